@@ -1,0 +1,93 @@
+# Kubeqemu. `make help` lists the targets. Everything is built into _output/.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+OUTPUT := $(CURDIR)/_output
+BIN := $(OUTPUT)/bin
+export PATH := $(BIN):$(PATH)
+
+# What a bare Debian 12 machine needs; installed by `make packages`.
+PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage \
+	$(shell grep -v '^\#' config/images/packages.txt)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: packages ## one-machine Kubernetes with Kubeqemu, boot a Debian VM, show its console
+	@test/demo/demo.sh
+
+.PHONY: down
+down: ## end the demo's cluster; nothing is left behind
+	@if [ -x $(BIN)/cluster ]; then $(BIN)/cluster down --name demo; else echo "no cluster was built here"; fi
+
+.PHONY: test
+test: packages lint unit e2e ## everything CI runs: lint, unit tests and end-to-end tests on a real cluster
+
+.PHONY: test-all
+test-all: test fuzz ## test, and the long ones
+
+.PHONY: unit
+unit: packages image-tiny ## unit tests (-race), with real QEMU, network namespaces and a tiny guest
+	go test -race -timeout 10m $$(go list ./... | grep -v /test/e2e)
+	go test -timeout 5m ./cmd/virt-launcher
+	cd test/cluster && go test -timeout 5m ./...
+	cd tools && go test -timeout 5m ./...
+
+.PHONY: e2e
+e2e: packages cluster images ## end-to-end tests on a cluster of their own
+	go test -timeout 25m -v ./test/e2e
+
+.PHONY: fuzz
+FUZZTIME ?= 30s
+fuzz: ## every fuzz test for FUZZTIME (default 30s)
+	@for package in $$(go list ./... | grep -v /test/); do \
+		for f in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "== $$package $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck, and that generated files are up to date
+	@files=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$files" ] || { echo "gofmt: $$files"; exit 1; }
+	go vet ./...
+	cd test/cluster && go vet ./...
+	cd tools && go vet ./...
+	go tool -modfile=tools/go.mod staticcheck ./...
+	@$(MAKE) --no-print-directory generate
+	@git diff --exit-code -- api config/crd || { echo "generated files are not up to date: commit what 'make generate' wrote"; exit 1; }
+
+.PHONY: generate
+generate: ## write deepcopy functions and the CRD from api/v1
+	go tool -modfile=tools/go.mod controller-gen object crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:dir=config/crd
+
+.PHONY: build
+build: ## the product's binaries, into _output/bin
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(BIN)/ ./cmd/...
+
+.PHONY: images
+images: ## all container images, into _output/images
+	config/images/build.sh tiny debian launcher components
+
+.PHONY: image-tiny
+image-tiny: ## the tiny guest's image
+	config/images/build.sh tiny
+
+.PHONY: cluster
+cluster: ## build the test cluster's Kubernetes and containerd
+	@mkdir -p $(BIN)
+	cd test/cluster && go build -o $(BIN)/cluster ./cmd/cluster
+	$(BIN)/cluster build
+
+.PHONY: packages
+packages: ## install the Debian packages that building and testing need (root)
+	@missing=(); for p in $(PACKAGES); do \
+		dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=($$p); done; \
+	if [ $${#missing[@]} -gt 0 ]; then echo "installing $${missing[*]}"; \
+		apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null; fi
+
+.PHONY: clean
+clean: ## remove everything that was built
+	rm -rf $(OUTPUT)

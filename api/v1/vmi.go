@@ -1,0 +1,239 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// VirtualMachineInstance is one running guest: one pod, one QEMU process. It
+// runs once; when the guest powers off it is Succeeded and stays so.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=virtualmachineinstances,shortName=vmi;vmis,categories=all
+// +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=.status.nodeName
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=.metadata.creationTimestamp
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=.status.phase
+// +kubebuilder:printcolumn:name="IP",type=string,JSONPath=.status.interfaces[0].ipAddress
+// +kubebuilder:printcolumn:name="NodeName",type=string,JSONPath=.status.nodeName
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=.status.conditions[?(@.type=='Ready')].status
+// +kubebuilder:printcolumn:name="Live-Migratable",type=string,JSONPath=.status.conditions[?(@.type=='LiveMigratable')].status,priority=1
+// +kubebuilder:printcolumn:name="Paused",type=string,JSONPath=.status.conditions[?(@.type=='Paused')].status,priority=1
+type VirtualMachineInstance struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec VirtualMachineInstanceSpec `json:"spec"`
+	// +optional
+	Status VirtualMachineInstanceStatus `json:"status,omitempty"`
+}
+
+// VirtualMachineInstanceList is a list of VirtualMachineInstances.
+//
+// +kubebuilder:object:root=true
+type VirtualMachineInstanceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []VirtualMachineInstance `json:"items"`
+}
+
+// VirtualMachineInstanceSpec describes the guest and where its pod may run.
+//
+// +kubebuilder:validation:XValidation:rule="self == oldSelf || !has(oldSelf.architecture)",message="a VirtualMachineInstance's spec cannot be changed; delete it and create it anew"
+type VirtualMachineInstanceSpec struct {
+	// Architecture of the guest; the pod gets it as the node selector
+	// kubernetes.io/arch. Default: amd64.
+	// +optional
+	// +kubebuilder:validation:Enum=amd64
+	Architecture string `json:"architecture,omitempty"`
+
+	// Domain describes the virtual hardware.
+	Domain DomainSpec `json:"domain"`
+
+	// NodeSelector is copied to the launcher pod.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// TerminationGracePeriodSeconds is how long the guest has, after the
+	// ACPI power button was pressed, to go down by itself before QEMU is
+	// ended. Unit: seconds. Default: 30.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=31536000
+	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
+
+	// Networks the interfaces connect to, matched by name.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=256
+	Networks []Network `json:"networks,omitempty"`
+
+	// Volumes the disks show, matched by name.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=256
+	Volumes []Volume `json:"volumes,omitempty"`
+}
+
+// VirtualMachineInstancePhase is where a VMI is in its life. It never goes back.
+type VirtualMachineInstancePhase string
+
+// Phases, in order. Pending, Scheduling, Scheduled and the two final ones are
+// written by virt-controller, Running by virt-handler.
+const (
+	// Pending: accepted, no pod yet.
+	Pending VirtualMachineInstancePhase = "Pending"
+	// Scheduling: the launcher pod exists.
+	Scheduling VirtualMachineInstancePhase = "Scheduling"
+	// Scheduled: the launcher runs on its node and waits for virt-handler.
+	Scheduled VirtualMachineInstancePhase = "Scheduled"
+	// Running: the guest's CPUs run.
+	Running VirtualMachineInstancePhase = "Running"
+	// Succeeded: the guest powered itself off.
+	Succeeded VirtualMachineInstancePhase = "Succeeded"
+	// Failed: the guest ended in any other way, or never started.
+	Failed VirtualMachineInstancePhase = "Failed"
+)
+
+// VirtualMachineInstanceStatus is what is known of the guest.
+type VirtualMachineInstanceStatus struct {
+	// NodeName is the node of the launcher pod.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+	// Reason says in one word why the VMI is Failed.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []VirtualMachineInstanceCondition `json:"conditions,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Enum=Pending;Scheduling;Scheduled;Running;Succeeded;Failed
+	Phase VirtualMachineInstancePhase `json:"phase,omitempty"`
+	// PhaseTransitionTimestamps says when each phase was entered.
+	// +optional
+	// +listType=atomic
+	PhaseTransitionTimestamps []PhaseTransitionTimestamp `json:"phaseTransitionTimestamps,omitempty"`
+	// Interfaces of the guest, in the spec's order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Interfaces []NetworkInterfaceStatus `json:"interfaces,omitempty"`
+	// ActivePods maps the UID of each launcher pod of this VMI to its node.
+	// +optional
+	ActivePods map[types.UID]string `json:"activePods,omitempty"`
+	// QOSClass of the launcher pod.
+	// +optional
+	QOSClass *string `json:"qosClass,omitempty"`
+	// Machine is what QEMU was started as.
+	// +optional
+	Machine *Machine `json:"machine,omitempty"`
+	// RuntimeUser is the user ID that QEMU runs as.
+	// +optional
+	RuntimeUser int64 `json:"runtimeUser,omitempty"`
+}
+
+// PhaseTransitionTimestamp says when a phase was entered.
+type PhaseTransitionTimestamp struct {
+	Phase                    VirtualMachineInstancePhase `json:"phase,omitempty"`
+	PhaseTransitionTimestamp metav1.Time                 `json:"phaseTransitionTimestamp,omitempty"`
+}
+
+// NetworkInterfaceStatus is what is known of one of the guest's interfaces.
+type NetworkInterfaceStatus struct {
+	// IP under which the guest is reached; with masquerade, the pod's.
+	// +optional
+	IP string `json:"ipAddress,omitempty"`
+	// +optional
+	// +listType=atomic
+	IPs []string `json:"ipAddresses,omitempty"`
+	// MAC is the guest interface's hardware address.
+	// +optional
+	MAC string `json:"mac,omitempty"`
+	// Name of the interface in the spec.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// PodInterfaceName is the link in the pod that it is connected to.
+	// +optional
+	PodInterfaceName string `json:"podInterfaceName,omitempty"`
+	// InfoSource says where this was learned: "domain".
+	// +optional
+	InfoSource string `json:"infoSource,omitempty"`
+	// QueueCount is the number of queues.
+	// +optional
+	QueueCount int32 `json:"queueCount,omitempty"`
+}
+
+// ConditionType names a condition of a VMI.
+type ConditionType string
+
+// Conditions of a VMI, with KubeVirt's names.
+const (
+	// ConditionReady: the guest runs. While it does not, the reason says why.
+	ConditionReady ConditionType = "Ready"
+	// ConditionSynchronized is False while something stops the VMI from
+	// being carried out: an invalid spec, a missing image, a failed start.
+	ConditionSynchronized ConditionType = "Synchronized"
+	// ConditionPodScheduled is False while no node takes the launcher pod.
+	ConditionPodScheduled ConditionType = "PodScheduled"
+	// ConditionSoftwareEmulation: the guest runs under TCG, which QEMU does
+	// not call an isolation boundary.
+	ConditionSoftwareEmulation ConditionType = "SoftwareEmulation"
+	// ConditionLiveMigratable: whether the guest can be moved to another node.
+	ConditionLiveMigratable ConditionType = "LiveMigratable"
+	// ConditionPaused: the guest's CPUs are stopped.
+	ConditionPaused ConditionType = "Paused"
+)
+
+// VirtualMachineInstanceCondition is one condition of a VMI.
+type VirtualMachineInstanceCondition struct {
+	Type   ConditionType          `json:"type"`
+	Status metav1.ConditionStatus `json:"status"`
+	// +optional
+	// +nullable
+	LastProbeTime metav1.Time `json:"lastProbeTime,omitempty"`
+	// +optional
+	// +nullable
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// Labels, annotations and finalizers that others rely on; KubeVirt's names.
+const (
+	// AppLabel is "virt-launcher" on launcher pods.
+	AppLabel = "kubevirt.io"
+	// CreatedByLabel holds the VMI's UID on its pods.
+	CreatedByLabel = "kubevirt.io/created-by"
+	// VirtualMachineInstanceIDLabel holds the VMI's name on its pods;
+	// "virtctl expose" and NetworkPolicies select by it.
+	VirtualMachineInstanceIDLabel = "vmi.kubevirt.io/id"
+	// NodeNameLabel holds the node of a running VMI.
+	NodeNameLabel = "kubevirt.io/nodeName"
+	// DomainAnnotation holds the VMI's name on its pods.
+	DomainAnnotation = "kubevirt.io/domain"
+	// VMIFinalizer keeps a VMI until its pods are gone.
+	VMIFinalizer = "kubevirt.io/foregroundDeleteVirtualMachine"
+)
+
+// IsFinal says whether the guest has ended for good.
+func (vmi *VirtualMachineInstance) IsFinal() bool {
+	return vmi.Status.Phase == Succeeded || vmi.Status.Phase == Failed
+}
+
+// DefaultGracePeriodSeconds is the grace period of a VMI that names none.
+const DefaultGracePeriodSeconds int64 = 30
+
+// GracePeriodSeconds is how long the guest has to go down by itself, in seconds.
+func (vmi *VirtualMachineInstance) GracePeriodSeconds() int64 {
+	if vmi.Spec.TerminationGracePeriodSeconds != nil {
+		return *vmi.Spec.TerminationGracePeriodSeconds
+	}
+	return DefaultGracePeriodSeconds
+}

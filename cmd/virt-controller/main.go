@@ -1,0 +1,71 @@
+// Command virt-controller turns VirtualMachineInstances into launcher pods and
+// follows them.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+type options struct {
+	launcherImage string
+	accelerator   string
+	probes        string
+	metrics       string
+	verbose       bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.launcherImage, "launcher-image", "", "container `image` of virt-launcher (required)")
+	flag.StringVar(&o.accelerator, "accelerator", "auto", "what the nodes' virt-handlers use: `kvm, tcg or auto`; but for kvm, memory for emulation is booked")
+	flag.StringVar(&o.probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
+	flag.StringVar(&o.metrics, "metrics-bind-address", "0", "`address` that serves /metrics; 0 for none")
+	flag.BoolVar(&o.verbose, "verbose", false, "log more")
+	flag.Parse()
+	level := slog.LevelInfo
+	if o.verbose {
+		level = slog.LevelDebug
+	}
+	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
+	if err := run(o); err != nil {
+		fmt.Fprintf(os.Stderr, "virt-controller: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(o options) error {
+	switch {
+	case o.launcherImage == "":
+		return fmt.Errorf("--launcher-image is required")
+	case o.accelerator != "auto" && o.accelerator != string(qemuargs.KVM) && o.accelerator != string(qemuargs.TCG):
+		return fmt.Errorf("--accelerator=%q: must be kvm, tcg or auto", o.accelerator)
+	}
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	mgr, err := newManager(config, o)
+	if err != nil {
+		return err
+	}
+	return mgr.Start(ctrl.SetupSignalHandler())
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	if err := scheme.AddToScheme(s); err != nil {
+		return nil, err
+	}
+	return s, v1.AddToScheme(s)
+}

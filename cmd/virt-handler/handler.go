@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// collectInterval is how often the slots of ended pods are looked for.
+const collectInterval = 5 * time.Second
+
+// handler is virt-handler's parts.
+type handler struct {
+	manager  ctrl.Manager
+	slots    *node.Slots
+	sessions *node.Sessions
+	kubelet  *node.PodResources
+}
+
+func (h *handler) close() {
+	h.slots.Close()
+	h.sessions.Close()
+	h.kubelet.Close()
+}
+
+func newHandler(config *rest.Config, o options, accelerator qemuargs.Accelerator, kvm string) (*handler, error) {
+	mgr, err := newManager(config, o)
+	if err != nil {
+		return nil, err
+	}
+	changed := make(chan event.GenericEvent, 1024)
+	h := &handler{manager: mgr}
+	h.sessions = node.NewSessions(mgr.GetLogger().WithName("sessions"), func(pod types.NamespacedName) { notify(mgr.GetClient(), pod, changed) })
+	reconciler := &node.Reconciler{
+		Client: mgr.GetClient(), Events: mgr.GetEventRecorder("virt-handler"), Clock: clock.RealClock{},
+		NodeName: o.node, Accelerator: accelerator, Sessions: h.sessions, Changed: changed,
+	}
+	if err := reconciler.Setup(mgr); err != nil {
+		return nil, fmt.Errorf("set up node controller: %w", err)
+	}
+	if h.kubelet, err = node.DialPodResources(filepath.Join(o.kubelet, "pod-resources", "kubelet.sock")); err != nil {
+		return nil, err
+	}
+	log := mgr.GetLogger().WithName("slots")
+	if h.slots, err = node.OpenSlots(filepath.Join(o.run, "slots"), h.kubelet, log, h.sessions.Connect); err != nil {
+		return nil, err
+	}
+	plugin := &node.DevicePlugin{Dir: filepath.Join(o.kubelet, "device-plugins"), Slots: h.slots, KVMDevice: kvm, Log: mgr.GetLogger().WithName("device-plugin")}
+	collect := manager.RunnableFunc(func(ctx context.Context) error {
+		node.CollectSlots(ctx, h.slots, collectInterval, func(err error) { log.Error(err, "collect slots") })
+		return nil
+	})
+	return h, errors.Join(mgr.Add(plugin), mgr.Add(collect))
+}
+
+// newManager makes a manager whose cache holds this node's VMIs and nothing
+// else; the API server filters, by the selectable field.
+func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
+	s := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(s), v1.AddToScheme(s)); err != nil {
+		return nil, fmt.Errorf("make scheme: %w", err)
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                 s,
+		HealthProbeBindAddress: o.probes,
+		Metrics:                server.Options{BindAddress: o.metrics},
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&v1.VirtualMachineInstance{}: {Field: fields.OneTermEqualSelector("status.nodeName", o.node)},
+			},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make manager: %w", err)
+	}
+	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
+}
+
+// notify queues the VMI of a pod. If the cache does not hold it yet, its
+// arrival there queues it.
+func notify(c client.Client, pod types.NamespacedName, changed chan<- event.GenericEvent) {
+	var vmis v1.VirtualMachineInstanceList
+	if err := c.List(context.Background(), &vmis, client.InNamespace(pod.Namespace), client.MatchingFields{node.PodIndex: pod.Name}); err != nil {
+		ctrl.Log.Error(err, "find VMI of launcher", "pod", pod.String())
+		return
+	}
+	for i := range vmis.Items {
+		changed <- event.GenericEvent{Object: &vmis.Items[i]}
+	}
+}
+
+// kvmDevice makes a device node of our own for /dev/kvm that every user may
+// open, so that the host's own stays as it is.
+func kvmDevice(dir string) (string, error) {
+	var host unix.Stat_t
+	if err := unix.Stat("/dev/kvm", &host); err != nil {
+		return "", fmt.Errorf("--accelerator=kvm: find /dev/kvm: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make device folder: %w", err)
+	}
+	path := filepath.Join(dir, "kvm")
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("replace KVM device node: %w", err)
+	}
+	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(host.Rdev)); err != nil {
+		return "", fmt.Errorf("make KVM device node: %w", err)
+	}
+	// Mknod's mode was cut by the umask.
+	if err := os.Chmod(path, 0o666); err != nil {
+		return "", fmt.Errorf("open KVM device node: %w", err)
+	}
+	return path, nil
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/launcher/layout"
+)
+
+// escape is Ctrl+], as in virtctl console.
+const escape = 0x1d
+
+// console attaches the terminal to the VM's serial port.
+func console(args []string) int {
+	flags := flag.NewFlagSet("console", flag.ExitOnError)
+	socket := flags.String("console", layout.ConsoleSocket, "`socket` of the running virt-launcher")
+	parse(flags, args)
+
+	conn, err := net.Dial("unix", *socket)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "virt-launcher: attach to the console: %v\nThe VM has no serial console, or is not running yet.\n", err)
+		return 1
+	}
+	defer conn.Close()
+	restore, err := rawMode(int(os.Stdin.Fd()))
+	terminal := err == nil
+	if terminal {
+		defer restore()
+		fmt.Fprint(os.Stderr, "Attached to the serial console; leave with Ctrl+].\r\n")
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	done := make(chan struct{}, 2)
+	go func() { io.Copy(os.Stdout, conn); done <- struct{}{} }()
+	go func() {
+		copyInput(conn, os.Stdin)
+		// Piped input that has ended still waits for the guest's answer.
+		if terminal {
+			done <- struct{}{}
+		}
+	}()
+	select {
+	case <-done:
+	case <-signals:
+	}
+	return 0
+}
+
+// copyInput copies until the end of input or the escape key.
+func copyInput(w io.Writer, r io.Reader) {
+	buffer := make([]byte, 1024)
+	for {
+		n, err := r.Read(buffer)
+		i := bytes.IndexByte(buffer[:n], escape)
+		if i >= 0 {
+			n = i
+		}
+		if _, werr := w.Write(buffer[:n]); werr != nil || err != nil || i >= 0 {
+			return
+		}
+	}
+}
+
+// rawMode makes a terminal hand over every key as it is; an error means that
+// fd is no terminal.
+func rawMode(fd int) (restore func(), err error) {
+	old, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	raw := *old
+	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	raw.Oflag &^= unix.OPOST
+	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
+	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &raw); err != nil {
+		return nil, err
+	}
+	return func() { unix.IoctlSetTermios(fd, unix.TCSETS, old) }, nil
+}

@@ -1,0 +1,111 @@
+// Command virt-launcher is PID 1 of a VM's pod: it starts QEMU and drives it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/kubeqemu/kubeqemu/launcher"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/layout"
+)
+
+const usage = `Usage: virt-launcher [COMMAND] [FLAGS]
+
+Commands:
+  run       wait for virt-handler, run the VM it describes, and end with it (default)
+  console   attach to the serial console of the VM in this pod; leave with Ctrl+]
+
+The flags of a command: virt-launcher COMMAND --help
+`
+
+func main() {
+	args := os.Args[1:]
+	command := "run"
+	if len(args) > 0 && args[0][0] != '-' {
+		command, args = args[0], args[1:]
+	}
+	switch command {
+	case "run":
+		os.Exit(run(args))
+	case "console":
+		os.Exit(console(args))
+	default:
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+}
+
+func parse(flags *flag.FlagSet, args []string) {
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "%s\nFlags of %s:\n", usage, flags.Name())
+		flags.PrintDefaults()
+	}
+	flags.Parse(args) // exits on error
+	if flags.NArg() > 0 {
+		fmt.Fprintf(flags.Output(), "virt-launcher: unexpected argument %q\n", flags.Arg(0))
+		os.Exit(2)
+	}
+}
+
+func run(args []string) int {
+	// The launcher allocates little and seldom: a heap that is collected
+	// early keeps it small beside the guest it waits for.
+	debug.SetGCPercent(20)
+	debug.SetMemoryLimit(6 << 20)
+
+	flags := flag.NewFlagSet("run", flag.ExitOnError)
+	config := launcher.Config{Stdout: os.Stdout, Stderr: os.Stderr}
+	flags.StringVar(&config.SlotSocket, "slot", layout.SlotSocket, "`socket` of virt-handler")
+	flags.StringVar(&config.QEMU, "qemu", layout.QEMU, "`path` of QEMU")
+	flags.StringVar(&config.QEMUImg, "qemu-img", layout.QEMUImg, "`path` of qemu-img")
+	flags.StringVar(&config.ConsoleSocket, "console", layout.ConsoleSocket, "`socket` to listen on for consoles")
+	flags.StringVar(&config.ImageDir, "images", layout.ImageVolumeDir, "`folder` with one image volume per container disk")
+	flags.StringVar(&config.OverlayDir, "overlays", layout.OverlayDir, "`folder` for the disks' overlays")
+	termination := flags.String("termination-log", layout.TerminationLog, "`file` that gets the reason for the end, as JSON")
+	verbose := flags.Bool("verbose", false, "log more")
+	parse(flags, args)
+
+	level := slog.LevelInfo
+	if *verbose {
+		level = slog.LevelDebug
+	}
+	config.Log = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	config.Signals = signals
+
+	end := launcher.Run(context.Background(), config)
+	if err := writeTermination(*termination, end); err != nil {
+		config.Log.Error("write termination message", "error", err)
+	}
+	if end.Succeeded() {
+		return 0
+	}
+	return 1
+}
+
+// writeTermination writes into the file that the kubelet made; outside of a
+// pod there is none, and none is made.
+func writeTermination(path string, end control.Termination) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(end.Encode()); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,66 @@
+#!/bin/bash
+# Builds the container images as docker-archive tars, without a container daemon: build.sh TARGET...
+#
+#   tiny        localhost/kubeqemu/tiny-container-disk:dev     a guest that boots in seconds, for tests, and
+#               localhost/kubeqemu/tiny-virtio-container-disk:dev   in half the time, without SATA
+#   debian      localhost/kubeqemu/debian-container-disk:dev   Debian 12 with cloud-init, for the demo
+#   launcher    localhost/kubeqemu/virt-launcher:dev           QEMU, firmware and virt-launcher
+#   components  localhost/kubeqemu/virt-{controller,handler}:dev
+#
+# Each target is cached: it is built again only when its recipe, its packages or its binary changed.
+# Targets may run in parallel. The host needs the packages in packages.txt.
+#
+#   OUTPUT          where everything goes (default <repository>/_output): images/ has the tars, cache/ the rest
+#   TAG             image tag (default dev)
+#   VIRT_LAUNCHER, VIRT_CONTROLLER, VIRT_HANDLER
+#                   static binaries to pack (default: built from cmd/)
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repo=$(cd "$here/../.." && pwd)
+output=${OUTPUT:-$repo/_output}
+images=$output/images
+cache=$output/cache
+tag=${TAG:-dev}
+# The one time stamp of every file made here, so that the same content gives the same image.
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-1735689600} TZ=UTC LC_ALL=C
+mkdir -p "$images" "$cache"
+
+# say prints a progress line: target, elapsed seconds, what.
+say() { printf '%-10s %3ds  %s\n' "$target" $((SECONDS - started)) "$*" >&2; }
+
+# built IMAGE KEY succeeds if the image's tar was made with this key; record it with mark_built.
+built() { [ -s "$images/$1.tar" ] && [ "$(cat "$images/$1.key" 2>/dev/null)" = "$2" ]; }
+mark_built() { echo "$2" >"$images/$1.key"; }
+
+# key_of FILE-OR-FOLDER... hashes contents and modes; standard input (package names, say) is hashed as well.
+key_of() {
+	{ cat; find "$@" -type f ! -name '*_test.go' -printf '%m %P\n' | sort; find "$@" -type f ! -name '*_test.go' | sort | xargs sha256sum | cut -d' ' -f1; } |
+		sha256sum | cut -d' ' -f1
+}
+
+# pack IMAGE ARGUMENTS... runs tools/image, and reports the size of the result.
+pack() {
+	local name=$1
+	shift
+	(flock 9 && cd "$repo/tools" && go build -trimpath -o "$cache/image" ./image) 9>"$cache/image.lock"
+	"$cache/image" --ref "localhost/kubeqemu/$name:$tag" --output "$images/$name.tar" "$@" >&2
+}
+
+. "$here/apt.sh"
+. "$here/tiny.sh"
+. "$here/debian.sh"
+. "$here/launcher.sh"
+. "$here/components.sh"
+
+[ $# -gt 0 ] || { sed -n '2,/^set /s/^# \?//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+for target; do
+	case $target in tiny | debian | launcher | components) ;; *) echo "no target $target" >&2; exit 2 ;; esac
+	started=$SECONDS
+	exec {target_lock}>"$cache/$target.lock"
+	flock "$target_lock"
+	work=$(mktemp -d "$cache/$target.XXXXXX")
+	trap 'rm -rf --one-file-system "$work"' EXIT
+	"build_$target"
+	rm -rf --one-file-system "$work"
+	flock -u "$target_lock"
+done

@@ -1,0 +1,74 @@
+# The Debian 12 guest with cloud-init. Sourced by build.sh.
+
+# The generic kernel, not the cloud one: that has no AHCI driver, and KubeVirt's default disk bus is sata.
+debian_packages='systemd-sysv systemd-resolved udev dbus cloud-init qemu-guest-agent openssh-server linux-image-amd64
+	iproute2 iputils-ping netcat-openbsd sudo less'
+# Kernel drivers for hardware that no virtual machine of ours has, documentation, translations: a third of the disk.
+debian_left_out='/lib/modules/*/kernel/drivers/gpu/drm/amd/* /lib/modules/*/kernel/drivers/gpu/drm/i915/*
+	/lib/modules/*/kernel/drivers/gpu/drm/nouveau/* /lib/modules/*/kernel/drivers/gpu/drm/radeon/*
+	/lib/modules/*/kernel/drivers/media/* /lib/modules/*/kernel/drivers/net/wireless/* /lib/modules/*/kernel/sound/*
+	/lib/modules/*/kernel/drivers/infiniband/* /lib/modules/*/kernel/drivers/iio/* /lib/modules/*/kernel/drivers/staging/*
+	/usr/share/doc/* /usr/share/man/* /usr/share/info/* /usr/share/locale/*'
+debian_size=1200 # MiB
+debian_boot=64   # MiB, of these for the boot partition
+
+build_debian() {
+	local debs key
+	# The versions, so that a security update of any package makes a new image.
+	debs=$(apt_resolve closure $debian_packages)
+	key=$(key_of "$here/debian.sh" "$here/debian" "$repo/tools/image" /usr/lib/syslinux/mbr/mbr.bin <<<"$debs $tag")
+	if built debian-container-disk "$key"; then say "up to date"; return; fi
+	say "installing $(wc -w <<<"$debs") packages and Debian's base"
+	debian_root
+	debian_disk
+	pack debian-container-disk --owner 107:107 --file "$work/debian.qcow2:/disk/debian.qcow2:0440"
+	mark_built debian-container-disk "$key"
+	say "done: $(du -h "$images/debian-container-disk.tar" | cut -f1)"
+}
+
+# debian_root makes the root file system in $work/root.
+debian_root() {
+	local pattern options=()
+	set -f # patterns are dpkg's to expand
+	for pattern in $debian_left_out; do options+=("--dpkgopt=path-exclude=$pattern"); done
+	set +f
+	# The host's proxy and retry settings, but not its lists of sources or hooks.
+	apt-config dump | grep -E '^Acquire::(https?|Retries|Check-)' >"$work/apt.conf" || true
+	apt_sources | mmdebstrap --quiet --variant=minbase --format=directory --skip=output/dev \
+		--aptopt="$work/apt.conf" --aptopt='APT::Install-Recommends "false"' --dpkgopt=force-unsafe-io \
+		"${options[@]}" --include="$(echo $debian_packages | tr ' ' ,)" \
+		--essential-hook="copy-in '$here/debian/initramfs-tools' /etc" \
+		--customize-hook="$here/debian/customize \"\$1\"" \
+		bookworm "$work/root" -
+	rm -rf "$work/root"/var/lib/apt/lists/* "$work/root"/var/cache/apt/*
+	say "root file system: $(du -sh --apparent-size "$work/root" | cut -f1)"
+}
+
+# debian_disk makes $work/debian.qcow2: a FAT partition with syslinux, kernel and initrd, and the root partition.
+debian_disk() {
+	local raw=$work/debian.raw offset=$((1 << 20)) root_start=$((1 + debian_boot)) file
+	mkdir "$work/boot"
+	cp "$work"/root/boot/vmlinuz-* "$work/boot/vmlinuz"
+	cp "$work"/root/boot/initrd.img-* "$work/boot/initrd"
+	cp "$here/debian/syslinux.cfg" "$work/boot/"
+	truncate -s "${debian_size}M" "$raw"
+	sfdisk -q "$raw" <<<"label: dos
+		label-id: 0x6b756266
+		start=1MiB, size=${debian_boot}MiB, type=e, bootable
+		start=${root_start}MiB, type=83"
+	dd if=/usr/lib/syslinux/mbr/mbr.bin of="$raw" conv=notrunc status=none
+	mkfs.fat -F 16 --offset 2048 --invariant -n BOOT "$raw" $((debian_boot << 10)) \
+		2> >(grep -v 'block count mismatch' >&2) >/dev/null # the partition is meant to end before the disk does
+	for file in "$work"/boot/*; do
+		touch -d "@$SOURCE_DATE_EPOCH" "$file"
+		mcopy -m -i "$raw@@$offset" "$file" ::
+	done
+	syslinux --install --offset $offset "$raw"
+	truncate -s $((debian_size - root_start))M "$work/root.ext4"
+	mke2fs -q -t ext4 -L debian-root -U 6b756265-7165-4d75-8000-000000000001 -E hash_seed=6b756265-7165-4d75-8000-000000000002 \
+		-m 1 -d "$work/root" "$work/root.ext4"
+	dd if="$work/root.ext4" of="$raw" bs=1M seek=$root_start conv=notrunc,sparse status=none
+	say "disk: $(du -m "$raw" | cut -f1) of $debian_size MiB used; compressing"
+	qemu-img convert -c -f raw -O qcow2 "$raw" "$work/debian.qcow2"
+	say "disk: $(stat -c %s "$work/debian.qcow2") bytes"
+}

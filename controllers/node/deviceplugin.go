@@ -1,0 +1,177 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/kubeqemu/kubeqemu/controllers/vmi"
+	"github.com/kubeqemu/kubeqemu/launcher/layout"
+)
+
+// slotsPerNode is the kubelet's default limit for pods on a node.
+const slotsPerNode = 110
+
+// DevicePlugin advertises slots to the kubelet. It runs until its context
+// ends, and registers again whenever the kubelet was restarted.
+type DevicePlugin struct {
+	deviceplugin.UnimplementedDevicePluginServer
+
+	// Dir is the kubelet's device plugin folder.
+	Dir   string
+	Slots *Slots
+	// KVMDevice is a device node on the host that becomes /dev/kvm in the
+	// pod; empty where guests are emulated.
+	KVMDevice string
+	Log       logr.Logger
+
+	stop <-chan struct{}
+}
+
+const pluginSocket = "kubeqemu-vm.sock"
+
+// Start implements manager.Runnable.
+func (p *DevicePlugin) Start(ctx context.Context) error {
+	p.stop = ctx.Done()
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch device plugin folder: %w", err)
+	}
+	defer watcher.Close()
+	if err := watcher.Add(p.Dir); err != nil {
+		return fmt.Errorf("watch device plugin folder %s: %w", p.Dir, err)
+	}
+	for {
+		if err := p.serve(ctx, watcher); err != nil || ctx.Err() != nil {
+			return err
+		}
+		p.Log.Info("kubelet was restarted; registering again")
+	}
+}
+
+// serve serves and registers, and returns when the kubelet was restarted: it
+// then has removed the sockets of all plugins and made its own anew.
+func (p *DevicePlugin) serve(ctx context.Context, watcher *fsnotify.Watcher) error {
+	socket := filepath.Join(p.Dir, pluginSocket)
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove old device plugin socket: %w", err)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return fmt.Errorf("listen for the kubelet: %w", err)
+	}
+	server := grpc.NewServer()
+	deviceplugin.RegisterDevicePluginServer(server, p)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		server.Stop()
+		<-served
+	}()
+	kubelet := filepath.Join(p.Dir, filepath.Base(deviceplugin.KubeletSocket))
+	if err := p.register(ctx, kubelet); err != nil {
+		// The kubelet may be just starting: its socket's creation is seen below.
+		p.Log.Info("not registered with the kubelet yet", "reason", err.Error())
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case event := <-watcher.Events:
+			if event.Name == kubelet && event.Has(fsnotify.Create) {
+				return nil
+			}
+		case err := <-watcher.Errors:
+			return fmt.Errorf("watch device plugin folder: %w", err)
+		}
+	}
+}
+
+func (p *DevicePlugin) register(ctx context.Context, kubelet string) error {
+	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
+	defer cancel()
+	conn, err := grpc.NewClient("unix://"+kubelet, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = deviceplugin.NewRegistrationClient(conn).Register(ctx, &deviceplugin.RegisterRequest{
+		Version: deviceplugin.Version, Endpoint: pluginSocket, ResourceName: string(vmi.SlotResource),
+		Options: &deviceplugin.DevicePluginOptions{GetPreferredAllocationAvailable: true},
+	})
+	if err != nil {
+		return fmt.Errorf("register with the kubelet: %w", err)
+	}
+	p.Log.Info("registered with the kubelet", "resource", vmi.SlotResource, "slots", slotsPerNode)
+	return nil
+}
+
+// GetDevicePluginOptions is called by the kubelet.
+func (p *DevicePlugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
+	return &deviceplugin.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
+}
+
+// ListAndWatch says which devices there are: always the same.
+func (p *DevicePlugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
+	devices := make([]*deviceplugin.Device, slotsPerNode)
+	for i := range devices {
+		devices[i] = &deviceplugin.Device{ID: "vm" + strconv.Itoa(i), Health: deviceplugin.Healthy}
+	}
+	if err := stream.Send(&deviceplugin.ListAndWatchResponse{Devices: devices}); err != nil {
+		return err
+	}
+	select {
+	case <-stream.Context().Done():
+	case <-p.stop:
+	}
+	return nil
+}
+
+// GetPreferredAllocation prefers the devices that have been free the longest.
+func (p *DevicePlugin) GetPreferredAllocation(_ context.Context, request *deviceplugin.PreferredAllocationRequest) (*deviceplugin.PreferredAllocationResponse, error) {
+	response := &deviceplugin.PreferredAllocationResponse{}
+	for _, container := range request.ContainerRequests {
+		preferred := append([]string(nil), container.MustIncludeDeviceIDs...)
+		for _, id := range p.Slots.Prefer(container.AvailableDeviceIDs) {
+			if len(preferred) >= int(container.AllocationSize) {
+				break
+			}
+			preferred = append(preferred, id)
+		}
+		response.ContainerResponses = append(response.ContainerResponses, &deviceplugin.ContainerPreferredAllocationResponse{DeviceIDs: preferred})
+	}
+	return response, nil
+}
+
+// Allocate makes a slot for a container that is about to start.
+func (p *DevicePlugin) Allocate(_ context.Context, request *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
+	response := &deviceplugin.AllocateResponse{}
+	for _, container := range request.ContainerRequests {
+		if len(container.DevicesIds) != 1 {
+			return nil, fmt.Errorf("a container may have 1 of %s, not %d", vmi.SlotResource, len(container.DevicesIds))
+		}
+		folder, err := p.Slots.New(container.DevicesIds[0])
+		if err != nil {
+			return nil, err
+		}
+		allocated := &deviceplugin.ContainerAllocateResponse{
+			Mounts: []*deviceplugin.Mount{{ContainerPath: layout.SlotDir, HostPath: folder, ReadOnly: true}},
+		}
+		if p.KVMDevice != "" {
+			allocated.Devices = []*deviceplugin.DeviceSpec{{ContainerPath: "/dev/kvm", HostPath: p.KVMDevice, Permissions: "rw"}}
+		}
+		response.ContainerResponses = append(response.ContainerResponses, allocated)
+	}
+	return response, nil
+}

@@ -1,0 +1,244 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/netsetup"
+)
+
+// session is one launcher on the line. Who it is was proven before (see
+// Slots); nothing it says changes that.
+type session struct {
+	slot   string
+	pod    types.NamespacedName
+	client *control.Client
+
+	// Set by hello, and not changed after.
+	qemuVersion string
+	netns       ns.NetNS
+	facts       netsetup.Facts
+
+	mu    sync.Mutex
+	state control.StateReport
+}
+
+func (s *session) State() control.StateReport {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+func (s *session) setState(state control.StateReport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = state
+}
+
+// podIPs are the pod's addresses, IPv4 first.
+func (s *session) podIPs() []string {
+	var v4, v6 []string
+	for _, prefix := range s.facts.Addresses {
+		if prefix.Addr().Is4() {
+			v4 = append(v4, prefix.Addr().String())
+		} else {
+			v6 = append(v6, prefix.Addr().String())
+		}
+	}
+	return append(v4, v6...)
+}
+
+func (s *session) close() {
+	s.client.Close()
+	if s.netns != nil {
+		s.netns.Close()
+	}
+}
+
+// Sessions are the launchers on the line, by pod.
+type Sessions struct {
+	log logr.Logger
+	// changed is told of every hello and state report; it must not block.
+	changed func(pod types.NamespacedName)
+
+	mu     sync.Mutex
+	byPod  map[types.NamespacedName]*session
+	closed bool
+	wait   sync.WaitGroup
+}
+
+// NewSessions makes an empty set.
+func NewSessions(log logr.Logger, changed func(types.NamespacedName)) *Sessions {
+	return &Sessions{log: log, changed: changed, byPod: map[types.NamespacedName]*session{}}
+}
+
+// Get returns the session of a pod that has said hello, or nil.
+func (s *Sessions) Get(pod types.NamespacedName) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byPod[pod]
+}
+
+// helloTimeout is how long a launcher may take to say hello.
+const helloTimeout = 10 * time.Second
+
+// Connect takes a new connection of a slot. The session exists once the
+// launcher has said hello, and until the connection ends.
+func (s *Sessions) Connect(slotID string, pod types.NamespacedName, conn *control.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		conn.Close()
+		return
+	}
+	s.wait.Add(1)
+	go func() {
+		defer s.wait.Done()
+		s.serve(slotID, pod, conn)
+	}()
+}
+
+func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.Conn) {
+	log := s.log.WithValues("pod", pod.String())
+	launcher := &session{slot: slotID, pod: pod}
+	hello := make(chan error, 1)
+	greeted := false
+	launcher.client = control.NewClient(conn, func(m *control.Message) {
+		if !greeted {
+			greeted = true
+			// Here, not below: a state report may follow at once.
+			hello <- launcher.greet(m)
+			return
+		}
+		defer m.Close()
+		s.event(launcher, m, log)
+	})
+	defer launcher.close()
+	timeout := time.NewTimer(helloTimeout)
+	defer timeout.Stop()
+	select {
+	case err := <-hello:
+		if err != nil {
+			log.Error(err, "refuse launcher")
+			return
+		}
+	case <-launcher.client.Done():
+		return
+	case <-timeout.C:
+		log.Info("launcher did not say hello", "timeout", helloTimeout.String())
+		return
+	}
+	if !s.add(launcher) {
+		log.Info("refuse a second launcher of a pod", "slot", slotID)
+		return
+	}
+	log.Info("launcher connected", "state", launcher.State().State, "qemu", launcher.qemuVersion)
+	s.changed(pod)
+	<-launcher.client.Done()
+	s.remove(launcher)
+	log.Info("launcher disconnected", "reason", fmt.Sprint(launcher.client.Err()))
+}
+
+// greet takes hello and the network namespace that came with it.
+func (s *session) greet(m *control.Message) error {
+	defer m.Close()
+	var hello control.Hello
+	if m.Event != control.EventHello || len(m.Files) != 1 {
+		return fmt.Errorf("%w: the first message must be hello with one file", control.ErrProtocol)
+	}
+	if err := control.Decode(m.Data, &hello); err != nil {
+		return err
+	}
+	if hello.Version != control.Version {
+		return fmt.Errorf("launcher speaks version %d of the control protocol, virt-handler %d", hello.Version, control.Version)
+	}
+	netns, err := netsetup.FromFile(m.Files[0])
+	if err != nil {
+		return fmt.Errorf("take network namespace: %w", err)
+	}
+	s.netns = netns
+	if s.facts, err = netsetup.ReadFacts(netns, podLink); err != nil {
+		return fmt.Errorf("read pod network: %w", err)
+	}
+	s.qemuVersion = hello.QEMUVersion
+	s.setState(hello.State)
+	return nil
+}
+
+// podLink is the pod's interface, by the CRI's convention.
+const podLink = "eth0"
+
+func (s *Sessions) event(launcher *session, m *control.Message, log logr.Logger) {
+	var state control.StateReport
+	if m.Event != control.EventState {
+		log.Info("unknown event from launcher", "event", m.Event)
+		return
+	}
+	if err := control.Decode(m.Data, &state); err != nil {
+		log.Error(err, "read launcher's state")
+		return
+	}
+	launcher.setState(state)
+	s.changed(launcher.pod)
+}
+
+// add makes the session known. A launcher that dials again on its slot takes
+// the place of its old connection; another slot may not.
+func (s *Sessions) add(launcher *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.byPod[launcher.pod]
+	if s.closed || old != nil && old.slot != launcher.slot {
+		return false
+	}
+	if old != nil {
+		go old.client.Close()
+	}
+	s.byPod[launcher.pod] = launcher
+	return true
+}
+
+func (s *Sessions) remove(launcher *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byPod[launcher.pod] == launcher {
+		delete(s.byPod, launcher.pod)
+	}
+}
+
+// Close ends all sessions; the VMs go on.
+func (s *Sessions) Close() {
+	s.mu.Lock()
+	s.closed = true
+	for _, launcher := range s.byPod {
+		go launcher.client.Close()
+	}
+	s.mu.Unlock()
+	s.wait.Wait()
+}
+
+// callTimeout bounds one question to a launcher.
+const callTimeout = 30 * time.Second
+
+func (s *session) call(ctx context.Context, command string, arguments, result any, files ...*os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return s.client.Call(ctx, command, arguments, result, files...)
+}
+
+// network is the private network of a masquerade interface.
+func network(cidr string) (netip.Prefix, error) {
+	if cidr == "" {
+		return netip.Prefix{}, nil
+	}
+	return netip.ParsePrefix(cidr)
+}

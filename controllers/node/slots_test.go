@@ -1,0 +1,315 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// kubelet is a podResolver that says what a test wants.
+type kubelet struct {
+	mu   sync.Mutex
+	held map[string][]types.NamespacedName
+	err  error
+}
+
+func (k *kubelet) Devices(context.Context) (map[string][]types.NamespacedName, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.held, k.err
+}
+
+func (k *kubelet) says(held map[string][]types.NamespacedName, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.held, k.err = held, err
+}
+
+func podNamed(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "default", Name: name}
+}
+
+func holds(device string, pods ...string) map[string][]types.NamespacedName {
+	held := map[string][]types.NamespacedName{}
+	for _, name := range pods {
+		held[device] = append(held[device], podNamed(name))
+	}
+	return held
+}
+
+// arrival is a connection that Slots let in.
+type arrival struct {
+	slot string
+	pod  types.NamespacedName
+}
+
+// openSlots is OpenSlots with arrivals on a channel and Close at the test's end.
+func openSlots(t *testing.T, dir string, pods podResolver) (*Slots, <-chan arrival) {
+	t.Helper()
+	arrivals := make(chan arrival, 100)
+	s, err := OpenSlots(dir, pods, testr.New(t), func(slot string, pod types.NamespacedName, conn *control.Conn) {
+		conn.Close()
+		arrivals <- arrival{slot, pod}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s, arrivals
+}
+
+func newFolder(t *testing.T, s *Slots, device string) string {
+	t.Helper()
+	folder, err := s.New(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func dialSlot(folder string) (*net.UnixConn, error) {
+	return net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(folder, "handler.sock"), Net: "unix"})
+}
+
+// knock dials a slot and waits until the connection is over, whether it was
+// let in or not.
+func knock(t *testing.T, folder string) {
+	t.Helper()
+	conn, err := dialSlot(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal("connection was neither served nor closed")
+	}
+}
+
+// arrived is the one arrival there is after knock, or none.
+func arrived(t *testing.T, arrivals <-chan arrival) *arrival {
+	t.Helper()
+	select {
+	case a := <-arrivals:
+		return &a
+	case <-time.After(100 * time.Millisecond):
+		return nil
+	}
+}
+
+func TestSlotIdentifies(t *testing.T) {
+	down := errors.New("kubelet is down")
+	tests := []struct {
+		name string
+		held map[string][]types.NamespacedName
+		err  error
+		want string // pod's name; empty: refused
+	}{
+		{"one pod", holds("vm1", "a"), nil, "a"},
+		{"two pods", holds("vm1", "a", "b"), nil, ""},
+		{"no pod", holds("vm1"), nil, ""},
+		{"another device", holds("vm2", "a"), nil, ""},
+		{"kubelet down", nil, down, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			pods := &kubelet{held: tt.held, err: tt.err}
+			s, arrivals := openSlots(t, t.TempDir(), pods)
+			folder := newFolder(t, s, "vm1")
+			knock(t, folder)
+			got := arrived(t, arrivals)
+			if tt.want == "" {
+				if got != nil {
+					t.Fatalf("let in as %v, want refused", got.pod)
+				}
+				// Refused now is not refused for ever: the launcher dials again.
+				pods.says(holds("vm1", "late"), nil)
+				knock(t, folder)
+				got, tt.want = arrived(t, arrivals), "late"
+			}
+			if want := (&arrival{filepath.Base(folder), podNamed(tt.want)}); !reflect.DeepEqual(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// The kubelet is asked once: its later answers, right or wrong, change nothing.
+func TestSlotKeepsItsPod(t *testing.T) {
+	dir := t.TempDir()
+	pods := &kubelet{held: holds("vm1", "a")}
+	s, arrivals := openSlots(t, dir, pods)
+	folder := newFolder(t, s, "vm1")
+	knock(t, folder)
+	first := arrived(t, arrivals)
+	if first == nil || first.pod != podNamed("a") {
+		t.Fatalf("first: %v", first)
+	}
+	pods.says(holds("vm1", "b"), nil)
+	knock(t, folder)
+	if got := arrived(t, arrivals); !reflect.DeepEqual(got, first) {
+		t.Errorf("same virt-handler: %v, want %v", got, first)
+	}
+	s.Close()
+	if conn, err := dialSlot(folder); err == nil {
+		conn.Close()
+		t.Fatal("a closed slot still answers")
+	}
+	pods.says(nil, errors.New("kubelet is down"))
+	_, arrivals = openSlots(t, dir, pods)
+	knock(t, folder) // the same folder, as the pod's mount shows it
+	if got := arrived(t, arrivals); !reflect.DeepEqual(got, first) {
+		t.Errorf("after a restart: %v, want %v", got, first)
+	}
+}
+
+func TestSlotFolder(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := openSlots(t, dir, &kubelet{})
+	folder := newFolder(t, s, "vm1")
+	if filepath.Dir(folder) != dir {
+		t.Errorf("folder %s is not in %s", folder, dir)
+	}
+	for path, want := range map[string]os.FileMode{folder: 0o755, filepath.Join(folder, "handler.sock"): 0o666, folder + ".json": 0o600} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has mode %v, want %v", path, got, want)
+		}
+	}
+	again := newFolder(t, s, "vm1")
+	if again == folder {
+		t.Error("a folder's name was used again")
+	}
+	if conn, err := dialSlot(folder); err == nil {
+		conn.Close()
+		t.Error("the device's old slot still answers")
+	}
+	if left := names(t, dir); len(left) != 2 {
+		t.Errorf("left: %v, want one folder and its record", left)
+	}
+}
+
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestCollect(t *testing.T) {
+	tests := []struct {
+		name string
+		pod  string        // learned before
+		age  time.Duration // of the slot
+		held map[string][]types.NamespacedName
+		err  error
+		kept bool
+	}{
+		{"pod is there", "a", 0, holds("vm1", "a"), nil, true},
+		{"pod is there with another", "a", 0, holds("vm1", "b", "a"), nil, true},
+		{"pod is gone", "a", 0, holds("vm1"), nil, false},
+		{"another pod has the device", "a", 0, holds("vm1", "b"), nil, false},
+		{"kubelet down", "a", 2 * unclaimedSlot, nil, errors.New("down"), true},
+		{"unclaimed", "", time.Minute, nil, nil, true},
+		{"long unclaimed", "", unclaimedSlot + time.Minute, nil, nil, false},
+		{"long without connection", "", unclaimedSlot + time.Minute, holds("vm1", "a"), nil, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			s, _ := openSlots(t, dir, &kubelet{held: tt.held, err: tt.err})
+			slot := s.slots[filepath.Base(newFolder(t, s, "vm1"))]
+			s.mu.Lock()
+			slot.Made = slot.Made.Add(-tt.age)
+			if tt.pod != "" {
+				slot.Pod = podNamed(tt.pod)
+			}
+			s.mu.Unlock()
+			if err := s.Collect(context.Background()); !errors.Is(err, tt.err) {
+				t.Errorf("Collect: %v, want %v", err, tt.err)
+			}
+			if left := names(t, dir); (len(left) == 2) != tt.kept || (len(left) == 0) == tt.kept {
+				t.Errorf("left: %v, kept should be %v", left, tt.kept)
+			}
+		})
+	}
+}
+
+func TestPrefer(t *testing.T) {
+	s, _ := openSlots(t, t.TempDir(), &kubelet{})
+	for _, device := range []string{"vm3", "vm1"} { // in this order both are freed below
+		newFolder(t, s, device)
+		s.slots[onlySlot(t, s)].Pod = podNamed("gone")
+		if err := s.Collect(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	available := []string{"vm1", "vm2", "vm3", "vm4"}
+	if got, want := s.Prefer(available), []string{"vm2", "vm4", "vm3", "vm1"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v: never used, then longest free", got, want)
+	}
+	if want := []string{"vm1", "vm2", "vm3", "vm4"}; !reflect.DeepEqual(available, want) {
+		t.Errorf("the argument was changed: %v", available)
+	}
+}
+
+func onlySlot(t *testing.T, s *Slots) string {
+	t.Helper()
+	if len(s.slots) != 1 {
+		t.Fatalf("%d slots, want 1", len(s.slots))
+	}
+	for id := range s.slots {
+		return id
+	}
+	return ""
+}
+
+// A crash leaves what a crash leaves; good slots must come up all the same.
+func TestOpenSlotsAfterCrash(t *testing.T) {
+	tests := map[string]func(dir string) error{
+		"empty record":     func(dir string) error { return os.WriteFile(filepath.Join(dir, "0f.json"), nil, 0o600) },
+		"half a record":    func(dir string) error { return os.WriteFile(filepath.Join(dir, "0f.json"), []byte(`{"id":"0f","dev`), 0o600) },
+		"unrenamed record": func(dir string) error { return os.WriteFile(filepath.Join(dir, "0f.json.new"), []byte(`{`), 0o600) },
+		"folder alone":     func(dir string) error { return os.Mkdir(filepath.Join(dir, "0f"), 0o755) },
+	}
+	for name, crash := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			pods := &kubelet{held: holds("vm1", "a")}
+			before, _ := openSlots(t, dir, pods)
+			folder := newFolder(t, before, "vm1")
+			before.Close()
+			if err := crash(dir); err != nil {
+				t.Fatal(err)
+			}
+			s, arrivals := openSlots(t, dir, pods)
+			if len(s.slots) != 1 {
+				t.Errorf("%d slots, want 1", len(s.slots))
+			}
+			knock(t, folder)
+			if got := arrived(t, arrivals); got == nil || got.pod != podNamed("a") {
+				t.Errorf("the good slot's launcher: %v", got)
+			}
+		})
+	}
+}

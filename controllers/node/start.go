@@ -1,0 +1,167 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/netsetup"
+	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
+)
+
+// start takes a waiting launcher to a running QEMU: ask what only the pod can
+// see, decide, wire, hand over. Every step may be repeated after a crash.
+func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *session) error {
+	host, err := r.host(ctx, vmi, launcher)
+	if err != nil {
+		return err
+	}
+	machine, errs := resolve.Machine(vmi, host)
+	if len(errs) > 0 {
+		return r.reject(ctx, launcher, errs)
+	}
+	request := control.StartRequest{Machine: *machine, GraceSeconds: vmi.GracePeriodSeconds()}
+	if request.CloudInit, err = seeds(vmi); err != nil {
+		return err
+	}
+	w, err := wire(vmi, machine, launcher)
+	defer w.close()
+	if err != nil {
+		return err
+	}
+	request.DHCP = w.leases
+	if err := launcher.call(ctx, control.CommandStart, request, nil, append(w.taps, w.sockets...)...); err != nil {
+		return fmt.Errorf("hand the machine to the launcher: %w", err)
+	}
+	return nil
+}
+
+// host gathers what resolve.Machine needs besides the VMI.
+func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *session) (resolve.Host, error) {
+	host := resolve.Host{
+		Accelerator: r.Accelerator, QEMUVersion: launcher.qemuVersion,
+		ContainerDisks: map[string]resolve.ContainerDisk{}, NICs: map[string]resolve.NIC{},
+	}
+	var request control.InspectRequest
+	for _, v := range vmi.Spec.Volumes {
+		if v.ContainerDisk != nil {
+			request.ContainerDisks = append(request.ContainerDisks, control.ContainerDisk{Volume: v.Name, Path: v.ContainerDisk.Path})
+		}
+	}
+	var reply control.InspectReply
+	if err := launcher.call(ctx, control.CommandInspect, request, &reply); err != nil {
+		return host, fmt.Errorf("inspect disks: %w", err)
+	}
+	if len(reply.ContainerDisks) != len(request.ContainerDisks) {
+		return host, fmt.Errorf("inspect disks: %w: asked about %d, got %d", control.ErrProtocol, len(request.ContainerDisks), len(reply.ContainerDisks))
+	}
+	host.OverlayDirect = reply.OverlayDirect
+	for i, d := range reply.ContainerDisks {
+		host.ContainerDisks[request.ContainerDisks[i].Volume] = resolve.ContainerDisk{
+			Path: d.Path, Format: d.Format, VirtualSize: d.VirtualSize, Direct: d.Direct, Error: d.Error}
+	}
+	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		host.NICs[nic.Name] = resolve.NIC{MTU: launcher.facts.MTU}
+	}
+	return host, nil
+}
+
+// reject tells the launcher that its VM can never be started.
+func (r *Reconciler) reject(ctx context.Context, launcher *session, errs field.ErrorList) error {
+	why := control.Termination{Reason: control.ReasonStartFailed, Message: errs.ToAggregate().Error()}
+	if err := launcher.call(ctx, control.CommandReject, why, nil); err != nil && !errors.Is(err, control.ErrClosed) {
+		return fmt.Errorf("reject the VM (%s): %w", why.Message, err)
+	}
+	return nil
+}
+
+func seeds(vmi *v1.VirtualMachineInstance) ([]control.CloudInitSeed, error) {
+	var out []control.CloudInitSeed
+	for _, v := range vmi.Spec.Volumes {
+		if v.CloudInitNoCloud == nil {
+			continue
+		}
+		user, network, err := v.CloudInitNoCloud.Data()
+		if err != nil {
+			return nil, fmt.Errorf("read cloud-init volume %s: %w", v.Name, err)
+		}
+		// The instance ID decides whether cloud-init runs its first-boot
+		// modules; every VMI is a first boot.
+		out = append(out, control.CloudInitSeed{Volume: v.Name, InstanceID: string(vmi.UID), Hostname: vmi.Name, UserData: user, NetworkData: network})
+	}
+	return out, nil
+}
+
+// wiring holds the open files that a launcher gets.
+type wiring struct {
+	taps    []*os.File
+	sockets []*os.File
+	leases  []control.DHCPServer
+}
+
+// close closes this process's copies; QEMU and the launcher have their own.
+func (w *wiring) close() {
+	for _, f := range append(w.taps, w.sockets...) {
+		f.Close()
+	}
+}
+
+// wire connects the VMI's interfaces in the launcher's network namespace.
+func wire(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, launcher *session) (*wiring, error) {
+	w := &wiring{}
+	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		if err := w.masquerade(vmi, nic, machine.NICs[i], launcher); err != nil {
+			return w, fmt.Errorf("wire interface %s: %w", nic.Name, err)
+		}
+	}
+	return w, nil
+}
+
+func (w *wiring) masquerade(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, launcher *session) error {
+	binding := netsetup.Masquerade{Queues: resolved.Queues}
+	for _, n := range vmi.Spec.Networks {
+		if n.Name == nic.Name && n.Pod != nil {
+			var err error
+			if binding.Network, err = network(n.Pod.VMNetworkCIDR); err != nil {
+				return err
+			}
+		}
+	}
+	for _, p := range nic.Ports {
+		protocol := p.Protocol
+		if protocol == "" {
+			protocol = "TCP"
+		}
+		binding.Ports = append(binding.Ports, netsetup.Port{Protocol: protocol, Port: uint16(p.Port)})
+	}
+	plan, err := netsetup.PlanMasquerade(launcher.facts, binding)
+	if err != nil {
+		return err
+	}
+	if err := netsetup.Apply(launcher.netns, plan); err != nil {
+		return err
+	}
+	taps, err := netsetup.OpenTap(launcher.netns, plan)
+	if err != nil {
+		return err
+	}
+	w.taps = append(w.taps, taps...)
+	socket, err := netsetup.ListenDHCP(launcher.netns, plan)
+	if err != nil {
+		return err
+	}
+	w.sockets = append(w.sockets, socket)
+	gateway := plan.Bridge.Addresses[0].Addr()
+	w.leases = append(w.leases, control.DHCPServer{NIC: nic.Name, Lease: dhcp.Lease{
+		ClientMAC: resolved.MAC, ClientIP: plan.Guest[0], ServerIP: gateway, Router: gateway,
+		Hostname: vmi.Name, MTU: uint16(plan.Bridge.MTU),
+	}})
+	return nil
+}

@@ -1,0 +1,249 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// Reconciler makes and follows the launcher pods of VMIs.
+type Reconciler struct {
+	Client client.Client
+	// Live reads past the cache; it is asked only where the cache may be behind.
+	Live   client.Reader
+	Events events.EventRecorder
+	Clock  clock.PassiveClock
+	Config PodConfig
+}
+
+// Setup registers the reconciler with a manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1.VirtualMachineInstance{}).
+		Owns(&corev1.Pod{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		Complete(r)
+}
+
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/status,verbs=update;patch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/finalizers,verbs=update
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile takes one VMI a step further. It reads the VMI and its pod,
+// computes the status in memory, and writes it once if it changed.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	vmi := &v1.VirtualMachineInstance{}
+	if err := r.Client.Get(ctx, request.NamespacedName, vmi); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	pod, err := r.pod(ctx, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	before := vmi.DeepCopy()
+	var stepErr error
+	switch {
+	case vmi.DeletionTimestamp != nil:
+		stepErr = r.remove(ctx, vmi, pod)
+	case vmi.IsFinal():
+		return ctrl.Result{}, nil
+	case pod != nil:
+		observe(&vmi.Status, pod, r.now())
+	default:
+		written, err := r.admit(ctx, vmi)
+		if err != nil || written {
+			return ctrl.Result{}, ignoreConflict(err)
+		}
+		if !vmi.IsFinal() {
+			stepErr = r.create(ctx, vmi)
+		}
+	}
+	r.announce(before, vmi)
+	if err := r.writeStatus(ctx, before, vmi); err != nil {
+		return ctrl.Result{}, ignoreConflict(err)
+	}
+	if vmi.DeletionTimestamp != nil && pod == nil && stepErr == nil {
+		stepErr = r.release(ctx, vmi)
+	}
+	return ctrl.Result{}, ignoreConflict(stepErr)
+}
+
+// ignoreConflict: somebody else wrote; their write comes back as an event.
+func ignoreConflict(err error) error {
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return client.IgnoreNotFound(err)
+}
+
+func (r *Reconciler) now() metav1.Time { return metav1.NewTime(r.Clock.Now()) }
+
+// pod returns the VMI's launcher pod, or nil. A pod of the right name that the
+// VMI does not control is not its pod, whatever its labels say.
+func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	key := client.ObjectKey{Namespace: vmi.Namespace, Name: PodName(vmi.Name, vmi.UID)}
+	err := r.Client.Get(ctx, key, pod)
+	if apierrors.IsNotFound(err) && vmi.Status.Phase != "" && !vmi.IsFinal() {
+		// "Gone" ends a VMI, so the cache's word is not enough.
+		err = r.Live.Get(ctx, key, pod)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get launcher pod %s: %w", key.Name, err)
+	case !metav1.IsControlledBy(pod, vmi):
+		return nil, nil
+	}
+	return pod, nil
+}
+
+// admit refuses an invalid VMI, and persists defaults and finalizer of a valid
+// one in a single write; written says that it did.
+func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) (written bool, err error) {
+	defaulted := vmi.DeepCopy()
+	v1.Default(defaulted)
+	if errs := v1.Validate(defaulted); len(errs) > 0 {
+		message := errs.ToAggregate().Error()
+		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
+			Reason: reasonInvalid, Message: message}, r.now())
+		finish(&vmi.Status, end{v1.Failed, reasonInvalid, message}, r.now())
+		return false, nil
+	}
+	controllerutil.AddFinalizer(defaulted, v1.VMIFinalizer)
+	if equality.Semantic.DeepEqual(defaulted.Spec, vmi.Spec) && slices.Equal(defaulted.Finalizers, vmi.Finalizers) {
+		return false, nil
+	}
+	if err := r.Client.Update(ctx, defaulted); err != nil {
+		return false, fmt.Errorf("persist defaults: %w", err)
+	}
+	return true, nil
+}
+
+// create makes the launcher pod of a VMI that has none, unless it had one.
+func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	status := &vmi.Status
+	if status.Phase != "" && status.Phase != v1.Pending {
+		finish(status, end{v1.Failed, reasonPodDeleted, "the launcher pod was deleted"}, r.now())
+		return nil
+	}
+	status.SetPhase(v1.Pending, r.now())
+	if status.Condition(v1.ConditionLiveMigratable) == nil {
+		status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionLiveMigratable, Status: metav1.ConditionFalse,
+			Reason: reasonNotMigratable, Message: "live migration is not supported yet"}, r.now())
+	}
+	pod := Pod(vmi, r.Config)
+	err := r.Client.Create(ctx, pod)
+	if apierrors.IsAlreadyExists(err) {
+		existing := &corev1.Pod{}
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(pod), existing); err != nil {
+			return err
+		}
+		if !metav1.IsControlledBy(existing, vmi) {
+			err = fmt.Errorf("a pod %q that is not this VMI's is in the way; delete it", pod.Name)
+		} else {
+			observe(status, existing, r.now())
+			return nil
+		}
+	}
+	if err != nil {
+		setReady(status, metav1.ConditionFalse, reasonPodMissing, "the launcher pod could not be created", r.now())
+		status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
+			Reason: reasonFailedCreate, Message: err.Error()}, r.now())
+		return fmt.Errorf("create launcher pod: %w", err)
+	}
+	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod %s", pod.Name)
+	status.RemoveCondition(v1.ConditionSynchronized)
+	observe(status, pod, r.now())
+	return nil
+}
+
+// remove deletes the launcher pod: that is how the guest is asked to go down,
+// and it works with virt-handler down. Once the pod has ended, its last word
+// is taken.
+func (r *Reconciler) remove(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	if pod == nil {
+		if !vmi.IsFinal() && vmi.Status.Phase != "" {
+			finish(&vmi.Status, end{v1.Succeeded, reasonPodDeleted, "the launcher pod is gone"}, r.now())
+		}
+		return nil
+	}
+	if !vmi.IsFinal() {
+		observe(&vmi.Status, pod, r.now())
+	}
+	if pod.DeletionTimestamp != nil {
+		return nil
+	}
+	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {
+		return fmt.Errorf("delete launcher pod: %w", err)
+	}
+	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted virtual machine pod %s", pod.Name)
+	return nil
+}
+
+// release lets a deleted VMI without pod go.
+func (r *Reconciler) release(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	freed := vmi.DeepCopy()
+	if !controllerutil.RemoveFinalizer(freed, v1.VMIFinalizer) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, freed, patch); err != nil {
+		return fmt.Errorf("remove finalizer: %w", err)
+	}
+	return nil
+}
+
+func (r *Reconciler) writeStatus(ctx context.Context, before, vmi *v1.VirtualMachineInstance) error {
+	if equality.Semantic.DeepEqual(before.Status, vmi.Status) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, vmi, patch); err != nil {
+		return fmt.Errorf("write status: %w", err)
+	}
+	return nil
+}
+
+// announce tells as events what the status newly says.
+func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
+	if s, old := vmi.Status.Condition(v1.ConditionSynchronized), before.Status.Condition(v1.ConditionSynchronized); s != nil && (old == nil || old.Reason != s.Reason) {
+		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, s.Reason, "Synchronize", "%s", truncate(s.Message))
+	}
+	if before.IsFinal() || !vmi.IsFinal() {
+		return
+	}
+	ready := vmi.Status.Condition(v1.ConditionReady)
+	switch {
+	case vmi.Status.Reason == reasonInvalid: // said above
+	case vmi.Status.Phase == v1.Succeeded:
+		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "Stopped", "Stop", "The VirtualMachineInstance was shut down: %s", truncate(ready.Message))
+	default:
+		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "Stopped", "Stop", "The VirtualMachineInstance failed (%s): %s", ready.Reason, truncate(ready.Message))
+	}
+}
+
+// truncate keeps a note within the 1 KiB that an event may have.
+func truncate(s string) string {
+	const limit = 900
+	if len(s) > limit {
+		return s[:limit] + "…"
+	}
+	return s
+}

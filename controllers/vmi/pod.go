@@ -1,0 +1,180 @@
+// Package vmi is virt-controller's side of a VirtualMachineInstance: it makes
+// the launcher pod, follows it, and writes every phase but Running.
+package vmi
+
+import (
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/layout"
+)
+
+const (
+	// RuntimeUser is the user and group ID of the launcher and QEMU, the
+	// traditional one of "qemu"; container disks are readable by it.
+	RuntimeUser = 107
+	// SlotResource is what virt-handler's device plugin advertises: one slot
+	// is the right to one connection to virt-handler.
+	SlotResource corev1.ResourceName = "devices.kubevirt.io/vm"
+	// ContainerName of the launcher in its pod.
+	ContainerName = "compute"
+	// stopSeconds is added to the guest's grace period: QEMU has to quit and
+	// the launcher to say how it ended.
+	stopSeconds = 15
+)
+
+// PodConfig is what the renderer needs besides the VMI.
+type PodConfig struct {
+	// LauncherImage is the launcher's image reference.
+	LauncherImage string
+	// Emulation books the memory that TCG's translation cache takes.
+	Emulation bool
+}
+
+// PodName is the name of a VMI's launcher pod. The hash of the UID in it is
+// what proves to virt-handler, which learns only the name from the kubelet,
+// that the pod is this VMI's and not that of an earlier one of the same name.
+func PodName(name string, uid types.UID) string {
+	const limit = 253 // of an object's name
+	sum := sha256.Sum256([]byte(uid))
+	suffix := "-" + hex.EncodeToString(sum[:5])
+	prefix := "virt-launcher-" + name
+	if over := len(prefix) + len(suffix) - limit; over > 0 {
+		prefix = strings.TrimRight(prefix[:len(prefix)-over], "-.")
+	}
+	return prefix + suffix
+}
+
+// Pod renders the launcher pod of a defaulted VMI. It is admitted in a
+// namespace that enforces the restricted Pod Security Standard.
+func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            PodName(vmi.Name, vmi.UID),
+			Namespace:       vmi.Namespace,
+			Labels:          podLabels(vmi),
+			Annotations:     podAnnotations(vmi),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.GroupVersion.WithKind("VirtualMachineInstance"))},
+		},
+		Spec: corev1.PodSpec{
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			TerminationGracePeriodSeconds: ptr.To(vmi.GracePeriodSeconds() + stopSeconds),
+			AutomountServiceAccountToken:  ptr.To(false),
+			EnableServiceLinks:            ptr.To(false),
+			NodeSelector:                  nodeSelector(vmi),
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot:   ptr.To(true),
+				RunAsUser:      ptr.To[int64](RuntimeUser),
+				RunAsGroup:     ptr.To[int64](RuntimeUser),
+				FSGroup:        ptr.To[int64](RuntimeUser),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{container(vmi, config)},
+			Volumes: []corev1.Volume{
+				// Sockets and the cloud-init seed: memory, so that user data
+				// never reaches the node's disk.
+				{Name: "run", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+					Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(8<<20, resource.BinarySI)}}},
+				{Name: "overlays", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			},
+		},
+	}
+	addContainerDisks(pod, vmi)
+	return pod
+}
+
+func podLabels(vmi *v1.VirtualMachineInstance) map[string]string {
+	labels := map[string]string{}
+	maps.Copy(labels, vmi.Labels)
+	labels[v1.AppLabel] = "virt-launcher"
+	labels[v1.CreatedByLabel] = string(vmi.UID)
+	labels[v1.VirtualMachineInstanceIDLabel] = idLabel(vmi.Name)
+	return labels
+}
+
+// idLabel is the VMI's name, shortened with KubeVirt's rule where it is too
+// long for a label: "virtctl expose" computes the same.
+func idLabel(name string) string {
+	const limit = 63
+	if len(name) <= limit {
+		return name
+	}
+	sum := sha1.Sum([]byte(name))
+	return name[:54] + "-" + hex.EncodeToString(sum[:])[:8]
+}
+
+func podAnnotations(vmi *v1.VirtualMachineInstance) map[string]string {
+	annotations := map[string]string{}
+	for key, value := range vmi.Annotations {
+		// What kubectl keeps for itself is about the VMI.
+		if !strings.HasPrefix(key, "kubectl.kubernetes.io") {
+			annotations[key] = value
+		}
+	}
+	annotations[v1.DomainAnnotation] = vmi.Name
+	annotations["kubectl.kubernetes.io/default-container"] = ContainerName
+	return annotations
+}
+
+func nodeSelector(vmi *v1.VirtualMachineInstance) map[string]string {
+	selector := map[string]string{}
+	maps.Copy(selector, vmi.Spec.NodeSelector)
+	selector[corev1.LabelArchStable] = vmi.Spec.Architecture
+	return selector
+}
+
+func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Container {
+	c := corev1.Container{
+		Name:            ContainerName,
+		Image:           config.LauncherImage,
+		ImagePullPolicy: corev1.PullIfNotPresent,
+		Command:         []string{"/usr/bin/virt-launcher", "run"},
+		Resources:       resources(vmi, config),
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: ptr.To(false),
+			ReadOnlyRootFilesystem:   ptr.To(true),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "run", MountPath: layout.RunDir},
+			{Name: "overlays", MountPath: layout.OverlayDir},
+		},
+	}
+	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		for _, p := range nic.Ports {
+			c.Ports = append(c.Ports, corev1.ContainerPort{Name: p.Name, ContainerPort: p.Port, Protocol: corev1.Protocol(p.Protocol)})
+		}
+	}
+	return c
+}
+
+func addContainerDisks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	c := &pod.Spec.Containers[0]
+	secrets := map[string]bool{}
+	for i, v := range vmi.Spec.Volumes {
+		cd := v.ContainerDisk
+		if cd == nil {
+			continue
+		}
+		// The volume's own name may be that of one of the pod's.
+		name := "disk-" + strconv.Itoa(i)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			Image: &corev1.ImageVolumeSource{Reference: cd.Image, PullPolicy: cd.ImagePullPolicy}}})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: layout.ImageVolume(v.Name), ReadOnly: true})
+		if cd.ImagePullSecret != "" && !secrets[cd.ImagePullSecret] {
+			secrets[cd.ImagePullSecret] = true
+			pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: cd.ImagePullSecret})
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package vmi
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// Reasons of conditions and of the Failed phase, beside those in control.
+const (
+	reasonInvalid         = "InvalidSpec"
+	reasonFailedCreate    = "FailedCreate"
+	reasonPodMissing      = "PodNotExists"
+	reasonPodDeleted      = "PodDeleted"
+	reasonPodTerminating  = "PodTerminating"
+	reasonGuestNotRunning = "GuestNotRunning"
+	reasonLauncherKilled  = "LauncherKilled"
+	reasonNotMigratable   = "NotMigratable"
+)
+
+// observe brings a status up to date with the launcher pod. It is pure.
+func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
+	status.SetPhase(v1.Scheduling, now)
+	if pod.Spec.NodeName != "" {
+		status.NodeName = pod.Spec.NodeName
+		status.ActivePods = map[types.UID]string{pod.UID: pod.Spec.NodeName}
+	}
+	if pod.Status.QOSClass != "" {
+		status.QOSClass = ptr.To(string(pod.Status.QOSClass))
+	}
+	status.RuntimeUser = RuntimeUser
+	observeScheduling(status, pod, now)
+	observeWaiting(status, pod, now)
+	if c := computeStatus(pod); c != nil && c.State.Running != nil {
+		status.SetPhase(v1.Scheduled, now)
+	}
+	if e, ok := podEnd(pod); ok {
+		finish(status, e, now)
+		return
+	}
+	if status.Phase != v1.Running {
+		reason, message := reasonGuestNotRunning, "the guest has not been started yet"
+		if pod.DeletionTimestamp != nil {
+			reason, message = reasonPodTerminating, "the launcher pod is being deleted"
+		}
+		setReady(status, metav1.ConditionFalse, reason, message, now)
+	}
+}
+
+func setReady(status *v1.VirtualMachineInstanceStatus, ready metav1.ConditionStatus, reason, message string, now metav1.Time) {
+	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: ready, Reason: reason, Message: message}, now)
+}
+
+// end is how a VMI ended.
+type end struct {
+	phase           v1.VirtualMachineInstancePhase
+	reason, message string
+}
+
+func finish(status *v1.VirtualMachineInstanceStatus, e end, now metav1.Time) {
+	status.SetPhase(e.phase, now)
+	if e.phase == v1.Failed {
+		status.Reason = e.reason
+	}
+	status.RemoveCondition(v1.ConditionPaused)
+	setReady(status, metav1.ConditionFalse, e.reason, e.message, now)
+}
+
+// observeScheduling carries the scheduler's complaint to the VMI.
+func observeScheduling(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && pod.Spec.NodeName == "" {
+			status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPodScheduled, Status: metav1.ConditionFalse,
+				Reason: c.Reason, Message: c.Message}, now)
+			return
+		}
+	}
+	status.RemoveCondition(v1.ConditionPodScheduled)
+}
+
+// observeWaiting carries the kubelet's complaint to the VMI, such as an image
+// that cannot be pulled.
+func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
+	c := computeStatus(pod)
+	if c == nil || c.State.Waiting == nil || c.State.Waiting.Message == "" {
+		if s := status.Condition(v1.ConditionSynchronized); s != nil && s.Reason != reasonInvalid && pod.Status.Phase != corev1.PodPending {
+			status.RemoveCondition(v1.ConditionSynchronized)
+		}
+		return
+	}
+	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
+		Reason: c.State.Waiting.Reason, Message: c.State.Waiting.Message}, now)
+}
+
+func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].Name == ContainerName {
+			return &pod.Status.ContainerStatuses[i]
+		}
+	}
+	return nil
+}
+
+// podEnd says how a VM ended, once its pod has. The launcher's termination
+// message says it best; without one, the kubelet's word is taken.
+func podEnd(pod *corev1.Pod) (end, bool) {
+	c := computeStatus(pod)
+	switch {
+	case pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed:
+		return end{}, false
+	case c == nil || c.State.Terminated == nil:
+		// Rejected or evicted before the launcher ran.
+		return end{v1.Failed, orElse(pod.Status.Reason, "PodFailed"), orElse(pod.Status.Message, "the launcher pod failed before the launcher ran")}, true
+	}
+	t := c.State.Terminated
+	var said control.Termination
+	if err := json.Unmarshal([]byte(t.Message), &said); err == nil && said.Reason != "" {
+		return saidEnd(said), true
+	}
+	if t.Reason == "OOMKilled" {
+		return end{v1.Failed, t.Reason, "virt-launcher or QEMU used more memory than the pod's limit"}, true
+	}
+	if signal := t.Signal; signal != 0 || t.ExitCode > 128 {
+		if signal == 0 {
+			signal = t.ExitCode - 128
+		}
+		return end{v1.Failed, reasonLauncherKilled, fmt.Sprintf("virt-launcher was killed by signal %d, and QEMU with it", signal)}, true
+	}
+	return end{v1.Failed, orElse(t.Reason, "Error"), fmt.Sprintf("virt-launcher exited with code %d without saying why %s", t.ExitCode, t.Message)}, true
+}
+
+func saidEnd(said control.Termination) end {
+	e := end{phase: v1.Failed, reason: string(said.Reason), message: said.Message}
+	if said.Succeeded() {
+		e.phase = v1.Succeeded
+	} else if last := strings.TrimSpace(said.Stderr); last != "" {
+		e.message += "; QEMU's last words: " + last
+	}
+	return e
+}
+
+func orElse(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}

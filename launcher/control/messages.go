@@ -1,0 +1,178 @@
+// Package control is the protocol between virt-handler and virt-launcher: JSON
+// lines in QMP's shape on a unix socket, with file descriptors beside them.
+//
+// The launcher dials and says hello, with its network namespace as a file
+// descriptor; from then on the handler asks and the launcher answers and sends
+// events. Nothing in a message says which VM it is about: the connection is
+// the identity. A launcher lives for months and keeps its version of the
+// protocol; a newer handler speaks the older version to it.
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// Version is the protocol's version. Within one, unknown fields are refused.
+const Version = 1
+
+// Commands that the handler sends, and the events that the launcher sends.
+const (
+	CommandInspect    = "inspect"     // InspectRequest → InspectReply
+	CommandStart      = "start"       // StartRequest with tap and DHCP files → nothing
+	CommandQueryState = "query-state" // → StateReport
+	CommandShutdown   = "shutdown"    // → nothing; as SIGTERM
+	CommandReject     = "reject"      // Termination → nothing; the VM cannot be started, ever
+
+	EventHello = "hello" // Hello with the network namespace's file
+	EventState = "state" // StateReport
+)
+
+// Hello is the launcher's first message. One file goes with it: its network namespace.
+type Hello struct {
+	Version int `json:"version"`
+	// QEMUVersion is what the launcher's QEMU says of itself, such as 7.2.22.
+	QEMUVersion string      `json:"qemuVersion"`
+	State       StateReport `json:"state"`
+}
+
+// State is where a launcher is.
+type State string
+
+// States, in order. A launcher never goes back, but between running and paused.
+const (
+	StateWaiting      State = "waiting"   // for a Machine
+	StatePreparing    State = "preparing" // overlays, seed, QEMU's start
+	StateRunning      State = "running"
+	StatePaused       State = "paused"
+	StateShuttingDown State = "shutting-down" // the power button was pressed
+	StateExited       State = "exited"
+)
+
+// StateReport is what a launcher knows of its VM.
+type StateReport struct {
+	State State `json:"state"`
+	// Machine is what QEMU was started as; nil before.
+	Machine *qemuargs.Machine `json:"machine,omitempty"`
+	// StartedAt is when the guest's CPUs first ran.
+	StartedAt *time.Time `json:"startedAt,omitempty"`
+	QEMUPID   int        `json:"qemuPID,omitempty"`
+	// Failure is set if the start failed; the launcher then exits.
+	Failure *Termination `json:"failure,omitempty"`
+}
+
+// InspectRequest asks for what only the pod can see.
+type InspectRequest struct {
+	ContainerDisks []ContainerDisk `json:"containerDisks,omitempty"`
+}
+
+// ContainerDisk names the image volume of a disk and the disk's path in it;
+// empty means the only file in /disk.
+type ContainerDisk struct {
+	Volume string `json:"volume"`
+	Path   string `json:"path,omitempty"`
+}
+
+// InspectReply has one entry per container disk, in the request's order.
+type InspectReply struct {
+	ContainerDisks []DiskFacts `json:"containerDisks,omitempty"`
+	// OverlayDirect: O_DIRECT works where overlays are made.
+	OverlayDirect bool `json:"overlayDirect,omitempty"`
+}
+
+// DiskFacts is what the header of a disk image says.
+type DiskFacts struct {
+	Path        string               `json:"path,omitempty"`
+	Format      qemuargs.ImageFormat `json:"format,omitempty"`
+	VirtualSize int64                `json:"virtualSize,omitempty"` // bytes
+	Direct      bool                 `json:"direct,omitempty"`
+	// Error says why the image cannot be used.
+	Error string `json:"error,omitempty"`
+}
+
+// StartRequest is everything the launcher needs to start QEMU. Its files are
+// the taps of Machine.NICs, queue by queue, and then one DHCP socket for each
+// entry of DHCP.
+type StartRequest struct {
+	Machine   qemuargs.Machine `json:"machine"`
+	CloudInit []CloudInitSeed  `json:"cloudInit,omitempty"`
+	DHCP      []DHCPServer     `json:"dhcp,omitempty"`
+	// GraceSeconds is the time from the power button to QEMU's end.
+	GraceSeconds int64 `json:"graceSeconds"`
+}
+
+// CloudInitSeed is a NoCloud seed to be written for a volume.
+type CloudInitSeed struct {
+	Volume      string `json:"volume"`
+	InstanceID  string `json:"instanceID"`
+	Hostname    string `json:"hostname"`
+	UserData    []byte `json:"userData,omitempty"`
+	NetworkData []byte `json:"networkData,omitempty"`
+}
+
+// DHCPServer is a lease that the launcher serves on a socket of the handler's.
+// The pod's resolv.conf gives what the lease leaves out: name servers and
+// search domains.
+type DHCPServer struct {
+	NIC   string     `json:"nic"`
+	Lease dhcp.Lease `json:"lease"`
+}
+
+// Reason says in one word how a VM ended.
+type Reason string
+
+// Reasons for the end of a VM.
+const (
+	ReasonGuestShutdown   Reason = "GuestShutdown"       // the guest powered off by itself
+	ReasonShutdown        Reason = "Shutdown"            // it powered off after the power button
+	ReasonGracePeriodOver Reason = "GracePeriodExceeded" // it did not, and QEMU was ended
+	ReasonNeverStarted    Reason = "NeverStarted"        // asked to end before it was started
+	ReasonStartFailed     Reason = "StartFailed"         // QEMU did not come up
+	ReasonGuestPanic      Reason = "GuestPanicked"
+	ReasonQEMUExited      Reason = "QEMUExited" // QEMU ended without the guest's or our asking
+)
+
+// Termination is what a launcher leaves as its termination message: how the
+// VM ended. At most 4 KiB of JSON, which is Kubernetes' limit.
+type Termination struct {
+	Reason  Reason `json:"reason"`
+	Message string `json:"message,omitempty"`
+	// ExitCode and Signal are QEMU's.
+	ExitCode int    `json:"exitCode,omitempty"`
+	Signal   string `json:"signal,omitempty"`
+	// Stderr is the last of what QEMU wrote there.
+	Stderr string `json:"stderr,omitempty"`
+}
+
+// Succeeded says whether the guest went down in order.
+func (t Termination) Succeeded() bool {
+	return t.Reason == ReasonGuestShutdown || t.Reason == ReasonShutdown
+}
+
+// maxTermination is Kubernetes' limit for a termination message, in bytes.
+const maxTermination = 4096
+
+// Encode is the termination message, with as much of stderr's end as fits.
+func (t Termination) Encode() []byte {
+	for {
+		data, err := json.Marshal(t)
+		if err != nil {
+			return []byte(fmt.Sprintf(`{"reason":%q}`, t.Reason))
+		}
+		over := len(data) - maxTermination
+		switch {
+		case over <= 0:
+			return data
+		case len(t.Stderr) > 0:
+			t.Stderr = t.Stderr[min(over, len(t.Stderr)):]
+		case len(t.Message) > over:
+			t.Message = t.Message[:len(t.Message)-over]
+		default:
+			t.Message = ""
+		}
+	}
+}

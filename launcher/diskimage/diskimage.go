@@ -1,0 +1,201 @@
+// Package diskimage finds the disk in a container disk's image and reads its
+// header, so that QEMU is told the format and never probes it. A header is
+// tenant input: everything that would make QEMU open another file, or that is
+// not known here, is refused.
+package diskimage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// Info is what a disk image is.
+type Info struct {
+	// Path is relative to the folder that was searched.
+	Path        string
+	Format      qemuargs.ImageFormat
+	VirtualSize int64 // bytes
+	Direct      bool  // O_DIRECT works on it
+}
+
+// ErrUnusable is wrapped by errors that say what is wrong with the image itself.
+var ErrUnusable = errors.New("disk image cannot be used")
+
+// Find inspects the disk at name inside the folder root; an empty name means
+// the only file in its folder "disk", as KubeVirt's container disks have it.
+// No symbolic link is followed and nothing outside root is ever opened.
+func Find(root, name string) (Info, error) {
+	dir, err := os.Open(root)
+	if err != nil {
+		return Info{}, fmt.Errorf("open image volume: %w", err)
+	}
+	defer dir.Close()
+	if name == "" {
+		if name, err = onlyFile(dir); err != nil {
+			return Info{}, err
+		}
+	}
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	f, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return Info{}, explainOpen(dir, name, err)
+	}
+	defer f.Close()
+	stat, err := f.Stat()
+	if err != nil {
+		return Info{}, fmt.Errorf("stat /%s: %w", name, err)
+	}
+	if !stat.Mode().IsRegular() {
+		return Info{}, fmt.Errorf("%w: /%s is a %s, not a regular file", ErrUnusable, name, stat.Mode().Type())
+	}
+	info := Info{Path: name}
+	if info.Format, info.VirtualSize, err = header(f, stat.Size()); err != nil {
+		return Info{}, fmt.Errorf("/%s: %w", name, err)
+	}
+	if direct, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_DIRECT); err == nil {
+		info.Direct = true
+		direct.Close()
+	}
+	return info, nil
+}
+
+func onlyFile(root *os.File) (string, error) {
+	disk, err := openBeneath(root, "disk", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return "", fmt.Errorf("%w: the container image has no folder /disk with a disk in it: %w", ErrUnusable, err)
+	}
+	defer disk.Close()
+	// Three names are enough to tell that there are too many.
+	names, err := disk.Readdirnames(3)
+	if err != nil && err != io.EOF {
+		return "", fmt.Errorf("read /disk: %w", err)
+	}
+	switch len(names) {
+	case 0:
+		return "", fmt.Errorf("%w: the container image's folder /disk is empty", ErrUnusable)
+	case 1:
+		return path.Join("disk", names[0]), nil
+	}
+	return "", fmt.Errorf("%w: the container image has more than one file in /disk; name one with containerDisk.path", ErrUnusable)
+}
+
+func openBeneath(dir *os.File, name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
+		Flags:   uint64(flags | unix.O_CLOEXEC),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func explainOpen(dir *os.File, name string, err error) error {
+	var stat unix.Stat_t
+	switch {
+	case errors.Is(err, unix.ELOOP):
+		return fmt.Errorf("%w: /%s is or goes through a symbolic link", ErrUnusable, name)
+	case errors.Is(err, unix.EACCES) && unix.Fstatat(int(dir.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil:
+		return fmt.Errorf("%w: /%s has mode %04o and owner %d:%d, and cannot be read by user %d; make it readable by 107:107",
+			ErrUnusable, name, stat.Mode&0o7777, stat.Uid, stat.Gid, os.Getuid())
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("%w: the container image has no file /%s", ErrUnusable, name)
+	}
+	return fmt.Errorf("open /%s: %w", name, err)
+}
+
+// maxVirtualSize bounds what a header may claim: 64 TiB.
+const maxVirtualSize = int64(64) << 40
+
+// header tells a qcow2 image by its magic number; everything else is raw.
+func header(r io.ReaderAt, size int64) (qemuargs.ImageFormat, int64, error) {
+	if size == 0 {
+		return "", 0, fmt.Errorf("%w: it is empty", ErrUnusable)
+	}
+	// 104 bytes is the length of a version 3 header without extensions.
+	h := make([]byte, 104)
+	n, err := r.ReadAt(h, 0)
+	if err != nil && err != io.EOF {
+		return "", 0, fmt.Errorf("read header: %w", err)
+	}
+	if n < 4 || string(h[:4]) != "QFI\xfb" {
+		if size%512 != 0 {
+			return "", 0, fmt.Errorf("%w: neither qcow2 nor raw: %d bytes are not a multiple of 512", ErrUnusable, size)
+		}
+		return qemuargs.Raw, size, nil
+	}
+	virtual, err := qcow2(h[:n], size)
+	return qemuargs.QCOW2, virtual, err
+}
+
+// Incompatible features of qcow2 (QEMU docs/interop/qcow2.txt) that are
+// accepted: the compression type field and extended L2 entries. Dirty or
+// corrupt images, external data files and unknown features are not.
+const acceptedFeatures = 1<<3 | 1<<4
+
+func qcow2(h []byte, size int64) (int64, error) {
+	refuse := func(format string, args ...any) (int64, error) {
+		return 0, fmt.Errorf("%w: qcow2 image %s", ErrUnusable, fmt.Sprintf(format, args...))
+	}
+	if len(h) < 72 {
+		return refuse("is cut off within its header")
+	}
+	version := binary.BigEndian.Uint32(h[4:])
+	backing := binary.BigEndian.Uint64(h[8:])
+	clusterBits := binary.BigEndian.Uint32(h[20:])
+	virtual := binary.BigEndian.Uint64(h[24:])
+	crypt := binary.BigEndian.Uint32(h[32:])
+	l1Entries := binary.BigEndian.Uint32(h[36:])
+	l1Offset := binary.BigEndian.Uint64(h[40:])
+	refcounts := binary.BigEndian.Uint64(h[48:])
+	switch {
+	case version != 2 && version != 3:
+		return refuse("has version %d; 2 and 3 are known", version)
+	case backing != 0:
+		return refuse("has a backing file, which is not allowed")
+	case crypt != 0:
+		return refuse("is encrypted")
+	case clusterBits < 9 || clusterBits > 21:
+		return refuse("has a cluster size of 2^%d bytes", clusterBits)
+	case virtual == 0 || virtual > uint64(maxVirtualSize):
+		return refuse("claims a size of %d bytes", virtual)
+	case l1Offset == 0 || l1Offset >= uint64(size) || uint64(l1Entries)*8 > uint64(size)-l1Offset:
+		return refuse("is cut off or corrupt: its L1 table is outside the file")
+	case refcounts == 0 || refcounts >= uint64(size):
+		return refuse("is cut off or corrupt: its refcount table is outside the file")
+	}
+	if version == 3 {
+		if len(h) < 104 {
+			return refuse("is cut off within its header")
+		}
+		if features := binary.BigEndian.Uint64(h[72:]); features&^acceptedFeatures != 0 {
+			return refuse("has incompatible features %#x (dirty, corrupt, with an external data file, or unknown)", features)
+		}
+	}
+	return int64(virtual), nil
+}
+
+// DirectWorks says whether files in dir can be opened with O_DIRECT.
+func DirectWorks(dir string) bool {
+	f, err := os.CreateTemp(dir, ".direct-*")
+	if err != nil {
+		return false
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	direct, err := os.OpenFile(f.Name(), os.O_RDWR|unix.O_DIRECT, 0)
+	if err != nil {
+		return false
+	}
+	direct.Close()
+	return true
+}

@@ -1,0 +1,385 @@
+// Package launcher is PID 1 of a VM's pod: it starts QEMU, drives it over QMP,
+// and ends when QEMU has ended. It holds no Kubernetes code and no credential.
+//
+// One goroutine owns all state and waits for whatever comes first: a signal, a
+// message from virt-handler, an event from QEMU, QEMU's exit, a timer. The
+// others only read or write one thing each and hand the result to it.
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"time"
+
+	monitor "github.com/digitalocean/go-qemu/qmp"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/launcher/qmp"
+	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// Config says where things are. The zero value of each path means the one in
+// package layout.
+type Config struct {
+	QEMU, QEMUImg string
+	SlotSocket    string
+	ConsoleSocket string
+	ImageDir      string
+	OverlayDir    string
+	ResolvConf    string
+	// Stdout gets what the guest writes to its serial port; QEMU's own
+	// messages go to Stderr.
+	Stdout, Stderr *os.File
+	Log            *slog.Logger
+	// Signals that ask for shutdown.
+	Signals <-chan os.Signal
+}
+
+func (c *Config) defaults() {
+	for _, d := range []struct {
+		value *string
+		path  string
+	}{
+		{&c.QEMU, layout.QEMU}, {&c.QEMUImg, layout.QEMUImg}, {&c.SlotSocket, layout.SlotSocket},
+		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.ImageDir, layout.ImageVolumeDir},
+		{&c.OverlayDir, layout.OverlayDir}, {&c.ResolvConf, "/etc/resolv.conf"},
+	} {
+		if *d.value == "" {
+			*d.value = d.path
+		}
+	}
+}
+
+const (
+	// handshakeTimeout bounds the time from exec to running. A loaded node
+	// may take seconds to read QEMU from disk.
+	handshakeTimeout = 60 * time.Second
+	// pressInterval: a guest whose ACPI driver is not up yet misses the power
+	// button, so it is pressed again until the guest is down.
+	pressInterval = 5 * time.Second
+	// quitTimeout is how long QEMU has to follow "quit" before it is killed.
+	quitTimeout = 5 * time.Second
+	// drainTimeout bounds the wait for QEMU's last events after its exit.
+	drainTimeout = time.Second
+)
+
+// launcher is the state that the loop owns.
+type launcher struct {
+	Config
+	state  control.StateReport
+	slot   *slot
+	serial *serial
+	leases []*dhcp.Server
+
+	start *control.StartRequest
+	files []*os.File // taps and DHCP sockets of the start request
+
+	qemu    *qemuProcess
+	qmp     *qmp.Client
+	events  <-chan monitor.Event
+	exited  <-chan exit
+	results chan func() // what other goroutines hand to the loop
+
+	stopping bool
+	asked    bool // quit or kill came from here
+	press    *time.Timer
+	grace    *time.Timer
+	kill     *time.Timer
+	last     qmp.Shutdown // the last SHUTDOWN event
+	panicked bool
+
+	end *control.Termination
+}
+
+// Run runs one VM and returns how it ended. The calling goroutine is locked to
+// its thread until then: QEMU gets a parent-death signal, which is tied to the
+// thread that made it.
+func Run(ctx context.Context, config Config) control.Termination {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	config.defaults()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l := &launcher{
+		Config:  config,
+		state:   control.StateReport{State: control.StateWaiting},
+		results: make(chan func()),
+		press:   stoppedTimer(), grace: stoppedTimer(), kill: stoppedTimer(),
+	}
+	version, err := qemuVersion(ctx, config.QEMU)
+	if err != nil {
+		return control.Termination{Reason: control.ReasonStartFailed, Message: err.Error()}
+	}
+	l.slot = newSlot(config.SlotSocket, version, l.state, config.Log)
+	defer l.slot.Close()
+	defer l.close()
+	for l.end == nil {
+		l.step(ctx)
+	}
+	return *l.end
+}
+
+func stoppedTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// step waits for one thing and carries it out.
+func (l *launcher) step(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		l.killQEMU("the launcher is being ended")
+	case s := <-l.Signals:
+		l.Log.Info("signal", "signal", s.String())
+		l.shutdown()
+	case m := <-l.slot.messages:
+		l.handle(ctx, m)
+	case result := <-l.results:
+		result()
+	case e, ok := <-l.events:
+		if !ok {
+			l.events = nil
+			return
+		}
+		l.event(e)
+	case e := <-l.exited:
+		l.drainEvents()
+		l.finish(l.termination(e))
+	case <-l.press.C:
+		l.pressPowerButton()
+	case <-l.grace.C:
+		l.quit()
+	case <-l.kill.C:
+		l.killQEMU("QEMU did not follow quit")
+	}
+}
+
+// later runs work on a goroutine of its own and then done on the loop.
+func (l *launcher) later(ctx context.Context, work func() error, done func(error)) {
+	go func() {
+		err := work()
+		select {
+		case l.results <- func() { done(err) }:
+		case <-ctx.Done():
+		}
+	}()
+}
+
+func (l *launcher) setState(s control.State) {
+	if l.state.State == s {
+		return
+	}
+	l.state.State = s
+	l.Log.Info("state", "state", s)
+	l.slot.report(l.state)
+}
+
+func (l *launcher) finish(t control.Termination) {
+	l.end = &t
+	if t.Reason == control.ReasonStartFailed {
+		l.state.Failure = &t
+	}
+	l.setState(control.StateExited)
+	l.Log.Info("end", "reason", t.Reason, "message", t.Message)
+}
+
+func (l *launcher) close() {
+	for _, s := range l.leases {
+		s.Close()
+	}
+	if l.qmp != nil {
+		l.qmp.Close()
+	}
+	if l.serial != nil {
+		l.serial.Close()
+	}
+	for _, f := range l.files {
+		f.Close()
+	}
+}
+
+// handle answers one message from the handler.
+func (l *launcher) handle(ctx context.Context, m *message) {
+	switch m.Execute {
+	case control.CommandQueryState:
+		m.answer(l.state, nil)
+	case control.CommandInspect:
+		var request control.InspectRequest
+		if err := control.Decode(m.Data, &request); err != nil {
+			m.answer(nil, err)
+			return
+		}
+		// A file system may hang; the loop must not.
+		go func() { m.answer(inspect(l.ImageDir, l.OverlayDir, request), nil) }()
+	case control.CommandStart:
+		m.answer(nil, l.startRequested(ctx, m))
+	case control.CommandReject:
+		m.answer(nil, l.rejected(m))
+	case control.CommandShutdown:
+		m.answer(nil, nil)
+		l.shutdown()
+	default:
+		m.answer(nil, fmt.Errorf("unknown command %q", m.Execute))
+	}
+	m.Close()
+}
+
+// startRequested takes a start request; the start itself goes on without the handler.
+func (l *launcher) startRequested(ctx context.Context, m *message) error {
+	if l.state.State != control.StateWaiting || l.stopping {
+		return fmt.Errorf("cannot start: the VM is %s", l.state.State)
+	}
+	var request control.StartRequest
+	if err := control.Decode(m.Data, &request); err != nil {
+		return err
+	}
+	if want := countTaps(&request.Machine) + len(request.DHCP); len(m.Files) != want {
+		return fmt.Errorf("start came with %d files, the machine needs %d", len(m.Files), want)
+	}
+	l.start, l.files, m.Files = &request, m.Files, nil
+	l.state.Machine = &request.Machine
+	l.setState(control.StatePreparing)
+	l.later(ctx, func() error { return prepare(ctx, l.Config, &request) }, func(err error) { l.prepared(ctx, err) })
+	return nil
+}
+
+// rejected ends a VM that virt-handler found no way to start. The launcher
+// says so in its termination message: the terminal phase has one writer.
+func (l *launcher) rejected(m *message) error {
+	if l.state.State != control.StateWaiting {
+		return fmt.Errorf("cannot reject: the VM is %s", l.state.State)
+	}
+	var why control.Termination
+	if err := control.Decode(m.Data, &why); err != nil {
+		return err
+	}
+	l.finish(control.Termination{Reason: control.ReasonStartFailed, Message: why.Message})
+	return nil
+}
+
+func countTaps(m *qemuargs.Machine) int {
+	n := 0
+	for _, nic := range m.NICs {
+		n += nic.Queues
+	}
+	return n
+}
+
+func (l *launcher) prepared(ctx context.Context, err error) {
+	switch {
+	case err != nil:
+		l.finish(control.Termination{Reason: control.ReasonStartFailed, Message: err.Error()})
+		return
+	case l.stopping:
+		l.finish(control.Termination{Reason: control.ReasonNeverStarted, Message: "asked to end before QEMU was started"})
+		return
+	}
+	if err := l.exec(ctx); err != nil {
+		l.finish(control.Termination{Reason: control.ReasonStartFailed, Message: err.Error()})
+	}
+}
+
+// exec starts QEMU and, beside the loop, shakes hands and lets the guest run.
+func (l *launcher) exec(ctx context.Context) error {
+	taps := l.files[:countTaps(&l.start.Machine)]
+	if err := l.serveDHCP(l.files[len(taps):]); err != nil {
+		return err
+	}
+	q, err := startQEMU(l.QEMU, &l.start.Machine, taps, l.Stderr)
+	if err != nil {
+		return err
+	}
+	// QEMU has its own copies now. Were the taps still open here, they would
+	// outlive it.
+	for _, f := range taps {
+		f.Close()
+	}
+	l.qemu, l.exited, l.files = q, q.exited, nil
+	l.state.QEMUPID = q.PID()
+	if q.serial != nil {
+		if l.serial, err = newSerial(q.serial, l.ConsoleSocket, l.Stdout, l.Log); err != nil {
+			q.Kill()
+			return err
+		}
+	}
+	l.qmp = qmp.New(q.qmp, qmp.Options{Logger: l.Log})
+	if l.events, err = l.qmp.Events(ctx); err != nil {
+		q.Kill()
+		return fmt.Errorf("subscribe to QEMU's events: %w", err)
+	}
+	client := l.qmp
+	l.later(ctx, func() error { return handshake(ctx, client) }, l.started)
+	return nil
+}
+
+func handshake(ctx context.Context, client *qmp.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	if err := client.Connect(); err != nil {
+		return fmt.Errorf("connect to QEMU: %w", err)
+	}
+	if err := client.Cont(ctx); err != nil {
+		return fmt.Errorf("run the guest: %w", err)
+	}
+	return nil
+}
+
+func (l *launcher) started(err error) {
+	if err != nil {
+		// QEMU's exit says more than a broken connection: it is on its way.
+		l.Log.Error("start", "error", err)
+		if !errors.Is(err, qmp.ErrClosed) {
+			l.qemu.Kill()
+		}
+		return
+	}
+	now := time.Now()
+	l.state.StartedAt = &now
+	if l.stopping {
+		l.beginShutdown()
+		return
+	}
+	l.setState(control.StateRunning)
+}
+
+func (l *launcher) event(e monitor.Event) {
+	switch e.Event {
+	case "SHUTDOWN":
+		l.last = qmp.ParseShutdown(e)
+	case "GUEST_PANICKED":
+		l.panicked = true
+	case "STOP":
+		if l.state.State == control.StateRunning {
+			l.setState(control.StatePaused)
+		}
+	case "RESUME":
+		if l.state.State == control.StatePaused {
+			l.setState(control.StateRunning)
+		}
+	}
+}
+
+// drainEvents takes the events that QEMU sent before it exited: SHUTDOWN is
+// among them, and says why.
+func (l *launcher) drainEvents() {
+	timeout := time.NewTimer(drainTimeout)
+	defer timeout.Stop()
+	for l.events != nil {
+		select {
+		case e, ok := <-l.events:
+			if !ok {
+				return
+			}
+			l.event(e)
+		case <-timeout.C:
+			return
+		}
+	}
+}

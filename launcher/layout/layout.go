@@ -1,0 +1,37 @@
+// Package layout says where things are inside the launcher's pod. The pod
+// renderer mounts them there, and the launcher and QEMU find them there.
+package layout
+
+import "path"
+
+const (
+	// RunDir holds sockets and the cloud-init seed; memory, not disk.
+	RunDir = "/run/kubeqemu"
+	// SlotDir is the folder that virt-handler's device plugin gave the pod,
+	// with the socket that the launcher dials.
+	SlotDir    = "/run/kubeqemu-slot"
+	SlotSocket = SlotDir + "/handler.sock"
+	// OverlayDir holds what the guest writes over its container disks.
+	OverlayDir = "/var/lib/kubeqemu/overlays"
+	// ImageVolumeDir holds one folder per container disk: the whole image.
+	ImageVolumeDir = "/var/lib/kubeqemu/images"
+	// ConsoleSocket is where "virt-launcher console" attaches.
+	ConsoleSocket = RunDir + "/console.sock"
+	// VNCSocket is QEMU's VNC server.
+	VNCSocket = RunDir + "/vnc.sock"
+	// TerminationLog is Kubernetes' default terminationMessagePath.
+	TerminationLog = "/dev/termination-log"
+	// QEMU is the emulator in the launcher image.
+	QEMU = "/usr/bin/qemu-system-x86_64"
+	// QEMUImg makes the overlays.
+	QEMUImg = "/usr/bin/qemu-img"
+)
+
+// ImageVolume is the folder of a container disk's image.
+func ImageVolume(volume string) string { return path.Join(ImageVolumeDir, volume) }
+
+// Overlay is the overlay of a container disk.
+func Overlay(volume string) string { return path.Join(OverlayDir, volume+".qcow2") }
+
+// CloudInit is the seed made for a cloud-init volume.
+func CloudInit(volume string) string { return path.Join(RunDir, "cloud-init-"+volume+".iso") }

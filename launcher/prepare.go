@@ -1,0 +1,141 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/cloudinit"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
+	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// inspect answers what only the pod can see.
+func inspect(imageDir, overlayDir string, request control.InspectRequest) control.InspectReply {
+	reply := control.InspectReply{OverlayDirect: diskimage.DirectWorks(overlayDir)}
+	for _, d := range request.ContainerDisks {
+		// The volume's name is one of the pod's, and no path.
+		root := filepath.Join(imageDir, filepath.Base(d.Volume))
+		info, err := diskimage.Find(root, d.Path)
+		facts := control.DiskFacts{Path: filepath.Join(root, info.Path), Format: info.Format, VirtualSize: info.VirtualSize, Direct: info.Direct}
+		if err != nil {
+			facts = control.DiskFacts{Error: err.Error()}
+		}
+		reply.ContainerDisks = append(reply.ContainerDisks, facts)
+	}
+	return reply
+}
+
+// overlayTimeout bounds qemu-img, which writes a few clusters.
+const overlayTimeout = time.Minute
+
+// prepare makes the files that QEMU opens.
+func prepare(ctx context.Context, config Config, request *control.StartRequest) error {
+	for _, d := range request.Machine.Disks {
+		if d.Overlay == nil {
+			continue
+		}
+		if err := makeOverlay(ctx, config.QEMUImg, d.Overlay); err != nil {
+			return fmt.Errorf("make overlay of disk %s: %w", d.Name, err)
+		}
+	}
+	for _, seed := range request.CloudInit {
+		files := cloudinit.NoCloud(seed.InstanceID, seed.Hostname, seed.UserData, seed.NetworkData)
+		image, err := cloudinit.Seed("cidata", files)
+		if err == nil {
+			err = os.WriteFile(seedPath(&request.Machine, seed.Volume), image, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("write cloud-init seed %s: %w", seed.Volume, err)
+		}
+	}
+	return nil
+}
+
+// seedPath is where the machine expects the seed of a volume.
+func seedPath(m *qemuargs.Machine, volume string) string {
+	for _, d := range m.Disks {
+		if d.Name == volume {
+			return d.Image.Path
+		}
+	}
+	return layout.CloudInit(volume)
+}
+
+// makeOverlay makes an empty qcow2 image. It names no backing file: the
+// command line does, so that nothing is ever read from a header.
+func makeOverlay(ctx context.Context, qemuImg string, o *qemuargs.Overlay) error {
+	ctx, cancel := context.WithTimeout(ctx, overlayTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, qemuImg, "create", "-q", "-f", string(qemuargs.QCOW2), o.Path, strconv.FormatInt(o.VirtualSize, 10))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("qemu-img create: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// serveDHCP starts a DHCP server on each of the handler's sockets.
+func (l *launcher) serveDHCP(sockets []*os.File) error {
+	servers, search := resolver(l.ResolvConf)
+	for i, d := range l.start.DHCP {
+		lease := d.Lease
+		if len(lease.DNS) == 0 {
+			lease.DNS = servers
+		}
+		if len(lease.SearchDomains) == 0 {
+			lease.SearchDomains = search
+		}
+		if err := lease.Check(); err != nil {
+			return fmt.Errorf("serve DHCP to %s: %w", d.NIC, err)
+		}
+		conn, err := net.FilePacketConn(sockets[i])
+		sockets[i].Close()
+		if err != nil {
+			return fmt.Errorf("serve DHCP to %s: %w", d.NIC, err)
+		}
+		l.leases = append(l.leases, dhcp.Serve(conn, lease, l.Log))
+	}
+	return nil
+}
+
+// maxResolvConf is more than any pod has, in bytes.
+const maxResolvConf = 64 << 10
+
+// resolver reads the pod's name servers and search domains. What cannot be
+// told to a guest over DHCPv4, IPv6 servers for one, is left out.
+func resolver(path string) (servers []netip.Addr, search []string) {
+	data, err := os.ReadFile(path)
+	if err != nil || len(data) > maxResolvConf {
+		return nil, nil
+	}
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		switch fields[0] {
+		case "nameserver":
+			if a, err := netip.ParseAddr(fields[1]); err == nil && a.Is4() {
+				servers = append(servers, a)
+			}
+		case "search":
+			search = nil
+			for _, domain := range fields[1:] {
+				if domain != "." {
+					search = append(search, strings.TrimSuffix(domain, "."))
+				}
+			}
+		}
+	}
+	return servers, search
+}

@@ -1,0 +1,163 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// qemuProcess is a started QEMU and the launcher's ends of its sockets.
+type qemuProcess struct {
+	cmd    *exec.Cmd
+	qmp    *net.UnixConn
+	serial *net.UnixConn // nil without a serial port
+	stderr *tail
+	exited <-chan exit
+}
+
+// startQEMU must be called on a locked thread: the parent-death signal, which
+// ends QEMU where the launcher is not PID 1 of a PID namespace, comes when the
+// thread that started it ends.
+func startQEMU(program string, m *qemuargs.Machine, taps []*os.File, stderr io.Writer) (*qemuProcess, error) {
+	q := &qemuProcess{stderr: &tail{limit: 2048}}
+	theirs, err := q.sockets(m)
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	q.cmd = exec.Command(program, qemuargs.Strings(m.Args(m.Files()))...)
+	q.cmd.ExtraFiles = append(theirs[:len(theirs):len(theirs)], taps...)
+	q.cmd.Env = []string{"LC_ALL=C", "PATH=/usr/bin:/bin", "HOME=/"}
+	q.cmd.Stderr = io.MultiWriter(q.stderr, stderr)
+	q.cmd.Stdout = q.cmd.Stderr
+	q.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// A child of QEMU's that held stderr open must not keep Wait from returning.
+	q.cmd.WaitDelay = 2 * time.Second
+	if err := q.cmd.Start(); err != nil {
+		q.closeOurs()
+		return nil, fmt.Errorf("start QEMU: %w", err)
+	}
+	exited := make(chan exit, 1)
+	q.exited = exited
+	go func() { exited <- exitOf(q.cmd.Wait()) }()
+	return q, nil
+}
+
+// sockets makes the socket pairs, in the order of Machine.Files, and returns
+// QEMU's ends.
+func (q *qemuProcess) sockets(m *qemuargs.Machine) ([]*os.File, error) {
+	var theirs []*os.File
+	ours, file, err := socketPair("qmp")
+	if err != nil {
+		return nil, err
+	}
+	q.qmp, theirs = ours, append(theirs, file)
+	if m.Serial != nil {
+		if ours, file, err = socketPair("serial"); err != nil {
+			return theirs, err
+		}
+		q.serial, theirs = ours, append(theirs, file)
+	}
+	return theirs, nil
+}
+
+func socketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make %s socket pair: %w", name, err)
+	}
+	theirs = os.NewFile(uintptr(fds[1]), name)
+	file := os.NewFile(uintptr(fds[0]), name)
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, fmt.Errorf("wrap %s socket: %w", name, err)
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}
+
+func (q *qemuProcess) closeOurs() {
+	q.qmp.Close()
+	if q.serial != nil {
+		q.serial.Close()
+	}
+}
+
+// PID is QEMU's process ID.
+func (q *qemuProcess) PID() int { return q.cmd.Process.Pid }
+
+// Kill sends SIGKILL.
+func (q *qemuProcess) Kill() { q.cmd.Process.Kill() }
+
+func exitOf(err error) exit {
+	var failed *exec.ExitError
+	switch {
+	case err == nil:
+		return exit{}
+	case errors.As(err, &failed):
+		status := failed.Sys().(syscall.WaitStatus)
+		if status.Signaled() {
+			return exit{signal: status.Signal()}
+		}
+		return exit{code: status.ExitStatus()}
+	}
+	return exit{code: -1}
+}
+
+var versionLine = regexp.MustCompile(`version ([0-9]+\.[0-9]+(?:\.[0-9]+)?)`)
+
+// qemuVersion asks QEMU for its version, such as 7.2.22.
+func qemuVersion(ctx context.Context, program string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, "-version").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask %s for its version: %w", program, err)
+	}
+	match := versionLine.FindSubmatch(out)
+	if match == nil {
+		return "", fmt.Errorf("ask %s for its version: no version in %q", program, out)
+	}
+	return string(match[1]), nil
+}
+
+// tail keeps the last bytes written to it.
+type tail struct {
+	limit int
+
+	mu   sync.Mutex
+	data []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.data = append(t.data, p...)
+	if over := len(t.data) - t.limit; over > 0 {
+		t.data = append(t.data[:0], t.data[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.data)
+}

@@ -1,0 +1,71 @@
+package qmp
+
+import (
+	"context"
+
+	monitor "github.com/digitalocean/go-qemu/qmp"
+)
+
+// Cont lets the guest's CPUs run.
+func (c *Client) Cont(ctx context.Context) error { return c.Execute(ctx, "cont", nil, nil) }
+
+// Quit ends QEMU at once. QEMU replies before it exits, but the connection may
+// end first on its side: ErrClosed then means that it went.
+func (c *Client) Quit(ctx context.Context) error { return c.Execute(ctx, "quit", nil, nil) }
+
+// SystemPowerdown presses the power button. The guest may ignore it.
+func (c *Client) SystemPowerdown(ctx context.Context) error {
+	return c.Execute(ctx, "system_powerdown", nil, nil)
+}
+
+// Status is the run state of the guest (qapi/run-state.json, StatusInfo).
+type Status struct {
+	Status  string `json:"status"` // a RunState: "running", "prelaunch", "paused", ...
+	Running bool   `json:"running"`
+}
+
+// QueryStatus returns the run state.
+func (c *Client) QueryStatus(ctx context.Context) (Status, error) {
+	var s Status
+	err := c.Execute(ctx, "query-status", nil, &s)
+	return s, err
+}
+
+// QueryVersion returns QEMU's version.
+func (c *Client) QueryVersion(ctx context.Context) (monitor.Version, error) {
+	var v monitor.Version
+	err := c.Execute(ctx, "query-version", nil, &v)
+	return v, err
+}
+
+// CPU is one virtual CPU (qapi/machine.json, CpuInfoFast).
+type CPU struct {
+	Index    int    `json:"cpu-index"`
+	QOMPath  string `json:"qom-path"`
+	ThreadID int    `json:"thread-id"` // of the host
+	Target   string `json:"target"`    // "x86_64", "aarch64", ...
+}
+
+// QueryCPUsFast returns the virtual CPUs, without disturbing them.
+func (c *Client) QueryCPUsFast(ctx context.Context) ([]CPU, error) {
+	var cpus []CPU
+	err := c.Execute(ctx, "query-cpus-fast", nil, &cpus)
+	return cpus, err
+}
+
+const eventShutdown = "SHUTDOWN"
+
+// Shutdown is the data of a SHUTDOWN event (qapi/run-state.json).
+type Shutdown struct {
+	Guest  bool   // the guest asked for it
+	Reason string // a ShutdownCause: "guest-shutdown", "host-qmp-quit", ...; empty if QEMU said none
+}
+
+// ParseShutdown reads the data of a SHUTDOWN event. Data of another shape, or
+// another event's, leaves the fields zero.
+func ParseShutdown(e monitor.Event) Shutdown {
+	var s Shutdown
+	s.Guest, _ = e.Data["guest"].(bool)
+	s.Reason, _ = e.Data["reason"].(string)
+	return s
+}

@@ -1,0 +1,173 @@
+package launcher
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// Bounds of the guest's serial output.
+const (
+	// logBytesPerSecond and logBurst cap what goes to the pod's log: a guest
+	// must not fill the node's disk or load its log collector.
+	logBytesPerSecond = 64 << 10
+	logBurst          = 1 << 20
+	// readerChunks is how far a reader may be behind before its output is
+	// dropped. Unit: chunks of at most serialChunk bytes.
+	readerChunks = 64
+	serialChunk  = 4096
+)
+
+// serial is QEMU's only client on the serial port. It copies the guest's
+// output to the pod's log and to one attached console, and the console's input
+// to the guest. A slow reader loses output; the guest never waits.
+type serial struct {
+	port     *net.UnixConn
+	listener *net.UnixListener
+	log      *slog.Logger
+
+	mu      sync.Mutex
+	console *console // nil while nobody is attached
+
+	podLog chan []byte
+	wait   sync.WaitGroup
+}
+
+// console is one attached reader.
+type console struct {
+	conn   net.Conn
+	output chan []byte
+	closed sync.Once
+}
+
+func (c *console) close() {
+	c.closed.Do(func() {
+		close(c.output)
+		c.conn.Close()
+	})
+}
+
+func newSerial(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Logger) (*serial, error) {
+	os.Remove(socket)
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen for consoles: %w", err)
+	}
+	s := &serial{port: port, listener: listener, log: log, podLog: make(chan []byte, readerChunks)}
+	s.wait.Add(3)
+	go s.read()
+	go s.accept()
+	go s.writeLog(stdout)
+	return s, nil
+}
+
+// Close ends all goroutines; what the guest wrote before is still logged.
+func (s *serial) Close() {
+	// QEMU has exited: let what it wrote last be read, but do not wait for
+	// a descriptor that some other process may hold.
+	s.port.SetReadDeadline(time.Now().Add(drainTimeout))
+	s.listener.Close()
+	s.wait.Wait()
+	s.port.Close()
+}
+
+func (s *serial) read() {
+	defer s.wait.Done()
+	defer close(s.podLog)
+	defer s.attach(nil)
+	for {
+		chunk := make([]byte, serialChunk)
+		n, err := s.port.Read(chunk)
+		if n > 0 {
+			s.deliver(chunk[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *serial) deliver(chunk []byte) {
+	select {
+	case s.podLog <- chunk:
+	default:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.console != nil {
+		select {
+		case s.console.output <- chunk:
+		default:
+		}
+	}
+}
+
+// attach makes c the console and ends the one before, as KubeVirt does.
+func (s *serial) attach(c *console) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.console != nil {
+		s.console.close()
+	}
+	s.console = c
+}
+
+// detach ends c if it still is the console.
+func (s *serial) detach(c *console) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.console == c {
+		s.console = nil
+		c.close()
+	}
+}
+
+func (s *serial) accept() {
+	defer s.wait.Done()
+	for {
+		conn, err := s.listener.Accept()
+		if err != nil {
+			return
+		}
+		c := &console{conn: conn, output: make(chan []byte, readerChunks)}
+		s.attach(c)
+		go func() {
+			for chunk := range c.output {
+				if _, err := conn.Write(chunk); err != nil {
+					s.detach(c)
+				}
+			}
+		}()
+		go func() {
+			io.Copy(s.port, conn)
+			s.detach(c)
+		}()
+	}
+}
+
+// writeLog writes the guest's output to the pod's log, within its bounds.
+func (s *serial) writeLog(w io.Writer) {
+	defer s.wait.Done()
+	budget, last, dropped := float64(logBurst), time.Now(), 0
+	for chunk := range s.podLog {
+		now := time.Now()
+		budget = min(logBurst, budget+now.Sub(last).Seconds()*logBytesPerSecond)
+		last = now
+		if budget < float64(len(chunk)) {
+			dropped += len(chunk)
+			continue
+		}
+		if dropped > 0 {
+			s.log.Warn("left out console output", "bytes", dropped)
+			dropped = 0
+		}
+		budget -= float64(len(chunk))
+		if _, err := w.Write(chunk); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// shutdown begins the one way to stop: power button, then at the end of the
+// grace period quit, then SIGKILL. Further requests change nothing.
+func (l *launcher) shutdown() {
+	if l.stopping {
+		return
+	}
+	l.stopping = true
+	switch l.state.State {
+	case control.StateWaiting:
+		l.finish(control.Termination{Reason: control.ReasonNeverStarted, Message: "asked to end before virt-handler started the VM"})
+	case control.StatePreparing:
+		// prepared or started notices.
+	default:
+		l.beginShutdown()
+	}
+}
+
+func (l *launcher) beginShutdown() {
+	grace := time.Duration(l.start.GraceSeconds) * time.Second
+	l.setState(control.StateShuttingDown)
+	if grace <= 0 || l.start.Machine.NoACPI {
+		l.quit()
+		return
+	}
+	l.grace.Reset(grace)
+	l.pressPowerButton()
+}
+
+func (l *launcher) pressPowerButton() {
+	l.press.Reset(pressInterval)
+	client := l.qmp
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), pressInterval)
+		defer cancel()
+		if err := client.SystemPowerdown(ctx); err != nil {
+			l.Log.Warn("press power button", "error", err)
+		}
+	}()
+}
+
+// quit ends QEMU without the guest's consent.
+func (l *launcher) quit() {
+	l.press.Stop()
+	l.grace.Stop()
+	l.kill.Reset(quitTimeout)
+	l.asked = true
+	client := l.qmp
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), quitTimeout)
+		defer cancel()
+		if err := client.Quit(ctx); err != nil {
+			l.Log.Warn("quit QEMU", "error", err)
+		}
+	}()
+}
+
+func (l *launcher) killQEMU(why string) {
+	l.asked = true
+	if l.qemu == nil {
+		l.finish(control.Termination{Reason: control.ReasonNeverStarted, Message: why})
+		return
+	}
+	l.Log.Warn("kill QEMU", "reason", why)
+	l.qemu.Kill()
+	// Its exit ends the loop; there is no other way left.
+	l.drainEvents()
+	l.finish(l.termination(<-l.exited))
+}
+
+// termination says how the VM ended, from what QEMU said and how it exited.
+func (l *launcher) termination(e exit) control.Termination {
+	t := control.Termination{ExitCode: e.code, Stderr: l.qemu.stderr.String()}
+	if e.signal != 0 {
+		t.Signal = e.signal.String()
+	}
+	switch {
+	case l.state.StartedAt == nil && l.stopping:
+		t.Reason, t.Message = control.ReasonNeverStarted, "asked to end while QEMU was starting"
+	case l.state.StartedAt == nil:
+		t.Reason, t.Message = control.ReasonStartFailed, "QEMU "+e.String()+" before the guest ran"
+	case l.asked && l.start.Machine.NoACPI:
+		t.Reason, t.Message = control.ReasonShutdown, "the guest has no ACPI and so no power button; QEMU was ended"
+	case l.asked:
+		t.Reason = control.ReasonGracePeriodOver
+		t.Message = fmt.Sprintf("the guest did not power off within %d seconds; QEMU was ended", l.start.GraceSeconds)
+	case e.signal != 0 || e.code != 0:
+		t.Reason, t.Message = control.ReasonQEMUExited, "QEMU "+e.String()
+	case l.panicked || l.last.Reason == "guest-panic":
+		t.Reason, t.Message = control.ReasonGuestPanic, "the guest's kernel panicked"
+	case l.last.Guest && l.stopping:
+		t.Reason, t.Message = control.ReasonShutdown, "the guest powered off after the ACPI power button"
+	case l.last.Guest:
+		t.Reason, t.Message = control.ReasonGuestShutdown, "the guest powered off"
+	default:
+		t.Reason, t.Message = control.ReasonQEMUExited, fmt.Sprintf("QEMU %s (shutdown reason %q)", e, l.last.Reason)
+	}
+	return t
+}
+
+// exit is how QEMU's process ended.
+type exit struct {
+	code   int
+	signal syscall.Signal
+}
+
+func (e exit) String() string {
+	if e.signal != 0 {
+		return fmt.Sprintf("was killed by signal %d (%s)", int(e.signal), e.signal)
+	}
+	return fmt.Sprintf("exited with code %d", e.code)
+}

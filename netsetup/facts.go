@@ -1,0 +1,119 @@
+package netsetup
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+)
+
+// Facts is what the CNI plugin left in a pod's network namespace: all that a
+// plan depends on.
+type Facts struct {
+	// Link is the name of the pod's interface, eth0 by the CRI's convention.
+	Link string `json:"link"`
+	// Index is the interface index within the pod's network namespace.
+	Index int `json:"index"`
+	// MTU in bytes, without the Ethernet header.
+	MTU int `json:"mtu"`
+	// MAC in lower-case colon form.
+	MAC string `json:"mac"`
+	// Addresses are the global addresses of both families, with prefix length, in ascending order.
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
+	// Routes are the main table's routes over Link, in ascending order of destination.
+	Routes []Route `json:"routes,omitempty"`
+}
+
+// Route is one route of the main table.
+type Route struct {
+	// Destination is 0.0.0.0/0 or ::/0 for a default route.
+	Destination netip.Prefix `json:"destination"`
+	// Gateway is unset for a destination that is on the link.
+	Gateway netip.Addr `json:"gateway,omitzero"`
+}
+
+// ReadFacts reads the interface called link in the network namespace netns. It
+// changes nothing.
+func ReadFacts(netns ns.NetNS, link string) (Facts, error) {
+	var facts Facts
+	err := netns.Do(func(ns.NetNS) (err error) {
+		facts, err = readFacts(link)
+		return err
+	})
+	if err != nil {
+		return Facts{}, fmt.Errorf("read pod interface %q: %w", link, err)
+	}
+	return facts, nil
+}
+
+func readFacts(name string) (Facts, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return Facts{}, err
+	}
+	attrs := link.Attrs()
+	facts := Facts{Link: name, Index: attrs.Index, MTU: attrs.MTU, MAC: attrs.HardwareAddr.String()}
+	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return Facts{}, fmt.Errorf("list addresses: %w", err)
+	}
+	for _, a := range addrs {
+		if p, ok := prefixOf(a.IPNet); ok && !p.Addr().IsLinkLocalUnicast() {
+			facts.Addresses = append(facts.Addresses, p)
+		}
+	}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := netlink.RouteList(link, family)
+		if err != nil {
+			return Facts{}, fmt.Errorf("list routes: %w", err)
+		}
+		for _, r := range routes {
+			if route, ok := routeOf(r, family); ok {
+				facts.Routes = append(facts.Routes, route)
+			}
+		}
+	}
+	// The kernel lists by hash; the facts must not depend on it.
+	slices.SortFunc(facts.Addresses, netip.Prefix.Compare)
+	slices.SortFunc(facts.Routes, func(a, b Route) int { return a.Destination.Compare(b.Destination) })
+	return facts, nil
+}
+
+// routeOf leaves out what the kernel makes by itself on every IPv6 link.
+func routeOf(r netlink.Route, family int) (Route, bool) {
+	dst := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if family == netlink.FAMILY_V6 {
+		dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	if r.Dst != nil {
+		p, ok := prefixOf(r.Dst)
+		if !ok {
+			return Route{}, false
+		}
+		dst = p
+	}
+	if dst.Addr().Is6() && (dst.Addr().IsLinkLocalUnicast() || dst.Addr().IsMulticast()) {
+		return Route{}, false
+	}
+	gateway, _ := netip.AddrFromSlice(r.Gw)
+	return Route{Destination: dst, Gateway: gateway.Unmap()}, true
+}
+
+func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
+	if n == nil {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(n.IP)
+	ones, bits := n.Mask.Size()
+	if !ok || bits == 0 {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(addr.Unmap(), ones), true
+}
+
+func ipNetOf(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

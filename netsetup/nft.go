@@ -1,0 +1,189 @@
+package netsetup
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// replaceTables puts every table in place of its former self, all in one
+// transaction: there is no moment without rules, and connections under way keep
+// their translation, which lives in connection tracking.
+func replaceTables(netns ns.NetNS, tables []Table) error {
+	conn, err := nftables.New(nftables.WithNetNSFd(int(netns.Fd())))
+	if err != nil {
+		return fmt.Errorf("dial nftables: %w", err)
+	}
+	for _, t := range tables {
+		if err := addTable(conn, t); err != nil {
+			return fmt.Errorf("table %s %s: %w", t.Family, t.Name, err)
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		return fmt.Errorf("replace nftables tables: %w", err)
+	}
+	return nil
+}
+
+func addTable(conn *nftables.Conn, t Table) error {
+	families := map[string]nftables.TableFamily{"ip": nftables.TableFamilyIPv4, "ip6": nftables.TableFamilyIPv6}
+	family, ok := families[t.Family]
+	if !ok {
+		return fmt.Errorf("unknown family %q", t.Family)
+	}
+	table := &nftables.Table{Name: t.Name, Family: family}
+	conn.AddTable(table) // deleting one that is not there would fail the transaction
+	conn.DelTable(table)
+	conn.AddTable(table)
+	for _, c := range t.Chains {
+		if err := addChain(conn, table, c); err != nil {
+			return fmt.Errorf("chain %q: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+func addChain(conn *nftables.Conn, table *nftables.Table, c Chain) error {
+	hooks := map[string]*nftables.ChainHook{
+		"prerouting": nftables.ChainHookPrerouting, "forward": nftables.ChainHookForward,
+		"output": nftables.ChainHookOutput, "postrouting": nftables.ChainHookPostrouting,
+	}
+	hook, ok := hooks[c.Hook]
+	if !ok {
+		return fmt.Errorf("unknown hook %q", c.Hook)
+	}
+	chain := conn.AddChain(&nftables.Chain{
+		Name: c.Name, Table: table, Type: nftables.ChainType(c.Type), Hooknum: hook,
+		Priority: nftables.ChainPriorityRef(nftables.ChainPriority(c.Priority)),
+	})
+	for i, r := range c.Rules {
+		exprs, err := r.exprs(table.Family)
+		if err != nil {
+			return fmt.Errorf("rule %d: %w", i, err)
+		}
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
+	}
+	return nil
+}
+
+func (r Rule) exprs(family nftables.TableFamily) ([]expr.Any, error) {
+	var out []expr.Any
+	out = append(out, matchLink(expr.MetaKeyIIFNAME, expr.CmpOpEq, r.In)...)
+	out = append(out, matchLink(expr.MetaKeyOIFNAME, expr.CmpOpEq, r.Out)...)
+	out = append(out, matchLink(expr.MetaKeyOIFNAME, expr.CmpOpNeq, r.NotOut)...)
+	// Offsets of source and destination in the IPv4 and IPv6 headers.
+	source, destination := uint32(12), uint32(16)
+	if family == nftables.TableFamilyIPv6 {
+		source, destination = 8, 24
+	}
+	out = append(out, matchAddress(source, r.Source)...)
+	out = append(out, matchAddress(destination, r.Destination)...)
+	port, err := matchPort(r.Protocol, r.Port)
+	if err != nil {
+		return nil, err
+	}
+	connection, err := matchConnection(r.Connection)
+	if err != nil {
+		return nil, err
+	}
+	verdict, err := r.verdict(family)
+	if err != nil {
+		return nil, err
+	}
+	out = append(append(out, port...), connection...)
+	return append(append(out, &expr.Counter{}), verdict...), nil
+}
+
+func matchLink(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
+	if name == "" {
+		return nil
+	}
+	// The whole field, zero-filled: an exact match, not one by prefix.
+	var data [unix.IFNAMSIZ]byte
+	copy(data[:], name)
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: data[:]}}
+}
+
+func matchAddress(offset uint32, p netip.Prefix) []expr.Any {
+	if !p.IsValid() {
+		return nil
+	}
+	size := uint32(p.Addr().BitLen() / 8)
+	out := []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}}
+	if !p.IsSingleIP() {
+		mask := net.CIDRMask(p.Bits(), p.Addr().BitLen())
+		out = append(out, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: mask, Xor: make([]byte, size)})
+	}
+	return append(out, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Masked().Addr().AsSlice()})
+}
+
+func matchPort(protocol string, port uint16) ([]expr.Any, error) {
+	if protocol == "" {
+		return nil, nil
+	}
+	number, ok := map[string]byte{"TCP": unix.IPPROTO_TCP, "UDP": unix.IPPROTO_UDP}[protocol]
+	if !ok {
+		return nil, fmt.Errorf("unknown protocol %q", protocol)
+	}
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{number}},
+		// TCP and UDP both have the destination port at offset 2.
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(port)},
+	}, nil
+}
+
+func matchConnection(connection string) ([]expr.Any, error) {
+	const dstNAT = 1 << 5 // IPS_DST_NAT in linux/netfilter/nf_conntrack_common.h
+	key, bits := expr.CtKeySTATE, uint32(0)
+	switch connection {
+	case "":
+		return nil, nil
+	case "invalid":
+		bits = expr.CtStateBitINVALID
+	case "established":
+		bits = expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED
+	case "dnat":
+		key, bits = expr.CtKeySTATUS, dstNAT
+	default:
+		return nil, fmt.Errorf("unknown connection state %q", connection)
+	}
+	none := make([]byte, 4)
+	return []expr.Any{
+		&expr.Ct{Key: key, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: none},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: none},
+	}, nil
+}
+
+func (r Rule) verdict(family nftables.TableFamily) ([]expr.Any, error) {
+	kind := expr.NATTypeDestNAT
+	switch r.Verdict {
+	case "accept":
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}, nil
+	case "drop":
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}, nil
+	case "masquerade":
+		return []expr.Any{&expr.Masq{}}, nil
+	case "dnat":
+	case "snat":
+		kind = expr.NATTypeSourceNAT
+	default:
+		return nil, fmt.Errorf("unknown verdict %q", r.Verdict)
+	}
+	if !r.To.IsValid() {
+		return nil, errors.New("translation without an address")
+	}
+	return []expr.Any{
+		&expr.Immediate{Register: 1, Data: r.To.AsSlice()},
+		&expr.NAT{Type: kind, Family: uint32(family), RegAddrMin: 1},
+	}, nil
+}

@@ -1,0 +1,326 @@
+package netsetup
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
+)
+
+const (
+	podIP   = "10.244.0.5"
+	otherIP = "10.244.0.6"
+	guestIP = "10.0.2.2"
+	podMTU  = 1450
+
+	guestLink = "ens1"
+	guestMAC  = "52:54:00:12:34:56"
+)
+
+// pod is a pod's network namespace beside another's, as a CNI plugin makes them,
+// and a third one that stands for the guest. They have no name and no mount: they
+// go when their descriptors do.
+type pod struct {
+	t                 *testing.T
+	pod, other, guest ns.NetNS
+	facts             Facts
+	plan              *Plan
+}
+
+func newPod(t *testing.T, m Masquerade) *pod {
+	t.Helper()
+	t.Parallel() // nothing is shared, and what must fail takes its time
+	if os.Geteuid() != 0 {
+		t.Fatal("this test makes network namespaces: run it as root")
+	}
+	p := &pod{t: t, pod: newNetNS(t), other: newNetNS(t), guest: newNetNS(t)}
+	p.inside(p.other, func() error {
+		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "eth0", PeerNamespace: netlink.NsFd(p.pod.Fd())}
+		veth.Name, veth.MTU = "eth0", podMTU
+		if err := netlink.LinkAdd(veth); err != nil {
+			return err
+		}
+		return configureLink("eth0", otherIP+"/24", podMTU)
+	})
+	p.inside(p.pod, func() error {
+		if err := configureLink("eth0", podIP+"/24", podMTU); err != nil {
+			return err
+		}
+		// A default route, as every pod has it; nothing is behind it.
+		return netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("10.244.0.1")})
+	})
+	p.inside(p.guest, func() error { return configureLink("lo", "", 65536) })
+	var err error
+	if p.facts, err = ReadFacts(p.pod, "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if p.plan, err = PlanMasquerade(p.facts, m); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func newNetNS(t *testing.T) ns.NetNS {
+	t.Helper()
+	netns, err := ns.TempNetNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { netns.Close() })
+	return netns
+}
+
+// configureLink also brings lo up, without which a namespace cannot reach itself.
+func configureLink(name, address string, mtu int) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if address != "" {
+		addr, err := netlink.ParseAddr(address)
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(link, addr); err != nil {
+			return err
+		}
+	}
+	if err := netlink.LinkSetMTU(link, mtu); err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(link)
+}
+
+func (p *pod) inside(netns ns.NetNS, do func() error) {
+	p.t.Helper()
+	if err := netns.Do(func(ns.NetNS) error { return do() }); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// start applies the plan, opens the tap, and connects a guest that takes its
+// address by DHCP. It returns what the guest's DHCP client was told.
+func (p *pod) start() map[string]string {
+	p.t.Helper()
+	if err := Apply(p.pod, p.plan); err != nil {
+		p.t.Fatal(err)
+	}
+	queues, err := OpenTap(p.pod, p.plan)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.connectGuest(queues[0])
+	p.serveDHCP()
+	return p.runDHCPClient()
+}
+
+// connectGuest stands for QEMU: it carries frames, with their virtio-net headers,
+// between the pod's tap and one that is the guest's only link.
+func (p *pod) connectGuest(podTap *os.File) {
+	var guestTap *os.File
+	p.inside(p.guest, func() (err error) {
+		guestTap, err = openQueue(guestLink, unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR)
+		if err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName(guestLink)
+		if err != nil {
+			return err
+		}
+		mac, _ := net.ParseMAC(guestMAC)
+		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(link)
+	})
+	done := make(chan struct{}, 2)
+	carry := func(to, from *os.File) {
+		defer func() { done <- struct{}{} }()
+		frame := make([]byte, 1<<17)
+		for {
+			n, err := from.Read(frame)
+			if err != nil {
+				return
+			}
+			to.Write(frame[:n]) // a frame that cannot be delivered is lost, as on any wire
+		}
+	}
+	go carry(guestTap, podTap)
+	go carry(podTap, guestTap)
+	p.t.Cleanup(func() {
+		podTap.Close()
+		guestTap.Close()
+		<-done
+		<-done
+	})
+}
+
+func (p *pod) serveDHCP() {
+	p.t.Helper()
+	f, err := ListenDHCP(p.pod, p.plan)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	conn, err := net.FilePacketConn(f)
+	f.Close()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	server := dhcp.Serve(conn, dhcp.Lease{
+		ClientMAC: guestMAC, ClientIP: p.plan.Guest[0],
+		ServerIP: p.plan.Bridge.Addresses[0].Addr(), Router: p.plan.Bridge.Addresses[0].Addr(),
+		DNS:           []netip.Addr{netip.MustParseAddr("10.96.0.10")},
+		SearchDomains: []string{"default.svc.cluster.local", "svc.cluster.local"},
+		Hostname:      "testvm", MTU: uint16(p.plan.Bridge.MTU),
+	}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	p.t.Cleanup(func() { server.Close() })
+}
+
+// dhcpScript is what udhcpc calls with its lease in the environment.
+const dhcpScript = `#!/bin/busybox sh
+[ "$1" = bound ] || exit 0
+busybox ip addr add "$ip/$mask" dev "$interface"
+busybox ip link set "$interface" mtu "$mtu"
+busybox ip route add default via "$router"
+busybox env > "$LEASE"
+`
+
+func (p *pod) runDHCPClient() map[string]string {
+	p.t.Helper()
+	dir := p.t.TempDir()
+	script, lease := filepath.Join(dir, "script"), filepath.Join(dir, "lease")
+	if err := os.WriteFile(script, []byte(dhcpScript), 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	out := p.run(p.guest, []string{"LEASE=" + lease}, "busybox", "udhcpc", "-i", guestLink, "-s", script,
+		"-f", "-q", "-n", "-t", "10", "-T", "1", "-O", "mtu", "-O", "search", "-O", "serverid")
+	text, err := os.ReadFile(lease)
+	if err != nil {
+		p.t.Fatalf("DHCP client got no lease: %v\n%s", err, out)
+	}
+	told := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		told[name] = value
+	}
+	return told
+}
+
+// run runs a program to its end within a namespace, which it inherits from the
+// thread that starts it.
+func (p *pod) run(netns ns.NetNS, env []string, name string, args ...string) string {
+	p.t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := os.CreateTemp(p.t.TempDir(), "out")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	p.inside(netns, cmd.Start)
+	err = cmd.Wait()
+	text, _ := os.ReadFile(out.Name())
+	if err != nil {
+		p.t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, text)
+	}
+	return string(text)
+}
+
+// serveTCP answers each connection with whose address it came from, then echoes.
+func (p *pod) serveTCP(netns ns.NetNS, address string) {
+	p.t.Helper()
+	var listener net.Listener
+	p.inside(netns, func() (err error) {
+		listener, err = net.Listen("tcp4", address)
+		return err
+	})
+	p.t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				fmt.Fprintf(conn, "%s\n", conn.RemoteAddr().(*net.TCPAddr).IP)
+				io.Copy(conn, conn)
+			}()
+		}
+	}()
+}
+
+// dial connects within a namespace and returns the connection and the address
+// that the server saw.
+func (p *pod) dial(netns ns.NetNS, address string) (net.Conn, string, error) {
+	p.t.Helper()
+	var conn net.Conn
+	err := netns.Do(func(ns.NetNS) (err error) {
+		conn, err = net.DialTimeout("tcp4", address, 2*time.Second)
+		return err
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	p.t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	seen, err := readLine(conn)
+	return conn, seen, err
+}
+
+func readLine(r io.Reader) (string, error) {
+	var line []byte
+	b := make([]byte, 1)
+	for {
+		if _, err := io.ReadFull(r, b); err != nil {
+			return "", err
+		}
+		if b[0] == '\n' {
+			return string(line), nil
+		}
+		line = append(line, b[0])
+	}
+}
+
+func (p *pod) reach(netns ns.NetNS, address, wantSeen string) net.Conn {
+	p.t.Helper()
+	conn, seen, err := p.dial(netns, address)
+	if err != nil {
+		p.t.Fatalf("reach %s: %v", address, err)
+	}
+	if seen != wantSeen {
+		p.t.Errorf("the server at %s saw %s, want %s", address, seen, wantSeen)
+	}
+	return conn
+}
+
+// fail wants no connection, and returns the error.
+func (p *pod) fail(netns ns.NetNS, address string) error {
+	p.t.Helper()
+	_, seen, err := p.dial(netns, address)
+	if err == nil {
+		p.t.Errorf("reached %s as %s", address, seen)
+	}
+	return err
+}

@@ -1,0 +1,229 @@
+package qemuargs
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Arg is one argument: a flag and its value. The value is nil, a string that
+// is passed as it is, Options, or property data that is written as JSON.
+type Arg struct {
+	Flag  string
+	Value any
+}
+
+// Options is a value in QEMU's key=value,key=value syntax.
+type Options []Option
+
+// Option is one key and value. An empty key gives the value alone, as in
+// -machine TYPE,….
+type Option struct{ Key, Value string }
+
+func (o Options) String() string {
+	parts := make([]string, len(o))
+	for i, option := range o {
+		// QEMU reads ",," as a comma within a value.
+		value := strings.ReplaceAll(option.Value, ",", ",,")
+		if option.Key == "" {
+			parts[i] = value
+		} else {
+			parts[i] = option.Key + "=" + value
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// String is the argument's value as QEMU gets it.
+func (a Arg) value() string {
+	switch v := a.Value.(type) {
+	case string:
+		return v
+	case Options:
+		return v.String()
+	default:
+		data, err := json.Marshal(v)
+		if err != nil {
+			// Only the plain structs of this package come here.
+			panic(fmt.Sprintf("qemuargs: marshal %T: %v", v, err))
+		}
+		return string(data)
+	}
+}
+
+// Strings is the argument vector, without the program's name.
+func Strings(args []Arg) []string {
+	var s []string
+	for _, a := range args {
+		s = append(s, a.Flag)
+		if a.Value != nil {
+			s = append(s, a.value())
+		}
+	}
+	return s
+}
+
+// Files are the numbers, in the QEMU process, of the file descriptors that it
+// inherits.
+type Files struct {
+	QMP    int
+	Serial int              // 0 if there is no serial port
+	Taps   map[string][]int // by NIC name, one per queue
+}
+
+// Files numbers the descriptors the machine needs: 3 is QMP, then the serial
+// port if there is one, then the taps of all NICs in order. A caller passes
+// them in this order (os/exec's ExtraFiles begin at 3).
+func (m *Machine) Files() Files {
+	next := 3
+	take := func() int { next++; return next - 1 }
+	f := Files{QMP: take(), Taps: map[string][]int{}}
+	if m.Serial != nil {
+		f.Serial = take()
+	}
+	for _, nic := range m.NICs {
+		for range nic.Queues {
+			f.Taps[nic.Name] = append(f.Taps[nic.Name], take())
+		}
+	}
+	return f
+}
+
+// Args are the arguments of qemu-system-x86_64 for this machine. The order is
+// fixed. QEMU starts stopped (-S) and runs once it is told to by QMP.
+func (m *Machine) Args(files Files) []Arg {
+	args := m.platform()
+	args = append(args, m.monitor(files)...)
+	for _, p := range m.RootPorts {
+		args = append(args, Arg{"-device", p.device()})
+	}
+	for _, c := range m.AHCI {
+		args = append(args, Arg{"-device", c.device()})
+	}
+	for _, nic := range m.NICs {
+		args = append(args, Arg{"-netdev", nic.Netdev(files.Taps[nic.Name])}, Arg{"-device", nic.Device()})
+	}
+	for _, d := range m.Disks {
+		for _, node := range d.Blockdevs() {
+			args = append(args, Arg{"-blockdev", node})
+		}
+		args = append(args, Arg{"-device", d.Device()})
+	}
+	if m.RNG != nil {
+		args = append(args,
+			Arg{"-object", rngProps{QOMType: "rng-random", ID: "objrng0", Filename: "/dev/urandom"}},
+			Arg{"-device", pciDeviceProps{Driver: "virtio-rng-pci-non-transitional", ID: "rng0", RNG: "objrng0", Bus: m.RNG.PCI.Bus, Addr: m.RNG.PCI.addr()}})
+	}
+	args = append(args, Arg{"-display", "none"})
+	if g := m.Graphics; g != nil {
+		args = append(args, Arg{"-vnc", Options{{"", "unix:" + g.Socket}}},
+			Arg{"-device", pciDeviceProps{Driver: "VGA", ID: "video0", VGAMem: 16, Bus: g.PCI.Bus, Addr: g.PCI.addr()}})
+	}
+	return append(args,
+		Arg{"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"},
+		Arg{"-msg", "timestamp=on"})
+}
+
+type rngProps struct {
+	QOMType  string `json:"qom-type"`
+	ID       string `json:"id"`
+	Filename string `json:"filename"`
+}
+
+type memoryProps struct {
+	QOMType string `json:"qom-type"`
+	ID      string `json:"id"`
+	Size    int64  `json:"size"`
+}
+
+func (m *Machine) platform() []Arg {
+	acpi := "on"
+	if m.NoACPI {
+		acpi = "off"
+	}
+	accel := Options{{"", string(m.Accelerator)}}
+	if m.Accelerator == TCG {
+		// Without a limit the translation cache takes up to 1 GiB, which the
+		// pod has not booked. Unit: MiB.
+		accel = append(accel, Option{"tb-size", "128"}, Option{"thread", "multi"})
+	}
+	c := m.CPU
+	args := []Arg{
+		{"-name", Options{{"guest", m.Name}, {"debug-threads", "on"}}},
+		{"-S", nil},
+		{"-no-user-config", nil},
+		{"-nodefaults", nil},
+		{"-machine", Options{{"", m.Type}, {"usb", "off"}, {"vmport", "off"}, {"dump-guest-core", "off"}, {"acpi", acpi}, {"memory-backend", "pc.ram"}}},
+		{"-accel", accel},
+		{"-cpu", Options{{"", c.Model}}},
+		{"-m", Options{{"size", strconv.FormatInt(m.MemoryBytes>>20, 10) + "M"}}},
+		{"-object", memoryProps{QOMType: "memory-backend-ram", ID: "pc.ram", Size: m.MemoryBytes}},
+		{"-overcommit", "mem-lock=off"},
+		{"-smp", fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", c.Sockets*c.Cores*c.Threads, c.Sockets, c.Cores, c.Threads)},
+		{"-uuid", m.UUID},
+		{"-smbios", m.SMBIOS.options(m.UUID)},
+		{"-rtc", "base=utc"},
+		{"-global", "ICH9-LPC.disable_s3=1"},
+		{"-global", "ICH9-LPC.disable_s4=1"},
+	}
+	if m.Boot == BootStrict {
+		args = append(args, Arg{"-boot", "strict=on"})
+	}
+	return args
+}
+
+func (s SMBIOS) options(uuid string) Options {
+	o := Options{{"type", "1"}}
+	for _, p := range []Option{{"manufacturer", s.Manufacturer}, {"product", s.Product}, {"family", s.Family}, {"serial", s.Serial}, {"uuid", uuid}} {
+		if p.Value != "" {
+			o = append(o, p)
+		}
+	}
+	return o
+}
+
+func (m *Machine) monitor(files Files) []Arg {
+	args := []Arg{
+		{"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", files.QMP)},
+		{"-mon", "chardev=qmp,mode=control"},
+	}
+	if m.Serial != nil {
+		args = append(args,
+			Arg{"-chardev", fmt.Sprintf("socket,id=serial0,fd=%d", files.Serial)},
+			Arg{"-device", serialProps{Driver: "isa-serial", ID: "serial0", Chardev: "serial0", Index: 0}})
+	}
+	return args
+}
+
+type serialProps struct {
+	Driver  string `json:"driver"`
+	ID      string `json:"id"`
+	Chardev string `json:"chardev"`
+	Index   int    `json:"index"`
+}
+
+// Quote is the arguments as lines that can be pasted into a shell: one
+// argument with its value per line, each but the last ending in " \".
+func Quote(program string, args []Arg) string {
+	lines := []string{program}
+	for _, a := range args {
+		line := "  " + a.Flag
+		if a.Value != nil {
+			line += " " + shellQuote(a.value())
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, " \\\n") + "\n"
+}
+
+// shellQuote leaves alone what no shell would touch.
+func shellQuote(s string) string {
+	plain := s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_=.,:/@%+", r))
+	}) < 0
+	if plain {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,152 @@
+package qemuargs
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+)
+
+// DiskDriver is the QEMU device a disk is shown by.
+type DiskDriver string
+
+// Disk drivers.
+const (
+	VirtioBlk DiskDriver = "virtio-blk-pci-non-transitional"
+	IDEDisk   DiskDriver = "ide-hd"
+	IDECD     DiskDriver = "ide-cd"
+)
+
+// Disk is a device and the image behind it.
+type Disk struct {
+	Name     string     `json:"name"`
+	Driver   DiskDriver `json:"driver"`
+	Serial   string     `json:"serial,omitempty"`
+	ReadOnly bool       `json:"readOnly,omitempty"`
+	// BootIndex 0 means none.
+	BootIndex uint32 `json:"bootIndex,omitempty"`
+	// PCI is set for virtio-blk, Bus for drives on a SATA controller.
+	PCI *PCIAddress `json:"pci,omitempty"`
+	Bus string      `json:"bus,omitempty"`
+	// Image is what the guest reads.
+	Image Image `json:"image"`
+	// Overlay, if set, takes all writes, and Image is only read. The
+	// launcher makes it before QEMU starts.
+	Overlay *Overlay `json:"overlay,omitempty"`
+}
+
+// ImageFormat is a QEMU block driver. QEMU never probes it.
+type ImageFormat string
+
+// Image formats.
+const (
+	Raw   ImageFormat = "raw"
+	QCOW2 ImageFormat = "qcow2"
+)
+
+// Image is a disk image file.
+type Image struct {
+	Path   string      `json:"path"`
+	Format ImageFormat `json:"format"`
+	// Direct opens the file with O_DIRECT, so that the host's page cache
+	// does not hold the guest's data a second time.
+	Direct bool `json:"direct,omitempty"`
+}
+
+// Overlay is a qcow2 file over an Image.
+type Overlay struct {
+	Path string `json:"path"`
+	// VirtualSize of the disk in bytes.
+	VirtualSize int64 `json:"virtualSize"`
+	Direct      bool  `json:"direct,omitempty"`
+}
+
+type blockCache struct {
+	Direct bool `json:"direct"`
+}
+
+type blockNode struct {
+	Driver   string     `json:"driver"`
+	NodeName string     `json:"node-name"`
+	Filename string     `json:"filename,omitempty"`
+	ReadOnly bool       `json:"read-only"`
+	Discard  string     `json:"discard,omitempty"`
+	Cache    blockCache `json:"cache"`
+	File     string     `json:"file,omitempty"`
+	// Backing is a node name, JSON null (no backing file, whatever the
+	// image's header says), or left out where the driver knows no such thing.
+	Backing any `json:"backing,omitempty"`
+}
+
+// nodeName is "disk-<name><suffix>", shortened with a hash where it would
+// exceed QEMU's limit of 31 bytes for node names.
+func (d Disk) nodeName(suffix string) string {
+	const limit = 31
+	name := d.ID() + suffix
+	if len(name) <= limit {
+		return name
+	}
+	sum := sha256.Sum256([]byte(d.Name))
+	hash := hex.EncodeToString(sum[:4])
+	keep := limit - len(suffix) - len(hash) - 1
+	return d.ID()[:keep] + "-" + hash + suffix
+}
+
+// ID is the QEMU device id of the disk.
+func (d Disk) ID() string { return "disk-" + d.Name }
+
+// Blockdevs are the -blockdev nodes of the disk, each before the one that
+// refers to it. The last is the one the device opens.
+func (d Disk) Blockdevs() []any {
+	if d.Overlay == nil {
+		return d.Image.nodes(d, "", d.ReadOnly)
+	}
+	cache := blockCache{Direct: d.Overlay.Direct}
+	file := blockNode{Driver: "file", NodeName: d.nodeName("-file"), Filename: d.Overlay.Path, Discard: "unmap", Cache: cache}
+	top := blockNode{Driver: string(QCOW2), NodeName: d.nodeName(""), Discard: "unmap", Cache: cache,
+		File: file.NodeName, Backing: d.nodeName("-base")}
+	return append(d.Image.nodes(d, "-base", true), file, top)
+}
+
+func (i Image) nodes(d Disk, suffix string, readOnly bool) []any {
+	cache := blockCache{Direct: i.Direct}
+	fileSuffix := "-file"
+	if suffix != "" {
+		fileSuffix = suffix + "f"
+	}
+	file := blockNode{Driver: "file", NodeName: d.nodeName(fileSuffix), Filename: i.Path, ReadOnly: readOnly, Cache: cache}
+	format := blockNode{Driver: string(i.Format), NodeName: d.nodeName(suffix), ReadOnly: readOnly, Cache: cache, File: file.NodeName}
+	if !readOnly {
+		file.Discard, format.Discard = "unmap", "unmap"
+	}
+	if i.Format == QCOW2 {
+		format.Backing = json.RawMessage("null")
+	}
+	return []any{file, format}
+}
+
+type diskProps struct {
+	Driver    DiskDriver `json:"driver"`
+	ID        string     `json:"id"`
+	Bus       string     `json:"bus"`
+	Addr      string     `json:"addr,omitempty"`
+	Unit      *int       `json:"unit,omitempty"`
+	Drive     string     `json:"drive"`
+	Serial    string     `json:"serial,omitempty"`
+	BootIndex uint32     `json:"bootindex,omitempty"`
+	WriteBack string     `json:"write-cache,omitempty"`
+}
+
+// Device is the -device of the disk.
+func (d Disk) Device() any {
+	p := diskProps{Driver: d.Driver, ID: d.ID(), Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex}
+	if d.Driver != IDECD {
+		p.WriteBack = "on"
+	}
+	if d.PCI != nil {
+		p.Bus, p.Addr = d.PCI.Bus, d.PCI.addr()
+	} else {
+		unit := 0 // each AHCI bus has one drive
+		p.Bus, p.Unit = d.Bus, &unit
+	}
+	return p
+}

@@ -1,0 +1,67 @@
+package qemuargs
+
+import "fmt"
+
+// PCIAddress is where a device sits: a bus by its QEMU id, and slot and
+// function on it.
+type PCIAddress struct {
+	Bus      string `json:"bus"`
+	Slot     uint8  `json:"slot"`
+	Function uint8  `json:"function,omitempty"`
+}
+
+// addr is the address in the form of QEMU's "addr" property.
+func (a PCIAddress) addr() string {
+	if a.Function == 0 {
+		return fmt.Sprintf("0x%x", a.Slot)
+	}
+	return fmt.Sprintf("0x%x.0x%x", a.Slot, a.Function)
+}
+
+// RootPort is a pcie-root-port: one slot into which one device is plugged, or
+// one that is left free, so that a device can be hot-plugged later.
+type RootPort struct {
+	ID      string     `json:"id"`
+	Chassis uint8      `json:"chassis"`
+	PCI     PCIAddress `json:"pci"`
+}
+
+type rootPortProps struct {
+	Driver        string `json:"driver"`
+	ID            string `json:"id"`
+	Bus           string `json:"bus"`
+	Addr          string `json:"addr"`
+	Chassis       uint8  `json:"chassis"`
+	Port          uint8  `json:"port"`
+	Multifunction bool   `json:"multifunction,omitempty"`
+}
+
+func (p RootPort) device() any {
+	return rootPortProps{
+		Driver: "pcie-root-port", ID: p.ID, Bus: p.PCI.Bus, Addr: p.PCI.addr(), Chassis: p.Chassis,
+		// Port numbers are unique per device/function; libvirt uses the same encoding.
+		Port: p.PCI.Slot<<3 | p.PCI.Function,
+		// Function 0 must announce that the other functions of its slot exist.
+		Multifunction: p.PCI.Function == 0,
+	}
+}
+
+type pciDeviceProps struct {
+	Driver string `json:"driver"`
+	ID     string `json:"id"`
+	RNG    string `json:"rng,omitempty"`
+	VGAMem int    `json:"vgamem_mb,omitempty"`
+	Bus    string `json:"bus"`
+	Addr   string `json:"addr"`
+}
+
+// AHCI is a SATA controller besides the q35 chipset's own (whose buses are
+// ide.0 to ide.5).
+type AHCI struct {
+	ID  string     `json:"id"`
+	PCI PCIAddress `json:"pci"`
+}
+
+func (c AHCI) device() any {
+	return pciDeviceProps{Driver: "ich9-ahci", ID: c.ID, Bus: c.PCI.Bus, Addr: c.PCI.addr()}
+}

@@ -1,0 +1,121 @@
+package resolve
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// drivesPerController is the number of ports of an ICH9 AHCI controller.
+const drivesPerController = 6
+
+// disks resolves the disks, and the SATA controllers besides the chipset's
+// that they need.
+func disks(vmi *v1.VirtualMachineInstance, host Host, slots *allocator) ([]qemuargs.Disk, []qemuargs.AHCI, field.ErrorList) {
+	var out []qemuargs.Disk
+	var errs field.ErrorList
+	volumes := map[string]int{}
+	for i, v := range vmi.Spec.Volumes {
+		volumes[v.Name] = i
+	}
+	sata := &sataBus{}
+	for _, d := range vmi.Spec.Domain.Devices.Disks {
+		disk := qemuargs.Disk{Name: d.Name, Serial: d.Serial}
+		if d.BootOrder != nil {
+			disk.BootIndex = *d.BootOrder
+		}
+		bus := v1.DiskBusSATA
+		switch {
+		case d.CDRom != nil:
+			disk.Driver, disk.ReadOnly = qemuargs.IDECD, true
+		case d.Disk.Bus == v1.DiskBusVirtio:
+			disk.Driver, bus = qemuargs.VirtioBlk, v1.DiskBusVirtio
+			disk.ReadOnly = d.Disk.ReadOnly
+		default:
+			disk.Driver = qemuargs.IDEDisk
+		}
+		if bus == v1.DiskBusVirtio {
+			address := slots.plug()
+			disk.PCI = &address
+		} else {
+			disk.Bus = sata.next()
+		}
+		i := volumes[d.Name]
+		path := field.NewPath("spec", "volumes").Index(i)
+		if err := source(&disk, vmi.Spec.Volumes[i], host, path); err != nil {
+			errs = append(errs, err)
+		}
+		out = append(out, disk)
+	}
+	return out, sata.controllers(slots), errs
+}
+
+// source fills in the image behind a disk.
+func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) *field.Error {
+	if volume.CloudInitNoCloud != nil {
+		// The seed lies in memory, where O_DIRECT means nothing.
+		disk.Image = qemuargs.Image{Path: layout.CloudInit(volume.Name), Format: qemuargs.Raw}
+		return nil
+	}
+	path = path.Child("containerDisk")
+	image := volume.ContainerDisk.Image
+	facts, ok := host.ContainerDisks[volume.Name]
+	switch {
+	case !ok:
+		return field.Invalid(path, image, "the launcher has not inspected it")
+	case facts.Error != "":
+		return field.Invalid(path, image, facts.Error)
+	case facts.VirtualSize%512 != 0:
+		return field.Invalid(path, image, fmt.Sprintf("its size, %d bytes, is not a multiple of 512", facts.VirtualSize))
+	}
+	disk.Image = qemuargs.Image{Path: facts.Path, Format: facts.Format, Direct: facts.Direct}
+	if !disk.ReadOnly {
+		disk.Overlay = &qemuargs.Overlay{Path: layout.Overlay(volume.Name), VirtualSize: facts.VirtualSize, Direct: host.OverlayDirect}
+	}
+	return nil
+}
+
+// sataBus numbers the buses of AHCI controllers: those of the q35 chipset's
+// are ide.0 to ide.5, those of a further one ahci1.0 to ahci1.5.
+type sataBus struct{ used int }
+
+func (b *sataBus) next() string {
+	controller, port := b.used/drivesPerController, b.used%drivesPerController
+	b.used++
+	if controller == 0 {
+		return fmt.Sprintf("ide.%d", port)
+	}
+	return fmt.Sprintf("ahci%d.%d", controller, port)
+}
+
+func (b *sataBus) controllers(slots *allocator) []qemuargs.AHCI {
+	var out []qemuargs.AHCI
+	for n := 1; n*drivesPerController < b.used; n++ {
+		out = append(out, qemuargs.AHCI{ID: fmt.Sprintf("ahci%d", n), PCI: slots.plug()})
+	}
+	return out
+}
+
+// boot makes the first hard disk (or else the first disk) bootable where the
+// spec orders nothing; where it does, the firmware tries nothing else.
+func boot(spec []v1.Disk, disks []qemuargs.Disk) qemuargs.BootRestriction {
+	for _, d := range spec {
+		if d.BootOrder != nil {
+			return qemuargs.BootStrict
+		}
+	}
+	for i := range disks {
+		if disks[i].Driver != qemuargs.IDECD {
+			disks[i].BootIndex = 1
+			return ""
+		}
+	}
+	if len(disks) > 0 {
+		disks[0].BootIndex = 1
+	}
+	return ""
+}

@@ -1,0 +1,172 @@
+package resolve
+
+import (
+	"bufio"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+const qemu = "qemu-system-x86_64"
+
+// TestGoldensStart starts every golden machine in the real QEMU: a golden only
+// proves that nothing changed, this that QEMU takes it. Disks are files of the
+// right format in a temporary folder, taps are real ones where the test may
+// make them; guests are emulated, whatever the golden says, since not every
+// machine that runs tests has a KVM that works.
+func TestGoldensStart(t *testing.T) {
+	for _, program := range []string{qemu, "qemu-img"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatalf("%v: install Debian's qemu-system-x86 and qemu-utils (make packages)", err)
+		}
+	}
+	for _, dir := range cases(t) {
+		vmi, host := load(t, dir)
+		host.Accelerator = qemuargs.TCG
+		machine, errs := Machine(vmi, host)
+		if len(errs) > 0 {
+			continue
+		}
+		t.Run(filepath.Base(dir), func(t *testing.T) { startStopped(t, machine) })
+	}
+}
+
+func startStopped(t *testing.T, m *qemuargs.Machine) {
+	relocate(t, m)
+	monitor, files := inherited(t, m)
+	args := m.Args(m.Files())
+	cmd := exec.Command(qemu, qemuargs.Strings(args)...)
+	cmd.ExtraFiles = files
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("QEMU's stderr:\n%s\ncommand line:\n%s", stderr.String(), qemuargs.Quote(qemu, args))
+		}
+	}()
+	monitor.SetDeadline(time.Now().Add(30 * time.Second))
+	r := bufio.NewReader(monitor)
+	ask := func(command string) map[string]any {
+		t.Helper()
+		if command != "" {
+			if _, err := monitor.Write([]byte(`{"execute":"` + command + `"}`)); err != nil {
+				t.Fatalf("%s: %v", command, err)
+			}
+		}
+		line, err := r.ReadBytes('\n')
+		if err != nil {
+			t.Fatalf("QEMU did not come up: %v", err)
+		}
+		var reply map[string]any
+		if err := json.Unmarshal(line, &reply); err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	if greeting := ask(""); greeting["QMP"] == nil {
+		t.Fatalf("no greeting: %v", greeting)
+	}
+	ask("qmp_capabilities")
+	status, _ := ask("query-status")["return"].(map[string]any)
+	if status["status"] != "prelaunch" {
+		t.Errorf("status %v, want prelaunch: QEMU must wait for cont", status)
+	}
+}
+
+// relocate gives the machine files that exist.
+func relocate(t *testing.T, m *qemuargs.Machine) {
+	dir := t.TempDir()
+	for i := range m.Disks {
+		d := &m.Disks[i]
+		d.Image.Path = filepath.Join(dir, d.Name+","+string(d.Image.Format))
+		create(t, d.Image.Path, d.Image.Format)
+		if d.Overlay != nil {
+			d.Overlay.Path = filepath.Join(dir, d.Name+".overlay")
+			create(t, d.Overlay.Path, qemuargs.QCOW2)
+		}
+		// Temporary folders may be in memory.
+		d.Image.Direct = false
+		if d.Overlay != nil {
+			d.Overlay.Direct = false
+		}
+	}
+	if m.Graphics != nil {
+		m.Graphics.Socket = filepath.Join(dir, "vnc")
+	}
+}
+
+func create(t *testing.T, path string, format qemuargs.ImageFormat) {
+	t.Helper()
+	if out, err := exec.Command("qemu-img", "create", "-q", "-f", string(format), path, "1M").CombinedOutput(); err != nil {
+		t.Fatalf("qemu-img: %v: %s", err, out)
+	}
+}
+
+// inherited makes the files of Machine.Files and returns this end of QMP.
+func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
+	t.Helper()
+	var files []*os.File
+	add := func(f *os.File) {
+		files = append(files, f)
+		t.Cleanup(func() { f.Close() })
+	}
+	pair := func() net.Conn {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(os.NewFile(uintptr(fds[1]), "theirs"))
+		ours := os.NewFile(uintptr(fds[0]), "ours")
+		defer ours.Close()
+		conn, err := net.FileConn(ours)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	monitor := pair()
+	if m.Serial != nil {
+		pair()
+	}
+	for _, nic := range m.NICs {
+		for range nic.Queues {
+			add(tap(t))
+		}
+	}
+	return monitor, files
+}
+
+// tap makes a tap that goes when it is closed and carries nothing: it is never up.
+func tap(t *testing.T) *os.File {
+	t.Helper()
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatalf("open /dev/net/tun (run the tests as root): %v", err)
+	}
+	request, err := unix.NewIfreq("kqtest%d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+		t.Fatalf("make tap (run the tests as root): %v", err)
+	}
+	return os.NewFile(uintptr(fd), "tap")
+}

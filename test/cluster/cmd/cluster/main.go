@@ -1,0 +1,260 @@
+// Command cluster brings up, inspects and takes down a one-machine Kubernetes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/kubeqemu/kubeqemu/test/cluster"
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == cluster.NodeInitCommand {
+		exit(cluster.RunNodeInit(os.NewFile(3, "requests"), os.NewFile(4, "answers")))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	exit(root().ExecuteContext(ctx))
+}
+
+// exit passes on the status of a command that ran inside a node.
+func exit(err error) {
+	if inside := new(exec.ExitError); errors.As(err, &inside) && inside.ExitCode() > 0 {
+		os.Exit(inside.ExitCode())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// place is where a cluster is, by flags or their defaults in the repository.
+type place struct{ name, dir string }
+
+func (p *place) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.name, "name", "kubeqemu", "the cluster's `name`")
+	cmd.Flags().StringVar(&p.dir, "dir", "", "the cluster's `folder` (default <repository>/_output/cluster/NAME)")
+}
+
+// resolve fills in the folder and makes it absolute.
+func (p *place) resolve() error {
+	var err error
+	p.dir, err = orInRepository(p.dir, "_output", "cluster", p.name)
+	return err
+}
+
+func orInRepository(path string, elem ...string) (string, error) {
+	if path != "" {
+		return filepath.Abs(path)
+	}
+	top, err := repository()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(append([]string{top}, elem...)...), nil
+}
+
+// repository is the nearest folder above the working one that holds this
+// program's module.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "test", "cluster", "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == "/" {
+			return "", errors.New("find the repository: run this inside it, or give the folders by flags")
+		}
+	}
+}
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:           "cluster",
+		Short:         "A real Kubernetes on this machine alone, for tests and demonstrations",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.AddCommand(buildCommand(), upCommand(), downCommand(), checkCommand(), statusCommand(),
+		loadImageCommand(), packImageCommand(), enterCommand())
+	return cmd
+}
+
+func buildCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Build Kubernetes, containerd and kubectl from source",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			top, err := repository()
+			if err != nil {
+				return err
+			}
+			output, err := orInRepository(output, "_output", "bin")
+			if err != nil {
+				return err
+			}
+			return cluster.Build(cmd.Context(), filepath.Join(top, "test", "cluster"), output, os.Stdout)
+		},
+	}
+	cmd.Flags().StringVar(&output, "output", "", "the `folder` for the programs (default <repository>/_output/bin)")
+	return cmd
+}
+
+func upCommand() *cobra.Command {
+	var p place
+	var bin string
+	var index, nodes int
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Bring a cluster up; it goes on in the background",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.resolve(); err != nil {
+				return err
+			}
+			bin, err := orInRepository(bin, "_output", "bin")
+			if err != nil {
+				return err
+			}
+			return cluster.Up(cmd.Context(), cluster.Options{Name: p.name, Dir: p.dir, Bin: bin, Index: index, Nodes: nodes}, os.Stdout)
+		},
+	}
+	p.flags(cmd)
+	cmd.Flags().StringVar(&bin, "bin", "", "the `folder` that `cluster build` filled (default <repository>/_output/bin)")
+	cmd.Flags().IntVar(&index, "index", -1, "which of 64 address ranges to use; -1: the first free one")
+	cmd.Flags().IntVar(&nodes, "nodes", 1, "the number of nodes, up to 4")
+	return cmd
+}
+
+func downCommand() *cobra.Command {
+	var p place
+	var keepLogs bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "End a cluster and remove all it made",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.resolve(); err != nil {
+				return err
+			}
+			return cluster.Down(cmd.Context(), p.name, p.dir, keepLogs, os.Stdout)
+		},
+	}
+	p.flags(cmd)
+	cmd.Flags().BoolVar(&keepLogs, "keep-logs", false, "leave the folder's logs")
+	return cmd
+}
+
+func checkCommand() *cobra.Command {
+	var p place
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Fail, and say what there is, if anything is left of a cluster",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.resolve(); err != nil {
+				return err
+			}
+			return cluster.Check(p.name, p.dir, os.Stdout)
+		},
+	}
+	p.flags(cmd)
+	return cmd
+}
+
+func statusCommand() *cobra.Command {
+	var p place
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show a cluster's processes, memory, versions and kubeconfig",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.resolve(); err != nil {
+				return err
+			}
+			return cluster.Status(cmd.Context(), p.dir, os.Stdout)
+		},
+	}
+	p.flags(cmd)
+	return cmd
+}
+
+func loadImageCommand() *cobra.Command {
+	var p place
+	cmd := &cobra.Command{
+		Use:   "load-image FILE...",
+		Short: "Load docker-archive or OCI tar files into every node",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if err := p.resolve(); err != nil {
+				return err
+			}
+			return cluster.LoadImages(cmd.Context(), p.dir, files, os.Stdout)
+		},
+	}
+	p.flags(cmd)
+	return cmd
+}
+
+func packImageCommand() *cobra.Command {
+	var output string
+	var entrypoint []string
+	cmd := &cobra.Command{
+		Use:   "pack-image REFERENCE SOURCE:PATH...",
+		Short: "Make a one-layer image of files, for load-image",
+		Args:  cobra.MinimumNArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			image := cluster.Image{Reference: args[0], Entrypoint: entrypoint}
+			for _, arg := range args[1:] {
+				source, path, ok := strings.Cut(arg, ":")
+				if !ok {
+					return fmt.Errorf("read argument %q: want SOURCE:PATH", arg)
+				}
+				image.Files = append(image.Files, cluster.ImageFile{Source: source, Path: path})
+			}
+			out, err := os.Create(output)
+			if err != nil {
+				return err
+			}
+			return errors.Join(image.WriteArchive(out), out.Close())
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "image.tar", "the `file` to write")
+	cmd.Flags().StringSliceVar(&entrypoint, "entrypoint", nil, "the program and its arguments, by commas")
+	return cmd
+}
+
+func enterCommand() *cobra.Command {
+	var p place
+	var node int
+	cmd := &cobra.Command{
+		Use:   "enter -- COMMAND [ARGUMENT...]",
+		Short: "Run a command in a node's network, PID and mount namespaces",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := p.resolve(); err != nil {
+				return err
+			}
+			return cluster.Enter(cmd.Context(), p.dir, node, args)
+		},
+	}
+	p.flags(cmd)
+	cmd.Flags().IntVar(&node, "node", 1, "which node, from 1")
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}

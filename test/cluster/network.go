@@ -1,0 +1,109 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// ip runs iproute2's ip in the root network namespace.
+func ip(ctx context.Context, args ...string) error {
+	return runQuiet(exec.CommandContext(ctx, "ip", args...))
+}
+
+// runQuiet runs the command and puts what it printed into the error.
+func runQuiet(cmd *exec.Cmd) error {
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("run %s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// addresses are all local ones with their networks.
+func addresses() ([]netip.Prefix, error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list local addresses: %w", err)
+	}
+	var prefixes []netip.Prefix
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			prefixes = append(prefixes, p)
+		}
+	}
+	return prefixes, nil
+}
+
+// clashes says whether a local network overlaps one of the plan's.
+func (p Plan) clashes(local []netip.Prefix) bool {
+	for _, l := range local {
+		if l.Overlaps(p.Network) || l.Overlaps(p.Pods) || l.Overlaps(p.Services) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p Plan) addBridge(ctx context.Context) error {
+	for _, args := range [][]string{
+		{"link", "add", p.ID, "type", "bridge"},
+		{"address", "add", netip.PrefixFrom(p.API, p.Network.Bits()).String(), "dev", p.ID},
+		{"link", "set", p.ID, "up"},
+	} {
+		if err := ip(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connect gives the node, whose PID 1 is init, its eth0 and every route: the
+// machine reaches the node's pods (webhooks, aggregated APIs), the other nodes
+// do so over the bridge, and the default route is what lets the node itself
+// send to a service address, which nftables then rewrites.
+func (p Plan) connect(ctx context.Context, n NodePlan, init Process) error {
+	for _, args := range [][]string{
+		{"link", "add", n.Link, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(init.PID)},
+		{"link", "set", n.Link, "master", p.ID, "up"},
+	} {
+		if err := ip(ctx, args...); err != nil {
+			return err
+		}
+	}
+	inside := [][]string{
+		{"link", "set", "lo", "up"},
+		{"address", "add", netip.PrefixFrom(n.Address, p.Network.Bits()).String(), "dev", "eth0"},
+		{"link", "set", "eth0", "up"},
+		{"route", "add", "default", "via", p.API.String()},
+	}
+	for _, other := range p.Nodes {
+		if other.Name != n.Name {
+			inside = append(inside, []string{"route", "add", other.Pods.String(), "via", other.Address.String()})
+		}
+	}
+	for _, args := range inside {
+		if err := enterQuiet(ctx, init, "ip", args...); err != nil {
+			return err
+		}
+	}
+	return ip(ctx, "route", "add", n.Pods.String(), "via", n.Address.String(), "dev", p.ID)
+}
+
+// links are the root namespace's links of this cluster.
+func (p Plan) links() ([]string, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	var names []string
+	for _, link := range all {
+		if strings.HasPrefix(link.Name, p.ID) {
+			names = append(names, link.Name)
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,28 @@
+// Command pause holds a pod's namespaces: it is the sandbox image's only file.
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
+	// With shareProcessNamespace it is PID 1, to whom orphans fall.
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	for {
+		select {
+		case <-stop:
+			return
+		case <-children:
+			for {
+				if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
+					break
+				}
+			}
+		}
+	}
+}

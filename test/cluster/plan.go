@@ -1,0 +1,127 @@
+// Package cluster runs a real Kubernetes on one machine, without downloads:
+// the control plane as plain processes, each node in namespaces of its own.
+package cluster
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"path"
+	"regexp"
+)
+
+const (
+	// indexes is how many clusters have addresses of their own (see NewPlan).
+	indexes = 64
+	// maxNodes is how many /24 pod networks a cluster's /22 holds.
+	maxNodes = 4
+
+	apiPort        = 6443
+	etcdPort       = 2379
+	etcdPeerPort   = 2380
+	proxyCheckPort = 10256
+)
+
+// Plan is every name and address of one cluster. It follows from the cluster's
+// name, folder, index and number of nodes alone.
+//
+// Index i (0 to 63) owns 10.199.i.0/24 for the bridge and the nodes,
+// 10.200.(4i).0/22 for pods (a /24 for each node), 10.201.i.0/24 for services
+// and 127.77.i.1 for what only the control plane itself dials.
+type Plan struct {
+	Name     string
+	Dir      string // absolute; everything the cluster writes is in here
+	ID       string // "kq" and 6 hex digits: the bridge, and the prefix of links and cgroups
+	Index    int
+	Network  netip.Prefix
+	API      netip.Addr // the bridge's address, where kube-apiserver listens
+	Loopback netip.Addr
+	Pods     netip.Prefix
+	Services netip.Prefix
+	Nodes    []NodePlan
+}
+
+// NodePlan is the part of the plan that belongs to one node.
+type NodePlan struct {
+	Name    string
+	Address netip.Addr
+	Pods    netip.Prefix
+	Link    string // the root namespace's end of the veth pair; the node's is eth0
+	Cgroup  string // below every cgroup hierarchy's root, with a leading slash
+}
+
+// Names become part of file names and of an environment variable.
+var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
+
+// FirstIndex is where the search for a free index starts: clusters of
+// different names usually need not search.
+func FirstIndex(name string) int { return int(hash(name) % indexes) }
+
+func hash(s string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(s))
+	return h.Sum32()
+}
+
+// NewPlan lays out a cluster. Link names have at most 15 bytes (IFNAMSIZ), so
+// they carry a hash of name and folder instead of the name.
+func NewPlan(name, dir string, index, nodes int) (Plan, error) {
+	switch {
+	case !validName.MatchString(name):
+		return Plan{}, fmt.Errorf("cluster name %q: want 1 to 32 lower-case letters, digits and inner dashes", name)
+	case index < 0 || index >= indexes:
+		return Plan{}, fmt.Errorf("index %d: want 0 to %d", index, indexes-1)
+	case nodes < 1 || nodes > maxNodes:
+		return Plan{}, fmt.Errorf("%d nodes: want 1 to %d", nodes, maxNodes)
+	case !path.IsAbs(dir):
+		return Plan{}, fmt.Errorf("folder %q: want an absolute path", dir)
+	}
+	i := byte(index)
+	p := Plan{
+		Name:     name,
+		Dir:      path.Clean(dir),
+		ID:       fmt.Sprintf("kq%06x", hash(name+"\x00"+path.Clean(dir))&0xffffff),
+		Index:    index,
+		Network:  netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 199, i, 0}), 24),
+		API:      netip.AddrFrom4([4]byte{10, 199, i, 1}),
+		Loopback: netip.AddrFrom4([4]byte{127, 77, i, 1}),
+		Pods:     netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200, 4 * i, 0}), 22),
+		Services: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 201, i, 0}), 24),
+	}
+	for n := 1; n <= nodes; n++ {
+		p.Nodes = append(p.Nodes, NodePlan{
+			Name:    fmt.Sprintf("node-%d", n),
+			Address: netip.AddrFrom4([4]byte{10, 199, i, byte(10 + n)}),
+			Pods:    netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200, 4*i + byte(n-1), 0}), 24),
+			Link:    fmt.Sprintf("%sn%d", p.ID, n),
+			Cgroup:  fmt.Sprintf("/%s/node-%d", p.ID, n),
+		})
+	}
+	return p, nil
+}
+
+// ServiceAPI is the address of the service default/kubernetes: kube-apiserver
+// takes the first of the range.
+func (p Plan) ServiceAPI() netip.Addr { return p.Services.Addr().Next() }
+
+// APIURL is kube-apiserver's address for everyone but pods.
+func (p Plan) APIURL() string {
+	return "https://" + netip.AddrPortFrom(p.API, apiPort).String()
+}
+
+func (p Plan) etcdURL(port uint16) string {
+	return "http://" + netip.AddrPortFrom(p.Loopback, port).String()
+}
+
+func (p Plan) file(elem ...string) string { return path.Join(append([]string{p.Dir}, elem...)...) }
+
+// Kubeconfig is the administrator's, usable from the root network namespace.
+func (p Plan) Kubeconfig() string { return p.file("kubeconfig") }
+
+func (p Plan) stateFile() string          { return p.file("state.json") }
+func (p Plan) pauseFile() string          { return p.file("pause.tar") }
+func (p Plan) logs() string               { return p.file("logs") }
+func (p Plan) log(process string) string  { return p.file("logs", process+".log") }
+func (p Plan) pki(name string) string     { return p.file("pki", name) }
+func (p Plan) nodeDir(n NodePlan) string  { return p.file(n.Name) }
+func (p Plan) conf(process string) string { return p.file(process + ".kubeconfig") }

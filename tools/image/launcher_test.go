@@ -1,0 +1,251 @@
+package main
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// launcherArchive is the finished launcher image. It is checked where it has been built.
+const launcherArchive = "../../_output/images/virt-launcher.tar"
+
+// openLauncher gives the image's config and its layer's entries by absolute path.
+func openLauncher(t *testing.T) (headers map[string]*tar.Header, files map[string]string, user string, entrypoint []string) {
+	t.Helper()
+	if _, err := os.Stat(launcherArchive); errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("THE LAUNCHER IMAGE IS NOT CHECKED: no %s, run config/images/build.sh launcher", launcherArchive)
+	}
+	image, err := tarball.ImageFromPath(launcherArchive, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, files := contents(t, image)
+	headers = map[string]*tar.Header{}
+	byPath := map[string]string{}
+	for _, header := range list {
+		name := "/" + strings.TrimSuffix(header.Name, "/")
+		headers[name] = header
+		byPath[name] = files[header.Name]
+	}
+	return headers, byPath, config.Config.User, config.Config.Entrypoint
+}
+
+func TestLauncherHoldsWhatItNeeds(t *testing.T) {
+	headers, files, user, entrypoint := openLauncher(t)
+	if user != "107:107" || fmt.Sprint(entrypoint) != "[/usr/bin/virt-launcher]" {
+		t.Errorf("runs %v as %q", entrypoint, user)
+	}
+	for _, name := range []string{
+		"/usr/bin/virt-launcher", "/usr/bin/qemu-system-x86_64", "/usr/bin/qemu-img",
+		"/usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so", "/usr/share/seabios/bios-256k.bin",
+		"/usr/share/seabios/vgabios-stdvga.bin", "/usr/share/seabios/vgabios-virtio.bin", "/usr/share/qemu/kvmvapic.bin",
+		"/usr/share/qemu/linuxboot_dma.bin", "/usr/share/qemu/multiboot_dma.bin", "/usr/lib/ipxe/qemu/efi-virtio.rom",
+		"/usr/share/qemu/keymaps/en-us", "/etc/nsswitch.conf",
+	} {
+		if header := headers[name]; header == nil || header.Typeflag != tar.TypeReg || header.Size == 0 {
+			t.Errorf("%s is missing or empty", name)
+		}
+	}
+	for file, line := range map[string]string{
+		"/etc/passwd":                      `(?m)^qemu:x:107:107:`,
+		"/etc/group":                       `(?m)^qemu:x:107:`,
+		"/usr/share/kubeqemu/packages.txt": `(?m)^qemu-system-x86 \S+ amd64$`,
+	} {
+		if !regexp.MustCompile(line).MatchString(files[file]) {
+			t.Errorf("%s has no line %s:\n%s", file, line, files[file])
+		}
+	}
+	checkLibraries(t, headers, files)
+}
+
+// checkLibraries looks for every library that a program or a library of the image names.
+func checkLibraries(t *testing.T, headers map[string]*tar.Header, files map[string]string) {
+	t.Helper()
+	checked := 0
+	for name, content := range files {
+		if !strings.HasPrefix(content, elf.ELFMAG) {
+			continue
+		}
+		file, err := elf.NewFile(strings.NewReader(content))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		needed, err := file.ImportedLibraries()
+		if err != nil && !strings.Contains(name, "virt-launcher") {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, library := range needed {
+			if headers["/usr/lib/x86_64-linux-gnu/"+library] == nil && headers["/usr/lib64/"+library] == nil {
+				t.Errorf("%s needs %s, which is not in the image", name, library)
+			}
+		}
+		checked++
+	}
+	if checked < 20 {
+		t.Errorf("found only %d ELF files", checked)
+	}
+}
+
+func TestLauncherHoldsNothingElse(t *testing.T) {
+	headers, files, _, _ := openLauncher(t)
+	programs := map[string]bool{"qemu-system-x86_64": true, "qemu-img": true, "virt-launcher": true}
+	for name, header := range headers {
+		if header.Mode&0o6000 != 0 {
+			t.Errorf("%s has mode %o", name, header.Mode)
+		}
+		if header.Mode&0o002 != 0 && header.Typeflag != tar.TypeSymlink && name != "/tmp" {
+			t.Errorf("%s is writable by all: mode %o", name, header.Mode)
+		}
+		if header.Uid != 0 || header.Gid != 0 {
+			t.Errorf("%s belongs to %d:%d", name, header.Uid, header.Gid)
+		}
+		for pax := range header.PAXRecords {
+			if strings.Contains(pax, "xattr") {
+				t.Errorf("%s has the extended attribute %s", name, pax)
+			}
+		}
+		switch header.Typeflag {
+		case tar.TypeDir, tar.TypeSymlink:
+			continue
+		case tar.TypeReg:
+		default:
+			t.Errorf("%s is a special file (%c)", name, header.Typeflag)
+			continue
+		}
+		// By place and by kind: every program is one of the three, everything else executable is a library.
+		inBin := regexp.MustCompile(`/s?bin/`).MatchString(name)
+		library := strings.Contains(path.Base(name), ".so")
+		if inBin && !programs[path.Base(name)] || header.Mode&0o111 != 0 && !inBin && !library {
+			t.Errorf("%s is a program that does not belong here", name)
+		}
+		if strings.HasPrefix(files[name], "#!") {
+			t.Errorf("%s is a script", name)
+		}
+	}
+}
+
+// The packed QEMU must start in its own root as the user of the image, with the devices a machine gets, reach the
+// state before the first instruction, and answer; under TCG always, under KVM where the machine has it.
+func TestLauncherRunsQEMU(t *testing.T) {
+	headers, files, _, _ := openLauncher(t)
+	if os.Geteuid() != 0 {
+		t.Skip("QEMU OF THE LAUNCHER IMAGE IS NOT RUN: chroot needs root")
+	}
+	root := unpack(t, headers, files)
+	accelerators := []string{"tcg"}
+	if addDevice(t, root, "kvm", 10, 232) {
+		accelerators = append(accelerators, "kvm")
+	} else {
+		t.Log("NOT RUN UNDER KVM: this machine has no /dev/kvm")
+	}
+	addDevice(t, root, "null", 1, 3)
+	for _, accelerator := range accelerators {
+		t.Run(accelerator, func(t *testing.T) { startQEMU(t, root, accelerator) })
+	}
+}
+
+func startQEMU(t *testing.T, root, accelerator string) {
+	t.Helper()
+	qemu := exec.Command("/usr/bin/qemu-system-x86_64", "-M", "q35", "-accel", accelerator, "-cpu", "qemu64", "-m", "64", "-S",
+		"-nodefaults", "-no-user-config", "-qmp", "stdio", "-vnc", "unix:/tmp/vnc-"+accelerator, "-device", "VGA",
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-blockdev", `{"driver":"null-co","node-name":"disk","read-zeroes":true}`, "-device", "virtio-blk-pci,drive=disk,bootindex=1",
+		"-netdev", "hubport,hubid=0,id=net", "-device", "virtio-net-pci,netdev=net,bootindex=2", "-device", "virtio-rng-pci",
+		"-device", "ich9-ahci,id=ahci", "-device", "ide-cd,bus=ahci.0", "-device", "virtio-gpu-pci", "-device", "e1000e")
+	qemu.Dir = "/"
+	qemu.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 107, Gid: 107}}
+	qemu.Stdin = strings.NewReader(`{"execute":"qmp_capabilities"}{"execute":"query-status"}{"execute":"query-kvm"}{"execute":"quit"}`)
+	var stderr bytes.Buffer
+	qemu.Stderr = &stderr
+	out, err := qemu.Output()
+	if err != nil {
+		t.Fatalf("run QEMU: %v\n%s%s", err, out, &stderr)
+	}
+	var replies []map[string]json.RawMessage
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		var reply map[string]json.RawMessage
+		if err := json.Unmarshal(lines.Bytes(), &reply); err != nil {
+			t.Fatalf("read %q: %v", lines.Text(), err)
+		}
+		if reply["return"] != nil {
+			replies = append(replies, reply)
+		}
+	}
+	if len(replies) < 3 || !strings.Contains(string(replies[1]["return"]), `"prelaunch"`) ||
+		!strings.Contains(string(replies[2]["return"]), fmt.Sprintf(`"enabled": %t`, accelerator == "kvm")) {
+		t.Errorf("answered %s\n%s", out, &stderr)
+	}
+}
+
+// unpack writes the entries into a new folder.
+func unpack(t *testing.T, headers map[string]*tar.Header, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	// the user of the image has to pass the folders above
+	for dir := root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, header := range headers {
+		target := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		switch header.Typeflag {
+		case tar.TypeDir:
+			if err = os.MkdirAll(target, 0o755); err == nil && header.Mode&0o002 != 0 {
+				err = os.Chmod(target, 0o777)
+			}
+		case tar.TypeSymlink:
+			err = os.Symlink(header.Linkname, target)
+		case tar.TypeReg:
+			if err = os.WriteFile(target, []byte(files[name]), 0o600); err == nil {
+				err = os.Chmod(target, fs.FileMode(header.Mode))
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// addDevice makes a device node in root's /dev like the machine's own; false if the machine has none.
+func addDevice(t *testing.T, root, name string, major, minor int) bool {
+	t.Helper()
+	device, err := os.Open("/dev/" + name)
+	if err != nil {
+		return false
+	}
+	device.Close()
+	node := filepath.Join(root, "dev", name)
+	if err := syscall.Mknod(node, syscall.S_IFCHR|0o666, major<<8|minor); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(node, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return true
+}
