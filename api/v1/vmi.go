@@ -214,8 +214,6 @@ const (
 	// VirtualMachineInstanceIDLabel holds the VMI's name on its pods;
 	// "virtctl expose" and NetworkPolicies select by it.
 	VirtualMachineInstanceIDLabel = "vmi.kubevirt.io/id"
-	// NodeNameLabel holds the node of a running VMI.
-	NodeNameLabel = "kubevirt.io/nodeName"
 	// DomainAnnotation holds the VMI's name on its pods.
 	DomainAnnotation = "kubevirt.io/domain"
 	// VMIFinalizer keeps a VMI until its pods are gone.

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
+)
+
+type renderOptions struct {
+	host        string
+	accelerator string
+	version     string
+	machine     bool
+}
+
+func render(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	var o renderOptions
+	flags := flag.NewFlagSet("render", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.host, "host", "", "YAML `file` with what node and pod say (resolve.Host); without it, every container disk is taken for /disk/disk.qcow2 of 1 GiB and every MTU for 1500")
+	flags.StringVar(&o.accelerator, "accelerator", "kvm", "`kvm or tcg`, without --host")
+	flags.StringVar(&o.version, "qemu-version", "7.2.0", "the node's QEMU `version`, without --host")
+	flags.BoolVar(&o.machine, "machine", false, "print the resolved Machine as JSON instead of the command line")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return err
+		}
+		return errUsage
+	}
+	files := flags.Args()
+	if len(files) == 0 {
+		files = []string{"-"}
+	}
+	for _, name := range files {
+		if err := renderFile(name, o, stdin, stdout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func renderFile(name string, o renderOptions, stdin io.Reader, stdout io.Writer) error {
+	in := stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	found := false
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(in))
+	for {
+		document, err := documents.Read()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		rendered, err := renderDocument(document, o, stdout)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		found = found || rendered
+	}
+	if !found {
+		return fmt.Errorf("%s: holds no VirtualMachineInstance of kubevirt.io/v1", name)
+	}
+	return nil
+}
+
+// renderDocument prints one document; other kinds than VirtualMachineInstance
+// are passed over.
+func renderDocument(document []byte, o renderOptions, stdout io.Writer) (bool, error) {
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(document, &kind); err != nil {
+		return false, err
+	}
+	if kind.GroupVersionKind() != v1.GroupVersion.WithKind("VirtualMachineInstance") {
+		return false, nil
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	if err := decodeStrict(document, vmi); err != nil {
+		return false, err
+	}
+	if vmi.Namespace == "" {
+		vmi.Namespace = metav1.NamespaceDefault
+	}
+	if vmi.UID == "" {
+		// The API server gives one; the machine's UUID and MAC come from it.
+		vmi.UID = "00000000-0000-4000-8000-000000000000"
+	}
+	host, err := o.hostOf(vmi)
+	if err != nil {
+		return false, err
+	}
+	machine, errs := resolve.Machine(vmi, host)
+	if len(errs) > 0 {
+		return false, fmt.Errorf("VirtualMachineInstance %q is invalid: %w", vmi.Name, errs.ToAggregate())
+	}
+	if o.machine {
+		out := json.NewEncoder(stdout)
+		out.SetIndent("", "  ")
+		return true, out.Encode(machine)
+	}
+	_, err = io.WriteString(stdout, qemuargs.Quote(path.Base(layout.QEMU), machine.Args(machine.Files())))
+	return true, err
+}
+
+// decodeStrict refuses unknown and duplicate fields, and names their paths.
+func decodeStrict(document []byte, into any) error {
+	data, err := yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return err
+	}
+	strict, err := kjson.UnmarshalStrict(data, into)
+	return errors.Join(append(strict, err)...)
+}
+
+// hostOf reads the host's facts, or assumes some.
+func (o renderOptions) hostOf(vmi *v1.VirtualMachineInstance) (resolve.Host, error) {
+	host := resolve.Host{}
+	if o.host != "" {
+		data, err := os.ReadFile(o.host)
+		if err == nil {
+			err = decodeStrict(data, &host)
+		}
+		if err != nil {
+			return host, fmt.Errorf("read host facts: %w", err)
+		}
+		return host, nil
+	}
+	host = resolve.Host{Accelerator: qemuargs.Accelerator(o.accelerator), QEMUVersion: o.version, OverlayDirect: true,
+		ContainerDisks: map[string]resolve.ContainerDisk{}, NICs: map[string]resolve.NIC{}}
+	if host.Accelerator != qemuargs.KVM && host.Accelerator != qemuargs.TCG {
+		return host, fmt.Errorf("--accelerator=%q: must be kvm or tcg", o.accelerator)
+	}
+	for _, v := range vmi.Spec.Volumes {
+		if v.ContainerDisk == nil {
+			continue
+		}
+		disk := resolve.ContainerDisk{Path: path.Join(layout.ImageVolume(v.Name), "disk", "disk.qcow2"), Format: qemuargs.QCOW2, VirtualSize: 1 << 30, Direct: true}
+		if p := v.ContainerDisk.Path; p != "" {
+			disk.Path = path.Join(layout.ImageVolume(v.Name), p)
+		}
+		host.ContainerDisks[v.Name] = disk
+	}
+	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		host.NICs[nic.Name] = resolve.NIC{MTU: 1500}
+	}
+	return host, nil
+}
