@@ -91,6 +91,7 @@ type launcher struct {
 	press    *time.Timer
 	grace    *time.Timer
 	kill     *time.Timer
+	startErr error        // why the guest could not be let run
 	last     qmp.Shutdown // the last SHUTDOWN event
 	panicked bool
 
@@ -334,8 +335,8 @@ func handshake(ctx context.Context, client *qmp.Client) error {
 func (l *launcher) started(err error) {
 	if err != nil {
 		// QEMU's exit says more than a broken connection: it is on its way.
-		l.Log.Error("start", "error", err)
 		if !errors.Is(err, qmp.ErrClosed) {
+			l.startErr = err
 			l.qemu.Kill()
 		}
 		return

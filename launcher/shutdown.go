@@ -87,6 +87,8 @@ func (l *launcher) termination(e exit) control.Termination {
 	switch {
 	case l.state.StartedAt == nil && l.stopping:
 		t.Reason, t.Message = control.ReasonNeverStarted, "asked to end while QEMU was starting"
+	case l.startErr != nil:
+		t = control.Termination{Reason: control.ReasonStartFailed, Message: l.startErr.Error(), Stderr: t.Stderr}
 	case l.state.StartedAt == nil:
 		t.Reason, t.Message = control.ReasonStartFailed, "QEMU "+e.String()+" before the guest ran"
 	case l.asked && l.start.Machine.NoACPI:

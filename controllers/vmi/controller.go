@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -56,12 +57,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	before := vmi.DeepCopy()
+	var after time.Duration
 	var stepErr error
 	switch {
 	case vmi.DeletionTimestamp != nil:
 		stepErr = r.remove(ctx, vmi, pod)
 	case vmi.IsFinal():
 		return ctrl.Result{}, nil
+	case pod != nil && rejected(pod):
+		after, stepErr = r.replace(ctx, vmi, pod)
 	case pod != nil:
 		observe(&vmi.Status, pod, r.now())
 	default:
@@ -80,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if vmi.DeletionTimestamp != nil && pod == nil && stepErr == nil {
 		stepErr = r.release(ctx, vmi)
 	}
-	return ctrl.Result{}, ignoreConflict(stepErr)
+	return ctrl.Result{RequeueAfter: after}, ignoreConflict(stepErr)
 }
 
 // ignoreConflict: somebody else wrote; their write comes back as an event.
@@ -139,7 +143,7 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 // create makes the launcher pod of a VMI that has none, unless it had one.
 func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	status := &vmi.Status
-	if status.Phase != "" && status.Phase != v1.Pending {
+	if status.Phase != "" && status.Phase != v1.Pending && !wasRejected(status) {
 		finish(status, end{v1.Failed, reasonPodDeleted, "the launcher pod was deleted"}, r.now())
 		return nil
 	}
@@ -172,6 +176,26 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	status.RemoveCondition(v1.ConditionSynchronized)
 	observe(status, pod, r.now())
 	return nil
+}
+
+// replaceAfter is how old a rejected pod must be before it is replaced: a node
+// that rejects every pod must not be asked without pause.
+const replaceAfter = 3 * time.Second
+
+// replace deletes a rejected pod; once it is gone, create makes another. It
+// returns how long to wait where it is too early for that.
+func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
+	noteRejection(&vmi.Status, pod, r.now())
+	if pod.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	if wait := replaceAfter - r.Clock.Since(pod.CreationTimestamp.Time); wait > 0 {
+		return wait, nil
+	}
+	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {
+		return 0, fmt.Errorf("delete rejected launcher pod: %w", err)
+	}
+	return 0, nil
 }
 
 // remove deletes the launcher pod: that is how the guest is asked to go down,

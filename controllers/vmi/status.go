@@ -24,6 +24,8 @@ const (
 	reasonGuestNotRunning = "GuestNotRunning"
 	reasonLauncherKilled  = "LauncherKilled"
 	reasonNotMigratable   = "NotMigratable"
+	// The kubelet's own reason, which the VMI's condition takes over.
+	reasonRejected = "UnexpectedAdmissionError"
 )
 
 // observe brings a status up to date with the launcher pod. It is pure.
@@ -98,6 +100,25 @@ func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, no
 	}
 	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
 		Reason: c.State.Waiting.Reason, Message: c.State.Waiting.Message}, now)
+}
+
+// rejected says whether the kubelet turned the pod away before anything of it
+// ran: the slots' device plugin was just being restarted, or the node was. Such
+// a pod may be replaced; nothing was started twice.
+func rejected(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == reasonRejected && computeStatus(pod) == nil
+}
+
+// noteRejection keeps a VMI where it is, and says why its pod is being replaced.
+func noteRejection(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
+	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
+		Reason: reasonRejected, Message: "the node turned the launcher pod away, and it is made anew: " + pod.Status.Message}, now)
+	setReady(status, metav1.ConditionFalse, reasonPodMissing, "the launcher pod is being made anew", now)
+}
+
+func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
+	s := status.Condition(v1.ConditionSynchronized)
+	return status.Phase == v1.Scheduling && s != nil && s.Reason == reasonRejected
 }
 
 func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {
