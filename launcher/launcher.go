@@ -77,8 +77,10 @@ type launcher struct {
 	serial *serial
 	leases []*dhcp.Server
 
-	start *control.StartRequest
-	files []*os.File // taps and DHCP sockets of the start request
+	start      *control.StartRequest
+	files      []*os.File         // taps and DHCP sockets of the start request
+	abort      context.CancelFunc // ends the preparation and the handshake
+	inspecting bool
 
 	qemu    *qemuProcess
 	qmp     *qmp.Client
@@ -87,7 +89,8 @@ type launcher struct {
 	results chan func() // what other goroutines hand to the loop
 
 	stopping bool
-	asked    bool // quit or kill came from here
+	aborted  bool // asked to stop before the guest ran
+	asked    bool // quit came from here
 	press    *time.Timer
 	grace    *time.Timer
 	kill     *time.Timer
@@ -146,7 +149,10 @@ func (l *launcher) step(ctx context.Context) {
 		result()
 	case e, ok := <-l.events:
 		if !ok {
+			// QEMU closes its monitor when it exits. One that lives on
+			// without cannot be driven, nor asked to stop.
 			l.events = nil
+			l.kill.Reset(quitTimeout)
 			return
 		}
 		l.event(e)
@@ -158,7 +164,7 @@ func (l *launcher) step(ctx context.Context) {
 	case <-l.grace.C:
 		l.quit()
 	case <-l.kill.C:
-		l.killQEMU("QEMU did not follow quit")
+		l.killQEMU("QEMU did not exit by itself")
 	}
 }
 
@@ -184,14 +190,14 @@ func (l *launcher) setState(s control.State) {
 
 func (l *launcher) finish(t control.Termination) {
 	l.end = &t
-	if t.Reason == control.ReasonStartFailed {
-		l.state.Failure = &t
-	}
 	l.setState(control.StateExited)
 	l.Log.Info("end", "reason", t.Reason, "message", t.Message)
 }
 
 func (l *launcher) close() {
+	if l.abort != nil {
+		l.abort()
+	}
 	for _, s := range l.leases {
 		s.Close()
 	}
@@ -217,8 +223,20 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 			m.answer(nil, err)
 			return
 		}
+		if l.inspecting {
+			m.answer(nil, errors.New("still inspecting: a file system does not answer"))
+			break
+		}
 		// A file system may hang; the loop must not.
-		go func() { m.answer(inspect(l.ImageDir, l.OverlayDir, request), nil) }()
+		l.inspecting = true
+		var reply control.InspectReply
+		l.later(ctx, func() error {
+			reply = inspect(l.ImageDir, l.OverlayDir, request)
+			return nil
+		}, func(error) {
+			l.inspecting = false
+			m.answer(reply, nil)
+		})
 	case control.CommandStart:
 		m.answer(nil, l.startRequested(ctx, m))
 	case control.CommandReject:
@@ -247,7 +265,9 @@ func (l *launcher) startRequested(ctx context.Context, m *message) error {
 	l.start, l.files, m.Files = &request, m.Files, nil
 	l.state.Machine = &request.Machine
 	l.setState(control.StatePreparing)
-	l.later(ctx, func() error { return prepare(ctx, l.Config, &request) }, func(err error) { l.prepared(ctx, err) })
+	var starting context.Context
+	starting, l.abort = context.WithCancel(ctx)
+	l.later(ctx, func() error { return prepare(starting, l.Config, &request) }, func(err error) { l.prepared(ctx, starting, err) })
 	return nil
 }
 
@@ -273,22 +293,22 @@ func countTaps(m *qemuargs.Machine) int {
 	return n
 }
 
-func (l *launcher) prepared(ctx context.Context, err error) {
+func (l *launcher) prepared(ctx, starting context.Context, err error) {
 	switch {
+	case l.aborted:
+		l.finish(control.Termination{Reason: control.ReasonNeverStarted, Message: "asked to end before QEMU was started"})
+		return
 	case err != nil:
 		l.finish(control.Termination{Reason: control.ReasonStartFailed, Message: err.Error()})
 		return
-	case l.stopping:
-		l.finish(control.Termination{Reason: control.ReasonNeverStarted, Message: "asked to end before QEMU was started"})
-		return
 	}
-	if err := l.exec(ctx); err != nil {
+	if err := l.exec(ctx, starting); err != nil {
 		l.finish(control.Termination{Reason: control.ReasonStartFailed, Message: err.Error()})
 	}
 }
 
 // exec starts QEMU and, beside the loop, shakes hands and lets the guest run.
-func (l *launcher) exec(ctx context.Context) error {
+func (l *launcher) exec(ctx, starting context.Context) error {
 	taps := l.files[:countTaps(&l.start.Machine)]
 	if err := l.serveDHCP(l.files[len(taps):]); err != nil {
 		return err
@@ -316,7 +336,7 @@ func (l *launcher) exec(ctx context.Context) error {
 		return fmt.Errorf("subscribe to QEMU's events: %w", err)
 	}
 	client := l.qmp
-	l.later(ctx, func() error { return handshake(ctx, client) }, l.started)
+	l.later(ctx, func() error { return handshake(starting, client) }, l.started)
 	return nil
 }
 
@@ -341,12 +361,17 @@ func (l *launcher) started(err error) {
 		}
 		return
 	}
-	now := time.Now()
-	l.state.StartedAt = &now
-	if l.stopping {
-		l.beginShutdown()
+	l.ran()
+}
+
+// ran notes that the guest's CPUs run: QEMU's RESUME event says it first, and
+// what follows it, a STOP or the end, must not be taken for an earlier state.
+func (l *launcher) ran() {
+	if l.state.StartedAt != nil {
 		return
 	}
+	now := time.Now()
+	l.state.StartedAt = &now
 	l.setState(control.StateRunning)
 }
 
@@ -361,6 +386,7 @@ func (l *launcher) event(e monitor.Event) {
 			l.setState(control.StatePaused)
 		}
 	case "RESUME":
+		l.ran()
 		if l.state.State == control.StatePaused {
 			l.setState(control.StateRunning)
 		}

@@ -34,6 +34,7 @@ type serial struct {
 	console *console // nil while nobody is attached
 
 	podLog chan []byte
+	logged chan struct{}
 	wait   sync.WaitGroup
 }
 
@@ -57,8 +58,8 @@ func newSerial(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Lo
 	if err != nil {
 		return nil, fmt.Errorf("listen for consoles: %w", err)
 	}
-	s := &serial{port: port, listener: listener, log: log, podLog: make(chan []byte, readerChunks)}
-	s.wait.Add(3)
+	s := &serial{port: port, listener: listener, log: log, podLog: make(chan []byte, readerChunks), logged: make(chan struct{})}
+	s.wait.Add(2)
 	go s.read()
 	go s.accept()
 	go s.writeLog(stdout)
@@ -73,6 +74,14 @@ func (s *serial) Close() {
 	s.listener.Close()
 	s.wait.Wait()
 	s.port.Close()
+	// The container runtime may be down and not read: how the VM ended must
+	// be said all the same.
+	timeout := time.NewTimer(drainTimeout)
+	defer timeout.Stop()
+	select {
+	case <-s.logged:
+	case <-timeout.C:
+	}
 }
 
 func (s *serial) read() {
@@ -151,7 +160,7 @@ func (s *serial) accept() {
 
 // writeLog writes the guest's output to the pod's log, within its bounds.
 func (s *serial) writeLog(w io.Writer) {
-	defer s.wait.Done()
+	defer close(s.logged)
 	budget, last, dropped := float64(logBurst), time.Now(), 0
 	for chunk := range s.podLog {
 		now := time.Now()

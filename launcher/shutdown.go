@@ -20,7 +20,12 @@ func (l *launcher) shutdown() {
 	case control.StateWaiting:
 		l.finish(control.Termination{Reason: control.ReasonNeverStarted, Message: "asked to end before virt-handler started the VM"})
 	case control.StatePreparing:
-		// prepared or started notices.
+		// prepared, or QEMU's exit, ends it.
+		l.aborted = true
+		l.abort()
+		if l.qemu != nil {
+			l.qemu.Kill()
+		}
 	default:
 		l.beginShutdown()
 	}
@@ -66,7 +71,6 @@ func (l *launcher) quit() {
 }
 
 func (l *launcher) killQEMU(why string) {
-	l.asked = true
 	if l.qemu == nil {
 		l.finish(control.Termination{Reason: control.ReasonNeverStarted, Message: why})
 		return
@@ -85,7 +89,7 @@ func (l *launcher) termination(e exit) control.Termination {
 		t.Signal = e.signal.String()
 	}
 	switch {
-	case l.state.StartedAt == nil && l.stopping:
+	case l.aborted:
 		t.Reason, t.Message = control.ReasonNeverStarted, "asked to end while QEMU was starting"
 	case l.startErr != nil:
 		t = control.Termination{Reason: control.ReasonStartFailed, Message: l.startErr.Error(), Stderr: t.Stderr}

@@ -77,18 +77,21 @@ type blockNode struct {
 	Backing any `json:"backing,omitempty"`
 }
 
-// nodeName is "disk-<name><suffix>", shortened with a hash where it would
-// exceed QEMU's limit of 31 bytes for node names.
-func (d Disk) nodeName(suffix string) string {
+// nodeName is the node's name: the disk's id, and after a dot, which no disk's
+// name holds, what the node is to it. An id that would exceed QEMU's limit of
+// 31 bytes for node names is cut, and a hash keeps it unique.
+func (d Disk) nodeName(role string) string {
 	const limit = 31
-	name := d.ID() + suffix
-	if len(name) <= limit {
+	suffix := ""
+	if role != "" {
+		suffix = "." + role
+	}
+	if name := d.ID() + suffix; len(name) <= limit {
 		return name
 	}
 	sum := sha256.Sum256([]byte(d.Name))
-	hash := hex.EncodeToString(sum[:4])
-	keep := limit - len(suffix) - len(hash) - 1
-	return d.ID()[:keep] + "-" + hash + suffix
+	suffix = "." + hex.EncodeToString(sum[:4]) + suffix
+	return d.ID()[:limit-len(suffix)] + suffix
 }
 
 // ID is the QEMU device id of the disk.
@@ -101,20 +104,21 @@ func (d Disk) Blockdevs() []any {
 		return d.Image.nodes(d, "", d.ReadOnly)
 	}
 	cache := blockCache{Direct: d.Overlay.Direct}
-	file := blockNode{Driver: "file", NodeName: d.nodeName("-file"), Filename: d.Overlay.Path, Discard: "unmap", Cache: cache}
+	file := blockNode{Driver: "file", NodeName: d.nodeName("file"), Filename: d.Overlay.Path, Discard: "unmap", Cache: cache}
 	top := blockNode{Driver: string(QCOW2), NodeName: d.nodeName(""), Discard: "unmap", Cache: cache,
-		File: file.NodeName, Backing: d.nodeName("-base")}
-	return append(d.Image.nodes(d, "-base", true), file, top)
+		File: file.NodeName, Backing: d.nodeName("base")}
+	return append(d.Image.nodes(d, "base", true), file, top)
 }
 
-func (i Image) nodes(d Disk, suffix string, readOnly bool) []any {
+// nodes are the image's two nodes; role is what the upper one is to the disk.
+func (i Image) nodes(d Disk, role string, readOnly bool) []any {
 	cache := blockCache{Direct: i.Direct}
-	fileSuffix := "-file"
-	if suffix != "" {
-		fileSuffix = suffix + "f"
+	fileRole := "file"
+	if role != "" {
+		fileRole = role + "file"
 	}
-	file := blockNode{Driver: "file", NodeName: d.nodeName(fileSuffix), Filename: i.Path, ReadOnly: readOnly, Cache: cache}
-	format := blockNode{Driver: string(i.Format), NodeName: d.nodeName(suffix), ReadOnly: readOnly, Cache: cache, File: file.NodeName}
+	file := blockNode{Driver: "file", NodeName: d.nodeName(fileRole), Filename: i.Path, ReadOnly: readOnly, Cache: cache}
+	format := blockNode{Driver: string(i.Format), NodeName: d.nodeName(role), ReadOnly: readOnly, Cache: cache, File: file.NodeName}
 	if !readOnly {
 		file.Discard, format.Discard = "unmap", "unmap"
 	}
@@ -134,13 +138,17 @@ type diskProps struct {
 	Serial    string     `json:"serial,omitempty"`
 	BootIndex uint32     `json:"bootindex,omitempty"`
 	WriteBack string     `json:"write-cache,omitempty"`
+	WError    string     `json:"werror,omitempty"`
+	RError    string     `json:"rerror,omitempty"`
 }
 
 // Device is the -device of the disk.
 func (d Disk) Device() any {
 	p := diskProps{Driver: d.Driver, ID: d.ID(), Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex}
 	if d.Driver != IDECD {
-		p.WriteBack = "on"
+		// KubeVirt's default errorPolicy: an I/O error stops the guest's CPUs
+		// before the guest sees it.
+		p.WriteBack, p.WError, p.RError = "on", "stop", "stop"
 	}
 	if d.PCI != nil {
 		p.Bus, p.Addr = d.PCI.Bus, d.PCI.addr()

@@ -47,7 +47,7 @@ func defaultResources(d *DomainSpec) {
 	if limit, ok := limits[corev1.ResourceCPU]; ok {
 		if _, ok := requests[corev1.ResourceCPU]; !ok {
 			if requests == nil {
-				requests = corev1.ResourceList{}
+				requests = ResourceList{}
 			}
 			requests[corev1.ResourceCPU] = limit
 			d.Resources.Requests = requests
@@ -59,7 +59,7 @@ func defaultResources(d *DomainSpec) {
 	if d.Memory.Guest != nil {
 		return
 	}
-	for _, list := range []corev1.ResourceList{requests, limits} {
+	for _, list := range []ResourceList{requests, limits} {
 		if memory, ok := list[corev1.ResourceMemory]; ok {
 			d.Memory.Guest = ptr.To(memory.DeepCopy())
 			return
@@ -77,7 +77,7 @@ func defaultCPU(d *DomainSpec) {
 	}
 	if c.Cores == 0 && c.Sockets == 0 && c.Threads == 0 {
 		c.Sockets = 1
-		for _, list := range []corev1.ResourceList{d.Resources.Limits, d.Resources.Requests} {
+		for _, list := range []ResourceList{d.Resources.Limits, d.Resources.Requests} {
 			// Value rounds up: 1500m needs two CPUs.
 			if cpus, ok := list[corev1.ResourceCPU]; ok && cpus.Value() > 0 {
 				c.Sockets = uint32(min(cpus.Value(), maxVCPUs))

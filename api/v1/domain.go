@@ -39,10 +39,18 @@ type DomainSpec struct {
 // ResourceRequirements of the launcher pod.
 type ResourceRequirements struct {
 	// +optional
-	Requests corev1.ResourceList `json:"requests,omitempty"`
+	Requests ResourceList `json:"requests,omitempty"`
 	// +optional
-	Limits corev1.ResourceList `json:"limits,omitempty"`
+	Limits ResourceList `json:"limits,omitempty"`
 }
+
+// ResourceList is a list of quantities by resource name. Quantities are bounded:
+// the API server keeps 1e-999999999 as it is, and whoever decodes it is busy
+// for hours.
+//
+// +kubebuilder:validation:MaxProperties=32
+// +kubebuilder:validation:XValidation:rule="self.all(name, string(self[name]).size() <= 32 && !string(self[name]).matches('[eE][-+]?[0-9]{3,}'))",message="a quantity has at most 32 characters and an exponent of two digits"
+type ResourceList map[corev1.ResourceName]resource.Quantity
 
 // CPU is the guest's topology (QEMU -smp) and model (-cpu). Of cores, sockets
 // and threads, the unset ones count as 1; if all are unset, sockets follows
@@ -76,6 +84,7 @@ type Memory struct {
 	// Guest is how much RAM the guest has (QEMU -m). Default: the memory
 	// request, else the memory limit.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="string(self).size() <= 32 && !string(self).matches('[eE][-+]?[0-9]{3,}')",message="a quantity has at most 32 characters and an exponent of two digits"
 	Guest *resource.Quantity `json:"guest,omitempty"`
 }
 

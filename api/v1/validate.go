@@ -12,18 +12,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 const (
-	// maxVCPUs is KubeVirt's and QEMU q35's usual limit.
-	maxVCPUs = 512
+	// maxVCPUs: more need x2APIC with interrupt remapping, which is not emitted.
+	maxVCPUs = 255
 	// maxCloudInitBytes is KubeVirt's limit for inline user and network data.
 	maxCloudInitBytes = 2048
 	// maxGuestMemory keeps sums of bytes well inside an int64: 64 TiB.
 	maxGuestMemory = int64(64) << 40
 	// minGuestMemory is KubeVirt's: less than 1 M is taken for a missing unit.
 	minGuestMemory = int64(1_000_000)
+)
+
+// What the schema holds too; these become parts of QEMU's command line.
+var (
+	interfaceModels = []string{"virtio", "e1000", "e1000e", "rtl8139"}
+	cpuModel        = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	serialNumber    = regexp.MustCompile(`^[A-Za-z0-9_.+-]{0,256}$`)
+	machineUUID     = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+	diskName        = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	interfaceName   = regexp.MustCompile(`^[A-Za-z0-9-_]{1,63}$`)
 )
 
 var machineType = regexp.MustCompile(`^(q35|pc-q35-[0-9]+\.[0-9]+)$`)
@@ -46,6 +57,7 @@ func Validate(vmi *VirtualMachineInstance) field.ErrorList {
 	if t := spec.Domain.Machine.Type; !machineType.MatchString(t) {
 		errs = append(errs, field.Invalid(domain.Child("machine", "type"), t, "must be q35 or pc-q35-X.Y"))
 	}
+	errs = append(errs, validateIdentity(&spec.Domain, domain)...)
 	errs = append(errs, validateVolumes(spec.Volumes, path.Child("volumes"))...)
 	errs = append(errs, validateDisks(spec, domain.Child("devices", "disks"))...)
 	errs = append(errs, validateNetworks(spec, path)...)
@@ -69,7 +81,7 @@ func validateMemory(d *DomainSpec, path *field.Path) field.ErrorList {
 
 func validateResources(d *DomainSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for name, list := range map[string]corev1.ResourceList{"requests": d.Resources.Requests, "limits": d.Resources.Limits} {
+	for name, list := range map[string]ResourceList{"requests": d.Resources.Requests, "limits": d.Resources.Limits} {
 		for resourceName, q := range list {
 			if q.Sign() < 0 {
 				errs = append(errs, field.Invalid(path.Child(name).Key(string(resourceName)), q.String(), "must not be negative"))
@@ -99,6 +111,23 @@ func validateCPU(d *DomainSpec, path *field.Path) field.ErrorList {
 	return nil
 }
 
+// validateIdentity checks what is only ever text to us and to the guest.
+func validateIdentity(d *DomainSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if !cpuModel.MatchString(d.CPU.Model) {
+		errs = append(errs, field.Invalid(path.Child("cpu", "model"), d.CPU.Model, "must be letters, digits, '.', '_' and '-'"))
+	}
+	if !machineUUID.MatchString(d.Firmware.UUID) {
+		errs = append(errs, field.Invalid(path.Child("firmware", "uuid"), d.Firmware.UUID, "must be a UUID such as 5d307ca9-b3ef-428c-8861-06e72d69f223"))
+	}
+	if !serialNumber.MatchString(d.Firmware.Serial) {
+		errs = append(errs, field.Invalid(path.Child("firmware", "serial"), d.Firmware.Serial, serialRule))
+	}
+	return errs
+}
+
+const serialRule = "must be at most 256 letters, digits, '_', '.', '+' and '-'"
+
 func validateVolumes(volumes []Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := sets.New[string]()
@@ -108,6 +137,9 @@ func validateVolumes(volumes []Volume, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Duplicate(p.Child("name"), v.Name))
 		}
 		seen.Insert(v.Name)
+		if !diskName.MatchString(v.Name) {
+			errs = append(errs, field.Invalid(p.Child("name"), v.Name, "must be a DNS label"))
+		}
 		if (v.ContainerDisk == nil) == (v.CloudInitNoCloud == nil) {
 			errs = append(errs, field.Invalid(p, v.Name, "exactly one volume source must be set (supported: containerDisk, cloudInitNoCloud)"))
 			continue
@@ -189,6 +221,9 @@ func validateDisks(spec *VirtualMachineInstanceSpec, path *field.Path) field.Err
 			}
 			orders.Insert(*d.BootOrder)
 		}
+		if !serialNumber.MatchString(d.Serial) {
+			errs = append(errs, field.Invalid(p.Child("serial"), d.Serial, serialRule))
+		}
 		errs = append(errs, validateDiskTarget(&d, p)...)
 	}
 	return errs
@@ -203,6 +238,8 @@ func validateDiskTarget(d *Disk, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path, d.Name, "a disk is either disk or cdrom, not both"))
 	case d.Disk != nil && d.Disk.Bus == DiskBusSATA && d.Disk.ReadOnly:
 		errs = append(errs, field.Forbidden(path.Child("disk", "readonly"), "a SATA hard disk cannot be read-only; use bus virtio or a cdrom"))
+	case d.Disk != nil && d.Disk.Bus != DiskBusSATA && d.Disk.Bus != DiskBusVirtio:
+		errs = append(errs, field.NotSupported(path.Child("disk", "bus"), d.Disk.Bus, []DiskBus{DiskBusSATA, DiskBusVirtio}))
 	case d.CDRom != nil && d.CDRom.Bus != DiskBusSATA:
 		errs = append(errs, field.NotSupported(path.Child("cdrom", "bus"), d.CDRom.Bus, []DiskBus{DiskBusSATA}))
 	case d.CDRom != nil && d.CDRom.ReadOnly != nil && !*d.CDRom.ReadOnly:
@@ -241,6 +278,9 @@ func validateNetworks(spec *VirtualMachineInstanceSpec, path *field.Path) field.
 			errs = append(errs, field.Duplicate(p.Child("name"), nic.Name))
 		}
 		connected.Insert(nic.Name)
+		if !interfaceName.MatchString(nic.Name) {
+			errs = append(errs, field.Invalid(p.Child("name"), nic.Name, "must be at most 63 letters, digits, '-' and '_'"))
+		}
 		if _, ok := networks[nic.Name]; !ok {
 			errs = append(errs, field.NotFound(p.Child("name"), nic.Name+" (no network of this name in spec.networks)"))
 		}
@@ -285,6 +325,9 @@ func validateInterface(nic *Interface, path *field.Path) field.ErrorList {
 	if bindings != 1 {
 		errs = append(errs, field.Invalid(path, nic.Name, "exactly one binding must be set (supported: masquerade)"))
 	}
+	if !slices.Contains(interfaceModels, nic.Model) {
+		errs = append(errs, field.NotSupported(path.Child("model"), nic.Model, interfaceModels))
+	}
 	if nic.MacAddress != "" {
 		mac, err := net.ParseMAC(nic.MacAddress)
 		switch {
@@ -305,7 +348,14 @@ func validateInterface(nic *Interface, path *field.Path) field.ErrorList {
 		if port.Protocol != "TCP" && port.Protocol != "UDP" {
 			errs = append(errs, field.NotSupported(p.Child("protocol"), port.Protocol, []string{"TCP", "UDP"}))
 		}
-		if port.Name != "" && ports.Has(port.Name) {
+		if port.Name == "" {
+			continue
+		}
+		// They become ports of the pod's container.
+		for _, message := range validation.IsValidPortName(port.Name) {
+			errs = append(errs, field.Invalid(p.Child("name"), port.Name, message))
+		}
+		if ports.Has(port.Name) {
 			errs = append(errs, field.Duplicate(p.Child("name"), port.Name))
 		}
 		ports.Insert(port.Name)

@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -19,6 +21,8 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=.status.conditions[?(@.type=='Ready')].status
 // +kubebuilder:printcolumn:name="Live-Migratable",type=string,JSONPath=.status.conditions[?(@.type=='LiveMigratable')].status,priority=1
 // +kubebuilder:printcolumn:name="Paused",type=string,JSONPath=.status.conditions[?(@.type=='Paused')].status,priority=1
+//
+// +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec || !has(oldSelf.status) || !has(oldSelf.status.phase)",message="a VirtualMachineInstance's spec cannot be changed; delete it and create it anew",fieldPath=".spec"
 type VirtualMachineInstance struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -39,8 +43,6 @@ type VirtualMachineInstanceList struct {
 }
 
 // VirtualMachineInstanceSpec describes the guest and where its pod may run.
-//
-// +kubebuilder:validation:XValidation:rule="self == oldSelf || !has(oldSelf.architecture)",message="a VirtualMachineInstance's spec cannot be changed; delete it and create it anew"
 type VirtualMachineInstanceSpec struct {
 	// Architecture of the guest; the pod gets it as the node selector
 	// kubernetes.io/arch. Default: amd64.
@@ -220,9 +222,21 @@ const (
 	VMIFinalizer = "kubevirt.io/foregroundDeleteVirtualMachine"
 )
 
+// ReasonStartFailed is the reason of Synchronized while virt-handler cannot
+// start the guest; only it takes that condition back.
+const ReasonStartFailed = "StartFailed"
+
 // IsFinal says whether the guest has ended for good.
 func (vmi *VirtualMachineInstance) IsFinal() bool {
 	return vmi.Status.Phase == Succeeded || vmi.Status.Phase == Failed
+}
+
+// Hostname is what the guest is called by cloud-init and DHCP: the first label
+// of the name, of at most 63 characters, as KubeVirt has it.
+func (vmi *VirtualMachineInstance) Hostname() string {
+	const limit = 63 // of a DNS label, and below Linux's 64
+	label, _, _ := strings.Cut(vmi.Name, ".")
+	return strings.TrimRight(label[:min(len(label), limit)], "-")
 }
 
 // DefaultGracePeriodSeconds is the grace period of a VMI that names none.

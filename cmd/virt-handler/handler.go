@@ -32,48 +32,79 @@ import (
 // collectInterval is how often the slots of ended pods are looked for.
 const collectInterval = 5 * time.Second
 
-// handler is virt-handler's parts.
-type handler struct {
-	manager  ctrl.Manager
-	slots    *node.Slots
-	sessions *node.Sessions
-	kubelet  *node.PodResources
-}
-
-func (h *handler) close() {
-	h.slots.Close()
-	h.sessions.Close()
-	h.kubelet.Close()
-}
-
-func newHandler(config *rest.Config, o options, accelerator qemuargs.Accelerator, kvm string) (*handler, error) {
+func newHandler(config *rest.Config, o options, accelerator qemuargs.Accelerator, kvm string) (ctrl.Manager, error) {
 	mgr, err := newManager(config, o)
 	if err != nil {
 		return nil, err
 	}
 	changed := make(chan event.GenericEvent, 1024)
-	h := &handler{manager: mgr}
-	h.sessions = node.NewSessions(mgr.GetLogger().WithName("sessions"), func(pod types.NamespacedName) { notify(mgr.GetClient(), pod, changed) })
+	l := &launchers{manager: mgr, options: o, kvm: kvm, changed: changed}
+	l.sessions = node.NewSessions(mgr.GetLogger().WithName("sessions"), l.notify)
 	reconciler := &node.Reconciler{
 		Client: mgr.GetClient(), Events: mgr.GetEventRecorder("virt-handler"), Clock: clock.RealClock{},
-		NodeName: o.node, Accelerator: accelerator, Sessions: h.sessions, Changed: changed,
+		NodeName: o.node, Accelerator: accelerator, Sessions: l.sessions, Changed: changed,
 	}
 	if err := reconciler.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up node controller: %w", err)
 	}
-	if h.kubelet, err = node.DialPodResources(filepath.Join(o.kubelet, "pod-resources", "kubelet.sock")); err != nil {
-		return nil, err
+	// The manager starts it when its caches are filled: a launcher that is
+	// on the line before would not be found a VMI.
+	return mgr, mgr.Add(manager.RunnableFunc(l.serve))
+}
+
+// launchers is the side of virt-handler that faces launchers and the kubelet.
+type launchers struct {
+	manager  ctrl.Manager
+	options  options
+	kvm      string
+	sessions *node.Sessions
+	changed  chan<- event.GenericEvent
+	ctx      context.Context
+}
+
+// serve opens the slots and runs the device plugin until ctx ends.
+func (l *launchers) serve(ctx context.Context) error {
+	l.ctx = ctx
+	kubelet, err := node.DialPodResources(filepath.Join(l.options.kubelet, "pod-resources", "kubelet.sock"))
+	if err != nil {
+		return err
 	}
-	log := mgr.GetLogger().WithName("slots")
-	if h.slots, err = node.OpenSlots(filepath.Join(o.run, "slots"), h.kubelet, log, h.sessions.Connect); err != nil {
-		return nil, err
+	defer kubelet.Close()
+	defer l.sessions.Close()
+	log := l.manager.GetLogger().WithName("slots")
+	slots, err := node.OpenSlots(filepath.Join(l.options.run, "slots"), kubelet, log, l.sessions)
+	if err != nil {
+		return err
 	}
-	plugin := &node.DevicePlugin{Dir: filepath.Join(o.kubelet, "device-plugins"), Slots: h.slots, KVMDevice: kvm, Log: mgr.GetLogger().WithName("device-plugin")}
-	collect := manager.RunnableFunc(func(ctx context.Context) error {
-		node.CollectSlots(ctx, h.slots, collectInterval, func(err error) { log.Error(err, "collect slots") })
-		return nil
-	})
-	return h, errors.Join(mgr.Add(plugin), mgr.Add(collect))
+	defer slots.Close()
+	collecting := make(chan struct{})
+	go func() {
+		defer close(collecting)
+		node.CollectSlots(ctx, slots, collectInterval, func(err error) { log.Error(err, "collect slots") })
+	}()
+	plugin := &node.DevicePlugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Slots: slots, KVMDevice: l.kvm,
+		Log: l.manager.GetLogger().WithName("device-plugin")}
+	err = plugin.Start(ctx)
+	if err == nil {
+		<-collecting
+	}
+	return err
+}
+
+// notify queues the VMI of a pod. If the cache does not hold it yet, its
+// arrival there queues it.
+func (l *launchers) notify(pod types.NamespacedName) {
+	var vmis v1.VirtualMachineInstanceList
+	if err := l.manager.GetClient().List(l.ctx, &vmis, client.InNamespace(pod.Namespace), client.MatchingFields{node.PodIndex: pod.Name}); err != nil {
+		ctrl.Log.Error(err, "find VMI of launcher", "pod", pod.String())
+		return
+	}
+	for i := range vmis.Items {
+		select {
+		case l.changed <- event.GenericEvent{Object: &vmis.Items[i]}:
+		case <-l.ctx.Done():
+		}
+	}
 }
 
 // newManager makes a manager whose cache holds this node's VMIs and nothing
@@ -98,19 +129,6 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("make manager: %w", err)
 	}
 	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
-}
-
-// notify queues the VMI of a pod. If the cache does not hold it yet, its
-// arrival there queues it.
-func notify(c client.Client, pod types.NamespacedName, changed chan<- event.GenericEvent) {
-	var vmis v1.VirtualMachineInstanceList
-	if err := c.List(context.Background(), &vmis, client.InNamespace(pod.Namespace), client.MatchingFields{node.PodIndex: pod.Name}); err != nil {
-		ctrl.Log.Error(err, "find VMI of launcher", "pod", pod.String())
-		return
-	}
-	for i := range vmis.Items {
-		changed <- event.GenericEvent{Object: &vmis.Items[i]}
-	}
 }
 
 // kvmDevice makes a device node of our own for /dev/kvm that every user may

@@ -58,12 +58,11 @@ func run(o options) error {
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
-	h, err := newHandler(config, o, accelerator, kvm)
+	mgr, err := newHandler(config, o, accelerator, kvm)
 	if err != nil {
 		return err
 	}
-	defer h.close()
-	return h.manager.Start(ctrl.SetupSignalHandler())
+	return mgr.Start(ctrl.SetupSignalHandler())
 }
 
 // chooseAccelerator returns the accelerator and, for KVM, the device node that

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/kubeqemu/kubeqemu/launcher"
@@ -30,7 +31,7 @@ The flags of a command: virt-launcher COMMAND --help
 func main() {
 	args := os.Args[1:]
 	command := "run"
-	if len(args) > 0 && args[0][0] != '-' {
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		command, args = args[0], args[1:]
 	}
 	switch command {

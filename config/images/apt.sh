@@ -7,10 +7,12 @@ apt_resolve() {
 	local mode=$1 empty=$cache/no-dpkg-status
 	shift
 	: >"$empty"
+	mkdir -p "$work/archives/partial"
 	case $mode in
 	only) (cd "$work" && apt-get --print-uris -o Debug::NoLocking=true download "$@") ;; # not where the files are: it leaves those out
+	# apt prints no URI of a package that is in its archive cache; the host's may hold some.
 	closure) apt-get -qq --print-uris -o Debug::NoLocking=true -o Dir::State::status="$empty" \
-		--no-install-recommends install "$@" ;;
+		-o Dir::Cache::archives="$work/archives" --no-install-recommends install "$@" ;;
 	esac | awk '/^'\''/ {print $2}' | sort
 }
 

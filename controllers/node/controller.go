@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +25,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
 // Reconciler starts the VMs of one node and reports what their launchers say.
@@ -56,7 +58,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Named("node").
 		For(&v1.VirtualMachineInstance{}).
 		WatchesRawSource(source.Channel(r.Changed, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		// A launcher that does not answer holds one of these, and no other VM.
+		WithOptions(controller.Options{MaxConcurrentReconciles: slotsPerNode}).
 		Complete(r)
 }
 
@@ -77,14 +80,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		startErr = r.start(ctx, object, launcher)
 	}
 	now := metav1.NewTime(r.Clock.Now())
-	report(&object.Status, launcher.State(), launcher.podIPs(), now)
+	report(object, launcher.State(), launcher.podIPs(), now)
 	if startErr != nil {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-			Reason: "StartFailed", Message: startErr.Error()}, now)
+			Reason: v1.ReasonStartFailed, Message: startErr.Error()}, now)
 	}
-	r.announce(before, object)
-	if err := r.writeStatus(ctx, before, object); err != nil {
+	if written, err := r.writeStatus(ctx, before, object); err != nil {
 		return ctrl.Result{}, err
+	} else if written {
+		r.announce(before, object)
 	}
 	if errors.Is(startErr, control.ErrClosed) {
 		return ctrl.Result{}, nil // its next hello brings us back
@@ -101,11 +105,19 @@ func (r *Reconciler) launcher(object *v1.VirtualMachineInstance) *session {
 	return r.Sessions.Get(types.NamespacedName{Namespace: object.Namespace, Name: vmi.PodName(object.Name, object.UID)})
 }
 
-// report brings a status up to date with what the launcher says. It is pure.
-func report(status *v1.VirtualMachineInstanceStatus, state control.StateReport, podIPs []string, now metav1.Time) {
+// versionedType is the only form of a machine type that goes into a status.
+var versionedType = regexp.MustCompile(`^pc-q35-[0-9]{1,3}\.[0-9]{1,3}$`)
+
+// report brings a VMI's status up to date with what the launcher says. It is
+// pure. What the VMI says itself is taken from there: a launcher whose guest
+// broke out may say anything.
+func report(object *v1.VirtualMachineInstance, state control.StateReport, podIPs []string, now metav1.Time) {
+	status := &object.Status
 	if state.Machine != nil && state.StartedAt != nil {
-		status.Machine = &v1.Machine{Type: state.Machine.Type}
-		status.Interfaces = interfaces(state.Machine, podIPs)
+		if versionedType.MatchString(state.Machine.Type) {
+			status.Machine = &v1.Machine{Type: state.Machine.Type}
+		}
+		status.Interfaces = interfaces(object, podIPs)
 		if state.Machine.Accelerator == qemuargs.TCG {
 			status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSoftwareEmulation, Status: metav1.ConditionTrue,
 				Reason: "TCG", Message: "the guest is emulated by QEMU's TCG: slow, and not an isolation boundary"}, now)
@@ -131,10 +143,10 @@ func report(status *v1.VirtualMachineInstanceStatus, state control.StateReport, 
 	status.SetCondition(ready, now)
 }
 
-func interfaces(m *qemuargs.Machine, podIPs []string) []v1.NetworkInterfaceStatus {
+func interfaces(object *v1.VirtualMachineInstance, podIPs []string) []v1.NetworkInterfaceStatus {
 	var out []v1.NetworkInterfaceStatus
-	for _, nic := range m.NICs {
-		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: nic.MAC, IPs: podIPs, PodInterfaceName: podLink, InfoSource: "domain", QueueCount: int32(nic.Queues)}
+	for _, nic := range object.Spec.Domain.Devices.Interfaces {
+		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: resolve.MAC(object, nic), IPs: podIPs, PodInterfaceName: podLink, InfoSource: "domain", QueueCount: 1}
 		if len(podIPs) > 0 {
 			s.IP = podIPs[0]
 		}
@@ -157,19 +169,19 @@ func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance) {
 	}
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.VirtualMachineInstance) error {
+func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.VirtualMachineInstance) (written bool, err error) {
 	if equality.Semantic.DeepEqual(before.Status, object.Status) {
-		return nil
+		return false, nil
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	err := r.Client.Status().Patch(ctx, object, patch)
+	err = r.Client.Status().Patch(ctx, object, patch)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // somebody else wrote; that write brings us back
+		return false, nil // somebody else wrote; that write brings us back
 	}
 	if err != nil {
-		return fmt.Errorf("write status: %w", err)
+		return false, fmt.Errorf("write status: %w", err)
 	}
-	return nil
+	return true, nil
 }
 
 // CollectSlots drops the slots of ended pods now and then until ctx ends. It

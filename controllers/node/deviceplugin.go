@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
@@ -39,7 +40,12 @@ type DevicePlugin struct {
 	stop <-chan struct{}
 }
 
-const pluginSocket = "kubeqemu-vm.sock"
+const (
+	pluginSocket = "kubeqemu-vm.sock"
+	// registerInterval is between attempts, where the kubelet is just
+	// starting or too busy to answer.
+	registerInterval = 2 * time.Second
+)
 
 // Start implements manager.Runnable.
 func (p *DevicePlugin) Start(ctx context.Context) error {
@@ -80,14 +86,17 @@ func (p *DevicePlugin) serve(ctx context.Context, watcher *fsnotify.Watcher) err
 		<-served
 	}()
 	kubelet := filepath.Join(p.Dir, filepath.Base(deviceplugin.KubeletSocket))
-	if err := p.register(ctx, kubelet); err != nil {
-		// The kubelet may be just starting: its socket's creation is seen below.
-		p.Log.Info("not registered with the kubelet yet", "reason", err.Error())
-	}
+	retry := time.NewTimer(0)
+	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-retry.C:
+			if err := p.register(ctx, kubelet); err != nil {
+				p.Log.Info("not registered with the kubelet yet", "reason", err.Error())
+				retry.Reset(registerInterval)
+			}
 		case event := <-watcher.Events:
 			if event.Name == kubelet && event.Has(fsnotify.Create) {
 				return nil

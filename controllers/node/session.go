@@ -10,6 +10,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -25,11 +26,29 @@ type session struct {
 
 	// Set by hello, and not changed after.
 	qemuVersion string
-	netns       ns.NetNS
 	facts       netsetup.Facts
+
+	// events bounds how often a launcher can make virt-handler work.
+	events *rate.Limiter
 
 	mu    sync.Mutex
 	state control.StateReport
+
+	// inNetNS is held for reading while somebody works in the namespace, so
+	// that its descriptor is not closed, and its number not given to another
+	// pod's, under them.
+	inNetNS sync.RWMutex
+	netns   ns.NetNS // nil before hello and after close
+}
+
+// inside runs work with the pod's network namespace, unless the session ended.
+func (s *session) inside(work func(ns.NetNS) error) error {
+	s.inNetNS.RLock()
+	defer s.inNetNS.RUnlock()
+	if s.netns == nil {
+		return control.ErrClosed
+	}
+	return work(s.netns)
 }
 
 func (s *session) State() control.StateReport {
@@ -59,8 +78,11 @@ func (s *session) podIPs() []string {
 
 func (s *session) close() {
 	s.client.Close()
+	s.inNetNS.Lock()
+	defer s.inNetNS.Unlock()
 	if s.netns != nil {
 		s.netns.Close()
+		s.netns = nil
 	}
 }
 
@@ -70,15 +92,19 @@ type Sessions struct {
 	// changed is told of every hello and state report; it must not block.
 	changed func(pod types.NamespacedName)
 
-	mu     sync.Mutex
-	byPod  map[types.NamespacedName]*session
-	closed bool
-	wait   sync.WaitGroup
+	mu    sync.Mutex
+	byPod map[types.NamespacedName]*session
+	// greeting are the slots with a connection that has not said hello.
+	greeting map[string]bool
+	closed   bool
+	closing  chan struct{}
+	wait     sync.WaitGroup
 }
 
 // NewSessions makes an empty set.
 func NewSessions(log logr.Logger, changed func(types.NamespacedName)) *Sessions {
-	return &Sessions{log: log, changed: changed, byPod: map[types.NamespacedName]*session{}}
+	return &Sessions{log: log, changed: changed, byPod: map[types.NamespacedName]*session{},
+		greeting: map[string]bool{}, closing: make(chan struct{})}
 }
 
 // Get returns the session of a pod that has said hello, or nil.
@@ -88,18 +114,39 @@ func (s *Sessions) Get(pod types.NamespacedName) *session {
 	return s.byPod[pod]
 }
 
+// A launcher reports a handful of states in a VM's life.
+const (
+	eventRate  = 2 // a second
+	eventBurst = 20
+)
+
 // helloTimeout is how long a launcher may take to say hello.
 const helloTimeout = 10 * time.Second
 
+// Connected says whether a slot has a connection.
+func (s *Sessions) Connected(slotID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, launcher := range s.byPod {
+		if launcher.slot == slotID {
+			return true
+		}
+	}
+	return s.greeting[slotID]
+}
+
 // Connect takes a new connection of a slot. The session exists once the
-// launcher has said hello, and until the connection ends.
+// launcher has said hello, and until the connection ends. A slot has at most
+// one connection that has not said hello: a launcher cannot use up the
+// descriptors of its node.
 func (s *Sessions) Connect(slotID string, pod types.NamespacedName, conn *control.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed || s.greeting[slotID] {
 		conn.Close()
 		return
 	}
+	s.greeting[slotID] = true
 	s.wait.Add(1)
 	go func() {
 		defer s.wait.Done()
@@ -109,7 +156,7 @@ func (s *Sessions) Connect(slotID string, pod types.NamespacedName, conn *contro
 
 func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.Conn) {
 	log := s.log.WithValues("pod", pod.String())
-	launcher := &session{slot: slotID, pod: pod}
+	launcher := &session{slot: slotID, pod: pod, events: rate.NewLimiter(eventRate, eventBurst)}
 	hello := make(chan error, 1)
 	greeted := false
 	launcher.client = control.NewClient(conn, func(m *control.Message) {
@@ -123,18 +170,8 @@ func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.
 		s.event(launcher, m, log)
 	})
 	defer launcher.close()
-	timeout := time.NewTimer(helloTimeout)
-	defer timeout.Stop()
-	select {
-	case err := <-hello:
-		if err != nil {
-			log.Error(err, "refuse launcher")
-			return
-		}
-	case <-launcher.client.Done():
-		return
-	case <-timeout.C:
-		log.Info("launcher did not say hello", "timeout", helloTimeout.String())
+	if err := s.awaitHello(launcher, hello); err != nil {
+		log.Info("refuse launcher", "reason", err.Error())
 		return
 	}
 	if !s.add(launcher) {
@@ -146,6 +183,27 @@ func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.
 	<-launcher.client.Done()
 	s.remove(launcher)
 	log.Info("launcher disconnected", "reason", fmt.Sprint(launcher.client.Err()))
+}
+
+// awaitHello waits for the launcher's first message to be taken.
+func (s *Sessions) awaitHello(launcher *session, hello <-chan error) error {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.greeting, launcher.slot)
+	}()
+	timeout := time.NewTimer(helloTimeout)
+	defer timeout.Stop()
+	select {
+	case err := <-hello:
+		return err
+	case <-launcher.client.Done():
+		return launcher.client.Err()
+	case <-s.closing:
+		return control.ErrClosed
+	case <-timeout.C:
+		return fmt.Errorf("it did not say hello within %s", helloTimeout)
+	}
 }
 
 // greet takes hello and the network namespace that came with it.
@@ -165,9 +223,14 @@ func (s *session) greet(m *control.Message) error {
 	if err != nil {
 		return fmt.Errorf("take network namespace: %w", err)
 	}
+	s.inNetNS.Lock()
 	s.netns = netns
+	s.inNetNS.Unlock()
 	if s.facts, err = netsetup.ReadFacts(netns, podLink); err != nil {
 		return fmt.Errorf("read pod network: %w", err)
+	}
+	if !hello.State.State.Known() {
+		return fmt.Errorf("%w: unknown state %.32q", control.ErrProtocol, hello.State.State)
 	}
 	s.qemuVersion = hello.QEMUVersion
 	s.setState(hello.State)
@@ -178,13 +241,21 @@ func (s *session) greet(m *control.Message) error {
 const podLink = "eth0"
 
 func (s *Sessions) event(launcher *session, m *control.Message, log logr.Logger) {
+	// A launcher that reports without end waits here, and nobody else.
+	delay := time.NewTimer(launcher.events.Reserve().Delay())
+	defer delay.Stop()
+	select {
+	case <-delay.C:
+	case <-s.closing:
+		return
+	}
 	var state control.StateReport
 	if m.Event != control.EventState {
 		log.Info("unknown event from launcher", "event", m.Event)
 		return
 	}
-	if err := control.Decode(m.Data, &state); err != nil {
-		log.Error(err, "read launcher's state")
+	if err := control.Decode(m.Data, &state); err != nil || !state.State.Known() {
+		log.Info("launcher reports a state that cannot be read")
 		return
 	}
 	launcher.setState(state)
@@ -218,7 +289,10 @@ func (s *Sessions) remove(launcher *session) {
 // Close ends all sessions; the VMs go on.
 func (s *Sessions) Close() {
 	s.mu.Lock()
-	s.closed = true
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+	}
 	for _, launcher := range s.byPod {
 		go launcher.client.Close()
 	}

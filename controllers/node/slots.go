@@ -11,10 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +39,8 @@ type slot struct {
 	Pod types.NamespacedName `json:"pod,omitzero"`
 
 	listener *net.UnixListener
+	// missing is since when the kubelet has not listed the slot's pod.
+	missing time.Time
 }
 
 // Slots holds the slots of a node. Its folder is on the host, so that slots
@@ -45,13 +49,21 @@ type Slots struct {
 	dir     string
 	pods    podResolver
 	log     logr.Logger
-	connect func(slotID string, pod types.NamespacedName, conn *control.Conn)
+	connect connector
 
 	mu    sync.Mutex
 	slots map[string]*slot
 	freed map[string]time.Time // by device: when it was last given back
 
-	wait sync.WaitGroup
+	closing   chan struct{}
+	closeOnce sync.Once
+	wait      sync.WaitGroup
+}
+
+// connector takes new connections, and says which slots have one.
+type connector interface {
+	Connect(slotID string, pod types.NamespacedName, conn *control.Conn)
+	Connected(slotID string) bool
 }
 
 // podResolver says which pods hold which devices.
@@ -61,34 +73,61 @@ type podResolver interface {
 
 // OpenSlots takes up the slots that an earlier virt-handler left in dir, and
 // listens on them again.
-func OpenSlots(dir string, pods podResolver, log logr.Logger, connect func(string, types.NamespacedName, *control.Conn)) (*Slots, error) {
+func OpenSlots(dir string, pods podResolver, log logr.Logger, connect connector) (*Slots, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make slots folder: %w", err)
 	}
-	s := &Slots{dir: dir, pods: pods, log: log, connect: connect, slots: map[string]*slot{}, freed: map[string]time.Time{}}
+	s := &Slots{dir: dir, pods: pods, log: log, connect: connect, slots: map[string]*slot{}, freed: map[string]time.Time{}, closing: make(chan struct{})}
 	records, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		return nil, err
 	}
 	for _, record := range records {
-		data, err := os.ReadFile(record)
-		if err != nil {
-			return nil, fmt.Errorf("read slot: %w", err)
-		}
-		old := &slot{}
-		if err := json.Unmarshal(data, old); err != nil {
-			// Cut off by a crash while it was made; nobody was told of it.
-			log.Error(err, "forget unreadable slot", "file", record)
-			os.Remove(record)
-			continue
-		}
-		if err := s.listen(old); err != nil {
+		if err := s.adopt(record); err != nil {
 			s.Close()
 			return nil, err
 		}
-		s.slots[old.ID] = old
 	}
-	return s, nil
+	return s, s.sweep()
+}
+
+// adopt takes up the slot of a record. One that is cut off, or whose folder is
+// gone, is what a crash left of a slot that was being made or dropped.
+func (s *Slots) adopt(record string) error {
+	data, err := os.ReadFile(record)
+	if err != nil {
+		return fmt.Errorf("read slot: %w", err)
+	}
+	old := &slot{}
+	if err := json.Unmarshal(data, old); err != nil || old.ID+".json" != filepath.Base(record) || old.Device == "" {
+		s.log.Info("forget slot with an unreadable record", "file", record)
+		return os.Remove(record)
+	}
+	if _, err := os.Stat(s.folder(old)); errors.Is(err, fs.ErrNotExist) {
+		return os.Remove(record)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slots[old.ID] = old
+	return s.listen(old)
+}
+
+// sweep removes what no record tells of.
+func (s *Slots) sweep() error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return fmt.Errorf("list slots: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries {
+		if s.slots[strings.TrimSuffix(e.Name(), ".json")] == nil {
+			if err := os.RemoveAll(filepath.Join(s.dir, e.Name())); err != nil {
+				return fmt.Errorf("remove leftover slot: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // New makes a slot for a device and returns the folder to be mounted.
@@ -167,8 +206,16 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 	defer s.wait.Done()
 	for {
 		conn, err := listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
 		if err != nil {
-			return // closed
+			// Out of file descriptors, say. The launcher waits in the backlog.
+			s.log.Error(err, "accept launcher", "slot", slot.ID)
+			if !s.pause(acceptPause) {
+				return
+			}
+			continue
 		}
 		pod, err := s.identify(slot)
 		if err != nil {
@@ -177,7 +224,22 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 			conn.Close()
 			continue
 		}
-		s.connect(slot.ID, pod, control.NewConn(conn))
+		s.connect.Connect(slot.ID, pod, control.NewConn(conn))
+	}
+}
+
+// acceptPause is between an accept that failed and the next.
+const acceptPause = time.Second
+
+// pause waits, and returns false if the slots were closed meanwhile.
+func (s *Slots) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.closing:
+		return false
 	}
 }
 
@@ -210,8 +272,11 @@ func (s *Slots) identify(slot *slot) (types.NamespacedName, error) {
 	return pod, s.save(slot)
 }
 
-// Collect drops the slots of pods that are gone. A slot whose pod the kubelet
-// never named is kept for a while: it may be about to be.
+// Collect drops the slots of pods that are gone. The kubelet's word alone is not
+// enough: just restarted, and cut off from the API server, it lists none. A
+// launcher that lives is on the line, or dials again within seconds; so a slot
+// goes when for a while it neither was listed nor had a connection. One whose
+// pod the kubelet never named is kept longer: it may be about to be.
 func (s *Slots) Collect(ctx context.Context) error {
 	held, err := s.pods.Devices(ctx)
 	if err != nil {
@@ -221,19 +286,31 @@ func (s *Slots) Collect(ctx context.Context) error {
 	defer s.mu.Unlock()
 	for _, slot := range s.slots {
 		pods := held[slot.Device]
+		listed := slices.Contains(pods, slot.Pod) || slot.Pod.Name == "" && len(pods) > 0
+		allowed := missingSlot
+		if slot.Pod.Name == "" {
+			allowed = unclaimedSlot
+		}
 		switch {
-		case slot.Pod.Name != "" && !slices.Contains(pods, slot.Pod):
-			s.drop(slot)
-		case slot.Pod.Name == "" && len(pods) == 0 && time.Since(slot.Made) > unclaimedSlot:
+		case listed || s.connect.Connected(slot.ID):
+			slot.missing = time.Time{}
+		case slot.missing.IsZero():
+			slot.missing = time.Now()
+		case time.Since(slot.missing) >= allowed:
 			s.drop(slot)
 		}
 	}
 	return nil
 }
 
-// unclaimedSlot is how long a slot may be without a pod: the kubelet allocates
-// before it starts a pod, and pulls the pod's images in between.
-const unclaimedSlot = time.Hour
+const (
+	// missingSlot is how long a slot may be without pod and connection; a
+	// launcher dials again every two seconds.
+	missingSlot = 10 * time.Second
+	// unclaimedSlot is the same for a slot whose pod was never named: the
+	// kubelet allocates before it pulls the pod's images.
+	unclaimedSlot = time.Hour
+)
 
 // drop closes and forgets a slot. Its folder may be busy in a pod that is just
 // going; the mount holds it, and the name is never used again.
@@ -245,7 +322,9 @@ func (s *Slots) drop(slot *slot) {
 }
 
 func (s *Slots) erase(slot *slot) {
-	if err := errors.Join(os.RemoveAll(s.folder(slot)), os.Remove(s.record(slot))); err != nil {
+	// The record first: a folder without one is swept, a record without its
+	// folder would be looked for.
+	if err := errors.Join(os.Remove(s.record(slot)), os.RemoveAll(s.folder(slot))); err != nil {
 		s.log.Error(err, "remove slot", "slot", slot.ID)
 	}
 }
@@ -255,13 +334,18 @@ func (s *Slots) erase(slot *slot) {
 func (s *Slots) Prefer(available []string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	freed := maps.Clone(s.freed)
+	for _, slot := range s.slots {
+		freed[slot.Device] = time.Now() // its pod has ended, but was not collected yet
+	}
 	ordered := slices.Clone(available)
-	slices.SortStableFunc(ordered, func(a, b string) int { return s.freed[a].Compare(s.freed[b]) })
+	slices.SortStableFunc(ordered, func(a, b string) int { return freed[a].Compare(freed[b]) })
 	return ordered
 }
 
 // Close stops listening; the slots stay for the next virt-handler.
 func (s *Slots) Close() {
+	s.closeOnce.Do(func() { close(s.closing) })
 	s.mu.Lock()
 	for _, slot := range s.slots {
 		slot.listener.Close()

@@ -54,19 +54,44 @@ type arrival struct {
 	pod  types.NamespacedName
 }
 
+// door is a connector that closes each connection and notes that it came.
+type door struct {
+	arrivals chan arrival
+	live     bool // what Connected says
+}
+
+func (d *door) Connect(slot string, pod types.NamespacedName, conn *control.Conn) {
+	conn.Close()
+	d.arrivals <- arrival{slot, pod}
+}
+
+func (d *door) Connected(string) bool { return d.live }
+
 // openSlots is OpenSlots with arrivals on a channel and Close at the test's end.
 func openSlots(t *testing.T, dir string, pods podResolver) (*Slots, <-chan arrival) {
 	t.Helper()
-	arrivals := make(chan arrival, 100)
-	s, err := OpenSlots(dir, pods, testr.New(t), func(slot string, pod types.NamespacedName, conn *control.Conn) {
-		conn.Close()
-		arrivals <- arrival{slot, pod}
-	})
+	d := &door{arrivals: make(chan arrival, 100)}
+	s, err := OpenSlots(dir, pods, testr.New(t), d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	return s, arrivals
+	return s, d.arrivals
+}
+
+// collect is Collect, twice, with the time between in which a slot must be missing.
+func collect(s *Slots, between time.Duration) error {
+	if err := s.Collect(context.Background()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	for _, slot := range s.slots {
+		if !slot.missing.IsZero() {
+			slot.missing = slot.missing.Add(-between)
+		}
+	}
+	s.mu.Unlock()
+	return s.Collect(context.Background())
 }
 
 func newFolder(t *testing.T, s *Slots, device string) string {
@@ -218,34 +243,37 @@ func names(t *testing.T, dir string) []string {
 
 func TestCollect(t *testing.T) {
 	tests := []struct {
-		name string
-		pod  string        // learned before
-		age  time.Duration // of the slot
-		held map[string][]types.NamespacedName
-		err  error
-		kept bool
+		name    string
+		pod     string        // learned before
+		between time.Duration // two looks
+		held    map[string][]types.NamespacedName
+		live    bool
+		err     error
+		kept    bool
 	}{
-		{"pod is there", "a", 0, holds("vm1", "a"), nil, true},
-		{"pod is there with another", "a", 0, holds("vm1", "b", "a"), nil, true},
-		{"pod is gone", "a", 0, holds("vm1"), nil, false},
-		{"another pod has the device", "a", 0, holds("vm1", "b"), nil, false},
-		{"kubelet down", "a", 2 * unclaimedSlot, nil, errors.New("down"), true},
-		{"unclaimed", "", time.Minute, nil, nil, true},
-		{"long unclaimed", "", unclaimedSlot + time.Minute, nil, nil, false},
-		{"long without connection", "", unclaimedSlot + time.Minute, holds("vm1", "a"), nil, true},
+		{"pod is there", "a", unclaimedSlot, holds("vm1", "a"), false, nil, true},
+		{"pod is there with another", "a", unclaimedSlot, holds("vm1", "b", "a"), false, nil, true},
+		{"pod is just gone", "a", missingSlot / 2, holds("vm1"), false, nil, true},
+		{"pod is gone", "a", missingSlot, holds("vm1"), false, nil, false},
+		{"only the launcher is there", "a", unclaimedSlot, nil, true, nil, true},
+		{"another pod has the device", "a", missingSlot, holds("vm1", "b"), false, nil, false},
+		{"kubelet down", "a", unclaimedSlot, nil, false, errors.New("down"), true},
+		{"unclaimed", "", time.Minute, nil, false, nil, true},
+		{"long unclaimed", "", unclaimedSlot, nil, false, nil, false},
+		{"long without connection", "", unclaimedSlot, holds("vm1", "a"), false, nil, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			s, _ := openSlots(t, dir, &kubelet{held: tt.held, err: tt.err})
+			s.connect.(*door).live = tt.live
 			slot := s.slots[filepath.Base(newFolder(t, s, "vm1"))]
 			s.mu.Lock()
-			slot.Made = slot.Made.Add(-tt.age)
 			if tt.pod != "" {
 				slot.Pod = podNamed(tt.pod)
 			}
 			s.mu.Unlock()
-			if err := s.Collect(context.Background()); !errors.Is(err, tt.err) {
+			if err := collect(s, tt.between); !errors.Is(err, tt.err) {
 				t.Errorf("Collect: %v, want %v", err, tt.err)
 			}
 			if left := names(t, dir); (len(left) == 2) != tt.kept || (len(left) == 0) == tt.kept {
@@ -260,15 +288,16 @@ func TestPrefer(t *testing.T) {
 	for _, device := range []string{"vm3", "vm1"} { // in this order both are freed below
 		newFolder(t, s, device)
 		s.slots[onlySlot(t, s)].Pod = podNamed("gone")
-		if err := s.Collect(context.Background()); err != nil {
+		if err := collect(s, missingSlot); err != nil {
 			t.Fatal(err)
 		}
 	}
-	available := []string{"vm1", "vm2", "vm3", "vm4"}
-	if got, want := s.Prefer(available), []string{"vm2", "vm4", "vm3", "vm1"}; !reflect.DeepEqual(got, want) {
+	newFolder(t, s, "vm5") // in use, or its pod has just ended
+	available := []string{"vm5", "vm1", "vm2", "vm3", "vm4"}
+	if got, want := s.Prefer(available), []string{"vm2", "vm4", "vm3", "vm1", "vm5"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v: never used, then longest free", got, want)
 	}
-	if want := []string{"vm1", "vm2", "vm3", "vm4"}; !reflect.DeepEqual(available, want) {
+	if want := []string{"vm5", "vm1", "vm2", "vm3", "vm4"}; !reflect.DeepEqual(available, want) {
 		t.Errorf("the argument was changed: %v", available)
 	}
 }
@@ -287,10 +316,21 @@ func onlySlot(t *testing.T, s *Slots) string {
 // A crash leaves what a crash leaves; good slots must come up all the same.
 func TestOpenSlotsAfterCrash(t *testing.T) {
 	tests := map[string]func(dir string) error{
-		"empty record":     func(dir string) error { return os.WriteFile(filepath.Join(dir, "0f.json"), nil, 0o600) },
-		"half a record":    func(dir string) error { return os.WriteFile(filepath.Join(dir, "0f.json"), []byte(`{"id":"0f","dev`), 0o600) },
+		"empty record": func(dir string) error { return os.WriteFile(filepath.Join(dir, "0f.json"), nil, 0o600) },
+		"half a record": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "0f.json"), []byte(`{"id":"0f","dev`), 0o600)
+		},
 		"unrenamed record": func(dir string) error { return os.WriteFile(filepath.Join(dir, "0f.json.new"), []byte(`{`), 0o600) },
 		"folder alone":     func(dir string) error { return os.Mkdir(filepath.Join(dir, "0f"), 0o755) },
+		"record alone": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "0f.json"), []byte(`{"id":"0f","device":"vm9"}`), 0o600)
+		},
+		"record without id": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "0f.json"), []byte(`{"device":"vm9"}`), 0o600)
+		},
+		"foreign record": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "0f.json"), []byte(`{"id":"..","device":"vm9"}`), 0o600)
+		},
 	}
 	for name, crash := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -309,6 +349,9 @@ func TestOpenSlotsAfterCrash(t *testing.T) {
 			knock(t, folder)
 			if got := arrived(t, arrivals); got == nil || got.pod != podNamed("a") {
 				t.Errorf("the good slot's launcher: %v", got)
+			}
+			if left := names(t, dir); len(left) != 2 {
+				t.Errorf("left: %v, want one folder and its record", left)
 			}
 		})
 	}

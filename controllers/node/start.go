@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -31,9 +32,9 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if request.CloudInit, err = seeds(vmi); err != nil {
 		return err
 	}
-	w, err := wire(vmi, machine, launcher)
+	w := &wiring{}
 	defer w.close()
-	if err != nil {
+	if err := launcher.inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, launcher.facts, netns) }); err != nil {
 		return err
 	}
 	request.DHCP = w.leases
@@ -94,7 +95,7 @@ func seeds(vmi *v1.VirtualMachineInstance) ([]control.CloudInitSeed, error) {
 		}
 		// The instance ID decides whether cloud-init runs its first-boot
 		// modules; every VMI is a first boot.
-		out = append(out, control.CloudInitSeed{Volume: v.Name, InstanceID: string(vmi.UID), Hostname: vmi.Name, UserData: user, NetworkData: network})
+		out = append(out, control.CloudInitSeed{Volume: v.Name, InstanceID: string(vmi.UID), Hostname: vmi.Hostname(), UserData: user, NetworkData: network})
 	}
 	return out, nil
 }
@@ -114,17 +115,16 @@ func (w *wiring) close() {
 }
 
 // wire connects the VMI's interfaces in the launcher's network namespace.
-func wire(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, launcher *session) (*wiring, error) {
-	w := &wiring{}
+func (w *wiring) wire(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, facts netsetup.Facts, netns ns.NetNS) error {
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		if err := w.masquerade(vmi, nic, machine.NICs[i], launcher); err != nil {
-			return w, fmt.Errorf("wire interface %s: %w", nic.Name, err)
+		if err := w.masquerade(vmi, nic, machine.NICs[i], facts, netns); err != nil {
+			return fmt.Errorf("wire interface %s: %w", nic.Name, err)
 		}
 	}
-	return w, nil
+	return nil
 }
 
-func (w *wiring) masquerade(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, launcher *session) error {
+func (w *wiring) masquerade(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, facts netsetup.Facts, netns ns.NetNS) error {
 	binding := netsetup.Masquerade{Queues: resolved.Queues}
 	for _, n := range vmi.Spec.Networks {
 		if n.Name == nic.Name && n.Pod != nil {
@@ -141,19 +141,19 @@ func (w *wiring) masquerade(vmi *v1.VirtualMachineInstance, nic v1.Interface, re
 		}
 		binding.Ports = append(binding.Ports, netsetup.Port{Protocol: protocol, Port: uint16(p.Port)})
 	}
-	plan, err := netsetup.PlanMasquerade(launcher.facts, binding)
+	plan, err := netsetup.PlanMasquerade(facts, binding)
 	if err != nil {
 		return err
 	}
-	if err := netsetup.Apply(launcher.netns, plan); err != nil {
+	if err := netsetup.Apply(netns, plan); err != nil {
 		return err
 	}
-	taps, err := netsetup.OpenTap(launcher.netns, plan)
+	taps, err := netsetup.OpenTap(netns, plan)
 	if err != nil {
 		return err
 	}
 	w.taps = append(w.taps, taps...)
-	socket, err := netsetup.ListenDHCP(launcher.netns, plan)
+	socket, err := netsetup.ListenDHCP(netns, plan)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (w *wiring) masquerade(vmi *v1.VirtualMachineInstance, nic v1.Interface, re
 	gateway := plan.Bridge.Addresses[0].Addr()
 	w.leases = append(w.leases, control.DHCPServer{NIC: nic.Name, Lease: dhcp.Lease{
 		ClientMAC: resolved.MAC, ClientIP: plan.Guest[0], ServerIP: gateway, Router: gateway,
-		Hostname: vmi.Name, MTU: uint16(plan.Bridge.MTU),
+		Hostname: vmi.Hostname(), MTU: uint16(plan.Bridge.MTU),
 	}})
 	return nil
 }

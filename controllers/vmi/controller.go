@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,13 +29,15 @@ type Reconciler struct {
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
 	Config PodConfig
+
+	ends ends
 }
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.VirtualMachineInstance{}).
-		Owns(&corev1.Pod{}).
+		Watches(&corev1.Pod{}, r.podEvents(mgr)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Complete(r)
 }
@@ -59,28 +62,27 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	before := vmi.DeepCopy()
 	var after time.Duration
 	var stepErr error
+	admitted := true
 	switch {
 	case vmi.DeletionTimestamp != nil:
 		stepErr = r.remove(ctx, vmi, pod)
 	case vmi.IsFinal():
+		r.ends.forget(vmi.UID)
 		return ctrl.Result{}, nil
 	case pod != nil && rejected(pod):
 		after, stepErr = r.replace(ctx, vmi, pod)
 	case pod != nil:
 		observe(&vmi.Status, pod, r.now())
 	default:
-		written, err := r.admit(ctx, vmi)
-		if err != nil || written {
-			return ctrl.Result{}, ignoreConflict(err)
-		}
-		if !vmi.IsFinal() {
+		admitted, stepErr = r.admit(ctx, vmi)
+		if admitted && !vmi.IsFinal() {
 			stepErr = r.create(ctx, vmi)
 		}
 	}
-	r.announce(before, vmi)
 	if err := r.writeStatus(ctx, before, vmi); err != nil {
 		return ctrl.Result{}, ignoreConflict(err)
 	}
+	r.announce(before, vmi)
 	if vmi.DeletionTimestamp != nil && pod == nil && stepErr == nil {
 		stepErr = r.release(ctx, vmi)
 	}
@@ -118,33 +120,47 @@ func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (*
 	return pod, nil
 }
 
-// admit refuses an invalid VMI, and persists defaults and finalizer of a valid
-// one in a single write; written says that it did.
-func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) (written bool, err error) {
+// admit refuses an invalid VMI. It persists defaults and finalizer of a valid
+// one in a single write, before anything else is done with it; admitted says
+// that this was done before.
+func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) (admitted bool, err error) {
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
 	if errs := v1.Validate(defaulted); len(errs) > 0 {
 		message := errs.ToAggregate().Error()
-		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-			Reason: reasonInvalid, Message: message}, r.now())
+		r.unsynchronized(vmi, reasonInvalid, message)
 		finish(&vmi.Status, end{v1.Failed, reasonInvalid, message}, r.now())
-		return false, nil
+		return true, nil
+	}
+	// Once it has a phase, the spec cannot be changed any more.
+	if vmi.Status.Phase != "" {
+		return true, nil
 	}
 	controllerutil.AddFinalizer(defaulted, v1.VMIFinalizer)
 	if equality.Semantic.DeepEqual(defaulted.Spec, vmi.Spec) && slices.Equal(defaulted.Finalizers, vmi.Finalizers) {
-		return false, nil
+		return true, nil
 	}
-	if err := r.Client.Update(ctx, defaulted); err != nil {
-		return false, fmt.Errorf("persist defaults: %w", err)
+	err = r.Client.Update(ctx, defaulted)
+	switch {
+	case err == nil:
+		return false, nil // its event brings us back
+	case apierrors.IsConflict(err):
+		return false, err
 	}
-	return true, nil
+	r.unsynchronized(vmi, reasonFailedUpdate, err.Error())
+	return false, fmt.Errorf("persist defaults: %w", err)
+}
+
+func (r *Reconciler) unsynchronized(vmi *v1.VirtualMachineInstance, reason, message string) {
+	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
+		Reason: reason, Message: message}, r.now())
 }
 
 // create makes the launcher pod of a VMI that has none, unless it had one.
 func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	status := &vmi.Status
 	if status.Phase != "" && status.Phase != v1.Pending && !wasRejected(status) {
-		finish(status, end{v1.Failed, reasonPodDeleted, "the launcher pod was deleted"}, r.now())
+		finish(status, r.lastWord(vmi, end{v1.Failed, reasonPodDeleted, "the launcher pod was deleted"}), r.now())
 		return nil
 	}
 	status.SetPhase(v1.Pending, r.now())
@@ -152,7 +168,9 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionLiveMigratable, Status: metav1.ConditionFalse,
 			Reason: reasonNotMigratable, Message: "live migration is not supported yet"}, r.now())
 	}
-	pod := Pod(vmi, r.Config)
+	defaulted := vmi.DeepCopy()
+	v1.Default(defaulted)
+	pod := Pod(defaulted, r.Config)
 	err := r.Client.Create(ctx, pod)
 	if apierrors.IsAlreadyExists(err) {
 		existing := &corev1.Pod{}
@@ -168,8 +186,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	if err != nil {
 		setReady(status, metav1.ConditionFalse, reasonPodMissing, "the launcher pod could not be created", r.now())
-		status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-			Reason: reasonFailedCreate, Message: err.Error()}, r.now())
+		r.unsynchronized(vmi, reasonFailedCreate, err.Error())
 		return fmt.Errorf("create launcher pod: %w", err)
 	}
 	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod %s", pod.Name)
@@ -185,8 +202,11 @@ const replaceAfter = 3 * time.Second
 // replace deletes a rejected pod; once it is gone, create makes another. It
 // returns how long to wait where it is too early for that.
 func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
+	noted := wasRejected(&vmi.Status)
 	noteRejection(&vmi.Status, pod, r.now())
-	if pod.DeletionTimestamp != nil {
+	if pod.DeletionTimestamp != nil || !noted {
+		// Without the note, a pod that is gone would end the VMI; its being
+		// written brings us back.
 		return 0, nil
 	}
 	if wait := replaceAfter - r.Clock.Since(pod.CreationTimestamp.Time); wait > 0 {
@@ -204,7 +224,7 @@ func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance
 func (r *Reconciler) remove(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	if pod == nil {
 		if !vmi.IsFinal() && vmi.Status.Phase != "" {
-			finish(&vmi.Status, end{v1.Succeeded, reasonPodDeleted, "the launcher pod is gone"}, r.now())
+			finish(&vmi.Status, r.lastWord(vmi, end{v1.Succeeded, reasonPodDeleted, "the launcher pod is gone"}), r.now())
 		}
 		return nil
 	}
@@ -223,6 +243,7 @@ func (r *Reconciler) remove(ctx context.Context, vmi *v1.VirtualMachineInstance,
 
 // release lets a deleted VMI without pod go.
 func (r *Reconciler) release(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	r.ends.forget(vmi.UID)
 	freed := vmi.DeepCopy()
 	if !controllerutil.RemoveFinalizer(freed, v1.VMIFinalizer) {
 		return nil
@@ -267,7 +288,7 @@ func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
 func truncate(s string) string {
 	const limit = 900
 	if len(s) > limit {
-		return s[:limit] + "…"
+		return strings.ToValidUTF8(s[:limit], "") + "…"
 	}
 	return s
 }

@@ -46,7 +46,9 @@ func Overhead(vmi *v1.VirtualMachineInstance, emulation bool) int64 {
 func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.ResourceRequirements {
 	domain := &vmi.Spec.Domain
 	overhead := Overhead(vmi, config.Emulation)
-	r := corev1.ResourceRequirements{Requests: domain.Resources.Requests.DeepCopy(), Limits: domain.Resources.Limits.DeepCopy()}
+	r := corev1.ResourceRequirements{
+		Requests: corev1.ResourceList(domain.Resources.Requests.DeepCopy()), Limits: corev1.ResourceList(domain.Resources.Limits.DeepCopy()),
+	}
 	if r.Requests == nil {
 		r.Requests = corev1.ResourceList{}
 	}

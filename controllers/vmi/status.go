@@ -18,6 +18,7 @@ import (
 const (
 	reasonInvalid         = "InvalidSpec"
 	reasonFailedCreate    = "FailedCreate"
+	reasonFailedUpdate    = "FailedUpdate"
 	reasonPodMissing      = "PodNotExists"
 	reasonPodDeleted      = "PodDeleted"
 	reasonPodTerminating  = "PodTerminating"
@@ -93,7 +94,8 @@ func observeScheduling(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod,
 func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
 	c := computeStatus(pod)
 	if c == nil || c.State.Waiting == nil || c.State.Waiting.Message == "" {
-		if s := status.Condition(v1.ConditionSynchronized); s != nil && s.Reason != reasonInvalid && pod.Status.Phase != corev1.PodPending {
+		// virt-handler's complaint is its own to take back.
+		if s := status.Condition(v1.ConditionSynchronized); s != nil && s.Reason != v1.ReasonStartFailed && pod.Status.Phase != corev1.PodPending {
 			status.RemoveCondition(v1.ConditionSynchronized)
 		}
 		return
@@ -143,7 +145,7 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 	}
 	t := c.State.Terminated
 	var said control.Termination
-	if err := json.Unmarshal([]byte(t.Message), &said); err == nil && said.Reason != "" {
+	if err := json.Unmarshal([]byte(t.Message), &said); err == nil && said.Reason.Known() {
 		return saidEnd(said), true
 	}
 	if t.Reason == "OOMKilled" {

@@ -82,7 +82,7 @@ type Conn struct {
 // NewConn wraps a connected unix stream socket.
 func NewConn(c *net.UnixConn) *Conn { return &Conn{unix: c} }
 
-// Close closes the socket and all files that no message claimed.
+// Close closes the socket, which ends a Receive under way.
 func (c *Conn) Close() error { return c.unix.Close() }
 
 // Send writes one message; its files are duplicated to the other end and stay
@@ -116,6 +116,8 @@ func (c *Conn) Send(m Message) error {
 		_, err = c.unix.Write(line[n:])
 	}
 	if err != nil {
+		// Perhaps within a line: nothing sent after it would be understood.
+		c.unix.Close()
 		return fmt.Errorf("send message: %w", err)
 	}
 	return nil
@@ -124,18 +126,29 @@ func (c *Conn) Send(m Message) error {
 // Receive returns the next message, io.EOF at the end of the stream, or an
 // error that wraps ErrProtocol, after which the connection is of no more use.
 func (c *Conn) Receive() (*Message, error) {
+	m, err := c.receive()
+	if err != nil {
+		for _, f := range c.files {
+			f.Close()
+		}
+		c.files = nil
+	}
+	return m, err
+}
+
+func (c *Conn) receive() (*Message, error) {
 	for {
-		if i := bytes.IndexByte(c.buffer, '\n'); i >= 0 {
+		i := bytes.IndexByte(c.buffer, '\n')
+		if max(i, len(c.buffer)-1) >= MaxMessageBytes {
+			return nil, fmt.Errorf("%w: message longer than %d bytes", ErrProtocol, MaxMessageBytes)
+		}
+		if i >= 0 {
 			line := c.buffer[:i]
 			m, err := c.parse(line)
 			c.buffer = append([]byte(nil), c.buffer[i+1:]...)
 			return m, err
 		}
-		if len(c.buffer) >= MaxMessageBytes {
-			return nil, fmt.Errorf("%w: message longer than %d bytes", ErrProtocol, MaxMessageBytes)
-		}
 		if err := c.fill(); err != nil {
-			c.dropFiles()
 			return nil, err
 		}
 	}
@@ -166,20 +179,20 @@ func (c *Conn) fill() error {
 	data := make([]byte, 4096)
 	oob := make([]byte, unix.CmsgSpace(MaxFiles*4))
 	n, oobn, flags, _, err := c.unix.ReadMsgUnix(data, oob)
+	if errors.Is(err, io.EOF) {
+		if len(c.buffer) > 0 {
+			return io.ErrUnexpectedEOF
+		}
+		return io.EOF
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("receive message: %w", err)
 	}
 	if err := c.takeFiles(oob[:oobn]); err != nil {
 		return err
 	}
 	if flags&unix.MSG_CTRUNC != 0 || len(c.files) > MaxFiles {
 		return fmt.Errorf("%w: more than %d files", ErrProtocol, MaxFiles)
-	}
-	if n == 0 {
-		if len(c.buffer) > 0 {
-			return io.ErrUnexpectedEOF
-		}
-		return io.EOF
 	}
 	c.buffer = append(c.buffer, data[:n]...)
 	return nil
@@ -201,13 +214,6 @@ func (c *Conn) takeFiles(oob []byte) error {
 		}
 	}
 	return nil
-}
-
-func (c *Conn) dropFiles() {
-	for _, f := range c.files {
-		f.Close()
-	}
-	c.files = nil
 }
 
 // Client is the end that asks: it matches answers to calls by id and hands

@@ -10,7 +10,6 @@ package control
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
@@ -53,6 +52,15 @@ const (
 	StateExited       State = "exited"
 )
 
+// Known says whether s is one of the states above.
+func (s State) Known() bool {
+	switch s {
+	case StateWaiting, StatePreparing, StateRunning, StatePaused, StateShuttingDown, StateExited:
+		return true
+	}
+	return false
+}
+
 // StateReport is what a launcher knows of its VM.
 type StateReport struct {
 	State State `json:"state"`
@@ -61,8 +69,6 @@ type StateReport struct {
 	// StartedAt is when the guest's CPUs first ran.
 	StartedAt *time.Time `json:"startedAt,omitempty"`
 	QEMUPID   int        `json:"qemuPID,omitempty"`
-	// Failure is set if the start failed; the launcher then exits.
-	Failure *Termination `json:"failure,omitempty"`
 }
 
 // InspectRequest asks for what only the pod can see.
@@ -136,6 +142,16 @@ const (
 	ReasonQEMUExited      Reason = "QEMUExited" // QEMU ended without the guest's or our asking
 )
 
+// Known says whether r is one of the reasons above: it may be anything that a
+// launcher wrote.
+func (r Reason) Known() bool {
+	switch r {
+	case ReasonGuestShutdown, ReasonShutdown, ReasonGracePeriodOver, ReasonNeverStarted, ReasonStartFailed, ReasonGuestPanic, ReasonQEMUExited:
+		return true
+	}
+	return false
+}
+
 // Termination is what a launcher leaves as its termination message: how the
 // VM ended. At most 4 KiB of JSON, which is Kubernetes' limit.
 type Termination struct {
@@ -160,19 +176,19 @@ const maxTermination = 4096
 func (t Termination) Encode() []byte {
 	for {
 		data, err := json.Marshal(t)
-		if err != nil {
-			return []byte(fmt.Sprintf(`{"reason":%q}`, t.Reason))
-		}
-		over := len(data) - maxTermination
-		switch {
-		case over <= 0:
+		if err == nil && len(data) <= maxTermination {
 			return data
+		}
+		// A byte takes up to six when it is escaped: cutting a sixth of what is
+		// too much never cuts more than needed.
+		cut := max(1, (len(data)-maxTermination)/6)
+		switch {
 		case len(t.Stderr) > 0:
-			t.Stderr = t.Stderr[min(over, len(t.Stderr)):]
-		case len(t.Message) > over:
-			t.Message = t.Message[:len(t.Message)-over]
+			t.Stderr = t.Stderr[min(cut, len(t.Stderr)):]
+		case len(t.Message) > 0:
+			t.Message = t.Message[:max(0, len(t.Message)-cut)]
 		default:
-			t.Message = ""
+			return []byte(`{"reason":"QEMUExited"}`)
 		}
 	}
 }

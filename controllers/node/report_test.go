@@ -1,0 +1,92 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// wanted is what matters of a status: "Type=Status/Reason" per condition.
+type wanted struct {
+	phase      v1.VirtualMachineInstancePhase
+	conditions []string
+}
+
+func TestReport(t *testing.T) {
+	then, now := metav1.Unix(1000, 0), metav1.Unix(2000, 0)
+	startedAt := then.Time
+	kvm := &qemuargs.Machine{Type: "pc-q35-7.2", Accelerator: qemuargs.KVM, NICs: []qemuargs.NIC{{Name: "default", MAC: "52:54:00:00:00:01", Queues: 2}}}
+	tcg := &qemuargs.Machine{Type: "pc-q35-7.2", Accelerator: qemuargs.TCG}
+	status := func(phase v1.VirtualMachineInstancePhase, conditions ...v1.ConditionType) v1.VirtualMachineInstanceStatus {
+		s := v1.VirtualMachineInstanceStatus{Phase: phase}
+		for _, c := range conditions {
+			s.SetCondition(v1.VirtualMachineInstanceCondition{Type: c, Status: metav1.ConditionTrue, Reason: "Old"}, then)
+		}
+		return s
+	}
+	started := func(s control.State, m *qemuargs.Machine) control.StateReport {
+		return control.StateReport{State: s, Machine: m, StartedAt: &startedAt}
+	}
+	tests := []struct {
+		name  string
+		old   v1.VirtualMachineInstanceStatus
+		state control.StateReport
+		want  wanted
+	}{
+		{"waiting says nothing", status(v1.Scheduled), control.StateReport{State: control.StateWaiting}, wanted{v1.Scheduled, nil}},
+		{"preparing says nothing", status(v1.Scheduled, v1.ConditionReady), control.StateReport{State: control.StatePreparing}, wanted{v1.Scheduled, []string{"Ready=True/Old"}}},
+		{"a machine that has not run yet", status(v1.Scheduled), control.StateReport{State: control.StatePreparing, Machine: kvm}, wanted{v1.Scheduled, nil}},
+		{"running", status(v1.Scheduled, v1.ConditionSynchronized), started(control.StateRunning, kvm), wanted{v1.Running, []string{"Ready=True/GuestRunning"}}},
+		{"running, Scheduled was missed", status(v1.Scheduling), started(control.StateRunning, kvm), wanted{v1.Running, []string{"Ready=True/GuestRunning"}}},
+		{"emulated", status(v1.Scheduled), started(control.StateRunning, tcg), wanted{v1.Running, []string{string(v1.ConditionSoftwareEmulation) + "=True/TCG", "Ready=True/GuestRunning"}}},
+		{"paused", status(v1.Running, v1.ConditionReady), started(control.StatePaused, kvm), wanted{v1.Running, []string{"Ready=False/GuestNotRunning", "Paused=True/Paused"}}},
+		{"goes on", status(v1.Running, v1.ConditionPaused), started(control.StateRunning, kvm), wanted{v1.Running, []string{"Ready=True/GuestRunning"}}},
+		{"shutting down", status(v1.Running, v1.ConditionReady), started(control.StateShuttingDown, kvm), wanted{v1.Running, []string{"Ready=False/GuestShuttingDown"}}},
+		{"exit is the controller's to tell", status(v1.Running, v1.ConditionReady), started(control.StateExited, kvm), wanted{v1.Running, []string{"Ready=True/Old"}}},
+		{"a final phase stays", status(v1.Failed), started(control.StateRunning, kvm), wanted{v1.Failed, []string{"Ready=True/GuestRunning"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := &v1.VirtualMachineInstance{Status: *tt.old.DeepCopy()}
+			report(got, tt.state, []string{"10.0.0.1", "fd00::1"}, now)
+			have := wanted{phase: got.Status.Phase}
+			for _, c := range got.Status.Conditions {
+				have.conditions = append(have.conditions, string(c.Type)+"="+string(c.Status)+"/"+c.Reason)
+			}
+			if diff := cmp.Diff(tt.want, have, cmp.AllowUnexported(wanted{})); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			again := got.DeepCopy()
+			report(again, tt.state, []string{"10.0.0.1", "fd00::1"}, metav1.NewTime(now.Add(time.Hour)))
+			if diff := cmp.Diff(got, again); diff != "" {
+				t.Errorf("the same report a second time changes the status:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReportBelievesNoLauncher: what the VMI says itself is taken from there.
+func TestReportBelievesNoLauncher(t *testing.T) {
+	startedAt := time.Unix(1000, 0)
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", MacAddress: "52-54-00-00-00-01"}, {Name: "other", MacAddress: "52:54:00:00:00:02"}}
+	lie := &qemuargs.Machine{Type: strings.Repeat("pc-q35-7.2", 100), NICs: []qemuargs.NIC{{Name: "lie", MAC: strings.Repeat("x", 1000), Queues: 1 << 30}}}
+	report(vmi, control.StateReport{State: control.StateRunning, Machine: lie, StartedAt: &startedAt}, []string{"10.0.0.1", "fd00::1"}, metav1.Unix(2000, 0))
+	want := []v1.NetworkInterfaceStatus{
+		{Name: "default", MAC: "52:54:00:00:00:01", IP: "10.0.0.1", IPs: []string{"10.0.0.1", "fd00::1"}, PodInterfaceName: "eth0", InfoSource: "domain", QueueCount: 1},
+		{Name: "other", MAC: "52:54:00:00:00:02", IP: "10.0.0.1", IPs: []string{"10.0.0.1", "fd00::1"}, PodInterfaceName: "eth0", InfoSource: "domain", QueueCount: 1},
+	}
+	if diff := cmp.Diff(want, vmi.Status.Interfaces); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if vmi.Status.Machine != nil {
+		t.Errorf("machine type %q was believed", vmi.Status.Machine.Type)
+	}
+}

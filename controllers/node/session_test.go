@@ -1,0 +1,314 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/go-logr/logr/testr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// testNode is a node's Slots and Sessions, and a kubelet that gave device vm1 to pod a.
+type testNode struct {
+	slots    *Slots
+	sessions *Sessions
+	changed  chan types.NamespacedName
+}
+
+func newNode(t *testing.T) *testNode {
+	t.Helper()
+	n := &testNode{changed: make(chan types.NamespacedName, 100)}
+	n.sessions = NewSessions(testr.New(t), func(pod types.NamespacedName) { n.changed <- pod })
+	t.Cleanup(n.sessions.Close)
+	pods := &kubelet{held: map[string][]types.NamespacedName{"vm1": {podNamed("a")}, "vm2": {podNamed("a")}}}
+	var err error
+	if n.slots, err = OpenSlots(t.TempDir(), pods, testr.New(t), n.sessions); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.slots.Close)
+	return n
+}
+
+// awaitChange waits until something was reported about pod a.
+func (n *testNode) awaitChange(t *testing.T) {
+	t.Helper()
+	select {
+	case pod := <-n.changed:
+		if pod != podNamed("a") {
+			t.Fatalf("change of %v", pod)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("no change was reported")
+	}
+}
+
+// podNetwork is a network namespace with an eth0, for the test's time.
+func podNetwork(t *testing.T) ns.NetNS {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test makes network namespaces: run it as root")
+	}
+	netns, err := ns.TempNetNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { netns.Close() })
+	err = netns.Do(func(ns.NetNS) error {
+		eth0 := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "peer"}
+		eth0.Name, eth0.MTU = "eth0", 1450
+		if err := netlink.LinkAdd(eth0); err != nil {
+			return err
+		}
+		for _, a := range []string{"10.244.0.5/24", "fd00::5/64"} {
+			address, err := netlink.ParseAddr(a)
+			if err != nil {
+				return err
+			}
+			if err := netlink.AddrAdd(eth0, address); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netns
+}
+
+func open(t *testing.T, path string) *os.File {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// scripted is a launcher that says what a test wants.
+type scripted struct {
+	t    *testing.T
+	raw  *net.UnixConn
+	conn *control.Conn
+}
+
+func dialLauncher(t *testing.T, folder string) *scripted {
+	t.Helper()
+	raw, err := dialSlot(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { raw.Close() })
+	raw.SetReadDeadline(time.Now().Add(10 * time.Second))
+	return &scripted{t, raw, control.NewConn(raw)}
+}
+
+func (s *scripted) send(event string, data any, files ...*os.File) {
+	s.t.Helper()
+	encoded, err := json.Marshal(data)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.conn.Send(control.Message{Event: event, Data: encoded, Files: files}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// hangsUp waits until the handler closes the connection.
+func (s *scripted) hangsUp() {
+	s.t.Helper()
+	if m, err := s.conn.Receive(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		s.t.Fatalf("got message %+v, error %v: want the connection closed", m, err)
+	}
+}
+
+func goodHello() control.Hello {
+	return control.Hello{Version: control.Version, QEMUVersion: "7.2.22", State: control.StateReport{State: control.StateWaiting}}
+}
+
+// netnsFile is a file of a namespace, as a launcher sends its own.
+func netnsFile(t *testing.T, netns ns.NetNS) *os.File {
+	t.Helper()
+	// Not by its path: that is of the thread that made it.
+	fd, err := unix.FcntlInt(netns.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "netns")
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func TestHello(t *testing.T) {
+	n := newNode(t)
+	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
+	if got := n.sessions.Get(podNamed("a")); got != nil {
+		t.Fatal("a session before hello")
+	}
+	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
+	n.awaitChange(t)
+	s := n.sessions.Get(podNamed("a"))
+	if s == nil {
+		t.Fatal("no session after hello")
+	}
+	if s.State().State != control.StateWaiting || s.qemuVersion != "7.2.22" || s.facts.MTU != 1450 {
+		t.Errorf("state %v, QEMU %q, MTU %d", s.State(), s.qemuVersion, s.facts.MTU)
+	}
+	if got, want := s.podIPs(), []string{"10.244.0.5", "fd00::5"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("pod addresses %v, want %v", got, want)
+	}
+	launcher.send(control.EventState, control.StateReport{State: control.StatePreparing})
+	n.awaitChange(t)
+	if got := s.State().State; got != control.StatePreparing {
+		t.Errorf("state %v after a report", got)
+	}
+	launcher.raw.Close()
+	<-s.client.Done()
+	awaitGone(t, n.sessions)
+}
+
+func awaitGone(t *testing.T, s *Sessions) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); s.Get(podNamed("a")) != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the session outlived its connection")
+		}
+	}
+}
+
+func TestHelloRefused(t *testing.T) {
+	pod := podNetwork(t)
+	bare, err := ns.TempNetNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bare.Close()
+	newer := goodHello()
+	newer.Version++
+	good := func(t *testing.T) []*os.File { return []*os.File{netnsFile(t, pod)} }
+	file := func(path string) func(*testing.T) []*os.File {
+		return func(t *testing.T) []*os.File { return []*os.File{open(t, path)} }
+	}
+	tests := []struct {
+		name  string
+		event string
+		data  any
+		files func(*testing.T) []*os.File
+	}{
+		{"newer version", control.EventHello, newer, good},
+		{"state before hello", control.EventState, control.StateReport{State: control.StateRunning}, good},
+		{"unknown field", control.EventHello, map[string]any{"version": control.Version, "pod": "another"}, good},
+		{"no file", control.EventHello, goodHello(), func(*testing.T) []*os.File { return nil }},
+		{"two files", control.EventHello, goodHello(), func(t *testing.T) []*os.File { return append(good(t), good(t)...) }},
+		{"a plain file", control.EventHello, goodHello(), file("/etc/hostname")},
+		{"a mount namespace", control.EventHello, goodHello(), file("/proc/self/ns/mnt")},
+		// Not /proc/self: the main thread may be in another namespace.
+		{"the host's own", control.EventHello, goodHello(), file("/proc/thread-self/ns/net")},
+		{"a namespace without eth0", control.EventHello, goodHello(), func(t *testing.T) []*os.File { return []*os.File{netnsFile(t, bare)} }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t)
+			launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
+			launcher.send(tt.event, tt.data, tt.files(t)...)
+			launcher.hangsUp()
+			if n.sessions.Get(podNamed("a")) != nil || len(n.changed) != 0 {
+				t.Error("refused, but a session was made known")
+			}
+		})
+	}
+}
+
+func TestSecondSlotOfAPodIsRefused(t *testing.T) {
+	n, netns := newNode(t), podNetwork(t)
+	first := dialLauncher(t, newFolder(t, n.slots, "vm1"))
+	first.send(control.EventHello, goodHello(), netnsFile(t, netns))
+	n.awaitChange(t)
+	known := n.sessions.Get(podNamed("a"))
+	second := dialLauncher(t, newFolder(t, n.slots, "vm2"))
+	second.send(control.EventHello, goodHello(), netnsFile(t, netns))
+	second.hangsUp()
+	if n.sessions.Get(podNamed("a")) != known {
+		t.Error("the first session was displaced")
+	}
+}
+
+func TestReconnectReplaces(t *testing.T) {
+	n, netns := newNode(t), podNetwork(t)
+	folder := newFolder(t, n.slots, "vm1")
+	first := dialLauncher(t, folder)
+	first.send(control.EventHello, goodHello(), netnsFile(t, netns))
+	n.awaitChange(t)
+	old := n.sessions.Get(podNamed("a"))
+	hello := goodHello()
+	hello.State.State = control.StateRunning
+	second := dialLauncher(t, folder)
+	second.send(control.EventHello, hello, netnsFile(t, netns))
+	n.awaitChange(t)
+	first.hangsUp()
+	<-old.client.Done()
+	now := n.sessions.Get(podNamed("a"))
+	if now == nil || now == old || now.State().State != control.StateRunning {
+		t.Fatalf("session %+v, want the second connection's", now)
+	}
+	// The old connection's end must not take the new session along.
+	second.send(control.EventState, control.StateReport{State: control.StatePaused})
+	n.awaitChange(t)
+	if n.sessions.Get(podNamed("a")) != now {
+		t.Error("the new session is gone")
+	}
+}
+
+func TestSessionCall(t *testing.T) {
+	n := newNode(t)
+	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
+	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
+	n.awaitChange(t)
+	s := n.sessions.Get(podNamed("a"))
+	called := make(chan error, 1)
+	var state control.StateReport
+	go func() { called <- s.call(context.Background(), control.CommandQueryState, nil, &state) }()
+	m, err := launcher.conn.Receive()
+	if err != nil || m.Execute != control.CommandQueryState {
+		t.Fatalf("got %+v, %v", m, err)
+	}
+	if err := launcher.conn.Send(control.Message{ID: m.ID, Return: []byte(`{"state":"running"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-called; err != nil || state.State != control.StateRunning {
+		t.Errorf("state %+v, error %v", state, err)
+	}
+	go func() { called <- s.call(context.Background(), control.CommandShutdown, nil, nil) }()
+	if _, err := launcher.conn.Receive(); err != nil {
+		t.Fatal(err)
+	}
+	launcher.raw.Close()
+	if err := <-called; !errors.Is(err, control.ErrClosed) || !errors.Is(err, io.EOF) {
+		t.Errorf("call on a launcher that went away: %v", err)
+	}
+}
+
+// Close must end what is connected, and let nothing in afterwards.
+func TestSessionsClose(t *testing.T) {
+	n := newNode(t)
+	folder := newFolder(t, n.slots, "vm1")
+	launcher := dialLauncher(t, folder)
+	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
+	n.awaitChange(t)
+	n.sessions.Close()
+	launcher.hangsUp()
+	dialLauncher(t, folder).hangsUp()
+}

@@ -1,0 +1,231 @@
+package vmi
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// cluster is a Reconciler on an API server that a test can make fail.
+type cluster struct {
+	*Reconciler
+	t      *testing.T
+	client client.WithWatch
+	vmi    *v1.VirtualMachineInstance
+}
+
+// newCluster has the VMI of a case, admitted before, in a phase.
+func newCluster(t *testing.T, phase v1.VirtualMachineInstancePhase, faults interceptor.Funcs, more ...client.Object) *cluster {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	vmi := load(t, "testdata/minimal")
+	vmi.Finalizers = []string{v1.VMIFinalizer}
+	vmi.Status.Phase = phase
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(vmi).WithObjects(append(more, vmi)...).WithInterceptorFuncs(faults).Build()
+	return &cluster{t: t, client: c, vmi: vmi, Reconciler: &Reconciler{
+		Client: c, Live: c, Events: events.NewFakeRecorder(100), Config: testConfig,
+		Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0)),
+	}}
+}
+
+func (c *cluster) reconcile() error {
+	c.t.Helper()
+	_, err := c.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c.vmi)})
+	return err
+}
+
+func (c *cluster) status() string {
+	c.t.Helper()
+	vmi := &v1.VirtualMachineInstance{}
+	if err := c.client.Get(context.Background(), client.ObjectKeyFromObject(c.vmi), vmi); err != nil {
+		c.t.Fatal(err)
+	}
+	return summary(vmi.Status)
+}
+
+func (c *cluster) pods() int {
+	c.t.Helper()
+	var pods corev1.PodList
+	if err := c.client.List(context.Background(), &pods); err != nil {
+		c.t.Fatal(err)
+	}
+	return len(pods.Items)
+}
+
+const created = "Scheduling  ; LiveMigratable=False/NotMigratable Ready=False/GuestNotRunning"
+
+func TestReconcileCreatesOnce(t *testing.T) {
+	c := newCluster(t, "", interceptor.Funcs{})
+	for range 3 {
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.status(); got != created || c.pods() != 1 {
+			t.Errorf("status %s, %d pods", got, c.pods())
+		}
+	}
+}
+
+// strange is a pod of the launcher's name that the VMI does not control.
+func strange(t *testing.T) *corev1.Pod {
+	pod := Pod(load(t, "testdata/minimal"), testConfig)
+	pod.UID, pod.OwnerReferences = "strange", nil
+	pod.Spec.NodeName = "node1"
+	return pod
+}
+
+func TestReconcileStrangePodInTheWay(t *testing.T) {
+	c := newCluster(t, "", interceptor.Funcs{}, strange(t))
+	if err := c.reconcile(); err == nil || !strings.Contains(err.Error(), "not this VMI's") {
+		t.Errorf("error %v", err)
+	}
+	want := "Pending  ; LiveMigratable=False/NotMigratable Ready=False/PodNotExists Synchronized=False/FailedCreate"
+	if got := c.status(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// The cache is behind: the pod is there, and only the API server knows.
+func TestReconcileCacheBehind(t *testing.T) {
+	for _, phase := range []v1.VirtualMachineInstancePhase{"", v1.Running} {
+		pod := Pod(load(t, "testdata/minimal"), testConfig)
+		pod.UID, pod.Spec.NodeName = "pod-uid", "node1"
+		pod.Status = podIn(corev1.PodRunning, running()).Status
+		c := newCluster(t, phase, interceptor.Funcs{}, pod)
+		c.Client = interceptor.NewClient(c.client, interceptor.Funcs{
+			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if _, ok := o.(*corev1.Pod); ok {
+					return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, key.Name)
+				}
+				return w.Get(ctx, key, o, opts...)
+			},
+		})
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		want := v1.Scheduled
+		if phase == v1.Running {
+			want = v1.Running
+		}
+		if got := c.status(); !strings.HasPrefix(got, string(want)+" node1 ") {
+			t.Errorf("from %q: %s, want %s", phase, got, want)
+		}
+	}
+}
+
+func TestReconcilePodGone(t *testing.T) {
+	for _, phase := range []v1.VirtualMachineInstancePhase{v1.Scheduling, v1.Scheduled, v1.Running} {
+		c := newCluster(t, phase, interceptor.Funcs{})
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.status(); got != "Failed  PodDeleted; Ready=False/PodDeleted" || c.pods() != 0 {
+			t.Errorf("from %s: %s, %d pods", phase, got, c.pods())
+		}
+	}
+}
+
+// "Not found" ends a VMI; every other error must not.
+func TestReconcilePodUnknown(t *testing.T) {
+	down := apierrors.NewServiceUnavailable("down")
+	c := newCluster(t, v1.Running, interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, ok := o.(*corev1.Pod); ok {
+				return down
+			}
+			return w.Get(ctx, key, o, opts...)
+		},
+	})
+	if err := c.reconcile(); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("error %v", err)
+	}
+	if got := c.status(); got != "Running  ;" {
+		t.Errorf("status %s", got)
+	}
+}
+
+// A conflict is somebody else's write, and no error: it brings the VMI back.
+func TestReconcileConflict(t *testing.T) {
+	conflicts := 0
+	c := newCluster(t, "", interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if conflicts++; conflicts == 1 {
+				return apierrors.NewConflict(schema.GroupResource{Resource: "virtualmachineinstances"}, o.GetName(), errors.New("changed"))
+			}
+			return w.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+	if err := c.reconcile(); err != nil {
+		t.Errorf("error %v", err)
+	}
+	if err := c.reconcile(); err != nil || conflicts != 2 {
+		t.Errorf("error %v, %d writes", err, conflicts)
+	}
+	if got := c.status(); !strings.HasPrefix(got, "Scheduling") || c.pods() != 1 {
+		t.Errorf("status %s, %d pods", got, c.pods())
+	}
+}
+
+// A pod that cannot be created is said once, and tried again.
+func TestReconcileCreateRefused(t *testing.T) {
+	refuse := true
+	c := newCluster(t, "", interceptor.Funcs{
+		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if refuse {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, o.GetName(), errors.New("quota"))
+			}
+			return w.Create(ctx, o, opts...)
+		},
+	})
+	if err := c.reconcile(); !apierrors.IsForbidden(err) {
+		t.Errorf("error %v", err)
+	}
+	if got := c.status(); !strings.HasSuffix(got, "Synchronized=False/FailedCreate") {
+		t.Errorf("status %s", got)
+	}
+	refuse = false
+	if err := c.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.status(); !strings.HasPrefix(got, "Scheduling") || strings.Contains(got, "Synchronized") || c.pods() != 1 {
+		t.Errorf("status %s, %d pods", got, c.pods())
+	}
+}
+
+func TestReconcileRejectedPodIsReplaced(t *testing.T) {
+	pod := Pod(load(t, "testdata/minimal"), testConfig)
+	pod.UID, pod.CreationTimestamp = "rejected", metav1.Unix(900, 0)
+	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: reasonRejected, Message: "no devices"}
+	c := newCluster(t, v1.Scheduling, interceptor.Funcs{}, pod)
+	if err := c.reconcile(); err != nil || c.pods() != 1 || !strings.Contains(c.status(), reasonRejected) {
+		t.Fatalf("error %v, %d pods, status %s, want it noted first", err, c.pods(), c.status())
+	}
+	if err := c.reconcile(); err != nil || c.pods() != 0 {
+		t.Fatalf("error %v, %d pods, want it deleted", err, c.pods())
+	}
+	if err := c.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.status(); c.pods() != 1 || !strings.HasPrefix(got, "Scheduling") {
+		t.Errorf("status %s, %d pods, want another", got, c.pods())
+	}
+}

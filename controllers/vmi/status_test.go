@@ -1,0 +1,174 @@
+package vmi
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// podIn is a pod in a phase, with the launcher's container in a state.
+func podIn(phase corev1.PodPhase, state corev1.ContainerState) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: "pod-uid"},
+		Spec:       corev1.PodSpec{NodeName: "node1"},
+		Status: corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "sidecar", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"reason":"Shutdown"}`}}},
+			{Name: ContainerName, State: state},
+		}},
+	}
+}
+
+func running() corev1.ContainerState {
+	return corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+}
+
+func terminated(t corev1.ContainerStateTerminated) *corev1.Pod {
+	phase := corev1.PodFailed
+	if t.ExitCode == 0 {
+		phase = corev1.PodSucceeded
+	}
+	return podIn(phase, corev1.ContainerState{Terminated: &t})
+}
+
+func without(pod *corev1.Pod, reason, message string) *corev1.Pod {
+	pod.Status.ContainerStatuses, pod.Status.Reason, pod.Status.Message = nil, reason, message
+	return pod
+}
+
+func TestPodEnd(t *testing.T) {
+	tests := []struct {
+		name  string
+		pod   *corev1.Pod
+		want  end
+		ended bool
+	}{
+		{"pending", podIn(corev1.PodPending, corev1.ContainerState{}), end{}, false},
+		{"running", podIn(corev1.PodRunning, running()), end{}, false},
+		{"unknown: no information is no end", podIn(corev1.PodUnknown, running()), end{}, false},
+		{"terminated, but the pod is not", podIn(corev1.PodRunning, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}), end{}, false},
+		{"OOM", terminated(corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137}),
+			end{v1.Failed, "OOMKilled", "virt-launcher or QEMU used more memory than the pod's limit"}, true},
+		{"killed", terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 137}),
+			end{v1.Failed, "LauncherKilled", "virt-launcher was killed by signal 9, and QEMU with it"}, true},
+		{"killed, as the runtime says", terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1, Signal: 6}),
+			end{v1.Failed, "LauncherKilled", "virt-launcher was killed by signal 6, and QEMU with it"}, true},
+		{"exit without a word", terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 3}),
+			end{v1.Failed, "Error", "virt-launcher exited with code 3 without saying why "}, true},
+		{"exit 0 without a word is no success", terminated(corev1.ContainerStateTerminated{Reason: "Completed"}),
+			end{v1.Failed, "Completed", "virt-launcher exited with code 0 without saying why "}, true},
+		{"garbage", terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1, Message: "panic: oh"}),
+			end{v1.Failed, "Error", "virt-launcher exited with code 1 without saying why panic: oh"}, true},
+		{"JSON without reason", terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1, Message: `{"exitCode":0}`}),
+			end{v1.Failed, "Error", `virt-launcher exited with code 1 without saying why {"exitCode":0}`}, true},
+		{"an unknown reason is no success", terminated(corev1.ContainerStateTerminated{Message: `{"reason":"New","message":"m"}`}),
+			end{v1.Failed, "Error", `virt-launcher exited with code 0 without saying why {"reason":"New","message":"m"}`}, true},
+		{"the launcher's word before the kubelet's", terminated(corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137, Message: `{"reason":"QEMUExited","message":"QEMU was killed"}`}),
+			end{v1.Failed, "QEMUExited", "QEMU was killed"}, true},
+		{"evicted before it ran", without(podIn(corev1.PodFailed, corev1.ContainerState{}), "Evicted", "low on memory"),
+			end{v1.Failed, "Evicted", "low on memory"}, true},
+		{"failed without any word", without(podIn(corev1.PodFailed, corev1.ContainerState{}), "", ""),
+			end{v1.Failed, "PodFailed", "the launcher pod failed before the launcher ran"}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, ended := podEnd(tt.pod); got != tt.want || ended != tt.ended {
+				t.Errorf("got  %+v, %v\nwant %+v, %v", got, ended, tt.want, tt.ended)
+			}
+		})
+	}
+}
+
+// Each reason that a launcher may give, through its own encoding.
+func TestPodEndReasons(t *testing.T) {
+	want := map[control.Reason]v1.VirtualMachineInstancePhase{
+		control.ReasonGuestShutdown: v1.Succeeded, control.ReasonShutdown: v1.Succeeded,
+		control.ReasonGracePeriodOver: v1.Failed, control.ReasonNeverStarted: v1.Failed, control.ReasonStartFailed: v1.Failed,
+		control.ReasonGuestPanic: v1.Failed, control.ReasonQEMUExited: v1.Failed,
+	}
+	for reason, phase := range want {
+		said := control.Termination{Reason: reason, Message: "so it was", Stderr: "early\nlast words\n"}
+		got, ended := podEnd(terminated(corev1.ContainerStateTerminated{Message: string(said.Encode())}))
+		message := "so it was"
+		if phase == v1.Failed {
+			message += "; QEMU's last words: early\nlast words"
+		}
+		if !ended || got != (end{phase, string(reason), message}) {
+			t.Errorf("%s: got %+v, %v", reason, got, ended)
+		}
+	}
+}
+
+func TestObserve(t *testing.T) {
+	then, now := metav1.Unix(1000, 0), metav1.Unix(2000, 0)
+	was := func(phase v1.VirtualMachineInstancePhase, conditions ...v1.VirtualMachineInstanceCondition) v1.VirtualMachineInstanceStatus {
+		s := v1.VirtualMachineInstanceStatus{Phase: phase}
+		for _, c := range conditions {
+			s.SetCondition(c, then)
+		}
+		return s
+	}
+	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "GuestRunning"}
+	paused := v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue, Reason: "Paused"}
+	pulling := v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse, Reason: "ErrImagePull"}
+	unbound := podIn(corev1.PodPending, corev1.ContainerState{})
+	unbound.Spec.NodeName = ""
+	unschedulable := unbound.DeepCopy()
+	unschedulable.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes"}}
+	deleted := podIn(corev1.PodRunning, running())
+	deleted.DeletionTimestamp = &now
+	backOff := podIn(corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}})
+	creating := podIn(corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}})
+	shutDown := terminated(corev1.ContainerStateTerminated{Message: `{"reason":"Shutdown"}`})
+
+	tests := []struct {
+		name string
+		old  v1.VirtualMachineInstanceStatus
+		pod  *corev1.Pod
+		want string // phase, node, failure's reason, then conditions as Type=Status/Reason
+	}{
+		{"not bound", was(v1.Pending), unbound, "Scheduling  ; Ready=False/GuestNotRunning"},
+		{"unschedulable", was(v1.Scheduling), unschedulable, "Scheduling  ; PodScheduled=False/Unschedulable Ready=False/GuestNotRunning"},
+		{"bound after all", was(v1.Scheduling, v1.VirtualMachineInstanceCondition{Type: v1.ConditionPodScheduled, Status: metav1.ConditionFalse}), creating, "Scheduling node1 ; Ready=False/GuestNotRunning"},
+		{"image pull back-off", was(v1.Scheduling), backOff, "Scheduling node1 ; Synchronized=False/ImagePullBackOff Ready=False/GuestNotRunning"},
+		{"image pulled at last", was(v1.Scheduling, pulling), podIn(corev1.PodRunning, running()), "Scheduled node1 ; Ready=False/GuestNotRunning"},
+		{"launcher runs", was(v1.Scheduling), podIn(corev1.PodRunning, running()), "Scheduled node1 ; Ready=False/GuestNotRunning"},
+		{"guest runs", was(v1.Running, ready), podIn(corev1.PodRunning, running()), "Running node1 ; Ready=True/GuestRunning"},
+		{"deleted before the guest ran", was(v1.Scheduled), deleted, "Scheduled node1 ; Ready=False/PodTerminating"},
+		{"deleted while the guest runs", was(v1.Running, ready), deleted, "Running node1 ; Ready=True/GuestRunning"},
+		{"shut down", was(v1.Running, ready, paused), shutDown, "Succeeded node1 ; Ready=False/Shutdown"},
+		{"killed", was(v1.Running, ready), terminated(corev1.ContainerStateTerminated{ExitCode: 137}), "Failed node1 LauncherKilled; Ready=False/LauncherKilled"},
+		{"evicted at once", was(v1.Pending), without(podIn(corev1.PodFailed, corev1.ContainerState{}), "Evicted", ""), "Failed node1 Evicted; Ready=False/Evicted"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := *tt.old.DeepCopy()
+			observe(&got, tt.pod, now)
+			if s := summary(got); s != tt.want {
+				t.Errorf("got  %s\nwant %s", s, tt.want)
+			}
+			if node := tt.pod.Spec.NodeName; node == "" && got.ActivePods != nil || node != "" && got.ActivePods["pod-uid"] != node {
+				t.Errorf("active pods %v on node %q", got.ActivePods, node)
+			}
+			again := *got.DeepCopy()
+			observe(&again, tt.pod, metav1.NewTime(now.Add(time.Hour)))
+			if diff := cmp.Diff(got, again); diff != "" {
+				t.Errorf("the same pod a second time changes the status:\n%s", diff)
+			}
+		})
+	}
+}
+
+func summary(s v1.VirtualMachineInstanceStatus) string {
+	parts := []string{string(s.Phase) + " " + s.NodeName + " " + s.Reason + ";"}
+	for _, c := range s.Conditions {
+		parts = append(parts, string(c.Type)+"="+string(c.Status)+"/"+c.Reason)
+	}
+	return strings.Join(parts, " ")
+}

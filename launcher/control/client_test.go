@@ -1,0 +1,207 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+)
+
+// newClient is a client, and the other end of its connection.
+func newClient(t *testing.T, onEvent func(*Message)) (*Client, *Conn) {
+	t.Helper()
+	a, b := socketpair(t)
+	if onEvent == nil {
+		onEvent = func(m *Message) { t.Errorf("unexpected event %+v", m) }
+	}
+	c := NewClient(NewConn(a), onEvent)
+	t.Cleanup(func() { c.Close() })
+	return c, NewConn(b)
+}
+
+func receive(t *testing.T, c *Conn) *Message {
+	t.Helper()
+	m, err := c.Receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func send(t *testing.T, c *Conn, m Message) {
+	t.Helper()
+	if err := c.Send(m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCallAnswers(t *testing.T) {
+	tests := []struct {
+		name   string
+		answer Message
+		check  func(got StateReport, err error) bool
+	}{
+		{"result", Message{Return: json.RawMessage(`{"state":"running"}`)}, func(got StateReport, err error) bool { return err == nil && got.State == StateRunning }},
+		{"error", Message{Error: &RemoteError{Description: "no such disk"}}, func(_ StateReport, err error) bool {
+			var remote *RemoteError
+			return errors.As(err, &remote) && remote.Description == "no such disk" && err.Error() == "query-state: no such disk"
+		}},
+		{"unknown field", Message{Return: json.RawMessage(`{"state":"running","more":1}`)}, func(_ StateReport, err error) bool { return errors.Is(err, ErrProtocol) }},
+		{"wrong type", Message{Return: json.RawMessage(`[]`)}, func(_ StateReport, err error) bool { return errors.Is(err, ErrProtocol) }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			client, launcher := newClient(t, nil)
+			go func() {
+				m, err := launcher.Receive()
+				if err != nil {
+					return
+				}
+				tt.answer.ID = m.ID
+				launcher.Send(tt.answer)
+			}()
+			var got StateReport
+			if err := client.Call(context.Background(), CommandQueryState, nil, &got); !tt.check(got, err) {
+				t.Errorf("got %+v, error %v", got, err)
+			}
+		})
+	}
+}
+
+func TestAnswersOutOfOrder(t *testing.T) {
+	client, launcher := newClient(t, nil)
+	const calls = 20
+	done := make(chan error, calls)
+	for i := range calls {
+		go func() {
+			var got int
+			err := client.Call(context.Background(), "double", i, &got)
+			if err == nil && got != 2*i {
+				err = fmt.Errorf("double %d: got %d", i, got)
+			}
+			done <- err
+		}()
+	}
+	asked := make([]*Message, calls)
+	for i := range asked {
+		asked[i] = receive(t, launcher)
+	}
+	send(t, launcher, Message{ID: 1 << 40, Return: json.RawMessage(`7`)}) // to nobody
+	for i := range asked {
+		m := asked[calls-1-i]
+		var n int
+		if err := Decode(m.Data, &n); err != nil {
+			t.Fatal(err)
+		}
+		send(t, launcher, Message{ID: m.ID, Return: json.RawMessage(fmt.Sprint(2 * n))})
+	}
+	for range calls {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestCallCancelled(t *testing.T) {
+	client, launcher := newClient(t, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- client.Call(ctx, "first", nil, nil) }()
+	first := receive(t, launcher)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	// Its late answer must not be taken for the next one's.
+	send(t, launcher, Message{ID: first.ID, Return: json.RawMessage(`"late"`)})
+	var got string
+	go func() { done <- client.Call(context.Background(), "second", nil, &got) }()
+	second := receive(t, launcher)
+	send(t, launcher, Message{ID: second.ID, Return: json.RawMessage(`"second"`)})
+	if err := <-done; err != nil || got != "second" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if len(client.waiting) != 0 {
+		t.Errorf("%d calls are still waited for", len(client.waiting))
+	}
+}
+
+func TestCallSendsFiles(t *testing.T) {
+	client, launcher := newClient(t, nil)
+	done := make(chan error, 1)
+	go func() {
+		done <- client.Call(context.Background(), CommandStart, nil, nil, text(t, "tap"), text(t, "dhcp"))
+	}()
+	m := receive(t, launcher)
+	defer m.Close()
+	if got := contents(t, m.Files); got != "tap dhcp" {
+		t.Errorf("files %q", got)
+	}
+	send(t, launcher, Message{ID: m.ID, Return: json.RawMessage(`null`)})
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConnectionEnds(t *testing.T) {
+	tests := map[string]struct {
+		do   func(launcher *Conn)
+		want error
+	}{
+		"closed":    {func(l *Conn) { l.Close() }, io.EOF},
+		"garbage":   {func(l *Conn) { l.unix.Write([]byte("garbage\n")) }, ErrProtocol},
+		"a command": {func(l *Conn) { l.Send(Message{Execute: "start"}) }, ErrProtocol},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			client, launcher := newClient(t, nil)
+			done := make(chan error, 1)
+			go func() { done <- client.Call(context.Background(), "wait", nil, nil) }()
+			receive(t, launcher)
+			tt.do(launcher)
+			if err := <-done; !errors.Is(err, ErrClosed) || !errors.Is(err, tt.want) {
+				t.Errorf("waiting call: %v, want %v", err, tt.want)
+			}
+			<-client.Done()
+			if err := client.Err(); !errors.Is(err, tt.want) {
+				t.Errorf("Err: %v, want %v", err, tt.want)
+			}
+			if err := client.Call(context.Background(), "late", nil, nil); !errors.Is(err, ErrClosed) {
+				t.Errorf("later call: %v", err)
+			}
+		})
+	}
+}
+
+// Events come in order, with their files; unasked files of answers are closed.
+func TestClientEventsAndFiles(t *testing.T) {
+	before := openFiles(t)
+	var got []string
+	seen := make(chan struct{}, 3)
+	client, launcher := newClient(t, func(m *Message) {
+		got = append(got, m.Event+"="+contents(t, m.Files))
+		m.Close()
+		seen <- struct{}{}
+	})
+	a, b := text(t, "a"), text(t, "b")
+	send(t, launcher, Message{Event: "one", Files: []*os.File{a}})
+	send(t, launcher, Message{ID: 99, Return: json.RawMessage(`1`), Files: []*os.File{a, b}})
+	send(t, launcher, Message{Event: "two"})
+	send(t, launcher, Message{Event: "three", Files: []*os.File{b}})
+	for range 3 {
+		<-seen
+	}
+	client.Close()
+	launcher.Close()
+	a.Close()
+	b.Close()
+	if want := "[one=a two= three=b]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if after := openFiles(t); after != before {
+		t.Errorf("%d files open, %d before", after, before)
+	}
+}
