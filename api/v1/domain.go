@@ -48,8 +48,8 @@ type ResourceRequirements struct {
 // the API server keeps 1e-999999999 as it is, and whoever decodes it is busy
 // for hours.
 //
-// +kubebuilder:validation:MaxProperties=32
-// +kubebuilder:validation:XValidation:rule="self.all(name, string(self[name]).size() <= 32 && !string(self[name]).matches('[eE][-+]?[0-9]{3,}'))",message="a quantity has at most 32 characters and an exponent of two digits"
+// +kubebuilder:validation:MaxProperties=8
+// +kubebuilder:validation:XValidation:rule="self.all(name, !string(self[name]).lowerAscii().contains('e'))",message="quantities with exponents are refused"
 type ResourceList map[corev1.ResourceName]resource.Quantity
 
 // CPU is the guest's topology (QEMU -smp) and model (-cpu). Of cores, sockets
@@ -84,7 +84,7 @@ type Memory struct {
 	// Guest is how much RAM the guest has (QEMU -m). Default: the memory
 	// request, else the memory limit.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="string(self).size() <= 32 && !string(self).matches('[eE][-+]?[0-9]{3,}')",message="a quantity has at most 32 characters and an exponent of two digits"
+	// +kubebuilder:validation:XValidation:rule="!string(self).lowerAscii().contains('e')",message="quantities with exponents are refused"
 	Guest *resource.Quantity `json:"guest,omitempty"`
 }
 

@@ -175,7 +175,7 @@ func FuzzValidate(f *testing.F) {
 		if !equality.Semantic.DeepEqual(vmi, again) {
 			t.Errorf("defaulted twice is not defaulted once: %s", cmp.Diff(vmi, again))
 		}
-		if problems(vmi) != problems(vmi) {
+		if first, second := problems(vmi), problems(vmi); first != second {
 			t.Error("validated twice, two answers")
 		}
 	})
