@@ -15,6 +15,9 @@ const (
 	sector      = 2048
 	primaryAt   = 16 // sectors of the volume descriptors: 16 to 18
 	tablesStart = 19
+	// padding follows the data, as much as other writers leave: readers read
+	// ahead, and busybox's findfs gives up on a volume that ends before 68 KiB.
+	padding = 150
 )
 
 // All times are 2000-01-01 00:00:00 UTC: the output has no clock in it.
@@ -66,6 +69,7 @@ func newVolume(label string, root *node) *volume {
 			}
 		}
 	}
+	v.size += padding
 	return v
 }
 
