@@ -30,15 +30,14 @@ test: packages lint unit e2e ## everything CI runs: lint, unit tests and end-to-
 test-all: test fuzz ## test, and the long ones
 
 .PHONY: unit
-unit: packages image-tiny ## unit tests (-race), with real QEMU, network namespaces and a tiny guest
+unit: packages image-launcher ## unit tests (-race), with real QEMU and network namespaces
 	go test -race -timeout 10m $$(go list ./... | grep -v /test/e2e)
-	go test -timeout 5m ./cmd/virt-launcher
 	cd test/cluster && go test -timeout 5m ./...
 	cd tools && go test -timeout 5m ./...
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
-	go test -timeout 25m -v ./test/e2e
+	go test -race -timeout 25m -v ./test/e2e
 
 .PHONY: fuzz
 FUZZTIME ?= 30s
@@ -71,9 +70,9 @@ build: ## the product's binaries, into _output/bin
 images: ## all container images, into _output/images
 	config/images/build.sh tiny debian launcher components
 
-.PHONY: image-tiny
-image-tiny: ## the tiny guest's image
-	config/images/build.sh tiny
+.PHONY: image-launcher
+image-launcher: ## the launcher's image, which a test looks into
+	config/images/build.sh launcher
 
 .PHONY: cluster
 cluster: ## build the test cluster's Kubernetes and containerd
