@@ -1,4 +1,4 @@
-package launcher
+package launcher_test
 
 import (
 	"os"
@@ -20,7 +20,7 @@ const maxRSS = 8 << 10
 func program(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "virt-launcher")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "../cmd/virt-launcher")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "../../cmd/virt-launcher")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build virt-launcher: %v\n%s", err, out)
