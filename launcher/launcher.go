@@ -116,8 +116,11 @@ func Run(ctx context.Context, config Config) control.Termination {
 		results: make(chan func()),
 		press:   stoppedTimer(), grace: stoppedTimer(), kill: stoppedTimer(),
 	}
-	version, err := qemuVersion(ctx, config.QEMU)
-	if err != nil {
+	version, err := l.askVersion(ctx)
+	switch {
+	case errors.Is(err, errStopped):
+		return control.Termination{Reason: control.ReasonNeverStarted, Message: err.Error()}
+	case err != nil:
 		return control.Termination{Reason: control.ReasonStartFailed, Message: err.Error()}
 	}
 	l.slot = newSlot(config.SlotSocket, version, l.state, config.Log)
@@ -127,6 +130,27 @@ func Run(ctx context.Context, config Config) control.Termination {
 		l.step(ctx)
 	}
 	return *l.end
+}
+
+var errStopped = errors.New("asked to end before the launcher was ready")
+
+// askVersion asks QEMU for its version, unless the launcher is asked to end meanwhile.
+func (l *launcher) askVersion(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		version, err = qemuVersion(ctx, l.QEMU)
+	}()
+	select {
+	case <-asked:
+		return version, err
+	case <-l.Signals:
+		cancel()
+		<-asked
+		return "", errStopped
+	}
 }
 
 func stoppedTimer() *time.Timer {
@@ -214,6 +238,7 @@ func (l *launcher) close() {
 
 // handle answers one message from the handler.
 func (l *launcher) handle(ctx context.Context, m *message) {
+	defer m.Close()
 	switch m.Execute {
 	case control.CommandQueryState:
 		m.answer(l.state, nil)
@@ -247,7 +272,6 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 	default:
 		m.answer(nil, fmt.Errorf("unknown command %q", m.Execute))
 	}
-	m.Close()
 }
 
 // startRequested takes a start request; the start itself goes on without the handler.

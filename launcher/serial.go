@@ -45,10 +45,11 @@ type console struct {
 	closed sync.Once
 }
 
+// close lets what was delivered be written, for a while, and then hangs up.
 func (c *console) close() {
 	c.closed.Do(func() {
+		c.conn.SetWriteDeadline(time.Now().Add(drainTimeout))
 		close(c.output)
-		c.conn.Close()
 	})
 }
 
@@ -144,7 +145,10 @@ func (s *serial) accept() {
 		}
 		c := &console{conn: conn, output: make(chan []byte, readerChunks)}
 		s.attach(c)
+		s.wait.Add(1)
 		go func() {
+			defer s.wait.Done()
+			defer conn.Close()
 			for chunk := range c.output {
 				if _, err := conn.Write(chunk); err != nil {
 					s.detach(c)
