@@ -41,9 +41,9 @@ func console(args []string) int {
 	done := make(chan struct{}, 2)
 	go func() { io.Copy(os.Stdout, conn); done <- struct{}{} }()
 	go func() {
-		copyInput(conn, os.Stdin)
+		escaped := copyInput(conn, os.Stdin)
 		// Piped input that has ended still waits for the guest's answer.
-		if terminal {
+		if terminal || escaped {
 			done <- struct{}{}
 		}
 	}()
@@ -55,7 +55,7 @@ func console(args []string) int {
 }
 
 // copyInput copies until the end of input or the escape key.
-func copyInput(w io.Writer, r io.Reader) {
+func copyInput(w io.Writer, r io.Reader) (escaped bool) {
 	buffer := make([]byte, 1024)
 	for {
 		n, err := r.Read(buffer)
@@ -64,7 +64,7 @@ func copyInput(w io.Writer, r io.Reader) {
 			n = i
 		}
 		if _, werr := w.Write(buffer[:n]); werr != nil || err != nil || i >= 0 {
-			return
+			return i >= 0
 		}
 	}
 }

@@ -286,6 +286,13 @@ func (s *Slots) Collect(ctx context.Context) error {
 	defer s.mu.Unlock()
 	for _, slot := range s.slots {
 		pods := held[slot.Device]
+		if slot.Pod.Name == "" && len(pods) == 1 {
+			// A pod that never dials, for want of an image, say.
+			slot.Pod = pods[0]
+			if err := s.save(slot); err != nil {
+				return err
+			}
+		}
 		listed := slices.Contains(pods, slot.Pod) || slot.Pod.Name == "" && len(pods) > 0
 		allowed := missingSlot
 		if slot.Pod.Name == "" {

@@ -261,6 +261,7 @@ func TestCollect(t *testing.T) {
 		{"unclaimed", "", time.Minute, nil, false, nil, true},
 		{"long unclaimed", "", unclaimedSlot, nil, false, nil, false},
 		{"long without connection", "", unclaimedSlot, holds("vm1", "a"), false, nil, true},
+		{"two pods, none learned", "", time.Minute, holds("vm1", "a", "b"), false, nil, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

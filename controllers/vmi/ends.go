@@ -54,6 +54,23 @@ func (r *Reconciler) lastWord(vmi *v1.VirtualMachineInstance, fallback end) end 
 	return fallback
 }
 
+// takeDown keeps how a deleted pod's VM ended, if it is a VMI's: the owner that a
+// pod names is anybody's to write, so the VMI must exist and the name be its pod's.
+func (r *Reconciler) takeDown(ctx context.Context, pod *corev1.Pod) {
+	controller := metav1.GetControllerOf(pod)
+	if controller == nil || rejected(pod) || pod.Name != PodName(controller.Name, controller.UID) {
+		return
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: controller.Name}, vmi)
+	if err != nil || vmi.UID != controller.UID || vmi.Status.ActivePods[pod.UID] == "" {
+		return
+	}
+	if last, ended := podEnd(pod); ended {
+		r.ends.remember(vmi.UID, last)
+	}
+}
+
 // podEvents queues the VMI that controls a pod, and takes down a deleted pod's
 // last word first.
 func (r *Reconciler) podEvents(mgr ctrl.Manager) handler.EventHandler {
@@ -62,11 +79,7 @@ func (r *Reconciler) podEvents(mgr ctrl.Manager) handler.EventHandler {
 		CreateFunc: owner.Create, UpdateFunc: owner.Update, GenericFunc: owner.Generic,
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if pod, ok := e.Object.(*corev1.Pod); ok {
-				if controller := metav1.GetControllerOf(pod); controller != nil && !rejected(pod) {
-					if last, ended := podEnd(pod); ended {
-						r.ends.remember(controller.UID, last)
-					}
-				}
+				r.takeDown(ctx, pod)
 			}
 			owner.Delete(ctx, e, q)
 		},

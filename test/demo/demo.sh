@@ -47,9 +47,10 @@ pod=$(kubectl get pods -l kubevirt.io=virt-launcher,vmi.kubevirt.io/id=debian --
 
 say "the guest boots, emulated: about a minute to its login prompt; its serial console:"
 deadline=$((SECONDS + 600))
-coproc console { kubectl logs --follow "$pod"; }
-logs=$console_PID
-trap 'kill "$logs" 2>/dev/null || true' EXIT
+# Not its pod's log: that has whole lines only, and the prompt is none.
+coproc console { exec kubectl exec -i "$pod" -- virt-launcher console 2>/dev/null; }
+attached=$console_PID
+trap 'kill "$attached" 2>/dev/null || true' EXIT
 line=
 until [[ $line == *" login: " ]]; do
 	# Character by character: the prompt does not end its line.
@@ -57,12 +58,13 @@ until [[ $line == *" login: " ]]; do
 		printf '%s' "$c"
 		line+=$c
 		[[ $c == $'\n' ]] && line=
-	elif ! kill -0 "$logs" 2>/dev/null || ((SECONDS > deadline)); then
+	elif ! kill -0 "$attached" 2>/dev/null || ((SECONDS > deadline)); then
 		kubectl describe vmi debian
 		fail "the guest did not reach its login prompt"
 	fi
 done
-kill "$logs" 2>/dev/null || true
+printf '\x1d' >&"${console[1]}" # Ctrl+] detaches
+wait "$attached" 2>/dev/null || true
 trap - EXIT
 printf '\n\n'
 say "the guest is up"

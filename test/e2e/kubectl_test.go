@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// commandTimeout bounds every command that has no timeout of its own.
+const commandTimeout = 3 * time.Minute
+
+// output runs a command and returns what it printed; its error holds what it
+// complained of.
+func output(stdin, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	// What it started must not hold the pipes open.
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("run %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := output("", "kubectl", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// apply applies manifests from text.
+func apply(t *testing.T, namespace, manifests string) {
+	t.Helper()
+	if _, err := output(manifests, "kubectl", "-n", namespace, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// get decodes what kubectl gets.
+func get[T any](t *testing.T, args ...string) *T {
+	t.Helper()
+	object := new(T)
+	if err := json.Unmarshal([]byte(kubectl(t, append([]string{"get", "-o", "json"}, args...)...)), object); err != nil {
+		t.Fatalf("decode what kubectl get %s printed: %v", strings.Join(args, " "), err)
+	}
+	return object
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// namespace makes a namespace for the test. When the test ends, its VMIs are
+// deleted, and were it to have failed, all that is known of them is logged
+// first.
+func namespace(t *testing.T, labels ...string) string {
+	t.Helper()
+	name := fmt.Sprintf("%.40s-%05d", notInNames.ReplaceAllString(strings.ToLower(t.Name()), "-"), time.Now().UnixMicro()%100000)
+	kubectl(t, "create", "namespace", name)
+	t.Cleanup(func() {
+		if t.Failed() {
+			diagnose(t, name)
+		}
+		if _, err := output("", "kubectl", "-n", name, "delete", "vmi", "--all", "--timeout=90s"); err != nil {
+			t.Error(err)
+		}
+		if _, err := output("", "kubectl", "delete", "namespace", name, "--wait=false"); err != nil {
+			t.Error(err)
+		}
+	})
+	if len(labels) > 0 {
+		kubectl(t, append([]string{"label", "namespace", name}, labels...)...)
+	}
+	return name
+}
+
+// poll asks until there is no error any more, and returns the last one after
+// the timeout.
+func poll(timeout time.Duration, ask func() error) error {
+	deadline := time.Now().Add(timeout)
+	tick := time.NewTicker(300 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ask()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		<-tick.C
+	}
+}
+
+// diagnose logs what one would look at first.
+func diagnose(t *testing.T, namespace string) {
+	show := func(title, name string, args ...string) string {
+		out, err := output("", name, args...)
+		if err != nil {
+			out += err.Error()
+		}
+		t.Logf("== %s\n%s", title, out)
+		return out
+	}
+	show("VMIs in "+namespace, "kubectl", "-n", namespace, "get", "vmi", "-o", "yaml")
+	show("events", "kubectl", "-n", namespace, "get", "events", "--sort-by=.metadata.creationTimestamp")
+	show("pods", "kubectl", "-n", namespace, "get", "pods", "-o", "wide")
+	names, _ := output("", "kubectl", "-n", namespace, "get", "pods", "-l", "kubevirt.io=virt-launcher", "-o", "name")
+	for _, pod := range strings.Fields(names) {
+		show("log of "+pod, "kubectl", "-n", namespace, "logs", "--tail=60", pod)
+	}
+	show("log of virt-controller", "kubectl", "-n", "kubevirt", "logs", "--tail=30", "deployment/virt-controller")
+	show("log of virt-handler", "kubectl", "-n", "kubevirt", "logs", "--tail=30", "daemonset/virt-handler")
+	processes, err := nodeProcesses()
+	if err != nil {
+		t.Log(err)
+	}
+	for _, p := range processes {
+		if p.isQEMU() {
+			t.Logf("== QEMU %d on the node\n%s", p.PID, p.shell())
+		}
+	}
+}

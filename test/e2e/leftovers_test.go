@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// snapshot is what there is on a node, in words, with how often. Random parts
+// of names are left out, so that a system pod that was replaced counts for
+// nothing, and one thing too many for something.
+type snapshot map[string]int
+
+// lookAround prints, one per line, what a VM could leave behind on a node.
+const lookAround = `
+grep -sh "" /proc/[0-9]*/comm | sed 's/^/process /'
+awk '{print "mount " $5}' /proc/self/mountinfo
+ip -o link | sed -E 's/^[0-9]+: ([^:@]*).*/link \1/'
+ls /run/netns | sed 's/^/netns /'
+nft list tables | sed 's/^/nft /'
+ls /run/kubeqemu/slots 2>/dev/null | sed 's/^/slot /'
+ls /var/lib/kubelet/pods | sed 's/^/pod folder /'
+group=$(sed -nE 's,^[^/]*/(kq[0-9a-f]*).*,\1,p' /proc/1/cgroup | head -n 1)
+find /sys/fs/cgroup -type d -path "*/${group:?}/*" 2>/dev/null | sed 's/^/cgroup /'
+true
+`
+
+// What in names is made anew each time.
+var random = []struct {
+	pattern *regexp.Regexp
+	word    string
+}{
+	{regexp.MustCompile(`[0-9a-f]{8}[-_]([0-9a-f]{4}[-_]){3}[0-9a-f]{12}`), "UID"},
+	{regexp.MustCompile(`[0-9a-f]{64}`), "ID"},
+	{regexp.MustCompile(`[0-9a-f]{32}`), "RANDOM"},
+	{regexp.MustCompile(`\bveth[0-9a-f]+`), "vethX"},
+	{regexp.MustCompile(`kube-api-access-\w+`), "kube-api-access-X"},
+}
+
+// What looking around itself needs, and what comes and goes by itself.
+var transient = regexp.MustCompile(`^process (sh|grep|sed|awk|mawk|ls|ip|nft|find|head|runc.*|exe|ptp|host-local|portmap)$`)
+
+func nodeSnapshot() (snapshot, error) {
+	out, err := onNode(lookAround)
+	if err != nil {
+		return nil, err
+	}
+	s := snapshot{}
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		if transient.MatchString(line) {
+			continue
+		}
+		for _, r := range random {
+			line = r.pattern.ReplaceAllString(line, r.word)
+		}
+		s[line]++
+	}
+	return s, nil
+}
+
+// count is the number of things whose words begin so.
+func (s snapshot) count(prefix string) int {
+	n := 0
+	for what, times := range s {
+		if strings.HasPrefix(what, prefix) {
+			n += times
+		}
+	}
+	return n
+}
+
+// difference says what there is more and less of than in before.
+func (s snapshot) difference(before snapshot) []string {
+	var lines []string
+	for what, n := range s {
+		if more := n - before[what]; more > 0 {
+			lines = append(lines, fmt.Sprintf("+%d %s", more, what))
+		}
+	}
+	for what, n := range before {
+		if fewer := n - s[what]; fewer > 0 {
+			lines = append(lines, fmt.Sprintf("-%d %s", fewer, what))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// settledNode waits until the node runs what the API server lists, and nothing
+// of a pod or a slot that is gone, and returns what there is then.
+func settledNode(timeout time.Duration) (s snapshot, err error) {
+	err = poll(timeout, func() error {
+		out, err := output("", "kubectl", "get", "pods", "-A", "-o", "json")
+		if err != nil {
+			return err
+		}
+		var pods corev1.PodList
+		if err := json.Unmarshal([]byte(out), &pods); err != nil {
+			return err
+		}
+		if s, err = nodeSnapshot(); err != nil {
+			return err
+		}
+		shims, folders, slots := s.count("process containerd-shim"), s.count("pod folder"), s.count("slot")
+		if n := len(pods.Items); shims != n || folders != n || slots != 0 {
+			return fmt.Errorf("wait for the node to settle: %d pods, but %d shims, %d pod folders, %d slots", n, shims, folders, slots)
+		}
+		return nil
+	})
+	return s, err
+}
+
+// awaitNode waits until the node is as before. Slots are collected up to 20 s
+// after their pods.
+func awaitNode(before snapshot, timeout time.Duration) error {
+	return poll(timeout, func() error {
+		now, err := nodeSnapshot()
+		if err != nil {
+			return err
+		}
+		if left := now.difference(before); len(left) > 0 {
+			return fmt.Errorf("the node is not as it was:\n  %s", strings.Join(left, "\n  "))
+		}
+		return nil
+	})
+}
+
+// leavesNothing fails the test if the node is not as it was when everything
+// that the test does after this call has been done and deleted. Tests that use
+// it do not run beside others.
+func leavesNothing(t *testing.T) (check func()) {
+	t.Helper()
+	before, err := settledNode(60 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if err := awaitNode(before, 30*time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestNodeEndsAsItBegan: two at once, then ten in a row.
+func TestNodeEndsAsItBegan(t *testing.T) {
+	check := leavesNothing(t)
+	ns := namespace(t)
+	one, two := create(t, ns, tiny("one")), create(t, ns, tiny("two"))
+	one.await(v1.Running)
+	two.await(v1.Running)
+	if one.qemu().PID == two.qemu().PID {
+		t.Error("two VMIs have one QEMU")
+	}
+	kubectl(t, "-n", ns, "delete", "vmi", "one", "two", "--timeout=60s")
+	for i := range 10 {
+		v := create(t, ns, tiny(fmt.Sprintf("row-%d", i)))
+		v.await(v1.Running)
+		v.delete()
+	}
+	check()
+}

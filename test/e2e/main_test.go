@@ -1,0 +1,166 @@
+// Package e2e drives Kubeqemu on a real cluster with real guests, through
+// kubectl as a user would, and looks at the node beneath.
+//
+// It needs what `make cluster images` builds, and brings up a cluster of its
+// own. For work on the tests themselves:
+//
+//	KUBEQEMU_E2E_KEEP=1        use the cluster if it is up, and leave it up
+//	KUBEQEMU_E2E_CLUSTER=NAME  the cluster's name (default e2e)
+package e2e
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.list").Value.String() != "" {
+		os.Exit(m.Run())
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	c, err := newCluster()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	code := 1
+	baseline, err := c.up()
+	if err == nil {
+		code = m.Run()
+		err = awaitNode(baseline, 60*time.Second)
+	}
+	if err = errors.Join(err, c.down(code != 0 || err != nil)); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	return code
+}
+
+// cluster is the one-machine Kubernetes that the tests run on. Once it is up,
+// the environment names it: PATH has kubectl and cluster, KUBECONFIG is set.
+type cluster struct {
+	repository string
+	name       string
+	keep       bool
+	started    time.Time
+}
+
+// clusterVariable names the cluster, for the tests and for who runs them.
+const clusterVariable = "KUBEQEMU_E2E_CLUSTER"
+
+func newCluster() (*cluster, error) {
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{repository: repository, name: os.Getenv(clusterVariable), keep: os.Getenv("KUBEQEMU_E2E_KEEP") == "1", started: time.Now()}
+	if c.name == "" {
+		c.name = "e2e"
+	}
+	bin := c.output("bin")
+	for _, needed := range append(c.images(), filepath.Join(bin, "cluster"), filepath.Join(bin, "kubectl")) {
+		if _, err := os.Stat(needed); err != nil {
+			return nil, fmt.Errorf("find what the tests need (run `make cluster images` first): %w", err)
+		}
+	}
+	return c, errors.Join(
+		os.Setenv("PATH", bin+":"+os.Getenv("PATH")),
+		os.Setenv("KUBECONFIG", c.output("cluster", c.name, "kubeconfig")),
+		os.Setenv(clusterVariable, c.name))
+}
+
+func (c *cluster) output(elem ...string) string {
+	return filepath.Join(append([]string{c.repository, "_output"}, elem...)...)
+}
+
+func (c *cluster) images() []string {
+	var files []string
+	for _, name := range []string{"virt-controller", "virt-handler", "virt-launcher", "tiny-virtio-container-disk", "debian-container-disk"} {
+		files = append(files, c.output("images", name+".tar"))
+	}
+	return files
+}
+
+func (c *cluster) say(format string, args ...any) {
+	fmt.Printf("e2e: [%3.0fs] %s\n", time.Since(c.started).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// up brings the cluster up with Kubeqemu installed, and returns what its node
+// is like then.
+func (c *cluster) up() (snapshot, error) {
+	if !c.keep {
+		// What an earlier run that was killed left.
+		if _, err := output("", "cluster", "down", "--name", c.name); err != nil {
+			return nil, err
+		}
+	}
+	c.say("bringing up cluster %q", c.name)
+	if _, err := output("", "cluster", "up", "--name", c.name); err != nil {
+		return nil, err
+	}
+	c.say("loading images")
+	folder, err := os.MkdirTemp("", "kubeqemu-e2e-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	packed, err := packImages(folder)
+	if err != nil {
+		return nil, err
+	}
+	load := append([]string{"load-image", "--name", c.name}, append(c.images(), packed...)...)
+	if _, err := output("", "cluster", load...); err != nil {
+		return nil, err
+	}
+	if err := c.install(); err != nil {
+		return nil, err
+	}
+	c.say("ready")
+	return settledNode(60 * time.Second)
+}
+
+func (c *cluster) install() error {
+	c.say("kubectl apply -k config/default")
+	commands := [][]string{{"apply", "-k", filepath.Join(c.repository, "config", "default")}}
+	if c.keep {
+		// The images of the same tag may be new ones.
+		commands = append(commands, []string{"-n", "kubevirt", "rollout", "restart", "deployment/virt-controller", "daemonset/virt-handler"})
+	}
+	commands = append(commands,
+		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-controller"},
+		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=90s", "daemonset/virt-handler"})
+	for _, args := range commands {
+		if _, err := output("", "kubectl", args...); err != nil {
+			pods, _ := output("", "kubectl", "-n", "kubevirt", "describe", "pods")
+			return fmt.Errorf("install Kubeqemu: %w\n%s", err, pods)
+		}
+	}
+	return nil
+}
+
+// down takes the cluster down; `cluster down` fails if anything is left of it,
+// and `cluster check` looks again.
+func (c *cluster) down(failed bool) error {
+	if c.keep {
+		c.say("leaving cluster %q up: export KUBECONFIG=%s", c.name, os.Getenv("KUBECONFIG"))
+		return nil
+	}
+	c.say("taking cluster %q down", c.name)
+	args := []string{"down", "--name", c.name}
+	if failed {
+		args = append(args, "--keep-logs")
+		c.say("logs are kept in %s", c.output("cluster", c.name, "logs"))
+	}
+	_, err := output("", "cluster", args...)
+	_, left := output("", "cluster", "check", "--name", c.name)
+	return errors.Join(err, left)
+}

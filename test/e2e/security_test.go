@@ -1,0 +1,217 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// maxLauncherRSS is the budget of an idle virt-launcher, in KiB.
+const maxLauncherRSS = 8 << 10
+
+// TestRestricted: the launcher runs where the restricted Pod Security Standard
+// is enforced, and it and QEMU can do nothing.
+func TestRestricted(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t, "pod-security.kubernetes.io/enforce=restricted")
+	v := create(t, ns, tiny("guest", cloudInit("#cloud-config\n")))
+	v.await(v1.Running)
+	v.log().shows(60*time.Second, `tiny: eth0`)
+
+	spec := v.pod().Spec
+	if spec.AutomountServiceAccountToken == nil || *spec.AutomountServiceAccountToken {
+		t.Error("a token is mounted into the launcher pod")
+	}
+	if spec.HostNetwork || spec.HostPID || spec.HostIPC {
+		t.Error("the launcher pod has a namespace of the host's")
+	}
+	for _, volume := range spec.Volumes {
+		if volume.HostPath != nil || volume.Projected != nil || volume.Secret != nil {
+			t.Errorf("the launcher pod has the volume %+v", volume)
+		}
+	}
+	for _, c := range append(spec.InitContainers, spec.Containers...) {
+		s := c.SecurityContext
+		if s == nil || s.Capabilities == nil || len(s.Capabilities.Add) > 0 || len(s.Capabilities.Drop) != 1 || s.Capabilities.Drop[0] != "ALL" {
+			t.Errorf("container %s has capabilities: %+v", c.Name, s)
+		}
+	}
+	launcher, qemu := v.launcher(), v.qemu()
+	for name, p := range map[string]nodeProcess{"virt-launcher": launcher, "QEMU": qemu} {
+		have := procStatus(t, p)
+		for field, want := range map[string]string{"CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapBnd": "0000000000000000",
+			"Seccomp": "2", "NoNewPrivs": "1", "Uid": "107\t107\t107\t107"} {
+			if have[field] != want {
+				t.Errorf("%s of %s is %q, want %q", field, name, have[field], want)
+			}
+		}
+	}
+	found, err := onNode(`find "/proc/$1/root/run" "/proc/$1/root/var/run" -name "*token*" -o -name serviceaccount`, strconv.Itoa(launcher.PID))
+	if found != "" {
+		t.Errorf("the launcher sees %s (%v)", found, err)
+	}
+	rss, err := strconv.Atoi(strings.TrimSuffix(procStatus(t, launcher)["VmRSS"], " kB"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("virt-launcher, idle: %d KiB RSS", rss)
+	if rss > maxLauncherRSS {
+		t.Errorf("virt-launcher has %d KiB RSS, the budget is %d", rss, maxLauncherRSS)
+	}
+}
+
+// forged is a pod that pretends to be a VMI's launcher: name, labels, a slot,
+// a termination message, and an owner.
+const forged = `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: virt-launcher-%[1]s-%[2]s
+  labels: {kubevirt.io: virt-launcher, kubevirt.io/created-by: "%[3]s", vmi.kubevirt.io/id: "%[1]s"}
+  annotations: {kubevirt.io/domain: "%[1]s"}
+  ownerReferences: %[4]s
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: compute
+    image: ` + clientImage + `
+    imagePullPolicy: Never
+    command: [busybox, sh, -c, 'echo "{\"reason\":\"GuestShutdown\"}" >/dev/termination-log; %[5]s']
+    resources:
+      limits: {devices.kubevirt.io/vm: 1}
+`
+
+// TestForgedPod: whoever can make pods in a namespace cannot change its VMIs
+// with them.
+func TestForgedPod(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	v := create(t, ns, tiny("victim"))
+	v.await(v1.Running)
+	before := v.get()
+	uid := string(before.UID)
+	owner := func(uid string) string {
+		return fmt.Sprintf(`[{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, name: victim, uid: "%s", controller: true}]`, uid)
+	}
+	unchanged := func(when string) {
+		t.Helper()
+		if now := v.get(); !equality.Semantic.DeepEqual(now.Status, before.Status) {
+			t.Errorf("%s changed the VMI's status from\n%+v\nto\n%+v", when, before.Status, now.Status)
+		}
+	}
+	apply(t, ns, fmt.Sprintf(forged, v.name, "0000000000", uid, "[]", "busybox sleep 1000"))
+	apply(t, ns, fmt.Sprintf(forged, v.name, "1111111111", uid, owner("00000000-0000-4000-8000-000000000000"), "true"))
+	apply(t, ns, fmt.Sprintf(forged, v.name, "2222222222", uid, owner(uid), "true"))
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/virt-launcher-victim-0000000000", "--timeout=60s")
+	kubectl(t, "-n", ns, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/virt-launcher-victim-2222222222", "--timeout=60s")
+	unchanged("a forged pod that ran, or ended,")
+
+	for _, name := range []string{"0000000000", "1111111111", "2222222222"} {
+		kubectl(t, "-n", ns, "delete", "pod", "virt-launcher-victim-"+name, "--ignore-not-found", "--timeout=30s")
+	}
+	// What the controllers make of it, they have made once they have served another VMI.
+	other := create(t, ns, tiny("other"))
+	other.await(v1.Running)
+	unchanged("the deletion of a forged pod")
+
+	// The end that the forged pod told must not become the VMI's.
+	signal(t, "KILL", v.qemu())
+	if reason := v.await(v1.Failed).Status.Reason; reason != "QEMUExited" {
+		t.Errorf("reason is %q, want QEMUExited", reason)
+	}
+}
+
+// TestHandlerRights: virt-handler's account writes the status of VMIs of the
+// node that its token names, takes them no further than Running, and little
+// else.
+func TestHandlerRights(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	v := create(t, ns, tiny("guest"))
+	node := v.await(v1.Running).Status.NodeName
+	const account = "system:serviceaccount:kubevirt:virt-handler"
+	// kubectl patch reads before it writes, which virt-handler has no need of.
+	kubectl(t, "-n", ns, "create", "role", "read-status", "--verb=get", "--resource=virtualmachineinstances.kubevirt.io/status")
+	kubectl(t, "-n", ns, "create", "rolebinding", "read-status", "--role=read-status", "--serviceaccount=kubevirt:virt-handler")
+	as := func(node string) []string {
+		args := []string{"--as=" + account}
+		if node != "" {
+			args = append(args, "--as-user-extra=authentication.kubernetes.io/node-name="+node)
+		}
+		return args
+	}
+	const harmless = `{"status":{"runtimeUser":107,"interfaces":[]}}`
+	for name, c := range map[string]struct {
+		args    []string
+		patch   string
+		refusal string // empty: allowed
+	}{
+		"no node":          {as(""), harmless, "kubevirt-handler-own-node"},
+		"another node":     {as("other-node"), harmless, "of its own node"},
+		"an empty node":    {as(" "), harmless, "of its own node"},
+		"move":             {as(node), `{"status":{"nodeName":"other-node"}}`, "may not move"},
+		"unbind":           {as(node), `{"status":{"nodeName":null}}`, "may not move"},
+		"end":              {as(node), `{"status":{"phase":"Succeeded"}}`, "never back and never to its end"},
+		"back":             {as(node), `{"status":{"phase":"Scheduled"}}`, "never back and never to its end"},
+		"another pod":      {as(node), `{"status":{"activePods":{"00000000-0000-4000-8000-000000000000":"` + node + `"}}}`, "which pods"},
+		"pod taken away":   {as(node), `{"status":{"activePods":null}}`, "which pods"},
+		"token of no node": {withToken(t, "no-node"), harmless, "names no node"},
+		"own node":         {as(node), harmless, ""},
+		"token of its pod": {withToken(t, "pod", "--bound-object-kind=Pod", "--bound-object-name="+handlerPod(t)), harmless, ""},
+	} {
+		args := append([]string{"-n", ns, "patch", "vmi", v.name, "--subresource=status", "--type=merge", "--patch", c.patch}, c.args...)
+		_, err := output("", "kubectl", args...)
+		switch {
+		case c.refusal == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case c.refusal != "" && (err == nil || !strings.Contains(err.Error(), c.refusal)):
+			t.Errorf("%s: %v, want to be refused: %s", name, err, c.refusal)
+		}
+	}
+	for _, right := range []string{"patch vmi", "update vmi", "delete vmi", "create vmi", "get pods", "create pods", "delete pods",
+		"get secrets", "list secrets", "get nodes", "patch nodes", "create pods/exec", "create serviceaccounts/token"} {
+		verb, resource, _ := strings.Cut(right, " ")
+		args := append([]string{"-n", ns, "auth", "can-i", verb, resource}, as(node)...)
+		// It exits with 1 where the answer is no.
+		if out, _ := output("", "kubectl", args...); strings.TrimSpace(out) != "no" {
+			t.Errorf("may virt-handler %s? %q", right, out)
+		}
+	}
+}
+
+func handlerPod(t *testing.T) string {
+	t.Helper()
+	pods := get[corev1.PodList](t, "-n", "kubevirt", "pods", "-l", "kubevirt.io=virt-handler")
+	if len(pods.Items) != 1 {
+		t.Fatalf("%d pods of virt-handler", len(pods.Items))
+	}
+	return pods.Items[0].Name
+}
+
+// withToken are kubectl's arguments for using a token of virt-handler's, and
+// nothing but that: a client certificate would come first.
+func withToken(t *testing.T, name string, bound ...string) []string {
+	t.Helper()
+	token := strings.TrimSpace(kubectl(t, append([]string{"-n", "kubevirt", "create", "token", "virt-handler"}, bound...)...))
+	admin, err := os.ReadFile(os.Getenv("KUBECONFIG"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, admin, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, "--kubeconfig", file, "config", "set-credentials", "handler", "--token="+token)
+	kubectl(t, "--kubeconfig", file, "config", "set-context", "--current", "--user=handler")
+	return []string{"--kubeconfig", file}
+}
