@@ -166,6 +166,7 @@ func (s *serial) accept() {
 func (s *serial) writeLog(w io.Writer) {
 	defer close(s.logged)
 	budget, last, dropped := float64(logBurst), time.Now(), 0
+	var warned time.Time
 	for chunk := range s.podLog {
 		now := time.Now()
 		budget = min(logBurst, budget+now.Sub(last).Seconds()*logBytesPerSecond)
@@ -174,9 +175,10 @@ func (s *serial) writeLog(w io.Writer) {
 			dropped += len(chunk)
 			continue
 		}
-		if dropped > 0 {
+		// The same log gets this line: it must not fill it in the guest's stead.
+		if dropped > 0 && now.Sub(warned) >= time.Second {
 			s.log.Warn("left out console output", "bytes", dropped)
-			dropped = 0
+			dropped, warned = 0, now
 		}
 		budget -= float64(len(chunk))
 		if _, err := w.Write(chunk); err != nil {

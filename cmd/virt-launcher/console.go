@@ -30,14 +30,16 @@ func console(args []string) int {
 		return 1
 	}
 	defer conn.Close()
+	// First of all: from raw mode on, a signal must not end the process before
+	// the terminal is as it was.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	restore, err := rawMode(int(os.Stdin.Fd()))
 	terminal := err == nil
 	if terminal {
 		defer restore()
 		fmt.Fprint(os.Stderr, "Attached to the serial console; leave with Ctrl+].\r\n")
 	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	done := make(chan struct{}, 2)
 	go func() { io.Copy(os.Stdout, conn); done <- struct{}{} }()
 	go func() {

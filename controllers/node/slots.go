@@ -276,7 +276,7 @@ func (s *Slots) identify(slot *slot) (types.NamespacedName, error) {
 // enough: just restarted, and cut off from the API server, it lists none. A
 // launcher that lives is on the line, or dials again within seconds; so a slot
 // goes when for a while it neither was listed nor had a connection. One whose
-// pod the kubelet never named is kept longer: it may be about to be.
+// pod the kubelet never named is kept a little longer.
 func (s *Slots) Collect(ctx context.Context) error {
 	held, err := s.pods.Devices(ctx)
 	if err != nil {
@@ -314,9 +314,9 @@ const (
 	// missingSlot is how long a slot may be without pod and connection; a
 	// launcher dials again every two seconds.
 	missingSlot = 10 * time.Second
-	// unclaimedSlot is the same for a slot whose pod was never named: the
-	// kubelet allocates before it pulls the pod's images.
-	unclaimedSlot = time.Hour
+	// unclaimedSlot is the same for a slot whose pod was never named. The
+	// kubelet lists a pod from its admission on, when it asks for the slot.
+	unclaimedSlot = 30 * time.Second
 )
 
 // drop closes and forgets a slot. Its folder may be busy in a pod that is just

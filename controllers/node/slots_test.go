@@ -258,7 +258,7 @@ func TestCollect(t *testing.T) {
 		{"only the launcher is there", "a", unclaimedSlot, nil, true, nil, true},
 		{"another pod has the device", "a", missingSlot, holds("vm1", "b"), false, nil, false},
 		{"kubelet down", "a", unclaimedSlot, nil, false, errors.New("down"), true},
-		{"unclaimed", "", time.Minute, nil, false, nil, true},
+		{"unclaimed", "", unclaimedSlot / 2, nil, false, nil, true},
 		{"long unclaimed", "", unclaimedSlot, nil, false, nil, false},
 		{"long without connection", "", unclaimedSlot, holds("vm1", "a"), false, nil, true},
 		{"two pods, none learned", "", time.Minute, holds("vm1", "a", "b"), false, nil, true},
