@@ -27,7 +27,13 @@ down: ## end the demo's cluster; nothing is left behind
 test: packages lint unit e2e ## everything CI runs: lint, unit tests and end-to-end tests on a real cluster
 
 .PHONY: test-all
-test-all: test fuzz ## test, and the long ones
+test-all: test long fuzz ## test, and the long ones
+
+.PHONY: long
+long: packages images ## the launcher against every way that QEMU, guests and consoles can misbehave (2 minutes)
+	go vet -tags long ./launcher ./cmd/virt-launcher
+	go test -race -tags long -timeout 10m ./launcher ./cmd/virt-launcher
+	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
 
 .PHONY: unit
 unit: packages image-launcher ## unit tests (-race), with real QEMU and network namespaces
