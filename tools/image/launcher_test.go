@@ -28,7 +28,7 @@ const launcherArchive = "../../_output/images/virt-launcher.tar"
 func openLauncher(t *testing.T) (headers map[string]*tar.Header, files map[string]string, user string, entrypoint []string) {
 	t.Helper()
 	if _, err := os.Stat(launcherArchive); errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("THE LAUNCHER IMAGE IS NOT CHECKED: no %s, run config/images/build.sh launcher", launcherArchive)
+		t.Fatalf("no %s: run make image-launcher", launcherArchive)
 	}
 	image, err := tarball.ImageFromPath(launcherArchive, nil)
 	if err != nil {
@@ -149,7 +149,7 @@ func TestLauncherHoldsNothingElse(t *testing.T) {
 func TestLauncherRunsQEMU(t *testing.T) {
 	headers, files, _, _ := openLauncher(t)
 	if os.Geteuid() != 0 {
-		t.Skip("QEMU OF THE LAUNCHER IMAGE IS NOT RUN: chroot needs root")
+		t.Fatal("chroot needs root: run the tests as root")
 	}
 	root := unpack(t, headers, files)
 	accelerators := []string{"tcg"}
