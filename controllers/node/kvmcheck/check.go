@@ -44,7 +44,7 @@ type Result struct {
 // and returns the exit code.
 func Main(stdout io.Writer) int {
 	// A first look, so that nobody waits for a KVM that crawls.
-	if _, err := timed(loops/100, payloadLimit/10); err != nil {
+	if _, err := timed(loops/500, payloadLimit/50); err != nil {
 		fmt.Fprintln(stdout, err)
 		return 1
 	}
