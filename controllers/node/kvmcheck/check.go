@@ -66,7 +66,7 @@ func timed(loops uint64, limit time.Duration) (string, error) {
 	}
 	speed := fmt.Sprintf("%d instructions took %v", loops*instructionsPerLoop, taken.Round(time.Millisecond))
 	if taken > limit {
-		return "", fmt.Errorf("KVM is too slow: %s, more than %v", speed, limit)
+		return "", fmt.Errorf("too slow: %s, more than %v", speed, limit)
 	}
 	return speed, nil
 }
