@@ -129,7 +129,7 @@ func (r *Reconciler) label(ctx context.Context, node *metav1.PartialObjectMetada
 		return nil
 	}
 	if lease != nil && lease.Spec.RenewTime != nil {
-		changed.Annotations = map[string]string{HeartbeatAnnotation: lease.Spec.RenewTime.UTC().Format(time.RFC3339)}
+		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, HeartbeatAnnotation, lease.Spec.RenewTime.UTC().Format(time.RFC3339))
 	}
 	if err := r.Client.Patch(ctx, changed, client.MergeFrom(node)); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("label node: %w", err))
