@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -106,7 +105,7 @@ func TestConfigurationIsUnreadable(t *testing.T) {
 func TestPodWantsHandler(t *testing.T) {
 	vmi := load(t, "testdata/minimal")
 	vmi.Spec.NodeSelector = map[string]string{"kubevirt.io/schedulable": "false"}
-	if got := nodeSelector(vmi)["kubevirt.io/schedulable"]; !strings.EqualFold(got, "true") {
+	if got := nodeSelector(vmi)["kubevirt.io/schedulable"]; got != "true" {
 		t.Errorf("kubevirt.io/schedulable=%q", got)
 	}
 }
