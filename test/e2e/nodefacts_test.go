@@ -115,6 +115,39 @@ func TestNodeFacts(t *testing.T) {
 	waits.await(v1.Running)
 }
 
+// TestHandlerIsGone: a node whose virt-handler has not renewed its Lease for
+// five minutes gets no more guests, until it does. The Lease is made old
+// instead of waiting, and virt-controller started anew: the one that was there
+// would take any change of the Lease for a sign of life.
+func TestHandlerIsGone(t *testing.T) {
+	node := theNode(t).Name
+	awaitLabel := func(want string) {
+		t.Helper()
+		err := poll(60*time.Second, func() error {
+			if got := theNode(t).Labels[schedulableLabel]; got != want {
+				return fmt.Errorf("the node has %s=%q, want %q", schedulableLabel, got, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitLabel("true")
+	ns := namespace(t)
+	start := stopHandler(t)
+	ago := time.Now().Add(-5 * time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z07:00")
+	kubectl(t, "-n", "kubevirt", "patch", "lease", "virt-handler-"+node, "--type=merge", "--patch", `{"spec":{"renewTime":"`+ago+`"}}`)
+	kubectl(t, "-n", "kubevirt", "rollout", "restart", "deployment/virt-controller")
+	kubectl(t, "-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-controller")
+	awaitLabel("false")
+	v := create(t, ns, tiny("waits"))
+	v.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "node affinity/selector")
+	start()
+	awaitLabel("true")
+	v.await(v1.Running)
+}
+
 // TestClusterDefaults: what the KubeVirt object says is what a VMI gets that
 // says nothing itself.
 func TestClusterDefaults(t *testing.T) {
