@@ -1,6 +1,9 @@
 package v1
 
-import "k8s.io/apimachinery/pkg/util/validation/field"
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+)
 
 // EmulationPermitted says whether guests may be emulated.
 func (c *KubeVirtConfiguration) EmulationPermitted() bool {
@@ -37,11 +40,19 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 			spec.Domain.Machine.Type = machine
 		}
 	}
+	if devices := &spec.Domain.Devices; config.silent() && devices.LogSerialConsole == nil {
+		devices.LogSerialConsole = ptr.To(false)
+	}
 	if n := config.NetworkConfiguration; n != nil && n.NetworkInterface == "masquerade" && wantsInterface(spec) {
 		const name = "default" // KubeVirt's
 		spec.Networks = []Network{{Name: name, Pod: &PodNetwork{}}}
 		spec.Domain.Devices.Interfaces = []Interface{{Name: name, Masquerade: &InterfaceMasquerade{}}}
 	}
+}
+
+// silent says whether serial ports are not logged by default.
+func (c *KubeVirtConfiguration) silent() bool {
+	return c.VirtualMachineOptions != nil && c.VirtualMachineOptions.DisableSerialConsoleLog != nil
 }
 
 // wantsInterface says whether a guest gets an interface that it does not name.

@@ -40,6 +40,9 @@ func TestApplyClusterDefaults(t *testing.T) {
 			`{"domain":{"devices":{"autoattachPodInterface":true,"interfaces":[{"name":"default","masquerade":{}}]}},"networks":[{"name":"default","pod":{}}]}`},
 		{"only a network", masquerade, `{"networks":[{"name":"n","pod":{}}]}`, `{"networks":[{"name":"n","pod":{}}]}`},
 		{"only an interface", masquerade, `{"domain":{"devices":{"interfaces":[{"name":"n","masquerade":{}}]}}}`, `{"domain":{"devices":{"interfaces":[{"name":"n","masquerade":{}}]}}}`},
+		{"no log", `{"virtualMachineOptions":{"disableSerialConsoleLog":{}}}`, `{}`, `{"domain":{"devices":{"logSerialConsole":false}}}`},
+		{"log is set", `{"virtualMachineOptions":{"disableSerialConsoleLog":{}}}`, `{"domain":{"devices":{"logSerialConsole":true}}}`, `{"domain":{"devices":{"logSerialConsole":true}}}`},
+		{"log", `{"virtualMachineOptions":{}}`, `{}`, `{}`},
 		{"set already", masquerade, defaultNetwork, defaultNetwork},
 	}
 	for _, tt := range tests {
@@ -67,10 +70,12 @@ func TestValidateForCluster(t *testing.T) {
 		{"default", `{}`, bridge, ""},
 		{"permitted", `{"network":{"permitBridgeInterfaceOnPodNetwork":true}}`, bridge, ""},
 		{"forbidden", forbidden, bridge, "spec.domain.devices.interfaces[1].bridge"},
+		{"forbidden by default", forbidden, `{}`, "spec.domain.devices.interfaces[0].bridge"},
 		{"no bridge", forbidden, `{"domain":{"devices":{"interfaces":[{"name":"m","masquerade":{}}]}},"networks":[{"name":"m","pod":{}}]}`, ""},
 		{"bridge on another network", forbidden, `{"domain":{"devices":{"interfaces":[{"name":"b","bridge":{}}]}},"networks":[{"name":"b"}]}`, ""},
 	} {
 		vmi := &VirtualMachineInstance{Spec: *decodeJSON[VirtualMachineInstanceSpec](t, tt.spec)}
+		Default(vmi)
 		errs := ValidateForCluster(vmi, decodeJSON[KubeVirtConfiguration](t, tt.config))
 		got := ""
 		if len(errs) > 0 {

@@ -83,6 +83,16 @@ type KubeVirtConfiguration struct {
 	// NetworkConfiguration is about interfaces.
 	// +optional
 	NetworkConfiguration *NetworkConfiguration `json:"network,omitempty"`
+	// +optional
+	VirtualMachineOptions *VirtualMachineOptions `json:"virtualMachineOptions,omitempty"`
+}
+
+// VirtualMachineOptions changes what guests get beside their hardware.
+type VirtualMachineOptions struct {
+	// DisableSerialConsoleLog keeps the serial ports' output out of the logs
+	// of the pods of guests whose logSerialConsole is unset.
+	// +optional
+	DisableSerialConsoleLog *Empty `json:"disableSerialConsoleLog,omitempty"`
 }
 
 // DeveloperConfiguration holds what KubeVirt keeps under this name.
