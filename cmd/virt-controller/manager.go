@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -14,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -32,9 +35,10 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		Metrics:                server.Options{BindAddress: o.metrics},
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
-			// Only launcher pods, so that memory does not grow with the cluster.
+			// Only launcher pods, and virt-handler's certificate requests, so that memory does not grow with the cluster.
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Pod{}: {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: "virt-launcher"})},
+				&certificatesv1.CertificateSigningRequest{}: {Field: fields.OneTermEqualSelector("spec.signerName", certificates.SignerName)},
 			},
 		},
 	})
@@ -48,6 +52,11 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	}
 	if err := reconciler.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up VMI controller: %w", err)
+	}
+	signer := &certificates.Signer{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{},
+		Log: mgr.GetLogger().WithName("certificates")}
+	if err := signer.Setup(mgr); err != nil {
+		return nil, fmt.Errorf("set up certificate signer: %w", err)
 	}
 	for _, add := range []func(string, healthz.Checker) error{mgr.AddHealthzCheck, mgr.AddReadyzCheck} {
 		if err := add("ping", healthz.Ping); err != nil {

@@ -47,6 +47,9 @@ func newHandler(config *rest.Config, o options, accelerator qemuargs.Accelerator
 	if err := reconciler.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up node controller: %w", err)
 	}
+	if err := addCertificates(mgr, o.node); err != nil {
+		return nil, fmt.Errorf("set up certificates: %w", err)
+	}
 	// The manager starts it when its caches are filled: a launcher that is
 	// on the line before would not be found a VMI.
 	return mgr, mgr.Add(manager.RunnableFunc(l.serve))
