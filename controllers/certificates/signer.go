@@ -23,6 +23,9 @@ const (
 	Namespace   = "kubevirt"
 	CAName      = "kubevirt-ca"
 	BundleEntry = "ca-bundle" // of the ConfigMap: PEM, the newest certificate first
+	// Of the Secret: the same, and the keys of those that sign.
+	caCertificates = "ca.crt"
+	caKeys         = "ca.key"
 )
 
 // Signer approves and signs virt-handler's requests, and keeps the CA. It needs
@@ -128,7 +131,7 @@ func (s *Signer) load(ctx context.Context) (authorities, error) {
 	if err := s.Live.Get(ctx, caKey(), secret); err != nil {
 		return nil, fmt.Errorf("read CA: %w", err)
 	}
-	held, err := parseAuthorities(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	held, err := parseAuthorities(secret.Data[caCertificates], secret.Data[caKeys])
 	if err != nil {
 		return nil, fmt.Errorf("read CA from Secret %s: %w", caKey(), err)
 	}
@@ -159,7 +162,7 @@ func (s *Signer) save(ctx context.Context, secret *corev1.Secret, cas authoritie
 	if err != nil {
 		return err
 	}
-	secret.Data = map[string][]byte{corev1.TLSCertKey: cas.bundle(), corev1.TLSPrivateKeyKey: keys}
+	secret.Data = map[string][]byte{caCertificates: cas.bundle(), caKeys: keys}
 	if err := s.Client.Update(ctx, secret); err != nil {
 		return fmt.Errorf("save CA: %w", err)
 	}
