@@ -50,7 +50,7 @@ FUZZTIME ?= 30s
 fuzz: ## every fuzz test for FUZZTIME (default 30s)
 	@for package in $$(go list ./... | grep -v /test/); do \
 		for f in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
-			echo "== $$package $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$package; \
+			echo "== $$package $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 3s $$package; \
 		done; \
 	done
 

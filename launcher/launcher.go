@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"runtime"
@@ -32,6 +33,8 @@ type Config struct {
 	ConsoleSocket string
 	ImageDir      string
 	OverlayDir    string
+	KernelDir     string
+	SecretDir     string
 	ResolvConf    string
 	// Stdout gets what the guest writes to its serial port; QEMU's own
 	// messages go to Stderr.
@@ -48,7 +51,7 @@ func (c *Config) defaults() {
 	}{
 		{&c.QEMU, layout.QEMU}, {&c.QEMUImg, layout.QEMUImg}, {&c.SlotSocket, layout.SlotSocket},
 		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.ImageDir, layout.ImageVolumeDir},
-		{&c.OverlayDir, layout.OverlayDir}, {&c.ResolvConf, "/etc/resolv.conf"},
+		{&c.OverlayDir, layout.OverlayDir}, {&c.KernelDir, layout.KernelDir}, {&c.SecretDir, layout.SecretDir}, {&c.ResolvConf, "/etc/resolv.conf"},
 	} {
 		if *d.value == "" {
 			*d.value = d.path
@@ -256,7 +259,7 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 		l.inspecting = true
 		var reply control.InspectReply
 		l.later(ctx, func() error {
-			reply = inspect(l.ImageDir, l.OverlayDir, request)
+			reply = inspect(l.Config, request)
 			return nil
 		}, func(error) {
 			l.inspecting = false
@@ -349,7 +352,11 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 	l.qemu, l.exited, l.files = q, q.exited, nil
 	l.state.QEMUPID = q.PID()
 	if q.serial != nil {
-		if l.serial, err = newSerial(q.serial, l.ConsoleSocket, l.Stdout, l.Log); err != nil {
+		var podLog io.Writer = l.Stdout
+		if l.start.NoSerialLog {
+			podLog = io.Discard
+		}
+		if l.serial, err = newSerial(q.serial, l.ConsoleSocket, podLog, l.Log); err != nil {
 			q.Kill()
 			return err
 		}
@@ -359,16 +366,20 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 		q.Kill()
 		return fmt.Errorf("subscribe to QEMU's events: %w", err)
 	}
-	client := l.qmp
-	l.later(ctx, func() error { return handshake(starting, client) }, l.started)
+	client, paused := l.qmp, l.start.Paused
+	l.later(ctx, func() error { return handshake(starting, client, paused) }, l.started)
 	return nil
 }
 
-func handshake(ctx context.Context, client *qmp.Client) error {
+// handshake connects and, unless the guest is to start paused, lets it run.
+func handshake(ctx context.Context, client *qmp.Client, paused bool) error {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	if err := client.Connect(); err != nil {
 		return fmt.Errorf("connect to QEMU: %w", err)
+	}
+	if paused {
+		return nil
 	}
 	if err := client.Cont(ctx); err != nil {
 		return fmt.Errorf("run the guest: %w", err)
@@ -383,6 +394,10 @@ func (l *launcher) started(err error) {
 			l.startErr = err
 			l.qemu.Kill()
 		}
+		return
+	}
+	if l.start.Paused && l.state.StartedAt == nil {
+		l.setState(control.StatePaused)
 		return
 	}
 	l.ran()

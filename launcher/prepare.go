@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -21,11 +22,14 @@ import (
 )
 
 // inspect answers what only the pod can see.
-func inspect(imageDir, overlayDir string, request control.InspectRequest) control.InspectReply {
-	reply := control.InspectReply{OverlayDirect: diskimage.DirectWorks(overlayDir)}
+func inspect(config Config, request control.InspectRequest) control.InspectReply {
+	reply := control.InspectReply{OverlayDirect: diskimage.DirectWorks(config.OverlayDir)}
+	if request.Kernel != nil {
+		reply.Kernel = findKernel(config.KernelDir, *request.Kernel)
+	}
 	for _, d := range request.ContainerDisks {
 		// The volume's name is one of the pod's, and no path.
-		root := filepath.Join(imageDir, filepath.Base(d.Volume))
+		root := filepath.Join(config.ImageDir, filepath.Base(d.Volume))
 		info, err := diskimage.Find(root, d.Path)
 		facts := control.DiskFacts{Path: filepath.Join(root, info.Path), Format: info.Format, VirtualSize: info.VirtualSize, Direct: info.Direct}
 		if err != nil {
@@ -36,20 +40,46 @@ func inspect(imageDir, overlayDir string, request control.InspectRequest) contro
 	return reply
 }
 
+// findKernel finds the files of a kernel in its image volume.
+func findKernel(root string, files control.KernelFiles) *control.KernelFacts {
+	facts := &control.KernelFacts{}
+	for _, f := range []struct {
+		name string
+		into *string
+	}{{files.Kernel, &facts.Kernel}, {files.Initrd, &facts.Initrd}} {
+		if f.name == "" {
+			continue
+		}
+		path, err := diskimage.FindFile(root, f.name)
+		if err != nil {
+			return &control.KernelFacts{Error: err.Error()}
+		}
+		*f.into = filepath.Join(root, path)
+	}
+	return facts
+}
+
 // overlayTimeout bounds qemu-img, which writes a few clusters.
 const overlayTimeout = time.Minute
 
 // prepare makes the files that QEMU opens.
 func prepare(ctx context.Context, config Config, request *control.StartRequest) error {
 	for _, d := range request.Machine.Disks {
-		if d.Overlay == nil {
-			continue
+		var err error
+		switch {
+		case d.Overlay != nil:
+			err = makeImage(ctx, config.QEMUImg, d.Overlay.Path, d.Overlay.VirtualSize)
+		case d.Image.Create > 0:
+			err = makeImage(ctx, config.QEMUImg, d.Image.Path, d.Image.Create)
 		}
-		if err := makeOverlay(ctx, config.QEMUImg, d.Overlay); err != nil {
-			return fmt.Errorf("make overlay of disk %s: %w", d.Name, err)
+		if err != nil {
+			return fmt.Errorf("make image of disk %s: %w", d.Name, err)
 		}
 	}
 	for _, seed := range request.CloudInit {
+		if err := readSecrets(config.SecretDir, &seed); err != nil {
+			return fmt.Errorf("read cloud-init data of volume %s: %w", seed.Volume, err)
+		}
 		files := cloudinit.NoCloud(seed.InstanceID, seed.Hostname, seed.UserData, seed.NetworkData)
 		image, err := cloudinit.Seed("cidata", files)
 		if err == nil {
@@ -72,12 +102,45 @@ func seedPath(m *qemuargs.Machine, volume string) string {
 	return layout.CloudInit(volume)
 }
 
-// makeOverlay makes an empty qcow2 image. It names no backing file: the
-// command line does, so that nothing is ever read from a header.
-func makeOverlay(ctx context.Context, qemuImg string, o *qemuargs.Overlay) error {
+// maxSecretData is more than a Secret holds (1 MiB), in bytes.
+const maxSecretData = 1<<20 + 1
+
+// readSecrets fills in what is in Secrets. The kubelet's mount leads to a key
+// by links of its own, so they are followed: what is in a Secret volume was put
+// there by the kubelet.
+func readSecrets(dir string, seed *control.CloudInitSeed) error {
+	// The volume's name is one of the pod's, and no path.
+	volume := filepath.Base(seed.Volume)
+	for _, s := range []struct {
+		wanted bool
+		path   string
+		into   *[]byte
+	}{
+		{seed.UserDataSecret, filepath.Join(dir, volume, "user", layout.UserDataKey), &seed.UserData},
+		{seed.NetworkDataSecret, filepath.Join(dir, volume, "network", layout.NetworkDataKey), &seed.NetworkData},
+	} {
+		if !s.wanted {
+			continue
+		}
+		f, err := os.Open(s.path)
+		if err != nil {
+			return fmt.Errorf("the Secret has no key %q: %w", filepath.Base(s.path), err)
+		}
+		*s.into, err = io.ReadAll(io.LimitReader(f, maxSecretData))
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeImage makes an empty qcow2 image of a virtual size in bytes. It names no
+// backing file: the command line does, so that nothing is ever read from a header.
+func makeImage(ctx context.Context, qemuImg, path string, size int64) error {
 	ctx, cancel := context.WithTimeout(ctx, overlayTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, qemuImg, "create", "-q", "-f", string(qemuargs.QCOW2), o.Path, strconv.FormatInt(o.VirtualSize, 10))
+	cmd := exec.CommandContext(ctx, qemuImg, "create", "-q", "-f", string(qemuargs.QCOW2), path, strconv.FormatInt(size, 10))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("qemu-img create: %w: %s", err, strings.TrimSpace(string(out)))
 	}

@@ -101,6 +101,12 @@ func (m *Machine) Args(files Files) []Arg {
 	for _, c := range m.AHCI {
 		args = append(args, Arg{"-device", c.device()})
 	}
+	if m.SCSI != nil {
+		args = append(args, Arg{"-device", m.SCSI.device()})
+	}
+	if m.USB != nil {
+		args = append(args, Arg{"-device", m.USB.device()})
+	}
 	for _, nic := range m.NICs {
 		args = append(args, Arg{"-netdev", nic.Netdev(files.Taps[nic.Name])}, Arg{"-device", nic.Device()})
 	}
@@ -110,16 +116,8 @@ func (m *Machine) Args(files Files) []Arg {
 		}
 		args = append(args, Arg{"-device", d.Device()})
 	}
-	if m.RNG != nil {
-		args = append(args,
-			Arg{"-object", rngProps{QOMType: "rng-random", ID: "objrng0", Filename: "/dev/urandom"}},
-			Arg{"-device", pciDeviceProps{Driver: "virtio-rng-pci-non-transitional", ID: "rng0", RNG: "objrng0", Bus: m.RNG.PCI.Bus, Addr: m.RNG.PCI.addr()}})
-	}
-	args = append(args, Arg{"-display", "none"})
-	if g := m.Graphics; g != nil {
-		args = append(args, Arg{"-vnc", Options{{"", "unix:" + g.Socket}}},
-			Arg{"-device", pciDeviceProps{Driver: "VGA", ID: "video0", VGAMem: 16, Bus: g.PCI.Bus, Addr: g.PCI.addr()}})
-	}
+	args = append(args, m.platformDevices()...)
+	args = append(args, m.display()...)
 	return append(args,
 		Arg{"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"},
 		Arg{"-msg", "timestamp=on"})
@@ -149,28 +147,65 @@ func (m *Machine) platform() []Arg {
 		accel = append(accel, Option{"tb-size", "128"}, Option{"thread", "multi"})
 	}
 	c := m.CPU
+	machine := Options{{"", m.Type}, {"usb", "off"}, {"vmport", "off"}, {"dump-guest-core", "off"}, {"acpi", acpi}, {"memory-backend", "pc.ram"}}
+	for _, off := range []struct {
+		name string
+		is   bool
+	}{{"hpet", m.Clock.NoHPET}, {"pit", m.Clock.NoPIT}, {"graphics", m.SerialBIOS}} {
+		if off.is {
+			machine = append(machine, Option{off.name, "off"})
+		}
+	}
+	cpu := Options{{"", c.Model}}
+	for _, flag := range c.Flags {
+		cpu = append(cpu, Option{"", flag})
+	}
 	args := []Arg{
 		{"-name", Options{{"guest", m.Name}, {"debug-threads", "on"}}},
 		{"-S", nil},
 		{"-no-user-config", nil},
 		{"-nodefaults", nil},
-		{"-machine", Options{{"", m.Type}, {"usb", "off"}, {"vmport", "off"}, {"dump-guest-core", "off"}, {"acpi", acpi}, {"memory-backend", "pc.ram"}}},
+		{"-machine", machine},
 		{"-accel", accel},
-		{"-cpu", Options{{"", c.Model}}},
+		{"-cpu", cpu},
 		{"-m", Options{{"size", strconv.FormatInt(m.MemoryBytes>>20, 10) + "M"}}},
 		{"-object", memoryProps{QOMType: "memory-backend-ram", ID: "pc.ram", Size: m.MemoryBytes}},
 		{"-overcommit", "mem-lock=off"},
 		{"-smp", fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", c.Sockets*c.Cores*c.Threads, c.Sockets, c.Cores, c.Threads)},
 		{"-uuid", m.UUID},
 		{"-smbios", m.SMBIOS.options(m.UUID)},
-		{"-rtc", "base=utc"},
+		{"-rtc", m.Clock.rtc()},
 		{"-global", "ICH9-LPC.disable_s3=1"},
 		{"-global", "ICH9-LPC.disable_s4=1"},
+	}
+	// Without KVM there is no such device, and QEMU would warn.
+	if m.Clock.PITPolicy != "" && m.Accelerator == KVM {
+		args = append(args, Arg{"-global", "kvm-pit.lost_tick_policy=" + m.Clock.PITPolicy})
+	}
+	if k := m.Kernel; k != nil {
+		args = append(args, Arg{"-kernel", k.Path})
+		if k.Initrd != "" {
+			args = append(args, Arg{"-initrd", k.Initrd})
+		}
+		if k.Args != "" {
+			args = append(args, Arg{"-append", k.Args})
+		}
 	}
 	if m.Boot == BootStrict {
 		args = append(args, Arg{"-boot", "strict=on"})
 	}
 	return args
+}
+
+func (c Clock) rtc() Options {
+	o := Options{{"base", "utc"}}
+	if c.RTCSource != "" {
+		o = append(o, Option{"clock", c.RTCSource})
+	}
+	if c.RTCCatchUp {
+		o = append(o, Option{"driftfix", "slew"})
+	}
+	return o
 }
 
 func (s SMBIOS) options(uuid string) Options {

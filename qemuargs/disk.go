@@ -14,6 +14,8 @@ const (
 	VirtioBlk DiskDriver = "virtio-blk-pci-non-transitional"
 	IDEDisk   DiskDriver = "ide-hd"
 	IDECD     DiskDriver = "ide-cd"
+	SCSIDisk  DiskDriver = "scsi-hd"
+	SCSICD    DiskDriver = "scsi-cd"
 )
 
 // Disk is a device and the image behind it.
@@ -24,9 +26,13 @@ type Disk struct {
 	ReadOnly bool       `json:"readOnly,omitempty"`
 	// BootIndex 0 means none.
 	BootIndex uint32 `json:"bootIndex,omitempty"`
-	// PCI is set for virtio-blk, Bus for drives on a SATA controller.
+	// PCI is set for virtio-blk, Bus for drives on a SATA or SCSI controller.
 	PCI *PCIAddress `json:"pci,omitempty"`
 	Bus string      `json:"bus,omitempty"`
+	// LUN is the drive's logical unit number on a SCSI controller.
+	LUN *int `json:"lun,omitempty"`
+	// Queues of a virtio-blk device; 0 leaves QEMU's default.
+	Queues int `json:"queues,omitempty"`
 	// Image is what the guest reads.
 	Image Image `json:"image"`
 	// Overlay, if set, takes all writes, and Image is only read. The
@@ -50,6 +56,9 @@ type Image struct {
 	// Direct opens the file with O_DIRECT, so that the host's page cache
 	// does not hold the guest's data a second time.
 	Direct bool `json:"direct,omitempty"`
+	// Create is the virtual size, in bytes, of a qcow2 image that the launcher
+	// makes, empty, before QEMU starts; 0 for one that exists.
+	Create int64 `json:"create,omitempty"`
 }
 
 // Overlay is a qcow2 file over an Image.
@@ -134,6 +143,9 @@ type diskProps struct {
 	Bus       string     `json:"bus"`
 	Addr      string     `json:"addr,omitempty"`
 	Unit      *int       `json:"unit,omitempty"`
+	SCSIID    *int       `json:"scsi-id,omitempty"`
+	LUN       *int       `json:"lun,omitempty"`
+	Queues    int        `json:"num-queues,omitempty"`
 	Drive     string     `json:"drive"`
 	Serial    string     `json:"serial,omitempty"`
 	BootIndex uint32     `json:"bootindex,omitempty"`
@@ -145,16 +157,19 @@ type diskProps struct {
 // Device is the -device of the disk.
 func (d Disk) Device() any {
 	p := diskProps{Driver: d.Driver, ID: d.ID(), Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex}
-	if d.Driver != IDECD {
+	if d.Driver != IDECD && d.Driver != SCSICD {
 		// KubeVirt's default errorPolicy: an I/O error stops the guest's CPUs
 		// before the guest sees it.
 		p.WriteBack, p.WError, p.RError = "on", "stop", "stop"
 	}
-	if d.PCI != nil {
-		p.Bus, p.Addr = d.PCI.Bus, d.PCI.addr()
-	} else {
-		unit := 0 // each AHCI bus has one drive
-		p.Bus, p.Unit = d.Bus, &unit
+	zero := 0
+	switch {
+	case d.PCI != nil:
+		p.Bus, p.Addr, p.Queues = d.PCI.Bus, d.PCI.addr(), d.Queues
+	case d.LUN != nil:
+		p.Bus, p.SCSIID, p.LUN = d.Bus, &zero, d.LUN
+	default:
+		p.Bus, p.Unit = d.Bus, &zero // each AHCI bus has one drive
 	}
 	return p
 }

@@ -30,15 +30,24 @@ type Machine struct {
 	Accelerator Accelerator `json:"accelerator"`
 	// NoACPI leaves the guest without ACPI tables, and so without a power button.
 	NoACPI bool `json:"noACPI,omitempty"`
-	CPU    CPU  `json:"cpu"`
+	// SerialBIOS lets SeaBIOS write to the serial port too.
+	SerialBIOS bool  `json:"serialBIOS,omitempty"`
+	Clock      Clock `json:"clock,omitzero"`
+	CPU        CPU   `json:"cpu"`
 	// MemoryBytes is the guest's RAM, a multiple of 1 MiB.
 	MemoryBytes int64           `json:"memoryBytes"`
 	SMBIOS      SMBIOS          `json:"smbios"`
+	Kernel      *Kernel         `json:"kernel,omitempty"`
 	RootPorts   []RootPort      `json:"rootPorts,omitempty"`
 	AHCI        []AHCI          `json:"ahci,omitempty"`
+	SCSI        *SCSI           `json:"scsi,omitempty"`
+	USB         *USB            `json:"usb,omitempty"`
 	NICs        []NIC           `json:"nics,omitempty"`
 	Disks       []Disk          `json:"disks,omitempty"`
 	RNG         *RNG            `json:"rng,omitempty"`
+	Balloon     *Balloon        `json:"balloon,omitempty"`
+	Watchdog    *Watchdog       `json:"watchdog,omitempty"`
+	Inputs      []Input         `json:"inputs,omitempty"`
 	Serial      *Serial         `json:"serial,omitempty"`
 	Graphics    *Graphics       `json:"graphics,omitempty"`
 	Boot        BootRestriction `json:"boot,omitempty"`
@@ -56,6 +65,28 @@ type CPU struct {
 	Sockets uint32 `json:"sockets"`
 	Cores   uint32 `json:"cores"`
 	Threads uint32 `json:"threads"`
+	// Flags are added to the model, such as kvmclock=off.
+	Flags []string `json:"flags,omitempty"`
+}
+
+// Kernel is what is booted without a boot loader.
+type Kernel struct {
+	// Path and Initrd are in the launcher's file system.
+	Path   string `json:"path"`
+	Initrd string `json:"initrd,omitempty"`
+	Args   string `json:"args,omitempty"`
+}
+
+// Clock is where the machine differs from QEMU's defaults for its timers.
+type Clock struct {
+	NoHPET bool `json:"noHPET,omitempty"`
+	NoPIT  bool `json:"noPIT,omitempty"`
+	// PITPolicy is what KVM's PIT does with ticks that the guest missed: delay or discard.
+	PITPolicy string `json:"pitPolicy,omitempty"`
+	// RTCCatchUp delivers the RTC's missed ticks as soon as possible (-rtc driftfix=slew).
+	RTCCatchUp bool `json:"rtcCatchUp,omitempty"`
+	// RTCSource is the RTC's own clock: host, or vm, which stands while the guest does.
+	RTCSource string `json:"rtcSource,omitempty"`
 }
 
 // SMBIOS holds the strings of SMBIOS structure type 1 (System).
@@ -74,8 +105,51 @@ type RNG struct {
 // Serial is the first serial port; the launcher is at its other end.
 type Serial struct{}
 
-// Graphics is a VGA card shown over VNC on a unix socket.
-type Graphics struct {
+// Balloon is a virtio memory balloon, by which the guest reports free pages.
+type Balloon struct {
+	PCI PCIAddress `json:"pci"`
+}
+
+// Watchdog is an Intel 6300ESB watchdog.
+type Watchdog struct {
+	// Action is reset, poweroff or shutdown.
+	Action string     `json:"action"`
 	PCI    PCIAddress `json:"pci"`
-	Socket string     `json:"socket"`
+}
+
+// USB is a USB 3 controller, whose bus is usb.0.
+type USB struct {
+	// Ports is the number of ports, of USB 2 and of USB 3.
+	Ports int        `json:"ports"`
+	PCI   PCIAddress `json:"pci"`
+}
+
+// Input is a tablet: a pointing device with absolute coordinates.
+type Input struct {
+	Name string `json:"name"`
+	// Port of the USB controller, from 1; 0 for a virtio tablet, which has PCI.
+	Port int         `json:"port,omitempty"`
+	PCI  *PCIAddress `json:"pci,omitempty"`
+}
+
+// ID is the QEMU device id of the input.
+func (i Input) ID() string { return "input-" + i.Name }
+
+// Display is the QEMU device of a graphics card.
+type Display string
+
+// Displays.
+const (
+	VGA       Display = "VGA"
+	VirtioVGA Display = "virtio-vga"
+	Bochs     Display = "bochs-display"
+	RAMFB     Display = "ramfb"
+)
+
+// Graphics is a graphics card shown over VNC on a unix socket.
+type Graphics struct {
+	Display Display `json:"display"`
+	// PCI is unset for ramfb, which is no PCI device.
+	PCI    *PCIAddress `json:"pci,omitempty"`
+	Socket string      `json:"socket"`
 }

@@ -14,8 +14,10 @@ type NIC struct {
 	// MTU is told to the guest by virtio; 0 leaves it out.
 	MTU int `json:"mtu,omitempty"`
 	// Queues is the number of tap queues, at least 1.
-	Queues int        `json:"queues"`
-	PCI    PCIAddress `json:"pci"`
+	Queues int `json:"queues"`
+	// BootIndex 0 means that the card is not booted from.
+	BootIndex uint32     `json:"bootIndex,omitempty"`
+	PCI       PCIAddress `json:"pci"`
 }
 
 // ID is the QEMU device id of the card.
@@ -56,14 +58,18 @@ type nicProps struct {
 	MTU    int    `json:"host_mtu,omitempty"`
 	MQ     bool   `json:"mq,omitempty"`
 	// Vectors is two per queue, one for control, one for configuration changes.
-	Vectors int     `json:"vectors,omitempty"`
-	ROMFile *string `json:"romfile,omitempty"`
+	Vectors   int     `json:"vectors,omitempty"`
+	BootIndex uint32  `json:"bootindex,omitempty"`
+	ROMFile   *string `json:"romfile,omitempty"`
 }
 
 // Device is the -device of the card.
 func (n NIC) Device() any {
-	noROM := "" // not bootable: no option ROM, no PXE wait
-	p := nicProps{Driver: n.Driver, ID: n.ID(), Bus: n.PCI.Bus, Addr: n.PCI.addr(), Netdev: n.netdevID(), MAC: n.MAC, ROMFile: &noROM}
+	p := nicProps{Driver: n.Driver, ID: n.ID(), Bus: n.PCI.Bus, Addr: n.PCI.addr(), Netdev: n.netdevID(), MAC: n.MAC, BootIndex: n.BootIndex}
+	if n.BootIndex == 0 {
+		noROM := "" // no option ROM, no wait for PXE
+		p.ROMFile = &noROM
+	}
 	if n.IsVirtio() {
 		p.MTU = n.MTU
 		if n.Queues > 1 {

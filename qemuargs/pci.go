@@ -45,23 +45,3 @@ func (p RootPort) device() any {
 		Multifunction: p.PCI.Function == 0,
 	}
 }
-
-type pciDeviceProps struct {
-	Driver string `json:"driver"`
-	ID     string `json:"id"`
-	RNG    string `json:"rng,omitempty"`
-	VGAMem int    `json:"vgamem_mb,omitempty"`
-	Bus    string `json:"bus"`
-	Addr   string `json:"addr"`
-}
-
-// AHCI is a SATA controller besides the q35 chipset's own (whose buses are
-// ide.0 to ide.5).
-type AHCI struct {
-	ID  string     `json:"id"`
-	PCI PCIAddress `json:"pci"`
-}
-
-func (c AHCI) device() any {
-	return pciDeviceProps{Driver: "ich9-ahci", ID: c.ID, Bus: c.PCI.Bus, Addr: c.PCI.addr()}
-}

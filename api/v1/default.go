@@ -1,8 +1,6 @@
 package v1
 
 import (
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -30,16 +28,10 @@ func defaultDomain(d *DomainSpec, uid types.UID) {
 	if d.Machine.Type == "" {
 		d.Machine.Type = "q35"
 	}
-	if d.Firmware == nil {
-		d.Firmware = &Firmware{}
-	}
-	// KubeVirt takes a random UUID here; the object's own UID is as unique
-	// and needs no randomness.
-	if d.Firmware.UUID == "" {
-		d.Firmware.UUID = string(uid)
-	}
+	defaultFirmware(d, uid)
 	defaultResources(d)
 	defaultCPU(d)
+	defaultDevices(&d.Devices)
 }
 
 func defaultResources(d *DomainSpec) {
@@ -86,77 +78,4 @@ func defaultCPU(d *DomainSpec) {
 		}
 	}
 	c.Cores, c.Sockets, c.Threads = max(c.Cores, 1), max(c.Sockets, 1), max(c.Threads, 1)
-}
-
-func defaultVolumes(spec *VirtualMachineInstanceSpec) {
-	for i := range spec.Volumes {
-		cd := spec.Volumes[i].ContainerDisk
-		if cd == nil || cd.ImagePullPolicy != "" {
-			continue
-		}
-		cd.ImagePullPolicy = corev1.PullIfNotPresent
-		if !hasFixedTag(cd.Image) {
-			cd.ImagePullPolicy = corev1.PullAlways
-		}
-	}
-}
-
-// hasFixedTag says whether an image reference has a digest, or a tag other
-// than latest.
-func hasFixedTag(image string) bool {
-	if strings.Contains(image, "@") {
-		return true
-	}
-	last := image[strings.LastIndex(image, "/")+1:]
-	_, tag, tagged := strings.Cut(last, ":")
-	return tagged && tag != "latest"
-}
-
-func defaultDisks(spec *VirtualMachineInstanceSpec) {
-	devices := &spec.Domain.Devices
-	shown := map[string]bool{}
-	for _, d := range devices.Disks {
-		shown[d.Name] = true
-	}
-	for _, v := range spec.Volumes {
-		if !shown[v.Name] {
-			devices.Disks = append(devices.Disks, Disk{Name: v.Name})
-		}
-	}
-	for i := range devices.Disks {
-		d := &devices.Disks[i]
-		if d.Disk == nil && d.CDRom == nil && d.Lun == nil {
-			d.Disk = &DiskTarget{}
-		}
-		if d.Disk != nil && d.Disk.Bus == "" {
-			d.Disk.Bus = DiskBusSATA
-		}
-		if d.CDRom != nil {
-			if d.CDRom.Bus == "" {
-				d.CDRom.Bus = DiskBusSATA
-			}
-			if d.CDRom.ReadOnly == nil {
-				d.CDRom.ReadOnly = ptr.To(true)
-			}
-		}
-	}
-}
-
-func defaultInterfaces(spec *VirtualMachineInstanceSpec) {
-	for i := range spec.Domain.Devices.Interfaces {
-		nic := &spec.Domain.Devices.Interfaces[i]
-		if nic.Model == "" {
-			nic.Model = "virtio"
-		}
-		for j := range nic.Ports {
-			if nic.Ports[j].Protocol == "" {
-				nic.Ports[j].Protocol = "TCP"
-			}
-		}
-	}
-	for i := range spec.Networks {
-		if pod := spec.Networks[i].Pod; pod != nil && pod.VMNetworkCIDR == "" {
-			pod.VMNetworkCIDR = "10.0.2.0/24"
-		}
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
@@ -35,12 +36,21 @@ func TestValidate(t *testing.T) {
 	const (
 		disks      = "spec.domain.devices.disks"
 		interfaces = "spec.domain.devices.interfaces"
+		firmware   = "spec.domain.firmware"
 	)
 	type spec = VirtualMachineInstanceSpec
 	// devices and others shorten the mutations.
 	devices := func(s *spec) *Devices { return &s.Domain.Devices }
 	nic := func(s *spec) *Interface { return &s.Domain.Devices.Interfaces[0] }
 	seed := func(s *spec) *CloudInitNoCloudSource { return s.Volumes[2].CloudInitNoCloud }
+	empty := func(s *spec) *EmptyDiskSource {
+		s.Volumes[2].CloudInitNoCloud, s.Volumes[2].EmptyDisk = nil, &EmptyDiskSource{}
+		return s.Volumes[2].EmptyDisk
+	}
+	boot := func(s *spec) *KernelBootContainer {
+		s.Domain.Firmware.KernelBoot = &KernelBoot{Container: &KernelBootContainer{Image: "registry.example/kernel:v1"}}
+		return s.Domain.Firmware.KernelBoot.Container
+	}
 	long := strings.Repeat("x", maxCloudInitBytes+1)
 	tests := []struct {
 		name   string
@@ -79,7 +89,7 @@ func TestValidate(t *testing.T) {
 		{"no image", func(s *spec) { s.Volumes[0].ContainerDisk.Image = "" }, []string{"spec.volumes[0].containerDisk.image"}},
 		{"no user data", func(s *spec) { *seed(s) = CloudInitNoCloudSource{} }, []string{"spec.volumes[2].cloudInitNoCloud"}},
 		{"network data alone", func(s *spec) { *seed(s) = CloudInitNoCloudSource{NetworkData: "version: 2"} }, nil},
-		{"user data twice", func(s *spec) { seed(s).UserDataBase64 = "eA==" }, []string{"spec.volumes[2].cloudInitNoCloud.userDataBase64"}},
+		{"user data twice", func(s *spec) { seed(s).UserDataBase64 = "eA==" }, []string{"spec.volumes[2].cloudInitNoCloud.userData"}},
 		{"no base64", func(s *spec) { *seed(s) = CloudInitNoCloudSource{NetworkDataBase64: "%"} }, []string{"spec.volumes[2].cloudInitNoCloud.networkDataBase64"}},
 		{"long user data", func(s *spec) { seed(s).UserData = long }, []string{"spec.volumes[2].cloudInitNoCloud.userData"}},
 		{"user data as long as may be", func(s *spec) { seed(s).UserData = long[1:] }, nil},
@@ -95,11 +105,7 @@ func TestValidate(t *testing.T) {
 		{"virtio CD-ROM", func(s *spec) { devices(s).Disks[1].CDRom.Bus = DiskBusVirtio }, []string{disks + "[1].cdrom.bus"}},
 		{"writable CD-ROM", func(s *spec) { devices(s).Disks[1].CDRom.ReadOnly = ptr.To(false) }, []string{disks + "[1].cdrom.readonly"}},
 
-		{"no interface", func(s *spec) { devices(s).Interfaces, s.Networks = nil, nil }, []string{interfaces}},
-		{"no interface wanted", func(s *spec) {
-			devices(s).Interfaces, s.Networks = nil, nil
-			devices(s).AutoattachPodInterface = ptr.To(false)
-		}, nil},
+		{"no interface", func(s *spec) { devices(s).Interfaces, s.Networks = nil, nil }, nil},
 		{"network without interface", func(s *spec) { devices(s).Interfaces = nil }, []string{"spec.networks[0].name"}},
 		{"interface without network", func(s *spec) { s.Networks = nil }, []string{interfaces + "[0].name"}},
 		{"two interfaces of a name", func(s *spec) { devices(s).Interfaces = append(devices(s).Interfaces, *nic(s)) }, []string{interfaces + "[1].name"}},
@@ -114,7 +120,8 @@ func TestValidate(t *testing.T) {
 		{"narrow CIDR", func(s *spec) { s.Networks[0].Pod.VMNetworkCIDR = "10.0.2.0/30" }, []string{"spec.networks[0].pod.vmNetworkCIDR"}},
 
 		{"no binding", func(s *spec) { nic(s).Masquerade = nil }, []string{interfaces + "[0]"}},
-		{"bridge", func(s *spec) { nic(s).Masquerade, nic(s).Bridge = nil, &Unsupported{} }, []string{interfaces + "[0].bridge"}},
+		{"bridge", func(s *spec) { nic(s).Masquerade, nic(s).Bridge = nil, &InterfaceBridge{} }, nil},
+		{"bridge and masquerade", func(s *spec) { nic(s).Bridge = &InterfaceBridge{} }, []string{interfaces + "[0]"}},
 		{"two bindings", func(s *spec) { nic(s).SRIOV = &Unsupported{} }, []string{interfaces + "[0]", interfaces + "[0].sriov"}},
 		{"no MAC", func(s *spec) { nic(s).MacAddress = "52:54:00" }, []string{interfaces + "[0].macAddress"}},
 		{"EUI-64", func(s *spec) { nic(s).MacAddress = "52:54:00:00:00:00:00:01" }, []string{interfaces + "[0].macAddress"}},
@@ -125,10 +132,73 @@ func TestValidate(t *testing.T) {
 		{"SCTP", func(s *spec) { nic(s).Ports[1].Protocol = "SCTP" }, []string{interfaces + "[0].ports[1].protocol"}},
 		{"two ports of a name", func(s *spec) { nic(s).Ports[1].Name = "http" }, []string{interfaces + "[0].ports[1].name"}},
 
-		{"not supported yet", func(s *spec) {
-			d := devices(s)
-			d.TPM, d.Watchdog, d.GPUs, d.HostDevices, d.Filesystems = &Unsupported{}, &Unsupported{}, []Unsupported{{}}, []Unsupported{{}}, []Unsupported{{}}
-		}, []string{"spec.domain.devices.filesystems", "spec.domain.devices.gpus", "spec.domain.devices.hostDevices", "spec.domain.devices.tpm", "spec.domain.devices.watchdog"}},
+		{"DHCP options", func(s *spec) {
+			nic(s).DHCPOptions = &DHCPOptions{TFTPServerName: "tftp.example", BootFileName: "boot", NTPServers: []string{"10.0.0.1"}, PrivateOptions: []DHCPPrivateOptions{{240, "x"}}}
+		}, nil},
+		{"NTP server by name", func(s *spec) { nic(s).DHCPOptions = &DHCPOptions{NTPServers: []string{"10.0.0.1", "ntp.example"}} }, []string{interfaces + "[0].dhcpOptions.ntpServers[1]"}},
+		{"public DHCP option", func(s *spec) { nic(s).DHCPOptions = &DHCPOptions{PrivateOptions: []DHCPPrivateOptions{{6, "x"}}} }, []string{interfaces + "[0].dhcpOptions.privateOptions[0].option"}},
+		{"DHCP option twice", func(s *spec) {
+			nic(s).DHCPOptions = &DHCPOptions{PrivateOptions: []DHCPPrivateOptions{{224, "x"}, {224, "y"}}}
+		}, []string{interfaces + "[0].dhcpOptions.privateOptions[1].option"}},
+		{"boot order shared by disk and interface", func(s *spec) { nic(s).BootOrder = ptr.To[uint32](2) }, []string{interfaces + "[0].bootOrder"}},
+		{"interface down", func(s *spec) { nic(s).State = "down" }, []string{interfaces + "[0].state"}},
+
+		{"SCSI disk and CD-ROM", func(s *spec) { devices(s).Disks[0].Disk.Bus, devices(s).Disks[1].CDRom.Bus = "scsi", "scsi" }, nil},
+		{"open tray", func(s *spec) { devices(s).Disks[1].CDRom.Tray = "open" }, []string{disks + "[1].cdrom.tray"}},
+		{"empty disk", func(s *spec) { empty(s).Capacity = resource.MustParse("1Gi") }, nil},
+		{"empty disk of no size", func(s *spec) { empty(s).Capacity = resource.MustParse("0") }, []string{"spec.volumes[2].emptyDisk.capacity"}},
+		{"empty CD-ROM", func(s *spec) {
+			empty(s).Capacity = resource.MustParse("1Gi")
+			devices(s).Disks[2] = Disk{Name: "seed", CDRom: &CDRomTarget{Bus: DiskBusSATA, Tray: "closed"}}
+		}, []string{disks + "[2]"}},
+		{"user data in a Secret", func(s *spec) {
+			*seed(s) = CloudInitNoCloudSource{UserDataSecretRef: &corev1.LocalObjectReference{Name: "user"}, NetworkData: "version: 2"}
+		}, nil},
+		{"user data also in a Secret", func(s *spec) { seed(s).UserDataSecretRef = &corev1.LocalObjectReference{Name: "user"} }, []string{"spec.volumes[2].cloudInitNoCloud.userData"}},
+		{"Secret without name", func(s *spec) { seed(s).NetworkDataSecretRef = &corev1.LocalObjectReference{} }, []string{"spec.volumes[2].cloudInitNoCloud.networkDataSecretRef.name"}},
+
+		{"kernel", func(s *spec) { boot(s).KernelPath = "/boot/vmlinuz" }, nil},
+		{"initrd without kernel", func(s *spec) { boot(s).InitrdPath = "/boot/initrd" }, []string{firmware + ".kernelBoot.container.kernelPath"}},
+		{"relative kernel", func(s *spec) { boot(s).KernelPath = "boot/vmlinuz" }, []string{firmware + ".kernelBoot.container.kernelPath"}},
+		{"kernel arguments without kernel", func(s *spec) { s.Domain.Firmware.KernelBoot = &KernelBoot{KernelArgs: "quiet"} }, []string{firmware + ".kernelBoot.container"}},
+		{"long kernel arguments", func(s *spec) {
+			boot(s).KernelPath = "/vmlinuz"
+			s.Domain.Firmware.KernelBoot.KernelArgs = long
+		}, []string{firmware + ".kernelBoot.kernelArgs"}},
+		{"NUL in kernel arguments", func(s *spec) {
+			boot(s).KernelPath = "/vmlinuz"
+			s.Domain.Firmware.KernelBoot.KernelArgs = "a\x00b"
+		}, []string{firmware + ".kernelBoot.kernelArgs"}},
+
+		{"timers", func(s *spec) {
+			off := ptr.To(false)
+			s.Domain.Clock = &Clock{UTC: &ClockOffsetUTC{}, Timer: &Timer{HPET: &HPETTimer{Present: off}, PIT: &PITTimer{TickPolicy: "delay"}, RTC: &RTCTimer{TickPolicy: "catchup"}, Hyperv: &PresentTimer{}}}
+		}, nil},
+		{"no RTC", func(s *spec) { s.Domain.Clock = &Clock{Timer: &Timer{RTC: &RTCTimer{Present: ptr.To(false)}}} }, []string{"spec.domain.clock.timer.rtc.present"}},
+		{"PIT catches up", func(s *spec) { s.Domain.Clock = &Clock{Timer: &Timer{PIT: &PITTimer{TickPolicy: "catchup"}}} }, []string{"spec.domain.clock.timer.pit.tickPolicy"}},
+		{"no APIC", func(s *spec) { s.Domain.Features = &Features{APIC: &FeatureAPIC{Enabled: ptr.To(false)}} }, []string{"spec.domain.features.apic.enabled"}},
+
+		{"watchdog, inputs, video", func(s *spec) {
+			devices(s).Watchdog = &Watchdog{Name: "dog", I6300ESB: &I6300ESBWatchdog{Action: "poweroff"}}
+			devices(s).Inputs = []Input{{Name: "a", Type: "tablet", Bus: "usb"}, {Name: "b", Type: "tablet", Bus: "virtio"}}
+			devices(s).Video = &VideoDevice{Type: "virtio"}
+		}, nil},
+		{"watchdog that pauses", func(s *spec) {
+			devices(s).Watchdog = &Watchdog{Name: "dog", I6300ESB: &I6300ESBWatchdog{Action: "pause"}}
+		}, []string{"spec.domain.devices.watchdog.i6300esb.action"}},
+		{"keyboard", func(s *spec) { devices(s).Inputs = []Input{{Name: "a", Type: "keyboard", Bus: "usb"}} }, []string{"spec.domain.devices.inputs[0].type"}},
+		{"two inputs of a name", func(s *spec) {
+			devices(s).Inputs = []Input{{Name: "a", Type: "tablet", Bus: "usb"}, {Name: "a", Type: "tablet", Bus: "usb"}}
+		}, []string{"spec.domain.devices.inputs[1].name"}},
+		{"video of a headless guest", func(s *spec) {
+			devices(s).Video, devices(s).AutoattachGraphicsDevice = &VideoDevice{Type: "vga"}, ptr.To(false)
+		}, []string{"spec.domain.devices.video"}},
+
+		{"hostname", func(s *spec) { s.Hostname, s.Subdomain = "web-0", "web" }, nil},
+		{"hostname that is none", func(s *spec) { s.Hostname, s.Subdomain = "Web_0", "web.example" }, []string{"spec.hostname", "spec.subdomain"}},
+		{"paused", func(s *spec) { s.StartStrategy = StartStrategyPaused }, nil},
+		{"eviction by migration", func(s *spec) { s.EvictionStrategy = ptr.To[EvictionStrategy]("LiveMigrate") }, []string{"spec.evictionStrategy"}},
+		{"no DNS at all", func(s *spec) { s.DNSPolicy = corev1.DNSNone }, []string{"spec.dnsConfig.nameservers"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,8 +1,7 @@
 package v1
 
 import (
-	"strings"
-
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -57,7 +56,34 @@ type VirtualMachineInstanceSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// Affinity is copied to the launcher pod.
+	// +optional
+	Affinity *corev1.Affinity `json:"affinity,omitempty"`
+	// Tolerations are copied to the launcher pod.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// TopologySpreadConstraints are copied to the launcher pod.
+	// +optional
+	// +listType=map
+	// +listMapKey=topologyKey
+	// +listMapKey=whenUnsatisfiable
+	// +kubebuilder:validation:MaxItems=64
+	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
+	// PriorityClassName of the launcher pod.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+	// SchedulerName of the launcher pod.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	SchedulerName string `json:"schedulerName,omitempty"`
 
+	// StartStrategy Paused: the guest's CPUs do not run until it is unpaused.
+	// +optional
+	// +kubebuilder:validation:Enum=Paused
+	StartStrategy StartStrategy `json:"startStrategy,omitempty"`
 	// TerminationGracePeriodSeconds is how long the guest has, after the
 	// ACPI power button was pressed, to go down by itself before QEMU is
 	// ended. Unit: seconds. Default: 30.
@@ -65,6 +91,46 @@ type VirtualMachineInstanceSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
+	// EvictionStrategy is None, or LiveMigrateIfPossible, which means the same
+	// while guests cannot be migrated: an eviction ends the guest.
+	// +optional
+	// +kubebuilder:validation:Enum=None;LiveMigrate;LiveMigrateIfPossible;External
+	// +kubebuilder:validation:XValidation:rule="self == 'None' || self == 'LiveMigrateIfPossible'",message="live migration is not supported yet; use None or LiveMigrateIfPossible"
+	EvictionStrategy *EvictionStrategy `json:"evictionStrategy,omitempty"`
+
+	// Hostname of the guest and of the launcher pod. Default: the first label
+	// of the object's name.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Hostname string `json:"hostname,omitempty"`
+	// Subdomain: with a headless Service of this name, the guest's full name
+	// is hostname.subdomain.namespace.svc and the cluster's domain.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Subdomain string `json:"subdomain,omitempty"`
+	// DNSPolicy of the launcher pod, whose name servers the guest is told by DHCP.
+	// +optional
+	// +kubebuilder:validation:Enum=ClusterFirst;ClusterFirstWithHostNet;Default;None
+	DNSPolicy corev1.DNSPolicy `json:"dnsPolicy,omitempty"`
+	// DNSConfig of the launcher pod.
+	// +optional
+	DNSConfig *corev1.PodDNSConfig `json:"dnsConfig,omitempty"`
+
+	// LivenessProbe is refused: not supported yet.
+	// +optional
+	LivenessProbe *Unsupported `json:"livenessProbe,omitempty"`
+	// ReadinessProbe is refused: not supported yet.
+	// +optional
+	ReadinessProbe *Unsupported `json:"readinessProbe,omitempty"`
+	// AccessCredentials are refused: not supported yet.
+	// +optional
+	AccessCredentials UnsupportedList `json:"accessCredentials,omitempty"`
+	// ResourceClaims are refused: not supported yet.
+	// +optional
+	ResourceClaims UnsupportedList `json:"resourceClaims,omitempty"`
+	// UtilityVolumes are refused: not supported yet.
+	// +optional
+	UtilityVolumes UnsupportedList `json:"utilityVolumes,omitempty"`
 
 	// Networks the interfaces connect to, matched by name.
 	// +optional
@@ -80,6 +146,21 @@ type VirtualMachineInstanceSpec struct {
 	// +kubebuilder:validation:MaxItems=256
 	Volumes []Volume `json:"volumes,omitempty"`
 }
+
+// StartStrategy says how a guest starts.
+type StartStrategy string
+
+// StartStrategyPaused starts a guest whose CPUs do not run yet.
+const StartStrategyPaused StartStrategy = "Paused"
+
+// EvictionStrategy says what becomes of a guest whose pod is evicted.
+type EvictionStrategy string
+
+// Eviction strategies that are supported.
+const (
+	EvictionStrategyNone                  EvictionStrategy = "None"
+	EvictionStrategyLiveMigrateIfPossible EvictionStrategy = "LiveMigrateIfPossible"
+)
 
 // VirtualMachineInstancePhase is where a VMI is in its life. It never goes back.
 type VirtualMachineInstancePhase string
@@ -229,14 +310,6 @@ const ReasonStartFailed = "StartFailed"
 // IsFinal says whether the guest has ended for good.
 func (vmi *VirtualMachineInstance) IsFinal() bool {
 	return vmi.Status.Phase == Succeeded || vmi.Status.Phase == Failed
-}
-
-// Hostname is what the guest is called by cloud-init and DHCP: the first label
-// of the name, of at most 63 characters, as KubeVirt has it.
-func (vmi *VirtualMachineInstance) Hostname() string {
-	const limit = 63 // of a DNS label, and below Linux's 64
-	label, _, _ := strings.Cut(vmi.Name, ".")
-	return strings.TrimRight(label[:min(len(label), limit)], "-")
 }
 
 // DefaultGracePeriodSeconds is the grace period of a VMI that names none.

@@ -48,7 +48,7 @@ func TestRenderRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ manifest, want string }{
 		"unknown field":   {head + "spec: {domain: {memory: {guest: 64Mi, gest: 1}}}\n", "spec.domain.memory.gest"},
 		"no memory":       {head + "spec: {domain: {devices: {autoattachPodInterface: false}}}\n", "spec.domain.memory.guest"},
-		"bridge default":  {head + "spec: {domain: {memory: {guest: 64Mi}}}\n", "bridge"},
+		"not supported":   {head + "spec: {domain: {memory: {guest: 64Mi}, devices: {tpm: {}}}}\n", "spec.domain.devices.tpm"},
 		"another kind":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", "no VirtualMachineInstance"},
 		"not YAML at all": {"{", "yaml"},
 	} {

@@ -162,6 +162,12 @@ func (o renderOptions) hostOf(vmi *v1.VirtualMachineInstance) (resolve.Host, err
 		}
 		host.ContainerDisks[v.Name] = disk
 	}
+	if k := vmi.KernelContainer(); k != nil {
+		host.Kernel = &resolve.Kernel{Path: path.Join(layout.KernelDir, k.KernelPath)}
+		if k.InitrdPath != "" {
+			host.Kernel.Initrd = path.Join(layout.KernelDir, k.InitrdPath)
+		}
+	}
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		host.NICs[nic.Name] = resolve.NIC{MTU: 1500}
 	}

@@ -12,7 +12,7 @@ launcher_modules='accel-tcg-x86_64 hw-display-virtio-gpu hw-display-virtio-gpu-p
 # for the models that KubeVirt knows, and a keymap for VNC.
 launcher_firmware='/usr/share/seabios/bios-256k.bin /usr/share/seabios/vgabios-*.bin /usr/share/qemu/kvmvapic.bin
 	/usr/share/qemu/linuxboot*.bin /usr/share/qemu/multiboot*.bin /usr/share/qemu/pvh.bin
-	/usr/lib/ipxe/qemu/efi-virtio.rom /usr/lib/ipxe/qemu/efi-e1000.rom /usr/lib/ipxe/qemu/efi-e1000e.rom
+	/usr/lib/ipxe/qemu/efi-virtio.rom /usr/lib/ipxe/qemu/efi-e1000.rom /usr/lib/ipxe/qemu/efi-e1000e.rom /usr/lib/ipxe/qemu/efi-rtl8139.rom
 	/usr/lib/ipxe/qemu/pxe-virtio.rom /usr/lib/ipxe/qemu/pxe-e1000.rom
 	/usr/share/qemu/keymaps/en-us'
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -28,7 +29,8 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
 	}
-	request := control.StartRequest{Machine: *machine, GraceSeconds: vmi.GracePeriodSeconds()}
+	request := control.StartRequest{Machine: *machine, GraceSeconds: vmi.GracePeriodSeconds(),
+		Paused: vmi.Spec.StartStrategy == v1.StartStrategyPaused, NoSerialLog: !ptr.Deref(vmi.Spec.Domain.Devices.LogSerialConsole, true)}
 	if request.CloudInit, err = seeds(vmi); err != nil {
 		return err
 	}
@@ -56,6 +58,10 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 			request.ContainerDisks = append(request.ContainerDisks, control.ContainerDisk{Volume: v.Name, Path: v.ContainerDisk.Path})
 		}
 	}
+	kernel := vmi.KernelContainer()
+	if kernel != nil {
+		request.Kernel = &control.KernelFiles{Kernel: kernel.KernelPath, Initrd: kernel.InitrdPath}
+	}
 	var reply control.InspectReply
 	if err := launcher.call(ctx, control.CommandInspect, request, &reply); err != nil {
 		return host, fmt.Errorf("inspect disks: %w", err)
@@ -64,12 +70,15 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		return host, fmt.Errorf("inspect disks: %w: asked about %d, got %d", control.ErrProtocol, len(request.ContainerDisks), len(reply.ContainerDisks))
 	}
 	host.OverlayDirect = reply.OverlayDirect
+	if kernel != nil && reply.Kernel != nil {
+		host.Kernel = &resolve.Kernel{Path: reply.Kernel.Kernel, Initrd: reply.Kernel.Initrd, Error: reply.Kernel.Error}
+	}
 	for i, d := range reply.ContainerDisks {
 		host.ContainerDisks[request.ContainerDisks[i].Volume] = resolve.ContainerDisk{
 			Path: d.Path, Format: d.Format, VirtualSize: d.VirtualSize, Direct: d.Direct, Error: d.Error}
 	}
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		host.NICs[nic.Name] = resolve.NIC{MTU: launcher.facts.MTU}
+		host.NICs[nic.Name] = launcher.network().nic
 	}
 	return host, nil
 }
@@ -95,7 +104,8 @@ func seeds(vmi *v1.VirtualMachineInstance) ([]control.CloudInitSeed, error) {
 		}
 		// The instance ID decides whether cloud-init runs its first-boot
 		// modules; every VMI is a first boot.
-		out = append(out, control.CloudInitSeed{Volume: v.Name, InstanceID: string(vmi.UID), Hostname: vmi.Hostname(), UserData: user, NetworkData: network})
+		out = append(out, control.CloudInitSeed{Volume: v.Name, InstanceID: string(vmi.UID), Hostname: vmi.GuestHostname(), UserData: user, NetworkData: network,
+			UserDataSecret: v.CloudInitNoCloud.UserDataSecretRef != nil, NetworkDataSecret: v.CloudInitNoCloud.NetworkDataSecretRef != nil})
 	}
 	return out, nil
 }
@@ -161,7 +171,7 @@ func (w *wiring) masquerade(vmi *v1.VirtualMachineInstance, nic v1.Interface, re
 	gateway := plan.Bridge.Addresses[0].Addr()
 	w.leases = append(w.leases, control.DHCPServer{NIC: nic.Name, Lease: dhcp.Lease{
 		ClientMAC: resolved.MAC, ClientIP: plan.Guest[0], ServerIP: gateway, Router: gateway,
-		Hostname: vmi.Hostname(), MTU: uint16(plan.Bridge.MTU),
+		Hostname: vmi.GuestHostname(), MTU: uint16(plan.Bridge.MTU),
 	}})
 	return nil
 }

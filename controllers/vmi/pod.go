@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -73,6 +74,15 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),
 			NodeSelector:                  nodeSelector(vmi),
+			Affinity:                      vmi.Spec.Affinity.DeepCopy(),
+			Tolerations:                   slices.Clone(vmi.Spec.Tolerations),
+			TopologySpreadConstraints:     slices.Clone(vmi.Spec.TopologySpreadConstraints),
+			PriorityClassName:             vmi.Spec.PriorityClassName,
+			SchedulerName:                 vmi.Spec.SchedulerName,
+			Hostname:                      vmi.GuestHostname(),
+			Subdomain:                     vmi.Spec.Subdomain,
+			DNSPolicy:                     vmi.Spec.DNSPolicy,
+			DNSConfig:                     vmi.Spec.DNSConfig.DeepCopy(),
 			SecurityContext: &corev1.PodSecurityContext{
 				RunAsNonRoot:   ptr.To(true),
 				RunAsUser:      ptr.To[int64](RuntimeUser),
@@ -85,12 +95,13 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 				// Sockets and the cloud-init seed: memory, so that user data
 				// never reaches the node's disk.
 				{Name: "run", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
-					Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(8<<20, resource.BinarySI)}}},
+					Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(runDirSize(vmi), resource.BinarySI)}}},
 				{Name: "overlays", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			},
 		},
 	}
-	addContainerDisks(pod, vmi)
+	addImages(pod, vmi)
+	addSecrets(pod, vmi)
 	return pod
 }
 
@@ -159,22 +170,48 @@ func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Containe
 	return c
 }
 
-func addContainerDisks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
-	c := &pod.Spec.Containers[0]
-	secrets := map[string]bool{}
+// addImages mounts the images of container disks and of the kernel.
+func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	for i, v := range vmi.Spec.Volumes {
-		cd := v.ContainerDisk
-		if cd == nil {
-			continue
-		}
-		// The volume's own name may be that of one of the pod's.
-		name := "disk-" + strconv.Itoa(i)
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-			Image: &corev1.ImageVolumeSource{Reference: cd.Image, PullPolicy: cd.ImagePullPolicy}}})
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: layout.ImageVolume(v.Name), ReadOnly: true})
-		if cd.ImagePullSecret != "" && !secrets[cd.ImagePullSecret] {
-			secrets[cd.ImagePullSecret] = true
-			pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: cd.ImagePullSecret})
+		if cd := v.ContainerDisk; cd != nil {
+			// The volume's own name may be that of one of the pod's.
+			addImage(pod, "disk-"+strconv.Itoa(i), layout.ImageVolume(v.Name), cd.Image, cd.ImagePullPolicy, cd.ImagePullSecret)
 		}
 	}
+	if k := vmi.KernelContainer(); k != nil {
+		addImage(pod, "kernel", layout.KernelDir, k.Image, k.ImagePullPolicy, k.ImagePullSecret)
+	}
+}
+
+func addImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPolicy, secret string) {
+	mount(pod, name, path, corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: image, PullPolicy: policy}})
+	reference := corev1.LocalObjectReference{Name: secret}
+	if secret != "" && !slices.Contains(pod.Spec.ImagePullSecrets, reference) {
+		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, reference)
+	}
+}
+
+// addSecrets mounts the Secrets with cloud-init data: of each only the one key
+// that is read. No component reads them from the API.
+func addSecrets(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	for i, v := range vmi.Spec.Volumes {
+		ci := v.CloudInitNoCloud
+		if ci == nil {
+			continue
+		}
+		add := func(kind, path, key string, secret *corev1.LocalObjectReference) {
+			if secret != nil {
+				mount(pod, kind+"-"+strconv.Itoa(i), path, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+					SecretName: secret.Name, Items: []corev1.KeyToPath{{Key: key, Path: key}}}})
+			}
+		}
+		add("userdata", layout.UserDataSecret(v.Name), layout.UserDataKey, ci.UserDataSecretRef)
+		add("networkdata", layout.NetworkDataSecret(v.Name), layout.NetworkDataKey, ci.NetworkDataSecretRef)
+	}
+}
+
+func mount(pod *corev1.Pod, name, path string, source corev1.VolumeSource) {
+	c := &pod.Spec.Containers[0]
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: true})
 }

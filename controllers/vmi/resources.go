@@ -16,7 +16,9 @@ const (
 	overheadPerVCPU   = 3 * mib
 	overheadGraphics  = 16 * mib  // VGA memory
 	overheadEmulation = 160 * mib // TCG's translation cache (tb-size=128) and its tables
-	overheadSeed      = 1 * mib   // cloud-init seeds, in memory
+	overheadRun       = 8 * mib   // sockets, and small files in memory; part of overheadFixed
+	overheadSeed      = 1 * mib   // a cloud-init seed, in memory
+	overheadSecret    = 1 * mib   // what a Secret may hold of one
 )
 
 // Overhead is the memory booked besides guest RAM, in bytes.
@@ -25,20 +27,36 @@ func Overhead(vmi *v1.VirtualMachineInstance, emulation bool) int64 {
 	const gib = 1 << 30
 	total := overheadFixed +
 		overheadPerGiB*((domain.Memory.Guest.Value()+gib-1)/gib) +
-		overheadPerVCPU*int64(domain.CPU.Sockets)*int64(domain.CPU.Cores)*int64(domain.CPU.Threads)
+		overheadPerVCPU*domain.CPU.VCPUs()
 	if g := domain.Devices.AutoattachGraphicsDevice; g == nil || *g {
 		total += overheadGraphics
 	}
 	if emulation {
 		total += overheadEmulation
 	}
+	return total + seeds(vmi)
+}
+
+// seeds is the memory that cloud-init seeds may take, in bytes.
+func seeds(vmi *v1.VirtualMachineInstance) int64 {
+	total := int64(0)
 	for _, v := range vmi.Spec.Volumes {
-		if v.CloudInitNoCloud != nil {
-			total += overheadSeed
+		ci := v.CloudInitNoCloud
+		if ci == nil {
+			continue
+		}
+		total += overheadSeed
+		for _, secret := range []*corev1.LocalObjectReference{ci.UserDataSecretRef, ci.NetworkDataSecretRef} {
+			if secret != nil {
+				total += overheadSecret
+			}
 		}
 	}
 	return total
 }
+
+// runDirSize limits the pod's folder in memory, in bytes.
+func runDirSize(vmi *v1.VirtualMachineInstance) int64 { return overheadRun + seeds(vmi) }
 
 // resources of the launcher's container: the VMI's own, with the overhead on
 // top of memory, a tenth of a CPU per vCPU where no CPU is requested
@@ -61,13 +79,16 @@ func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Resource
 			memory = *domain.Memory.Guest
 		}
 	}
-	r.Requests[corev1.ResourceMemory] = *resource.NewQuantity(memory.Value()+overhead, resource.BinarySI)
+	request := memory.Value() + overhead
+	if domain.Resources.OvercommitGuestOverhead {
+		request = memory.Value()
+	}
+	r.Requests[corev1.ResourceMemory] = *resource.NewQuantity(request, resource.BinarySI)
 	if limit, ok := r.Limits[corev1.ResourceMemory]; ok {
 		r.Limits[corev1.ResourceMemory] = *resource.NewQuantity(limit.Value()+overhead, resource.BinarySI)
 	}
 	if _, ok := r.Requests[corev1.ResourceCPU]; !ok {
-		vcpus := int64(domain.CPU.Sockets) * int64(domain.CPU.Cores) * int64(domain.CPU.Threads)
-		r.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(100*vcpus, resource.DecimalSI)
+		r.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(100*domain.CPU.VCPUs(), resource.DecimalSI)
 	}
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	r.Requests[SlotResource], r.Limits[SlotResource] = one, one

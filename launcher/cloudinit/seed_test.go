@@ -267,7 +267,7 @@ func read(t *testing.T, image []byte, descriptor uint32) []entry {
 				continue
 			}
 			id := string(r[33:][:r[32]])
-			if id <= last {
+			if !ordered(last, id, descriptor) {
 				t.Fatalf("%q after %q", id, last)
 			}
 			last = id
@@ -283,6 +283,18 @@ func read(t *testing.T, image []byte, descriptor uint32) []entry {
 	}
 	walk("", d[156:190], 1)
 	return found
+}
+
+// ordered says whether the record of b follows that of a (ECMA-119, 9.3): by
+// name and, in the primary tree, then by extension, the shorter filled up with
+// spaces, which are less than all that a name may hold. "0.;1" precedes "0.0;1".
+func ordered(a, b string, descriptor uint32) bool {
+	if descriptor == 17 {
+		return a < b
+	}
+	aName, aExtension, _ := strings.Cut(strings.TrimSuffix(a, ";1"), ".")
+	bName, bExtension, _ := strings.Cut(strings.TrimSuffix(b, ";1"), ".")
+	return aName < bName || aName == bName && aExtension < bExtension
 }
 
 func name(id string, record []byte, descriptor uint32) string {

@@ -74,6 +74,14 @@ type StateReport struct {
 // InspectRequest asks for what only the pod can see.
 type InspectRequest struct {
 	ContainerDisks []ContainerDisk `json:"containerDisks,omitempty"`
+	// Kernel names the files to be booted in the kernel's image volume.
+	Kernel *KernelFiles `json:"kernel,omitempty"`
+}
+
+// KernelFiles are paths of a kernel and, unless it is empty, of an initial RAM disk.
+type KernelFiles struct {
+	Kernel string `json:"kernel"`
+	Initrd string `json:"initrd,omitempty"`
 }
 
 // ContainerDisk names the image volume of a disk and the disk's path in it;
@@ -86,8 +94,17 @@ type ContainerDisk struct {
 // InspectReply has one entry per container disk, in the request's order.
 type InspectReply struct {
 	ContainerDisks []DiskFacts `json:"containerDisks,omitempty"`
+	// Kernel answers the request's: paths in the launcher's file system.
+	Kernel *KernelFacts `json:"kernel,omitempty"`
 	// OverlayDirect: O_DIRECT works where overlays are made.
 	OverlayDirect bool `json:"overlayDirect,omitempty"`
+}
+
+// KernelFacts says where the files of a kernel are.
+type KernelFacts struct {
+	KernelFiles
+	// Error says why they cannot be used.
+	Error string `json:"error,omitempty"`
 }
 
 // DiskFacts is what the header of a disk image says.
@@ -107,6 +124,10 @@ type StartRequest struct {
 	Machine   qemuargs.Machine `json:"machine"`
 	CloudInit []CloudInitSeed  `json:"cloudInit,omitempty"`
 	DHCP      []DHCPServer     `json:"dhcp,omitempty"`
+	// Paused: the guest's CPUs are not to run yet.
+	Paused bool `json:"paused,omitempty"`
+	// NoSerialLog keeps the serial port's output out of the pod's log.
+	NoSerialLog bool `json:"noSerialLog,omitempty"`
 	// GraceSeconds is the time from the power button to QEMU's end.
 	GraceSeconds int64 `json:"graceSeconds"`
 }
@@ -118,6 +139,10 @@ type CloudInitSeed struct {
 	Hostname    string `json:"hostname"`
 	UserData    []byte `json:"userData,omitempty"`
 	NetworkData []byte `json:"networkData,omitempty"`
+	// UserDataSecret and NetworkDataSecret: it is in a Secret that the pod
+	// mounts (package layout says where), and not in this message.
+	UserDataSecret    bool `json:"userDataSecret,omitempty"`
+	NetworkDataSecret bool `json:"networkDataSecret,omitempty"`
 }
 
 // DHCPServer is a lease that the launcher serves on a socket of the handler's.

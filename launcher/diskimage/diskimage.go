@@ -44,18 +44,14 @@ func Find(root, name string) (Info, error) {
 			return Info{}, err
 		}
 	}
-	name = strings.TrimPrefix(path.Clean("/"+name), "/")
-	f, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_NONBLOCK)
+	f, name, err := openRegular(dir, name)
 	if err != nil {
-		return Info{}, explainOpen(dir, name, err)
+		return Info{}, err
 	}
 	defer f.Close()
 	stat, err := f.Stat()
 	if err != nil {
 		return Info{}, fmt.Errorf("stat /%s: %w", name, err)
-	}
-	if !stat.Mode().IsRegular() {
-		return Info{}, fmt.Errorf("%w: /%s is a %s, not a regular file", ErrUnusable, name, stat.Mode().Type())
 	}
 	info := Info{Path: name}
 	if info.Format, info.VirtualSize, err = header(f, stat.Size()); err != nil {
@@ -66,6 +62,41 @@ func Find(root, name string) (Info, error) {
 		direct.Close()
 	}
 	return info, nil
+}
+
+// FindFile finds the regular file at name inside the folder root and returns
+// its path below root. No symbolic link is followed.
+func FindFile(root, name string) (string, error) {
+	dir, err := os.Open(root)
+	if err != nil {
+		return "", fmt.Errorf("open image volume: %w", err)
+	}
+	defer dir.Close()
+	f, name, err := openRegular(dir, name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return name, nil
+}
+
+// openRegular opens the regular file at name, whatever slashes it begins with
+// or dots it goes through, and returns its plain path too.
+func openRegular(dir *os.File, name string) (*os.File, string, error) {
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	f, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return nil, "", explainOpen(dir, name, err)
+	}
+	stat, err := f.Stat()
+	if err == nil && !stat.Mode().IsRegular() {
+		err = fmt.Errorf("%w: /%s is a %s, not a regular file", ErrUnusable, name, stat.Mode().Type())
+	}
+	if err != nil {
+		f.Close()
+		return nil, "", err
+	}
+	return f, name, nil
 }
 
 func onlyFile(root *os.File) (string, error) {

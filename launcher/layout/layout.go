@@ -15,6 +15,10 @@ const (
 	OverlayDir = "/var/lib/kubeqemu/overlays"
 	// ImageVolumeDir holds one folder per container disk: the whole image.
 	ImageVolumeDir = "/var/lib/kubeqemu/images"
+	// KernelDir holds the image of a kernel that is booted directly.
+	KernelDir = "/var/lib/kubeqemu/kernel"
+	// SecretDir holds one folder per Secret with cloud-init data.
+	SecretDir = "/var/lib/kubeqemu/secrets"
 	// ConsoleSocket is where "virt-launcher console" attaches.
 	ConsoleSocket = RunDir + "/console.sock"
 	// VNCSocket is QEMU's VNC server.
@@ -23,6 +27,10 @@ const (
 	TerminationLog = "/dev/termination-log"
 	// QEMU is the emulator in the launcher image.
 	QEMU = "/usr/bin/qemu-system-x86_64"
+	// UserDataKey and NetworkDataKey are the keys in Secrets with cloud-init
+	// data; KubeVirt's names.
+	UserDataKey    = "userdata"
+	NetworkDataKey = "networkdata"
 	// QEMUImg makes the overlays.
 	QEMUImg = "/usr/bin/qemu-img"
 )
@@ -32,6 +40,12 @@ func ImageVolume(volume string) string { return path.Join(ImageVolumeDir, volume
 
 // Overlay is the overlay of a container disk.
 func Overlay(volume string) string { return path.Join(OverlayDir, volume+".qcow2") }
+
+// UserDataSecret is the folder of the Secret with a volume's user data.
+func UserDataSecret(volume string) string { return path.Join(SecretDir, volume, "user") }
+
+// NetworkDataSecret is the folder of the Secret with a volume's network data.
+func NetworkDataSecret(volume string) string { return path.Join(SecretDir, volume, "network") }
 
 // CloudInit is the seed made for a cloud-init volume.
 func CloudInit(volume string) string { return path.Join(RunDir, "cloud-init-"+volume+".iso") }

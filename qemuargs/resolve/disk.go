@@ -2,8 +2,10 @@ package resolve
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/layout"
@@ -13,35 +15,33 @@ import (
 // drivesPerController is the number of ports of an ICH9 AHCI controller.
 const drivesPerController = 6
 
-// disks resolves the disks, and the SATA controllers besides the chipset's
-// that they need.
-func disks(vmi *v1.VirtualMachineInstance, host Host, slots *allocator) ([]qemuargs.Disk, []qemuargs.AHCI, field.ErrorList) {
-	var out []qemuargs.Disk
+// disks resolves the disks, and into m the controllers that they need besides
+// the chipset's.
+func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots *allocator) field.ErrorList {
 	var errs field.ErrorList
 	volumes := map[string]int{}
 	for i, v := range vmi.Spec.Volumes {
 		volumes[v.Name] = i
 	}
-	sata := &sataBus{}
+	sata, luns := &sataBus{}, 0
 	for _, d := range vmi.Spec.Domain.Devices.Disks {
 		disk := qemuargs.Disk{Name: d.Name, Serial: d.Serial}
 		if d.BootOrder != nil {
 			disk.BootIndex = *d.BootOrder
 		}
-		bus := v1.DiskBusSATA
-		switch {
-		case d.CDRom != nil:
-			disk.Driver, disk.ReadOnly = qemuargs.IDECD, true
-		case d.Disk.Bus == v1.DiskBusVirtio:
-			disk.Driver, bus = qemuargs.VirtioBlk, v1.DiskBusVirtio
-			disk.ReadOnly = d.Disk.ReadOnly
-		default:
-			disk.Driver = qemuargs.IDEDisk
-		}
-		if bus == v1.DiskBusVirtio {
+		bus, readOnly := d.Target()
+		disk.Driver, disk.ReadOnly = diskDriver(bus, d.CDRom != nil), readOnly
+		switch bus {
+		case v1.DiskBusVirtio:
 			address := slots.plug()
 			disk.PCI = &address
-		} else {
+			if ptr.Deref(vmi.Spec.Domain.Devices.BlockMultiQueue, false) {
+				disk.Queues = int(vmi.Spec.Domain.CPU.VCPUs())
+			}
+		case v1.DiskBusSCSI:
+			disk.Bus, disk.LUN = qemuargs.SCSIBus, ptr.To(luns)
+			luns++
+		default:
 			disk.Bus = sata.next()
 		}
 		i := volumes[d.Name]
@@ -49,9 +49,27 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, slots *allocator) ([]qemua
 		if err := source(&disk, vmi.Spec.Volumes[i], host, path); err != nil {
 			errs = append(errs, err)
 		}
-		out = append(out, disk)
+		m.Disks = append(m.Disks, disk)
 	}
-	return out, sata.controllers(slots), errs
+	m.AHCI = sata.controllers(slots)
+	if luns > 0 {
+		m.SCSI = &qemuargs.SCSI{PCI: slots.plug()}
+	}
+	return errs
+}
+
+func diskDriver(bus v1.DiskBus, cdrom bool) qemuargs.DiskDriver {
+	switch {
+	case bus == v1.DiskBusVirtio:
+		return qemuargs.VirtioBlk
+	case bus == v1.DiskBusSCSI && cdrom:
+		return qemuargs.SCSICD
+	case bus == v1.DiskBusSCSI:
+		return qemuargs.SCSIDisk
+	case cdrom:
+		return qemuargs.IDECD
+	}
+	return qemuargs.IDEDisk
 }
 
 // source fills in the image behind a disk.
@@ -59,6 +77,12 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 	if volume.CloudInitNoCloud != nil {
 		// The seed lies in memory, where O_DIRECT means nothing.
 		disk.Image = qemuargs.Image{Path: layout.CloudInit(volume.Name), Format: qemuargs.Raw}
+		return nil
+	}
+	if e := volume.EmptyDisk; e != nil {
+		const sector = 512
+		size := (e.Capacity.Value() + sector - 1) / sector * sector
+		disk.Image = qemuargs.Image{Path: layout.Overlay(volume.Name), Format: qemuargs.QCOW2, Create: size, Direct: host.OverlayDirect}
 		return nil
 	}
 	path = path.Child("containerDisk")
@@ -102,14 +126,14 @@ func (b *sataBus) controllers(slots *allocator) []qemuargs.AHCI {
 
 // boot makes the first hard disk (or else the first disk) bootable where the
 // spec orders nothing; where it does, the firmware tries nothing else.
-func boot(spec []v1.Disk, disks []qemuargs.Disk) qemuargs.BootRestriction {
-	for _, d := range spec {
-		if d.BootOrder != nil {
-			return qemuargs.BootStrict
-		}
+func boot(devices *v1.Devices, disks []qemuargs.Disk) qemuargs.BootRestriction {
+	ordered := func(order *uint32) bool { return order != nil }
+	if slices.ContainsFunc(devices.Disks, func(d v1.Disk) bool { return ordered(d.BootOrder) }) ||
+		slices.ContainsFunc(devices.Interfaces, func(nic v1.Interface) bool { return ordered(nic.BootOrder) }) {
+		return qemuargs.BootStrict
 	}
 	for i := range disks {
-		if disks[i].Driver != qemuargs.IDECD {
+		if disks[i].Driver != qemuargs.IDECD && disks[i].Driver != qemuargs.SCSICD {
 			disks[i].BootIndex = 1
 			return ""
 		}

@@ -16,6 +16,8 @@ type Host struct {
 	ContainerDisks map[string]ContainerDisk `json:"containerDisks,omitempty"`
 	// OverlayDirect: O_DIRECT works where overlays are made.
 	OverlayDirect bool `json:"overlayDirect,omitempty"`
+	// Kernel is what the launcher found of the kernel to be booted.
+	Kernel *Kernel `json:"kernel,omitempty"`
 	// NICs by interface name.
 	NICs map[string]NIC `json:"nics,omitempty"`
 }
@@ -36,4 +38,15 @@ type ContainerDisk struct {
 type NIC struct {
 	// MTU of the pod's link, which the guest gets too.
 	MTU int `json:"mtu"`
+	// MAC of the pod's link, which the guest takes over with the bridge binding.
+	MAC string `json:"mac,omitempty"`
+}
+
+// Kernel is what the launcher found in a kernel's image.
+type Kernel struct {
+	// Path and Initrd in the launcher's file system.
+	Path   string `json:"path,omitempty"`
+	Initrd string `json:"initrd,omitempty"`
+	// Error says why it cannot be used.
+	Error string `json:"error,omitempty"`
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -45,23 +45,20 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 		SMBIOS: qemuargs.SMBIOS{Manufacturer: "KubeVirt", Product: "None", Family: "KubeVirt", Serial: domain.Firmware.Serial},
 	}
 	devices := &domain.Devices
+	m.CPU.Flags = cpuFlags(domain.Clock, host.Accelerator)
+	m.Clock = clock(domain.Clock)
+	m.SerialBIOS = serialBIOS(domain.Firmware)
+	var kernelErr *field.Error
+	if m.Kernel, kernelErr = kernel(vmi, host, path.Child("firmware", "kernelBoot", "container")); kernelErr != nil {
+		errs = append(errs, kernelErr)
+	}
 	slots := &allocator{}
 	// Interfaces first: guests name them by slot, and a disk that is added
 	// later must not rename them.
 	m.NICs = nics(vmi, host, slots)
-	var diskErrs field.ErrorList
-	m.Disks, m.AHCI, diskErrs = disks(vmi, host, slots)
-	errs = append(errs, diskErrs...)
-	m.Boot = boot(devices.Disks, m.Disks)
-	if devices.Rng != nil {
-		m.RNG = &qemuargs.RNG{PCI: slots.plug()}
-	}
-	if enabled(devices.AutoattachSerialConsole) {
-		m.Serial = &qemuargs.Serial{}
-	}
-	if enabled(devices.AutoattachGraphicsDevice) {
-		m.Graphics = &qemuargs.Graphics{PCI: graphicsAddress, Socket: layout.VNCSocket}
-	}
+	errs = append(errs, disks(vmi, host, m, slots)...)
+	m.Boot = boot(devices, m.Disks)
+	attach(devices, m, slots)
 	if m.RootPorts, err = slots.rootPorts(m.MemoryBytes); err != nil {
 		errs = append(errs, field.Invalid(path.Child("devices"), "", err.Error()))
 	}
@@ -133,12 +130,16 @@ var nicDrivers = map[string]string{
 	"rtl8139": "rtl8139",
 }
 
+// maxQueues of an interface: each is a file descriptor that is passed, and the
+// kernel passes no more than 253 at once.
+const maxQueues = 64
+
 func nics(vmi *v1.VirtualMachineInstance, host Host, slots *allocator) []qemuargs.NIC {
 	var out []qemuargs.NIC
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		n := qemuargs.NIC{
-			Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: MAC(vmi, nic),
-			MTU: host.NICs[nic.Name].MTU, Queues: 1,
+			Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: MAC(vmi, nic, host.NICs[nic.Name]),
+			MTU: host.NICs[nic.Name].MTU, Queues: Queues(vmi, nic), BootIndex: ptr.Deref(nic.BootOrder, 0),
 		}
 		switch nic.Model {
 		case "e1000", "rtl8139":
@@ -151,11 +152,24 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, slots *allocator) []qemuarg
 	return out
 }
 
-// MAC is the hardware address of an interface: the spec's, or one under
-// QEMU's prefix made from the object's UID, so that it stays the same.
-func MAC(vmi *v1.VirtualMachineInstance, nic v1.Interface) string {
+// Queues is the number of an interface's queues.
+func Queues(vmi *v1.VirtualMachineInstance, nic v1.Interface) int {
+	domain := &vmi.Spec.Domain
+	if nic.Model != "virtio" || !ptr.Deref(domain.Devices.NetworkInterfaceMultiQueue, false) {
+		return 1
+	}
+	return int(min(domain.CPU.VCPUs(), maxQueues))
+}
+
+// MAC is the hardware address of an interface: the spec's; with the bridge
+// binding the pod interface's own, since networks may let only that one pass;
+// else one under QEMU's prefix made from the object's UID, so that it stays the same.
+func MAC(vmi *v1.VirtualMachineInstance, nic v1.Interface, host NIC) string {
 	if mac, err := net.ParseMAC(nic.MacAddress); err == nil {
 		return mac.String()
+	}
+	if nic.Bridge != nil && host.MAC != "" {
+		return host.MAC
 	}
 	sum := sha256.Sum256([]byte(string(vmi.UID) + "/" + nic.Name))
 	return net.HardwareAddr{0x52, 0x54, 0x00, sum[0], sum[1], sum[2]}.String()

@@ -16,8 +16,6 @@ const (
 	functionsPerDev = 8
 )
 
-var graphicsAddress = qemuargs.PCIAddress{Bus: "pcie.0", Slot: graphicsSlot}
-
 // allocator hands out PCI addresses in the order it is asked, and keeps the
 // first error-free count; rootPorts says whether all fitted.
 type allocator struct {

@@ -106,9 +106,32 @@ func relocate(t *testing.T, m *qemuargs.Machine) {
 			d.Overlay.Direct = false
 		}
 	}
+	if m.Kernel != nil {
+		for _, path := range []*string{&m.Kernel.Path, &m.Kernel.Initrd} {
+			if *path != "" {
+				*path = filepath.Join(dir, filepath.Base(*path))
+				// QEMU reads the header of the kernel before it starts.
+				if err := os.WriteFile(*path, bzImage(), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
 	if m.Graphics != nil {
 		m.Graphics.Socket = filepath.Join(dir, "vnc")
 	}
+}
+
+// bzImage is the least that QEMU takes for a Linux kernel (the kernel's
+// Documentation/arch/x86/boot.rst): a boot sector and four sectors of setup.
+func bzImage() []byte {
+	image := make([]byte, 16*512)
+	image[0x1f1] = 4                                    // setup_sects
+	copy(image[0x202:], "HdrS\x0c\x02")                 // protocol 2.12
+	image[0x211] = 1                                    // LOADED_HIGH
+	copy(image[0x22c:], []byte{0xff, 0xff, 0xff, 0x7f}) // initrd_addr_max
+	copy(image[0x238:], []byte{0xff, 0x07, 0, 0})       // cmdline_size
+	return image
 }
 
 func create(t *testing.T, path string, format qemuargs.ImageFormat) {
@@ -146,27 +169,35 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 		pair()
 	}
 	for _, nic := range m.NICs {
+		name := "kqtest%d"
 		for range nic.Queues {
-			add(tap(t))
+			var queue *os.File
+			queue, name = tap(t, name, nic.Queues > 1)
+			add(queue)
 		}
 	}
 	return monitor, files
 }
 
-// tap makes a tap that goes when it is closed and carries nothing: it is never up.
-func tap(t *testing.T) *os.File {
+// tap makes a queue of a tap that goes when it is closed and carries nothing:
+// it is never up. It returns the tap's name, for further queues.
+func tap(t *testing.T, name string, multiQueue bool) (*os.File, string) {
 	t.Helper()
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatalf("open /dev/net/tun (run the tests as root): %v", err)
 	}
-	request, err := unix.NewIfreq("kqtest%d")
+	request, err := unix.NewIfreq(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if multiQueue {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	request.SetUint16(flags)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
 		t.Fatalf("make tap (run the tests as root): %v", err)
 	}
-	return os.NewFile(uintptr(fd), "tap")
+	return os.NewFile(uintptr(fd), "tap"), request.Name()
 }

@@ -1,0 +1,123 @@
+package v1
+
+import "k8s.io/apimachinery/pkg/util/validation/field"
+
+// Clock of the guest.
+type Clock struct {
+	// UTC: the guest's clock holds UTC (QEMU -rtc base=utc). It is also the default.
+	// +optional
+	UTC *ClockOffsetUTC `json:"utc,omitempty"`
+	// Timer sets which timers the guest has, and how they catch up.
+	// +optional
+	Timer *Timer `json:"timer,omitempty"`
+
+	// Timezone is refused: not supported yet.
+	// +optional
+	Timezone UnsupportedString `json:"timezone,omitempty"`
+}
+
+// ClockOffsetUTC means UTC.
+type ClockOffsetUTC struct {
+	// OffsetSeconds from UTC must be 0.
+	// +optional
+	OffsetSeconds UnsupportedNumber `json:"offsetSeconds,omitempty"`
+}
+
+// Timer holds the guest's timers; one that is not named is as QEMU has it.
+type Timer struct {
+	// HPET is the High Precision Event Timer (QEMU -machine hpet=).
+	// +optional
+	HPET *HPETTimer `json:"hpet,omitempty"`
+	// KVM is KVM's paravirtual clock (QEMU -cpu kvmclock=); only there under KVM.
+	// +optional
+	KVM *PresentTimer `json:"kvm,omitempty"`
+	// PIT is the Programmable Interval Timer (QEMU -global kvm-pit.lost_tick_policy=).
+	// +optional
+	PIT *PITTimer `json:"pit,omitempty"`
+	// RTC is the Real Time Clock (QEMU -rtc driftfix=, clock=).
+	// +optional
+	RTC *RTCTimer `json:"rtc,omitempty"`
+	// Hyperv is Hyper-V's reference time (QEMU -cpu hv-time=); only there under KVM.
+	// +optional
+	Hyperv *PresentTimer `json:"hyperv,omitempty"`
+}
+
+// PresentTimer is a timer that is there or not.
+type PresentTimer struct {
+	// Default: true.
+	// +optional
+	Present *bool `json:"present,omitempty"`
+}
+
+// HPETTimer is the High Precision Event Timer.
+type HPETTimer struct {
+	// Default: true.
+	// +optional
+	Present *bool `json:"present,omitempty"`
+	// TickPolicy is delay, which is all that QEMU has for it.
+	// +optional
+	// +kubebuilder:validation:Enum=delay;catchup;merge;discard
+	// +kubebuilder:validation:XValidation:rule="self == 'delay'",message="QEMU has only the policy delay for the HPET"
+	TickPolicy string `json:"tickPolicy,omitempty"`
+}
+
+// PITTimer is the Programmable Interval Timer.
+type PITTimer struct {
+	// Default: true.
+	// +optional
+	Present *bool `json:"present,omitempty"`
+	// TickPolicy is delay (missed ticks are delivered late) or discard.
+	// Effective under KVM. Default: QEMU's, delay.
+	// +optional
+	// +kubebuilder:validation:Enum=delay;catchup;discard
+	// +kubebuilder:validation:XValidation:rule="self != 'catchup'",message="QEMU has only the policies delay and discard for the PIT"
+	TickPolicy string `json:"tickPolicy,omitempty"`
+}
+
+// RTCTimer is the Real Time Clock.
+type RTCTimer struct {
+	// Present must not be false: QEMU has no machine without one. Default: true.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self",message="a q35 machine always has an RTC"
+	Present *bool `json:"present,omitempty"`
+	// TickPolicy is delay or catchup (missed ticks are delivered as soon as possible).
+	// +optional
+	// +kubebuilder:validation:Enum=delay;catchup
+	TickPolicy string `json:"tickPolicy,omitempty"`
+	// Track is guest (the clock stands while the guest does) or wall.
+	// +optional
+	// +kubebuilder:validation:Enum=guest;wall
+	Track string `json:"track,omitempty"`
+}
+
+func validateClock(c *Clock, path *field.Path) field.ErrorList {
+	if c == nil || c.Timer == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	timer := path.Child("timer")
+	policy := func(name, value string, allowed ...string) {
+		for _, a := range append(allowed, "") {
+			if value == a {
+				return
+			}
+		}
+		errs = append(errs, field.NotSupported(timer.Child(name, "tickPolicy"), value, allowed))
+	}
+	if t := c.Timer.HPET; t != nil {
+		policy("hpet", t.TickPolicy, "delay")
+	}
+	if t := c.Timer.PIT; t != nil {
+		policy("pit", t.TickPolicy, "delay", "discard")
+	}
+	if t := c.Timer.RTC; t != nil {
+		policy("rtc", t.TickPolicy, "delay", "catchup")
+		if t.Present != nil && !*t.Present {
+			errs = append(errs, field.Invalid(timer.Child("rtc", "present"), false, "a q35 machine always has an RTC"))
+		}
+		if t.Track != "" && t.Track != "guest" && t.Track != "wall" {
+			errs = append(errs, field.NotSupported(timer.Child("rtc", "track"), t.Track, []string{"guest", "wall"}))
+		}
+	}
+	return errs
+}

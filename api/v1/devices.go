@@ -1,0 +1,226 @@
+package v1
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+)
+
+// Devices of the guest.
+type Devices struct {
+	// Disks in the order in which the guest finds them.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=256
+	Disks []Disk `json:"disks,omitempty"`
+	// Interfaces in the order in which the guest finds them.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=256
+	Interfaces []Interface `json:"interfaces,omitempty"`
+	// Inputs are pointing devices.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=15
+	Inputs []Input `json:"inputs,omitempty"`
+	// Watchdog resets or ends a guest that no longer feeds it.
+	// +optional
+	Watchdog *Watchdog `json:"watchdog,omitempty"`
+	// Rng adds a virtio random number generator fed from /dev/urandom.
+	// +optional
+	Rng *Rng `json:"rng,omitempty"`
+	// Video is the graphics card's type.
+	// +optional
+	Video *VideoDevice `json:"video,omitempty"`
+	// AutoattachPodInterface: false means no interface when none is listed.
+	// +optional
+	AutoattachPodInterface *bool `json:"autoattachPodInterface,omitempty"`
+	// AutoattachSerialConsole adds a serial port, whose output is also the
+	// pod's log. Default: true.
+	// +optional
+	AutoattachSerialConsole *bool `json:"autoattachSerialConsole,omitempty"`
+	// LogSerialConsole: false keeps the serial port's output out of the pod's
+	// log. Default: true.
+	// +optional
+	LogSerialConsole *bool `json:"logSerialConsole,omitempty"`
+	// AutoattachGraphicsDevice adds a graphics card shown over VNC. Default: true.
+	// +optional
+	AutoattachGraphicsDevice *bool `json:"autoattachGraphicsDevice,omitempty"`
+	// AutoattachMemBalloon adds a virtio memory balloon, by which the guest
+	// gives back pages that it has freed. Default: true.
+	// +optional
+	AutoattachMemBalloon *bool `json:"autoattachMemBalloon,omitempty"`
+	// AutoattachInputDevice adds a USB tablet where inputs lists none. Default: false.
+	// +optional
+	AutoattachInputDevice *bool `json:"autoattachInputDevice,omitempty"`
+	// NetworkInterfaceMultiQueue gives virtio interfaces one queue per vCPU, at
+	// most 64. Default: false.
+	// +optional
+	NetworkInterfaceMultiQueue *bool `json:"networkInterfaceMultiqueue,omitempty"`
+	// BlockMultiQueue gives virtio disks one queue per vCPU. Default: false.
+	// +optional
+	BlockMultiQueue *bool `json:"blockMultiQueue,omitempty"`
+	// DisableHotplug has no effect: nothing is kept for hotplug but free PCI slots.
+	// +optional
+	DisableHotplug bool `json:"disableHotplug,omitempty"`
+
+	// UseVirtioTransitional is refused: not supported yet.
+	// +optional
+	UseVirtioTransitional UnsupportedBool `json:"useVirtioTransitional,omitempty"`
+	// AutoattachVSOCK is refused: not supported yet.
+	// +optional
+	AutoattachVSOCK UnsupportedBool `json:"autoattachVSOCK,omitempty"`
+	// TPM is refused: not supported yet.
+	// +optional
+	TPM *Unsupported `json:"tpm,omitempty"`
+	// GPUs are refused: not supported yet.
+	// +optional
+	GPUs UnsupportedList `json:"gpus,omitempty"`
+	// HostDevices are refused: not supported yet.
+	// +optional
+	HostDevices UnsupportedList `json:"hostDevices,omitempty"`
+	// Filesystems are refused: not supported yet.
+	// +optional
+	Filesystems UnsupportedList `json:"filesystems,omitempty"`
+	// PanicDevices are refused: not supported yet.
+	// +optional
+	PanicDevices UnsupportedList `json:"panicDevices,omitempty"`
+	// Sound is refused: not supported yet.
+	// +optional
+	Sound *Unsupported `json:"sound,omitempty"`
+	// ClientPassthrough is refused: not supported yet.
+	// +optional
+	ClientPassthrough *Unsupported `json:"clientPassthrough,omitempty"`
+	// DownwardMetrics is refused: not supported yet.
+	// +optional
+	DownwardMetrics *Unsupported `json:"downwardMetrics,omitempty"`
+}
+
+// Rng is a virtio random number generator.
+type Rng struct{}
+
+// VideoDevice is the graphics card.
+type VideoDevice struct {
+	// Type is vga (QEMU VGA, 16 MiB), virtio (virtio-vga), bochs
+	// (bochs-display) or ramfb. Default: vga.
+	// +optional
+	// +kubebuilder:validation:Enum=vga;virtio;bochs;ramfb
+	Type string `json:"type,omitempty"`
+}
+
+var videoTypes = []string{"vga", "virtio", "bochs", "ramfb"}
+
+// Input is a pointing device.
+type Input struct {
+	// Name of the device.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Name string `json:"name"`
+	// Type is tablet.
+	// +kubebuilder:validation:Enum=tablet
+	Type string `json:"type"`
+	// Bus is usb or virtio. Default: usb.
+	// +optional
+	// +kubebuilder:validation:Enum=usb;virtio
+	Bus string `json:"bus,omitempty"`
+}
+
+// Watchdog is a watchdog device.
+type Watchdog struct {
+	// Name of the device.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Name string `json:"name"`
+	// I6300ESB is an Intel 6300ESB, a PCI device. It is also the default.
+	// +optional
+	I6300ESB *I6300ESBWatchdog `json:"i6300esb,omitempty"`
+
+	// Diag288 is refused: it is a device of s390x.
+	// +optional
+	Diag288 *Unsupported `json:"diag288,omitempty"`
+}
+
+// I6300ESBWatchdog is an Intel 6300ESB.
+type I6300ESBWatchdog struct {
+	// Action when the guest stops feeding it: reset, poweroff, or shutdown
+	// (the ACPI power button). Default: reset.
+	// +optional
+	// +kubebuilder:validation:Enum=reset;poweroff;shutdown
+	Action string `json:"action,omitempty"`
+}
+
+func defaultDevices(d *Devices) {
+	if d.Watchdog != nil {
+		if d.Watchdog.I6300ESB == nil {
+			d.Watchdog.I6300ESB = &I6300ESBWatchdog{}
+		}
+		if d.Watchdog.I6300ESB.Action == "" {
+			d.Watchdog.I6300ESB.Action = "reset"
+		}
+	}
+	if ptr.Deref(d.AutoattachInputDevice, false) && len(d.Inputs) == 0 {
+		d.Inputs = []Input{{Name: "default-0"}}
+	}
+	for i := range d.Inputs {
+		if d.Inputs[i].Type == "" {
+			d.Inputs[i].Type = "tablet"
+		}
+		if d.Inputs[i].Bus == "" {
+			d.Inputs[i].Bus = "usb"
+		}
+	}
+	if d.Video != nil && d.Video.Type == "" {
+		d.Video.Type = "vga"
+	}
+}
+
+func validateDevices(d *Devices, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if w := d.Watchdog; w != nil {
+		p := path.Child("watchdog")
+		if !deviceName.MatchString(w.Name) {
+			errs = append(errs, field.Invalid(p.Child("name"), w.Name, deviceNameRule))
+		}
+		errs = append(errs, oneOf(w.I6300ESB.Action, p.Child("i6300esb", "action"), "reset", "poweroff", "shutdown")...)
+	}
+	const maxInputs = 15 // ports of a qemu-xhci
+	if len(d.Inputs) > maxInputs {
+		errs = append(errs, field.TooMany(path.Child("inputs"), len(d.Inputs), maxInputs))
+	}
+	seen := map[string]bool{}
+	for i, input := range d.Inputs {
+		p := path.Child("inputs").Index(i)
+		if seen[input.Name] {
+			errs = append(errs, field.Duplicate(p.Child("name"), input.Name))
+		}
+		seen[input.Name] = true
+		if !deviceName.MatchString(input.Name) {
+			errs = append(errs, field.Invalid(p.Child("name"), input.Name, deviceNameRule))
+		}
+		errs = append(errs, oneOf(input.Type, p.Child("type"), "tablet")...)
+		errs = append(errs, oneOf(input.Bus, p.Child("bus"), "usb", "virtio")...)
+	}
+	if d.Video != nil {
+		errs = append(errs, oneOf(d.Video.Type, path.Child("video", "type"), videoTypes...)...)
+		if !ptr.Deref(d.AutoattachGraphicsDevice, true) {
+			errs = append(errs, field.Forbidden(path.Child("video"), "autoattachGraphicsDevice is false: there is no graphics card"))
+		}
+	}
+	return errs
+}
+
+const deviceNameRule = "must be at most 63 letters, digits, '-', '_' and '.', and begin and end with a letter or digit"
+
+// oneOf refuses a value that is not among the allowed ones.
+func oneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
+	for _, a := range allowed {
+		if value == a {
+			return nil
+		}
+	}
+	return field.ErrorList{field.NotSupported(path, value, allowed)}
+}

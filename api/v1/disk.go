@@ -1,0 +1,220 @@
+package v1
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+)
+
+// DiskBus is how a disk is attached.
+type DiskBus string
+
+// Disk buses.
+const (
+	// DiskBusVirtio is a virtio-blk PCI device.
+	DiskBusVirtio DiskBus = "virtio"
+	// DiskBusSATA is a drive on the machine's AHCI controller.
+	DiskBusSATA DiskBus = "sata"
+	// DiskBusSCSI is a drive on a virtio-scsi controller.
+	DiskBusSCSI DiskBus = "scsi"
+)
+
+// Disk shows a volume to the guest.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.disk) && has(self.cdrom))",message="a disk is either disk or cdrom, not both"
+type Disk struct {
+	// Name of the volume it shows.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// BootOrder: the device (disk or interface) with the lowest number is
+	// booted first; if any has one, only such devices are tried.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	BootOrder *uint32 `json:"bootOrder,omitempty"`
+	// Serial number the guest sees.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.+-]*$`
+	Serial string `json:"serial,omitempty"`
+	// Disk: a hard disk. The default.
+	// +optional
+	Disk *DiskTarget `json:"disk,omitempty"`
+	// CDRom: a CD-ROM drive.
+	// +optional
+	CDRom *CDRomTarget `json:"cdrom,omitempty"`
+
+	// Lun is refused: not supported yet.
+	// +optional
+	Lun *Unsupported `json:"lun,omitempty"`
+	// Cache is refused: not supported yet.
+	// +optional
+	Cache UnsupportedString `json:"cache,omitempty"`
+	// IO is refused: not supported yet.
+	// +optional
+	IO UnsupportedString `json:"io,omitempty"`
+	// ErrorPolicy is refused: not supported yet.
+	// +optional
+	ErrorPolicy UnsupportedString `json:"errorPolicy,omitempty"`
+	// Tag is refused: not supported yet.
+	// +optional
+	Tag UnsupportedString `json:"tag,omitempty"`
+	// DedicatedIOThread is refused: not supported yet.
+	// +optional
+	DedicatedIOThread UnsupportedBool `json:"dedicatedIOThread,omitempty"`
+	// Shareable is refused: not supported yet.
+	// +optional
+	Shareable UnsupportedBool `json:"shareable,omitempty"`
+	// ChangedBlockTracking is refused: not supported yet.
+	// +optional
+	ChangedBlockTracking UnsupportedBool `json:"changedBlockTracking,omitempty"`
+	// BlockSize is refused: not supported yet.
+	// +optional
+	BlockSize *Unsupported `json:"blockSize,omitempty"`
+}
+
+// DiskTarget is a hard disk.
+type DiskTarget struct {
+	// Bus is virtio, sata or scsi. Default: sata.
+	// +optional
+	// +kubebuilder:validation:Enum=virtio;sata;scsi
+	Bus DiskBus `json:"bus,omitempty"`
+	// ReadOnly: the guest cannot write. Not possible on sata.
+	// +optional
+	ReadOnly bool `json:"readonly,omitempty"`
+
+	// PciAddress is refused: not supported yet.
+	// +optional
+	PciAddress UnsupportedString `json:"pciAddress,omitempty"`
+}
+
+// CDRomTarget is a CD-ROM drive.
+type CDRomTarget struct {
+	// Bus is sata or scsi. Default: sata.
+	// +optional
+	// +kubebuilder:validation:Enum=virtio;sata;scsi
+	Bus DiskBus `json:"bus,omitempty"`
+	// ReadOnly must not be false. Default: true.
+	// +optional
+	ReadOnly *bool `json:"readonly,omitempty"`
+	// Tray is closed. Default: closed.
+	// +optional
+	// +kubebuilder:validation:Enum=open;closed
+	// +kubebuilder:validation:XValidation:rule="self == 'closed'",message="an open tray is not supported yet"
+	Tray string `json:"tray,omitempty"`
+}
+
+// Target returns the disk's bus, and whether the guest can only read from it.
+func (d *Disk) Target() (bus DiskBus, readOnly bool) {
+	if d.CDRom != nil {
+		return d.CDRom.Bus, true
+	}
+	return d.Disk.Bus, d.Disk.ReadOnly
+}
+
+func defaultDisks(spec *VirtualMachineInstanceSpec) {
+	devices := &spec.Domain.Devices
+	shown := map[string]bool{}
+	for _, d := range devices.Disks {
+		shown[d.Name] = true
+	}
+	for _, v := range spec.Volumes {
+		if !shown[v.Name] {
+			devices.Disks = append(devices.Disks, Disk{Name: v.Name})
+		}
+	}
+	for i := range devices.Disks {
+		d := &devices.Disks[i]
+		if d.Disk == nil && d.CDRom == nil && d.Lun == nil {
+			d.Disk = &DiskTarget{}
+		}
+		if d.Disk != nil && d.Disk.Bus == "" {
+			d.Disk.Bus = DiskBusSATA
+		}
+		if d.CDRom != nil {
+			if d.CDRom.Bus == "" {
+				d.CDRom.Bus = DiskBusSATA
+			}
+			if d.CDRom.ReadOnly == nil {
+				d.CDRom.ReadOnly = ptr.To(true)
+			}
+			if d.CDRom.Tray == "" {
+				d.CDRom.Tray = "closed"
+			}
+		}
+	}
+}
+
+func validateDisks(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	volumes := map[string]Volume{}
+	for _, v := range spec.Volumes {
+		volumes[v.Name] = v
+	}
+	seen := sets.New[string]()
+	for i, d := range spec.Domain.Devices.Disks {
+		p := path.Index(i)
+		if seen.Has(d.Name) {
+			errs = append(errs, field.Duplicate(p.Child("name"), d.Name))
+		}
+		seen.Insert(d.Name)
+		volume, ok := volumes[d.Name]
+		if !ok {
+			errs = append(errs, field.NotFound(p.Child("name"), d.Name+" (no volume of this name in spec.volumes)"))
+		}
+		if !serialNumber.MatchString(d.Serial) {
+			errs = append(errs, field.Invalid(p.Child("serial"), d.Serial, serialRule))
+		}
+		errs = append(errs, validateDiskTarget(&d, p)...)
+		if volume.EmptyDisk != nil && (d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly) {
+			errs = append(errs, field.Invalid(p, d.Name, "an emptyDisk that cannot be written to is of no use"))
+		}
+	}
+	return errs
+}
+
+func validateDiskTarget(d *Disk, path *field.Path) field.ErrorList {
+	disk, cdrom := path.Child("disk"), path.Child("cdrom")
+	switch {
+	case d.Disk != nil && d.CDRom != nil:
+		return field.ErrorList{field.Invalid(path, d.Name, "a disk is either disk or cdrom, not both")}
+	case d.Disk != nil && d.Disk.Bus == DiskBusSATA && d.Disk.ReadOnly:
+		return field.ErrorList{field.Forbidden(disk.Child("readonly"), "a SATA hard disk cannot be read-only; use bus virtio or scsi, or a cdrom")}
+	case d.Disk != nil:
+		return oneOf(d.Disk.Bus, disk.Child("bus"), DiskBusSATA, DiskBusSCSI, DiskBusVirtio)
+	case d.CDRom != nil:
+		errs := oneOf(d.CDRom.Bus, cdrom.Child("bus"), DiskBusSATA, DiskBusSCSI)
+		if d.CDRom.ReadOnly != nil && !*d.CDRom.ReadOnly {
+			errs = append(errs, field.Invalid(cdrom.Child("readonly"), false, "a CD-ROM is always read-only"))
+		}
+		return append(errs, oneOf(d.CDRom.Tray, cdrom.Child("tray"), "closed")...)
+	}
+	return nil
+}
+
+// validateBootOrder checks the boot order, which disks and interfaces share.
+func validateBootOrder(d *Devices, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	var orders []uint32
+	check := func(order *uint32, p *field.Path) {
+		switch {
+		case order == nil:
+		case *order == 0:
+			errs = append(errs, field.Invalid(p.Child("bootOrder"), 0, "must be at least 1"))
+		case slices.Contains(orders, *order):
+			errs = append(errs, field.Duplicate(p.Child("bootOrder"), *order))
+		default:
+			orders = append(orders, *order)
+		}
+	}
+	for i, disk := range d.Disks {
+		check(disk.BootOrder, path.Child("disks").Index(i))
+	}
+	for i, nic := range d.Interfaces {
+		check(nic.BootOrder, path.Child("interfaces").Index(i))
+	}
+	return errs
+}

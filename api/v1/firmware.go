@@ -1,0 +1,153 @@
+package v1
+
+import (
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Firmware identity, shown to the guest by SMBIOS, and what it boots.
+type Firmware struct {
+	// UUID of the machine (QEMU -uuid). Default: the object's UID.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$`
+	UUID string `json:"uuid,omitempty"`
+	// Serial number of the machine (SMBIOS type 1).
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.+-]*$`
+	Serial string `json:"serial,omitempty"`
+	// Bootloader is the firmware. Default: bios.
+	// +optional
+	Bootloader *Bootloader `json:"bootloader,omitempty"`
+	// KernelBoot starts a kernel directly, without a boot loader on a disk.
+	// +optional
+	KernelBoot *KernelBoot `json:"kernelBoot,omitempty"`
+
+	// ACPI tables are refused: not supported yet.
+	// +optional
+	ACPI *Unsupported `json:"acpi,omitempty"`
+}
+
+// Bootloader is the firmware that the machine starts with.
+type Bootloader struct {
+	// BIOS is SeaBIOS.
+	// +optional
+	BIOS *BIOS `json:"bios,omitempty"`
+	// EFI is refused: not supported yet.
+	// +optional
+	EFI *Unsupported `json:"efi,omitempty"`
+}
+
+// BIOS is SeaBIOS.
+type BIOS struct {
+	// UseSerial lets the BIOS write to the first serial port too (QEMU
+	// -machine graphics=off). Default: false.
+	// +optional
+	UseSerial *bool `json:"useSerial,omitempty"`
+}
+
+// KernelBoot starts a kernel directly (QEMU -kernel, -initrd, -append).
+type KernelBoot struct {
+	// KernelArgs is the kernel's command line.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2047
+	// +kubebuilder:validation:XValidation:rule="!self.contains('\\u0000')",message="must not contain NUL"
+	KernelArgs string `json:"kernelArgs,omitempty"`
+	// Container is the container image with kernel and initial RAM disk.
+	// +optional
+	Container *KernelBootContainer `json:"container,omitempty"`
+}
+
+// KernelBootContainer is a container image that holds a kernel.
+type KernelBootContainer struct {
+	// Image is the container image's reference.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Image string `json:"image"`
+	// ImagePullSecret is a Secret of the namespace with registry credentials.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ImagePullSecret string `json:"imagePullSecret,omitempty"`
+	// ImagePullPolicy as for containers. Default: Always for the tag latest
+	// or none, else IfNotPresent.
+	// +optional
+	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
+	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+	// KernelPath of the kernel in the image; absolute.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	KernelPath string `json:"kernelPath,omitempty"`
+	// InitrdPath of the initial RAM disk in the image; absolute.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	InitrdPath string `json:"initrdPath,omitempty"`
+}
+
+// KernelContainer is the image that the VMI boots a kernel from, or nil.
+func (vmi *VirtualMachineInstance) KernelContainer() *KernelBootContainer {
+	if f := vmi.Spec.Domain.Firmware; f != nil && f.KernelBoot != nil {
+		return f.KernelBoot.Container
+	}
+	return nil
+}
+
+func defaultFirmware(d *DomainSpec, uid types.UID) {
+	if d.Firmware == nil {
+		d.Firmware = &Firmware{}
+	}
+	// KubeVirt takes a random UUID here; the object's own UID is as unique
+	// and needs no randomness.
+	if d.Firmware.UUID == "" {
+		d.Firmware.UUID = string(uid)
+	}
+	if k := d.Firmware.KernelBoot; k != nil && k.Container != nil && k.Container.ImagePullPolicy == "" {
+		k.Container.ImagePullPolicy = pullPolicy(k.Container.Image)
+	}
+}
+
+func validateFirmware(f *Firmware, p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if !machineUUID.MatchString(f.UUID) {
+		errs = append(errs, field.Invalid(p.Child("uuid"), f.UUID, "must be a UUID such as 5d307ca9-b3ef-428c-8861-06e72d69f223"))
+	}
+	if !serialNumber.MatchString(f.Serial) {
+		errs = append(errs, field.Invalid(p.Child("serial"), f.Serial, serialRule))
+	}
+	if k := f.KernelBoot; k != nil {
+		errs = append(errs, validateKernelBoot(k, p.Child("kernelBoot"))...)
+	}
+	return errs
+}
+
+// maxKernelArgs is one less than COMMAND_LINE_SIZE of Linux on x86.
+const maxKernelArgs = 2047
+
+func validateKernelBoot(k *KernelBoot, p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(k.KernelArgs) > maxKernelArgs {
+		errs = append(errs, field.TooLong(p.Child("kernelArgs"), "", maxKernelArgs))
+	}
+	if strings.ContainsRune(k.KernelArgs, 0) {
+		errs = append(errs, field.Invalid(p.Child("kernelArgs"), "", "must not contain NUL"))
+	}
+	c, container := k.Container, p.Child("container")
+	if c == nil {
+		return append(errs, field.Required(container, "name the container image that holds the kernel"))
+	}
+	if c.Image == "" {
+		errs = append(errs, field.Required(container.Child("image"), "name the container image that holds the kernel"))
+	}
+	if c.KernelPath == "" {
+		errs = append(errs, field.Required(container.Child("kernelPath"), "name the kernel in the container image; QEMU takes no initrd without a kernel"))
+	}
+	for name, file := range map[string]string{"kernelPath": c.KernelPath, "initrdPath": c.InitrdPath} {
+		if file != "" && !path.IsAbs(file) {
+			errs = append(errs, field.Invalid(container.Child(name), file, "must be an absolute path in the container image"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,364 @@
+package v1
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+)
+
+// Interface connects the guest to a network. Exactly one binding is set.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.masquerade), has(self.bridge), has(self.sriov), has(self.passtBinding), has(self.binding), has(self.slirp), has(self.macvtap), has(self.passt)].filter(b, b).size() == 1",message="exactly one binding must be set (supported: bridge, masquerade)"
+type Interface struct {
+	// Name of the network it connects to.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-_]+$`
+	Name string `json:"name"`
+	// Model of the card. Default: virtio.
+	// +optional
+	// +kubebuilder:validation:Enum=virtio;e1000;e1000e;rtl8139
+	Model string `json:"model,omitempty"`
+	// MacAddress of the guest's interface. Default: the pod interface's own
+	// with bridge, else made from the object's UID.
+	// +optional
+	// +kubebuilder:validation:MaxLength=17
+	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}$`
+	MacAddress string `json:"macAddress,omitempty"`
+	// BootOrder: the device (disk or interface) with the lowest number is
+	// booted first; if any has one, only such devices are tried. An interface
+	// boots by PXE.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	BootOrder *uint32 `json:"bootOrder,omitempty"`
+	// Ports that are forwarded from the pod's address to the guest with
+	// masquerade; none listed: all are. With bridge, all are reached. Listed
+	// ports are shown in the pod.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Ports []Port `json:"ports,omitempty"`
+	// DHCPOptions are told to the guest besides its lease.
+	// +optional
+	DHCPOptions *DHCPOptions `json:"dhcpOptions,omitempty"`
+
+	// Bridge: the guest takes over the pod's address, by DHCP. IPv4 only.
+	// +optional
+	Bridge *InterfaceBridge `json:"bridge,omitempty"`
+	// Masquerade: the guest has a private address behind the pod's, with NAT.
+	// +optional
+	Masquerade *InterfaceMasquerade `json:"masquerade,omitempty"`
+
+	// SRIOV is refused: not supported yet.
+	// +optional
+	SRIOV *Unsupported `json:"sriov,omitempty"`
+	// PasstBinding is refused: not supported yet.
+	// +optional
+	PasstBinding *Unsupported `json:"passtBinding,omitempty"`
+	// Binding is refused: binding plugins are libvirt hooks.
+	// +optional
+	Binding *Unsupported `json:"binding,omitempty"`
+	// Slirp is refused, as KubeVirt does.
+	// +optional
+	Slirp *Unsupported `json:"slirp,omitempty"`
+	// Macvtap is refused, as KubeVirt does.
+	// +optional
+	Macvtap *Unsupported `json:"macvtap,omitempty"`
+	// Passt is refused, as KubeVirt does.
+	// +optional
+	Passt *Unsupported `json:"passt,omitempty"`
+	// PciAddress is refused: not supported yet.
+	// +optional
+	PciAddress UnsupportedString `json:"pciAddress,omitempty"`
+	// ACPIIndex is refused: not supported yet.
+	// +optional
+	ACPIIndex UnsupportedNumber `json:"acpiIndex,omitempty"`
+	// Tag is refused: not supported yet.
+	// +optional
+	Tag UnsupportedString `json:"tag,omitempty"`
+	// State is up; down and absent are refused: not supported yet.
+	// +optional
+	// +kubebuilder:validation:Enum=up;down;absent
+	// +kubebuilder:validation:XValidation:rule="self == 'up'",message="only up is supported yet"
+	State string `json:"state,omitempty"`
+}
+
+var (
+	interfaceModels = []string{"virtio", "e1000", "e1000e", "rtl8139"}
+	bindingRule     = "exactly one binding must be set (supported: bridge, masquerade)"
+)
+
+// InterfaceBridge is the binding by which the guest takes over the pod's address.
+type InterfaceBridge struct{}
+
+// InterfaceMasquerade is the NAT binding.
+type InterfaceMasquerade struct{}
+
+// Port of the guest.
+type Port struct {
+	// +optional
+	// +kubebuilder:validation:MaxLength=15
+	Name string `json:"name,omitempty"`
+	// Protocol is TCP or UDP. Default: TCP.
+	// +optional
+	// +kubebuilder:validation:Enum=TCP;UDP
+	Protocol string `json:"protocol,omitempty"`
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+}
+
+// DHCPOptions are further options of the DHCP server's answers.
+type DHCPOptions struct {
+	// BootFileName is option 67.
+	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	BootFileName string `json:"bootFileName,omitempty"`
+	// TFTPServerName is option 66.
+	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	TFTPServerName string `json:"tftpServerName,omitempty"`
+	// NTPServers is option 42: IPv4 addresses.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	NTPServers []string `json:"ntpServers,omitempty"`
+	// PrivateOptions are options 224 to 254.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=31
+	PrivateOptions []DHCPPrivateOptions `json:"privateOptions,omitempty"`
+}
+
+// DHCPPrivateOptions is one option of private use.
+type DHCPPrivateOptions struct {
+	// Option is the option's number.
+	// +kubebuilder:validation:Minimum=224
+	// +kubebuilder:validation:Maximum=254
+	Option int `json:"option"`
+	// Value is the option's text.
+	// +kubebuilder:validation:MaxLength=255
+	Value string `json:"value"`
+}
+
+// Network an interface connects to.
+type Network struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// Pod is the pod's own network.
+	// +optional
+	Pod *PodNetwork `json:"pod,omitempty"`
+
+	// Multus is refused: not supported yet.
+	// +optional
+	Multus *Unsupported `json:"multus,omitempty"`
+	// ResourceClaim is refused: not supported yet.
+	// +optional
+	ResourceClaim *Unsupported `json:"resourceClaim,omitempty"`
+}
+
+// PodNetwork is the pod's own network.
+type PodNetwork struct {
+	// VMNetworkCIDR is the guest's private network with masquerade; the
+	// gateway is its first address, the guest its second. Default: 10.0.2.0/24.
+	// +optional
+	// +kubebuilder:validation:MaxLength=18
+	VMNetworkCIDR string `json:"vmNetworkCIDR,omitempty"`
+
+	// VMIPv6NetworkCIDR is refused: not supported yet.
+	// +optional
+	VMIPv6NetworkCIDR UnsupportedString `json:"vmIPv6NetworkCIDR,omitempty"`
+}
+
+// defaultInterfaces: a VMI that lists neither networks nor interfaces is on the
+// pod network, by a bridge (KubeVirt's defaultNetworkInterface).
+func defaultInterfaces(spec *VirtualMachineInstanceSpec) {
+	devices := &spec.Domain.Devices
+	if len(devices.Interfaces) == 0 && len(spec.Networks) == 0 && ptr.Deref(devices.AutoattachPodInterface, true) {
+		devices.Interfaces = []Interface{{Name: "default", Bridge: &InterfaceBridge{}}}
+		spec.Networks = []Network{{Name: "default", Pod: &PodNetwork{}}}
+	}
+	for i := range devices.Interfaces {
+		nic := &devices.Interfaces[i]
+		if nic.Model == "" {
+			nic.Model = "virtio"
+		}
+		for j := range nic.Ports {
+			if nic.Ports[j].Protocol == "" {
+				nic.Ports[j].Protocol = "TCP"
+			}
+		}
+	}
+	for i := range spec.Networks {
+		if pod := spec.Networks[i].Pod; pod != nil && pod.VMNetworkCIDR == "" {
+			pod.VMNetworkCIDR = "10.0.2.0/24"
+		}
+	}
+}
+
+func validateNetworks(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	devices := &spec.Domain.Devices
+	nics := path.Child("domain", "devices", "interfaces")
+	networks, connected := map[string]Network{}, sets.New[string]()
+	podNetworks := 0
+	for i, n := range spec.Networks {
+		p := path.Child("networks").Index(i)
+		if _, ok := networks[n.Name]; ok {
+			errs = append(errs, field.Duplicate(p.Child("name"), n.Name))
+		}
+		networks[n.Name] = n
+		errs = append(errs, validateNetwork(n, p)...)
+		if n.Pod != nil {
+			if podNetworks++; podNetworks > 1 {
+				errs = append(errs, field.Forbidden(p.Child("pod"), "only one network can be the pod's"))
+			}
+		}
+	}
+	for i, nic := range devices.Interfaces {
+		p := nics.Index(i)
+		if connected.Has(nic.Name) {
+			errs = append(errs, field.Duplicate(p.Child("name"), nic.Name))
+		}
+		connected.Insert(nic.Name)
+		if !interfaceName.MatchString(nic.Name) {
+			errs = append(errs, field.Invalid(p.Child("name"), nic.Name, "must be at most 63 letters, digits, '-' and '_'"))
+		}
+		if _, ok := networks[nic.Name]; !ok {
+			errs = append(errs, field.NotFound(p.Child("name"), nic.Name+" (no network of this name in spec.networks)"))
+		}
+		errs = append(errs, validateInterface(&nic, p)...)
+	}
+	for i, n := range spec.Networks {
+		if !connected.Has(n.Name) {
+			errs = append(errs, field.Invalid(path.Child("networks").Index(i).Child("name"), n.Name, "no interface of this name in spec.domain.devices.interfaces"))
+		}
+	}
+	return errs
+}
+
+func validateNetwork(n Network, path *field.Path) field.ErrorList {
+	if n.Pod == nil {
+		if n.Multus != nil || n.ResourceClaim != nil {
+			return nil // reported as not supported
+		}
+		return field.ErrorList{field.Required(path.Child("pod"), "exactly one network source must be set (supported: pod)")}
+	}
+	cidr := path.Child("pod", "vmNetworkCIDR")
+	prefix, err := netip.ParsePrefix(n.Pod.VMNetworkCIDR)
+	switch {
+	case err != nil:
+		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR, "must be an IPv4 network such as 10.0.2.0/24")}
+	case !prefix.Addr().Is4() || prefix.Masked() != prefix || prefix.Bits() > 29 || prefix.Bits() < 8:
+		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR, "must be an IPv4 network address with a prefix length between 8 and 29")}
+	}
+	return nil
+}
+
+func validateInterface(nic *Interface, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	bindings := 0
+	for _, set := range []bool{nic.Bridge != nil, nic.Masquerade != nil, nic.SRIOV != nil, nic.PasstBinding != nil,
+		nic.Binding != nil, nic.Slirp != nil, nic.Macvtap != nil, nic.Passt != nil} {
+		if set {
+			bindings++
+		}
+	}
+	if bindings != 1 {
+		errs = append(errs, field.Invalid(path, nic.Name, bindingRule))
+	}
+	errs = append(errs, oneOf(nic.Model, path.Child("model"), interfaceModels...)...)
+	errs = append(errs, oneOf(nic.State, path.Child("state"), "", "up")...)
+	if nic.MacAddress != "" {
+		errs = append(errs, validateMAC(nic, path.Child("macAddress"))...)
+	}
+	errs = append(errs, validatePorts(nic.Ports, path.Child("ports"))...)
+	if nic.DHCPOptions != nil {
+		errs = append(errs, validateDHCP(nic.DHCPOptions, path.Child("dhcpOptions"))...)
+	}
+	return errs
+}
+
+func validateMAC(nic *Interface, path *field.Path) field.ErrorList {
+	mac, err := net.ParseMAC(nic.MacAddress)
+	var problem string
+	switch {
+	case err != nil || len(mac) != 6:
+		problem = "must be six bytes in hex, such as 52:54:00:12:34:56"
+	case mac[0]&1 != 0:
+		problem = "must not be a multicast address"
+	case mac.String() == "00:00:00:00:00:00":
+		problem = "must not be all zeros"
+	case nic.Masquerade != nil && mac.String() == "02:00:00:00:00:00":
+		problem = "is the gateway's address with masquerade"
+	default:
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, nic.MacAddress, problem)}
+}
+
+func validatePorts(list []Port, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := sets.New[string]()
+	for i, port := range list {
+		p := path.Index(i)
+		if port.Port < 1 || port.Port > 65535 {
+			errs = append(errs, field.Invalid(p.Child("port"), port.Port, "must be between 1 and 65535"))
+		}
+		errs = append(errs, oneOf(port.Protocol, p.Child("protocol"), "TCP", "UDP")...)
+		if port.Name == "" {
+			continue
+		}
+		// They become ports of the pod's container.
+		for _, message := range validation.IsValidPortName(port.Name) {
+			errs = append(errs, field.Invalid(p.Child("name"), port.Name, message))
+		}
+		if names.Has(port.Name) {
+			errs = append(errs, field.Duplicate(p.Child("name"), port.Name))
+		}
+		names.Insert(port.Name)
+	}
+	return errs
+}
+
+// maxDHCPText is what the length byte of a DHCP option can say.
+const maxDHCPText = 255
+
+func validateDHCP(o *DHCPOptions, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	text := func(value string, p *field.Path) {
+		if len(value) > maxDHCPText || strings.ContainsRune(value, 0) {
+			errs = append(errs, field.Invalid(p, value, fmt.Sprintf("must be at most %d bytes without NUL", maxDHCPText)))
+		}
+	}
+	text(o.BootFileName, path.Child("bootFileName"))
+	text(o.TFTPServerName, path.Child("tftpServerName"))
+	for i, server := range o.NTPServers {
+		if a, err := netip.ParseAddr(server); err != nil || !a.Is4() {
+			errs = append(errs, field.Invalid(path.Child("ntpServers").Index(i), server, "must be an IPv4 address"))
+		}
+	}
+	seen := sets.New[int]()
+	for i, option := range o.PrivateOptions {
+		p := path.Child("privateOptions").Index(i)
+		if option.Option < 224 || option.Option > 254 {
+			errs = append(errs, field.Invalid(p.Child("option"), option.Option, "must be between 224 and 254"))
+		}
+		if seen.Has(option.Option) {
+			errs = append(errs, field.Duplicate(p.Child("option"), option.Option))
+		}
+		seen.Insert(option.Option)
+		if option.Value == "" {
+			errs = append(errs, field.Required(p.Child("value"), "an option has a value"))
+		}
+		text(option.Value, p.Child("value"))
+	}
+	return errs
+}

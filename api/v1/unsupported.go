@@ -1,0 +1,96 @@
+package v1
+
+import (
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// The types below stand for fields of KubeVirt that would change what the guest
+// sees and are not there yet. They are declared only to be refused by their
+// path: clients that do not ask for strict validation would otherwise have
+// them pruned in silence.
+
+const notSupported = "not supported yet"
+
+// Unsupported is a field of KubeVirt that is refused.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+// +kubebuilder:validation:XValidation:rule="false",message="not supported yet"
+type Unsupported struct{}
+
+// UnsupportedList is a list of KubeVirt that may only be empty.
+//
+// +listType=atomic
+// +kubebuilder:validation:MaxItems=256
+// +kubebuilder:validation:XValidation:rule="self.size() == 0",message="not supported yet"
+type UnsupportedList []UnsupportedItem
+
+// UnsupportedItem is an entry of an UnsupportedList.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type UnsupportedItem struct{}
+
+// UnsupportedString is a text of KubeVirt that may only be empty.
+//
+// +kubebuilder:validation:MaxLength=1024
+// +kubebuilder:validation:XValidation:rule="self.size() == 0",message="not supported yet"
+type UnsupportedString string
+
+// UnsupportedBool is a switch of KubeVirt that may only be off.
+//
+// +kubebuilder:validation:XValidation:rule="!self",message="not supported yet"
+type UnsupportedBool bool
+
+// UnsupportedNumber is a number of KubeVirt that may only be 0.
+//
+// +kubebuilder:validation:XValidation:rule="self == 0",message="not supported yet"
+type UnsupportedNumber int64
+
+// validateUnsupported finds every refused field below value, by its JSON path.
+// The schema refuses them too, where it was asked.
+func validateUnsupported(value reflect.Value, path *field.Path) field.ErrorList {
+	switch value.Interface().(type) {
+	case *Unsupported:
+		if !value.IsNil() {
+			return field.ErrorList{field.Forbidden(path, notSupported)}
+		}
+		return nil
+	case UnsupportedList:
+		if value.Len() > 0 {
+			return field.ErrorList{field.Forbidden(path, notSupported)}
+		}
+		return nil
+	case UnsupportedString, UnsupportedBool, UnsupportedNumber:
+		if !value.IsZero() {
+			return field.ErrorList{field.Forbidden(path, notSupported)}
+		}
+		return nil
+	}
+	var errs field.ErrorList
+	switch value.Kind() {
+	case reflect.Pointer:
+		if !value.IsNil() {
+			return validateUnsupported(value.Elem(), path)
+		}
+	case reflect.Slice:
+		for i := range value.Len() {
+			errs = append(errs, validateUnsupported(value.Index(i), path.Index(i))...)
+		}
+	case reflect.Struct:
+		for i := range value.NumField() {
+			f := value.Type().Field(i)
+			if !f.IsExported() || !f.Type.Comparable() && f.Type.Kind() == reflect.Map {
+				continue
+			}
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			child := path.Child(name)
+			if strings.Contains(options, "inline") {
+				child = path
+			}
+			errs = append(errs, validateUnsupported(value.Field(i), child)...)
+		}
+	}
+	return errs
+}

@@ -1,0 +1,92 @@
+package v1
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// TestUnsupported sets every refused field, one at a time, wherever it is in
+// the spec: each must be reported by its own path.
+func TestUnsupported(t *testing.T) {
+	tried := sets.New[string]()
+	var walk func(value reflect.Value, path string, check func(path string))
+	walk = func(value reflect.Value, path string, check func(path string)) {
+		set := func(to reflect.Value) {
+			before := reflect.New(value.Type()).Elem()
+			before.Set(value)
+			value.Set(to)
+			check(path)
+			value.Set(before)
+		}
+		switch value.Interface().(type) {
+		case *Unsupported:
+			set(reflect.ValueOf(&Unsupported{}))
+			return
+		case UnsupportedList:
+			set(reflect.ValueOf(UnsupportedList{{}}))
+			return
+		case UnsupportedString:
+			set(reflect.ValueOf(UnsupportedString("x")))
+			return
+		case UnsupportedBool:
+			set(reflect.ValueOf(UnsupportedBool(true)))
+			return
+		case UnsupportedNumber:
+			set(reflect.ValueOf(UnsupportedNumber(1)))
+			return
+		}
+		if !strings.HasPrefix(value.Type().String(), "v1.") && value.Kind() == reflect.Struct || value.Type().PkgPath() != "" && value.Type().PkgPath() != reflect.TypeFor[Disk]().PkgPath() {
+			return
+		}
+		switch value.Kind() {
+		case reflect.Pointer:
+			if value.Type().Elem().PkgPath() != reflect.TypeFor[Disk]().PkgPath() {
+				return
+			}
+			wasNil := value.IsNil()
+			if wasNil {
+				value.Set(reflect.New(value.Type().Elem()))
+			}
+			walk(value.Elem(), path, check)
+			if wasNil {
+				value.SetZero()
+			}
+		case reflect.Slice:
+			if value.Len() > 0 {
+				walk(value.Index(0), path+"[0]", check)
+			}
+		case reflect.Struct:
+			for i := range value.NumField() {
+				name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
+				walk(value.Field(i), path+"."+name, check)
+			}
+		}
+	}
+	object := parse(t, valid)
+	Default(object)
+	walk(reflect.ValueOf(&object.Spec).Elem(), "spec", func(path string) {
+		tried.Insert(path)
+		count := 0
+		whole := object.DeepCopy()
+		Default(whole)
+		errs := Validate(whole)
+		for _, e := range errs {
+			if e.Field == path && e.Detail == notSupported {
+				count++
+			}
+		}
+		if count != 1 {
+			t.Errorf("%s: reported %d times, want once: %v", path, count, errs)
+		}
+	})
+	for _, path := range []string{"spec.domain.devices.tpm", "spec.domain.cpu.numa", "spec.domain.devices.disks[0].cache", "spec.livenessProbe",
+		"spec.domain.devices.interfaces[0].sriov", "spec.volumes[0].dataVolume", "spec.domain.clock.utc.offsetSeconds", "spec.networks[0].multus"} {
+		if !tried.Has(path) {
+			t.Errorf("%s was not tried", path)
+		}
+	}
+	t.Logf("%d fields of KubeVirt are refused by name", tried.Len())
+}

@@ -1,0 +1,253 @@
+package v1
+
+import (
+	"encoding/base64"
+	"fmt"
+	"reflect"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Volume is where a disk's content comes from. Exactly one source is set.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, cloudInitNoCloud, emptyDisk)"
+type Volume struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// ContainerDisk is a disk image in a container image. Writes go to an
+	// overlay that ends with the VMI.
+	// +optional
+	ContainerDisk *ContainerDiskSource `json:"containerDisk,omitempty"`
+	// CloudInitNoCloud is a cloud-init NoCloud seed.
+	// +optional
+	CloudInitNoCloud *CloudInitNoCloudSource `json:"cloudInitNoCloud,omitempty"`
+	// EmptyDisk is an empty disk that ends with the VMI.
+	// +optional
+	EmptyDisk *EmptyDiskSource `json:"emptyDisk,omitempty"`
+
+	// PersistentVolumeClaim is refused: not supported yet.
+	// +optional
+	PersistentVolumeClaim *Unsupported `json:"persistentVolumeClaim,omitempty"`
+	// DataVolume is refused: not supported yet.
+	// +optional
+	DataVolume *Unsupported `json:"dataVolume,omitempty"`
+	// Ephemeral is refused: not supported yet.
+	// +optional
+	Ephemeral *Unsupported `json:"ephemeral,omitempty"`
+	// HostDisk is refused: not supported yet.
+	// +optional
+	HostDisk *Unsupported `json:"hostDisk,omitempty"`
+	// CloudInitConfigDrive is refused: not supported yet.
+	// +optional
+	CloudInitConfigDrive *Unsupported `json:"cloudInitConfigDrive,omitempty"`
+	// ConfigMap is refused: not supported yet.
+	// +optional
+	ConfigMap *Unsupported `json:"configMap,omitempty"`
+	// Secret is refused: not supported yet.
+	// +optional
+	Secret *Unsupported `json:"secret,omitempty"`
+	// DownwardAPI is refused: not supported yet.
+	// +optional
+	DownwardAPI *Unsupported `json:"downwardAPI,omitempty"`
+	// ServiceAccount is refused: not supported yet.
+	// +optional
+	ServiceAccount *Unsupported `json:"serviceAccount,omitempty"`
+	// Sysprep is refused: not supported yet.
+	// +optional
+	Sysprep *Unsupported `json:"sysprep,omitempty"`
+	// DownwardMetrics is refused: not supported yet.
+	// +optional
+	DownwardMetrics *Unsupported `json:"downwardMetrics,omitempty"`
+	// MemoryDump is refused: not supported yet.
+	// +optional
+	MemoryDump *Unsupported `json:"memoryDump,omitempty"`
+}
+
+// ContainerDiskSource is a disk image (qcow2 or raw) in a container image.
+type ContainerDiskSource struct {
+	// Image is the container image's reference.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Image string `json:"image"`
+	// Path of the disk in the container image. Default: the only file in /disk.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Path string `json:"path,omitempty"`
+	// ImagePullPolicy as for containers. Default: Always for the tag latest
+	// or none, else IfNotPresent.
+	// +optional
+	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
+	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+	// ImagePullSecret is a Secret of the namespace with registry credentials.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ImagePullSecret string `json:"imagePullSecret,omitempty"`
+}
+
+// EmptyDiskSource is an empty disk.
+type EmptyDiskSource struct {
+	// Capacity is the disk's size. What the guest writes takes room on the
+	// node, up to this. It is rounded up to 512 bytes. Exponents are refused.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
+	Capacity resource.Quantity `json:"capacity"`
+}
+
+// CloudInitNoCloudSource is a cloud-init NoCloud seed. User and network data
+// may each be given once: as plain text, in base64, or in a Secret. Inline, at
+// most 2048 bytes each.
+type CloudInitNoCloudSource struct {
+	// UserDataSecretRef names a Secret of the namespace whose key "userdata"
+	// holds the user data.
+	// +optional
+	UserDataSecretRef *corev1.LocalObjectReference `json:"secretRef,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=2736
+	UserDataBase64 string `json:"userDataBase64,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	UserData string `json:"userData,omitempty"`
+	// NetworkDataSecretRef names a Secret of the namespace whose key
+	// "networkdata" holds the network data.
+	// +optional
+	NetworkDataSecretRef *corev1.LocalObjectReference `json:"networkDataSecretRef,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=2736
+	NetworkDataBase64 string `json:"networkDataBase64,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	NetworkData string `json:"networkData,omitempty"`
+}
+
+func defaultVolumes(spec *VirtualMachineInstanceSpec) {
+	for i := range spec.Volumes {
+		if cd := spec.Volumes[i].ContainerDisk; cd != nil && cd.ImagePullPolicy == "" {
+			cd.ImagePullPolicy = pullPolicy(cd.Image)
+		}
+	}
+}
+
+// pullPolicy is Kubernetes' default for an image reference.
+func pullPolicy(image string) corev1.PullPolicy {
+	if hasFixedTag(image) {
+		return corev1.PullIfNotPresent
+	}
+	return corev1.PullAlways
+}
+
+// hasFixedTag says whether an image reference has a digest, or a tag other
+// than latest.
+func hasFixedTag(image string) bool {
+	if strings.Contains(image, "@") {
+		return true
+	}
+	last := image[strings.LastIndex(image, "/")+1:]
+	_, tag, tagged := strings.Cut(last, ":")
+	return tagged && tag != "latest"
+}
+
+const sourceRule = "exactly one volume source must be set (supported: containerDisk, cloudInitNoCloud, emptyDisk)"
+
+func validateVolumes(volumes []Volume, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := sets.New[string]()
+	for i, v := range volumes {
+		p := path.Index(i)
+		if seen.Has(v.Name) {
+			errs = append(errs, field.Duplicate(p.Child("name"), v.Name))
+		}
+		seen.Insert(v.Name)
+		if !diskName.MatchString(v.Name) {
+			errs = append(errs, field.Invalid(p.Child("name"), v.Name, "must be a DNS label"))
+		}
+		errs = append(errs, validateSource(v, p)...)
+	}
+	return errs
+}
+
+func validateSource(v Volume, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	sources := 0
+	if cd := v.ContainerDisk; cd != nil {
+		sources++
+		if cd.Image == "" {
+			errs = append(errs, field.Required(path.Child("containerDisk", "image"), "name the container image that holds the disk"))
+		}
+	}
+	if ci := v.CloudInitNoCloud; ci != nil {
+		sources++
+		errs = append(errs, validateCloudInit(ci, path.Child("cloudInitNoCloud"))...)
+	}
+	if e := v.EmptyDisk; e != nil {
+		sources++
+		if n := e.Capacity.Value(); n < 1 || n > maxGuestMemory {
+			errs = append(errs, field.Invalid(path.Child("emptyDisk", "capacity"), e.Capacity.String(), "must be between 1 and 64Ti"))
+		}
+	}
+	// A source that is refused is reported by its own path.
+	if refused := len(validateUnsupported(reflect.ValueOf(v), path)); sources+refused != 1 {
+		errs = append(errs, field.Invalid(path, v.Name, sourceRule))
+	}
+	return errs
+}
+
+func validateCloudInit(ci *CloudInitNoCloudSource, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	check := func(name, secretName, plain, encoded string, secret *corev1.LocalObjectReference) (given int) {
+		data, err := cloudInitData(plain, encoded)
+		if err != nil {
+			errs = append(errs, field.Invalid(path.Child(name+"Base64"), "", err.Error()))
+		}
+		if len(data) > maxCloudInitBytes {
+			errs = append(errs, field.TooLong(path.Child(name), "", maxCloudInitBytes))
+		}
+		if plain != "" {
+			given++
+		}
+		if encoded != "" {
+			given++
+		}
+		if secret != nil {
+			given++
+			if secret.Name == "" {
+				errs = append(errs, field.Required(path.Child(secretName, "name"), "name the Secret"))
+			}
+		}
+		if given > 1 {
+			errs = append(errs, field.Invalid(path.Child(name), "", fmt.Sprintf("set only one of %s, %sBase64 and %s", name, name, secretName)))
+		}
+		return given
+	}
+	given := check("userData", "secretRef", ci.UserData, ci.UserDataBase64, ci.UserDataSecretRef)
+	given += check("networkData", "networkDataSecretRef", ci.NetworkData, ci.NetworkDataBase64, ci.NetworkDataSecretRef)
+	if given == 0 {
+		errs = append(errs, field.Required(path, "set userData, networkData, their Base64 forms or a Secret"))
+	}
+	return errs
+}
+
+func cloudInitData(plain, encoded string) ([]byte, error) {
+	if encoded == "" {
+		return []byte(plain), nil
+	}
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("decode base64: %w", err)
+	}
+	return data, nil
+}
+
+// Data returns the user and network data that the spec itself holds.
+func (ci *CloudInitNoCloudSource) Data() (user, network []byte, err error) {
+	if user, err = cloudInitData(ci.UserData, ci.UserDataBase64); err != nil {
+		return nil, nil, err
+	}
+	network, err = cloudInitData(ci.NetworkData, ci.NetworkDataBase64)
+	return user, network, err
+}
