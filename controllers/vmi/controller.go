@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,15 +38,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.VirtualMachineInstance{}).
 		Watches(&corev1.Pod{}, r.podEvents(mgr)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: retries()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Complete(r)
-}
-
-// retries bounds how long a step that failed waits for its next try. Nothing
-// tells when a quota is lifted, or a pod that was in the way is deleted: with
-// the default, a VMI could wait for another quarter of an hour.
-func retries() workqueue.TypedRateLimiter[ctrl.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](20*time.Millisecond, 30*time.Second)
 }
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch;update;patch
