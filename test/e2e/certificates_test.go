@@ -241,7 +241,7 @@ func TestHandlerCertificate(t *testing.T) {
 	// virt-handler may not even ask another signer, and virt-controller leaves
 	// what is asked of it alone.
 	const users = "kubernetes.io/kube-apiserver-client"
-	if _, refusal := bound.file(users, "system:masters", "admin"); !strings.HasPrefix(refusal, "403 ") || !strings.Contains(refusal, "kubevirt-handler-own-signer") {
+	if _, refusal := bound.file(users, "administrators", "admin"); !strings.HasPrefix(refusal, "403 ") || !strings.Contains(refusal, "kubevirt-handler-own-signer") {
 		t.Errorf("virt-handler asks %s: %s", users, refusal)
 	}
 	foreign, refusal := tenant.file(users, client, node)
