@@ -30,8 +30,7 @@ func TestReadFacts(t *testing.T) {
 			{Destination: netip.MustParsePrefix("10.244.0.0/24")},
 		},
 	}
-	equal := cmp.Options{cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
-	if diff := cmp.Diff(want, p.facts, equal); diff != "" {
+	if diff := cmp.Diff(want, p.facts, equality); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if mac, err := net.ParseMAC(p.facts.MAC); err != nil || len(mac) != 6 || p.facts.Index < 1 {
@@ -45,7 +44,7 @@ func TestReadFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(p.facts, again, equal); diff != "" {
+	if diff := cmp.Diff(p.facts, again, equality); diff != "" {
 		t.Errorf("changed by Apply, -before +after:\n%s", diff)
 	}
 	if _, err := ReadFacts(p.pod, "eth7"); !errors.As(err, new(netlink.LinkNotFoundError)) {
