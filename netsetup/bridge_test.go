@@ -46,7 +46,7 @@ func networks() map[string]network {
 func (p *pod) cni(command, kind, id string, netns ns.NetNS) {
 	p.t.Helper()
 	config, err := json.Marshal(map[string]any{
-		"cniVersion": "1.0.0", "name": "pods", "type": kind, "mtu": podMTU,
+		"cniVersion": "1.0.0", "name": "pods", "type": kind, "mtu": p.mtu,
 		"bridge": "cni0", "isGateway": true, "hairpinMode": true,
 		"ipam": map[string]any{"type": "host-local", "dataDir": p.leases, "routes": []any{map[string]string{"dst": "0.0.0.0/0"}},
 			"ranges": []any{[]any{map[string]string{"subnet": "10.88.0.0/24"}}}},
@@ -87,9 +87,9 @@ func (p *pod) calico(id string, netns ns.NetNS) {
 		p.inside(p.node, func() error { return configureLink("up0", "10.1.1.1/24", podMTU) })
 		p.run(p.node, nil, "ip", "route", "add", "default", "via", "10.1.1.254")
 	}
-	p.run(p.node, nil, "ip", "link", "add", "cali-"+id, "mtu", fmt.Sprint(podMTU), "type", "veth", "peer", "name", "x"+id)
+	p.run(p.node, nil, "ip", "link", "add", "cali-"+id, "mtu", fmt.Sprint(p.mtu), "type", "veth", "peer", "name", "x"+id)
 	p.moveLink(p.node, "x"+id, netns, "eth0")
-	p.inside(netns, func() error { return configureLink("eth0", address+"/32", podMTU) })
+	p.inside(netns, func() error { return configureLink("eth0", address+"/32", p.mtu) })
 	p.run(netns, nil, "ip", "route", "add", "169.254.1.1", "dev", "eth0", "scope", "link")
 	p.run(netns, nil, "ip", "route", "add", "default", "via", "169.254.1.1", "dev", "eth0")
 	p.inside(p.node, func() error {
@@ -107,11 +107,16 @@ func (p *pod) calico(id string, netns ns.NetNS) {
 
 func newBridged(t *testing.T, n network, b Bridged) *pod {
 	t.Helper()
+	return newBridgedOfMTU(t, n, b, podMTU)
+}
+
+func newBridgedOfMTU(t *testing.T, n network, b Bridged, mtu int) *pod {
+	t.Helper()
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes network namespaces: run it as root")
 	}
-	p := &pod{t: t, node: newNetNS(t), pod: newNetNS(t), other: newNetNS(t), guest: newNetNS(t), leases: t.TempDir()}
+	p := &pod{t: t, node: newNetNS(t), pod: newNetNS(t), other: newNetNS(t), guest: newNetNS(t), leases: t.TempDir(), mtu: mtu}
 	p.inside(p.node, func() error { return configureLink("lo", "", 65536) })
 	p.inside(p.guest, func() error { return configureLink("lo", "", 65536) })
 	// The worst that a node may have set for its pods.

@@ -38,6 +38,7 @@ type pod struct {
 	pod, other, guest ns.NetNS
 	node              ns.NetNS // where the CNI plugin works, for the bridge binding
 	leases            string   // the plugin's folder
+	mtu               int
 	facts             Facts
 	plan              *Plan
 	guestMAC          string
