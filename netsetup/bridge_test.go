@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // network is a kind of pod network. connect gives a namespace an eth0 on it, as pod
@@ -373,8 +374,15 @@ func TestHostileBridgedGuest(t *testing.T) {
 	}) {
 		t.Error("ARP with a false address leaves the pod")
 	}
+	// ARP that names another MAC than the frame.
+	if outside("arp saddr ip "+own+" arp saddr ether 52:54:00:00:00:99", func() { p.sendARP("52:54:00:00:00:99", own) }) {
+		t.Error("ARP with a false MAC leaves the pod")
+	}
+	if !outside("arp saddr ip "+own+" arp saddr ether "+guestMAC, func() { p.sendARP(guestMAC, own) }) {
+		t.Error("true ARP does not leave the pod: this test proves nothing")
+	}
 	// DHCP, which concerns the pod alone.
-	if outside("udp dport 67", func() { p.ask("255.255.255.255", "192.0.2.77") }) {
+	if outside("udp dport { 67, 68 }", func() { p.ask("255.255.255.255", "192.0.2.77") }) {
 		t.Error("DHCP leaves the pod")
 	}
 	if outside("ether type ip6", func() { p.try("busybox", "ping", "-6", "-c", "1", "-W", "1", "ff02::1%"+guestLink) }) {
@@ -384,17 +392,68 @@ func TestHostileBridgedGuest(t *testing.T) {
 	nic := p.plan.Bridge.MAC
 	p.run(p.guest, nil, "ip", "neigh", "replace", "169.254.75.10", "lladdr", nic, "dev", guestLink)
 	p.run(p.guest, nil, "ip", "route", "add", "169.254.75.10/32", "dev", guestLink)
-	p.fail(p.guest, "169.254.75.10:9093")
 	p.run(p.other, nil, "ip", "neigh", "replace", own, "lladdr", nic, "dev", "eth0")
-	p.fail(p.other, own+":9092")
+	for netns, address := range map[ns.NetNS]string{p.guest: "169.254.75.10:9093", p.other: own + ":9092"} {
+		if p.passesInto(p.pod, "tcp dport { 9092, 9093 }", func() { p.fail(netns, address) }) {
+			t.Errorf("packets to %s come to the pod's own stack", address)
+		}
+	}
 	p.run(p.other, nil, "ip", "neigh", "del", own, "dev", "eth0")
-	// Another MAC, last: the guest is gone with it.
+	// Another MAC, which also ARP says; and one that only the frames have.
 	p.run(p.guest, nil, "ip", "link", "set", guestLink, "address", "52:54:00:00:00:99")
-	if outside("ether saddr 52:54:00:00:00:99", func() { p.try("busybox", "arping", "-U", "-c", "1", "-w", "1", "-I", guestLink, own) }) {
-		t.Error("frames with a false MAC leave the pod")
+	p.run(p.guest, nil, "ip", "neigh", "replace", other, "lladdr", p.macOf(p.other), "dev", guestLink)
+	for name, send := range map[string][]string{
+		"arp": {"busybox", "arping", "-U", "-c", "1", "-w", "1", "-I", guestLink, own}, "ip": {"busybox", "ping", "-c", "1", "-W", "1", other},
+	} {
+		if outside("ether saddr 52:54:00:00:00:99", func() { p.try(send[0], send[1:]...) }) {
+			t.Errorf("frames of type %s with a false MAC leave the pod", name)
+		}
 	}
 	p.run(p.guest, nil, "ip", "link", "set", guestLink, "address", guestMAC)
+	if !outside("ether saddr "+guestMAC, func() { p.run(p.guest, nil, "busybox", "ping", "-c", "1", "-W", "5", other) }) {
+		t.Error("the node sees nothing of the guest: this test proves nothing")
+	}
 	p.reach(p.guest, other+":8080", own) // the wire still works
+}
+
+// sendARP has the guest announce that an address has a MAC (RFC 826, 5227), in a
+// frame with its own.
+func (p *pod) sendARP(mac, address string) {
+	p.t.Helper()
+	frame := append(bytes.Repeat([]byte{0xff}, 6), parseMAC(p.t, p.guestMAC)...)
+	frame = append(frame, 0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1)
+	ip := netip.MustParseAddr(address).AsSlice()
+	frame = append(append(append(frame, parseMAC(p.t, mac)...), ip...), append(make([]byte, 6), ip...)...)
+	p.inside(p.guest, func() error {
+		link, err := net.InterfaceByName(guestLink)
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index})
+	})
+}
+
+func parseMAC(t *testing.T, text string) net.HardwareAddr {
+	t.Helper()
+	mac, err := net.ParseMAC(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mac
+}
+
+func (p *pod) macOf(netns ns.NetNS) string {
+	p.t.Helper()
+	facts, err := ReadFacts(netns, "eth0")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return facts.MAC
 }
 
 // try runs a program in the guest that may fail.
