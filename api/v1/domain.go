@@ -266,8 +266,7 @@ type CDRomTarget struct {
 
 // Interface connects the guest to a network. Exactly one binding is set.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.masquerade), has(self.bridge), has(self.sriov), has(self.passtBinding), has(self.binding)].filter(b, b).size() == 1",message="exactly one binding must be set (supported: masquerade)"
-// +kubebuilder:validation:XValidation:rule="!has(self.bridge)",message="the bridge binding is not supported yet; use masquerade",fieldPath=".bridge"
+// +kubebuilder:validation:XValidation:rule="[has(self.masquerade), has(self.bridge), has(self.sriov), has(self.passtBinding), has(self.binding)].filter(b, b).size() == 1",message="exactly one binding must be set (supported: masquerade, bridge)"
 // +kubebuilder:validation:XValidation:rule="!has(self.sriov)",message="the sriov binding is not supported yet",fieldPath=".sriov"
 // +kubebuilder:validation:XValidation:rule="!has(self.passtBinding)",message="the passt binding is not supported yet; use masquerade",fieldPath=".passtBinding"
 // +kubebuilder:validation:XValidation:rule="!has(self.binding)",message="binding plugins are not supported",fieldPath=".binding"
@@ -297,9 +296,12 @@ type Interface struct {
 	// +optional
 	Masquerade *InterfaceMasquerade `json:"masquerade,omitempty"`
 
-	// Bridge is refused: not supported yet.
+	// Bridge: the guest takes the pod's address, by DHCP.
 	// +optional
-	Bridge *Unsupported `json:"bridge,omitempty"`
+	Bridge *InterfaceBridge `json:"bridge,omitempty"`
+	// DHCPOptions are told to the guest by DHCP.
+	// +optional
+	DHCPOptions *DHCPOptions `json:"dhcpOptions,omitempty"`
 	// SRIOV is refused: not supported yet.
 	// +optional
 	SRIOV *Unsupported `json:"sriov,omitempty"`
@@ -309,6 +311,41 @@ type Interface struct {
 	// Binding is refused: binding plugins are libvirt hooks.
 	// +optional
 	Binding *Unsupported `json:"binding,omitempty"`
+}
+
+// InterfaceBridge is the binding in which the guest takes the pod's place.
+type InterfaceBridge struct{}
+
+// DHCPOptions are further DHCP options.
+type DHCPOptions struct {
+	// BootFileName is option 67.
+	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	BootFileName string `json:"bootFileName,omitempty"`
+	// TFTPServerName is option 66.
+	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	TFTPServerName string `json:"tftpServerName,omitempty"`
+	// NTPServers is option 42.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=15
+	NTPServers []string `json:"ntpServers,omitempty"`
+	// PrivateOptions are options 224 to 254.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=31
+	PrivateOptions []DHCPPrivateOptions `json:"privateOptions,omitempty"`
+}
+
+// DHCPPrivateOptions is an option of the site's own.
+type DHCPPrivateOptions struct {
+	// Option is 224 to 254.
+	Option int `json:"option"`
+	// Value is told as it is.
+	// +kubebuilder:validation:MaxLength=255
+	Value string `json:"value"`
 }
 
 // InterfaceMasquerade is the NAT binding.

@@ -311,19 +311,22 @@ func validateNetwork(n Network, path *field.Path) field.ErrorList {
 
 func validateInterface(nic *Interface, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	refused := map[string]*Unsupported{"bridge": nic.Bridge, "sriov": nic.SRIOV, "passtBinding": nic.PasstBinding, "binding": nic.Binding}
+	refused := map[string]*Unsupported{"sriov": nic.SRIOV, "passtBinding": nic.PasstBinding, "binding": nic.Binding}
 	bindings := 0
 	if nic.Masquerade != nil {
 		bindings++
 	}
-	for _, name := range []string{"bridge", "sriov", "passtBinding", "binding"} {
+	if nic.Bridge != nil {
+		bindings++
+	}
+	for _, name := range []string{"sriov", "passtBinding", "binding"} {
 		if refused[name] != nil {
 			bindings++
 			errs = append(errs, field.Forbidden(path.Child(name), "not supported yet; use masquerade"))
 		}
 	}
 	if bindings != 1 {
-		errs = append(errs, field.Invalid(path, nic.Name, "exactly one binding must be set (supported: masquerade)"))
+		errs = append(errs, field.Invalid(path, nic.Name, "exactly one binding must be set (supported: masquerade, bridge)"))
 	}
 	if !slices.Contains(interfaceModels, nic.Model) {
 		errs = append(errs, field.NotSupported(path.Child("model"), nic.Model, interfaceModels))

@@ -114,7 +114,6 @@ func TestValidate(t *testing.T) {
 		{"narrow CIDR", func(s *spec) { s.Networks[0].Pod.VMNetworkCIDR = "10.0.2.0/30" }, []string{"spec.networks[0].pod.vmNetworkCIDR"}},
 
 		{"no binding", func(s *spec) { nic(s).Masquerade = nil }, []string{interfaces + "[0]"}},
-		{"bridge", func(s *spec) { nic(s).Masquerade, nic(s).Bridge = nil, &Unsupported{} }, []string{interfaces + "[0].bridge"}},
 		{"two bindings", func(s *spec) { nic(s).SRIOV = &Unsupported{} }, []string{interfaces + "[0]", interfaces + "[0].sriov"}},
 		{"no MAC", func(s *spec) { nic(s).MacAddress = "52:54:00" }, []string{interfaces + "[0].macAddress"}},
 		{"EUI-64", func(s *spec) { nic(s).MacAddress = "52:54:00:00:00:00:00:01" }, []string{interfaces + "[0].macAddress"}},

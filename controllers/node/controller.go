@@ -80,7 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		startErr = r.start(ctx, object, launcher)
 	}
 	now := metav1.NewTime(r.Clock.Now())
-	report(object, launcher.State(), launcher.podIPs(), now)
+	report(object, launcher.State(), launcher.network(), now)
 	if startErr != nil {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
 			Reason: v1.ReasonStartFailed, Message: startErr.Error()}, now)
@@ -111,13 +111,13 @@ var versionedType = regexp.MustCompile(`^pc-q35-[0-9]{1,3}\.[0-9]{1,3}$`)
 // report brings a VMI's status up to date with what the launcher says. It is
 // pure. What the VMI says itself is taken from there: a launcher whose guest
 // broke out may say anything.
-func report(object *v1.VirtualMachineInstance, state control.StateReport, podIPs []string, now metav1.Time) {
+func report(object *v1.VirtualMachineInstance, state control.StateReport, pod networkFacts, now metav1.Time) {
 	status := &object.Status
 	if state.Machine != nil && state.StartedAt != nil {
 		if versionedType.MatchString(state.Machine.Type) {
 			status.Machine = &v1.Machine{Type: state.Machine.Type}
 		}
-		status.Interfaces = interfaces(object, podIPs)
+		status.Interfaces = interfaces(object, pod)
 		if state.Machine.Accelerator == qemuargs.TCG {
 			status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSoftwareEmulation, Status: metav1.ConditionTrue,
 				Reason: "TCG", Message: "the guest is emulated by QEMU's TCG: slow, and not an isolation boundary"}, now)
@@ -143,12 +143,18 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, podIPs
 	status.SetCondition(ready, now)
 }
 
-func interfaces(object *v1.VirtualMachineInstance, podIPs []string) []v1.NetworkInterfaceStatus {
+// networkFacts is what virt-handler read in a pod's network namespace.
+type networkFacts struct {
+	ips []string // IPv4 first
+	nic resolve.NIC
+}
+
+func interfaces(object *v1.VirtualMachineInstance, pod networkFacts) []v1.NetworkInterfaceStatus {
 	var out []v1.NetworkInterfaceStatus
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
-		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: resolve.MAC(object, nic), IPs: podIPs, PodInterfaceName: podLink, InfoSource: "domain", QueueCount: 1}
-		if len(podIPs) > 0 {
-			s.IP = podIPs[0]
+		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: resolve.MAC(object, nic, pod.nic), IPs: pod.ips, PodInterfaceName: podLink, InfoSource: "domain", QueueCount: 1}
+		if len(pod.ips) > 0 {
+			s.IP = pod.ips[0]
 		}
 		out = append(out, s)
 	}

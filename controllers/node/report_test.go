@@ -55,7 +55,7 @@ func TestReport(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := &v1.VirtualMachineInstance{Status: *tt.old.DeepCopy()}
-			report(got, tt.state, []string{"10.0.0.1", "fd00::1"}, now)
+			report(got, tt.state, networkFacts{ips: []string{"10.0.0.1", "fd00::1"}}, now)
 			have := wanted{phase: got.Status.Phase}
 			for _, c := range got.Status.Conditions {
 				have.conditions = append(have.conditions, string(c.Type)+"="+string(c.Status)+"/"+c.Reason)
@@ -64,7 +64,7 @@ func TestReport(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			again := got.DeepCopy()
-			report(again, tt.state, []string{"10.0.0.1", "fd00::1"}, metav1.NewTime(now.Add(time.Hour)))
+			report(again, tt.state, networkFacts{ips: []string{"10.0.0.1", "fd00::1"}}, metav1.NewTime(now.Add(time.Hour)))
 			if diff := cmp.Diff(got, again); diff != "" {
 				t.Errorf("the same report a second time changes the status:\n%s", diff)
 			}
@@ -78,7 +78,7 @@ func TestReportBelievesNoLauncher(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", MacAddress: "52-54-00-00-00-01"}, {Name: "other", MacAddress: "52:54:00:00:00:02"}}
 	lie := &qemuargs.Machine{Type: strings.Repeat("pc-q35-7.2", 100), NICs: []qemuargs.NIC{{Name: "lie", MAC: strings.Repeat("x", 1000), Queues: 1 << 30}}}
-	report(vmi, control.StateReport{State: control.StateRunning, Machine: lie, StartedAt: &startedAt}, []string{"10.0.0.1", "fd00::1"}, metav1.Unix(2000, 0))
+	report(vmi, control.StateReport{State: control.StateRunning, Machine: lie, StartedAt: &startedAt}, networkFacts{ips: []string{"10.0.0.1", "fd00::1"}}, metav1.Unix(2000, 0))
 	want := []v1.NetworkInterfaceStatus{
 		{Name: "default", MAC: "52:54:00:00:00:01", IP: "10.0.0.1", IPs: []string{"10.0.0.1", "fd00::1"}, PodInterfaceName: "eth0", InfoSource: "domain", QueueCount: 1},
 		{Name: "other", MAC: "52:54:00:00:00:02", IP: "10.0.0.1", IPs: []string{"10.0.0.1", "fd00::1"}, PodInterfaceName: "eth0", InfoSource: "domain", QueueCount: 1},

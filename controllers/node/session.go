@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
+	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
 // session is one launcher on the line. Who it is was proven before (see
@@ -61,6 +62,11 @@ func (s *session) setState(state control.StateReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state = state
+}
+
+// network is what is known of the pod's network.
+func (s *session) network() networkFacts {
+	return networkFacts{ips: s.podIPs(), nic: resolve.NIC{MTU: s.facts.MTU, MAC: s.facts.MAC}}
 }
 
 // podIPs are the pod's addresses, IPv4 first.

@@ -69,7 +69,7 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 			Path: d.Path, Format: d.Format, VirtualSize: d.VirtualSize, Direct: d.Direct, Error: d.Error}
 	}
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		host.NICs[nic.Name] = resolve.NIC{MTU: launcher.facts.MTU}
+		host.NICs[nic.Name] = launcher.network().nic
 	}
 	return host, nil
 }

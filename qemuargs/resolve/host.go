@@ -36,4 +36,6 @@ type ContainerDisk struct {
 type NIC struct {
 	// MTU of the pod's link, which the guest gets too.
 	MTU int `json:"mtu"`
+	// MAC is the pod interface's, which the guest takes over with the bridge binding.
+	MAC string `json:"mac,omitempty"`
 }

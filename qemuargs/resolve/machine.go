@@ -137,7 +137,7 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, slots *allocator) []qemuarg
 	var out []qemuargs.NIC
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		n := qemuargs.NIC{
-			Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: MAC(vmi, nic),
+			Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: MAC(vmi, nic, host.NICs[nic.Name]),
 			MTU: host.NICs[nic.Name].MTU, Queues: 1,
 		}
 		switch nic.Model {
@@ -151,11 +151,15 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, slots *allocator) []qemuarg
 	return out
 }
 
-// MAC is the hardware address of an interface: the spec's, or one under
-// QEMU's prefix made from the object's UID, so that it stays the same.
-func MAC(vmi *v1.VirtualMachineInstance, nic v1.Interface) string {
+// MAC is the hardware address of an interface: the spec's; with the bridge
+// binding the pod's; or one under QEMU's prefix made from the object's UID, so
+// that it stays the same.
+func MAC(vmi *v1.VirtualMachineInstance, nic v1.Interface, host NIC) string {
 	if mac, err := net.ParseMAC(nic.MacAddress); err == nil {
 		return mac.String()
+	}
+	if nic.Bridge != nil && host.MAC != "" {
+		return host.MAC
 	}
 	sum := sha256.Sum256([]byte(string(vmi.UID) + "/" + nic.Name))
 	return net.HardwareAddr{0x52, 0x54, 0x00, sum[0], sum[1], sum[2]}.String()
