@@ -17,7 +17,7 @@ import (
 
 // Apply brings the network namespace into the planned state, except for the tap
 // (OpenTap). It may be repeated at any time and after a crash at any point;
-// connections under way go on.
+// connections under way go on. ErrUnfiltered means that all is done but the filter.
 func Apply(netns ns.NetNS, plan *Plan) error {
 	unfiltered := replaceTables(netns, plan.Tables)
 	if unfiltered != nil && !errors.Is(unfiltered, ErrUnfiltered) {
@@ -31,7 +31,10 @@ func Apply(netns ns.NetNS, plan *Plan) error {
 		}
 		return nil
 	})
-	if err = errors.Join(err, unfiltered); err != nil {
+	if err == nil {
+		err = unfiltered
+	}
+	if err != nil {
 		return fmt.Errorf("apply network plan: %w", err)
 	}
 	return nil
