@@ -72,7 +72,7 @@ func (l Lease) Check() error {
 	if mac, err := net.ParseMAC(l.ClientMAC); err != nil || len(mac) != 6 {
 		return fmt.Errorf("lease for MAC %q: want six octets", l.ClientMAC)
 	}
-	if !l.ClientIP.Addr().Is4() || l.ClientIP.Addr().IsUnspecified() {
+	if !l.ClientIP.IsValid() || !l.ClientIP.Addr().Is4() || l.ClientIP.Addr().IsUnspecified() {
 		return fmt.Errorf("lease of address %s: want IPv4 with prefix length", l.ClientIP)
 	}
 	if !l.ServerIP.Is4() {
@@ -82,7 +82,7 @@ func (l Lease) Check() error {
 		return fmt.Errorf("lease with router %s: want IPv4", l.Router)
 	}
 	for _, r := range l.Routes {
-		if !r.Destination.Addr().Is4() || (r.Gateway.IsValid() && !r.Gateway.Is4()) {
+		if !r.Destination.IsValid() || !r.Destination.Addr().Is4() || (r.Gateway.IsValid() && !r.Gateway.Is4()) {
 			return fmt.Errorf("lease with route to %s over %s: want IPv4", r.Destination, r.Gateway)
 		}
 	}

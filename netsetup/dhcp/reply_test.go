@@ -1,6 +1,7 @@
 package dhcp
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -261,4 +262,38 @@ func fuzzReply(t *testing.T, lease Lease, packet []byte) {
 	if yours := reply.YourIPAddr; !yours.IsUnspecified() && yours.String() != lease.ClientIP.Addr().String() {
 		t.Fatalf("offered %s", yours)
 	}
+}
+
+// FuzzLease: what Check lets pass can be told, and is read as it was meant.
+func FuzzLease(f *testing.F) {
+	f.Add("testvm", "default.svc.cluster.local", "tftp.example.com", "pxelinux.0", uint8(224), "x", uint8(24), []byte{10, 88, 0, 1, 32, 10, 88, 0, 0, 24})
+	f.Add("", "a..b", "", strings.Repeat("f", 255), uint8(255), strings.Repeat("x", 255), uint8(33), bytes.Repeat([]byte{10, 0, 0, 0, 8}, 200))
+	f.Fuzz(func(t *testing.T, hostname, domain, tftp, boot string, code uint8, value string, bits uint8, routes []byte) {
+		l := masqueradeLease()
+		l.Hostname, l.SearchDomains, l.TFTPServer, l.BootFile = hostname, []string{domain}, tftp, boot
+		l.Private = []Option{{code, value}}
+		l.ClientIP = netip.PrefixFrom(l.ClientIP.Addr(), int(bits))
+		for ; len(routes) >= 5; routes = routes[5:] {
+			destination := netip.PrefixFrom(netip.AddrFrom4([4]byte(routes)), int(routes[4]))
+			l.Routes = append(l.Routes, Route{destination, l.Router})
+		}
+		reply, err := Reply(l, request(dhcpv4.MessageTypeDiscover))
+		if checked := l.Check(); (checked == nil) != (err == nil) {
+			t.Fatalf("Check says %v, Reply %v", checked, err)
+		}
+		if err != nil {
+			return
+		}
+		read, err := dhcpv4.FromBytes(reply.ToBytes())
+		if err != nil {
+			t.Fatalf("reply cannot be read: %v", err)
+		}
+		mask, _ := read.SubnetMask().Size()
+		if mask != int(bits) || read.HostName() != hostname || read.BootFileNameOption() != boot || string(read.Options.Get(dhcpv4.GenericOptionCode(code))) != value {
+			t.Fatalf("%+v is told as\n%s", l, read.Summary())
+		}
+		if n := len(l.Routes); n > 0 && len(read.ClasslessStaticRoute()) < n {
+			t.Fatalf("%d routes are told as %v", n, read.ClasslessStaticRoute())
+		}
+	})
 }
