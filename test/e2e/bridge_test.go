@@ -29,24 +29,25 @@ func TestBridge(t *testing.T) {
 	v.await(v1.Running)
 	address := v.pod().Status.PodIP
 	lease := regexp.QuoteMeta("tiny: eth0 " + address + "/32 via ")
-	v.log().shows(60*time.Second, lease)
+	v.log().shows(2*time.Minute, lease)
 	if nic := v.get().Status.Interfaces[0]; nic.IP != address || nic.MAC == "" {
 		t.Errorf("status of the interface: %+v, the pod has %s", nic, address)
 	}
+	toPod, toService := get[corev1.Pod](t, "-n", ns, "pod", "client").Status.PodIP+" 8080", serviceIP(t, ns, "client")+" 80"
 	reached := func(when string) {
 		t.Helper()
-		if err := poll(20*time.Second, func() error { return echoes(ns, address, 9999) }); err != nil {
-			t.Errorf("%s, from a pod: %v", when, err)
-		}
-		if err := poll(20*time.Second, func() error { return echoes(ns, serviceIP(t, ns, "guest"), 80) }); err != nil {
-			t.Errorf("%s, by a Service: %v", when, err)
-		}
-		// From the node's own network, as the kubelet's probes.
-		if err := poll(20*time.Second, func() error { return nodeEchoes(address, 7) }); err != nil {
-			t.Errorf("%s, from the node: %v", when, err)
+		for from, attempt := range map[string]func() error{
+			"a pod":     func() error { return echoes(ns, address, 9999) },
+			"a Service": func() error { return echoes(ns, serviceIP(t, ns, "guest"), 80) },
+			// From the node's own network, as the kubelet's probes.
+			"the node": func() error { return nodeEchoes(address, 7) },
+		} {
+			if err := poll(20*time.Second, attempt); err != nil {
+				t.Errorf("%s, from %s: %v", when, from, err)
+			}
 		}
 		shell := v.shell()
-		for _, to := range []string{get[corev1.Pod](t, "-n", ns, "pod", "client").Status.PodIP + " 8080", serviceIP(t, ns, "client") + " 80"} {
+		for _, to := range []string{toPod, toService} {
 			if out, status := shell.run(20*time.Second, "echo to-and-fro | nc -w 5 "+to); status != 0 || strings.TrimSpace(out) != "to-and-fro" {
 				t.Errorf("%s, from the guest to %s: %q (%d)", when, to, out, status)
 			}
@@ -60,7 +61,7 @@ func TestBridge(t *testing.T) {
 	// times waits until the guest has had its lease so often.
 	times := func(n int) {
 		t.Helper()
-		v.log().shows(60*time.Second, "(?s)"+strings.Repeat(lease+".*", n))
+		v.log().shows(2*time.Minute, "(?s)"+strings.Repeat(lease+".*", n))
 	}
 	v.shell().send("reboot -f\n")
 	times(2)
