@@ -81,6 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	now := metav1.NewTime(r.Clock.Now())
 	report(object, launcher.State(), launcher.podIPs(), now)
+	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
 	if startErr != nil {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
 			Reason: v1.ReasonStartFailed, Message: startErr.Error()}, now)
@@ -133,8 +134,7 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, podIPs
 		status.RemoveCondition(v1.ConditionPaused)
 	case control.StatePaused:
 		ready.Message = "the guest is paused"
-		status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue,
-			Reason: "Paused", Message: "the guest's CPUs are stopped"}, now)
+		status.SetCondition(paused(state.Pause), now)
 	case control.StateShuttingDown:
 		ready.Reason, ready.Message = "GuestShuttingDown", "the guest was asked by the ACPI power button to shut down"
 	default:
@@ -163,6 +163,9 @@ func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance) {
 	ready, old := object.Status.Condition(v1.ConditionReady), before.Status.Condition(v1.ConditionReady)
 	if ready != nil && ready.Reason == "GuestShuttingDown" && (old == nil || old.Reason != ready.Reason) {
 		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "ShuttingDown", "Shutdown", "Signaled Graceful Shutdown")
+	}
+	if silent(ready) && !silent(old) {
+		r.Events.Eventf(object, nil, corev1.EventTypeWarning, ready.Reason, "Probe", "%s", ready.Message)
 	}
 	if s, old := object.Status.Condition(v1.ConditionSynchronized), before.Status.Condition(v1.ConditionSynchronized); s != nil && old == nil {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, "SyncFailed", "Synchronize", "%.900s", s.Message)
