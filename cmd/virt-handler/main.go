@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -58,6 +59,7 @@ func run(o options) error {
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
+	reconnect.Wrap(config)
 	mgr, err := newHandler(config, o, accelerator, kvm)
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -59,7 +60,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1.VirtualMachineInstance{}).
 		WatchesRawSource(source.Channel(r.Changed, &handler.EnqueueRequestForObject{})).
 		// A launcher that does not answer holds one of these, and no other VM.
-		WithOptions(controller.Options{MaxConcurrentReconciles: slotsPerNode}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: slotsPerNode, RateLimiter: reconnect.RateLimiter()}).
 		Complete(r)
 }
 
