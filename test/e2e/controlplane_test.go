@@ -31,7 +31,9 @@ func awaitController(t *testing.T, old controller) controller {
 	var c controller
 	err := poll(60*time.Second, func() error {
 		var err error
-		if c.process, err = findProcess(isController); err != nil {
+		// The old one may still be going.
+		c.process, err = findProcess(func(p nodeProcess) bool { return isController(p) && p.PID != old.process.PID })
+		if err != nil {
 			return err
 		}
 		for _, pod := range get[corev1.PodList](t, "-n", "kubevirt", "pods", "-l", "kubevirt.io=virt-controller").Items {
@@ -118,7 +120,8 @@ func TestControllerKilled(t *testing.T) {
 // TestAPIServerStopped: without an API server VMs go on, and once it is back
 // the status says within half a minute what has happened meanwhile.
 func TestAPIServerStopped(t *testing.T) {
-	outage := 20 * time.Second
+	// The kubelet and the scheduler need as long again to come back.
+	outage := 10 * time.Second
 	if long() {
 		outage = 5 * time.Minute
 	}
