@@ -141,6 +141,7 @@ func (s *slot) serve() (connected bool, err error) {
 		}
 		if m.Execute == "" {
 			m.Close()
+			line.conn.Refuse()
 			return true, fmt.Errorf("%w: the handler sends only commands", control.ErrProtocol)
 		}
 		select {
