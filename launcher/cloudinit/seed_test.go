@@ -267,7 +267,7 @@ func read(t *testing.T, image []byte, descriptor uint32) []entry {
 				continue
 			}
 			id := string(r[33:][:r[32]])
-			if id <= last {
+			if order(id, descriptor) <= order(last, descriptor) {
 				t.Fatalf("%q after %q", id, last)
 			}
 			last = id
@@ -283,6 +283,15 @@ func read(t *testing.T, image []byte, descriptor uint32) []entry {
 	}
 	walk("", d[156:190], 1)
 	return found
+}
+
+// order is what records are sorted by: ECMA-119 (9.3) compares names and
+// extensions as if they were padded with blanks, and then versions.
+func order(id string, descriptor uint32) string {
+	if descriptor == 17 {
+		return id
+	}
+	return strings.NewReplacer(".", "\x01", ";", "\x00").Replace(id)
 }
 
 func name(id string, record []byte, descriptor uint32) string {

@@ -33,6 +33,9 @@ func TestSerialFlood(t *testing.T) {
 	guest, neighbour := create(t, ns, tiny("floods")), create(t, ns, tiny("neighbour"))
 	guest.await(v1.Running)
 	neighbour.await(v1.Running)
+	for _, v := range []vmi{guest, neighbour} {
+		v.log().shows(2*time.Minute, "tiny: up") // an emulated guest takes its time beside others
+	}
 	loud, quiet := guest.shell(), neighbour.shell()
 	handler := func() (nodeProcess, int) {
 		t.Helper()

@@ -51,6 +51,7 @@ func TestStopped(t *testing.T) {
 			neighbour, v := create(t, ns, tiny("neighbour")), create(t, ns, tiny("stopped", grace(graceSeconds)))
 			neighbour.await(v1.Running)
 			v.await(v1.Running)
+			neighbour.log().shows(2*time.Minute, "tiny: up")
 			shell := neighbour.shell()
 			stopped, qemu := c.process(v), v.qemu()
 
