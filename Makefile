@@ -27,7 +27,7 @@ down: ## end the demo's cluster; nothing is left behind
 test: packages lint unit e2e ## everything CI runs: lint, unit tests and end-to-end tests on a real cluster
 
 .PHONY: test-all
-test-all: test long fuzz ## test, and the long ones
+test-all: test long e2e-long fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages images ## the launcher against every way that QEMU, guests and consoles can misbehave (2 minutes)
@@ -45,9 +45,13 @@ unit: packages image-launcher ## unit tests (-race), with real QEMU and network 
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
 	go test -race -timeout 25m -v ./test/e2e
 
+.PHONY: e2e-long
+e2e-long: packages cluster images ## the end-to-end tests of outages, churn and floods at full length (20 minutes)
+	KUBEQEMU_E2E_LONG=1 go test -race -timeout 60m -v -run 'TestControllerKilled|TestAPIServerStopped|TestCycles|TestSerialFlood' ./test/e2e
+
 .PHONY: fuzz
-FUZZTIME ?= 30s
-fuzz: ## every fuzz test for FUZZTIME (default 30s)
+FUZZTIME ?= 60s
+fuzz: ## every fuzz test for FUZZTIME (default 60s)
 	@for package in $$(go list ./... | grep -v /test/); do \
 		for f in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
 			echo "== $$package $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 3s $$package; \

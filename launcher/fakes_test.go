@@ -27,6 +27,9 @@ var fakes = map[string]func(){
 	"qemu-babbling":      func() { qemu(func(m *fakeMonitor) { m.say("Segmentation fault"); hang() }) },
 	"qemu-closing":       func() { qemu(func(m *fakeMonitor) { m.conn.Close(); hang() }) },
 	"qemu-ran-closes":    func() { qemu(func(m *fakeMonitor) { m.run(); m.conn.Close(); hang() }) },
+	"qemu-ran-garbage":   func() { qemu(func(m *fakeMonitor) { m.run(); m.say("\xff\x00 no JSON"); hang() }) },
+	"qemu-ran-endless":   func() { qemu((*fakeMonitor).endless) },
+	"qemu-chatty":        func() { qemu((*fakeMonitor).chat) },
 	"qemu-undying":       func() { qemu(func(m *fakeMonitor) { m.run(); m.obeyNothing() }) },
 	"qemu-failing":       func() { qemu(func(m *fakeMonitor) { fail(2500, 3) }) },
 	"qemu-crashing":      func() { qemu(func(m *fakeMonitor) { m.run(); fail(2500, 3) }) },
@@ -90,13 +93,23 @@ func (m *fakeMonitor) greet() {
 	m.say(`{"QMP": {"version": {"qemu": {"micro": 0, "minor": 1, "major": 99}, "package": ""}, "capabilities": []}}`)
 }
 
-// next reads a command and answers it, if it is one that is answered.
+// next reads a command and answers it, if it is one that is answered. The
+// run state may be asked for at any time.
 func (m *fakeMonitor) next(command string) {
-	if !m.commands.Scan() || !strings.Contains(m.commands.Text(), `"`+command+`"`) {
-		fail(0, 99)
+	for m.commands.Scan() {
+		_, id, _ := strings.Cut(m.commands.Text(), `"id":`)
+		id = id[:strings.IndexAny(id, ",}")]
+		switch {
+		case strings.Contains(m.commands.Text(), `"`+command+`"`):
+			m.say(`{"return": {}, "id": ` + id + `}`)
+			return
+		case strings.Contains(m.commands.Text(), `"query-status"`):
+			m.say(`{"return": {"status": "internal-error", "running": false}, "id": ` + id + `}`)
+		default:
+			fail(0, 99)
+		}
 	}
-	_, id, _ := strings.Cut(m.commands.Text(), `"id":`)
-	m.say(`{"return": {}, "id": ` + id[:strings.IndexAny(id, ",}")] + `}`)
+	fail(0, 99)
 }
 
 func (m *fakeMonitor) handshake() { m.greet(); m.next("qmp_capabilities") }
@@ -107,6 +120,27 @@ func (m *fakeMonitor) event(name, data string) {
 
 func (m *fakeMonitor) run() { m.handshake(); m.next("cont"); m.event("RESUME", "{}") }
 
+// endless sends a line of 100 MB.
+func (m *fakeMonitor) endless() {
+	m.run()
+	fmt.Fprint(m.conn, `{"return": "`)
+	for range 100 {
+		if _, err := m.conn.Write(make([]byte, 1<<20)); err != nil {
+			break
+		}
+	}
+	hang()
+}
+
+// chat floods stderr, and then powers off.
+func (m *fakeMonitor) chat() {
+	m.run()
+	for range 10 << 10 {
+		fmt.Fprintln(os.Stderr, strings.Repeat("w", 1023))
+	}
+	m.event("SHUTDOWN", `{"guest": true, "reason": "guest-shutdown"}`)
+}
+
 func (m *fakeMonitor) obeyNothing() {
 	for m.commands.Scan() {
 	}
@@ -116,6 +150,8 @@ func (m *fakeMonitor) obeyNothing() {
 // pause stops as for an I/O error, resumes, and stops again for good.
 func (m *fakeMonitor) pause() {
 	m.run()
+	m.event("BLOCK_IO_ERROR", `{"device": "", "node-name": "disk-root", "operation": "write", "action": "report", "reason": "not this one"}`)
+	m.event("BLOCK_IO_ERROR", `{"device": "", "node-name": "disk-root", "operation": "read", "action": "stop", "reason": "Input/output error"}`)
 	m.event("STOP", "{}")
 	m.event("RESUME", "{}")
 	m.event("STOP", "{}")
@@ -148,9 +184,11 @@ func TestFaultyQEMU(t *testing.T) {
 		{"qemu-silent", 10 * time.Second, control.ReasonStartFailed, "wait for QMP greeting: ", ""},
 		{"qemu-mute", 10 * time.Second, control.ReasonStartFailed, "qmp_capabilities", ""},
 		{"qemu-no-cont", handshakeTimeout, control.ReasonStartFailed, `"cont"`, ""},
-		{"qemu-babbling", quitTimeout, control.ReasonStartFailed, "", ""},
-		{"qemu-closing", quitTimeout, control.ReasonStartFailed, "", ""},
-		{"qemu-ran-closes", quitTimeout, control.ReasonQEMUExited, "signal 9", ""},
+		{"qemu-babbling", quitTimeout, control.ReasonStartFailed, "could not be driven", ""},
+		{"qemu-closing", quitTimeout, control.ReasonStartFailed, "monitor connection closed", ""},
+		{"qemu-ran-closes", quitTimeout, control.ReasonQMPLost, "monitor connection closed", ""},
+		{"qemu-ran-garbage", quitTimeout, control.ReasonQMPLost, "no JSON", ""},
+		{"qemu-ran-endless", quitTimeout, control.ReasonQMPLost, "longer than", ""},
 		{"qemu-failing", 0, control.ReasonStartFailed, "exited with code 3 before the guest ran", "???qemu: out of luck\n"},
 		{"qemu-crashing", 0, control.ReasonQEMUExited, "exited with code 3", "???qemu: out of luck\n"},
 		{"qemu-leaving", 0, control.ReasonQEMUExited, "exited with code 0", ""},
@@ -194,13 +232,42 @@ func TestPause(t *testing.T) {
 	v := launch(t, withQEMU(t, "qemu-pausing"))
 	v.request.GraceSeconds = 1
 	started := v.start()
-	v.expectState(control.StatePaused)
-	v.expectState(control.StateRunning)
-	if paused := v.expectState(control.StatePaused); !paused.StartedAt.Equal(*started.StartedAt) {
-		t.Errorf("started at %v, paused it says %v", started.StartedAt, paused.StartedAt)
+	failed := v.expectState(control.StatePaused).Pause
+	if want := (control.Pause{Status: control.PausedIOError, Disk: "root", Operation: "read", Error: "Input/output error"}); failed == nil || *failed != want {
+		t.Errorf("paused for %+v, want %+v", failed, want)
+	}
+	if running := v.expectState(control.StateRunning); running.Pause != nil {
+		t.Errorf("running, but paused for %+v", running.Pause)
+	}
+	paused := v.expectState(control.StatePaused)
+	if !paused.StartedAt.Equal(*started.StartedAt) || paused.Pause == nil || paused.Pause.Status != control.PausedByUser {
+		t.Errorf("started at %v, paused it says %v and %+v", started.StartedAt, paused.StartedAt, paused.Pause)
+	}
+	// QEMU is asked why; it is not that somebody wanted it.
+	if paused = v.expectState(control.StatePaused); paused.Pause == nil || paused.Pause.Status != "internal-error" {
+		t.Errorf("paused for %+v", paused.Pause)
 	}
 	v.signals <- syscall.SIGTERM
 	v.expectState(control.StateShuttingDown)
 	v.expectState(control.StateExited)
 	v.expectEnd(control.ReasonGracePeriodOver, "")
+}
+
+// TestStderrIsBounded: what QEMU complains of fills no disk.
+func TestStderrIsBounded(t *testing.T) {
+	t.Parallel()
+	v := launch(t, withQEMU(t, "qemu-chatty"))
+	begin := time.Now()
+	v.start()
+	end := v.expectEnd(control.ReasonGuestShutdown, "")
+	most := stderrBurst + int(time.Since(begin).Seconds()+1)*stderrBytesPerSecond
+	if info, err := v.Stderr.Stat(); err != nil || info.Size() < stderrBurst/2 || info.Size() > int64(most) {
+		t.Errorf("stderr in the pod's log has %d bytes, want at most %d (%v)", info.Size(), most, err)
+	}
+	if !strings.Contains(v.log.text(), "left out messages of QEMU") {
+		t.Error("nothing says that some was left out")
+	}
+	if !strings.HasSuffix(end.Stderr, "wwww\n") {
+		t.Errorf("the last words are %.100q", end.Stderr)
+	}
 }

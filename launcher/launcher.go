@@ -68,6 +68,10 @@ const (
 	pressInterval = 5 * time.Second
 	// quitTimeout is how long QEMU has to follow "quit" before it is killed.
 	quitTimeout = 5 * time.Second
+	// stderrBytesPerSecond and stderrBurst cap what of QEMU's messages goes to
+	// the pod's log. It says little; a guest can make it warn without end.
+	stderrBytesPerSecond = 4 << 10
+	stderrBurst          = 128 << 10
 	// drainTimeout bounds the wait for QEMU's last events after its exit.
 	drainTimeout = time.Second
 )
@@ -78,6 +82,7 @@ type launcher struct {
 	state  control.StateReport
 	slot   *slot
 	serial *serial
+	stderr *podLog // QEMU's messages, on their way to the pod's log
 	leases []*dhcp.Server
 
 	start      *control.StartRequest
@@ -98,8 +103,14 @@ type launcher struct {
 	grace    *time.Timer
 	kill     *time.Timer
 	startErr error        // why the guest could not be let run
+	lost     error        // how QEMU's monitor ended
+	gaveUp   error        // the same, if QEMU was killed for it
 	last     qmp.Shutdown // the last SHUTDOWN event
 	panicked bool
+
+	probing  bool        // QEMU owes an answer to probe
+	patience *time.Timer // for that answer
+	ioError  *ioError    // that the guest's CPUs are being stopped for
 
 	end *control.Termination
 }
@@ -117,7 +128,7 @@ func Run(ctx context.Context, config Config) control.Termination {
 		Config:  config,
 		state:   control.StateReport{State: control.StateWaiting},
 		results: make(chan func()),
-		press:   stoppedTimer(), grace: stoppedTimer(), kill: stoppedTimer(),
+		press:   stoppedTimer(), grace: stoppedTimer(), kill: stoppedTimer(), patience: stoppedTimer(),
 	}
 	version, err := l.askVersion(ctx)
 	switch {
@@ -166,7 +177,7 @@ func stoppedTimer() *time.Timer {
 func (l *launcher) step(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-		l.killQEMU("the launcher is being ended")
+		l.killQEMU(ctx, "the launcher is being ended")
 	case s := <-l.Signals:
 		l.Log.Info("signal", "signal", s.String())
 		l.shutdown()
@@ -178,20 +189,23 @@ func (l *launcher) step(ctx context.Context) {
 		if !ok {
 			// QEMU closes its monitor when it exits. One that lives on
 			// without cannot be driven, nor asked to stop.
-			l.events = nil
+			l.events, l.lost = nil, l.qmp.Err()
 			l.kill.Reset(quitTimeout)
 			return
 		}
-		l.event(e)
+		l.event(ctx, e)
 	case e := <-l.exited:
-		l.drainEvents()
+		l.drainEvents(ctx)
 		l.finish(l.termination(e))
 	case <-l.press.C:
 		l.pressPowerButton()
 	case <-l.grace.C:
 		l.quit()
+	case <-l.patience.C:
+		l.setSilent(true)
 	case <-l.kill.C:
-		l.killQEMU("QEMU did not exit by itself")
+		l.gaveUp = l.lost
+		l.killQEMU(ctx, "QEMU did not exit by itself")
 	}
 }
 
@@ -234,6 +248,9 @@ func (l *launcher) close() {
 	if l.serial != nil {
 		l.serial.Close()
 	}
+	if l.stderr != nil {
+		l.stderr.Close()
+	}
 	for _, f := range l.files {
 		f.Close()
 	}
@@ -245,6 +262,7 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 	switch m.Execute {
 	case control.CommandQueryState:
 		m.answer(l.state, nil)
+		l.probe(ctx)
 	case control.CommandInspect:
 		var request control.InspectRequest
 		if err := control.Decode(m.Data, &request); err != nil {
@@ -340,7 +358,8 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 	if err := l.serveDHCP(l.files[len(taps):]); err != nil {
 		return err
 	}
-	q, err := startQEMU(l.QEMU, &l.start.Machine, taps, l.Stderr)
+	l.stderr = newPodLog(l.Stderr, "messages of QEMU", stderrBytesPerSecond, stderrBurst, l.Log)
+	q, err := startQEMU(l.QEMU, &l.start.Machine, taps, l.stderr)
 	if err != nil {
 		return err
 	}
@@ -397,6 +416,7 @@ func (l *launcher) started(err error) {
 		return
 	}
 	if l.start.Paused && l.state.StartedAt == nil {
+		l.state.Pause = &control.Pause{Status: control.PausedByUser}
 		l.setState(control.StatePaused)
 		return
 	}
@@ -414,27 +434,29 @@ func (l *launcher) ran() {
 	l.setState(control.StateRunning)
 }
 
-func (l *launcher) event(e monitor.Event) {
+func (l *launcher) event(ctx context.Context, e monitor.Event) {
 	switch e.Event {
+	case "BLOCK_IO_ERROR":
+		if failed := parseIOError(e, &l.start.Machine); failed != nil {
+			l.ioError = failed
+		}
 	case "SHUTDOWN":
 		l.last = qmp.ParseShutdown(e)
 	case "GUEST_PANICKED":
 		l.panicked = true
 	case "STOP":
 		if l.state.State == control.StateRunning {
-			l.setState(control.StatePaused)
+			l.paused(ctx)
 		}
 	case "RESUME":
 		l.ran()
-		if l.state.State == control.StatePaused {
-			l.setState(control.StateRunning)
-		}
+		l.resumed()
 	}
 }
 
 // drainEvents takes the events that QEMU sent before it exited: SHUTDOWN is
 // among them, and says why.
-func (l *launcher) drainEvents() {
+func (l *launcher) drainEvents(ctx context.Context) {
 	timeout := time.NewTimer(drainTimeout)
 	defer timeout.Stop()
 	for l.events != nil {
@@ -443,7 +465,7 @@ func (l *launcher) drainEvents() {
 			if !ok {
 				return
 			}
-			l.event(e)
+			l.event(ctx, e)
 		case <-timeout.C:
 			return
 		}

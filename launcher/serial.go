@@ -28,13 +28,11 @@ const (
 type serial struct {
 	port     *net.UnixConn
 	listener *net.UnixListener
-	log      *slog.Logger
 
 	mu      sync.Mutex
 	console *console // nil while nobody is attached
 
-	podLog chan []byte
-	logged chan struct{}
+	podLog *podLog
 	wait   sync.WaitGroup
 }
 
@@ -59,11 +57,10 @@ func newSerial(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Lo
 	if err != nil {
 		return nil, fmt.Errorf("listen for consoles: %w", err)
 	}
-	s := &serial{port: port, listener: listener, log: log, podLog: make(chan []byte, readerChunks), logged: make(chan struct{})}
+	s := &serial{port: port, listener: listener, podLog: newPodLog(stdout, "console output", logBytesPerSecond, logBurst, log)}
 	s.wait.Add(2)
 	go s.read()
 	go s.accept()
-	go s.writeLog(stdout)
 	return s, nil
 }
 
@@ -75,19 +72,11 @@ func (s *serial) Close() {
 	s.listener.Close()
 	s.wait.Wait()
 	s.port.Close()
-	// The container runtime may be down and not read: how the VM ended must
-	// be said all the same.
-	timeout := time.NewTimer(drainTimeout)
-	defer timeout.Stop()
-	select {
-	case <-s.logged:
-	case <-timeout.C:
-	}
+	s.podLog.Close()
 }
 
 func (s *serial) read() {
 	defer s.wait.Done()
-	defer close(s.podLog)
 	defer s.attach(nil)
 	for {
 		chunk := make([]byte, serialChunk)
@@ -102,10 +91,7 @@ func (s *serial) read() {
 }
 
 func (s *serial) deliver(chunk []byte) {
-	select {
-	case s.podLog <- chunk:
-	default:
-	}
+	s.podLog.Write(chunk)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.console != nil {
@@ -159,30 +145,5 @@ func (s *serial) accept() {
 			io.Copy(s.port, conn)
 			s.detach(c)
 		}()
-	}
-}
-
-// writeLog writes the guest's output to the pod's log, within its bounds.
-func (s *serial) writeLog(w io.Writer) {
-	defer close(s.logged)
-	budget, last, dropped := float64(logBurst), time.Now(), 0
-	var warned time.Time
-	for chunk := range s.podLog {
-		now := time.Now()
-		budget = min(logBurst, budget+now.Sub(last).Seconds()*logBytesPerSecond)
-		last = now
-		if budget < float64(len(chunk)) {
-			dropped += len(chunk)
-			continue
-		}
-		// The same log gets this line: it must not fill it in the guest's stead.
-		if dropped > 0 && now.Sub(warned) >= time.Second {
-			s.log.Warn("left out console output", "bytes", dropped)
-			dropped, warned = 0, now
-		}
-		budget -= float64(len(chunk))
-		if _, err := w.Write(chunk); err != nil {
-			return
-		}
 	}
 }

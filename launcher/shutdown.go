@@ -44,6 +44,9 @@ func (l *launcher) beginShutdown() {
 
 func (l *launcher) pressPowerButton() {
 	l.press.Reset(pressInterval)
+	if l.state.QEMUSilent {
+		return // it has the last one still to read
+	}
 	client := l.qmp
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), pressInterval)
@@ -70,7 +73,7 @@ func (l *launcher) quit() {
 	}()
 }
 
-func (l *launcher) killQEMU(why string) {
+func (l *launcher) killQEMU(ctx context.Context, why string) {
 	if l.qemu == nil {
 		l.finish(control.Termination{Reason: control.ReasonNeverStarted, Message: why})
 		return
@@ -78,7 +81,7 @@ func (l *launcher) killQEMU(why string) {
 	l.Log.Warn("kill QEMU", "reason", why)
 	l.qemu.Kill()
 	// Its exit ends the loop; there is no other way left.
-	l.drainEvents()
+	l.drainEvents(ctx)
 	l.finish(l.termination(<-l.exited))
 }
 
@@ -93,6 +96,9 @@ func (l *launcher) termination(e exit) control.Termination {
 		t.Reason, t.Message = control.ReasonNeverStarted, "asked to end while QEMU was starting"
 	case l.startErr != nil:
 		t = control.Termination{Reason: control.ReasonStartFailed, Message: l.startErr.Error(), Stderr: t.Stderr}
+	case l.state.StartedAt == nil && l.gaveUp != nil:
+		t.Reason = control.ReasonStartFailed
+		t.Message = fmt.Sprintf("QEMU could not be driven, and was killed before the guest ran: %v", l.gaveUp)
 	case l.state.StartedAt == nil:
 		t.Reason, t.Message = control.ReasonStartFailed, "QEMU "+e.String()+" before the guest ran"
 	case l.asked && l.start.Machine.NoACPI:
@@ -100,6 +106,9 @@ func (l *launcher) termination(e exit) control.Termination {
 	case l.asked:
 		t.Reason = control.ReasonGracePeriodOver
 		t.Message = fmt.Sprintf("the guest did not power off within %d seconds; QEMU was ended", l.start.GraceSeconds)
+	case l.gaveUp != nil:
+		t.Reason = control.ReasonQMPLost
+		t.Message = fmt.Sprintf("QEMU could not be driven any more, and was killed: %v", l.gaveUp)
 	case e.signal != 0 || e.code != 0:
 		t.Reason, t.Message = control.ReasonQEMUExited, "QEMU "+e.String()
 	case l.panicked || l.last.Reason == "guest-panic":

@@ -2,11 +2,13 @@ package launcher
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -30,7 +32,7 @@ type slot struct {
 
 	mu    sync.Mutex
 	state control.StateReport
-	conn  *control.Conn // nil while not connected
+	line  *line // nil while not connected
 
 	closing chan struct{}
 	done    chan struct{}
@@ -39,7 +41,7 @@ type slot struct {
 // message is a command and the connection to answer on.
 type message struct {
 	*control.Message
-	conn *control.Conn
+	line *line
 	log  *slog.Logger
 }
 
@@ -51,7 +53,7 @@ func (m *message) answer(result any, err error) {
 	} else if reply.Return, err = json.Marshal(result); err != nil {
 		reply.Error = &control.RemoteError{Description: err.Error()}
 	}
-	if err := m.conn.Send(reply); err != nil {
+	if err := m.line.send(reply); err != nil {
 		m.log.Warn("answer virt-handler", "command", m.Execute, "error", err)
 	}
 }
@@ -63,14 +65,17 @@ func newSlot(socket, qemuVersion string, state control.StateReport, log *slog.Lo
 	return s
 }
 
-// Close ends the connection and the goroutine.
+// Close ends the connection, once what was said last has been sent or has had
+// its time, and the goroutines.
 func (s *slot) Close() {
 	close(s.closing)
 	s.mu.Lock()
-	if s.conn != nil {
-		s.conn.Close()
-	}
+	line := s.line
 	s.mu.Unlock()
+	if line != nil {
+		line.flush()
+		line.conn.Close()
+	}
 	<-s.done
 }
 
@@ -78,14 +83,14 @@ func (s *slot) Close() {
 func (s *slot) report(state control.StateReport) {
 	s.mu.Lock()
 	s.state = state
-	conn := s.conn
+	line := s.line
 	s.mu.Unlock()
-	if conn == nil {
+	if line == nil {
 		return
 	}
 	data, err := json.Marshal(state)
 	if err == nil {
-		err = conn.Send(control.Message{Event: control.EventState, Data: data})
+		err = line.send(control.Message{Event: control.EventState, Data: data})
 	}
 	if err != nil {
 		s.log.Warn("report state", "error", err)
@@ -119,27 +124,28 @@ func (s *slot) serve() (connected bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	conn := control.NewConn(raw)
-	defer conn.Close()
-	if err := s.hello(conn); err != nil {
+	line := newLine(control.NewConn(raw))
+	defer line.close()
+	if err := s.hello(line); err != nil {
 		return false, err
 	}
 	defer func() {
 		s.mu.Lock()
-		s.conn = nil
+		s.line = nil
 		s.mu.Unlock()
 	}()
 	for {
-		m, err := conn.Receive()
+		m, err := line.conn.Receive()
 		if err != nil {
-			return true, err
+			return line.greeted.Load(), err
 		}
 		if m.Execute == "" {
 			m.Close()
+			line.conn.Refuse()
 			return true, fmt.Errorf("%w: the handler sends only commands", control.ErrProtocol)
 		}
 		select {
-		case s.messages <- &message{Message: m, conn: conn, log: s.log}:
+		case s.messages <- &message{Message: m, line: line, log: s.log}:
 		case <-s.closing:
 			m.Close()
 			return true, nil
@@ -147,27 +153,113 @@ func (s *slot) serve() (connected bool, err error) {
 	}
 }
 
-func (s *slot) hello(conn *control.Conn) error {
+func (s *slot) hello(line *line) error {
 	netns, err := os.Open("/proc/self/ns/net")
 	if err != nil {
 		return fmt.Errorf("open network namespace: %w", err)
 	}
-	defer netns.Close()
-	// Held until hello is sent: no state may overtake it, and none be lost.
+	// Held until hello is in the queue: no state may overtake it, and none be lost.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case <-s.closing:
+		netns.Close()
 		return net.ErrClosed
 	default:
 	}
 	data, err := json.Marshal(control.Hello{Version: control.Version, QEMUVersion: s.version, State: s.state})
 	if err != nil {
+		netns.Close()
 		return err
 	}
-	if err := conn.Send(control.Message{Event: control.EventHello, Data: data, Files: []*os.File{netns}}); err != nil {
-		return err
+	s.line = line
+	return line.send(control.Message{Event: control.EventHello, Data: data, Files: []*os.File{netns}})
+}
+
+// lineQueue is how many messages wait for a handler that does not read. The
+// launcher reports a handful of states, and answers one question at a time.
+const lineQueue = 16
+
+// errNotRead ends a connection whose other end does not read; the next one
+// begins with the state as it is then.
+var errNotRead = errors.New("virt-handler does not read what it is told")
+
+// line is one connection to virt-handler. What is said on it is sent by a
+// goroutine of its own: a handler that hangs holds up nobody else.
+type line struct {
+	conn    *control.Conn
+	queue   chan control.Message
+	greeted atomic.Bool // something was sent
+	full    atomic.Bool // given up, because the queue was full
+
+	ending  chan struct{} // closed: send what waits, and no more
+	endOnce sync.Once
+	sent    chan struct{} // closed when nothing more will be sent
+}
+
+func newLine(conn *control.Conn) *line {
+	l := &line{conn: conn, queue: make(chan control.Message, lineQueue), ending: make(chan struct{}), sent: make(chan struct{})}
+	go l.run()
+	return l
+}
+
+// send queues a message, and takes over its files.
+func (l *line) send(m control.Message) error {
+	select {
+	case l.queue <- m:
+		return nil
+	default:
+		m.Close()
+		if l.full.Swap(true) {
+			return nil // said once
+		}
+		l.conn.Close()
+		return errNotRead
 	}
-	s.conn = conn
-	return nil
+}
+
+func (l *line) run() {
+	defer close(l.sent)
+	for {
+		select {
+		case m := <-l.queue:
+			l.write(m)
+		case <-l.ending:
+			for {
+				select {
+				case m := <-l.queue:
+					l.write(m)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+// write sends a message. After a failure the connection is closed, which ends
+// serve; what is written then fails at once.
+func (l *line) write(m control.Message) {
+	if l.conn.Send(m) == nil {
+		l.greeted.Store(true)
+	}
+	m.Close()
+}
+
+// flush gives what waits a moment to be sent.
+func (l *line) flush() {
+	l.endOnce.Do(func() { close(l.ending) })
+	timeout := time.NewTimer(drainTimeout)
+	defer timeout.Stop()
+	select {
+	case <-l.sent:
+	case <-timeout.C:
+	}
+}
+
+// close ends the connection and waits for the goroutine.
+func (l *line) close() {
+	l.conn.Close()
+	l.endOnce.Do(func() { close(l.ending) })
+	<-l.sent
 }

@@ -149,6 +149,31 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
+// TestStorageFull: the state names the disk and the error that the guest was
+// paused for.
+func TestStorageFull(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	full := v.path("full")
+	v.must(os.Mkdir(full, 0o700), unix.Mount("none", full, "tmpfs", 0, "size=260k"))
+	t.Cleanup(func() { unix.Unmount(full, unix.MNT_DETACH) })
+	v.request.Machine.Disks[0].Overlay = &qemuargs.Overlay{Path: full + "/root.qcow2", VirtualSize: 1 << 20}
+	v.boot()
+	// Now there is no room for one cluster more.
+	filler, err := os.Create(full + "/filler")
+	v.must(err)
+	for err == nil {
+		_, err = filler.Write(make([]byte, 4096))
+	}
+	filler.Close()
+	attach(v).say("W")
+	paused := v.expectState(control.StatePaused)
+	want := control.Pause{Status: control.PausedIOError, Disk: "root", Operation: "write", Error: "No space left on device", NoSpace: true}
+	if paused.Pause == nil || *paused.Pause != want {
+		t.Errorf("paused for %+v, want %+v", paused.Pause, want)
+	}
+}
+
 func TestCloudInitSeed(t *testing.T) {
 	t.Parallel()
 	v := launch(t)

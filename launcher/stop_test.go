@@ -327,6 +327,39 @@ func TestStoppedQEMU(t *testing.T) {
 	v.expectKilled(started, time.Second+quitTimeout)
 }
 
+// TestSilentQEMU: a QEMU that does not answer is said to be silent, no more,
+// and no longer than that.
+func TestSilentQEMU(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	started := v.boot()
+	v.must(syscall.Kill(started.QEMUPID, syscall.SIGSTOP))
+	if state := receiveState(v); state.QEMUSilent {
+		t.Error("silent before it was asked")
+	}
+	begin := time.Now()
+	if silent := v.expectState(control.StateRunning); !silent.QEMUSilent {
+		t.Errorf("state %+v", silent)
+	}
+	if took := time.Since(begin); took < qmpPatience-time.Second || took > qmpPatience+5*time.Second {
+		t.Errorf("said to be silent after %s", took)
+	}
+	if state := receiveState(v); !state.QEMUSilent { // asked again while it is
+		t.Error("not silent any more")
+	}
+	begin = time.Now()
+	v.must(syscall.Kill(started.QEMUPID, syscall.SIGCONT))
+	if again := v.expectState(control.StateRunning); again.QEMUSilent {
+		t.Errorf("state %+v", again)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("found to answer again after %s", took)
+	}
+	console := attach(v)
+	console.say("x")
+	console.expect("x")
+}
+
 // TestUndyingQEMU: nor does one help that reads commands and obeys none.
 func TestUndyingQEMU(t *testing.T) {
 	t.Parallel()

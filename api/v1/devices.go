@@ -56,7 +56,7 @@ type Devices struct {
 	// +optional
 	AutoattachInputDevice *bool `json:"autoattachInputDevice,omitempty"`
 	// NetworkInterfaceMultiQueue gives virtio interfaces one queue per vCPU, at
-	// most 64. Default: false.
+	// most 32. Default: false.
 	// +optional
 	NetworkInterfaceMultiQueue *bool `json:"networkInterfaceMultiqueue,omitempty"`
 	// BlockMultiQueue gives virtio disks one queue per vCPU. Default: false.

@@ -14,6 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 )
 
 type options struct {
@@ -51,6 +52,7 @@ func run(o options) error {
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
+	reconnect.Wrap(config)
 	mgr, err := newManager(config, o)
 	if err != nil {
 		return err

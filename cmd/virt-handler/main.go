@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/controllers/node"
 	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 )
 
 type options struct {
@@ -71,6 +72,7 @@ func run(o options) error {
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
+	reconnect.Wrap(config)
 	mgr, err := newHandler(config, o, node.NewAcceleration(kvm), device)
 	if err != nil {
 		return err

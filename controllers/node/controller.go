@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -59,7 +60,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1.VirtualMachineInstance{}).
 		WatchesRawSource(source.Channel(r.Changed, &handler.EnqueueRequestForObject{})).
 		// A launcher that does not answer holds one of these, and no other VM.
-		WithOptions(controller.Options{MaxConcurrentReconciles: slotsPerNode}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: slotsPerNode, RateLimiter: reconnect.RateLimiter()}).
 		Complete(r)
 }
 
@@ -81,6 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	now := metav1.NewTime(r.Clock.Now())
 	report(object, launcher.State(), launcher.network(), now)
+	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
 	if startErr != nil {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
 			Reason: v1.ReasonStartFailed, Message: startErr.Error()}, now)
@@ -133,8 +135,7 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, pod ne
 		status.RemoveCondition(v1.ConditionPaused)
 	case control.StatePaused:
 		ready.Message = "the guest is paused"
-		status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue,
-			Reason: "Paused", Message: "the guest's CPUs are stopped"}, now)
+		status.SetCondition(paused(state.Pause), now)
 	case control.StateShuttingDown:
 		ready.Reason, ready.Message = "GuestShuttingDown", "the guest was asked by the ACPI power button to shut down"
 	default:
@@ -170,6 +171,9 @@ func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance) {
 	ready, old := object.Status.Condition(v1.ConditionReady), before.Status.Condition(v1.ConditionReady)
 	if ready != nil && ready.Reason == "GuestShuttingDown" && (old == nil || old.Reason != ready.Reason) {
 		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "ShuttingDown", "Shutdown", "Signaled Graceful Shutdown")
+	}
+	if silent(ready) && !silent(old) {
+		r.Events.Eventf(object, nil, corev1.EventTypeWarning, ready.Reason, "Probe", "%s", ready.Message)
 	}
 	if s, old := object.Status.Condition(v1.ConditionSynchronized), before.Status.Condition(v1.ConditionSynchronized); s != nil && old == nil {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, "SyncFailed", "Synchronize", "%.900s", s.Message)

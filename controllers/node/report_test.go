@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,6 +70,82 @@ func TestReport(t *testing.T) {
 				t.Errorf("the same report a second time changes the status:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestReportSilence: whoever does not answer, the VMI is not ready, and that is all.
+func TestReportSilence(t *testing.T) {
+	then, now := metav1.Unix(1000, 0), metav1.Unix(2000, 0)
+	startedAt := then.Time
+	state := control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{Type: "pc-q35-7.2"}, StartedAt: &startedAt}
+	quiet := state
+	quiet.QEMUSilent = true
+	exited := quiet
+	exited.State = control.StateExited
+	tests := []struct {
+		name     string
+		state    control.StateReport
+		launcher bool
+		want     string
+	}{
+		{"both answer", state, false, "True/GuestRunning"},
+		{"QEMU", quiet, false, "False/QEMUNotResponding"},
+		{"launcher", state, true, "False/LauncherNotResponding"},
+		{"both", quiet, true, "False/LauncherNotResponding"},
+		{"QEMU that has ended", exited, false, "True/GuestRunning"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			before := &v1.VirtualMachineInstance{}
+			report(before, state, networkFacts{}, then)
+			step := func(now metav1.Time) *v1.VirtualMachineInstance {
+				after := before.DeepCopy()
+				report(after, tt.state, networkFacts{}, now)
+				reportSilence(after, before, tt.state, tt.launcher, now)
+				return after
+			}
+			after := step(now)
+			ready := after.Status.Condition(v1.ConditionReady)
+			if have := string(ready.Status) + "/" + ready.Reason; have != tt.want || after.Status.Phase != v1.Running {
+				t.Errorf("%s and Ready %s, want %s", after.Status.Phase, have, tt.want)
+			}
+			if changed := ready.LastTransitionTime == now; changed != (ready.Status == metav1.ConditionFalse) {
+				t.Errorf("transition at %v", ready.LastTransitionTime)
+			}
+			before = after
+			if diff := cmp.Diff(after, step(metav1.NewTime(now.Add(time.Hour)))); diff != "" {
+				t.Errorf("the same a second time changes the status:\n%s", diff)
+			}
+			report(after, state, networkFacts{}, now)
+			if ready := after.Status.Condition(v1.ConditionReady); ready.Status != metav1.ConditionTrue {
+				t.Errorf("once they answer again: %+v", ready)
+			}
+		})
+	}
+	early := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Scheduled}}
+	reportSilence(early, early.DeepCopy(), control.StateReport{State: control.StateWaiting}, true, now)
+	if len(early.Status.Conditions) > 0 {
+		t.Errorf("before the guest runs: %+v", early.Status.Conditions)
+	}
+}
+
+func TestPaused(t *testing.T) {
+	for _, tt := range []struct {
+		pause           *control.Pause
+		reason, message string
+	}{
+		{nil, "Paused", "stopped"},
+		{&control.Pause{Status: "paused"}, "PausedByUser", "paused by user"},
+		{&control.Pause{Status: "io-error", Disk: "data", Operation: "write", Error: "No space left on device", NoSpace: true},
+			"PausedIOError", `write disk "data": No space left on device (nospace)`},
+		{&control.Pause{Status: "io-error", Disk: "data", Operation: "read", Error: "Input/output error"}, "PausedIOError", `read disk "data": Input/output error`},
+		{&control.Pause{Status: "internal-error"}, "Paused", `run state is "internal-error"`},
+		{&control.Pause{Status: "io-error", Disk: strings.Repeat("\xff\x00", 1<<19), Operation: "rm -rf", Error: strings.Repeat("é", 1<<19)}, "PausedIOError", "use disk"},
+	} {
+		c := paused(tt.pause)
+		if c.Reason != tt.reason || !strings.Contains(c.Message, tt.message) || len(c.Message) > 1000 || !utf8.ValidString(c.Message) {
+			t.Errorf("%.100v: %s: %.200q", tt.pause, c.Reason, c.Message)
+		}
 	}
 }
 

@@ -31,8 +31,9 @@ type session struct {
 	// events bounds how often a launcher can make virt-handler work.
 	events *rate.Limiter
 
-	mu    sync.Mutex
-	state control.StateReport
+	mu     sync.Mutex
+	state  control.StateReport
+	silent bool
 
 	// inNetNS is held for reading while somebody works in the namespace, so
 	// that its descriptor is not closed, and its number not given to another
@@ -66,6 +67,22 @@ func (s *session) setState(state control.StateReport) {
 // network is what is known of the pod's network.
 func (s *session) network() networkFacts {
 	return networkFacts{ips: s.podIPs(), nic: resolve.NIC{MTU: s.facts.MTU, MAC: s.facts.MAC}}
+}
+
+// Silent says whether the launcher owes an answer for some time.
+func (s *session) Silent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.silent
+}
+
+// setSilent returns whether that is news.
+func (s *session) setSilent(silent bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	news := s.silent != silent
+	s.silent = silent
+	return news
 }
 
 // podIPs are the pod's addresses, IPv4 first.
@@ -104,12 +121,15 @@ type Sessions struct {
 	closed   bool
 	closing  chan struct{}
 	wait     sync.WaitGroup
+
+	// probeInterval and probePatience, but in tests.
+	interval, patience time.Duration
 }
 
 // NewSessions makes an empty set.
 func NewSessions(log logr.Logger, changed func(types.NamespacedName)) *Sessions {
 	return &Sessions{log: log, changed: changed, byPod: map[types.NamespacedName]*session{},
-		greeting: map[string]bool{}, closing: make(chan struct{})}
+		greeting: map[string]bool{}, closing: make(chan struct{}), interval: probeInterval, patience: probePatience}
 }
 
 // Get returns the session of a pod that has said hello, or nil.
@@ -185,9 +205,59 @@ func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.
 	}
 	log.Info("launcher connected", "state", launcher.State().State, "qemu", launcher.qemuVersion)
 	s.changed(pod)
-	<-launcher.client.Done()
+	s.probe(launcher, log)
 	s.remove(launcher)
 	log.Info("launcher disconnected", "reason", fmt.Sprint(launcher.client.Err()))
+}
+
+const (
+	// probeInterval is between two questions to a launcher, which then asks
+	// its QEMU: an idle VM wakes for this alone.
+	probeInterval = 30 * time.Second
+	// probePatience is how long a launcher may take to answer before it is
+	// said to be silent. It answers within a millisecond where it gets CPU time.
+	probePatience = 10 * time.Second
+)
+
+// probe asks the launcher now and then, until the connection ends. A question
+// stays open until it is answered: no launcher is asked twice, and the answer
+// tells at once that it is back.
+func (s *Sessions) probe(launcher *session, log logr.Logger) {
+	for s.pause(launcher, s.interval) {
+		answered := make(chan error, 1)
+		go func() {
+			answered <- launcher.client.Call(context.Background(), control.CommandQueryState, nil, nil)
+		}()
+		patience := time.NewTimer(s.patience)
+		select {
+		case <-answered:
+			patience.Stop()
+			continue
+		case <-patience.C:
+		}
+		log.Info("launcher does not answer", "since", s.patience.String())
+		launcher.setSilent(true)
+		s.changed(launcher.pod)
+		// Also when the connection ends.
+		err := <-answered
+		launcher.setSilent(false)
+		if err == nil {
+			log.Info("launcher answers again")
+			s.changed(launcher.pod)
+		}
+	}
+}
+
+// pause waits, and returns false once the launcher's connection has ended.
+func (s *Sessions) pause(launcher *session, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-launcher.client.Done():
+		return false
+	}
 }
 
 // awaitHello waits for the launcher's first message to be taken.
@@ -234,12 +304,23 @@ func (s *session) greet(m *control.Message) error {
 	if s.facts, err = netsetup.ReadFacts(netns, podLink); err != nil {
 		return fmt.Errorf("read pod network: %w", err)
 	}
-	if !hello.State.State.Known() {
-		return fmt.Errorf("%w: unknown state %.32q", control.ErrProtocol, hello.State.State)
+	if !plausible(hello.State) {
+		return fmt.Errorf("%w: a state %.32q that no launcher is in", control.ErrProtocol, hello.State.State)
 	}
 	s.qemuVersion = hello.QEMUVersion
 	s.setState(hello.State)
 	return nil
+}
+
+// maxDevices is more of a kind than any VMI has.
+const maxDevices = 512
+
+// plausible says whether a launcher may be in such a state. It is kept as long
+// as the launcher is on the line: an empty device, of two bytes on the line,
+// takes a hundred times as much here.
+func plausible(state control.StateReport) bool {
+	m := state.Machine
+	return state.State.Known() && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts)) <= maxDevices)
 }
 
 // podLink is the pod's interface, by the CRI's convention.
@@ -259,7 +340,7 @@ func (s *Sessions) event(launcher *session, m *control.Message, log logr.Logger)
 		log.Info("unknown event from launcher", "event", m.Event)
 		return
 	}
-	if err := control.Decode(m.Data, &state); err != nil || !state.State.Known() {
+	if err := control.Decode(m.Data, &state); err != nil || !plausible(state) {
 		log.Info("launcher reports a state that cannot be read")
 		return
 	}

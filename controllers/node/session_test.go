@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // testNode is a node's Slots and Sessions, and a kubelet that gave device vm1 to pod a.
@@ -302,6 +303,67 @@ func TestSessionCall(t *testing.T) {
 }
 
 // Close must end what is connected, and let nothing in afterwards.
+// TestSilentLauncher: one that does not answer is asked once, is silent after a
+// while, and until it does answer.
+func TestSilentLauncher(t *testing.T) {
+	n := newNode(t)
+	n.sessions.interval, n.sessions.patience = 50*time.Millisecond, 200*time.Millisecond
+	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
+	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
+	n.awaitChange(t)
+	s := n.sessions.Get(podNamed("a"))
+	question := func() *control.Message {
+		t.Helper()
+		m, err := launcher.conn.Receive()
+		if err != nil || m.Execute != control.CommandQueryState {
+			t.Fatalf("got %+v, %v", m, err)
+		}
+		return m
+	}
+	answer := func(m *control.Message) {
+		t.Helper()
+		if err := launcher.conn.Send(control.Message{ID: m.ID, Return: []byte(`{"state":"waiting"}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer(question())
+	if s.Silent() {
+		t.Error("silent, though it answered")
+	}
+	asked := question()
+	n.awaitChange(t)
+	if !s.Silent() || n.sessions.Get(podNamed("a")) != s {
+		t.Error("not silent, or gone, after a question without answer")
+	}
+	// It lives all the same.
+	launcher.send(control.EventState, control.StateReport{State: control.StatePreparing})
+	n.awaitChange(t)
+	answer(asked)
+	n.awaitChange(t)
+	if s.Silent() {
+		t.Error("silent, though it answered late")
+	}
+	question()
+	n.awaitChange(t)
+	launcher.raw.Close()
+	awaitGone(t, n.sessions)
+}
+
+// TestImplausibleState: a state that would take much memory is not kept.
+func TestImplausibleState(t *testing.T) {
+	n := newNode(t)
+	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
+	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
+	n.awaitChange(t)
+	machine := &qemuargs.Machine{Disks: make([]qemuargs.Disk, maxDevices+1)}
+	launcher.send(control.EventState, control.StateReport{State: control.StateRunning, Machine: machine})
+	launcher.send(control.EventState, control.StateReport{State: control.StatePreparing})
+	n.awaitChange(t)
+	if got := n.sessions.Get(podNamed("a")).State(); got.State != control.StatePreparing || got.Machine != nil {
+		t.Errorf("state %s with a machine of %d disks", got.State, len(got.Machine.Disks))
+	}
+}
+
 func TestSessionsClose(t *testing.T) {
 	n := newNode(t)
 	folder := newFolder(t, n.slots, "vm1")

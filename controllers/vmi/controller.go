@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 )
 
 // Reconciler makes and follows the launcher pods of VMIs.
@@ -40,7 +41,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.VirtualMachineInstance{}).
 		Watches(&corev1.Pod{}, r.podEvents(mgr)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: reconnect.RateLimiter()}).
 		Complete(r)
 }
 

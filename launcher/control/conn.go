@@ -128,12 +128,25 @@ func (c *Conn) Send(m Message) error {
 func (c *Conn) Receive() (*Message, error) {
 	m, err := c.receive()
 	if err != nil {
-		for _, f := range c.files {
-			f.Close()
-		}
-		c.files = nil
+		c.discard()
 	}
 	return m, err
+}
+
+// discard closes the files that came and that no message has claimed. It is
+// for the goroutine that receives, when it will no more.
+func (c *Conn) discard() {
+	for _, f := range c.files {
+		f.Close()
+	}
+	c.files = nil
+}
+
+// Refuse closes the connection for what was received last. It is for the
+// goroutine that receives.
+func (c *Conn) Refuse() {
+	c.unix.Close()
+	c.discard()
 }
 
 func (c *Conn) receive() (*Message, error) {
@@ -247,6 +260,7 @@ func (c *Client) read() {
 		m, err := c.conn.Receive()
 		if err == nil && m.Execute != "" {
 			m.Close()
+			c.conn.Refuse()
 			err = fmt.Errorf("%w: the launcher sends no commands", ErrProtocol)
 		}
 		if err != nil {

@@ -23,7 +23,7 @@ const Version = 1
 const (
 	CommandInspect    = "inspect"     // InspectRequest → InspectReply
 	CommandStart      = "start"       // StartRequest with tap and DHCP files → nothing
-	CommandQueryState = "query-state" // → StateReport
+	CommandQueryState = "query-state" // → StateReport; QEMU is asked too, and EventState says if it is silent
 	CommandShutdown   = "shutdown"    // → nothing; as SIGTERM
 	CommandReject     = "reject"      // Termination → nothing; the VM cannot be started, ever
 
@@ -69,6 +69,29 @@ type StateReport struct {
 	// StartedAt is when the guest's CPUs first ran.
 	StartedAt *time.Time `json:"startedAt,omitempty"`
 	QEMUPID   int        `json:"qemuPID,omitempty"`
+	// Pause says why the guest's CPUs are stopped; nil while they run.
+	Pause *Pause `json:"pause,omitempty"`
+	// QEMUSilent: QEMU has not answered for some time. It may again.
+	QEMUSilent bool `json:"qemuSilent,omitempty"`
+}
+
+// Run states of QEMU (qapi/run-state.json) in which a guest's CPUs are
+// stopped, as far as anybody tells them from others.
+const (
+	PausedByUser  = "paused"
+	PausedIOError = "io-error"
+)
+
+// Pause is why a guest's CPUs are stopped.
+type Pause struct {
+	// Status is QEMU's run state.
+	Status string `json:"status"`
+	// Of an I/O error: the disk's name in the Machine, "read" or "write", and
+	// the error in words; NoSpace if its storage is full.
+	Disk      string `json:"disk,omitempty"`
+	Operation string `json:"operation,omitempty"`
+	Error     string `json:"error,omitempty"`
+	NoSpace   bool   `json:"noSpace,omitempty"`
 }
 
 // InspectRequest asks for what only the pod can see.
@@ -165,13 +188,14 @@ const (
 	ReasonStartFailed     Reason = "StartFailed"         // QEMU did not come up
 	ReasonGuestPanic      Reason = "GuestPanicked"
 	ReasonQEMUExited      Reason = "QEMUExited" // QEMU ended without the guest's or our asking
+	ReasonQMPLost         Reason = "QMPLost"    // it lived, but could not be driven, and was killed
 )
 
 // Known says whether r is one of the reasons above: it may be anything that a
 // launcher wrote.
 func (r Reason) Known() bool {
 	switch r {
-	case ReasonGuestShutdown, ReasonShutdown, ReasonGracePeriodOver, ReasonNeverStarted, ReasonStartFailed, ReasonGuestPanic, ReasonQEMUExited:
+	case ReasonGuestShutdown, ReasonShutdown, ReasonGracePeriodOver, ReasonNeverStarted, ReasonStartFailed, ReasonGuestPanic, ReasonQEMUExited, ReasonQMPLost:
 		return true
 	}
 	return false

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,7 +103,7 @@ func TestFindQEMUImages(t *testing.T) {
 			tt.make(t, disk)
 			got, err := Find(root, "")
 			if tt.refused != "" {
-				if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), tt.refused) {
+				if err == nil || tt.refused != "" && !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), tt.refused) {
 					t.Errorf("got %+v, error %v, want it refused with %q", got, err, tt.refused)
 				}
 				return
@@ -191,6 +192,28 @@ func TestFindPaths(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "/fifo", "", "regular file"},
+		{"socket", func(t *testing.T, root string) {
+			listener, err := net.Listen("unix", filepath.Join(root, "s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { listener.Close() })
+		}, "/s", "", ""},
+		{"device node", func(t *testing.T, root string) {
+			// The node's memory, say. This one, /dev/null, does no harm.
+			if err := unix.Mknod(filepath.Join(root, "null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+				t.Fatalf("make a device node (run the tests as root): %v", err)
+			}
+		}, "/null", "", "regular file"},
+		{"block device", func(t *testing.T, root string) {
+			if err := unix.Mknod(filepath.Join(root, "none"), unix.S_IFBLK|0o666, int(unix.Mkdev(259, 0xfffff))); err != nil {
+				t.Fatal(err)
+			}
+		}, "/none", "", ""},
+		{"NUL in the path", file("disk/a"), "/disk/a\x00b", "", ""},
+		{"a name longer than a file system's", file("disk/a"), "/" + strings.Repeat("x", 4096), "", ""},
+		{"a path longer than the kernel's", file("disk/a"), strings.Repeat("/x", 4096), "", ""},
+		{"through the links of /proc", link("/proc/self/root", "p"), "/p/etc/passwd", "", "symbolic link"},
 		{"root itself", file("disk/a"), "/", "", ""},
 	}
 	for _, tt := range tests {
@@ -204,11 +227,53 @@ func TestFindPaths(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), tt.refused) {
+			if err == nil || tt.refused != "" && !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), tt.refused) {
 				t.Errorf("got %+v, error %v, want it refused with %q", got, err, tt.refused)
 			}
 		})
 	}
+}
+
+// TestFindRaces: a file that is swapped for a link, again and again while it is
+// looked for, never leads out.
+func TestFindRaces(t *testing.T) {
+	root := t.TempDir()
+	secret := filepath.Join(t.TempDir(), "secret")
+	write(t, secret, make([]byte, 1024))
+	disk, good := filepath.Join(root, "disk.img"), filepath.Join(root, "good")
+	write(t, good, make([]byte, 512))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			next := filepath.Join(root, "next")
+			if i%2 == 0 {
+				os.Symlink(secret, next)
+			} else {
+				os.Link(good, next)
+			}
+			os.Rename(next, disk)
+			os.Remove(next) // a rename of two links of one file does nothing
+		}
+	}()
+	found := 0
+	for range 4000 {
+		info, err := Find(root, "disk.img")
+		if err == nil {
+			found++
+			if info.VirtualSize != 512 {
+				t.Fatalf("found what the link leads to: %+v", info)
+			}
+		}
+	}
+	close(stop)
+	<-stopped
+	t.Logf("found the file %d times", found)
 }
 
 // Root may read everything, so this is tried as another user.

@@ -143,8 +143,8 @@ func (c *Client) Run(command []byte) ([]byte, error) {
 // after the last event of a connection that QEMU ended. There is one reader at
 // a time: ErrSubscribed.
 //
-// Up to 1024 events wait. Beyond that the oldest that is not SHUTDOWN is
-// dropped, with a warning.
+// Up to 1024 events of together 1 MiB wait. Beyond that the oldest that is not
+// SHUTDOWN is dropped, with a warning.
 func (c *Client) Events(ctx context.Context) (<-chan monitor.Event, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,7 +217,7 @@ func (c *Client) read() {
 		}
 		switch {
 		case m.event != nil:
-			if n := c.events.add(*m.event); n > 0 {
+			if n := c.events.add(*m.event, len(line)); n > 0 {
 				c.log.Warn("drop QMP event", "dropped", n)
 			}
 		case m.reply != nil:

@@ -8,15 +8,26 @@ import (
 	monitor "github.com/digitalocean/go-qemu/qmp"
 )
 
-// maxEvents bounds the events that wait for a reader.
-const maxEvents = 1024
+// Bounds of the events that wait for a reader: their number, and their length
+// in bytes as QEMU wrote them.
+const (
+	maxEvents      = 1024
+	maxEventsBytes = 1 << 20
+)
+
+// queued is an event that waits.
+type queued struct {
+	monitor.Event
+	bytes int
+}
 
 // eventQueue keeps events in order until they are read. It never blocks the
 // writer: when it is full, the oldest event that is not SHUTDOWN goes. So what
 // is left is the newest, and why the guest ended is never lost.
 type eventQueue struct {
 	mu      sync.Mutex
-	events  []monitor.Event
+	events  []queued
+	bytes   int
 	dropped int
 	ended   bool
 	read    bool          // there is a reader
@@ -25,19 +36,26 @@ type eventQueue struct {
 
 func newEventQueue() *eventQueue { return &eventQueue{changed: make(chan struct{}, 1)} }
 
-// add returns how many events were dropped up to now if it dropped one, else 0.
-func (q *eventQueue) add(e monitor.Event) (dropped int) {
+// add returns how many events were dropped up to now if it dropped one, else
+// 0. bytes is the length of what QEMU wrote.
+func (q *eventQueue) add(e monitor.Event, bytes int) (dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.events) >= maxEvents {
-		victim := slices.IndexFunc(q.events, func(e monitor.Event) bool { return e.Event != eventShutdown })
-		q.events = slices.Delete(q.events, max(victim, 0), max(victim, 0)+1)
+	for len(q.events) > 0 && (len(q.events) >= maxEvents || q.bytes+bytes > maxEventsBytes) {
+		victim := slices.IndexFunc(q.events, func(e queued) bool { return e.Event.Event != eventShutdown })
+		q.remove(max(victim, 0))
 		q.dropped++
 		dropped = q.dropped
 	}
-	q.events = append(q.events, e)
+	q.events = append(q.events, queued{e, bytes})
+	q.bytes += bytes
 	q.signal()
 	return dropped
+}
+
+func (q *eventQueue) remove(i int) {
+	q.bytes -= q.events[i].bytes
+	q.events = slices.Delete(q.events, i, i+1)
 }
 
 // end says that no more events come.
@@ -56,22 +74,23 @@ func (q *eventQueue) signal() {
 }
 
 // take returns the oldest event.
-func (q *eventQueue) take() (e monitor.Event, ok, ended bool) {
+func (q *eventQueue) take() (e queued, ok, ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.events) == 0 {
 		return e, false, q.ended
 	}
 	e = q.events[0]
-	q.events = slices.Delete(q.events, 0, 1)
+	q.remove(0)
 	return e, true, false
 }
 
 // putBack undoes take.
-func (q *eventQueue) putBack(e monitor.Event) {
+func (q *eventQueue) putBack(e queued) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.events = slices.Insert(q.events, 0, e)
+	q.bytes += e.bytes
 }
 
 func (q *eventQueue) subscribe() bool {
@@ -101,7 +120,7 @@ func (q *eventQueue) pump(ctx context.Context, stop <-chan struct{}, out chan<- 
 		switch {
 		case ok:
 			select {
-			case out <- e:
+			case out <- e.Event:
 				continue
 			case <-ctx.Done():
 			case <-stop:

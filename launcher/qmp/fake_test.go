@@ -2,6 +2,7 @@ package qmp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -257,7 +259,8 @@ func TestBrokenStreams(t *testing.T) {
 		"end in a line": {func(w io.Writer) { io.WriteString(w, `{"ret`) }, func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
 		"garbage":       {func(w io.Writer) { io.WriteString(w, "\xff\x00garbage\n") }, func(err error) bool { return errors.As(err, new(*ProtocolError)) }},
 		"no message":    {func(w io.Writer) { io.WriteString(w, "{}\n") }, func(err error) bool { return errors.As(err, new(*ProtocolError)) }},
-		"long line":     {func(w io.Writer) { w.Write(make([]byte, 17<<20)) }, func(err error) bool { return errors.As(err, new(*LineTooLongError)) }},
+		"long line":     {func(w io.Writer) { w.Write(make([]byte, maxLine+1)) }, func(err error) bool { return errors.As(err, new(*LineTooLongError)) }},
+		"long event":    {func(w io.Writer) { fmt.Fprintf(w, `{"event": "%s"}`+"\n", strings.Repeat("x", maxEvent)) }, func(err error) bool { return errors.As(err, new(*LineTooLongError)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := start(t, Options{}, func(f *fake) {
@@ -276,6 +279,52 @@ func TestBrokenStreams(t *testing.T) {
 				t.Errorf("command after the end: %v", err)
 			}
 		})
+	}
+}
+
+// TestEndlessLine: 100 MB in one line are not held.
+func TestEndlessLine(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c := start(t, Options{}, func(f *fake) {
+		io.WriteString(f.conn, `{"return": "`)
+		for chunk := bytes.Repeat([]byte("x"), 1<<20); ; {
+			// It fails once the client has hung up.
+			if _, err := f.conn.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	<-c.Done()
+	runtime.ReadMemStats(&after)
+	// All that was ever allocated: the slice grows by a quarter at a time.
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 10*maxLine {
+		t.Errorf("%d bytes were allocated for a line of at most %d", grown, maxLine)
+	}
+	if err := c.Err(); !errors.As(err, new(*LineTooLongError)) {
+		t.Errorf("end: %v", err)
+	}
+}
+
+// TestWaitingEventsAreBounded: events that nobody reads are held up to a
+// number of bytes, whatever their number.
+func TestWaitingEventsAreBounded(t *testing.T) {
+	q := newEventQueue()
+	q.add(event{Event: eventShutdown}, 1000)
+	for i := range 100 {
+		q.add(event{Event: fmt.Sprint(i)}, maxEvent)
+		if q.bytes > maxEventsBytes {
+			t.Fatalf("%d bytes wait", q.bytes)
+		}
+	}
+	if first, last := q.events[0], q.events[len(q.events)-1]; first.Event.Event != eventShutdown || last.Event.Event != "99" {
+		t.Errorf("from %+v to %+v", first, last)
+	}
+	for range len(q.events) {
+		q.take()
+	}
+	if q.bytes != 0 {
+		t.Errorf("none waits, but %d bytes", q.bytes)
 	}
 }
 
@@ -312,7 +361,7 @@ func TestUndeliveredEventStays(t *testing.T) {
 		q := newEventQueue()
 		for _, name := range []string{"A", "B"} {
 			e, _ := parse([]byte(`{"event": "` + name + `"}`))
-			q.add(*e.event)
+			q.add(*e.event, 20)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		q.subscribe()
@@ -321,8 +370,8 @@ func TestUndeliveredEventStays(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		for _, want := range []string{"A", "B"} {
-			if e, ok, _ := q.take(); !ok || e.Event != want {
-				t.Errorf("event %q, want %q", e.Event, want)
+			if e, ok, _ := q.take(); !ok || e.Event.Event != want {
+				t.Errorf("event %q, want %q", e.Event.Event, want)
 			}
 		}
 	})
@@ -361,7 +410,7 @@ func FuzzParse(f *testing.F) {
 		if (err == nil) != (kinds == 1) || kinds > 1 {
 			t.Fatalf("%+v, %v", m, err)
 		}
-		if err != nil && !errors.As(err, new(*ProtocolError)) {
+		if err != nil && !errors.As(err, new(*ProtocolError)) && !errors.As(err, new(*LineTooLongError)) {
 			t.Fatalf("error %T", err)
 		}
 		if m.event != nil {

@@ -11,9 +11,13 @@ import (
 	monitor "github.com/digitalocean/go-qemu/qmp"
 )
 
-// maxLine bounds one message. The longest known reply, to query-qmp-schema, is
-// some 200 KB.
-const maxLine = 16 << 20
+// Bounds of one message, in bytes. The longest known reply, to
+// query-qmp-schema, is some 200 KB, the longest event below one. A reply stays
+// as it came; an event is decoded, which takes many times its length.
+const (
+	maxLine  = 4 << 20
+	maxEvent = 64 << 10
+)
 
 // Greeting is the first message of QEMU.
 type Greeting struct {
@@ -46,7 +50,7 @@ var errKind = errors.New("neither greeting, event nor reply")
 // parse reads one line. The message keeps parts of it.
 func parse(line []byte) (message, error) {
 	var m struct {
-		QMP    *Greeting       `json:"QMP"`
+		QMP    json.RawMessage `json:"QMP"`
 		Event  *string         `json:"event"`
 		Return json.RawMessage `json:"return"`
 		Error  *replyError     `json:"error"`
@@ -58,14 +62,20 @@ func parse(line []byte) (message, error) {
 	switch {
 	case m.Return != nil || m.Error != nil:
 		return message{reply: &reply{id: m.ID, line: line, result: m.Return, failed: m.Error}}, nil
+	case len(line) > maxEvent:
+		return message{}, &LineTooLongError{Limit: maxEvent}
 	case m.Event != nil:
 		event := new(monitor.Event)
 		if err := json.Unmarshal(line, event); err != nil {
 			return message{}, protocolError(line, err)
 		}
 		return message{event: event}, nil
-	case m.QMP != nil:
-		return message{greeting: m.QMP}, nil
+	case m.QMP != nil && string(m.QMP) != "null":
+		greeting := new(Greeting)
+		if err := json.Unmarshal(m.QMP, greeting); err != nil {
+			return message{}, protocolError(line, err)
+		}
+		return message{greeting: greeting}, nil
 	}
 	return message{}, protocolError(line, errKind)
 }

@@ -130,9 +130,9 @@ var nicDrivers = map[string]string{
 	"rtl8139": "rtl8139",
 }
 
-// maxQueues of an interface: each is a file descriptor that is passed, and the
-// kernel passes no more than 253 at once.
-const maxQueues = 64
+// maxQueues of an interface: each is a file descriptor that is handed to the
+// launcher, and a message carries at most 64.
+const maxQueues = 32
 
 func nics(vmi *v1.VirtualMachineInstance, host Host, slots *allocator) []qemuargs.NIC {
 	var out []qemuargs.NIC

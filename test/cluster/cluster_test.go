@@ -433,3 +433,30 @@ func TestMajorMinor(t *testing.T) {
 		t.Error("a version without numbers was accepted")
 	}
 }
+
+func TestStopKillsAPartOfTheControlPlane(t *testing.T) {
+	dir := t.TempDir()
+	if err := Stop(t.Context(), dir, "kube-apiserver"); err == nil {
+		t.Error("stopped a program of a cluster that is not up")
+	}
+	_, process := startSleep(t, dir)
+	process.Name = "kube-apiserver"
+	state := State{Name: "demo", NodeCount: 1, Ready: true, Processes: []Process{process}}
+	if err := state.save(filepath.Join(dir, "state.json")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"etcd", "node-1", "sleep"} {
+		if err := Stop(t.Context(), dir, name); err == nil {
+			t.Errorf("stopped %s", name)
+		}
+	}
+	if err := Start(t.Context(), dir, "kube-apiserver", io.Discard); err == nil || !process.Alive() {
+		t.Errorf("started a program that runs: %v", err)
+	}
+	if err := Stop(t.Context(), dir, "kube-apiserver"); err != nil || process.Alive() {
+		t.Errorf("not stopped: %v", err)
+	}
+	if err := Stop(t.Context(), dir, "kube-apiserver"); err == nil {
+		t.Error("stopped a program that does not run")
+	}
+}

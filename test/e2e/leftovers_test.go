@@ -10,8 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
 // snapshot is what there is on a node, in words, with how often. Random parts
@@ -149,23 +147,4 @@ func leavesNothing(t *testing.T) (check func()) {
 			t.Error(err)
 		}
 	}
-}
-
-// TestNodeEndsAsItBegan: two at once, then ten in a row.
-func TestNodeEndsAsItBegan(t *testing.T) {
-	check := leavesNothing(t)
-	ns := namespace(t)
-	one, two := create(t, ns, tiny("one")), create(t, ns, tiny("two"))
-	one.await(v1.Running)
-	two.await(v1.Running)
-	if one.qemu().PID == two.qemu().PID {
-		t.Error("two VMIs have one QEMU")
-	}
-	kubectl(t, "-n", ns, "delete", "vmi", "one", "two", "--timeout=60s")
-	for i := range 10 {
-		v := create(t, ns, tiny(fmt.Sprintf("row-%d", i)))
-		v.await(v1.Running)
-		v.delete()
-	}
-	check()
 }

@@ -6,6 +6,7 @@
 //
 //	KUBEQEMU_E2E_KEEP=1        use the cluster if it is up, and leave it up
 //	KUBEQEMU_E2E_CLUSTER=NAME  the cluster's name (default e2e)
+//	KUBEQEMU_E2E_LONG=1        outages of minutes, a hundred cycles
 package e2e
 
 import (

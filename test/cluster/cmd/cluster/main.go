@@ -89,7 +89,7 @@ func root() *cobra.Command {
 	}
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(buildCommand(), upCommand(), downCommand(), checkCommand(), statusCommand(),
-		loadImageCommand(), packImageCommand(), enterCommand())
+		loadImageCommand(), packImageCommand(), enterCommand(), stopCommand(), startCommand())
 	return cmd
 }
 
@@ -256,5 +256,39 @@ func enterCommand() *cobra.Command {
 	p.flags(cmd)
 	cmd.Flags().IntVar(&node, "node", 1, "which node, from 1")
 	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+func stopCommand() *cobra.Command {
+	var p place
+	cmd := &cobra.Command{
+		Use:   "stop PROGRAM",
+		Short: "Kill a program of the control plane, such as kube-apiserver",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := p.resolve(); err != nil {
+				return err
+			}
+			return cluster.Stop(cmd.Context(), p.dir, args[0])
+		},
+	}
+	p.flags(cmd)
+	return cmd
+}
+
+func startCommand() *cobra.Command {
+	var p place
+	cmd := &cobra.Command{
+		Use:   "start PROGRAM",
+		Short: "Start a program of the control plane again, and wait until it serves",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := p.resolve(); err != nil {
+				return err
+			}
+			return cluster.Start(cmd.Context(), p.dir, args[0], os.Stdout)
+		},
+	}
+	p.flags(cmd)
 	return cmd
 }

@@ -1,0 +1,93 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// Reasons of the conditions Ready and Paused. Those of Paused are KubeVirt's.
+const (
+	reasonQEMUSilent     = "QEMUNotResponding"
+	reasonLauncherSilent = "LauncherNotResponding"
+	reasonPausedByUser   = "PausedByUser"
+	reasonPausedIOError  = "PausedIOError"
+	reasonPaused         = "Paused"
+)
+
+// paused is the condition of a guest whose CPUs are stopped. What the launcher
+// says of it is text for people, of a length that a status bears.
+func paused(pause *control.Pause) v1.VirtualMachineInstanceCondition {
+	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue,
+		Reason: reasonPaused, Message: "the guest's CPUs are stopped"}
+	switch {
+	case pause == nil:
+	case pause.Status == control.PausedByUser:
+		c.Reason, c.Message = reasonPausedByUser, "VMI was paused by user"
+	case pause.Status == control.PausedIOError:
+		c.Reason, c.Message = reasonPausedIOError, ioErrorMessage(pause)
+	default:
+		c.Message = fmt.Sprintf("the guest's CPUs are stopped; QEMU's run state is %q", short(pause.Status))
+	}
+	return c
+}
+
+func ioErrorMessage(pause *control.Pause) string {
+	operation := "use"
+	if pause.Operation == "read" || pause.Operation == "write" {
+		operation = pause.Operation
+	}
+	text := short(pause.Error)
+	if pause.NoSpace {
+		text += " (nospace)"
+	}
+	return fmt.Sprintf("VMI was paused, low-level IO error detected: %s disk %q: %s", operation, short(pause.Disk), text)
+}
+
+// short bounds what a launcher, whose guest may have broken out, says.
+func short(s string) string {
+	const limit = 100
+	return strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, s[:min(len(s), limit)])
+}
+
+// reportSilence says in a VMI's status that its launcher or its QEMU does not
+// answer, in place of the Ready that report has just set; the next report
+// takes it back. It ends no VMI: absence of information is never death.
+func reportSilence(object, before *v1.VirtualMachineInstance, state control.StateReport, launcherSilent bool, now metav1.Time) {
+	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse}
+	switch {
+	case object.Status.Phase != v1.Running:
+		return // its launcher's start is repeated, and says what it waits for
+	case launcherSilent:
+		ready.Reason = reasonLauncherSilent
+		ready.Message = "virt-launcher does not answer virt-handler; whether the guest runs is not known"
+	case state.QEMUSilent && state.State != control.StateExited:
+		ready.Reason = reasonQEMUSilent
+		ready.Message = "QEMU does not answer virt-launcher; the guest does probably not run"
+	default:
+		return
+	}
+	// From what was written before, or else the time of the transition would
+	// be a new one each time.
+	if old := before.Status.Condition(v1.ConditionReady); old != nil {
+		if set := object.Status.Condition(v1.ConditionReady); set != nil {
+			*set = *old
+		}
+	}
+	object.Status.SetCondition(ready, now)
+}
+
+// silent says whether Ready tells of somebody who does not answer.
+func silent(c *v1.VirtualMachineInstanceCondition) bool {
+	return c != nil && (c.Reason == reasonQEMUSilent || c.Reason == reasonLauncherSilent)
+}

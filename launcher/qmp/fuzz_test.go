@@ -1,0 +1,52 @@
+package qmp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+)
+
+// FuzzStream plays a QEMU that sends anything: the client ends with the
+// connection, or before, and says how; no command and no event hangs.
+func FuzzStream(f *testing.F) {
+	for _, s := range []string{"", greetingLine + "\n", greetingLine + "\n" + `{"return": {}, "id": 1}` + "\n", `{"event": "STOP"}` + "\n" + `{"event": "RESUME"`,
+		`{"return": [], "id": "x"}` + "\n\n\r\n" + `{"error": {"class": 1}}` + "\n", "\xff\x00\n", `{"error": {}, "id": 1}` + "\n" + greetingLine + "\n" + greetingLine} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		ours, theirs := pair(t)
+		defer theirs.Close()
+		c := New(ours, Options{Timeout: 10 * time.Second})
+		defer c.Close()
+		events, err := c.Events(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		commanded := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			_, err := c.QueryStatus(ctx)
+			commanded <- err
+		}()
+		go io.Copy(io.Discard, theirs)
+		theirs.Write(stream) // fails if the client has had enough
+		theirs.CloseWrite()
+		n := 0
+		for range events {
+			n++
+		}
+		<-c.Done()
+		if err := c.Err(); !errors.Is(err, ErrClosed) {
+			t.Fatalf("end: %v", err)
+		}
+		if err := <-commanded; errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("command: %v", err)
+		}
+		if n > len(stream)/2 {
+			t.Fatalf("%d events of %d bytes", n, len(stream))
+		}
+	})
+}

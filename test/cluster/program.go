@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// loadUp returns the state and the plan of a cluster that was brought up.
+func loadUp(dir string) (*State, Plan, error) {
+	state, err := loadState(filepath.Join(dir, "state.json"))
+	if err != nil {
+		return nil, Plan{}, err
+	}
+	if state == nil || !state.Ready {
+		return nil, Plan{}, fmt.Errorf("find cluster in %s: none is up there", dir)
+	}
+	plan, err := NewPlan(state.Name, dir, state.Index, state.NodeCount)
+	return state, plan, err
+}
+
+// Stop kills a program of the control plane, as a crash would, and leaves the
+// rest of the cluster to cope. Start brings it back.
+func Stop(ctx context.Context, dir, name string) error {
+	state, plan, err := loadUp(dir)
+	if err != nil {
+		return err
+	}
+	if _, err := plan.controlPlane(name); err != nil {
+		return err
+	}
+	p, ok := state.process(name)
+	if !ok || !p.Alive() {
+		return fmt.Errorf("stop %s: it does not run", name)
+	}
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	return poll(ctx, 20*time.Second, func() (bool, error) { return !p.Alive(), nil })
+}
+
+// Start starts a program of the control plane that was stopped, or crashed, and
+// waits until kube-apiserver answers.
+func Start(ctx context.Context, dir, name string, out io.Writer) error {
+	state, plan, err := loadUp(dir)
+	if err != nil {
+		return err
+	}
+	program, err := plan.controlPlane(name)
+	if err != nil {
+		return err
+	}
+	place := slices.IndexFunc(state.Processes, func(p Process) bool { return p.Name == name })
+	if place < 0 || state.Processes[place].Alive() {
+		return fmt.Errorf("start %s: it runs", name)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	u := &upRun{ctx: ctx, cancel: cancel, plan: plan, state: state, say: NewProgress(out)}
+	if err := u.startProgram(program); err != nil {
+		return err
+	}
+	// The order in which they were started is the one in which they are ended.
+	last := len(state.Processes) - 1
+	state.Processes[place] = state.Processes[last]
+	state.Processes = state.Processes[:last]
+	if err := state.save(plan.stateFile()); err != nil {
+		return err
+	}
+	api, err := plan.apiClient()
+	if err != nil {
+		return err
+	}
+	return api.answers(ctx, "/readyz", 90*time.Second)
+}
+
+// controlPlane is the program of the name.
+func (p Plan) controlPlane(name string) (program, error) {
+	for _, program := range append(p.stores(), p.controllers()...) {
+		if program.name == name {
+			return program, nil
+		}
+	}
+	return program{}, fmt.Errorf("find program %q: it is none of the control plane's", name)
+}

@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// noticed is how long it takes at most until somebody who does not answer is
+// said to be silent: the interval between two questions, and the patience with
+// the launcher and QEMU.
+const noticed = 60 * time.Second
+
+// awaitReady waits until Ready has the reason, and fails if the VMI leaves the
+// phase Running meanwhile.
+func (v vmi) awaitReady(timeout time.Duration, reason string) {
+	v.t.Helper()
+	err := poll(timeout, func() error {
+		status := v.get().Status
+		ready := status.Condition(v1.ConditionReady)
+		if status.Phase != v1.Running {
+			v.t.Fatalf("VMI %s is %s: %+v", v.name, status.Phase, ready)
+		}
+		if ready == nil || ready.Reason != reason {
+			return fmt.Errorf("Ready of VMI %s is %+v, want %s", v.name, ready, reason)
+		}
+		return nil
+	})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// TestStopped: a QEMU, or a launcher, that does not run is said not to answer,
+// until it does again; its neighbour does not notice; and it can be deleted.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		process func(vmi) nodeProcess
+		reason  string
+	}{
+		"qemu":     {vmi.qemu, "QEMUNotResponding"},
+		"launcher": {vmi.launcher, "LauncherNotResponding"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			const graceSeconds = 5
+			ns := namespace(t)
+			neighbour, v := create(t, ns, tiny("neighbour")), create(t, ns, tiny("stopped", grace(graceSeconds)))
+			neighbour.await(v1.Running)
+			v.await(v1.Running)
+			neighbour.log().shows(2*time.Minute, "tiny: up")
+			shell := neighbour.shell()
+			stopped, qemu := c.process(v), v.qemu()
+
+			signal(t, "STOP", stopped)
+			v.awaitReady(noticed, c.reason)
+			v.awaitEvents("Started", c.reason)
+			begin := time.Now()
+			if out, _ := shell.run(10*time.Second, "echo $((6 * 7))"); out != "42\n" {
+				t.Errorf("the neighbour's console answers %q", out)
+			}
+			if took := time.Since(begin); took > 5*time.Second {
+				t.Errorf("the neighbour took %s to answer", took)
+			}
+			neighbour.awaitReady(5*time.Second, "GuestRunning")
+
+			signal(t, "CONT", stopped)
+			v.awaitReady(10*time.Second, "GuestRunning")
+			if now := v.qemu(); now.PID != qemu.PID || now.Start != qemu.Start {
+				t.Errorf("QEMU is %d, was %d", now.PID, qemu.PID)
+			}
+
+			signal(t, "STOP", stopped)
+			other := create(t, ns, tiny("later"))
+			other.await(v1.Running) // virt-handler serves others meanwhile
+			if took := v.delete(); took > (graceSeconds+20)*time.Second {
+				t.Errorf("deletion took %s, want the grace period of %d s and 20 s at most", took, graceSeconds)
+			} else {
+				t.Logf("deleted after %s", took)
+			}
+			all, err := nodeProcesses()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range all {
+				if p.PID == qemu.PID && p.Start == qemu.Start {
+					t.Errorf("QEMU %d is still there", p.PID)
+				}
+			}
+		})
+	}
+}
