@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// timeline is when the API server showed each step of one start, counted from
+// the start of kubectl.
+type timeline struct {
+	Accepted  time.Duration // the object is there
+	Pod       time.Duration // its pod is; for a pod the same
+	Scheduled time.Duration
+	Started   time.Duration // the pod is Ready: all containers run
+	Done      time.Duration // Running, or Ready
+}
+
+// applyRows: kubectl apply → Running, beside a plain pod of the same image →
+// Ready, and beside a pod that has all that a VMI's has but the VM.
+func applyRows(ctx context.Context, b *bench) ([]row, error) {
+	r := row{ID: "apply", What: "`kubectl apply` of a VMI → Running", Unit: seconds,
+		Ours: series{Name: "VMI"}, Beside: []series{{Name: "plain pod of the same image → Ready"}, {Name: "the VMI's pod without a VM → Ready"}},
+		Limit: 1.5, OfRatio: true}
+	server := row{ID: "apply-server", What: "the same, from when the API server has it", Unit: seconds,
+		Ours: series{Name: "VMI"}, Beside: []series{{Name: "plain pod → Ready"}, {Name: "the VMI's pod without a VM → Ready"}}}
+	kube, err := b.kube()
+	if err != nil {
+		return []row{r}, err
+	}
+	a := &applier{kube: kube}
+	var vmis []timeline
+	for round := range b.rounds + 1 {
+		times, err := a.round(ctx)
+		if err != nil {
+			return []row{r}, fmt.Errorf("round %d: %w", round, err)
+		}
+		b.say("apply, round %d: VMI %.2f s, plain pod %.2f s, the VMI's pod %.2f s", round, times[0].Done.Seconds(), times[1].Done.Seconds(), times[2].Done.Seconds())
+		if round == 0 {
+			continue
+		}
+		vmis = append(vmis, times[0])
+		for i, into := range [][2]*series{{&r.Ours, &server.Ours}, {&r.Beside[0], &server.Beside[0]}, {&r.Beside[1], &server.Beside[1]}} {
+			into[0].Samples = append(into[0].Samples, times[i].Done.Seconds())
+			into[1].Samples = append(into[1].Samples, (times[i].Done - times[i].Accepted).Seconds())
+		}
+	}
+	server.Parts = parts(vmis)
+	return []row{r, server}, nil
+}
+
+// parts are the steps of a VMI's start.
+func parts(vmis []timeline) []series {
+	steps := []series{{Name: "kubectl"}, {Name: "virt-controller makes the pod"}, {Name: "scheduler"}, {Name: "kubelet and containerd, until Ready is seen"}, {Name: "from there to Running"}}
+	for _, t := range vmis {
+		for i, d := range []time.Duration{t.Accepted, t.Pod - t.Accepted, t.Scheduled - t.Pod, t.Started - t.Scheduled, t.Done - t.Started} {
+			steps[i].Samples = append(steps[i].Samples, d.Seconds())
+		}
+	}
+	return steps
+}
+
+type applier struct {
+	kube  client.WithWatch
+	twin  *corev1.PodSpec // the VMI's pod, without a slot
+	count int
+}
+
+func (a *applier) round(ctx context.Context) ([]timeline, error) {
+	vmi, err := a.vmi(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("VMI: %w", err)
+	}
+	times := []timeline{vmi}
+	for _, spec := range []*corev1.PodSpec{plainPod(), a.twin} {
+		t, err := a.pod(ctx, spec)
+		if err != nil {
+			return nil, fmt.Errorf("pod: %w", err)
+		}
+		times = append(times, t)
+	}
+	return times, nil
+}
+
+func (a *applier) name() string {
+	a.count++
+	return fmt.Sprintf("bench-%d", a.count)
+}
+
+func (a *applier) vmi(ctx context.Context) (timeline, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	vmi := guestVMI(a.name(), tinyImage)
+	vmi.Namespace = benchNamespace
+	vmis, err := a.kube.Watch(ctx, &v1.VirtualMachineInstanceList{}, client.InNamespace(benchNamespace))
+	if err != nil {
+		return timeline{}, err
+	}
+	defer vmis.Stop()
+	pods, err := a.kube.Watch(ctx, &corev1.PodList{}, client.InNamespace(benchNamespace))
+	if err != nil {
+		return timeline{}, err
+	}
+	defer pods.Stop()
+	t, err := follow(ctx, vmi, pods, vmis)
+	if err == nil {
+		err = a.remember(ctx)
+	}
+	return t, errors.Join(err, remove(ctx, "vmi"))
+}
+
+// remember keeps what the VMI's pod looks like.
+func (a *applier) remember(ctx context.Context) error {
+	if a.twin != nil {
+		return nil
+	}
+	var pods corev1.PodList
+	if err := a.kube.List(ctx, &pods, client.InNamespace(benchNamespace)); err != nil {
+		return err
+	}
+	if len(pods.Items) != 1 {
+		return fmt.Errorf("find the VMI's pod: there are %d pods", len(pods.Items))
+	}
+	a.twin = &pods.Items[0].Spec
+	a.twin.NodeName = ""
+	for i := range a.twin.Containers {
+		r := &a.twin.Containers[i].Resources
+		delete(r.Requests, "devices.kubevirt.io/vm")
+		delete(r.Limits, "devices.kubevirt.io/vm")
+	}
+	return nil
+}
+
+// plainPod is a pod that stays: virt-launcher waits for a virt-handler that it
+// has no way to.
+func plainPod() *corev1.PodSpec {
+	return &corev1.PodSpec{
+		TerminationGracePeriodSeconds: ptr.To[int64](0),
+		AutomountServiceAccountToken:  ptr.To(false),
+		Containers: []corev1.Container{{Name: "compute", Image: launcherImage, ImagePullPolicy: corev1.PullIfNotPresent,
+			Command: []string{"/usr/bin/virt-launcher", "run"}}},
+	}
+}
+
+func (a *applier) pod(ctx context.Context, spec *corev1.PodSpec) (timeline, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: a.name(), Namespace: benchNamespace}, Spec: *spec}
+	pods, err := a.kube.Watch(ctx, &corev1.PodList{}, client.InNamespace(benchNamespace))
+	if err != nil {
+		return timeline{}, err
+	}
+	defer pods.Stop()
+	t, err := follow(ctx, pod, pods, nil)
+	return t, errors.Join(err, remove(ctx, "pod"))
+}
+
+// follow applies an object and watches until it is up. Without a watch of VMIs
+// the pod is the object.
+func follow(ctx context.Context, object client.Object, pods, vmis watch.Interface) (timeline, error) {
+	var t timeline
+	var states <-chan watch.Event
+	if vmis != nil {
+		states = vmis.ResultChan()
+	}
+	begin := time.Now()
+	applied := make(chan error, 1)
+	go func() { applied <- apply(ctx, object) }()
+	for t.Done == 0 || applied != nil {
+		select {
+		case err := <-applied:
+			if err != nil {
+				return t, err
+			}
+			applied = nil
+		case e := <-states:
+			t.vmi(e, time.Since(begin))
+		case e := <-pods.ResultChan():
+			t.pod(e, time.Since(begin))
+			if vmis == nil {
+				t.Accepted, t.Done = t.Pod, t.Started
+			}
+		case <-ctx.Done():
+			return t, fmt.Errorf("wait until it is up: %w", ctx.Err())
+		}
+	}
+	// Two watches are not in order with each other.
+	t.Pod, t.Scheduled = min(t.Pod, t.Done), min(t.Scheduled, t.Done)
+	if t.Started == 0 {
+		t.Started = t.Done
+	}
+	return t, nil
+}
+
+func (t *timeline) vmi(e watch.Event, at time.Duration) {
+	vmi, ok := e.Object.(*v1.VirtualMachineInstance)
+	if !ok || e.Type == watch.Deleted {
+		return
+	}
+	once(&t.Accepted, at)
+	if vmi.Status.Phase == v1.Running {
+		once(&t.Done, at)
+	}
+}
+
+func (t *timeline) pod(e watch.Event, at time.Duration) {
+	pod, ok := e.Object.(*corev1.Pod)
+	if !ok || e.Type == watch.Deleted {
+		return
+	}
+	once(&t.Pod, at)
+	if pod.Spec.NodeName != "" {
+		once(&t.Scheduled, at)
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			once(&t.Started, at)
+		}
+	}
+}
+
+func once(d *time.Duration, at time.Duration) {
+	if *d == 0 {
+		*d = at
+	}
+}
