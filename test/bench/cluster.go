@@ -47,6 +47,9 @@ func command(ctx context.Context, stdin []byte, name string, args ...string) (st
 // clusterUp brings up a cluster with Kubeqemu; what an earlier run left when
 // it was killed goes first.
 func (b *bench) clusterUp(ctx context.Context) error {
+	if _, err := command(ctx, nil, "kubectl", "get", "namespace", benchNamespace); b.keep && err == nil {
+		return nil
+	}
 	b.say("bringing up cluster %q", b.cluster)
 	images, err := filepath.Glob(b.output("images", "virt-*.tar"))
 	if err != nil {
@@ -71,6 +74,9 @@ func (b *bench) clusterUp(ctx context.Context) error {
 
 // clusterDown also works after an interrupt, and fails if anything is left.
 func (b *bench) clusterDown() error {
+	if b.keep {
+		return nil
+	}
 	b.say("taking cluster %q down", b.cluster)
 	_, err := command(context.Background(), nil, "cluster", "down", "--name", b.cluster)
 	_, left := command(context.Background(), nil, "cluster", "check", "--name", b.cluster)

@@ -19,7 +19,8 @@ const guestMemory = 256 << 20
 const diskVolume = "root"
 
 // guestVMI is the guest of every row: one vCPU, 256 MiB, one virtio disk from
-// a container image, a serial console, no graphics. It ends at once.
+// a container image, one interface, a serial console, no graphics. It ends at
+// once.
 func guestVMI(name, image string) *v1.VirtualMachineInstance {
 	return &v1.VirtualMachineInstance{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "VirtualMachineInstance"},
@@ -29,10 +30,12 @@ func guestVMI(name, image string) *v1.VirtualMachineInstance {
 				Memory: &v1.Memory{Guest: resource.NewQuantity(guestMemory, resource.BinarySI)},
 				Devices: v1.Devices{
 					Disks:                    []v1.Disk{{Name: diskVolume, Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
+					Interfaces:               []v1.Interface{{Name: "default", Masquerade: &v1.InterfaceMasquerade{}}},
 					AutoattachGraphicsDevice: ptr.To(false),
 				},
 			},
 			TerminationGracePeriodSeconds: ptr.To[int64](0),
+			Networks:                      []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}},
 			Volumes:                       []v1.Volume{{Name: diskVolume, ContainerDisk: &v1.ContainerDiskSource{Image: image}}},
 		},
 	}

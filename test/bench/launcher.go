@@ -122,7 +122,7 @@ func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator
 	vmi.UID = "0a1b2c3d-0000-4000-8000-000000000001"
 	// A tap would need a network namespace with a bridge in it, for all alike.
 	off := false
-	vmi.Spec.Domain.Devices.AutoattachPodInterface = &off
+	vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Domain.Devices.AutoattachPodInterface = nil, nil, &off
 	v1.Default(vmi)
 	m, errs := resolve.Machine(vmi, host)
 	if len(errs) > 0 {
@@ -160,7 +160,7 @@ func (l *launched) start(ctx context.Context) (took time.Duration, qemu int, err
 
 // idle waits until the guest has booted and halted.
 func (l *launched) idle(ctx context.Context) error {
-	return poll(ctx, func() (bool, error) {
+	return poll(ctx, patience, func() (bool, error) {
 		data, err := os.ReadFile(l.path("stdout"))
 		return bytes.ContainsRune(data, banner), err
 	})
@@ -182,8 +182,8 @@ func (l *launched) end() error {
 }
 
 // poll asks every 50 ms until it is so.
-func poll(ctx context.Context, ask func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func poll(ctx context.Context, timeout time.Duration, ask func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -27,6 +27,7 @@ type bench struct {
 	rounds      int
 	accelerator qemuargs.Accelerator
 	cluster     string
+	keep        bool
 	started     time.Time
 }
 
@@ -66,6 +67,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&b.cluster, "cluster", "bench", "`name` of the cluster, which is made and taken down")
 	flag.StringVar(&only, "only", "", "measure only these groups, comma-separated: "+groupNames())
 	flag.BoolVar(&write, "write", true, "write docs/benchmarks.md, docs/benchmarks.svg and the README's section; never where a group was left out")
+	flag.BoolVar(&b.keep, "keep", false, "use the cluster if it is up, and leave it up")
 	flag.Parse()
 	b.accelerator = qemuargs.Accelerator(accelerator)
 	if b.rounds < 1 || flag.NArg() > 0 || b.accelerator != qemuargs.KVM && b.accelerator != qemuargs.TCG {

@@ -16,6 +16,8 @@ type memory struct {
 	RSS, PSS                    int64
 	PrivateDirty, PrivateClean  int64
 	GuestRAM, GuestRAMAllocated int64
+	// TranslatedCode is TCG's: memory of no file that is executable.
+	TranslatedCode int64
 	// PageTables of the process (VmPTE).
 	PageTables int64
 }
@@ -51,9 +53,15 @@ func memoryOf(pid int, guestRAM int64) (memory, error) {
 func parseSmaps(smaps []byte, guestRAM int64) (memory, error) {
 	var m memory
 	guest := false // the mapping being read is the guest's memory
+	code := false  // it is TCG's translated code
 	for line := range bytes.Lines(smaps) {
 		name, value, ok := kilobytes(string(line))
 		if !ok {
+			// A mapping's first line is "address permissions offset device
+			// inode", and the file's name if there is one.
+			if fields := bytes.Fields(line); len(fields) >= 5 && bytes.Contains(fields[0], []byte("-")) {
+				code = string(fields[1]) == "rwxp" && string(fields[4]) == "0"
+			}
 			continue
 		}
 		if name == "Size" {
@@ -76,6 +84,9 @@ func parseSmaps(smaps []byte, guestRAM int64) (memory, error) {
 			m.PSS += value
 		case "Private_Dirty":
 			m.PrivateDirty += value
+			if code {
+				m.TranslatedCode += value
+			}
 		case "Private_Clean":
 			m.PrivateClean += value
 		}

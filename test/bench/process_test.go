@@ -26,19 +26,25 @@ Rss:                   8 kB
 Pss:                   8 kB
 Private_Clean:         0 kB
 Private_Dirty:         8 kB
+7f3000000000-7f3008000000 rwxp 00000000 00:00 0
+Size:             131072 kB
+Rss:                  16 kB
+Pss:                  16 kB
+Private_Clean:         0 kB
+Private_Dirty:        16 kB
 `
 
 func TestParseSmaps(t *testing.T) {
 	const ram = 256 << 20
 	got, err := parseSmaps([]byte(smaps), ram)
-	want := memory{RSS: 108 << 10, PSS: 58 << 10, PrivateDirty: 8 << 10, PrivateClean: 10 << 10, GuestRAM: ram, GuestRAMAllocated: 4 << 20}
+	want := memory{RSS: 124 << 10, PSS: 74 << 10, PrivateDirty: 24 << 10, TranslatedCode: 16 << 10, PrivateClean: 10 << 10, GuestRAM: ram, GuestRAMAllocated: 4 << 20}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	if _, err := parseSmaps([]byte(smaps), 128<<20); err == nil {
 		t.Error("guest memory that is not there was found")
 	}
-	if got, err := parseSmaps([]byte(smaps), 0); err != nil || got.private() != 4096<<10+18<<10 {
+	if got, err := parseSmaps([]byte(smaps), 0); err != nil || got.private() != 4096<<10+34<<10 {
 		t.Errorf("without a guest: %+v, %v", got, err)
 	}
 }
