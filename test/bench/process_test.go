@@ -41,7 +41,7 @@ func TestParseSmaps(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
-	if _, err := parseSmaps([]byte(smaps), 128<<20); err == nil {
+	if _, err := parseSmaps([]byte(smaps), 64<<20); err == nil {
 		t.Error("guest memory that is not there was found")
 	}
 	if got, err := parseSmaps([]byte(smaps), 0); err != nil || got.private() != 4096<<10+34<<10 {
