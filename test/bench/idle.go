@@ -122,6 +122,11 @@ func idleVMs(ctx context.Context, kube client.Client, count int) ([]vmProcesses,
 	if err != nil {
 		return nil, fmt.Errorf("wait until %d VMIs are Running: %w", count, err)
 	}
+	// Guests boot for as long as they take, emulated, all at once. One that
+	// has not come to run looks idle too.
+	if err := booted(ctx, count); err != nil {
+		return nil, err
+	}
 	all, err := processes()
 	if err != nil {
 		return nil, err
@@ -134,8 +139,7 @@ func idleVMs(ctx context.Context, kube client.Client, count int) ([]vmProcesses,
 		}
 		found = append(found, vm)
 	}
-	// Guests boot for as long as they take, emulated, all at once.
-	deadline := time.Now().Add(3 * time.Minute)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		quiet, err := quietFor(ctx, found, 3*time.Second)
 		switch {
@@ -148,6 +152,20 @@ func idleVMs(ctx context.Context, kube client.Client, count int) ([]vmProcesses,
 			return nil, errors.New("wait until the guests are idle: they are not")
 		}
 	}
+}
+
+// guestIsUp is what the tiny guest writes to its serial port.
+const guestIsUp = "tiny: up"
+
+func booted(ctx context.Context, count int) error {
+	err := poll(ctx, 4*time.Minute, func() (bool, error) {
+		logs, err := command(ctx, nil, "kubectl", "-n", benchNamespace, "logs", "--selector=kubevirt.io=virt-launcher", "--tail=-1", "--max-log-requests=20")
+		return strings.Count(logs, guestIsUp) == count, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait until %d guests have booted: %w", count, err)
+	}
+	return nil
 }
 
 // processesOfVM finds a VM's QEMU by its -uuid, which is the VMI's UID, and

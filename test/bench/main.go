@@ -80,11 +80,13 @@ func run(ctx context.Context) error {
 	if err := b.prepare(); err != nil {
 		return err
 	}
-	rows, failed := b.measure(ctx, chosen)
+	r := result{Facts: b.facts(ctx)}
+	var failed error
+	r.Rows, failed = b.measure(ctx, chosen)
 	if ctx.Err() != nil {
 		return errors.Join(fmt.Errorf("interrupted: nothing is written"), failed)
 	}
-	return errors.Join(b.report(rows, write && only == ""), failed)
+	return errors.Join(b.report(r, write && only == ""), failed)
 }
 
 func groupNames() string {
@@ -158,7 +160,12 @@ func (b *bench) measure(ctx context.Context, chosen []group) (rows []row, failed
 			b.say("FAILED: %v", err)
 			failed = errors.Join(failed, err)
 			if len(got) == 0 {
-				got = []row{{ID: g.name, What: g.name, Failure: err.Error()}}
+				got = []row{{ID: g.name, What: g.name}}
+			}
+			for i := range got {
+				if got[i].verdict() == unmeasured {
+					got[i].Failure = err.Error()
+				}
 			}
 		}
 		rows = append(rows, got...)
