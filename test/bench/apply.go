@@ -124,8 +124,8 @@ func (a *applier) name() string {
 	return fmt.Sprintf("bench-%d", a.count)
 }
 
-func (a *applier) vmi(ctx context.Context) (timeline, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+func (a *applier) vmi(parent context.Context) (timeline, error) {
+	ctx, cancel := context.WithTimeout(parent, 2*patience)
 	defer cancel()
 	vmi := guestVMI(a.name(), tinyImage)
 	vmi.Namespace = benchNamespace
@@ -142,10 +142,10 @@ func (a *applier) vmi(ctx context.Context) (timeline, error) {
 	t, err := follow(ctx, vmi, pods, vmis)
 	if err == nil {
 		err = a.remember(ctx)
-	} else if said, _ := command(context.WithoutCancel(ctx), nil, "kubectl", "-n", benchNamespace, "describe", "vmi"); said != "" {
+	} else if said, _ := command(parent, nil, "kubectl", "-n", benchNamespace, "describe", "vmi"); said != "" {
 		err = fmt.Errorf("%w\n%s", err, said)
 	}
-	return t, errors.Join(err, remove(context.WithoutCancel(ctx), "vmi"))
+	return t, errors.Join(err, remove(parent, "vmi"))
 }
 
 // remember keeps what the VMI's pod looks like.
@@ -180,8 +180,8 @@ func plainPod() *corev1.PodSpec {
 	}
 }
 
-func (a *applier) pod(ctx context.Context, spec *corev1.PodSpec) (timeline, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+func (a *applier) pod(parent context.Context, spec *corev1.PodSpec) (timeline, error) {
+	ctx, cancel := context.WithTimeout(parent, 2*patience)
 	defer cancel()
 	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: a.name(), Namespace: benchNamespace}, Spec: *spec}
 	pods, err := a.kube.Watch(ctx, &corev1.PodList{}, client.InNamespace(benchNamespace))
@@ -190,7 +190,7 @@ func (a *applier) pod(ctx context.Context, spec *corev1.PodSpec) (timeline, erro
 	}
 	defer pods.Stop()
 	t, err := follow(ctx, pod, pods, nil)
-	return t, errors.Join(err, remove(context.WithoutCancel(ctx), "pod"))
+	return t, errors.Join(err, remove(parent, "pod"))
 }
 
 // follow applies an object and watches until it is up. Without a watch of VMIs

@@ -133,21 +133,25 @@ func makeOverlay(ctx context.Context, m *qemuargs.Machine) (time.Duration, error
 	return time.Since(begin), nil
 }
 
-// timeBare is the time from exec to running, and before it that of making the
-// overlay, which bare QEMU is given.
-func timeBare(ctx context.Context, program string, m *qemuargs.Machine) (started, overlay time.Duration, err error) {
+// bareTimes are those of one start of bare QEMU.
+type bareTimes struct{ overlay, greeted, running time.Duration }
+
+// timeBare times QEMU from exec to its greeting and to running, and before that
+// the making of the overlay, which it is given.
+func timeBare(ctx context.Context, program string, m *qemuargs.Machine) (t bareTimes, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if overlay, err = makeOverlay(ctx, m); err != nil {
-		return 0, 0, err
+	if t.overlay, err = makeOverlay(ctx, m); err != nil {
+		return t, err
 	}
 	begin := time.Now()
 	q, err := execBare(ctx, program, m)
 	if err != nil {
-		return 0, 0, err
+		return t, err
 	}
+	t.greeted = time.Since(begin)
 	if err = q.run(); err == nil {
-		started = time.Since(begin)
+		t.running = time.Since(begin)
 	}
-	return started, overlay, errors.Join(err, q.end())
+	return t, errors.Join(err, q.end())
 }

@@ -30,7 +30,7 @@ func idleRows(ctx context.Context, b *bench) ([]row, error) {
 	if err != nil {
 		return rows, err
 	}
-	defer remove(context.WithoutCancel(ctx), "vmi")
+	defer remove(ctx, "vmi")
 	for i := range manyVMs {
 		vmi := guestVMI(fmt.Sprintf("idle-%d", i), tinyImage)
 		vmi.Namespace = benchNamespace

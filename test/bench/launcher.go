@@ -132,28 +132,34 @@ func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator
 	return m, nil
 }
 
-// start tells it to start, and returns when it says that the guest's CPUs run:
-// the time from the one to the other, and QEMU's process ID.
-func (l *launched) start(ctx context.Context) (took time.Duration, qemu int, err error) {
+// started is what a start took: from the message to virt-launcher's report that
+// it prepares, and to the one that the guest's CPUs run.
+type started struct{ preparing, running time.Duration }
+
+// start tells it to start, and returns when it says that the guest's CPUs run.
+func (l *launched) start(ctx context.Context) (took started, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	begin := time.Now()
 	if err := l.client.Call(ctx, control.CommandStart, control.StartRequest{Machine: *l.machine}, nil); err != nil {
-		return 0, 0, fmt.Errorf("tell virt-launcher to start: %w", err)
+		return took, fmt.Errorf("tell virt-launcher to start: %w", err)
 	}
 	for {
 		select {
 		case s := <-l.states:
 			switch {
 			case s.err != nil:
-				return 0, 0, fmt.Errorf("read virt-launcher's state: %w", s.err)
+				return took, fmt.Errorf("read virt-launcher's state: %w", s.err)
+			case s.State == control.StatePreparing:
+				took.preparing = s.at.Sub(begin)
 			case s.State == control.StateRunning:
-				return s.at.Sub(begin), s.QEMUPID, nil
+				took.running = s.at.Sub(begin)
+				return took, nil
 			case s.State == control.StateExited:
-				return 0, 0, fmt.Errorf("the VM ended before it ran; see %s", l.path("stderr"))
+				return took, fmt.Errorf("the VM ended before it ran; see %s", l.path("stderr"))
 			}
 		case <-ctx.Done():
-			return 0, 0, fmt.Errorf("wait until the guest runs: %w", ctx.Err())
+			return took, fmt.Errorf("wait until the guest runs: %w", ctx.Err())
 		}
 	}
 }

@@ -32,81 +32,93 @@ func memoryRows(ctx context.Context, b *bench) ([]row, error) {
 		return rows, err
 	}
 	defer os.RemoveAll(folder)
-	var ends []func() error
+	var vms []*companion
 	defer func() {
-		for _, end := range ends {
-			end()
+		for _, vm := range vms {
+			vm.end()
 		}
 	}()
-	var launchers, qemus []int
 	for i := range companions {
-		l, err := launch(ctx, b, filepath.Join(folder, mustMkdir(folder, fmt.Sprint("running", i))))
-		if err != nil {
+		vm := &companion{}
+		vms = append(vms, vm)
+		if err := vm.start(ctx, b, filepath.Join(folder, fmt.Sprint(i))); err != nil {
 			return rows, err
 		}
-		ends = append(ends, l.end)
-		pid := l.cmd.Process.Pid
-		waiting, err := settled(ctx, pid)
-		if err == nil {
-			_, _, err = l.start(ctx)
-		}
-		if err == nil {
-			err = l.idle(ctx)
-		}
-		if err != nil {
-			return rows, err
-		}
-		add(&rows[0].Parts[3], mib(waiting.RSS))
-		launchers = append(launchers, pid)
-		q, err := stoppedBeside(ctx, b, l)
-		if err != nil {
-			return rows, err
-		}
-		ends = append(ends, q.end)
-		qemus = append(qemus, q.cmd.Process.Pid)
 	}
-	for i := range companions {
-		l, err := settled(ctx, launchers[i])
-		if err != nil {
+	for _, vm := range vms {
+		if err := vm.measure(ctx, &rows[0], &rows[1]); err != nil {
 			return rows, err
 		}
-		q, err := memoryOf(qemus[i], guestMemory)
-		if err != nil {
-			return rows, err
-		}
-		add(&rows[0].Ours, mib(l.RSS))
-		add(&rows[0].Parts[0], mib(l.PSS))
-		add(&rows[0].Parts[1], mib(l.private()))
-		add(&rows[0].Parts[2], mib(l.PrivateDirty))
-		add(&rows[1].Ours, mib(q.private()+l.private()))
-		add(&rows[1].Parts[0], mib(q.private()))
-		add(&rows[1].Parts[1], mib(q.RSS))
-		add(&rows[1].Parts[2], mib(q.RSS+l.RSS))
-		add(&rows[1].Parts[3], mib(q.PageTables+l.PageTables))
 	}
 	return rows, nil
 }
 
-func mustMkdir(folder, name string) string {
-	os.Mkdir(filepath.Join(folder, name), 0o755) // what uses it says so
-	return name
+// companion is a launcher with its running VM, and the same machine's QEMU
+// stopped at -S.
+type companion struct {
+	launched *launched
+	waiting  memory // of the launcher, before it was told to start
+	stopped  *bareQEMU
 }
 
-func add(s *series, sample float64) { s.Samples = append(s.Samples, sample) }
-
-// stoppedBeside execs the same machine as a launcher's, over an overlay of its
-// own, and leaves it at -S.
-func stoppedBeside(ctx context.Context, b *bench, l *launched) (*bareQEMU, error) {
-	m := *l.machine
+func (c *companion) start(ctx context.Context, b *bench, folder string) error {
+	err := os.Mkdir(folder, 0o755)
+	if err == nil {
+		c.launched, err = launch(ctx, b, folder)
+	}
+	if err == nil {
+		c.waiting, err = settled(ctx, c.launched.cmd.Process.Pid)
+	}
+	if err == nil {
+		_, err = c.launched.start(ctx)
+	}
+	if err == nil {
+		err = c.launched.idle(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	m := *c.launched.machine
 	m.Disks = append(m.Disks[:0:0], m.Disks...)
 	overlay := *m.Disks[0].Overlay
 	overlay.Path += ".stopped"
 	m.Disks[0].Overlay = &overlay
-	if _, err := makeOverlay(ctx, &m); err != nil {
-		return nil, err
+	if _, err = makeOverlay(ctx, &m); err == nil {
+		c.stopped, err = execBare(ctx, b.qemu, &m)
 	}
-	return execBare(ctx, b.qemu, &m)
+	return err
 }
+
+func (c *companion) measure(ctx context.Context, launcher, stopped *row) error {
+	l, err := settled(ctx, c.launched.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	q, err := memoryOf(c.stopped.cmd.Process.Pid, guestMemory)
+	if err != nil {
+		return err
+	}
+	add(&launcher.Ours, mib(l.RSS))
+	for i, bytes := range []int64{l.PSS, l.private(), l.PrivateDirty, c.waiting.RSS} {
+		add(&launcher.Parts[i], mib(bytes))
+	}
+	add(&stopped.Ours, mib(q.private()+l.private()))
+	for i, bytes := range []int64{q.private(), q.RSS, q.RSS + l.RSS, q.PageTables + l.PageTables} {
+		add(&stopped.Parts[i], mib(bytes))
+	}
+	return nil
+}
+
+func (c *companion) end() {
+	if c.launched != nil {
+		c.launched.end()
+	}
+	if c.stopped != nil {
+		c.stopped.end()
+	}
+}
+
+func add(s *series, sample float64) { s.Samples = append(s.Samples, sample) }
 
 // settled waits until a process' memory has not changed for a while: Go gives
 // back what it has freed in the background.

@@ -15,11 +15,14 @@ type starters struct {
 	folder string
 	warm   *libvirt // nil where libvirt is not installed
 	cold   *libvirt
-	probe  launcherOverhead
+	parts  []series
 }
 
-// launcherOverhead is where virt-launcher's time goes, besides QEMU.
-type launcherOverhead struct{ overlay []float64 }
+// startParts say where the time goes.
+func startParts() []series {
+	return []series{{Name: "virt-launcher: until it reports that it prepares"}, {Name: "qemu-img create of the overlay, alone"},
+		{Name: "bare QEMU: until its greeting"}, {Name: "bare QEMU: from there to running"}}
+}
 
 // startRows: told to start → guest CPUs running, interleaved.
 func startRows(ctx context.Context, b *bench) ([]row, error) {
@@ -30,7 +33,7 @@ func startRows(ctx context.Context, b *bench) ([]row, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	s := &starters{b: b, folder: folder}
+	s := &starters{b: b, folder: folder, parts: startParts()}
 	// Others than root read the disk.
 	if err := os.Chmod(folder, 0o755); err != nil {
 		return nil, err
@@ -51,7 +54,7 @@ func startRows(ctx context.Context, b *bench) ([]row, error) {
 		}
 		b.say("start, round %d: %v", round, times)
 		if round == 0 {
-			s.probe = launcherOverhead{}
+			s.parts = startParts()
 			continue
 		}
 		r.Ours.Samples = append(r.Ours.Samples, inMilliseconds(times[0]))
@@ -59,7 +62,7 @@ func startRows(ctx context.Context, b *bench) ([]row, error) {
 			r.Beside[i].Samples = append(r.Beside[i].Samples, inMilliseconds(times[i+1]))
 		}
 	}
-	r.Parts = []series{{Name: "qemu-img create of the overlay, alone", Samples: s.probe.overlay}}
+	r.Parts = s.parts
 	return []row{r}, nil
 }
 
@@ -97,16 +100,18 @@ func (s *starters) round(ctx context.Context, number int) ([]time.Duration, erro
 	if err != nil {
 		return nil, err
 	}
-	ours, _, err := l.start(ctx)
+	ours, err := l.start(ctx)
 	if err := errors.Join(err, l.end()); err != nil {
 		return nil, err
 	}
-	bare, overlay, err := timeBare(ctx, s.b.qemu, l.machine)
+	bare, err := timeBare(ctx, s.b.qemu, l.machine)
 	if err != nil {
 		return nil, err
 	}
-	s.probe.overlay = append(s.probe.overlay, inMilliseconds(overlay))
-	times := []time.Duration{ours, bare}
+	for i, d := range []time.Duration{ours.preparing, bare.overlay, bare.greeted, bare.running - bare.greeted} {
+		add(&s.parts[i], inMilliseconds(d))
+	}
+	times := []time.Duration{ours.running, bare.running}
 	if s.warm == nil {
 		return times, nil
 	}
