@@ -158,7 +158,7 @@ func idleVMs(ctx context.Context, kube client.Client, count int) ([]vmProcesses,
 const guestIsUp = "tiny: up"
 
 func booted(ctx context.Context, count int) error {
-	err := poll(ctx, 4*time.Minute, func() (bool, error) {
+	err := poll(ctx, time.Duration(count)*patience, func() (bool, error) {
 		logs, err := command(ctx, nil, "kubectl", "-n", benchNamespace, "logs", "--selector=kubevirt.io=virt-launcher", "--tail=-1", "--max-log-requests=20")
 		return strings.Count(logs, guestIsUp) == count, err
 	})

@@ -8,7 +8,7 @@ import (
 
 // Measures of the plot, in pixels.
 const (
-	plotWidth  = 760
+	plotWidth  = 780
 	labelWidth = 300
 	barWidth   = 320
 	barHeight  = 14
@@ -85,7 +85,7 @@ func budgets(r result) panel {
 			continue
 		}
 		m := row.Ours.summary().Median
-		p.bars = append(p.bars, bar{label: row.What, text: fmt.Sprintf("%s of %s %s", number(m), number(row.Limit), row.Unit), value: m, full: row.Limit, ours: true})
+		p.bars = append(p.bars, bar{label: row.What, text: fmt.Sprintf("%s of %g %s", number(m), row.Limit, row.Unit), value: m, full: row.Limit, ours: true})
 	}
 	return p
 }

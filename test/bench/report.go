@@ -121,9 +121,9 @@ func (r row) budget() string {
 	case r.Limit == 0:
 		return ""
 	case r.OfRatio:
-		return fmt.Sprintf("≤ %s × %s", number(r.Limit), r.Beside[0].Name)
+		return fmt.Sprintf("≤ %g × %s", r.Limit, r.Beside[0].Name)
 	}
-	return fmt.Sprintf("≤ %s %s", number(r.Limit), r.Unit)
+	return fmt.Sprintf("≤ %g %s", r.Limit, r.Unit)
 }
 
 // spread is a median with its quartiles, where there are any.
