@@ -49,6 +49,20 @@ e2e: packages cluster images ## end-to-end tests on a cluster of their own
 e2e-long: packages cluster images ## the end-to-end tests of outages, churn and floods at full length (20 minutes)
 	KUBEQEMU_E2E_LONG=1 go test -race -timeout 60m -v -run 'TestControllerKilled|TestAPIServerStopped|TestCycles|TestSerialFlood' ./test/e2e
 
+# What the bench compares with; the product needs nothing of it.
+BENCH_PACKAGES := libvirt-daemon libvirt-clients
+BENCHFLAGS ?=
+
+.PHONY: bench
+bench: packages cluster build ## measure start times and memory beside bare QEMU, libvirt and plain pods; writes docs/benchmarks.md
+	config/images/build.sh tiny launcher components
+	@if ! dpkg-query -W -f '$${Status}\n' $(BENCH_PACKAGES) 2>/dev/null | grep -c 'ok installed' | grep -qx $(words $(BENCH_PACKAGES)); then \
+		echo "installing Debian's libvirt, which the bench compares with: $(BENCH_PACKAGES)"; \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(BENCH_PACKAGES) >/dev/null; } || \
+		echo "COULD NOT INSTALL LIBVIRT: its rows will be missing" >&2; fi
+	go build -o $(BIN)/bench ./test/bench
+	$(BIN)/bench $(BENCHFLAGS)
+
 .PHONY: fuzz
 FUZZTIME ?= 60s
 fuzz: ## every fuzz test for FUZZTIME (default 60s)

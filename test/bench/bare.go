@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// bareQEMU is QEMU with the arguments of a Machine and the least that can
+// drive it.
+type bareQEMU struct {
+	cmd    *exec.Cmd
+	qmp    net.Conn
+	lines  *bufio.Reader
+	serial net.Conn
+}
+
+// execBare execs QEMU and reads its greeting; it is stopped (-S) then. Its
+// overlay must be there. The caller is locked to its thread, with which QEMU
+// ends.
+func execBare(ctx context.Context, program string, m *qemuargs.Machine) (*bareQEMU, error) {
+	q := &bareQEMU{}
+	var theirs []*os.File
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+	}()
+	for _, ours := range []*net.Conn{&q.qmp, &q.serial} {
+		conn, file, err := socketPair()
+		if err != nil {
+			return nil, err
+		}
+		*ours, theirs = conn, append(theirs, file)
+	}
+	q.cmd = exec.CommandContext(ctx, program, qemuargs.Strings(m.Args(m.Files()))...)
+	q.cmd.ExtraFiles = theirs
+	q.cmd.Env = []string{"LC_ALL=C", "PATH=/usr/bin:/bin", "HOME=/"}
+	q.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := q.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start QEMU: %w", err)
+	}
+	q.qmp.SetDeadline(time.Now().Add(patience))
+	q.lines = bufio.NewReader(q.qmp)
+	if _, err := q.lines.ReadBytes('\n'); err != nil {
+		return nil, errors.Join(fmt.Errorf("read QEMU's greeting: %w", err), q.end())
+	}
+	return q, nil
+}
+
+// run lets the guest's CPUs run.
+func (q *bareQEMU) run() error {
+	for _, command := range []string{"qmp_capabilities", "cont"} {
+		if _, err := fmt.Fprintf(q.qmp, "{\"execute\":%q}\n", command); err != nil {
+			return fmt.Errorf("%s: %w", command, err)
+		}
+		if err := q.answered(); err != nil {
+			return fmt.Errorf("%s: %w", command, err)
+		}
+	}
+	return nil
+}
+
+// answered reads over events up to the answer of the command under way.
+func (q *bareQEMU) answered() error {
+	for {
+		line, err := q.lines.ReadBytes('\n')
+		if err != nil {
+			return err
+		}
+		var m struct {
+			Return json.RawMessage `json:"return"`
+			Error  json.RawMessage `json:"error"`
+		}
+		switch err := json.Unmarshal(line, &m); {
+		case err != nil:
+			return err
+		case m.Error != nil:
+			return fmt.Errorf("QEMU says %s", m.Error)
+		case m.Return != nil:
+			return nil
+		}
+	}
+}
+
+func (q *bareQEMU) end() error {
+	q.qmp.Close()
+	q.serial.Close()
+	if err := q.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("end QEMU: %w", err)
+	}
+	q.cmd.Wait() // killed, it says
+	return nil
+}
+
+func socketPair() (net.Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make socket pair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, fmt.Errorf("wrap socket: %w", err)
+	}
+	return conn, theirs, nil
+}
+
+// makeOverlay makes a Machine's overlay as virt-launcher does, and says how
+// long that took.
+func makeOverlay(ctx context.Context, m *qemuargs.Machine) (time.Duration, error) {
+	o := m.Disks[0].Overlay
+	begin := time.Now()
+	out, err := exec.CommandContext(ctx, "/usr/bin/qemu-img", "create", "-q", "-f", "qcow2", o.Path, strconv.FormatInt(o.VirtualSize, 10)).CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("make overlay: %w: %s", err, out)
+	}
+	return time.Since(begin), nil
+}
+
+// bareTimes are those of one start of bare QEMU.
+type bareTimes struct{ overlay, greeted, running time.Duration }
+
+// timeBare times QEMU from exec to its greeting and to running, and before that
+// the making of the overlay, which it is given.
+func timeBare(ctx context.Context, program string, m *qemuargs.Machine) (t bareTimes, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if t.overlay, err = makeOverlay(ctx, m); err != nil {
+		return t, err
+	}
+	begin := time.Now()
+	q, err := execBare(ctx, program, m)
+	if err != nil {
+		return t, err
+	}
+	t.greeted = time.Since(begin)
+	if err = q.run(); err == nil {
+		t.running = time.Since(begin)
+	}
+	return t, errors.Join(err, q.end())
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+const (
+	// installNamespace is where Kubeqemu's own pods are.
+	installNamespace = "kubevirt"
+	// benchNamespace is where the bench's pods and VMIs are.
+	benchNamespace = "bench"
+	launcherImage  = "localhost/kubeqemu/virt-launcher:dev"
+	tinyImage      = "localhost/kubeqemu/tiny-virtio-container-disk:dev"
+)
+
+// command runs a program and returns what it printed; its error holds what it
+// complained of.
+func command(ctx context.Context, stdin []byte, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+	// What it started must not hold the pipes open.
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("run %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// clusterUp brings up a cluster with Kubeqemu; what an earlier run left when
+// it was killed goes first.
+func (b *bench) clusterUp(ctx context.Context) error {
+	if _, err := command(ctx, nil, "kubectl", "get", "namespace", benchNamespace); b.keep && err == nil {
+		return nil
+	}
+	b.say("bringing up cluster %q", b.cluster)
+	images, err := filepath.Glob(b.output("images", "virt-*.tar"))
+	if err != nil {
+		return err
+	}
+	images = append(images, b.output("images", "tiny-virtio-container-disk.tar"))
+	for _, args := range [][]string{
+		{"cluster", "down", "--name", b.cluster},
+		{"cluster", "up", "--name", b.cluster},
+		append([]string{"cluster", "load-image", "--name", b.cluster}, images...),
+		{"kubectl", "apply", "-k", filepath.Join(b.repository, "config", "default")},
+		{"kubectl", "create", "namespace", benchNamespace},
+		{"kubectl", "-n", installNamespace, "rollout", "status", "--timeout=90s", "deployment"},
+		{"kubectl", "-n", installNamespace, "rollout", "status", "--timeout=90s", "daemonset"},
+	} {
+		if _, err := command(ctx, nil, args[0], args[1:]...); err != nil {
+			return fmt.Errorf("bring up the cluster: %w", err)
+		}
+	}
+	return nil
+}
+
+// clusterDown also works after an interrupt, and fails if anything is left.
+func (b *bench) clusterDown() error {
+	if b.keep {
+		return nil
+	}
+	b.say("taking cluster %q down", b.cluster)
+	_, err := command(context.Background(), nil, "cluster", "down", "--name", b.cluster)
+	_, left := command(context.Background(), nil, "cluster", "check", "--name", b.cluster)
+	return errors.Join(err, left)
+}
+
+// kube is a client of the cluster that can watch.
+func (b *bench) kube() (client.WithWatch, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", b.output("cluster", b.cluster, "kubeconfig"))
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+}
+
+// apply is what users do: kubectl apply.
+func apply(ctx context.Context, object any) error {
+	manifest, err := json.Marshal(object)
+	if err == nil {
+		_, err = command(ctx, manifest, "kubectl", "apply", "-f", "-")
+	}
+	return err
+}
+
+// remove deletes all objects of a kind and waits until they, and all pods, are
+// gone.
+func remove(ctx context.Context, kind string) error {
+	_, err := command(ctx, nil, "kubectl", "-n", benchNamespace, "delete", kind, "--all", "--timeout=90s")
+	if err == nil {
+		_, err = command(ctx, nil, "kubectl", "-n", benchNamespace, "wait", "--for=delete", "pod", "--all", "--timeout=90s")
+	}
+	return err
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
+)
+
+// patience bounds every wait for one thing.
+const patience = 60 * time.Second
+
+// launched is virt-launcher as a process, as it is shipped, with the bench in
+// virt-handler's place.
+type launched struct {
+	folder  string
+	cmd     *exec.Cmd
+	client  *control.Client
+	hello   control.Hello
+	states  chan stateAt
+	stdout  *os.File
+	machine *qemuargs.Machine
+}
+
+type stateAt struct {
+	control.StateReport
+	at  time.Time
+	err error
+}
+
+// launch starts virt-launcher and takes it as far as it gets before it is told
+// to start: hello, inspect, and the Machine made from the answer.
+func launch(ctx context.Context, b *bench, folder string) (*launched, error) {
+	l := &launched{folder: folder, states: make(chan stateAt, 16)}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(folder, "slot"), Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close()
+	if err = errors.Join(os.MkdirAll(l.path("overlays"), 0o755), containerDisk(l.path("images"))); err == nil {
+		l.stdout, err = os.Create(l.path("stdout"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.cmd = exec.Command(b.output("bin", "virt-launcher"), "run", "--slot", l.path("slot"), "--qemu", b.qemu, "--qemu-img", "/usr/bin/qemu-img",
+		"--console", l.path("console"), "--images", l.path("images"), "--overlays", l.path("overlays"), "--termination-log", l.path("termination"))
+	stderr, err := os.Create(l.path("stderr"))
+	if err != nil {
+		return nil, err
+	}
+	defer stderr.Close()
+	l.cmd.Stdout, l.cmd.Stderr = l.stdout, stderr
+	if err := l.cmd.Start(); err != nil {
+		l.stdout.Close()
+		return nil, fmt.Errorf("start virt-launcher: %w", err)
+	}
+	if err = l.accept(listener); err == nil {
+		l.machine, err = l.resolve(ctx, b.accelerator)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.end())
+	}
+	return l, nil
+}
+
+func (l *launched) path(name string) string { return filepath.Join(l.folder, name) }
+
+// accept takes the launcher's connection and its hello.
+func (l *launched) accept(listener *net.UnixListener) error {
+	listener.SetDeadline(time.Now().Add(patience))
+	conn, err := listener.AcceptUnix()
+	if err != nil {
+		return fmt.Errorf("wait for virt-launcher: %w", err)
+	}
+	hello := make(chan error, 1)
+	greeted := false
+	l.client = control.NewClient(control.NewConn(conn), func(m *control.Message) {
+		at := time.Now()
+		defer m.Close()
+		if !greeted {
+			greeted = true
+			hello <- control.Decode(m.Data, &l.hello)
+			return
+		}
+		s := stateAt{at: at}
+		s.err = control.Decode(m.Data, &s.StateReport)
+		l.states <- s
+	})
+	select {
+	case err := <-hello:
+		return err
+	case <-time.After(patience):
+		return errors.New("wait for virt-launcher's hello: it does not come")
+	}
+}
+
+// resolve does what virt-handler does between hello and start.
+func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator) (*qemuargs.Machine, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var facts control.InspectReply
+	if err := l.client.Call(ctx, control.CommandInspect, control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: diskVolume}}}, &facts); err != nil {
+		return nil, fmt.Errorf("inspect disks: %w", err)
+	}
+	host := resolve.Host{Accelerator: accelerator, QEMUVersion: l.hello.QEMUVersion, OverlayDirect: facts.OverlayDirect, ContainerDisks: map[string]resolve.ContainerDisk{}}
+	for _, d := range facts.ContainerDisks {
+		host.ContainerDisks[diskVolume] = resolve.ContainerDisk(d)
+	}
+	vmi := guestVMI("bench", "none")
+	vmi.UID = "0a1b2c3d-0000-4000-8000-000000000001"
+	// A tap would need a network namespace with a bridge in it, for all alike.
+	off := false
+	vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Domain.Devices.AutoattachPodInterface = nil, nil, &off
+	v1.Default(vmi)
+	m, errs := resolve.Machine(vmi, host)
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("resolve the machine: %w", errs.ToAggregate())
+	}
+	m.Disks[0].Overlay.Path = l.path("overlays/root.qcow2")
+	return m, nil
+}
+
+// started is what a start took: from the message to virt-launcher's report that
+// it prepares, and to the one that the guest's CPUs run.
+type started struct{ preparing, running time.Duration }
+
+// start tells it to start, and returns when it says that the guest's CPUs run.
+func (l *launched) start(ctx context.Context) (took started, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	begin := time.Now()
+	if err := l.client.Call(ctx, control.CommandStart, control.StartRequest{Machine: *l.machine}, nil); err != nil {
+		return took, fmt.Errorf("tell virt-launcher to start: %w", err)
+	}
+	for {
+		select {
+		case s := <-l.states:
+			switch {
+			case s.err != nil:
+				return took, fmt.Errorf("read virt-launcher's state: %w", s.err)
+			case s.State == control.StatePreparing:
+				took.preparing = s.at.Sub(begin)
+			case s.State == control.StateRunning:
+				took.running = s.at.Sub(begin)
+				return took, nil
+			case s.State == control.StateExited:
+				return took, fmt.Errorf("the VM ended before it ran; see %s", l.path("stderr"))
+			}
+		case <-ctx.Done():
+			return took, fmt.Errorf("wait until the guest runs: %w", ctx.Err())
+		}
+	}
+}
+
+// idle waits until the guest has booted and halted.
+func (l *launched) idle(ctx context.Context) error {
+	return poll(ctx, patience, func() (bool, error) {
+		data, err := os.ReadFile(l.path("stdout"))
+		return bytes.ContainsRune(data, banner), err
+	})
+}
+
+// end ends the VM, and waits until QEMU is gone.
+func (l *launched) end() error {
+	defer l.stdout.Close()
+	if l.client != nil {
+		defer l.client.Close()
+	}
+	kill := time.AfterFunc(patience, func() { l.cmd.Process.Kill() })
+	defer kill.Stop()
+	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("end virt-launcher: %w", err)
+	}
+	l.cmd.Wait() // its grace period is over at once, it says
+	return nil
+}
+
+// poll asks every 50 ms until it is so.
+func poll(ctx context.Context, timeout time.Duration, ask func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if ok, err := ask(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// pause waits, unless the run is interrupted.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fact is a line of the table's head: what the figures were taken on.
+type fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// facts are taken before the first measurement. What a machine does not say is
+// "unknown".
+func (b *bench) facts(ctx context.Context) []fact {
+	ask := func(pattern, name string, args ...string) string {
+		out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+		match := regexp.MustCompile(pattern).FindSubmatch(out)
+		if err != nil || match == nil {
+			return "unknown"
+		}
+		return string(match[1])
+	}
+	return []fact{
+		{"Machine", fmt.Sprintf("%s, %d cores, %s of memory", inFile("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), runtime.NumCPU(), memoryTotal())},
+		{"Kernel", kernel()},
+		{"Accelerator", accelerators[string(b.accelerator)]},
+		{"QEMU", ask(`version (\S+)`, b.qemu, "--version")},
+		{"libvirt", ask(`libvirt\) (\S+)`, "libvirtd", "--version")},
+		{"Kubernetes", ask(`Client Version: (\S+)`, "kubectl", "version", "--client")},
+		{"Kubeqemu", b.commit(ctx)},
+		{"Run", fmt.Sprintf("%s, %d rounds, load average %s before it", b.started.UTC().Format(time.DateOnly), b.rounds, inFile("/proc/loadavg", `^(\S+)`))},
+	}
+}
+
+var accelerators = map[string]string{"kvm": "KVM", "tcg": "TCG (emulation)"}
+
+func inFile(path, pattern string) string {
+	data, err := os.ReadFile(path)
+	match := regexp.MustCompile(pattern).FindSubmatch(data)
+	if err != nil || match == nil {
+		return "unknown"
+	}
+	return string(match[1])
+}
+
+func memoryTotal() string {
+	kB, err := strconv.Atoi(inFile("/proc/meminfo", `MemTotal:\s+(\d+)`))
+	if err != nil {
+		return "unknown"
+	}
+	return fmt.Sprintf("%.0f GiB", float64(kB)/(1<<20))
+}
+
+func kernel() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:])
+}
+
+// commit is what was measured; what a bench writes itself does not count as a
+// change.
+func (b *bench) commit(ctx context.Context) string {
+	head, err := exec.CommandContext(ctx, "git", "-C", b.repository, "rev-parse", "--short=10", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	name := "commit " + strings.TrimSpace(string(head))
+	changed, err := exec.CommandContext(ctx, "git", "-C", b.repository, "status", "--porcelain", "--", ".", ":!README.md", ":!docs/benchmarks.*").Output()
+	if err != nil || len(changed) > 0 {
+		name += " with changes"
+	}
+	return name
+}

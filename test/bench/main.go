@@ -1,0 +1,174 @@
+// Command bench measures what docs/benchmarks.md shows: what Kubeqemu adds to
+// QEMU and to Kubernetes, in time and memory, beside bare QEMU, libvirt and
+// plain pods in the same run. `make bench` builds what it needs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// bench is one run.
+type bench struct {
+	repository  string
+	work        string // raw results, and what is made on the way
+	qemu        string
+	rounds      int
+	accelerator qemuargs.Accelerator
+	cluster     string
+	keep        bool
+	started     time.Time
+}
+
+// group measures some rows at once. It returns the rows it is known to have
+// also where it fails.
+type group struct {
+	name    string
+	measure func(context.Context, *bench) ([]row, error)
+	cluster bool
+}
+
+var groups = []group{
+	{"start", startRows, false},
+	{"memory", memoryRows, false},
+	{"images", imageRows, false},
+	{"control-plane", planeRows, true},
+	{"apply", applyRows, true},
+	{"idle-vms", idleRows, true},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	b := &bench{started: time.Now()}
+	var only, accelerator string
+	var write bool
+	flag.IntVar(&b.rounds, "rounds", 9, "`rounds` of everything that is timed")
+	flag.StringVar(&accelerator, "accelerator", "tcg", "`kvm or tcg`, of QEMU outside of the cluster")
+	flag.StringVar(&b.cluster, "cluster", "bench", "`name` of the cluster, which is made and taken down")
+	flag.StringVar(&only, "only", "", "measure only these groups, comma-separated: "+groupNames())
+	flag.BoolVar(&write, "write", true, "write docs/benchmarks.md, docs/benchmarks.svg and the README's section; never where a group was left out")
+	flag.BoolVar(&b.keep, "keep", false, "use the cluster if it is up, and leave it up")
+	flag.Parse()
+	b.accelerator = qemuargs.Accelerator(accelerator)
+	if b.rounds < 1 || flag.NArg() > 0 || b.accelerator != qemuargs.KVM && b.accelerator != qemuargs.TCG {
+		return errors.New("usage: bench [FLAGS]; see --help")
+	}
+	chosen, err := choose(only)
+	if err != nil {
+		return err
+	}
+	if err := b.prepare(); err != nil {
+		return err
+	}
+	r := result{Facts: b.facts(ctx)}
+	var failed error
+	r.Rows, failed = b.measure(ctx, chosen)
+	if ctx.Err() != nil {
+		return errors.Join(fmt.Errorf("interrupted: nothing is written"), failed)
+	}
+	return errors.Join(b.report(r, write && only == ""), failed)
+}
+
+func groupNames() string {
+	var names []string
+	for _, g := range groups {
+		names = append(names, g.name)
+	}
+	return strings.Join(names, ",")
+}
+
+func choose(only string) ([]group, error) {
+	if only == "" {
+		return groups, nil
+	}
+	var chosen []group
+	for name := range strings.SplitSeq(only, ",") {
+		i := slices.IndexFunc(groups, func(g group) bool { return g.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no group %q; there are %s", name, groupNames())
+		}
+		chosen = append(chosen, groups[i])
+	}
+	return chosen, nil
+}
+
+// prepare finds the repository, whose root is the working directory, and what
+// was built there.
+func (b *bench) prepare() error {
+	var err error
+	if b.repository, err = os.Getwd(); err != nil {
+		return err
+	}
+	for _, needed := range []string{"test/bench", "_output/bin/virt-launcher", "_output/bin/cluster", "_output/bin/kubectl"} {
+		if _, err := os.Stat(filepath.Join(b.repository, needed)); err != nil {
+			return fmt.Errorf("find what the bench needs (run it by `make bench`): %w", err)
+		}
+	}
+	b.work, b.qemu = b.output("bench"), "/usr/bin/qemu-system-x86_64"
+	return errors.Join(
+		os.MkdirAll(b.work, 0o755),
+		os.Setenv("PATH", b.output("bin")+":"+os.Getenv("PATH")),
+		os.Setenv("KUBECONFIG", b.output("cluster", b.cluster, "kubeconfig")))
+}
+
+func (b *bench) output(elem ...string) string {
+	return filepath.Join(append([]string{b.repository, "_output"}, elem...)...)
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Printf("bench: [%3.0fs] %s\n", time.Since(b.started).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// measure goes on after a group that fails: its rows say so.
+func (b *bench) measure(ctx context.Context, chosen []group) (rows []row, failed error) {
+	up := false
+	for _, g := range chosen {
+		if ctx.Err() != nil {
+			break
+		}
+		if g.cluster && !up {
+			up = true
+			defer func() { failed = errors.Join(failed, b.clusterDown()) }()
+			if err := b.clusterUp(ctx); err != nil {
+				return rows, errors.Join(failed, err)
+			}
+		}
+		b.say("measuring: %s", g.name)
+		got, err := g.measure(ctx, b)
+		if err != nil {
+			err = fmt.Errorf("measure %s: %w", g.name, err)
+			b.say("FAILED: %v", err)
+			failed = errors.Join(failed, err)
+			if len(got) == 0 {
+				got = []row{{ID: g.name, What: g.name}}
+			}
+			for i := range got {
+				if got[i].verdict() == unmeasured {
+					got[i].Failure = err.Error()
+				}
+			}
+		}
+		rows = append(rows, got...)
+	}
+	return rows, failed
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+func (r result) row(id string) (row, bool) {
+	i := slices.IndexFunc(r.Rows, func(row row) bool { return row.ID == id })
+	if i < 0 || r.Rows[i].verdict() == unmeasured {
+		return row{}, false
+	}
+	return r.Rows[i], true
+}
+
+// numbers is the README's section: a sentence for each row that was measured.
+func numbers(r result) string {
+	var w strings.Builder
+	w.WriteString("![Start times and memory, against bare QEMU, libvirt and the budgets](docs/benchmarks.svg)\n\n")
+	middle := func(s series, u unit) string { return number(s.summary().Median) + " " + string(u) }
+	if start, ok := r.row("start"); ok {
+		fmt.Fprintf(&w, "- From “start” to running guest CPUs: %s, %s × bare QEMU with the same arguments", middle(start.Ours, start.Unit), number(start.ratio().Median))
+		if len(start.Beside) > 2 {
+			fmt.Fprintf(&w, "; libvirt takes %s, and %s where it has nothing cached, as in every new pod", middle(start.Beside[1], start.Unit), middle(start.Beside[2], start.Unit))
+		}
+		w.WriteString(".\n")
+	}
+	if apply, ok := r.row("apply"); ok {
+		fmt.Fprintf(&w, "- From `kubectl apply` to Running: %s, %s × a plain pod of the same image (%s).\n", middle(apply.Ours, apply.Unit), number(apply.ratio().Median), middle(apply.Beside[0], apply.Unit))
+	}
+	launcher, ok := r.row("launcher")
+	stopped, ok2 := r.row("around-stopped")
+	if ok && ok2 {
+		fmt.Fprintf(&w, "- Around each VM, besides its RAM: %s private for QEMU and virt-launcher, whose RSS is %s.\n", middle(stopped.Ours, stopped.Unit), middle(launcher.Ours, launcher.Unit))
+	}
+	plane, ok := r.row("control-plane")
+	images, ok2 := r.row("images")
+	if ok && ok2 {
+		fmt.Fprintf(&w, "- The control plane, idle: %s; all images, compressed: %s.\n", middle(plane.Ours, plane.Unit), middle(images.Ours, images.Unit))
+	}
+	w.WriteString("\nMedians of one run of `make bench`; the machine, the quartiles, where it goes and which budgets hold: [docs/benchmarks.md](docs/benchmarks.md).\n")
+	return w.String()
+}
