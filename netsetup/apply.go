@@ -17,63 +17,99 @@ import (
 
 // Apply brings the network namespace into the planned state, except for the tap
 // (OpenTap). It may be repeated at any time and after a crash at any point;
-// connections under way go on.
+// connections under way go on. ErrUnfiltered means that all is done but the filter.
 func Apply(netns ns.NetNS, plan *Plan) error {
-	if err := replaceTables(netns, plan.Tables); err != nil {
-		return fmt.Errorf("apply network plan: %w", err)
+	unfiltered := replaceTables(netns, plan.Tables)
+	if unfiltered != nil && !errors.Is(unfiltered, ErrUnfiltered) {
+		return fmt.Errorf("apply network plan: %w", unfiltered)
 	}
 	err := netns.Do(func(ns.NetNS) error {
-		bridge, err := ensureBridge(plan.Bridge)
-		if err != nil {
-			return fmt.Errorf("set up bridge %q: %w", plan.Bridge.Name, err)
-		}
-		for _, s := range plan.Sysctls {
-			if err := s.write(); err != nil {
-				return err
+		for _, s := range plan.steps() {
+			if err := s.do(); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
 			}
-		}
-		if err := netlink.LinkSetUp(bridge); err != nil {
-			return fmt.Errorf("bring up bridge %q: %w", plan.Bridge.Name, err)
 		}
 		return nil
 	})
+	if err == nil {
+		err = unfiltered
+	}
 	if err != nil {
 		return fmt.Errorf("apply network plan: %w", err)
 	}
 	return nil
 }
 
-func ensureBridge(b Bridge) (netlink.Link, error) {
+// step is one change. It finds out itself whether it was made before.
+type step struct {
+	name string
+	do   func() error
+}
+
+// steps are what is done inside the network namespace. After a crash between any
+// two, ReadFacts gives the facts that the plan was made of.
+func (p *Plan) steps() []step {
+	steps := []step{{fmt.Sprintf("set up bridge %q", p.Bridge.Name), func() error { return ensureBridge(p.Bridge) }}}
+	for _, s := range p.Sysctls {
+		steps = append(steps, step{"set sysctl", s.write})
+	}
+	steps = append(steps, step{fmt.Sprintf("bring up bridge %q", p.Bridge.Name), onLink(p.Bridge.Name, netlink.LinkSetUp)})
+	if p.Takeover != nil {
+		steps = append(steps, p.Takeover.steps(p.Bridge.Name)...)
+	}
+	return steps
+}
+
+// onLink finds a link and changes it.
+func onLink(name string, change func(netlink.Link) error) func() error {
+	return func() error {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return change(link)
+	}
+}
+
+func ensureBridge(b Bridge) error {
 	mac, err := net.ParseMAC(b.MAC)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	link, err := netlink.LinkByName(b.Name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU, attrs.HardwareAddr = b.Name, b.MTU, mac
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
-			return nil, fmt.Errorf("add link: %w", err)
+			return fmt.Errorf("add link: %w", err)
 		}
 		link, err = netlink.LinkByName(b.Name)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if link.Type() != "bridge" {
-		return nil, fmt.Errorf("the name is taken by a link of type %q", link.Type())
+		return fmt.Errorf("the name is taken by a link of type %q", link.Type())
 	}
-	if link.Attrs().HardwareAddr.String() != b.MAC {
-		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
-			return nil, fmt.Errorf("set MAC %s: %w", b.MAC, err)
-		}
+	if err := ensureMAC(link, mac); err != nil {
+		return err
 	}
 	if link.Attrs().MTU != b.MTU {
 		if err := netlink.LinkSetMTU(link, b.MTU); err != nil {
-			return nil, fmt.Errorf("set MTU %d: %w", b.MTU, err)
+			return fmt.Errorf("set MTU %d: %w", b.MTU, err)
 		}
 	}
-	return link, ensureAddresses(link, b.Addresses)
+	return ensureAddresses(link, b.Addresses)
+}
+
+func ensureMAC(link netlink.Link, mac net.HardwareAddr) error {
+	if slices.Equal(link.Attrs().HardwareAddr, mac) {
+		return nil
+	}
+	if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
+		return fmt.Errorf("set MAC %s: %w", mac, err)
+	}
+	return nil
 }
 
 // ensureAddresses leaves an address that is already there alone: taking it away

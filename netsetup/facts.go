@@ -1,6 +1,7 @@
 package netsetup
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,7 +16,8 @@ import (
 type Facts struct {
 	// Link is the name of the pod's interface, eth0 by the CRI's convention.
 	Link string `json:"link"`
-	// Index is the interface index within the pod's network namespace.
+	// Index is the interface index within the pod's network namespace, of the
+	// stand-in after a takeover. No plan depends on it.
 	Index int `json:"index"`
 	// MTU in bytes, without the Ethernet header.
 	MTU int `json:"mtu"`
@@ -23,7 +25,8 @@ type Facts struct {
 	MAC string `json:"mac"`
 	// Addresses are the global addresses of both families, with prefix length, in ascending order.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
-	// Routes are the main table's routes over Link, in ascending order of destination.
+	// Routes are the main table's routes over Link, in ascending order of
+	// destination; after a takeover those for IPv4.
 	Routes []Route `json:"routes,omitempty"`
 }
 
@@ -35,7 +38,8 @@ type Route struct {
 	Gateway netip.Addr `json:"gateway,omitzero"`
 }
 
-// ReadFacts reads the interface called link in the network namespace netns. It
+// ReadFacts reads the interface called link in the network namespace netns, or what
+// stands for it: the facts are the same before, during and after a Takeover. It
 // changes nothing.
 func ReadFacts(netns ns.NetNS, link string) (Facts, error) {
 	var facts Facts
@@ -50,7 +54,7 @@ func ReadFacts(netns ns.NetNS, link string) (Facts, error) {
 }
 
 func readFacts(name string) (Facts, error) {
-	link, err := netlink.LinkByName(name)
+	link, taken, err := podLink(name)
 	if err != nil {
 		return Facts{}, err
 	}
@@ -65,21 +69,36 @@ func readFacts(name string) (Facts, error) {
 			facts.Addresses = append(facts.Addresses, p)
 		}
 	}
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := netlink.RouteList(link, family)
-		if err != nil {
-			return Facts{}, fmt.Errorf("list routes: %w", err)
-		}
-		for _, r := range routes {
-			if route, ok := routeOf(r, family); ok {
-				facts.Routes = append(facts.Routes, route)
-			}
-		}
+	if taken {
+		facts.Routes, err = savedRoutes(bridgeName(name))
+	} else {
+		facts.Routes, err = mainRoutes(link)
+	}
+	if err != nil {
+		return Facts{}, fmt.Errorf("list routes: %w", err)
 	}
 	// The kernel lists by hash; the facts must not depend on it.
 	slices.SortFunc(facts.Addresses, netip.Prefix.Compare)
-	slices.SortFunc(facts.Routes, func(a, b Route) int { return a.Destination.Compare(b.Destination) })
+	slices.SortFunc(facts.Routes, func(a, b Route) int {
+		return cmp.Or(a.Destination.Compare(b.Destination), a.Gateway.Compare(b.Gateway))
+	})
 	return facts, nil
+}
+
+func mainRoutes(link netlink.Link) ([]Route, error) {
+	var out []Route
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := netlink.RouteList(link, family)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range routes {
+			if route, ok := routeOf(r, family); ok && !slices.Contains(out, route) {
+				out = append(out, route)
+			}
+		}
+	}
+	return out, nil
 }
 
 // routeOf leaves out what the kernel makes by itself on every IPv6 link.

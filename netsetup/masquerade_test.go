@@ -30,8 +30,7 @@ func TestReadFacts(t *testing.T) {
 			{Destination: netip.MustParsePrefix("10.244.0.0/24")},
 		},
 	}
-	equal := cmp.Options{cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
-	if diff := cmp.Diff(want, p.facts, equal); diff != "" {
+	if diff := cmp.Diff(want, p.facts, equality); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if mac, err := net.ParseMAC(p.facts.MAC); err != nil || len(mac) != 6 || p.facts.Index < 1 {
@@ -45,7 +44,7 @@ func TestReadFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(p.facts, again, equal); diff != "" {
+	if diff := cmp.Diff(p.facts, again, equality); diff != "" {
 		t.Errorf("changed by Apply, -before +after:\n%s", diff)
 	}
 	if _, err := ReadFacts(p.pod, "eth7"); !errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -79,6 +78,39 @@ func TestGuestIsConfiguredByDHCP(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestMTU: the guest is told the pod's MTU, all its links carry that much, and
+// nothing on the way cuts a packet up. Several queues change nothing.
+func TestMTU(t *testing.T) {
+	for _, mtu := range []int{1400, 9000} {
+		for name, setUp := range map[string]func(t *testing.T) *pod{
+			"masquerade": func(t *testing.T) *pod { return newPodOfMTU(t, Masquerade{Queues: 4}, mtu) },
+			"bridge":     func(t *testing.T) *pod { return newBridgedOfMTU(t, networks()["ptp"], Bridged{Queues: 4}, mtu) },
+		} {
+			t.Run(fmt.Sprintf("%s %d", name, mtu), func(t *testing.T) {
+				p := setUp(t)
+				other := p.addressOf(p.other)
+				if told := p.start(); told["mtu"] != fmt.Sprint(mtu) {
+					t.Errorf("told MTU %q", told["mtu"])
+				}
+				whole := fmt.Sprintf("icmp type echo-request ip length %d", mtu)
+				if !p.passesInto(p.other, whole, func() {
+					p.run(p.guest, nil, "busybox", "ping", "-c", "1", "-W", "5", "-s", fmt.Sprint(mtu-28), other)
+				}) {
+					t.Errorf("a packet of %d octets does not come whole", mtu)
+				}
+				p.serveTCP(p.other, ":8080")
+				for range 8 { // flows go to queues by hash
+					conn, _, err := p.dial(p.guest, other+":8080")
+					if err != nil {
+						t.Fatal(err)
+					}
+					echo(t, conn, 1<<18)
+				}
+			})
+		}
+	}
 }
 
 func TestAllPortsLeadToTheGuest(t *testing.T) {

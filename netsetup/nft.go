@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replaceTables puts every table in place of its former self, all in one
+// replaceTables puts every table in place of its former self, each in one
 // transaction: there is no moment without rules, and connections under way keep
 // their translation, which lives in connection tracking.
 func replaceTables(netns ns.NetNS, tables []Table) error {
@@ -25,15 +25,22 @@ func replaceTables(netns ns.NetNS, tables []Table) error {
 		if err := addTable(conn, t); err != nil {
 			return fmt.Errorf("table %s %s: %w", t.Family, t.Name, err)
 		}
-	}
-	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("replace nftables tables: %w", err)
+		err := conn.Flush()
+		// A kernel without the family has no type of chain for it.
+		if t.Family == "bridge" && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)) {
+			err = errors.Join(ErrUnfiltered, err)
+		}
+		if err != nil {
+			return fmt.Errorf("replace nftables table %s %s: %w", t.Family, t.Name, err)
+		}
 	}
 	return nil
 }
 
 func addTable(conn *nftables.Conn, t Table) error {
-	families := map[string]nftables.TableFamily{"ip": nftables.TableFamilyIPv4, "ip6": nftables.TableFamilyIPv6}
+	families := map[string]nftables.TableFamily{
+		"ip": nftables.TableFamilyIPv4, "ip6": nftables.TableFamilyIPv6, "bridge": nftables.TableFamilyBridge,
+	}
 	family, ok := families[t.Family]
 	if !ok {
 		return fmt.Errorf("unknown family %q", t.Family)
@@ -52,8 +59,9 @@ func addTable(conn *nftables.Conn, t Table) error {
 
 func addChain(conn *nftables.Conn, table *nftables.Table, c Chain) error {
 	hooks := map[string]*nftables.ChainHook{
-		"prerouting": nftables.ChainHookPrerouting, "forward": nftables.ChainHookForward,
-		"output": nftables.ChainHookOutput, "postrouting": nftables.ChainHookPostrouting,
+		"prerouting": nftables.ChainHookPrerouting, "input": nftables.ChainHookInput,
+		"forward": nftables.ChainHookForward, "output": nftables.ChainHookOutput,
+		"postrouting": nftables.ChainHookPostrouting,
 	}
 	hook, ok := hooks[c.Hook]
 	if !ok {
@@ -78,6 +86,11 @@ func (r Rule) exprs(family nftables.TableFamily) ([]expr.Any, error) {
 	out = append(out, matchLink(expr.MetaKeyIIFNAME, expr.CmpOpEq, r.In)...)
 	out = append(out, matchLink(expr.MetaKeyOIFNAME, expr.CmpOpEq, r.Out)...)
 	out = append(out, matchLink(expr.MetaKeyOIFNAME, expr.CmpOpNeq, r.NotOut)...)
+	frame, err := r.matchFrame()
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, frame...)
 	// Offsets of source and destination in the IPv4 and IPv6 headers.
 	source, destination := uint32(12), uint32(16)
 	if family == nftables.TableFamilyIPv6 {
@@ -164,6 +177,59 @@ func matchConnection(connection string) ([]expr.Any, error) {
 	}, nil
 }
 
+// matchFrame matches what only a bridge table sees.
+func (r Rule) matchFrame() ([]expr.Any, error) {
+	var out []expr.Any
+	mac, err := matchNotMAC(expr.PayloadBaseLLHeader, 6, r.NotSourceMAC)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, mac...)
+	switch r.EtherType {
+	case "":
+	case "arp", "ip":
+		number := map[string]uint16{"arp": unix.ETH_P_ARP, "ip": unix.ETH_P_IP}[r.EtherType]
+		out = append(out, &expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(number)})
+	default:
+		return nil, fmt.Errorf("unknown Ethernet type %q", r.EtherType)
+	}
+	// ARP for IPv4 on Ethernet (RFC 826): the sender's MAC at 8, its address at 14.
+	if mac, err = matchNotMAC(expr.PayloadBaseNetworkHeader, 8, r.NotSenderMAC); err != nil {
+		return nil, err
+	}
+	out = append(out, mac...)
+	return append(out, matchAddress(14, r.Sender)...), nil
+}
+
+func matchNotMAC(base expr.PayloadBase, offset uint32, text string) ([]expr.Any, error) {
+	if text == "" {
+		return nil, nil
+	}
+	mac, err := ethernet(text)
+	if err != nil {
+		return nil, err
+	}
+	return []expr.Any{&expr.Payload{DestRegister: 1, Base: base, Offset: offset, Len: 6},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: mac}}, nil
+}
+
+// deliver sends a frame to the bridge itself. Its type was settled before the
+// bridge's hooks, by the address that it had then.
+func deliver(text string) ([]expr.Any, error) {
+	mac, err := ethernet(text)
+	if err != nil {
+		return nil, err
+	}
+	return []expr.Any{
+		&expr.Immediate{Register: 1, Data: mac},
+		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: 1, Base: expr.PayloadBaseLLHeader, Len: 6},
+		&expr.Immediate{Register: 1, Data: []byte{unix.PACKET_HOST}},
+		&expr.Meta{Key: expr.MetaKeyPKTTYPE, SourceRegister: true, Register: 1},
+		&expr.Verdict{Kind: expr.VerdictAccept},
+	}, nil
+}
+
 func (r Rule) verdict(family nftables.TableFamily) ([]expr.Any, error) {
 	kind := expr.NATTypeDestNAT
 	switch r.Verdict {
@@ -173,6 +239,8 @@ func (r Rule) verdict(family nftables.TableFamily) ([]expr.Any, error) {
 		return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}, nil
 	case "masquerade":
 		return []expr.Any{&expr.Masq{}}, nil
+	case "deliver":
+		return deliver(r.ToMAC)
 	case "dnat":
 	case "snat":
 		kind = expr.NATTypeSourceNAT

@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
 )
 
 const (
-	// BridgeMAC is the gateway's MAC as every guest sees it (KubeVirt's value): a
+	// BridgeMAC is the gateway's MAC as every masqueraded guest sees it (KubeVirt's value): a
 	// guest that is restarted or migrated keeps a valid ARP entry.
 	BridgeMAC = "02:00:00:00:00:00"
 	// TapName is the tap's name within the pod.
@@ -47,12 +49,28 @@ type Port struct {
 type Plan struct {
 	Bridge Bridge `json:"bridge"`
 	Tap    Tap    `json:"tap"`
-	// Guest holds the guest's address per family, with prefix length.
+	// Guest holds the guest's addresses, with prefix length, the first one for DHCP.
 	Guest []netip.Prefix `json:"guest"`
+	// Router is the guest's default gateway, if any, and Routes are its further
+	// routes, those on the link first.
+	Router netip.Addr `json:"router,omitzero"`
+	Routes []Route    `json:"routes,omitempty"`
 	// Tables are in place before the links are, so that no packet passes unfiltered.
 	Tables []Table `json:"tables"`
 	// Sysctls are written after the bridge is made, since some are the bridge's.
 	Sysctls []Sysctl `json:"sysctls"`
+	// Takeover comes last. Without it the pod keeps its interface.
+	Takeover *Takeover `json:"takeover,omitempty"`
+}
+
+// Lease is what DHCP tells the guest with this MAC of the plan.
+func (p *Plan) Lease(mac string) dhcp.Lease {
+	lease := dhcp.Lease{ClientMAC: mac, ClientIP: p.Guest[0], ServerIP: p.Bridge.Addresses[0].Addr(), Router: p.Router,
+		MTU: uint16(min(p.Bridge.MTU, 1<<16-1))}
+	for _, r := range p.Routes {
+		lease.Routes = append(lease.Routes, dhcp.Route{Destination: r.Destination, Gateway: r.Gateway})
+	}
+	return lease
 }
 
 // Bridge is the link between the guest's tap and the pod's stack.
@@ -60,7 +78,8 @@ type Bridge struct {
 	Name string `json:"name"`
 	MAC  string `json:"mac"`
 	MTU  int    `json:"mtu"`
-	// Addresses are the gateway's, per family, with the private network's prefix length.
+	// Addresses are those that the guest knows it by: as gateway, with the private
+	// network's prefix length, or as DHCP server.
 	Addresses []netip.Prefix `json:"addresses"`
 }
 
@@ -89,7 +108,7 @@ func PlanMasquerade(facts Facts, m Masquerade) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plan masquerade: %w", err)
 	}
-	bridge := "k6t-" + facts.Link
+	bridge := bridgeName(facts.Link)
 	if facts.Link == "" || len(bridge) > maxLinkName {
 		return nil, fmt.Errorf("plan masquerade: bridge name %q for pod interface %q: want at most %d characters", bridge, facts.Link, maxLinkName)
 	}
@@ -111,6 +130,7 @@ func PlanMasquerade(facts Facts, m Masquerade) (*Plan, error) {
 		Bridge:  Bridge{Name: bridge, MAC: BridgeMAC, MTU: facts.MTU, Addresses: []netip.Prefix{netip.PrefixFrom(gateway, network.Bits())}},
 		Tap:     Tap{Name: TapName, Bridge: bridge, MTU: facts.MTU, Queues: m.Queues},
 		Guest:   []netip.Prefix{netip.PrefixFrom(guest, network.Bits())},
+		Router:  gateway,
 		Tables:  []Table{nat.table()},
 		Sysctls: masqueradeSysctls(bridge),
 	}, nil

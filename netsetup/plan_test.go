@@ -42,20 +42,30 @@ func TestPlanMasqueradeGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := json.MarshalIndent(plan, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
-			golden(t, name+".golden.json", string(got)+"\n")
-			var read Plan
-			if err := json.Unmarshal(got, &read); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(plan, &read, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
-				t.Errorf("changed by JSON, -made +read:\n%s", diff)
-			}
+			planGolden(t, name, plan)
 		})
 	}
+}
+
+func planGolden(t *testing.T, name string, plan *Plan) {
+	t.Helper()
+	got, err := json.MarshalIndent(plan, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, name+".golden.json", string(got)+"\n")
+	var read Plan
+	if err := json.Unmarshal(got, &read); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(plan, &read, equality); diff != "" {
+		t.Errorf("changed by JSON, -made +read:\n%s", diff)
+	}
+}
+
+// equality compares facts and plans.
+var equality = cmp.Options{
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 }
 
 func golden(t *testing.T, name, got string) {

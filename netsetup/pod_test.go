@@ -36,27 +36,36 @@ const (
 type pod struct {
 	t                 *testing.T
 	pod, other, guest ns.NetNS
+	node              ns.NetNS // where the CNI plugin works, for the bridge binding
+	leases            string   // the plugin's folder
+	mtu               int
 	facts             Facts
 	plan              *Plan
+	guestMAC          string
 }
 
 func newPod(t *testing.T, m Masquerade) *pod {
+	t.Helper()
+	return newPodOfMTU(t, m, podMTU)
+}
+
+func newPodOfMTU(t *testing.T, m Masquerade, mtu int) *pod {
 	t.Helper()
 	t.Parallel() // nothing is shared, and what must fail takes its time
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes network namespaces: run it as root")
 	}
-	p := &pod{t: t, pod: newNetNS(t), other: newNetNS(t), guest: newNetNS(t)}
+	p := &pod{t: t, pod: newNetNS(t), other: newNetNS(t), guest: newNetNS(t), guestMAC: guestMAC}
 	p.inside(p.other, func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "eth0", PeerNamespace: netlink.NsFd(p.pod.Fd())}
-		veth.Name, veth.MTU = "eth0", podMTU
+		veth.Name, veth.MTU = "eth0", mtu
 		if err := netlink.LinkAdd(veth); err != nil {
 			return err
 		}
-		return configureLink("eth0", otherIP+"/24", podMTU)
+		return configureLink("eth0", otherIP+"/24", mtu)
 	})
 	p.inside(p.pod, func() error {
-		if err := configureLink("eth0", podIP+"/24", podMTU); err != nil {
+		if err := configureLink("eth0", podIP+"/24", mtu); err != nil {
 			return err
 		}
 		// A default route, as every pod has it; nothing is behind it.
@@ -129,14 +138,14 @@ func (p *pod) start() map[string]string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.connectGuest(queues[0])
+	p.connectGuest(queues)
 	p.serveDHCP()
 	return p.runDHCPClient()
 }
 
 // connectGuest stands for QEMU: it carries frames, with their virtio-net headers,
-// between the pod's tap and one that is the guest's only link.
-func (p *pod) connectGuest(podTap *os.File) {
+// between the pod's tap, all queues of it, and one that is the guest's only link.
+func (p *pod) connectGuest(queues []*os.File) {
 	var guestTap *os.File
 	p.inside(p.guest, func() (err error) {
 		guestTap, err = openQueue(guestLink, unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR)
@@ -147,13 +156,13 @@ func (p *pod) connectGuest(podTap *os.File) {
 		if err != nil {
 			return err
 		}
-		mac, _ := net.ParseMAC(guestMAC)
+		mac, _ := net.ParseMAC(p.guestMAC)
 		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
 			return err
 		}
 		return netlink.LinkSetUp(link)
 	})
-	done := make(chan struct{}, 2)
+	done := make(chan struct{}, 1+len(queues))
 	carry := func(to, from *os.File) {
 		defer func() { done <- struct{}{} }()
 		frame := make([]byte, 1<<17)
@@ -165,13 +174,17 @@ func (p *pod) connectGuest(podTap *os.File) {
 			to.Write(frame[:n]) // a frame that cannot be delivered is lost, as on any wire
 		}
 	}
-	go carry(guestTap, podTap)
-	go carry(podTap, guestTap)
+	for _, queue := range queues {
+		go carry(guestTap, queue)
+	}
+	go carry(queues[len(queues)-1], guestTap)
 	p.t.Cleanup(func() {
-		podTap.Close()
-		guestTap.Close()
-		<-done
-		<-done
+		for _, f := range append(queues, guestTap) {
+			f.Close()
+		}
+		for range cap(done) {
+			<-done
+		}
 	})
 }
 
@@ -186,13 +199,11 @@ func (p *pod) serveDHCP() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	server := dhcp.Serve(conn, dhcp.Lease{
-		ClientMAC: guestMAC, ClientIP: p.plan.Guest[0],
-		ServerIP: p.plan.Bridge.Addresses[0].Addr(), Router: p.plan.Bridge.Addresses[0].Addr(),
-		DNS:           []netip.Addr{netip.MustParseAddr("10.96.0.10")},
-		SearchDomains: []string{"default.svc.cluster.local", "svc.cluster.local"},
-		Hostname:      "testvm", MTU: uint16(p.plan.Bridge.MTU),
-	}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	lease := p.plan.Lease(p.guestMAC)
+	lease.DNS = []netip.Addr{netip.MustParseAddr("10.96.0.10")}
+	lease.SearchDomains = []string{"default.svc.cluster.local", "svc.cluster.local"}
+	lease.Hostname = "testvm"
+	server := dhcp.Serve(conn, lease, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	p.t.Cleanup(func() { server.Close() })
 }
 
@@ -201,7 +212,15 @@ const dhcpScript = `#!/bin/busybox sh
 [ "$1" = bound ] || exit 0
 busybox ip addr add "$ip/$mask" dev "$interface"
 busybox ip link set "$interface" mtu "$mtu"
-busybox ip route add default via "$router"
+if [ -n "$staticroutes" ]; then
+	set -- $staticroutes
+	while [ $# -gt 0 ]; do
+		if [ "$2" = 0.0.0.0 ]; then busybox ip route add "$1" dev "$interface"; else busybox ip route add "$1" via "$2"; fi
+		shift 2
+	done
+elif [ -n "$router" ]; then
+	busybox ip route add default via "$router"
+fi
 busybox env > "$LEASE"
 `
 
@@ -213,7 +232,7 @@ func (p *pod) runDHCPClient() map[string]string {
 		p.t.Fatal(err)
 	}
 	out := p.run(p.guest, []string{"LEASE=" + lease}, "busybox", "udhcpc", "-i", guestLink, "-s", script,
-		"-f", "-q", "-n", "-t", "10", "-T", "1", "-O", "mtu", "-O", "search", "-O", "serverid")
+		"-f", "-q", "-n", "-t", "10", "-T", "1", "-O", "mtu", "-O", "search", "-O", "serverid", "-O", "staticroutes")
 	text, err := os.ReadFile(lease)
 	if err != nil {
 		p.t.Fatalf("DHCP client got no lease: %v\n%s", err, out)

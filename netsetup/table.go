@@ -7,7 +7,7 @@ const TableName = "kubeqemu"
 
 // Table is an nftables table, replaced as a whole.
 type Table struct {
-	// Family is ip or ip6.
+	// Family is ip, ip6 or bridge. A kernel may lack the last (ErrUnfiltered).
 	Family string  `json:"family"`
 	Name   string  `json:"name"`
 	Chains []Chain `json:"chains"`
@@ -18,7 +18,7 @@ type Chain struct {
 	Name string `json:"name"`
 	// Type is filter or nat.
 	Type string `json:"type"`
-	// Hook is prerouting, forward, output or postrouting.
+	// Hook is prerouting, input, forward, output or postrouting.
 	Hook string `json:"hook"`
 	// Priority orders the chains of one hook; connection tracking is at -200.
 	Priority int32  `json:"priority"`
@@ -32,6 +32,13 @@ type Rule struct {
 	In     string `json:"in,omitempty"`
 	Out    string `json:"out,omitempty"`
 	NotOut string `json:"notOut,omitempty"`
+	// NotSourceMAC, in a bridge table, is the frame's sender unless it is this one.
+	NotSourceMAC string `json:"notSourceMAC,omitempty"`
+	// EtherType, in a bridge table, is arp or ip; what is below needs it there.
+	EtherType string `json:"etherType,omitempty"`
+	// Sender and NotSenderMAC are of an ARP packet: who says to have which address.
+	Sender       netip.Prefix `json:"sender,omitzero"`
+	NotSenderMAC string       `json:"notSenderMAC,omitempty"`
 	// Source and Destination match a network.
 	Source      netip.Prefix `json:"source,omitzero"`
 	Destination netip.Prefix `json:"destination,omitzero"`
@@ -40,8 +47,11 @@ type Rule struct {
 	Port     uint16 `json:"port,omitempty"`
 	// Connection is invalid, established (or related) or dnat.
 	Connection string `json:"connection,omitempty"`
-	// Verdict is accept, drop, dnat, snat or masquerade.
+	// Verdict is accept, drop, dnat, snat or masquerade; or deliver, in a bridge
+	// table: to the bridge itself, whoever the frame was for.
 	Verdict string `json:"verdict"`
+	// ToMAC is the bridge's for deliver.
+	ToMAC string `json:"toMAC,omitempty"`
 	// To is the new address for dnat and snat.
 	To netip.Addr `json:"to,omitzero"`
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -17,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
@@ -72,6 +75,8 @@ func cacheOptions() cache.Options {
 			&v1.KubeVirt{}:          components,
 			&appsv1.Deployment{}:    components,
 			&appsv1.DaemonSet{}:     components,
+			// Only virt-handlers'.
+			&certificatesv1.CertificateSigningRequest{}: {Field: fields.OneTermEqualSelector("spec.signerName", certificates.SignerName)},
 		},
 	}
 }
@@ -95,6 +100,10 @@ func setUp(mgr ctrl.Manager, o options) error {
 	nodes := &nodelabel.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c}
 	if err := nodes.Setup(mgr); err != nil {
 		return fmt.Errorf("set up node label controller: %w", err)
+	}
+	signer := &certificates.Signer{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Log: mgr.GetLogger().WithName("certificates")}
+	if err := signer.Setup(mgr); err != nil {
+		return fmt.Errorf("set up certificate signer: %w", err)
 	}
 	return nil
 }

@@ -54,6 +54,9 @@ func newHandler(config *rest.Config, o options, acceleration *node.Acceleration,
 	if err := l.configuration.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up configuration controller: %w", err)
 	}
+	if err := addCertificates(mgr, o.node); err != nil {
+		return nil, fmt.Errorf("set up certificates: %w", err)
+	}
 	// The manager starts it when its caches are filled: a launcher that is
 	// on the line before would not be found a VMI.
 	return mgr, errors.Join(mgr.Add(manager.RunnableFunc(l.serve)), mgr.Add(manager.RunnableFunc(l.renewLease)))

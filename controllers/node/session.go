@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -313,12 +312,4 @@ func (s *session) call(ctx context.Context, command string, arguments, result an
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return s.client.Call(ctx, command, arguments, result, files...)
-}
-
-// network is the private network of a masquerade interface.
-func network(cidr string) (netip.Prefix, error) {
-	if cidr == "" {
-		return netip.Prefix{}, nil
-	}
-	return netip.ParsePrefix(cidr)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -12,9 +11,6 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/netsetup"
-	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
@@ -39,6 +35,7 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if err := launcher.inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, launcher.facts, netns) }); err != nil {
 		return err
 	}
+	r.warnUnfiltered(ctx, vmi, w)
 	request.DHCP = w.leases
 	if err := launcher.call(ctx, control.CommandStart, request, nil, append(w.taps, w.sockets...)...); err != nil {
 		return fmt.Errorf("hand the machine to the launcher: %w", err)
@@ -112,70 +109,4 @@ func seeds(vmi *v1.VirtualMachineInstance) ([]control.CloudInitSeed, error) {
 			UserDataSecret: v.CloudInitNoCloud.UserDataSecretRef != nil, NetworkDataSecret: v.CloudInitNoCloud.NetworkDataSecretRef != nil})
 	}
 	return out, nil
-}
-
-// wiring holds the open files that a launcher gets.
-type wiring struct {
-	taps    []*os.File
-	sockets []*os.File
-	leases  []control.DHCPServer
-}
-
-// close closes this process's copies; QEMU and the launcher have their own.
-func (w *wiring) close() {
-	for _, f := range append(w.taps, w.sockets...) {
-		f.Close()
-	}
-}
-
-// wire connects the VMI's interfaces in the launcher's network namespace.
-func (w *wiring) wire(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, facts netsetup.Facts, netns ns.NetNS) error {
-	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		if err := w.masquerade(vmi, nic, machine.NICs[i], facts, netns); err != nil {
-			return fmt.Errorf("wire interface %s: %w", nic.Name, err)
-		}
-	}
-	return nil
-}
-
-func (w *wiring) masquerade(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, facts netsetup.Facts, netns ns.NetNS) error {
-	binding := netsetup.Masquerade{Queues: resolved.Queues}
-	for _, n := range vmi.Spec.Networks {
-		if n.Name == nic.Name && n.Pod != nil {
-			var err error
-			if binding.Network, err = network(n.Pod.VMNetworkCIDR); err != nil {
-				return err
-			}
-		}
-	}
-	for _, p := range nic.Ports {
-		protocol := p.Protocol
-		if protocol == "" {
-			protocol = "TCP"
-		}
-		binding.Ports = append(binding.Ports, netsetup.Port{Protocol: protocol, Port: uint16(p.Port)})
-	}
-	plan, err := netsetup.PlanMasquerade(facts, binding)
-	if err != nil {
-		return err
-	}
-	if err := netsetup.Apply(netns, plan); err != nil {
-		return err
-	}
-	taps, err := netsetup.OpenTap(netns, plan)
-	if err != nil {
-		return err
-	}
-	w.taps = append(w.taps, taps...)
-	socket, err := netsetup.ListenDHCP(netns, plan)
-	if err != nil {
-		return err
-	}
-	w.sockets = append(w.sockets, socket)
-	gateway := plan.Bridge.Addresses[0].Addr()
-	w.leases = append(w.leases, control.DHCPServer{NIC: nic.Name, Lease: dhcp.Lease{
-		ClientMAC: resolved.MAC, ClientIP: plan.Guest[0], ServerIP: gateway, Router: gateway,
-		Hostname: vmi.GuestHostname(), MTU: uint16(plan.Bridge.MTU),
-	}})
-	return nil
 }

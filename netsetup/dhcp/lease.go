@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
 // DefaultLeaseSeconds is 999 days, as KubeVirt has it: the address is the guest's
@@ -34,6 +37,13 @@ type Lease struct {
 	Hostname string `json:"hostname,omitempty"`
 	// MTU in bytes (option 26), left out when 0.
 	MTU uint16 `json:"mtu,omitempty"`
+	// NTP are time servers (option 42).
+	NTP []netip.Addr `json:"ntp,omitempty"`
+	// TFTPServer and BootFile are options 66 and 67, left out when empty; at most 255 octets.
+	TFTPServer string `json:"tftpServer,omitempty"`
+	BootFile   string `json:"bootFile,omitempty"`
+	// Private are options of the site's own.
+	Private []Option `json:"private,omitempty"`
 	// Seconds is the lease time (option 51); 0 means DefaultLeaseSeconds.
 	Seconds uint32 `json:"seconds,omitempty"`
 }
@@ -45,12 +55,24 @@ type Route struct {
 	Gateway netip.Addr `json:"gateway,omitzero"`
 }
 
+// Option is a DHCP option of the site's own meaning.
+type Option struct {
+	// Code is 224 to 254 (RFC 3942).
+	Code uint8 `json:"code"`
+	// Value is 1 to 255 octets.
+	Value string `json:"value"`
+}
+
+// maxLease is how much of a message a lease may take, in octets, so that what the
+// client says of itself and is told again fits too.
+const maxLease = 1200
+
 // Check reports what in the lease could not be told to a guest.
 func (l Lease) Check() error {
 	if mac, err := net.ParseMAC(l.ClientMAC); err != nil || len(mac) != 6 {
 		return fmt.Errorf("lease for MAC %q: want six octets", l.ClientMAC)
 	}
-	if !l.ClientIP.Addr().Is4() || l.ClientIP.Addr().IsUnspecified() {
+	if !l.ClientIP.IsValid() || !l.ClientIP.Addr().Is4() || l.ClientIP.Addr().IsUnspecified() {
 		return fmt.Errorf("lease of address %s: want IPv4 with prefix length", l.ClientIP)
 	}
 	if !l.ServerIP.Is4() {
@@ -60,13 +82,13 @@ func (l Lease) Check() error {
 		return fmt.Errorf("lease with router %s: want IPv4", l.Router)
 	}
 	for _, r := range l.Routes {
-		if !r.Destination.Addr().Is4() || (r.Gateway.IsValid() && !r.Gateway.Is4()) {
+		if !r.Destination.IsValid() || !r.Destination.Addr().Is4() || (r.Gateway.IsValid() && !r.Gateway.Is4()) {
 			return fmt.Errorf("lease with route to %s over %s: want IPv4", r.Destination, r.Gateway)
 		}
 	}
-	for _, a := range l.DNS {
+	for _, a := range append(slices.Clone(l.DNS), l.NTP...) {
 		if !a.Is4() {
-			return fmt.Errorf("lease with name server %s: want IPv4", a)
+			return fmt.Errorf("lease with server %s: want IPv4", a)
 		}
 	}
 	for _, d := range l.SearchDomains {
@@ -74,11 +96,31 @@ func (l Lease) Check() error {
 			return fmt.Errorf("lease with search domain %q: want labels of 1 to 63 octets, 253 together", d)
 		}
 	}
-	if len(l.Hostname) > 255 {
-		return fmt.Errorf("lease with hostname of %d octets: want at most 255", len(l.Hostname))
+	for name, text := range map[string]string{"hostname": l.Hostname, "TFTP server name": l.TFTPServer, "boot file name": l.BootFile} {
+		if len(text) > 255 {
+			return fmt.Errorf("lease with %s of %d octets: want at most 255", name, len(text))
+		}
+	}
+	for i, o := range l.Private {
+		if o.Code < 224 || o.Code > 254 || slices.ContainsFunc(l.Private[:i], func(p Option) bool { return p.Code == o.Code }) {
+			return fmt.Errorf("lease with private option %d: want 224 to 254, each once", o.Code)
+		}
+		if len(o.Value) < 1 || len(o.Value) > 255 {
+			return fmt.Errorf("lease with private option %d of %d octets: want 1 to 255", o.Code, len(o.Value))
+		}
 	}
 	if l.MTU != 0 && l.MTU < 68 {
 		return fmt.Errorf("lease with MTU %d: want at least 68", l.MTU) // RFC 2132, 5.1
 	}
+	if n := l.size(); n > maxLease {
+		return fmt.Errorf("lease of %d octets: want at most %d", n, maxLease)
+	}
 	return nil
+}
+
+// size is the length of a message with all of the lease but its search domains, of
+// which as many are told as fit.
+func (l Lease) size() int {
+	l.SearchDomains = nil
+	return len(leased(l, &dhcpv4.DHCPv4{}, dhcpv4.MessageTypeOffer).ToBytes())
 }

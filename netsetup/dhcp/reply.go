@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +40,14 @@ func Reply(lease Lease, request *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, error) {
 	if request.ClientHWAddr.String() != mac.String() {
 		return nil, nil
 	}
+	reply, err := reply(lease, request)
+	if reply != nil && len(reply.ToBytes())+headers > maxPacket {
+		return nil, fmt.Errorf("%w: the reply would be of %d octets", ErrMalformed, len(reply.ToBytes()))
+	}
+	return reply, err
+}
+
+func reply(lease Lease, request *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, error) {
 	if server, ok := addressOf(request.ServerIdentifier()); ok && server != lease.ServerIP {
 		return nil, nil
 	}
@@ -135,11 +144,19 @@ func configure(lease Lease, request, reply *dhcpv4.DHCPv4) {
 		reply.UpdateOption(dhcpv4.OptClasslessStaticRoute(routes...))
 	}
 	if len(lease.DNS) > 0 {
-		var servers []net.IP
-		for _, a := range lease.DNS {
-			servers = append(servers, a.AsSlice())
-		}
-		reply.UpdateOption(dhcpv4.OptDNS(servers...))
+		reply.UpdateOption(dhcpv4.OptDNS(ips(lease.DNS)...))
+	}
+	if len(lease.NTP) > 0 {
+		reply.UpdateOption(dhcpv4.OptNTPServers(ips(lease.NTP)...))
+	}
+	if lease.TFTPServer != "" {
+		reply.UpdateOption(dhcpv4.OptTFTPServerName(lease.TFTPServer))
+	}
+	if lease.BootFile != "" {
+		reply.UpdateOption(dhcpv4.OptBootFileName(lease.BootFile))
+	}
+	for _, o := range lease.Private {
+		reply.UpdateOption(dhcpv4.OptGeneric(dhcpv4.GenericOptionCode(o.Code), []byte(o.Value)))
 	}
 	if lease.Hostname != "" {
 		reply.UpdateOption(dhcpv4.OptHostName(lease.Hostname))
@@ -148,6 +165,13 @@ func configure(lease Lease, request, reply *dhcpv4.DHCPv4) {
 		reply.UpdateOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, []byte{byte(lease.MTU >> 8), byte(lease.MTU)}))
 	}
 	search(lease.SearchDomains, request, reply)
+}
+
+func ips(addrs []netip.Addr) (out []net.IP) {
+	for _, a := range addrs {
+		out = append(out, a.AsSlice())
+	}
+	return out
 }
 
 // classless returns option 121's routes: none when option 3 says it all.
@@ -168,7 +192,8 @@ func classless(lease Lease) []*dhcpv4.Route {
 			Router: gateway.AsSlice(),
 		})
 	}
-	if outside {
+	onLink := slices.ContainsFunc(routes, func(r Route) bool { return !r.Gateway.IsValid() && r.Destination.Contains(lease.Router) })
+	if outside && !onLink {
 		add(netip.PrefixFrom(lease.Router, 32), netip.Addr{})
 	}
 	hasDefault := false

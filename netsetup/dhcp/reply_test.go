@@ -1,6 +1,7 @@
 package dhcp
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -47,6 +48,19 @@ func routedLease() Lease {
 	return l
 }
 
+// bootingLease has what dhcpOptions of an interface may ask for, and a network of
+// the bridge binding where neighbours are reached over the host.
+func bootingLease() Lease {
+	l := masqueradeLease()
+	l.ClientIP, l.ServerIP = netip.MustParsePrefix("10.88.0.5/32"), netip.MustParseAddr("169.254.75.10")
+	l.Router = netip.MustParseAddr("10.88.0.1")
+	l.Routes = []Route{{Destination: netip.MustParsePrefix("10.88.0.1/32")}, {netip.MustParsePrefix("10.88.0.0/24"), l.Router}}
+	l.NTP = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}
+	l.TFTPServer, l.BootFile = "tftp.example.com", "pxelinux.0"
+	l.Private = []Option{{224, "first"}, {254, strings.Repeat("x", 255)}}
+	return l
+}
+
 func searchingLease() Lease {
 	l := masqueradeLease()
 	for i := range 24 {
@@ -88,6 +102,7 @@ func TestReplyGolden(t *testing.T) {
 		"discover-stale":     {masqueradeLease(), request(discover, asking("192.168.1.77"))},
 		"discover-calico":    {calicoLease(), request(discover)},
 		"discover-routes":    {routedLease(), request(discover)},
+		"discover-options":   {bootingLease(), request(discover)},
 		"discover-search":    {searchingLease(), request(discover)},
 		"discover-search-large": {searchingLease(),
 			request(discover, dhcpv4.WithOption(dhcpv4.OptMaxMessageSize(1500)))},
@@ -179,7 +194,20 @@ func TestLeaseCheck(t *testing.T) {
 		"empty domain":   func(l *Lease) { l.SearchDomains = []string{""} },
 		"long label":     func(l *Lease) { l.SearchDomains = []string{strings.Repeat("a", 64) + ".local"} },
 		"long hostname":  func(l *Lease) { l.Hostname = strings.Repeat("a", 256) },
-		"small MTU":      func(l *Lease) { l.MTU = 67 },
+		"long TFTP":      func(l *Lease) { l.TFTPServer = strings.Repeat("a", 256) },
+		"long boot file": func(l *Lease) { l.BootFile = strings.Repeat("a", 256) },
+		"IPv6 NTP":       func(l *Lease) { l.NTP = []netip.Addr{six} },
+		"option below":   func(l *Lease) { l.Private = []Option{{223, "x"}} },
+		"option above":   func(l *Lease) { l.Private = []Option{{255, "x"}} },
+		"option twice":   func(l *Lease) { l.Private = []Option{{230, "x"}, {230, "y"}} },
+		"empty option":   func(l *Lease) { l.Private = []Option{{230, ""}} },
+		"long option":    func(l *Lease) { l.Private = []Option{{230, strings.Repeat("a", 256)}} },
+		"too much": func(l *Lease) {
+			for i := range 5 {
+				l.Private = append(l.Private, Option{uint8(230 + i), strings.Repeat("a", 255)})
+			}
+		},
+		"small MTU": func(l *Lease) { l.MTU = 67 },
 	} {
 		l := masqueradeLease()
 		spoil(&l)
@@ -198,34 +226,74 @@ func FuzzReply(f *testing.F) {
 	f.Add(request(dhcpv4.MessageTypeRequest, asking("10.0.2.2"), from("10.0.2.1")).ToBytes())
 	f.Add(request(dhcpv4.MessageTypeInform, dhcpv4.WithClientIP(net.IPv4(10, 0, 2, 2)),
 		dhcpv4.WithOption(dhcpv4.OptMaxMessageSize(65535))).ToBytes())
-	lease := searchingLease()
+	leases := []Lease{searchingLease(), calicoLease(), bootingLease()}
 	f.Fuzz(func(t *testing.T, packet []byte) {
 		if len(packet) > maxPacket {
 			return
 		}
-		m, err := dhcpv4.FromBytes(packet)
+		for _, lease := range leases {
+			fuzzReply(t, lease, packet)
+		}
+	})
+}
+
+func fuzzReply(t *testing.T, lease Lease, packet []byte) {
+	m, err := dhcpv4.FromBytes(packet)
+	if err != nil {
+		return
+	}
+	reply, err := Reply(lease, m)
+	if reply == nil {
+		return
+	}
+	if err != nil {
+		t.Fatalf("reply and error %v", err)
+	}
+	out := reply.ToBytes()
+	if len(out) > maxPacket {
+		t.Fatalf("reply of %d octets", len(out))
+	}
+	if to := Destination(lease, reply); to.Addr() != lease.ClientIP.Addr() && to.Addr().String() != "255.255.255.255" {
+		t.Fatalf("reply to %s", to)
+	}
+	if _, err := dhcpv4.FromBytes(out); err != nil {
+		t.Fatalf("reply cannot be read: %v", err)
+	}
+	if yours := reply.YourIPAddr; !yours.IsUnspecified() && yours.String() != lease.ClientIP.Addr().String() {
+		t.Fatalf("offered %s", yours)
+	}
+}
+
+// FuzzLease: what Check lets pass can be told, and is read as it was meant.
+func FuzzLease(f *testing.F) {
+	f.Add("testvm", "default.svc.cluster.local", "tftp.example.com", "pxelinux.0", uint8(224), "x", uint8(24), []byte{10, 88, 0, 1, 32, 10, 88, 0, 0, 24})
+	f.Add("", "a..b", "", strings.Repeat("f", 255), uint8(255), strings.Repeat("x", 255), uint8(33), bytes.Repeat([]byte{10, 0, 0, 0, 8}, 200))
+	f.Fuzz(func(t *testing.T, hostname, domain, tftp, boot string, code uint8, value string, bits uint8, routes []byte) {
+		l := masqueradeLease()
+		l.Hostname, l.SearchDomains, l.TFTPServer, l.BootFile = hostname, []string{domain}, tftp, boot
+		l.Private = []Option{{code, value}}
+		l.ClientIP = netip.PrefixFrom(l.ClientIP.Addr(), int(bits))
+		for ; len(routes) >= 5; routes = routes[5:] {
+			destination := netip.PrefixFrom(netip.AddrFrom4([4]byte(routes)), int(routes[4]))
+			l.Routes = append(l.Routes, Route{destination, l.Router})
+		}
+		reply, err := Reply(l, request(dhcpv4.MessageTypeDiscover))
+		if checked := l.Check(); (checked == nil) != (err == nil) {
+			t.Fatalf("Check says %v, Reply %v", checked, err)
+		}
 		if err != nil {
 			return
 		}
-		reply, err := Reply(lease, m)
-		if reply == nil {
-			return
-		}
+		read, err := dhcpv4.FromBytes(reply.ToBytes())
 		if err != nil {
-			t.Fatalf("reply and error %v", err)
-		}
-		out := reply.ToBytes()
-		if len(out) > maxPacket {
-			t.Fatalf("reply of %d octets", len(out))
-		}
-		if to := Destination(lease, reply); to.Addr() != lease.ClientIP.Addr() && to.Addr().String() != "255.255.255.255" {
-			t.Fatalf("reply to %s", to)
-		}
-		if _, err := dhcpv4.FromBytes(out); err != nil {
 			t.Fatalf("reply cannot be read: %v", err)
 		}
-		if yours := reply.YourIPAddr; !yours.IsUnspecified() && yours.String() != lease.ClientIP.Addr().String() {
-			t.Fatalf("offered %s", yours)
+		mask, _ := read.SubnetMask().Size()
+		if mask != int(bits) || read.HostName() != hostname || read.BootFileNameOption() != boot || string(read.Options.Get(dhcpv4.GenericOptionCode(code))) != value {
+			t.Fatalf("%+v is told as\n%s", l, read.Summary())
+		}
+		if n := len(l.Routes); n > 0 && len(read.ClasslessStaticRoute()) < n {
+			t.Fatalf("%d routes are told as %v", n, read.ClasslessStaticRoute())
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -69,68 +67,6 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
-// forged is a pod that pretends to be a VMI's launcher: name, labels, a slot,
-// a termination message, and an owner.
-const forged = `
-apiVersion: v1
-kind: Pod
-metadata:
-  name: virt-launcher-%[1]s-%[2]s
-  labels: {kubevirt.io: virt-launcher, kubevirt.io/created-by: "%[3]s", vmi.kubevirt.io/id: "%[1]s"}
-  annotations: {kubevirt.io/domain: "%[1]s"}
-  ownerReferences: %[4]s
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 0
-  containers:
-  - name: compute
-    image: ` + clientImage + `
-    imagePullPolicy: Never
-    command: [busybox, sh, -c, 'echo "{\"reason\":\"GuestShutdown\"}" >/dev/termination-log; %[5]s']
-    resources:
-      limits: {devices.kubevirt.io/vm: 1}
-`
-
-// TestForgedPod: whoever can make pods in a namespace cannot change its VMIs
-// with them.
-func TestForgedPod(t *testing.T) {
-	t.Parallel()
-	ns := namespace(t)
-	v := create(t, ns, tiny("victim"))
-	v.await(v1.Running)
-	before := v.get()
-	uid := string(before.UID)
-	owner := func(uid string) string {
-		return fmt.Sprintf(`[{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, name: victim, uid: "%s", controller: true}]`, uid)
-	}
-	unchanged := func(when string) {
-		t.Helper()
-		if now := v.get(); !equality.Semantic.DeepEqual(now.Status, before.Status) {
-			t.Errorf("%s changed the VMI's status from\n%+v\nto\n%+v", when, before.Status, now.Status)
-		}
-	}
-	apply(t, ns, fmt.Sprintf(forged, v.name, "0000000000", uid, "[]", "busybox sleep 1000"))
-	apply(t, ns, fmt.Sprintf(forged, v.name, "1111111111", uid, owner("00000000-0000-4000-8000-000000000000"), "true"))
-	apply(t, ns, fmt.Sprintf(forged, v.name, "2222222222", uid, owner(uid), "true"))
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/virt-launcher-victim-0000000000", "--timeout=60s")
-	kubectl(t, "-n", ns, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/virt-launcher-victim-2222222222", "--timeout=60s")
-	unchanged("a forged pod that ran, or ended,")
-
-	for _, name := range []string{"0000000000", "1111111111", "2222222222"} {
-		kubectl(t, "-n", ns, "delete", "pod", "virt-launcher-victim-"+name, "--ignore-not-found", "--timeout=30s")
-	}
-	// What the controllers make of it, they have made once they have served another VMI.
-	other := create(t, ns, tiny("other"))
-	other.await(v1.Running)
-	unchanged("the deletion of a forged pod")
-
-	// The end that the forged pod told must not become the VMI's.
-	signal(t, "KILL", v.qemu())
-	if reason := v.await(v1.Failed).Status.Reason; reason != "QEMUExited" {
-		t.Errorf("reason is %q, want QEMUExited", reason)
-	}
-}
-
 // TestHandlerRights: virt-handler's account writes the status of VMIs of the
 // node that its token names, takes them no further than Running, and little
 // else.
@@ -176,15 +112,6 @@ func TestHandlerRights(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		case c.refusal != "" && (err == nil || !strings.Contains(err.Error(), c.refusal)):
 			t.Errorf("%s: %v, want to be refused: %s", name, err, c.refusal)
-		}
-	}
-	for _, right := range []string{"patch vmi", "update vmi", "delete vmi", "create vmi", "get pods", "create pods", "delete pods",
-		"get secrets", "list secrets", "get nodes", "patch nodes", "create pods/exec", "create serviceaccounts/token"} {
-		verb, resource, _ := strings.Cut(right, " ")
-		args := append([]string{"-n", ns, "auth", "can-i", verb, resource}, as(node)...)
-		// It exits with 1 where the answer is no.
-		if out, _ := output("", "kubectl", args...); strings.TrimSpace(out) != "no" {
-			t.Errorf("may virt-handler %s? %q", right, out)
 		}
 	}
 }

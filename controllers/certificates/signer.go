@@ -1,0 +1,217 @@
+package certificates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// The CA: a Secret that only virt-controller may read, and a ConfigMap for all
+// who check certificates. Both are part of the installation, empty at first, so
+// that virt-controller needs no right to create any.
+const (
+	Namespace   = "kubevirt"
+	CAName      = "kubevirt-ca"
+	BundleEntry = "ca-bundle" // of the ConfigMap: PEM, the newest certificate first
+	// Of the Secret: the same, and the keys of those that sign.
+	caCertificates = "ca.crt"
+	caKeys         = "ca.key"
+)
+
+// Signer approves and signs virt-handler's requests, and keeps the CA. It needs
+// no leader: every write holds the version that it was computed from.
+type Signer struct {
+	Client client.Client
+	// Live reads past the cache, which holds neither Secrets nor ConfigMaps.
+	Live  client.Reader
+	Clock clock.Clock
+	Log   logr.Logger
+
+	mu  sync.Mutex
+	cas authorities
+}
+
+// Setup registers the signer with a manager, whose cache should hold the
+// CertificateSigningRequests of SignerName only.
+func (s *Signer) Setup(mgr ctrl.Manager) error {
+	if err := mgr.Add(s); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("certificates").For(&certificatesv1.CertificateSigningRequest{}).Complete(s)
+}
+
+// Reconcile approves, signs or denies one request.
+func (s *Signer) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	csr := &certificatesv1.CertificateSigningRequest{}
+	if err := s.Client.Get(ctx, request.NamespacedName, csr); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if csr.Spec.SignerName != SignerName || len(csr.Status.Certificate) > 0 || decided(csr, certificatesv1.CertificateDenied) || decided(csr, certificatesv1.CertificateFailed) {
+		return ctrl.Result{}, nil
+	}
+	csr = csr.DeepCopy()
+	w, err := check(csr)
+	approved := decided(csr, certificatesv1.CertificateApproved)
+	var refused *refusal
+	switch {
+	case errors.As(err, &refused) && approved:
+		// Somebody else approved it. It is our signature, though.
+		decide(csr, certificatesv1.CertificateFailed, refused.reason, refused.message)
+		err = s.Client.Status().Update(ctx, csr)
+	case errors.As(err, &refused):
+		s.Log.Info("deny certificate request", "request", csr.Name, "user", csr.Spec.Username, "reason", refused.Error())
+		decide(csr, certificatesv1.CertificateDenied, refused.reason, refused.message)
+		err = s.Client.SubResource("approval").Update(ctx, csr)
+	case !approved:
+		decide(csr, certificatesv1.CertificateApproved, "VirtHandler", fmt.Sprintf("virt-handler's token is bound to a pod of node %s", w.node))
+		err = s.Client.SubResource("approval").Update(ctx, csr) // its event brings us back
+	default:
+		err = s.issue(ctx, csr, w)
+	}
+	return ctrl.Result{}, client.IgnoreNotFound(err)
+}
+
+func decided(csr *certificatesv1.CertificateSigningRequest, decision certificatesv1.RequestConditionType) bool {
+	for _, c := range csr.Status.Conditions {
+		if c.Type == decision {
+			return true
+		}
+	}
+	return false
+}
+
+func decide(csr *certificatesv1.CertificateSigningRequest, decision certificatesv1.RequestConditionType, reason, message string) {
+	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: decision, Status: corev1.ConditionTrue, Reason: reason, Message: message})
+}
+
+// issue signs an approved request.
+func (s *Signer) issue(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, w wanted) error {
+	var life time.Duration
+	if seconds := csr.Spec.ExpirationSeconds; seconds != nil {
+		life = time.Duration(*seconds) * time.Second
+	}
+	cas, err := s.authorities(ctx)
+	if err != nil {
+		return err
+	}
+	if csr.Status.Certificate, err = cas.sign(w, life, s.Clock.Now()); err != nil {
+		return err
+	}
+	if err := s.Client.Status().Update(ctx, csr); err != nil {
+		return fmt.Errorf("hand out certificate: %w", err)
+	}
+	s.Log.Info("signed certificate", "request", csr.Name, "role", w.role, "node", w.node)
+	return nil
+}
+
+// authorities returns the CA, after rotating it if it is time.
+func (s *Signer) authorities(ctx context.Context) (authorities, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.Clock.Now(); len(s.cas) > 0 && now.Before(s.cas.nextChange(now)) {
+		return s.cas, nil
+	}
+	return s.load(ctx)
+}
+
+// load reads the CA anew, rotates it if it is time, and publishes it.
+func (s *Signer) load(ctx context.Context) (authorities, error) {
+	secret := &corev1.Secret{}
+	if err := s.Live.Get(ctx, caKey(), secret); err != nil {
+		return nil, fmt.Errorf("read CA: %w", err)
+	}
+	held, err := parseAuthorities(secret.Data[caCertificates], secret.Data[caKeys])
+	if err != nil {
+		return nil, fmt.Errorf("read CA from Secret %s: %w", caKey(), err)
+	}
+	cas, changed, err := held.rotate(s.Clock.Now(), newAuthority)
+	if err != nil {
+		return nil, err
+	}
+	if changed {
+		if err := s.save(ctx, secret, cas); err != nil {
+			return nil, err
+		}
+		s.Log.Info("made a new CA, or retired an old one", "authorities", len(cas), "newest", cas[0].certificate.Subject.CommonName)
+	}
+	if err := s.publish(ctx, cas.bundle()); err != nil {
+		return nil, err
+	}
+	s.cas = cas
+	return cas, nil
+}
+
+// caKey names both the Secret and the ConfigMap.
+func caKey() types.NamespacedName { return types.NamespacedName{Namespace: Namespace, Name: CAName} }
+
+// save writes the Secret, at the version that was read: of two that rotate at
+// once, one must read again.
+func (s *Signer) save(ctx context.Context, secret *corev1.Secret, cas authorities) error {
+	keys, err := cas.keys()
+	if err != nil {
+		return err
+	}
+	secret.Data = map[string][]byte{caCertificates: cas.bundle(), caKeys: keys}
+	if err := s.Client.Update(ctx, secret); err != nil {
+		return fmt.Errorf("save CA: %w", err)
+	}
+	return nil
+}
+
+// publish writes the bundle into the ConfigMap, if it is not there.
+func (s *Signer) publish(ctx context.Context, bundle []byte) error {
+	published := &corev1.ConfigMap{}
+	if err := s.Live.Get(ctx, caKey(), published); err != nil {
+		return fmt.Errorf("read published CA: %w", err)
+	}
+	if same([]byte(published.Data[BundleEntry]), bundle) {
+		return nil
+	}
+	published.Data = map[string]string{BundleEntry: string(bundle)}
+	if err := s.Client.Update(ctx, published); err != nil {
+		return fmt.Errorf("publish CA: %w", err)
+	}
+	return nil
+}
+
+const (
+	// reloadInterval is how often the CA is read anew: another virt-controller
+	// may have rotated it, or somebody emptied the Secret for a new one.
+	reloadInterval = settleTime / 2
+	// reloadRetry is the pause after that failed.
+	reloadRetry = 10 * time.Second
+)
+
+// Start keeps the CA until ctx ends. It is a manager.Runnable.
+func (s *Signer) Start(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		cas, err := s.load(ctx)
+		s.mu.Unlock()
+		wait := reloadRetry
+		switch now := s.Clock.Now(); {
+		case err == nil:
+			wait = min(reloadInterval, max(cas.nextChange(now).Sub(now), time.Second))
+		case ctx.Err() == nil:
+			s.Log.Error(err, "keep CA")
+		}
+		timer := s.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		}
+	}
+}

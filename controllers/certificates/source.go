@@ -1,0 +1,232 @@
+package certificates
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Source holds the certificates of this node's virt-handler, one for each role,
+// and renews them when two thirds of their life are over. The keys are in its
+// memory only; a virt-handler that starts asks anew.
+//
+// client-go's certificate manager would do, but it lists and watches requests;
+// this one creates and gets them, which is less for a taken node to read.
+type Source struct {
+	Node   string
+	Writer client.Writer
+	// Reader must read past any cache: one would list and watch.
+	Reader client.Reader
+	Clock  clock.Clock
+	Log    logr.Logger
+
+	client, server atomic.Pointer[tls.Certificate]
+}
+
+func (s *Source) held(r Role) *atomic.Pointer[tls.Certificate] {
+	if r == Server {
+		return &s.server
+	}
+	return &s.client
+}
+
+// GetCertificate is for tls.Config: the server certificate as it is now.
+func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return s.get(Server)
+}
+
+// GetClientCertificate is for tls.Config: the client certificate as it is now.
+func (s *Source) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return s.get(Client)
+}
+
+func (s *Source) get(r Role) (*tls.Certificate, error) {
+	held := s.held(r).Load()
+	if held == nil {
+		return nil, fmt.Errorf("certificate %s has not been issued yet", r)
+	}
+	if !s.Clock.Now().Before(held.Leaf.NotAfter) {
+		return nil, fmt.Errorf("certificate %s expired at %s", r, held.Leaf.NotAfter.Format(time.RFC3339))
+	}
+	return held, nil
+}
+
+// Ready is a healthz.Checker: all certificates are there and have not expired.
+func (s *Source) Ready(*http.Request) error {
+	var errs []error
+	for _, r := range roles {
+		_, err := s.get(r)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Start keeps the certificates until ctx ends. It is a manager.Runnable.
+func (s *Source) Start(ctx context.Context) error {
+	var wait sync.WaitGroup
+	for _, r := range roles {
+		wait.Go(func() { s.keep(ctx, r) })
+	}
+	wait.Wait()
+	return nil
+}
+
+const (
+	// answerTimeout is how long a request is waited for. kube-controller-manager
+	// removes one that nobody answers after a day.
+	answerTimeout = 15 * time.Minute
+	firstPause    = 250 * time.Millisecond // between looks at a request
+	longestPause  = 5 * time.Second
+	// retryPause is after a request that failed or was denied: it will be again,
+	// and every one stays for an hour.
+	retryPause = time.Minute
+)
+
+// keep keeps the certificate of one role.
+func (s *Source) keep(ctx context.Context, r Role) {
+	log := s.Log.WithValues("role", r)
+	for ctx.Err() == nil {
+		next := s.Clock.Now().Add(retryPause)
+		issued, err := s.request(ctx, r)
+		if err == nil {
+			s.held(r).Store(issued)
+			next = renewal(issued.Leaf)
+			log.Info("certificate issued", "notAfter", issued.Leaf.NotAfter, "renewAt", next)
+		} else if ctx.Err() == nil {
+			log.Error(err, "get certificate", "retryIn", retryPause.String())
+		}
+		// Not in one go: a timer does not see that the clock was set, or that the
+		// machine was asleep.
+		for ok := s.pause(ctx, retryPause); ok && s.Clock.Now().Before(next); ok = s.pause(ctx, retryPause) {
+		}
+	}
+}
+
+// renewal is when a certificate is to be replaced: when two thirds of its life
+// are over, or up to a tenth of it sooner, so that the nodes of a cluster do not
+// come all at once.
+func renewal(c *x509.Certificate) time.Time {
+	early := time.Duration(mathrand.Int64N(int64(c.NotAfter.Sub(c.NotBefore) / 10)))
+	return renewAt(c).Add(-early)
+}
+
+// pause waits, and returns false if ctx ended meanwhile.
+func (s *Source) pause(ctx context.Context, d time.Duration) bool {
+	timer := s.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// request makes a key and gets it a certificate.
+func (s *Source) request(ctx context.Context, r Role) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	text, err := newRequest(r, s.Node, key)
+	if err != nil {
+		return nil, err
+	}
+	csr := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: strings.ReplaceAll(strings.TrimPrefix(string(r), "kubevirt.io:"), ":", "-") + "-"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{Request: text, SignerName: SignerName, Usages: r.usages(),
+			ExpirationSeconds: ptr.To(int32(certificateLife / time.Second))},
+	}
+	if err := s.Writer.Create(ctx, csr); err != nil {
+		return nil, fmt.Errorf("file certificate request: %w", err)
+	}
+	answer, err := s.answer(ctx, csr)
+	if err != nil {
+		return nil, fmt.Errorf("certificate request %s: %w", csr.Name, err)
+	}
+	return issuedFor(answer, key)
+}
+
+// answer waits until a request is answered, and returns the certificate.
+func (s *Source) answer(ctx context.Context, filed *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+	deadline := s.Clock.Now().Add(answerTimeout)
+	var lastErr error
+	for pause := firstPause; s.Clock.Now().Before(deadline); pause = min(2*pause, longestPause) {
+		if !s.pause(ctx, pause) {
+			return nil, ctx.Err()
+		}
+		now := &certificatesv1.CertificateSigningRequest{}
+		if lastErr = s.Reader.Get(ctx, client.ObjectKeyFromObject(filed), now); lastErr != nil {
+			if client.IgnoreNotFound(lastErr) == nil {
+				return nil, lastErr
+			}
+			continue // the API server is away; it comes back
+		}
+		if len(now.Status.Certificate) > 0 && now.UID == filed.UID {
+			return now.Status.Certificate, nil
+		}
+		for _, c := range now.Status.Conditions {
+			if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
+				return nil, fmt.Errorf("it was %s (%s): %s", strings.ToLower(string(c.Type)), c.Reason, c.Message)
+			}
+		}
+	}
+	return nil, errors.Join(fmt.Errorf("virt-controller did not answer within %s", answerTimeout), lastErr)
+}
+
+// issuedFor joins a certificate with its key.
+func issuedFor(text []byte, key *ecdsa.PrivateKey) (*tls.Certificate, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != certificateBlock {
+		return nil, errors.New("what was issued is not a certificate in PEM")
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read issued certificate: %w", err)
+	}
+	if !key.PublicKey.Equal(leaf.PublicKey) {
+		return nil, errors.New("the issued certificate is for another key")
+	}
+	return &tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+// Peer returns the node of the virt-handler at the other end, after checking
+// that its certificate is of the role and nothing else. Use it with the state
+// of a finished handshake; the bundle in the ConfigMap CAName has the roots.
+func Peer(state tls.ConnectionState, r Role, roots *x509.CertPool, now time.Time) (node string, err error) {
+	if len(state.PeerCertificates) == 0 {
+		return "", errors.New("the peer showed no certificate")
+	}
+	leaf := state.PeerCertificates[0]
+	node = leaf.Subject.CommonName
+	options := x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{r.extUsage()}}
+	if r == Server {
+		options.DNSName = ServerName(node)
+	}
+	if _, err := leaf.Verify(options); err != nil {
+		return "", fmt.Errorf("check the peer's certificate: %w", err)
+	}
+	if o := leaf.Subject.Organization; len(o) != 1 || o[0] != string(r) {
+		return "", fmt.Errorf("the peer's certificate is %q's, want %s", o, r)
+	}
+	return node, nil
+}

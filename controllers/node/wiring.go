@@ -1,0 +1,134 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/netsetup"
+	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// wiring holds the open files that a launcher gets.
+type wiring struct {
+	taps    []*os.File
+	sockets []*os.File
+	leases  []control.DHCPServer
+	// unfiltered are the interfaces whose guest nothing holds to its own addresses.
+	unfiltered []string
+}
+
+// close closes this process's copies; QEMU and the launcher have their own.
+func (w *wiring) close() {
+	for _, f := range append(w.taps, w.sockets...) {
+		f.Close()
+	}
+}
+
+// wire connects the VMI's interfaces in the launcher's network namespace.
+func (w *wiring) wire(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, facts netsetup.Facts, netns ns.NetNS) error {
+	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		if err := w.connect(vmi, nic, machine.NICs[i], facts, netns); err != nil {
+			return fmt.Errorf("wire interface %s: %w", nic.Name, err)
+		}
+	}
+	return nil
+}
+
+func (w *wiring) connect(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, facts netsetup.Facts, netns ns.NetNS) error {
+	plan, err := plan(vmi, nic, resolved, facts)
+	if err != nil {
+		return err
+	}
+	lease, err := lease(vmi, nic, resolved, plan)
+	if err != nil {
+		return err
+	}
+	err = netsetup.Apply(netns, plan)
+	if errors.Is(err, netsetup.ErrUnfiltered) {
+		w.unfiltered = append(w.unfiltered, nic.Name)
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	taps, err := netsetup.OpenTap(netns, plan)
+	if err != nil {
+		return err
+	}
+	w.taps = append(w.taps, taps...)
+	socket, err := netsetup.ListenDHCP(netns, plan)
+	if err != nil {
+		return err
+	}
+	w.sockets = append(w.sockets, socket)
+	w.leases = append(w.leases, control.DHCPServer{NIC: nic.Name, Lease: lease})
+	return nil
+}
+
+// plan is the network plan of an interface.
+func plan(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, facts netsetup.Facts) (*netsetup.Plan, error) {
+	if nic.Bridge != nil {
+		return netsetup.PlanBridge(facts, netsetup.Bridged{MAC: resolved.MAC, Queues: resolved.Queues})
+	}
+	binding := netsetup.Masquerade{Queues: resolved.Queues}
+	for _, n := range vmi.Spec.Networks {
+		if n.Name == nic.Name && n.Pod != nil && n.Pod.VMNetworkCIDR != "" {
+			var err error
+			if binding.Network, err = netip.ParsePrefix(n.Pod.VMNetworkCIDR); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, p := range nic.Ports {
+		protocol := p.Protocol
+		if protocol == "" {
+			protocol = "TCP"
+		}
+		binding.Ports = append(binding.Ports, netsetup.Port{Protocol: protocol, Port: uint16(p.Port)})
+	}
+	return netsetup.PlanMasquerade(facts, binding)
+}
+
+// lease is what DHCP tells the guest. It is refused here, and not by the launcher,
+// if it cannot be told.
+func lease(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, plan *netsetup.Plan) (dhcp.Lease, error) {
+	out := plan.Lease(resolved.MAC)
+	out.Hostname = vmi.GuestHostname()
+	options := nic.DHCPOptions
+	if options == nil {
+		return out, out.Check()
+	}
+	out.TFTPServer, out.BootFile = options.TFTPServerName, options.BootFileName
+	for _, server := range options.NTPServers {
+		a, err := netip.ParseAddr(server)
+		if err != nil {
+			return out, fmt.Errorf("read NTP server: %w", err)
+		}
+		out.NTP = append(out.NTP, a)
+	}
+	for _, o := range options.PrivateOptions {
+		if o.Option < 0 || o.Option > 255 {
+			return out, fmt.Errorf("DHCP option %d: want 224 to 254", o.Option)
+		}
+		out.Private = append(out.Private, dhcp.Option{Code: uint8(o.Option), Value: o.Value})
+	}
+	return out, out.Check()
+}
+
+// warnUnfiltered says what this node's kernel leaves open.
+func (r *Reconciler) warnUnfiltered(ctx context.Context, vmi *v1.VirtualMachineInstance, w *wiring) {
+	for _, name := range w.unfiltered {
+		ctrl.LoggerFrom(ctx).Error(netsetup.ErrUnfiltered, "connect a guest without a filter", "interface", name)
+		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "NetworkUnfiltered", "Start", "Interface %s: %v", name, netsetup.ErrUnfiltered)
+	}
+}

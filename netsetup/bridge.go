@@ -1,0 +1,245 @@
+package netsetup
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+)
+
+const (
+	// takeoverSuffix is appended to the pod interface's name (KubeVirt's choice).
+	takeoverSuffix = "-nic"
+	// dhcpPort is the server's (RFC 2131).
+	dhcpPort, dhcpClientPort = 67, 68
+)
+
+// bridgedServer is the DHCP server's address on every bridge of the bridge
+// binding (KubeVirt's choice). It is link-local: no route of the guest's can be
+// hidden by it.
+func bridgedServer() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 75, 10}) }
+
+// Bridged asks for a guest that takes the place of the pod on its network: it
+// gets the pod's IPv4 addresses and routes.
+type Bridged struct {
+	// MAC is the guest's. Empty: the pod interface's, which the network knows.
+	MAC string `json:"mac,omitempty"`
+	// Queues is the number of tap queues; 0 means 1.
+	Queues int `json:"queues,omitempty"`
+}
+
+// Takeover moves the pod's interface behind the bridge. A stand-in keeps its name,
+// MAC and addresses, which the CNI plugin looks for when the pod is deleted, and
+// which virt-handler reads again when it is restarted (ReadFacts).
+type Takeover struct {
+	// Link is the pod interface's name, and the stand-in's in the end.
+	Link string `json:"link"`
+	// NIC is the pod interface's new name, as a port of the bridge.
+	NIC string `json:"nic"`
+	// NICMAC is its new MAC: a bridge keeps frames to a port's own MAC from the guest.
+	NICMAC string `json:"nicMAC"`
+	// StandIn is the stand-in's name while it is made.
+	StandIn string `json:"standIn"`
+	// MAC, MTU and Addresses are the CNI plugin's, for the stand-in.
+	MAC       string         `json:"mac"`
+	MTU       int            `json:"mtu"`
+	Addresses []netip.Prefix `json:"addresses"`
+	// Routes are the CNI plugin's for IPv4. The kernel forgets them when the
+	// interface goes down, so they are kept in a table that no rule looks up.
+	Routes []Route `json:"routes,omitempty"`
+}
+
+// PlanBridge plans a guest that has the pod's address. Names and addresses are
+// KubeVirt's, and so is IPv4 alone; see bridgedTable for what is stricter.
+func PlanBridge(facts Facts, b Bridged) (*Plan, error) {
+	plan, err := planBridge(facts, b)
+	if err != nil {
+		return nil, fmt.Errorf("plan bridge: %w", err)
+	}
+	return plan, nil
+}
+
+func planBridge(facts Facts, b Bridged) (*Plan, error) {
+	if b.MAC == "" {
+		b.MAC = facts.MAC
+	}
+	if b.Queues == 0 {
+		b.Queues = 1
+	}
+	if b.Queues < 1 || b.Queues > maxQueues {
+		return nil, fmt.Errorf("%d queues: want 1 to %d", b.Queues, maxQueues)
+	}
+	bridge, nic := bridgeName(facts.Link), facts.Link+takeoverSuffix
+	if facts.Link == "" || len(bridge) > maxLinkName {
+		return nil, fmt.Errorf("bridge name %q for pod interface %q: want at most %d characters", bridge, facts.Link, maxLinkName)
+	}
+	guest, err := ethernet(b.MAC)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := ethernet(facts.MAC)
+	if err != nil {
+		return nil, err
+	}
+	mac := otherMAC(pod, guest)
+	addresses := ipv4Of(facts.Addresses)
+	if len(addresses) == 0 {
+		return nil, fmt.Errorf("pod interface %q has no IPv4 address", facts.Link)
+	}
+	routes := ipv4Routes(facts.Routes)
+	plan := &Plan{
+		Bridge: Bridge{Name: bridge, MAC: mac, MTU: facts.MTU, Addresses: []netip.Prefix{host(bridgedServer())}},
+		Tap:    Tap{Name: TapName, Bridge: bridge, MTU: facts.MTU, Queues: b.Queues},
+		Tables: []Table{bridgedTable(nic, guest.String(), mac, addresses)},
+		Takeover: &Takeover{Link: facts.Link, NIC: nic, NICMAC: mac, StandIn: standInName(facts.Link),
+			MAC: facts.MAC, MTU: facts.MTU, Addresses: facts.Addresses, Routes: routes},
+		Sysctls: bridgedSysctls(bridge),
+	}
+	plan.Guest, plan.Router, plan.Routes = told(addresses, routes)
+	return plan, nil
+}
+
+func bridgeName(link string) string  { return "k6t-" + link }
+func standInName(link string) string { return "k6p-" + link }
+
+func ethernet(mac string) (net.HardwareAddr, error) {
+	out, err := net.ParseMAC(mac)
+	if err != nil || len(out) != 6 || out[0]&1 != 0 {
+		return nil, fmt.Errorf("MAC %q: want six octets of one interface", mac)
+	}
+	return out, nil
+}
+
+// otherMAC is a MAC for the pod interface and the bridge that neither pod nor
+// guest has. It is the pod's own but for two bits, so that no other pod has it.
+func otherMAC(pod, guest net.HardwareAddr) string {
+	out := slices.Clone(pod)
+	out[0] |= 2 // locally administered
+	for bit := byte(4); ; bit <<= 1 {
+		out[0] ^= bit
+		if out.String() != guest.String() && out.String() != pod.String() {
+			return out.String()
+		}
+	}
+}
+
+func ipv4Of(all []netip.Prefix) (out []netip.Prefix) {
+	for _, a := range all {
+		if a.Addr().Is4() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func ipv4Routes(all []Route) (out []Route) {
+	for _, r := range all {
+		if r.Destination.Addr().Is4() {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// told is what the guest is told of its network: its address, the default gateway,
+// and the routes that do not follow from the two. Where the CNI plugin has no
+// on-link route for the address's network (ptp: each neighbour is reached over the
+// host), the guest must not make one either, and is told a prefix of 32 bits.
+func told(addresses []netip.Prefix, routes []Route) (guest []netip.Prefix, router netip.Addr, rest []Route) {
+	for _, a := range addresses {
+		onLink := slices.ContainsFunc(routes, func(r Route) bool { return !r.Gateway.IsValid() && r.Destination == a.Masked() })
+		if !onLink {
+			a = host(a.Addr())
+		}
+		guest = append(guest, a)
+	}
+	for _, r := range routes {
+		switch {
+		case r.Destination.Bits() == 0 && r.Gateway.IsValid() && !router.IsValid():
+			router = r.Gateway
+		case r.Destination == guest[0].Masked(): // the guest makes it itself
+		default:
+			rest = append(rest, r)
+		}
+	}
+	// Clients add them in this order, and none over a gateway that they cannot reach yet.
+	slices.SortStableFunc(rest, func(a, b Route) int {
+		switch {
+		case a.Gateway.IsValid() == b.Gateway.IsValid():
+			return 0
+		case a.Gateway.IsValid():
+			return 1
+		}
+		return -1
+	})
+	return guest, router, rest
+}
+
+func bridgedSysctls(bridge string) []Sysctl {
+	return []Sysctl{
+		// The pod's address is a local one, of the stand-in: without this the pod
+		// would answer the guest's own question whether somebody has its address.
+		{Name: "net/ipv4/conf/" + bridge + "/arp_ignore", Value: "1"},
+		// For the same reason the kernel would take the guest's renewals, which come
+		// from the pod's address, for forged ones. Of rp_filter's values for all links
+		// and for this one the larger counts; 2 lets through what 1 would not.
+		{Name: "net/ipv4/conf/" + bridge + "/accept_local", Value: "1"},
+		{Name: "net/ipv4/conf/" + bridge + "/rp_filter", Value: "2"},
+		{Name: "net/ipv6/conf/" + bridge + "/disable_ipv6", Value: "1", Optional: true},
+		// Frames between guest and network are none of the pod's IP rules' business;
+		// on nodes with br_netfilter they would be tracked as connections twice.
+		{Name: "net/bridge/bridge-nf-call-iptables", Value: "0", Optional: true},
+		{Name: "net/bridge/bridge-nf-call-ip6tables", Value: "0", Optional: true},
+		{Name: "net/bridge/bridge-nf-call-arptables", Value: "0", Optional: true},
+	}
+}
+
+// bridgedTable holds the guest to its MAC and its addresses, and its DHCP to the
+// pod: what it asks never reaches the network, and no server there can answer. It
+// parts the pod's own stack, which has the same address, from the network.
+func bridgedTable(nic, guestMAC, bridgeMAC string, addresses []netip.Prefix) Table {
+	const arp, ip = "arp", "ip"
+	broadcast := host(netip.AddrFrom4([4]byte{255, 255, 255, 255}))
+	none := host(netip.IPv4Unspecified())
+	question := Rule{In: TapName, EtherType: ip, Protocol: "UDP", Port: dhcpPort, Verdict: "deliver", ToMAC: bridgeMAC}
+	fresh := question
+	fresh.Source = none
+	guest := []Rule{
+		{In: TapName, NotSourceMAC: guestMAC, Verdict: "drop"},
+		{In: TapName, EtherType: arp, NotSenderMAC: guestMAC, Verdict: "drop"},
+		{In: TapName, EtherType: arp, Sender: none, Verdict: "accept"}, // it probes for an address
+		fresh,
+	}
+	for _, a := range addresses {
+		own := host(a.Addr())
+		// A renewal is addressed to the server, and so leaves by the default gateway.
+		renewal, rebinding := question, question
+		renewal.Source, renewal.Destination = own, host(bridgedServer())
+		rebinding.Source, rebinding.Destination = own, broadcast
+		guest = append(guest, renewal, rebinding,
+			Rule{In: TapName, EtherType: arp, Sender: own, Verdict: "accept"},
+			Rule{In: TapName, EtherType: ip, Source: own, Verdict: "accept"})
+	}
+	guest = append(guest, Rule{In: TapName, Verdict: "drop"})
+	return Table{Family: "bridge", Name: TableName, Chains: []Chain{
+		{Name: "guest", Type: "filter", Hook: "prerouting", Priority: -300, Rules: guest},
+		{Name: "input", Type: "filter", Hook: "input", Priority: 0, Rules: []Rule{
+			{In: TapName, EtherType: arp, Verdict: "accept"},
+			{In: TapName, EtherType: ip, Protocol: "UDP", Port: dhcpPort, Verdict: "accept"},
+			{In: TapName, Verdict: "drop"},
+			{In: nic, Verdict: "drop"},
+		}},
+		{Name: "forward", Type: "filter", Hook: "forward", Priority: 0, Rules: []Rule{
+			{In: nic, EtherType: ip, Protocol: "UDP", Port: dhcpClientPort, Verdict: "drop"},
+		}},
+		{Name: "output", Type: "filter", Hook: "output", Priority: 0, Rules: []Rule{
+			{Out: nic, Verdict: "drop"},
+		}},
+	}}
+}
+
+// ErrUnfiltered means that the kernel has no nftables for bridges
+// (CONFIG_NF_TABLES_BRIDGE, which no distribution leaves out): all else of the plan
+// is in place, but nothing holds the guest to its own addresses.
+var ErrUnfiltered = errors.New("the kernel has no nftables for bridges: the guest may send from any address")

@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// bridged gives the guest the pod's address.
+func bridged(s *v1.VirtualMachineInstanceSpec) {
+	nic := &s.Domain.Devices.Interfaces[0]
+	nic.Masquerade, nic.Bridge = nil, &v1.InterfaceBridge{}
+}
+
+// TestBridge: the guest is on the pod network as the pod would be, and stays
+// there when it is rebooted and when virt-handler is gone or killed.
+func TestBridge(t *testing.T) {
+	check := leavesNothing(t)
+	ns := namespace(t)
+	apply(t, ns, clientManifest)
+	v := create(t, ns, tiny("open", bridged))
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+	v.await(v1.Running)
+	address := v.pod().Status.PodIP
+	lease := regexp.QuoteMeta("tiny: eth0 " + address + "/32 via ")
+	v.log().shows(2*time.Minute, lease)
+	if nic := v.get().Status.Interfaces[0]; nic.IP != address || nic.MAC == "" {
+		t.Errorf("status of the interface: %+v, the pod has %s", nic, address)
+	}
+	toPod, toService := get[corev1.Pod](t, "-n", ns, "pod", "client").Status.PodIP+" 8080", serviceIP(t, ns, "client")+" 80"
+	reached := func(when string) {
+		t.Helper()
+		for from, attempt := range map[string]func() error{
+			"a pod":     func() error { return echoes(ns, address, 9999) },
+			"a Service": func() error { return echoes(ns, serviceIP(t, ns, "guest"), 80) },
+			// From the node's own network, as the kubelet's probes.
+			"the node": func() error { return nodeEchoes(address, 7) },
+		} {
+			if err := poll(20*time.Second, attempt); err != nil {
+				t.Errorf("%s, from %s: %v", when, from, err)
+			}
+		}
+		shell := v.shell()
+		for _, to := range []string{toPod, toService} {
+			if out, status := shell.run(20*time.Second, "echo to-and-fro | nc -w 5 "+to); status != 0 || strings.TrimSpace(out) != "to-and-fro" {
+				t.Errorf("%s, from the guest to %s: %q (%d)", when, to, out, status)
+			}
+		}
+		if out, _ := shell.run(10*time.Second, "cat /sys/class/net/eth0/address"); strings.TrimSpace(out) != v.get().Status.Interfaces[0].MAC {
+			t.Errorf("%s, the guest's MAC is %q, the status says %s", when, out, v.get().Status.Interfaces[0].MAC)
+		}
+	}
+	reached("at first")
+
+	// times waits until the guest has had its lease so often.
+	times := func(n int) {
+		t.Helper()
+		v.log().shows(2*time.Minute, "(?s)"+strings.Repeat(lease+".*", n))
+	}
+	v.shell().send("reboot -f\n")
+	times(2)
+	reached("after a reboot")
+
+	start := stopHandler(t)
+	if _, status := v.shell().run(10*time.Second, "killall -USR1 udhcpc"); status != 0 { // renew
+		t.Error("the guest has no DHCP client")
+	}
+	times(3)
+	start()
+	qemu := v.qemu()
+	killHandler(t)
+	if now := v.qemu(); now.PID != qemu.PID {
+		t.Errorf("QEMU is %d, was %d", now.PID, qemu.PID)
+	}
+	v.shell().run(10*time.Second, "killall -USR1 udhcpc")
+	times(4)
+	reached("after virt-handler was killed")
+
+	if err := addressTaken(address); err != nil {
+		t.Errorf("before the VMI is deleted: %v", err) // else its being free later would prove nothing
+	}
+	v.delete()
+	err := poll(30*time.Second, func() error {
+		if addressTaken(address) == nil {
+			return fmt.Errorf("the CNI plugin still keeps %s", address)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	kubectl(t, "-n", ns, "delete", "pod", "client", "--timeout=60s")
+	check()
+}
+
+// nodeEchoes talks to an echo server from the node's network namespace.
+func nodeEchoes(address string, port int) error {
+	out, err := onNode(`echo to-and-fro | busybox nc -w 3 "$1" "$2"`, address, fmt.Sprint(port))
+	if err == nil && out != "to-and-fro\n" {
+		err = fmt.Errorf("echo of %s:%d is %q", address, port, out)
+	}
+	return err
+}
+
+// addressTaken fails unless the node's IPAM plugin has given the address to a pod.
+func addressTaken(address string) error {
+	_, err := onNode(`test -e "/var/lib/cni/networks/pods/$1"`, address)
+	return err
+}

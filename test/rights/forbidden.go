@@ -1,0 +1,92 @@
+package rights
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Holder is who holds a right.
+type Holder int
+
+const (
+	// Component is any component, wherever it runs.
+	Component Holder = iota
+	// Worker is what runs on every node: whoever takes one node has its token.
+	// Nothing it may do can lead to another account's rights.
+	Worker
+)
+
+// kind of right that is forbidden. "*" is everything.
+type kind struct {
+	group, resources, verbs string // the latter two separated by commas
+	why                     string
+	// holder is the least of those whom it is forbidden to.
+	holder Holder
+	// named says that it is allowed for objects named one by one in a namespace.
+	named bool
+}
+
+const writing = "create,update,patch,delete,deletecollection"
+
+var forbidden = []kind{
+	{"*", "*", "escalate,bind,impersonate", "it takes any right", Component, false},
+	{"rbac.authorization.k8s.io", "*", writing, "it grants rights", Component, false},
+	{"", "secrets", "*", "S01, S06: it reads what others keep secret", Component, true},
+	{"", "serviceaccounts/token", "*", "S06: it takes another account's rights", Component, false},
+	{"", "pods/exec,pods/attach,pods/portforward,pods/proxy,pods/ephemeralcontainers,services/proxy,nodes/proxy", "*", "S06: it runs code in others' pods", Component, false},
+	{"admissionregistration.k8s.io", "*", "*", "it sees or changes every write", Component, false},
+	{"apiregistration.k8s.io", "*", "*", "it answers for the API server", Component, false},
+	{"apiextensions.k8s.io", "*", writing, "it changes kinds", Component, false},
+	{"certificates.k8s.io", "certificatesigningrequests/approval,certificatesigningrequests/status", writing, "it certifies", Worker, false},
+	{"certificates.k8s.io", "signers", "*", "it certifies", Worker, false},
+	{"", "nodes,nodes/status", "*", "S04, S12: it lures pods to this node", Worker, false},
+	{"", "pods,pods/status,pods/binding,pods/eviction,replicationcontrollers", "*", "S06: a pod runs under any account", Worker, false},
+	{"apps", "*", "*", "S06: a pod runs under any account", Worker, false},
+	{"batch", "*", "*", "S06: a pod runs under any account", Worker, false},
+	{"", "configmaps", "*", "it configures others", Worker, true},
+	{"", "serviceaccounts,namespaces,persistentvolumes,persistentvolumeclaims,services,endpoints", writing, "it changes what is others'", Worker, false},
+	{"kubevirt.io", "virtualmachineinstances,virtualmachineinstances/finalizers", writing, "S12: it changes others' VMIs; the status alone is held by a policy", Worker, false},
+}
+
+// Forbidden returns what is wrong with a holder's rights, one line each.
+func Forbidden(holder Holder, grants []Grant) []string {
+	var wrong []string
+	for _, g := range grants {
+		if w := wildcard(g); w != "" {
+			wrong = append(wrong, fmt.Sprintf("%s: a wildcard in %s", g, w))
+			continue
+		}
+		for _, f := range forbidden {
+			if holder >= f.holder && f.covers(g) && !(f.named && g.Namespace != "" && len(g.ResourceNames) > 0) {
+				wrong = append(wrong, fmt.Sprintf("%s: %s", g, f.why))
+			}
+		}
+	}
+	return wrong
+}
+
+func wildcard(g Grant) string {
+	for where, words := range map[string][]string{"verbs": g.Verbs, "groups": g.APIGroups, "resources": g.Resources} {
+		if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, "*") }) {
+			return where
+		}
+	}
+	// Every account may read below /api/* and the like.
+	if slices.Contains(g.NonResourceURLs, "*") {
+		return "URLs"
+	}
+	return ""
+}
+
+func (k kind) covers(g Grant) bool {
+	groups := k.group == "*" || slices.Contains(g.APIGroups, k.group)
+	return groups && meets(k.resources, g.Resources) && meets(k.verbs, g.Verbs)
+}
+
+func meets(list string, words []string) bool {
+	if list == "*" {
+		return len(words) > 0
+	}
+	return slices.ContainsFunc(strings.Split(list, ","), func(w string) bool { return slices.Contains(words, w) })
+}
