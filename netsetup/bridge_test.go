@@ -246,8 +246,8 @@ func (p *pod) checkStandIn() {
 // later when the server did not answer.
 func (p *pod) renew() {
 	p.t.Helper()
-	for _, to := range []string{"169.254.75.10", "255.255.255.255"} {
-		if kind := p.ask(to, p.podAddress()); kind != dhcpv4.MessageTypeAck {
+	for _, to := range []string{p.plan.Bridge.Addresses[0].Addr().String(), "255.255.255.255"} {
+		if kind := p.ask(to, p.plan.Guest[0].Addr().String()); kind != dhcpv4.MessageTypeAck {
 			p.t.Errorf("renewal at %s: %s", to, kind)
 		}
 	}
@@ -273,7 +273,7 @@ func (p *pod) ask(server, address string) dhcpv4.MessageType {
 	defer conn.Close()
 	mac, _ := net.ParseMAC(p.guestMAC)
 	asked := dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(net.ParseIP(address)))
-	if address == p.podAddress() {
+	if address == p.plan.Guest[0].Addr().String() {
 		asked = dhcpv4.WithClientIP(net.ParseIP(address))
 	}
 	request, err := dhcpv4.New(dhcpv4.WithHwAddr(mac), dhcpv4.WithMessageType(dhcpv4.MessageTypeRequest), asked)

@@ -14,7 +14,7 @@ import (
 func ListenDHCP(netns ns.NetNS, plan *Plan) (*os.File, error) {
 	var f *os.File
 	err := netns.Do(func(ns.NetNS) (err error) {
-		f, err = listenUDP(plan.Bridge.Name, 67)
+		f, err = listenUDP(plan.Bridge.Name, dhcpPort)
 		return err
 	})
 	if err != nil {

@@ -113,6 +113,16 @@ func TestMTU(t *testing.T) {
 	}
 }
 
+// TestLeaseIsRenewed: and an address that the guest had elsewhere is not.
+func TestLeaseIsRenewed(t *testing.T) {
+	p := newPod(t, Masquerade{})
+	first := p.start()
+	p.renew()
+	if again := p.runDHCPClient(); again["ip"] != first["ip"] {
+		t.Errorf("after a reboot the guest has %s, had %s", again["ip"], first["ip"])
+	}
+}
+
 func TestAllPortsLeadToTheGuest(t *testing.T) {
 	p := newPod(t, Masquerade{})
 	p.start()

@@ -210,6 +210,7 @@ func (p *pod) serveDHCP() {
 // dhcpScript is what udhcpc calls with its lease in the environment.
 const dhcpScript = `#!/bin/busybox sh
 [ "$1" = bound ] || exit 0
+busybox ip addr flush dev "$interface"
 busybox ip addr add "$ip/$mask" dev "$interface"
 busybox ip link set "$interface" mtu "$mtu"
 if [ -n "$staticroutes" ]; then

@@ -91,7 +91,7 @@ func (n masqueradeNAT) guestRules() []Rule {
 		{In: n.bridge, Destination: n.loopbacks, Verdict: "drop"},
 		{In: n.bridge, Source: host(n.guest), Verdict: "accept"},
 		// A DHCP client without an address.
-		{In: n.bridge, Source: host(netip.IPv4Unspecified()), Protocol: "UDP", Port: 67, Verdict: "accept"},
+		{In: n.bridge, Source: host(netip.IPv4Unspecified()), Protocol: "UDP", Port: dhcpPort, Verdict: "accept"},
 		{In: n.bridge, Verdict: "drop"},
 	}
 }
