@@ -124,9 +124,10 @@ func (c *CPU) VCPUs() int64 { return int64(c.Sockets) * int64(c.Cores) * int64(c
 // Memory of the guest.
 type Memory struct {
 	// Guest is how much RAM the guest has (QEMU -m). Default: the memory
-	// request, else the memory limit.
+	// request, else the memory limit. Exponents are refused.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!string(self).lowerAscii().contains('e')",message="quantities with exponents are refused"
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
 	Guest *resource.Quantity `json:"guest,omitempty"`
 
 	// MaxGuest is refused: not supported yet.
@@ -147,6 +148,7 @@ type Machine struct {
 	// pc-q35-X.Y. Default: q35. In the status: the versioned name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+)$`
 	Type string `json:"type,omitempty"`
 }
 

@@ -11,7 +11,7 @@ var GroupVersion = schema.GroupVersion{Group: "kubevirt.io", Version: "v1"}
 
 // AddToScheme registers the kinds of this package.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &VirtualMachineInstance{}, &VirtualMachineInstanceList{})
+	s.AddKnownTypes(GroupVersion, &VirtualMachineInstance{}, &VirtualMachineInstanceList{}, &KubeVirt{}, &KubeVirtList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

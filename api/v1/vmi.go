@@ -102,11 +102,13 @@ type VirtualMachineInstanceSpec struct {
 	// of the object's name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Hostname string `json:"hostname,omitempty"`
 	// Subdomain: with a headless Service of this name, the guest's full name
 	// is hostname.subdomain.namespace.svc and the cluster's domain.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Subdomain string `json:"subdomain,omitempty"`
 	// DNSPolicy of the launcher pod, whose name servers the guest is told by DHCP.
 	// +optional

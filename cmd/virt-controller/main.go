@@ -14,12 +14,11 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 type options struct {
 	launcherImage string
-	accelerator   string
+	leaderElect   bool
 	probes        string
 	metrics       string
 	verbose       bool
@@ -28,7 +27,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.launcherImage, "launcher-image", "", "container `image` of virt-launcher (required)")
-	flag.StringVar(&o.accelerator, "accelerator", "auto", "what the nodes' virt-handlers use: `kvm, tcg or auto`; but for kvm, memory for emulation is booked")
+	flag.BoolVar(&o.leaderElect, "leader-elect", false, "of several virt-controllers, only one works; needed for more than one replica")
 	flag.StringVar(&o.probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
 	flag.StringVar(&o.metrics, "metrics-bind-address", "0", "`address` that serves /metrics; 0 for none")
 	flag.BoolVar(&o.verbose, "verbose", false, "log more")
@@ -45,11 +44,8 @@ func main() {
 }
 
 func run(o options) error {
-	switch {
-	case o.launcherImage == "":
+	if o.launcherImage == "" {
 		return fmt.Errorf("--launcher-image is required")
-	case o.accelerator != "auto" && o.accelerator != string(qemuargs.KVM) && o.accelerator != string(qemuargs.TCG):
-		return fmt.Errorf("--accelerator=%q: must be kvm, tcg or auto", o.accelerator)
 	}
 	config, err := ctrl.GetConfig()
 	if err != nil {

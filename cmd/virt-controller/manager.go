@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -17,13 +20,15 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
+	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
+	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// newManager makes the manager with all reconcilers. There is no leader
-// election: pod names are deterministic and every write holds the resource
-// version it was computed from, so that two of them would do no harm.
+// newManager makes the manager with all reconcilers. Leader election is an
+// option: pod names are deterministic and every write holds the resource
+// version it was computed from, so that two of them would do double work and
+// no harm.
 func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	s, err := newScheme()
 	if err != nil {
@@ -33,30 +38,19 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		Scheme:                 s,
 		HealthProbeBindAddress: o.probes,
 		Metrics:                server.Options{BindAddress: o.metrics},
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			// Only launcher pods, and virt-handler's certificate requests, so that memory does not grow with the cluster.
-			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Pod{}: {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: "virt-launcher"})},
-				&certificatesv1.CertificateSigningRequest{}: {Field: fields.OneTermEqualSelector("spec.signerName", certificates.SignerName)},
-			},
-		},
+		Cache:                  cacheOptions(),
+
+		LeaderElection:          o.leaderElect,
+		LeaderElectionID:        "virt-controller",
+		LeaderElectionNamespace: kubevirt.Namespace,
+		// It exits as soon as it has, so that the next one need not wait.
+		LeaderElectionReleaseOnCancel: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make manager: %w", err)
 	}
-	reconciler := &vmi.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{},
-		Events: mgr.GetEventRecorder("virt-controller"),
-		Config: vmi.PodConfig{LauncherImage: o.launcherImage, Emulation: o.accelerator != string(qemuargs.KVM)},
-	}
-	if err := reconciler.Setup(mgr); err != nil {
-		return nil, fmt.Errorf("set up VMI controller: %w", err)
-	}
-	signer := &certificates.Signer{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{},
-		Log: mgr.GetLogger().WithName("certificates")}
-	if err := signer.Setup(mgr); err != nil {
-		return nil, fmt.Errorf("set up certificate signer: %w", err)
+	if err := setUp(mgr, o); err != nil {
+		return nil, err
 	}
 	for _, add := range []func(string, healthz.Checker) error{mgr.AddHealthzCheck, mgr.AddReadyzCheck} {
 		if err := add("ping", healthz.Ping); err != nil {
@@ -64,4 +58,52 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		}
 	}
 	return mgr, nil
+}
+
+// cacheOptions keep little of what little is watched, so that memory does not
+// grow with the cluster.
+func cacheOptions() cache.Options {
+	components := cache.ByObject{Namespaces: map[string]cache.Config{kubevirt.Namespace: {}}}
+	leases := components
+	leases.Label = labels.SelectorFromSet(labels.Set{nodelabel.LeaseLabel: nodelabel.LeaseLabelValue})
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:           {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: "virt-launcher"})},
+			&corev1.Node{}:          {Transform: nodelabel.Trim},
+			&coordinationv1.Lease{}: leases,
+			&v1.KubeVirt{}:          components,
+			&appsv1.Deployment{}:    components,
+			&appsv1.DaemonSet{}:     components,
+			// Only virt-handlers'.
+			&certificatesv1.CertificateSigningRequest{}: {Field: fields.OneTermEqualSelector("spec.signerName", certificates.SignerName)},
+		},
+	}
+}
+
+func setUp(mgr ctrl.Manager, o options) error {
+	c := clock.RealClock{}
+	vmis := &vmi.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c,
+		Events: mgr.GetEventRecorder("virt-controller"),
+		Config: vmi.PodConfig{LauncherImage: o.launcherImage},
+		Cluster: func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
+			return kubevirt.Configuration(ctx, mgr.GetClient())
+		},
+	}
+	if err := vmis.Setup(mgr); err != nil {
+		return fmt.Errorf("set up VMI controller: %w", err)
+	}
+	if err := (&kubevirt.Reconciler{Client: mgr.GetClient(), Clock: c}).Setup(mgr); err != nil {
+		return fmt.Errorf("set up KubeVirt controller: %w", err)
+	}
+	nodes := &nodelabel.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c}
+	if err := nodes.Setup(mgr); err != nil {
+		return fmt.Errorf("set up node label controller: %w", err)
+	}
+	signer := &certificates.Signer{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Log: mgr.GetLogger().WithName("certificates")}
+	if err := signer.Setup(mgr); err != nil {
+		return fmt.Errorf("set up certificate signer: %w", err)
+	}
+	return nil
 }

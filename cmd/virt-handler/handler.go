@@ -25,44 +25,55 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // collectInterval is how often the slots of ended pods are looked for.
 const collectInterval = 5 * time.Second
 
-func newHandler(config *rest.Config, o options, accelerator qemuargs.Accelerator, kvm string) (ctrl.Manager, error) {
+func newHandler(config *rest.Config, o options, acceleration *node.Acceleration, kvmDevice string) (ctrl.Manager, error) {
 	mgr, err := newManager(config, o)
 	if err != nil {
 		return nil, err
 	}
 	changed := make(chan event.GenericEvent, 1024)
-	l := &launchers{manager: mgr, options: o, kvm: kvm, changed: changed}
+	l := &launchers{manager: mgr, options: o, acceleration: acceleration, kvmDevice: kvmDevice, changed: changed}
 	l.sessions = node.NewSessions(mgr.GetLogger().WithName("sessions"), l.notify)
 	reconciler := &node.Reconciler{
 		Client: mgr.GetClient(), Events: mgr.GetEventRecorder("virt-handler"), Clock: clock.RealClock{},
-		NodeName: o.node, Accelerator: accelerator, Sessions: l.sessions, Changed: changed,
+		NodeName: o.node, Acceleration: acceleration, Sessions: l.sessions, Changed: changed,
 	}
 	if err := reconciler.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up node controller: %w", err)
+	}
+	l.configuration = &node.ConfigurationFollower{
+		Client: mgr.GetClient(), Events: mgr.GetEventRecorder("virt-handler"), Log: mgr.GetLogger().WithName("accelerator"),
+		NodeName: o.node, Acceleration: acceleration, Changed: l.notifyAll,
+	}
+	if err := l.configuration.Setup(mgr); err != nil {
+		return nil, fmt.Errorf("set up configuration controller: %w", err)
 	}
 	if err := addCertificates(mgr, o.node); err != nil {
 		return nil, fmt.Errorf("set up certificates: %w", err)
 	}
 	// The manager starts it when its caches are filled: a launcher that is
 	// on the line before would not be found a VMI.
-	return mgr, mgr.Add(manager.RunnableFunc(l.serve))
+	return mgr, errors.Join(mgr.Add(manager.RunnableFunc(l.serve)), mgr.Add(manager.RunnableFunc(l.renewLease)))
 }
 
 // launchers is the side of virt-handler that faces launchers and the kubelet.
 type launchers struct {
 	manager  ctrl.Manager
 	options  options
-	kvm      string
 	sessions *node.Sessions
 	changed  chan<- event.GenericEvent
-	ctx      context.Context
+
+	acceleration  *node.Acceleration
+	kvmDevice     string
+	configuration *node.ConfigurationFollower
+
+	ctx context.Context
 }
 
 // serve opens the slots and runs the device plugin until ctx ends.
@@ -85,8 +96,13 @@ func (l *launchers) serve(ctx context.Context) error {
 		defer close(collecting)
 		node.CollectSlots(ctx, slots, collectInterval, func(err error) { log.Error(err, "collect slots") })
 	}()
-	plugin := &node.DevicePlugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Slots: slots, KVMDevice: l.kvm,
-		Log: l.manager.GetLogger().WithName("device-plugin")}
+	// Before the kubelet is told of slots: none, and then some, would have it
+	// turn pods away.
+	if err := l.configuration.Follow(ctx); err != nil {
+		return err
+	}
+	plugin := &node.DevicePlugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Slots: slots,
+		Acceleration: l.acceleration, KVMDevice: l.kvmDevice, Log: l.manager.GetLogger().WithName("device-plugin")}
 	err = plugin.Start(ctx)
 	if err == nil {
 		<-collecting
@@ -94,24 +110,43 @@ func (l *launchers) serve(ctx context.Context) error {
 	return err
 }
 
+// renewLease says until ctx ends that virt-handler is there.
+func (l *launchers) renewLease(ctx context.Context) error {
+	// What it says first shall be what holds.
+	if err := l.configuration.Follow(ctx); err != nil {
+		return err
+	}
+	writer := &node.LeaseWriter{Client: l.manager.GetClient(), Clock: clock.RealClock{}, Log: l.manager.GetLogger().WithName("lease"),
+		NodeName: l.options.node, Acceleration: l.acceleration, Sessions: l.sessions}
+	return writer.Start(ctx)
+}
+
 // notify queues the VMI of a pod. If the cache does not hold it yet, its
 // arrival there queues it.
 func (l *launchers) notify(pod types.NamespacedName) {
+	l.queue(l.ctx, client.InNamespace(pod.Namespace), client.MatchingFields{node.PodIndex: pod.Name})
+}
+
+// notifyAll queues the node's VMIs.
+func (l *launchers) notifyAll(ctx context.Context) { l.queue(ctx) }
+
+func (l *launchers) queue(ctx context.Context, which ...client.ListOption) {
 	var vmis v1.VirtualMachineInstanceList
-	if err := l.manager.GetClient().List(l.ctx, &vmis, client.InNamespace(pod.Namespace), client.MatchingFields{node.PodIndex: pod.Name}); err != nil {
-		ctrl.Log.Error(err, "find VMI of launcher", "pod", pod.String())
+	if err := l.manager.GetClient().List(ctx, &vmis, which...); err != nil {
+		ctrl.Log.Error(err, "find VMIs of launchers")
 		return
 	}
 	for i := range vmis.Items {
 		select {
 		case l.changed <- event.GenericEvent{Object: &vmis.Items[i]}:
-		case <-l.ctx.Done():
+		case <-ctx.Done():
 		}
 	}
 }
 
-// newManager makes a manager whose cache holds this node's VMIs and nothing
-// else; the API server filters, by the selectable field.
+// newManager makes a manager whose cache holds this node's VMIs and the
+// cluster's configuration, and nothing else; the API server filters, by the
+// selectable field.
 func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	s := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(s), v1.AddToScheme(s)); err != nil {
@@ -125,6 +160,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&v1.VirtualMachineInstance{}: {Field: fields.OneTermEqualSelector("status.nodeName", o.node)},
+				&v1.KubeVirt{}:               {Namespaces: map[string]cache.Config{kubevirt.Namespace: {}}},
 			},
 		},
 	})
@@ -139,7 +175,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 func kvmDevice(dir string) (string, error) {
 	var host unix.Stat_t
 	if err := unix.Stat("/dev/kvm", &host); err != nil {
-		return "", fmt.Errorf("--accelerator=kvm: find /dev/kvm: %w", err)
+		return "", fmt.Errorf("find /dev/kvm: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make device folder: %w", err)

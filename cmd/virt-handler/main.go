@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -12,7 +13,8 @@ import (
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/controllers/node"
+	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
 )
 
 type options struct {
@@ -26,9 +28,12 @@ type options struct {
 }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == kvmcheck.Argument {
+		os.Exit(kvmcheck.Main(os.Stdout))
+	}
 	var o options
 	flag.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node; default $NODE_NAME")
-	flag.StringVar(&o.accelerator, "accelerator", "auto", "what runs the guests' CPUs: `kvm, tcg or auto`; auto means tcg until KVM is proven to work, which virt-handler cannot do yet")
+	flag.StringVar(&o.accelerator, "accelerator", "auto", "what runs the guests' CPUs: `kvm, tcg or auto`; auto is kvm where a check finds that KVM works. What is emulated by tcg must be permitted by the KubeVirt object")
 	flag.StringVar(&o.kubelet, "kubelet-root", "/var/lib/kubelet", "the kubelet's root `folder`, with device-plugins and pod-resources in it")
 	flag.StringVar(&o.run, "run-dir", "/run/kubeqemu", "`folder` on the host for slots and device nodes")
 	flag.StringVar(&o.probes, "health-probe-bind-address", "127.0.0.1:8082", "`address` that serves /healthz and /readyz")
@@ -50,35 +55,40 @@ func run(o options) error {
 	if o.node == "" {
 		return fmt.Errorf("--node-name or $NODE_NAME is required")
 	}
-	accelerator, kvm, err := chooseAccelerator(o)
+	ctx := ctrl.SetupSignalHandler()
+	kvm, err := checkKVM(ctx, o.accelerator)
 	if err != nil {
 		return err
+	}
+	ctrl.Log.WithName("accelerator").Info("looked for KVM", "works", kvm.Works, "reason", kvm.Reason)
+	device := ""
+	if kvm.Works {
+		if device, err = kvmDevice(filepath.Join(o.run, "dev")); err != nil {
+			return err
+		}
 	}
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
-	mgr, err := newHandler(config, o, accelerator, kvm)
+	mgr, err := newHandler(config, o, node.NewAcceleration(kvm), device)
 	if err != nil {
 		return err
 	}
-	return mgr.Start(ctrl.SetupSignalHandler())
+	return mgr.Start(ctx)
 }
 
-// chooseAccelerator returns the accelerator and, for KVM, the device node that
-// is shown in pods. That /dev/kvm exists proves nothing: there are hosts where
-// it does and no ordinary kernel boots under it.
-func chooseAccelerator(o options) (qemuargs.Accelerator, string, error) {
-	log := ctrl.Log.WithName("accelerator")
-	switch o.accelerator {
+// checkKVM finds out whether KVM works, unless the user knows. That /dev/kvm
+// exists proves nothing: there are hosts where it does and no ordinary kernel
+// boots under it.
+func checkKVM(ctx context.Context, accelerator string) (kvmcheck.Result, error) {
+	switch accelerator {
 	case "tcg":
-		return qemuargs.TCG, "", nil
-	case "auto":
-		log.Info("guests are emulated by TCG; where KVM is known to work, set --accelerator=kvm")
-		return qemuargs.TCG, "", nil
+		return kvmcheck.Result{Reason: "virt-handler was told --accelerator=tcg"}, nil
 	case "kvm":
-		node, err := kvmDevice(filepath.Join(o.run, "dev"))
-		return qemuargs.KVM, node, err
+		return kvmcheck.Result{Works: true, Reason: "virt-handler was told --accelerator=kvm"}, nil
+	case "auto":
+		return kvmcheck.Checker{}.Run(ctx), nil
 	}
-	return "", "", fmt.Errorf("--accelerator=%q: must be kvm, tcg or auto", o.accelerator)
+	return kvmcheck.Result{}, fmt.Errorf("--accelerator=%q: must be kvm, tcg or auto", accelerator)
 }

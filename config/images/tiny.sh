@@ -26,7 +26,9 @@ tiny_image() {
 	apt_extract "$tree/debs" $debs
 	tiny_initramfs
 	tiny_disk
-	pack "$name-container-disk" --owner 107:107 --file "$tree/tiny.qcow2:/disk/tiny.qcow2:0440"
+	# Kernel and initramfs also by themselves, for kernelBoot.
+	pack "$name-container-disk" --owner 107:107 --file "$tree/tiny.qcow2:/disk/tiny.qcow2:0440" \
+		--file "$tree/vmlinuz:/boot/vmlinuz:0440" --file "$tree/initrd:/boot/initrd:0440"
 	mark_built "$name-container-disk" "$key"
 	say "$name: done, $(du -h "$images/$name-container-disk.tar" | cut -f1)"
 }

@@ -31,12 +31,12 @@ import (
 // Reconciler starts the VMs of one node and reports what their launchers say.
 // Its client's cache holds only the VMIs of the node.
 type Reconciler struct {
-	Client      client.Client
-	Events      events.EventRecorder
-	Clock       clock.PassiveClock
-	NodeName    string
-	Accelerator qemuargs.Accelerator
-	Sessions    *Sessions
+	Client       client.Client
+	Events       events.EventRecorder
+	Clock        clock.PassiveClock
+	NodeName     string
+	Acceleration *Acceleration
+	Sessions     *Sessions
 	// Changed brings the VMIs whose launchers said something.
 	Changed <-chan event.GenericEvent
 }

@@ -32,6 +32,8 @@ type DevicePlugin struct {
 	// Dir is the kubelet's device plugin folder.
 	Dir   string
 	Slots *Slots
+	// Acceleration says whether there are any slots.
+	Acceleration *Acceleration
 	// KVMDevice is a device node on the host that becomes /dev/kvm in the
 	// pod; empty where guests are emulated.
 	KVMDevice string
@@ -122,7 +124,7 @@ func (p *DevicePlugin) register(ctx context.Context, kubelet string) error {
 	if err != nil {
 		return fmt.Errorf("register with the kubelet: %w", err)
 	}
-	p.Log.Info("registered with the kubelet", "resource", vmi.SlotResource, "slots", slotsPerNode)
+	p.Log.Info("registered with the kubelet", "resource", vmi.SlotResource)
 	return nil
 }
 
@@ -131,20 +133,35 @@ func (p *DevicePlugin) GetDevicePluginOptions(context.Context, *deviceplugin.Emp
 	return &deviceplugin.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
 }
 
-// ListAndWatch says which devices there are: always the same.
+// ListAndWatch says which devices there are: all, or none while nothing could
+// run a guest. Pods that have one keep it.
 func (p *DevicePlugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
+	for {
+		choice, changed := p.Acceleration.Choice()
+		devices := slotDevices(choice)
+		if err := stream.Send(&deviceplugin.ListAndWatchResponse{Devices: devices}); err != nil {
+			return err
+		}
+		p.Log.Info("told the kubelet", "slots", len(devices), "accelerator", choice.String(), "reason", choice.Reason)
+		select {
+		case <-changed:
+		case <-stream.Context().Done():
+			return nil
+		case <-p.stop:
+			return nil
+		}
+	}
+}
+
+func slotDevices(choice Choice) []*deviceplugin.Device {
+	if choice.Accelerator == "" {
+		return nil
+	}
 	devices := make([]*deviceplugin.Device, slotsPerNode)
 	for i := range devices {
 		devices[i] = &deviceplugin.Device{ID: "vm" + strconv.Itoa(i), Health: deviceplugin.Healthy}
 	}
-	if err := stream.Send(&deviceplugin.ListAndWatchResponse{Devices: devices}); err != nil {
-		return err
-	}
-	select {
-	case <-stream.Context().Done():
-	case <-p.stop:
-	}
-	return nil
+	return devices
 }
 
 // GetPreferredAllocation prefers the devices that have been free the longest.
@@ -165,6 +182,9 @@ func (p *DevicePlugin) GetPreferredAllocation(_ context.Context, request *device
 
 // Allocate makes a slot for a container that is about to start.
 func (p *DevicePlugin) Allocate(_ context.Context, request *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
+	if choice, _ := p.Acceleration.Choice(); choice.Accelerator == "" {
+		return nil, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
+	}
 	response := &deviceplugin.AllocateResponse{}
 	for _, container := range request.ContainerRequests {
 		if len(container.DevicesIds) != 1 {

@@ -48,8 +48,12 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 
 // host gathers what resolve.Machine needs besides the VMI.
 func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *session) (resolve.Host, error) {
+	choice, _ := r.Acceleration.Choice()
+	if choice.Accelerator == "" { // since it got its slot
+		return resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
+	}
 	host := resolve.Host{
-		Accelerator: r.Accelerator, QEMUVersion: launcher.qemuVersion,
+		Accelerator: choice.Accelerator, QEMUVersion: launcher.qemuVersion,
 		ContainerDisks: map[string]resolve.ContainerDisk{}, NICs: map[string]resolve.NIC{},
 	}
 	var request control.InspectRequest

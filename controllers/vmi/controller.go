@@ -29,6 +29,8 @@ type Reconciler struct {
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
 	Config PodConfig
+	// Cluster returns the cluster's configuration; nil where there is none.
+	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 
 	ends ends
 }
@@ -124,9 +126,20 @@ func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (*
 // one in a single write, before anything else is done with it; admitted says
 // that this was done before.
 func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) (admitted bool, err error) {
+	cluster, err := r.cluster(ctx)
+	if err != nil {
+		return false, err
+	}
 	defaulted := vmi.DeepCopy()
+	if vmi.Status.Phase == "" {
+		v1.ApplyClusterDefaults(defaulted, cluster)
+	}
 	v1.Default(defaulted)
-	if errs := v1.Validate(defaulted); len(errs) > 0 {
+	errs := v1.Validate(defaulted)
+	if vmi.Status.Phase == "" {
+		errs = append(errs, v1.ValidateForCluster(defaulted, cluster)...)
+	}
+	if len(errs) > 0 {
 		message := errs.ToAggregate().Error()
 		r.unsynchronized(vmi, reasonInvalid, message)
 		finish(&vmi.Status, end{v1.Failed, reasonInvalid, message}, r.now())
@@ -151,6 +164,13 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 	return false, fmt.Errorf("persist defaults: %w", err)
 }
 
+func (r *Reconciler) cluster(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
+	if r.Cluster == nil {
+		return &v1.KubeVirtConfiguration{}, nil
+	}
+	return r.Cluster(ctx)
+}
+
 func (r *Reconciler) unsynchronized(vmi *v1.VirtualMachineInstance, reason, message string) {
 	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
 		Reason: reason, Message: message}, r.now())
@@ -158,6 +178,10 @@ func (r *Reconciler) unsynchronized(vmi *v1.VirtualMachineInstance, reason, mess
 
 // create makes the launcher pod of a VMI that has none, unless it had one.
 func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	cluster, err := r.cluster(ctx)
+	if err != nil {
+		return err
+	}
 	status := &vmi.Status
 	if status.Phase != "" && status.Phase != v1.Pending && !wasRejected(status) {
 		finish(status, r.lastWord(vmi, end{v1.Failed, reasonPodDeleted, "the launcher pod was deleted"}), r.now())
@@ -170,8 +194,10 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
-	pod := Pod(defaulted, r.Config)
-	err := r.Client.Create(ctx, pod)
+	config := r.Config
+	config.Emulation = config.Emulation || cluster.EmulationPermitted()
+	pod := Pod(defaulted, config)
+	err = r.Client.Create(ctx, pod)
 	if apierrors.IsAlreadyExists(err) {
 		existing := &corev1.Pod{}
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(pod), existing); err != nil {

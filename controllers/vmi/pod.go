@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
 	"github.com/kubeqemu/kubeqemu/launcher/layout"
 )
 
@@ -142,6 +143,7 @@ func nodeSelector(vmi *v1.VirtualMachineInstance) map[string]string {
 	selector := map[string]string{}
 	maps.Copy(selector, vmi.Spec.NodeSelector)
 	selector[corev1.LabelArchStable] = vmi.Spec.Architecture
+	selector[nodelabel.SchedulableLabel] = "true" // a node whose virt-handler is gone starts nothing
 	return selector
 }
 

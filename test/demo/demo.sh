@@ -32,11 +32,13 @@ cluster load-image --name demo "$images"/{virt-launcher,virt-controller,virt-han
 
 say "installing Kubeqemu: kubectl apply -k config/default"
 kubectl apply -k config/default | labelled "kubectl    "
+kubectl wait --for=condition=established --timeout=30s crd/kubevirts.kubevirt.io | labelled "kubectl    "
+kubectl apply -f config/samples/kubevirt-emulation.yaml | labelled "kubectl    " # KVM may not work here
 # Images of the same tag may be new ones.
 kubectl -n kubevirt rollout restart deployment/virt-controller daemonset/virt-handler >/dev/null
 kubectl -n kubevirt rollout status --timeout=2m deployment/virt-controller | labelled "kubectl    "
 kubectl -n kubevirt rollout status --timeout=2m daemonset/virt-handler | labelled "kubectl    "
-kubectl -n kubevirt logs daemonset/virt-handler 2>/dev/null | grep -o '"msg":"guests are emulated[^"]*"' | labelled "node       " || true
+kubectl -n kubevirt logs daemonset/virt-handler 2>/dev/null | grep -oE '"msg":"guests (are emulated|run under)[^"]*","reason":"[^"]*"' | labelled "node       " || true
 
 say "starting a VM: kubectl apply -f $sample"
 kubectl delete --ignore-not-found --wait -f "$sample" | labelled "kubectl    "

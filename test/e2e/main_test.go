@@ -130,7 +130,12 @@ func (c *cluster) up() (snapshot, error) {
 
 func (c *cluster) install() error {
 	c.say("kubectl apply -k config/default")
-	commands := [][]string{{"apply", "-k", filepath.Join(c.repository, "config", "default")}}
+	commands := [][]string{
+		{"apply", "-k", filepath.Join(c.repository, "config", "default")},
+		{"wait", "--for=condition=established", "--timeout=30s", "crd/kubevirts.kubevirt.io"},
+		// The machine's KVM may not work.
+		{"apply", "-f", filepath.Join(c.repository, "config", "samples", "kubevirt-emulation.yaml")},
+	}
 	if c.keep {
 		// The images of the same tag may be new ones.
 		commands = append(commands, []string{"-n", "kubevirt", "rollout", "restart", "deployment/virt-controller", "daemonset/virt-handler"})

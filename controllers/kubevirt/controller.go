@@ -1,0 +1,96 @@
+package kubevirt
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// Reconciler writes the status of KubeVirts. Its client's caches hold those
+// of the components' namespace, and the components.
+type Reconciler struct {
+	Client client.Client
+	Clock  clock.PassiveClock
+}
+
+// Setup registers the reconciler with a manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	all := handler.EnqueueRequestsFromMapFunc(r.requestAll)
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("kubevirt").
+		// All of them: one that is deleted may make another one count.
+		Watches(&v1.KubeVirt{}, all).
+		Watches(&appsv1.Deployment{}, all).
+		Watches(&appsv1.DaemonSet{}, all).
+		Complete(r)
+}
+
+func (r *Reconciler) requestAll(ctx context.Context, _ client.Object) []reconcile.Request {
+	var list v1.KubeVirtList
+	if err := r.Client.List(ctx, &list, client.InNamespace(Namespace)); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list KubeVirts")
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}
+
+// Reconcile brings the status of one KubeVirt up to date.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	var list v1.KubeVirtList
+	if err := r.Client.List(ctx, &list, client.InNamespace(Namespace)); err != nil {
+		return ctrl.Result{}, fmt.Errorf("list KubeVirts: %w", err)
+	}
+	kv := &v1.KubeVirt{}
+	if err := r.Client.Get(ctx, request.NamespacedName, kv); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	before := kv.DeepCopy()
+	now := metav1.NewTime(r.Clock.Now())
+	if first := oldest(list.Items); first != nil && first.UID != kv.UID {
+		refuse(kv, first.Name, now)
+	} else if err := r.report(ctx, kv, now); err != nil {
+		return ctrl.Result{}, err
+	}
+	if equality.Semantic.DeepEqual(before.Status, kv.Status) {
+		return ctrl.Result{}, nil
+	}
+	err := r.Client.Status().Patch(ctx, kv, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsConflict(err) { // who else wrote brings us back
+		return ctrl.Result{}, client.IgnoreNotFound(fmt.Errorf("write status: %w", err))
+	}
+	return ctrl.Result{}, nil
+}
+
+func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, now metav1.Time) error {
+	deployment, daemonSet := &appsv1.Deployment{}, &appsv1.DaemonSet{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: controllerName}, deployment)
+	if apierrors.IsNotFound(err) {
+		deployment, err = nil, nil
+	}
+	if err != nil {
+		return fmt.Errorf("get %s: %w", controllerName, err)
+	}
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: handlerName}, daemonSet)
+	if apierrors.IsNotFound(err) {
+		daemonSet, err = nil, nil
+	}
+	if err != nil {
+		return fmt.Errorf("get %s: %w", handlerName, err)
+	}
+	report(kv, deployment, daemonSet, now)
+	return nil
+}

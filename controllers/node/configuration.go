@@ -1,0 +1,81 @@
+package node
+
+import (
+	"context"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// ConfigurationFollower takes over what the cluster's configuration says of
+// emulation. Its client's cache holds the KubeVirt objects.
+type ConfigurationFollower struct {
+	Client       client.Client
+	Events       events.EventRecorder
+	Log          logr.Logger
+	NodeName     string
+	Acceleration *Acceleration
+	// Changed is called after every change; VMIs that wait for it go on.
+	Changed func(context.Context)
+
+	mu        sync.Mutex
+	announced Choice
+}
+
+// Setup registers the follower with a manager.
+func (f *ConfigurationFollower) Setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("configuration").
+		Watches(&v1.KubeVirt{}, &handler.EnqueueRequestForObject{}).
+		Complete(f)
+}
+
+// Reconcile follows, whichever object changed.
+func (f *ConfigurationFollower) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	return ctrl.Result{}, f.Follow(ctx)
+}
+
+// Follow reads the configuration and says what comes of it, if that is new.
+func (f *ConfigurationFollower) Follow(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	config, err := kubevirt.Configuration(ctx, f.Client)
+	if err != nil {
+		return err
+	}
+	f.Acceleration.PermitEmulation(config.EmulationPermitted())
+	choice, _ := f.Acceleration.Choice()
+	if choice == f.announced {
+		return nil
+	}
+	f.announced = choice
+	switch choice.Accelerator {
+	case qemuargs.KVM:
+		f.Log.Info("guests run under KVM", "reason", choice.Reason)
+	case qemuargs.TCG:
+		f.Log.Info("guests are emulated by TCG", "reason", choice.Reason)
+	default:
+		f.Log.Info("the node offers no slots", "reason", choice.Reason)
+		f.Events.Eventf(f.node(), nil, corev1.EventTypeWarning, "NoAccelerator", "ChooseAccelerator", "%.900s", choice.Reason)
+	}
+	f.Changed(ctx)
+	return nil
+}
+
+// node is what an event about the node refers to; like the kubelet, it takes
+// the name for the UID, which it does not know.
+func (f *ConfigurationFollower) node() *corev1.Node {
+	return &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: f.NodeName, UID: types.UID(f.NodeName)}}
+}

@@ -1,0 +1,115 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
+)
+
+const (
+	// renewInterval is a fifth of the time after which virt-controller takes
+	// virt-handler for gone.
+	renewInterval = nodelabel.Lifetime / 5
+	// renewRetry is between attempts where the API server does not answer.
+	renewRetry = 5 * time.Second
+)
+
+// LeaseWriter writes down that virt-handler is there, and what it knows of its
+// node. virt-controller makes labels of it: virt-handler has no right to nodes.
+type LeaseWriter struct {
+	Client       client.Client
+	Clock        clock.WithTicker
+	Log          logr.Logger
+	NodeName     string
+	Acceleration *Acceleration
+	Sessions     *Sessions
+}
+
+// Start implements manager.Runnable.
+func (w *LeaseWriter) Start(ctx context.Context) error {
+	for {
+		choice, changed := w.Acceleration.Choice()
+		wait := renewInterval
+		if err := w.renew(ctx, choice); err != nil && ctx.Err() == nil {
+			w.Log.Error(err, "renew Lease")
+			wait = renewRetry
+		}
+		timer := w.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-changed:
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+// renew patches the Lease, or makes it: neither needs the right to read it.
+func (w *LeaseWriter) renew(ctx context.Context, choice Choice) error {
+	ctx, cancel := context.WithTimeout(ctx, renewInterval/2)
+	defer cancel()
+	lease := w.lease(choice)
+	empty := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: lease.Name, Namespace: lease.Namespace}}
+	err := w.Client.Patch(ctx, lease.DeepCopy(), client.MergeFrom(empty))
+	if apierrors.IsNotFound(err) {
+		err = w.Client.Create(ctx, lease)
+	}
+	if err != nil {
+		return fmt.Errorf("write Lease %s: %w", lease.Name, err)
+	}
+	return nil
+}
+
+func (w *LeaseWriter) lease(choice Choice) *coordinationv1.Lease {
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: nodelabel.LeaseName(w.NodeName), Namespace: nodelabel.Namespace,
+			Labels: map[string]string{nodelabel.LeaseLabel: nodelabel.LeaseLabelValue},
+			Annotations: map[string]string{
+				nodelabel.AcceleratorKey: choice.String(),
+				nodelabel.ReasonKey:      strings.ToValidUTF8(choice.Reason, ""),
+			},
+		},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity:       &w.NodeName,
+			LeaseDurationSeconds: ptr.To(int32(nodelabel.Lifetime / time.Second)),
+			RenewTime:            ptr.To(metav1.NewMicroTime(w.Clock.Now())),
+		},
+	}
+	if versions := w.Sessions.qemuVersions(); len(versions) > 0 {
+		lease.Annotations[nodelabel.QEMUVersionKey] = strings.Join(versions, ",")
+	}
+	return lease
+}
+
+// qemuVersion is the only form of a version that is believed of a launcher.
+var qemuVersion = regexp.MustCompile(`^[0-9]{1,3}(\.[0-9]{1,3}){1,2}$`)
+
+// qemuVersions are those of the launchers on the line.
+func (s *Sessions) qemuVersions() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var versions []string
+	for _, session := range s.byPod {
+		if qemuVersion.MatchString(session.qemuVersion) && !slices.Contains(versions, session.qemuVersion) {
+			versions = append(versions, session.qemuVersion)
+		}
+	}
+	slices.Sort(versions)
+	return versions
+}

@@ -1,0 +1,136 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
+)
+
+// leases is a LeaseWriter that runs, on a clock that stands still.
+type leases struct {
+	*LeaseWriter
+	t     *testing.T
+	clock *clocktesting.FakeClock
+	c     client.WithWatch
+	wrote chan struct{}
+	fail  error
+}
+
+func startLeases(t *testing.T) *leases {
+	l := &leases{t: t, clock: clocktesting.NewFakeClock(time.Unix(1000, 0)), wrote: make(chan struct{}, 100)}
+	l.c = fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			t.Error("virt-handler may not read Leases")
+			return nil
+		},
+	}).Build()
+	counting := interceptor.NewClient(l.c, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			defer func() { l.wrote <- struct{}{} }()
+			if l.fail != nil {
+				return l.fail
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})
+	sessions := NewSessions(logr.Discard(), func(types.NamespacedName) {})
+	l.LeaseWriter = &LeaseWriter{Client: counting, Clock: l.clock, Log: logr.Discard(), NodeName: "node-1",
+		Acceleration: NewAcceleration(broken), Sessions: sessions}
+	return l
+}
+
+// run starts it; it is stopped at the test's end.
+func (l *leases) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Start(ctx) }()
+	l.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			l.t.Error(err)
+		}
+	})
+}
+
+// awaitWrite waits for a write, and for the wait after it.
+func (l *leases) awaitWrite() {
+	l.t.Helper()
+	select {
+	case <-l.wrote:
+	case <-time.After(10 * time.Second):
+		l.t.Fatal("nothing is written")
+	}
+	for deadline := time.Now().Add(10 * time.Second); !l.clock.HasWaiters(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			l.t.Fatal("it does not wait")
+		}
+	}
+}
+
+func (l *leases) lease() *coordinationv1.Lease {
+	l.t.Helper()
+	var list coordinationv1.LeaseList
+	if err := l.c.List(context.Background(), &list); err != nil || len(list.Items) != 1 {
+		l.t.Fatalf("%d Leases (%v), want 1", len(list.Items), err)
+	}
+	return &list.Items[0]
+}
+
+func TestLease(t *testing.T) {
+	l := startLeases(t)
+	l.Sessions.byPod[podNamed("a")] = &session{qemuVersion: "8.2.2"}
+	l.Sessions.byPod[podNamed("b")] = &session{qemuVersion: "7.2.22"}
+	l.Sessions.byPod[podNamed("c")] = &session{qemuVersion: "7.2.22"}
+	l.Sessions.byPod[podNamed("d")] = &session{qemuVersion: "8.2.2; a lie"}
+	l.run()
+	l.awaitWrite()
+	lease := l.lease()
+	if lease.Name != "virt-handler-node-1" || lease.Namespace != "kubevirt" || *lease.Spec.HolderIdentity != "node-1" || *lease.Spec.LeaseDurationSeconds != 300 ||
+		lease.Labels[nodelabel.LeaseLabel] != nodelabel.LeaseLabelValue {
+		t.Errorf("%+v", lease)
+	}
+	if !lease.Spec.RenewTime.Time.Equal(l.clock.Now()) {
+		t.Errorf("renewed at %v", lease.Spec.RenewTime)
+	}
+	if got := lease.Annotations; got[nodelabel.AcceleratorKey] != "none" || got[nodelabel.ReasonKey] == "" || got[nodelabel.QEMUVersionKey] != "7.2.22,8.2.2" {
+		t.Errorf("annotations %v", got)
+	}
+
+	l.Acceleration.PermitEmulation(true) // is written at once
+	l.awaitWrite()
+	if got := l.lease().Annotations[nodelabel.AcceleratorKey]; got != "tcg" {
+		t.Errorf("accelerator %q, want tcg", got)
+	}
+	l.clock.Step(renewInterval - time.Second)
+	select {
+	case <-l.wrote:
+		t.Error("renewed too early")
+	case <-time.After(50 * time.Millisecond):
+	}
+	l.clock.Step(time.Second)
+	l.awaitWrite()
+	if got := l.lease().Spec.RenewTime.Time; !got.Equal(l.clock.Now()) {
+		t.Errorf("renewed at %v, want %v", got, l.clock.Now())
+	}
+}
+
+func TestLeaseRetry(t *testing.T) {
+	l := startLeases(t)
+	l.fail = context.DeadlineExceeded
+	l.run()
+	l.awaitWrite()
+	l.fail = nil
+	l.clock.Step(renewRetry)
+	l.awaitWrite()
+	l.lease()
+}

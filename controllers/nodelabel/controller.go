@@ -1,0 +1,150 @@
+package nodelabel
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Reconciler labels nodes. Requests name nodes.
+type Reconciler struct {
+	// Client reads from caches that hold virt-handlers' Leases, and of nodes
+	// what Trim leaves.
+	Client client.Client
+	// Live reads past the cache; it is asked before a node is given up.
+	Live  client.Reader
+	Clock clock.PassiveClock
+
+	heard map[string]heard // by node; one request at a time
+}
+
+// Setup registers the reconciler with a manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	r.heard = map[string]heard{}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("nodelabel").
+		// Only its name and labels; its status changes all the time.
+		WatchesMetadata(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(requestForLease)).
+		Complete(r)
+}
+
+func requestForLease(_ context.Context, lease client.Object) []reconcile.Request {
+	if node, ok := nodeName(lease.GetName()); ok {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: node}}}
+	}
+	return nil
+}
+
+// Trim is the cache's transformation of nodes: their names, and what is ours.
+func Trim(object any) (any, error) {
+	node, ok := object.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &metav1.PartialObjectMetadata{TypeMeta: node.TypeMeta, ObjectMeta: metav1.ObjectMeta{
+		Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: map[string]string{}}}
+	for _, key := range []string{SchedulableLabel, AcceleratorKey} {
+		if value, ok := node.Labels[key]; ok {
+			trimmed.Labels[key] = value
+		}
+	}
+	return trimmed, nil
+}
+
+// Reconcile brings the labels of one node up to date.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	node := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	nodeErr := r.Client.Get(ctx, request.NamespacedName, node)
+	if client.IgnoreNotFound(nodeErr) != nil {
+		return ctrl.Result{}, fmt.Errorf("get node: %w", nodeErr)
+	}
+	lease, err := r.listen(ctx, request.Name)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	left := r.heard[request.Name].left(r.Clock.Now())
+	again := ctrl.Result{RequeueAfter: max(left, 0)}
+	switch {
+	case apierrors.IsNotFound(nodeErr) && left > 0: // it has just come, or just gone
+		return again, nil
+	case apierrors.IsNotFound(nodeErr):
+		delete(r.heard, request.Name)
+		return ctrl.Result{}, r.forget(ctx, lease)
+	case lease == nil && node.Labels[SchedulableLabel] == "":
+		return ctrl.Result{}, nil // virt-handler has never been there
+	}
+	return again, r.label(ctx, node, lease, left > 0)
+}
+
+// listen returns the Lease of a node's virt-handler, or nil, and notes its
+// sign of life.
+func (r *Reconciler) listen(ctx context.Context, node string) (*coordinationv1.Lease, error) {
+	var lease *coordinationv1.Lease
+	// Where the connection to the API server was lost, the cache may be the
+	// one that was not heard of.
+	for _, reader := range []client.Reader{r.Client, r.Live} {
+		lease = &coordinationv1.Lease{}
+		err := reader.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: LeaseName(node)}, lease)
+		if apierrors.IsNotFound(err) {
+			delete(r.heard, node)
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("get Lease of virt-handler: %w", err)
+		}
+		r.heard[node] = listen(r.heard[node], lease, r.Clock.Now())
+		if r.heard[node].left(r.Clock.Now()) > 0 {
+			break
+		}
+	}
+	return lease, nil
+}
+
+// label writes the labels that differ; none, nothing.
+func (r *Reconciler) label(ctx context.Context, node *metav1.PartialObjectMetadata, lease *coordinationv1.Lease, alive bool) error {
+	changed := node.DeepCopy()
+	if changed.Labels == nil {
+		changed.Labels = map[string]string{}
+	}
+	differs := false
+	for key, value := range labels(lease, alive) {
+		differs = differs || changed.Labels[key] != value
+		changed.Labels[key] = value
+	}
+	if !differs {
+		return nil
+	}
+	if lease != nil && lease.Spec.RenewTime != nil {
+		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, HeartbeatAnnotation, lease.Spec.RenewTime.UTC().Format(time.RFC3339))
+	}
+	if err := r.Client.Patch(ctx, changed, client.MergeFrom(node)); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("label node: %w", err))
+	}
+	return nil
+}
+
+// forget deletes the Lease that a deleted node's virt-handler left.
+func (r *Reconciler) forget(ctx context.Context, lease *coordinationv1.Lease) error {
+	if lease == nil {
+		return nil
+	}
+	err := r.Client.Delete(ctx, lease, client.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion})
+	if err != nil && !apierrors.IsConflict(err) {
+		return client.IgnoreNotFound(fmt.Errorf("delete Lease of a deleted node: %w", err))
+	}
+	return nil
+}

@@ -1,0 +1,283 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+const (
+	schedulableLabel = "kubevirt.io/schedulable"
+	acceleratorLabel = "kubeqemu.io/accelerator"
+	slots            = "110"
+)
+
+func theNode(t *testing.T) *corev1.Node {
+	t.Helper()
+	nodes := get[corev1.NodeList](t, "nodes")
+	if len(nodes.Items) != 1 {
+		t.Fatalf("%d nodes", len(nodes.Items))
+	}
+	return &nodes.Items[0]
+}
+
+// useEmulation changes the cluster's configuration.
+func useEmulation(permitted bool) error {
+	_, err := output("", "kubectl", "-n", "kubevirt", "patch", "kubevirt", "kubevirt", "--type=merge", "--patch",
+		fmt.Sprintf(`{"spec":{"configuration":{"developerConfiguration":{"useEmulation":%t}}}}`, permitted))
+	return err
+}
+
+// awaitNodeFacts waits for a node's accelerator and number of slots.
+func awaitNodeFacts(t *testing.T, accelerator, slots string) {
+	t.Helper()
+	start := time.Now()
+	err := poll(60*time.Second, func() error {
+		node := theNode(t)
+		have := node.Status.Allocatable["devices.kubevirt.io/vm"]
+		if got := node.Labels[acceleratorLabel]; got != accelerator || have.String() != slots {
+			return fmt.Errorf("the node has accelerator %q and %s slots, want %q and %s", got, have.String(), accelerator, slots)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("accelerator %s and %s slots after %v", accelerator, slots, time.Since(start).Round(100*time.Millisecond))
+}
+
+// TestNodeFacts: what virt-handler finds out of its node comes to the Lease,
+// the labels and the slots, and follows the cluster's configuration.
+func TestNodeFacts(t *testing.T) {
+	kubectl(t, "-n", "kubevirt", "wait", "kv/kubevirt", "--for=condition=Available", "--timeout=30s")
+	if out := kubectl(t, "-n", "kubevirt", "get", "kvs"); !strings.Contains(out, "Deployed") {
+		t.Errorf("kubectl get kvs:\n%s", out)
+	}
+	node := theNode(t)
+	if node.Labels[schedulableLabel] != "true" || node.Annotations["kubevirt.io/heartbeat"] == "" {
+		t.Errorf("labels %v, annotations %v", node.Labels, node.Annotations)
+	}
+	accelerator := node.Labels[acceleratorLabel]
+	lease := get[coordinationv1.Lease](t, "-n", "kubevirt", "lease", "virt-handler-"+node.Name)
+	if accelerator == "" || lease.Annotations[acceleratorLabel] != accelerator || lease.Annotations["kubeqemu.io/accelerator-reason"] == "" {
+		t.Errorf("the node's accelerator is %q, the Lease's annotations are %v", accelerator, lease.Annotations)
+	}
+	t.Logf("accelerator %s: %s", accelerator, lease.Annotations["kubeqemu.io/accelerator-reason"])
+	awaitNodeFacts(t, accelerator, slots)
+
+	ns := namespace(t)
+	before := create(t, ns, tiny("before"))
+	before.await(v1.Running)
+	t.Cleanup(func() {
+		if err := useEmulation(true); err != nil {
+			t.Error(err)
+		}
+		awaitNodeFacts(t, accelerator, slots)
+	})
+	if err := useEmulation(false); err != nil {
+		t.Fatal(err)
+	}
+	if accelerator == "kvm" {
+		t.Log("KVM WORKS HERE: nothing is emulated, and the permission changes nothing")
+		awaitNodeFacts(t, "kvm", slots)
+		return
+	}
+	awaitNodeFacts(t, "none", "0")
+	lease = get[coordinationv1.Lease](t, "-n", "kubevirt", "lease", lease.Name)
+	if reason := lease.Annotations["kubeqemu.io/accelerator-reason"]; !strings.Contains(reason, "KVM is not used") || !strings.Contains(reason, "useEmulation") {
+		t.Errorf("the Lease's reason is %q", reason)
+	}
+	if out := kubectl(t, "describe", "node", node.Name); !strings.Contains(out, "NoAccelerator") {
+		t.Errorf("kubectl describe node does not tell:\n%s", out)
+	}
+	waits := create(t, ns, tiny("waits"))
+	waits.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "Insufficient devices.kubevirt.io/vm")
+	if vmi := waits.get(); vmi.Status.Phase != v1.Scheduling {
+		t.Errorf("the VMI without a slot is %s", vmi.Status.Phase)
+	}
+	if ready := before.condition(v1.ConditionReady); ready.Status != "True" {
+		t.Errorf("a guest that ran before: %+v", ready)
+	}
+
+	if err := useEmulation(true); err != nil {
+		t.Fatal(err)
+	}
+	awaitNodeFacts(t, accelerator, slots)
+	waits.await(v1.Running)
+}
+
+// TestHandlerIsGone: a node whose virt-handler has not renewed its Lease for
+// five minutes gets no more guests, until it does. The Lease is made old
+// instead of waiting, and virt-controller started anew: the one that was there
+// would take any change of the Lease for a sign of life.
+func TestHandlerIsGone(t *testing.T) {
+	node := theNode(t).Name
+	awaitLabel := func(want string) {
+		t.Helper()
+		err := poll(60*time.Second, func() error {
+			if got := theNode(t).Labels[schedulableLabel]; got != want {
+				return fmt.Errorf("the node has %s=%q, want %q", schedulableLabel, got, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitLabel("true")
+	ns := namespace(t)
+	start := stopHandler(t)
+	ago := time.Now().Add(-5 * time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z07:00")
+	kubectl(t, "-n", "kubevirt", "patch", "lease", "virt-handler-"+node, "--type=merge", "--patch", `{"spec":{"renewTime":"`+ago+`"}}`)
+	kubectl(t, "-n", "kubevirt", "rollout", "restart", "deployment/virt-controller")
+	kubectl(t, "-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-controller")
+	awaitLabel("false")
+	v := create(t, ns, tiny("waits"))
+	v.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "node affinity/selector")
+	start()
+	awaitLabel("true")
+	v.await(v1.Running)
+}
+
+// TestClusterDefaults: what the KubeVirt object says is what a VMI gets that
+// says nothing itself.
+func TestClusterDefaults(t *testing.T) {
+	configure := func(patch string) error {
+		_, err := output("", "kubectl", "-n", "kubevirt", "patch", "kubevirt", "kubevirt", "--type=merge", "--patch", `{"spec":{"configuration":`+patch+`}}`)
+		return err
+	}
+	t.Cleanup(func() {
+		if err := configure(`{"cpuModel":null,"architectureConfiguration":null,"network":null}`); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := configure(`{"cpuModel":"Nehalem","architectureConfiguration":{"amd64":{"machineType":"pc-q35-6.2"}},"network":{"defaultNetworkInterface":"masquerade"}}`); err != nil {
+		t.Fatal(err)
+	}
+	v := create(t, namespace(t), tiny("plain", func(s *v1.VirtualMachineInstanceSpec) {
+		s.Networks, s.Domain.Devices.Interfaces = nil, nil
+	}))
+	vmi := v.await(v1.Running)
+	domain := vmi.Spec.Domain
+	if domain.CPU.Model != "Nehalem" || domain.Machine.Type != "pc-q35-6.2" || len(domain.Devices.Interfaces) != 1 || domain.Devices.Interfaces[0].Masquerade == nil {
+		t.Errorf("CPU %+v, machine %+v, interfaces %+v", domain.CPU, domain.Machine, domain.Devices.Interfaces)
+	}
+	if got := v.qemu().shell(); !strings.Contains(got, "Nehalem") || !strings.Contains(got, "pc-q35-6.2") {
+		t.Errorf("QEMU: %s", got)
+	}
+	_, err := output(`{"apiVersion":"kubevirt.io/v1","kind":"KubeVirt","metadata":{"name":"kubevirt","namespace":"kubevirt"},"spec":{"configuration":{"permittedHostDevices":{}}}}`,
+		"kubectl", "apply", "--server-side", "--dry-run=server", "-f", "-")
+	if err == nil || !strings.Contains(err.Error(), "permittedHostDevices") {
+		t.Errorf("a field that has no effect: %v, want it refused by its name", err)
+	}
+}
+
+// TestNodeFactsRights: virt-handler writes no Lease but its own, and
+// virt-controller nothing of nodes but its labels.
+func TestNodeFactsRights(t *testing.T) {
+	t.Parallel()
+	node := theNode(t).Name
+	lease := func(name string) string {
+		return `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"` + name + `","namespace":"kubevirt","annotations":{"e2e":"x"}}}`
+	}
+	own := withToken(t, "own", "--bound-object-kind=Pod", "--bound-object-name="+handlerPod(t))
+	none := withToken(t, "none")
+	for name, c := range map[string]struct {
+		as      []string
+		lease   string
+		refusal string // empty: allowed
+	}{
+		"own":                     {own, "virt-handler-" + node, ""},
+		"another node's":          {own, "virt-handler-other", "of its own node"},
+		"virt-controller's":       {own, "virt-controller", "of its own node"},
+		"with a token of no node": {none, "virt-handler-" + node, "names no node"},
+	} {
+		// What virt-handler does, and the other way to make one.
+		for _, verb := range [][]string{{"apply", "--server-side", "--force-conflicts", "--dry-run=server"}, {"create", "--dry-run=server"}} {
+			_, err := output(lease(c.lease), "kubectl", slices.Concat(c.as, verb, []string{"-f", "-"})...)
+			if err != nil && c.refusal == "" && strings.Contains(err.Error(), "AlreadyExists") {
+				err = nil
+			}
+			if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
+				t.Errorf("%s Lease %s: %v, want %q", verb[0], name, err, c.refusal)
+			}
+		}
+	}
+	asController := []string{"--as=system:serviceaccount:kubevirt:virt-controller", "patch", "node", node, "--type=merge", "--dry-run=server", "--patch"}
+	for patch, refusal := range map[string]string{
+		`{"metadata":{"labels":{"kubevirt.io/schedulable":"false"}}}`:  "",
+		`{"metadata":{"annotations":{"kubevirt.io/heartbeat":"now"}}}`: "",
+		`{"metadata":{"labels":{"e2e":"x"}}}`:                          "its own labels",
+		`{"metadata":{"labels":{"kubernetes.io/hostname":"x"}}}`:       "its own labels",
+		`{"metadata":{"labels":{"kubernetes.io/hostname":null}}}`:      "its own labels",
+		`{"metadata":{"annotations":{"e2e":"x"}}}`:                     "its own annotation",
+		`{"metadata":{"finalizers":["e2e/x"]}}`:                        "only labels and an annotation",
+		`{"spec":{"unschedulable":true}}`:                              "only labels and an annotation",
+		`{"spec":{"taints":[{"key":"e2e","effect":"NoExecute"}]}}`:     "only labels and an annotation",
+	} {
+		_, err := output("", "kubectl", append(slices.Clone(asController), patch)...)
+		if (err == nil) != (refusal == "") || err != nil && !strings.Contains(err.Error(), refusal) {
+			t.Errorf("virt-controller patches a node with %s: %v, want %q", patch, err, refusal)
+		}
+	}
+}
+
+// leader is the pod of the virt-controller that works.
+func leader() (string, error) {
+	holder, err := output("", "kubectl", "-n", "kubevirt", "get", "lease", "virt-controller", "-o", "jsonpath={.spec.holderIdentity}")
+	pod, _, _ := strings.Cut(holder, "_")
+	if err == nil && pod == "" {
+		err = errors.New("no virt-controller leads")
+	}
+	return pod, err
+}
+
+// TestTwoControllers: of two virt-controllers one works, and when it is gone,
+// the other.
+func TestTwoControllers(t *testing.T) {
+	install := func(folder string) error {
+		_, err := output("", "kubectl", "apply", "-k", filepath.Join("..", "..", "config", folder))
+		if err == nil {
+			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-controller")
+		}
+		return err
+	}
+	ns := namespace(t)
+	t.Cleanup(func() {
+		if err := install("default"); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := install("ha"); err != nil {
+		t.Fatal(err)
+	}
+	var first string
+	err := poll(60*time.Second, func() (err error) { first, err = leader(); return err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := create(t, ns, tiny("one"))
+	one.await(v1.Running)
+	pods := get[corev1.PodList](t, "-n", "kubevirt", "pods", "-l", "kubevirt.io=virt-controller")
+	if len(pods.Items) != 2 || !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == first }) {
+		t.Errorf("%d virt-controllers, and %s leads", len(pods.Items), first)
+	}
+	kubectl(t, "-n", "kubevirt", "delete", "pod", first, "--timeout=60s")
+	start := time.Now()
+	two := create(t, ns, tiny("two"))
+	two.await(v1.Running)
+	t.Logf("Running %v after the leader was gone", time.Since(start).Round(100*time.Millisecond))
+	if next, err := leader(); err != nil || next == first {
+		t.Errorf("%s leads (%v), who was deleted", next, err)
+	}
+	one.delete()
+}
