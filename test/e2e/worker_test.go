@@ -31,6 +31,10 @@ func TestWorkerToken(t *testing.T) {
 	unbound.await(v1.Scheduling)
 	// What virt-controller would write were there a second node.
 	kubectl(t, "-n", ns, "patch", "vmi", "foreign", "--subresource=status", "--type=merge", "--patch", `{"status":{"nodeName":"other-node"}}`)
+	apply(t, "kubevirt", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"virt-handler-other-node"}}`)
+	t.Cleanup(func() {
+		output("", "kubectl", "-n", "kubevirt", "delete", "lease", "virt-handler-other-node", "--ignore-not-found")
+	})
 	before := map[string]*v1.VirtualMachineInstance{}
 	for _, v := range []vmi{own, foreign, unbound} {
 		before[v.name] = v.get()
@@ -87,6 +91,11 @@ func TestWorkerToken(t *testing.T) {
 		"a webhook":                          {"POST", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", "{}", "cannot create"},
 		"its role":                           {"PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/kubevirt-handler", `{"rules":[]}`, "cannot patch"},
 		"its DaemonSet":                      {"PATCH", "/apis/apps/v1/namespaces/kubevirt/daemonsets/virt-handler", "{}", "cannot patch"},
+		"another node's Lease":               {"PATCH", "/apis/coordination.k8s.io/v1/namespaces/kubevirt/leases/virt-handler-other-node", `{"spec":{"holderIdentity":"x"}}`, "own-lease"},
+		"a Lease of another node":            {"POST", "/apis/coordination.k8s.io/v1/namespaces/kubevirt/leases", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"virt-handler-other-node"}}`, "own-lease"},
+		"virt-controller's Lease":            {"POST", "/apis/coordination.k8s.io/v1/namespaces/kubevirt/leases", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"virt-controller"}}`, "own-lease"},
+		"nodes' Leases":                      {"PATCH", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + node, "{}", "cannot patch"},
+		"the configuration":                  {"PATCH", "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts/kubevirt", `{"spec":{}}`, "cannot patch"},
 		"certificate requests of all":        {"GET", signingRequests, "", "cannot list"},
 		"approval of a certificate request":  {"PATCH", signingRequests + "/x/approval", "{}", "cannot patch"},
 		"signature of a certificate request": {"PATCH", signingRequests + "/x/status", "{}", "cannot patch"},

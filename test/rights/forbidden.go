@@ -38,6 +38,8 @@ var forbidden = []kind{
 	{"admissionregistration.k8s.io", "*", "*", "it sees or changes every write", Component, false},
 	{"apiregistration.k8s.io", "*", "*", "it answers for the API server", Component, false},
 	{"apiextensions.k8s.io", "*", writing, "it changes kinds", Component, false},
+	{"", "nodes", "create,update,delete,deletecollection", "it has nothing to do with nodes but their labels, by patch", Component, false},
+	{"", "nodes/status", writing, "it lures pods, or drives them off", Component, false},
 	{"certificates.k8s.io", "certificatesigningrequests/approval,certificatesigningrequests/status", writing, "it certifies", Worker, false},
 	{"certificates.k8s.io", "signers", "*", "it certifies", Worker, false},
 	{"", "nodes,nodes/status", "*", "S04, S12: it lures pods to this node", Worker, false},
@@ -46,6 +48,7 @@ var forbidden = []kind{
 	{"batch", "*", "*", "S06: a pod runs under any account", Worker, false},
 	{"", "configmaps", "*", "it configures others", Worker, true},
 	{"", "serviceaccounts,namespaces,persistentvolumes,persistentvolumeclaims,services,endpoints", writing, "it changes what is others'", Worker, false},
+	{"kubevirt.io", "kubevirts,kubevirts/status", writing, "it configures others", Worker, false},
 	{"kubevirt.io", "virtualmachineinstances,virtualmachineinstances/finalizers", writing, "S12: it changes others' VMIs; the status alone is held by a policy", Worker, false},
 }
 
