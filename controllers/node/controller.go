@@ -65,15 +65,18 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 }
 
 // Reconcile takes one VMI a step further. Without a launcher on the line it
-// does nothing: absence of information is never death.
+// says so, after a while, and no more: absence of information is never death.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	object := &v1.VirtualMachineInstance{}
 	if err := r.Client.Get(ctx, request.NamespacedName, object); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	launcher := r.launcher(object)
-	if launcher == nil || object.IsFinal() {
+	if object.IsFinal() {
 		return ctrl.Result{}, nil
+	}
+	if launcher == nil {
+		return r.withoutLauncher(ctx, object)
 	}
 	before := object.DeepCopy()
 	var startErr error
@@ -96,6 +99,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil // its next hello brings us back
 	}
 	return ctrl.Result{}, startErr
+}
+
+// withoutLauncher says of a guest that should run that nobody can tell.
+func (r *Reconciler) withoutLauncher(ctx context.Context, object *v1.VirtualMachineInstance) (ctrl.Result, error) {
+	if object.Status.NodeName != r.NodeName || object.Status.Phase != v1.Running {
+		return ctrl.Result{}, nil
+	}
+	gone := r.Sessions.Gone(types.NamespacedName{Namespace: object.Namespace, Name: vmi.PodName(object.Name, object.UID)})
+	if wait := gonePatience - gone; wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	before := object.DeepCopy()
+	reportGone(object, metav1.NewTime(r.Clock.Now()))
+	written, err := r.writeStatus(ctx, before, object)
+	if written {
+		r.announce(before, object)
+	}
+	return ctrl.Result{}, err
 }
 
 // launcher returns the launcher of a VMI. It serves only a VMI whose status,

@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,6 +86,17 @@ func reportSilence(object, before *v1.VirtualMachineInstance, state control.Stat
 		}
 	}
 	object.Status.SetCondition(ready, now)
+}
+
+// gonePatience is how long a launcher may be off the line before its VMI's
+// status says so: it dials again every two seconds, and when its VM has ended
+// virt-controller soon says how.
+const gonePatience = 30 * time.Second
+
+// reportGone says in a running VMI's status that its launcher is not on the line.
+func reportGone(object *v1.VirtualMachineInstance, now metav1.Time) {
+	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonLauncherSilent,
+		Message: "virt-launcher is not connected to virt-handler; whether the guest runs is not known"}, now)
 }
 
 // silent says whether Ready tells of somebody who does not answer.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -118,9 +119,12 @@ type Sessions struct {
 	byPod map[types.NamespacedName]*session
 	// greeting are the slots with a connection that has not said hello.
 	greeting map[string]bool
-	closed   bool
-	closing  chan struct{}
-	wait     sync.WaitGroup
+	// gone is since when a pod's launcher has not been on the line.
+	gone    map[types.NamespacedName]time.Time
+	opened  time.Time
+	closed  bool
+	closing chan struct{}
+	wait    sync.WaitGroup
 
 	// probeInterval and probePatience, but in tests.
 	interval, patience time.Duration
@@ -129,7 +133,8 @@ type Sessions struct {
 // NewSessions makes an empty set.
 func NewSessions(log logr.Logger, changed func(types.NamespacedName)) *Sessions {
 	return &Sessions{log: log, changed: changed, byPod: map[types.NamespacedName]*session{},
-		greeting: map[string]bool{}, closing: make(chan struct{}), interval: probeInterval, patience: probePatience}
+		greeting: map[string]bool{}, gone: map[types.NamespacedName]time.Time{}, opened: time.Now(),
+		closing: make(chan struct{}), interval: probeInterval, patience: probePatience}
 }
 
 // Get returns the session of a pod that has said hello, or nil.
@@ -206,8 +211,10 @@ func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.
 	log.Info("launcher connected", "state", launcher.State().State, "qemu", launcher.qemuVersion)
 	s.changed(pod)
 	s.probe(launcher, log)
-	s.remove(launcher)
 	log.Info("launcher disconnected", "reason", fmt.Sprint(launcher.client.Err()))
+	if s.remove(launcher) {
+		s.changed(pod)
+	}
 }
 
 const (
@@ -361,15 +368,40 @@ func (s *Sessions) add(launcher *session) bool {
 		go old.client.Close()
 	}
 	s.byPod[launcher.pod] = launcher
+	delete(s.gone, launcher.pod)
 	return true
 }
 
-func (s *Sessions) remove(launcher *session) {
+// forgetGone is when it does not matter any more how long a launcher has been
+// gone: nearly all of them have ended, and their VMIs with them.
+const forgetGone = time.Hour
+
+// remove returns whether the pod now has no launcher on the line.
+func (s *Sessions) remove(launcher *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.byPod[launcher.pod] == launcher {
-		delete(s.byPod, launcher.pod)
+	if s.byPod[launcher.pod] != launcher {
+		return false
 	}
+	delete(s.byPod, launcher.pod)
+	maps.DeleteFunc(s.gone, func(_ types.NamespacedName, since time.Time) bool { return time.Since(since) > forgetGone })
+	s.gone[launcher.pod] = time.Now()
+	return !s.closed
+}
+
+// Gone is for how long the pod's launcher has not been on the line, as far as
+// is known here.
+func (s *Sessions) Gone(pod types.NamespacedName) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byPod[pod] != nil {
+		return 0
+	}
+	since, ok := s.gone[pod]
+	if !ok {
+		since = s.opened
+	}
+	return time.Since(since)
 }
 
 // Close ends all sessions; the VMs go on.

@@ -122,6 +122,15 @@ func TestHandlerKilled(t *testing.T) {
 	start := stopHandler(t)
 	signal(t, "KILL", before[2])
 	vmis[2].await(v1.Failed)
+	if long() {
+		// A virt-handler that has never had it on the line says so too.
+		launcher := vmis[0].launcher()
+		signal(t, "STOP", launcher)
+		start()
+		vmis[0].awaitReady(noticed, "LauncherNotResponding")
+		signal(t, "CONT", launcher)
+		vmis[0].awaitReady(10*time.Second, "GuestRunning")
+	}
 	start()
 	for _, v := range vmis[:2] {
 		if ready := v.condition(v1.ConditionReady); ready.Status != "True" {
