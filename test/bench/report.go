@@ -106,7 +106,7 @@ func (r row) besides() string {
 	for _, s := range r.Beside {
 		text := fmt.Sprintf("%s: %s", s.Name, spread(s.summary(), r.Unit))
 		if ratio := summarise(ratios(r.Ours.Samples, s.Samples)); ratio.N > 0 {
-			text += fmt.Sprintf(", **%s ×**", number(ratio.Median))
+			text += fmt.Sprintf("; ours is **%s ×** that", number(ratio.Median))
 			if ratio.N > 1 {
 				text += fmt.Sprintf(" (%s–%s)", number(ratio.Q1), number(ratio.Q3))
 			}

@@ -59,7 +59,7 @@ func example() result {
 func TestMarkdown(t *testing.T) {
 	got := markdown(example())
 	for _, want := range []string{
-		"| start → <running> | **61.0 ms (60.5–61.5)** | bare: 45.0 ms (42.5–47.5), **1.37 ×** (1.3–1.44)<br>",
+		"| start → <running> | **61.0 ms (60.5–61.5)** | bare: 45.0 ms (42.5–47.5); ours is **1.37 ×** that (1.3–1.44)<br>",
 		"| ≤ 1.5 × bare | held |", "| launcher | **5.5 MiB** |", "| ≤ 8 MiB | held |", "| launcher | private | 1.75 MiB |",
 		"| apply | – |", "**not measured**",
 	} {
