@@ -148,7 +148,7 @@ type Machine struct {
 	// pc-q35-X.Y. Default: q35. In the status: the versioned name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+)$`
+	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+)?$`
 	Type string `json:"type,omitempty"`
 }
 
