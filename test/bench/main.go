@@ -141,34 +141,44 @@ func (b *bench) say(format string, args ...any) {
 
 // measure goes on after a group that fails: its rows say so.
 func (b *bench) measure(ctx context.Context, chosen []group) (rows []row, failed error) {
-	up := false
+	if slices.ContainsFunc(chosen, func(g group) bool { return g.cluster }) {
+		defer func() { failed = errors.Join(failed, b.clusterDown()) }()
+	}
+	var cluster error // of bringing it up
+	tried := false
 	for _, g := range chosen {
 		if ctx.Err() != nil {
 			break
 		}
-		if g.cluster && !up {
-			up = true
-			defer func() { failed = errors.Join(failed, b.clusterDown()) }()
-			if err := b.clusterUp(ctx); err != nil {
-				return rows, errors.Join(failed, err)
-			}
+		if g.cluster && !tried {
+			tried, cluster = true, b.clusterUp(ctx)
 		}
 		b.say("measuring: %s", g.name)
-		got, err := g.measure(ctx, b)
+		var got []row
+		err := cluster
+		if err == nil {
+			got, err = g.measure(ctx, b)
+		}
 		if err != nil {
 			err = fmt.Errorf("measure %s: %w", g.name, err)
 			b.say("FAILED: %v", err)
 			failed = errors.Join(failed, err)
-			if len(got) == 0 {
-				got = []row{{ID: g.name, What: g.name}}
-			}
-			for i := range got {
-				if got[i].verdict() == unmeasured {
-					got[i].Failure = err.Error()
-				}
-			}
+			got = unmeasuredRows(g, got, err)
 		}
 		rows = append(rows, got...)
 	}
 	return rows, failed
+}
+
+// unmeasuredRows are a failed group's, with the reason on those that have nothing else.
+func unmeasuredRows(g group, got []row, err error) []row {
+	if len(got) == 0 {
+		got = []row{{ID: g.name, What: g.name}}
+	}
+	for i := range got {
+		if got[i].verdict() == unmeasured {
+			got[i].Failure = err.Error()
+		}
+	}
+	return got
 }
