@@ -112,7 +112,8 @@ type launcher struct {
 	patience *time.Timer // for that answer
 	ioError  *ioError    // that the guest's CPUs are being stopped for
 
-	end *control.Termination
+	kept *control.Termination // how a VM ended whose launcher is kept
+	end  *control.Termination
 }
 
 // Run runs one VM and returns how it ended. The calling goroutine is locked to
@@ -230,9 +231,23 @@ func (l *launcher) setState(s control.State) {
 }
 
 func (l *launcher) finish(t control.Termination) {
+	if l.start != nil && l.start.KeepLauncher && !t.Succeeded() && !l.stopping {
+		l.keep(t)
+		return
+	}
 	l.end = &t
 	l.setState(control.StateExited)
 	l.Log.Info("end", "reason", t.Reason, "message", t.Message)
+}
+
+// keep notes how the VM ended and waits to be asked to end too.
+func (l *launcher) keep(t control.Termination) {
+	l.kept = &t
+	l.exited, l.events = nil, nil
+	l.kill.Stop()
+	l.state.Failure = fmt.Sprintf("%s: %s", t.Reason, t.Message)
+	l.setState(control.StateExited)
+	l.Log.Info("the VM has failed; the launcher is kept until it is asked to end", "reason", t.Reason, "message", t.Message)
 }
 
 func (l *launcher) close() {

@@ -156,7 +156,7 @@ func (l *launcher) serveDHCP(sockets []*os.File) error {
 			lease.DNS = servers
 		}
 		if len(lease.SearchDomains) == 0 {
-			lease.SearchDomains = search
+			lease.SearchDomains = withService(search, d.Service)
 		}
 		if err := lease.Check(); err != nil {
 			return fmt.Errorf("serve DHCP to %s: %w", d.NIC, err)
@@ -169,6 +169,21 @@ func (l *launcher) serveDHCP(sockets []*os.File) error {
 		l.leases = append(l.leases, dhcp.Serve(conn, lease, l.Log))
 	}
 	return nil
+}
+
+// withService puts a Service's full domain before the pod's search domains,
+// one of which is that of all Services of its namespace.
+func withService(search []string, service string) []string {
+	_, namespace, ok := strings.Cut(service, ".")
+	if !ok {
+		return search
+	}
+	for _, domain := range search {
+		if cluster, ok := strings.CutPrefix(domain, namespace+"."); ok {
+			return append([]string{service + "." + cluster}, search...)
+		}
+	}
+	return search
 }
 
 // maxResolvConf is more than any pod has, in bytes.

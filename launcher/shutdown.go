@@ -16,6 +16,10 @@ func (l *launcher) shutdown() {
 		return
 	}
 	l.stopping = true
+	if l.kept != nil {
+		l.finish(*l.kept)
+		return
+	}
 	switch l.state.State {
 	case control.StateWaiting:
 		l.finish(control.Termination{Reason: control.ReasonNeverStarted, Message: "asked to end before virt-handler started the VM"})
@@ -74,6 +78,11 @@ func (l *launcher) quit() {
 }
 
 func (l *launcher) killQEMU(ctx context.Context, why string) {
+	if l.kept != nil {
+		l.stopping = true
+		l.finish(*l.kept)
+		return
+	}
 	if l.qemu == nil {
 		l.finish(control.Termination{Reason: control.ReasonNeverStarted, Message: why})
 		return
@@ -99,7 +108,7 @@ func (l *launcher) termination(e exit) control.Termination {
 	case l.state.StartedAt == nil && l.gaveUp != nil:
 		t.Reason = control.ReasonStartFailed
 		t.Message = fmt.Sprintf("QEMU could not be driven, and was killed before the guest ran: %v", l.gaveUp)
-	case l.state.StartedAt == nil:
+	case l.state.StartedAt == nil && !l.asked:
 		t.Reason, t.Message = control.ReasonStartFailed, "QEMU "+e.String()+" before the guest ran"
 	case l.asked && l.start.Machine.NoACPI:
 		t.Reason, t.Message = control.ReasonShutdown, "the guest has no ACPI and so no power button; QEMU was ended"

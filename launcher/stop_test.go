@@ -304,6 +304,39 @@ func TestQEMUKilled(t *testing.T) {
 	}
 }
 
+// TestKeptLauncher: a launcher that is kept lives on after QEMU failed, says how
+// it did, and says it again when it is asked to end.
+func TestKeptLauncher(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	v.request.KeepLauncher = true
+	started := v.boot()
+	v.must(syscall.Kill(started.QEMUPID, syscall.SIGKILL))
+	state := v.expectState(control.StateExited)
+	if !strings.Contains(state.Failure, "was killed by signal 9") {
+		t.Errorf("state %+v, want how QEMU ended", state)
+	}
+	v.qemuGone(started)
+	v.must(v.call(control.CommandQueryState, nil, &state))
+	v.must(v.call(control.CommandShutdown, nil, nil))
+	v.expectEnd(control.ReasonQEMUExited, "was killed by signal 9")
+}
+
+// TestStartPaused: the guest's CPUs do not run, and that it is ended so is no
+// failure to start.
+func TestStartPaused(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	v.request.Paused, v.request.GraceSeconds = true, 0
+	v.must(v.call(control.CommandStart, v.request, nil))
+	v.expectState(control.StatePreparing)
+	if state := v.expectState(control.StatePaused); state.StartedAt != nil || state.Pause == nil || state.Pause.Status != control.PausedByUser {
+		t.Errorf("state %+v, want one that was paused by the user and never ran", state)
+	}
+	v.must(v.call(control.CommandShutdown, nil, nil))
+	v.expectEnd(control.ReasonGracePeriodOver, "did not power off")
+}
+
 // TestQEMUTerminated: SIGTERM to QEMU alone, as a node that shuts down may
 // send, is not the guest's doing. QEMU names the sender on stderr.
 func TestQEMUTerminated(t *testing.T) {

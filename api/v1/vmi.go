@@ -301,6 +301,10 @@ const (
 	VirtualMachineInstanceIDLabel = "vmi.kubevirt.io/id"
 	// DomainAnnotation holds the VMI's name on its pods.
 	DomainAnnotation = "kubevirt.io/domain"
+	// KeepLauncherAnnotation set to "true" lets the launcher pod live on after
+	// the guest failed, until it or the VMI is deleted, so that somebody can
+	// look around in it. The VMI stays Running meanwhile, and not Ready.
+	KeepLauncherAnnotation = "kubevirt.io/keep-launcher-alive-after-failure"
 	// VMIFinalizer keeps a VMI until its pods are gone.
 	VMIFinalizer = "kubevirt.io/foregroundDeleteVirtualMachine"
 )

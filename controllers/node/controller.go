@@ -157,6 +157,12 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, pod ne
 	case control.StatePaused:
 		ready.Message = "the guest is paused"
 		status.SetCondition(paused(state.Pause), now)
+	case control.StateExited:
+		if state.Failure == "" {
+			return // its pod is about to end, and says more
+		}
+		ready.Message = "the guest has failed, and its launcher is kept: " + short(state.Failure)
+		status.RemoveCondition(v1.ConditionPaused)
 	case control.StateShuttingDown:
 		ready.Reason, ready.Message = "GuestShuttingDown", "the guest was asked by the ACPI power button to shut down"
 	default:

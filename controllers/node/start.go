@@ -26,7 +26,7 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		return r.reject(ctx, launcher, errs)
 	}
 	request := control.StartRequest{Machine: *machine, GraceSeconds: vmi.GracePeriodSeconds(),
-		Paused: vmi.Spec.StartStrategy == v1.StartStrategyPaused, NoSerialLog: !ptr.Deref(vmi.Spec.Domain.Devices.LogSerialConsole, true)}
+		Paused: vmi.Spec.StartStrategy == v1.StartStrategyPaused, KeepLauncher: vmi.Annotations[v1.KeepLauncherAnnotation] == "true", NoSerialLog: !ptr.Deref(vmi.Spec.Domain.Devices.LogSerialConsole, true)}
 	if request.CloudInit, err = seeds(vmi); err != nil {
 		return err
 	}

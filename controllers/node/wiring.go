@@ -71,7 +71,11 @@ func (w *wiring) connect(vmi *v1.VirtualMachineInstance, nic v1.Interface, resol
 		return err
 	}
 	w.sockets = append(w.sockets, socket)
-	w.leases = append(w.leases, control.DHCPServer{NIC: nic.Name, Lease: lease})
+	server := control.DHCPServer{NIC: nic.Name, Lease: lease}
+	if vmi.Spec.Subdomain != "" {
+		server.Service = vmi.Spec.Subdomain + "." + vmi.Namespace + ".svc"
+	}
+	w.leases = append(w.leases, server)
 	return nil
 }
 

@@ -69,6 +69,8 @@ type StateReport struct {
 	// StartedAt is when the guest's CPUs first ran.
 	StartedAt *time.Time `json:"startedAt,omitempty"`
 	QEMUPID   int        `json:"qemuPID,omitempty"`
+	// Failure says how the VM ended whose launcher lives on.
+	Failure string `json:"failure,omitempty"`
 	// Pause says why the guest's CPUs are stopped; nil while they run.
 	Pause *Pause `json:"pause,omitempty"`
 	// QEMUSilent: QEMU has not answered for some time. It may again.
@@ -151,6 +153,9 @@ type StartRequest struct {
 	Paused bool `json:"paused,omitempty"`
 	// NoSerialLog keeps the serial port's output out of the pod's log.
 	NoSerialLog bool `json:"noSerialLog,omitempty"`
+	// KeepLauncher lets the launcher live on after a failure, until it is
+	// asked to end, so that somebody can look around.
+	KeepLauncher bool `json:"keepLauncher,omitempty"`
 	// GraceSeconds is the time from the power button to QEMU's end.
 	GraceSeconds int64 `json:"graceSeconds"`
 }
@@ -174,6 +179,9 @@ type CloudInitSeed struct {
 type DHCPServer struct {
 	NIC   string     `json:"nic"`
 	Lease dhcp.Lease `json:"lease"`
+	// Service is the guest's own domain within the cluster's, such as
+	// web.team-a.svc; the guest searches it first.
+	Service string `json:"service,omitempty"`
 }
 
 // Reason says in one word how a VM ended.

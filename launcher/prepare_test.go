@@ -1,0 +1,76 @@
+package launcher
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+func TestWithService(t *testing.T) {
+	pod := []string{"team-a.svc.cluster.local", "svc.cluster.local", "cluster.local"}
+	for _, tt := range []struct {
+		search  []string
+		service string
+		want    []string
+	}{
+		{pod, "", pod},
+		{pod, "web.team-a.svc", append([]string{"web.team-a.svc.cluster.local"}, pod...)},
+		{pod, "web.team-b.svc", pod},
+		{nil, "web.team-a.svc", nil},
+	} {
+		if got := withService(tt.search, tt.service); !slices.Equal(got, tt.want) {
+			t.Errorf("%v with %q: %v, want %v", tt.search, tt.service, got, tt.want)
+		}
+	}
+}
+
+// TestInspectKernel: the kernel's files are found as disks are: no link is
+// followed, and only regular files are taken.
+func TestInspectKernel(t *testing.T) {
+	root := t.TempDir()
+	for _, err := range []error{
+		os.MkdirAll(filepath.Join(root, "boot"), 0o755),
+		os.WriteFile(filepath.Join(root, "boot", "vmlinuz"), []byte("kernel"), 0o644),
+		os.WriteFile(filepath.Join(root, "boot", "initrd"), []byte("initrd"), 0o644),
+		os.Symlink("/etc/passwd", filepath.Join(root, "link")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := findKernel(root, control.KernelFiles{Kernel: "/boot/vmlinuz", Initrd: "/boot/../boot/initrd"})
+	if good.Error != "" || good.Kernel != filepath.Join(root, "boot/vmlinuz") || good.Initrd != filepath.Join(root, "boot/initrd") {
+		t.Errorf("a good image: %+v", good)
+	}
+	for _, files := range []control.KernelFiles{{Kernel: "/none"}, {Kernel: "/link"}, {Kernel: "/boot"}, {Kernel: "/boot/vmlinuz", Initrd: "/link"}, {Kernel: "../../etc/passwd"}} {
+		if got := findKernel(root, files); got.Error == "" || got.Kernel != "" {
+			t.Errorf("%+v: %+v, want an error alone", files, got)
+		}
+	}
+}
+
+// TestReadSecrets: of a Secret volume, whose keys are links of the kubelet's.
+func TestReadSecrets(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "seed", "user", "..data")
+	for _, err := range []error{
+		os.MkdirAll(data, 0o755),
+		os.WriteFile(filepath.Join(data, "userdata"), []byte("#cloud-config"), 0o600),
+		os.Symlink("..data/userdata", filepath.Join(dir, "seed", "user", "userdata")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	seed := control.CloudInitSeed{Volume: "seed", UserDataSecret: true, NetworkData: []byte("version: 2")}
+	if err := readSecrets(dir, &seed); err != nil || string(seed.UserData) != "#cloud-config" || string(seed.NetworkData) != "version: 2" {
+		t.Errorf("%v, %+v", err, seed)
+	}
+	seed.NetworkDataSecret = true
+	if err := readSecrets(dir, &seed); err == nil {
+		t.Error("a Secret that is not there was read")
+	}
+}
