@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,8 +37,10 @@ func command(ctx context.Context, stdin []byte, name string, args ...string) (st
 	cmd := exec.CommandContext(ctx, name, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+	// A cluster on its way up takes itself down when it is asked to end.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	// What it started must not hold the pipes open.
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = 15 * time.Second
 	if err := cmd.Run(); err != nil {
 		return stdout.String(), fmt.Errorf("run %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
 	}
