@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +40,9 @@ func awaitController(t *testing.T, old controller) controller {
 		for _, pod := range get[corev1.PodList](t, "-n", "kubevirt", "pods", "-l", "kubevirt.io=virt-controller").Items {
 			if pod.DeletionTimestamp == nil && pod.Name != old.pod {
 				c.pod = pod.Name
-				return nil
+				// Another pod's process may still be going.
+				_, err := onNode(`grep -q "pod$2" "/proc/$1/cgroup"`, strconv.Itoa(c.process.PID), string(pod.UID))
+				return err
 			}
 		}
 		return fmt.Errorf("no pod of virt-controller but %s", old.pod)
