@@ -64,6 +64,8 @@ func (b *bench) clusterUp(ctx context.Context) error {
 		{"cluster", "up", "--name", b.cluster},
 		append([]string{"cluster", "load-image", "--name", b.cluster}, images...),
 		{"kubectl", "apply", "-k", filepath.Join(b.repository, "config", "default")},
+		// Without it, and without a KVM that works, nodes have no slots.
+		{"kubectl", "apply", "-f", filepath.Join(b.repository, "config", "samples", "kubevirt-emulation.yaml")},
 		{"kubectl", "create", "namespace", benchNamespace},
 		{"kubectl", "-n", installNamespace, "rollout", "status", "--timeout=90s", "deployment"},
 		{"kubectl", "-n", installNamespace, "rollout", "status", "--timeout=90s", "daemonset"},
