@@ -85,6 +85,8 @@ stringData: {networkdata: "version: 2\n"}
 		t.Errorf("queueCount %d, want 2", got)
 	}
 	run := v.runner()
+	// The shell may be there before the seed is read.
+	run("for i in $(seq 15); do test -e /mnt/cloud-init/user-data && break; sleep 1; done")
 	for command, want := range map[string]string{
 		"cat /sys/block/sda/size":                     "131072", // sectors of 512 bytes
 		"cat /mnt/cloud-init/user-data":               "#cloud-config from a Secret",
