@@ -121,7 +121,7 @@ func TestNeverStarts(t *testing.T) {
 			m := v.machine("polite")
 			m.Disks[0].Overlay.Path = "/nowhere/overlay"
 			v.start(m, 1)
-		}, control.ReasonStartFailed, "overlay of disk root"},
+		}, control.ReasonStartFailed, "image of disk root"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
