@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -111,28 +112,32 @@ const maxSecretData = 1<<20 + 1
 func readSecrets(dir string, seed *control.CloudInitSeed) error {
 	// The volume's name is one of the pod's, and no path.
 	volume := filepath.Base(seed.Volume)
-	for _, s := range []struct {
-		wanted bool
-		path   string
-		into   *[]byte
-	}{
-		{seed.UserDataSecret, filepath.Join(dir, volume, "user", layout.UserDataKey), &seed.UserData},
-		{seed.NetworkDataSecret, filepath.Join(dir, volume, "network", layout.NetworkDataKey), &seed.NetworkData},
-	} {
-		if !s.wanted {
-			continue
-		}
-		f, err := os.Open(s.path)
-		if err != nil {
-			return fmt.Errorf("the Secret has no key %q: %w", filepath.Base(s.path), err)
-		}
-		*s.into, err = io.ReadAll(io.LimitReader(f, maxSecretData))
-		f.Close()
-		if err != nil {
+	var err error
+	if seed.UserDataSecret {
+		if seed.UserData, err = readKey(filepath.Join(dir, volume, "user"), layout.UserDataKeys()); err != nil {
 			return err
 		}
 	}
-	return nil
+	if seed.NetworkDataSecret {
+		seed.NetworkData, err = readKey(filepath.Join(dir, volume, "network"), layout.NetworkDataKeys())
+	}
+	return err
+}
+
+// readKey reads the first of the keys that the Secret in a folder has.
+func readKey(dir string, keys []string) ([]byte, error) {
+	for _, key := range keys {
+		f, err := os.Open(filepath.Join(dir, key))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return io.ReadAll(io.LimitReader(f, maxSecretData))
+	}
+	return nil, fmt.Errorf("the Secret has no key %q", keys[0])
 }
 
 // makeImage makes an empty qcow2 image of a virtual size in bytes. It names no

@@ -31,6 +31,7 @@ type serial struct {
 
 	mu      sync.Mutex
 	console *console // nil while nobody is attached
+	ended   bool     // QEMU has closed the port
 
 	podLog *podLog
 	wait   sync.WaitGroup
@@ -70,6 +71,7 @@ func (s *serial) Close() {
 	// a descriptor that some other process may hold.
 	s.port.SetReadDeadline(time.Now().Add(drainTimeout))
 	s.listener.Close()
+	s.attach(nil) // one that came after the port's end
 	s.wait.Wait()
 	s.port.Close()
 	s.podLog.Close()
@@ -77,7 +79,7 @@ func (s *serial) Close() {
 
 func (s *serial) read() {
 	defer s.wait.Done()
-	defer s.attach(nil)
+	defer s.end()
 	for {
 		chunk := make([]byte, serialChunk)
 		n, err := s.port.Read(chunk)
@@ -102,7 +104,8 @@ func (s *serial) deliver(chunk []byte) {
 	}
 }
 
-// attach makes c the console and ends the one before, as KubeVirt does.
+// attach makes c the console and ends the one before, as KubeVirt does. Where
+// there is nothing more to read, it ends at once.
 func (s *serial) attach(c *console) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,6 +113,18 @@ func (s *serial) attach(c *console) {
 		s.console.close()
 	}
 	s.console = c
+	if s.ended && c != nil {
+		s.console = nil
+		c.close()
+	}
+}
+
+// end ends the console: QEMU has ended, and nothing follows.
+func (s *serial) end() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.attach(nil)
 }
 
 // detach ends c if it still is the console.

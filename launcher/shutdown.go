@@ -115,10 +115,10 @@ func (l *launcher) termination(e exit) control.Termination {
 	case l.asked:
 		t.Reason = control.ReasonGracePeriodOver
 		t.Message = fmt.Sprintf("the guest did not power off within %d seconds; QEMU was ended", l.start.GraceSeconds)
-	case l.gaveUp != nil:
+	case l.gaveUp != nil && !l.last.Guest: // else it was only slow to give its memory back
 		t.Reason = control.ReasonQMPLost
 		t.Message = fmt.Sprintf("QEMU could not be driven any more, and was killed: %v", l.gaveUp)
-	case e.signal != 0 || e.code != 0:
+	case (e.signal != 0 || e.code != 0) && (l.gaveUp == nil || !l.last.Guest):
 		t.Reason, t.Message = control.ReasonQEMUExited, "QEMU "+e.String()
 	case l.panicked || l.last.Reason == "guest-panic":
 		t.Reason, t.Message = control.ReasonGuestPanic, "the guest's kernel panicked"

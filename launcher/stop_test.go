@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path"
 	"strconv"
@@ -317,6 +318,14 @@ func TestKeptLauncher(t *testing.T) {
 		t.Errorf("state %+v, want how QEMU ended", state)
 	}
 	v.qemuGone(started)
+	// A console that attaches now is hung up on, and holds up nothing.
+	conn, err := net.Dial("unix", v.ConsoleSocket)
+	v.must(err)
+	defer conn.Close()
+	conn.SetReadDeadline(time.Now().Add(patience))
+	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("a console after the end reads %d bytes, %v", n, err)
+	}
 	v.must(v.call(control.CommandQueryState, nil, &state))
 	v.must(v.call(control.CommandShutdown, nil, nil))
 	v.expectEnd(control.ReasonQEMUExited, "was killed by signal 9")

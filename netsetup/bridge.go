@@ -206,6 +206,8 @@ func bridgedTable(nic, guestMAC, bridgeMAC string, addresses []netip.Prefix) Tab
 	fresh := question
 	fresh.Source = none
 	guest := []Rule{
+		{In: TapName, Tag: "8021q", Verdict: "drop"},
+		{In: TapName, Tag: "8021ad", Verdict: "drop"},
 		{In: TapName, NotSourceMAC: guestMAC, Verdict: "drop"},
 		{In: TapName, EtherType: arp, NotSenderMAC: guestMAC, Verdict: "drop"},
 		{In: TapName, EtherType: arp, Sender: none, Verdict: "accept"}, // it probes for an address

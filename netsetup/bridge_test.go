@@ -381,6 +381,12 @@ func TestHostileBridgedGuest(t *testing.T) {
 	if !outside("arp saddr ip "+own+" arp saddr ether "+guestMAC, func() { p.sendARP(guestMAC, own) }) {
 		t.Error("true ARP does not leave the pod: this test proves nothing")
 	}
+	// The same with a VLAN tag, of both kinds.
+	for kind, tag := range map[string][]byte{"8021q": {0x81, 0, 0, 5}, "8021ad": {0x88, 0xa8, 0, 5}} {
+		if outside("ether type "+kind, func() { p.sendARP(guestMAC, own, tag...) }) {
+			t.Errorf("frames with a tag of kind %s leave the pod", kind)
+		}
+	}
 	// DHCP, which concerns the pod alone.
 	if outside("udp dport { 67, 68 }", func() { p.ask("255.255.255.255", "192.0.2.77") }) {
 		t.Error("DHCP leaves the pod")
@@ -418,9 +424,10 @@ func TestHostileBridgedGuest(t *testing.T) {
 
 // sendARP has the guest announce that an address has a MAC (RFC 826, 5227), in a
 // frame with its own.
-func (p *pod) sendARP(mac, address string) {
+func (p *pod) sendARP(mac, address string, tag ...byte) {
 	p.t.Helper()
 	frame := append(bytes.Repeat([]byte{0xff}, 6), parseMAC(p.t, p.guestMAC)...)
+	frame = append(frame, tag...)
 	frame = append(frame, 0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1)
 	ip := netip.MustParseAddr(address).AsSlice()
 	frame = append(append(append(frame, parseMAC(p.t, mac)...), ip...), append(make([]byte, 6), ip...)...)

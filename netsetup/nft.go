@@ -185,6 +185,17 @@ func (r Rule) matchFrame() ([]expr.Any, error) {
 		return nil, err
 	}
 	out = append(out, mac...)
+	switch r.Tag {
+	case "":
+	case "8021q", "8021ad":
+		// The kernel keeps the outer tag beside the frame; a load from the link
+		// layer's header finds it in its place (nft_payload_copy_vlan).
+		number := map[string]uint16{"8021q": unix.ETH_P_8021Q, "8021ad": unix.ETH_P_8021AD}[r.Tag]
+		out = append(out, &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseLLHeader, Offset: 12, Len: 2},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(number)})
+	default:
+		return nil, fmt.Errorf("unknown VLAN tag %q", r.Tag)
+	}
 	switch r.EtherType {
 	case "":
 	case "arp", "ip":

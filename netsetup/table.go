@@ -34,7 +34,10 @@ type Rule struct {
 	NotOut string `json:"notOut,omitempty"`
 	// NotSourceMAC, in a bridge table, is the frame's sender unless it is this one.
 	NotSourceMAC string `json:"notSourceMAC,omitempty"`
+	// Tag, in a bridge table, is 8021q or 8021ad: a frame with that VLAN tag.
+	Tag string `json:"tag,omitempty"`
 	// EtherType, in a bridge table, is arp or ip; what is below needs it there.
+	// It is the type behind a VLAN tag.
 	EtherType string `json:"etherType,omitempty"`
 	// Sender and NotSenderMAC are of an ARP packet: who says to have which address.
 	Sender       netip.Prefix `json:"sender,omitzero"`

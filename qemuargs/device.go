@@ -81,6 +81,9 @@ func (m *Machine) display() []Arg {
 		return args
 	}
 	card := deviceProps{Driver: string(g.Display), ID: "video0"}
+	if g.Display == VGA {
+		card.Driver = "VGA"
+	}
 	if g.PCI != nil {
 		card.Bus, card.Addr = g.PCI.Bus, g.PCI.addr()
 	}

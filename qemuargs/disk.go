@@ -145,6 +145,7 @@ type diskProps struct {
 	Unit      *int       `json:"unit,omitempty"`
 	SCSIID    *int       `json:"scsi-id,omitempty"`
 	LUN       *int       `json:"lun,omitempty"`
+	DeviceID  string     `json:"device_id,omitempty"`
 	Queues    int        `json:"num-queues,omitempty"`
 	Drive     string     `json:"drive"`
 	Serial    string     `json:"serial,omitempty"`
@@ -168,6 +169,9 @@ func (d Disk) Device() any {
 		p.Bus, p.Addr, p.Queues = d.PCI.Bus, d.PCI.addr(), d.Queues
 	case d.LUN != nil:
 		p.Bus, p.SCSIID, p.LUN = d.Bus, &zero, d.LUN
+		// Newer QEMUs refuse a serial number that fits no identification page
+		// (20 bytes), unless the page's text is given.
+		p.DeviceID = d.Serial[:min(len(d.Serial), 20)]
 	default:
 		p.Bus, p.Unit = d.Bus, &zero // each AHCI bus has one drive
 	}

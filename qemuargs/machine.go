@@ -140,7 +140,7 @@ type Display string
 
 // Displays.
 const (
-	VGA       Display = "VGA"
+	VGA       Display = ""
 	VirtioVGA Display = "virtio-vga"
 	Bochs     Display = "bochs-display"
 	RAMFB     Display = "ramfb"
@@ -148,7 +148,8 @@ const (
 
 // Graphics is a graphics card shown over VNC on a unix socket.
 type Graphics struct {
-	Display Display `json:"display"`
+	// Display is empty for VGA.
+	Display Display `json:"display,omitempty"`
 	// PCI is unset for ramfb, which is no PCI device.
 	PCI    *PCIAddress `json:"pci,omitempty"`
 	Socket string      `json:"socket"`

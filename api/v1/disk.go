@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"math"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -109,11 +110,17 @@ type CDRomTarget struct {
 
 // Target returns the disk's bus, and whether the guest can only read from it.
 func (d *Disk) Target() (bus DiskBus, readOnly bool) {
-	if d.CDRom != nil {
+	switch {
+	case d.CDRom != nil:
 		return d.CDRom.Bus, true
+	case d.Disk != nil:
+		return d.Disk.Bus, d.Disk.ReadOnly
 	}
-	return d.Disk.Bus, d.Disk.ReadOnly
+	return "", false
 }
+
+// maxSCSISerial is the longest serial number that QEMU shows on a SCSI bus.
+const maxSCSISerial = 36
 
 func defaultDisks(spec *VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
@@ -168,6 +175,9 @@ func validateDisks(spec *VirtualMachineInstanceSpec, path *field.Path) field.Err
 		if !serialNumber.MatchString(d.Serial) {
 			errs = append(errs, field.Invalid(p.Child("serial"), d.Serial, serialRule))
 		}
+		if bus, _ := d.Target(); bus == DiskBusSCSI && len(d.Serial) > maxSCSISerial {
+			errs = append(errs, field.TooLong(p.Child("serial"), "", maxSCSISerial))
+		}
 		errs = append(errs, validateDiskTarget(&d, p)...)
 		if volume.EmptyDisk != nil && (d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly) {
 			errs = append(errs, field.Invalid(p, d.Name, "an emptyDisk that cannot be written to is of no use"))
@@ -202,8 +212,8 @@ func validateBootOrder(d *Devices, path *field.Path) field.ErrorList {
 	check := func(order *uint32, p *field.Path) {
 		switch {
 		case order == nil:
-		case *order == 0:
-			errs = append(errs, field.Invalid(p.Child("bootOrder"), 0, "must be at least 1"))
+		case *order == 0 || *order > math.MaxInt32:
+			errs = append(errs, field.Invalid(p.Child("bootOrder"), *order, "must be between 1 and 2147483647"))
 		case slices.Contains(orders, *order):
 			errs = append(errs, field.Duplicate(p.Child("bootOrder"), *order))
 		default:

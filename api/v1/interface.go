@@ -256,6 +256,8 @@ func validateNetwork(n Network, path *field.Path) field.ErrorList {
 	switch {
 	case err != nil:
 		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR, "must be an IPv4 network such as 10.0.2.0/24")}
+	case prefix.Addr().IsLoopback() || prefix.Addr().IsMulticast() || prefix.Addr().IsUnspecified():
+		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR, "must be a unicast network")}
 	case !prefix.Addr().Is4() || prefix.Masked() != prefix || prefix.Bits() > 29 || prefix.Bits() < 8:
 		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR, "must be an IPv4 network address with a prefix length between 8 and 29")}
 	}
@@ -328,6 +330,9 @@ func validatePorts(list []Port, path *field.Path) field.ErrorList {
 	return errs
 }
 
+// maxDHCPTotal leaves room in an answer, which is one packet, for the lease itself.
+const maxDHCPTotal = 600
+
 // maxDHCPText is what the length byte of a DHCP option can say.
 const maxDHCPText = 255
 
@@ -346,6 +351,7 @@ func validateDHCP(o *DHCPOptions, path *field.Path) field.ErrorList {
 		}
 	}
 	seen := sets.New[int]()
+	total := len(o.BootFileName) + len(o.TFTPServerName) + 4*len(o.NTPServers)
 	for i, option := range o.PrivateOptions {
 		p := path.Child("privateOptions").Index(i)
 		if option.Option < 224 || option.Option > 254 {
@@ -359,6 +365,10 @@ func validateDHCP(o *DHCPOptions, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(p.Child("value"), "an option has a value"))
 		}
 		text(option.Value, p.Child("value"))
+		total += 2 + len(option.Value)
+	}
+	if total > maxDHCPTotal {
+		errs = append(errs, field.TooLong(path, "", maxDHCPTotal))
 	}
 	return errs
 }

@@ -19,6 +19,8 @@ const (
 	maxCloudInitBytes = 2048
 	// maxGuestMemory keeps sums of bytes well inside an int64: 64 TiB.
 	maxGuestMemory = int64(64) << 40
+	// maxGraceSeconds is a year.
+	maxGraceSeconds = 365 * 24 * 3600
 	// minGuestMemory is KubeVirt's: less than 1 M is taken for a missing unit.
 	minGuestMemory = int64(1_000_000)
 )
@@ -43,8 +45,8 @@ func Validate(vmi *VirtualMachineInstance) field.ErrorList {
 	if spec.Architecture != "amd64" {
 		errs = append(errs, field.NotSupported(path.Child("architecture"), spec.Architecture, []string{"amd64"}))
 	}
-	if g := spec.TerminationGracePeriodSeconds; g != nil && *g < 0 {
-		errs = append(errs, field.Invalid(path.Child("terminationGracePeriodSeconds"), *g, "must not be negative"))
+	if g := spec.TerminationGracePeriodSeconds; g != nil && (*g < 0 || *g > maxGraceSeconds) {
+		errs = append(errs, field.Invalid(path.Child("terminationGracePeriodSeconds"), *g, "must be between 0 and 31536000, a year"))
 	}
 	errs = append(errs, validatePlacement(spec, path)...)
 	domain := path.Child("domain")

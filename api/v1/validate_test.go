@@ -60,6 +60,7 @@ func TestValidate(t *testing.T) {
 		{"valid", func(s *spec) {}, nil},
 		{"architecture", func(s *spec) { s.Architecture = "arm64" }, []string{"spec.architecture"}},
 		{"negative grace period", func(s *spec) { s.TerminationGracePeriodSeconds = ptr.To[int64](-1) }, []string{"spec.terminationGracePeriodSeconds"}},
+		{"more than a year of grace", func(s *spec) { s.TerminationGracePeriodSeconds = ptr.To[int64](10_000_000_000) }, []string{"spec.terminationGracePeriodSeconds"}},
 		{"no grace", func(s *spec) { s.TerminationGracePeriodSeconds = ptr.To[int64](0) }, nil},
 		{"two things at once", func(s *spec) { s.Architecture = ""; s.Domain.Machine.Type = "" }, []string{"spec.architecture", "spec.domain.machine.type"}},
 
@@ -97,6 +98,13 @@ func TestValidate(t *testing.T) {
 		{"disk without volume", func(s *spec) { devices(s).Disks[1].Name = "none" }, []string{disks + "[1].name"}},
 		{"two disks of a volume", func(s *spec) { devices(s).Disks[1].Name = "root" }, []string{disks + "[1].name"}},
 		{"boot order 0", func(s *spec) { devices(s).Disks[0].BootOrder = ptr.To[uint32](0) }, []string{disks + "[0].bootOrder"}},
+		{"boot order that QEMU cannot count", func(s *spec) { devices(s).Disks[0].BootOrder = ptr.To[uint32](1 << 31) }, []string{disks + "[0].bootOrder"}},
+		{"long serial on SCSI", func(s *spec) {
+			devices(s).Disks[0].Disk.Bus, devices(s).Disks[0].Serial = "scsi", strings.Repeat("x", 37)
+		}, []string{disks + "[0].serial"}},
+		{"UUID as serial on SCSI", func(s *spec) {
+			devices(s).Disks[0].Disk.Bus, devices(s).Disks[0].Serial = "scsi", strings.Repeat("x", 36)
+		}, nil},
 		{"boot order twice", func(s *spec) { devices(s).Disks[1].BootOrder = ptr.To[uint32](1) }, []string{disks + "[1].bootOrder"}},
 		{"disk and CD-ROM", func(s *spec) { devices(s).Disks[1].Disk = &DiskTarget{Bus: DiskBusVirtio} }, []string{disks + "[1]"}},
 		{"LUN", func(s *spec) { devices(s).Disks[0] = Disk{Name: "root", Lun: &Unsupported{}} }, []string{disks + "[0].lun"}},
@@ -117,6 +125,11 @@ func TestValidate(t *testing.T) {
 		{"no CIDR", func(s *spec) { s.Networks[0].Pod.VMNetworkCIDR = "10.0.2.0" }, []string{"spec.networks[0].pod.vmNetworkCIDR"}},
 		{"host's address in the CIDR", func(s *spec) { s.Networks[0].Pod.VMNetworkCIDR = "10.0.2.1/24" }, []string{"spec.networks[0].pod.vmNetworkCIDR"}},
 		{"IPv6 CIDR", func(s *spec) { s.Networks[0].Pod.VMNetworkCIDR = "fd10::/120" }, []string{"spec.networks[0].pod.vmNetworkCIDR"}},
+		{"loopback CIDR", func(s *spec) { s.Networks[0].Pod.VMNetworkCIDR = "127.0.0.0/8" }, []string{"spec.networks[0].pod.vmNetworkCIDR"}},
+		{"multicast CIDR", func(s *spec) { s.Networks[0].Pod.VMNetworkCIDR = "224.0.0.0/8" }, []string{"spec.networks[0].pod.vmNetworkCIDR"}},
+		{"more DHCP options than fit", func(s *spec) {
+			nic(s).DHCPOptions = &DHCPOptions{PrivateOptions: []DHCPPrivateOptions{{224, long[:250]}, {225, long[:250]}, {226, long[:250]}}}
+		}, []string{interfaces + "[0].dhcpOptions"}},
 		{"narrow CIDR", func(s *spec) { s.Networks[0].Pod.VMNetworkCIDR = "10.0.2.0/30" }, []string{"spec.networks[0].pod.vmNetworkCIDR"}},
 
 		{"no binding", func(s *spec) { nic(s).Masquerade = nil }, []string{interfaces + "[0]"}},

@@ -14,6 +14,9 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 )
 
 // The CA: a Secret that only virt-controller may read, and a ConfigMap for all
@@ -47,7 +50,8 @@ func (s *Signer) Setup(mgr ctrl.Manager) error {
 	if err := mgr.Add(s); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("certificates").For(&certificatesv1.CertificateSigningRequest{}).Complete(s)
+	return ctrl.NewControllerManagedBy(mgr).Named("certificates").For(&certificatesv1.CertificateSigningRequest{}).
+		WithOptions(controller.Options{RateLimiter: reconnect.RateLimiter()}).Complete(s)
 }
 
 // Reconcile approves, signs or denies one request.

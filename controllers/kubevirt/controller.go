@@ -11,10 +11,12 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 )
 
 // Reconciler writes the status of KubeVirts. Its client's caches hold those
@@ -33,6 +35,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&v1.KubeVirt{}, all).
 		Watches(&appsv1.Deployment{}, all).
 		Watches(&appsv1.DaemonSet{}, all).
+		WithOptions(controller.Options{RateLimiter: reconnect.RateLimiter()}).
 		Complete(r)
 }
 

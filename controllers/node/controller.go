@@ -88,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
 	if startErr != nil {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-			Reason: v1.ReasonStartFailed, Message: startErr.Error()}, now)
+			Reason: v1.ReasonStartFailed, Message: bounded(startErr.Error(), maxMessage)}, now)
 	}
 	if written, err := r.writeStatus(ctx, before, object); err != nil {
 		return ctrl.Result{}, err

@@ -50,9 +50,14 @@ func ioErrorMessage(pause *control.Pause) string {
 	return fmt.Sprintf("VMI was paused, low-level IO error detected: %s disk %q: %s", operation, short(pause.Disk), text)
 }
 
+// maxMessage is how long a condition's message may be, in bytes.
+const maxMessage = 1024
+
 // short bounds what a launcher, whose guest may have broken out, says.
-func short(s string) string {
-	const limit = 100
+func short(s string) string { return bounded(s, 100) }
+
+// bounded leaves out what cannot be printed, and what is beyond the limit, in bytes.
+func bounded(s string, limit int) string {
 	return strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
 			return -1

@@ -201,17 +201,17 @@ func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.
 	})
 	defer launcher.close()
 	if err := s.awaitHello(launcher, hello); err != nil {
-		log.Info("refuse launcher", "reason", err.Error())
+		log.Info("refuse launcher", "reason", short(err.Error()))
 		return
 	}
 	if !s.add(launcher) {
 		log.Info("refuse a second launcher of a pod", "slot", slotID)
 		return
 	}
-	log.Info("launcher connected", "state", launcher.State().State, "qemu", launcher.qemuVersion)
+	log.Info("launcher connected", "state", launcher.State().State, "qemu", short(launcher.qemuVersion))
 	s.changed(pod)
 	s.probe(launcher, log)
-	log.Info("launcher disconnected", "reason", fmt.Sprint(launcher.client.Err()))
+	log.Info("launcher disconnected", "reason", short(fmt.Sprint(launcher.client.Err())))
 	if s.remove(launcher) {
 		s.changed(pod)
 	}
@@ -327,7 +327,7 @@ const maxDevices = 512
 // takes a hundred times as much here.
 func plausible(state control.StateReport) bool {
 	m := state.Machine
-	return state.State.Known() && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts)) <= maxDevices)
+	return state.State.Known() && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts), len(m.Inputs), len(m.CPU.Flags)) <= maxDevices)
 }
 
 // podLink is the pod's interface, by the CRI's convention.

@@ -225,8 +225,15 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 			continue
 		}
 		s.connect.Connect(slot.ID, pod, control.NewConn(conn))
+		// A launcher that dials without end costs no more than this.
+		if !s.pause(dialPause) {
+			return
+		}
 	}
 }
+
+// dialPause is the least time between two connections on a slot.
+const dialPause = 250 * time.Millisecond
 
 // acceptPause is between an accept that failed and the next.
 const acceptPause = time.Second

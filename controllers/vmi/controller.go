@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -79,7 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	default:
 		admitted, stepErr = r.admit(ctx, vmi)
 		if admitted && !vmi.IsFinal() {
-			stepErr = r.create(ctx, vmi)
+			after, stepErr = r.patient(vmi, r.create(ctx, vmi))
 		}
 	}
 	if err := r.writeStatus(ctx, before, vmi); err != nil {
@@ -90,6 +91,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		stepErr = r.release(ctx, vmi)
 	}
 	return ctrl.Result{RequeueAfter: after}, ignoreConflict(stepErr)
+}
+
+// patient turns an answer of the API server's that says no (a quota, a policy, a
+// priority class that is missing) into a later attempt: a VMI that waits for
+// somebody to change something is tried again less often the older it is, so
+// that many of them do not hold up others'. Only where nobody answered is the
+// next attempt due soon.
+func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Duration, error) {
+	const soonest, latest = 5 * time.Second, 5 * time.Minute
+	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) || apierrors.IsBadRequest(err)) {
+		return 0, err
+	}
+	return min(max(r.Clock.Since(vmi.CreationTimestamp.Time)/4, soonest), latest), nil
 }
 
 // ignoreConflict: somebody else wrote; their write comes back as an event.
@@ -117,10 +131,21 @@ func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (*
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("get launcher pod %s: %w", key.Name, err)
-	case !metav1.IsControlledBy(pod, vmi):
+	case !controls(vmi, pod):
 		return nil, nil
 	}
 	return pod, nil
+}
+
+// controls says whether the VMI is the pod's controller. It looks at more than
+// the UID: an owner of another kind is nobody's to vouch for.
+func controls(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != "VirtualMachineInstance" || owner.Name != vmi.Name {
+		return false
+	}
+	group, err := schema.ParseGroupVersion(owner.APIVersion)
+	return err == nil && group.Group == v1.GroupVersion.Group && owner.UID == vmi.UID
 }
 
 // admit refuses an invalid VMI. It persists defaults and finalizer of a valid
@@ -204,8 +229,8 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(pod), existing); err != nil {
 			return err
 		}
-		if !metav1.IsControlledBy(existing, vmi) {
-			err = fmt.Errorf("a pod %q that is not this VMI's is in the way; delete it", pod.Name)
+		if !controls(vmi, existing) {
+			err = fmt.Errorf("a pod %q that is not this VMI's is in the way; delete it: %w", pod.Name, err)
 		} else {
 			observe(status, existing, r.now())
 			return nil

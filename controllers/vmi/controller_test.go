@@ -53,6 +53,16 @@ func (c *cluster) reconcile() error {
 	return err
 }
 
+// later reconciles and returns how long the next attempt is put off.
+func (c *cluster) later() time.Duration {
+	c.t.Helper()
+	result, err := c.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c.vmi)})
+	if err != nil {
+		c.t.Error(err)
+	}
+	return result.RequeueAfter
+}
+
 func (c *cluster) status() string {
 	c.t.Helper()
 	vmi := &v1.VirtualMachineInstance{}
@@ -94,13 +104,30 @@ func strange(t *testing.T) *corev1.Pod {
 }
 
 func TestReconcileStrangePodInTheWay(t *testing.T) {
-	c := newCluster(t, "", interceptor.Funcs{}, strange(t))
-	if err := c.reconcile(); err == nil || !strings.Contains(err.Error(), "not this VMI's") {
-		t.Errorf("error %v", err)
+	named := func(change func(owner *metav1.OwnerReference)) *corev1.Pod {
+		pod := Pod(load(t, "testdata/minimal"), testConfig)
+		pod.UID = "strange"
+		change(&pod.OwnerReferences[0])
+		return pod
 	}
-	want := "Pending  ; LiveMigratable=False/NotMigratable Ready=False/PodNotExists Synchronized=False/FailedCreate"
-	if got := c.status(); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+	for what, pod := range map[string]*corev1.Pod{
+		"no owner":       strange(t),
+		"another UID":    named(func(o *metav1.OwnerReference) { o.UID = "other" }),
+		"another kind":   named(func(o *metav1.OwnerReference) { o.Kind = "Foo" }),
+		"another group":  named(func(o *metav1.OwnerReference) { o.APIVersion = "foo.example/v1" }),
+		"no controller":  named(func(o *metav1.OwnerReference) { o.Controller = nil }),
+		"another's name": named(func(o *metav1.OwnerReference) { o.Name = "other" }),
+	} {
+		t.Run(what, func(t *testing.T) {
+			c := newCluster(t, "", interceptor.Funcs{}, pod)
+			if after := c.later(); after <= 0 {
+				t.Error("it is not tried again")
+			}
+			want := "Pending  ; LiveMigratable=False/NotMigratable Ready=False/PodNotExists Synchronized=False/FailedCreate"
+			if got := c.status(); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+		})
 	}
 }
 
@@ -196,8 +223,8 @@ func TestReconcileCreateRefused(t *testing.T) {
 			return w.Create(ctx, o, opts...)
 		},
 	})
-	if err := c.reconcile(); !apierrors.IsForbidden(err) {
-		t.Errorf("error %v", err)
+	if after := c.later(); after < 5*time.Second || after > 5*time.Minute {
+		t.Errorf("tried again after %s", after)
 	}
 	if got := c.status(); !strings.HasSuffix(got, "Synchronized=False/FailedCreate") {
 		t.Errorf("status %s", got)

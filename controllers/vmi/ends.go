@@ -63,7 +63,7 @@ func (r *Reconciler) takeDown(ctx context.Context, pod *corev1.Pod) {
 	}
 	vmi := &v1.VirtualMachineInstance{}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: controller.Name}, vmi)
-	if err != nil || vmi.UID != controller.UID || vmi.Status.ActivePods[pod.UID] == "" {
+	if err != nil || !controls(vmi, pod) || vmi.Status.ActivePods[pod.UID] == "" {
 		return
 	}
 	if last, ended := podEnd(pod); ended {

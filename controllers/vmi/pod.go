@@ -193,22 +193,22 @@ func addImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPolic
 	}
 }
 
-// addSecrets mounts the Secrets with cloud-init data: of each only the one key
-// that is read. No component reads them from the API.
+// addSecrets mounts the Secrets with cloud-init data; the launcher reads one key
+// of each. No component reads them from the API.
 func addSecrets(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	for i, v := range vmi.Spec.Volumes {
 		ci := v.CloudInitNoCloud
 		if ci == nil {
 			continue
 		}
-		add := func(kind, path, key string, secret *corev1.LocalObjectReference) {
+		add := func(kind, path string, secret *corev1.LocalObjectReference) {
 			if secret != nil {
 				mount(pod, kind+"-"+strconv.Itoa(i), path, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-					SecretName: secret.Name, Items: []corev1.KeyToPath{{Key: key, Path: key}}}})
+					SecretName: secret.Name}})
 			}
 		}
-		add("userdata", layout.UserDataSecret(v.Name), layout.UserDataKey, ci.UserDataSecretRef)
-		add("networkdata", layout.NetworkDataSecret(v.Name), layout.NetworkDataKey, ci.NetworkDataSecretRef)
+		add("userdata", layout.UserDataSecret(v.Name), ci.UserDataSecretRef)
+		add("networkdata", layout.NetworkDataSecret(v.Name), ci.NetworkDataSecretRef)
 	}
 }
 

@@ -27,10 +27,6 @@ const (
 	TerminationLog = "/dev/termination-log"
 	// QEMU is the emulator in the launcher image.
 	QEMU = "/usr/bin/qemu-system-x86_64"
-	// UserDataKey and NetworkDataKey are the keys in Secrets with cloud-init
-	// data; KubeVirt's names.
-	UserDataKey    = "userdata"
-	NetworkDataKey = "networkdata"
 	// QEMUImg makes the overlays.
 	QEMUImg = "/usr/bin/qemu-img"
 )
@@ -40,6 +36,10 @@ func ImageVolume(volume string) string { return path.Join(ImageVolumeDir, volume
 
 // Overlay is the overlay of a container disk.
 func Overlay(volume string) string { return path.Join(OverlayDir, volume+".qcow2") }
+
+// Keys in Secrets with cloud-init data, KubeVirt's; the first that is there is read.
+func UserDataKeys() []string    { return []string{"userdata", "userData"} }
+func NetworkDataKeys() []string { return []string{"networkdata", "networkData"} }
 
 // UserDataSecret is the folder of the Secret with a volume's user data.
 func UserDataSecret(volume string) string { return path.Join(SecretDir, volume, "user") }

@@ -115,7 +115,7 @@ func TestHandlerReachesNoPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What it has open, and what its file system shows of the launcher's overlay and of other processes.
-	out, err := onNode(`find "/proc/$1/root" -xdev -name '*.qcow2'; for f in /proc/$1/fd/*; do readlink "$f"; done | grep -E 'kubelet/pods|overlays|images' ; ls "/proc/$1/root/proc" | grep -E '^[0-9]+$' | wc -l`, strconv.Itoa(p.PID))
+	out, err := onNode(`find "/proc/$1/root/" \( -path '*/root/proc' -o -path '*/root/sys' \) -prune -o -name '*.qcow2' -print; for f in /proc/$1/fd/*; do readlink "$f"; done | grep -E 'kubelet/pods|overlays|images' ; ls "/proc/$1/root/proc" | grep -E '^[0-9]+$' | wc -l`, strconv.Itoa(p.PID))
 	if err != nil {
 		t.Fatal(err)
 	}

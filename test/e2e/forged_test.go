@@ -129,6 +129,17 @@ func TestSlotsAreTheControllers(t *testing.T) {
 	if _, err := output("", "kubectl", "-n", ns, "patch", "pod", "harmless", "--type=merge", "--patch", patch, as); err == nil || !strings.Contains(err.Error(), "only virt-controller makes pods") {
 		t.Errorf("a tenant makes a pod a VMI's: %v", err)
 	}
+	// An owner of another kind, that is made a VMI later.
+	foreign := harmless.DeepCopy()
+	foreign.Name = "foreign"
+	foreign.OwnerReferences = []metav1.OwnerReference{controlledBy("victim", uid)}
+	foreign.OwnerReferences[0].APIVersion, foreign.OwnerReferences[0].Kind = "foo.example/v1", "Foo"
+	if err := makePod(t, ns, foreign, as); err != nil {
+		t.Errorf("a pod of another kind's: %v", err)
+	}
+	if _, err := output("", "kubectl", "-n", ns, "patch", "pod", "foreign", "--type=merge", "--patch", patch, as); err == nil || !strings.Contains(err.Error(), "only virt-controller makes pods") {
+		t.Errorf("a tenant makes a pod of another kind's a VMI's: %v", err)
+	}
 	// What people do to launcher pods goes on.
 	kubectl(t, "-n", ns, "label", "pod", genuine.Name, "team=blue", as)
 	kubectl(t, "-n", ns, "annotate", "pod", genuine.Name, "note=x", as)

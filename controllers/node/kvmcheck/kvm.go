@@ -251,6 +251,8 @@ func threadTime() (time.Duration, error) {
 	return time.Duration(now.Nano()), nil
 }
 
+//
+//go:uintptrescapes
 func request(fd int, number, argument uintptr) (int, error) {
 	result, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), number, argument)
 	if errno != 0 {
