@@ -26,7 +26,7 @@ const (
 	// needs a hundredth of it.
 	payloadLimit = 2 * time.Second
 	// DefaultTimeout is for the child as a whole, which has to start on a busy node.
-	DefaultTimeout = 5 * time.Second
+	DefaultTimeout = 20 * time.Second
 	// killLimit is how long a killed child may take to end. One that is
 	// stuck in the kernel does not end at all.
 	killLimit = 2 * time.Second
