@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
@@ -97,8 +98,9 @@ func (l Lease) Check() error {
 		}
 	}
 	for name, text := range map[string]string{"hostname": l.Hostname, "TFTP server name": l.TFTPServer, "boot file name": l.BootFile} {
-		if len(text) > 255 {
-			return fmt.Errorf("lease with %s of %d octets: want at most 255", name, len(text))
+		// Clients take a NUL for the text's end (RFC 2132, 2).
+		if len(text) > 255 || strings.Contains(text, "\x00") {
+			return fmt.Errorf("lease with %s of %d octets: want at most 255, none of them 0", name, len(text))
 		}
 	}
 	for i, o := range l.Private {
