@@ -121,7 +121,12 @@ func (v vmi) await(want v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstan
 			break
 		}
 	}
-	v.t.Fatalf("VMI %s is %s, want %s: %+v", v.name, phase, want, v.get().Status)
+	// The watch may have been cut off.
+	last := v.get()
+	if last.Status.Phase == want {
+		return last
+	}
+	v.t.Fatalf("VMI %s is %s, want %s: %+v", v.name, phase, want, last.Status)
 	return nil
 }
 

@@ -134,8 +134,9 @@ func TestPolicyHoldsAlone(t *testing.T) {
 		path, body, says string
 	}{
 		"spec":                        {bound, path, `{"spec":{"terminationGracePeriodSeconds":1}}`, ""}, // may be refused by the kind's own rules first
-		"labels":                      {bound, path, `{"metadata":{"labels":{"a":"b"}}}`, "no finalizer and no label"},
-		"finalizers":                  {bound, path, `{"metadata":{"finalizers":null}}`, "no finalizer and no label"},
+		"labels":                      {bound, path, `{"metadata":{"labels":{"a":"b"}}}`, "touches no finalizer, label, annotation or owner"},
+		"annotations":                 {bound, path, `{"metadata":{"annotations":{"a":"b"}}}`, "touches no finalizer, label, annotation or owner"},
+		"finalizers":                  {bound, path, `{"metadata":{"finalizers":null}}`, "touches no finalizer, label, annotation or owner"},
 		"anything without a node":     {unbound, path, `{"metadata":{"annotations":{"a":"b"}}}`, "names no node"},
 		"the status without a node":   {unbound, path + "/status", `{"status":{"runtimeUser":107}}`, "names no node"},
 		"nothing at all without node": {unbound, path + "/status", `{"status":{"interfaces":[]}}`, "names no node"},
