@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 )
@@ -35,6 +36,15 @@ func newPodLog(w io.Writer, what string, rate, burst float64, log *slog.Logger) 
 	return p
 }
 
+// NewLogWriter hands what is written on to w in the background: the pipe to a
+// container runtime that is stopped fills up, and a launcher that waited for it
+// would serve neither its VM nor virt-handler. What comes faster than w takes it
+// is dropped. Close waits for w, for a moment.
+func NewLogWriter(w io.Writer) io.WriteCloser {
+	// Nothing is left out for its rate, so there is no note to write.
+	return newPodLog(w, "", 0, math.MaxFloat64, nil)
+}
+
 // Write takes a copy of chunk, or drops it. It never fails.
 func (p *podLog) Write(chunk []byte) (int, error) {
 	p.mu.Lock()
@@ -48,8 +58,8 @@ func (p *podLog) Write(chunk []byte) (int, error) {
 	return len(chunk), nil
 }
 
-// Close waits until all is written, but not for long.
-func (p *podLog) Close() {
+// Close waits until all is written, but not for long. It never fails.
+func (p *podLog) Close() error {
 	p.mu.Lock()
 	if !p.closed {
 		p.closed = true
@@ -62,6 +72,7 @@ func (p *podLog) Close() {
 	case <-p.done:
 	case <-timeout.C:
 	}
+	return nil
 }
 
 func (p *podLog) run(w io.Writer) {

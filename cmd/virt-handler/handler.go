@@ -30,7 +30,7 @@ import (
 )
 
 // collectInterval is how often the slots of ended pods are looked for.
-const collectInterval = 5 * time.Second
+const collectInterval = 3 * time.Second
 
 func newHandler(config *rest.Config, o options, acceleration *node.Acceleration, kvmDevice string) (ctrl.Manager, error) {
 	mgr, err := newManager(config, o)

@@ -79,7 +79,9 @@ func run(args []string) int {
 	if *verbose {
 		level = slog.LevelDebug
 	}
-	config.Log = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	log := launcher.NewLogWriter(os.Stderr)
+	defer log.Close()
+	config.Log = slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: level}))
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	config.Signals = signals

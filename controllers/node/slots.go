@@ -320,7 +320,7 @@ func (s *Slots) Collect(ctx context.Context) error {
 const (
 	// missingSlot is how long a slot may be without pod and connection; a
 	// launcher dials again every two seconds.
-	missingSlot = 10 * time.Second
+	missingSlot = 6 * time.Second
 	// unclaimedSlot is the same for a slot whose pod was never named. The
 	// kubelet lists a pod from its admission on, when it asks for the slot.
 	unclaimedSlot = 30 * time.Second

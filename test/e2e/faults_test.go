@@ -87,7 +87,10 @@ func killHandler(t *testing.T) {
 // TestHandlerKilled: VMs do not notice that virt-handler is killed, and one
 // that dies meanwhile is reported.
 func TestHandlerKilled(t *testing.T) {
-	const kills = 10
+	kills := 3
+	if long() {
+		kills = 10
+	}
 	check := leavesNothing(t)
 	ns := namespace(t)
 	var vmis []vmi
