@@ -25,8 +25,8 @@ type Facts struct {
 	MAC string `json:"mac"`
 	// Addresses are the global addresses of both families, with prefix length, in ascending order.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
-	// Routes are the main table's routes over Link, in ascending order of
-	// destination; after a takeover those for IPv4.
+	// Routes are the main table's routes over Link that the kernel uses, in
+	// ascending order of destination; after a takeover those for IPv4.
 	Routes []Route `json:"routes,omitempty"`
 }
 
@@ -85,6 +85,8 @@ func readFacts(name string) (Facts, error) {
 	return facts, nil
 }
 
+// mainRoutes leaves out the routes to a destination for which there is one of
+// a smaller metric: a lease has no metrics, so the guest could take either.
 func mainRoutes(link netlink.Link) ([]Route, error) {
 	var out []Route
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -92,10 +94,18 @@ func mainRoutes(link netlink.Link) ([]Route, error) {
 		if err != nil {
 			return nil, err
 		}
+		slices.SortStableFunc(routes, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) })
+		metric := map[netip.Prefix]int{}
 		for _, r := range routes {
-			if route, ok := routeOf(r, family); ok && !slices.Contains(out, route) {
-				out = append(out, route)
+			route, ok := routeOf(r, family)
+			if !ok || slices.Contains(out, route) {
+				continue
 			}
+			if best, ok := metric[route.Destination]; ok && best < r.Priority {
+				continue
+			}
+			metric[route.Destination] = r.Priority
+			out = append(out, route)
 		}
 	}
 	return out, nil

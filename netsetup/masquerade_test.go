@@ -52,6 +52,27 @@ func TestReadFacts(t *testing.T) {
 	}
 }
 
+// TestReadFactsMetric: of two default routes, the facts have the one that the
+// kernel uses.
+func TestReadFactsMetric(t *testing.T) {
+	p := newPod(t, Masquerade{})
+	p.inside(p.pod, func() error {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		// Before the CNI plugin's in every order but that of the metric.
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP("10.244.0.0").To4(), Priority: 50, Flags: int(netlink.FLAG_ONLINK)})
+	})
+	again, err := ReadFacts(p.pod, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(p.facts, again, equality); diff != "" {
+		t.Errorf("changed by a route of a larger metric, -before +after:\n%s", diff)
+	}
+}
+
 func TestGuestIsConfiguredByDHCP(t *testing.T) {
 	p := newPod(t, Masquerade{})
 	told := p.start()
