@@ -41,7 +41,7 @@ var (
 // same, so that an object that got past the schema changes nothing.
 func Validate(vmi *VirtualMachineInstance) field.ErrorList {
 	spec, path := &vmi.Spec, field.NewPath("spec")
-	var errs field.ErrorList
+	errs := validateAnnotations(vmi.Annotations, field.NewPath("metadata", "annotations"))
 	if spec.Architecture != "amd64" {
 		errs = append(errs, field.NotSupported(path.Child("architecture"), spec.Architecture, []string{"amd64"}))
 	}

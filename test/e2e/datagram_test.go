@@ -90,6 +90,9 @@ func TestDatagrams(t *testing.T) {
 		if err := askPod(shell, pod, 100); err != nil {
 			t.Errorf("from guest %s to a pod: %v", guest.vmi.name, err)
 		}
+		if err := poll(20*time.Second, func() error { return askGuest(ns, address, 5000, 100) }); err != nil {
+			t.Errorf("guest %s does not listen: %v", guest.vmi.name, err)
+		}
 		for port, want := range guest.reached {
 			if err := askGuest(ns, address, port, 100); (err == nil) != want {
 				t.Errorf("from a pod to port %d of guest %s: %v, want an answer: %t", port, guest.vmi.name, err, want)
@@ -121,7 +124,8 @@ func lookAtMTU(t *testing.T, mtu int) {
 			"a pod":     func(size int) error { return askGuest(ns, address, 5000, size) },
 			"the guest": func(size int) error { return askPod(shell, pod, size) },
 		} {
-			if err := ask(largest); err != nil {
+			// The guest's program may not listen yet.
+			if err := poll(20*time.Second, func() error { return ask(largest) }); err != nil {
 				t.Errorf("%s, from %s: %v", v.name, from, err)
 			}
 			if err := ask(largest + 1); err == nil || !strings.Contains(err.Error(), "message too long") {

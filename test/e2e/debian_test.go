@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -8,11 +9,37 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestDebian boots the demo's guest: systemd, cloud-init, login, shutdown.
+// staticNetwork is network data without DHCP: the guest's address and gateway
+// with masquerade. The first PCI Express device is the interface.
+const staticNetwork = `
+apiVersion: v1
+kind: Secret
+metadata: {name: network}
+stringData:
+  networkdata: |
+    version: 2
+    ethernets:
+      enp1s0:
+        dhcp4: false
+        addresses: [10.0.2.2/24]
+        gateway4: 10.0.2.1
+`
+
+// TestDebian boots the demo's guest: systemd, cloud-init, login, shutdown. Its
+// network data is in a Secret, and gives it a static address.
 func TestDebian(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
-	kubectl(t, "-n", ns, "apply", "-f", "../../config/samples/vmi-debian.yaml")
+	apply(t, ns, staticNetwork)
+	sample, err := os.ReadFile("../../config/samples/vmi-debian.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const seed = "    cloudInitNoCloud:\n"
+	if !strings.Contains(string(sample), seed) {
+		t.Fatal("the sample has no place for network data")
+	}
+	apply(t, ns, strings.Replace(string(sample), seed, seed+"      networkDataSecretRef: {name: network}\n", 1))
 	v := vmi{t: t, namespace: ns, name: "debian"}
 	v.await(v1.Running)
 	log := v.log()
@@ -26,6 +53,9 @@ func TestDebian(t *testing.T) {
 	for _, ask := range []struct{ command, want string }{
 		{"hostname", "debian"},
 		{"ip -4 -o addr show scope global", " 10.0.2.2/24 "},
+		// DHCP would have given it a lifetime.
+		{"ip -4 -o addr show scope global permanent", " 10.0.2.2/24 "},
+		{"ip -4 route show default", "via 10.0.2.1 "},
 		{"cloud-init status --wait", "status: done"},
 		{"systemctl is-system-running --wait", "running"},
 	} {

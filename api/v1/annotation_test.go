@@ -1,0 +1,26 @@
+package v1
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func TestValidateAnnotations(t *testing.T) {
+	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+		"hooks.kubevirt.io/hookSidecars": `[{"image": "registry.example/hook:v1"}]`,
+		KeepLauncherAnnotation:           "true",
+		"example.com/other":              "kept",
+	}}}
+	Default(vmi)
+	var refused []string
+	for _, err := range Validate(vmi) {
+		if err.Type == field.ErrorTypeForbidden {
+			refused = append(refused, err.Field)
+		}
+	}
+	if want := "metadata.annotations[hooks.kubevirt.io/hookSidecars]"; len(refused) != 1 || refused[0] != want {
+		t.Errorf("refused %q, want %s alone", refused, want)
+	}
+}
