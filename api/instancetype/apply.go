@@ -1,0 +1,169 @@
+// Package instancetype applies sizes and preferences to a VirtualMachine's
+// template. Everything in it is pure.
+package instancetype
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// Apply writes the size into vmi, which has a template's annotations and spec
+// and no defaults yet, and then what the preference wants and nothing sets. Both
+// may be nil. It returns every field of the template that the size sets too, by
+// its path below template: KubeVirt takes that for a conflict, and so does this.
+func Apply(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec, vmi *v1.VirtualMachineInstance, template *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if size != nil {
+		errs = conflicts(size, vmi, template)
+		if len(errs) > 0 {
+			return errs
+		}
+		if errs = applySize(size, preference, vmi); len(errs) > 0 {
+			return errs
+		}
+	}
+	if preference != nil {
+		applyPreference(preference, vmi)
+	}
+	return nil
+}
+
+// conflicts are what both the template and the size set.
+func conflicts(size *v1beta1.VirtualMachineInstancetypeSpec, vmi *v1.VirtualMachineInstance, template *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	conflict := func(is bool, path *field.Path) {
+		if is {
+			errs = append(errs, field.Forbidden(path, "set by the instancetype that spec.instancetype names; leave it out of the template"))
+		}
+	}
+	spec, path := &vmi.Spec, template.Child("spec")
+	domain := path.Child("domain")
+	if cpu := spec.Domain.CPU; cpu != nil {
+		conflict(cpu.Cores != 0, domain.Child("cpu", "cores"))
+		conflict(cpu.Sockets != 0, domain.Child("cpu", "sockets"))
+		conflict(cpu.Threads != 0, domain.Child("cpu", "threads"))
+		conflict(cpu.Model != "" && size.CPU.Model != "", domain.Child("cpu", "model"))
+	}
+	conflict(spec.Domain.Memory != nil && spec.Domain.Memory.Guest != nil, domain.Child("memory", "guest"))
+	resources := domain.Child("resources")
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		_, requested := spec.Domain.Resources.Requests[name]
+		conflict(requested, resources.Child("requests").Key(string(name)))
+		_, limited := spec.Domain.Resources.Limits[name]
+		conflict(limited, resources.Child("limits").Key(string(name)))
+	}
+	for name := range size.NodeSelector {
+		_, both := spec.NodeSelector[name]
+		conflict(both, path.Child("nodeSelector").Key(name))
+	}
+	conflict(size.SchedulerName != "" && spec.SchedulerName != "", path.Child("schedulerName"))
+	for name, value := range size.Annotations {
+		other, both := vmi.Annotations[name]
+		conflict(both && other != value, template.Child("metadata", "annotations").Key(name))
+	}
+	return errs
+}
+
+func applySize(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec, vmi *v1.VirtualMachineInstance) field.ErrorList {
+	spec := &vmi.Spec
+	if spec.Domain.CPU == nil {
+		spec.Domain.CPU = &v1.CPU{}
+	}
+	if size.CPU.Model != "" {
+		spec.Domain.CPU.Model = size.CPU.Model
+	}
+	errs := spread(size.CPU.Guest, preference, spec.Domain.CPU)
+	if spec.Domain.Memory == nil {
+		spec.Domain.Memory = &v1.Memory{}
+	}
+	guest := size.Memory.Guest.DeepCopy()
+	spec.Domain.Memory.Guest = &guest
+	if percent := int64(size.Memory.OvercommitPercent); percent > 0 {
+		if spec.Domain.Resources.Requests == nil {
+			spec.Domain.Resources.Requests = v1.ResourceList{}
+		}
+		// Divided first: the product of 64 TiB and 100 is inside an int64, but
+		// nobody has checked the size yet.
+		request := guest.Value() / 100 * (100 - percent)
+		spec.Domain.Resources.Requests[corev1.ResourceMemory] = *resource.NewQuantity(request, resource.BinarySI)
+	}
+	spec.NodeSelector = merge(spec.NodeSelector, size.NodeSelector)
+	if size.SchedulerName != "" {
+		spec.SchedulerName = size.SchedulerName
+	}
+	vmi.Annotations = merge(vmi.Annotations, size.Annotations)
+	return errs
+}
+
+// merge adds what is not there; it changes no map that it was given.
+func merge(set, more map[string]string) map[string]string {
+	if len(more) == 0 {
+		return set
+	}
+	merged := map[string]string{}
+	for _, from := range []map[string]string{more, set} {
+		for name, value := range from {
+			merged[name] = value
+		}
+	}
+	return merged
+}
+
+// spread lays n CPUs out as the preference wants them.
+func spread(n uint32, preference *v1beta1.VirtualMachinePreferenceSpec, cpu *v1.CPU) field.ErrorList {
+	cpu.Sockets, cpu.Cores, cpu.Threads = 1, 1, 1
+	topology, across, ratio := layout(preference)
+	switch topology {
+	case "cores", "preferCores":
+		cpu.Cores = n
+	case "threads", "preferThreads":
+		cpu.Threads = n
+	case "spread", "preferSpread":
+		if n == 1 {
+			return nil
+		}
+		switch across {
+		case "CoresThreads":
+			cpu.Threads, cpu.Cores = ratio, n/ratio
+		case "SocketsCoresThreads":
+			cpu.Threads, cpu.Cores, cpu.Sockets = 2, ratio, n/(2*ratio)
+		default:
+			cpu.Cores, cpu.Sockets = ratio, n/ratio
+		}
+		if uint32(cpu.VCPUs()) != n {
+			return field.ErrorList{field.Invalid(field.NewPath("spec", "instancetype"), n, fmt.Sprintf(
+				"the instancetype's CPUs cannot be spread as the preference wants it (%s, ratio %d): their number is not divisible", across, ratio))}
+		}
+	default:
+		cpu.Sockets = n
+	}
+	return nil
+}
+
+func layout(preference *v1beta1.VirtualMachinePreferenceSpec) (topology, across string, ratio uint32) {
+	across, ratio = "SocketsCores", 2
+	if preference == nil {
+		return "sockets", across, ratio
+	}
+	if r := preference.PreferSpreadSocketToCoreRatio; r > 0 {
+		ratio = r
+	}
+	if preference.CPU == nil {
+		return "sockets", across, ratio
+	}
+	if o := preference.CPU.SpreadOptions; o != nil {
+		if o.Across != "" {
+			across = o.Across
+		}
+		if o.Ratio > 0 {
+			ratio = o.Ratio
+		}
+	}
+	return preference.CPU.PreferredCPUTopology, across, ratio
+}

@@ -1,0 +1,151 @@
+package instancetype
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+var template = field.NewPath("spec", "template")
+
+func decode[T any](t *testing.T, text string) *T {
+	t.Helper()
+	if text == "" {
+		return nil
+	}
+	object := new(T)
+	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return object
+}
+
+const (
+	small   = "{cpu: {guest: 4}, memory: {guest: 2Gi}}"
+	devices = "domain: {devices: {disks: [{name: root}, {name: media, cdrom: {}}, {name: old, disk: {bus: sata}}], " +
+		"interfaces: [{name: default}, {name: other, bridge: {}, model: e1000}], inputs: [{name: pointer}]}}\n" +
+		"networks: [{name: default, pod: {}}, {name: other, pod: {}}]\n"
+)
+
+func TestApply(t *testing.T) {
+	tests := []struct {
+		name             string
+		size, preference string
+		spec             string
+		want             string // the spec afterwards
+	}{
+		{"nothing", "", "", devices, devices},
+		{"size", small, "", "domain: {}", "domain: {cpu: {sockets: 4, cores: 1, threads: 1}, memory: {guest: 2Gi}}"},
+		{"size with everything", "{cpu: {guest: 1, model: Nehalem}, memory: {guest: 1000Mi, overcommitPercent: 25}, nodeSelector: {a: b}, schedulerName: mine}", "",
+			"{nodeSelector: {c: d}, domain: {resources: {requests: {ephemeral-storage: 1Gi}}}}",
+			"{nodeSelector: {a: b, c: d}, schedulerName: mine, domain: {cpu: {model: Nehalem, sockets: 1, cores: 1, threads: 1}, memory: {guest: 1000Mi}, " +
+				"resources: {requests: {memory: 750Mi, ephemeral-storage: 1Gi}}}}"},
+		{"cores", small, "cpu: {preferredCPUTopology: cores}", "domain: {}", "domain: {cpu: {sockets: 1, cores: 4, threads: 1}, memory: {guest: 2Gi}}"},
+		{"threads, by the old name", small, "cpu: {preferredCPUTopology: preferThreads}", "domain: {}", "domain: {cpu: {sockets: 1, cores: 1, threads: 4}, memory: {guest: 2Gi}}"},
+		{"any", small, "cpu: {preferredCPUTopology: any}", "domain: {}", "domain: {cpu: {sockets: 4, cores: 1, threads: 1}, memory: {guest: 2Gi}}"},
+		{"spread", small, "cpu: {preferredCPUTopology: spread}", "domain: {}", "domain: {cpu: {sockets: 2, cores: 2, threads: 1}, memory: {guest: 2Gi}}"},
+		{"spread by the old ratio", small, "{preferSpreadSocketToCoreRatio: 4, cpu: {preferredCPUTopology: spread}}", "domain: {}", "domain: {cpu: {sockets: 1, cores: 4, threads: 1}, memory: {guest: 2Gi}}"},
+		{"spread over threads", small, "cpu: {preferredCPUTopology: spread, spreadOptions: {across: CoresThreads}}", "domain: {}", "domain: {cpu: {sockets: 1, cores: 2, threads: 2}, memory: {guest: 2Gi}}"},
+		{"spread over all", small, "cpu: {preferredCPUTopology: spread, spreadOptions: {across: SocketsCoresThreads, ratio: 1}}", "domain: {}", "domain: {cpu: {sockets: 2, cores: 1, threads: 2}, memory: {guest: 2Gi}}"},
+		{"one CPU is not spread", "{cpu: {guest: 1}, memory: {guest: 1Gi}}", "cpu: {preferredCPUTopology: spread}", "domain: {}", "domain: {cpu: {sockets: 1, cores: 1, threads: 1}, memory: {guest: 1Gi}}"},
+
+		{"topology without size", "", "cpu: {preferredCPUTopology: cores}", "domain: {}", "domain: {}"},
+		{"device preferences", "", "devices: {preferredDiskBus: virtio, preferredCdromBus: scsi, preferredInterfaceModel: virtio, preferredInterfaceMasquerade: {}, " +
+			"preferredInputBus: virtio, preferredInputType: tablet, preferredRng: {}, preferredAutoattachGraphicsDevice: false, preferredVideoType: virtio}", devices,
+			"domain: {devices: {disks: [{name: root, disk: {bus: virtio}}, {name: media, cdrom: {bus: scsi}}, {name: old, disk: {bus: sata}}], " +
+				"interfaces: [{name: default, model: virtio, masquerade: {}}, {name: other, bridge: {}, model: e1000}], " +
+				"inputs: [{name: pointer, bus: virtio, type: tablet}], rng: {}, autoattachGraphicsDevice: false}}\n" +
+				"networks: [{name: default, pod: {}}, {name: other, pod: {}}]\n"},
+		{"machine preferences", "", "{machine: {preferredMachineType: pc-q35-7.2}, firmware: {preferredUseBios: true, preferredUseBiosSerial: true}, " +
+			"features: {preferredAcpi: {enabled: false}, preferredApic: {}}, clock: {preferredClockOffset: {utc: {}}, preferredTimer: {hpet: {present: false}}}, " +
+			"preferredSubdomain: sub, preferredTerminationGracePeriodSeconds: 3, preferredArchitecture: amd64}", "domain: {}",
+			"{architecture: amd64, subdomain: sub, terminationGracePeriodSeconds: 3, domain: {machine: {type: pc-q35-7.2}, firmware: {bootloader: {bios: {useSerial: true}}}, " +
+				"features: {acpi: {enabled: false}, apic: {}}, clock: {utc: {}, timer: {hpet: {present: false}}}}}"},
+		{"what is set stays", "", "{machine: {preferredMachineType: pc-q35-7.2}, clock: {preferredTimer: {hpet: {}}}, preferredTerminationGracePeriodSeconds: 3}",
+			"{terminationGracePeriodSeconds: 0, domain: {machine: {type: q35}, clock: {timer: {}}}}",
+			"{terminationGracePeriodSeconds: 0, domain: {machine: {type: q35}, clock: {timer: {}}}}"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{Spec: *decode[v1.VirtualMachineInstanceSpec](t, tt.spec)}
+			size, preference := decode[v1beta1.VirtualMachineInstancetypeSpec](t, tt.size), decode[v1beta1.VirtualMachinePreferenceSpec](t, tt.preference)
+			if errs := Apply(size, preference, vmi, template); len(errs) > 0 {
+				t.Fatal(errs.ToAggregate())
+			}
+			if diff := cmp.Diff(*decode[v1.VirtualMachineInstanceSpec](t, tt.want), vmi.Spec); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestApplyConflicts(t *testing.T) {
+	const everything = "{cpu: {guest: 3, model: Nehalem}, memory: {guest: 2Gi}, nodeSelector: {a: b}, schedulerName: mine, annotations: {a: b}}"
+	tests := []struct {
+		name, size, preference, vmi string
+		want                        []string
+	}{
+		{"none", everything, "", "spec: {nodeSelector: {c: d}}", nil},
+		{"CPU", everything, "", "spec: {domain: {cpu: {cores: 1, sockets: 1, threads: 1, model: max}}}",
+			[]string{"spec.domain.cpu.cores", "spec.domain.cpu.sockets", "spec.domain.cpu.threads", "spec.domain.cpu.model"}},
+		{"model alone", small, "", "spec: {domain: {cpu: {model: max}}}", nil},
+		{"memory", small, "", "spec: {domain: {memory: {guest: 1Gi}}}", []string{"spec.domain.memory.guest"}},
+		{"resources", small, "", "spec: {domain: {resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}}}",
+			[]string{"spec.domain.resources.requests[cpu]", "spec.domain.resources.limits[cpu]", "spec.domain.resources.requests[memory]", "spec.domain.resources.limits[memory]"}},
+		{"placement", everything, "", "{metadata: {annotations: {a: c}}, spec: {nodeSelector: {a: b}, schedulerName: other}}",
+			[]string{"spec.nodeSelector[a]", "spec.schedulerName", "metadata.annotations[a]"}},
+		{"the same annotation", everything, "", "metadata: {annotations: {a: b}}", nil},
+		{"not divisible", everything, "cpu: {preferredCPUTopology: spread}", "spec: {}", []string{"spec.instancetype"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			vmi, before := decode[v1.VirtualMachineInstance](t, tt.vmi), decode[v1.VirtualMachineInstance](t, tt.vmi)
+			var fields []string
+			errs := Apply(decode[v1beta1.VirtualMachineInstancetypeSpec](t, tt.size), decode[v1beta1.VirtualMachinePreferenceSpec](t, tt.preference), vmi, template)
+			for _, err := range errs {
+				fields = append(fields, err.Field)
+			}
+			for i, f := range tt.want {
+				if f != "spec.instancetype" {
+					tt.want[i] = "spec.template." + f
+				}
+			}
+			if diff := cmp.Diff(tt.want, fields); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if len(tt.want) > 0 && tt.want[0] != "spec.instancetype" && !cmp.Equal(before, vmi) {
+				t.Error("changed in spite of a conflict")
+			}
+		})
+	}
+}
+
+func TestCheckRequirements(t *testing.T) {
+	const all = "{cpu: {guest: 2}, memory: {guest: 1Gi}, architecture: amd64}"
+	for _, tt := range []struct {
+		name, requirements, spec string
+		want                     []string
+	}{
+		{"none", "", "domain: {memory: {guest: 1Mi}}", nil},
+		{"met", all, "domain: {cpu: {cores: 2}, memory: {guest: 1Gi}}", nil},
+		{"not met", all, "{architecture: arm64, domain: {memory: {guest: 1023Mi}}}",
+			[]string{"spec.template.spec.domain.cpu", "spec.template.spec.domain.memory.guest", "spec.template.spec.architecture"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{Spec: *decode[v1.VirtualMachineInstanceSpec](t, tt.spec)}
+			v1.Default(vmi)
+			var fields []string
+			for _, err := range CheckRequirements(decode[v1beta1.PreferenceRequirements](t, tt.requirements), &vmi.Spec, template) {
+				fields = append(fields, err.Field)
+			}
+			if diff := cmp.Diff(tt.want, fields); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,157 @@
+package instancetype
+
+import (
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// prefer sets what is not set.
+func prefer[T any](field *T, preferred T) {
+	if reflect.ValueOf(field).Elem().IsZero() {
+		*field = preferred
+	}
+}
+
+// preferCopy is prefer for what pointers lead to.
+func preferCopy[T any](field **T, preferred *T) {
+	if *field == nil && preferred != nil {
+		*field = ptr.To(*preferred)
+	}
+}
+
+func applyPreference(p *v1beta1.VirtualMachinePreferenceSpec, vmi *v1.VirtualMachineInstance) {
+	spec := &vmi.Spec
+	prefer(&spec.Architecture, p.PreferredArchitecture)
+	prefer(&spec.Subdomain, p.PreferredSubdomain)
+	preferCopy(&spec.TerminationGracePeriodSeconds, p.PreferredTerminationGracePeriodSeconds)
+	vmi.Annotations = merge(vmi.Annotations, p.Annotations)
+	if p.Machine != nil && p.Machine.PreferredMachineType != "" {
+		if spec.Domain.Machine == nil {
+			spec.Domain.Machine = &v1.Machine{}
+		}
+		prefer(&spec.Domain.Machine.Type, p.Machine.PreferredMachineType)
+	}
+	applyClock(p.Clock, &spec.Domain)
+	applyFeatures(p.Features, &spec.Domain)
+	applyFirmware(p.Firmware, &spec.Domain)
+	if p.Devices != nil {
+		applyDevices(p.Devices, &spec.Domain.Devices)
+		applyInterfaces(p.Devices, spec)
+	}
+}
+
+func applyClock(p *v1beta1.ClockPreferences, d *v1.DomainSpec) {
+	if p == nil {
+		return
+	}
+	if d.Clock == nil {
+		d.Clock = &v1.Clock{}
+	}
+	if p.PreferredClockOffset != nil {
+		preferCopy(&d.Clock.UTC, p.PreferredClockOffset.UTC)
+	}
+	if d.Clock.Timer == nil {
+		d.Clock.Timer = p.PreferredTimer.DeepCopy()
+	}
+}
+
+func applyFeatures(p *v1beta1.FeaturePreferences, d *v1.DomainSpec) {
+	if p == nil {
+		return
+	}
+	if d.Features == nil {
+		d.Features = &v1.Features{}
+	}
+	if p.PreferredAcpi != nil {
+		preferCopy(&d.Features.ACPI.Enabled, p.PreferredAcpi.Enabled)
+	}
+	if d.Features.APIC == nil {
+		d.Features.APIC = p.PreferredApic.DeepCopy()
+	}
+}
+
+// applyFirmware does nothing where the template has a boot loader.
+func applyFirmware(p *v1beta1.FirmwarePreferences, d *v1.DomainSpec) {
+	if p == nil || !ptr.Deref(p.PreferredUseBios, false) || d.Firmware != nil && d.Firmware.Bootloader != nil {
+		return
+	}
+	if d.Firmware == nil {
+		d.Firmware = &v1.Firmware{}
+	}
+	d.Firmware.Bootloader = &v1.Bootloader{BIOS: &v1.BIOS{}}
+	preferCopy(&d.Firmware.Bootloader.BIOS.UseSerial, p.PreferredUseBiosSerial)
+}
+
+func applyDevices(p *v1beta1.DevicePreferences, d *v1.Devices) {
+	preferCopy(&d.AutoattachGraphicsDevice, p.PreferredAutoattachGraphicsDevice)
+	preferCopy(&d.AutoattachMemBalloon, p.PreferredAutoattachMemBalloon)
+	preferCopy(&d.AutoattachPodInterface, p.PreferredAutoattachPodInterface)
+	preferCopy(&d.AutoattachSerialConsole, p.PreferredAutoattachSerialConsole)
+	preferCopy(&d.AutoattachInputDevice, p.PreferredAutoattachInputDevice)
+	preferCopy(&d.BlockMultiQueue, p.PreferredBlockMultiQueue)
+	preferCopy(&d.NetworkInterfaceMultiQueue, p.PreferredNetworkInterfaceMultiQueue)
+	preferCopy(&d.Rng, p.PreferredRng)
+	if p.PreferredVideoType != "" && ptr.Deref(d.AutoattachGraphicsDevice, true) {
+		if d.Video == nil {
+			d.Video = &v1.VideoDevice{}
+		}
+		prefer(&d.Video.Type, p.PreferredVideoType)
+	}
+	for i := range d.Inputs {
+		prefer(&d.Inputs[i].Bus, p.PreferredInputBus)
+		prefer(&d.Inputs[i].Type, p.PreferredInputType)
+	}
+	for i := range d.Disks {
+		disk := &d.Disks[i]
+		if disk.CDRom != nil {
+			prefer(&disk.CDRom.Bus, p.PreferredCdromBus)
+			continue
+		}
+		if disk.Disk == nil && p.PreferredDiskBus != "" {
+			disk.Disk = &v1.DiskTarget{}
+		}
+		if disk.Disk != nil {
+			prefer(&disk.Disk.Bus, p.PreferredDiskBus)
+		}
+	}
+}
+
+func applyInterfaces(p *v1beta1.DevicePreferences, spec *v1.VirtualMachineInstanceSpec) {
+	pod := map[string]bool{}
+	for _, n := range spec.Networks {
+		pod[n.Name] = n.Pod != nil
+	}
+	for i := range spec.Domain.Devices.Interfaces {
+		nic := &spec.Domain.Devices.Interfaces[i]
+		prefer(&nic.Model, p.PreferredInterfaceModel)
+		if p.PreferredInterfaceMasquerade != nil && pod[nic.Name] && nic.Bridge == nil && nic.Masquerade == nil {
+			nic.Masquerade = &v1.InterfaceMasquerade{}
+		}
+	}
+}
+
+// CheckRequirements says what a VMI with all its defaults lacks of what a
+// preference requires.
+func CheckRequirements(r *v1beta1.PreferenceRequirements, spec *v1.VirtualMachineInstanceSpec, template *field.Path) field.ErrorList {
+	if r == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	domain := template.Child("spec", "domain")
+	if r.CPU != nil && spec.Domain.CPU.VCPUs() < int64(r.CPU.Guest) {
+		errs = append(errs, field.Invalid(domain.Child("cpu"), spec.Domain.CPU.VCPUs(), fmt.Sprintf("the preference requires at least %d CPUs", r.CPU.Guest)))
+	}
+	if guest := spec.Domain.Memory.Guest; r.Memory != nil && guest != nil && guest.Cmp(r.Memory.Guest) < 0 {
+		errs = append(errs, field.Invalid(domain.Child("memory", "guest"), guest.String(), fmt.Sprintf("the preference requires at least %s", r.Memory.Guest.String())))
+	}
+	if r.Architecture != "" && spec.Architecture != r.Architecture {
+		errs = append(errs, field.Invalid(template.Child("spec", "architecture"), spec.Architecture, fmt.Sprintf("the preference requires %s", r.Architecture)))
+	}
+	return errs
+}

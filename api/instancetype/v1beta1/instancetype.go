@@ -1,0 +1,142 @@
+package v1beta1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// VirtualMachineInstancetype is a size of virtual machines: their CPUs and
+// memory. It is applied when a VirtualMachine that names it is started, and
+// kept in a ControllerRevision from then on.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=virtualmachineinstancetypes,shortName=vminstancetype;vminstancetypes;vmf;vmfs,categories=all
+// +kubebuilder:metadata:labels="kubevirt.io="
+type VirtualMachineInstancetype struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec VirtualMachineInstancetypeSpec `json:"spec"`
+}
+
+// VirtualMachineInstancetypeList is a list of VirtualMachineInstancetypes.
+//
+// +kubebuilder:object:root=true
+type VirtualMachineInstancetypeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VirtualMachineInstancetype `json:"items"`
+}
+
+// VirtualMachineClusterInstancetype is a VirtualMachineInstancetype for all
+// namespaces.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=virtualmachineclusterinstancetypes,scope=Cluster,shortName=vmclusterinstancetype;vmclusterinstancetypes;vmcf;vmcfs
+// +kubebuilder:metadata:labels="kubevirt.io="
+type VirtualMachineClusterInstancetype struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec VirtualMachineInstancetypeSpec `json:"spec"`
+}
+
+// VirtualMachineClusterInstancetypeList is a list of VirtualMachineClusterInstancetypes.
+//
+// +kubebuilder:object:root=true
+type VirtualMachineClusterInstancetypeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VirtualMachineClusterInstancetype `json:"items"`
+}
+
+// VirtualMachineInstancetypeSpec is a size. A VirtualMachine that names it must
+// leave out of its template what is set here.
+type VirtualMachineInstancetypeSpec struct {
+	// CPU is the number and model of the guest's CPUs.
+	CPU CPUInstancetype `json:"cpu"`
+	// Memory of the guest.
+	Memory MemoryInstancetype `json:"memory"`
+	// NodeSelector holds labels that the node must have.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// SchedulerName is the scheduler that chooses the node.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	SchedulerName string `json:"schedulerName,omitempty"`
+	// Annotations of the VirtualMachineInstance.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Annotations map[string]string `json:"annotations,omitempty"`
+
+	// GPUs are refused: not supported yet.
+	// +optional
+	GPUs v1.UnsupportedList `json:"gpus,omitempty"`
+	// HostDevices are refused: not supported yet.
+	// +optional
+	HostDevices v1.UnsupportedList `json:"hostDevices,omitempty"`
+	// IOThreadsPolicy is refused: not supported yet.
+	// +optional
+	IOThreadsPolicy v1.UnsupportedString `json:"ioThreadsPolicy,omitempty"`
+	// IOThreads is refused: not supported yet.
+	// +optional
+	IOThreads *v1.Unsupported `json:"ioThreads,omitempty"`
+	// LaunchSecurity is refused: not supported yet.
+	// +optional
+	LaunchSecurity *v1.Unsupported `json:"launchSecurity,omitempty"`
+}
+
+// CPUInstancetype is the number and model of the guest's CPUs.
+type CPUInstancetype struct {
+	// Guest is the number of the guest's CPUs. They are sockets of one core,
+	// unless a preference wants them otherwise.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=255
+	Guest uint32 `json:"guest"`
+	// Model is a QEMU CPU model, host-passthrough or host-model. Default: as
+	// for a VirtualMachineInstance.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._-]*$`
+	Model string `json:"model,omitempty"`
+
+	// DedicatedCPUPlacement is refused: not supported yet.
+	// +optional
+	DedicatedCPUPlacement v1.UnsupportedBool `json:"dedicatedCPUPlacement,omitempty"`
+	// IsolateEmulatorThread is refused: not supported yet.
+	// +optional
+	IsolateEmulatorThread v1.UnsupportedBool `json:"isolateEmulatorThread,omitempty"`
+	// NUMA is refused: not supported yet.
+	// +optional
+	NUMA *v1.Unsupported `json:"numa,omitempty"`
+	// Realtime is refused: not supported yet.
+	// +optional
+	Realtime *v1.Unsupported `json:"realtime,omitempty"`
+	// MaxSockets is refused: not supported yet.
+	// +optional
+	MaxSockets v1.UnsupportedNumber `json:"maxSockets,omitempty"`
+}
+
+// MemoryInstancetype is the guest's memory.
+type MemoryInstancetype struct {
+	// Guest is how much RAM the guest has. Exponents are refused.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
+	Guest resource.Quantity `json:"guest"`
+	// OvercommitPercent is how much less than the guest's memory the pod
+	// requests, in percent. Default: 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	OvercommitPercent int32 `json:"overcommitPercent,omitempty"`
+
+	// Hugepages are refused: not supported yet.
+	// +optional
+	Hugepages *v1.Unsupported `json:"hugepages,omitempty"`
+	// MaxGuest is refused: not supported yet.
+	// +optional
+	MaxGuest *v1.Unsupported `json:"maxGuest,omitempty"`
+}
