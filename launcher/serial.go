@@ -68,10 +68,9 @@ func newSerial(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Lo
 // Close ends all goroutines; what the guest wrote before is still logged.
 func (s *serial) Close() {
 	// QEMU has exited: let what it wrote last be read, but do not wait for
-	// a descriptor that some other process may hold.
+	// a descriptor that some other process may hold. The console ends with it.
 	s.port.SetReadDeadline(time.Now().Add(drainTimeout))
 	s.listener.Close()
-	s.attach(nil) // one that came after the port's end
 	s.wait.Wait()
 	s.port.Close()
 	s.podLog.Close()
