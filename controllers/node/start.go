@@ -104,8 +104,9 @@ func seeds(vmi *v1.VirtualMachineInstance) ([]control.CloudInitSeed, error) {
 			return nil, fmt.Errorf("read cloud-init volume %s: %w", v.Name, err)
 		}
 		// The instance ID decides whether cloud-init runs its first-boot
-		// modules; every VMI is a first boot.
-		out = append(out, control.CloudInitSeed{Volume: v.Name, InstanceID: string(vmi.UID), Hostname: vmi.GuestHostname(), UserData: user, NetworkData: network,
+		// modules: a VM that is started again with its disk is none, and has
+		// the machine's UUID that it had.
+		out = append(out, control.CloudInitSeed{Volume: v.Name, InstanceID: vmi.Spec.Domain.Firmware.UUID, Hostname: vmi.GuestHostname(), UserData: user, NetworkData: network,
 			UserDataSecret: v.CloudInitNoCloud.UserDataSecretRef != nil, NetworkDataSecret: v.CloudInitNoCloud.NetworkDataSecretRef != nil})
 	}
 	return out, nil
