@@ -6,8 +6,17 @@ import (
 
 // SetCondition sets a condition; its transition time changes only with its status.
 func (s *VirtualMachineInstanceStatus) SetCondition(c VirtualMachineInstanceCondition, now metav1.Time) {
-	for i := range s.Conditions {
-		old := &s.Conditions[i]
+	setCondition(&s.Conditions, c, now)
+}
+
+// SetCondition sets a condition; its transition time changes only with its status.
+func (s *VirtualMachineStatus) SetCondition(c VirtualMachineInstanceCondition, now metav1.Time) {
+	setCondition(&s.Conditions, c, now)
+}
+
+func setCondition(list *[]VirtualMachineInstanceCondition, c VirtualMachineInstanceCondition, now metav1.Time) {
+	for i := range *list {
+		old := &(*list)[i]
 		if old.Type != c.Type {
 			continue
 		}
@@ -19,7 +28,7 @@ func (s *VirtualMachineInstanceStatus) SetCondition(c VirtualMachineInstanceCond
 		return
 	}
 	c.LastTransitionTime = now
-	s.Conditions = append(s.Conditions, c)
+	*list = append(*list, c)
 }
 
 // RemoveCondition removes a condition.
@@ -35,9 +44,18 @@ func (s *VirtualMachineInstanceStatus) RemoveCondition(t ConditionType) {
 
 // Condition returns a condition, or nil.
 func (s *VirtualMachineInstanceStatus) Condition(t ConditionType) *VirtualMachineInstanceCondition {
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == t {
-			return &s.Conditions[i]
+	return condition(s.Conditions, t)
+}
+
+// Condition returns a condition, or nil.
+func (s *VirtualMachineStatus) Condition(t ConditionType) *VirtualMachineInstanceCondition {
+	return condition(s.Conditions, t)
+}
+
+func condition(list []VirtualMachineInstanceCondition, t ConditionType) *VirtualMachineInstanceCondition {
+	for i := range list {
+		if list[i].Type == t {
+			return &list[i]
 		}
 	}
 	return nil

@@ -1,5 +1,5 @@
-// Command virt-controller turns VirtualMachineInstances into launcher pods and
-// follows them.
+// Command virt-controller turns VirtualMachines into VirtualMachineInstances, and
+// these into launcher pods, and follows them.
 package main
 
 import (

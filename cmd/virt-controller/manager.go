@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 
 	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -22,6 +23,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
+	"github.com/kubeqemu/kubeqemu/controllers/vm"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 )
 
@@ -71,6 +73,7 @@ func cacheOptions() cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:           {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: "virt-launcher"})},
 			&corev1.Node{}:          {Transform: nodelabel.Trim},
+			&v1.VirtualMachine{}:    {Transform: vm.Trim},
 			&coordinationv1.Lease{}: leases,
 			&v1.KubeVirt{}:          components,
 			&appsv1.Deployment{}:    components,
@@ -93,6 +96,13 @@ func setUp(mgr ctrl.Manager, o options) error {
 	}
 	if err := vmis.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VMI controller: %w", err)
+	}
+	vms := &vm.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Jitter: rand.Float64,
+		Events: mgr.GetEventRecorder("virt-controller"),
+	}
+	if err := vms.Setup(mgr); err != nil {
+		return fmt.Errorf("set up VM controller: %w", err)
 	}
 	if err := (&kubevirt.Reconciler{Client: mgr.GetClient(), Clock: c}).Setup(mgr); err != nil {
 		return fmt.Errorf("set up KubeVirt controller: %w", err)

@@ -27,7 +27,7 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	}
 	request := control.StartRequest{Machine: *machine, GraceSeconds: vmi.GracePeriodSeconds(),
 		Paused: vmi.Spec.StartStrategy == v1.StartStrategyPaused, KeepLauncher: vmi.Annotations[v1.KeepLauncherAnnotation] == "true", NoSerialLog: !ptr.Deref(vmi.Spec.Domain.Devices.LogSerialConsole, true)}
-	if request.CloudInit, err = seeds(vmi); err != nil {
+	if request.CloudInit, err = seeds(vmi, machine.UUID); err != nil {
 		return err
 	}
 	w := &wiring{}
@@ -93,7 +93,7 @@ func (r *Reconciler) reject(ctx context.Context, launcher *session, errs field.E
 	return nil
 }
 
-func seeds(vmi *v1.VirtualMachineInstance) ([]control.CloudInitSeed, error) {
+func seeds(vmi *v1.VirtualMachineInstance, instanceID string) ([]control.CloudInitSeed, error) {
 	var out []control.CloudInitSeed
 	for _, v := range vmi.Spec.Volumes {
 		if v.CloudInitNoCloud == nil {
@@ -104,8 +104,9 @@ func seeds(vmi *v1.VirtualMachineInstance) ([]control.CloudInitSeed, error) {
 			return nil, fmt.Errorf("read cloud-init volume %s: %w", v.Name, err)
 		}
 		// The instance ID decides whether cloud-init runs its first-boot
-		// modules; every VMI is a first boot.
-		out = append(out, control.CloudInitSeed{Volume: v.Name, InstanceID: string(vmi.UID), Hostname: vmi.GuestHostname(), UserData: user, NetworkData: network,
+		// modules: a VM that is started again with its disk is none, and has
+		// the machine's UUID that it had.
+		out = append(out, control.CloudInitSeed{Volume: v.Name, InstanceID: instanceID, Hostname: vmi.GuestHostname(), UserData: user, NetworkData: network,
 			UserDataSecret: v.CloudInitNoCloud.UserDataSecretRef != nil, NetworkDataSecret: v.CloudInitNoCloud.NetworkDataSecretRef != nil})
 	}
 	return out, nil

@@ -49,6 +49,7 @@ var forbidden = []kind{
 	{"", "configmaps", "*", "it configures others", Worker, true},
 	{"", "serviceaccounts,namespaces,persistentvolumes,persistentvolumeclaims,services,endpoints", writing, "it changes what is others'", Worker, false},
 	{"kubevirt.io", "kubevirts,kubevirts/status", writing, "it configures others", Worker, false},
+	{"kubevirt.io", "virtualmachines,virtualmachines/status,virtualmachines/finalizers", writing, "it changes others' VMs", Worker, false},
 	{"kubevirt.io", "virtualmachineinstances,virtualmachineinstances/finalizers", writing, "S12: it changes others' VMIs; the status alone is held by a policy", Worker, false},
 }
 

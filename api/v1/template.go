@@ -1,0 +1,60 @@
+package v1
+
+import (
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// VirtualMachineInstanceTemplateSpec is what VirtualMachineInstances are made from.
+type VirtualMachineInstanceTemplateSpec struct {
+	// ObjectMeta: labels and annotations are given to every
+	// VirtualMachineInstance; the rest is without effect unless it is said
+	// where the template is used.
+	// +optional
+	// +nullable
+	ObjectMeta TemplateMeta `json:"metadata,omitempty"`
+	// Spec of every VirtualMachineInstance.
+	Spec VirtualMachineInstanceSpec `json:"spec"`
+}
+
+// TemplateMeta is the part of a template's metadata that is looked at. What else
+// an object's metadata may hold (tools write creationTimestamp: null) is kept.
+// It is not metav1.ObjectMeta: its timestamps are of any type in the schema, and
+// one that is no timestamp would keep every client from decoding the list.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type TemplateMeta struct {
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	GenerateName string `json:"generateName,omitempty"`
+	// Labels of every VirtualMachineInstance, and of its launcher pod.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// Annotations of every VirtualMachineInstance, and of its launcher pod.
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// unknownUID stands for that of an owner that the API server has not given one yet.
+const unknownUID types.UID = "00000000-0000-0000-0000-000000000000"
+
+// validateTemplate returns every error of a template, as what is made from it
+// would have them after defaulting. UID is its owner's, if it has one: what is
+// only known of the VMI is made up.
+func validateTemplate(template *VirtualMachineInstanceTemplateSpec, uid types.UID, path *field.Path) field.ErrorList {
+	meta := path.Child("metadata")
+	errs := validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(template.ObjectMeta.Annotations, meta.Child("annotations"))...)
+	if uid == "" {
+		uid = unknownUID
+	}
+	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: uid}, Spec: *template.Spec.DeepCopy()}
+	Default(vmi)
+	return append(errs, validateSpec(&vmi.Spec, path.Child("spec"))...)
+}

@@ -1,0 +1,303 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// VirtualMachine is a guest that outlives its runs: each time it is started, a
+// VirtualMachineInstance of its name is made from its template, and the guest
+// finds the same UUID, serial number, MAC addresses and machine as before.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=virtualmachines,shortName=vm;vms,categories=all
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=.metadata.creationTimestamp,description="Age"
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=.status.printableStatus,description="Human readable status"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=.status.conditions[?(@.type=='Ready')].status,description="Whether the guest runs"
+type VirtualMachine struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec VirtualMachineSpec `json:"spec"`
+	// +optional
+	Status VirtualMachineStatus `json:"status,omitempty"`
+}
+
+// VirtualMachineList is a list of VirtualMachines.
+//
+// +kubebuilder:object:root=true
+type VirtualMachineList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []VirtualMachine `json:"items"`
+}
+
+// VirtualMachineSpec says what guest there is to be, and when it runs. Nothing
+// is ever defaulted into it: what is applied is what is kept.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.running) || has(self.runStrategy)",message="one of running and runStrategy must be set"
+// +kubebuilder:validation:XValidation:rule="!(has(self.running) && has(self.runStrategy))",message="running and runStrategy exclude each other; running is deprecated, use runStrategy"
+type VirtualMachineSpec struct {
+	// Running is deprecated; use runStrategy. true means Always, false Halted.
+	// +optional
+	Running *bool `json:"running,omitempty"`
+
+	// RunStrategy says when the guest runs.
+	// Always: it is started again whenever it ended.
+	// RerunOnFailure: it is started again when it failed; not when it was
+	// powered off.
+	// Once: it is started once; when it ended it stays so.
+	// Manual: it is started and stopped by requests (status.stateChangeRequests;
+	// virtctl start and stop) only.
+	// Halted: it does not run.
+	// WaitAsReceiver is refused: not supported yet.
+	// +optional
+	// +kubebuilder:validation:Enum=Always;Halted;Manual;RerunOnFailure;Once;WaitAsReceiver
+	// +kubebuilder:validation:XValidation:rule="self != 'WaitAsReceiver'",message="not supported yet"
+	RunStrategy *VirtualMachineRunStrategy `json:"runStrategy,omitempty"`
+
+	// Template of the VirtualMachineInstances. A change of its spec holds from
+	// the next start on; until then the condition RestartRequired says so.
+	Template VirtualMachineInstanceTemplateSpec `json:"template"`
+
+	// Instancetype is refused: not supported yet.
+	// +optional
+	Instancetype *InstancetypeMatcher `json:"instancetype,omitempty"`
+	// Preference is refused: not supported yet.
+	// +optional
+	Preference *PreferenceMatcher `json:"preference,omitempty"`
+	// DataVolumeTemplates are refused: not supported yet.
+	// +optional
+	DataVolumeTemplates UnsupportedList `json:"dataVolumeTemplates,omitempty"`
+
+	// UpdateVolumesStrategy says what becomes of a change of the template's
+	// volumes while the guest runs. Replacement: it holds from the next start
+	// on. Migration is refused: not supported yet. Default: Replacement.
+	// +optional
+	// +kubebuilder:validation:Enum=Migration;Replacement
+	// +kubebuilder:validation:XValidation:rule="self == 'Replacement'",message="volume migration is not supported yet"
+	UpdateVolumesStrategy *UpdateVolumesStrategy `json:"updateVolumesStrategy,omitempty"`
+}
+
+// InstancetypeMatcher names an instancetype.
+//
+// +kubebuilder:validation:XValidation:rule="false",message="not supported yet"
+type InstancetypeMatcher struct {
+	// Name of the instancetype.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// Kind is VirtualMachineInstancetype or VirtualMachineClusterInstancetype.
+	// Default: the latter.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind,omitempty"`
+	// RevisionName is the ControllerRevision with what the instancetype was at
+	// the first start.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	RevisionName string `json:"revisionName,omitempty"`
+	// InferFromVolume is the volume whose labels name the instancetype.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	InferFromVolume string `json:"inferFromVolume,omitempty"`
+	// InferFromVolumeFailurePolicy says what happens where they do not.
+	// +optional
+	// +kubebuilder:validation:Enum=Reject;Ignore
+	InferFromVolumeFailurePolicy *InferFromVolumeFailurePolicy `json:"inferFromVolumeFailurePolicy,omitempty"`
+}
+
+// PreferenceMatcher names a preference.
+//
+// +kubebuilder:validation:XValidation:rule="false",message="not supported yet"
+type PreferenceMatcher struct {
+	// Name of the preference.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// Kind is VirtualMachinePreference or VirtualMachineClusterPreference.
+	// Default: the latter.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind,omitempty"`
+	// RevisionName is the ControllerRevision with what the preference was at
+	// the first start.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	RevisionName string `json:"revisionName,omitempty"`
+	// InferFromVolume is the volume whose labels name the preference.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	InferFromVolume string `json:"inferFromVolume,omitempty"`
+	// InferFromVolumeFailurePolicy says what happens where they do not.
+	// +optional
+	// +kubebuilder:validation:Enum=Reject;Ignore
+	InferFromVolumeFailurePolicy *InferFromVolumeFailurePolicy `json:"inferFromVolumeFailurePolicy,omitempty"`
+}
+
+// InferFromVolumeFailurePolicy is Reject or Ignore.
+type InferFromVolumeFailurePolicy string
+
+// UpdateVolumesStrategy is Replacement or Migration.
+type UpdateVolumesStrategy string
+
+// UpdateVolumesStrategyReplacement has changed volumes wait for the next start.
+const UpdateVolumesStrategyReplacement UpdateVolumesStrategy = "Replacement"
+
+// VirtualMachineRunStrategy says when a guest runs.
+type VirtualMachineRunStrategy string
+
+// Run strategies.
+const (
+	RunStrategyAlways         VirtualMachineRunStrategy = "Always"
+	RunStrategyHalted         VirtualMachineRunStrategy = "Halted"
+	RunStrategyManual         VirtualMachineRunStrategy = "Manual"
+	RunStrategyRerunOnFailure VirtualMachineRunStrategy = "RerunOnFailure"
+	RunStrategyOnce           VirtualMachineRunStrategy = "Once"
+)
+
+// VirtualMachineStatus is what is known of the machine.
+type VirtualMachineStatus struct {
+	// Created: the VirtualMachineInstance exists.
+	// +optional
+	Created bool `json:"created,omitempty"`
+	// Ready: the guest runs.
+	// +optional
+	Ready bool `json:"ready,omitempty"`
+	// PrintableStatus is where the machine is, in one word: Stopped, Starting,
+	// Running, Paused, Stopping, Terminating, CrashLoopBackOff, or what keeps it
+	// from starting.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	PrintableStatus VirtualMachinePrintableStatus `json:"printableStatus,omitempty"`
+	// Conditions are the VirtualMachineInstance's, and Failure and RestartRequired.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []VirtualMachineInstanceCondition `json:"conditions,omitempty"`
+	// StateChangeRequests are what is asked of the machine once, in this order.
+	// What was done is removed.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	StateChangeRequests []VirtualMachineStateChangeRequest `json:"stateChangeRequests,omitempty"`
+	// StartFailure is there while the guest fails before it runs, over and over.
+	// +optional
+	// +nullable
+	StartFailure *VirtualMachineStartFailure `json:"startFailure,omitempty"`
+	// ObservedGeneration is the generation of the spec that is carried out: an
+	// older one than metadata.generation while a restart is required.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// DesiredGeneration is the generation of the spec that was seen last.
+	// +optional
+	DesiredGeneration int64 `json:"desiredGeneration,omitempty"`
+	// RunStrategy is the one that was carried out last. RerunOnFailure starts
+	// the guest only where it is another.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	RunStrategy VirtualMachineRunStrategy `json:"runStrategy,omitempty"`
+}
+
+// VirtualMachinePrintableStatus is where a machine is, in one word.
+type VirtualMachinePrintableStatus string
+
+// What printableStatus can be, KubeVirt's words; of several that hold, the first.
+const (
+	VirtualMachineStatusTerminating             VirtualMachinePrintableStatus = "Terminating"
+	VirtualMachineStatusStopping                VirtualMachinePrintableStatus = "Stopping"
+	VirtualMachineStatusPaused                  VirtualMachinePrintableStatus = "Paused"
+	VirtualMachineStatusRunning                 VirtualMachinePrintableStatus = "Running"
+	VirtualMachineStatusPvcNotFound             VirtualMachinePrintableStatus = "ErrorPvcNotFound"
+	VirtualMachineStatusUnschedulable           VirtualMachinePrintableStatus = "ErrorUnschedulable"
+	VirtualMachineStatusProvisioning            VirtualMachinePrintableStatus = "Provisioning"
+	VirtualMachineStatusWaitingForVolumeBinding VirtualMachinePrintableStatus = "WaitingForVolumeBinding"
+	VirtualMachineStatusErrImagePull            VirtualMachinePrintableStatus = "ErrImagePull"
+	VirtualMachineStatusImagePullBackOff        VirtualMachinePrintableStatus = "ImagePullBackOff"
+	VirtualMachineStatusStarting                VirtualMachinePrintableStatus = "Starting"
+	VirtualMachineStatusCrashLoopBackOff        VirtualMachinePrintableStatus = "CrashLoopBackOff"
+	VirtualMachineStatusStopped                 VirtualMachinePrintableStatus = "Stopped"
+	VirtualMachineStatusUnknown                 VirtualMachinePrintableStatus = "Unknown"
+)
+
+// Conditions that only a VirtualMachine has.
+const (
+	// ConditionFailure: what the run strategy asks for could not be done.
+	ConditionFailure ConditionType = "Failure"
+	// ConditionRestartRequired: the template's spec is not the running guest's.
+	ConditionRestartRequired ConditionType = "RestartRequired"
+)
+
+// StateChangeRequestAction is Start or Stop.
+type StateChangeRequestAction string
+
+// Actions of requests.
+const (
+	StartRequest StateChangeRequestAction = "Start"
+	StopRequest  StateChangeRequestAction = "Stop"
+)
+
+// StartRequestDataPausedKey of a Start request's data, set to
+// StartRequestDataPausedTrue, has the guest's CPUs wait until it is unpaused.
+const (
+	StartRequestDataPausedKey  = "paused"
+	StartRequestDataPausedTrue = "true"
+)
+
+// VirtualMachineStateChangeRequest is something that is asked of a machine once.
+type VirtualMachineStateChangeRequest struct {
+	// Action is Start or Stop. A Stop and then a Start are a restart.
+	// +kubebuilder:validation:Enum=Start;Stop
+	Action StateChangeRequestAction `json:"action"`
+	// Data of a Start: "paused": "true" has the guest's CPUs wait until it is
+	// unpaused.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Data map[string]string `json:"data,omitempty"`
+	// UID of the VirtualMachineInstance that is to be stopped; needed with
+	// Stop, so that a later one is not stopped instead.
+	// +optional
+	UID *types.UID `json:"uid,omitempty"`
+}
+
+// VirtualMachineStartFailure is how often the guest failed before it ran.
+type VirtualMachineStartFailure struct {
+	// ConsecutiveFailCount counts them since it ran last.
+	// +optional
+	ConsecutiveFailCount int `json:"consecutiveFailCount,omitempty"`
+	// LastFailedVMIUID is the VirtualMachineInstance that was counted last.
+	// +optional
+	LastFailedVMIUID types.UID `json:"lastFailedVMIUID,omitempty"`
+	// RetryAfterTimestamp is when it is tried again: 10 s times the square of
+	// the count, and up to half of that, but at most 300 s after it failed.
+	// +optional
+	RetryAfterTimestamp *metav1.Time `json:"retryAfterTimestamp,omitempty"`
+}
+
+// Names that others rely on are KubeVirt's.
+const (
+	// VMFinalizer keeps a VirtualMachine until its VirtualMachineInstance is gone.
+	VMFinalizer = "kubevirt.io/virtualMachineControllerFinalize"
+	// VMGenerationAnnotation of a VirtualMachineInstance is the generation of
+	// the VirtualMachine that it was made from.
+	VMGenerationAnnotation = "kubevirt.io/vm-generation"
+	// TemplateHashAnnotation of a VirtualMachineInstance tells the template's
+	// spec that it was made from.
+	TemplateHashAnnotation = "kubeqemu.io/template-hash"
+	// MachineTypeAnnotation of a VirtualMachine whose template names no machine
+	// type is the one that it had first, and gets ever after.
+	MachineTypeAnnotation = "kubeqemu.io/machine-type"
+)
+
+// Strategy is the run strategy, whichever way it is said.
+func (vm *VirtualMachine) Strategy() VirtualMachineRunStrategy {
+	switch {
+	case vm.Spec.RunStrategy != nil:
+		return *vm.Spec.RunStrategy
+	case vm.Spec.Running != nil && *vm.Spec.Running:
+		return RunStrategyAlways
+	}
+	return RunStrategyHalted
+}

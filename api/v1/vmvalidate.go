@@ -1,0 +1,39 @@
+package v1
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+var runStrategies = []VirtualMachineRunStrategy{RunStrategyAlways, RunStrategyHalted, RunStrategyManual, RunStrategyRerunOnFailure, RunStrategyOnce}
+
+// ValidateVirtualMachine returns every error of a VirtualMachine at once, with
+// exact paths. Nothing needs to be defaulted first: a VirtualMachine keeps what
+// was applied, and its template is defaulted when something is made from it.
+func ValidateVirtualMachine(vm *VirtualMachine) field.ErrorList {
+	spec, path := &vm.Spec, field.NewPath("spec")
+	var errs field.ErrorList
+	switch {
+	case spec.Running == nil && spec.RunStrategy == nil:
+		errs = append(errs, field.Required(path.Child("runStrategy"), "one of running and runStrategy must be set"))
+	case spec.Running != nil && spec.RunStrategy != nil:
+		errs = append(errs, field.Forbidden(path.Child("running"), "running and runStrategy exclude each other; running is deprecated, use runStrategy"))
+	}
+	if s := spec.RunStrategy; s != nil && !slices.Contains(runStrategies, *s) {
+		errs = append(errs, field.NotSupported(path.Child("runStrategy"), *s, runStrategies))
+	}
+	if spec.Instancetype != nil {
+		errs = append(errs, field.Forbidden(path.Child("instancetype"), notSupported))
+	}
+	if spec.Preference != nil {
+		errs = append(errs, field.Forbidden(path.Child("preference"), notSupported))
+	}
+	if len(spec.DataVolumeTemplates) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("dataVolumeTemplates"), notSupported))
+	}
+	if u := spec.UpdateVolumesStrategy; u != nil && *u != UpdateVolumesStrategyReplacement {
+		errs = append(errs, field.NotSupported(path.Child("updateVolumesStrategy"), *u, []UpdateVolumesStrategy{UpdateVolumesStrategyReplacement}))
+	}
+	return append(errs, validateTemplate(&spec.Template, vm.UID, path.Child("template"))...)
+}

@@ -1,0 +1,313 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
+)
+
+// Reconciler starts and stops VMs by making and deleting their VMIs.
+type Reconciler struct {
+	Client client.Client
+	// Live reads past the cache; it is asked before anything is made, deleted
+	// or let go.
+	Live   client.Reader
+	Events events.EventRecorder
+	Clock  clock.PassiveClock
+	// Jitter returns a number from 0 to 1 by which a back-off is lengthened.
+	Jitter func() float64
+}
+
+// Setup registers the reconciler with a manager.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1.VirtualMachine{}).
+		// A VMI has its VM's name, and so has one that is in the VM's way.
+		Watches(&v1.VirtualMachineInstance{}, &handler.EnqueueRequestForObject{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: reconnect.RateLimiter()}).
+		Complete(r)
+}
+
+// Trim drops what is not looked at from a VM before it is cached.
+func Trim(object any) (any, error) {
+	if vm, ok := object.(*v1.VirtualMachine); ok {
+		vm.ManagedFields = nil
+		delete(vm.Annotations, corev1.LastAppliedConfigAnnotation)
+	}
+	return object, nil
+}
+
+// Reconcile takes one VM a step further: it decides what to do, does it, and
+// writes the status once if it changed.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	vm := &v1.VirtualMachine{}
+	if err := r.Client.Get(ctx, request.NamespacedName, vm); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	vmi, err := r.instance(ctx, vm)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if vm.DeletionTimestamp == nil {
+		if err := r.mark(ctx, vm, vmi); err != nil {
+			return ctrl.Result{}, ignoreConflict(err)
+		}
+	}
+	p := decide(vm, vmi, r.Clock.Now(), r.Jitter())
+	if p.action == enable {
+		return ctrl.Result{}, ignoreConflict(r.enable(ctx, vm))
+	}
+	now, failed, stepErr := r.carryOut(ctx, vm, vmi, p)
+	if errors.Is(stepErr, errBehind) {
+		return ctrl.Result{RequeueAfter: behindPause}, nil
+	}
+	if err := r.writeStatus(ctx, vm, observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now()))); err != nil {
+		return ctrl.Result{}, ignoreConflict(err)
+	}
+	if p.action == release && stepErr == nil {
+		stepErr = r.release(ctx, vm)
+	}
+	after, stepErr := r.patient(vm, stepErr)
+	return ctrl.Result{RequeueAfter: max(after, p.after)}, ignoreConflict(stepErr)
+}
+
+var (
+	// errBehind: the cache is behind what was decided upon.
+	errBehind = errors.New("cache is behind")
+	// errTaken: the name of the VMI is taken.
+	errTaken = errors.New("a VirtualMachineInstance of this name is there that this VirtualMachine does not control; delete it, or rename one of them")
+)
+
+// behindPause is when to look again at the latest if the cache was behind; its
+// event comes before.
+const behindPause = time.Second
+
+// patient turns a no into a later attempt: somebody has to change something
+// first. The longer the VM waits already, the longer it does.
+func (r *Reconciler) patient(vm *v1.VirtualMachine, err error) (time.Duration, error) {
+	const soonest, latest = 5 * time.Second, 5 * time.Minute
+	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errTaken)) {
+		return 0, err
+	}
+	since := time.Duration(0)
+	if c := vm.Status.Condition(v1.ConditionFailure); c != nil {
+		since = r.Clock.Since(c.LastTransitionTime.Time)
+	}
+	return min(max(since/4, soonest), latest), nil
+}
+
+// ignoreConflict: somebody else wrote; their write comes back as an event.
+func ignoreConflict(err error) error {
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// instance returns the VM's VMI, or nil. One of its name that it does not
+// control is not its own.
+func (r *Reconciler) instance(ctx context.Context, vm *v1.VirtualMachine) (*v1.VirtualMachineInstance, error) {
+	vmi := &v1.VirtualMachineInstance{}
+	err := r.Client.Get(ctx, client.ObjectKeyFromObject(vm), vmi)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get VirtualMachineInstance: %w", err)
+	case !controls(vm, vmi):
+		return nil, nil
+	}
+	return vmi, nil
+}
+
+var versionedMachine = regexp.MustCompile(`^pc-q35-[0-9]+\.[0-9]+$`)
+
+// mark writes what a VM is to have, beside its spec and status: the finalizer,
+// and, once it ran, the machine type that it had, where its template names none.
+func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
+	marked := vm.DeepCopy()
+	changed := controllerutil.AddFinalizer(marked, v1.VMFinalizer)
+	if vmi != nil && vmi.Status.Machine != nil && versionedMachine.MatchString(vmi.Status.Machine.Type) &&
+		vm.Annotations[v1.MachineTypeAnnotation] == "" && !namesMachine(vm) && !outdated(vm, vmi) {
+		metav1.SetMetaDataAnnotation(&marked.ObjectMeta, v1.MachineTypeAnnotation, vmi.Status.Machine.Type)
+		changed = true
+	}
+	if !changed {
+		return nil
+	}
+	if err := r.Client.Patch(ctx, marked, client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("write finalizer and machine type: %w", err)
+	}
+	*vm = *marked
+	return nil
+}
+
+// carryOut does what was planned. It returns the VMI that there is then, or nil.
+func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) (*v1.VirtualMachineInstance, *failure, error) {
+	switch p.action {
+	case stop:
+		if err := r.stop(ctx, vm, vmi); err != nil {
+			return vmi, &failure{reasonFailedDelete, err.Error()}, err
+		}
+		return vmi, nil, nil
+	case release:
+		return vmi, nil, r.gone(ctx, vm)
+	}
+	if vm.DeletionTimestamp != nil {
+		return vmi, nil, nil
+	}
+	if errs := v1.ValidateVirtualMachine(vm); len(errs) > 0 {
+		return vmi, &failure{reasonInvalid, errs.ToAggregate().Error()}, nil
+	}
+	if p.action != start {
+		return vmi, nil, nil
+	}
+	made, err := r.start(ctx, vm, p.paused)
+	if err != nil && !errors.Is(err, errBehind) {
+		return nil, &failure{reasonFailedCreate, err.Error()}, err
+	}
+	return made, nil, err
+}
+
+// start makes the VMI.
+func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, paused bool) (*v1.VirtualMachineInstance, error) {
+	// A guest must not be started by a strategy, or a memory of its last run,
+	// that is not true any more.
+	live := &v1.VirtualMachine{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil {
+		return nil, fmt.Errorf("get VirtualMachine: %w", err)
+	}
+	if live.UID != vm.UID || live.ResourceVersion != vm.ResourceVersion {
+		return nil, errBehind
+	}
+	vmi := instance(vm, paused)
+	err := r.Client.Create(ctx, vmi)
+	if apierrors.IsAlreadyExists(err) {
+		there := &v1.VirtualMachineInstance{}
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), there); err != nil {
+			return nil, fmt.Errorf("get VirtualMachineInstance: %w", err)
+		}
+		if controls(vm, there) {
+			return nil, errBehind
+		}
+		return nil, fmt.Errorf("create VirtualMachineInstance %s: %w", vmi.Name, errTaken)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create VirtualMachineInstance %s: %w", vmi.Name, err)
+	}
+	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "Start", "Started: created VirtualMachineInstance %s", vmi.Name)
+	return vmi, nil
+}
+
+// stop deletes the VMI, unless somebody did: its guest has its grace period.
+func (r *Reconciler) stop(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
+	live := &v1.VirtualMachineInstance{}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), live)
+	if apierrors.IsNotFound(err) || err == nil && (live.UID != vmi.UID || live.DeletionTimestamp != nil) {
+		return nil
+	}
+	if err == nil {
+		err = r.Client.Delete(ctx, vmi, client.Preconditions{UID: &vmi.UID})
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete VirtualMachineInstance %s: %w", vmi.Name, err)
+	}
+	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "Stop", "Stopped: deleted VirtualMachineInstance %s (%s)", vmi.Name, vmi.UID)
+	return nil
+}
+
+// gone makes sure that a deleted VM has no VMI of its own any more, unless it is
+// to be left alone.
+func (r *Reconciler) gone(ctx context.Context, vm *v1.VirtualMachine) error {
+	if slices.Contains(vm.Finalizers, metav1.FinalizerOrphanDependents) {
+		return nil
+	}
+	live := &v1.VirtualMachineInstance{}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("get VirtualMachineInstance: %w", err)
+	case controls(vm, live):
+		return errBehind
+	}
+	return nil
+}
+
+// release lets a deleted VM go.
+func (r *Reconciler) release(ctx context.Context, vm *v1.VirtualMachine) error {
+	freed := vm.DeepCopy()
+	if !controllerutil.RemoveFinalizer(freed, v1.VMFinalizer) {
+		return nil
+	}
+	if err := r.Client.Patch(ctx, freed, client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("remove finalizer: %w", err)
+	}
+	return nil
+}
+
+// enable has a halted VM that was asked to start run from now on, as KubeVirt
+// does: that is how "virtctl start --paused" says it.
+func (r *Reconciler) enable(ctx context.Context, vm *v1.VirtualMachine) error {
+	enabled := vm.DeepCopy()
+	if enabled.Spec.RunStrategy != nil {
+		enabled.Spec.RunStrategy = ptr.To(v1.RunStrategyAlways)
+	} else {
+		enabled.Spec.Running = ptr.To(true)
+	}
+	if err := r.Client.Patch(ctx, enabled, client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("set run strategy: %w", err)
+	}
+	return nil
+}
+
+func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, status v1.VirtualMachineStatus) error {
+	if equality.Semantic.DeepEqual(vm.Status, status) {
+		return nil
+	}
+	before := vm.DeepCopy()
+	vm.Status = status
+	if err := r.Client.Status().Patch(ctx, vm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("write status: %w", err)
+	}
+	r.announce(before, vm)
+	return nil
+}
+
+// announce tells as an event what newly went wrong.
+func (r *Reconciler) announce(before, vm *v1.VirtualMachine) {
+	c, old := vm.Status.Condition(v1.ConditionFailure), before.Status.Condition(v1.ConditionFailure)
+	if c != nil && (old == nil || old.Reason != c.Reason || old.Message != c.Message) {
+		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, c.Reason, "Reconcile", "%s", truncate(c.Message))
+	}
+}
+
+// truncate keeps a note within the 1 KiB that an event may have.
+func truncate(s string) string {
+	const limit = 900
+	if len(s) > limit {
+		return strings.ToValidUTF8(s[:limit], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,142 @@
+package vm
+
+import (
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// Reasons of conditions.
+const (
+	reasonInvalid         = "InvalidSpec"
+	reasonFailedCreate    = "FailedCreate"
+	reasonFailedDelete    = "FailedDelete"
+	reasonNoVMI           = "VMINotExists"
+	reasonNoReady         = "VMIConditionMissing"
+	reasonRestartRequired = "TemplateChanged"
+)
+
+// failure is why something could not be done.
+type failure struct{ reason, message string }
+
+// observe is the status of a VM after a plan was carried out: vmi is the VMI that
+// there is then, or nil, and failed is what went wrong, or nil. It is pure.
+func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure, now metav1.Time) v1.VirtualMachineStatus {
+	status := *vm.Status.DeepCopy()
+	status.Created = vmi != nil
+	status.StateChangeRequests = p.requests
+	status.StartFailure = p.startFailure
+	status.Conditions = conditions(vm, vmi, failed, now)
+	ready := status.Condition(v1.ConditionReady)
+	status.Ready = ready != nil && ready.Status == metav1.ConditionTrue
+	status.PrintableStatus = printable(vm, vmi, p)
+	status.DesiredGeneration = vm.Generation
+	status.ObservedGeneration = carriedOut(vm, vmi)
+	if strategy := vm.Strategy(); vmi != nil || strategy != v1.RunStrategyRerunOnFailure {
+		status.RunStrategy = strategy
+	}
+	return status
+}
+
+// carriedOut is the generation of the spec that the guest runs by.
+func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) int64 {
+	if vmi != nil && outdated(vm, vmi) {
+		if made, err := strconv.ParseInt(vmi.Annotations[v1.VMGenerationAnnotation], 10, 64); err == nil {
+			return made
+		}
+	}
+	return vm.Generation
+}
+
+// conditions are the VMI's, as they are there, and the VM's own.
+func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *failure, now metav1.Time) []v1.VirtualMachineInstanceCondition {
+	// Those that there were keep their transition times.
+	var s v1.VirtualMachineStatus
+	for _, own := range []v1.ConditionType{v1.ConditionReady, v1.ConditionFailure, v1.ConditionRestartRequired} {
+		if c := vm.Status.Condition(own); c != nil {
+			s.Conditions = append(s.Conditions, *c)
+		}
+	}
+	own := s
+	s.Conditions = nil
+	set := func(c v1.VirtualMachineInstanceCondition) {
+		own.SetCondition(c, now)
+		s.Conditions = append(s.Conditions, *own.Condition(c.Type))
+	}
+	switch {
+	case vmi == nil:
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNoVMI,
+			Message: "there is no VirtualMachineInstance"})
+	case vmi.Status.Condition(v1.ConditionReady) == nil:
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNoReady,
+			Message: "the VirtualMachineInstance was just made"})
+	}
+	if vmi != nil {
+		s.Conditions = append(s.Conditions, vmi.Status.Conditions...)
+	}
+	if failed != nil {
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFailure, Status: metav1.ConditionTrue, Reason: failed.reason, Message: failed.message})
+	}
+	if vmi != nil && !vmi.IsFinal() && vmi.DeletionTimestamp == nil && outdated(vm, vmi) {
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionRestartRequired, Status: metav1.ConditionTrue, Reason: reasonRestartRequired,
+			Message: "the template's spec was changed; the change holds from the next start on"})
+	}
+	return s.Conditions
+}
+
+// printable is where the VM is, in KubeVirt's words: the first that holds.
+func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) v1.VirtualMachinePrintableStatus {
+	ended := vmi == nil || vmi.IsFinal()
+	switch {
+	case vm.DeletionTimestamp != nil:
+		return v1.VirtualMachineStatusTerminating
+	case ended && p.startFailure != nil:
+		return v1.VirtualMachineStatusCrashLoopBackOff
+	case ended:
+		return v1.VirtualMachineStatusStopped
+	case vmi.DeletionTimestamp != nil || p.action == stop:
+		return v1.VirtualMachineStatusStopping
+	case isTrue(vmi, v1.ConditionPaused):
+		return v1.VirtualMachineStatusPaused
+	case vmi.Status.Phase == v1.Running:
+		return v1.VirtualMachineStatusRunning
+	}
+	if w, ok := waiting(vmi); ok {
+		return w
+	}
+	switch vmi.Status.Phase {
+	case "", v1.Pending, v1.Scheduling, v1.Scheduled:
+		return v1.VirtualMachineStatusStarting
+	}
+	return v1.VirtualMachineStatusUnknown
+}
+
+// waiting is what a VMI that does not run yet waits for, if that has a word.
+func waiting(vmi *v1.VirtualMachineInstance) (v1.VirtualMachinePrintableStatus, bool) {
+	for _, w := range []struct {
+		kind   v1.ConditionType
+		status metav1.ConditionStatus
+		reason string
+		word   v1.VirtualMachinePrintableStatus
+	}{
+		{v1.ConditionSynchronized, metav1.ConditionFalse, "FailedPvcNotFound", v1.VirtualMachineStatusPvcNotFound},
+		{v1.ConditionPodScheduled, metav1.ConditionFalse, "Unschedulable", v1.VirtualMachineStatusUnschedulable},
+		{"Provisioning", metav1.ConditionTrue, "", v1.VirtualMachineStatusProvisioning},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, "PVCNotReady", v1.VirtualMachineStatusWaitingForVolumeBinding},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, "ErrImagePull", v1.VirtualMachineStatusErrImagePull},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, "ImagePullBackOff", v1.VirtualMachineStatusImagePullBackOff},
+	} {
+		c := vmi.Status.Condition(w.kind)
+		if c != nil && c.Status == w.status && (w.reason == "" || c.Reason == w.reason) {
+			return w.word, true
+		}
+	}
+	return "", false
+}
+
+func isTrue(vmi *v1.VirtualMachineInstance, kind v1.ConditionType) bool {
+	c := vmi.Status.Condition(kind)
+	return c != nil && c.Status == metav1.ConditionTrue
+}
