@@ -6,8 +6,6 @@ import (
 )
 
 // DomainSpec is the virtual hardware.
-//
-// +kubebuilder:validation:XValidation:rule="(has(self.memory) && has(self.memory.guest)) || (has(self.resources) && ((has(self.resources.requests) && 'memory' in self.resources.requests) || (has(self.resources.limits) && 'memory' in self.resources.limits)))",message="no memory: set memory.guest, resources.requests.memory or resources.limits.memory",fieldPath=".memory"
 type DomainSpec struct {
 	// Resources of the launcher pod. What QEMU needs besides guest memory is
 	// added to the memory request.

@@ -12,9 +12,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Interface connects the guest to a network. Exactly one binding is set.
+// Interface connects the guest to a network. Exactly one binding is set; in a
+// VirtualMachine with a preference it may be left to that.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.masquerade), has(self.bridge), has(self.sriov), has(self.passtBinding), has(self.binding), has(self.slirp), has(self.macvtap), has(self.passt)].filter(b, b).size() == 1",message="exactly one binding must be set (supported: bridge, masquerade)"
+// +kubebuilder:validation:XValidation:rule="[has(self.masquerade), has(self.bridge), has(self.sriov), has(self.passtBinding), has(self.binding), has(self.slirp), has(self.macvtap), has(self.passt)].filter(b, b).size() <= 1",message="exactly one binding must be set (supported: bridge, masquerade)"
 type Interface struct {
 	// Name of the network it connects to.
 	// +kubebuilder:validation:MinLength=1

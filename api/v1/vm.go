@@ -39,6 +39,8 @@ type VirtualMachineList struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.running) || has(self.runStrategy)",message="one of running and runStrategy must be set"
 // +kubebuilder:validation:XValidation:rule="!(has(self.running) && has(self.runStrategy))",message="running and runStrategy exclude each other; running is deprecated, use runStrategy"
+// +kubebuilder:validation:XValidation:rule="has(self.instancetype) || (has(self.template.spec.domain.memory) && has(self.template.spec.domain.memory.guest)) || (has(self.template.spec.domain.resources) && ((has(self.template.spec.domain.resources.requests) && 'memory' in self.template.spec.domain.resources.requests) || (has(self.template.spec.domain.resources.limits) && 'memory' in self.template.spec.domain.resources.limits)))",message="no memory: set memory.guest, resources.requests.memory or resources.limits.memory, or name an instancetype",fieldPath=".template.spec.domain.memory"
+// +kubebuilder:validation:XValidation:rule="has(self.preference) || !has(self.template.spec.domain.devices) || !has(self.template.spec.domain.devices.interfaces) || self.template.spec.domain.devices.interfaces.all(i, has(i.masquerade) || has(i.bridge) || has(i.sriov) || has(i.passtBinding) || has(i.binding) || has(i.slirp) || has(i.macvtap) || has(i.passt))",message="exactly one binding must be set (supported: bridge, masquerade)",fieldPath=".template.spec.domain.devices.interfaces"
 type VirtualMachineSpec struct {
 	// Running is deprecated; use runStrategy. true means Always, false Halted.
 	// +optional
@@ -62,10 +64,13 @@ type VirtualMachineSpec struct {
 	// the next start on; until then the condition RestartRequired says so.
 	Template VirtualMachineInstanceTemplateSpec `json:"template"`
 
-	// Instancetype is refused: not supported yet.
+	// Instancetype is the machine's size. What it sets must not be in the
+	// template. It is looked at when the machine is started first; later changes
+	// of it have no effect on the machine.
 	// +optional
 	Instancetype *InstancetypeMatcher `json:"instancetype,omitempty"`
-	// Preference is refused: not supported yet.
+	// Preference fills in what the template leaves out. It is looked at when
+	// the machine is started first.
 	// +optional
 	Preference *PreferenceMatcher `json:"preference,omitempty"`
 	// DataVolumeTemplates are refused: not supported yet.
@@ -83,27 +88,33 @@ type VirtualMachineSpec struct {
 
 // InstancetypeMatcher names an instancetype.
 //
-// +kubebuilder:validation:XValidation:rule="false",message="not supported yet"
+// +kubebuilder:validation:XValidation:rule="has(self.name) != has(self.inferFromVolume)",message="either name or inferFromVolume must be set"
+// +kubebuilder:validation:XValidation:rule="!(has(self.revisionName) && has(self.inferFromVolume))",message="revisionName and inferFromVolume exclude each other"
 type InstancetypeMatcher struct {
 	// Name of the instancetype.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-	// Kind is VirtualMachineInstancetype or VirtualMachineClusterInstancetype.
-	// Default: the latter.
+	// Kind is VirtualMachineInstancetype or VirtualMachineClusterInstancetype, in
+	// any case. Default: the latter.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^(?i)virtualmachine(cluster)?instancetypes?$`
 	Kind string `json:"kind,omitempty"`
-	// RevisionName is the ControllerRevision with what the instancetype was at
-	// the first start.
+	// RevisionName is the ControllerRevision with the instancetype as it is to be
+	// used. Default: the one that was made when the machine was started first.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	RevisionName string `json:"revisionName,omitempty"`
-	// InferFromVolume is the volume whose labels name the instancetype.
+	// InferFromVolume is the volume whose claim's labels name the instancetype:
+	// instancetype.kubevirt.io/default-instancetype and …-kind.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	InferFromVolume string `json:"inferFromVolume,omitempty"`
-	// InferFromVolumeFailurePolicy says what happens where they do not.
+	// InferFromVolumeFailurePolicy says what happens where they do not: Reject
+	// does not start the machine, Ignore starts it without. Default: Reject.
 	// +optional
 	// +kubebuilder:validation:Enum=Reject;Ignore
 	InferFromVolumeFailurePolicy *InferFromVolumeFailurePolicy `json:"inferFromVolumeFailurePolicy,omitempty"`
@@ -111,27 +122,33 @@ type InstancetypeMatcher struct {
 
 // PreferenceMatcher names a preference.
 //
-// +kubebuilder:validation:XValidation:rule="false",message="not supported yet"
+// +kubebuilder:validation:XValidation:rule="has(self.name) != has(self.inferFromVolume)",message="either name or inferFromVolume must be set"
+// +kubebuilder:validation:XValidation:rule="!(has(self.revisionName) && has(self.inferFromVolume))",message="revisionName and inferFromVolume exclude each other"
 type PreferenceMatcher struct {
 	// Name of the preference.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-	// Kind is VirtualMachinePreference or VirtualMachineClusterPreference.
-	// Default: the latter.
+	// Kind is VirtualMachinePreference or VirtualMachineClusterPreference, in
+	// any case. Default: the latter.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^(?i)virtualmachine(cluster)?preferences?$`
 	Kind string `json:"kind,omitempty"`
-	// RevisionName is the ControllerRevision with what the preference was at
-	// the first start.
+	// RevisionName is the ControllerRevision with the preference as it is to be
+	// used. Default: the one that was made when the machine was started first.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	RevisionName string `json:"revisionName,omitempty"`
-	// InferFromVolume is the volume whose labels name the preference.
+	// InferFromVolume is the volume whose claim's labels name the preference:
+	// instancetype.kubevirt.io/default-preference and …-kind.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	InferFromVolume string `json:"inferFromVolume,omitempty"`
-	// InferFromVolumeFailurePolicy says what happens where they do not.
+	// InferFromVolumeFailurePolicy says what happens where they do not: Reject
+	// does not start the machine, Ignore starts it without. Default: Reject.
 	// +optional
 	// +kubebuilder:validation:Enum=Reject;Ignore
 	InferFromVolumeFailurePolicy *InferFromVolumeFailurePolicy `json:"inferFromVolumeFailurePolicy,omitempty"`
@@ -139,6 +156,37 @@ type PreferenceMatcher struct {
 
 // InferFromVolumeFailurePolicy is Reject or Ignore.
 type InferFromVolumeFailurePolicy string
+
+// Policies for volumes that name nothing.
+const (
+	RejectInferFromVolumeFailure InferFromVolumeFailurePolicy = "Reject"
+	IgnoreInferFromVolumeFailure InferFromVolumeFailurePolicy = "Ignore"
+)
+
+// InstancetypeStatusRef is the instancetype or preference that a machine has.
+type InstancetypeStatusRef struct {
+	// Name of it.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// Kind of it.
+	// +optional
+	Kind string `json:"kind,omitempty"`
+	// ControllerRevisionRef names the ControllerRevision with what it was when
+	// the machine was started first.
+	// +optional
+	ControllerRevisionRef *ControllerRevisionRef `json:"controllerRevisionRef,omitempty"`
+	// InferFromVolume is the volume that named it.
+	// +optional
+	InferFromVolume string `json:"inferFromVolume,omitempty"`
+	// InferFromVolumeFailurePolicy is the matcher's.
+	// +optional
+	InferFromVolumeFailurePolicy *InferFromVolumeFailurePolicy `json:"inferFromVolumeFailurePolicy,omitempty"`
+}
+
+// ControllerRevisionRef names a ControllerRevision of the same namespace.
+type ControllerRevisionRef struct {
+	Name string `json:"name,omitempty"`
+}
 
 // UpdateVolumesStrategy is Replacement or Migration.
 type UpdateVolumesStrategy string
@@ -199,6 +247,14 @@ type VirtualMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	RunStrategy VirtualMachineRunStrategy `json:"runStrategy,omitempty"`
+	// InstancetypeRef is the instancetype that the machine has.
+	// +optional
+	// +nullable
+	InstancetypeRef *InstancetypeStatusRef `json:"instancetypeRef,omitempty"`
+	// PreferenceRef is the preference that the machine has.
+	// +optional
+	// +nullable
+	PreferenceRef *InstancetypeStatusRef `json:"preferenceRef,omitempty"`
 }
 
 // VirtualMachinePrintableStatus is where a machine is, in one word.
