@@ -97,13 +97,17 @@ func diskOfNode(m *qemuargs.Machine, node string) string {
 // any other cause is in its run state.
 func (l *launcher) paused(ctx context.Context) {
 	if l.ioError != nil {
-		l.state.Pause = &control.Pause{Status: control.PausedIOError, Disk: l.ioError.disk, Operation: l.ioError.operation,
-			Error: l.ioError.text, NoSpace: l.ioError.noSpace}
-		l.setState(control.StatePaused)
+		l.pausedForIO()
 		return
 	}
+	l.retry.stop()
 	l.state.Pause = &control.Pause{Status: control.PausedByUser}
-	l.setState(control.StatePaused)
+	switch l.state.State {
+	case control.StateRunning:
+		l.setState(control.StatePaused)
+	case control.StatePaused: // for an I/O error, and on trial
+		l.slot.report(l.state)
+	}
 	client, since := l.qmp, l.state.Pause
 	var status qmp.Status
 	l.later(ctx, func() (err error) {
@@ -118,7 +122,27 @@ func (l *launcher) paused(ctx context.Context) {
 	})
 }
 
+// pausedForIO notes for which error the guest was stopped, and tries again later.
+func (l *launcher) pausedForIO() {
+	pause := control.Pause{Status: control.PausedIOError, Disk: l.ioError.disk, Operation: l.ioError.operation,
+		Error: l.ioError.text, NoSpace: l.ioError.noSpace}
+	again := l.state.Pause != nil && *l.state.Pause == pause
+	l.state.Pause = &pause
+	switch {
+	case l.state.State == control.StateRunning:
+		l.setState(control.StatePaused)
+	case !again:
+		l.slot.report(l.state)
+	}
+	l.retry.schedule()
+}
+
 func (l *launcher) resumed() {
+	if l.retry.trying {
+		l.retry.settled.Reset(settleTime)
+		return
+	}
+	l.retry.stop()
 	l.ioError, l.state.Pause = nil, nil
 	if l.state.State == control.StatePaused {
 		l.setState(control.StateRunning)

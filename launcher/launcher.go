@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	monitor "github.com/digitalocean/go-qemu/qmp"
@@ -35,6 +36,8 @@ type Config struct {
 	OverlayDir    string
 	KernelDir     string
 	SecretDir     string
+	ClaimDir      string
+	BlockDir      string
 	ResolvConf    string
 	// Stdout gets what the guest writes to its serial port; QEMU's own
 	// messages go to Stderr.
@@ -51,7 +54,8 @@ func (c *Config) defaults() {
 	}{
 		{&c.QEMU, layout.QEMU}, {&c.QEMUImg, layout.QEMUImg}, {&c.SlotSocket, layout.SlotSocket},
 		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.ImageDir, layout.ImageVolumeDir},
-		{&c.OverlayDir, layout.OverlayDir}, {&c.KernelDir, layout.KernelDir}, {&c.SecretDir, layout.SecretDir}, {&c.ResolvConf, "/etc/resolv.conf"},
+		{&c.OverlayDir, layout.OverlayDir}, {&c.KernelDir, layout.KernelDir}, {&c.SecretDir, layout.SecretDir},
+		{&c.ClaimDir, layout.ClaimDir}, {&c.BlockDir, layout.BlockDir}, {&c.ResolvConf, "/etc/resolv.conf"},
 	} {
 		if *d.value == "" {
 			*d.value = d.path
@@ -87,6 +91,7 @@ type launcher struct {
 
 	start      *control.StartRequest
 	files      []*os.File         // taps and DHCP sockets of the start request
+	disks      []*os.File         // images in volumes, until QEMU has them
 	abort      context.CancelFunc // ends the preparation and the handshake
 	inspecting bool
 
@@ -111,6 +116,8 @@ type launcher struct {
 	probing  bool        // QEMU owes an answer to probe
 	patience *time.Timer // for that answer
 	ioError  *ioError    // that the guest's CPUs are being stopped for
+	retry    retry       // of what failed
+	growing  bool        // a disk is being made larger
 
 	kept *control.Termination // how a VM ended whose launcher is kept
 	end  *control.Termination
@@ -130,6 +137,7 @@ func Run(ctx context.Context, config Config) control.Termination {
 		state:   control.StateReport{State: control.StateWaiting},
 		results: make(chan func()),
 		press:   stoppedTimer(), grace: stoppedTimer(), kill: stoppedTimer(), patience: stoppedTimer(),
+		retry: retry{timer: stoppedTimer(), settled: stoppedTimer()},
 	}
 	version, err := l.askVersion(ctx)
 	switch {
@@ -202,6 +210,10 @@ func (l *launcher) step(ctx context.Context) {
 		l.pressPowerButton()
 	case <-l.grace.C:
 		l.quit()
+	case <-l.retry.timer.C:
+		l.retryIO(ctx)
+	case <-l.retry.settled.C:
+		l.settled()
 	case <-l.patience.C:
 		l.setSilent(true)
 	case <-l.kill.C:
@@ -245,6 +257,7 @@ func (l *launcher) keep(t control.Termination) {
 	l.kept = &t
 	l.exited, l.events = nil, nil
 	l.kill.Stop()
+	l.retry.stop()
 	l.state.Failure = fmt.Sprintf("%s: %s", t.Reason, t.Message)
 	l.setState(control.StateExited)
 	l.Log.Info("the VM has failed; the launcher is kept until it is asked to end", "reason", t.Reason, "message", t.Message)
@@ -266,9 +279,8 @@ func (l *launcher) close() {
 	if l.stderr != nil {
 		l.stderr.Close()
 	}
-	for _, f := range l.files {
-		f.Close()
-	}
+	closeAll(l.files)
+	closeAll(l.disks)
 }
 
 // handle answers one message from the handler.
@@ -302,6 +314,8 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 		m.answer(nil, l.startRequested(ctx, m))
 	case control.CommandReject:
 		m.answer(nil, l.rejected(m))
+	case control.CommandGrowDisk:
+		l.growDisk(ctx, m)
 	case control.CommandShutdown:
 		m.answer(nil, nil)
 		l.shutdown()
@@ -327,7 +341,14 @@ func (l *launcher) startRequested(ctx context.Context, m *message) error {
 	l.setState(control.StatePreparing)
 	var starting context.Context
 	starting, l.abort = context.WithCancel(ctx)
-	l.later(ctx, func() error { return prepare(starting, l.Config, &request) }, func(err error) { l.prepared(ctx, starting, err) })
+	var disks []*os.File
+	l.later(ctx, func() (err error) {
+		disks, err = prepare(starting, l.Config, &request)
+		return err
+	}, func(err error) {
+		l.disks = disks
+		l.prepared(ctx, starting, err)
+	})
 	return nil
 }
 
@@ -374,16 +395,15 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 		return err
 	}
 	l.stderr = newPodLog(l.Stderr, "messages of QEMU", stderrBytesPerSecond, stderrBurst, l.Log)
-	q, err := startQEMU(l.QEMU, &l.start.Machine, taps, l.stderr)
+	q, err := startQEMU(l.QEMU, &l.start.Machine, slices.Concat(taps, l.disks), l.stderr)
 	if err != nil {
 		return err
 	}
-	// QEMU has its own copies now. Were the taps still open here, they would
-	// outlive it.
-	for _, f := range taps {
-		f.Close()
-	}
-	l.qemu, l.exited, l.files = q, q.exited, nil
+	// QEMU has its own copies now. Were the taps and disks still open here,
+	// they would outlive it.
+	closeAll(taps)
+	closeAll(l.disks)
+	l.qemu, l.exited, l.files, l.disks = q, q.exited, nil, nil
 	l.state.QEMUPID = q.PID()
 	if q.serial != nil {
 		var podLog io.Writer = l.Stdout
@@ -460,7 +480,7 @@ func (l *launcher) event(ctx context.Context, e monitor.Event) {
 	case "GUEST_PANICKED":
 		l.panicked = true
 	case "STOP":
-		if l.state.State == control.StateRunning {
+		if l.state.State == control.StateRunning || l.retry.trying {
 			l.paused(ctx)
 		}
 	case "RESUME":

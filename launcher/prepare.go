@@ -38,6 +38,20 @@ func inspect(config Config, request control.InspectRequest) control.InspectReply
 		}
 		reply.ContainerDisks = append(reply.ContainerDisks, facts)
 	}
+	for _, c := range request.Claims {
+		var info diskimage.VolumeInfo
+		var err error
+		if c.Block {
+			info, err = diskimage.InspectBlock(filepath.Join(config.BlockDir, filepath.Base(c.Volume)), c.ReadOnly)
+		} else {
+			info, err = diskimage.InspectVolume(filepath.Join(config.ClaimDir, filepath.Base(c.Volume)), c.ReadOnly)
+		}
+		facts := control.ClaimFacts{Missing: info.Missing, Size: info.Size, Free: info.Free, Direct: info.Direct}
+		if err != nil {
+			facts = control.ClaimFacts{Error: err.Error()}
+		}
+		reply.Claims = append(reply.Claims, facts)
+	}
 	return reply
 }
 
@@ -63,11 +77,51 @@ func findKernel(root string, files control.KernelFiles) *control.KernelFacts {
 // overlayTimeout bounds qemu-img, which writes a few clusters.
 const overlayTimeout = time.Minute
 
-// prepare makes the files that QEMU opens.
-func prepare(ctx context.Context, config Config, request *control.StartRequest) error {
+// prepare makes the files that QEMU opens, and opens those that it inherits.
+func prepare(ctx context.Context, config Config, request *control.StartRequest) ([]*os.File, error) {
+	if err := makeFiles(ctx, config, request); err != nil {
+		return nil, err
+	}
+	return openVolumes(&request.Machine)
+}
+
+// openVolumes opens the images in volumes, in the order of Machine.Files.
+func openVolumes(m *qemuargs.Machine) ([]*os.File, error) {
+	var files []*os.File
+	for _, d := range m.Disks {
+		var f *os.File
+		var err error
+		switch d.Image.Volume {
+		case "":
+			continue
+		case qemuargs.BlockVolume:
+			f, err = diskimage.OpenBlock(d.Image.Path, d.ReadOnly)
+		default:
+			f, err = diskimage.OpenVolume(filepath.Dir(d.Image.Path), d.ReadOnly)
+		}
+		if err != nil {
+			closeAll(files)
+			return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+func makeFiles(ctx context.Context, config Config, request *control.StartRequest) error {
 	for _, d := range request.Machine.Disks {
 		var err error
 		switch {
+		case d.Image.Volume != "":
+			if d.Image.Create > 0 {
+				err = diskimage.CreateVolume(filepath.Dir(d.Image.Path), d.Image.Create)
+			}
 		case d.Overlay != nil:
 			err = makeImage(ctx, config.QEMUImg, d.Overlay.Path, d.Overlay.VirtualSize)
 		case d.Image.Create > 0:

@@ -30,7 +30,7 @@ type qemuProcess struct {
 // startQEMU must be called on a locked thread: the parent-death signal, which
 // ends QEMU where the launcher is not PID 1 of a PID namespace, comes when the
 // thread that started it ends.
-func startQEMU(program string, m *qemuargs.Machine, taps []*os.File, stderr io.Writer) (*qemuProcess, error) {
+func startQEMU(program string, m *qemuargs.Machine, files []*os.File, stderr io.Writer) (*qemuProcess, error) {
 	q := &qemuProcess{stderr: &tail{limit: 2048}}
 	theirs, err := q.sockets(m)
 	defer func() {
@@ -42,7 +42,7 @@ func startQEMU(program string, m *qemuargs.Machine, taps []*os.File, stderr io.W
 		return nil, err
 	}
 	q.cmd = exec.Command(program, qemuargs.Strings(m.Args(m.Files()))...)
-	q.cmd.ExtraFiles = append(theirs[:len(theirs):len(theirs)], taps...)
+	q.cmd.ExtraFiles = append(theirs[:len(theirs):len(theirs)], files...)
 	q.cmd.Env = []string{"LC_ALL=C", "PATH=/usr/bin:/bin", "HOME=/"}
 	q.cmd.Stderr = io.MultiWriter(q.stderr, stderr)
 	q.cmd.Stdout = q.cmd.Stderr

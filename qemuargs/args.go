@@ -70,21 +70,27 @@ type Files struct {
 	QMP    int
 	Serial int              // 0 if there is no serial port
 	Taps   map[string][]int // by NIC name, one per queue
+	Disks  map[string]int   // by disk name, those whose image is in a volume
 }
 
 // Files numbers the descriptors the machine needs: 3 is QMP, then the serial
-// port if there is one, then the taps of all NICs in order. A caller passes
-// them in this order (os/exec's ExtraFiles begin at 3).
+// port if there is one, then the taps of all NICs in order, then the images in
+// volumes of all disks in order. A caller passes them in this order (os/exec's ExtraFiles begin at 3).
 func (m *Machine) Files() Files {
 	next := 3
 	take := func() int { next++; return next - 1 }
-	f := Files{QMP: take(), Taps: map[string][]int{}}
+	f := Files{QMP: take(), Taps: map[string][]int{}, Disks: map[string]int{}}
 	if m.Serial != nil {
 		f.Serial = take()
 	}
 	for _, nic := range m.NICs {
 		for range nic.Queues {
 			f.Taps[nic.Name] = append(f.Taps[nic.Name], take())
+		}
+	}
+	for _, d := range m.Disks {
+		if d.Image.Volume != "" {
+			f.Disks[d.Name] = take()
 		}
 	}
 	return f
@@ -111,7 +117,12 @@ func (m *Machine) Args(files Files) []Arg {
 		args = append(args, Arg{"-netdev", nic.Netdev(files.Taps[nic.Name])}, Arg{"-device", nic.Device()})
 	}
 	for _, d := range m.Disks {
-		for _, node := range d.Blockdevs() {
+		file, inVolume := files.Disks[d.Name]
+		if inVolume {
+			// The set has the descriptor's number.
+			args = append(args, Arg{"-add-fd", fmt.Sprintf("fd=%d,set=%d", file, file)})
+		}
+		for _, node := range d.Blockdevs(file) {
 			args = append(args, Arg{"-blockdev", node})
 		}
 		args = append(args, Arg{"-device", d.Device()})

@@ -49,7 +49,7 @@ func TestQuote(t *testing.T) {
 func allNodes(name string) map[string]bool {
 	names := map[string]bool{}
 	for _, overlay := range []*Overlay{nil, {}} {
-		for _, node := range (Disk{Name: name, Image: Image{Format: QCOW2}, Overlay: overlay}).Blockdevs() {
+		for _, node := range (Disk{Name: name, Image: Image{Format: QCOW2}, Overlay: overlay}).Blockdevs(0) {
 			names[node.(blockNode).NodeName] = true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 )
 
 // DiskDriver is the QEMU device a disk is shown by.
@@ -56,10 +57,26 @@ type Image struct {
 	// Direct opens the file with O_DIRECT, so that the host's page cache
 	// does not hold the guest's data a second time.
 	Direct bool `json:"direct,omitempty"`
-	// Create is the virtual size, in bytes, of a qcow2 image that the launcher
-	// makes, empty, before QEMU starts; 0 for one that exists.
+	// Create is the virtual size, in bytes, of an image that the launcher makes,
+	// empty, before QEMU starts; 0 for one that exists. One in a volume is never
+	// made over a file that is there.
 	Create int64 `json:"create,omitempty"`
+	// Volume, if set, says that the image lies where others than the launcher
+	// may write too. The launcher opens it, and QEMU gets a descriptor: whatever
+	// becomes of the path meanwhile, it is that file. QEMU locks it.
+	Volume VolumeMode `json:"volume,omitempty"`
 }
+
+// VolumeMode is what an image in a volume is.
+type VolumeMode string
+
+// Volume modes.
+const (
+	// FileVolume: Path is a file in the root of a volume.
+	FileVolume VolumeMode = "file"
+	// BlockVolume: Path is a block device.
+	BlockVolume VolumeMode = "block"
+)
 
 // Overlay is a qcow2 file over an Image.
 type Overlay struct {
@@ -80,7 +97,9 @@ type blockNode struct {
 	ReadOnly bool       `json:"read-only"`
 	Discard  string     `json:"discard,omitempty"`
 	Cache    blockCache `json:"cache"`
-	File     string     `json:"file,omitempty"`
+	// Locking is QEMU's image locking, by open file description locks.
+	Locking string `json:"locking,omitempty"`
+	File    string `json:"file,omitempty"`
 	// Backing is a node name, JSON null (no backing file, whatever the
 	// image's header says), or left out where the driver knows no such thing.
 	Backing any `json:"backing,omitempty"`
@@ -106,9 +125,16 @@ func (d Disk) nodeName(role string) string {
 // ID is the QEMU device id of the disk.
 func (d Disk) ID() string { return "disk-" + d.Name }
 
+// NodeName is the name of the block node that the device opens.
+func (d Disk) NodeName() string { return d.nodeName("") }
+
 // Blockdevs are the -blockdev nodes of the disk, each before the one that
-// refers to it. The last is the one the device opens.
-func (d Disk) Blockdevs() []any {
+// refers to it. The last is the one the device opens. An image in a volume is
+// named by the set of its file descriptor.
+func (d Disk) Blockdevs(fdset int) []any {
+	if d.Image.Volume != "" {
+		d.Image.Path = fmt.Sprintf("/dev/fdset/%d", fdset)
+	}
 	if d.Overlay == nil {
 		return d.Image.nodes(d, "", d.ReadOnly)
 	}
@@ -128,6 +154,12 @@ func (i Image) nodes(d Disk, role string, readOnly bool) []any {
 	}
 	file := blockNode{Driver: "file", NodeName: d.nodeName(fileRole), Filename: i.Path, ReadOnly: readOnly, Cache: cache}
 	format := blockNode{Driver: string(i.Format), NodeName: d.nodeName(role), ReadOnly: readOnly, Cache: cache, File: file.NodeName}
+	if i.Volume != "" {
+		file.Locking = "on"
+	}
+	if i.Volume == BlockVolume {
+		file.Driver = "host_device"
+	}
 	if !readOnly {
 		file.Discard, format.Discard = "unmap", "unmap"
 	}

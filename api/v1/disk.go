@@ -179,6 +179,9 @@ func validateDisks(spec *VirtualMachineInstanceSpec, path *field.Path) field.Err
 			errs = append(errs, field.TooLong(p.Child("serial"), "", maxSCSISerial))
 		}
 		errs = append(errs, validateDiskTarget(&d, p)...)
+		if c := volume.PersistentVolumeClaim; c != nil && c.ReadOnly && d.Disk != nil && d.Disk.Bus == DiskBusSATA {
+			errs = append(errs, field.Forbidden(p.Child("disk", "bus"), "a SATA hard disk cannot be read-only, and its volume is; use bus virtio or scsi, or a cdrom"))
+		}
 		if volume.EmptyDisk != nil && (d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly) {
 			errs = append(errs, field.Invalid(p, d.Name, "an emptyDisk that cannot be written to is of no use"))
 		}

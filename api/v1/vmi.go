@@ -210,6 +210,11 @@ type VirtualMachineInstanceStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	Interfaces []NetworkInterfaceStatus `json:"interfaces,omitempty"`
+	// VolumeStatus has one entry per volume, in the spec's order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	VolumeStatus []VolumeStatus `json:"volumeStatus,omitempty"`
 	// ActivePods maps the UID of each launcher pod of this VMI to its node.
 	// +optional
 	ActivePods map[types.UID]string `json:"activePods,omitempty"`

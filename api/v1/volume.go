@@ -14,7 +14,7 @@ import (
 
 // Volume is where a disk's content comes from. Exactly one source is set.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, cloudInitNoCloud, emptyDisk)"
+// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, cloudInitNoCloud, emptyDisk)"
 type Volume struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -30,11 +30,12 @@ type Volume struct {
 	// EmptyDisk is an empty disk that ends with the VMI.
 	// +optional
 	EmptyDisk *EmptyDiskSource `json:"emptyDisk,omitempty"`
-
-	// PersistentVolumeClaim is refused: not supported yet.
+	// PersistentVolumeClaim is a disk that outlives the VMI.
 	// +optional
-	PersistentVolumeClaim *Unsupported `json:"persistentVolumeClaim,omitempty"`
-	// DataVolume is refused: not supported yet.
+	PersistentVolumeClaim *PersistentVolumeClaimVolumeSource `json:"persistentVolumeClaim,omitempty"`
+
+	// DataVolume is refused: not supported yet, for it needs CDI. Once CDI has
+	// made it, a persistentVolumeClaim of its name is the same disk.
 	// +optional
 	DataVolume *Unsupported `json:"dataVolume,omitempty"`
 	// Ephemeral is refused: not supported yet.
@@ -152,7 +153,7 @@ func hasFixedTag(image string) bool {
 	return tagged && tag != "latest"
 }
 
-const sourceRule = "exactly one volume source must be set (supported: containerDisk, cloudInitNoCloud, emptyDisk)"
+const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, cloudInitNoCloud, emptyDisk)"
 
 func validateVolumes(volumes []Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -190,11 +191,21 @@ func validateSource(v Volume, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(path.Child("emptyDisk", "capacity"), e.Capacity.String(), "must be between 1 and 64Ti"))
 		}
 	}
+	if c := v.PersistentVolumeClaim; c != nil {
+		sources++
+		errs = append(errs, c.validate(path.Child("persistentVolumeClaim"))...)
+	}
 	// A source that is refused is reported by its own path.
-	if refused := len(validateUnsupported(reflect.ValueOf(v), path)); sources+refused != 1 {
+	if refused := refusedSources(v, path); sources+refused != 1 {
 		errs = append(errs, field.Invalid(path, v.Name, sourceRule))
 	}
 	return errs
+}
+
+// refusedSources is the number of the volume's sources that are not supported.
+func refusedSources(v Volume, path *field.Path) int {
+	v.PersistentVolumeClaim = nil // what is refused in it is no source
+	return len(validateUnsupported(reflect.ValueOf(v), path))
 }
 
 func validateCloudInit(ci *CloudInitNoCloudSource, path *field.Path) field.ErrorList {

@@ -32,7 +32,7 @@ func render(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	var o renderOptions
 	flags := flag.NewFlagSet("render", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&o.host, "host", "", "YAML `file` with what node and pod say (resolve.Host); without it, every container disk is taken for /disk/disk.qcow2 of 1 GiB and every MTU for 1500")
+	flags.StringVar(&o.host, "host", "", "YAML `file` with what node and pod say (resolve.Host); without it, every container disk is taken for /disk/disk.qcow2 of 1 GiB, every claim for one with a disk on a file system, and every MTU for 1500")
 	flags.StringVar(&o.accelerator, "accelerator", "kvm", "`kvm or tcg`, without --host")
 	flags.StringVar(&o.version, "qemu-version", "7.2.0", "the node's QEMU `version`, without --host")
 	flags.BoolVar(&o.machine, "machine", false, "print the resolved Machine as JSON instead of the command line")
@@ -148,11 +148,14 @@ func (o renderOptions) hostOf(vmi *v1.VirtualMachineInstance) (resolve.Host, err
 		return host, nil
 	}
 	host = resolve.Host{Accelerator: qemuargs.Accelerator(o.accelerator), QEMUVersion: o.version, OverlayDirect: true,
-		ContainerDisks: map[string]resolve.ContainerDisk{}, NICs: map[string]resolve.NIC{}}
+		ContainerDisks: map[string]resolve.ContainerDisk{}, Claims: map[string]resolve.Claim{}, NICs: map[string]resolve.NIC{}}
 	if host.Accelerator != qemuargs.KVM && host.Accelerator != qemuargs.TCG {
 		return host, fmt.Errorf("--accelerator=%q: must be kvm or tcg", o.accelerator)
 	}
 	for _, v := range vmi.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			host.Claims[v.Name] = resolve.Claim{DiskSize: 1 << 30, Size: 1 << 30, Direct: true}
+		}
 		if v.ContainerDisk == nil {
 			continue
 		}

@@ -71,13 +71,14 @@ func cacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:           {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: "virt-launcher"})},
-			&corev1.Node{}:          {Transform: nodelabel.Trim},
-			&v1.VirtualMachine{}:    {Transform: vm.Trim},
-			&coordinationv1.Lease{}: leases,
-			&v1.KubeVirt{}:          components,
-			&appsv1.Deployment{}:    components,
-			&appsv1.DaemonSet{}:     components,
+			&corev1.Pod{}:                   {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: "virt-launcher"})},
+			&corev1.Node{}:                  {Transform: nodelabel.Trim},
+			&corev1.PersistentVolumeClaim{}: {Transform: vmi.TrimClaim},
+			&v1.VirtualMachine{}:            {Transform: vm.Trim},
+			&coordinationv1.Lease{}:         leases,
+			&v1.KubeVirt{}:                  components,
+			&appsv1.Deployment{}:            components,
+			&appsv1.DaemonSet{}:             components,
 			// Only virt-handlers'.
 			&certificatesv1.CertificateSigningRequest{}: {Field: fields.OneTermEqualSelector("spec.signerName", certificates.SignerName)},
 		},

@@ -83,6 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if launcher.State().State == control.StateWaiting && object.DeletionTimestamp == nil {
 		startErr = r.start(ctx, object, launcher)
 	}
+	again := r.growDisks(ctx, object, launcher)
 	now := metav1.NewTime(r.Clock.Now())
 	report(object, launcher.State(), launcher.network(), now)
 	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
@@ -98,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if errors.Is(startErr, control.ErrClosed) {
 		return ctrl.Result{}, nil // its next hello brings us back
 	}
-	return ctrl.Result{}, startErr
+	return ctrl.Result{RequeueAfter: again}, startErr
 }
 
 // withoutLauncher says of a guest that should run that nobody can tell.
@@ -198,6 +199,9 @@ func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance) {
 	ready, old := object.Status.Condition(v1.ConditionReady), before.Status.Condition(v1.ConditionReady)
 	if ready != nil && ready.Reason == "GuestShuttingDown" && (old == nil || old.Reason != ready.Reason) {
 		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "ShuttingDown", "Shutdown", "Signaled Graceful Shutdown")
+	}
+	if now, then := object.Status.Condition(v1.ConditionPaused), before.Status.Condition(v1.ConditionPaused); now != nil && now.Reason == reasonPausedIOError && (then == nil || then.Reason != now.Reason) {
+		r.Events.Eventf(object, nil, corev1.EventTypeWarning, "IOerror", "Pause", "%s", now.Message)
 	}
 	if silent(ready) && !silent(old) {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, ready.Reason, "Probe", "%s", ready.Message)

@@ -35,6 +35,7 @@ type session struct {
 	mu     sync.Mutex
 	state  control.StateReport
 	silent bool
+	sizes  map[string]int64 // that disks on claims were told to have, in bytes
 
 	// inNetNS is held for reading while somebody works in the namespace, so
 	// that its descriptor is not closed, and its number not given to another

@@ -51,13 +51,17 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	}
 	host := resolve.Host{
 		Accelerator: choice.Accelerator, QEMUVersion: launcher.qemuVersion,
-		ContainerDisks: map[string]resolve.ContainerDisk{}, NICs: map[string]resolve.NIC{},
+		ContainerDisks: map[string]resolve.ContainerDisk{}, Claims: map[string]resolve.Claim{}, NICs: map[string]resolve.NIC{},
 	}
 	var request control.InspectRequest
 	for _, v := range vmi.Spec.Volumes {
 		if v.ContainerDisk != nil {
 			request.ContainerDisks = append(request.ContainerDisks, control.ContainerDisk{Volume: v.Name, Path: v.ContainerDisk.Path})
 		}
+	}
+	var err error
+	if request.Claims, err = claims(vmi); err != nil {
+		return host, err
 	}
 	kernel := vmi.KernelContainer()
 	if kernel != nil {
@@ -69,6 +73,14 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	}
 	if len(reply.ContainerDisks) != len(request.ContainerDisks) {
 		return host, fmt.Errorf("inspect disks: %w: asked about %d, got %d", control.ErrProtocol, len(request.ContainerDisks), len(reply.ContainerDisks))
+	}
+	if len(reply.Claims) != len(request.Claims) {
+		return host, fmt.Errorf("inspect claims: %w: asked about %d, got %d", control.ErrProtocol, len(request.Claims), len(reply.Claims))
+	}
+	for i, c := range reply.Claims {
+		volume := request.Claims[i].Volume
+		host.Claims[volume] = resolve.Claim{Block: request.Claims[i].Block, DiskSize: vmi.Status.ClaimInfo(volume).DiskSize(),
+			Missing: c.Missing, Size: c.Size, Free: c.Free, Direct: c.Direct, Error: c.Error}
 	}
 	host.OverlayDirect = reply.OverlayDirect
 	if kernel != nil && reply.Kernel != nil {

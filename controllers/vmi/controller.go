@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
@@ -39,9 +40,13 @@ type Reconciler struct {
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1.VirtualMachineInstance{}, claimIndex, indexByClaim); err != nil {
+		return fmt.Errorf("index VMIs by claim: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.VirtualMachineInstance{}).
 		Watches(&corev1.Pod{}, r.podEvents(mgr)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4, RateLimiter: reconnect.RateLimiter()}).
 		Complete(r)
 }
@@ -50,6 +55,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/status,verbs=update;patch
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile takes one VMI a step further. It reads the VMI and its pod,
@@ -76,6 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case pod != nil && rejected(pod):
 		after, stepErr = r.replace(ctx, vmi, pod)
 	case pod != nil:
+		_, stepErr = r.observeVolumes(ctx, vmi)
 		observe(&vmi.Status, pod, r.now())
 	default:
 		admitted, stepErr = r.admit(ctx, vmi)
@@ -217,6 +224,13 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	if status.Condition(v1.ConditionLiveMigratable) == nil {
 		status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionLiveMigratable, Status: metav1.ConditionFalse,
 			Reason: reasonNotMigratable, Message: "live migration is not supported yet"}, r.now())
+	}
+	if missing, err := r.observeVolumes(ctx, vmi); err != nil {
+		return err
+	} else if missing != "" {
+		setReady(status, metav1.ConditionFalse, reasonPodMissing, "the launcher pod is not created yet", r.now())
+		r.unsynchronized(vmi, reasonClaimNotFound, fmt.Sprintf("PVC %s/%s does not exist, waiting for it to appear", vmi.Namespace, missing))
+		return nil
 	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)

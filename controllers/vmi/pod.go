@@ -58,7 +58,8 @@ func PodName(name string, uid types.UID) string {
 	return prefix + suffix
 }
 
-// Pod renders the launcher pod of a defaulted VMI. It is admitted in a
+// Pod renders the launcher pod of a defaulted VMI, whose status has what its
+// claims say of themselves. It is admitted in a
 // namespace that enforces the restricted Pod Security Standard.
 func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	pod := &corev1.Pod{
@@ -103,6 +104,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	}
 	addImages(pod, vmi)
 	addSecrets(pod, vmi)
+	addClaims(pod, vmi)
 	return pod
 }
 
@@ -216,4 +218,28 @@ func mount(pod *corev1.Pod, name, path string, source corev1.VolumeSource) {
 	c := &pod.Spec.Containers[0]
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: true})
+}
+
+// groupDisk owns block devices on every distribution that Kubernetes runs on.
+const groupDisk = 6
+
+// addClaims mounts the volumes of PersistentVolumeClaims, and hands over those
+// that are devices.
+func addClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	c := &pod.Spec.Containers[0]
+	for i, v := range vmi.Spec.Volumes {
+		source := v.PersistentVolumeClaim
+		if source == nil {
+			continue
+		}
+		name := "claim-" + strconv.Itoa(i)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: source.ClaimName, ReadOnly: source.ReadOnly}}})
+		if info := vmi.Status.ClaimInfo(v.Name); info != nil && info.IsBlock() {
+			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: name, DevicePath: layout.BlockDevice(v.Name)})
+			pod.Spec.SecurityContext.SupplementalGroups = []int64{groupDisk}
+			continue
+		}
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: layout.Claim(v.Name), ReadOnly: source.ReadOnly})
+	}
 }

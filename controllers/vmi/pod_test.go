@@ -125,6 +125,13 @@ func TestPodMounts(t *testing.T) {
 			volumes[m.Name]++
 			paths[m.MountPath] = true
 		}
+		for _, d := range spec.Containers[0].VolumeDevices {
+			if _, ok := volumes[d.Name]; !ok || paths[d.DevicePath] {
+				t.Errorf("%s: device of %s at %s", dir, d.Name, d.DevicePath)
+			}
+			volumes[d.Name]++
+			paths[d.DevicePath] = true
+		}
 		for name, n := range volumes {
 			if n != 1 {
 				t.Errorf("%s: volume %s is mounted %d times", dir, name, n)

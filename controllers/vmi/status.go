@@ -24,6 +24,7 @@ const (
 	reasonPodTerminating  = "PodTerminating"
 	reasonGuestNotRunning = "GuestNotRunning"
 	reasonLauncherKilled  = "LauncherKilled"
+	reasonClaimNotFound   = "FailedPvcNotFound" // KubeVirt's
 	reasonNotMigratable   = "NotMigratable"
 	// The kubelet's own reason, which the VMI's condition takes over.
 	reasonRejected = "UnexpectedAdmissionError"

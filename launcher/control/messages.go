@@ -26,6 +26,7 @@ const (
 	CommandQueryState = "query-state" // → StateReport; QEMU is asked too, and EventState says if it is silent
 	CommandShutdown   = "shutdown"    // → nothing; as SIGTERM
 	CommandReject     = "reject"      // Termination → nothing; the VM cannot be started, ever
+	CommandGrowDisk   = "grow-disk"   // GrowDiskRequest → GrowDiskReply; optional: an older launcher does not know it
 
 	EventHello = "hello" // Hello with the network namespace's file
 	EventState = "state" // StateReport
@@ -99,8 +100,18 @@ type Pause struct {
 // InspectRequest asks for what only the pod can see.
 type InspectRequest struct {
 	ContainerDisks []ContainerDisk `json:"containerDisks,omitempty"`
+	// Claims are the disks on PersistentVolumeClaims.
+	Claims []Claim `json:"claims,omitempty"`
 	// Kernel names the files to be booted in the kernel's image volume.
 	Kernel *KernelFiles `json:"kernel,omitempty"`
+}
+
+// Claim names the volume of a disk on a PersistentVolumeClaim. Package layout
+// says where it is: a folder, or a block device.
+type Claim struct {
+	Volume   string `json:"volume"`
+	Block    bool   `json:"block,omitempty"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
 }
 
 // KernelFiles are paths of a kernel and, unless it is empty, of an initial RAM disk.
@@ -116,9 +127,11 @@ type ContainerDisk struct {
 	Path   string `json:"path,omitempty"`
 }
 
-// InspectReply has one entry per container disk, in the request's order.
+// InspectReply has one entry per container disk and per claim, in the
+// request's order.
 type InspectReply struct {
-	ContainerDisks []DiskFacts `json:"containerDisks,omitempty"`
+	ContainerDisks []DiskFacts  `json:"containerDisks,omitempty"`
+	Claims         []ClaimFacts `json:"claims,omitempty"`
 	// Kernel answers the request's: paths in the launcher's file system.
 	Kernel *KernelFacts `json:"kernel,omitempty"`
 	// OverlayDirect: O_DIRECT works where overlays are made.
@@ -140,6 +153,31 @@ type DiskFacts struct {
 	Direct      bool                 `json:"direct,omitempty"`
 	// Error says why the image cannot be used.
 	Error string `json:"error,omitempty"`
+}
+
+// ClaimFacts is what a claim's volume holds.
+type ClaimFacts struct {
+	// Missing: there is no disk yet, and one can be made.
+	Missing bool  `json:"missing,omitempty"`
+	Size    int64 `json:"size,omitempty"` // bytes
+	Free    int64 `json:"free,omitempty"` // bytes that the file system has room for
+	Direct  bool  `json:"direct,omitempty"`
+	// Error says why it cannot be used.
+	Error string `json:"error,omitempty"`
+}
+
+// GrowDiskRequest makes a disk on a claim larger, while the guest runs.
+type GrowDiskRequest struct {
+	// Disk is its name in the Machine.
+	Disk string `json:"disk"`
+	// Size in bytes of a disk on a file system. One on a block device gets the
+	// device's, whatever is said here. No disk ever shrinks.
+	Size int64 `json:"size"`
+}
+
+// GrowDiskReply says how large the disk is now, in bytes.
+type GrowDiskReply struct {
+	Size int64 `json:"size"`
 }
 
 // StartRequest is everything the launcher needs to start QEMU. Its files are

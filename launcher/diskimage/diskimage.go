@@ -223,10 +223,5 @@ func DirectWorks(dir string) bool {
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	direct, err := os.OpenFile(f.Name(), os.O_RDWR|unix.O_DIRECT, 0)
-	if err != nil {
-		return false
-	}
-	direct.Close()
-	return true
+	return directWorks(f)
 }

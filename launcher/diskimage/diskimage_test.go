@@ -22,9 +22,17 @@ import (
 // disk in the folder named there and prints what went wrong.
 const asUser = "DISKIMAGE_TEST_FIND"
 
+// asUserVolume does the same with a volume.
+const asUserVolume = "DISKIMAGE_TEST_VOLUME"
+
 func TestMain(m *testing.M) {
 	if root := os.Getenv(asUser); root != "" {
 		_, err := Find(root, "")
+		fmt.Print(err)
+		return
+	}
+	if root := os.Getenv(asUserVolume); root != "" {
+		_, err := InspectVolume(root, false)
 		fmt.Print(err)
 		return
 	}

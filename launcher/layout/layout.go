@@ -19,6 +19,13 @@ const (
 	KernelDir = "/var/lib/kubeqemu/kernel"
 	// SecretDir holds one folder per Secret with cloud-init data.
 	SecretDir = "/var/lib/kubeqemu/secrets"
+	// ClaimDir holds one folder per PersistentVolumeClaim of mode Filesystem.
+	ClaimDir = "/var/lib/kubeqemu/claims"
+	// BlockDir holds one device per PersistentVolumeClaim of mode Block. It is
+	// below /dev, where container runtimes make device nodes.
+	BlockDir = "/dev/kubeqemu"
+	// ClaimDisk is the disk's file in the root of a claim's volume, KubeVirt's name.
+	ClaimDisk = "disk.img"
 	// ConsoleSocket is where "virt-launcher console" attaches.
 	ConsoleSocket = RunDir + "/console.sock"
 	// VNCSocket is QEMU's VNC server.
@@ -33,6 +40,12 @@ const (
 
 // ImageVolume is the folder of a container disk's image.
 func ImageVolume(volume string) string { return path.Join(ImageVolumeDir, volume) }
+
+// Claim is the folder of the volume of a PersistentVolumeClaim.
+func Claim(volume string) string { return path.Join(ClaimDir, volume) }
+
+// BlockDevice is the device of a PersistentVolumeClaim of mode Block.
+func BlockDevice(volume string) string { return path.Join(BlockDir, volume) }
 
 // Overlay is the overlay of a container disk.
 func Overlay(volume string) string { return path.Join(OverlayDir, volume+".qcow2") }

@@ -53,6 +53,31 @@ func (c *Client) QueryCPUsFast(ctx context.Context) ([]CPU, error) {
 	return cpus, err
 }
 
+// BlockDevice is a block backend of a device (qapi/block-core.json, BlockInfo).
+type BlockDevice struct {
+	Inserted *struct {
+		NodeName string `json:"node-name"`
+		Image    struct {
+			VirtualSize int64 `json:"virtual-size"` // bytes
+		} `json:"image"`
+	} `json:"inserted"`
+}
+
+// QueryBlock returns the block backends.
+func (c *Client) QueryBlock(ctx context.Context) ([]BlockDevice, error) {
+	var devices []BlockDevice
+	err := c.Execute(ctx, "query-block", nil, &devices)
+	return devices, err
+}
+
+// BlockResize gives a block node a new size, in bytes; its device tells the guest.
+func (c *Client) BlockResize(ctx context.Context, node string, size int64) error {
+	return c.Execute(ctx, "block_resize", struct {
+		Node string `json:"node-name"`
+		Size int64  `json:"size"`
+	}{node, size}, nil)
+}
+
 const eventShutdown = "SHUTDOWN"
 
 // Shutdown is the data of a SHUTDOWN event (qapi/run-state.json).

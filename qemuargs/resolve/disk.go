@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"fmt"
+	pathpkg "path"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -85,6 +86,9 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 		disk.Image = qemuargs.Image{Path: layout.Overlay(volume.Name), Format: qemuargs.QCOW2, Create: size, Direct: host.OverlayDirect}
 		return nil
 	}
+	if volume.PersistentVolumeClaim != nil {
+		return claim(disk, volume, host, path.Child("persistentVolumeClaim"))
+	}
 	path = path.Child("containerDisk")
 	image := volume.ContainerDisk.Image
 	facts, ok := host.ContainerDisks[volume.Name]
@@ -101,6 +105,45 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 		disk.Overlay = &qemuargs.Overlay{Path: layout.Overlay(volume.Name), VirtualSize: facts.VirtualSize, Direct: host.OverlayDirect}
 	}
 	return nil
+}
+
+// claim fills in the image on a PersistentVolumeClaim.
+func claim(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) *field.Error {
+	name := volume.PersistentVolumeClaim.ClaimName
+	facts, ok := host.Claims[volume.Name]
+	switch {
+	case !ok:
+		return field.Invalid(path, name, "the launcher has not inspected it")
+	case facts.Error != "":
+		return field.Invalid(path, name, facts.Error)
+	}
+	disk.ReadOnly = disk.ReadOnly || volume.PersistentVolumeClaim.ReadOnly
+	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume.Name), layout.ClaimDisk), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
+	if facts.Block {
+		disk.Image.Path, disk.Image.Volume = layout.BlockDevice(volume.Name), qemuargs.BlockVolume
+		return nil
+	}
+	if facts.Missing {
+		size, err := newDiskSize(facts)
+		if err != nil {
+			return field.Invalid(path, name, err.Error())
+		}
+		disk.Image.Create = size
+	}
+	return nil
+}
+
+// newDiskSize is the size of a disk that is to be made: what the claim says, or
+// somewhat less where the file system has not that much room. A guest whose disk
+// promises more than there is would be stopped when it is full.
+func newDiskSize(facts Claim) (int64, error) {
+	const mib = 1 << 20
+	least := facts.DiskSize / 10 * 9 // KubeVirt's pvcTolerateLessSpaceUpToPercent
+	size := min(facts.DiskSize, facts.Free/mib*mib)
+	if facts.DiskSize < mib || size < least || size < mib {
+		return 0, fmt.Errorf("there is no room for its disk: the claim is for one of %d bytes (without what the file system takes for itself), and %d are free", facts.DiskSize, facts.Free)
+	}
+	return size, nil
 }
 
 // sataBus numbers the buses of AHCI controllers: those of the q35 chipset's

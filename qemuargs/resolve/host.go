@@ -14,6 +14,8 @@ type Host struct {
 	QEMUVersion string `json:"qemuVersion"`
 	// ContainerDisks by volume name.
 	ContainerDisks map[string]ContainerDisk `json:"containerDisks,omitempty"`
+	// Claims by volume name: PersistentVolumeClaims.
+	Claims map[string]Claim `json:"claims,omitempty"`
 	// OverlayDirect: O_DIRECT works where overlays are made.
 	OverlayDirect bool `json:"overlayDirect,omitempty"`
 	// Kernel is what the launcher found of the kernel to be booted.
@@ -30,6 +32,24 @@ type ContainerDisk struct {
 	// VirtualSize in bytes.
 	VirtualSize int64 `json:"virtualSize"`
 	Direct      bool  `json:"direct,omitempty"`
+	// Error says why it cannot be used.
+	Error string `json:"error,omitempty"`
+}
+
+// Claim is what a PersistentVolumeClaim says of itself, and what the launcher
+// found in its volume.
+type Claim struct {
+	// Block: the volume is a device.
+	Block bool `json:"block,omitempty"`
+	// DiskSize is how large the disk may be, in bytes.
+	DiskSize int64 `json:"diskSize,omitempty"`
+	// Missing: there is no disk yet, and one can be made.
+	Missing bool `json:"missing,omitempty"`
+	// Size of the disk that is there, in bytes.
+	Size int64 `json:"size,omitempty"`
+	// Free is what the file system has room for, in bytes.
+	Free   int64 `json:"free,omitempty"`
+	Direct bool  `json:"direct,omitempty"`
 	// Error says why it cannot be used.
 	Error string `json:"error,omitempty"`
 }

@@ -96,6 +96,9 @@ func relocate(t *testing.T, m *qemuargs.Machine) {
 		d := &m.Disks[i]
 		d.Image.Path = filepath.Join(dir, d.Name+","+string(d.Image.Format))
 		create(t, d.Image.Path, d.Image.Format)
+		if d.Image.Volume == qemuargs.BlockVolume {
+			d.Image.Path = loopDevice(t, d.Image.Path)
+		}
 		if d.Overlay != nil {
 			d.Overlay.Path = filepath.Join(dir, d.Name+".overlay")
 			create(t, d.Overlay.Path, qemuargs.QCOW2)
@@ -120,6 +123,18 @@ func relocate(t *testing.T, m *qemuargs.Machine) {
 	if m.Graphics != nil {
 		m.Graphics.Socket = filepath.Join(dir, "vnc")
 	}
+}
+
+// loopDevice makes a block device of a file.
+func loopDevice(t *testing.T, path string) string {
+	t.Helper()
+	out, err := exec.Command("losetup", "--find", "--show", path).CombinedOutput()
+	if err != nil {
+		t.Fatalf("THIS MACHINE HAS NO LOOP DEVICES, and block volumes cannot be tested: losetup: %v: %s", err, out)
+	}
+	device := strings.TrimSpace(string(out))
+	t.Cleanup(func() { exec.Command("losetup", "--detach", device).Run() })
+	return device
 }
 
 // bzImage is the least that QEMU takes for a Linux kernel (the kernel's
@@ -175,6 +190,20 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 			queue, name = tap(t, name, nic.Queues > 1)
 			add(queue)
 		}
+	}
+	for _, d := range m.Disks {
+		if d.Image.Volume == "" {
+			continue
+		}
+		flags := os.O_RDWR
+		if d.ReadOnly {
+			flags = os.O_RDONLY
+		}
+		f, err := os.OpenFile(d.Image.Path, flags, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(f)
 	}
 	return monitor, files
 }

@@ -1,0 +1,111 @@
+package v1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// PersistentVolumeClaimVolumeSource is a disk that outlives the VMI. On a
+// volume of mode Filesystem it is the file disk.img in the volume's root, which
+// is made, sparse, where it is missing; on one of mode Block, the device. It is
+// always raw: QEMU never looks for another format in it.
+type PersistentVolumeClaimVolumeSource struct {
+	// ClaimName names a PersistentVolumeClaim of the namespace. While it is
+	// missing, the VMI waits for it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ClaimName string `json:"claimName"`
+	// ReadOnly mounts the volume read-only, and the guest cannot write. Not
+	// possible with a SATA hard disk. Default: false.
+	// +optional
+	ReadOnly bool `json:"readOnly,omitempty"`
+
+	// Hotpluggable is refused: not supported yet.
+	// +optional
+	Hotpluggable UnsupportedBool `json:"hotpluggable,omitempty"`
+}
+
+func (s *PersistentVolumeClaimVolumeSource) validate(path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, message := range validation.IsDNS1123Subdomain(s.ClaimName) {
+		errs = append(errs, field.Invalid(path.Child("claimName"), s.ClaimName, message))
+	}
+	return errs
+}
+
+// VolumeStatus is what is known of one of the spec's volumes.
+type VolumeStatus struct {
+	// Name of the volume.
+	Name string `json:"name"`
+	// Target is what KubeVirt calls the disk: vda, vdb, … on virtio, sda, … on
+	// the other buses, in the spec's order. The guest may name it otherwise.
+	// +optional
+	Target string `json:"target,omitempty"`
+	// PersistentVolumeClaimInfo is what the volume's claim says of itself.
+	// +optional
+	PersistentVolumeClaimInfo *PersistentVolumeClaimInfo `json:"persistentVolumeClaimInfo,omitempty"`
+}
+
+// PersistentVolumeClaimInfo is what a claim says of itself.
+type PersistentVolumeClaimInfo struct {
+	// ClaimName is the claim's name.
+	// +optional
+	ClaimName string `json:"claimName,omitempty"`
+	// AccessModes that the claim asks for.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	AccessModes []corev1.PersistentVolumeAccessMode `json:"accessModes,omitempty"`
+	// VolumeMode is Filesystem or Block.
+	// +optional
+	VolumeMode *corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
+	// Capacity of the bound volume; unset before it is bound.
+	// +optional
+	Capacity corev1.ResourceList `json:"capacity,omitempty"`
+	// Requests is the storage that the claim asks for.
+	// +optional
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+	// FilesystemOverhead is the part of a Filesystem volume, between 0 and 1,
+	// that its disk.img leaves to the file system.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	FilesystemOverhead string `json:"filesystemOverhead,omitempty"`
+}
+
+// DefaultFilesystemOverhead is the FilesystemOverhead of volumes, KubeVirt's.
+const DefaultFilesystemOverhead = "0.055"
+
+// IsBlock says whether the claim's volume is a block device.
+func (i *PersistentVolumeClaimInfo) IsBlock() bool {
+	return i.VolumeMode != nil && *i.VolumeMode == corev1.PersistentVolumeBlock
+}
+
+// DiskSize is the size in bytes that a disk on the claim's volume may have: the
+// capacity, or the request where that is less; on a file system, without the
+// overhead, and a multiple of 1 MiB. It is 0 while the claim is not bound.
+func (i *PersistentVolumeClaimInfo) DiskSize() int64 {
+	capacity, bound := i.Capacity[corev1.ResourceStorage]
+	if !bound {
+		return 0
+	}
+	size := capacity.Value()
+	if request, ok := i.Requests[corev1.ResourceStorage]; ok {
+		size = min(size, request.Value())
+	}
+	if i.IsBlock() {
+		return size
+	}
+	const mib = 1 << 20
+	return (size - size/1000*55) / mib * mib
+}
+
+// ClaimInfo is what the status says of a volume's claim, or nil.
+func (s *VirtualMachineInstanceStatus) ClaimInfo(volume string) *PersistentVolumeClaimInfo {
+	for i := range s.VolumeStatus {
+		if s.VolumeStatus[i].Name == volume {
+			return s.VolumeStatus[i].PersistentVolumeClaimInfo
+		}
+	}
+	return nil
+}

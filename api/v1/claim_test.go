@@ -1,0 +1,73 @@
+package v1
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func TestDiskSize(t *testing.T) {
+	const mib = 1 << 20
+	for _, tt := range []struct {
+		mode              corev1.PersistentVolumeMode
+		capacity, request string
+		want              int64
+	}{
+		{corev1.PersistentVolumeFilesystem, "1Gi", "1Gi", 967 * mib}, // 1024 × 0.945 = 967.68
+		{corev1.PersistentVolumeFilesystem, "10Gi", "1Gi", 967 * mib},
+		{corev1.PersistentVolumeFilesystem, "1Gi", "10Gi", 967 * mib}, // not resized yet
+		{corev1.PersistentVolumeFilesystem, "1Gi", "", 967 * mib},
+		{corev1.PersistentVolumeFilesystem, "1Mi", "1Mi", 0},
+		{corev1.PersistentVolumeFilesystem, "", "1Gi", 0}, // not bound
+		{corev1.PersistentVolumeFilesystem, "64Ti", "64Ti", 63417876 * mib},
+		{corev1.PersistentVolumeBlock, "1Gi", "1Gi", 1 << 30},
+		{corev1.PersistentVolumeBlock, "", "1Gi", 0},
+	} {
+		info := PersistentVolumeClaimInfo{VolumeMode: ptr.To(tt.mode)}
+		list := func(s string) corev1.ResourceList {
+			if s == "" {
+				return nil
+			}
+			return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(s)}
+		}
+		info.Capacity, info.Requests = list(tt.capacity), list(tt.request)
+		if got := info.DiskSize(); got != tt.want {
+			t.Errorf("%+v: %d bytes (%d MiB), want %d", tt, got, got/mib, tt.want)
+		}
+	}
+}
+
+func TestValidateClaim(t *testing.T) {
+	for _, tt := range []struct {
+		what   string
+		source PersistentVolumeClaimVolumeSource
+		disk   Disk
+		want   string // "" if it is valid
+	}{
+		{"a claim", PersistentVolumeClaimVolumeSource{ClaimName: "data.1"}, Disk{}, ""},
+		{"no name", PersistentVolumeClaimVolumeSource{}, Disk{}, "spec.volumes[0].persistentVolumeClaim.claimName"},
+		{"a path", PersistentVolumeClaimVolumeSource{ClaimName: "../data"}, Disk{}, "spec.volumes[0].persistentVolumeClaim.claimName"},
+		{"hotpluggable", PersistentVolumeClaimVolumeSource{ClaimName: "data", Hotpluggable: true}, Disk{}, "spec.volumes[0].persistentVolumeClaim.hotpluggable"},
+		{"read-only on virtio", PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}, Disk{Disk: &DiskTarget{Bus: DiskBusVirtio}}, ""},
+		{"read-only as a CD-ROM", PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}, Disk{CDRom: &CDRomTarget{}}, ""},
+		{"read-only on SATA", PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}, Disk{}, "spec.domain.devices.disks[0].disk.bus"},
+	} {
+		vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: "5d307ca9-b3ef-428c-8861-06e72d69f223"}}
+		vmi.Spec.Domain.Memory = &Memory{Guest: ptr.To(resource.MustParse("128Mi"))}
+		tt.disk.Name = "root"
+		vmi.Spec.Domain.Devices.Disks = []Disk{tt.disk}
+		vmi.Spec.Volumes = []Volume{{Name: "root", PersistentVolumeClaim: &tt.source}}
+		Default(vmi)
+		errs := Validate(vmi)
+		switch {
+		case tt.want == "" && len(errs) > 0, tt.want != "" && len(errs) != 1:
+			t.Errorf("%s: %v, want %q", tt.what, errs, tt.want)
+		case tt.want != "" && !strings.HasPrefix(errs[0].Error(), tt.want+":"):
+			t.Errorf("%s: %v, want %q", tt.what, errs, tt.want)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// claimIndex indexes VMIs by the names of the PersistentVolumeClaims they use.
+const claimIndex = "claim"
+
+func indexByClaim(o client.Object) []string {
+	var names []string
+	if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
+		for _, v := range vmi.Spec.Volumes {
+			if v.PersistentVolumeClaim != nil {
+				names = append(names, v.PersistentVolumeClaim.ClaimName)
+			}
+		}
+	}
+	return names
+}
+
+// usersOfClaim are the VMIs that use a claim.
+func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []ctrl.Request {
+	var vmis v1.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &vmis, client.InNamespace(claim.GetNamespace()), client.MatchingFields{claimIndex: claim.GetName()}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "find the VMIs that use a claim", "claim", client.ObjectKeyFromObject(claim))
+		return nil
+	}
+	var requests []ctrl.Request
+	for i := range vmis.Items {
+		requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&vmis.Items[i])})
+	}
+	return requests
+}
+
+// TrimClaim leaves of a PersistentVolumeClaim what is looked at here, so that
+// claims that no VMI uses take little memory.
+func TrimClaim(object any) (any, error) {
+	claim, ok := object.(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode,
+			Resources: corev1.VolumeResourceRequirements{Requests: onlyStorage(claim.Spec.Resources.Requests)}},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: claim.Status.Phase, Capacity: onlyStorage(claim.Status.Capacity)},
+	}, nil
+}
+
+func onlyStorage(list corev1.ResourceList) corev1.ResourceList {
+	storage, ok := list[corev1.ResourceStorage]
+	if !ok {
+		return nil
+	}
+	return corev1.ResourceList{corev1.ResourceStorage: storage}
+}
+
+// observeVolumes brings the status of the volumes up to date, and returns the
+// name of the first claim that does not exist. What was known of a claim stays:
+// the volume of a pod that has it cannot go.
+func (r *Reconciler) observeVolumes(ctx context.Context, vmi *v1.VirtualMachineInstance) (missing string, err error) {
+	claims := map[string]*corev1.PersistentVolumeClaim{}
+	for _, v := range vmi.Spec.Volumes {
+		source := v.PersistentVolumeClaim
+		if source == nil {
+			continue
+		}
+		claim := &corev1.PersistentVolumeClaim{}
+		err := r.Client.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: source.ClaimName}, claim)
+		switch {
+		case err == nil:
+			claims[source.ClaimName] = claim
+		case !apierrors.IsNotFound(err):
+			return "", fmt.Errorf("get PersistentVolumeClaim %s: %w", source.ClaimName, err)
+		case missing == "":
+			missing = source.ClaimName
+		}
+	}
+	vmi.Status.VolumeStatus = volumeStatus(vmi, claims)
+	return missing, nil
+}
+
+// volumeStatus is the status of the VMI's volumes. It is pure.
+func volumeStatus(vmi *v1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) []v1.VolumeStatus {
+	targets := diskTargets(vmi.Spec.Domain.Devices.Disks)
+	var out []v1.VolumeStatus
+	for _, v := range vmi.Spec.Volumes {
+		s := v1.VolumeStatus{Name: v.Name, Target: targets[v.Name]}
+		if source := v.PersistentVolumeClaim; source != nil {
+			s.PersistentVolumeClaimInfo = vmi.Status.ClaimInfo(v.Name)
+			if claim := claims[source.ClaimName]; claim != nil {
+				s.PersistentVolumeClaimInfo = claimInfo(claim)
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func claimInfo(claim *corev1.PersistentVolumeClaim) *v1.PersistentVolumeClaimInfo {
+	info := &v1.PersistentVolumeClaimInfo{
+		ClaimName: claim.Name, AccessModes: claim.Spec.AccessModes,
+		VolumeMode: ptr.To(ptr.Deref(claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)),
+		Requests:   onlyStorage(claim.Spec.Resources.Requests),
+	}
+	if claim.Status.Phase == corev1.ClaimBound {
+		info.Capacity = onlyStorage(claim.Status.Capacity)
+	}
+	if !info.IsBlock() {
+		info.FilesystemOverhead = v1.DefaultFilesystemOverhead
+	}
+	return info
+}
+
+// diskTargets are the names that KubeVirt gives disks: by bus, in order.
+func diskTargets(disks []v1.Disk) map[string]string {
+	targets, used := map[string]string{}, map[string]int{}
+	for _, d := range disks {
+		prefix := "sd"
+		if bus, _ := d.Target(); bus == v1.DiskBusVirtio {
+			prefix = "vd"
+		}
+		targets[d.Name] = prefix + letters(used[prefix])
+		used[prefix]++
+	}
+	return targets
+}
+
+// letters counts a, b, …, z, aa, ab, …
+func letters(n int) string {
+	s := ""
+	for ; n >= 0; n = n/26 - 1 {
+		s = string(rune('a'+n%26)) + s
+	}
+	return s
+}

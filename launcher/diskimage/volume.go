@@ -1,0 +1,268 @@
+package diskimage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/launcher/layout"
+)
+
+// VolumeInfo is what a disk in a volume is.
+type VolumeInfo struct {
+	// Missing: the volume has no disk yet, and one can be made.
+	Missing bool
+	Size    int64 // bytes; 0 if it is missing
+	Free    int64 // bytes that the file system has room for
+	Taken   int64 // bytes that the disk takes of the file system; less than Size where it is sparse
+	Direct  bool  // O_DIRECT works on it
+}
+
+// InspectVolume looks at the disk in the volume mounted at root.
+func InspectVolume(root string, readOnly bool) (VolumeInfo, error) {
+	var statfs unix.Statfs_t
+	if err := unix.Statfs(root, &statfs); err != nil {
+		return VolumeInfo{}, fmt.Errorf("ask for the volume's free space: %w", err)
+	}
+	info := VolumeInfo{Free: int64(statfs.Bavail) * statfs.Bsize}
+	f, err := OpenVolume(root, readOnly)
+	if errors.Is(err, fs.ErrNotExist) {
+		info.Missing = true
+		info.Direct, err = probeFolder(root, readOnly)
+		return info, err
+	}
+	if err != nil {
+		return VolumeInfo{}, err
+	}
+	defer f.Close()
+	stat, err := f.Stat()
+	switch {
+	case err != nil:
+		return VolumeInfo{}, fmt.Errorf("stat /%s: %w", layout.ClaimDisk, err)
+	case stat.Size() == 0:
+		return VolumeInfo{}, fmt.Errorf("%w: /%s is empty; delete it, and one is made", ErrUnusable, layout.ClaimDisk)
+	}
+	info.Size, info.Direct = stat.Size(), directWorks(f)
+	if s, ok := stat.Sys().(*syscall.Stat_t); ok {
+		info.Taken = s.Blocks * 512 // stat's unit, whatever the file system's is
+	}
+	return info, nil
+}
+
+// probeFolder says whether O_DIRECT works in a folder in which a disk is to be made.
+func probeFolder(root string, readOnly bool) (direct bool, err error) {
+	if readOnly {
+		return false, fmt.Errorf("%w: the volume has no /%s, and none can be made, for it is read-only", ErrUnusable, layout.ClaimDisk)
+	}
+	f, err := os.CreateTemp(root, ".direct-*")
+	if err != nil {
+		return false, explainCreate(root, err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	return directWorks(f), nil
+}
+
+// explainCreate says why no file can be made in a volume.
+func explainCreate(root string, err error) error {
+	var stat unix.Stat_t
+	if (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) && unix.Stat(root, &stat) == nil {
+		return fmt.Errorf("%w: the volume has no /%s, and none can be made: its root has mode %04o and owner %d:%d, and cannot be written by user %d; make it writable for group 107",
+			ErrUnusable, layout.ClaimDisk, stat.Mode&0o7777, stat.Uid, stat.Gid, os.Getuid())
+	}
+	return fmt.Errorf("make a file in the volume: %w", err)
+}
+
+// OpenVolume opens the disk in the volume mounted at root. Whoever has the same
+// volume may have put anything there, and may change it at any time. So no link
+// is followed, nothing but a regular file is opened at all, and what was looked
+// at is what is opened.
+func OpenVolume(root string, readOnly bool) (*os.File, error) {
+	dir, err := os.Open(root)
+	if err != nil {
+		return nil, fmt.Errorf("open volume: %w", err)
+	}
+	defer dir.Close()
+	// O_PATH: a device is not touched by it, and a FIFO waits for nobody.
+	at, err := openBeneath(dir, layout.ClaimDisk, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, fmt.Errorf("find /%s: %w", layout.ClaimDisk, err)
+	}
+	defer at.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(at.Fd()), &stat); err != nil {
+		return nil, fmt.Errorf("stat /%s: %w", layout.ClaimDisk, err)
+	}
+	switch {
+	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
+		return nil, fmt.Errorf("%w: /%s is a %s, not a regular file", ErrUnusable, layout.ClaimDisk, kind(stat.Mode))
+	case stat.Nlink > 1:
+		return nil, fmt.Errorf("%w: /%s has %d names (hard links); what the guest writes would change them all", ErrUnusable, layout.ClaimDisk, stat.Nlink)
+	}
+	f, err := reopen(at, access(readOnly))
+	if err != nil {
+		return nil, explainUse("/"+layout.ClaimDisk, stat, readOnly, err, "make it readable and writable for group 107")
+	}
+	return f, nil
+}
+
+func access(readOnly bool) int {
+	if readOnly {
+		return unix.O_RDONLY
+	}
+	return unix.O_RDWR
+}
+
+// reopen opens the very file that another descriptor is of.
+func reopen(f *os.File, flags int) (*os.File, error) {
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+func directWorks(f *os.File) bool {
+	direct, err := reopen(f, unix.O_RDONLY|unix.O_DIRECT)
+	if err != nil {
+		return false
+	}
+	direct.Close()
+	return true
+}
+
+func kind(mode uint32) string {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return "symbolic link"
+	case unix.S_IFDIR:
+		return "folder"
+	case unix.S_IFIFO:
+		return "FIFO"
+	case unix.S_IFSOCK:
+		return "socket"
+	case unix.S_IFCHR:
+		return "character device"
+	case unix.S_IFBLK:
+		return "block device"
+	case unix.S_IFREG:
+		return "regular file"
+	}
+	return "file of an unknown kind"
+}
+
+// explainUse says why something that is there cannot be opened.
+func explainUse(name string, stat unix.Stat_t, readOnly bool, err error, remedy string) error {
+	use := "written"
+	if readOnly {
+		use = "read"
+	}
+	switch {
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: %s has mode %04o and owner %d:%d, and cannot be %s by user %d; %s",
+			ErrUnusable, name, stat.Mode&0o7777, stat.Uid, stat.Gid, use, os.Getuid(), remedy)
+	case errors.Is(err, unix.EROFS):
+		return fmt.Errorf("%w: %s cannot be written: its file system is read-only", ErrUnusable, name)
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("%w: %s is in use on the node: it is mounted, or another VM has it", ErrUnusable, name)
+	}
+	return fmt.Errorf("open %s: %w", name, err)
+}
+
+// CreateVolume makes a sparse disk of size bytes in the volume mounted at root,
+// unless there is one. It appears with its full size or not at all, and never
+// takes the place of anything.
+func CreateVolume(root string, size int64) error {
+	f, err := os.CreateTemp(root, "."+layout.ClaimDisk+"-*")
+	if err != nil {
+		return explainCreate(root, err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	// Others of the volume's group may read it, such as what makes backups.
+	for _, step := range []func() error{func() error { return f.Chmod(0o660) }, func() error { return f.Truncate(size) }, f.Sync} {
+		if err := step(); err != nil {
+			return fmt.Errorf("make a disk of %d bytes in the volume: %w", size, err)
+		}
+	}
+	if err := placeNew(f.Name(), filepath.Join(root, layout.ClaimDisk)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("name the new disk: %w", err)
+	}
+	dir, err := os.Open(root)
+	if err != nil {
+		return fmt.Errorf("open volume: %w", err)
+	}
+	defer dir.Close()
+	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // not every file system can
+		return fmt.Errorf("sync volume: %w", err)
+	}
+	return nil
+}
+
+// placeNew renames a file to a name that nothing has.
+func placeNew(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // NFS, for one
+		return os.Link(from, to)
+	}
+	return err
+}
+
+// blockRemedy is what an administrator can do about a device that cannot be opened.
+const blockRemedy = "set containerd's device_ownership_from_security_context (CRI-O: the same name), which gives it to the pod's user, or give the group disk (6), which the pod is in, read and write access to it"
+
+// InspectBlock looks at the block device at path.
+func InspectBlock(path string, readOnly bool) (VolumeInfo, error) {
+	f, err := openBlock(path, access(readOnly))
+	if err != nil {
+		return VolumeInfo{}, err
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	switch {
+	case err != nil:
+		return VolumeInfo{}, fmt.Errorf("ask for the size of the block device: %w", err)
+	case size == 0:
+		return VolumeInfo{}, fmt.Errorf("%w: the block device has no size", ErrUnusable)
+	}
+	return VolumeInfo{Size: size, Direct: directWorks(f)}, nil
+}
+
+// OpenBlock opens the block device at path. For writing it is opened for
+// exclusive use: QEMU's locks are on the device's node, of which each container
+// has one of its own, and would not keep a second VM of the node away.
+func OpenBlock(path string, readOnly bool) (*os.File, error) {
+	flags := access(readOnly)
+	if !readOnly {
+		flags |= unix.O_EXCL
+	}
+	return openBlock(path, flags)
+}
+
+func openBlock(path string, flags int) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("find the block device %s: %w", path, err)
+	}
+	at := os.NewFile(uintptr(fd), path)
+	defer at.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, fmt.Errorf("stat the block device %s: %w", path, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return nil, fmt.Errorf("%w: %s is a %s, not a block device", ErrUnusable, path, kind(stat.Mode))
+	}
+	f, err := reopen(at, flags)
+	if err != nil {
+		return nil, explainUse("the block device", stat, flags&unix.O_ACCMODE == unix.O_RDONLY, err, blockRemedy)
+	}
+	return f, nil
+}
