@@ -44,13 +44,14 @@ type TemplateMeta struct {
 // unknownUID stands for that of an owner that the API server has not given one yet.
 const unknownUID types.UID = "00000000-0000-0000-0000-000000000000"
 
-// validateTemplate returns every error of a template, as what is made from it
+// ValidateTemplate returns every error of a template, as what is made from it
 // would have them after defaulting. UID is its owner's, if it has one: what is
 // only known of the VMI is made up.
-func validateTemplate(template *VirtualMachineInstanceTemplateSpec, uid types.UID, path *field.Path) field.ErrorList {
+func ValidateTemplate(template *VirtualMachineInstanceTemplateSpec, uid types.UID, path *field.Path) field.ErrorList {
 	meta := path.Child("metadata")
 	errs := validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(template.ObjectMeta.Annotations, meta.Child("annotations"))...)
+	errs = append(errs, validateAnnotations(template.ObjectMeta.Annotations, meta.Child("annotations"))...)
 	if uid == "" {
 		uid = unknownUID
 	}

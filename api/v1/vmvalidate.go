@@ -11,7 +11,15 @@ var runStrategies = []VirtualMachineRunStrategy{RunStrategyAlways, RunStrategyHa
 // ValidateVirtualMachine returns every error of a VirtualMachine at once, with
 // exact paths. Nothing needs to be defaulted first: a VirtualMachine keeps what
 // was applied, and its template is defaulted when something is made from it.
+// A template to which an instancetype or a preference is still to be applied is
+// not for it; ValidateVirtualMachineSpec is.
 func ValidateVirtualMachine(vm *VirtualMachine) field.ErrorList {
+	return append(ValidateVirtualMachineSpec(vm), ValidateTemplate(&vm.Spec.Template, vm.UID, field.NewPath("spec", "template"))...)
+}
+
+// ValidateVirtualMachineSpec returns every error of a VirtualMachine but its
+// template's.
+func ValidateVirtualMachineSpec(vm *VirtualMachine) field.ErrorList {
 	spec, path := &vm.Spec, field.NewPath("spec")
 	var errs field.ErrorList
 	switch {
@@ -23,11 +31,11 @@ func ValidateVirtualMachine(vm *VirtualMachine) field.ErrorList {
 	if s := spec.RunStrategy; s != nil && !slices.Contains(runStrategies, *s) {
 		errs = append(errs, field.NotSupported(path.Child("runStrategy"), *s, runStrategies))
 	}
-	if spec.Instancetype != nil {
-		errs = append(errs, field.Forbidden(path.Child("instancetype"), notSupported))
+	if m := spec.Instancetype; m != nil && (m.Name == "") == (m.InferFromVolume == "") {
+		errs = append(errs, field.Invalid(path.Child("instancetype"), m.Name, "either name or inferFromVolume must be set"))
 	}
-	if spec.Preference != nil {
-		errs = append(errs, field.Forbidden(path.Child("preference"), notSupported))
+	if m := spec.Preference; m != nil && (m.Name == "") == (m.InferFromVolume == "") {
+		errs = append(errs, field.Invalid(path.Child("preference"), m.Name, "either name or inferFromVolume must be set"))
 	}
 	if len(spec.DataVolumeTemplates) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("dataVolumeTemplates"), notSupported))
@@ -35,5 +43,5 @@ func ValidateVirtualMachine(vm *VirtualMachine) field.ErrorList {
 	if u := spec.UpdateVolumesStrategy; u != nil && *u != UpdateVolumesStrategyReplacement {
 		errs = append(errs, field.NotSupported(path.Child("updateVolumesStrategy"), *u, []UpdateVolumesStrategy{UpdateVolumesStrategyReplacement}))
 	}
-	return append(errs, validateTemplate(&spec.Template, vm.UID, path.Child("template"))...)
+	return errs
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -77,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if p.action == enable {
 		return ctrl.Result{}, ignoreConflict(r.enable(ctx, vm))
 	}
-	now, failed, stepErr := r.carryOut(ctx, vm, vmi, p)
+	now, failed, stepErr := r.carryOut(ctx, vm, vmi, &p)
 	if errors.Is(stepErr, errBehind) {
 		return ctrl.Result{RequeueAfter: behindPause}, nil
 	}
@@ -94,6 +95,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 var (
 	// errBehind: the cache is behind what was decided upon.
 	errBehind = errors.New("cache is behind")
+	// errRefused: the machine cannot be as it is described.
+	errRefused = errors.New("refused")
 	// errTaken: the name of the VMI is taken.
 	errTaken = errors.New("a VirtualMachineInstance of this name is there that this VirtualMachine does not control; delete it, or rename one of them")
 )
@@ -106,7 +109,7 @@ const behindPause = time.Second
 // first. The longer the VM waits already, the longer it does.
 func (r *Reconciler) patient(vm *v1.VirtualMachine, err error) (time.Duration, error) {
 	const soonest, latest = 5 * time.Second, 5 * time.Minute
-	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errTaken)) {
+	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errTaken) || errors.Is(err, errMissing) || errors.Is(err, errRefused)) {
 		return 0, err
 	}
 	since := time.Duration(0)
@@ -163,7 +166,7 @@ func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 }
 
 // carryOut does what was planned. It returns the VMI that there is then, or nil.
-func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) (*v1.VirtualMachineInstance, *failure, error) {
+func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) (*v1.VirtualMachineInstance, *failure, error) {
 	switch p.action {
 	case stop:
 		if err := r.stop(ctx, vm, vmi); err != nil {
@@ -176,47 +179,71 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	if vm.DeletionTimestamp != nil {
 		return vmi, nil, nil
 	}
-	if errs := v1.ValidateVirtualMachine(vm); len(errs) > 0 {
+	if errs := validate(vm); len(errs) > 0 {
 		return vmi, &failure{reasonInvalid, errs.ToAggregate().Error()}, nil
 	}
 	if p.action != start {
 		return vmi, nil, nil
 	}
-	made, err := r.start(ctx, vm, p.paused)
-	if err != nil && !errors.Is(err, errBehind) {
+	var err error
+	if p.chosen, err = r.choose(ctx, vm); err != nil {
 		return nil, &failure{reasonFailedCreate, err.Error()}, err
 	}
-	return made, nil, err
+	if !p.chosen.remembered(&vm.Status) {
+		// What it is started with is written down before it is: a later start
+		// must not choose anew.
+		return nil, nil, nil
+	}
+	made, errs := instance(vm, p.chosen, p.paused)
+	if len(errs) > 0 {
+		err := fmt.Errorf("%w: %w", errRefused, errs.ToAggregate())
+		return nil, &failure{reasonInvalid, errs.ToAggregate().Error()}, err
+	}
+	if err = r.start(ctx, vm, made); err != nil {
+		if errors.Is(err, errBehind) {
+			return nil, nil, err
+		}
+		return nil, &failure{reasonFailedCreate, err.Error()}, err
+	}
+	return made, nil, nil
+}
+
+// validate returns what is wrong with a VM. With an instancetype or a preference,
+// its template is nothing by itself; it is looked at when it is started.
+func validate(vm *v1.VirtualMachine) field.ErrorList {
+	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
+		return v1.ValidateVirtualMachineSpec(vm)
+	}
+	return v1.ValidateVirtualMachine(vm)
 }
 
 // start makes the VMI.
-func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, paused bool) (*v1.VirtualMachineInstance, error) {
+func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 	// A guest must not be started by a strategy, or a memory of its last run,
 	// that is not true any more.
 	live := &v1.VirtualMachine{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil {
-		return nil, fmt.Errorf("get VirtualMachine: %w", err)
+		return fmt.Errorf("get VirtualMachine: %w", err)
 	}
 	if live.UID != vm.UID || live.ResourceVersion != vm.ResourceVersion {
-		return nil, errBehind
+		return errBehind
 	}
-	vmi := instance(vm, paused)
 	err := r.Client.Create(ctx, vmi)
 	if apierrors.IsAlreadyExists(err) {
 		there := &v1.VirtualMachineInstance{}
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), there); err != nil {
-			return nil, fmt.Errorf("get VirtualMachineInstance: %w", err)
+			return fmt.Errorf("get VirtualMachineInstance: %w", err)
 		}
 		if controls(vm, there) {
-			return nil, errBehind
+			return errBehind
 		}
-		return nil, fmt.Errorf("create VirtualMachineInstance %s: %w", vmi.Name, errTaken)
+		return fmt.Errorf("create VirtualMachineInstance %s: %w", vmi.Name, errTaken)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create VirtualMachineInstance %s: %w", vmi.Name, err)
+		return fmt.Errorf("create VirtualMachineInstance %s: %w", vmi.Name, err)
 	}
 	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "Start", "Started: created VirtualMachineInstance %s", vmi.Name)
-	return vmi, nil
+	return nil
 }
 
 // stop deletes the VMI, unless somebody did: its guest has its grace period.

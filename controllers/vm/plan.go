@@ -37,6 +37,8 @@ type plan struct {
 	requests []v1.VirtualMachineStateChangeRequest
 	// startFailure is what the back-off remembers.
 	startFailure *v1.VirtualMachineStartFailure
+	// chosen is what a start is with, once that is known.
+	chosen *chosen
 	// after is when to look again, where time alone changes the plan.
 	after time.Duration
 }

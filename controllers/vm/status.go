@@ -28,6 +28,9 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	status.Created = vmi != nil
 	status.StateChangeRequests = p.requests
 	status.StartFailure = p.startFailure
+	if p.chosen != nil {
+		status.InstancetypeRef, status.PreferenceRef = p.chosen.instancetypeRef, p.chosen.preferenceRef
+	}
 	status.Conditions = conditions(vm, vmi, failed, now)
 	ready := status.Condition(v1.ConditionReady)
 	status.Ready = ready != nil && ready.Status == metav1.ConditionTrue
