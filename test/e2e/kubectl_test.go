@@ -60,7 +60,7 @@ func get[T any](t *testing.T, args ...string) *T {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// namespace makes a namespace for the test. When the test ends, its VMIs are
+// namespace makes a namespace for the test. When the test ends, its VMs are
 // deleted, and were it to have failed, all that is known of them is logged
 // first.
 func namespace(t *testing.T, labels ...string) string {
@@ -71,7 +71,7 @@ func namespace(t *testing.T, labels ...string) string {
 		if t.Failed() {
 			diagnose(t, name)
 		}
-		if _, err := output("", "kubectl", "-n", name, "delete", "vmi", "--all", "--timeout=90s"); err != nil {
+		if _, err := output("", "kubectl", "-n", name, "delete", "vm,vmi", "--all", "--timeout=90s"); err != nil {
 			t.Error(err)
 		}
 		if _, err := output("", "kubectl", "delete", "namespace", name, "--wait=false"); err != nil {
@@ -109,7 +109,7 @@ func diagnose(t *testing.T, namespace string) {
 		t.Logf("== %s\n%s", title, out)
 		return out
 	}
-	show("VMIs in "+namespace, "kubectl", "-n", namespace, "get", "vmi", "-o", "yaml")
+	show("VMs and VMIs in "+namespace, "kubectl", "-n", namespace, "get", "vm,vmi", "-o", "yaml")
 	show("events", "kubectl", "-n", namespace, "get", "events", "--sort-by=.metadata.creationTimestamp")
 	show("pods", "kubectl", "-n", namespace, "get", "pods", "-o", "wide")
 	names, _ := output("", "kubectl", "-n", namespace, "get", "pods", "-l", "kubevirt.io=virt-launcher", "-o", "name")

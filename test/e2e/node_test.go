@@ -96,11 +96,11 @@ func findProcess(match func(nodeProcess) bool) (nodeProcess, error) {
 	return found[0], nil
 }
 
-// qemu is the VMI's QEMU: -uuid is the VMI's UID.
+// qemu is the VMI's QEMU: -uuid is the VMI's UID, or its VM's.
 func (v vmi) qemu() nodeProcess {
 	v.t.Helper()
-	uid := string(v.get().UID)
-	p, err := findProcess(func(p nodeProcess) bool { return p.isQEMU() && slices.Contains(p.Args, uid) })
+	uuid := v.get().Spec.Domain.Firmware.UUID
+	p, err := findProcess(func(p nodeProcess) bool { return p.isQEMU() && slices.Contains(p.Args, uuid) })
 	if err != nil {
 		v.t.Fatalf("QEMU of VMI %s: %v", v.name, err)
 	}

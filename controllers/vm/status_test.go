@@ -1,0 +1,115 @@
+package vm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// saying gives a VMI conditions, written "Type=Status/Reason".
+func saying(vmi *v1.VirtualMachineInstance, conditions ...v1.VirtualMachineInstanceCondition) *v1.VirtualMachineInstance {
+	vmi.Status.Conditions = conditions
+	return vmi
+}
+
+func isTrueFor(kind v1.ConditionType, reason string) v1.VirtualMachineInstanceCondition {
+	return v1.VirtualMachineInstanceCondition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.Unix(10, 0)}
+}
+
+func isFalseFor(kind v1.ConditionType, reason string) v1.VirtualMachineInstanceCondition {
+	return v1.VirtualMachineInstanceCondition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.Unix(10, 0)}
+}
+
+// TestPrintable: what comes first in KubeVirt's order wins.
+func TestPrintable(t *testing.T) {
+	gone := func(vm *v1.VirtualMachine) *v1.VirtualMachine {
+		vm.DeletionTimestamp = ptr.To(metav1.NewTime(now))
+		return vm
+	}
+	always := machine(v1.RunStrategyAlways)
+	failed := plan{startFailure: &v1.VirtualMachineStartFailure{ConsecutiveFailCount: 1}}
+	everything := []v1.VirtualMachineInstanceCondition{isTrueFor(v1.ConditionPaused, "PausedByUser"), isFalseFor(v1.ConditionSynchronized, "FailedPvcNotFound"),
+		isFalseFor(v1.ConditionPodScheduled, "Unschedulable"), isTrueFor("Provisioning", "")}
+	for _, c := range []struct {
+		want v1.VirtualMachinePrintableStatus
+		vm   *v1.VirtualMachine
+		vmi  *v1.VirtualMachineInstance
+		p    plan
+	}{
+		{"Terminating", gone(machine(v1.RunStrategyAlways)), deleting(run(v1.Running)), plan{}},
+		{"Terminating", gone(machine(v1.RunStrategyAlways)), nil, plan{}},
+		{"Stopping", always, deleting(saying(run(v1.Running), everything...)), plan{}},
+		{"Stopping", always, run(v1.Running), plan{action: stop}},
+		{"Stopping", always, deleting(run(v1.Pending)), failed},
+		{"Paused", always, saying(run(v1.Running), everything...), plan{}},
+		{"Running", always, saying(run(v1.Running), everything[1:]...), failed},
+		{"ErrorPvcNotFound", always, saying(run(v1.Pending), everything[1:]...), failed},
+		{"ErrorUnschedulable", always, saying(run(v1.Scheduling), everything[2:]...), failed},
+		{"Provisioning", always, saying(run(v1.Pending), everything[3:]...), plan{}},
+		{"WaitingForVolumeBinding", always, saying(run(v1.Pending), isFalseFor(v1.ConditionSynchronized, "PVCNotReady")), plan{}},
+		{"ErrImagePull", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "ErrImagePull")), plan{}},
+		{"ImagePullBackOff", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "ImagePullBackOff")), plan{}},
+		{"Starting", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "UnexpectedAdmissionError")), failed},
+		{"Starting", always, run(), failed},
+		{"Starting", always, run(v1.Scheduled), plan{}},
+		{"CrashLoopBackOff", always, nil, failed},
+		{"CrashLoopBackOff", always, run(v1.Failed), failed},
+		{"Stopped", always, run(v1.Running, v1.Failed), plan{action: stop}},
+		{"Stopped", always, nil, plan{}},
+		{"Unknown", always, run("Migrating"), plan{}},
+	} {
+		if c.vmi != nil && c.want == "Unknown" {
+			c.vmi.Status.Phase = "Strange"
+		}
+		if got := printable(c.vm, c.vmi, c.p); got != c.want {
+			t.Errorf("%s, want %s: VMI %+v", got, c.want, c.vmi)
+		}
+	}
+}
+
+func TestConditions(t *testing.T) {
+	type conditions = []v1.VirtualMachineInstanceCondition
+	earlier, later := metav1.NewTime(now), metav1.NewTime(now.Add(time.Minute))
+	kinds := func(list conditions) (out []string) {
+		for _, c := range list {
+			out = append(out, string(c.Type)+"="+string(c.Status)+"/"+c.Reason)
+		}
+		return out
+	}
+	vm := machine(v1.RunStrategyAlways)
+	step := func(vmi *v1.VirtualMachineInstance, failed *failure, at metav1.Time, want ...string) {
+		t.Helper()
+		vm.Status = observe(vm, vmi, plan{}, failed, at)
+		if diff := cmp.Diff(want, kinds(vm.Status.Conditions)); diff != "" {
+			t.Error(diff)
+		}
+	}
+	step(nil, &failure{"FailedCreate", "no"}, earlier, "Ready=False/VMINotExists", "Failure=True/FailedCreate")
+	step(nil, &failure{"FailedCreate", "still no"}, later, "Ready=False/VMINotExists", "Failure=True/FailedCreate")
+	for _, c := range vm.Status.Conditions {
+		if c.LastTransitionTime != earlier {
+			t.Errorf("condition %s: transition at %s", c.Type, c.LastTransitionTime)
+		}
+	}
+	if message := vm.Status.Condition(v1.ConditionFailure).Message; message != "still no" {
+		t.Errorf("message %q", message)
+	}
+	vmi := run()
+	step(vmi, nil, later, "Ready=False/VMIConditionMissing")
+	saying(vmi, isTrueFor(v1.ConditionReady, "GuestRunning"), isTrueFor(v1.ConditionPaused, "PausedByUser"), isFalseFor(v1.ConditionLiveMigratable, "NotMigratable"))
+	vmi.Annotations = map[string]string{v1.TemplateHashAnnotation: "another", v1.VMGenerationAnnotation: "2"}
+	step(vmi, nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser", "LiveMigratable=False/NotMigratable", "RestartRequired=True/TemplateChanged")
+	if s := vm.Status; !s.Ready || !s.Created || s.ObservedGeneration != 2 || s.DesiredGeneration != 3 || s.Condition(v1.ConditionPaused).LastTransitionTime != metav1.Unix(10, 0) {
+		t.Errorf("status %+v", s)
+	}
+	step(deleting(vmi), nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser", "LiveMigratable=False/NotMigratable")
+	step(nil, nil, later, "Ready=False/VMINotExists")
+	if s := vm.Status; s.Ready || s.Created || s.ObservedGeneration != 3 {
+		t.Errorf("status %+v", s)
+	}
+}
