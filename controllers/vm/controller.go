@@ -194,11 +194,13 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 		// must not choose anew.
 		return nil, nil, nil
 	}
-	made, errs := instance(vm, p.chosen, p.paused)
+	expanded, errs := p.chosen.expand(vm)
 	if len(errs) > 0 {
 		err := fmt.Errorf("%w: %w", errRefused, errs.ToAggregate())
 		return nil, &failure{reasonInvalid, errs.ToAggregate().Error()}, err
 	}
+	made := instance(expanded, p.paused)
+	made.Annotations[v1.TemplateHashAnnotation] = templateHash(vm)
 	if err = r.start(ctx, vm, made); err != nil {
 		if errors.Is(err, errBehind) {
 			return nil, nil, err

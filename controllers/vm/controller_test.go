@@ -25,6 +25,7 @@ func TestReconciler(t *testing.T) {
 		"life": life, "restart": restart, "manual": manual, "rerun on failure": rerunOnFailure, "once": once, "halted": halted,
 		"back-off": backsOff, "taken": taken, "orphan": orphan, "applied twice": appliedTwice, "refused": refused, "accepted": accepted,
 		"restart required": restartRequired, "invalid": invalid, "machine type": machineType, "idle": idle, "deleted at once": deletedAtOnce,
+		"instancetype": sized, "conflict": conflicting, "inferred": inferred,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -290,19 +291,21 @@ func appliedTwice(s subject) {
 // refused: what is wrong is said with its path.
 func refused(s subject) {
 	for spec, want := range map[string]string{
-		"running: true\n  runStrategy: Always" + template:                                             "exclude each other",
-		"updateVolumesStrategy: Replacement" + template:                                               "one of running and runStrategy",
-		"runStrategy: WaitAsReceiver" + template:                                                      "spec.runStrategy: Invalid value: \"WaitAsReceiver\": not supported yet",
-		"runStrategy: Sometimes" + template:                                                           "spec.runStrategy",
-		"runStrategy: Always":                                                                         "spec.template: Required",
-		"runStrategy: Always\n  instancetype: {name: small}" + template:                               "spec.instancetype",
-		"runStrategy: Always\n  preference: {name: small}" + template:                                 "spec.preference",
-		"runStrategy: Always\n  dataVolumeTemplates: [{metadata: {name: x}}]" + template:              "spec.dataVolumeTemplates",
-		"runStrategy: Always\n  updateVolumesStrategy: Migration" + template:                          "spec.updateVolumesStrategy",
-		"runStrategy: Always\n  colour: red" + template:                                               "spec.colour",
-		"runStrategy: Always" + strings.Replace(template, "domain:", "colour: red\n      domain:", 1): "spec.template.spec.colour",
-		"runStrategy: Always" + strings.Replace(template, "resources: {}", "devices2: {}", 1):         "spec.template.spec.domain.devices2",
-		"runStrategy: Always" + strings.Replace(template, "masquerade: {}", "", 1):                    "exactly one binding",
+		"running: true\n  runStrategy: Always" + template:                                               "exclude each other",
+		"updateVolumesStrategy: Replacement" + template:                                                 "one of running and runStrategy",
+		"runStrategy: WaitAsReceiver" + template:                                                        "spec.runStrategy: Invalid value: \"WaitAsReceiver\": not supported yet",
+		"runStrategy: Sometimes" + template:                                                             "spec.runStrategy",
+		"runStrategy: Always":                                                                           "spec.template: Required",
+		"runStrategy: Always\n  instancetype: {kind: VirtualMachineInstancetype}" + template:            "either name or inferFromVolume",
+		"runStrategy: Always\n  instancetype: {name: small, kind: VirtualMachinePreference}" + template: "spec.instancetype.kind",
+		"runStrategy: Always\n  preference: {name: small, inferFromVolume: root}" + template:            "either name or inferFromVolume",
+		"runStrategy: Always" + strings.Replace(template, "memory: {guest: 128Mi}", "", 1):              "spec.template.spec.domain.memory",
+		"runStrategy: Always\n  dataVolumeTemplates: [{metadata: {name: x}}]" + template:                "spec.dataVolumeTemplates",
+		"runStrategy: Always\n  updateVolumesStrategy: Migration" + template:                            "spec.updateVolumesStrategy",
+		"runStrategy: Always\n  colour: red" + template:                                                 "spec.colour",
+		"runStrategy: Always" + strings.Replace(template, "domain:", "colour: red\n      domain:", 1):   "spec.template.spec.colour",
+		"runStrategy: Always" + strings.Replace(template, "resources: {}", "devices2: {}", 1):           "spec.template.spec.domain.devices2",
+		"runStrategy: Always" + strings.Replace(template, "masquerade: {}", "", 1):                      "exactly one binding",
 	} {
 		err := s.client.Create(ctx, s.object(spec), client.DryRunAll)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,8 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kubeqemu/kubeqemu/api/instancetype"
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -113,6 +116,45 @@ func (r *Reconciler) choose(ctx context.Context, vm *v1.VirtualMachine) (*chosen
 	return c, nil
 }
 
+// expand is the VM with its size and its preference in the template. The errors
+// are of the template as it would be with its defaults.
+func (c *chosen) expand(vm *v1.VirtualMachine) (*v1.VirtualMachine, field.ErrorList) {
+	if c.size == nil && c.preference == nil {
+		return vm, nil // it was validated as it is
+	}
+	path := field.NewPath("spec", "template")
+	template := &vm.Spec.Template
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: vm.UID, Annotations: template.ObjectMeta.Annotations}, Spec: *template.Spec.DeepCopy()}
+	if errs := instancetype.Apply(c.size, c.preference, vmi, path); len(errs) > 0 {
+		return nil, errs
+	}
+	expanded := vm.DeepCopy()
+	expanded.Spec.Template.Spec = *vmi.Spec.DeepCopy()
+	expanded.Spec.Template.ObjectMeta.Annotations = c.annotations(vmi.Annotations)
+	errs := v1.ValidateVirtualMachine(expanded)
+	if c.preference != nil && len(errs) == 0 {
+		v1.Default(vmi)
+		errs = instancetype.CheckRequirements(c.preference.Requirements, &vmi.Spec, path)
+	}
+	return expanded, errs
+}
+
+// annotations adds the names of the size and the preference, as KubeVirt does.
+func (c *chosen) annotations(others map[string]string) map[string]string {
+	names := map[string]string{
+		"VirtualMachineInstancetype": "kubevirt.io/instancetype-name", "VirtualMachineClusterInstancetype": "kubevirt.io/cluster-instancetype-name",
+		"VirtualMachinePreference": "kubevirt.io/preference-name", "VirtualMachineClusterPreference": "kubevirt.io/cluster-preference-name",
+	}
+	all := map[string]string{}
+	maps.Copy(all, others)
+	for _, ref := range []*v1.InstancetypeStatusRef{c.instancetypeRef, c.preferenceRef} {
+		if ref != nil {
+			all[names[ref.Kind]] = ref.Name
+		}
+	}
+	return all
+}
+
 // find returns what the matcher means, or nil where that is nothing.
 func (r *Reconciler) find(ctx context.Context, vm *v1.VirtualMachine, m *matcher) (client.Object, *v1.InstancetypeStatusRef, error) {
 	ref := &v1.InstancetypeStatusRef{Name: m.name, Kind: m.normalKind(m.kind), InferFromVolume: m.volume, InferFromVolumeFailurePolicy: m.policy}
@@ -202,30 +244,30 @@ func (r *Reconciler) infer(ctx context.Context, vm *v1.VirtualMachine, m *matche
 
 // keep writes what an object is into a ControllerRevision of the VM's, and
 // returns its name. It is the same for the same VM and generation of the object.
-func (r *Reconciler) keep(ctx context.Context, vm *v1.VirtualMachine, object client.Object, kind string) (string, error) {
+func (r *Reconciler) keep(ctx context.Context, vm *v1.VirtualMachine, object client.Object, objectKind string) (string, error) {
 	object.SetManagedFields(nil)
 	object.SetAnnotations(nil)
-	object.GetObjectKind().SetGroupVersionKind(v1beta1.GroupVersion.WithKind(kind))
+	object.GetObjectKind().SetGroupVersionKind(v1beta1.GroupVersion.WithKind(objectKind))
 	data, err := json.Marshal(object)
 	if err != nil {
-		return "", fmt.Errorf("encode %s %q: %w", kind, object.GetName(), err)
+		return "", fmt.Errorf("encode %s %q: %w", objectKind, object.GetName(), err)
 	}
 	revision := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: vm.Namespace,
 			Name:      revisionName(vm, object),
 			Labels: map[string]string{
-				"instancetype.kubevirt.io/object-kind":    kind,
+				"instancetype.kubevirt.io/object-kind":    objectKind,
 				"instancetype.kubevirt.io/object-uid":     string(object.GetUID()),
 				"instancetype.kubevirt.io/object-version": v1beta1.GroupVersion.Version,
 			},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kindOfVM)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kind)},
 		},
 		Data:     runtime.RawExtension{Raw: data},
 		Revision: object.GetGeneration(),
 	}
 	if err := r.Client.Create(ctx, revision); err != nil && !apierrors.IsAlreadyExists(err) {
-		return "", fmt.Errorf("keep %s %q in a ControllerRevision: %w", kind, object.GetName(), err)
+		return "", fmt.Errorf("keep %s %q in a ControllerRevision: %w", objectKind, object.GetName(), err)
 	}
 	return revision.Name, nil
 }
