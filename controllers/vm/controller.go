@@ -36,6 +36,8 @@ type Reconciler struct {
 	Clock  clock.PassiveClock
 	// Jitter returns a number from 0 to 1 by which a back-off is lengthened.
 	Jitter func() float64
+	// Cluster returns the cluster's configuration.
+	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 }
 
 // Setup registers the reconciler with a manager.
@@ -148,7 +150,7 @@ func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	marked := vm.DeepCopy()
 	changed := controllerutil.AddFinalizer(marked, v1.VMFinalizer)
 	if vmi != nil && vmi.Status.Machine != nil && versionedMachine.MatchString(vmi.Status.Machine.Type) &&
-		vm.Annotations[v1.MachineTypeAnnotation] == "" && !namesMachine(vm) && !outdated(vm, vmi) {
+		vm.Annotations[v1.MachineTypeAnnotation] == "" && !vm.NamesMachine() && !outdated(vm, vmi) {
 		metav1.SetMetaDataAnnotation(&marked.ObjectMeta, v1.MachineTypeAnnotation, vmi.Status.Machine.Type)
 		changed = true
 	}
@@ -200,8 +202,12 @@ func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, paused bo
 	if live.UID != vm.UID || live.ResourceVersion != vm.ResourceVersion {
 		return nil, errBehind
 	}
-	vmi := instance(vm, paused)
-	err := r.Client.Create(ctx, vmi)
+	config, err := r.Cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	vmi := vm.Instance(config, paused)
+	err = r.Client.Create(ctx, vmi)
 	if apierrors.IsAlreadyExists(err) {
 		there := &v1.VirtualMachineInstance{}
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), there); err != nil {
