@@ -87,20 +87,22 @@ func cacheOptions() cache.Options {
 
 func setUp(mgr ctrl.Manager, o options) error {
 	c := clock.RealClock{}
+	cluster := func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
+		return kubevirt.Configuration(ctx, mgr.GetClient())
+	}
 	vmis := &vmi.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c,
-		Events: mgr.GetEventRecorder("virt-controller"),
-		Config: vmi.PodConfig{LauncherImage: o.launcherImage},
-		Cluster: func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
-			return kubevirt.Configuration(ctx, mgr.GetClient())
-		},
+		Events:  mgr.GetEventRecorder("virt-controller"),
+		Config:  vmi.PodConfig{LauncherImage: o.launcherImage},
+		Cluster: cluster,
 	}
 	if err := vmis.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VMI controller: %w", err)
 	}
 	vms := &vm.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Jitter: rand.Float64,
-		Events: mgr.GetEventRecorder("virt-controller"),
+		Events:  mgr.GetEventRecorder("virt-controller"),
+		Cluster: cluster,
 	}
 	if err := vms.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VM controller: %w", err)

@@ -83,7 +83,8 @@ func startServer(t *testing.T) *shared {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"), Clock: s.clock, Jitter: func() float64 { return 0 }}
+	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"), Clock: s.clock, Jitter: func() float64 { return 0 },
+		Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil }}
 	if err := r.Setup(mgr); err != nil {
 		t.Fatal(err)
 	}

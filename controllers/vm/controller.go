@@ -37,6 +37,8 @@ type Reconciler struct {
 	Clock  clock.PassiveClock
 	// Jitter returns a number from 0 to 1 by which a back-off is lengthened.
 	Jitter func() float64
+	// Cluster returns the cluster's configuration.
+	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 }
 
 // Setup registers the reconciler with a manager.
@@ -151,7 +153,7 @@ func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	marked := vm.DeepCopy()
 	changed := controllerutil.AddFinalizer(marked, v1.VMFinalizer)
 	if vmi != nil && vmi.Status.Machine != nil && versionedMachine.MatchString(vmi.Status.Machine.Type) &&
-		vm.Annotations[v1.MachineTypeAnnotation] == "" && !namesMachine(vm) && !outdated(vm, vmi) {
+		vm.Annotations[v1.MachineTypeAnnotation] == "" && !vm.NamesMachine() && !outdated(vm, vmi) {
 		metav1.SetMetaDataAnnotation(&marked.ObjectMeta, v1.MachineTypeAnnotation, vmi.Status.Machine.Type)
 		changed = true
 	}
@@ -199,8 +201,12 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 		err := fmt.Errorf("%w: %w", errRefused, errs.ToAggregate())
 		return nil, &failure{reasonInvalid, errs.ToAggregate().Error()}, err
 	}
-	made := instance(expanded, p.paused)
-	made.Annotations[v1.TemplateHashAnnotation] = templateHash(vm)
+	config, err := r.Cluster(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	made := expanded.Instance(config, p.paused)
+	made.Annotations[v1.TemplateHashAnnotation] = vm.TemplateHash()
 	if err = r.start(ctx, vm, made); err != nil {
 		if errors.Is(err, errBehind) {
 			return nil, nil, err

@@ -92,7 +92,9 @@ func sized(s subject) {
 	cores(vmi, 8)
 	// And back: as it was kept.
 	s.goes(vmi, v1.Running)
-	s.change(vm, func() { vm.Spec.Instancetype.Name, vm.Spec.Instancetype.RevisionName = "small", ref.ControllerRevisionRef.Name })
+	s.change(vm, func() {
+		vm.Spec.Instancetype.Name, vm.Spec.Instancetype.RevisionName = "small", ref.ControllerRevisionRef.Name
+	})
 	vmi = again()
 	cores(vmi, 2)
 	// Without one, the template stands for itself.

@@ -1,7 +1,6 @@
 package resolve
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"net"
 	"strconv"
@@ -171,6 +170,5 @@ func MAC(vmi *v1.VirtualMachineInstance, nic v1.Interface, host NIC) string {
 	if nic.Bridge != nil && host.MAC != "" {
 		return host.MAC
 	}
-	sum := sha256.Sum256([]byte(string(vmi.UID) + "/" + nic.Name))
-	return net.HardwareAddr{0x52, 0x54, 0x00, sum[0], sum[1], sum[2]}.String()
+	return v1.MAC(vmi.UID, nic.Name)
 }
