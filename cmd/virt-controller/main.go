@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 )
@@ -65,5 +67,5 @@ func newScheme() (*runtime.Scheme, error) {
 	if err := scheme.AddToScheme(s); err != nil {
 		return nil, err
 	}
-	return s, v1.AddToScheme(s)
+	return s, errors.Join(v1.AddToScheme(s), v1beta1.AddToScheme(s))
 }
