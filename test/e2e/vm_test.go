@@ -141,7 +141,11 @@ func TestRunStrategies(t *testing.T) {
 				t.Parallel()
 				m := createVM(t, ns, strings.ToLower(string(strategy)), strategy)
 				life(m)
-				kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=60s")
+				cascade := "--cascade=background"
+				if strategy == v1.RunStrategyAlways {
+					cascade = "--cascade=foreground"
+				}
+				kubectl(t, "-n", ns, "delete", "vm", m.name, cascade, "--timeout=60s")
 				if uid := m.uid(); uid != "" {
 					t.Errorf("VM %s is gone, and its VMI %s is there", m.name, uid)
 				}
@@ -256,10 +260,8 @@ func TestOrphanedVM(t *testing.T) {
 	m := createVM(t, ns, "orphan", v1.RunStrategyAlways)
 	uid := m.runs("")
 	manifest := manifestOf(t, "orphan", v1.RunStrategyAlways)
-	for _, serverSide := range []string{"--server-side=false", "--server-side=true"} {
-		if out, err := output(manifest, "kubectl", "-n", ns, "diff", serverSide, "-f", "-"); err != nil {
-			t.Errorf("kubectl diff %s: %v\n%s", serverSide, err, out)
-		}
+	if out, err := output(manifest, "kubectl", "-n", ns, "diff", "-f", "-"); err != nil {
+		t.Errorf("kubectl diff: %v\n%s", err, out)
 	}
 	qemu := m.qemu()
 	kubectl(t, "-n", ns, "delete", "vm", "orphan", "--cascade=orphan", "--timeout=60s")
