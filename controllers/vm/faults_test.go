@@ -157,6 +157,40 @@ func TestStopBehind(t *testing.T) {
 	}
 }
 
+// TestOrphanedBehind: the garbage collector was faster than this controller, and
+// its cache is behind: the VMI was let go.
+func TestOrphanedBehind(t *testing.T) {
+	vm := valid(v1.RunStrategyAlways)
+	vm.DeletionTimestamp = ptr.To(metav1.NewTime(now))
+	cached := vm.Instance(&v1.KubeVirtConfiguration{}, false)
+	cached.UID = thisUID
+	orphan := cached.DeepCopy()
+	orphan.OwnerReferences = nil
+	behind := true
+	f := newFaulty(t, interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if vmi, ok := o.(*v1.VirtualMachineInstance); ok && behind {
+				cached.DeepCopyInto(vmi)
+				return nil
+			}
+			return w.Get(ctx, key, o, opts...)
+		},
+	}, vm, orphan)
+	if after, err := f.step(); err != nil || after == 0 {
+		t.Errorf("after %s (%v)", after, err)
+	}
+	behind = false
+	if _, err := f.step(); err != nil {
+		t.Error(err)
+	}
+	if f.vmi() == nil {
+		t.Error("the VMI is deleted")
+	}
+	if err := f.store.Get(ctx, client.ObjectKeyFromObject(vm), vm); !apierrors.IsNotFound(err) {
+		t.Errorf("the VM is there (%v)", err)
+	}
+}
+
 // TestCrashes: virt-controller is killed before any of its writes, again and
 // again; the guest is made once, and a failure is not forgotten.
 func TestCrashes(t *testing.T) {

@@ -54,15 +54,12 @@ func (m vm) uid() types.UID {
 	return types.UID(out)
 }
 
-// is waits until kubectl shows the VM as this, and with a VMI other than before.
-func (m vm) is(status v1.VirtualMachinePrintableStatus, before types.UID) {
+// is waits until kubectl shows the VM as this.
+func (m vm) is(status v1.VirtualMachinePrintableStatus) {
 	m.t.Helper()
 	err := poll(120*time.Second, func() error {
 		if now := m.machine().Status; now.PrintableStatus != status {
 			return fmt.Errorf("VM %s is %s, want %s: %+v", m.name, now.PrintableStatus, status, now)
-		}
-		if before != "" && m.uid() == before {
-			return fmt.Errorf("VM %s is %s with the VMI that it had", m.name, status)
 		}
 		return nil
 	})
@@ -74,14 +71,30 @@ func (m vm) is(status v1.VirtualMachinePrintableStatus, before types.UID) {
 // runs waits until the VM runs, in another VMI than before, and returns its UID.
 func (m vm) runs(before types.UID) types.UID {
 	m.t.Helper()
-	m.is(v1.VirtualMachineStatusRunning, before)
-	return m.uid()
+	var uid string
+	err := poll(120*time.Second, func() error {
+		out, err := output("", "kubectl", "-n", m.namespace, "get", "vmi", m.name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid} {.status.phase}")
+		if err != nil {
+			return err
+		}
+		var phase string
+		uid, phase, _ = strings.Cut(out, " ")
+		if uid == "" || types.UID(uid) == before || phase != string(v1.Running) {
+			return fmt.Errorf("VMI of VM %s is %q, want another than %s that runs", m.name, out, before)
+		}
+		return nil
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.is(v1.VirtualMachineStatusRunning)
+	return types.UID(uid)
 }
 
 // ends waits until the VM is stopped, with its VMI in a phase, or without one.
 func (m vm) ends(phase v1.VirtualMachineInstancePhase) {
 	m.t.Helper()
-	m.is(v1.VirtualMachineStatusStopped, "")
+	m.is(v1.VirtualMachineStatusStopped)
 	err := poll(30*time.Second, func() error {
 		out, err := output("", "kubectl", "-n", m.namespace, "get", "vmi", m.name, "--ignore-not-found", "-o", "jsonpath={.status.phase}")
 		if err == nil && out != string(phase) {
