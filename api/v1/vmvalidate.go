@@ -35,5 +35,5 @@ func ValidateVirtualMachine(vm *VirtualMachine) field.ErrorList {
 	if u := spec.UpdateVolumesStrategy; u != nil && *u != UpdateVolumesStrategyReplacement {
 		errs = append(errs, field.NotSupported(path.Child("updateVolumesStrategy"), *u, []UpdateVolumesStrategy{UpdateVolumesStrategyReplacement}))
 	}
-	return append(errs, validateTemplate(&spec.Template, vm.UID, path.Child("template"))...)
+	return append(errs, validateTemplate(&spec.Template, path.Child("template"))...)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -324,7 +325,11 @@ func accepted(s subject) {
 	if err := s.client.List(ctx, &list); err != nil {
 		s.t.Error(err)
 	}
-	for _, example := range examples {
+	sample, err := os.ReadFile("../../config/samples/vm-tiny.yaml")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, example := range append(examples, string(sample)) {
 		object := s.object("")
 		if err := sigsyaml.Unmarshal([]byte(example), &object.Object); err != nil {
 			s.t.Fatal(err)
