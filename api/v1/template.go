@@ -41,21 +41,17 @@ type TemplateMeta struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// unknownUID stands for that of an owner that the API server has not given one yet.
-const unknownUID types.UID = "00000000-0000-0000-0000-000000000000"
+// anyUID stands for the UID of a VirtualMachineInstance that is not made yet.
+const anyUID types.UID = "00000000-0000-4000-8000-000000000000"
 
 // ValidateTemplate returns every error of a template, as what is made from it
-// would have them after defaulting. UID is its owner's, if it has one: what is
-// only known of the VMI is made up.
-func ValidateTemplate(template *VirtualMachineInstanceTemplateSpec, uid types.UID, path *field.Path) field.ErrorList {
+// would have them after defaulting.
+func ValidateTemplate(template *VirtualMachineInstanceTemplateSpec, path *field.Path) field.ErrorList {
 	meta := path.Child("metadata")
 	errs := validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(template.ObjectMeta.Annotations, meta.Child("annotations"))...)
 	errs = append(errs, validateAnnotations(template.ObjectMeta.Annotations, meta.Child("annotations"))...)
-	if uid == "" {
-		uid = unknownUID
-	}
-	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: uid}, Spec: *template.Spec.DeepCopy()}
+	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: anyUID}, Spec: *template.Spec.DeepCopy()}
 	Default(vmi)
 	return append(errs, validateSpec(&vmi.Spec, path.Child("spec"))...)
 }

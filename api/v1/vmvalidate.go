@@ -14,7 +14,7 @@ var runStrategies = []VirtualMachineRunStrategy{RunStrategyAlways, RunStrategyHa
 // A template to which an instancetype or a preference is still to be applied is
 // not for it; ValidateVirtualMachineSpec is.
 func ValidateVirtualMachine(vm *VirtualMachine) field.ErrorList {
-	return append(ValidateVirtualMachineSpec(vm), ValidateTemplate(&vm.Spec.Template, vm.UID, field.NewPath("spec", "template"))...)
+	return append(ValidateVirtualMachineSpec(vm), ValidateTemplate(&vm.Spec.Template, field.NewPath("spec", "template"))...)
 }
 
 // ValidateVirtualMachineSpec returns every error of a VirtualMachine but its

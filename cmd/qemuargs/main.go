@@ -1,5 +1,5 @@
-// Command qemuargs shows the QEMU command line of a VirtualMachineInstance
-// manifest, without a cluster.
+// Command qemuargs shows the QEMU command line of a VirtualMachine's or
+// VirtualMachineInstance's manifest, without a cluster.
 package main
 
 import (
@@ -13,7 +13,8 @@ import (
 const usage = `Usage: qemuargs COMMAND [FLAGS] [FILE...]
 
 Commands:
-  render    print the QEMU command line of each VirtualMachineInstance in the files (- or none: standard input)
+  render    print the QEMU command line of each VirtualMachine and VirtualMachineInstance in the files
+            (- or none: standard input)
 
 The flags of a command: qemuargs COMMAND --help
 Exit codes: 0 done, 1 a manifest is invalid or cannot be read, 2 wrong usage

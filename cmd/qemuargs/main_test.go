@@ -18,7 +18,7 @@ func runCommand(t *testing.T, stdin string, args ...string) (stdout, stderr stri
 
 // TestRenderSamples: what is shipped as a sample renders.
 func TestRenderSamples(t *testing.T) {
-	samples, err := filepath.Glob("../../config/samples/vmi-*.yaml")
+	samples, err := filepath.Glob("../../config/samples/vm*.yaml")
 	if err != nil || len(samples) == 0 {
 		t.Fatalf("no samples: %v", err)
 	}
@@ -26,6 +26,18 @@ func TestRenderSamples(t *testing.T) {
 		stdout, _, err := runCommand(t, "", "render", sample)
 		if err != nil || !strings.HasPrefix(stdout, "qemu-system-x86_64 \\\n") {
 			t.Errorf("%s: %v\n%s", sample, err, stdout)
+		}
+	}
+}
+
+// TestRenderMachine: a VM is rendered as the VMI that it is started as.
+func TestRenderMachine(t *testing.T) {
+	const vm = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: vm, uid: 5d307ca9-b3ef-428c-8861-06e72d69f223}\n" +
+		"spec: {running: false, template: {metadata: {creationTimestamp: null, labels: {a: b}}, spec: {domain: {memory: {guest: 64Mi}}}}}\n"
+	stdout, _, err := runCommand(t, vm, "render")
+	for _, want := range []string{"guest=default_vm", "5d307ca9-b3ef-428c-8861-06e72d69f223", "serial="} {
+		if err != nil || !strings.Contains(stdout, want) {
+			t.Errorf("%v, want %s in it:\n%s", err, want, stdout)
 		}
 	}
 }
@@ -49,7 +61,8 @@ func TestRenderRefuses(t *testing.T) {
 		"unknown field":   {head + "spec: {domain: {memory: {guest: 64Mi, gest: 1}}}\n", "spec.domain.memory.gest"},
 		"no memory":       {head + "spec: {domain: {devices: {autoattachPodInterface: false}}}\n", "spec.domain.memory.guest"},
 		"not supported":   {head + "spec: {domain: {memory: {guest: 64Mi}, devices: {tpm: {}}}}\n", "spec.domain.devices.tpm"},
-		"another kind":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", "no VirtualMachineInstance"},
+		"another kind":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", "no VirtualMachine or"},
+		"VM's template":   {"apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: bad}\nspec: {running: true, template: {spec: {domain: {}}}}\n", "spec.template.spec.domain.memory.guest"},
 		"not YAML at all": {"{", "yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {

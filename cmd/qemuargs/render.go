@@ -7,8 +7,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -81,31 +83,20 @@ func renderFile(name string, o renderOptions, stdin io.Reader, stdout io.Writer)
 		found = found || rendered
 	}
 	if !found {
-		return fmt.Errorf("%s: holds no VirtualMachineInstance of kubevirt.io/v1", name)
+		return fmt.Errorf("%s: holds no VirtualMachine or VirtualMachineInstance of kubevirt.io/v1", name)
 	}
 	return nil
 }
 
-// renderDocument prints one document; other kinds than VirtualMachineInstance
-// are passed over.
+// uid stands for what the API server gives; UUID, serial number and MACs come
+// from it.
+const uid = "00000000-0000-4000-8000-000000000000"
+
+// renderDocument prints one document; other kinds are passed over.
 func renderDocument(document []byte, o renderOptions, stdout io.Writer) (bool, error) {
-	var kind metav1.TypeMeta
-	if err := yaml.Unmarshal(document, &kind); err != nil {
+	vmi, err := readInstance(document)
+	if vmi == nil || err != nil {
 		return false, err
-	}
-	if kind.GroupVersionKind() != v1.GroupVersion.WithKind("VirtualMachineInstance") {
-		return false, nil
-	}
-	vmi := &v1.VirtualMachineInstance{}
-	if err := decodeStrict(document, vmi); err != nil {
-		return false, err
-	}
-	if vmi.Namespace == "" {
-		vmi.Namespace = metav1.NamespaceDefault
-	}
-	if vmi.UID == "" {
-		// The API server gives one; the machine's UUID and MAC come from it.
-		vmi.UID = "00000000-0000-4000-8000-000000000000"
 	}
 	host, err := o.hostOf(vmi)
 	if err != nil {
@@ -122,6 +113,63 @@ func renderDocument(document []byte, o renderOptions, stdout io.Writer) (bool, e
 	}
 	_, err = io.WriteString(stdout, qemuargs.Quote(path.Base(layout.QEMU), machine.Args(machine.Files())))
 	return true, err
+}
+
+// readInstance reads a VMI, or a VM as the VMI that it would be started as; it
+// returns nil for other kinds.
+func readInstance(document []byte) (*v1.VirtualMachineInstance, error) {
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(document, &kind); err != nil {
+		return nil, err
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	switch kind.GroupVersionKind() {
+	case v1.GroupVersion.WithKind("VirtualMachineInstance"):
+		if err := decodeStrict(document, vmi); err != nil {
+			return nil, err
+		}
+	case v1.GroupVersion.WithKind("VirtualMachine"):
+		vm := &v1.VirtualMachine{}
+		plain, err := passOverMeta(document)
+		if err == nil {
+			err = decodeStrict(plain, vm)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if errs := v1.ValidateVirtualMachine(vm); len(errs) > 0 {
+			return nil, fmt.Errorf("VirtualMachine %q is invalid: %w", vm.Name, errs.ToAggregate())
+		}
+		if vm.UID == "" {
+			vm.UID = uid
+		}
+		vmi = vm.Instance(&v1.KubeVirtConfiguration{}, false)
+	default:
+		return nil, nil
+	}
+	if vmi.Namespace == "" {
+		vmi.Namespace = metav1.NamespaceDefault
+	}
+	if vmi.UID == "" {
+		vmi.UID = uid
+	}
+	return vmi, nil
+}
+
+// passOverMeta drops what a VM's template may hold as metadata and nobody looks
+// at (v1.TemplateMeta).
+func passOverMeta(document []byte) ([]byte, error) {
+	tree := map[string]any{}
+	if err := yaml.UnmarshalStrict(document, &tree); err != nil {
+		return nil, err
+	}
+	spec, _ := tree["spec"].(map[string]any)
+	template, _ := spec["template"].(map[string]any)
+	meta, _ := template["metadata"].(map[string]any)
+	maps.DeleteFunc(meta, func(key string, _ any) bool {
+		return !slices.Contains([]string{"name", "generateName", "labels", "annotations"}, key)
+	})
+	return yaml.Marshal(tree)
 }
 
 // decodeStrict refuses unknown and duplicate fields, and names their paths.

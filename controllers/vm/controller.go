@@ -171,10 +171,11 @@ func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) (*v1.VirtualMachineInstance, *failure, error) {
 	switch p.action {
 	case stop:
-		if err := r.stop(ctx, vm, vmi); err != nil {
+		err := r.stop(ctx, vm, vmi)
+		if err != nil && !errors.Is(err, errBehind) {
 			return vmi, &failure{reasonFailedDelete, err.Error()}, err
 		}
-		return vmi, nil, nil
+		return vmi, nil, err
 	case release:
 		return vmi, nil, r.gone(ctx, vm)
 	}
@@ -239,11 +240,12 @@ func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.V
 	err := r.Client.Create(ctx, vmi)
 	if apierrors.IsAlreadyExists(err) {
 		there := &v1.VirtualMachineInstance{}
-		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), there); err != nil {
-			return fmt.Errorf("get VirtualMachineInstance: %w", err)
-		}
-		if controls(vm, there) {
+		err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), there)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && controls(vm, there):
 			return errBehind
+		case err != nil:
+			return fmt.Errorf("get VirtualMachineInstance: %w", err)
 		}
 		return fmt.Errorf("create VirtualMachineInstance %s: %w", vmi.Name, errTaken)
 	}
@@ -255,16 +257,23 @@ func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.V
 }
 
 // stop deletes the VMI, unless somebody did: its guest has its grace period.
+// One that was let go meanwhile is not the VM's any more: of a VM that is deleted
+// without its VMI, the garbage collector may have taken reference and finalizer
+// away before this controller looked.
 func (r *Reconciler) stop(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 	live := &v1.VirtualMachineInstance{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), live)
-	if apierrors.IsNotFound(err) || err == nil && (live.UID != vmi.UID || live.DeletionTimestamp != nil) {
-		return nil
+	switch {
+	case apierrors.IsNotFound(err), err == nil && (live.UID != vmi.UID || live.DeletionTimestamp != nil || !controls(vm, live)):
+		return errBehind
+	case err != nil:
+		return fmt.Errorf("get VirtualMachineInstance: %w", err)
 	}
-	if err == nil {
-		err = r.Client.Delete(ctx, vmi, client.Preconditions{UID: &vmi.UID})
-	}
-	if client.IgnoreNotFound(err) != nil {
+	err = r.Client.Delete(ctx, live, client.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return errBehind
+	case err != nil:
 		return fmt.Errorf("delete VirtualMachineInstance %s: %w", vmi.Name, err)
 	}
 	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "Stop", "Stopped: deleted VirtualMachineInstance %s (%s)", vmi.Name, vmi.UID)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	sigsyaml "sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -326,11 +328,74 @@ func accepted(s subject) {
 	if err := s.client.List(ctx, &list); err != nil {
 		s.t.Error(err)
 	}
+	sample, err := os.ReadFile("../../config/samples/vm-tiny.yaml")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, example := range append(examples, string(sample)) {
+		object := s.object("")
+		if err := sigsyaml.Unmarshal([]byte(example), &object.Object); err != nil {
+			s.t.Fatal(err)
+		}
+		object.SetNamespace(s.namespace)
+		if err := s.client.Create(ctx, object, client.DryRunAll); err != nil {
+			s.t.Errorf("%s\n%v", example, err)
+		}
+	}
 	nothing := strings.Replace(template, "    metadata:\n      creationTimestamp: null\n      labels: {kubevirt.io/vm: vm}\n      annotations: {note: this}\n", "    metadata: null\n", 1)
 	if err := s.client.Create(ctx, s.object("running: true"+nothing), client.DryRunAll); err != nil && !apierrors.IsAlreadyExists(err) {
 		s.t.Error(err)
 	}
 }
+
+// examples are of the shapes of KubeVirt's examples of VMs.
+var examples = []string{`
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata:
+  labels: {kubevirt.io/vm: vm-cirros}
+  name: vm-cirros
+spec:
+  runStrategy: Halted
+  template:
+    metadata:
+      labels: {kubevirt.io/vm: vm-cirros}
+    spec:
+      domain:
+        devices:
+          disks:
+          - {disk: {bus: virtio}, name: containerdisk}
+          - {disk: {bus: virtio}, name: cloudinitdisk}
+        memory: {guest: 128Mi}
+        resources: {}
+      terminationGracePeriodSeconds: 0
+      volumes:
+      - {containerDisk: {image: "registry:5000/kubevirt/cirros-container-disk-demo:devel"}, name: containerdisk}
+      - {cloudInitNoCloud: {userData: "#!/bin/sh\n"}, name: cloudinitdisk}
+`, `
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata:
+  creationTimestamp: null
+  labels: {kubevirt.io/vm: vm-priority}
+  name: vm-priority
+spec:
+  running: false
+  template:
+    metadata:
+      creationTimestamp: null
+      labels: {kubevirt.io/vm: vm-priority}
+    spec:
+      domain:
+        devices: {}
+        machine: {type: ""}
+        resources: {requests: {memory: 128Mi}}
+      priorityClassName: preemtible
+      terminationGracePeriodSeconds: 0
+      volumes:
+      - {containerDisk: {image: "registry:5000/kubevirt/cirros-container-disk-demo:devel"}, name: containerdisk}
+status: {}
+`}
 
 func restartRequired(s subject) {
 	s.create(v1.RunStrategyAlways)

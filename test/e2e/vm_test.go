@@ -54,15 +54,12 @@ func (m vm) uid() types.UID {
 	return types.UID(out)
 }
 
-// is waits until kubectl shows the VM as this, and with a VMI other than before.
-func (m vm) is(status v1.VirtualMachinePrintableStatus, before types.UID) {
+// is waits until kubectl shows the VM as this.
+func (m vm) is(status v1.VirtualMachinePrintableStatus) {
 	m.t.Helper()
 	err := poll(120*time.Second, func() error {
 		if now := m.machine().Status; now.PrintableStatus != status {
 			return fmt.Errorf("VM %s is %s, want %s: %+v", m.name, now.PrintableStatus, status, now)
-		}
-		if before != "" && m.uid() == before {
-			return fmt.Errorf("VM %s is %s with the VMI that it had", m.name, status)
 		}
 		return nil
 	})
@@ -74,14 +71,30 @@ func (m vm) is(status v1.VirtualMachinePrintableStatus, before types.UID) {
 // runs waits until the VM runs, in another VMI than before, and returns its UID.
 func (m vm) runs(before types.UID) types.UID {
 	m.t.Helper()
-	m.is(v1.VirtualMachineStatusRunning, before)
-	return m.uid()
+	var uid string
+	err := poll(120*time.Second, func() error {
+		out, err := output("", "kubectl", "-n", m.namespace, "get", "vmi", m.name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid} {.status.phase}")
+		if err != nil {
+			return err
+		}
+		var phase string
+		uid, phase, _ = strings.Cut(out, " ")
+		if uid == "" || types.UID(uid) == before || phase != string(v1.Running) {
+			return fmt.Errorf("VMI of VM %s is %q, want another than %s that runs", m.name, out, before)
+		}
+		return nil
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.is(v1.VirtualMachineStatusRunning)
+	return types.UID(uid)
 }
 
 // ends waits until the VM is stopped, with its VMI in a phase, or without one.
 func (m vm) ends(phase v1.VirtualMachineInstancePhase) {
 	m.t.Helper()
-	m.is(v1.VirtualMachineStatusStopped, "")
+	m.is(v1.VirtualMachineStatusStopped)
 	err := poll(30*time.Second, func() error {
 		out, err := output("", "kubectl", "-n", m.namespace, "get", "vmi", m.name, "--ignore-not-found", "-o", "jsonpath={.status.phase}")
 		if err == nil && out != string(phase) {
@@ -141,7 +154,11 @@ func TestRunStrategies(t *testing.T) {
 				t.Parallel()
 				m := createVM(t, ns, strings.ToLower(string(strategy)), strategy)
 				life(m)
-				kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=60s")
+				cascade := "--cascade=background"
+				if strategy == v1.RunStrategyAlways {
+					cascade = "--cascade=foreground"
+				}
+				kubectl(t, "-n", ns, "delete", "vm", m.name, cascade, "--timeout=60s")
 				if uid := m.uid(); uid != "" {
 					t.Errorf("VM %s is gone, and its VMI %s is there", m.name, uid)
 				}
@@ -256,10 +273,8 @@ func TestOrphanedVM(t *testing.T) {
 	m := createVM(t, ns, "orphan", v1.RunStrategyAlways)
 	uid := m.runs("")
 	manifest := manifestOf(t, "orphan", v1.RunStrategyAlways)
-	for _, serverSide := range []string{"--server-side=false", "--server-side=true"} {
-		if out, err := output(manifest, "kubectl", "-n", ns, "diff", serverSide, "-f", "-"); err != nil {
-			t.Errorf("kubectl diff %s: %v\n%s", serverSide, err, out)
-		}
+	if out, err := output(manifest, "kubectl", "-n", ns, "diff", "-f", "-"); err != nil {
+		t.Errorf("kubectl diff: %v\n%s", err, out)
 	}
 	qemu := m.qemu()
 	kubectl(t, "-n", ns, "delete", "vm", "orphan", "--cascade=orphan", "--timeout=60s")
