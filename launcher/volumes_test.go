@@ -113,7 +113,9 @@ func TestVolumeSwapped(t *testing.T) {
 // TestInspectClaims: one answer for each, in order.
 func TestInspectClaims(t *testing.T) {
 	t.Parallel()
-	v := launch(t, func(c *Config) { c.ClaimDir, c.BlockDir = filepath.Join(filepath.Dir(c.OverlayDir), "claims"), filepath.Join(filepath.Dir(c.OverlayDir), "dev") })
+	v := launch(t, func(c *Config) {
+		c.ClaimDir, c.BlockDir = filepath.Join(filepath.Dir(c.OverlayDir), "claims"), filepath.Join(filepath.Dir(c.OverlayDir), "dev")
+	})
 	v.must(os.MkdirAll(filepath.Join(v.ClaimDir, "new"), 0o700), os.MkdirAll(filepath.Join(v.ClaimDir, "fifo"), 0o700),
 		unix.Mkfifo(filepath.Join(v.ClaimDir, "fifo", "disk.img"), 0o600))
 	var reply control.InspectReply
