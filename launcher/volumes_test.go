@@ -3,6 +3,7 @@
 package launcher
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,6 +97,34 @@ func TestBlockVolume(t *testing.T) {
 	other.onVolume(qemuargs.BlockVolume, device, 0)
 	other.must(other.call(control.CommandStart, other.request, nil))
 	other.expectEnd(control.ReasonStartFailed, "is in use on the node")
+}
+
+// TestOverlayOnVolume: two VMs may read one disk, and neither changes it.
+func TestOverlayOnVolume(t *testing.T) {
+	t.Parallel()
+	shared, err := os.MkdirTemp("", "shared")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(shared) })
+	var before []byte
+	for range 2 {
+		v := launch(t)
+		disk := &v.request.Machine.Disks[0]
+		if before == nil {
+			before, err = os.ReadFile(disk.Image.Path)
+			v.must(err, os.WriteFile(filepath.Join(shared, "disk.img"), before, 0o400))
+		}
+		disk.Image.Path, disk.Image.Volume = filepath.Join(shared, "disk.img"), qemuargs.FileVolume
+		disk.Overlay = &qemuargs.Overlay{Path: filepath.Join(v.OverlayDir, "root.qcow2"), VirtualSize: 1 << 20}
+		v.boot()
+		console := attach(v)
+		console.say("W")
+		console.expect("w")
+	}
+	if after, err := os.ReadFile(filepath.Join(shared, "disk.img")); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the disk that is only read has changed (%v)", err)
+	}
 }
 
 // TestVolumeSwapped: what lies there when QEMU is started counts, not what lay

@@ -228,13 +228,13 @@ const groupDisk = 6
 func addClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	c := &pod.Spec.Containers[0]
 	for i, v := range vmi.Spec.Volumes {
-		source := v.PersistentVolumeClaim
+		source := v.Claim()
 		if source == nil {
 			continue
 		}
 		name := "claim-" + strconv.Itoa(i)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: source.ClaimName, ReadOnly: source.ReadOnly}}})
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: source.Name, ReadOnly: source.ReadOnlyVolume}}})
 		if info := vmi.Status.ClaimInfo(v.Name); info != nil && info.IsBlock() {
 			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: name, DevicePath: layout.BlockDevice(v.Name)})
 			pod.Spec.SecurityContext.SupplementalGroups = []int64{groupDisk}

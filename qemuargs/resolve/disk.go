@@ -86,8 +86,11 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 		disk.Image = qemuargs.Image{Path: layout.Overlay(volume.Name), Format: qemuargs.QCOW2, Create: size, Direct: host.OverlayDirect}
 		return nil
 	}
-	if volume.PersistentVolumeClaim != nil {
-		return claim(disk, volume, host, path.Child("persistentVolumeClaim"))
+	if source := volume.Claim(); source != nil {
+		if source.Overlay {
+			path = path.Child("ephemeral")
+		}
+		return claim(disk, volume.Name, *source, host, path.Child("persistentVolumeClaim"))
 	}
 	path = path.Child("containerDisk")
 	image := volume.ContainerDisk.Image
@@ -108,25 +111,28 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 }
 
 // claim fills in the image on a PersistentVolumeClaim.
-func claim(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) *field.Error {
-	name := volume.PersistentVolumeClaim.ClaimName
-	facts, ok := host.Claims[volume.Name]
+func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host, path *field.Path) *field.Error {
+	facts, ok := host.Claims[volume]
 	switch {
 	case !ok:
-		return field.Invalid(path, name, "the launcher has not inspected it")
+		return field.Invalid(path, source.Name, "the launcher has not inspected it")
 	case facts.Error != "":
-		return field.Invalid(path, name, facts.Error)
+		return field.Invalid(path, source.Name, facts.Error)
 	}
-	disk.ReadOnly = disk.ReadOnly || volume.PersistentVolumeClaim.ReadOnly
-	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume.Name), layout.ClaimDisk), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
+	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume), layout.ClaimDisk), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
 	if facts.Block {
-		disk.Image.Path, disk.Image.Volume = layout.BlockDevice(volume.Name), qemuargs.BlockVolume
-		return nil
+		disk.Image.Path, disk.Image.Volume = layout.BlockDevice(volume), qemuargs.BlockVolume
 	}
-	if facts.Missing {
+	switch {
+	case source.Overlay && !disk.ReadOnly:
+		const sector = 512
+		disk.Overlay = &qemuargs.Overlay{Path: layout.Overlay(volume), VirtualSize: (facts.Size + sector - 1) / sector * sector, Direct: host.OverlayDirect}
+	case source.ReadOnly || disk.ReadOnly:
+		disk.ReadOnly = true
+	case facts.Missing:
 		size, err := newDiskSize(facts)
 		if err != nil {
-			return field.Invalid(path, name, err.Error())
+			return field.Invalid(path, source.Name, err.Error())
 		}
 		disk.Image.Create = size
 	}

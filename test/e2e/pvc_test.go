@@ -143,6 +143,15 @@ func TestClaim(t *testing.T) {
 		t.Errorf("in the volume: %q (%v)", out, err)
 	}
 
+	// What is written over it, and not to it, is thrown away.
+	over := create(t, c.namespace, tiny("over", onClaim("data"), func(s *v1.VirtualMachineInstanceSpec) {
+		s.Volumes[1] = v1.Volume{Name: "data", Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &v1.EphemeralClaim{ClaimName: "data"}}}
+	}))
+	over.await(v1.Running)
+	shell = over.shell()
+	over.in(shell, "echo thrown away | dd of=/dev/vdb bs=512 seek=100 conv=sync,fsync 2>/dev/null")
+	over.delete()
+
 	again := create(t, c.namespace, tiny("second", onClaim("data")))
 	again.await(v1.Running)
 	shell = again.shell()
