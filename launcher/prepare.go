@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func inspect(config Config, request control.InspectRequest) control.InspectReply
 		if c.Block {
 			info, err = diskimage.InspectBlock(filepath.Join(config.BlockDir, filepath.Base(c.Volume)), c.ReadOnly)
 		} else {
-			info, err = diskimage.InspectVolume(filepath.Join(config.ClaimDir, filepath.Base(c.Volume)), c.ReadOnly)
+			info, err = diskimage.InspectVolume(filepath.Join(config.ClaimDir, filepath.Base(c.Volume)), cmp.Or(c.File, layout.ClaimDisk), c.ReadOnly)
 		}
 		facts := control.ClaimFacts{Missing: info.Missing, Size: info.Size, Free: info.Free, Direct: info.Direct}
 		if err != nil {
@@ -98,7 +99,7 @@ func openVolumes(m *qemuargs.Machine) ([]*os.File, error) {
 		case qemuargs.BlockVolume:
 			f, err = diskimage.OpenBlock(d.Image.Path, readOnly)
 		default:
-			f, err = diskimage.OpenVolume(filepath.Dir(d.Image.Path), readOnly)
+			f, err = diskimage.OpenVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), readOnly)
 		}
 		if err != nil {
 			closeAll(files)
@@ -122,7 +123,7 @@ func makeFiles(ctx context.Context, config Config, request *control.StartRequest
 		case d.Overlay != nil:
 			err = makeImage(ctx, config.QEMUImg, d.Overlay.Path, d.Overlay.VirtualSize)
 		case d.Image.Create > 0 && d.Image.Volume != "":
-			err = diskimage.CreateVolume(filepath.Dir(d.Image.Path), d.Image.Create)
+			err = diskimage.CreateVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), d.Image.Create)
 		case d.Image.Create > 0:
 			err = makeImage(ctx, config.QEMUImg, d.Image.Path, d.Image.Create)
 		}

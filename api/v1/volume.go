@@ -14,7 +14,7 @@ import (
 
 // Volume is where a disk's content comes from. Exactly one source is set.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, ephemeral, cloudInitNoCloud, emptyDisk)"
+// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, ephemeral, hostDisk, cloudInitNoCloud, emptyDisk)"
 type Volume struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -37,14 +37,16 @@ type Volume struct {
 	// overlay that ends with the VMI.
 	// +optional
 	Ephemeral *EphemeralVolumeSource `json:"ephemeral,omitempty"`
+	// HostDisk is a raw disk in a file of the node, below a folder that the
+	// cluster's configuration permits (KubeVirt: the feature gate HostDisk).
+	// Without one, it is refused.
+	// +optional
+	HostDisk *HostDisk `json:"hostDisk,omitempty"`
 
 	// DataVolume is refused: not supported yet, for it needs CDI. Once CDI has
 	// made it, a persistentVolumeClaim of its name is the same disk.
 	// +optional
 	DataVolume *Unsupported `json:"dataVolume,omitempty"`
-	// HostDisk is refused: not supported yet.
-	// +optional
-	HostDisk *Unsupported `json:"hostDisk,omitempty"`
 	// CloudInitConfigDrive is refused: not supported yet.
 	// +optional
 	CloudInitConfigDrive *Unsupported `json:"cloudInitConfigDrive,omitempty"`
@@ -154,7 +156,7 @@ func hasFixedTag(image string) bool {
 	return tagged && tag != "latest"
 }
 
-const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, ephemeral, cloudInitNoCloud, emptyDisk)"
+const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, ephemeral, hostDisk, cloudInitNoCloud, emptyDisk)"
 
 func validateVolumes(volumes []Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -199,6 +201,10 @@ func validateSource(v Volume, path *field.Path) field.ErrorList {
 	if e := v.Ephemeral; e != nil {
 		sources++
 		errs = append(errs, e.validate(path.Child("ephemeral"))...)
+	}
+	if h := v.HostDisk; h != nil {
+		sources++
+		errs = append(errs, h.validate(path.Child("hostDisk"))...)
 	}
 	// A source that is refused is reported by its own path.
 	if refused := refusedSources(v, path); sources+refused != 1 {

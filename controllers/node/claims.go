@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"path"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -11,11 +12,15 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// claims are the VMI's volumes on PersistentVolumeClaims. What virt-controller
+// claims are the VMI's volumes on PersistentVolumeClaims and in files of the
+// node. What virt-controller
 // has written of them decides; virt-handler has no right to read claims.
 func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
 	var out []control.Claim
 	for _, v := range vmi.Spec.Volumes {
+		if v.HostDisk != nil {
+			out = append(out, control.Claim{Volume: v.Name, File: path.Base(v.HostDisk.Path), ReadOnly: onlyRead(vmi, v.Name)})
+		}
 		source := v.Claim()
 		if source == nil {
 			continue
@@ -27,6 +32,15 @@ func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
 		out = append(out, control.Claim{Volume: v.Name, Block: info.IsBlock(), ReadOnly: source.ReadOnly || onlyRead(vmi, v.Name)})
 	}
 	return out, nil
+}
+
+// diskSize is how large the disk of a volume may be, in bytes; 0 for one of whom
+// its VMI's spec says it.
+func diskSize(vmi *v1.VirtualMachineInstance, volume string) int64 {
+	if info := vmi.Status.ClaimInfo(volume); info != nil {
+		return info.DiskSize()
+	}
+	return 0
 }
 
 // onlyRead says whether the volume's disk is one that no guest writes to: a

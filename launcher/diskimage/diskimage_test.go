@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if root := os.Getenv(asUserVolume); root != "" {
-		_, err := InspectVolume(root, false)
+		_, err := InspectVolume(root, "disk.img", false)
 		fmt.Print(err)
 		return
 	}

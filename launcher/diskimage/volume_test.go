@@ -55,12 +55,12 @@ func TestHostileVolume(t *testing.T) {
 			}
 			before, target := state(t, disk), state(t, outside)
 			for _, readOnly := range []bool{false, true} {
-				if info, err := InspectVolume(root, readOnly); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), tt.want) {
+				if info, err := InspectVolume(root, "disk.img", readOnly); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("read-only %v: %+v, %v, want %q", readOnly, info, err, tt.want)
 				}
 			}
 			// Nothing makes a disk over it either.
-			if err := CreateVolume(root, 1<<20); err != nil {
+			if err := CreateVolume(root, "disk.img", 1<<20); err != nil {
 				t.Errorf("make a disk where something is: %v", err)
 			}
 			if after := state(t, disk); after != before {
@@ -84,22 +84,22 @@ func TestQCOW2InVolume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := InspectVolume(root, false); err != nil || info.Size != stat.Size() || info.Missing {
+	if info, err := InspectVolume(root, "disk.img", false); err != nil || info.Size != stat.Size() || info.Missing {
 		t.Errorf("%+v, %v, want a raw disk of the file's %d bytes", info, err, stat.Size())
 	}
 }
 
 func TestCreateVolume(t *testing.T) {
 	root := t.TempDir()
-	info, err := InspectVolume(root, false)
+	info, err := InspectVolume(root, "disk.img", false)
 	if err != nil || !info.Missing || info.Free <= 0 || info.Size != 0 {
 		t.Errorf("an empty volume: %+v, %v", info, err)
 	}
-	if _, err := InspectVolume(root, true); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "read-only") {
+	if _, err := InspectVolume(root, "disk.img", true); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "only read") {
 		t.Errorf("an empty volume that is read-only: %v", err)
 	}
 	const size = 1 << 30
-	if err := CreateVolume(root, size); err != nil {
+	if err := CreateVolume(root, "disk.img", size); err != nil {
 		t.Fatal(err)
 	}
 	disk := filepath.Join(root, "disk.img")
@@ -108,7 +108,7 @@ func TestCreateVolume(t *testing.T) {
 		t.Errorf("made %+v, %v, want a sparse file of mode 0660", stat, err)
 	}
 	before := state(t, disk)
-	if err := CreateVolume(root, 2*size); err != nil {
+	if err := CreateVolume(root, "disk.img", 2*size); err != nil {
 		t.Error(err)
 	}
 	if after := state(t, disk); after != before {
@@ -117,7 +117,7 @@ func TestCreateVolume(t *testing.T) {
 	if names, err := os.ReadDir(root); err != nil || len(names) != 1 {
 		t.Errorf("the volume holds %v (%v)", names, err)
 	}
-	f, err := OpenVolume(root, false)
+	f, err := OpenVolume(root, "disk.img", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestCreateVolume(t *testing.T) {
 	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR {
 		t.Errorf("opened with flags %#x (%v)", flags, err)
 	}
-	if info, err := InspectVolume(root, false); err != nil || info.Missing || info.Size != size || info.Taken > 16*512 {
+	if info, err := InspectVolume(root, "disk.img", false); err != nil || info.Missing || info.Size != size || info.Taken > 16*512 {
 		t.Errorf("%+v, %v", info, err)
 	}
 }

@@ -81,8 +81,7 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 		return nil
 	}
 	if e := volume.EmptyDisk; e != nil {
-		const sector = 512
-		size := (e.Capacity.Value() + sector - 1) / sector * sector
+		size := sectors(e.Capacity.Value())
 		disk.Image = qemuargs.Image{Path: layout.Overlay(volume.Name), Format: qemuargs.QCOW2, Create: size, Direct: host.OverlayDirect}
 		return nil
 	}
@@ -91,6 +90,9 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 			path = path.Child("ephemeral")
 		}
 		return claim(disk, volume.Name, *source, host, path.Child("persistentVolumeClaim"))
+	}
+	if volume.HostDisk != nil {
+		return hostDisk(disk, volume, host, path.Child("hostDisk", "path"))
 	}
 	path = path.Child("containerDisk")
 	image := volume.ContainerDisk.Image
@@ -125,8 +127,7 @@ func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host,
 	}
 	switch {
 	case source.Overlay && !disk.ReadOnly:
-		const sector = 512
-		disk.Overlay = &qemuargs.Overlay{Path: layout.Overlay(volume), VirtualSize: (facts.Size + sector - 1) / sector * sector, Direct: host.OverlayDirect}
+		disk.Overlay = &qemuargs.Overlay{Path: layout.Overlay(volume), VirtualSize: sectors(facts.Size), Direct: host.OverlayDirect}
 	case source.ReadOnly || disk.ReadOnly:
 		disk.ReadOnly = true
 	case facts.Missing:
@@ -137,6 +138,34 @@ func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host,
 		disk.Image.Create = size
 	}
 	return nil
+}
+
+// hostDisk fills in the image in a file of the node.
+func hostDisk(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) *field.Error {
+	source := volume.HostDisk
+	facts, ok := host.Claims[volume.Name]
+	switch {
+	case !ok:
+		return field.Invalid(path, source.Path, "the launcher has not inspected it")
+	case facts.Error != "":
+		return field.Invalid(path, source.Path, facts.Error)
+	case facts.Missing && source.Type != v1.HostDiskExistsOrCreate:
+		return field.Invalid(path, source.Path, "the node has no such file; the type DiskOrCreate would make one")
+	}
+	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume.Name), pathpkg.Base(source.Path)), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
+	if facts.Missing {
+		disk.Image.Create = sectors(source.Capacity.Value())
+		if disk.Image.Create > facts.Free {
+			return field.Invalid(path, source.Path, fmt.Sprintf("there is no room for its disk of %d bytes: %d are free", disk.Image.Create, facts.Free))
+		}
+	}
+	return nil
+}
+
+// sectors rounds up to whole sectors of 512 bytes.
+func sectors(bytes int64) int64 {
+	const sector = 512
+	return (bytes + sector - 1) / sector * sector
 }
 
 // newDiskSize is the size of a disk that is to be made: what the claim says, or
