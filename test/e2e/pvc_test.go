@@ -274,17 +274,13 @@ spec:
 func TestBlockClaim(t *testing.T) {
 	t.Parallel()
 	c := claims{t, namespace(t)}
-	// The cluster's folder: what is left of loop devices there, its end detaches.
-	out, err := onNode(`mkdir -p "$1" && truncate -s 100M "$1"/device && losetup --find --show "$1"/device`, c.nodeFolder("raw"))
-	if err != nil {
-		t.Fatalf("THIS MACHINE HAS NO LOOP DEVICES FOR THE NODE, and block volumes cannot be tested: %v", err)
+	// In the cluster's folder: what is left of loop devices there, its end detaches.
+	folder := c.nodeFolder("raw")
+	if _, err := onNode(`mkdir -p "$1"`, folder); err != nil {
+		t.Fatal(err)
 	}
-	device := strings.TrimSpace(out)
-	t.Cleanup(func() {
-		if _, err := onNode(`losetup --detach "$1"; rm -rf "$2"`, device, c.nodeFolder("raw")); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { onNode(`rm -rf --one-file-system "$1"`, folder) })
+	device := c.loopDevice(folder+"/device", "100M")
 	c.volume("raw", "Block", "100Mi", device)
 	c.claim("raw", "Block", "100Mi")
 	for i, want := range []string{"", "from the first"} {
@@ -297,7 +293,7 @@ func TestBlockClaim(t *testing.T) {
 		if i == 0 {
 			v.in(shell, "echo from the first | dd of=/dev/vdb bs=512 conv=sync,fsync 2>/dev/null")
 		} else {
-			if out, err := onNode(`truncate -s 200M "$1"/device && losetup --set-capacity "$2"`, c.nodeFolder("raw"), device); err != nil {
+			if out, err := onNode(`truncate -s 200M "$1"/device && losetup --set-capacity "$2"`, folder, device); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
 			v.grow(shell, "raw", 200<<20)
@@ -306,41 +302,70 @@ func TestBlockClaim(t *testing.T) {
 	}
 }
 
-// TestClaimFull: a guest whose storage is full is paused, says so, and goes on
-// once there is room.
+// TestClaimFull: a guest whose storage fails is paused, says why, and goes on
+// once the storage does: a file on a full file system, and a device, which says
+// no more than that it fails.
 func TestClaimFull(t *testing.T) {
 	t.Parallel()
-	c := claims{t, namespace(t)}
-	folder := c.nodeFolder("full")
-	// What the test mounts in the node goes with the node, should it fail.
-	if out, err := onNode(`mkdir -p "$1" && mount -t tmpfs -o size=20m,mode=0777 e2e "$1"`, folder); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	for mode, why := range map[string][]string{
+		"Filesystem": {"No space left on device", "nospace"},
+		"Block":      {"Input/output error"},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			c := claims{t, namespace(t)}
+			folder := c.nodeFolder("full")
+			// What the test mounts in the node goes with the node, should it fail.
+			if out, err := onNode(`mkdir -p "$1" && mount -t tmpfs -o size=20m,mode=0777 e2e "$1"`, folder); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			t.Cleanup(func() {
+				if _, err := onNode(`umount -l "$1"; rmdir "$1"`, folder); err != nil {
+					t.Error(err)
+				}
+			})
+			path := folder
+			if mode == "Block" {
+				path = c.loopDevice(folder+"/device", "18M")
+			}
+			c.volume("full", mode, "20Mi", path)
+			c.claim("full", mode, "20Mi")
+			v := create(t, c.namespace, tiny("full", onClaim("full")))
+			v.await(v1.Running)
+			shell := v.shell()
+			if _, err := onNode(`head -c 15000000 /dev/zero > "$1"/filler`, folder); err != nil {
+				t.Fatal(err)
+			}
+			shell.send("dd if=/dev/zero of=/dev/vdb bs=1M count=10 conv=fsync && echo wrote''all\n")
+			v.awaitCondition(v1.ConditionPaused, append(why, "PausedIOError", `"full"`)...)
+			v.awaitEvents("Started", "IOerror")
+			if _, err := onNode(`rm "$1"/filler`, folder); err != nil {
+				t.Fatal(err)
+			}
+			shell.shows(90*time.Second, "wroteall")
+			v.awaitReady(30*time.Second, "GuestRunning")
+			if paused := v.condition(v1.ConditionPaused); paused.Type != "" {
+				t.Errorf("it runs, but %+v", paused)
+			}
+			v.delete()
+		})
 	}
-	t.Cleanup(func() {
-		if _, err := onNode(`umount -l "$1"; rmdir "$1"`, folder); err != nil {
-			t.Error(err)
+}
+
+// loopDevice makes a block device of the node on a sparse file.
+func (c claims) loopDevice(file, size string) string {
+	c.t.Helper()
+	out, err := onNode(`truncate -s "$2" "$1" && losetup --find --show "$1"`, file, size)
+	if err != nil {
+		c.t.Fatalf("THIS MACHINE HAS NO LOOP DEVICES FOR THE NODE, and block volumes cannot be tested: %v", err)
+	}
+	device := strings.TrimSpace(out)
+	c.t.Cleanup(func() {
+		if _, err := onNode(`losetup --detach "$1"`, device); err != nil {
+			c.t.Error(err)
 		}
 	})
-	c.volume("full", "Filesystem", "20Mi", folder)
-	c.claim("full", "Filesystem", "20Mi")
-	v := create(t, c.namespace, tiny("full", onClaim("full")))
-	v.await(v1.Running)
-	shell := v.shell()
-	if _, err := onNode(`head -c 15000000 /dev/zero > "$1"/filler`, folder); err != nil {
-		t.Fatal(err)
-	}
-	shell.send("dd if=/dev/zero of=/dev/vdb bs=1M count=10 conv=fsync && echo wrote''all\n")
-	v.awaitCondition(v1.ConditionPaused, "PausedIOError", `"full"`, "No space left on device", "nospace")
-	v.awaitEvents("Started", "IOerror")
-	if _, err := onNode(`rm "$1"/filler`, folder); err != nil {
-		t.Fatal(err)
-	}
-	shell.shows(90*time.Second, "wroteall")
-	v.awaitReady(30*time.Second, "GuestRunning")
-	if paused := v.condition(v1.ConditionPaused); paused.Type != "" {
-		t.Errorf("it runs, but %+v", paused)
-	}
-	v.delete()
+	return device
 }
 
 // TestSampleClaim: the sample's guest and its claim.
