@@ -137,14 +137,20 @@ func (i *PersistentVolumeClaimInfo) IsBlock() bool {
 	return i.VolumeMode != nil && *i.VolumeMode == corev1.PersistentVolumeBlock
 }
 
+// IsBound says whether the capacity of the claim's volume is known.
+func (i *PersistentVolumeClaimInfo) IsBound() bool {
+	_, bound := i.Capacity[corev1.ResourceStorage]
+	return bound
+}
+
 // DiskSize is the size in bytes that a disk on the claim's volume may have: the
 // capacity, or the request where that is less; on a file system, without the
 // overhead, and a multiple of 1 MiB. It is 0 while the claim is not bound.
 func (i *PersistentVolumeClaimInfo) DiskSize() int64 {
-	capacity, bound := i.Capacity[corev1.ResourceStorage]
-	if !bound {
+	if !i.IsBound() {
 		return 0
 	}
+	capacity := i.Capacity[corev1.ResourceStorage]
 	size := capacity.Value()
 	if request, ok := i.Requests[corev1.ResourceStorage]; ok {
 		size = min(size, request.Value())

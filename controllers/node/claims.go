@@ -26,7 +26,7 @@ func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
 			continue
 		}
 		info := vmi.Status.ClaimInfo(v.Name)
-		if info == nil || info.DiskSize() == 0 {
+		if info == nil || !info.IsBound() {
 			return nil, fmt.Errorf("wait for the capacity of PersistentVolumeClaim %s of volume %s in the VMI's status", source.Name, v.Name)
 		}
 		out = append(out, control.Claim{Volume: v.Name, Block: info.IsBlock(), ReadOnly: source.ReadOnly || onlyRead(vmi, v.Name)})
