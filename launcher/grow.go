@@ -87,7 +87,7 @@ func roomFor(image qemuargs.Image, size int64) (int64, error) {
 		info, err := diskimage.InspectBlock(image.Path, true)
 		return info.Size, err
 	}
-	info, err := diskimage.InspectVolume(filepath.Dir(image.Path), true)
+	info, err := diskimage.InspectVolume(filepath.Dir(image.Path), filepath.Base(image.Path), true)
 	const mib = 1 << 20
 	return min(size, (info.Taken+info.Free)/mib*mib), err
 }

@@ -480,7 +480,9 @@ func (l *launcher) event(ctx context.Context, e monitor.Event) {
 	case "GUEST_PANICKED":
 		l.panicked = true
 	case "STOP":
-		if l.state.State == control.StateRunning || l.retry.trying {
+		// A guest that flushes its disks in order to shut down may need them again.
+		flushing := l.state.State == control.StateShuttingDown && l.ioError != nil
+		if l.state.State == control.StateRunning || l.retry.trying || flushing {
 			l.paused(ctx)
 		}
 	case "RESUME":

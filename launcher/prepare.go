@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func inspect(config Config, request control.InspectRequest) control.InspectReply
 		if c.Block {
 			info, err = diskimage.InspectBlock(filepath.Join(config.BlockDir, filepath.Base(c.Volume)), c.ReadOnly)
 		} else {
-			info, err = diskimage.InspectVolume(filepath.Join(config.ClaimDir, filepath.Base(c.Volume)), c.ReadOnly)
+			info, err = diskimage.InspectVolume(filepath.Join(config.ClaimDir, filepath.Base(c.Volume)), cmp.Or(c.File, layout.ClaimDisk), c.ReadOnly)
 		}
 		facts := control.ClaimFacts{Missing: info.Missing, Size: info.Size, Free: info.Free, Direct: info.Direct}
 		if err != nil {
@@ -91,13 +92,14 @@ func openVolumes(m *qemuargs.Machine) ([]*os.File, error) {
 	for _, d := range m.Disks {
 		var f *os.File
 		var err error
+		readOnly := d.ReadOnly || d.Overlay != nil
 		switch d.Image.Volume {
 		case "":
 			continue
 		case qemuargs.BlockVolume:
-			f, err = diskimage.OpenBlock(d.Image.Path, d.ReadOnly)
+			f, err = diskimage.OpenBlock(d.Image.Path, readOnly)
 		default:
-			f, err = diskimage.OpenVolume(filepath.Dir(d.Image.Path), d.ReadOnly)
+			f, err = diskimage.OpenVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), readOnly)
 		}
 		if err != nil {
 			closeAll(files)
@@ -118,12 +120,10 @@ func makeFiles(ctx context.Context, config Config, request *control.StartRequest
 	for _, d := range request.Machine.Disks {
 		var err error
 		switch {
-		case d.Image.Volume != "":
-			if d.Image.Create > 0 {
-				err = diskimage.CreateVolume(filepath.Dir(d.Image.Path), d.Image.Create)
-			}
 		case d.Overlay != nil:
 			err = makeImage(ctx, config.QEMUImg, d.Overlay.Path, d.Overlay.VirtualSize)
+		case d.Image.Create > 0 && d.Image.Volume != "":
+			err = diskimage.CreateVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), d.Image.Create)
 		case d.Image.Create > 0:
 			err = makeImage(ctx, config.QEMUImg, d.Image.Path, d.Image.Create)
 		}

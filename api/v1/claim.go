@@ -34,6 +34,62 @@ func (s *PersistentVolumeClaimVolumeSource) validate(path *field.Path) field.Err
 	return errs
 }
 
+// EphemeralVolumeSource is a disk on a claim that is only read, under an overlay
+// that takes what the guest writes.
+type EphemeralVolumeSource struct {
+	// PersistentVolumeClaim is the claim. Several VMIs may have it, if its
+	// access modes let them; its disk.img or device must exist.
+	PersistentVolumeClaim *EphemeralClaim `json:"persistentVolumeClaim"`
+}
+
+// EphemeralClaim names a claim that is only read.
+type EphemeralClaim struct {
+	// ClaimName names a PersistentVolumeClaim of the namespace. While it is
+	// missing, the VMI waits for it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ClaimName string `json:"claimName"`
+	// ReadOnly asks the storage itself for a read-only volume, which some need
+	// in order to give it to several nodes. Default: false, and then only the
+	// launcher's mount of it is read-only.
+	// +optional
+	ReadOnly bool `json:"readOnly,omitempty"`
+}
+
+func (s *EphemeralVolumeSource) validate(path *field.Path) field.ErrorList {
+	if s.PersistentVolumeClaim == nil {
+		return field.ErrorList{field.Required(path.Child("persistentVolumeClaim"), "name the claim that is read")}
+	}
+	claim := PersistentVolumeClaimVolumeSource{ClaimName: s.PersistentVolumeClaim.ClaimName}
+	return claim.validate(path.Child("persistentVolumeClaim"))
+}
+
+// VolumeClaim is how a volume uses a claim.
+//
+// +kubebuilder:object:generate=false
+type VolumeClaim struct {
+	Name string
+	// ReadOnly: the claim's disk is not written to.
+	ReadOnly bool
+	// ReadOnlyVolume: the storage is asked for a read-only volume.
+	ReadOnlyVolume bool
+	// Overlay takes what the guest writes.
+	Overlay bool
+}
+
+// Claim is how the volume uses a claim, or nil.
+func (v *Volume) Claim() *VolumeClaim {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		c := v.PersistentVolumeClaim
+		return &VolumeClaim{Name: c.ClaimName, ReadOnly: c.ReadOnly, ReadOnlyVolume: c.ReadOnly}
+	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
+		c := v.Ephemeral.PersistentVolumeClaim
+		return &VolumeClaim{Name: c.ClaimName, ReadOnly: true, ReadOnlyVolume: c.ReadOnly, Overlay: true}
+	}
+	return nil
+}
+
 // VolumeStatus is what is known of one of the spec's volumes.
 type VolumeStatus struct {
 	// Name of the volume.
@@ -81,14 +137,20 @@ func (i *PersistentVolumeClaimInfo) IsBlock() bool {
 	return i.VolumeMode != nil && *i.VolumeMode == corev1.PersistentVolumeBlock
 }
 
+// IsBound says whether the capacity of the claim's volume is known.
+func (i *PersistentVolumeClaimInfo) IsBound() bool {
+	_, bound := i.Capacity[corev1.ResourceStorage]
+	return bound
+}
+
 // DiskSize is the size in bytes that a disk on the claim's volume may have: the
 // capacity, or the request where that is less; on a file system, without the
 // overhead, and a multiple of 1 MiB. It is 0 while the claim is not bound.
 func (i *PersistentVolumeClaimInfo) DiskSize() int64 {
-	capacity, bound := i.Capacity[corev1.ResourceStorage]
-	if !bound {
+	if !i.IsBound() {
 		return 0
 	}
+	capacity := i.Capacity[corev1.ResourceStorage]
 	size := capacity.Value()
 	if request, ok := i.Requests[corev1.ResourceStorage]; ok {
 		size = min(size, request.Value())

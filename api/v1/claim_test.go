@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -68,6 +69,30 @@ func TestValidateClaim(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tt.what, errs, tt.want)
 		case tt.want != "" && !strings.HasPrefix(errs[0].Error(), tt.want+":"):
 			t.Errorf("%s: %v, want %q", tt.what, errs, tt.want)
+		}
+	}
+}
+
+func TestVolumeClaim(t *testing.T) {
+	for _, tt := range []struct {
+		volume Volume
+		want   *VolumeClaim
+		errs   int
+	}{
+		{Volume{EmptyDisk: &EmptyDiskSource{Capacity: resource.MustParse("1Mi")}}, nil, 0},
+		{Volume{PersistentVolumeClaim: &PersistentVolumeClaimVolumeSource{ClaimName: "a"}}, &VolumeClaim{Name: "a"}, 0},
+		{Volume{PersistentVolumeClaim: &PersistentVolumeClaimVolumeSource{ClaimName: "a", ReadOnly: true}}, &VolumeClaim{Name: "a", ReadOnly: true, ReadOnlyVolume: true}, 0},
+		{Volume{Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "a"}}}, &VolumeClaim{Name: "a", ReadOnly: true, Overlay: true}, 0},
+		{Volume{Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "a", ReadOnly: true}}},
+			&VolumeClaim{Name: "a", ReadOnly: true, ReadOnlyVolume: true, Overlay: true}, 0},
+		{Volume{Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "/a"}}}, &VolumeClaim{Name: "/a", ReadOnly: true, Overlay: true}, 1},
+		{Volume{Ephemeral: &EphemeralVolumeSource{}}, nil, 1},
+	} {
+		if got := tt.volume.Claim(); (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
+			t.Errorf("%+v: %+v, want %+v", tt.volume, got, tt.want)
+		}
+		if errs := validateSource(tt.volume, field.NewPath("v")); len(errs) != tt.errs {
+			t.Errorf("%+v: %v", tt.volume, errs)
 		}
 	}
 }

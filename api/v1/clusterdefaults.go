@@ -64,15 +64,16 @@ func wantsInterface(spec *VirtualMachineInstanceSpec) bool {
 // ValidateForCluster returns what the cluster's configuration does not permit
 // of a defaulted VMI, with exact paths. It adds to Validate.
 func ValidateForCluster(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
+	hostDisks := ValidateHostDisks(vmi, config)
 	n := config.NetworkConfiguration
 	if n == nil || n.PermitBridgeInterfaceOnPodNetwork == nil || *n.PermitBridgeInterfaceOnPodNetwork {
-		return nil
+		return hostDisks
 	}
 	onPod := map[string]bool{}
 	for _, network := range vmi.Spec.Networks {
 		onPod[network.Name] = network.Pod != nil
 	}
-	var errs field.ErrorList
+	errs := hostDisks
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if nic.Bridge != nil && onPod[nic.Name] {
 			errs = append(errs, field.Forbidden(field.NewPath("spec", "domain", "devices", "interfaces").Index(i).Child("bridge"),

@@ -85,6 +85,9 @@ type KubeVirtConfiguration struct {
 	NetworkConfiguration *NetworkConfiguration `json:"network,omitempty"`
 	// +optional
 	VirtualMachineOptions *VirtualMachineOptions `json:"virtualMachineOptions,omitempty"`
+	// HostDisk permits disks in files of the nodes. KubeVirt has no such field.
+	// +optional
+	HostDisk *HostDiskConfiguration `json:"hostDisk,omitempty"`
 }
 
 // VirtualMachineOptions changes what guests get beside their hardware.

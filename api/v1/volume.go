@@ -14,7 +14,7 @@ import (
 
 // Volume is where a disk's content comes from. Exactly one source is set.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, cloudInitNoCloud, emptyDisk)"
+// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, ephemeral, hostDisk, cloudInitNoCloud, emptyDisk)"
 type Volume struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -33,17 +33,20 @@ type Volume struct {
 	// PersistentVolumeClaim is a disk that outlives the VMI.
 	// +optional
 	PersistentVolumeClaim *PersistentVolumeClaimVolumeSource `json:"persistentVolumeClaim,omitempty"`
+	// Ephemeral shows a disk on a claim, which is only read. Writes go to an
+	// overlay that ends with the VMI.
+	// +optional
+	Ephemeral *EphemeralVolumeSource `json:"ephemeral,omitempty"`
+	// HostDisk is a raw disk in a file of the node, below a folder that the
+	// cluster's configuration permits (KubeVirt: the feature gate HostDisk).
+	// Without one, it is refused.
+	// +optional
+	HostDisk *HostDisk `json:"hostDisk,omitempty"`
 
 	// DataVolume is refused: not supported yet, for it needs CDI. Once CDI has
 	// made it, a persistentVolumeClaim of its name is the same disk.
 	// +optional
 	DataVolume *Unsupported `json:"dataVolume,omitempty"`
-	// Ephemeral is refused: not supported yet.
-	// +optional
-	Ephemeral *Unsupported `json:"ephemeral,omitempty"`
-	// HostDisk is refused: not supported yet.
-	// +optional
-	HostDisk *Unsupported `json:"hostDisk,omitempty"`
 	// CloudInitConfigDrive is refused: not supported yet.
 	// +optional
 	CloudInitConfigDrive *Unsupported `json:"cloudInitConfigDrive,omitempty"`
@@ -153,7 +156,7 @@ func hasFixedTag(image string) bool {
 	return tagged && tag != "latest"
 }
 
-const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, cloudInitNoCloud, emptyDisk)"
+const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, ephemeral, hostDisk, cloudInitNoCloud, emptyDisk)"
 
 func validateVolumes(volumes []Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -195,6 +198,14 @@ func validateSource(v Volume, path *field.Path) field.ErrorList {
 		sources++
 		errs = append(errs, c.validate(path.Child("persistentVolumeClaim"))...)
 	}
+	if e := v.Ephemeral; e != nil {
+		sources++
+		errs = append(errs, e.validate(path.Child("ephemeral"))...)
+	}
+	if h := v.HostDisk; h != nil {
+		sources++
+		errs = append(errs, h.validate(path.Child("hostDisk"))...)
+	}
 	// A source that is refused is reported by its own path.
 	if refused := refusedSources(v, path); sources+refused != 1 {
 		errs = append(errs, field.Invalid(path, v.Name, sourceRule))
@@ -204,7 +215,7 @@ func validateSource(v Volume, path *field.Path) field.ErrorList {
 
 // refusedSources is the number of the volume's sources that are not supported.
 func refusedSources(v Volume, path *field.Path) int {
-	v.PersistentVolumeClaim = nil // what is refused in it is no source
+	v.PersistentVolumeClaim, v.Ephemeral = nil, nil // what is refused in them is no source
 	return len(validateUnsupported(reflect.ValueOf(v), path))
 }
 

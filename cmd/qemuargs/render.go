@@ -201,7 +201,7 @@ func (o renderOptions) hostOf(vmi *v1.VirtualMachineInstance) (resolve.Host, err
 		return host, fmt.Errorf("--accelerator=%q: must be kvm or tcg", o.accelerator)
 	}
 	for _, v := range vmi.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil {
+		if v.Claim() != nil || v.HostDisk != nil {
 			host.Claims[v.Name] = resolve.Claim{DiskSize: 1 << 30, Size: 1 << 30, Direct: true}
 		}
 		if v.ContainerDisk == nil {

@@ -79,7 +79,7 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	}
 	for i, c := range reply.Claims {
 		volume := request.Claims[i].Volume
-		host.Claims[volume] = resolve.Claim{Block: request.Claims[i].Block, DiskSize: vmi.Status.ClaimInfo(volume).DiskSize(),
+		host.Claims[volume] = resolve.Claim{Block: request.Claims[i].Block, DiskSize: diskSize(vmi, volume),
 			Missing: c.Missing, Size: c.Size, Free: c.Free, Direct: c.Direct, Error: c.Error}
 	}
 	host.OverlayDirect = reply.OverlayDirect

@@ -234,7 +234,15 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
+	// Once more: what was permitted when the VMI came may not be any more.
+	if errs := v1.ValidateHostDisks(vmi, cluster); len(errs) > 0 {
+		message := errs.ToAggregate().Error()
+		r.unsynchronized(vmi, reasonInvalid, message)
+		finish(status, end{v1.Failed, reasonInvalid, message}, r.now())
+		return nil
+	}
 	config := r.Config
+	config.Cluster = cluster
 	config.Emulation = config.Emulation || cluster.EmulationPermitted()
 	pod := Pod(defaulted, config)
 	err = r.Client.Create(ctx, pod)

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,9 @@ const (
 type PodConfig struct {
 	// LauncherImage is the launcher's image reference.
 	LauncherImage string
+	// Cluster is the cluster's configuration: it says which files of the nodes
+	// may be disks.
+	Cluster *v1.KubeVirtConfiguration
 	// Emulation books the memory that TCG's translation cache takes.
 	Emulation bool
 }
@@ -105,6 +109,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	addImages(pod, vmi)
 	addSecrets(pod, vmi)
 	addClaims(pod, vmi)
+	addHostDisks(pod, vmi, config.Cluster)
 	return pod
 }
 
@@ -228,18 +233,41 @@ const groupDisk = 6
 func addClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	c := &pod.Spec.Containers[0]
 	for i, v := range vmi.Spec.Volumes {
-		source := v.PersistentVolumeClaim
+		source := v.Claim()
 		if source == nil {
 			continue
 		}
 		name := "claim-" + strconv.Itoa(i)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: source.ClaimName, ReadOnly: source.ReadOnly}}})
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: source.Name, ReadOnly: source.ReadOnlyVolume}}})
 		if info := vmi.Status.ClaimInfo(v.Name); info != nil && info.IsBlock() {
 			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: name, DevicePath: layout.BlockDevice(v.Name)})
 			pod.Spec.SecurityContext.SupplementalGroups = []int64{groupDisk}
 			continue
 		}
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: layout.Claim(v.Name), ReadOnly: source.ReadOnly})
+	}
+}
+
+// addHostDisks mounts the folders of files of the node. The volume is the folder
+// that the configuration permits, and what is mounted a path below it: so the
+// kubelet opens it component by component, and lets no link lead out.
+func addHostDisks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config *v1.KubeVirtConfiguration) {
+	for i, v := range vmi.Spec.Volumes {
+		if v.HostDisk == nil || config == nil {
+			continue
+		}
+		folder, below, permitted := config.HostDiskFolder(v.HostDisk)
+		if !permitted {
+			continue // ValidateHostDisks has refused it
+		}
+		name := "host-" + strconv.Itoa(i)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: folder, Type: ptr.To(corev1.HostPathDirectory)}}})
+		mount := corev1.VolumeMount{Name: name, MountPath: layout.Claim(v.Name)}
+		if sub := path.Dir(below); sub != "." {
+			mount.SubPath = sub
+		}
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, mount)
 	}
 }

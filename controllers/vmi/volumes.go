@@ -22,8 +22,8 @@ func indexByClaim(o client.Object) []string {
 	var names []string
 	if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
 		for _, v := range vmi.Spec.Volumes {
-			if v.PersistentVolumeClaim != nil {
-				names = append(names, v.PersistentVolumeClaim.ClaimName)
+			if c := v.Claim(); c != nil {
+				names = append(names, c.Name)
 			}
 		}
 	}
@@ -73,19 +73,19 @@ func onlyStorage(list corev1.ResourceList) corev1.ResourceList {
 func (r *Reconciler) observeVolumes(ctx context.Context, vmi *v1.VirtualMachineInstance) (missing string, err error) {
 	claims := map[string]*corev1.PersistentVolumeClaim{}
 	for _, v := range vmi.Spec.Volumes {
-		source := v.PersistentVolumeClaim
+		source := v.Claim()
 		if source == nil {
 			continue
 		}
 		claim := &corev1.PersistentVolumeClaim{}
-		err := r.Client.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: source.ClaimName}, claim)
+		err := r.Client.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: source.Name}, claim)
 		switch {
 		case err == nil:
-			claims[source.ClaimName] = claim
+			claims[source.Name] = claim
 		case !apierrors.IsNotFound(err):
-			return "", fmt.Errorf("get PersistentVolumeClaim %s: %w", source.ClaimName, err)
+			return "", fmt.Errorf("get PersistentVolumeClaim %s: %w", source.Name, err)
 		case missing == "":
-			missing = source.ClaimName
+			missing = source.Name
 		}
 	}
 	vmi.Status.VolumeStatus = volumeStatus(vmi, claims)
@@ -98,9 +98,9 @@ func volumeStatus(vmi *v1.VirtualMachineInstance, claims map[string]*corev1.Pers
 	var out []v1.VolumeStatus
 	for _, v := range vmi.Spec.Volumes {
 		s := v1.VolumeStatus{Name: v.Name, Target: targets[v.Name]}
-		if source := v.PersistentVolumeClaim; source != nil {
+		if source := v.Claim(); source != nil {
 			s.PersistentVolumeClaimInfo = vmi.Status.ClaimInfo(v.Name)
-			if claim := claims[source.ClaimName]; claim != nil {
+			if claim := claims[source.Name]; claim != nil {
 				s.PersistentVolumeClaimInfo = claimInfo(claim)
 			}
 		}

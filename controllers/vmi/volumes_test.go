@@ -99,6 +99,7 @@ func TestVolumeStatus(t *testing.T) {
 		{Name: "device", Target: "vdb", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "raw-disk", AccessModes: rwo,
 			VolumeMode: ptr.To(corev1.PersistentVolumeBlock), Requests: storage("1Gi")}},
 		{Name: "tools", Target: "sda"},
+		{Name: "template", Target: "vdc"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

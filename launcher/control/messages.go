@@ -106,10 +106,12 @@ type InspectRequest struct {
 	Kernel *KernelFiles `json:"kernel,omitempty"`
 }
 
-// Claim names the volume of a disk on a PersistentVolumeClaim. Package layout
-// says where it is: a folder, or a block device.
+// Claim names the volume of a disk on a PersistentVolumeClaim, or the folder of a
+// file of the node. Package layout says where it is: a folder, or a block device.
 type Claim struct {
-	Volume   string `json:"volume"`
+	Volume string `json:"volume"`
+	// File is the disk's name in the folder; empty means disk.img.
+	File     string `json:"file,omitempty"`
 	Block    bool   `json:"block,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 }

@@ -22,8 +22,11 @@ import (
 // disk in the folder named there and prints what went wrong.
 const asUser = "DISKIMAGE_TEST_FIND"
 
-// asUserVolume does the same with a volume.
-const asUserVolume = "DISKIMAGE_TEST_VOLUME"
+// asUserVolume and asUserBlock do the same with a volume and a block device.
+const (
+	asUserVolume = "DISKIMAGE_TEST_VOLUME"
+	asUserBlock  = "DISKIMAGE_TEST_BLOCK"
+)
 
 func TestMain(m *testing.M) {
 	if root := os.Getenv(asUser); root != "" {
@@ -32,7 +35,12 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if root := os.Getenv(asUserVolume); root != "" {
-		_, err := InspectVolume(root, false)
+		_, err := InspectVolume(root, "disk.img", false)
+		fmt.Print(err)
+		return
+	}
+	if device := os.Getenv(asUserBlock); device != "" {
+		_, err := InspectBlock(device, false)
 		fmt.Print(err)
 		return
 	}

@@ -11,8 +11,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
 )
 
 // VolumeInfo is what a disk in a volume is.
@@ -25,17 +23,17 @@ type VolumeInfo struct {
 	Direct  bool  // O_DIRECT works on it
 }
 
-// InspectVolume looks at the disk in the volume mounted at root.
-func InspectVolume(root string, readOnly bool) (VolumeInfo, error) {
+// InspectVolume looks at the disk of the name in the volume mounted at root.
+func InspectVolume(root, name string, readOnly bool) (VolumeInfo, error) {
 	var statfs unix.Statfs_t
 	if err := unix.Statfs(root, &statfs); err != nil {
 		return VolumeInfo{}, fmt.Errorf("ask for the volume's free space: %w", err)
 	}
 	info := VolumeInfo{Free: int64(statfs.Bavail) * statfs.Bsize}
-	f, err := OpenVolume(root, readOnly)
+	f, err := OpenVolume(root, name, readOnly)
 	if errors.Is(err, fs.ErrNotExist) {
 		info.Missing = true
-		info.Direct, err = probeFolder(root, readOnly)
+		info.Direct, err = probeFolder(root, name, readOnly)
 		return info, err
 	}
 	if err != nil {
@@ -45,9 +43,9 @@ func InspectVolume(root string, readOnly bool) (VolumeInfo, error) {
 	stat, err := f.Stat()
 	switch {
 	case err != nil:
-		return VolumeInfo{}, fmt.Errorf("stat /%s: %w", layout.ClaimDisk, err)
+		return VolumeInfo{}, fmt.Errorf("stat /%s: %w", name, err)
 	case stat.Size() == 0:
-		return VolumeInfo{}, fmt.Errorf("%w: /%s is empty; delete it, and one is made", ErrUnusable, layout.ClaimDisk)
+		return VolumeInfo{}, fmt.Errorf("%w: /%s is empty; delete it, and one is made", ErrUnusable, name)
 	}
 	info.Size, info.Direct = stat.Size(), directWorks(f)
 	if s, ok := stat.Sys().(*syscall.Stat_t); ok {
@@ -57,13 +55,13 @@ func InspectVolume(root string, readOnly bool) (VolumeInfo, error) {
 }
 
 // probeFolder says whether O_DIRECT works in a folder in which a disk is to be made.
-func probeFolder(root string, readOnly bool) (direct bool, err error) {
+func probeFolder(root, name string, readOnly bool) (direct bool, err error) {
 	if readOnly {
-		return false, fmt.Errorf("%w: the volume has no /%s, and none can be made, for it is read-only", ErrUnusable, layout.ClaimDisk)
+		return false, fmt.Errorf("%w: the volume has no /%s, and none can be made, for it is only read", ErrUnusable, name)
 	}
 	f, err := os.CreateTemp(root, ".direct-*")
 	if err != nil {
-		return false, explainCreate(root, err)
+		return false, explainCreate(root, name, err)
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
@@ -71,44 +69,45 @@ func probeFolder(root string, readOnly bool) (direct bool, err error) {
 }
 
 // explainCreate says why no file can be made in a volume.
-func explainCreate(root string, err error) error {
+func explainCreate(root, name string, err error) error {
 	var stat unix.Stat_t
 	if (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) && unix.Stat(root, &stat) == nil {
 		return fmt.Errorf("%w: the volume has no /%s, and none can be made: its root has mode %04o and owner %d:%d, and cannot be written by user %d; make it writable for group 107",
-			ErrUnusable, layout.ClaimDisk, stat.Mode&0o7777, stat.Uid, stat.Gid, os.Getuid())
+			ErrUnusable, name, stat.Mode&0o7777, stat.Uid, stat.Gid, os.Getuid())
 	}
 	return fmt.Errorf("make a file in the volume: %w", err)
 }
 
-// OpenVolume opens the disk in the volume mounted at root. Whoever has the same
+// OpenVolume opens the disk of the name, which is no path, in the volume mounted
+// at root. Whoever has the same
 // volume may have put anything there, and may change it at any time. So no link
 // is followed, nothing but a regular file is opened at all, and what was looked
 // at is what is opened.
-func OpenVolume(root string, readOnly bool) (*os.File, error) {
+func OpenVolume(root, name string, readOnly bool) (*os.File, error) {
 	dir, err := os.Open(root)
 	if err != nil {
 		return nil, fmt.Errorf("open volume: %w", err)
 	}
 	defer dir.Close()
 	// O_PATH: a device is not touched by it, and a FIFO waits for nobody.
-	at, err := openBeneath(dir, layout.ClaimDisk, unix.O_PATH|unix.O_NOFOLLOW)
+	at, err := openBeneath(dir, filepath.Base(name), unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
-		return nil, fmt.Errorf("find /%s: %w", layout.ClaimDisk, err)
+		return nil, fmt.Errorf("find /%s: %w", name, err)
 	}
 	defer at.Close()
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(at.Fd()), &stat); err != nil {
-		return nil, fmt.Errorf("stat /%s: %w", layout.ClaimDisk, err)
+		return nil, fmt.Errorf("stat /%s: %w", name, err)
 	}
 	switch {
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
-		return nil, fmt.Errorf("%w: /%s is a %s, not a regular file", ErrUnusable, layout.ClaimDisk, kind(stat.Mode))
+		return nil, fmt.Errorf("%w: /%s is a %s, not a regular file", ErrUnusable, name, kind(stat.Mode))
 	case stat.Nlink > 1:
-		return nil, fmt.Errorf("%w: /%s has %d names (hard links); what the guest writes would change them all", ErrUnusable, layout.ClaimDisk, stat.Nlink)
+		return nil, fmt.Errorf("%w: /%s has %d names (hard links); what the guest writes would change them all", ErrUnusable, name, stat.Nlink)
 	}
 	f, err := reopen(at, access(readOnly))
 	if err != nil {
-		return nil, explainUse("/"+layout.ClaimDisk, stat, readOnly, err, "make it readable and writable for group 107")
+		return nil, explainUse("/"+name, stat, readOnly, err, "make it readable and writable for group 107")
 	}
 	return f, nil
 }
@@ -176,13 +175,13 @@ func explainUse(name string, stat unix.Stat_t, readOnly bool, err error, remedy 
 	return fmt.Errorf("open %s: %w", name, err)
 }
 
-// CreateVolume makes a sparse disk of size bytes in the volume mounted at root,
+// CreateVolume makes a sparse disk of the name and of size bytes in the volume mounted at root,
 // unless there is one. It appears with its full size or not at all, and never
 // takes the place of anything.
-func CreateVolume(root string, size int64) error {
-	f, err := os.CreateTemp(root, "."+layout.ClaimDisk+"-*")
+func CreateVolume(root, name string, size int64) error {
+	f, err := os.CreateTemp(root, "."+name+"-*")
 	if err != nil {
-		return explainCreate(root, err)
+		return explainCreate(root, name, err)
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
@@ -192,7 +191,7 @@ func CreateVolume(root string, size int64) error {
 			return fmt.Errorf("make a disk of %d bytes in the volume: %w", size, err)
 		}
 	}
-	if err := placeNew(f.Name(), filepath.Join(root, layout.ClaimDisk)); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := placeNew(f.Name(), filepath.Join(root, filepath.Base(name))); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("name the new disk: %w", err)
 	}
 	dir, err := os.Open(root)

@@ -55,12 +55,12 @@ func TestHostileVolume(t *testing.T) {
 			}
 			before, target := state(t, disk), state(t, outside)
 			for _, readOnly := range []bool{false, true} {
-				if info, err := InspectVolume(root, readOnly); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), tt.want) {
+				if info, err := InspectVolume(root, "disk.img", readOnly); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("read-only %v: %+v, %v, want %q", readOnly, info, err, tt.want)
 				}
 			}
 			// Nothing makes a disk over it either.
-			if err := CreateVolume(root, 1<<20); err != nil {
+			if err := CreateVolume(root, "disk.img", 1<<20); err != nil {
 				t.Errorf("make a disk where something is: %v", err)
 			}
 			if after := state(t, disk); after != before {
@@ -84,22 +84,22 @@ func TestQCOW2InVolume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := InspectVolume(root, false); err != nil || info.Size != stat.Size() || info.Missing {
+	if info, err := InspectVolume(root, "disk.img", false); err != nil || info.Size != stat.Size() || info.Missing {
 		t.Errorf("%+v, %v, want a raw disk of the file's %d bytes", info, err, stat.Size())
 	}
 }
 
 func TestCreateVolume(t *testing.T) {
 	root := t.TempDir()
-	info, err := InspectVolume(root, false)
+	info, err := InspectVolume(root, "disk.img", false)
 	if err != nil || !info.Missing || info.Free <= 0 || info.Size != 0 {
 		t.Errorf("an empty volume: %+v, %v", info, err)
 	}
-	if _, err := InspectVolume(root, true); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "read-only") {
+	if _, err := InspectVolume(root, "disk.img", true); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "only read") {
 		t.Errorf("an empty volume that is read-only: %v", err)
 	}
 	const size = 1 << 30
-	if err := CreateVolume(root, size); err != nil {
+	if err := CreateVolume(root, "disk.img", size); err != nil {
 		t.Fatal(err)
 	}
 	disk := filepath.Join(root, "disk.img")
@@ -108,7 +108,7 @@ func TestCreateVolume(t *testing.T) {
 		t.Errorf("made %+v, %v, want a sparse file of mode 0660", stat, err)
 	}
 	before := state(t, disk)
-	if err := CreateVolume(root, 2*size); err != nil {
+	if err := CreateVolume(root, "disk.img", 2*size); err != nil {
 		t.Error(err)
 	}
 	if after := state(t, disk); after != before {
@@ -117,7 +117,7 @@ func TestCreateVolume(t *testing.T) {
 	if names, err := os.ReadDir(root); err != nil || len(names) != 1 {
 		t.Errorf("the volume holds %v (%v)", names, err)
 	}
-	f, err := OpenVolume(root, false)
+	f, err := OpenVolume(root, "disk.img", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,53 +126,72 @@ func TestCreateVolume(t *testing.T) {
 	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR {
 		t.Errorf("opened with flags %#x (%v)", flags, err)
 	}
-	if info, err := InspectVolume(root, false); err != nil || info.Missing || info.Size != size || info.Taken > 16*512 {
+	if info, err := InspectVolume(root, "disk.img", false); err != nil || info.Missing || info.Size != size || info.Taken > 16*512 {
 		t.Errorf("%+v, %v", info, err)
 	}
 }
 
-// TestNoRight: who may not is told what the mode is and whose it is.
+// asOther runs the test binary as user 107, for which the variable names what
+// to look at, and returns the error that it prints.
+func asOther(t *testing.T, variable, path string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Not t.TempDir, whose parent others may not enter.
+	dir, err := os.MkdirTemp("", "asother")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, "test")
+	data, err := os.ReadFile(self)
+	if err := errors.Join(err, os.Chmod(dir, 0o755), os.WriteFile(binary, data, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary)
+	cmd.Dir, cmd.Env = "/", []string{variable + "=" + path}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 107, Gid: 107}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// TestNoRight: who may not is told what the mode is, whose it is, and what to do.
 func TestNoRight(t *testing.T) {
+	folder := func(t *testing.T) string {
+		root, err := os.MkdirTemp("", "volume")
+		if err := errors.Join(err, os.Chmod(root, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(root) })
+		return root
+	}
 	for name, tt := range map[string]struct {
-		make func(root string) error
-		want []string
+		variable string
+		make     func(t *testing.T) string
+		want     []string
 	}{
-		"disk": {func(root string) error {
-			return os.WriteFile(filepath.Join(root, "disk.img"), make([]byte, 512), 0o640)
+		"disk": {asUserVolume, func(t *testing.T) string {
+			root := folder(t)
+			if err := os.WriteFile(filepath.Join(root, "disk.img"), make([]byte, 512), 0o640); err != nil {
+				t.Fatal(err)
+			}
+			return root
 		}, []string{"/disk.img has mode 0640 and owner 0:0, and cannot be written by user 107", "group 107"}},
-		"folder": {func(root string) error { return nil }, []string{"no /disk.img, and none can be made", "mode 0755 and owner 0:0", "user 107"}},
+		"folder": {asUserVolume, folder, []string{"no /disk.img, and none can be made", "mode 0755 and owner 0:0", "user 107"}},
+		"device": {asUserBlock, func(t *testing.T) string {
+			device, _ := loopDevice(t, 1<<20)
+			return device
+		}, []string{"the block device has mode 06", "owner 0:", "cannot be written by user 107", "device_ownership_from_security_context", "group disk (6)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Not t.TempDir, whose parent others may not enter.
-			root, err := os.MkdirTemp("", "volume")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer os.RemoveAll(root)
-			if err := errors.Join(os.Chmod(root, 0o755), tt.make(root)); err != nil {
-				t.Fatal(err)
-			}
-			self, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
-			binary := filepath.Join(root, "test")
-			data, err := os.ReadFile(self)
-			if err == nil {
-				err = os.WriteFile(binary, data, 0o755)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			cmd := exec.Command(binary)
-			cmd.Dir, cmd.Env = "/", []string{asUserVolume + "=" + root}
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 107, Gid: 107}}
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
+			out := asOther(t, tt.variable, tt.make(t))
 			for _, want := range tt.want {
-				if !strings.Contains(string(out), want) {
+				if !strings.Contains(out, want) {
 					t.Errorf("%s: want %q in it", out, want)
 				}
 			}

@@ -19,7 +19,8 @@ const (
 	KernelDir = "/var/lib/kubeqemu/kernel"
 	// SecretDir holds one folder per Secret with cloud-init data.
 	SecretDir = "/var/lib/kubeqemu/secrets"
-	// ClaimDir holds one folder per PersistentVolumeClaim of mode Filesystem.
+	// ClaimDir holds one folder per PersistentVolumeClaim of mode Filesystem, and
+	// per file of the node that is a disk.
 	ClaimDir = "/var/lib/kubeqemu/claims"
 	// BlockDir holds one device per PersistentVolumeClaim of mode Block. It is
 	// below /dev, where container runtimes make device nodes.

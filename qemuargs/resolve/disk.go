@@ -81,13 +81,18 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 		return nil
 	}
 	if e := volume.EmptyDisk; e != nil {
-		const sector = 512
-		size := (e.Capacity.Value() + sector - 1) / sector * sector
+		size := sectors(e.Capacity.Value())
 		disk.Image = qemuargs.Image{Path: layout.Overlay(volume.Name), Format: qemuargs.QCOW2, Create: size, Direct: host.OverlayDirect}
 		return nil
 	}
-	if volume.PersistentVolumeClaim != nil {
-		return claim(disk, volume, host, path.Child("persistentVolumeClaim"))
+	if source := volume.Claim(); source != nil {
+		if source.Overlay {
+			path = path.Child("ephemeral")
+		}
+		return claim(disk, volume.Name, *source, host, path.Child("persistentVolumeClaim"))
+	}
+	if volume.HostDisk != nil {
+		return hostDisk(disk, volume, host, path.Child("hostDisk", "path"))
 	}
 	path = path.Child("containerDisk")
 	image := volume.ContainerDisk.Image
@@ -108,29 +113,59 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 }
 
 // claim fills in the image on a PersistentVolumeClaim.
-func claim(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) *field.Error {
-	name := volume.PersistentVolumeClaim.ClaimName
-	facts, ok := host.Claims[volume.Name]
+func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host, path *field.Path) *field.Error {
+	facts, ok := host.Claims[volume]
 	switch {
 	case !ok:
-		return field.Invalid(path, name, "the launcher has not inspected it")
+		return field.Invalid(path, source.Name, "the launcher has not inspected it")
 	case facts.Error != "":
-		return field.Invalid(path, name, facts.Error)
+		return field.Invalid(path, source.Name, facts.Error)
 	}
-	disk.ReadOnly = disk.ReadOnly || volume.PersistentVolumeClaim.ReadOnly
-	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume.Name), layout.ClaimDisk), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
+	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume), layout.ClaimDisk), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
 	if facts.Block {
-		disk.Image.Path, disk.Image.Volume = layout.BlockDevice(volume.Name), qemuargs.BlockVolume
-		return nil
+		disk.Image.Path, disk.Image.Volume = layout.BlockDevice(volume), qemuargs.BlockVolume
 	}
-	if facts.Missing {
+	switch {
+	case source.Overlay && !disk.ReadOnly:
+		disk.Overlay = &qemuargs.Overlay{Path: layout.Overlay(volume), VirtualSize: sectors(facts.Size), Direct: host.OverlayDirect}
+	case source.ReadOnly || disk.ReadOnly:
+		disk.ReadOnly = true
+	case facts.Missing:
 		size, err := newDiskSize(facts)
 		if err != nil {
-			return field.Invalid(path, name, err.Error())
+			return field.Invalid(path, source.Name, err.Error())
 		}
 		disk.Image.Create = size
 	}
 	return nil
+}
+
+// hostDisk fills in the image in a file of the node.
+func hostDisk(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) *field.Error {
+	source := volume.HostDisk
+	facts, ok := host.Claims[volume.Name]
+	switch {
+	case !ok:
+		return field.Invalid(path, source.Path, "the launcher has not inspected it")
+	case facts.Error != "":
+		return field.Invalid(path, source.Path, facts.Error)
+	case facts.Missing && source.Type != v1.HostDiskExistsOrCreate:
+		return field.Invalid(path, source.Path, "the node has no such file; the type DiskOrCreate would make one")
+	}
+	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume.Name), pathpkg.Base(source.Path)), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
+	if facts.Missing {
+		disk.Image.Create = sectors(source.Capacity.Value())
+		if disk.Image.Create > facts.Free {
+			return field.Invalid(path, source.Path, fmt.Sprintf("there is no room for its disk of %d bytes: %d are free", disk.Image.Create, facts.Free))
+		}
+	}
+	return nil
+}
+
+// sectors rounds up to whole sectors of 512 bytes.
+func sectors(bytes int64) int64 {
+	const sector = 512
+	return (bytes + sector - 1) / sector * sector
 }
 
 // newDiskSize is the size of a disk that is to be made: what the claim says, or

@@ -14,7 +14,7 @@ type Host struct {
 	QEMUVersion string `json:"qemuVersion"`
 	// ContainerDisks by volume name.
 	ContainerDisks map[string]ContainerDisk `json:"containerDisks,omitempty"`
-	// Claims by volume name: PersistentVolumeClaims.
+	// Claims by volume name: PersistentVolumeClaims, and files of the node.
 	Claims map[string]Claim `json:"claims,omitempty"`
 	// OverlayDirect: O_DIRECT works where overlays are made.
 	OverlayDirect bool `json:"overlayDirect,omitempty"`

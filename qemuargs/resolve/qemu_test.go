@@ -196,7 +196,7 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 			continue
 		}
 		flags := os.O_RDWR
-		if d.ReadOnly {
+		if d.ReadOnly || d.Overlay != nil {
 			flags = os.O_RDONLY
 		}
 		f, err := os.OpenFile(d.Image.Path, flags, 0)

@@ -1,0 +1,120 @@
+package v1
+
+import (
+	pathpkg "path"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// HostDiskType says whether a hostDisk's file must be there.
+type HostDiskType string
+
+// Types of hostDisks.
+const (
+	// HostDiskExists: the file must be there.
+	HostDiskExists HostDiskType = "Disk"
+	// HostDiskExistsOrCreate: the file is made where it is missing.
+	HostDiskExistsOrCreate HostDiskType = "DiskOrCreate"
+)
+
+// HostDisk is a raw disk in a file of the node. The pod gets the file's folder
+// as a hostPath volume, which no namespace permits that enforces the Pod
+// Security Standard baseline or restricted.
+type HostDisk struct {
+	// Path of the file on the node, absolute and without "." and "..". Its
+	// folder must be writable for user or group 107, for DiskOrCreate, and the
+	// file for Disk. No symbolic link leads out of the permitted folder.
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^/[^:,]+$`
+	Path string `json:"path"`
+	// Type is Disk: the file must be there; or DiskOrCreate: it is made,
+	// sparse, where it is missing.
+	// +kubebuilder:validation:Enum=Disk;DiskOrCreate
+	Type HostDiskType `json:"type"`
+	// Capacity of a disk that is made, rounded up to 512 bytes; one that is
+	// there keeps its size. Only for DiskOrCreate, which needs it. Exponents
+	// are refused.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
+	Capacity *resource.Quantity `json:"capacity,omitempty"`
+	// Shared says that the file is the same on all nodes. It is about live
+	// migration, which is not there yet, and without effect.
+	// +optional
+	Shared *bool `json:"shared,omitempty"`
+}
+
+func (h *HostDisk) validate(path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if !cleanPath(h.Path) || h.Path == "/" || strings.ContainsAny(h.Path, ":,") {
+		errs = append(errs, field.Invalid(path.Child("path"), h.Path, `must be an absolute path without ".", "..", "//", ":" and ","`))
+	}
+	switch h.Type {
+	case HostDiskExists:
+		if h.Capacity != nil {
+			errs = append(errs, field.Forbidden(path.Child("capacity"), "only a disk of type DiskOrCreate is made"))
+		}
+	case HostDiskExistsOrCreate:
+		if h.Capacity == nil {
+			errs = append(errs, field.Required(path.Child("capacity"), "say how large the disk is that is made"))
+		} else if n := h.Capacity.Value(); n < 1 || n > maxGuestMemory {
+			errs = append(errs, field.Invalid(path.Child("capacity"), h.Capacity.String(), "must be between 1 and 64Ti"))
+		}
+	default:
+		errs = append(errs, field.NotSupported(path.Child("type"), h.Type, []HostDiskType{HostDiskExists, HostDiskExistsOrCreate}))
+	}
+	return errs
+}
+
+// cleanPath says whether a path is absolute, and the shortest one for what it names.
+func cleanPath(p string) bool {
+	return pathpkg.IsAbs(p) && pathpkg.Clean(p) == p && !strings.Contains(p, "\x00")
+}
+
+// HostDiskConfiguration says which files of the nodes may be disks.
+type HostDiskConfiguration struct {
+	// Folders of the nodes below which hostDisks may lie. Whoever may create
+	// VirtualMachineInstances can read and write what is below them and
+	// accessible to user or group 107. Without any, hostDisks are refused.
+	// Default: none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^/[^:,]+$`
+	Folders []string `json:"folders,omitempty"`
+}
+
+// HostDiskFolder is the longest of the permitted folders that a hostDisk lies
+// below, and the disk's path below it; permitted is false if there is none.
+func (c *KubeVirtConfiguration) HostDiskFolder(h *HostDisk) (folder, below string, permitted bool) {
+	if c.HostDisk == nil || !cleanPath(h.Path) {
+		return "", "", false
+	}
+	for _, f := range c.HostDisk.Folders {
+		rest, ok := strings.CutPrefix(h.Path, f+"/")
+		if ok && cleanPath(f) && f != "/" && len(f) > len(folder) {
+			folder, below, permitted = f, rest, true
+		}
+	}
+	return folder, below, permitted
+}
+
+// ValidateHostDisks returns the hostDisks that the cluster's configuration does
+// not permit. It is asked before every pod: what it protects are the nodes.
+func ValidateHostDisks(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
+	var errs field.ErrorList
+	for i, v := range vmi.Spec.Volumes {
+		if v.HostDisk == nil {
+			continue
+		}
+		if _, _, ok := config.HostDiskFolder(v.HostDisk); !ok {
+			errs = append(errs, field.Forbidden(field.NewPath("spec", "volumes").Index(i).Child("hostDisk", "path"),
+				"lies below no folder that the cluster's configuration permits (hostDisk.folders in the KubeVirt object's configuration)"))
+		}
+	}
+	return errs
+}

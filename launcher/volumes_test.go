@@ -1,0 +1,192 @@
+//go:build long
+
+package launcher
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// onVolume gives the VM a second disk, in a volume of its own.
+func (v *vm) onVolume(mode qemuargs.VolumeMode, path string, create int64) {
+	v.request.Machine.Disks = append(v.request.Machine.Disks, qemuargs.Disk{Name: "data", Driver: qemuargs.VirtioBlk, PCI: &qemuargs.PCIAddress{Bus: "pci.2"},
+		Image: qemuargs.Image{Path: path, Format: qemuargs.Raw, Volume: mode, Create: create}})
+}
+
+func (v *vm) grow(size int64) (int64, error) {
+	v.Helper()
+	var reply control.GrowDiskReply
+	err := v.call(control.CommandGrowDisk, control.GrowDiskRequest{Disk: "data", Size: size}, &reply)
+	return reply.Size, err
+}
+
+// TestVolume: the disk is made where it is missing, grows while the guest runs,
+// never shrinks, and no second VM gets it meanwhile.
+func TestVolume(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	volume := v.path("volume")
+	v.must(os.Mkdir(volume, 0o700))
+	disk := filepath.Join(volume, "disk.img")
+	v.onVolume(qemuargs.FileVolume, disk, 8<<20)
+	if _, err := v.grow(1 << 20); err == nil {
+		t.Error("a disk has grown before QEMU was started")
+	}
+	v.boot()
+	for _, tt := range []struct{ ask, want int64 }{{4 << 20, 8 << 20}, {8 << 20, 8 << 20}, {16 << 20, 16 << 20}, {8 << 20, 16 << 20}, {1 << 60, 0}} {
+		got, err := v.grow(tt.ask)
+		stat, statErr := os.Stat(disk)
+		v.must(statErr)
+		if tt.want == 0 {
+			// As much as the file system has room for.
+			tt.want = stat.Size()
+			if tt.want < 16<<20 || tt.want > 1<<50 {
+				t.Errorf("asked for all, it has %d bytes", tt.want)
+			}
+		}
+		if err != nil || got != tt.want || stat.Size() != tt.want {
+			t.Errorf("asked for %d bytes: %d, %v, and the file has %d; want %d", tt.ask, got, err, stat.Size(), tt.want)
+		}
+	}
+	var reply control.GrowDiskReply
+	for _, name := range []string{"root", "none"} {
+		if err := v.call(control.CommandGrowDisk, control.GrowDiskRequest{Disk: name, Size: 1 << 30}, &reply); err == nil {
+			t.Errorf("disk %s has grown", name)
+		}
+	}
+	other := launch(t)
+	other.onVolume(qemuargs.FileVolume, disk, 0)
+	other.must(other.call(control.CommandStart, other.request, nil))
+	if end := other.expectEnd(control.ReasonStartFailed, "exited with code 1"); !strings.Contains(end.Stderr, `Failed to get "write" lock`) {
+		t.Errorf("a second VM on the disk ended with %+v", end)
+	}
+	if entries, err := os.ReadDir(volume); err != nil || len(entries) != 1 {
+		t.Errorf("the volume holds %v (%v)", entries, err)
+	}
+}
+
+// TestBlockVolume: a device grows to the size it has, and is one VM's.
+func TestBlockVolume(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	file := v.path("device")
+	v.must(os.WriteFile(file, nil, 0o600), os.Truncate(file, 8<<20))
+	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("THIS MACHINE HAS NO LOOP DEVICES, and block volumes cannot be tested: losetup: %v: %s", err, out)
+	}
+	device := strings.TrimSpace(string(out))
+	t.Cleanup(func() { exec.Command("losetup", "--detach", device).Run() })
+	v.onVolume(qemuargs.BlockVolume, device, 0)
+	v.boot()
+	v.must(os.Truncate(file, 16<<20), exec.Command("losetup", "--set-capacity", device).Run())
+	if got, err := v.grow(100 << 20); err != nil || got != 16<<20 {
+		t.Errorf("it has %d bytes, %v, want the device's", got, err)
+	}
+	other := launch(t)
+	other.onVolume(qemuargs.BlockVolume, device, 0)
+	other.must(other.call(control.CommandStart, other.request, nil))
+	other.expectEnd(control.ReasonStartFailed, "is in use on the node")
+}
+
+// TestOverlayOnVolume: two VMs may read one disk, and neither changes it.
+func TestOverlayOnVolume(t *testing.T) {
+	t.Parallel()
+	shared, err := os.MkdirTemp("", "shared")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(shared) })
+	var before []byte
+	for range 2 {
+		v := launch(t)
+		disk := &v.request.Machine.Disks[0]
+		if before == nil {
+			before, err = os.ReadFile(disk.Image.Path)
+			v.must(err, os.WriteFile(filepath.Join(shared, "disk.img"), before, 0o400))
+		}
+		disk.Image.Path, disk.Image.Volume = filepath.Join(shared, "disk.img"), qemuargs.FileVolume
+		disk.Overlay = &qemuargs.Overlay{Path: filepath.Join(v.OverlayDir, "root.qcow2"), VirtualSize: 1 << 20}
+		v.boot()
+		console := attach(v)
+		console.say("W")
+		console.expect("w")
+	}
+	if after, err := os.ReadFile(filepath.Join(shared, "disk.img")); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the disk that is only read has changed (%v)", err)
+	}
+}
+
+// TestVolumeSwapped: what lies there when QEMU is started counts, not what lay
+// there when it was looked at; and it is opened as carefully.
+func TestVolumeSwapped(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	volume, secret := v.path("volume"), v.path("secret")
+	v.must(os.Mkdir(volume, 0o700), os.WriteFile(secret, make([]byte, 4096), 0o600), os.Symlink(secret, filepath.Join(volume, "disk.img")))
+	v.onVolume(qemuargs.FileVolume, filepath.Join(volume, "disk.img"), 8<<20)
+	v.must(v.call(control.CommandStart, v.request, nil))
+	v.expectEnd(control.ReasonStartFailed, "open disk data: disk image cannot be used: /disk.img is a symbolic link")
+}
+
+// TestInspectClaims: one answer for each, in order.
+func TestInspectClaims(t *testing.T) {
+	t.Parallel()
+	v := launch(t, func(c *Config) {
+		c.ClaimDir, c.BlockDir = filepath.Join(filepath.Dir(c.OverlayDir), "claims"), filepath.Join(filepath.Dir(c.OverlayDir), "dev")
+	})
+	v.must(os.MkdirAll(filepath.Join(v.ClaimDir, "new"), 0o700), os.MkdirAll(filepath.Join(v.ClaimDir, "fifo"), 0o700),
+		unix.Mkfifo(filepath.Join(v.ClaimDir, "fifo", "disk.img"), 0o600))
+	var reply control.InspectReply
+	v.must(v.call(control.CommandInspect, control.InspectRequest{Claims: []control.Claim{{Volume: "fifo"}, {Volume: "new"}, {Volume: "none", Block: true}, {Volume: "../../etc"}}}, &reply))
+	if c := reply.Claims; len(c) != 4 || !strings.Contains(c[0].Error, "FIFO") || !c[1].Missing || c[1].Error != "" || c[1].Free <= 0 || c[2].Error == "" || c[3].Error == "" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestStorageFullForAWhile: the guest goes on by itself once there is room, and
+// does not seem to run before.
+func TestStorageFullForAWhile(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	full := v.path("full")
+	v.must(os.Mkdir(full, 0o700), unix.Mount("none", full, "tmpfs", 0, "size=1m"))
+	t.Cleanup(func() { unix.Unmount(full, unix.MNT_DETACH) })
+	v.request.Machine.Disks[0].Overlay = &qemuargs.Overlay{Path: full + "/root.qcow2", VirtualSize: 1 << 20}
+	v.boot()
+	filler, err := os.Create(full + "/filler")
+	v.must(err)
+	for err == nil {
+		_, err = filler.Write(make([]byte, 4096))
+	}
+	filler.Close()
+	console := attach(v)
+	console.say("W")
+	v.expectState(control.StatePaused)
+	// One attempt in vain is not seen from outside.
+	select {
+	case state := <-v.conn.states:
+		t.Fatalf("state %+v while the storage is full", state)
+	case <-time.After(firstRetry + settleTime + 2*time.Second):
+	}
+	if !strings.Contains(v.log.text(), "try again what failed") {
+		t.Error("nothing was tried again")
+	}
+	v.must(os.Remove(full + "/filler"))
+	if running := v.expectState(control.StateRunning); running.Pause != nil {
+		t.Errorf("running, but paused for %+v", running.Pause)
+	}
+	console.expect("w")
+	console.say("P")
+	v.expectEnd(control.ReasonGuestShutdown, "")
+}
