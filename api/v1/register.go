@@ -12,6 +12,7 @@ var GroupVersion = schema.GroupVersion{Group: "kubevirt.io", Version: "v1"}
 // AddToScheme registers the kinds of this package.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &VirtualMachineInstance{}, &VirtualMachineInstanceList{}, &KubeVirt{}, &KubeVirtList{})
+	s.AddKnownTypes(GroupVersion, &VirtualMachineInstanceReplicaSet{}, &VirtualMachineInstanceReplicaSetList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -40,7 +40,11 @@ var (
 // The schema refuses most of them before; the controllers call it all the
 // same, so that an object that got past the schema changes nothing.
 func Validate(vmi *VirtualMachineInstance) field.ErrorList {
-	spec, path := &vmi.Spec, field.NewPath("spec")
+	return validateSpec(&vmi.Spec, field.NewPath("spec"))
+}
+
+// validateSpec returns every error of a defaulted spec that stands at a path.
+func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.Architecture != "amd64" {
 		errs = append(errs, field.NotSupported(path.Child("architecture"), spec.Architecture, []string{"amd64"}))
