@@ -69,10 +69,12 @@ type VirtualMachineInstanceReplicaSetStatus struct {
 	// Replicas is the number of VirtualMachineInstances that neither ended nor
 	// are being deleted.
 	// +optional
-	Replicas int32 `json:"replicas,omitempty"`
+	// +kubebuilder:default=0
+	Replicas int32 `json:"replicas"`
 	// ReadyReplicas is the number of those that are Ready: their guests run.
 	// +optional
-	ReadyReplicas int32 `json:"readyReplicas,omitempty"`
+	// +kubebuilder:default=0
+	ReadyReplicas int32 `json:"readyReplicas"`
 	// +optional
 	// +listType=map
 	// +listMapKey=type
