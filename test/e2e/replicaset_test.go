@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,13 +84,15 @@ func TestReplicaSet(t *testing.T) {
 	killed := r.vmis()[0]
 	// One that ends sooner than 10 s after it was made waits so long for its successor.
 	signal(t, "KILL", vmi{t, ns, killed.Name}.qemu())
-	r.shows("3 3 2")
-	r.shows("3 3 3")
-	for _, vmi := range r.vmis() {
-		if vmi.UID == killed.UID {
-			t.Errorf("the VMI that was killed is still there: %s", vmi.Status.Phase)
+	if err := poll(phaseTimeout, func() error {
+		if slices.ContainsFunc(r.vmis(), func(v v1.VirtualMachineInstance) bool { return v.UID == killed.UID }) {
+			return fmt.Errorf("the VMI that was killed, %s, is still there", killed.Name)
 		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
+	r.shows("3 3 3")
 
 	r.scale(1)
 	r.shows("1 1 1")
