@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -20,8 +19,8 @@ type replicas struct {
 	namespace, name string
 }
 
-// createReplicas makes a ReplicaSet of no tiny guests yet.
-func createReplicas(t *testing.T, namespace string) replicas {
+// createReplicas makes a ReplicaSet of so many tiny guests.
+func createReplicas(t *testing.T, namespace string, n int32) replicas {
 	t.Helper()
 	r := replicas{t, namespace, "web"}
 	template := tiny("")
@@ -29,7 +28,7 @@ func createReplicas(t *testing.T, namespace string) replicas {
 	object := &v1.VirtualMachineInstanceReplicaSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstanceReplicaSet"},
 		ObjectMeta: metav1.ObjectMeta{Name: r.name},
-		Spec: v1.VirtualMachineInstanceReplicaSetSpec{Replicas: ptr.To[int32](0), Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Spec: v1.VirtualMachineInstanceReplicaSetSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: v1.VirtualMachineInstanceTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: template.Spec}},
 	}
 	text, err := json.Marshal(object)
@@ -76,7 +75,7 @@ func (r replicas) vmis() []v1.VirtualMachineInstance {
 func TestReplicaSet(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
-	r := createReplicas(t, ns)
+	r := createReplicas(t, ns, 0)
 	r.shows("0 0 0")
 	r.scale(3)
 	r.shows("3 3 3")
@@ -129,8 +128,7 @@ func (r replicas) deletion() {
 	r.shows("1 1 1")
 	before := r.vmis()[0]
 	kubectl(r.t, "-n", r.namespace, "delete", "vmirs", r.name, "--cascade=orphan")
-	createReplicas(r.t, r.namespace)
-	r.scale(1)
+	createReplicas(r.t, r.namespace, 1)
 	r.shows("1 1 1")
 	if after := r.vmis(); len(after) != 1 || after[0].UID != before.UID {
 		r.t.Errorf("%d VMIs, want the one that was there: %s", len(after), before.Name)
