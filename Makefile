@@ -108,6 +108,18 @@ cluster: ## build the test cluster's Kubernetes and containerd
 	cd test/cluster && go build -o $(BIN)/cluster ./cmd/cluster
 	$(BIN)/cluster build
 
+.PHONY: deploy
+deploy: ## install on the cluster of KUBECONFIG and wait until it is up; REGISTRY, TAG: where the images are
+	@config/deploy.sh up
+
+.PHONY: undeploy
+undeploy: ## remove it again; refuses while there are VMs, unless FORCE=1
+	@config/deploy.sh down
+
+.PHONY: chart
+chart: cluster ## the Helm chart, of the same manifests, into _output/chart/kubeqemu
+	kubectl kustomize config/default | go -C tools run ./chart --source ../config/chart --output $(OUTPUT)/chart/kubeqemu
+
 .PHONY: packages
 packages: ## install the Debian packages that building and testing need (root)
 	@missing=(); for p in $(PACKAGES); do \
