@@ -36,7 +36,7 @@ long: packages images ## the launcher against every way that QEMU, guests and co
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
 
 .PHONY: unit
-unit: packages cluster image-launcher ## unit tests (-race), with real QEMU, network namespaces and API server
+unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, network namespaces and API server
 	go test -race -timeout 10m $$(go list ./... | grep -v /test/e2e)
 	cd test/cluster && go test -timeout 5m ./...
 	cd tools && go test -timeout 5m ./...
@@ -107,6 +107,18 @@ cluster: ## build the test cluster's Kubernetes and containerd
 	@mkdir -p $(BIN)
 	cd test/cluster && go build -o $(BIN)/cluster ./cmd/cluster
 	$(BIN)/cluster build
+
+.PHONY: deploy
+deploy: ## install on the cluster of KUBECONFIG and wait until it is up; REGISTRY, TAG: where the images are
+	@config/deploy.sh up
+
+.PHONY: undeploy
+undeploy: ## remove it again; refuses while there are VMs, unless FORCE=1
+	@config/deploy.sh down
+
+.PHONY: chart
+chart: cluster ## the Helm chart, of the same manifests, into _output/chart/kubeqemu
+	kubectl kustomize config/default | go -C tools run ./chart --source ../config/chart --output $(OUTPUT)/chart/kubeqemu
 
 .PHONY: packages
 packages: ## install the Debian packages that building and testing need (root)

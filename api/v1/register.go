@@ -13,6 +13,7 @@ var GroupVersion = schema.GroupVersion{Group: "kubevirt.io", Version: "v1"}
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &VirtualMachineInstance{}, &VirtualMachineInstanceList{}, &KubeVirt{}, &KubeVirtList{})
 	s.AddKnownTypes(GroupVersion, &VirtualMachine{}, &VirtualMachineList{})
+	s.AddKnownTypes(GroupVersion, &VirtualMachineInstanceReplicaSet{}, &VirtualMachineInstanceReplicaSetList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

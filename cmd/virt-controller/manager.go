@@ -24,6 +24,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
 	"github.com/kubeqemu/kubeqemu/controllers/vm"
+	"github.com/kubeqemu/kubeqemu/controllers/replicaset"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 )
 
@@ -106,6 +107,10 @@ func setUp(mgr ctrl.Manager, o options) error {
 	}
 	if err := vms.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VM controller: %w", err)
+	}
+	sets := &replicaset.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: mgr.GetEventRecorder("virt-controller")}
+	if err := sets.Setup(mgr); err != nil {
+		return fmt.Errorf("set up ReplicaSet controller: %w", err)
 	}
 	if err := (&kubevirt.Reconciler{Client: mgr.GetClient(), Clock: c}).Setup(mgr); err != nil {
 		return fmt.Errorf("set up KubeVirt controller: %w", err)

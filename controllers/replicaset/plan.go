@@ -1,0 +1,134 @@
+package replicaset
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+const (
+	// burst bounds what is made or deleted at once, as KubeVirt's burstReplicas.
+	burst = 250
+	// minLife: a VMI that ended earlier after it was made is replaced only
+	// then. A guest that cannot live would otherwise be made anew without pause.
+	minLife = 10 * time.Second
+)
+
+// claims say which VMIs of a namespace are a ReplicaSet's, and which change hands.
+type claims struct {
+	owned   []*v1.VirtualMachineInstance
+	adopt   []*v1.VirtualMachineInstance // nobody's, and matched by the selector
+	release []*v1.VirtualMachineInstance // its own, and not matched any more
+}
+
+// claim sorts the VMIs of a namespace. Of a ReplicaSet that is being deleted
+// none change hands: the garbage collector sees to them.
+func claim(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance) claims {
+	var c claims
+	for _, vmi := range vmis {
+		owned, matches := controls(rs, vmi), selector.Matches(labels.Set(vmi.Labels))
+		switch {
+		case owned && (matches || rs.DeletionTimestamp != nil):
+			c.owned = append(c.owned, vmi)
+		case owned:
+			c.release = append(c.release, vmi)
+		case matches && metav1.GetControllerOf(vmi) == nil && vmi.DeletionTimestamp == nil && rs.DeletionTimestamp == nil:
+			c.adopt = append(c.adopt, vmi)
+		}
+	}
+	return c
+}
+
+// controls says whether the ReplicaSet is the VMI's controller.
+func controls(rs *v1.VirtualMachineInstanceReplicaSet, vmi *v1.VirtualMachineInstance) bool {
+	owner := metav1.GetControllerOf(vmi)
+	return owner != nil && isReplicaSet(owner) && owner.UID == rs.UID
+}
+
+func isReplicaSet(owner *metav1.OwnerReference) bool {
+	group, err := schema.ParseGroupVersion(owner.APIVersion)
+	return err == nil && group.Group == v1.GroupVersion.Group && owner.Kind == kind
+}
+
+// plan is what brings a ReplicaSet to the number that it is to have.
+type plan struct {
+	create int
+	delete []*v1.VirtualMachineInstance
+	// again is when to look again though nothing happens; 0 for never.
+	again time.Duration
+}
+
+func (p plan) acts() bool { return p.create > 0 || len(p.delete) > 0 }
+
+// scale plans for the VMIs that a ReplicaSet owns. Those that ended are deleted
+// and replaced; those that are being deleted are on their way.
+func scale(want int, owned []*v1.VirtualMachineInstance, now time.Time) plan {
+	var p plan
+	var active, fresh []*v1.VirtualMachineInstance
+	for _, vmi := range owned {
+		switch {
+		case vmi.DeletionTimestamp != nil:
+		case isActive(vmi):
+			active = append(active, vmi)
+		case vmi.IsFinal() && now.Sub(vmi.CreationTimestamp.Time) < minLife:
+			fresh = append(fresh, vmi)
+		default:
+			p.delete = append(p.delete, vmi)
+		}
+	}
+	// Who ended too early keeps its place for a while, if there is one for it.
+	slices.SortFunc(fresh, func(a, b *v1.VirtualMachineInstance) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	kept := min(len(fresh), max(want-len(active), 0))
+	p.delete = append(p.delete, fresh[kept:]...)
+	if kept > 0 {
+		p.again = minLife - now.Sub(fresh[0].CreationTimestamp.Time)
+	}
+	if surplus := len(active) - want; surplus > 0 {
+		slices.SortFunc(active, expendableFirst)
+		p.delete = append(p.delete, active[:surplus]...)
+	}
+	p.create = min(max(want-len(active)-kept, 0), burst)
+	p.delete = p.delete[:min(len(p.delete), burst)]
+	return p
+}
+
+// isActive says whether a VMI counts: it has not ended and nobody ends it.
+func isActive(vmi *v1.VirtualMachineInstance) bool {
+	if ready := vmi.Status.Condition(v1.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == reasonPodTerminating {
+		return false
+	}
+	return !vmi.IsFinal() && vmi.DeletionTimestamp == nil
+}
+
+func isReady(vmi *v1.VirtualMachineInstance) bool {
+	ready := vmi.Status.Condition(v1.ConditionReady)
+	return ready != nil && ready.Status == metav1.ConditionTrue
+}
+
+// expendableFirst orders VMIs for deletion: those that are not ready, of them
+// those that got less far, and then the newest.
+func expendableFirst(a, b *v1.VirtualMachineInstance) int {
+	return cmp.Or(
+		cmp.Compare(progress(a), progress(b)),
+		b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
+		cmp.Compare(b.Name, a.Name),
+	)
+}
+
+// progress is how far a VMI got.
+func progress(vmi *v1.VirtualMachineInstance) int {
+	if isReady(vmi) {
+		return len(phases)
+	}
+	return slices.Index(phases, vmi.Status.Phase)
+}
+
+var phases = []v1.VirtualMachineInstancePhase{"", v1.Pending, v1.Scheduling, v1.Scheduled, v1.Running}

@@ -1,0 +1,217 @@
+// Package apiserver starts a real etcd and kube-apiserver for tests of what
+// only they can judge: schemas and their rules, rights, admission policies,
+// what a watch shows when. Nothing else of Kubernetes runs: no pod is ever
+// scheduled, no garbage is collected.
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// startTimeout is generous: the machine may be busy.
+const startTimeout = 3 * time.Minute
+
+// Server is a running kube-apiserver.
+type Server struct {
+	// Config is the administrator's.
+	Config *rest.Config
+
+	t          testing.TB
+	bin        string
+	kubeconfig string
+}
+
+// Start starts an API server of its own for the test, and ends it with the test.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	bin := binaries(t)
+	folder := t.TempDir()
+	ports := freePorts(t, 3)
+	etcd, peer := url("http", ports[0]), url("http", ports[1])
+	run(t, filepath.Join(folder, "etcd.log"), filepath.Join(bin, "etcd"),
+		"--data-dir="+filepath.Join(folder, "etcd"), "--unsafe-no-fsync", "--log-level=warn", "--name=test",
+		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=test="+peer)
+	tokens, key, token := filepath.Join(folder, "tokens.csv"), filepath.Join(folder, "accounts.key"), rand.Text()
+	if err := errors.Join(os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600), writeKey(key)); err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(folder, "kube-apiserver.log")
+	run(t, log, filepath.Join(bin, "kube-apiserver"),
+		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[2]),
+		"--cert-dir="+folder, "--token-auth-file="+tokens, "--authorization-mode=RBAC", "--allow-privileged=true",
+		"--service-cluster-ip-range=10.202.0.0/24", "--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+key, "--service-account-signing-key-file="+key, "--profiling=false")
+	s := &Server{t: t, bin: bin, kubeconfig: filepath.Join(folder, "kubeconfig"), Config: &rest.Config{
+		Host: url("https", ports[2]), BearerToken: token, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(folder, "apiserver.crt")},
+	}}
+	if err := s.await(); err != nil {
+		text, _ := os.ReadFile(log)
+		t.Fatalf("start kube-apiserver: %v\n%s", err, text[max(0, len(text)-4000):])
+	}
+	s.writeKubeconfig(token)
+	return s
+}
+
+// binaries finds what `make cluster` builds.
+func binaries(t testing.TB) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatalf("find the repository: %v", err)
+	}
+	bin := filepath.Join(filepath.Dir(strings.TrimSpace(string(out))), "_output", "bin")
+	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
+		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
+			t.Fatalf("find what the test needs (run `make cluster` first): %v", err)
+		}
+	}
+	return bin
+}
+
+func url(scheme string, port int) string { return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port) }
+
+// freePorts are ports that nobody listened on a moment ago.
+func freePorts(t testing.TB, count int) []int {
+	t.Helper()
+	var ports []int
+	for range count {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+func writeKey(path string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
+}
+
+// run runs a program until the test ends.
+func run(t testing.TB, log, program string, args ...string) {
+	t.Helper()
+	out, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", program, err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		out.Close()
+	})
+}
+
+// await waits until the API server is ready.
+func (s *Server) await() error {
+	deadline := time.Now().Add(startTimeout)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := s.ready()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		<-tick.C
+	}
+}
+
+func (s *Server) ready() error {
+	if _, err := os.Stat(s.Config.CAFile); err != nil {
+		return err
+	}
+	c, err := rest.HTTPClientFor(s.Config)
+	if err != nil {
+		return err
+	}
+	response, err := c.Get(s.Config.Host + "/readyz")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return errors.New("/readyz: " + response.Status)
+	}
+	return nil
+}
+
+func (s *Server) writeKubeconfig(token string) {
+	s.t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: s.Config.Host, CertificateAuthority: s.Config.CAFile}
+	config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "admin"}
+	config.CurrentContext = "test"
+	if err := clientcmd.WriteToFile(*config, s.kubeconfig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// As is the configuration of a user, such as
+// system:serviceaccount:kubevirt:virt-controller.
+func (s *Server) As(user string, groups ...string) *rest.Config {
+	config := rest.CopyConfig(s.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
+	return config
+}
+
+// Try runs kubectl as the administrator.
+func (s *Server) Try(stdin string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "kubectl"), append([]string{"--kubeconfig", s.kubeconfig}, args...)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// Kubectl is Try, and an error ends the test.
+func (s *Server) Kubectl(args ...string) string {
+	s.t.Helper()
+	out, err := s.Try("", args...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}

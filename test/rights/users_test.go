@@ -1,0 +1,237 @@
+package rights
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeqemu/kubeqemu/test/apiserver"
+)
+
+// userRoles are the roles for users, by name without "kubevirt.io:", and which
+// of Kubernetes' own they add to.
+var userRoles = map[string]string{"admin": "admin", "edit": "edit", "view": "view", "migrate": "", "default": ""}
+
+const aggregate = "rbac.authorization.k8s.io/aggregate-to-"
+
+func userRole(t *testing.T, m *Manifests, name string) rbacv1.ClusterRole {
+	t.Helper()
+	role, ok := m.ClusterRoles["kubevirt.io:"+name]
+	if !ok || len(role.Rules) == 0 {
+		t.Fatalf("there is no role kubevirt.io:%s, or it is empty", name)
+	}
+	return role
+}
+
+// single are the rights of a role, one "verb group/resource" each.
+func single(rules []rbacv1.PolicyRule) map[string]bool {
+	all := map[string]bool{}
+	for _, r := range rules {
+		for _, group := range r.APIGroups {
+			for _, resource := range r.Resources {
+				for _, verb := range r.Verbs {
+					all[verb+" "+group+"/"+resource] = true
+				}
+			}
+		}
+	}
+	return all
+}
+
+// TestUserRoles: the roles are KubeVirt's, add to the roles they should add to,
+// and none reaches what is the components'.
+func TestUserRoles(t *testing.T) {
+	m := shipped(t)
+	for name := range m.ClusterRoles {
+		if short, ok := strings.CutPrefix(name, "kubevirt.io:"); ok {
+			if _, known := userRoles[short]; !known {
+				t.Errorf("role %s is not looked at here", name)
+			}
+		}
+	}
+	for name, to := range userRoles {
+		role := userRole(t, m, name)
+		for label, value := range role.Labels {
+			if strings.HasPrefix(label, aggregate) && (label != aggregate+to || value != "true") {
+				t.Errorf("%s has the label %s=%s", role.Name, label, value)
+			}
+		}
+		if to != "" && role.Labels[aggregate+to] != "true" {
+			t.Errorf("%s does not add to %s", role.Name, to)
+		}
+		for _, r := range role.Rules {
+			if len(r.NonResourceURLs) > 0 || len(r.ResourceNames) > 0 || wildcard(Grant{PolicyRule: r}) != "" {
+				t.Errorf("%s: %v is more, or less, than rights on kinds", role.Name, r)
+			}
+		}
+		for _, wrong := range beyondUsers(single(role.Rules)) {
+			t.Errorf("%s: %s", role.Name, wrong)
+		}
+	}
+}
+
+// beyondUsers are the rights that no role for users may have.
+func beyondUsers(rights map[string]bool) []string {
+	var wrong []string
+	for _, right := range slices.Sorted(maps.Keys(rights)) {
+		verb, what, _ := strings.Cut(right, " ")
+		group, resource, _ := strings.Cut(what, "/")
+		_, sub, _ := strings.Cut(resource, "/")
+		reads := verb == "get" || verb == "list" || verb == "watch"
+		switch {
+		case group != "kubevirt.io" && group != "subresources.kubevirt.io":
+			wrong = append(wrong, right+": not a kind of ours")
+		case group == "kubevirt.io" && (sub == "status" || sub == "finalizers"):
+			wrong = append(wrong, right+": the components' to write")
+		case group == "kubevirt.io" && sub != "" && sub != "scale":
+			wrong = append(wrong, right+": a subresource that is not known here")
+		case resource == "kubevirts" && !reads:
+			wrong = append(wrong, right+": it configures the cluster")
+		case group == "subresources.kubevirt.io" && sub == "vsock":
+			wrong = append(wrong, right+": in none of KubeVirt's roles")
+		}
+	}
+	return wrong
+}
+
+// TestBeyondUsers: the walk finds what it must find.
+func TestBeyondUsers(t *testing.T) {
+	for right, bad := range map[string]bool{
+		"get kubevirt.io/virtualmachines": false, "update kubevirt.io/virtualmachineinstances/status": true,
+		"update kubevirt.io/virtualmachineinstances/finalizers": true, "get /secrets": true, "patch kubevirt.io/kubevirts": true,
+		"list kubevirt.io/kubevirts": false, "create /pods/exec": true, "patch kubevirt.io/virtualmachineinstancereplicasets/scale": false,
+		"get subresources.kubevirt.io/virtualmachineinstances/vsock": true, "get kubevirt.io/virtualmachines/console": true,
+	} {
+		if wrong := beyondUsers(map[string]bool{right: true}); (len(wrong) > 0) != bad {
+			t.Errorf("%s: %v", right, wrong)
+		}
+	}
+}
+
+// TestUserRolesNest: view reads, edit is more, admin more still; what opens a
+// guest is not for those who only look.
+func TestUserRolesNest(t *testing.T) {
+	m := shipped(t)
+	rights := map[string]map[string]bool{}
+	for name := range userRoles {
+		rights[name] = single(userRole(t, m, name).Rules)
+	}
+	for right := range rights["view"] {
+		// Its answer is what a VirtualMachine would be; nothing changes.
+		const computes = "update subresources.kubevirt.io/expand-vm-spec"
+		if verb, _, _ := strings.Cut(right, " "); verb != "get" && verb != "list" && verb != "watch" && right != computes {
+			t.Errorf("view may %s", right)
+		}
+		for _, opens := range []string{"console", "vnc", "portforward", "usbredir"} {
+			if strings.Contains(right, "/"+opens) {
+				t.Errorf("view may %s", right)
+			}
+		}
+	}
+	// Everybody has the rights of default.
+	within := func(less, more string) {
+		for right := range rights[less] {
+			if !rights[more][right] && !rights["default"][right] {
+				t.Errorf("%s may %s, and %s may not", less, right, more)
+			}
+		}
+	}
+	within("view", "edit")
+	within("edit", "admin")
+	for right := range rights["admin"] {
+		if strings.Contains(right, "deletecollection") && rights["edit"][right] {
+			t.Errorf("edit may %s", right)
+		}
+	}
+	if rights["edit"]["get subresources.kubevirt.io/virtualmachineinstances/vnc/screenshot"] {
+		t.Error("edit may take screenshots")
+	}
+	for _, name := range []string{"admin", "edit", "view", "default"} {
+		for right := range rights[name] {
+			if verb, what, _ := strings.Cut(right, " "); strings.Contains(what, "migrat") && verb != "get" && verb != "list" && verb != "watch" {
+				t.Errorf("%s may %s", name, right)
+			}
+		}
+	}
+}
+
+// TestDefaultIsForAll: only kubevirt.io:default is bound by the installation,
+// and to who has said who they are.
+func TestDefaultIsForAll(t *testing.T) {
+	bound := 0
+	for _, b := range shipped(t).Bindings {
+		if !strings.HasPrefix(b.Role.Name, "kubevirt.io:") {
+			continue
+		}
+		bound++
+		if b.Role.Name != "kubevirt.io:default" || len(b.Subjects) != 1 || b.Subjects[0].Name != "system:authenticated" {
+			t.Errorf("binding %s gives %s to %v", b.Name, b.Role.Name, b.Subjects)
+		}
+	}
+	if bound != 1 {
+		t.Errorf("%d bindings of roles for users, want 1", bound)
+	}
+}
+
+// TestUsersByTheAPIServer asks a real API server what users may.
+func TestUsersByTheAPIServer(t *testing.T) {
+	s := apiserver.Start(t)
+	s.Kubectl("create", "namespace", "kubevirt")
+	s.Kubectl("apply", "--server-side", "-k", "../../config/rbac")
+	for role := range userRoles {
+		if role != "default" {
+			s.Kubectl("create", "rolebinding", role, "--clusterrole=kubevirt.io:"+role, "--user="+role)
+		}
+	}
+	clients, err := kubernetes.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const vmis, sets, kv = "kubevirt.io/virtualmachineinstances", "kubevirt.io/virtualmachineinstancereplicasets", "kubevirt.io/kubevirts"
+	const served = "subresources.kubevirt.io/virtualmachineinstances"
+	all := []string{"admin", "edit", "view", "migrate", "nobody"}
+	for _, c := range []struct{ verb, what, who string }{
+		{"list", vmis, "admin edit view"},
+		{"create", vmis, "admin edit"},
+		{"deletecollection", vmis, "admin"},
+		{"patch", vmis + "/status", ""},
+		{"update", vmis + "/finalizers", ""},
+		{"update", sets + "/status", ""},
+		{"patch", sets + "/scale", "admin edit"},
+		{"update", sets + "/finalizers", ""},
+		{"get", served + "/console", "admin edit"},
+		{"get", served + "/vnc/screenshot", "admin"},
+		{"update", served + "/pause", "admin edit"},
+		{"get", served + "/guestosinfo", "admin edit view"},
+		{"update", "subresources.kubevirt.io/virtualmachines/start", "admin edit"},
+		{"update", "subresources.kubevirt.io/virtualmachines/migrate", "migrate"},
+		{"create", "kubevirt.io/virtualmachineinstancemigrations", "migrate"},
+		{"get", "subresources.kubevirt.io/version", "admin edit view migrate nobody"},
+		{"list", kv, "admin edit view migrate nobody"},
+		{"patch", kv, ""},
+		{"get", "/secrets", ""},
+		{"create", "/pods", ""},
+	} {
+		for _, user := range all {
+			group, resource, _ := strings.Cut(c.what, "/")
+			resource, sub, _ := strings.Cut(resource, "/")
+			review, err := clients.AuthorizationV1().SubjectAccessReviews().Create(context.Background(), &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: []string{"system:authenticated"},
+					ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "default", Verb: c.verb, Group: group, Resource: resource, Subresource: sub}},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := slices.Contains(strings.Fields(c.who), user); review.Status.Allowed != want {
+				t.Errorf("%s %s by %s: allowed is %v, want %v", c.verb, c.what, user, review.Status.Allowed, want)
+			}
+		}
+	}
+}
