@@ -45,13 +45,17 @@ func renewAt(c *x509.Certificate) time.Time {
 // authorities are the certificate authorities that are believed, the newest first.
 type authorities []authority
 
-func newAuthority(now time.Time) (authority, error) {
+// newAuthority makes an authority for virt-handlers' certificates.
+func newAuthority(now time.Time) (authority, error) { return makeAuthority("virt-handler", now) }
+
+// makeAuthority makes an authority that certifies one component only.
+func makeAuthority(component string, now time.Time) (authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return authority{}, fmt.Errorf("make CA key: %w", err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: fmt.Sprintf("kubevirt.io virt-handler %s", now.UTC().Format(time.RFC3339))},
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: fmt.Sprintf("kubevirt.io %s %s", component, now.UTC().Format(time.RFC3339))},
 		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(caLife),
 		KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 	}
@@ -131,6 +135,18 @@ func (as authorities) nextChange(now time.Time) time.Time {
 // request it takes the key; all else is what virt-controller knows. A life of
 // 0 is the longest.
 func (as authorities) sign(w wanted, life time.Duration, now time.Time) ([]byte, error) {
+	der, err := as.issue(&x509.Certificate{
+		Subject: subject(w.role, w.node), DNSNames: w.role.dnsNames(w.node), ExtKeyUsage: []x509.ExtKeyUsage{w.role.extUsage()},
+	}, w.key, life, now)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: der}), nil
+}
+
+// issue makes a certificate, in DER, of names and extended usages. A life of 0
+// is the longest.
+func (as authorities) issue(names *x509.Certificate, key any, life time.Duration, now time.Time) ([]byte, error) {
 	by := as[as.signing(now)]
 	if by.key == nil {
 		return nil, errors.New("sign certificate: there is no CA key")
@@ -143,15 +159,15 @@ func (as authorities) sign(w wanted, life time.Duration, now time.Time) ([]byte,
 		end = by.certificate.NotAfter
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: subject(w.role, w.node), DNSNames: w.role.dnsNames(w.node),
+		SerialNumber: serial(), Subject: names.Subject, DNSNames: names.DNSNames,
 		NotBefore: now.Add(-clockSkew), NotAfter: end,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{w.role.extUsage()}, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: names.ExtKeyUsage, BasicConstraintsValid: true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, by.certificate, w.key, by.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, by.certificate, key, by.key)
 	if err != nil {
 		return nil, fmt.Errorf("sign certificate: %w", err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: der}), nil
+	return der, nil
 }
 
 const (

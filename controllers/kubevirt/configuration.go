@@ -14,7 +14,7 @@ import (
 )
 
 // Namespace of the components and of the KubeVirt object.
-const Namespace = "kubevirt"
+const Namespace = v1.KubeVirtNamespace
 
 // Configuration returns the cluster's configuration; without a KubeVirt
 // object, an empty one.
@@ -23,10 +23,16 @@ func Configuration(ctx context.Context, reader client.Reader) (*v1.KubeVirtConfi
 	if err := reader.List(ctx, &list, client.InNamespace(Namespace)); err != nil {
 		return nil, fmt.Errorf("list KubeVirts: %w", err)
 	}
-	if oldest := oldest(list.Items); oldest != nil {
-		return &oldest.Spec.Configuration, nil
+	return ConfigurationOf(list.Items), nil
+}
+
+// ConfigurationOf returns the configuration that holds where these KubeVirts
+// are all of the namespace.
+func ConfigurationOf(all []v1.KubeVirt) *v1.KubeVirtConfiguration {
+	if oldest := oldest(all); oldest != nil {
+		return &oldest.Spec.Configuration
 	}
-	return &v1.KubeVirtConfiguration{}, nil
+	return &v1.KubeVirtConfiguration{}
 }
 
 // oldest is the one that counts: a second one changes nothing. It is nil where

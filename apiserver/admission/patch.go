@@ -1,0 +1,63 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+
+	merge "github.com/evanphx/json-patch/v5"
+	"gomodules.xyz/jsonpatch/v2"
+	kjson "sigs.k8s.io/json"
+)
+
+// decode reads JSON as the API server does: names are case-sensitive, unknown
+// ones are skipped.
+func decode[T any](raw []byte) (*T, error) {
+	object := new(T)
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, object); err != nil {
+		return nil, fmt.Errorf("read object: %w", err)
+	}
+	return object, nil
+}
+
+// filled returns the JSON of an object as it was read, and after fill.
+func filled[T any](raw []byte, fill func(*T)) (before, after []byte, err error) {
+	object, err := decode[T](raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	if before, err = json.Marshal(object); err != nil {
+		return nil, nil, fmt.Errorf("write object: %w", err)
+	}
+	fill(object)
+	if after, err = json.Marshal(object); err != nil {
+		return nil, nil, fmt.Errorf("write object: %w", err)
+	}
+	return before, after, nil
+}
+
+// patch turns the difference of what was read of raw and what came of it into
+// a JSON patch of raw itself. That raw is not simply replaced keeps fields that
+// are not known here, which are the schema's to refuse, and what was written
+// another way than it would be here, such as 1024M.
+func patch(raw, before, after []byte) ([]jsonpatch.Operation, error) {
+	changes, err := jsonpatch.CreatePatch(before, after)
+	if err != nil {
+		return nil, fmt.Errorf("compare: %w", err)
+	}
+	text, err := json.Marshal(changes)
+	if err != nil {
+		return nil, fmt.Errorf("write changes: %w", err)
+	}
+	decoded, err := merge.DecodePatch(text)
+	if err != nil {
+		return nil, fmt.Errorf("read changes: %w", err)
+	}
+	options := merge.NewApplyOptions()
+	// What reading makes an empty object of may be missing in raw.
+	options.EnsurePathExistsOnAdd = true
+	patched, err := decoded.ApplyWithOptions(raw, options)
+	if err != nil {
+		return nil, fmt.Errorf("apply changes: %w", err)
+	}
+	return jsonpatch.CreatePatch(raw, patched)
+}
