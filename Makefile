@@ -36,7 +36,7 @@ long: packages images ## the launcher against every way that QEMU, guests and co
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
 
 .PHONY: unit
-unit: packages image-launcher ## unit tests (-race), with real QEMU and network namespaces
+unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, network namespaces and API server
 	go test -race -timeout 10m $$(go list ./... | grep -v /test/e2e)
 	cd test/cluster && go test -timeout 5m ./...
 	cd tools && go test -timeout 5m ./...
