@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 
 	merge "github.com/evanphx/json-patch/v5"
 	"gomodules.xyz/jsonpatch/v2"
@@ -69,6 +72,31 @@ func filled[T any](raw []byte, fill func(*T)) (before, after []byte, err error) 
 	return before, after, nil
 }
 
+// isWritten says whether there is a number or a switch at a path. A 0 that was
+// written reads as if nothing were; it is what somebody wants, though, and the
+// schema's to refuse. An empty text means that nothing is wanted.
+func isWritten(object any, path string) bool {
+	for name := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		switch o := object.(type) {
+		case map[string]any:
+			object = o[strings.NewReplacer("~1", "/", "~0", "~").Replace(name)]
+		case []any:
+			i, err := strconv.Atoi(name)
+			if err != nil || i < 0 || i >= len(o) {
+				return false
+			}
+			object = o[i]
+		default:
+			return false
+		}
+	}
+	switch object.(type) {
+	case float64, bool:
+		return true
+	}
+	return false
+}
+
 // patch turns the difference of what was read of raw and what came of it into
 // a JSON patch of raw itself. That raw is not simply replaced keeps fields that
 // are not known here, which are the schema's to refuse, and what was written
@@ -78,6 +106,11 @@ func patch(raw, before, after []byte) ([]jsonpatch.Operation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
+	var object any
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return nil, fmt.Errorf("read object: %w", err)
+	}
+	changes = slices.DeleteFunc(changes, func(o jsonpatch.Operation) bool { return isWritten(object, o.Path) })
 	text, err := json.Marshal(changes)
 	if err != nil {
 		return nil, fmt.Errorf("write changes: %w", err)

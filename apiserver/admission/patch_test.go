@@ -9,6 +9,7 @@ import (
 
 	merge "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -58,11 +59,15 @@ func TestPatch(t *testing.T) {
 		"a string":               {without(`"architecture":"amd64",`), []string{`add /spec/architecture "amd64"`}},
 		"a field of a list item": {without(`,"disk":{"bus":"virtio"}`), []string{`add /spec/domain/devices/disks/0/disk {"bus":"sata"}`}},
 		"a list item":            {without(`,"disks":[{"name":"root","disk":{"bus":"virtio"}}]`), []string{`add /spec/domain/devices/disks [{"disk":{"bus":"sata"},"name":"root"}]`}},
+		"an empty string":        {strings.Replace(defaulted, `"type":"q35"`, `"type":""`, 1), []string{`replace /spec/domain/machine/type "q35"`}},
+		"a zero":                 {strings.Replace(defaulted, `"cores":1`, `"cores":0`, 1), nil},
+		"a zero, and more": {strings.Replace(defaulted, `{"cores":1,"sockets":1,"threads":1,"model":"host-model"}`, `{"cores":0}`, 1),
+			[]string{`add /spec/domain/cpu/model "host-model"`, `add /spec/domain/cpu/sockets 1`, `add /spec/domain/cpu/threads 1`}},
 		"what is not known here": {strings.Replace(without(`,"threads":1`), `"name":"root",`, `"name":"root","colour":"red",`, 1), []string{`add /spec/domain/cpu/threads 1`}},
 		"what is written another way": {strings.Replace(without(`,"threads":1`), `1024M`, `1024000k`, 1),
 			[]string{`add /spec/domain/cpu/threads 1`}},
 	} {
-		if diff := cmp.Diff(c.want, operations(t, c.raw, empty)); diff != "" {
+		if diff := cmp.Diff(c.want, operations(t, c.raw, empty), cmpopts.SortSlices(strings.Compare)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

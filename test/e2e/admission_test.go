@@ -54,21 +54,32 @@ func TestAdmissionDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var vmi v1.VirtualMachineInstance
-	if err := json.Unmarshal([]byte(created), &vmi); err != nil {
+	var made v1.VirtualMachineInstance
+	if err := json.Unmarshal([]byte(created), &made); err != nil {
 		t.Fatal(err)
 	}
-	d := vmi.Spec.Domain
-	if d.CPU == nil || d.CPU.Sockets != 1 || d.Machine == nil || d.Machine.Type != "q35" || len(d.Devices.Interfaces) != 1 || len(vmi.Spec.Networks) != 1 {
+	d := made.Spec.Domain
+	if d.CPU == nil || d.CPU.Sockets != 1 || d.Machine == nil || d.Machine.Type != "q35" || len(d.Devices.Interfaces) != 1 || len(made.Spec.Networks) != 1 {
 		t.Errorf("as it is created: %s", created)
 	}
-	for range 2 {
-		if _, err := output(manifest, "kubectl", "-n", ns, "apply", "--server-side", "-f", "-"); err != nil {
+	for _, way := range []struct {
+		name string
+		args []string
+	}{{"server-side", []string{"--server-side"}}, {"client-side", nil}} {
+		manifest := strings.ReplaceAll(manifest, "plain", way.name)
+		apply := append([]string{"-n", ns, "apply", "-f", "-"}, way.args...)
+		if _, err := output(manifest, "kubectl", apply...); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if diff, err := output(manifest, "kubectl", "-n", ns, "diff", "--server-side", "-f", "-"); err != nil {
-		t.Errorf("applied once more, it would change: %v\n%s", err, diff)
+		for _, when := range []string{"at once", "when it runs"} {
+			if _, err := output(manifest, "kubectl", apply...); err != nil {
+				t.Errorf("%s, applied once more %s: %v", way.name, when, err)
+			}
+			if diff, err := output(manifest, "kubectl", append([]string{"-n", ns, "diff", "-f", "-"}, way.args...)...); err != nil {
+				t.Errorf("%s, applied once more %s, it would change: %v\n%s", way.name, when, err, diff)
+			}
+			vmi{t, ns, way.name}.await(v1.Running)
+		}
 	}
 }
 
