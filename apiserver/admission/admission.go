@@ -11,10 +11,9 @@ import (
 	"context"
 	"net/http"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -50,7 +49,7 @@ type kind struct {
 // is new. Neither is called for objects that are being deleted.
 func of[T any, P interface {
 	*T
-	client.Object
+	metav1.Object
 }](resource, name string, fill func(P, Facts), validate func(object, old P, facts Facts) field.ErrorList) kind {
 	k := kind{resource: resource, kind: schema.GroupKind{Group: v1.GroupVersion.Group, Kind: name}}
 	if fill != nil {
@@ -77,18 +76,13 @@ func of[T any, P interface {
 	return k
 }
 
-// Server serves paths; controller-runtime's webhook server is one.
-type Server interface {
-	Register(path string, handler http.Handler)
-}
-
 // Register serves the webhooks of all kinds, below the paths that
 // config/api/webhooks.yaml names.
-func Register(server Server, facts func(context.Context) (Facts, error)) {
+func Register(mux *http.ServeMux, facts func(context.Context) (Facts, error)) {
 	for _, k := range kinds() {
 		if k.fill != nil {
-			server.Register("/"+k.resource+"-mutate", &webhook.Admission{Handler: mutating{k, facts}})
+			mux.Handle("POST /"+k.resource+"-mutate", serve(k.mutate, facts))
 		}
-		server.Register("/"+k.resource+"-validate", &webhook.Admission{Handler: validating{k, facts}})
+		mux.Handle("POST /"+k.resource+"-validate", serve(k.validate, facts))
 	}
 }

@@ -2,69 +2,93 @@ package admission
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	"k8s.io/utils/ptr"
 )
 
-// maxFilled bounds what defaults are computed for: comparing takes time, and
-// this is before the schema, which bounds lists. Whatever is larger passes as
-// it is, and virt-controller fills it in.
-const maxFilled = 256 << 10
+const (
+	// maxReview is more than the API server takes of an object, twice.
+	maxReview = 8 << 20
+	// maxFilled bounds what defaults are computed for: comparing takes time, and
+	// this is before the schema, which bounds lists. Whatever is larger passes as
+	// it is, and virt-controller fills it in.
+	maxFilled = 64 << 10
+)
 
-// mutating fills in what objects leave out.
-type mutating struct {
-	kind
-	facts func(context.Context) (Facts, error)
+// answer is an answer to one question.
+type answer func(facts Facts, question *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
+
+// serve answers an AdmissionReview of the API server's.
+func serve(answer answer, facts func(context.Context) (Facts, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxReview))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		var review admissionv1.AdmissionReview
+		if err := json.Unmarshal(text, &review); err != nil || review.Request == nil || review.APIVersion != admissionv1.SchemeGroupVersion.String() {
+			http.Error(w, "the body is no AdmissionReview of admission.k8s.io/v1", http.StatusBadRequest)
+			return
+		}
+		known, err := facts(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		review.Response = answer(known, review.Request)
+		review.Response.UID, review.Request = review.Request.UID, nil
+		w.Header().Set("Content-Type", "application/json")
+		// Who asked may have gone, which is all that can go wrong.
+		_ = json.NewEncoder(w).Encode(&review)
+	})
 }
 
-// Handle lets what it cannot read pass as it is: the schema, which is asked
-// next, names what is wrong with it.
-func (m mutating) Handle(ctx context.Context, request admission.Request) admission.Response {
-	facts, err := m.facts(ctx)
-	if err != nil {
-		return admission.Errored(http.StatusInternalServerError, err)
-	}
-	raw := request.Object.Raw
+func allowed() *admissionv1.AdmissionResponse { return &admissionv1.AdmissionResponse{Allowed: true} }
+
+// mutate fills in what an object leaves out. What it cannot read it lets pass as
+// it is: the schema, which is asked next, names what is wrong with it.
+func (k kind) mutate(facts Facts, question *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	raw := question.Object.Raw
 	if len(raw) > maxFilled {
-		return admission.Allowed("")
+		return allowed()
 	}
-	before, after, err := m.fill(raw, facts)
+	before, after, err := k.fill(raw, facts)
 	if err != nil {
-		return admission.Allowed("")
+		return allowed()
 	}
 	operations, err := patch(raw, before, after)
-	if err != nil {
-		return admission.Allowed("")
+	if err != nil || len(operations) == 0 {
+		return allowed()
 	}
-	return admission.Patched("", operations...)
+	text, err := json.Marshal(operations)
+	if err != nil {
+		return allowed()
+	}
+	return &admissionv1.AdmissionResponse{Allowed: true, Patch: text, PatchType: ptr.To(admissionv1.PatchTypeJSONPatch)}
 }
 
-// validating refuses objects with everything that is wrong with them.
-type validating struct {
-	kind
-	facts func(context.Context) (Facts, error)
-}
-
-// Handle is asked after the schema.
-func (v validating) Handle(ctx context.Context, request admission.Request) admission.Response {
-	facts, err := v.facts(ctx)
-	if err != nil {
-		return admission.Errored(http.StatusInternalServerError, err)
-	}
-	errs, err := v.check(request.Object.Raw, request.OldObject.Raw, facts)
+// validate refuses an object with everything that is wrong with it. It is asked
+// after the schema.
+func (k kind) validate(facts Facts, question *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	errs, err := k.check(question.Object.Raw, question.OldObject.Raw, facts)
 	if err != nil {
 		// The controllers could not read it either.
 		errs = field.ErrorList{field.Invalid(nil, "", fmt.Sprintf("cannot be read: %v", err))}
 	}
 	if len(errs) == 0 {
-		return admission.Allowed("")
+		return allowed()
 	}
 	// What the API server itself says of objects that are invalid.
-	status := apierrors.NewInvalid(v.kind.kind, request.Name, errs).Status()
-	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &status}}
+	status := apierrors.NewInvalid(k.kind, question.Name, errs).Status()
+	status.TypeMeta = metav1.TypeMeta{}
+	return &admissionv1.AdmissionResponse{Result: &status}
 }

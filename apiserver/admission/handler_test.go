@@ -34,14 +34,9 @@ func ask(t *testing.T, mux *http.ServeMux, path, object, old string) *admissionv
 	return answer.Response
 }
 
-// handlers adapts a mux to Server.
-type handlers struct{ *http.ServeMux }
-
-func (h handlers) Register(path string, handler http.Handler) { h.Handle(path, handler) }
-
 func newServer(facts Facts, err error) *http.ServeMux {
 	mux := http.NewServeMux()
-	Register(handlers{mux}, func(context.Context) (Facts, error) { return facts, err })
+	Register(mux, func(context.Context) (Facts, error) { return facts, err })
 	return mux
 }
 
@@ -63,9 +58,24 @@ func TestMutate(t *testing.T) {
 			t.Errorf("%s: %+v, patch %s", name, answer, answer.Patch)
 		}
 	}
-	down := newServer(Facts{}, errors.New("down"))
-	if answer := ask(t, down, "/virtualmachineinstances-mutate", defaulted, ""); answer.Allowed || answer.Result.Code != http.StatusInternalServerError {
-		t.Errorf("without facts: %+v", answer)
+	for name, c := range map[string]struct {
+		method, path, body string
+		err                error
+		code               int
+	}{
+		"no review":      {http.MethodPost, "/virtualmachineinstances-mutate", `{}`, nil, http.StatusBadRequest},
+		"no JSON":        {http.MethodPost, "/virtualmachineinstances-mutate", `{`, nil, http.StatusBadRequest},
+		"another review": {http.MethodPost, "/virtualmachineinstances-mutate", `{"apiVersion":"admission.k8s.io/v1beta1","request":{}}`, nil, http.StatusBadRequest},
+		"without facts":  {http.MethodPost, "/virtualmachineinstances-mutate", `{"apiVersion":"admission.k8s.io/v1","request":{}}`, errors.New("down"), http.StatusInternalServerError},
+		"too much":       {http.MethodPost, "/virtualmachineinstances-mutate", strings.Repeat("x", maxReview+1), nil, http.StatusBadRequest},
+		"another path":   {http.MethodPost, "/pods-mutate", `{}`, nil, http.StatusNotFound},
+		"another method": {http.MethodGet, "/virtualmachineinstances-mutate", ``, nil, http.StatusMethodNotAllowed},
+	} {
+		recorder := httptest.NewRecorder()
+		newServer(empty, c.err).ServeHTTP(recorder, httptest.NewRequest(c.method, c.path, strings.NewReader(c.body)))
+		if recorder.Code != c.code {
+			t.Errorf("%s: %d, want %d: %s", name, recorder.Code, c.code, recorder.Body)
+		}
 	}
 }
 

@@ -63,7 +63,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	before := kv.DeepCopy()
 	now := metav1.NewTime(r.Clock.Now())
-	if first := oldest(list.Items); first != nil && first.UID != kv.UID {
+	if first := v1.OldestKubeVirt(list.Items); first != nil && first.UID != kv.UID {
 		refuse(kv, first.Name, now)
 	} else if err := r.report(ctx, kv, now); err != nil {
 		return ctrl.Result{}, err

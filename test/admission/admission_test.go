@@ -23,8 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/apiserver/admission"
-	"github.com/kubeqemu/kubeqemu/controllers/certificates"
+	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 )
 
 func tiny(name string) *v1.VirtualMachineInstance {
@@ -58,7 +57,7 @@ func TestAdmission(t *testing.T) {
 	start := time.Now().Add(-20 * time.Hour)
 	s.clock.SetTime(start)
 	s.useAgedCA(t, start.Add(-20*24*time.Hour+time.Hour))
-	_, stop := s.serve()
+	stop := s.serve()
 	t.Run("defaults", s.defaults)
 	t.Run("unreadable", s.unreadable)
 	t.Run("refused", s.refused)
@@ -71,8 +70,7 @@ func TestAdmission(t *testing.T) {
 
 // defaults are filled in when a VMI is created, and only what was missing.
 func (s *testServer) defaults(t *testing.T) {
-	s.facts.Store(&admission.Facts{Cluster: &v1.KubeVirtConfiguration{CPUModel: "Nehalem"}})
-	defer func() { s.facts.Store(&admission.Facts{Cluster: &v1.KubeVirtConfiguration{}}) }()
+	s.configure(t, v1.KubeVirtConfiguration{CPUModel: "Nehalem"})
 	vmi := &unstructured.Unstructured{}
 	if err := json.Unmarshal([]byte(`{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","metadata":{"name":"defaults","namespace":"default"},
 		"spec":{"domain":{"resources":{"requests":{"memory":"1024M"}}},"volumes":[{"name":"root","containerDisk":{"image":"image:v1"}}]}}`), vmi); err != nil {
@@ -151,9 +149,13 @@ func (s *testServer) refused(t *testing.T) {
 			t.Errorf("by %s: %v", account, err)
 		}
 	}
-	s.facts.Store(&admission.Facts{Cluster: &v1.KubeVirtConfiguration{NetworkConfiguration: &v1.NetworkConfiguration{PermitBridgeInterfaceOnPodNetwork: ptr.To(false)}}})
-	defer func() { s.facts.Store(&admission.Facts{Cluster: &v1.KubeVirtConfiguration{}}) }()
-	if err := s.admin.Create(t.Context(), tiny("bridge")); !slices.Contains(causes(err), "spec.domain.devices.interfaces[0].bridge") {
+	s.configure(t, v1.KubeVirtConfiguration{CPUModel: "SandyBridge",
+		NetworkConfiguration: &v1.NetworkConfiguration{NetworkInterface: "masquerade", PermitBridgeInterfaceOnPodNetwork: ptr.To(false)}})
+	defer s.configure(t, v1.KubeVirtConfiguration{})
+	bridge := tiny("bridge")
+	bridge.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}}
+	bridge.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Bridge: &v1.InterfaceBridge{}}}
+	if err := s.admin.Create(t.Context(), bridge); !slices.Contains(causes(err), "spec.domain.devices.interfaces[0].bridge") {
 		t.Errorf("a bridge where none is permitted: %v", err)
 	}
 }
@@ -162,21 +164,13 @@ func (s *testServer) kubeVirts(t *testing.T) {
 	make := func(namespace, name string) *v1.KubeVirt {
 		return &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	}
-	first := make("kubevirt", "kubevirt")
-	if err := s.admin.Create(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	s.facts.Store(&admission.Facts{Cluster: &v1.KubeVirtConfiguration{}, KubeVirts: []v1.KubeVirt{*first}})
 	if err := s.admin.Create(t.Context(), make("kubevirt", "second")); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `there is "kubevirt"`) {
 		t.Errorf("a second one: %v", err)
 	}
 	if err := s.admin.Create(t.Context(), make("default", "kubevirt")); !slices.Contains(causes(err), "metadata.namespace") {
 		t.Errorf("in another namespace: %v", err)
 	}
-	first.Spec.Configuration.CPUModel = "Nehalem"
-	if err := s.admin.Update(t.Context(), first); err != nil {
-		t.Errorf("a change of the first: %v", err)
-	}
+	s.configure(t, v1.KubeVirtConfiguration{CPUModel: "Nehalem"}) // the first can be changed
 }
 
 // update: the spec and some labels are our controllers'.
@@ -248,7 +242,7 @@ func (s *testServer) load(t *testing.T) (stop func() (int, error)) {
 func (s *testServer) rotation(t *testing.T, start time.Time) {
 	bundle := func() int {
 		config := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-		if err := s.admin.Get(t.Context(), types.NamespacedName{Name: certificates.WebhooksName}, config); err != nil {
+		if err := s.admin.Get(t.Context(), types.NamespacedName{Name: serving.WebhooksName}, config); err != nil {
 			t.Fatal(err)
 		}
 		return strings.Count(string(config.Webhooks[0].ClientConfig.CABundle), "BEGIN CERTIFICATE")
@@ -301,7 +295,7 @@ func (s *testServer) rotation(t *testing.T, start time.Time) {
 // bundleTakenAway: whoever applies the webhooks without caBundle gets it back.
 func (s *testServer) bundleTakenAway(t *testing.T) {
 	config := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	key := types.NamespacedName{Name: certificates.WebhooksName}
+	key := types.NamespacedName{Name: serving.WebhooksName}
 	if err := s.admin.Get(t.Context(), key, config); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package admission
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -17,8 +18,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +26,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,15 +33,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/apiserver/admission"
-	"github.com/kubeqemu/kubeqemu/controllers/certificates"
+	"github.com/kubeqemu/kubeqemu/apiserver"
+	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 )
 
 const (
@@ -60,7 +57,6 @@ type testServer struct {
 	admin  client.Client
 	port   int
 	clock  *clocktesting.FakePassiveClock
-	facts  atomic.Pointer[admission.Facts]
 }
 
 func newTestServer(t *testing.T) *testServer {
@@ -87,7 +83,6 @@ func newTestServer(t *testing.T) *testServer {
 	}
 	config.QPS = -1
 	s := &testServer{t: t, config: config, scheme: runtime.NewScheme(), clock: clocktesting.NewFakePassiveClock(time.Now())}
-	s.facts.Store(&admission.Facts{Cluster: &v1.KubeVirtConfiguration{}})
 	if err := errors.Join(corev1.AddToScheme(s.scheme), rbacv1.AddToScheme(s.scheme), admissionregistrationv1.AddToScheme(s.scheme), v1.AddToScheme(s.scheme)); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +115,7 @@ func (s *testServer) as(user string) client.Client {
 // reaches: there is no Service here.
 func (s *testServer) install() {
 	s.t.Helper()
-	if err := s.admin.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: certificates.Namespace}}); err != nil {
+	if err := s.admin.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1.KubeVirtNamespace}}); err != nil {
 		s.t.Fatal(err)
 	}
 	for _, file := range []string{"rbac.yaml", "webhooks.yaml", "vmi-update.yaml"} {
@@ -148,51 +143,56 @@ func (s *testServer) install() {
 	}
 }
 
-// serve runs virt-api's server and certificates, with virt-api's own rights,
-// until stop is called. It is ready when serve returns.
-func (s *testServer) serve() (serving *certificates.Serving, stop func()) {
+// serve runs virt-api, with its own rights, until stop is called. It is ready
+// when serve returns.
+func (s *testServer) serve() (stop func()) {
 	s.t.Helper()
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kubevirt:virt-api", Groups: []string{"system:authenticated"}}
-	serving = &certificates.Serving{Clock: s.clock, DNSNames: []string{"localhost"}, Log: testr.New(s.t)}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: s.scheme, Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Cache: certificates.ServingCache(), Logger: testr.New(s.t),
-		WebhookServer: webhook.NewServer(webhook.Options{Host: "localhost", Port: s.port, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
-			c.MinVersion, c.GetCertificate = tls.VersionTLS13, serving.GetCertificate
-		}}})})
+	api, err := apiserver.New(config, apiserver.Options{Address: fmt.Sprintf("localhost:%d", s.port), DNSNames: []string{"localhost"},
+		Clock: s.clock, Log: testr.New(s.t)})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	serving.Client = mgr.GetClient()
-	if err := serving.Setup(mgr, "serving-"+strconv.FormatInt(time.Now().UnixNano(), 36)); err != nil {
-		s.t.Fatal(err)
-	}
-	admission.Register(mgr.GetWebhookServer(), func(context.Context) (admission.Facts, error) { return *s.facts.Load(), nil })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
+	go func() { done <- api.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			s.t.Error(err)
 		}
-	}
+	})
 	s.t.Cleanup(stop)
-	s.poll("virt-api becomes ready", func() error { return errors.Join(serving.Ready(nil), mgr.GetWebhookServer().StartedChecker()(nil)) })
+	s.poll("virt-api becomes ready", api.Ready)
 	// The API server hears of the CA by a watch of its own.
 	s.poll("the API server believes the certificate", func() error {
-		err := s.admin.Create(context.Background(), tiny("probe"), client.DryRunAll)
-		if apierrors.IsAlreadyExists(err) {
-			return nil
-		}
-		return err
+		return s.admin.Create(context.Background(), tiny("probe"), client.DryRunAll)
 	})
-	return serving, stop
+	return stop
+}
+
+// configure changes the cluster's configuration, until virt-api knows.
+func (s *testServer) configure(t *testing.T, config v1.KubeVirtConfiguration) {
+	t.Helper()
+	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: v1.KubeVirtNamespace, Name: "kubevirt"}}
+	_, err := controllerutil.CreateOrUpdate(t.Context(), s.admin, kv, func() error {
+		kv.Spec.Configuration = config
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.poll("virt-api knows the configuration", func() error {
+		vmi := tiny("configured")
+		if err := s.admin.Create(t.Context(), vmi, client.DryRunAll); err != nil {
+			return err
+		}
+		if got := vmi.Spec.Domain.CPU.Model; got != cmp.Or(config.CPUModel, "host-model") {
+			return fmt.Errorf("the CPU model is %s", got)
+		}
+		return nil
+	})
 }
 
 func (s *testServer) poll(what string, ask func() error) {
@@ -242,7 +242,7 @@ func (s *testServer) useAgedCA(t *testing.T, made time.Time) {
 func (s *testServer) secret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{}
-	if err := s.admin.Get(t.Context(), types.NamespacedName{Namespace: certificates.Namespace, Name: certificates.ServingCAName}, secret); err != nil {
+	if err := s.admin.Get(t.Context(), types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: serving.SecretName}, secret); err != nil {
 		t.Fatal(err)
 	}
 	return secret
