@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	podsecurity "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
@@ -286,5 +288,26 @@ func TestLoadIsStrict(t *testing.T) {
 	}
 	if _, err := Load(folder); err == nil {
 		t.Error("patches were not seen")
+	}
+}
+
+// TestRestricted: what is not on every node runs as the restricted Pod Security
+// Standard has it.
+func TestRestricted(t *testing.T) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	level := podsecurity.LevelVersion{Level: podsecurity.LevelRestricted, Version: podsecurity.LatestVersion()}
+	for _, d := range shipped(t).Deployments {
+		pod := &d.Spec.Template
+		if r := policy.AggregateCheckResults(evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec)); !r.Allowed {
+			t.Errorf("Deployment %s: %s", d.Name, r.ForbiddenDetail())
+		}
+		for _, c := range pod.Spec.Containers {
+			if c.SecurityContext == nil || c.SecurityContext.ReadOnlyRootFilesystem == nil || !*c.SecurityContext.ReadOnlyRootFilesystem {
+				t.Errorf("Deployment %s: container %s can write to its root", d.Name, c.Name)
+			}
+		}
 	}
 }
