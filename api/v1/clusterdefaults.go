@@ -1,6 +1,9 @@
 package v1
 
 import (
+	"cmp"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
@@ -16,6 +19,27 @@ func (c *KubeVirtConfiguration) machineType() string {
 		return a.Amd64.MachineType
 	}
 	return c.MachineType
+}
+
+// OldestKubeVirt is the one that counts of all in the components' namespace: a
+// second one changes nothing. It is nil where there is none.
+func OldestKubeVirt(all []KubeVirt) *KubeVirt {
+	if len(all) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(all, func(a, b KubeVirt) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return &first
+}
+
+// ClusterConfiguration is the configuration that holds where these are all
+// KubeVirts of the components' namespace.
+func ClusterConfiguration(all []KubeVirt) *KubeVirtConfiguration {
+	if oldest := OldestKubeVirt(all); oldest != nil {
+		return &oldest.Spec.Configuration
+	}
+	return &KubeVirtConfiguration{}
 }
 
 // ApplyClusterDefaults fills in what the spec leaves out and the cluster's

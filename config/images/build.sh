@@ -5,14 +5,14 @@
 #               localhost/kubeqemu/tiny-virtio-container-disk:dev   in half the time, without SATA
 #   debian      localhost/kubeqemu/debian-container-disk:dev   Debian 12 with cloud-init, for the demo
 #   launcher    localhost/kubeqemu/virt-launcher:dev           QEMU, firmware and virt-launcher
-#   components  localhost/kubeqemu/virt-{controller,handler}:dev
+#   components  localhost/kubeqemu/virt-{controller,api,handler}:dev
 #
 # Each target is cached: it is built again only when its recipe, its packages or its binary changed.
 # Targets may run in parallel. The host needs the packages in packages.txt.
 #
 #   OUTPUT          where everything goes (default <repository>/_output): images/ has the tars, cache/ the rest
 #   TAG             image tag (default dev)
-#   VIRT_LAUNCHER, VIRT_CONTROLLER, VIRT_HANDLER
+#   VIRT_LAUNCHER, VIRT_CONTROLLER, VIRT_API, VIRT_HANDLER
 #                   static binaries to pack (default: built from cmd/)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

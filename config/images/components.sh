@@ -12,6 +12,7 @@ static_binary() {
 build_components() {
 	# virt-handler makes taps, mounts and device nodes on the node, so it runs as root.
 	component virt-controller 1001:1001 "${VIRT_CONTROLLER:-}"
+	component virt-api 1001:1001 "${VIRT_API:-}"
 	component virt-handler 0:0 "${VIRT_HANDLER:-}"
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/authority"
 )
 
 // start is in the future of the machine that runs the test, so that nothing
@@ -15,9 +17,9 @@ import (
 var start = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // rotated is the CA after a rotation at a time.
-func rotated(t *testing.T, as authorities, at time.Time) authorities {
+func rotated(t *testing.T, as authority.CAs, at time.Time) authority.CAs {
 	t.Helper()
-	next, _, err := as.rotate(at, newAuthority)
+	next, _, err := as.Rotate(at, authority.New(component))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +33,7 @@ func TestRotationOverAYear(t *testing.T) {
 	const step = 10 * time.Minute
 	key := newKey(t, elliptic.P256())
 	w := wanted{role: Client, node: "node-1", key: &key.PublicKey}
-	var as authorities
+	var as authority.CAs
 	type published struct {
 		at   time.Time
 		pool *x509.CertPool
@@ -40,8 +42,8 @@ func TestRotationOverAYear(t *testing.T) {
 	made, keys := 0, 0
 	var signer *x509.Certificate
 	for now := start; now.Before(start.Add(365 * 24 * time.Hour)); now = now.Add(step) {
-		if len(as) == 0 || !now.Before(as.nextChange(now)) {
-			next, changed, err := as.rotate(now, newAuthority)
+		if len(as) == 0 || !now.Before(as.NextChange(now)) {
+			next, changed, err := as.Rotate(now, authority.New(component))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,9 +55,9 @@ func TestRotationOverAYear(t *testing.T) {
 			}
 			as = next
 			pool := x509.NewCertPool()
-			pool.AppendCertsFromPEM(as.bundle())
+			pool.AppendCertsFromPEM(as.Bundle())
 			history = append(history, published{now, pool})
-		} else if _, changed, err := as.rotate(now, newAuthority); changed || err != nil {
+		} else if _, changed, err := as.Rotate(now, authority.New(component)); changed || err != nil {
 			t.Fatalf("%s: changed before its time (%v)", now, err)
 		}
 		if len(as) > 3 {
@@ -63,13 +65,13 @@ func TestRotationOverAYear(t *testing.T) {
 		}
 		keys = 0
 		for _, a := range as {
-			if a.key != nil {
+			if a.Key != nil {
 				keys++
 			}
 		}
-		if by := as[as.signing(now)].certificate; by != signer {
+		if by := as[as.Signing(now)].Certificate; by != signer {
 			signer = by
-			text, err := as.sign(w, 0, now)
+			text, err := sign(as, w, 0, now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +82,7 @@ func TestRotationOverAYear(t *testing.T) {
 			for i, p := range history {
 				readUntil := start.Add(1000 * 24 * time.Hour)
 				if i+1 < len(history) {
-					readUntil = history[i+1].at.Add(settleTime)
+					readUntil = history[i+1].at.Add(authority.SettleTime)
 				}
 				// The bundle is read from p.at on, and by all replaced at readUntil.
 				if now.Before(readUntil) && !p.at.After(now) {
@@ -103,51 +105,51 @@ func TestRotationOverAYear(t *testing.T) {
 
 func TestRotateAfterALongNight(t *testing.T) {
 	as := rotated(t, nil, start)
-	later := start.Add(caLife + time.Hour)
+	later := start.Add(authority.Life + time.Hour)
 	next := rotated(t, as, later)
-	if len(next) != 1 || next[0] == as[0] || next.signing(later) != 0 || next[0].key == nil {
+	if len(next) != 1 || next[0] == as[0] || next.Signing(later) != 0 || next[0].Key == nil {
 		t.Errorf("an expired CA became %+v", next)
 	}
-	damaged := authorities{{certificate: as[0].certificate}} // its key is lost
+	damaged := authority.CAs{{Certificate: as[0].Certificate}} // its key is lost
 	next = rotated(t, damaged, start.Add(time.Hour))
-	if len(next) != 2 || next[0].key == nil || next.signing(start.Add(time.Hour)) != 0 {
+	if len(next) != 2 || next[0].Key == nil || next.Signing(start.Add(time.Hour)) != 0 {
 		t.Errorf("a CA without key became %+v", next)
 	}
 }
 
 func TestAuthoritiesReadBack(t *testing.T) {
 	as := rotated(t, nil, start)
-	as = rotated(t, as, start.Add(caLife*2/3))
+	as = rotated(t, as, start.Add(authority.Life*2/3))
 	if len(as) != 2 {
 		t.Fatalf("%d authorities", len(as))
 	}
-	keys, err := as.keys()
+	keys, err := as.Keys()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := parseAuthorities(as.bundle(), keys)
+	got, err := authority.Parse(as.Bundle(), keys)
 	if err != nil || len(got) != 2 {
 		t.Fatal(got, err)
 	}
 	for i := range as {
-		if !got[i].certificate.Equal(as[i].certificate) || got[i].key == nil || !got[i].key.Equal(as[i].key) {
+		if !got[i].Certificate.Equal(as[i].Certificate) || got[i].Key == nil || !got[i].Key.Equal(as[i].Key) {
 			t.Errorf("authority %d differs", i)
 		}
 	}
 	for name, text := range map[string][2]string{
 		"not a CA": {string(mustSign(t, as)), ""},
 		"bad DER":  {"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", ""},
-		"bad key":  {string(as.bundle()), "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"},
+		"bad key":  {string(as.Bundle()), "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"},
 	} {
-		if got, err := parseAuthorities([]byte(text[0]), []byte(text[1])); err == nil {
+		if got, err := authority.Parse([]byte(text[0]), []byte(text[1])); err == nil {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }
 
-func mustSign(t *testing.T, as authorities) []byte {
+func mustSign(t *testing.T, as authority.CAs) []byte {
 	t.Helper()
-	text, err := as.sign(wanted{Client, "node-1", &newKey(t, elliptic.P256()).PublicKey}, 0, start)
+	text, err := sign(as, wanted{Client, "node-1", &newKey(t, elliptic.P256()).PublicKey}, 0, start)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,17 +159,17 @@ func mustSign(t *testing.T, as authorities) []byte {
 func TestLife(t *testing.T) {
 	as := rotated(t, nil, start)
 	key := newKey(t, elliptic.P256())
-	nearEnd := as[0].certificate.NotAfter.Add(-time.Hour)
+	nearEnd := as[0].Certificate.NotAfter.Add(-time.Hour)
 	for _, c := range []struct {
 		life      time.Duration
 		now, want time.Time
 	}{
-		{0, start, start.Add(certificateLife)},
+		{0, start, start.Add(authority.CertificateLife)},
 		{time.Hour, start, start.Add(time.Hour)},
-		{1000 * time.Hour, start, start.Add(certificateLife)},
-		{0, nearEnd, as[0].certificate.NotAfter},
+		{1000 * time.Hour, start, start.Add(authority.CertificateLife)},
+		{0, nearEnd, as[0].Certificate.NotAfter},
 	} {
-		text, err := as.sign(wanted{Server, "node-1", &key.PublicKey}, c.life, c.now)
+		text, err := sign(as, wanted{Server, "node-1", &key.PublicKey}, c.life, c.now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +180,7 @@ func TestLife(t *testing.T) {
 		if !issued.Leaf.NotAfter.Equal(c.want) {
 			t.Errorf("a life of %s from %s ends at %s, want %s", c.life, c.now, issued.Leaf.NotAfter, c.want)
 		}
-		if r := renewal(issued.Leaf); r.Before(c.now.Add(-clockSkew)) || !r.Before(issued.Leaf.NotAfter) {
+		if r := renewal(issued.Leaf); r.Before(c.now.Add(-authority.ClockSkew)) || !r.Before(issued.Leaf.NotAfter) {
 			t.Errorf("it is renewed at %s", r)
 		}
 	}
@@ -188,9 +190,9 @@ func TestLife(t *testing.T) {
 // pass, in real handshakes; a certificate of another CA never does.
 func TestPeers(t *testing.T) {
 	as, others := rotated(t, nil, start), rotated(t, nil, start)
-	issue := func(as authorities, r Role, node string) tls.Certificate {
+	issue := func(as authority.CAs, r Role, node string) tls.Certificate {
 		key := newKey(t, elliptic.P256())
-		text, err := as.sign(wanted{r, node, &key.PublicKey}, 0, start)
+		text, err := sign(as, wanted{r, node, &key.PublicKey}, 0, start)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +203,7 @@ func TestPeers(t *testing.T) {
 		return *issued
 	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(as.bundle())
+	roots.AppendCertsFromPEM(as.Bundle())
 	for _, c := range []struct {
 		name    string
 		shown   tls.Certificate
@@ -215,7 +217,7 @@ func TestPeers(t *testing.T) {
 		{"server as client", issue(as, Server, "a"), Client, start, "incompatible key usage"},
 		{"client of another CA", issue(others, Client, "a"), Client, start, "unknown authority"},
 		{"server of another CA", issue(others, Server, "a"), Server, start, "unknown authority"},
-		{"expired", issue(as, Client, "a"), Client, start.Add(2 * certificateLife), "expired"},
+		{"expired", issue(as, Client, "a"), Client, start.Add(2 * authority.CertificateLife), "expired"},
 	} {
 		node, err := Peer(handshake(t, c.shown), c.wanted, roots, c.at)
 		switch {

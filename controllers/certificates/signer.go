@@ -2,6 +2,8 @@ package certificates
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
+	"github.com/kubeqemu/kubeqemu/authority"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 )
 
@@ -41,7 +44,7 @@ type Signer struct {
 	Log   logr.Logger
 
 	mu  sync.Mutex
-	cas authorities
+	cas authority.CAs
 }
 
 // Setup registers the signer with a manager, whose cache should hold the
@@ -99,6 +102,22 @@ func decide(csr *certificatesv1.CertificateSigningRequest, decision certificates
 		Type: decision, Status: corev1.ConditionTrue, Reason: reason, Message: message})
 }
 
+// component is whom the CA is for.
+const component = "virt-handler"
+
+// sign makes the certificate, in PEM, of a request that was checked. Of the
+// request it takes the key; all else is what virt-controller knows. A life of
+// 0 is the longest.
+func sign(as authority.CAs, w wanted, life time.Duration, now time.Time) ([]byte, error) {
+	der, err := as.Issue(&x509.Certificate{
+		Subject: subject(w.role, w.node), DNSNames: w.role.dnsNames(w.node), ExtKeyUsage: []x509.ExtKeyUsage{w.role.extUsage()},
+	}, w.key, life, now)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: authority.CertificateBlock, Bytes: der}), nil
+}
+
 // issue signs an approved request.
 func (s *Signer) issue(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, w wanted) error {
 	var life time.Duration
@@ -109,7 +128,7 @@ func (s *Signer) issue(ctx context.Context, csr *certificatesv1.CertificateSigni
 	if err != nil {
 		return err
 	}
-	if csr.Status.Certificate, err = cas.sign(w, life, s.Clock.Now()); err != nil {
+	if csr.Status.Certificate, err = sign(cas, w, life, s.Clock.Now()); err != nil {
 		return err
 	}
 	if err := s.Client.Status().Update(ctx, csr); err != nil {
@@ -120,26 +139,26 @@ func (s *Signer) issue(ctx context.Context, csr *certificatesv1.CertificateSigni
 }
 
 // authorities returns the CA, after rotating it if it is time.
-func (s *Signer) authorities(ctx context.Context) (authorities, error) {
+func (s *Signer) authorities(ctx context.Context) (authority.CAs, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := s.Clock.Now(); len(s.cas) > 0 && now.Before(s.cas.nextChange(now)) {
+	if now := s.Clock.Now(); len(s.cas) > 0 && now.Before(s.cas.NextChange(now)) {
 		return s.cas, nil
 	}
 	return s.load(ctx)
 }
 
 // load reads the CA anew, rotates it if it is time, and publishes it.
-func (s *Signer) load(ctx context.Context) (authorities, error) {
+func (s *Signer) load(ctx context.Context) (authority.CAs, error) {
 	secret := &corev1.Secret{}
 	if err := s.Live.Get(ctx, caKey(), secret); err != nil {
 		return nil, fmt.Errorf("read CA: %w", err)
 	}
-	held, err := parseAuthorities(secret.Data[caCertificates], secret.Data[caKeys])
+	held, err := authority.Parse(secret.Data[caCertificates], secret.Data[caKeys])
 	if err != nil {
 		return nil, fmt.Errorf("read CA from Secret %s: %w", caKey(), err)
 	}
-	cas, changed, err := held.rotate(s.Clock.Now(), newAuthority)
+	cas, changed, err := held.Rotate(s.Clock.Now(), authority.New(component))
 	if err != nil {
 		return nil, err
 	}
@@ -147,9 +166,9 @@ func (s *Signer) load(ctx context.Context) (authorities, error) {
 		if err := s.save(ctx, secret, cas); err != nil {
 			return nil, err
 		}
-		s.Log.Info("made a new CA, or retired an old one", "authorities", len(cas), "newest", cas[0].certificate.Subject.CommonName)
+		s.Log.Info("made a new CA, or retired an old one", "authorities", len(cas), "newest", cas[0].Certificate.Subject.CommonName)
 	}
-	if err := s.publish(ctx, cas.bundle()); err != nil {
+	if err := s.publish(ctx, cas.Bundle()); err != nil {
 		return nil, err
 	}
 	s.cas = cas
@@ -161,12 +180,12 @@ func caKey() types.NamespacedName { return types.NamespacedName{Namespace: Names
 
 // save writes the Secret, at the version that was read: of two that rotate at
 // once, one must read again.
-func (s *Signer) save(ctx context.Context, secret *corev1.Secret, cas authorities) error {
-	keys, err := cas.keys()
+func (s *Signer) save(ctx context.Context, secret *corev1.Secret, cas authority.CAs) error {
+	keys, err := cas.Keys()
 	if err != nil {
 		return err
 	}
-	secret.Data = map[string][]byte{caCertificates: cas.bundle(), caKeys: keys}
+	secret.Data = map[string][]byte{caCertificates: cas.Bundle(), caKeys: keys}
 	if err := s.Client.Update(ctx, secret); err != nil {
 		return fmt.Errorf("save CA: %w", err)
 	}
@@ -179,7 +198,7 @@ func (s *Signer) publish(ctx context.Context, bundle []byte) error {
 	if err := s.Live.Get(ctx, caKey(), published); err != nil {
 		return fmt.Errorf("read published CA: %w", err)
 	}
-	if same([]byte(published.Data[BundleEntry]), bundle) {
+	if authority.SameBundle([]byte(published.Data[BundleEntry]), bundle) {
 		return nil
 	}
 	published.Data = map[string]string{BundleEntry: string(bundle)}
@@ -192,7 +211,7 @@ func (s *Signer) publish(ctx context.Context, bundle []byte) error {
 const (
 	// reloadInterval is how often the CA is read anew: another virt-controller
 	// may have rotated it, or somebody emptied the Secret for a new one.
-	reloadInterval = settleTime / 2
+	reloadInterval = authority.SettleTime / 2
 	// reloadRetry is the pause after that failed.
 	reloadRetry = 10 * time.Second
 )
@@ -206,7 +225,7 @@ func (s *Signer) Start(ctx context.Context) error {
 		wait := reloadRetry
 		switch now := s.Clock.Now(); {
 		case err == nil:
-			wait = min(reloadInterval, max(cas.nextChange(now).Sub(now), time.Second))
+			wait = min(reloadInterval, max(cas.NextChange(now).Sub(now), time.Second))
 		case ctx.Err() == nil:
 			s.Log.Error(err, "keep CA")
 		}

@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/kubeqemu/kubeqemu/authority"
 )
 
 // cluster is a Signer on an API server that a test can make fail; the real one
@@ -169,11 +171,11 @@ func TestTwoSigners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !mine[0].certificate.Equal(theirs[0].certificate) || string(mine.bundle()) != c.published() {
+	if !mine[0].Certificate.Equal(theirs[0].Certificate) || string(mine.Bundle()) != c.published() {
 		t.Error("two CAs")
 	}
 	// Both find it time to rotate, and one is later with its write.
-	c.clock.Step(caLife * 2 / 3)
+	c.clock.Step(authority.Life * 2 / 3)
 	secret := &corev1.Secret{}
 	if err := c.client.Get(t.Context(), caKey(), secret); err != nil {
 		t.Fatal(err)
@@ -181,14 +183,14 @@ func TestTwoSigners(t *testing.T) {
 	if mine, err = c.authorities(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	late, _, err := theirs.rotate(c.clock.Now(), newAuthority)
+	late, _, err := theirs.Rotate(c.clock.Now(), authority.New(component))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := second.save(t.Context(), secret, late); !apierrors.IsConflict(err) {
 		t.Errorf("the later one's write: %v", err)
 	}
-	if theirs, err = second.authorities(t.Context()); err != nil || string(theirs.bundle()) != string(mine.bundle()) || len(mine) != 2 {
+	if theirs, err = second.authorities(t.Context()); err != nil || string(theirs.Bundle()) != string(mine.Bundle()) || len(mine) != 2 {
 		t.Errorf("two CAs, %v", err)
 	}
 }
@@ -223,7 +225,7 @@ func TestCAFaults(t *testing.T) {
 	if err := c.client.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := c.load(t.Context()); err != nil || !again[0].certificate.Equal(first[0].certificate) {
+	if again, err := c.load(t.Context()); err != nil || !again[0].Certificate.Equal(first[0].Certificate) {
 		t.Errorf("the CA was not found again: %v", err)
 	}
 }
@@ -297,7 +299,7 @@ func TestSource(t *testing.T) {
 		now, err := s.GetClientCertificate(nil)
 		return err == nil && !now.Leaf.Equal(first.Leaf)
 	}
-	c.clock.SetTime(first.Leaf.NotBefore.Add(certificateLife / 2))
+	c.clock.SetTime(first.Leaf.NotBefore.Add(authority.CertificateLife / 2))
 	for range 20 {
 		time.Sleep(time.Millisecond)
 		if renewed() {
@@ -307,7 +309,7 @@ func TestSource(t *testing.T) {
 	// From here the API server is away until after the time.
 	away := error(apierrors.NewServiceUnavailable("away"))
 	c.fault.Store(&away)
-	c.clock.SetTime(first.Leaf.NotBefore.Add(certificateLife * 3 / 4))
+	c.clock.SetTime(first.Leaf.NotBefore.Add(authority.CertificateLife * 3 / 4))
 	for range 20 {
 		time.Sleep(time.Millisecond)
 		if err := s.Ready(nil); err != nil {

@@ -23,6 +23,8 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kubeqemu/kubeqemu/authority"
 )
 
 // Source holds the certificates of this node's virt-handler, one for each role,
@@ -126,7 +128,7 @@ func (s *Source) keep(ctx context.Context, r Role) {
 // come all at once.
 func renewal(c *x509.Certificate) time.Time {
 	early := time.Duration(mathrand.Int64N(int64(c.NotAfter.Sub(c.NotBefore) / 10)))
-	return renewAt(c).Add(-early)
+	return authority.RenewAt(c).Add(-early)
 }
 
 // pause waits, and returns false if ctx ended meanwhile.
@@ -154,7 +156,7 @@ func (s *Source) request(ctx context.Context, r Role) (*tls.Certificate, error) 
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: strings.ReplaceAll(strings.TrimPrefix(string(r), "kubevirt.io:"), ":", "-") + "-"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{Request: text, SignerName: SignerName, Usages: r.usages(),
-			ExpirationSeconds: ptr.To(int32(certificateLife / time.Second))},
+			ExpirationSeconds: ptr.To(int32(authority.CertificateLife / time.Second))},
 	}
 	if err := s.Writer.Create(ctx, csr); err != nil {
 		return nil, fmt.Errorf("file certificate request: %w", err)
@@ -196,7 +198,7 @@ func (s *Source) answer(ctx context.Context, filed *certificatesv1.CertificateSi
 // issuedFor joins a certificate with its key.
 func issuedFor(text []byte, key *ecdsa.PrivateKey) (*tls.Certificate, error) {
 	block, _ := pem.Decode(text)
-	if block == nil || block.Type != certificateBlock {
+	if block == nil || block.Type != authority.CertificateBlock {
 		return nil, errors.New("what was issued is not a certificate in PEM")
 	}
 	leaf, err := x509.ParseCertificate(block.Bytes)

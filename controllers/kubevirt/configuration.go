@@ -3,10 +3,8 @@
 package kubevirt
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -14,7 +12,7 @@ import (
 )
 
 // Namespace of the components and of the KubeVirt object.
-const Namespace = "kubevirt"
+const Namespace = v1.KubeVirtNamespace
 
 // Configuration returns the cluster's configuration; without a KubeVirt
 // object, an empty one.
@@ -23,20 +21,5 @@ func Configuration(ctx context.Context, reader client.Reader) (*v1.KubeVirtConfi
 	if err := reader.List(ctx, &list, client.InNamespace(Namespace)); err != nil {
 		return nil, fmt.Errorf("list KubeVirts: %w", err)
 	}
-	if oldest := oldest(list.Items); oldest != nil {
-		return &oldest.Spec.Configuration, nil
-	}
-	return &v1.KubeVirtConfiguration{}, nil
-}
-
-// oldest is the one that counts: a second one changes nothing. It is nil where
-// there is none.
-func oldest(all []v1.KubeVirt) *v1.KubeVirt {
-	if len(all) == 0 {
-		return nil
-	}
-	first := slices.MinFunc(all, func(a, b v1.KubeVirt) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	return &first
+	return v1.ClusterConfiguration(list.Items), nil
 }

@@ -63,7 +63,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	before := kv.DeepCopy()
 	now := metav1.NewTime(r.Clock.Now())
-	if first := oldest(list.Items); first != nil && first.UID != kv.UID {
+	if first := v1.OldestKubeVirt(list.Items); first != nil && first.UID != kv.UID {
 		refuse(kv, first.Name, now)
 	} else if err := r.report(ctx, kv, now); err != nil {
 		return ctrl.Result{}, err
@@ -79,14 +79,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, now metav1.Time) error {
-	deployment, daemonSet := &appsv1.Deployment{}, &appsv1.DaemonSet{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: controllerName}, deployment)
-	if apierrors.IsNotFound(err) {
-		deployment, err = nil, nil
-	}
+	deployment, err := r.deployment(ctx, controllerName)
 	if err != nil {
-		return fmt.Errorf("get %s: %w", controllerName, err)
+		return err
 	}
+	api, err := r.deployment(ctx, apiName)
+	if err != nil {
+		return err
+	}
+	daemonSet := &appsv1.DaemonSet{}
 	err = r.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: handlerName}, daemonSet)
 	if apierrors.IsNotFound(err) {
 		daemonSet, err = nil, nil
@@ -94,6 +95,19 @@ func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, now metav1.Tim
 	if err != nil {
 		return fmt.Errorf("get %s: %w", handlerName, err)
 	}
-	report(kv, deployment, daemonSet, now)
+	report(kv, deployment, api, daemonSet, now)
 	return nil
+}
+
+// deployment returns one of the components' Deployments, or nil.
+func (r *Reconciler) deployment(ctx context.Context, name string) (*appsv1.Deployment, error) {
+	d := &appsv1.Deployment{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, d)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", name, err)
+	}
+	return d, nil
 }

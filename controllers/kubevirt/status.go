@@ -18,6 +18,7 @@ const (
 	reasonRollout   = "DeploymentInProgress"
 	reasonExisting  = "ExistingDeployment"
 	controllerName  = "virt-controller"
+	apiName         = "virt-api"
 	handlerName     = "virt-handler"
 	noHandlerWanted = "no node is selected by virt-handler's DaemonSet"
 )
@@ -42,15 +43,15 @@ func (c component) String() string {
 	return fmt.Sprintf("%s: %d of %d available, %d updated", c.name, c.working, c.wanted, c.updated)
 }
 
-func controllerComponent(d *appsv1.Deployment) component {
+func deployed(name string, d *appsv1.Deployment) component {
 	if d == nil {
-		return component{name: controllerName, missing: "there is no Deployment " + controllerName}
+		return component{name: name, missing: "there is no Deployment " + name}
 	}
 	wanted := int32(1)
 	if d.Spec.Replicas != nil {
 		wanted = *d.Spec.Replicas
 	}
-	return component{name: controllerName, wanted: wanted, updated: d.Status.UpdatedReplicas, working: d.Status.AvailableReplicas,
+	return component{name: name, wanted: wanted, updated: d.Status.UpdatedReplicas, working: d.Status.AvailableReplicas,
 		observed: d.Status.ObservedGeneration >= d.Generation}
 }
 
@@ -67,8 +68,8 @@ func handlerComponent(d *appsv1.DaemonSet) component {
 }
 
 // report brings a KubeVirt's status up to date. It is pure.
-func report(kv *v1.KubeVirt, deployment *appsv1.Deployment, daemonSet *appsv1.DaemonSet, now metav1.Time) {
-	components := []component{controllerComponent(deployment), handlerComponent(daemonSet)}
+func report(kv *v1.KubeVirt, deployment, api *appsv1.Deployment, daemonSet *appsv1.DaemonSet, now metav1.Time) {
+	components := []component{deployed(controllerName, deployment), deployed(apiName, api), handlerComponent(daemonSet)}
 	available, rolledOut, complete := true, true, true
 	var words []string
 	for _, c := range components {

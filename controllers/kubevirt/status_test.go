@@ -47,16 +47,32 @@ func conditions(s *v1.KubeVirtStatus) string {
 	return letters
 }
 
+// reported is what is there, and what is said of it.
+type reported struct {
+	name       string
+	deployment *appsv1.Deployment
+	daemonSet  *appsv1.DaemonSet
+	phase      v1.KubeVirtPhase
+	want       string // conditions
+	words      string
+}
+
+// TestReportWithoutAPI: guests of users cannot be started without virt-api.
+func TestReportWithoutAPI(t *testing.T) {
+	for words, api := range map[string]*appsv1.Deployment{
+		"virt-api: 0 of 1 available": deployment(1, 1, 0), "there is no Deployment virt-api": nil,
+	} {
+		kv := &v1.KubeVirt{}
+		report(kv, deployment(1, 1, 1), api, daemonSet(1, 1, 1), metav1.Unix(1000, 0))
+		if got := conditions(&kv.Status); strings.Contains(got, "A") || !strings.Contains(kv.Status.Conditions[0].Message, words) {
+			t.Errorf("conditions %q: %s, want %q", got, kv.Status.Conditions[0].Message, words)
+		}
+	}
+}
+
 func TestReport(t *testing.T) {
 	old := func(d *appsv1.Deployment) *appsv1.Deployment { d.Generation = 2; return d }
-	tests := []struct {
-		name       string
-		deployment *appsv1.Deployment
-		daemonSet  *appsv1.DaemonSet
-		phase      v1.KubeVirtPhase
-		want       string // conditions
-		words      string
-	}{
+	tests := []reported{
 		{"up", deployment(1, 1, 1), daemonSet(3, 3, 3), "Deployed", "A", "All components are ready."},
 		{"two controllers", deployment(2, 2, 2), daemonSet(1, 1, 1), "Deployed", "A", "All components are ready."},
 		{"one of two controllers", deployment(2, 2, 1), daemonSet(1, 1, 1), "Deploying", "AD", "virt-controller: 1 of 2 available"},
@@ -72,7 +88,7 @@ func TestReport(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Generation: 5}}
-			report(kv, tt.deployment, tt.daemonSet, metav1.Unix(1000, 0))
+			report(kv, tt.deployment, deployment(1, 1, 1), tt.daemonSet, metav1.Unix(1000, 0))
 			if got := conditions(&kv.Status); got != tt.want || kv.Status.Phase != tt.phase {
 				t.Errorf("conditions %q, phase %s; want %q, %s", got, kv.Status.Phase, tt.want, tt.phase)
 			}
@@ -85,7 +101,7 @@ func TestReport(t *testing.T) {
 				t.Errorf("%+v", kv.Status)
 			}
 			before := kv.DeepCopy()
-			report(kv, tt.deployment, tt.daemonSet, metav1.Unix(2000, 0))
+			report(kv, tt.deployment, deployment(1, 1, 1), tt.daemonSet, metav1.Unix(2000, 0))
 			if conditions(&before.Status) != conditions(&kv.Status) || !before.Status.Conditions[0].LastTransitionTime.Equal(&kv.Status.Conditions[0].LastTransitionTime) {
 				t.Error("the same report a second time changes the status")
 			}
@@ -96,8 +112,8 @@ func TestReport(t *testing.T) {
 // TestDeployedStays: what was once deployed is degraded, not deploying.
 func TestDeployedStays(t *testing.T) {
 	kv := &v1.KubeVirt{}
-	report(kv, deployment(1, 1, 1), daemonSet(1, 1, 1), metav1.Unix(1000, 0))
-	report(kv, deployment(1, 1, 1), daemonSet(1, 1, 0), metav1.Unix(2000, 0))
+	report(kv, deployment(1, 1, 1), deployment(1, 1, 1), daemonSet(1, 1, 1), metav1.Unix(1000, 0))
+	report(kv, deployment(1, 1, 1), deployment(1, 1, 1), daemonSet(1, 1, 0), metav1.Unix(2000, 0))
 	if kv.Status.Phase != v1.KubeVirtPhaseDeployed || conditions(&kv.Status) != "D" {
 		t.Errorf("%+v", kv.Status)
 	}
@@ -149,7 +165,9 @@ func TestConfiguration(t *testing.T) {
 func TestReconcile(t *testing.T) {
 	ctx := context.Background()
 	first, second := kubeVirt(Namespace, "first", 1, true), kubeVirt(Namespace, "second", 2, false)
-	c := newClient(t, first, second, deployment(1, 1, 1), daemonSet(1, 1, 1))
+	api := deployment(1, 1, 1)
+	api.Name = apiName
+	c := newClient(t, first, second, deployment(1, 1, 1), api, daemonSet(1, 1, 1))
 	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
 	reconcile := func(kv *v1.KubeVirt) *v1.KubeVirtStatus {
 		t.Helper()

@@ -28,15 +28,16 @@ trap - EXIT
 say "starting Kubernetes"
 cluster up --name demo 2>&1 | labelled "cluster    "
 export KUBECONFIG=$repo/_output/cluster/demo/kubeconfig
-cluster load-image --name demo "$images"/{virt-launcher,virt-controller,virt-handler,debian-container-disk}.tar 2>&1 | labelled "images     "
+cluster load-image --name demo "$images"/{virt-launcher,virt-controller,virt-api,virt-handler,debian-container-disk}.tar 2>&1 | labelled "images     "
 
 say "installing Kubeqemu: kubectl apply -k config/default"
 kubectl apply -k config/default | labelled "kubectl    "
 kubectl wait --for=condition=established --timeout=30s crd/kubevirts.kubevirt.io | labelled "kubectl    "
 kubectl apply -f config/samples/kubevirt-emulation.yaml | labelled "kubectl    " # KVM may not work here
 # Images of the same tag may be new ones.
-kubectl -n kubevirt rollout restart deployment/virt-controller daemonset/virt-handler >/dev/null
+kubectl -n kubevirt rollout restart deployment/virt-controller deployment/virt-api daemonset/virt-handler >/dev/null
 kubectl -n kubevirt rollout status --timeout=2m deployment/virt-controller | labelled "kubectl    "
+kubectl -n kubevirt rollout status --timeout=2m deployment/virt-api | labelled "kubectl    "
 kubectl -n kubevirt rollout status --timeout=2m daemonset/virt-handler | labelled "kubectl    "
 kubectl -n kubevirt logs daemonset/virt-handler 2>/dev/null | grep -oE '"msg":"guests (are emulated|run under)[^"]*","reason":"[^"]*"' | labelled "node       " || true
 

@@ -48,22 +48,24 @@ spec:
 }
 
 // TestInvalid: what is wrong with a VMI is said, with its path, by kubectl
-// where the API server can know, else in the VMI's status.
+// where schema or virt-api can know, else in the VMI's status.
 func TestInvalid(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	restarts := componentRestarts(t)
-	// The API server refuses these.
+	// The API server refuses these, the last two when it has asked virt-api.
 	for name, c := range map[string]struct {
 		manifest manifest
 		path     string
 	}{
-		"no-memory":       {manifest{memory: " "}, "spec.domain.memory"},
-		"two-bindings":    {manifest{nic: "masquerade: {}, bridge: {}"}, "spec.domain.devices.interfaces[0]"},
-		"duplicate-disks": {manifest{disk: "      - {name: root, disk: {bus: virtio}}"}, "spec.domain.devices.disks[1]"},
-		"unknown-field":   {manifest{nic: "masquerade: {}, colour: red"}, "spec.domain.devices.interfaces[0].colour"},
-		"bad-mac":         {manifest{nic: `masquerade: {}, macAddress: "52:54:00:12:34"`}, "spec.domain.devices.interfaces[0].macAddress"},
-		"no-vcpu":         {manifest{cpu: "cores: 0"}, "spec.domain.cpu.cores"},
+		"no-memory":           {manifest{memory: " "}, "spec.domain.memory"},
+		"two-bindings":        {manifest{nic: "masquerade: {}, bridge: {}"}, "spec.domain.devices.interfaces[0]"},
+		"duplicate-disks":     {manifest{disk: "      - {name: root, disk: {bus: virtio}}"}, "spec.domain.devices.disks[1]"},
+		"unknown-field":       {manifest{nic: "masquerade: {}, colour: red"}, "spec.domain.devices.interfaces[0].colour"},
+		"bad-mac":             {manifest{nic: `masquerade: {}, macAddress: "52:54:00:12:34"`}, "spec.domain.devices.interfaces[0].macAddress"},
+		"no-vcpu":             {manifest{cpu: "cores: 0"}, "spec.domain.cpu.cores"},
+		"disk-without-volume": {manifest{disk: "      - {name: data, disk: {bus: virtio}}"}, "spec.domain.devices.disks[1].name"},
+		"multicast-mac":       {manifest{nic: `masquerade: {}, macAddress: "01:00:5e:00:00:01"`}, "spec.domain.devices.interfaces[0].macAddress"},
 	} {
 		_, err := output(c.manifest.yaml(name), "kubectl", "-n", ns, "apply", "-f", "-")
 		if err == nil || !strings.Contains(err.Error(), c.path) {
@@ -75,12 +77,10 @@ func TestInvalid(t *testing.T) {
 		manifest       manifest
 		reason, detail string
 	}{
-		"disk-without-volume": {manifest{disk: "      - {name: data, disk: {bus: virtio}}"}, "InvalidSpec", "spec.domain.devices.disks[1].name"},
-		"multicast-mac":       {manifest{nic: `masquerade: {}, macAddress: "01:00:5e:00:00:01"`}, "InvalidSpec", "spec.domain.devices.interfaces[0].macAddress"},
-		"image-without-disk":  {manifest{volume: noDiskImage}, "StartFailed", "/disk"},
-		"corrupt-qcow2":       {manifest{volume: corruptImage}, "StartFailed", "disk.qcow2"},
-		"backing-file":        {manifest{volume: backingImage}, "StartFailed", "backing file"},
-		"no-such-path":        {manifest{more: "  - {name: other, containerDisk: {image: \"" + tinyImage + "\", path: /disk/none}}", disk: "      - {name: other, disk: {bus: virtio}}"}, "StartFailed", "/disk/none"},
+		"image-without-disk": {manifest{volume: noDiskImage}, "StartFailed", "/disk"},
+		"corrupt-qcow2":      {manifest{volume: corruptImage}, "StartFailed", "disk.qcow2"},
+		"backing-file":       {manifest{volume: backingImage}, "StartFailed", "backing file"},
+		"no-such-path":       {manifest{more: "  - {name: other, containerDisk: {image: \"" + tinyImage + "\", path: /disk/none}}", disk: "      - {name: other, disk: {bus: virtio}}"}, "StartFailed", "/disk/none"},
 	}
 	for name, c := range failing {
 		apply(t, ns, c.manifest.yaml(name))

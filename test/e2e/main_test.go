@@ -85,7 +85,7 @@ func (c *cluster) output(elem ...string) string {
 
 func (c *cluster) images() []string {
 	var files []string
-	for _, name := range []string{"virt-controller", "virt-handler", "virt-launcher", "tiny-virtio-container-disk", "tiny-container-disk", "debian-container-disk"} {
+	for _, name := range []string{"virt-controller", "virt-api", "virt-handler", "virt-launcher", "tiny-virtio-container-disk", "tiny-container-disk", "debian-container-disk"} {
 		files = append(files, c.output("images", name+".tar"))
 	}
 	return files
@@ -139,10 +139,11 @@ func (c *cluster) install() error {
 	}
 	if c.keep {
 		// The images of the same tag may be new ones.
-		commands = append(commands, []string{"-n", "kubevirt", "rollout", "restart", "deployment/virt-controller", "daemonset/virt-handler"})
+		commands = append(commands, []string{"-n", "kubevirt", "rollout", "restart", "deployment/virt-controller", "deployment/virt-api", "daemonset/virt-handler"})
 	}
 	commands = append(commands,
 		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-controller"},
+		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-api"},
 		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=90s", "daemonset/virt-handler"})
 	for _, args := range commands {
 		if _, err := output("", "kubectl", args...); err != nil {

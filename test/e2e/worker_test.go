@@ -159,6 +159,7 @@ func TestRightsByTheAPIServer(t *testing.T) {
 	}{
 		"virt-handler":    {rights.Worker, "virtualmachineinstances/status"},
 		"virt-controller": {rights.Component, "virtualmachineinstances/status"},
+		"virt-api":        {rights.Component, "validatingwebhookconfigurations"},
 	} {
 		by := newCaller(t, token(t, "kubevirt", account))
 		for _, in := range []string{"kubevirt", "kube-system", "default", ns} {

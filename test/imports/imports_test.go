@@ -64,6 +64,7 @@ func TestReaches(t *testing.T) {
 		{[]string{module + "/launcher", module + "/cmd/virt-launcher"}, nil, slices.Concat(kubernetes, netlink, []string{module + "/api", module + "/controllers", module + "/qemuargs/resolve"})},
 		{[]string{module + "/netsetup"}, nil, slices.Concat(kubernetes, []string{module + "/api", module + "/controllers", module + "/launcher"})},
 		{[]string{module + "/api"}, nil, []string{"k8s.io/client-go/kubernetes", "sigs.k8s.io/controller-runtime/pkg/client", module + "/controllers", module + "/launcher", module + "/qemuargs", module + "/netsetup"}},
+		{[]string{module + "/apiserver"}, nil, slices.Concat(netlink, []string{module + "/controllers", module + "/launcher", module + "/netsetup", module + "/qemuargs"})},
 		{[]string{module + "/qemuargs/resolve"}, nil, slices.Concat(netlink, []string{"k8s.io/client-go/kubernetes", module + "/controllers", module + "/launcher/control", module + "/netsetup"})},
 	}
 	all := packages(t)

@@ -23,11 +23,16 @@ type kind struct {
 	why                     string
 	// holder is the least of those whom it is forbidden to.
 	holder Holder
-	// named says that it is allowed for objects named one by one in a namespace.
+	// named says that it is allowed for objects named one by one, of a kind that
+	// has namespaces in one of them.
 	named bool
 }
 
-const writing = "create,update,patch,delete,deletecollection"
+const (
+	writing  = "create,update,patch,delete,deletecollection"
+	webhooks = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+	policies = "validatingadmissionpolicies,validatingadmissionpolicybindings,validatingadmissionpolicies/status,mutatingadmissionpolicies,mutatingadmissionpolicybindings"
+)
 
 var forbidden = []kind{
 	{"*", "*", "escalate,bind,impersonate", "it takes any right", Component, false},
@@ -35,7 +40,11 @@ var forbidden = []kind{
 	{"", "secrets", "*", "S01, S06: it reads what others keep secret", Component, true},
 	{"", "serviceaccounts/token", "*", "S06: it takes another account's rights", Component, false},
 	{"", "pods/exec,pods/attach,pods/portforward,pods/proxy,pods/ephemeralcontainers,services/proxy,nodes/proxy", "*", "S06: it runs code in others' pods", Component, false},
-	{"admissionregistration.k8s.io", "*", "*", "it sees or changes every write", Component, false},
+	{"admissionregistration.k8s.io", webhooks, "create,patch,delete,deletecollection", "it sees or changes every write", Component, false},
+	// virt-api writes its CA into its own, which an API server has no narrower right for.
+	{"admissionregistration.k8s.io", webhooks, "get,list,watch,update", "it sees or changes every write", Component, true},
+	{"admissionregistration.k8s.io", webhooks, "*", "it sees or changes every write", Worker, false},
+	{"admissionregistration.k8s.io", policies, "*", "it changes what every write is held by", Component, false},
 	{"apiregistration.k8s.io", "*", "*", "it answers for the API server", Component, false},
 	{"apiextensions.k8s.io", "*", writing, "it changes kinds", Component, false},
 	{"", "nodes", "create,update,delete,deletecollection", "it has nothing to do with nodes but their labels, by patch", Component, false},
@@ -62,12 +71,18 @@ func Forbidden(holder Holder, grants []Grant) []string {
 			continue
 		}
 		for _, f := range forbidden {
-			if holder >= f.holder && f.covers(g) && !(f.named && g.Namespace != "" && len(g.ResourceNames) > 0) {
+			if holder >= f.holder && f.covers(g) && !(f.named && f.isNamed(g)) {
 				wrong = append(wrong, fmt.Sprintf("%s: %s", g, f.why))
 			}
 		}
 	}
 	return wrong
+}
+
+// isNamed says whether a grant is for objects named one by one, in one namespace
+// if they are in any.
+func (k kind) isNamed(g Grant) bool {
+	return len(g.ResourceNames) > 0 && (g.Namespace != "" || k.resources == webhooks)
 }
 
 func wildcard(g Grant) string {

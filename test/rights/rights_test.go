@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	podsecurity "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
@@ -216,7 +218,11 @@ func TestWalkFails(t *testing.T) {
 		"impersonate":              {cluster("", "users", "impersonate"), Component, "any right"},
 		"bindings":                 {local(rule("rbac.authorization.k8s.io", "rolebindings", "create")), Component, "grants rights"},
 		"webhooks":                 {cluster("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "patch"), Component, "every write"},
-		"policies":                 {cluster("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "delete"), Component, "every write"},
+		"update webhooks":          {cluster("admissionregistration.k8s.io", "validatingwebhookconfigurations", "update"), Component, "every write"},
+		"one webhook":              {role(`{apiGroups: [admissionregistration.k8s.io], resources: [validatingwebhookconfigurations], resourceNames: [x], verbs: [update]}`) + binding(toAccount), Component, ""},
+		"one webhook, deleted":     {role(`{apiGroups: [admissionregistration.k8s.io], resources: [validatingwebhookconfigurations], resourceNames: [x], verbs: [delete]}`) + binding(toAccount), Component, "every write"},
+		"one webhook on each node": {role(`{apiGroups: [admissionregistration.k8s.io], resources: [validatingwebhookconfigurations], resourceNames: [x], verbs: [update]}`) + binding(toAccount), Worker, "every write"},
+		"policies":                 {cluster("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "delete"), Component, "held by"},
 		"API services":             {cluster("apiregistration.k8s.io", "apiservices", "update"), Component, "answers for"},
 		"all verbs":                {cluster("", "events", "*"), Component, "wildcard in verbs"},
 		"all groups":               {cluster("*", "events", "get"), Component, "wildcard in groups"},
@@ -282,5 +288,26 @@ func TestLoadIsStrict(t *testing.T) {
 	}
 	if _, err := Load(folder); err == nil {
 		t.Error("patches were not seen")
+	}
+}
+
+// TestRestricted: what is not on every node runs as the restricted Pod Security
+// Standard has it.
+func TestRestricted(t *testing.T) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	level := podsecurity.LevelVersion{Level: podsecurity.LevelRestricted, Version: podsecurity.LatestVersion()}
+	for _, d := range shipped(t).Deployments {
+		pod := &d.Spec.Template
+		if r := policy.AggregateCheckResults(evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec)); !r.Allowed {
+			t.Errorf("Deployment %s: %s", d.Name, r.ForbiddenDetail())
+		}
+		for _, c := range pod.Spec.Containers {
+			if c.SecurityContext == nil || c.SecurityContext.ReadOnlyRootFilesystem == nil || !*c.SecurityContext.ReadOnlyRootFilesystem {
+				t.Errorf("Deployment %s: container %s can write to its root", d.Name, c.Name)
+			}
+		}
 	}
 }

@@ -86,6 +86,9 @@ func beyondUsers(rights map[string]bool) []string {
 		_, sub, _ := strings.Cut(resource, "/")
 		reads := verb == "get" || verb == "list" || verb == "watch"
 		switch {
+		case group == "instancetype.kubevirt.io" && strings.Contains(resource, "cluster") && !reads:
+			wrong = append(wrong, right+": it is for all namespaces")
+		case group == "instancetype.kubevirt.io" && sub == "":
 		case group != "kubevirt.io" && group != "subresources.kubevirt.io":
 			wrong = append(wrong, right+": not a kind of ours")
 		case group == "kubevirt.io" && (sub == "status" || sub == "finalizers"):
@@ -104,6 +107,7 @@ func beyondUsers(rights map[string]bool) []string {
 // TestBeyondUsers: the walk finds what it must find.
 func TestBeyondUsers(t *testing.T) {
 	for right, bad := range map[string]bool{
+		"update instancetype.kubevirt.io/virtualmachinepreferences": false, "update instancetype.kubevirt.io/virtualmachineclusterpreferences": true,
 		"get kubevirt.io/virtualmachines": false, "update kubevirt.io/virtualmachineinstances/status": true,
 		"update kubevirt.io/virtualmachineinstances/finalizers": true, "get /secrets": true, "patch kubevirt.io/kubevirts": true,
 		"list kubevirt.io/kubevirts": false, "create /pods/exec": true, "patch kubevirt.io/virtualmachineinstancereplicasets/scale": false,

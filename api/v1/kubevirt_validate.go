@@ -1,0 +1,61 @@
+package v1
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// KubeVirtNamespace is where the components are, and the KubeVirt that counts.
+const KubeVirtNamespace = "kubevirt"
+
+// ValidateKubeVirt returns every error of a KubeVirt at once, with exact paths.
+// The schema refuses most of them before.
+func ValidateKubeVirt(kv *KubeVirt) field.ErrorList {
+	config, path := &kv.Spec.Configuration, field.NewPath("spec", "configuration")
+	var errs field.ErrorList
+	if m := config.CPUModel; m != "" && !cpuModel.MatchString(m) {
+		errs = append(errs, field.Invalid(path.Child("cpuModel"), m, "must be letters, digits, '.', '_' and '-'"))
+	}
+	amd64, amd64Path := "", path.Child("architectureConfiguration", "amd64", "machineType")
+	if a := config.ArchitectureConfiguration; a != nil && a.Amd64 != nil {
+		amd64 = a.Amd64.MachineType
+	}
+	for _, m := range []struct {
+		path *field.Path
+		text string
+	}{{path.Child("machineType"), config.MachineType}, {amd64Path, amd64}} {
+		if m.text != "" && !machineType.MatchString(m.text) {
+			errs = append(errs, field.Invalid(m.path, m.text, "must be q35 or pc-q35-X.Y"))
+		}
+	}
+	if config.MachineType != "" && amd64 != "" && config.MachineType != amd64 {
+		errs = append(errs, field.Invalid(path.Child("machineType"), config.MachineType,
+			fmt.Sprintf("must be the same as %s, which replaces it", amd64Path)))
+	}
+	if n := config.NetworkConfiguration; n != nil {
+		bindings := []string{"bridge", "masquerade"}
+		if b := n.NetworkInterface; b != "" && !slices.Contains(bindings, b) {
+			errs = append(errs, field.NotSupported(path.Child("network", "defaultNetworkInterface"), b, bindings))
+		}
+	}
+	return errs
+}
+
+// ValidateOnlyKubeVirt returns why a new KubeVirt would have no effect: it is
+// not where the components look, or there is one already.
+func ValidateOnlyKubeVirt(kv *KubeVirt, others []KubeVirt) field.ErrorList {
+	metadata := field.NewPath("metadata")
+	if kv.Namespace != KubeVirtNamespace {
+		return field.ErrorList{field.Invalid(metadata.Child("namespace"), kv.Namespace,
+			"a KubeVirt has an effect in the namespace "+KubeVirtNamespace+" only")}
+	}
+	for i := range others {
+		if others[i].Name != kv.Name {
+			return field.ErrorList{field.Forbidden(metadata.Child("name"),
+				fmt.Sprintf("KubeVirt is already created: the oldest counts, and there is %q; change or delete that one", others[i].Name))}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package v1
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+func TestValidateKubeVirt(t *testing.T) {
+	const config = "spec.configuration."
+	for name, c := range map[string]struct {
+		configuration string
+		want          []string // paths
+	}{
+		"empty":             {`{}`, nil},
+		"good":              {`{cpuModel: Nehalem, machineType: q35, network: {defaultNetworkInterface: masquerade}, developerConfiguration: {useEmulation: true}}`, nil},
+		"CPU model":         {`{cpuModel: "max,+vmx"}`, []string{config + "cpuModel"}},
+		"machine types":     {`{machineType: pc, architectureConfiguration: {amd64: {machineType: virt}}}`, []string{config + "machineType", config + "architectureConfiguration.amd64.machineType"}},
+		"two machine types": {`{machineType: q35, architectureConfiguration: {amd64: {machineType: pc-q35-7.2}}}`, []string{config + "machineType"}},
+		"binding":           {`{network: {defaultNetworkInterface: slirp}}`, []string{config + "network.defaultNetworkInterface"}},
+	} {
+		kv := &KubeVirt{}
+		if err := yaml.UnmarshalStrict([]byte(c.configuration), &kv.Spec.Configuration); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got []string
+		for _, e := range ValidateKubeVirt(kv) {
+			if !slices.Contains(got, e.Field) {
+				got = append(got, e.Field)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestValidateOnlyKubeVirt(t *testing.T) {
+	named := func(namespace, name string) KubeVirt {
+		kv := KubeVirt{}
+		kv.Namespace, kv.Name = namespace, name
+		return kv
+	}
+	there := []KubeVirt{named("kubevirt", "first")}
+	for name, c := range map[string]struct {
+		created KubeVirt
+		there   []KubeVirt
+		want    string
+	}{
+		"the first":            {named("kubevirt", "first"), nil, ""},
+		"the same once more":   {named("kubevirt", "first"), there, ""},
+		"a second":             {named("kubevirt", "second"), there, `"first"`},
+		"in another namespace": {named("default", "first"), nil, "metadata.namespace"},
+	} {
+		errs := ValidateOnlyKubeVirt(&c.created, c.there)
+		if text := errs.ToAggregate(); (text == nil) != (c.want == "") || text != nil && !strings.Contains(text.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, text, c.want)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+// Package admission answers the API server's questions about new and changed
+// objects of ours: what they leave out is filled in, and what is wrong with
+// them is said when they are applied, all of it at once.
+//
+// Nothing is decided here. Defaults and rules are the pure functions of api/v1,
+// which the controllers call too, so that where admission was not asked the
+// same is refused later, in the object's status.
+package admission
+
+import (
+	"context"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// Facts are what answers may depend on beside the object.
+type Facts struct {
+	// Cluster is the configuration that holds.
+	Cluster *v1.KubeVirtConfiguration
+	// KubeVirts are all in the components' namespace.
+	KubeVirts []v1.KubeVirt
+}
+
+// kinds are what admission knows: defaults and rules of each kind, by resource.
+func kinds() []kind {
+	return []kind{
+		of("virtualmachines", "VirtualMachine", nil, validateVM),
+		of("virtualmachineinstancereplicasets", "VirtualMachineInstanceReplicaSet", nil, validateReplicaSet),
+		of("virtualmachineinstances", "VirtualMachineInstance", defaultVMI, validateVMI),
+		of("kubevirts", "KubeVirt", nil, validateKubeVirt),
+	}
+}
+
+// kind has what is known of one kind, its type erased.
+type kind struct {
+	resource string
+	kind     schema.GroupKind
+	// fill fills in what an object's JSON leaves out and returns that of what
+	// was read and of what came of it; nil where the kind has no defaults.
+	fill func(raw []byte, facts Facts) (before, after []byte, err error)
+	// check returns what is wrong with an object; old is empty when it is new.
+	check func(raw, old []byte, facts Facts) (field.ErrorList, error)
+}
+
+// of makes a kind of its pure functions. Of validate, old is nil when the object
+// is new. Neither is called for objects that are being deleted.
+func of[T any, P interface {
+	*T
+	metav1.Object
+}](resource, name string, fill func(P, Facts), validate func(object, old P, facts Facts) field.ErrorList) kind {
+	k := kind{resource: resource, kind: schema.GroupKind{Group: v1.GroupVersion.Group, Kind: name}}
+	if fill != nil {
+		k.fill = func(raw []byte, facts Facts) (before, after []byte, err error) {
+			return filled(raw, func(object *T) { fill(object, facts) })
+		}
+	}
+	k.check = func(raw, old []byte, facts Facts) (field.ErrorList, error) {
+		object, err := decode[T](raw)
+		if err != nil {
+			return nil, err
+		}
+		if P(object).GetDeletionTimestamp() != nil {
+			return nil, nil
+		}
+		var before P
+		if len(old) > 0 {
+			if before, err = decode[T](old); err != nil {
+				before = nil // it was worse
+			}
+		}
+		return validate(object, before, facts), nil
+	}
+	return k
+}
+
+// Register serves the webhooks of all kinds, below the paths that
+// config/api/webhooks.yaml names.
+func Register(mux *http.ServeMux, facts func(context.Context) (Facts, error)) {
+	for _, k := range kinds() {
+		if k.fill != nil {
+			mux.Handle("POST /"+k.resource+"-mutate", serve(k.mutate, facts))
+		}
+		mux.Handle("POST /"+k.resource+"-validate", serve(k.validate, facts))
+	}
+}

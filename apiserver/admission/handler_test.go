@@ -1,0 +1,127 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// ask asks a webhook as the API server does.
+func ask(t *testing.T, mux *http.ServeMux, path, object, old string) *admissionv1.AdmissionResponse {
+	t.Helper()
+	if old == "" {
+		old = "null"
+	}
+	review := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","name":"x","operation":"CREATE","object":%s,"oldObject":%s}}`, object, old)
+	request := httptest.NewRequest(http.MethodPost, path, bytes.NewReader([]byte(review)))
+	request.Header.Set("Content-Type", "application/json")
+	recorder := httptest.NewRecorder()
+	mux.ServeHTTP(recorder, request)
+	var answer admissionv1.AdmissionReview
+	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil || answer.Response == nil {
+		t.Fatalf("%s: %d %s (%v)", path, recorder.Code, recorder.Body, err)
+	}
+	return answer.Response
+}
+
+func newServer(facts Facts, err error) *http.ServeMux {
+	mux := http.NewServeMux()
+	Register(mux, func(context.Context) (Facts, error) { return facts, err })
+	return mux
+}
+
+func TestMutate(t *testing.T) {
+	mux := newServer(empty, nil)
+	for name, c := range map[string]struct {
+		object string
+		patch  bool
+	}{
+		"something is missing": {`{"spec":{"domain":{"memory":{"guest":"1Gi"}}}}`, true},
+		"all is there":         {defaulted, false},
+		"another type":         {`{"spec":{"domain":{"memory":7}}}`, false},
+		"no quantity":          {`{"spec":{"domain":{"memory":{"guest":"lots"}}}}`, false},
+		"no object":            {`[]`, false},
+		"too large":            {`{"spec":{"hostname":"` + strings.Repeat("x", maxFilled) + `"}}`, false},
+	} {
+		answer := ask(t, mux, "/virtualmachineinstances-mutate", c.object, "")
+		if !answer.Allowed || (len(answer.Patch) > 2) != c.patch {
+			t.Errorf("%s: %+v, patch %s", name, answer, answer.Patch)
+		}
+	}
+	for name, c := range map[string]struct {
+		method, path, body string
+		err                error
+		code               int
+	}{
+		"no review":      {http.MethodPost, "/virtualmachineinstances-mutate", `{}`, nil, http.StatusBadRequest},
+		"no JSON":        {http.MethodPost, "/virtualmachineinstances-mutate", `{`, nil, http.StatusBadRequest},
+		"another review": {http.MethodPost, "/virtualmachineinstances-mutate", `{"apiVersion":"admission.k8s.io/v1beta1","request":{}}`, nil, http.StatusBadRequest},
+		"without facts":  {http.MethodPost, "/virtualmachineinstances-mutate", `{"apiVersion":"admission.k8s.io/v1","request":{}}`, errors.New("down"), http.StatusInternalServerError},
+		"too much":       {http.MethodPost, "/virtualmachineinstances-mutate", strings.Repeat("x", maxReview+1), nil, http.StatusBadRequest},
+		"another path":   {http.MethodPost, "/pods-mutate", `{}`, nil, http.StatusNotFound},
+		"another method": {http.MethodGet, "/virtualmachineinstances-mutate", ``, nil, http.StatusMethodNotAllowed},
+	} {
+		recorder := httptest.NewRecorder()
+		newServer(empty, c.err).ServeHTTP(recorder, httptest.NewRequest(c.method, c.path, strings.NewReader(c.body)))
+		if recorder.Code != c.code {
+			t.Errorf("%s: %d, want %d: %s", name, recorder.Code, c.code, recorder.Body)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	kv := func(namespace, name, spec string) string {
+		return fmt.Sprintf(`{"metadata":{"namespace":"%s","name":"%s"},"spec":%s}`, namespace, name, spec)
+	}
+	there := Facts{Cluster: &v1.KubeVirtConfiguration{}, KubeVirts: make([]v1.KubeVirt, 1)}
+	there.KubeVirts[0].Name = "first"
+	bad := strings.Replace(defaulted, `"1024M"`, `"1"`, 1)
+	uid := `{"metadata":{"uid":"5d307ca9-b3ef-428c-8861-06e72d69f223"},`
+	for name, c := range map[string]struct {
+		path, object, old string
+		facts             Facts
+		want              string // the paths of causes
+	}{
+		"a good VMI":             {"virtualmachineinstances", strings.Replace(defaulted, "{", uid, 1), "", empty, ""},
+		"a bad VMI":              {"virtualmachineinstances", strings.Replace(bad, "{", uid, 1), "", empty, "spec.domain.memory.guest"},
+		"two errors":             {"virtualmachineinstances", bad, "", empty, "spec.domain.firmware.uuid,spec.domain.memory.guest"},
+		"of an older release":    {"virtualmachineinstances", bad, bad, empty, ""},
+		"being deleted":          {"virtualmachineinstances", strings.Replace(bad, "{", `{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},`, 1), "", empty, ""},
+		"unreadable":             {"virtualmachineinstances", `{"spec":7}`, "", empty, "<nil>"},
+		"the first KubeVirt":     {"kubevirts", kv("kubevirt", "first", `{}`), "", empty, ""},
+		"the first, once more":   {"kubevirts", kv("kubevirt", "first", `{}`), "", there, ""},
+		"the second":             {"kubevirts", kv("kubevirt", "second", `{}`), "", there, "metadata.name"},
+		"the second, changed":    {"kubevirts", kv("kubevirt", "second", `{}`), kv("kubevirt", "second", `{}`), there, ""},
+		"in another namespace":   {"kubevirts", kv("default", "first", `{}`), "", empty, "metadata.namespace"},
+		"with all mistakes":      {"kubevirts", kv("kubevirt", "first", `{"configuration":{"cpuModel":"a,b","machineType":"pc","network":{"defaultNetworkInterface":"slirp"}}}`), "", empty, "spec.configuration.cpuModel,spec.configuration.machineType,spec.configuration.network.defaultNetworkInterface"},
+		"changed for the worse":  {"kubevirts", kv("kubevirt", "first", `{"configuration":{"machineType":"pc"}}`), kv("kubevirt", "first", `{}`), there, "spec.configuration.machineType"},
+		"two machine types":      {"kubevirts", kv("kubevirt", "first", `{"configuration":{"machineType":"q35","architectureConfiguration":{"amd64":{"machineType":"pc-q35-7.2"}}}}`), "", empty, "spec.configuration.machineType"},
+		"two of the same":        {"kubevirts", kv("kubevirt", "first", `{"configuration":{"machineType":"q35","architectureConfiguration":{"amd64":{"machineType":"q35"}}}}`), "", empty, ""},
+		"a machine type for one": {"kubevirts", kv("kubevirt", "first", `{"configuration":{"architectureConfiguration":{"amd64":{"machineType":"pc"}}}}`), "", empty, "spec.configuration.architectureConfiguration.amd64.machineType"},
+	} {
+		answer := ask(t, newServer(c.facts, nil), "/"+c.path+"-validate", c.object, c.old)
+		var paths []string
+		if answer.Result != nil && answer.Result.Details != nil {
+			for _, cause := range answer.Result.Details.Causes {
+				paths = append(paths, cause.Field)
+			}
+		}
+		if got := strings.Join(paths, ","); got != c.want || answer.Allowed != (c.want == "") {
+			t.Errorf("%s: allowed %v, %q, want %q", name, answer.Allowed, got, c.want)
+			continue
+		}
+		if c.want != "" && (answer.Result.Code != http.StatusUnprocessableEntity || answer.Result.Reason != "Invalid" || !strings.Contains(answer.Result.Message, `.kubevirt.io "x" is invalid`)) {
+			t.Errorf("%s: %+v", name, answer.Result)
+		}
+	}
+}

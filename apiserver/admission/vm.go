@@ -1,0 +1,21 @@
+package admission
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// validateVM is asked of new ones and of those with another template. With an
+// instancetype or a preference, the template is nothing by itself: it is looked
+// at when the VM is started.
+func validateVM(vm, _ *v1.VirtualMachine, _ Facts) field.ErrorList {
+	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
+		return v1.ValidateVirtualMachineSpec(vm)
+	}
+	return v1.ValidateVirtualMachine(vm)
+}
+
+func validateReplicaSet(rs, _ *v1.VirtualMachineInstanceReplicaSet, _ Facts) field.ErrorList {
+	return v1.ValidateReplicaSet(rs)
+}

@@ -1,0 +1,235 @@
+// Package serving keeps the certificate with which virt-api serves.
+package serving
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+
+	"github.com/kubeqemu/kubeqemu/authority"
+)
+
+// The CA of virt-api's certificates is not that of virt-handlers': who takes
+// virt-api cannot make the latter's. The Secret is part of the installation,
+// empty at first, so that virt-api needs no right to create any.
+const (
+	SecretName     = "virt-api-ca"
+	caCertificates = "ca.crt"
+	caKeys         = "ca.key"
+	// ServiceName is the name that the API server looks for in the certificate
+	// of a Service's webhook.
+	ServiceName = "virt-api.kubevirt.svc"
+	// WebhooksName is the name of both webhook configurations.
+	WebhooksName = "virt-api"
+)
+
+const (
+	// longestWait is how long it is left alone: a timer does not see that the
+	// clock was set, or that the machine was asleep.
+	longestWait = 30 * time.Minute
+	// retryPause is after a step that failed.
+	retryPause = 2 * time.Second
+)
+
+// Object is one object of the API server's, of which a copy is returned; nil if
+// there is none. Update fails if the object is no longer the one that was read.
+type Object[P any] interface {
+	Get() P
+	Update(ctx context.Context, object P) error
+}
+
+// Certificate keeps virt-api's serving certificate, and tells the API server
+// which CA it is from, in the webhook configurations. Every virt-api has a
+// certificate of its own, whose key is in its memory only; they share the CA.
+// Of a new CA the API server hears an hour before it signs, so that at no time
+// a certificate is served that is not believed. It needs no leader: every write
+// holds the version that it was computed from.
+//
+// open-policy-agent/cert-controller, which does the like, replaces CA and
+// certificate in one step, while the API server and the other replicas still
+// have the old ones.
+type Certificate struct {
+	CA         Object[*corev1.Secret]
+	Mutating   Object[*admissionregistrationv1.MutatingWebhookConfiguration]
+	Validating Object[*admissionregistrationv1.ValidatingWebhookConfiguration]
+	Clock      clock.PassiveClock
+	Log        logr.Logger
+	// DNSNames of the certificate.
+	DNSNames []string
+	// Changed is sent to when one of the objects changed.
+	Changed <-chan struct{}
+
+	current  atomic.Pointer[tls.Certificate]
+	injected atomic.Bool
+}
+
+// GetCertificate is for a tls.Config.
+func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if current := c.current.Load(); current != nil {
+		return current, nil
+	}
+	return nil, errors.New("there is no serving certificate yet")
+}
+
+// Ready returns an error unless there is a certificate that the API server was
+// told to believe.
+func (c *Certificate) Ready() error {
+	current := c.current.Load()
+	switch {
+	case current == nil || !c.injected.Load():
+		return errors.New("there is no serving certificate yet that the API server believes")
+	case !c.Clock.Now().Before(current.Leaf.NotAfter):
+		return errors.New("the serving certificate has expired")
+	}
+	return nil
+}
+
+// Run keeps the certificate until ctx ends.
+func (c *Certificate) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait, err := c.step(ctx)
+		if err != nil {
+			wait = retryPause
+			// A conflict: another virt-api did it, or the watch is behind.
+			if !apierrors.IsConflict(err) && ctx.Err() == nil {
+				c.Log.Error(err, "keep serving certificate", "retryIn", wait.String())
+			}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-c.Changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// step rotates the CA if it is time, tells the API server of it, and only then
+// renews the certificate. It returns when there will be something to do.
+func (c *Certificate) step(ctx context.Context) (time.Duration, error) {
+	cas, err := c.authorities(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := c.inject(ctx, cas.Bundle()); err != nil {
+		return 0, fmt.Errorf("tell the API server of virt-api's CA: %w", err)
+	}
+	c.injected.Store(true)
+	now := c.Clock.Now()
+	if err := c.renew(cas, now); err != nil {
+		return 0, err
+	}
+	next := authority.RenewAt(c.current.Load().Leaf)
+	if change := cas.NextChange(now); change.Before(next) {
+		next = change
+	}
+	return min(longestWait, max(next.Sub(now), time.Second)), nil
+}
+
+// authorities reads the CA, and rotates it if it is time.
+func (c *Certificate) authorities(ctx context.Context) (authority.CAs, error) {
+	secret := c.CA.Get()
+	if secret == nil {
+		return nil, fmt.Errorf("read virt-api's CA: there is no Secret %s", SecretName)
+	}
+	held, err := authority.Parse(secret.Data[caCertificates], secret.Data[caKeys])
+	if err != nil {
+		return nil, fmt.Errorf("read virt-api's CA from Secret %s: %w", SecretName, err)
+	}
+	cas, changed, err := held.Rotate(c.Clock.Now(), authority.New("virt-api"))
+	if err != nil || !changed {
+		return cas, err
+	}
+	keys, err := cas.Keys()
+	if err != nil {
+		return nil, err
+	}
+	secret.Data = map[string][]byte{caCertificates: cas.Bundle(), caKeys: keys}
+	if err := c.CA.Update(ctx, secret); err != nil {
+		return nil, fmt.Errorf("save virt-api's CA: %w", err)
+	}
+	c.Log.Info("made a new CA, or retired an old one", "authorities", len(cas), "newest", cas[0].Certificate.Subject.CommonName)
+	return cas, nil
+}
+
+// inject writes the bundle into the webhook configurations, where it is not
+// there. One that is not installed needs none.
+func (c *Certificate) inject(ctx context.Context, bundle []byte) error {
+	if config := c.Mutating.Get(); config != nil {
+		changed := false
+		for i := range config.Webhooks {
+			changed = write(&config.Webhooks[i].ClientConfig, bundle) || changed
+		}
+		if changed {
+			if err := c.Mutating.Update(ctx, config); err != nil {
+				return err
+			}
+			c.Log.Info("told the API server of the CA", "in", "MutatingWebhookConfiguration")
+		}
+	}
+	if config := c.Validating.Get(); config != nil {
+		changed := false
+		for i := range config.Webhooks {
+			changed = write(&config.Webhooks[i].ClientConfig, bundle) || changed
+		}
+		if changed {
+			if err := c.Validating.Update(ctx, config); err != nil {
+				return err
+			}
+			c.Log.Info("told the API server of the CA", "in", "ValidatingWebhookConfiguration")
+		}
+	}
+	return nil
+}
+
+// write returns whether it changed something.
+func write(config *admissionregistrationv1.WebhookClientConfig, bundle []byte) bool {
+	if authority.SameBundle(config.CABundle, bundle) {
+		return false
+	}
+	config.CABundle = bundle
+	return true
+}
+
+// renew makes a new certificate if there is none, or it is time, or another CA
+// signs now.
+func (c *Certificate) renew(cas authority.CAs, now time.Time) error {
+	signer := cas[cas.Signing(now)].Certificate
+	if current := c.current.Load(); current != nil && now.Before(authority.RenewAt(current.Leaf)) &&
+		slices.Equal(current.Leaf.DNSNames, c.DNSNames) && current.Leaf.CheckSignatureFrom(signer) == nil {
+		return nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("make key: %w", err)
+	}
+	der, err := cas.Issue(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "virt-api"}, DNSNames: c.DNSNames, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, &key.PublicKey, authority.CertificateLife, now)
+	if err != nil {
+		return err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return fmt.Errorf("read certificate: %w", err)
+	}
+	c.current.Store(&tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf})
+	c.Log.Info("made a serving certificate", "issuer", leaf.Issuer.CommonName, "notAfter", leaf.NotAfter, "renewAt", authority.RenewAt(leaf))
+	return nil
+}

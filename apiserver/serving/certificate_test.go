@@ -1,0 +1,211 @@
+package serving
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kubeqemu/kubeqemu/authority"
+)
+
+// start is in the future of the machine that runs the test, so that nothing
+// depends on its clock.
+var start = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// stored is an object with the API server's rule for updates; the real one is in
+// test/admission.
+type stored[P interface {
+	metav1.Object
+	runtime.Object
+}] struct {
+	object P
+	there  bool
+}
+
+func (s *stored[P]) Get() (none P) {
+	if !s.there {
+		return none
+	}
+	return s.object.DeepCopyObject().(P)
+}
+
+func (s *stored[P]) Update(_ context.Context, object P) error {
+	if !s.there || object.GetResourceVersion() != s.object.GetResourceVersion() {
+		return apierrors.NewConflict(schema.GroupResource{}, object.GetName(), errors.New("it changed"))
+	}
+	version, _ := strconv.Atoi(object.GetResourceVersion())
+	s.object = object.DeepCopyObject().(P)
+	s.object.SetResourceVersion(strconv.Itoa(version + 1))
+	return nil
+}
+
+// servings are virt-apis on one API server.
+type servings struct {
+	t          *testing.T
+	secret     *stored[*corev1.Secret]
+	mutating   *stored[*admissionregistrationv1.MutatingWebhookConfiguration]
+	validating *stored[*admissionregistrationv1.ValidatingWebhookConfiguration]
+	clock      *clocktesting.FakePassiveClock
+}
+
+func newServings(t *testing.T, webhooks bool) *servings {
+	t.Helper()
+	return &servings{t, &stored[*corev1.Secret]{&corev1.Secret{}, true},
+		&stored[*admissionregistrationv1.MutatingWebhookConfiguration]{&admissionregistrationv1.MutatingWebhookConfiguration{
+			Webhooks: make([]admissionregistrationv1.MutatingWebhook, 1)}, webhooks},
+		&stored[*admissionregistrationv1.ValidatingWebhookConfiguration]{&admissionregistrationv1.ValidatingWebhookConfiguration{
+			Webhooks: make([]admissionregistrationv1.ValidatingWebhook, 2)}, webhooks},
+		clocktesting.NewFakePassiveClock(start)}
+}
+
+func (s *servings) add() *Certificate {
+	return &Certificate{CA: s.secret, Mutating: s.mutating, Validating: s.validating, Clock: s.clock, Log: logr.Discard(), DNSNames: []string{ServiceName}}
+}
+
+func step(t *testing.T, c *Certificate) time.Duration {
+	t.Helper()
+	wait, err := c.step(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wait
+}
+
+// believed says whether every webhook's bundle proves what a virt-api serves.
+func (s *servings) believed(from *Certificate) {
+	s.t.Helper()
+	mutating, validating := s.mutating.object, s.validating.object
+	served, err := from.GetCertificate(nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, bundle := range [][]byte{mutating.Webhooks[0].ClientConfig.CABundle, validating.Webhooks[0].ClientConfig.CABundle, validating.Webhooks[1].ClientConfig.CABundle} {
+		believed, err := authority.Parse(bundle, nil)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if _, err := served.Leaf.Verify(verifyServing(believed, s.clock.Now())); err != nil {
+			s.t.Errorf("%s: %v", s.clock.Now(), err)
+		}
+	}
+}
+
+// TestRotates: over two months, whatever two virt-apis serve is believed.
+func TestRotates(t *testing.T) {
+	s := newServings(t, true)
+	one, two := s.add(), s.add()
+	issuers := map[string]bool{}
+	var served []string
+	for end := start.Add(60 * 24 * time.Hour); s.clock.Now().Before(end); {
+		wait := min(step(t, one), step(t, two))
+		s.believed(one)
+		s.believed(two)
+		if err := errors.Join(one.Ready(), two.Ready()); err != nil {
+			t.Fatalf("%s: %v", s.clock.Now(), err)
+		}
+		if wait <= 0 || wait > longestWait {
+			t.Fatalf("%s: the next look is in %s", s.clock.Now(), wait)
+		}
+		leaf := one.current.Load().Leaf
+		issuers[leaf.Issuer.CommonName] = true
+		if n := leaf.SerialNumber.String(); len(served) == 0 || served[len(served)-1] != n {
+			served = append(served, n)
+		}
+		s.clock.SetTime(s.clock.Now().Add(wait))
+	}
+	if len(issuers) != 3 || len(served) < 80 || len(served) > 100 {
+		t.Errorf("%d CAs, %d certificates; want 3, and three in two days", len(issuers), len(served))
+	}
+	if one.current.Load().Leaf.Equal(two.current.Load().Leaf) {
+		t.Error("two virt-apis share a certificate")
+	}
+}
+
+func TestReady(t *testing.T) {
+	s := newServings(t, true)
+	serving := s.add()
+	if _, err := serving.GetCertificate(nil); err == nil || serving.Ready() == nil {
+		t.Error("ready without a certificate")
+	}
+	step(t, serving)
+	if err := serving.Ready(); err != nil {
+		t.Error(err)
+	}
+	s.clock.SetTime(start.Add(authority.CertificateLife))
+	if serving.Ready() == nil {
+		t.Error("ready with a certificate that has expired")
+	}
+}
+
+// TestWithoutWebhooks: somebody took them away; what else is served goes on.
+func TestWithoutWebhooks(t *testing.T) {
+	serving := newServings(t, false).add()
+	step(t, serving)
+	if err := serving.Ready(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSecretEmptied: a new CA is told of, and signs, at once.
+func TestSecretEmptied(t *testing.T) {
+	s := newServings(t, true)
+	serving := s.add()
+	step(t, serving)
+	before := serving.current.Load().Leaf
+	s.secret.object.Data = nil
+	step(t, serving)
+	s.believed(serving)
+	if serving.current.Load().Leaf.Equal(before) {
+		t.Error("the certificate of the CA that was taken away is still served")
+	}
+	s.secret.object.Data = map[string][]byte{caCertificates: []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")}
+	if _, err := serving.step(context.Background()); err == nil {
+		t.Error("garbage is taken for a CA")
+	}
+	if err := serving.Ready(); err != nil {
+		t.Errorf("garbage in the Secret ends what was served: %v", err)
+	}
+}
+
+// TestStale: of two that rotate at once, one must look again.
+func TestStale(t *testing.T) {
+	s := newServings(t, true)
+	one, two := s.add(), s.add()
+	two.CA = stale{s.secret, s.secret.Get()}
+	step(t, one)
+	if _, err := two.step(context.Background()); !apierrors.IsConflict(err) || two.Ready() == nil {
+		t.Errorf("%v, ready: %v", err, two.Ready())
+	}
+	two.CA = s.secret
+	step(t, two)
+	s.believed(one)
+	s.believed(two)
+}
+
+// stale is what was seen before.
+type stale struct {
+	*stored[*corev1.Secret]
+	seen *corev1.Secret
+}
+
+func (s stale) Get() *corev1.Secret { return s.seen.DeepCopy() }
+
+func verifyServing(believed authority.CAs, now time.Time) x509.VerifyOptions {
+	roots := x509.NewCertPool()
+	for _, a := range believed {
+		roots.AddCert(a.Certificate)
+	}
+	return x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: ServiceName}
+}
