@@ -123,7 +123,7 @@ chart: ## the Helm chart, of the same manifests, into _output/chart/kubeqemu
 .PHONY: helm
 helm: ## Helm's program, of the version that the tests use, into _output/bin
 	@mkdir -p $(BIN)
-	cd tools/helm && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(BIN)/helm helm.sh/helm/v4/cmd/helm
+	cd tools/helm && go build -o $(BIN)/helm helm.sh/helm/v4/cmd/helm
 
 .PHONY: packages
 packages: ## install the Debian packages that building and testing need (root)
