@@ -36,7 +36,7 @@ long: packages images ## the launcher against every way that QEMU, guests and co
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
 
 .PHONY: unit
-unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, network namespaces and API server
+unit: packages image-launcher cluster helm ## unit tests (-race), with real QEMU, network namespaces and API server
 	go test -race -timeout 10m $$(go list ./... | grep -v /test/e2e)
 	cd test/cluster && go test -timeout 5m ./...
 	cd tools && go test -timeout 5m ./...
@@ -45,11 +45,11 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 ONLY_LONG := ^(TestAPIServerStopped|TestCycles|TestMTU)$$
 
 .PHONY: e2e
-e2e: packages cluster images ## end-to-end tests on a cluster of their own
+e2e: packages cluster images helm ## end-to-end tests on a cluster of their own
 	go test -race -timeout 25m -v -skip '$(ONLY_LONG)' ./test/e2e
 
 .PHONY: e2e-long
-e2e-long: packages cluster images ## the end-to-end tests of outages, churn and floods at full length (20 minutes)
+e2e-long: packages cluster images helm ## the end-to-end tests of outages, churn and floods at full length (20 minutes)
 	KUBEQEMU_E2E_LONG=1 go test -race -timeout 60m -v -run 'TestControllerKilled|TestHandlerKilled|TestAPIServerStopped|TestCycles|TestSerialFlood|TestMTU' ./test/e2e
 
 # What the bench compares with; the product needs nothing of it.
@@ -117,8 +117,13 @@ undeploy: ## remove it again; refuses while there are VMs, unless FORCE=1
 	@config/deploy.sh down
 
 .PHONY: chart
-chart: cluster ## the Helm chart, of the same manifests, into _output/chart/kubeqemu
+chart: ## the Helm chart, of the same manifests, into _output/chart/kubeqemu
 	kubectl kustomize config/default | go -C tools run ./chart --source ../config/chart --output $(OUTPUT)/chart/kubeqemu
+
+.PHONY: helm
+helm: ## Helm's program, of the version that the tests use, into _output/bin
+	@mkdir -p $(BIN)
+	cd tools/helm && go build -o $(BIN)/helm helm.sh/helm/v4/cmd/helm
 
 .PHONY: packages
 packages: ## install the Debian packages that building and testing need (root)

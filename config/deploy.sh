@@ -38,7 +38,7 @@ up() {
 	target
 	say "images:  ${REGISTRY:-localhost/kubeqemu}/virt-*:${TAG:-dev}"
 	say "installing $overlay"
-	manifests | kubectl apply --server-side -f -
+	manifests | kubectl apply -f -
 	kubectl wait --for=condition=established --timeout=60s customresourcedefinition -l kubevirt.io
 	local workload
 	for workload in $(kubectl -n kubevirt get deployments,daemonsets -l kubevirt.io -o name); do

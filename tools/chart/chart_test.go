@@ -27,10 +27,9 @@ func kustomized(t *testing.T, folder string) []byte {
 	return out
 }
 
-// helm runs Helm's own program.
+// helm runs Helm's own program, which `make helm` builds.
 func helm(args ...string) (string, error) {
-	cmd := exec.Command("go", append([]string{"tool", "helm"}, args...)...)
-	cmd.Dir = "../helm"
+	cmd := exec.Command("../../_output/bin/helm", args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
