@@ -9,7 +9,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
@@ -89,6 +88,5 @@ func (k kind) validate(facts Facts, question *admissionv1.AdmissionRequest) *adm
 	}
 	// What the API server itself says of objects that are invalid.
 	status := apierrors.NewInvalid(k.kind, question.Name, errs).Status()
-	status.TypeMeta = metav1.TypeMeta{}
 	return &admissionv1.AdmissionResponse{Result: &status}
 }
