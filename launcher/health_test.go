@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	monitor "github.com/digitalocean/go-qemu/qmp"
 
@@ -40,5 +41,19 @@ func TestParseIOError(t *testing.T) {
 		if (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.data, got, tt.want)
 		}
+	}
+}
+
+// TestRetryWaits: longer each time, up to a bound, and from the beginning after
+// it has gone well.
+func TestRetryWaits(t *testing.T) {
+	r := retry{timer: stoppedTimer(), settled: stoppedTimer()}
+	for range 2 {
+		for i, want := range []time.Duration{firstRetry, 2 * firstRetry, 4 * firstRetry, 8 * firstRetry, lastRetry, lastRetry} {
+			if r.schedule(); r.wait != want || r.trying {
+				t.Errorf("attempt %d is made after %s, want %s", i, r.wait, want)
+			}
+		}
+		r.stop()
 	}
 }

@@ -46,6 +46,7 @@ type Volume struct {
 	// DataVolume is refused: not supported yet, for it needs CDI. Once CDI has
 	// made it, a persistentVolumeClaim of its name is the same disk.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="false",message="it needs CDI; once CDI has made it, a persistentVolumeClaim of its name is the same disk"
 	DataVolume *Unsupported `json:"dataVolume,omitempty"`
 	// CloudInitConfigDrive is refused: not supported yet.
 	// +optional

@@ -1,6 +1,7 @@
 package diskimage
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ func InspectVolume(root, name string, readOnly bool) (VolumeInfo, error) {
 	if err := unix.Statfs(root, &statfs); err != nil {
 		return VolumeInfo{}, fmt.Errorf("ask for the volume's free space: %w", err)
 	}
-	info := VolumeInfo{Free: int64(statfs.Bavail) * statfs.Bsize}
+	info := VolumeInfo{Free: int64(statfs.Bavail) * cmp.Or(statfs.Frsize, statfs.Bsize)}
 	f, err := OpenVolume(root, name, readOnly)
 	if errors.Is(err, fs.ErrNotExist) {
 		info.Missing = true

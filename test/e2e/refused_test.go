@@ -83,6 +83,8 @@ func TestRefused(t *testing.T) {
 		"two-sources":        {`volumes: [{name: root, containerDisk: {image: x:1}, emptyDisk: {capacity: 1Gi}}]`, []string{"spec.volumes[0]"}},
 		"data-volume":        {`volumes: [{name: root, dataVolume: {name: data}}]`, []string{"spec.volumes[0].dataVolume"}},
 		"hotpluggable-claim": {`volumes: [{name: root, persistentVolumeClaim: {claimName: data, hotpluggable: true}}]`, []string{"spec.volumes[0].persistentVolumeClaim.hotpluggable"}},
+		"host-disk-relative": {`volumes: [{name: root, hostDisk: {path: etc/passwd, type: Disk}}]`, []string{"spec.volumes[0].hostDisk.path"}},
+		"host-disk-type":     {`volumes: [{name: root, hostDisk: {path: /vms/a.img, type: Folder}}]`, []string{"spec.volumes[0].hostDisk.type"}},
 		"claim-without-name": {`volumes: [{name: root, persistentVolumeClaim: {claimName: ""}}]`, []string{"spec.volumes[0].persistentVolumeClaim.claimName"}},
 		"capacity-exponent":  {`volumes: [{name: root, emptyDisk: {capacity: "1e-999999999"}}]`, []string{"spec.volumes[0].emptyDisk.capacity"}},
 		"cloud-init-1-MB":    {`volumes: [` + root + `, {name: seed, cloudInitNoCloud: {userData: "` + strings.Repeat("x", 1<<20) + `"}}]`, []string{"spec.volumes[1].cloudInitNoCloud.userData"}},
