@@ -6,17 +6,8 @@ import (
 
 // SetCondition sets a condition; its transition time changes only with its status.
 func (s *VirtualMachineInstanceStatus) SetCondition(c VirtualMachineInstanceCondition, now metav1.Time) {
-	setCondition(&s.Conditions, c, now)
-}
-
-// SetCondition sets a condition; its transition time changes only with its status.
-func (s *VirtualMachineStatus) SetCondition(c VirtualMachineInstanceCondition, now metav1.Time) {
-	setCondition(&s.Conditions, c, now)
-}
-
-func setCondition(list *[]VirtualMachineInstanceCondition, c VirtualMachineInstanceCondition, now metav1.Time) {
-	for i := range *list {
-		old := &(*list)[i]
+	for i := range s.Conditions {
+		old := &s.Conditions[i]
 		if old.Type != c.Type {
 			continue
 		}
@@ -28,7 +19,7 @@ func setCondition(list *[]VirtualMachineInstanceCondition, c VirtualMachineInsta
 		return
 	}
 	c.LastTransitionTime = now
-	*list = append(*list, c)
+	s.Conditions = append(s.Conditions, c)
 }
 
 // RemoveCondition removes a condition.

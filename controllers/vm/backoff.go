@@ -16,9 +16,8 @@ const (
 	longestBackOff  = 300 * time.Second
 )
 
-// backOff counts VMIs that failed before they ran. One that ran ends the
-// counting, whatever becomes of it; a strategy that does not start by itself
-// needs none.
+// backOff counts VMIs that failed before they ran. One that ran, or was powered
+// off, ends the counting; a strategy that does not start by itself needs none.
 func backOff(old *v1.VirtualMachineStartFailure, strategy v1.VirtualMachineRunStrategy, vmi *v1.VirtualMachineInstance, now time.Time, jitter float64) *v1.VirtualMachineStartFailure {
 	switch {
 	case !restarts(strategy), vmi != nil && ran(vmi):
@@ -43,7 +42,8 @@ func restarts(s v1.VirtualMachineRunStrategy) bool {
 }
 
 func ran(vmi *v1.VirtualMachineInstance) bool {
-	return slices.ContainsFunc(vmi.Status.PhaseTransitionTimestamps, func(t v1.PhaseTransitionTimestamp) bool { return t.Phase == v1.Running })
+	// virt-handler, who says Running, may have been away meanwhile.
+	return vmi.Status.Phase == v1.Succeeded || slices.ContainsFunc(vmi.Status.PhaseTransitionTimestamps, func(t v1.PhaseTransitionTimestamp) bool { return t.Phase == v1.Running })
 }
 
 func delay(count int, jitter float64) time.Duration {

@@ -55,18 +55,13 @@ func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) int64 {
 
 // conditions are the VMI's, as they are there, and the VM's own.
 func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *failure, now metav1.Time) []v1.VirtualMachineInstanceCondition {
-	// Those that there were keep their transition times.
-	var s v1.VirtualMachineStatus
-	for _, own := range []v1.ConditionType{v1.ConditionReady, v1.ConditionFailure, v1.ConditionRestartRequired} {
-		if c := vm.Status.Condition(own); c != nil {
-			s.Conditions = append(s.Conditions, *c)
-		}
-	}
-	own := s
-	s.Conditions = nil
+	var list []v1.VirtualMachineInstanceCondition
 	set := func(c v1.VirtualMachineInstanceCondition) {
-		own.SetCondition(c, now)
-		s.Conditions = append(s.Conditions, *own.Condition(c.Type))
+		c.LastTransitionTime = now
+		if old := vm.Status.Condition(c.Type); old != nil && old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+		list = append(list, c)
 	}
 	switch {
 	case vmi == nil:
@@ -77,7 +72,7 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *f
 			Message: "the VirtualMachineInstance was just made"})
 	}
 	if vmi != nil {
-		s.Conditions = append(s.Conditions, vmi.Status.Conditions...)
+		list = append(list, vmi.Status.Conditions...)
 	}
 	if failed != nil {
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFailure, Status: metav1.ConditionTrue, Reason: failed.reason, Message: failed.message})
@@ -86,7 +81,7 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *f
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionRestartRequired, Status: metav1.ConditionTrue, Reason: reasonRestartRequired,
 			Message: "the template's spec was changed; the change holds from the next start on"})
 	}
-	return s.Conditions
+	return list
 }
 
 // printable is where the VM is, in KubeVirt's words: the first that holds.
