@@ -29,9 +29,9 @@ type Facts struct {
 // kinds are what admission knows: defaults and rules of each kind, by resource.
 func kinds() []kind {
 	return []kind{
+		of("virtualmachineinstances", "VirtualMachineInstance", defaultVMI, validateVMI),
 		of("virtualmachines", "VirtualMachine", nil, validateVM),
 		of("virtualmachineinstancereplicasets", "VirtualMachineInstanceReplicaSet", nil, validateReplicaSet),
-		of("virtualmachineinstances", "VirtualMachineInstance", defaultVMI, validateVMI),
 		of("kubevirts", "KubeVirt", nil, validateKubeVirt),
 	}
 }
