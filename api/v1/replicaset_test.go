@@ -42,7 +42,7 @@ func TestValidateReplicaSet(t *testing.T) {
 			rs := &VirtualMachineInstanceReplicaSet{Spec: spec{
 				Replicas: ptr.To[int32](3),
 				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
-				Template: VirtualMachineInstanceTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web", "b": "c"}}},
+				Template: VirtualMachineInstanceTemplateSpec{ObjectMeta: TemplateMeta{Labels: map[string]string{"app": "web", "b": "c"}}},
 			}}
 			rs.Spec.Template.Spec = parse(t, valid).Spec
 			tt.mutate(&rs.Spec)

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,10 +15,30 @@ type VirtualMachineInstanceTemplateSpec struct {
 	// where the template is used.
 	// +optional
 	// +nullable
-	// +kubebuilder:pruning:PreserveUnknownFields
-	ObjectMeta metav1.ObjectMeta `json:"metadata,omitempty"`
+	ObjectMeta TemplateMeta `json:"metadata,omitempty"`
 	// Spec of every VirtualMachineInstance.
 	Spec VirtualMachineInstanceSpec `json:"spec"`
+}
+
+// TemplateMeta is the part of a template's metadata that is looked at. What else
+// an object's metadata may hold (tools write creationTimestamp: null) is kept.
+// It is not metav1.ObjectMeta: its timestamps are of any type in the schema, and
+// one that is no timestamp would keep every client from decoding the list.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type TemplateMeta struct {
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	GenerateName string `json:"generateName,omitempty"`
+	// Labels of every VirtualMachineInstance, and of its launcher pod.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// Annotations of every VirtualMachineInstance, and of its launcher pod.
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // anyUID stands for the UID of a VirtualMachineInstance that is not made yet.
@@ -26,7 +47,9 @@ const anyUID types.UID = "00000000-0000-4000-8000-000000000000"
 // validateTemplate returns every error of a template, as what is made from it
 // would have them after defaulting.
 func validateTemplate(template *VirtualMachineInstanceTemplateSpec, path *field.Path) field.ErrorList {
-	errs := validation.ValidateLabels(template.ObjectMeta.Labels, path.Child("metadata", "labels"))
+	meta := path.Child("metadata")
+	errs := validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(template.ObjectMeta.Annotations, meta.Child("annotations"))...)
 	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: anyUID}, Spec: *template.Spec.DeepCopy()}
 	Default(vmi)
 	return append(errs, validateSpec(&vmi.Spec, path.Child("spec"))...)

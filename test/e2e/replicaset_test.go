@@ -29,7 +29,7 @@ func createReplicas(t *testing.T, namespace string, n int32) replicas {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstanceReplicaSet"},
 		ObjectMeta: metav1.ObjectMeta{Name: r.name},
 		Spec: v1.VirtualMachineInstanceReplicaSetSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: v1.VirtualMachineInstanceTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: template.Spec}},
+			Template: v1.VirtualMachineInstanceTemplateSpec{ObjectMeta: v1.TemplateMeta{Labels: labels}, Spec: template.Spec}},
 	}
 	text, err := json.Marshal(object)
 	if err != nil {
