@@ -22,7 +22,7 @@ func TestUserRoles(t *testing.T) {
 		{[]string{"get", "vmi,vmirs"}, "admin edit view"},
 		{[]string{"scale", "vmirs", r.name, "--replicas=0"}, "admin edit"},
 		{[]string{"annotate", "vmirs", r.name, "--overwrite", "seen=yes"}, "admin edit"},
-		{[]string{"delete", "vmi", "--all"}, "admin edit"},
+		{[]string{"delete", "vmirs", r.name, "--dry-run=server"}, "admin edit"},
 		{[]string{"patch", "vmirs", r.name, "--subresource=status", "--type=merge", "--patch", `{"status":{"replicas":7}}`}, ""},
 	} {
 		for _, role := range roles {
