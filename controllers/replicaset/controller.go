@@ -84,17 +84,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := rs.DeepCopy()
+	have, err := r.instances(ctx, r.Client, rs.Namespace)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	if errs := v1.ValidateReplicaSet(rs); len(errs) > 0 {
-		rs.Status.SetCondition(v1.VirtualMachineInstanceReplicaSetReplicaFailure, reasonInvalid, errs.ToAggregate().Error(), r.now())
+		// Nothing is done, but what is there is counted. The selector may be what is wrong.
+		owned := claim(rs, labels.Everything(), have).owned
+		summarize(rs, rs.Status.LabelSelector, owned, &failure{reasonInvalid, errs.ToAggregate()}, r.now())
 		return ctrl.Result{}, r.report(ctx, before, rs)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read selector: %w", err)
-	}
-	have, err := r.instances(ctx, r.Client, rs.Namespace)
-	if err != nil {
-		return ctrl.Result{}, err
 	}
 	mine := claim(rs, selector, have)
 	var failed *failure

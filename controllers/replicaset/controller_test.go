@@ -173,10 +173,10 @@ func TestReconcilePaused(t *testing.T) {
 func TestReconcileInvalid(t *testing.T) {
 	rs := set(3)
 	rs.Spec.Template.ObjectMeta.Labels = nil
-	c := newCluster(t, interceptor.Funcs{}, rs)
+	c := newCluster(t, interceptor.Funcs{}, rs, guest(t, "a Running/Ready 1m"))
 	c.reconcile()
 	c.reconcile()
-	if c.status() != "0/0 ReplicaFailure=InvalidSpec" || len(c.vmis()) != 0 || c.said() != "InvalidSpec" {
+	if c.status() != "1/1 ReplicaFailure=InvalidSpec" || len(c.vmis()) != 1 || c.said() != "InvalidSpec" {
 		t.Errorf("status %s, %d VMIs", c.status(), len(c.vmis()))
 	}
 	c.change(func(rs *v1.VirtualMachineInstanceReplicaSet) {
@@ -184,7 +184,7 @@ func TestReconcileInvalid(t *testing.T) {
 	})
 	c.reconcile()
 	c.reconcile()
-	if c.status() != "3/0" {
+	if c.status() != "3/1" {
 		t.Errorf("status %s", c.status())
 	}
 }

@@ -3,7 +3,7 @@
 //
 //	kubectl kustomize config/default | chart --source config/chart --output _output/chart/kubeqemu
 //
-// The source folder has what is written by hand: Chart.yaml, NOTES.txt. Every
+// The source folder has what is written by hand: Chart.yaml. Every
 // object becomes a template; values.yaml and its schema hold what the templates
 // leave open, with what the manifests have for a default.
 package main
