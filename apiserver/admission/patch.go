@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 
-	merge "github.com/evanphx/json-patch/v5"
 	"gomodules.xyz/jsonpatch/v2"
 	kjson "sigs.k8s.io/json"
 )
@@ -72,59 +69,62 @@ func filled[T any](raw []byte, fill func(*T)) (before, after []byte, err error) 
 	return before, after, nil
 }
 
-// isWritten says whether there is a number or a switch at a path. A 0 that was
-// written reads as if nothing were; it is what somebody wants, though, and the
-// schema's to refuse. An empty text means that nothing is wanted.
-func isWritten(object any, path string) bool {
-	for name := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
-		switch o := object.(type) {
-		case map[string]any:
-			object = o[strings.NewReplacer("~1", "/", "~0", "~").Replace(name)]
-		case []any:
-			i, err := strconv.Atoi(name)
-			if err != nil || i < 0 || i >= len(o) {
-				return false
-			}
-			object = o[i]
-		default:
-			return false
-		}
-	}
-	switch object.(type) {
-	case float64, bool:
-		return true
-	}
-	return false
-}
-
 // patch turns the difference of what was read of raw and what came of it into
 // a JSON patch of raw itself. That raw is not simply replaced keeps fields that
 // are not known here, which are the schema's to refuse, and what was written
 // another way than it would be here, such as 1024M.
 func patch(raw, before, after []byte) ([]jsonpatch.Operation, error) {
-	changes, err := jsonpatch.CreatePatch(before, after)
-	if err != nil {
-		return nil, fmt.Errorf("compare: %w", err)
+	var written, was, is any
+	for text, value := range map[*[]byte]*any{&raw: &written, &before: &was, &after: &is} {
+		if err := json.Unmarshal(*text, value); err != nil {
+			return nil, fmt.Errorf("read object: %w", err)
+		}
 	}
-	var object any
-	if err := json.Unmarshal(raw, &object); err != nil {
-		return nil, fmt.Errorf("read object: %w", err)
-	}
-	changes = slices.DeleteFunc(changes, func(o jsonpatch.Operation) bool { return isWritten(object, o.Path) })
-	text, err := json.Marshal(changes)
+	patched, err := json.Marshal(merge(written, was, is))
 	if err != nil {
-		return nil, fmt.Errorf("write changes: %w", err)
-	}
-	decoded, err := merge.DecodePatch(text)
-	if err != nil {
-		return nil, fmt.Errorf("read changes: %w", err)
-	}
-	options := merge.NewApplyOptions()
-	// What reading makes an empty object of may be missing in raw.
-	options.EnsurePathExistsOnAdd = true
-	patched, err := decoded.ApplyWithOptions(raw, options)
-	if err != nil {
-		return nil, fmt.Errorf("apply changes: %w", err)
+		return nil, fmt.Errorf("write object: %w", err)
 	}
 	return jsonpatch.CreatePatch(raw, patched)
+}
+
+// merge makes of what was written what differs between was, as which it was
+// read, and is.
+func merge(written, was, is any) any {
+	switch is := is.(type) {
+	case map[string]any:
+		was, _ := was.(map[string]any)
+		fields, ok := written.(map[string]any)
+		if !ok {
+			fields = map[string]any{}
+		}
+		for name, value := range is {
+			if before, there := was[name]; !there || !reflect.DeepEqual(before, value) {
+				fields[name] = merge(fields[name], before, value)
+			}
+		}
+		for name := range was {
+			if _, there := is[name]; !there {
+				delete(fields, name)
+			}
+		}
+		return fields
+	case []any:
+		was, _ := was.([]any)
+		items, _ := written.([]any)
+		if len(items) != len(was) || len(is) < len(was) {
+			return is
+		}
+		for i := range was {
+			items[i] = merge(items[i], was[i], is[i])
+		}
+		return append(items, is[len(was):]...)
+	}
+	switch written.(type) {
+	case float64, bool:
+		// A 0 that was written reads as if nothing were. It is what somebody
+		// wants, though, and the schema's to refuse; an empty text means that
+		// nothing is wanted.
+		return written
+	}
+	return is
 }

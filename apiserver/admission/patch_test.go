@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	merge "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -95,7 +95,7 @@ func TestPatchMakesParents(t *testing.T) {
 			t.Fatal(err)
 		}
 		// As the API server does it, which makes no parents.
-		applied, err := merge.DecodePatch(text)
+		applied, err := jsonpatch.DecodePatch(text)
 		if err != nil {
 			t.Fatal(err)
 		}

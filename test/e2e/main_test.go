@@ -139,7 +139,9 @@ func (c *cluster) install() error {
 	}
 	if c.keep {
 		// The images of the same tag may be new ones.
-		commands = append(commands, []string{"-n", "kubevirt", "rollout", "restart", "deployment/virt-controller", "deployment/virt-api", "daemonset/virt-handler"})
+		commands = append(commands, []string{"-n", "kubevirt", "rollout", "restart", "deployment/virt-controller", "daemonset/virt-handler"},
+			// It ends seconds after the next one is there, which would be seen on the node.
+			[]string{"-n", "kubevirt", "delete", "pod", "-l", "kubevirt.io=virt-api"})
 	}
 	commands = append(commands,
 		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-controller"},

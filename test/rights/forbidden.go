@@ -43,7 +43,7 @@ var forbidden = []kind{
 	{"admissionregistration.k8s.io", webhooks, "create,patch,delete,deletecollection", "it sees or changes every write", Component, false},
 	// virt-api writes its CA into its own, which an API server has no narrower right for.
 	{"admissionregistration.k8s.io", webhooks, "get,list,watch,update", "it sees or changes every write", Component, true},
-	{"admissionregistration.k8s.io", webhooks, "*", "it sees or changes every write", Worker, false},
+	{"admissionregistration.k8s.io", "*", "*", "it sees or changes every write", Worker, false},
 	{"admissionregistration.k8s.io", policies, "*", "it changes what every write is held by", Component, false},
 	{"apiregistration.k8s.io", "*", "*", "it answers for the API server", Component, false},
 	{"apiextensions.k8s.io", "*", writing, "it changes kinds", Component, false},
