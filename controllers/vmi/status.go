@@ -119,9 +119,11 @@ func noteRejection(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now
 	setReady(status, metav1.ConditionFalse, reasonPodMissing, "the launcher pod is being made anew", now)
 }
 
+// wasRejected says whether the VMI is to get another pod. That a claim is missing
+// is said in this phase only of one that does.
 func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
 	s := status.Condition(v1.ConditionSynchronized)
-	return status.Phase == v1.Scheduling && s != nil && s.Reason == reasonRejected
+	return status.Phase == v1.Scheduling && s != nil && (s.Reason == reasonRejected || s.Reason == reasonClaimNotFound)
 }
 
 func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {

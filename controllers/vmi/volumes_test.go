@@ -86,6 +86,32 @@ func TestClaimAppears(t *testing.T) {
 	}
 }
 
+// TestClaimGoneWhileReplacing: a VMI whose rejected pod is made anew, and whose
+// claim is gone meanwhile, waits for it too.
+func TestClaimGoneWhileReplacing(t *testing.T) {
+	c := newCluster(t, v1.Scheduling, interceptor.Funcs{})
+	vmi := c.get()
+	vmi.Spec.Volumes = []v1.Volume{{Name: "root", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
+	if err := c.client.Update(context.Background(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	noteRejection(&vmi.Status, &corev1.Pod{}, metav1.Unix(1000, 0))
+	if err := c.client.Status().Update(context.Background(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := c.reconcile(); err != nil || c.pods() != 0 || !strings.Contains(c.status(), reasonClaimNotFound) || !strings.HasPrefix(c.status(), "Scheduling") {
+			t.Errorf("%v, %d pods, status %s", err, c.pods(), c.status())
+		}
+	}
+	if err := c.client.Create(context.Background(), claimOf("data", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.reconcile(); err != nil || c.pods() != 1 {
+		t.Errorf("%v, %d pods, status %s", err, c.pods(), c.status())
+	}
+}
+
 func TestVolumeStatus(t *testing.T) {
 	vmi := load(t, "testdata/claims")
 	vmi.Status = v1.VirtualMachineInstanceStatus{}

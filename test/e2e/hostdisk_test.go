@@ -34,7 +34,7 @@ func TestHostDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	refused := create(t, ns, tiny("unconfigured", onHostDisk(v1.HostDisk{Path: folder + "/team/good.img", Type: v1.HostDiskExists})))
+	refused := create(t, ns, tiny("unconfigured", offline, onHostDisk(v1.HostDisk{Path: folder + "/team/good.img", Type: v1.HostDiskExists})))
 	refused.await(v1.Failed)
 	refused.awaitCondition(v1.ConditionSynchronized, "InvalidSpec", "spec.volumes[1].hostDisk.path", "permits")
 
@@ -64,16 +64,16 @@ func TestHostDisk(t *testing.T) {
 		"link":    {folder + "/team/link.img", []string{"StartFailed", "symbolic link"}},
 		"missing": {folder + "/team/none.img", []string{"StartFailed", "no such file"}},
 	} {
-		v := create(t, ns, tiny(name, onHostDisk(v1.HostDisk{Path: c.path, Type: v1.HostDiskExists})))
+		v := create(t, ns, tiny(name, offline, onHostDisk(v1.HostDisk{Path: c.path, Type: v1.HostDiskExists})))
 		v.await(v1.Failed)
 		v.awaitCondition(v1.ConditionReady, c.want...)
 	}
 	// The kubelet refuses the path, and the VMI says so while it waits.
-	out := create(t, ns, tiny("out", onHostDisk(v1.HostDisk{Path: folder + "/out/good.img", Type: v1.HostDiskExists})))
+	out := create(t, ns, tiny("out", offline, onHostDisk(v1.HostDisk{Path: folder + "/out/good.img", Type: v1.HostDiskExists})))
 	out.awaitCondition(v1.ConditionSynchronized, "CreateContainerConfigError", "subPath")
 	out.delete()
 
-	v := create(t, ns, tiny("new", onHostDisk(v1.HostDisk{Path: folder + "/team/new.img", Type: v1.HostDiskExistsOrCreate, Capacity: ptr.To(resource.MustParse("10Mi"))})))
+	v := create(t, ns, tiny("new", offline, onHostDisk(v1.HostDisk{Path: folder + "/team/new.img", Type: v1.HostDiskExistsOrCreate, Capacity: ptr.To(resource.MustParse("10Mi"))})))
 	v.await(v1.Running)
 	if got := v.in(v.shell(), "blockdev --getsize64 /dev/vdb && echo hello | dd of=/dev/vdb conv=sync,fsync 2>/dev/null"); got != "10485760" {
 		t.Errorf("the guest's disk has %s bytes", got)

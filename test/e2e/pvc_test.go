@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -100,6 +101,12 @@ func onClaim(name string) func(*v1.VirtualMachineInstanceSpec) {
 	}
 }
 
+// offline takes the network from a guest that needs none: what it says of its
+// lease would be in between what the test asks it.
+func offline(s *v1.VirtualMachineInstanceSpec) {
+	s.Networks, s.Domain.Devices.Interfaces, s.Domain.Devices.AutoattachPodInterface = nil, nil, ptr.To(false)
+}
+
 // in runs a command in the guest, and returns what it prints.
 func (v vmi) in(shell *transcript, command string) string {
 	v.t.Helper()
@@ -115,7 +122,7 @@ func (v vmi) in(shell *transcript, command string) string {
 // gone; when the claim grows, the running guest sees it.
 func TestClaim(t *testing.T) {
 	c := claims{t, namespace(t)}
-	v := create(t, c.namespace, tiny("first", onClaim("data")))
+	v := create(t, c.namespace, tiny("first", offline, onClaim("data")))
 	v.awaitCondition(v1.ConditionSynchronized, "FailedPvcNotFound", c.namespace+"/data")
 	if phase := v.get().Status.Phase; phase != v1.Pending {
 		t.Errorf("without its claim it is %s", phase)
@@ -144,7 +151,7 @@ func TestClaim(t *testing.T) {
 	}
 
 	// What is written over it, and not to it, is thrown away.
-	over := create(t, c.namespace, tiny("over", onClaim("data"), func(s *v1.VirtualMachineInstanceSpec) {
+	over := create(t, c.namespace, tiny("over", offline, onClaim("data"), func(s *v1.VirtualMachineInstanceSpec) {
 		s.Volumes[1] = v1.Volume{Name: "data", Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &v1.EphemeralClaim{ClaimName: "data"}}}
 	}))
 	over.await(v1.Running)
@@ -152,7 +159,7 @@ func TestClaim(t *testing.T) {
 	over.in(shell, "echo thrown away | dd of=/dev/vdb bs=512 seek=100 conv=sync,fsync 2>/dev/null")
 	over.delete()
 
-	again := create(t, c.namespace, tiny("second", onClaim("data")))
+	again := create(t, c.namespace, tiny("second", offline, onClaim("data")))
 	again.await(v1.Running)
 	shell = again.shell()
 	for sector, want := range map[int]string{100: "written by the first", 101: "written without virt-handler"} {
@@ -213,7 +220,7 @@ func TestHostileClaims(t *testing.T) {
 			t.Fatal(err)
 		}
 		before[name] = out
-		create(t, c.namespace, tiny(name, onClaim(name)))
+		create(t, c.namespace, tiny(name, offline, onClaim(name)))
 	}
 	for name, hostile := range cases {
 		v := vmi{t: t, namespace: c.namespace, name: name}
@@ -229,7 +236,7 @@ func TestHostileClaims(t *testing.T) {
 	}
 	// A qcow2 header in a raw disk means nothing: the guest sees it.
 	c.hostPath("qcow2", `printf 'QFI\373\000\000\000\003' > disk.img && truncate -s 1M disk.img && chown 107:107 disk.img`)
-	v := create(t, c.namespace, tiny("qcow2", onClaim("qcow2")))
+	v := create(t, c.namespace, tiny("qcow2", offline, onClaim("qcow2")))
 	v.await(v1.Running)
 	if got := v.in(v.shell(), "head -c 4 /dev/vdb | od -An -tx1 | tr -d ' '"); got != "514649fb" {
 		t.Errorf("the guest reads %q", got)
@@ -284,7 +291,7 @@ func TestBlockClaim(t *testing.T) {
 	c.volume("raw", "Block", "100Mi", device)
 	c.claim("raw", "Block", "100Mi")
 	for i, want := range []string{"", "from the first"} {
-		v := create(t, c.namespace, tiny(fmt.Sprintf("block-%d", i), onClaim("raw")))
+		v := create(t, c.namespace, tiny(fmt.Sprintf("block-%d", i), offline, onClaim("raw")))
 		v.await(v1.Running)
 		shell := v.shell()
 		if got := v.in(shell, "blockdev --getsize64 /dev/vdb; dd if=/dev/vdb bs=512 count=1 2>/dev/null | tr -d '\\000'"); got != strings.TrimSpace(fmt.Sprintf("%d\n%s", 100<<20, want)) {
@@ -329,7 +336,7 @@ func TestClaimFull(t *testing.T) {
 			}
 			c.volume("full", mode, "20Mi", path)
 			c.claim("full", mode, "20Mi")
-			v := create(t, c.namespace, tiny("full", onClaim("full")))
+			v := create(t, c.namespace, tiny("full", offline, onClaim("full")))
 			v.await(v1.Running)
 			shell := v.shell()
 			if _, err := onNode(`head -c 15000000 /dev/zero > "$1"/filler`, folder); err != nil {
