@@ -30,27 +30,30 @@ test: packages lint unit e2e ## everything CI runs: lint, unit tests and end-to-
 test-all: test long e2e-long fuzz ## test, and the long ones
 
 .PHONY: long
-long: packages images ## the launcher against every way that QEMU, guests and consoles can misbehave (2 minutes)
+long: packages cluster images helm ## the launcher against every way that QEMU, guests and consoles can misbehave; the Helm chart (3 minutes)
 	go vet -tags long ./launcher ./cmd/virt-launcher
+	cd tools && go vet -tags long ./chart && go test -tags long -timeout 5m ./chart
 	go test -race -tags long -timeout 10m ./launcher ./cmd/virt-launcher
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
 
 .PHONY: unit
-unit: packages image-launcher cluster helm ## unit tests (-race), with real QEMU, network namespaces and API server
+unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, network namespaces and API server
 	go test -race -timeout 10m $$(go list ./... | grep -v /test/e2e)
 	cd test/cluster && go test -timeout 5m ./...
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := ^(TestAPIServerStopped|TestCycles|TestMTU)$$
+ONLY_LONG := TestAPIServerStopped|TestCycles|TestMTU|TestInstallation
+# What e2e-long runs for longer.
+LONGER := TestControllerKilled|TestHandlerKilled|TestSerialFlood
 
 .PHONY: e2e
-e2e: packages cluster images helm ## end-to-end tests on a cluster of their own
-	go test -race -timeout 25m -v -skip '$(ONLY_LONG)' ./test/e2e
+e2e: packages cluster images ## end-to-end tests on a cluster of their own
+	go test -race -timeout 25m -v -skip '^($(ONLY_LONG))$$' ./test/e2e
 
 .PHONY: e2e-long
 e2e-long: packages cluster images helm ## the end-to-end tests of outages, churn and floods at full length (20 minutes)
-	KUBEQEMU_E2E_LONG=1 go test -race -timeout 60m -v -run 'TestControllerKilled|TestHandlerKilled|TestAPIServerStopped|TestCycles|TestSerialFlood|TestMTU' ./test/e2e
+	KUBEQEMU_E2E_LONG=1 go test -race -timeout 60m -v -run '^($(ONLY_LONG)|$(LONGER))$$' ./test/e2e
 
 # What the bench compares with; the product needs nothing of it.
 BENCH_PACKAGES := libvirt-daemon libvirt-clients

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -44,6 +45,9 @@ func TestInstallation(t *testing.T) {
 	}
 	helm := func(args ...string) {
 		t.Helper()
+		if _, err := exec.LookPath("helm"); err != nil {
+			t.Fatalf("find Helm (run `make helm` first): %v", err)
+		}
 		if _, err := output("", "helm", args...); err != nil {
 			t.Fatal(err)
 		}

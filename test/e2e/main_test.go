@@ -1,7 +1,7 @@
 // Package e2e drives Kubeqemu on a real cluster with real guests, through
 // kubectl as a user would, and looks at the node beneath.
 //
-// It needs what `make cluster images helm` builds, and brings up a cluster of its
+// It needs what `make cluster images` builds, and brings up a cluster of its
 // own. For work on the tests themselves:
 //
 //	KUBEQEMU_E2E_KEEP=1        use the cluster if it is up, and leave it up
@@ -68,9 +68,9 @@ func newCluster() (*cluster, error) {
 		c.name = "e2e"
 	}
 	bin := c.output("bin")
-	for _, needed := range append(c.images(), filepath.Join(bin, "cluster"), filepath.Join(bin, "kubectl"), filepath.Join(bin, "helm")) {
+	for _, needed := range append(c.images(), filepath.Join(bin, "cluster"), filepath.Join(bin, "kubectl")) {
 		if _, err := os.Stat(needed); err != nil {
-			return nil, fmt.Errorf("find what the tests need (run `make cluster images helm` first): %w", err)
+			return nil, fmt.Errorf("find what the tests need (run `make cluster images` first): %w", err)
 		}
 	}
 	return c, errors.Join(
