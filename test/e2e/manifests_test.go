@@ -82,7 +82,7 @@ var plainManifests = map[string]string{
     firmware:
       kernelBoot:
         container: {image: "` + tinyImage + `", kernelPath: /boot/vmlinuz, initrdPath: /boot/initrd}
-        kernelArgs: console=ttyS0 quiet
+        kernelArgs: console=ttyS0 quiet no_timer_check
     resources: {requests: {memory: 256Mi}}
   terminationGracePeriodSeconds: 0
 `,
