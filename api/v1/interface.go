@@ -103,6 +103,7 @@ type InterfaceMasquerade struct{}
 
 // Port of the guest.
 type Port struct {
+	// Name of the port.
 	// +optional
 	// +kubebuilder:validation:MaxLength=15
 	Name string `json:"name,omitempty"`
@@ -110,6 +111,7 @@ type Port struct {
 	// +optional
 	// +kubebuilder:validation:Enum=TCP;UDP
 	Protocol string `json:"protocol,omitempty"`
+	// Port is its number.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
@@ -150,6 +152,7 @@ type DHCPPrivateOptions struct {
 
 // Network an interface connects to.
 type Network struct {
+	// Name of the network; an interface refers to it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`

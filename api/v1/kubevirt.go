@@ -193,16 +193,21 @@ const (
 
 // KubeVirtCondition is one condition of a KubeVirt.
 type KubeVirtCondition struct {
-	Type   KubeVirtConditionType  `json:"type"`
+	Type KubeVirtConditionType `json:"type"`
+	// Status is True, False or Unknown.
 	Status corev1.ConditionStatus `json:"status"`
+	// LastProbeTime has no value; it is there for KubeVirt's clients.
 	// +optional
 	// +nullable
 	LastProbeTime metav1.Time `json:"lastProbeTime,omitempty"`
+	// LastTransitionTime is when the status changed last.
 	// +optional
 	// +nullable
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// Reason is why, in one word.
 	// +optional
 	Reason string `json:"reason,omitempty"`
+	// Message is why, in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

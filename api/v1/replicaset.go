@@ -78,6 +78,7 @@ type VirtualMachineInstanceReplicaSetStatus struct {
 	// +optional
 	// +kubebuilder:default=0
 	ReadyReplicas int32 `json:"readyReplicas"`
+	// Conditions are there only while they are True.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -105,16 +106,21 @@ const (
 // VirtualMachineInstanceReplicaSetCondition is one condition of a
 // VirtualMachineInstanceReplicaSet.
 type VirtualMachineInstanceReplicaSetCondition struct {
-	Type   VirtualMachineInstanceReplicaSetConditionType `json:"type"`
-	Status metav1.ConditionStatus                        `json:"status"`
+	Type VirtualMachineInstanceReplicaSetConditionType `json:"type"`
+	// Status is True, False or Unknown.
+	Status metav1.ConditionStatus `json:"status"`
+	// LastProbeTime has no value; it is there for KubeVirt's clients.
 	// +optional
 	// +nullable
 	LastProbeTime metav1.Time `json:"lastProbeTime,omitempty"`
+	// LastTransitionTime is when the status changed last.
 	// +optional
 	// +nullable
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// Reason is why, in one word.
 	// +optional
 	Reason string `json:"reason,omitempty"`
+	// Message is why, in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

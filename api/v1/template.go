@@ -27,9 +27,11 @@ type VirtualMachineInstanceTemplateSpec struct {
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type TemplateMeta struct {
+	// Name is what the names of a ReplicaSet's VirtualMachineInstances begin with.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
+	// GenerateName is the same, where there is no name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	GenerateName string `json:"generateName,omitempty"`

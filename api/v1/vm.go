@@ -185,6 +185,7 @@ type InstancetypeStatusRef struct {
 
 // ControllerRevisionRef names a ControllerRevision of the same namespace.
 type ControllerRevisionRef struct {
+	// Name of the ControllerRevision.
 	Name string `json:"name,omitempty"`
 }
 

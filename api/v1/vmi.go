@@ -194,6 +194,7 @@ type VirtualMachineInstanceStatus struct {
 	// Reason says in one word why the VMI is Failed.
 	// +optional
 	Reason string `json:"reason,omitempty"`
+	// Conditions of the guest and its pod.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -231,8 +232,9 @@ type VirtualMachineInstanceStatus struct {
 
 // PhaseTransitionTimestamp says when a phase was entered.
 type PhaseTransitionTimestamp struct {
-	Phase                    VirtualMachineInstancePhase `json:"phase,omitempty"`
-	PhaseTransitionTimestamp metav1.Time                 `json:"phaseTransitionTimestamp,omitempty"`
+	Phase VirtualMachineInstancePhase `json:"phase,omitempty"`
+	// PhaseTransitionTimestamp is when it was entered.
+	PhaseTransitionTimestamp metav1.Time `json:"phaseTransitionTimestamp,omitempty"`
 }
 
 // NetworkInterfaceStatus is what is known of one of the guest's interfaces.
@@ -240,6 +242,7 @@ type NetworkInterfaceStatus struct {
 	// IP under which the guest is reached; with masquerade, the pod's.
 	// +optional
 	IP string `json:"ipAddress,omitempty"`
+	// IPs are all addresses of the interface.
 	// +optional
 	// +listType=atomic
 	IPs []string `json:"ipAddresses,omitempty"`
@@ -283,16 +286,21 @@ const (
 
 // VirtualMachineInstanceCondition is one condition of a VMI.
 type VirtualMachineInstanceCondition struct {
-	Type   ConditionType          `json:"type"`
+	Type ConditionType `json:"type"`
+	// Status is True, False or Unknown.
 	Status metav1.ConditionStatus `json:"status"`
+	// LastProbeTime has no value; it is there for KubeVirt's clients.
 	// +optional
 	// +nullable
 	LastProbeTime metav1.Time `json:"lastProbeTime,omitempty"`
+	// LastTransitionTime is when the status changed last.
 	// +optional
 	// +nullable
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// Reason is why, in one word.
 	// +optional
 	Reason string `json:"reason,omitempty"`
+	// Message is why, in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

@@ -16,6 +16,7 @@ import (
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, ephemeral, hostDisk, cloudInitNoCloud, emptyDisk)"
 type Volume struct {
+	// Name of the volume; a disk refers to it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
@@ -112,9 +113,11 @@ type CloudInitNoCloudSource struct {
 	// holds the user data.
 	// +optional
 	UserDataSecretRef *corev1.LocalObjectReference `json:"secretRef,omitempty"`
+	// UserDataBase64 is userData in base64.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2736
 	UserDataBase64 string `json:"userDataBase64,omitempty"`
+	// UserData is cloud-init's user data, at most 2048 bytes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	UserData string `json:"userData,omitempty"`
@@ -122,9 +125,11 @@ type CloudInitNoCloudSource struct {
 	// "networkdata" holds the network data.
 	// +optional
 	NetworkDataSecretRef *corev1.LocalObjectReference `json:"networkDataSecretRef,omitempty"`
+	// NetworkDataBase64 is networkData in base64.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2736
 	NetworkDataBase64 string `json:"networkDataBase64,omitempty"`
+	// NetworkData is cloud-init's network configuration, at most 2048 bytes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	NetworkData string `json:"networkData,omitempty"`

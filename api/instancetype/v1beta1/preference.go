@@ -104,6 +104,7 @@ type VirtualMachinePreferenceSpec struct {
 
 // VolumePreferences are of the volumes.
 type VolumePreferences struct {
+	// PreferredStorageClassName has no effect.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PreferredStorageClassName string `json:"preferredStorageClassName,omitempty"`

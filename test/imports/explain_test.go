@@ -1,0 +1,63 @@
+package imports
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// schema is what is looked at of an OpenAPI schema.
+type schema struct {
+	Description string            `json:"description"`
+	Properties  map[string]schema `json:"properties"`
+	Items       *schema           `json:"items"`
+}
+
+// TestExplain: kubectl explain has something to say of every field.
+func TestExplain(t *testing.T) {
+	files, err := filepath.Glob("../../config/crd/*kubevirt.io_*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("find the CRDs: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var crd struct {
+			Spec struct {
+				Versions []struct {
+					Schema struct {
+						OpenAPIV3Schema schema `json:"openAPIV3Schema"`
+					} `json:"schema"`
+				} `json:"versions"`
+			} `json:"spec"`
+		}
+		if err := yaml.Unmarshal(text, &crd); err != nil {
+			t.Fatal(err)
+		}
+		if len(crd.Spec.Versions) == 0 {
+			t.Errorf("%s has no version", file)
+		}
+		for _, version := range crd.Spec.Versions {
+			explained(t, filepath.Base(file)+": ", version.Schema.OpenAPIV3Schema)
+		}
+	}
+}
+
+// explained looks at the fields of an object, or of a list's items.
+func explained(t *testing.T, path string, s schema) {
+	t.Helper()
+	if s.Items != nil {
+		explained(t, path+"[]", *s.Items)
+	}
+	for name, field := range s.Properties {
+		// An object's own metadata is Kubernetes'.
+		if field.Description == "" && name != "metadata" {
+			t.Errorf("%s.%s has no description", path, name)
+		}
+		explained(t, path+"."+name, field)
+	}
+}
