@@ -43,7 +43,7 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := TestAPIServerStopped|TestCycles|TestMTU|TestInstallation
+ONLY_LONG := TestAPIServerStopped|TestCycles|TestMTU|TestInstallation|TestPowerCut|TestOneWriter
 # What e2e-long runs for longer.
 LONGER := TestControllerKilled|TestHandlerKilled|TestSerialFlood
 

@@ -79,7 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case vmi.IsFinal():
 		r.ends.forget(vmi.UID)
 		return ctrl.Result{}, nil
-	case pod != nil && rejected(pod):
+	case pod != nil && rejected(pod) && !launched(&vmi.Status):
 		after, stepErr = r.replace(ctx, vmi, pod)
 	case pod != nil:
 		_, stepErr = r.observeVolumes(ctx, vmi)

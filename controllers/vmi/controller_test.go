@@ -256,3 +256,22 @@ func TestReconcileRejectedPodIsReplaced(t *testing.T) {
 		t.Errorf("status %s, %d pods, want another", got, c.pods())
 	}
 }
+
+// A pod that the kubelet turns away after its guest ran, as it does after a power
+// cut, ends the VMI, whatever the kubelet has forgotten.
+func TestReconcilePodRejectedAfterItRan(t *testing.T) {
+	for _, phase := range []v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Running} {
+		pod := Pod(load(t, "testdata/minimal"), testConfig)
+		pod.UID, pod.CreationTimestamp = "rejected", metav1.Unix(900, 0)
+		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: reasonRejected, Message: "no devices"}
+		c := newCluster(t, phase, interceptor.Funcs{}, pod)
+		for range 3 {
+			if err := c.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := c.status(); got != "Failed  UnexpectedAdmissionError; Ready=False/UnexpectedAdmissionError" || c.pods() != 1 {
+			t.Errorf("%s: status %s, %d pods", phase, got, c.pods())
+		}
+	}
+}

@@ -105,11 +105,18 @@ func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, no
 		Reason: c.State.Waiting.Reason, Message: c.State.Waiting.Message}, now)
 }
 
-// rejected says whether the kubelet turned the pod away before anything of it
-// ran: the slots' device plugin was just being restarted, or the node was. Such
-// a pod may be replaced; nothing was started twice.
+// rejected says whether the kubelet turned the pod away: the slots' device plugin
+// was just being restarted, or the node was. If nothing of it has run, such a pod
+// may be replaced; nothing was started twice.
 func rejected(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == reasonRejected && computeStatus(pod) == nil
+}
+
+// launched says whether the VMI's launcher has run. A kubelet that comes up after
+// a power cut turns such pods away too, and forgets their containers: the pod
+// looks like one that never ran, but its guest has, and has ended.
+func launched(status *v1.VirtualMachineInstanceStatus) bool {
+	return status.Phase == v1.Scheduled || status.Phase == v1.Running
 }
 
 // noteRejection keeps a VMI where it is, and says why its pod is being replaced.
@@ -154,6 +161,9 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 	if t.Reason == "OOMKilled" {
 		return end{v1.Failed, t.Reason, "virt-launcher or QEMU used more memory than the pod's limit"}, true
 	}
+	if lost(t) {
+		return end{v1.Failed, reasonLauncherKilled, "virt-launcher has ended, and QEMU with it, and nobody saw how: its node, or the container runtime, was started anew"}, true
+	}
 	if signal := t.Signal; signal != 0 || t.ExitCode > 128 {
 		if signal == 0 {
 			signal = t.ExitCode - 128
@@ -161,6 +171,12 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 		return end{v1.Failed, reasonLauncherKilled, fmt.Sprintf("virt-launcher was killed by signal %d, and QEMU with it", signal)}, true
 	}
 	return end{v1.Failed, orElse(t.Reason, "Error"), fmt.Sprintf("virt-launcher exited with code %d without saying why %s", t.ExitCode, t.Message)}, true
+}
+
+// lost says whether the container ended unseen, in a power cut for one: containerd
+// then says exit code 255 and reason Unknown, the kubelet ContainerStatusUnknown.
+func lost(t *corev1.ContainerStateTerminated) bool {
+	return t.Reason == "ContainerStatusUnknown" || t.Reason == "Unknown" && t.ExitCode == 255
 }
 
 func saidEnd(said control.Termination) end {

@@ -59,6 +59,10 @@ func TestPodEnd(t *testing.T) {
 			end{v1.Failed, "LauncherKilled", "virt-launcher was killed by signal 9, and QEMU with it"}, true},
 		{"killed, as the runtime says", terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1, Signal: 6}),
 			end{v1.Failed, "LauncherKilled", "virt-launcher was killed by signal 6, and QEMU with it"}, true},
+		{"ended in a power cut, as containerd says", terminated(corev1.ContainerStateTerminated{Reason: "Unknown", ExitCode: 255}),
+			end{v1.Failed, "LauncherKilled", "virt-launcher has ended, and QEMU with it, and nobody saw how: its node, or the container runtime, was started anew"}, true},
+		{"ended in a power cut, as the kubelet says", terminated(corev1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", ExitCode: 137}),
+			end{v1.Failed, "LauncherKilled", "virt-launcher has ended, and QEMU with it, and nobody saw how: its node, or the container runtime, was started anew"}, true},
 		{"exit without a word", terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 3}),
 			end{v1.Failed, "Error", "virt-launcher exited with code 3 without saying why "}, true},
 		{"exit 0 without a word is no success", terminated(corev1.ContainerStateTerminated{Reason: "Completed"}),
@@ -144,6 +148,7 @@ func TestObserve(t *testing.T) {
 		{"deleted while the guest runs", was(v1.Running, ready), deleted, "Running node1 ; Ready=True/GuestRunning"},
 		{"shut down", was(v1.Running, ready, paused), shutDown, "Succeeded node1 ; Ready=False/Shutdown"},
 		{"killed", was(v1.Running, ready), terminated(corev1.ContainerStateTerminated{ExitCode: 137}), "Failed node1 LauncherKilled; Ready=False/LauncherKilled"},
+		{"turned away after a power cut", was(v1.Running, ready), without(podIn(corev1.PodFailed, corev1.ContainerState{}), "UnexpectedAdmissionError", ""), "Failed node1 UnexpectedAdmissionError; Ready=False/UnexpectedAdmissionError"},
 		{"evicted at once", was(v1.Pending), without(podIn(corev1.PodFailed, corev1.ContainerState{}), "Evicted", ""), "Failed node1 Evicted; Ready=False/Evicted"},
 	}
 	for _, tt := range tests {

@@ -84,7 +84,7 @@ func (c *apiClient) answers(ctx context.Context, path string, timeout time.Durat
 // nodeInfo is what this program needs of a Node object.
 type nodeInfo struct {
 	Status struct {
-		Conditions []struct{ Type, Status, Message string } `json:"conditions"`
+		Conditions []nodeCondition `json:"conditions"`
 		NodeInfo   struct {
 			Kubelet string `json:"kubeletVersion"`
 			Runtime string `json:"containerRuntimeVersion"`
@@ -92,10 +92,16 @@ type nodeInfo struct {
 	} `json:"status"`
 }
 
-// ready also returns the kubelet's word on it.
-func (n nodeInfo) ready() (bool, string) {
+type nodeCondition struct {
+	Type, Status, Message string
+	LastHeartbeatTime     time.Time
+}
+
+// ready also returns the kubelet's word on it. What it said before the time, in
+// whole seconds, does not count.
+func (n nodeInfo) ready(since time.Time) (bool, string) {
 	for _, c := range n.Status.Conditions {
-		if c.Type == "Ready" {
+		if c.Type == "Ready" && !c.LastHeartbeatTime.Before(since.Truncate(time.Second)) {
 			return c.Status == "True", c.Message
 		}
 	}
@@ -111,7 +117,7 @@ func (c *apiClient) node(ctx context.Context, name string) (nodeInfo, error) {
 	return n, json.Unmarshal(body, &n)
 }
 
-func (c *apiClient) nodeReady(ctx context.Context, name string, timeout time.Duration) error {
+func (c *apiClient) nodeReady(ctx context.Context, name string, since time.Time, timeout time.Duration) error {
 	why := ""
 	err := poll(ctx, timeout, func() (bool, error) {
 		n, err := c.node(ctx, name)
@@ -119,7 +125,7 @@ func (c *apiClient) nodeReady(ctx context.Context, name string, timeout time.Dur
 			why = err.Error()
 			return false, nil
 		}
-		ok, message := n.ready()
+		ok, message := n.ready(since)
 		why = message
 		return ok, nil
 	})

@@ -19,6 +19,7 @@ type State struct {
 	Bin       string    `json:"bin"`
 	Created   time.Time `json:"created"`
 	Ready     bool      `json:"ready"`     // up has ended well
+	Off       bool      `json:"off"`       // its power was cut
 	Processes []Process `json:"processes"` // control plane and every node's PID 1, in the order of starting
 	Services  []Process `json:"services"`  // started by a node's PID 1, and ended with it
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"text/tabwriter"
+	"time"
 )
 
 // ErrNotUp is returned by what needs a running cluster.
@@ -22,6 +23,9 @@ func running(dir string) (Plan, *State, error) {
 	}
 	if state == nil {
 		return Plan{}, nil, fmt.Errorf("%w: no state.json in %s", ErrNotUp, dir)
+	}
+	if state.Off {
+		return Plan{}, nil, fmt.Errorf("%w: its power was cut; %s", ErrNotUp, state.hint())
 	}
 	plan, err := NewPlan(state.Name, dir, state.Index, state.NodeCount)
 	return plan, state, err
@@ -66,7 +70,7 @@ func Status(ctx context.Context, dir string, out io.Writer) error {
 			table.Flush()
 			return fmt.Errorf("ask for %s: %w", n.Name, err)
 		}
-		ready, why := info.ready()
+		ready, why := info.ready(time.Time{})
 		word := "yes"
 		if !ready {
 			word = "no: " + why

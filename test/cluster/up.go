@@ -84,7 +84,10 @@ func Up(ctx context.Context, o Options, out io.Writer) error {
 
 // alreadyUp is nil for a cluster in which nothing is missing.
 func alreadyUp(ctx context.Context, dir string, state *State, out io.Writer) error {
-	hint := fmt.Sprintf("run `cluster down --name %s` first", state.Name)
+	hint := state.hint()
+	if state.Off {
+		return fmt.Errorf("bring up cluster %q: its power was cut; %s", state.Name, hint)
+	}
 	if dead := state.dead(); len(dead) > 0 {
 		names := make([]string, len(dead))
 		for i, p := range dead {
@@ -157,23 +160,31 @@ func (p Plan) precheck(bin string) error {
 	return err
 }
 
-// run is the order of things: the node's containerd starts while the API
-// server does.
 func (u *upRun) run() error {
 	if err := u.prepare(); err != nil {
 		return err
 	}
+	api, err := u.start((*upRun).prepareNode)
+	if err != nil {
+		return err
+	}
+	return u.awaitReady(api, time.Time{})
+}
+
+// start is the order of things: the node's containerd, which makeNode starts,
+// starts while the API server does.
+func (u *upRun) start(makeNode func(*upRun, NodePlan) (*node, error)) (*apiClient, error) {
 	for _, p := range u.plan.stores() {
 		if err := u.startProgram(p); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	u.say.Line("etcd and kube-apiserver started")
 	var nodes []*node
 	for _, n := range u.plan.Nodes {
-		node, err := u.prepareNode(n)
+		node, err := makeNode(u, n)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer node.close()
 		nodes = append(nodes, node)
@@ -181,24 +192,24 @@ func (u *upRun) run() error {
 	}
 	api, err := u.plan.apiClient()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := api.answers(u.ctx, "/readyz", 90*time.Second); err != nil {
-		return err
+		return nil, err
 	}
 	u.say.Line("kube-apiserver ready at %s", u.plan.APIURL())
 	for _, node := range nodes {
 		if err := u.startKubelet(node); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for _, p := range u.plan.controllers() {
 		if err := u.startProgram(p); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	u.say.Line("kubelet, kube-proxy, controllers and scheduler started")
-	return u.awaitReady(api)
+	return api, nil
 }
 
 func (u *upRun) prepare() error {
@@ -253,7 +264,17 @@ func hasCapability(capability uint) (bool, error) {
 	return data[capability/32].Effective&(1<<(capability%32)) != 0, nil
 }
 
+// prepareNode makes a new node.
 func (u *upRun) prepareNode(plan NodePlan) (*node, error) {
+	n, err := u.connectNode(plan)
+	if err != nil {
+		return nil, err
+	}
+	return n, u.loadPauseImage(n)
+}
+
+// connectNode gives a node network and containerd.
+func (u *upRun) connectNode(plan NodePlan) (*node, error) {
 	n, err := u.startNode(plan)
 	if err != nil {
 		return nil, err
@@ -261,10 +282,7 @@ func (u *upRun) prepareNode(plan NodePlan) (*node, error) {
 	if err := u.plan.connect(u.ctx, plan, n.init); err != nil {
 		return nil, err
 	}
-	if err := u.startContainerd(n); err != nil {
-		return nil, err
-	}
-	return n, u.loadPauseImage(n)
+	return n, u.startContainerd(n)
 }
 
 func (u *upRun) loadPauseImage(n *node) error {
@@ -285,9 +303,10 @@ func (u *upRun) loadPauseImage(n *node) error {
 	return importImage(u.ctx, n.init, file)
 }
 
-func (u *upRun) awaitReady(api *apiClient) error {
+// awaitReady waits for nodes that have said so since.
+func (u *upRun) awaitReady(api *apiClient, since time.Time) error {
 	for _, n := range u.plan.Nodes {
-		if err := api.nodeReady(u.ctx, n.Name, 90*time.Second); err != nil {
+		if err := api.nodeReady(u.ctx, n.Name, since, 90*time.Second); err != nil {
 			return err
 		}
 		if err := proxyReady(u.ctx, n.Address, 30*time.Second); err != nil {

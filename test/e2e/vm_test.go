@@ -18,13 +18,13 @@ import (
 type vm struct{ vmi }
 
 // manifestOf is a VM of the tiny guest.
-func manifestOf(t *testing.T, name string, strategy v1.VirtualMachineRunStrategy) string {
+func manifestOf(t *testing.T, name string, strategy v1.VirtualMachineRunStrategy, edits ...func(*v1.VirtualMachineInstanceSpec)) string {
 	t.Helper()
 	machine := &v1.VirtualMachine{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1.VirtualMachineSpec{RunStrategy: &strategy, Template: v1.VirtualMachineInstanceTemplateSpec{
-			ObjectMeta: v1.TemplateMeta{Labels: map[string]string{"kubevirt.io/vm": name}}, Spec: tiny(name).Spec}},
+			ObjectMeta: v1.TemplateMeta{Labels: map[string]string{"kubevirt.io/vm": name}}, Spec: tiny(name, edits...).Spec}},
 	}
 	text, err := json.Marshal(machine)
 	if err != nil {
@@ -33,9 +33,9 @@ func manifestOf(t *testing.T, name string, strategy v1.VirtualMachineRunStrategy
 	return string(text)
 }
 
-func createVM(t *testing.T, namespace, name string, strategy v1.VirtualMachineRunStrategy) vm {
+func createVM(t *testing.T, namespace, name string, strategy v1.VirtualMachineRunStrategy, edits ...func(*v1.VirtualMachineInstanceSpec)) vm {
 	t.Helper()
-	apply(t, namespace, manifestOf(t, name, strategy))
+	apply(t, namespace, manifestOf(t, name, strategy, edits...))
 	return vm{vmi{t: t, namespace: namespace, name: name}}
 }
 

@@ -89,7 +89,7 @@ func root() *cobra.Command {
 	}
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(buildCommand(), upCommand(), downCommand(), checkCommand(), statusCommand(),
-		loadImageCommand(), packImageCommand(), enterCommand(), stopCommand(), startCommand())
+		loadImageCommand(), packImageCommand(), enterCommand(), stopCommand(), startCommand(), powerCutCommand(), powerOnCommand())
 	return cmd
 }
 
@@ -290,5 +290,48 @@ func startCommand() *cobra.Command {
 		},
 	}
 	p.flags(cmd)
+	return cmd
+}
+
+func powerCutCommand() *cobra.Command {
+	var p place
+	cmd := &cobra.Command{
+		Use:   "power-cut",
+		Short: "Kill all of a cluster at once, as a power cut does; power-on brings it back",
+		Long: `Kill all of a cluster at once, as a power cut does; power-on brings it back.
+
+Every process of the control plane and of the nodes, containers included, ends by
+SIGKILL. What is in memory is gone: /run of the nodes, mounts, links, network
+namespaces, cgroups, loop devices. Files stay: etcd's, /var/lib and /var/log of the
+nodes, logs. Unlike after a real power cut, what was written and not synced is
+still there, and the kernel's boot ID is the same.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.resolve(); err != nil {
+				return err
+			}
+			return cluster.PowerCut(cmd.Context(), p.dir, os.Stdout)
+		},
+	}
+	p.flags(cmd)
+	return cmd
+}
+
+func powerOnCommand() *cobra.Command {
+	var p place
+	var noWait bool
+	cmd := &cobra.Command{
+		Use:   "power-on",
+		Short: "Start a cluster again after power-cut, and wait until its nodes are ready",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.resolve(); err != nil {
+				return err
+			}
+			return cluster.PowerOn(cmd.Context(), p.dir, !noWait, os.Stdout)
+		},
+	}
+	p.flags(cmd)
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the API server answers, whether or not the nodes are ready")
 	return cmd
 }
