@@ -17,6 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubeqemu/kubeqemu/api/instancetype"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/layout"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -66,35 +67,43 @@ func renderFile(name string, o renderOptions, stdin io.Reader, stdout io.Writer)
 		defer f.Close()
 		in = f
 	}
-	found := false
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(in))
+	var m manifest
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(in))
 	for {
-		document, err := documents.Read()
+		document, err := reader.Read()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		rendered, err := renderDocument(document, o, stdout)
+		m = append(m, document)
+	}
+	found := false
+	for _, document := range m {
+		rendered, err := m.render(document, o, stdout)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		found = found || rendered
 	}
 	if !found {
-		return fmt.Errorf("%s: holds no VirtualMachine or VirtualMachineInstance of kubevirt.io/v1", name)
+		return fmt.Errorf("%s: holds no VirtualMachine, VirtualMachineInstance or VirtualMachineInstanceReplicaSet of kubevirt.io/v1", name)
 	}
 	return nil
 }
+
+// manifest holds a file's documents. A VM's instancetype and preference are
+// looked for among them.
+type manifest [][]byte
 
 // uid stands for what the API server gives; UUID, serial number and MACs come
 // from it.
 const uid = "00000000-0000-4000-8000-000000000000"
 
-// renderDocument prints one document; other kinds are passed over.
-func renderDocument(document []byte, o renderOptions, stdout io.Writer) (bool, error) {
-	vmi, err := readInstance(document)
+// render prints one document; other kinds are passed over.
+func (m manifest) render(document []byte, o renderOptions, stdout io.Writer) (bool, error) {
+	vmi, err := m.instance(document)
 	if vmi == nil || err != nil {
 		return false, err
 	}
@@ -115,37 +124,26 @@ func renderDocument(document []byte, o renderOptions, stdout io.Writer) (bool, e
 	return true, err
 }
 
-// readInstance reads a VMI, or a VM as the VMI that it would be started as; it
+// instance reads a VMI, or what makes VMIs as the one that it would make; it
 // returns nil for other kinds.
-func readInstance(document []byte) (*v1.VirtualMachineInstance, error) {
+func (m manifest) instance(document []byte) (vmi *v1.VirtualMachineInstance, err error) {
 	var kind metav1.TypeMeta
 	if err := yaml.Unmarshal(document, &kind); err != nil {
 		return nil, err
 	}
-	vmi := &v1.VirtualMachineInstance{}
 	switch kind.GroupVersionKind() {
 	case v1.GroupVersion.WithKind("VirtualMachineInstance"):
-		if err := decodeStrict(document, vmi); err != nil {
-			return nil, err
-		}
+		vmi = &v1.VirtualMachineInstance{}
+		err = decodeStrict(document, vmi)
 	case v1.GroupVersion.WithKind("VirtualMachine"):
-		vm := &v1.VirtualMachine{}
-		plain, err := passOverMeta(document)
-		if err == nil {
-			err = decodeStrict(plain, vm)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if errs := v1.ValidateVirtualMachine(vm); len(errs) > 0 {
-			return nil, fmt.Errorf("VirtualMachine %q is invalid: %w", vm.Name, errs.ToAggregate())
-		}
-		if vm.UID == "" {
-			vm.UID = uid
-		}
-		vmi = vm.Instance(&v1.KubeVirtConfiguration{}, false)
+		vmi, err = m.ofVirtualMachine(document)
+	case v1.GroupVersion.WithKind("VirtualMachineInstanceReplicaSet"):
+		vmi, err = ofReplicaSet(document)
 	default:
 		return nil, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	if vmi.Namespace == "" {
 		vmi.Namespace = metav1.NamespaceDefault
@@ -156,7 +154,51 @@ func readInstance(document []byte) (*v1.VirtualMachineInstance, error) {
 	return vmi, nil
 }
 
-// passOverMeta drops what a VM's template may hold as metadata and nobody looks
+// ofVirtualMachine is the VMI that a VM would be started as.
+func (m manifest) ofVirtualMachine(document []byte) (*v1.VirtualMachineInstance, error) {
+	vm := &v1.VirtualMachine{}
+	plain, err := passOverMeta(document)
+	if err == nil {
+		err = decodeStrict(plain, vm)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if vm.UID == "" {
+		vm.UID = uid
+	}
+	size, err := m.size(vm.Spec.Instancetype)
+	if err != nil {
+		return nil, fmt.Errorf("VirtualMachine %q: %w", vm.Name, err)
+	}
+	preference, err := m.preference(vm.Spec.Preference)
+	if err != nil {
+		return nil, fmt.Errorf("VirtualMachine %q: %w", vm.Name, err)
+	}
+	expanded, errs := instancetype.Expand(vm, size, preference)
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("VirtualMachine %q is invalid: %w", vm.Name, errs.ToAggregate())
+	}
+	return expanded.Instance(&v1.KubeVirtConfiguration{}, false), nil
+}
+
+// ofReplicaSet is a VMI as a ReplicaSet makes them, of the ReplicaSet's name.
+func ofReplicaSet(document []byte) (*v1.VirtualMachineInstance, error) {
+	rs := &v1.VirtualMachineInstanceReplicaSet{}
+	plain, err := passOverMeta(document)
+	if err == nil {
+		err = decodeStrict(plain, rs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if errs := v1.ValidateReplicaSet(rs); len(errs) > 0 {
+		return nil, fmt.Errorf("VirtualMachineInstanceReplicaSet %q is invalid: %w", rs.Name, errs.ToAggregate())
+	}
+	return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: rs.Name, Namespace: rs.Namespace}, Spec: rs.Spec.Template.Spec}, nil
+}
+
+// passOverMeta drops what a template may hold as metadata and nobody looks
 // at (v1.TemplateMeta).
 func passOverMeta(document []byte) ([]byte, error) {
 	tree := map[string]any{}

@@ -122,21 +122,13 @@ func (c *chosen) expand(vm *v1.VirtualMachine) (*v1.VirtualMachine, field.ErrorL
 	if c.size == nil && c.preference == nil {
 		return vm, nil // it was validated as it is
 	}
-	path := field.NewPath("spec", "template")
-	template := &vm.Spec.Template
-	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: vm.UID, Annotations: template.ObjectMeta.Annotations}, Spec: *template.Spec.DeepCopy()}
-	if errs := instancetype.Apply(c.size, c.preference, vmi, path); len(errs) > 0 {
+	expanded, errs := instancetype.Expand(vm, c.size, c.preference)
+	if len(errs) > 0 {
 		return nil, errs
 	}
-	expanded := vm.DeepCopy()
-	expanded.Spec.Template.Spec = *vmi.Spec.DeepCopy()
-	expanded.Spec.Template.ObjectMeta.Annotations = c.annotations(vmi.Annotations)
-	errs := v1.ValidateVirtualMachine(expanded)
-	if c.preference != nil && len(errs) == 0 {
-		v1.Default(vmi)
-		errs = instancetype.CheckRequirements(c.preference.Requirements, &vmi.Spec, path)
-	}
-	return expanded, errs
+	meta := &expanded.Spec.Template.ObjectMeta
+	meta.Annotations = c.annotations(meta.Annotations)
+	return expanded, nil
 }
 
 // annotations adds the names of the size and the preference, as KubeVirt does.
