@@ -193,6 +193,12 @@ func TestOnAPIServer(t *testing.T) {
 	p.scaleSubresource()
 	p.until(p.names, func(s string) bool { return s == "tiny tiny-0" })
 
+	// A VM leaves the pool with its owner reference, and keeps its name.
+	p.Kubectl("patch", "vm", "tiny-0", "--type=json", "--patch", `[{"op":"remove","path":"/metadata/ownerReferences"}]`)
+	p.until(p.names, func(s string) bool { return s == "tiny tiny-0 tiny-1" })
+	p.shows("1 1 0")
+	p.Kubectl("delete", "vm", "tiny-0")
+
 	// Paused, nothing happens, and it says so.
 	p.patch(`{"spec":{"paused":true}}`)
 	p.Kubectl("wait", "vmpool/tiny", "--for=condition=ReplicaPaused", "--timeout=20s")
