@@ -9,7 +9,7 @@ set -euo pipefail
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 overlay=${OVERLAY:-config/default}
 # Kinds whose objects are VMs, or make them, those first that would make others anew.
-kinds=(virtualmachineinstancereplicasets virtualmachines virtualmachineinstances)
+kinds=(virtualmachinepools.pool.kubevirt.io virtualmachineinstancereplicasets.kubevirt.io virtualmachines.kubevirt.io virtualmachineinstances.kubevirt.io)
 
 say() { printf '%s\n' "$*"; }
 fail() { say "deploy: $*" >&2; exit 1; }
@@ -26,7 +26,7 @@ here() {
 	local known kind
 	known=$(kubectl get customresourcedefinitions -o name)
 	for kind in "${kinds[@]}"; do
-		! grep -qx "customresourcedefinition.apiextensions.k8s.io/$kind.kubevirt.io" <<<"$known" || echo "$kind.kubevirt.io"
+		! grep -qx "customresourcedefinition.apiextensions.k8s.io/$kind" <<<"$known" || echo "$kind"
 	done
 }
 
@@ -59,10 +59,10 @@ down() {
 		count=$(grep -c . <<<"$vms" || true)
 		if [ "$count" -gt 0 ] && [ "${FORCE:-}" != 1 ]; then
 			kubectl get "$present" --all-namespaces >&2
-			fail "there are $count VMs, ReplicaSets and instances; nothing would follow or end them any more. Delete them, or set FORCE=1 to have them ended and deleted"
+			fail "there are $count pools, VMs, ReplicaSets and instances; nothing would follow or end them any more. Delete them, or set FORCE=1 to have them ended and deleted"
 		fi
 		if [ "$count" -gt 0 ]; then
-			say "ending and deleting $count VMs, ReplicaSets and instances"
+			say "ending and deleting $count pools, VMs, ReplicaSets and instances"
 			kubectl delete "$present" --all --all-namespaces --timeout="${TIMEOUT:-5m}"
 		fi
 	fi

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
@@ -32,6 +33,7 @@ func kinds() []kind {
 		of("virtualmachineinstances", "VirtualMachineInstance", defaultVMI, validateVMI),
 		of("virtualmachines", "VirtualMachine", nil, validateVM),
 		of("virtualmachineinstancereplicasets", "VirtualMachineInstanceReplicaSet", nil, validateReplicaSet),
+		of("virtualmachinepools", "VirtualMachinePool", nil, validatePool).in(v1beta1.GroupVersion.Group),
 		of("kubevirts", "KubeVirt", nil, validateKubeVirt),
 	}
 }
@@ -45,6 +47,12 @@ type kind struct {
 	fill func(raw []byte, facts Facts) (before, after []byte, err error)
 	// check returns what is wrong with an object; old is empty when it is new.
 	check func(raw, old []byte, facts Facts) (field.ErrorList, error)
+}
+
+// in says that a kind is of another group than kubevirt.io.
+func (k kind) in(group string) kind {
+	k.kind.Group = group
+	return k
 }
 
 // of makes a kind of its pure functions. Of validate, old is nil when the object

@@ -98,6 +98,7 @@ func TestValidate(t *testing.T) {
 		"of an older release":    {"virtualmachineinstances", bad, bad, empty, ""},
 		"being deleted":          {"virtualmachineinstances", strings.Replace(bad, "{", `{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},`, 1), "", empty, ""},
 		"unreadable":             {"virtualmachineinstances", `{"spec":7}`, "", empty, "<nil>"},
+		"an empty pool":          {"virtualmachinepools", `{"spec":{"virtualMachineTemplate":{"spec":{"template":{"spec":{"domain":{"memory":{"guest":"1Gi"}}}}}}}}`, "", empty, "spec.selector,spec.virtualMachineTemplate.spec.runStrategy"},
 		"the first KubeVirt":     {"kubevirts", kv("kubevirt", "first", `{}`), "", empty, ""},
 		"the first, once more":   {"kubevirts", kv("kubevirt", "first", `{}`), "", there, ""},
 		"the second":             {"kubevirts", kv("kubevirt", "second", `{}`), "", there, "metadata.name"},

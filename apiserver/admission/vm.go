@@ -3,6 +3,7 @@ package admission
 import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
@@ -18,4 +19,8 @@ func validateVM(vm, _ *v1.VirtualMachine, _ Facts) field.ErrorList {
 
 func validateReplicaSet(rs, _ *v1.VirtualMachineInstanceReplicaSet, _ Facts) field.ErrorList {
 	return v1.ValidateReplicaSet(rs)
+}
+
+func validatePool(pool, _ *v1beta1.VirtualMachinePool, _ Facts) field.ErrorList {
+	return v1beta1.Validate(pool)
 }

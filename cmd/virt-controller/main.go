@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
+	instancetypev1beta1 "github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
+	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 )
@@ -67,5 +68,5 @@ func newScheme() (*runtime.Scheme, error) {
 	if err := scheme.AddToScheme(s); err != nil {
 		return nil, err
 	}
-	return s, errors.Join(v1.AddToScheme(s), v1beta1.AddToScheme(s))
+	return s, errors.Join(v1.AddToScheme(s), instancetypev1beta1.AddToScheme(s), poolv1beta1.AddToScheme(s))
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
+	"github.com/kubeqemu/kubeqemu/controllers/pool"
 	"github.com/kubeqemu/kubeqemu/controllers/replicaset"
 	"github.com/kubeqemu/kubeqemu/controllers/vm"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
@@ -111,6 +112,10 @@ func setUp(mgr ctrl.Manager, o options) error {
 	sets := &replicaset.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: mgr.GetEventRecorder("virt-controller")}
 	if err := sets.Setup(mgr); err != nil {
 		return fmt.Errorf("set up ReplicaSet controller: %w", err)
+	}
+	pools := &pool.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: mgr.GetEventRecorder("virt-controller")}
+	if err := pools.Setup(mgr); err != nil {
+		return fmt.Errorf("set up pool controller: %w", err)
 	}
 	if err := (&kubevirt.Reconciler{Client: mgr.GetClient(), Clock: c}).Setup(mgr); err != nil {
 		return fmt.Errorf("set up KubeVirt controller: %w", err)

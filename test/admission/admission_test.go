@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
@@ -61,6 +63,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("defaults", s.defaults)
 	t.Run("unreadable", s.unreadable)
 	t.Run("refused", s.refused)
+	t.Run("pools", s.pools)
 	t.Run("KubeVirt", s.kubeVirts)
 	t.Run("update", s.update)
 	t.Run("rotation", func(t *testing.T) { s.rotation(t, start) })
@@ -157,6 +160,40 @@ func (s *testServer) refused(t *testing.T) {
 	bridge.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Bridge: &v1.InterfaceBridge{}}}
 	if err := s.admin.Create(t.Context(), bridge); !slices.Contains(causes(err), "spec.domain.devices.interfaces[0].bridge") {
 		t.Errorf("a bridge where none is permitted: %v", err)
+	}
+}
+
+// pools are asked about when they are new or have another template.
+func (s *testServer) pools(t *testing.T) {
+	text, err := os.ReadFile("../../config/samples/vmpool-tiny.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := func(name, memory string) *unstructured.Unstructured {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(strings.Replace(string(text), "128Mi", memory, 1)), &object.Object); err != nil {
+			t.Fatal(err)
+		}
+		object.SetNamespace("default")
+		object.SetName(name)
+		return object
+	}
+	const memory = "spec.virtualMachineTemplate.spec.template.spec.domain.memory.guest"
+	if err := s.admin.Create(t.Context(), pool("bad", "1")); !apierrors.IsInvalid(err) || !slices.Contains(causes(err), memory) {
+		t.Errorf("a bad pool: %v", err)
+	}
+	good := pool("good", "128Mi")
+	if err := s.admin.Create(t.Context(), good); err != nil {
+		t.Fatal(err)
+	}
+	patch := func(patch string) error {
+		return s.admin.Patch(t.Context(), good.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+	}
+	if err := patch(`{"spec":{"replicas":5,"maxUnavailable":"20%"}}`); err != nil {
+		t.Error(err)
+	}
+	if err := patch(`{"spec":{"virtualMachineTemplate":{"spec":{"template":{"spec":{"domain":{"memory":{"guest":"1"}}}}}}}}`); !slices.Contains(causes(err), memory) {
+		t.Errorf("a bad template: %v", err)
 	}
 }
 

@@ -89,6 +89,7 @@ func beyondUsers(rights map[string]bool) []string {
 		case group == "instancetype.kubevirt.io" && strings.Contains(resource, "cluster") && !reads:
 			wrong = append(wrong, right+": it is for all namespaces")
 		case group == "instancetype.kubevirt.io" && sub == "":
+		case group == "pool.kubevirt.io" && (sub == "" || sub == "scale"):
 		case group != "kubevirt.io" && group != "subresources.kubevirt.io":
 			wrong = append(wrong, right+": not a kind of ours")
 		case group == "kubevirt.io" && (sub == "status" || sub == "finalizers"):
@@ -111,6 +112,7 @@ func TestBeyondUsers(t *testing.T) {
 		"get kubevirt.io/virtualmachines": false, "update kubevirt.io/virtualmachineinstances/status": true,
 		"update kubevirt.io/virtualmachineinstances/finalizers": true, "get /secrets": true, "patch kubevirt.io/kubevirts": true,
 		"list kubevirt.io/kubevirts": false, "create /pods/exec": true, "patch kubevirt.io/virtualmachineinstancereplicasets/scale": false,
+		"patch pool.kubevirt.io/virtualmachinepools/scale": false, "patch pool.kubevirt.io/virtualmachinepools/status": true,
 		"get subresources.kubevirt.io/virtualmachineinstances/vsock": true, "get kubevirt.io/virtualmachines/console": true,
 	} {
 		if wrong := beyondUsers(map[string]bool{right: true}); (len(wrong) > 0) != bad {
@@ -210,6 +212,9 @@ func TestUsersByTheAPIServer(t *testing.T) {
 		{"update", sets + "/status", ""},
 		{"patch", sets + "/scale", "admin edit"},
 		{"update", sets + "/finalizers", ""},
+		{"create", "pool.kubevirt.io/virtualmachinepools", "admin edit"},
+		{"patch", "pool.kubevirt.io/virtualmachinepools/scale", "admin edit"},
+		{"update", "pool.kubevirt.io/virtualmachinepools/status", ""},
 		{"get", served + "/console", "admin edit"},
 		{"get", served + "/vnc/screenshot", "admin"},
 		{"update", served + "/pause", "admin edit"},

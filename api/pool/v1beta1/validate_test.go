@@ -1,0 +1,76 @@
+package v1beta1
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// sample is the sample's pool.
+func sample(t *testing.T) *VirtualMachinePool {
+	t.Helper()
+	text, err := os.ReadFile("../../../config/samples/vmpool-tiny.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := &VirtualMachinePool{}
+	if err := yaml.UnmarshalStrict(text, pool); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+func TestValidate(t *testing.T) {
+	const template = "spec.virtualMachineTemplate."
+	for name, c := range map[string]struct {
+		edit func(*VirtualMachinePool)
+		want string // fields, in order
+	}{
+		"the sample":       {func(*VirtualMachinePool) {}, ""},
+		"a long name":      {func(p *VirtualMachinePool) { p.Name = strings.Repeat("x", 53) }, "metadata.name"},
+		"negative":         {func(p *VirtualMachinePool) { p.Spec.Replicas = ptr.To(int32(-1)) }, "spec.replicas"},
+		"maxUnavailable":   {func(p *VirtualMachinePool) { p.Spec.MaxUnavailable = ptr.To(intstr.FromString("120%")) }, "spec.maxUnavailable"},
+		"no percentage":    {func(p *VirtualMachinePool) { p.Spec.MaxUnavailable = ptr.To(intstr.FromString("3")) }, "spec.maxUnavailable"},
+		"a percentage":     {func(p *VirtualMachinePool) { p.Spec.MaxUnavailable = ptr.To(intstr.FromString("100%")) }, ""},
+		"no selector":      {func(p *VirtualMachinePool) { p.Spec.Selector = nil }, "spec.selector"},
+		"another selector": {func(p *VirtualMachinePool) { p.Spec.Selector.MatchLabels["app"] = "x" }, template + "metadata.labels"},
+		"labels":           {func(p *VirtualMachinePool) { p.Spec.VirtualMachineTemplate.ObjectMeta.Labels["a"] = "b c" }, template + "metadata.labels"},
+		"the VM":           {func(p *VirtualMachinePool) { p.Spec.VirtualMachineTemplate.Spec.RunStrategy = nil }, template + "spec.runStrategy"},
+		"the guest": {func(p *VirtualMachinePool) { p.Spec.VirtualMachineTemplate.Spec.Template.Spec.Volumes = nil },
+			template + "spec.template.spec.domain.devices.disks[0].name"},
+		"an instancetype": {func(p *VirtualMachinePool) {
+			p.Spec.VirtualMachineTemplate.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "small"}
+			p.Spec.VirtualMachineTemplate.Spec.Template.Spec.Domain.Memory = nil
+		}, ""},
+		"not yet": {func(p *VirtualMachinePool) {
+			p.Spec.Autohealing = &v1.Unsupported{}
+			p.Spec.NameGeneration = &VirtualMachinePoolNameGeneration{AppendIndexToConfigMapRefs: true}
+			policy := &VirtualMachinePoolSelectionPolicy{Selectors: &v1.Unsupported{}, SortPolicy: ptr.To(VirtualMachinePoolSortPolicy("Best"))}
+			p.Spec.ScaleInStrategy = &VirtualMachinePoolScaleInStrategy{Proactive: &VirtualMachinePoolProactiveScaleInStrategy{SelectionPolicy: policy, StatePreservation: ptr.To(StatePreservation("Online"))}}
+			p.Spec.UpdateStrategy = &VirtualMachinePoolUpdateStrategy{Proactive: &VirtualMachinePoolProactiveUpdateStrategy{SelectionPolicy: policy}}
+		}, "spec.nameGeneration.appendIndexToConfigMapRefs spec.autohealing spec.scaleInStrategy.proactive.selectionPolicy.sortPolicy " +
+			"spec.scaleInStrategy.proactive.selectionPolicy.selectors spec.scaleInStrategy.proactive.statePreservation " +
+			"spec.updateStrategy.proactive.selectionPolicy.sortPolicy spec.updateStrategy.proactive.selectionPolicy.selectors"},
+		"two strategies": {func(p *VirtualMachinePool) {
+			p.Spec.ScaleInStrategy = &VirtualMachinePoolScaleInStrategy{Unmanaged: &VirtualMachinePoolUnmanagedStrategy{}, Opportunistic: &VirtualMachinePoolOpportunisticScaleInStrategy{}}
+			p.Spec.UpdateStrategy = &VirtualMachinePoolUpdateStrategy{Unmanaged: &VirtualMachinePoolUnmanagedStrategy{}, Proactive: &VirtualMachinePoolProactiveUpdateStrategy{}}
+		}, "spec.scaleInStrategy spec.updateStrategy"},
+	} {
+		pool := sample(t)
+		c.edit(pool)
+		var got []string
+		for _, err := range Validate(pool) {
+			got = append(got, err.Field)
+		}
+		if !slices.Equal(got, strings.Fields(c.want)) {
+			t.Errorf("%s: errors of %q, want %q (%v)", name, got, c.want, Validate(pool).ToAggregate())
+		}
+	}
+}

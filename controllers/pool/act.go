@@ -1,0 +1,105 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// carryOut does what is planned, until something goes wrong. A VirtualMachine
+// that somebody else wrote meanwhile is left for the next time; the failure that
+// says so comes at the end.
+func (r *Reconciler) carryOut(ctx context.Context, pool *v1beta1.VirtualMachinePool, p plan, revision string) *failure {
+	var conflict *failure
+	for _, step := range []struct {
+		vms    []*v1.VirtualMachine
+		do     func(*v1.VirtualMachine) error
+		reason string
+		verb   string
+	}{
+		{p.delete, func(vm *v1.VirtualMachine) error { return r.delete(ctx, pool, vm) }, reasonFailedScaleIn, "delete"},
+		{p.renew, func(vm *v1.VirtualMachine) error { return r.renew(ctx, pool, vm, revision) }, reasonFailedUpdate, "update"},
+		{p.restart, func(vm *v1.VirtualMachine) error { return r.restart(ctx, pool, vm) }, reasonFailedUpdate, "restart"},
+	} {
+		for _, vm := range step.vms {
+			err := step.do(vm)
+			failed := &failure{step.reason, fmt.Errorf("%s VirtualMachine %s: %w", step.verb, vm.Name, err)}
+			switch {
+			case apierrors.IsConflict(err):
+				conflict = failed
+			case err != nil:
+				return failed
+			}
+		}
+	}
+	if failed := r.create(ctx, pool, p.create, revision); failed != nil {
+		return failed
+	}
+	return conflict
+}
+
+func (r *Reconciler) create(ctx context.Context, pool *v1beta1.VirtualMachinePool, indices []int, revision string) *failure {
+	for _, index := range indices {
+		vm := machine(pool, index, revision)
+		err := r.Client.Create(ctx, vm)
+		switch {
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+			return nil
+		case err != nil:
+			return &failure{reasonFailedScaleOut, fmt.Errorf("create VirtualMachine %s: %w", vm.Name, err)}
+		}
+		r.Events.Eventf(pool, vm, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created VirtualMachine %s", vm.Name)
+	}
+	return nil
+}
+
+// delete holds to what was seen: one that left the pool meanwhile stays.
+func (r *Reconciler) delete(ctx context.Context, pool *v1beta1.VirtualMachinePool, vm *v1.VirtualMachine) error {
+	err := r.Client.Delete(ctx, vm, client.Preconditions{UID: &vm.UID, ResourceVersion: &vm.ResourceVersion})
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.Events.Eventf(pool, vm, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted VirtualMachine %s", vm.Name)
+	return nil
+}
+
+func (r *Reconciler) renew(ctx context.Context, pool *v1beta1.VirtualMachinePool, vm *v1.VirtualMachine, revision string) error {
+	index, ok := indexOf(pool, vm.Name)
+	if !ok {
+		return nil // none of the names that are planned
+	}
+	renewed := vm.DeepCopy()
+	renew(pool, renewed, index, revision)
+	if err := r.Client.Patch(ctx, renewed, client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.Events.Eventf(pool, vm, corev1.EventTypeNormal, "SuccessfulUpdate", "Update", "Updated VirtualMachine %s", vm.Name)
+	return nil
+}
+
+// restart asks a VirtualMachine for what virtctl restart asks for. The guest
+// that is to end is named, so that no later one does.
+func (r *Reconciler) restart(ctx context.Context, pool *v1beta1.VirtualMachinePool, vm *v1.VirtualMachine) error {
+	vmi := &v1.VirtualMachineInstance{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), vmi); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	made := vmi.Annotations[v1.TemplateHashAnnotation]
+	if vmi.DeletionTimestamp != nil || !metav1.IsControlledBy(vmi, vm) || made == "" || made == vm.TemplateHash() {
+		return nil // the status that says so is behind
+	}
+	asked := vm.DeepCopy()
+	asked.Status.StateChangeRequests = []v1.VirtualMachineStateChangeRequest{{Action: v1.StopRequest, UID: &vmi.UID}, {Action: v1.StartRequest}}
+	if err := r.Client.Status().Patch(ctx, asked, client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.Events.Eventf(pool, vm, corev1.EventTypeNormal, "SuccessfulRestart", "Restart", "Restarting VirtualMachine %s: its guest is of an older template", vm.Name)
+	return nil
+}
