@@ -42,7 +42,7 @@ unit: packages image-launcher cluster helm ## unit tests (-race), with real QEMU
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := ^(TestAPIServerStopped|TestCycles|TestMTU|TestPowerCut|TestOneWriter)$$
+ONLY_LONG := ^(TestAPIServerStopped|TestCycles|TestMTU|TestPowerCut|TestKubeletKilled|TestOneWriter)$$
 
 .PHONY: e2e
 e2e: packages cluster images helm ## end-to-end tests on a cluster of their own
@@ -50,7 +50,7 @@ e2e: packages cluster images helm ## end-to-end tests on a cluster of their own
 
 .PHONY: e2e-long
 e2e-long: packages cluster images helm ## the end-to-end tests of outages, churn and floods at full length (20 minutes)
-	KUBEQEMU_E2E_LONG=1 go test -race -timeout 60m -v -run 'TestControllerKilled|TestHandlerKilled|TestAPIServerStopped|TestCycles|TestSerialFlood|TestMTU|TestPowerCut|TestOneWriter' ./test/e2e
+	KUBEQEMU_E2E_LONG=1 go test -race -timeout 60m -v -run 'TestControllerKilled|TestHandlerKilled|TestAPIServerStopped|TestCycles|TestSerialFlood|TestMTU|TestPowerCut|TestKubeletKilled|TestOneWriter' ./test/e2e
 
 # What the bench compares with; the product needs nothing of it.
 BENCH_PACKAGES := libvirt-daemon libvirt-clients

@@ -240,6 +240,28 @@ func (p power) cutWhileStarting(machines []vm) {
 	}
 }
 
+// TestKubeletKilled: VMs do not notice that the kubelet is killed and started
+// again, even if virt-handler, and so the device plugin, is not there then.
+func TestKubeletKilled(t *testing.T) {
+	v := create(t, namespace(t), tiny("kubelet-killed"))
+	v.await(v1.Running)
+	before := v.qemu()
+	start := stopHandler(t)
+	for range 2 {
+		power{t}.cluster("stop", "kubelet")
+		power{t}.cluster("start", "kubelet")
+		time.Sleep(10 * time.Second) // for it to do what it should not
+		start()
+		if now := v.qemu(); now.PID != before.PID || now.Start != before.Start {
+			t.Errorf("QEMU is %d, was %d", now.PID, before.PID)
+		}
+		if pod := v.pod(); pod.Status.Phase != corev1.PodRunning {
+			t.Errorf("the pod is %s (%s)", pod.Status.Phase, pod.Status.Reason)
+		}
+		v.awaitReady(30*time.Second, "GuestRunning")
+	}
+}
+
 // addressesAreFreed looks whether the IPAM plugin keeps addresses of pods only
 // that exist.
 func addressesAreFreed(t *testing.T) {
