@@ -49,8 +49,8 @@ e2e: packages cluster images helm ## end-to-end tests on a cluster of their own
 	go test -race -timeout 25m -v -skip '$(ONLY_LONG)' ./test/e2e
 
 .PHONY: e2e-long
-e2e-long: packages cluster images helm ## the end-to-end tests of outages, churn and floods at full length (20 minutes)
-	KUBEQEMU_E2E_LONG=1 go test -race -timeout 60m -v -run 'TestControllerKilled|TestHandlerKilled|TestAPIServerStopped|TestCycles|TestSerialFlood|TestMTU|TestPowerCut|TestKubeletKilled|TestOneWriter' ./test/e2e
+e2e-long: packages cluster images helm ## the end-to-end tests of outages, power cuts, churn and floods at full length (40 minutes)
+	KUBEQEMU_E2E_LONG=1 go test -race -timeout 90m -v -run 'TestControllerKilled|TestHandlerKilled|TestAPIServerStopped|TestCycles|TestSerialFlood|TestMTU|TestPowerCut|TestKubeletKilled|TestOneWriter' ./test/e2e
 
 # What the bench compares with; the product needs nothing of it.
 BENCH_PACKAGES := libvirt-daemon libvirt-clients
