@@ -43,7 +43,7 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := TestAPIServerStopped|TestCycles|TestMTU|TestInstallation|TestPowerCut|TestOneWriter
+ONLY_LONG := TestAPIServerStopped|TestCycles|TestMTU|TestInstallation|TestPowerCut|TestKubeletKilled|TestOneWriter
 # What e2e-long runs for longer.
 LONGER := TestControllerKilled|TestHandlerKilled|TestSerialFlood
 
@@ -52,8 +52,8 @@ e2e: packages cluster images ## end-to-end tests on a cluster of their own
 	go test -race -timeout 25m -v -skip '^($(ONLY_LONG))$$' ./test/e2e
 
 .PHONY: e2e-long
-e2e-long: packages cluster images helm ## the end-to-end tests of outages, churn and floods at full length (20 minutes)
-	KUBEQEMU_E2E_LONG=1 go test -race -timeout 60m -v -run '^($(ONLY_LONG)|$(LONGER))$$' ./test/e2e
+e2e-long: packages cluster images helm ## the end-to-end tests of outages, power cuts, churn and floods at full length (40 minutes)
+	KUBEQEMU_E2E_LONG=1 go test -race -timeout 90m -v -run '^($(ONLY_LONG)|$(LONGER))$$' ./test/e2e
 
 # What the bench compares with; the product needs nothing of it.
 BENCH_PACKAGES := libvirt-daemon libvirt-clients

@@ -253,6 +253,9 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		}
 		if !controls(vmi, existing) {
 			err = fmt.Errorf("a pod %q that is not this VMI's is in the way; delete it: %w", pod.Name, err)
+		} else if rejected(existing) {
+			noteRejection(status, existing, r.now())
+			return nil
 		} else {
 			observe(status, existing, r.now())
 			return nil

@@ -239,21 +239,24 @@ func TestReconcileCreateRefused(t *testing.T) {
 }
 
 func TestReconcileRejectedPodIsReplaced(t *testing.T) {
-	pod := Pod(load(t, "testdata/minimal"), testConfig)
-	pod.UID, pod.CreationTimestamp = "rejected", metav1.Unix(900, 0)
-	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: reasonRejected, Message: "no devices"}
-	c := newCluster(t, v1.Scheduling, interceptor.Funcs{}, pod)
-	if err := c.reconcile(); err != nil || c.pods() != 1 || !strings.Contains(c.status(), reasonRejected) {
-		t.Fatalf("error %v, %d pods, status %s, want it noted first", err, c.pods(), c.status())
-	}
-	if err := c.reconcile(); err != nil || c.pods() != 0 {
-		t.Fatalf("error %v, %d pods, want it deleted", err, c.pods())
-	}
-	if err := c.reconcile(); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.status(); c.pods() != 1 || !strings.HasPrefix(got, "Scheduling") {
-		t.Errorf("status %s, %d pods, want another", got, c.pods())
+	// That the pod was made is not in the status where its write failed.
+	for _, phase := range []v1.VirtualMachineInstancePhase{"", v1.Pending, v1.Scheduling} {
+		pod := Pod(load(t, "testdata/minimal"), testConfig)
+		pod.UID, pod.CreationTimestamp = "rejected", metav1.Unix(900, 0)
+		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: reasonRejected, Message: "no devices"}
+		c := newCluster(t, phase, interceptor.Funcs{}, pod)
+		if err := c.reconcile(); err != nil || c.pods() != 1 || !strings.Contains(c.status(), reasonRejected) {
+			t.Fatalf("%q: error %v, %d pods, status %s, want it noted first", phase, err, c.pods(), c.status())
+		}
+		if err := c.reconcile(); err != nil || c.pods() != 0 {
+			t.Fatalf("%q: error %v, %d pods, want it deleted", phase, err, c.pods())
+		}
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.status(); c.pods() != 1 || !strings.HasPrefix(got, "Scheduling") {
+			t.Errorf("%q: status %s, %d pods, want another", phase, got, c.pods())
+		}
 	}
 }
 

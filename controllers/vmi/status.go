@@ -119,8 +119,10 @@ func launched(status *v1.VirtualMachineInstanceStatus) bool {
 	return status.Phase == v1.Scheduled || status.Phase == v1.Running
 }
 
-// noteRejection keeps a VMI where it is, and says why its pod is being replaced.
+// noteRejection says why a VMI's pod is being replaced. The VMI is Scheduling: that
+// it has a pod may not have been written before the pod was turned away.
 func noteRejection(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
+	status.SetPhase(v1.Scheduling, now)
 	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
 		Reason: reasonRejected, Message: "the node turned the launcher pod away, and it is made anew: " + pod.Status.Message}, now)
 	setReady(status, metav1.ConditionFalse, reasonPodMissing, "the launcher pod is being made anew", now)

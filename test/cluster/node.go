@@ -153,14 +153,18 @@ func (u *upRun) startContainerd(n *node) error {
 	return nil
 }
 
+func (n NodePlan) kubeletArgs() []string {
+	return []string{
+		"--config=" + innerNode + "/kubelet.yaml",
+		"--kubeconfig=" + innerNode + "/kubelet.kubeconfig",
+		"--hostname-override=" + n.Name,
+		"--node-ip=" + n.Address.String(),
+		"--v=2",
+	}
+}
+
 func (u *upRun) startKubelet(n *node) error {
-	err := u.startService(n, "kubelet",
-		"--config="+innerNode+"/kubelet.yaml",
-		"--kubeconfig="+innerNode+"/kubelet.kubeconfig",
-		"--hostname-override="+n.plan.Name,
-		"--node-ip="+n.plan.Address.String(),
-		"--v=2")
-	if err != nil {
+	if err := u.startService(n, "kubelet", n.plan.kubeletArgs()...); err != nil {
 		return err
 	}
 	return u.startService(n, "kube-proxy",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -23,14 +24,16 @@ func loadUp(dir string) (*State, Plan, error) {
 	return state, plan, err
 }
 
-// Stop kills a program of the control plane, as a crash would, and leaves the
-// rest of the cluster to cope. Start brings it back.
+// Stop kills a program of the control plane, or the kubelet of the only node, as a
+// crash would, and leaves the rest of the cluster to cope. Start brings it back.
 func Stop(ctx context.Context, dir, name string) error {
 	state, plan, err := loadUp(dir)
 	if err != nil {
 		return err
 	}
-	if _, err := plan.controlPlane(name); err != nil {
+	if node, ok := plan.kubelet(name); ok {
+		name = node.Name + "-kubelet"
+	} else if _, err := plan.controlPlane(name); err != nil {
 		return err
 	}
 	p, ok := state.process(name)
@@ -43,12 +46,15 @@ func Stop(ctx context.Context, dir, name string) error {
 	return poll(ctx, 20*time.Second, func() (bool, error) { return !p.Alive(), nil })
 }
 
-// Start starts a program of the control plane that was stopped, or crashed, and
-// waits until kube-apiserver answers.
+// Start starts a program that was stopped, or crashed, and waits until
+// kube-apiserver answers, or the kubelet's node is ready.
 func Start(ctx context.Context, dir, name string, out io.Writer) error {
 	state, plan, err := loadUp(dir)
 	if err != nil {
 		return err
+	}
+	if node, ok := plan.kubelet(name); ok {
+		return plan.startKubeletAgain(ctx, state, node)
 	}
 	program, err := plan.controlPlane(name)
 	if err != nil {
@@ -76,6 +82,46 @@ func Start(ctx context.Context, dir, name string, out io.Writer) error {
 		return err
 	}
 	return api.answers(ctx, "/readyz", 90*time.Second)
+}
+
+// kubelet says whose kubelet is meant, in a cluster of one node.
+func (p Plan) kubelet(name string) (NodePlan, bool) {
+	if name != "kubelet" || len(p.Nodes) != 1 {
+		return NodePlan{}, false
+	}
+	return p.Nodes[0], true
+}
+
+// startKubeletAgain starts the node's kubelet from outside: the pipe on which the
+// node's PID 1 is asked for services was closed when the cluster was up.
+func (p Plan) startKubeletAgain(ctx context.Context, state *State, node NodePlan) error {
+	name := node.Name + "-kubelet"
+	place := slices.IndexFunc(state.Services, func(p Process) bool { return p.Name == name })
+	init, ok := state.process(node.Name)
+	if place < 0 || !ok || state.Services[place].Alive() {
+		return fmt.Errorf("start %s: it runs", name)
+	}
+	cmd := exec.Command(innerBin+"/kubelet", node.kubeletArgs()...)
+	out, err := p.detach(name, cmd)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	started := time.Now()
+	if err := startInside(init, cmd); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	if state.Services[place], err = observe(name, cmd.Process.Pid, p.log(name)); err != nil {
+		return err
+	}
+	if err := state.save(p.stateFile()); err != nil {
+		return err
+	}
+	api, err := p.apiClient()
+	if err != nil {
+		return err
+	}
+	return api.nodeReady(ctx, node.Name, started, 90*time.Second)
 }
 
 // controlPlane is the program of the name.

@@ -331,19 +331,11 @@ const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 // launch starts the command in a session of its own, so that it outlives this
 // program and its terminal, and notes it in the state file.
 func (u *upRun) launch(name string, cmd *exec.Cmd) (Process, error) {
-	out, err := os.OpenFile(u.plan.log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	out, err := u.plan.detach(name, cmd)
 	if err != nil {
-		return Process{}, fmt.Errorf("open log of %s: %w", name, err)
+		return Process{}, err
 	}
 	defer out.Close()
-	cmd.Stdout, cmd.Stderr, cmd.Dir = out, out, "/"
-	// Not the caller's environment: a proxy or locale in it would reach every
-	// part of the cluster.
-	cmd.Env = []string{"PATH=" + innerBin + ":" + searchPath, "HOME=/", markName + "=" + u.plan.Dir}
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Setsid = true
 	if err := cmd.Start(); err != nil {
 		return Process{}, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -361,6 +353,24 @@ func (u *upRun) launch(name string, cmd *exec.Cmd) (Process, error) {
 	}()
 	u.state.Processes = append(u.state.Processes, p)
 	return p, u.state.save(u.plan.stateFile())
+}
+
+// detach has the command write to its log, which it returns, in a session of its
+// own.
+func (p Plan) detach(name string, cmd *exec.Cmd) (*os.File, error) {
+	out, err := os.OpenFile(p.log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open log of %s: %w", name, err)
+	}
+	cmd.Stdout, cmd.Stderr, cmd.Dir = out, out, "/"
+	// Not the caller's environment: a proxy or locale in it would reach every
+	// part of the cluster.
+	cmd.Env = []string{"PATH=" + innerBin + ":" + searchPath, "HOME=/", markName + "=" + p.Dir}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid = true
+	return out, nil
 }
 
 // report ends this up with the first death as the cause.

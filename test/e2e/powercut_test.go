@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,8 +83,12 @@ func (p power) back(since time.Time, machines []vm, before []types.UID) {
 		if err := json.Unmarshal([]byte(out), &all); err != nil {
 			return err
 		}
+		processes, err := nodeProcesses()
+		if err != nil {
+			return err
+		}
 		for i, m := range machines {
-			if err := runsAnew(all.Items, m.name, before[i]); err != nil {
+			if err := runsAnew(all.Items, processes, m.name, before[i]); err != nil {
 				return err
 			}
 		}
@@ -99,16 +104,18 @@ func (p power) back(since time.Time, machines []vm, before []types.UID) {
 	p.one(machines)
 }
 
-func runsAnew(all []v1.VirtualMachineInstance, name string, before types.UID) error {
-	for _, v := range all {
-		if v.Name == name && v.UID != before && v.Status.Phase == v1.Running {
-			return nil
-		}
-		if v.Name == name {
-			return fmt.Errorf("VMI %s (%s, was %s) is %s: %+v", name, v.UID, before, v.Status.Phase, v.Status.Conditions)
-		}
+func runsAnew(all []v1.VirtualMachineInstance, processes []nodeProcess, name string, before types.UID) error {
+	i := slices.IndexFunc(all, func(v v1.VirtualMachineInstance) bool { return v.Name == name })
+	if i < 0 {
+		return fmt.Errorf("VMI %s does not exist", name)
 	}
-	return fmt.Errorf("VMI %s does not exist", name)
+	v := all[i]
+	// The status may be from before the power cut.
+	hasQEMU := slices.ContainsFunc(processes, func(p nodeProcess) bool { return p.isQEMU() && slices.Contains(p.Args, v.Spec.Domain.Firmware.UUID) })
+	if v.UID == before || v.Status.Phase != v1.Running || !hasQEMU {
+		return fmt.Errorf("VMI %s (%s, was %s) is %s, has a QEMU: %v; %+v", name, v.UID, before, v.Status.Phase, hasQEMU, v.Status.Conditions)
+	}
+	return nil
 }
 
 // one looks whether each VM has one QEMU and one pod.
@@ -193,12 +200,66 @@ func TestPowerCut(t *testing.T) {
 			t.Errorf("the VMI of VM %s that had ended is %s, was %s", once.name, now, ended)
 		}
 	}
+	p.cutWhileStarting(machines)
 	if out, err := onNode(`ls -A "$1"`, folder); err != nil || out != "disk.img\n" {
 		t.Errorf("in the volume: %q (%v)", out, err)
 	}
 	kubectl(t, "-n", c.namespace, "delete", "vm", "--all", "--timeout=90s")
 	check()
 	addressesAreFreed(t)
+}
+
+// cutWhileStarting cuts the power while pods are made, admitted and started: one
+// that was turned away before anything of it ran may be replaced within its VMI.
+func (p power) cutWhileStarting(machines []vm) {
+	p.t.Helper()
+	for i, until := range []v1.VirtualMachineInstancePhase{v1.Scheduling, v1.Scheduled} {
+		p.t.Logf("== power cut, while one is %s", until)
+		before := make([]types.UID, len(machines))
+		for i, m := range machines {
+			before[i] = m.runs("")
+			m.asks(stopIt(before[i]), startIt)
+		}
+		err := poll(60*time.Second, func() error {
+			out, err := output("", "kubectl", "-n", machines[i].namespace, "get", "vmi", machines[i].name, "-o", "jsonpath={.metadata.uid} {.status.phase}")
+			if err != nil {
+				return err
+			}
+			uid, phase, _ := strings.Cut(out, " ")
+			if types.UID(uid) == before[i] || v1.VirtualMachineInstancePhase(phase) != until && phase != string(v1.Running) {
+				return fmt.Errorf("VMI %s is %s", machines[i].name, out)
+			}
+			return nil
+		})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.cut()
+		p.cluster("power-on")
+		p.back(time.Now(), machines, before)
+	}
+}
+
+// TestKubeletKilled: VMs do not notice that the kubelet is killed and started
+// again, even if virt-handler, and so the device plugin, is not there then.
+func TestKubeletKilled(t *testing.T) {
+	v := create(t, namespace(t), tiny("kubelet-killed"))
+	v.await(v1.Running)
+	before := v.qemu()
+	start := stopHandler(t)
+	for range 2 {
+		power{t}.cluster("stop", "kubelet")
+		power{t}.cluster("start", "kubelet")
+		time.Sleep(10 * time.Second) // for it to do what it should not
+		start()
+		if now := v.qemu(); now.PID != before.PID || now.Start != before.Start {
+			t.Errorf("QEMU is %d, was %d", now.PID, before.PID)
+		}
+		if pod := v.pod(); pod.Status.Phase != corev1.PodRunning {
+			t.Errorf("the pod is %s (%s)", pod.Status.Phase, pod.Status.Reason)
+		}
+		v.awaitReady(30*time.Second, "GuestRunning")
+	}
 }
 
 // addressesAreFreed looks whether the IPAM plugin keeps addresses of pods only

@@ -263,7 +263,7 @@ func stopCommand() *cobra.Command {
 	var p place
 	cmd := &cobra.Command{
 		Use:   "stop PROGRAM",
-		Short: "Kill a program of the control plane, such as kube-apiserver",
+		Short: "Kill a program of the control plane, such as kube-apiserver, or the kubelet of the only node",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := p.resolve(); err != nil {
@@ -280,7 +280,7 @@ func startCommand() *cobra.Command {
 	var p place
 	cmd := &cobra.Command{
 		Use:   "start PROGRAM",
-		Short: "Start a program of the control plane again, and wait until it serves",
+		Short: "Start a program again that was stopped, and wait until it serves",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := p.resolve(); err != nil {
