@@ -61,7 +61,7 @@ func TestRenderRefuses(t *testing.T) {
 		"unknown field":   {head + "spec: {domain: {memory: {guest: 64Mi, gest: 1}}}\n", "spec.domain.memory.gest"},
 		"no memory":       {head + "spec: {domain: {devices: {autoattachPodInterface: false}}}\n", "spec.domain.memory.guest"},
 		"not supported":   {head + "spec: {domain: {memory: {guest: 64Mi}, devices: {tpm: {}}}}\n", "spec.domain.devices.tpm"},
-		"another kind":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", "no VirtualMachine, VirtualMachineInstance or"},
+		"another kind":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", "holds no VirtualMachineInstance"},
 		"VM's template":   {"apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: bad}\nspec: {running: true, template: {spec: {domain: {}}}}\n", "spec.template.spec.domain.memory.guest"},
 		"not YAML at all": {"{", "yaml"},
 	} {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype"
+	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/layout"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -88,7 +89,7 @@ func renderFile(name string, o renderOptions, stdin io.Reader, stdout io.Writer)
 		found = found || rendered
 	}
 	if !found {
-		return fmt.Errorf("%s: holds no VirtualMachine, VirtualMachineInstance or VirtualMachineInstanceReplicaSet of kubevirt.io/v1", name)
+		return fmt.Errorf("%s: holds no VirtualMachineInstance, nor a kind that makes some", name)
 	}
 	return nil
 }
@@ -139,6 +140,8 @@ func (m manifest) instance(document []byte) (vmi *v1.VirtualMachineInstance, err
 		vmi, err = m.ofVirtualMachine(document)
 	case v1.GroupVersion.WithKind("VirtualMachineInstanceReplicaSet"):
 		vmi, err = ofReplicaSet(document)
+	case poolv1beta1.GroupVersion.WithKind("VirtualMachinePool"):
+		vmi, err = m.ofPool(document)
 	default:
 		return nil, nil
 	}
@@ -164,6 +167,23 @@ func (m manifest) ofVirtualMachine(document []byte) (*v1.VirtualMachineInstance,
 	if err != nil {
 		return nil, err
 	}
+	return m.start(vm)
+}
+
+// ofPool is the VMI of a pool's first VM.
+func (m manifest) ofPool(document []byte) (*v1.VirtualMachineInstance, error) {
+	pool := &poolv1beta1.VirtualMachinePool{}
+	if err := decodeStrict(document, pool); err != nil {
+		return nil, err
+	}
+	if errs := poolv1beta1.Validate(pool); len(errs) > 0 {
+		return nil, fmt.Errorf("VirtualMachinePool %q is invalid: %w", pool.Name, errs.ToAggregate())
+	}
+	return m.start(&v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: pool.Name + "-0", Namespace: pool.Namespace}, Spec: pool.Spec.VirtualMachineTemplate.Spec})
+}
+
+// start is the VMI that a VM is started as.
+func (m manifest) start(vm *v1.VirtualMachine) (*v1.VirtualMachineInstance, error) {
 	if vm.UID == "" {
 		vm.UID = uid
 	}

@@ -16,6 +16,7 @@ type VirtualMachinePoolStatus struct {
 	// +optional
 	// +kubebuilder:default=0
 	ReadyReplicas int32 `json:"readyReplicas"`
+	// Conditions are there only while they are True.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -41,16 +42,21 @@ const (
 
 // VirtualMachinePoolCondition is one condition of a VirtualMachinePool.
 type VirtualMachinePoolCondition struct {
-	Type   VirtualMachinePoolConditionType `json:"type"`
-	Status metav1.ConditionStatus          `json:"status"`
+	Type VirtualMachinePoolConditionType `json:"type"`
+	// Status is True, False or Unknown.
+	Status metav1.ConditionStatus `json:"status"`
+	// LastProbeTime has no value; it is there for KubeVirt's clients.
 	// +optional
 	// +nullable
 	LastProbeTime metav1.Time `json:"lastProbeTime,omitempty"`
+	// LastTransitionTime is when the status changed last.
 	// +optional
 	// +nullable
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// Reason is why, in one word.
 	// +optional
 	Reason string `json:"reason,omitempty"`
+	// Message is why, in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
