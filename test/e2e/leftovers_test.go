@@ -108,6 +108,11 @@ func settledNode(timeout time.Duration) (s snapshot, err error) {
 		if s, err = nodeSnapshot(); err != nil {
 			return err
 		}
+		for _, pod := range pods.Items {
+			if pod.DeletionTimestamp != nil {
+				return fmt.Errorf("wait for the node to settle: pod %s is being deleted", pod.Name)
+			}
+		}
 		shims, folders, slots := s.count("process containerd-shim"), s.count("pod folder"), s.count("slot")
 		if n := len(pods.Items); shims != n || folders != n || slots != 0 {
 			return fmt.Errorf("wait for the node to settle: %d pods, but %d shims, %d pod folders, %d slots", n, shims, folders, slots)
