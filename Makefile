@@ -38,7 +38,8 @@ long: packages cluster images helm ## the launcher against every way that QEMU, 
 
 .PHONY: unit
 unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, network namespaces and API server
-	go test -race -timeout 10m $$(go list ./... | grep -v /test/e2e)
+	@# Three packages at once even on two CPUs: many tests wait, for guests and API servers.
+	go test -race -p 3 -timeout 10m $$(go list ./... | grep -v /test/e2e)
 	cd test/cluster && go test -timeout 5m ./...
 	cd tools && go test -timeout 5m ./...
 
