@@ -158,6 +158,9 @@ func (v vmi) shell() *transcript {
 	return c
 }
 
+// announcement is what the tiny guest says by itself, such as that it has its lease.
+var announcement = regexp.MustCompile(`(?m)^tiny: .*\n`)
+
 // run runs a command in the guest's shell and returns what it printed and its
 // exit status.
 func (s *transcript) run(timeout time.Duration, command string) (string, int) {
@@ -166,5 +169,5 @@ func (s *transcript) run(timeout time.Duration, command string) (string, int) {
 	s.send(`echo "<"begin">"; ` + command + `; echo "<"end:$?">"` + "\n")
 	groups := s.expect(timeout, `(?s)<begin>\r?\n(.*)<end:(\d+)>`)
 	status, _ := strconv.Atoi(groups[2])
-	return strings.ReplaceAll(groups[1], "\r\n", "\n"), status
+	return announcement.ReplaceAllString(strings.ReplaceAll(groups[1], "\r\n", "\n"), ""), status
 }
