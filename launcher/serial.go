@@ -143,21 +143,24 @@ func (s *serial) accept() {
 		if err != nil {
 			return
 		}
-		c := &console{conn: conn, output: make(chan []byte, readerChunks)}
-		s.attach(c)
-		s.wait.Add(1)
-		go func() {
-			defer s.wait.Done()
-			defer conn.Close()
-			for chunk := range c.output {
-				if _, err := conn.Write(chunk); err != nil {
-					s.detach(c)
-				}
-			}
-		}()
-		go func() {
-			io.Copy(s.port, conn)
-			s.detach(c)
-		}()
+		s.connect(conn)
 	}
+}
+
+// connect makes a connection the console.
+func (s *serial) connect(conn net.Conn) {
+	c := &console{conn: conn, output: make(chan []byte, readerChunks)}
+	s.attach(c)
+	s.wait.Go(func() {
+		defer conn.Close()
+		for chunk := range c.output {
+			if _, err := conn.Write(chunk); err != nil {
+				s.detach(c)
+			}
+		}
+	})
+	go func() {
+		io.Copy(s.port, conn)
+		s.detach(c)
+	}()
 }
