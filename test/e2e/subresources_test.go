@@ -111,7 +111,8 @@ func dial(t *testing.T, user, path string) (*websocket.Conn, *http.Response, err
 	if err != nil {
 		t.Fatal(err)
 	}
-	address.Scheme, address.Path = "wss", path
+	address.Scheme = "wss"
+	address.Path, address.RawQuery, _ = strings.Cut(path, "?")
 	header := http.Header{}
 	if config.BearerToken != "" {
 		header.Set("Authorization", "Bearer "+config.BearerToken)
@@ -393,4 +394,63 @@ func TestDiscovery(t *testing.T) {
 	if out, err := output("", "kubectl", "api-resources"); err != nil {
 		t.Errorf("kubectl api-resources: %v %s", err, out)
 	}
+}
+
+// TestStreams: the screen and the ports of a guest, through the API server.
+func TestStreams(t *testing.T) {
+	ns := namespace(t)
+	machine := &v1.VirtualMachine{}
+	if err := json.Unmarshal([]byte(manifestOf(t, "seen", v1.RunStrategyAlways)), machine); err != nil {
+		t.Fatal(err)
+	}
+	machine.Spec.Template.Spec.Domain.Devices.AutoattachGraphicsDevice = nil
+	text, err := json.Marshal(machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, ns, string(text))
+	m := vm{vmi{t: t, namespace: ns, name: "seen"}}
+	m.runs("")
+	first := m.attach("virtualmachineinstances", "vnc")
+	first.expect(20*time.Second, `^RFB 003\.\d\d\d\n`)
+	second := m.attach("virtualmachineinstances", "vnc")
+	second.expect(20*time.Second, `^RFB 003\.\d\d\d\n`)
+	select {
+	case <-first.ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the screen that was taken over is still there")
+	}
+	if _, response, err := dial(t, "", m.path("virtualmachineinstances", "vnc")+"?preserveSession=true"); err == nil || response == nil || response.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a session that is to be preserved: %v", err)
+	}
+	for _, resource := range []string{"virtualmachineinstances", "virtualmachines"} {
+		err := poll(60*time.Second, func() error { return m.forwards(resource, "portforward/7/tcp") })
+		if err != nil {
+			t.Errorf("port of %s: %v", resource, err)
+		}
+	}
+	if _, response, err := dial(t, "", m.path("virtualmachineinstances", "portforward/10")); err == nil || response == nil || response.StatusCode != http.StatusInternalServerError {
+		t.Errorf("a port that nobody listens on: %v", err)
+	}
+}
+
+// forwards sends something to an echo server of the guest.
+func (m vm) forwards(resource, sub string) error {
+	m.t.Helper()
+	conn, _, err := dial(m.t, "", m.path(resource, sub))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.WriteMessage(websocket.BinaryMessage, []byte("to-and-fro")); err != nil {
+		return err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	_, message, err := conn.ReadMessage()
+	if err == nil && string(message) != "to-and-fro" {
+		err = fmt.Errorf("the guest's echo is %q", message)
+	}
+	return err
 }
