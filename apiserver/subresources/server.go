@@ -25,6 +25,8 @@ import (
 type Server struct {
 	cluster *cluster
 	table   []Endpoint
+	// streams has a place for each stream that is open.
+	streams chan struct{}
 	Options
 }
 
@@ -43,7 +45,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cluster: c, table: Table(), Options: o}, nil
+	return &Server{cluster: c, table: Table(), streams: make(chan struct{}, maxStreams), Options: o}, nil
 }
 
 // call is one request that may be answered.

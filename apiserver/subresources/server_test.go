@@ -19,6 +19,7 @@ import (
 	"github.com/gorilla/websocket"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -274,6 +275,33 @@ func TestForward(t *testing.T) {
 		if _, got, err := conn.ReadMessage(); err != nil || len(got) != size {
 			t.Fatalf("a datagram of %d bytes came back with %d: %v", size, len(got), err)
 		}
+	}
+}
+
+// TestAdmit: there are as many streams as virt-api bears, and those that ended
+// make room.
+func TestAdmit(t *testing.T) {
+	s := &Server{streams: make(chan struct{}, 2)}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	if _, err := s.admit(r); err == nil {
+		t.Error("no websocket, and admitted")
+	}
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "websocket")
+	var releases []func()
+	for range 2 {
+		release, err := s.admit(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		releases = append(releases, release)
+	}
+	if _, err := s.admit(r); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("one too many: %v", err)
+	}
+	releases[0]()
+	if _, err := s.admit(r); err != nil {
+		t.Errorf("after one ended: %v", err)
 	}
 }
 

@@ -30,6 +30,8 @@ const (
 	// is long because a terminal may be stopped (Ctrl+S) while its user reads.
 	streamPatience = 5 * time.Minute
 	portDial       = 10 * time.Second
+	// maxStreams bounds virt-api's memory: a stream takes about 150 KiB.
+	maxStreams = 500
 )
 
 func (s *Server) console(w http.ResponseWriter, c *call) error {
@@ -53,9 +55,11 @@ func (s *Server) attach(w http.ResponseWriter, c *call, operation string, parame
 	if err := attachable(vmi, operation); err != nil {
 		return err
 	}
-	if err := upgradable(c.Request); err != nil {
+	release, err := s.admit(c.Request)
+	if err != nil {
 		return err
 	}
+	defer release()
 	to, err := s.target(c.Context(), vmi)
 	if err != nil {
 		return err
@@ -100,9 +104,11 @@ func (s *Server) forward(w http.ResponseWriter, c *call) error {
 	if err != nil || !address.IsGlobalUnicast() {
 		return vmiConflict(vmi, "VMI has no address yet")
 	}
-	if err := upgradable(c.Request); err != nil {
+	release, err := s.admit(c.Request)
+	if err != nil {
 		return err
 	}
+	defer release()
 	ctx, cancel := context.WithTimeout(c.Context(), portDial)
 	defer cancel()
 	guest, err := (&net.Dialer{}).DialContext(ctx, protocol, netip.AddrPortFrom(address, uint16(port)).String())
@@ -117,13 +123,18 @@ func (s *Server) forward(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-// upgradable says what is wrong with a request that is to become a stream,
-// before anything is done for it.
-func upgradable(r *http.Request) error {
+// admit says why a request cannot become a stream, before anything is done for
+// it; release is called when the stream has ended.
+func (s *Server) admit(r *http.Request) (release func(), err error) {
 	if !websocket.IsWebSocketUpgrade(r) {
-		return apierrors.NewBadRequest("this is a websocket, protocol " + subprotocol)
+		return nil, apierrors.NewBadRequest("this is a websocket, protocol " + subprotocol)
 	}
-	return nil
+	select {
+	case s.streams <- struct{}{}:
+		return func() { <-s.streams }, nil
+	default:
+		return nil, apierrors.NewTooManyRequests("virt-api has as many consoles and forwarded ports open as it bears", 5)
+	}
 }
 
 // stream is what a client is connected with. Each read is a message to the

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -453,4 +454,36 @@ func (m vm) forwards(resource, sub string) error {
 		err = fmt.Errorf("the guest's echo is %q", message)
 	}
 	return err
+}
+
+// TestConsoleBulk: what is pasted into a console arrives whole, and so does what
+// comes out; consoles that are opened and dropped leave nothing behind.
+func TestConsoleBulk(t *testing.T) {
+	const size = 1 << 20
+	m := createVM(t, namespace(t), "bulk", v1.RunStrategyAlways)
+	m.runs("")
+	for range 20 {
+		conn, _, err := dial(t, "", m.path("virtualmachineinstances", "console"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+	shell := m.attach("virtualmachineinstances", "console").prompt()
+	begin := time.Now()
+	out, status := shell.run(2*time.Minute, fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", size))
+	if got := strings.Count(out, "x"); status != 0 || got != size {
+		t.Errorf("of %d bytes %d came out (%d)", size, got, status)
+	}
+	t.Logf("%d bytes out in %s", size, time.Since(begin))
+	begin = time.Now()
+	shell.send(fmt.Sprintf("stty raw -echo; echo rea\"\"dy; head -c %d | md5sum; stty sane\n", size))
+	shell.expect(30*time.Second, "ready")
+	pasted := bytes.Repeat([]byte("0123456789abcde\n"), size/16)
+	shell.send(string(pasted))
+	sum := shell.expect(4*time.Minute, `([0-9a-f]{32})  -`)[1]
+	if want := fmt.Sprintf("%x", md5.Sum(pasted)); sum != want {
+		t.Errorf("what was pasted arrived as another: %s, want %s", sum, want)
+	}
+	t.Logf("%d bytes in in %s", size, time.Since(begin))
 }
