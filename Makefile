@@ -84,6 +84,10 @@ fuzz: ## every fuzz test for FUZZTIME (default 60s)
 		done; \
 	done
 
+.PHONY: compat
+compat: ## the API against KubeVirt's types; with KUBECONFIG set, that cluster against KubeVirt's Go client
+	cd test/compat && go vet ./... && go test -timeout 10m -v ./...
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, and that generated files are up to date
 	@files=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$files" ] || { echo "gofmt: $$files"; exit 1; }

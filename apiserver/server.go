@@ -5,10 +5,13 @@ package apiserver
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,12 +20,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/clock"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 	"github.com/kubeqemu/kubeqemu/apiserver/objects"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
+	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
+	"github.com/kubeqemu/kubeqemu/authority"
+	"github.com/kubeqemu/kubeqemu/handlerapi"
 )
 
 // Options of a Server.
@@ -42,8 +49,12 @@ type Server struct {
 	options     Options
 	certificate *serving.Certificate
 	kubeVirts   *objects.Watched[v1.KubeVirt, *v1.KubeVirt]
-	watched     []watched
-	mux         *http.ServeMux
+	frontProxy  *objects.Watched[corev1.ConfigMap, *corev1.ConfigMap]
+	handlerCA   *objects.Watched[corev1.ConfigMap, *corev1.ConfigMap]
+	// watched are needed to serve at all; others beside.
+	watched, others []watched
+	mux             *http.ServeMux
+	group           http.Handler
 }
 
 type watched interface {
@@ -62,14 +73,50 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	}
 	// What else virt-api answers, it answers here.
 	admission.Register(s.mux, s.facts)
+	group, err := subresources.New(config, subresources.Options{FrontProxy: s.proxy, Now: s.options.Clock.Now, Log: s.options.Log.WithName("subresources"),
+		Handlers: &handlerapi.Client{Certificate: s.certificate.GetClientCertificate, Roots: s.handlerRoots, Now: s.options.Clock.Now}})
+	if err != nil {
+		return nil, err
+	}
+	s.group = group
 	return s, nil
+}
+
+// ServeHTTP answers the API server. Paths of the group are not cleaned, as the
+// mux would: what is served must be what was authorized.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for _, below := range []string{"/apis", "/openapi"} {
+		if r.URL.Path == below || strings.HasPrefix(r.URL.Path, below+"/") {
+			s.group.ServeHTTP(w, r)
+			return
+		}
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// proxy is how the API server proves to be itself, as it says now.
+func (s *Server) proxy() (*subresources.FrontProxy, error) {
+	published := s.frontProxy.Get()
+	if published == nil {
+		return nil, errors.New("how the API server proves to be itself has not been read yet")
+	}
+	return subresources.ParseFrontProxy(published.Data)
+}
+
+// handlerRoots certify virt-handlers.
+func (s *Server) handlerRoots() (*x509.CertPool, error) {
+	published := s.handlerCA.Get()
+	if published == nil {
+		return nil, errors.New("the CA of virt-handlers has not been read yet")
+	}
+	return authority.Pool(published.Data[authority.BundleEntry])
 }
 
 // watch makes what is watched: the very objects that are needed, which is also
 // all that the role grants.
 func (s *Server) watch(config *rest.Config) error {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme), apiregistrationv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("make scheme: %w", err)
 	}
 	changes := make(chan struct{}, 1)
@@ -99,8 +146,27 @@ func (s *Server) watch(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	s.watched = []watched{secret, mutating, validating, s.kubeVirts}
-	s.certificate = &serving.Certificate{CA: secret, Mutating: mutating, Validating: validating, DNSNames: s.options.DNSNames,
+	service, err := objects.Watch[apiregistrationv1.APIService](config, scheme, objects.Resource{
+		GroupVersionResource: apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"), Name: serving.APIServiceName}, changed)
+	if err != nil {
+		return err
+	}
+	configMap := func(namespace, name string, changed func()) (*objects.Watched[corev1.ConfigMap, *corev1.ConfigMap], error) {
+		return objects.Watch[corev1.ConfigMap](config, scheme, objects.Resource{
+			GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Namespace: namespace, Name: name}, changed)
+	}
+	published, err := configMap(v1.KubeVirtNamespace, authority.APICA, changed)
+	if err != nil {
+		return err
+	}
+	if s.handlerCA, err = configMap(v1.KubeVirtNamespace, authority.HandlerCA, func() {}); err != nil {
+		return err
+	}
+	if s.frontProxy, err = configMap("kube-system", "extension-apiserver-authentication", func() {}); err != nil {
+		return err
+	}
+	s.watched, s.others = []watched{secret, mutating, validating, service, published, s.kubeVirts}, []watched{s.handlerCA, s.frontProxy}
+	s.certificate = &serving.Certificate{CA: secret, Mutating: mutating, Validating: validating, APIService: service, Published: published, DNSNames: s.options.DNSNames,
 		Clock: s.options.Clock, Log: s.options.Log.WithName("certificate"), Changed: changes}
 	return nil
 }
@@ -129,12 +195,15 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: s.certificate.GetCertificate,
-		NextProtos: []string{"h2", "http/1.1"}})
+		NextProtos: []string{"h2", "http/1.1"},
+		// The API server shows one as it asks for users, and none as it asks about
+		// objects. Package subresources verifies it, by a CA that may change.
+		ClientAuth: tls.RequestClientCert})
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	for _, w := range s.watched {
+	for _, w := range slices.Concat(s.watched, s.others) {
 		running.Go(func() { w.Run(ctx) })
 	}
 	running.Go(func() { s.keepCertificate(ctx) })
@@ -142,7 +211,7 @@ func (s *Server) Run(ctx context.Context) error {
 	serve := func(l net.Listener, h http.Handler) {
 		running.Go(func() { failed <- s.serve(ctx, l, h) })
 	}
-	serve(listener, s.mux)
+	serve(listener, s)
 	for _, more := range []struct {
 		address string
 		handler http.Handler

@@ -32,6 +32,7 @@ type Config struct {
 	QEMU, QEMUImg string
 	SlotSocket    string
 	ConsoleSocket string
+	VNCSocket     string
 	ImageDir      string
 	OverlayDir    string
 	KernelDir     string
@@ -53,7 +54,7 @@ func (c *Config) defaults() {
 		path  string
 	}{
 		{&c.QEMU, layout.QEMU}, {&c.QEMUImg, layout.QEMUImg}, {&c.SlotSocket, layout.SlotSocket},
-		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.ImageDir, layout.ImageVolumeDir},
+		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.VNCSocket, layout.VNCSocket}, {&c.ImageDir, layout.ImageVolumeDir},
 		{&c.OverlayDir, layout.OverlayDir}, {&c.KernelDir, layout.KernelDir}, {&c.SecretDir, layout.SecretDir},
 		{&c.ClaimDir, layout.ClaimDir}, {&c.BlockDir, layout.BlockDir}, {&c.ResolvConf, "/etc/resolv.conf"},
 	} {
@@ -319,6 +320,14 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 	case control.CommandShutdown:
 		m.answer(nil, nil)
 		l.shutdown()
+	case control.CommandPause, control.CommandUnpause, control.CommandReset:
+		l.operate(ctx, m)
+	case control.CommandGrace:
+		m.answer(nil, l.shortenGrace(m))
+	case control.CommandConsole:
+		l.handOutConsole(m)
+	case control.CommandVNC:
+		l.handOutVNC(ctx, m)
 	default:
 		m.answer(nil, fmt.Errorf("unknown command %q", m.Execute))
 	}

@@ -16,10 +16,10 @@ const (
 	// must not fill the node's disk or load its log collector.
 	logBytesPerSecond = 64 << 10
 	logBurst          = 1 << 20
-	// readerChunks is how far a reader may be behind before its output is
-	// dropped. Unit: chunks of at most serialChunk bytes.
-	readerChunks = 64
-	serialChunk  = 4096
+	// readerBytes is how far a reader may be behind before output is dropped. It
+	// is counted in bytes: QEMU often hands over one at a time.
+	readerBytes = 256 << 10
+	serialChunk = 4096
 )
 
 // serial is QEMU's only client on the serial port. It copies the guest's
@@ -39,17 +39,65 @@ type serial struct {
 
 // console is one attached reader.
 type console struct {
-	conn   net.Conn
-	output chan []byte
-	closed sync.Once
+	conn net.Conn
+
+	mu      sync.Mutex
+	pending []byte        // not yet written
+	ended   bool          // nothing follows
+	more    chan struct{} // one of them changed
+}
+
+func newConsole(conn net.Conn) *console {
+	return &console{conn: conn, more: make(chan struct{}, 1)}
+}
+
+// add queues output, or drops it where the reader is too far behind.
+func (c *console) add(chunk []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended || len(c.pending)+len(chunk) > readerBytes {
+		return
+	}
+	c.pending = append(c.pending, chunk...)
+	c.signal()
 }
 
 // close lets what was delivered be written, for a while, and then hangs up.
 func (c *console) close() {
-	c.closed.Do(func() {
-		c.conn.SetWriteDeadline(time.Now().Add(drainTimeout))
-		close(c.output)
-	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.ended = true
+	c.conn.SetWriteDeadline(time.Now().Add(drainTimeout))
+	c.signal()
+}
+
+func (c *console) signal() {
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
+}
+
+// write writes what is queued until the console has ended or cannot be written to.
+func (c *console) write() error {
+	for range c.more {
+		c.mu.Lock()
+		pending, ended := c.pending, c.ended
+		c.pending = nil
+		c.mu.Unlock()
+		if len(pending) > 0 {
+			if _, err := c.conn.Write(pending); err != nil {
+				return err
+			}
+		}
+		if ended {
+			return nil
+		}
+	}
+	return nil
 }
 
 func newSerial(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Logger) (*serial, error) {
@@ -79,8 +127,8 @@ func (s *serial) Close() {
 func (s *serial) read() {
 	defer s.wait.Done()
 	defer s.end()
+	chunk := make([]byte, serialChunk)
 	for {
-		chunk := make([]byte, serialChunk)
 		n, err := s.port.Read(chunk)
 		if n > 0 {
 			s.deliver(chunk[:n])
@@ -96,10 +144,7 @@ func (s *serial) deliver(chunk []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.console != nil {
-		select {
-		case s.console.output <- chunk:
-		default:
-		}
+		s.console.add(chunk)
 	}
 }
 
@@ -143,21 +188,22 @@ func (s *serial) accept() {
 		if err != nil {
 			return
 		}
-		c := &console{conn: conn, output: make(chan []byte, readerChunks)}
-		s.attach(c)
-		s.wait.Add(1)
-		go func() {
-			defer s.wait.Done()
-			defer conn.Close()
-			for chunk := range c.output {
-				if _, err := conn.Write(chunk); err != nil {
-					s.detach(c)
-				}
-			}
-		}()
-		go func() {
-			io.Copy(s.port, conn)
-			s.detach(c)
-		}()
+		s.connect(conn)
 	}
+}
+
+// connect makes a connection the console.
+func (s *serial) connect(conn net.Conn) {
+	c := newConsole(conn)
+	s.attach(c)
+	s.wait.Go(func() {
+		defer conn.Close()
+		if c.write() != nil {
+			s.detach(c)
+		}
+	})
+	go func() {
+		io.Copy(s.port, conn)
+		s.detach(c)
+	}()
 }

@@ -34,7 +34,13 @@ func dial(v *vm) *net.UnixConn {
 
 func attach(v *vm) *attached {
 	v.Helper()
-	a := &attached{transcript: newTranscript(v.T, "the console"), conn: dial(v), ended: make(chan struct{})}
+	return attachedTo(v, dial(v))
+}
+
+func attachedTo(v *vm, conn *net.UnixConn) *attached {
+	v.Helper()
+	v.Cleanup(func() { conn.Close() })
+	a := &attached{transcript: newTranscript(v.T, "the console"), conn: conn, ended: make(chan struct{})}
 	go func() { defer close(a.ended); io.Copy(a.transcript, a.conn) }()
 	return a
 }

@@ -45,9 +45,10 @@ type message struct {
 	log  *slog.Logger
 }
 
-// answer sends a result or an error; a handler that is gone asks again.
-func (m *message) answer(result any, err error) {
-	reply := control.Message{ID: m.ID}
+// answer sends a result or an error, and takes over the files; a handler that
+// is gone asks again.
+func (m *message) answer(result any, err error, files ...*os.File) {
+	reply := control.Message{ID: m.ID, Files: files}
 	if err != nil {
 		reply.Error = &control.RemoteError{Description: err.Error()}
 	} else if reply.Return, err = json.Marshal(result); err != nil {

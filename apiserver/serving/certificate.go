@@ -19,6 +19,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/kubeqemu/kubeqemu/authority"
@@ -36,6 +37,9 @@ const (
 	ServiceName = "virt-api.kubevirt.svc"
 	// WebhooksName is the name of both webhook configurations.
 	WebhooksName = "virt-api"
+	// APIServiceName names the group that virt-api serves; the API server holds it
+	// to the group and version in its spec.
+	APIServiceName = "v1.subresources.kubevirt.io"
 )
 
 const (
@@ -67,14 +71,18 @@ type Certificate struct {
 	CA         Object[*corev1.Secret]
 	Mutating   Object[*admissionregistrationv1.MutatingWebhookConfiguration]
 	Validating Object[*admissionregistrationv1.ValidatingWebhookConfiguration]
-	Clock      clock.PassiveClock
-	Log        logr.Logger
+	APIService Object[*apiregistrationv1.APIService]
+	// Published is where virt-handlers learn of the CA, to let virt-api in.
+	Published Object[*corev1.ConfigMap]
+	Clock     clock.PassiveClock
+	Log       logr.Logger
 	// DNSNames of the certificate.
 	DNSNames []string
 	// Changed is sent to when one of the objects changed.
 	Changed <-chan struct{}
 
 	current  atomic.Pointer[tls.Certificate]
+	client   atomic.Pointer[tls.Certificate]
 	injected atomic.Bool
 }
 
@@ -84,6 +92,14 @@ func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, er
 		return current, nil
 	}
 	return nil, errors.New("there is no serving certificate yet")
+}
+
+// GetClientCertificate is for a tls.Config that dials virt-handlers.
+func (c *Certificate) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if current := c.client.Load(); current != nil {
+		return current, nil
+	}
+	return nil, errors.New("there is no client certificate yet")
 }
 
 // Ready returns an error unless there is a certificate that the API server was
@@ -195,6 +211,28 @@ func (c *Certificate) inject(ctx context.Context, bundle []byte) error {
 			c.Log.Info("told the API server of the CA", "in", "ValidatingWebhookConfiguration")
 		}
 	}
+	if service := c.APIService.Get(); service != nil && !authority.SameBundle(service.Spec.CABundle, bundle) {
+		service.Spec.CABundle = bundle
+		if err := c.APIService.Update(ctx, service); err != nil {
+			return err
+		}
+		c.Log.Info("told the API server of the CA", "in", "APIService")
+	}
+	return c.publish(ctx, bundle)
+}
+
+// publish tells virt-handlers, whom a client certificate is shown that is of the
+// same CA.
+func (c *Certificate) publish(ctx context.Context, bundle []byte) error {
+	published := c.Published.Get()
+	if published == nil || authority.SameBundle([]byte(published.Data[authority.BundleEntry]), bundle) {
+		return nil
+	}
+	published.Data = map[string]string{authority.BundleEntry: string(bundle)}
+	if err := c.Published.Update(ctx, published); err != nil {
+		return err
+	}
+	c.Log.Info("told virt-handlers of the CA")
 	return nil
 }
 
@@ -207,29 +245,47 @@ func write(config *admissionregistrationv1.WebhookClientConfig, bundle []byte) b
 	return true
 }
 
-// renew makes a new certificate if there is none, or it is time, or another CA
-// signs now.
+// renew makes new certificates if there are none, or it is time, or another CA
+// signs now: one to serve with, and one to dial virt-handlers with.
 func (c *Certificate) renew(cas authority.CAs, now time.Time) error {
 	signer := cas[cas.Signing(now)].Certificate
 	if current := c.current.Load(); current != nil && now.Before(authority.RenewAt(current.Leaf)) &&
 		slices.Equal(current.Leaf.DNSNames, c.DNSNames) && current.Leaf.CheckSignatureFrom(signer) == nil {
 		return nil
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("make key: %w", err)
-	}
-	der, err := cas.Issue(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "virt-api"}, DNSNames: c.DNSNames, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, &key.PublicKey, authority.CertificateLife, now)
+	client, err := issue(cas, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: authority.APIName, Organization: []string{string(authority.APIClient)}},
+		ExtKeyUsage: []x509.ExtKeyUsage{authority.APIClient.ExtUsage()},
+	}, now)
 	if err != nil {
 		return err
 	}
+	serving, err := issue(cas, &x509.Certificate{
+		Subject: pkix.Name{CommonName: authority.APIName}, DNSNames: c.DNSNames, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, now)
+	if err != nil {
+		return err
+	}
+	c.client.Store(client)
+	c.current.Store(serving)
+	leaf := serving.Leaf
+	c.Log.Info("made certificates", "issuer", leaf.Issuer.CommonName, "notAfter", leaf.NotAfter, "renewAt", authority.RenewAt(leaf))
+	return nil
+}
+
+// issue makes a key, and a certificate for it.
+func issue(cas authority.CAs, names *x509.Certificate, now time.Time) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	der, err := cas.Issue(names, &key.PublicKey, authority.CertificateLife, now)
+	if err != nil {
+		return nil, err
+	}
 	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
-		return fmt.Errorf("read certificate: %w", err)
+		return nil, fmt.Errorf("read certificate: %w", err)
 	}
-	c.current.Store(&tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf})
-	c.Log.Info("made a serving certificate", "issuer", leaf.Issuer.CommonName, "notAfter", leaf.NotAfter, "renewAt", authority.RenewAt(leaf))
-	return nil
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }

@@ -2,6 +2,7 @@ package serving
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kubeqemu/kubeqemu/authority"
@@ -57,6 +59,8 @@ type servings struct {
 	secret     *stored[*corev1.Secret]
 	mutating   *stored[*admissionregistrationv1.MutatingWebhookConfiguration]
 	validating *stored[*admissionregistrationv1.ValidatingWebhookConfiguration]
+	service    *stored[*apiregistrationv1.APIService]
+	published  *stored[*corev1.ConfigMap]
 	clock      *clocktesting.FakePassiveClock
 }
 
@@ -67,11 +71,12 @@ func newServings(t *testing.T, webhooks bool) *servings {
 			Webhooks: make([]admissionregistrationv1.MutatingWebhook, 1)}, webhooks},
 		&stored[*admissionregistrationv1.ValidatingWebhookConfiguration]{&admissionregistrationv1.ValidatingWebhookConfiguration{
 			Webhooks: make([]admissionregistrationv1.ValidatingWebhook, 2)}, webhooks},
+		&stored[*apiregistrationv1.APIService]{&apiregistrationv1.APIService{}, webhooks}, &stored[*corev1.ConfigMap]{&corev1.ConfigMap{}, webhooks},
 		clocktesting.NewFakePassiveClock(start)}
 }
 
 func (s *servings) add() *Certificate {
-	return &Certificate{CA: s.secret, Mutating: s.mutating, Validating: s.validating, Clock: s.clock, Log: logr.Discard(), DNSNames: []string{ServiceName}}
+	return &Certificate{CA: s.secret, Mutating: s.mutating, Validating: s.validating, APIService: s.service, Published: s.published, Clock: s.clock, Log: logr.Discard(), DNSNames: []string{ServiceName}}
 }
 
 func step(t *testing.T, c *Certificate) time.Duration {
@@ -91,7 +96,7 @@ func (s *servings) believed(from *Certificate) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for _, bundle := range [][]byte{mutating.Webhooks[0].ClientConfig.CABundle, validating.Webhooks[0].ClientConfig.CABundle, validating.Webhooks[1].ClientConfig.CABundle} {
+	for _, bundle := range [][]byte{mutating.Webhooks[0].ClientConfig.CABundle, validating.Webhooks[0].ClientConfig.CABundle, validating.Webhooks[1].ClientConfig.CABundle, s.service.object.Spec.CABundle} {
 		believed, err := authority.Parse(bundle, nil)
 		if err != nil {
 			s.t.Fatal(err)
@@ -99,6 +104,34 @@ func (s *servings) believed(from *Certificate) {
 		if _, err := served.Leaf.Verify(verifyServing(believed, s.clock.Now())); err != nil {
 			s.t.Errorf("%s: %v", s.clock.Now(), err)
 		}
+	}
+}
+
+// letIn says whether virt-handlers let a virt-api in: by the CA that is
+// published, as a client and nothing else.
+func (s *servings) letIn(from *Certificate) {
+	s.t.Helper()
+	shown, err := from.GetClientCertificate(nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	roots, err := authority.Pool(s.published.object.Data[authority.BundleEntry])
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	state := tls.ConnectionState{PeerCertificates: []*x509.Certificate{shown.Leaf}}
+	if name, err := authority.Peer(state, authority.APIClient, roots, s.clock.Now()); err != nil || name != authority.APIName {
+		s.t.Errorf("%s: virt-api is %q: %v", s.clock.Now(), name, err)
+	}
+	for _, other := range []authority.Role{authority.HandlerClient, authority.HandlerServer} {
+		if _, err := authority.Peer(state, other, roots, s.clock.Now()); err == nil {
+			s.t.Errorf("virt-api's certificate passes for %s", other)
+		}
+	}
+	served, _ := from.GetCertificate(nil)
+	state.PeerCertificates[0] = served.Leaf
+	if _, err := authority.Peer(state, authority.APIClient, roots, s.clock.Now()); err == nil {
+		s.t.Error("what virt-api serves with lets it in")
 	}
 }
 
@@ -112,6 +145,7 @@ func TestRotates(t *testing.T) {
 		wait := min(step(t, one), step(t, two))
 		s.believed(one)
 		s.believed(two)
+		s.letIn(one)
 		if err := errors.Join(one.Ready(), two.Ready()); err != nil {
 			t.Fatalf("%s: %v", s.clock.Now(), err)
 		}

@@ -7,12 +7,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
+	"github.com/kubeqemu/kubeqemu/controllers/node"
 )
 
-// addCertificates has virt-handler hold its certificates. It is not ready
-// without them, but does all that it can do without.
-func addCertificates(mgr ctrl.Manager, node string) error {
-	source := &certificates.Source{Node: node, Writer: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: clock.RealClock{},
+// addServer has virt-handler hold its certificates, and answer virt-api. It is
+// not ready without them, but does all that it can do without.
+func addServer(mgr ctrl.Manager, o options, reconciler *node.Reconciler) error {
+	source := &certificates.Source{Node: o.node, Writer: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: clock.RealClock{},
 		Log: mgr.GetLogger().WithName("certificates")}
-	return errors.Join(mgr.Add(source), mgr.AddReadyzCheck("certificates", source.Ready))
+	server := &node.Server{Reconciler: reconciler, Certificate: source.GetCertificate, Address: o.address, Log: mgr.GetLogger().WithName("server")}
+	return errors.Join(mgr.Add(source), mgr.AddReadyzCheck("certificates", source.Ready), mgr.Add(server))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/authority"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
 )
@@ -54,8 +56,8 @@ func newHandler(config *rest.Config, o options, acceleration *node.Acceleration,
 	if err := l.configuration.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up configuration controller: %w", err)
 	}
-	if err := addCertificates(mgr, o.node); err != nil {
-		return nil, fmt.Errorf("set up certificates: %w", err)
+	if err := addServer(mgr, o, reconciler); err != nil {
+		return nil, fmt.Errorf("set up server: %w", err)
 	}
 	// The manager starts it when its caches are filled: a launcher that is
 	// on the line before would not be found a VMI.
@@ -144,8 +146,8 @@ func (l *launchers) queue(ctx context.Context, which ...client.ListOption) {
 	}
 }
 
-// newManager makes a manager whose cache holds this node's VMIs and the
-// cluster's configuration, and nothing else; the API server filters, by the
+// newManager makes a manager whose cache holds this node's VMIs, the cluster's
+// configuration and virt-api's CA, and nothing else; the API server filters, by the
 // selectable field.
 func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	s := runtime.NewScheme()
@@ -161,6 +163,8 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 			ByObject: map[client.Object]cache.ByObject{
 				&v1.VirtualMachineInstance{}: {Field: fields.OneTermEqualSelector("status.nodeName", o.node)},
 				&v1.KubeVirt{}:               {Namespaces: map[string]cache.Config{kubevirt.Namespace: {}}},
+				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{kubevirt.Namespace: {
+					FieldSelector: fields.OneTermEqualSelector("metadata.name", authority.APICA)}}},
 			},
 		},
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node"
 	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
+	"github.com/kubeqemu/kubeqemu/handlerapi"
 )
 
 type options struct {
@@ -23,6 +24,7 @@ type options struct {
 	accelerator string
 	kubelet     string
 	run         string
+	address     string
 	probes      string
 	metrics     string
 	verbose     bool
@@ -37,6 +39,7 @@ func main() {
 	flag.StringVar(&o.accelerator, "accelerator", "auto", "what runs the guests' CPUs: `kvm, tcg or auto`; auto is kvm where a check finds that KVM works. What is emulated by tcg must be permitted by the KubeVirt object")
 	flag.StringVar(&o.kubelet, "kubelet-root", "/var/lib/kubelet", "the kubelet's root `folder`, with device-plugins and pod-resources in it")
 	flag.StringVar(&o.run, "run-dir", "/run/kubeqemu", "`folder` on the host for slots and device nodes")
+	flag.StringVar(&o.address, "bind-address", fmt.Sprintf(":%d", handlerapi.Port), "`address` that serves virt-api, and nobody else, with TLS")
 	flag.StringVar(&o.probes, "health-probe-bind-address", "127.0.0.1:8082", "`address` that serves /healthz and /readyz")
 	flag.StringVar(&o.metrics, "metrics-bind-address", "0", "`address` that serves /metrics; 0 for none")
 	flag.BoolVar(&o.verbose, "verbose", false, "log more")

@@ -219,7 +219,7 @@ func TestPeers(t *testing.T) {
 		{"server of another CA", issue(others, Server, "a"), Server, start, "unknown authority"},
 		{"expired", issue(as, Client, "a"), Client, start.Add(2 * authority.CertificateLife), "expired"},
 	} {
-		node, err := Peer(handshake(t, c.shown), c.wanted, roots, c.at)
+		node, err := authority.Peer(handshake(t, c.shown), c.wanted, roots, c.at)
 		switch {
 		case c.refusal == "" && (err != nil || node != "a"):
 			t.Errorf("%s: %q, %v", c.name, node, err)
@@ -227,7 +227,7 @@ func TestPeers(t *testing.T) {
 			t.Errorf("%s: %q, %v, want to be refused: %s", c.name, node, err, c.refusal)
 		}
 	}
-	if _, err := Peer(tls.ConnectionState{}, Client, roots, start); err == nil {
+	if _, err := authority.Peer(tls.ConnectionState{}, Client, roots, start); err == nil {
 		t.Error("a peer without certificate passed")
 	}
 }

@@ -21,6 +21,8 @@ import (
 	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/kubeqemu/kubeqemu/authority"
 )
 
 const (
@@ -33,41 +35,28 @@ const (
 	nodeClaim = "authentication.kubernetes.io/node-name"
 )
 
-// Role is what a certificate is good for. Its holder is in the subject: the
-// role is the organization, the node the common name.
-type Role string
+// Role is what a certificate is good for.
+type Role = authority.Role
 
+// Roles of virt-handler.
 const (
-	// Client is for virt-handler as it dials.
-	Client Role = "kubevirt.io:virt-handler:client"
-	// Server is for virt-handler as it is dialed, under ServerName.
-	Server Role = "kubevirt.io:virt-handler:server"
+	Client = authority.HandlerClient
+	Server = authority.HandlerServer
 )
 
 // roles are all of them.
 var roles = [...]Role{Client, Server}
 
-// ServerName is the DNS name in the server certificate of a node's
-// virt-handler. It is resolved nowhere: who dials an address asks for this name.
-func ServerName(node string) string { return node + ".virt-handler.kubevirt.io" }
-
-func (r Role) extUsage() x509.ExtKeyUsage {
-	if r == Server {
-		return x509.ExtKeyUsageServerAuth
-	}
-	return x509.ExtKeyUsageClientAuth
-}
-
-func (r Role) usages() []certificatesv1.KeyUsage {
+func usages(r Role) []certificatesv1.KeyUsage {
 	if r == Server {
 		return []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
 	}
 	return []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
 }
 
-func (r Role) dnsNames(node string) []string {
+func dnsNames(r Role, node string) []string {
 	if r == Server {
-		return []string{ServerName(node)}
+		return []string{authority.ServerName(node)}
 	}
 	return nil
 }
@@ -78,7 +67,7 @@ func subject(r Role, node string) pkix.Name {
 
 // newRequest returns the PEM of a request for a node's certificate of a role.
 func newRequest(r Role, node string, key crypto.Signer) ([]byte, error) {
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject(r, node), DNSNames: r.dnsNames(node)}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject(r, node), DNSNames: dnsNames(r, node)}, key)
 	if err != nil {
 		return nil, fmt.Errorf("make certificate request: %w", err)
 	}
@@ -119,8 +108,8 @@ func check(csr *certificatesv1.CertificateSigningRequest) (wanted, error) {
 	if err != nil {
 		return wanted{}, &refusal{"BadRequest", err.Error()}
 	}
-	if !slices.Equal(csr.Spec.Usages, w.role.usages()) {
-		return wanted{}, &refusal{"BadRequest", fmt.Sprintf("usages are %q, want %q", csr.Spec.Usages, w.role.usages())}
+	if !slices.Equal(csr.Spec.Usages, usages(w.role)) {
+		return wanted{}, &refusal{"BadRequest", fmt.Sprintf("usages are %q, want %q", csr.Spec.Usages, usages(w.role))}
 	}
 	return w, nil
 }
@@ -170,7 +159,7 @@ func requestKey(request *x509.CertificateRequest) (*ecdsa.PublicKey, error) {
 // checkNames holds the subject's alternative names, and that nothing else is
 // asked for.
 func checkNames(request *x509.CertificateRequest, w wanted) error {
-	names := w.role.dnsNames(w.node)
+	names := dnsNames(w.role, w.node)
 	others := len(request.EmailAddresses) + len(request.IPAddresses) + len(request.URIs)
 	if !slices.Equal(request.DNSNames, names) || others > 0 || len(request.Extensions) != len(names) {
 		return fmt.Errorf("the request has the DNS names %q, %d other names and %d extensions, want the DNS names %q and nothing else",

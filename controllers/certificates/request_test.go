@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/kubeqemu/kubeqemu/authority"
 )
 
 func newKey(t *testing.T, curve elliptic.Curve) *ecdsa.PrivateKey {
@@ -31,7 +33,7 @@ func newKey(t *testing.T, curve elliptic.Curve) *ecdsa.PrivateKey {
 // filed is a request as the API server shows it: who filed it, from where.
 func filed(user, node string, r Role, text []byte) *certificatesv1.CertificateSigningRequest {
 	csr := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
-		SignerName: SignerName, Username: user, Request: text, Usages: r.usages()}}
+		SignerName: SignerName, Username: user, Request: text, Usages: usages(r)}}
 	if node != "" {
 		csr.Spec.Extra = map[string]certificatesv1.ExtraValue{nodeClaim: {node}}
 	}
@@ -120,7 +122,7 @@ func TestCheckRefuses(t *testing.T) {
 			r.Subject = pkix.Name{Organization: []string{"system:masters"}, CommonName: node}
 		}), "BadRequest", "subject"},
 		"unit besides":         {client(func(r *x509.CertificateRequest) { r.Subject.OrganizationalUnit = []string{"x"} }), "BadRequest", "subject"},
-		"client with DNS name": {client(func(r *x509.CertificateRequest) { r.DNSNames = []string{ServerName(node)} }), "BadRequest", "DNS names"},
+		"client with DNS name": {client(func(r *x509.CertificateRequest) { r.DNSNames = []string{authority.ServerName(node)} }), "BadRequest", "DNS names"},
 		"client with IP":       {client(func(r *x509.CertificateRequest) { r.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)} }), "BadRequest", "other names"},
 		"client with URI":      {client(func(r *x509.CertificateRequest) { r.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }), "BadRequest", "other names"},
 		"client with email":    {client(func(r *x509.CertificateRequest) { r.EmailAddresses = []string{"a@b"} }), "BadRequest", "other names"},
@@ -128,8 +130,8 @@ func TestCheckRefuses(t *testing.T) {
 			r.ExtraExtensions = []pkix.Extension{{Id: []int{2, 5, 29, 19}, Value: []byte{0x30, 3, 1, 1, 0xff}}} // CA: true
 		}), "BadRequest", "1 extensions"},
 		"server without name":      {server(), "BadRequest", "DNS names"},
-		"server of another node":   {server(ServerName("node-2")), "BadRequest", "DNS names"},
-		"server with another name": {server(ServerName(node), "virt-api.kubevirt.svc"), "BadRequest", "DNS names"},
+		"server of another node":   {server(authority.ServerName("node-2")), "BadRequest", "DNS names"},
+		"server with another name": {server(authority.ServerName(node), "virt-api.kubevirt.svc"), "BadRequest", "DNS names"},
 		"server with a wildcard":   {server("*.virt-handler.kubevirt.io"), "BadRequest", "DNS names"},
 		"RSA":                      {filed(Requester, node, Client, request(t, &x509.CertificateRequest{Subject: subject(Client, node)}, rsaKey)), "BadRequest", "P-256"},
 		"P-224":                    {filed(Requester, node, Client, request(t, &x509.CertificateRequest{Subject: subject(Client, node)}, newKey(t, elliptic.P224()))), "BadRequest", "P-256"},

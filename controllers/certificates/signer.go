@@ -27,8 +27,8 @@ import (
 // that virt-controller needs no right to create any.
 const (
 	Namespace   = "kubevirt"
-	CAName      = "kubevirt-ca"
-	BundleEntry = "ca-bundle" // of the ConfigMap: PEM, the newest certificate first
+	CAName      = authority.HandlerCA
+	BundleEntry = authority.BundleEntry
 	// Of the Secret: the same, and the keys of those that sign.
 	caCertificates = "ca.crt"
 	caKeys         = "ca.key"
@@ -110,7 +110,7 @@ const component = "virt-handler"
 // 0 is the longest.
 func sign(as authority.CAs, w wanted, life time.Duration, now time.Time) ([]byte, error) {
 	der, err := as.Issue(&x509.Certificate{
-		Subject: subject(w.role, w.node), DNSNames: w.role.dnsNames(w.node), ExtKeyUsage: []x509.ExtKeyUsage{w.role.extUsage()},
+		Subject: subject(w.role, w.node), DNSNames: dnsNames(w.role, w.node), ExtKeyUsage: []x509.ExtKeyUsage{w.role.ExtUsage()},
 	}, w.key, life, now)
 	if err != nil {
 		return nil, err

@@ -291,7 +291,7 @@ func TestSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	for r, certificate := range map[Role]*tls.Certificate{Server: server, Client: first} {
-		if node, err := Peer(handshake(t, *certificate), r, roots, c.clock.Now()); err != nil || node != "node-1" {
+		if node, err := authority.Peer(handshake(t, *certificate), r, roots, c.clock.Now()); err != nil || node != "node-1" {
 			t.Errorf("%s: %q, %v", r, node, err)
 		}
 	}

@@ -155,7 +155,7 @@ func (s *Source) request(ctx context.Context, r Role) (*tls.Certificate, error) 
 	}
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: strings.ReplaceAll(strings.TrimPrefix(string(r), "kubevirt.io:"), ":", "-") + "-"},
-		Spec: certificatesv1.CertificateSigningRequestSpec{Request: text, SignerName: SignerName, Usages: r.usages(),
+		Spec: certificatesv1.CertificateSigningRequestSpec{Request: text, SignerName: SignerName, Usages: usages(r),
 			ExpirationSeconds: ptr.To(int32(authority.CertificateLife / time.Second))},
 	}
 	if err := s.Writer.Create(ctx, csr); err != nil {
@@ -209,26 +209,4 @@ func issuedFor(text []byte, key *ecdsa.PrivateKey) (*tls.Certificate, error) {
 		return nil, errors.New("the issued certificate is for another key")
 	}
 	return &tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key, Leaf: leaf}, nil
-}
-
-// Peer returns the node of the virt-handler at the other end, after checking
-// that its certificate is of the role and nothing else. Use it with the state
-// of a finished handshake; the bundle in the ConfigMap CAName has the roots.
-func Peer(state tls.ConnectionState, r Role, roots *x509.CertPool, now time.Time) (node string, err error) {
-	if len(state.PeerCertificates) == 0 {
-		return "", errors.New("the peer showed no certificate")
-	}
-	leaf := state.PeerCertificates[0]
-	node = leaf.Subject.CommonName
-	options := x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{r.extUsage()}}
-	if r == Server {
-		options.DNSName = ServerName(node)
-	}
-	if _, err := leaf.Verify(options); err != nil {
-		return "", fmt.Errorf("check the peer's certificate: %w", err)
-	}
-	if o := leaf.Subject.Organization; len(o) != 1 || o[0] != string(r) {
-		return "", fmt.Errorf("the peer's certificate is %q's, want %s", o, r)
-	}
-	return node, nil
 }

@@ -271,13 +271,16 @@ func (c *Client) read() {
 			c.onEvent(m)
 			continue
 		}
-		m.Close() // no answer carries files in this version
 		c.mu.Lock()
 		answer := c.waiting[m.ID]
 		delete(c.waiting, m.ID)
-		c.mu.Unlock()
 		if answer != nil {
+			// Under the lock: who gives up waiting looks for it once more.
 			answer <- m
+		}
+		c.mu.Unlock()
+		if answer == nil {
+			m.Close()
 		}
 	}
 }
@@ -313,40 +316,77 @@ func (c *Client) Close() error {
 // Call sends a command and waits for its answer. A *RemoteError is the other
 // end's; any other error is the connection's or ctx's.
 func (c *Client) Call(ctx context.Context, command string, arguments, result any, files ...*os.File) error {
+	m, err := c.ask(ctx, command, arguments, files)
+	if err != nil {
+		return err
+	}
+	m.Close() // nobody asked for files
+	if result == nil {
+		return nil
+	}
+	return Decode(m.Return, result)
+}
+
+// CallForFile sends a command without arguments whose answer is one file.
+func (c *Client) CallForFile(ctx context.Context, command string) (*os.File, error) {
+	m, err := c.ask(ctx, command, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(m.Files) != 1 {
+		m.Close()
+		return nil, fmt.Errorf("%s: %w: the answer has %d files, want one", command, ErrProtocol, m.FileCount)
+	}
+	return m.Files[0], nil
+}
+
+// ask sends a command and waits for its answer, which is no error and whose
+// files the caller closes.
+func (c *Client) ask(ctx context.Context, command string, arguments any, files []*os.File) (*Message, error) {
 	data, err := json.Marshal(arguments)
 	if err != nil {
-		return fmt.Errorf("encode arguments of %s: %w", command, err)
+		return nil, fmt.Errorf("encode arguments of %s: %w", command, err)
 	}
 	answer := make(chan *Message, 1)
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
-		return fmt.Errorf("%s: %w: %w", command, ErrClosed, c.err)
+		return nil, fmt.Errorf("%s: %w: %w", command, ErrClosed, c.err)
 	}
 	c.nextID++
 	id := c.nextID
 	c.waiting[id] = answer
 	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.waiting, id)
-		c.mu.Unlock()
-	}()
 	if err := c.conn.Send(Message{Execute: command, ID: id, Data: data, Files: files}); err != nil {
-		return fmt.Errorf("%s: %w", command, err)
+		c.giveUp(id, answer)
+		return nil, fmt.Errorf("%s: %w", command, err)
 	}
 	select {
 	case m, ok := <-answer:
 		switch {
 		case !ok:
-			return fmt.Errorf("%s: %w: %w", command, ErrClosed, c.Err())
+			return nil, fmt.Errorf("%s: %w: %w", command, ErrClosed, c.Err())
 		case m.Error != nil:
-			return fmt.Errorf("%s: %w", command, m.Error)
-		case result == nil:
-			return nil
+			m.Close()
+			return nil, fmt.Errorf("%s: %w", command, m.Error)
 		}
-		return Decode(m.Return, result)
+		return m, nil
 	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", command, ctx.Err())
+		c.giveUp(id, answer)
+		return nil, fmt.Errorf("%s: %w", command, ctx.Err())
+	}
+}
+
+// giveUp forgets a call, and the files of an answer that came meanwhile.
+func (c *Client) giveUp(id uint64, answer <-chan *Message) {
+	c.mu.Lock()
+	delete(c.waiting, id)
+	c.mu.Unlock()
+	select {
+	case m := <-answer:
+		if m != nil { // nil: the connection ended
+			m.Close()
+		}
+	default:
 	}
 }

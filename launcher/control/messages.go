@@ -28,6 +28,14 @@ const (
 	CommandReject     = "reject"      // Termination → nothing; the VM cannot be started, ever
 	CommandGrowDisk   = "grow-disk"   // GrowDiskRequest → GrowDiskReply; optional: an older launcher does not know it
 
+	// Optional too. None has arguments but grace.
+	CommandPause   = "pause"   // → nothing, when the guest's CPUs are stopped
+	CommandUnpause = "unpause" // → nothing, when they run
+	CommandReset   = "reset"   // → nothing; the reset button was pressed
+	CommandGrace   = "grace"   // GraceRequest → nothing
+	CommandConsole = "console" // → nothing, with the console's file; the console before it ends
+	CommandVNC     = "vnc"     // → nothing, with the file of a connection to the VNC server
+
 	EventHello = "hello" // Hello with the network namespace's file
 	EventState = "state" // StateReport
 )
@@ -175,6 +183,12 @@ type GrowDiskRequest struct {
 	// Size in bytes of a disk on a file system. One on a block device gets the
 	// device's, whatever is said here. No disk ever shrinks.
 	Size int64 `json:"size"`
+}
+
+// GraceRequest shortens the time from the power button to QEMU's end, also of a
+// shutdown under way. It is never lengthened: the kubelet kills in the end.
+type GraceRequest struct {
+	Seconds int64 `json:"seconds"`
 }
 
 // GrowDiskReply says how large the disk is now, in bytes.

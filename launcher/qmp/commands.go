@@ -9,6 +9,14 @@ import (
 // Cont lets the guest's CPUs run.
 func (c *Client) Cont(ctx context.Context) error { return c.Execute(ctx, "cont", nil, nil) }
 
+// Stop stops the guest's CPUs.
+func (c *Client) Stop(ctx context.Context) error { return c.Execute(ctx, "stop", nil, nil) }
+
+// SystemReset presses the reset button.
+func (c *Client) SystemReset(ctx context.Context) error {
+	return c.Execute(ctx, "system_reset", nil, nil)
+}
+
 // Quit ends QEMU at once. QEMU replies before it exits, but the connection may
 // end first on its side: ErrClosed then means that it went.
 func (c *Client) Quit(ctx context.Context) error { return c.Execute(ctx, "quit", nil, nil) }

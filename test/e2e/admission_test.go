@@ -172,19 +172,21 @@ func TestWithoutAPI(t *testing.T) {
 	if reason := refused.await(v1.Failed).Status.Reason; reason != "InvalidSpec" {
 		t.Errorf("reason %q, want InvalidSpec", reason)
 	}
-	// Others' pods and namespaces.
+	// Others' pods and namespaces. The deletion of these Kubernetes itself holds up
+	// while an APIService does not answer, for it cannot ask what is in them.
 	apply(t, ns, clientManifest)
 	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
 	kubectl(t, "-n", ns, "delete", "pod", "client", "--wait=false")
 	kubectl(t, "create", "namespace", ns+"-gone")
 	apply(t, ns+"-gone", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}`)
-	kubectl(t, "delete", "namespace", ns+"-gone", "--timeout=60s")
+	kubectl(t, "delete", "namespace", ns+"-gone", "--wait=false")
 	if now := stays.qemu(); now.PID != before.PID || now.Start != before.Start {
 		t.Errorf("QEMU is %d, was %d", now.PID, before.PID)
 	}
 
 	start()
 	create(t, ns, tiny("later")).await(v1.Running)
+	kubectl(t, "wait", "--for=delete", "namespace/"+ns+"-gone", "--timeout=120s")
 }
 
 // TestWebhookCA: applying the installation once more keeps the CA that the

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kubeqemu/kubeqemu/authority"
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 )
 
@@ -184,7 +185,7 @@ func TestHandlerCertificate(t *testing.T) {
 		if csr.Spec.Username != certificates.Requester || strings.HasPrefix(csr.Name, "e2e-") || csr.CreationTimestamp.Before(&pod.CreationTimestamp) {
 			continue // of somebody else, a test, or an earlier virt-handler
 		}
-		for role, serverName := range map[certificates.Role]string{certificates.Client: "", certificates.Server: certificates.ServerName(node)} {
+		for role, serverName := range map[certificates.Role]string{certificates.Client: "", certificates.Server: authority.ServerName(node)} {
 			if strings.Contains(csr.Name, string(role)[strings.LastIndex(string(role), ":")+1:]) {
 				verify(csr.Status.Certificate, string(role), serverName)
 				issued[string(role)] = true
@@ -210,10 +211,10 @@ func TestHandlerCertificate(t *testing.T) {
 		want         string
 	}{
 		"client":                             {bound, client, node, nil, "Approved VirtHandler"},
-		"server":                             {bound, server, node, []string{certificates.ServerName(node)}, "Approved VirtHandler"},
+		"server":                             {bound, server, node, []string{authority.ServerName(node)}, "Approved VirtHandler"},
 		"another node":                       {bound, client, "other-node", nil, "Denied BadRequest"},
-		"server of another node":             {bound, server, "other-node", []string{certificates.ServerName("other-node")}, "Denied BadRequest"},
-		"another node's name":                {bound, server, node, []string{certificates.ServerName("other-node")}, "Denied BadRequest"},
+		"server of another node":             {bound, server, "other-node", []string{authority.ServerName("other-node")}, "Denied BadRequest"},
+		"another node's name":                {bound, server, node, []string{authority.ServerName("other-node")}, "Denied BadRequest"},
 		"another role":                       {bound, "system:masters", node, nil, "Denied BadRequest"},
 		"virt-handler's token, but no pod's": {unbound, client, node, nil, "Denied NoNodeName"},
 		"tenant":                             {tenant, client, node, nil, "Denied NotVirtHandler"},

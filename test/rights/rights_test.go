@@ -224,6 +224,8 @@ func TestWalkFails(t *testing.T) {
 		"one webhook on each node": {role(`{apiGroups: [admissionregistration.k8s.io], resources: [validatingwebhookconfigurations], resourceNames: [x], verbs: [update]}`) + binding(toAccount), Worker, "every write"},
 		"policies":                 {cluster("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "delete"), Component, "held by"},
 		"API services":             {cluster("apiregistration.k8s.io", "apiservices", "update"), Component, "answers for"},
+		"one API service":          {role(`{apiGroups: [apiregistration.k8s.io], resources: [apiservices], resourceNames: [x], verbs: [update]}`) + binding(toAccount), Component, ""},
+		"a status of API services": {cluster("apiregistration.k8s.io", "apiservices/status", "update"), Component, "answers for"},
 		"all verbs":                {cluster("", "events", "*"), Component, "wildcard in verbs"},
 		"all groups":               {cluster("*", "events", "get"), Component, "wildcard in groups"},
 		"all resources":            {cluster("kubevirt.io", "*", "get"), Component, "wildcard in resources"},

@@ -1,0 +1,118 @@
+package subresources
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// cluster is the API server, as far as it is asked: always, never a cache. What
+// people ask for is seldom, and is about what is there now.
+type cluster struct{ client rest.Interface }
+
+func newCluster(config *rest.Config) (*cluster, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("make scheme: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	group := v1.GroupVersion
+	config.GroupVersion, config.APIPath = &group, "/apis"
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.QPS = -1 // the API server knows best what it bears
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return &cluster{client}, nil
+}
+
+// allowed asks the API server whether a user may.
+func (c *cluster) allowed(ctx context.Context, who user, o object) (bool, string, error) {
+	extra := map[string]authorizationv1.ExtraValue{}
+	for key, values := range who.extra {
+		extra[key] = values
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: who.name, Groups: who.groups, Extra: extra,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: o.namespace, Name: o.name, Verb: o.endpoint.Verb(),
+			Group: Group, Version: Version, Resource: o.endpoint.Resource, Subresource: o.endpoint.Subresource}}}
+	answer := &authorizationv1.SubjectAccessReview{}
+	err := c.client.Post().AbsPath("/apis/authorization.k8s.io/v1/subjectaccessreviews").Body(review).Do(ctx).Into(answer)
+	if err != nil {
+		return false, "", fmt.Errorf("ask whether it is allowed: %w", err)
+	}
+	return answer.Status.Allowed && !answer.Status.Denied, answer.Status.Reason, nil
+}
+
+// machine returns a VirtualMachine, or a NotFound as KubeVirt has it.
+func (c *cluster) machine(ctx context.Context, namespace, name string) (*v1.VirtualMachine, error) {
+	vm := &v1.VirtualMachine{}
+	err := c.client.Get().Namespace(namespace).Resource(machines).Name(name).Do(ctx).Into(vm)
+	if apierrors.IsNotFound(err) {
+		return nil, apierrors.NewNotFound(vmResource, name)
+	}
+	return vm, err
+}
+
+// instance returns a VirtualMachineInstance, or a NotFound as KubeVirt has it.
+func (c *cluster) instance(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error) {
+	vmi := &v1.VirtualMachineInstance{}
+	err := c.client.Get().Namespace(namespace).Resource(instances).Name(name).Do(ctx).Into(vmi)
+	if apierrors.IsNotFound(err) {
+		return nil, apierrors.NewNotFound(vmiResource, name)
+	}
+	return vmi, err
+}
+
+// patch changes a VirtualMachine, or its status, if it still is the one that was read.
+func (c *cluster) patch(ctx context.Context, vm *v1.VirtualMachine, ch *change, dryRun []string) error {
+	body := map[string]any{"metadata": map[string]any{"resourceVersion": vm.ResourceVersion, "uid": vm.UID}}
+	request := c.client.Patch(types.MergePatchType).Namespace(vm.Namespace).Resource(machines).Name(vm.Name)
+	if ch.requests != nil {
+		body["status"] = map[string]any{"stateChangeRequests": ch.requests}
+		request = request.SubResource("status")
+	} else {
+		body["spec"] = ch.spec
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("encode patch: %w", err)
+	}
+	for _, d := range dryRun {
+		request = request.Param("dryRun", d)
+	}
+	return request.Body(text).Do(ctx).Error()
+}
+
+// handlerAddress is the address of a node's virt-handler. Whether it is that one,
+// its certificate says.
+func (c *cluster) handlerAddress(ctx context.Context, node string) (string, error) {
+	pods := &corev1.PodList{}
+	err := c.client.Get().AbsPath("/api/v1/namespaces/"+v1.KubeVirtNamespace+"/pods").
+		Param("labelSelector", "kubevirt.io=virt-handler").Param("fieldSelector", "spec.nodeName="+node).Do(ctx).Into(pods)
+	if err != nil {
+		return "", fmt.Errorf("find virt-handler of node %s: %w", node, err)
+	}
+	for _, pod := range pods.Items {
+		if pod.Status.PodIP != "" && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
+			return pod.Status.PodIP, nil
+		}
+	}
+	return "", apierrors.NewServiceUnavailable("there is no virt-handler on node " + node)
+}
+
+var (
+	vmResource  = v1.GroupVersion.WithResource("virtualmachine").GroupResource()
+	vmiResource = v1.GroupVersion.WithResource("virtualmachineinstance").GroupResource()
+)

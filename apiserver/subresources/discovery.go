@@ -1,0 +1,79 @@
+package subresources
+
+import (
+	"net/http"
+	"runtime"
+	"runtime/debug"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+)
+
+// document returns what everybody may read, or nil: what the API server asks to
+// find out whether virt-api is there and what it serves, and virtctl at first.
+func (s *Server) document(r *http.Request) any {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return nil
+	}
+	groupVersion := metav1.GroupVersionForDiscovery{GroupVersion: Group + "/" + Version, Version: Version}
+	group := metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: Group,
+		Versions: []metav1.GroupVersionForDiscovery{groupVersion}, PreferredVersion: groupVersion}
+	switch r.URL.EscapedPath() {
+	case "/apis":
+		member := group
+		member.TypeMeta = metav1.TypeMeta{}
+		return &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{member}}
+	case "/apis/" + Group:
+		return &group
+	case root:
+		return s.resources()
+	case root + "/version":
+		return buildInfo()
+	case root + "/healthz":
+		return map[string]any{"apiserver": map[string]string{"connectivity": "ok"}}
+	case "/openapi/v2":
+		// Nothing that is served has a schema; the API server asks all the same.
+		return map[string]any{"swagger": "2.0", "info": map[string]string{"title": Group, "version": Version}, "paths": map[string]any{}}
+	case "/openapi/v3":
+		return map[string]any{"paths": map[string]any{}}
+	}
+	return nil
+}
+
+func (s *Server) resources() *metav1.APIResourceList {
+	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: Group + "/" + Version}
+	for _, e := range s.table {
+		// Neither kind nor verbs, as KubeVirt has it: kubectl takes it for nothing
+		// that it could list.
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: e.Resource + "/" + e.Subresource, Namespaced: true, Verbs: metav1.Verbs{}})
+	}
+	return list
+}
+
+// buildInfo is what virtctl compares itself with.
+func buildInfo() *version.Info {
+	info := &version.Info{GitVersion: "v0.0.0", GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return info
+	}
+	if v := build.Main.Version; v != "" && v != "(devel)" {
+		info.GitVersion = v
+	}
+	for _, setting := range build.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			info.GitCommit = setting.Value
+		case "vcs.time":
+			info.BuildDate = setting.Value
+		case "vcs.modified":
+			info.GitTreeState = map[string]string{"true": "dirty", "false": "clean"}[setting.Value]
+		}
+	}
+	return info
+}
+
+func schemaResource(r metav1.GroupResource) schema.GroupResource {
+	return schema.GroupResource{Group: r.Group, Resource: r.Resource}
+}

@@ -1,0 +1,353 @@
+package subresources
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/gorilla/websocket"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// fakeCluster is an API server that allows ann what it is told to, and has one
+// VM, with its VMI.
+type fakeCluster struct {
+	t  *testing.T
+	ip string
+
+	mu      sync.Mutex
+	allowed string // resource/subresource
+	asked   []authorizationv1.SubjectAccessReviewSpec
+	patches []string
+}
+
+func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	body, _ := io.ReadAll(r.Body)
+	w.Header().Set("Content-Type", "application/json")
+	answer := func(object any) { _ = json.NewEncoder(w).Encode(object) }
+	meta := metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "u", ResourceVersion: "7"}
+	switch path := r.Method + " " + r.URL.Path; path {
+	case "POST /apis/authorization.k8s.io/v1/subjectaccessreviews":
+		var review authorizationv1.SubjectAccessReview
+		if err := json.Unmarshal(body, &review); err != nil {
+			f.t.Error(err)
+		}
+		f.asked = append(f.asked, review.Spec)
+		a := review.Spec.ResourceAttributes
+		review.Status.Allowed = review.Spec.User == "ann" && a.Resource+"/"+a.Subresource == f.allowed
+		review.TypeMeta = metav1.TypeMeta{Kind: "SubjectAccessReview", APIVersion: "authorization.k8s.io/v1"}
+		answer(&review)
+	case "GET /apis/kubevirt.io/v1/namespaces/ns/virtualmachines/vm":
+		strategy := v1.RunStrategyAlways
+		answer(&v1.VirtualMachine{TypeMeta: metav1.TypeMeta{Kind: "VirtualMachine", APIVersion: "kubevirt.io/v1"}, ObjectMeta: meta,
+			Spec: v1.VirtualMachineSpec{RunStrategy: &strategy}})
+	case "GET /apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstances/vm":
+		vmi := &v1.VirtualMachineInstance{TypeMeta: metav1.TypeMeta{Kind: "VirtualMachineInstance", APIVersion: "kubevirt.io/v1"}, ObjectMeta: meta}
+		vmi.Status.Phase, vmi.Status.Interfaces = v1.Running, []v1.NetworkInterfaceStatus{{IP: f.ip}}
+		answer(vmi)
+	case "GET /api/v1/namespaces/kubevirt/pods":
+		answer(&corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}})
+	case "PATCH /apis/kubevirt.io/v1/namespaces/ns/virtualmachines/vm":
+		f.patches = append(f.patches, string(body)+"?"+r.URL.RawQuery)
+		answer(&v1.VirtualMachine{TypeMeta: metav1.TypeMeta{Kind: "VirtualMachine", APIVersion: "kubevirt.io/v1"}, ObjectMeta: meta})
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		answer(&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: metav1.StatusReasonNotFound, Code: 404, Message: path})
+	}
+}
+
+// served is a Server, and what speaks to it as the API server does.
+type served struct {
+	*fakeCluster
+	url    string
+	config *tls.Config
+}
+
+func serve(t *testing.T) *served {
+	t.Helper()
+	ca := newCA(t)
+	fake := &fakeCluster{t: t}
+	api := httptest.NewServer(fake)
+	t.Cleanup(api.Close)
+	server, err := New(&rest.Config{Host: api.URL}, Options{Now: func() time.Time { return now }, Log: logr.Discard(),
+		FrontProxy: func() (*FrontProxy, error) { return ParseFrontProxy(ca.published(`["front-proxy-client"]`)) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewUnstartedServer(server)
+	front.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	front.StartTLS()
+	t.Cleanup(front.Close)
+	certificate, key := ca.issue(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, Subject: ca.client("front-proxy-client").Subject})
+	return &served{fake, front.URL, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{{Certificate: [][]byte{certificate.Raw}, PrivateKey: key}}}}
+}
+
+// ask asks for a user, with the front proxy's certificate or without.
+func (s *served) ask(proxied bool, user, method, path, body string) (int, metav1.Status) {
+	s.t.Helper()
+	config := s.config
+	if !proxied {
+		config = &tls.Config{InsecureSkipVerify: true}
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	request, err := http.NewRequest(method, s.url+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	request.Header.Set("X-Remote-User", user)
+	request.Header.Set("X-Remote-Group", "system:masters")
+	response, err := client.Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var status metav1.Status
+	_ = json.NewDecoder(response.Body).Decode(&status)
+	return response.StatusCode, status
+}
+
+// TestAuthorized: for every row of the table, who may use that row may use no
+// other, and RBAC is asked about what is served (CVE-2026-6383).
+func TestAuthorized(t *testing.T) {
+	s := serve(t)
+	path := func(e Endpoint) string {
+		p := root + "/namespaces/ns/" + e.Resource + "/vm/" + e.Subresource
+		if e.Parameters > 0 {
+			p += "/0"
+		}
+		return p
+	}
+	for _, granted := range Table() {
+		s.allowed = granted.Resource + "/" + granted.Subresource
+		for _, e := range Table() {
+			s.asked = nil
+			want := e.Resource == granted.Resource && e.Subresource == granted.Subresource
+			code, status := s.ask(true, "ann", e.Method, path(e), `{"dryRun":["All"]}`)
+			if (code != http.StatusForbidden) != want || code >= 400 && (status.Kind != "Status" || int(status.Code) != code) {
+				t.Errorf("granted %s, %s: %d %+v", s.allowed, path(e), code, status)
+			}
+			if len(s.asked) != 1 || s.asked[0].ResourceAttributes.Group != Group || s.asked[0].ResourceAttributes.Version != Version ||
+				s.asked[0].ResourceAttributes.Namespace != "ns" || s.asked[0].ResourceAttributes.Name != "vm" || s.asked[0].Groups[0] != "system:masters" ||
+				s.asked[0].ResourceAttributes.Subresource != e.Subresource || s.asked[0].ResourceAttributes.Verb != e.Verb() {
+				t.Errorf("%s: RBAC was asked %+v", path(e), s.asked)
+			}
+			s.asked = nil
+			if code, _ := s.ask(false, "ann", e.Method, path(e), ""); code != http.StatusUnauthorized || len(s.asked) > 0 {
+				t.Errorf("%s without the front proxy's certificate: %d", path(e), code)
+			}
+			if code, _ := s.ask(true, "bob", e.Method, path(e), ""); code != http.StatusForbidden {
+				t.Errorf("%s by another: %d", path(e), code)
+			}
+		}
+	}
+	s.asked = nil
+	if code, status := s.ask(true, "ann", http.MethodPut, root+"/namespaces/ns/virtualmachines/vm/fly", ""); code != http.StatusNotFound || status.Kind != "Status" || len(s.asked) > 0 {
+		t.Errorf("what is not served: %d %+v", code, status)
+	}
+}
+
+// TestDocuments: what everybody may read, and nothing else.
+func TestDocuments(t *testing.T) {
+	s := serve(t)
+	for _, path := range []string{"/apis", "/apis/" + Group, root, root + "/version", root + "/healthz", "/openapi/v2", "/openapi/v3"} {
+		if code, _ := s.ask(false, "", http.MethodGet, path, ""); code != http.StatusOK {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+	for _, path := range []string{root + "/", root + "/namespaces", "/apis/" + Group + "/v2", root + "/version/x", "/openapi/v4"} {
+		if code, _ := s.ask(false, "", http.MethodGet, path, ""); code != http.StatusUnauthorized {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+}
+
+// TestBodies: JSON and YAML are read, nonsense is not, and dry runs go on to the
+// API server.
+func TestBodies(t *testing.T) {
+	s := serve(t)
+	s.allowed = "virtualmachines/stop"
+	path := root + "/namespaces/ns/virtualmachines/vm/stop"
+	for body, want := range map[string]int{
+		"": 202, "{}": 202, `{"dryRun":["All"]}`: 202, "dryRun: [All]\n": 202, `{"dryRun":["Some"]}`: 400, "{": 400, `{"gracePeriod":"x"}`: 400,
+		`{"gracePeriod":-1}`: 400, "[]": 400, strings.Repeat(" ", maxBody+1): 400,
+	} {
+		s.patches = nil
+		code, status := s.ask(true, "ann", http.MethodPut, path, body)
+		if code != want || (want == 202) != (len(s.patches) == 1) {
+			t.Errorf("%.40q: %d %q, patches %v", body, code, status.Message, s.patches)
+		}
+		if len(s.patches) == 1 && (strings.Contains(body, "All") != strings.HasSuffix(s.patches[0], "?dryRun=All") || !strings.Contains(s.patches[0], `"spec":{"runStrategy":"Halted"}`) || !strings.Contains(s.patches[0], `"resourceVersion":"7"`)) {
+			t.Errorf("%.40q: %s", body, s.patches[0])
+		}
+	}
+}
+
+func (s *served) dial(path string) (*websocket.Conn, error) {
+	dialer := websocket.Dialer{TLSClientConfig: s.config, Subprotocols: []string{subprotocol}}
+	conn, _, err := dialer.Dial("wss"+strings.TrimPrefix(s.url, "https")+path, http.Header{"X-Remote-User": {"ann"}})
+	if err == nil {
+		s.t.Cleanup(func() { conn.Close() })
+	}
+	return conn, err
+}
+
+// TestForward: what is sent to a port comes back whole; a datagram is one
+// message; addresses of this machine are not connected to.
+func TestForward(t *testing.T) {
+	s := serve(t)
+	s.allowed = "virtualmachineinstances/portforward"
+	s.ip = "127.0.0.1"
+	path := root + "/namespaces/ns/virtualmachineinstances/vm/portforward/"
+	if code, status := s.ask(true, "ann", http.MethodGet, path+"22", ""); code != http.StatusConflict {
+		t.Errorf("an address of the loopback: %d %q", code, status.Message)
+	}
+	for port, want := range map[string]int{"0": 400, "65536": 400, "x": 400, "22/sctp": 400, "22": 409} {
+		if code, _ := s.ask(true, "ann", http.MethodGet, path+port, ""); code != want {
+			t.Errorf("port %s: %d, want %d", port, code, want)
+		}
+	}
+	own := ownAddress(t)
+	s.ip = own
+	listener, err := net.Listen("tcp", net.JoinHostPort(own, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		conn, err := listener.Accept()
+		if err == nil {
+			_, _ = io.Copy(conn, conn)
+			conn.Close()
+		}
+	}()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	if code, status := s.ask(true, "ann", http.MethodGet, path+port, ""); code != http.StatusBadRequest || !strings.Contains(status.Message, "websocket") {
+		t.Errorf("without an upgrade: %d %q", code, status.Message)
+	}
+	conn, err := s.dial(path + port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	echoes(t, conn, 1<<20)
+	packets, err := net.ListenPacket("udp", net.JoinHostPort(own, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packets.Close()
+	go func() {
+		buffer := make([]byte, maxDatagram)
+		for {
+			n, from, err := packets.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			_, _ = packets.WriteTo(buffer[:n], from)
+		}
+	}()
+	_, port, _ = net.SplitHostPort(packets.LocalAddr().String())
+	if conn, err = s.dial(path + port + "/udp"); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1, 1400, 20000} {
+		if err := conn.WriteMessage(websocket.BinaryMessage, make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, got, err := conn.ReadMessage(); err != nil || len(got) != size {
+			t.Fatalf("a datagram of %d bytes came back with %d: %v", size, len(got), err)
+		}
+	}
+}
+
+// TestAdmit: there are as many streams as virt-api bears, and those that ended
+// make room.
+func TestAdmit(t *testing.T) {
+	s := &Server{streams: make(chan struct{}, 2)}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	if _, err := s.admit(r); err == nil {
+		t.Error("no websocket, and admitted")
+	}
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "websocket")
+	var releases []func()
+	for range 2 {
+		release, err := s.admit(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		releases = append(releases, release)
+	}
+	if _, err := s.admit(r); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("one too many: %v", err)
+	}
+	releases[0]()
+	if _, err := s.admit(r); err != nil {
+		t.Errorf("after one ended: %v", err)
+	}
+}
+
+// ownAddress is one of this machine's that is not the loopback's.
+func ownAddress(t *testing.T) string {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.IsGlobalUnicast() && ip.IP.To4() != nil {
+			return ip.IP.String()
+		}
+	}
+	t.Skip("this machine has no address but the loopback's")
+	return ""
+}
+
+// echoes sends bytes in messages of several sizes, and text, which is ignored.
+func echoes(t *testing.T, conn *websocket.Conn, size int) {
+	t.Helper()
+	sent := make([]byte, size)
+	for i := range sent {
+		sent[i] = byte(i * 7)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	go func() {
+		for rest, n := sent, 1; len(rest) > 0 && ctx.Err() == nil; n = n*3 + 1 {
+			n = min(n, len(rest), 50000)
+			_ = conn.WriteMessage(websocket.TextMessage, []byte("ignored"))
+			_ = conn.WriteMessage(websocket.BinaryMessage, rest[:n])
+			rest = rest[n:]
+		}
+	}()
+	var got []byte
+	for len(got) < size {
+		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_, message, err := conn.ReadMessage()
+		if err != nil {
+			t.Fatalf("after %d bytes: %v", len(got), err)
+		}
+		got = append(got, message...)
+	}
+	if !bytes.Equal(got, sent) {
+		t.Error("what was sent came back as something else")
+	}
+}

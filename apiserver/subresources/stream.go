@@ -1,0 +1,241 @@
+package subresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeqemu/kubeqemu/handlerapi"
+)
+
+// subprotocol of KubeVirt's clients: binary messages, whose bounds mean nothing.
+const subprotocol = "plain.kubevirt.io"
+
+const (
+	// streamBuffer is KubeVirt's.
+	streamBuffer = 10240
+	pingInterval = 30 * time.Second
+	// streamPatience is how long a client may neither answer nor take anything. It
+	// is long because a terminal may be stopped (Ctrl+S) while its user reads.
+	streamPatience = 5 * time.Minute
+	portDial       = 10 * time.Second
+	// maxStreams bounds virt-api's memory: a stream takes about 150 KiB.
+	maxStreams = 500
+)
+
+func (s *Server) console(w http.ResponseWriter, c *call) error {
+	return s.attach(w, c, handlerapi.Console, nil)
+}
+
+func (s *Server) vnc(w http.ResponseWriter, c *call) error {
+	parameters := url.Values{}
+	if c.URL.Query().Get("preserveSession") == "true" {
+		parameters.Set(handlerapi.PreserveSession, "true")
+	}
+	return s.attach(w, c, handlerapi.VNC, parameters)
+}
+
+// attach connects a client with a stream of virt-handler's.
+func (s *Server) attach(w http.ResponseWriter, c *call, operation string, parameters url.Values) error {
+	vmi, err := s.cluster.instance(c.Context(), c.namespace, c.name)
+	if err != nil {
+		return err
+	}
+	if err := attachable(vmi, operation); err != nil {
+		return err
+	}
+	release, err := s.admit(c.Request)
+	if err != nil {
+		return err
+	}
+	defer release()
+	to, err := s.target(c.Context(), vmi)
+	if err != nil {
+		return err
+	}
+	guest, err := s.Handlers.Stream(c.Context(), to, operation, parameters)
+	if err != nil {
+		return answered(vmi, err)
+	}
+	s.splice(w, c, stream{guest, streamBuffer})
+	return nil
+}
+
+// forward connects a client with a port of the guest, which is reached at the
+// pod's address.
+func (s *Server) forward(w http.ResponseWriter, c *call) error {
+	port, err := strconv.ParseUint(c.parameters[0], 10, 16)
+	if err != nil || port == 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("%q is not a port", c.parameters[0]))
+	}
+	protocol := "tcp"
+	if len(c.parameters) > 1 {
+		protocol = c.parameters[1]
+	}
+	if protocol != "tcp" && protocol != "udp" {
+		return apierrors.NewBadRequest(fmt.Sprintf("protocol %q is neither tcp nor udp", protocol))
+	}
+	vmi, err := s.cluster.instance(c.Context(), c.namespace, c.name)
+	if err != nil {
+		return err
+	}
+	if err := operable(vmi, "portforward"); err != nil {
+		return err
+	}
+	if paused(vmi) {
+		return vmiConflict(vmi, "VMI is paused")
+	}
+	if len(vmi.Status.Interfaces) == 0 {
+		return vmiConflict(vmi, "VMI has no network interface")
+	}
+	address, err := netip.ParseAddr(vmi.Status.Interfaces[0].IP)
+	// It is of virt-handler's writing: a node must not have virt-api connect to itself.
+	if err != nil || !address.IsGlobalUnicast() {
+		return vmiConflict(vmi, "VMI has no address yet")
+	}
+	release, err := s.admit(c.Request)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(c.Context(), portDial)
+	defer cancel()
+	guest, err := (&net.Dialer{}).DialContext(ctx, protocol, netip.AddrPortFrom(address, uint16(port)).String())
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("connect to the guest: %w", err))
+	}
+	to := stream{guest, streamBuffer}
+	if protocol == "udp" {
+		to.buffer = maxDatagram
+	}
+	s.splice(w, c, to)
+	return nil
+}
+
+// admit says why a request cannot become a stream, before anything is done for
+// it; release is called when the stream has ended.
+func (s *Server) admit(r *http.Request) (release func(), err error) {
+	if !websocket.IsWebSocketUpgrade(r) {
+		return nil, apierrors.NewBadRequest("this is a websocket, protocol " + subprotocol)
+	}
+	select {
+	case s.streams <- struct{}{}:
+		return func() { <-s.streams }, nil
+	default:
+		return nil, apierrors.NewTooManyRequests("virt-api has as many consoles and forwarded ports open as it bears", 5)
+	}
+}
+
+// stream is what a client is connected with. Each read is a message to the
+// client, of at most the buffer's size; each message from it is one write if it
+// fits the buffer, as datagrams must be.
+type stream struct {
+	net.Conn
+	buffer int
+}
+
+// Write fails if nothing is taken for long.
+func (s stream) Write(p []byte) (int, error) {
+	if err := s.SetWriteDeadline(time.Now().Add(streamPatience)); err != nil {
+		return 0, err
+	}
+	return s.Conn.Write(p)
+}
+
+// maxDatagram is UDP's.
+const maxDatagram = 64 << 10
+
+// splice upgrades the connection, and copies both ways until one end ends.
+func (s *Server) splice(w http.ResponseWriter, c *call, guest stream) {
+	defer guest.Close()
+	upgrader := websocket.Upgrader{ReadBufferSize: streamBuffer, WriteBufferSize: streamBuffer, Subprotocols: []string{subprotocol},
+		// Who asks is known by the front proxy's headers, and never by a cookie.
+		CheckOrigin: func(*http.Request) bool { return true }}
+	client, err := upgrader.Upgrade(w, c.Request, nil)
+	if err != nil {
+		s.Log.V(1).Info("upgrade", "path", c.URL.Path, "reason", err.Error()) // and it has answered
+		return
+	}
+	log := s.Log.WithValues("subresource", c.endpoint.Subresource, "namespace", c.namespace, "name", c.name, "user", c.user.name)
+	log.Info("stream opened")
+	ctx, cancel := context.WithCancel(context.Background())
+	var both sync.WaitGroup
+	both.Go(func() { fromClient(guest, client); cancel() })
+	both.Go(func() { toClient(client, guest); cancel() })
+	ping(ctx, client)
+	goodbye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+	_ = client.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(time.Second))
+	client.Close()
+	guest.Close()
+	both.Wait()
+	log.Info("stream closed")
+}
+
+// toClient copies to the client until one end ends.
+func toClient(client *websocket.Conn, guest stream) {
+	buffer := make([]byte, guest.buffer)
+	for {
+		n, err := guest.Read(buffer)
+		if n > 0 && (client.SetWriteDeadline(time.Now().Add(streamPatience)) != nil || client.WriteMessage(websocket.BinaryMessage, buffer[:n]) != nil) {
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// fromClient copies the client's binary messages until one end ends; others are
+// ignored.
+func fromClient(guest stream, client *websocket.Conn) {
+	alive := func(string) error { return client.SetReadDeadline(time.Now().Add(streamPatience)) }
+	client.SetPongHandler(alive)
+	buffer := make([]byte, guest.buffer)
+	for alive("") == nil {
+		kind, message, err := client.NextReader()
+		if err != nil {
+			return
+		}
+		if kind != websocket.BinaryMessage {
+			continue
+		}
+		for err == nil {
+			var n int
+			n, err = io.ReadFull(message, buffer)
+			if n > 0 {
+				if _, err := guest.Write(buffer[:n]); err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ping has the client show that it is there, until ctx ends or it has gone.
+func ping(ctx context.Context, client *websocket.Conn) {
+	tick := time.NewTicker(pingInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			var timeout net.Error
+			err := client.WriteControl(websocket.PingMessage, nil, time.Now().Add(pingInterval))
+			if err != nil && !(errors.As(err, &timeout) && timeout.Timeout()) {
+				return
+			}
+		}
+	}
+}

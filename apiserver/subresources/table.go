@@ -1,0 +1,98 @@
+// Package subresources serves subresources.kubevirt.io: what virtctl and
+// KubeVirt's Go client ask for beyond the kinds.
+package subresources
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+)
+
+// Group and version that are served.
+const (
+	Group   = "subresources.kubevirt.io"
+	Version = "v1"
+)
+
+const root = "/apis/" + Group + "/" + Version
+
+// Resources.
+const (
+	machines  = "virtualmachines"
+	instances = "virtualmachineinstances"
+)
+
+// Endpoint is a row of the table from which both the routes and what is asked of
+// RBAC are made: what is authorized is what is served.
+type Endpoint struct {
+	Resource string
+	// Subresource is the path below the object, and the subresource in RBAC.
+	Subresource string
+	Method      string
+	// Parameters of the path, at most, which RBAC does not know.
+	Parameters int
+
+	serve func(*Server, http.ResponseWriter, *call) error
+}
+
+// Table has all that is served about an object.
+func Table() []Endpoint {
+	return []Endpoint{
+		{Resource: machines, Subresource: "start", Method: http.MethodPut, serve: (*Server).start},
+		{Resource: machines, Subresource: "stop", Method: http.MethodPut, serve: (*Server).stop},
+		{Resource: machines, Subresource: "restart", Method: http.MethodPut, serve: (*Server).restart},
+		{Resource: machines, Subresource: "portforward", Method: http.MethodGet, Parameters: 2, serve: (*Server).forward},
+		{Resource: instances, Subresource: "pause", Method: http.MethodPut, serve: (*Server).pause},
+		{Resource: instances, Subresource: "unpause", Method: http.MethodPut, serve: (*Server).unpause},
+		{Resource: instances, Subresource: "reset", Method: http.MethodPut, serve: (*Server).reset},
+		{Resource: instances, Subresource: "console", Method: http.MethodGet, serve: (*Server).console},
+		{Resource: instances, Subresource: "vnc", Method: http.MethodGet, serve: (*Server).vnc},
+		{Resource: instances, Subresource: "portforward", Method: http.MethodGet, Parameters: 2, serve: (*Server).forward},
+	}
+}
+
+// Verb is RBAC's for the method.
+func (e Endpoint) Verb() string {
+	if e.Method == http.MethodGet {
+		return "get"
+	}
+	return "update"
+}
+
+// object is what a path is about.
+type object struct {
+	endpoint        Endpoint
+	namespace, name string
+	parameters      []string
+}
+
+// route reads a path as it was sent. One that is written in another way, with
+// escapes, empty or dotted parts or other letters, leads nowhere.
+func route(table []Endpoint, method, path string) (object, bool) {
+	rest, ok := strings.CutPrefix(path, root+"/namespaces/")
+	if !ok {
+		return object{}, false
+	}
+	parts := strings.Split(rest, "/")
+	if len(parts) < 4 {
+		return object{}, false
+	}
+	namespace, resource, name, below := parts[0], parts[1], parts[2], parts[3:]
+	if len(validation.ValidateNamespaceName(namespace, false)) > 0 || len(validation.NameIsDNSSubdomain(name, false)) > 0 {
+		return object{}, false
+	}
+	for _, e := range table {
+		sub := strings.Split(e.Subresource, "/")
+		more := len(below) - len(sub)
+		if e.Resource != resource || e.Method != method || more < 0 || more > e.Parameters || !slices.Equal(below[:len(sub)], sub) {
+			continue
+		}
+		if e.Parameters > 0 && more == 0 || slices.Contains(below, "") {
+			continue
+		}
+		return object{e, namespace, name, below[len(sub):]}, true
+	}
+	return object{}, false
+}

@@ -1,0 +1,274 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/authority"
+	"github.com/kubeqemu/kubeqemu/handlerapi"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// Server does for virt-api what it asks of this node's VMIs (package
+// handlerapi). It reads no byte of a stream: those go between virt-api and a
+// socket that the launcher hands out.
+type Server struct {
+	Reconciler  *Reconciler
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Address     string
+	Log         logr.Logger
+
+	mu      sync.Mutex
+	streams map[string]net.Conn // by operation and VMI
+	ended   bool
+}
+
+const (
+	serverHeaderTimeout = 10 * time.Second
+	serverIdleTimeout   = time.Minute
+	serverMaxHeader     = 8 << 10
+)
+
+// Start serves until ctx ends. It is a manager.Runnable.
+func (s *Server) Start(ctx context.Context) error {
+	listener, err := net.Listen("tcp", s.Address)
+	if err != nil {
+		return fmt.Errorf("listen for virt-api: %w", err)
+	}
+	return s.serve(ctx, listener)
+}
+
+func (s *Server) serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: serverHeaderTimeout, IdleTimeout: serverIdleTimeout,
+		MaxHeaderBytes: serverMaxHeader, ErrorLog: log.New(quietly{s.Log.V(1)}, "", 0),
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	stop := context.AfterFunc(ctx, func() {
+		server.Close()
+		s.endStreams()
+	})
+	defer stop()
+	config := handlerapi.ServerConfig(s.Certificate, func() (*x509.CertPool, error) { return s.roots(ctx) }, s.Reconciler.Clock.Now)
+	if err := server.Serve(tls.NewListener(listener, config)); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve virt-api: %w", err)
+	}
+	return nil
+}
+
+// quietly has net/http tell of peers that do not get in where it is seldom wanted.
+type quietly struct{ to logr.Logger }
+
+func (q quietly) Write(text []byte) (int, error) {
+	q.to.Info(strings.TrimSpace(string(text)))
+	return len(text), nil
+}
+
+// roots certify virt-api. They are read from the cache at every handshake.
+func (s *Server) roots(ctx context.Context) (*x509.CertPool, error) {
+	published := &corev1.ConfigMap{}
+	if err := s.Reconciler.Client.Get(ctx, types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: authority.APICA}, published); err != nil {
+		return nil, fmt.Errorf("read virt-api's CA: %w", err)
+	}
+	return authority.Pool(published.Data[authority.BundleEntry])
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT "+handlerapi.Pattern, s.operate)
+	mux.HandleFunc("GET "+handlerapi.Pattern, s.stream)
+	return mux
+}
+
+// fail answers with an error. What a launcher said in it is text of a length
+// that is borne.
+func fail(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	var remote *control.RemoteError
+	switch {
+	case errors.As(err, &remote):
+		code, err = http.StatusConflict, remote
+	case errors.Is(err, errNoLauncher), errors.Is(err, control.ErrClosed), errors.Is(err, context.DeadlineExceeded):
+		code = http.StatusServiceUnavailable
+	case errors.Is(err, errNoVMI):
+		code = http.StatusNotFound
+	case errors.Is(err, errBadRequest):
+		code = http.StatusBadRequest
+	}
+	http.Error(w, bounded(err.Error(), handlerapi.MaxText), code)
+}
+
+var (
+	errNoVMI      = errors.New("there is no such VirtualMachineInstance on this node")
+	errNoLauncher = errors.New("virt-launcher is not connected to virt-handler")
+	errBadRequest = errors.New("bad request")
+)
+
+// find returns the launcher of the VMI that is asked about.
+func (s *Server) find(r *http.Request) (*session, error) {
+	object := &v1.VirtualMachineInstance{}
+	err := s.Reconciler.Client.Get(r.Context(), types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}, object)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, errNoVMI
+	case err != nil:
+		return nil, err
+	case string(object.UID) != r.URL.Query().Get(handlerapi.UID):
+		return nil, errNoVMI
+	}
+	if launcher := s.Reconciler.launcher(object); launcher != nil {
+		return launcher, nil
+	}
+	return nil, errNoLauncher
+}
+
+func (s *Server) operate(w http.ResponseWriter, r *http.Request) {
+	launcher, err := s.find(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	operation := r.PathValue("operation")
+	switch operation {
+	case handlerapi.Pause:
+		err = launcher.call(r.Context(), control.CommandPause, nil, nil)
+	case handlerapi.Unpause:
+		err = launcher.call(r.Context(), control.CommandUnpause, nil, nil)
+	case handlerapi.Reset:
+		err = launcher.call(r.Context(), control.CommandReset, nil, nil)
+	case handlerapi.Grace:
+		seconds, parseErr := strconv.ParseInt(r.URL.Query().Get(handlerapi.Seconds), 10, 64)
+		if parseErr != nil || seconds < 0 {
+			fail(w, fmt.Errorf("%w: no seconds", errBadRequest))
+			return
+		}
+		err = launcher.call(r.Context(), control.CommandGrace, control.GraceRequest{Seconds: seconds}, nil)
+	default:
+		http.NotFound(w, r)
+		return
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	s.Log.Info("did what virt-api asked", "operation", operation, "pod", launcher.pod.String())
+}
+
+// stream connects virt-api with a socket that the launcher hands out.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	launcher, err := s.find(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	command := map[string]string{handlerapi.Console: control.CommandConsole, handlerapi.VNC: control.CommandVNC}[r.PathValue("operation")]
+	if command == "" || r.Header.Get("Upgrade") != handlerapi.Protocol {
+		http.NotFound(w, r)
+		return
+	}
+	key := command + " " + r.URL.Query().Get(handlerapi.UID)
+	if r.URL.Query().Get(handlerapi.PreserveSession) == "true" && s.busy(key) {
+		http.Error(w, "there is a session already, which is to be preserved", http.StatusServiceUnavailable)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	file, err := launcher.client.CallForFile(ctx, command)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer file.Close()
+	// Fails for what is no socket: a launcher may send any file.
+	guest, err := net.FileConn(file)
+	if err != nil {
+		fail(w, fmt.Errorf("take virt-launcher's socket: %w", err))
+		return
+	}
+	s.splice(w, key, guest)
+}
+
+func (s *Server) splice(w http.ResponseWriter, key string, guest net.Conn) {
+	defer guest.Close()
+	// A new session ends the one before, as KubeVirt has it.
+	if !s.keep(key, guest) {
+		return
+	}
+	defer s.forget(key, guest)
+	peer, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer peer.Close()
+	fmt.Fprintf(buffered, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", handlerapi.Protocol)
+	if err := errors.Join(buffered.Flush(), peer.SetDeadline(time.Time{})); err != nil {
+		return
+	}
+	both := make(chan struct{})
+	go func() {
+		defer close(both)
+		io.Copy(guest, buffered.Reader) // with what was read beyond the head
+		guest.Close()
+		peer.Close()
+	}()
+	io.Copy(peer, guest)
+	guest.Close()
+	peer.Close()
+	<-both
+}
+
+func (s *Server) busy(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streams[key] != nil
+}
+
+// keep makes a stream the only one of its kind, and returns false if there are to be none.
+func (s *Server) keep(key string, guest net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	if old := s.streams[key]; old != nil {
+		old.Close()
+	}
+	if s.streams == nil {
+		s.streams = map[string]net.Conn{}
+	}
+	s.streams[key] = guest
+	return true
+}
+
+func (s *Server) forget(key string, guest net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams[key] == guest {
+		delete(s.streams, key)
+	}
+}
+
+func (s *Server) endStreams() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	for _, guest := range s.streams {
+		guest.Close()
+	}
+}

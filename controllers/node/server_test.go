@@ -1,0 +1,337 @@
+package node
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/authority"
+	"github.com/kubeqemu/kubeqemu/controllers/vmi"
+	"github.com/kubeqemu/kubeqemu/handlerapi"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// certifier is a CA of certificates for tests.
+type certifier struct {
+	t   *testing.T
+	cas authority.CAs
+}
+
+func newCertifier(t *testing.T, component string) *certifier {
+	t.Helper()
+	ca, err := authority.New(component)(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &certifier{t, authority.CAs{ca}}
+}
+
+func (c *certifier) issue(role authority.Role, name string, usage x509.ExtKeyUsage, dns ...string) *tls.Certificate {
+	c.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	names := &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: dns, ExtKeyUsage: []x509.ExtKeyUsage{usage}}
+	if role != "" {
+		names.Subject.Organization = []string{string(role)}
+	}
+	der, err := c.cas.Issue(names, &key.PublicKey, 0, time.Now())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+const (
+	asClient = x509.ExtKeyUsageClientAuth
+	asServer = x509.ExtKeyUsageServerAuth
+)
+
+// testHandler is a Server on the loopback, with one VMI, whose launcher is the test.
+type testHandler struct {
+	t                *testing.T
+	forAPI, forNodes *certifier
+	server           *Server
+	target           handlerapi.Target
+	port             int
+	launcher         *control.Conn
+}
+
+func newTestHandler(t *testing.T, serving func(h *testHandler) *tls.Certificate) *testHandler {
+	t.Helper()
+	h := &testHandler{t: t, forAPI: newCertifier(t, "virt-api"), forNodes: newCertifier(t, "virt-handler"),
+		target: handlerapi.Target{Address: "127.0.0.1", Node: "n1", Namespace: "ns", Name: "vm", UID: "u1"}}
+	object := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "u1"},
+		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Running, ActivePods: map[types.UID]string{"p": "n1"}}}
+	published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1.KubeVirtNamespace, Name: authority.APICA},
+		Data: map[string]string{authority.BundleEntry: string(h.forAPI.cas.Bundle())}}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
+	h.connect(sessions)
+	h.server = &Server{Log: testr.New(t), Reconciler: &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(object, published).Build(),
+		Clock: clock.RealClock{}, NodeName: "n1", Sessions: sessions}}
+	certificate := serving(h)
+	h.server.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.port = listener.Addr().(*net.TCPAddr).Port
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- h.server.serve(ctx, listener) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func ownServing(h *testHandler) *tls.Certificate {
+	return h.forNodes.issue(authority.HandlerServer, "n1", asServer, authority.ServerName("n1"))
+}
+
+// connect puts the launcher on the line.
+func (h *testHandler) connect(sessions *Sessions) {
+	h.t.Helper()
+	ours, theirs := unixPair(h.t)
+	h.launcher = control.NewConn(theirs)
+	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1")}
+	launcher := &session{slot: "s", pod: pod, client: control.NewClient(control.NewConn(ours), func(m *control.Message) { m.Close() })}
+	sessions.byPod[pod] = launcher
+	h.t.Cleanup(func() { launcher.client.Close(); h.launcher.Close() })
+}
+
+func unixPair(t *testing.T) (a, b *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrap := func(fd int) *net.UnixConn {
+		file := os.NewFile(uintptr(fd), "pair")
+		defer file.Close()
+		conn, err := net.FileConn(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn.(*net.UnixConn)
+	}
+	return wrap(fds[0]), wrap(fds[1])
+}
+
+// answers has the launcher answer the next command.
+func (h *testHandler) answers(command string, reply control.Message) {
+	go func() {
+		m, err := h.launcher.Receive()
+		if err != nil || m.Execute != command {
+			h.t.Errorf("the launcher was asked for %+v, want %s: %v", m, command, err)
+			return
+		}
+		reply.ID = m.ID
+		if err := h.launcher.Send(reply); err != nil {
+			h.t.Error(err)
+		}
+		for _, f := range reply.Files {
+			f.Close()
+		}
+	}()
+}
+
+func (h *testHandler) client(shown *tls.Certificate) *handlerapi.Client {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(h.forNodes.cas.Bundle())
+	return &handlerapi.Client{Port: h.port, Now: time.Now, Roots: func() (*x509.CertPool, error) { return roots, nil },
+		Certificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if shown == nil {
+				return &tls.Certificate{}, nil
+			}
+			return shown, nil
+		}}
+}
+
+func (h *testHandler) api() *handlerapi.Client {
+	return h.client(h.forAPI.issue(authority.APIClient, authority.APIName, asClient))
+}
+
+var done = control.Message{Return: []byte("null")}
+
+// TestWhoIsLetIn: virt-api by its own CA, role and name, and nobody else; above
+// all not another node's virt-handler (CVE-2025-64434).
+func TestWhoIsLetIn(t *testing.T) {
+	h := newTestHandler(t, ownServing)
+	for name, shown := range map[string]*tls.Certificate{
+		"nothing":                           nil,
+		"a virt-handler":                    h.forNodes.issue(authority.HandlerClient, "n2", asClient),
+		"a virt-handler's server":           h.forNodes.issue(authority.HandlerServer, "n2", asServer, authority.ServerName("n2")),
+		"virt-api's role by handlers' CA":   h.forNodes.issue(authority.APIClient, authority.APIName, asClient),
+		"a virt-handler by virt-api's CA":   h.forAPI.issue(authority.HandlerClient, "n1", asClient),
+		"what virt-api serves with":         h.forAPI.issue("", authority.APIName, asServer, "virt-api.kubevirt.svc"),
+		"virt-api's role to serve":          h.forAPI.issue(authority.APIClient, authority.APIName, asServer),
+		"virt-api's role in another's name": h.forAPI.issue(authority.APIClient, "n1", asClient),
+		"virt-api without a role":           h.forAPI.issue("", authority.APIName, asClient),
+	} {
+		// With TLS 1.3 the client hears of it with the first answer.
+		err := h.client(shown).Do(t.Context(), h.target, handlerapi.Pause, nil)
+		var said *handlerapi.Error
+		if err == nil || errors.As(err, &said) {
+			t.Errorf("%s: it was answered: %v", name, err)
+		}
+	}
+	h.answers(control.CommandPause, done)
+	if err := h.api().Do(t.Context(), h.target, handlerapi.Pause, nil); err != nil {
+		t.Errorf("virt-api: %v", err)
+	}
+}
+
+// TestWhoIsBelieved: virt-api talks to the virt-handler of the node that it
+// means, and to no other.
+func TestWhoIsBelieved(t *testing.T) {
+	for name, serving := range map[string]func(h *testHandler) *tls.Certificate{
+		"another node's": func(h *testHandler) *tls.Certificate {
+			return h.forNodes.issue(authority.HandlerServer, "n2", asServer, authority.ServerName("n2"))
+		},
+		"this node's name, that one's subject": func(h *testHandler) *tls.Certificate {
+			return h.forNodes.issue(authority.HandlerServer, "n2", asServer, authority.ServerName("n1"))
+		},
+		"a client's": func(h *testHandler) *tls.Certificate {
+			return h.forNodes.issue(authority.HandlerClient, "n1", asClient, authority.ServerName("n1"))
+		},
+		"a client's role": func(h *testHandler) *tls.Certificate {
+			return h.forNodes.issue(authority.HandlerClient, "n1", asServer, authority.ServerName("n1"))
+		},
+		"by virt-api's CA": func(h *testHandler) *tls.Certificate {
+			return h.forAPI.issue(authority.HandlerServer, "n1", asServer, authority.ServerName("n1"))
+		},
+	} {
+		h := newTestHandler(t, serving)
+		err := h.api().Do(t.Context(), h.target, handlerapi.Pause, nil)
+		if err == nil || !strings.Contains(err.Error(), "certificate") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestOperations: what virt-handler answers, and what of a launcher's words it
+// passes on.
+func TestOperations(t *testing.T) {
+	h := newTestHandler(t, ownServing)
+	api := h.api()
+	check := func(what string, err error, code int, text string) {
+		t.Helper()
+		var said *handlerapi.Error
+		if !errors.As(err, &said) || said.Code != code || !strings.Contains(said.Text, text) || len(said.Text) > handlerapi.MaxText {
+			t.Errorf("%s: %v, want %d %q", what, err, code, text)
+		}
+	}
+	h.answers(control.CommandGrace, done)
+	if err := api.Do(t.Context(), h.target, handlerapi.Grace, url.Values{handlerapi.Seconds: {"5"}}); err != nil {
+		t.Error(err)
+	}
+	check("no seconds", api.Do(t.Context(), h.target, handlerapi.Grace, nil), http.StatusBadRequest, "no seconds")
+	h.answers(control.CommandReset, control.Message{Error: &control.RemoteError{Description: "no\x1b[31m\n" + strings.Repeat("x", 4000)}})
+	check("a launcher's words", api.Do(t.Context(), h.target, handlerapi.Reset, nil), http.StatusConflict, "no[31mxxx")
+	check("an unknown operation", api.Do(t.Context(), h.target, "shell", nil), http.StatusNotFound, "")
+	other := h.target
+	other.UID = "u2"
+	check("another VMI of the name", api.Do(t.Context(), other, handlerapi.Pause, nil), http.StatusNotFound, "no such")
+	_, err := api.Stream(t.Context(), h.target, handlerapi.Pause, nil)
+	check("an operation as a stream", err, http.StatusNotFound, "")
+	h.launcher.Close()
+	check("without a launcher", api.Do(t.Context(), h.target, handlerapi.Pause, nil), http.StatusServiceUnavailable, "")
+}
+
+// TestStream: bytes go both ways, whole; the next session ends the one before;
+// what is no socket is none.
+func TestStream(t *testing.T) {
+	h := newTestHandler(t, ownServing)
+	api := h.api()
+	handOut := func() *net.UnixConn {
+		guest, theirs := unixPair(t)
+		t.Cleanup(func() { guest.Close() })
+		file, err := theirs.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs.Close()
+		h.answers(control.CommandVNC, control.Message{Return: []byte("null"), Files: []*os.File{file}})
+		return guest
+	}
+	guest := handOut()
+	first, err := api.Stream(t.Context(), h.target, handlerapi.VNC, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	go io.Copy(guest, guest) // an echo
+	sent := make([]byte, 3<<20)
+	rand.Read(sent)
+	go first.Write(sent)
+	got := make([]byte, len(sent))
+	first.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.ReadFull(first, got); err != nil || string(got) != string(sent) {
+		t.Fatalf("what went through the stream came back as something else: %v", err)
+	}
+	_, err = api.Stream(t.Context(), h.target, handlerapi.VNC, url.Values{handlerapi.PreserveSession: {"true"}})
+	var said *handlerapi.Error
+	if !errors.As(err, &said) || said.Code != http.StatusServiceUnavailable {
+		t.Errorf("a session that is to be preserved: %v", err)
+	}
+	second := handOut()
+	stream, err := api.Stream(t.Context(), h.target, handlerapi.VNC, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := first.Read(got); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the session that was taken over: %v", err)
+	}
+	// The guest's end is the stream's.
+	second.Close()
+	stream.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := stream.Read(got); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a stream whose guest has gone: %v", err)
+	}
+	stream.Close()
+	zero, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.answers(control.CommandConsole, control.Message{Return: []byte("null"), Files: []*os.File{zero}})
+	if _, err := api.Stream(t.Context(), h.target, handlerapi.Console, nil); !errors.As(err, &said) || said.Code != http.StatusInternalServerError {
+		t.Errorf("a device in place of a socket: %v", err)
+	}
+	h.answers(control.CommandConsole, done)
+	if _, err := api.Stream(t.Context(), h.target, handlerapi.Console, nil); err == nil {
+		t.Error("a console without a file")
+	}
+}

@@ -1,0 +1,223 @@
+// Package handlerapi is what virt-api asks of virt-handlers: HTTP/1.1 over TLS
+// with a certificate of its role at either end.
+//
+//	PUT /v1/namespaces/NS/virtualmachineinstances/NAME/OPERATION?uid=UID
+//	GET the same, with "Upgrade: kubeqemu-stream": raw bytes follow the answer 101
+//
+// What goes wrong is answered with a status and one line of text.
+package handlerapi
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/authority"
+)
+
+// Port that virt-handler listens on, on its node's addresses; KubeVirt's.
+const Port = 8186
+
+// Operations. Console and VNC are streams.
+const (
+	Pause   = "pause"
+	Unpause = "unpause"
+	Reset   = "reset"
+	Grace   = "grace" // with Seconds
+	Console = "console"
+	VNC     = "vnc" // with PreserveSession
+)
+
+// Pattern is http.ServeMux's.
+const Pattern = "/v1/namespaces/{namespace}/virtualmachineinstances/{name}/{operation}"
+
+// Protocol is what a stream's connection is upgraded to.
+const Protocol = "kubeqemu-stream"
+
+// Parameters.
+const (
+	UID             = "uid"
+	Seconds         = "seconds"
+	PreserveSession = "preserveSession"
+)
+
+// MaxText bounds what is said about an error, in bytes.
+const MaxText = 1024
+
+// Error is virt-handler's answer, if it is not a good one.
+type Error struct {
+	Code int // HTTP's
+	Text string
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Target is a VMI, and the address of its node's virt-handler.
+type Target struct {
+	Address              string // without port
+	Node                 string
+	Namespace, Name, UID string
+}
+
+// Client asks virt-handlers. Every question is a connection of its own: people
+// ask seldom.
+type Client struct {
+	// Certificate shows that this is virt-api.
+	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+	// Roots certify virt-handlers.
+	Roots func() (*x509.CertPool, error)
+	Now   func() time.Time
+	// Port is another than Port, in tests.
+	Port int
+}
+
+const (
+	dialTimeout = 10 * time.Second
+	// answerTimeout is longer than virt-handler waits for a launcher.
+	answerTimeout = 45 * time.Second
+)
+
+// Do has an operation carried out.
+func (c *Client) Do(ctx context.Context, to Target, operation string, parameters url.Values) error {
+	conn, response, err := c.ask(ctx, http.MethodPut, to, operation, parameters)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return answered(response)
+	}
+	return nil
+}
+
+// Stream opens a stream, which the caller closes.
+func (c *Client) Stream(ctx context.Context, to Target, operation string, parameters url.Values) (net.Conn, error) {
+	conn, response, err := c.ask(ctx, http.MethodGet, to, operation, parameters)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		defer conn.Close()
+		return nil, answered(response)
+	}
+	return conn, conn.SetDeadline(time.Time{})
+}
+
+func answered(response *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(response.Body, MaxText))
+	if err != nil {
+		return fmt.Errorf("read virt-handler's answer: %w", err)
+	}
+	return &Error{response.StatusCode, strings.TrimSpace(string(text))}
+}
+
+// ask sends a question and reads the head of the answer.
+func (c *Client) ask(ctx context.Context, method string, to Target, operation string, parameters url.Values) (net.Conn, *http.Response, error) {
+	conn, err := c.dial(ctx, to)
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to virt-handler of node %s: %w", to.Node, err)
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	query := url.Values{UID: {to.UID}}
+	for key, values := range parameters {
+		query[key] = values
+	}
+	request := &http.Request{Method: method, Host: authority.ServerName(to.Node), Header: http.Header{}, URL: &url.URL{
+		Path:     strings.NewReplacer("{namespace}", to.Namespace, "{name}", to.Name, "{operation}", operation).Replace(Pattern),
+		RawQuery: query.Encode(),
+	}}
+	if method == http.MethodGet {
+		request.Header.Set("Connection", "Upgrade")
+		request.Header.Set("Upgrade", Protocol)
+	}
+	response, err := roundTrip(conn, request)
+	if err != nil {
+		conn.Close()
+		return nil, nil, fmt.Errorf("ask virt-handler of node %s: %w", to.Node, err)
+	}
+	return response.conn, response.head, nil
+}
+
+type answer struct {
+	conn net.Conn
+	head *http.Response
+}
+
+func roundTrip(conn *tls.Conn, request *http.Request) (answer, error) {
+	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return answer{}, err
+	}
+	if err := request.Write(conn); err != nil {
+		return answer{}, err
+	}
+	reader := bufio.NewReader(conn)
+	head, err := http.ReadResponse(reader, request)
+	return answer{&buffered{conn, reader}, head}, err
+}
+
+// buffered is a connection of which some was read already.
+type buffered struct {
+	*tls.Conn
+	reader *bufio.Reader
+}
+
+func (b *buffered) Read(p []byte) (int, error) { return b.reader.Read(p) }
+
+func (c *Client) dial(ctx context.Context, to Target) (*tls.Conn, error) {
+	roots, err := c.Roots()
+	if err != nil {
+		return nil, err
+	}
+	port := Port
+	if c.Port != 0 {
+		port = c.Port
+	}
+	dialer := &tls.Dialer{NetDialer: &net.Dialer{}, Config: &tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: authority.ServerName(to.Node), GetClientCertificate: c.Certificate, Time: c.Now,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			node, err := authority.Peer(state, authority.HandlerServer, roots, c.Now())
+			if err == nil && node != to.Node {
+				err = fmt.Errorf("it is that of node %q", node)
+			}
+			return err
+		},
+	}}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(to.Address, fmt.Sprint(port)))
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*tls.Conn), nil
+}
+
+// ServerConfig lets in virt-api and nobody else. Roots certify it.
+func ServerConfig(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), roots func() (*x509.CertPool, error), now func() time.Time) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, GetCertificate: certificate, Time: now, NextProtos: []string{"http/1.1"},
+		// Any is verified below, by authorities that change while this serves.
+		ClientAuth: tls.RequireAnyClientCert, SessionTicketsDisabled: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			pool, err := roots()
+			if err != nil {
+				return err
+			}
+			name, err := authority.Peer(state, authority.APIClient, pool, now())
+			if err == nil && name != authority.APIName {
+				err = errors.New("the peer's certificate is not in virt-api's name")
+			}
+			return err
+		},
+	}
+}
