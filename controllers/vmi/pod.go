@@ -19,7 +19,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
 	"github.com/kubeqemu/kubeqemu/launcher/layout"
 )
 
@@ -146,11 +145,14 @@ func podAnnotations(vmi *v1.VirtualMachineInstance) map[string]string {
 	return annotations
 }
 
+// nodeSelector does not ask for kubevirt.io/schedulable: a kubelet that is started
+// anew ends pods whose node does not match their selector any more, and with
+// them guests that run well without virt-handler. A node without virt-handler
+// has no slots, so that nothing is started there.
 func nodeSelector(vmi *v1.VirtualMachineInstance) map[string]string {
 	selector := map[string]string{}
 	maps.Copy(selector, vmi.Spec.NodeSelector)
 	selector[corev1.LabelArchStable] = vmi.Spec.Architecture
-	selector[nodelabel.SchedulableLabel] = "true" // a node whose virt-handler is gone starts nothing
 	return selector
 }
 

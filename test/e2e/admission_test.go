@@ -75,8 +75,15 @@ func TestAdmissionDefaults(t *testing.T) {
 			if _, err := output(manifest, "kubectl", apply...); err != nil {
 				t.Errorf("%s, applied once more %s: %v", way.name, when, err)
 			}
-			if diff, err := output(manifest, "kubectl", append([]string{"-n", ns, "diff", "-f", "-"}, way.args...)...); err != nil {
-				t.Errorf("%s, applied once more %s, it would change: %v\n%s", way.name, when, err, diff)
+			// The controllers may write between the two objects that are compared.
+			if err := poll(10*time.Second, func() error {
+				diff, err := output(manifest, "kubectl", append([]string{"-n", ns, "diff", "-f", "-"}, way.args...)...)
+				if err != nil {
+					err = fmt.Errorf("%w\n%s", err, diff)
+				}
+				return err
+			}); err != nil {
+				t.Errorf("%s, applied once more %s, it would change: %v", way.name, when, err)
 			}
 			vmi{t, ns, way.name}.await(v1.Running)
 		}

@@ -142,7 +142,7 @@ func TestHandlerIsGone(t *testing.T) {
 	kubectl(t, "-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-controller")
 	awaitLabel("false")
 	v := create(t, ns, tiny("waits"))
-	v.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "node affinity/selector")
+	v.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "Insufficient devices.kubevirt.io/vm")
 	start()
 	awaitLabel("true")
 	v.await(v1.Running)
