@@ -101,11 +101,3 @@ func TestConfigurationIsUnreadable(t *testing.T) {
 		t.Errorf("%v, %d pods: nothing may be decided", err, c.pods())
 	}
 }
-
-func TestPodWantsHandler(t *testing.T) {
-	vmi := load(t, "testdata/minimal")
-	vmi.Spec.NodeSelector = map[string]string{"kubevirt.io/schedulable": "false"}
-	if got := nodeSelector(vmi)["kubevirt.io/schedulable"]; got != "true" {
-		t.Errorf("kubevirt.io/schedulable=%q", got)
-	}
-}

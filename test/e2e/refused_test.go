@@ -72,7 +72,7 @@ func TestRefused(t *testing.T) {
 		"boot-order-0":       {`domain: {devices: {disks: [{name: root, bootOrder: 0}]}}`, []string{disks + "[0].bootOrder"}},
 		"disk-name":          {`domain: {devices: {disks: [{name: "root,readonly=on"}]}}`, []string{disks + "[0].name"}},
 		"two-bindings":       {`domain: {devices: {interfaces: [{name: default, masquerade: {}, bridge: {}}]}}`, []string{interfaces + "[0]"}},
-		"no-binding":         {`domain: {devices: {interfaces: [{name: default}]}}`, []string{interfaces + "[0]"}},
+		"no-binding":         {`domain: {devices: {interfaces: [{name: default}]}}`, []string{interfaces + ": "}},
 		"sriov":              {`domain: {devices: {interfaces: [{name: default, sriov: {}}]}}`, []string{interfaces + "[0].sriov"}},
 		"short-mac":          {`domain: {devices: {interfaces: [{name: default, masquerade: {}, macAddress: "52:54:00"}]}}`, []string{interfaces + "[0].macAddress"}},
 		"port-65536":         {`domain: {devices: {interfaces: [{name: default, masquerade: {}, ports: [{port: 65536}]}]}}`, []string{interfaces + "[0].ports[0].port"}},
