@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,6 +80,7 @@ type testHandler struct {
 	target           handlerapi.Target
 	port             int
 	launcher         *control.Conn
+	answering        sync.Mutex
 }
 
 func newTestHandler(t *testing.T, serving func(h *testHandler) *tls.Certificate) *testHandler {
@@ -152,6 +154,8 @@ func unixPair(t *testing.T) (a, b *net.UnixConn) {
 // answers has the launcher answer the next command.
 func (h *testHandler) answers(command string, reply control.Message) {
 	go func() {
+		h.answering.Lock()
+		defer h.answering.Unlock()
 		m, err := h.launcher.Receive()
 		if err != nil || m.Execute != command {
 			h.t.Errorf("the launcher was asked for %+v, want %s: %v", m, command, err)
