@@ -44,7 +44,7 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := TestAPIServerStopped|TestCycles|TestMTU|TestInstallation|TestPowerCut|TestKubeletKilled|TestOneWriter
+ONLY_LONG := TestAPIServerStopped|TestConsoleBulk|TestTwoControllers|TestCycles|TestMTU|TestInstallation|TestPowerCut|TestKubeletKilled|TestOneWriter
 # What e2e-long runs for longer.
 LONGER := TestControllerKilled|TestHandlerKilled|TestSerialFlood
 
