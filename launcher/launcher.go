@@ -420,13 +420,13 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 			podLog = io.Discard
 		}
 		if l.serial, err = newSerial(q.serial, l.ConsoleSocket, podLog, l.Log); err != nil {
-			q.Kill()
+			q.end()
 			return err
 		}
 	}
 	l.qmp = qmp.New(q.qmp, qmp.Options{Logger: l.Log})
 	if l.events, err = l.qmp.Events(ctx); err != nil {
-		q.Kill()
+		q.end()
 		return fmt.Errorf("subscribe to QEMU's events: %w", err)
 	}
 	client, paused := l.qmp, l.start.Paused

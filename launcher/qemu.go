@@ -106,6 +106,18 @@ func (q *qemuProcess) PID() int { return q.cmd.Process.Pid }
 // Kill sends SIGKILL.
 func (q *qemuProcess) Kill() { q.cmd.Process.Kill() }
 
+// end kills QEMU and waits until it is gone, but not for long: one that waits for
+// storage dies only when the storage answers.
+func (q *qemuProcess) end() {
+	q.Kill()
+	timeout := time.NewTimer(drainTimeout)
+	defer timeout.Stop()
+	select {
+	case <-q.exited:
+	case <-timeout.C:
+	}
+}
+
 func exitOf(err error) exit {
 	var failed *exec.ExitError
 	switch {
