@@ -44,13 +44,13 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := TestAPIServerStopped|TestConsoleBulk|TestTwoControllers|TestCycles|TestMTU|TestInstallation|TestPowerCut|TestKubeletKilled|TestOneWriter
+ONLY_LONG := TestAPIServerStopped|TestConsoleBulk|TestControllerKilled|TestCycles|TestHandlerIsGone|TestInstallation|TestKubeletKilled|TestMTU|TestOneWriter|TestPowerCut|TestSerialFlood|TestStopped|TestTwoControllers|TestWithoutAPI
 # What e2e-long runs for longer.
-LONGER := TestControllerKilled|TestHandlerKilled|TestSerialFlood
+LONGER := TestHandlerKilled
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
-	go test -race -timeout 25m -v -skip '^($(ONLY_LONG))$$' ./test/e2e
+	go test -race -parallel 3 -timeout 25m -v -skip '^($(ONLY_LONG))$$' ./test/e2e
 
 .PHONY: e2e-long
 e2e-long: packages cluster images helm ## the end-to-end tests of outages, power cuts, churn and floods at full length (40 minutes)
