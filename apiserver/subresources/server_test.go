@@ -317,7 +317,7 @@ func ownAddress(t *testing.T) string {
 			return ip.IP.String()
 		}
 	}
-	t.Skip("this machine has no address but the loopback's")
+	t.Skip("THIS MACHINE HAS NO ADDRESS BUT THE LOOPBACK'S: what only goes to others is not tested here")
 	return ""
 }
 

@@ -67,7 +67,7 @@ func newTestServer(t *testing.T) *testServer {
 	}
 	for _, binary := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(bin, binary)); err != nil {
-			t.Skipf("run `make cluster` first: %v", err)
+			t.Fatalf("find the API server (run `make cluster` first): %v", err)
 		}
 	}
 	environment := &envtest.Environment{BinaryAssetsDirectory: bin, CRDDirectoryPaths: []string{"../../config/crd"}, ErrorIfCRDPathMissing: true,

@@ -39,7 +39,7 @@ func newMachine(t *testing.T) *machine {
 	t.Helper()
 	kubeconfig := os.Getenv("KUBECONFIG")
 	if kubeconfig == "" {
-		t.Skip("KUBECONFIG names no cluster")
+		t.Fatal("KUBECONFIG names no cluster; bring one up, such as with `make demo`")
 	}
 	client, err := kubecli.GetKubevirtClientFromFlags("", kubeconfig)
 	if err != nil {
