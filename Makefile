@@ -24,7 +24,10 @@ down: ## end the demo's cluster; nothing is left behind
 	@if [ -x $(BIN)/cluster ]; then $(BIN)/cluster down --name demo; else echo "no cluster was built here"; fi
 
 .PHONY: test
-test: packages lint unit e2e ## everything CI runs: lint, unit tests and end-to-end tests on a real cluster
+test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests on a real cluster
+	@# The unit tests wait much, and the images' making computes.
+	@$(MAKE) --no-print-directory -j2 unit images
+	@$(MAKE) --no-print-directory e2e
 
 .PHONY: test-all
 test-all: test long e2e-long fuzz ## test, and the long ones
@@ -38,8 +41,8 @@ long: packages cluster images helm ## the launcher against every way that QEMU, 
 
 .PHONY: unit
 unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, network namespaces and API server
-	@# Three packages at once even on two CPUs: many tests wait, for guests and API servers.
-	go test -race -p 3 -timeout 10m $$(go list ./... | grep -v /test/e2e)
+	@# Six packages at once even on two CPUs: many tests wait, for guests and API servers.
+	go test -race -p 6 -timeout 10m $$(go list ./... | grep -v /test/e2e)
 	cd test/cluster && go test -timeout 5m ./...
 	cd tools && go test -timeout 5m ./...
 
@@ -50,7 +53,7 @@ LONGER := TestHandlerKilled
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
-	go test -race -parallel 3 -timeout 25m -v -skip '^($(ONLY_LONG))$$' ./test/e2e
+	go test -race -parallel 4 -timeout 25m -v -skip '^($(ONLY_LONG))$$' ./test/e2e
 
 .PHONY: e2e-long
 e2e-long: packages cluster images helm ## the end-to-end tests of outages, power cuts, churn and floods at full length (40 minutes)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -84,8 +85,9 @@ func killHandler(t *testing.T) {
 	}
 }
 
-// TestHandlerKilled: VMs do not notice that virt-handler is killed, and one
-// that dies meanwhile is reported.
+// TestHandlerKilled: VMs do not notice that virt-handler is killed. While there
+// is none, one keeps its address, one writes to its disk, one dies, which is
+// reported later, and one is deleted.
 func TestHandlerKilled(t *testing.T) {
 	kills := 3
 	if long() {
@@ -93,18 +95,20 @@ func TestHandlerKilled(t *testing.T) {
 	}
 	check := leavesNothing(t)
 	ns := namespace(t)
-	var vmis []vmi
-	for _, name := range []string{"one", "two", "three"} {
-		vmis = append(vmis, create(t, ns, tiny(name)))
-	}
+	volume := claims{t, ns}.folder("data", "100Mi", "true")
+	vmis := []vmi{create(t, ns, tiny("bridged", bridged)), create(t, ns, tiny("writes", offline, onClaim("data"))), create(t, ns, tiny("dies"))}
+	orphan, orphanLog := deaf(t, ns, "orphan")
 	var before []nodeProcess
 	for _, v := range vmis {
 		v.await(v1.Running)
 		before = append(before, v.qemu())
 	}
+	address := vmis[0].pod().Status.PodIP
+	leases := regexp.QuoteMeta("tiny: eth0 " + address + "/32 via ")
+	vmis[0].log().shows(60*time.Second, leases)
 	watch := startTranscript(t, "watch of VMIs", "kubectl", "-n", ns, "get", "vmi", "--watch", "-o",
 		`jsonpath={.metadata.name} {.status.phase} {.status.conditions[?(@.type=="Ready")].status}{"\n"}`)
-	watch.expect(10*time.Second, `(?s)Running.*Running.*Running`)
+	watch.expect(10*time.Second, `(?s)Running.*Running.*Running.*Running`)
 	for range kills {
 		killHandler(t)
 	}
@@ -121,8 +125,20 @@ func TestHandlerKilled(t *testing.T) {
 			t.Errorf("the console of VMI %s answers %q", v.name, out)
 		}
 	}
+	if err := nodeEchoes(address, 7); err != nil {
+		t.Errorf("after the kills: %v", err)
+	}
 
 	start := stopHandler(t)
+	if _, status := vmis[0].shell().run(10*time.Second, "killall -USR1 udhcpc"); status != 0 { // renew
+		t.Error("the guest has no DHCP client")
+	}
+	vmis[0].log().shows(60*time.Second, "(?s)"+leases+".*"+leases)
+	vmis[1].in(vmis[1].shell(), "echo without virt-handler | dd of=/dev/vdb bs=512 conv=sync,fsync 2>/dev/null")
+	if out, err := onNode(`head -c 20 "$1"/disk.img`, volume); err != nil || out != "without virt-handler" {
+		t.Errorf("the guest's disk begins with %q (%v)", out, err)
+	}
+	orphan.outstays(orphanLog)
 	signal(t, "KILL", before[2])
 	vmis[2].await(v1.Failed)
 	if long() {
@@ -142,6 +158,9 @@ func TestHandlerKilled(t *testing.T) {
 	}
 	if phase := vmis[2].get().Status.Phase; phase != v1.Failed {
 		t.Errorf("the VMI that died meanwhile is %s after virt-handler is back", phase)
+	}
+	if err := nodeEchoes(address, 7); err != nil {
+		t.Errorf("after virt-handler is back: %v", err)
 	}
 	kubectl(t, "-n", ns, "delete", "vmi", "--all", "--timeout=60s")
 	check()

@@ -23,6 +23,7 @@ func onHostDisk(disk v1.HostDisk) func(*v1.VirtualMachineInstanceSpec) {
 // TestHostDisk: files of the node are disks below the folder that is permitted,
 // and nowhere else; none changes its owner, and no link leads out.
 func TestHostDisk(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	const folder = "/var/lib/e2e-hostdisks"
 	if _, err := onNode(`mkdir -p "$1"/team /var/lib/e2e-outside && chown 107:107 "$1"/team && cd "$1" &&

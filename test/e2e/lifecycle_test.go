@@ -90,38 +90,40 @@ func lookAtRunning(t *testing.T, v vmi) {
 	}
 }
 
+// deafGrace is the grace period of deaf guests, in seconds.
+const deafGrace = 5
+
+// deaf is a guest that ignores the power button, and the log that says so.
+func deaf(t *testing.T, ns, name string) (vmi, *transcript) {
+	t.Helper()
+	v := create(t, ns, tiny(name, grace(deafGrace), cloudInit(ignoreACPI)))
+	v.await(v1.Running)
+	log := v.log()
+	log.shows(60*time.Second, `tiny: cidata`)
+	log.shows(60*time.Second, `tiny: eth0`)
+	return v, log
+}
+
+// outstays deletes a deaf guest, which is gone at the end of its grace period.
+func (v vmi) outstays(log *transcript) {
+	v.t.Helper()
+	took := v.delete()
+	log.shows(10*time.Second, `tiny: ignoring ACPI power button`)
+	if took < deafGrace*time.Second || took > (deafGrace+10)*time.Second {
+		v.t.Errorf("VMI %s was gone after %s, want %d s to %d s", v.name, took, deafGrace, deafGrace+10)
+	}
+	v.awaitEvents("SuccessfulCreate", "Started", "Stopped")
+	if message := v.event("Stopped"); !strings.Contains(message, "GracePeriodExceeded") {
+		v.t.Errorf("event Stopped says %q", message)
+	}
+}
+
 // TestGraceEnds: a guest that ignores the power button is gone at the end of
-// its grace period, whether or not virt-handler is there.
+// its grace period; without virt-handler too, which TestHandlerKilled shows.
 func TestGraceEnds(t *testing.T) {
-	const seconds = 5
-	check := leavesNothing(t)
-	ns := namespace(t)
-	deaf := func(name string) (vmi, *transcript) {
-		v := create(t, ns, tiny(name, grace(seconds), cloudInit(ignoreACPI)))
-		v.await(v1.Running)
-		log := v.log()
-		log.shows(60*time.Second, `tiny: cidata`)
-		log.shows(60*time.Second, `tiny: eth0`)
-		return v, log
-	}
-	goes := func(v vmi, log *transcript) {
-		t.Helper()
-		took := v.delete()
-		log.shows(10*time.Second, `tiny: ignoring ACPI power button`)
-		if took < seconds*time.Second || took > (seconds+10)*time.Second {
-			t.Errorf("VMI %s was gone after %s, want %d s to %d s", v.name, took, seconds, seconds+10)
-		}
-		v.awaitEvents("SuccessfulCreate", "Started", "Stopped")
-		if message := v.event("Stopped"); !strings.Contains(message, "GracePeriodExceeded") {
-			t.Errorf("event Stopped says %q", message)
-		}
-	}
-	goes(deaf("deaf"))
-	orphan, log := deaf("orphan")
-	start := stopHandler(t)
-	goes(orphan, log)
-	start()
-	check()
+	t.Parallel()
+	v, log := deaf(t, namespace(t), "deaf")
+	v.outstays(log)
 }
 
 // TestGuestPowersOff: poweroff in the guest ends the VMI as Succeeded.

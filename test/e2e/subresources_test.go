@@ -190,11 +190,13 @@ func (s *transcript) prompt() *transcript {
 // TestVerbs: start, stop and restart, through the API server, do with every run
 // strategy what KubeVirt's do.
 func TestVerbs(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	for strategy, life := range map[v1.VirtualMachineRunStrategy]func(vm){
 		v1.RunStrategyHalted: verbsHalted, v1.RunStrategyManual: verbsManual, v1.RunStrategyRerunOnFailure: verbsRerun, v1.RunStrategyOnce: verbsOnce,
 	} {
 		t.Run(string(strategy), func(t *testing.T) {
+			t.Parallel()
 			life(createVM(t, ns, strings.ToLower(string(strategy)), strategy))
 		})
 	}
@@ -270,6 +272,7 @@ func verbsOnce(m vm) {
 // through the API server, and a newer one takes over from an older; who only
 // looks may do none of it.
 func TestPauseAndConsole(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	m := createVM(t, ns, "paused", v1.RunStrategyAlways)
 	none := vmi{t: t, namespace: ns, name: "none"}
@@ -385,6 +388,7 @@ func (m vm) forRoles(ns string) {
 
 // TestDiscovery: kubectl finds the group, and virtctl its version.
 func TestDiscovery(t *testing.T) {
+	t.Parallel()
 	kubectl(t, "wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1.subresources.kubevirt.io")
 	if out := kubectl(t, "get", "--raw", subresources); !strings.Contains(out, "virtualmachineinstances/console") {
 		t.Errorf("resources: %s", out)
@@ -399,6 +403,7 @@ func TestDiscovery(t *testing.T) {
 
 // TestStreams: the screen and the ports of a guest, through the API server.
 func TestStreams(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	machine := &v1.VirtualMachine{}
 	if err := json.Unmarshal([]byte(manifestOf(t, "seen", v1.RunStrategyAlways)), machine); err != nil {

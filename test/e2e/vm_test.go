@@ -143,29 +143,26 @@ func (m vm) crash() { m.t.Helper(); signal(m.t, "KILL", m.qemu()) }
 // guest powered itself off, after its QEMU was killed, and when it is asked to
 // stop.
 func TestRunStrategies(t *testing.T) {
-	check := leavesNothing(t)
+	t.Parallel()
 	ns := namespace(t)
 	lives := map[v1.VirtualMachineRunStrategy]func(vm){
 		v1.RunStrategyAlways: livesAlways, v1.RunStrategyRerunOnFailure: rerunsOnFailure, v1.RunStrategyManual: livesManually, v1.RunStrategyOnce: livesOnce,
 	}
-	t.Run("each", func(t *testing.T) {
-		for strategy, life := range lives {
-			t.Run(string(strategy), func(t *testing.T) {
-				t.Parallel()
-				m := createVM(t, ns, strings.ToLower(string(strategy)), strategy)
-				life(m)
-				cascade := "--cascade=background"
-				if strategy == v1.RunStrategyAlways {
-					cascade = "--cascade=foreground"
-				}
-				kubectl(t, "-n", ns, "delete", "vm", m.name, cascade, "--timeout=60s")
-				if uid := m.uid(); uid != "" {
-					t.Errorf("VM %s is gone, and its VMI %s is there", m.name, uid)
-				}
-			})
-		}
-	})
-	check()
+	for strategy, life := range lives {
+		t.Run(string(strategy), func(t *testing.T) {
+			t.Parallel()
+			m := createVM(t, ns, strings.ToLower(string(strategy)), strategy)
+			life(m)
+			cascade := "--cascade=background"
+			if strategy == v1.RunStrategyAlways {
+				cascade = "--cascade=foreground"
+			}
+			kubectl(t, "-n", ns, "delete", "vm", m.name, cascade, "--timeout=60s")
+			if uid := m.uid(); uid != "" {
+				t.Errorf("VM %s is gone, and its VMI %s is there", m.name, uid)
+			}
+		})
+	}
 }
 
 func livesAlways(m vm) {
