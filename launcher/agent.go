@@ -126,6 +126,13 @@ func (a *agent) Report() control.AgentReport {
 	return a.report
 }
 
+// hasPort says whether a program in the guest has the port open.
+func (a *agent) hasPort() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.open
+}
+
 // update changes what is known, and tells of it if it is new.
 func (a *agent) update(set func(*control.AgentReport)) {
 	a.mu.Lock()

@@ -166,6 +166,10 @@ func (a *agent) thawInTime(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		if !a.hasPort() {
+			a.thawer.Reset(thawAgain) // until there is an agent again
+			continue
+		}
 		err := a.thaw(ctx)
 		if err == nil {
 			a.log.Info("thawed the guest's file systems: the time to freeze them was over")

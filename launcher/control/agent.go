@@ -17,9 +17,8 @@ const (
 // if anything is known. An older handler ignores it.
 const EventAgent = "agent"
 
-// MaxAgentReport bounds an AgentReport, in bytes of JSON: it goes into an object
-// of the API.
-const MaxAgentReport = 24 << 10
+// MaxAgentReport bounds an AgentReport, in bytes of JSON.
+const MaxAgentReport = 64 << 10
 
 // AgentReport is what the guest's agent said last. The guest may have it say
 // anything.
@@ -36,16 +35,13 @@ type AgentReport struct {
 // GuestInfo has KubeVirt's form.
 type GuestInfo struct {
 	guestagent.Info
-	Hostname     string        `json:"hostname,omitempty"`
-	OS           guestagent.OS `json:"os,omitzero"`
-	Timezone     string        `json:"timezone,omitempty"`
-	Users        GuestUserList `json:"userList,omitempty"`
-	FSInfo       GuestFSInfo   `json:"fsInfo,omitzero"`
-	FreezeStatus string        `json:"fsFreezeStatus,omitempty"`
+	Hostname     string            `json:"hostname,omitempty"`
+	OS           guestagent.OS     `json:"os,omitzero"`
+	Timezone     string            `json:"timezone,omitempty"`
+	Users        []guestagent.User `json:"userList,omitempty"`
+	FSInfo       GuestFSInfo       `json:"fsInfo,omitzero"`
+	FreezeStatus string            `json:"fsFreezeStatus,omitempty"`
 }
-
-// GuestUserList is who is logged in.
-type GuestUserList []guestagent.User
 
 // GuestFSInfo is what is mounted.
 type GuestFSInfo struct {
@@ -54,7 +50,7 @@ type GuestFSInfo struct {
 
 // GuestUsers is who is logged in.
 type GuestUsers struct {
-	Items GuestUserList `json:"items"`
+	Items []guestagent.User `json:"items"`
 }
 
 // GuestFileSystems is what is mounted.

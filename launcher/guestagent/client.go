@@ -26,7 +26,8 @@ var ErrSilent = errors.New("the guest agent does not answer")
 // guest sends unasked waits with the guest.
 type Client struct {
 	conn   net.Conn
-	reader *bufio.Reader
+	budget *budget
+	reader *bufio.Reader // of budget
 	// turn is a semaphore of 1: who holds it uses what is above, and synced.
 	turn chan struct{}
 	// synced: what is read next is the answer to what is asked next.
@@ -35,7 +36,8 @@ type Client struct {
 
 // New makes a Client on the launcher's end of the port, which it takes over.
 func New(conn net.Conn) *Client {
-	return &Client{conn: conn, reader: bufio.NewReader(conn), turn: make(chan struct{}, 1)}
+	b := &budget{Reader: conn}
+	return &Client{conn: conn, budget: b, reader: bufio.NewReader(b), turn: make(chan struct{}, 1)}
 }
 
 // Close ends the port; QEMU goes on.
@@ -177,7 +179,7 @@ func (c *Client) sync(ctx context.Context) error {
 }
 
 // maxLate is how many answers may come before the one that is waited for.
-const maxLate = 16
+const maxLate = 256
 
 func (c *Client) send(r request) error {
 	line, err := json.Marshal(r)
@@ -193,6 +195,7 @@ func (c *Client) within(ctx context.Context, timeout time.Duration, work func() 
 	if err := c.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
+	c.budget.left = maxRead
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_ = c.conn.SetDeadline(time.Now())

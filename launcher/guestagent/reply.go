@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -21,7 +22,7 @@ import (
 
 // Bounds of one reply, in bytes.
 const (
-	// maxRead is how much is read at most, whatever of it is kept.
+	// maxRead is how much is read at most to find it, whatever of it is kept.
 	maxRead = 16 << 20
 	// maxReply is how much is kept. An interface takes some 600 bytes of it.
 	maxReply = 256 << 10
@@ -55,7 +56,7 @@ func (e *Error) Error() string {
 func readReply(r *bufio.Reader) ([]byte, error) {
 	var kept []byte
 	s := stringCutter{}
-	for range maxRead {
+	for {
 		b, err := r.ReadByte()
 		if err != nil {
 			return nil, err
@@ -74,17 +75,30 @@ func readReply(r *bufio.Reader) ([]byte, error) {
 		}
 		kept = append(kept, b)
 	}
-	return nil, ErrTooLong
 }
 
 // skip reads up to the delimiter.
 func skip(r *bufio.Reader) error {
-	for range maxRead {
+	for {
 		if b, err := r.ReadByte(); err != nil || b == delimiter {
 			return err
 		}
 	}
-	return ErrTooLong
+}
+
+// budget is a Reader that ends with ErrTooLong.
+type budget struct {
+	io.Reader
+	left int
+}
+
+func (b *budget) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, ErrTooLong
+	}
+	n, err := b.Reader.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
 }
 
 // stringCutter tells which bytes of a JSON text to keep so that no string in it
