@@ -3,6 +3,7 @@
 //
 //	PUT /v1/namespaces/NS/virtualmachineinstances/NAME/OPERATION?uid=UID
 //	GET the same, with "Upgrade: kubeqemu-stream": raw bytes follow the answer 101
+//	GET the same, without: a document
 //
 // What goes wrong is answered with a status and one line of text.
 package handlerapi
@@ -137,7 +138,7 @@ func (c *Client) ask(ctx context.Context, method string, to Target, operation st
 		Path:     strings.NewReplacer("{namespace}", to.Namespace, "{name}", to.Name, "{operation}", operation).Replace(Pattern),
 		RawQuery: query.Encode(),
 	}}
-	if method == http.MethodGet {
+	if method == http.MethodGet && streams(operation) {
 		request.Header.Set("Connection", "Upgrade")
 		request.Header.Set("Upgrade", Protocol)
 	}

@@ -30,6 +30,7 @@ type Config struct {
 	SlotSocket    string
 	ConsoleSocket string
 	VNCSocket     string
+	AgentSocket   string
 	ImageDir      string
 	OverlayDir    string
 	KernelDir     string
@@ -51,7 +52,7 @@ func (c *Config) defaults() {
 		path  string
 	}{
 		{&c.QEMU, layout.QEMU}, {&c.QEMUImg, layout.QEMUImg}, {&c.SlotSocket, layout.SlotSocket},
-		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.VNCSocket, layout.VNCSocket}, {&c.ImageDir, layout.ImageVolumeDir},
+		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.VNCSocket, layout.VNCSocket}, {&c.AgentSocket, layout.AgentSocket}, {&c.ImageDir, layout.ImageVolumeDir},
 		{&c.OverlayDir, layout.OverlayDir}, {&c.KernelDir, layout.KernelDir}, {&c.SecretDir, layout.SecretDir},
 		{&c.ClaimDir, layout.ClaimDir}, {&c.BlockDir, layout.BlockDir}, {&c.ResolvConf, "/etc/resolv.conf"},
 	} {
@@ -84,7 +85,9 @@ type launcher struct {
 	state  control.StateReport
 	slot   *slot
 	serial *serial
-	stderr *podLog // QEMU's messages, on their way to the pod's log
+	agent  *agent       // nil without its port
+	probes *agentSocket // likewise
+	stderr *podLog      // QEMU's messages, on their way to the pod's log
 	leases []*dhcp.Server
 
 	start      *control.StartRequest
@@ -117,6 +120,10 @@ type launcher struct {
 	retry    retry       // of what failed
 	growing  bool        // a disk is being made larger
 
+	asking     int         // questions to the guest's agent
+	rebooting  bool        // the guest's next power-off is to be a reboot
+	rebootOver *time.Timer // then it no longer is
+
 	kept *control.Termination // how a VM ended whose launcher is kept
 	end  *control.Termination
 }
@@ -134,7 +141,7 @@ func Run(ctx context.Context, config Config) control.Termination {
 		Config:  config,
 		state:   control.StateReport{State: control.StateWaiting},
 		results: make(chan func()),
-		press:   stoppedTimer(), grace: stoppedTimer(), kill: stoppedTimer(), patience: stoppedTimer(),
+		press:   stoppedTimer(), grace: stoppedTimer(), kill: stoppedTimer(), patience: stoppedTimer(), rebootOver: stoppedTimer(),
 		retry: retry{timer: stoppedTimer(), settled: stoppedTimer()},
 	}
 	version, err := l.askVersion(ctx)
@@ -187,7 +194,7 @@ func (l *launcher) step(ctx context.Context) {
 		l.killQEMU(ctx, "the launcher is being ended")
 	case s := <-l.Signals:
 		l.Log.Info("signal", "signal", s.String())
-		l.shutdown()
+		l.shutdown(ctx)
 	case m := <-l.slot.messages:
 		l.handle(ctx, m)
 	case result := <-l.results:
@@ -214,6 +221,8 @@ func (l *launcher) step(ctx context.Context) {
 		l.settled()
 	case <-l.patience.C:
 		l.setSilent(true)
+	case <-l.rebootOver.C:
+		l.endReboot(ctx)
 	case <-l.kill.C:
 		l.gaveUp = l.lost
 		l.killQEMU(ctx, "QEMU did not exit by itself")
@@ -236,6 +245,7 @@ func (l *launcher) setState(s control.State) {
 		return
 	}
 	l.state.State = s
+	l.agent.setRunning(s == control.StateRunning || s == control.StateShuttingDown)
 	l.Log.Info("state", "state", s)
 	l.slot.report(l.state)
 }
@@ -274,6 +284,10 @@ func (l *launcher) close() {
 	if l.serial != nil {
 		l.serial.Close()
 	}
+	if l.agent != nil {
+		l.probes.Close()
+		l.agent.Close()
+	}
 	if l.stderr != nil {
 		l.stderr.Close()
 	}
@@ -288,6 +302,7 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 	case control.CommandQueryState:
 		m.answer(l.state, nil)
 		l.probe(ctx)
+		l.agent.poll()
 	case control.CommandInspect:
 		var request control.InspectRequest
 		if err := control.Decode(m.Data, &request); err != nil {
@@ -316,7 +331,7 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 		l.growDisk(ctx, m)
 	case control.CommandShutdown:
 		m.answer(nil, nil)
-		l.shutdown()
+		l.shutdown(ctx)
 	case control.CommandPause, control.CommandUnpause, control.CommandReset:
 		l.operate(ctx, m)
 	case control.CommandGrace:
@@ -325,6 +340,10 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 		l.handOutConsole(m)
 	case control.CommandVNC:
 		l.handOutVNC(ctx, m)
+	case control.CommandGuestInfo, control.CommandUsers, control.CommandFileSystems, control.CommandFreeze, control.CommandUnfreeze:
+		l.askAgent(ctx, m)
+	case control.CommandSoftReboot:
+		l.softReboot(ctx, m)
 	default:
 		m.answer(nil, fmt.Errorf("unknown command %q", m.Execute))
 	}
@@ -336,13 +355,23 @@ func (l *launcher) event(ctx context.Context, e monitor.Event) {
 		if failed := parseIOError(e, &l.start.Machine); failed != nil {
 			l.ioError = failed
 		}
+	case "VSERPORT_CHANGE":
+		l.agent.portChanged(e)
 	case "SHUTDOWN":
-		l.last = qmp.ParseShutdown(e)
+		shutdown := qmp.ParseShutdown(e)
+		if l.rebooting && shutdown.Guest {
+			l.rebootNow(ctx)
+			return
+		}
+		l.last = shutdown
 	case "GUEST_PANICKED":
 		l.panicked = true
 	case "STOP":
 		// A guest that flushes its disks in order to shut down may need them again.
 		flushing := l.state.State == control.StateShuttingDown && l.ioError != nil
+		if l.rebooting {
+			return // it is started again
+		}
 		if l.state.State == control.StateRunning || l.retry.trying || flushing {
 			l.paused(ctx)
 		}

@@ -23,6 +23,7 @@ type qemuProcess struct {
 	cmd    *exec.Cmd
 	qmp    *net.UnixConn
 	serial *net.UnixConn // nil without a serial port
+	agent  *net.UnixConn // nil without a port for the guest agent
 	stderr *tail
 	exited <-chan exit
 }
@@ -74,6 +75,12 @@ func (q *qemuProcess) sockets(m *qemuargs.Machine) ([]*os.File, error) {
 		}
 		q.serial, theirs = ours, append(theirs, file)
 	}
+	if m.Agent != nil {
+		if ours, file, err = socketPair("agent"); err != nil {
+			return theirs, err
+		}
+		q.agent, theirs = ours, append(theirs, file)
+	}
 	return theirs, nil
 }
 
@@ -97,6 +104,9 @@ func (q *qemuProcess) closeOurs() {
 	q.qmp.Close()
 	if q.serial != nil {
 		q.serial.Close()
+	}
+	if q.agent != nil {
+		q.agent.Close()
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // shutdown begins the one way to stop: power button, then at the end of the
 // grace period quit, then SIGKILL. Further requests change nothing.
-func (l *launcher) shutdown() {
+func (l *launcher) shutdown(ctx context.Context) {
 	if l.stopping {
 		return
 	}
@@ -31,6 +31,7 @@ func (l *launcher) shutdown() {
 			l.qemu.Kill()
 		}
 	default:
+		l.endReboot(ctx)
 		l.beginShutdown()
 	}
 }
@@ -44,6 +45,7 @@ func (l *launcher) beginShutdown() {
 	}
 	l.grace.Reset(grace)
 	l.pressPowerButton()
+	l.shutDownByAgent()
 }
 
 func (l *launcher) pressPowerButton() {
@@ -57,6 +59,21 @@ func (l *launcher) pressPowerButton() {
 		defer cancel()
 		if err := client.SystemPowerdown(ctx); err != nil {
 			l.Log.Warn("press power button", "error", err)
+		}
+	}()
+}
+
+// shutDownByAgent asks the guest's agent too, if there is one.
+func (l *launcher) shutDownByAgent() {
+	agent := l.agent
+	if agent == nil {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), operateTimeout)
+		defer cancel()
+		if err := agent.shutDown(ctx); err != nil {
+			l.Log.Warn("have the guest agent shut the guest down", "error", err)
 		}
 	}()
 }

@@ -32,7 +32,8 @@ type slot struct {
 
 	mu    sync.Mutex
 	state control.StateReport
-	line  *line // nil while not connected
+	agent *control.AgentReport // nil until something is known
+	line  *line                // nil while not connected
 
 	closing chan struct{}
 	done    chan struct{}
@@ -95,6 +96,28 @@ func (s *slot) report(state control.StateReport) {
 	}
 	if err != nil {
 		s.log.Warn("report state", "error", err)
+	}
+}
+
+// reportAgent sends what is known of the guest's agent, and keeps it for after
+// the next hello.
+func (s *slot) reportAgent(report control.AgentReport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.agent = &report
+	if s.line != nil {
+		s.sendAgent(s.line)
+	}
+}
+
+// sendAgent is for who holds mu.
+func (s *slot) sendAgent(line *line) {
+	data, err := json.Marshal(s.agent)
+	if err == nil {
+		err = line.send(control.Message{Event: control.EventAgent, Data: data})
+	}
+	if err != nil {
+		s.log.Warn("report the guest agent", "error", err)
 	}
 }
 
@@ -174,7 +197,13 @@ func (s *slot) hello(line *line) error {
 		return err
 	}
 	s.line = line
-	return line.send(control.Message{Event: control.EventHello, Data: data, Files: []*os.File{netns}})
+	if err := line.send(control.Message{Event: control.EventHello, Data: data, Files: []*os.File{netns}}); err != nil {
+		return err
+	}
+	if s.agent != nil {
+		s.sendAgent(line)
+	}
+	return nil
 }
 
 // lineQueue is how many messages wait for a handler that does not read. The

@@ -105,6 +105,15 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 			return err
 		}
 	}
+	if q.agent != nil {
+		a := newAgent(q.agent, &l.start.Machine, l.slot.reportAgent, l.Log)
+		if l.probes, err = listenForProbes(l.AgentSocket, a, l.Log); err != nil {
+			a.Close()
+			q.end()
+			return err
+		}
+		l.agent = a
+	}
 	l.qmp = qmp.New(q.qmp, qmp.Options{Logger: l.Log})
 	if l.events, err = l.qmp.Events(ctx); err != nil {
 		q.end()

@@ -69,12 +69,13 @@ func Strings(args []Arg) []string {
 type Files struct {
 	QMP    int
 	Serial int              // 0 if there is no serial port
+	Agent  int              // 0 if there is no port for the guest agent
 	Taps   map[string][]int // by NIC name, one per queue
 	Disks  map[string]int   // by disk name, those whose image is in a volume
 }
 
 // Files numbers the descriptors the machine needs: 3 is QMP, then the serial
-// port if there is one, then the taps of all NICs in order, then the images in
+// port if there is one, then the guest agent's, then the taps of all NICs in order, then the images in
 // volumes of all disks in order. A caller passes them in this order (os/exec's ExtraFiles begin at 3).
 func (m *Machine) Files() Files {
 	next := 3
@@ -82,6 +83,9 @@ func (m *Machine) Files() Files {
 	f := Files{QMP: take(), Taps: map[string][]int{}, Disks: map[string]int{}}
 	if m.Serial != nil {
 		f.Serial = take()
+	}
+	if m.Agent != nil {
+		f.Agent = take()
 	}
 	for _, nic := range m.NICs {
 		for range nic.Queues {
@@ -128,6 +132,9 @@ func (m *Machine) Args(files Files) []Arg {
 		args = append(args, Arg{"-device", d.Device()})
 	}
 	args = append(args, m.platformDevices()...)
+	if m.Agent != nil {
+		args = append(args, m.Agent.args(files.Agent)...)
+	}
 	args = append(args, m.display()...)
 	return append(args,
 		Arg{"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"},

@@ -50,6 +50,7 @@ type Machine struct {
 	Inputs      []Input         `json:"inputs,omitempty"`
 	Serial      *Serial         `json:"serial,omitempty"`
 	Graphics    *Graphics       `json:"graphics,omitempty"`
+	Agent       *Agent          `json:"agent,omitempty"`
 	Boot        BootRestriction `json:"boot,omitempty"`
 }
 

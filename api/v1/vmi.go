@@ -206,7 +206,8 @@ type VirtualMachineInstanceStatus struct {
 	// +optional
 	// +listType=atomic
 	PhaseTransitionTimestamps []PhaseTransitionTimestamp `json:"phaseTransitionTimestamps,omitempty"`
-	// Interfaces of the guest, in the spec's order.
+	// Interfaces of the guest, in the spec's order, and then others that its guest
+	// agent tells of, up to 10 in all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
@@ -228,6 +229,15 @@ type VirtualMachineInstanceStatus struct {
 	// RuntimeUser is the user ID that QEMU runs as.
 	// +optional
 	RuntimeUser int64 `json:"runtimeUser,omitempty"`
+	// GuestOSInfo is the guest's operating system, as its guest agent said last.
+	// The guest may have it say anything.
+	// +optional
+	GuestOSInfo VirtualMachineInstanceGuestOSInfo `json:"guestOSInfo,omitzero"`
+	// FSFreezeStatus is "frozen" while the guest's file systems are, by the
+	// subresource freeze: no program in it can write to them then.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	FSFreezeStatus string `json:"fsFreezeStatus,omitempty"`
 }
 
 // PhaseTransitionTimestamp says when a phase was entered.
@@ -255,7 +265,12 @@ type NetworkInterfaceStatus struct {
 	// PodInterfaceName is the link in the pod that it is connected to.
 	// +optional
 	PodInterfaceName string `json:"podInterfaceName,omitempty"`
-	// InfoSource says where this was learned: "domain".
+	// InterfaceName is the interface's name in the guest, as its guest agent says.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	InterfaceName string `json:"interfaceName,omitempty"`
+	// InfoSource says where this was learned: "domain", "guest-agent" or both,
+	// with a comma. What only the guest agent says is the guest's word.
 	// +optional
 	InfoSource string `json:"infoSource,omitempty"`
 	// QueueCount is the number of queues.
@@ -282,6 +297,9 @@ const (
 	ConditionLiveMigratable ConditionType = "LiveMigratable"
 	// ConditionPaused: the guest's CPUs are stopped.
 	ConditionPaused ConditionType = "Paused"
+	// ConditionAgentConnected: QEMU's guest agent runs in the guest and answers.
+	// Where it does not, there is no such condition.
+	ConditionAgentConnected ConditionType = "AgentConnected"
 )
 
 // VirtualMachineInstanceCondition is one condition of a VMI.

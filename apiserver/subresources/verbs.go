@@ -149,6 +149,8 @@ func operable(vmi *v1.VirtualMachineInstance, operation string) error {
 		return vmiConflict(vmi, "VMI is already paused")
 	case operation == handlerapi.Unpause && !paused(vmi):
 		return vmiConflict(vmi, "VMI is not paused")
+	case operation == handlerapi.SoftReboot:
+		return rebootable(vmi)
 	}
 	return nil
 }

@@ -22,8 +22,10 @@ import (
 const usage = `Usage: virt-launcher [COMMAND] [FLAGS]
 
 Commands:
-  run       wait for virt-handler, run the VM it describes, and end with it (default)
-  console   attach to the serial console of the VM in this pod; leave with Ctrl+]
+  run         wait for virt-handler, run the VM it describes, and end with it (default)
+  console     attach to the serial console of the VM in this pod; leave with Ctrl+]
+  guest-ping  ask whether QEMU's guest agent answers in the VM in this pod
+  guest-exec  run a command in it by that agent: guest-exec [FLAGS] -- COMMAND [ARGS...]
 
 The flags of a command: virt-launcher COMMAND --help
 `
@@ -39,6 +41,10 @@ func main() {
 		os.Exit(run(args))
 	case "console":
 		os.Exit(console(args))
+	case "guest-ping":
+		os.Exit(guestPing(args))
+	case "guest-exec":
+		os.Exit(guestExec(args))
 	default:
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
@@ -46,15 +52,20 @@ func main() {
 }
 
 func parse(flags *flag.FlagSet, args []string) {
+	parseFlags(flags, args)
+	if flags.NArg() > 0 {
+		fmt.Fprintf(flags.Output(), "virt-launcher: unexpected argument %q\n", flags.Arg(0))
+		os.Exit(2)
+	}
+}
+
+// parseFlags leaves the arguments after the flags to the command.
+func parseFlags(flags *flag.FlagSet, args []string) {
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "%s\nFlags of %s:\n", usage, flags.Name())
 		flags.PrintDefaults()
 	}
 	flags.Parse(args) // exits on error
-	if flags.NArg() > 0 {
-		fmt.Fprintf(flags.Output(), "virt-launcher: unexpected argument %q\n", flags.Arg(0))
-		os.Exit(2)
-	}
 }
 
 func run(args []string) int {
@@ -69,6 +80,7 @@ func run(args []string) int {
 	flags.StringVar(&config.QEMU, "qemu", layout.QEMU, "`path` of QEMU")
 	flags.StringVar(&config.QEMUImg, "qemu-img", layout.QEMUImg, "`path` of qemu-img")
 	flags.StringVar(&config.ConsoleSocket, "console", layout.ConsoleSocket, "`socket` to listen on for consoles")
+	flags.StringVar(&config.AgentSocket, "agent", layout.AgentSocket, "`socket` to listen on for probes")
 	flags.StringVar(&config.ImageDir, "images", layout.ImageVolumeDir, "`folder` with one image volume per container disk")
 	flags.StringVar(&config.OverlayDir, "overlays", layout.OverlayDir, "`folder` for the disks' overlays")
 	termination := flags.String("termination-log", layout.TerminationLog, "`file` that gets the reason for the end, as JSON")

@@ -86,6 +86,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	again := r.growDisks(ctx, object, launcher)
 	now := metav1.NewTime(r.Clock.Now())
 	report(object, launcher.State(), launcher.network(), now)
+	reportAgent(object, launcher.Agent(), now)
 	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
 	if startErr != nil {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
@@ -182,7 +183,7 @@ func interfaces(object *v1.VirtualMachineInstance, pod networkFacts) []v1.Networ
 	var out []v1.NetworkInterfaceStatus
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
 		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: resolve.MAC(object, nic, pod.nic), IPs: pod.ips, PodInterfaceName: podLink,
-			InfoSource: "domain", QueueCount: int32(resolve.Queues(object, nic))}
+			InfoSource: fromDomain, QueueCount: int32(resolve.Queues(object, nic))}
 		if len(pod.ips) > 0 {
 			s.IP = pod.ips[0]
 		}

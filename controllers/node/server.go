@@ -151,13 +151,21 @@ func (s *Server) operate(w http.ResponseWriter, r *http.Request) {
 		err = launcher.call(r.Context(), control.CommandUnpause, nil, nil)
 	case handlerapi.Reset:
 		err = launcher.call(r.Context(), control.CommandReset, nil, nil)
-	case handlerapi.Grace:
+	case handlerapi.Unfreeze:
+		err = launcher.call(r.Context(), control.CommandUnfreeze, nil, nil)
+	case handlerapi.SoftReboot:
+		err = launcher.call(r.Context(), control.CommandSoftReboot, nil, nil)
+	case handlerapi.Grace, handlerapi.Freeze:
 		seconds, parseErr := strconv.ParseInt(r.URL.Query().Get(handlerapi.Seconds), 10, 64)
 		if parseErr != nil || seconds < 0 {
 			fail(w, fmt.Errorf("%w: no seconds", errBadRequest))
 			return
 		}
-		err = launcher.call(r.Context(), control.CommandGrace, control.GraceRequest{Seconds: seconds}, nil)
+		if operation == handlerapi.Freeze {
+			err = launcher.call(r.Context(), control.CommandFreeze, control.FreezeRequest{TimeoutSeconds: seconds}, nil)
+		} else {
+			err = launcher.call(r.Context(), control.CommandGrace, control.GraceRequest{Seconds: seconds}, nil)
+		}
 	default:
 		http.NotFound(w, r)
 		return
@@ -171,6 +179,10 @@ func (s *Server) operate(w http.ResponseWriter, r *http.Request) {
 
 // stream connects virt-api with a socket that the launcher hands out.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") == "" {
+		s.query(w, r)
+		return
+	}
 	launcher, err := s.find(r)
 	if err != nil {
 		fail(w, err)

@@ -34,6 +34,7 @@ type session struct {
 
 	mu     sync.Mutex
 	state  control.StateReport
+	agent  control.AgentReport
 	silent bool
 	sizes  map[string]int64 // that disks on claims were told to have, in bytes
 
@@ -341,6 +342,14 @@ func (s *Sessions) event(launcher *session, m *control.Message, log logr.Logger)
 	select {
 	case <-delay.C:
 	case <-s.closing:
+		return
+	}
+	if m.Event == control.EventAgent {
+		if !launcher.takeAgent(m.Data) {
+			log.Info("launcher reports what cannot be read of the guest agent")
+			return
+		}
+		s.changed(launcher.pod)
 		return
 	}
 	var state control.StateReport

@@ -29,6 +29,8 @@ const (
 	ClaimDisk = "disk.img"
 	// ConsoleSocket is where "virt-launcher console" attaches.
 	ConsoleSocket = RunDir + "/console.sock"
+	// AgentSocket is where "virt-launcher guest-ping" and "guest-exec" ask.
+	AgentSocket = RunDir + "/agent.sock"
 	// VNCSocket is QEMU's VNC server.
 	VNCSocket = RunDir + "/vnc.sock"
 	// TerminationLog is Kubernetes' default terminationMessagePath.

@@ -102,3 +102,14 @@ func ParseShutdown(e monitor.Event) Shutdown {
 	s.Reason, _ = e.Data["reason"].(string)
 	return s
 }
+
+// What QEMU does when the guest has powered off.
+const (
+	ShutdownPoweroff = "poweroff" // it exits
+	ShutdownPause    = "pause"    // it keeps the guest, stopped
+)
+
+// SetShutdownAction says what QEMU does when the guest has powered off.
+func (c *Client) SetShutdownAction(ctx context.Context, action string) error {
+	return c.Execute(ctx, "set-action", map[string]string{"shutdown": action}, nil)
+}

@@ -28,6 +28,8 @@ func attach(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
 	if enabled(devices.AutoattachGraphicsDevice) {
 		m.Graphics = graphics(devices.Video)
 	}
+	// Last, so that every other device is where it was without it.
+	m.Agent = &qemuargs.Agent{PCI: slots.plug()}
 }
 
 func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {

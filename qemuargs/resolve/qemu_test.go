@@ -183,6 +183,9 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 	if m.Serial != nil {
 		pair()
 	}
+	if m.Agent != nil {
+		pair()
+	}
 	for _, nic := range m.NICs {
 		name := "kqtest%d"
 		for range nic.Queues {

@@ -1,0 +1,121 @@
+package subresources
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/handlerapi"
+)
+
+// defaultUnfreeze is KubeVirt's clients' default.
+const defaultUnfreeze = 5 * time.Minute
+
+func (s *Server) guestOSInfo(w http.ResponseWriter, c *call) error {
+	return query[v1.VirtualMachineInstanceGuestAgentInfo](s, w, c, handlerapi.GuestInfo)
+}
+
+func (s *Server) userList(w http.ResponseWriter, c *call) error {
+	return query[v1.VirtualMachineInstanceGuestOSUserList](s, w, c, handlerapi.Users)
+}
+
+func (s *Server) fileSystemList(w http.ResponseWriter, c *call) error {
+	return query[v1.VirtualMachineInstanceFileSystemList](s, w, c, handlerapi.FileSystems)
+}
+
+// query has virt-handler ask the guest's agent. What comes back is a launcher's,
+// and passed on only as far as it is a T.
+func query[T any](s *Server, w http.ResponseWriter, c *call, operation string) error {
+	vmi, err := s.cluster.instance(c.Context(), c.namespace, c.name)
+	if err != nil {
+		return err
+	}
+	if err := askable(vmi); err != nil {
+		return err
+	}
+	to, err := s.target(c.Context(), vmi)
+	if err != nil {
+		return err
+	}
+	data, err := s.Handlers.Query(c.Context(), to, operation)
+	if err != nil {
+		return answered(vmi, err)
+	}
+	document := new(T)
+	if err := json.Unmarshal(data, document); err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("read what virt-launcher says of the guest: %w", err))
+	}
+	write(w, http.StatusOK, document)
+	return nil
+}
+
+// askable says why a VMI's guest agent cannot be asked. KubeVirt says so with
+// 500, and its client's users look for the words.
+func askable(vmi *v1.VirtualMachineInstance) error {
+	switch {
+	case vmi.Status.Phase != v1.Running:
+		return apierrors.NewInternalError(errors.New("VMI is not running"))
+	case vmi.Status.Condition(v1.ConditionAgentConnected) == nil:
+		return apierrors.NewInternalError(errors.New("VMI does not have guest agent connected"))
+	}
+	return nil
+}
+
+func (s *Server) freeze(w http.ResponseWriter, c *call) error {
+	o, err := options[v1.FreezeUnfreezeTimeout](w, c)
+	if err != nil {
+		return err
+	}
+	timeout := defaultUnfreeze
+	if o.UnfreezeTimeout != nil {
+		timeout = o.UnfreezeTimeout.Duration
+	}
+	if timeout < 0 {
+		return apierrors.NewBadRequest("unfreezeTimeout must not be negative")
+	}
+	vmi, err := s.cluster.instance(c.Context(), c.namespace, c.name)
+	if err != nil {
+		return err
+	}
+	if err := operable(vmi, handlerapi.Freeze); err != nil {
+		return err
+	}
+	// Up to a whole second: 0 would be for ever.
+	if err := s.do(c.Context(), vmi, handlerapi.Freeze, seconds(int64((timeout+time.Second-1)/time.Second))); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+func (s *Server) unfreeze(w http.ResponseWriter, c *call) error {
+	if _, err := options[struct{}](w, c); err != nil {
+		return err
+	}
+	return s.operate(w, c, handlerapi.Unfreeze, nil)
+}
+
+func (s *Server) softReboot(w http.ResponseWriter, c *call) error {
+	if _, err := options[struct{}](w, c); err != nil {
+		return err
+	}
+	return s.operate(w, c, handlerapi.SoftReboot, nil)
+}
+
+// rebootable says why a guest cannot be asked to start anew.
+func rebootable(vmi *v1.VirtualMachineInstance) error {
+	features := vmi.Spec.Domain.Features
+	switch {
+	case paused(vmi):
+		return vmiConflict(vmi, "VMI is paused")
+	case vmi.Status.Condition(v1.ConditionAgentConnected) == nil && features != nil && !ptr.Deref(features.ACPI.Enabled, true):
+		return vmiConflict(vmi, "VMI neither have the agent connected nor the ACPI feature enabled") // KubeVirt's words
+	}
+	return nil
+}

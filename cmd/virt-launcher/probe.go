@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher"
+	"github.com/kubeqemu/kubeqemu/launcher/layout"
+)
+
+// maxProbeAnswer is more than an answer with a program's output takes.
+const maxProbeAnswer = 1 << 20
+
+// guestPing asks whether the guest's agent answers; probes of the pod run it.
+func guestPing(args []string) int {
+	flags := flag.NewFlagSet("guest-ping", flag.ExitOnError)
+	socket, timeout := probeFlags(flags)
+	parse(flags, args)
+	return probe(*socket, launcher.AgentRequest{TimeoutSeconds: *timeout})
+}
+
+// guestExec runs a program in the guest; probes of the pod run it.
+func guestExec(args []string) int {
+	flags := flag.NewFlagSet("guest-exec", flag.ExitOnError)
+	socket, timeout := probeFlags(flags)
+	parseFlags(flags, args)
+	if flags.NArg() == 0 {
+		fmt.Fprintln(flags.Output(), "virt-launcher: no command to run in the guest: guest-exec [--timeout SECONDS] -- COMMAND [ARGS...]")
+		return 2
+	}
+	return probe(*socket, launcher.AgentRequest{Program: flags.Arg(0), Args: flags.Args()[1:], TimeoutSeconds: *timeout})
+}
+
+func probeFlags(flags *flag.FlagSet) (socket *string, timeout *int64) {
+	return flags.String("socket", layout.AgentSocket, "`socket` of the running virt-launcher"),
+		flags.Int64("timeout", 10, "how many `seconds` the guest has to answer")
+}
+
+// probe asks the running launcher, and returns 0 if the answer is good, the code
+// that a program in the guest exited with, or 1.
+func probe(socket string, request launcher.AgentRequest) int {
+	answer, err := askLauncher(socket, request)
+	switch {
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "virt-launcher: ask the guest agent: %v\n", err)
+		return 1
+	case answer.Error != "":
+		fmt.Fprintln(os.Stderr, "virt-launcher:", answer.Error)
+		return 1
+	case answer.Skipped != "":
+		fmt.Fprintln(os.Stderr, "virt-launcher: not asked:", answer.Skipped)
+		return 0
+	}
+	os.Stdout.Write(answer.Stdout)
+	os.Stderr.Write(answer.Stderr)
+	if answer.Signal != 0 {
+		fmt.Fprintf(os.Stderr, "virt-launcher: the command was killed by signal %d in the guest\n", answer.Signal)
+		return 1
+	}
+	// What is no exit code must not be taken for success.
+	if answer.ExitCode < 0 || answer.ExitCode > 255 {
+		fmt.Fprintf(os.Stderr, "virt-launcher: the command ended with %d in the guest\n", answer.ExitCode)
+		return 1
+	}
+	return answer.ExitCode
+}
+
+func askLauncher(socket string, request launcher.AgentRequest) (*launcher.AgentAnswer, error) {
+	deadline := time.Now().Add(time.Duration(max(request.TimeoutSeconds, 1)) * time.Second)
+	conn, err := (&net.Dialer{Deadline: deadline}).Dial("unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("%w (the VM is not running yet)", err)
+	}
+	defer conn.Close()
+	line, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	// The launcher says itself that the time is over.
+	if err := conn.SetDeadline(deadline.Add(time.Second)); err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(append(line, '\n')); err != nil {
+		return nil, err
+	}
+	data, err := bufio.NewReader(io.LimitReader(conn, maxProbeAnswer)).ReadBytes('\n')
+	if err != nil {
+		return nil, fmt.Errorf("wait for an answer: %w", err)
+	}
+	answer := &launcher.AgentAnswer{}
+	return answer, json.Unmarshal(data, answer)
+}

@@ -1,0 +1,319 @@
+package launcher
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	monitor "github.com/digitalocean/go-qemu/qmp"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+const (
+	// settlingPolls follow settlingPause after each other when an agent has
+	// connected: the guest's network comes up about then. From then on what the
+	// agent knows is asked for when virt-handler asks for the launcher's state.
+	settlingPolls = 6
+	settlingPause = 10 * time.Second
+	// factsInterval is between two questions about what changes with an upgrade.
+	factsInterval = 10 * time.Minute
+	// An agent that has the port open and does not answer is asked again after
+	// firstRecall, and then after twice as long each time, up to lastRecall.
+	firstRecall = 5 * time.Second
+	lastRecall  = time.Minute
+	// maxInterfaces is how many of the guest's interfaces are reported, unless
+	// the machine has more; KubeVirt's bound.
+	maxInterfaces = 10
+)
+
+// agent follows QEMU's guest agent: whether it is there, and what it knows.
+type agent struct {
+	client *guestagent.Client
+	macs   []string // of the machine's NICs
+	tell   func(control.AgentReport)
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	open    bool // a program in the guest has the port open
+	opening int  // how often one opened it
+	running bool // the guest's CPUs run
+	due     bool // somebody wants to know what is new
+	report  control.AgentReport
+	changed chan struct{} // something of these has
+
+	freezing sync.Mutex  // held by who freezes or thaws
+	thawer   *time.Timer // until the guest is thawed
+
+	cancel context.CancelFunc
+	wait   sync.WaitGroup
+}
+
+func newAgent(port net.Conn, m *qemuargs.Machine, tell func(control.AgentReport), log *slog.Logger) *agent {
+	a := &agent{client: guestagent.New(port), tell: tell, log: log, changed: make(chan struct{}, 1), thawer: stoppedTimer()}
+	for _, nic := range m.NICs {
+		a.macs = append(a.macs, nic.MAC)
+	}
+	var ctx context.Context
+	ctx, a.cancel = context.WithCancel(context.Background())
+	a.wait.Go(func() { a.run(ctx) })
+	a.wait.Go(func() { a.thawInTime(ctx) })
+	return a
+}
+
+// Close ends the port and the goroutine.
+func (a *agent) Close() {
+	a.cancel()
+	a.client.Close()
+	a.wait.Wait()
+}
+
+// The methods below do nothing where there is no agent's port.
+
+// portChanged takes a VSERPORT_CHANGE event (qapi/char.json). QEMU sends one a
+// second at most, of the latest state.
+func (a *agent) portChanged(e monitor.Event) {
+	if id, _ := e.Data["id"].(string); a == nil || id != qemuargs.AgentPortID {
+		return
+	}
+	open, _ := e.Data["open"].(bool)
+	a.change(func() {
+		a.open = open
+		if open {
+			a.opening++
+		}
+	})
+}
+
+func (a *agent) setRunning(running bool) {
+	if a != nil {
+		a.change(func() { a.running = running })
+	}
+}
+
+// poll has what may be new asked for soon.
+func (a *agent) poll() {
+	if a != nil {
+		a.change(func() { a.due = true })
+	}
+}
+
+func (a *agent) change(set func()) {
+	a.mu.Lock()
+	set()
+	a.mu.Unlock()
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Report is what is known.
+func (a *agent) Report() control.AgentReport {
+	if a == nil {
+		return control.AgentReport{}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.report
+}
+
+// hasPort says whether a program in the guest has the port open.
+func (a *agent) hasPort() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.open
+}
+
+// update changes what is known, and tells of it if it is new.
+func (a *agent) update(set func(*control.AgentReport)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := encoded(a.report)
+	set(&a.report)
+	if !bytes.Equal(before, encoded(a.report)) {
+		a.tell(a.report) // here, so that none overtakes another
+	}
+}
+
+func encoded(r control.AgentReport) []byte {
+	data, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return data
+}
+
+// run asks the agent whenever there is one to be asked.
+func (a *agent) run(ctx context.Context) {
+	w := watch{agent: a}
+	timer := stoppedTimer()
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		if next := w.step(ctx); next > 0 {
+			timer.Reset(next)
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-a.changed:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// watch is what the agent's goroutine remembers from one step to the next.
+type watch struct {
+	*agent
+	opening   int       // that was last seen
+	connected bool      // the agent of that opening answers
+	settling  int       // polls until the network is thought to be up
+	asked     time.Time // for the interfaces
+	facts     time.Time // when all was asked for
+	recall    time.Duration
+	failed    time.Time
+}
+
+// step asks what is due, and returns when the next is; 0 means when something
+// changes.
+func (w *watch) step(ctx context.Context) time.Duration {
+	w.mu.Lock()
+	open, opening, running, due := w.open, w.opening, w.running, w.due
+	w.due = false
+	w.mu.Unlock()
+	if !open || opening != w.opening {
+		w.lost("the port was closed")
+		w.opening, w.recall = opening, 0
+	}
+	switch {
+	case !open || !running:
+		return 0
+	case !w.connected:
+		if wait := w.recall - time.Since(w.failed); w.recall > 0 && wait > 0 {
+			return wait
+		}
+		if err := w.connect(ctx); err != nil {
+			return w.missed(ctx, err)
+		}
+	case due || w.settling > 0 && time.Since(w.asked) >= settlingPause:
+		if err := w.refresh(ctx); err != nil {
+			return w.missed(ctx, err)
+		}
+	}
+	if w.settling > 0 {
+		return max(settlingPause-time.Since(w.asked), time.Millisecond)
+	}
+	return 0
+}
+
+// connect greets the agent and asks for everything.
+func (w *watch) connect(ctx context.Context) error {
+	if err := w.client.Desync(ctx); err != nil {
+		return err
+	}
+	if err := w.client.Ping(ctx); err != nil {
+		return err
+	}
+	w.connected, w.recall, w.settling = true, 0, settlingPolls
+	w.log.Info("guest agent connected")
+	w.update(func(r *control.AgentReport) { r.Connected = true })
+	return w.everything(ctx)
+}
+
+func (w *watch) everything(ctx context.Context) error {
+	w.facts = time.Now()
+	info, err := w.client.Info(ctx)
+	if silent(err) {
+		return err
+	}
+	system, err := w.client.OS(ctx)
+	if silent(err) {
+		return err
+	}
+	status, err := w.client.FreezeStatus(ctx)
+	if silent(err) {
+		return err
+	}
+	w.update(func(r *control.AgentReport) {
+		r.Version, r.OS, r.Frozen = info.Version, system, status == guestagent.Frozen
+	})
+	return w.interfaces(ctx)
+}
+
+// refresh asks for what changes by itself.
+func (w *watch) refresh(ctx context.Context) error {
+	w.settling = max(w.settling-1, 0)
+	switch {
+	case w.Report().Frozen:
+		w.asked = time.Now()
+		return w.client.Ping(ctx) // it answers little else
+	case time.Since(w.facts) >= factsInterval:
+		return w.everything(ctx)
+	}
+	return w.interfaces(ctx)
+}
+
+func (w *watch) interfaces(ctx context.Context) error {
+	w.asked = time.Now()
+	found, err := w.client.Interfaces(ctx)
+	if err == nil {
+		w.update(func(r *control.AgentReport) { r.Interfaces = chosen(found, w.macs) })
+	}
+	if silent(err) {
+		return err
+	}
+	return nil // it is there, if it cannot say
+}
+
+// chosen are the interfaces to be reported: the machine's own NICs first.
+func chosen(found []guestagent.Interface, macs []string) []guestagent.Interface {
+	var own, others []guestagent.Interface
+	for _, i := range found {
+		// A bridge in the guest may have a NIC's MAC too.
+		if slices.Contains(macs, i.MAC) && !slices.ContainsFunc(own, func(o guestagent.Interface) bool { return o.MAC == i.MAC }) {
+			own = append(own, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	out := append(own, others...)
+	return out[:min(len(out), max(len(own), maxInterfaces))]
+}
+
+// silent says whether an error is that of an agent that does not answer. One
+// that answers nonsense is there.
+func silent(err error) bool {
+	return errors.Is(err, guestagent.ErrSilent) || errors.Is(err, context.Canceled) || errors.Is(err, net.ErrClosed)
+}
+
+// missed notes that the agent did not answer, unless its guest was stopped
+// meanwhile, and returns when to ask again.
+func (w *watch) missed(ctx context.Context, err error) time.Duration {
+	w.mu.Lock()
+	excused := !w.running || !w.open || w.opening != w.agent.opening
+	w.mu.Unlock()
+	if excused || ctx.Err() != nil {
+		return time.Millisecond // what has changed is looked at first
+	}
+	w.lost(err.Error())
+	w.failed, w.recall = time.Now(), min(max(2*w.recall, firstRecall), lastRecall)
+	return w.recall
+}
+
+func (w *watch) lost(why string) {
+	if !w.connected {
+		return
+	}
+	w.connected = false
+	w.log.Info("guest agent disconnected", "reason", why)
+	w.update(func(r *control.AgentReport) { *r = control.AgentReport{Frozen: r.Frozen} })
+}

@@ -1,0 +1,65 @@
+package control
+
+import "github.com/kubeqemu/kubeqemu/launcher/guestagent"
+
+// Commands about QEMU's guest agent, all of them optional: an older launcher
+// does not know them.
+const (
+	CommandGuestInfo   = "guest-info"        // → GuestInfo
+	CommandUsers       = "guest-users"       // → GuestUsers
+	CommandFileSystems = "guest-filesystems" // → GuestFileSystems
+	CommandFreeze      = "freeze"            // FreezeRequest → nothing, when the file systems are frozen
+	CommandUnfreeze    = "unfreeze"          // → nothing, when they are not
+	CommandSoftReboot  = "soft-reboot"       // → nothing; the guest was asked to start anew
+)
+
+// EventAgent is sent when something of AgentReport has changed, and after hello
+// if anything is known. An older handler ignores it.
+const EventAgent = "agent"
+
+// MaxAgentReport bounds an AgentReport, in bytes of JSON.
+const MaxAgentReport = 64 << 10
+
+// AgentReport is what the guest's agent said last. The guest may have it say
+// anything.
+type AgentReport struct {
+	Connected bool          `json:"connected"`
+	Version   string        `json:"version,omitempty"`
+	OS        guestagent.OS `json:"os,omitzero"`
+	// Interfaces with the Machine's MACs come first.
+	Interfaces []guestagent.Interface `json:"interfaces,omitempty"`
+	// Frozen: the guest's file systems are, and nobody can write.
+	Frozen bool `json:"frozen,omitempty"`
+}
+
+// GuestInfo has KubeVirt's form.
+type GuestInfo struct {
+	guestagent.Info
+	Hostname     string            `json:"hostname,omitempty"`
+	OS           guestagent.OS     `json:"os,omitzero"`
+	Timezone     string            `json:"timezone,omitempty"`
+	Users        []guestagent.User `json:"userList,omitempty"`
+	FSInfo       GuestFSInfo       `json:"fsInfo,omitzero"`
+	FreezeStatus string            `json:"fsFreezeStatus,omitempty"`
+}
+
+// GuestFSInfo is what is mounted.
+type GuestFSInfo struct {
+	FileSystems []guestagent.FileSystem `json:"disks"`
+}
+
+// GuestUsers is who is logged in.
+type GuestUsers struct {
+	Items []guestagent.User `json:"items"`
+}
+
+// GuestFileSystems is what is mounted.
+type GuestFileSystems struct {
+	Items []guestagent.FileSystem `json:"items"`
+}
+
+// FreezeRequest says after how many seconds the launcher lets the guest write
+// again, whoever else is there by then; 0 is never.
+type FreezeRequest struct {
+	TimeoutSeconds int64 `json:"timeoutSeconds"`
+}

@@ -1,0 +1,145 @@
+package guestagent
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// States of the guest's file systems, as the agent has them. It knows only of
+// freezing that it did itself.
+const (
+	Frozen = "frozen"
+	Thawed = "thawed"
+)
+
+// freezeTimeout is how long the guest has to write back what it holds, and stop
+// writing, before it is let write again.
+const freezeTimeout = 20 * time.Second
+
+// FreezeStatus returns Frozen or Thawed.
+func (c *Client) FreezeStatus(ctx context.Context) (string, error) {
+	var said string
+	if err := c.do(ctx, "guest-fsfreeze-status", nil, &said); err != nil {
+		return "", err
+	}
+	if said != Frozen && said != Thawed {
+		return "", fmt.Errorf("guest-fsfreeze-status: %w: it is neither frozen nor thawed", ErrReply)
+	}
+	return said, nil
+}
+
+// Freeze has the guest write back its file systems and hold all writes. After
+// an error that is no *Error they may be frozen all the same.
+func (c *Client) Freeze(ctx context.Context) error {
+	_, err := c.ask(ctx, request{Execute: "guest-fsfreeze-freeze"}, freezeTimeout)
+	return err
+}
+
+// Thaw undoes Freeze.
+func (c *Client) Thaw(ctx context.Context) error {
+	return c.do(ctx, "guest-fsfreeze-thaw", nil, nil)
+}
+
+// Shutdown has the guest power off.
+func (c *Client) Shutdown(ctx context.Context) error { return c.shutdown(ctx, "powerdown") }
+
+// Reboot has the guest start anew.
+func (c *Client) Reboot(ctx context.Context) error { return c.shutdown(ctx, "reboot") }
+
+func (c *Client) shutdown(ctx context.Context, mode string) error {
+	return c.tell(ctx, request{"guest-shutdown", map[string]string{"mode": mode}})
+}
+
+// SetUserPassword sets the password of one of the guest's users. It is crypted
+// if it is a hash as in /etc/shadow.
+func (c *Client) SetUserPassword(ctx context.Context, user, password string, crypted bool) error {
+	return c.do(ctx, "guest-set-user-password", struct {
+		User     string `json:"username"`
+		Password []byte `json:"password"` // base64, as encoding/json has it
+		Crypted  bool   `json:"crypted"`
+	}{user, []byte(password), crypted}, nil)
+}
+
+// SSHAddAuthorizedKeys adds public keys to those that one of the guest's users
+// may log in with.
+func (c *Client) SSHAddAuthorizedKeys(ctx context.Context, user string, keys []string) error {
+	return c.do(ctx, "guest-ssh-add-authorized-keys", struct {
+		User string   `json:"username"`
+		Keys []string `json:"keys"`
+	}{user, keys}, nil)
+}
+
+// Result is how a command in the guest ended.
+type Result struct {
+	ExitCode int    `json:"exitCode"`
+	Signal   int    `json:"signal,omitempty"` // that ended it, or 0
+	Stdout   []byte `json:"stdout,omitempty"` // their beginning
+	Stderr   []byte `json:"stderr,omitempty"`
+}
+
+// How often a command in the guest is asked for its end, at first and at most.
+const (
+	firstAsk = 50 * time.Millisecond
+	lastAsk  = time.Second
+)
+
+// Exec runs a program in the guest and waits for its end, or until ctx ends;
+// then it goes on in the guest, for an agent cannot end it.
+func (c *Client) Exec(ctx context.Context, program string, args []string) (Result, error) {
+	var started struct {
+		PID int64 `json:"pid"`
+	}
+	err := c.do(ctx, "guest-exec", struct {
+		Path    string   `json:"path"`
+		Args    []string `json:"arg,omitempty"`
+		Capture bool     `json:"capture-output"`
+	}{program, args, true}, &started)
+	if err != nil {
+		return Result{}, err
+	}
+	for wait := firstAsk; ; wait = min(2*wait, lastAsk) {
+		result, exited, err := c.execStatus(ctx, started.PID)
+		if exited || err != nil {
+			return result, err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return Result{}, fmt.Errorf("wait for %s in the guest: %w", program, ctx.Err())
+		}
+	}
+}
+
+func (c *Client) execStatus(ctx context.Context, pid int64) (Result, bool, error) {
+	var said struct {
+		Exited   bool   `json:"exited"`
+		ExitCode *int   `json:"exitcode"`
+		Signal   int    `json:"signal"`
+		Stdout   string `json:"out-data"`
+		Stderr   string `json:"err-data"`
+	}
+	err := c.do(ctx, "guest-exec-status", map[string]int64{"pid": pid}, &said)
+	if err != nil || !said.Exited {
+		return Result{}, false, err
+	}
+	result := Result{Signal: said.Signal, Stdout: decoded(said.Stdout), Stderr: decoded(said.Stderr)}
+	switch {
+	case said.ExitCode != nil:
+		result.ExitCode = *said.ExitCode
+	case said.Signal == 0:
+		return result, true, errors.New("guest-exec-status: the guest agent does not say how it ended")
+	}
+	return result, true, nil
+}
+
+// decoded is as much of base64 as there is.
+func decoded(text string) []byte {
+	data := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
+	n, _ := base64.StdEncoding.Decode(data, []byte(text))
+	return data[:n]
+}

@@ -1,0 +1,224 @@
+package guestagent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"time"
+)
+
+// answerTimeout is how long an agent may take to answer. An emulated guest that
+// boots, beside others, takes seconds.
+const answerTimeout = 10 * time.Second
+
+// ErrSilent: the agent did not answer in time, or not what it was asked. It may
+// be stopped, busy, or not be there at all.
+var ErrSilent = errors.New("the guest agent does not answer")
+
+// Client asks one agent. Its methods may be called from any goroutine; one
+// command is in flight at a time. Between commands nothing is read: what a
+// guest sends unasked waits with the guest.
+type Client struct {
+	conn   net.Conn
+	budget *budget
+	reader *bufio.Reader // of budget
+	// turn is a semaphore of 1: who holds it uses what is above, and synced.
+	turn chan struct{}
+	// synced: what is read next is the answer to what is asked next.
+	synced bool
+}
+
+// New makes a Client on the launcher's end of the port, which it takes over.
+func New(conn net.Conn) *Client {
+	b := &budget{Reader: conn}
+	return &Client{conn: conn, budget: b, reader: bufio.NewReader(b), turn: make(chan struct{}, 1)}
+}
+
+// Close ends the port; QEMU goes on.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Desync has the next command begin with a synchronization: the agent behind
+// the port may be another one.
+func (c *Client) Desync(ctx context.Context) error {
+	if err := c.begin(ctx); err != nil {
+		return err
+	}
+	defer c.end()
+	c.synced = false
+	return nil
+}
+
+// begin waits for the turn.
+func (c *Client) begin(ctx context.Context) error {
+	select {
+	case c.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *Client) end() { <-c.turn }
+
+// request is a command as the agent takes it.
+type request struct {
+	Execute   string `json:"execute"`
+	Arguments any    `json:"arguments,omitempty"`
+}
+
+// do runs a command and decodes its result into result, unless that is nil.
+func (c *Client) do(ctx context.Context, command string, arguments, result any) error {
+	data, err := c.ask(ctx, request{command, arguments}, answerTimeout)
+	if err != nil || result == nil {
+		return err
+	}
+	if err := json.Unmarshal(data, result); err != nil {
+		return fmt.Errorf("%s: %w: %s", command, ErrReply, clip(err.Error(), maxText))
+	}
+	return nil
+}
+
+// doList runs a command whose result is a list, of which at most limit elements
+// are taken.
+func doList[T any](ctx context.Context, c *Client, command string, limit int) ([]T, error) {
+	data, err := c.ask(ctx, request{Execute: command}, answerTimeout)
+	if err != nil {
+		return nil, err
+	}
+	out, err := list[T](data, limit)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
+	return out, nil
+}
+
+// ask runs a command and waits for its answer.
+func (c *Client) ask(ctx context.Context, r request, timeout time.Duration) (json.RawMessage, error) {
+	if err := c.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer c.end()
+	if err := c.sync(ctx); err != nil {
+		return nil, fmt.Errorf("synchronize with the guest agent: %w", err)
+	}
+	var data json.RawMessage
+	err := c.within(ctx, timeout, func() error {
+		if err := c.send(r); err != nil {
+			return err
+		}
+		line, err := readReply(c.reader)
+		if err != nil {
+			return err
+		}
+		data, err = parseReply(r.Execute, line)
+		return err
+	})
+	return data, c.judge(r.Execute, err)
+}
+
+// tell runs a command that has no answer where it succeeds, such as
+// guest-shutdown. What it is told if it does not, the next command's
+// synchronization skips.
+func (c *Client) tell(ctx context.Context, r request) error {
+	if err := c.begin(ctx); err != nil {
+		return err
+	}
+	defer c.end()
+	if err := c.sync(ctx); err != nil {
+		return fmt.Errorf("synchronize with the guest agent: %w", err)
+	}
+	c.synced = false
+	return c.judge(r.Execute, c.within(ctx, answerTimeout, func() error { return c.send(r) }))
+}
+
+// sync skips whatever was sent before, and may be left of another agent. It is
+// for who has the turn.
+func (c *Client) sync(ctx context.Context) error {
+	if c.synced {
+		return nil
+	}
+	id := rand.Int64N(1 << 53)
+	err := c.within(ctx, answerTimeout, func() error {
+		r := request{"guest-sync-delimited", map[string]int64{"id": id}}
+		// The delimiter ends whatever the agent has of an earlier command.
+		if _, err := c.conn.Write([]byte{delimiter}); err != nil {
+			return err
+		}
+		if err := c.send(r); err != nil {
+			return err
+		}
+		// The answer to an earlier synchronization may come first.
+		for range maxLate {
+			if err := skip(c.reader); err != nil {
+				return err
+			}
+			line, err := readReply(c.reader)
+			if err != nil {
+				return err
+			}
+			data, err := parseReply(r.Execute, line)
+			var got int64
+			if err == nil && json.Unmarshal(data, &got) == nil && got == id {
+				c.synced = true
+				return nil
+			}
+		}
+		return fmt.Errorf("%w: none is to what was asked", ErrReply)
+	})
+	if err == nil {
+		return nil
+	}
+	// Whatever it was that it sent: it is nobody that can be asked.
+	return fmt.Errorf("%w: %w", ErrSilent, err)
+}
+
+// maxLate is how many answers may come before the one that is waited for.
+const maxLate = 256
+
+func (c *Client) send(r request) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode command: %w", err)
+	}
+	_, err = c.conn.Write(append(line, '\n'))
+	return err
+}
+
+// within has work end in time.
+func (c *Client) within(ctx context.Context, timeout time.Duration, work func() error) error {
+	if err := c.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	c.budget.left = maxRead
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = c.conn.SetDeadline(time.Now())
+		close(interrupted)
+	})
+	defer func() {
+		if !stop() {
+			<-interrupted // or it would interrupt the next command
+		}
+	}()
+	return work()
+}
+
+// judge says what an error means for the commands to come: after all but an
+// answer, they begin with a synchronization.
+func (c *Client) judge(command string, err error) error {
+	var said *Error
+	if err == nil || errors.As(err, &said) {
+		return err
+	}
+	c.synced = false
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("%s: %w: %w", command, ErrSilent, err)
+	}
+	return fmt.Errorf("%s: %w", command, err)
+}

@@ -1,0 +1,32 @@
+package guestagent
+
+import (
+	"encoding/json"
+)
+
+// few is a list within an answer, of which a handful is taken.
+type few[T any] []T
+
+// maxFew is more than is kept of any such list: some elements are left out.
+const maxFew = 32
+
+// UnmarshalJSON decodes the first elements.
+func (f *few[T]) UnmarshalJSON(data []byte) (err error) {
+	*f, err = list[T](data, maxFew)
+	return err
+}
+
+func parseInfo(data json.RawMessage) (Info, error) {
+	var said struct {
+		Version  string          `json:"version"`
+		Commands json.RawMessage `json:"supported_commands"`
+	}
+	if err := json.Unmarshal(data, &said); err != nil {
+		return Info{}, ErrReply
+	}
+	commands, err := list[Command](said.Commands, maxCommands)
+	for i := range commands {
+		commands[i].Name = clip(commands[i].Name, maxName)
+	}
+	return Info{clip(said.Version, maxName), commands}, err
+}
