@@ -35,6 +35,8 @@ const (
 	Grace   = "grace" // with Seconds
 	Console = "console"
 	VNC     = "vnc" // with PreserveSession
+
+	Screenshot = "screenshot" // a stream of one PNG, with MoveCursor
 )
 
 // Pattern is http.ServeMux's.
@@ -48,6 +50,7 @@ const (
 	UID             = "uid"
 	Seconds         = "seconds"
 	PreserveSession = "preserveSession"
+	MoveCursor      = "moveCursor"
 )
 
 // MaxText bounds what is said about an error, in bytes.

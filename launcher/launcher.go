@@ -117,6 +117,8 @@ type launcher struct {
 	retry    retry       // of what failed
 	growing  bool        // a disk is being made larger
 
+	picturing bool // a screenshot is being taken, or read
+
 	kept *control.Termination // how a VM ended whose launcher is kept
 	end  *control.Termination
 }
@@ -325,6 +327,10 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 		l.handOutConsole(m)
 	case control.CommandVNC:
 		l.handOutVNC(ctx, m)
+	case control.CommandScreenshot:
+		l.handOutScreenshot(ctx, m)
+	case control.CommandMovePointer:
+		l.movePointer(ctx, m)
 	default:
 		m.answer(nil, fmt.Errorf("unknown command %q", m.Execute))
 	}

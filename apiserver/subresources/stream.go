@@ -129,6 +129,11 @@ func (s *Server) admit(r *http.Request) (release func(), err error) {
 	if !websocket.IsWebSocketUpgrade(r) {
 		return nil, apierrors.NewBadRequest("this is a websocket, protocol " + subprotocol)
 	}
+	return s.place()
+}
+
+// place is one of those that virt-api has for streams.
+func (s *Server) place() (release func(), err error) {
 	select {
 	case s.streams <- struct{}{}:
 		return func() { <-s.streams }, nil

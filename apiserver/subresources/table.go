@@ -49,6 +49,7 @@ func Table() []Endpoint {
 		{Resource: instances, Subresource: "reset", Method: http.MethodPut, serve: (*Server).reset},
 		{Resource: instances, Subresource: "console", Method: http.MethodGet, serve: (*Server).console},
 		{Resource: instances, Subresource: "vnc", Method: http.MethodGet, serve: (*Server).vnc},
+		{Resource: instances, Subresource: "vnc/screenshot", Method: http.MethodGet, serve: (*Server).screenshot},
 		{Resource: instances, Subresource: "portforward", Method: http.MethodGet, Parameters: 2, serve: (*Server).forward},
 	}
 }

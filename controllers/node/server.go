@@ -176,18 +176,28 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	command := map[string]string{handlerapi.Console: control.CommandConsole, handlerapi.VNC: control.CommandVNC}[r.PathValue("operation")]
+	command := map[string]string{handlerapi.Console: control.CommandConsole, handlerapi.VNC: control.CommandVNC,
+		handlerapi.Screenshot: control.CommandScreenshot}[r.PathValue("operation")]
 	if command == "" || r.Header.Get("Upgrade") != handlerapi.Protocol {
 		http.NotFound(w, r)
 		return
 	}
 	key := command + " " + r.URL.Query().Get(handlerapi.UID)
+	if command == control.CommandScreenshot {
+		key += " " + r.RemoteAddr // it takes over from nobody
+	}
 	if r.URL.Query().Get(handlerapi.PreserveSession) == "true" && s.busy(key) {
 		http.Error(w, "there is a session already, which is to be preserved", http.StatusServiceUnavailable)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 	defer cancel()
+	if r.URL.Query().Get(handlerapi.MoveCursor) == "true" {
+		if err := launcher.client.Call(ctx, control.CommandMovePointer, nil, nil); err != nil {
+			fail(w, err)
+			return
+		}
+	}
 	file, err := launcher.client.CallForFile(ctx, command)
 	if err != nil {
 		fail(w, err)
