@@ -83,6 +83,12 @@ type Client struct {
 	Port int
 }
 
+// KeepAlive has either end find out within 40 s that the other's node has gone,
+// while nothing is said.
+func KeepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 5}
+}
+
 const (
 	dialTimeout = 10 * time.Second
 	// answerTimeout is longer than virt-handler waits for a launcher.
@@ -186,7 +192,7 @@ func (c *Client) dial(ctx context.Context, to Target) (*tls.Conn, error) {
 	if c.Port != 0 {
 		port = c.Port
 	}
-	dialer := &tls.Dialer{NetDialer: &net.Dialer{}, Config: &tls.Config{
+	dialer := &tls.Dialer{NetDialer: &net.Dialer{KeepAliveConfig: KeepAlive()}, Config: &tls.Config{
 		MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: authority.ServerName(to.Node), GetClientCertificate: c.Certificate, Time: c.Now,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			node, err := authority.Peer(state, authority.HandlerServer, roots, c.Now())

@@ -28,6 +28,7 @@ type Server struct {
 	table   []Endpoint
 	// streams has a place for each stream that is open.
 	streams chan struct{}
+	bounds  bounds
 	Options
 }
 
@@ -46,7 +47,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cluster: c, table: Table(), streams: make(chan struct{}, maxStreams), Options: o}, nil
+	return &Server{cluster: c, table: Table(), streams: make(chan struct{}, maxStreams), bounds: bounds{pingInterval, streamPatience}, Options: o}, nil
 }
 
 // call is one request that may be answered.

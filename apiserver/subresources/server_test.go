@@ -81,6 +81,7 @@ type served struct {
 	url    string
 	config *tls.Config
 	api    *rest.Config
+	server *Server
 }
 
 func serve(t *testing.T) *served {
@@ -100,7 +101,7 @@ func serve(t *testing.T) *served {
 	front.StartTLS()
 	t.Cleanup(front.Close)
 	certificate, key := ca.issue(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, Subject: ca.client("front-proxy-client").Subject})
-	return &served{fake, front.URL, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{{Certificate: [][]byte{certificate.Raw}, PrivateKey: key}}}, config}
+	return &served{fake, front.URL, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{{Certificate: [][]byte{certificate.Raw}, PrivateKey: key}}}, config, server}
 }
 
 // ask asks for a user, with the front proxy's certificate or without.

@@ -86,4 +86,3 @@ func revisionName(vm *v1.VirtualMachine, object client.Object) string {
 	head := vm.Name + "-" + object.GetName()
 	return strings.TrimRight(head[:min(len(head), most-len(tail))], ".-") + tail
 }
-
