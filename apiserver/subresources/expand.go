@@ -56,13 +56,14 @@ func (s *Server) expandGiven(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-// given reads a VirtualMachine, as JSON or YAML.
+// given reads a VirtualMachine, as JSON or YAML. What it does not know in it, it
+// leaves out, as the API server does: KubeVirt's client sends more than there is.
 func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
 	vm := &v1.VirtualMachine{}
 	if len(text) == 0 {
 		return nil, errors.New("empty request body")
 	}
-	if err := yaml.UnmarshalStrict(text, vm); err != nil {
+	if err := yaml.Unmarshal(text, vm); err != nil {
 		return nil, fmt.Errorf("Object is not a valid VirtualMachine: %w", err) //nolint:staticcheck // KubeVirt's words
 	}
 	if kind := vm.GroupVersionKind(); !kind.Empty() && kind != v1.GroupVersion.WithKind("VirtualMachine") {

@@ -38,7 +38,7 @@ func TestExpand(t *testing.T) {
 		"nothing":           {"", "empty request body"},
 		"no YAML":           {"{", "Object is not a valid VirtualMachine"},
 		"another kind":      {"apiVersion: v1\nkind: Pod\n", "Object is not a valid VirtualMachine"},
-		"an unknown field":  {head + "  speed: 7\n" + template, "Object is not a valid VirtualMachine"},
+		"no VM's field":     {head + "  template: 7\n", "Object is not a valid VirtualMachine"},
 		"another namespace": {strings.Replace(head, "{name: vm}", "{name: vm, namespace: other}", 1) + template, "VM namespace must be empty or ns"},
 	} {
 		vm, err := given([]byte(c.text), "ns")
