@@ -30,7 +30,7 @@ test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests
 	@$(MAKE) --no-print-directory e2e
 
 .PHONY: test-all
-test-all: test long e2e-long fuzz ## test, and the long ones
+test-all: test long e2e-long compat-e2e fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## the launcher against every way that QEMU, guests and consoles can misbehave; the Helm chart (3 minutes)
@@ -47,7 +47,7 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := TestAPIServerStopped|TestConsoleBulk|TestControllerKilled|TestCycles|TestHandlerIsGone|TestInstallation|TestKubeletKilled|TestMTU|TestOneWriter|TestPowerCut|TestSerialFlood|TestStopped|TestTwoControllers|TestWithoutAPI
+ONLY_LONG := TestAPIServerStopped|TestConsoleBulk|TestConsoleOutages|TestControllerKilled|TestCycles|TestHandlerIsGone|TestInstallation|TestKubeletKilled|TestMTU|TestOneWriter|TestPowerCut|TestSerialFlood|TestStopped|TestTwoControllers|TestWithoutAPI
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
@@ -90,6 +90,12 @@ fuzz: ## every fuzz test for FUZZTIME (default 60s)
 .PHONY: compat
 compat: ## the API against KubeVirt's types; with KUBECONFIG set, that cluster against KubeVirt's Go client
 	cd test/compat && go vet ./... && go test -timeout 10m -v ./...
+
+.PHONY: compat-e2e
+compat-e2e: packages cluster ## KubeVirt's Go client against a cluster of its own (3 minutes, and a large download)
+	config/images/build.sh tiny launcher components
+	cd test/compat && go vet ./...
+	test/compat/cluster.sh
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, and that generated files are up to date

@@ -36,6 +36,8 @@ const (
 	Grace   = "grace" // with Seconds
 	Console = "console"
 	VNC     = "vnc" // with PreserveSession
+
+	Screenshot = "screenshot" // a stream of one PNG, with MoveCursor
 )
 
 // Pattern is http.ServeMux's.
@@ -49,6 +51,7 @@ const (
 	UID             = "uid"
 	Seconds         = "seconds"
 	PreserveSession = "preserveSession"
+	MoveCursor      = "moveCursor"
 )
 
 // MaxText bounds what is said about an error, in bytes.
@@ -79,6 +82,12 @@ type Client struct {
 	Now   func() time.Time
 	// Port is another than Port, in tests.
 	Port int
+}
+
+// KeepAlive has either end find out within 40 s that the other's node has gone,
+// while nothing is said.
+func KeepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 5}
 }
 
 const (
@@ -184,7 +193,7 @@ func (c *Client) dial(ctx context.Context, to Target) (*tls.Conn, error) {
 	if c.Port != 0 {
 		port = c.Port
 	}
-	dialer := &tls.Dialer{NetDialer: &net.Dialer{}, Config: &tls.Config{
+	dialer := &tls.Dialer{NetDialer: &net.Dialer{KeepAliveConfig: KeepAlive()}, Config: &tls.Config{
 		MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: authority.ServerName(to.Node), GetClientCertificate: c.Certificate, Time: c.Now,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			node, err := authority.Peer(state, authority.HandlerServer, roots, c.Now())

@@ -123,6 +123,7 @@ type launcher struct {
 	asking     int         // questions to the guest's agent
 	rebooting  bool        // the guest's next power-off is to be a reboot
 	rebootOver *time.Timer // then it no longer is
+	picturing bool // a screenshot is being taken, or read
 
 	kept *control.Termination // how a VM ended whose launcher is kept
 	end  *control.Termination
@@ -344,6 +345,10 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 		l.askAgent(ctx, m)
 	case control.CommandSoftReboot:
 		l.softReboot(ctx, m)
+	case control.CommandScreenshot:
+		l.handOutScreenshot(ctx, m)
+	case control.CommandMovePointer:
+		l.movePointer(ctx, m)
 	default:
 		m.answer(nil, fmt.Errorf("unknown command %q", m.Execute))
 	}

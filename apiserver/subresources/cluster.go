@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
@@ -23,7 +25,7 @@ type cluster struct{ client rest.Interface }
 
 func newCluster(config *rest.Config) (*cluster, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), v1.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("make scheme: %w", err)
 	}
 	config = rest.CopyConfig(config)
@@ -38,15 +40,21 @@ func newCluster(config *rest.Config) (*cluster, error) {
 	return &cluster{client}, nil
 }
 
-// allowed asks the API server whether a user may.
+// allowed asks the API server whether a user may have an endpoint.
 func (c *cluster) allowed(ctx context.Context, who user, o object) (bool, string, error) {
+	return c.may(ctx, who, &rights{Namespace: o.namespace, Name: o.name, Verb: o.endpoint.Verb(),
+		Group: Group, Version: Version, Resource: o.endpoint.Resource, Subresource: o.endpoint.Subresource})
+}
+
+type rights = authorizationv1.ResourceAttributes
+
+// may asks the API server whether a user may.
+func (c *cluster) may(ctx context.Context, who user, what *rights) (bool, string, error) {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range who.extra {
 		extra[key] = values
 	}
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: who.name, Groups: who.groups, Extra: extra,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: o.namespace, Name: o.name, Verb: o.endpoint.Verb(),
-			Group: Group, Version: Version, Resource: o.endpoint.Resource, Subresource: o.endpoint.Subresource}}}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: who.name, Groups: who.groups, Extra: extra, ResourceAttributes: what}}
 	answer := &authorizationv1.SubjectAccessReview{}
 	err := c.client.Post().AbsPath("/apis/authorization.k8s.io/v1/subjectaccessreviews").Body(review).Do(ctx).Into(answer)
 	if err != nil {

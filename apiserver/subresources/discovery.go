@@ -46,7 +46,7 @@ func (s *Server) resources() *metav1.APIResourceList {
 	for _, e := range s.table {
 		// Neither kind nor verbs, as KubeVirt has it: kubectl takes it for nothing
 		// that it could list.
-		list.APIResources = append(list.APIResources, metav1.APIResource{Name: e.Resource + "/" + e.Subresource, Namespaced: true, Verbs: metav1.Verbs{}})
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: e.Name(), Namespaced: true, Verbs: metav1.Verbs{}})
 	}
 	return list
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
@@ -27,6 +28,7 @@ type Server struct {
 	table   []Endpoint
 	// streams has a place for each stream that is open.
 	streams chan struct{}
+	bounds  bounds
 	Options
 }
 
@@ -45,7 +47,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cluster: c, table: Table(), streams: make(chan struct{}, maxStreams), Options: o}, nil
+	return &Server{cluster: c, table: Table(), streams: make(chan struct{}, maxStreams), bounds: bounds{pingInterval, streamPatience}, Options: o}, nil
 }
 
 // call is one request that may be answered.
@@ -96,12 +98,15 @@ var errNoRoute = errors.New("the server could not find the requested resource")
 
 // forbidden is worded as the API server does.
 func forbidden(who user, o object, reason string) error {
-	resource := metav1.GroupResource{Group: Group, Resource: o.endpoint.Resource + "/" + o.endpoint.Subresource}
-	text := fmt.Sprintf("User %q cannot %s resource %q in API group %q in the namespace %q", who.name, o.endpoint.Verb(), resource.Resource, Group, o.namespace)
+	return forbiddenTo(who, o.endpoint.Verb(), metav1.GroupResource{Group: Group, Resource: o.endpoint.Name()}, types.NamespacedName{Namespace: o.namespace, Name: o.name}, reason)
+}
+
+func forbiddenTo(who user, verb string, resource metav1.GroupResource, key types.NamespacedName, reason string) error {
+	text := fmt.Sprintf("User %q cannot %s resource %q in API group %q in the namespace %q", who.name, verb, resource.Resource, resource.Group, key.Namespace)
 	if reason != "" {
 		text += ": " + reason
 	}
-	return apierrors.NewForbidden(schemaResource(resource), o.name, errors.New(text))
+	return apierrors.NewForbidden(schemaResource(resource), key.Name, errors.New(text))
 }
 
 // refuse answers with an error, as a metav1.Status.

@@ -53,7 +53,7 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		f.asked = append(f.asked, review.Spec)
 		a := review.Spec.ResourceAttributes
-		review.Status.Allowed = review.Spec.User == "ann" && a.Resource+"/"+a.Subresource == f.allowed
+		review.Status.Allowed = review.Spec.User == "ann" && strings.TrimSuffix(a.Resource+"/"+a.Subresource, "/") == f.allowed
 		review.TypeMeta = metav1.TypeMeta{Kind: "SubjectAccessReview", APIVersion: "authorization.k8s.io/v1"}
 		answer(&review)
 	case "GET /apis/kubevirt.io/v1/namespaces/ns/virtualmachines/vm":
@@ -80,6 +80,8 @@ type served struct {
 	*fakeCluster
 	url    string
 	config *tls.Config
+	api    *rest.Config
+	server *Server
 }
 
 func serve(t *testing.T) *served {
@@ -88,7 +90,8 @@ func serve(t *testing.T) *served {
 	fake := &fakeCluster{t: t}
 	api := httptest.NewServer(fake)
 	t.Cleanup(api.Close)
-	server, err := New(&rest.Config{Host: api.URL}, Options{Now: func() time.Time { return now }, Log: logr.Discard(),
+	config := &rest.Config{Host: api.URL}
+	server, err := New(config, Options{Now: func() time.Time { return now }, Log: logr.Discard(),
 		FrontProxy: func() (*FrontProxy, error) { return ParseFrontProxy(ca.published(`["front-proxy-client"]`)) }})
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +101,7 @@ func serve(t *testing.T) *served {
 	front.StartTLS()
 	t.Cleanup(front.Close)
 	certificate, key := ca.issue(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, Subject: ca.client("front-proxy-client").Subject})
-	return &served{fake, front.URL, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{{Certificate: [][]byte{certificate.Raw}, PrivateKey: key}}}}
+	return &served{fake, front.URL, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{{Certificate: [][]byte{certificate.Raw}, PrivateKey: key}}}, config, server}
 }
 
 // ask asks for a user, with the front proxy's certificate or without.
@@ -130,14 +133,14 @@ func (s *served) ask(proxied bool, user, method, path, body string) (int, metav1
 func TestAuthorized(t *testing.T) {
 	s := serve(t)
 	path := func(e Endpoint) string {
-		p := root + "/namespaces/ns/" + e.Resource + "/vm/" + e.Subresource
+		p := e.Path("ns", "vm")
 		if e.Parameters > 0 {
 			p += "/0"
 		}
 		return p
 	}
 	for _, granted := range Table() {
-		s.allowed = granted.Resource + "/" + granted.Subresource
+		s.allowed = granted.Name()
 		for _, e := range Table() {
 			s.asked = nil
 			want := e.Resource == granted.Resource && e.Subresource == granted.Subresource
@@ -146,7 +149,7 @@ func TestAuthorized(t *testing.T) {
 				t.Errorf("granted %s, %s: %d %+v", s.allowed, path(e), code, status)
 			}
 			if len(s.asked) != 1 || s.asked[0].ResourceAttributes.Group != Group || s.asked[0].ResourceAttributes.Version != Version ||
-				s.asked[0].ResourceAttributes.Namespace != "ns" || s.asked[0].ResourceAttributes.Name != "vm" || s.asked[0].Groups[0] != "system:masters" ||
+				s.asked[0].ResourceAttributes.Namespace != "ns" || (s.asked[0].ResourceAttributes.Name != "vm") != (e.Subresource == "") || s.asked[0].Groups[0] != "system:masters" ||
 				s.asked[0].ResourceAttributes.Subresource != e.Subresource || s.asked[0].ResourceAttributes.Verb != e.Verb() {
 				t.Errorf("%s: RBAC was asked %+v", path(e), s.asked)
 			}

@@ -34,6 +34,10 @@ const (
 	maxStreams = 500
 )
 
+// bounds are how often a client is asked whether it is there, and streamPatience,
+// but in tests.
+type bounds struct{ ping, patience time.Duration }
+
 func (s *Server) console(w http.ResponseWriter, c *call) error {
 	return s.attach(w, c, handlerapi.Console, nil)
 }
@@ -68,7 +72,7 @@ func (s *Server) attach(w http.ResponseWriter, c *call, operation string, parame
 	if err != nil {
 		return answered(vmi, err)
 	}
-	s.splice(w, c, stream{guest, streamBuffer})
+	s.splice(w, c, stream{guest, streamBuffer, s.bounds.patience})
 	return nil
 }
 
@@ -115,7 +119,7 @@ func (s *Server) forward(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("connect to the guest: %w", err))
 	}
-	to := stream{guest, streamBuffer}
+	to := stream{guest, streamBuffer, s.bounds.patience}
 	if protocol == "udp" {
 		to.buffer = maxDatagram
 	}
@@ -129,6 +133,11 @@ func (s *Server) admit(r *http.Request) (release func(), err error) {
 	if !websocket.IsWebSocketUpgrade(r) {
 		return nil, apierrors.NewBadRequest("this is a websocket, protocol " + subprotocol)
 	}
+	return s.place()
+}
+
+// place is one of those that virt-api has for streams.
+func (s *Server) place() (release func(), err error) {
 	select {
 	case s.streams <- struct{}{}:
 		return func() { <-s.streams }, nil
@@ -142,12 +151,13 @@ func (s *Server) admit(r *http.Request) (release func(), err error) {
 // fits the buffer, as datagrams must be.
 type stream struct {
 	net.Conn
-	buffer int
+	buffer   int
+	patience time.Duration
 }
 
 // Write fails if nothing is taken for long.
 func (s stream) Write(p []byte) (int, error) {
-	if err := s.SetWriteDeadline(time.Now().Add(streamPatience)); err != nil {
+	if err := s.SetWriteDeadline(time.Now().Add(s.patience)); err != nil {
 		return 0, err
 	}
 	return s.Conn.Write(p)
@@ -173,7 +183,7 @@ func (s *Server) splice(w http.ResponseWriter, c *call, guest stream) {
 	var both sync.WaitGroup
 	both.Go(func() { fromClient(guest, client); cancel() })
 	both.Go(func() { toClient(client, guest); cancel() })
-	ping(ctx, client)
+	ping(ctx, client, s.bounds.ping)
 	goodbye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 	_ = client.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(time.Second))
 	client.Close()
@@ -187,7 +197,7 @@ func toClient(client *websocket.Conn, guest stream) {
 	buffer := make([]byte, guest.buffer)
 	for {
 		n, err := guest.Read(buffer)
-		if n > 0 && (client.SetWriteDeadline(time.Now().Add(streamPatience)) != nil || client.WriteMessage(websocket.BinaryMessage, buffer[:n]) != nil) {
+		if n > 0 && (client.SetWriteDeadline(time.Now().Add(guest.patience)) != nil || client.WriteMessage(websocket.BinaryMessage, buffer[:n]) != nil) {
 			return
 		}
 		if err != nil {
@@ -199,7 +209,7 @@ func toClient(client *websocket.Conn, guest stream) {
 // fromClient copies the client's binary messages until one end ends; others are
 // ignored.
 func fromClient(guest stream, client *websocket.Conn) {
-	alive := func(string) error { return client.SetReadDeadline(time.Now().Add(streamPatience)) }
+	alive := func(string) error { return client.SetReadDeadline(time.Now().Add(guest.patience)) }
 	client.SetPongHandler(alive)
 	buffer := make([]byte, guest.buffer)
 	for alive("") == nil {
@@ -223,8 +233,8 @@ func fromClient(guest stream, client *websocket.Conn) {
 }
 
 // ping has the client show that it is there, until ctx ends or it has gone.
-func ping(ctx context.Context, client *websocket.Conn) {
-	tick := time.NewTicker(pingInterval)
+func ping(ctx context.Context, client *websocket.Conn, interval time.Duration) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
@@ -232,7 +242,7 @@ func ping(ctx context.Context, client *websocket.Conn) {
 			return
 		case <-tick.C:
 			var timeout net.Error
-			err := client.WriteControl(websocket.PingMessage, nil, time.Now().Add(pingInterval))
+			err := client.WriteControl(websocket.PingMessage, nil, time.Now().Add(interval))
 			if err != nil && !(errors.As(err, &timeout) && timeout.Timeout()) {
 				return
 			}

@@ -22,13 +22,15 @@ const root = "/apis/" + Group + "/" + Version
 const (
 	machines  = "virtualmachines"
 	instances = "virtualmachineinstances"
+	expansion = "expand-vm-spec"
 )
 
 // Endpoint is a row of the table from which both the routes and what is asked of
 // RBAC are made: what is authorized is what is served.
 type Endpoint struct {
 	Resource string
-	// Subresource is the path below the object, and the subresource in RBAC.
+	// Subresource is the path below the object, and the subresource in RBAC. It is
+	// empty where an endpoint is of the namespace and there is no object.
 	Subresource string
 	Method      string
 	// Parameters of the path, at most, which RBAC does not know.
@@ -43,6 +45,7 @@ func Table() []Endpoint {
 		{Resource: machines, Subresource: "start", Method: http.MethodPut, serve: (*Server).start},
 		{Resource: machines, Subresource: "stop", Method: http.MethodPut, serve: (*Server).stop},
 		{Resource: machines, Subresource: "restart", Method: http.MethodPut, serve: (*Server).restart},
+		{Resource: machines, Subresource: "expand-spec", Method: http.MethodGet, serve: (*Server).expandSpec},
 		{Resource: machines, Subresource: "portforward", Method: http.MethodGet, Parameters: 2, serve: (*Server).forward},
 		{Resource: instances, Subresource: "pause", Method: http.MethodPut, serve: (*Server).pause},
 		{Resource: instances, Subresource: "unpause", Method: http.MethodPut, serve: (*Server).unpause},
@@ -55,7 +58,9 @@ func Table() []Endpoint {
 		{Resource: instances, Subresource: "filesystemlist", Method: http.MethodGet, serve: (*Server).fileSystemList},
 		{Resource: instances, Subresource: "console", Method: http.MethodGet, serve: (*Server).console},
 		{Resource: instances, Subresource: "vnc", Method: http.MethodGet, serve: (*Server).vnc},
+		{Resource: instances, Subresource: "vnc/screenshot", Method: http.MethodGet, serve: (*Server).screenshot},
 		{Resource: instances, Subresource: "portforward", Method: http.MethodGet, Parameters: 2, serve: (*Server).forward},
+		{Resource: expansion, Method: http.MethodPut, serve: (*Server).expandGiven},
 	}
 }
 
@@ -65,6 +70,23 @@ func (e Endpoint) Verb() string {
 		return "get"
 	}
 	return "update"
+}
+
+// Name is the resource, as RBAC's rules write it.
+func (e Endpoint) Name() string {
+	if e.Subresource == "" {
+		return e.Resource
+	}
+	return e.Resource + "/" + e.Subresource
+}
+
+// Path leads to the endpoint of an object, without its parameters.
+func (e Endpoint) Path(namespace, name string) string {
+	path := root + "/namespaces/" + namespace + "/" + e.Resource
+	if e.Subresource == "" {
+		return path
+	}
+	return path + "/" + name + "/" + e.Subresource
 }
 
 // object is what a path is about.
@@ -82,6 +104,9 @@ func route(table []Endpoint, method, path string) (object, bool) {
 		return object{}, false
 	}
 	parts := strings.Split(rest, "/")
+	if len(parts) == 2 {
+		return ofNamespace(table, method, parts[0], parts[1])
+	}
 	if len(parts) < 4 {
 		return object{}, false
 	}
@@ -92,13 +117,26 @@ func route(table []Endpoint, method, path string) (object, bool) {
 	for _, e := range table {
 		sub := strings.Split(e.Subresource, "/")
 		more := len(below) - len(sub)
-		if e.Resource != resource || e.Method != method || more < 0 || more > e.Parameters || !slices.Equal(below[:len(sub)], sub) {
+		if e.Subresource == "" || e.Resource != resource || e.Method != method || more < 0 || more > e.Parameters || !slices.Equal(below[:len(sub)], sub) {
 			continue
 		}
 		if e.Parameters > 0 && more == 0 || slices.Contains(below, "") {
 			continue
 		}
 		return object{e, namespace, name, below[len(sub):]}, true
+	}
+	return object{}, false
+}
+
+// ofNamespace finds an endpoint that is about no object.
+func ofNamespace(table []Endpoint, method, namespace, resource string) (object, bool) {
+	if len(validation.ValidateNamespaceName(namespace, false)) > 0 {
+		return object{}, false
+	}
+	for _, e := range table {
+		if e.Subresource == "" && e.Resource == resource && e.Method == method {
+			return object{endpoint: e, namespace: namespace}, true
+		}
 	}
 	return object{}, false
 }

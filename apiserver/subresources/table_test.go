@@ -11,21 +11,24 @@ import (
 func TestRoute(t *testing.T) {
 	table := Table()
 	for _, e := range table {
-		path := root + "/namespaces/ns/" + e.Resource + "/vm.1/" + e.Subresource
-		want := ""
+		path, want, name := e.Path("ns", "vm.1"), "", "vm.1"
 		if e.Parameters > 0 {
 			path, want = path+"/22/tcp", "22 tcp"
 		}
+		last := e.Subresource
+		if last == "" {
+			name, last = "", e.Resource
+		}
 		o, ok := route(table, e.Method, path)
-		if !ok || o.endpoint.Resource != e.Resource || o.endpoint.Subresource != e.Subresource || o.namespace != "ns" || o.name != "vm.1" || strings.Join(o.parameters, " ") != want {
+		if !ok || o.endpoint.Resource != e.Resource || o.endpoint.Subresource != e.Subresource || o.namespace != "ns" || o.name != name || strings.Join(o.parameters, " ") != want {
 			t.Errorf("%s %s: %+v, %v", e.Method, path, o, ok)
 		}
 		for _, other := range []string{
 			path + "/", path + "//", path + "/more", "/" + path, strings.Replace(path, "/ns/", "//ns/", 1), strings.Replace(path, "/vm.1/", "/../vm.1/", 1),
-			strings.Replace(path, "/vm.1/", "/vm.1/./", 1), strings.Replace(path, "/"+e.Subresource, "%2f"+e.Subresource, 1),
-			strings.Replace(path, e.Subresource, strings.ToUpper(e.Subresource), 1), strings.Replace(path, e.Subresource, "%"+"63onsole", 1),
+			strings.Replace(path, "/vm.1/", "/vm.1/./", 1), strings.Replace(path, "/"+last, "%2f"+last, 1),
+			strings.Replace(path, last, strings.ToUpper(last), 1), strings.Replace(path, last, "%"+"63onsole", 1),
 			strings.Replace(path, "vm.1", "", 1), strings.Replace(path, "vm.1", "VM", 1), strings.Replace(path, "/ns/", "/n.s/", 1),
-			strings.Replace(path, "/v1/", "/v1alpha3/", 1), strings.TrimSuffix(path, "/"+e.Subresource), path + "%00", path + ";a=b",
+			strings.Replace(path, "/v1/", "/v1alpha3/", 1), strings.TrimSuffix(path, "/"+last), path + "%00", path + ";a=b",
 		} {
 			if other == path {
 				continue
@@ -62,15 +65,15 @@ func TestTable(t *testing.T) {
 // FuzzRoute: whatever leads somewhere, leads there by the one path that names it.
 func FuzzRoute(f *testing.F) {
 	for _, e := range Table() {
-		f.Add(e.Method, root+"/namespaces/ns/"+e.Resource+"/name/"+e.Subresource)
-		f.Add(e.Method, root+"/namespaces/ns/"+e.Resource+"/name/"+e.Subresource+"/22/udp")
+		f.Add(e.Method, e.Path("ns", "name"))
+		f.Add(e.Method, e.Path("ns", "name")+"/22/udp")
 	}
 	f.Fuzz(func(t *testing.T, method, path string) {
 		o, ok := route(Table(), method, path)
 		if !ok {
 			return
 		}
-		parts := append([]string{root, "namespaces", o.namespace, o.endpoint.Resource, o.name, o.endpoint.Subresource}, o.parameters...)
+		parts := append([]string{o.endpoint.Path(o.namespace, o.name)}, o.parameters...)
 		if whole := strings.Join(parts, "/"); whole != path || o.endpoint.Method != method || strings.ContainsAny(o.namespace+o.name, "/%") {
 			t.Errorf("%s %q is taken for %q", method, path, whole)
 		}

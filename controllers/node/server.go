@@ -35,6 +35,9 @@ type Server struct {
 	Address     string
 	Log         logr.Logger
 
+	// patience is another than streamPatience in tests.
+	patience time.Duration
+
 	mu      sync.Mutex
 	streams map[string]net.Conn // by operation and VMI
 	ended   bool
@@ -44,11 +47,14 @@ const (
 	serverHeaderTimeout = 10 * time.Second
 	serverIdleTimeout   = time.Minute
 	serverMaxHeader     = 8 << 10
+	// streamPatience is how long virt-api may take nothing of a stream. virt-api
+	// itself gives up after five minutes.
+	streamPatience = 6 * time.Minute
 )
 
 // Start serves until ctx ends. It is a manager.Runnable.
 func (s *Server) Start(ctx context.Context) error {
-	listener, err := net.Listen("tcp", s.Address)
+	listener, err := (&net.ListenConfig{KeepAliveConfig: handlerapi.KeepAlive()}).Listen(ctx, "tcp", s.Address)
 	if err != nil {
 		return fmt.Errorf("listen for virt-api: %w", err)
 	}
@@ -56,6 +62,9 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func (s *Server) serve(ctx context.Context, listener net.Listener) error {
+	if s.patience == 0 {
+		s.patience = streamPatience
+	}
 	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: serverHeaderTimeout, IdleTimeout: serverIdleTimeout,
 		MaxHeaderBytes: serverMaxHeader, ErrorLog: log.New(quietly{s.Log.V(1)}, "", 0),
 		BaseContext: func(net.Listener) context.Context { return ctx }}
@@ -188,18 +197,28 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	command := map[string]string{handlerapi.Console: control.CommandConsole, handlerapi.VNC: control.CommandVNC}[r.PathValue("operation")]
+	command := map[string]string{handlerapi.Console: control.CommandConsole, handlerapi.VNC: control.CommandVNC,
+		handlerapi.Screenshot: control.CommandScreenshot}[r.PathValue("operation")]
 	if command == "" || r.Header.Get("Upgrade") != handlerapi.Protocol {
 		http.NotFound(w, r)
 		return
 	}
 	key := command + " " + r.URL.Query().Get(handlerapi.UID)
+	if command == control.CommandScreenshot {
+		key += " " + r.RemoteAddr // it takes over from nobody
+	}
 	if r.URL.Query().Get(handlerapi.PreserveSession) == "true" && s.busy(key) {
 		http.Error(w, "there is a session already, which is to be preserved", http.StatusServiceUnavailable)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 	defer cancel()
+	if r.URL.Query().Get(handlerapi.MoveCursor) == "true" {
+		if err := launcher.client.Call(ctx, control.CommandMovePointer, nil, nil); err != nil {
+			fail(w, err)
+			return
+		}
+	}
 	file, err := launcher.client.CallForFile(ctx, command)
 	if err != nil {
 		fail(w, err)
@@ -239,10 +258,24 @@ func (s *Server) splice(w http.ResponseWriter, key string, guest net.Conn) {
 		guest.Close()
 		peer.Close()
 	}()
-	io.Copy(peer, guest)
+	io.Copy(patient{peer, s.patience}, guest)
 	guest.Close()
 	peer.Close()
 	<-both
+}
+
+// patient is a connection whose writes fail if nothing is taken for long: what is
+// on its way keeps a connection from being found dead.
+type patient struct {
+	net.Conn
+	patience time.Duration
+}
+
+func (p patient) Write(b []byte) (int, error) {
+	if err := p.SetWriteDeadline(time.Now().Add(p.patience)); err != nil {
+		return 0, err
+	}
+	return p.Conn.Write(b)
 }
 
 func (s *Server) busy(key string) bool {

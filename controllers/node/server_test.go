@@ -339,3 +339,46 @@ func TestStream(t *testing.T) {
 		t.Error("a console without a file")
 	}
 }
+
+// TestScreenshots: a picture has its end; two at once are two; the pointer is
+// moved first where that was asked for.
+func TestScreenshots(t *testing.T) {
+	h := newTestHandler(t, ownServing)
+	api := h.api()
+	shoot := func(parameters url.Values) (net.Conn, *net.UnixConn) {
+		t.Helper()
+		guest, theirs := unixPair(t)
+		file, err := theirs.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs.Close()
+		h.answers(control.CommandScreenshot, control.Message{Return: []byte("null"), Files: []*os.File{file}})
+		stream, err := api.Stream(t.Context(), h.target, handlerapi.Screenshot, parameters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { stream.Close(); guest.Close() })
+		return stream, guest
+	}
+	first, firstGuest := shoot(nil)
+	second, secondGuest := shoot(nil)
+	for _, c := range []struct {
+		to    *net.UnixConn
+		from  net.Conn
+		bytes int
+	}{{firstGuest, first, 1 << 20}, {secondGuest, second, 10}} {
+		go func() {
+			c.to.Write(make([]byte, c.bytes))
+			c.to.Close()
+		}()
+		c.from.SetReadDeadline(time.Now().Add(30 * time.Second))
+		if got, err := io.ReadAll(c.from); err != nil || len(got) != c.bytes {
+			t.Errorf("%d bytes of %d: %v", len(got), c.bytes, err)
+		}
+	}
+	h.answers(control.CommandMovePointer, control.Message{Error: &control.RemoteError{Description: "no mouse"}})
+	if _, err := api.Stream(t.Context(), h.target, handlerapi.Screenshot, url.Values{handlerapi.MoveCursor: {"true"}}); err == nil || err.Error() != "no mouse" {
+		t.Errorf("the pointer of a guest without a mouse: %v", err)
+	}
+}

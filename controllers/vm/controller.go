@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
+	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 )
@@ -111,7 +112,7 @@ const behindPause = time.Second
 // first. The longer the VM waits already, the longer it does.
 func (r *Reconciler) patient(vm *v1.VirtualMachine, err error) (time.Duration, error) {
 	const soonest, latest = 5 * time.Second, 5 * time.Minute
-	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errTaken) || errors.Is(err, errMissing) || errors.Is(err, errRefused)) {
+	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errTaken) || errors.Is(err, choice.ErrMissing) || errors.Is(err, errRefused)) {
 		return 0, err
 	}
 	since := time.Duration(0)
@@ -192,12 +193,12 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	if p.chosen, err = r.choose(ctx, vm); err != nil {
 		return nil, &failure{reasonFailedCreate, err.Error()}, err
 	}
-	if !p.chosen.remembered(&vm.Status) {
+	if !remembered(p.chosen, &vm.Status) {
 		// What it is started with is written down before it is: a later start
 		// must not choose anew.
 		return nil, nil, nil
 	}
-	expanded, errs := p.chosen.expand(vm)
+	expanded, errs := p.chosen.Expand(vm)
 	if len(errs) > 0 {
 		err := fmt.Errorf("%w: %w", errRefused, errs.ToAggregate())
 		return nil, &failure{reasonInvalid, errs.ToAggregate().Error()}, err

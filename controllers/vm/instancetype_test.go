@@ -134,7 +134,7 @@ func inferred(s subject) {
 		s.t.Errorf("condition %+v", c)
 	}
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "root", Namespace: s.namespace,
-		Labels: map[string]string{inferLabel + "instancetype": "small", inferLabel + "instancetype-kind": "VirtualMachineInstancetype"}},
+		Labels: map[string]string{"instancetype.kubevirt.io/default-instancetype": "small", "instancetype.kubevirt.io/default-instancetype-kind": "VirtualMachineInstancetype"}},
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}
 	if err := s.client.Create(ctx, claim); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
@@ -38,7 +39,7 @@ type plan struct {
 	// startFailure is what the back-off remembers.
 	startFailure *v1.VirtualMachineStartFailure
 	// chosen is what a start is with, once that is known.
-	chosen *chosen
+	chosen *choice.Choice
 	// after is when to look again, where time alone changes the plan.
 	after time.Duration
 }

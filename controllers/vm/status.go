@@ -29,7 +29,7 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	status.StateChangeRequests = p.requests
 	status.StartFailure = p.startFailure
 	if p.chosen != nil {
-		status.InstancetypeRef, status.PreferenceRef = p.chosen.instancetypeRef, p.chosen.preferenceRef
+		status.InstancetypeRef, status.PreferenceRef = p.chosen.Refs()
 	}
 	status.Conditions = conditions(vm, vmi, failed, now)
 	ready := status.Condition(v1.ConditionReady)

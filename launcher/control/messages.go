@@ -36,6 +36,9 @@ const (
 	CommandConsole = "console" // → nothing, with the console's file; the console before it ends
 	CommandVNC     = "vnc"     // → nothing, with the file of a connection to the VNC server
 
+	CommandScreenshot  = "screenshot"   // → nothing, with the file of a socket: a PNG, to its end
+	CommandMovePointer = "move-pointer" // → nothing, when the guest had time to show that it woke up
+
 	EventHello = "hello" // Hello with the network namespace's file
 	EventState = "state" // StateReport
 )

@@ -182,9 +182,8 @@ func TestClient(t *testing.T) {
 	m.must(instances.Unpause(ctx, "vm", &v1.UnpauseOptions{}))
 	m.is(v1.VirtualMachineStatusRunning)
 	s.shows("echo $((6*8))-", "48-")
-	vnc, err := instances.VNC("vm", false)
-	m.must(err)
-	m.greeting(vnc, "", "RFB 003.")
+	m.screen()
+	m.expanded()
 	for _, forward := range []func() (kvcorev1.StreamInterface, error){
 		func() (kvcorev1.StreamInterface, error) { return instances.PortForward("vm", 7, "tcp") },
 		func() (kvcorev1.StreamInterface, error) { return machines.PortForward("vm", 7, "tcp") },

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"crypto/md5"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -151,7 +150,13 @@ func (v vmi) attach(resource, sub string) *transcript {
 	if p := conn.Subprotocol(); p != "plain.kubevirt.io" {
 		v.t.Errorf("%s of %s speaks %q", sub, v.name, p)
 	}
-	s := &transcript{t: v.t, what: sub + " of VMI " + v.name, input: input{conn}, ended: make(chan struct{}), wake: make(chan struct{})}
+	return transcribe(v.t, sub+" of VMI "+v.name, conn)
+}
+
+// transcribe reads a stream, and ends it with the test.
+func transcribe(t *testing.T, what string, conn *websocket.Conn) *transcript {
+	t.Helper()
+	s := &transcript{t: t, what: what, input: input{conn}, ended: make(chan struct{}), wake: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
 		for {
@@ -164,7 +169,7 @@ func (v vmi) attach(resource, sub string) *transcript {
 			}
 		}
 	}()
-	v.t.Cleanup(func() {
+	t.Cleanup(func() {
 		conn.Close()
 		<-s.ended
 	})
@@ -429,6 +434,8 @@ func TestStreams(t *testing.T) {
 	if _, response, err := dial(t, "", m.path("virtualmachineinstances", "vnc")+"?preserveSession=true"); err == nil || response == nil || response.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a session that is to be preserved: %v", err)
 	}
+	m.pictured()
+	m.throughProxy()
 	for _, resource := range []string{"virtualmachineinstances", "virtualmachines"} {
 		err := poll(60*time.Second, func() error { return m.forwards(resource, "portforward/7/tcp") })
 		if err != nil {
@@ -459,36 +466,4 @@ func (m vm) forwards(resource, sub string) error {
 		err = fmt.Errorf("the guest's echo is %q", message)
 	}
 	return err
-}
-
-// TestConsoleBulk: what is pasted into a console arrives whole, and so does what
-// comes out; consoles that are opened and dropped leave nothing behind.
-func TestConsoleBulk(t *testing.T) {
-	const size = 1 << 20
-	m := createVM(t, namespace(t), "bulk", v1.RunStrategyAlways)
-	m.runs("")
-	for range 20 {
-		conn, _, err := dial(t, "", m.path("virtualmachineinstances", "console"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn.Close()
-	}
-	shell := m.attach("virtualmachineinstances", "console").prompt()
-	begin := time.Now()
-	out, status := shell.run(2*time.Minute, fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", size))
-	if got := strings.Count(out, "x"); status != 0 || got != size {
-		t.Errorf("of %d bytes %d came out (%d)", size, got, status)
-	}
-	t.Logf("%d bytes out in %s", size, time.Since(begin))
-	begin = time.Now()
-	shell.send(fmt.Sprintf("stty raw -echo; echo rea\"\"dy; head -c %d | md5sum; stty sane\n", size))
-	shell.expect(30*time.Second, "ready")
-	pasted := bytes.Repeat([]byte("0123456789abcde\n"), size/16)
-	shell.send(string(pasted))
-	sum := shell.expect(4*time.Minute, `([0-9a-f]{32})  -`)[1]
-	if want := fmt.Sprintf("%x", md5.Sum(pasted)); sum != want {
-		t.Errorf("what was pasted arrived as another: %s, want %s", sum, want)
-	}
-	t.Logf("%d bytes in in %s", size, time.Since(begin))
 }

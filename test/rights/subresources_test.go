@@ -24,14 +24,14 @@ func TestSubresources(t *testing.T) {
 	for _, e := range subresources.Table() {
 		var may []string
 		for _, role := range roles {
-			if rights[role][e.Verb()+" "+subresources.Group+"/"+e.Resource+"/"+e.Subresource] {
+			if rights[role][e.Verb()+" "+subresources.Group+"/"+e.Name()] {
 				may = append(may, role)
 			}
 		}
 		if len(may) == 0 {
-			t.Errorf("%s/%s is served, and nobody may use it", e.Resource, e.Subresource)
+			t.Errorf("%s is served, and nobody may use it", e.Name())
 		}
-		fmt.Fprintf(&got, "%-4s %s/%s: %s %s\n", e.Method, e.Resource, e.Subresource, e.Verb(), strings.Join(may, ","))
+		fmt.Fprintf(&got, "%-4s %s: %s %s\n", e.Method, e.Name(), e.Verb(), strings.Join(may, ","))
 	}
 	const golden = "testdata/subresources.golden"
 	if *update {

@@ -1,0 +1,279 @@
+// Package choice finds the instancetype and the preference that a VirtualMachine
+// is run with.
+package choice
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubeqemu/kubeqemu/api/instancetype"
+	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// ErrMissing: something that a VM names is not there, or is not what it names.
+// Nothing tells when it comes.
+var ErrMissing = errors.New("not found")
+
+// Object is any of Kubernetes'.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Get reads an object, past any cache. It is asked for instancetypes, preferences,
+// ControllerRevisions and PersistentVolumeClaims.
+type Get func(ctx context.Context, key types.NamespacedName, into Object) error
+
+// Found is an instancetype or a preference, and the reference to it for the VM's
+// status. Without a ControllerRevision in the reference, it was found as it is now.
+type Found struct {
+	Object Object
+	Ref    *v1.InstancetypeStatusRef
+}
+
+// Choice is what a VM is run with; either may be nil.
+type Choice struct{ Instancetype, Preference *Found }
+
+// Refs are the references for the VM's status.
+func (c *Choice) Refs() (instancetype, preference *v1.InstancetypeStatusRef) {
+	if c.Instancetype != nil {
+		instancetype = c.Instancetype.Ref
+	}
+	if c.Preference != nil {
+		preference = c.Preference.Ref
+	}
+	return instancetype, preference
+}
+
+func (c *Choice) size() *v1beta1.VirtualMachineInstancetypeSpec {
+	if c.Instancetype == nil {
+		return nil
+	}
+	switch o := c.Instancetype.Object.(type) {
+	case *v1beta1.VirtualMachineInstancetype:
+		return &o.Spec
+	case *v1beta1.VirtualMachineClusterInstancetype:
+		return &o.Spec
+	}
+	return nil
+}
+
+func (c *Choice) preference() *v1beta1.VirtualMachinePreferenceSpec {
+	if c.Preference == nil {
+		return nil
+	}
+	switch o := c.Preference.Object.(type) {
+	case *v1beta1.VirtualMachinePreference:
+		return &o.Spec
+	case *v1beta1.VirtualMachineClusterPreference:
+		return &o.Spec
+	}
+	return nil
+}
+
+// Expand is the VM with its size and its preference in the template. The errors
+// are of the template as it would be with its defaults.
+func (c *Choice) Expand(vm *v1.VirtualMachine) (*v1.VirtualMachine, field.ErrorList) {
+	if c.Instancetype == nil && c.Preference == nil {
+		return vm, nil // it was validated as it is
+	}
+	expanded, errs := instancetype.Expand(vm, c.size(), c.preference())
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	meta := &expanded.Spec.Template.ObjectMeta
+	meta.Annotations = c.annotations(meta.Annotations)
+	return expanded, nil
+}
+
+// annotations adds the names of the size and the preference, as KubeVirt does.
+func (c *Choice) annotations(others map[string]string) map[string]string {
+	names := map[string]string{
+		"VirtualMachineInstancetype": "kubevirt.io/instancetype-name", "VirtualMachineClusterInstancetype": "kubevirt.io/cluster-instancetype-name",
+		"VirtualMachinePreference": "kubevirt.io/preference-name", "VirtualMachineClusterPreference": "kubevirt.io/cluster-preference-name",
+	}
+	all := map[string]string{}
+	maps.Copy(all, others)
+	size, preference := c.Refs()
+	for _, ref := range []*v1.InstancetypeStatusRef{size, preference} {
+		if ref != nil {
+			all[names[ref.Kind]] = ref.Name
+		}
+	}
+	return all
+}
+
+// Find finds what a VM is run with: what its status remembers of what it names, or
+// else as it is now.
+func Find(ctx context.Context, get Get, vm *v1.VirtualMachine) (*Choice, error) {
+	c := &Choice{}
+	var err error
+	if m := instancetypeMatcher(vm); m != nil {
+		if c.Instancetype, err = m.find(ctx, get, vm); err != nil {
+			return nil, err
+		}
+	}
+	if m := preferenceMatcher(vm); m != nil {
+		if c.Preference, err = m.find(ctx, get, vm); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// matcher is an InstancetypeMatcher or a PreferenceMatcher.
+type matcher struct {
+	what string // "instancetype" or "preference"
+	// kinds are the one of the namespace and that of the cluster.
+	kinds      [2]string
+	name, kind string
+	revision   string
+	volume     string
+	policy     *v1.InferFromVolumeFailurePolicy
+	remembered *v1.InstancetypeStatusRef
+}
+
+func instancetypeMatcher(vm *v1.VirtualMachine) *matcher {
+	m := vm.Spec.Instancetype
+	if m == nil {
+		return nil
+	}
+	return &matcher{what: "instancetype", kinds: [2]string{"VirtualMachineInstancetype", "VirtualMachineClusterInstancetype"},
+		name: m.Name, kind: m.Kind, revision: m.RevisionName, volume: m.InferFromVolume, policy: m.InferFromVolumeFailurePolicy,
+		remembered: vm.Status.InstancetypeRef}
+}
+
+func preferenceMatcher(vm *v1.VirtualMachine) *matcher {
+	m := vm.Spec.Preference
+	if m == nil {
+		return nil
+	}
+	return &matcher{what: "preference", kinds: [2]string{"VirtualMachinePreference", "VirtualMachineClusterPreference"},
+		name: m.Name, kind: m.Kind, revision: m.RevisionName, volume: m.InferFromVolume, policy: m.InferFromVolumeFailurePolicy,
+		remembered: vm.Status.PreferenceRef}
+}
+
+// normalKind is the kind as the API server knows it: in manifests it is in any
+// case, and may be the plural.
+func (m *matcher) normalKind(kind string) string {
+	for _, k := range m.kinds {
+		if s := strings.ToLower(kind); s == strings.ToLower(k) || s == strings.ToLower(k)+"s" {
+			return k
+		}
+	}
+	return m.kinds[1]
+}
+
+// find returns what the matcher means, or nil where that is nothing.
+func (m *matcher) find(ctx context.Context, get Get, vm *v1.VirtualMachine) (*Found, error) {
+	ref := &v1.InstancetypeStatusRef{Name: m.name, Kind: m.normalKind(m.kind), InferFromVolume: m.volume, InferFromVolumeFailurePolicy: m.policy}
+	if m.volume != "" {
+		name, kind, err := m.infer(ctx, get, vm)
+		if err != nil {
+			return nil, err
+		}
+		if name == "" {
+			return nil, nil
+		}
+		ref.Name, ref.Kind = name, m.normalKind(kind)
+	}
+	revision := m.revision
+	if old := m.remembered; revision == "" && old != nil && old.Name == ref.Name && old.Kind == ref.Kind && old.ControllerRevisionRef != nil {
+		revision = old.ControllerRevisionRef.Name
+	}
+	found := &Found{newObject(ref.Kind), ref}
+	if revision != "" {
+		ref.ControllerRevisionRef = &v1.ControllerRevisionRef{Name: revision}
+		return found, revisionInto(ctx, get, vm.Namespace, revision, ref.Kind, found.Object)
+	}
+	key := types.NamespacedName{Name: ref.Name}
+	if ref.Kind == m.kinds[0] {
+		key.Namespace = vm.Namespace
+	}
+	if err := get(ctx, key, found.Object); err != nil {
+		return nil, missing(err, ref.Kind, key.Name)
+	}
+	return found, nil
+}
+
+func newObject(kind string) Object {
+	switch kind {
+	case "VirtualMachineInstancetype":
+		return &v1beta1.VirtualMachineInstancetype{}
+	case "VirtualMachineClusterInstancetype":
+		return &v1beta1.VirtualMachineClusterInstancetype{}
+	case "VirtualMachinePreference":
+		return &v1beta1.VirtualMachinePreference{}
+	default:
+		return &v1beta1.VirtualMachineClusterPreference{}
+	}
+}
+
+// missing marks the error of a get: that something is not there is for somebody
+// else to change.
+func missing(err error, kind, name string) error {
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%s %q %w", kind, name, ErrMissing)
+	}
+	return fmt.Errorf("get %s %q: %w", kind, name, err)
+}
+
+// Labels of claims by which a volume says what it is to be run with, KubeVirt's.
+const inferLabel = "instancetype.kubevirt.io/default-"
+
+// infer asks a volume's claim. No name and no error mean that the volume says
+// nothing, and that this is no harm.
+func (m *matcher) infer(ctx context.Context, get Get, vm *v1.VirtualMachine) (name, kind string, err error) {
+	defer func() {
+		if errors.Is(err, ErrMissing) && m.policy != nil && *m.policy == v1.IgnoreInferFromVolumeFailure {
+			name, kind, err = "", "", nil
+		}
+	}()
+	claim := ""
+	for _, volume := range vm.Spec.Template.Spec.Volumes {
+		if volume.Name == m.volume && volume.PersistentVolumeClaim != nil {
+			claim = volume.PersistentVolumeClaim.ClaimName
+		}
+	}
+	if claim == "" {
+		return "", "", fmt.Errorf("infer %s: a volume %q with a persistentVolumeClaim is %w", m.what, m.volume, ErrMissing)
+	}
+	pvc := &corev1.PersistentVolumeClaim{}
+	if err := get(ctx, types.NamespacedName{Namespace: vm.Namespace, Name: claim}, pvc); err != nil {
+		return "", "", fmt.Errorf("infer %s from volume %q: %w", m.what, m.volume, missing(err, "PersistentVolumeClaim", claim))
+	}
+	name = pvc.Labels[inferLabel+m.what]
+	if name == "" {
+		return "", "", fmt.Errorf("infer %s from volume %q: label %s of PersistentVolumeClaim %q is %w", m.what, m.volume, inferLabel+m.what, claim, ErrMissing)
+	}
+	return name, pvc.Labels[inferLabel+m.what+"-kind"], nil
+}
+
+// revisionInto decodes what a ControllerRevision holds.
+func revisionInto(ctx context.Context, get Get, namespace, name, kind string, object Object) error {
+	revision := &appsv1.ControllerRevision{}
+	if err := get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, revision); err != nil {
+		return missing(err, "ControllerRevision", name)
+	}
+	var meta metav1.TypeMeta
+	if err := json.Unmarshal(revision.Data.Raw, &meta); err != nil || meta.GroupVersionKind() != v1beta1.GroupVersion.WithKind(kind) {
+		return fmt.Errorf("ControllerRevision %q is of %s, %s of %s %w", name, meta.GroupVersionKind(), kind, v1beta1.GroupVersion, ErrMissing)
+	}
+	if err := json.Unmarshal(revision.Data.Raw, object); err != nil {
+		return fmt.Errorf("decode ControllerRevision %q: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package subresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
+	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// maxObject bounds an object that is sent along, as the API server does.
+const maxObject = 3 << 20
+
+// expandSpec answers with a VirtualMachine as it is run: its instancetype and its
+// preference in the template.
+func (s *Server) expandSpec(w http.ResponseWriter, c *call) error {
+	vm, err := s.cluster.machine(c.Context(), c.namespace, c.name)
+	if err != nil {
+		return err
+	}
+	expanded, err := expand(c.Context(), s.cluster.read, vm)
+	if err != nil {
+		return apierrors.NewInternalError(err) // KubeVirt's code
+	}
+	write(w, http.StatusOK, expanded)
+	return nil
+}
+
+// expandGiven does the same for a VirtualMachine that need not exist.
+func (s *Server) expandGiven(w http.ResponseWriter, c *call) error {
+	text, err := io.ReadAll(http.MaxBytesReader(w, c.Body, maxObject))
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("Can not read Request body, error: %v", err))
+	}
+	vm, err := given(text, c.namespace)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	expanded, err := expand(c.Context(), s.cluster.readFor(c.user), vm)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	write(w, http.StatusOK, expanded)
+	return nil
+}
+
+// given reads a VirtualMachine, as JSON or YAML. What it does not know in it, it
+// leaves out, as the API server does: KubeVirt's client sends more than there is.
+func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
+	vm := &v1.VirtualMachine{}
+	if len(text) == 0 {
+		return nil, errors.New("empty request body")
+	}
+	if err := yaml.Unmarshal(text, vm); err != nil {
+		return nil, fmt.Errorf("Object is not a valid VirtualMachine: %w", err) //nolint:staticcheck // KubeVirt's words
+	}
+	if kind := vm.GroupVersionKind(); !kind.Empty() && kind != v1.GroupVersion.WithKind("VirtualMachine") {
+		return nil, fmt.Errorf("Object is not a valid VirtualMachine: it is a %s", kind) //nolint:staticcheck // KubeVirt's words
+	}
+	if vm.Namespace != "" && vm.Namespace != namespace {
+		return nil, fmt.Errorf("VM namespace must be empty or %s", namespace) //nolint:staticcheck // KubeVirt's words
+	}
+	vm.Namespace = namespace
+	return vm, nil
+}
+
+// expand is the VM as it is run. It is not changed, and names neither instancetype
+// nor preference any more, with which it would be refused: they are in it.
+func expand(ctx context.Context, read choice.Get, vm *v1.VirtualMachine) (*v1.VirtualMachine, error) {
+	chosen, err := choice.Find(ctx, read, vm)
+	if err != nil {
+		return nil, err
+	}
+	expanded, errs := chosen.Expand(vm)
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("cannot expand instancetype to VM: %w", errs.ToAggregate())
+	}
+	if expanded == vm {
+		expanded = vm.DeepCopy()
+	}
+	expanded.Spec.Instancetype, expanded.Spec.Preference = nil, nil
+	expanded.SetGroupVersionKind(v1.GroupVersion.WithKind("VirtualMachine"))
+	return expanded, nil
+}
+
+// resourceOf says what an object is that expand reads, and whether it is of the cluster.
+func resourceOf(object choice.Object) (resource schema.GroupVersionResource, ofCluster bool) {
+	switch object.(type) {
+	case *v1beta1.VirtualMachineInstancetype:
+		return v1beta1.GroupVersion.WithResource("virtualmachineinstancetypes"), false
+	case *v1beta1.VirtualMachinePreference:
+		return v1beta1.GroupVersion.WithResource("virtualmachinepreferences"), false
+	case *v1beta1.VirtualMachineClusterInstancetype:
+		return v1beta1.GroupVersion.WithResource("virtualmachineclusterinstancetypes"), true
+	case *v1beta1.VirtualMachineClusterPreference:
+		return v1beta1.GroupVersion.WithResource("virtualmachineclusterpreferences"), true
+	case *appsv1.ControllerRevision:
+		return appsv1.SchemeGroupVersion.WithResource("controllerrevisions"), false
+	default:
+		return corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), false
+	}
+}
+
+// read reads what a VM is expanded with.
+func (c *cluster) read(ctx context.Context, key types.NamespacedName, into choice.Object) error {
+	resource, _ := resourceOf(into)
+	path := []string{"/apis", resource.Group, resource.Version}
+	if resource.Group == "" {
+		path = []string{"/api", resource.Version}
+	}
+	if key.Namespace != "" {
+		path = append(path, "namespaces", key.Namespace)
+	}
+	return c.client.Get().AbsPath(append(path, resource.Resource, key.Name)...).Do(ctx).Into(into)
+}
+
+// readFor reads what a user names, if they may read it themselves: virt-api must
+// not tell them of what is kept from them. What is of the cluster is for all who
+// have VMs.
+func (c *cluster) readFor(who user) choice.Get {
+	return func(ctx context.Context, key types.NamespacedName, into choice.Object) error {
+		resource, ofCluster := resourceOf(into)
+		if !ofCluster {
+			allowed, reason, err := c.may(ctx, who, &rights{Verb: "get", Group: resource.Group, Version: resource.Version, Resource: resource.Resource, Namespace: key.Namespace, Name: key.Name})
+			if err != nil {
+				return err
+			}
+			if !allowed {
+				return forbiddenTo(who, "get", metav1.GroupResource{Group: resource.Group, Resource: resource.Resource}, key, reason)
+			}
+		}
+		return c.read(ctx, key, into)
+	}
+}

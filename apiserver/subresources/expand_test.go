@@ -1,0 +1,89 @@
+package subresources
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
+	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
+)
+
+// one reads an instancetype "small" of the namespace and nothing else.
+func one(_ context.Context, key types.NamespacedName, into choice.Object) error {
+	it, ok := into.(*v1beta1.VirtualMachineInstancetype)
+	if !ok || key.Name != "small" || key.Namespace != "ns" {
+		r, _ := resourceOf(into)
+		return apierrors.NewNotFound(r.GroupResource(), key.Name)
+	}
+	it.Spec = v1beta1.VirtualMachineInstancetypeSpec{CPU: v1beta1.CPUInstancetype{Guest: 3}, Memory: v1beta1.MemoryInstancetype{Guest: resource.MustParse("64Mi")}}
+	return nil
+}
+
+// TestExpand: what is answered about a VM that is sent along.
+func TestExpand(t *testing.T) {
+	const head, template = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: vm}\nspec:\n  runStrategy: Halted\n", "  template: {spec: {domain: {devices: {}}}}\n"
+	const small = "  instancetype: {name: small, kind: virtualmachineinstancetype}\n"
+	for name, c := range map[string]struct{ text, want string }{
+		"without":              {head + "  template: {spec: {domain: {memory: {guest: 32Mi}, devices: {}}}}\n", ""},
+		"with an instancetype": {head + small + template, ""},
+		"one that is not there": {head + "  instancetype: {name: large, kind: virtualmachineinstancetype}\n" + template,
+			`VirtualMachineInstancetype "large" not found`},
+		"a conflict":        {head + small + "  template: {spec: {domain: {memory: {guest: 32Mi}, devices: {}}}}\n", "cannot expand instancetype to VM: spec.template.spec.domain.memory"},
+		"nothing":           {"", "empty request body"},
+		"no YAML":           {"{", "Object is not a valid VirtualMachine"},
+		"another kind":      {"apiVersion: v1\nkind: Pod\n", "Object is not a valid VirtualMachine"},
+		"no VM's field":     {head + "  template: 7\n", "Object is not a valid VirtualMachine"},
+		"another namespace": {strings.Replace(head, "{name: vm}", "{name: vm, namespace: other}", 1) + template, "VM namespace must be empty or ns"},
+	} {
+		vm, err := given([]byte(c.text), "ns")
+		if err == nil {
+			vm, err = expand(t.Context(), one, vm)
+		}
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %q", name, err, c.want)
+			}
+			continue
+		}
+		if err != nil || vm.Spec.Instancetype != nil || vm.Spec.Template.Spec.Domain.Memory.Guest.IsZero() || vm.Kind != "VirtualMachine" {
+			t.Errorf("%s: %+v, %v", name, vm, err)
+		}
+		if name != "without" && (vm.Spec.Template.Spec.Domain.CPU.Sockets != 3 || vm.Spec.Template.ObjectMeta.Annotations["kubevirt.io/instancetype-name"] != "small") {
+			t.Errorf("%s: %+v", name, vm.Spec.Template)
+		}
+	}
+}
+
+// TestExpandReads: of what a user names, nothing is read that they may not read
+// themselves.
+func TestExpandReads(t *testing.T) {
+	s := serve(t)
+	cluster, err := newCluster(s.api)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := types.NamespacedName{Namespace: "ns", Name: "small"}
+	ann := user{name: "ann"}
+	if err := cluster.readFor(ann)(t.Context(), key, &v1beta1.VirtualMachineInstancetype{}); !apierrors.IsForbidden(err) {
+		t.Errorf("without the right: %v", err)
+	}
+	s.allowed = "virtualmachineinstancetypes"
+	if err := cluster.readFor(ann)(t.Context(), key, &v1beta1.VirtualMachineInstancetype{}); !apierrors.IsNotFound(err) {
+		t.Errorf("with the right: %v", err)
+	}
+	if a := s.asked[len(s.asked)-1].ResourceAttributes; a.Verb != "get" || a.Group != "instancetype.kubevirt.io" || a.Namespace != "ns" || a.Name != "small" {
+		t.Errorf("it was asked %+v", a)
+	}
+	asked := len(s.asked)
+	err = cluster.readFor(ann)(t.Context(), types.NamespacedName{Name: "small"}, &v1beta1.VirtualMachineClusterInstancetype{})
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !strings.Contains(status.Status().Message, "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes/small") || len(s.asked) != asked {
+		t.Errorf("what is of the cluster: %v", err)
+	}
+}

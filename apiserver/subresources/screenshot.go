@@ -1,0 +1,96 @@
+package subresources
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeqemu/kubeqemu/handlerapi"
+)
+
+const (
+	// maxScreenshot is more than a launcher makes.
+	maxScreenshot = 64 << 20
+	// screenshotPatience is how long a screenshot may take on its way.
+	screenshotPatience = time.Minute
+)
+
+// How a PNG begins, and its last chunk.
+const (
+	pngHead = "\x89PNG\r\n\x1a\n"
+	pngTail = "\x00\x00\x00\x00IEND\xaeB`\x82"
+)
+
+// screenshot answers with a PNG of the screen. It goes through as it is made, and
+// is not looked into: the picture is of the guest's making.
+func (s *Server) screenshot(w http.ResponseWriter, c *call) error {
+	vmi, err := s.cluster.instance(c.Context(), c.namespace, c.name)
+	if err != nil {
+		return err
+	}
+	if err := attachable(vmi, handlerapi.VNC); err != nil {
+		return err
+	}
+	release, err := s.place()
+	if err != nil {
+		return err
+	}
+	defer release()
+	to, err := s.target(c.Context(), vmi)
+	if err != nil {
+		return err
+	}
+	parameters := url.Values{}
+	if c.URL.Query().Get("moveCursor") == "true" {
+		parameters.Set(handlerapi.MoveCursor, "true")
+	}
+	picture, err := s.Handlers.Stream(c.Context(), to, handlerapi.Screenshot, parameters)
+	if err != nil {
+		return answered(vmi, err)
+	}
+	defer picture.Close()
+	return s.picture(w, picture)
+}
+
+// picture passes a PNG on. One that ends too early is an error, and where the
+// answer has begun, the end of the connection.
+func (s *Server) picture(w http.ResponseWriter, from net.Conn) error {
+	deadline, client := time.Now().Add(screenshotPatience), http.NewResponseController(w)
+	if err := errors.Join(from.SetDeadline(deadline), client.SetWriteDeadline(deadline)); err != nil {
+		return fmt.Errorf("bound the time of a screenshot: %w", err)
+	}
+	// The connection may be used for what is asked next.
+	defer func() { _ = client.SetWriteDeadline(time.Time{}) }()
+	reader := bufio.NewReader(io.LimitReader(from, maxScreenshot))
+	if head, err := reader.Peek(len(pngHead)); err != nil || string(head) != pngHead {
+		return apierrors.NewInternalError(errors.New("virt-launcher sent no PNG"))
+	}
+	w.Header().Set("Content-Type", "image/png")
+	// It is a tenant's, and nothing that a browser should make more of.
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	end := &tail{size: len(pngTail)}
+	if _, err := io.Copy(io.MultiWriter(w, end), reader); err != nil || !bytes.Equal(end.bytes, []byte(pngTail)) {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// tail keeps the last of what is written.
+type tail struct {
+	size  int
+	bytes []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.bytes = append(t.bytes, p[max(0, len(p)-t.size):]...)
+	t.bytes = append([]byte(nil), t.bytes[max(0, len(t.bytes)-t.size):]...)
+	return len(p), nil
+}

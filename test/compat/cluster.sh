@@ -1,0 +1,18 @@
+#!/bin/bash
+# cluster.sh: KubeVirt's Go client against a cluster of its own, which is taken down again.
+#
+# CLUSTER is the cluster's name (default compat). Run it by `make compat-e2e`, which builds what it needs.
+set -euo pipefail
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+name=${CLUSTER:-compat}
+images=$repo/_output/images
+export PATH=$repo/_output/bin:$PATH KUBECONFIG=$repo/_output/cluster/$name/kubeconfig
+
+trap 'cluster down --name "$name"; cluster check --name "$name"' EXIT
+cluster down --name "$name" # what an earlier run that was killed left
+cluster up --name "$name"
+cluster load-image --name "$name" "$images"/{virt-launcher,virt-controller,virt-api,virt-handler,tiny-virtio-container-disk}.tar
+TIMEOUT=2m "$repo/config/deploy.sh" up
+kubectl apply -f "$repo/config/samples/kubevirt-emulation.yaml" # KVM may not work here
+cd "$repo/test/compat"
+go test -count=1 -timeout 10m -v ./...
