@@ -116,6 +116,8 @@ type launcher struct {
 	ioError  *ioError    // that the guest's CPUs are being stopped for
 	retry    retry       // of what failed
 	growing  bool        // a disk is being made larger
+	counting bool        // statistics are being read
+	source   statsSource // of which only who reads them knows the threads
 
 	kept *control.Termination // how a VM ended whose launcher is kept
 	end  *control.Termination
@@ -325,6 +327,8 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 		l.handOutConsole(m)
 	case control.CommandVNC:
 		l.handOutVNC(ctx, m)
+	case control.CommandStats:
+		l.stats(ctx, m)
 	default:
 		m.answer(nil, fmt.Errorf("unknown command %q", m.Execute))
 	}

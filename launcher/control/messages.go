@@ -36,6 +36,8 @@ const (
 	CommandConsole = "console" // → nothing, with the console's file; the console before it ends
 	CommandVNC     = "vnc"     // → nothing, with the file of a connection to the VNC server
 
+	CommandStats = "stats" // → Stats; optional: what the VM has used, asked for when somebody wants to know
+
 	EventHello = "hello" // Hello with the network namespace's file
 	EventState = "state" // StateReport
 )
