@@ -9,7 +9,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/kubeqemu/kubeqemu/monitoring"
 )
 
 // probes answer the kubelet.
@@ -29,10 +30,8 @@ func (s *Server) probes() http.Handler {
 // metrics are the process's own.
 func metrics() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	return mux
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), monitoring.Up("virt_api"))
+	return monitoring.Handler(registry)
 }
 
 // logTo has net/http say what it has to say, such as of peers that do not get

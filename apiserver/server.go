@@ -30,13 +30,14 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
 	"github.com/kubeqemu/kubeqemu/authority"
 	"github.com/kubeqemu/kubeqemu/handlerapi"
+	"github.com/kubeqemu/kubeqemu/monitoring"
 )
 
 // Options of a Server.
 type Options struct {
-	// Address serves the API server, with TLS. Probes serves /healthz and
-	// /readyz, Metrics /metrics; "0" serves none.
-	Address, Probes, Metrics string
+	// Address serves the API server, with TLS, and /metrics. Probes serves
+	// /healthz and /readyz; "0" serves none.
+	Address, Probes string
 	// DNSNames of the certificate.
 	DNSNames []string
 	// Clock that certificates go by; nil is the real one.
@@ -73,6 +74,11 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	}
 	// What else virt-api answers, it answers here.
 	admission.Register(s.mux, s.facts)
+	access, err := monitoring.NewAccess(config, s.options.Clock.Now, s.options.Log.WithName("metrics"))
+	if err != nil {
+		return nil, err
+	}
+	s.mux.Handle(monitoring.Path, access.Guard(metrics()))
 	group, err := subresources.New(config, subresources.Options{FrontProxy: s.proxy, Now: s.options.Clock.Now, Log: s.options.Log.WithName("subresources"),
 		Handlers: &handlerapi.Client{Certificate: s.certificate.GetClientCertificate, Roots: s.handlerRoots, Now: s.options.Clock.Now}})
 	if err != nil {
@@ -212,18 +218,12 @@ func (s *Server) Run(ctx context.Context) error {
 		running.Go(func() { failed <- s.serve(ctx, l, h) })
 	}
 	serve(listener, s)
-	for _, more := range []struct {
-		address string
-		handler http.Handler
-	}{{s.options.Probes, s.probes()}, {s.options.Metrics, metrics()}} {
-		if more.address == "0" || more.address == "" {
-			continue
-		}
-		l, err := net.Listen("tcp", more.address)
+	if s.options.Probes != "0" && s.options.Probes != "" {
+		l, err := net.Listen("tcp", s.options.Probes)
 		if err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
-		serve(l, more.handler)
+		serve(l, s.probes())
 	}
 	s.options.Log.Info("serving", "address", listener.Addr().String())
 	return <-failed

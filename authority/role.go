@@ -17,6 +17,8 @@ const (
 	HandlerClient Role = "kubevirt.io:virt-handler:client"
 	// HandlerServer is for virt-handler as it is dialed, under ServerName.
 	HandlerServer Role = "kubevirt.io:virt-handler:server"
+	// ControllerServer is for virt-controller as it is scraped, under MetricsName.
+	ControllerServer Role = "kubevirt.io:virt-controller:server"
 	// APIClient is for virt-api as it dials virt-handlers; the name is APIName.
 	APIClient Role = "kubevirt.io:virt-api:client"
 )
@@ -24,10 +26,17 @@ const (
 // APIName is the name in virt-api's certificates.
 const APIName = "virt-api"
 
+// ControllerName is the name in virt-controller's certificates.
+const ControllerName = "virt-controller"
+
+// MetricsName is the DNS name of whatever serves metrics, in the certificates of
+// all components: a scraper looks for one name on all its targets.
+const MetricsName = "kubevirt-prometheus-metrics.kubevirt.svc"
+
 // Published CAs: ConfigMaps in the namespace of the installation with the entry
 // BundleEntry, PEM, the newest certificate first.
 const (
-	HandlerCA   = "kubevirt-ca" // certifies virt-handlers
+	HandlerCA   = "kubevirt-ca" // certifies virt-handlers, and virt-controller's metrics
 	APICA       = "virt-api-ca" // certifies virt-api, and nobody else
 	BundleEntry = "ca-bundle"
 )
@@ -38,7 +47,7 @@ func ServerName(node string) string { return node + ".virt-handler.kubevirt.io" 
 
 // ExtUsage is the only extended usage of the role's certificates.
 func (r Role) ExtUsage() x509.ExtKeyUsage {
-	if r == HandlerServer {
+	if r == HandlerServer || r == ControllerServer {
 		return x509.ExtKeyUsageServerAuth
 	}
 	return x509.ExtKeyUsageClientAuth

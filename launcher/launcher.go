@@ -119,11 +119,13 @@ type launcher struct {
 	ioError  *ioError    // that the guest's CPUs are being stopped for
 	retry    retry       // of what failed
 	growing  bool        // a disk is being made larger
+	counting bool        // statistics are being read
+	source   statsSource // of which only who reads them knows the threads
 
 	asking     int         // questions to the guest's agent
 	rebooting  bool        // the guest's next power-off is to be a reboot
 	rebootOver *time.Timer // then it no longer is
-	picturing bool // a screenshot is being taken, or read
+	picturing  bool        // a screenshot is being taken, or read
 
 	kept *control.Termination // how a VM ended whose launcher is kept
 	end  *control.Termination
@@ -349,6 +351,8 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 		l.handOutScreenshot(ctx, m)
 	case control.CommandMovePointer:
 		l.movePointer(ctx, m)
+	case control.CommandStats:
+		l.stats(ctx, m)
 	default:
 		m.answer(nil, fmt.Errorf("unknown command %q", m.Execute))
 	}

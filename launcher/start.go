@@ -89,6 +89,7 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.source.taps = tapNames(&l.start.Machine, taps)
 	// QEMU has its own copies now. Were the taps and disks still open here,
 	// they would outlive it.
 	closeAll(taps)

@@ -189,7 +189,7 @@ func (m *Machine) platform() []Arg {
 		{"-m", Options{{"size", strconv.FormatInt(m.MemoryBytes>>20, 10) + "M"}}},
 		{"-object", memoryProps{QOMType: "memory-backend-ram", ID: "pc.ram", Size: m.MemoryBytes}},
 		{"-overcommit", "mem-lock=off"},
-		{"-smp", fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", c.Sockets*c.Cores*c.Threads, c.Sockets, c.Cores, c.Threads)},
+		{"-smp", fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", c.Count(), c.Sockets, c.Cores, c.Threads)},
 		{"-uuid", m.UUID},
 		{"-smbios", m.SMBIOS.options(m.UUID)},
 		{"-rtc", m.Clock.rtc()},

@@ -56,7 +56,7 @@ func (m *Machine) platformDevices() []Arg {
 		device(rng)
 	}
 	if m.Balloon != nil {
-		balloon := pciDevice("virtio-balloon-pci-non-transitional", "balloon0", m.Balloon.PCI)
+		balloon := pciDevice("virtio-balloon-pci-non-transitional", BalloonID, m.Balloon.PCI)
 		balloon.FreePageHints = true
 		device(balloon)
 	}

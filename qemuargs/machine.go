@@ -70,6 +70,9 @@ type CPU struct {
 	Flags []string `json:"flags,omitempty"`
 }
 
+// Count is the number of virtual CPUs.
+func (c CPU) Count() int { return int(c.Sockets) * int(c.Cores) * int(c.Threads) }
+
 // Kernel is what is booted without a boot loader.
 type Kernel struct {
 	// Path and Initrd are in the launcher's file system.
@@ -110,6 +113,9 @@ type Serial struct{}
 type Balloon struct {
 	PCI PCIAddress `json:"pci"`
 }
+
+// BalloonID is the QEMU device id of the balloon.
+const BalloonID = "balloon0"
 
 // Watchdog is an Intel 6300ESB watchdog.
 type Watchdog struct {

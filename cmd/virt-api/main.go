@@ -19,15 +19,15 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/apiserver"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
+	"github.com/kubeqemu/kubeqemu/authority"
 )
 
 func main() {
 	var o apiserver.Options
 	var kubeconfig string
 	var verbose bool
-	flag.StringVar(&o.Address, "bind-address", ":8443", "`address` that serves the API server")
+	flag.StringVar(&o.Address, "bind-address", ":8443", "`address` that serves the API server, and /metrics to whom RBAC lets get it")
 	flag.StringVar(&o.Probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
-	flag.StringVar(&o.Metrics, "metrics-bind-address", "0", "`address` that serves /metrics; 0 for none")
 	flag.StringVar(&kubeconfig, "kubeconfig", "", "`file` that names the API server, where it is not that of the pod")
 	flag.BoolVar(&verbose, "verbose", false, "log more")
 	flag.Parse()
@@ -52,7 +52,7 @@ func run(kubeconfig string, o apiserver.Options) error {
 		return fmt.Errorf("find the API server: %w", err)
 	}
 	config = rest.AddUserAgent(config, "virt-api")
-	o.DNSNames = []string{serving.ServiceName}
+	o.DNSNames = []string{serving.ServiceName, authority.MetricsName}
 	server, err := apiserver.New(config, o)
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func main() {
 	flag.StringVar(&o.launcherImage, "launcher-image", "", "container `image` of virt-launcher (required)")
 	flag.BoolVar(&o.leaderElect, "leader-elect", false, "of several virt-controllers, only one works; needed for more than one replica")
 	flag.StringVar(&o.probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
-	flag.StringVar(&o.metrics, "metrics-bind-address", "0", "`address` that serves /metrics; 0 for none")
+	flag.StringVar(&o.metrics, "metrics-bind-address", ":8443", "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
 	flag.BoolVar(&o.verbose, "verbose", false, "log more")
 	flag.Parse()
 	level := slog.LevelInfo

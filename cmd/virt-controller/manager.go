@@ -41,7 +41,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 s,
 		HealthProbeBindAddress: o.probes,
-		Metrics:                server.Options{BindAddress: o.metrics},
+		Metrics:                server.Options{BindAddress: "0"}, // package monitoring serves them
 		Cache:                  cacheOptions(),
 
 		LeaderElection:          o.leaderElect,
@@ -128,5 +128,5 @@ func setUp(mgr ctrl.Manager, o options) error {
 	if err := signer.Setup(mgr); err != nil {
 		return fmt.Errorf("set up certificate signer: %w", err)
 	}
-	return nil
+	return addMetrics(mgr, o, signer)
 }

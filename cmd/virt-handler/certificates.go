@@ -16,5 +16,5 @@ func addServer(mgr ctrl.Manager, o options, reconciler *node.Reconciler) error {
 	source := &certificates.Source{Node: o.node, Writer: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: clock.RealClock{},
 		Log: mgr.GetLogger().WithName("certificates")}
 	server := &node.Server{Reconciler: reconciler, Certificate: source.GetCertificate, Address: o.address, Log: mgr.GetLogger().WithName("server")}
-	return errors.Join(mgr.Add(source), mgr.AddReadyzCheck("certificates", source.Ready), mgr.Add(server))
+	return errors.Join(mgr.Add(source), mgr.AddReadyzCheck("certificates", source.Ready), mgr.Add(server), addMetrics(mgr, o, reconciler, source))
 }

@@ -157,7 +157,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 s,
 		HealthProbeBindAddress: o.probes,
-		Metrics:                server.Options{BindAddress: o.metrics},
+		Metrics:                server.Options{BindAddress: "0"}, // package monitoring serves them
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{

@@ -41,7 +41,7 @@ func main() {
 	flag.StringVar(&o.run, "run-dir", "/run/kubeqemu", "`folder` on the host for slots and device nodes")
 	flag.StringVar(&o.address, "bind-address", fmt.Sprintf(":%d", handlerapi.Port), "`address` that serves virt-api, and nobody else, with TLS")
 	flag.StringVar(&o.probes, "health-probe-bind-address", "127.0.0.1:8082", "`address` that serves /healthz and /readyz")
-	flag.StringVar(&o.metrics, "metrics-bind-address", "0", "`address` that serves /metrics; 0 for none")
+	flag.StringVar(&o.metrics, "metrics-bind-address", fmt.Sprintf(":%d", metricsPort), "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
 	flag.BoolVar(&o.verbose, "verbose", false, "log more")
 	flag.Parse()
 	level := slog.LevelInfo

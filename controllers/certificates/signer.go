@@ -45,6 +45,8 @@ type Signer struct {
 
 	mu  sync.Mutex
 	cas authority.CAs
+
+	own ownCertificate
 }
 
 // Setup registers the signer with a manager, whose cache should hold the

@@ -37,6 +37,8 @@ type session struct {
 	agent  control.AgentReport
 	silent bool
 	sizes  map[string]int64 // that disks on claims were told to have, in bytes
+	// question is the last about statistics.
+	question *statsQuestion
 
 	// inNetNS is held for reading while somebody works in the namespace, so
 	// that its descriptor is not closed, and its number not given to another

@@ -38,6 +38,7 @@ const (
 
 	CommandScreenshot  = "screenshot"   // → nothing, with the file of a socket: a PNG, to its end
 	CommandMovePointer = "move-pointer" // → nothing, when the guest had time to show that it woke up
+	CommandStats       = "stats"        // → Stats; optional: what the VM has used, asked for when somebody wants to know
 
 	EventHello = "hello" // Hello with the network namespace's file
 	EventState = "state" // StateReport

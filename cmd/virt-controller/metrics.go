@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/certificates"
+	"github.com/kubeqemu/kubeqemu/controllers/vmi"
+	"github.com/kubeqemu/kubeqemu/monitoring"
+)
+
+// addMetrics has virt-controller serve its own metrics, and those that are known
+// from the VMs' objects.
+func addMetrics(mgr ctrl.Manager, o options, signer *certificates.Signer) error {
+	if o.metrics == "0" {
+		return nil
+	}
+	log := mgr.GetLogger().WithName("metrics")
+	access, err := monitoring.NewAccess(mgr.GetConfig(), time.Now, log)
+	if err != nil {
+		return fmt.Errorf("set up access to metrics: %w", err)
+	}
+	registry := prometheus.NewRegistry()
+	objects := &monitoring.Objects{Log: log, PodName: podName, List: func(ctx context.Context) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error) {
+		return list(ctx, mgr.GetClient())
+	}}
+	registry.MustRegister(monitoring.Up("virt_controller"), monitoring.Leading(mgr.Elected()), objects)
+	phases := monitoring.NewPhases(registry)
+	instances, err := mgr.GetCache().GetInformer(context.Background(), &v1.VirtualMachineInstance{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("follow VMIs' phases: %w", err)
+	}
+	if _, err := instances.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
+		phases.Observe(before.(*v1.VirtualMachineInstance), after.(*v1.VirtualMachineInstance))
+	}}); err != nil {
+		return fmt.Errorf("follow VMIs' phases: %w", err)
+	}
+	return mgr.Add(&monitoring.Server{Address: o.metrics, Certificate: signer.GetCertificate, Log: log,
+		Handler: access.Guard(monitoring.Handler(prometheus.Gatherers{metrics.Registry, registry}))})
+}
+
+func podName(i *v1.VirtualMachineInstance) string { return vmi.PodName(i.Name, i.UID) }
+
+// list returns what the cache holds itself, which is only read.
+func list(ctx context.Context, from client.Reader) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error) {
+	var machines v1.VirtualMachineList
+	var instances v1.VirtualMachineInstanceList
+	err := errors.Join(from.List(ctx, &machines, client.UnsafeDisableDeepCopy), from.List(ctx, &instances, client.UnsafeDisableDeepCopy))
+	return machines.Items, instances.Items, err
+}

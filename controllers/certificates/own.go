@@ -1,0 +1,62 @@
+package certificates
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/authority"
+)
+
+// ownCertificate is virt-controller's, which asks nobody for it.
+type ownCertificate struct {
+	mu   sync.Mutex
+	held *tls.Certificate
+}
+
+// GetCertificate is for the tls.Config by which virt-controller is scraped. The
+// key is in its memory only.
+func (s *Signer) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	s.own.mu.Lock()
+	defer s.own.mu.Unlock()
+	cas, err := s.authorities(hello.Context())
+	if err != nil {
+		return nil, err
+	}
+	if now := s.Clock.Now(); !s.own.good(cas, now) {
+		s.own.held, err = issueOwn(cas, now)
+	}
+	return s.own.held, err
+}
+
+// good says whether the certificate is fresh, and of a CA that is still believed.
+func (o *ownCertificate) good(cas authority.CAs, now time.Time) bool {
+	return o.held != nil && now.Before(authority.RenewAt(o.held.Leaf)) && slices.ContainsFunc(cas, func(a authority.CA) bool {
+		return o.held.Leaf.CheckSignatureFrom(a.Certificate) == nil
+	})
+}
+
+func issueOwn(cas authority.CAs, now time.Time) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	const role = authority.ControllerServer
+	der, err := cas.Issue(&x509.Certificate{Subject: pkix.Name{Organization: []string{string(role)}, CommonName: authority.ControllerName},
+		DNSNames: []string{authority.MetricsName}, ExtKeyUsage: []x509.ExtKeyUsage{role.ExtUsage()}}, &key.PublicKey, 0, now)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("read own certificate: %w", err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+}

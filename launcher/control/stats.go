@@ -1,0 +1,73 @@
+package control
+
+// Stats answers CommandStats: what a VM has used and done since QEMU was
+// started. Times are in nanoseconds, memory and traffic in bytes. What could
+// not be learned is left out.
+type Stats struct {
+	CPU   *CPUStats   `json:"cpu,omitempty"`
+	VCPUs []VCPUStats `json:"vcpus,omitempty"` // by index
+	// Resident is the memory of QEMU's process that is in RAM.
+	Resident uint64       `json:"resident,omitempty"`
+	Balloon  *uint64      `json:"balloon,omitempty"` // what the guest has of its memory
+	Guest    *GuestMemory `json:"guest,omitempty"`
+	Disks    []DiskStats  `json:"disks,omitempty"`
+	NICs     []NICStats   `json:"nics,omitempty"`
+}
+
+// CPUStats is the CPU time of QEMU's process: the virtual CPUs' and its own.
+type CPUStats struct {
+	User   uint64 `json:"user"`
+	System uint64 `json:"system"`
+}
+
+// VCPUStats is what the thread of a virtual CPU has had of the host's CPUs.
+type VCPUStats struct {
+	Time  uint64 `json:"time"`  // that it ran
+	Delay uint64 `json:"delay"` // that it could have run, and other threads did
+	// Wait is the time that the scheduler says it waited; only where the kernel
+	// keeps statistics of it (kernel.sched_schedstats).
+	Wait *uint64 `json:"wait,omitempty"`
+}
+
+// GuestMemory is what the guest's balloon driver says of its memory. Guests
+// leave out what they do not count.
+type GuestMemory struct {
+	Available   *uint64 `json:"available,omitempty"` // that it knows of
+	Unused      *uint64 `json:"unused,omitempty"`    // used for nothing
+	Usable      *uint64 `json:"usable,omitempty"`    // that it could give without swapping
+	Cached      *uint64 `json:"cached,omitempty"`
+	SwapIn      *uint64 `json:"swapIn,omitempty"`
+	SwapOut     *uint64 `json:"swapOut,omitempty"`
+	MajorFaults *uint64 `json:"majorFaults,omitempty"`
+	MinorFaults *uint64 `json:"minorFaults,omitempty"`
+}
+
+// DiskStats is what the guest did with a disk.
+type DiskStats struct {
+	Name  string  `json:"name"` // in the Machine
+	Read  IOStats `json:"read"`
+	Write IOStats `json:"write"`
+	Flush IOStats `json:"flush"` // has no bytes
+}
+
+// IOStats counts operations of one kind.
+type IOStats struct {
+	Operations uint64 `json:"operations"`
+	Bytes      uint64 `json:"bytes,omitempty"`
+	Time       uint64 `json:"time"`
+}
+
+// NICStats is a network card's traffic, as the guest sees it.
+type NICStats struct {
+	Name     string       `json:"name"` // in the Machine
+	Receive  TrafficStats `json:"receive"`
+	Transmit TrafficStats `json:"transmit"`
+}
+
+// TrafficStats counts packets of one direction.
+type TrafficStats struct {
+	Bytes   uint64 `json:"bytes"`
+	Packets uint64 `json:"packets"`
+	Errors  uint64 `json:"errors"`
+	Dropped uint64 `json:"dropped"`
+}

@@ -1,0 +1,147 @@
+package monitoring
+
+import (
+	"context"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// Objects makes series of what the objects of VirtualMachines and their
+// instances say. It is a prometheus.Collector.
+type Objects struct {
+	// List returns all there are, of which nothing is changed.
+	List func(context.Context) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error)
+	// PodName is the name of an instance's launcher pod.
+	PodName func(*v1.VirtualMachineInstance) string
+	Log     logr.Logger
+}
+
+// Describe describes nothing: labels without a value are left out.
+func (*Objects) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends the series of all objects.
+func (o *Objects) Collect(to chan<- prometheus.Metric) {
+	machines, instances, err := o.List(context.Background())
+	if err != nil {
+		o.Log.Error(err, "list VirtualMachines and their instances for metrics")
+		return
+	}
+	for i := range instances {
+		o.instance(to, &instances[i])
+	}
+	transitions := newTransitions()
+	for i := range machines {
+		machine(to, &machines[i])
+		transitions.send(to, &machines[i])
+	}
+}
+
+// Annotations by which users say what a guest is.
+const (
+	osAnnotation       = "vm.kubevirt.io/os"
+	workloadAnnotation = "vm.kubevirt.io/workload"
+	flavorAnnotation   = "vm.kubevirt.io/flavor"
+)
+
+func guestLabels(annotations map[string]string) labels {
+	return labels{"os", annotations[osAnnotation], "workload", annotations[workloadAnnotation], "flavor", annotations[flavorAnnotation]}
+}
+
+// instance sends what is known of an instance. Nothing holds up its eviction,
+// and no launcher is outdated: neither is acted upon.
+func (o *Objects) instance(to chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
+	who := labels{"node", vmi.Status.NodeName, "namespace", vmi.Namespace, "name", vmi.Name}
+	more := labels{"phase", strings.ToLower(string(vmi.Status.Phase)), "evictable", "true", "outdated", "false"}
+	a := vmi.Annotations
+	more = append(more, "instance_type", either(a["kubevirt.io/instancetype-name"], a["kubevirt.io/cluster-instancetype-name"]),
+		"preference", either(a["kubevirt.io/preference-name"], a["kubevirt.io/cluster-preference-name"]))
+	if m := vmi.Status.Machine; m != nil {
+		more = append(more, "guest_os_machine", m.Type) // which is where KubeVirt has it
+	}
+	if len(vmi.Status.ActivePods) > 0 && !vmi.IsFinal() {
+		more = append(more, "vmi_pod", o.PodName(vmi))
+	}
+	gauge("kubevirt_vmi_info", "A VirtualMachineInstance; always 1.").send(to, 1, who, more, guestLabels(a))
+	gauge("kubevirt_vmi_non_evictable", "1 if the VirtualMachineInstance is to be migrated when it is evicted, and cannot be.").send(to, 0, who)
+	for _, nic := range vmi.Status.Interfaces {
+		kind := "ExternalInterface"
+		if nic.IP == "" {
+			kind = "SystemInterface"
+		}
+		gauge("kubevirt_vmi_status_addresses", "The address of an interface of a VirtualMachineInstance; always 1.").
+			send(to, 1, who, labels{"vnic_name", nic.Name, "address", nic.IP, "type", kind})
+	}
+}
+
+func either(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// machine sends what is known of a VirtualMachine.
+func machine(to chan<- prometheus.Metric, vm *v1.VirtualMachine) {
+	who := labels{"name", vm.Name, "namespace", vm.Namespace}
+	status := vm.Status.PrintableStatus
+	more := labels{"status", strings.ToLower(string(status)), "status_group", statusGroup(status)}
+	if t := vm.Spec.Instancetype; t != nil {
+		more = append(more, "instance_type", t.Name)
+	}
+	if p := vm.Spec.Preference; p != nil {
+		more = append(more, "preference", p.Name)
+	}
+	if m := vm.Spec.Template.Spec.Domain.Machine; m != nil {
+		more = append(more, "machine_type", m.Type)
+	}
+	gauge("kubevirt_vm_info", "A VirtualMachine; always 1.").send(to, 1, who, more, guestLabels(vm.Spec.Template.ObjectMeta.Annotations))
+	gauge("kubevirt_vm_create_date_timestamp_seconds", "When a VirtualMachine was created.").send(to, float64(vm.CreationTimestamp.Unix()), who)
+}
+
+// statusGroup is KubeVirt's.
+func statusGroup(status v1.VirtualMachinePrintableStatus) string {
+	switch status {
+	case v1.VirtualMachineStatusProvisioning, v1.VirtualMachineStatusStarting, v1.VirtualMachineStatusWaitingForVolumeBinding:
+		return "starting"
+	case v1.VirtualMachineStatusRunning:
+		return "running"
+	case v1.VirtualMachineStatusStopped, v1.VirtualMachineStatusPaused, v1.VirtualMachineStatusStopping, v1.VirtualMachineStatusTerminating:
+		return "non_running"
+	}
+	return "error"
+}
+
+// transitions say when a VirtualMachine came into the state that it is in; those
+// of the other states are 0. They are counters, as KubeVirt has them.
+type transitions map[string]metric // by status group
+
+func newTransitions() transitions {
+	t := transitions{}
+	for _, group := range []string{"starting", "running", "migrating", "non_running", "error"} {
+		t[group] = counter("kubevirt_vm_"+group+"_status_last_transition_timestamp_seconds",
+			"When the VirtualMachine became "+strings.ReplaceAll(group, "_", " ")+"; 0 if it is not.")
+	}
+	return t
+}
+
+func (t transitions) send(to chan<- prometheus.Metric, vm *v1.VirtualMachine) {
+	var last int64
+	for _, kind := range []v1.ConditionType{v1.ConditionReady, v1.ConditionFailure, v1.ConditionPaused} {
+		for _, c := range vm.Status.Conditions {
+			if c.Type == kind {
+				last = max(last, c.LastTransitionTime.Unix())
+			}
+		}
+	}
+	for group, m := range t {
+		value := 0.0
+		if group == statusGroup(vm.Status.PrintableStatus) {
+			value = float64(last)
+		}
+		m.send(to, value, labels{"name", vm.Name, "namespace", vm.Namespace})
+	}
+}

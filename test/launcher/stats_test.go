@@ -1,0 +1,52 @@
+package launcher_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// TestStats: a real QEMU's numbers are where they belong.
+func TestStats(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	if err := v.call(control.CommandStats, nil, nil); err == nil || !strings.Contains(err.Error(), "waiting") {
+		t.Errorf("statistics of a VM that has not been started: %v", err)
+	}
+	m := v.machine("polite")
+	m.CPU.Cores = 2
+	m.RootPorts = []qemuargs.RootPort{{ID: "rp1", PCI: qemuargs.PCIAddress{Bus: "pcie.0", Slot: 2}, Chassis: 1}}
+	m.Balloon = &qemuargs.Balloon{PCI: qemuargs.PCIAddress{Bus: "rp1"}}
+	v.start(m, 20)
+	v.await(control.StateRunning)
+	v.booted()
+	var first, second control.Stats
+	for _, s := range []*control.Stats{&first, &second} {
+		if err := v.call(control.CommandStats, nil, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Log(toJSON(t, second))
+	if second.CPU == nil || second.CPU.User+second.CPU.System == 0 || second.Resident < 8<<20 || second.Resident > 1<<30 {
+		t.Errorf("QEMU's process: CPU %+v, resident %d", second.CPU, second.Resident)
+	}
+	if len(second.VCPUs) != 2 || second.VCPUs[0].Time == 0 {
+		t.Errorf("virtual CPUs: %+v", second.VCPUs)
+	}
+	// The BIOS reads the boot sector.
+	if d := second.Disks; len(d) != 1 || d[0].Name != "root" || d[0].Read.Operations == 0 || d[0].Read.Bytes < 512 || d[0].Read.Time == 0 || d[0].Write.Bytes != 0 {
+		t.Errorf("disks: %+v", d)
+	}
+	if second.Balloon == nil || *second.Balloon != uint64(m.MemoryBytes) {
+		t.Errorf("the balloon leaves the guest %v", second.Balloon)
+	}
+	// A guest without a balloon driver says nothing.
+	if second.Guest != nil || second.NICs != nil {
+		t.Errorf("guest memory %+v, network cards %+v", second.Guest, second.NICs)
+	}
+	if second.VCPUs[0].Time < first.VCPUs[0].Time || second.Disks[0].Read.Operations < first.Disks[0].Read.Operations {
+		t.Errorf("counters went back: %+v, then %+v", first, second)
+	}
+}
