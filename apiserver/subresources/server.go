@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/apiserver/web"
 	"github.com/kubeqemu/kubeqemu/handlerapi"
 )
 
@@ -25,6 +26,7 @@ import (
 type Server struct {
 	cluster *cluster
 	table   []Endpoint
+	page    web.Files
 	// streams has a place for each stream that is open.
 	streams chan struct{}
 	Options
@@ -45,7 +47,11 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cluster: c, table: Table(), streams: make(chan struct{}, maxStreams), Options: o}, nil
+	page, err := web.New()
+	if err != nil {
+		return nil, err
+	}
+	return &Server{cluster: c, table: Table(), page: page, streams: make(chan struct{}, maxStreams), Options: o}, nil
 }
 
 // call is one request that may be answered.
@@ -77,6 +83,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	who, err := proxy.authenticate(r.TLS, r.Header, s.Now())
 	if err != nil {
 		return err
+	}
+	if file, ok := s.pageFile(r); ok {
+		return s.servePage(w, r, who, file)
 	}
 	o, ok := route(s.table, r.Method, r.URL.EscapedPath())
 	if !ok {
