@@ -62,16 +62,12 @@ function newRow(chosen) {
     set(part('name'), machine.name);
     set(part('state'), word);
     part('state').dataset.tone = model.tone(word);
-    setFacts(part('facts'), model.facts(machine, now));
+    // Lines break between facts only.
+    set(part('facts'), model.facts(machine, now).map((fact) => fact.replaceAll(' ', '\u00a0')).join(' · '));
     set(part('trouble'), model.problem(machine));
     setActions(part('actions'), machine, (action) => chosen(row.machine, action));
   };
   return row;
-}
-
-function setFacts(line, facts) {
-  while (line.children.length > facts.length) line.lastElementChild.remove();
-  facts.forEach((fact, i) => set(line.children[i] ?? line.appendChild(document.createElement('span')), fact));
 }
 
 function setActions(group, machine, chosen) {
