@@ -30,7 +30,7 @@ test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests
 	@$(MAKE) --no-print-directory e2e
 
 .PHONY: test-all
-test-all: test long e2e-long compat-e2e fuzz ## test, and the long ones
+test-all: test long web-check e2e-long compat-e2e fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## the launcher against every way that QEMU, guests and consoles can misbehave; the Helm chart (3 minutes)
@@ -47,7 +47,7 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := TestAPIServerStopped|TestConsoleBulk|TestConsoleOutages|TestControllerKilled|TestCycles|TestHandlerIsGone|TestInstallation|TestKubeletKilled|TestMTU|TestOneWriter|TestPowerCut|TestSerialFlood|TestStopped|TestTwoControllers|TestWithoutAPI
+ONLY_LONG := TestAPIServerStopped|TestConsoleBulk|TestConsoleOutages|TestControllerKilled|TestCycles|TestHandlerIsGone|TestInstallation|TestKubeletKilled|TestMTU|TestOneWriter|TestPowerCut|TestSerialFlood|TestStopped|TestTwoControllers|TestWeb|TestWithoutAPI
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
@@ -56,8 +56,34 @@ e2e: packages cluster images ## end-to-end tests on a cluster of their own
 	go test -race -parallel 4 -timeout 25m -v -skip '^($(ONLY_LONG))$$' ./test/e2e
 
 .PHONY: e2e-long
-e2e-long: packages cluster images helm ## the end-to-end tests of outages, power cuts, churn and floods at full length (40 minutes)
+e2e-long: packages cluster images helm chromium ## the end-to-end tests of outages, power cuts, churn and floods at full length (40 minutes)
 	KUBEQEMU_E2E_LONG=1 go test -race -timeout 90m -v -run '^($(ONLY_LONG)|$(LONGER))$$' ./test/e2e
+
+# What virt-api's page is made and looked at with; the product needs nothing of it.
+WEB_PACKAGES := chromium fonts-dejavu-core nodejs npm
+
+.PHONY: web
+web: ## write apiserver/web/thirdparty from npm, in the versions of apiserver/web/package-lock.json (needs node)
+	cd apiserver/web && npm ci --ignore-scripts --no-audit --no-fund && node thirdparty.mjs
+
+.PHONY: web-check
+web-check: chromium ## apiserver/web/thirdparty is what its lock says; what the page knows of machines
+	cd apiserver/web && npm ci --ignore-scripts --no-audit --no-fund
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; node apiserver/web/thirdparty.mjs "$$folder"; \
+		diff -r "$$folder" apiserver/web/thirdparty || { echo "apiserver/web/thirdparty is not what npm has: commit what 'make web' writes"; exit 1; }
+	node --test apiserver/web/model.test.mjs
+
+.PHONY: web-test
+web-test: packages cluster images web-check ## virt-api's page in headless Chromium, with real guests; screenshots in _output/web
+	cd test/web && go vet ./...
+	go test -timeout 25m -v -run '^TestWeb$$' ./test/e2e
+
+.PHONY: chromium
+chromium: ## install the browser that the page is tested with, and node (root)
+	@for p in $(WEB_PACKAGES); do \
+		case $$p in nodejs) command -v node ;; npm) command -v npm ;; *) dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep 'ok installed' ;; esac >/dev/null || missing="$${missing:-} $$p"; done; \
+	if [ -n "$${missing:-}" ]; then echo "installing$$missing"; \
+		apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
 # What the bench compares with; the product needs nothing of it.
 BENCH_PACKAGES := libvirt-daemon libvirt-clients

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/apiserver/web"
 	"github.com/kubeqemu/kubeqemu/handlerapi"
 )
 
@@ -26,6 +27,7 @@ import (
 type Server struct {
 	cluster *cluster
 	table   []Endpoint
+	page    web.Files
 	// streams has a place for each stream that is open.
 	streams chan struct{}
 	bounds  bounds
@@ -47,7 +49,11 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cluster: c, table: Table(), streams: make(chan struct{}, maxStreams), bounds: bounds{pingInterval, streamPatience}, Options: o}, nil
+	page, err := web.New()
+	if err != nil {
+		return nil, err
+	}
+	return &Server{cluster: c, table: Table(), page: page, streams: make(chan struct{}, maxStreams), bounds: bounds{pingInterval, streamPatience}, Options: o}, nil
 }
 
 // call is one request that may be answered.
@@ -79,6 +85,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	who, err := proxy.authenticate(r.TLS, r.Header, s.Now())
 	if err != nil {
 		return err
+	}
+	if file, ok := s.pageFile(r); ok {
+		return s.servePage(w, r, who, file)
 	}
 	o, ok := route(s.table, r.Method, r.URL.EscapedPath())
 	if !ok {

@@ -133,6 +133,9 @@ func (s *Server) admit(r *http.Request) (release func(), err error) {
 	if !websocket.IsWebSocketUpgrade(r) {
 		return nil, apierrors.NewBadRequest("this is a websocket, protocol " + subprotocol)
 	}
+	if err := ownPage(r); err != nil {
+		return nil, err
+	}
 	return s.place()
 }
 
@@ -170,7 +173,7 @@ const maxDatagram = 64 << 10
 func (s *Server) splice(w http.ResponseWriter, c *call, guest stream) {
 	defer guest.Close()
 	upgrader := websocket.Upgrader{ReadBufferSize: streamBuffer, WriteBufferSize: streamBuffer, Subprotocols: []string{subprotocol},
-		// Who asks is known by the front proxy's headers, and never by a cookie.
+		// admit has looked at it.
 		CheckOrigin: func(*http.Request) bool { return true }}
 	client, err := upgrader.Upgrade(w, c.Request, nil)
 	if err != nil {

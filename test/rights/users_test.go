@@ -223,6 +223,7 @@ func TestUsersByTheAPIServer(t *testing.T) {
 		{"update", "subresources.kubevirt.io/virtualmachines/migrate", "migrate"},
 		{"create", "kubevirt.io/virtualmachineinstancemigrations", "migrate"},
 		{"get", "subresources.kubevirt.io/version", "admin edit view migrate nobody"},
+		{"get", "subresources.kubevirt.io/ui", "admin edit view migrate nobody"},
 		{"list", kv, "admin edit view migrate nobody"},
 		{"patch", kv, ""},
 		{"get", "/secrets", ""},

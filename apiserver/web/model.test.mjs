@@ -1,0 +1,61 @@
+// node --test apiserver/web/model.test.mjs, or make web-check
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import * as model from './page/model.js';
+
+const meta = (more) => ({ namespace: 'ns', name: 'm', uid: 'u1', creationTimestamp: '2026-01-01T00:00:00Z', ...more });
+const vm = (printableStatus, more) => ({ metadata: meta({ uid: 'vm1' }), spec: { template: { spec: { domain: { cpu: { cores: 2 }, memory: { guest: '1Gi' } } } } }, status: { printableStatus }, ...more });
+const vmi = (phase, more = {}, status = {}) => ({ metadata: meta({ ownerReferences: [{ controller: true, kind: 'VirtualMachine', uid: 'vm1' }], ...more }), spec: {}, status: { phase, ...status } });
+const held = { conditions: [{ type: 'Paused', status: 'True', reason: 'PausedByUser', message: 'by user' }] };
+const actions = (machine) => model.actions(machine).map((a) => `${a.verb ?? a.id}${a.enabled ? '' : '-'}`).join(' ');
+
+test('states are those of kubectl get', () => {
+  assert.equal(model.state({ vm: vm('Starting') }), 'Starting');
+  assert.equal(model.state({ vm: vm(undefined) }), 'Unknown');
+  assert.equal(model.state({ vmi: vmi('Scheduling') }), 'Scheduling');
+  assert.equal(model.state({ vmi: vmi('Running', {}, held) }), 'Running, paused');
+  for (const [word, tone] of Object.entries({ Running: 'good', Paused: 'held', 'Running, paused': 'held', Stopped: 'rest', Succeeded: 'rest', Starting: 'busy', Stopping: 'busy',
+    Scheduled: 'busy', ErrorUnschedulable: 'bad', ErrImagePull: 'bad', ImagePullBackOff: 'bad', CrashLoopBackOff: 'bad', Failed: 'bad', Unknown: 'bad' })) {
+    assert.equal(model.tone(word), tone, word);
+  }
+});
+
+test('actions are those that there is something for', () => {
+  assert.equal(actions({ vm: vm('Stopped') }), 'start restart- pause- console- screen-');
+  assert.equal(actions({ vm: vm('Running'), vmi: vmi('Running') }), 'stop restart pause console screen');
+  assert.equal(actions({ vm: vm('Paused'), vmi: vmi('Running', {}, held) }), 'stop restart unpause console screen');
+  assert.equal(actions({ vm: vm('Starting'), vmi: vmi('Scheduling') }), 'stop restart pause- console- screen-');
+  assert.equal(actions({ vm: vm('Stopping'), vmi: vmi('Running', { deletionTimestamp: 'now' }) }), 'stop- restart- pause- console- screen-');
+  assert.equal(actions({ vm: vm('CrashLoopBackOff'), vmi: vmi('Failed') }), 'stop restart- pause- console- screen-');
+  const bare = vmi('Running');
+  bare.spec = { domain: { devices: { autoattachGraphicsDevice: false } } };
+  assert.equal(actions({ vmi: bare }), 'pause console screen-');
+});
+
+test('VMs and VMIs of the same name are one machine', () => {
+  const map = (...objects) => new Map(objects.map((o) => [model.key(o), o]));
+  const joined = model.machines(map(vm('Running')), map(vmi('Running'), vmi('Running', { name: 'a', ownerReferences: undefined })));
+  assert.deepEqual(joined.map((m) => [m.key, Boolean(m.vm), Boolean(m.vmi)]), [['ns/a', false, true], ['ns/m', true, true]]);
+  const [other] = model.machines(map(vm('Stopped')), map(vmi('Running', { ownerReferences: undefined })));
+  assert.equal(other.vmi, undefined, 'a VMI that is not the VM\'s');
+});
+
+test('a console that ended comes back with the guest, and is never taken back from others', () => {
+  assert.equal(model.afterClose('u1', vmi('Running')), 'ask');
+  assert.equal(model.afterClose('u1', vmi('Running', { uid: 'u2' })), 'open');
+  assert.equal(model.afterClose('u1', vmi('Scheduled', { uid: 'u2' })), 'wait');
+  assert.equal(model.afterClose('u1', vmi('Running', { deletionTimestamp: 'now' })), 'wait');
+  assert.equal(model.afterClose('u1', undefined), 'wait');
+});
+
+test('facts, ages and what is wrong', () => {
+  const at = (seconds) => model.age('2026-01-01T00:00:00Z', Date.parse('2026-01-01T00:00:00Z') + 1000 * seconds);
+  assert.deepEqual([0, 119, 120, 10799, 10800, 172799, 172800].map(at), ['0s', '119s', '2m', '179m', '3h', '47h', '2d']);
+  const now = Date.parse('2026-01-01T00:01:00Z');
+  assert.deepEqual(model.facts({ vm: vm('Stopped') }, now), ['2 CPUs', '1Gi', '60s']);
+  assert.deepEqual(model.facts({ vm: vm('Stopped', { spec: { instancetype: { name: 'u1.small' } } }) }, now), ['u1.small', '60s']);
+  assert.deepEqual(model.facts({ vmi: vmi('Running', {}, { nodeName: 'n1', interfaces: [{ ipAddress: '10.0.0.1' }] }) }, now), ['1 CPU', 'n1', '10.0.0.1', '60s', 'no VirtualMachine']);
+  assert.equal(model.problem({ vmi: vmi('Running', {}, held) }), '');
+  assert.equal(model.problem({ vmi: vmi('Running', {}, { conditions: [{ type: 'Paused', status: 'True', reason: 'PausedIOError', message: 'no space' }] }) }), 'no space');
+  assert.equal(model.problem({ vm: vm('Stopped', { status: { conditions: [{ type: 'Failure', status: 'True', message: 'broken' }] } }) }), 'broken');
+});

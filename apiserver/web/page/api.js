@@ -1,0 +1,147 @@
+// The API server, on this page's own origin: every right is that of who looks.
+
+// Whatever there is before the path of the API (a proxy's, say) stays before it.
+const base = new URL('../../../../', import.meta.url);
+
+/** Refused is an answer of the API server's, in its words. */
+export class Refused extends Error {
+  constructor(code, message, reason) {
+    super(message);
+    this.code = code;
+    this.reason = reason;
+  }
+}
+
+async function refusal(response) {
+  let status;
+  try {
+    status = await response.json();
+  } catch {
+    status = {};
+  }
+  return new Refused(response.status, status.message || `the API server answers ${response.status} ${response.statusText}`, status.reason);
+}
+
+async function request(path, options) {
+  let response;
+  try {
+    response = await fetch(new URL(path, base), { cache: 'no-store', redirect: 'error', ...options });
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new Refused(0, 'The API server does not answer.');
+  }
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
+const objects = (group, namespace, resource) => `apis/${group}/v1/${namespace ? `namespaces/${encodeURIComponent(namespace)}/` : ''}${resource}`;
+
+function subresource(machine, resource, sub) {
+  return `${objects('subresources.kubevirt.io', machine.namespace, resource)}/${encodeURIComponent(machine.name)}/${sub}`;
+}
+
+/** act asks for a verb: of the VM for start, stop and restart, of the VMI for others. */
+export async function act(machine, verb) {
+  const resource = ['start', 'stop', 'restart'].includes(verb) ? 'virtualmachines' : 'virtualmachineinstances';
+  await request(subresource(machine, resource, verb), { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: '{}' });
+}
+
+const streamPath = (machine, stream) => subresource(machine, 'virtualmachineinstances', stream);
+
+/** streamAddress is where a console or vnc is connected to. */
+export function streamAddress(machine, stream) {
+  const url = new URL(streamPath(machine, stream), base);
+  url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
+  return url.href;
+}
+
+/** The one subprotocol of KubeVirt's streams: bytes, in messages whose bounds mean nothing. */
+export const protocol = 'plain.kubevirt.io';
+
+/**
+ * whyNot asks why a stream cannot be had, which browsers do not say of websockets. An
+ * answer of 400 is "this is a websocket": there is nothing else wrong with it.
+ */
+export async function whyNot(machine, stream) {
+  try {
+    await request(streamPath(machine, stream));
+  } catch (error) {
+    if (error.code !== 400 || !/websocket/.test(error.message)) return error.message;
+  }
+  return '';
+}
+
+/**
+ * follow keeps a Map of all objects of a kind, by key, and calls changed when it is
+ * another, until the signal ends it. problem is called with an Error, and with null when
+ * it is over. Who may not list is not asked again.
+ */
+export async function follow({ namespace, resource, key, changed, problem, signal }) {
+  const path = objects('kubevirt.io', namespace, resource);
+  for (let delay = 1000; !signal.aborted; delay = Math.min(2 * delay, 30000)) {
+    try {
+      let { map, version } = await list(path, key, signal);
+      changed(map);
+      problem(null);
+      delay = 500;
+      while (version) version = await watch(path, version, map, key, () => changed(map), signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      problem(error instanceof Refused ? error : new Refused(0, 'The connection to the API server broke.'));
+      if (error.code === 401 || error.code === 403) return;
+    }
+    await pause(delay, signal);
+  }
+}
+
+async function list(path, key, signal) {
+  const map = new Map();
+  let next = '';
+  for (;;) {
+    const parameters = new URLSearchParams({ limit: '500', ...(next && { continue: next }) });
+    const page = await (await request(`${path}?${parameters}`, { signal })).json();
+    for (const object of page.items) map.set(key(object), object);
+    next = page.metadata.continue;
+    if (!next) return { map, version: page.metadata.resourceVersion };
+  }
+}
+
+/** watch returns the version to go on from, or '' when it is too old to do so. */
+async function watch(path, version, map, key, changed, signal) {
+  const parameters = new URLSearchParams({ watch: 'true', allowWatchBookmarks: 'true', resourceVersion: version, timeoutSeconds: '240' });
+  const response = await request(`${path}?${parameters}`, { signal });
+  for await (const line of lines(response.body)) {
+    const { type, object } = JSON.parse(line);
+    if (type === 'ERROR') return '';
+    version = object.metadata.resourceVersion;
+    if (type === 'BOOKMARK') continue;
+    if (type === 'DELETED') map.delete(key(object));
+    else map.set(key(object), object);
+    changed();
+  }
+  return version;
+}
+
+async function* lines(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  try {
+    for (let rest = ''; ;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const parts = (rest + value).split('\n');
+      rest = parts.pop();
+      yield* parts.filter((part) => part);
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+/** pause waits, or until the signal ends it. */
+function pause(milliseconds, signal) {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const timer = setTimeout(resolve, milliseconds);
+    signal.addEventListener('abort', () => { clearTimeout(timer); resolve(); }, { once: true });
+  });
+}

@@ -1,0 +1,149 @@
+// The page: what is followed, and what buttons do.
+import * as api from './api.js';
+import { Guest } from './guest.js';
+import * as model from './model.js';
+import * as rows from './rows.js';
+
+const at = (id) => document.getElementById(id);
+const kinds = { virtualmachines: new Map(), virtualmachineinstances: new Map() };
+const read = new Set();
+const problems = new Map();
+const guest = new Guest();
+let following = null;
+let said = new Map();
+
+// The namespace is in the address, so that it can be kept as a bookmark.
+const namespace = () => decodeURIComponent(location.hash.slice(1));
+
+/** follow begins anew, for another namespace, say. */
+function follow() {
+  following?.abort();
+  following = new AbortController();
+  const { signal } = following;
+  read.clear();
+  problems.clear();
+  for (const resource of Object.keys(kinds)) {
+    kinds[resource] = new Map();
+    api.follow({ namespace: namespace(), resource, key: model.key, signal,
+      changed: (objects) => { kinds[resource] = objects; read.add(resource); update(); },
+      problem: (error) => { problems.set(resource, error); showLink(); } });
+  }
+  at('namespace').value = namespace();
+  document.title = namespace() ? `${namespace()} – virtual machines` : 'Virtual machines';
+  update();
+}
+
+let due = false;
+
+/** update shows what there is, once for all that changes at a time. */
+function update() {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => { due = false; show(); });
+}
+
+function show() {
+  const all = model.machines(kinds.virtualmachines, kinds.virtualmachineinstances);
+  const complete = read.size === Object.keys(kinds).length;
+  const wanted = at('filter').value.trim().toLowerCase();
+  const shown = all.filter((m) => m.name.includes(wanted));
+  rows.render(at('machines'), shown, { withNamespace: !namespace(), now: Date.now(), chosen });
+  showSummary(all, shown, complete);
+  showLink();
+  if (complete) tell(all);
+  guest.update(all);
+}
+
+function showSummary(all, shown, complete) {
+  const running = all.filter((m) => model.tone(model.state(m)) === 'good').length;
+  const count = all.length === 1 ? '1 machine' : `${all.length} machines`;
+  at('summary').textContent = all.length ? `${count}, ${running} running${shown.length < all.length ? `, ${shown.length} shown` : ''}` : '';
+  at('empty').hidden = !complete || shown.length > 0;
+  at('none').textContent = all.length ? 'No machine has that in its name.' : namespace() ? `No virtual machines in ${namespace()}.` : 'No virtual machines yet.';
+  const names = [...new Set(all.map((m) => m.namespace))];
+  const list = at('namespaces');
+  // Those that were seen stay: with one chosen, no other is.
+  for (const name of names) if (![...list.options].some((o) => o.value === name)) list.append(new Option(name, name));
+}
+
+function showLink() {
+  const problem = [...problems.values()].find((p) => p);
+  const link = at('link');
+  const complete = read.size === Object.keys(kinds).length;
+  const word = problem ? 'not connected' : complete ? 'live' : 'connecting';
+  if (link.textContent !== word) link.textContent = word;
+  link.dataset.tone = problem ? 'bad' : complete ? 'good' : 'busy';
+  let text = problem?.message ?? '';
+  if (problem?.code === 403 && !namespace()) text += ' Name a namespace above of which you may.';
+  if (at('problem').textContent !== text) at('problem').textContent = text;
+  at('problem').hidden = !text;
+}
+
+/** tell says which states changed, to those who do not see it. */
+function tell(all) {
+  const now = new Map(all.map((m) => [m.key, model.state(m)]));
+  const news = [...now].filter(([key, word]) => said.has(key) && said.get(key) !== word).map(([key, word]) => `${key.split('/')[1]}: ${word}`);
+  said = now;
+  if (news.length) at('news').textContent = news.join(', ');
+}
+
+const questions = {
+  stop: { title: 'Stop', text: (seconds) => `Its guest is asked to shut down, and switched off after ${seconds} s.` },
+  restart: { title: 'Restart', text: (seconds) => `Its guest is asked to shut down, and switched off after ${seconds} s. Then it starts anew.` },
+};
+
+async function confirmed(machine, verb) {
+  const question = questions[verb];
+  if (!question) return true;
+  const seconds = machine.vmi?.spec?.terminationGracePeriodSeconds ?? machine.vm.spec?.template?.spec?.terminationGracePeriodSeconds ?? 30;
+  at('confirm-title').textContent = `${question.title} ${machine.name}?`;
+  at('confirm-text').textContent = question.text(seconds);
+  at('confirm-yes').textContent = question.title;
+  const dialog = at('confirm');
+  dialog.returnValue = '';
+  dialog.showModal();
+  await new Promise((resolve) => dialog.addEventListener('close', resolve, { once: true }));
+  return dialog.returnValue === 'yes';
+}
+
+/** chosen does what a button of a machine is for. */
+async function chosen(machine, action) {
+  if (!action.verb) {
+    guest.open(machine, action.id);
+    return;
+  }
+  rows.say(machine.key, '');
+  if (!await confirmed(machine, action.verb)) return;
+  rows.busy(machine.key, action.id, true);
+  try {
+    await api.act(machine, action.verb);
+  } catch (error) {
+    rows.say(machine.key, error.message);
+  } finally {
+    rows.busy(machine.key, action.id, false);
+  }
+}
+
+document.querySelector('.which').addEventListener('submit', (event) => event.preventDefault());
+at('namespace').addEventListener('change', () => { location.hash = encodeURIComponent(at('namespace').value.trim()); });
+at('filter').addEventListener('input', update);
+window.addEventListener('hashchange', follow);
+document.addEventListener('keydown', (event) => {
+  const { target } = event;
+  if (event.ctrlKey || event.altKey || event.metaKey || document.querySelector('dialog[open]')) return;
+  if (event.key === '/' && target.tagName !== 'INPUT') {
+    event.preventDefault();
+    at('filter').focus();
+  } else if ((event.key === 'ArrowDown' || event.key === 'ArrowUp') && target.closest('.actions')) {
+    event.preventDefault();
+    rows.step(target, event.key === 'ArrowDown');
+  }
+});
+// Browsers open six connections to a server, for all tabs: one that is not looked at gives
+// its two back.
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) following?.abort();
+  else follow();
+});
+setInterval(update, 10000); // ages
+follow();

@@ -1,0 +1,117 @@
+// What is shown of a machine, and what can be done to it: functions of the objects
+// that the API server has, and of nothing else.
+
+/** key names a machine: a VM, the VMI of it, or a VMI that has no VM. */
+export const key = (object) => `${object.metadata.namespace}/${object.metadata.name}`;
+
+const final = (vmi) => vmi.status?.phase === 'Succeeded' || vmi.status?.phase === 'Failed';
+
+/** paused says whether a VMI's guest stands still. */
+export const paused = (vmi) => (vmi?.status?.conditions ?? []).some((c) => c.type === 'Paused' && c.status === 'True');
+
+/** attachable says whether a VMI has a console to attach to now. */
+export const attachable = (vmi) => vmi?.status?.phase === 'Running' && !vmi.metadata.deletionTimestamp;
+
+const attached = (vmi, device) => vmi.spec?.domain?.devices?.[device] !== false;
+
+/** state is the word of `kubectl get`: a VM's printableStatus, a lone VMI's phase. */
+export function state({ vm, vmi }) {
+  if (vm) return vm.status?.printableStatus ?? 'Unknown';
+  const phase = vmi.status?.phase || 'Pending';
+  return phase === 'Running' && paused(vmi) ? 'Running, paused' : phase;
+}
+
+/** tone is what a state means, for its colour. */
+export function tone(word) {
+  if (word.includes('aused')) return 'held';
+  if (word === 'Running') return 'good';
+  if (word === 'Stopped' || word === 'Succeeded') return 'rest';
+  if (/^Err|BackOff$|^Failed$|^Unknown$/.test(word)) return 'bad';
+  return 'busy';
+}
+
+/** problem is what is wrong with a machine, in the cluster's own words. */
+export function problem({ vm, vmi }) {
+  for (const object of [vmi, vm]) {
+    for (const c of object?.status?.conditions ?? []) {
+      const wrong = (c.type === 'Failure' && c.status === 'True') || (c.type === 'Synchronized' && c.status === 'False') ||
+        (c.type === 'PodScheduled' && c.status === 'False') || (c.type === 'Paused' && c.status === 'True' && c.reason !== 'PausedByUser');
+      if (wrong && c.message) return c.message;
+    }
+  }
+  return '';
+}
+
+/** facts are the small print, what is known of it. */
+export function facts({ vm, vmi }, now) {
+  const spec = vmi?.spec ?? vm.spec?.template?.spec ?? {};
+  const cpu = spec.domain?.cpu ?? {};
+  const cpus = (cpu.cores ?? 1) * (cpu.sockets ?? 1) * (cpu.threads ?? 1);
+  const memory = spec.domain?.memory?.guest ?? spec.domain?.resources?.requests?.memory;
+  const type = vm?.spec?.instancetype?.name;
+  const list = [];
+  if (type && !vmi) list.push(type);
+  else list.push(cpus === 1 ? '1 CPU' : `${cpus} CPUs`);
+  if (memory && !(type && !vmi)) list.push(memory);
+  if (vmi?.status?.nodeName) list.push(vmi.status.nodeName);
+  const ip = vmi?.status?.interfaces?.[0]?.ipAddress;
+  if (ip) list.push(ip);
+  list.push(age((vmi ?? vm).metadata.creationTimestamp, now));
+  if (!vm) list.push('no VirtualMachine');
+  return list;
+}
+
+/** age is as kubectl says it, in two units at most. */
+export function age(since, now) {
+  const seconds = Math.max(0, Math.floor((now - Date.parse(since)) / 1000));
+  const minutes = Math.floor(seconds / 60), hours = Math.floor(minutes / 60), days = Math.floor(hours / 24);
+  if (minutes < 2) return `${seconds}s`;
+  if (hours < 3) return `${minutes}m`;
+  if (days < 2) return `${hours}h`;
+  return `${days}d`;
+}
+
+/**
+ * actions are what the buttons of a machine do now: verb is of its VM, or of its VMI.
+ * Without enabled there is nothing to do it to; whether it may be done, the API server says.
+ */
+export function actions(machine) {
+  const { vm, vmi } = machine;
+  const word = state(machine);
+  const runs = Boolean(vmi) && !final(vmi) && !vmi.metadata.deletionTimestamp;
+  const live = attachable(vmi);
+  const list = [];
+  if (vm) {
+    const stopped = word === 'Stopped';
+    list.push({ id: 'power', verb: stopped ? 'start' : 'stop', enabled: word !== 'Stopping' && word !== 'Terminating' });
+    list.push({ id: 'restart', verb: 'restart', enabled: runs });
+  }
+  list.push({ id: 'pause', verb: paused(vmi) ? 'unpause' : 'pause', enabled: live });
+  list.push({ id: 'console', enabled: live && attached(vmi, 'autoattachSerialConsole') });
+  list.push({ id: 'screen', enabled: live && attached(vmi, 'autoattachGraphicsDevice') });
+  return list;
+}
+
+/** machines joins VMs and VMIs of the same name, in the order of their names. */
+export function machines(vms, vmis) {
+  const all = new Map();
+  for (const [k, vm] of vms) all.set(k, { key: k, vm });
+  for (const [k, vmi] of vmis) {
+    const owner = (vmi.metadata.ownerReferences ?? []).find((o) => o.controller && o.kind === 'VirtualMachine');
+    const vm = vms.get(k);
+    // One that is not the VM's own is in its way; the VM's state says so.
+    if (!vm || owner?.uid === vm.metadata.uid) all.set(k, { key: k, vm, vmi });
+  }
+  for (const machine of all.values()) [machine.namespace, machine.name] = machine.key.split('/');
+  return [...all.values()].sort((a, b) => (a.key < b.key ? -1 : 1));
+}
+
+/**
+ * afterClose says what becomes of a console whose connection has ended: 'wait' for the
+ * guest to come back, 'open' it again, or 'ask', for the guest is the same and runs: then
+ * somebody else may have opened its console, and opening it again would take it from them.
+ */
+export function afterClose(uid, vmi) {
+  if (!attachable(vmi)) return 'wait';
+  return vmi.metadata.uid === uid ? 'ask' : 'open';
+}

@@ -1,0 +1,95 @@
+// The list: one row for each machine, kept while it is there, so that focus stays.
+import * as model from './model.js';
+
+const labels = { start: 'Start', stop: 'Stop', restart: 'Restart', pause: 'Pause', unpause: 'Unpause', console: 'Console', screen: 'Screen' };
+const template = document.getElementById('row');
+const rows = new Map();
+
+/** render shows machines, in this order, in the list. */
+export function render(list, machines, { withNamespace, now, chosen }) {
+  const shown = new Set(machines.map((m) => m.key));
+  for (const [key, row] of rows) {
+    if (shown.has(key)) continue;
+    if (row.element.contains(document.activeElement)) neighbour(row.element)?.querySelector('button').focus();
+    row.element.remove();
+    rows.delete(key);
+  }
+  machines.forEach((machine, at) => {
+    let row = rows.get(machine.key);
+    if (!row) rows.set(machine.key, row = newRow(chosen));
+    if (list.children[at] !== row.element) list.insertBefore(row.element, list.children[at] ?? null);
+    row.update(machine, withNamespace, now);
+  });
+}
+
+/** say puts an error beside the machine that it is about. */
+export function say(key, text) {
+  rows.get(key)?.say(text);
+}
+
+/** busy marks the button while the API server is asked. */
+export function busy(key, id, is) {
+  rows.get(key)?.element.querySelector(`[data-id=${id}]`)?.setAttribute('aria-busy', is);
+}
+
+/** step goes to the same button of the next machine, or of the one before. */
+export function step(from, down) {
+  const row = from.closest('.machine');
+  const next = down ? row.nextElementSibling : row.previousElementSibling;
+  (next?.querySelector(`[data-id=${from.dataset.id}]`) ?? next?.querySelector('button'))?.focus();
+}
+
+const neighbour = (element) => element.nextElementSibling ?? element.previousElementSibling;
+
+/** set changes what is there only if it is something else: live regions would speak. */
+function set(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+  element.hidden = text === '';
+}
+
+function newRow(chosen) {
+  const element = template.content.firstElementChild.cloneNode(true);
+  const part = (name) => element.querySelector(`.${name}`);
+  const row = { element, machine: null, before: '' };
+  row.say = (text) => set(part('refusal'), text);
+  row.update = (machine, withNamespace, now) => {
+    row.machine = machine;
+    const word = model.state(machine);
+    // What was refused was about what it was then.
+    if (row.before !== word) row.say('');
+    row.before = word;
+    set(part('namespace'), withNamespace ? machine.namespace : '');
+    set(part('name'), machine.name);
+    set(part('state'), word);
+    part('state').dataset.tone = model.tone(word);
+    // Lines break between facts only.
+    set(part('facts'), model.facts(machine, now).map((fact) => fact.replaceAll(' ', '\u00a0')).join(' · '));
+    set(part('trouble'), model.problem(machine));
+    setActions(part('actions'), machine, (action) => chosen(row.machine, action));
+  };
+  return row;
+}
+
+function setActions(group, machine, chosen) {
+  group.setAttribute('aria-label', `Actions of ${machine.name}`);
+  const actions = model.actions(machine);
+  for (const button of [...group.children]) if (!actions.some((a) => a.id === button.dataset.id)) button.remove();
+  actions.forEach((action, at) => {
+    let button = group.querySelector(`[data-id=${action.id}]`);
+    if (!button) {
+      button = document.createElement('button');
+      button.type = 'button';
+      button.dataset.id = action.id;
+      group.insertBefore(button, group.children[at] ?? null);
+      // It can be focused when it does nothing, so that focus is not lost when it begins to.
+      button.addEventListener('click', () => {
+        if (button.getAttribute('aria-disabled') !== 'true' && button.getAttribute('aria-busy') !== 'true') chosen(button.action);
+      });
+    }
+    button.action = action;
+    const label = labels[action.verb ?? action.id];
+    set(button, label);
+    button.setAttribute('aria-label', `${label} ${machine.name}`);
+    button.setAttribute('aria-disabled', !action.enabled);
+  });
+}
