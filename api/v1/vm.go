@@ -73,8 +73,10 @@ type VirtualMachineSpec struct {
 	// the machine is started first.
 	// +optional
 	Preference *PreferenceMatcher `json:"preference,omitempty"`
-	// DataVolumeTemplates are refused: not supported yet.
+	// DataVolumeTemplates are refused: not supported yet. Make the DataVolumes
+	// beside the VirtualMachine; volumes with a dataVolume wait for them.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0",message="make the DataVolumes beside the VirtualMachine: volumes with a dataVolume wait for them"
 	DataVolumeTemplates UnsupportedList `json:"dataVolumeTemplates,omitempty"`
 
 	// UpdateVolumesStrategy says what becomes of a change of the template's
@@ -268,6 +270,7 @@ const (
 	VirtualMachineStatusPaused                  VirtualMachinePrintableStatus = "Paused"
 	VirtualMachineStatusRunning                 VirtualMachinePrintableStatus = "Running"
 	VirtualMachineStatusPvcNotFound             VirtualMachinePrintableStatus = "ErrorPvcNotFound"
+	VirtualMachineStatusDataVolumeError         VirtualMachinePrintableStatus = "DataVolumeError"
 	VirtualMachineStatusUnschedulable           VirtualMachinePrintableStatus = "ErrorUnschedulable"
 	VirtualMachineStatusProvisioning            VirtualMachinePrintableStatus = "Provisioning"
 	VirtualMachineStatusWaitingForVolumeBinding VirtualMachinePrintableStatus = "WaitingForVolumeBinding"

@@ -282,6 +282,8 @@ const (
 	ConditionLiveMigratable ConditionType = "LiveMigratable"
 	// ConditionPaused: the guest's CPUs are stopped.
 	ConditionPaused ConditionType = "Paused"
+	// ConditionProvisioning: a disk is being filled, and the VMI waits for it.
+	ConditionProvisioning ConditionType = "Provisioning"
 )
 
 // VirtualMachineInstanceCondition is one condition of a VMI.
@@ -323,6 +325,10 @@ const (
 	// VMIFinalizer keeps a VMI until its pods are gone.
 	VMIFinalizer = "kubevirt.io/foregroundDeleteVirtualMachine"
 )
+
+// ReasonDataVolumeFailed is the reason of Synchronized while a VMI waits for a
+// disk that could not be filled; KubeVirt's.
+const ReasonDataVolumeFailed = "FailedDataVolumeImport"
 
 // ReasonStartFailed is the reason of Synchronized while virt-handler cannot
 // start the guest; only it takes that condition back.

@@ -216,12 +216,12 @@ func (r *Reconciler) infer(ctx context.Context, vm *v1.VirtualMachine, m *matche
 	}()
 	claim := ""
 	for _, volume := range vm.Spec.Template.Spec.Volumes {
-		if volume.Name == m.volume && volume.PersistentVolumeClaim != nil {
-			claim = volume.PersistentVolumeClaim.ClaimName
+		if source := volume.Claim(); volume.Name == m.volume && source != nil && !source.Overlay {
+			claim = source.Name
 		}
 	}
 	if claim == "" {
-		return "", "", fmt.Errorf("infer %s: a volume %q with a persistentVolumeClaim is %w", m.what, m.volume, errMissing)
+		return "", "", fmt.Errorf("infer %s: a volume %q with a persistentVolumeClaim or a dataVolume is %w", m.what, m.volume, errMissing)
 	}
 	pvc := &corev1.PersistentVolumeClaim{}
 	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: claim}, pvc); err != nil {

@@ -120,8 +120,9 @@ func waiting(vmi *v1.VirtualMachineInstance) (v1.VirtualMachinePrintableStatus, 
 		word   v1.VirtualMachinePrintableStatus
 	}{
 		{v1.ConditionSynchronized, metav1.ConditionFalse, "FailedPvcNotFound", v1.VirtualMachineStatusPvcNotFound},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonDataVolumeFailed, v1.VirtualMachineStatusDataVolumeError},
 		{v1.ConditionPodScheduled, metav1.ConditionFalse, "Unschedulable", v1.VirtualMachineStatusUnschedulable},
-		{"Provisioning", metav1.ConditionTrue, "", v1.VirtualMachineStatusProvisioning},
+		{v1.ConditionProvisioning, metav1.ConditionTrue, "", v1.VirtualMachineStatusProvisioning},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, "PVCNotReady", v1.VirtualMachineStatusWaitingForVolumeBinding},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, "ErrImagePull", v1.VirtualMachineStatusErrImagePull},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, "ImagePullBackOff", v1.VirtualMachineStatusImagePullBackOff},
