@@ -76,7 +76,6 @@ type VirtualMachineSpec struct {
 	// DataVolumeTemplates are refused: not supported yet. Make the DataVolumes
 	// beside the VirtualMachine; volumes with a dataVolume wait for them.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self.size() == 0",message="make the DataVolumes beside the VirtualMachine: volumes with a dataVolume wait for them"
 	DataVolumeTemplates UnsupportedList `json:"dataVolumeTemplates,omitempty"`
 
 	// UpdateVolumesStrategy says what becomes of a change of the template's
