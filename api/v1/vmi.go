@@ -305,6 +305,12 @@ type VirtualMachineInstanceCondition struct {
 	// Message is why, in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// ObservedGeneration is the generation of the VirtualMachine of which the
+	// condition tells; KubeVirt has no such field. A VirtualMachine's own
+	// status.observedGeneration is that by which its guest runs, so that kubectl
+	// wait would take every condition for outdated until a restart.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
 // Labels, annotations and finalizers that others rely on; KubeVirt's names.

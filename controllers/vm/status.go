@@ -81,6 +81,9 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *f
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionRestartRequired, Status: metav1.ConditionTrue, Reason: reasonRestartRequired,
 			Message: "the template's spec was changed; the change holds from the next start on"})
 	}
+	for i := range list {
+		list[i].ObservedGeneration = vm.Generation
+	}
 	return list
 }
 
