@@ -27,11 +27,30 @@ type PersistentVolumeClaimVolumeSource struct {
 }
 
 func (s *PersistentVolumeClaimVolumeSource) validate(path *field.Path) field.ErrorList {
+	return validateClaimName(s.ClaimName, path.Child("claimName"))
+}
+
+func validateClaimName(name string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for _, message := range validation.IsDNS1123Subdomain(s.ClaimName) {
-		errs = append(errs, field.Invalid(path.Child("claimName"), s.ClaimName, message))
+	for _, message := range validation.IsDNS1123Subdomain(name) {
+		errs = append(errs, field.Invalid(path, name, message))
 	}
 	return errs
+}
+
+// DataVolumeSource is the disk of a DataVolume (cdi.kubevirt.io): what
+// PersistentVolumeClaimVolumeSource says of the claim that has its name.
+type DataVolumeSource struct {
+	// Name of a DataVolume of the namespace, and of its claim. While the claim is
+	// missing, or being filled, the VMI waits. A claim of this name that no
+	// DataVolume owns is taken as it is.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// Hotpluggable is refused: not supported yet.
+	// +optional
+	Hotpluggable UnsupportedBool `json:"hotpluggable,omitempty"`
 }
 
 // EphemeralVolumeSource is a disk on a claim that is only read, under an overlay
@@ -60,8 +79,7 @@ func (s *EphemeralVolumeSource) validate(path *field.Path) field.ErrorList {
 	if s.PersistentVolumeClaim == nil {
 		return field.ErrorList{field.Required(path.Child("persistentVolumeClaim"), "name the claim that is read")}
 	}
-	claim := PersistentVolumeClaimVolumeSource{ClaimName: s.PersistentVolumeClaim.ClaimName}
-	return claim.validate(path.Child("persistentVolumeClaim"))
+	return validateClaimName(s.PersistentVolumeClaim.ClaimName, path.Child("persistentVolumeClaim", "claimName"))
 }
 
 // VolumeClaim is how a volume uses a claim.
@@ -83,6 +101,8 @@ func (v *Volume) Claim() *VolumeClaim {
 	case v.PersistentVolumeClaim != nil:
 		c := v.PersistentVolumeClaim
 		return &VolumeClaim{Name: c.ClaimName, ReadOnly: c.ReadOnly, ReadOnlyVolume: c.ReadOnly}
+	case v.DataVolume != nil:
+		return &VolumeClaim{Name: v.DataVolume.Name}
 	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
 		c := v.Ephemeral.PersistentVolumeClaim
 		return &VolumeClaim{Name: c.ClaimName, ReadOnly: true, ReadOnlyVolume: c.ReadOnly, Overlay: true}

@@ -73,7 +73,8 @@ type VirtualMachineSpec struct {
 	// the machine is started first.
 	// +optional
 	Preference *PreferenceMatcher `json:"preference,omitempty"`
-	// DataVolumeTemplates are refused: not supported yet.
+	// DataVolumeTemplates are refused: not supported yet. Make the DataVolumes
+	// beside the VirtualMachine; volumes with a dataVolume wait for them.
 	// +optional
 	DataVolumeTemplates UnsupportedList `json:"dataVolumeTemplates,omitempty"`
 
@@ -268,6 +269,7 @@ const (
 	VirtualMachineStatusPaused                  VirtualMachinePrintableStatus = "Paused"
 	VirtualMachineStatusRunning                 VirtualMachinePrintableStatus = "Running"
 	VirtualMachineStatusPvcNotFound             VirtualMachinePrintableStatus = "ErrorPvcNotFound"
+	VirtualMachineStatusDataVolumeError         VirtualMachinePrintableStatus = "DataVolumeError"
 	VirtualMachineStatusUnschedulable           VirtualMachinePrintableStatus = "ErrorUnschedulable"
 	VirtualMachineStatusProvisioning            VirtualMachinePrintableStatus = "Provisioning"
 	VirtualMachineStatusWaitingForVolumeBinding VirtualMachinePrintableStatus = "WaitingForVolumeBinding"

@@ -300,6 +300,8 @@ const (
 	// ConditionAgentConnected: QEMU's guest agent runs in the guest and answers.
 	// Where it does not, there is no such condition.
 	ConditionAgentConnected ConditionType = "AgentConnected"
+	// ConditionProvisioning: a disk is being filled, and the VMI waits for it.
+	ConditionProvisioning ConditionType = "Provisioning"
 )
 
 // VirtualMachineInstanceCondition is one condition of a VMI.
@@ -321,6 +323,12 @@ type VirtualMachineInstanceCondition struct {
 	// Message is why, in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// ObservedGeneration is the generation of the VirtualMachine of which the
+	// condition tells; KubeVirt has no such field. A VirtualMachine's own
+	// status.observedGeneration is that by which its guest runs, so that kubectl
+	// wait would take every condition for outdated until a restart.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
 // Labels, annotations and finalizers that others rely on; KubeVirt's names.
@@ -341,6 +349,10 @@ const (
 	// VMIFinalizer keeps a VMI until its pods are gone.
 	VMIFinalizer = "kubevirt.io/foregroundDeleteVirtualMachine"
 )
+
+// ReasonDataVolumeFailed is the reason of Synchronized while a VMI waits for a
+// disk that could not be filled; KubeVirt's.
+const ReasonDataVolumeFailed = "FailedDataVolumeImport"
 
 // ReasonStartFailed is the reason of Synchronized while virt-handler cannot
 // start the guest; only it takes that condition back.

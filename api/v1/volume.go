@@ -14,7 +14,7 @@ import (
 
 // Volume is where a disk's content comes from. Exactly one source is set.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, ephemeral, hostDisk, cloudInitNoCloud, emptyDisk)"
+// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, emptyDisk)"
 type Volume struct {
 	// Name of the volume; a disk refers to it.
 	// +kubebuilder:validation:MinLength=1
@@ -34,6 +34,10 @@ type Volume struct {
 	// PersistentVolumeClaim is a disk that outlives the VMI.
 	// +optional
 	PersistentVolumeClaim *PersistentVolumeClaimVolumeSource `json:"persistentVolumeClaim,omitempty"`
+	// DataVolume is a disk that outlives the VMI and that CDI, which must be
+	// installed, fills: the disk on the claim of the DataVolume's name.
+	// +optional
+	DataVolume *DataVolumeSource `json:"dataVolume,omitempty"`
 	// Ephemeral shows a disk on a claim, which is only read. Writes go to an
 	// overlay that ends with the VMI.
 	// +optional
@@ -44,11 +48,6 @@ type Volume struct {
 	// +optional
 	HostDisk *HostDisk `json:"hostDisk,omitempty"`
 
-	// DataVolume is refused: not supported yet, for it needs CDI. Once CDI has
-	// made it, a persistentVolumeClaim of its name is the same disk.
-	// +optional
-	// +kubebuilder:validation:XValidation:rule="false",message="it needs CDI; once CDI has made it, a persistentVolumeClaim of its name is the same disk"
-	DataVolume *Unsupported `json:"dataVolume,omitempty"`
 	// CloudInitConfigDrive is refused: not supported yet.
 	// +optional
 	CloudInitConfigDrive *Unsupported `json:"cloudInitConfigDrive,omitempty"`
@@ -162,7 +161,7 @@ func hasFixedTag(image string) bool {
 	return tagged && tag != "latest"
 }
 
-const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, ephemeral, hostDisk, cloudInitNoCloud, emptyDisk)"
+const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, emptyDisk)"
 
 func validateVolumes(volumes []Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -204,6 +203,10 @@ func validateSource(v Volume, path *field.Path) field.ErrorList {
 		sources++
 		errs = append(errs, c.validate(path.Child("persistentVolumeClaim"))...)
 	}
+	if d := v.DataVolume; d != nil {
+		sources++
+		errs = append(errs, validateClaimName(d.Name, path.Child("dataVolume", "name"))...)
+	}
 	if e := v.Ephemeral; e != nil {
 		sources++
 		errs = append(errs, e.validate(path.Child("ephemeral"))...)
@@ -221,7 +224,7 @@ func validateSource(v Volume, path *field.Path) field.ErrorList {
 
 // refusedSources is the number of the volume's sources that are not supported.
 func refusedSources(v Volume, path *field.Path) int {
-	v.PersistentVolumeClaim, v.Ephemeral = nil, nil // what is refused in them is no source
+	v.PersistentVolumeClaim, v.DataVolume, v.Ephemeral = nil, nil, nil // what is refused in them is no source
 	return len(validateUnsupported(reflect.ValueOf(v), path))
 }
 

@@ -261,8 +261,7 @@ func (p *plane) updates() {
 	before := uid(first)
 	p.patch(guest("512Mi"))
 	p.until(func() string { return memory(first) + memory(second) }, func(s string) bool { return s == "512Mi512Mi" })
-	// Not kubectl wait --for=condition: the status is of an older generation, which is the point.
-	p.Kubectl("wait", "vm/"+first, `--for=jsonpath={.status.conditions[?(@.type=="RestartRequired")].status}=True`, "--timeout=20s")
+	p.Kubectl("wait", "vm/"+first, "--for=condition=RestartRequired", "--timeout=20s")
 	if uid(first) != before {
 		p.t.Errorf("%s was restarted", first)
 	}

@@ -81,6 +81,9 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *f
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionRestartRequired, Status: metav1.ConditionTrue, Reason: reasonRestartRequired,
 			Message: "the template's spec was changed; the change holds from the next start on"})
 	}
+	for i := range list {
+		list[i].ObservedGeneration = vm.Generation
+	}
 	return list
 }
 
@@ -120,8 +123,9 @@ func waiting(vmi *v1.VirtualMachineInstance) (v1.VirtualMachinePrintableStatus, 
 		word   v1.VirtualMachinePrintableStatus
 	}{
 		{v1.ConditionSynchronized, metav1.ConditionFalse, "FailedPvcNotFound", v1.VirtualMachineStatusPvcNotFound},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonDataVolumeFailed, v1.VirtualMachineStatusDataVolumeError},
 		{v1.ConditionPodScheduled, metav1.ConditionFalse, "Unschedulable", v1.VirtualMachineStatusUnschedulable},
-		{"Provisioning", metav1.ConditionTrue, "", v1.VirtualMachineStatusProvisioning},
+		{v1.ConditionProvisioning, metav1.ConditionTrue, "", v1.VirtualMachineStatusProvisioning},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, "PVCNotReady", v1.VirtualMachineStatusWaitingForVolumeBinding},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, "ErrImagePull", v1.VirtualMachineStatusErrImagePull},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, "ImagePullBackOff", v1.VirtualMachineStatusImagePullBackOff},

@@ -2,6 +2,7 @@ package vmi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,6 +108,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // next attempt due soon.
 func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Duration, error) {
 	const soonest, latest = 5 * time.Second, 5 * time.Minute
+	if errors.Is(err, errFilling) {
+		return soonest, nil
+	}
 	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) || apierrors.IsBadRequest(err)) {
 		return 0, err
 	}
@@ -231,6 +235,11 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		setReady(status, metav1.ConditionFalse, reasonPodMissing, "the launcher pod is not created yet", r.now())
 		r.unsynchronized(vmi, reasonClaimNotFound, fmt.Sprintf("PVC %s/%s does not exist, waiting for it to appear", vmi.Namespace, missing))
 		return nil
+	}
+	if filled, err := r.filled(ctx, vmi); err != nil {
+		return err
+	} else if !filled {
+		return errFilling
 	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)

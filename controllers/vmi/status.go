@@ -25,6 +25,7 @@ const (
 	reasonGuestNotRunning = "GuestNotRunning"
 	reasonLauncherKilled  = "LauncherKilled"
 	reasonClaimNotFound   = "FailedPvcNotFound" // KubeVirt's
+	reasonFilling         = "DataVolumeNotReady"
 	reasonNotMigratable   = "NotMigratable"
 	// The kubelet's own reason, which the VMI's condition takes over.
 	reasonRejected = "UnexpectedAdmissionError"
@@ -128,11 +129,11 @@ func noteRejection(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now
 	setReady(status, metav1.ConditionFalse, reasonPodMissing, "the launcher pod is being made anew", now)
 }
 
-// wasRejected says whether the VMI is to get another pod. That a claim is missing
-// is said in this phase only of one that does.
+// wasRejected says whether the VMI is to get another pod. That a claim is missing,
+// or could not be filled, is said in this phase only of one that does.
 func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
 	s := status.Condition(v1.ConditionSynchronized)
-	return status.Phase == v1.Scheduling && s != nil && (s.Reason == reasonRejected || s.Reason == reasonClaimNotFound)
+	return status.Phase == v1.Scheduling && s != nil && (s.Reason == reasonRejected || s.Reason == reasonClaimNotFound || s.Reason == v1.ReasonDataVolumeFailed)
 }
 
 func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {

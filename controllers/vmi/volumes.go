@@ -51,8 +51,12 @@ func TrimClaim(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
+	var owners []metav1.OwnerReference
+	if owner := filler(claim); owner != nil {
+		owners = []metav1.OwnerReference{*owner}
+	}
 	return &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion},
+		ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion, OwnerReferences: owners},
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode,
 			Resources: corev1.VolumeResourceRequirements{Requests: onlyStorage(claim.Spec.Resources.Requests)}},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: claim.Status.Phase, Capacity: onlyStorage(claim.Status.Capacity)},

@@ -81,7 +81,7 @@ func TestRefused(t *testing.T) {
 		"multus":             {`networks: [{name: default, multus: {networkName: lan}}]`, []string{"spec.networks[0].multus"}},
 		"no-source":          {`volumes: [{name: root}]`, []string{"spec.volumes[0]"}},
 		"two-sources":        {`volumes: [{name: root, containerDisk: {image: x:1}, emptyDisk: {capacity: 1Gi}}]`, []string{"spec.volumes[0]"}},
-		"data-volume":        {`volumes: [{name: root, dataVolume: {name: data}}]`, []string{"spec.volumes[0].dataVolume"}},
+		"hotpluggable-data":  {`volumes: [{name: root, dataVolume: {name: data, hotpluggable: true}}]`, []string{"spec.volumes[0].dataVolume.hotpluggable"}},
 		"hotpluggable-claim": {`volumes: [{name: root, persistentVolumeClaim: {claimName: data, hotpluggable: true}}]`, []string{"spec.volumes[0].persistentVolumeClaim.hotpluggable"}},
 		"host-disk-relative": {`volumes: [{name: root, hostDisk: {path: etc/passwd, type: Disk}}]`, []string{"spec.volumes[0].hostDisk.path"}},
 		"host-disk-type":     {`volumes: [{name: root, hostDisk: {path: /vms/a.img, type: Folder}}]`, []string{"spec.volumes[0].hostDisk.type"}},

@@ -244,12 +244,12 @@ func (m *matcher) infer(ctx context.Context, get Get, vm *v1.VirtualMachine) (na
 	}()
 	claim := ""
 	for _, volume := range vm.Spec.Template.Spec.Volumes {
-		if volume.Name == m.volume && volume.PersistentVolumeClaim != nil {
-			claim = volume.PersistentVolumeClaim.ClaimName
+		if source := volume.Claim(); volume.Name == m.volume && source != nil && !source.Overlay {
+			claim = source.Name
 		}
 	}
 	if claim == "" {
-		return "", "", fmt.Errorf("infer %s: a volume %q with a persistentVolumeClaim is %w", m.what, m.volume, ErrMissing)
+		return "", "", fmt.Errorf("infer %s: a volume %q with a persistentVolumeClaim or a dataVolume is %w", m.what, m.volume, ErrMissing)
 	}
 	pvc := &corev1.PersistentVolumeClaim{}
 	if err := get(ctx, types.NamespacedName{Namespace: vm.Namespace, Name: claim}, pvc); err != nil {

@@ -1,0 +1,117 @@
+package vmi
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+func dataVolume(phase, percent string) *unstructured.Unstructured {
+	status := map[string]any{}
+	for name, value := range map[string]string{"phase": phase, "progress": percent} {
+		if value != "" {
+			status[name] = value
+		}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+		"metadata": map[string]any{"namespace": "default", "name": "data", "uid": "volume"}, "status": status}}
+}
+
+func TestProgress(t *testing.T) {
+	for want, volume := range map[string]*unstructured.Unstructured{
+		"done":                              dataVolume("Succeeded", "100.0%"),
+		"waits: does not exist":             nil,
+		"waits: is new":                     dataVolume("", ""),
+		"waits: is ImportInProgress, 12.3%": dataVolume("ImportInProgress", "12.3%"),
+		"waits: bind.immediate":             dataVolume("WaitForFirstConsumer", "N/A"),
+		"failed: data failed":               dataVolume("Failed", ""),
+	} {
+		p := progress("data", volume)
+		got := map[bool]string{true: "waits"}[!p.done && !p.failed] + map[bool]string{true: "done"}[p.done] + map[bool]string{true: "failed"}[p.failed]
+		if kind, words, _ := strings.Cut(want, ": "); got != kind || !strings.Contains(p.message, words) {
+			t.Errorf("%s: %q, want %s", got, p.message, want)
+		}
+	}
+	if p := progress("data", dataVolume("PendingPopulation", "")); !p.done {
+		t.Errorf("a claim that is filled for its first pod: %+v", p)
+	}
+}
+
+// TestDataVolume: a VMI waits for its claim, and then for what fills it; a claim
+// of that name that nothing fills is taken as it is.
+func TestDataVolume(t *testing.T) {
+	ctx := context.Background()
+	fresh := func() *cluster {
+		c := newCluster(t, v1.Pending, interceptor.Funcs{})
+		vmi := c.get()
+		vmi.Spec.Volumes = []v1.Volume{{Name: "root", DataVolume: &v1.DataVolumeSource{Name: "data"}}}
+		if err := c.client.Update(ctx, vmi); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	filled := func(phase, percent string) client.Object { return dataVolume(phase, percent) }
+
+	c := fresh()
+	is := func(pods int, words ...string) {
+		t.Helper()
+		after := c.later()
+		status := c.status()
+		for _, word := range words {
+			if !strings.Contains(status, word) {
+				t.Errorf("status %s, want %q in it", status, word)
+			}
+		}
+		if waits := strings.Contains(status, reasonFilling) || strings.Contains(status, v1.ReasonDataVolumeFailed); c.pods() != pods || waits != (after == 5*time.Second) {
+			t.Errorf("%d pods, want %d; looked at again after %s: %s", c.pods(), pods, after, status)
+		}
+	}
+	is(0, reasonClaimNotFound)
+	claim := claimOf("data", nil)
+	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "data", UID: "volume", Controller: ptr.To(true)}}
+	trimmed, err := TrimClaim(claim)
+	if err != nil || filler(trimmed.(*corev1.PersistentVolumeClaim)) == nil {
+		t.Errorf("the cache does not know what fills a claim: %+v (%v)", trimmed, err)
+	}
+	if err := c.client.Create(ctx, claim); err != nil {
+		t.Fatal(err)
+	}
+	is(0, "Provisioning=True/DataVolumeNotReady")
+	volume := filled("ImportInProgress", "50%")
+	if err := c.client.Create(ctx, volume); err != nil {
+		t.Fatal(err)
+	}
+	is(0, "Provisioning=True/DataVolumeNotReady")
+	for _, step := range []struct {
+		phase string
+		pods  int
+		word  string
+	}{{"Failed", 0, "Synchronized=False/FailedDataVolumeImport"}, {"ImportInProgress", 0, "Provisioning=True"}, {"Succeeded", 1, "Scheduling"}} {
+		next := dataVolume(step.phase, "")
+		next.SetResourceVersion(volume.GetResourceVersion())
+		if err := c.client.Update(ctx, next); err != nil {
+			t.Fatal(err)
+		}
+		volume = next
+		is(step.pods, step.word)
+	}
+	if status := c.status(); strings.Contains(status, "Provisioning") || strings.Contains(status, "FailedDataVolumeImport") {
+		t.Errorf("once it is filled: %s", status)
+	}
+
+	c = fresh()
+	if err := c.client.Create(ctx, claimOf("data", nil)); err != nil {
+		t.Fatal(err)
+	}
+	is(1, "Scheduling")
+}
