@@ -4,6 +4,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// Of a guest that runs, Ready has one of these reasons. Where a readiness probe
+// asks it, virt-controller says which; virt-handler says that it runs.
+const (
+	ReasonGuestRunning = "GuestRunning"
+	// ReasonContainersNotReady is the kubelet's: the readiness probe has failed,
+	// or not succeeded yet.
+	ReasonContainersNotReady = "ContainersNotReady"
+
+	MessageGuestRunning       = "the guest's CPUs run"
+	MessageContainersNotReady = "the guest runs, and does not answer its readiness probe"
+)
+
 // SetCondition sets a condition; its transition time changes only with its status.
 func (s *VirtualMachineInstanceStatus) SetCondition(c VirtualMachineInstanceCondition, now metav1.Time) {
 	for i := range s.Conditions {

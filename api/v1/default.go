@@ -19,6 +19,7 @@ func Default(vmi *VirtualMachineInstance) {
 	defaultVolumes(spec)
 	defaultDisks(spec)
 	defaultInterfaces(spec)
+	defaultProbes(spec)
 }
 
 func defaultDomain(d *DomainSpec, uid types.UID) {

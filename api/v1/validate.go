@@ -70,6 +70,7 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	errs = append(errs, validateDevices(&spec.Domain.Devices, devices)...)
 	errs = append(errs, validateDisks(spec, devices.Child("disks"))...)
 	errs = append(errs, validateNetworks(spec, path)...)
+	errs = append(errs, validateProbes(spec, path)...)
 	errs = append(errs, validateBootOrder(&spec.Domain.Devices, devices)...)
 	errs = append(errs, validateUnsupported(reflect.ValueOf(*spec), path)...)
 	slices.SortStableFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 )
 
@@ -51,6 +52,12 @@ func TestValidate(t *testing.T) {
 		s.Domain.Firmware.KernelBoot = &KernelBoot{Container: &KernelBootContainer{Image: "registry.example/kernel:v1"}}
 		return s.Domain.Firmware.KernelBoot.Container
 	}
+	liveness := func(s *spec, h Handler) *Probe {
+		s.LivenessProbe = &Probe{Handler: h}
+		defaultProbes(s)
+		return s.LivenessProbe
+	}
+	tcp := func(port intstr.IntOrString) Handler { return Handler{TCPSocket: &corev1.TCPSocketAction{Port: port}} }
 	long := strings.Repeat("x", maxCloudInitBytes+1)
 	tests := []struct {
 		name   string
@@ -131,6 +138,45 @@ func TestValidate(t *testing.T) {
 			nic(s).DHCPOptions = &DHCPOptions{PrivateOptions: []DHCPPrivateOptions{{224, long[:250]}, {225, long[:250]}, {226, long[:250]}}}
 		}, []string{interfaces + "[0].dhcpOptions"}},
 		{"narrow CIDR", func(s *spec) { s.Networks[0].Pod.VMNetworkCIDR = "10.0.2.0/30" }, []string{"spec.networks[0].pod.vmNetworkCIDR"}},
+
+		{"no probe's handler", func(s *spec) { liveness(s, Handler{}) }, []string{"spec.livenessProbe"}},
+		{"two handlers of a probe", func(s *spec) {
+			liveness(s, Handler{GuestAgentPing: &GuestAgentPing{}, TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(7)}})
+		}, []string{"spec.livenessProbe"}},
+		{"probe of port 0", func(s *spec) { liveness(s, tcp(intstr.FromInt32(0))) }, []string{"spec.livenessProbe.tcpSocket.port"}},
+		{"probe of a port by name", func(s *spec) { liveness(s, tcp(intstr.FromString("http"))) }, nil},
+		{"probe of an unknown port", func(s *spec) { liveness(s, tcp(intstr.FromString("www"))) }, []string{"spec.livenessProbe.tcpSocket.port"}},
+		{"probe without network", func(s *spec) {
+			devices(s).Interfaces, s.Networks = nil, nil
+			liveness(s, tcp(intstr.FromInt32(7)))
+		}, []string{"spec.livenessProbe.tcpSocket"}},
+		{"probe of the agent without network", func(s *spec) {
+			devices(s).Interfaces, s.Networks = nil, nil
+			liveness(s, Handler{Exec: &corev1.ExecAction{Command: []string{"true"}}})
+		}, nil},
+		{"probe of no command", func(s *spec) { liveness(s, Handler{Exec: &corev1.ExecAction{}}) }, []string{"spec.livenessProbe.exec.command"}},
+		{"probe by no HTTP", func(s *spec) {
+			liveness(s, Handler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(80), Scheme: "FTP", HTTPHeaders: []corev1.HTTPHeader{{Name: "a b"}}}})
+		}, []string{"spec.livenessProbe.httpGet.httpHeaders[0].name", "spec.livenessProbe.httpGet.scheme"}},
+		{"negative times", func(s *spec) {
+			liveness(s, tcp(intstr.FromInt32(7))).PeriodSeconds = -1
+		}, []string{"spec.livenessProbe.periodSeconds"}},
+		{"alive at the second good answer", func(s *spec) {
+			liveness(s, tcp(intstr.FromInt32(7))).SuccessThreshold = 2
+		}, []string{"spec.livenessProbe.successThreshold"}},
+		{"ready at the second good answer", func(s *spec) {
+			s.ReadinessProbe = liveness(s, tcp(intstr.FromInt32(7)))
+			s.LivenessProbe = nil
+			s.ReadinessProbe.SuccessThreshold = 2
+		}, nil},
+		{"started paused, and alive", func(s *spec) {
+			liveness(s, tcp(intstr.FromInt32(7)))
+			s.StartStrategy = StartStrategyPaused
+		}, []string{"spec.startStrategy"}},
+		{"started paused, and alive by the agent", func(s *spec) {
+			liveness(s, Handler{GuestAgentPing: &GuestAgentPing{}})
+			s.StartStrategy = StartStrategyPaused
+		}, nil},
 
 		{"no binding", func(s *spec) { nic(s).Masquerade = nil }, []string{interfaces + "[0]"}},
 		{"bridge", func(s *spec) { nic(s).Masquerade, nic(s).Bridge = nil, &InterfaceBridge{} }, nil},

@@ -120,12 +120,15 @@ type VirtualMachineInstanceSpec struct {
 	// +optional
 	DNSConfig *corev1.PodDNSConfig `json:"dnsConfig,omitempty"`
 
-	// LivenessProbe is refused: not supported yet.
+	// LivenessProbe: a guest that does not answer it is ended as by a deletion of
+	// its launcher pod: the ACPI power button, and QEMU's end after the grace
+	// period. With one that is not a guestAgentPing, the guest cannot be paused.
 	// +optional
-	LivenessProbe *Unsupported `json:"livenessProbe,omitempty"`
-	// ReadinessProbe is refused: not supported yet.
+	LivenessProbe *Probe `json:"livenessProbe,omitempty"`
+	// ReadinessProbe: the VMI is Ready, and Services send to its guest, while the
+	// guest answers it.
 	// +optional
-	ReadinessProbe *Unsupported `json:"readinessProbe,omitempty"`
+	ReadinessProbe *Probe `json:"readinessProbe,omitempty"`
 	// AccessCredentials are refused: not supported yet.
 	// +optional
 	AccessCredentials UnsupportedList `json:"accessCredentials,omitempty"`

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/handlerapi"
 )
 
 // said is a change or an error in one line.
@@ -183,6 +185,31 @@ func TestAttachable(t *testing.T) {
 			if code != c.code {
 				t.Errorf("%s of a VMI in phase %q: %d, want %d", operation, c.phase, code, c.code)
 			}
+		}
+	}
+}
+
+// TestPauseWithLivenessProbe: a guest that the kubelet would kill while it is
+// paused is not paused.
+func TestPauseWithLivenessProbe(t *testing.T) {
+	for name, tt := range map[string]struct {
+		probe *v1.Probe
+		code  int32
+	}{
+		"none":  {nil, 0},
+		"agent": {&v1.Probe{Handler: v1.Handler{GuestAgentPing: &v1.GuestAgentPing{}}}, 0},
+		"tcp":   {&v1.Probe{Handler: v1.Handler{TCPSocket: &corev1.TCPSocketAction{}}}, 403},
+		"exec":  {&v1.Probe{Handler: v1.Handler{Exec: &corev1.ExecAction{}}}, 403},
+	} {
+		vmi := instanceIn(v1.Running)
+		vmi.Spec.LivenessProbe = tt.probe
+		var status apierrors.APIStatus
+		err := operable(vmi, handlerapi.Pause)
+		if (err == nil) != (tt.code == 0) || errors.As(err, &status) && status.Status().Code != tt.code {
+			t.Errorf("%s: %v, want %d", name, err, tt.code)
+		}
+		if err := operable(vmi, handlerapi.Reset); err != nil {
+			t.Errorf("%s: reset: %v", name, err)
 		}
 	}
 }

@@ -154,7 +154,7 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, pod ne
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: "GuestNotRunning"}
 	switch state.State {
 	case control.StateRunning:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, "GuestRunning", "the guest's CPUs run"
+		ready = runs(object)
 		status.RemoveCondition(v1.ConditionPaused)
 	case control.StatePaused:
 		ready.Message = "the guest is paused"

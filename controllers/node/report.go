@@ -38,6 +38,21 @@ func paused(pause *control.Pause) v1.VirtualMachineInstanceCondition {
 	return c
 }
 
+// runs is the condition Ready of a guest whose CPUs run. What its readiness probe
+// says of it stays as virt-controller wrote it.
+func runs(object *v1.VirtualMachineInstance) v1.VirtualMachineInstanceCondition {
+	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionTrue,
+		Reason: v1.ReasonGuestRunning, Message: v1.MessageGuestRunning}
+	if object.Spec.ReadinessProbe == nil {
+		return c
+	}
+	if old := object.Status.Condition(v1.ConditionReady); old != nil && (old.Reason == v1.ReasonGuestRunning || old.Reason == v1.ReasonContainersNotReady) {
+		return *old
+	}
+	c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1.ReasonContainersNotReady, v1.MessageContainersNotReady
+	return c
+}
+
 func ioErrorMessage(pause *control.Pause) string {
 	operation := "use"
 	if pause.Operation == "read" || pause.Operation == "write" {

@@ -73,6 +73,33 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestReportProbed: of a guest that runs and has a readiness probe, virt-handler
+// says only that it runs.
+func TestReportProbed(t *testing.T) {
+	startedAt := time.Unix(1000, 0)
+	for old, want := range map[string]string{
+		"":                          "False/ContainersNotReady",
+		"GuestNotRunning":           "False/ContainersNotReady", // it was paused
+		reasonLauncherSilent:        "False/ContainersNotReady",
+		v1.ReasonContainersNotReady: "False/ContainersNotReady",
+		v1.ReasonGuestRunning:       "True/GuestRunning",
+	} {
+		vmi := &v1.VirtualMachineInstance{}
+		vmi.Spec.ReadinessProbe = &v1.Probe{}
+		if old != "" {
+			status := metav1.ConditionFalse
+			if old == v1.ReasonGuestRunning {
+				status = metav1.ConditionTrue
+			}
+			vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: status, Reason: old}, metav1.Unix(1000, 0))
+		}
+		report(vmi, control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{}, StartedAt: &startedAt}, networkFacts{}, metav1.Unix(2000, 0))
+		if c := vmi.Status.Condition(v1.ConditionReady); string(c.Status)+"/"+c.Reason != want {
+			t.Errorf("after %q: %s/%s, want %s", old, c.Status, c.Reason, want)
+		}
+	}
+}
+
 // TestReportSilence: whoever does not answer, the VMI is not ready, and that is all.
 func TestReportSilence(t *testing.T) {
 	then, now := metav1.Unix(1000, 0), metav1.Unix(2000, 0)

@@ -56,6 +56,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/status,verbs=update;patch
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -85,6 +86,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case pod != nil:
 		_, stepErr = r.observeVolumes(ctx, vmi)
 		observe(&vmi.Status, pod, r.now())
+		observeReadiness(vmi, pod, r.now())
 	default:
 		admitted, stepErr = r.admit(ctx, vmi)
 		if admitted && !vmi.IsFinal() {
@@ -95,6 +97,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, ignoreConflict(err)
 	}
 	r.announce(before, vmi)
+	if pod != nil && stepErr == nil {
+		stepErr = r.openGate(ctx, vmi, pod)
+	}
 	if vmi.DeletionTimestamp != nil && pod == nil && stepErr == nil {
 		stepErr = r.release(ctx, vmi)
 	}

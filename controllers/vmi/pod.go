@@ -30,7 +30,8 @@ const (
 	// is the right to one connection to virt-handler.
 	SlotResource corev1.ResourceName = "devices.kubevirt.io/vm"
 	// ContainerName of the launcher in its pod.
-	ContainerName = "compute"
+	ContainerName  = "compute"
+	launcherBinary = "/usr/bin/virt-launcher"
 	// stopSeconds is added to the guest's grace period: QEMU has to quit and
 	// the launcher to say how it ended.
 	stopSeconds = 15
@@ -78,6 +79,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 			TerminationGracePeriodSeconds: ptr.To(vmi.GracePeriodSeconds() + stopSeconds),
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),
+			ReadinessGates:                []corev1.PodReadinessGate{{ConditionType: unpausedGate}},
 			NodeSelector:                  nodeSelector(vmi),
 			Affinity:                      vmi.Spec.Affinity.DeepCopy(),
 			Tolerations:                   slices.Clone(vmi.Spec.Tolerations),
@@ -161,8 +163,10 @@ func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Containe
 		Name:            ContainerName,
 		Image:           config.LauncherImage,
 		ImagePullPolicy: corev1.PullIfNotPresent,
-		Command:         []string{"/usr/bin/virt-launcher", "run"},
+		Command:         []string{launcherBinary, "run"},
 		Resources:       resources(vmi, config),
+		LivenessProbe:   probe(vmi.Spec.LivenessProbe),
+		ReadinessProbe:  probe(vmi.Spec.ReadinessProbe),
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: ptr.To(false),
 			ReadOnlyRootFilesystem:   ptr.To(true),

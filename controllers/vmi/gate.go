@@ -1,0 +1,83 @@
+package vmi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// unpausedGate is the condition without which a launcher pod is not Ready, so that
+// Services send nothing to a guest that is paused. Its reasons are KubeVirt's.
+const (
+	unpausedGate    corev1.PodConditionType = "kubevirt.io/virtual-machine-unpaused"
+	reasonPaused                            = "Paused"
+	reasonNotPaused                         = "NotPaused"
+)
+
+// unpaused is what the gate's condition is to become; nil if nothing is to be
+// written. It is written first when the guest runs, or is paused from the start:
+// KubeVirt says of a guest that has not been started that it is not paused, and
+// has Services send to it.
+func unpaused(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) *corev1.PodCondition {
+	// A pod of before has no gate, and whether it is ready does not depend on it.
+	gated := slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == unpausedGate })
+	if !gated || vmi.Status.Phase != v1.Running || pod.DeletionTimestamp != nil {
+		return nil
+	}
+	c := corev1.PodCondition{Type: unpausedGate, Status: corev1.ConditionTrue, Reason: reasonNotPaused,
+		Message: "the virtual machine is not paused", LastProbeTime: now, LastTransitionTime: now}
+	if p := vmi.Status.Condition(v1.ConditionPaused); p != nil && p.Status == metav1.ConditionTrue {
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, reasonPaused, "the virtual machine is paused"
+	}
+	for _, old := range pod.Status.Conditions {
+		if old.Type == c.Type && old.Status == c.Status {
+			return nil
+		}
+	}
+	return &c
+}
+
+// openGate writes the gate's condition. The patch names this condition alone:
+// conditions are merged by type, and the others are the kubelet's.
+func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	c := unpaused(vmi, pod, r.now())
+	if c == nil {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID},
+		"status":   map[string]any{"conditions": []corev1.PodCondition{*c}},
+	})
+	if err == nil {
+		err = r.Client.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch))
+	}
+	if err != nil {
+		return fmt.Errorf("write condition %s of pod %s: %w", unpausedGate, pod.Name, err)
+	}
+	return nil
+}
+
+// observeReadiness brings Ready up to date with the readiness probe of a guest
+// that runs. What virt-handler says of a guest that does not goes before.
+func observeReadiness(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) {
+	ready := vmi.Status.Condition(v1.ConditionReady)
+	if vmi.Spec.ReadinessProbe == nil || vmi.Status.Phase != v1.Running || ready == nil ||
+		ready.Reason != v1.ReasonGuestRunning && ready.Reason != v1.ReasonContainersNotReady {
+		return
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.ContainersReady && c.Status == corev1.ConditionTrue {
+			setReady(&vmi.Status, metav1.ConditionTrue, v1.ReasonGuestRunning, v1.MessageGuestRunning, now)
+			return
+		}
+	}
+	setReady(&vmi.Status, metav1.ConditionFalse, v1.ReasonContainersNotReady, v1.MessageContainersNotReady, now)
+}
