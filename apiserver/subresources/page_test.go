@@ -15,7 +15,7 @@ import (
 func TestPage(t *testing.T) {
 	s := serve(t)
 	const folder = root + "/ui"
-	s.allowed = "ui/"
+	s.allowed = "ui"
 	for path, want := range map[string]int{
 		folder: 200, folder + "/": 200, folder + "/index.html": 200, folder + "/app.js": 200, folder + "/novnc.js": 200, folder + "/licenses.txt": 200,
 		folder + "/none": 404, folder + "//": 404, folder + "/app.js/": 404, folder + "/page/app.js": 404, folder + "/%61pp.js": 404,
