@@ -197,7 +197,9 @@ func TestLists(t *testing.T) {
 	if users, err := c.Users(t.Context()); err != nil || len(users) != maxUsers {
 		t.Errorf("%v, %d users, want %d", err, len(users), maxUsers)
 	}
-	a.answer = func(string, json.RawMessage) { a.write(`{"return": [` + strings.Repeat(`{"name": "eth0", "hardware-address": "52:54:00:00:00:01"}, `, 100_000) + one + "]}\n") }
+	a.answer = func(string, json.RawMessage) {
+		a.write(`{"return": [` + strings.Repeat(`{"name": "eth0", "hardware-address": "52:54:00:00:00:01"}, `, 100_000) + one + "]}\n")
+	}
 	if _, err = c.Interfaces(t.Context()); !errors.Is(err, ErrTooLong) {
 		t.Errorf("100,000 interfaces: %v", err)
 	}
