@@ -174,7 +174,7 @@ func (a *agent) run(ctx context.Context) {
 // watch is what the agent's goroutine remembers from one step to the next.
 type watch struct {
 	*agent
-	opening   int       // that was last seen
+	seen      int       // the opening that was seen last
 	connected bool      // the agent of that opening answers
 	settling  int       // polls until the network is thought to be up
 	asked     time.Time // for the interfaces
@@ -190,9 +190,9 @@ func (w *watch) step(ctx context.Context) time.Duration {
 	open, opening, running, due := w.open, w.opening, w.running, w.due
 	w.due = false
 	w.mu.Unlock()
-	if !open || opening != w.opening {
+	if !open || opening != w.seen {
 		w.lost("the port was closed")
-		w.opening, w.recall = opening, 0
+		w.seen, w.recall = opening, 0
 	}
 	switch {
 	case !open || !running:
@@ -299,7 +299,7 @@ func silent(err error) bool {
 // meanwhile, and returns when to ask again.
 func (w *watch) missed(ctx context.Context, err error) time.Duration {
 	w.mu.Lock()
-	excused := !w.running || !w.open || w.opening != w.agent.opening
+	excused := !w.running || !w.open || w.seen != w.opening
 	w.mu.Unlock()
 	if excused || ctx.Err() != nil {
 		return time.Millisecond // what has changed is looked at first

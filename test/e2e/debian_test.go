@@ -64,6 +64,8 @@ func TestDebian(t *testing.T) {
 		}
 	}
 
+	debianAgent(t, v, console)
+
 	v.delete()
 	log.shows(10*time.Second, `(?i)power down|powering off`)
 	if message := v.event("Stopped"); !strings.Contains(message, "powered off after the ACPI power button") {

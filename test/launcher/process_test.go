@@ -120,6 +120,7 @@ func TestProcessUsage(t *testing.T) {
 	}{
 		{[]string{"--help"}, 0}, {[]string{"run", "--help"}, 0}, {[]string{"no-such-command"}, 2}, {[]string{"run", "--no-such-flag"}, 2},
 		{[]string{"run", "extra"}, 2}, {[]string{""}, 2}, {[]string{"console", "--console", "/nowhere"}, 1},
+		{[]string{"guest-ping", "--socket", "/nowhere"}, 1}, {[]string{"guest-ping", "extra"}, 2}, {[]string{"guest-exec"}, 2}, {[]string{"guest-exec", "--socket", "/nowhere", "--", "/bin/true"}, 1},
 	} {
 		err := exec.Command(path, tt.args...).Run()
 		code := 0

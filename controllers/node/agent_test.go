@@ -1,0 +1,127 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/handlerapi"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
+)
+
+// running is a VMI with an interface of each binding.
+func running() *v1.VirtualMachineInstance {
+	vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "masq", Masquerade: &v1.InterfaceMasquerade{}}, {Name: "bridge", Bridge: &v1.InterfaceBridge{}}}
+	for i, name := range []string{"masq", "bridge"} {
+		vmi.Status.Interfaces = append(vmi.Status.Interfaces, v1.NetworkInterfaceStatus{Name: name, MAC: fmt.Sprintf("52:54:00:00:00:0%d", i+1),
+			IP: "10.0.0.1", IPs: []string{"10.0.0.1"}, InfoSource: fromDomain})
+	}
+	return vmi
+}
+
+func TestReportAgent(t *testing.T) {
+	then, now := metav1.Unix(1000, 0), metav1.Unix(2000, 0)
+	vmi := running()
+	report := control.AgentReport{Connected: true, OS: guestagent.OS{ID: "debian", Name: "Debian"}, Frozen: true, Interfaces: []guestagent.Interface{
+		{Name: "eth1", MAC: "52:54:00:00:00:02", Addresses: []string{"10.0.0.1", "10.96.0.1", "no address", "fe80::1", "fe80::1%eth1"}},
+		{Name: "eth0", MAC: "52:54:00:00:00:01", Addresses: []string{"10.0.2.2"}},
+		{Name: "br0", MAC: "52:54:00:00:00:01", Addresses: []string{"192.168.1.1"}},
+	}}
+	reportAgent(vmi, report, then)
+	want := []v1.NetworkInterfaceStatus{
+		{Name: "masq", MAC: "52:54:00:00:00:01", IP: "10.0.0.1", IPs: []string{"10.0.0.1"}, InterfaceName: "eth0", InfoSource: "domain, guest-agent"},
+		{Name: "bridge", MAC: "52:54:00:00:00:02", IP: "10.0.0.1", IPs: []string{"10.0.0.1", "10.96.0.1"}, InterfaceName: "eth1", InfoSource: "domain, guest-agent"},
+		{MAC: "52:54:00:00:00:01", IP: "192.168.1.1", IPs: []string{"192.168.1.1"}, InterfaceName: "br0", InfoSource: "guest-agent"},
+	}
+	if diff := cmp.Diff(want, vmi.Status.Interfaces); diff != "" {
+		t.Errorf("interfaces, -want +got:\n%s", diff)
+	}
+	if c := vmi.Status.Condition(v1.ConditionAgentConnected); c == nil || c.Status != metav1.ConditionTrue || vmi.Status.GuestOSInfo.ID != "debian" || vmi.Status.FSFreezeStatus != v1.FSFrozen {
+		t.Errorf("connected: %+v", vmi.Status)
+	}
+	again := running()
+	again.Status.Conditions, again.Status.GuestOSInfo = vmi.Status.Conditions, vmi.Status.GuestOSInfo
+	reportAgent(again, report, now)
+	if diff := cmp.Diff(vmi, again); diff != "" {
+		t.Errorf("the same a second time changes the status:\n%s", diff)
+	}
+	reportAgent(again, control.AgentReport{}, now)
+	if s := again.Status; s.Condition(v1.ConditionAgentConnected) != nil || s.GuestOSInfo.ID != "debian" || s.FSFreezeStatus != "" {
+		t.Errorf("gone: %+v", s)
+	}
+	early := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Scheduled}}
+	reportAgent(early, report, now)
+	if len(early.Status.Conditions) > 0 || len(early.Status.Interfaces) > 0 {
+		t.Errorf("before the guest runs: %+v", early.Status)
+	}
+}
+
+// TestReportAgentIsBounded: a launcher whose guest broke out says of the agent
+// what it likes, and the status stays small.
+func TestReportAgentIsBounded(t *testing.T) {
+	long := strings.Repeat("<", 1<<12)
+	report := control.AgentReport{Connected: true, Version: long, OS: guestagent.OS{Name: long, KernelRelease: long, Version: long, PrettyName: long,
+		VersionID: long, KernelVersion: long, Machine: long, ID: long}}
+	for range 1000 {
+		i := guestagent.Interface{Name: long, MAC: long}
+		for n := range 1000 {
+			i.Addresses = append(i.Addresses, fmt.Sprintf("2001:db8:1111:2222:3333:4444:%x:%x", n>>8, n&0xff))
+		}
+		report.Interfaces = append(report.Interfaces, i)
+	}
+	vmi := running()
+	reportAgent(vmi, report, metav1.Unix(1000, 0))
+	written, err := json.Marshal(vmi.Status)
+	if err != nil || len(written) > 20<<10 {
+		t.Errorf("a status of %d bytes, error %v", len(written), err)
+	}
+	for name, data := range map[string]string{"long": `{"connected": true, "version": "` + strings.Repeat("x", control.MaxAgentReport) + `"}`, "no JSON": "{", "unknown": `{"x": 1}`} {
+		if (&session{}).takeAgent(json.RawMessage(data)) {
+			t.Errorf("%s: it was taken", name)
+		}
+	}
+}
+
+// TestAgentOperations: what virt-api asks about the agent gets to the launcher,
+// and what that answers back, unread.
+func TestAgentOperations(t *testing.T) {
+	h := newTestHandler(t, ownServing)
+	api := h.api()
+	for operation, command := range map[string]string{handlerapi.GuestInfo: control.CommandGuestInfo, handlerapi.Users: control.CommandUsers,
+		handlerapi.FileSystems: control.CommandFileSystems} {
+		h.answers(command, control.Message{Return: []byte(`{"items":[]}`)})
+		if document, err := api.Query(t.Context(), h.target, operation); err != nil || string(document) != `{"items":[]}` {
+			t.Errorf("%s: %q, %v", operation, document, err)
+		}
+	}
+	for operation, command := range map[string]string{handlerapi.Unfreeze: control.CommandUnfreeze, handlerapi.SoftReboot: control.CommandSoftReboot} {
+		h.answers(command, done)
+		if err := api.Do(t.Context(), h.target, operation, nil); err != nil {
+			t.Errorf("%s: %v", operation, err)
+		}
+	}
+	h.answers(control.CommandFreeze, done)
+	if err := api.Do(t.Context(), h.target, handlerapi.Freeze, map[string][]string{handlerapi.Seconds: {"300"}}); err != nil {
+		t.Error(err)
+	}
+	if err := api.Do(t.Context(), h.target, handlerapi.Freeze, nil); err == nil || !strings.Contains(err.Error(), "no seconds") {
+		t.Errorf("freeze without a time: %v", err)
+	}
+	h.answers(control.CommandUsers, control.Message{Error: &control.RemoteError{Description: "the guest agent is not connected"}})
+	var said *handlerapi.Error
+	if _, err := api.Query(t.Context(), h.target, handlerapi.Users); !errors.As(err, &said) || said.Code != http.StatusConflict {
+		t.Errorf("no agent: %v", err)
+	}
+	if _, err := api.Query(t.Context(), h.target, handlerapi.Pause); !errors.As(err, &said) || said.Code != http.StatusNotFound {
+		t.Errorf("no document: %v", err)
+	}
+}

@@ -1,0 +1,263 @@
+package launcher
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	monitor "github.com/digitalocean/go-qemu/qmp"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// guest is the other end of an agent's port: a guest with QEMU's agent.
+type guest struct {
+	*agent
+	t    *testing.T
+	port net.Conn
+
+	mu      sync.Mutex
+	answers map[string]string // results by command, JSON
+	asked   []string
+	reports []control.AgentReport
+}
+
+func newGuest(t *testing.T) *guest {
+	t.Helper()
+	ours, theirs, err := socketPair("agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := net.FileConn(theirs)
+	theirs.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &guest{t: t, port: port, answers: map[string]string{
+		"guest-ping": "{}", "guest-info": `{"version": "7.2.22"}`, "guest-get-osinfo": `{"id": "debian"}`, "guest-fsfreeze-status": `"thawed"`,
+		"guest-network-get-interfaces": `[{"name": "br0", "hardware-address": "52:54:00:00:00:09"}, {"name": "eth0", "hardware-address": "52:54:00:00:00:01"}]`,
+		"guest-fsfreeze-freeze":        "1", "guest-fsfreeze-thaw": "1", "guest-exec": `{"pid": 1}`, "guest-exec-status": `{"exited": true, "exitcode": 3, "out-data": "b3V0"}`}}
+	done := make(chan struct{})
+	go func() { defer close(done); g.serve() }()
+	g.agent = newAgent(ours, &qemuargs.Machine{NICs: []qemuargs.NIC{{MAC: "52:54:00:00:00:01"}}}, func(r control.AgentReport) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.reports = append(g.reports, r)
+	}, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { g.agent.Close(); g.port.Close(); <-done })
+	return g
+}
+
+func (g *guest) serve() {
+	lines := bufio.NewScanner(g.port)
+	for lines.Scan() {
+		var r struct {
+			Execute   string `json:"execute"`
+			Arguments struct {
+				ID json.RawMessage `json:"id"`
+			} `json:"arguments"`
+		}
+		if err := json.Unmarshal([]byte(strings.TrimLeft(lines.Text(), "\xff")), &r); err != nil {
+			g.t.Error(err)
+			return
+		}
+		g.mu.Lock()
+		answer, ok := g.answers[r.Execute], true
+		if r.Execute == "guest-sync-delimited" {
+			_, ok = g.answers["guest-ping"]
+			fmt.Fprintf(g.port, "\xff")
+			answer = string(r.Arguments.ID)
+		} else {
+			g.asked = append(g.asked, r.Execute)
+		}
+		g.mu.Unlock()
+		if ok && answer != "" {
+			fmt.Fprintf(g.port, "{\"return\": %s}\n", answer)
+		}
+	}
+}
+
+// set changes an answer; without one the agent is silent.
+func (g *guest) set(command, answer string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if answer == "" {
+		delete(g.answers, command)
+	} else {
+		g.answers[command] = answer
+	}
+}
+
+func (g *guest) opened(open bool) {
+	g.portChanged(monitor.Event{Event: "VSERPORT_CHANGE", Data: map[string]any{"id": qemuargs.AgentPortID, "open": open}})
+}
+
+// until waits for a report.
+func (g *guest) until(what string, is func(control.AgentReport) bool) {
+	g.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for time.Now().Before(deadline) {
+		if is(g.Report()) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	g.t.Fatalf("%s: the report is %+v", what, g.Report())
+}
+
+func isConnected(r control.AgentReport) bool { return r.Connected && len(r.Interfaces) > 0 }
+
+// TestAgentFollowed: an agent is found when it opens its port, what it knows is
+// told once, and that it is gone is told when the port is closed.
+func TestAgentFollowed(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	r := g.Report()
+	if r.OS.ID != "debian" || r.Version != "7.2.22" || len(r.Interfaces) != 2 || r.Interfaces[0].Name != "eth0" {
+		t.Errorf("%+v", r)
+	}
+	told := len(g.reports)
+	g.poll()
+	g.set("guest-network-get-interfaces", `[{"name": "new"}]`)
+	g.poll()
+	g.until("polled", func(r control.AgentReport) bool { return len(r.Interfaces) == 1 })
+	if got := len(g.reports); got != told+1 {
+		t.Errorf("%d reports, want one more than %d", got, told)
+	}
+	g.portChanged(monitor.Event{Data: map[string]any{"id": "other", "open": false}})
+	if !g.Report().Connected {
+		t.Error("another port was closed")
+	}
+	g.opened(false)
+	g.until("closed", func(r control.AgentReport) bool { return !r.Connected && r.OS == (guestagent.OS{}) })
+	g.opened(true)
+	g.until("opened again", isConnected)
+}
+
+// TestAgentSilent: one that has the port and does not answer is not connected;
+// of a guest that is paused nobody expects an answer.
+func TestAgentSilent(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	g.setRunning(false)
+	g.set("guest-ping", "")
+	g.set("guest-network-get-interfaces", "")
+	g.poll()
+	if answer := g.probe(t.Context(), AgentRequest{}); answer.Skipped == "" || answer.Error != "" {
+		t.Errorf("a probe of a guest that is paused: %+v", answer)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if !g.Report().Connected {
+		t.Error("a guest that is paused has lost its agent")
+	}
+	g.setRunning(true)
+	g.poll()
+	g.until("silent", func(r control.AgentReport) bool { return !r.Connected })
+	if answer := g.probe(t.Context(), AgentRequest{}); answer.Error != errNoAgent.Error() {
+		t.Errorf("a probe of a silent agent: %+v", answer)
+	}
+}
+
+// TestFreeze: what is frozen is thawed in time, whoever asks, and whatever
+// became of the question.
+func TestFreeze(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	if err := g.freeze(t.Context(), 100*time.Millisecond); err != nil || !g.Report().Frozen {
+		t.Fatalf("freeze: %v, %+v", err, g.Report())
+	}
+	if answer := g.probe(t.Context(), AgentRequest{Program: "/bin/true"}); answer.Skipped == "" {
+		t.Errorf("a program while the file systems are frozen: %+v", answer)
+	}
+	g.until("thawed in time", func(r control.AgentReport) bool { return !r.Frozen })
+	if err := g.freeze(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.thaw(t.Context()); err != nil || g.Report().Frozen {
+		t.Errorf("thaw: %v", err)
+	}
+	// Nobody knows what became of this one.
+	g.set("guest-fsfreeze-freeze", "")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := g.freeze(ctx, time.Hour); err == nil {
+		t.Error("an agent that did not answer has frozen")
+	}
+	g.until("thawed at once", func(r control.AgentReport) bool { return !r.Frozen })
+}
+
+// TestAgentSocket: probes get what the agent says, one line each.
+func TestAgentSocket(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	dir, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "agent.sock")
+	s, err := listenForProbes(path, g.agent, g.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	say := func(line string) AgentAnswer {
+		t.Helper()
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_, err = io.WriteString(conn, line)
+		var answer AgentAnswer
+		if data, readErr := io.ReadAll(conn); err == nil && readErr == nil && len(data) > 0 {
+			err = json.Unmarshal(data, &answer)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	if a := say(`{"timeoutSeconds": 5}` + "\n"); a.Error != "" || a.Skipped != "" {
+		t.Errorf("ping: %+v", a)
+	}
+	if a := say(`{"program": "/bin/x", "timeoutSeconds": 5}` + "\n"); a.ExitCode != 3 || string(a.Stdout) != "out" {
+		t.Errorf("exec: %+v", a)
+	}
+	say("nonsense\n")
+	g.set("guest-exec-status", `{"exited": false}`)
+	if a := say(`{"program": "/bin/x", "timeoutSeconds": 1}` + "\n"); a.Error == "" {
+		t.Errorf("what does not end: %+v", a)
+	}
+	// More than are answered at a time.
+	var all sync.WaitGroup
+	for range 3 * maxProbes {
+		all.Go(func() { say(`{"timeoutSeconds": 15}` + "\n") })
+	}
+	all.Wait()
+}

@@ -1,0 +1,99 @@
+package guestagent
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// fakeAgent is the guest's end of the port.
+type fakeAgent struct {
+	t    *testing.T
+	port net.Conn
+
+	mu    sync.Mutex
+	asked []string // commands but synchronizations, with their arguments
+	// answer writes the answer to a command; the default is a file of testdata.
+	answer func(command string, arguments json.RawMessage)
+}
+
+// connected is a Client and the agent that it asks.
+func connected(t *testing.T) (*Client, *fakeAgent) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := make([]net.Conn, 2)
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "port")
+		if ends[i], err = net.FileConn(file); err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
+	}
+	a := &fakeAgent{t: t, port: ends[1]}
+	a.answer = a.fromFile
+	done := make(chan struct{})
+	go func() { defer close(done); a.serve() }()
+	client := New(ends[0])
+	t.Cleanup(func() { client.Close(); a.port.Close(); <-done })
+	return client, a
+}
+
+func (a *fakeAgent) serve() {
+	lines := bufio.NewScanner(a.port)
+	for lines.Scan() {
+		line := lines.Bytes()
+		for len(line) > 0 && line[0] == delimiter {
+			line = line[1:]
+		}
+		var r struct {
+			Execute   string          `json:"execute"`
+			Arguments json.RawMessage `json:"arguments"`
+		}
+		if err := json.Unmarshal(line, &r); err != nil {
+			a.t.Errorf("the agent was told %q", line)
+			return
+		}
+		if r.Execute == "guest-sync-delimited" {
+			var id struct {
+				ID json.RawMessage `json:"id"`
+			}
+			_ = json.Unmarshal(r.Arguments, &id)
+			a.write(fmt.Sprintf("\xff{\"return\": %s}\n", id.ID))
+			continue
+		}
+		a.mu.Lock()
+		a.asked = append(a.asked, r.Execute+string(r.Arguments))
+		a.mu.Unlock()
+		a.answer(r.Execute, r.Arguments)
+	}
+}
+
+func (a *fakeAgent) write(text string) { _, _ = a.port.Write([]byte(text)) }
+
+// fromFile answers as QEMU 7.2's agent did.
+func (a *fakeAgent) fromFile(command string, _ json.RawMessage) {
+	data, err := os.ReadFile(filepath.Join("testdata", "qemu-7.2", command+".json"))
+	if err != nil {
+		a.write(`{"error": {"class": "CommandNotFound", "desc": "The command ` + command + ` has not been found"}}` + "\n")
+		return
+	}
+	var one json.RawMessage
+	if err := json.Unmarshal(data, &one); err != nil {
+		a.t.Error(err)
+	}
+	line, err := json.Marshal(map[string]json.RawMessage{"return": one})
+	if err != nil {
+		a.t.Error(err)
+	}
+	a.write(string(line) + "\n")
+}
