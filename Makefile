@@ -47,7 +47,7 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := TestAPIServerStopped|TestConsoleBulk|TestConsoleOutages|TestControllerKilled|TestCycles|TestHandlerIsGone|TestInstallation|TestKubeletKilled|TestMTU|TestOneWriter|TestPowerCut|TestSerialFlood|TestStopped|TestTwoControllers|TestWeb|TestWithoutAPI
+ONLY_LONG := TestAPIServerStopped|TestConsoleBulk|TestConsoleOutages|TestControllerKilled|TestCycles|TestHandlerIsGone|TestInstallation|TestKubeletKilled|TestMTU|TestOneWriter|TestPowerCut|TestPrometheus|TestSerialFlood|TestStopped|TestTwoControllers|TestWeb|TestWithoutAPI
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
@@ -55,8 +55,17 @@ LONGER := TestHandlerKilled
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
 	go test -race -parallel 4 -timeout 25m -v -skip '^($(ONLY_LONG))$$' ./test/e2e
 
+# What a test scrapes with; the product needs nothing of it.
+PROMETHEUS_PACKAGES := prometheus
+
+.PHONY: prometheus
+prometheus:
+	@if ! dpkg-query -W -f '$${Status}\n' $(PROMETHEUS_PACKAGES) 2>/dev/null | grep -c 'ok installed' | grep -qx $(words $(PROMETHEUS_PACKAGES)); then \
+		echo "installing Debian's Prometheus, which a test scrapes with: $(PROMETHEUS_PACKAGES)"; \
+		apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PROMETHEUS_PACKAGES) >/dev/null; fi
+
 .PHONY: e2e-long
-e2e-long: packages cluster images helm chromium ## the end-to-end tests of outages, power cuts, churn and floods at full length (40 minutes)
+e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tests of outages, power cuts, churn and floods at full length (40 minutes)
 	KUBEQEMU_E2E_LONG=1 go test -race -timeout 90m -v -run '^($(ONLY_LONG)|$(LONGER))$$' ./test/e2e
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.

@@ -11,17 +11,10 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// component is one of Kubeqemu's long-lived processes, with a metrics port on
-// the loopback of its network namespace.
-type component struct {
-	name, workload string
-	metrics        int
-}
+// component is one of Kubeqemu's long-lived processes.
+type component string
 
-var components = []component{
-	{"virt-controller", "deployment/virt-controller", 18091},
-	{"virt-handler", "daemonset/virt-handler", 18092},
-}
+var components = []component{"virt-controller", "virt-handler"}
 
 // use is what a component holds.
 type use struct {
@@ -29,52 +22,28 @@ type use struct {
 }
 
 // use asks the node, and the component for its goroutines.
-func (c component) use() (u use, err error) {
-	p, err := findProcess(func(p nodeProcess) bool { return path.Base(p.Args[0]) == c.name })
+func (c component) use(s *scraper) (u use, err error) {
+	p, err := findProcess(func(p nodeProcess) bool { return path.Base(p.Args[0]) == string(c) })
 	if err != nil {
 		return u, err
 	}
-	out, err := onNode(`ls "/proc/$1/fd" | wc -l; sed -n 's/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$1/status"
-		nsenter --net="/proc/$1/ns/net" busybox wget -q -O - "http://127.0.0.1:$2/metrics" | sed -n 's/^go_goroutines //p'`,
-		strconv.Itoa(p.PID), strconv.Itoa(c.metrics))
+	m, err := s.scrape(string(c))
 	if err != nil {
 		return u, err
 	}
-	if _, err := fmt.Sscan(out, &u.files, &u.rss, &u.goroutines); err != nil {
-		return u, fmt.Errorf("read what %s uses from %q: %w", c.name, out, err)
+	goroutines, err := m.value("go_goroutines")
+	if err != nil {
+		return u, err
+	}
+	u.goroutines = int(goroutines)
+	out, err := onNode(`ls "/proc/$1/fd" | wc -l; sed -n 's/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$1/status"`, strconv.Itoa(p.PID))
+	if err != nil {
+		return u, err
+	}
+	if _, err := fmt.Sscan(out, &u.files, &u.rss); err != nil {
+		return u, fmt.Errorf("read what %s uses from %q: %w", c, out, err)
 	}
 	return u, nil
-}
-
-// withMetrics has the components serve metrics for the test's time: there the
-// number of their goroutines is, and as shipped they do not.
-func withMetrics(t *testing.T) {
-	t.Helper()
-	patchAll := func(patch func(component) string) error {
-		for _, c := range components {
-			if _, err := output("", "kubectl", "-n", "kubevirt", "patch", c.workload, "--type=json", "--patch", patch(c)); err != nil {
-				return err
-			}
-		}
-		for _, c := range components {
-			if _, err := output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=60s", c.workload); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	const args = "/spec/template/spec/containers/0/args"
-	t.Cleanup(func() {
-		if err := patchAll(func(component) string { return `[{"op":"remove","path":"` + args + `/0"}]` }); err != nil {
-			t.Error(err)
-		}
-	})
-	err := patchAll(func(c component) string {
-		return fmt.Sprintf(`[{"op":"add","path":"%s/0","value":"--metrics-bind-address=127.0.0.1:%d"}]`, args, c.metrics)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Beyond what there was before, goroutines come and go with timers and idle
@@ -93,9 +62,9 @@ func TestCycles(t *testing.T) {
 	if long() {
 		cycles = 100
 	}
-	withMetrics(t)
 	check := leavesNothing(t)
 	ns := namespace(t)
+	scraper := mustScraper(t, readerAccount(t, ns))
 	round := func(names string) {
 		t.Helper()
 		var vmis []vmi
@@ -114,10 +83,10 @@ func TestCycles(t *testing.T) {
 	}
 	// What is made on first use, connections and caches, has been made after this.
 	round("first")
-	before := map[string]use{}
+	before := map[component]use{}
 	for _, c := range components {
 		var err error
-		if before[c.name], err = c.use(); err != nil {
+		if before[c], err = c.use(scraper); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,11 +95,11 @@ func TestCycles(t *testing.T) {
 	}
 	check()
 	for _, c := range components {
-		old := before[c.name]
+		old := before[c]
 		var now use
 		err := poll(60*time.Second, func() error {
 			var err error
-			if now, err = c.use(); err != nil {
+			if now, err = c.use(scraper); err != nil {
 				return err
 			}
 			var more []string
@@ -143,14 +112,14 @@ func TestCycles(t *testing.T) {
 				}
 			}
 			if len(more) > 0 {
-				return fmt.Errorf("%s has, after %d VMIs, %s", c.name, cycles, strings.Join(more, ", "))
+				return fmt.Errorf("%s has, after %d VMIs, %s", c, cycles, strings.Join(more, ", "))
 			}
 			return nil
 		})
 		if err != nil {
 			t.Error(err)
 		}
-		t.Logf("%s, before and after %d VMIs: %d and %d goroutines, %d and %d open files, %d and %d KiB RSS", c.name, cycles,
+		t.Logf("%s, before and after %d VMIs: %d and %d goroutines, %d and %d open files, %d and %d KiB RSS", c, cycles,
 			old.goroutines, now.goroutines, old.files, now.files, old.rss, now.rss)
 	}
 }

@@ -63,6 +63,7 @@ func TestDebian(t *testing.T) {
 			t.Errorf("%s printed %q (%d), want %q", ask.command, out, status, ask.want)
 		}
 	}
+	v.reportsMemory(mustScraper(t, readerAccount(t, ns)))
 
 	debianAgent(t, v, console)
 

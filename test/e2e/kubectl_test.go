@@ -51,11 +51,23 @@ func apply(t *testing.T, namespace, manifests string) {
 // get decodes what kubectl gets.
 func get[T any](t *testing.T, args ...string) *T {
 	t.Helper()
-	object := new(T)
-	if err := json.Unmarshal([]byte(kubectl(t, append([]string{"get", "-o", "json"}, args...)...)), object); err != nil {
-		t.Fatalf("decode what kubectl get %s printed: %v", strings.Join(args, " "), err)
+	object, err := getObject[T](args...)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return object
+}
+
+func getObject[T any](args ...string) (*T, error) {
+	text, err := output("", "kubectl", append([]string{"get", "-o", "json"}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	object := new(T)
+	if err := json.Unmarshal([]byte(text), object); err != nil {
+		return nil, fmt.Errorf("decode what kubectl get %s printed: %w", strings.Join(args, " "), err)
+	}
+	return object, nil
 }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
