@@ -390,6 +390,7 @@ func (m vm) forRoles(ns string) {
 
 // TestDiscovery: kubectl finds the group, and virtctl its version.
 func TestDiscovery(t *testing.T) {
+	t.Parallel()
 	kubectl(t, "wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1.subresources.kubevirt.io")
 	if out := kubectl(t, "get", "--raw", subresources); !strings.Contains(out, "virtualmachineinstances/console") {
 		t.Errorf("resources: %s", out)
