@@ -330,7 +330,7 @@ func (r *raw) more(what string, enough func(all []byte) (length int)) []byte {
 			r.rest = r.rest[n:]
 			return got
 		}
-		if err := r.conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		if err := r.conn.SetReadDeadline(time.Now().Add(3 * time.Minute)); err != nil {
 			r.t.Fatal(err)
 		}
 		_, message, err := r.conn.ReadMessage()
