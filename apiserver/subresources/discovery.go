@@ -32,13 +32,8 @@ func (s *Server) document(r *http.Request) any {
 		return buildInfo()
 	case root + "/healthz":
 		return map[string]any{"apiserver": map[string]string{"connectivity": "ok"}}
-	case "/openapi/v2":
-		// Nothing that is served has a schema; the API server asks all the same.
-		return map[string]any{"swagger": "2.0", "info": map[string]string{"title": Group, "version": Version}, "paths": map[string]any{}}
-	case "/openapi/v3":
-		return map[string]any{"paths": map[string]any{}}
 	}
-	return nil
+	return s.openAPI(r.URL.EscapedPath())
 }
 
 func (s *Server) resources() *metav1.APIResourceList {

@@ -171,7 +171,7 @@ func TestAuthorized(t *testing.T) {
 // TestDocuments: what everybody may read, and nothing else.
 func TestDocuments(t *testing.T) {
 	s := serve(t)
-	for _, path := range []string{"/apis", "/apis/" + Group, root, root + "/version", root + "/healthz", "/openapi/v2", "/openapi/v3"} {
+	for _, path := range []string{"/apis", "/apis/" + Group, root, root + "/version", root + "/healthz", "/openapi/v2", "/openapi/v3", openAPI3Group} {
 		if code, _ := s.ask(false, "", http.MethodGet, path, ""); code != http.StatusOK {
 			t.Errorf("%s: %d", path, code)
 		}

@@ -11,6 +11,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 	instancetype "kubevirt.io/api/instancetype/v1beta1"
+	pool "kubevirt.io/api/pool/v1beta1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -24,6 +25,7 @@ var kinds = map[string]reflect.Type{
 	"VirtualMachineClusterInstancetype": reflect.TypeFor[instancetype.VirtualMachineClusterInstancetype](),
 	"VirtualMachinePreference":          reflect.TypeFor[instancetype.VirtualMachinePreference](),
 	"VirtualMachineClusterPreference":   reflect.TypeFor[instancetype.VirtualMachineClusterPreference](),
+	"VirtualMachinePool":                reflect.TypeFor[pool.VirtualMachinePool](),
 }
 
 // others are fields that the version of KubeVirt's API in go.mod does not have,

@@ -401,6 +401,24 @@ func TestDiscovery(t *testing.T) {
 	if out := kubectl(t, "get", "--raw", subresources+"/version"); !strings.Contains(out, "goVersion") {
 		t.Errorf("version: %s", out)
 	}
+	for path, want := range map[string]string{
+		"/openapi/v2": "v1virtualmachineinstances-console", "/openapi/v3": "apis/subresources.kubevirt.io/v1?hash=",
+		"/openapi/v3" + subresources: "v1virtualmachineinstances-vnc-screenshot", subresources + "/healthz": "ok",
+	} {
+		// The API server merges what it asks for by and by.
+		if err := poll(60*time.Second, func() error {
+			out, err := output("", "kubectl", "get", "--raw", path)
+			if err == nil && !strings.Contains(out, want) {
+				err = fmt.Errorf("%s has no %q", path, want)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	if out := kubectl(t, "explain", "vmi.spec.domain"); !strings.Contains(out, "devices") {
+		t.Errorf("kubectl explain: %s", out)
+	}
 	if out, err := output("", "kubectl", "api-resources"); err != nil {
 		t.Errorf("kubectl api-resources: %v %s", err, out)
 	}
