@@ -6,7 +6,7 @@ BIN := $(OUTPUT)/bin
 export PATH := $(BIN):$(PATH)
 
 # What a bare Debian 12 machine needs; installed by `make packages`.
-PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage \
+PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage dmsetup \
 	$(shell grep -v '^\#' config/images/packages.txt)
 
 .DEFAULT_GOAL := help
@@ -44,7 +44,7 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := TestAPIServerStopped|TestConsoleBulk|TestControllerKilled|TestCycles|TestHandlerIsGone|TestInstallation|TestKubeletKilled|TestMTU|TestOneWriter|TestPowerCut|TestSerialFlood|TestStopped|TestTwoControllers|TestWithoutAPI
+ONLY_LONG := TestAPIServerStopped|TestAutoscaler|TestConsoleBulk|TestControllerKilled|TestCycles|TestExamplesRun|TestHandlerIsGone|TestInstallation|TestKubeletKilled|TestMTU|TestOneWriter|TestPowerCut|TestSerialFlood|TestStopped|TestTwoControllers|TestUpgrade|TestWithoutAPI
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
