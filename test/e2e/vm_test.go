@@ -249,6 +249,7 @@ func (m vm) lives(before types.UID, steps []step) types.UID {
 func (m vm) livesLong(steps []step) {
 	m.t.Helper()
 	uid := m.lives("", steps[:1])
+	kubectl(m.t, "-n", m.namespace, "wait", "vm/"+m.name, "vmi/"+m.name, "--for=condition=Ready", "--timeout=30s")
 	m.columns()
 	identity := m.identity()
 	m.lives(uid, steps[1:])
