@@ -53,7 +53,7 @@ e2e: packages cluster images ## end-to-end tests on a cluster of their own
 	go test -race -parallel 3 -timeout 25m -v -skip '^($(ONLY_LONG))$$' ./test/e2e
 
 .PHONY: e2e-long
-e2e-long: packages cluster images helm ## the end-to-end tests of outages, power cuts, churn and floods at full length (40 minutes)
+e2e-long: packages cluster images helm ## the end-to-end tests of outages, power cuts, churn and floods at full length (50 minutes)
 	KUBEQEMU_E2E_LONG=1 go test -race -timeout 90m -v -run '^($(ONLY_LONG)|$(LONGER))$$' ./test/e2e
 
 # What the bench compares with; the product needs nothing of it.
