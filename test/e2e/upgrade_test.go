@@ -54,8 +54,7 @@ func older(t *testing.T, commit string) release {
 
 // deploy runs the release's `make deploy` (up) or `make undeploy` (down).
 func (r release) deploy(command string, environment ...string) (string, error) {
-	command = filepath.Join(r.folder, "config", "deploy.sh") + " " + command
-	return output("", "env", append(append(environment, "TAG="+r.tag), strings.Fields(command)...)...)
+	return output("", "env", append(environment, "TAG="+r.tag, filepath.Join(r.folder, "config", "deploy.sh"), command)...)
 }
 
 // chart makes the release's Helm chart, and returns its folder.
