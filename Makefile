@@ -6,7 +6,7 @@ BIN := $(OUTPUT)/bin
 export PATH := $(BIN):$(PATH)
 
 # What a bare Debian 12 machine needs; installed by `make packages`.
-PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage \
+PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage dmsetup \
 	$(shell grep -v '^\#' config/images/packages.txt)
 
 .DEFAULT_GOAL := help
@@ -47,7 +47,7 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := TestAPIServerStopped|TestConsoleBulk|TestConsoleOutages|TestControllerKilled|TestCycles|TestHandlerIsGone|TestInstallation|TestKubeletKilled|TestMTU|TestOneWriter|TestPowerCut|TestPrometheus|TestSerialFlood|TestStopped|TestTwoControllers|TestWeb|TestWithoutAPI
+ONLY_LONG := TestAPIServerStopped|TestAutoscaler|TestConsoleBulk|TestConsoleOutages|TestControllerKilled|TestCycles|TestExamplesRun|TestHandlerIsGone|TestInstallation|TestKubeletKilled|TestMTU|TestOneWriter|TestPowerCut|TestPrometheus|TestSerialFlood|TestStopped|TestTwoControllers|TestUpgrade|TestWeb|TestWithoutAPI
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
@@ -65,7 +65,7 @@ prometheus:
 		apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PROMETHEUS_PACKAGES) >/dev/null; fi
 
 .PHONY: e2e-long
-e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tests of outages, power cuts, churn and floods at full length (40 minutes)
+e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tests of outages, power cuts, churn and floods at full length (50 minutes)
 	KUBEQEMU_E2E_LONG=1 go test -race -timeout 90m -v -run '^($(ONLY_LONG)|$(LONGER))$$' ./test/e2e
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.

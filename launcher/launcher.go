@@ -38,6 +38,10 @@ type Config struct {
 	ClaimDir      string
 	BlockDir      string
 	ResolvConf    string
+	// DiskPatience is how long a start waits for a disk that another QEMU, or
+	// something else on the node, still has: of one whose pod was deleted by
+	// force the QEMU has its last seconds. 0: not at all.
+	DiskPatience time.Duration
 	// Stdout gets what the guest writes to its serial port; QEMU's own
 	// messages go to Stderr.
 	Stdout, Stderr *os.File

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -75,6 +76,9 @@ func findKernel(root string, files control.KernelFiles) *control.KernelFacts {
 	return facts
 }
 
+// diskInterval is how often a disk that is in use is looked at again.
+const diskInterval = 250 * time.Millisecond
+
 // overlayTimeout bounds qemu-img, which writes a few clusters.
 const overlayTimeout = time.Minute
 
@@ -83,24 +87,20 @@ func prepare(ctx context.Context, config Config, request *control.StartRequest) 
 	if err := makeFiles(ctx, config, request); err != nil {
 		return nil, err
 	}
-	return openVolumes(&request.Machine)
+	return openVolumes(ctx, config, &request.Machine)
 }
 
 // openVolumes opens the images in volumes, in the order of Machine.Files.
-func openVolumes(m *qemuargs.Machine) ([]*os.File, error) {
+func openVolumes(ctx context.Context, config Config, m *qemuargs.Machine) ([]*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, config.DiskPatience)
+	defer cancel()
 	var files []*os.File
-	for _, d := range m.Disks {
-		var f *os.File
-		var err error
-		readOnly := d.ReadOnly || d.Overlay != nil
-		switch d.Image.Volume {
-		case "":
+	for i := range m.Disks {
+		d := &m.Disks[i]
+		if d.Image.Volume == "" {
 			continue
-		case qemuargs.BlockVolume:
-			f, err = diskimage.OpenBlock(d.Image.Path, readOnly)
-		default:
-			f, err = diskimage.OpenVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), readOnly)
 		}
+		f, err := openWhenFree(ctx, config.Log, d)
 		if err != nil {
 			closeAll(files)
 			return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
@@ -108,6 +108,42 @@ func openVolumes(m *qemuargs.Machine) ([]*os.File, error) {
 		files = append(files, f)
 	}
 	return files, nil
+}
+
+// openWhenFree opens a disk's image, and waits for it while something else has
+// it. At the end of that the image of a file is opened all the same: QEMU's own
+// lock decides, and QEMU says it best.
+func openWhenFree(ctx context.Context, log *slog.Logger, d *qemuargs.Disk) (*os.File, error) {
+	tick := time.NewTicker(diskInterval)
+	defer tick.Stop()
+	for waits := false; ; waits = true {
+		f, err := openVolume(d)
+		inUse := err
+		if err == nil {
+			inUse = diskimage.Free(f, d.ReadOnly || d.Overlay != nil)
+		}
+		if !errors.Is(inUse, diskimage.ErrInUse) || ctx.Err() != nil {
+			return f, err
+		}
+		if f != nil {
+			f.Close()
+		}
+		if !waits {
+			log.Info("waiting for a disk", "disk", d.Name, "because", inUse.Error())
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+func openVolume(d *qemuargs.Disk) (*os.File, error) {
+	readOnly := d.ReadOnly || d.Overlay != nil
+	if d.Image.Volume == qemuargs.BlockVolume {
+		return diskimage.OpenBlock(d.Image.Path, readOnly)
+	}
+	return diskimage.OpenVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), readOnly)
 }
 
 func closeAll(files []*os.File) {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestVolume(t *testing.T) {
 	if _, err := v.grow(1 << 20); err == nil {
 		t.Error("a disk has grown before QEMU was started")
 	}
-	v.boot()
+	started := v.boot()
 	for _, tt := range []struct{ ask, want int64 }{{4 << 20, 8 << 20}, {8 << 20, 8 << 20}, {16 << 20, 16 << 20}, {8 << 20, 16 << 20}, {1 << 60, 0}} {
 		got, err := v.grow(tt.ask)
 		stat, statErr := os.Stat(disk)
@@ -73,6 +74,7 @@ func TestVolume(t *testing.T) {
 	if entries, err := os.ReadDir(volume); err != nil || len(entries) != 1 {
 		t.Errorf("the volume holds %v (%v)", entries, err)
 	}
+	v.handsOver(started.QEMUPID, qemuargs.FileVolume, disk)
 }
 
 // TestBlockVolume: a device grows to the size it has, and is one VM's.
@@ -88,7 +90,7 @@ func TestBlockVolume(t *testing.T) {
 	device := strings.TrimSpace(string(out))
 	t.Cleanup(func() { exec.Command("losetup", "--detach", device).Run() })
 	v.onVolume(qemuargs.BlockVolume, device, 0)
-	v.boot()
+	started := v.boot()
 	v.must(os.Truncate(file, 16<<20), exec.Command("losetup", "--set-capacity", device).Run())
 	if got, err := v.grow(100 << 20); err != nil || got != 16<<20 {
 		t.Errorf("it has %d bytes, %v, want the device's", got, err)
@@ -96,7 +98,20 @@ func TestBlockVolume(t *testing.T) {
 	other := launch(t)
 	other.onVolume(qemuargs.BlockVolume, device, 0)
 	other.must(other.call(control.CommandStart, other.request, nil))
-	other.expectEnd(control.ReasonStartFailed, "is in use on the node")
+	other.expectEnd(control.ReasonStartFailed, "is mounted on the node, or another VM has it")
+	v.handsOver(started.QEMUPID, qemuargs.BlockVolume, device)
+}
+
+// handsOver has a patient second VM get the disk once this one ends.
+func (v *vm) handsOver(qemuPID int, mode qemuargs.VolumeMode, path string) {
+	v.Helper()
+	next := launch(v.T, func(c *Config) { c.DiskPatience = patience })
+	next.onVolume(mode, path, 0)
+	next.must(next.call(control.CommandStart, next.request, nil))
+	next.log.expect("waiting for a disk")
+	v.must(syscall.Kill(qemuPID, syscall.SIGKILL))
+	next.expectState(control.StatePreparing)
+	next.expectState(control.StateRunning)
 }
 
 // TestOverlayOnVolume: two VMs may read one disk, and neither changes it.

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -68,6 +69,10 @@ func parseFlags(flags *flag.FlagSet, args []string) {
 	flags.Parse(args) // exits on error
 }
 
+// diskPatience is enough for a QEMU that is being killed: the kubelet and the
+// launcher each allow some seconds for it.
+const diskPatience = 20 * time.Second
+
 func run(args []string) int {
 	// The launcher allocates little and seldom: a heap that is collected
 	// early keeps it small beside the guest it waits for.
@@ -75,7 +80,7 @@ func run(args []string) int {
 	debug.SetMemoryLimit(6 << 20)
 
 	flags := flag.NewFlagSet("run", flag.ExitOnError)
-	config := launcher.Config{Stdout: os.Stdout, Stderr: os.Stderr}
+	config := launcher.Config{DiskPatience: diskPatience, Stdout: os.Stdout, Stderr: os.Stderr}
 	flags.StringVar(&config.SlotSocket, "slot", layout.SlotSocket, "`socket` of virt-handler")
 	flags.StringVar(&config.QEMU, "qemu", layout.QEMU, "`path` of QEMU")
 	flags.StringVar(&config.QEMUImg, "qemu-img", layout.QEMUImg, "`path` of qemu-img")

@@ -118,7 +118,7 @@ func (r *Reconciler) waitForDisk(vmi *v1.VirtualMachineInstance, p fills) {
 		r.unsynchronized(vmi, v1.ReasonDataVolumeFailed, p.message)
 		return
 	}
-	if s := vmi.Status.Condition(v1.ConditionSynchronized); s != nil && s.Reason == v1.ReasonDataVolumeFailed {
+	if s := vmi.Status.Condition(v1.ConditionSynchronized); s != nil && (s.Reason == v1.ReasonDataVolumeFailed || s.Reason == reasonClaimNotFound) {
 		vmi.Status.RemoveCondition(v1.ConditionSynchronized)
 	}
 	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue,

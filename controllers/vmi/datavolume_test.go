@@ -87,6 +87,9 @@ func TestDataVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	is(0, "Provisioning=True/DataVolumeNotReady")
+	if status := c.status(); strings.Contains(status, reasonClaimNotFound) {
+		t.Errorf("the claim is there: %s", status)
+	}
 	volume := filled("ImportInProgress", "50%")
 	if err := c.client.Create(ctx, volume); err != nil {
 		t.Fatal(err)

@@ -130,10 +130,13 @@ func noteRejection(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now
 }
 
 // wasRejected says whether the VMI is to get another pod. That a claim is missing,
-// or could not be filled, is said in this phase only of one that does.
+// or not filled, is said in this phase only of one that does.
 func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
+	if status.Phase != v1.Scheduling {
+		return false
+	}
 	s := status.Condition(v1.ConditionSynchronized)
-	return status.Phase == v1.Scheduling && s != nil && (s.Reason == reasonRejected || s.Reason == reasonClaimNotFound || s.Reason == v1.ReasonDataVolumeFailed)
+	return status.Condition(v1.ConditionProvisioning) != nil || s != nil && (s.Reason == reasonRejected || s.Reason == reasonClaimNotFound || s.Reason == v1.ReasonDataVolumeFailed)
 }
 
 func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {

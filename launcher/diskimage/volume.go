@@ -171,7 +171,7 @@ func explainUse(name string, stat unix.Stat_t, readOnly bool, err error, remedy 
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w: %s cannot be written: its file system is read-only", ErrUnusable, name)
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("%w: %s is in use on the node: it is mounted, or another VM has it", ErrUnusable, name)
+		return fmt.Errorf("%w: %w: %s is mounted on the node, or another VM has it", ErrUnusable, ErrInUse, name)
 	}
 	return fmt.Errorf("open %s: %w", name, err)
 }

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,36 +23,21 @@ func TestInstallation(t *testing.T) {
 			t.Errorf("after %s the VMI is %s", after, phase)
 		}
 	}
-	deploy := func(command string) (string, error) { return output("", "../../config/deploy.sh", command) }
-
-	_, err := deploy("down")
+	_, err := present.deploy("down")
 	if err == nil || !strings.Contains(err.Error(), "FORCE=1") || !strings.Contains(err.Error(), v.name) {
 		t.Fatalf("make undeploy with a VM: %v, want to be refused, and the VM to be named", err)
 	}
 	same("make undeploy")
-	out, err := deploy("up")
+	out, err := present.deploy("up")
 	if err != nil || !strings.Contains(out, "Kubeqemu is up") || !strings.Contains(out, "cluster: https://") {
 		t.Errorf("make deploy: %v\n%s", err, out)
 	}
 	same("make deploy")
 
-	chart := filepath.Join(t.TempDir(), "kubeqemu")
-	manifests := kubectl(t, "kustomize", "../../config/default")
-	if _, err := output(manifests, "go", "-C", "../../tools", "run", "./chart", "--source", "../config/chart", "--output", chart); err != nil {
-		t.Fatal(err)
-	}
-	helm := func(args ...string) {
-		t.Helper()
-		if _, err := exec.LookPath("helm"); err != nil {
-			t.Fatalf("find Helm (run `make helm` first): %v", err)
-		}
-		if _, err := output("", "helm", args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	helm("upgrade", "--install", "kubeqemu", chart, "--namespace", ns, "--take-ownership", "--force-conflicts", "--wait", "--timeout=2m")
+	chart := present.chart(t)
+	helm(t, "upgrade", "--install", "kubeqemu", chart, "--namespace", ns, "--take-ownership", "--force-conflicts")
 	same("helm install")
-	helm("upgrade", "kubeqemu", chart, "--namespace", ns, "--wait", "--timeout=2m")
+	helm(t, "upgrade", "kubeqemu", chart, "--namespace", ns)
 	same("helm upgrade")
 	// The release's record goes with the namespace; the objects stay the cluster's.
 }

@@ -23,7 +23,7 @@ import (
 const patience = 180 * time.Second
 
 // late is how late the network, or virt-handler, is after one.
-const late = 65 * time.Second
+const late = 125 * time.Second
 
 // writeRecords is what a guest writes to its second disk, each synced before it is
 // said on the console: a record a sector, from sector 1 on.

@@ -70,15 +70,15 @@ func (r replicas) vmis() []v1.VirtualMachineInstance {
 	return get[v1.VirtualMachineInstanceList](r.t, "-n", r.namespace, "vmi", "-l", "app="+r.name).Items
 }
 
-// TestReplicaSet scales guests up and down, by hand and by an autoscaler, and
-// kills one of them.
+// TestReplicaSet scales guests up and down, and kills one of them.
 func TestReplicaSet(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	r := createReplicas(t, ns, 0)
+	watch := startTranscript(t, "watch of ReplicaSets", "kubectl", "-n", ns, "get", "vmirs", "--watch")
 	r.shows("0 0 0")
-	r.scale(3)
-	r.shows("3 3 3")
+	r.scale(5)
+	r.shows("5 5 5")
 
 	killed := r.vmis()[0]
 	// One that ends sooner than 10 s after it was made waits so long for its successor.
@@ -91,33 +91,63 @@ func TestReplicaSet(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r.shows("3 3 3")
+	r.shows("5 5 5")
 
-	r.scale(1)
-	r.shows("1 1 1")
-	// It knows no load here, but holds to its bounds.
-	apply(t, ns, `
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: web}
-spec:
-  minReplicas: 2
-  maxReplicas: 4
-  scaleTargetRef: {apiVersion: kubevirt.io/v1, kind: VirtualMachineInstanceReplicaSet, name: web}
-`)
+	r.scale(2)
 	r.shows("2 2 2")
-	kubectl(t, "-n", ns, "delete", "hpa", r.name)
 	r.scale(0)
 	r.shows("0 0 0")
+	r.none()
+	showsInOrder(watch, `NAME\s+DESIRED\s+CURRENT\s+READY\s+AGE`, `web\s+5\s+5\s+5\s`, `web\s+2\s+2\s+2\s`, `web\s+0\s+0\s+0\s`)
+	r.deletion()
+}
+
+// none waits until no VMI is left.
+func (r replicas) none() {
+	r.t.Helper()
 	if err := poll(phaseTimeout, func() error {
 		if left := len(r.vmis()); left > 0 {
 			return fmt.Errorf("%d VMIs are left", left)
 		}
 		return nil
 	}); err != nil {
-		t.Error(err)
+		r.t.Error(err)
 	}
-	r.deletion()
+}
+
+// TestAutoscaler: Kubernetes' autoscaler scales guests up and down through the
+// scale subresource, and who scales to none takes it out of its hands.
+func TestAutoscaler(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	r := createReplicas(t, ns, 1)
+	r.shows("1 1 1")
+	// It knows no load here, but holds to its bounds.
+	within := func(least, most int) {
+		apply(t, ns, fmt.Sprintf(`
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec:
+  minReplicas: %d
+  maxReplicas: %d
+  scaleTargetRef: {apiVersion: kubevirt.io/v1, kind: VirtualMachineInstanceReplicaSet, name: web}
+`, least, most))
+	}
+	within(5, 6)
+	r.shows("5 5 5")
+	within(1, 2)
+	r.shows("2 2 2")
+	for _, want := range []string{"New size: 5", "New size: 2"} {
+		events := kubectl(t, "-n", ns, "get", "events", "--field-selector=involvedObject.kind=HorizontalPodAutoscaler,reason=SuccessfulRescale")
+		if !strings.Contains(events, want) {
+			t.Errorf("the autoscaler's events lack %q:\n%s", want, events)
+		}
+	}
+	r.scale(0)
+	kubectl(t, "-n", ns, "wait", "hpa/web", "--timeout=60s", `--for=jsonpath={.status.conditions[?(@.type=="ScalingActive")].reason}=ScalingDisabled`)
+	r.shows("0 0 0")
+	r.none()
 }
 
 // deletion: the guests stay when their ReplicaSet is deleted without them,

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -139,84 +140,122 @@ func (m vm) powerOff() { m.t.Helper(); m.shell().send("poweroff\n") }
 // crash kills the VM's QEMU.
 func (m vm) crash() { m.t.Helper(); signal(m.t, "KILL", m.qemu()) }
 
-// TestRunStrategies: each run strategy does what KubeVirt's does, after the
-// guest powered itself off, after its QEMU was killed, and when it is asked to
-// stop.
+// step is something that happens to a VM, and what becomes of it by that.
+type step struct {
+	does func(vm)
+	then outcome
+}
+
+// outcome of a step.
+type outcome string
+
+const (
+	anew      outcome = "runs in another VMI than before"
+	gone      outcome = "stopped, without a VMI"
+	succeeded outcome = "stopped, its VMI Succeeded"
+	failed    outcome = "stopped, its VMI Failed"
+)
+
+// What happens to a VM, beside powerOff and crash.
+func created(vm)       {}
+func asksStart(m vm)   { m.t.Helper(); m.asks(startIt) }
+func asksStop(m vm)    { m.t.Helper(); m.asks(stopIt(m.uid())) }
+func asksRestart(m vm) { m.t.Helper(); m.asks(stopIt(m.uid()), startIt) }
+func halts(m vm)       { m.t.Helper(); m.patch(`{"spec":{"runStrategy":"Halted"}}`) }
+func enables(m vm)     { m.t.Helper(); m.patch(`{"spec":{"runStrategy":"Always"}}`) }
+
+// strategies are what each run strategy makes of what happens: KubeVirt's table.
+// Where the VM stops, it is asked to start again, if that can be asked.
+var strategies = []struct {
+	name     string
+	strategy v1.VirtualMachineRunStrategy
+	steps    []step
+}{
+	{"always", v1.RunStrategyAlways, []step{{created, anew}, {vm.powerOff, anew}, {vm.crash, anew}, {asksStop, anew}, {asksRestart, anew}, {halts, gone}, {enables, anew}}},
+	{"rerun", v1.RunStrategyRerunOnFailure, []step{{created, anew}, {vm.crash, anew}, {vm.powerOff, gone}, {asksStart, anew}, {asksRestart, anew}, {asksStop, gone}}},
+	{"manual", v1.RunStrategyManual, []step{{created, gone}, {asksStart, anew}, {asksRestart, anew}, {asksStop, gone}, {asksStart, anew}, {vm.powerOff, succeeded},
+		{asksStart, anew}, {vm.crash, failed}}},
+	{"once", v1.RunStrategyOnce, []step{{created, anew}, {vm.crash, failed}}},
+	{"once-off", v1.RunStrategyOnce, []step{{created, anew}, {vm.powerOff, succeeded}, {halts, gone}}},
+	{"halted", v1.RunStrategyHalted, []step{{created, gone}, {asksStart, anew}, {halts, gone}}},
+}
+
+// TestRunStrategies: each run strategy does what KubeVirt's does, whatever
+// happens, and is deleted with its guest. Who watches sees KubeVirt's words.
 func TestRunStrategies(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
-	lives := map[v1.VirtualMachineRunStrategy]func(vm){
-		v1.RunStrategyAlways: livesAlways, v1.RunStrategyRerunOnFailure: rerunsOnFailure, v1.RunStrategyManual: livesManually, v1.RunStrategyOnce: livesOnce,
-	}
-	for strategy, life := range lives {
-		t.Run(string(strategy), func(t *testing.T) {
-			t.Parallel()
-			m := createVM(t, ns, strings.ToLower(string(strategy)), strategy)
-			life(m)
-			cascade := "--cascade=background"
-			if strategy == v1.RunStrategyAlways {
-				cascade = "--cascade=foreground"
-			}
-			kubectl(t, "-n", ns, "delete", "vm", m.name, cascade, "--timeout=60s")
-			if uid := m.uid(); uid != "" {
-				t.Errorf("VM %s is gone, and its VMI %s is there", m.name, uid)
-			}
-		})
+	vms := startTranscript(t, "watch of VMs", "kubectl", "-n", ns, "get", "vm", "--watch")
+	vmis := startTranscript(t, "watch of VMIs", "kubectl", "-n", ns, "get", "vmi", "--watch")
+	t.Run("each", func(t *testing.T) {
+		for _, c := range strategies {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				m := createVM(t, ns, c.name, c.strategy)
+				cascade := "--cascade=background"
+				if c.strategy == v1.RunStrategyAlways {
+					cascade = "--cascade=foreground"
+					m.livesLong(c.steps)
+				} else {
+					m.lives("", c.steps)
+				}
+				kubectl(t, "-n", ns, "delete", "vm", m.name, cascade, "--timeout=60s")
+				if uid := m.uid(); uid != "" {
+					t.Errorf("VM %s is gone, and its VMI %s is there", m.name, uid)
+				}
+			})
+		}
+	})
+	const age, ready = `\s+\S+\s+`, `\s+(True|False)`
+	showsInOrder(vms, `NAME\s+AGE\s+STATUS\s+READY`, `always`+age+`Starting`, `always`+age+`Running\s+True`, `always`+age+`Stopping`, `always`+age+`Stopped\s+False`,
+		`always`+age+`Running\s+True`, `always`+age+`Terminating`)
+	showsInOrder(vmis, `NAME\s+AGE\s+PHASE\s+IP\s+NODENAME\s+READY`, `manual`+age+`Scheduling`, `manual`+age+`Scheduled`,
+		`manual`+age+`Running\s+[0-9.]+\s+node-1\s+True`, `manual`+age+`Succeeded\s+[0-9.]+\s+node-1`+ready, `manual`+age+`Failed\s+[0-9.]+\s+node-1`+ready)
+}
+
+// showsInOrder looks whether lines of a table come after each other; others may
+// be between them.
+func showsInOrder(s *transcript, lines ...string) {
+	s.t.Helper()
+	whole := `(?ms)^` + strings.Join(lines, `[^\n]*\n(.*\n)?`)
+	if shown := s.all(); !regexp.MustCompile(whole).MatchString(shown) {
+		s.t.Errorf("%s does not show, in this order, %q:\n%s", s.what, lines, shown)
 	}
 }
 
-func livesAlways(m vm) {
-	first := m.runs("")
+// lives takes a VM through steps; before is its VMI's UID until then.
+func (m vm) lives(before types.UID, steps []step) types.UID {
+	m.t.Helper()
+	for _, s := range steps {
+		begin := time.Now()
+		s.does(m)
+		switch s.then {
+		case anew:
+			before = m.runs(before)
+		case gone:
+			m.ends("")
+		case succeeded:
+			m.ends(v1.Succeeded)
+		case failed:
+			m.ends(v1.Failed)
+		}
+		m.t.Logf("%s, %.0f s later", s.then, time.Since(begin).Seconds())
+	}
+	return before
+}
+
+// livesLong looks besides whether the VM stays the same machine to its guest.
+func (m vm) livesLong(steps []step) {
+	m.t.Helper()
+	uid := m.lives("", steps[:1])
+	kubectl(m.t, "-n", m.namespace, "wait", "vm/"+m.name, "vmi/"+m.name, "--for=condition=Ready", "--timeout=30s")
 	m.columns()
 	identity := m.identity()
-	m.powerOff()
-	second := m.runs(first)
-	m.crash()
-	third := m.runs(second)
-	m.asks(stopIt(third))
-	fourth := m.runs(third)
+	m.lives(uid, steps[1:])
 	if now := m.identity(); now != identity {
 		m.t.Errorf("the guest knows its machine by %q, and knew it by %q", now, identity)
 	}
-	m.patch(`{"spec":{"runStrategy":"Halted"}}`)
-	m.ends("")
-	m.patch(`{"spec":{"runStrategy":"Always"}}`)
-	m.runs(fourth)
 	m.awaitMachineEvents("SuccessfulCreate", "SuccessfulDelete", "SuccessfulCreate")
-}
-
-func rerunsOnFailure(m vm) {
-	first := m.runs("")
-	m.crash()
-	second := m.runs(first)
-	m.powerOff()
-	m.ends("")
-	m.asks(startIt)
-	third := m.runs(second)
-	m.asks(stopIt(third))
-	m.ends("")
-}
-
-func livesManually(m vm) {
-	m.ends("")
-	m.asks(startIt)
-	first := m.runs("")
-	m.asks(stopIt(first), startIt)
-	second := m.runs(first)
-	m.powerOff()
-	m.ends(v1.Succeeded)
-	m.asks(startIt)
-	third := m.runs(second)
-	m.crash()
-	m.ends(v1.Failed)
-	m.asks(stopIt(third))
-	m.ends("")
-}
-
-func livesOnce(m vm) {
-	m.runs("")
-	m.crash()
-	m.ends(v1.Failed)
 }
 
 func (m vm) patch(patch string) {
