@@ -170,7 +170,9 @@ func (b *browser) keyboard(ns string) {
 		b.t.Errorf("after a pause the focus is on %q", now)
 	}
 	b.shootAll("list")
+	eval[*string](b, `document.activeElement.blur()`)
 	b.shoot("page", 1120, 470, "light") // for the README
+	b.tabTo("Unpause database")
 	b.press(kb.Enter)
 	b.isIn("database", "Running")
 	b.tabTo("Stop web")
