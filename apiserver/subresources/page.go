@@ -46,8 +46,11 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, who user, nam
 		return err
 	}
 	if !allowed {
-		return apierrors.NewForbidden(schemaResource(metav1.GroupResource{Group: Group, Resource: ui}), name,
-			fmt.Errorf("User %q cannot get resource %q in API group %q at the cluster scope %s", who.name, ui, Group, reason))
+		text := fmt.Sprintf("User %q cannot get resource %q in API group %q at the cluster scope", who.name, ui, Group)
+		if reason != "" {
+			text += ": " + reason
+		}
+		return apierrors.NewForbidden(schemaResource(metav1.GroupResource{Group: Group, Resource: ui}), name, errors.New(text))
 	}
 	if name == "" {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -74,6 +77,6 @@ func ownPage(r *http.Request) error {
 	if _, err := r.Cookie(web.Cookie); err == nil {
 		return nil
 	}
-	return apierrors.NewForbidden(schemaResource(metav1.GroupResource{Group: Group}), "",
-		errors.New("websockets are refused to pages of other sites; origin "+origin))
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+		Message: "a page of another site asks for this websocket: its origin is " + origin}}
 }

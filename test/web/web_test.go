@@ -13,6 +13,9 @@ import (
 	"fmt"
 	"image"
 	_ "image/png"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -75,7 +78,7 @@ func TestPage(t *testing.T) {
 		t.Fatal("KUBECONFIG names no cluster; `make web-test` brings one up")
 	}
 	ns := newNamespace(t)
-	kubectl(t, machine("web", "Always", "128Mi")+machine("held", "Always", "128Mi")+machine("spare", "Halted", "1Gi")+instance("lone"), "-n", ns, "apply", "-f", "-")
+	kubectl(t, machine("web", "Always", "128Mi")+machine("database", "Always", "128Mi")+machine("spare", "Halted", "1Gi")+instance("scratch"), "-n", ns, "apply", "-f", "-")
 	address := proxy(t)
 	b := newBrowser(t)
 	b.open(address + strings.TrimSuffix(path, "/"))
@@ -83,8 +86,8 @@ func TestPage(t *testing.T) {
 	b.open(address + path + "#" + ns)
 	b.isIn("spare", "Stopped")
 	b.isIn("web", "Running")
-	b.isIn("held", "Running")
-	b.isIn("lone", "Running")
+	b.isIn("database", "Running")
+	b.isIn("scratch", "Running")
 	for _, part := range []struct {
 		name string
 		run  func(*browser, string)
@@ -95,6 +98,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	t.Run("Roles", func(t *testing.T) { roles(t, ns) })
+	t.Run("Elsewhere", func(t *testing.T) { (&browser{t, b.ctx}).elsewhere(address, ns) })
 }
 
 // console types into the serial console, and leaves it by keyboard.
@@ -159,15 +163,18 @@ func lit(frame image.Image) int {
 // with the guest.
 func (b *browser) keyboard(ns string) {
 	b.nameless()
-	b.tabTo("Pause held")
+	b.tabTo("Pause database")
 	b.press(kb.Enter)
-	b.isIn("held", "Paused")
-	if now := b.focused(); now != "Unpause held" {
+	b.isIn("database", "Paused")
+	if now := b.focused(); now != "Unpause database" {
 		b.t.Errorf("after a pause the focus is on %q", now)
 	}
 	b.shootAll("list")
+	eval[*string](b, `document.activeElement.blur()`)
+	b.shoot("page", 1120, 470, "light") // for the README
+	b.tabTo("Unpause database")
 	b.press(kb.Enter)
-	b.isIn("held", "Running")
+	b.isIn("database", "Running")
 	b.tabTo("Stop web")
 	b.press(kb.Enter)
 	b.shootAll("confirm")
@@ -231,4 +238,34 @@ func roles(t *testing.T, ns string) {
 	b.press(kb.Enter)
 	b.await("why there is no console", `/cannot get/.test(document.querySelector("#guest-link").innerText)`)
 	b.shoot("refused-console", 1280, 800, "dark")
+}
+
+// elsewhere: a page of another site, in the browser of who has ours open and so with its
+// cookie at hand, reaches no guest through the same kubectl proxy.
+func (b *browser) elsewhere(address, ns string) {
+	b.t.Helper()
+	of := address + "/apis/subresources.kubevirt.io/v1/namespaces/" + ns + "/virtualmachineinstances/scratch/"
+	attach := fmt.Sprintf(`new Promise((done) => {
+		const socket = new WebSocket(%q, "plain.kubevirt.io");
+		socket.onopen = () => { socket.close(); done("open"); };
+		socket.onerror = () => done("refused");
+	})`, "ws"+strings.TrimPrefix(of, "http")+"console")
+	pause := fmt.Sprintf(`fetch(%q, { method: "PUT", headers: { "Content-Type": "application/json" }, body: "{}" }).then((r) => String(r.status), () => "refused")`, of+"pause")
+	if got := eval[string](b, attach); got != "open" {
+		b.t.Fatalf("a console from the page itself: %s", got)
+	}
+	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<!doctype html><title>another site</title>")
+	}))
+	defer evil.Close()
+	// To a browser, another name is another site.
+	b.open(strings.Replace(evil.URL, "127.0.0.1", "localhost", 1))
+	for what, script := range map[string]string{"a console": attach, "pause": pause} {
+		if got := eval[string](b, script); got != "refused" {
+			b.t.Errorf("%s from another site's page: %s", what, got)
+		}
+	}
+	if out := kubectl(b.t, "", "-n", ns, "get", "vmi", "scratch", "-o", "jsonpath={.status.conditions[?(@.type=='Paused')].status}"); out == "True" {
+		b.t.Error("another site's page has paused the guest")
+	}
 }

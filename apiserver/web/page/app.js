@@ -12,8 +12,9 @@ const guest = new Guest();
 let following = null;
 let said = new Map();
 
-// The namespace is in the address, so that it can be kept as a bookmark.
-const namespace = () => decodeURIComponent(location.hash.slice(1));
+// The namespace is in the address, so that it can be kept as a bookmark. What is in names of
+// namespaces needs no escapes there.
+const namespace = () => location.hash.slice(1);
 
 /** follow begins anew, for another namespace, say. */
 function follow() {
@@ -125,7 +126,7 @@ async function chosen(machine, action) {
 }
 
 document.querySelector('.which').addEventListener('submit', (event) => event.preventDefault());
-at('namespace').addEventListener('change', () => { location.hash = encodeURIComponent(at('namespace').value.trim()); });
+at('namespace').addEventListener('change', () => { location.hash = at('namespace').value.trim(); });
 at('filter').addEventListener('input', update);
 window.addEventListener('hashchange', follow);
 document.addEventListener('keydown', (event) => {

@@ -5,8 +5,8 @@ import RFB from './novnc.js';
 import { Terminal } from './xterm.js';
 
 const at = (id) => document.getElementById(id);
+// What is shown, and the subresource that it is.
 const streams = { console: 'console', screen: 'vnc' };
-const words = { console: 'console', screen: 'screen' };
 // What a guest takes a serial terminal for that does not say how large it is.
 const columns = 80, lines = 24;
 
@@ -26,14 +26,15 @@ export class Guest {
   constructor() {
     at('guest-console').addEventListener('click', () => this.#show('console'));
     at('guest-screen').addEventListener('click', () => this.#show('screen'));
-    at('guest-again').addEventListener('click', () => this.#connect());
-    at('guest-keys').addEventListener('click', () => { this.#view?.ctrlAltDel?.(); this.#view?.focus(); });
+    at('guest-again').addEventListener('click', () => { this.#connect(); this.#view?.focus(); });
+    at('guest-keys').addEventListener('click', () => { this.#view?.ctrlAltDel(); this.#view?.focus(); });
     at('guest-close').addEventListener('click', () => at('guest').close());
     at('guest').addEventListener('close', () => this.#closed());
     at('guest-surface').addEventListener('keydown', (event) => {
       if (!leaves(event)) return;
       event.preventDefault();
       event.stopPropagation();
+      this.#view?.release?.();
       at('guest-close').focus();
     }, { capture: true });
     new ResizeObserver(() => this.#view?.fit?.()).observe(at('guest-surface'));
@@ -82,6 +83,7 @@ export class Guest {
     for (const other of Object.keys(streams)) at(`guest-${other}`).setAttribute('aria-pressed', other === kind);
     at('guest-keys').hidden = kind !== 'screen';
     this.#connect();
+    this.#view?.focus();
   }
 
   #connect() {
@@ -92,13 +94,15 @@ export class Guest {
       return;
     }
     this.#uid = vmi.metadata.uid;
-    this.#say(`Connecting to the ${words[this.#kind]}…`, {});
+    this.#say(`Connecting to the ${this.#kind}…`, {});
     const socket = new WebSocket(api.streamAddress(this.#machine, streams[this.#kind]), api.protocol);
     socket.binaryType = 'arraybuffer';
     this.#socket = socket;
     let opened = false;
     socket.addEventListener('open', () => { opened = true; this.#attempts = 0; this.#say('Connected.', {}); });
     socket.addEventListener('close', (event) => { if (this.#socket === socket) this.#lost(opened, event.code); });
+    // Focus is the guest's, unless somebody has taken it elsewhere meanwhile.
+    const idle = [document.body, at('guest'), at('guest-again')].includes(document.activeElement) || at('guest-surface').contains(document.activeElement);
     // What is on the screen is drawn anew; what a terminal has shown stays.
     if (this.#kind === 'screen' || !this.#view) {
       this.#view?.end();
@@ -106,7 +110,7 @@ export class Guest {
       this.#view = this.#kind === 'screen' ? screen(at('guest-surface')) : terminal(at('guest-surface'));
     }
     this.#view.attach(socket);
-    this.#view.focus();
+    if (idle) this.#view.focus();
   }
 
   /** lost is called when a connection ended that was not given up here. */
@@ -118,7 +122,7 @@ export class Guest {
       return;
     }
     if (opened && code === 1000) {
-      this.#say(`The ${words[this.#kind]} was closed. It has one viewer at a time: somebody else may have opened it.`, { tone: 'bad', again: true });
+      this.#say(`The ${this.#kind} was closed. It has one viewer at a time: somebody else may have opened it.`, { tone: 'bad', again: true });
       return;
     }
     const [machine, kind] = [this.#machine, this.#kind];
@@ -130,7 +134,7 @@ export class Guest {
   }
 
   #wait() {
-    this.#say(this.#machine.vm || this.#machine.vmi ? `The guest does not run. Its ${words[this.#kind]} opens when it does.` : 'The machine is gone.', {});
+    this.#say(this.#machine.vm || this.#machine.vmi ? `The guest does not run. Its ${this.#kind} opens when it does.` : 'The machine is gone.', {});
   }
 
   #say(text, { tone = '', again = false }) {
@@ -164,7 +168,9 @@ function terminal(surface) {
   const place = surface.appendChild(document.createElement('div'));
   place.className = 'terminal';
   const family = 'ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
-  const term = new Terminal({ cols: columns, rows: lines, scrollback: 5000, fontFamily: family, fontSize: 15, cursorBlink: false,
+  const term = new Terminal({ cols: columns, rows: lines, scrollback: 5000, fontFamily: family, fontSize: 15,
+    // Links are the guest's to make, and lead where it likes.
+    linkHandler: { activate: () => {} },
     theme: { background: '#10141b', foreground: '#dfe4ec', cursor: '#86abff', selectionBackground: '#3b5488' } });
   term.open(place);
   term.textarea.setAttribute('aria-label', 'Serial console; Ctrl+] leaves it');
@@ -188,7 +194,6 @@ function terminal(surface) {
     },
     focus: () => term.focus(),
     end: () => term.dispose(),
-    terminal: term,
   };
   view.fit();
   return view;
@@ -207,6 +212,8 @@ function screen(surface) {
       place.querySelector('canvas').setAttribute('role', 'application');
     },
     focus: () => rfb?.focus({ preventScroll: true }),
+    // The guest has seen these pressed, and would not see them let go.
+    release: () => { for (const [symbol, code] of [[0xffe3, 'ControlLeft'], [0xffe4, 'ControlRight'], [0xffe9, 'AltLeft']]) rfb?.sendKey(symbol, code, false); },
     ctrlAltDel: () => rfb?.sendCtrlAltDel(),
     end: () => { rfb?.disconnect(); rfb = null; place.remove(); },
   };

@@ -56,7 +56,7 @@ export function facts({ vm, vmi }, now) {
   if (vmi?.status?.nodeName) list.push(vmi.status.nodeName);
   const ip = vmi?.status?.interfaces?.[0]?.ipAddress;
   if (ip) list.push(ip);
-  list.push(age((vmi ?? vm).metadata.creationTimestamp, now));
+  list.push(age((vm ?? vmi).metadata.creationTimestamp, now));
   if (!vm) list.push('no VirtualMachine');
   return list;
 }
