@@ -129,9 +129,11 @@ type VirtualMachineInstanceSpec struct {
 	// guest answers it.
 	// +optional
 	ReadinessProbe *Probe `json:"readinessProbe,omitempty"`
-	// AccessCredentials are refused: not supported yet.
+	// AccessCredentials are ways into the guest, which come from Secrets.
 	// +optional
-	AccessCredentials UnsupportedList `json:"accessCredentials,omitempty"`
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	AccessCredentials []AccessCredential `json:"accessCredentials,omitempty"`
 	// ResourceClaims are refused: not supported yet.
 	// +optional
 	ResourceClaims UnsupportedList `json:"resourceClaims,omitempty"`
