@@ -64,7 +64,8 @@ func TestDebian(t *testing.T) {
 		{"ip -4 -o addr show scope global permanent", " 10.0.2.2/24 "},
 		{"ip -4 route show default", "via 10.0.2.1 "},
 		{"cloud-init status --wait", "status: done"},
-		{"cat ~/.ssh/authorized_keys", " me@home"},
+		// The user data names no default user, so that it is root's.
+		{"sudo cat /root/.ssh/authorized_keys", " me@home"},
 		{"systemctl is-system-running --wait", "running"},
 	} {
 		if out, status := console.run(2*time.Minute, ask.command); status != 0 || !strings.Contains(out, ask.want) {
