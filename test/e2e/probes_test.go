@@ -37,7 +37,7 @@ func TestProbes(t *testing.T) {
 		s.ReadinessProbe = &v1.Probe{PeriodSeconds: 1, Handler: tcp(9999)}
 	}))
 	dead := create(t, ns, tiny("dead", func(s *v1.VirtualMachineInstanceSpec) {
-		s.LivenessProbe = &v1.Probe{InitialDelaySeconds: 5, PeriodSeconds: 1, FailureThreshold: 2, Handler: tcp(1)}
+		s.LivenessProbe = &v1.Probe{InitialDelaySeconds: 15, PeriodSeconds: 1, FailureThreshold: 2, Handler: tcp(1)}
 	}))
 
 	if end := dead.await(v1.Failed); end.Status.Reason != "GracePeriodExceeded" {
@@ -72,7 +72,7 @@ func TestProbes(t *testing.T) {
 // awaitReadiness waits until the condition Ready has this status and reason.
 func (v vmi) awaitReadiness(want string) {
 	v.t.Helper()
-	if err := poll(90*time.Second, func() error {
+	if err := poll(3*time.Minute, func() error {
 		if c := v.condition(v1.ConditionReady); string(c.Status)+"/"+c.Reason != want {
 			return fmt.Errorf("VMI %s: Ready is %+v, want %s", v.name, c, want)
 		}
