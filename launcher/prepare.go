@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+
 	"log/slog"
 	"net"
 	"net/netip"
@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/cloudinit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/launcher/layout"
@@ -168,16 +167,8 @@ func makeFiles(ctx context.Context, config Config, request *control.StartRequest
 		}
 	}
 	for _, seed := range request.CloudInit {
-		if err := readSecrets(config.SecretDir, &seed); err != nil {
-			return fmt.Errorf("read cloud-init data of volume %s: %w", seed.Volume, err)
-		}
-		files := cloudinit.NoCloud(seed.InstanceID, seed.Hostname, seed.UserData, seed.NetworkData)
-		image, err := cloudinit.Seed("cidata", files)
-		if err == nil {
-			err = os.WriteFile(seedPath(&request.Machine, seed.Volume), image, 0o600)
-		}
-		if err != nil {
-			return fmt.Errorf("write cloud-init seed %s: %w", seed.Volume, err)
+		if err := makeSeed(config.SecretDir, seed, seedPath(&request.Machine, seed.Volume)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -191,43 +182,6 @@ func seedPath(m *qemuargs.Machine, volume string) string {
 		}
 	}
 	return layout.CloudInit(volume)
-}
-
-// maxSecretData is more than a Secret holds (1 MiB), in bytes.
-const maxSecretData = 1<<20 + 1
-
-// readSecrets fills in what is in Secrets. The kubelet's mount leads to a key
-// by links of its own, so they are followed: what is in a Secret volume was put
-// there by the kubelet.
-func readSecrets(dir string, seed *control.CloudInitSeed) error {
-	// The volume's name is one of the pod's, and no path.
-	volume := filepath.Base(seed.Volume)
-	var err error
-	if seed.UserDataSecret {
-		if seed.UserData, err = readKey(filepath.Join(dir, volume, "user"), layout.UserDataKeys()); err != nil {
-			return err
-		}
-	}
-	if seed.NetworkDataSecret {
-		seed.NetworkData, err = readKey(filepath.Join(dir, volume, "network"), layout.NetworkDataKeys())
-	}
-	return err
-}
-
-// readKey reads the first of the keys that the Secret in a folder has.
-func readKey(dir string, keys []string) ([]byte, error) {
-	for _, key := range keys {
-		f, err := os.Open(filepath.Join(dir, key))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		return io.ReadAll(io.LimitReader(f, maxSecretData))
-	}
-	return nil, fmt.Errorf("the Secret has no key %q", keys[0])
 }
 
 // makeImage makes an empty qcow2 image of a virtual size in bytes. It names no

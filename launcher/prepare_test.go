@@ -1,12 +1,14 @@
 package launcher
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/layout"
 )
 
 func TestWithService(t *testing.T) {
@@ -49,6 +51,33 @@ func TestInspectKernel(t *testing.T) {
 		if got := findKernel(root, files); got.Error == "" || got.Kernel != "" {
 			t.Errorf("%+v: %+v, want an error alone", files, got)
 		}
+	}
+}
+
+// TestReadKeys: every line of every entry of the Secrets, as the kubelet mounts them.
+func TestReadKeys(t *testing.T) {
+	dir := t.TempDir()
+	for number, entries := range map[int]map[string]string{
+		0: {"a": "ssh-ed25519 A a@b\n", "b": "# of the team\n\nssh-rsa B\r\nssh-rsa C"},
+		7: {"key": "ssh-rsa D", "empty": ""},
+	} {
+		folder := layout.AccessCredential(dir, number)
+		if err := os.MkdirAll(filepath.Join(folder, "..data"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range entries {
+			if err := errors.Join(os.WriteFile(filepath.Join(folder, "..data", name), []byte(text), 0o600),
+				os.Symlink("..data/"+name, filepath.Join(folder, name))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	keys, err := readKeys(dir, []int{0, 7})
+	if want := []string{"ssh-ed25519 A a@b", "ssh-rsa B", "ssh-rsa C", "ssh-rsa D"}; err != nil || !slices.Equal(keys, want) {
+		t.Errorf("%q (%v), want %q", keys, err, want)
+	}
+	if _, err := readKeys(dir, []int{1}); err == nil {
+		t.Error("a Secret that is not there was read")
 	}
 }
 

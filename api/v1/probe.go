@@ -67,11 +67,11 @@ type Handler struct {
 // GuestAgentPing asks whether the guest agent answers. It has no settings.
 type GuestAgentPing struct{}
 
-// KnowsPause says whether who answers the probe knows that a guest is paused,
-// and that it is alive all the same. The kubelet, who asks by HTTP and TCP, does
-// not.
+// KnowsPause says whether who asks the guest knows that it is paused, and alive
+// all the same. The launcher, which asks the agent, does; the kubelet, which asks
+// by HTTP and TCP, does not.
 func (p *Probe) KnowsPause() bool {
-	return p == nil || p.GuestAgentPing != nil
+	return p == nil || p.GuestAgentPing != nil || p.Exec != nil
 }
 
 func defaultProbes(spec *VirtualMachineInstanceSpec) {

@@ -52,6 +52,15 @@ func TestValidate(t *testing.T) {
 		s.Domain.Firmware.KernelBoot = &KernelBoot{Container: &KernelBootContainer{Image: "registry.example/kernel:v1"}}
 		return s.Domain.Firmware.KernelBoot.Container
 	}
+	drive := func(s *spec) *CloudInitConfigDriveSource {
+		s.Volumes[2].CloudInitNoCloud, s.Volumes[2].CloudInitConfigDrive = nil, &CloudInitConfigDriveSource{}
+		return s.Volumes[2].CloudInitConfigDrive
+	}
+	key := func(s *spec, secret string) *SSHPublicKeyAccessCredentialPropagationMethod {
+		k := &SSHPublicKeyAccessCredential{Source: SSHPublicKeyAccessCredentialSource{Secret: &AccessCredentialSecretSource{SecretName: secret}}}
+		s.AccessCredentials = []AccessCredential{{SSHPublicKey: k}}
+		return &k.PropagationMethod
+	}
 	liveness := func(s *spec, h Handler) *Probe {
 		s.LivenessProbe = &Probe{Handler: h}
 		defaultProbes(s)
@@ -101,6 +110,26 @@ func TestValidate(t *testing.T) {
 		{"no base64", func(s *spec) { *seed(s) = CloudInitNoCloudSource{NetworkDataBase64: "%"} }, []string{"spec.volumes[2].cloudInitNoCloud.networkDataBase64"}},
 		{"long user data", func(s *spec) { seed(s).UserData = long }, []string{"spec.volumes[2].cloudInitNoCloud.userData"}},
 		{"user data as long as may be", func(s *spec) { seed(s).UserData = long[1:] }, nil},
+
+		{"ConfigDrive", func(s *spec) { drive(s).UserData = "#cloud-config" }, nil},
+		{"long network data of a ConfigDrive", func(s *spec) { drive(s).NetworkData = long }, []string{"spec.volumes[2].cloudInitConfigDrive.networkData"}},
+		{"both kinds of seed in a volume", func(s *spec) {
+			s.Volumes[2].CloudInitConfigDrive = &CloudInitConfigDriveSource{UserData: "x"}
+		}, []string{"spec.volumes[2]"}},
+		{"key in the seed", func(s *spec) { key(s, "keys").NoCloud = &NoCloudSSHPublicKeyAccessCredentialPropagation{} }, nil},
+		{"key in a seed that is not there", func(s *spec) {
+			key(s, "keys").ConfigDrive = &ConfigDriveSSHPublicKeyAccessCredentialPropagation{}
+		}, []string{"spec.accessCredentials[0].sshPublicKey.propagationMethod.configDrive"}},
+		{"key for nobody", func(s *spec) { key(s, "keys") }, []string{"spec.accessCredentials[0].sshPublicKey.propagationMethod"}},
+		{"key of no Secret", func(s *spec) {
+			key(s, "").NoCloud = &NoCloudSSHPublicKeyAccessCredentialPropagation{}
+			s.AccessCredentials[0].SSHPublicKey.Source.Secret = nil
+		}, []string{"spec.accessCredentials[0].sshPublicKey.source"}},
+		{"key by the agent", func(s *spec) { key(s, "keys").QemuGuestAgent = &Unsupported{} },
+			[]string{"spec.accessCredentials[0].sshPublicKey.propagationMethod.qemuGuestAgent"}},
+		{"password", func(s *spec) { s.AccessCredentials = []AccessCredential{{UserPassword: &Unsupported{}}} },
+			[]string{"spec.accessCredentials[0].userPassword"}},
+		{"no credential", func(s *spec) { s.AccessCredentials = []AccessCredential{{}} }, []string{"spec.accessCredentials[0]"}},
 
 		{"disk without volume", func(s *spec) { devices(s).Disks[1].Name = "none" }, []string{disks + "[1].name"}},
 		{"two disks of a volume", func(s *spec) { devices(s).Disks[1].Name = "root" }, []string{disks + "[1].name"}},

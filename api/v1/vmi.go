@@ -122,16 +122,19 @@ type VirtualMachineInstanceSpec struct {
 
 	// LivenessProbe: a guest that does not answer it is ended as by a deletion of
 	// its launcher pod: the ACPI power button, and QEMU's end after the grace
-	// period. With one that is not a guestAgentPing, the guest cannot be paused.
+	// period. With one by HTTP or TCP the guest cannot be paused (KubeVirt: with
+	// any but guestAgentPing), for the kubelet would end it.
 	// +optional
 	LivenessProbe *Probe `json:"livenessProbe,omitempty"`
 	// ReadinessProbe: the VMI is Ready, and Services send to its guest, while the
 	// guest answers it.
 	// +optional
 	ReadinessProbe *Probe `json:"readinessProbe,omitempty"`
-	// AccessCredentials are refused: not supported yet.
+	// AccessCredentials are ways into the guest, which come from Secrets.
 	// +optional
-	AccessCredentials UnsupportedList `json:"accessCredentials,omitempty"`
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	AccessCredentials []AccessCredential `json:"accessCredentials,omitempty"`
 	// ResourceClaims are refused: not supported yet.
 	// +optional
 	ResourceClaims UnsupportedList `json:"resourceClaims,omitempty"`

@@ -14,7 +14,7 @@ import (
 
 // Volume is where a disk's content comes from. Exactly one source is set.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, emptyDisk)"
+// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, cloudInitConfigDrive, emptyDisk)"
 type Volume struct {
 	// Name of the volume; a disk refers to it.
 	// +kubebuilder:validation:MinLength=1
@@ -28,6 +28,9 @@ type Volume struct {
 	// CloudInitNoCloud is a cloud-init NoCloud seed.
 	// +optional
 	CloudInitNoCloud *CloudInitNoCloudSource `json:"cloudInitNoCloud,omitempty"`
+	// CloudInitConfigDrive is a cloud-init ConfigDrive seed, in OpenStack's layout.
+	// +optional
+	CloudInitConfigDrive *CloudInitConfigDriveSource `json:"cloudInitConfigDrive,omitempty"`
 	// EmptyDisk is an empty disk that ends with the VMI.
 	// +optional
 	EmptyDisk *EmptyDiskSource `json:"emptyDisk,omitempty"`
@@ -48,9 +51,6 @@ type Volume struct {
 	// +optional
 	HostDisk *HostDisk `json:"hostDisk,omitempty"`
 
-	// CloudInitConfigDrive is refused: not supported yet.
-	// +optional
-	CloudInitConfigDrive *Unsupported `json:"cloudInitConfigDrive,omitempty"`
 	// ConfigMap is refused: not supported yet.
 	// +optional
 	ConfigMap *Unsupported `json:"configMap,omitempty"`
@@ -134,6 +134,19 @@ type CloudInitNoCloudSource struct {
 	NetworkData string `json:"networkData,omitempty"`
 }
 
+// CloudInitConfigDriveSource is a cloud-init ConfigDrive seed: a volume with the
+// label config-2. The network data is written to network_data.json as it is,
+// which is JSON in OpenStack's format. All else is as of a NoCloud seed.
+type CloudInitConfigDriveSource CloudInitNoCloudSource
+
+// CloudInit is the volume's cloud-init seed, of either kind, or nil.
+func (v *Volume) CloudInit() *CloudInitNoCloudSource {
+	if v.CloudInitConfigDrive != nil {
+		return (*CloudInitNoCloudSource)(v.CloudInitConfigDrive)
+	}
+	return v.CloudInitNoCloud
+}
+
 func defaultVolumes(spec *VirtualMachineInstanceSpec) {
 	for i := range spec.Volumes {
 		if cd := spec.Volumes[i].ContainerDisk; cd != nil && cd.ImagePullPolicy == "" {
@@ -161,7 +174,7 @@ func hasFixedTag(image string) bool {
 	return tagged && tag != "latest"
 }
 
-const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, emptyDisk)"
+const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, cloudInitConfigDrive, emptyDisk)"
 
 func validateVolumes(volumes []Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -192,6 +205,10 @@ func validateSource(v Volume, path *field.Path) field.ErrorList {
 	if ci := v.CloudInitNoCloud; ci != nil {
 		sources++
 		errs = append(errs, validateCloudInit(ci, path.Child("cloudInitNoCloud"))...)
+	}
+	if v.CloudInitConfigDrive != nil {
+		sources++
+		errs = append(errs, validateCloudInit(v.CloudInit(), path.Child("cloudInitConfigDrive"))...)
 	}
 	if e := v.EmptyDisk; e != nil {
 		sources++

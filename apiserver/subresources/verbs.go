@@ -140,13 +140,17 @@ func vmiConflict(vmi *v1.VirtualMachineInstance, text string) error {
 	return apierrors.NewConflict(vmiResource, vmi.Name, errors.New(text))
 }
 
+func vmiForbidden(vmi *v1.VirtualMachineInstance, text string) error {
+	return apierrors.NewForbidden(vmiResource, vmi.Name, errors.New(text))
+}
+
 // operable says why an operation cannot be done to a VMI now.
 func operable(vmi *v1.VirtualMachineInstance, operation string) error {
 	switch {
 	case vmi.Status.Phase != v1.Running:
 		return vmiConflict(vmi, "VM is not running")
 	case operation == handlerapi.Pause && !vmi.Spec.LivenessProbe.KnowsPause():
-		return apierrors.NewForbidden(vmiResource, vmi.Name, errors.New("Pausing VMIs with LivenessProbe is currently not supported")) // KubeVirt's words
+		return vmiForbidden(vmi, "Pausing VMIs with LivenessProbe is currently not supported") // KubeVirt's words
 	case operation == handlerapi.Pause && paused(vmi):
 		return vmiConflict(vmi, "VMI is already paused")
 	case operation == handlerapi.Unpause && !paused(vmi):

@@ -198,8 +198,9 @@ func TestPauseWithLivenessProbe(t *testing.T) {
 	}{
 		"none":  {nil, 0},
 		"agent": {&v1.Probe{Handler: v1.Handler{GuestAgentPing: &v1.GuestAgentPing{}}}, 0},
+		"exec":  {&v1.Probe{Handler: v1.Handler{Exec: &corev1.ExecAction{}}}, 0},
+		"http":  {&v1.Probe{Handler: v1.Handler{HTTPGet: &corev1.HTTPGetAction{}}}, 403},
 		"tcp":   {&v1.Probe{Handler: v1.Handler{TCPSocket: &corev1.TCPSocketAction{}}}, 403},
-		"exec":  {&v1.Probe{Handler: v1.Handler{Exec: &corev1.ExecAction{}}}, 403},
 	} {
 		vmi := instanceIn(v1.Running)
 		vmi.Spec.LivenessProbe = tt.probe

@@ -105,21 +105,28 @@ func (r *Reconciler) reject(ctx context.Context, launcher *session, errs field.E
 	return nil
 }
 
-func seeds(vmi *v1.VirtualMachineInstance, instanceID string) ([]control.CloudInitSeed, error) {
+// seeds are what the launcher makes cloud-init's volumes of.
+func seeds(vmi *v1.VirtualMachineInstance, machineUUID string) ([]control.CloudInitSeed, error) {
 	var out []control.CloudInitSeed
 	for _, v := range vmi.Spec.Volumes {
-		if v.CloudInitNoCloud == nil {
+		source := v.CloudInit()
+		if source == nil {
 			continue
 		}
-		user, network, err := v.CloudInitNoCloud.Data()
+		user, network, err := source.Data()
 		if err != nil {
 			return nil, fmt.Errorf("read cloud-init volume %s: %w", v.Name, err)
 		}
-		// The instance ID decides whether cloud-init runs its first-boot
-		// modules: a VM that is started again with its disk is none, and has
-		// the machine's UUID that it had.
-		out = append(out, control.CloudInitSeed{Volume: v.Name, InstanceID: instanceID, Hostname: vmi.GuestHostname(), UserData: user, NetworkData: network,
-			UserDataSecret: v.CloudInitNoCloud.UserDataSecretRef != nil, NetworkDataSecret: v.CloudInitNoCloud.NetworkDataSecretRef != nil})
+		// The instance ID, or the ConfigDrive's UUID, decides whether cloud-init
+		// runs its first-boot modules: a VM that is started again with its disk
+		// is none, and has the machine's UUID that it had.
+		seed := control.CloudInitSeed{Volume: v.Name, InstanceID: machineUUID, Hostname: vmi.GuestHostname(), UserData: user, NetworkData: network,
+			UserDataSecret: source.UserDataSecretRef != nil, NetworkDataSecret: source.NetworkDataSecretRef != nil,
+			AccessCredentials: vmi.Spec.SeedCredentials(&v)}
+		if v.CloudInitConfigDrive != nil {
+			seed.InstanceID, seed.ConfigDriveUUID = vmi.Name+"."+vmi.Namespace, machineUUID
+		}
+		out = append(out, seed)
 	}
 	return out, nil
 }

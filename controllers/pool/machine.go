@@ -89,7 +89,7 @@ func with(have, more map[string]string) map[string]string {
 
 func appendToSecrets(spec *v1.VirtualMachineInstanceSpec, suffix string) {
 	for i := range spec.Volumes {
-		init := spec.Volumes[i].CloudInitNoCloud
+		init := spec.Volumes[i].CloudInit()
 		if init == nil {
 			continue
 		}

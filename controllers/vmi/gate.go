@@ -15,11 +15,13 @@ import (
 )
 
 // unpausedGate is the condition without which a launcher pod is not Ready, so that
-// Services send nothing to a guest that is paused. Its reasons are KubeVirt's.
+// Services send nothing to a guest that is paused.
+const unpausedGate corev1.PodConditionType = "kubevirt.io/virtual-machine-unpaused"
+
+// Reasons of the gate's condition, KubeVirt's.
 const (
-	unpausedGate    corev1.PodConditionType = "kubevirt.io/virtual-machine-unpaused"
-	reasonPaused                            = "Paused"
-	reasonNotPaused                         = "NotPaused"
+	reasonPaused    = "Paused"
+	reasonNotPaused = "NotPaused"
 )
 
 // unpaused is what the gate's condition is to become; nil if nothing is to be

@@ -206,22 +206,28 @@ func addImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPolic
 	}
 }
 
-// addSecrets mounts the Secrets with cloud-init data; the launcher reads one key
-// of each. No component reads them from the API.
+// addSecrets mounts the Secrets with cloud-init data, of which the launcher reads
+// one key each, and those with SSH keys. No component reads them from the API.
 func addSecrets(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	add := func(kind string, index int, path, secret string) {
+		mount(pod, kind+"-"+strconv.Itoa(index), path, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}})
+	}
 	for i, v := range vmi.Spec.Volumes {
-		ci := v.CloudInitNoCloud
+		ci := v.CloudInit()
 		if ci == nil {
 			continue
 		}
-		add := func(kind, path string, secret *corev1.LocalObjectReference) {
-			if secret != nil {
-				mount(pod, kind+"-"+strconv.Itoa(i), path, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-					SecretName: secret.Name}})
-			}
+		if s := ci.UserDataSecretRef; s != nil {
+			add("userdata", i, layout.UserDataSecret(v.Name), s.Name)
 		}
-		add("userdata", layout.UserDataSecret(v.Name), ci.UserDataSecretRef)
-		add("networkdata", layout.NetworkDataSecret(v.Name), ci.NetworkDataSecretRef)
+		if s := ci.NetworkDataSecretRef; s != nil {
+			add("networkdata", i, layout.NetworkDataSecret(v.Name), s.Name)
+		}
+	}
+	for i, c := range vmi.Spec.AccessCredentials {
+		if k := c.SSHPublicKey; k != nil && k.Source.Secret != nil {
+			add("credential", i, layout.AccessCredential(layout.SecretDir, i), k.Source.Secret.SecretName)
+		}
 	}
 }
 

@@ -41,11 +41,11 @@ func Overhead(vmi *v1.VirtualMachineInstance, emulation bool) int64 {
 func seeds(vmi *v1.VirtualMachineInstance) int64 {
 	total := int64(0)
 	for _, v := range vmi.Spec.Volumes {
-		ci := v.CloudInitNoCloud
+		ci := v.CloudInit()
 		if ci == nil {
 			continue
 		}
-		total += overheadSeed
+		total += overheadSeed + overheadSecret*int64(len(vmi.Spec.SeedCredentials(&v)))
 		for _, secret := range []*corev1.LocalObjectReference{ci.UserDataSecretRef, ci.NetworkDataSecretRef} {
 			if secret != nil {
 				total += overheadSecret

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -48,22 +49,73 @@ type File struct {
 	Data []byte
 }
 
-// NoCloud returns the files of a NoCloud seed, which goes on a volume with the
-// label "cidata". The data source needs meta-data and user-data; an empty
-// network-config would be read as one, so it is left out.
+// Instance is what a seed tells the guest of itself.
+type Instance struct {
+	// ID is what cloud-init's NoCloud goes by to know a first boot.
+	ID string
+	// UUID is what its ConfigDrive goes by.
+	UUID     string
+	Hostname string
+	// Keys are public SSH keys for the default user, a line each.
+	Keys []string
+}
+
+// Labels of the volumes that the seeds go on.
+const (
+	NoCloudLabel     = "cidata"
+	ConfigDriveLabel = "config-2"
+)
+
+// NoCloud returns the files of a NoCloud seed. The data source needs meta-data
+// and user-data; an empty network-config would be read as one, so it is left out.
 //
 // https://docs.cloud-init.io/en/latest/reference/datasources/nocloud.html
-func NoCloud(instanceID, hostname string, userData, networkData []byte) []File {
-	// JSON is YAML. Two strings always encode.
-	metaData, _ := json.Marshal(struct {
-		InstanceID string `json:"instance-id"`
-		Hostname   string `json:"local-hostname"`
-	}{instanceID, hostname})
-	files := []File{{"meta-data", append(metaData, '\n')}, {"user-data", userData}}
+func NoCloud(i Instance, userData, networkData []byte) []File {
+	metaData := struct {
+		InstanceID string            `json:"instance-id"`
+		Hostname   string            `json:"local-hostname"`
+		Keys       map[string]string `json:"public-keys,omitempty"`
+	}{i.ID, i.Hostname, numbered(i.Keys)}
+	files := []File{{"meta-data", line(metaData)}, {"user-data", userData}}
 	if len(networkData) > 0 {
 		files = append(files, File{"network-config", networkData})
 	}
 	return files
+}
+
+// ConfigDrive returns the files of a ConfigDrive seed, as KubeVirt writes them.
+//
+// https://docs.cloud-init.io/en/latest/reference/datasources/configdrive.html
+func ConfigDrive(i Instance, userData, networkData []byte) []File {
+	metaData := struct {
+		InstanceID string            `json:"instance_id"`
+		Hostname   string            `json:"hostname"`
+		UUID       string            `json:"uuid"`
+		Keys       map[string]string `json:"public_keys,omitempty"`
+	}{i.ID, i.Hostname, i.UUID, numbered(i.Keys)}
+	const dir = "openstack/latest/"
+	files := []File{{dir + "meta_data.json", line(metaData)}, {dir + "user_data", userData}}
+	if len(networkData) > 0 {
+		files = append(files, File{dir + "network_data.json", networkData})
+	}
+	return files
+}
+
+// line encodes metadata, which consists of strings and so always encodes. JSON is
+// YAML too.
+func line(metaData any) []byte {
+	data, _ := json.Marshal(metaData)
+	return append(data, '\n')
+}
+
+// numbered is what both data sources read keys from: names, which mean nothing,
+// and a key each.
+func numbered(keys []string) map[string]string {
+	named := map[string]string{}
+	for i, key := range keys {
+		named[strconv.Itoa(i)] = key
+	}
+	return named
 }
 
 // Seed returns an ISO 9660 volume with the label and the files. The error is

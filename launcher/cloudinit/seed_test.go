@@ -33,10 +33,11 @@ func cases() map[string]struct {
 		label string
 		files []File
 	}{
-		"nocloud":  {"cidata", NoCloud("i-1", "vm.example", []byte("#cloud-config\n"), []byte("version: 2\n"))},
-		"config-2": {"config-2", []File{{"openstack/latest/meta_data.json", []byte("{}")}, {"openstack/latest/user_data", bytes.Repeat([]byte("x"), 5000)}, {"openstack/2012-08-10/meta_data.json", []byte("{ }")}, {"ec2/latest/meta-data.json", nil}}},
-		"many":     {"CIDATA", many},
-		"shapes":   {"cidata", []File{{"a", nil}, {"a.b.c", []byte("1")}, {"user-data-1", []byte("2")}, {"user-data-2", []byte("3")}, {".hidden", []byte("4")}, {"sector", make([]byte, 2048)}, {"sector1", make([]byte, 2049)}, {"max", bytes.Repeat([]byte("m"), MaxFileSize)}}},
+		"nocloud":     {"cidata", NoCloud(Instance{ID: "i-1", Hostname: "vm.example"}, []byte("#cloud-config\n"), []byte("version: 2\n"))},
+		"configdrive": {ConfigDriveLabel, ConfigDrive(Instance{ID: "vm.team-a", UUID: "u-1", Hostname: "vm"}, []byte("#cloud-config\n"), []byte("{}"))},
+		"config-2":    {"config-2", []File{{"openstack/latest/meta_data.json", []byte("{}")}, {"openstack/latest/user_data", bytes.Repeat([]byte("x"), 5000)}, {"openstack/2012-08-10/meta_data.json", []byte("{ }")}, {"ec2/latest/meta-data.json", nil}}},
+		"many":        {"CIDATA", many},
+		"shapes":      {"cidata", []File{{"a", nil}, {"a.b.c", []byte("1")}, {"user-data-1", []byte("2")}, {"user-data-2", []byte("3")}, {".hidden", []byte("4")}, {"sector", make([]byte, 2048)}, {"sector1", make([]byte, 2049)}, {"max", bytes.Repeat([]byte("m"), MaxFileSize)}}},
 	}
 }
 
@@ -124,11 +125,22 @@ func TestErrors(t *testing.T) {
 }
 
 func TestNoCloud(t *testing.T) {
-	same(t, "with", want(NoCloud("i\"1", "h", []byte("u"), []byte("n"))),
+	same(t, "with", want(NoCloud(Instance{ID: "i\"1", Hostname: "h"}, []byte("u"), []byte("n"))),
 		map[string]string{"meta-data": `{"instance-id":"i\"1","local-hostname":"h"}` + "\n", "user-data": "u", "network-config": "n"})
-	if _, ok := want(NoCloud("i", "h", nil, nil))["network-config"]; ok {
+	if _, ok := want(NoCloud(Instance{ID: "i", Hostname: "h"}, nil, nil))["network-config"]; ok {
 		t.Error("network-config without network data")
 	}
+	same(t, "with keys", want(NoCloud(Instance{ID: "i", Hostname: "h", Keys: []string{"ssh-ed25519 A a@b", "ssh-rsa B"}}, nil, nil)), map[string]string{
+		"meta-data": `{"instance-id":"i","local-hostname":"h","public-keys":{"0":"ssh-ed25519 A a@b","1":"ssh-rsa B"}}` + "\n", "user-data": ""})
+}
+
+func TestConfigDrive(t *testing.T) {
+	same(t, "with all", want(ConfigDrive(Instance{ID: "vm.team-a", UUID: "u-1", Hostname: "h", Keys: []string{"ssh-rsa B"}}, []byte("u"), []byte("{}"))), map[string]string{
+		"openstack/latest/meta_data.json":    `{"instance_id":"vm.team-a","hostname":"h","uuid":"u-1","public_keys":{"0":"ssh-rsa B"}}` + "\n",
+		"openstack/latest/user_data":         "u",
+		"openstack/latest/network_data.json": "{}"})
+	same(t, "with little", want(ConfigDrive(Instance{ID: "i", UUID: "u", Hostname: "h"}, nil, nil)), map[string]string{
+		"openstack/latest/meta_data.json": `{"instance_id":"i","hostname":"h","uuid":"u"}` + "\n", "openstack/latest/user_data": ""})
 }
 
 // TestMount has Linux read the volume, once by each tree.

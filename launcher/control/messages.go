@@ -218,10 +218,17 @@ type StartRequest struct {
 	GraceSeconds int64 `json:"graceSeconds"`
 }
 
-// CloudInitSeed is a NoCloud seed to be written for a volume.
+// CloudInitSeed is a seed to be written for a volume: NoCloud, or ConfigDrive.
 type CloudInitSeed struct {
-	Volume      string `json:"volume"`
-	InstanceID  string `json:"instanceID"`
+	Volume     string `json:"volume"`
+	InstanceID string `json:"instanceID"`
+	// ConfigDriveUUID is the machine's UUID, which a ConfigDrive seed has beside
+	// its InstanceID. Empty: it is a NoCloud seed.
+	ConfigDriveUUID string `json:"configDriveUUID,omitempty"`
+	// AccessCredentials are numbers of Secrets that the pod mounts (package layout
+	// says where), with public SSH keys for the seed.
+	AccessCredentials []int `json:"accessCredentials,omitempty"`
+
 	Hostname    string `json:"hostname"`
 	UserData    []byte `json:"userData,omitempty"`
 	NetworkData []byte `json:"networkData,omitempty"`

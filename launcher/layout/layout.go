@@ -2,7 +2,10 @@
 // renderer mounts them there, and the launcher and QEMU find them there.
 package layout
 
-import "path"
+import (
+	"path"
+	"strconv"
+)
 
 const (
 	// RunDir holds sockets and the cloud-init seed; memory, not disk.
@@ -62,6 +65,15 @@ func UserDataSecret(volume string) string { return path.Join(SecretDir, volume, 
 
 // NetworkDataSecret is the folder of the Secret with a volume's network data.
 func NetworkDataSecret(volume string) string { return path.Join(SecretDir, volume, "network") }
+
+// accessCredentials is no volume's name.
+const accessCredentials = "access_credentials"
+
+// AccessCredential is the folder, in SecretDir or what stands for it, of the
+// Secret of one of spec.accessCredentials.
+func AccessCredential(dir string, number int) string {
+	return path.Join(dir, accessCredentials, strconv.Itoa(number))
+}
 
 // CloudInit is the seed made for a cloud-init volume.
 func CloudInit(volume string) string { return path.Join(RunDir, "cloud-init-"+volume+".iso") }

@@ -75,7 +75,7 @@ func diskDriver(bus v1.DiskBus, cdrom bool) qemuargs.DiskDriver {
 
 // source fills in the image behind a disk.
 func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) *field.Error {
-	if volume.CloudInitNoCloud != nil {
+	if volume.CloudInit() != nil {
 		// The seed lies in memory, where O_DIRECT means nothing.
 		disk.Image = qemuargs.Image{Path: layout.CloudInit(volume.Name), Format: qemuargs.Raw}
 		return nil

@@ -23,10 +23,15 @@ stringData:
         dhcp4: false
         addresses: [10.0.2.2/24]
         gateway4: 10.0.2.1
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: keys}
+stringData: {mine: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGmXQ0pOzm1nU3vIYd9nLm2SJ7u7Jq0R4cQ2p8m5u0aB me@home"}
 `
 
 // TestDebian boots the demo's guest: systemd, cloud-init, login, shutdown. Its
-// network data is in a Secret, and gives it a static address.
+// network data is in a Secret, and gives it a static address; so is an SSH key.
 func TestDebian(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -39,7 +44,9 @@ func TestDebian(t *testing.T) {
 	if !strings.Contains(string(sample), seed) {
 		t.Fatal("the sample has no place for network data")
 	}
-	apply(t, ns, strings.Replace(string(sample), seed, seed+"      networkDataSecretRef: {name: network}\n", 1))
+	const key = "  accessCredentials: [{sshPublicKey: {source: {secret: {secretName: keys}}, propagationMethod: {noCloud: {}}}}]\n"
+	manifest := strings.Replace(string(sample), seed, seed+"      networkDataSecretRef: {name: network}\n", 1)
+	apply(t, ns, strings.Replace(manifest, "\nspec:\n", "\nspec:\n"+key, 1))
 	v := vmi{t: t, namespace: ns, name: "debian"}
 	v.await(v1.Running)
 	log := v.log()
@@ -57,6 +64,8 @@ func TestDebian(t *testing.T) {
 		{"ip -4 -o addr show scope global permanent", " 10.0.2.2/24 "},
 		{"ip -4 route show default", "via 10.0.2.1 "},
 		{"cloud-init status --wait", "status: done"},
+		// The user data names no default user, so that it is root's.
+		{"sudo cat /root/.ssh/authorized_keys", " me@home"},
 		{"systemctl is-system-running --wait", "running"},
 	} {
 		if out, status := console.run(2*time.Minute, ask.command); status != 0 || !strings.Contains(out, ask.want) {

@@ -60,6 +60,11 @@ apiVersion: v1
 kind: Secret
 metadata: {name: network}
 stringData: {networkdata: "version: 2\n"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: keys}
+stringData: {a: "ssh-ed25519 AAAA first\n", b: "ssh-rsa BBBB second\n"}
 `)
 	v := create(t, ns, tiny("devices", func(s *v1.VirtualMachineInstanceSpec) {
 		s.Hostname = "renamed"
@@ -79,6 +84,13 @@ stringData: {networkdata: "version: 2\n"}
 		s.Volumes = append(s.Volumes, v1.Volume{Name: "scratch", EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("64Mi")}},
 			v1.Volume{Name: "seed", CloudInitNoCloud: &v1.CloudInitNoCloudSource{
 				UserDataSecretRef: &corev1.LocalObjectReference{Name: "user"}, NetworkDataSecretRef: &corev1.LocalObjectReference{Name: "network"}}})
+		d.Disks = append(d.Disks, v1.Disk{Name: "drive", Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}})
+		s.Volumes = append(s.Volumes, v1.Volume{Name: "drive", CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserData: "#cloud-config of a drive\n", NetworkData: `{"links":[]}`}})
+		for _, method := range []v1.SSHPublicKeyAccessCredentialPropagationMethod{{NoCloud: &v1.NoCloudSSHPublicKeyAccessCredentialPropagation{}},
+			{ConfigDrive: &v1.ConfigDriveSSHPublicKeyAccessCredentialPropagation{}}} {
+			source := v1.SSHPublicKeyAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: "keys"}}
+			s.AccessCredentials = append(s.AccessCredentials, v1.AccessCredential{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{Source: source, PropagationMethod: method}})
+		}
 	}))
 	status := v.await(v1.Running).Status
 	if got := status.Interfaces[0].QueueCount; got != 2 {
@@ -87,16 +99,21 @@ stringData: {networkdata: "version: 2\n"}
 	run := v.runner()
 	// The shell may be there before the seed is read.
 	run("for i in $(seq 15); do test -e /mnt/cloud-init/user-data && break; sleep 1; done")
+	run("mkdir /tmp/drive && mount -o ro $(findfs LABEL=config-2) /tmp/drive")
 	for command, want := range map[string]string{
-		"cat /sys/block/sda/size":                     "131072", // sectors of 512 bytes
-		"cat /mnt/cloud-init/user-data":               "#cloud-config from a Secret",
-		"cat /mnt/cloud-init/network-config":          "version: 2",
-		"ls /mnt/cloud-init":                          "user-data",
-		"hostname":                                    "renamed",
-		"nproc":                                       "2",
-		"ls /sys/class/net/eth0/queues":               "rx-1",
-		"cat /sys/class/misc/hw_random/rng_available": "virtio",
-		"cat /sys/bus/pci/devices/*/device":           "0x1045", // the balloon
+		"cat /mnt/cloud-init/meta-data":                     `"public-keys":{"0":"ssh-ed25519 AAAA first","1":"ssh-rsa BBBB second"}`,
+		"cat /tmp/drive/openstack/latest/meta_data.json":    `"public_keys":{"0":"ssh-ed25519 AAAA first","1":"ssh-rsa BBBB second"}`,
+		"cat /tmp/drive/openstack/latest/user_data":         "#cloud-config of a drive",
+		"cat /tmp/drive/openstack/latest/network_data.json": `{"links":[]}`,
+		"cat /sys/block/sda/size":                           "131072", // sectors of 512 bytes
+		"cat /mnt/cloud-init/user-data":                     "#cloud-config from a Secret",
+		"cat /mnt/cloud-init/network-config":                "version: 2",
+		"ls /mnt/cloud-init":                                "user-data",
+		"hostname":                                          "renamed",
+		"nproc":                                             "2",
+		"ls /sys/class/net/eth0/queues":                     "rx-1",
+		"cat /sys/class/misc/hw_random/rng_available":       "virtio",
+		"cat /sys/bus/pci/devices/*/device":                 "0x1045", // the balloon
 	} {
 		if got := run(command); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q in it", command, got, want)

@@ -56,6 +56,9 @@ func ask(t *testing.T, config *rest.Config, method, path string, body any) (int,
 	if err != nil {
 		t.Fatal(err)
 	}
+	if config.ContentType != "" {
+		request.Header.Set("Content-Type", config.ContentType)
+	}
 	response, err := client.Do(request)
 	if err != nil {
 		t.Fatal(err)
