@@ -25,7 +25,7 @@ import (
 )
 
 // patience is how long anything may take, guests being emulated.
-const patience = 120 * time.Second
+const patience = 4 * time.Minute
 
 // kubectl runs it, and returns what it prints.
 func kubectl(t *testing.T, stdin string, args ...string) string {

@@ -98,6 +98,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	t.Run("Roles", func(t *testing.T) { roles(t, ns) })
+	t.Run("Gone", func(t *testing.T) { (&browser{t, b.ctx}).gone(ns) })
 	t.Run("Elsewhere", func(t *testing.T) { (&browser{t, b.ctx}).elsewhere(address, ns) })
 }
 
@@ -240,11 +241,29 @@ func roles(t *testing.T, ns string) {
 	b.shoot("refused-console", 1280, 800, "dark")
 }
 
+// gone: what is deleted goes from the list, and from the console that shows it; what is
+// read anew stays meanwhile.
+func (b *browser) gone(ns string) {
+	b.t.Helper()
+	const rows = `document.querySelectorAll(".machine").length`
+	if left := eval[int](b, `document.dispatchEvent(new Event("visibilitychange")), new Promise((done) => requestAnimationFrame(() => done(`+rows+`)))`); left != 4 {
+		b.t.Errorf("read anew, and %d rows are left", left)
+	}
+	b.tabTo("Console scratch")
+	b.press(kb.Enter)
+	b.await("the console", `document.querySelector("#guest-link").innerText === "Connected."`)
+	kubectl(b.t, "", "-n", ns, "delete", "vmi", "scratch", "--wait=false")
+	b.await("the console says so", `document.querySelector("#guest-link").innerText === "The machine is gone."`)
+	b.leave()
+	b.press(kb.Escape)
+	b.await("it is closed, and the row is gone", `!document.querySelector("dialog[open]") && `+rows+` === 3`)
+}
+
 // elsewhere: a page of another site, in the browser of who has ours open and so with its
 // cookie at hand, reaches no guest through the same kubectl proxy.
 func (b *browser) elsewhere(address, ns string) {
 	b.t.Helper()
-	of := address + "/apis/subresources.kubevirt.io/v1/namespaces/" + ns + "/virtualmachineinstances/scratch/"
+	of := address + "/apis/subresources.kubevirt.io/v1/namespaces/" + ns + "/virtualmachineinstances/web/"
 	attach := fmt.Sprintf(`new Promise((done) => {
 		const socket = new WebSocket(%q, "plain.kubevirt.io");
 		socket.onopen = () => { socket.close(); done("open"); };
@@ -265,7 +284,7 @@ func (b *browser) elsewhere(address, ns string) {
 			b.t.Errorf("%s from another site's page: %s", what, got)
 		}
 	}
-	if out := kubectl(b.t, "", "-n", ns, "get", "vmi", "scratch", "-o", "jsonpath={.status.conditions[?(@.type=='Paused')].status}"); out == "True" {
+	if out := kubectl(b.t, "", "-n", ns, "get", "vmi", "web", "-o", "jsonpath={.status.conditions[?(@.type=='Paused')].status}"); out == "True" {
 		b.t.Error("another site's page has paused the guest")
 	}
 }

@@ -10,21 +10,24 @@ const read = new Set();
 const problems = new Map();
 const guest = new Guest();
 let following = null;
+let followed = null; // which namespace
 let said = new Map();
 
 // The namespace is in the address, so that it can be kept as a bookmark. What is in names of
 // namespaces needs no escapes there.
 const namespace = () => location.hash.slice(1);
 
-/** follow begins anew, for another namespace, say. */
+/** follow begins anew. What is there stays until it is read again, if it is the same that is followed. */
 function follow() {
   following?.abort();
   following = new AbortController();
   const { signal } = following;
+  const same = followed === namespace();
+  followed = namespace();
   read.clear();
   problems.clear();
   for (const resource of Object.keys(kinds)) {
-    kinds[resource] = new Map();
+    if (!same) kinds[resource] = new Map();
     api.follow({ namespace: namespace(), resource, key: model.key, signal,
       changed: (objects) => { kinds[resource] = objects; read.add(resource); update(); },
       problem: (error) => { problems.set(resource, error); showLink(); } });
@@ -51,7 +54,8 @@ function show() {
   rows.render(at('machines'), shown, { withNamespace: !namespace(), now: Date.now(), chosen });
   showSummary(all, shown, complete);
   showLink();
-  if (complete) tell(all);
+  if (!complete) return;
+  tell(all);
   guest.update(all);
 }
 

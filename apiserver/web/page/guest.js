@@ -63,10 +63,11 @@ export class Guest {
 
   #showState() {
     const { vm, vmi } = this.#machine;
-    const word = vm || vmi ? model.state(this.#machine) : 'Gone';
+    const there = Boolean(vm || vmi);
+    const word = there ? model.state(this.#machine) : 'Gone';
     if (at('guest-state').textContent !== word) at('guest-state').textContent = word;
-    at('guest-state').dataset.tone = model.tone(word);
-    const actions = model.actions(this.#machine);
+    at('guest-state').dataset.tone = there ? model.tone(word) : 'rest';
+    const actions = there ? model.actions(this.#machine) : [];
     for (const kind of Object.keys(streams)) {
       const enabled = !model.attachable(vmi) || actions.some((a) => a.id === kind && a.enabled);
       at(`guest-${kind}`).setAttribute('aria-disabled', !enabled);
