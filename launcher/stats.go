@@ -31,12 +31,14 @@ type statsSource struct {
 // stats answers with what the VM has used. Nothing is read unless somebody
 // asks: an idle VM is left alone.
 func (l *launcher) stats(ctx context.Context, m *message) {
-	if l.state.StartedAt == nil || l.qemu == nil || l.kept != nil || l.end != nil {
+	switch l.state.State {
+	case control.StateRunning, control.StatePaused, control.StateShuttingDown:
+	default:
 		m.answer(nil, fmt.Errorf("there are no statistics: the VM is %s", l.state.State))
 		return
 	}
-	if l.counting {
-		m.answer(nil, errors.New("still reading statistics"))
+	if l.qmp == nil || l.counting {
+		m.answer(nil, errors.New("still starting, or reading statistics"))
 		return
 	}
 	l.counting = true

@@ -211,7 +211,8 @@ func TestHandlerCertificate(t *testing.T) {
 		want         string
 	}{
 		"client":                             {bound, client, node, nil, "Approved VirtHandler"},
-		"server":                             {bound, server, node, []string{authority.ServerName(node)}, "Approved VirtHandler"},
+		"server":                             {bound, server, node, []string{authority.ServerName(node), authority.MetricsName}, "Approved VirtHandler"},
+		"another name besides":               {bound, server, node, []string{authority.ServerName(node), authority.MetricsName, "kubernetes.default.svc"}, "Denied BadRequest"},
 		"another node":                       {bound, client, "other-node", nil, "Denied BadRequest"},
 		"server of another node":             {bound, server, "other-node", []string{authority.ServerName("other-node")}, "Denied BadRequest"},
 		"another node's name":                {bound, server, node, []string{authority.ServerName("other-node")}, "Denied BadRequest"},

@@ -49,4 +49,12 @@ func TestStats(t *testing.T) {
 	if second.VCPUs[0].Time < first.VCPUs[0].Time || second.Disks[0].Read.Operations < first.Disks[0].Read.Operations {
 		t.Errorf("counters went back: %+v, then %+v", first, second)
 	}
+	// Also while the guest's CPUs are stopped.
+	if err := v.call(control.CommandPause, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	v.await(control.StatePaused)
+	if err := v.call(control.CommandStats, nil, &first); err != nil {
+		t.Errorf("statistics of a paused VM: %v", err)
+	}
 }
