@@ -23,7 +23,9 @@ const (
 const MaxDocument = 1 << 20
 
 // streams says whether an operation is a stream.
-func streams(operation string) bool { return operation == Console || operation == VNC || operation == Screenshot }
+func streams(operation string) bool {
+	return operation == Console || operation == VNC || operation == Screenshot
+}
 
 // Query asks for a document, as JSON.
 func (c *Client) Query(ctx context.Context, to Target, operation string) ([]byte, error) {

@@ -1,6 +1,5 @@
-// Package monitoring serves the components' /metrics, and makes KubeVirt's
-// metrics of what they know. Who scrapes shows the token of an account that may
-// get /metrics; which that are, RBAC says.
+// Package monitoring serves the components' /metrics. Who scrapes shows the
+// token of an account that may get /metrics; which that are, RBAC says.
 package monitoring
 
 import (

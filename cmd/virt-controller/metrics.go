@@ -17,6 +17,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/monitoring"
+	"github.com/kubeqemu/kubeqemu/monitoring/series"
 )
 
 // addMetrics has virt-controller serve its own metrics, and those that are known
@@ -31,11 +32,11 @@ func addMetrics(mgr ctrl.Manager, o options, signer *certificates.Signer) error 
 		return fmt.Errorf("set up access to metrics: %w", err)
 	}
 	registry := prometheus.NewRegistry()
-	objects := &monitoring.Objects{Log: log, PodName: podName, List: func(ctx context.Context) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error) {
+	objects := &series.Objects{Log: log, PodName: podName, List: func(ctx context.Context) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error) {
 		return list(ctx, mgr.GetClient())
 	}}
 	registry.MustRegister(monitoring.Up("virt_controller"), monitoring.Leading(mgr.Elected()), objects)
-	phases := monitoring.NewPhases(registry)
+	phases := series.NewPhases(registry)
 	instances, err := mgr.GetCache().GetInformer(context.Background(), &v1.VirtualMachineInstance{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("follow VMIs' phases: %w", err)

@@ -13,7 +13,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/monitoring"
+	"github.com/kubeqemu/kubeqemu/monitoring/series"
 )
 
 const (
@@ -90,13 +90,13 @@ type StatsCollector struct {
 	Reconciler *Reconciler
 	Log        logr.Logger
 
-	series     monitoring.VMIStats
+	series     series.VMIStats
 	unanswered *prometheus.Desc
 }
 
 // NewStatsCollector makes a StatsCollector.
 func NewStatsCollector(r *Reconciler, log logr.Logger) *StatsCollector {
-	return &StatsCollector{Reconciler: r, Log: log, series: monitoring.NewVMIStats(), unanswered: prometheus.NewDesc("kubeqemu_vmi_stats_unanswered",
+	return &StatsCollector{Reconciler: r, Log: log, series: series.NewVMIStats(), unanswered: prometheus.NewDesc("kubeqemu_vmi_stats_unanswered",
 		"Running guests whose virt-launcher did not say in time what they use: their series are missing.", []string{"node"}, nil)}
 }
 

@@ -21,7 +21,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/monitoring"
+	"github.com/kubeqemu/kubeqemu/monitoring/series"
 )
 
 // statsNode is a node whose VMIs have launchers that answer as a test wants.
@@ -161,14 +161,14 @@ func FuzzStats(f *testing.F) {
 	object.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root"}, {Name: "data"}}
 	object.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default"}}
 	const most = 13 + 3 + 2*8 + 10 // memory and CPU, one virtual CPU, two disks, one network card
-	series := monitoring.NewVMIStats()
+	sent := series.NewVMIStats()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var answer statsAnswer
 		if json.Unmarshal(data, &answer) != nil {
 			return
 		}
 		registry := prometheus.NewPedanticRegistry()
-		registry.MustRegister(gathered(func(to chan<- prometheus.Metric) { series.Send(to, object, &answer.stats) }))
+		registry.MustRegister(gathered(func(to chan<- prometheus.Metric) { sent.Send(to, object, &answer.stats) }))
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)

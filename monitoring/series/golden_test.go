@@ -1,4 +1,4 @@
-package monitoring
+package series
 
 import (
 	"bytes"
@@ -157,7 +157,7 @@ func TestObjects(t *testing.T) {
 			return []v1.VirtualMachine{vm, crashing}, []v1.VirtualMachineInstance{*instance(), *ended, *fresh}, nil
 		}}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(objects, Up("virt_controller"))
+	registry.MustRegister(objects)
 	golden(t, "objects.golden", exposition(t, registry))
 }
 

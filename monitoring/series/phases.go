@@ -1,4 +1,4 @@
-package monitoring
+package series
 
 import (
 	"time"

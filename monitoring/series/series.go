@@ -1,4 +1,6 @@
-package monitoring
+// Package series makes KubeVirt's metrics of what virt-controller and
+// virt-handler know of VMs.
+package series
 
 import (
 	"maps"
