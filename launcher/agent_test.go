@@ -107,7 +107,7 @@ func (g *guest) opened(open bool) {
 // until waits for a report.
 func (g *guest) until(what string, is func(control.AgentReport) bool) {
 	g.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(60 * time.Second)
 	for time.Now().Before(deadline) {
 		if is(g.Report()) {
 			return
