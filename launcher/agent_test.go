@@ -69,7 +69,7 @@ func (g *guest) serve() {
 				ID json.RawMessage `json:"id"`
 			} `json:"arguments"`
 		}
-		if err := json.Unmarshal([]byte(strings.TrimLeft(lines.Text(), "\xff")), &r); err != nil {
+		if err := json.Unmarshal([]byte(strings.TrimPrefix(lines.Text(), "\xff")), &r); err != nil {
 			g.t.Error(err)
 			return
 		}
