@@ -205,7 +205,11 @@ func (w *watch) step(ctx context.Context) time.Duration {
 			return w.missed(ctx, err)
 		}
 	case due || w.settling > 0 && time.Since(w.asked) >= settlingPause:
-		if err := w.refresh(ctx); err != nil {
+		err := w.refresh(ctx)
+		if err != nil {
+			err = w.client.Ping(ctx) // it may have been busy
+		}
+		if err != nil {
 			return w.missed(ctx, err)
 		}
 	}

@@ -69,7 +69,7 @@ func (g *guest) serve() {
 				ID json.RawMessage `json:"id"`
 			} `json:"arguments"`
 		}
-		if err := json.Unmarshal([]byte(strings.TrimLeft(lines.Text(), "\xff")), &r); err != nil {
+		if err := json.Unmarshal([]byte(strings.TrimPrefix(lines.Text(), "\xff")), &r); err != nil {
 			g.t.Error(err)
 			return
 		}
@@ -107,7 +107,7 @@ func (g *guest) opened(open bool) {
 // until waits for a report.
 func (g *guest) until(what string, is func(control.AgentReport) bool) {
 	g.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(60 * time.Second)
 	for time.Now().Before(deadline) {
 		if is(g.Report()) {
 			return

@@ -21,8 +21,12 @@ func (l *launcher) softReboot(ctx context.Context, m *message) {
 		m.answer(nil, err)
 		return
 	}
-	byAgent := l.agent.Report().Connected
+	known := l.agent.Report()
+	byAgent := known.Connected
 	switch {
+	case known.Frozen:
+		m.answer(nil, errors.New("cannot soft-reboot: the guest's file systems are frozen"))
+		return
 	case l.state.State == control.StatePaused:
 		m.answer(nil, errors.New("cannot soft-reboot: the VM is paused"))
 		return

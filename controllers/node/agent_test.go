@@ -125,3 +125,29 @@ func TestAgentOperations(t *testing.T) {
 		t.Errorf("no document: %v", err)
 	}
 }
+
+// FuzzAgentReport plays a launcher that says anything of its guest's agent: what
+// comes of it is a status of a size that the API server takes.
+func FuzzAgentReport(f *testing.F) {
+	for _, s := range []string{`{"connected": true, "os": {"id": "debian"}, "interfaces": [{"name": "eth0", "mac": "52:54:00:00:00:01", "addresses": ["10.0.2.2"]}], "frozen": true}`,
+		`{"connected": true, "os": {"name": "\u0000\ud800"}, "interfaces": [{"name": "", "mac": "", "addresses": ["::ffff:1.2.3.4", "fe80::1%x"]}]}`, `{"connected": false}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		launcher := &session{}
+		if !launcher.takeAgent(data) {
+			return
+		}
+		vmi := running()
+		reportAgent(vmi, launcher.Agent(), metav1.Unix(1000, 0))
+		written, err := json.Marshal(vmi.Status)
+		if err != nil || len(written) > 20<<10 {
+			t.Fatalf("a status of %d bytes, error %v", len(written), err)
+		}
+		for i, own := range []string{"masq", "bridge"} {
+			if s := vmi.Status.Interfaces[i]; s.Name != own || s.IP != "10.0.0.1" {
+				t.Fatalf("interface %s has become %+v", own, s)
+			}
+		}
+	})
+}

@@ -111,7 +111,7 @@ func debianAgent(t *testing.T, v vmi, console *transcript) {
 // debianFreezes freezes the guest's file systems below a write load, lets the
 // time for it end, and thaws them.
 func debianFreezes(t *testing.T, v vmi, console *transcript) {
-	console.run(20*time.Second, `(while :; do echo x >>~/load; sync ~/load; sleep 0.1; done) >/dev/null 2>&1 &`)
+	console.run(20*time.Second, `(while :; do echo x >>~/load; sync ~/load; sleep 0.1; done) >/dev/null 2>&1 & true`)
 	lines := func() int {
 		t.Helper()
 		out, _ := console.run(30*time.Second, "wc -l <~/load")
@@ -148,7 +148,7 @@ func debianFreezes(t *testing.T, v vmi, console *transcript) {
 		}
 	}
 	writes(true)
-	v.asked(http.StatusOK, "", "", "virtualmachineinstances", "freeze", map[string]string{"unfreezeTimeout": "15s"})
+	v.asked(http.StatusOK, "", "", "virtualmachineinstances", "freeze", map[string]string{"unfreezeTimeout": "25s"})
 	status(v1.FSFrozen)
 	writes(false)
 	if out, code := v.inLauncher("guest-exec", "--", "/bin/false"); code != 0 || !strings.Contains(out, "frozen") {

@@ -55,19 +55,24 @@ func programs(t *testing.T) (qemu, qemuImg string) {
 func launch(t *testing.T) *vm {
 	t.Helper()
 	v := prepareVM(t)
+	v.run()
+	return v
+}
+
+func (v *vm) run() {
+	v.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { v.done <- launcher.Run(ctx, v.config) }()
-	t.Cleanup(func() {
+	v.t.Cleanup(func() {
 		cancel() // kills QEMU, if the test has not ended it
 		select {
 		case end := <-v.done:
 			v.done <- end
 		case <-time.After(patience):
-			t.Error("the launcher did not end")
+			v.t.Error("the launcher did not end")
 		}
 	})
 	v.accept()
-	return v
 }
 
 // prepareVM makes what a launcher needs, and listens where it will dial.

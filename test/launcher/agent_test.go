@@ -1,0 +1,48 @@
+package launcher_test
+
+import (
+	"bytes"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// TestSoftReboot: a guest without an agent is started anew by the power button,
+// and its next power-off is one.
+func TestSoftReboot(t *testing.T) {
+	t.Parallel()
+	v := prepareVM(t)
+	v.config.AgentSocket = v.config.ConsoleSocket + "-agent"
+	v.run()
+	m := v.machine("polite")
+	m.Agent = &qemuargs.Agent{PCI: qemuargs.PCIAddress{Bus: "pcie.0", Slot: 5}}
+	v.start(m, 20)
+	running := v.await(control.StateRunning)
+	v.booted()
+	for command, arguments := range map[string]any{control.CommandGuestInfo: nil, control.CommandUsers: nil, control.CommandFileSystems: nil,
+		control.CommandFreeze: control.FreezeRequest{TimeoutSeconds: 1}, control.CommandUnfreeze: nil} {
+		if err := v.call(command, arguments, nil); err == nil || !strings.Contains(err.Error(), "not connected") {
+			t.Errorf("%s without an agent: %v", command, err)
+		}
+	}
+	if err := v.call(control.CommandSoftReboot, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(patience)
+	for bytes.Count(v.stdout(), []byte("guest: up")) < 2 {
+		if time.Now().After(deadline) {
+			t.Fatalf("the guest did not start anew: %q", v.stdout())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	var state control.StateReport
+	if err := v.call(control.CommandQueryState, nil, &state); err != nil || state.State != control.StateRunning || state.QEMUPID != running.QEMUPID {
+		t.Errorf("after the reboot: %v, %+v", err, state)
+	}
+	v.signals <- syscall.SIGTERM
+	v.ends(control.ReasonShutdown)
+}
