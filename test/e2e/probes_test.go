@@ -126,7 +126,7 @@ func holdsToCondition(t *testing.T, v vmi) {
 		{launcher, ours, ""},
 		{other, ours, "launcher pods only"},
 		{launcher, `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "its own condition"},
-		{launcher, `{"status":{"podIP":"192.0.2.1","podIPs":[{"ip":"192.0.2.1"}]}}`, "only a condition"},
+		{launcher, `{"status":{"podIP":"192.0.2.1","podIPs":[{"$patch":"replace"},{"ip":"192.0.2.1"}]}}`, "only a condition"},
 		{launcher, `{"status":{"phase":"Failed"}}`, "only a condition"},
 		{launcher, `{"metadata":{"labels":{"app":"web"}}}`, "no metadata"},
 		{launcher, `{"metadata":{"annotations":{"e2e":"x"}}}`, "no metadata"},
