@@ -56,6 +56,9 @@ func (s *Server) expandGiven(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
+// notValid is KubeVirt's word for what is no VirtualMachine.
+const notValid = "Object is not a valid VirtualMachine"
+
 // given reads a VirtualMachine, as JSON or YAML. What it does not know in it, it
 // leaves out, as the API server does: KubeVirt's client sends more than there is.
 func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
@@ -64,13 +67,13 @@ func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
 		return nil, errors.New("empty request body")
 	}
 	if err := yaml.Unmarshal(text, vm); err != nil {
-		return nil, fmt.Errorf("Object is not a valid VirtualMachine: %w", err) //nolint:staticcheck // KubeVirt's words
+		return nil, fmt.Errorf("%s: %w", notValid, err)
 	}
 	if kind := vm.GroupVersionKind(); !kind.Empty() && kind != v1.GroupVersion.WithKind("VirtualMachine") {
-		return nil, fmt.Errorf("Object is not a valid VirtualMachine: it is a %s", kind) //nolint:staticcheck // KubeVirt's words
+		return nil, fmt.Errorf("%s: it is a %s", notValid, kind)
 	}
 	if vm.Namespace != "" && vm.Namespace != namespace {
-		return nil, fmt.Errorf("VM namespace must be empty or %s", namespace) //nolint:staticcheck // KubeVirt's words
+		return nil, fmt.Errorf("VM namespace must be empty or %s", namespace)
 	}
 	vm.Namespace = namespace
 	return vm, nil

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -62,9 +63,6 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func (s *Server) serve(ctx context.Context, listener net.Listener) error {
-	if s.patience == 0 {
-		s.patience = streamPatience
-	}
 	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: serverHeaderTimeout, IdleTimeout: serverIdleTimeout,
 		MaxHeaderBytes: serverMaxHeader, ErrorLog: log.New(quietly{s.Log.V(1)}, "", 0),
 		BaseContext: func(net.Listener) context.Context { return ctx }}
@@ -258,7 +256,7 @@ func (s *Server) splice(w http.ResponseWriter, key string, guest net.Conn) {
 		guest.Close()
 		peer.Close()
 	}()
-	io.Copy(patient{peer, s.patience}, guest)
+	io.Copy(patient{peer, cmp.Or(s.patience, streamPatience)}, guest)
 	guest.Close()
 	peer.Close()
 	<-both

@@ -26,6 +26,7 @@ import (
 )
 
 const (
+	// streamed is the guest's name.
 	streamed   = "streamed"
 	keystrokes = 100
 	// forwarded is how much goes to the guest, and back, in each round.
@@ -44,11 +45,11 @@ func streamRows(ctx context.Context, b *bench) ([]row, error) {
 		{ID: "portforward", What: fmt.Sprintf("port-forward through virt-api, %d MiB to the guest and back", forwarded>>20), Unit: seconds,
 			Ours: series{Name: "virt-api"}, Beside: []series{{Name: "`kubectl port-forward` of the pod, to the same guest"}}},
 	}
+	defer remove(ctx, "vmi")
 	s, err := newStreamed(ctx, b)
 	if err != nil {
 		return rows, err
 	}
-	defer remove(ctx, "vmi")
 	for round := range b.rounds + 1 {
 		if err := s.round(ctx, rows, round > 0); err != nil {
 			return rows, fmt.Errorf("round %d: %w", round, err)
