@@ -9,11 +9,19 @@ export PATH := $(BIN):$(PATH)
 PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage dmsetup \
 	$(shell grep -v '^\#' config/images/packages.txt)
 
+# $(call install,PACKAGES) installs those of Debian's packages that are missing.
+define install
+	@missing=(); for p in $(1); do \
+		dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=($$p); done; \
+	if [ $${#missing[@]} -gt 0 ]; then echo "installing $${missing[*]}"; \
+		apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null; fi
+endef
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 .PHONY: demo
 demo: packages ## one-machine Kubernetes with Kubeqemu, boot a Debian VM, show its console
@@ -47,29 +55,29 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := TestAPIServerStopped|TestAutoscaler|TestConsoleBulk|TestConsoleOutages|TestControllerKilled|TestCycles|TestExamplesRun|TestHandlerIsGone|TestInstallation|TestKubeletKilled|TestMTU|TestOneWriter|TestPowerCut|TestPrometheus|TestSerialFlood|TestStopped|TestTwoControllers|TestUpgrade|TestWeb|TestWithoutAPI
+ONLY_LONG := TestAPIServerStopped TestAutoscaler TestConsoleBulk TestConsoleOutages TestControllerKilled \
+	TestCycles TestExamplesRun TestHandlerIsGone TestInstallation TestKubeletKilled \
+	TestMTU TestOneWriter TestPowerCut TestPrometheus TestSerialFlood \
+	TestStopped TestTwoControllers TestUpgrade TestWeb TestWithoutAPI
+empty :=
+only_long := $(subst $(empty) ,|,$(strip $(ONLY_LONG)))
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
-	go test -race -parallel 4 -timeout 25m -v -skip '^($(ONLY_LONG))$$' ./test/e2e
-
-# What a test scrapes with; the product needs nothing of it.
-PROMETHEUS_PACKAGES := prometheus
+	go test -race -parallel 4 -timeout 25m -v -skip '^($(only_long))$$' ./test/e2e
 
 .PHONY: prometheus
-prometheus:
-	@if ! dpkg-query -W -f '$${Status}\n' $(PROMETHEUS_PACKAGES) 2>/dev/null | grep -c 'ok installed' | grep -qx $(words $(PROMETHEUS_PACKAGES)); then \
-		echo "installing Debian's Prometheus, which a test scrapes with: $(PROMETHEUS_PACKAGES)"; \
-		apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PROMETHEUS_PACKAGES) >/dev/null; fi
+prometheus: # what a test scrapes with; the product needs nothing of it
+	$(call install,prometheus)
 
 .PHONY: e2e-long
 e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tests of outages, power cuts, churn and floods at full length (50 minutes)
-	KUBEQEMU_E2E_LONG=1 go test -race -timeout 90m -v -run '^($(ONLY_LONG)|$(LONGER))$$' ./test/e2e
+	KUBEQEMU_E2E_LONG=1 go test -race -timeout 90m -v -run '^($(only_long)|$(LONGER))$$' ./test/e2e
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.
-WEB_PACKAGES := chromium fonts-dejavu-core nodejs npm
+WEB_PACKAGES := chromium fonts-dejavu-core
 
 .PHONY: web
 web: ## write apiserver/web/thirdparty from npm, in the versions of apiserver/web/package-lock.json (needs node)
@@ -88,11 +96,8 @@ web-test: packages cluster images web-check ## virt-api's page in headless Chrom
 	go test -timeout 25m -v -run '^TestWeb$$' ./test/e2e
 
 .PHONY: chromium
-chromium: ## install the browser that the page is tested with, and node (root)
-	@for p in $(WEB_PACKAGES); do \
-		case $$p in nodejs) command -v node ;; npm) command -v npm ;; *) dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep 'ok installed' ;; esac >/dev/null || missing="$${missing:-} $$p"; done; \
-	if [ -n "$${missing:-}" ]; then echo "installing$$missing"; \
-		apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
+chromium: # what the page is tested with; a node that is no package of Debian's is as good
+	$(call install,$(WEB_PACKAGES) $(if $(shell command -v npm),,nodejs npm))
 
 # What the bench compares with; the product needs nothing of it.
 BENCH_PACKAGES := libvirt-daemon libvirt-clients
@@ -183,10 +188,7 @@ helm: ## Helm's program, of the version that the tests use, into _output/bin
 
 .PHONY: packages
 packages: ## install the Debian packages that building and testing need (root)
-	@missing=(); for p in $(PACKAGES); do \
-		dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=($$p); done; \
-	if [ $${#missing[@]} -gt 0 ]; then echo "installing $${missing[*]}"; \
-		apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null; fi
+	$(call install,$(PACKAGES))
 
 .PHONY: clean
 clean: ## remove everything that was built
