@@ -111,7 +111,7 @@ func debianAgent(t *testing.T, v vmi, console *transcript) {
 // debianFreezes freezes the guest's file systems below a write load, lets the
 // time for it end, and thaws them.
 func debianFreezes(t *testing.T, v vmi, console *transcript) {
-	console.run(20*time.Second, `(while :; do echo x >>~/load; sync ~/load; sleep 0.1; done) >/dev/null 2>&1 & true`)
+	console.run(20*time.Second, `touch ~/load; (while :; do echo x >>~/load; sync ~/load; sleep 0.1; done) >/dev/null 2>&1 & true`)
 	lines := func() int {
 		t.Helper()
 		out, _ := console.run(30*time.Second, "wc -l <~/load")

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os/exec"
 	"regexp"
@@ -56,18 +55,6 @@ func get[T any](t *testing.T, args ...string) *T {
 		t.Fatal(err)
 	}
 	return object
-}
-
-func getObject[T any](args ...string) (*T, error) {
-	text, err := output("", "kubectl", append([]string{"get", "-o", "json"}, args...)...)
-	if err != nil {
-		return nil, err
-	}
-	object := new(T)
-	if err := json.Unmarshal([]byte(text), object); err != nil {
-		return nil, fmt.Errorf("decode what kubectl get %s printed: %w", strings.Join(args, " "), err)
-	}
-	return object, nil
 }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)

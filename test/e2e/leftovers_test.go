@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -97,12 +96,8 @@ func (s snapshot) difference(before snapshot) []string {
 // of a pod or a slot that is gone, and returns what there is then.
 func settledNode(timeout time.Duration) (s snapshot, err error) {
 	err = poll(timeout, func() error {
-		out, err := output("", "kubectl", "get", "pods", "-A", "-o", "json")
+		pods, err := getObject[corev1.PodList]("pods", "-A")
 		if err != nil {
-			return err
-		}
-		var pods corev1.PodList
-		if err := json.Unmarshal([]byte(out), &pods); err != nil {
 			return err
 		}
 		if s, err = nodeSnapshot(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -48,11 +49,11 @@ func (m vm) machine() *v1.VirtualMachine {
 // uid is that of the VM's VMI, or empty where there is none.
 func (m vm) uid() types.UID {
 	m.t.Helper()
-	out, err := output("", "kubectl", "-n", m.namespace, "get", "vmi", m.name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+	now, err := m.instance()
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return types.UID(out)
+	return now.UID
 }
 
 // is waits until kubectl shows the VM as this.
@@ -72,24 +73,32 @@ func (m vm) is(status v1.VirtualMachinePrintableStatus) {
 // runs waits until the VM runs, in another VMI than before, and returns its UID.
 func (m vm) runs(before types.UID) types.UID {
 	m.t.Helper()
-	var uid string
+	var uid types.UID
 	err := poll(120*time.Second, func() error {
-		out, err := output("", "kubectl", "-n", m.namespace, "get", "vmi", m.name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid} {.status.phase}")
-		if err != nil {
-			return err
+		now, err := m.instance()
+		if err == nil && (now.UID == "" || now.UID == before || now.Status.Phase != v1.Running) {
+			err = fmt.Errorf("VMI of VM %s is %q, %s, want another than %s that runs", m.name, now.UID, now.Status.Phase, before)
 		}
-		var phase string
-		uid, phase, _ = strings.Cut(out, " ")
-		if uid == "" || types.UID(uid) == before || phase != string(v1.Running) {
-			return fmt.Errorf("VMI of VM %s is %q, want another than %s that runs", m.name, out, before)
-		}
-		return nil
+		uid = now.UID
+		return err
 	})
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	m.is(v1.VirtualMachineStatusRunning)
-	return types.UID(uid)
+	return uid
+}
+
+// instance is the VM's VMI, or an empty one where there is none.
+func (m vm) instance() (v1.VirtualMachineInstance, error) {
+	now, err := getObject[v1.VirtualMachineInstance]("-n", m.namespace, "vmi", m.name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return v1.VirtualMachineInstance{}, nil
+	case err != nil:
+		return v1.VirtualMachineInstance{}, err
+	}
+	return *now, nil
 }
 
 // ends waits until the VM is stopped, with its VMI in a phase, or without one.
@@ -97,9 +106,9 @@ func (m vm) ends(phase v1.VirtualMachineInstancePhase) {
 	m.t.Helper()
 	m.is(v1.VirtualMachineStatusStopped)
 	err := poll(30*time.Second, func() error {
-		out, err := output("", "kubectl", "-n", m.namespace, "get", "vmi", m.name, "--ignore-not-found", "-o", "jsonpath={.status.phase}")
-		if err == nil && out != string(phase) {
-			err = fmt.Errorf("VMI of VM %s is %q, want %q", m.name, out, phase)
+		now, err := m.instance()
+		if err == nil && now.Status.Phase != phase {
+			err = fmt.Errorf("VMI of VM %s is %q, want %q", m.name, now.Status.Phase, phase)
 		}
 		return err
 	})

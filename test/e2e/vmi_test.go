@@ -1,11 +1,8 @@
 package e2e
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -95,38 +92,22 @@ func (v vmi) get() *v1.VirtualMachineInstance {
 // but the machine may be busy with a larger one.
 const phaseTimeout = 60 * time.Second
 
-// await watches until the VMI is in the phase, and returns it. Another final
+// await waits until the VMI is in the phase, and returns it. Another final
 // phase fails the test at once.
 func (v vmi) await(want v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstance {
 	v.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), phaseTimeout)
-	defer cancel()
-	watch := exec.CommandContext(ctx, "kubectl", "-n", v.namespace, "get", "vmi", v.name, "--watch", "-o", `jsonpath={.status.phase}{"\n"}`)
-	stdout, err := watch.StdoutPipe()
-	if err == nil {
-		err = watch.Start()
-	}
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	defer watch.Wait()
-	defer cancel()
-	var phase v1.VirtualMachineInstancePhase
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		phase = v1.VirtualMachineInstancePhase(lines.Text())
-		if phase == want {
-			return v.get()
+	err := poll(phaseTimeout, func() error {
+		now, err := getObject[v1.VirtualMachineInstance]("-n", v.namespace, "vmi", v.name)
+		if err == nil && now.Status.Phase != want && now.Status.Phase != v1.Succeeded && now.Status.Phase != v1.Failed {
+			err = fmt.Errorf("it is %s", now.Status.Phase)
 		}
-		if phase == v1.Succeeded || phase == v1.Failed {
-			break
-		}
-	}
-	// The watch may have been cut off.
+		return err
+	})
 	last := v.get()
 	if last.Status.Phase == want {
 		return last
 	}
-	v.t.Fatalf("VMI %s is %s, want %s: %+v", v.name, phase, want, last.Status)
+	v.t.Fatalf("VMI %s is %s, want %s (%v): %+v", v.name, last.Status.Phase, want, err, last.Status)
 	return nil
 }
 

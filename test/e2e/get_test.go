@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// getter gets objects as kubectl get does, for the many questions of a test
+// that waits: a hundred kubectls a second would leave the guests no CPU.
+type getter struct {
+	client rest.Interface
+	mapper meta.RESTMapper
+}
+
+// getters has one, made for the first who asks. The cluster is there by then.
+var getters = sync.OnceValues(newGetter)
+
+func newGetter() (*getter, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // as many as kubectl would
+	kinds, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	cached := memory.NewMemCacheClient(kinds)
+	return &getter{kinds.RESTClient(), restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)}, nil
+}
+
+// getObject is kubectl get, with -n, -A, -l and --field-selector, of one kind.
+func getObject[T any](args ...string) (*T, error) {
+	g, err := getters()
+	if err != nil {
+		return nil, err
+	}
+	text, err := g.get(args)
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", strings.Join(args, " "), err)
+	}
+	object := new(T)
+	if err := json.Unmarshal(text, object); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", strings.Join(args, " "), err)
+	}
+	return object, nil
+}
+
+// getTimeout bounds one question; an API server that is stopped by a test
+// leaves it open.
+const getTimeout = 20 * time.Second
+
+func (g *getter) get(args []string) ([]byte, error) {
+	words, options := split(args)
+	flags := flag.NewFlagSet("get", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	namespace, all := flags.String("n", "default", ""), flags.Bool("A", false, "")
+	labels, fields := flags.String("l", "", ""), flags.String("field-selector", "", "")
+	if err := flags.Parse(options); err != nil {
+		return nil, err
+	}
+	if len(words) == 0 || len(words) > 2 {
+		return nil, fmt.Errorf("%q is no kind and no name", words)
+	}
+	gvr, err := g.mapper.ResourceFor(schema.ParseGroupResource(words[0]).WithVersion(""))
+	if err != nil {
+		return nil, err
+	}
+	kind, err := g.mapper.KindFor(gvr)
+	if err != nil {
+		return nil, err
+	}
+	mapping, err := g.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	root := path.Join("/apis", gvr.Group, gvr.Version)
+	if gvr.Group == "" {
+		root = path.Join("/api", gvr.Version)
+	}
+	request := g.client.Get().AbsPath(root).Timeout(getTimeout)
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && !*all {
+		request = request.Namespace(*namespace)
+	}
+	request = request.Resource(gvr.Resource)
+	if len(words) == 2 {
+		request = request.Name(words[1])
+	}
+	if *labels != "" {
+		request = request.Param("labelSelector", *labels)
+	}
+	if *fields != "" {
+		request = request.Param("fieldSelector", *fields)
+	}
+	return request.Do(context.Background()).Raw()
+}
+
+// split tells words from options, whose values follow them.
+func split(args []string) (words, options []string) {
+	for i := 0; i < len(args); i++ {
+		switch {
+		case !strings.HasPrefix(args[i], "-"):
+			words = append(words, args[i])
+		case args[i] == "-A" || strings.Contains(args[i], "=") || i+1 == len(args):
+			options = append(options, args[i])
+		default:
+			options = append(options, args[i], args[i+1])
+			i++
+		}
+	}
+	return words, options
+}
