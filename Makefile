@@ -4,6 +4,8 @@ SHELL := /bin/bash
 OUTPUT := $(CURDIR)/_output
 BIN := $(OUTPUT)/bin
 export PATH := $(BIN):$(PATH)
+# What is compiled in one work tree is there for the next, at whatever path.
+export GOFLAGS := -trimpath $(shell go env GOFLAGS)
 
 # What a bare Debian 12 machine needs; installed by `make packages`.
 PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage dmsetup \
@@ -66,7 +68,7 @@ LONGER := TestHandlerKilled
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
-	go test -race -parallel 4 -timeout 25m -v -skip '^($(only_long))$$' ./test/e2e
+	go test -race -parallel 5 -timeout 25m -v -skip '^($(only_long))$$' ./test/e2e
 
 .PHONY: prometheus
 prometheus: # what a test scrapes with; the product needs nothing of it

@@ -11,6 +11,7 @@
 # Targets may run in parallel. The host needs the packages in packages.txt.
 #
 #   OUTPUT          where everything goes (default <repository>/_output): images/ has the tars, cache/ the rest
+#   XDG_CACHE_HOME  in its folder kubeqemu, guests are kept for the user's other work trees (default ~/.cache)
 #   TAG             image tag (default dev)
 #   VIRT_LAUNCHER, VIRT_CONTROLLER, VIRT_API, VIRT_HANDLER
 #                   static binaries to pack (default: built from cmd/)
@@ -20,6 +21,7 @@ repo=$(cd "$here/../.." && pwd)
 output=${OUTPUT:-$repo/_output}
 images=$output/images
 cache=$output/cache
+user_cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/kubeqemu
 tag=${TAG:-dev}
 # The one time stamp of every file made here, so that the same content gives the same image.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-1735689600} TZ=UTC LC_ALL=C
@@ -31,6 +33,21 @@ say() { printf '%-10s %3ds  %s\n' "$target" $((SECONDS - started)) "$*" >&2; }
 # built IMAGE KEY succeeds if the image's tar was made with this key; record it with mark_built.
 built() { [ -s "$images/$1.tar" ] && [ "$(cat "$images/$1.key" 2>/dev/null)" = "$2" ]; }
 mark_built() { echo "$2" >"$images/$1.key"; }
+
+# kept IMAGE KEY is built, and takes the image over from another work tree of this user's; keep_built records it for
+# them, and forgets the one before. For guests: they take a minute to make, and change with Debian's packages only.
+kept() {
+	local file=$user_cache/$1-$2.tar
+	if ! built "$1" "$2" && [ -s "$file" ]; then
+		cp "$file" "$images/$1.tar.new" && mv "$images/$1.tar.new" "$images/$1.tar" && mark_built "$1" "$2"
+	fi
+	built "$1" "$2"
+}
+keep_built() {
+	mark_built "$1" "$2"
+	mkdir -p "$user_cache" && rm -f "$user_cache/$1"-*.tar && cp "$images/$1.tar" "$user_cache/.$1.$$" &&
+		mv "$user_cache/.$1.$$" "$user_cache/$1-$2.tar" || say "could not keep it in $user_cache for other work trees"
+}
 
 # key_of FILE-OR-FOLDER... hashes contents and modes; standard input (package names, say) is hashed as well.
 key_of() {

@@ -17,12 +17,12 @@ build_debian() {
 	# The versions, so that a security update of any package makes a new image.
 	debs=$(apt_resolve closure $debian_packages)
 	key=$(key_of "$here/debian.sh" "$here/debian" "$repo/tools/image" /usr/lib/syslinux/mbr/mbr.bin <<<"$debs $tag")
-	if built debian-container-disk "$key"; then say "up to date"; return; fi
+	if kept debian-container-disk "$key"; then say "up to date"; return; fi
 	say "installing $(wc -w <<<"$debs") packages and Debian's base"
 	debian_root
 	debian_disk
 	pack debian-container-disk --owner 107:107 --file "$work/debian.qcow2:/disk/debian.qcow2:0440"
-	mark_built debian-container-disk "$key"
+	keep_built debian-container-disk "$key"
 	say "done: $(du -h "$images/debian-container-disk.tar" | cut -f1)"
 }
 

@@ -20,7 +20,7 @@ tiny_image() {
 	version=${kernel#linux-image-}
 	debs=$(apt_resolve only "$kernel" busybox-static)
 	key=$(key_of "$here/tiny.sh" "$here/tiny" "$repo/tools/image" /usr/lib/syslinux/mbr/mbr.bin <<<"$debs $tag")
-	if built "$name-container-disk" "$key"; then say "$name: up to date"; return; fi
+	if kept "$name-container-disk" "$key"; then say "$name: up to date"; return; fi
 	apt_fetch $debs
 	say "$name: extracting $version and busybox"
 	apt_extract "$tree/debs" $debs
@@ -29,7 +29,7 @@ tiny_image() {
 	# Kernel and initramfs also by themselves, for kernelBoot.
 	pack "$name-container-disk" --owner 107:107 --file "$tree/tiny.qcow2:/disk/tiny.qcow2:0440" \
 		--file "$tree/vmlinuz:/boot/vmlinuz:0440" --file "$tree/initrd:/boot/initrd:0440"
-	mark_built "$name-container-disk" "$key"
+	keep_built "$name-container-disk" "$key"
 	say "$name: done, $(du -h "$images/$name-container-disk.tar" | cut -f1)"
 }
 

@@ -33,7 +33,6 @@ stringData: {mine: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGmXQ0pOzm1nU3vIYd9nLm2S
 // TestDebian boots the demo's guest: systemd, cloud-init, login, shutdown. Its
 // network data is in a Secret, and gives it a static address; so is an SSH key.
 func TestDebian(t *testing.T) {
-	t.Parallel()
 	ns := namespace(t)
 	apply(t, ns, staticNetwork)
 	sample, err := os.ReadFile("../../config/samples/vmi-debian.yaml")
@@ -49,6 +48,7 @@ func TestDebian(t *testing.T) {
 	apply(t, ns, strings.Replace(manifest, "\nspec:\n", "\nspec:\n"+key, 1))
 	v := vmi{t: t, namespace: ns, name: "debian"}
 	v.await(v1.Running)
+	t.Parallel() // it boots while others are tested
 	log := v.log()
 	// Not from the log: it has whole lines only.
 	console := v.console()
