@@ -10,6 +10,7 @@ package handlerapi
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -82,10 +83,12 @@ type Client struct {
 	Now   func() time.Time
 	// Port is another than Port, in tests.
 	Port int
+	// GoneAfter is another than GoneAfter, in tests.
+	GoneAfter time.Duration
 }
 
 // KeepAlive has either end find out within 40 s that the other's node has gone,
-// while nothing is said.
+// while nothing is said; EndWhenGone does the rest.
 func KeepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 5}
 }
@@ -110,7 +113,8 @@ func (c *Client) Do(ctx context.Context, to Target, operation string, parameters
 	return nil
 }
 
-// Stream opens a stream, which the caller closes.
+// Stream opens a stream, which the caller closes. It ends by itself when the node
+// is gone.
 func (c *Client) Stream(ctx context.Context, to Target, operation string, parameters url.Values) (net.Conn, error) {
 	conn, response, err := c.ask(ctx, http.MethodGet, to, operation, parameters)
 	if err != nil {
@@ -120,7 +124,11 @@ func (c *Client) Stream(ctx context.Context, to Target, operation string, parame
 		defer conn.Close()
 		return nil, answered(response)
 	}
-	return conn, conn.SetDeadline(time.Time{})
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &watched{conn, EndWhenGone(conn, cmp.Or(c.GoneAfter, GoneAfter))}, nil
 }
 
 func answered(response *http.Response) error {

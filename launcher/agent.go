@@ -3,6 +3,7 @@ package launcher
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -42,6 +43,8 @@ type agent struct {
 	tell   func(control.AgentReport)
 	log    *slog.Logger
 
+	credentials credentials
+
 	mu      sync.Mutex
 	open    bool // a program in the guest has the port open
 	opening int  // how often one opened it
@@ -57,10 +60,13 @@ type agent struct {
 	wait   sync.WaitGroup
 }
 
-func newAgent(port net.Conn, m *qemuargs.Machine, tell func(control.AgentReport), log *slog.Logger) *agent {
-	a := &agent{client: guestagent.New(port), tell: tell, log: log, changed: make(chan struct{}, 1), thawer: stoppedTimer()}
+func newAgent(port net.Conn, m *qemuargs.Machine, c credentials, tell func(control.AgentReport), log *slog.Logger) *agent {
+	a := &agent{client: guestagent.New(port), credentials: c, tell: tell, log: log, changed: make(chan struct{}, 1), thawer: stoppedTimer()}
 	for _, nic := range m.NICs {
 		a.macs = append(a.macs, nic.MAC)
+	}
+	if len(c.wanted) > 0 {
+		a.update(func(r *control.AgentReport) { r.Credentials = &control.CredentialsReport{Message: agentOffline} })
 	}
 	var ctx context.Context
 	ctx, a.cancel = context.WithCancel(context.Background())
@@ -181,6 +187,8 @@ type watch struct {
 	facts     time.Time // when all was asked for
 	recall    time.Duration
 	failed    time.Time
+	given     [sha256.Size]byte // digest of what the guest's users have got, all of them
+	givenAt   time.Time
 }
 
 // step asks what is due, and returns when the next is; 0 means when something
@@ -201,13 +209,20 @@ func (w *watch) step(ctx context.Context) time.Duration {
 		if wait := w.recall - time.Since(w.failed); w.recall > 0 && wait > 0 {
 			return wait
 		}
-		if err := w.connect(ctx); err != nil {
+		err := w.connect(ctx)
+		if err == nil {
+			err = w.propagate(ctx)
+		}
+		if err != nil {
 			return w.missed(ctx, err)
 		}
 	case due || w.settling > 0 && time.Since(w.asked) >= settlingPause:
 		err := w.refresh(ctx)
 		if err != nil {
 			err = w.client.Ping(ctx) // it may have been busy
+		}
+		if err == nil {
+			err = w.propagate(ctx)
 		}
 		if err != nil {
 			return w.missed(ctx, err)
@@ -228,6 +243,7 @@ func (w *watch) connect(ctx context.Context) error {
 		return err
 	}
 	w.connected, w.recall, w.settling = true, 0, settlingPolls
+	w.given = [sha256.Size]byte{} // the guest may have begun anew
 	w.log.Info("guest agent connected")
 	w.update(func(r *control.AgentReport) { r.Connected = true })
 	return w.everything(ctx)
@@ -319,5 +335,5 @@ func (w *watch) lost(why string) {
 	}
 	w.connected = false
 	w.log.Info("guest agent disconnected", "reason", why)
-	w.update(func(r *control.AgentReport) { *r = control.AgentReport{Frozen: r.Frozen} })
+	w.update(func(r *control.AgentReport) { *r = control.AgentReport{Frozen: r.Frozen, Credentials: r.Credentials} })
 }

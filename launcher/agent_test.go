@@ -30,11 +30,18 @@ type guest struct {
 
 	mu      sync.Mutex
 	answers map[string]string // results by command, JSON
+	errors  map[string]string // texts of errors by command and user, instead
 	asked   []string
+	given   map[string]string // by command and user: what was asked last
 	reports []control.AgentReport
 }
 
 func newGuest(t *testing.T) *guest {
+	t.Helper()
+	return newGuestWith(t, credentials{}, slog.New(slog.DiscardHandler))
+}
+
+func newGuestWith(t *testing.T, c credentials, log *slog.Logger) *guest {
 	t.Helper()
 	ours, theirs, err := socketPair("agent")
 	if err != nil {
@@ -45,17 +52,18 @@ func newGuest(t *testing.T) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &guest{t: t, port: port, answers: map[string]string{
+	g := &guest{t: t, port: port, errors: map[string]string{}, given: map[string]string{}, answers: map[string]string{
 		"guest-ping": "{}", "guest-info": `{"version": "7.2.22"}`, "guest-get-osinfo": `{"id": "debian"}`, "guest-fsfreeze-status": `"thawed"`,
 		"guest-network-get-interfaces": `[{"name": "br0", "hardware-address": "52:54:00:00:00:09"}, {"name": "eth0", "hardware-address": "52:54:00:00:00:01"}]`,
-		"guest-fsfreeze-freeze":        "1", "guest-fsfreeze-thaw": "1", "guest-exec": `{"pid": 1}`, "guest-exec-status": `{"exited": true, "exitcode": 3, "out-data": "b3V0"}`}}
+		"guest-set-user-password":      "{}", "guest-ssh-add-authorized-keys": "{}",
+		"guest-fsfreeze-freeze": "1", "guest-fsfreeze-thaw": "1", "guest-exec": `{"pid": 1}`, "guest-exec-status": `{"exited": true, "exitcode": 3, "out-data": "b3V0"}`}}
 	done := make(chan struct{})
 	go func() { defer close(done); g.serve() }()
-	g.agent = newAgent(ours, &qemuargs.Machine{NICs: []qemuargs.NIC{{MAC: "52:54:00:00:00:01"}}}, func(r control.AgentReport) {
+	g.agent = newAgent(ours, &qemuargs.Machine{NICs: []qemuargs.NIC{{MAC: "52:54:00:00:00:01"}}}, c, func(r control.AgentReport) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.reports = append(g.reports, r)
-	}, slog.New(slog.DiscardHandler))
+	}, log)
 	t.Cleanup(func() { g.agent.Close(); g.port.Close(); <-done })
 	return g
 }
@@ -66,7 +74,10 @@ func (g *guest) serve() {
 		var r struct {
 			Execute   string `json:"execute"`
 			Arguments struct {
-				ID json.RawMessage `json:"id"`
+				ID       json.RawMessage `json:"id"`
+				User     string          `json:"username"`
+				Keys     []string        `json:"keys"`
+				Password []byte          `json:"password"`
 			} `json:"arguments"`
 		}
 		if err := json.Unmarshal([]byte(strings.TrimPrefix(lines.Text(), "\xff")), &r); err != nil {
@@ -81,8 +92,15 @@ func (g *guest) serve() {
 			answer = string(r.Arguments.ID)
 		} else {
 			g.asked = append(g.asked, r.Execute)
+			g.given[r.Execute+" "+r.Arguments.User] = strings.Join(r.Arguments.Keys, ",") + string(r.Arguments.Password)
 		}
+		failure, failed := g.errors[r.Execute+" "+r.Arguments.User]
 		g.mu.Unlock()
+		if failed {
+			text, _ := json.Marshal(failure)
+			fmt.Fprintf(g.port, "{\"error\": {\"class\": \"GenericError\", \"desc\": %s}}\n", text)
+			continue
+		}
 		if ok && answer != "" {
 			fmt.Fprintf(g.port, "{\"return\": %s}\n", answer)
 		}

@@ -3,7 +3,6 @@ package launcher
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,8 +12,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/layout"
 )
 
-// maxSecretData is more than a Secret holds (1 MiB), in bytes.
-const maxSecretData = 1<<20 + 1
+// maxSecretData is what a Secret may hold, in bytes.
+const maxSecretData = 1 << 20
 
 // makeSeed writes the volume that cloud-init reads. What is in Secrets comes from
 // dir.
@@ -41,9 +40,7 @@ func makeSeed(dir string, seed control.CloudInitSeed, path string) error {
 	return nil
 }
 
-// readSecrets fills in what is in Secrets. The kubelet's mount leads to a key
-// by links of its own, so they are followed: what is in a Secret volume was put
-// there by the kubelet.
+// readSecrets fills in what is in Secrets.
 func readSecrets(dir string, seed *control.CloudInitSeed) error {
 	// The volume's name is one of the pod's, and no path.
 	volume := filepath.Base(seed.Volume)
@@ -62,7 +59,7 @@ func readSecrets(dir string, seed *control.CloudInitSeed) error {
 // readKey reads the first of the keys that the Secret in a folder has.
 func readKey(dir string, keys []string) ([]byte, error) {
 	for _, key := range keys {
-		data, err := readSecretFile(filepath.Join(dir, key))
+		data, err := readSecretFile(filepath.Join(dir, key), maxSecretData)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -71,39 +68,30 @@ func readKey(dir string, keys []string) ([]byte, error) {
 	return nil, fmt.Errorf("the Secret has no key %q", keys[0])
 }
 
-func readSecretFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxSecretData))
-}
-
 // readKeys reads the SSH keys in Secrets: every line of every one of their keys,
 // in the order of the keys' names, but comments and what is empty.
 func readKeys(dir string, credentials []int) ([]string, error) {
 	var keys []string
 	for _, number := range credentials {
-		folder := layout.AccessCredential(dir, number)
-		entries, err := os.ReadDir(folder)
+		left := int64(maxSecretData)
+		entries, err := readEntries(layout.AccessCredential(dir, number), &left)
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), "..") { // the kubelet's own
-				continue
-			}
-			data, err := readSecretFile(filepath.Join(folder, e.Name()))
-			if err != nil {
-				return nil, err
-			}
-			for line := range strings.Lines(string(data)) {
-				if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-					keys = append(keys, line)
-				}
-			}
+			keys = append(keys, keyLines(e.data)...)
 		}
 	}
 	return keys, nil
+}
+
+// keyLines are the SSH keys in a Secret's entry.
+func keyLines(data []byte) []string {
+	var keys []string
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			keys = append(keys, line)
+		}
+	}
+	return keys
 }

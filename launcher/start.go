@@ -107,7 +107,7 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 		}
 	}
 	if q.agent != nil {
-		a := newAgent(q.agent, &l.start.Machine, l.slot.reportAgent, l.Log)
+		a := newAgent(q.agent, &l.start.Machine, credentials{l.SecretDir, l.start.AgentCredentials}, l.slot.reportAgent, l.Log)
 		if l.probes, err = listenForProbes(l.AgentSocket, a, l.Log); err != nil {
 			a.Close()
 			q.end()

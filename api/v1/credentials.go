@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"regexp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -11,9 +12,9 @@ type AccessCredential struct {
 	// SSHPublicKey are keys whose owners may log in by SSH.
 	// +optional
 	SSHPublicKey *SSHPublicKeyAccessCredential `json:"sshPublicKey,omitempty"`
-	// UserPassword is refused: not supported yet.
+	// UserPassword are passwords of the guest's users.
 	// +optional
-	UserPassword *Unsupported `json:"userPassword,omitempty"`
+	UserPassword *UserPasswordAccessCredential `json:"userPassword,omitempty"`
 }
 
 // SSHPublicKeyAccessCredential are SSH keys, and how the guest comes by them.
@@ -51,9 +52,10 @@ type SSHPublicKeyAccessCredentialPropagationMethod struct {
 	// NoCloud does the same with the volumes cloudInitNoCloud.
 	// +optional
 	NoCloud *NoCloudSSHPublicKeyAccessCredentialPropagation `json:"noCloud,omitempty"`
-	// QemuGuestAgent is refused: not supported yet.
+	// QemuGuestAgent has the guest agent write them into the authorized_keys of
+	// the guest's users, and again when the Secret has changed.
 	// +optional
-	QemuGuestAgent *Unsupported `json:"qemuGuestAgent,omitempty"`
+	QemuGuestAgent *QemuGuestAgentSSHPublicKeyAccessCredentialPropagation `json:"qemuGuestAgent,omitempty"`
 }
 
 // ConfigDriveSSHPublicKeyAccessCredentialPropagation has no settings.
@@ -61,6 +63,67 @@ type ConfigDriveSSHPublicKeyAccessCredentialPropagation struct{}
 
 // NoCloudSSHPublicKeyAccessCredentialPropagation has no settings.
 type NoCloudSSHPublicKeyAccessCredentialPropagation struct{}
+
+// QemuGuestAgentSSHPublicKeyAccessCredentialPropagation says whose keys they are.
+type QemuGuestAgentSSHPublicKeyAccessCredentialPropagation struct {
+	// Users are the guest's users who may log in with the keys, at least one. The
+	// file ~/.ssh/authorized_keys of each then holds the keys of all Secrets that
+	// name the user, and no other: what was there before, from cloud-init too, is
+	// gone. KubeVirt does the same. A name has letters, digits and _ . - @ $, and
+	// begins with none of the last three (KubeVirt takes any).
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9_.][-A-Za-z0-9_.@$]*$`
+	Users []string `json:"users"`
+}
+
+// UserPasswordAccessCredential are passwords, and how the guest comes by them.
+type UserPasswordAccessCredential struct {
+	// Source is where the passwords come from.
+	Source UserPasswordAccessCredentialSource `json:"source"`
+	// PropagationMethod is how the guest comes by them.
+	PropagationMethod UserPasswordAccessCredentialPropagationMethod `json:"propagationMethod"`
+}
+
+// UserPasswordAccessCredentialSource is where passwords come from.
+type UserPasswordAccessCredentialSource struct {
+	// Secret holds the passwords: each of its entries is named like a user of the
+	// guest's and holds that user's, of 512 bytes at most. Blanks around it are no
+	// part of it, and an empty one is left out.
+	// +optional
+	Secret *AccessCredentialSecretSource `json:"secret,omitempty"`
+}
+
+// UserPasswordAccessCredentialPropagationMethod is how the guest comes by
+// passwords.
+type UserPasswordAccessCredentialPropagationMethod struct {
+	// QemuGuestAgent has the guest agent set them, again when the Secret has
+	// changed, and every five minutes: a password that a user has changed in the
+	// guest does not stay. KubeVirt does the same.
+	// +optional
+	QemuGuestAgent *QemuGuestAgentUserPasswordAccessCredentialPropagation `json:"qemuGuestAgent,omitempty"`
+}
+
+// QemuGuestAgentUserPasswordAccessCredentialPropagation has no settings.
+type QemuGuestAgentUserPasswordAccessCredentialPropagation struct{}
+
+// Secret is where the credential comes from, or nil.
+func (c *AccessCredential) Secret() *AccessCredentialSecretSource {
+	switch {
+	case c.SSHPublicKey != nil:
+		return c.SSHPublicKey.Source.Secret
+	case c.UserPassword != nil:
+		return c.UserPassword.Source.Secret
+	}
+	return nil
+}
+
+// ByAgent says whether the guest agent is to bring the credential into the guest.
+func (c *AccessCredential) ByAgent() bool {
+	return c.SSHPublicKey != nil && c.SSHPublicKey.PropagationMethod.QemuGuestAgent != nil ||
+		c.UserPassword != nil && c.UserPassword.PropagationMethod.QemuGuestAgent != nil
+}
 
 // SeedCredentials are the indices of those access credentials that go into a
 // volume's cloud-init seed.
@@ -89,6 +152,7 @@ func validateAccessCredentials(spec *VirtualMachineInstanceSpec, path *field.Pat
 		}
 		if c.UserPassword != nil {
 			kinds++
+			errs = append(errs, c.UserPassword.validate(p.Child("userPassword"))...)
 		}
 		if kinds != 1 {
 			errs = append(errs, field.Invalid(p, "", p.String()+" must have exactly one access credential type set"))
@@ -98,14 +162,8 @@ func validateAccessCredentials(spec *VirtualMachineInstanceSpec, path *field.Pat
 }
 
 func (k *SSHPublicKeyAccessCredential) validate(volumes []Volume, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	source, method := path.Child("source"), path.Child("propagationMethod")
-	switch s := k.Source.Secret; {
-	case s == nil:
-		errs = append(errs, field.Required(source, path.String()+" must have exactly one source set"))
-	case s.SecretName == "":
-		errs = append(errs, field.Required(source.Child("secret", "secretName"), "name the Secret"))
-	}
+	errs := k.Source.Secret.validate(path)
+	method := path.Child("propagationMethod")
 	methods := 0
 	if k.PropagationMethod.NoCloud != nil {
 		methods++
@@ -121,11 +179,62 @@ func (k *SSHPublicKeyAccessCredential) validate(volumes []Volume, path *field.Pa
 				path.String()+" requires a configDrive volume to exist when the configDrive propagationMethod is in use."))
 		}
 	}
-	if k.PropagationMethod.QemuGuestAgent != nil {
+	if agent := k.PropagationMethod.QemuGuestAgent; agent != nil {
 		methods++
+		errs = append(errs, validateGuestUsers(agent.Users, path, method.Child("qemuGuestAgent", "users"))...)
 	}
 	if methods != 1 {
 		errs = append(errs, field.Invalid(method, "", path.String()+" must have exactly one propagationMethod set"))
+	}
+	return errs
+}
+
+func (p *UserPasswordAccessCredential) validate(path *field.Path) field.ErrorList {
+	errs := p.Source.Secret.validate(path)
+	if p.PropagationMethod.QemuGuestAgent == nil {
+		errs = append(errs, field.Invalid(path.Child("propagationMethod"), "", path.String()+" must have exactly one propagationMethod set"))
+	}
+	return errs
+}
+
+// validate checks the source of the credential at path.
+func (s *AccessCredentialSecretSource) validate(path *field.Path) field.ErrorList {
+	source := path.Child("source")
+	switch {
+	case s == nil:
+		return field.ErrorList{field.Required(source, path.String()+" must have exactly one source set")}
+	case s.SecretName == "":
+		return field.ErrorList{field.Required(source.Child("secret", "secretName"), "name the Secret")}
+	}
+	return nil
+}
+
+const (
+	maxGuestUsers    = 64
+	maxGuestUserName = 64
+)
+
+// guestUser is what the guest's tools take for a user's name: no colon, line or
+// option.
+var guestUser = regexp.MustCompile(`^[A-Za-z0-9_.][-A-Za-z0-9_.@$]*$`)
+
+func validateGuestUsers(users []string, credential, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch {
+	case len(users) == 0:
+		errs = append(errs, field.Required(path, credential.String()+" requires at least one user to be present in the users list"))
+	case len(users) > maxGuestUsers:
+		return field.ErrorList{field.TooMany(path, len(users), maxGuestUsers)}
+	}
+	for i, name := range users {
+		switch {
+		case len(name) > maxGuestUserName:
+			errs = append(errs, field.TooLong(path.Index(i), "", maxGuestUserName))
+		case !guestUser.MatchString(name):
+			errs = append(errs, field.Invalid(path.Index(i), name, "no name of a user: letters, digits and _ . - @ $, of which the last three do not begin it"))
+		case slices.Contains(users[:i], name):
+			errs = append(errs, field.Duplicate(path.Index(i), name))
+		}
 	}
 	return errs
 }

@@ -3,6 +3,7 @@ package v1
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,18 @@ func TestValidate(t *testing.T) {
 		k := &SSHPublicKeyAccessCredential{Source: SSHPublicKeyAccessCredentialSource{Secret: &AccessCredentialSecretSource{SecretName: secret}}}
 		s.AccessCredentials = []AccessCredential{{SSHPublicKey: k}}
 		return &k.PropagationMethod
+	}
+	const agentUsers = "spec.accessCredentials[0].sshPublicKey.propagationMethod.qemuGuestAgent.users"
+	byAgent := func(s *spec, users ...string) *SSHPublicKeyAccessCredentialPropagationMethod {
+		method := key(s, "keys")
+		method.QemuGuestAgent = &QemuGuestAgentSSHPublicKeyAccessCredentialPropagation{Users: users}
+		return method
+	}
+	password := func(s *spec) *UserPasswordAccessCredential {
+		p := &UserPasswordAccessCredential{Source: UserPasswordAccessCredentialSource{Secret: &AccessCredentialSecretSource{SecretName: "passwords"}}}
+		p.PropagationMethod.QemuGuestAgent = &QemuGuestAgentUserPasswordAccessCredentialPropagation{}
+		s.AccessCredentials = []AccessCredential{{UserPassword: p}}
+		return p
 	}
 	liveness := func(s *spec, h Handler) *Probe {
 		s.LivenessProbe = &Probe{Handler: h}
@@ -125,10 +138,28 @@ func TestValidate(t *testing.T) {
 			key(s, "").NoCloud = &NoCloudSSHPublicKeyAccessCredentialPropagation{}
 			s.AccessCredentials[0].SSHPublicKey.Source.Secret = nil
 		}, []string{"spec.accessCredentials[0].sshPublicKey.source"}},
-		{"key by the agent", func(s *spec) { key(s, "keys").QemuGuestAgent = &Unsupported{} },
-			[]string{"spec.accessCredentials[0].sshPublicKey.propagationMethod.qemuGuestAgent"}},
-		{"password", func(s *spec) { s.AccessCredentials = []AccessCredential{{UserPassword: &Unsupported{}}} },
-			[]string{"spec.accessCredentials[0].userPassword"}},
+		{"keys by the agent", func(s *spec) { byAgent(s, "demo", "_apt", "pc$", "a@b.example", ".x-y") }, nil},
+		{"keys by the agent for nobody", func(s *spec) { byAgent(s) }, []string{agentUsers}},
+		{"keys by the agent for no users", func(s *spec) {
+			byAgent(s, "demo", "a:b", "a\nb", "-x", "@a", "", "a/b", "a b", "ü", strings.Repeat("x", 65), "demo")
+		}, []string{agentUsers + "[10]", agentUsers + "[1]", agentUsers + "[2]", agentUsers + "[3]", agentUsers + "[4]", agentUsers + "[5]",
+			agentUsers + "[6]", agentUsers + "[7]", agentUsers + "[8]", agentUsers + "[9]"}},
+		{"keys by the agent for too many", func(s *spec) { byAgent(s, slices.Repeat([]string{"x"}, 65)...) }, []string{agentUsers}},
+		{"keys by two methods", func(s *spec) {
+			byAgent(s, "demo").NoCloud = &NoCloudSSHPublicKeyAccessCredentialPropagation{}
+		}, []string{"spec.accessCredentials[0].sshPublicKey.propagationMethod"}},
+		{"passwords", func(s *spec) { password(s) }, nil},
+		{"passwords of no Secret", func(s *spec) { password(s).Source.Secret = nil }, []string{"spec.accessCredentials[0].userPassword.source"}},
+		{"passwords of a Secret without name", func(s *spec) { password(s).Source.Secret.SecretName = "" },
+			[]string{"spec.accessCredentials[0].userPassword.source.secret.secretName"}},
+		{"passwords for nobody", func(s *spec) { password(s).PropagationMethod.QemuGuestAgent = nil },
+			[]string{"spec.accessCredentials[0].userPassword.propagationMethod"}},
+		{"keys and passwords at once", func(s *spec) {
+			byAgent(s, "demo")
+			k := s.AccessCredentials[0].SSHPublicKey
+			password(s)
+			s.AccessCredentials[0].SSHPublicKey = k
+		}, []string{"spec.accessCredentials[0]"}},
 		{"no credential", func(s *spec) { s.AccessCredentials = []AccessCredential{{}} }, []string{"spec.accessCredentials[0]"}},
 
 		{"disk without volume", func(s *spec) { devices(s).Disks[1].Name = "none" }, []string{disks + "[1].name"}},

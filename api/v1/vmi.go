@@ -306,6 +306,10 @@ const (
 	// ConditionAgentConnected: QEMU's guest agent runs in the guest and answers.
 	// Where it does not, there is no such condition.
 	ConditionAgentConnected ConditionType = "AgentConnected"
+	// ConditionAccessCredentialsSynchronized: the guest's users have the keys and
+	// passwords that the guest agent is to give them. Where it is to give none,
+	// there is no such condition.
+	ConditionAccessCredentialsSynchronized ConditionType = "AccessCredentialsSynchronized"
 	// ConditionProvisioning: a disk is being filled, and the VMI waits for it.
 	ConditionProvisioning ConditionType = "Provisioning"
 )

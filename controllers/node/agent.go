@@ -50,6 +50,7 @@ func reportAgent(object *v1.VirtualMachineInstance, agent control.AgentReport, n
 	if agent.Frozen {
 		status.FSFreezeStatus = v1.FSFrozen
 	}
+	reportCredentials(object, agent.Credentials, now)
 	if !agent.Connected || status.Phase != v1.Running {
 		status.RemoveCondition(v1.ConditionAgentConnected)
 		return

@@ -210,6 +210,7 @@ func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance) {
 	if s, old := object.Status.Condition(v1.ConditionSynchronized), before.Status.Condition(v1.ConditionSynchronized); s != nil && old == nil {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, "SyncFailed", "Synchronize", "%.900s", s.Message)
 	}
+	r.announceCredentials(before, object)
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.VirtualMachineInstance) (written bool, err error) {

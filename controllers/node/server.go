@@ -38,6 +38,8 @@ type Server struct {
 
 	// patience is another than streamPatience in tests.
 	patience time.Duration
+	// goneAfter is another than handlerapi.GoneAfter in tests.
+	goneAfter time.Duration
 
 	mu      sync.Mutex
 	streams map[string]net.Conn // by operation and VMI
@@ -249,6 +251,7 @@ func (s *Server) splice(w http.ResponseWriter, key string, guest net.Conn) {
 	if err := errors.Join(buffered.Flush(), peer.SetDeadline(time.Time{})); err != nil {
 		return
 	}
+	defer handlerapi.EndWhenGone(peer, cmp.Or(s.goneAfter, handlerapi.GoneAfter))()
 	both := make(chan struct{})
 	go func() {
 		defer close(both)

@@ -27,6 +27,7 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	}
 	request := control.StartRequest{Machine: *machine, GraceSeconds: vmi.GracePeriodSeconds(),
 		Paused: vmi.Spec.StartStrategy == v1.StartStrategyPaused, KeepLauncher: vmi.Annotations[v1.KeepLauncherAnnotation] == "true", NoSerialLog: !ptr.Deref(vmi.Spec.Domain.Devices.LogSerialConsole, true)}
+	request.AgentCredentials = agentCredentials(vmi)
 	if request.CloudInit, err = seeds(vmi, machine.UUID); err != nil {
 		return err
 	}

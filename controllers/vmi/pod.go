@@ -207,7 +207,8 @@ func addImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPolic
 }
 
 // addSecrets mounts the Secrets with cloud-init data, of which the launcher reads
-// one key each, and those with SSH keys. No component reads them from the API.
+// one key each, and those with SSH keys and passwords. No component reads them
+// from the API.
 func addSecrets(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	add := func(kind string, index int, path, secret string) {
 		mount(pod, kind+"-"+strconv.Itoa(index), path, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}})
@@ -225,8 +226,8 @@ func addSecrets(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 		}
 	}
 	for i, c := range vmi.Spec.AccessCredentials {
-		if k := c.SSHPublicKey; k != nil && k.Source.Secret != nil {
-			add("credential", i, layout.AccessCredential(layout.SecretDir, i), k.Source.Secret.SecretName)
+		if s := c.Secret(); s != nil {
+			add("credential", i, layout.AccessCredential(layout.SecretDir, i), s.SecretName)
 		}
 	}
 }

@@ -30,6 +30,25 @@ type AgentReport struct {
 	Interfaces []guestagent.Interface `json:"interfaces,omitempty"`
 	// Frozen: the guest's file systems are, and nobody can write.
 	Frozen bool `json:"frozen,omitempty"`
+	// Credentials is nil if the agent is to bring none into the guest.
+	Credentials *CredentialsReport `json:"credentials,omitempty"`
+}
+
+// AgentCredential is a Secret that the guest's agent is to bring into the guest,
+// when it is there and again when the Secret has changed.
+type AgentCredential struct {
+	// Secret is the number of one that the pod mounts (package layout says where).
+	Secret int `json:"secret"`
+	// Users get its public SSH keys. Without any it holds passwords: its entries
+	// are named like the users.
+	Users []string `json:"users,omitempty"`
+}
+
+// CredentialsReport says whether the guest's users have what the Secrets hold.
+type CredentialsReport struct {
+	Synchronized bool `json:"synchronized,omitempty"`
+	// Message says what is amiss; there is nothing of a Secret in it.
+	Message string `json:"message,omitempty"`
 }
 
 // GuestInfo has KubeVirt's form.

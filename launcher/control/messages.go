@@ -207,6 +207,8 @@ type StartRequest struct {
 	Machine   qemuargs.Machine `json:"machine"`
 	CloudInit []CloudInitSeed  `json:"cloudInit,omitempty"`
 	DHCP      []DHCPServer     `json:"dhcp,omitempty"`
+	// AgentCredentials is what the guest's agent is to bring into the guest.
+	AgentCredentials []AgentCredential `json:"agentCredentials,omitempty"`
 	// Paused: the guest's CPUs are not to run yet.
 	Paused bool `json:"paused,omitempty"`
 	// NoSerialLog keeps the serial port's output out of the pod's log.

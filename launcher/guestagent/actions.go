@@ -53,23 +53,32 @@ func (c *Client) shutdown(ctx context.Context, mode string) error {
 	return c.tell(ctx, request{"guest-shutdown", map[string]string{"mode": mode}})
 }
 
-// SetUserPassword sets the password of one of the guest's users. It is crypted
-// if it is a hash as in /etc/shadow.
-func (c *Client) SetUserPassword(ctx context.Context, user, password string, crypted bool) error {
-	return c.do(ctx, "guest-set-user-password", struct {
+// accountTimeout is how long the guest has to change a user: a password's hash is
+// meant to take time, and more of it in a guest that is emulated.
+const accountTimeout = 30 * time.Second
+
+// SetUserPassword sets the password of one of the guest's users.
+func (c *Client) SetUserPassword(ctx context.Context, user, password string) error {
+	_, err := c.ask(ctx, request{"guest-set-user-password", struct {
 		User     string `json:"username"`
 		Password []byte `json:"password"` // base64, as encoding/json has it
 		Crypted  bool   `json:"crypted"`
-	}{user, []byte(password), crypted}, nil)
+	}{user, []byte(password), false}}, accountTimeout)
+	return err
 }
 
-// SSHAddAuthorizedKeys adds public keys to those that one of the guest's users
-// may log in with.
-func (c *Client) SSHAddAuthorizedKeys(ctx context.Context, user string, keys []string) error {
-	return c.do(ctx, "guest-ssh-add-authorized-keys", struct {
-		User string   `json:"username"`
-		Keys []string `json:"keys"`
-	}{user, keys}, nil)
+// SSHSetAuthorizedKeys replaces the public keys that one of the guest's users may
+// log in with.
+func (c *Client) SSHSetAuthorizedKeys(ctx context.Context, user string, keys []string) error {
+	if keys == nil {
+		keys = []string{} // an agent takes no null
+	}
+	_, err := c.ask(ctx, request{"guest-ssh-add-authorized-keys", struct {
+		User  string   `json:"username"`
+		Keys  []string `json:"keys"`
+		Reset bool     `json:"reset"`
+	}{user, keys, true}}, accountTimeout)
+	return err
 }
 
 // Result is how a command in the guest ended.

@@ -60,13 +60,14 @@ func TestActions(t *testing.T) {
 	}
 	status, err := c.FreezeStatus(ctx)
 	if err := errors.Join(err, c.Ping(ctx), c.Freeze(ctx), c.Thaw(ctx), c.Reboot(ctx), c.Shutdown(ctx),
-		c.SetUserPassword(ctx, "root", "secret", false), c.SSHAddAuthorizedKeys(ctx, "demo", []string{"ssh-ed25519 AAAA"})); err != nil || status != Frozen {
+		c.SetUserPassword(ctx, "root", "secret"), c.SSHSetAuthorizedKeys(ctx, "demo", []string{"ssh-ed25519 AAAA"}), c.SSHSetAuthorizedKeys(ctx, "demo", nil)); err != nil || status != Frozen {
 		t.Fatalf("%q, %v", status, err)
 	}
 	want := []string{`guest-fsfreeze-status`, `guest-ping`, `guest-fsfreeze-freeze`, `guest-fsfreeze-thaw`,
 		`guest-shutdown{"mode":"reboot"}`, `guest-shutdown{"mode":"powerdown"}`,
 		`guest-set-user-password{"username":"root","password":"` + base64.StdEncoding.EncodeToString([]byte("secret")) + `","crypted":false}`,
-		`guest-ssh-add-authorized-keys{"username":"demo","keys":["ssh-ed25519 AAAA"]}`}
+		`guest-ssh-add-authorized-keys{"username":"demo","keys":["ssh-ed25519 AAAA"],"reset":true}`,
+		`guest-ssh-add-authorized-keys{"username":"demo","keys":[],"reset":true}`}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if diff := cmp.Diff(want, a.asked); diff != "" {

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"encoding/base64"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -28,6 +30,30 @@ apiVersion: v1
 kind: Secret
 metadata: {name: keys}
 stringData: {mine: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGmXQ0pOzm1nU3vIYd9nLm2SJ7u7Jq0R4cQ2p8m5u0aB me@home"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: passwords}
+stringData: {root: of-the-secret}
+`
+
+// anotherKey is what the Secret of keys becomes.
+const anotherKey = `
+apiVersion: v1
+kind: Secret
+metadata: {name: keys}
+stringData: {mine: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGmXQ0pOzm1nU3vIYd9nLm2SJ7u7Jq0R4cQ2p8m5u0aB me@work"}
+`
+
+// debianSpec has the key go into the seed and, by the agent, to the user demo, and
+// the agent asked by probes. The guest boots slowly, and its agent is stopped and
+// its file systems are frozen for a while: the liveness probe has the patience.
+const debianSpec = `  accessCredentials:
+  - sshPublicKey: {source: {secret: {secretName: keys}}, propagationMethod: {noCloud: {}}}
+  - sshPublicKey: {source: {secret: {secretName: keys}}, propagationMethod: {qemuGuestAgent: {users: [demo]}}}
+  - userPassword: {source: {secret: {secretName: passwords}}, propagationMethod: {qemuGuestAgent: {}}}
+  livenessProbe: {guestAgentPing: {}, initialDelaySeconds: 240, periodSeconds: 20, timeoutSeconds: 15, failureThreshold: 15}
+  readinessProbe: {exec: {command: [/bin/grep, -q, debian, /etc/os-release]}, initialDelaySeconds: 20, periodSeconds: 10, timeoutSeconds: 15}
 `
 
 // TestDebian boots the demo's guest: systemd, cloud-init, login, shutdown. Its
@@ -43,9 +69,8 @@ func TestDebian(t *testing.T) {
 	if !strings.Contains(string(sample), seed) {
 		t.Fatal("the sample has no place for network data")
 	}
-	const key = "  accessCredentials: [{sshPublicKey: {source: {secret: {secretName: keys}}, propagationMethod: {noCloud: {}}}}]\n"
 	manifest := strings.Replace(string(sample), seed, seed+"      networkDataSecretRef: {name: network}\n", 1)
-	apply(t, ns, strings.Replace(manifest, "\nspec:\n", "\nspec:\n"+key, 1))
+	apply(t, ns, strings.Replace(manifest, "\nspec:\n", "\nspec:\n"+debianSpec, 1))
 	v := vmi{t: t, namespace: ns, name: "debian"}
 	v.await(v1.Running)
 	t.Parallel() // it boots while others are tested
@@ -74,11 +99,64 @@ func TestDebian(t *testing.T) {
 	}
 	v.reportsMemory(mustScraper(t, readerAccount(t, ns)))
 
+	debianCredentials(t, v, console)
+	// The kubelet takes its time; the agent has other things to do meanwhile.
+	apply(t, ns, anotherKey)
 	debianAgent(t, v, console)
+	authorizes(console, " me@work", " me@home")
 
 	v.delete()
 	log.shows(10*time.Second, `(?i)power down|powering off`)
 	if message := v.event("Stopped"); !strings.Contains(message, "powered off after the ACPI power button") {
 		t.Errorf("event Stopped says %q", message)
+	}
+}
+
+// debianCredentials looks for what the guest's agent is to have brought into the
+// guest, and for it where it must not be. The console is logged in.
+func debianCredentials(t *testing.T, v vmi, console *transcript) {
+	err := poll(2*time.Minute, func() error {
+		s := v.get().Status
+		credentials, ready := s.Condition(v1.ConditionAccessCredentialsSynchronized), s.Condition(v1.ConditionReady)
+		if credentials == nil || credentials.Status != "True" || credentials.Message != "" || ready == nil || ready.Status != "True" {
+			return fmt.Errorf("access credentials: %+v; ready: %+v", credentials, ready)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	v.awaitEvents("AccessCredentialsSyncFailed", "AccessCredentialsSyncSuccess") // at first there is no agent
+	// The guest's console, which is in the log, has shown the key, and is to see the password.
+	objects := kubectl(t, "-n", v.namespace, "get", "vmi,pods,events", "-o", "yaml")
+	log := kubectl(t, "-n", v.namespace, "logs", v.pod().Name)
+	for _, secret := range []string{"of-the-secret", base64.StdEncoding.EncodeToString([]byte("of-the-secret"))} {
+		if strings.Contains(objects, secret) || strings.Contains(log, secret) {
+			t.Errorf("%q is in the VMI, its pod, its log or its events", secret)
+		}
+	}
+	if strings.Contains(objects, "AAAAC3NzaC1lZDI1NTE5") {
+		t.Error("the key is in the VMI, its pod or its events")
+	}
+	authorizes(console, " me@home", " me@work")
+	out, status := console.run(60*time.Second, `sudo perl -e '$h = (getpwnam("root"))[1]; print crypt("of-the-secret", $h) eq $h ? "same" : "other", "\n"'`)
+	if status != 0 || !strings.Contains(out, "same") {
+		t.Errorf("the password of root is %q (%d)", out, status)
+	}
+}
+
+// authorizes waits until the user of the console may log in with one key, and no
+// longer with another.
+func authorizes(console *transcript, key, other string) {
+	console.t.Helper()
+	err := poll(150*time.Second, func() error {
+		out, _ := console.run(60*time.Second, "cat ~/.ssh/authorized_keys")
+		if !strings.Contains(out, key) || strings.Contains(out, other) {
+			return fmt.Errorf("authorized_keys is %q, want %q and not %q", out, key, other)
+		}
+		return nil
+	})
+	if err != nil {
+		console.t.Error(err)
 	}
 }

@@ -1,0 +1,54 @@
+package node
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// agentCredentials are the Secrets that the guest's agent brings into the guest.
+func agentCredentials(vmi *v1.VirtualMachineInstance) []control.AgentCredential {
+	var out []control.AgentCredential
+	for i, c := range vmi.Spec.AccessCredentials {
+		if !c.ByAgent() || c.Secret() == nil {
+			continue
+		}
+		credential := control.AgentCredential{Secret: i}
+		if k := c.SSHPublicKey; k != nil {
+			credential.Users = k.PropagationMethod.QemuGuestAgent.Users
+		}
+		out = append(out, credential)
+	}
+	return out
+}
+
+// reportCredentials says in a running VMI's status whether the guest's users have
+// what the Secrets hold. What is wrong is partly the guest's word: text for
+// people, of a length that a status bears. The condition has no reason, as in
+// KubeVirt.
+func reportCredentials(object *v1.VirtualMachineInstance, said *control.CredentialsReport, now metav1.Time) {
+	if said == nil || object.Status.Phase != v1.Running || len(agentCredentials(object)) == 0 {
+		return
+	}
+	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionAccessCredentialsSynchronized, Status: metav1.ConditionTrue}
+	if !said.Synchronized {
+		c.Status, c.Message = metav1.ConditionFalse, bounded(said.Message, maxMessage)
+	}
+	object.Status.SetCondition(c, now)
+}
+
+// announceCredentials makes an event of what has changed about them; KubeVirt's.
+func (r *Reconciler) announceCredentials(before, after *v1.VirtualMachineInstance) {
+	was := cmp.Or(before.Status.Condition(v1.ConditionAccessCredentialsSynchronized), &v1.VirtualMachineInstanceCondition{})
+	switch is := after.Status.Condition(v1.ConditionAccessCredentialsSynchronized); {
+	case is == nil || is.Status == was.Status && is.Message == was.Message:
+	case is.Status == metav1.ConditionTrue:
+		r.Events.Eventf(after, nil, corev1.EventTypeNormal, "AccessCredentialsSyncSuccess", "Synchronize", "Access credentials sync successful.")
+	default:
+		r.Events.Eventf(after, nil, corev1.EventTypeWarning, "AccessCredentialsSyncFailed", "Synchronize", "Access credentials sync failed: %.900s", is.Message)
+	}
+}

@@ -1,0 +1,88 @@
+package handlerapi
+
+import (
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// GoneAfter is how long a stream waits to hear from its peer's node while
+// something is on its way to it.
+const GoneAfter = 40 * time.Second
+
+// EndWhenGone closes a stream's connection if nothing is heard of the peer's node
+// for some time while something is on its way to it: for that TCP's keepalive does
+// nothing, and TCP itself tries for a quarter of an hour. TCP_USER_TIMEOUT would
+// also end a connection whose peer lives and takes nothing, and would hold for the
+// keepalive too (tcp(7)). It goes on until stop is called, which waits for it.
+func EndWhenGone(conn net.Conn, after time.Duration) (stop func()) {
+	if outer, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = outer.NetConn() // TLS would have a last word to say
+	}
+	raw, ok := conn.(syscall.Conn)
+	if !ok {
+		return func() {}
+	}
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		tick := time.NewTicker(after / 4)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			switch gone, err := peerGone(raw, after); {
+			case err != nil:
+				return // it is closed, or no TCP connection
+			case gone:
+				conn.Close()
+				return
+			}
+		}
+	})
+	return sync.OnceFunc(func() {
+		close(done)
+		watching.Wait()
+	})
+}
+
+// peerGone says whether a TCP connection has sent something again, and heard
+// nothing for so long.
+func peerGone(conn syscall.Conn, after time.Duration) (bool, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var info *unix.TCPInfo
+	var infoErr error
+	if err := raw.Control(func(fd uintptr) {
+		info, infoErr = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	}); err != nil {
+		return false, err
+	}
+	if infoErr != nil {
+		return false, infoErr
+	}
+	// A peer that takes nothing has nothing on its way to it. What it sends says
+	// that it is there, as an acknowledgement does.
+	heard := time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond
+	return info.Unacked > 0 && info.Retransmits > 0 && heard >= after, nil
+}
+
+// watched is a connection that ends when its peer is gone.
+type watched struct {
+	net.Conn
+	stop func()
+}
+
+func (w *watched) Close() error {
+	err := w.Conn.Close()
+	w.stop()
+	return err
+}

@@ -1,0 +1,262 @@
+package launcher
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
+	"github.com/kubeqemu/kubeqemu/launcher/layout"
+)
+
+const (
+	// resyncInterval is how long the guest's users keep what somebody else gives
+	// them; KubeVirt's.
+	resyncInterval = 5 * time.Minute
+	// Bounds of what Secrets give the guest's users, in bytes where it is text.
+	maxAccountData = 256 << 10 // of all of them
+	maxAccounts    = 256       // with a password
+	maxUserName    = 64
+	maxPassword    = 512 // crypt(3) takes no more
+	// agentOffline is what is said until there is an agent; KubeVirt's.
+	agentOffline = "Guest agent is offline"
+)
+
+// credentials is what the guest's agent is to bring into the guest.
+type credentials struct {
+	dir    string // the Secrets'
+	wanted []control.AgentCredential
+}
+
+// accounts is what the guest's users are to have. It must not be printed.
+type accounts struct {
+	Keys      map[string][]string // by user
+	Passwords map[string]string
+}
+
+// accountName is a user's name as the guest's tools take it: no colon, line or
+// option. A Secret's entry may have other names.
+var accountName = regexp.MustCompile(`^[A-Za-z0-9_.][-A-Za-z0-9_.@$]*$`)
+
+// read reads what the Secrets hold now. A user whom several name has the keys of
+// all.
+func (c credentials) read() (accounts, error) {
+	out := accounts{Keys: map[string][]string{}, Passwords: map[string]string{}}
+	left := int64(maxAccountData)
+	for _, w := range c.wanted {
+		folder := layout.AccessCredential(c.dir, w.Secret)
+		entries, err := readEntries(folder, &left)
+		if err != nil {
+			return accounts{}, err
+		}
+		if len(w.Users) == 0 {
+			err = out.addPasswords(entries)
+		} else {
+			out.addKeys(entries, w.Users)
+		}
+		if err != nil {
+			return accounts{}, err
+		}
+	}
+	return out, nil
+}
+
+// secretEntry is one entry of a Secret.
+type secretEntry struct {
+	name string
+	data []byte
+}
+
+// readEntries reads a Secret that the pod mounts, in the order of its entries'
+// names, and takes their sizes off what is left.
+func readEntries(folder string, left *int64) ([]secretEntry, error) {
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	var out []secretEntry
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), "..") { // the kubelet's own
+			continue
+		}
+		data, err := readSecretFile(filepath.Join(folder, f.Name()), *left)
+		if err != nil {
+			return nil, err
+		}
+		*left -= int64(len(data))
+		out = append(out, secretEntry{f.Name(), data})
+	}
+	return out, nil
+}
+
+// readSecretFile reads a file that may have as many bytes as limit says. The
+// kubelet's mount leads to it by links of its own, so they are followed: what
+// is in a Secret volume was put there by the kubelet.
+func readSecretFile(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("read %s: the Secrets hold more than is taken", path)
+	}
+	return data, err
+}
+
+func (a *accounts) addKeys(entries []secretEntry, users []string) {
+	for _, e := range entries {
+		for _, key := range keyLines(e.data) {
+			for _, user := range users {
+				if !slices.Contains(a.Keys[user], key) {
+					a.Keys[user] = append(a.Keys[user], key)
+				}
+			}
+		}
+	}
+	// Whose last key was taken away has none.
+	for _, user := range users {
+		if a.Keys[user] == nil {
+			a.Keys[user] = []string{}
+		}
+	}
+}
+
+func (a *accounts) addPasswords(entries []secretEntry) error {
+	for _, e := range entries {
+		password := strings.TrimSpace(string(e.data))
+		switch {
+		case password == "":
+			continue
+		case len(e.name) > maxUserName || !accountName.MatchString(e.name):
+			return fmt.Errorf("a Secret's entry %.*q is no name of a user", maxUserName, e.name)
+		case len(password) > maxPassword || strings.ContainsAny(password, "\n\x00"):
+			return fmt.Errorf("the password for user [%s] has several lines, or more than %d bytes", e.name, maxPassword)
+		}
+		a.Passwords[e.name] = password
+	}
+	if len(a.Passwords) > maxAccounts {
+		return fmt.Errorf("the Secrets hold passwords for more than %d users", maxAccounts)
+	}
+	return nil
+}
+
+// digest tells whether two are the same.
+func (a accounts) digest() [sha256.Size]byte {
+	data, err := json.Marshal(a)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return sha256.Sum256(data)
+}
+
+// apply has the agent give each user what is theirs, whatever becomes of the
+// others. It returns what went wrong first, in KubeVirt's words, for the VMI's
+// status; no word of what was to be given is in it. The error is that of an
+// agent that does not answer.
+func (a accounts) apply(ctx context.Context, client *guestagent.Client) (string, error) {
+	failure := ""
+	for _, user := range slices.Sorted(maps.Keys(a.Keys)) {
+		err := client.SSHSetAuthorizedKeys(ctx, user, a.Keys[user])
+		if silent(err) {
+			return "", err
+		}
+		if err != nil {
+			failure = cmp.Or(failure, fmt.Sprintf("Error encountered writing ssh pub key access credentials for user [%s]: %s", user, keysRefused(err, a.Keys[user])))
+		}
+	}
+	for _, user := range slices.Sorted(maps.Keys(a.Passwords)) {
+		err := client.SetUserPassword(ctx, user, a.Passwords[user])
+		if silent(err) {
+			return "", err
+		}
+		if err != nil {
+			failure = cmp.Or(failure, fmt.Sprintf("Error encountered setting password for user [%s]: %s", user, refused(err)))
+		}
+	}
+	return failure, nil
+}
+
+// refused says that an agent refuses, but not why: its text may repeat what it was
+// given.
+func refused(err error) string {
+	var said *guestagent.Error
+	switch {
+	case !errors.As(err, &said):
+		return guestagent.ErrReply.Error()
+	case said.Class == "CommandNotFound":
+		return "the guest agent has no " + said.Command + ", or it is disabled there"
+	}
+	return "the guest agent refuses it"
+}
+
+// quotedKey is how many characters of a key in an agent's text make it a quotation.
+const quotedKey = 12
+
+// keysRefused says why an agent refuses keys, in its own words, which say whether
+// there is such a user; unless one of them is of a key.
+func keysRefused(err error, keys []string) string {
+	var said *guestagent.Error
+	if !errors.As(err, &said) || said.Class == "CommandNotFound" {
+		return refused(err)
+	}
+	for word := range strings.FieldsFuncSeq(said.Text, func(r rune) bool { return strings.ContainsRune(" '\"`,:;()[]{}<>\\", r) }) {
+		if len(word) >= quotedKey && slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(key, word) }) {
+			return refused(err)
+		}
+	}
+	return said.Text
+}
+
+// propagate gives the guest's users what the Secrets hold, if that is due. Its
+// error is that the agent does not answer.
+func (w *watch) propagate(ctx context.Context) error {
+	if len(w.credentials.wanted) == 0 || w.Report().Frozen {
+		return nil
+	}
+	wanted, err := w.credentials.read()
+	if err != nil {
+		w.synchronized("Error encountered reading access credential secret: " + err.Error())
+		return nil
+	}
+	digest := wanted.digest()
+	if digest == w.given && time.Since(w.givenAt) < resyncInterval {
+		return nil
+	}
+	failure, err := wanted.apply(ctx, w.client)
+	if err != nil {
+		if err := w.client.Ping(ctx); err != nil {
+			return err
+		}
+		failure = "the guest agent did not answer in time"
+	}
+	if w.given, w.givenAt = digest, time.Now(); failure != "" {
+		w.given = [sha256.Size]byte{} // it is tried again when the agent is asked next
+	}
+	w.synchronized(failure)
+	return nil
+}
+
+// synchronized reports what became of an attempt; nothing went wrong if failure
+// is empty.
+func (w *watch) synchronized(failure string) {
+	was := w.Report().Credentials
+	is := &control.CredentialsReport{Synchronized: failure == "", Message: failure}
+	if was == nil || *was != *is {
+		w.log.Info("access credentials", "synchronized", is.Synchronized, "message", is.Message)
+	}
+	w.update(func(r *control.AgentReport) { r.Credentials = is })
+}
