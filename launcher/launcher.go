@@ -129,6 +129,8 @@ type launcher struct {
 	asking     int         // questions to the guest's agent
 	rebooting  bool        // the guest's next power-off is to be a reboot
 	rebootOver *time.Timer // then it no longer is
+	restarting bool        // it has powered off to be started again, and does not run yet
+	notAgain   error       // why it could not be started again
 	picturing  bool        // a screenshot is being taken, or read
 
 	kept *control.Termination // how a VM ended whose launcher is kept
@@ -371,24 +373,25 @@ func (l *launcher) event(ctx context.Context, e monitor.Event) {
 	case "VSERPORT_CHANGE":
 		l.agent.portChanged(e)
 	case "SHUTDOWN":
-		shutdown := qmp.ParseShutdown(e)
-		if l.rebooting && shutdown.Guest {
+		l.last = qmp.ParseShutdown(e)
+		if l.rebooting && l.last.Guest {
 			l.rebootNow(ctx)
-			return
 		}
-		l.last = shutdown
 	case "GUEST_PANICKED":
 		l.panicked = true
 	case "STOP":
 		// A guest that flushes its disks in order to shut down may need them again.
 		flushing := l.state.State == control.StateShuttingDown && l.ioError != nil
-		if l.rebooting {
-			return // it is started again
+		if l.restarting {
+			return // QEMU stops what has powered off
 		}
 		if l.state.State == control.StateRunning || l.retry.trying || flushing {
 			l.paused(ctx)
 		}
 	case "RESUME":
+		if l.restarting {
+			l.restarting, l.last = false, qmp.Shutdown{}
+		}
 		l.ran()
 		l.resumed()
 	}
