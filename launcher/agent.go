@@ -26,8 +26,10 @@ const (
 	settlingPause = 10 * time.Second
 	// factsInterval is between two questions about what changes with an upgrade.
 	factsInterval = 10 * time.Minute
-	// An agent that has the port open and does not answer is asked again after
-	// firstRecall, and then after twice as long each time, up to lastRecall.
+	// An agent that has the port open and does not answer, or that came and went
+	// within lastRecall, is asked again after firstRecall, and then after twice as
+	// long each time, up to lastRecall: what a guest does must not have a report
+	// written every second.
 	firstRecall = 5 * time.Second
 	lastRecall  = time.Minute
 	// maxInterfaces is how many of the guest's interfaces are reported, unless
@@ -176,6 +178,7 @@ type watch struct {
 	*agent
 	seen      int       // the opening that was seen last
 	connected bool      // the agent of that opening answers
+	since     time.Time // when it first did
 	settling  int       // polls until the network is thought to be up
 	asked     time.Time // for the interfaces
 	facts     time.Time // when all was asked for
@@ -191,8 +194,12 @@ func (w *watch) step(ctx context.Context) time.Duration {
 	w.due = false
 	w.mu.Unlock()
 	if !open || opening != w.seen {
+		fickle := w.connected && time.Since(w.since) < lastRecall
 		w.lost("the port was closed")
-		w.seen, w.recall = opening, 0
+		if fickle {
+			w.backOff()
+		}
+		w.seen = opening
 	}
 	switch {
 	case !open || !running:
@@ -227,7 +234,7 @@ func (w *watch) connect(ctx context.Context) error {
 	if err := w.client.Ping(ctx); err != nil {
 		return err
 	}
-	w.connected, w.recall, w.settling = true, 0, settlingPolls
+	w.connected, w.since, w.settling = true, time.Now(), settlingPolls
 	w.log.Info("guest agent connected")
 	w.update(func(r *control.AgentReport) { r.Connected = true })
 	return w.everything(ctx)
@@ -309,8 +316,13 @@ func (w *watch) missed(ctx context.Context, err error) time.Duration {
 		return time.Millisecond // what has changed is looked at first
 	}
 	w.lost(err.Error())
-	w.failed, w.recall = time.Now(), min(max(2*w.recall, firstRecall), lastRecall)
+	w.backOff()
 	return w.recall
+}
+
+// backOff has the agent left alone for longer than the last time.
+func (w *watch) backOff() {
+	w.failed, w.recall = time.Now(), min(max(2*w.recall, firstRecall), lastRecall)
 }
 
 func (w *watch) lost(why string) {
@@ -318,6 +330,9 @@ func (w *watch) lost(why string) {
 		return
 	}
 	w.connected = false
+	if time.Since(w.since) >= lastRecall {
+		w.recall = 0
+	}
 	w.log.Info("guest agent disconnected", "reason", why)
 	w.update(func(r *control.AgentReport) { *r = control.AgentReport{Frozen: r.Frozen} })
 }

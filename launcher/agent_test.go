@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	monitor "github.com/digitalocean/go-qemu/qmp"
@@ -45,6 +46,10 @@ func newGuest(t *testing.T) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newGuestOn(t, ours, port)
+}
+
+func newGuestOn(t *testing.T, ours, port net.Conn) *guest {
 	g := &guest{t: t, port: port, answers: map[string]string{
 		"guest-ping": "{}", "guest-info": `{"version": "7.2.22"}`, "guest-get-osinfo": `{"id": "debian"}`, "guest-fsfreeze-status": `"thawed"`,
 		"guest-network-get-interfaces": `[{"name": "br0", "hardware-address": "52:54:00:00:00:09"}, {"name": "eth0", "hardware-address": "52:54:00:00:00:01"}]`,
@@ -147,6 +152,77 @@ func TestAgentFollowed(t *testing.T) {
 	g.until("closed", func(r control.AgentReport) bool { return !r.Connected && r.OS == (guestagent.OS{}) })
 	g.opened(true)
 	g.until("opened again", isConnected)
+}
+
+// TestAgentBacksOff: a guest whose agent comes and goes, or answers some of what
+// it is asked, has fewer and fewer reports written.
+func TestAgentBacksOff(t *testing.T) {
+	t.Parallel()
+	for name, live := range map[string]func(*guest){
+		"port opened and closed": func(g *guest) {
+			for range 600 {
+				g.opened(true)
+				time.Sleep(500 * time.Millisecond)
+				g.opened(false)
+				time.Sleep(500 * time.Millisecond)
+			}
+		},
+		"answers pings only": func(g *guest) {
+			g.set("guest-info", "")
+			g.opened(true)
+			time.Sleep(10 * time.Minute)
+		},
+		"its port opened and closed too": func(g *guest) {
+			g.set("guest-info", "")
+			for range 60 {
+				g.opened(true)
+				time.Sleep(9 * time.Second)
+				g.opened(false)
+				time.Sleep(time.Second)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ours, theirs := net.Pipe()
+				g := newGuestOn(t, ours, theirs)
+				g.setRunning(true)
+				live(g)
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				times := 0
+				for i, r := range g.reports {
+					if r.Connected && (i == 0 || !g.reports[i-1].Connected) {
+						times++
+					}
+				}
+				if times == 0 || times > 14 {
+					t.Errorf("connected %d times in ten minutes", times)
+				}
+			})
+		})
+	}
+}
+
+// TestAgentRestarted: one that has been there for long, and is back at once, is
+// not kept waiting.
+func TestAgentRestarted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		g := newGuestOn(t, ours, theirs)
+		g.setRunning(true)
+		g.opened(true)
+		time.Sleep(lastRecall + time.Second)
+		g.opened(false)
+		time.Sleep(time.Second)
+		g.opened(true)
+		time.Sleep(time.Second)
+		if !g.Report().Connected {
+			t.Error("not connected")
+		}
+	})
 }
 
 // TestAgentSilent: one that has the port and does not answer is not connected;
