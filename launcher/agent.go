@@ -49,6 +49,7 @@ type agent struct {
 	opening int  // how often one opened it
 	running bool // the guest's CPUs run
 	due     bool // somebody wants to know what is new
+	halting bool // the agent is freezing the file systems, and answers nothing else
 	report  control.AgentReport
 	changed chan struct{} // something of these has
 

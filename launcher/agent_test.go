@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -103,6 +104,12 @@ func (g *guest) set(command, answer string) {
 	} else {
 		g.answers[command] = answer
 	}
+}
+
+func (g *guest) wasAsked(command string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Contains(g.asked, command)
 }
 
 func (g *guest) opened(open bool) {
@@ -281,6 +288,33 @@ func TestFreeze(t *testing.T) {
 		t.Error("an agent that did not answer has frozen")
 	}
 	g.until("thawed at once", func(r control.AgentReport) bool { return !r.Frozen })
+}
+
+// TestProbeWhileFreezing: an agent that freezes answers nobody, and is not to blame.
+func TestProbeWhileFreezing(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	g.set("guest-fsfreeze-freeze", "")
+	ctx, stop := context.WithCancel(t.Context())
+	frozen := make(chan error, 1)
+	go func() { frozen <- g.freeze(ctx, 0) }()
+	for !g.wasAsked("guest-fsfreeze-freeze") {
+		time.Sleep(time.Millisecond)
+	}
+	for _, r := range []AgentRequest{{}, {Program: "/bin/true"}} {
+		if answer := g.probe(t.Context(), r); answer.Skipped == "" {
+			t.Errorf("%+v: %+v", r, answer)
+		}
+	}
+	stop()
+	<-frozen
+	g.until("thawed", func(r control.AgentReport) bool { return !r.Frozen })
+	if answer := g.probe(t.Context(), AgentRequest{}); answer.Skipped != "" || answer.Error != "" {
+		t.Errorf("afterwards: %+v", answer)
+	}
 }
 
 // TestAgentSocket: probes get what the agent says, one line each.

@@ -125,6 +125,8 @@ func (a *agent) freeze(ctx context.Context, timeout time.Duration) error {
 		return err
 	}
 	if status != guestagent.Frozen {
+		a.setHalting(true)
+		defer a.setHalting(false)
 		err = a.client.Freeze(ctx)
 		var said *guestagent.Error
 		switch {
@@ -143,6 +145,12 @@ func (a *agent) freeze(ctx context.Context, timeout time.Duration) error {
 		a.thawer.Reset(timeout)
 	}
 	return nil
+}
+
+func (a *agent) setHalting(halting bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.halting = halting
 }
 
 // thaw lets the guest write.

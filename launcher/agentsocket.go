@@ -133,7 +133,7 @@ func (a *agent) probe(ctx context.Context, r AgentRequest) AgentAnswer {
 	case !a.Report().Connected:
 		err = errNoAgent
 	case r.Program == "":
-		err = a.client.Ping(ctx)
+		err = a.client.Alive(ctx)
 	default:
 		answer.Result, err = a.client.Exec(ctx, r.Program, r.Args)
 	}
@@ -155,6 +155,8 @@ func (a *agent) excuse(runsProgram bool) string {
 	switch {
 	case !a.running:
 		return "the guest's CPUs are stopped"
+	case a.halting:
+		return "the guest's file systems are being frozen"
 	case runsProgram && a.report.Frozen:
 		return "the guest's file systems are frozen"
 	}
