@@ -330,11 +330,12 @@ func TestAgentSocket(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	path := filepath.Join(dir, "agent.sock")
-	s, err := listenForProbes(path, g.agent, g.log)
+	s, err := listenForProbes(path, g.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	s.agent.Store(g.agent)
 	say := func(line string) AgentAnswer {
 		t.Helper()
 		conn, err := net.Dial("unix", path)

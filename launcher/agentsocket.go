@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
@@ -22,13 +23,17 @@ type AgentRequest struct {
 	Program        string   `json:"program,omitempty"`
 	Args           []string `json:"args,omitempty"`
 	TimeoutSeconds int64    `json:"timeoutSeconds"`
+	// Readiness: it is asked whether the guest is of use, not whether it is to
+	// blame. Before it has been started it is neither.
+	Readiness bool `json:"readiness,omitempty"`
 }
 
 // AgentAnswer is the line that answers it.
 type AgentAnswer struct {
 	guestagent.Result
 	// Skipped says why the guest was not asked, if it cannot answer for a reason
-	// that is no failure of its own: it is paused, or its file systems are frozen.
+	// that is no failure of its own: it has not been started, is paused, or its
+	// file systems are frozen.
 	Skipped string `json:"skipped,omitempty"`
 	// Error says why there is no result.
 	Error string `json:"error,omitempty"`
@@ -42,9 +47,10 @@ const (
 	maxProbeTime = 10 * time.Minute
 )
 
-// agentSocket answers questions to the guest's agent from within the pod.
+// agentSocket answers questions to the guest's agent from within the pod, also
+// while there is no guest yet: the kubelet's liveness probe does not wait for it.
 type agentSocket struct {
-	agent    *agent
+	agent    atomic.Pointer[agent] // nil until QEMU has been started
 	listener *net.UnixListener
 	places   chan struct{}
 	cancel   context.CancelFunc
@@ -52,13 +58,13 @@ type agentSocket struct {
 	log      *slog.Logger
 }
 
-func listenForProbes(path string, a *agent, log *slog.Logger) (*agentSocket, error) {
+func listenForProbes(path string, log *slog.Logger) (*agentSocket, error) {
 	os.Remove(path)
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen for probes: %w", err)
 	}
-	s := &agentSocket{agent: a, listener: listener, places: make(chan struct{}, maxProbes), log: log}
+	s := &agentSocket{listener: listener, places: make(chan struct{}, maxProbes), log: log}
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
 	s.wait.Go(func() { s.accept(ctx) })
@@ -113,13 +119,24 @@ func (s *agentSocket) serve(ctx context.Context, conn net.Conn) {
 		conn.Read(make([]byte, 1))
 		stop()
 	}()
-	data, err := json.Marshal(s.agent.probe(ctx, request))
+	data, err := json.Marshal(s.answer(ctx, request))
 	if err != nil {
 		s.log.Error("encode answer to probe", "error", err)
 		return
 	}
 	_ = conn.SetWriteDeadline(time.Now().Add(drainTimeout))
 	conn.Write(append(data, '\n'))
+}
+
+func (s *agentSocket) answer(ctx context.Context, r AgentRequest) AgentAnswer {
+	if a := s.agent.Load(); a != nil {
+		return a.probe(ctx, r)
+	}
+	const why = "the guest has not been started"
+	if r.Readiness {
+		return AgentAnswer{Error: why}
+	}
+	return AgentAnswer{Skipped: why}
 }
 
 // probe asks the agent, unless the guest is not to be blamed for its silence.

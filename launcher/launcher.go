@@ -90,7 +90,7 @@ type launcher struct {
 	slot   *slot
 	serial *serial
 	agent  *agent       // nil without its port
-	probes *agentSocket // likewise
+	probes *agentSocket // nil if it could not be made
 	stderr *podLog      // QEMU's messages, on their way to the pod's log
 	leases []*dhcp.Server
 
@@ -153,6 +153,11 @@ func Run(ctx context.Context, config Config) control.Termination {
 		press:   stoppedTimer(), grace: stoppedTimer(), kill: stoppedTimer(), patience: stoppedTimer(), rebootOver: stoppedTimer(),
 		retry: retry{timer: stoppedTimer(), settled: stoppedTimer()},
 	}
+	defer l.close()
+	var err error
+	if l.probes, err = listenForProbes(config.AgentSocket, config.Log); err != nil {
+		config.Log.Warn("probes are not answered", "error", err)
+	}
 	version, err := l.askVersion(ctx)
 	switch {
 	case errors.Is(err, errStopped):
@@ -161,8 +166,6 @@ func Run(ctx context.Context, config Config) control.Termination {
 		return control.Termination{Reason: control.ReasonStartFailed, Message: err.Error()}
 	}
 	l.slot = newSlot(config.SlotSocket, version, l.state, config.Log)
-	defer l.slot.Close()
-	defer l.close()
 	for l.end == nil {
 		l.step(ctx)
 	}
@@ -293,8 +296,10 @@ func (l *launcher) close() {
 	if l.serial != nil {
 		l.serial.Close()
 	}
-	if l.agent != nil {
+	if l.probes != nil {
 		l.probes.Close()
+	}
+	if l.agent != nil {
 		l.agent.Close()
 	}
 	if l.stderr != nil {
@@ -302,6 +307,9 @@ func (l *launcher) close() {
 	}
 	closeAll(l.files)
 	closeAll(l.disks)
+	if l.slot != nil {
+		l.slot.Close()
+	}
 }
 
 // handle answers one message from the handler.
