@@ -54,7 +54,8 @@ type agent struct {
 	changed chan struct{} // something of these has
 
 	freezing sync.Mutex  // held by who freezes or thaws
-	thawer   *time.Timer // until the guest is thawed
+	thawAt   time.Time   // when the guest is thawed; zero: when somebody asks
+	thawer   *time.Timer // until then
 
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -129,11 +130,11 @@ func (a *agent) Report() control.AgentReport {
 	return a.report
 }
 
-// hasPort says whether a program in the guest has the port open.
-func (a *agent) hasPort() bool {
+// answerable says whether a program in the guest has the port open, and runs.
+func (a *agent) answerable() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.open
+	return a.open && a.running
 }
 
 // update changes what is known, and tells of it if it is new.

@@ -290,6 +290,57 @@ func TestFreeze(t *testing.T) {
 	g.until("thawed at once", func(r control.AgentReport) bool { return !r.Frozen })
 }
 
+// TestFreezeRenewed: a guest that is frozen for longer right when its time is
+// over stays frozen.
+func TestFreezeRenewed(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	if err := g.freeze(t.Context(), 200*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	g.set("guest-fsfreeze-status", `"frozen"`)
+	g.mu.Lock() // the agent takes its time
+	renewed := make(chan error, 1)
+	go func() { renewed <- g.freeze(t.Context(), time.Hour) }()
+	time.Sleep(400 * time.Millisecond)
+	g.mu.Unlock()
+	if err := <-renewed; err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if g.wasAsked("guest-fsfreeze-thaw") || !g.Report().Frozen {
+		t.Error("the renewed freeze is undone")
+	}
+}
+
+// TestThawWhilePaused: a guest whose CPUs are stopped is thawed when they run.
+func TestThawWhilePaused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		g := newGuestOn(t, ours, theirs)
+		g.opened(true)
+		g.setRunning(true)
+		synctest.Wait()
+		if err := g.freeze(t.Context(), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		g.setRunning(false)
+		time.Sleep(time.Hour)
+		if g.wasAsked("guest-fsfreeze-thaw") || !g.Report().Frozen {
+			t.Error("a guest that is paused was asked to thaw")
+		}
+		g.setRunning(true)
+		time.Sleep(thawAgain + time.Second)
+		if g.Report().Frozen {
+			t.Error("not thawed when it runs again")
+		}
+	})
+}
+
 // TestProbeWhileFreezing: an agent that freezes answers nobody, and is not to blame.
 func TestProbeWhileFreezing(t *testing.T) {
 	t.Parallel()
