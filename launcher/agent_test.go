@@ -316,6 +316,29 @@ func TestFreezeRenewed(t *testing.T) {
 	}
 }
 
+// TestFreezeIsNotSent: nothing is frozen by a command that waited in vain.
+func TestFreezeIsNotSent(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	g.mu.Lock() // the agent takes its time
+	frozen, users := make(chan error, 1), make(chan error, 1)
+	go func() { frozen <- g.freeze(ctx, 0) }()
+	time.Sleep(100 * time.Millisecond)
+	// This is its next question, and it has no answer to it.
+	go func() { _, err := g.client.Users(ctx); users <- err }()
+	time.Sleep(100 * time.Millisecond)
+	g.mu.Unlock()
+	if err := <-frozen; err == nil || g.wasAsked("guest-fsfreeze-freeze") || g.Report().Frozen {
+		t.Errorf("frozen: %v, %+v", err, g.Report())
+	}
+	<-users
+}
+
 // TestThawWhilePaused: a guest whose CPUs are stopped is thawed when they run.
 func TestThawWhilePaused(t *testing.T) {
 	t.Parallel()

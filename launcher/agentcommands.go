@@ -127,10 +127,10 @@ func (a *agent) freeze(ctx context.Context, timeout time.Duration) error {
 	if status != guestagent.Frozen {
 		a.setHalting(true)
 		defer a.setHalting(false)
-		err = a.client.Freeze(ctx)
+		sent, err := a.client.Freeze(ctx)
 		var said *guestagent.Error
 		switch {
-		case errors.As(err, &said):
+		case errors.As(err, &said), !sent:
 			return err
 		case err != nil:
 			// Nobody will thaw what nobody knows to be frozen.

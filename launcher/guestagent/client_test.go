@@ -59,7 +59,7 @@ func TestActions(t *testing.T) {
 		}
 	}
 	status, err := c.FreezeStatus(ctx)
-	if err := errors.Join(err, c.Ping(ctx), c.Freeze(ctx), c.Thaw(ctx), c.Reboot(ctx), c.Shutdown(ctx),
+	if err := errors.Join(err, c.Ping(ctx), freeze(ctx, c), c.Thaw(ctx), c.Reboot(ctx), c.Shutdown(ctx),
 		c.SetUserPassword(ctx, "root", "secret", false), c.SSHAddAuthorizedKeys(ctx, "demo", []string{"ssh-ed25519 AAAA"})); err != nil || status != Frozen {
 		t.Fatalf("%q, %v", status, err)
 	}
@@ -71,6 +71,38 @@ func TestActions(t *testing.T) {
 	defer a.mu.Unlock()
 	if diff := cmp.Diff(want, a.asked); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func freeze(ctx context.Context, c *Client) error {
+	sent, err := c.Freeze(ctx)
+	if !sent && err == nil {
+		err = errors.New("frozen, and not told to")
+	}
+	return err
+}
+
+// TestFreezeIsNotSent: who did not get the turn, or found nobody who listens,
+// knows that nothing is frozen.
+func TestFreezeIsNotSent(t *testing.T) {
+	c, a := connected(t)
+	a.answer = func(string, json.RawMessage) {}
+	soon := func() context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	c.turn <- struct{}{}
+	if sent, err := c.Freeze(soon()); sent || err == nil {
+		t.Errorf("without the turn: %v, %v", sent, err)
+	}
+	<-c.turn
+	if sent, err := c.Freeze(soon()); !sent || !errors.Is(err, ErrSilent) {
+		t.Errorf("without an answer: %v, %v", sent, err)
+	}
+	a.port.Close()
+	if sent, err := c.Freeze(soon()); sent || err == nil {
+		t.Errorf("to nobody: %v, %v", sent, err)
 	}
 }
 
