@@ -49,6 +49,7 @@ type agent struct {
 	opening int  // how often one opened it
 	running bool // the guest's CPUs run
 	due     bool // somebody wants to know what is new
+	ended   bool // QEMU has; nothing is known of a guest that is none
 	halting bool // the agent is freezing the file systems, and answers nothing else
 	report  control.AgentReport
 	changed chan struct{} // something of these has
@@ -103,6 +104,14 @@ func (a *agent) setRunning(running bool) {
 	}
 }
 
+// end tells that there is no guest any more.
+func (a *agent) end() {
+	if a != nil {
+		a.change(func() { a.open, a.ended = false, true })
+		a.update(func(*control.AgentReport) {})
+	}
+}
+
 // poll has what may be new asked for soon.
 func (a *agent) poll() {
 	if a != nil {
@@ -143,6 +152,9 @@ func (a *agent) update(set func(*control.AgentReport)) {
 	defer a.mu.Unlock()
 	before := encoded(a.report)
 	set(&a.report)
+	if a.ended { // what was on its way is too late
+		a.report = control.AgentReport{}
+	}
 	if !bytes.Equal(before, encoded(a.report)) {
 		a.tell(a.report) // here, so that none overtakes another
 	}

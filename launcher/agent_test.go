@@ -259,6 +259,29 @@ func TestAgentSilent(t *testing.T) {
 	}
 }
 
+// TestAgentOfEndedGuest: with QEMU the agent is gone, and what it knew.
+func TestAgentOfEndedGuest(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	log := slog.New(slog.DiscardHandler)
+	l := launcher{Config: Config{Log: log}, agent: g.agent, slot: newSlot(filepath.Join(t.TempDir(), "none"), "", control.StateReport{}, log)}
+	defer l.slot.Close()
+	l.setState(control.StateExited)
+	g.mu.Lock()
+	last := encoded(g.reports[len(g.reports)-1])
+	g.mu.Unlock()
+	if none := encoded(control.AgentReport{}); string(last) != string(none) || string(encoded(g.Report())) != string(none) {
+		t.Errorf("the last report is %s", last)
+	}
+	g.update(func(r *control.AgentReport) { r.Connected = true }) // was just being found
+	if g.Report().Connected {
+		t.Error("connected again")
+	}
+}
+
 // TestFreeze: what is frozen is thawed in time, whoever asks, and whatever
 // became of the question.
 func TestFreeze(t *testing.T) {

@@ -258,6 +258,9 @@ func (l *launcher) setState(s control.State) {
 	}
 	l.state.State = s
 	l.agent.setRunning(s == control.StateRunning || s == control.StateShuttingDown)
+	if s == control.StateExited {
+		l.agent.end()
+	}
 	l.Log.Info("state", "state", s)
 	l.slot.report(l.state)
 }
