@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -411,6 +413,46 @@ func TestProbeWhileFreezing(t *testing.T) {
 	g.until("thawed", func(r control.AgentReport) bool { return !r.Frozen })
 	if answer := g.probe(t.Context(), AgentRequest{}); answer.Skipped != "" || answer.Error != "" {
 		t.Errorf("afterwards: %+v", answer)
+	}
+}
+
+// flawed is a listener of which the first calls fail.
+type flawed struct {
+	net.Listener
+	fails atomic.Int32
+}
+
+func (f *flawed) Accept() (net.Conn, error) {
+	if f.fails.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return f.Listener.Accept()
+}
+
+// TestProbesAfterFailure: that once no connection could be taken does not end
+// the probes.
+func TestProbesAfterFailure(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &flawed{Listener: listener}
+	f.fails.Store(2)
+	s := serveProbes(f, slog.New(slog.DiscardHandler))
+	defer s.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	var answer AgentAnswer
+	if _, err := io.WriteString(conn, "{}\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.NewDecoder(conn).Decode(&answer); err != nil || answer.Skipped == "" {
+		t.Errorf("%+v, %v", answer, err)
 	}
 }
 

@@ -45,13 +45,16 @@ const (
 	maxProbes = 8
 	// maxProbeTime is how long one of them may take.
 	maxProbeTime = 10 * time.Minute
+	// acceptPause follows on a failure to take a connection: too many files are
+	// open, perhaps, and the next moment some are not.
+	acceptPause = time.Second
 )
 
 // agentSocket answers questions to the guest's agent from within the pod, also
 // while there is no guest yet: the kubelet's liveness probe does not wait for it.
 type agentSocket struct {
 	agent    atomic.Pointer[agent] // nil until QEMU has been started
-	listener *net.UnixListener
+	listener net.Listener
 	places   chan struct{}
 	cancel   context.CancelFunc
 	wait     sync.WaitGroup
@@ -64,11 +67,15 @@ func listenForProbes(path string, log *slog.Logger) (*agentSocket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for probes: %w", err)
 	}
+	return serveProbes(listener, log), nil
+}
+
+func serveProbes(listener net.Listener, log *slog.Logger) *agentSocket {
 	s := &agentSocket{listener: listener, places: make(chan struct{}, maxProbes), log: log}
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
 	s.wait.Go(func() { s.accept(ctx) })
-	return s, nil
+	return s
 }
 
 // Close ends the socket and what is being answered.
@@ -86,17 +93,29 @@ func (s *agentSocket) accept(ctx context.Context) {
 			return
 		}
 		conn, err := s.listener.Accept()
-		if err != nil {
-			if !errors.Is(err, net.ErrClosed) {
-				s.log.Error("accept probe", "error", err)
-			}
+		switch {
+		case errors.Is(err, net.ErrClosed):
 			return
+		case err != nil:
+			s.log.Warn("accept probe", "error", err)
+			<-s.places
+			pause(ctx, acceptPause)
+			continue
 		}
 		s.wait.Go(func() {
 			defer func() { <-s.places }()
 			defer conn.Close()
 			s.serve(ctx, conn)
 		})
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
