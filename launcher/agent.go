@@ -27,8 +27,10 @@ const (
 	settlingPause = 10 * time.Second
 	// factsInterval is between two questions about what changes with an upgrade.
 	factsInterval = 10 * time.Minute
-	// An agent that has the port open and does not answer is asked again after
-	// firstRecall, and then after twice as long each time, up to lastRecall.
+	// An agent that has the port open and does not answer, or that came and went
+	// within lastRecall, is asked again after firstRecall, and then after twice as
+	// long each time, up to lastRecall: what a guest does must not have a report
+	// written every second.
 	firstRecall = 5 * time.Second
 	lastRecall  = time.Minute
 	// maxInterfaces is how many of the guest's interfaces are reported, unless
@@ -50,11 +52,14 @@ type agent struct {
 	opening int  // how often one opened it
 	running bool // the guest's CPUs run
 	due     bool // somebody wants to know what is new
+	ended   bool // QEMU has; nothing is known of a guest that is none
+	halting bool // the agent is freezing the file systems, and answers nothing else
 	report  control.AgentReport
 	changed chan struct{} // something of these has
 
 	freezing sync.Mutex  // held by who freezes or thaws
-	thawer   *time.Timer // until the guest is thawed
+	thawAt   time.Time   // when the guest is thawed; zero: when somebody asks
+	thawer   *time.Timer // until then
 
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -105,6 +110,14 @@ func (a *agent) setRunning(running bool) {
 	}
 }
 
+// end tells that there is no guest any more.
+func (a *agent) end() {
+	if a != nil {
+		a.change(func() { a.open, a.ended = false, true })
+		a.update(func(*control.AgentReport) {})
+	}
+}
+
 // poll has what may be new asked for soon.
 func (a *agent) poll() {
 	if a != nil {
@@ -132,11 +145,11 @@ func (a *agent) Report() control.AgentReport {
 	return a.report
 }
 
-// hasPort says whether a program in the guest has the port open.
-func (a *agent) hasPort() bool {
+// answerable says whether a program in the guest has the port open, and runs.
+func (a *agent) answerable() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.open
+	return a.open && a.running
 }
 
 // update changes what is known, and tells of it if it is new.
@@ -145,6 +158,9 @@ func (a *agent) update(set func(*control.AgentReport)) {
 	defer a.mu.Unlock()
 	before := encoded(a.report)
 	set(&a.report)
+	if a.ended { // what was on its way is too late
+		a.report = control.AgentReport{}
+	}
 	if !bytes.Equal(before, encoded(a.report)) {
 		a.tell(a.report) // here, so that none overtakes another
 	}
@@ -182,6 +198,7 @@ type watch struct {
 	*agent
 	seen      int       // the opening that was seen last
 	connected bool      // the agent of that opening answers
+	since     time.Time // when it first did
 	settling  int       // polls until the network is thought to be up
 	asked     time.Time // for the interfaces
 	facts     time.Time // when all was asked for
@@ -199,8 +216,12 @@ func (w *watch) step(ctx context.Context) time.Duration {
 	w.due = false
 	w.mu.Unlock()
 	if !open || opening != w.seen {
+		fickle := w.connected && time.Since(w.since) < lastRecall
 		w.lost("the port was closed")
-		w.seen, w.recall = opening, 0
+		if fickle {
+			w.backOff()
+		}
+		w.seen = opening
 	}
 	switch {
 	case !open || !running:
@@ -242,7 +263,7 @@ func (w *watch) connect(ctx context.Context) error {
 	if err := w.client.Ping(ctx); err != nil {
 		return err
 	}
-	w.connected, w.recall, w.settling = true, 0, settlingPolls
+	w.connected, w.since, w.settling = true, time.Now(), settlingPolls
 	w.given = [sha256.Size]byte{} // the guest may have begun anew
 	w.log.Info("guest agent connected")
 	w.update(func(r *control.AgentReport) { r.Connected = true })
@@ -325,8 +346,13 @@ func (w *watch) missed(ctx context.Context, err error) time.Duration {
 		return time.Millisecond // what has changed is looked at first
 	}
 	w.lost(err.Error())
-	w.failed, w.recall = time.Now(), min(max(2*w.recall, firstRecall), lastRecall)
+	w.backOff()
 	return w.recall
+}
+
+// backOff has the agent left alone for longer than the last time.
+func (w *watch) backOff() {
+	w.failed, w.recall = time.Now(), min(max(2*w.recall, firstRecall), lastRecall)
 }
 
 func (w *watch) lost(why string) {
@@ -334,6 +360,9 @@ func (w *watch) lost(why string) {
 		return
 	}
 	w.connected = false
+	if time.Since(w.since) >= lastRecall {
+		w.recall = 0
+	}
 	w.log.Info("guest agent disconnected", "reason", why)
 	w.update(func(r *control.AgentReport) { *r = control.AgentReport{Frozen: r.Frozen, Credentials: r.Credentials} })
 }

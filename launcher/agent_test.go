@@ -10,9 +10,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	monitor "github.com/digitalocean/go-qemu/qmp"
@@ -52,6 +56,10 @@ func newGuestWith(t *testing.T, c credentials, log *slog.Logger) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newGuestOn(t, ours, port, c, log)
+}
+
+func newGuestOn(t *testing.T, ours, port net.Conn, c credentials, log *slog.Logger) *guest {
 	g := &guest{t: t, port: port, errors: map[string]string{}, given: map[string]string{}, answers: map[string]string{
 		"guest-ping": "{}", "guest-info": `{"version": "7.2.22"}`, "guest-get-osinfo": `{"id": "debian"}`, "guest-fsfreeze-status": `"thawed"`,
 		"guest-network-get-interfaces": `[{"name": "br0", "hardware-address": "52:54:00:00:00:09"}, {"name": "eth0", "hardware-address": "52:54:00:00:00:01"}]`,
@@ -118,6 +126,12 @@ func (g *guest) set(command, answer string) {
 	}
 }
 
+func (g *guest) wasAsked(command string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Contains(g.asked, command)
+}
+
 func (g *guest) opened(open bool) {
 	g.portChanged(monitor.Event{Event: "VSERPORT_CHANGE", Data: map[string]any{"id": qemuargs.AgentPortID, "open": open}})
 }
@@ -167,6 +181,77 @@ func TestAgentFollowed(t *testing.T) {
 	g.until("opened again", isConnected)
 }
 
+// TestAgentBacksOff: a guest whose agent comes and goes, or answers some of what
+// it is asked, has fewer and fewer reports written.
+func TestAgentBacksOff(t *testing.T) {
+	t.Parallel()
+	for name, live := range map[string]func(*guest){
+		"port opened and closed": func(g *guest) {
+			for range 600 {
+				g.opened(true)
+				time.Sleep(500 * time.Millisecond)
+				g.opened(false)
+				time.Sleep(500 * time.Millisecond)
+			}
+		},
+		"answers pings only": func(g *guest) {
+			g.set("guest-info", "")
+			g.opened(true)
+			time.Sleep(10 * time.Minute)
+		},
+		"its port opened and closed too": func(g *guest) {
+			g.set("guest-info", "")
+			for range 60 {
+				g.opened(true)
+				time.Sleep(9 * time.Second)
+				g.opened(false)
+				time.Sleep(time.Second)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ours, theirs := net.Pipe()
+				g := newGuestOn(t, ours, theirs, credentials{}, slog.New(slog.DiscardHandler))
+				g.setRunning(true)
+				live(g)
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				times := 0
+				for i, r := range g.reports {
+					if r.Connected && (i == 0 || !g.reports[i-1].Connected) {
+						times++
+					}
+				}
+				if times == 0 || times > 14 {
+					t.Errorf("connected %d times in ten minutes", times)
+				}
+			})
+		})
+	}
+}
+
+// TestAgentRestarted: one that has been there for long, and is back at once, is
+// not kept waiting.
+func TestAgentRestarted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		g := newGuestOn(t, ours, theirs, credentials{}, slog.New(slog.DiscardHandler))
+		g.setRunning(true)
+		g.opened(true)
+		time.Sleep(lastRecall + time.Second)
+		g.opened(false)
+		time.Sleep(time.Second)
+		g.opened(true)
+		time.Sleep(time.Second)
+		if !g.Report().Connected {
+			t.Error("not connected")
+		}
+	})
+}
+
 // TestAgentSilent: one that has the port and does not answer is not connected;
 // of a guest that is paused nobody expects an answer.
 func TestAgentSilent(t *testing.T) {
@@ -191,6 +276,29 @@ func TestAgentSilent(t *testing.T) {
 	g.until("silent", func(r control.AgentReport) bool { return !r.Connected })
 	if answer := g.probe(t.Context(), AgentRequest{}); answer.Error != errNoAgent.Error() {
 		t.Errorf("a probe of a silent agent: %+v", answer)
+	}
+}
+
+// TestAgentOfEndedGuest: with QEMU the agent is gone, and what it knew.
+func TestAgentOfEndedGuest(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	log := slog.New(slog.DiscardHandler)
+	l := launcher{Config: Config{Log: log}, agent: g.agent, slot: newSlot(filepath.Join(t.TempDir(), "none"), "", control.StateReport{}, log)}
+	defer l.slot.Close()
+	l.setState(control.StateExited)
+	g.mu.Lock()
+	last := encoded(g.reports[len(g.reports)-1])
+	g.mu.Unlock()
+	if none := encoded(control.AgentReport{}); string(last) != string(none) || string(encoded(g.Report())) != string(none) {
+		t.Errorf("the last report is %s", last)
+	}
+	g.update(func(r *control.AgentReport) { r.Connected = true }) // was just being found
+	if g.Report().Connected {
+		t.Error("connected again")
 	}
 }
 
@@ -225,6 +333,147 @@ func TestFreeze(t *testing.T) {
 	g.until("thawed at once", func(r control.AgentReport) bool { return !r.Frozen })
 }
 
+// TestFreezeRenewed: a guest that is frozen for longer right when its time is
+// over stays frozen.
+func TestFreezeRenewed(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	if err := g.freeze(t.Context(), 200*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	g.set("guest-fsfreeze-status", `"frozen"`)
+	g.mu.Lock() // the agent takes its time
+	renewed := make(chan error, 1)
+	go func() { renewed <- g.freeze(t.Context(), time.Hour) }()
+	time.Sleep(400 * time.Millisecond)
+	g.mu.Unlock()
+	if err := <-renewed; err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if g.wasAsked("guest-fsfreeze-thaw") || !g.Report().Frozen {
+		t.Error("the renewed freeze is undone")
+	}
+}
+
+// TestFreezeIsNotSent: nothing is frozen by a command that waited in vain.
+func TestFreezeIsNotSent(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	g.mu.Lock() // the agent takes its time
+	frozen, users := make(chan error, 1), make(chan error, 1)
+	go func() { frozen <- g.freeze(ctx, 0) }()
+	time.Sleep(100 * time.Millisecond)
+	// This is its next question, and it has no answer to it.
+	go func() { _, err := g.client.Users(ctx); users <- err }()
+	time.Sleep(100 * time.Millisecond)
+	g.mu.Unlock()
+	if err := <-frozen; err == nil || g.wasAsked("guest-fsfreeze-freeze") || g.Report().Frozen {
+		t.Errorf("frozen: %v, %+v", err, g.Report())
+	}
+	<-users
+}
+
+// TestThawWhilePaused: a guest whose CPUs are stopped is thawed when they run.
+func TestThawWhilePaused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		g := newGuestOn(t, ours, theirs, credentials{}, slog.New(slog.DiscardHandler))
+		g.opened(true)
+		g.setRunning(true)
+		synctest.Wait()
+		if err := g.freeze(t.Context(), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		g.setRunning(false)
+		time.Sleep(time.Hour)
+		if g.wasAsked("guest-fsfreeze-thaw") || !g.Report().Frozen {
+			t.Error("a guest that is paused was asked to thaw")
+		}
+		g.setRunning(true)
+		time.Sleep(thawAgain + time.Second)
+		if g.Report().Frozen {
+			t.Error("not thawed when it runs again")
+		}
+	})
+}
+
+// TestProbeWhileFreezing: an agent that freezes answers nobody, and is not to blame.
+func TestProbeWhileFreezing(t *testing.T) {
+	t.Parallel()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	g.set("guest-fsfreeze-freeze", "")
+	ctx, stop := context.WithCancel(t.Context())
+	frozen := make(chan error, 1)
+	go func() { frozen <- g.freeze(ctx, 0) }()
+	for !g.wasAsked("guest-fsfreeze-freeze") {
+		time.Sleep(time.Millisecond)
+	}
+	for _, r := range []AgentRequest{{}, {Program: "/bin/true"}} {
+		if answer := g.probe(t.Context(), r); answer.Skipped == "" {
+			t.Errorf("%+v: %+v", r, answer)
+		}
+	}
+	stop()
+	<-frozen
+	g.until("thawed", func(r control.AgentReport) bool { return !r.Frozen })
+	if answer := g.probe(t.Context(), AgentRequest{}); answer.Skipped != "" || answer.Error != "" {
+		t.Errorf("afterwards: %+v", answer)
+	}
+}
+
+// flawed is a listener of which the first calls fail.
+type flawed struct {
+	net.Listener
+	fails atomic.Int32
+}
+
+func (f *flawed) Accept() (net.Conn, error) {
+	if f.fails.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return f.Listener.Accept()
+}
+
+// TestProbesAfterFailure: that once no connection could be taken does not end
+// the probes.
+func TestProbesAfterFailure(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &flawed{Listener: listener}
+	f.fails.Store(2)
+	s := serveProbes(f, slog.New(slog.DiscardHandler))
+	defer s.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	var answer AgentAnswer
+	if _, err := io.WriteString(conn, "{}\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.NewDecoder(conn).Decode(&answer); err != nil || answer.Skipped == "" {
+		t.Errorf("%+v, %v", answer, err)
+	}
+}
+
 // TestAgentSocket: probes get what the agent says, one line each.
 func TestAgentSocket(t *testing.T) {
 	t.Parallel()
@@ -238,11 +487,12 @@ func TestAgentSocket(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	path := filepath.Join(dir, "agent.sock")
-	s, err := listenForProbes(path, g.agent, g.log)
+	s, err := listenForProbes(path, g.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	s.agent.Store(g.agent)
 	say := func(line string) AgentAnswer {
 		t.Helper()
 		conn, err := net.Dial("unix", path)

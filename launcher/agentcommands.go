@@ -125,34 +125,58 @@ func (a *agent) freeze(ctx context.Context, timeout time.Duration) error {
 		return err
 	}
 	if status != guestagent.Frozen {
-		err = a.client.Freeze(ctx)
+		a.setHalting(true)
+		defer a.setHalting(false)
+		sent, err := a.client.Freeze(ctx)
 		var said *guestagent.Error
 		switch {
-		case errors.As(err, &said):
+		case errors.As(err, &said), !sent:
 			return err
 		case err != nil:
 			// Nobody will thaw what nobody knows to be frozen.
-			a.thawer.Reset(time.Millisecond)
+			a.thawIn(time.Millisecond)
 			a.update(func(r *control.AgentReport) { r.Frozen = true })
 			return err
 		}
 	}
 	a.update(func(r *control.AgentReport) { r.Frozen = true })
-	a.thawer.Stop()
+	a.neverThaw()
 	if timeout > 0 {
-		a.thawer.Reset(timeout)
+		a.thawIn(timeout)
 	}
 	return nil
+}
+
+// thawIn and neverThaw are for who holds freezing.
+func (a *agent) thawIn(wait time.Duration) {
+	a.thawAt = time.Now().Add(wait)
+	a.thawer.Reset(wait)
+}
+
+func (a *agent) neverThaw() {
+	a.thawAt = time.Time{}
+	a.thawer.Stop()
+}
+
+func (a *agent) setHalting(halting bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.halting = halting
 }
 
 // thaw lets the guest write.
 func (a *agent) thaw(ctx context.Context) error {
 	a.freezing.Lock()
 	defer a.freezing.Unlock()
+	return a.thawNow(ctx)
+}
+
+// thawNow is for who holds freezing.
+func (a *agent) thawNow(ctx context.Context) error {
 	if err := a.client.Thaw(ctx); err != nil {
 		return err
 	}
-	a.thawer.Stop()
+	a.neverThaw()
 	a.update(func(r *control.AgentReport) { r.Frozen = false })
 	return nil
 }
@@ -166,19 +190,30 @@ func (a *agent) thawInTime(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if !a.hasPort() {
-			a.thawer.Reset(thawAgain) // until there is an agent again
-			continue
-		}
-		err := a.thaw(ctx)
-		if err == nil {
-			a.log.Info("thawed the guest's file systems: the time to freeze them was over")
-			continue
-		}
-		if ctx.Err() == nil {
-			a.log.Warn("thaw the guest's file systems", "error", err)
-			a.thawer.Reset(thawAgain)
-		}
+		a.thawDue(ctx)
+	}
+}
+
+// thawDue thaws a guest whose time is over. Who froze it again meanwhile has
+// given it another.
+func (a *agent) thawDue(ctx context.Context) {
+	a.freezing.Lock()
+	defer a.freezing.Unlock()
+	if a.thawAt.IsZero() || time.Now().Before(a.thawAt) {
+		return
+	}
+	if !a.answerable() {
+		a.thawIn(thawAgain) // until there is an agent again
+		return
+	}
+	err := a.thawNow(ctx)
+	if err == nil {
+		a.log.Info("thawed the guest's file systems: the time to freeze them was over")
+		return
+	}
+	if ctx.Err() == nil {
+		a.log.Warn("thaw the guest's file systems", "error", err)
+		a.thawIn(thawAgain)
 	}
 }
 

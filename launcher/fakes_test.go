@@ -36,6 +36,8 @@ var fakes = map[string]func(){
 	"qemu-leaving":       func() { qemu(func(m *fakeMonitor) { m.run(); m.conn.Close(); os.Exit(0) }) },
 	"qemu-pausing":       func() { qemu((*fakeMonitor).pause) },
 	"qemu-panicking":     func() { qemu((*fakeMonitor).panic) },
+	"qemu-not-again":     func() { qemu((*fakeMonitor).notAgain) },
+	"qemu-off-early":     func() { qemu((*fakeMonitor).offEarly) },
 	"qemu-no-version":    func() { fmt.Println("hello") },
 	"qemu-version-hangs": hang,
 	"qemu-img-hangs":     hang,
@@ -158,6 +160,31 @@ func (m *fakeMonitor) pause() {
 	m.next("system_powerdown")
 	m.next("quit")
 	m.event("SHUTDOWN", `{"guest": false, "reason": "host-qmp-quit"}`)
+}
+
+// notAgain powers off to be started again, and cannot be.
+func (m *fakeMonitor) notAgain() {
+	m.run()
+	m.next("set-action")
+	m.next("system_powerdown")
+	m.event("SHUTDOWN", `{"guest": true, "reason": "guest-shutdown"}`)
+	m.event("STOP", "{}")
+	for m.commands.Scan() {
+		_, id, _ := strings.Cut(m.commands.Text(), `"id":`)
+		id = id[:strings.IndexAny(id, ",}")]
+		if strings.Contains(m.commands.Text(), `"quit"`) {
+			m.say(`{"return": {}, "id": ` + id + `}`)
+			return
+		}
+		m.say(`{"error": {"class": "GenericError", "desc": "no more"}, "id": ` + id + `}`)
+	}
+}
+
+// offEarly powers off before it hears that it is to be kept.
+func (m *fakeMonitor) offEarly() {
+	m.run()
+	m.commands.Scan()
+	m.event("SHUTDOWN", `{"guest": true, "reason": "guest-shutdown"}`)
 }
 
 func (m *fakeMonitor) panic() {

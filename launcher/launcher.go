@@ -90,7 +90,7 @@ type launcher struct {
 	slot   *slot
 	serial *serial
 	agent  *agent       // nil without its port
-	probes *agentSocket // likewise
+	probes *agentSocket // nil if it could not be made
 	stderr *podLog      // QEMU's messages, on their way to the pod's log
 	leases []*dhcp.Server
 
@@ -129,6 +129,8 @@ type launcher struct {
 	asking     int         // questions to the guest's agent
 	rebooting  bool        // the guest's next power-off is to be a reboot
 	rebootOver *time.Timer // then it no longer is
+	restarting bool        // it has powered off to be started again, and does not run yet
+	notAgain   error       // why it could not be started again
 	picturing  bool        // a screenshot is being taken, or read
 
 	kept *control.Termination // how a VM ended whose launcher is kept
@@ -151,6 +153,11 @@ func Run(ctx context.Context, config Config) control.Termination {
 		press:   stoppedTimer(), grace: stoppedTimer(), kill: stoppedTimer(), patience: stoppedTimer(), rebootOver: stoppedTimer(),
 		retry: retry{timer: stoppedTimer(), settled: stoppedTimer()},
 	}
+	defer l.close()
+	var err error
+	if l.probes, err = listenForProbes(config.AgentSocket, config.Log); err != nil {
+		config.Log.Warn("probes are not answered", "error", err)
+	}
 	version, err := l.askVersion(ctx)
 	switch {
 	case errors.Is(err, errStopped):
@@ -159,8 +166,6 @@ func Run(ctx context.Context, config Config) control.Termination {
 		return control.Termination{Reason: control.ReasonStartFailed, Message: err.Error()}
 	}
 	l.slot = newSlot(config.SlotSocket, version, l.state, config.Log)
-	defer l.slot.Close()
-	defer l.close()
 	for l.end == nil {
 		l.step(ctx)
 	}
@@ -253,6 +258,9 @@ func (l *launcher) setState(s control.State) {
 	}
 	l.state.State = s
 	l.agent.setRunning(s == control.StateRunning || s == control.StateShuttingDown)
+	if s == control.StateExited {
+		l.agent.end()
+	}
 	l.Log.Info("state", "state", s)
 	l.slot.report(l.state)
 }
@@ -291,8 +299,10 @@ func (l *launcher) close() {
 	if l.serial != nil {
 		l.serial.Close()
 	}
-	if l.agent != nil {
+	if l.probes != nil {
 		l.probes.Close()
+	}
+	if l.agent != nil {
 		l.agent.Close()
 	}
 	if l.stderr != nil {
@@ -300,6 +310,9 @@ func (l *launcher) close() {
 	}
 	closeAll(l.files)
 	closeAll(l.disks)
+	if l.slot != nil {
+		l.slot.Close()
+	}
 }
 
 // handle answers one message from the handler.
@@ -371,24 +384,25 @@ func (l *launcher) event(ctx context.Context, e monitor.Event) {
 	case "VSERPORT_CHANGE":
 		l.agent.portChanged(e)
 	case "SHUTDOWN":
-		shutdown := qmp.ParseShutdown(e)
-		if l.rebooting && shutdown.Guest {
+		l.last = qmp.ParseShutdown(e)
+		if l.rebooting && l.last.Guest {
 			l.rebootNow(ctx)
-			return
 		}
-		l.last = shutdown
 	case "GUEST_PANICKED":
 		l.panicked = true
 	case "STOP":
 		// A guest that flushes its disks in order to shut down may need them again.
 		flushing := l.state.State == control.StateShuttingDown && l.ioError != nil
-		if l.rebooting {
-			return // it is started again
+		if l.restarting {
+			return // QEMU stops what has powered off
 		}
 		if l.state.State == control.StateRunning || l.retry.trying || flushing {
 			l.paused(ctx)
 		}
 	case "RESUME":
+		if l.restarting {
+			l.restarting, l.last = false, qmp.Shutdown{}
+		}
 		l.ran()
 		l.resumed()
 	}

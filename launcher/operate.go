@@ -55,6 +55,8 @@ func (l *launcher) operable(command string) error {
 	switch {
 	case l.kept != nil || l.asked || l.stopping || !running && !paused:
 		return fmt.Errorf("cannot %s: the VM is %s", command, l.state.State)
+	case l.restarting:
+		return fmt.Errorf("cannot %s: the guest has powered off and is being started again", command)
 	case command == control.CommandPause && paused:
 		return errors.New("cannot pause: the VM is paused already")
 	case command == control.CommandUnpause && running:

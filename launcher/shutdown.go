@@ -127,6 +127,9 @@ func (l *launcher) termination(e exit) control.Termination {
 		t.Message = fmt.Sprintf("QEMU could not be driven, and was killed before the guest ran: %v", l.gaveUp)
 	case l.state.StartedAt == nil && !l.asked:
 		t.Reason, t.Message = control.ReasonStartFailed, "QEMU "+e.String()+" before the guest ran"
+	case l.notAgain != nil:
+		t.Reason = control.ReasonQMPLost
+		t.Message = fmt.Sprintf("the guest powered off in order to start anew, and QEMU could not be made to: %v", l.notAgain)
 	case l.asked && l.start.Machine.NoACPI:
 		t.Reason, t.Message = control.ReasonShutdown, "the guest has no ACPI and so no power button; QEMU was ended"
 	case l.asked:

@@ -61,17 +61,17 @@ func (l *launcher) softReboot(ctx context.Context, m *message) {
 // rebootNow starts a guest again that has powered off in order to be.
 func (l *launcher) rebootNow(ctx context.Context) {
 	l.Log.Info("the guest has powered off, and is started again")
+	l.rebooting, l.restarting = false, true // until it runs
+	l.rebootOver.Stop()
 	client := l.qmp
 	l.later(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
 		defer cancel()
 		return errors.Join(client.SystemReset(ctx), client.SetShutdownAction(ctx, qmp.ShutdownPoweroff), client.Cont(ctx))
 	}, func(err error) {
-		l.rebooting = false
-		l.rebootOver.Stop()
 		if err != nil && !errors.Is(err, qmp.ErrClosed) {
 			// It is off; there is nothing left to lose.
-			l.Log.Error("start the guest again", "error", err)
+			l.notAgain = err
 			l.quit()
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"time"
@@ -106,14 +107,9 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 			return err
 		}
 	}
-	if q.agent != nil {
-		a := newAgent(q.agent, &l.start.Machine, credentials{l.SecretDir, l.start.AgentCredentials}, l.slot.reportAgent, l.Log)
-		if l.probes, err = listenForProbes(l.AgentSocket, a, l.Log); err != nil {
-			a.Close()
-			q.end()
-			return err
-		}
-		l.agent = a
+	if err := l.followAgent(q.agent); err != nil {
+		q.end()
+		return err
 	}
 	l.qmp = qmp.New(q.qmp, qmp.Options{Logger: l.Log})
 	if l.events, err = l.qmp.Events(ctx); err != nil {
@@ -122,6 +118,25 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 	}
 	client, paused := l.qmp, l.start.Paused
 	l.later(ctx, func() error { return handshake(starting, client, paused) }, l.started)
+	return nil
+}
+
+// followAgent has probes ask the guest's agent from now on. Without its port
+// nobody is there to be asked.
+func (l *launcher) followAgent(port *net.UnixConn) (err error) {
+	switch {
+	case port == nil && l.probes != nil:
+		l.probes.Close()
+		return nil
+	case port == nil:
+		return nil
+	case l.probes == nil: // it could not be made, and now matters
+		if l.probes, err = listenForProbes(l.AgentSocket, l.Log); err != nil {
+			return err
+		}
+	}
+	l.agent = newAgent(port, &l.start.Machine, credentials{l.SecretDir, l.start.AgentCredentials}, l.slot.reportAgent, l.Log)
+	l.probes.agent.Store(l.agent)
 	return nil
 }
 

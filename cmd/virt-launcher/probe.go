@@ -20,31 +20,34 @@ const maxProbeAnswer = 1 << 20
 // guestPing asks whether the guest's agent answers; probes of the pod run it.
 func guestPing(args []string) int {
 	flags := flag.NewFlagSet("guest-ping", flag.ExitOnError)
-	socket, timeout := probeFlags(flags)
+	socket, request := probeFlags(flags)
 	parse(flags, args)
-	return probe(*socket, launcher.AgentRequest{TimeoutSeconds: *timeout})
+	return probe(*socket, request)
 }
 
 // guestExec runs a program in the guest; probes of the pod run it.
 func guestExec(args []string) int {
 	flags := flag.NewFlagSet("guest-exec", flag.ExitOnError)
-	socket, timeout := probeFlags(flags)
+	socket, request := probeFlags(flags)
 	parseFlags(flags, args)
 	if flags.NArg() == 0 {
 		fmt.Fprintln(flags.Output(), "virt-launcher: no command to run in the guest: guest-exec [--timeout SECONDS] -- COMMAND [ARGS...]")
 		return 2
 	}
-	return probe(*socket, launcher.AgentRequest{Program: flags.Arg(0), Args: flags.Args()[1:], TimeoutSeconds: *timeout})
+	request.Program, request.Args = flags.Arg(0), flags.Args()[1:]
+	return probe(*socket, request)
 }
 
-func probeFlags(flags *flag.FlagSet) (socket *string, timeout *int64) {
-	return flags.String("socket", layout.AgentSocket, "`socket` of the running virt-launcher"),
-		flags.Int64("timeout", 10, "how many `seconds` the guest has to answer")
+func probeFlags(flags *flag.FlagSet) (socket *string, request *launcher.AgentRequest) {
+	request = &launcher.AgentRequest{}
+	flags.Int64Var(&request.TimeoutSeconds, "timeout", 10, "how many `seconds` the guest has to answer")
+	flags.BoolVar(&request.Readiness, "readiness", false, "fail while the guest has not been started")
+	return flags.String("socket", layout.AgentSocket, "`socket` of the running virt-launcher"), request
 }
 
 // probe asks the running launcher, and returns 0 if the answer is good, the code
 // that a program in the guest exited with, or 1.
-func probe(socket string, request launcher.AgentRequest) int {
+func probe(socket string, request *launcher.AgentRequest) int {
 	answer, err := askLauncher(socket, request)
 	switch {
 	case err != nil:
@@ -71,11 +74,11 @@ func probe(socket string, request launcher.AgentRequest) int {
 	return answer.ExitCode
 }
 
-func askLauncher(socket string, request launcher.AgentRequest) (*launcher.AgentAnswer, error) {
+func askLauncher(socket string, request *launcher.AgentRequest) (*launcher.AgentAnswer, error) {
 	deadline := time.Now().Add(time.Duration(max(request.TimeoutSeconds, 1)) * time.Second)
 	conn, err := (&net.Dialer{Deadline: deadline}).Dial("unix", socket)
 	if err != nil {
-		return nil, fmt.Errorf("%w (the VM is not running yet)", err)
+		return nil, fmt.Errorf("%w (the VM has no port for a guest agent)", err)
 	}
 	defer conn.Close()
 	line, err := json.Marshal(request)

@@ -166,7 +166,7 @@ func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Containe
 		Command:         []string{launcherBinary, "run"},
 		Resources:       resources(vmi, config),
 		LivenessProbe:   probe(vmi.Spec.LivenessProbe),
-		ReadinessProbe:  probe(vmi.Spec.ReadinessProbe),
+		ReadinessProbe:  probe(vmi.Spec.ReadinessProbe, "--readiness"),
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: ptr.To(false),
 			ReadOnlyRootFilesystem:   ptr.To(true),

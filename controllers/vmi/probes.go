@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,8 +15,8 @@ const execSlack = 1
 
 // probe renders a probe of the guest as one of the launcher's container. HTTP
 // and TCP go to the pod's address, which is the guest's with bridge and leads to
-// it with masquerade; what the guest agent is asked, the launcher asks.
-func probe(p *v1.Probe) *corev1.Probe {
+// it with masquerade; what the guest agent is asked, the launcher asks, with flags.
+func probe(p *v1.Probe, flags ...string) *corev1.Probe {
 	if p == nil {
 		return nil
 	}
@@ -27,13 +28,13 @@ func probe(p *v1.Probe) *corev1.Probe {
 		SuccessThreshold:    p.SuccessThreshold,
 		FailureThreshold:    p.FailureThreshold,
 	}
-	timeout := strconv.Itoa(int(p.TimeoutSeconds))
+	flags = append(flags, "--timeout", strconv.Itoa(int(p.TimeoutSeconds)))
 	switch {
 	case p.Exec != nil:
-		out.Exec = &corev1.ExecAction{Command: append([]string{launcherBinary, "guest-exec", "--timeout", timeout, "--"}, p.Exec.Command...)}
+		out.Exec = &corev1.ExecAction{Command: slices.Concat([]string{launcherBinary, "guest-exec"}, flags, []string{"--"}, p.Exec.Command)}
 		out.TimeoutSeconds += execSlack
 	case p.GuestAgentPing != nil:
-		out.Exec = &corev1.ExecAction{Command: []string{launcherBinary, "guest-ping", "--timeout", timeout}}
+		out.Exec = &corev1.ExecAction{Command: append([]string{launcherBinary, "guest-ping"}, flags...)}
 		out.TimeoutSeconds += execSlack
 	}
 	return out

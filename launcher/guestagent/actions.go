@@ -32,10 +32,17 @@ func (c *Client) FreezeStatus(ctx context.Context) (string, error) {
 }
 
 // Freeze has the guest write back its file systems and hold all writes. After
-// an error that is no *Error they may be frozen all the same.
-func (c *Client) Freeze(ctx context.Context) error {
-	_, err := c.ask(ctx, request{Execute: "guest-fsfreeze-freeze"}, freezeTimeout)
-	return err
+// an error that is no *Error they may be frozen all the same, if it was sent.
+func (c *Client) Freeze(ctx context.Context) (sent bool, err error) {
+	if err := c.begin(ctx); err != nil {
+		return false, err
+	}
+	defer c.end()
+	if err := c.sync(ctx); err != nil {
+		return false, err
+	}
+	_, err = c.exchange(ctx, request{Execute: "guest-fsfreeze-freeze"}, freezeTimeout)
+	return true, err
 }
 
 // Thaw undoes Freeze.

@@ -10,12 +10,17 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"sync"
 	"time"
 )
 
 // answerTimeout is how long an agent may take to answer. An emulated guest that
 // boots, beside others, takes seconds.
 const answerTimeout = 10 * time.Second
+
+// recently is how long an answer shows that the agent is there, while somebody
+// else waits for the next one.
+const recently = 5 * time.Second
 
 // ErrSilent: the agent did not answer in time, or not what it was asked. It may
 // be stopped, busy, or not be there at all.
@@ -32,12 +37,16 @@ type Client struct {
 	turn chan struct{}
 	// synced: what is read next is the answer to what is asked next.
 	synced bool
+
+	mu       sync.Mutex
+	answered time.Time     // when the agent answered last
+	answer   chan struct{} // closed when it does next
 }
 
 // New makes a Client on the launcher's end of the port, which it takes over.
 func New(conn net.Conn) *Client {
 	b := &budget{Reader: conn}
-	return &Client{conn: conn, budget: b, reader: bufio.NewReader(b), turn: make(chan struct{}, 1)}
+	return &Client{conn: conn, budget: b, reader: bufio.NewReader(b), turn: make(chan struct{}, 1), answer: make(chan struct{})}
 }
 
 // Close ends the port; QEMU goes on.
@@ -65,6 +74,48 @@ func (c *Client) begin(ctx context.Context) error {
 }
 
 func (c *Client) end() { <-c.turn }
+
+// heard notes that the agent has answered.
+func (c *Client) heard() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answered = time.Now()
+	close(c.answer)
+	c.answer = make(chan struct{})
+}
+
+// Alive finds out whether the agent answers, as Ping does. While others have the
+// turn, that it answers them will do: it is not to blame for what it is asked.
+func (c *Client) Alive(ctx context.Context) error {
+	c.mu.Lock()
+	answered, answer := c.answered, c.answer
+	c.mu.Unlock()
+	select {
+	case c.turn <- struct{}{}:
+	default:
+		if time.Since(answered) < recently {
+			return nil
+		}
+		select {
+		case c.turn <- struct{}{}:
+		case <-answer:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer c.end()
+	select {
+	case <-answer:
+		return nil
+	default:
+	}
+	if err := c.sync(ctx); err != nil {
+		return err
+	}
+	_, err := c.exchange(ctx, request{Execute: "guest-ping"}, answerTimeout)
+	return err
+}
 
 // request is a command as the agent takes it.
 type request struct {
@@ -105,8 +156,13 @@ func (c *Client) ask(ctx context.Context, r request, timeout time.Duration) (jso
 	}
 	defer c.end()
 	if err := c.sync(ctx); err != nil {
-		return nil, fmt.Errorf("synchronize with the guest agent: %w", err)
+		return nil, err
 	}
+	return c.exchange(ctx, r, timeout)
+}
+
+// exchange is for who has the turn, and has synchronized.
+func (c *Client) exchange(ctx context.Context, r request, timeout time.Duration) (json.RawMessage, error) {
 	var data json.RawMessage
 	err := c.within(ctx, timeout, func() error {
 		if err := c.send(r); err != nil {
@@ -119,6 +175,10 @@ func (c *Client) ask(ctx context.Context, r request, timeout time.Duration) (jso
 		data, err = parseReply(r.Execute, line)
 		return err
 	})
+	var said *Error
+	if err == nil || errors.As(err, &said) {
+		c.heard()
+	}
 	return data, c.judge(r.Execute, err)
 }
 
@@ -131,7 +191,7 @@ func (c *Client) tell(ctx context.Context, r request) error {
 	}
 	defer c.end()
 	if err := c.sync(ctx); err != nil {
-		return fmt.Errorf("synchronize with the guest agent: %w", err)
+		return err
 	}
 	c.synced = false
 	return c.judge(r.Execute, c.within(ctx, answerTimeout, func() error { return c.send(r) }))
@@ -166,6 +226,7 @@ func (c *Client) sync(ctx context.Context) error {
 			var got int64
 			if err == nil && json.Unmarshal(data, &got) == nil && got == id {
 				c.synced = true
+				c.heard()
 				return nil
 			}
 		}
@@ -175,7 +236,7 @@ func (c *Client) sync(ctx context.Context) error {
 		return nil
 	}
 	// Whatever it was that it sent: it is nobody that can be asked.
-	return fmt.Errorf("%w: %w", ErrSilent, err)
+	return fmt.Errorf("synchronize with the guest agent: %w: %w", ErrSilent, err)
 }
 
 // maxLate is how many answers may come before the one that is waited for.

@@ -59,7 +59,7 @@ func TestActions(t *testing.T) {
 		}
 	}
 	status, err := c.FreezeStatus(ctx)
-	if err := errors.Join(err, c.Ping(ctx), c.Freeze(ctx), c.Thaw(ctx), c.Reboot(ctx), c.Shutdown(ctx),
+	if err := errors.Join(err, c.Ping(ctx), freeze(ctx, c), c.Thaw(ctx), c.Reboot(ctx), c.Shutdown(ctx),
 		c.SetUserPassword(ctx, "root", "secret"), c.SSHSetAuthorizedKeys(ctx, "demo", []string{"ssh-ed25519 AAAA"}), c.SSHSetAuthorizedKeys(ctx, "demo", nil)); err != nil || status != Frozen {
 		t.Fatalf("%q, %v", status, err)
 	}
@@ -72,6 +72,38 @@ func TestActions(t *testing.T) {
 	defer a.mu.Unlock()
 	if diff := cmp.Diff(want, a.asked); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func freeze(ctx context.Context, c *Client) error {
+	sent, err := c.Freeze(ctx)
+	if !sent && err == nil {
+		err = errors.New("frozen, and not told to")
+	}
+	return err
+}
+
+// TestFreezeIsNotSent: who did not get the turn, or found nobody who listens,
+// knows that nothing is frozen.
+func TestFreezeIsNotSent(t *testing.T) {
+	c, a := connected(t)
+	a.answer = func(string, json.RawMessage) {}
+	soon := func() context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	c.turn <- struct{}{}
+	if sent, err := c.Freeze(soon()); sent || err == nil {
+		t.Errorf("without the turn: %v, %v", sent, err)
+	}
+	<-c.turn
+	if sent, err := c.Freeze(soon()); !sent || !errors.Is(err, ErrSilent) {
+		t.Errorf("without an answer: %v, %v", sent, err)
+	}
+	a.port.Close()
+	if sent, err := c.Freeze(soon()); sent || err == nil {
+		t.Errorf("to nobody: %v, %v", sent, err)
 	}
 }
 
@@ -228,5 +260,76 @@ func TestSilent(t *testing.T) {
 	a.port.Close()
 	if err := c.Ping(t.Context()); err == nil {
 		t.Error("a port that was closed answers")
+	}
+}
+
+// TestAlive: who finds out whether the agent answers has to wait for nobody's
+// questions, and is told of an agent that answers nobody.
+func TestAlive(t *testing.T) {
+	c, a := connected(t)
+	named, held := make(chan struct{}), make(chan struct{})
+	a.answer = func(command string, _ json.RawMessage) {
+		switch command {
+		case "guest-get-host-name":
+			<-named
+			a.write(`{"return": {"host-name": "x"}}` + "\n")
+		case "guest-get-users":
+			<-held
+		case "guest-get-osinfo":
+			a.write(`{"return": {}}` + "\n")
+		}
+	}
+	waits := func(ask func() error) chan error {
+		done := make(chan error, 1)
+		go func() { done <- ask() }()
+		return done
+	}
+	until := func(asked string) {
+		for {
+			a.mu.Lock()
+			yes := slices.Contains(a.asked, asked)
+			a.mu.Unlock()
+			if yes {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	first := waits(func() error { _, err := c.Hostname(t.Context()); return err })
+	until("guest-get-host-name")
+	c.mu.Lock()
+	c.answered = time.Time{} // the synchronization was long ago
+	c.mu.Unlock()
+	alive := waits(func() error { return c.Alive(t.Context()) })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := c.Alive(ctx); err == nil {
+		t.Error("an agent that answers nobody is alive")
+	}
+	close(named)
+	if err := <-alive; err != nil {
+		t.Errorf("while it answers another: %v", err)
+	}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	// It has just answered, and is busy.
+	if _, err := c.OS(t.Context()); err != nil {
+		t.Error(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	second := waits(func() error { _, err := c.Users(ctx); return err })
+	until("guest-get-users")
+	if err := c.Alive(t.Context()); err != nil {
+		t.Errorf("right after an answer: %v", err)
+	}
+	stop()
+	<-second
+	close(held)
+	// Nobody asks: it has to answer itself.
+	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := c.Alive(ctx); !errors.Is(err, ErrSilent) {
+		t.Errorf("asked itself: %v", err)
 	}
 }

@@ -2,11 +2,14 @@ package launcher_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -45,4 +48,43 @@ func TestSoftReboot(t *testing.T) {
 	}
 	v.signals <- syscall.SIGTERM
 	v.ends(control.ReasonShutdown)
+}
+
+// TestProbeBeforeStart: a guest that has not been started is not to blame; the
+// kubelet's liveness probe must not end a launcher that waits for a disk.
+func TestProbeBeforeStart(t *testing.T) {
+	t.Parallel()
+	for _, port := range []bool{true, false} {
+		v := prepareVM(t)
+		v.config.AgentSocket = v.config.ConsoleSocket + "-agent"
+		v.run()
+		ask := func(request string) (answer launcher.AgentAnswer, err error) {
+			conn, err := net.Dial("unix", v.config.AgentSocket)
+			if err != nil {
+				return answer, err
+			}
+			defer conn.Close()
+			if _, err := conn.Write([]byte(request + "\n")); err != nil {
+				return answer, err
+			}
+			return answer, json.NewDecoder(conn).Decode(&answer)
+		}
+		if answer, err := ask(`{"timeoutSeconds": 5}`); err != nil || !strings.Contains(answer.Skipped, "not been started") {
+			t.Errorf("before the start: %+v, %v", answer, err)
+		}
+		if answer, err := ask(`{"timeoutSeconds": 5, "readiness": true}`); err != nil || !strings.Contains(answer.Error, "not been started") {
+			t.Errorf("readiness before the start: %+v, %v", answer, err)
+		}
+		m := v.machine("polite")
+		if port {
+			m.Agent = &qemuargs.Agent{PCI: qemuargs.PCIAddress{Bus: "pcie.0", Slot: 5}}
+		}
+		v.start(m, 0)
+		v.await(control.StateRunning)
+		if answer, err := ask(`{"timeoutSeconds": 5}`); port && (err != nil || !strings.Contains(answer.Error, "not connected")) || !port && err == nil {
+			t.Errorf("with a port (%v) and no agent: %+v, %v", port, answer, err)
+		}
+		v.signals <- syscall.SIGTERM
+		v.ends(control.ReasonGracePeriodOver)
+	}
 }

@@ -1,0 +1,79 @@
+//go:build long
+
+package launcher
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// TestPauseWhileRebootIsAwaited: a guest that has not powered off yet is paused
+// and goes on, and is stopped for an I/O error, as at any other time.
+func TestPauseWhileRebootIsAwaited(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	full := v.path("full")
+	v.must(os.Mkdir(full, 0o700), unix.Mount("none", full, "tmpfs", 0, "size=260k"))
+	t.Cleanup(func() { unix.Unmount(full, unix.MNT_DETACH) })
+	v.request.Machine.Disks[0].Overlay = &qemuargs.Overlay{Path: full + "/root.qcow2", VirtualSize: 1 << 20}
+	v.boot()
+	v.must(v.call(control.CommandSoftReboot, nil, nil)) // it does not heed the power button
+	v.must(v.call(control.CommandPause, nil, nil))
+	if p := v.expectState(control.StatePaused).Pause; p == nil || p.Status != control.PausedByUser {
+		t.Errorf("paused for %+v", p)
+	}
+	v.must(v.call(control.CommandUnpause, nil, nil))
+	v.expectState(control.StateRunning)
+	filler, err := os.Create(full + "/filler")
+	v.must(err)
+	for err == nil {
+		_, err = filler.Write(make([]byte, 4096))
+	}
+	filler.Close()
+	attach(v).say("W")
+	if p := v.expectState(control.StatePaused).Pause; p == nil || p.Status != control.PausedIOError {
+		t.Errorf("paused for %+v", p)
+	}
+}
+
+// TestNotStartedAgain: a guest that powered off to be started again, and could
+// not be, has not had its grace period.
+func TestNotStartedAgain(t *testing.T) {
+	t.Parallel()
+	v := launch(t, withQEMU(t, "qemu-not-again"))
+	v.start()
+	v.must(v.call(control.CommandSoftReboot, nil, nil))
+	v.expectEnd(control.ReasonQMPLost, "no more")
+	if exited := v.expectState(control.StateExited); exited.Pause != nil {
+		t.Errorf("state %+v, want none of a pause", exited)
+	}
+}
+
+// TestOffBeforeReboot: a guest that powers off by itself before QEMU knows that
+// it is to be kept has done so.
+func TestOffBeforeReboot(t *testing.T) {
+	t.Parallel()
+	v := launch(t, withQEMU(t, "qemu-off-early"))
+	v.start()
+	if err := v.call(control.CommandSoftReboot, nil, nil); err == nil {
+		t.Error("a guest that is off was soft-rebooted")
+	}
+	v.expectEnd(control.ReasonGuestShutdown, "")
+}
+
+// TestOperateWhileStartedAgain: a guest that is off cannot be paused.
+func TestOperateWhileStartedAgain(t *testing.T) {
+	t.Parallel()
+	l := launcher{restarting: true, state: control.StateReport{State: control.StateRunning}}
+	for _, command := range []string{control.CommandPause, control.CommandReset, control.CommandSoftReboot} {
+		if err := l.operable(command); err == nil || !strings.Contains(err.Error(), "started again") {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+}
