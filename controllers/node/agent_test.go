@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,9 +85,71 @@ func TestReportAgentIsBounded(t *testing.T) {
 	if err != nil || len(written) > 20<<10 {
 		t.Errorf("a status of %d bytes, error %v", len(written), err)
 	}
-	for name, data := range map[string]string{"long": `{"connected": true, "version": "` + strings.Repeat("x", control.MaxAgentReport) + `"}`, "no JSON": "{", "unknown": `{"x": 1}`} {
-		if (&session{}).takeAgent(json.RawMessage(data)) {
+	for name, data := range map[string]string{"long": `{"connected": true, "version": "` + strings.Repeat("x", control.MaxAgentReport) + `"}`, "no JSON": "{", "unknown": `{"x": 1}`,
+		"interfaces": `{"connected": true, "interfaces": [` + strings.Repeat("{},", 10000) + `{}]}`,
+		"addresses":  `{"connected": true, "interfaces": [{"name": "", "addresses": [` + strings.Repeat(`"",`, 10000) + `""]}]}`} {
+		launcher := &session{}
+		if launcher.keepAgent(json.RawMessage(data)); launcher.takeAgent() {
 			t.Errorf("%s: it was taken", name)
+		}
+	}
+}
+
+// TestAgentFlood: a launcher that tells of its guest's agent without end is
+// believed in the newest, costs a few writes of a status, and its answers do not
+// wait.
+func TestAgentFlood(t *testing.T) {
+	n := newNode(t)
+	n.sessions.agentInterval = time.Hour
+	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
+	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
+	n.awaitChange(t)
+	s := n.sessions.Get(podNamed("a"))
+	launcher.send(control.EventAgent, control.AgentReport{Connected: true, Version: "first"})
+	n.awaitChange(t)
+	if got := s.Agent(); got == nil || got.Version != "first" {
+		t.Fatalf("the first report: %+v", got)
+	}
+	for i := range 10 * eventBurst {
+		launcher.send(control.EventAgent, control.AgentReport{Connected: true, Version: fmt.Sprint(i)})
+	}
+	called := make(chan error, 1)
+	go func() { called <- s.call(t.Context(), control.CommandQueryState, nil, nil) }()
+	m, err := launcher.conn.Receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := launcher.conn.Send(control.Message{ID: m.ID, Return: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-called:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("an answer waits for the reports before it")
+	}
+	if told := len(n.changed); told != 0 || s.Agent().Version != "first" {
+		t.Errorf("told of %d reports within the interval; the last is %+v", told, s.Agent())
+	}
+	if !s.takeAgent() || s.Agent().Version != fmt.Sprint(10*eventBurst-1) {
+		t.Errorf("the newest report is not kept: %+v", s.Agent())
+	}
+}
+
+// TestAgentInterval: what came within the interval is told of after it.
+func TestAgentInterval(t *testing.T) {
+	n := newNode(t)
+	n.sessions.agentInterval = time.Millisecond
+	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
+	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
+	n.awaitChange(t)
+	for i := range 3 {
+		launcher.send(control.EventAgent, control.AgentReport{Connected: true, Version: fmt.Sprint(i)})
+		n.awaitChange(t)
+		if got := n.sessions.Get(podNamed("a")).Agent().Version; got != fmt.Sprint(i) {
+			t.Errorf("report %d: %q", i, got)
 		}
 	}
 }
@@ -135,11 +198,11 @@ func FuzzAgentReport(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		launcher := &session{}
-		if !launcher.takeAgent(data) {
+		if launcher.keepAgent(data); !launcher.takeAgent() {
 			return
 		}
 		vmi := running()
-		reportAgent(vmi, launcher.Agent(), metav1.Unix(1000, 0))
+		reportAgent(vmi, *launcher.Agent(), metav1.Unix(1000, 0))
 		written, err := json.Marshal(vmi.Status)
 		if err != nil || len(written) > 20<<10 {
 			t.Fatalf("a status of %d bytes, error %v", len(written), err)
