@@ -115,6 +115,21 @@ func reportAgent(object *v1.VirtualMachineInstance, agent control.AgentReport, n
 	status.Interfaces = withGuest(object, status.Interfaces, agent.Interfaces)
 }
 
+// withAgent says whether a launcher's guest has the port of an agent.
+func withAgent(state control.StateReport) bool {
+	return state.Machine != nil && state.Machine.Agent != nil
+}
+
+// keepAgentReport leaves what the status says by the guest's agent as it was,
+// after report. It is for when the launcher has not told of the agent: what it
+// told an earlier virt-handler, or this one on another connection, it tells again
+// right after its hello.
+func keepAgentReport(object, before *v1.VirtualMachineInstance) {
+	if known := before.Status.Interfaces; object.Status.Phase == v1.Running && len(known) > 0 {
+		object.Status.Interfaces = known
+	}
+}
+
 func guestOS(os guestagent.OS) v1.VirtualMachineInstanceGuestOSInfo {
 	text := func(s string) string { return bounded(s, maxOSText) }
 	return v1.VirtualMachineInstanceGuestOSInfo{Name: text(os.Name), KernelRelease: text(os.KernelRelease), Version: text(os.Version),

@@ -9,13 +9,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/handlerapi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // running is a VMI with an interface of each binding.
@@ -63,6 +72,55 @@ func TestReportAgent(t *testing.T) {
 	reportAgent(early, report, now)
 	if len(early.Status.Conditions) > 0 || len(early.Status.Interfaces) > 0 {
 		t.Errorf("before the guest runs: %+v", early.Status)
+	}
+}
+
+// TestAgentAfterRestart: a virt-handler that was just started leaves the status as
+// it is until the launcher has said what it knows of the agent.
+func TestAgentAfterRestart(t *testing.T) {
+	scheme := newTestScheme(t)
+	object := running()
+	object.Namespace, object.Name, object.UID = "ns", "vm", "u1"
+	object.Status.NodeName, object.Status.ActivePods = "n1", map[types.UID]string{"p": "n1"}
+	machine := &qemuargs.Machine{Agent: &qemuargs.Agent{}}
+	started := time.Unix(1000, 0)
+	launcher := &session{state: control.StateReport{State: control.StateRunning, Machine: machine, StartedAt: &started}}
+	sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
+	sessions.byPod[types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1")}] = launcher
+	r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(object).WithStatusSubresource(object).Build(),
+		Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: sessions}
+	step := func() v1.VirtualMachineInstanceStatus {
+		t.Helper()
+		key := client.ObjectKeyFromObject(object)
+		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+		now := &v1.VirtualMachineInstance{}
+		if err == nil {
+			err = r.Client.Get(t.Context(), key, now)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now.Status
+	}
+	report := control.AgentReport{Connected: true, Frozen: true, Interfaces: []guestagent.Interface{{Name: "lo0", MAC: "52:54:00:00:00:77", Addresses: []string{"10.0.2.2"}}}}
+	launcher.agent = &report
+	before := step()
+	if before.Condition(v1.ConditionAgentConnected) == nil || before.FSFreezeStatus == "" || len(before.Interfaces) != 3 {
+		t.Fatalf("with an agent: %+v", before)
+	}
+	launcher.agent = nil
+	if diff := cmp.Diff(before, step()); diff != "" {
+		t.Errorf("before the launcher has told of it:\n%s", diff)
+	}
+	launcher.agent = &control.AgentReport{}
+	if now := step(); now.Condition(v1.ConditionAgentConnected) != nil || now.FSFreezeStatus != "" || len(now.Interfaces) != 2 {
+		t.Errorf("the agent has gone: %+v", now)
+	}
+	launcher.agent = &report
+	step()
+	launcher.agent, machine.Agent = nil, nil
+	if now := step(); now.Condition(v1.ConditionAgentConnected) != nil {
+		t.Errorf("no port: %+v", now)
 	}
 }
 

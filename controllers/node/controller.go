@@ -87,7 +87,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	again := r.growDisks(ctx, object, launcher)
 	now := metav1.NewTime(r.Clock.Now())
 	report(object, launcher.State(), launcher.network(), now)
-	reportAgent(object, ptr.Deref(launcher.Agent(), control.AgentReport{}), now)
+	if agent := launcher.Agent(); agent == nil && withAgent(launcher.State()) {
+		keepAgentReport(object, before)
+	} else {
+		reportAgent(object, ptr.Deref(agent, control.AgentReport{}), now)
+	}
 	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
 	if startErr != nil {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
