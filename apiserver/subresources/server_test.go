@@ -63,6 +63,7 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "GET /apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstances/vm":
 		vmi := &v1.VirtualMachineInstance{TypeMeta: metav1.TypeMeta{Kind: "VirtualMachineInstance", APIVersion: "kubevirt.io/v1"}, ObjectMeta: meta}
 		vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default"}}
+		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionAgentConnected, Status: metav1.ConditionTrue}, metav1.Now())
 		vmi.Status.Phase, vmi.Status.Interfaces = v1.Running, []v1.NetworkInterfaceStatus{{Name: "default", IP: f.ip}}
 		answer(vmi)
 	case "GET /api/v1/namespaces/kubevirt/pods":

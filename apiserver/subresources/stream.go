@@ -158,11 +158,15 @@ func (s *Server) admit(r *http.Request) (release func(), err error) {
 
 // place is one of those that virt-api has for streams.
 func (s *Server) place() (release func(), err error) {
+	return occupy(s.streams, "virt-api has as many consoles and forwarded ports open as it bears")
+}
+
+func occupy(places chan struct{}, full string) (release func(), err error) {
 	select {
-	case s.streams <- struct{}{}:
-		return func() { <-s.streams }, nil
+	case places <- struct{}{}:
+		return func() { <-places }, nil
 	default:
-		return nil, apierrors.NewTooManyRequests("virt-api has as many consoles and forwarded ports open as it bears", 5)
+		return nil, apierrors.NewTooManyRequests(full, 5)
 	}
 }
 
