@@ -76,6 +76,9 @@ func finish(status *v1.VirtualMachineInstanceStatus, e end, now metav1.Time) {
 		status.Reason = e.reason
 	}
 	status.RemoveCondition(v1.ConditionPaused)
+	// Its last words stay: what it was, and its addresses.
+	status.RemoveCondition(v1.ConditionAgentConnected)
+	status.FSFreezeStatus = ""
 	setReady(status, metav1.ConditionFalse, e.reason, e.message, now)
 }
 
