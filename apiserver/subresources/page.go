@@ -63,8 +63,9 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, who user, nam
 }
 
 // ownPage refuses what other sites' pages ask for: websockets, and what changes
-// something. A browser opens them wherever any page says, and where it is kubectl proxy that listens there, everything is
-// asked as its user: only the browser knows which page asked. Programs send neither header.
+// something. A browser asks wherever any page says, and where it is kubectl proxy that
+// listens there, everything is asked as its user: only the browser knows which page
+// asked. Programs send neither header.
 //
 // The Host that the browser asked cannot be compared with it: kubectl proxy and the API
 // server put theirs in its place. But the cookie that comes with our page is here, if the
