@@ -90,7 +90,7 @@ web-check: chromium ## apiserver/web/thirdparty is what its lock says; what the 
 	cd apiserver/web && npm ci --ignore-scripts --no-audit --no-fund
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; node apiserver/web/thirdparty.mjs "$$folder"; \
 		diff -r "$$folder" apiserver/web/thirdparty || { echo "apiserver/web/thirdparty is not what npm has: commit what 'make web' writes"; exit 1; }
-	node --test apiserver/web/model.test.mjs
+	node --test apiserver/web/model.test.mjs apiserver/web/api.test.mjs
 
 .PHONY: web-test
 web-test: packages cluster images web-check ## virt-api's page in headless Chromium, with real guests; screenshots in _output/web

@@ -1,7 +1,10 @@
 package handlerapi
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,8 +22,12 @@ const (
 	SoftReboot  = "softreboot"
 )
 
-// MaxDocument bounds a document, in bytes.
-const MaxDocument = 1 << 20
+// Bounds of a document: in bytes, and in JSON's values, keys and brackets. The
+// longest that a launcher makes of what it takes from an agent has 6000 of these.
+const (
+	MaxDocument = 512 << 10
+	maxTokens   = 10000
+)
 
 // streams says whether an operation is a stream.
 func streams(operation string) bool {
@@ -42,8 +49,25 @@ func (c *Client) Query(ctx context.Context, to Target, operation string) ([]byte
 	if err == nil && len(document) > MaxDocument {
 		err = fmt.Errorf("it is longer than %d bytes", MaxDocument)
 	}
+	if err == nil {
+		err = few(document)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read virt-handler's answer: %w", err)
 	}
 	return document, nil
+}
+
+// few refuses a document of many values: an empty one, of three bytes, takes fifty
+// times as much once it is decoded.
+func few(document []byte) error {
+	tokens := json.NewDecoder(bytes.NewReader(document))
+	for range maxTokens {
+		if _, err := tokens.Token(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("it has more than %d values", maxTokens)
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -33,7 +34,8 @@ type Access struct {
 	ask func(ctx context.Context, token string) (answer, error)
 	now func() time.Time
 	log logr.Logger
-	// questions bounds what strangers can make the API server work.
+	// questions bounds what strangers can make the API server work. Whom it let in
+	// before is no stranger.
 	questions *rate.Limiter
 
 	mu    sync.Mutex
@@ -58,6 +60,9 @@ const (
 	// allowedFor is how long a scraper may go on whose right was taken away.
 	allowedFor = time.Minute
 	refusedFor = 10 * time.Second
+	// forgetAfter is how long a scraper is known that does not come: the longest
+	// usual interval between scrapes.
+	forgetAfter = 5 * time.Minute
 	// maxKnown is more than there are scrapers.
 	maxKnown = 64
 
@@ -118,7 +123,7 @@ func (a *Access) verdict(ctx context.Context, token string) (answer, error) {
 	if ok && now.Before(k.until) {
 		return k.answer, nil
 	}
-	if !a.questions.AllowN(now, 1) {
+	if !(ok && k.answer == allowed) && !a.questions.AllowN(now, 1) {
 		return unknown, errBusy
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -133,11 +138,24 @@ func (a *Access) verdict(ctx context.Context, token string) (answer, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.known) >= maxKnown {
-		clear(a.known)
-	}
+	a.makeRoom(key, now)
 	a.known[key] = known{said, now.Add(keep)}
 	return said, nil
+}
+
+// makeRoom forgets the tokens that were refused, which strangers make up, before
+// any that was let in; of those, the ones that have not been shown for long.
+func (a *Access) makeRoom(key [sha256.Size]byte, now time.Time) {
+	if _, ok := a.known[key]; ok || len(a.known) < maxKnown {
+		return
+	}
+	maps.DeleteFunc(a.known, func(_ [sha256.Size]byte, k known) bool { return k.answer != allowed })
+	if len(a.known) >= maxKnown {
+		maps.DeleteFunc(a.known, func(_ [sha256.Size]byte, k known) bool { return now.Sub(k.until) > forgetAfter })
+	}
+	if len(a.known) >= maxKnown { // of whoever makes tokens that may
+		clear(a.known)
+	}
 }
 
 // reviews are the API server's.

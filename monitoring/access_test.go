@@ -111,3 +111,47 @@ func TestAccess(t *testing.T) {
 		t.Errorf("%d tokens are remembered", len(access.known))
 	}
 }
+
+// TestAccessUnderFlood: whoever shows made-up tokens does not keep out a scraper
+// that was let in before, also when it is time to ask about that again.
+func TestAccessUnderFlood(t *testing.T) {
+	api := &apiServer{}
+	server := httptest.NewServer(api)
+	defer server.Close()
+	now := time.Unix(1700000000, 0)
+	access, err := NewAccess(&rest.Config{Host: server.URL}, func() time.Time { return now }, testr.New(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	scrape := func(want answer) {
+		t.Helper()
+		if got, err := access.verdict(t.Context(), "token-of-prometheus"); err != nil || got != want {
+			t.Errorf("%s after the first scrape: %d, %v, want %d", now.Sub(time.Unix(1700000000, 0)), got, err, want)
+		}
+	}
+	scrape(allowed)
+	guess := 0
+	for range 40 {
+		now = now.Add(15 * time.Second)
+		for range 2 * maxKnown {
+			guess++
+			_, _ = access.verdict(t.Context(), fmt.Sprint("guess-", guess))
+		}
+		scrape(allowed)
+		if len(access.known) > maxKnown {
+			t.Fatalf("%d tokens are remembered", len(access.known))
+		}
+	}
+	api.refused = true
+	now = now.Add(allowedFor)
+	scrape(forbidden)
+	// From now on it is one like the others.
+	now = now.Add(refusedFor)
+	for range 2 * questionsBurst {
+		guess++
+		_, _ = access.verdict(t.Context(), fmt.Sprint("guess-", guess))
+	}
+	if _, err := access.verdict(t.Context(), "token-of-prometheus"); err != errBusy {
+		t.Errorf("a token that may not any more: %v", err)
+	}
+}

@@ -23,6 +23,9 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 16 << 10
+	// Between two attempts to listen.
+	firstPause   = time.Second
+	longestPause = time.Minute
 )
 
 // Handler answers with what is gathered. What goes wrong with one metric takes
@@ -45,8 +48,26 @@ type Server struct {
 // NeedLeaderElection tells the manager that one which does not lead has metrics too.
 func (*Server) NeedLeaderElection() bool { return false }
 
-// Start serves until ctx ends. It is a manager.Runnable.
+// Start serves until ctx ends. It is a manager.Runnable. A port that somebody else
+// has, on a node say, costs the metrics, and the program goes on.
 func (s *Server) Start(ctx context.Context) error {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		err := s.serve(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		s.Log.Error(err, "there are no metrics", "retryIn", pause.String())
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+func (s *Server) serve(ctx context.Context) error {
 	listener, err := net.Listen("tcp", s.Address)
 	if err != nil {
 		return fmt.Errorf("listen for scrapes: %w", err)

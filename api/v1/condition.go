@@ -4,15 +4,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Of a guest that runs, Ready has one of these reasons. Where a readiness probe
-// asks it, virt-controller says which; virt-handler says that it runs.
+// Of a guest that runs, Ready has one of these reasons: GuestRunning where no
+// readiness probe asks it, and one of the others, which virt-controller chooses,
+// where one does. A virt-handler of before probes says GuestRunning of each, and
+// virt-controller does not contradict: two writers would have no end.
 const (
 	ReasonGuestRunning = "GuestRunning"
+	ReasonGuestReady   = "GuestReady"
 	// ReasonContainersNotReady is the kubelet's: the readiness probe has failed,
 	// or not succeeded yet.
 	ReasonContainersNotReady = "ContainersNotReady"
 
 	MessageGuestRunning       = "the guest's CPUs run"
+	MessageGuestReady         = "the guest runs, and answers its readiness probe"
 	MessageContainersNotReady = "the guest runs, and does not answer its readiness probe"
 )
 

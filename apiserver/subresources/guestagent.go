@@ -29,6 +29,10 @@ func (s *Server) fileSystemList(w http.ResponseWriter, c *call) error {
 	return query[v1.VirtualMachineInstanceFileSystemList](s, w, c, handlerapi.FileSystems)
 }
 
+// maxQueries bounds virt-api's memory: an answer on its way takes up to 2 MiB, as
+// much as a dozen streams.
+const maxQueries = 32
+
 // query has virt-handler ask the guest's agent. What comes back is a launcher's,
 // and passed on only as far as it is a T.
 func query[T any](s *Server, w http.ResponseWriter, c *call, operation string) error {
@@ -39,6 +43,11 @@ func query[T any](s *Server, w http.ResponseWriter, c *call, operation string) e
 	if err := askable(vmi); err != nil {
 		return err
 	}
+	release, err := occupy(s.queries, "virt-api asks as many guest agents as it bears")
+	if err != nil {
+		return err
+	}
+	defer release()
 	to, err := s.target(c.Context(), vmi)
 	if err != nil {
 		return err

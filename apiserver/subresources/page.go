@@ -62,9 +62,10 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, who user, nam
 	return nil
 }
 
-// ownPage refuses websockets of other sites' pages. A browser opens them wherever
-// any page says, and where it is kubectl proxy that listens there, everything is
-// asked as its user: only the browser knows which page asked. Programs send no Origin.
+// ownPage refuses what other sites' pages ask for: websockets, and what changes
+// something. A browser asks wherever any page says, and where it is kubectl proxy that
+// listens there, everything is asked as its user: only the browser knows which page
+// asked. Programs send neither header.
 //
 // The Host that the browser asked cannot be compared with it: kubectl proxy and the API
 // server put theirs in its place. But the cookie that comes with our page is here, if the
@@ -72,11 +73,15 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, who user, nam
 func ownPage(r *http.Request) error {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
-		return nil
+		// Of an image, which has no Origin.
+		if site := r.Header.Get("Sec-Fetch-Site"); site == "" || site == "none" || site == "same-origin" {
+			return nil
+		}
+		origin = "not known"
 	}
 	if _, err := r.Cookie(web.Cookie); err == nil {
 		return nil
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
-		Message: "a page of another site asks for this websocket: its origin is " + origin}}
+		Message: "a page of another site asks for this: its origin is " + origin}}
 }

@@ -53,13 +53,18 @@ func TestOwnPage(t *testing.T) {
 	for name, c := range map[string]struct {
 		origin, cookie string
 		admitted       bool
+		site           string
 	}{
-		"virtctl":               {"", "", true},
-		"the page":              {"http://localhost:8001", web.Cookie + "=1", true},
-		"another site":          {"https://evil.example", "", false},
-		"another local port":    {"http://localhost:3000", "", false},
-		"another's cookie":      {"https://evil.example", "other=1", false},
-		"a document of no site": {"null", "", false},
+		"virtctl":               {"", "", true, ""},
+		"the page":              {"http://localhost:8001", web.Cookie + "=1", true, ""},
+		"another site":          {"https://evil.example", "", false, ""},
+		"another local port":    {"http://localhost:3000", "", false, ""},
+		"another's cookie":      {"https://evil.example", "other=1", false, ""},
+		"a document of no site": {"null", "", false, ""},
+		"an image of another":   {"", "", false, "cross-site"},
+		"an image of its site":  {"", web.Cookie + "=1", true, "same-site"},
+		"an image of the page":  {"", "", true, "same-origin"},
+		"typed":                 {"", "", true, "none"},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}
@@ -68,6 +73,9 @@ func TestOwnPage(t *testing.T) {
 		}
 		if c.cookie != "" {
 			r.Header.Set("Cookie", c.cookie)
+		}
+		if c.site != "" {
+			r.Header.Set("Sec-Fetch-Site", c.site)
 		}
 		if _, err := s.admit(r); (err == nil) != c.admitted || err != nil && !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v", name, err)

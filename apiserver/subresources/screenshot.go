@@ -32,6 +32,14 @@ const (
 // screenshot answers with a PNG of the screen. It goes through as it is made, and
 // is not looked into: the picture is of the guest's making.
 func (s *Server) screenshot(w http.ResponseWriter, c *call) error {
+	parameters := url.Values{}
+	if c.URL.Query().Get("moveCursor") == "true" {
+		// It does something to the guest, and an <img> of any page could ask for it.
+		if err := ownPage(c.Request); err != nil {
+			return err
+		}
+		parameters.Set(handlerapi.MoveCursor, "true")
+	}
 	vmi, err := s.cluster.instance(c.Context(), c.namespace, c.name)
 	if err != nil {
 		return err
@@ -47,10 +55,6 @@ func (s *Server) screenshot(w http.ResponseWriter, c *call) error {
 	to, err := s.target(c.Context(), vmi)
 	if err != nil {
 		return err
-	}
-	parameters := url.Values{}
-	if c.URL.Query().Get("moveCursor") == "true" {
-		parameters.Set(handlerapi.MoveCursor, "true")
 	}
 	picture, err := s.Handlers.Stream(c.Context(), to, handlerapi.Screenshot, parameters)
 	if err != nil {
@@ -76,6 +80,8 @@ func (s *Server) picture(w http.ResponseWriter, from net.Conn) error {
 	w.Header().Set("Content-Type", "image/png")
 	// It is a tenant's, and nothing that a browser should make more of.
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	// Nor one that another site's page may show.
+	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 	end := &tail{size: len(pngTail)}
 	if _, err := io.Copy(io.MultiWriter(w, end), reader); err != nil || !bytes.Equal(end.bytes, []byte(pngTail)) {
 		panic(http.ErrAbortHandler)

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // TestPicture: a PNG goes through whole; what is none is an error, and one that
@@ -62,9 +64,22 @@ func TestPicture(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || response.StatusCode != c.code || bytes.Equal(got, c.sent) != c.ok || c.ok && response.Header.Get("Content-Type") != "image/png" {
+			if err != nil || response.StatusCode != c.code || bytes.Equal(got, c.sent) != c.ok || c.ok && (response.Header.Get("Content-Type") != "image/png" || response.Header.Get("Cross-Origin-Resource-Policy") != "same-origin") {
 				t.Errorf("%d %s with %d bytes: %v", response.StatusCode, response.Header.Get("Content-Type"), len(got), err)
 			}
 		})
+	}
+}
+
+// TestScreenshotOfOthers: other sites' pages do not move the guest's pointer.
+func TestScreenshotOfOthers(t *testing.T) {
+	s := serve(t)
+	for site, want := range map[string]bool{"cross-site": false, "same-site": false, "same-origin": true, "": true} {
+		r := httptest.NewRequest(http.MethodGet, "/?moveCursor=true", nil)
+		r.Header.Set("Sec-Fetch-Site", site)
+		err := s.server.screenshot(httptest.NewRecorder(), &call{Request: r, object: object{namespace: "ns", name: "vm"}})
+		if apierrors.IsForbidden(err) == want {
+			t.Errorf("%q: %v", site, err)
+		}
 	}
 }

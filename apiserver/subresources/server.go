@@ -30,6 +30,8 @@ type Server struct {
 	page    web.Files
 	// streams has a place for each stream that is open.
 	streams chan struct{}
+	// queries has a place for each question to a guest's agent.
+	queries chan struct{}
 	bounds  bounds
 	Options
 }
@@ -53,7 +55,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cluster: c, table: Table(), page: page, streams: make(chan struct{}, maxStreams), bounds: bounds{pingInterval, streamPatience}, Options: o}, nil
+	return &Server{cluster: c, table: Table(), page: page, streams: make(chan struct{}, maxStreams), queries: make(chan struct{}, maxQueries), bounds: bounds{pingInterval, streamPatience}, Options: o}, nil
 }
 
 // call is one request that may be answered.

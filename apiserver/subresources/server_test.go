@@ -62,7 +62,9 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Spec: v1.VirtualMachineSpec{RunStrategy: &strategy}})
 	case "GET /apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstances/vm":
 		vmi := &v1.VirtualMachineInstance{TypeMeta: metav1.TypeMeta{Kind: "VirtualMachineInstance", APIVersion: "kubevirt.io/v1"}, ObjectMeta: meta}
-		vmi.Status.Phase, vmi.Status.Interfaces = v1.Running, []v1.NetworkInterfaceStatus{{IP: f.ip}}
+		vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default"}}
+		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionAgentConnected, Status: metav1.ConditionTrue}, metav1.Now())
+		vmi.Status.Phase, vmi.Status.Interfaces = v1.Running, []v1.NetworkInterfaceStatus{{Name: "default", IP: f.ip}}
 		answer(vmi)
 	case "GET /api/v1/namespaces/kubevirt/pods":
 		answer(&corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}})
@@ -277,6 +279,31 @@ func TestForward(t *testing.T) {
 		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 		if _, got, err := conn.ReadMessage(); err != nil || len(got) != size {
 			t.Fatalf("a datagram of %d bytes came back with %d: %v", size, len(got), err)
+		}
+	}
+}
+
+// TestGuestAddress: ports are forwarded to interfaces of the spec's alone. Of a VMI
+// without any, all that its status has is what the guest's agent says.
+func TestGuestAddress(t *testing.T) {
+	said := v1.NetworkInterfaceStatus{InterfaceName: "eth0", IP: "10.96.0.1", InfoSource: "guest-agent"}
+	for name, c := range map[string]struct {
+		spec   []v1.Interface
+		status []v1.NetworkInterfaceStatus
+		want   string
+	}{
+		"none":                       {},
+		"the spec's":                 {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{{Name: "default", IP: "10.0.0.5"}}, "10.0.0.5"},
+		"no NIC, and an agent":       {nil, []v1.NetworkInterfaceStatus{said}, ""},
+		"the agent's before another": {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{said, {Name: "default", IP: "10.0.0.5"}}, "10.0.0.5"},
+		"the agent's alone":          {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{said}, ""},
+		"loopback":                   {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{{Name: "default", IP: "127.0.0.1"}}, ""},
+	} {
+		vmi := instanceIn(v1.Running)
+		vmi.Spec.Domain.Devices.Interfaces, vmi.Status.Interfaces = c.spec, c.status
+		got, err := guestAddress(vmi)
+		if c.want == "" != (err != nil) || err == nil && got.String() != c.want {
+			t.Errorf("%s: %s, %v; want %q", name, got, err, c.want)
 		}
 	}
 }

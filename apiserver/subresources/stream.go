@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/handlerapi"
 )
 
@@ -100,13 +102,9 @@ func (s *Server) forward(w http.ResponseWriter, c *call) error {
 	if paused(vmi) {
 		return vmiConflict(vmi, "VMI is paused")
 	}
-	if len(vmi.Status.Interfaces) == 0 {
-		return vmiConflict(vmi, "VMI has no network interface")
-	}
-	address, err := netip.ParseAddr(vmi.Status.Interfaces[0].IP)
-	// It is of virt-handler's writing: a node must not have virt-api connect to itself.
-	if err != nil || !address.IsGlobalUnicast() {
-		return vmiConflict(vmi, "VMI has no address yet")
+	address, err := guestAddress(vmi)
+	if err != nil {
+		return err
 	}
 	release, err := s.admit(c.Request)
 	if err != nil {
@@ -127,6 +125,25 @@ func (s *Server) forward(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
+// guestAddress is where a guest's ports are. Only an interface that the VMI's spec
+// has is at an address that virt-handler looked up itself; what the guest's agent
+// says of others would have virt-api connect to whatever the guest likes.
+func guestAddress(vmi *v1.VirtualMachineInstance) (netip.Addr, error) {
+	own := vmi.Spec.Domain.Devices.Interfaces
+	at := slices.IndexFunc(vmi.Status.Interfaces, func(s v1.NetworkInterfaceStatus) bool {
+		return slices.ContainsFunc(own, func(i v1.Interface) bool { return i.Name == s.Name })
+	})
+	if at < 0 {
+		return netip.Addr{}, vmiConflict(vmi, "VMI has no network interface")
+	}
+	address, err := netip.ParseAddr(vmi.Status.Interfaces[at].IP)
+	// A node must not have virt-api connect to itself.
+	if err != nil || !address.IsGlobalUnicast() {
+		return netip.Addr{}, vmiConflict(vmi, "VMI has no address yet")
+	}
+	return address, nil
+}
+
 // admit says why a request cannot become a stream, before anything is done for
 // it; release is called when the stream has ended.
 func (s *Server) admit(r *http.Request) (release func(), err error) {
@@ -141,11 +158,15 @@ func (s *Server) admit(r *http.Request) (release func(), err error) {
 
 // place is one of those that virt-api has for streams.
 func (s *Server) place() (release func(), err error) {
+	return occupy(s.streams, "virt-api has as many consoles and forwarded ports open as it bears")
+}
+
+func occupy(places chan struct{}, full string) (release func(), err error) {
 	select {
-	case s.streams <- struct{}{}:
-		return func() { <-s.streams }, nil
+	case places <- struct{}{}:
+		return func() { <-places }, nil
 	default:
-		return nil, apierrors.NewTooManyRequests("virt-api has as many consoles and forwarded ports open as it bears", 5)
+		return nil, apierrors.NewTooManyRequests(full, 5)
 	}
 }
 

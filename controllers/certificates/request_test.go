@@ -65,6 +65,15 @@ func TestCheckAccepts(t *testing.T) {
 	}
 }
 
+// TestCheckAcceptsOlder: a virt-handler from before metrics asks for one DNS name.
+func TestCheckAcceptsOlder(t *testing.T) {
+	key := newKey(t, elliptic.P256())
+	text := request(t, &x509.CertificateRequest{Subject: subject(Server, "n1"), DNSNames: []string{authority.ServerName("n1")}}, key)
+	if got, err := check(filed(Requester, "n1", Server, text)); err != nil || got.role != Server || got.node != "n1" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 // Each case is a good request but for one thing.
 func TestCheckRefuses(t *testing.T) {
 	const node = "node-1"

@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -22,22 +24,74 @@ const (
 	maxInterfaces     = 10 // unless the VMI has more itself; KubeVirt's
 )
 
-// Agent is what the guest's agent said last, as far as the launcher has told.
-func (s *session) Agent() control.AgentReport {
+// Bounds of the lists of a report, which are more than any launcher tells.
+const (
+	maxReportedInterfaces = 64
+	maxReportedAddresses  = 16
+)
+
+// agentInterval is the least time between two reports of a guest's agent that
+// somebody is told of: each may be a write of the VMI's status, and the guest says
+// how often there is something new.
+const agentInterval = 2 * time.Second
+
+// Agent is what the guest's agent said last; nil if the launcher has told nothing
+// of it.
+func (s *session) Agent() *control.AgentReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.agent
 }
 
-// takeAgent keeps a report, if it is one.
-func (s *session) takeAgent(data json.RawMessage) bool {
+// keepAgent keeps a report in place of the one before. It is for the goroutine
+// that reads, and as quick as that must be.
+func (s *session) keepAgent(data json.RawMessage) {
+	if len(data) > control.MaxAgentReport {
+		data = nil // which is no report
+	}
+	s.mu.Lock()
+	s.agentSaid = data
+	s.mu.Unlock()
+	select {
+	case s.agentNews <- struct{}{}:
+	default:
+	}
+}
+
+// followAgent tells of what a guest's agent says, the newest of it and not too
+// often, until the launcher's connection ends.
+func (s *Sessions) followAgent(launcher *session, log logr.Logger) {
+	for {
+		select {
+		case <-launcher.agentNews:
+		case <-launcher.client.Done():
+			return
+		}
+		if launcher.takeAgent() {
+			s.changed(launcher.pod)
+		} else {
+			log.Info("launcher reports what cannot be read of the guest agent")
+		}
+		if !s.pause(launcher, s.agentInterval) {
+			return
+		}
+	}
+}
+
+// takeAgent reads what was kept last, if it is a report.
+func (s *session) takeAgent() bool {
+	s.mu.Lock()
+	data := s.agentSaid
+	s.agentSaid = nil
+	s.mu.Unlock()
 	var agent control.AgentReport
-	if len(data) > control.MaxAgentReport || control.Decode(data, &agent) != nil {
+	if control.Decode(data, &agent) != nil || len(agent.Interfaces) > maxReportedInterfaces ||
+		slices.ContainsFunc(agent.Interfaces, func(i guestagent.Interface) bool { return len(i.Addresses) > maxReportedAddresses }) {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agent = agent
+	s.agent = &agent
 	return true
 }
 
@@ -60,6 +114,21 @@ func reportAgent(object *v1.VirtualMachineInstance, agent control.AgentReport, n
 		status.GuestOSInfo = guestOS(agent.OS)
 	}
 	status.Interfaces = withGuest(object, status.Interfaces, agent.Interfaces)
+}
+
+// withAgent says whether a launcher's guest has the port of an agent.
+func withAgent(state control.StateReport) bool {
+	return state.Machine != nil && state.Machine.Agent != nil
+}
+
+// keepAgentReport leaves what the status says by the guest's agent as it was,
+// after report. It is for when the launcher has not told of the agent: what it
+// told an earlier virt-handler, or this one on another connection, it tells again
+// right after its hello.
+func keepAgentReport(object, before *v1.VirtualMachineInstance) {
+	if known := before.Status.Interfaces; object.Status.Phase == v1.Running && len(known) > 0 {
+		object.Status.Interfaces = known
+	}
 }
 
 func guestOS(os guestagent.OS) v1.VirtualMachineInstanceGuestOSInfo {

@@ -7,14 +7,24 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/handlerapi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // running is a VMI with an interface of each binding.
@@ -65,6 +75,55 @@ func TestReportAgent(t *testing.T) {
 	}
 }
 
+// TestAgentAfterRestart: a virt-handler that was just started leaves the status as
+// it is until the launcher has said what it knows of the agent.
+func TestAgentAfterRestart(t *testing.T) {
+	scheme := newTestScheme(t)
+	object := running()
+	object.Namespace, object.Name, object.UID = "ns", "vm", "u1"
+	object.Status.NodeName, object.Status.ActivePods = "n1", map[types.UID]string{"p": "n1"}
+	machine := &qemuargs.Machine{Agent: &qemuargs.Agent{}}
+	started := time.Unix(1000, 0)
+	launcher := &session{state: control.StateReport{State: control.StateRunning, Machine: machine, StartedAt: &started}}
+	sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
+	sessions.byPod[types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1")}] = launcher
+	r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(object).WithStatusSubresource(object).Build(),
+		Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: sessions}
+	step := func() v1.VirtualMachineInstanceStatus {
+		t.Helper()
+		key := client.ObjectKeyFromObject(object)
+		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+		now := &v1.VirtualMachineInstance{}
+		if err == nil {
+			err = r.Client.Get(t.Context(), key, now)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now.Status
+	}
+	report := control.AgentReport{Connected: true, Frozen: true, Interfaces: []guestagent.Interface{{Name: "lo0", MAC: "52:54:00:00:00:77", Addresses: []string{"10.0.2.2"}}}}
+	launcher.agent = &report
+	before := step()
+	if before.Condition(v1.ConditionAgentConnected) == nil || before.FSFreezeStatus == "" || len(before.Interfaces) != 3 {
+		t.Fatalf("with an agent: %+v", before)
+	}
+	launcher.agent = nil
+	if diff := cmp.Diff(before, step()); diff != "" {
+		t.Errorf("before the launcher has told of it:\n%s", diff)
+	}
+	launcher.agent = &control.AgentReport{}
+	if now := step(); now.Condition(v1.ConditionAgentConnected) != nil || now.FSFreezeStatus != "" || len(now.Interfaces) != 2 {
+		t.Errorf("the agent has gone: %+v", now)
+	}
+	launcher.agent = &report
+	step()
+	launcher.agent, machine.Agent = nil, nil
+	if now := step(); now.Condition(v1.ConditionAgentConnected) != nil {
+		t.Errorf("no port: %+v", now)
+	}
+}
+
 // TestReportAgentIsBounded: a launcher whose guest broke out says of the agent
 // what it likes, and the status stays small.
 func TestReportAgentIsBounded(t *testing.T) {
@@ -84,9 +143,71 @@ func TestReportAgentIsBounded(t *testing.T) {
 	if err != nil || len(written) > 20<<10 {
 		t.Errorf("a status of %d bytes, error %v", len(written), err)
 	}
-	for name, data := range map[string]string{"long": `{"connected": true, "version": "` + strings.Repeat("x", control.MaxAgentReport) + `"}`, "no JSON": "{", "unknown": `{"x": 1}`} {
-		if (&session{}).takeAgent(json.RawMessage(data)) {
+	for name, data := range map[string]string{"long": `{"connected": true, "version": "` + strings.Repeat("x", control.MaxAgentReport) + `"}`, "no JSON": "{", "unknown": `{"x": 1}`,
+		"interfaces": `{"connected": true, "interfaces": [` + strings.Repeat("{},", 10000) + `{}]}`,
+		"addresses":  `{"connected": true, "interfaces": [{"name": "", "addresses": [` + strings.Repeat(`"",`, 10000) + `""]}]}`} {
+		launcher := &session{}
+		if launcher.keepAgent(json.RawMessage(data)); launcher.takeAgent() {
 			t.Errorf("%s: it was taken", name)
+		}
+	}
+}
+
+// TestAgentFlood: a launcher that tells of its guest's agent without end is
+// believed in the newest, costs a few writes of a status, and its answers do not
+// wait.
+func TestAgentFlood(t *testing.T) {
+	n := newNode(t)
+	n.sessions.agentInterval = time.Hour
+	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
+	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
+	n.awaitChange(t)
+	s := n.sessions.Get(podNamed("a"))
+	launcher.send(control.EventAgent, control.AgentReport{Connected: true, Version: "first"})
+	n.awaitChange(t)
+	if got := s.Agent(); got == nil || got.Version != "first" {
+		t.Fatalf("the first report: %+v", got)
+	}
+	for i := range 10 * eventBurst {
+		launcher.send(control.EventAgent, control.AgentReport{Connected: true, Version: fmt.Sprint(i)})
+	}
+	called := make(chan error, 1)
+	go func() { called <- s.call(t.Context(), control.CommandQueryState, nil, nil) }()
+	m, err := launcher.conn.Receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := launcher.conn.Send(control.Message{ID: m.ID, Return: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-called:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("an answer waits for the reports before it")
+	}
+	if told := len(n.changed); told != 0 || s.Agent().Version != "first" {
+		t.Errorf("told of %d reports within the interval; the last is %+v", told, s.Agent())
+	}
+	if !s.takeAgent() || s.Agent().Version != fmt.Sprint(10*eventBurst-1) {
+		t.Errorf("the newest report is not kept: %+v", s.Agent())
+	}
+}
+
+// TestAgentInterval: what came within the interval is told of after it.
+func TestAgentInterval(t *testing.T) {
+	n := newNode(t)
+	n.sessions.agentInterval = time.Millisecond
+	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
+	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
+	n.awaitChange(t)
+	for i := range 3 {
+		launcher.send(control.EventAgent, control.AgentReport{Connected: true, Version: fmt.Sprint(i)})
+		n.awaitChange(t)
+		if got := n.sessions.Get(podNamed("a")).Agent().Version; got != fmt.Sprint(i) {
+			t.Errorf("report %d: %q", i, got)
 		}
 	}
 }
@@ -135,11 +256,11 @@ func FuzzAgentReport(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		launcher := &session{}
-		if !launcher.takeAgent(data) {
+		if launcher.keepAgent(data); !launcher.takeAgent() {
 			return
 		}
 		vmi := running()
-		reportAgent(vmi, launcher.Agent(), metav1.Unix(1000, 0))
+		reportAgent(vmi, *launcher.Agent(), metav1.Unix(1000, 0))
 		written, err := json.Marshal(vmi.Status)
 		if err != nil || len(written) > 20<<10 {
 			t.Fatalf("a status of %d bytes, error %v", len(written), err)

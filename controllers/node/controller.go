@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -86,7 +87,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	again := r.growDisks(ctx, object, launcher)
 	now := metav1.NewTime(r.Clock.Now())
 	report(object, launcher.State(), launcher.network(), now)
-	reportAgent(object, launcher.Agent(), now)
+	if agent := launcher.Agent(); agent == nil && withAgent(launcher.State()) {
+		keepAgentReport(object, before)
+	} else {
+		reportAgent(object, ptr.Deref(agent, control.AgentReport{}), now)
+	}
 	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
 	if startErr != nil {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,

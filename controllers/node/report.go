@@ -46,7 +46,7 @@ func runs(object *v1.VirtualMachineInstance) v1.VirtualMachineInstanceCondition 
 	if object.Spec.ReadinessProbe == nil {
 		return c
 	}
-	if old := object.Status.Condition(v1.ConditionReady); old != nil && (old.Reason == v1.ReasonGuestRunning || old.Reason == v1.ReasonContainersNotReady) {
+	if old := object.Status.Condition(v1.ConditionReady); old != nil && (old.Reason == v1.ReasonGuestReady || old.Reason == v1.ReasonContainersNotReady) {
 		return *old
 	}
 	c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1.ReasonContainersNotReady, v1.MessageContainersNotReady

@@ -82,13 +82,14 @@ func TestReportProbed(t *testing.T) {
 		"GuestNotRunning":           "False/ContainersNotReady", // it was paused
 		reasonLauncherSilent:        "False/ContainersNotReady",
 		v1.ReasonContainersNotReady: "False/ContainersNotReady",
-		v1.ReasonGuestRunning:       "True/GuestRunning",
+		v1.ReasonGuestReady:         "True/GuestReady",
+		v1.ReasonGuestRunning:       "False/ContainersNotReady", // a virt-handler of before probes
 	} {
 		vmi := &v1.VirtualMachineInstance{}
 		vmi.Spec.ReadinessProbe = &v1.Probe{}
 		if old != "" {
 			status := metav1.ConditionFalse
-			if old == v1.ReasonGuestRunning {
+			if old == v1.ReasonGuestReady || old == v1.ReasonGuestRunning {
 				status = metav1.ConditionTrue
 			}
 			vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: status, Reason: old}, metav1.Unix(1000, 0))

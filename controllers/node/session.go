@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -32,11 +33,17 @@ type session struct {
 	// events bounds how often a launcher can make virt-handler work.
 	events *rate.Limiter
 
-	mu     sync.Mutex
-	state  control.StateReport
-	agent  control.AgentReport
-	silent bool
-	sizes  map[string]int64 // that disks on claims were told to have, in bytes
+	// agentNews holds a signal while agentSaid is set.
+	agentNews chan struct{}
+
+	mu    sync.Mutex
+	state control.StateReport
+	// agent is nil until the launcher has said something of the guest's agent,
+	// agentSaid the newest that it said and that has not been read.
+	agent     *control.AgentReport
+	agentSaid json.RawMessage
+	silent    bool
+	sizes     map[string]int64 // that disks on claims were told to have, in bytes
 	// question is the last about statistics.
 	question *statsQuestion
 
@@ -132,13 +139,15 @@ type Sessions struct {
 
 	// probeInterval and probePatience, but in tests.
 	interval, patience time.Duration
+	// agentInterval, but in tests.
+	agentInterval time.Duration
 }
 
 // NewSessions makes an empty set.
 func NewSessions(log logr.Logger, changed func(types.NamespacedName)) *Sessions {
 	return &Sessions{log: log, changed: changed, byPod: map[types.NamespacedName]*session{},
 		greeting: map[string]bool{}, gone: map[types.NamespacedName]time.Time{}, opened: time.Now(),
-		closing: make(chan struct{}), interval: probeInterval, patience: probePatience}
+		closing: make(chan struct{}), interval: probeInterval, patience: probePatience, agentInterval: agentInterval}
 }
 
 // Get returns the session of a pod that has said hello, or nil.
@@ -190,7 +199,7 @@ func (s *Sessions) Connect(slotID string, pod types.NamespacedName, conn *contro
 
 func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.Conn) {
 	log := s.log.WithValues("pod", pod.String())
-	launcher := &session{slot: slotID, pod: pod, events: rate.NewLimiter(eventRate, eventBurst)}
+	launcher := &session{slot: slotID, pod: pod, events: rate.NewLimiter(eventRate, eventBurst), agentNews: make(chan struct{}, 1)}
 	hello := make(chan error, 1)
 	greeted := false
 	launcher.client = control.NewClient(conn, func(m *control.Message) {
@@ -214,7 +223,10 @@ func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.
 	}
 	log.Info("launcher connected", "state", launcher.State().State, "qemu", short(launcher.qemuVersion))
 	s.changed(pod)
+	var following sync.WaitGroup
+	following.Go(func() { s.followAgent(launcher, log) })
 	s.probe(launcher, log)
+	following.Wait()
 	log.Info("launcher disconnected", "reason", short(fmt.Sprint(launcher.client.Err())))
 	if s.remove(launcher) {
 		s.changed(pod)
@@ -338,20 +350,16 @@ func plausible(state control.StateReport) bool {
 const podLink = "eth0"
 
 func (s *Sessions) event(launcher *session, m *control.Message, log logr.Logger) {
+	if m.Event == control.EventAgent {
+		launcher.keepAgent(m.Data) // and followAgent does the rest
+		return
+	}
 	// A launcher that reports without end waits here, and nobody else.
 	delay := time.NewTimer(launcher.events.Reserve().Delay())
 	defer delay.Stop()
 	select {
 	case <-delay.C:
 	case <-s.closing:
-		return
-	}
-	if m.Event == control.EventAgent {
-		if !launcher.takeAgent(m.Data) {
-			log.Info("launcher reports what cannot be read of the guest agent")
-			return
-		}
-		s.changed(launcher.pod)
 		return
 	}
 	var state control.StateReport

@@ -31,6 +31,13 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if request.CloudInit, err = seeds(vmi, machine.UUID); err != nil {
 		return err
 	}
+	if known, err := knowsAgent(ctx, launcher); err != nil {
+		return err
+	} else if !known {
+		if errs := forOlder(&request); len(errs) > 0 {
+			return r.reject(ctx, launcher, errs)
+		}
+	}
 	w := &wiring{}
 	defer w.close()
 	if err := launcher.inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, launcher.facts, netns) }); err != nil {

@@ -151,6 +151,19 @@ func TestStatsShared(t *testing.T) {
 	}
 }
 
+// TestStatsBounded: statistics of more devices than any VM has are none.
+func TestStatsBounded(t *testing.T) {
+	for _, list := range []string{"vcpus", "disks", "nics"} {
+		for n, taken := range map[int]bool{maxDevices: true, maxDevices + 1: false} {
+			var answer statsAnswer
+			text := `{"` + list + `":[` + strings.TrimSuffix(strings.Repeat("{},", n), ",") + `]}`
+			if err := json.Unmarshal([]byte(text), &answer); (err == nil) != taken {
+				t.Errorf("%d %s: %v", n, list, err)
+			}
+		}
+	}
+}
+
 // FuzzStats plays a launcher that says anything of what its VM uses: the series
 // are those of the VMI, and no more.
 func FuzzStats(f *testing.F) {

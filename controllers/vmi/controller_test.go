@@ -260,6 +260,38 @@ func TestReconcileRejectedPodIsReplaced(t *testing.T) {
 	}
 }
 
+// TestReconcileReplacementRefused: a pod that is to take a rejected one's place may
+// be refused for a while, by a quota say, and is made when it is not any more.
+func TestReconcileReplacementRefused(t *testing.T) {
+	pod := Pod(load(t, "testdata/minimal"), testConfig)
+	pod.UID, pod.CreationTimestamp = "rejected", metav1.Unix(900, 0)
+	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: reasonRejected, Message: "no devices"}
+	refuse := true
+	c := newCluster(t, v1.Scheduling, interceptor.Funcs{
+		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if refuse {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, o.GetName(), errors.New("quota"))
+			}
+			return w.Create(ctx, o, opts...)
+		},
+	}, pod)
+	for range 5 {
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := c.status(); !strings.HasPrefix(got, "Scheduling") || !strings.Contains(got, "Synchronized=False/FailedCreate") || c.pods() != 0 {
+		t.Fatalf("while it is refused: status %s, %d pods", got, c.pods())
+	}
+	refuse = false
+	if err := c.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.status(); !strings.HasPrefix(got, "Scheduling") || strings.Contains(got, "Synchronized") || c.pods() != 1 {
+		t.Errorf("status %s, %d pods", got, c.pods())
+	}
+}
+
 // A pod that the kubelet turns away after its guest ran, as it does after a power
 // cut, ends the VMI, whatever the kubelet has forgotten.
 func TestReconcilePodRejectedAfterItRan(t *testing.T) {

@@ -68,16 +68,17 @@ func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstanc
 }
 
 // observeReadiness brings Ready up to date with the readiness probe of a guest
-// that runs. What virt-handler says of a guest that does not goes before.
+// that runs. What virt-handler says of a guest that does not goes before, and so
+// does one from before probes, which says of each that it is ready.
 func observeReadiness(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) {
 	ready := vmi.Status.Condition(v1.ConditionReady)
 	if vmi.Spec.ReadinessProbe == nil || vmi.Status.Phase != v1.Running || ready == nil ||
-		ready.Reason != v1.ReasonGuestRunning && ready.Reason != v1.ReasonContainersNotReady {
+		ready.Reason != v1.ReasonGuestReady && ready.Reason != v1.ReasonContainersNotReady {
 		return
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.ContainersReady && c.Status == corev1.ConditionTrue {
-			setReady(&vmi.Status, metav1.ConditionTrue, v1.ReasonGuestRunning, v1.MessageGuestRunning, now)
+			setReady(&vmi.Status, metav1.ConditionTrue, v1.ReasonGuestReady, v1.MessageGuestReady, now)
 			return
 		}
 	}

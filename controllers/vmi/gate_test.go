@@ -112,17 +112,18 @@ func TestObserveReadiness(t *testing.T) {
 		want  string
 	}{
 		"no probe":                     {nil, v1.ReasonGuestRunning, gated(t, not), "True/GuestRunning"},
-		"answers":                      {&v1.Probe{}, v1.ReasonContainersNotReady, gated(t, ready), "True/GuestRunning"},
-		"goes on answering":            {&v1.Probe{}, v1.ReasonGuestRunning, gated(t, ready), "True/GuestRunning"},
+		"answers":                      {&v1.Probe{}, v1.ReasonContainersNotReady, gated(t, ready), "True/GuestReady"},
+		"goes on answering":            {&v1.Probe{}, v1.ReasonGuestReady, gated(t, ready), "True/GuestReady"},
 		"has not answered yet":         {&v1.Probe{}, v1.ReasonContainersNotReady, gated(t, not), "False/ContainersNotReady"},
-		"answers no more":              {&v1.Probe{}, v1.ReasonGuestRunning, gated(t, not), "False/ContainersNotReady"},
-		"the kubelet has said nothing": {&v1.Probe{}, v1.ReasonGuestRunning, gated(t), "False/ContainersNotReady"},
+		"answers no more":              {&v1.Probe{}, v1.ReasonGuestReady, gated(t, not), "False/ContainersNotReady"},
+		"the kubelet has said nothing": {&v1.Probe{}, v1.ReasonGuestReady, gated(t), "False/ContainersNotReady"},
+		"an older virt-handler's word": {&v1.Probe{}, v1.ReasonGuestRunning, gated(t, not), "True/GuestRunning"},
 		"paused, and answered before":  {&v1.Probe{}, reasonGuestNotRunning, gated(t, ready), "False/GuestNotRunning"},
 	} {
 		vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
 		vmi.Spec.ReadinessProbe = tt.probe
 		status := metav1.ConditionFalse
-		if tt.old == v1.ReasonGuestRunning {
+		if tt.old == v1.ReasonGuestRunning || tt.old == v1.ReasonGuestReady {
 			status = metav1.ConditionTrue
 		}
 		setReady(&vmi.Status, status, tt.old, "", metav1.Unix(1000, 0))

@@ -76,6 +76,9 @@ func finish(status *v1.VirtualMachineInstanceStatus, e end, now metav1.Time) {
 		status.Reason = e.reason
 	}
 	status.RemoveCondition(v1.ConditionPaused)
+	// Its last words stay: what it was, and its addresses.
+	status.RemoveCondition(v1.ConditionAgentConnected)
+	status.FSFreezeStatus = ""
 	setReady(status, metav1.ConditionFalse, e.reason, e.message, now)
 }
 
@@ -96,8 +99,10 @@ func observeScheduling(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod,
 func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
 	c := computeStatus(pod)
 	if c == nil || c.State.Waiting == nil || c.State.Waiting.Message == "" {
-		// virt-handler's complaint is its own to take back.
-		if s := status.Condition(v1.ConditionSynchronized); s != nil && s.Reason != v1.ReasonStartFailed && pod.Status.Phase != corev1.PodPending {
+		// virt-handler's complaint is its own to take back. That a pod could not be
+		// made is over with the pod: see wasRejected.
+		s := status.Condition(v1.ConditionSynchronized)
+		if s != nil && (s.Reason == reasonFailedCreate || s.Reason != v1.ReasonStartFailed && pod.Status.Phase != corev1.PodPending) {
 			status.RemoveCondition(v1.ConditionSynchronized)
 		}
 		return
@@ -130,13 +135,14 @@ func noteRejection(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now
 }
 
 // wasRejected says whether the VMI is to get another pod. That a claim is missing,
-// or not filled, is said in this phase only of one that does.
+// or not filled, or that a pod could not be made, is said in this phase only of one
+// that does.
 func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
 	if status.Phase != v1.Scheduling {
 		return false
 	}
 	s := status.Condition(v1.ConditionSynchronized)
-	return status.Condition(v1.ConditionProvisioning) != nil || s != nil && (s.Reason == reasonRejected || s.Reason == reasonClaimNotFound || s.Reason == v1.ReasonDataVolumeFailed)
+	return status.Condition(v1.ConditionProvisioning) != nil || s != nil && (s.Reason == reasonRejected || s.Reason == reasonFailedCreate || s.Reason == reasonClaimNotFound || s.Reason == v1.ReasonDataVolumeFailed)
 }
 
 func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {

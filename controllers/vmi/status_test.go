@@ -120,6 +120,9 @@ func TestObserve(t *testing.T) {
 	}
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "GuestRunning"}
 	paused := v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue, Reason: "Paused"}
+	agent := v1.VirtualMachineInstanceCondition{Type: v1.ConditionAgentConnected, Status: metav1.ConditionTrue}
+	frozen := was(v1.Running, ready, agent)
+	frozen.FSFreezeStatus = v1.FSFrozen
 	pulling := v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse, Reason: "ErrImagePull"}
 	unbound := podIn(corev1.PodPending, corev1.ContainerState{})
 	unbound.Spec.NodeName = ""
@@ -142,11 +145,15 @@ func TestObserve(t *testing.T) {
 		{"bound after all", was(v1.Scheduling, v1.VirtualMachineInstanceCondition{Type: v1.ConditionPodScheduled, Status: metav1.ConditionFalse}), creating, "Scheduling node1 ; Ready=False/GuestNotRunning"},
 		{"image pull back-off", was(v1.Scheduling), backOff, "Scheduling node1 ; Synchronized=False/ImagePullBackOff Ready=False/GuestNotRunning"},
 		{"image pulled at last", was(v1.Scheduling, pulling), podIn(corev1.PodRunning, running()), "Scheduled node1 ; Ready=False/GuestNotRunning"},
+		{"made after all, and not written", was(v1.Pending, v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse, Reason: reasonFailedCreate}),
+			creating, "Scheduling node1 ; Ready=False/GuestNotRunning"},
 		{"launcher runs", was(v1.Scheduling), podIn(corev1.PodRunning, running()), "Scheduled node1 ; Ready=False/GuestNotRunning"},
 		{"guest runs", was(v1.Running, ready), podIn(corev1.PodRunning, running()), "Running node1 ; Ready=True/GuestRunning"},
 		{"deleted before the guest ran", was(v1.Scheduled), deleted, "Scheduled node1 ; Ready=False/PodTerminating"},
 		{"deleted while the guest runs", was(v1.Running, ready), deleted, "Running node1 ; Ready=True/GuestRunning"},
 		{"shut down", was(v1.Running, ready, paused), shutDown, "Succeeded node1 ; Ready=False/Shutdown"},
+		{"with an agent", was(v1.Running, ready, agent), podIn(corev1.PodRunning, running()), "Running node1 ; Ready=True/GuestRunning AgentConnected=True/"},
+		{"killed while it was frozen", frozen, terminated(corev1.ContainerStateTerminated{ExitCode: 137}), "Failed node1 LauncherKilled; Ready=False/LauncherKilled"},
 		{"killed", was(v1.Running, ready), terminated(corev1.ContainerStateTerminated{ExitCode: 137}), "Failed node1 LauncherKilled; Ready=False/LauncherKilled"},
 		{"turned away after a power cut", was(v1.Running, ready), without(podIn(corev1.PodFailed, corev1.ContainerState{}), "UnexpectedAdmissionError", ""), "Failed node1 UnexpectedAdmissionError; Ready=False/UnexpectedAdmissionError"},
 		{"evicted at once", was(v1.Pending), without(podIn(corev1.PodFailed, corev1.ContainerState{}), "Evicted", ""), "Failed node1 Evicted; Ready=False/Evicted"},
@@ -157,6 +164,9 @@ func TestObserve(t *testing.T) {
 			observe(&got, tt.pod, now)
 			if s := summary(got); s != tt.want {
 				t.Errorf("got  %s\nwant %s", s, tt.want)
+			}
+			if got.FSFreezeStatus != "" {
+				t.Errorf("it is still %s", got.FSFreezeStatus)
 			}
 			if node := tt.pod.Spec.NodeName; node == "" && got.ActivePods != nil || node != "" && got.ActivePods["pod-uid"] != node {
 				t.Errorf("active pods %v on node %q", got.ActivePods, node)

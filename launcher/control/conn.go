@@ -45,6 +45,12 @@ type RemoteError struct {
 
 func (e *RemoteError) Error() string { return e.Description }
 
+// Unknown says whether the launcher does not know the command. Launchers of every
+// version say it in these words.
+func (e *RemoteError) Unknown(command string) bool {
+	return e.Description == fmt.Sprintf("unknown command %q", command)
+}
+
 // ErrProtocol is wrapped by every error about a message that breaks the protocol.
 var ErrProtocol = errors.New("control protocol violated")
 

@@ -99,7 +99,9 @@ func instance() *v1.VirtualMachineInstance {
 	d.Devices.Disks = []v1.Disk{{Name: "root"}, {Name: "data"}}
 	d.Devices.Interfaces = []v1.Interface{{Name: "default"}}
 	vmi.Status = v1.VirtualMachineInstanceStatus{NodeName: "node-1", Phase: v1.Running, Machine: &v1.Machine{Type: "pc-q35-7.2"},
-		ActivePods: map[types.UID]string{"5678": "node-1"}, Interfaces: []v1.NetworkInterfaceStatus{{Name: "default", IP: "10.0.0.7"}, {Name: "other"}}}
+		ActivePods: map[types.UID]string{"5678": "node-1"}, Interfaces: []v1.NetworkInterfaceStatus{{Name: "default", IP: "10.0.0.7"}, {Name: "other"},
+			// What the guest's agent says, which would be one series twice.
+			{IP: "172.17.0.1", InterfaceName: "docker0", InfoSource: "guest-agent"}, {IP: "172.17.0.1", InterfaceName: "docker0", InfoSource: "guest-agent"}}}
 	return vmi
 }
 

@@ -68,6 +68,9 @@ func (o *Objects) instance(to chan<- prometheus.Metric, vmi *v1.VirtualMachineIn
 	gauge("kubevirt_vmi_info", "A VirtualMachineInstance; always 1.").send(to, 1, who, more, guestLabels(a))
 	gauge("kubevirt_vmi_non_evictable", "1 if the VirtualMachineInstance is to be migrated when it is evicted, and cannot be.").send(to, 0, who)
 	for _, nic := range vmi.Status.Interfaces {
+		if nic.Name == "" {
+			continue // of the guest's making, which could be any number of series, or the same one twice
+		}
 		kind := "ExternalInterface"
 		if nic.IP == "" {
 			kind = "SystemInterface"

@@ -46,13 +46,13 @@ func TestProbes(t *testing.T) {
 	web.await(v1.Running)
 	web.awaitReadiness("False/ContainersNotReady")
 	bridge.await(v1.Running)
-	bridge.awaitReadiness("True/GuestRunning")
+	bridge.awaitReadiness("True/GuestReady")
 	bridge.asked(http.StatusForbidden, "Pausing VMIs with LivenessProbe is currently not supported", "", "virtualmachineinstances", "pause", nil)
 
 	if out, status := web.shell().run(20*time.Second, "mkdir /srv && touch /srv/ready && httpd -p 80 -h /srv"); status != 0 {
 		t.Fatalf("start a web server in the guest: %q", out)
 	}
-	web.awaitReadiness("True/GuestRunning")
+	web.awaitReadiness("True/GuestReady")
 	web.awaitServed(true)
 	holdsToCondition(t, web)
 	web.asked(http.StatusOK, "", "", "virtualmachineinstances", "pause", v1.PauseOptions{})
@@ -62,7 +62,7 @@ func TestProbes(t *testing.T) {
 		t.Errorf("of a paused guest, the pod says %+v", c)
 	}
 	web.asked(http.StatusOK, "", "", "virtualmachineinstances", "unpause", v1.UnpauseOptions{})
-	web.awaitReadiness("True/GuestRunning")
+	web.awaitReadiness("True/GuestReady")
 	web.awaitServed(true)
 	if phase := bridge.get().Status.Phase; phase != v1.Running {
 		t.Errorf("a guest that is alive is %s", phase)

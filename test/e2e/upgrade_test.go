@@ -116,7 +116,8 @@ func permitEmulation(t *testing.T) {
 
 // TestUpgrade: an older version with a VM that runs is replaced by the present
 // one, which goes on with the very same QEMU, in the launcher of the older
-// version, and can do with it what that launcher knows.
+// version, and can do with it what that launcher knows. So does a VMI whose pod
+// was made before and that starts after.
 func TestUpgrade(t *testing.T) {
 	for _, stage := range []struct {
 		name, commit     string
@@ -134,6 +135,7 @@ func TestUpgrade(t *testing.T) {
 			permitEmulation(t)
 			ns := namespace(t)
 			m := createVM(t, ns, "guest", v1.RunStrategyAlways)
+			waiting := m.waits(old)
 			uid := m.runs("")
 			qemu, image := m.qemu(), "virt-launcher:"+old.tag
 			shell := m.shell()
@@ -155,6 +157,7 @@ func TestUpgrade(t *testing.T) {
 			if got := m.in(shell, "cat /before"); got != "before the upgrade" {
 				t.Errorf("the console that was open before: %q", got)
 			}
+			waiting.startsLate(image)
 			m.obeys(stage.pauses)
 			if got := m.pod().Spec.Containers[0].Image; !strings.HasSuffix(got, "virt-launcher:"+present.tag) {
 				t.Errorf("after a restart the launcher's image is %s", got)
@@ -162,6 +165,34 @@ func TestUpgrade(t *testing.T) {
 			kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=90s")
 		})
 	}
+}
+
+// heldBack is the label of a node that a VM waits for.
+const heldBack = "e2e.kubeqemu.test/upgraded"
+
+// waits makes a VMI beside m whose pod no node takes yet.
+func (m vm) waits(old release) vmi {
+	m.t.Helper()
+	waiting := create(m.t, m.namespace, tiny("waiting", func(s *v1.VirtualMachineInstanceSpec) {
+		s.NodeSelector = map[string]string{heldBack: old.tag}
+	}))
+	waiting.awaitCondition(v1.ConditionPodScheduled, "Unschedulable")
+	return waiting
+}
+
+// startsLate: the VMI's pod was made before the upgrade, with a launcher that does
+// not know all that the present version has of a machine; its guest runs in it.
+func (v vmi) startsLate(image string) {
+	v.t.Helper()
+	label := v.get().Spec.NodeSelector[heldBack]
+	v.t.Cleanup(func() { kubectl(v.t, "label", "nodes", "--all", heldBack+"-") })
+	kubectl(v.t, "label", "nodes", "--all", heldBack+"="+label)
+	v.await(v1.Running)
+	v.awaitCondition(v1.ConditionReady, v1.ReasonGuestRunning)
+	if got := v.pod().Spec.Containers[0].Image; !strings.HasSuffix(got, image) {
+		v.t.Errorf("the launcher of a VMI that started after the upgrade is %s, want %s", got, image)
+	}
+	v.delete()
 }
 
 func byMake(t *testing.T, r release) {

@@ -84,7 +84,12 @@ export async function follow({ namespace, resource, key, changed, problem, signa
       changed(map);
       problem(null);
       delay = 500;
-      while (version) version = await watch(path, version, map, key, () => changed(map), signal);
+      while (version) {
+        const begun = Date.now();
+        version = await watch(path, version, map, key, () => changed(map), signal);
+        // Who ends it at once (a proxy, an API server that goes down) is not asked without pause.
+        if (version && Date.now() - begun < 1000) await pause(1000, signal);
+      }
     } catch (error) {
       if (signal.aborted) return;
       problem(error instanceof Refused ? error : new Refused(0, 'The connection to the API server broke.'));

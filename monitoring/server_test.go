@@ -1,0 +1,50 @@
+package monitoring
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+)
+
+// TestPortTaken: a port that somebody else has ends nothing, and is taken once it
+// is free.
+func TestPortTaken(t *testing.T) {
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	server := &Server{Address: other.Addr().String(), Handler: http.NotFoundHandler(), Log: testr.New(t),
+		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("there is none yet") }}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Start(ctx) }()
+	select {
+	case err := <-ended:
+		t.Fatalf("it has ended: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	other.Close()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		conn, err := net.Dial("tcp", server.Address)
+		if err == nil {
+			conn.Close()
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the port is free, and nobody listens: %v", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("at its end: %v", err)
+	}
+}
