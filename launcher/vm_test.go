@@ -70,7 +70,7 @@ func prepareVM(t *testing.T, configure ...func(*Config)) *vm {
 	t.Cleanup(v.cleanup)
 	v.Config = Config{
 		QEMU: program(t, "qemu-system-x86_64"), QEMUImg: program(t, "qemu-img"),
-		SlotSocket: v.path("handler.sock"), ConsoleSocket: v.path("console.sock"),
+		SlotSocket: v.path("handler.sock"), ConsoleSocket: v.path("console.sock"), AgentSocket: v.path("agent.sock"),
 		ImageDir: v.path("images"), OverlayDir: v.path("overlays"), ResolvConf: v.path("resolv.conf"),
 		Log:     slog.New(slog.NewTextHandler(v.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Signals: v.signals,

@@ -76,7 +76,7 @@ func launch(t *testing.T, args ...string) *process {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.path("handler.sock"), Net: "unix"})
 	p.must(err)
 	defer listener.Close()
-	p.cmd = exec.Command(binary, append([]string{"run", "--slot", p.path("handler.sock"), "--qemu", qemu, "--console", p.path("console.sock"),
+	p.cmd = exec.Command(binary, append([]string{"run", "--slot", p.path("handler.sock"), "--qemu", qemu, "--console", p.path("console.sock"), "--agent", p.path("agent.sock"),
 		"--images", p.path("images"), "--overlays", dir, "--termination-log", p.path("termination-log")}, args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	// Should the test end without its cleanup.

@@ -18,9 +18,7 @@ import (
 // and its next power-off is one.
 func TestSoftReboot(t *testing.T) {
 	t.Parallel()
-	v := prepareVM(t)
-	v.config.AgentSocket = v.config.ConsoleSocket + "-agent"
-	v.run()
+	v := launch(t)
 	m := v.machine("polite")
 	m.Agent = &qemuargs.Agent{PCI: qemuargs.PCIAddress{Bus: "pcie.0", Slot: 5}}
 	v.start(m, 20)
@@ -55,9 +53,7 @@ func TestSoftReboot(t *testing.T) {
 func TestProbeBeforeStart(t *testing.T) {
 	t.Parallel()
 	for _, port := range []bool{true, false} {
-		v := prepareVM(t)
-		v.config.AgentSocket = v.config.ConsoleSocket + "-agent"
-		v.run()
+		v := launch(t)
 		ask := func(request string) (answer launcher.AgentAnswer, err error) {
 			conn, err := net.Dial("unix", v.config.AgentSocket)
 			if err != nil {

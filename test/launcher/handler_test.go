@@ -86,7 +86,7 @@ func prepareVM(t *testing.T) *vm {
 		t.Fatal(err)
 	}
 	v.config = launcher.Config{
-		QEMU: qemu, QEMUImg: qemuImg, SlotSocket: filepath.Join(dir, "slot"), ConsoleSocket: filepath.Join(dir, "console"),
+		QEMU: qemu, QEMUImg: qemuImg, SlotSocket: filepath.Join(dir, "slot"), ConsoleSocket: filepath.Join(dir, "console"), AgentSocket: filepath.Join(dir, "agent"),
 		ImageDir: dir, OverlayDir: dir, Stdout: stdout, Stderr: os.Stderr, Signals: v.signals,
 		Log: slog.New(slog.NewTextHandler(&testLog{t: t}, nil)),
 	}
