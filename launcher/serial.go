@@ -1,6 +1,8 @@
 package launcher
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,8 +35,10 @@ type serial struct {
 	console *console // nil while nobody is attached
 	ended   bool     // QEMU has closed the port
 
-	podLog *podLog
-	wait   sync.WaitGroup
+	podLog  *podLog
+	log     *slog.Logger
+	closing context.CancelFunc
+	wait    sync.WaitGroup
 }
 
 // console is one attached reader.
@@ -106,10 +110,12 @@ func newSerial(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Lo
 	if err != nil {
 		return nil, fmt.Errorf("listen for consoles: %w", err)
 	}
-	s := &serial{port: port, listener: listener, podLog: newPodLog(stdout, "console output", logBytesPerSecond, logBurst, log)}
+	s := &serial{port: port, listener: listener, log: log, podLog: newPodLog(stdout, "console output", logBytesPerSecond, logBurst, log)}
 	s.wait.Add(2)
 	go s.read()
-	go s.accept()
+	ctx, cancel := context.WithCancel(context.Background())
+	s.closing = cancel
+	go s.accept(ctx)
 	return s, nil
 }
 
@@ -118,6 +124,7 @@ func (s *serial) Close() {
 	// QEMU has exited: let what it wrote last be read, but do not wait for
 	// a descriptor that some other process may hold. The console ends with it.
 	s.port.SetReadDeadline(time.Now().Add(drainTimeout))
+	s.closing()
 	s.listener.Close()
 	s.wait.Wait()
 	s.port.Close()
@@ -181,14 +188,19 @@ func (s *serial) detach(c *console) {
 	}
 }
 
-func (s *serial) accept() {
+func (s *serial) accept(ctx context.Context) {
 	defer s.wait.Done()
 	for {
 		conn, err := s.listener.Accept()
-		if err != nil {
+		switch {
+		case errors.Is(err, net.ErrClosed):
 			return
+		case err != nil:
+			s.log.Warn("accept console", "error", err)
+			pause(ctx, acceptPause)
+		default:
+			s.connect(conn)
 		}
-		s.connect(conn)
 	}
 }
 

@@ -203,11 +203,11 @@ func TestProtocolViolations(t *testing.T) {
 		strings.Repeat("x", control.MaxMessageBytes+1)} {
 		raw, err := listener.AcceptUnix()
 		v.must(err)
-		go raw.Write([]byte(line))
 		conn := control.NewConn(raw)
 		hello, err := conn.Receive()
 		v.must(err)
 		hello.Close()
+		go raw.Write([]byte(line))
 		if m, err := conn.Receive(); err == nil {
 			t.Errorf("after %.40q: message %+v", line, m)
 		}

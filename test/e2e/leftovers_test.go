@@ -132,6 +132,33 @@ func awaitNode(before snapshot, timeout time.Duration) error {
 	})
 }
 
+// addsNothing is leavesNothing for tests that start the node anew: what others
+// left on it is gone then.
+func addsNothing(t *testing.T) (check func()) {
+	t.Helper()
+	before, err := settledNode(60 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		err := poll(30*time.Second, func() error {
+			now, err := nodeSnapshot()
+			if err != nil {
+				return err
+			}
+			more := slices.DeleteFunc(now.difference(before), func(line string) bool { return strings.HasPrefix(line, "-") })
+			if len(more) > 0 {
+				return fmt.Errorf("the node has more than it had:\n  %s", strings.Join(more, "\n  "))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // leavesNothing fails the test if the node is not as it was when everything
 // that the test does after this call has been done and deleted. Tests that use
 // it do not run beside others.

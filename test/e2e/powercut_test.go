@@ -137,7 +137,7 @@ func (p power) one(machines []vm) {
 // itself, with all that its guest had synced; those that do not shall not. So it
 // is too if virt-handler, or the pods' network, is there minutes later only.
 func TestPowerCut(t *testing.T) {
-	check := leavesNothing(t)
+	check := addsNothing(t)
 	c := claims{t, namespace(t)}
 	folder := c.folder("data", "100Mi", "true")
 	machines := []vm{
