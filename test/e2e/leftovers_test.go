@@ -103,14 +103,18 @@ func settledNode(timeout time.Duration) (s snapshot, err error) {
 		if s, err = nodeSnapshot(); err != nil {
 			return err
 		}
+		launchers := 0
 		for _, pod := range pods.Items {
 			if pod.DeletionTimestamp != nil {
 				return fmt.Errorf("wait for the node to settle: pod %s is being deleted", pod.Name)
 			}
+			if pod.Labels["kubevirt.io"] == "virt-launcher" {
+				launchers++
+			}
 		}
-		shims, folders, slots := s.count("process containerd-shim"), s.count("pod folder"), s.count("slot")
-		if n := len(pods.Items); shims != n || folders != n || slots != 0 {
-			return fmt.Errorf("wait for the node to settle: %d pods, but %d shims, %d pod folders, %d slots", n, shims, folders, slots)
+		shims, folders, slots := s.count("process containerd-shim"), s.count("pod folder"), s.count("slot")/2 // each with its record
+		if n := len(pods.Items); shims != n || folders != n || slots != launchers {
+			return fmt.Errorf("wait for the node to settle: %d pods, %d of them launchers, but %d shims, %d pod folders, %d slots", n, launchers, shims, folders, slots)
 		}
 		return nil
 	})
