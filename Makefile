@@ -127,7 +127,7 @@ fuzz: ## every fuzz test for FUZZTIME (default 60s)
 		for f in $$(grep '^Fuzz' <<<"$$list" || true); do \
 			echo "== $$package $$f"; \
 			go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 3s $$package 2>&1 | tee $$log || \
-				{ grep -q 'context deadline exceeded' $$log && ! grep -q 'Failing input' $$log; }; \
+				{ grep -q 'context deadline exceeded' $$log && ! grep -q 'Failing input' $$log || exit 1; }; \
 		done; \
 	done
 
