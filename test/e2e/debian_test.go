@@ -59,6 +59,7 @@ const debianSpec = `  accessCredentials:
 // TestDebian boots the demo's guest: systemd, cloud-init, login, shutdown. Its
 // network data is in a Secret, and gives it a static address; so is an SSH key.
 func TestDebian(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, ns, staticNetwork)
 	sample, err := os.ReadFile("../../config/samples/vmi-debian.yaml")
@@ -73,11 +74,10 @@ func TestDebian(t *testing.T) {
 	apply(t, ns, strings.Replace(manifest, "\nspec:\n", "\nspec:\n"+debianSpec, 1))
 	v := vmi{t: t, namespace: ns, name: "debian"}
 	v.await(v1.Running)
-	t.Parallel() // it boots while others are tested
 	log := v.log()
 	// Not from the log: it has whole lines only.
 	console := v.console()
-	console.expect(4*time.Minute, `debian login: `)
+	console.expect(6*time.Minute, `debian login: `)
 	console.send("demo\n")
 	console.expect(30*time.Second, `Password: `)
 	console.send("demo\n")
