@@ -45,6 +45,16 @@ func newGuest(t *testing.T) *guest {
 	return newGuestWith(t, credentials{}, slog.New(slog.DiscardHandler))
 }
 
+// connectedGuest runs, and its agent has been found.
+func connectedGuest(t *testing.T) *guest {
+	t.Helper()
+	g := newGuest(t)
+	g.opened(true)
+	g.setRunning(true)
+	g.until("connected", isConnected)
+	return g
+}
+
 func newGuestWith(t *testing.T, c credentials, log *slog.Logger) *guest {
 	t.Helper()
 	ours, theirs, err := socketPair("agent")
@@ -155,10 +165,7 @@ func isConnected(r control.AgentReport) bool { return r.Connected && len(r.Inter
 // told once, and that it is gone is told when the port is closed.
 func TestAgentFollowed(t *testing.T) {
 	t.Parallel()
-	g := newGuest(t)
-	g.opened(true)
-	g.setRunning(true)
-	g.until("connected", isConnected)
+	g := connectedGuest(t)
 	r := g.Report()
 	if r.OS.ID != "debian" || r.Version != "7.2.22" || len(r.Interfaces) != 2 || r.Interfaces[0].Name != "eth0" {
 		t.Errorf("%+v", r)
@@ -256,10 +263,7 @@ func TestAgentRestarted(t *testing.T) {
 // of a guest that is paused nobody expects an answer.
 func TestAgentSilent(t *testing.T) {
 	t.Parallel()
-	g := newGuest(t)
-	g.opened(true)
-	g.setRunning(true)
-	g.until("connected", isConnected)
+	g := connectedGuest(t)
 	g.setRunning(false)
 	g.set("guest-ping", "")
 	g.set("guest-network-get-interfaces", "")
@@ -282,10 +286,7 @@ func TestAgentSilent(t *testing.T) {
 // TestAgentOfEndedGuest: with QEMU the agent is gone, and what it knew.
 func TestAgentOfEndedGuest(t *testing.T) {
 	t.Parallel()
-	g := newGuest(t)
-	g.opened(true)
-	g.setRunning(true)
-	g.until("connected", isConnected)
+	g := connectedGuest(t)
 	log := slog.New(slog.DiscardHandler)
 	l := launcher{Config: Config{Log: log}, agent: g.agent, slot: newSlot(filepath.Join(t.TempDir(), "none"), "", control.StateReport{}, log)}
 	defer l.slot.Close()
@@ -306,10 +307,7 @@ func TestAgentOfEndedGuest(t *testing.T) {
 // became of the question.
 func TestFreeze(t *testing.T) {
 	t.Parallel()
-	g := newGuest(t)
-	g.opened(true)
-	g.setRunning(true)
-	g.until("connected", isConnected)
+	g := connectedGuest(t)
 	if err := g.freeze(t.Context(), 100*time.Millisecond); err != nil || !g.Report().Frozen {
 		t.Fatalf("freeze: %v, %+v", err, g.Report())
 	}
@@ -337,10 +335,7 @@ func TestFreeze(t *testing.T) {
 // over stays frozen.
 func TestFreezeRenewed(t *testing.T) {
 	t.Parallel()
-	g := newGuest(t)
-	g.opened(true)
-	g.setRunning(true)
-	g.until("connected", isConnected)
+	g := connectedGuest(t)
 	if err := g.freeze(t.Context(), 200*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
@@ -362,10 +357,7 @@ func TestFreezeRenewed(t *testing.T) {
 // TestFreezeIsNotSent: nothing is frozen by a command that waited in vain.
 func TestFreezeIsNotSent(t *testing.T) {
 	t.Parallel()
-	g := newGuest(t)
-	g.opened(true)
-	g.setRunning(true)
-	g.until("connected", isConnected)
+	g := connectedGuest(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	g.mu.Lock() // the agent takes its time
@@ -410,10 +402,7 @@ func TestThawWhilePaused(t *testing.T) {
 // TestProbeWhileFreezing: an agent that freezes answers nobody, and is not to blame.
 func TestProbeWhileFreezing(t *testing.T) {
 	t.Parallel()
-	g := newGuest(t)
-	g.opened(true)
-	g.setRunning(true)
-	g.until("connected", isConnected)
+	g := connectedGuest(t)
 	g.set("guest-fsfreeze-freeze", "")
 	ctx, stop := context.WithCancel(t.Context())
 	frozen := make(chan error, 1)
@@ -477,10 +466,7 @@ func TestProbesAfterFailure(t *testing.T) {
 // TestAgentSocket: probes get what the agent says, one line each.
 func TestAgentSocket(t *testing.T) {
 	t.Parallel()
-	g := newGuest(t)
-	g.opened(true)
-	g.setRunning(true)
-	g.until("connected", isConnected)
+	g := connectedGuest(t)
 	dir, err := os.MkdirTemp("", "agent")
 	if err != nil {
 		t.Fatal(err)

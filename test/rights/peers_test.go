@@ -16,13 +16,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -244,17 +242,5 @@ func TestRoleByRole(t *testing.T) {
 		as := p.subjects[name].certificate()
 		fmt.Fprintf(&got, row, name, word[p.dialHandler(as)], word[p.dialAPI(url, as)], word[p.answerAPI(as)])
 	}
-	const golden = "testdata/peers.golden"
-	if *update {
-		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("who is let in differs (-golden +now); go test ./test/rights -update rewrites it:\n%s", diff)
-	}
+	golden(t, "peers.golden", got.String())
 }

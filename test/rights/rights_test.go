@@ -49,19 +49,7 @@ func TestRightsGolden(t *testing.T) {
 		slices.Sort(lines)
 		got.WriteString(strings.Join(lines, ""))
 	}
-	const golden = "testdata/rights.golden"
-	if *update {
-		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("rights differ (-golden +now); go test ./test/rights -update rewrites it:\n%s", diff)
-	}
+	golden(t, "rights.golden", got.String())
 }
 
 // TestComponents: nothing that is shipped has a right that leads to others'.
@@ -311,5 +299,23 @@ func TestRestricted(t *testing.T) {
 				t.Errorf("Deployment %s: container %s can write to its root", d.Name, c.Name)
 			}
 		}
+	}
+}
+
+// golden compares text with a file of testdata, or writes it there.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-golden +now); go test ./test/rights -update rewrites it:\n%s", name, diff)
 	}
 }

@@ -2,11 +2,8 @@ package rights
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
 )
@@ -33,17 +30,5 @@ func TestSubresources(t *testing.T) {
 		}
 		fmt.Fprintf(&got, "%-4s %s: %s %s\n", e.Method, e.Name(), e.Verb(), strings.Join(may, ","))
 	}
-	const golden = "testdata/subresources.golden"
-	if *update {
-		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("who may what differs (-golden +now); go test ./test/rights -update rewrites it:\n%s", diff)
-	}
+	golden(t, "subresources.golden", got.String())
 }
