@@ -152,6 +152,7 @@ func TestForgedPod(t *testing.T) {
 	ns := namespace(t)
 	v := create(t, ns, tiny("victim"))
 	v.await(v1.Running)
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "vmi/victim", "--timeout=60s") // the last its launcher says
 	before, genuine := v.get(), v.pod()
 	unchanged := func(when string) {
 		t.Helper()
