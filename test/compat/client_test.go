@@ -26,7 +26,11 @@ import (
 	kvcorev1 "kubevirt.io/client-go/kubevirt/typed/core/v1"
 )
 
-const image = "localhost/kubeqemu/tiny-virtio-container-disk:dev"
+// Guests of the repository, the one with an agent and an SSH server, and of their disks.
+const (
+	tiny   = "localhost/kubeqemu/tiny-virtio-container-disk:dev"
+	debian = "localhost/kubeqemu/debian-container-disk:dev"
+)
 
 // machine is a VM in a namespace of its own.
 type machine struct {
@@ -35,7 +39,7 @@ type machine struct {
 	namespace string
 }
 
-func newMachine(t *testing.T) *machine {
+func newMachine(t *testing.T, edits ...func(*v1.VirtualMachineInstanceSpec)) *machine {
 	t.Helper()
 	kubeconfig := os.Getenv("KUBECONFIG")
 	if kubeconfig == "" {
@@ -64,18 +68,24 @@ func newMachine(t *testing.T) *machine {
 				Interfaces: []v1.Interface{{Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}}}}}},
 			TerminationGracePeriodSeconds: new(int64),
 			Networks:                      []v1.Network{*v1.DefaultPodNetwork()},
-			Volumes:                       []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: image}}}},
+			Volumes:                       []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: tiny}}}},
 		}}}}
+	for _, edit := range edits {
+		edit(&vm.Spec.Template.Spec)
+	}
 	if _, err := client.VirtualMachine(m.namespace).Create(t.Context(), vm, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
+// patience is for a guest that boots emulated, beside others.
+const patience = 6 * time.Minute
+
 // await asks until there is no error any more.
 func (m *machine) await(what string, ask func() error) {
 	m.t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
+	deadline := time.Now().Add(patience)
 	for {
 		err := ask()
 		if err == nil {

@@ -3,6 +3,9 @@ module github.com/kubeqemu/kubeqemu/test/compat
 go 1.26.0
 
 require (
+	golang.org/x/crypto v0.46.0
+	k8s.io/api v0.34.3
+	k8s.io/apimachinery v0.34.3
 	kubevirt.io/api v1.8.0
 	kubevirt.io/client-go v1.8.0
 	sigs.k8s.io/yaml v1.6.0
@@ -50,9 +53,7 @@ require (
 	gopkg.in/evanphx/json-patch.v4 v4.12.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
-	k8s.io/api v0.34.3 // indirect
 	k8s.io/apiextensions-apiserver v0.34.3 // indirect
-	k8s.io/apimachinery v0.34.3 // indirect
 	k8s.io/client-go v0.34.3 // indirect
 	k8s.io/klog/v2 v2.130.1 // indirect
 	k8s.io/kube-openapi v0.31.0 // indirect

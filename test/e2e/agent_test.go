@@ -193,8 +193,13 @@ func TestHostileAgent(t *testing.T) {
 			t.Fatalf("%s: %q (%d)", command, out, status)
 		}
 	}
+	process, before := handlerUse(t)
 	harmless := func(what string) {
 		t.Helper()
+		now, handler := handlerUse(t)
+		if now.Start != process.Start || handler > before+floodRSS {
+			t.Errorf("%s: virt-handler is process %d with %d KiB RSS, was %d with %d", what, now.PID, handler, process.PID, before)
+		}
 		object, err := json.Marshal(v.get())
 		if err != nil || len(object) > 64<<10 {
 			t.Errorf("%s: the VMI has %d bytes (%v)", what, len(object), err)
@@ -203,7 +208,7 @@ func TestHostileAgent(t *testing.T) {
 		if err != nil || rss > 16<<10 {
 			t.Errorf("%s: the launcher has %d KiB RSS (%v)", what, rss, err)
 		}
-		t.Logf("%s: VMI of %d bytes, launcher of %d KiB", what, len(object), rss)
+		t.Logf("%s: VMI of %d bytes, launcher of %d KiB, virt-handler of %d, was %d", what, len(object), rss, handler, before)
 		if out, _ := shell.run(20*time.Second, "echo $((6 * 7))"); out != "42\n" {
 			t.Errorf("%s: the console answers %q", what, out)
 		}

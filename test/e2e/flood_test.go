@@ -14,12 +14,26 @@ import (
 
 // What a guest that writes to its serial port without end may cost: what the
 // launcher lets through at once and each second (launcher/serial.go), and some
-// of virt-handler's memory, which none of it passes through.
+// of virt-handler's memory, which none of it passes through; nor does much of what a
+// guest's agent says.
 const (
 	floodBurst     = 1 << 20
 	floodPerSecond = 64 << 10
 	floodRSS       = 16 << 10 // KiB; other tests run beside this one
 )
+
+// handlerUse returns virt-handler's process, and its memory in KiB.
+func handlerUse(t *testing.T) (p nodeProcess, rss int) {
+	t.Helper()
+	p, err := findProcess(func(p nodeProcess) bool { return strings.HasSuffix(p.Args[0], "/virt-handler") })
+	if err == nil {
+		rss, err = strconv.Atoi(strings.TrimSuffix(procStatus(t, p)["VmRSS"], " kB"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, rss
+}
 
 // TestSerialFlood: a guest that floods its serial port reaches neither
 // virt-handler, nor the node's disk, nor its neighbour.
@@ -37,18 +51,6 @@ func TestSerialFlood(t *testing.T) {
 		v.log().shows(2*time.Minute, "tiny: up") // an emulated guest takes its time beside others
 	}
 	loud, quiet := guest.shell(), neighbour.shell()
-	handler := func() (nodeProcess, int) {
-		t.Helper()
-		p, err := findProcess(func(p nodeProcess) bool { return strings.HasSuffix(p.Args[0], "/virt-handler") })
-		if err != nil {
-			t.Fatal(err)
-		}
-		rss, err := strconv.Atoi(strings.TrimSuffix(procStatus(t, p)["VmRSS"], " kB"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p, rss
-	}
 	logged := func() int {
 		t.Helper()
 		pod := guest.pod()
@@ -59,7 +61,7 @@ func TestSerialFlood(t *testing.T) {
 		}
 		return n
 	}
-	process, rss := handler()
+	process, rss := handlerUse(t)
 	had, begin := logged(), time.Now()
 
 	loud.send("cat /dev/zero | tr '\\0' x\n") // and no end of line
@@ -79,7 +81,7 @@ func TestSerialFlood(t *testing.T) {
 	if grown := logged() - had; grown > most || grown == 0 {
 		t.Errorf("the pod's log has grown by %d bytes within %s, want at most %d", grown, time.Since(begin), most)
 	}
-	if now, nowRSS := handler(); now.Start != process.Start || nowRSS > rss+floodRSS {
+	if now, nowRSS := handlerUse(t); now.Start != process.Start || nowRSS > rss+floodRSS {
 		t.Errorf("virt-handler is process %d with %d KiB RSS, was %d with %d", now.PID, nowRSS, process.PID, rss)
 	}
 	guest.awaitReady(10*time.Second, "GuestRunning")

@@ -58,25 +58,35 @@ const debianSpec = `  accessCredentials:
 
 // TestDebian boots the demo's guest: systemd, cloud-init, login, shutdown. Its
 // network data is in a Secret, and gives it a static address; so is an SSH key.
+// Its agent comes later.
+//
+// It is the last in the order of files, so that it boots beside the parallel
+// tests from their beginning, however long its turn among them takes to come.
 func TestDebian(t *testing.T) {
-	t.Parallel()
 	ns := namespace(t)
 	apply(t, ns, staticNetwork)
 	sample, err := os.ReadFile("../../config/samples/vmi-debian.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const seed = "    cloudInitNoCloud:\n"
-	if !strings.Contains(string(sample), seed) {
-		t.Fatal("the sample has no place for network data")
+	manifest := string(sample)
+	for place, more := range map[string]string{
+		"\nspec:\n":                  debianSpec,
+		"    cloudInitNoCloud:\n":    "      networkDataSecretRef: {name: network}\n",
+		"        ssh_pwauth: true\n": "        bootcmd: [systemctl mask --runtime --now qemu-guest-agent]\n",
+	} {
+		if !strings.Contains(manifest, place) {
+			t.Fatalf("the sample has no %q", place)
+		}
+		manifest = strings.Replace(manifest, place, place+more, 1)
 	}
-	manifest := strings.Replace(string(sample), seed, seed+"      networkDataSecretRef: {name: network}\n", 1)
-	apply(t, ns, strings.Replace(manifest, "\nspec:\n", "\nspec:\n"+debianSpec, 1))
+	apply(t, ns, manifest)
 	v := vmi{t: t, namespace: ns, name: "debian"}
 	v.await(v1.Running)
 	log := v.log()
 	// Not from the log: it has whole lines only.
 	console := v.console()
+	t.Parallel()
 	console.expect(6*time.Minute, `debian login: `)
 	console.send("demo\n")
 	console.expect(30*time.Second, `Password: `)
@@ -99,17 +109,29 @@ func TestDebian(t *testing.T) {
 	}
 	v.reportsMemory(mustScraper(t, readerAccount(t, ns)))
 
+	debianAgentComes(v, console)
 	debianCredentials(t, v, console)
-	// The kubelet takes its time; the agent has other things to do meanwhile.
 	apply(t, ns, anotherKey)
 	debianAgent(t, v, console)
-	authorizes(console, " me@work", " me@home")
+	v.authorizes(console, " me@work", " me@home")
 
 	v.delete()
 	log.shows(10*time.Second, `(?i)power down|powering off`)
 	if message := v.event("Stopped"); !strings.Contains(message, "powered off after the ACPI power button") {
 		t.Errorf("event Stopped says %q", message)
 	}
+}
+
+// debianAgentComes has the guest, which booted without an agent, start one.
+func debianAgentComes(v vmi, console *transcript) {
+	v.awaitAgent(10*time.Second, false)
+	if ready := v.condition(v1.ConditionReady); ready.Status == "True" {
+		v.t.Errorf("a probe by an agent that is not there succeeds: %+v", ready)
+	}
+	if out, status := console.run(60*time.Second, "sudo systemctl unmask --runtime qemu-guest-agent && sudo systemctl start qemu-guest-agent"); status != 0 {
+		v.t.Fatalf("start the agent: %q (%d)", out, status)
+	}
+	v.awaitAgent(60*time.Second, true)
 }
 
 // debianCredentials looks for what the guest's agent is to have brought into the
@@ -138,7 +160,7 @@ func debianCredentials(t *testing.T, v vmi, console *transcript) {
 	if strings.Contains(objects, "AAAAC3NzaC1lZDI1NTE5") {
 		t.Error("the key is in the VMI, its pod or its events")
 	}
-	authorizes(console, " me@home", " me@work")
+	v.authorizes(console, " me@home", " me@work")
 	out, status := console.run(60*time.Second, `sudo perl -e '$h = (getpwnam("root"))[1]; print crypt("of-the-secret", $h) eq $h ? "same" : "other", "\n"'`)
 	if status != 0 || !strings.Contains(out, "same") {
 		t.Errorf("the password of root is %q (%d)", out, status)
@@ -146,10 +168,14 @@ func debianCredentials(t *testing.T, v vmi, console *transcript) {
 }
 
 // authorizes waits until the user of the console may log in with one key, and no
-// longer with another.
-func authorizes(console *transcript, key, other string) {
+// longer with another. The kubelet looks at a Secret each minute or so, and at
+// once when a pod that has it changes.
+func (v vmi) authorizes(console *transcript, key, other string) {
 	console.t.Helper()
+	pod, asked := v.pod().Name, 0
 	err := poll(150*time.Second, func() error {
+		asked++
+		kubectl(v.t, "-n", v.namespace, "annotate", "--overwrite", "pod", pod, fmt.Sprintf("asked=%d", asked))
 		out, _ := console.run(60*time.Second, "cat ~/.ssh/authorized_keys")
 		if !strings.Contains(out, key) || strings.Contains(out, other) {
 			return fmt.Errorf("authorized_keys is %q, want %q and not %q", out, key, other)
