@@ -24,6 +24,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
 	"github.com/kubeqemu/kubeqemu/controllers/pool"
+	"github.com/kubeqemu/kubeqemu/controllers/recorder"
 	"github.com/kubeqemu/kubeqemu/controllers/replicaset"
 	"github.com/kubeqemu/kubeqemu/controllers/vm"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
@@ -89,12 +90,13 @@ func cacheOptions() cache.Options {
 
 func setUp(mgr ctrl.Manager, o options) error {
 	c := clock.RealClock{}
+	events := recorder.Bounded(mgr.GetEventRecorder("virt-controller"))
 	cluster := func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
 		return kubevirt.Configuration(ctx, mgr.GetClient())
 	}
 	vmis := &vmi.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c,
-		Events:  mgr.GetEventRecorder("virt-controller"),
+		Events:  events,
 		Config:  vmi.PodConfig{LauncherImage: o.launcherImage},
 		Cluster: cluster,
 	}
@@ -103,17 +105,17 @@ func setUp(mgr ctrl.Manager, o options) error {
 	}
 	vms := &vm.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Jitter: rand.Float64,
-		Events:  mgr.GetEventRecorder("virt-controller"),
+		Events:  events,
 		Cluster: cluster,
 	}
 	if err := vms.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VM controller: %w", err)
 	}
-	sets := &replicaset.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: mgr.GetEventRecorder("virt-controller")}
+	sets := &replicaset.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: events}
 	if err := sets.Setup(mgr); err != nil {
 		return fmt.Errorf("set up ReplicaSet controller: %w", err)
 	}
-	pools := &pool.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: mgr.GetEventRecorder("virt-controller")}
+	pools := &pool.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: events}
 	if err := pools.Setup(mgr); err != nil {
 		return fmt.Errorf("set up pool controller: %w", err)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/authority"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
+	"github.com/kubeqemu/kubeqemu/controllers/recorder"
 )
 
 // collectInterval is how often the slots of ended pods are looked for.
@@ -43,14 +44,14 @@ func newHandler(config *rest.Config, o options, acceleration *node.Acceleration,
 	l := &launchers{manager: mgr, options: o, acceleration: acceleration, kvmDevice: kvmDevice, changed: changed}
 	l.sessions = node.NewSessions(mgr.GetLogger().WithName("sessions"), l.notify)
 	reconciler := &node.Reconciler{
-		Client: mgr.GetClient(), Events: mgr.GetEventRecorder("virt-handler"), Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Events: recorder.Bounded(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
 		NodeName: o.node, Acceleration: acceleration, Sessions: l.sessions, Changed: changed,
 	}
 	if err := reconciler.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up node controller: %w", err)
 	}
 	l.configuration = &node.ConfigurationFollower{
-		Client: mgr.GetClient(), Events: mgr.GetEventRecorder("virt-handler"), Log: mgr.GetLogger().WithName("accelerator"),
+		Client: mgr.GetClient(), Events: recorder.Bounded(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("accelerator"),
 		NodeName: o.node, Acceleration: acceleration, Changed: l.notifyAll,
 	}
 	if err := l.configuration.Setup(mgr); err != nil {

@@ -67,7 +67,7 @@ func (f *ConfigurationFollower) Follow(ctx context.Context) error {
 		f.Log.Info("guests are emulated by TCG", "reason", choice.Reason)
 	default:
 		f.Log.Info("the node offers no slots", "reason", choice.Reason)
-		f.Events.Eventf(f.node(), nil, corev1.EventTypeWarning, "NoAccelerator", "ChooseAccelerator", "%.900s", choice.Reason)
+		f.Events.Eventf(f.node(), nil, corev1.EventTypeWarning, "NoAccelerator", "ChooseAccelerator", "%s", choice.Reason)
 	}
 	f.Changed(ctx)
 	return nil

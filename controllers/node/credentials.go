@@ -49,6 +49,6 @@ func (r *Reconciler) announceCredentials(before, after *v1.VirtualMachineInstanc
 	case is.Status == metav1.ConditionTrue:
 		r.Events.Eventf(after, nil, corev1.EventTypeNormal, "AccessCredentialsSyncSuccess", "Synchronize", "Access credentials sync successful.")
 	default:
-		r.Events.Eventf(after, nil, corev1.EventTypeWarning, "AccessCredentialsSyncFailed", "Synchronize", "Access credentials sync failed: %.900s", is.Message)
+		r.Events.Eventf(after, nil, corev1.EventTypeWarning, "AccessCredentialsSyncFailed", "Synchronize", "Access credentials sync failed: %s", is.Message)
 	}
 }

@@ -72,7 +72,7 @@ func TestReportCredentials(t *testing.T) {
 		case said = <-recorder.Events:
 		default:
 		}
-		if !strings.HasPrefix(said, step.event) || step.event == "" && said != "" || len(said) > 1024 {
+		if !strings.HasPrefix(said, step.event) || step.event == "" && said != "" {
 			t.Errorf("%s: the event is %q", step.name, said)
 		}
 	}

@@ -90,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	if failed != nil {
-		r.Events.Eventf(pool, nil, corev1.EventTypeWarning, failed.reason, strings.TrimPrefix(failed.reason, "Failed"), "%s", truncate(failed.err.Error()))
+		r.Events.Eventf(pool, nil, corev1.EventTypeWarning, failed.reason, strings.TrimPrefix(failed.reason, "Failed"), "%s", failed.err.Error())
 		return ctrl.Result{}, failed.err
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
@@ -165,15 +165,6 @@ func (r *Reconciler) announce(before, pool *v1beta1.VirtualMachinePool) {
 	}
 	was, is = before.Status.Condition(failure), pool.Status.Condition(failure)
 	if is != nil && is.Reason == reasonInvalid && (was == nil || was.Message != is.Message) {
-		r.Events.Eventf(pool, nil, corev1.EventTypeWarning, reasonInvalid, "Validate", "%s", truncate(is.Message))
+		r.Events.Eventf(pool, nil, corev1.EventTypeWarning, reasonInvalid, "Validate", "%s", is.Message)
 	}
-}
-
-// truncate keeps a note within the 1 KiB that an event may have.
-func truncate(s string) string {
-	const limit = 900
-	if len(s) > limit {
-		return strings.ToValidUTF8(s[:limit], "") + "…"
-	}
-	return s
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -344,15 +343,6 @@ func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, sta
 func (r *Reconciler) announce(before, vm *v1.VirtualMachine) {
 	c, old := vm.Status.Condition(v1.ConditionFailure), before.Status.Condition(v1.ConditionFailure)
 	if c != nil && (old == nil || old.Reason != c.Reason || old.Message != c.Message) {
-		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, c.Reason, "Reconcile", "%s", truncate(c.Message))
+		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, c.Reason, "Reconcile", "%s", c.Message)
 	}
-}
-
-// truncate keeps a note within the 1 KiB that an event may have.
-func truncate(s string) string {
-	const limit = 900
-	if len(s) > limit {
-		return strings.ToValidUTF8(s[:limit], "") + "…"
-	}
-	return s
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -360,7 +359,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, before, vmi *v1.VirtualMac
 // announce tells as events what the status newly says.
 func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
 	if s, old := vmi.Status.Condition(v1.ConditionSynchronized), before.Status.Condition(v1.ConditionSynchronized); s != nil && (old == nil || old.Reason != s.Reason) {
-		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, s.Reason, "Synchronize", "%s", truncate(s.Message))
+		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, s.Reason, "Synchronize", "%s", s.Message)
 	}
 	if before.IsFinal() || !vmi.IsFinal() {
 		return
@@ -369,17 +368,8 @@ func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
 	switch {
 	case vmi.Status.Reason == reasonInvalid: // said above
 	case vmi.Status.Phase == v1.Succeeded:
-		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "Stopped", "Stop", "The VirtualMachineInstance was shut down: %s", truncate(ready.Message))
+		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "Stopped", "Stop", "The VirtualMachineInstance was shut down: %s", ready.Message)
 	default:
-		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "Stopped", "Stop", "The VirtualMachineInstance failed (%s): %s", ready.Reason, truncate(ready.Message))
+		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "Stopped", "Stop", "The VirtualMachineInstance failed (%s): %s", ready.Reason, ready.Message)
 	}
-}
-
-// truncate keeps a note within the 1 KiB that an event may have.
-func truncate(s string) string {
-	const limit = 900
-	if len(s) > limit {
-		return strings.ToValidUTF8(s[:limit], "") + "…"
-	}
-	return s
 }
