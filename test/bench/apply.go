@@ -162,6 +162,7 @@ func (a *applier) remember(ctx context.Context) error {
 	}
 	a.twin = &pods.Items[0].Spec
 	a.twin.NodeName = ""
+	a.twin.ReadinessGates = nil // virt-controller's word, on VMIs' pods only
 	for i := range a.twin.Containers {
 		r := &a.twin.Containers[i].Resources
 		delete(r.Requests, "devices.kubevirt.io/vm")

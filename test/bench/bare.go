@@ -26,6 +26,7 @@ type bareQEMU struct {
 	qmp    net.Conn
 	lines  *bufio.Reader
 	serial net.Conn
+	agent  net.Conn
 }
 
 // execBare execs QEMU and reads its greeting; it is stopped (-S) then. Its
@@ -39,7 +40,7 @@ func execBare(ctx context.Context, program string, m *qemuargs.Machine) (*bareQE
 			f.Close()
 		}
 	}()
-	for _, ours := range []*net.Conn{&q.qmp, &q.serial} {
+	for _, ours := range []*net.Conn{&q.qmp, &q.serial, &q.agent} {
 		conn, file, err := socketPair()
 		if err != nil {
 			return nil, err
@@ -99,6 +100,7 @@ func (q *bareQEMU) answered() error {
 func (q *bareQEMU) end() error {
 	q.qmp.Close()
 	q.serial.Close()
+	q.agent.Close()
 	if err := q.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end QEMU: %w", err)
 	}

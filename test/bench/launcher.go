@@ -55,7 +55,7 @@ func launch(ctx context.Context, b *bench, folder string) (*launched, error) {
 		return nil, err
 	}
 	l.cmd = exec.Command(b.output("bin", "virt-launcher"), "run", "--slot", l.path("slot"), "--qemu", b.qemu, "--qemu-img", "/usr/bin/qemu-img",
-		"--console", l.path("console"), "--images", l.path("images"), "--overlays", l.path("overlays"), "--termination-log", l.path("termination"))
+		"--console", l.path("console"), "--agent", l.path("agent"), "--images", l.path("images"), "--overlays", l.path("overlays"), "--termination-log", l.path("termination"))
 	stderr, err := os.Create(l.path("stderr"))
 	if err != nil {
 		return nil, err
@@ -156,7 +156,8 @@ func (l *launched) start(ctx context.Context) (took started, err error) {
 				took.running = s.at.Sub(begin)
 				return took, nil
 			case s.State == control.StateExited:
-				return took, fmt.Errorf("the VM ended before it ran; see %s", l.path("stderr"))
+				said, _ := os.ReadFile(l.path("stderr"))
+				return took, fmt.Errorf("the VM ended before it ran; virt-launcher says:\n%s", bytes.TrimSpace(said[max(0, len(said)-2000):]))
 			}
 		case <-ctx.Done():
 			return took, fmt.Errorf("wait until the guest runs: %w", ctx.Err())

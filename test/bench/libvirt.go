@@ -204,6 +204,7 @@ var domain = template.Must(template.New("domain").Parse(`<domain type='{{if eq .
     </disk>{{end}}
     <controller type='usb' model='none'/>
     <serial type='pty'/>
+    <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>
     <memballoon model='none'/>
   </devices>
 </domain>

@@ -171,8 +171,8 @@ while read -r line <&3; do
 	case "$line" in
 	*sync-delimited*) id=${line##*:}; printf '\377{"return": %s}\n' "${id%%\}*}" >&3 ;;
 	*osinfo*) cat /tmp/os >&3 ;;
-	*interfaces*) cat /tmp/interfaces >&3 ;;
-	*users*) cat /tmp/users >&3 ;;
+	*interfaces*) cat /tmp/interfaces >&3; echo >>/tmp/asked ;;
+	*users*) cat /tmp/many >&3 ;;
 	*fsinfo*) ;; # never
 	*host-name*) printf '{"return": {"host-name": "a\303(\376\001b"}}\n' >&3 ;;
 	*) printf '{"return": {}}\n' >&3 ;;
@@ -217,7 +217,7 @@ func TestHostileAgent(t *testing.T) {
 	tell(`(printf '{"return": {"id": "evil", "name": "'; head -c 10000000 /dev/zero | tr '\0' x; printf '"}}\n') >/tmp/os`)
 	tell(`one='{"name":"evil","hardware-address":"52:54:00:00:00:01","ip-addresses":[{"ip-address":"10.96.0.1"}]},'`)
 	tell(`(printf '{"return": ['; yes "$one" | head -n 1000 | tr -d '\n'; printf '{}]}\n') >/tmp/interfaces`)
-	tell(`(printf '{"return": ['; yes "$one" | head -n 100000 | tr -d '\n'; printf '{}]}\n') >/tmp/users`)
+	tell(`(printf '{"return": ['; yes "$one" | head -n 100000 | tr -d '\n'; printf '{}]}\n') >/tmp/many`)
 	tell("sh /tmp/agent & true")
 	v.awaitAgent(60*time.Second, true)
 	err := poll(60*time.Second, func() error {
@@ -231,6 +231,11 @@ func TestHostileAgent(t *testing.T) {
 		t.Error(err)
 	}
 	harmless("a flood")
+	tell("mv /tmp/interfaces /tmp/few; ln -s /tmp/many /tmp/interfaces; : >/tmp/asked")
+	shell.send("until [ -s /tmp/asked ]; do sleep 1; done; echo asked-$((6 * 7))\n")
+	shell.expect(60*time.Second, "asked-42")
+	harmless("100000 interfaces")
+	tell("ln -sf /tmp/few /tmp/interfaces")
 	// Of the users it knows too many; of the file systems it never tells.
 	code, status := ask(t, configOf(t, ""), http.MethodGet, v.path("virtualmachineinstances", "guestosinfo"), nil)
 	if code < 500 && code != http.StatusConflict {
