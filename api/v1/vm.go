@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -359,4 +361,24 @@ func (vm *VirtualMachine) Strategy() VirtualMachineRunStrategy {
 		return RunStrategyAlways
 	}
 	return RunStrategyHalted
+}
+
+// PendingRequests are the requests without the leading ones that are done, given
+// the machine's VMI or nil. A Stop is done when the VMI that it is meant for is
+// gone, a Start when there is a VMI that has not ended and is not being deleted.
+func (s *VirtualMachineStatus) PendingRequests(vmi *VirtualMachineInstance) []VirtualMachineStateChangeRequest {
+	done := func(r VirtualMachineStateChangeRequest) bool {
+		switch r.Action {
+		case StopRequest:
+			return vmi == nil || r.UID == nil || *r.UID != vmi.UID
+		case StartRequest:
+			return vmi != nil && vmi.DeletionTimestamp == nil && !vmi.IsFinal()
+		}
+		return true
+	}
+	requests := s.StateChangeRequests
+	for len(requests) > 0 && done(requests[0]) {
+		requests = requests[1:]
+	}
+	return slices.Clone(requests)
 }

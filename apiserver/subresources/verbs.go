@@ -33,10 +33,11 @@ func strategySpec(vm *v1.VirtualMachine, strategy v1.VirtualMachineRunStrategy) 
 }
 
 // request adds requests. A lone Stop takes the place of what was asked before;
-// anything else waits for that to be done.
-func request(vm *v1.VirtualMachine, requests ...v1.VirtualMachineStateChangeRequest) (*change, error) {
+// anything else waits for that to be done. What is done may still be in the
+// status, for virt-controller takes a moment to take it out.
+func request(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, requests ...v1.VirtualMachineStateChangeRequest) (*change, error) {
 	stop := len(requests) == 1 && requests[0].Action == v1.StopRequest
-	if len(vm.Status.StateChangeRequests) > 0 && !stop {
+	if len(vm.Status.PendingRequests(vmi)) > 0 && !stop {
 		return nil, vmConflict(vm, "unable to complete request: stop/start already underway")
 	}
 	return &change{requests: requests}, nil
@@ -58,17 +59,17 @@ func started(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options *v1.
 	switch strategy := vm.Strategy(); strategy {
 	case v1.RunStrategyHalted:
 		if options.Paused {
-			return request(vm, start)
+			return request(vm, vmi, start)
 		}
 		return strategySpec(vm, v1.RunStrategyAlways), nil
 	case v1.RunStrategyManual, v1.RunStrategyRerunOnFailure:
 		if vmi == nil || !vmi.IsFinal() {
-			return request(vm, start)
+			return request(vm, vmi, start)
 		}
 		if strategy == v1.RunStrategyRerunOnFailure && vmi.Status.Phase == v1.Failed {
 			return nil, vmConflict(vm, "%s does not support starting VM from failed state", strategy)
 		}
-		return request(vm, stopRequest(vmi), start)
+		return request(vm, vmi, stopRequest(vmi), start)
 	default:
 		return nil, vmConflict(vm, "%s does not support manual start requests", strategy)
 	}
@@ -98,7 +99,7 @@ func stopped(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options *v1.
 		if !running {
 			return nil, vmConflict(vm, "VM is not running")
 		}
-		if ch, err = request(vm, stopRequest(vmi)); err != nil {
+		if ch, err = request(vm, vmi, stopRequest(vmi)); err != nil {
 			return nil, err
 		}
 	default:
@@ -122,7 +123,7 @@ func restarted(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options *v
 	if vmi == nil || vmi.IsFinal() {
 		return nil, vmConflict(vm, "VM is not running")
 	}
-	ch, err := request(vm, stopRequest(vmi), v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest})
+	ch, err := request(vm, vmi, stopRequest(vmi), v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest})
 	if err != nil {
 		return nil, err
 	}

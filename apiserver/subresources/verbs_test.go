@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -48,7 +49,11 @@ func said(ch *change, err error) string {
 func machineOf(strategy v1.VirtualMachineRunStrategy, pending ...v1.StateChangeRequestAction) *v1.VirtualMachine {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1.VirtualMachineSpec{RunStrategy: &strategy}}
 	for _, p := range pending {
-		vm.Status.StateChangeRequests = append(vm.Status.StateChangeRequests, v1.VirtualMachineStateChangeRequest{Action: p})
+		r := v1.VirtualMachineStateChangeRequest{Action: p}
+		if p == v1.StopRequest {
+			r.UID = ptr.To(types.UID("u"))
+		}
+		vm.Status.StateChangeRequests = append(vm.Status.StateChangeRequests, r)
 	}
 	return vm
 }
@@ -146,6 +151,13 @@ func TestVerbs(t *testing.T) {
 		if got != underway {
 			t.Errorf("%s twice: %s", name, got)
 		}
+	}
+	// What is done does not count, though it is still there.
+	if got := start(machineOf(rerun, v1.StopRequest), nil); got != "Start " {
+		t.Errorf("start just after a stop: %s", got)
+	}
+	if got := restart(machineOf(always, v1.StartRequest), instanceIn(v1.Running)); got != "Stop:u Start " {
+		t.Errorf("restart just after a start: %s", got)
 	}
 	if got := stop(machineOf(manual, v1.StopRequest, v1.StartRequest), instanceIn(v1.Running)); got != "Stop:u " {
 		t.Errorf("stop in a restart: %s", got)

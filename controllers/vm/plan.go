@@ -51,7 +51,7 @@ type plan struct {
 // VMI is deleted, so that it is written before.
 func decide(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, now time.Time, jitter float64) plan {
 	p := plan{
-		requests:     pending(vm.Status.StateChangeRequests, vmi),
+		requests:     vm.Status.PendingRequests(vmi),
 		startFailure: backOff(vm.Status.StartFailure, vm.Strategy(), vmi, now, jitter),
 	}
 	counted := p.startFailure != nil && (vm.Status.StartFailure == nil || p.startFailure.LastFailedVMIUID != vm.Status.StartFailure.LastFailedVMIUID)
@@ -137,23 +137,4 @@ func (p *plan) withoutVMI(vm *v1.VirtualMachine) action {
 // there is meant for the VMI that is there.
 func (p *plan) asked(a v1.StateChangeRequestAction) bool {
 	return len(p.requests) > 0 && p.requests[0].Action == a
-}
-
-// pending are the requests without the leading ones that are done. A Stop is
-// done when the VMI that it is meant for is gone, a Start when there is a VMI
-// that has not ended and is not being deleted.
-func pending(requests []v1.VirtualMachineStateChangeRequest, vmi *v1.VirtualMachineInstance) []v1.VirtualMachineStateChangeRequest {
-	done := func(r v1.VirtualMachineStateChangeRequest) bool {
-		switch r.Action {
-		case v1.StopRequest:
-			return vmi == nil || r.UID == nil || *r.UID != vmi.UID
-		case v1.StartRequest:
-			return vmi != nil && vmi.DeletionTimestamp == nil && !vmi.IsFinal()
-		}
-		return true
-	}
-	for len(requests) > 0 && done(requests[0]) {
-		requests = requests[1:]
-	}
-	return slices.Clone(requests)
 }
