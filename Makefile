@@ -158,7 +158,7 @@ generate: ## write deepcopy functions and the CRD from api/v1
 
 .PHONY: build
 build: ## the product's binaries, into _output/bin
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(BIN)/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags "-s -w" -o $(BIN)/ ./cmd/... # config/images/components.sh has why
 
 .PHONY: images
 images: ## all container images, into _output/images
