@@ -8,7 +8,6 @@ import (
 	"image/png"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -42,8 +41,7 @@ func pictureOf(v *vm) net.Conn {
 
 // TestScreenshot: a picture of the BIOS's words, again and again, also of a guest
 // that stands still; nothing is left of it in the launcher or in QEMU.
-func TestScreenshot(t *testing.T) {
-	t.Parallel()
+func TestScreenshot(t *testing.T) { // not beside others, whose files would be counted
 	v := launch(t)
 	v.request.Machine.Graphics = &qemuargs.Graphics{PCI: &qemuargs.PCIAddress{Bus: "pcie.0", Slot: 1}, Socket: v.path("vnc.sock")}
 	ask := func() error {
@@ -56,13 +54,8 @@ func TestScreenshot(t *testing.T) {
 		t.Errorf("before there is a guest: %v", err)
 	}
 	v.boot()
-	files := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		v.must(err)
-		return len(entries)
-	}
 	pictured(v)
-	before := files()
+	before := openFiles(t)
 	for range 5 {
 		data := pictured(v)
 		image, err := png.Decode(bytes.NewReader(data))
@@ -77,7 +70,7 @@ func TestScreenshot(t *testing.T) {
 			t.Errorf("a picture of %v, all of it %v", size, first)
 		}
 	}
-	if now := files(); now > before+6 { // the test's ends of the sockets, and one beside
+	if now := openFiles(t); now > before+6 { // the test's ends of the sockets, and one beside
 		t.Errorf("%d files are open, and were %d", now, before)
 	}
 	v.must(v.call(control.CommandMovePointer, nil, nil))
