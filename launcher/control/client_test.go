@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"testing"
+	"time"
 )
 
 // newClient is a client, and the other end of its connection.
@@ -203,5 +205,25 @@ func TestClientEventsAndFiles(t *testing.T) {
 	}
 	if after := openFiles(t); after != before {
 		t.Errorf("%d files open, %d before", after, before)
+	}
+}
+
+// TestPace: a launcher that sends without end is read no faster than is allowed,
+// and is still answered.
+func TestPace(t *testing.T) {
+	client, launcher := newClient(t, nil)
+	junk := json.RawMessage(`"` + strings.Repeat("x", 256<<10) + `"`)
+	begin := time.Now()
+	for range 48 { // 12 MiB
+		send(t, launcher, Message{ID: 1 << 40, Return: junk})
+	}
+	called := make(chan error, 1)
+	go func() { called <- client.Call(context.Background(), CommandQueryState, nil, nil) }()
+	send(t, launcher, Message{ID: receive(t, launcher).ID, Return: json.RawMessage(`{}`)})
+	if err := <-called; err != nil {
+		t.Error(err)
+	}
+	if took, least := time.Since(begin), time.Second*(12<<20-readBurst)/readRate; took < least {
+		t.Errorf("12 MiB were read within %s, want at least %s", took, least)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 )
 
 // sendTimeout bounds one Send.
@@ -36,6 +37,8 @@ type Message struct {
 	FileCount int `json:"files,omitempty"`
 	// Files are those descriptors; whoever received them closes them.
 	Files []*os.File `json:"-"`
+
+	size int // of the line that was received
 }
 
 // RemoteError is an error that the other end answered with.
@@ -164,6 +167,9 @@ func (c *Conn) receive() (*Message, error) {
 		if i >= 0 {
 			line := c.buffer[:i]
 			m, err := c.parse(line)
+			if err == nil {
+				m.size = len(line)
+			}
 			c.buffer = append([]byte(nil), c.buffer[i+1:]...)
 			return m, err
 		}
@@ -240,6 +246,7 @@ func (c *Conn) takeFiles(oob []byte) error {
 type Client struct {
 	conn    *Conn
 	onEvent func(*Message)
+	pace    *rate.Limiter
 
 	mu      sync.Mutex
 	nextID  uint64
@@ -249,13 +256,22 @@ type Client struct {
 	done chan struct{}
 }
 
+// How much one launcher can have virt-handler read, in bytes a second and at
+// once; a message counts as leastMessage at least. A launcher that sends more
+// waits for room in its socket, and costs nobody else.
+const (
+	readRate     = 4 << 20
+	readBurst    = 8 << 20
+	leastMessage = 4 << 10
+)
+
 // ErrClosed is returned by calls on a connection that has ended.
 var ErrClosed = errors.New("control connection closed")
 
 // NewClient starts reading. onEvent is called from the reading goroutine, in
 // order, and must not block on a Call; the files of an event are its own.
 func NewClient(conn *Conn, onEvent func(*Message)) *Client {
-	c := &Client{conn: conn, onEvent: onEvent, waiting: map[uint64]chan *Message{}, done: make(chan struct{})}
+	c := &Client{conn: conn, onEvent: onEvent, pace: rate.NewLimiter(readRate, readBurst), waiting: map[uint64]chan *Message{}, done: make(chan struct{})}
 	go c.read()
 	return c
 }
@@ -272,6 +288,9 @@ func (c *Client) read() {
 		if err != nil {
 			c.end(err)
 			return
+		}
+		if delay := c.pace.ReserveN(time.Now(), max(m.size, leastMessage)).Delay(); delay > 0 {
+			<-time.After(delay) // a fraction of a second
 		}
 		if m.Event != "" {
 			c.onEvent(m)
