@@ -76,7 +76,7 @@ func TestAdmissionDefaults(t *testing.T) {
 				t.Errorf("%s, applied once more %s: %v", way.name, when, err)
 			}
 			// The controllers may write between the two objects that are compared.
-			if err := poll(10*time.Second, func() error {
+			if err := poll(30*time.Second, func() error {
 				diff, err := output(manifest, "kubectl", append([]string{"-n", ns, "diff", "-f", "-"}, way.args...)...)
 				if err != nil {
 					err = fmt.Errorf("%w\n%s", err, diff)

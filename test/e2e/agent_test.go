@@ -137,7 +137,7 @@ func debianFreezes(t *testing.T, v vmi, console *transcript) {
 	}
 	status := func(want string) {
 		t.Helper()
-		err := poll(40*time.Second, func() error {
+		err := poll(90*time.Second, func() error {
 			if got := v.get().Status.FSFreezeStatus; got != want {
 				return fmt.Errorf("fsFreezeStatus is %q, want %q", got, want)
 			}
@@ -148,7 +148,7 @@ func debianFreezes(t *testing.T, v vmi, console *transcript) {
 		}
 	}
 	writes(true)
-	v.asked(http.StatusOK, "", "", "virtualmachineinstances", "freeze", map[string]string{"unfreezeTimeout": "25s"})
+	v.asked(http.StatusOK, "", "", "virtualmachineinstances", "freeze", map[string]string{"unfreezeTimeout": "45s"})
 	status(v1.FSFrozen)
 	writes(false)
 	if out, code := v.inLauncher("guest-exec", "--", "/bin/false"); code != 0 || !strings.Contains(out, "frozen") {
@@ -250,10 +250,10 @@ func TestHostileAgent(t *testing.T) {
 	harmless("endless JSON")
 
 	// It has no agent that could, but heeds the power button.
-	tell("kill %2; true")
+	tell("killall tr")
 	log := v.log()
 	v.asked(http.StatusOK, "", "", "virtualmachineinstances", "softreboot", nil)
-	log.expect(60*time.Second, `(?s)tiny: up.*tiny: bye.*tiny: up`)
+	log.expect(3*time.Minute, `(?s)tiny: up.*tiny: bye.*tiny: up`)
 	if s := v.get().Status; s.Phase != v1.Running {
 		t.Errorf("after the reboot the VMI is %s", s.Phase)
 	}

@@ -27,12 +27,11 @@ func TestBridge(t *testing.T) {
 	apply(t, ns, clientManifest)
 	v := create(t, ns, tiny("open", bridged))
 	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
-	v.await(v1.Running)
-	address := v.pod().Status.PodIP
+	address := v.await(v1.Running).Status.Interfaces[0].IP
 	lease := regexp.QuoteMeta("tiny: eth0 " + address + "/32 via ")
 	v.log().shows(2*time.Minute, lease)
-	if nic := v.get().Status.Interfaces[0]; nic.IP != address || nic.MAC == "" {
-		t.Errorf("status of the interface: %+v, the pod has %s", nic, address)
+	if nic, pod := v.get().Status.Interfaces[0], v.pod().Status.PodIP; nic.IP != address || nic.IP != pod || nic.MAC == "" {
+		t.Errorf("status of the interface: %+v, the pod has %s", nic, pod)
 	}
 	toPod, toService := get[corev1.Pod](t, "-n", ns, "pod", "client").Status.PodIP+" 8080", serviceIP(t, ns, "client")+" 80"
 	reached := func(when string) {
@@ -53,7 +52,7 @@ func TestBridge(t *testing.T) {
 				t.Errorf("%s, from the guest to %s: %q (%d)", when, to, out, status)
 			}
 		}
-		if out, _ := shell.run(10*time.Second, "cat /sys/class/net/eth0/address"); strings.TrimSpace(out) != v.get().Status.Interfaces[0].MAC {
+		if out, _ := shell.run(60*time.Second, "cat /sys/class/net/eth0/address"); strings.TrimSpace(out) != v.get().Status.Interfaces[0].MAC {
 			t.Errorf("%s, the guest's MAC is %q, the status says %s", when, out, v.get().Status.Interfaces[0].MAC)
 		}
 	}
@@ -68,7 +67,7 @@ func TestBridge(t *testing.T) {
 	times(2)
 	reached("after a reboot")
 
-	if _, status := v.shell().run(10*time.Second, "killall -USR1 udhcpc"); status != 0 { // renew
+	if _, status := v.shell().run(60*time.Second, "killall -USR1 udhcpc"); status != 0 { // renew
 		t.Error("the guest has no DHCP client")
 	}
 	times(3)

@@ -127,9 +127,19 @@ func (s *transcript) send(text string) {
 	}
 }
 
-// log follows the log of the VMI's pod from its beginning.
+// log follows the log of the VMI's pod from its beginning. The kubelet has one
+// once it has said that the container runs, which a VMI may have said before.
 func (v vmi) log() *transcript {
 	v.t.Helper()
+	err := poll(60*time.Second, func() error {
+		if s := v.pod().Status; len(s.ContainerStatuses) == 0 || s.ContainerStatuses[0].State.Waiting != nil {
+			return fmt.Errorf("the pod of VMI %s waits: %+v", v.name, s.ContainerStatuses)
+		}
+		return nil
+	})
+	if err != nil {
+		v.t.Fatal(err)
+	}
 	return startTranscript(v.t, "log of VMI "+v.name, "kubectl", "-n", v.namespace, "logs", "--follow", v.pod().Name)
 }
 

@@ -47,6 +47,18 @@ func apply(t *testing.T, namespace, manifests string) {
 	}
 }
 
+// may waits until the API server has heard of a right that was just given.
+func may(t *testing.T, namespace, as string, what ...string) {
+	t.Helper()
+	err := poll(30*time.Second, func() error {
+		_, err := output("", "kubectl", append([]string{"-n", namespace, as, "auth", "can-i", "--quiet"}, what...)...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // get decodes what kubectl gets.
 func get[T any](t *testing.T, args ...string) *T {
 	t.Helper()
@@ -70,7 +82,7 @@ func namespace(t *testing.T, labels ...string) string {
 		if t.Failed() {
 			diagnose(t, name)
 		}
-		if _, err := output("", "kubectl", "-n", name, "delete", "vm,vmi", "--all", "--timeout=90s"); err != nil {
+		if _, err := output("", "kubectl", "-n", name, "delete", "vm,vmi", "--all", "--timeout=170s"); err != nil {
 			t.Error(err)
 		}
 		if _, err := output("", "kubectl", "delete", "namespace", name, "--wait=false"); err != nil {

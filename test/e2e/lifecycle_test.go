@@ -109,8 +109,8 @@ func (v vmi) outstays(log *transcript) {
 	v.t.Helper()
 	took := v.delete()
 	log.shows(10*time.Second, `tiny: ignoring ACPI power button`)
-	if took < deafGrace*time.Second || took > (deafGrace+10)*time.Second {
-		v.t.Errorf("VMI %s was gone after %s, want %d s to %d s", v.name, took, deafGrace, deafGrace+10)
+	if took < deafGrace*time.Second || took > (deafGrace+20)*time.Second {
+		v.t.Errorf("VMI %s was gone after %s, want %d s to %d s", v.name, took, deafGrace, deafGrace+20)
 	}
 	v.awaitEvents("SuccessfulCreate", "Started", "Stopped")
 	if message := v.event("Stopped"); !strings.Contains(message, "GracePeriodExceeded") {

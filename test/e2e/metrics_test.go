@@ -221,11 +221,17 @@ func TestMetrics(t *testing.T) {
 		t.Error(err)
 	}
 
-	before, err := s.scrape("virt-handler")
-	if err != nil {
+	// A launcher that does not answer in time is left out of a scrape.
+	var before metrics
+	if err := poll(30*time.Second, func() (err error) {
+		if before, err = s.scrape("virt-handler"); err == nil {
+			_, err = before.value("kubevirt_vmi_network_transmit_bytes_total", with("interface", "default")...)
+		}
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if out, status := shell.run(20*time.Second, "ping -c 5 -s 1000 10.0.2.1"); status != 0 {
+	if out, status := shell.run(60*time.Second, "ping -c 5 -s 1000 10.0.2.1"); status != 0 {
 		t.Errorf("ping from the guest: %q (%d)", out, status)
 	}
 	grown := func(name string, by float64) bound {
@@ -237,11 +243,11 @@ func TestMetrics(t *testing.T) {
 	}
 	bounds := []bound{grown("kubevirt_vmi_network_transmit_bytes_total", 5000), grown("kubevirt_vmi_network_transmit_packets_total", 5),
 		grown("kubevirt_vmi_network_receive_bytes_total", 5000), grown("kubevirt_vmi_network_receive_packets_total", 5)}
-	if err := poll(10*time.Second, func() error { return holds("virt-handler", bounds) }); err != nil {
+	if err := poll(30*time.Second, func() error { return holds("virt-handler", bounds) }); err != nil {
 		t.Error(err)
 	}
 
-	if err := poll(10*time.Second, func() error {
+	if err := poll(30*time.Second, func() error {
 		return holds("virt-controller", []bound{
 			{"kubevirt_vmi_info", with("phase", "running", "vmi_pod", v.pod().Name, "guest_os_machine", v.get().Status.Machine.Type), 1, 1},
 			{"kubevirt_vmi_status_addresses", with("address", v.get().Status.Interfaces[0].IP), 1, 1},

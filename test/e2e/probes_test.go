@@ -40,9 +40,6 @@ func TestProbes(t *testing.T) {
 		s.LivenessProbe = &v1.Probe{InitialDelaySeconds: 15, PeriodSeconds: 1, FailureThreshold: 2, Handler: tcp(1)}
 	}))
 
-	if end := dead.await(v1.Failed); end.Status.Reason != "GracePeriodExceeded" {
-		t.Errorf("a guest that is not alive ended as %q: %+v", end.Status.Reason, end.Status.Conditions)
-	}
 	web.await(v1.Running)
 	web.awaitReadiness("False/ContainersNotReady")
 	bridge.await(v1.Running)
@@ -58,14 +55,22 @@ func TestProbes(t *testing.T) {
 	web.asked(http.StatusOK, "", "", "virtualmachineinstances", "pause", v1.PauseOptions{})
 	web.awaitReadiness("False/GuestNotRunning")
 	web.awaitServed(false)
-	if c := podCondition(web.pod(), "kubevirt.io/virtual-machine-unpaused"); c.Status != corev1.ConditionFalse || c.Reason != "Paused" {
-		t.Errorf("of a paused guest, the pod says %+v", c)
+	if err := poll(30*time.Second, func() error {
+		if c := podCondition(web.pod(), "kubevirt.io/virtual-machine-unpaused"); c.Status != corev1.ConditionFalse || c.Reason != "Paused" {
+			return fmt.Errorf("of a paused guest, the pod says %+v", c)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 	web.asked(http.StatusOK, "", "", "virtualmachineinstances", "unpause", v1.UnpauseOptions{})
 	web.awaitReadiness("True/GuestReady")
 	web.awaitServed(true)
 	if phase := bridge.get().Status.Phase; phase != v1.Running {
 		t.Errorf("a guest that is alive is %s", phase)
+	}
+	if end := dead.await(v1.Failed); end.Status.Reason != "GracePeriodExceeded" {
+		t.Errorf("a guest that is not alive ended as %q: %+v", end.Status.Reason, end.Status.Conditions)
 	}
 }
 

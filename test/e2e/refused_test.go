@@ -167,6 +167,7 @@ func past(t *testing.T, namespace string) string {
 	t.Helper()
 	kubectl(t, "-n", namespace, "create", "role", "past", "--verb=create,get", "--resource=virtualmachineinstances.kubevirt.io")
 	kubectl(t, "-n", namespace, "create", "rolebinding", "past", "--role=past", "--serviceaccount=kubevirt:virt-controller")
+	may(t, namespace, asController, "create", "virtualmachineinstances.kubevirt.io")
 	return asController
 }
 

@@ -14,6 +14,7 @@ func TestUserRoles(t *testing.T) {
 	roles := []string{"admin", "edit", "view"}
 	for _, role := range roles {
 		kubectl(t, "-n", ns, "create", "rolebinding", role, "--clusterrole="+role, "--user=e2e-"+role)
+		may(t, ns, "--as=e2e-"+role, "get", "virtualmachineinstances.kubevirt.io")
 	}
 	for _, c := range []struct {
 		args []string

@@ -79,6 +79,7 @@ func TestHandlerRights(t *testing.T) {
 	// kubectl patch reads before it writes, which virt-handler has no need of.
 	kubectl(t, "-n", ns, "create", "role", "read-status", "--verb=get", "--resource=virtualmachineinstances.kubevirt.io/status")
 	kubectl(t, "-n", ns, "create", "rolebinding", "read-status", "--role=read-status", "--serviceaccount=kubevirt:virt-handler")
+	may(t, ns, "--as="+account, "get", "virtualmachineinstances.kubevirt.io", "--subresource=status")
 	as := func(node string) []string {
 		args := []string{"--as=" + account}
 		if node != "" {

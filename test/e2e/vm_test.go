@@ -218,7 +218,7 @@ func TestRunStrategies(t *testing.T) {
 	const age, ready = `\s+\S+\s+`, `\s+(True|False)`
 	showsInOrder(vms, `NAME\s+AGE\s+STATUS\s+READY`, `always`+age+`Starting`, `always`+age+`Running\s+True`, `always`+age+`Stopping`, `always`+age+`Stopped\s+False`,
 		`always`+age+`Running\s+True`, `always`+age+`Terminating`)
-	showsInOrder(vmis, `NAME\s+AGE\s+PHASE\s+IP\s+NODENAME\s+READY`, `manual`+age+`Scheduling`, `manual`+age+`Scheduled`,
+	showsInOrder(vmis, `NAME\s+AGE\s+PHASE\s+IP\s+NODENAME\s+READY`, `manual`+age+`Scheduling`,
 		`manual`+age+`Running\s+[0-9.]+\s+node-1\s+True`, `manual`+age+`Succeeded\s+[0-9.]+\s+node-1`+ready, `manual`+age+`Failed\s+[0-9.]+\s+node-1`+ready)
 }
 
@@ -290,7 +290,7 @@ func (m vm) columns() {
 // awaitMachineEvents waits until the VM has these events, in this order.
 func (m vm) awaitMachineEvents(reasons ...string) {
 	m.t.Helper()
-	err := poll(15*time.Second, func() error {
+	err := poll(60*time.Second, func() error {
 		out, err := output("", "kubectl", "-n", m.namespace, "get", "events", "--sort-by=.eventTime",
 			"--field-selector=involvedObject.kind=VirtualMachine,involvedObject.name="+m.name, "-o", "jsonpath={.items[*].reason}")
 		missing := reasons
@@ -318,8 +318,15 @@ func TestOrphanedVM(t *testing.T) {
 	m := createVM(t, ns, "orphan", v1.RunStrategyAlways)
 	uid := m.runs("")
 	manifest := manifestOf(t, "orphan", v1.RunStrategyAlways)
-	if out, err := output(manifest, "kubectl", "-n", ns, "diff", "-f", "-"); err != nil {
-		t.Errorf("kubectl diff: %v\n%s", err, out)
+	// The controllers may write between the two objects that are compared.
+	if err := poll(30*time.Second, func() error {
+		out, err := output(manifest, "kubectl", "-n", ns, "diff", "-f", "-")
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
 	}
 	qemu := m.qemu()
 	kubectl(t, "-n", ns, "delete", "vm", "orphan", "--cascade=orphan", "--timeout=60s")
@@ -352,5 +359,5 @@ func TestVMInNamespace(t *testing.T) {
 		}
 	})
 	createVM(t, name, "vm", v1.RunStrategyAlways).runs("")
-	kubectl(t, "delete", "namespace", name, "--timeout=90s")
+	kubectl(t, "delete", "namespace", name, "--timeout=170s")
 }

@@ -90,7 +90,7 @@ func (v vmi) get() *v1.VirtualMachineInstance {
 
 // phaseTimeout bounds the wait for a phase. A tiny guest runs within seconds,
 // but the machine may be busy with a larger one.
-const phaseTimeout = 60 * time.Second
+const phaseTimeout = 2 * time.Minute
 
 // await waits until the VMI is in the phase, and returns it. Another final
 // phase fails the test at once.
@@ -115,7 +115,7 @@ func (v vmi) await(want v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstan
 func (v vmi) delete() time.Duration {
 	v.t.Helper()
 	start := time.Now()
-	kubectl(v.t, "-n", v.namespace, "delete", "vmi", v.name, "--timeout=90s")
+	kubectl(v.t, "-n", v.namespace, "delete", "vmi", v.name, "--timeout=170s")
 	return time.Since(start)
 }
 
@@ -145,7 +145,7 @@ func (v vmi) condition(kind v1.ConditionType) v1.VirtualMachineInstanceCondition
 // awaitCondition waits for a condition whose reason and message hold the words.
 func (v vmi) awaitCondition(kind v1.ConditionType, words ...string) {
 	v.t.Helper()
-	err := poll(30*time.Second, func() error {
+	err := poll(60*time.Second, func() error {
 		c := v.condition(kind)
 		for _, word := range words {
 			if !strings.Contains(c.Reason+": "+c.Message, word) {
@@ -172,7 +172,7 @@ func (v vmi) events() []corev1.Event {
 // be between them.
 func (v vmi) awaitEvents(reasons ...string) {
 	v.t.Helper()
-	err := poll(15*time.Second, func() error {
+	err := poll(60*time.Second, func() error {
 		var have []string
 		missing := reasons
 		for _, e := range v.events() {

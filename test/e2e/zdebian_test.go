@@ -89,7 +89,7 @@ func TestDebian(t *testing.T) {
 	t.Parallel()
 	console.expect(6*time.Minute, `debian login: `)
 	console.send("demo\n")
-	console.expect(30*time.Second, `Password: `)
+	console.expect(90*time.Second, `Password: `)
 	console.send("demo\n")
 	console.expect(60*time.Second, `demo@debian`)
 	for _, ask := range []struct{ command, want string }{
@@ -117,6 +117,7 @@ func TestDebian(t *testing.T) {
 
 	v.delete()
 	log.shows(10*time.Second, `(?i)power down|powering off`)
+	v.awaitEvents("Started", "Stopped")
 	if message := v.event("Stopped"); !strings.Contains(message, "powered off after the ACPI power button") {
 		t.Errorf("event Stopped says %q", message)
 	}
