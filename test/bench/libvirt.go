@@ -138,7 +138,8 @@ func (v *libvirt) command(line, done string) error {
 	for {
 		answer, err := v.answers.ReadString('\n')
 		if err != nil {
-			return fmt.Errorf("virsh %s (see %s): %w", line, v.log.Name(), err)
+			said, _ := os.ReadFile(v.log.Name())
+			return fmt.Errorf("virsh %s: %w; it says:\n%s", line, err, bytes.TrimSpace(said[max(0, len(said)-2000):]))
 		}
 		if strings.Contains(answer, done) {
 			return nil

@@ -28,7 +28,8 @@ func startParts() []series {
 func startRows(ctx context.Context, b *bench) ([]row, error) {
 	r := row{ID: "start", What: "told to start → guest CPUs running", Unit: milliseconds,
 		Ours: series{Name: "virt-launcher"}, Beside: []series{{Name: "bare QEMU, same arguments"}}, Limit: 1.5, OfRatio: true}
-	folder, err := os.MkdirTemp("", "kubeqemu-bench-")
+	// A short name: libvirt makes sockets deep below it, whose paths may have 107 bytes.
+	folder, err := os.MkdirTemp("", "kubeqemu-")
 	if err != nil {
 		return nil, err
 	}
