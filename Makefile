@@ -60,7 +60,7 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 
 # What make e2e has no time for; make e2e-long runs them.
 ONLY_LONG := TestAPIServerStopped TestAutoscaler TestConsoleBulk TestConsoleOutages TestControllerKilled \
-	TestCycles TestExamplesRun TestHandlerIsGone TestInstallation TestKubeletKilled \
+	TestCycles TestExamplesRun TestHandlerIsGone TestHostileAgent TestInstallation TestKubeletKilled \
 	TestMTU TestOneWriter TestPowerCut TestPrometheus TestSerialFlood \
 	TestStopped TestTwoControllers TestUpgrade TestWeb TestWithoutAPI
 empty :=
@@ -70,7 +70,7 @@ LONGER := TestHandlerKilled
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
-	go test -race -parallel 6 -timeout 25m -v -skip '^($(only_long))$$' ./test/e2e
+	go test -race -parallel 5 -timeout 25m -v -skip '^($(only_long))$$' ./test/e2e
 
 .PHONY: prometheus
 prometheus: # what a test scrapes with; the product needs nothing of it
