@@ -136,7 +136,7 @@ compat: ## the API against KubeVirt's types; with KUBECONFIG set, that cluster a
 	cd test/compat && go vet ./... && go test -timeout 10m -v ./...
 
 .PHONY: compat-e2e
-compat-e2e: packages cluster ## KubeVirt's Go client against a cluster of its own (8 minutes, and a large download)
+compat-e2e: packages cluster ## KubeVirt's Go client against a cluster of its own (5 minutes, and a large download)
 	config/images/build.sh tiny debian launcher components
 	cd test/compat && go vet ./...
 	test/compat/cluster.sh
