@@ -25,6 +25,7 @@ user_cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/kubeqemu
 tag=${TAG:-dev}
 # The one time stamp of every file made here, so that the same content gives the same image.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-1735689600} TZ=UTC LC_ALL=C
+umask 022
 mkdir -p "$images" "$cache"
 
 # say prints a progress line: target, elapsed seconds, what.
@@ -49,10 +50,17 @@ keep_built() {
 		mv "$user_cache/.$1.$$" "$user_cache/$1-$2.tar" || say "could not keep it in $user_cache for other work trees"
 }
 
-# key_of FILE-OR-FOLDER... hashes contents and modes; standard input (package names, say) is hashed as well.
+# key_of FILE-OR-FOLDER... hashes names, contents and which files are executable, wherever the work tree is; standard
+# input (package names, say) is hashed as well.
 key_of() {
-	{ cat; find "$@" -type f ! -name '*_test.go' -printf '%m %P\n' | sort; find "$@" -type f ! -name '*_test.go' | sort | xargs sha256sum | cut -d' ' -f1; } |
-		sha256sum | cut -d' ' -f1
+	local path
+	{
+		cat
+		for path in "$@"; do
+			tar -C "$(dirname "$path")" --format=ustar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner \
+				--mode=u=rwX,go=rX --exclude='*_test.go' -cf - "$(basename "$path")"
+		done
+	} | sha256sum | cut -d' ' -f1
 }
 
 # pack IMAGE ARGUMENTS... runs tools/image, and reports the size of the result.

@@ -42,6 +42,7 @@ tiny_initramfs() {
 	for applet in $("$busybox" --list); do [ "$applet" = busybox ] || ln -s busybox "$root/bin/$applet"; done
 	ln -s bin "$root/sbin" && ln -s bin/busybox "$root/init" # the kernel calls /sbin/modprobe
 	cp -r "$here/tiny/etc" "$root/"
+	chmod -R u=rwX,go=rX "$root/etc" # not as the work tree has them
 	chmod 755 "$root"/etc/tiny/*
 	"$busybox" depmod -b "$tree/debs" "$version"
 	closure=$(tiny_closure "$source/modules.dep")

@@ -89,7 +89,7 @@ func killHandler(t *testing.T) {
 // is none, one keeps its address, one writes to its disk, one dies, which is
 // reported later, and one is deleted.
 func TestHandlerKilled(t *testing.T) {
-	kills := 3
+	kills := 2
 	if long() {
 		kills = 10
 	}

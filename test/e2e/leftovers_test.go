@@ -16,9 +16,10 @@ import (
 // nothing, and one thing too many for something.
 type snapshot map[string]int
 
-// lookAround prints, one per line, what a VM could leave behind on a node.
+// lookAround prints, one per line, what a VM could leave behind on a node. Probes
+// of a guest that stays come and go.
 const lookAround = `
-grep -sh "" /proc/[0-9]*/comm | sed 's/^/process /'
+grep -sLzxE "guest-(exec|ping)" /proc/[0-9]*/cmdline | sed 's/cmdline$/comm/' | xargs grep -sh "" | sed 's/^/process /'
 awk '{print "mount " $5}' /proc/self/mountinfo
 ip -o link | sed -E 's/^[0-9]+: ([^:@]*).*/link \1/'
 ls /run/netns | sed 's/^/netns /'
@@ -43,7 +44,7 @@ var random = []struct {
 }
 
 // What looking around itself needs, and what comes and goes by itself.
-var transient = regexp.MustCompile(`^process (sh|grep|sed|awk|mawk|ls|ip|nft|find|head|runc.*|exe|ptp|host-local|portmap)$`)
+var transient = regexp.MustCompile(`^process (sh|grep|sed|xargs|awk|mawk|ls|ip|nft|find|head|runc.*|exe|ptp|host-local|portmap)$`)
 
 func nodeSnapshot() (snapshot, error) {
 	out, err := onNode(lookAround)

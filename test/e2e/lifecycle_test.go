@@ -10,9 +10,10 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestLife follows a VMI from apply to delete, as a user sees it.
+// TestLife follows a VMI from apply to delete, as a user sees it. What VMIs leave
+// behind is looked at when all tests are done.
 func TestLife(t *testing.T) {
-	check := leavesNothing(t)
+	t.Parallel()
 	ns := namespace(t)
 	v := create(t, ns, tiny("life", grace(60), cloudInit("#cloud-config\n")))
 	v.await(v1.Running)
@@ -22,7 +23,7 @@ func TestLife(t *testing.T) {
 	log.shows(60*time.Second, `tiny: eth0 10\.0\.2\.2/24 via 10\.0\.2\.1`)
 	lookAtRunning(t, v)
 	v.awaitEvents("SuccessfulCreate", "Started")
-	if out, status := v.shell().run(10*time.Second, "hostname"); status != 0 || out != "life\n" {
+	if out, status := v.shell().run(60*time.Second, "hostname"); status != 0 || out != "life\n" {
 		t.Errorf("the guest's name is %q (%d), want life", out, status)
 	}
 
@@ -34,7 +35,6 @@ func TestLife(t *testing.T) {
 	if message := v.event("Stopped"); !strings.Contains(message, "powered off after the ACPI power button") {
 		t.Errorf("event Stopped says %q", message)
 	}
-	check()
 }
 
 func lookAtRunning(t *testing.T, v vmi) {

@@ -46,13 +46,14 @@ stringData: {mine: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGmXQ0pOzm1nU3vIYd9nLm2S
 `
 
 // debianSpec has the key go into the seed and, by the agent, to the user demo, and
-// the agent asked by probes. The guest boots slowly, and its agent is stopped and
-// its file systems are frozen for a while: the liveness probe has the patience.
+// the agent asked by probes. The guest boots slowly, its agent comes when its test
+// has its turn, is stopped again, and its file systems are frozen for a while: the
+// liveness probe has the patience.
 const debianSpec = `  accessCredentials:
   - sshPublicKey: {source: {secret: {secretName: keys}}, propagationMethod: {noCloud: {}}}
   - sshPublicKey: {source: {secret: {secretName: keys}}, propagationMethod: {qemuGuestAgent: {users: [demo]}}}
   - userPassword: {source: {secret: {secretName: passwords}}, propagationMethod: {qemuGuestAgent: {}}}
-  livenessProbe: {guestAgentPing: {}, initialDelaySeconds: 240, periodSeconds: 20, timeoutSeconds: 15, failureThreshold: 15}
+  livenessProbe: {guestAgentPing: {}, initialDelaySeconds: 240, periodSeconds: 20, timeoutSeconds: 15, failureThreshold: 45}
   readinessProbe: {exec: {command: [/bin/grep, -q, debian, /etc/os-release]}, initialDelaySeconds: 20, periodSeconds: 10, timeoutSeconds: 15}
 `
 
@@ -60,8 +61,8 @@ const debianSpec = `  accessCredentials:
 // network data is in a Secret, and gives it a static address; so is an SSH key.
 // Its agent comes later.
 //
-// It is the last in the order of files, so that it boots beside the parallel
-// tests from their beginning, however long its turn among them takes to come.
+// It boots beside the tests that run one at a time, which leave much of the
+// machine idle, and goes on among the parallel ones when its turn comes.
 func TestDebian(t *testing.T) {
 	ns := namespace(t)
 	apply(t, ns, staticNetwork)
@@ -86,6 +87,7 @@ func TestDebian(t *testing.T) {
 	log := v.log()
 	// Not from the log: it has whole lines only.
 	console := v.console()
+	console.shows(60*time.Second, `\w`) // attached: other tests count what is on the node
 	t.Parallel()
 	console.expect(6*time.Minute, `debian login: `)
 	console.send("demo\n")
