@@ -37,7 +37,7 @@ down: ## end the demo's cluster; nothing is left behind
 test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests on a real cluster
 	@# The unit tests wait much, and the images' making computes.
 	@$(MAKE) --no-print-directory -j2 unit images
-	@$(MAKE) --no-print-directory e2e
+	$(run_e2e)
 
 .PHONY: test-all
 test-all: test long web-check e2e-long compat-e2e fuzz ## test, and the long ones
@@ -60,7 +60,7 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 
 # What make e2e has no time for; make e2e-long runs them.
 ONLY_LONG := TestAPIServerStopped TestAutoscaler TestConsoleBulk TestConsoleOutages TestControllerKilled \
-	TestCycles TestExamplesRun TestHandlerIsGone TestHostileAgent TestInstallation TestKubeletKilled \
+	TestCycles TestDiskFails TestExamplesRun TestHandlerIsGone TestHostileAgent TestInstallation TestKubeletKilled \
 	TestMTU TestOneWriter TestPowerCut TestPrometheus TestSerialFlood \
 	TestStopped TestTwoControllers TestUpgrade TestWeb TestWithoutAPI
 empty :=
@@ -68,9 +68,11 @@ only_long := $(subst $(empty) ,|,$(strip $(ONLY_LONG)))
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
+run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '^($(only_long))$$' ./test/e2e
+
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
-	go test -race -parallel 5 -timeout 25m -v -skip '^($(only_long))$$' ./test/e2e
+	$(run_e2e)
 
 .PHONY: prometheus
 prometheus: # what a test scrapes with; the product needs nothing of it

@@ -16,7 +16,7 @@ import (
 
 // kubeNames are what the one Kubernetes binary is called by.
 func kubeNames() []string {
-	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl"}
+	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"}
 }
 
 // Build makes every program a cluster runs, from source, in the folder output.
@@ -41,10 +41,12 @@ func Build(ctx context.Context, source, output string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	versions := fmt.Sprintf(
+		"-X k8s.io/component-base/version.gitVersion=%[1]s -X k8s.io/component-base/version.gitMajor=%[2]s -X k8s.io/component-base/version.gitMinor=%[3]s -X k8s.io/client-go/pkg/version.gitVersion=%[1]s",
+		kubernetes, major, minor)
 	builds := []struct{ what, dir, target, flags string }{
-		{"Kubernetes " + kubernetes + " (from source; about 7 minutes the first time)", source, "./kube", fmt.Sprintf(
-			"-X k8s.io/component-base/version.gitVersion=%[1]s -X k8s.io/component-base/version.gitMajor=%[2]s -X k8s.io/component-base/version.gitMinor=%[3]s -X k8s.io/client-go/pkg/version.gitVersion=%[1]s",
-			kubernetes, major, minor)},
+		{"Kubernetes " + kubernetes + " (from source; about 7 minutes the first time)", source, "./kube", versions},
+		{"kubectl", source, "./kubectl", versions},
 		{"containerd " + containerd + " (about 1 minute the first time)", tools, "tool",
 			"-X " + containerdModule + "/version.Version=" + containerd},
 		{"the pause program", source, "./pause", ""},

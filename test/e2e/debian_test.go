@@ -85,11 +85,18 @@ func TestDebian(t *testing.T) {
 	v := vmi{t: t, namespace: ns, name: "debian"}
 	v.await(v1.Running)
 	log := v.log()
-	// Not from the log: it has whole lines only.
-	console := v.console()
-	console.shows(60*time.Second, `\w`) // attached: other tests count what is on the node
 	t.Parallel()
-	console.expect(6*time.Minute, `debian login: `)
+	log.shows(6*time.Minute, `Debian GNU/Linux 12 debian ttyS0`)
+	console := v.console() // the log has whole lines only
+	if err := poll(60*time.Second, func() error {
+		console.send("\n")
+		if !strings.Contains(console.all(), "debian login: ") {
+			return fmt.Errorf("no login after a return; the console is:\n%s", console.all())
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	console.send("demo\n")
 	console.expect(90*time.Second, `Password: `)
 	console.send("demo\n")

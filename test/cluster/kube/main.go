@@ -1,6 +1,6 @@
-// Command kube is etcd, the Kubernetes control plane, the kubelet, kube-proxy
-// and kubectl in one binary, chosen by the name it is called by (argv[0]).
-// One link step instead of seven is what keeps a cold build of the test
+// Command kube is etcd, the Kubernetes control plane, the kubelet and
+// kube-proxy in one binary, chosen by the name it is called by (argv[0]).
+// One link step instead of six is what keeps a cold build of the test
 // cluster to minutes.
 package main
 
@@ -13,13 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
-	_ "k8s.io/client-go/plugin/pkg/client/auth"
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	kubectl "k8s.io/kubectl/pkg/cmd"
-	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
@@ -38,14 +35,10 @@ func main() {
 	switch name := filepath.Base(os.Args[0]); name {
 	case "etcd":
 		etcdmain.Main(os.Args)
-	case "kubectl":
-		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
-			cmdutil.CheckErr(err)
-		}
 	default:
 		newCommand, ok := commands[name]
 		if !ok {
-			fmt.Fprintf(os.Stderr, "kube: called as %q; link it as etcd, kubectl, kubelet, kube-proxy, kube-apiserver, kube-scheduler or kube-controller-manager\n", name)
+			fmt.Fprintf(os.Stderr, "kube: called as %q; link it as etcd, kubelet, kube-proxy, kube-apiserver, kube-scheduler or kube-controller-manager\n", name)
 			os.Exit(2)
 		}
 		os.Exit(cli.Run(newCommand()))
