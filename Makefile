@@ -155,7 +155,7 @@ lint: ## gofmt, go vet, staticcheck, and that generated files are up to date
 	@git diff --exit-code -- api config/crd || { echo "generated files are not up to date: commit what 'make generate' wrote"; exit 1; }
 
 .PHONY: generate
-generate: ## write deepcopy functions and the CRD from api/v1
+generate: ## write deepcopy functions and the CRDs from api
 	go tool -modfile=tools/go.mod controller-gen object crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:dir=config/crd
 
 .PHONY: build

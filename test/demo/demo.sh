@@ -15,20 +15,20 @@ labelled() { sed -u "s/^/  $1 | /"; }
 fail() { say "failed: $*"; exit 1; }
 
 say "building: Kubernetes and containerd from source (about 8 minutes the first time), and images"
-# The guest image is made by waiting for packages and disk, Kubernetes by the compiler.
-(config/images/build.sh debian 2>&1 | labelled "guest image") &
+# The guests' images are made by waiting for packages and disk, Kubernetes by the compiler.
+(config/images/build.sh debian tiny 2>&1 | labelled "guest images") &
 guest=$!
 trap 'kill "$guest" 2>/dev/null || true' EXIT
 (cd test/cluster && go build -o "$bin/cluster" ./cmd/cluster)
 cluster build 2>&1 | labelled "cluster    "
 config/images/build.sh launcher components 2>&1 | labelled "images     "
-wait "$guest" || fail "the guest image could not be built"
+wait "$guest" || fail "the guests' images could not be built"
 trap - EXIT
 
 say "starting Kubernetes"
 cluster up --name demo 2>&1 | labelled "cluster    "
 export KUBECONFIG=$repo/_output/cluster/demo/kubeconfig
-cluster load-image --name demo "$images"/{virt-launcher,virt-controller,virt-api,virt-handler,debian-container-disk}.tar 2>&1 | labelled "images     "
+cluster load-image --name demo "$images"/{virt-launcher,virt-controller,virt-api,virt-handler,{debian,tiny,tiny-virtio}-container-disk}.tar 2>&1 | labelled "images     "
 
 say "installing Kubeqemu: kubectl apply -k config/default"
 kubectl apply -k config/default | labelled "kubectl    "
@@ -80,6 +80,7 @@ To go on:
   kubectl describe vmi debian
   kubectl exec -it $pod -- virt-launcher console    # user demo, password demo; leave with Ctrl+]
   kubectl delete vmi debian
+  kubectl apply -f config/samples/vmi-tiny.yaml    # and the other samples
 To end everything, with nothing left behind:
   make down
 END

@@ -76,13 +76,13 @@ func TestControllerKilled(t *testing.T) {
 		`jsonpath={.metadata.ownerReferences[0].name} {.metadata.uid}{"\n"}`)
 	phases := startTranscript(t, "watch of VMIs", "kubectl", "-n", ns, "get", "vmi", "--watch", "-o",
 		`jsonpath={.metadata.name} {.metadata.finalizers} {.status.phase};{"\n"}`)
-	// When to kill it, after the VMI was created.
+	// When to kill it, after the VMI was created. Phases may be passed at once.
 	moments := []func(name string){
 		func(name string) { phases.shows(30*time.Second, `(?m)^`+name+` `) }, // right away
 		func(name string) { phases.shows(30*time.Second, `(?m)^`+name+` \[.*\] `) },
 		func(name string) { pods.shows(30*time.Second, `(?m)^`+name+` `) },
-		func(name string) { phases.shows(30*time.Second, `(?m)^`+name+` .* Scheduling;`) },
-		func(name string) { phases.shows(30*time.Second, `(?m)^`+name+` .* Scheduled;`) },
+		func(name string) { phases.shows(30*time.Second, `(?m)^`+name+` .* (Scheduling|Scheduled|Running);`) },
+		func(name string) { phases.shows(30*time.Second, `(?m)^`+name+` .* (Scheduled|Running);`) },
 		func(name string) { phases.shows(30*time.Second, `(?m)^`+name+` .* Running;`) },
 	}
 	var all []vmi

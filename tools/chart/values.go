@@ -190,7 +190,7 @@ kubeletRoot: %s
 	for _, w := range v.workloads {
 		fmt.Fprintf(&b, "%s:\n", w.key)
 		if w.replicas != nil {
-			fmt.Fprintf(&b, "  # More than one stand by for each other.\n  replicas: %v\n", w.replicas)
+			fmt.Fprintf(&b, "  # Of several virt-controllers one works and the others stand by; virt-apis all answer.\n  replicas: %v\n", w.replicas)
 		}
 		fmt.Fprintf(&b, "  nodeSelector: %s\n  tolerations: %s\n", flow(w.nodeSelector, "{}"), flow(w.tolerations, "[]"))
 	}
