@@ -35,6 +35,8 @@ var fakes = map[string]func(){
 	"qemu-crashing":      func() { qemu(func(m *fakeMonitor) { m.run(); fail(2500, 3) }) },
 	"qemu-leaving":       func() { qemu(func(m *fakeMonitor) { m.run(); m.conn.Close(); os.Exit(0) }) },
 	"qemu-pausing":       func() { qemu((*fakeMonitor).pause) },
+	"qemu-deaf":          func() { qemu(func(m *fakeMonitor) { m.run(); m.untilQuit() }) },
+	"qemu-ends-slowly":   func() { qemu((*fakeMonitor).endSlowly) },
 	"qemu-panicking":     func() { qemu((*fakeMonitor).panic) },
 	"qemu-not-again":     func() { qemu((*fakeMonitor).notAgain) },
 	"qemu-off-early":     func() { qemu((*fakeMonitor).offEarly) },
@@ -149,6 +151,21 @@ func (m *fakeMonitor) obeyNothing() {
 	hang()
 }
 
+// untilQuit has a guest that ignores the power button.
+func (m *fakeMonitor) untilQuit() {
+	for m.commands.Scan() && !strings.Contains(m.commands.Text(), `"quit"`) {
+	}
+	m.event("SHUTDOWN", `{"guest": false, "reason": "host-qmp-quit"}`)
+}
+
+// endSlowly powers off when it is asked to, and is then long in giving back what it has.
+func (m *fakeMonitor) endSlowly() {
+	m.run()
+	m.next("system_powerdown")
+	m.event("SHUTDOWN", `{"guest": true, "reason": "guest-shutdown"}`)
+	m.obeyNothing()
+}
+
 // pause stops as for an I/O error, resumes, and stops again for good.
 func (m *fakeMonitor) pause() {
 	m.run()
@@ -208,8 +225,8 @@ func TestFaultyQEMU(t *testing.T) {
 		message string
 		stderr  string
 	}{
-		{"qemu-silent", 10 * time.Second, control.ReasonStartFailed, "wait for QMP greeting: ", ""},
-		{"qemu-mute", 10 * time.Second, control.ReasonStartFailed, "qmp_capabilities", ""},
+		{"qemu-silent", handshakeTimeout, control.ReasonStartFailed, "wait for QMP greeting: ", ""},
+		{"qemu-mute", handshakeTimeout, control.ReasonStartFailed, "qmp_capabilities", ""},
 		{"qemu-no-cont", handshakeTimeout, control.ReasonStartFailed, `"cont"`, ""},
 		{"qemu-babbling", quitTimeout, control.ReasonStartFailed, "could not be driven", ""},
 		{"qemu-closing", quitTimeout, control.ReasonStartFailed, "monitor connection closed", ""},
@@ -278,6 +295,39 @@ func TestPause(t *testing.T) {
 	v.expectState(control.StateShuttingDown)
 	v.expectState(control.StateExited)
 	v.expectEnd(control.ReasonGracePeriodOver, "")
+}
+
+// TestGraceFromPowerButton: a shorter grace period counts from the power button
+// on, and so never lengthens what is left of it.
+func TestGraceFromPowerButton(t *testing.T) {
+	t.Parallel()
+	v := launch(t, withQEMU(t, "qemu-deaf"))
+	v.request.GraceSeconds = 3600
+	v.start()
+	v.signals <- syscall.SIGTERM
+	v.expectState(control.StateShuttingDown)
+	const passed = 5
+	time.Sleep(passed * time.Second)
+	begin := time.Now()
+	v.must(v.call(control.CommandGrace, control.GraceRequest{Seconds: passed}, nil))
+	v.expectState(control.StateExited)
+	if took := time.Since(begin); took > (passed-1)*time.Second {
+		t.Errorf("QEMU ended %s later: the grace period began anew", took)
+	}
+	v.expectEnd(control.ReasonGracePeriodOver, "within 5 seconds")
+}
+
+// TestQEMUEndsSlowly: a guest that powered off in time did, however long QEMU
+// takes to end after it.
+func TestQEMUEndsSlowly(t *testing.T) {
+	t.Parallel()
+	v := launch(t, withQEMU(t, "qemu-ends-slowly"))
+	v.request.GraceSeconds = 1
+	v.start()
+	v.signals <- syscall.SIGTERM
+	v.expectState(control.StateShuttingDown)
+	v.expectState(control.StateExited)
+	v.expectEnd(control.ReasonShutdown, "powered off after the ACPI power button")
 }
 
 // TestStderrIsBounded: what QEMU complains of fills no disk.

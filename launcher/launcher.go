@@ -110,6 +110,7 @@ type launcher struct {
 	aborted  bool // asked to stop before the guest ran
 	asked    bool // quit came from here
 	press    *time.Timer
+	pressed  time.Time // when the grace period began
 	grace    *time.Timer
 	kill     *time.Timer
 	startErr error        // why the guest could not be let run

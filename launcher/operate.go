@@ -65,7 +65,8 @@ func (l *launcher) operable(command string) error {
 	return nil
 }
 
-// shortenGrace gives the guest less time to shut down, also one that does already.
+// shortenGrace gives the guest less time to shut down, from the power button on,
+// also where that was pressed already.
 func (l *launcher) shortenGrace(m *message) error {
 	var request control.GraceRequest
 	if err := control.Decode(m.Data, &request); err != nil {
@@ -75,12 +76,13 @@ func (l *launcher) shortenGrace(m *message) error {
 		return nil
 	}
 	l.start.GraceSeconds = request.Seconds
-	switch {
-	case l.state.State != control.StateShuttingDown || l.asked:
-	case request.Seconds == 0:
+	if l.state.State != control.StateShuttingDown || l.asked {
+		return nil
+	}
+	if left := time.Until(l.pressed.Add(time.Duration(request.Seconds) * time.Second)); left > 0 {
+		l.grace.Reset(left)
+	} else {
 		l.quit()
-	default:
-		l.grace.Reset(time.Duration(request.Seconds) * time.Second)
 	}
 	return nil
 }

@@ -32,8 +32,9 @@ type serial struct {
 	listener *net.UnixListener
 
 	mu      sync.Mutex
-	console *console // nil while nobody is attached
-	ended   bool     // QEMU has closed the port
+	console *console      // nil while nobody is attached
+	typing  chan struct{} // closed when nobody writes to the port any more
+	ended   bool          // QEMU has closed the port
 
 	podLog  *podLog
 	log     *slog.Logger
@@ -74,6 +75,7 @@ func (c *console) close() {
 		return
 	}
 	c.ended = true
+	c.conn.SetReadDeadline(time.Now())
 	c.conn.SetWriteDeadline(time.Now().Add(drainTimeout))
 	c.signal()
 }
@@ -110,7 +112,9 @@ func newSerial(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Lo
 	if err != nil {
 		return nil, fmt.Errorf("listen for consoles: %w", err)
 	}
-	s := &serial{port: port, listener: listener, log: log, podLog: newPodLog(stdout, "console output", logBytesPerSecond, logBurst, log)}
+	nobody := make(chan struct{})
+	close(nobody)
+	s := &serial{port: port, listener: listener, typing: nobody, log: log, podLog: newPodLog(stdout, "console output", logBytesPerSecond, logBurst, log)}
 	s.wait.Add(2)
 	go s.read()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -214,8 +218,24 @@ func (s *serial) connect(conn net.Conn) {
 			s.detach(c)
 		}
 	})
+	before, done := s.typist()
 	go func() {
+		defer close(done)
+		<-before
+		s.port.SetWriteDeadline(time.Time{})
 		io.Copy(s.port, conn)
 		s.detach(c)
 	}()
+}
+
+// typist makes the caller the next to write to the port, until it closes done, once
+// before is closed. Whoever still waits for a guest that does not read gives up:
+// there would be one more of them with each console.
+func (s *serial) typist() (before <-chan struct{}, done chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, done = s.typing, make(chan struct{})
+	s.typing = done
+	s.port.SetWriteDeadline(time.Now())
+	return before, done
 }

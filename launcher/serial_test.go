@@ -238,6 +238,57 @@ func waitAttached(t *testing.T, s *serial) {
 	}
 }
 
+// TestConsolesOfADeafGuest: a guest that reads nothing holds what one console
+// types, and nobody who came before it.
+func TestConsolesOfADeafGuest(t *testing.T) {
+	t.Parallel()
+	guest, s, socket := newSerialPair(t, io.Discard, slog.New(slog.DiscardHandler))
+	typist := func() chan struct{} {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.typing
+	}
+	before := typist()
+	for i := range 5 {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		go conn.Write(make([]byte, 4<<20)) // more than any buffer on the way
+		for deadline := time.Now().Add(patience); typist() == before; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("console %d is not attached", i)
+			}
+		}
+		select {
+		case <-before:
+		case <-time.After(patience):
+			t.Fatalf("whoever typed before console %d still waits for the guest", i)
+		}
+		before = typist()
+	}
+	last, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer last.Close()
+	if _, err := last.Write([]byte("the last")); err != nil {
+		t.Fatal(err)
+	}
+	guest.SetReadDeadline(time.Now().Add(patience))
+	var read []byte
+	for chunk := make([]byte, 64<<10); !bytes.HasSuffix(read, []byte("the last")); {
+		n, err := guest.Read(chunk)
+		if err != nil {
+			t.Fatalf("the guest read %d bytes, and not what was typed last: %v", len(read), err)
+		}
+		read = append(read, chunk[:n]...)
+	}
+	guest.Close()
+	s.Close()
+}
+
 // TestManyConsoles attaches from everywhere at once: the last one stays.
 func TestManyConsoles(t *testing.T) {
 	t.Parallel()

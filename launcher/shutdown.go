@@ -38,6 +38,7 @@ func (l *launcher) shutdown(ctx context.Context) {
 
 func (l *launcher) beginShutdown() {
 	grace := time.Duration(l.start.GraceSeconds) * time.Second
+	l.pressed = time.Now()
 	l.setState(control.StateShuttingDown)
 	if grace <= 0 || l.start.Machine.NoACPI {
 		l.quit()
@@ -132,6 +133,8 @@ func (l *launcher) termination(e exit) control.Termination {
 		t.Message = fmt.Sprintf("the guest powered off in order to start anew, and QEMU could not be made to: %v", l.notAgain)
 	case l.asked && l.start.Machine.NoACPI:
 		t.Reason, t.Message = control.ReasonShutdown, "the guest has no ACPI and so no power button; QEMU was ended"
+	case l.asked && l.last.Guest && !l.panicked: // QEMU was still ending: its own quit is not the guest's
+		t.Reason, t.Message = control.ReasonShutdown, "the guest powered off after the ACPI power button"
 	case l.asked:
 		t.Reason = control.ReasonGracePeriodOver
 		t.Message = fmt.Sprintf("the guest did not power off within %d seconds; QEMU was ended", l.start.GraceSeconds)

@@ -111,7 +111,8 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 		q.end()
 		return err
 	}
-	l.qmp = qmp.New(q.qmp, qmp.Options{Logger: l.Log})
+	// QEMU opens disks, which storage may delay, before it answers anything.
+	l.qmp = qmp.New(q.qmp, qmp.Options{Logger: l.Log, Timeout: handshakeTimeout})
 	if l.events, err = l.qmp.Events(ctx); err != nil {
 		q.end()
 		return fmt.Errorf("subscribe to QEMU's events: %w", err)

@@ -105,7 +105,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if errors.Is(startErr, control.ErrClosed) {
 		return ctrl.Result{}, nil // its next hello brings us back
 	}
-	return ctrl.Result{RequeueAfter: again}, startErr
+	if startErr != nil { // it goes to the log, and may be as long as a launcher likes
+		return ctrl.Result{}, errors.New(bounded(startErr.Error(), maxMessage))
+	}
+	return ctrl.Result{RequeueAfter: again}, nil
 }
 
 // withoutLauncher says of a guest that should run that nobody can tell.

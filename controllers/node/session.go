@@ -130,6 +130,8 @@ type Sessions struct {
 	byPod map[types.NamespacedName]*session
 	// greeting are the slots with a connection that has not said hello.
 	greeting map[string]bool
+	// serving is how many connections of a slot are served, or still being closed.
+	serving map[string]int
 	// gone is since when a pod's launcher has not been on the line.
 	gone    map[types.NamespacedName]time.Time
 	opened  time.Time
@@ -146,7 +148,7 @@ type Sessions struct {
 // NewSessions makes an empty set.
 func NewSessions(log logr.Logger, changed func(types.NamespacedName)) *Sessions {
 	return &Sessions{log: log, changed: changed, byPod: map[types.NamespacedName]*session{},
-		greeting: map[string]bool{}, gone: map[types.NamespacedName]time.Time{}, opened: time.Now(),
+		greeting: map[string]bool{}, serving: map[string]int{}, gone: map[types.NamespacedName]time.Time{}, opened: time.Now(),
 		closing: make(chan struct{}), interval: probeInterval, patience: probePatience, agentInterval: agentInterval}
 }
 
@@ -178,23 +180,41 @@ func (s *Sessions) Connected(slotID string) bool {
 	return s.greeting[slotID]
 }
 
-// Connect takes a new connection of a slot. The session exists once the
-// launcher has said hello, and until the connection ends. A slot has at most
-// one connection that has not said hello: a launcher cannot use up the
-// descriptors of its node.
-func (s *Sessions) Connect(slotID string, pod types.NamespacedName, conn *control.Conn) {
+// maxServing is a launcher's connection, the one before, which is ending, and one more.
+const maxServing = 3
+
+// Connect takes a new connection of a slot, or returns false and leaves it to
+// the caller to close it. The session exists once the launcher has said hello, and
+// until the connection ends. A slot has at most one connection that has not said
+// hello: a launcher cannot use up the descriptors of its node.
+//
+// Nor its threads: close(2) of a file that a launcher sent, or of a connection
+// with such files in it, takes as long as the launcher likes, for one may be a
+// TCP socket that lingers (SO_LINGER in socket(7)). So nothing of a launcher's is
+// closed under a lock, and who does not come back from it counts as serving.
+func (s *Sessions) Connect(slotID string, pod types.NamespacedName, conn *control.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.greeting[slotID] {
-		conn.Close()
-		return
+	if s.closed || s.greeting[slotID] || s.serving[slotID] == maxServing {
+		return false
 	}
 	s.greeting[slotID] = true
+	s.serving[slotID]++
 	s.wait.Add(1)
 	go func() {
 		defer s.wait.Done()
+		defer s.served(slotID)
 		s.serve(slotID, pod, conn)
 	}()
+	return true
+}
+
+func (s *Sessions) served(slotID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.serving[slotID]--; s.serving[slotID] == 0 {
+		delete(s.serving, slotID)
+	}
 }
 
 func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.Conn) {

@@ -181,6 +181,78 @@ func TestHello(t *testing.T) {
 	awaitGone(t, n.sessions)
 }
 
+// TestFilesThatCloseSlowly: a launcher that sends a file whose close(2) does not
+// return holds up itself, and nobody else.
+func TestFilesThatCloseSlowly(t *testing.T) {
+	n := newNode(t)
+	n.slots.pods.(*kubelet).held["vm3"] = []types.NamespacedName{podNamed("b")}
+	hostile := newFolder(t, n.slots, "vm3")
+	files := []*os.File{lingering(t), lingering(t)}
+	dialLauncher(t, hostile) // says nothing, so that the next is refused, and the last left in the backlog
+	for _, f := range files {
+		dialLauncher(t, hostile).send("lingers", nil, f)
+		f.Close() // the one on its way is the last
+	}
+
+	work := make(chan struct{})
+	go func() {
+		defer close(work)
+		for range 40 { // while the second is taken up
+			n.sessions.Get(podNamed("a"))
+			time.Sleep(25 * time.Millisecond)
+		}
+		if _, err := n.slots.New("vm3"); err != nil { // the old slot is dropped
+			t.Error(err)
+		}
+		n.sessions.Get(podNamed("a"))
+	}()
+	select {
+	case <-work:
+	case <-time.After(20 * time.Second):
+		t.Fatal("sessions and slots of others wait for it")
+	}
+	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
+	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
+	n.awaitChange(t)
+}
+
+// lingering is one end of a TCP connection, whose close waits for the other
+// end to take what was sent; the test's end has it give up.
+func lingering(t *testing.T) *os.File {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	peer, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { peer.Close() }) // unread bytes: a reset
+	conn.SetWriteDeadline(time.Now().Add(time.Second))
+	for err == nil {
+		_, err = conn.Write(make([]byte, 1<<20))
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	file, err := conn.(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptLinger(int(file.Fd()), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}); err != nil {
+		t.Fatal(err)
+	}
+	unix.SetNonblock(int(file.Fd()), true)
+	return file
+}
+
 func awaitGone(t *testing.T, s *Sessions) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); s.Get(podNamed("a")) != nil; time.Sleep(time.Millisecond) {

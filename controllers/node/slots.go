@@ -62,7 +62,7 @@ type Slots struct {
 
 // connector takes new connections, and says which slots have one.
 type connector interface {
-	Connect(slotID string, pod types.NamespacedName, conn *control.Conn)
+	Connect(slotID string, pod types.NamespacedName, conn *control.Conn) (taken bool)
 	Connected(slotID string) bool
 }
 
@@ -224,7 +224,9 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 			conn.Close()
 			continue
 		}
-		s.connect.Connect(slot.ID, pod, control.NewConn(conn))
+		if !s.connect.Connect(slot.ID, pod, control.NewConn(conn)) {
+			conn.Close() // may take its time: Sessions.Connect has why
+		}
 		// A launcher that dials without end costs no more than this.
 		if !s.pause(dialPause) {
 			return
@@ -285,6 +287,7 @@ func (s *Slots) identify(slot *slot) (types.NamespacedName, error) {
 // goes when for a while it neither was listed nor had a connection. One whose
 // pod the kubelet never named is kept a little longer.
 func (s *Slots) Collect(ctx context.Context) error {
+	asked := time.Now()
 	held, err := s.pods.Devices(ctx)
 	if err != nil {
 		return err
@@ -292,6 +295,9 @@ func (s *Slots) Collect(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, slot := range s.slots {
+		if slot.Made.After(asked) {
+			continue // the answer may be about the device's last pod
+		}
 		pods := held[slot.Device]
 		if slot.Pod.Name == "" && len(pods) == 1 {
 			// A pod that never dials, for want of an image, say.
@@ -329,7 +335,7 @@ const (
 // drop closes and forgets a slot. Its folder may be busy in a pod that is just
 // going; the mount holds it, and the name is never used again.
 func (s *Slots) drop(slot *slot) {
-	slot.listener.Close()
+	go slot.listener.Close() // with what waits in its backlog: Sessions.Connect has why it may take long
 	s.erase(slot)
 	delete(s.slots, slot.ID)
 	s.freed[slot.Device] = time.Now()

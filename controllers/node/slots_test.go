@@ -60,9 +60,9 @@ type door struct {
 	live     bool // what Connected says
 }
 
-func (d *door) Connect(slot string, pod types.NamespacedName, conn *control.Conn) {
-	conn.Close()
+func (d *door) Connect(slot string, pod types.NamespacedName, conn *control.Conn) bool {
 	d.arrivals <- arrival{slot, pod}
+	return false
 }
 
 func (d *door) Connected(string) bool { return d.live }

@@ -84,8 +84,9 @@ type Conn struct {
 
 	sending sync.Mutex
 
-	buffer []byte     // received, not yet returned
-	files  []*os.File // received, not yet claimed by a line
+	buffer   []byte     // received, not yet returned
+	searched int        // bytes of it that hold no end of a line
+	files    []*os.File // received, not yet claimed by a line
 }
 
 // NewConn wraps a connected unix stream socket.
@@ -160,7 +161,11 @@ func (c *Conn) Refuse() {
 
 func (c *Conn) receive() (*Message, error) {
 	for {
-		i := bytes.IndexByte(c.buffer, '\n')
+		i := bytes.IndexByte(c.buffer[c.searched:], '\n')
+		if i >= 0 {
+			i += c.searched
+		}
+		c.searched = len(c.buffer) // a line that trickles in is not searched anew with each byte
 		if max(i, len(c.buffer)-1) >= MaxMessageBytes {
 			return nil, fmt.Errorf("%w: message longer than %d bytes", ErrProtocol, MaxMessageBytes)
 		}
@@ -170,7 +175,7 @@ func (c *Conn) receive() (*Message, error) {
 			if err == nil {
 				m.size = len(line)
 			}
-			c.buffer = append([]byte(nil), c.buffer[i+1:]...)
+			c.buffer, c.searched = append([]byte(nil), c.buffer[i+1:]...), 0
 			return m, err
 		}
 		if err := c.fill(); err != nil {
