@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/kubeqemu/kubeqemu/authority"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
@@ -56,7 +55,7 @@ func (s *Signer) Setup(mgr ctrl.Manager) error {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("certificates").For(&certificatesv1.CertificateSigningRequest{}).
-		WithOptions(controller.Options{RateLimiter: reconnect.RateLimiter()}).Complete(s)
+		WithOptions(reconnect.Options(1)).Complete(s)
 }
 
 // Reconcile approves, signs or denies one request.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -35,7 +34,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&v1.KubeVirt{}, all).
 		Watches(&appsv1.Deployment{}, all).
 		Watches(&appsv1.DaemonSet{}, all).
-		WithOptions(controller.Options{RateLimiter: reconnect.RateLimiter()}).
+		WithOptions(reconnect.Options(1)).
 		Complete(r)
 }
 

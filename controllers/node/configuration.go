@@ -15,6 +15,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
+	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -38,6 +39,7 @@ func (f *ConfigurationFollower) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("configuration").
 		Watches(&v1.KubeVirt{}, &handler.EnqueueRequestForObject{}).
+		WithOptions(reconnect.Options(1)).
 		Complete(f)
 }
 

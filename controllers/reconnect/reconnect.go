@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -19,11 +21,23 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-// RateLimiter retries a reconcile that failed at least every 10 s. The default
-// backs off to once in 16 minutes: what a launcher said while the API server
-// was away would be in the status that much later.
-func RateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+// Options are those of a controller that reconciles as many objects at once as
+// there are workers.
+//
+// A reconcile that failed is tried again at least every 10 s. The default backs
+// off to once in 16 minutes: what a launcher said while the API server was away
+// would be in the status that much later.
+//
+// The queue is client-go's. Workers of the default one, which has priorities,
+// may wait for each other when it ends, so that the process ends 30 s late and
+// holds its lease (https://github.com/kubernetes-sigs/controller-runtime/issues/3538,
+// mended in v0.25, which needs Kubernetes 1.37's packages).
+func Options(workers int) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		UsePriorityQueue:        ptr.To(false),
+	}
 }
 
 // pause is between two attempts to connect.

@@ -3,11 +3,20 @@ package reconnect
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 // away is a server that is not reached the first times, and then answers.
@@ -69,4 +78,46 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 			t.Errorf("ended after %s", took)
 		}
 	})
+}
+
+// TestStops: a controller ends with its context, however much is in its queue.
+func TestStops(t *testing.T) {
+	for range 20 {
+		options := Options(20)
+		options.SkipNameValidation = ptr.To(true)
+		var queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+		add := func() {
+			queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: strconv.FormatUint(rand.Uint64(), 36)}})
+		}
+		options.Reconciler = reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			add()
+			return reconcile.Result{}, nil
+		})
+		c, err := controller.NewUnmanaged("endless", options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Watch(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queue = q
+			for range options.MaxConcurrentReconciles {
+				add()
+			}
+			return nil
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- c.Start(ctx) }()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("the controller goes on 10 s after its context ended")
+		}
+	}
 }
