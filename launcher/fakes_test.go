@@ -40,6 +40,7 @@ var fakes = map[string]func(){
 	"qemu-panicking":     func() { qemu((*fakeMonitor).panic) },
 	"qemu-not-again":     func() { qemu((*fakeMonitor).notAgain) },
 	"qemu-off-early":     func() { qemu((*fakeMonitor).offEarly) },
+	"qemu-off-late":      func() { qemu((*fakeMonitor).offLate) },
 	"qemu-no-version":    func() { fmt.Println("hello") },
 	"qemu-version-hangs": hang,
 	"qemu-img-hangs":     hang,
@@ -97,18 +98,27 @@ func (m *fakeMonitor) greet() {
 	m.say(`{"QMP": {"version": {"qemu": {"micro": 0, "minor": 1, "major": 99}, "package": ""}, "capabilities": []}}`)
 }
 
+// reads says whether the command just read is this one.
+func (m *fakeMonitor) reads(command string) bool {
+	return strings.Contains(m.commands.Text(), `"`+command+`"`)
+}
+
+// answer the command just read.
+func (m *fakeMonitor) answer(with string) {
+	_, id, _ := strings.Cut(m.commands.Text(), `"id":`)
+	m.say(`{` + with + `, "id": ` + id[:strings.IndexAny(id, ",}")] + `}`)
+}
+
 // next reads a command and answers it, if it is one that is answered. The
 // run state may be asked for at any time.
 func (m *fakeMonitor) next(command string) {
 	for m.commands.Scan() {
-		_, id, _ := strings.Cut(m.commands.Text(), `"id":`)
-		id = id[:strings.IndexAny(id, ",}")]
 		switch {
-		case strings.Contains(m.commands.Text(), `"`+command+`"`):
-			m.say(`{"return": {}, "id": ` + id + `}`)
+		case m.reads(command):
+			m.answer(`"return": {}`)
 			return
-		case strings.Contains(m.commands.Text(), `"query-status"`):
-			m.say(`{"return": {"status": "internal-error", "running": false}, "id": ` + id + `}`)
+		case m.reads("query-status"):
+			m.answer(`"return": {"status": "internal-error", "running": false}`)
 		default:
 			fail(0, 99)
 		}
@@ -153,7 +163,7 @@ func (m *fakeMonitor) obeyNothing() {
 
 // untilQuit has a guest that ignores the power button.
 func (m *fakeMonitor) untilQuit() {
-	for m.commands.Scan() && !strings.Contains(m.commands.Text(), `"quit"`) {
+	for m.commands.Scan() && !m.reads("quit") {
 	}
 	m.event("SHUTDOWN", `{"guest": false, "reason": "host-qmp-quit"}`)
 }
@@ -187,13 +197,33 @@ func (m *fakeMonitor) notAgain() {
 	m.event("SHUTDOWN", `{"guest": true, "reason": "guest-shutdown"}`)
 	m.event("STOP", "{}")
 	for m.commands.Scan() {
-		_, id, _ := strings.Cut(m.commands.Text(), `"id":`)
-		id = id[:strings.IndexAny(id, ",}")]
-		if strings.Contains(m.commands.Text(), `"quit"`) {
-			m.say(`{"return": {}, "id": ` + id + `}`)
+		if m.reads("quit") {
+			m.answer(`"return": {}`)
 			return
 		}
-		m.say(`{"error": {"class": "GenericError", "desc": "no more"}, "id": ` + id + `}`)
+		m.answer(`"error": {"class": "GenericError", "desc": "no more"}`)
+	}
+}
+
+// offLate powers off when its reboot is given up, and before QEMU hears of that.
+func (m *fakeMonitor) offLate() {
+	m.run()
+	m.next("set-action")
+	m.next("system_powerdown")
+	for m.commands.Scan() {
+		switch {
+		case m.reads("set-action"):
+			m.event("SHUTDOWN", `{"guest": true, "reason": "guest-shutdown"}`)
+			m.event("STOP", "{}")
+		case m.reads("query-status"):
+			m.answer(`"return": {"status": "shutdown", "running": false}`)
+			continue
+		case m.reads("quit"):
+			m.answer(`"return": {}`)
+			m.event("SHUTDOWN", `{"guest": false, "reason": "host-qmp-quit"}`)
+			return
+		}
+		m.answer(`"return": {}`)
 	}
 }
 

@@ -385,6 +385,9 @@ func (l *launcher) event(ctx context.Context, e monitor.Event) {
 	case "VSERPORT_CHANGE":
 		l.agent.portChanged(e)
 	case "SHUTDOWN":
+		if l.last.Guest {
+			return // it is off; what ends QEMU then says nothing of the guest
+		}
 		l.last = qmp.ParseShutdown(e)
 		if l.rebooting && l.last.Guest {
 			l.rebootNow(ctx)
@@ -394,7 +397,7 @@ func (l *launcher) event(ctx context.Context, e monitor.Event) {
 	case "STOP":
 		// A guest that flushes its disks in order to shut down may need them again.
 		flushing := l.state.State == control.StateShuttingDown && l.ioError != nil
-		if l.restarting {
+		if l.last.Guest {
 			return // QEMU stops what has powered off
 		}
 		if l.state.State == control.StateRunning || l.retry.trying || flushing {

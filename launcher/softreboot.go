@@ -77,7 +77,8 @@ func (l *launcher) rebootNow(ctx context.Context) {
 	})
 }
 
-// endReboot has the guest's next power-off be one.
+// endReboot has the guest's next power-off be one, or the one that came before
+// QEMU knew: that left QEMU holding a guest that is off.
 func (l *launcher) endReboot(ctx context.Context) {
 	if !l.rebooting {
 		return
@@ -88,7 +89,13 @@ func (l *launcher) endReboot(ctx context.Context) {
 	l.later(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
 		defer cancel()
-		return client.SetShutdownAction(ctx, qmp.ShutdownPoweroff)
+		if err := client.SetShutdownAction(ctx, qmp.ShutdownPoweroff); err != nil {
+			return err
+		}
+		if status, err := client.QueryStatus(ctx); err != nil || status.Status != qmp.StatusShutdown {
+			return err
+		}
+		return client.Quit(ctx)
 	}, func(err error) {
 		if err != nil && !errors.Is(err, qmp.ErrClosed) {
 			l.Log.Warn("end the wait for the guest's reboot", "error", err)

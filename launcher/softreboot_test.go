@@ -5,6 +5,7 @@ package launcher
 import (
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -65,6 +66,21 @@ func TestOffBeforeReboot(t *testing.T) {
 		t.Error("a guest that is off was soft-rebooted")
 	}
 	v.expectEnd(control.ReasonGuestShutdown, "")
+}
+
+// TestOffAfterReboot: a guest that powers off when its reboot has just been
+// given up is not kept, and has done so in time.
+func TestOffAfterReboot(t *testing.T) {
+	t.Parallel()
+	v := launch(t, withQEMU(t, "qemu-off-late"))
+	v.start()
+	v.must(v.call(control.CommandSoftReboot, nil, nil))
+	v.signals <- syscall.SIGTERM
+	v.expectState(control.StateShuttingDown)
+	v.expectEnd(control.ReasonShutdown, "powered off after the ACPI power button")
+	if exited := v.expectState(control.StateExited); exited.Pause != nil {
+		t.Errorf("state %+v, want none of a pause", exited)
+	}
 }
 
 // TestOperateWhileStartedAgain: a guest that is off cannot be paused.
