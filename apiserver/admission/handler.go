@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -81,7 +82,9 @@ func (k kind) validate(facts Facts, question *admissionv1.AdmissionRequest) *adm
 	errs, err := k.check(question.Object.Raw, question.OldObject.Raw, facts)
 	if err != nil {
 		// The controllers could not read it either.
-		errs = field.ErrorList{field.Invalid(nil, "", fmt.Sprintf("cannot be read: %v", err))}
+		named := field.Invalid(field.NewPath("object"), "", fmt.Sprintf("cannot be read: %v", err))
+		errors.As(err, &named) // where it is known
+		errs = field.ErrorList{named}
 	}
 	if len(errs) == 0 {
 		return allowed()

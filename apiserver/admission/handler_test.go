@@ -92,12 +92,14 @@ func TestValidate(t *testing.T) {
 		facts             Facts
 		want              string // the paths of causes
 	}{
-		"a good VMI":             {"virtualmachineinstances", strings.Replace(defaulted, "{", uid, 1), "", empty, ""},
-		"a bad VMI":              {"virtualmachineinstances", strings.Replace(bad, "{", uid, 1), "", empty, "spec.domain.memory.guest"},
+		"a good VMI": {"virtualmachineinstances", strings.Replace(defaulted, "{", uid, 1), "", empty, ""},
+		"a bad VMI":  {"virtualmachineinstances", strings.Replace(bad, "{", uid, 1), "", empty, "spec.domain.memory.guest"},
+		"what reads as a number": {"virtualmachineinstances", strings.NewReplacer(`"autoattachPodInterface":false`, `"interfaces":[{"name":"e1","model":"e1000","bridge":{}}]`,
+			`"volumes":`, `"networks":[{"name":"e1","pod":{}}],"volumes":`).Replace(strings.Replace(defaulted, "{", `{"metadata":{"uid":"5d307ca9-b3ef-428c-8861-06e72d69f223","labels":{"commit":"8e12345"}},`, 1)), "", empty, ""},
 		"two errors":             {"virtualmachineinstances", bad, "", empty, "spec.domain.firmware.uuid,spec.domain.memory.guest"},
 		"of an older release":    {"virtualmachineinstances", bad, bad, empty, ""},
 		"being deleted":          {"virtualmachineinstances", strings.Replace(bad, "{", `{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},`, 1), "", empty, ""},
-		"unreadable":             {"virtualmachineinstances", `{"spec":7}`, "", empty, "<nil>"},
+		"unreadable":             {"virtualmachineinstances", `{"spec":7}`, "", empty, "object"},
 		"an empty pool":          {"virtualmachinepools", `{"spec":{"virtualMachineTemplate":{"spec":{"template":{"spec":{"domain":{"memory":{"guest":"1Gi"}}}}}}}}`, "", empty, "spec.selector,spec.virtualMachineTemplate.spec.runStrategy"},
 		"the first KubeVirt":     {"kubevirts", kv("kubevirt", "first", `{}`), "", empty, ""},
 		"the first, once more":   {"kubevirts", kv("kubevirt", "first", `{}`), "", there, ""},

@@ -1,13 +1,9 @@
 package admission
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"reflect"
-	"regexp"
 
 	"gomodules.xyz/jsonpatch/v2"
 	kjson "sigs.k8s.io/json"
@@ -16,41 +12,14 @@ import (
 // decode reads JSON as the API server does: names are case-sensitive, unknown
 // ones are skipped. Everybody in the cluster can have something read here.
 func decode[T any](raw []byte) (*T, error) {
-	if err := checkNumbers(raw); err != nil {
-		return nil, err
+	if err := CheckReadable(raw); err != nil {
+		return nil, fmt.Errorf("read object: %w", err)
 	}
 	object := new(T)
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, object); err != nil {
 		return nil, fmt.Errorf("read object: %w", err)
 	}
 	return object, nil
-}
-
-// costly are numbers that take long to read as a quantity: with an exponent,
-// such as 1e-999999999, which takes minutes, or of very many digits.
-var costly = regexp.MustCompile(`^[+-]?(?:[0-9.]*[eE][+-]?[0-9]+|[0-9.]{64,}.*)$`)
-
-// checkNumbers looks for costly numbers anywhere in a JSON text, for which
-// strings are quantities is not known before it is read. The schema refuses
-// them where they are.
-func checkNumbers(raw []byte) error {
-	tokens := json.NewDecoder(bytes.NewReader(raw))
-	tokens.UseNumber()
-	for {
-		token, err := tokens.Token()
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("read object: %w", err)
-		}
-		text, _ := token.(string)
-		if number, ok := token.(json.Number); ok {
-			text = number.String()
-		}
-		if costly.MatchString(text) {
-			return fmt.Errorf("read object: the number %.32s is not read: it has an exponent or too many digits", text)
-		}
-	}
 }
 
 // filled returns the JSON of an object as it was read, and after fill.

@@ -2,14 +2,17 @@ package subresources
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +21,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 )
 
 // maxObject bounds an object that is sent along, as the API server does.
@@ -50,10 +54,23 @@ func (s *Server) expandGiven(w http.ResponseWriter, c *call) error {
 	}
 	expanded, err := expand(c.Context(), s.cluster.readFor(c.user), vm)
 	if err != nil {
-		return apierrors.NewBadRequest(err.Error())
+		return notExpanded(err)
 	}
 	write(w, http.StatusOK, expanded)
 	return nil
+}
+
+// notExpanded is a bad request, as KubeVirt has it, unless it is not the
+// request's fault or not the user's to make.
+func notExpanded(err error) error {
+	var status apierrors.APIStatus
+	var network *url.Error
+	switch {
+	case errors.As(err, &status) && (apierrors.IsNotFound(err) || apierrors.IsInvalid(err)):
+	case status != nil, errors.As(err, &network):
+		return err
+	}
+	return apierrors.NewBadRequest(err.Error())
 }
 
 // notValid is KubeVirt's word for what is no VirtualMachine.
@@ -66,7 +83,14 @@ func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
 	if len(text) == 0 {
 		return nil, errors.New("empty request body")
 	}
-	if err := yaml.Unmarshal(text, vm); err != nil {
+	raw, err := yaml.YAMLToJSON(text)
+	if err == nil {
+		err = admission.CheckReadable(raw)
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, vm)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", notValid, err)
 	}
 	if kind := vm.GroupVersionKind(); !kind.Empty() && kind != v1.GroupVersion.WithKind("VirtualMachine") {
@@ -119,14 +143,26 @@ func resourceOf(object choice.Object) (resource schema.GroupVersionResource, ofC
 // read reads what a VM is expanded with.
 func (c *cluster) read(ctx context.Context, key types.NamespacedName, into choice.Object) error {
 	resource, _ := resourceOf(into)
-	path := []string{"/apis", resource.Group, resource.Version}
+	if err := aName(key, resource); err != nil {
+		return err
+	}
+	segments := []string{"/apis", resource.Group, resource.Version}
 	if resource.Group == "" {
-		path = []string{"/api", resource.Version}
+		segments = []string{"/api", resource.Version}
 	}
 	if key.Namespace != "" {
-		path = append(path, "namespaces", key.Namespace)
+		segments = append(segments, "namespaces", key.Namespace)
 	}
-	return c.client.Get().AbsPath(append(path, resource.Resource, key.Name)...).Do(ctx).Into(into)
+	return c.client.Get().AbsPath(append(segments, resource.Resource, key.Name)...).Do(ctx).Into(into)
+}
+
+// aName refuses what would be more than a name in a path, such as ../x: the path
+// of another object. Nothing has such a name.
+func aName(key types.NamespacedName, resource schema.GroupVersionResource) error {
+	if len(path.IsValidPathSegmentName(key.Name)) > 0 {
+		return apierrors.NewNotFound(resource.GroupResource(), key.Name)
+	}
+	return nil
 }
 
 // readFor reads what a user names, if they may read it themselves: virt-api must
@@ -135,6 +171,9 @@ func (c *cluster) read(ctx context.Context, key types.NamespacedName, into choic
 func (c *cluster) readFor(who user) choice.Get {
 	return func(ctx context.Context, key types.NamespacedName, into choice.Object) error {
 		resource, ofCluster := resourceOf(into)
+		if err := aName(key, resource); err != nil {
+			return err
+		}
 		if !ofCluster {
 			allowed, reason, err := c.may(ctx, who, &rights{Verb: "get", Group: resource.Group, Version: resource.Version, Resource: resource.Resource, Namespace: key.Namespace, Name: key.Name})
 			if err != nil {

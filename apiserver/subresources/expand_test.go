@@ -3,6 +3,9 @@ package subresources
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -39,6 +42,7 @@ func TestExpand(t *testing.T) {
 		"no YAML":           {"{", "Object is not a valid VirtualMachine"},
 		"another kind":      {"apiVersion: v1\nkind: Pod\n", "Object is not a valid VirtualMachine"},
 		"no VM's field":     {head + "  template: 7\n", "Object is not a valid VirtualMachine"},
+		"a costly text":     {head + "  template: {spec: {domain: {memory: {guest: \"1e-999999999\"}, devices: {}}}}\n", "spec.template.spec.domain.memory.guest"},
 		"another namespace": {strings.Replace(head, "{name: vm}", "{name: vm, namespace: other}", 1) + template, "VM namespace must be empty or ns"},
 	} {
 		vm, err := given([]byte(c.text), "ns")
@@ -81,9 +85,50 @@ func TestExpandReads(t *testing.T) {
 		t.Errorf("it was asked %+v", a)
 	}
 	asked := len(s.asked)
+	for _, name := range []string{"../../other/virtualmachineinstancetypes/small", "..", "a/b", "a%2fb"} {
+		key := types.NamespacedName{Namespace: "ns", Name: name}
+		for _, read := range []choice.Get{cluster.readFor(ann), cluster.read} {
+			if err := read(t.Context(), key, &v1beta1.VirtualMachineInstancetype{}); !apierrors.IsNotFound(err) || strings.Contains(err.Error(), "GET") {
+				t.Errorf("the name %s: %v", name, err)
+			}
+		}
+	}
+	if len(s.asked) != asked {
+		t.Errorf("it was asked whether a path may be read: %+v", s.asked[asked:])
+	}
 	err = cluster.readFor(ann)(t.Context(), types.NamespacedName{Name: "small"}, &v1beta1.VirtualMachineClusterInstancetype{})
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !strings.Contains(status.Status().Message, "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes/small") || len(s.asked) != asked {
 		t.Errorf("what is of the cluster: %v", err)
+	}
+}
+
+// TestNotExpanded: what is not the request's fault is no bad request.
+func TestNotExpanded(t *testing.T) {
+	s := serve(t)
+	s.allowed = "expand-vm-spec"
+	const path, body = root + "/namespaces/ns/expand-vm-spec", `{"spec":{"instancetype":{"kind":"%s","name":"small"},"template":{"spec":{"domain":{"devices":{}}}}}}`
+	for kind, want := range map[string]int{"VirtualMachineInstancetype": http.StatusForbidden, "VirtualMachineClusterInstancetype": http.StatusBadRequest} {
+		if code, status := s.ask(true, "ann", http.MethodPut, path, fmt.Sprintf(body, kind)); code != want {
+			t.Errorf("%s: %d %+v, want %d", kind, code, status, want)
+		}
+	}
+	for name, c := range map[string]struct {
+		err  error
+		want int
+	}{
+		"too many":     {fmt.Errorf("read: %w", apierrors.NewTooManyRequests("later", 1)), http.StatusTooManyRequests},
+		"not found":    {fmt.Errorf("read: %w", apierrors.NewNotFound(vmResource, "x")), http.StatusBadRequest},
+		"a conflict":   {errors.New("cannot expand"), http.StatusBadRequest},
+		"nobody there": {&url.Error{Op: "Get", Err: errors.New("refused")}, 0},
+	} {
+		var status apierrors.APIStatus
+		got := 0
+		if errors.As(notExpanded(c.err), &status) {
+			got = int(status.Status().Code)
+		}
+		if got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
 	}
 }
