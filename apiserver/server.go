@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -248,14 +249,27 @@ const (
 	readTimeout     = 30 * time.Second
 	idleTimeout     = 2 * time.Minute
 	shutdownTimeout = 10 * time.Second
+	// lastCall is for how long it is still asked after it was told to end, and
+	// has whoever asks hang up after the answer: a connection that is closed
+	// while a question is on its way loses that question.
+	lastCall = 3 * time.Second
 )
 
 // serve serves until ctx ends, which is no error.
 func (s *Server) serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+	var ending atomic.Bool
+	lastly := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ending.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		handler.ServeHTTP(w, r)
+	})
+	server := &http.Server{Handler: lastly, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: logTo(s.options.Log)}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
+		ending.Store(true)
+		<-time.After(lastCall)
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 		defer cancel()
 		stopped <- server.Shutdown(ctx)

@@ -1,11 +1,15 @@
 package apiserver
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
@@ -41,5 +45,51 @@ func TestProbes(t *testing.T) {
 		strings.NewReader(`{"apiVersion":"admission.k8s.io/v1","request":{}}`)))
 	if recorder.Code != http.StatusInternalServerError {
 		t.Errorf("a question before the KubeVirts were read: %d", recorder.Code)
+	}
+}
+
+// TestLastCall: told to end, it answers on, and each connection ends with an
+// answer, so that no question is lost with one.
+func TestLastCall(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- (&Server{options: Options{Log: logr.Discard()}}).serve(ctx, listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }))
+	}()
+	client := &http.Client{Transport: &http.Transport{}}
+	ask := func() bool {
+		response, err := client.Post("http://"+listener.Addr().String(), "text/plain", strings.NewReader("?"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Fatal(err)
+		}
+		return response.Close
+	}
+	if ask() {
+		t.Error("a connection was used once")
+	}
+	end()
+	for range 100 {
+		if ask() {
+			break
+		}
+	}
+	if !ask() || !ask() {
+		t.Error("a connection is kept to one that ends")
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(lastCall + 5*time.Second):
+		t.Error("it does not end")
 	}
 }
