@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -179,9 +180,20 @@ func roundTrip(conn *tls.Conn, request *http.Request) (answer, error) {
 	if err := request.Write(conn); err != nil {
 		return answer{}, err
 	}
-	reader := bufio.NewReader(conn)
-	head, err := http.ReadResponse(reader, request)
+	reader, head, err := readHead(conn, request)
 	return answer{&buffered{conn, reader}, head}, err
+}
+
+// maxHead bounds the status line and the headers of an answer, in bytes:
+// net/http reads them to their end, and a node may have been taken over.
+const maxHead = 16 << 10
+
+func readHead(from io.Reader, request *http.Request) (*bufio.Reader, *http.Response, error) {
+	limited := &io.LimitedReader{R: from, N: maxHead}
+	reader := bufio.NewReader(limited)
+	head, err := http.ReadResponse(reader, request)
+	limited.N = math.MaxInt64
+	return reader, head, err
 }
 
 // buffered is a connection of which some was read already.

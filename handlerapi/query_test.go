@@ -2,6 +2,8 @@ package handlerapi
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -39,5 +41,34 @@ func TestFew(t *testing.T) {
 		if err := few([]byte(c.document)); (err == nil) != c.taken {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// endless repeats a header for ever.
+type endless struct{ read int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.read == 0 {
+		e.read = copy(p, "HTTP/1.1 200 OK\r\n")
+		return e.read, nil
+	}
+	n := copy(p, "X: y\r\n")
+	e.read += n
+	return n, nil
+}
+
+// TestHead: of an answer no more than a head's worth is read before its body.
+func TestHead(t *testing.T) {
+	from := &endless{}
+	if _, _, err := readHead(from, &http.Request{Method: http.MethodGet}); err == nil || from.read > 2*maxHead {
+		t.Errorf("%v, after %d bytes", err, from.read)
+	}
+	text := "HTTP/1.1 101 Switching Protocols\r\n\r\n" + strings.Repeat("z", 2*maxHead)
+	reader, head, err := readHead(strings.NewReader(text), &http.Request{Method: http.MethodGet})
+	if err != nil || head.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%+v, %v", head, err)
+	}
+	if rest, err := io.ReadAll(reader); err != nil || len(rest) != 2*maxHead {
+		t.Errorf("%d bytes follow, %v", len(rest), err)
 	}
 }

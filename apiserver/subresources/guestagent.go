@@ -17,6 +17,9 @@ import (
 // defaultUnfreeze is KubeVirt's clients' default.
 const defaultUnfreeze = 5 * time.Minute
 
+// maxUnfreeze is what counts as for ever, nearly.
+const maxUnfreeze = 365 * 24 * time.Hour
+
 func (s *Server) guestOSInfo(w http.ResponseWriter, c *call) error {
 	return query[v1.VirtualMachineInstanceGuestAgentInfo](s, w, c, handlerapi.GuestInfo)
 }
@@ -85,8 +88,8 @@ func (s *Server) freeze(w http.ResponseWriter, c *call) error {
 	if o.UnfreezeTimeout != nil {
 		timeout = o.UnfreezeTimeout.Duration
 	}
-	if timeout < 0 {
-		return apierrors.NewBadRequest("unfreezeTimeout must not be negative")
+	if timeout < 0 || timeout > maxUnfreeze {
+		return apierrors.NewBadRequest(fmt.Sprintf("unfreezeTimeout must be 0s to %s", maxUnfreeze))
 	}
 	vmi, err := s.cluster.instance(c.Context(), c.namespace, c.name)
 	if err != nil {

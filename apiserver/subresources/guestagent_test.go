@@ -81,7 +81,7 @@ func TestFreezeBodies(t *testing.T) {
 	path := root + "/namespaces/ns/virtualmachineinstances/vm/freeze"
 	// 503: there is no virt-handler here.
 	for body, want := range map[string]int{"": 503, "{}": 503, `{"unfreezeTimeout":"0s"}`: 503, `{"unfreezeTimeout":"5m"}`: 503,
-		`{"unfreezeTimeout":"-1s"}`: 400, `{"unfreezeTimeout":"soon"}`: 400, `{"unfreezeTimeout":5}`: 400} {
+		`{"unfreezeTimeout":"-1s"}`: 400, `{"unfreezeTimeout":"2562047h47m16s"}`: 400, `{"unfreezeTimeout":"soon"}`: 400, `{"unfreezeTimeout":5}`: 400} {
 		if code, status := s.ask(true, "ann", http.MethodPut, path, body); code != want {
 			t.Errorf("%q: %d %q, want %d", body, code, status.Message, want)
 		}

@@ -201,6 +201,9 @@ func (s *Server) restart(w http.ResponseWriter, c *call) error {
 	})
 }
 
+// changeTimeout is for a change that is made even if the client has gone.
+const changeTimeout = 10 * time.Second
+
 // attempts are how often a verb is decided anew because the VM changed meanwhile.
 const attempts = 3
 
@@ -248,12 +251,18 @@ func (s *Server) change(ctx context.Context, o object, isDry bool, dryRun []stri
 		return err
 	}
 	if ch.grace != nil && vmi.Status.Phase == v1.Running && !isDry {
-		// First: with the change, the guest begins to shut down.
-		if err := s.do(ctx, vmi, handlerapi.Grace, seconds(*ch.grace)); err != nil {
+		// First: with the change, the guest begins to shut down. A node that does
+		// not answer does not keep the VM from being stopped.
+		err := s.do(ctx, vmi, handlerapi.Grace, seconds(*ch.grace))
+		if err != nil && (ch.isEmpty() || ctx.Err() != nil || !apierrors.IsServiceUnavailable(err)) {
 			return err
 		}
+		// The guest must not be left with a short grace period and go on.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
+		defer cancel()
 	}
-	if ch.spec == nil && ch.requests == nil {
+	if ch.isEmpty() {
 		return nil
 	}
 	err = s.cluster.patch(ctx, vm, ch, dryRun)

@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -36,6 +37,8 @@ type fakeCluster struct {
 	allowed string // resource/subresource
 	asked   []authorizationv1.SubjectAccessReviewSpec
 	patches []string
+	owned   bool // the VMI is the VM's
+	halted  bool
 }
 
 func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -58,10 +61,17 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(&review)
 	case "GET /apis/kubevirt.io/v1/namespaces/ns/virtualmachines/vm":
 		strategy := v1.RunStrategyAlways
+		if f.halted {
+			strategy = v1.RunStrategyHalted
+		}
 		answer(&v1.VirtualMachine{TypeMeta: metav1.TypeMeta{Kind: "VirtualMachine", APIVersion: "kubevirt.io/v1"}, ObjectMeta: meta,
 			Spec: v1.VirtualMachineSpec{RunStrategy: &strategy}})
 	case "GET /apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstances/vm":
 		vmi := &v1.VirtualMachineInstance{TypeMeta: metav1.TypeMeta{Kind: "VirtualMachineInstance", APIVersion: "kubevirt.io/v1"}, ObjectMeta: meta}
+		if f.owned {
+			vmi.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "vm", UID: "u", Controller: ptr.To(true)}}
+			vmi.Spec.TerminationGracePeriodSeconds = ptr.To[int64](30)
+		}
 		vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default"}}
 		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionAgentConnected, Status: metav1.ConditionTrue}, metav1.Now())
 		vmi.Status.Phase, vmi.Status.Interfaces = v1.Running, []v1.NetworkInterfaceStatus{{Name: "default", IP: f.ip}}
@@ -182,6 +192,22 @@ func TestDocuments(t *testing.T) {
 		if code, _ := s.ask(false, "", http.MethodGet, path, ""); code != http.StatusUnauthorized {
 			t.Errorf("%s: %d", path, code)
 		}
+	}
+}
+
+// TestForcedStop: it needs nobody but the API server, and says so of nothing else.
+func TestForcedStop(t *testing.T) {
+	s := serve(t)
+	s.allowed = "virtualmachines/stop"
+	const path = root + "/namespaces/ns/virtualmachines/vm/stop"
+	s.owned = true
+	code, status := s.ask(true, "ann", http.MethodPut, path, `{"gracePeriod":0}`)
+	if code != http.StatusAccepted || len(s.patches) != 1 {
+		t.Errorf("without a virt-handler: %d %+v, %q", code, status, s.patches)
+	}
+	s.patches, s.halted = nil, true
+	if code, status := s.ask(true, "ann", http.MethodPut, path, `{"gracePeriod":0}`); code != http.StatusServiceUnavailable || len(s.patches) > 0 {
+		t.Errorf("nothing but the grace period: %d %+v, %q", code, status, s.patches)
 	}
 }
 

@@ -20,6 +20,9 @@ type change struct {
 	grace *int64
 }
 
+// isEmpty says whether the VM itself stays as it is.
+func (c *change) isEmpty() bool { return c.spec == nil && c.requests == nil }
+
 func vmConflict(vm *v1.VirtualMachine, format string, args ...any) error {
 	return apierrors.NewConflict(vmResource, vm.Name, fmt.Errorf(format, args...))
 }
