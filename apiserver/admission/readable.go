@@ -13,13 +13,13 @@ import (
 
 // Far more than any object of ours has.
 const (
-	maxTokens = 200_000 // each, such as {, may become a struct of a hundred bytes
+	maxTokens = 50_000 // each, such as {, may become a struct of a hundred bytes
 	maxDepth  = 100
 )
 
 // costly are numbers that take long to read as a quantity: with an exponent
 // such as 1e-999999999, which takes minutes, or of very many digits.
-var costly = regexp.MustCompile(`^[+-]?(?:[0-9.]*[0-9][0-9.]*[eE][+-]?[0-9]{5,}|[0-9.]{64,}.*)$`)
+var costly = regexp.MustCompile(`^[+-]?(?:[0-9.]*[0-9][0-9.]*[eE](?:-[0-9]{4,}|\+?[0-9]{5,})|[0-9.]{64,}.*)$`)
 
 // CheckReadable refuses a JSON text that would take long to read as one of our
 // objects, or much memory. Which strings are quantities is not known before it
