@@ -108,10 +108,11 @@ func restart(vms []*v1.VirtualMachine, room int) []*v1.VirtualMachine {
 }
 
 // outdated says whether a guest runs that another template was for. Once means
-// that a guest is never started again.
+// that a guest is never started again, and so does Halted: a Start would undo it.
 func outdated(vm *v1.VirtualMachine) bool {
 	c := vm.Status.Condition(v1.ConditionRestartRequired)
-	return c != nil && c.Status == metav1.ConditionTrue && vm.Strategy() != v1.RunStrategyOnce
+	strategy := vm.Strategy()
+	return c != nil && c.Status == metav1.ConditionTrue && strategy != v1.RunStrategyOnce && strategy != v1.RunStrategyHalted
 }
 
 // unavailable counts those whose guests should run and do not. Who was stopped

@@ -150,6 +150,7 @@ func TestDecide(t *testing.T) {
 		"it does not run yet anyway":    {web(3, restarts(asc, "1")), "web-0 outdated, web-1 outdated starting, web-2", "!1"},
 		"halted ones hinder nobody":     {web(2, restarts(asc, "1")), "web-0 outdated, web-1 halted", "!0"},
 		"once is once":                  {web(1), "web-0 outdated once", ""},
+		"halted is halted":              {web(1), "web-0 outdated halted", ""},
 		"changed first, then restarted": {web(2), "web-0 old outdated, web-1 outdated", "!1 ~0"},
 	} {
 		t.Run(name, func(t *testing.T) {

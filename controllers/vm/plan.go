@@ -54,6 +54,9 @@ func decide(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, now time.Time
 		requests:     vm.Status.PendingRequests(vmi),
 		startFailure: backOff(vm.Status.StartFailure, vm.Strategy(), vmi, now, jitter),
 	}
+	if halting(vm) {
+		p.requests = nil
+	}
 	counted := p.startFailure != nil && (vm.Status.StartFailure == nil || p.startFailure.LastFailedVMIUID != vm.Status.StartFailure.LastFailedVMIUID)
 	switch {
 	case vm.DeletionTimestamp != nil:
@@ -71,6 +74,15 @@ func decide(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, now time.Time
 		p.delay(vm.Strategy(), now)
 	}
 	return p
+}
+
+// halting says whether the VM is Halted since it was looked at last. What it was
+// asked before that, a restart or the start after a failure, is not to undo what
+// its user said since: of a halted VM a Start makes one that always runs.
+func halting(vm *v1.VirtualMachine) bool {
+	// One that nobody has looked at has never been anything else.
+	seen := vm.Status.DesiredGeneration > 0
+	return seen && vm.Strategy() == v1.RunStrategyHalted && vm.Status.RunStrategy != v1.RunStrategyHalted
 }
 
 // remove deletes the VMI of a deleted VM first, unless the VMI is to be left alone.

@@ -22,7 +22,7 @@ func machine(strategy v1.VirtualMachineRunStrategy, requests ...v1.VirtualMachin
 	return &v1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "ns", UID: "vm-uid", Generation: 3},
 		Spec:       v1.VirtualMachineSpec{RunStrategy: &strategy},
-		Status:     v1.VirtualMachineStatus{RunStrategy: strategy, StateChangeRequests: requests},
+		Status:     v1.VirtualMachineStatus{RunStrategy: strategy, StateChangeRequests: requests, DesiredGeneration: 3},
 	}
 }
 
@@ -138,13 +138,47 @@ func TestDecideRemembers(t *testing.T) {
 		if got := said(p); got != want {
 			t.Errorf("after %q: %s, want %s", before, got, want)
 		}
-		// As long as there was no VMI, nothing is remembered.
-		if got := observe(vm, nil, p, nil, metav1.NewTime(now)).RunStrategy; got != before {
+		// As long as there was no VMI, nothing is remembered but that it is not Halted.
+		if got := observe(vm, nil, p, nil, metav1.NewTime(now)).RunStrategy; got != before && got != "" || got == v1.RunStrategyHalted {
 			t.Errorf("after %q: %q is remembered", before, got)
 		}
 		if got := observe(vm, run(), p, nil, metav1.NewTime(now)).RunStrategy; got != v1.RunStrategyRerunOnFailure {
 			t.Errorf("after %q: %q is remembered of one that was started", before, got)
 		}
+	}
+}
+
+// TestDecideHalts: what a VM was asked before it was halted does not start it.
+func TestDecideHalts(t *testing.T) {
+	for _, c := range []struct {
+		when     string
+		before   v1.VirtualMachineRunStrategy
+		vmi      *v1.VirtualMachineInstance
+		requests []v1.VirtualMachineStateChangeRequest
+		want     string
+	}{
+		{"a restart is left over", v1.RunStrategyAlways, nil, []v1.VirtualMachineStateChangeRequest{toStop(thisUID), toStart()}, "wait"},
+		{"a restart's guest goes down", v1.RunStrategyAlways, deleting(run(v1.Running)), []v1.VirtualMachineStateChangeRequest{toStop(thisUID), toStart()}, "wait"},
+		{"a restart has not begun", v1.RunStrategyAlways, run(v1.Running), []v1.VirtualMachineStateChangeRequest{toStop(thisUID), toStart()}, "stop"},
+		{"in back-off", v1.RunStrategyRerunOnFailure, nil, []v1.VirtualMachineStateChangeRequest{toStart()}, "wait"},
+		{"a start was refused", v1.RunStrategyManual, nil, []v1.VirtualMachineStateChangeRequest{toStart()}, "wait"},
+		{"a first start was refused", "", nil, []v1.VirtualMachineStateChangeRequest{toStartPaused()}, "wait"},
+		{"halted for long", v1.RunStrategyHalted, nil, []v1.VirtualMachineStateChangeRequest{toStartPaused()}, "enable +Start"},
+	} {
+		vm := machine(v1.RunStrategyHalted, c.requests...)
+		vm.Status.RunStrategy = c.before
+		p := decide(vm, c.vmi, now, 0)
+		if got := said(p); got != c.want {
+			t.Errorf("%s: %s, want %s", c.when, got, c.want)
+		}
+		if got := observe(vm, c.vmi, p, nil, metav1.NewTime(now)).RunStrategy; got != v1.RunStrategyHalted {
+			t.Errorf("%s: %q is remembered", c.when, got)
+		}
+	}
+	unseen := machine(v1.RunStrategyHalted, toStartPaused())
+	unseen.Status.RunStrategy, unseen.Status.DesiredGeneration = "", 0
+	if got := said(decide(unseen, nil, now, 0)); got != "enable +Start" {
+		t.Errorf("asked before anybody looked at it: %s", got)
 	}
 }
 

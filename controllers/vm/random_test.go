@@ -22,9 +22,11 @@ import (
 // world is a VM whose user, guest and API server do as they like.
 type world struct {
 	*faulty
-	dice  *rand.Rand
-	calm  bool // the API server does as it is told
-	made  int
+	dice *rand.Rand
+	calm bool // the API server does as it is told
+	made int
+	// halts: the VM is Halted, and was asked for nothing since.
+	halts bool
 	story []string
 }
 
@@ -93,9 +95,14 @@ func (w *world) user() {
 	case 0:
 		s := strategies[w.dice.IntN(len(strategies))]
 		w.story = append(w.story, string(s))
-		w.edit(false, func(vm *v1.VirtualMachine) { vm.Spec.RunStrategy = &s })
+		w.edit(false, func(vm *v1.VirtualMachine) {
+			// Of what changes before the controller looks, nobody knows the order.
+			known := vm.Status.RunStrategy != v1.RunStrategyHalted || len(vm.Status.StateChangeRequests) == 0
+			w.halts = s == v1.RunStrategyHalted && (known || w.halts)
+			vm.Spec.RunStrategy = &s
+		})
 	case 1:
-		w.story = append(w.story, "start")
+		w.story, w.halts = append(w.story, "start"), false
 		w.edit(true, func(vm *v1.VirtualMachine) {
 			vm.Status.StateChangeRequests = []v1.VirtualMachineStateChangeRequest{toStart()}
 		})
@@ -107,6 +114,14 @@ func (w *world) user() {
 			})
 		}
 	case 3:
+		// The API refuses it of one that is Halted.
+		if vmi != nil && w.vm().Strategy() != v1.RunStrategyHalted {
+			w.story = append(w.story, "restart")
+			w.edit(true, func(vm *v1.VirtualMachine) {
+				vm.Status.StateChangeRequests = []v1.VirtualMachineStateChangeRequest{toStop(vmi.UID), toStart()}
+			})
+		}
+	case 4:
 		if vmi != nil && w.dice.IntN(4) == 0 {
 			w.story = append(w.story, "delete VMI")
 			if err := w.store.Delete(ctx, vmi); err != nil {
@@ -200,7 +215,7 @@ func (w *world) check() {
 	wrong := false
 	switch vm.Strategy() {
 	case v1.RunStrategyAlways:
-		wrong = !runs
+		wrong = !runs || w.halts
 	case v1.RunStrategyHalted:
 		wrong = vmi != nil
 	case v1.RunStrategyRerunOnFailure:

@@ -37,8 +37,11 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	status.PrintableStatus = printable(vm, vmi, p)
 	status.DesiredGeneration = vm.Generation
 	status.ObservedGeneration = carriedOut(vm, vmi)
-	if strategy := vm.Strategy(); vmi != nil || strategy != v1.RunStrategyRerunOnFailure {
+	switch strategy := vm.Strategy(); {
+	case vmi != nil || strategy != v1.RunStrategyRerunOnFailure:
 		status.RunStrategy = strategy
+	case status.RunStrategy == v1.RunStrategyHalted:
+		status.RunStrategy = "" // halting must tell when it is Halted again
 	}
 	return status
 }
