@@ -44,7 +44,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.VirtualMachineInstance{}).
-		Watches(&corev1.Pod{}, r.podEvents(mgr)).
+		Watches(&corev1.Pod{}, r.podEvents()).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
 		WithOptions(reconnect.Options(4)).
 		Complete(r)
@@ -130,8 +130,8 @@ func ignoreConflict(err error) error {
 
 func (r *Reconciler) now() metav1.Time { return metav1.NewTime(r.Clock.Now()) }
 
-// pod returns the VMI's launcher pod, or nil. A pod of the right name that the
-// VMI does not control is not its pod, whatever its labels say.
+// pod returns the VMI's launcher pod, or nil. A pod of the right name that is not
+// the VMI's own is not its pod, whatever its labels say.
 func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	key := client.ObjectKey{Namespace: vmi.Namespace, Name: PodName(vmi.Name, vmi.UID)}
@@ -145,10 +145,18 @@ func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (*
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("get launcher pod %s: %w", key.Name, err)
-	case !controls(vmi, pod):
+	case !owns(vmi, pod):
 		return nil, nil
 	}
 	return pod, nil
+}
+
+// owns says whether a pod of the right name is the VMI's. That it was is in the
+// status, which virt-controller writes, by the UID that the API server gave it:
+// the garbage collector takes the owner away where a VMI is deleted with
+// --cascade=orphan, but the guest runs on, and must end before another starts.
+func owns(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
+	return controls(vmi, pod) || vmi.Status.ActivePods[pod.UID] != ""
 }
 
 // controls says whether the VMI is the pod's controller. It looks at more than
@@ -263,7 +271,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(pod), existing); err != nil {
 			return err
 		}
-		if !controls(vmi, existing) {
+		if !owns(vmi, existing) {
 			err = fmt.Errorf("a pod %q that is not this VMI's is in the way; delete it: %w", pod.Name, err)
 		} else if rejected(existing) {
 			noteRejection(status, existing, r.now())

@@ -12,12 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -308,5 +312,54 @@ func TestReconcilePodRejectedAfterItRan(t *testing.T) {
 		if got := c.status(); got != "Failed  UnexpectedAdmissionError; Ready=False/UnexpectedAdmissionError" || c.pods() != 1 {
 			t.Errorf("%s: status %s, %d pods", phase, got, c.pods())
 		}
+	}
+}
+
+// TestReconcileOrphanedPod: the garbage collector took the owner of a deleted
+// VMI's pod away. The guest is asked to go down all the same, the VMI is there
+// until it has, and how it ended is not lost.
+func TestReconcileOrphanedPod(t *testing.T) {
+	ctx := context.Background()
+	pod := strange(t)
+	pod.Finalizers = []string{"test/keep"} // the kubelet's grace period
+	pod.Status = podIn(corev1.PodRunning, running()).Status
+	c := newCluster(t, v1.Running, interceptor.Funcs{}, pod)
+	vmi := c.get()
+	vmi.Status.ActivePods = map[types.UID]string{pod.UID: "node1"}
+	if err := errors.Join(c.client.Status().Update(ctx, vmi), c.client.Delete(ctx, vmi)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.client.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil || pod.DeletionTimestamp == nil {
+			t.Errorf("the pod is not being deleted (%v)", err)
+		}
+		if vmi := c.get(); len(vmi.Finalizers) != 1 || vmi.Status.Phase != v1.Running {
+			t.Errorf("finalizers %v, status %s, while the guest runs", vmi.Finalizers, summary(vmi.Status))
+		}
+	}
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	ended := pod.DeepCopy()
+	ended.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{Name: ContainerName,
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}}}}
+	c.podEvents().Delete(ctx, event.DeleteEvent{Object: ended}, queue)
+	if queue.Len() != 1 {
+		t.Error("that its pod is gone does not bring the VMI back")
+	}
+	if last, ok := c.ends.of(vmi.UID); !ok || last.reason != "OOMKilled" {
+		t.Errorf("it ended as %+v", last)
+	}
+	pod.Finalizers = nil
+	if err := c.client.Update(ctx, pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.reconcile(); err != nil {
+		t.Error(err)
+	}
+	if err := c.client.Get(ctx, client.ObjectKeyFromObject(vmi), vmi); !apierrors.IsNotFound(err) {
+		t.Errorf("the VMI is there (%v)", err)
 	}
 }

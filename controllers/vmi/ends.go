@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -54,16 +54,12 @@ func (r *Reconciler) lastWord(vmi *v1.VirtualMachineInstance, fallback end) end 
 	return fallback
 }
 
-// takeDown keeps how a deleted pod's VM ended, if it is a VMI's: the owner that a
-// pod names is anybody's to write, so the VMI must exist and the name be its pod's.
+// takeDown keeps how a deleted pod's VM ended, if it is a VMI's: the VMI that a pod
+// names is anybody's to write, so that VMI must exist and know the pod.
 func (r *Reconciler) takeDown(ctx context.Context, pod *corev1.Pod) {
-	controller := metav1.GetControllerOf(pod)
-	if controller == nil || rejected(pod) || pod.Name != PodName(controller.Name, controller.UID) {
-		return
-	}
 	vmi := &v1.VirtualMachineInstance{}
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: controller.Name}, vmi)
-	if err != nil || !controls(vmi, pod) || vmi.Status.ActivePods[pod.UID] == "" {
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: nameOfVMI(pod)}, vmi)
+	if err != nil || rejected(pod) || pod.Name != PodName(vmi.Name, vmi.UID) || vmi.Status.ActivePods[pod.UID] == "" {
 		return
 	}
 	if last, ended := podEnd(pod); ended {
@@ -71,17 +67,32 @@ func (r *Reconciler) takeDown(ctx context.Context, pod *corev1.Pod) {
 	}
 }
 
-// podEvents queues the VMI that controls a pod, and takes down a deleted pod's
-// last word first.
-func (r *Reconciler) podEvents(mgr ctrl.Manager) handler.EventHandler {
-	owner := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v1.VirtualMachineInstance{}, handler.OnlyControllerOwner())
+// nameOfVMI is the name of the VMI that a pod says is its own. A pod whose owner
+// the garbage collector took away still has its annotation.
+func nameOfVMI(pod client.Object) string {
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "VirtualMachineInstance" {
+		return owner.Name
+	}
+	return pod.GetAnnotations()[v1.DomainAnnotation]
+}
+
+// podEvents queues the VMI that a pod names, and takes down a deleted pod's last
+// word first.
+func (r *Reconciler) podEvents() handler.EventHandler {
+	named := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, pod client.Object) []reconcile.Request {
+		name := nameOfVMI(pod)
+		if name == "" {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: pod.GetNamespace(), Name: name}}}
+	})
 	return handler.Funcs{
-		CreateFunc: owner.Create, UpdateFunc: owner.Update, GenericFunc: owner.Generic,
+		CreateFunc: named.Create, UpdateFunc: named.Update, GenericFunc: named.Generic,
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if pod, ok := e.Object.(*corev1.Pod); ok {
 				r.takeDown(ctx, pod)
 			}
-			owner.Delete(ctx, e, q)
+			named.Delete(ctx, e, q)
 		},
 	}
 }
