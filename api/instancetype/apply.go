@@ -4,6 +4,8 @@ package instancetype
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -58,14 +60,15 @@ func conflicts(size *v1beta1.VirtualMachineInstancetypeSpec, vmi *v1.VirtualMach
 		_, limited := spec.Domain.Resources.Limits[name]
 		conflict(limited, resources.Child("limits").Key(string(name)))
 	}
-	for name := range size.NodeSelector {
+	// In order: the same conflicts must not be other words each time.
+	for _, name := range slices.Sorted(maps.Keys(size.NodeSelector)) {
 		_, both := spec.NodeSelector[name]
 		conflict(both, path.Child("nodeSelector").Key(name))
 	}
 	conflict(size.SchedulerName != "" && spec.SchedulerName != "", path.Child("schedulerName"))
-	for name, value := range size.Annotations {
+	for _, name := range slices.Sorted(maps.Keys(size.Annotations)) {
 		other, both := vmi.Annotations[name]
-		conflict(both && other != value, template.Child("metadata", "annotations").Key(name))
+		conflict(both && other != size.Annotations[name], template.Child("metadata", "annotations").Key(name))
 	}
 	return errs
 }

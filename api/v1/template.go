@@ -1,6 +1,10 @@
 package v1
 
 import (
+	"cmp"
+	"slices"
+	"strings"
+
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -47,7 +51,9 @@ type TemplateMeta struct {
 const anyUID types.UID = "00000000-0000-4000-8000-000000000000"
 
 // ValidateTemplate returns every error of a template, as what is made from it
-// would have them after defaulting.
+// would have them after defaulting. They are in order: Kubernetes validates labels
+// and annotations in a map's, and who writes the errors down must not write others
+// each time.
 func ValidateTemplate(template *VirtualMachineInstanceTemplateSpec, path *field.Path) field.ErrorList {
 	meta := path.Child("metadata")
 	errs := validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
@@ -55,5 +61,9 @@ func ValidateTemplate(template *VirtualMachineInstanceTemplateSpec, path *field.
 	errs = append(errs, validateAnnotations(template.ObjectMeta.Annotations, meta.Child("annotations"))...)
 	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: anyUID}, Spec: *template.Spec.DeepCopy()}
 	Default(vmi)
-	return append(errs, validateSpec(&vmi.Spec, path.Child("spec"))...)
+	errs = append(errs, validateSpec(&vmi.Spec, path.Child("spec"))...)
+	slices.SortStableFunc(errs, func(a, b *field.Error) int {
+		return cmp.Or(strings.Compare(a.Field, b.Field), strings.Compare(a.Error(), b.Error()))
+	})
+	return errs
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
+	"github.com/kubeqemu/kubeqemu/controllers/refusal"
 )
 
 // Reconciler starts and stops VMs by making and deleting their VMIs.
@@ -236,7 +237,7 @@ func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.V
 	if live.UID != vm.UID || live.ResourceVersion != vm.ResourceVersion {
 		return errBehind
 	}
-	err := r.Client.Create(ctx, vmi)
+	err := refusal.Sorted(r.Client.Create(ctx, vmi))
 	if apierrors.IsAlreadyExists(err) {
 		there := &v1.VirtualMachineInstance{}
 		err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), there)

@@ -3,6 +3,8 @@ package vm
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -18,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
@@ -302,5 +306,59 @@ func TestReleaseBehind(t *testing.T) {
 	}, vm, vmi)
 	if after, err := f.step(); err != nil || after == 0 || len(f.vm().Finalizers) != 1 {
 		t.Errorf("after %s (%v), finalizers %v", after, err, f.vm().Finalizers)
+	}
+}
+
+// TestRefusedInTheSameWords: what is invalid is said once, in whatever order it is
+// found. An event for the status that says it would have the VM reconciled at once.
+func TestRefusedInTheSameWords(t *testing.T) {
+	bad := map[string]string{}
+	var errs field.ErrorList
+	for _, name := range strings.Split("abcdefgh", "") {
+		bad[name+"!"] = "1"
+		errs = append(errs, field.Invalid(field.NewPath("spec", "nodeSelector"), name+"!", "is no name"))
+	}
+	preference := &v1beta1.VirtualMachineClusterPreference{ObjectMeta: metav1.ObjectMeta{Name: "any", UID: otherUID}}
+	size := &v1beta1.VirtualMachineClusterInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "small", UID: otherUID}}
+	size.Spec.CPU.Guest, size.Spec.Memory.Guest, size.Spec.NodeSelector = 1, resource.MustParse("128Mi"), bad
+	for what, edit := range map[string]func(*v1.VirtualMachine){
+		"template": func(vm *v1.VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels = bad },
+		"preference": func(vm *v1.VirtualMachine) {
+			vm.Spec.Template.ObjectMeta.Labels, vm.Spec.Preference = bad, &v1.PreferenceMatcher{Name: "any"}
+		},
+		"conflicts": func(vm *v1.VirtualMachine) {
+			vm.Spec.Template.Spec = v1.VirtualMachineInstanceSpec{NodeSelector: bad}
+			vm.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "small"}
+		},
+		"API server": func(*v1.VirtualMachine) {},
+	} {
+		vm := valid(v1.RunStrategyAlways)
+		edit(vm)
+		writes := 0
+		f := newFaulty(t, interceptor.Funcs{
+			Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if _, ok := o.(*v1.VirtualMachineInstance); !ok {
+					return w.Create(ctx, o, opts...)
+				}
+				rand.Shuffle(len(errs), func(i, j int) { errs[i], errs[j] = errs[j], errs[i] })
+				return apierrors.NewInvalid(v1.GroupVersion.WithKind("VirtualMachineInstance").GroupKind(), o.GetName(), errs)
+			},
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				writes++
+				return c.SubResource(sub).Patch(ctx, o, p, opts...)
+			},
+		}, vm, preference, size)
+		want := 1
+		if vm.Spec.Preference != nil || vm.Spec.Instancetype != nil {
+			want++ // what it is to be started with
+		}
+		for range 20 {
+			if _, err := f.step(); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := len(f.Events.(*events.FakeRecorder).Events); writes != want || n != 1 {
+			t.Errorf("%s: %d writes, want %d; %d events: %+v", what, writes, want, n, f.vm().Status.Condition(v1.ConditionFailure))
+		}
 	}
 }

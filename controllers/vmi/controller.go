@@ -21,6 +21,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
+	"github.com/kubeqemu/kubeqemu/controllers/refusal"
 )
 
 // Reconciler makes and follows the launcher pods of VMIs.
@@ -201,7 +202,7 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 	if equality.Semantic.DeepEqual(defaulted.Spec, vmi.Spec) && slices.Equal(defaulted.Finalizers, vmi.Finalizers) {
 		return true, nil
 	}
-	err = r.Client.Update(ctx, defaulted)
+	err = refusal.Sorted(r.Client.Update(ctx, defaulted))
 	switch {
 	case err == nil:
 		return false, nil // its event brings us back
@@ -265,7 +266,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	config.Cluster = cluster
 	config.Emulation = config.Emulation || cluster.EmulationPermitted()
 	pod := Pod(defaulted, config)
-	err = r.Client.Create(ctx, pod)
+	err = refusal.Sorted(r.Client.Create(ctx, pod))
 	if apierrors.IsAlreadyExists(err) {
 		existing := &corev1.Pod{}
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(pod), existing); err != nil {

@@ -3,6 +3,7 @@ package vmi
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -361,5 +363,33 @@ func TestReconcileOrphanedPod(t *testing.T) {
 	}
 	if err := c.client.Get(ctx, client.ObjectKeyFromObject(vmi), vmi); !apierrors.IsNotFound(err) {
 		t.Errorf("the VMI is there (%v)", err)
+	}
+}
+
+// TestReconcileRefusedInTheSameWords: what the API server finds in another order
+// each time is written once.
+func TestReconcileRefusedInTheSameWords(t *testing.T) {
+	writes := 0
+	var errs field.ErrorList
+	for _, name := range strings.Split("abcdefgh", "") {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "nodeSelector"), name+"!", "is no name"))
+	}
+	c := newCluster(t, "", interceptor.Funcs{
+		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			rand.Shuffle(len(errs), func(i, j int) { errs[i], errs[j] = errs[j], errs[i] })
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, o.GetName(), errs)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			writes++
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+	for range 20 {
+		if c.later() <= 0 {
+			t.Error("it is not tried again")
+		}
+	}
+	if n := len(c.Events.(*events.FakeRecorder).Events); writes != 1 || n != 1 {
+		t.Errorf("%d writes, %d events: %s", writes, n, c.get().Status.Condition(v1.ConditionSynchronized).Message)
 	}
 }
