@@ -129,11 +129,22 @@ func ignoreConflict(err error) error {
 	return client.IgnoreNotFound(err)
 }
 
-// instance returns the VM's VMI, or nil. One of its name that it does not
-// control is not its own.
+// instance returns the VM's VMI, or nil.
 func (r *Reconciler) instance(ctx context.Context, vm *v1.VirtualMachine) (*v1.VirtualMachineInstance, error) {
+	vmi, err := own(ctx, r.Client, vm)
+	requests := vm.Status.StateChangeRequests
+	if err == nil && vmi == nil && len(requests) > 0 && requests[0].Action == v1.StopRequest {
+		// The request is done once its VMI is gone, and who made it read past the
+		// cache: that may not know yet that the VMI has come.
+		return own(ctx, r.Live, vm)
+	}
+	return vmi, err
+}
+
+// own reads the VM's VMI. One of its name that it does not control is not its own.
+func own(ctx context.Context, from client.Reader, vm *v1.VirtualMachine) (*v1.VirtualMachineInstance, error) {
 	vmi := &v1.VirtualMachineInstance{}
-	err := r.Client.Get(ctx, client.ObjectKeyFromObject(vm), vmi)
+	err := from.Get(ctx, client.ObjectKeyFromObject(vm), vmi)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil

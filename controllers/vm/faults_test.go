@@ -362,3 +362,28 @@ func TestRefusedInTheSameWords(t *testing.T) {
 		}
 	}
 }
+
+// TestStopOfOneThatIsNotKnown: a guest that the cache does not know yet is stopped
+// when it is asked for.
+func TestStopOfOneThatIsNotKnown(t *testing.T) {
+	for _, strategy := range []v1.VirtualMachineRunStrategy{v1.RunStrategyManual, v1.RunStrategyRerunOnFailure} {
+		vm := valid(strategy)
+		vm.Status.StateChangeRequests = []v1.VirtualMachineStateChangeRequest{toStop(thisUID)}
+		vmi := vm.Instance(&v1.KubeVirtConfiguration{}, false)
+		vmi.UID = thisUID
+		f := newFaulty(t, interceptor.Funcs{
+			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if _, ok := o.(*v1.VirtualMachineInstance); ok {
+					return apierrors.NewNotFound(vmis, key.Name)
+				}
+				return w.Get(ctx, key, o, opts...)
+			},
+		}, vm, vmi)
+		if _, err := f.step(); err != nil || f.vmi() != nil && f.vmi().DeletionTimestamp == nil {
+			t.Errorf("%s: %v, the guest runs; requests %v", strategy, err, f.vm().Status.StateChangeRequests)
+		}
+		if _, err := f.step(); err != nil || len(f.vm().Status.StateChangeRequests) != 0 {
+			t.Errorf("%s: %v, requests %v of one that is gone", strategy, err, f.vm().Status.StateChangeRequests)
+		}
+	}
+}
