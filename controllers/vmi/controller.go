@@ -111,14 +111,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // that many of them do not hold up others'. Only where nobody answered is the
 // next attempt due soon.
 func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Duration, error) {
-	const soonest, latest = 5 * time.Second, 5 * time.Minute
+	const soonest = 5 * time.Second
 	if errors.Is(err, errFilling) {
 		return soonest, nil
 	}
 	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) || apierrors.IsBadRequest(err)) {
 		return 0, err
 	}
-	return min(max(r.Clock.Since(vmi.CreationTimestamp.Time)/4, soonest), latest), nil
+	return r.pause(vmi, soonest), nil
+}
+
+// pause is how long a VMI waits between attempts: the longer, the older it is.
+func (r *Reconciler) pause(vmi *v1.VirtualMachineInstance, soonest time.Duration) time.Duration {
+	const latest = 5 * time.Minute
+	return min(max(r.Clock.Since(vmi.CreationTimestamp.Time)/4, soonest), latest)
 }
 
 // ignoreConflict: somebody else wrote; their write comes back as an event.
@@ -293,8 +299,8 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	return nil
 }
 
-// replaceAfter is how old a rejected pod must be before it is replaced: a node
-// that rejects every pod must not be asked without pause.
+// replaceAfter is how old a rejected pod must be at least before it is replaced: a
+// node that rejects every pod must not be asked without pause, nor for ever as often.
 const replaceAfter = 3 * time.Second
 
 // replace deletes a rejected pod; once it is gone, create makes another. It
@@ -307,7 +313,7 @@ func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance
 		// written brings us back.
 		return 0, nil
 	}
-	if wait := replaceAfter - r.Clock.Since(pod.CreationTimestamp.Time); wait > 0 {
+	if wait := r.pause(vmi, replaceAfter) - r.Clock.Since(pod.CreationTimestamp.Time); wait > 0 {
 		return wait, nil
 	}
 	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {

@@ -44,7 +44,7 @@ func newCluster(t *testing.T, phase v1.VirtualMachineInstancePhase, faults inter
 		t.Fatal(err)
 	}
 	vmi := load(t, "testdata/minimal")
-	vmi.Finalizers = []string{v1.VMIFinalizer}
+	vmi.Finalizers, vmi.CreationTimestamp = []string{v1.VMIFinalizer}, metav1.Unix(900, 0)
 	vmi.Status.Phase = phase
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(vmi).WithObjects(append(more, vmi)...).WithInterceptorFuncs(faults).Build()
 	return &cluster{t: t, client: c, vmi: vmi, Reconciler: &Reconciler{
@@ -391,5 +391,31 @@ func TestReconcileRefusedInTheSameWords(t *testing.T) {
 	}
 	if n := len(c.Events.(*events.FakeRecorder).Events); writes != 1 || n != 1 {
 		t.Errorf("%d writes, %d events: %s", writes, n, c.get().Status.Condition(v1.ConditionSynchronized).Message)
+	}
+}
+
+// TestReconcileRejectedPodWaits: a node that turns every pod away is asked less
+// often the longer it does.
+func TestReconcileRejectedPodWaits(t *testing.T) {
+	for _, tt := range []struct{ age, podAge, want time.Duration }{
+		{4 * time.Second, time.Second, 2 * time.Second},
+		{4 * time.Second, 3 * time.Second, 0},
+		{time.Minute, 4 * time.Second, 11 * time.Second},
+		{time.Hour, 4 * time.Second, 5*time.Minute - 4*time.Second},
+		{time.Hour, 5 * time.Minute, 0},
+	} {
+		pod := Pod(load(t, "testdata/minimal"), testConfig)
+		pod.UID, pod.CreationTimestamp = "rejected", metav1.NewTime(time.Unix(1000, 0).Add(-tt.podAge))
+		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: reasonRejected, Message: "no devices"}
+		c := newCluster(t, v1.Scheduling, interceptor.Funcs{}, pod)
+		vmi := c.get()
+		vmi.CreationTimestamp = metav1.NewTime(time.Unix(1000, 0).Add(-tt.age))
+		if err := c.client.Update(context.Background(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		c.later() // it is noted
+		if after := c.later(); after != tt.want || (c.pods() == 0) != (tt.want == 0) {
+			t.Errorf("VMI of %s, pod of %s: again after %s, %d pods; want %s", tt.age, tt.podAge, after, c.pods(), tt.want)
+		}
 	}
 }
