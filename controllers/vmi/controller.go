@@ -105,6 +105,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, ignoreConflict(stepErr)
 }
 
+// errVanished: what was in the launcher pod's way is gone. It was not the VMI's,
+// so that no event says so.
+var errVanished = errors.New("the pod that was in the way is gone")
+
+// vanishedPause is when the launcher pod is tried again then.
+const vanishedPause = time.Second
+
 // patient turns an answer of the API server's that says no (a quota, a policy, a
 // priority class that is missing) into a later attempt: a VMI that waits for
 // somebody to change something is tried again less often the older it is, so
@@ -112,8 +119,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // next attempt due soon.
 func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Duration, error) {
 	const soonest = 5 * time.Second
-	if errors.Is(err, errFilling) {
+	switch {
+	case errors.Is(err, errFilling):
 		return soonest, nil
+	case errors.Is(err, errVanished):
+		return vanishedPause, nil
 	}
 	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) || apierrors.IsBadRequest(err)) {
 		return 0, err
@@ -275,8 +285,10 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	err = refusal.Sorted(r.Client.Create(ctx, pod))
 	if apierrors.IsAlreadyExists(err) {
 		existing := &corev1.Pod{}
-		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(pod), existing); err != nil {
-			return err
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(pod), existing); apierrors.IsNotFound(err) {
+			return errVanished
+		} else if err != nil {
+			return fmt.Errorf("get pod %s: %w", pod.Name, err)
 		}
 		if !owns(vmi, existing) {
 			err = fmt.Errorf("a pod %q that is not this VMI's is in the way; delete it: %w", pod.Name, err)

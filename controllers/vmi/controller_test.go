@@ -129,6 +129,9 @@ func TestReconcileStrangePodInTheWay(t *testing.T) {
 			if after := c.later(); after <= 0 {
 				t.Error("it is not tried again")
 			}
+			if s := c.get().Status.Condition(v1.ConditionSynchronized); s == nil || !strings.Contains(s.Message, "is in the way; delete it: ") {
+				t.Errorf("condition %+v", s)
+			}
 			want := "Pending  ; LiveMigratable=False/NotMigratable Ready=False/PodNotExists Synchronized=False/FailedCreate"
 			if got := c.status(); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
@@ -417,5 +420,26 @@ func TestReconcileRejectedPodWaits(t *testing.T) {
 		if after := c.later(); after != tt.want || (c.pods() == 0) != (tt.want == 0) {
 			t.Errorf("VMI of %s, pod of %s: again after %s, %d pods; want %s", tt.age, tt.podAge, after, c.pods(), tt.want)
 		}
+	}
+}
+
+// TestReconcileStrangePodVanishes: a pod was in the way, and is gone as it is
+// looked at.
+func TestReconcileStrangePodVanishes(t *testing.T) {
+	first := true
+	c := newCluster(t, "", interceptor.Funcs{
+		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if first {
+				first = false
+				return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "pods"}, o.GetName())
+			}
+			return w.Create(ctx, o, opts...)
+		},
+	})
+	if after := c.later(); after != vanishedPause {
+		t.Errorf("tried again after %s", after)
+	}
+	if c.later(); c.pods() != 1 || c.status() != created {
+		t.Errorf("%d pods, status %s", c.pods(), c.status())
 	}
 }
