@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/refusal"
 )
 
 // carryOut does what is planned, until something goes wrong. A VirtualMachine
@@ -48,7 +49,7 @@ func (r *Reconciler) carryOut(ctx context.Context, pool *v1beta1.VirtualMachineP
 func (r *Reconciler) create(ctx context.Context, pool *v1beta1.VirtualMachinePool, indices []int, revision string) *failure {
 	for _, index := range indices {
 		vm := machine(pool, index, revision)
-		err := r.Client.Create(ctx, vm)
+		err := refusal.Sorted(r.Client.Create(ctx, vm))
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return nil

@@ -26,6 +26,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
+	"github.com/kubeqemu/kubeqemu/controllers/refusal"
 )
 
 // Reconciler makes and deletes the VMIs of ReplicaSets.
@@ -216,7 +217,7 @@ func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 	}
 	for _, name := range names(rs, taken, count) {
 		vmi := instance(rs, name)
-		err := r.Client.Create(ctx, vmi)
+		err := refusal.Sorted(r.Client.Create(ctx, vmi))
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return nil

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -346,6 +348,41 @@ func TestOrphanedVM(t *testing.T) {
 	}
 	m.delete()
 	m.runs(uid)
+}
+
+// TestDeafGuestOfVM: while a guest takes the whole of its grace period, the next
+// one does not start, whatever becomes of the owner of its pod, and its user may
+// think otherwise of a restart.
+func TestDeafGuestOfVM(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	m := createVM(t, ns, "deaf", v1.RunStrategyAlways, grace(deafGrace), cloudInit(ignoreACPI))
+	deaf := func(before types.UID) types.UID {
+		uid := m.runs(before)
+		m.log().shows(60*time.Second, `tiny: eth0`)
+		return uid
+	}
+	first := deaf("")
+	kubectl(t, "-n", ns, "delete", "vmi", "deaf", "--cascade=orphan", "--wait=false")
+	if err := poll(60*time.Second, func() error {
+		if m.uid() == first {
+			return errors.New("the VMI is there")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if left := get[corev1.PodList](t, "-n", ns, "pods", "-l", v1.CreatedByLabel+"="+string(first)); len(left.Items) > 0 {
+		t.Errorf("the VMI is gone, and its launcher pod is there: %+v", left.Items[0].ObjectMeta)
+	}
+	second := deaf(first)
+	m.asks(stopIt(second), startIt)
+	m.is(v1.VirtualMachineStatusStopping)
+	kubectl(t, "-n", ns, "patch", "vm", "deaf", "--type=merge", "--patch", `{"spec":{"runStrategy":"Halted"}}`)
+	m.ends("")
+	if now := m.machine(); now.Strategy() != v1.RunStrategyHalted || len(now.Status.StateChangeRequests) > 0 {
+		t.Errorf("halted during a restart, its run strategy is %s, and it is asked %+v", now.Strategy(), now.Status.StateChangeRequests)
+	}
 }
 
 // TestVMInNamespace: a namespace with a VM that always runs can be deleted.
