@@ -174,7 +174,7 @@ func ValidateReplicaSet(rs *VirtualMachineInstanceReplicaSet) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("replicas"), rs.WantedReplicas(), "must not be negative"))
 	}
 	errs = append(errs, validateSelector(spec, path)...)
-	return append(errs, ValidateTemplate(&spec.Template, path.Child("template"))...)
+	return InOrder(append(errs, ValidateTemplate(&spec.Template, path.Child("template"))...))
 }
 
 // validateSelector also refuses a selector that matches everything: it would

@@ -1,7 +1,6 @@
 package v1
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -51,9 +50,7 @@ type TemplateMeta struct {
 const anyUID types.UID = "00000000-0000-4000-8000-000000000000"
 
 // ValidateTemplate returns every error of a template, as what is made from it
-// would have them after defaulting. They are in order: Kubernetes validates labels
-// and annotations in a map's, and who writes the errors down must not write others
-// each time.
+// would have them after defaulting.
 func ValidateTemplate(template *VirtualMachineInstanceTemplateSpec, path *field.Path) field.ErrorList {
 	meta := path.Child("metadata")
 	errs := validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
@@ -61,9 +58,22 @@ func ValidateTemplate(template *VirtualMachineInstanceTemplateSpec, path *field.
 	errs = append(errs, validateAnnotations(template.ObjectMeta.Annotations, meta.Child("annotations"))...)
 	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: anyUID}, Spec: *template.Spec.DeepCopy()}
 	Default(vmi)
-	errs = append(errs, validateSpec(&vmi.Spec, path.Child("spec"))...)
+	return InOrder(append(errs, validateSpec(&vmi.Spec, path.Child("spec"))...))
+}
+
+// InOrder sorts errors by their fields and texts. Kubernetes validates labels,
+// selectors and annotations in a map's order, and who writes the errors down must
+// not write others each time.
+func InOrder(errs field.ErrorList) field.ErrorList {
+	texts := make(map[*field.Error]string, len(errs)) // made once each: they are long
+	for _, err := range errs {
+		texts[err] = err.Error()
+	}
 	slices.SortStableFunc(errs, func(a, b *field.Error) int {
-		return cmp.Or(strings.Compare(a.Field, b.Field), strings.Compare(a.Error(), b.Error()))
+		if c := strings.Compare(a.Field, b.Field); c != 0 {
+			return c
+		}
+		return strings.Compare(texts[a], texts[b])
 	})
 	return errs
 }

@@ -247,7 +247,8 @@ type VirtualMachineStatus struct {
 	// +optional
 	DesiredGeneration int64 `json:"desiredGeneration,omitempty"`
 	// RunStrategy is the one that was carried out last. RerunOnFailure starts
-	// the guest only where it is another.
+	// the guest only where it is another. What was asked of a VM before it was
+	// Halted is dropped: that is so where this is not Halted yet.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	RunStrategy VirtualMachineRunStrategy `json:"runStrategy,omitempty"`

@@ -32,12 +32,12 @@ func TestNumbers(t *testing.T) {
 func TestReadable(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"spec":{"volumes":[` + strings.Repeat(`{},`, 25_000) + `{}]}}`: "more than",
-		strings.Repeat(`[`, 1_000_000):                                    "deep",
-		`{"a":1}{}`:                                                       "follows",
-		`{"a":1}]`:                                                        "follows",
-		`{"a":`:                                                           "EOF",
-		`{"a" 1}`:                                                         "invalid character",
-		``:                                                                "EOF",
+		strings.Repeat(`[`, 1_000_000):                                   "deep",
+		`{"a":1}{}`:                                                      "follows",
+		`{"a":1}]`:                                                       "follows",
+		`{"a":`:                                                          "EOF",
+		`{"a" 1}`:                                                        "invalid character",
+		``:                                                               "EOF",
 	} {
 		if err := CheckReadable([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40s: %v, want %q", text, err, want)

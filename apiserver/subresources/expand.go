@@ -12,7 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -76,6 +76,20 @@ func notExpanded(err error) error {
 // notValid is KubeVirt's word for what is no VirtualMachine.
 const notValid = "Object is not a valid VirtualMachine"
 
+// maxYAML bounds what is read as YAML, in bytes: its tree takes a hundred times as
+// much memory, before anything of it can be looked at.
+const maxYAML = 256 << 10
+
+func asJSON(text []byte) ([]byte, error) {
+	if json.Valid(text) {
+		return text, nil
+	}
+	if len(text) > maxYAML {
+		return nil, fmt.Errorf("it is no JSON, and as YAML longer than %d bytes", maxYAML)
+	}
+	return yaml.YAMLToJSON(text)
+}
+
 // given reads a VirtualMachine, as JSON or YAML. What it does not know in it, it
 // leaves out, as the API server does: KubeVirt's client sends more than there is.
 func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
@@ -83,7 +97,7 @@ func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
 	if len(text) == 0 {
 		return nil, errors.New("empty request body")
 	}
-	raw, err := yaml.YAMLToJSON(text)
+	raw, err := asJSON(text)
 	if err == nil {
 		err = admission.CheckReadable(raw)
 	}
@@ -146,20 +160,20 @@ func (c *cluster) read(ctx context.Context, key types.NamespacedName, into choic
 	if err := aName(key, resource); err != nil {
 		return err
 	}
-	segments := []string{"/apis", resource.Group, resource.Version}
+	path := []string{"/apis", resource.Group, resource.Version}
 	if resource.Group == "" {
-		segments = []string{"/api", resource.Version}
+		path = []string{"/api", resource.Version}
 	}
 	if key.Namespace != "" {
-		segments = append(segments, "namespaces", key.Namespace)
+		path = append(path, "namespaces", key.Namespace)
 	}
-	return c.client.Get().AbsPath(append(segments, resource.Resource, key.Name)...).Do(ctx).Into(into)
+	return c.client.Get().AbsPath(append(path, resource.Resource, key.Name)...).Do(ctx).Into(into)
 }
 
 // aName refuses what would be more than a name in a path, such as ../x: the path
 // of another object. Nothing has such a name.
 func aName(key types.NamespacedName, resource schema.GroupVersionResource) error {
-	if len(path.IsValidPathSegmentName(key.Name)) > 0 {
+	if len(content.IsPathSegmentName(key.Name)) > 0 {
 		return apierrors.NewNotFound(resource.GroupResource(), key.Name)
 	}
 	return nil

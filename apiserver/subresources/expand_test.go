@@ -43,6 +43,8 @@ func TestExpand(t *testing.T) {
 		"another kind":      {"apiVersion: v1\nkind: Pod\n", "Object is not a valid VirtualMachine"},
 		"no VM's field":     {head + "  template: 7\n", "Object is not a valid VirtualMachine"},
 		"a costly text":     {head + "  template: {spec: {domain: {memory: {guest: \"1e-999999999\"}, devices: {}}}}\n", "spec.template.spec.domain.memory.guest"},
+		"a long list":       {`{"spec":[` + strings.Repeat("1,", 100_000) + "1]}", "more than"},
+		"long YAML":         {head + "# " + strings.Repeat("x", maxYAML), "longer than"},
 		"another namespace": {strings.Replace(head, "{name: vm}", "{name: vm, namespace: other}", 1) + template, "VM namespace must be empty or ns"},
 	} {
 		vm, err := given([]byte(c.text), "ns")

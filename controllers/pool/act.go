@@ -79,7 +79,7 @@ func (r *Reconciler) renew(ctx context.Context, pool *v1beta1.VirtualMachinePool
 	renewed := vm.DeepCopy()
 	renew(pool, renewed, index, revision)
 	if err := r.Client.Patch(ctx, renewed, client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
-		return client.IgnoreNotFound(err)
+		return client.IgnoreNotFound(refusal.Sorted(err))
 	}
 	r.Events.Eventf(pool, vm, corev1.EventTypeNormal, "SuccessfulUpdate", "Update", "Updated VirtualMachine %s", vm.Name)
 	return nil

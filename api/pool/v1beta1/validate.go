@@ -46,7 +46,7 @@ func Validate(pool *VirtualMachinePool) field.ErrorList {
 	errs = append(errs, validateSelector(spec, path)...)
 	errs = append(errs, validateScaleIn(spec.ScaleInStrategy, path.Child("scaleInStrategy"))...)
 	errs = append(errs, validateUpdate(spec.UpdateStrategy, path.Child("updateStrategy"))...)
-	return append(errs, validateTemplate(&spec.VirtualMachineTemplate, path.Child("virtualMachineTemplate"))...)
+	return v1.InOrder(append(errs, validateTemplate(&spec.VirtualMachineTemplate, path.Child("virtualMachineTemplate"))...))
 }
 
 // validateTemplate: with an instancetype or a preference, the template of the

@@ -1,6 +1,7 @@
 package v1beta1
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -55,9 +56,9 @@ func TestValidate(t *testing.T) {
 			policy := &VirtualMachinePoolSelectionPolicy{Selectors: &v1.Unsupported{}, SortPolicy: ptr.To(VirtualMachinePoolSortPolicy("Best"))}
 			p.Spec.ScaleInStrategy = &VirtualMachinePoolScaleInStrategy{Proactive: &VirtualMachinePoolProactiveScaleInStrategy{SelectionPolicy: policy, StatePreservation: ptr.To(StatePreservation("Online"))}}
 			p.Spec.UpdateStrategy = &VirtualMachinePoolUpdateStrategy{Proactive: &VirtualMachinePoolProactiveUpdateStrategy{SelectionPolicy: policy}}
-		}, "spec.nameGeneration.appendIndexToConfigMapRefs spec.autohealing spec.scaleInStrategy.proactive.selectionPolicy.sortPolicy " +
-			"spec.scaleInStrategy.proactive.selectionPolicy.selectors spec.scaleInStrategy.proactive.statePreservation " +
-			"spec.updateStrategy.proactive.selectionPolicy.sortPolicy spec.updateStrategy.proactive.selectionPolicy.selectors"},
+		}, "spec.autohealing spec.nameGeneration.appendIndexToConfigMapRefs spec.scaleInStrategy.proactive.selectionPolicy.selectors " +
+			"spec.scaleInStrategy.proactive.selectionPolicy.sortPolicy spec.scaleInStrategy.proactive.statePreservation " +
+			"spec.updateStrategy.proactive.selectionPolicy.selectors spec.updateStrategy.proactive.selectionPolicy.sortPolicy"},
 		"two strategies": {func(p *VirtualMachinePool) {
 			p.Spec.ScaleInStrategy = &VirtualMachinePoolScaleInStrategy{Unmanaged: &VirtualMachinePoolUnmanagedStrategy{}, Opportunistic: &VirtualMachinePoolOpportunisticScaleInStrategy{}}
 			p.Spec.UpdateStrategy = &VirtualMachinePoolUpdateStrategy{Unmanaged: &VirtualMachinePoolUnmanagedStrategy{}, Proactive: &VirtualMachinePoolProactiveUpdateStrategy{}}
@@ -71,6 +72,29 @@ func TestValidate(t *testing.T) {
 		}
 		if !slices.Equal(got, strings.Fields(c.want)) {
 			t.Errorf("%s: errors of %q, want %q (%v)", name, got, c.want, Validate(pool).ToAggregate())
+		}
+	}
+}
+
+// TestSameWords: what is wrong with labels is said in the same words each time,
+// though a map has them: a condition that changed would be a reason to try again.
+func TestSameWords(t *testing.T) {
+	pool := sample(t)
+	for i := range 20 {
+		pool.Spec.VirtualMachineTemplate.ObjectMeta.Labels[fmt.Sprintf("bad %d", i)] = "b c"
+		pool.Spec.Selector.MatchLabels[fmt.Sprintf("bad %d", i)] = "b c"
+	}
+	rs := &v1.VirtualMachineInstanceReplicaSet{}
+	rs.Spec.Selector = pool.Spec.Selector
+	for name, validate := range map[string]func() error{
+		"pool":       func() error { return Validate(pool).ToAggregate() },
+		"ReplicaSet": func() error { return v1.ValidateReplicaSet(rs).ToAggregate() },
+	} {
+		first := validate().Error()
+		for range 20 {
+			if again := validate().Error(); again != first {
+				t.Fatalf("%s: %s, and before %s", name, again, first)
+			}
 		}
 	}
 }
