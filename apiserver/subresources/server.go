@@ -201,8 +201,9 @@ func (s *Server) restart(w http.ResponseWriter, c *call) error {
 	})
 }
 
-// changeTimeout is for a change that is made even if the client has gone.
-const changeTimeout = 10 * time.Second
+// changeTimeout is for a change that is made even if the client has gone. It is
+// longer than virt-handler is waited for.
+const changeTimeout = time.Minute
 
 // attempts are how often a verb is decided anew because the VM changed meanwhile.
 const attempts = 3
@@ -213,8 +214,16 @@ func (s *Server) verb(w http.ResponseWriter, c *call, dryRun []string, decide fu
 	if err != nil {
 		return err
 	}
+	ctx := c.Context()
+	if !isDry {
+		// Half of it must not be done because the client has gone: a guest that
+		// goes on would be left with a short grace period.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
+		defer cancel()
+	}
 	for attempt := 1; ; attempt++ {
-		err := s.change(c.Context(), c.object, isDry, dryRun, decide)
+		err := s.change(ctx, c.object, isDry, dryRun, decide)
 		if err == nil {
 			w.WriteHeader(http.StatusAccepted)
 			return nil
@@ -254,13 +263,9 @@ func (s *Server) change(ctx context.Context, o object, isDry bool, dryRun []stri
 		// First: with the change, the guest begins to shut down. A node that does
 		// not answer does not keep the VM from being stopped.
 		err := s.do(ctx, vmi, handlerapi.Grace, seconds(*ch.grace))
-		if err != nil && (ch.isEmpty() || ctx.Err() != nil || !apierrors.IsServiceUnavailable(err)) {
+		if err != nil && (ch.isEmpty() || !apierrors.IsServiceUnavailable(err)) {
 			return err
 		}
-		// The guest must not be left with a short grace period and go on.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
-		defer cancel()
 	}
 	if ch.isEmpty() {
 		return nil

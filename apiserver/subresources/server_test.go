@@ -205,6 +205,15 @@ func TestForcedStop(t *testing.T) {
 	if code != http.StatusAccepted || len(s.patches) != 1 {
 		t.Errorf("without a virt-handler: %d %+v, %q", code, status, s.patches)
 	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	s.patches = nil
+	if err := s.server.verb(httptest.NewRecorder(), &call{Request: httptest.NewRequestWithContext(gone, http.MethodPut, path, nil), object: object{namespace: "ns", name: "vm"}}, nil,
+		func(*v1.VirtualMachine, *v1.VirtualMachineInstance) (*change, error) {
+			return &change{spec: map[string]any{"runStrategy": "Halted"}, grace: new(int64)}, nil
+		}); err != nil || len(s.patches) != 1 {
+		t.Errorf("for a client that has gone: %v, %q", err, s.patches)
+	}
 	s.patches, s.halted = nil, true
 	if code, status := s.ask(true, "ann", http.MethodPut, path, `{"gracePeriod":0}`); code != http.StatusServiceUnavailable || len(s.patches) > 0 {
 		t.Errorf("nothing but the grace period: %d %+v, %q", code, status, s.patches)
