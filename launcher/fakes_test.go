@@ -215,9 +215,6 @@ func (m *fakeMonitor) offLate() {
 		case m.reads("set-action"):
 			m.event("SHUTDOWN", `{"guest": true, "reason": "guest-shutdown"}`)
 			m.event("STOP", "{}")
-		case m.reads("query-status"):
-			m.answer(`"return": {"status": "shutdown", "running": false}`)
-			continue
 		case m.reads("quit"):
 			m.answer(`"return": {}`)
 			m.event("SHUTDOWN", `{"guest": false, "reason": "host-qmp-quit"}`)

@@ -398,7 +398,8 @@ func (l *launcher) event(ctx context.Context, e monitor.Event) {
 		// A guest that flushes its disks in order to shut down may need them again.
 		flushing := l.state.State == control.StateShuttingDown && l.ioError != nil
 		if l.last.Guest {
-			return // QEMU stops what has powered off
+			l.off()
+			return
 		}
 		if l.state.State == control.StateRunning || l.retry.trying || flushing {
 			l.paused(ctx)

@@ -134,7 +134,7 @@ func (l *launcher) termination(e exit) control.Termination {
 	case l.asked && l.start.Machine.NoACPI:
 		t.Reason, t.Message = control.ReasonShutdown, "the guest has no ACPI and so no power button; QEMU was ended"
 	case l.asked && l.last.Guest && !l.panicked: // QEMU was still ending: its own quit is not the guest's
-		t.Reason, t.Message = control.ReasonShutdown, "the guest powered off after the ACPI power button"
+		t.Reason, t.Message = l.poweredOff()
 	case l.asked:
 		t.Reason = control.ReasonGracePeriodOver
 		t.Message = fmt.Sprintf("the guest did not power off within %d seconds; QEMU was ended", l.start.GraceSeconds)
@@ -145,14 +145,19 @@ func (l *launcher) termination(e exit) control.Termination {
 		t.Reason, t.Message = control.ReasonQEMUExited, "QEMU "+e.String()
 	case l.panicked || l.last.Reason == "guest-panic":
 		t.Reason, t.Message = control.ReasonGuestPanic, "the guest's kernel panicked"
-	case l.last.Guest && l.stopping:
-		t.Reason, t.Message = control.ReasonShutdown, "the guest powered off after the ACPI power button"
 	case l.last.Guest:
-		t.Reason, t.Message = control.ReasonGuestShutdown, "the guest powered off"
+		t.Reason, t.Message = l.poweredOff()
 	default:
 		t.Reason, t.Message = control.ReasonQEMUExited, fmt.Sprintf("QEMU %s (shutdown reason %q)", e, l.last.Reason)
 	}
 	return t
+}
+
+func (l *launcher) poweredOff() (control.Reason, string) {
+	if l.stopping {
+		return control.ReasonShutdown, "the guest powered off after the ACPI power button"
+	}
+	return control.ReasonGuestShutdown, "the guest powered off"
 }
 
 // exit is how QEMU's process ended.

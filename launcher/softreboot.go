@@ -77,8 +77,15 @@ func (l *launcher) rebootNow(ctx context.Context) {
 	})
 }
 
-// endReboot has the guest's next power-off be one, or the one that came before
-// QEMU knew: that left QEMU holding a guest that is off.
+// off: QEMU holds a guest that has powered off. If it is not to start again, it did
+// so as its reboot was given up, before QEMU had heard of that.
+func (l *launcher) off() {
+	if !l.restarting && !l.asked {
+		l.quit()
+	}
+}
+
+// endReboot has the guest's next power-off be one.
 func (l *launcher) endReboot(ctx context.Context) {
 	if !l.rebooting {
 		return
@@ -89,13 +96,7 @@ func (l *launcher) endReboot(ctx context.Context) {
 	l.later(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
 		defer cancel()
-		if err := client.SetShutdownAction(ctx, qmp.ShutdownPoweroff); err != nil {
-			return err
-		}
-		if status, err := client.QueryStatus(ctx); err != nil || status.Status != qmp.StatusShutdown {
-			return err
-		}
-		return client.Quit(ctx)
+		return client.SetShutdownAction(ctx, qmp.ShutdownPoweroff)
 	}, func(err error) {
 		if err != nil && !errors.Is(err, qmp.ErrClosed) {
 			l.Log.Warn("end the wait for the guest's reboot", "error", err)

@@ -32,10 +32,6 @@ type Status struct {
 	Running bool   `json:"running"`
 }
 
-// StatusShutdown is the run state of a guest that powered off in a QEMU that
-// was to stay (qapi/run-state.json, RunState).
-const StatusShutdown = "shutdown"
-
 // QueryStatus returns the run state.
 func (c *Client) QueryStatus(ctx context.Context) (Status, error) {
 	var s Status
