@@ -356,7 +356,7 @@ func TestOrphanedVM(t *testing.T) {
 func TestDeafGuestOfVM(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
-	m := createVM(t, ns, "deaf", v1.RunStrategyAlways, grace(deafGrace), cloudInit(ignoreACPI))
+	m := createVM(t, ns, "deaf", v1.RunStrategyAlways, grace(3*deafGrace), cloudInit(ignoreACPI))
 	deaf := func(before types.UID) types.UID {
 		uid := m.runs(before)
 		m.log().shows(60*time.Second, `tiny: eth0`)
@@ -379,6 +379,9 @@ func TestDeafGuestOfVM(t *testing.T) {
 	m.asks(stopIt(second), startIt)
 	m.is(v1.VirtualMachineStatusStopping)
 	kubectl(t, "-n", ns, "patch", "vm", "deaf", "--type=merge", "--patch", `{"spec":{"runStrategy":"Halted"}}`)
+	if now := m.uid(); now != second {
+		t.Fatalf("the VMI %s had ended before the VM was halted, and now is %q", second, now)
+	}
 	m.ends("")
 	if now := m.machine(); now.Strategy() != v1.RunStrategyHalted || len(now.Status.StateChangeRequests) > 0 {
 		t.Errorf("halted during a restart, its run strategy is %s, and it is asked %+v", now.Strategy(), now.Status.StateChangeRequests)
