@@ -182,6 +182,12 @@ func TestClient(t *testing.T) {
 	ctx := t.Context()
 	m.is(v1.VirtualMachineStatusStopped)
 	m.must(machines.Start(ctx, "vm", &v1.StartOptions{}))
+	// KubeVirt's client waits for one that does not run yet, but not for one that
+	// is not there yet.
+	m.await("the VMI", func() error {
+		_, err := instances.Get(ctx, "vm", metav1.GetOptions{})
+		return err
+	})
 	s := m.console() // while it is not running yet
 	s.shows("echo $((6*7))-", "42-")
 	m.must(instances.Pause(ctx, "vm", &v1.PauseOptions{}))
