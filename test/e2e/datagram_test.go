@@ -44,7 +44,7 @@ func datagramPod(t *testing.T, ns string) string {
 // echoDatagrams lets the guest echo UDP on ports 5000 to 5002, and returns its shell.
 func (v vmi) echoDatagrams(pod string) *transcript {
 	v.t.Helper()
-	v.log().shows(90*time.Second, `tiny: eth0`)
+	v.log().shows(180*time.Second, `tiny: eth0`)
 	shell := v.shell()
 	if out, status := shell.run(60*time.Second, "nc "+pod+" 8081 </dev/null >/datagram && chmod +x /datagram"); status != 0 {
 		v.t.Fatalf("get the program into the guest: %s (%d)", out, status)

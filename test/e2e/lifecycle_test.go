@@ -18,9 +18,9 @@ func TestLife(t *testing.T) {
 	v := create(t, ns, tiny("life", grace(60), cloudInit("#cloud-config\n")))
 	v.await(v1.Running)
 	log := v.log()
-	log.shows(60*time.Second, `tiny: up`)
+	log.shows(180*time.Second, `tiny: up`)
 	log.shows(60*time.Second, `hostname=life`)
-	log.shows(60*time.Second, `tiny: eth0 10\.0\.2\.2/24 via 10\.0\.2\.1`)
+	log.shows(180*time.Second, `tiny: eth0 10\.0\.2\.2/24 via 10\.0\.2\.1`)
 	lookAtRunning(t, v)
 	v.awaitEvents("SuccessfulCreate", "Started")
 	if out, status := v.shell().run(60*time.Second, "hostname"); status != 0 || out != "life\n" {
@@ -98,8 +98,8 @@ func deaf(t *testing.T, ns, name string) (vmi, *transcript) {
 	v := create(t, ns, tiny(name, grace(deafGrace), cloudInit(ignoreACPI)))
 	v.await(v1.Running)
 	log := v.log()
-	log.shows(60*time.Second, `tiny: cidata`)
-	log.shows(60*time.Second, `tiny: eth0`)
+	log.shows(180*time.Second, `tiny: cidata`)
+	log.shows(180*time.Second, `tiny: eth0`)
 	return v, log
 }
 

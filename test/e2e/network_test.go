@@ -50,7 +50,7 @@ func TestNetwork(t *testing.T) {
 	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
 	for _, v := range []vmi{open, listed} {
 		v.await(v1.Running)
-		v.log().shows(60*time.Second, `tiny: eth0`)
+		v.log().shows(180*time.Second, `tiny: eth0`)
 	}
 	openIP, listedIP := open.get().Status.Interfaces[0].IP, listed.get().Status.Interfaces[0].IP
 

@@ -359,7 +359,7 @@ func TestDeafGuestOfVM(t *testing.T) {
 	m := createVM(t, ns, "deaf", v1.RunStrategyAlways, grace(3*deafGrace), cloudInit(ignoreACPI))
 	deaf := func(before types.UID) types.UID {
 		uid := m.runs(before)
-		m.log().shows(60*time.Second, `tiny: eth0`)
+		m.log().shows(180*time.Second, `tiny: eth0`)
 		return uid
 	}
 	first := deaf("")
