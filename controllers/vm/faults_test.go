@@ -290,20 +290,23 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
+// behind is a cache that does not know any VMI yet.
+func behind() interceptor.Funcs {
+	return interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if _, ok := o.(*v1.VirtualMachineInstance); ok {
+			return apierrors.NewNotFound(vmis, key.Name)
+		}
+		return w.Get(ctx, key, o, opts...)
+	}}
+}
+
 // TestReleaseBehind: a deleted VM whose VMI the cache does not know yet stays.
 func TestReleaseBehind(t *testing.T) {
 	vm := valid(v1.RunStrategyAlways)
 	vm.DeletionTimestamp = ptr.To(metav1.NewTime(now))
 	vmi := vm.Instance(&v1.KubeVirtConfiguration{}, false)
 	vmi.UID = thisUID
-	f := newFaulty(t, interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			if _, ok := o.(*v1.VirtualMachineInstance); ok {
-				return apierrors.NewNotFound(vmis, key.Name)
-			}
-			return w.Get(ctx, key, o, opts...)
-		},
-	}, vm, vmi)
+	f := newFaulty(t, behind(), vm, vmi)
 	if after, err := f.step(); err != nil || after == 0 || len(f.vm().Finalizers) != 1 {
 		t.Errorf("after %s (%v), finalizers %v", after, err, f.vm().Finalizers)
 	}
@@ -371,14 +374,7 @@ func TestStopOfOneThatIsNotKnown(t *testing.T) {
 		vm.Status.StateChangeRequests = []v1.VirtualMachineStateChangeRequest{toStop(thisUID)}
 		vmi := vm.Instance(&v1.KubeVirtConfiguration{}, false)
 		vmi.UID = thisUID
-		f := newFaulty(t, interceptor.Funcs{
-			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-				if _, ok := o.(*v1.VirtualMachineInstance); ok {
-					return apierrors.NewNotFound(vmis, key.Name)
-				}
-				return w.Get(ctx, key, o, opts...)
-			},
-		}, vm, vmi)
+		f := newFaulty(t, behind(), vm, vmi)
 		if _, err := f.step(); err != nil || f.vmi() != nil && f.vmi().DeletionTimestamp == nil {
 			t.Errorf("%s: %v, the guest runs; requests %v", strategy, err, f.vm().Status.StateChangeRequests)
 		}
