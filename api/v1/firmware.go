@@ -148,6 +148,12 @@ func validateKernelBoot(k *KernelBoot, p *field.Path) field.ErrorList {
 		if file != "" && !path.IsAbs(file) {
 			errs = append(errs, field.Invalid(container.Child(name), file, "must be an absolute path in the container image"))
 		}
+		// With a Multiboot kernel QEMU takes -initrd for a list of modules, split at
+		// commas, each with arguments after a space (hw/i386/multiboot.c): it would
+		// open files of the launcher's.
+		if strings.ContainsAny(file, ", \x00") {
+			errs = append(errs, field.Invalid(container.Child(name), file, "must not contain a comma, a space or NUL"))
+		}
 	}
 	return errs
 }

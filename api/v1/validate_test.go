@@ -279,6 +279,15 @@ func TestValidate(t *testing.T) {
 		{"kernel", func(s *spec) { boot(s).KernelPath = "/boot/vmlinuz" }, nil},
 		{"initrd without kernel", func(s *spec) { boot(s).InitrdPath = "/boot/initrd" }, []string{firmware + ".kernelBoot.container.kernelPath"}},
 		{"relative kernel", func(s *spec) { boot(s).KernelPath = "boot/vmlinuz" }, []string{firmware + ".kernelBoot.container.kernelPath"}},
+		{"comma in the initrd", func(s *spec) {
+			c := boot(s)
+			c.KernelPath, c.InitrdPath = "/boot/vmlinuz", "/boot/initrd,/run/kubeqemu/cloud-init-seed.iso"
+		}, []string{firmware + ".kernelBoot.container.initrdPath"}},
+		{"space in the initrd", func(s *spec) {
+			c := boot(s)
+			c.KernelPath, c.InitrdPath = "/boot/vmlinuz", "/boot/a module"
+		}, []string{firmware + ".kernelBoot.container.initrdPath"}},
+		{"comma in the kernel", func(s *spec) { boot(s).KernelPath = "/boot/vmlinuz,1" }, []string{firmware + ".kernelBoot.container.kernelPath"}},
 		{"kernel arguments without kernel", func(s *spec) { s.Domain.Firmware.KernelBoot = &KernelBoot{KernelArgs: "quiet"} }, []string{firmware + ".kernelBoot.container"}},
 		{"long kernel arguments", func(s *spec) {
 			boot(s).KernelPath = "/vmlinuz"

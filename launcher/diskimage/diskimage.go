@@ -65,8 +65,13 @@ func Find(root, name string) (Info, error) {
 }
 
 // FindFile finds the regular file at name inside the folder root and returns
-// its path below root. No symbolic link is followed.
+// its path below root, as it can stand on QEMU's command line. No symbolic link
+// is followed. QEMU splits -initrd at commas and spaces where the kernel is a
+// Multiboot one, and opens each part as a path.
 func FindFile(root, name string) (string, error) {
+	if strings.ContainsAny(name, ", ") {
+		return "", fmt.Errorf("%w: the file name %q has a comma or a space, at which QEMU would split it", ErrUnusable, name)
+	}
 	dir, err := os.Open(root)
 	if err != nil {
 		return "", fmt.Errorf("open image volume: %w", err)

@@ -267,6 +267,22 @@ func TestFindPaths(t *testing.T) {
 	}
 }
 
+// TestFindFile: a kernel's files are taken by names that QEMU takes for one file.
+func TestFindFile(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"initrd", "initrd,second", "initrd second"} {
+		write(t, filepath.Join(root, name), []byte("x"))
+	}
+	if got, err := FindFile(root, "/./initrd"); err != nil || got != "initrd" {
+		t.Errorf("got %q, error %v, want initrd", got, err)
+	}
+	for _, name := range []string{"/initrd,second", "/initrd second", "/initrd,,second", "/initrd,/etc/passwd"} {
+		if got, err := FindFile(root, name); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "QEMU would split it") {
+			t.Errorf("%s: got %q, error %v, want it refused", name, got, err)
+		}
+	}
+}
+
 // TestFindRaces: a file that is swapped for a link, again and again while it is
 // looked for, never leads out.
 func TestFindRaces(t *testing.T) {
