@@ -2,7 +2,7 @@
 
 # The generic kernel, not the cloud one: that has no AHCI driver, and KubeVirt's default disk bus is sata.
 debian_packages='systemd-sysv systemd-resolved udev dbus cloud-init qemu-guest-agent openssh-server linux-image-amd64
-	iproute2 iputils-ping netcat-openbsd sudo less'
+	iproute2 iputils-ping netcat-openbsd sudo less ca-certificates'
 # Kernel drivers for hardware that no virtual machine of ours has, documentation, translations: a third of the disk.
 debian_left_out='/lib/modules/*/kernel/drivers/gpu/drm/amd/* /lib/modules/*/kernel/drivers/gpu/drm/i915/*
 	/lib/modules/*/kernel/drivers/gpu/drm/nouveau/* /lib/modules/*/kernel/drivers/gpu/drm/radeon/*
