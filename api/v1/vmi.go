@@ -226,6 +226,14 @@ type VirtualMachineInstanceStatus struct {
 	// ActivePods maps the UID of each launcher pod of this VMI to its node.
 	// +optional
 	ActivePods map[types.UID]string `json:"activePods,omitempty"`
+	// LauncherPods are the launcher pods of this VMI and their addresses. KubeVirt
+	// has no such field. virt-controller copies it from the pods' status;
+	// virt-handler takes only a network namespace that has these addresses.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=2
+	LauncherPods []LauncherPod `json:"launcherPods,omitempty"`
 	// QOSClass of the launcher pod.
 	// +optional
 	QOSClass *string `json:"qosClass,omitempty"`
@@ -244,6 +252,19 @@ type VirtualMachineInstanceStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	FSFreezeStatus string `json:"fsFreezeStatus,omitempty"`
+}
+
+// LauncherPod is what the API server knows of a launcher pod.
+type LauncherPod struct {
+	// Name of the pod.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// IPs of the pod: at most one of each family. None until the kubelet has
+	// reported them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	IPs []string `json:"ips,omitempty"`
 }
 
 // PhaseTransitionTimestamp says when a phase was entered.
@@ -371,6 +392,17 @@ const ReasonStartFailed = "StartFailed"
 // IsFinal says whether the guest has ended for good.
 func (vmi *VirtualMachineInstance) IsFinal() bool {
 	return vmi.Status.Phase == Succeeded || vmi.Status.Phase == Failed
+}
+
+// LauncherPodIPs returns the addresses of a launcher pod, by the pod's name. It
+// returns none while they are unknown.
+func (s *VirtualMachineInstanceStatus) LauncherPodIPs(pod string) []string {
+	for _, p := range s.LauncherPods {
+		if p.Name == pod {
+			return p.IPs
+		}
+	}
+	return nil
 }
 
 // DefaultGracePeriodSeconds is the grace period of a VMI that names none.

@@ -38,6 +38,7 @@ func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav
 		status.NodeName = pod.Spec.NodeName
 		status.ActivePods = map[types.UID]string{pod.UID: pod.Spec.NodeName}
 	}
+	status.LauncherPods = []v1.LauncherPod{{Name: pod.Name, IPs: podIPs(pod)}}
 	if pod.Status.QOSClass != "" {
 		status.QOSClass = ptr.To(string(pod.Status.QOSClass))
 	}
@@ -58,6 +59,17 @@ func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav
 		}
 		setReady(status, metav1.ConditionFalse, reason, message, now)
 	}
+}
+
+// podIPs are a pod's addresses. Kubernetes permits one of each family; more would
+// make the VMI's status invalid.
+func podIPs(pod *corev1.Pod) []string {
+	const families = 2
+	var ips []string
+	for _, ip := range pod.Status.PodIPs[:min(len(pod.Status.PodIPs), families)] {
+		ips = append(ips, ip.IP)
+	}
+	return ips
 }
 
 func setReady(status *v1.VirtualMachineInstanceStatus, ready metav1.ConditionStatus, reason, message string, now metav1.Time) {

@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,35 @@ func TestObserve(t *testing.T) {
 				t.Errorf("the same pod a second time changes the status:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestObserveAddresses: virt-handler believes these addresses, so that they follow
+// the pod's to the letter, and are not more than a status may hold.
+func TestObserveAddresses(t *testing.T) {
+	var status v1.VirtualMachineInstanceStatus
+	for _, tt := range []struct {
+		name      string
+		has, want []string
+	}{
+		{"before the kubelet has reported", nil, nil},
+		{"one family", []string{"10.1.0.7"}, []string{"10.1.0.7"}},
+		{"a sandbox that was made anew", []string{"10.1.0.8", "fd00::8"}, []string{"10.1.0.8", "fd00::8"}},
+		{"more than Kubernetes permits", []string{"10.1.0.8", "fd00::8", "10.1.0.9"}, []string{"10.1.0.8", "fd00::8"}},
+		{"taken away", nil, nil},
+	} {
+		pod := podIn(corev1.PodPending, corev1.ContainerState{})
+		pod.Name = "virt-launcher-x"
+		for _, ip := range tt.has {
+			pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: ip})
+		}
+		observe(&status, pod, metav1.Unix(1000, 0))
+		if got := status.LauncherPodIPs("virt-launcher-x"); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		if got := status.LauncherPodIPs("virt-launcher-y"); got != nil || len(status.LauncherPods) != 1 {
+			t.Errorf("%s: another pod's are %q, of %d pods", tt.name, got, len(status.LauncherPods))
+		}
 	}
 }
 

@@ -101,6 +101,7 @@ func TestHandlerRights(t *testing.T) {
 		"end":              {as(node), `{"status":{"phase":"Succeeded"}}`, "never back and never to its end"},
 		"back":             {as(node), `{"status":{"phase":"Scheduled"}}`, "never back and never to its end"},
 		"another pod":      {as(node), `{"status":{"activePods":{"00000000-0000-4000-8000-000000000000":"` + node + `"}}}`, "which pods"},
+		"pod's addresses":  {as(node), `{"status":{"launcherPods":null}}`, "which addresses"},
 		"pod taken away":   {as(node), `{"status":{"activePods":null}}`, "which pods"},
 		"another size":     {as(node), `{"status":{"volumeStatus":[{"name":"root","persistentVolumeClaimInfo":{"capacity":{"storage":"1Pi"}}}]}}`, "what a VirtualMachineInstance's volumes are"},
 		"token of no node": {withToken(t, "no-node"), harmless, "names no node"},
