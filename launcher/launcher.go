@@ -95,9 +95,9 @@ type launcher struct {
 	leases []*dhcp.Server
 
 	start      *control.StartRequest
-	files      []*os.File         // taps and DHCP sockets of the start request
-	disks      []*os.File         // images in volumes, until QEMU has them
-	abort      context.CancelFunc // ends the preparation and the handshake
+	files      map[string]*os.File // of the start request, by name, until QEMU has them
+	disks      map[string]*os.File // images in volumes, likewise
+	abort      context.CancelFunc  // ends the preparation and the handshake
 	inspecting bool
 
 	qemu    *qemuProcess

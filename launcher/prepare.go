@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -82,29 +83,29 @@ const diskInterval = 250 * time.Millisecond
 const overlayTimeout = time.Minute
 
 // prepare makes the files that QEMU opens, and opens those that it inherits.
-func prepare(ctx context.Context, config Config, request *control.StartRequest) ([]*os.File, error) {
+func prepare(ctx context.Context, config Config, request *control.StartRequest) (map[string]*os.File, error) {
 	if err := makeFiles(ctx, config, request); err != nil {
 		return nil, err
 	}
 	return openVolumes(ctx, config, &request.Machine)
 }
 
-// openVolumes opens the images in volumes, in the order of Machine.Files.
-func openVolumes(ctx context.Context, config Config, m *qemuargs.Machine) ([]*os.File, error) {
+// openVolumes opens the images in volumes, which QEMU inherits, by name.
+func openVolumes(ctx context.Context, config Config, m *qemuargs.Machine) (map[string]*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, config.DiskPatience)
 	defer cancel()
-	var files []*os.File
-	for i := range m.Disks {
-		d := &m.Disks[i]
-		if d.Image.Volume == "" {
+	files := map[string]*os.File{}
+	for _, i := range m.Inherits() {
+		if i.Kind != qemuargs.InheritedDisk {
 			continue
 		}
+		d := &m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
 		f, err := openWhenFree(ctx, config.Log, d)
 		if err != nil {
 			closeAll(files)
 			return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
 		}
-		files = append(files, f)
+		files[i.String()] = f
 	}
 	return files, nil
 }
@@ -145,7 +146,7 @@ func openVolume(d *qemuargs.Disk) (*os.File, error) {
 	return diskimage.OpenVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), readOnly)
 }
 
-func closeAll(files []*os.File) {
+func closeAll(files map[string]*os.File) {
 	for _, f := range files {
 		f.Close()
 	}
@@ -196,10 +197,10 @@ func makeImage(ctx context.Context, qemuImg, path string, size int64) error {
 	return nil
 }
 
-// serveDHCP starts a DHCP server on each of the handler's sockets.
-func (l *launcher) serveDHCP(sockets []*os.File) error {
+// serveDHCP starts a DHCP server on each of the handler's sockets, and takes them.
+func (l *launcher) serveDHCP() error {
 	servers, search := resolver(l.ResolvConf)
-	for i, d := range l.start.DHCP {
+	for _, d := range l.start.DHCP {
 		lease := d.Lease
 		if len(lease.DNS) == 0 {
 			lease.DNS = servers
@@ -210,8 +211,10 @@ func (l *launcher) serveDHCP(sockets []*os.File) error {
 		if err := lease.Check(); err != nil {
 			return fmt.Errorf("serve DHCP to %s: %w", d.NIC, err)
 		}
-		conn, err := net.FilePacketConn(sockets[i])
-		sockets[i].Close()
+		socket := l.files[control.DHCPFile(d.NIC)]
+		delete(l.files, control.DHCPFile(d.NIC))
+		conn, err := net.FilePacketConn(socket)
+		socket.Close()
 		if err != nil {
 			return fmt.Errorf("serve DHCP to %s: %w", d.NIC, err)
 		}

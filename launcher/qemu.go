@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,20 +31,25 @@ type qemuProcess struct {
 
 // startQEMU must be called on a locked thread: the parent-death signal, which
 // ends QEMU where the launcher is not PID 1 of a PID namespace, comes when the
-// thread that started it ends.
-func startQEMU(program string, m *qemuargs.Machine, files []*os.File, stderr io.Writer) (*qemuProcess, error) {
+// thread that started it ends. The files are those that the machine inherits and
+// that are not made here, by name; they stay open.
+func startQEMU(program string, m *qemuargs.Machine, files map[string]*os.File, stderr io.Writer) (*qemuProcess, error) {
 	q := &qemuProcess{stderr: &tail{limit: 2048}}
 	theirs, err := q.sockets(m)
-	defer func() {
-		for _, f := range theirs {
-			f.Close()
-		}
-	}()
+	defer closeAll(theirs)
 	if err != nil {
+		q.closeOurs()
 		return nil, err
 	}
-	q.cmd = exec.Command(program, qemuargs.Strings(m.Args(m.Files()))...)
-	q.cmd.ExtraFiles = append(theirs[:len(theirs):len(theirs)], files...)
+	q.cmd = exec.Command(program, qemuargs.Strings(m.Args())...)
+	for _, i := range m.Inherits() {
+		file := cmp.Or(theirs[i.String()], files[i.String()])
+		if file == nil {
+			q.closeOurs()
+			return nil, fmt.Errorf("start QEMU: nobody has brought %s", i)
+		}
+		q.cmd.ExtraFiles = append(q.cmd.ExtraFiles, file)
+	}
 	q.cmd.Env = []string{"LC_ALL=C", "PATH=/usr/bin:/bin", "HOME=/"}
 	q.cmd.Stderr = io.MultiWriter(q.stderr, stderr)
 	q.cmd.Stdout = q.cmd.Stderr
@@ -60,26 +66,19 @@ func startQEMU(program string, m *qemuargs.Machine, files []*os.File, stderr io.
 	return q, nil
 }
 
-// sockets makes the socket pairs, in the order of Machine.Files, and returns
-// QEMU's ends.
-func (q *qemuProcess) sockets(m *qemuargs.Machine) ([]*os.File, error) {
-	var theirs []*os.File
-	ours, file, err := socketPair("qmp")
-	if err != nil {
-		return nil, err
-	}
-	q.qmp, theirs = ours, append(theirs, file)
-	if m.Serial != nil {
-		if ours, file, err = socketPair("serial"); err != nil {
+// sockets makes the socket pairs, and returns QEMU's ends by name.
+func (q *qemuProcess) sockets(m *qemuargs.Machine) (map[string]*os.File, error) {
+	ours := map[qemuargs.InheritedKind]**net.UnixConn{qemuargs.InheritedQMP: &q.qmp, qemuargs.InheritedSerial: &q.serial, qemuargs.InheritedAgent: &q.agent}
+	theirs := map[string]*os.File{}
+	for _, i := range m.Inherits() {
+		if ours[i.Kind] == nil {
+			continue
+		}
+		conn, file, err := socketPair(i.String())
+		if err != nil {
 			return theirs, err
 		}
-		q.serial, theirs = ours, append(theirs, file)
-	}
-	if m.Agent != nil {
-		if ours, file, err = socketPair("agent"); err != nil {
-			return theirs, err
-		}
-		q.agent, theirs = ours, append(theirs, file)
+		*ours[i.Kind], theirs[i.String()] = conn, file
 	}
 	return theirs, nil
 }
@@ -101,12 +100,10 @@ func socketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
 }
 
 func (q *qemuProcess) closeOurs() {
-	q.qmp.Close()
-	if q.serial != nil {
-		q.serial.Close()
-	}
-	if q.agent != nil {
-		q.agent.Close()
+	for _, ours := range []*net.UnixConn{q.qmp, q.serial, q.agent} {
+		if ours != nil {
+			ours.Close()
+		}
 	}
 }
 

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -24,15 +24,16 @@ func (l *launcher) startRequested(ctx context.Context, m *message) error {
 	if err := control.Decode(m.Data, &request); err != nil {
 		return err
 	}
-	if want := countTaps(&request.Machine) + len(request.DHCP); len(m.Files) != want {
-		return fmt.Errorf("start came with %d files, the machine needs %d", len(m.Files), want)
+	files, err := startFiles(m, &request)
+	if err != nil {
+		return err
 	}
-	l.start, l.files, m.Files = &request, m.Files, nil
+	l.start, l.files, m.Files = &request, files, nil
 	l.state.Machine = &request.Machine
 	l.setState(control.StatePreparing)
 	var starting context.Context
 	starting, l.abort = context.WithCancel(ctx)
-	var disks []*os.File
+	var disks map[string]*os.File
 	l.later(ctx, func() (err error) {
 		disks, err = prepare(starting, l.Config, &request)
 		return err
@@ -57,12 +58,25 @@ func (l *launcher) rejected(m *message) error {
 	return nil
 }
 
-func countTaps(m *qemuargs.Machine) int {
-	n := 0
-	for _, nic := range m.NICs {
-		n += nic.Queues
+// startFiles are the files of a start request, by name.
+func startFiles(m *message, request *control.StartRequest) (map[string]*os.File, error) {
+	var names []string
+	for _, i := range request.Machine.Inherits() {
+		if i.Kind == qemuargs.InheritedTap {
+			names = append(names, i.String())
+		}
 	}
-	return n
+	for _, d := range request.DHCP {
+		names = append(names, control.DHCPFile(d.NIC))
+	}
+	if len(m.Files) != len(names) {
+		return nil, fmt.Errorf("start came with %d files, the machine needs %d", len(m.Files), len(names))
+	}
+	files := map[string]*os.File{}
+	for i, name := range names {
+		files[name] = m.Files[i]
+	}
+	return files, nil
 }
 
 func (l *launcher) prepared(ctx, starting context.Context, err error) {
@@ -81,21 +95,21 @@ func (l *launcher) prepared(ctx, starting context.Context, err error) {
 
 // exec starts QEMU and, beside the loop, shakes hands and lets the guest run.
 func (l *launcher) exec(ctx, starting context.Context) error {
-	taps := l.files[:countTaps(&l.start.Machine)]
-	if err := l.serveDHCP(l.files[len(taps):]); err != nil {
+	if err := l.serveDHCP(); err != nil {
 		return err
 	}
 	l.stderr = newPodLog(l.Stderr, "messages of QEMU", stderrBytesPerSecond, stderrBurst, l.Log)
-	q, err := startQEMU(l.QEMU, &l.start.Machine, slices.Concat(taps, l.disks), l.stderr)
+	maps.Copy(l.files, l.disks) // their names differ
+	l.disks = nil
+	q, err := startQEMU(l.QEMU, &l.start.Machine, l.files, l.stderr)
 	if err != nil {
 		return err
 	}
-	l.source.taps = tapNames(&l.start.Machine, taps)
+	l.source.taps = tapNames(&l.start.Machine, l.files)
 	// QEMU has its own copies now. Were the taps and disks still open here,
 	// they would outlive it.
-	closeAll(taps)
-	closeAll(l.disks)
-	l.qemu, l.exited, l.files, l.disks = q, q.exited, nil, nil
+	closeAll(l.files)
+	l.qemu, l.exited, l.files = q, q.exited, nil
 	l.state.QEMUPID = q.PID()
 	if q.serial != nil {
 		var podLog io.Writer = l.Stdout

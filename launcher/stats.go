@@ -154,15 +154,14 @@ func (s *statsSource) nics() []control.NICStats {
 	return out
 }
 
-// tapNames asks the kernel for the names of the taps behind the cards, of which
-// each has as many files as queues.
-func tapNames(machine *qemuargs.Machine, queues []*os.File) []string {
+// tapNames asks the kernel for the names of the taps behind the cards. All queues
+// of one say the same.
+func tapNames(machine *qemuargs.Machine, files map[string]*os.File) []string {
 	names := make([]string, len(machine.NICs))
 	for i, nic := range machine.NICs {
-		if nic.Queues > 0 {
-			names[i] = tapName(queues[0])
+		if queue := files[qemuargs.Inherited{Kind: qemuargs.InheritedTap, Name: nic.Name}.String()]; queue != nil {
+			names[i] = tapName(queue)
 		}
-		queues = queues[nic.Queues:]
 	}
 	return names
 }

@@ -108,7 +108,7 @@ func (v *vm) cleanup() {
 	}
 	if v.Failed() {
 		m := v.request.Machine
-		v.Logf("QEMU's command line (3 is the QMP socket, 4 the serial port's):\n%s", qemuargs.Quote(v.QEMU, m.Args(m.Files())))
+		v.Logf("QEMU's command line (3 is the QMP socket, 4 the serial port's):\n%s", qemuargs.Quote(v.QEMU, m.Args()))
 		v.Logf("the launcher's log:\n%s", v.log.text())
 		v.Logf("the guest's output: %q", last(v.stdout.text(), 2000))
 		if data, err := os.ReadFile(v.path("stderr")); err == nil {

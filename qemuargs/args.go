@@ -64,46 +64,11 @@ func Strings(args []Arg) []string {
 	return s
 }
 
-// Files are the numbers, in the QEMU process, of the file descriptors that it
-// inherits.
-type Files struct {
-	QMP    int
-	Serial int              // 0 if there is no serial port
-	Agent  int              // 0 if there is no port for the guest agent
-	Taps   map[string][]int // by NIC name, one per queue
-	Disks  map[string]int   // by disk name, those whose image is in a volume
-}
-
-// Files numbers the descriptors the machine needs: 3 is QMP, then the serial
-// port if there is one, then the guest agent's, then the taps of all NICs in order, then the images in
-// volumes of all disks in order. A caller passes them in this order (os/exec's ExtraFiles begin at 3).
-func (m *Machine) Files() Files {
-	next := 3
-	take := func() int { next++; return next - 1 }
-	f := Files{QMP: take(), Taps: map[string][]int{}, Disks: map[string]int{}}
-	if m.Serial != nil {
-		f.Serial = take()
-	}
-	if m.Agent != nil {
-		f.Agent = take()
-	}
-	for _, nic := range m.NICs {
-		for range nic.Queues {
-			f.Taps[nic.Name] = append(f.Taps[nic.Name], take())
-		}
-	}
-	for _, d := range m.Disks {
-		if d.Image.Volume != "" {
-			f.Disks[d.Name] = take()
-		}
-	}
-	return f
-}
-
 // Args are the arguments of qemu-system-x86_64 for this machine. The order is
-// fixed. QEMU starts stopped (-S) and runs once it is told to by QMP.
-func (m *Machine) Args(files Files) []Arg {
-	args := m.platform()
+// fixed. QEMU starts stopped (-S) and runs once it is told to by QMP. It is to
+// inherit the files of Inherits, in their order.
+func (m *Machine) Args() []Arg {
+	args, files := m.platform(), m.descriptors()
 	args = append(args, m.monitor(files)...)
 	for _, p := range m.RootPorts {
 		args = append(args, Arg{"-device", p.device()})
@@ -118,10 +83,10 @@ func (m *Machine) Args(files Files) []Arg {
 		args = append(args, Arg{"-device", m.USB.device()})
 	}
 	for _, nic := range m.NICs {
-		args = append(args, Arg{"-netdev", nic.Netdev(files.Taps[nic.Name])}, Arg{"-device", nic.Device()})
+		args = append(args, Arg{"-netdev", nic.Netdev(files.taps(nic))}, Arg{"-device", nic.Device()})
 	}
 	for _, d := range m.Disks {
-		file, inVolume := files.Disks[d.Name]
+		file, inVolume := files[Inherited{Kind: InheritedDisk, Name: d.Name}]
 		if inVolume {
 			// The set has the descriptor's number.
 			args = append(args, Arg{"-add-fd", fmt.Sprintf("fd=%d,set=%d", file, file)})
@@ -133,7 +98,7 @@ func (m *Machine) Args(files Files) []Arg {
 	}
 	args = append(args, m.platformDevices()...)
 	if m.Agent != nil {
-		args = append(args, m.Agent.args(files.Agent)...)
+		args = append(args, m.Agent.args(files[Inherited{Kind: InheritedAgent}])...)
 	}
 	args = append(args, m.display()...)
 	return append(args,
@@ -236,14 +201,14 @@ func (s SMBIOS) options(uuid string) Options {
 	return o
 }
 
-func (m *Machine) monitor(files Files) []Arg {
+func (m *Machine) monitor(files descriptors) []Arg {
 	args := []Arg{
-		{"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", files.QMP)},
+		{"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", files[Inherited{Kind: InheritedQMP}])},
 		{"-mon", "chardev=qmp,mode=control"},
 	}
 	if m.Serial != nil {
 		args = append(args,
-			Arg{"-chardev", fmt.Sprintf("socket,id=serial0,fd=%d", files.Serial)},
+			Arg{"-chardev", fmt.Sprintf("socket,id=serial0,fd=%d", files[Inherited{Kind: InheritedSerial}])},
 			Arg{"-device", serialProps{Driver: "isa-serial", ID: "serial0", Chardev: "serial0", Index: 0}})
 	}
 	return args

@@ -121,7 +121,7 @@ func (m manifest) render(document []byte, o renderOptions, stdout io.Writer) (bo
 		out.SetIndent("", "  ")
 		return true, out.Encode(machine)
 	}
-	_, err = io.WriteString(stdout, qemuargs.Quote(path.Base(layout.QEMU), machine.Args(machine.Files())))
+	_, err = io.WriteString(stdout, qemuargs.Quote(path.Base(layout.QEMU), machine.Args()))
 	return true, err
 }
 

@@ -117,7 +117,7 @@ func (p *process) cleanup() {
 	}
 	if p.Failed() {
 		m := p.request.Machine
-		p.Logf("QEMU's command line (3 is the QMP socket, 4 the serial port's):\n%s", qemuargs.Quote("qemu-system-x86_64", m.Args(m.Files())))
+		p.Logf("QEMU's command line (3 is the QMP socket, 4 the serial port's):\n%s", qemuargs.Quote("qemu-system-x86_64", m.Args()))
 		p.Logf("virt-launcher's output:\n%s", p.output)
 	}
 	os.RemoveAll(p.dir)

@@ -251,6 +251,9 @@ type DHCPServer struct {
 	Service string `json:"service,omitempty"`
 }
 
+// DHCPFile is the name of the socket on which a NIC's lease is served.
+func DHCPFile(nic string) string { return "dhcp/" + nic }
+
 // Reason says in one word how a VM ended.
 type Reason string
 

@@ -80,7 +80,7 @@ func TestGolden(t *testing.T) {
 			} else {
 				machineJSON, _ = json.MarshalIndent(machine, "", "  ")
 				machineJSON = append(machineJSON, '\n')
-				args = []byte(qemuargs.Quote("qemu-system-x86_64", machine.Args(machine.Files())))
+				args = []byte(qemuargs.Quote("qemu-system-x86_64", machine.Args()))
 			}
 			golden(t, filepath.Join(dir, "machine.golden.json"), machineJSON)
 			golden(t, filepath.Join(dir, "args.golden"), args)
@@ -105,7 +105,7 @@ func TestReplay(t *testing.T) {
 		if err := json.Unmarshal(data, &replayed); err != nil {
 			t.Fatal(err)
 		}
-		want, got := machine.Args(machine.Files()), replayed.Args(replayed.Files())
+		want, got := machine.Args(), replayed.Args()
 		if diff := cmp.Diff(qemuargs.Strings(want), qemuargs.Strings(got)); diff != "" {
 			t.Errorf("%s: arguments changed over JSON:\n%s", dir, diff)
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,7 +45,7 @@ func TestGoldensStart(t *testing.T) {
 func startStopped(t *testing.T, m *qemuargs.Machine) {
 	relocate(t, m)
 	monitor, files := inherited(t, m)
-	args := m.Args(m.Files())
+	args := m.Args()
 	cmd := exec.Command(qemu, qemuargs.Strings(args)...)
 	cmd.ExtraFiles = files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -179,34 +180,34 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 		t.Cleanup(func() { conn.Close() })
 		return conn
 	}
-	monitor := pair()
-	if m.Serial != nil {
-		pair()
-	}
-	if m.Agent != nil {
-		pair()
-	}
-	for _, nic := range m.NICs {
-		name := "kqtest%d"
-		for range nic.Queues {
+	var monitor net.Conn
+	taps := map[string]string{}
+	for _, i := range m.Inherits() {
+		switch i.Kind {
+		case qemuargs.InheritedQMP:
+			monitor = pair()
+		case qemuargs.InheritedSerial, qemuargs.InheritedAgent:
+			pair()
+		case qemuargs.InheritedTap:
+			if taps[i.Name] == "" {
+				taps[i.Name] = "kqtest%d"
+			}
+			nic := slices.IndexFunc(m.NICs, func(n qemuargs.NIC) bool { return n.Name == i.Name })
 			var queue *os.File
-			queue, name = tap(t, name, nic.Queues > 1)
+			queue, taps[i.Name] = tap(t, taps[i.Name], m.NICs[nic].Queues > 1)
 			add(queue)
+		case qemuargs.InheritedDisk:
+			d := m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
+			flags := os.O_RDWR
+			if d.ReadOnly || d.Overlay != nil {
+				flags = os.O_RDONLY
+			}
+			f, err := os.OpenFile(d.Image.Path, flags, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			add(f)
 		}
-	}
-	for _, d := range m.Disks {
-		if d.Image.Volume == "" {
-			continue
-		}
-		flags := os.O_RDWR
-		if d.ReadOnly || d.Overlay != nil {
-			flags = os.O_RDONLY
-		}
-		f, err := os.OpenFile(d.Image.Path, flags, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		add(f)
 	}
 	return monitor, files
 }

@@ -28,7 +28,7 @@ func TestSchema(t *testing.T) {
 		if len(errs) > 0 {
 			continue
 		}
-		for _, arg := range machine.Args(machine.Files()) {
+		for _, arg := range machine.Args() {
 			words := qemuargs.Strings([]qemuargs.Arg{arg})
 			if len(words) < 2 || !strings.HasPrefix(words[1], "{") {
 				continue

@@ -40,14 +40,18 @@ func execBare(ctx context.Context, program string, m *qemuargs.Machine) (*bareQE
 			f.Close()
 		}
 	}()
-	for _, ours := range []*net.Conn{&q.qmp, &q.serial, &q.agent} {
+	ours := map[qemuargs.InheritedKind]*net.Conn{qemuargs.InheritedQMP: &q.qmp, qemuargs.InheritedSerial: &q.serial, qemuargs.InheritedAgent: &q.agent}
+	for _, i := range m.Inherits() {
+		if ours[i.Kind] == nil {
+			return nil, fmt.Errorf("start QEMU: it inherits %s, which is not made here", i)
+		}
 		conn, file, err := socketPair()
 		if err != nil {
 			return nil, err
 		}
-		*ours, theirs = conn, append(theirs, file)
+		*ours[i.Kind], theirs = conn, append(theirs, file)
 	}
-	q.cmd = exec.CommandContext(ctx, program, qemuargs.Strings(m.Args(m.Files()))...)
+	q.cmd = exec.CommandContext(ctx, program, qemuargs.Strings(m.Args())...)
 	q.cmd.ExtraFiles = theirs
 	q.cmd.Env = []string{"LC_ALL=C", "PATH=/usr/bin:/bin", "HOME=/"}
 	q.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

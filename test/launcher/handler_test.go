@@ -176,7 +176,7 @@ func (v *vm) start(m qemuargs.Machine, grace int64) {
 	v.t.Helper()
 	v.t.Cleanup(func() {
 		if v.t.Failed() {
-			v.t.Log(qemuargs.Quote(v.config.QEMU, m.Args(m.Files())))
+			v.t.Log(qemuargs.Quote(v.config.QEMU, m.Args()))
 		}
 	})
 	if err := v.call(control.CommandStart, control.StartRequest{Machine: m, GraceSeconds: grace}, nil); err != nil {

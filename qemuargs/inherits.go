@@ -1,0 +1,83 @@
+package qemuargs
+
+import "strconv"
+
+// InheritedKind is what an inherited file is.
+type InheritedKind string
+
+// Kinds of inherited files.
+const (
+	InheritedQMP    InheritedKind = "qmp"    // the monitor's socket
+	InheritedSerial InheritedKind = "serial" // the serial port's socket
+	InheritedAgent  InheritedKind = "agent"  // the socket of the guest agent's port
+	InheritedTap    InheritedKind = "tap"    // a queue of the tap behind a NIC
+	InheritedDisk   InheritedKind = "disk"   // the image of a disk, where that lies in a volume
+)
+
+// Inherited is a file that QEMU gets as an open descriptor.
+type Inherited struct {
+	Kind InheritedKind
+	// Name of the NIC or disk in the Machine; empty where there is one of the kind.
+	Name string
+	// Index of a tap's queue.
+	Index int
+}
+
+// String is the file's name where others speak of it: qmp, serial, agent,
+// tap/<nic>/<queue>, disk/<name>. Names of NICs and disks hold no slash.
+func (i Inherited) String() string {
+	switch i.Kind {
+	case InheritedTap:
+		return string(i.Kind) + "/" + i.Name + "/" + strconv.Itoa(i.Index)
+	case InheritedDisk:
+		return string(i.Kind) + "/" + i.Name
+	}
+	return string(i.Kind)
+}
+
+// FirstInherited is the number, in the QEMU process, of the first inherited file:
+// os/exec's ExtraFiles begin after the standard ones.
+const FirstInherited = 3
+
+// Inherits is the one list of the files that QEMU inherits. Their order is their
+// numbers' order, from FirstInherited on; nobody else needs to know it.
+func (m *Machine) Inherits() []Inherited {
+	files := []Inherited{{Kind: InheritedQMP}}
+	if m.Serial != nil {
+		files = append(files, Inherited{Kind: InheritedSerial})
+	}
+	if m.Agent != nil {
+		files = append(files, Inherited{Kind: InheritedAgent})
+	}
+	for _, nic := range m.NICs {
+		for queue := range nic.Queues {
+			files = append(files, Inherited{InheritedTap, nic.Name, queue})
+		}
+	}
+	for _, d := range m.Disks {
+		if d.Image.Volume != "" {
+			files = append(files, Inherited{Kind: InheritedDisk, Name: d.Name})
+		}
+	}
+	return files
+}
+
+// descriptors are the numbers, in the QEMU process, of the files that it inherits.
+type descriptors map[Inherited]int
+
+func (m *Machine) descriptors() descriptors {
+	numbers := descriptors{}
+	for i, file := range m.Inherits() {
+		numbers[file] = FirstInherited + i
+	}
+	return numbers
+}
+
+// taps are the numbers of a NIC's queues.
+func (d descriptors) taps(nic NIC) []int {
+	numbers := make([]int, nic.Queues)
+	for queue := range numbers {
+		numbers[queue] = d[Inherited{InheritedTap, nic.Name, queue}]
+	}
+	return numbers
+}
