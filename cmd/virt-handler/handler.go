@@ -182,8 +182,12 @@ func kvmDevice(dir string) (string, error) {
 	if err := unix.Stat("/dev/kvm", &host); err != nil {
 		return "", fmt.Errorf("find /dev/kvm: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	// Closed to the host's other users; containerd makes the pod's node of this one.
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make device folder: %w", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return "", fmt.Errorf("close device folder: %w", err)
 	}
 	path := filepath.Join(dir, "kvm")
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

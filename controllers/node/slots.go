@@ -60,6 +60,11 @@ type Slots struct {
 	wait      sync.WaitGroup
 }
 
+// slotsMode closes the folder of all slots to everybody but root: who dials a
+// slot's socket is taken for its launcher. A pod has a mount of its own slot's
+// folder, and a mount does not ask the folders above its source.
+const slotsMode fs.FileMode = 0o700
+
 // connector takes new connections, and says which slots have one.
 type connector interface {
 	Connect(slotID string, pod types.NamespacedName, conn *control.Conn) (taken bool)
@@ -74,8 +79,12 @@ type podResolver interface {
 // OpenSlots takes up the slots that an earlier virt-handler left in dir, and
 // listens on them again.
 func OpenSlots(dir string, pods podResolver, log logr.Logger, connect connector) (*Slots, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, slotsMode); err != nil {
 		return nil, fmt.Errorf("make slots folder: %w", err)
+	}
+	// It may be there already, with another mode.
+	if err := os.Chmod(dir, slotsMode); err != nil {
+		return nil, fmt.Errorf("close slots folder: %w", err)
 	}
 	s := &Slots{dir: dir, pods: pods, log: log, connect: connect, slots: map[string]*slot{}, freed: map[string]time.Time{}, closing: make(chan struct{})}
 	records, err := filepath.Glob(filepath.Join(dir, "*.json"))
@@ -191,7 +200,7 @@ func (s *Slots) listen(slot *slot) error {
 	// folder intact; it is replaced, not left out.
 	listener.SetUnlinkOnClose(false)
 	// The launcher is not root; being in the pod that the folder is mounted
-	// into is what lets it in.
+	// into is what lets it in (slotsMode).
 	if err := os.Chmod(socket, 0o666); err != nil {
 		listener.Close()
 		return fmt.Errorf("open slot to the launcher: %w", err)

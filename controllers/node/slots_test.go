@@ -3,15 +3,19 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -226,6 +230,59 @@ func TestSlotFolder(t *testing.T) {
 	if left := names(t, dir); len(left) != 2 {
 		t.Errorf("left: %v, want one folder and its record", left)
 	}
+}
+
+// A slot's socket is for whoever has the slot's folder as a mount, and for no
+// other user of the node. An open file of the folder stands for the mount: its
+// way, too, leads through no folder above.
+func TestSlotsAreClosedToOtherUsers(t *testing.T) {
+	above, err := os.MkdirTemp("", "slots") // t.TempDir is closed to other users as it is
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(above) })
+	dir := filepath.Join(above, "slots")
+	for _, path := range []string{above, dir} {
+		if err := errors.Join(os.MkdirAll(path, 0o777), os.Chmod(path, 0o777)); err != nil { // as open as another version left it
+			t.Fatal(err)
+		}
+	}
+	s, _ := openSlots(t, dir, &kubelet{held: holds("vm1", "a")})
+	folder := newFolder(t, s, "vm1")
+	mount, err := os.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mount.Close()
+	for _, user := range []int{107, 1000} {
+		if err := dialAs(user, folder); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("user %d dials a slot by its path on the node: %v, want no permission", user, err)
+		}
+		if err := dialAs(user, fmt.Sprintf("/proc/self/fd/%d", mount.Fd())); err != nil {
+			t.Errorf("user %d dials a slot through a mount of it: %v", user, err)
+		}
+	}
+}
+
+// dialAs dials a slot as another user.
+func dialAs(user int, folder string) error {
+	done := make(chan error)
+	go func() {
+		// The thread is never unlocked, and so ends with this goroutine: a user is
+		// a thread's, and this one's cannot be changed back.
+		runtime.LockOSThread()
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(user), uintptr(user), uintptr(user)); errno != 0 {
+			done <- errno
+			return
+		}
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Connect(fd, &unix.SockaddrUnix{Name: filepath.Join(folder, "handler.sock")})
+			unix.Close(fd)
+		}
+		done <- err
+	}()
+	return <-done
 }
 
 func names(t *testing.T, dir string) []string {
