@@ -65,6 +65,11 @@ func (k kind) mutate(facts Facts, question *admissionv1.AdmissionRequest) *admis
 	if err != nil {
 		return allowed()
 	}
+	if old := question.OldObject.Raw; len(old) > 0 {
+		if after, err = unchanged(before, after, old); err != nil {
+			return allowed()
+		}
+	}
 	operations, err := patch(raw, before, after)
 	if err != nil || len(operations) == 0 {
 		return allowed()

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"gomodules.xyz/jsonpatch/v2"
 	kjson "sigs.k8s.io/json"
@@ -38,6 +39,22 @@ func filled[T any](raw []byte, fill func(*T)) (before, after []byte, err error) 
 	return before, after, nil
 }
 
+// unchanged returns the JSON of a changed object after fill, without what fill
+// added to the object that is there.
+func unchanged(before, after, old []byte) ([]byte, error) {
+	var was, is, there any
+	for text, value := range map[*[]byte]*any{&before: &was, &after: &is, &old: &there} {
+		if err := json.Unmarshal(*text, value); err != nil {
+			return nil, fmt.Errorf("read object: %w", err)
+		}
+	}
+	text, err := json.Marshal(kept(was, is, there))
+	if err != nil {
+		return nil, fmt.Errorf("write object: %w", err)
+	}
+	return text, nil
+}
+
 // patch turns the difference of what was read of raw and what came of it into
 // a JSON patch of raw itself. That raw is not simply replaced keeps fields that
 // are not known here, which are the schema's to refuse, and what was written
@@ -54,6 +71,58 @@ func patch(raw, before, after []byte) ([]jsonpatch.Operation, error) {
 		return nil, fmt.Errorf("write object: %w", err)
 	}
 	return jsonpatch.CreatePatch(raw, patched)
+}
+
+// kept makes of a changed object's defaults what the object has already: was is
+// what was read of the change, is the same with defaults, and old the object that
+// is there. A field that the change leaves out, and a default would fill, stays as
+// it is in old, or left out there. So applying a manifest once more is no change
+// of the object, even where the default is another by now, or where nobody has
+// filled it in yet.
+func kept(was, is, old any) any {
+	if reflect.DeepEqual(was, is) {
+		return is
+	}
+	switch is := is.(type) {
+	case map[string]any:
+		was, _ := was.(map[string]any)
+		old, _ := old.(map[string]any)
+		fields := map[string]any{}
+		for name, value := range is {
+			before, there := old[name]
+			field := kept(was[name], value, before)
+			if there || !hollow(field) {
+				fields[name] = field
+			}
+		}
+		return fields
+	case []any:
+		was, _ := was.([]any)
+		old, _ := old.([]any)
+		if len(old) != len(is) || len(was) > len(is) {
+			return was // defaults add items only
+		}
+		items := slices.Clone(old)
+		for i := range was {
+			items[i] = kept(was[i], is[i], old[i])
+		}
+		return items
+	}
+	if old == nil {
+		return was
+	}
+	return old
+}
+
+// hollow says whether a value holds nothing.
+func hollow(value any) bool {
+	switch value := value.(type) {
+	case map[string]any:
+		return len(value) == 0
+	case []any:
+		return len(value) == 0
+	}
+	return value == nil
 }
 
 // merge makes of what was written what differs between was, as which it was

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -69,6 +72,42 @@ func TestPatch(t *testing.T) {
 	} {
 		if diff := cmp.Diff(c.want, operations(t, c.raw, empty), cmpopts.SortSlices(strings.Compare)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestKept: of a changed object, what is left out stays as it is there.
+func TestKept(t *testing.T) {
+	const there = `{"metadata":{"uid":"5d307ca9-b3ef-428c-8861-06e72d69f223"},"spec":{"architecture":"amd64","domain":{"machine":{"type":"pc-q35-7.2"},"memory":{"guest":"1024M"},"devices":{"disks":[{"name":"root","disk":{"bus":"virtio"}}]}},"volumes":[{"name":"root","containerDisk":{"image":"x"}}]}}`
+	for name, c := range map[string]struct{ spec, want string }{
+		"all left out":  {`{"domain":{"memory":{"guest":"1024M"}},"volumes":[{"name":"root","containerDisk":{"image":"x"}}]}`, ``},
+		"empty":         {`{"architecture":"","domain":{"machine":{"type":""},"firmware":{},"memory":{"guest":"1024M"},"devices":{"disks":[{"name":"root"}]}},"volumes":[{"name":"root","containerDisk":{"image":"x"}}]}`, ``},
+		"a changed one": {`{"domain":{"machine":{"type":"q35"},"memory":{"guest":"1024M"}},"volumes":[{"name":"root","containerDisk":{"image":"x"}}]}`, `"type":"q35"`},
+		"a new one":     {`{"domain":{"firmware":{"serial":"a"},"memory":{"guest":"1024M"}},"volumes":[{"name":"root","containerDisk":{"image":"x"}}]}`, `"firmware":{"serial":"a"}`},
+		"one disk more": {`{"domain":{"memory":{"guest":"1024M"}},"volumes":[{"name":"root","containerDisk":{"image":"x"}},{"name":"more","emptyDisk":{"capacity":"1Gi"}}]}`, `"name":"more"`},
+	} {
+		raw := []byte(strings.Replace(there, there[strings.Index(there, `"spec":`):], `"spec":`+c.spec+"}", 1))
+		answer := vmiKind().mutate(empty, &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: raw}, OldObject: runtime.RawExtension{Raw: []byte(there)}})
+		patched := raw
+		if len(answer.Patch) > 0 {
+			patch, err := jsonpatch.DecodePatch(answer.Patch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if patched, err = patch.Apply(raw); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got, old any
+		if err := errors.Join(json.Unmarshal(patched, &got), json.Unmarshal([]byte(there), &old)); err != nil {
+			t.Fatal(err)
+		}
+		if c.want == "" {
+			if diff := cmp.Diff(old, got); diff != "" {
+				t.Errorf("%s (-there +got):\n%s", name, diff)
+			}
+		} else if !strings.Contains(string(patched), c.want) || strings.Contains(string(patched), `"uuid"`) {
+			t.Errorf("%s: %s, want %s in it and no UUID", name, patched, c.want)
 		}
 	}
 }
@@ -136,6 +175,9 @@ func FuzzFill(f *testing.F) {
 		}
 		if _, err := patch(raw, before, after); err != nil {
 			return
+		}
+		if _, err := unchanged(before, after, raw); err != nil {
+			t.Errorf("it can be filled in and not be changed: %v", err)
 		}
 		if _, err := vmiKind().check(raw, nil, empty); err != nil {
 			t.Errorf("it can be filled in and not be checked: %v", err)

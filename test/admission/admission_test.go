@@ -66,6 +66,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("pools", s.pools)
 	t.Run("KubeVirt", s.kubeVirts)
 	t.Run("update", s.update)
+	t.Run("applied again", s.appliedAgain)
 	t.Run("rotation", func(t *testing.T) { s.rotation(t, start) })
 	t.Run("bundle taken away", s.bundleTakenAway)
 	t.Run("down", func(t *testing.T) { s.down(t, stop) })
@@ -247,6 +248,52 @@ func (s *testServer) update(t *testing.T) {
 	}
 	if err := patch(user, `{"metadata":{"labels":{"kubevirt.io/nodeName":null}}}`); !apierrors.IsInvalid(err) {
 		t.Errorf("a reserved label taken away: %v", err)
+	}
+}
+
+// appliedAgain: a manifest that leaves something empty is applied twice, as GitOps
+// tools do, and virt-controller has not written the firmware's UUID between the
+// two (here there is no virt-controller). What is left out stays as it was, also
+// where it would be another by now.
+func (s *testServer) appliedAgain(t *testing.T) {
+	s.configure(t, v1.KubeVirtConfiguration{CPUModel: "Nehalem"})
+	defer s.configure(t, v1.KubeVirtConfiguration{})
+	manifest := func(name, firmware string) string {
+		return fmt.Sprintf(`{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","metadata":{"name":"%s","namespace":"default"},
+			"spec":{"domain":{"machine":{"type":""},"cpu":{"model":""},"memory":{"guest":"128Mi"}%s},"volumes":[{"name":"root","containerDisk":{"image":"image:v1"}}]}}`, name, firmware)
+	}
+	apply := func(name, firmware string) error {
+		vmi := &unstructured.Unstructured{}
+		vmi.SetAPIVersion("kubevirt.io/v1")
+		vmi.SetKind("VirtualMachineInstance")
+		vmi.SetNamespace("default")
+		vmi.SetName(name)
+		return s.as("somebody").Patch(t.Context(), vmi, client.RawPatch(types.ApplyPatchType, []byte(manifest(name, firmware))), client.FieldOwner("gitops"), client.ForceOwnership)
+	}
+	const uuid = `,"firmware":{"uuid":"5d307ca9-b3ef-428c-8861-06e72d69f223"}`
+	cases := map[string]string{"again": "", "again-firmware": `,"firmware":{}`, "again-no-uuid": `,"firmware":{"uuid":""}`, "again-serial": `,"firmware":{"serial":"x"}`, "again-uuid": uuid}
+	for name, firmware := range cases {
+		for _, when := range []string{"first", "once more"} {
+			if err := apply(name, firmware); err != nil {
+				t.Errorf("%s, applied %s: %v", name, when, err)
+			}
+		}
+	}
+	if err := apply("again", uuid); err == nil || !strings.Contains(err.Error(), "update of VMI object is restricted") {
+		t.Errorf("a UUID before virt-controller has written one: %v", err)
+	}
+	s.configure(t, v1.KubeVirtConfiguration{CPUModel: "SandyBridge"})
+	for name, firmware := range cases {
+		if err := apply(name, firmware); err != nil {
+			t.Errorf("%s, applied when the cluster has other defaults: %v", name, err)
+		}
+		vmi := &v1.VirtualMachineInstance{}
+		if err := s.admin.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, vmi); err != nil {
+			t.Fatal(err)
+		}
+		if model := vmi.Spec.Domain.CPU.Model; model != "Nehalem" {
+			t.Errorf("%s has the CPU model %s", name, model)
+		}
 	}
 }
 
