@@ -106,3 +106,21 @@ func TestControllersAreTheTop(t *testing.T) {
 		t.Error("nobody imports controllers: the test checks nothing")
 	}
 }
+
+// TestLifeIsPure: what decides over a VM's life gets the words of the control
+// protocol, and reaches neither files nor processes nor a log.
+func TestLifeIsPure(t *testing.T) {
+	allowed := []string{"fmt", "slices", "syscall", "time", module + "/launcher/control"}
+	for _, p := range packages(t) {
+		if p.ImportPath != module+"/launcher/life" {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if !slices.Contains(allowed, imported) {
+				t.Errorf("%s imports %s", p.ImportPath, imported)
+			}
+		}
+		return
+	}
+	t.Error("there is no package launcher/life: the test checks nothing")
+}

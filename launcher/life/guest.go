@@ -1,0 +1,172 @@
+package life
+
+import (
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// resumed: the guest's CPUs run. QEMU's event says it first, and what follows it,
+// a STOP or the end, must not be taken for an earlier state.
+func (s *step) resumed(now time.Time) {
+	if !s.listens() || s.in(Killing) {
+		return
+	}
+	if s.Power == Restarting {
+		s.Power, s.LastShutdown, s.Panicked = On, "", false
+	}
+	if s.Ran.IsZero() {
+		s.Ran = now
+	}
+	if s.in(Starting) {
+		s.Phase = Running
+	}
+	if s.Storage.Trial.trying() {
+		s.Storage.Trial = Settling
+		s.timer(SettleTimer, SettleTime)
+		return
+	}
+	s.goesOn()
+}
+
+// goesOn: the guest runs, and not on trial.
+func (s *step) goesOn() {
+	s.Storage, s.Failed, s.Pause = Storage{}, IOError{}, control.Pause{}
+	if s.in(Paused) {
+		s.Phase = Running
+	}
+}
+
+func (s *step) stopped() {
+	switch {
+	case !s.driven(), !s.listens():
+	case s.Power == Restarting:
+	case s.Power == Off:
+		// QEMU holds a guest that has powered off. It did so as its reboot was given
+		// up, before QEMU had heard of that.
+		s.quit(Cause{Kind: Quit})
+	case s.in(Running), s.Storage.Trial.trying():
+		s.pause()
+	case s.in(ShuttingDown) && s.Failed != (IOError{}):
+		s.pause() // one that flushes its disks in order to shut down may need them again
+	}
+}
+
+// pause notes that the guest's CPUs were stopped, and why: for the I/O error that
+// QEMU told of before, or for what is in its run state.
+func (s *step) pause() {
+	if s.in(Running) {
+		s.Phase = Paused
+	}
+	s.Pauses++
+	if f := s.Failed; f != (IOError{}) {
+		s.Pause = control.Pause{Status: control.PausedIOError, Disk: f.Disk, Operation: f.Operation, Error: f.Text, NoSpace: f.NoSpace}
+		s.schedule()
+		return
+	}
+	s.Storage, s.Pause = Storage{}, control.Pause{Status: control.PausedByUser}
+	s.act(AskReason{s.Pauses})
+}
+
+// reasonTold: another pause, or none, may have come meanwhile.
+func (s *step) reasonTold(e ReasonTold) {
+	if s.driven() && !e.Running && e.Pause == s.Pauses && s.Pause.Status == control.PausedByUser {
+		s.Pause.Status = e.Status
+	}
+}
+
+// schedule has the guest let run again later: it was stopped for an I/O error,
+// and for nothing else.
+func (s *step) schedule() {
+	wait := min(max(2*s.Storage.Wait, FirstRetry), LastRetry)
+	s.Storage = Storage{Scheduled, wait}
+	s.timer(RetryTimer, wait)
+}
+
+// poweredDown: once a guest is off, what ends QEMU says nothing of it any more.
+func (s *step) poweredDown(e PoweredDown) {
+	if !s.listens() || s.Power.off() {
+		return
+	}
+	s.LastShutdown = e.Reason
+	switch {
+	case !e.Guest:
+	case s.Power == RebootAwaited && s.driven():
+		s.Power = Restarting
+		s.act(Restart{})
+	default:
+		s.Power = Off
+	}
+}
+
+func (s *step) operationAsked(e OperationAsked) {
+	if why := s.refusal(e); why != "" {
+		s.answer("cannot %s: %s", e.Operation, why)
+		return
+	}
+	switch {
+	case e.Operation == SoftReboot:
+		s.softReboot(e.Agent.Connected)
+	case e.Operation == Unpause && s.Storage.Trial.trying():
+		s.answer("") // it runs, on trial
+	case e.Operation == Unpause && s.Storage.Trial == Scheduled:
+		s.Storage.Trial = Unpausing
+		s.act(Operate{e.Operation})
+	default:
+		s.act(Operate{e.Operation})
+	}
+}
+
+// refusal says why an operation cannot be carried out now; empty if it can.
+func (s *step) refusal(e OperationAsked) string {
+	soft := e.Operation == SoftReboot
+	switch {
+	case !s.in(Running, Paused):
+		return "the VM is " + string(s.Shown())
+	case s.Power == Restarting:
+		return "the guest has powered off and is being started again"
+	case s.Power == Off:
+		return "the guest has powered off"
+	case e.Operation == Pause && s.in(Paused):
+		return "the VM is paused already"
+	case e.Operation == Unpause && s.in(Running):
+		return "the VM is not paused"
+	case soft && e.Agent.Frozen:
+		return "the guest's file systems are frozen"
+	case soft && s.in(Paused):
+		return "the VM is paused"
+	case soft && !e.Agent.Connected && s.Order.NoACPI:
+		return "neither is the guest agent connected nor has the guest ACPI"
+	}
+	return ""
+}
+
+// softReboot: by the power button, a guest that reboots cannot be told from one
+// that powers off, so for a while it is taken for the former.
+func (s *step) softReboot(byAgent bool) {
+	if !byAgent {
+		s.Power = RebootAwaited
+		s.timer(RebootTimer, RebootTime)
+	}
+	s.act(Reboot{byAgent})
+}
+
+func (s *step) operationFailed(e OperationFailed) {
+	switch {
+	case e.Operation == SoftReboot && s.driven():
+		s.forgetReboot()
+	case e.Operation == Unpause && s.Storage.Trial == Unpausing:
+		s.schedule()
+	}
+}
+
+// restartFailed: the guest is off; there is nothing left to lose.
+func (s *step) restartFailed(e RestartFailed) {
+	cause := Cause{NotAgain, e.Err.Error()}
+	switch {
+	case s.Serves():
+		s.quit(cause)
+	case s.in(Quitting):
+		s.Cause = cause
+	}
+}

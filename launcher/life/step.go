@@ -1,0 +1,357 @@
+package life
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// Step is what a state becomes of what is heard, and what is to be done, in
+// order. What cannot be meant in a state changes nothing.
+func Step(before State, heard Event) (State, []Action) {
+	s := step{State: before}
+	if s.in(Ended) {
+		return before, nil
+	}
+	s.hear(heard)
+	return s.State, s.actions(before, heard)
+}
+
+// step is a state on its way to the next.
+type step struct {
+	State
+	do []Action
+}
+
+// actions begins with what follows from the difference between two states: timers
+// that nobody waits for any more, and what virt-handler has to know.
+func (s *step) actions(before State, heard Event) []Action {
+	var out []Action
+	for t := range Timers {
+		if before.runs(t) && !s.runs(t) && heard != (Expired{t}) {
+			out = append(out, StopTimer{t})
+		}
+	}
+	if s.reported() != before.reported() {
+		out = append(out, Report{})
+	}
+	return append(out, s.do...)
+}
+
+func (s *step) act(a ...Action) { s.do = append(s.do, a...) }
+
+func (s *step) answer(refusal string, args ...any) {
+	s.act(Answer{fmt.Sprintf(refusal, args...)})
+}
+
+func (s *step) timer(t Timer, after time.Duration) { s.act(StartTimer{t, after}) }
+
+// in says whether the VM is in one of these phases.
+func (s *step) in(phases ...Phase) bool { return slices.Contains(phases, s.Phase) }
+
+func (s *step) hear(heard Event) {
+	switch e := heard.(type) {
+	case StartAsked:
+		s.startAsked(e)
+	case Rejected:
+		s.rejected(e)
+	case OperationAsked:
+		s.operationAsked(e)
+	case ShutdownAsked:
+		s.shutdownAsked(e)
+	case GraceShortened:
+		s.graceShortened(e)
+	case Canceled:
+		s.canceled()
+	case Prepared:
+		s.prepared(e)
+	case ExecFailed:
+		if s.in(Starting) && s.Lost == "" {
+			s.finish(Cause{NotStartable, e.Err.Error()})
+		}
+	case Handshaken:
+		s.handshaken(e)
+	case HandshakeFailed:
+		if s.driven() || s.in(Quitting) {
+			s.kill(Cause{NotStartable, e.Err.Error()}, "it could not be made to run the guest")
+		}
+	case OperationFailed:
+		s.operationFailed(e)
+	case RestartFailed:
+		s.restartFailed(e)
+	case ContinueFailed:
+		if s.Storage.Trial == Continued {
+			s.schedule()
+		}
+	case ReasonTold:
+		s.reasonTold(e)
+	case ProbeAnswered:
+		if !s.HasEnded() {
+			s.Silence = Unasked
+		}
+	case Resumed:
+		s.resumed(e.At)
+	case Stopped:
+		s.stopped()
+	case PoweredDown:
+		s.poweredDown(e)
+	case Panic:
+		s.Panicked = s.Panicked || s.listens()
+	case IOFailed:
+		if s.listens() {
+			s.Failed = e.Error
+		}
+	case MonitorLost:
+		s.monitorLost(e)
+	case QEMUExited:
+		if s.hasQEMU() {
+			s.Exit = e.Exit
+			s.finish(s.Cause)
+		}
+	case Probed:
+		if s.Serves() && s.Lost == "" && s.Silence == Unasked {
+			s.Silence = Asked
+			s.act(Probe{})
+			s.timer(PatienceTimer, PatienceTime)
+		}
+	case Expired:
+		s.expired(e.Timer)
+	}
+}
+
+// hasQEMU says whether QEMU was started and has not ended.
+func (s *step) hasQEMU() bool { return s.driven() || s.in(Quitting, Killing) }
+
+// listens says whether QEMU can tell anything.
+func (s *step) listens() bool { return s.hasQEMU() && s.Lost == "" }
+
+func (s *step) startAsked(e StartAsked) {
+	if !s.in(Waiting) {
+		s.answer("cannot start: the VM is %s", s.Shown())
+		return
+	}
+	s.Phase, s.Order = Preparing, e.Order
+	s.act(Prepare{})
+	s.answer("")
+}
+
+// rejected ends a VM that virt-handler found no way to start. The launcher says
+// so in its termination message: the terminal phase has one writer.
+func (s *step) rejected(e Rejected) {
+	if !s.in(Waiting) {
+		s.answer("cannot reject: the VM is %s", s.Shown())
+		return
+	}
+	s.answer("")
+	s.finish(Cause{NotStartable, e.Text})
+}
+
+func (s *step) prepared(e Prepared) {
+	switch {
+	case s.in(Aborting):
+		s.finish(abortedEarly)
+	case !s.in(Preparing):
+	case e.Err != nil:
+		s.finish(Cause{NotStartable, e.Err.Error()})
+	default:
+		s.Phase = Starting
+		s.act(Exec{})
+	}
+}
+
+func (s *step) handshaken(e Handshaken) {
+	switch {
+	case !s.in(Starting): // QEMU's RESUME was heard first
+	case s.Order.Paused:
+		s.Phase, s.Pause = Paused, control.Pause{Status: control.PausedByUser}
+		s.Pauses++
+	default:
+		s.Phase, s.Ran = Running, e.At
+	}
+}
+
+// shutdownAsked begins the one way to stop: power button, then at the end of the
+// grace period quit, then SIGKILL. Further requests change nothing.
+func (s *step) shutdownAsked(e ShutdownAsked) {
+	if s.in(Kept) {
+		s.end()
+		return
+	}
+	if s.Wish != GoOn {
+		return
+	}
+	s.Wish = Shutdown
+	switch s.Phase {
+	case Waiting:
+		s.finish(Cause{NotStarted, "asked to end before virt-handler started the VM"})
+	case Preparing:
+		s.Phase = Aborting
+		s.act(Abort{})
+		s.timer(KillTimer, QuitTime) // a file system may hang
+	case Starting:
+		s.act(Abort{})
+		s.kill(Cause{NotStarted, "asked to end while QEMU was starting"}, "asked to end before the guest runs")
+	case Running, Paused:
+		s.beginShutdown(e.At)
+	}
+}
+
+func (s *step) beginShutdown(now time.Time) {
+	s.forgetReboot()
+	s.Phase, s.Pressed = ShuttingDown, now
+	if s.Order.Grace <= 0 || s.Order.NoACPI {
+		s.quit(Cause{Kind: Quit})
+		return
+	}
+	s.timer(GraceTimer, seconds(s.Order.Grace))
+	s.timer(ButtonTimer, PressInterval)
+	s.press()
+	s.act(AskAgent{})
+}
+
+func (s *step) press() {
+	if s.Silence != Silent { // else QEMU has the last one still to read
+		s.act(Press{})
+	}
+}
+
+// forgetReboot has the guest's next power-off be one.
+func (s *step) forgetReboot() {
+	if s.Power == RebootAwaited {
+		s.Power = On
+		s.act(ForgetReboot{})
+	}
+}
+
+func (s *step) graceShortened(e GraceShortened) {
+	if s.in(Waiting) || s.HasEnded() || e.Seconds < 0 || e.Seconds >= s.Order.Grace {
+		return
+	}
+	s.Order.Grace = e.Seconds
+	if !s.in(ShuttingDown) {
+		return
+	}
+	if left := s.Pressed.Add(seconds(e.Seconds)).Sub(e.At); left > 0 {
+		s.timer(GraceTimer, left)
+	} else {
+		s.quit(Cause{Kind: Quit})
+	}
+}
+
+func seconds(n int64) time.Duration {
+	const most = int64(1<<63-1) / int64(time.Second)
+	return time.Duration(min(n, most)) * time.Second
+}
+
+func (s *step) canceled() {
+	const why = "the launcher is being ended"
+	if s.Wish == GoOn {
+		s.Wish = Cancel
+	}
+	switch {
+	case s.in(Kept):
+		s.end()
+	case s.in(Waiting, Preparing, Aborting):
+		s.finish(Cause{NotStarted, why})
+	case s.driven(), s.in(Quitting):
+		s.kill(s.Cause, why)
+	}
+}
+
+// quit ends QEMU without the guest's consent.
+func (s *step) quit(c Cause) {
+	s.Phase, s.Cause = Quitting, c
+	s.leaveGuest()
+	s.act(TellQuit{})
+	s.timer(KillTimer, QuitTime)
+}
+
+func (s *step) kill(c Cause, why string) {
+	s.Phase, s.Cause = Killing, c
+	s.leaveGuest()
+	s.act(Kill{why})
+}
+
+// leaveGuest: nothing is done for the guest any more.
+func (s *step) leaveGuest() {
+	s.Storage = Storage{}
+	if s.Power == RebootAwaited {
+		s.Power = On
+	}
+	if s.in(Killing) && s.Silence == Asked {
+		s.Silence = Unasked
+	}
+}
+
+func (s *step) monitorLost(e MonitorLost) {
+	if !s.hasQEMU() || s.Lost != "" {
+		return
+	}
+	s.Lost = e.Err.Error()
+	s.Storage.Trial = NoTrial
+	if s.Silence == Asked {
+		s.Silence = Unasked
+	}
+	if !s.in(Killing) {
+		s.timer(KillTimer, QuitTime)
+	}
+}
+
+// finish: the VM has ended. After a failure its launcher may have to stay, so
+// that somebody can look around.
+func (s *step) finish(c Cause) {
+	started := !s.in(Waiting)
+	s.Cause, s.Phase = c, Killing
+	s.leaveGuest()
+	if started && s.Order.Keep && s.Wish == GoOn && !s.Termination().Succeeded() {
+		s.Phase = Kept
+		s.act(Keep{})
+		return
+	}
+	s.end()
+}
+
+func (s *step) end() {
+	s.Phase = Ended
+	s.act(End{})
+}
+
+func (s *step) expired(t Timer) {
+	if !s.runs(t) {
+		return
+	}
+	switch t {
+	case ButtonTimer:
+		s.timer(ButtonTimer, PressInterval)
+		s.press()
+	case GraceTimer:
+		s.quit(Cause{Kind: Quit})
+	case KillTimer:
+		s.overdue()
+	case RetryTimer:
+		// Also for one that is to shut down: with its disk back it can.
+		s.Storage.Trial, s.Failed = Continued, IOError{}
+		s.act(Continue{})
+	case SettleTimer:
+		s.goesOn()
+	case PatienceTimer:
+		s.Silence = Silent
+	case RebootTimer:
+		s.forgetReboot()
+	}
+}
+
+// overdue ends what should have ended by itself.
+func (s *step) overdue() {
+	const why = "QEMU did not exit by itself"
+	switch {
+	case s.in(Aborting):
+		s.finish(abortedEarly)
+	case s.in(Quitting):
+		s.kill(s.Cause, why)
+	default:
+		s.kill(Cause{Undrivable, s.Lost}, why)
+	}
+}

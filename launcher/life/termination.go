@@ -1,0 +1,71 @@
+package life
+
+import (
+	"fmt"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+var abortedEarly = Cause{NotStarted, "asked to end before QEMU was started"}
+
+// Termination says how a VM ended, from what QEMU said and how it exited. QEMU's
+// last words, which the loop has, are not in it.
+func (s State) Termination() control.Termination {
+	t := control.Termination{ExitCode: s.Exit.Code}
+	if s.Exit.Signal != 0 {
+		t.Signal = s.Exit.Signal.String()
+	}
+	if s.Cause.Kind == NotStartable {
+		t = control.Termination{} // how it was killed for that says nothing
+	}
+	t.Reason, t.Message = s.reason()
+	return t
+}
+
+func (s State) reason() (control.Reason, string) {
+	ran, killedLost := !s.Ran.IsZero(), s.Cause.Kind == Undrivable
+	switch s.Cause.Kind {
+	case NotStarted:
+		return control.ReasonNeverStarted, s.Cause.Text
+	case NotStartable:
+		return control.ReasonStartFailed, s.Cause.Text
+	case NotAgain:
+		return control.ReasonQMPLost, "the guest powered off in order to start anew, and QEMU could not be made to: " + s.Cause.Text
+	case Quit:
+		return s.quitReason()
+	}
+	switch {
+	case !ran && killedLost:
+		return control.ReasonStartFailed, "QEMU could not be driven, and was killed before the guest ran: " + s.Cause.Text
+	case !ran:
+		return control.ReasonStartFailed, fmt.Sprintf("QEMU %s before the guest ran", s.Exit)
+	case killedLost && !s.Power.off(): // else it was only slow to give its memory back
+		return control.ReasonQMPLost, "QEMU could not be driven any more, and was killed: " + s.Cause.Text
+	case !killedLost && s.Exit != Exit{}:
+		return control.ReasonQEMUExited, fmt.Sprintf("QEMU %s", s.Exit)
+	case s.Panicked || s.LastShutdown == "guest-panic":
+		return control.ReasonGuestPanic, "the guest's kernel panicked"
+	case s.Power.off():
+		return s.poweredOff()
+	}
+	return control.ReasonQEMUExited, fmt.Sprintf("QEMU %s (shutdown reason %q)", s.Exit, s.LastShutdown)
+}
+
+// quitReason is for a QEMU that was told to quit. While it was still ending, that
+// was no deed of the guest's, which may have powered off before.
+func (s State) quitReason() (control.Reason, string) {
+	switch {
+	case s.Order.NoACPI:
+		return control.ReasonShutdown, "the guest has no ACPI and so no power button; QEMU was ended"
+	case s.Power.off() && !s.Panicked:
+		return s.poweredOff()
+	}
+	return control.ReasonGracePeriodOver, fmt.Sprintf("the guest did not power off within %d seconds; QEMU was ended", s.Order.Grace)
+}
+
+func (s State) poweredOff() (control.Reason, string) {
+	if s.Wish == Shutdown {
+		return control.ReasonShutdown, "the guest powered off after the ACPI power button"
+	}
+	return control.ReasonGuestShutdown, "the guest powered off"
+}
