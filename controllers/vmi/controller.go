@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -66,7 +65,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.Client.Get(ctx, request.NamespacedName, vmi); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	pod, err := r.pod(ctx, vmi)
+	pod, watched, err := r.pod(ctx, vmi)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -102,8 +101,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if vmi.DeletionTimestamp != nil && pod == nil && stepErr == nil {
 		stepErr = r.release(ctx, vmi)
 	}
+	if pod != nil && !watched && after == 0 {
+		after = unwatchedPause
+	}
 	return ctrl.Result{RequeueAfter: after}, ignoreConflict(stepErr)
 }
+
+// unwatchedPause is how soon a VMI is looked at again whose pod's end is no event
+// of the VMI's.
+const unwatchedPause = 2 * time.Second
 
 // errVanished: what was in the launcher pod's way is gone. It was not the VMI's,
 // so that no event says so.
@@ -146,46 +152,6 @@ func ignoreConflict(err error) error {
 }
 
 func (r *Reconciler) now() metav1.Time { return metav1.NewTime(r.Clock.Now()) }
-
-// pod returns the VMI's launcher pod, or nil. A pod of the right name that is not
-// the VMI's own is not its pod, whatever its labels say.
-func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (*corev1.Pod, error) {
-	pod := &corev1.Pod{}
-	key := client.ObjectKey{Namespace: vmi.Namespace, Name: PodName(vmi.Name, vmi.UID)}
-	err := r.Client.Get(ctx, key, pod)
-	if apierrors.IsNotFound(err) && vmi.Status.Phase != "" && !vmi.IsFinal() {
-		// "Gone" ends a VMI, so the cache's word is not enough.
-		err = r.Live.Get(ctx, key, pod)
-	}
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("get launcher pod %s: %w", key.Name, err)
-	case !owns(vmi, pod):
-		return nil, nil
-	}
-	return pod, nil
-}
-
-// owns says whether a pod of the right name is the VMI's. That it was is in the
-// status, which virt-controller writes, by the UID that the API server gave it:
-// the garbage collector takes the owner away where a VMI is deleted with
-// --cascade=orphan, but the guest runs on, and must end before another starts.
-func owns(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
-	return controls(vmi, pod) || vmi.Status.ActivePods[pod.UID] != ""
-}
-
-// controls says whether the VMI is the pod's controller. It looks at more than
-// the UID: an owner of another kind is nobody's to vouch for.
-func controls(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
-	owner := metav1.GetControllerOf(pod)
-	if owner == nil || owner.Kind != "VirtualMachineInstance" || owner.Name != vmi.Name {
-		return false
-	}
-	group, err := schema.ParseGroupVersion(owner.APIVersion)
-	return err == nil && group.Group == v1.GroupVersion.Group && owner.UID == vmi.UID
-}
 
 // admit refuses an invalid VMI. It persists defaults and finalizer of a valid
 // one in a single write, before anything else is done with it; admitted says

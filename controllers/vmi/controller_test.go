@@ -369,6 +369,65 @@ func TestReconcileOrphanedPod(t *testing.T) {
 	}
 }
 
+// TestReconcileUnwatchedPod: a pod without the launchers' label is not in the cache,
+// and one without owner whose annotation somebody changed names another VMI. That
+// such a pod is gone is no event of the VMI's; so a deleted VMI asks again until
+// then, and does not hang.
+func TestReconcileUnwatchedPod(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Pod){
+		"without label": func(p *corev1.Pod) { delete(p.Labels, v1.AppLabel) },
+		"that names another VMI": func(p *corev1.Pod) {
+			p.OwnerReferences, p.Annotations = nil, map[string]string{v1.DomainAnnotation: "other"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			pod := Pod(load(t, "testdata/minimal"), testConfig)
+			pod.UID, pod.Spec.NodeName, pod.Finalizers = "launcher", "node1", []string{"test/keep"} // the kubelet's grace period
+			pod.Status = podIn(corev1.PodRunning, running()).Status
+			change(pod)
+			c := newCluster(t, v1.Running, interceptor.Funcs{}, pod)
+			c.Reconciler.Client = labelled{c.client}
+			vmi := c.get()
+			vmi.Status.ActivePods = map[types.UID]string{pod.UID: "node1"}
+			if err := errors.Join(c.client.Status().Update(ctx, vmi), c.client.Delete(ctx, vmi)); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				if after := c.later(); after != unwatchedPause {
+					t.Errorf("it asks again after %s", after)
+				}
+			}
+			if err := c.client.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil || pod.DeletionTimestamp == nil {
+				t.Fatalf("the pod is not being deleted (%v)", err)
+			}
+			pod.Finalizers = nil
+			if err := c.client.Update(ctx, pod); err != nil {
+				t.Fatal(err)
+			}
+			if after := c.later(); after != 0 {
+				t.Errorf("it asks again after %s, and the pod is gone", after)
+			}
+			if err := c.client.Get(ctx, client.ObjectKeyFromObject(vmi), vmi); !apierrors.IsNotFound(err) {
+				t.Errorf("the VMI is there (%v)", err)
+			}
+		})
+	}
+}
+
+// labelled reads pods as virt-controller's cache has them.
+type labelled struct{ client.Client }
+
+func (c labelled) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if err := c.Client.Get(ctx, key, object, options...); err != nil {
+		return err
+	}
+	if pod, ok := object.(*corev1.Pod); ok && pod.Labels[v1.AppLabel] != "virt-launcher" {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, key.Name)
+	}
+	return nil
+}
+
 // TestReconcileRefusedInTheSameWords: what the API server finds in another order
 // each time is written once.
 func TestReconcileRefusedInTheSameWords(t *testing.T) {

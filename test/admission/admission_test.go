@@ -66,6 +66,8 @@ func TestAdmission(t *testing.T) {
 	t.Run("pools", s.pools)
 	t.Run("KubeVirt", s.kubeVirts)
 	t.Run("update", s.update)
+	t.Run("launcher pods", s.launcherPods)
+	t.Run("own node", s.ownNode)
 	t.Run("applied again", s.appliedAgain)
 	t.Run("rotation", func(t *testing.T) { s.rotation(t, start) })
 	t.Run("bundle taken away", s.bundleTakenAway)
@@ -400,7 +402,7 @@ func (s *testServer) bundleTakenAway(t *testing.T) {
 
 // down: without virt-api what is there goes on.
 func (s *testServer) down(t *testing.T, stop func()) {
-	controller, handler := s.as(controllerAccount), s.as(handlerAccount)
+	controller, handler := s.as(controllerAccount), s.onNode(handlerAccount, "n1")
 	vmi := tiny("down")
 	if err := s.admin.Create(t.Context(), vmi); err != nil {
 		t.Fatal(err)
@@ -430,7 +432,7 @@ func (s *testServer) down(t *testing.T, stop func()) {
 			return controller.Update(t.Context(), updated)
 		}},
 		{"status by virt-controller", func() error {
-			updated.Status.Phase = v1.Scheduled
+			updated.Status.Phase, updated.Status.NodeName = v1.Scheduled, "n1"
 			return controller.Status().Update(t.Context(), updated)
 		}},
 		{"status by virt-handler", func() error { updated.Status.Phase = v1.Running; return handler.Status().Update(t.Context(), updated) }},
@@ -444,7 +446,7 @@ func (s *testServer) down(t *testing.T, stop func()) {
 				return err
 			}
 			updated.Status.Phase = v1.Succeeded
-			return handler.Status().Update(t.Context(), updated)
+			return controller.Status().Update(t.Context(), updated)
 		}},
 		{"the finalizer's removal by a user", func() error { updated.Finalizers = nil; return s.admin.Update(t.Context(), updated) }},
 		{"that it is gone", func() error {

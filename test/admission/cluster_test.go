@@ -100,9 +100,18 @@ func newTestServer(t *testing.T) *testServer {
 // as returns a client of a user; without a name, the administrator's.
 func (s *testServer) as(user string) client.Client {
 	s.t.Helper()
+	return s.onNode(user, "")
+}
+
+// onNode returns a client of a user whose token is of a pod on a node.
+func (s *testServer) onNode(user, node string) client.Client {
+	s.t.Helper()
 	config := rest.CopyConfig(s.config)
 	if user != "" {
 		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+	}
+	if node != "" {
+		config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {node}}
 	}
 	c, err := client.New(config, client.Options{Scheme: s.scheme})
 	if err != nil {
@@ -118,8 +127,8 @@ func (s *testServer) install() {
 	if err := s.admin.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1.KubeVirtNamespace}}); err != nil {
 		s.t.Fatal(err)
 	}
-	for _, file := range []string{"rbac.yaml", "webhooks.yaml", "vmi-update.yaml"} {
-		text, err := os.ReadFile(filepath.Join("../../config/api", file))
+	for _, file := range []string{"api/rbac.yaml", "api/webhooks.yaml", "api/vmi-update.yaml", "rbac/launcher-pods.yaml", "rbac/handler-own-node.yaml"} {
+		text, err := os.ReadFile(filepath.Join("../../config", file))
 		if err != nil {
 			s.t.Fatal(err)
 		}

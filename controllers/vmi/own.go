@@ -1,0 +1,58 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// pod returns the VMI's launcher pod, or nil. A pod of the right name that is not
+// the VMI's own is not its pod, whatever its labels say. What happens to it brings
+// us back only if it is watched: one without the launchers' label is not in the
+// cache, and one without owner may name another VMI, or none.
+func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (found *corev1.Pod, watched bool, err error) {
+	pod := &corev1.Pod{}
+	watched = true
+	key := client.ObjectKey{Namespace: vmi.Namespace, Name: PodName(vmi.Name, vmi.UID)}
+	err = r.Client.Get(ctx, key, pod)
+	if apierrors.IsNotFound(err) && vmi.Status.Phase != "" && !vmi.IsFinal() {
+		// "Gone" ends a VMI, so the cache's word is not enough.
+		watched = false
+		err = r.Live.Get(ctx, key, pod)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("get launcher pod %s: %w", key.Name, err)
+	case !owns(vmi, pod):
+		return nil, false, nil
+	}
+	return pod, watched && nameOfVMI(pod) == vmi.Name, nil
+}
+
+// owns says whether a pod of the right name is the VMI's. That it was is in the
+// status, which virt-controller writes, by the UID that the API server gave it:
+// the garbage collector takes the owner away where a VMI is deleted with
+// --cascade=orphan, but the guest runs on, and must end before another starts.
+func owns(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
+	return controls(vmi, pod) || vmi.Status.ActivePods[pod.UID] != ""
+}
+
+// controls says whether the VMI is the pod's controller. It looks at more than
+// the UID: an owner of another kind is nobody's to vouch for.
+func controls(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != "VirtualMachineInstance" || owner.Name != vmi.Name {
+		return false
+	}
+	group, err := schema.ParseGroupVersion(owner.APIVersion)
+	return err == nil && group.Group == v1.GroupVersion.Group && owner.UID == vmi.UID
+}

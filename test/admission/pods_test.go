@@ -1,0 +1,142 @@
+package admission
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/vmi"
+)
+
+// launcherPods: nobody but virt-controller makes launcher pods, or changes what
+// runs in one; annotations and other labels are everybody's, and so is deletion.
+func (s *testServer) launcherPods(t *testing.T) {
+	tenant, controller := s.as("tenant"), s.as(controllerAccount)
+	of := tiny("owner")
+	of.UID = "5d307ca9-b3ef-428c-8861-06e72d69f223"
+	v1.Default(of)
+	launcher := vmi.Pod(of, vmi.PodConfig{LauncherImage: "launcher:v1"})
+	pod := launcher.DeepCopy()
+	if err := controller.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	plain := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "plain"}, Spec: corev1.PodSpec{
+		AutomountServiceAccountToken: ptr.To(false), Containers: []corev1.Container{{Name: "c", Image: "image"}}}}
+	if err := tenant.Create(t.Context(), plain); err != nil {
+		t.Fatal(err)
+	}
+	component := plain.DeepCopy()
+	component.ResourceVersion, component.UID, component.Name, component.Labels = "", "", "component", map[string]string{v1.AppLabel: "virt-api"}
+	if err := tenant.Create(t.Context(), component); err != nil {
+		t.Errorf("a pod of a component's: %v", err)
+	}
+	const gc = "system:serviceaccount:kube-system:generic-garbage-collector"
+	label := func(key, value string) string {
+		return fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, key, value)
+	}
+	owned := func(kind, apiVersion string) string {
+		return fmt.Sprintf(`{"metadata":{"ownerReferences":[{"$patch":"replace"},{"kind":%q,"apiVersion":%q,"name":"x","uid":"6d307ca9-b3ef-428c-8861-06e72d69f223","controller":true}]}}`, kind, apiVersion)
+	}
+	const more = `"ephemeralContainers":[{"name":"debugger","image":"busybox"}]`
+	for name, c := range map[string]struct {
+		who         string
+		pod         *corev1.Pod
+		subresource string
+		patch, says string // says nothing: it is permitted
+	}{
+		"an annotation":                     {"tenant", pod, "", `{"metadata":{"annotations":{"note":"x"}}}`, ""},
+		"a label":                           {"tenant", pod, "", label("team", `"blue"`), ""},
+		"an image":                          {"tenant", pod, "", `{"spec":{"containers":[{"name":"compute","image":"mine:v1"}]}}`, "containers of a launcher pod"},
+		"an image, by an administrator":     {"admin", pod, "", `{"spec":{"containers":[{"name":"compute","image":"mine:v1"}]}}`, "containers of a launcher pod"},
+		"an image, and the label":           {"tenant", pod, "", `{"metadata":{"labels":{"kubevirt.io":null}},"spec":{"containers":[{"name":"compute","image":"mine:v1"}]}}`, "labels of pods: kubevirt.io"},
+		"an ephemeral container":            {"tenant", pod, "ephemeralcontainers", `{"spec":{` + more + `}}`, "containers of a launcher pod"},
+		"a resize":                          {"tenant", pod, "resize", `{"spec":{"containers":[{"name":"compute","resources":{"requests":{"cpu":"7m"}}}]}}`, "containers of a launcher pod"},
+		"the label off":                     {"tenant", pod, "", label(v1.AppLabel, "null"), "labels of pods: kubevirt.io"},
+		"the label of another":              {"tenant", pod, "", label(v1.AppLabel, `"virt-api"`), "labels of pods: kubevirt.io"},
+		"another VMI's UID":                 {"tenant", pod, "", label(v1.CreatedByLabel, `"x"`), v1.CreatedByLabel},
+		"another VMI's name":                {"tenant", pod, "", label(v1.VirtualMachineInstanceIDLabel, `"x"`), v1.VirtualMachineInstanceIDLabel},
+		"a name off":                        {"tenant", pod, "", label(v1.VirtualMachineInstanceIDLabel, "null"), v1.VirtualMachineInstanceIDLabel},
+		"another VMI":                       {gc, pod, "", owned("VirtualMachineInstance", "kubevirt.io/v1"), "controls"},
+		"a ReplicaSet that adopts it":       {"system:serviceaccount:kube-system:replicaset-controller", pod, "", owned("ReplicaSet", "apps/v1"), "no other controller"},
+		"a reference that blocks no more":   {gc, pod, "", fmt.Sprintf(`{"metadata":{"ownerReferences":[{"uid":"%s","blockOwnerDeletion":false}]}}`, of.UID), ""},
+		"a status by the kubelet":           {"system:node:n1", pod, "status", `{"status":{"podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"}]}}`, ""},
+		"a plain pod becomes a launcher":    {"tenant", plain, "", label(v1.AppLabel, `"virt-launcher"`), "labels of pods: kubevirt.io"},
+		"a plain pod becomes a VMI's":       {"tenant", plain, "", label(v1.VirtualMachineInstanceIDLabel, `"x"`), v1.VirtualMachineInstanceIDLabel},
+		"a plain pod becomes a component":   {"tenant", plain, "", label(v1.AppLabel, `"virt-api"`), ""},
+		"a component becomes a launcher":    {"tenant", component, "", label(v1.AppLabel, `"virt-launcher"`), "labels of pods: kubevirt.io"},
+		"a plain pod's ephemeral container": {"tenant", plain, "ephemeralcontainers", `{"spec":{` + more + `}}`, ""},
+		"a plain pod's image":               {"tenant", plain, "", `{"spec":{"containers":[{"name":"c","image":"mine:v1"}]}}`, ""},
+		"a plain pod is adopted":            {"tenant", plain, "", owned("ReplicaSet", "apps/v1"), ""},
+	} {
+		object, patch := c.pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(c.patch))
+		var err error
+		if c.subresource == "" {
+			err = s.as(c.who).Patch(t.Context(), object, patch)
+		} else {
+			err = s.as(c.who).SubResource(c.subresource).Patch(t.Context(), object, patch)
+		}
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+
+	for name, change := range map[string]func(*corev1.Pod){
+		"a launcher":           func(*corev1.Pod) {},
+		"a slot":               func(p *corev1.Pod) { p.Labels, p.OwnerReferences = nil, nil },
+		"a launcher's label":   func(p *corev1.Pod) { p.Spec = plain.Spec; p.Labels = map[string]string{v1.AppLabel: "virt-launcher"} },
+		"a VMI's label":        func(p *corev1.Pod) { p.Spec = plain.Spec; delete(p.Labels, v1.AppLabel) },
+		"a pod that a VMI has": func(p *corev1.Pod) { p.Spec = plain.Spec; p.Labels = nil },
+	} {
+		made := launcher.DeepCopy()
+		made.Name, made.Spec.NodeName = "made", ""
+		change(made)
+		if err := tenant.Create(t.Context(), made, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "only virt-controller") {
+			t.Errorf("a tenant makes %s: %v", name, err)
+		}
+	}
+	// With --cascade=orphan the garbage collector takes the owner away; what the pod
+	// is stays held.
+	orphan := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"$patch":"delete","uid":"%s"}]}}`, of.UID)
+	if err := s.as(gc).Patch(t.Context(), pod, client.RawPatch(types.StrategicMergePatchType, []byte(orphan))); err != nil || len(pod.OwnerReferences) > 0 {
+		t.Errorf("the garbage collector takes the owner away: %v, %v", err, pod.OwnerReferences)
+	}
+	for name, patch := range map[string]string{"an image": `{"spec":{"containers":[{"name":"compute","image":"mine:v1"}]}}`, "a new owner": owned("ReplicaSet", "apps/v1")} {
+		if err := tenant.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(patch))); err == nil {
+			t.Errorf("%s of a pod whose owner has gone", name)
+		}
+	}
+	if err := tenant.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+		t.Errorf("a tenant deletes a launcher pod: %v", err)
+	}
+}
+
+// ownNode: what virt-handler says of a VMI of its node is its own, and nothing else.
+func (s *testServer) ownNode(t *testing.T) {
+	of := tiny("placed")
+	if err := s.as(controllerAccount).Create(t.Context(), of); err != nil {
+		t.Fatal(err)
+	}
+	of.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Scheduled, NodeName: "n1", LauncherPods: []v1.LauncherPod{{Name: "p", IPs: []string{"10.0.0.1"}}}}
+	if err := s.as(controllerAccount).Status().Update(t.Context(), of); err != nil {
+		t.Fatal(err)
+	}
+	handler := s.onNode(handlerAccount, "n1")
+	for patch, says := range map[string]string{
+		`{"status":{"launcherPods":null}}`:                                      "which addresses",
+		`{"status":{"launcherPods":[{"name":"p","ips":["10.0.0.2"]}]}}`:         "which addresses",
+		`{"status":{"launcherPods":[{"name":"q"}],"phase":"Running"}}`:          "which addresses",
+		`{"status":{"phase":"Running","interfaces":[{"ipAddress":"fd00::1"}]}}`: "",
+	} {
+		err := handler.Status().Patch(t.Context(), of.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", patch, err, says)
+		}
+	}
+}
