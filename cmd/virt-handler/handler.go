@@ -29,19 +29,25 @@ import (
 	"github.com/kubeqemu/kubeqemu/authority"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
+	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/controllers/recorder"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // collectInterval is how often the slots of ended pods are looked for.
 const collectInterval = 3 * time.Second
 
-func newHandler(config *rest.Config, o options, acceleration *node.Acceleration, kvmDevice string) (ctrl.Manager, error) {
+// leasePatience is how long the Lease waits for the verdict on KVM. Nothing is
+// taken for gone within that time.
+const leasePatience = time.Minute
+
+func newHandler(config *rest.Config, o options, acceleration *node.Acceleration) (ctrl.Manager, error) {
 	mgr, err := newManager(config, o)
 	if err != nil {
 		return nil, err
 	}
 	changed := make(chan event.GenericEvent, 1024)
-	l := &launchers{manager: mgr, options: o, acceleration: acceleration, kvmDevice: kvmDevice, changed: changed}
+	l := &launchers{manager: mgr, options: o, acceleration: acceleration, changed: changed}
 	l.sessions = node.NewSessions(mgr.GetLogger().WithName("sessions"), l.notify)
 	reconciler := &node.Reconciler{
 		Client: mgr.GetClient(), Events: recorder.Bounded(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
@@ -62,7 +68,7 @@ func newHandler(config *rest.Config, o options, acceleration *node.Acceleration,
 	}
 	// The manager starts it when its caches are filled: a launcher that is
 	// on the line before would not be found a VMI.
-	return mgr, errors.Join(mgr.Add(manager.RunnableFunc(l.serve)), mgr.Add(manager.RunnableFunc(l.renewLease)))
+	return mgr, errors.Join(mgr.Add(manager.RunnableFunc(l.judge)), mgr.Add(manager.RunnableFunc(l.serve)), mgr.Add(manager.RunnableFunc(l.renewLease)))
 }
 
 // launchers is the side of virt-handler that faces launchers and the kubelet.
@@ -73,7 +79,6 @@ type launchers struct {
 	changed  chan<- event.GenericEvent
 
 	acceleration  *node.Acceleration
-	kvmDevice     string
 	configuration *node.ConfigurationFollower
 
 	ctx context.Context
@@ -101,11 +106,17 @@ func (l *launchers) serve(ctx context.Context) error {
 	}()
 	// Before the kubelet is told of slots: none, and then some, would have it
 	// turn pods away.
+	select {
+	case <-l.acceleration.Judged():
+	case <-ctx.Done():
+		<-collecting
+		return nil
+	}
 	if err := l.configuration.Follow(ctx); err != nil {
 		return err
 	}
 	plugin := &node.DevicePlugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Slots: slots,
-		Acceleration: l.acceleration, KVMDevice: l.kvmDevice, Log: l.manager.GetLogger().WithName("device-plugin")}
+		Acceleration: l.acceleration, KVMDevice: l.kvmDevice(), Log: l.manager.GetLogger().WithName("device-plugin")}
 	err = plugin.Start(ctx)
 	if err == nil {
 		<-collecting
@@ -113,9 +124,36 @@ func (l *launchers) serve(ctx context.Context) error {
 	return err
 }
 
+// judge finds out whether KVM works, beside all else: launchers that run need no answer.
+func (l *launchers) judge(ctx context.Context) error {
+	ready := func() error { return makeKVMDevice(l.kvmDevice()) }
+	if choice, _ := l.acceleration.Choice(); choice.Accelerator == qemuargs.KVM {
+		return ready() // the user knows
+	}
+	select {
+	case <-l.acceleration.Judged(): // by the user
+		return nil
+	default:
+	}
+	judge := &node.Judge{Check: kvmcheck.Checker{}.Run, Kept: kvmcheck.Kept{Path: filepath.Join(l.options.run, "kvm.json")}, Clock: clock.RealClock{},
+		Log: l.manager.GetLogger().WithName("accelerator"), Acceleration: l.acceleration, Ready: ready, Changed: l.configuration.Follow}
+	return judge.Start(ctx)
+}
+
+// kvmDevice is where the device node is that pods get.
+func (l *launchers) kvmDevice() string { return filepath.Join(l.options.run, "dev", "kvm") }
+
 // renewLease says until ctx ends that virt-handler is there.
 func (l *launchers) renewLease(ctx context.Context) error {
-	// What it says first shall be what holds.
+	// What it says first shall be what holds, unless that is long not known.
+	patience := time.NewTimer(leasePatience)
+	defer patience.Stop()
+	select {
+	case <-l.acceleration.Judged():
+	case <-patience.C:
+	case <-ctx.Done():
+		return nil
+	}
 	if err := l.configuration.Follow(ctx); err != nil {
 		return err
 	}
@@ -175,30 +213,30 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
 }
 
-// kvmDevice makes a device node of our own for /dev/kvm that every user may
-// open, so that the host's own stays as it is.
-func kvmDevice(dir string) (string, error) {
+// makeKVMDevice makes a device node of our own for /dev/kvm that every user may
+// open, so that the host's own stays as it is. Its folder is closed to the host's
+// other users; containerd makes the pod's node of this one.
+func makeKVMDevice(path string) error {
 	var host unix.Stat_t
 	if err := unix.Stat("/dev/kvm", &host); err != nil {
-		return "", fmt.Errorf("find /dev/kvm: %w", err)
+		return fmt.Errorf("find /dev/kvm: %w", err)
 	}
-	// Closed to the host's other users; containerd makes the pod's node of this one.
+	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make device folder: %w", err)
+		return fmt.Errorf("make device folder: %w", err)
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
-		return "", fmt.Errorf("close device folder: %w", err)
+		return fmt.Errorf("close device folder: %w", err)
 	}
-	path := filepath.Join(dir, "kvm")
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("replace KVM device node: %w", err)
+		return fmt.Errorf("replace KVM device node: %w", err)
 	}
 	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(host.Rdev)); err != nil {
-		return "", fmt.Errorf("make KVM device node: %w", err)
+		return fmt.Errorf("make KVM device node: %w", err)
 	}
 	// Mknod's mode was cut by the umask.
 	if err := os.Chmod(path, 0o666); err != nil {
-		return "", fmt.Errorf("open KVM device node: %w", err)
+		return fmt.Errorf("open KVM device node: %w", err)
 	}
-	return path, nil
+	return nil
 }

@@ -3,12 +3,10 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 
 	"github.com/go-logr/logr"
@@ -64,40 +62,34 @@ func run(o options) error {
 		return fmt.Errorf("--node-name or $NODE_NAME is required")
 	}
 	ctx := ctrl.SetupSignalHandler()
-	kvm, err := checkKVM(ctx, o.accelerator)
+	kvm, err := toldOfKVM(o.accelerator)
 	if err != nil {
 		return err
-	}
-	ctrl.Log.WithName("accelerator").Info("looked for KVM", "works", kvm.Works, "reason", kvm.Reason)
-	device := ""
-	if kvm.Works {
-		if device, err = kvmDevice(filepath.Join(o.run, "dev")); err != nil {
-			return err
-		}
 	}
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
 	reconnect.Wrap(config)
-	mgr, err := newHandler(config, o, node.NewAcceleration(kvm), device)
+	mgr, err := newHandler(config, o, node.NewAcceleration(kvm))
 	if err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
 }
 
-// checkKVM finds out whether KVM works, unless the user knows. That /dev/kvm
-// exists proves nothing: there are hosts where it does and no ordinary kernel
-// boots under it.
-func checkKVM(ctx context.Context, accelerator string) (kvmcheck.Result, error) {
+// toldOfKVM is what the user knows of KVM; nothing, where a check has to find out.
+func toldOfKVM(accelerator string) (kvmcheck.Result, error) {
+	told := kvmcheck.Result{Reason: "virt-handler was told --accelerator=" + accelerator}
 	switch accelerator {
 	case "tcg":
-		return kvmcheck.Result{Reason: "virt-handler was told --accelerator=tcg"}, nil
+		told.Verdict = kvmcheck.Broken
 	case "kvm":
-		return kvmcheck.Result{Works: true, Reason: "virt-handler was told --accelerator=kvm"}, nil
+		told.Verdict = kvmcheck.Works
 	case "auto":
-		return kvmcheck.Checker{}.Run(ctx), nil
+		told = kvmcheck.Result{Verdict: kvmcheck.Unknown, Reason: "the check goes on"}
+	default:
+		return told, fmt.Errorf("--accelerator=%q: must be kvm, tcg or auto", accelerator)
 	}
-	return kvmcheck.Result{}, fmt.Errorf("--accelerator=%q: must be kvm, tcg or auto", accelerator)
+	return told, nil
 }

@@ -24,37 +24,68 @@ func (c Choice) String() string {
 }
 
 // choose takes KVM if it works, else emulation if the cluster's configuration
-// permits it: TCG is no isolation boundary, so that is not the node's to say.
+// permits it: TCG is no isolation boundary, so that is not the node's to say. A
+// guest that was begun with one stays with it: where nothing is known of KVM yet,
+// it is given neither.
 func choose(kvm kvmcheck.Result, emulation bool) Choice {
 	switch {
-	case kvm.Works:
+	case kvm.Verdict == kvmcheck.Works:
 		return Choice{qemuargs.KVM, kvm.Reason}
+	case kvm.Verdict == kvmcheck.Unknown:
+		return Choice{"", "it is not known yet whether KVM works: " + kvm.Reason}
 	case emulation:
 		return Choice{qemuargs.TCG, "KVM is not used: " + kvm.Reason}
 	}
 	return Choice{"", fmt.Sprintf("KVM is not used: %s; and emulation is not permitted by configuration.developerConfiguration.useEmulation of the KubeVirt object", kvm.Reason)}
 }
 
-// Acceleration is the node's choice, which follows the cluster's configuration.
+// Acceleration is the node's choice, which follows the verdict on KVM and the
+// cluster's configuration.
 type Acceleration struct {
-	kvm kvmcheck.Result
-
-	mu      sync.Mutex
-	choice  Choice
-	changed chan struct{}
+	mu        sync.Mutex
+	kvm       kvmcheck.Result
+	emulation bool
+	choice    Choice
+	changed   chan struct{}
+	judged    chan struct{} // closed once there is a verdict
 }
 
 // NewAcceleration starts without permission to emulate.
 func NewAcceleration(kvm kvmcheck.Result) *Acceleration {
-	return &Acceleration{kvm: kvm, choice: choose(kvm, false), changed: make(chan struct{})}
+	a := &Acceleration{changed: make(chan struct{}), judged: make(chan struct{})}
+	a.Judge(kvm)
+	return a
 }
+
+// Judge says what is known of KVM now, and returns whether that changes the
+// choice. What is not known changes no verdict.
+func (a *Acceleration) Judge(kvm kvmcheck.Result) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if kvm.Verdict == kvmcheck.Unknown && a.kvm.Verdict != kvmcheck.Unknown {
+		return false
+	}
+	if kvm.Verdict != kvmcheck.Unknown && a.kvm.Verdict == kvmcheck.Unknown {
+		close(a.judged)
+	}
+	a.kvm = kvm
+	return a.choose()
+}
+
+// Judged is closed once it is known whether KVM works.
+func (a *Acceleration) Judged() <-chan struct{} { return a.judged }
 
 // PermitEmulation says what the cluster's configuration says now, and returns
 // whether that changes the choice.
 func (a *Acceleration) PermitEmulation(permitted bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	next := choose(a.kvm, permitted)
+	a.emulation = permitted
+	return a.choose()
+}
+
+func (a *Acceleration) choose() bool {
+	next := choose(a.kvm, a.emulation)
 	if next == a.choice {
 		return false
 	}

@@ -23,8 +23,9 @@ import (
 )
 
 var (
-	works  = kvmcheck.Result{Works: true, Reason: "fast"}
-	broken = kvmcheck.Result{Reason: "it crawls"}
+	works   = kvmcheck.Result{Verdict: kvmcheck.Works, Reason: "fast"}
+	broken  = kvmcheck.Result{Verdict: kvmcheck.Broken, Reason: "it crawls"}
+	unknown = kvmcheck.Result{Reason: "no time"}
 )
 
 func TestChoose(t *testing.T) {
@@ -39,6 +40,7 @@ func TestChoose(t *testing.T) {
 		{"KVM before emulation", works, true, qemuargs.KVM, []string{"fast"}},
 		{"emulation", broken, true, qemuargs.TCG, []string{"KVM is not used", "it crawls"}},
 		{"neither", broken, false, "", []string{"KVM is not used", "it crawls", "useEmulation"}},
+		{"not known yet", unknown, true, "", []string{"not known yet", "no time"}},
 	}
 	for _, tt := range tests {
 		got := choose(tt.kvm, tt.emulation)

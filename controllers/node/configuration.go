@@ -68,6 +68,11 @@ func (f *ConfigurationFollower) Follow(ctx context.Context) error {
 	case qemuargs.TCG:
 		f.Log.Info("guests are emulated by TCG", "reason", choice.Reason)
 	default:
+		select {
+		case <-f.Acceleration.Judged():
+		default:
+			return nil // nothing is known yet, and nobody to be warned
+		}
 		f.Log.Info("the node offers no slots", "reason", choice.Reason)
 		f.Events.Eventf(f.node(), nil, corev1.EventTypeWarning, "NoAccelerator", "ChooseAccelerator", "%s", choice.Reason)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // slotsPerNode is the kubelet's default limit for pods on a node.
@@ -35,7 +36,7 @@ type DevicePlugin struct {
 	// Acceleration says whether there are any slots.
 	Acceleration *Acceleration
 	// KVMDevice is a device node on the host that becomes /dev/kvm in the
-	// pod; empty where guests are emulated.
+	// pod; it is there where guests run under KVM.
 	KVMDevice string
 	Log       logr.Logger
 
@@ -182,7 +183,8 @@ func (p *DevicePlugin) GetPreferredAllocation(_ context.Context, request *device
 
 // Allocate makes a slot for a container that is about to start.
 func (p *DevicePlugin) Allocate(_ context.Context, request *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
-	if choice, _ := p.Acceleration.Choice(); choice.Accelerator == "" {
+	choice, _ := p.Acceleration.Choice()
+	if choice.Accelerator == "" {
 		return nil, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}
 	response := &deviceplugin.AllocateResponse{}
@@ -197,7 +199,7 @@ func (p *DevicePlugin) Allocate(_ context.Context, request *deviceplugin.Allocat
 		allocated := &deviceplugin.ContainerAllocateResponse{
 			Mounts: []*deviceplugin.Mount{{ContainerPath: layout.SlotDir, HostPath: folder, ReadOnly: true}},
 		}
-		if p.KVMDevice != "" {
+		if choice.Accelerator == qemuargs.KVM {
 			allocated.Devices = []*deviceplugin.DeviceSpec{{ContainerPath: "/dev/kvm", HostPath: p.KVMDevice, Permissions: "rw"}}
 		}
 		response.ContainerResponses = append(response.ContainerResponses, allocated)

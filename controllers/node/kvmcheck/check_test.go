@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMain lets the test binary be the child.
@@ -29,6 +33,12 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	case "starve":
+		starve()
+		fallthrough
+	case "spin":
+		for {
+		}
 	case "hang":
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
 		if err := os.WriteFile(os.Args[2], []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
@@ -67,14 +77,14 @@ func TestThisMachine(t *testing.T) {
 	start := time.Now()
 	result := Checker{}.Run(context.Background())
 	elapsed := time.Since(start)
-	t.Logf("KVM works here: %v (%s), known after %v", result.Works, result.Reason, elapsed)
+	t.Logf("verdict on KVM here: %q (%s), known after %v", result.Verdict, result.Reason, elapsed)
 	if result.Reason == "" {
 		t.Error("no reason")
 	}
-	if limit := DefaultTimeout + killLimit + time.Second; elapsed > limit {
+	if limit := DefaultLimits().Wall + killLimit + time.Second; elapsed > limit {
 		t.Errorf("took %v, more than %v", elapsed, limit)
 	}
-	if _, err := os.Stat(device); err != nil && (result.Works || !strings.Contains(result.Reason, "no such file")) {
+	if _, err := os.Stat(device); err != nil && (result.Verdict != Broken || !strings.Contains(result.Reason, "no such file")) {
 		t.Errorf("without %s: %+v", device, result)
 	}
 }
@@ -86,7 +96,7 @@ func TestPayload(t *testing.T) {
 		t.Skipf("THIS MACHINE HAS NO %s: the payload is not run at all", device)
 	}
 	result := Checker{Args: []string{"loops", "1000"}}.Run(context.Background())
-	if !result.Works || !strings.Contains(result.Reason, "5000 instructions took") {
+	if result.Verdict != Works || !strings.Contains(result.Reason, "5000 instructions took") {
 		t.Errorf("%+v", result)
 	}
 }
@@ -102,11 +112,12 @@ func TestNoDevice(t *testing.T) {
 func TestHangingChildIsKilled(t *testing.T) {
 	file := t.TempDir() + "/pid"
 	start := time.Now()
-	result := Checker{Args: []string{"hang", file}, Timeout: time.Second}.Run(context.Background())
-	if elapsed := time.Since(start); elapsed < time.Second || elapsed > time.Second+killLimit {
+	limits := Limits{CPU: time.Minute, Asleep: time.Second, Wall: time.Minute}
+	result := Checker{Args: []string{"hang", file}, Limits: limits}.Run(context.Background())
+	if elapsed := time.Since(start); elapsed < time.Second || elapsed > limits.Wall/2 {
 		t.Errorf("took %v", elapsed)
 	}
-	if result.Works || !strings.Contains(result.Reason, "did not end within 1s, and was killed") {
+	if result.Verdict != Broken || !strings.Contains(result.Reason, "slept for 1s, and was killed") {
 		t.Errorf("%+v", result)
 	}
 	text, err := os.ReadFile(file)
@@ -122,10 +133,86 @@ func TestHangingChildIsKilled(t *testing.T) {
 	}
 }
 
+// starve makes this process one that runs where nobody else wants to, on a CPU
+// that somebody else wants.
+func starve() {
+	var one unix.CPUSet
+	one.Set(0)
+	for _, err := range []error{
+		unix.SchedSetaffinity(0, &one),
+		unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0),
+	} {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(3)
+		}
+	}
+}
+
+// A child that gets no CPU time says nothing of KVM; one that had it, and did
+// not end, does.
+func TestLoadIsNotABrokenKVM(t *testing.T) {
+	stop := make(chan struct{})
+	var hogs sync.WaitGroup
+	defer hogs.Wait()
+	defer close(stop)
+	for range 2 {
+		hogs.Go(func() {
+			runtime.LockOSThread() // and never unlocked: the thread ends with its affinity
+			var one unix.CPUSet
+			one.Set(0)
+			if err := unix.SchedSetaffinity(0, &one); err != nil {
+				t.Error(err)
+			}
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	limits := Limits{CPU: time.Second, Asleep: time.Minute, Wall: 1500 * time.Millisecond}
+	starved := Checker{Args: []string{"starve"}, Limits: limits}.Run(context.Background())
+	if starved.Verdict != Unknown || !strings.Contains(starved.Reason, "of CPU time within 1.5s") {
+		t.Errorf("starved: %+v", starved)
+	}
+	limits.CPU, limits.Wall = limits.CPU/4, time.Minute
+	if served := (Checker{Args: []string{"spin"}, Limits: limits}).Run(context.Background()); served.Verdict != Broken || !strings.Contains(served.Reason, "within 250ms of CPU time") {
+		t.Errorf("not starved: %+v", served)
+	}
+}
+
+func TestExceeded(t *testing.T) {
+	limits := Limits{CPU: 5 * time.Second, Asleep: 10 * time.Second, Wall: 2 * time.Minute}
+	tests := []struct {
+		name  string
+		usage usage
+		since time.Duration
+		want  Verdict
+		over  bool
+	}{
+		{"just begun", usage{true, time.Millisecond, 0}, time.Second, "", false},
+		{"on a busy node", usage{true, time.Second, 89 * time.Second}, 95 * time.Second, "", false},
+		{"crawls", usage{true, 5*time.Second + 1, 0}, 6 * time.Second, Broken, true},
+		{"crawls on a busy node", usage{true, 5*time.Second + 1, time.Minute}, 66 * time.Second, Broken, true},
+		{"sleeps", usage{true, time.Second, time.Second}, 13 * time.Second, Broken, true},
+		{"gets no time", usage{true, time.Second, 2 * time.Minute}, 121 * time.Second, Unknown, true},
+		{"the kernel does not say", usage{}, time.Minute, "", false},
+		{"the kernel never says", usage{}, 121 * time.Second, Unknown, true},
+	}
+	for _, tt := range tests {
+		if got, over := limits.exceeded(tt.usage, tt.since); got.Verdict != tt.want || over != tt.over {
+			t.Errorf("%s: %+v, over %v; want %q, %v", tt.name, got, over, tt.want, tt.over)
+		}
+	}
+}
+
 func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if result := (Checker{Args: []string{"hang", t.TempDir() + "/pid"}}).Run(ctx); result.Works {
+	if result := (Checker{Args: []string{"hang", t.TempDir() + "/pid"}}).Run(ctx); result.Verdict != Unknown {
 		t.Errorf("%+v", result)
 	}
 }
@@ -136,19 +223,19 @@ func TestChild(t *testing.T) {
 		args []string
 		want Result
 	}{
-		{"works", []string{"say", "fast\n", "0"}, Result{true, "fast"}},
-		{"fails", []string{"say", "create VM: no\nmore", "1"}, Result{false, "create VM: no"}},
-		{"fails without a word", []string{"say", "", "1"}, Result{false, "run the check: exit status 1"}},
-		{"floods", []string{"say", strings.Repeat("x", 100_000), "1"}, Result{false, strings.Repeat("x", 512)}},
-		{"not UTF-8", []string{"say", "a\xffb", "1"}, Result{false, "ab"}},
-		{"is killed", []string{"die"}, Result{false, "run the check: signal: killed"}},
+		{"works", []string{"say", "fast\n", "0"}, Result{Works, "fast"}},
+		{"fails", []string{"say", "create VM: no\nmore", "1"}, Result{Broken, "create VM: no"}},
+		{"fails without a word", []string{"say", "", "1"}, Result{Unknown, "run the check: exit status 1"}},
+		{"floods", []string{"say", strings.Repeat("x", 100_000), "1"}, Result{Broken, strings.Repeat("x", 512)}},
+		{"not UTF-8", []string{"say", "a\xffb", "1"}, Result{Broken, "ab"}},
+		{"is killed", []string{"die"}, Result{Unknown, "run the check: signal: killed"}},
 	}
 	for _, tt := range tests {
 		if got := (Checker{Args: tt.args}).Run(context.Background()); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
-	if got := (Checker{Path: "/nonexistent"}).Run(context.Background()); got.Works || !strings.Contains(got.Reason, "no such file") {
+	if got := (Checker{Path: "/nonexistent"}).Run(context.Background()); got.Verdict != Unknown || !strings.Contains(got.Reason, "no such file") {
 		t.Errorf("no executable: %+v", got)
 	}
 }
