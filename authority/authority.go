@@ -40,6 +40,16 @@ type CA struct {
 // made is when the authority was made; its certificate is dated back.
 func (a CA) made() time.Time { return a.Certificate.NotBefore.Add(ClockSkew) }
 
+// ValidAt says whether a certificate is believed at a time. One whose time is
+// yet to come is as useless as one that has expired: some clock was ahead when it
+// was made.
+func ValidAt(c *x509.Certificate, now time.Time) bool {
+	return !now.Before(c.NotBefore) && now.Before(c.NotAfter)
+}
+
+// settled says whether all who check certificates have heard of the authority.
+func (a CA) settled(now time.Time) bool { return !now.Before(a.made().Add(SettleTime)) }
+
 // RenewAt is when the next authority, or certificate, is to be made.
 func RenewAt(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
@@ -78,70 +88,123 @@ func serial() *big.Int {
 	return new(big.Int).SetBytes(random)
 }
 
-// Rotate drops authorities that are over, and the keys of those that sign no
-// more, and puts a new one in front when it is time. It returns its argument,
-// and false, when there is nothing to do.
+// most is how many authorities are kept: two in their turn, and some that clocks
+// made that were wrong.
+const most = 8
+
+// Rotate puts a new authority in front of those that are valid when it is time,
+// and drops the keys of those that sign no more. It returns its argument, and
+// false, when there is nothing to do.
+//
+// What is not valid now is not touched until the next authority is made by an
+// authority that has settled. A clock that is ahead for a while, here or on another
+// node, so takes away nothing that is needed when it is right again, and two
+// clocks that disagree do not undo each other's work in turn.
 func (as CAs) Rotate(now time.Time, fresh func(time.Time) (CA, error)) (CAs, bool, error) {
-	next := slices.DeleteFunc(slices.Clone(as), func(a CA) bool { return !now.Before(a.Certificate.NotAfter) })
-	if len(next) == 0 || !now.Before(RenewAt(next[0].Certificate)) || next[0].Key == nil {
+	next := slices.Clone(as)
+	changed := false
+	if newest := as.newest(now); newest < 0 || as[newest].Key == nil || !now.Before(RenewAt(as[newest].Certificate)) {
 		a, err := fresh(now)
 		if err != nil {
 			return as, false, err
 		}
+		if signer := as.Signing(now); signer >= 0 && as[signer].settled(now) {
+			next = slices.DeleteFunc(next, func(a CA) bool { return !ValidAt(a.Certificate, now) })
+		}
 		next = slices.Insert(next, 0, a)
+		next.sort()
+		next, changed = next.bounded(now), true
 	}
-	retired := 0
-	for i := next.Signing(now) + 1; i < len(next); i++ {
-		if next[i].Key != nil {
-			next[i].Key = nil
-			retired++
+	signer := next.Signing(now)
+	for i := signer + 1; i < len(next) && next[signer].settled(now); i++ {
+		if next[i].Key != nil && ValidAt(next[i].Certificate, now) {
+			next[i].Key, changed = nil, true
 		}
 	}
-	if len(next) == len(as) && next[0] == as[0] && retired == 0 {
+	if !changed {
 		return as, false, nil
 	}
 	return next, true, nil
 }
 
-// Signing is the index of the authority that signs: the newest that all have
-// heard of by now, or else the oldest that has a key.
+// bounded drops what is not valid, and farthest from it, where there is too much.
+func (as CAs) bounded(now time.Time) CAs {
+	distance := func(a CA) time.Duration {
+		if ValidAt(a.Certificate, now) {
+			return -1
+		}
+		return max(a.Certificate.NotBefore.Sub(now), now.Sub(a.Certificate.NotAfter))
+	}
+	for len(as) > most {
+		farthest := 0
+		for i := range as {
+			if distance(as[i]) >= distance(as[farthest]) {
+				farthest = i
+			}
+		}
+		as = slices.Delete(as, farthest, farthest+1)
+	}
+	return as
+}
+
+// newest is the index of the newest authority that is valid, or -1.
+func (as CAs) newest(now time.Time) int {
+	return slices.IndexFunc(as, func(a CA) bool { return ValidAt(a.Certificate, now) })
+}
+
+// Signing is the index of the authority that signs: of those that are valid, the
+// newest that all have heard of by now, or else the oldest that has a key. It is
+// -1 where there is none.
 func (as CAs) Signing(now time.Time) int {
-	last := 0
+	last := -1
 	for i, a := range as {
+		if !ValidAt(a.Certificate, now) {
+			continue
+		}
 		if a.Key == nil {
 			break
 		}
 		last = i
-		if !now.Before(a.made().Add(SettleTime)) {
+		if a.settled(now) {
 			break
 		}
 	}
 	return last
 }
 
-// NextChange is when Rotate will have something to do.
+// NextChange is when Rotate may have something to do.
 func (as CAs) NextChange(now time.Time) time.Time {
-	next := RenewAt(as[0].Certificate)
+	newest := as.newest(now)
+	if newest < 0 || as[newest].Key == nil {
+		return now
+	}
+	next := RenewAt(as[newest].Certificate)
 	for i, a := range as {
-		if i > 0 && a.Key != nil {
-			if settled := as[0].made().Add(SettleTime); settled.Before(next) {
-				next = settled
-			}
-		}
-		if a.Certificate.NotAfter.Before(next) {
-			next = a.Certificate.NotAfter
+		switch {
+		case now.Before(a.Certificate.NotBefore):
+			next = earlier(next, a.Certificate.NotBefore)
+		case i > newest && a.Key != nil && ValidAt(a.Certificate, now):
+			next = earlier(next, as[newest].made().Add(SettleTime))
 		}
 	}
 	return next
 }
 
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // Issue makes a certificate, in DER, of names and extended usages. A life of 0
 // is the longest.
 func (as CAs) Issue(names *x509.Certificate, key any, life time.Duration, now time.Time) ([]byte, error) {
-	by := as[as.Signing(now)]
-	if by.Key == nil {
-		return nil, errors.New("sign certificate: there is no CA key")
+	signer := as.Signing(now)
+	if signer < 0 {
+		return nil, errors.New("sign certificate: there is no CA that is valid now and has a key")
 	}
+	by := as[signer]
 	if life <= 0 || life > CertificateLife {
 		life = CertificateLife
 	}
@@ -215,8 +278,12 @@ func Parse(bundle, keys []byte) (CAs, error) {
 			}
 		}
 	}
-	slices.SortStableFunc(as, func(a, b CA) int { return b.Certificate.NotBefore.Compare(a.Certificate.NotBefore) })
+	as.sort()
 	return as, nil
+}
+
+func (as CAs) sort() {
+	slices.SortStableFunc(as, func(a, b CA) int { return b.Certificate.NotBefore.Compare(a.Certificate.NotBefore) })
 }
 
 // SameBundle says whether two bundles are the same but for white space.

@@ -44,8 +44,9 @@ const (
 
 const (
 	// longestWait is how long it is left alone: a timer does not see that the
-	// clock was set, or that the machine was asleep.
-	longestWait = 30 * time.Minute
+	// clock was set, or that the machine was asleep. Until it looks again, a
+	// certificate of a clock that was ahead is refused.
+	longestWait = time.Minute
 	// retryPause is after a step that failed.
 	retryPause = 2 * time.Second
 )
@@ -111,6 +112,8 @@ func (c *Certificate) Ready() error {
 		return errors.New("there is no serving certificate yet that the API server believes")
 	case !c.Clock.Now().Before(current.Leaf.NotAfter):
 		return errors.New("the serving certificate has expired")
+	case c.Clock.Now().Before(current.Leaf.NotBefore):
+		return fmt.Errorf("the serving certificate is not valid before %s; the clock was ahead when it was made", current.Leaf.NotBefore.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -126,7 +129,7 @@ func (c *Certificate) Run(ctx context.Context) {
 				c.Log.Error(err, "keep serving certificate", "retryIn", wait.String())
 			}
 		}
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(min(wait, longestWait))
 		select {
 		case <-ctx.Done():
 		case <-c.Changed:
@@ -155,7 +158,7 @@ func (c *Certificate) step(ctx context.Context) (time.Duration, error) {
 	if change := cas.NextChange(now); change.Before(next) {
 		next = change
 	}
-	return min(longestWait, max(next.Sub(now), time.Second)), nil
+	return max(next.Sub(now), time.Second), nil
 }
 
 // authorities reads the CA, and rotates it if it is time.
@@ -248,8 +251,12 @@ func write(config *admissionregistrationv1.WebhookClientConfig, bundle []byte) b
 // renew makes new certificates if there are none, or it is time, or another CA
 // signs now: one to serve with, and one to dial virt-handlers with.
 func (c *Certificate) renew(cas authority.CAs, now time.Time) error {
-	signer := cas[cas.Signing(now)].Certificate
-	if current := c.current.Load(); current != nil && now.Before(authority.RenewAt(current.Leaf)) &&
+	index := cas.Signing(now)
+	if index < 0 {
+		return errors.New("make certificates: there is no CA that is valid now")
+	}
+	signer := cas[index].Certificate
+	if current := c.current.Load(); current != nil && authority.ValidAt(current.Leaf, now) && now.Before(authority.RenewAt(current.Leaf)) &&
 		slices.Equal(current.Leaf.DNSNames, c.DNSNames) && current.Leaf.CheckSignatureFrom(signer) == nil {
 		return nil
 	}

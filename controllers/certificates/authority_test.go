@@ -107,7 +107,7 @@ func TestRotateAfterALongNight(t *testing.T) {
 	as := rotated(t, nil, start)
 	later := start.Add(authority.Life + time.Hour)
 	next := rotated(t, as, later)
-	if len(next) != 1 || next[0] == as[0] || next.Signing(later) != 0 || next[0].Key == nil {
+	if len(next) != 2 || next[0] == as[0] || next.Signing(later) != 0 || next[0].Key == nil {
 		t.Errorf("an expired CA became %+v", next)
 	}
 	damaged := authority.CAs{{Certificate: as[0].Certificate}} // its key is lost

@@ -36,10 +36,11 @@ func (s *Signer) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, e
 	return s.own.held, err
 }
 
-// good says whether the certificate is fresh, and of a CA that is still believed.
+// good says whether the certificate is valid and fresh, and of a CA that is still
+// believed.
 func (o *ownCertificate) good(cas authority.CAs, now time.Time) bool {
-	return o.held != nil && now.Before(authority.RenewAt(o.held.Leaf)) && slices.ContainsFunc(cas, func(a authority.CA) bool {
-		return o.held.Leaf.CheckSignatureFrom(a.Certificate) == nil
+	return o.held != nil && authority.ValidAt(o.held.Leaf, now) && now.Before(authority.RenewAt(o.held.Leaf)) && slices.ContainsFunc(cas, func(a authority.CA) bool {
+		return authority.ValidAt(a.Certificate, now) && o.held.Leaf.CheckSignatureFrom(a.Certificate) == nil
 	})
 }
 

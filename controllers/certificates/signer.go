@@ -211,8 +211,9 @@ func (s *Signer) publish(ctx context.Context, bundle []byte) error {
 
 const (
 	// reloadInterval is how often the CA is read anew: another virt-controller
-	// may have rotated it, or somebody emptied the Secret for a new one.
-	reloadInterval = authority.SettleTime / 2
+	// may have rotated it, somebody may have emptied the Secret for a new one, or
+	// the clock may have been set, which no timer sees.
+	reloadInterval = time.Minute
 	// reloadRetry is the pause after that failed.
 	reloadRetry = 10 * time.Second
 )

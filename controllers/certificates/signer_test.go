@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -234,7 +235,14 @@ func TestCAFaults(t *testing.T) {
 // while signing is set.
 func (c *cluster) source(signing *atomic.Bool) *Source {
 	c.t.Helper()
-	s := &Source{Node: "node-1", Writer: c.client, Reader: c.client, Clock: c.clock, Log: logr.Discard()}
+	return c.sourceWith(signing, c.clock, c.clock)
+}
+
+// sourceWith is source on a node with a clock of its own, and timers that go by
+// another.
+func (c *cluster) sourceWith(signing *atomic.Bool, wall clock.Clock, timers *clocktesting.FakeClock) *Source {
+	c.t.Helper()
+	s := &Source{Node: "node-1", Writer: c.client, Reader: c.client, Clock: wall, Log: logr.Discard()}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -248,8 +256,8 @@ func (c *cluster) source(signing *atomic.Bool) *Source {
 			if signing.Load() {
 				c.reconcile() // may fail, with the API server
 			}
-			if c.clock.HasWaiters() {
-				c.clock.Step(time.Second)
+			if timers.HasWaiters() {
+				timers.Step(time.Second)
 			}
 		}
 	}()
@@ -336,6 +344,133 @@ func TestSourceAfterTheClockWasSet(t *testing.T) {
 	signing.Store(true)
 	await(t, "replacement", func() bool { return s.Ready(nil) == nil })
 }
+
+// TestSignerClockWasAhead: virt-controller's clock was ahead, for a minute or for
+// longer. What it signs then is believed again at once, by those who have read
+// the CA since.
+func TestSignerClockWasAhead(t *testing.T) {
+	const day = 24 * time.Hour
+	key := newKey(t, elliptic.P256())
+	for name, c := range map[string]struct {
+		ahead, lasts time.Duration
+		oldStays     bool
+	}{
+		"a few days":            {3 * day, time.Minute, true},
+		"until it is renewed":   {25 * day, time.Minute, true},
+		"years":                 {3000 * day, time.Minute, true},
+		"years, and for a day":  {3000 * day, day, true},
+		"years, and for months": {3000 * day, 60 * day, false},
+		"years behind":          {-3000 * day, time.Minute, true},
+	} {
+		cluster := newCluster(t)
+		first, err := cluster.authorities(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		believed := func(when string, cas authority.CAs) {
+			t.Helper()
+			text, err := sign(cas, wanted{role: Client, node: "node-1", key: &key.PublicKey}, 0, cluster.clock.Now())
+			if err != nil {
+				t.Fatalf("%s, %s: %v", name, when, err)
+			}
+			issued, err := issuedFor(text, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			roots := x509.NewCertPool()
+			roots.AppendCertsFromPEM([]byte(cluster.published()))
+			if _, err := authority.Peer(handshake(t, *issued), Client, roots, cluster.clock.Now()); err != nil {
+				t.Errorf("%s, %s: %v", name, when, err)
+			}
+			if own, err := cluster.GetCertificate(&tls.ClientHelloInfo{}); err != nil {
+				t.Errorf("%s, %s: %v", name, when, err)
+			} else if _, err := own.Leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: cluster.clock.Now(), DNSName: authority.MetricsName}); err != nil {
+				t.Errorf("%s, %s, own: %v", name, when, err)
+			}
+		}
+		for passed := time.Duration(0); passed <= c.lasts; passed += max(c.lasts/10, time.Minute) {
+			cluster.clock.SetTime(start.Add(c.ahead + passed))
+			cas, err := cluster.authorities(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			believed("with the wrong clock", cas)
+		}
+		cluster.clock.SetTime(start.Add(c.lasts))
+		cas, err := cluster.authorities(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		believed("with the right clock", cas)
+		if by := cas[cas.Signing(cluster.clock.Now())]; c.oldStays && !by.Certificate.Equal(first[0].Certificate) {
+			t.Errorf("%s: %s signs, and those who have read nothing since know only %s", name, by.Certificate.Subject.CommonName, first[0].Certificate.Subject.CommonName)
+		}
+	}
+}
+
+// TestSourceOfAClockAhead: virt-controller's clock was ahead when it signed. Such a
+// certificate takes the place of none that is good; where it is the only one, or
+// this node's clock was ahead too, Ready tells, and another is asked for.
+func TestSourceOfAClockAhead(t *testing.T) {
+	c := newCluster(t)
+	const year = 365 * 24 * time.Hour
+	node := &wrongClock{FakeClock: clocktesting.NewFakeClock(start)}
+	var signing atomic.Bool
+	signing.Store(true)
+	c.clock.SetTime(start.Add(year))
+	s := c.sourceWith(&signing, node, node.FakeClock)
+	signed := func() (n int) {
+		var list certificatesv1.CertificateSigningRequestList
+		if err := c.client.List(context.Background(), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, csr := range list.Items {
+			if len(csr.Status.Certificate) > 0 {
+				n++
+			}
+		}
+		return n
+	}
+	// asked waits until each role was given two certificates more.
+	asked := func() {
+		t.Helper()
+		before := signed()
+		await(t, "more certificates", func() bool { return signed() >= before+2*len(roles) })
+	}
+	asked()
+	if err := s.Ready(nil); err == nil || !strings.Contains(err.Error(), "has not been issued yet") {
+		t.Errorf("with certificates of the future alone: %v", err)
+	}
+	c.clock.SetTime(start)
+	await(t, "ready", func() bool { return s.Ready(nil) == nil })
+
+	// Both clocks are ahead, and then right again.
+	c.clock.SetTime(start.Add(year))
+	node.ahead.Store(int64(year))
+	await(t, "ready in a year", func() bool { return s.Ready(nil) == nil })
+	node.ahead.Store(0)
+	if err := s.Ready(nil); err == nil || !strings.Contains(err.Error(), "is not valid before") {
+		t.Errorf("with certificates of the future: %v", err)
+	}
+	c.clock.SetTime(start)
+	await(t, "repair", func() bool { return s.Ready(nil) == nil })
+
+	// virt-controller's alone is, as a good certificate is to be renewed.
+	c.clock.SetTime(start.Add(year))
+	node.ahead.Store(int64(authority.CertificateLife * 3 / 4))
+	asked()
+	if err := s.Ready(nil); err != nil {
+		t.Errorf("a good certificate was given away for one of the future: %v", err)
+	}
+}
+
+// wrongClock is a clock that was set, which its timers do not see.
+type wrongClock struct {
+	*clocktesting.FakeClock
+	ahead atomic.Int64
+}
+
+func (c *wrongClock) Now() time.Time { return c.FakeClock.Now().Add(time.Duration(c.ahead.Load())) }
 
 // TestSourceDenied: it says why, and asks again.
 func TestSourceDenied(t *testing.T) {

@@ -66,10 +66,17 @@ func (s *Source) get(r Role) (*tls.Certificate, error) {
 	if held == nil {
 		return nil, fmt.Errorf("certificate %s has not been issued yet", r)
 	}
-	if !s.Clock.Now().Before(held.Leaf.NotAfter) {
+	switch now := s.Clock.Now(); {
+	case !now.Before(held.Leaf.NotAfter):
 		return nil, fmt.Errorf("certificate %s expired at %s", r, held.Leaf.NotAfter.Format(time.RFC3339))
+	case now.Before(held.Leaf.NotBefore):
+		return nil, early(r, held.Leaf)
 	}
 	return held, nil
+}
+
+func early(r Role, c *x509.Certificate) error {
+	return fmt.Errorf("certificate %s is not valid before %s; the clock of this node or of virt-controller's is wrong, or was", r, c.NotBefore.Format(time.RFC3339))
 }
 
 // Ready is a healthz.Checker: all certificates are there and have not expired.
@@ -109,6 +116,10 @@ func (s *Source) keep(ctx context.Context, r Role) {
 	for ctx.Err() == nil {
 		next := s.Clock.Now().Add(retryPause)
 		issued, err := s.request(ctx, r)
+		if err == nil && s.Clock.Now().Before(issued.Leaf.NotBefore) {
+			// It takes the place of none that is good.
+			err = early(r, issued.Leaf)
+		}
 		if err == nil {
 			s.held(r).Store(issued)
 			next = renewal(issued.Leaf)
@@ -118,9 +129,16 @@ func (s *Source) keep(ctx context.Context, r Role) {
 		}
 		// Not in one go: a timer does not see that the clock was set, or that the
 		// machine was asleep.
-		for ok := s.pause(ctx, retryPause); ok && s.Clock.Now().Before(next); ok = s.pause(ctx, retryPause) {
+		for ok := s.pause(ctx, retryPause); ok && s.Clock.Now().Before(next) && s.believed(r); ok = s.pause(ctx, retryPause) {
 		}
 	}
+}
+
+// believed says whether the certificate's time has come, where there is one: a
+// clock may have been set back since.
+func (s *Source) believed(r Role) bool {
+	held := s.held(r).Load()
+	return held == nil || !s.Clock.Now().Before(held.Leaf.NotBefore)
 }
 
 // renewal is when a certificate is to be replaced: when two thirds of its life
