@@ -2,11 +2,8 @@ package apiserver
 
 import (
 	"fmt"
-	"log"
 	"net/http"
-	"strings"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -32,15 +29,4 @@ func metrics() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), monitoring.Up("virt_api"))
 	return monitoring.Handler(registry)
-}
-
-// logTo has net/http say what it has to say, such as of peers that do not get
-// through the handshake, where it is seldom wanted.
-func logTo(to logr.Logger) *log.Logger { return log.New(lines{to.V(1)}, "", 0) }
-
-type lines struct{ to logr.Logger }
-
-func (l lines) Write(text []byte) (int, error) {
-	l.to.Info(strings.TrimSpace(string(text)))
-	return len(text), nil
 }

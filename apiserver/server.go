@@ -31,6 +31,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
 	"github.com/kubeqemu/kubeqemu/authority"
 	"github.com/kubeqemu/kubeqemu/handlerapi"
+	"github.com/kubeqemu/kubeqemu/intake"
 	"github.com/kubeqemu/kubeqemu/monitoring"
 )
 
@@ -74,7 +75,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	// What else virt-api answers, it answers here.
-	admission.Register(s.mux, s.facts)
+	admission.Register(s.mux, s.facts, intake.NewBodies(maxReviews))
 	access, err := monitoring.NewAccess(config, s.options.Clock.Now, s.options.Log.WithName("metrics"))
 	if err != nil {
 		return nil, err
@@ -201,11 +202,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: s.certificate.GetCertificate,
-		NextProtos: []string{"h2", "http/1.1"},
-		// The API server shows one as it asks for users, and none as it asks about
-		// objects. Package subresources verifies it, by a CA that may change.
-		ClientAuth: tls.RequestClientCert})
+	listener = s.secure(listener, s.certificate.GetCertificate)
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -224,7 +221,7 @@ func (s *Server) Run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
-		serve(l, s.probes())
+		serve(intake.Listen(l, maxProbes), s.probes())
 	}
 	s.options.Log.Info("serving", "address", listener.Addr().String())
 	return <-failed
@@ -244,10 +241,35 @@ func (s *Server) keepCertificate(ctx context.Context) {
 	s.certificate.Run(ctx)
 }
 
+func (s *Server) secure(listener net.Listener, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) net.Listener {
+	config := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate, NextProtos: []string{"http/1.1"},
+		// The API server shows one as it asks for users, and none as it asks about
+		// objects. Package subresources verifies it, by a CA that may change.
+		ClientAuth: tls.RequestClientCert}
+	return tls.NewListener(intake.Listen(listener, maxStrangers), intake.Known(config, s.isFrontProxy))
+}
+
+// isFrontProxy says whether a peer has shown to be the API server. Where nobody
+// can tell yet, it is one like the others.
+func (s *Server) isFrontProxy(state tls.ConnectionState) bool {
+	if len(state.PeerCertificates) == 0 {
+		return false
+	}
+	proxy, err := s.proxy()
+	return err == nil && proxy.Verify(state, s.options.Clock.Now()) == nil
+}
+
+// What everybody together who reaches virt-api's ports can have it hold. The API
+// server is one of them when it asks about objects, for it shows no certificate.
 const (
-	headerTimeout   = 10 * time.Second
-	readTimeout     = 30 * time.Second
-	idleTimeout     = 2 * time.Minute
+	// maxStrangers is more than the changes that an API server makes at once, 200.
+	maxStrangers = 256
+	maxProbes    = 32
+	// maxReviews bounds the bytes of reviews, three of the largest.
+	maxReviews = 3 * admission.MaxReview
+)
+
+const (
 	shutdownTimeout = 10 * time.Second
 	// lastCall is for how long it is still asked after it was told to end, and
 	// has whoever asks hang up after the answer: a connection that is closed
@@ -264,8 +286,7 @@ func (s *Server) serve(ctx context.Context, listener net.Listener, handler http.
 		}
 		handler.ServeHTTP(w, r)
 	})
-	server := &http.Server{Handler: lastly, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: logTo(s.options.Log)}
+	server := intake.Server(lastly, s.options.Log)
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		ending.Store(true)

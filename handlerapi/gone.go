@@ -19,8 +19,12 @@ const GoneAfter = 40 * time.Second
 // also end a connection whose peer lives and takes nothing, and would hold for the
 // keepalive too (tcp(7)). It goes on until stop is called, which waits for it.
 func EndWhenGone(conn net.Conn, after time.Duration) (stop func()) {
-	if outer, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = outer.NetConn() // TLS would have a last word to say
+	for { // TLS would have a last word to say
+		outer, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = outer.NetConn()
 	}
 	raw, ok := conn.(syscall.Conn)
 	if !ok {

@@ -5,24 +5,24 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/kubeqemu/kubeqemu/intake"
 )
 
 const (
 	// scrapesAtOnce: two Prometheus servers, and somebody who looks.
 	scrapesAtOnce = 3
 	scrapeTimeout = 10 * time.Second
-	headerTimeout = 10 * time.Second
-	idleTimeout   = 2 * time.Minute
-	maxHeader     = 16 << 10
+	// maxStrangers is more than scrape it, and bounds what everybody else costs who
+	// reaches the port.
+	maxStrangers = 64
 	// Between two attempts to listen.
 	firstPause   = time.Second
 	longestPause = time.Minute
@@ -72,21 +72,14 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for scrapes: %w", err)
 	}
-	server := &http.Server{Handler: s.Handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeader, ErrorLog: log.New(lines{s.Log.V(1)}, "", 0)}
+	server := intake.Server(s.Handler, s.Log)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.Certificate, NextProtos: []string{"http/1.1"}}
-	if err := server.Serve(tls.NewListener(listener, config)); !errors.Is(err, http.ErrServerClosed) {
+	// Who is known, Access says (intake.Vouch).
+	nobody := func(tls.ConnectionState) bool { return false }
+	if err := server.Serve(tls.NewListener(intake.Listen(listener, maxStrangers), intake.Known(config, nobody))); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	return nil
-}
-
-// lines has net/http tell of peers that do not get in where it is seldom wanted.
-type lines struct{ to logr.Logger }
-
-func (l lines) Write(text []byte) (int, error) {
-	l.to.Info(strings.TrimSpace(string(text)))
-	return len(text), nil
 }

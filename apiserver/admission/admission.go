@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/intake"
 )
 
 // Facts are what answers may depend on beside the object.
@@ -87,12 +88,13 @@ func of[T any, P interface {
 }
 
 // Register serves the webhooks of all kinds, below the paths that
-// config/api/webhooks.yaml names.
-func Register(mux *http.ServeMux, facts func(context.Context) (Facts, error)) {
+// config/api/webhooks.yaml names. What is asked is read within bodies.
+func Register(mux *http.ServeMux, facts func(context.Context) (Facts, error), bodies *intake.Bodies) {
+	s := &server{facts: facts, bodies: bodies, deciding: intake.Budget{Size: maxDeciding}}
 	for _, k := range kinds() {
 		if k.fill != nil {
-			mux.Handle("POST /"+k.resource+"-mutate", serve(k.mutate, facts))
+			mux.Handle("POST /"+k.resource+"-mutate", s.serve(k.mutate))
 		}
-		mux.Handle("POST /"+k.resource+"-validate", serve(k.validate, facts))
+		mux.Handle("POST /"+k.resource+"-validate", s.serve(k.validate))
 	}
 }

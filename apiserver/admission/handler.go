@@ -5,18 +5,34 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubeqemu/kubeqemu/intake"
 )
 
 const (
-	// maxReview is more than the API server takes of an object, twice.
-	maxReview = 8 << 20
+	// MaxReview is more than the API server takes of an object, 3 MiB, and etcd
+	// keeps of the one before, 1.5 MiB.
+	MaxReview = 6 << 20
+	// maxValues is more than two objects have that are read (maxTokens).
+	maxValues = 2*maxTokens + 10_000
+	// maxDeciding is how many are decided at once: what is decoded takes many times
+	// its size.
+	maxDeciding = 2
+	// maxAnswer bounds an answer, in bytes, and maxMessage what is said in one that
+	// would be longer.
+	maxAnswer     = 64 << 10
+	maxMessage    = 8 << 10
+	maxErrors     = 200
+	answerTimeout = 10 * time.Second
 	// maxFilled bounds what defaults are computed for: comparing takes time, and
 	// this is before the schema, which bounds lists. Whatever is larger passes as
 	// it is, and virt-controller fills it in.
@@ -26,30 +42,104 @@ const (
 // answer is an answer to one question.
 type answer func(facts Facts, question *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
 
+// server answers everybody who asks: the API server shows no certificate as it
+// asks about objects. Bodies bounds what is read, by the address that sends it.
+type server struct {
+	facts    func(context.Context) (Facts, error)
+	bodies   *intake.Bodies
+	deciding intake.Budget
+}
+
 // serve answers an AdmissionReview of the API server's.
-func serve(answer answer, facts func(context.Context) (Facts, error)) http.Handler {
+func (s *server) serve(answer answer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxReview))
+		text, err := s.decide(w, r, answer)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
+			refuse(w, err)
 			return
 		}
-		var review admissionv1.AdmissionReview
-		if err := json.Unmarshal(text, &review); err != nil || review.Request == nil || review.APIVersion != admissionv1.SchemeGroupVersion.String() {
-			http.Error(w, "the body is no AdmissionReview of admission.k8s.io/v1", http.StatusBadRequest)
-			return
-		}
-		known, err := facts(r.Context())
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		review.Response = answer(known, review.Request)
-		review.Response.UID, review.Request = review.Request.UID, nil
+		// Nothing else is held while somebody takes the answer.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
 		w.Header().Set("Content-Type", "application/json")
 		// Who asked may have gone, which is all that can go wrong.
-		_ = json.NewEncoder(w).Encode(&review)
+		_, _ = w.Write(text)
 	})
+}
+
+// decide reads a question and returns the answer to it.
+func (s *server) decide(w http.ResponseWriter, r *http.Request, answer answer) ([]byte, error) {
+	source := intake.Source(r.RemoteAddr)
+	text, release, err := s.bodies.Read(w, r, source, MaxReview)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	turn, err := s.deciding.Take(r.Context(), source, 1, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Release()
+	known, err := s.facts(r.Context())
+	if err != nil {
+		return nil, &unknownError{err}
+	}
+	review, err := read(text)
+	if err != nil {
+		return nil, err
+	}
+	review.Response = answer(known, review.Request)
+	review.Response.UID, review.Request = review.Request.UID, nil
+	text, err = json.Marshal(review)
+	if err == nil && len(text) > maxAnswer {
+		review.Response = short(review.Response)
+		text, err = json.Marshal(review)
+	}
+	return text, err
+}
+
+// short is an answer without what it is long by: causes, or defaults, which
+// virt-controller fills in too.
+func short(long *admissionv1.AdmissionResponse) *admissionv1.AdmissionResponse {
+	answer := &admissionv1.AdmissionResponse{UID: long.UID, Allowed: long.Allowed}
+	if long.Result != nil {
+		message := strings.ToValidUTF8(long.Result.Message[:min(len(long.Result.Message), maxMessage)], "")
+		answer.Result = &metav1.Status{Status: long.Result.Status, Reason: long.Result.Reason, Code: long.Result.Code, Message: message + " … and more"}
+	}
+	return answer
+}
+
+// unknownError says that what answers depend on is not known yet.
+type unknownError struct{ err error }
+
+func (e *unknownError) Error() string { return e.err.Error() }
+
+func read(text []byte) (*admissionv1.AdmissionReview, error) {
+	if n := intake.Values(text); n > maxValues {
+		return nil, fmt.Errorf("the review has more than %d names and values", maxValues)
+	}
+	review := &admissionv1.AdmissionReview{}
+	if err := json.Unmarshal(text, review); err != nil || review.Request == nil || review.APIVersion != admissionv1.SchemeGroupVersion.String() {
+		return nil, errors.New("the body is no AdmissionReview of admission.k8s.io/v1")
+	}
+	return review, nil
+}
+
+// refuse says why a body was not read. Where others had the room the API server
+// asks again, if it still has time.
+func refuse(w http.ResponseWriter, err error) {
+	var long *intake.TooLongError
+	var unknown *unknownError
+	switch {
+	case errors.As(err, &unknown):
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	case errors.As(err, &long):
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+	case errors.Is(err, intake.ErrFull), errors.Is(err, intake.ErrGaveWay):
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+	default:
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
 }
 
 func allowed() *admissionv1.AdmissionResponse { return &admissionv1.AdmissionResponse{Allowed: true} }
@@ -93,6 +183,10 @@ func (k kind) validate(facts Facts, question *admissionv1.AdmissionRequest) *adm
 	}
 	if len(errs) == 0 {
 		return allowed()
+	}
+	if more := len(errs) - maxErrors; more > 0 {
+		// To join them takes the square of their number.
+		errs = append(errs[:maxErrors:maxErrors], field.Invalid(field.NewPath("object"), "", fmt.Sprintf("has %d errors more", more)))
 	}
 	// What the API server itself says of objects that are invalid.
 	status := apierrors.NewInvalid(k.kind, question.Name, errs).Status()

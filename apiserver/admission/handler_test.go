@@ -10,10 +10,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/intake"
 )
 
 // ask asks a webhook as the API server does.
@@ -36,7 +38,7 @@ func ask(t *testing.T, mux *http.ServeMux, path, object, old string) *admissionv
 
 func newServer(facts Facts, err error) *http.ServeMux {
 	mux := http.NewServeMux()
-	Register(mux, func(context.Context) (Facts, error) { return facts, err })
+	Register(mux, func(context.Context) (Facts, error) { return facts, err }, intake.NewBodies(2*MaxReview))
 	return mux
 }
 
@@ -67,7 +69,8 @@ func TestMutate(t *testing.T) {
 		"no JSON":        {http.MethodPost, "/virtualmachineinstances-mutate", `{`, nil, http.StatusBadRequest},
 		"another review": {http.MethodPost, "/virtualmachineinstances-mutate", `{"apiVersion":"admission.k8s.io/v1beta1","request":{}}`, nil, http.StatusBadRequest},
 		"without facts":  {http.MethodPost, "/virtualmachineinstances-mutate", `{"apiVersion":"admission.k8s.io/v1","request":{}}`, errors.New("down"), http.StatusInternalServerError},
-		"too much":       {http.MethodPost, "/virtualmachineinstances-mutate", strings.Repeat("x", maxReview+1), nil, http.StatusBadRequest},
+		"many values":    {http.MethodPost, "/virtualmachineinstances-mutate", `{"apiVersion":"admission.k8s.io/v1","request":{"userInfo":{"groups":["` + strings.Repeat(`","`, maxValues) + `"]}}}`, nil, http.StatusBadRequest},
+		"too much":       {http.MethodPost, "/virtualmachineinstances-mutate", strings.Repeat("x", MaxReview+1), nil, http.StatusRequestEntityTooLarge},
 		"another path":   {http.MethodPost, "/pods-mutate", `{}`, nil, http.StatusNotFound},
 		"another method": {http.MethodGet, "/virtualmachineinstances-mutate", ``, nil, http.StatusMethodNotAllowed},
 	} {
@@ -76,6 +79,23 @@ func TestMutate(t *testing.T) {
 		if recorder.Code != c.code {
 			t.Errorf("%s: %d, want %d: %s", name, recorder.Code, c.code, recorder.Body)
 		}
+	}
+}
+
+// TestLongAnswers: what would be answered at length is answered in short, and soon:
+// anybody in the cluster can ask.
+func TestLongAnswers(t *testing.T) {
+	disks := strings.Repeat(`{"name":"`+strings.Repeat("x", 100)+`"},`, 10_000)
+	began := time.Now()
+	defer func() {
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	}()
+	answer := ask(t, newServer(empty, nil), "/virtualmachineinstances-validate", `{"spec":{"domain":{"devices":{"disks":[`+disks+`{}]}}}}`, "")
+	text, err := json.Marshal(answer)
+	if err != nil || answer.Allowed || answer.Result.Code != http.StatusUnprocessableEntity || len(text) > maxAnswer || !strings.Contains(answer.Result.Message, "… and more") {
+		t.Errorf("%d bytes, %v, %.200s", len(text), err, answer.Result.Message)
 	}
 }
 

@@ -64,23 +64,34 @@ func ParseFrontProxy(data map[string]string) (*FrontProxy, error) {
 
 var errUnauthenticated = errors.New("request is not authenticated")
 
-// authenticate returns who asks, or an error that wraps errUnauthenticated.
-// Headers count only from whoever shows the front proxy's certificate: its CA's,
-// for clients, and in one of the allowed names. No allowed names are all names,
-// as for Kubernetes' own servers.
-func (p *FrontProxy) authenticate(state *tls.ConnectionState, header http.Header, now time.Time) (user, error) {
-	if state == nil || len(state.PeerCertificates) == 0 {
-		return user{}, errUnauthenticated
+// Verify returns an error, which wraps errUnauthenticated, unless a peer shows the
+// front proxy's certificate: its CA's, for clients, and in one of the allowed
+// names. No allowed names are all names, as for Kubernetes' own servers.
+func (p *FrontProxy) Verify(state tls.ConnectionState, now time.Time) error {
+	if len(state.PeerCertificates) == 0 {
+		return errUnauthenticated
 	}
 	leaf, intermediates := state.PeerCertificates[0], x509.NewCertPool()
 	for _, c := range state.PeerCertificates[1:] {
 		intermediates.AddCert(c)
 	}
 	if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
-		return user{}, fmt.Errorf("%w: %w", errUnauthenticated, err)
+		return fmt.Errorf("%w: %w", errUnauthenticated, err)
 	}
 	if len(p.names) > 0 && !slices.Contains(p.names, leaf.Subject.CommonName) {
-		return user{}, fmt.Errorf("%w: %q is not a front proxy", errUnauthenticated, leaf.Subject.CommonName)
+		return fmt.Errorf("%w: %q is not a front proxy", errUnauthenticated, leaf.Subject.CommonName)
+	}
+	return nil
+}
+
+// authenticate returns who asks, or an error that wraps errUnauthenticated.
+// Headers count only from the front proxy.
+func (p *FrontProxy) authenticate(state *tls.ConnectionState, header http.Header, now time.Time) (user, error) {
+	if state == nil {
+		return user{}, errUnauthenticated
+	}
+	if err := p.Verify(*state, now); err != nil {
+		return user{}, err
 	}
 	who := user{name: first(header, p.userHeaders), extra: map[string][]string{}}
 	if who.name == "" {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 
@@ -44,13 +43,14 @@ func (s *Server) expandSpec(w http.ResponseWriter, c *call) error {
 
 // expandGiven does the same for a VirtualMachine that need not exist.
 func (s *Server) expandGiven(w http.ResponseWriter, c *call) error {
-	text, err := io.ReadAll(http.MaxBytesReader(w, c.Body, maxObject))
-	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("Can not read Request body, error: %v", err))
-	}
-	vm, err := given(text, c.namespace)
-	if err != nil {
-		return apierrors.NewBadRequest(err.Error())
+	var vm *v1.VirtualMachine
+	if err := s.body(w, c, maxObject, func(text []byte) (err error) {
+		if vm, err = given(text, c.namespace); err != nil {
+			err = apierrors.NewBadRequest(err.Error())
+		}
+		return err
+	}); err != nil {
+		return err
 	}
 	expanded, err := expand(c.Context(), s.cluster.readFor(c.user), vm)
 	if err != nil {

@@ -32,10 +32,6 @@ func (s *Server) fileSystemList(w http.ResponseWriter, c *call) error {
 	return query[v1.VirtualMachineInstanceFileSystemList](s, w, c, handlerapi.FileSystems)
 }
 
-// maxQueries bounds virt-api's memory: an answer on its way takes up to 2 MiB, as
-// much as a dozen streams.
-const maxQueries = 32
-
 // query has virt-handler ask the guest's agent. What comes back is a launcher's,
 // and passed on only as far as it is a T.
 func query[T any](s *Server, w http.ResponseWriter, c *call, operation string) error {
@@ -46,11 +42,6 @@ func query[T any](s *Server, w http.ResponseWriter, c *call, operation string) e
 	if err := askable(vmi); err != nil {
 		return err
 	}
-	release, err := occupy(s.queries, "virt-api asks as many guest agents as it bears")
-	if err != nil {
-		return err
-	}
-	defer release()
 	to, err := s.target(c.Context(), vmi)
 	if err != nil {
 		return err
@@ -80,7 +71,7 @@ func askable(vmi *v1.VirtualMachineInstance) error {
 }
 
 func (s *Server) freeze(w http.ResponseWriter, c *call) error {
-	o, err := options[v1.FreezeUnfreezeTimeout](w, c)
+	o, err := options[v1.FreezeUnfreezeTimeout](s, w, c)
 	if err != nil {
 		return err
 	}
@@ -107,14 +98,14 @@ func (s *Server) freeze(w http.ResponseWriter, c *call) error {
 }
 
 func (s *Server) unfreeze(w http.ResponseWriter, c *call) error {
-	if _, err := options[struct{}](w, c); err != nil {
+	if _, err := options[struct{}](s, w, c); err != nil {
 		return err
 	}
 	return s.operate(w, c, handlerapi.Unfreeze, nil)
 }
 
 func (s *Server) softReboot(w http.ResponseWriter, c *call) error {
-	if _, err := options[struct{}](w, c); err != nil {
+	if _, err := options[struct{}](s, w, c); err != nil {
 		return err
 	}
 	return s.operate(w, c, handlerapi.SoftReboot, nil)

@@ -53,27 +53,6 @@ func TestAskable(t *testing.T) {
 	}
 }
 
-// TestQueriesBounded: no more agents are asked at once than virt-api bears.
-func TestQueriesBounded(t *testing.T) {
-	s := serve(t)
-	s.allowed = "virtualmachineinstances/filesystemlist"
-	path := root + "/namespaces/ns/virtualmachineinstances/vm/filesystemlist"
-	// 503: there is no virt-handler here.
-	if code, status := s.ask(true, "ann", http.MethodGet, path, ""); code != http.StatusServiceUnavailable {
-		t.Errorf("with room: %d %q", code, status.Message)
-	}
-	for range maxQueries {
-		s.server.queries <- struct{}{}
-	}
-	if code, status := s.ask(true, "ann", http.MethodGet, path, ""); code != http.StatusTooManyRequests {
-		t.Errorf("without room: %d %q", code, status.Message)
-	}
-	<-s.server.queries
-	if code, status := s.ask(true, "ann", http.MethodGet, path, ""); code != http.StatusServiceUnavailable {
-		t.Errorf("with room again: %d %q", code, status.Message)
-	}
-}
-
 // TestFreezeBodies: the time is optional, and is one.
 func TestFreezeBodies(t *testing.T) {
 	s := serve(t)

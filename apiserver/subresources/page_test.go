@@ -49,7 +49,6 @@ func TestPage(t *testing.T) {
 
 // TestOwnPage: programs, and the page itself, open websockets; pages of other sites do not.
 func TestOwnPage(t *testing.T) {
-	s := &Server{streams: make(chan struct{}, 9)}
 	for name, c := range map[string]struct {
 		origin, cookie string
 		admitted       bool
@@ -77,7 +76,7 @@ func TestOwnPage(t *testing.T) {
 		if c.site != "" {
 			r.Header.Set("Sec-Fetch-Site", c.site)
 		}
-		if _, err := s.admit(r); (err == nil) != c.admitted || err != nil && !apierrors.IsForbidden(err) {
+		if err := upgradable(r); (err == nil) != c.admitted || err != nil && !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -3,6 +3,7 @@ package subresources
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -47,11 +48,6 @@ func (s *Server) screenshot(w http.ResponseWriter, c *call) error {
 	if err := attachable(vmi, handlerapi.VNC); err != nil {
 		return err
 	}
-	release, err := s.place()
-	if err != nil {
-		return err
-	}
-	defer release()
 	to, err := s.target(c.Context(), vmi)
 	if err != nil {
 		return err
@@ -61,6 +57,7 @@ func (s *Server) screenshot(w http.ResponseWriter, c *call) error {
 		return answered(vmi, err)
 	}
 	defer picture.Close()
+	defer context.AfterFunc(c.Context(), func() { picture.Close() })()
 	return s.picture(w, picture)
 }
 

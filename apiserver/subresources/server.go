@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -28,10 +27,7 @@ type Server struct {
 	cluster *cluster
 	table   []Endpoint
 	page    web.Files
-	// streams has a place for each stream that is open.
-	streams chan struct{}
-	// queries has a place for each question to a guest's agent.
-	queries chan struct{}
+	limits  *limits
 	bounds  bounds
 	Options
 }
@@ -55,7 +51,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cluster: c, table: Table(), page: page, streams: make(chan struct{}, maxStreams), queries: make(chan struct{}, maxQueries), bounds: bounds{pingInterval, streamPatience}, Options: o}, nil
+	return &Server{cluster: c, table: Table(), page: page, limits: newLimits(), bounds: bounds{pingInterval, streamPatience}, Options: o}, nil
 }
 
 // call is one request that may be answered.
@@ -95,14 +91,24 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return errNoRoute
 	}
-	allowed, reason, err := s.cluster.allowed(r.Context(), who, o)
-	switch {
-	case err != nil:
+	if err := s.authorize(r.Context(), who, o); err != nil {
 		return err
-	case !allowed:
-		return forbidden(who, o, reason)
 	}
 	return o.endpoint.serve(s, w, &call{r, o, who})
+}
+
+// authorize asks the API server whether a user may.
+func (s *Server) authorize(ctx context.Context, who user, o object) error {
+	place, err := s.limits.asking.Take(ctx, who.name, 1, nil)
+	if err != nil {
+		return tooMany(fmt.Sprintf("the rights of user %q are looked up %d times at once, which is as often as those of one user may be", who.name, maxAsking))
+	}
+	defer place.Release()
+	allowed, reason, err := s.cluster.allowed(ctx, who, o)
+	if err == nil && !allowed {
+		err = forbidden(who, o, reason)
+	}
+	return err
 }
 
 var errNoRoute = errors.New("the server could not find the requested resource")
@@ -147,18 +153,17 @@ func write(w http.ResponseWriter, code int, body any) {
 }
 
 // options reads what is sent along, as JSON or YAML, if anything is.
-func options[T any](w http.ResponseWriter, c *call) (*T, error) {
+func options[T any](s *Server, w http.ResponseWriter, c *call) (*T, error) {
 	o := new(T)
-	text, err := io.ReadAll(http.MaxBytesReader(w, c.Body, maxBody))
-	if err == nil && len(strings.TrimSpace(string(text))) > 0 {
-		err = yaml.Unmarshal(text, o)
-	}
-	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("Can not unmarshal Request body to struct, error: %v", err))
-	}
-	// From here on it waits for others.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	return o, nil
+	return o, s.body(w, c, maxBody, func(text []byte) error {
+		if len(strings.TrimSpace(string(text))) == 0 {
+			return nil
+		}
+		if err := yaml.Unmarshal(text, o); err != nil {
+			return apierrors.NewBadRequest(fmt.Sprintf("Can not unmarshal Request body to struct, error: %v", err))
+		}
+		return nil
+	})
 }
 
 // dry checks dryRun, and says whether nothing is to be done.
@@ -172,7 +177,7 @@ func dry(dryRun []string) (bool, error) {
 }
 
 func (s *Server) start(w http.ResponseWriter, c *call) error {
-	o, err := options[v1.StartOptions](w, c)
+	o, err := options[v1.StartOptions](s, w, c)
 	if err != nil {
 		return err
 	}
@@ -182,7 +187,7 @@ func (s *Server) start(w http.ResponseWriter, c *call) error {
 }
 
 func (s *Server) stop(w http.ResponseWriter, c *call) error {
-	o, err := options[v1.StopOptions](w, c)
+	o, err := options[v1.StopOptions](s, w, c)
 	if err != nil {
 		return err
 	}
@@ -192,7 +197,7 @@ func (s *Server) stop(w http.ResponseWriter, c *call) error {
 }
 
 func (s *Server) restart(w http.ResponseWriter, c *call) error {
-	o, err := options[v1.RestartOptions](w, c)
+	o, err := options[v1.RestartOptions](s, w, c)
 	if err != nil {
 		return err
 	}
@@ -283,7 +288,7 @@ func controls(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 }
 
 func (s *Server) pause(w http.ResponseWriter, c *call) error {
-	o, err := options[v1.PauseOptions](w, c)
+	o, err := options[v1.PauseOptions](s, w, c)
 	if err != nil {
 		return err
 	}
@@ -291,7 +296,7 @@ func (s *Server) pause(w http.ResponseWriter, c *call) error {
 }
 
 func (s *Server) unpause(w http.ResponseWriter, c *call) error {
-	o, err := options[v1.UnpauseOptions](w, c)
+	o, err := options[v1.UnpauseOptions](s, w, c)
 	if err != nil {
 		return err
 	}
@@ -299,7 +304,7 @@ func (s *Server) unpause(w http.ResponseWriter, c *call) error {
 }
 
 func (s *Server) reset(w http.ResponseWriter, c *call) error {
-	if _, err := options[struct{}](w, c); err != nil {
+	if _, err := options[struct{}](s, w, c); err != nil {
 		return err
 	}
 	return s.operate(w, c, handlerapi.Reset, nil)
@@ -351,6 +356,8 @@ func answered(vmi *v1.VirtualMachineInstance, err error) error {
 		return apierrors.NewServiceUnavailable(err.Error())
 	case said.Code == http.StatusConflict:
 		return vmiConflict(vmi, said.Text)
+	case said.Code == http.StatusTooManyRequests:
+		return tooMany(said.Text)
 	case said.Code == http.StatusServiceUnavailable, said.Code == http.StatusNotFound:
 		return apierrors.NewServiceUnavailable(said.Text)
 	}

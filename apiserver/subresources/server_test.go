@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -19,7 +20,6 @@ import (
 	"github.com/gorilla/websocket"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -41,13 +41,22 @@ type fakeCluster struct {
 	halted  bool
 }
 
+var namespaced = regexp.MustCompile("/namespaces/(tenant-[a-z0-9]+)/")
+
 func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("Content-Type", "application/json")
 	answer := func(object any) { _ = json.NewEncoder(w).Encode(object) }
-	meta := metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "u", ResourceVersion: "7"}
+	// All namespaces are alike.
+	named := namespaced.FindStringSubmatch(r.URL.Path)
+	if named != nil {
+		r.URL.Path = strings.Replace(r.URL.Path, named[0], "/namespaces/ns/", 1)
+	} else {
+		named = []string{"", "ns"}
+	}
+	meta := metav1.ObjectMeta{Namespace: named[1], Name: "vm", UID: "u", ResourceVersion: "7"}
 	switch path := r.Method + " " + r.URL.Path; path {
 	case "POST /apis/authorization.k8s.io/v1/subjectaccessreviews":
 		var review authorizationv1.SubjectAccessReview
@@ -56,7 +65,7 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		f.asked = append(f.asked, review.Spec)
 		a := review.Spec.ResourceAttributes
-		review.Status.Allowed = review.Spec.User == "ann" && strings.TrimSuffix(a.Resource+"/"+a.Subresource, "/") == f.allowed
+		review.Status.Allowed = strings.HasPrefix(review.Spec.User, "ann") && strings.TrimSuffix(a.Resource+"/"+a.Subresource, "/") == f.allowed
 		review.TypeMeta = metav1.TypeMeta{Kind: "SubjectAccessReview", APIVersion: "authorization.k8s.io/v1"}
 		answer(&review)
 	case "GET /apis/kubevirt.io/v1/namespaces/ns/virtualmachines/vm":
@@ -228,7 +237,7 @@ func TestBodies(t *testing.T) {
 	path := root + "/namespaces/ns/virtualmachines/vm/stop"
 	for body, want := range map[string]int{
 		"": 202, "{}": 202, `{"dryRun":["All"]}`: 202, "dryRun: [All]\n": 202, `{"dryRun":["Some"]}`: 400, "{": 400, `{"gracePeriod":"x"}`: 400,
-		`{"gracePeriod":-1}`: 400, "[]": 400, strings.Repeat(" ", maxBody+1): 400,
+		`{"gracePeriod":-1}`: 400, "[]": 400, strings.Repeat(" ", maxBody+1): 413,
 	} {
 		s.patches = nil
 		code, status := s.ask(true, "ann", http.MethodPut, path, body)
@@ -242,12 +251,21 @@ func TestBodies(t *testing.T) {
 }
 
 func (s *served) dial(path string) (*websocket.Conn, error) {
+	conn, _, err := s.dialAs("ann", path)
+	return conn, err
+}
+
+// dialAs returns the status that a stream was refused with, too.
+func (s *served) dialAs(user, path string) (*websocket.Conn, metav1.Status, error) {
 	dialer := websocket.Dialer{TLSClientConfig: s.config, Subprotocols: []string{subprotocol}}
-	conn, _, err := dialer.Dial("wss"+strings.TrimPrefix(s.url, "https")+path, http.Header{"X-Remote-User": {"ann"}})
+	conn, response, err := dialer.Dial("wss"+strings.TrimPrefix(s.url, "https")+path, http.Header{"X-Remote-User": {user}})
+	var status metav1.Status
 	if err == nil {
 		s.t.Cleanup(func() { conn.Close() })
+	} else if response != nil {
+		_ = json.NewDecoder(response.Body).Decode(&status)
 	}
-	return conn, err
+	return conn, status, err
 }
 
 // TestForward: what is sent to a port comes back whole; a datagram is one
@@ -340,33 +358,6 @@ func TestGuestAddress(t *testing.T) {
 		if c.want == "" != (err != nil) || err == nil && got.String() != c.want {
 			t.Errorf("%s: %s, %v; want %q", name, got, err, c.want)
 		}
-	}
-}
-
-// TestAdmit: there are as many streams as virt-api bears, and those that ended
-// make room.
-func TestAdmit(t *testing.T) {
-	s := &Server{streams: make(chan struct{}, 2)}
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	if _, err := s.admit(r); err == nil {
-		t.Error("no websocket, and admitted")
-	}
-	r.Header.Set("Connection", "Upgrade")
-	r.Header.Set("Upgrade", "websocket")
-	var releases []func()
-	for range 2 {
-		release, err := s.admit(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		releases = append(releases, release)
-	}
-	if _, err := s.admit(r); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("one too many: %v", err)
-	}
-	releases[0]()
-	if _, err := s.admit(r); err != nil {
-		t.Errorf("after one ended: %v", err)
 	}
 }
 

@@ -32,8 +32,6 @@ const (
 	// is long because a terminal may be stopped (Ctrl+S) while its user reads.
 	streamPatience = 5 * time.Minute
 	portDial       = 10 * time.Second
-	// maxStreams bounds virt-api's memory: a stream takes about 150 KiB.
-	maxStreams = 500
 )
 
 // bounds are how often a client is asked whether it is there, and streamPatience,
@@ -61,20 +59,23 @@ func (s *Server) attach(w http.ResponseWriter, c *call, operation string, parame
 	if err := attachable(vmi, operation); err != nil {
 		return err
 	}
-	release, err := s.admit(c.Request)
+	if err := upgradable(c.Request); err != nil {
+		return err
+	}
+	ctx, release, err := s.limits.consoles.take(c)
 	if err != nil {
 		return err
 	}
 	defer release()
-	to, err := s.target(c.Context(), vmi)
+	to, err := s.target(ctx, vmi)
 	if err != nil {
-		return err
+		return gaveWay(ctx, err)
 	}
-	guest, err := s.Handlers.Stream(c.Context(), to, operation, parameters)
+	guest, err := s.Handlers.Stream(ctx, to, operation, parameters)
 	if err != nil {
-		return answered(vmi, err)
+		return gaveWay(ctx, answered(vmi, err))
 	}
-	s.splice(w, c, stream{guest, streamBuffer, s.bounds.patience})
+	s.splice(ctx, w, c, stream{guest, streamBuffer, s.bounds.patience})
 	return nil
 }
 
@@ -106,22 +107,25 @@ func (s *Server) forward(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	release, err := s.admit(c.Request)
+	if err := upgradable(c.Request); err != nil {
+		return err
+	}
+	ctx, release, err := s.limits.forwards.take(c)
 	if err != nil {
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(c.Context(), portDial)
+	dialing, cancel := context.WithTimeout(ctx, portDial)
 	defer cancel()
-	guest, err := (&net.Dialer{}).DialContext(ctx, protocol, netip.AddrPortFrom(address, uint16(port)).String())
+	guest, err := (&net.Dialer{}).DialContext(dialing, protocol, netip.AddrPortFrom(address, uint16(port)).String())
 	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("connect to the guest: %w", err))
+		return gaveWay(ctx, apierrors.NewInternalError(fmt.Errorf("connect to the guest: %w", err)))
 	}
 	to := stream{guest, streamBuffer, s.bounds.patience}
 	if protocol == "udp" {
 		to.buffer = maxDatagram
 	}
-	s.splice(w, c, to)
+	s.splice(ctx, w, c, to)
 	return nil
 }
 
@@ -144,30 +148,13 @@ func guestAddress(vmi *v1.VirtualMachineInstance) (netip.Addr, error) {
 	return address, nil
 }
 
-// admit says why a request cannot become a stream, before anything is done for
-// it; release is called when the stream has ended.
-func (s *Server) admit(r *http.Request) (release func(), err error) {
+// upgradable says why a request cannot become a stream, before anything is done
+// for it.
+func upgradable(r *http.Request) error {
 	if !websocket.IsWebSocketUpgrade(r) {
-		return nil, apierrors.NewBadRequest("this is a websocket, protocol " + subprotocol)
+		return apierrors.NewBadRequest("this is a websocket, protocol " + subprotocol)
 	}
-	if err := ownPage(r); err != nil {
-		return nil, err
-	}
-	return s.place()
-}
-
-// place is one of those that virt-api has for streams.
-func (s *Server) place() (release func(), err error) {
-	return occupy(s.streams, "virt-api has as many consoles and forwarded ports open as it bears")
-}
-
-func occupy(places chan struct{}, full string) (release func(), err error) {
-	select {
-	case places <- struct{}{}:
-		return func() { <-places }, nil
-	default:
-		return nil, apierrors.NewTooManyRequests(full, 5)
-	}
+	return ownPage(r)
 }
 
 // stream is what a client is connected with. Each read is a message to the
@@ -190,11 +177,12 @@ func (s stream) Write(p []byte) (int, error) {
 // maxDatagram is UDP's.
 const maxDatagram = 64 << 10
 
-// splice upgrades the connection, and copies both ways until one end ends.
-func (s *Server) splice(w http.ResponseWriter, c *call, guest stream) {
+// splice upgrades the connection, and copies both ways until one end ends, or
+// another namespace needs the room (kind.take).
+func (s *Server) splice(room context.Context, w http.ResponseWriter, c *call, guest stream) {
 	defer guest.Close()
 	upgrader := websocket.Upgrader{ReadBufferSize: streamBuffer, WriteBufferSize: streamBuffer, Subprotocols: []string{subprotocol},
-		// admit has looked at it.
+		// upgradable has looked at it.
 		CheckOrigin: func(*http.Request) bool { return true }}
 	client, err := upgrader.Upgrade(w, c.Request, nil)
 	if err != nil {
@@ -203,17 +191,20 @@ func (s *Server) splice(w http.ResponseWriter, c *call, guest stream) {
 	}
 	log := s.Log.WithValues("subresource", c.endpoint.Subresource, "namespace", c.namespace, "name", c.name, "user", c.user.name)
 	log.Info("stream opened")
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(room)
 	var both sync.WaitGroup
 	both.Go(func() { fromClient(guest, client); cancel() })
 	both.Go(func() { toClient(client, guest); cancel() })
 	ping(ctx, client, s.bounds.ping)
 	goodbye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+	if errors.Is(context.Cause(room), errGaveWay) {
+		goodbye = websocket.FormatCloseMessage(websocket.CloseTryAgainLater, errGaveWay.Error())
+	}
 	_ = client.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(time.Second))
 	client.Close()
 	guest.Close()
 	both.Wait()
-	log.Info("stream closed")
+	log.Info("stream closed", "gaveWay", errors.Is(context.Cause(room), errGaveWay))
 }
 
 // toClient copies to the client until one end ends.

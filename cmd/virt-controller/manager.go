@@ -16,7 +16,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -41,7 +40,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 s,
-		HealthProbeBindAddress: o.probes,
+		HealthProbeBindAddress: "0",                              // addProbes
 		Metrics:                server.Options{BindAddress: "0"}, // package monitoring serves them
 		Cache:                  cacheOptions(),
 
@@ -57,12 +56,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	if err := setUp(mgr, o); err != nil {
 		return nil, err
 	}
-	for _, add := range []func(string, healthz.Checker) error{mgr.AddHealthzCheck, mgr.AddReadyzCheck} {
-		if err := add("ping", healthz.Ping); err != nil {
-			return nil, err
-		}
-	}
-	return mgr, nil
+	return mgr, addProbes(mgr, o.probes)
 }
 
 // cacheOptions keep little of what little is watched, so that memory does not

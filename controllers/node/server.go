@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +22,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/authority"
 	"github.com/kubeqemu/kubeqemu/handlerapi"
+	"github.com/kubeqemu/kubeqemu/intake"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -41,15 +40,18 @@ type Server struct {
 	// goneAfter is another than handlerapi.GoneAfter in tests.
 	goneAfter time.Duration
 
+	limits *vmiLimits // of what serve serves
+
 	mu      sync.Mutex
 	streams map[string]net.Conn // by operation and VMI
 	ended   bool
 }
 
 const (
-	serverHeaderTimeout = 10 * time.Second
-	serverIdleTimeout   = time.Minute
-	serverMaxHeader     = 8 << 10
+	serverMaxHeader = 8 << 10
+	// serverStrangers bounds connections of which virt-handler does not know yet
+	// that they are virt-api's.
+	serverStrangers = 64
 	// streamPatience is how long virt-api may take nothing of a stream. virt-api
 	// itself gives up after five minutes.
 	streamPatience = 6 * time.Minute
@@ -65,27 +67,21 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func (s *Server) serve(ctx context.Context, listener net.Listener) error {
-	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: serverHeaderTimeout, IdleTimeout: serverIdleTimeout,
-		MaxHeaderBytes: serverMaxHeader, ErrorLog: log.New(quietly{s.Log.V(1)}, "", 0),
-		BaseContext: func(net.Listener) context.Context { return ctx }}
+	s.limits = newVMILimits()
+	server := intake.Server(s.handler(), s.Log)
+	server.MaxHeaderBytes, server.BaseContext = serverMaxHeader, func(net.Listener) context.Context { return ctx }
 	stop := context.AfterFunc(ctx, func() {
 		server.Close()
 		s.endStreams()
 	})
 	defer stop()
 	config := handlerapi.ServerConfig(s.Certificate, func() (*x509.CertPool, error) { return s.roots(ctx) }, s.Reconciler.Clock.Now)
-	if err := server.Serve(tls.NewListener(listener, config)); !errors.Is(err, http.ErrServerClosed) {
+	// Nobody else gets through the handshake.
+	known := intake.Known(config, func(tls.ConnectionState) bool { return true })
+	if err := server.Serve(tls.NewListener(intake.Listen(listener, serverStrangers), known)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve virt-api: %w", err)
 	}
 	return nil
-}
-
-// quietly has net/http tell of peers that do not get in where it is seldom wanted.
-type quietly struct{ to logr.Logger }
-
-func (q quietly) Write(text []byte) (int, error) {
-	q.to.Info(strings.TrimSpace(string(text)))
-	return len(text), nil
 }
 
 // roots certify virt-api. They are read from the cache at every handshake.
@@ -99,8 +95,8 @@ func (s *Server) roots(ctx context.Context) (*x509.CertPool, error) {
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("PUT "+handlerapi.Pattern, s.operate)
-	mux.HandleFunc("GET "+handlerapi.Pattern, s.stream)
+	mux.HandleFunc("PUT "+handlerapi.Pattern, s.limited(s.operate))
+	mux.HandleFunc("GET "+handlerapi.Pattern, s.get)
 	return mux
 }
 
@@ -112,12 +108,16 @@ func fail(w http.ResponseWriter, err error) {
 	switch {
 	case errors.As(err, &remote):
 		code, err = http.StatusConflict, remote
-	case errors.Is(err, errNoLauncher), errors.Is(err, control.ErrClosed), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, errNoStream):
+		code = http.StatusNotFound
+	case errors.Is(err, errNoLauncher), errors.Is(err, errPreserved), errors.Is(err, control.ErrClosed), errors.Is(err, context.DeadlineExceeded):
 		code = http.StatusServiceUnavailable
 	case errors.Is(err, errNoVMI):
 		code = http.StatusNotFound
 	case errors.Is(err, errBadRequest):
 		code = http.StatusBadRequest
+	case errors.Is(err, errTooMany):
+		code = http.StatusTooManyRequests
 	}
 	http.Error(w, bounded(err.Error(), handlerapi.MaxText), code)
 }
@@ -126,6 +126,9 @@ var (
 	errNoVMI      = errors.New("there is no such VirtualMachineInstance on this node")
 	errNoLauncher = errors.New("virt-launcher is not connected to virt-handler")
 	errBadRequest = errors.New("bad request")
+	errNoStream   = errors.New("there is no such stream")
+	errPreserved  = errors.New("there is a session already, which is to be preserved")
+	errTooMany    = errors.New("virt-handler is asked too much at once")
 )
 
 // find returns the launcher of the VMI that is asked about.
@@ -186,56 +189,75 @@ func (s *Server) operate(w http.ResponseWriter, r *http.Request) {
 	s.Log.Info("did what virt-api asked", "operation", operation, "pod", launcher.pod.String())
 }
 
-// stream connects virt-api with a socket that the launcher hands out.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Upgrade") == "" {
-		s.query(w, r)
+// get answers with a stream, where one is asked for, or with a document.
+func (s *Server) get(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") != "" {
+		s.stream(w, r)
 		return
 	}
-	launcher, err := s.find(r)
+	s.limited(s.query)(w, r)
+}
+
+// stream connects virt-api with a socket that the launcher hands out.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	key, guest, err := s.open(r)
 	if err != nil {
 		fail(w, err)
 		return
 	}
+	defer guest.Close()
+	release, err := s.limits.stream(r, guest)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer release()
+	s.splice(w, key, guest)
+}
+
+// open has the launcher hand out a socket. Key is what there is one stream of.
+func (s *Server) open(r *http.Request) (key string, guest net.Conn, err error) {
+	r, release, err := s.limits.call(r)
+	if err != nil {
+		return "", nil, err
+	}
+	defer release()
+	launcher, err := s.find(r)
+	if err != nil {
+		return "", nil, err
+	}
 	command := map[string]string{handlerapi.Console: control.CommandConsole, handlerapi.VNC: control.CommandVNC,
 		handlerapi.Screenshot: control.CommandScreenshot}[r.PathValue("operation")]
 	if command == "" || r.Header.Get("Upgrade") != handlerapi.Protocol {
-		http.NotFound(w, r)
-		return
+		return "", nil, errNoStream
 	}
-	key := command + " " + r.URL.Query().Get(handlerapi.UID)
+	key = command + " " + r.URL.Query().Get(handlerapi.UID)
 	if command == control.CommandScreenshot {
 		key += " " + r.RemoteAddr // it takes over from nobody
 	}
 	if r.URL.Query().Get(handlerapi.PreserveSession) == "true" && s.busy(key) {
-		http.Error(w, "there is a session already, which is to be preserved", http.StatusServiceUnavailable)
-		return
+		return "", nil, errPreserved
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 	defer cancel()
 	if r.URL.Query().Get(handlerapi.MoveCursor) == "true" {
 		if err := launcher.client.Call(ctx, control.CommandMovePointer, nil, nil); err != nil {
-			fail(w, err)
-			return
+			return "", nil, err
 		}
 	}
 	file, err := launcher.client.CallForFile(ctx, command)
 	if err != nil {
-		fail(w, err)
-		return
+		return "", nil, err
 	}
 	defer file.Close()
 	// Fails for what is no socket: a launcher may send any file.
-	guest, err := net.FileConn(file)
-	if err != nil {
-		fail(w, fmt.Errorf("take virt-launcher's socket: %w", err))
-		return
+	if guest, err = net.FileConn(file); err != nil {
+		return "", nil, fmt.Errorf("take virt-launcher's socket: %w", err)
 	}
-	s.splice(w, key, guest)
+	return key, guest, nil
 }
 
 func (s *Server) splice(w http.ResponseWriter, key string, guest net.Conn) {
-	defer guest.Close()
 	// A new session ends the one before, as KubeVirt has it.
 	if !s.keep(key, guest) {
 		return

@@ -1,0 +1,141 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+const (
+	// bodyTimeout is for all of a body. Whoever sends one has it at hand.
+	bodyTimeout = 10 * time.Second
+	// perBody is what a body takes beside its bytes.
+	perBody = 4 << 10
+	// firstChunk is taken for a body that does not say how long it is. What is
+	// read is doubled as it comes.
+	firstChunk = 16 << 10
+)
+
+// Bodies reads what is sent along with requests, within a budget of bytes that is
+// taken before anything is read.
+type Bodies struct {
+	Budget Budget
+	// Timeout is another than bodyTimeout, in tests.
+	Timeout time.Duration
+}
+
+// NewBodies makes a budget of so many bytes.
+func NewBodies(bytes int64) *Bodies {
+	return &Bodies{Budget: Budget{Size: bytes, Renews: true}, Timeout: bodyTimeout}
+}
+
+// TooLongError says that a body is longer than it may be.
+type TooLongError struct{ Most int64 }
+
+func (e *TooLongError) Error() string { return fmt.Sprintf("the body is longer than %d bytes", e.Most) }
+
+// ErrGaveWay says that a body was not whole when another peer, which had sent
+// less, needed the room.
+var ErrGaveWay = errors.New("the body came too slowly, and others need the room")
+
+// Read reads a request's body of at most so many bytes, which are in the budget
+// until release is called. An error that wraps ErrFull, or is ErrGaveWay, is no
+// fault of the request's. After an error the connection is not used again.
+func (b *Bodies) Read(w http.ResponseWriter, r *http.Request, key string, most int64) (text []byte, release func(), err error) {
+	defer func() {
+		if err != nil {
+			w.Header().Set("Connection", "close")
+		}
+	}()
+	if r.ContentLength > most {
+		return nil, nil, &TooLongError{most}
+	}
+	client := http.NewResponseController(w)
+	if err := deadline(client, time.Now().Add(b.Timeout)); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), b.Timeout)
+	defer cancel()
+	giveWay := func() {
+		cancel()
+		_ = deadline(client, time.Unix(1, 0))
+	}
+	hold, err := b.Budget.Take(ctx, key, perBody+first(r.ContentLength, most), giveWay)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the body: %w", err)
+	}
+	text, err = b.read(ctx, hold, r, most)
+	if !hold.Keep() {
+		err = ErrGaveWay
+	}
+	if err == nil {
+		// From here on it waits for others.
+		err = deadline(client, time.Time{})
+	}
+	if err != nil {
+		hold.Release()
+		return nil, nil, err
+	}
+	return text, hold.Release, nil
+}
+
+// first is how much is taken for a body at first.
+func first(length, most int64) int64 {
+	if length < 0 {
+		return min(firstChunk, most+1)
+	}
+	return length
+}
+
+func (b *Bodies) read(ctx context.Context, hold *Hold, r *http.Request, most int64) ([]byte, error) {
+	text := make([]byte, first(r.ContentLength, most))
+	if r.ContentLength >= 0 {
+		_, err := io.ReadFull(r.Body, text)
+		return text, err
+	}
+	for have := 0; ; {
+		n, err := io.ReadFull(r.Body, text[have:])
+		switch have += n; {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return text[:have], nil
+		case err != nil:
+			return nil, err
+		case int64(have) > most:
+			return nil, &TooLongError{most}
+		}
+		more := min(int64(have), most+1-int64(have))
+		if err := hold.Grow(ctx, more); err != nil {
+			return nil, fmt.Errorf("read the body: %w", err)
+		}
+		text = append(text, make([]byte, more)...)
+	}
+}
+
+// deadline bounds how long reading may take. What is not a connection has none.
+func deadline(client *http.ResponseController, until time.Time) error {
+	if err := client.SetReadDeadline(until); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("bound the time of a body: %w", err)
+	}
+	return nil
+}
+
+// Values is at least the number of values that a JSON text has, and names. It
+// takes no memory, as decoding does: an empty value of two bytes takes fifty
+// times as much.
+func Values(text []byte) int {
+	n, quoted := 1, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == ':' || c == '{' || c == '['):
+			n++
+		}
+	}
+	return n
+}

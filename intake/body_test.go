@@ -1,0 +1,137 @@
+package intake
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestBodies: what is sent is read whole, or it is said why not, and nothing stays
+// taken.
+func TestBodies(t *testing.T) {
+	const most = 100 << 10
+	bodies := NewBodies(1 << 20)
+	bodies.Timeout = time.Second
+	outcome := make(chan error, 1)
+	var got []byte
+	s := newTestServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, release, err := bodies.Read(w, r, "x", most)
+		if got = bytes.Clone(text); err == nil {
+			release()
+		}
+		outcome <- err
+	}))
+	chunks := func(n int) string {
+		return fmt.Sprintf("%x\r\n%s\r\n", n, strings.Repeat("x", n))
+	}
+	for name, c := range map[string]struct {
+		head, body string
+		length     int // of what is read; -1 is none
+	}{
+		"none":                {"Content-Length: 0", "", 0},
+		"some":                {"Content-Length: 5", "hello", 5},
+		"as much as may be":   {fmt.Sprint("Content-Length: ", most), strings.Repeat("x", most), most},
+		"too much":            {fmt.Sprint("Content-Length: ", most+1), "", -1},
+		"less than said":      {"Content-Length: 6", "hello", -1},
+		"in chunks":           {"Transfer-Encoding: chunked", chunks(5) + chunks(20000) + chunks(30000) + "0\r\n\r\n", 50005},
+		"most in chunks":      {"Transfer-Encoding: chunked", chunks(most) + "0\r\n\r\n", most},
+		"too much in chunks":  {"Transfer-Encoding: chunked", chunks(most) + chunks(1) + "0\r\n\r\n", -1},
+		"chunks without end":  {"Transfer-Encoding: chunked", chunks(5), -1},
+		"a length of no size": {"Content-Length: 9223372036854775807", "", -1},
+	} {
+		conn := s.tls("127.0.0.2")
+		if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+c.head+"\r\n\r\n"+c.body); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-outcome; (err == nil) != (c.length >= 0) || err == nil && len(got) != c.length {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		if used := bodies.Budget.Used(); used != 0 {
+			t.Errorf("%s: %d bytes are still taken", name, used)
+		}
+		conn.Close()
+	}
+}
+
+// TestBodiesHalfSent: those that are not whole give way to one that is, of another
+// address and of the same, and none takes more than there is.
+func TestBodiesHalfSent(t *testing.T) {
+	const size, each = 1 << 20, 300 << 10
+	bodies := NewBodies(size)
+	gaveWay := make(chan struct{}, 100)
+	s := newTestServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, release, err := bodies.Read(w, r, Source(r.RemoteAddr), each)
+		switch {
+		case errors.Is(err, ErrGaveWay):
+			gaveWay <- struct{}{}
+		case err == nil:
+			defer release()
+			fmt.Fprintln(w, len(text))
+		}
+	}))
+	for i, head := range []string{fmt.Sprint("Content-Length: ", each), "Transfer-Encoding: chunked"} {
+		for range 2 * strangers {
+			conn := s.tls("127.0.0.2")
+			if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+head+"\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			if i == 1 {
+				fmt.Fprintf(conn, "%x\r\n%s", each, strings.Repeat("x", each/2))
+			}
+			if used := bodies.Budget.Used(); used > size {
+				t.Fatalf("%d bytes are taken", used)
+			}
+		}
+		for _, from := range []string{"127.0.0.2", "127.0.0.3"} {
+			began := time.Now()
+			conn := s.tls(from)
+			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+			if _, err := io.WriteString(conn, fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", each, strings.Repeat("y", each))); err != nil {
+				t.Fatal(err)
+			}
+			answer := make([]byte, len("HTTP/1.1 200 OK"))
+			if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != "HTTP/1.1 200 OK" {
+				t.Errorf("%s: a whole body from %s: %q, %v", head, from, answer, err)
+			}
+			if took := time.Since(began); took > bodyTimeout/2 {
+				t.Errorf("%s: a whole body from %s waited %s", head, from, took)
+			}
+		}
+	}
+	select {
+	case <-gaveWay:
+	case <-time.After(20 * time.Second):
+		t.Error("none gave way")
+	}
+}
+
+// TestValues: never fewer than decoding finds.
+func TestValues(t *testing.T) {
+	for text, want := range map[string]int{
+		`1`: 1, `[]`: 2, `{"a":1}`: 3, `{"a":{},"b":[1,2,3]}`: 9, `",:{[\","`: 1, `"\\",1`: 2, strings.Repeat(`{},`, 100): 201,
+	} {
+		if got := Values([]byte(text)); got != want {
+			t.Errorf("%.20s: %d, want %d", text, got, want)
+		}
+	}
+	text, err := json.Marshal(map[string]any{"a": []any{"x", 1, nil, map[string]any{"b": `\",`}}, "c": true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, decoder := 0, json.NewDecoder(bytes.NewReader(text))
+	for ; ; tokens++ {
+		if _, err := decoder.Token(); err != nil {
+			break
+		}
+	}
+	closing := bytes.Count(text, []byte("}")) + bytes.Count(text, []byte("]"))
+	if got := Values(text); got < tokens-closing {
+		t.Errorf("%d, and there are %d", got, tokens-closing)
+	}
+}
