@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubeqemu/kubeqemu/intake"
 )
 
 // Path of the metrics.
@@ -34,9 +35,12 @@ type Access struct {
 	ask func(ctx context.Context, token string) (answer, error)
 	now func() time.Time
 	log logr.Logger
-	// questions bounds what strangers can make the API server work. Whom it let in
-	// before is no stranger.
-	questions *rate.Limiter
+	// questions bounds what strangers can make the API server work. It is a rate,
+	// for a place is held for a pace at least. By address: one that shows tokens
+	// without end waits behind another that shows its first. Who shows a token that
+	// was let in before does not wait.
+	questions intake.Budget
+	pace      time.Duration
 
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]known
@@ -66,9 +70,11 @@ const (
 	// maxKnown is more than there are scrapers.
 	maxKnown = 64
 
-	questionsPerSecond = 5
-	questionsBurst     = 20
-	askTimeout         = 10 * time.Second
+	questionsAtOnce = 8
+	questionPace    = 400 * time.Millisecond // 20 a second
+	// turnTimeout is how long it waits to be asked about: less than scrapers do.
+	turnTimeout = 8 * time.Second
+	askTimeout  = 10 * time.Second
 )
 
 // NewAccess asks the API server of config.
@@ -77,10 +83,10 @@ func NewAccess(config *rest.Config, now func() time.Time, log logr.Logger) (*Acc
 	if err != nil {
 		return nil, err
 	}
-	return &Access{ask: reviews.ask, now: now, log: log, questions: rate.NewLimiter(questionsPerSecond, questionsBurst), known: map[[sha256.Size]byte]known{}}, nil
+	return &Access{ask: reviews.ask, now: now, log: log, questions: intake.Budget{Size: questionsAtOnce}, pace: questionPace, known: map[[sha256.Size]byte]known{}}, nil
 }
 
-var errBusy = errors.New("too many unknown tokens are shown")
+var errBusy = errors.New("too many unknown tokens are shown, and as many from this address as from any other")
 
 // Guard has next answer those who may.
 func (a *Access) Guard(next http.Handler) http.Handler {
@@ -90,7 +96,11 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 			refuse(w, unknown)
 			return
 		}
-		verdict, err := a.verdict(r.Context(), token)
+		source := intake.Source(r.RemoteAddr)
+		if intake.Vouched(r.Context()) {
+			source = r.RemoteAddr // and no other connection from there
+		}
+		verdict, err := a.verdict(r.Context(), source, token)
 		switch {
 		case errors.Is(err, errBusy):
 			http.Error(w, err.Error(), http.StatusTooManyRequests)
@@ -100,6 +110,7 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 		case verdict != allowed:
 			refuse(w, verdict)
 		default:
+			intake.Vouch(r.Context())
 			next.ServeHTTP(w, r)
 		}
 	})
@@ -114,7 +125,7 @@ func refuse(w http.ResponseWriter, a answer) {
 	http.Error(w, "unauthorized: needs the token of a service account", http.StatusUnauthorized)
 }
 
-func (a *Access) verdict(ctx context.Context, token string) (answer, error) {
+func (a *Access) verdict(ctx context.Context, source, token string) (answer, error) {
 	// Not the token itself: it need not stay in memory.
 	key, now := sha256.Sum256([]byte(token)), a.now()
 	a.mu.Lock()
@@ -123,8 +134,12 @@ func (a *Access) verdict(ctx context.Context, token string) (answer, error) {
 	if ok && now.Before(k.until) {
 		return k.answer, nil
 	}
-	if !(ok && k.answer == allowed) && !a.questions.AllowN(now, 1) {
-		return unknown, errBusy
+	if !(ok && k.answer == allowed) {
+		done, err := a.turn(ctx, source)
+		if err != nil {
+			return unknown, err
+		}
+		defer done()
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -141,6 +156,18 @@ func (a *Access) verdict(ctx context.Context, token string) (answer, error) {
 	a.makeRoom(key, now)
 	a.known[key] = known{said, now.Add(keep)}
 	return said, nil
+}
+
+// turn waits until it is a stranger's turn to be asked about.
+func (a *Access) turn(ctx context.Context, source string) (done func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
+	defer cancel()
+	place, err := a.questions.Take(ctx, source, 1, nil)
+	if err != nil {
+		return nil, errBusy
+	}
+	until := time.Now().Add(a.pace)
+	return func() { time.AfterFunc(time.Until(until), place.Release) }, nil
 }
 
 // makeRoom forgets the tokens that were refused, which strangers make up, before

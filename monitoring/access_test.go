@@ -2,11 +2,15 @@ package monitoring
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +18,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubeqemu/kubeqemu/intake"
 )
 
 // apiServer knows one account that may, and one that may not.
@@ -91,29 +97,69 @@ func TestAccess(t *testing.T) {
 	now = now.Add(allowedFor)
 	get("Bearer token-of-prometheus", 403)
 
-	// A flood of tokens neither reaches the API server nor stays in memory.
-	before := len(api.asked)
-	busy := 0
-	for i := range 1000 {
-		if _, err := access.verdict(t.Context(), fmt.Sprint("guess-", i)); err == errBusy {
-			busy++
-		}
-	}
-	if asked := len(api.asked) - before; asked > questionsBurst || busy < 1000-questionsBurst || len(access.known) > maxKnown {
-		t.Errorf("of 1000 forged tokens %d reached the API server; %d are remembered", asked, len(access.known))
-	}
-	get("Bearer guess-again", 429)
-	for range 10 * maxKnown {
+	// Made-up tokens do not stay in memory.
+	access.pace = 0
+	for i := range 10 * maxKnown {
 		now = now.Add(time.Second)
-		access.verdict(t.Context(), fmt.Sprint("guess-", now.Unix()))
+		if _, err := access.verdict(t.Context(), "192.0.2.1", fmt.Sprint("guess-", i)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if len(access.known) > maxKnown {
 		t.Errorf("%d tokens are remembered", len(access.known))
 	}
 }
 
-// TestAccessUnderFlood: whoever shows made-up tokens does not keep out a scraper
-// that was let in before, also when it is time to ask about that again.
+// TestFlood: who shows made-up tokens without end, on as many connections as there
+// may be, blinds no scraper whose token is new, from another address or the same,
+// and has the API server asked at a rate.
+func TestFlood(t *testing.T) {
+	const pace, hurry = questionPace / 4, 4
+	for name, sources := range map[string]int{"from one address": 1, "from many": 20} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int64
+			access := &Access{now: time.Now, known: map[[sha256.Size]byte]known{}, questions: intake.Budget{Size: questionsAtOnce}, pace: pace,
+				ask: func(_ context.Context, token string) (answer, error) {
+					asked.Add(1)
+					if strings.HasPrefix(token, "good") {
+						return allowed, nil
+					}
+					return unknown, nil
+				}}
+			ctx, stop := context.WithCancel(t.Context())
+			var flood sync.WaitGroup
+			defer flood.Wait()
+			defer stop()
+			began := time.Now()
+			for i := range maxStrangers {
+				flood.Go(func() {
+					for n := 0; ctx.Err() == nil; n++ {
+						_, _ = access.verdict(ctx, fmt.Sprint("192.0.2.", i%sources), fmt.Sprint("guess-", i, "-", n))
+					}
+				})
+			}
+			for access.questions.Used() < questionsAtOnce {
+				time.Sleep(time.Millisecond)
+			}
+			for i, c := range []struct {
+				source string
+				within time.Duration
+			}{{"198.51.100.1", turnTimeout / 2}, {"192.0.2.0", turnTimeout}, {"198.51.100.2", turnTimeout / 2}} {
+				start := time.Now()
+				if got, err := access.verdict(ctx, c.source, fmt.Sprint("good-", i)); err != nil || got != allowed || time.Since(start) > c.within/hurry {
+					t.Errorf("a new token from %s: %d, %v, after %s", c.source, got, err, time.Since(start))
+				}
+			}
+			if got, most := asked.Load(), int64(time.Since(began)/pace+1)*questionsAtOnce; got > most {
+				t.Errorf("the API server was asked %d times in %s, and %d at most", got, time.Since(began), most)
+			}
+		})
+	}
+}
+
+// TestAccessUnderFlood: who was let in before does not wait, also when it is time
+// to ask about that again.
 func TestAccessUnderFlood(t *testing.T) {
 	api := &apiServer{}
 	server := httptest.NewServer(api)
@@ -125,33 +171,85 @@ func TestAccessUnderFlood(t *testing.T) {
 	}
 	scrape := func(want answer) {
 		t.Helper()
-		if got, err := access.verdict(t.Context(), "token-of-prometheus"); err != nil || got != want {
-			t.Errorf("%s after the first scrape: %d, %v, want %d", now.Sub(time.Unix(1700000000, 0)), got, err, want)
+		if got, err := access.verdict(t.Context(), "192.0.2.1", "token-of-prometheus"); err != nil || got != want {
+			t.Errorf("%d, %v, want %d", got, err, want)
 		}
 	}
 	scrape(allowed)
-	guess := 0
-	for range 40 {
-		now = now.Add(15 * time.Second)
-		for range 2 * maxKnown {
-			guess++
-			_, _ = access.verdict(t.Context(), fmt.Sprint("guess-", guess))
-		}
-		scrape(allowed)
-		if len(access.known) > maxKnown {
-			t.Fatalf("%d tokens are remembered", len(access.known))
+	for range questionsAtOnce {
+		for {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			_, err := access.questions.Take(ctx, "192.0.2.2", 1, nil)
+			cancel()
+			if err != nil {
+				break // nobody has a turn any more
+			}
 		}
 	}
+	now = now.Add(allowedFor)
+	scrape(allowed)
 	api.refused = true
 	now = now.Add(allowedFor)
 	scrape(forbidden)
 	// From now on it is one like the others.
 	now = now.Add(refusedFor)
-	for range 2 * questionsBurst {
-		guess++
-		_, _ = access.verdict(t.Context(), fmt.Sprint("guess-", guess))
-	}
-	if _, err := access.verdict(t.Context(), "token-of-prometheus"); err != errBusy {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := access.verdict(ctx, "192.0.2.1", "token-of-prometheus"); err != errBusy {
 		t.Errorf("a token that may not any more: %v", err)
+	}
+}
+
+// TestKnownConnection: on a connection that was let in, a new token is not one of
+// its address's.
+func TestKnownConnection(t *testing.T) {
+	sources := make(chan string, 1)
+	access := &Access{now: time.Now, known: map[[sha256.Size]byte]known{}, questions: intake.Budget{Size: 2, Share: 1}, ask: func(context.Context, string) (answer, error) { return allowed, nil }}
+	guarded := access.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sources <- r.RemoteAddr
+	}))
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := intake.Server(guarded, testr.New(t))
+	go server.Serve(intake.Listen(inner, 1))
+	defer server.Close()
+	client := &http.Client{Transport: &http.Transport{}}
+	scrape := func(token string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+inner.Addr().String(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		response, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		select {
+		case source := <-sources:
+			return response.StatusCode, source
+		default:
+			return response.StatusCode, ""
+		}
+	}
+	code, first := scrape("one")
+	if code != http.StatusOK {
+		t.Fatal(code)
+	}
+	// Its address waits for ever, with a question of which nothing is heard.
+	for {
+		if _, err := access.questions.Take(t.Context(), "127.0.0.1", 1, nil); err == nil {
+			break
+		}
+	}
+	if code, again := scrape("another"); code != http.StatusOK || again != first {
+		t.Errorf("a new token: %d, from %q after %q", code, again, first)
+	}
+	client.CloseIdleConnections()
+	if code, _ := scrape("a third"); code != http.StatusTooManyRequests {
+		t.Errorf("a new token on a new connection: %d", code)
 	}
 }
