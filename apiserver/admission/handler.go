@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeqemu/kubeqemu/intake"
+	"github.com/kubeqemu/kubeqemu/internal/patch"
 )
 
 const (
@@ -160,7 +161,7 @@ func (k kind) mutate(facts Facts, question *admissionv1.AdmissionRequest) *admis
 			return allowed()
 		}
 	}
-	operations, err := patch(raw, before, after)
+	operations, err := patch.Operations(raw, before, after)
 	if err != nil || len(operations) == 0 {
 		return allowed()
 	}

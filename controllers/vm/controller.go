@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -156,16 +155,13 @@ func own(ctx context.Context, from client.Reader, vm *v1.VirtualMachine) (*v1.Vi
 	return vmi, nil
 }
 
-var versionedMachine = regexp.MustCompile(`^pc-q35-[0-9]+\.[0-9]+$`)
-
 // mark writes what a VM is to have, beside its spec and status: the finalizer,
 // and, once it ran, the machine type that it had, where its template names none.
 func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 	marked := vm.DeepCopy()
 	changed := controllerutil.AddFinalizer(marked, v1.VMFinalizer)
-	if vmi != nil && vmi.Status.Machine != nil && versionedMachine.MatchString(vmi.Status.Machine.Type) &&
-		vm.Annotations[v1.MachineTypeAnnotation] == "" && !vm.NamesMachine() && !outdated(vm, vmi) {
-		metav1.SetMetaDataAnnotation(&marked.ObjectMeta, v1.MachineTypeAnnotation, vmi.Status.Machine.Type)
+	if machine := pinned(vm, vmi); machine != "" {
+		metav1.SetMetaDataAnnotation(&marked.ObjectMeta, v1.MachineTypeAnnotation, machine)
 		changed = true
 	}
 	if !changed {
@@ -176,6 +172,18 @@ func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	}
 	*vm = *marked
 	return nil
+}
+
+// pinned is the machine type that a VM is to keep from now on, or empty. A node
+// says what its guest runs as, and may be taken: see v1.KnownMachineType.
+func pinned(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) string {
+	if vmi == nil || vmi.Status.Machine == nil || vm.Annotations[v1.MachineTypeAnnotation] != "" || vm.NamesMachine() || outdated(vm, vmi) {
+		return ""
+	}
+	if machine := vmi.Status.Machine.Type; v1.KnownMachineType(machine) {
+		return machine
+	}
+	return ""
 }
 
 // carryOut does what was planned. It returns the VMI that there is then, or nil.

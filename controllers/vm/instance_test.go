@@ -35,3 +35,22 @@ func TestControls(t *testing.T) {
 		t.Error("another version of the API is not taken for the VM's")
 	}
 }
+
+// TestPinned: of what a node says its guest runs as, only a machine type that
+// exists is kept.
+func TestPinned(t *testing.T) {
+	for machineType, want := range map[string]string{"pc-q35-7.2": "pc-q35-7.2", "pc-q35-0.0": "", "pc-q35-99.9": "", "q35": "", "": "", "pc-q35-7.2\n": ""} {
+		vm, vmi := machine(v1.RunStrategyAlways), run(v1.Running)
+		vmi.Status.Machine = &v1.Machine{Type: machineType}
+		if got := pinned(vm, vmi); got != want {
+			t.Errorf("%q: %q", machineType, got)
+		}
+		vm.Annotations = map[string]string{v1.MachineTypeAnnotation: "pc-q35-6.2"}
+		if got := pinned(vm, vmi); got != "" {
+			t.Errorf("%q in place of what is there: %q", machineType, got)
+		}
+	}
+	if got := pinned(machine(v1.RunStrategyAlways), nil); got != "" {
+		t.Errorf("without a VMI: %q", got)
+	}
+}

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -75,7 +76,7 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *f
 			Message: "the VirtualMachineInstance was just made"})
 	}
 	if vmi != nil {
-		list = append(list, vmi.Status.Conditions...)
+		list = append(list, copied(vmi.Status.Conditions)...)
 	}
 	if failed != nil {
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFailure, Status: metav1.ConditionTrue, Reason: failed.reason, Message: failed.message})
@@ -86,6 +87,30 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *f
 	}
 	for i := range list {
 		list[i].ObservedGeneration = vm.Generation
+	}
+	return list
+}
+
+// Of a VMI's conditions a VM's status takes so many, with texts of so many bytes.
+const (
+	maxCopied  = 32
+	maxMessage = 4 << 10
+	maxWord    = 316 // of a condition's type, in Kubernetes; reasons are shorter
+)
+
+// copied are a VMI's conditions as its VM's status takes them over. A node writes
+// them, which may be taken: they stay what a status bears, and none passes for
+// one that is the VM's own.
+func copied(conditions []v1.VirtualMachineInstanceCondition) []v1.VirtualMachineInstanceCondition {
+	var list []v1.VirtualMachineInstanceCondition
+	for _, c := range conditions {
+		if len(list) == maxCopied || c.Type == v1.ConditionFailure || c.Type == v1.ConditionRestartRequired || len(c.Type) > maxWord || len(c.Reason) > maxWord {
+			continue
+		}
+		if len(c.Message) > maxMessage {
+			c.Message = strings.ToValidUTF8(c.Message[:maxMessage], "") + "…"
+		}
+		list = append(list, c)
 	}
 	return list
 }

@@ -1,8 +1,11 @@
 package vm
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,5 +114,36 @@ func TestConditions(t *testing.T) {
 	step(nil, nil, later, "Ready=False/VMINotExists")
 	if s := vm.Status; s.Ready || s.Created || s.ObservedGeneration != 3 {
 		t.Errorf("status %+v", s)
+	}
+}
+
+// TestConditionsOfATakenNode: what a node writes into a VMI's conditions neither
+// passes for the VM's own word, nor makes its status one that cannot be written.
+func TestConditionsOfATakenNode(t *testing.T) {
+	list := []v1.VirtualMachineInstanceCondition{isTrueFor(v1.ConditionFailure, "Lie"), isTrueFor(v1.ConditionRestartRequired, "Lie"),
+		isTrueFor(v1.ConditionType(strings.Repeat("x", 1000)), ""), isTrueFor("Long", strings.Repeat("x", 1000)), isTrueFor(v1.ConditionReady, "GuestRunning")}
+	list[4].Message = strings.Repeat("é", 1<<19)
+	for i := range 1000 {
+		list = append(list, isTrueFor(v1.ConditionType(strconv.Itoa(i)), ""))
+	}
+	vm := machine(v1.RunStrategyAlways)
+	status := observe(vm, saying(run(v1.Running), list...), plan{}, &failure{"FailedDelete", "no"}, metav1.NewTime(now))
+	seen := map[v1.ConditionType]string{}
+	size := 0
+	for _, c := range status.Conditions {
+		if _, twice := seen[c.Type]; twice {
+			t.Errorf("two conditions %s", c.Type)
+		}
+		seen[c.Type] = c.Reason
+		size += len(c.Type) + len(c.Reason) + len(c.Message)
+		if !utf8.ValidString(c.Message) {
+			t.Errorf("the message of %s is no text", c.Type)
+		}
+	}
+	if seen[v1.ConditionFailure] != "FailedDelete" || seen[v1.ConditionRestartRequired] != "" || seen[v1.ConditionReady] != "GuestRunning" {
+		t.Errorf("conditions: %v", seen)
+	}
+	if len(seen) > maxCopied+2 || size > 64<<10 {
+		t.Errorf("%d conditions, %d bytes", len(seen), size)
 	}
 }

@@ -184,7 +184,7 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 	if equality.Semantic.DeepEqual(defaulted.Spec, vmi.Spec) && slices.Equal(defaulted.Finalizers, vmi.Finalizers) {
 		return true, nil
 	}
-	err = refusal.Sorted(r.Client.Update(ctx, defaulted))
+	err = refusal.Sorted(r.persist(ctx, vmi, defaulted))
 	switch {
 	case err == nil:
 		return false, nil // its event brings us back

@@ -68,6 +68,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("update", s.update)
 	t.Run("launcher pods", s.launcherPods)
 	t.Run("own node", s.ownNode)
+	t.Run("newer schema", s.newerSchema)
 	t.Run("applied again", s.appliedAgain)
 	t.Run("rotation", func(t *testing.T) { s.rotation(t, start) })
 	t.Run("bundle taken away", s.bundleTakenAway)
@@ -250,6 +251,29 @@ func (s *testServer) update(t *testing.T) {
 	}
 	if err := patch(user, `{"metadata":{"labels":{"kubevirt.io/nodeName":null}}}`); !apierrors.IsInvalid(err) {
 		t.Errorf("a reserved label taken away: %v", err)
+	}
+	// Nor while it is being deleted. That it is let go is not held up.
+	if err := patch(controller, `{"metadata":{"finalizers":["`+v1.VMIFinalizer+`"]}}`); err != nil {
+		t.Fatal(err)
+	}
+	if err := user.Delete(t.Context(), vmi.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	for body, says := range map[string]string{
+		`{"spec":{"hostname":"again"}}`:                         "update of VMI object is restricted",
+		`{"metadata":{"labels":{"kubevirt.io/nodeName":"y"}}}`:  "reserved kubevirt.io/ labels",
+		`{"metadata":{"labels":{"kubevirt.io/nodeName":null}}}`: "reserved kubevirt.io/ labels",
+		`{"metadata":{"labels":{"kubevirt.io/other":"y"}}}`:     "",
+	} {
+		if err := patch(user, body); (err == nil) != (says == "") || err != nil && !(apierrors.IsInvalid(err) && strings.Contains(err.Error(), says)) {
+			t.Errorf("%s, while it is being deleted: %v, want %q", body, err, says)
+		}
+	}
+	if err := patch(user, `{"metadata":{"finalizers":null}}`); err != nil {
+		t.Error(err)
+	}
+	if err := s.admin.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi); !apierrors.IsNotFound(err) {
+		t.Errorf("it is there: %v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/patch"
 )
 
 var empty = Facts{Cluster: &v1.KubeVirtConfiguration{}}
@@ -28,7 +29,7 @@ func operations(t *testing.T, raw string, facts Facts) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := patch([]byte(raw), before, after)
+	made, err := patch.Operations([]byte(raw), before, after)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,11 +91,11 @@ func TestKept(t *testing.T) {
 		answer := vmiKind().mutate(empty, &admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: raw}, OldObject: runtime.RawExtension{Raw: []byte(there)}})
 		patched := raw
 		if len(answer.Patch) > 0 {
-			patch, err := jsonpatch.DecodePatch(answer.Patch)
+			operations, err := jsonpatch.DecodePatch(answer.Patch)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if patched, err = patch.Apply(raw); err != nil {
+			if patched, err = operations.Apply(raw); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -124,7 +125,7 @@ func TestPatchMakesParents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		made, err := patch([]byte(raw), before, after)
+		made, err := patch.Operations([]byte(raw), before, after)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -173,7 +174,7 @@ func FuzzFill(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := patch(raw, before, after); err != nil {
+		if _, err := patch.Operations(raw, before, after); err != nil {
 			return
 		}
 		if _, err := unchanged(before, after, raw); err != nil {

@@ -1,0 +1,18 @@
+package v1
+
+import (
+	"slices"
+	"strings"
+)
+
+// machineReleases are the releases of QEMU whose q35 machine types are known, the
+// oldest that the launcher's QEMU still has first.
+var machineReleases = []string{"5.2", "6.0", "6.1", "6.2", "7.0", "7.1", "7.2", "8.0", "8.1", "8.2", "9.0", "9.1", "9.2", "10.0", "10.1", "10.2", "11.0", "11.1"}
+
+// KnownMachineType says whether a name is that of a versioned machine type that
+// exists. What a node says its guests run as is written into VirtualMachines only
+// if it does: one that does not would keep them from ever starting again.
+func KnownMachineType(name string) bool {
+	release, versioned := strings.CutPrefix(name, "pc-q35-")
+	return versioned && slices.Contains(machineReleases, release)
+}

@@ -1,0 +1,21 @@
+package v1
+
+import "testing"
+
+func TestKnownMachineType(t *testing.T) {
+	for name, want := range map[string]bool{
+		"pc-q35-7.2": true, "pc-q35-11.1": true, "pc-q35-5.2": true,
+		"": false, "q35": false, "pc-q35-": false, "pc-q35-0.0": false, "pc-q35-7.3": false, "pc-q35-99.9": false, "pc-q35-07.2": false,
+		"7.2": false, "pc-i440fx-7.2": false, "pc-q35-7.2 ": false, "pc-q35-7.2,accel=tcg": false,
+	} {
+		if got := KnownMachineType(name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+	// What is known is valid in a VMI.
+	for _, release := range machineReleases {
+		if !machineType.MatchString("pc-q35-" + release) {
+			t.Errorf("%s is known and not valid", release)
+		}
+	}
+}

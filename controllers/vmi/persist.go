@@ -1,0 +1,58 @@
+package vmi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"gomodules.xyz/jsonpatch/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/patch"
+)
+
+// errChanged: the VMI is another than the one that was decided upon.
+var errChanged = errors.New("the object has been modified")
+
+// persist writes what was added to a VMI, and no more: its CRD may be newer than
+// this program, during an upgrade for one, and a field that is not known here is
+// not ours to drop. A merge patch would not do, for it replaces lists as a whole.
+func (r *Reconciler) persist(ctx context.Context, vmi, defaulted *v1.VirtualMachineInstance) error {
+	there := &unstructured.Unstructured{}
+	there.SetGroupVersionKind(v1.GroupVersion.WithKind("VirtualMachineInstance"))
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), there); err != nil {
+		return err
+	}
+	if there.GetUID() != vmi.UID || there.GetResourceVersion() != vmi.ResourceVersion {
+		return apierrors.NewConflict(schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtualmachineinstances"}, vmi.Name, errChanged)
+	}
+	raw, err := json.Marshal(there.Object)
+	if err != nil {
+		return fmt.Errorf("write object: %w", err)
+	}
+	before, err := json.Marshal(vmi)
+	if err != nil {
+		return fmt.Errorf("write object: %w", err)
+	}
+	after, err := json.Marshal(defaulted)
+	if err != nil {
+		return fmt.Errorf("write object: %w", err)
+	}
+	operations, err := patch.Operations(raw, before, after)
+	if err != nil {
+		return err
+	}
+	// The API server refuses it if the object has changed since.
+	operations = append(operations, jsonpatch.NewOperation("replace", "/metadata/resourceVersion", vmi.ResourceVersion))
+	text, err := json.Marshal(operations)
+	if err != nil {
+		return fmt.Errorf("write patch: %w", err)
+	}
+	return r.Client.Patch(ctx, vmi.DeepCopy(), client.RawPatch(types.JSONPatchType, text))
+}
