@@ -65,6 +65,8 @@ func listen(last heard, lease *coordinationv1.Lease, now time.Time) heard {
 	}
 	renewed := lease.Spec.RenewTime.Time
 	switch {
+	case renewed.Equal(last.renewed) && last.at.After(now): // our clock was set back
+		return heard{renewed: renewed, at: now}
 	case renewed.Equal(last.renewed):
 		return last
 	case last.at.IsZero() && renewed.Before(now):

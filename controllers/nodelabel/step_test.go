@@ -44,6 +44,9 @@ func TestListen(t *testing.T) {
 		{"renewed, a clock a day behind", heard{at(1000 - day), at(1000)}, at(1060 - day), at(1060), 300 * time.Second},
 		{"not renewed, a clock a day ahead", heard{at(1000 + day), at(1000)}, at(1000 + day), at(1300), 0},
 		{"renewed, its clock was set back", heard{at(1000), at(1000)}, at(1000 - day), at(1060), 300 * time.Second},
+		{"not renewed, our clock was set back a day", heard{at(1000 + day), at(1000 + day)}, at(1000 + day), at(1000), 300 * time.Second},
+		{"not renewed, our clock was set forward a day", heard{at(1000), at(1000)}, at(1000), at(1000 + day), 300*time.Second - day*time.Second},
+		{"renewed, our clock was set forward a day", heard{at(1000), at(1000)}, at(1060), at(1060 + day), 300 * time.Second},
 		{"back after a while", heard{at(1000), at(1000)}, at(5000), at(5000), 300 * time.Second},
 	}
 	for _, tt := range tests {

@@ -64,6 +64,16 @@ type plan struct {
 	again time.Duration
 }
 
+// maxSkew is by how much this clock may be behind the API server's. What was made
+// later than that was made before the clock was set back.
+const maxSkew = 5 * time.Minute
+
+// endedEarly says whether a VMI that has ended is not old enough to be replaced.
+func endedEarly(vmi *v1.VirtualMachineInstance, now time.Time) bool {
+	age := now.Sub(vmi.CreationTimestamp.Time)
+	return age < minLife && age > -maxSkew
+}
+
 func (p plan) acts() bool { return p.create > 0 || len(p.delete) > 0 }
 
 // scale plans for the VMIs that a ReplicaSet owns. Those that ended are deleted
@@ -76,7 +86,7 @@ func scale(want int, owned []*v1.VirtualMachineInstance, now time.Time) plan {
 		case vmi.DeletionTimestamp != nil:
 		case isActive(vmi):
 			active = append(active, vmi)
-		case vmi.IsFinal() && now.Sub(vmi.CreationTimestamp.Time) < minLife:
+		case vmi.IsFinal() && endedEarly(vmi, now):
 			fresh = append(fresh, vmi)
 		default:
 			p.delete = append(p.delete, vmi)

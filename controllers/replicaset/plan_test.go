@@ -92,6 +92,7 @@ func TestScale(t *testing.T) {
 		"ended at once, not wanted":   {0, []string{"a Failed 4s"}, 0, "a", 0},
 		"oldest of those waits":       {1, []string{"a Failed 1s", "b Failed 4s"}, 0, "a", 6 * time.Second},
 		"a clock that is ahead":       {1, []string{"a Failed -4s"}, 0, "", 14 * time.Second},
+		"a clock that was set back":   {1, []string{"a Failed -24h"}, 1, "a", 0},
 		"a crowd":                     {1000, nil, burst, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

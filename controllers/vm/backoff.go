@@ -60,8 +60,8 @@ func (p *plan) delay(strategy v1.VirtualMachineRunStrategy, now time.Time) {
 	if p.startFailure == nil || p.startFailure.RetryAfterTimestamp == nil || strategy == v1.RunStrategyOnce {
 		return
 	}
-	if left := p.startFailure.RetryAfterTimestamp.Sub(now); left > 0 {
-		// A clock that was set back must not put it off for ever.
-		p.action, p.after = wait, min(left, longestBackOff)
+	// What is further away than any back-off was written before the clock was set back.
+	if left := p.startFailure.RetryAfterTimestamp.Sub(now); left > 0 && left <= longestBackOff {
+		p.action, p.after = wait, left
 	}
 }

@@ -137,10 +137,12 @@ func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Du
 	return r.pause(vmi, soonest), nil
 }
 
+// longestPause is between attempts of the oldest.
+const longestPause = 5 * time.Minute
+
 // pause is how long a VMI waits between attempts: the longer, the older it is.
 func (r *Reconciler) pause(vmi *v1.VirtualMachineInstance, soonest time.Duration) time.Duration {
-	const latest = 5 * time.Minute
-	return min(max(r.Clock.Since(vmi.CreationTimestamp.Time)/4, soonest), latest)
+	return min(max(r.Clock.Since(vmi.CreationTimestamp.Time)/4, soonest), longestPause)
 }
 
 // ignoreConflict: somebody else wrote; their write comes back as an event.
@@ -291,8 +293,11 @@ func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance
 		// written brings us back.
 		return 0, nil
 	}
-	if wait := r.pause(vmi, replaceAfter) - r.Clock.Since(pod.CreationTimestamp.Time); wait > 0 {
-		return wait, nil
+	waited := r.Clock.Since(pod.CreationTimestamp.Time)
+	// This clock may be minutes behind the API server's; what was made later than
+	// that was made before the clock was set back.
+	if wait := r.pause(vmi, replaceAfter) - waited; wait > 0 && waited > -longestPause {
+		return min(wait, longestPause), nil
 	}
 	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {
 		return 0, fmt.Errorf("delete rejected launcher pod: %w", err)

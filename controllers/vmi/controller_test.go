@@ -465,6 +465,9 @@ func TestReconcileRejectedPodWaits(t *testing.T) {
 		{time.Minute, 4 * time.Second, 11 * time.Second},
 		{time.Hour, 4 * time.Second, 5*time.Minute - 4*time.Second},
 		{time.Hour, 5 * time.Minute, 0},
+		{-24 * time.Hour, -24 * time.Hour, 0},                    // the clock was set back
+		{-time.Minute, -time.Minute, replaceAfter + time.Minute}, // it is behind the API server's
+		{time.Hour, -time.Minute, longestPause},
 	} {
 		pod := Pod(load(t, "testdata/minimal"), testConfig)
 		pod.UID, pod.CreationTimestamp = "rejected", metav1.NewTime(time.Unix(1000, 0).Add(-tt.podAge))
