@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,8 +28,10 @@ const (
 	reasonClaimNotFound   = "FailedPvcNotFound" // KubeVirt's
 	reasonFilling         = "DataVolumeNotReady"
 	reasonNotMigratable   = "NotMigratable"
-	// The kubelet's own reason, which the VMI's condition takes over.
-	reasonRejected = "UnexpectedAdmissionError"
+	// The kubelet's own reasons, which the VMI's conditions take over.
+	reasonRejected  = "UnexpectedAdmissionError"
+	reasonEvicted   = "Evicted"
+	reasonOOMKilled = "OOMKilled"
 )
 
 // observe brings a status up to date with the launcher pod. It is pure.
@@ -176,14 +179,22 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 	case c == nil || c.State.Terminated == nil:
 		// Rejected or evicted before the launcher ran.
 		return end{v1.Failed, orElse(pod.Status.Reason, "PodFailed"), orElse(pod.Status.Message, "the launcher pod failed before the launcher ran")}, true
+	case pod.Status.Reason == reasonEvicted:
+		// How far the launcher got meanwhile is the kubelet's haste. Whether the guest
+		// went down in order or not, nobody asked it to but the node.
+		return end{v1.Failed, reasonEvicted, pod.Status.Message}, true
 	}
 	t := c.State.Terminated
 	var said control.Termination
-	if err := json.Unmarshal([]byte(t.Message), &said); err == nil && said.Reason.Known() {
-		return saidEnd(said), true
+	err := json.Unmarshal([]byte(t.Message), &said)
+	known := err == nil && said.Reason.Known()
+	// With cgroup v1 the kernel kills the largest process only, QEMU, and its launcher
+	// sees no more than a SIGKILL; with v2 (memory.oom.group) it kills both.
+	if t.Reason == reasonOOMKilled && (!known || said.Reason == control.ReasonQEMUExited && said.Signal == syscall.SIGKILL.String()) {
+		return end{v1.Failed, reasonOOMKilled, "virt-launcher or QEMU used more memory than the pod's limit"}, true
 	}
-	if t.Reason == "OOMKilled" {
-		return end{v1.Failed, t.Reason, "virt-launcher or QEMU used more memory than the pod's limit"}, true
+	if known {
+		return saidEnd(said), true
 	}
 	if lost(t) {
 		return end{v1.Failed, reasonLauncherKilled, "virt-launcher has ended, and QEMU with it, and nobody saw how: its node, or the container runtime, was started anew"}, true

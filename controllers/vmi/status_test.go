@@ -39,7 +39,12 @@ func terminated(t corev1.ContainerStateTerminated) *corev1.Pod {
 }
 
 func without(pod *corev1.Pod, reason, message string) *corev1.Pod {
-	pod.Status.ContainerStatuses, pod.Status.Reason, pod.Status.Message = nil, reason, message
+	pod.Status.ContainerStatuses = nil
+	return because(pod, reason, message)
+}
+
+func because(pod *corev1.Pod, reason, message string) *corev1.Pod {
+	pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, reason, message
 	return pod
 }
 
@@ -74,8 +79,18 @@ func TestPodEnd(t *testing.T) {
 			end{v1.Failed, "Error", `virt-launcher exited with code 1 without saying why {"exitCode":0}`}, true},
 		{"an unknown reason is no success", terminated(corev1.ContainerStateTerminated{Message: `{"reason":"New","message":"m"}`}),
 			end{v1.Failed, "Error", `virt-launcher exited with code 0 without saying why {"reason":"New","message":"m"}`}, true},
-		{"the launcher's word before the kubelet's", terminated(corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137, Message: `{"reason":"QEMUExited","message":"QEMU was killed"}`}),
+		{"OOM of QEMU alone", terminated(corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 1, Message: `{"reason":"QEMUExited","message":"QEMU was killed","signal":"killed"}`}),
+			end{v1.Failed, "OOMKilled", "virt-launcher or QEMU used more memory than the pod's limit"}, true},
+		{"OOM of something else, before", terminated(corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 1, Message: `{"reason":"QEMUExited","message":"QEMU aborted","signal":"aborted"}`}),
+			end{v1.Failed, "QEMUExited", "QEMU aborted"}, true},
+		{"OOM of something else, and the guest powered off", terminated(corev1.ContainerStateTerminated{Reason: "OOMKilled", Message: `{"reason":"GuestShutdown","message":"off"}`}),
+			end{v1.Succeeded, "GuestShutdown", "off"}, true},
+		{"killed, but not for memory", terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1, Message: `{"reason":"QEMUExited","message":"QEMU was killed","signal":"killed"}`}),
 			end{v1.Failed, "QEMUExited", "QEMU was killed"}, true},
+		{"evicted, and the guest was quick", because(terminated(corev1.ContainerStateTerminated{Message: `{"reason":"Shutdown","message":"off"}`}), "Evicted", "low on memory"),
+			end{v1.Failed, "Evicted", "low on memory"}, true},
+		{"evicted, and killed", because(terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 137}), "Evicted", "low on memory"),
+			end{v1.Failed, "Evicted", "low on memory"}, true},
 		{"evicted before it ran", without(podIn(corev1.PodFailed, corev1.ContainerState{}), "Evicted", "low on memory"),
 			end{v1.Failed, "Evicted", "low on memory"}, true},
 		{"failed without any word", without(podIn(corev1.PodFailed, corev1.ContainerState{}), "", ""),
