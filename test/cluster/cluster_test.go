@@ -461,20 +461,22 @@ func TestStopKillsAPartOfTheControlPlane(t *testing.T) {
 	}
 }
 
-func TestStopKillsTheKubeletOfTheOnlyNode(t *testing.T) {
-	dir := t.TempDir()
-	_, process := startSleep(t, dir)
-	process.Name = "node-1-kubelet"
-	for _, nodes := range []int{2, 1} {
-		state := State{Name: "demo", NodeCount: nodes, Ready: true, Services: []Process{process}}
-		if err := state.save(filepath.Join(dir, "state.json")); err != nil {
-			t.Fatal(err)
-		}
-		if err := Start(t.Context(), dir, "kubelet", io.Discard); err == nil {
-			t.Error("started a kubelet that runs")
-		}
-		if err := Stop(t.Context(), dir, "kubelet"); (err == nil) != (nodes == 1) || process.Alive() != (nodes == 2) {
-			t.Errorf("with %d nodes: alive %v (%v)", nodes, process.Alive(), err)
+func TestStopKillsAServiceOfTheOnlyNode(t *testing.T) {
+	for _, name := range []string{"kubelet", "containerd"} {
+		dir := t.TempDir()
+		_, process := startSleep(t, dir)
+		process.Name = "node-1-" + name
+		for _, nodes := range []int{2, 1} {
+			state := State{Name: "demo", NodeCount: nodes, Ready: true, Services: []Process{process}}
+			if err := state.save(filepath.Join(dir, "state.json")); err != nil {
+				t.Fatal(err)
+			}
+			if err := Start(t.Context(), dir, name, io.Discard); err == nil {
+				t.Errorf("started a %s that runs", name)
+			}
+			if err := Stop(t.Context(), dir, name); (err == nil) != (nodes == 1) || process.Alive() != (nodes == 2) {
+				t.Errorf("%s with %d nodes: alive %v (%v)", name, nodes, process.Alive(), err)
+			}
 		}
 	}
 }

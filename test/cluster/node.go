@@ -89,10 +89,9 @@ func (n *node) await(ctx context.Context) (initEvent, error) {
 }
 
 // startService has PID 1 start a service, and finds its pid in the root namespace.
-func (u *upRun) startService(n *node, program string, args ...string) error {
-	name := n.plan.Name + "-" + program
-	if err := n.requests.Encode(service{Name: name, Args: append([]string{innerBin + "/" + program}, args...)}); err != nil {
-		return fmt.Errorf("ask %s to start %s: %w", n.plan.Name, program, err)
+func (u *upRun) startService(n *node, s service) error {
+	if err := n.requests.Encode(s); err != nil {
+		return fmt.Errorf("ask %s to start %s: %w", n.plan.Name, s.Name, err)
 	}
 	e, err := n.await(u.ctx)
 	if err != nil {
@@ -103,7 +102,7 @@ func (u *upRun) startService(n *node, program string, args ...string) error {
 		// Its end is reported soon, with the reason.
 		return poll(u.ctx, 2*time.Second, func() (bool, error) { return false, nil })
 	}
-	p, err := observe(name, pid, u.plan.log(name))
+	p, err := observe(s.Name, pid, u.plan.log(s.Name))
 	if err != nil {
 		return err
 	}
@@ -142,32 +141,50 @@ func outerPID(init Process, inner int) (int, error) {
 }
 
 func (u *upRun) startContainerd(n *node) error {
-	if err := u.startService(n, "containerd", "--config", innerNode+"/containerd.toml", "--log-level", "info"); err != nil {
+	containerd := n.plan.services()["containerd"]
+	if err := u.startService(n, containerd); err != nil {
 		return err
 	}
-	// Seen from outside through PID 1's root; the path is short enough.
-	socket := fmt.Sprintf("/proc/%d/root%s", n.init.PID, criSocket)
-	if err := poll(u.ctx, 30*time.Second, func() (bool, error) { return dialable(socket), nil }); err != nil {
-		return fmt.Errorf("wait for containerd of %s: %w", n.plan.Name, err)
+	return awaitContainerd(u.ctx, n.init, containerd.Name)
+}
+
+// awaitContainerd waits until it answers. Its socket is seen from outside through
+// PID 1's root; the path is short enough.
+func awaitContainerd(ctx context.Context, init Process, name string) error {
+	socket := fmt.Sprintf("/proc/%d/root%s", init.PID, criSocket)
+	if err := poll(ctx, 30*time.Second, func() (bool, error) { return dialable(socket), nil }); err != nil {
+		return fmt.Errorf("wait for %s: %w", name, err)
 	}
 	return nil
 }
 
-func (n NodePlan) kubeletArgs() []string {
-	return []string{
-		"--config=" + innerNode + "/kubelet.yaml",
-		"--kubeconfig=" + innerNode + "/kubelet.kubeconfig",
-		"--hostname-override=" + n.Name,
-		"--node-ip=" + n.Address.String(),
-		"--v=2",
+// services are the node's programs without which its containers go on.
+func (n NodePlan) services() map[string]service {
+	all := map[string]service{}
+	for program, args := range map[string][]string{
+		"containerd": {"--config", innerNode + "/containerd.toml", "--log-level", "info"},
+		"kubelet": {
+			"--config=" + innerNode + "/kubelet.yaml",
+			"--kubeconfig=" + innerNode + "/kubelet.kubeconfig",
+			"--hostname-override=" + n.Name,
+			"--node-ip=" + n.Address.String(),
+			"--v=2",
+		},
+	} {
+		all[program] = n.service(program, args...)
 	}
+	return all
+}
+
+func (n NodePlan) service(program string, args ...string) service {
+	return service{Name: n.Name + "-" + program, Args: append([]string{innerBin + "/" + program}, args...)}
 }
 
 func (u *upRun) startKubelet(n *node) error {
-	if err := u.startService(n, "kubelet", n.plan.kubeletArgs()...); err != nil {
+	if err := u.startService(n, n.plan.services()["kubelet"]); err != nil {
 		return err
 	}
-	return u.startService(n, "kube-proxy",
+	return u.startService(n, n.plan.service("kube-proxy",
 		"--proxy-mode=nftables",
 		"--kubeconfig="+innerNode+"/kube-proxy.kubeconfig",
 		"--hostname-override="+n.plan.Name,
@@ -176,5 +193,5 @@ func (u *upRun) startKubelet(n *node) error {
 		"--conntrack-max-per-core=0", "--conntrack-min=0",
 		"--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
 		"--metrics-bind-address=127.0.0.1:10249",
-		fmt.Sprintf("--healthz-bind-address=%s:%d", n.plan.Address, proxyCheckPort))
+		fmt.Sprintf("--healthz-bind-address=%s:%d", n.plan.Address, proxyCheckPort)))
 }

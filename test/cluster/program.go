@@ -24,15 +24,16 @@ func loadUp(dir string) (*State, Plan, error) {
 	return state, plan, err
 }
 
-// Stop kills a program of the control plane, or the kubelet of the only node, as a
-// crash would, and leaves the rest of the cluster to cope. Start brings it back.
+// Stop kills a program of the control plane, or the kubelet or the containerd of the
+// only node, as a crash would, and leaves the rest of the cluster to cope. Start
+// brings it back.
 func Stop(ctx context.Context, dir, name string) error {
 	state, plan, err := loadUp(dir)
 	if err != nil {
 		return err
 	}
-	if node, ok := plan.kubelet(name); ok {
-		name = node.Name + "-kubelet"
+	if service, ok := plan.service(name); ok {
+		name = service.Name
 	} else if _, err := plan.controlPlane(name); err != nil {
 		return err
 	}
@@ -47,14 +48,14 @@ func Stop(ctx context.Context, dir, name string) error {
 }
 
 // Start starts a program that was stopped, or crashed, and waits until
-// kube-apiserver answers, or the kubelet's node is ready.
+// kube-apiserver answers, the kubelet's node is ready, or containerd answers.
 func Start(ctx context.Context, dir, name string, out io.Writer) error {
 	state, plan, err := loadUp(dir)
 	if err != nil {
 		return err
 	}
-	if node, ok := plan.kubelet(name); ok {
-		return plan.startKubeletAgain(ctx, state, node)
+	if service, ok := plan.service(name); ok {
+		return plan.startServiceAgain(ctx, state, service)
 	}
 	program, err := plan.controlPlane(name)
 	if err != nil {
@@ -84,38 +85,43 @@ func Start(ctx context.Context, dir, name string, out io.Writer) error {
 	return api.answers(ctx, "/readyz", 90*time.Second)
 }
 
-// kubelet says whose kubelet is meant, in a cluster of one node.
-func (p Plan) kubelet(name string) (NodePlan, bool) {
-	if name != "kubelet" || len(p.Nodes) != 1 {
-		return NodePlan{}, false
+// service is the kubelet or the containerd of a cluster of one node.
+func (p Plan) service(name string) (service, bool) {
+	if len(p.Nodes) != 1 {
+		return service{}, false
 	}
-	return p.Nodes[0], true
+	s, ok := p.Nodes[0].services()[name]
+	return s, ok
 }
 
-// startKubeletAgain starts the node's kubelet from outside: the pipe on which the
-// node's PID 1 is asked for services was closed when the cluster was up.
-func (p Plan) startKubeletAgain(ctx context.Context, state *State, node NodePlan) error {
-	name := node.Name + "-kubelet"
-	place := slices.IndexFunc(state.Services, func(p Process) bool { return p.Name == name })
+// startServiceAgain starts the node's kubelet or containerd from outside: the pipe on
+// which the node's PID 1 is asked for services was closed when the cluster was up.
+// Containers go on without either: their shims are PID 1's children.
+func (p Plan) startServiceAgain(ctx context.Context, state *State, s service) error {
+	node := p.Nodes[0]
+	place := slices.IndexFunc(state.Services, func(p Process) bool { return p.Name == s.Name })
 	init, ok := state.process(node.Name)
 	if place < 0 || !ok || state.Services[place].Alive() {
-		return fmt.Errorf("start %s: it runs", name)
+		return fmt.Errorf("start %s: it runs", s.Name)
 	}
-	cmd := exec.Command(innerBin+"/kubelet", node.kubeletArgs()...)
-	out, err := p.detach(name, cmd)
+	cmd := exec.Command(s.Args[0], s.Args[1:]...)
+	out, err := p.detach(s.Name, cmd)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
 	started := time.Now()
 	if err := startInside(init, cmd); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
+		return fmt.Errorf("start %s: %w", s.Name, err)
 	}
-	if state.Services[place], err = observe(name, cmd.Process.Pid, p.log(name)); err != nil {
+	if state.Services[place], err = observe(s.Name, cmd.Process.Pid, p.log(s.Name)); err != nil {
 		return err
 	}
 	if err := state.save(p.stateFile()); err != nil {
 		return err
+	}
+	if s.Name == node.service("containerd").Name {
+		return awaitContainerd(ctx, init, s.Name)
 	}
 	api, err := p.apiClient()
 	if err != nil {

@@ -263,7 +263,7 @@ func stopCommand() *cobra.Command {
 	var p place
 	cmd := &cobra.Command{
 		Use:   "stop PROGRAM",
-		Short: "Kill a program of the control plane, such as kube-apiserver, or the kubelet of the only node",
+		Short: "Kill a program of the control plane, such as kube-apiserver, or the kubelet or containerd of the only node",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := p.resolve(); err != nil {
