@@ -4,20 +4,42 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Of a guest that runs, Ready has one of these reasons: GuestRunning where no
-// readiness probe asks it, and one of the others, which virt-controller chooses,
-// where one does. A virt-handler of before probes says GuestRunning of each, and
-// virt-controller does not contradict: two writers would have no end.
-const (
-	ReasonGuestRunning = "GuestRunning"
-	ReasonGuestReady   = "GuestReady"
-	// ReasonContainersNotReady is the kubelet's: the readiness probe has failed,
-	// or not succeeded yet.
-	ReasonContainersNotReady = "ContainersNotReady"
+// ConditionType names a condition of a VMI.
+type ConditionType string
 
-	MessageGuestRunning       = "the guest's CPUs run"
-	MessageGuestReady         = "the guest runs, and answers its readiness probe"
-	MessageContainersNotReady = "the guest runs, and does not answer its readiness probe"
+// Conditions of a VMI, with KubeVirt's names.
+const (
+	// ConditionReady: the guest runs. While it does not, the reason says why.
+	ConditionReady ConditionType = "Ready"
+	// ConditionSynchronized is False while something stops the VMI from
+	// being carried out: an invalid spec, a missing image, a failed start.
+	ConditionSynchronized ConditionType = "Synchronized"
+	// ConditionPodScheduled is False while no node takes the launcher pod.
+	ConditionPodScheduled ConditionType = "PodScheduled"
+	// ConditionSoftwareEmulation: the guest runs under TCG, which QEMU does
+	// not call an isolation boundary.
+	ConditionSoftwareEmulation ConditionType = "SoftwareEmulation"
+	// ConditionLiveMigratable: whether the guest can be moved to another node.
+	ConditionLiveMigratable ConditionType = "LiveMigratable"
+	// ConditionPaused: the guest's CPUs are stopped.
+	ConditionPaused ConditionType = "Paused"
+	// ConditionAgentConnected: QEMU's guest agent runs in the guest and answers.
+	// Where it does not, there is no such condition.
+	ConditionAgentConnected ConditionType = "AgentConnected"
+	// ConditionAccessCredentialsSynchronized: the guest's users have the keys and
+	// passwords that the guest agent is to give them. Where it is to give none,
+	// there is no such condition.
+	ConditionAccessCredentialsSynchronized ConditionType = "AccessCredentialsSynchronized"
+	// ConditionProvisioning: a disk is being filled, and the VMI waits for it.
+	ConditionProvisioning ConditionType = "Provisioning"
+)
+
+// Conditions that only a VirtualMachine has.
+const (
+	// ConditionFailure: what the run strategy asks for could not be done.
+	ConditionFailure ConditionType = "Failure"
+	// ConditionRestartRequired: the template's spec is not the running guest's.
+	ConditionRestartRequired ConditionType = "RestartRequired"
 )
 
 // SetCondition sets a condition; its transition time changes only with its status.

@@ -284,14 +284,6 @@ const (
 	VirtualMachineStatusUnknown                 VirtualMachinePrintableStatus = "Unknown"
 )
 
-// Conditions that only a VirtualMachine has.
-const (
-	// ConditionFailure: what the run strategy asks for could not be done.
-	ConditionFailure ConditionType = "Failure"
-	// ConditionRestartRequired: the template's spec is not the running guest's.
-	ConditionRestartRequired ConditionType = "RestartRequired"
-)
-
 // StateChangeRequestAction is Start or Stop.
 type StateChangeRequestAction string
 

@@ -305,36 +305,6 @@ type NetworkInterfaceStatus struct {
 	QueueCount int32 `json:"queueCount,omitempty"`
 }
 
-// ConditionType names a condition of a VMI.
-type ConditionType string
-
-// Conditions of a VMI, with KubeVirt's names.
-const (
-	// ConditionReady: the guest runs. While it does not, the reason says why.
-	ConditionReady ConditionType = "Ready"
-	// ConditionSynchronized is False while something stops the VMI from
-	// being carried out: an invalid spec, a missing image, a failed start.
-	ConditionSynchronized ConditionType = "Synchronized"
-	// ConditionPodScheduled is False while no node takes the launcher pod.
-	ConditionPodScheduled ConditionType = "PodScheduled"
-	// ConditionSoftwareEmulation: the guest runs under TCG, which QEMU does
-	// not call an isolation boundary.
-	ConditionSoftwareEmulation ConditionType = "SoftwareEmulation"
-	// ConditionLiveMigratable: whether the guest can be moved to another node.
-	ConditionLiveMigratable ConditionType = "LiveMigratable"
-	// ConditionPaused: the guest's CPUs are stopped.
-	ConditionPaused ConditionType = "Paused"
-	// ConditionAgentConnected: QEMU's guest agent runs in the guest and answers.
-	// Where it does not, there is no such condition.
-	ConditionAgentConnected ConditionType = "AgentConnected"
-	// ConditionAccessCredentialsSynchronized: the guest's users have the keys and
-	// passwords that the guest agent is to give them. Where it is to give none,
-	// there is no such condition.
-	ConditionAccessCredentialsSynchronized ConditionType = "AccessCredentialsSynchronized"
-	// ConditionProvisioning: a disk is being filled, and the VMI waits for it.
-	ConditionProvisioning ConditionType = "Provisioning"
-)
-
 // VirtualMachineInstanceCondition is one condition of a VMI.
 type VirtualMachineInstanceCondition struct {
 	Type ConditionType `json:"type"`
@@ -380,14 +350,6 @@ const (
 	// VMIFinalizer keeps a VMI until its pods are gone.
 	VMIFinalizer = "kubevirt.io/foregroundDeleteVirtualMachine"
 )
-
-// ReasonDataVolumeFailed is the reason of Synchronized while a VMI waits for a
-// disk that could not be filled; KubeVirt's.
-const ReasonDataVolumeFailed = "FailedDataVolumeImport"
-
-// ReasonStartFailed is the reason of Synchronized while virt-handler cannot
-// start the guest; only it takes that condition back.
-const ReasonStartFailed = "StartFailed"
 
 // IsFinal says whether the guest has ended for good.
 func (vmi *VirtualMachineInstance) IsFinal() bool {

@@ -11,12 +11,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// Reasons, KubeVirt's where it has them.
 const (
-	reasonReady     = "AllComponentsReady"
-	reasonNotReady  = "ComponentsNotReady"
-	reasonRollout   = "DeploymentInProgress"
-	reasonExisting  = "ExistingDeployment"
 	controllerName  = "virt-controller"
 	apiName         = "virt-api"
 	handlerName     = "virt-handler"
@@ -93,13 +88,13 @@ func report(kv *v1.KubeVirt, deployment, api *appsv1.Deployment, daemonSet *apps
 	case status.Phase == "":
 		status.Phase = v1.KubeVirtPhaseDeploying
 	}
-	why := reasonReady
+	why := v1.ReasonAllComponentsReady
 	if !complete {
-		why = reasonNotReady
+		why = v1.ReasonComponentsNotReady
 	}
 	progress := why
 	if !rolledOut {
-		progress = reasonRollout
+		progress = v1.ReasonDeploymentInProgress
 	}
 	for _, c := range []v1.KubeVirtCondition{
 		{Type: v1.KubeVirtConditionAvailable, Status: boolean(available), Reason: why},
@@ -121,7 +116,7 @@ func boolean(holds bool) corev1.ConditionStatus {
 // refuse says on a second KubeVirt that it does not count.
 func refuse(kv *v1.KubeVirt, first string, now metav1.Time) {
 	kv.Status.ObservedGeneration = kv.Generation
-	kv.Status.SetCondition(v1.KubeVirtCondition{Type: v1.KubeVirtConditionAvailable, Status: corev1.ConditionFalse, Reason: reasonExisting,
+	kv.Status.SetCondition(v1.KubeVirtCondition{Type: v1.KubeVirtConditionAvailable, Status: corev1.ConditionFalse, Reason: v1.ReasonExistingDeployment,
 		Message: fmt.Sprintf("the oldest KubeVirt in the namespace %s counts, %s; this one has no effect", Namespace, first)}, now)
 }
 

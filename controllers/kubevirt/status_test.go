@@ -183,7 +183,7 @@ func TestReconcile(t *testing.T) {
 	if s := reconcile(first); conditions(s) != "A" || s.Phase != v1.KubeVirtPhaseDeployed {
 		t.Errorf("the first: %+v", s)
 	}
-	if s := reconcile(second); conditions(s) != "" || len(s.Conditions) != 1 || s.Conditions[0].Reason != reasonExisting || s.Phase != "" {
+	if s := reconcile(second); conditions(s) != "" || len(s.Conditions) != 1 || s.Conditions[0].Reason != v1.ReasonExistingDeployment || s.Phase != "" {
 		t.Errorf("the second: %+v", s)
 	}
 	if err := c.Delete(ctx, first); err != nil {

@@ -152,13 +152,13 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, pod ne
 		status.Interfaces = interfaces(object, pod)
 		if state.Machine.Accelerator == qemuargs.TCG {
 			status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSoftwareEmulation, Status: metav1.ConditionTrue,
-				Reason: "TCG", Message: "the guest is emulated by QEMU's TCG: slow, and not an isolation boundary"}, now)
+				Reason: v1.ReasonTCG, Message: "the guest is emulated by QEMU's TCG: slow, and not an isolation boundary"}, now)
 		}
 		status.SetPhase(v1.Scheduled, now)
 		status.SetPhase(v1.Running, now)
 		status.RemoveCondition(v1.ConditionSynchronized)
 	}
-	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: "GuestNotRunning"}
+	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonGuestNotRunning}
 	switch state.State {
 	case control.StateRunning:
 		ready = runs(object)
@@ -173,7 +173,7 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, pod ne
 		ready.Message = "the guest has failed, and its launcher is kept: " + short(state.Failure)
 		status.RemoveCondition(v1.ConditionPaused)
 	case control.StateShuttingDown:
-		ready.Reason, ready.Message = "GuestShuttingDown", "the guest was asked by the ACPI power button to shut down"
+		ready.Reason, ready.Message = v1.ReasonGuestShuttingDown, "the guest was asked by the ACPI power button to shut down"
 	default:
 		return
 	}
@@ -205,10 +205,10 @@ func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance) {
 		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "Started", "Start", "VirtualMachineInstance started.")
 	}
 	ready, old := object.Status.Condition(v1.ConditionReady), before.Status.Condition(v1.ConditionReady)
-	if ready != nil && ready.Reason == "GuestShuttingDown" && (old == nil || old.Reason != ready.Reason) {
+	if ready != nil && ready.Reason == v1.ReasonGuestShuttingDown && (old == nil || old.Reason != ready.Reason) {
 		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "ShuttingDown", "Shutdown", "Signaled Graceful Shutdown")
 	}
-	if now, then := object.Status.Condition(v1.ConditionPaused), before.Status.Condition(v1.ConditionPaused); now != nil && now.Reason == reasonPausedIOError && (then == nil || then.Reason != now.Reason) {
+	if now, then := object.Status.Condition(v1.ConditionPaused), before.Status.Condition(v1.ConditionPaused); now != nil && now.Reason == v1.ReasonPausedIOError && (then == nil || then.Reason != now.Reason) {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, "IOerror", "Pause", "%s", now.Message)
 	}
 	if silent(ready) && !silent(old) {

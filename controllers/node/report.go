@@ -12,26 +12,17 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Reasons of the conditions Ready and Paused. Those of Paused are KubeVirt's.
-const (
-	reasonQEMUSilent     = "QEMUNotResponding"
-	reasonLauncherSilent = "LauncherNotResponding"
-	reasonPausedByUser   = "PausedByUser"
-	reasonPausedIOError  = "PausedIOError"
-	reasonPaused         = "Paused"
-)
-
 // paused is the condition of a guest whose CPUs are stopped. What the launcher
 // says of it is text for people, of a length that a status bears.
 func paused(pause *control.Pause) v1.VirtualMachineInstanceCondition {
 	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue,
-		Reason: reasonPaused, Message: "the guest's CPUs are stopped"}
+		Reason: v1.ReasonPaused, Message: "the guest's CPUs are stopped"}
 	switch {
 	case pause == nil:
 	case pause.Status == control.PausedByUser:
-		c.Reason, c.Message = reasonPausedByUser, "VMI was paused by user"
+		c.Reason, c.Message = v1.ReasonPausedByUser, "VMI was paused by user"
 	case pause.Status == control.PausedIOError:
-		c.Reason, c.Message = reasonPausedIOError, ioErrorMessage(pause)
+		c.Reason, c.Message = v1.ReasonPausedIOError, ioErrorMessage(pause)
 	default:
 		c.Message = fmt.Sprintf("the guest's CPUs are stopped; QEMU's run state is %q", short(pause.Status))
 	}
@@ -90,10 +81,10 @@ func reportSilence(object, before *v1.VirtualMachineInstance, state control.Stat
 	case object.Status.Phase != v1.Running:
 		return // its launcher's start is repeated, and says what it waits for
 	case launcherSilent:
-		ready.Reason = reasonLauncherSilent
+		ready.Reason = v1.ReasonLauncherNotResponding
 		ready.Message = "virt-launcher does not answer virt-handler; whether the guest runs is not known"
 	case state.QEMUSilent && state.State != control.StateExited:
-		ready.Reason = reasonQEMUSilent
+		ready.Reason = v1.ReasonQEMUNotResponding
 		ready.Message = "QEMU does not answer virt-launcher; the guest does probably not run"
 	default:
 		return
@@ -115,11 +106,11 @@ const gonePatience = 30 * time.Second
 
 // reportGone says in a running VMI's status that its launcher is not on the line.
 func reportGone(object *v1.VirtualMachineInstance, now metav1.Time) {
-	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonLauncherSilent,
+	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonLauncherNotResponding,
 		Message: "virt-launcher is not connected to virt-handler; whether the guest runs is not known"}, now)
 }
 
 // silent says whether Ready tells of somebody who does not answer.
 func silent(c *v1.VirtualMachineInstanceCondition) bool {
-	return c != nil && (c.Reason == reasonQEMUSilent || c.Reason == reasonLauncherSilent)
+	return c != nil && (c.Reason == v1.ReasonQEMUNotResponding || c.Reason == v1.ReasonLauncherNotResponding)
 }

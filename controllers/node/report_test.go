@@ -78,12 +78,12 @@ func TestReport(t *testing.T) {
 func TestReportProbed(t *testing.T) {
 	startedAt := time.Unix(1000, 0)
 	for old, want := range map[string]string{
-		"":                          "False/ContainersNotReady",
-		"GuestNotRunning":           "False/ContainersNotReady", // it was paused
-		reasonLauncherSilent:        "False/ContainersNotReady",
-		v1.ReasonContainersNotReady: "False/ContainersNotReady",
-		v1.ReasonGuestReady:         "True/GuestReady",
-		v1.ReasonGuestRunning:       "False/ContainersNotReady", // a virt-handler of before probes
+		"":                             "False/ContainersNotReady",
+		"GuestNotRunning":              "False/ContainersNotReady", // it was paused
+		v1.ReasonLauncherNotResponding: "False/ContainersNotReady",
+		v1.ReasonContainersNotReady:    "False/ContainersNotReady",
+		v1.ReasonGuestReady:            "True/GuestReady",
+		v1.ReasonGuestRunning:          "False/ContainersNotReady", // a virt-handler of before probes
 	} {
 		vmi := &v1.VirtualMachineInstance{}
 		vmi.Spec.ReadinessProbe = &v1.Probe{}

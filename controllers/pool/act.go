@@ -25,9 +25,9 @@ func (r *Reconciler) carryOut(ctx context.Context, pool *v1beta1.VirtualMachineP
 		reason string
 		verb   string
 	}{
-		{p.delete, func(vm *v1.VirtualMachine) error { return r.delete(ctx, pool, vm) }, reasonFailedScaleIn, "delete"},
-		{p.renew, func(vm *v1.VirtualMachine) error { return r.renew(ctx, pool, vm, revision) }, reasonFailedUpdate, "update"},
-		{p.restart, func(vm *v1.VirtualMachine) error { return r.restart(ctx, pool, vm) }, reasonFailedUpdate, "restart"},
+		{p.delete, func(vm *v1.VirtualMachine) error { return r.delete(ctx, pool, vm) }, v1.ReasonFailedScaleIn, "delete"},
+		{p.renew, func(vm *v1.VirtualMachine) error { return r.renew(ctx, pool, vm, revision) }, v1.ReasonFailedUpdate, "update"},
+		{p.restart, func(vm *v1.VirtualMachine) error { return r.restart(ctx, pool, vm) }, v1.ReasonFailedUpdate, "restart"},
 	} {
 		for _, vm := range step.vms {
 			err := step.do(vm)
@@ -54,7 +54,7 @@ func (r *Reconciler) create(ctx context.Context, pool *v1beta1.VirtualMachinePoo
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return nil
 		case err != nil:
-			return &failure{reasonFailedScaleOut, fmt.Errorf("create VirtualMachine %s: %w", vm.Name, err)}
+			return &failure{v1.ReasonFailedScaleOut, fmt.Errorf("create VirtualMachine %s: %w", vm.Name, err)}
 		}
 		r.Events.Eventf(pool, vm, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created VirtualMachine %s", vm.Name)
 	}

@@ -66,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	mine := owned(pool, vms)
 	if errs := v1beta1.Validate(pool); len(errs) > 0 {
 		// Nothing is done, but what is there is counted. The selector may be what is wrong.
-		summarize(pool, pool.Status.LabelSelector, mine, &failure{reasonInvalid, errs.ToAggregate()}, r.now())
+		summarize(pool, pool.Status.LabelSelector, mine, &failure{v1.ReasonInvalidSpec, errs.ToAggregate()}, r.now())
 		return ctrl.Result{}, r.report(ctx, before, pool)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(pool.Spec.Selector)
@@ -163,7 +163,7 @@ func (r *Reconciler) announce(before, pool *v1beta1.VirtualMachinePool) {
 		r.Events.Eventf(pool, nil, corev1.EventTypeNormal, "SuccessfulResume", "Resume", "Resumed")
 	}
 	was, is = before.Status.Condition(failure), pool.Status.Condition(failure)
-	if is != nil && is.Reason == reasonInvalid && (was == nil || was.Message != is.Message) {
-		r.Events.Eventf(pool, nil, corev1.EventTypeWarning, reasonInvalid, "Validate", "%s", is.Message)
+	if is != nil && is.Reason == v1.ReasonInvalidSpec && (was == nil || was.Message != is.Message) {
+		r.Events.Eventf(pool, nil, corev1.EventTypeWarning, v1.ReasonInvalidSpec, "Validate", "%s", is.Message)
 	}
 }

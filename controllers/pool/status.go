@@ -7,15 +7,6 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// Reasons of conditions and events, with KubeVirt's names where it has them.
-const (
-	reasonInvalid        = "InvalidSpec"
-	reasonPaused         = "Paused"
-	reasonFailedScaleOut = "FailedScaleOut"
-	reasonFailedScaleIn  = "FailedScaleIn"
-	reasonFailedUpdate   = "FailedUpdate"
-)
-
 // failure is what went wrong first; nil for nothing.
 type failure struct {
 	reason string
@@ -36,7 +27,7 @@ func summarize(pool *v1beta1.VirtualMachinePool, selector string, mine []*v1.Vir
 		}
 	}
 	if pool.Spec.Paused {
-		status.SetCondition(v1beta1.VirtualMachinePoolReplicaPaused, reasonPaused, "nothing is made, changed or deleted while spec.paused is set", now)
+		status.SetCondition(v1beta1.VirtualMachinePoolReplicaPaused, v1.ReasonPaused, "nothing is made, changed or deleted while spec.paused is set", now)
 	} else {
 		status.RemoveCondition(v1beta1.VirtualMachinePoolReplicaPaused)
 	}

@@ -91,7 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if errs := v1.ValidateReplicaSet(rs); len(errs) > 0 {
 		// Nothing is done, but what is there is counted. The selector may be what is wrong.
 		owned := claim(rs, labels.Everything(), have).owned
-		summarize(rs, rs.Status.LabelSelector, owned, &failure{reasonInvalid, errs.ToAggregate()}, r.now())
+		summarize(rs, rs.Status.LabelSelector, owned, &failure{v1.ReasonInvalidSpec, errs.ToAggregate()}, r.now())
 		return ctrl.Result{}, r.report(ctx, before, rs)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
@@ -173,7 +173,7 @@ func (r *Reconciler) change(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 		adopted := vmi.DeepCopy()
 		adopted.OwnerReferences = append(adopted.OwnerReferences, owner(rs))
 		if err := r.patch(ctx, vmi, adopted); err != nil {
-			return &failure{reasonFailedControl, fmt.Errorf("adopt VirtualMachineInstance %s: %w", vmi.Name, err)}
+			return &failure{v1.ReasonFailedControl, fmt.Errorf("adopt VirtualMachineInstance %s: %w", vmi.Name, err)}
 		}
 		mine.owned = append(mine.owned, adopted)
 	}
@@ -186,7 +186,7 @@ func (r *Reconciler) change(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 			}
 		}
 		if err := r.patch(ctx, vmi, released); client.IgnoreNotFound(err) != nil {
-			return &failure{reasonFailedControl, fmt.Errorf("release VirtualMachineInstance %s: %w", vmi.Name, err)}
+			return &failure{v1.ReasonFailedControl, fmt.Errorf("release VirtualMachineInstance %s: %w", vmi.Name, err)}
 		}
 	}
 	return nil
@@ -202,7 +202,7 @@ func (r *Reconciler) delete(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 		switch {
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, and perhaps there is another of its name
 		case err != nil:
-			return &failure{reasonFailedDelete, fmt.Errorf("delete VirtualMachineInstance %s: %w", vmi.Name, err)}
+			return &failure{v1.ReasonFailedDelete, fmt.Errorf("delete VirtualMachineInstance %s: %w", vmi.Name, err)}
 		default:
 			r.Events.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted VirtualMachineInstance %s", vmi.Name)
 		}
@@ -222,7 +222,7 @@ func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return nil
 		case err != nil:
-			return &failure{reasonFailedCreate, fmt.Errorf("create VirtualMachineInstance %s: %w", name, err)}
+			return &failure{v1.ReasonFailedCreate, fmt.Errorf("create VirtualMachineInstance %s: %w", name, err)}
 		}
 		r.Events.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created VirtualMachineInstance %s", name)
 	}
@@ -255,7 +255,7 @@ func (r *Reconciler) announce(before, rs *v1.VirtualMachineInstanceReplicaSet) {
 		r.Events.Eventf(rs, nil, corev1.EventTypeNormal, "SuccessfulResumed", "Resume", "Resumed")
 	}
 	was, is = before.Status.Condition(failure), rs.Status.Condition(failure)
-	if is != nil && is.Reason == reasonInvalid && (was == nil || was.Message != is.Message) {
-		r.Events.Eventf(rs, nil, corev1.EventTypeWarning, reasonInvalid, "Validate", "%s", is.Message)
+	if is != nil && is.Reason == v1.ReasonInvalidSpec && (was == nil || was.Message != is.Message) {
+		r.Events.Eventf(rs, nil, corev1.EventTypeWarning, v1.ReasonInvalidSpec, "Validate", "%s", is.Message)
 	}
 }

@@ -112,7 +112,7 @@ func scale(want int, owned []*v1.VirtualMachineInstance, now time.Time) plan {
 
 // isActive says whether a VMI counts: it has not ended and nobody ends it.
 func isActive(vmi *v1.VirtualMachineInstance) bool {
-	if ready := vmi.Status.Condition(v1.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == reasonPodTerminating {
+	if ready := vmi.Status.Condition(v1.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == v1.ReasonPodTerminating {
 		return false
 	}
 	return !vmi.IsFinal() && vmi.DeletionTimestamp == nil

@@ -6,17 +6,6 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// Reasons of conditions and events, with KubeVirt's names where it has them.
-const (
-	reasonInvalid       = "InvalidSpec"
-	reasonPaused        = "Paused"
-	reasonFailedCreate  = "FailedCreate"
-	reasonFailedDelete  = "FailedDelete"
-	reasonFailedControl = "FailedControl"
-	// A VMI's condition Ready has it while its launcher pod is being deleted.
-	reasonPodTerminating = "PodTerminating"
-)
-
 // failure is what went wrong first; nil for nothing.
 type failure struct {
 	reason string
@@ -37,7 +26,7 @@ func summarize(rs *v1.VirtualMachineInstanceReplicaSet, selector string, owned [
 		}
 	}
 	if rs.Spec.Paused {
-		status.SetCondition(v1.VirtualMachineInstanceReplicaSetReplicaPaused, reasonPaused, "nothing is made or deleted while spec.paused is set", now)
+		status.SetCondition(v1.VirtualMachineInstanceReplicaSetReplicaPaused, v1.ReasonPaused, "nothing is made or deleted while spec.paused is set", now)
 	} else {
 		status.RemoveCondition(v1.VirtualMachineInstanceReplicaSetReplicaPaused)
 	}

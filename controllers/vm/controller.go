@@ -192,7 +192,7 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	case stop:
 		err := r.stop(ctx, vm, vmi)
 		if err != nil && !errors.Is(err, errBehind) {
-			return vmi, &failure{reasonFailedDelete, err.Error()}, err
+			return vmi, &failure{v1.ReasonFailedDelete, err.Error()}, err
 		}
 		return vmi, nil, err
 	case release:
@@ -202,14 +202,14 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 		return vmi, nil, nil
 	}
 	if errs := validate(vm); len(errs) > 0 {
-		return vmi, &failure{reasonInvalid, errs.ToAggregate().Error()}, nil
+		return vmi, &failure{v1.ReasonInvalidSpec, errs.ToAggregate().Error()}, nil
 	}
 	if p.action != start {
 		return vmi, nil, nil
 	}
 	var err error
 	if p.chosen, err = r.choose(ctx, vm); err != nil {
-		return nil, &failure{reasonFailedCreate, err.Error()}, err
+		return nil, &failure{v1.ReasonFailedCreate, err.Error()}, err
 	}
 	if !remembered(p.chosen, &vm.Status) {
 		// What it is started with is written down before it is: a later start
@@ -219,7 +219,7 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	expanded, errs := p.chosen.Expand(vm)
 	if len(errs) > 0 {
 		err := fmt.Errorf("%w: %w", errRefused, errs.ToAggregate())
-		return nil, &failure{reasonInvalid, errs.ToAggregate().Error()}, err
+		return nil, &failure{v1.ReasonInvalidSpec, errs.ToAggregate().Error()}, err
 	}
 	config, err := r.Cluster(ctx)
 	if err != nil {
@@ -231,7 +231,7 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 		if errors.Is(err, errBehind) {
 			return nil, nil, err
 		}
-		return nil, &failure{reasonFailedCreate, err.Error()}, err
+		return nil, &failure{v1.ReasonFailedCreate, err.Error()}, err
 	}
 	return made, nil, nil
 }

@@ -9,16 +9,6 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// Reasons of conditions.
-const (
-	reasonInvalid         = "InvalidSpec"
-	reasonFailedCreate    = "FailedCreate"
-	reasonFailedDelete    = "FailedDelete"
-	reasonNoVMI           = "VMINotExists"
-	reasonNoReady         = "VMIConditionMissing"
-	reasonRestartRequired = "TemplateChanged"
-)
-
 // failure is why something could not be done.
 type failure struct{ reason, message string }
 
@@ -69,10 +59,10 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *f
 	}
 	switch {
 	case vmi == nil:
-		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNoVMI,
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonVMINotExists,
 			Message: "there is no VirtualMachineInstance"})
 	case vmi.Status.Condition(v1.ConditionReady) == nil:
-		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNoReady,
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonVMIConditionMissing,
 			Message: "the VirtualMachineInstance was just made"})
 	}
 	if vmi != nil {
@@ -82,7 +72,7 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *f
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFailure, Status: metav1.ConditionTrue, Reason: failed.reason, Message: failed.message})
 	}
 	if vmi != nil && !vmi.IsFinal() && vmi.DeletionTimestamp == nil && outdated(vm, vmi) {
-		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionRestartRequired, Status: metav1.ConditionTrue, Reason: reasonRestartRequired,
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionRestartRequired, Status: metav1.ConditionTrue, Reason: v1.ReasonTemplateChanged,
 			Message: "the template's spec was changed; the change holds from the next start on"})
 	}
 	for i := range list {
@@ -150,13 +140,13 @@ func waiting(vmi *v1.VirtualMachineInstance) (v1.VirtualMachinePrintableStatus, 
 		reason string
 		word   v1.VirtualMachinePrintableStatus
 	}{
-		{v1.ConditionSynchronized, metav1.ConditionFalse, "FailedPvcNotFound", v1.VirtualMachineStatusPvcNotFound},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonPvcNotFound, v1.VirtualMachineStatusPvcNotFound},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonDataVolumeFailed, v1.VirtualMachineStatusDataVolumeError},
-		{v1.ConditionPodScheduled, metav1.ConditionFalse, "Unschedulable", v1.VirtualMachineStatusUnschedulable},
+		{v1.ConditionPodScheduled, metav1.ConditionFalse, v1.ReasonUnschedulable, v1.VirtualMachineStatusUnschedulable},
 		{v1.ConditionProvisioning, metav1.ConditionTrue, "", v1.VirtualMachineStatusProvisioning},
-		{v1.ConditionSynchronized, metav1.ConditionFalse, "PVCNotReady", v1.VirtualMachineStatusWaitingForVolumeBinding},
-		{v1.ConditionSynchronized, metav1.ConditionFalse, "ErrImagePull", v1.VirtualMachineStatusErrImagePull},
-		{v1.ConditionSynchronized, metav1.ConditionFalse, "ImagePullBackOff", v1.VirtualMachineStatusImagePullBackOff},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonPVCNotReady, v1.VirtualMachineStatusWaitingForVolumeBinding},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonErrImagePull, v1.VirtualMachineStatusErrImagePull},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonImagePullBackOff, v1.VirtualMachineStatusImagePullBackOff},
 	} {
 		c := vmi.Status.Condition(w.kind)
 		if c != nil && c.Status == w.status && (w.reason == "" || c.Reason == w.reason) {

@@ -174,8 +174,8 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 	}
 	if len(errs) > 0 {
 		message := errs.ToAggregate().Error()
-		r.unsynchronized(vmi, reasonInvalid, message)
-		finish(&vmi.Status, end{v1.Failed, reasonInvalid, message}, r.now())
+		r.unsynchronized(vmi, v1.ReasonInvalidSpec, message)
+		finish(&vmi.Status, end{v1.Failed, v1.ReasonInvalidSpec, message}, r.now())
 		return true, nil
 	}
 	// Once it has a phase, the spec cannot be changed any more.
@@ -193,7 +193,7 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 	case apierrors.IsConflict(err):
 		return false, err
 	}
-	r.unsynchronized(vmi, reasonFailedUpdate, err.Error())
+	r.unsynchronized(vmi, v1.ReasonFailedUpdate, err.Error())
 	return false, fmt.Errorf("persist defaults: %w", err)
 }
 
@@ -217,19 +217,19 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	status := &vmi.Status
 	if status.Phase != "" && status.Phase != v1.Pending && !wasRejected(status) {
-		finish(status, r.lastWord(vmi, end{v1.Failed, reasonPodDeleted, "the launcher pod was deleted"}), r.now())
+		finish(status, r.lastWord(vmi, end{v1.Failed, v1.ReasonPodDeleted, "the launcher pod was deleted"}), r.now())
 		return nil
 	}
 	status.SetPhase(v1.Pending, r.now())
 	if status.Condition(v1.ConditionLiveMigratable) == nil {
 		status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionLiveMigratable, Status: metav1.ConditionFalse,
-			Reason: reasonNotMigratable, Message: "live migration is not supported yet"}, r.now())
+			Reason: v1.ReasonNotMigratable, Message: "live migration is not supported yet"}, r.now())
 	}
 	if missing, err := r.observeVolumes(ctx, vmi); err != nil {
 		return err
 	} else if missing != "" {
-		setReady(status, metav1.ConditionFalse, reasonPodMissing, "the launcher pod is not created yet", r.now())
-		r.unsynchronized(vmi, reasonClaimNotFound, fmt.Sprintf("PVC %s/%s does not exist, waiting for it to appear", vmi.Namespace, missing))
+		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
+		r.unsynchronized(vmi, v1.ReasonPvcNotFound, fmt.Sprintf("PVC %s/%s does not exist, waiting for it to appear", vmi.Namespace, missing))
 		return nil
 	}
 	if filled, err := r.filled(ctx, vmi); err != nil {
@@ -242,8 +242,8 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	// Once more: what was permitted when the VMI came may not be any more.
 	if errs := v1.ValidateHostDisks(vmi, cluster); len(errs) > 0 {
 		message := errs.ToAggregate().Error()
-		r.unsynchronized(vmi, reasonInvalid, message)
-		finish(status, end{v1.Failed, reasonInvalid, message}, r.now())
+		r.unsynchronized(vmi, v1.ReasonInvalidSpec, message)
+		finish(status, end{v1.Failed, v1.ReasonInvalidSpec, message}, r.now())
 		return nil
 	}
 	config := r.Config
@@ -269,8 +269,8 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		}
 	}
 	if err != nil {
-		setReady(status, metav1.ConditionFalse, reasonPodMissing, "the launcher pod could not be created", r.now())
-		r.unsynchronized(vmi, reasonFailedCreate, err.Error())
+		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod could not be created", r.now())
+		r.unsynchronized(vmi, v1.ReasonFailedCreate, err.Error())
 		return fmt.Errorf("create launcher pod: %w", err)
 	}
 	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod %s", pod.Name)
@@ -311,7 +311,7 @@ func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance
 func (r *Reconciler) remove(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	if pod == nil {
 		if !vmi.IsFinal() && vmi.Status.Phase != "" {
-			finish(&vmi.Status, r.lastWord(vmi, end{v1.Succeeded, reasonPodDeleted, "the launcher pod is gone"}), r.now())
+			finish(&vmi.Status, r.lastWord(vmi, end{v1.Succeeded, v1.ReasonPodDeleted, "the launcher pod is gone"}), r.now())
 		}
 		return nil
 	}
@@ -363,7 +363,7 @@ func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
 	}
 	ready := vmi.Status.Condition(v1.ConditionReady)
 	switch {
-	case vmi.Status.Reason == reasonInvalid: // said above
+	case vmi.Status.Reason == v1.ReasonInvalidSpec: // said above
 	case vmi.Status.Phase == v1.Succeeded:
 		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "Stopped", "Stop", "The VirtualMachineInstance was shut down: %s", ready.Message)
 	default:

@@ -252,9 +252,9 @@ func TestReconcileRejectedPodIsReplaced(t *testing.T) {
 	for _, phase := range []v1.VirtualMachineInstancePhase{"", v1.Pending, v1.Scheduling} {
 		pod := Pod(load(t, "testdata/minimal"), testConfig)
 		pod.UID, pod.CreationTimestamp = "rejected", metav1.Unix(900, 0)
-		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: reasonRejected, Message: "no devices"}
+		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: v1.ReasonRejected, Message: "no devices"}
 		c := newCluster(t, phase, interceptor.Funcs{}, pod)
-		if err := c.reconcile(); err != nil || c.pods() != 1 || !strings.Contains(c.status(), reasonRejected) {
+		if err := c.reconcile(); err != nil || c.pods() != 1 || !strings.Contains(c.status(), v1.ReasonRejected) {
 			t.Fatalf("%q: error %v, %d pods, status %s, want it noted first", phase, err, c.pods(), c.status())
 		}
 		if err := c.reconcile(); err != nil || c.pods() != 0 {
@@ -274,7 +274,7 @@ func TestReconcileRejectedPodIsReplaced(t *testing.T) {
 func TestReconcileReplacementRefused(t *testing.T) {
 	pod := Pod(load(t, "testdata/minimal"), testConfig)
 	pod.UID, pod.CreationTimestamp = "rejected", metav1.Unix(900, 0)
-	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: reasonRejected, Message: "no devices"}
+	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: v1.ReasonRejected, Message: "no devices"}
 	refuse := true
 	c := newCluster(t, v1.Scheduling, interceptor.Funcs{
 		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -307,7 +307,7 @@ func TestReconcilePodRejectedAfterItRan(t *testing.T) {
 	for _, phase := range []v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Running} {
 		pod := Pod(load(t, "testdata/minimal"), testConfig)
 		pod.UID, pod.CreationTimestamp = "rejected", metav1.Unix(900, 0)
-		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: reasonRejected, Message: "no devices"}
+		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: v1.ReasonRejected, Message: "no devices"}
 		c := newCluster(t, phase, interceptor.Funcs{}, pod)
 		for range 3 {
 			if err := c.reconcile(); err != nil {
@@ -471,7 +471,7 @@ func TestReconcileRejectedPodWaits(t *testing.T) {
 	} {
 		pod := Pod(load(t, "testdata/minimal"), testConfig)
 		pod.UID, pod.CreationTimestamp = "rejected", metav1.NewTime(time.Unix(1000, 0).Add(-tt.podAge))
-		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: reasonRejected, Message: "no devices"}
+		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: v1.ReasonRejected, Message: "no devices"}
 		c := newCluster(t, v1.Scheduling, interceptor.Funcs{}, pod)
 		vmi := c.get()
 		vmi.CreationTimestamp = metav1.NewTime(time.Unix(1000, 0).Add(-tt.age))

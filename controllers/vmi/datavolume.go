@@ -112,15 +112,15 @@ func (r *Reconciler) dataVolume(ctx context.Context, namespace string, owner *me
 }
 
 func (r *Reconciler) waitForDisk(vmi *v1.VirtualMachineInstance, p fills) {
-	setReady(&vmi.Status, metav1.ConditionFalse, reasonPodMissing, "the launcher pod is not created yet", r.now())
+	setReady(&vmi.Status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
 	if p.failed {
 		vmi.Status.RemoveCondition(v1.ConditionProvisioning)
 		r.unsynchronized(vmi, v1.ReasonDataVolumeFailed, p.message)
 		return
 	}
-	if s := vmi.Status.Condition(v1.ConditionSynchronized); s != nil && (s.Reason == v1.ReasonDataVolumeFailed || s.Reason == reasonClaimNotFound) {
+	if s := vmi.Status.Condition(v1.ConditionSynchronized); s != nil && (s.Reason == v1.ReasonDataVolumeFailed || s.Reason == v1.ReasonPvcNotFound) {
 		vmi.Status.RemoveCondition(v1.ConditionSynchronized)
 	}
 	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue,
-		Reason: reasonFilling, Message: p.message}, r.now())
+		Reason: v1.ReasonDataVolumeNotReady, Message: p.message}, r.now())
 }

@@ -72,11 +72,11 @@ func TestDataVolume(t *testing.T) {
 				t.Errorf("status %s, want %q in it", status, word)
 			}
 		}
-		if waits := strings.Contains(status, reasonFilling) || strings.Contains(status, v1.ReasonDataVolumeFailed); c.pods() != pods || waits != (after == 5*time.Second) {
+		if waits := strings.Contains(status, v1.ReasonDataVolumeNotReady) || strings.Contains(status, v1.ReasonDataVolumeFailed); c.pods() != pods || waits != (after == 5*time.Second) {
 			t.Errorf("%d pods, want %d; looked at again after %s: %s", c.pods(), pods, after, status)
 		}
 	}
-	is(0, reasonClaimNotFound)
+	is(0, v1.ReasonPvcNotFound)
 	claim := claimOf("data", nil)
 	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "data", UID: "volume", Controller: ptr.To(true)}}
 	trimmed, err := TrimClaim(claim)
@@ -87,7 +87,7 @@ func TestDataVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	is(0, "Provisioning=True/DataVolumeNotReady")
-	if status := c.status(); strings.Contains(status, reasonClaimNotFound) {
+	if status := c.status(); strings.Contains(status, v1.ReasonPvcNotFound) {
 		t.Errorf("the claim is there: %s", status)
 	}
 	volume := filled("ImportInProgress", "50%")

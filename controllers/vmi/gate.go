@@ -18,12 +18,6 @@ import (
 // Services send nothing to a guest that is paused.
 const unpausedGate corev1.PodConditionType = "kubevirt.io/virtual-machine-unpaused"
 
-// Reasons of the gate's condition, KubeVirt's.
-const (
-	reasonPaused    = "Paused"
-	reasonNotPaused = "NotPaused"
-)
-
 // unpaused is what the gate's condition is to become; nil if nothing is to be
 // written. It is written first when the guest runs, or is paused from the start:
 // KubeVirt says of a guest that has not been started that it is not paused, and
@@ -34,10 +28,10 @@ func unpaused(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) 
 	if !gated || vmi.Status.Phase != v1.Running || pod.DeletionTimestamp != nil {
 		return nil
 	}
-	c := corev1.PodCondition{Type: unpausedGate, Status: corev1.ConditionTrue, Reason: reasonNotPaused,
+	c := corev1.PodCondition{Type: unpausedGate, Status: corev1.ConditionTrue, Reason: v1.ReasonNotPaused,
 		Message: "the virtual machine is not paused", LastProbeTime: now, LastTransitionTime: now}
 	if p := vmi.Status.Condition(v1.ConditionPaused); p != nil && p.Status == metav1.ConditionTrue {
-		c.Status, c.Reason, c.Message = corev1.ConditionFalse, reasonPaused, "the virtual machine is paused"
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, v1.ReasonPaused, "the virtual machine is paused"
 	}
 	for _, old := range pod.Status.Conditions {
 		if old.Type == c.Type && old.Status == c.Status {

@@ -15,25 +15,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Reasons of conditions and of the Failed phase, beside those in control.
-const (
-	reasonInvalid         = "InvalidSpec"
-	reasonFailedCreate    = "FailedCreate"
-	reasonFailedUpdate    = "FailedUpdate"
-	reasonPodMissing      = "PodNotExists"
-	reasonPodDeleted      = "PodDeleted"
-	reasonPodTerminating  = "PodTerminating"
-	reasonGuestNotRunning = "GuestNotRunning"
-	reasonLauncherKilled  = "LauncherKilled"
-	reasonClaimNotFound   = "FailedPvcNotFound" // KubeVirt's
-	reasonFilling         = "DataVolumeNotReady"
-	reasonNotMigratable   = "NotMigratable"
-	// The kubelet's own reasons, which the VMI's conditions take over.
-	reasonRejected  = "UnexpectedAdmissionError"
-	reasonEvicted   = "Evicted"
-	reasonOOMKilled = "OOMKilled"
-)
-
 // observe brings a status up to date with the launcher pod. It is pure.
 func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
 	status.SetPhase(v1.Scheduling, now)
@@ -56,9 +37,9 @@ func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav
 		return
 	}
 	if status.Phase != v1.Running {
-		reason, message := reasonGuestNotRunning, "the guest has not been started yet"
+		reason, message := v1.ReasonGuestNotRunning, "the guest has not been started yet"
 		if pod.DeletionTimestamp != nil {
-			reason, message = reasonPodTerminating, "the launcher pod is being deleted"
+			reason, message = v1.ReasonPodTerminating, "the launcher pod is being deleted"
 		}
 		setReady(status, metav1.ConditionFalse, reason, message, now)
 	}
@@ -117,7 +98,7 @@ func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, no
 		// virt-handler's complaint is its own to take back. That a pod could not be
 		// made is over with the pod: see wasRejected.
 		s := status.Condition(v1.ConditionSynchronized)
-		if s != nil && (s.Reason == reasonFailedCreate || s.Reason != v1.ReasonStartFailed && pod.Status.Phase != corev1.PodPending) {
+		if s != nil && (s.Reason == v1.ReasonFailedCreate || s.Reason != v1.ReasonStartFailed && pod.Status.Phase != corev1.PodPending) {
 			status.RemoveCondition(v1.ConditionSynchronized)
 		}
 		return
@@ -130,7 +111,7 @@ func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, no
 // was just being restarted, or the node was. If nothing of it has run, such a pod
 // may be replaced; nothing was started twice.
 func rejected(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == reasonRejected && computeStatus(pod) == nil
+	return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == v1.ReasonRejected && computeStatus(pod) == nil
 }
 
 // launched says whether the VMI's launcher has run. A kubelet that comes up after
@@ -145,8 +126,8 @@ func launched(status *v1.VirtualMachineInstanceStatus) bool {
 func noteRejection(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
 	status.SetPhase(v1.Scheduling, now)
 	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-		Reason: reasonRejected, Message: "the node turned the launcher pod away, and it is made anew: " + pod.Status.Message}, now)
-	setReady(status, metav1.ConditionFalse, reasonPodMissing, "the launcher pod is being made anew", now)
+		Reason: v1.ReasonRejected, Message: "the node turned the launcher pod away, and it is made anew: " + pod.Status.Message}, now)
+	setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is being made anew", now)
 }
 
 // wasRejected says whether the VMI is to get another pod. That a claim is missing,
@@ -157,7 +138,7 @@ func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
 		return false
 	}
 	s := status.Condition(v1.ConditionSynchronized)
-	return status.Condition(v1.ConditionProvisioning) != nil || s != nil && (s.Reason == reasonRejected || s.Reason == reasonFailedCreate || s.Reason == reasonClaimNotFound || s.Reason == v1.ReasonDataVolumeFailed)
+	return status.Condition(v1.ConditionProvisioning) != nil || s != nil && (s.Reason == v1.ReasonRejected || s.Reason == v1.ReasonFailedCreate || s.Reason == v1.ReasonPvcNotFound || s.Reason == v1.ReasonDataVolumeFailed)
 }
 
 func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {
@@ -179,10 +160,10 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 	case c == nil || c.State.Terminated == nil:
 		// Rejected or evicted before the launcher ran.
 		return end{v1.Failed, orElse(pod.Status.Reason, "PodFailed"), orElse(pod.Status.Message, "the launcher pod failed before the launcher ran")}, true
-	case pod.Status.Reason == reasonEvicted:
+	case pod.Status.Reason == v1.ReasonEvicted:
 		// How far the launcher got meanwhile is the kubelet's haste. Whether the guest
 		// went down in order or not, nobody asked it to but the node.
-		return end{v1.Failed, reasonEvicted, pod.Status.Message}, true
+		return end{v1.Failed, v1.ReasonEvicted, pod.Status.Message}, true
 	}
 	t := c.State.Terminated
 	var said control.Termination
@@ -190,20 +171,20 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 	known := err == nil && said.Reason.Known()
 	// With cgroup v1 the kernel kills the largest process only, QEMU, and its launcher
 	// sees no more than a SIGKILL; with v2 (memory.oom.group) it kills both.
-	if t.Reason == reasonOOMKilled && (!known || said.Reason == control.ReasonQEMUExited && said.Signal == syscall.SIGKILL.String()) {
-		return end{v1.Failed, reasonOOMKilled, "virt-launcher or QEMU used more memory than the pod's limit"}, true
+	if t.Reason == v1.ReasonOOMKilled && (!known || said.Reason == control.ReasonQEMUExited && said.Signal == syscall.SIGKILL.String()) {
+		return end{v1.Failed, v1.ReasonOOMKilled, "virt-launcher or QEMU used more memory than the pod's limit"}, true
 	}
 	if known {
 		return saidEnd(said), true
 	}
 	if lost(t) {
-		return end{v1.Failed, reasonLauncherKilled, "virt-launcher has ended, and QEMU with it, and nobody saw how: its node, or the container runtime, was started anew"}, true
+		return end{v1.Failed, v1.ReasonLauncherKilled, "virt-launcher has ended, and QEMU with it, and nobody saw how: its node, or the container runtime, was started anew"}, true
 	}
 	if signal := t.Signal; signal != 0 || t.ExitCode > 128 {
 		if signal == 0 {
 			signal = t.ExitCode - 128
 		}
-		return end{v1.Failed, reasonLauncherKilled, fmt.Sprintf("virt-launcher was killed by signal %d, and QEMU with it", signal)}, true
+		return end{v1.Failed, v1.ReasonLauncherKilled, fmt.Sprintf("virt-launcher was killed by signal %d, and QEMU with it", signal)}, true
 	}
 	return end{v1.Failed, orElse(t.Reason, "Error"), fmt.Sprintf("virt-launcher exited with code %d without saying why %s", t.ExitCode, t.Message)}, true
 }

@@ -161,7 +161,7 @@ func TestObserve(t *testing.T) {
 		{"bound after all", was(v1.Scheduling, v1.VirtualMachineInstanceCondition{Type: v1.ConditionPodScheduled, Status: metav1.ConditionFalse}), creating, "Scheduling node1 ; Ready=False/GuestNotRunning"},
 		{"image pull back-off", was(v1.Scheduling), backOff, "Scheduling node1 ; Synchronized=False/ImagePullBackOff Ready=False/GuestNotRunning"},
 		{"image pulled at last", was(v1.Scheduling, pulling), podIn(corev1.PodRunning, running()), "Scheduled node1 ; Ready=False/GuestNotRunning"},
-		{"made after all, and not written", was(v1.Pending, v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse, Reason: reasonFailedCreate}),
+		{"made after all, and not written", was(v1.Pending, v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse, Reason: v1.ReasonFailedCreate}),
 			creating, "Scheduling node1 ; Ready=False/GuestNotRunning"},
 		{"launcher runs", was(v1.Scheduling), podIn(corev1.PodRunning, running()), "Scheduled node1 ; Ready=False/GuestNotRunning"},
 		{"guest runs", was(v1.Running, ready), podIn(corev1.PodRunning, running()), "Running node1 ; Ready=True/GuestRunning"},

@@ -100,7 +100,7 @@ func TestClaimGoneWhileReplacing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := c.reconcile(); err != nil || c.pods() != 0 || !strings.Contains(c.status(), reasonClaimNotFound) || !strings.HasPrefix(c.status(), "Scheduling") {
+		if err := c.reconcile(); err != nil || c.pods() != 0 || !strings.Contains(c.status(), v1.ReasonPvcNotFound) || !strings.HasPrefix(c.status(), "Scheduling") {
 			t.Errorf("%v, %d pods, status %s", err, c.pods(), c.status())
 		}
 	}
