@@ -23,6 +23,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
+	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -290,7 +291,7 @@ func TestAgentOfEndedGuest(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	l := launcher{Config: Config{Log: log}, agent: g.agent, slot: newSlot(filepath.Join(t.TempDir(), "none"), "", control.StateReport{}, log)}
 	defer l.slot.Close()
-	l.setState(control.StateExited)
+	l.hear(t.Context(), life.Canceled{}, nil)
 	g.mu.Lock()
 	last := encoded(g.reports[len(g.reports)-1])
 	g.mu.Unlock()

@@ -13,6 +13,8 @@ import (
 const (
 	// maxAsking is how many questions wait for a guest's agent.
 	maxAsking = 8
+	// askingAgent is what they are counted as.
+	askingAgent = "guest agent"
 	// thawAgain is between two attempts to thaw a guest whose agent did not.
 	thawAgain = 5 * time.Second
 )
@@ -30,7 +32,6 @@ func (l *launcher) askAgent(ctx context.Context, m *message) {
 		m.answer(nil, err)
 		return
 	}
-	l.asking++
 	var result any
 	l.later(ctx, func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
@@ -38,18 +39,18 @@ func (l *launcher) askAgent(ctx context.Context, m *message) {
 		result, err = do(ctx)
 		return err
 	}, func(err error) {
-		l.asking--
+		l.busy.end(askingAgent)
 		m.answer(result, err)
 	})
 }
 
 func (l *launcher) askable(command string) error {
 	switch {
-	case l.agent == nil || l.kept != nil || !l.agent.Report().Connected:
+	case l.agent == nil || l.life.HasEnded() || !l.agent.Report().Connected:
 		return errNoAgent
-	case l.state.State == control.StatePaused:
+	case l.life.Shown() == control.StatePaused:
 		return fmt.Errorf("cannot ask for %s: the VM is paused", command)
-	case l.asking >= maxAsking:
+	case !l.busy.begin(askingAgent, maxAsking):
 		return errors.New("the guest agent has much to answer already")
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/life"
 )
 
 // fakes are programs that do what real ones cannot be made to do. The test's
@@ -255,11 +256,11 @@ func TestFaultyQEMU(t *testing.T) {
 		{"qemu-silent", handshakeTimeout, control.ReasonStartFailed, "wait for QMP greeting: ", ""},
 		{"qemu-mute", handshakeTimeout, control.ReasonStartFailed, "qmp_capabilities", ""},
 		{"qemu-no-cont", handshakeTimeout, control.ReasonStartFailed, `"cont"`, ""},
-		{"qemu-babbling", quitTimeout, control.ReasonStartFailed, "could not be driven", ""},
-		{"qemu-closing", quitTimeout, control.ReasonStartFailed, "monitor connection closed", ""},
-		{"qemu-ran-closes", quitTimeout, control.ReasonQMPLost, "monitor connection closed", ""},
-		{"qemu-ran-garbage", quitTimeout, control.ReasonQMPLost, "no JSON", ""},
-		{"qemu-ran-endless", quitTimeout, control.ReasonQMPLost, "longer than", ""},
+		{"qemu-babbling", life.QuitTime, control.ReasonStartFailed, "could not be driven", ""},
+		{"qemu-closing", life.QuitTime, control.ReasonStartFailed, "monitor connection closed", ""},
+		{"qemu-ran-closes", life.QuitTime, control.ReasonQMPLost, "monitor connection closed", ""},
+		{"qemu-ran-garbage", life.QuitTime, control.ReasonQMPLost, "no JSON", ""},
+		{"qemu-ran-endless", life.QuitTime, control.ReasonQMPLost, "longer than", ""},
 		{"qemu-failing", 0, control.ReasonStartFailed, "exited with code 3 before the guest ran", "???qemu: out of luck\n"},
 		{"qemu-crashing", 0, control.ReasonQEMUExited, "exited with code 3", "???qemu: out of luck\n"},
 		{"qemu-leaving", 0, control.ReasonQEMUExited, "exited with code 0", ""},

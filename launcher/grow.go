@@ -7,77 +7,57 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// growDisk makes a disk in a volume as large as the volume has become. QEMU
-// tells the guest, which need not be restarted.
-func (l *launcher) growDisk(ctx context.Context, m *message) {
-	var request control.GrowDiskRequest
-	if err := control.Decode(m.Data, &request); err != nil {
-		m.answer(nil, err)
-		return
-	}
-	disk, err := l.growable(request.Disk)
-	if err != nil {
-		m.answer(nil, err)
-		return
-	}
-	l.growing = true
-	client := l.qmp
-	var reply control.GrowDiskReply
-	l.later(ctx, func() (err error) {
-		ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
-		defer cancel()
-		reply.Size, err = grow(ctx, client, disk, request.Size)
-		return err
-	}, func(err error) {
-		l.growing = false
-		if err != nil {
-			err = fmt.Errorf("grow disk %s: %w", request.Disk, err)
-		}
-		m.answer(reply, err)
-	})
-}
-
-func (l *launcher) growable(name string) (qemuargs.Disk, error) {
-	if l.state.StartedAt == nil || l.kept != nil || l.asked {
-		return qemuargs.Disk{}, fmt.Errorf("grow disk %s: the VM is %s", name, l.state.State)
-	}
-	if l.growing {
-		return qemuargs.Disk{}, errors.New("still making a disk larger")
-	}
-	disks := l.start.Machine.Disks
-	i := slices.IndexFunc(disks, func(d qemuargs.Disk) bool { return d.Name == name })
-	if i < 0 || disks[i].Image.Volume == "" || disks[i].ReadOnly || disks[i].Overlay != nil {
+// growable finds a disk that may be made larger.
+func growable(m *qemuargs.Machine, name string) (qemuargs.Disk, error) {
+	i := slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == name })
+	if i < 0 || m.Disks[i].Image.Volume == "" || m.Disks[i].ReadOnly || m.Disks[i].Overlay != nil {
 		return qemuargs.Disk{}, fmt.Errorf("the VM has no disk %q that could grow", name)
 	}
-	return disks[i], nil
+	return m.Disks[i], nil
 }
 
-// grow returns the size that the disk has in the end.
+// grow returns the size that the disk has in the end. It can be canceled until
+// QEMU is told: nobody could say then which size the disk has.
 func grow(ctx context.Context, client *qmp.Client, disk qemuargs.Disk, size int64) (int64, error) {
-	size, err := roomFor(disk.Image, size)
-	if err != nil {
-		return 0, err
+	size, now, err := sizes(ctx, client, disk, size)
+	switch {
+	case ctx.Err() != nil:
+		return now, errJobCanceled
+	case err != nil:
+		return now, fmt.Errorf("grow disk %s: %w", disk.Name, err)
+	case size <= now:
+		return now, nil
 	}
+	telling, cancel := context.WithTimeout(context.WithoutCancel(ctx), handshakeTimeout)
+	defer cancel()
+	if err := client.BlockResize(telling, disk.NodeName(), size); err != nil {
+		return now, fmt.Errorf("grow disk %s: %w", disk.Name, err)
+	}
+	return size, nil
+}
+
+// sizes are the size that a disk may have and the one that it has.
+func sizes(ctx context.Context, client *qmp.Client, disk qemuargs.Disk, wanted int64) (size, now int64, err error) {
+	if size, err = roomFor(disk.Image, wanted); err != nil {
+		return 0, 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
 	devices, err := client.QueryBlock(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, d := range devices {
-		if d.Inserted == nil || d.Inserted.NodeName != disk.NodeName() {
-			continue
+		if d.Inserted != nil && d.Inserted.NodeName == disk.NodeName() {
+			return size, d.Inserted.Image.VirtualSize, nil
 		}
-		if now := d.Inserted.Image.VirtualSize; size <= now {
-			return now, nil
-		}
-		return size, client.BlockResize(ctx, disk.NodeName(), size)
 	}
-	return 0, errors.New("QEMU does not know the disk")
+	return 0, 0, errors.New("QEMU does not know the disk")
 }
 
 // roomFor is the size that a disk may have: the device's, or what is asked for

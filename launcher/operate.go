@@ -9,89 +9,123 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 )
 
-// operateTimeout bounds one command to QEMU that a user waits for.
-const operateTimeout = 20 * time.Second
+// handle answers one message from the handler.
+func (l *launcher) handle(ctx context.Context, m *message) {
+	defer m.Close()
+	switch m.Execute {
+	case control.CommandQueryState:
+		l.queryState(ctx, m)
+	case control.CommandInspect:
+		l.inspect(ctx, m)
+	case control.CommandStart:
+		l.startRequested(ctx, m)
+	case control.CommandReject:
+		l.rejected(ctx, m)
+	case control.CommandGrowDisk:
+		l.growDisk(ctx, m)
+	case control.CommandCancelJob:
+		l.cancelJob(m)
+	case control.CommandForgetJob:
+		l.forgetJob(m)
+	case control.CommandShutdown:
+		m.answer(nil, nil)
+		l.hear(ctx, life.ShutdownAsked{At: time.Now()}, nil)
+	case control.CommandPause, control.CommandUnpause, control.CommandReset, control.CommandSoftReboot:
+		known := l.agent.Report()
+		l.hear(ctx, life.OperationAsked{Operation: life.Operation(m.Execute), Agent: life.Agent{Connected: known.Connected, Frozen: known.Frozen}}, m)
+	case control.CommandGrace:
+		l.shortenGrace(ctx, m)
+	case control.CommandConsole:
+		l.handOutConsole(m)
+	case control.CommandVNC:
+		l.handOutVNC(ctx, m)
+	case control.CommandGuestInfo, control.CommandUsers, control.CommandFileSystems, control.CommandFreeze, control.CommandUnfreeze:
+		l.askAgent(ctx, m)
+	case control.CommandScreenshot:
+		l.handOutScreenshot(ctx, m)
+	case control.CommandMovePointer:
+		l.movePointer(ctx, m)
+	case control.CommandStats:
+		l.stats(ctx, m)
+	default:
+		m.answer(nil, fmt.Errorf("unknown command %q", m.Execute))
+	}
+}
 
-// operate carries out what a user asks of a running guest, and answers when
-// QEMU has done it. What the state becomes, QEMU's events say.
-func (l *launcher) operate(ctx context.Context, m *message) {
-	if err := l.operable(m.Execute); err != nil {
+// busy counts what goes on beside the loop, by the command that it is for.
+type busy map[string]int
+
+// begin counts one more, unless that is more than may be.
+func (b busy) begin(command string, most int) bool {
+	if b[command] >= most {
+		return false
+	}
+	b[command]++
+	return true
+}
+
+func (b busy) end(command string) { b[command]-- }
+
+// queryState answers what the state is, and has QEMU and the guest's agent asked
+// what may be new: virt-handler's question brings this about, so that an idle VM
+// is woken once for all.
+func (l *launcher) queryState(ctx context.Context, m *message) {
+	m.answer(l.report(), nil)
+	l.hear(ctx, life.Probed{}, nil)
+	l.agent.poll()
+}
+
+func (l *launcher) inspect(ctx context.Context, m *message) {
+	var request control.InspectRequest
+	if err := control.Decode(m.Data, &request); err != nil {
 		m.answer(nil, err)
 		return
 	}
-	client, command := l.qmp, m.Execute
-	do := map[string]func(context.Context) error{control.CommandPause: client.Stop, control.CommandUnpause: client.Cont, control.CommandReset: client.SystemReset}[command]
-	if command == control.CommandUnpause {
-		if l.retry.trying {
-			m.answer(nil, nil) // it runs, on trial
-			return
-		}
-		l.retry.timer.Stop()
+	if !l.busy.begin(m.Execute, 1) {
+		m.answer(nil, errors.New("still inspecting: a file system does not answer"))
+		return
 	}
+	// A file system may hang; the loop must not.
+	var reply control.InspectReply
 	l.later(ctx, func() error {
-		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
-		defer cancel()
-		return do(ctx)
-	}, func(err error) {
-		if errors.Is(err, qmp.ErrClosed) {
-			err = errors.New("QEMU has ended")
-		}
-		if err != nil {
-			err = fmt.Errorf("%s the guest: %w", command, err)
-		}
-		if err != nil && l.state.Pause != nil && l.state.Pause.Status == control.PausedIOError {
-			l.retry.schedule()
-		}
-		m.answer(nil, err)
+		reply = inspect(l.Config, request)
+		return nil
+	}, func(error) {
+		l.busy.end(m.Execute)
+		m.answer(reply, nil)
 	})
 }
 
-// operable says why a command cannot be carried out now.
-func (l *launcher) operable(command string) error {
-	running, paused := l.state.State == control.StateRunning, l.state.State == control.StatePaused
-	switch {
-	case l.kept != nil || l.asked || l.stopping || !running && !paused:
-		return fmt.Errorf("cannot %s: the VM is %s", command, l.state.State)
-	case l.restarting:
-		return fmt.Errorf("cannot %s: the guest has powered off and is being started again", command)
-	case command == control.CommandPause && paused:
-		return errors.New("cannot pause: the VM is paused already")
-	case command == control.CommandUnpause && running:
-		return errors.New("cannot unpause: the VM is not paused")
+// shortenGrace is answered alike whether or not it changes anything.
+func (l *launcher) shortenGrace(ctx context.Context, m *message) {
+	var request control.GraceRequest
+	err := control.Decode(m.Data, &request)
+	if err == nil {
+		l.hear(ctx, life.GraceShortened{Seconds: request.Seconds, At: time.Now()}, nil)
 	}
-	return nil
+	m.answer(nil, err)
 }
 
-// shortenGrace gives the guest less time to shut down, from the power button on,
-// also where that was pressed already.
-func (l *launcher) shortenGrace(m *message) error {
-	var request control.GraceRequest
-	if err := control.Decode(m.Data, &request); err != nil {
-		return err
-	}
-	if l.start == nil || l.kept != nil || request.Seconds < 0 || request.Seconds >= l.start.GraceSeconds {
+// guestError is what a user is told of an operation on the guest that failed.
+func guestError(operation life.Operation, err error) error {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, qmp.ErrClosed):
+		err = errors.New("QEMU has ended")
 	}
-	l.start.GraceSeconds = request.Seconds
-	if l.state.State != control.StateShuttingDown || l.asked {
-		return nil
-	}
-	if left := time.Until(l.pressed.Add(time.Duration(request.Seconds) * time.Second)); left > 0 {
-		l.grace.Reset(left)
-	} else {
-		l.quit()
-	}
-	return nil
+	return fmt.Errorf("%s the guest: %w", operation, err)
 }
 
 // handOutConsole answers with one end of a socket pair, whose other end is the
 // console from now on.
 func (l *launcher) handOutConsole(m *message) {
-	if l.serial == nil || l.kept != nil {
-		m.answer(nil, fmt.Errorf("there is no serial console: the VM is %s", l.state.State))
+	if l.serial == nil || l.life.HasEnded() {
+		m.answer(nil, fmt.Errorf("there is no serial console: the VM is %s", l.life.Shown()))
 		return
 	}
 	ours, theirs, err := socketPair("console")
@@ -105,8 +139,8 @@ func (l *launcher) handOutConsole(m *message) {
 
 // handOutVNC answers with a connection to QEMU's VNC server.
 func (l *launcher) handOutVNC(ctx context.Context, m *message) {
-	if l.qemu == nil || l.kept != nil || l.start.Machine.Graphics == nil {
-		m.answer(nil, fmt.Errorf("there is no graphics card to show: the VM is %s", l.state.State))
+	if l.qemu == nil || l.life.HasEnded() || l.start.Machine.Graphics == nil {
+		m.answer(nil, fmt.Errorf("there is no graphics card to show: the VM is %s", l.life.Shown()))
 		return
 	}
 	var file *os.File

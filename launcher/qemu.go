@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -26,7 +27,7 @@ type qemuProcess struct {
 	serial *net.UnixConn // nil without a serial port
 	agent  *net.UnixConn // nil without a port for the guest agent
 	stderr *tail
-	exited <-chan exit
+	exited <-chan life.Exit
 }
 
 // startQEMU must be called on a locked thread: the parent-death signal, which
@@ -60,7 +61,7 @@ func startQEMU(program string, m *qemuargs.Machine, files map[string]*os.File, s
 		q.closeOurs()
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
-	exited := make(chan exit, 1)
+	exited := make(chan life.Exit, 1)
 	q.exited = exited
 	go func() { exited <- exitOf(q.cmd.Wait()) }()
 	return q, nil
@@ -125,19 +126,19 @@ func (q *qemuProcess) end() {
 	}
 }
 
-func exitOf(err error) exit {
+func exitOf(err error) life.Exit {
 	var failed *exec.ExitError
 	switch {
 	case err == nil:
-		return exit{}
+		return life.Exit{}
 	case errors.As(err, &failed):
 		status := failed.Sys().(syscall.WaitStatus)
 		if status.Signaled() {
-			return exit{signal: status.Signal()}
+			return life.Exit{Signal: status.Signal()}
 		}
-		return exit{code: status.ExitStatus()}
+		return life.Exit{Code: status.ExitStatus()}
 	}
-	return exit{code: -1}
+	return life.Exit{Code: -1}
 }
 
 var versionLine = regexp.MustCompile(`version ([0-9]+\.[0-9]+(?:\.[0-9]+)?)`)

@@ -24,8 +24,8 @@ const (
 
 // shows says why there is no screen to be looked at.
 func (l *launcher) shows() error {
-	if l.qmp == nil || l.kept != nil || l.start.Machine.Graphics == nil {
-		return fmt.Errorf("there is no graphics card to show: the VM is %s", l.state.State)
+	if l.qmp == nil || l.life.HasEnded() || l.start.Machine.Graphics == nil {
+		return fmt.Errorf("there is no graphics card to show: the VM is %s", l.life.Shown())
 	}
 	return nil
 }
@@ -34,14 +34,13 @@ func (l *launcher) shows() error {
 // from, to its end. There is one at a time.
 func (l *launcher) handOutScreenshot(ctx context.Context, m *message) {
 	err := l.shows()
-	if err == nil && l.picturing {
+	if err == nil && !l.busy.begin(m.Execute, 1) {
 		err = errors.New("a screenshot is being taken already")
 	}
 	if err != nil {
 		m.answer(nil, err)
 		return
 	}
-	l.picturing = true
 	client := l.qmp
 	var picture *os.File
 	l.later(ctx, func() (err error) {
@@ -49,14 +48,14 @@ func (l *launcher) handOutScreenshot(ctx context.Context, m *message) {
 		return err
 	}, func(err error) {
 		if err != nil {
-			l.picturing = false
+			l.busy.end(m.Execute)
 			m.answer(nil, fmt.Errorf("take a screenshot: %w", err))
 			return
 		}
 		ours, theirs, err := socketPair("screenshot")
 		if err != nil {
 			picture.Close()
-			l.picturing = false
+			l.busy.end(m.Execute)
 			m.answer(nil, err)
 			return
 		}
@@ -69,7 +68,7 @@ func (l *launcher) handOutScreenshot(ctx context.Context, m *message) {
 			}
 			return nil
 		}, func(error) {
-			l.picturing = false
+			l.busy.end(m.Execute)
 			ours.Close() // who sees the end may ask for the next
 		})
 	})

@@ -81,12 +81,17 @@ func (s *slot) Close() {
 	<-s.done
 }
 
+// keep has the next hello say the new state.
+func (s *slot) keep(state control.StateReport) *line {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = state
+	return s.line
+}
+
 // report sends the new state, and keeps it for the next hello.
 func (s *slot) report(state control.StateReport) {
-	s.mu.Lock()
-	s.state = state
-	line := s.line
-	s.mu.Unlock()
+	line := s.keep(state)
 	if line == nil {
 		return
 	}

@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,51 +10,55 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // startRequested takes a start request; the start itself goes on without the handler.
-func (l *launcher) startRequested(ctx context.Context, m *message) error {
-	if l.state.State != control.StateWaiting || l.stopping {
-		return fmt.Errorf("cannot start: the VM is %s", l.state.State)
+func (l *launcher) startRequested(ctx context.Context, m *message) {
+	if l.life.Phase != life.Waiting {
+		l.hear(ctx, life.StartAsked{}, m) // which says why not
+		return
 	}
 	var request control.StartRequest
-	if err := control.Decode(m.Data, &request); err != nil {
-		return err
+	err := control.Decode(m.Data, &request)
+	var files map[string]*os.File
+	if err == nil {
+		files, err = startFiles(m, &request)
 	}
-	files, err := startFiles(m, &request)
 	if err != nil {
-		return err
+		m.answer(nil, err)
+		return
 	}
 	l.start, l.files, m.Files = &request, files, nil
-	l.state.Machine = &request.Machine
-	l.setState(control.StatePreparing)
-	var starting context.Context
-	starting, l.abort = context.WithCancel(ctx)
+	l.hear(ctx, life.StartAsked{Order: life.Order{Paused: request.Paused, NoACPI: request.Machine.NoACPI,
+		Keep: request.KeepLauncher, Grace: request.GraceSeconds}}, m)
+}
+
+// rejected: virt-handler found no way to start the VM.
+func (l *launcher) rejected(ctx context.Context, m *message) {
+	var why control.Termination
+	if err := control.Decode(m.Data, &why); err != nil {
+		m.answer(nil, err)
+		return
+	}
+	l.hear(ctx, life.Rejected{Text: why.Message}, m)
+}
+
+// prepare makes the files that QEMU opens, and opens those that it inherits.
+func (l *launcher) prepare(ctx context.Context) {
+	request := l.start
+	preparing, abort := context.WithCancel(ctx)
+	l.abort = abort
 	var disks map[string]*os.File
 	l.later(ctx, func() (err error) {
-		disks, err = prepare(starting, l.Config, &request)
+		disks, err = prepare(preparing, l.Config, request)
 		return err
 	}, func(err error) {
 		l.disks = disks
-		l.prepared(ctx, starting, err)
+		l.hear(ctx, life.Prepared{Err: err}, nil)
 	})
-	return nil
-}
-
-// rejected ends a VM that virt-handler found no way to start. The launcher
-// says so in its termination message: the terminal phase has one writer.
-func (l *launcher) rejected(m *message) error {
-	if l.state.State != control.StateWaiting {
-		return fmt.Errorf("cannot reject: the VM is %s", l.state.State)
-	}
-	var why control.Termination
-	if err := control.Decode(m.Data, &why); err != nil {
-		return err
-	}
-	l.finish(control.Termination{Reason: control.ReasonStartFailed, Message: why.Message})
-	return nil
 }
 
 // startFiles are the files of a start request, by name.
@@ -79,22 +82,8 @@ func startFiles(m *message, request *control.StartRequest) (map[string]*os.File,
 	return files, nil
 }
 
-func (l *launcher) prepared(ctx, starting context.Context, err error) {
-	switch {
-	case l.aborted:
-		l.finish(control.Termination{Reason: control.ReasonNeverStarted, Message: "asked to end before QEMU was started"})
-		return
-	case err != nil:
-		l.finish(control.Termination{Reason: control.ReasonStartFailed, Message: err.Error()})
-		return
-	}
-	if err := l.exec(ctx, starting); err != nil {
-		l.finish(control.Termination{Reason: control.ReasonStartFailed, Message: err.Error()})
-	}
-}
-
 // exec starts QEMU and, beside the loop, shakes hands and lets the guest run.
-func (l *launcher) exec(ctx, starting context.Context) error {
+func (l *launcher) exec(ctx context.Context) error {
 	if err := l.serveDHCP(); err != nil {
 		return err
 	}
@@ -110,7 +99,6 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 	// they would outlive it.
 	closeAll(l.files)
 	l.qemu, l.exited, l.files = q, q.exited, nil
-	l.state.QEMUPID = q.PID()
 	if q.serial != nil {
 		var podLog io.Writer = l.Stdout
 		if l.start.NoSerialLog {
@@ -131,8 +119,7 @@ func (l *launcher) exec(ctx, starting context.Context) error {
 		q.end()
 		return fmt.Errorf("subscribe to QEMU's events: %w", err)
 	}
-	client, paused := l.qmp, l.start.Paused
-	l.later(ctx, func() error { return handshake(starting, client, paused) }, l.started)
+	l.shakeHands(ctx)
 	return nil
 }
 
@@ -155,6 +142,21 @@ func (l *launcher) followAgent(port *net.UnixConn) (err error) {
 	return nil
 }
 
+// shakeHands has the guest run, unless it is to start paused.
+func (l *launcher) shakeHands(ctx context.Context) {
+	starting, abort := context.WithCancel(ctx)
+	l.abort()
+	l.abort = abort
+	client, paused := l.qmp, l.start.Paused
+	l.ask(ctx, handshakeTimeout, func(context.Context) error { return handshake(starting, client, paused) }, func(err error) {
+		if err != nil {
+			l.hear(ctx, life.HandshakeFailed{Err: err}, nil)
+			return
+		}
+		l.hear(ctx, life.Handshaken{At: time.Now()}, nil)
+	})
+}
+
 // handshake connects and, unless the guest is to start paused, lets it run.
 func handshake(ctx context.Context, client *qmp.Client, paused bool) error {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
@@ -169,32 +171,4 @@ func handshake(ctx context.Context, client *qmp.Client, paused bool) error {
 		return fmt.Errorf("run the guest: %w", err)
 	}
 	return nil
-}
-
-func (l *launcher) started(err error) {
-	if err != nil {
-		// QEMU's exit says more than a broken connection: it is on its way.
-		if !errors.Is(err, qmp.ErrClosed) {
-			l.startErr = err
-			l.qemu.Kill()
-		}
-		return
-	}
-	if l.start.Paused && l.state.StartedAt == nil {
-		l.state.Pause = &control.Pause{Status: control.PausedByUser}
-		l.setState(control.StatePaused)
-		return
-	}
-	l.ran()
-}
-
-// ran notes that the guest's CPUs run: QEMU's RESUME event says it first, and
-// what follows it, a STOP or the end, must not be taken for an earlier state.
-func (l *launcher) ran() {
-	if l.state.StartedAt != nil {
-		return
-	}
-	now := time.Now()
-	l.state.StartedAt = &now
-	l.setState(control.StateRunning)
 }

@@ -31,19 +31,18 @@ type statsSource struct {
 // stats answers with what the VM has used. Nothing is read unless somebody
 // asks: an idle VM is left alone.
 func (l *launcher) stats(ctx context.Context, m *message) {
-	switch l.state.State {
+	switch state := l.life.Shown(); state {
 	case control.StateRunning, control.StatePaused, control.StateShuttingDown:
 	default:
-		m.answer(nil, fmt.Errorf("there are no statistics: the VM is %s", l.state.State))
+		m.answer(nil, fmt.Errorf("there are no statistics: the VM is %s", state))
 		return
 	}
-	if l.qmp == nil || l.counting {
-		m.answer(nil, errors.New("still starting, or reading statistics"))
+	if !l.busy.begin(m.Execute, 1) {
+		m.answer(nil, errors.New("still reading statistics"))
 		return
 	}
-	l.counting = true
 	source := &l.source
-	source.machine, source.pid, source.client = &l.start.Machine, l.state.QEMUPID, l.qmp
+	source.machine, source.pid, source.client = &l.start.Machine, l.qemu.PID(), l.qmp
 	var reply control.Stats
 	l.later(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, statsTimeout)
@@ -51,7 +50,7 @@ func (l *launcher) stats(ctx context.Context, m *message) {
 		reply = source.read(ctx)
 		return nil
 	}, func(error) {
-		l.counting = false
+		l.busy.end(m.Execute)
 		m.answer(reply, nil)
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -88,7 +89,7 @@ func TestPowerButtonAgain(t *testing.T) {
 	console.expect("x") // it lives on
 	console.say("B")
 	v.expectEnd(control.ReasonShutdown, "power button")
-	if took := time.Since(begin); took < pressInterval {
+	if took := time.Since(begin); took < life.PressInterval {
 		t.Errorf("took %s, less than from one press to the next", took)
 	}
 }
@@ -183,7 +184,7 @@ func TestGracePeriod(t *testing.T) {
 	v.must(v.call(control.CommandShutdown, nil, nil))
 	end := v.expectEnd(control.ReasonGracePeriodOver, "within 2 seconds")
 	// It follows quit at once, well before it would be killed.
-	if took := time.Since(begin); took < 2*time.Second || took >= 2*time.Second+quitTimeout {
+	if took := time.Since(begin); took < 2*time.Second || took >= 2*time.Second+life.QuitTime {
 		t.Errorf("took %s", took)
 	}
 	if end.Signal != "" || end.Succeeded() {
@@ -211,7 +212,7 @@ func TestNoGracePeriod(t *testing.T) {
 			begin := time.Now()
 			v.signals <- syscall.SIGTERM
 			v.expectEnd(tt.reason, tt.message)
-			if took := time.Since(begin); took >= quitTimeout {
+			if took := time.Since(begin); took >= life.QuitTime {
 				t.Errorf("took %s: QEMU was killed, not told to quit", took)
 			}
 		})
@@ -366,7 +367,7 @@ func TestStoppedQEMU(t *testing.T) {
 	v.request.GraceSeconds = 1
 	started := v.boot()
 	v.must(syscall.Kill(started.QEMUPID, syscall.SIGSTOP))
-	v.expectKilled(started, time.Second+quitTimeout)
+	v.expectKilled(started, time.Second+life.QuitTime)
 }
 
 // TestSilentQEMU: a QEMU that does not answer is said to be silent, no more,
@@ -383,7 +384,7 @@ func TestSilentQEMU(t *testing.T) {
 	if silent := v.expectState(control.StateRunning); !silent.QEMUSilent {
 		t.Errorf("state %+v", silent)
 	}
-	if took := time.Since(begin); took < qmpPatience-time.Second || took > qmpPatience+5*time.Second {
+	if took := time.Since(begin); took < life.PatienceTime-time.Second || took > life.PatienceTime+5*time.Second {
 		t.Errorf("said to be silent after %s", took)
 	}
 	if state := receiveState(v); !state.QEMUSilent { // asked again while it is
@@ -407,7 +408,7 @@ func TestUndyingQEMU(t *testing.T) {
 	t.Parallel()
 	v := launch(t, withQEMU(t, "qemu-undying"))
 	v.request.GraceSeconds = 1
-	v.expectKilled(v.start(), time.Second+quitTimeout)
+	v.expectKilled(v.start(), time.Second+life.QuitTime)
 }
 
 func (v *vm) expectKilled(started control.StateReport, after time.Duration) {

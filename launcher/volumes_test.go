@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -24,11 +25,26 @@ func (v *vm) onVolume(mode qemuargs.VolumeMode, path string, create int64) {
 		Image: qemuargs.Image{Path: path, Format: qemuargs.Raw, Volume: mode, Create: create}})
 }
 
-func (v *vm) grow(size int64) (int64, error) {
+// grow makes the second disk larger, and returns the job's result.
+func (v *vm) grow(size int64) (control.Job, error) {
 	v.Helper()
-	var reply control.GrowDiskReply
-	err := v.call(control.CommandGrowDisk, control.GrowDiskRequest{Disk: "data", Size: size}, &reply)
-	return reply.Size, err
+	var reply control.JobReply
+	if err := v.call(control.CommandGrowDisk, control.GrowDiskRequest{Disk: "data", Size: size}, &reply); err != nil {
+		return control.Job{}, err
+	}
+	return v.jobEnds(reply.ID), nil
+}
+
+// jobEnds waits for a job's result.
+func (v *vm) jobEnds(id uint64) control.Job {
+	v.Helper()
+	for {
+		for _, j := range receive(v.T, v.conn.states, "a job's result").Jobs {
+			if j.ID == id && j.Finished() {
+				return j
+			}
+		}
+	}
 }
 
 // TestVolume: the disk is made where it is missing, grows while the guest runs,
@@ -55,11 +71,11 @@ func TestVolume(t *testing.T) {
 				t.Errorf("asked for all, it has %d bytes", tt.want)
 			}
 		}
-		if err != nil || got != tt.want || stat.Size() != tt.want {
-			t.Errorf("asked for %d bytes: %d, %v, and the file has %d; want %d", tt.ask, got, err, stat.Size(), tt.want)
+		if err != nil || got.State != control.JobDone || got.Done != tt.want || got.Total != tt.ask || stat.Size() != tt.want {
+			t.Errorf("asked for %d bytes: %+v, %v, and the file has %d; want %d", tt.ask, got, err, stat.Size(), tt.want)
 		}
 	}
-	var reply control.GrowDiskReply
+	var reply control.JobReply
 	for _, name := range []string{"root", "none"} {
 		if err := v.call(control.CommandGrowDisk, control.GrowDiskRequest{Disk: name, Size: 1 << 30}, &reply); err == nil {
 			t.Errorf("disk %s has grown", name)
@@ -92,8 +108,8 @@ func TestBlockVolume(t *testing.T) {
 	v.onVolume(qemuargs.BlockVolume, device, 0)
 	started := v.boot()
 	v.must(os.Truncate(file, 16<<20), exec.Command("losetup", "--set-capacity", device).Run())
-	if got, err := v.grow(100 << 20); err != nil || got != 16<<20 {
-		t.Errorf("it has %d bytes, %v, want the device's", got, err)
+	if got, err := v.grow(100 << 20); err != nil || got.Done != 16<<20 {
+		t.Errorf("%+v, %v, want the device's size", got, err)
 	}
 	other := launch(t)
 	other.onVolume(qemuargs.BlockVolume, device, 0)
@@ -192,7 +208,7 @@ func TestStorageFullForAWhile(t *testing.T) {
 	select {
 	case state := <-v.conn.states:
 		t.Fatalf("state %+v while the storage is full", state)
-	case <-time.After(firstRetry + settleTime + 2*time.Second):
+	case <-time.After(life.FirstRetry + life.SettleTime + 2*time.Second):
 	}
 	if !strings.Contains(v.log.text(), "try again what failed") {
 		t.Error("nothing was tried again")

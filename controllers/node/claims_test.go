@@ -53,21 +53,3 @@ func TestClaims(t *testing.T) {
 		t.Errorf("one is not bound: %+v", got)
 	}
 }
-
-// TestGrows: a size is asked for once, and again if it could not be had.
-func TestGrows(t *testing.T) {
-	s := &session{}
-	for i, tt := range []struct {
-		disk string
-		size int64
-		want bool
-	}{{"a", 0, false}, {"a", 10, true}, {"a", 10, false}, {"a", 5, false}, {"b", 5, true}, {"a", 11, true}} {
-		if got := s.grows(tt.disk, tt.size); got != tt.want {
-			t.Errorf("%d, disk %s of %d bytes: %v", i, tt.disk, tt.size, got)
-		}
-	}
-	s.forgetSize("a")
-	if !s.grows("a", 11) || s.grows("b", 5) {
-		t.Error("what failed is not tried again, or something else is")
-	}
-}

@@ -43,7 +43,7 @@ type session struct {
 	agent     *control.AgentReport
 	agentSaid json.RawMessage
 	silent    bool
-	sizes     map[string]int64 // that disks on claims were told to have, in bytes
+	growths   map[string]growth // of disks on claims, by name
 	// question is the last about statistics.
 	question *statsQuestion
 
@@ -363,7 +363,7 @@ const maxDevices = 512
 // takes a hundred times as much here.
 func plausible(state control.StateReport) bool {
 	m := state.Machine
-	return state.State.Known() && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts), len(m.Inputs), len(m.CPU.Flags)) <= maxDevices)
+	return state.State.Known() && len(state.Jobs) <= control.MaxJobs && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts), len(m.Inputs), len(m.CPU.Flags)) <= maxDevices)
 }
 
 // podLink is the pod's interface, by the CRI's convention.

@@ -26,7 +26,6 @@ const (
 	CommandQueryState = "query-state" // → StateReport; QEMU is asked too, and EventState says if it is silent
 	CommandShutdown   = "shutdown"    // → nothing; as SIGTERM
 	CommandReject     = "reject"      // Termination → nothing; the VM cannot be started, ever
-	CommandGrowDisk   = "grow-disk"   // GrowDiskRequest → GrowDiskReply; optional: an older launcher does not know it
 
 	// Optional too. None has arguments but grace.
 	CommandPause   = "pause"   // → nothing, when the guest's CPUs are stopped
@@ -88,6 +87,8 @@ type StateReport struct {
 	Pause *Pause `json:"pause,omitempty"`
 	// QEMUSilent: QEMU has not answered for some time. It may again.
 	QEMUSilent bool `json:"qemuSilent,omitempty"`
+	// Jobs go on, or have ended and nobody has seen how yet.
+	Jobs []Job `json:"jobs,omitempty"`
 }
 
 // Run states of QEMU (qapi/run-state.json) in which a guest's CPUs are
@@ -180,24 +181,10 @@ type ClaimFacts struct {
 	Error string `json:"error,omitempty"`
 }
 
-// GrowDiskRequest makes a disk on a claim larger, while the guest runs.
-type GrowDiskRequest struct {
-	// Disk is its name in the Machine.
-	Disk string `json:"disk"`
-	// Size in bytes of a disk on a file system. One on a block device gets the
-	// device's, whatever is said here. No disk ever shrinks.
-	Size int64 `json:"size"`
-}
-
 // GraceRequest shortens the time from the power button to QEMU's end, also of a
 // shutdown under way. It is never lengthened: the kubelet kills in the end.
 type GraceRequest struct {
 	Seconds int64 `json:"seconds"`
-}
-
-// GrowDiskReply says how large the disk is now, in bytes.
-type GrowDiskReply struct {
-	Size int64 `json:"size"`
 }
 
 // StartRequest is everything the launcher needs to start QEMU. Its files are

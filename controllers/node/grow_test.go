@@ -1,0 +1,142 @@
+package node
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	clocks "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// growing is a VMI with a disk on a claim of 1 GiB, and a launcher that writes
+// down what it is asked.
+type growing struct {
+	*testing.T
+	*Reconciler
+	vmi   *v1.VirtualMachineInstance
+	clock *clocks.FakeClock
+	now   time.Time
+	asked chan string
+}
+
+const claimSize = 1 << 30
+
+func newGrowing(t *testing.T) *growing {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Spec.Volumes = []v1.Volume{{Name: "data", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}}}
+	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "data", Disk: &v1.DiskTarget{}}}
+	size := resource.MustParse("1Gi")
+	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "data", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{
+		Capacity: corev1.ResourceList{corev1.ResourceStorage: size}, VolumeMode: ptr.To(corev1.PersistentVolumeBlock)}}}
+	g := &growing{T: t, vmi: vmi, now: time.Now(), asked: make(chan string, 100)}
+	g.clock = clocks.NewFakeClock(g.now)
+	g.Reconciler = &Reconciler{Clock: g.clock}
+	return g
+}
+
+// session is a virt-handler that was just started, and finds the launcher so.
+func (g *growing) session(jobs ...control.Job) *session {
+	g.Helper()
+	ours, theirs := unixPair(g.T)
+	s := &session{client: control.NewClient(control.NewConn(ours), func(m *control.Message) { m.Close() })}
+	launcher := control.NewConn(theirs)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			m, err := launcher.Receive()
+			if err != nil {
+				return
+			}
+			g.asked <- m.Execute + " " + string(m.Data)
+			if launcher.Send(control.Message{ID: m.ID, Return: json.RawMessage("{}")}) != nil {
+				return
+			}
+		}
+	}()
+	g.Cleanup(func() { s.client.Close(); launcher.Close(); <-done })
+	g.report(s, jobs...)
+	return s
+}
+
+// report is what the launcher says of its jobs.
+func (g *growing) report(s *session, jobs ...control.Job) {
+	s.setState(control.StateReport{State: control.StateRunning, StartedAt: &g.now, Jobs: jobs})
+}
+
+// want takes a step and compares what the launcher was asked, and when to come again.
+func (g *growing) want(s *session, again time.Duration, asked ...string) {
+	g.Helper()
+	if got := g.growDisks(g.Context(), g.vmi, s); got != again {
+		g.Errorf("come again after %v, want %v", got, again)
+	}
+	var got []string
+	for len(g.asked) > 0 {
+		got = append(got, <-g.asked)
+	}
+	if !slices.Equal(got, asked) {
+		g.Errorf("the launcher was asked %q, want %q", got, asked)
+	}
+}
+
+const (
+	askGrow    = `grow-disk {"disk":"data","size":1073741824}`
+	forgetJob1 = `forget-job {"id":1}`
+	forgetJob2 = `forget-job {"id":2}`
+)
+
+func growJob(id uint64, state control.JobState, size int64) control.Job {
+	return control.Job{ID: id, Kind: control.JobGrowDisk, Target: "data", State: state, Total: size}
+}
+
+// TestGrowDisk: a size is asked for once, and its job followed to its end, also by a
+// virt-handler that was started anew meanwhile.
+func TestGrowDisk(t *testing.T) {
+	g := newGrowing(t)
+	s := g.session()
+	g.want(s, 0, askGrow)
+	g.report(s, growJob(1, control.JobRunning, claimSize))
+	g.want(s, 0)
+	// A restart in the middle, and one before anybody has seen the result.
+	for _, next := range []*session{s, g.session(growJob(1, control.JobRunning, claimSize)), g.session(growJob(1, control.JobDone, claimSize))} {
+		g.report(next, growJob(1, control.JobDone, claimSize))
+		g.want(next, 0, forgetJob1)
+		g.want(next, 0) // the launcher's next report lacks it, and need not be there yet
+		g.report(next)
+		g.want(next, 0)
+	}
+	// The claim grows while its disk still does.
+	later := g.session(growJob(1, control.JobRunning, claimSize/2))
+	g.want(later, 0)
+	g.report(later, growJob(1, control.JobDone, claimSize/2))
+	g.want(later, 0, forgetJob1, askGrow)
+	// Jobs of others are nobody's here.
+	other := g.session(control.Job{ID: 9, Kind: control.JobGrowDisk, Target: "root", State: control.JobRunning},
+		control.Job{ID: 8, Kind: "migrate", Target: "data", State: control.JobRunning})
+	g.want(other, 0, askGrow)
+}
+
+// TestGrowDiskFails: what failed is tried again, and not before its time.
+func TestGrowDiskFails(t *testing.T) {
+	g := newGrowing(t)
+	s := g.session(growJob(1, control.JobFailed, claimSize))
+	g.want(s, growPatience, forgetJob1)
+	g.clock.Step(growPatience - time.Second)
+	g.want(s, time.Second)
+	g.clock.Step(time.Second)
+	g.want(s, 0, askGrow)
+	g.report(s, growJob(2, control.JobCanceled, claimSize))
+	g.want(s, growPatience, forgetJob2)
+	// A launcher that says the same again and again is not answered again and again.
+	g.want(s, growPatience)
+	s.client.Close()
+	g.clock.Step(growPatience)
+	g.want(s, growPatience)
+}

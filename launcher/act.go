@@ -1,0 +1,187 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/launcher/qmp"
+)
+
+// forever is longer than any VM lives.
+const forever = time.Duration(math.MaxInt64)
+
+// do carries out one action of the VM's life. It waits for nothing.
+func (l *launcher) do(ctx context.Context, a life.Action, asker *message) {
+	switch a := a.(type) {
+	case life.Report:
+		l.slot.report(l.report())
+	case life.Answer:
+		asker.answer(nil, refusal(a))
+	case life.Prepare:
+		l.prepare(ctx)
+	case life.Abort:
+		l.abort()
+	case life.Exec:
+		if err := l.exec(ctx); err != nil {
+			l.exited, l.events = nil, nil
+			l.hear(ctx, life.ExecFailed{Err: err}, nil)
+		}
+	case life.Press:
+		l.ask(ctx, life.PressInterval, l.qmp.SystemPowerdown, l.warn("press power button"))
+	case life.AskAgent:
+		if l.agent != nil {
+			l.ask(ctx, operateTimeout, l.agent.shutDown, l.warn("have the guest agent shut the guest down"))
+		}
+	case life.TellQuit:
+		l.ask(ctx, life.QuitTime, l.qmp.Quit, l.warn("quit QEMU"))
+	case life.Kill:
+		l.Log.Warn("kill QEMU", "reason", a.Why)
+		l.qemu.Kill()
+	case life.Operate:
+		l.operate(ctx, a.Operation, asker)
+	case life.Reboot:
+		l.reboot(ctx, a.ByAgent, asker)
+	case life.ForgetReboot:
+		l.ask(ctx, operateTimeout, l.shutdownAction(qmp.ShutdownPoweroff), l.warn("end the wait for the guest's reboot"))
+	case life.Restart:
+		l.restart(ctx)
+	case life.Continue:
+		l.goOn(ctx)
+	case life.AskReason:
+		l.askReason(ctx, a)
+	case life.Probe:
+		l.probe(ctx)
+	case life.StartTimer:
+		l.timers[a.Timer].Reset(a.After)
+	case life.StopTimer:
+		l.timers[a.Timer].Stop()
+	case life.Keep:
+		t := l.life.Termination()
+		l.Log.Info("the VM has failed; the launcher is kept until it is asked to end", "reason", t.Reason, "message", t.Message)
+	case life.End:
+		t := l.life.Termination()
+		l.Log.Info("end", "reason", t.Reason, "message", t.Message)
+	}
+}
+
+func refusal(a life.Answer) error {
+	if a.Refusal == "" {
+		return nil
+	}
+	return errors.New(a.Refusal)
+}
+
+// ask has QEMU or the guest's agent do something, beside the loop, and hands the
+// outcome to it. What failed because QEMU has ended is not heard of: its end is.
+func (l *launcher) ask(ctx context.Context, timeout time.Duration, do func(context.Context) error, done func(error)) {
+	l.later(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return do(ctx)
+	}, func(err error) {
+		if !errors.Is(err, qmp.ErrClosed) {
+			done(err)
+		}
+	})
+}
+
+// warn logs what failed.
+func (l *launcher) warn(what string) func(error) {
+	return func(err error) {
+		if err != nil {
+			l.Log.Warn(what, "error", err)
+		}
+	}
+}
+
+// operate carries out what a user asked for of a running guest, and answers when
+// QEMU has done it. What the state becomes, QEMU's events say.
+func (l *launcher) operate(ctx context.Context, operation life.Operation, asker *message) {
+	do := map[life.Operation]func(context.Context) error{life.Pause: l.qmp.Stop, life.Unpause: l.qmp.Cont, life.Reset: l.qmp.SystemReset}[operation]
+	l.forUser(ctx, operation, do, asker)
+}
+
+// reboot has the guest start anew by its own means.
+func (l *launcher) reboot(ctx context.Context, byAgent bool, asker *message) {
+	if byAgent {
+		l.forUser(ctx, life.SoftReboot, l.agent.client.Reboot, asker)
+		return
+	}
+	keep, press := l.shutdownAction(qmp.ShutdownPause), l.qmp.SystemPowerdown
+	l.forUser(ctx, life.SoftReboot, func(ctx context.Context) error {
+		if err := keep(ctx); err != nil {
+			return err
+		}
+		return press(ctx)
+	}, asker)
+}
+
+func (l *launcher) forUser(ctx context.Context, operation life.Operation, do func(context.Context) error, asker *message) {
+	l.later(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
+		defer cancel()
+		return do(ctx)
+	}, func(err error) {
+		if err != nil {
+			l.hear(ctx, life.OperationFailed{Operation: operation}, nil)
+		}
+		asker.answer(nil, guestError(operation, err))
+	})
+}
+
+// shutdownAction has QEMU do something when the guest has powered off.
+func (l *launcher) shutdownAction(action string) func(context.Context) error {
+	client := l.qmp
+	return func(ctx context.Context) error { return client.SetShutdownAction(ctx, action) }
+}
+
+// restart starts a guest again that has powered off in order to be.
+func (l *launcher) restart(ctx context.Context) {
+	l.Log.Info("the guest has powered off, and is started again")
+	client, off := l.qmp, l.shutdownAction(qmp.ShutdownPoweroff)
+	l.ask(ctx, operateTimeout, func(ctx context.Context) error {
+		return errors.Join(client.SystemReset(ctx), off(ctx), client.Cont(ctx))
+	}, func(err error) {
+		if err != nil {
+			l.hear(ctx, life.RestartFailed{Err: err}, nil)
+		}
+	})
+}
+
+// goOn lets a guest run that an I/O error stopped.
+func (l *launcher) goOn(ctx context.Context) {
+	l.Log.Info("try again what failed", "disk", l.life.Pause.Disk)
+	l.ask(ctx, handshakeTimeout, l.qmp.Cont, func(err error) {
+		if err != nil {
+			l.Log.Warn("let the guest run again", "error", err)
+			l.hear(ctx, life.ContinueFailed{}, nil)
+		}
+	})
+}
+
+// probe asks QEMU whether it is there. The question stays open however long QEMU
+// takes: the answer tells at once that it is back, without asking again.
+func (l *launcher) probe(ctx context.Context) {
+	client := l.qmp
+	l.ask(ctx, forever, func(ctx context.Context) error {
+		_, err := client.QueryStatus(ctx)
+		return err
+	}, func(error) { l.hear(ctx, life.ProbeAnswered{}, nil) })
+}
+
+// askReason asks QEMU for the run state that it stopped the guest in.
+func (l *launcher) askReason(ctx context.Context, a life.AskReason) {
+	client := l.qmp
+	var status qmp.Status
+	l.ask(ctx, handshakeTimeout, func(ctx context.Context) (err error) {
+		status, err = client.QueryStatus(ctx)
+		return err
+	}, func(err error) {
+		if err == nil {
+			l.hear(ctx, life.ReasonTold{Pause: a.Pause, Status: status.Status, Running: status.Running}, nil)
+		}
+	})
+}

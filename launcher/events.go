@@ -1,0 +1,81 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	monitor "github.com/digitalocean/go-qemu/qmp"
+
+	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/launcher/qmp"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// heard has the VM's life go on by an event of QEMU's.
+func (l *launcher) heard(ctx context.Context, e monitor.Event) {
+	switch e.Event {
+	case "VSERPORT_CHANGE":
+		l.agent.portChanged(e)
+	case "BLOCK_IO_ERROR":
+		if failed, stops := parseIOError(e, &l.start.Machine); stops {
+			l.hear(ctx, life.IOFailed{Error: failed}, nil)
+		}
+	case "SHUTDOWN":
+		s := qmp.ParseShutdown(e)
+		l.hear(ctx, life.PoweredDown{Guest: s.Guest, Reason: s.Reason}, nil)
+	case "GUEST_PANICKED":
+		l.hear(ctx, life.Panic{}, nil)
+	case "STOP":
+		l.hear(ctx, life.Stopped{}, nil)
+	case "RESUME":
+		l.hear(ctx, life.Resumed{At: time.Now()}, nil)
+	}
+}
+
+// drainEvents takes the events that QEMU sent before it exited: SHUTDOWN is
+// among them, and says why.
+func (l *launcher) drainEvents(ctx context.Context) {
+	timeout := time.NewTimer(drainTimeout)
+	defer timeout.Stop()
+	for l.events != nil {
+		select {
+		case e, ok := <-l.events:
+			if !ok {
+				return
+			}
+			l.heard(ctx, e)
+		case <-timeout.C:
+			return
+		}
+	}
+}
+
+// parseIOError reads a BLOCK_IO_ERROR event (qapi/block-core.json) of an error that
+// QEMU stops the guest for.
+func parseIOError(e monitor.Event, m *qemuargs.Machine) (failed life.IOError, stops bool) {
+	text := func(key string) string {
+		s, _ := e.Data[key].(string)
+		return s
+	}
+	if text("action") != "stop" {
+		return failed, false
+	}
+	failed = life.IOError{Disk: diskOfNode(m, text("node-name")), Operation: text("operation"), Text: text("reason")}
+	failed.NoSpace, _ = e.Data["nospace"].(bool)
+	return failed, true
+}
+
+// diskOfNode is the name of the disk that opens a block node, or the node's name.
+func diskOfNode(m *qemuargs.Machine, node string) string {
+	for _, d := range m.Disks {
+		var device struct {
+			Drive string `json:"drive"`
+		}
+		data, err := json.Marshal(d.Device())
+		if err == nil && json.Unmarshal(data, &device) == nil && device.Drive == node {
+			return d.Name
+		}
+	}
+	return node
+}

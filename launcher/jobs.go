@@ -1,0 +1,172 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// jobs are what the launcher does that takes longer than an answer may. The loop
+// owns them; each works on a goroutine of its own.
+type jobs struct {
+	last uint64
+	all  []*job // in the order of their numbers
+}
+
+type job struct {
+	control.Job
+	cancel context.CancelFunc
+}
+
+// begin adds a job that runs.
+func (j *jobs) begin(kind control.JobKind, target string, total int64, cancel context.CancelFunc) (*job, error) {
+	running := 0
+	for _, other := range j.all {
+		if other.Finished() {
+			continue
+		}
+		if running++; other.Target == target {
+			return nil, fmt.Errorf("job %d, %s, is still working on %s", other.ID, other.Kind, target)
+		}
+	}
+	if running >= control.MaxRunningJobs {
+		return nil, fmt.Errorf("%d jobs are still running", running)
+	}
+	j.last++
+	added := &job{control.Job{ID: j.last, Kind: kind, Target: target, State: control.JobRunning, Total: total}, cancel}
+	j.all = append(j.all, added)
+	return added, nil
+}
+
+// end notes how a job has ended. Of those that nobody wants to see, the oldest goes.
+func (j *jobs) end(ended *job, done int64, err error) {
+	ended.cancel()
+	ended.Done = done
+	switch {
+	case err == nil:
+		ended.State = control.JobDone
+	case errors.Is(err, errJobCanceled):
+		ended.State = control.JobCanceled
+	default:
+		ended.State, ended.Error = control.JobFailed, bounded(err.Error(), control.MaxJobError)
+	}
+	finished := 0
+	for i := len(j.all) - 1; i >= 0; i-- {
+		if !j.all[i].Finished() {
+			continue
+		}
+		if finished++; finished > control.MaxFinishedJobs {
+			j.all = slices.Delete(j.all, i, i+1)
+		}
+	}
+}
+
+// bounded is as much of a text as fits into some bytes.
+func bounded(s string, bytes int) string {
+	if len(s) <= bytes {
+		return s
+	}
+	return strings.ToValidUTF8(s[:bytes], "")
+}
+
+func (j *jobs) find(id uint64) (*job, error) {
+	for _, known := range j.all {
+		if known.ID == id {
+			return known, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no job %d", id)
+}
+
+func (j *jobs) list() []control.Job {
+	var out []control.Job
+	for _, known := range j.all {
+		out = append(out, known.Job)
+	}
+	return out
+}
+
+// errJobCanceled ends a job that had changed nothing yet.
+var errJobCanceled = errors.New("the job was canceled")
+
+// startJob works beside the loop and answers with the job's number at once. The
+// state, which is told before that, has the job from then on.
+func (l *launcher) startJob(ctx context.Context, m *message, kind control.JobKind, target string, total int64, work func(context.Context) (done int64, err error)) {
+	working, cancel := context.WithCancel(ctx)
+	j, err := l.jobs.begin(kind, target, total, cancel)
+	if err != nil {
+		cancel()
+		m.answer(nil, err)
+		return
+	}
+	l.slot.report(l.report())
+	m.answer(control.JobReply{ID: j.ID}, nil)
+	var done int64
+	l.later(ctx, func() (err error) {
+		done, err = work(working)
+		return err
+	}, func(err error) {
+		if err != nil {
+			l.Log.Warn("a job has failed", "job", j.ID, "kind", kind, "target", target, "error", err)
+		}
+		l.jobs.end(j, done, err)
+		l.slot.report(l.report())
+	})
+}
+
+// cancelJob has a job end, if it still can without leaving a half of it.
+func (l *launcher) cancelJob(m *message) {
+	j, err := l.namedJob(m)
+	if err == nil {
+		j.cancel()
+	}
+	m.answer(nil, err)
+}
+
+// forgetJob: somebody has seen the result.
+func (l *launcher) forgetJob(m *message) {
+	j, err := l.namedJob(m)
+	if err == nil && !j.Finished() {
+		err = fmt.Errorf("job %d is still running", j.ID)
+	}
+	if err == nil {
+		l.jobs.all = slices.DeleteFunc(l.jobs.all, func(other *job) bool { return other == j })
+		l.slot.keep(l.report()) // who has seen it need not be told
+	}
+	m.answer(nil, err)
+}
+
+func (l *launcher) namedJob(m *message) (*job, error) {
+	var request control.JobRequest
+	if err := control.Decode(m.Data, &request); err != nil {
+		return nil, err
+	}
+	return l.jobs.find(request.ID)
+}
+
+// growDisk makes a disk in a volume as large as the volume has become. QEMU
+// tells the guest, which need not be restarted.
+func (l *launcher) growDisk(ctx context.Context, m *message) {
+	var request control.GrowDiskRequest
+	if err := control.Decode(m.Data, &request); err != nil {
+		m.answer(nil, err)
+		return
+	}
+	if !l.life.Serves() {
+		m.answer(nil, fmt.Errorf("grow disk %s: the VM is %s", request.Disk, l.life.Shown()))
+		return
+	}
+	disk, err := growable(&l.start.Machine, request.Disk)
+	if err != nil {
+		m.answer(nil, err)
+		return
+	}
+	client := l.qmp
+	l.startJob(ctx, m, control.JobGrowDisk, disk.Name, request.Size, func(ctx context.Context) (int64, error) {
+		return grow(ctx, client, disk, request.Size)
+	})
+}
