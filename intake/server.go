@@ -18,7 +18,7 @@ const (
 	idleTimeout   = 2 * time.Minute
 	// maxKnownHead is for known peers: of a user who is in a thousand groups, the
 	// API server says so in the head.
-	maxKnownHead = 128 << 10
+	maxKnownHead = 64 << 10
 )
 
 // Server makes a server for a Listener. It speaks HTTP/1.1 alone: a connection of

@@ -106,6 +106,20 @@ func (p *FrontProxy) authenticate(state *tls.ConnectionState, header http.Header
 	return who, nil
 }
 
+// needed is what is looked at of a request once it is known who asks. The rest is
+// the client's, and up to a megabyte where its fields are short; net/http would keep
+// it for as long as a stream lasts.
+func needed(header http.Header) http.Header {
+	kept := http.Header{}
+	for _, name := range []string{"Connection", "Upgrade", "Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Protocol", "Expect",
+		"Origin", "Cookie", "Sec-Fetch-Site", "Accept-Encoding", "If-None-Match", "If-Modified-Since", "If-Range", "Range"} {
+		if values, ok := header[name]; ok {
+			kept[name] = values
+		}
+	}
+	return kept
+}
+
 // first is the first header that says something.
 func first(header http.Header, names []string) string {
 	for _, h := range names {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -146,5 +147,38 @@ func TestAsking(t *testing.T) {
 	}
 	if code, _ := s.ask(true, "eve", http.MethodPut, path, ""); code != http.StatusForbidden {
 		t.Errorf("another: %d", code)
+	}
+}
+
+// TestHeadsOfUsers: what clients write into the heads of their requests is not kept
+// for as long as their streams last.
+func TestHeadsOfUsers(t *testing.T) {
+	s := serve(t)
+	s.ip, s.allowed = ownAddress(t), "virtualmachineinstances/portforward"
+	heap := func() uint64 {
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	open := func(fields int) (each int) {
+		const streams = 20
+		header := http.Header{"X-Remote-User": {"ann"}}
+		for i := range fields {
+			header[fmt.Sprintf("%X", i)] = []string{""}
+		}
+		before := heap()
+		for range streams {
+			conn, status, err := s.dialWith(header, root+"/namespaces/ns/virtualmachineinstances/vm/portforward/9/udp")
+			if err != nil {
+				t.Fatalf("%v, %+v", err, status)
+			}
+			defer conn.Close()
+		}
+		return (int(heap()) - int(before)) / streams
+	}
+	few, many := open(0), open(7000)
+	if t.Logf("a stream takes %d KiB, and %d KiB with many fields", few>>10, many>>10); many > few+200<<10 {
+		t.Error("that is too much")
 	}
 }

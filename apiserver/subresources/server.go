@@ -84,6 +84,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	r.Header = needed(r.Header)
 	if file, ok := s.pageFile(r); ok {
 		return s.servePage(w, r, who, file)
 	}

@@ -257,8 +257,12 @@ func (s *served) dial(path string) (*websocket.Conn, error) {
 
 // dialAs returns the status that a stream was refused with, too.
 func (s *served) dialAs(user, path string) (*websocket.Conn, metav1.Status, error) {
+	return s.dialWith(http.Header{"X-Remote-User": {user}}, path)
+}
+
+func (s *served) dialWith(header http.Header, path string) (*websocket.Conn, metav1.Status, error) {
 	dialer := websocket.Dialer{TLSClientConfig: s.config, Subprotocols: []string{subprotocol}}
-	conn, response, err := dialer.Dial("wss"+strings.TrimPrefix(s.url, "https")+path, http.Header{"X-Remote-User": {user}})
+	conn, response, err := dialer.Dial("wss"+strings.TrimPrefix(s.url, "https")+path, header)
 	var status metav1.Status
 	if err == nil {
 		s.t.Cleanup(func() { conn.Close() })
