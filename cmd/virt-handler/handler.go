@@ -87,7 +87,8 @@ type launchers struct {
 // serve opens the slots and runs the device plugin until ctx ends.
 func (l *launchers) serve(ctx context.Context) error {
 	l.ctx = ctx
-	kubelet, err := node.DialPodResources(filepath.Join(l.options.kubelet, "pod-resources", "kubelet.sock"))
+	own := types.NamespacedName{Namespace: kubevirt.Namespace, Name: os.Getenv("POD_NAME")}
+	kubelet, err := node.DialPodResources(filepath.Join(l.options.kubelet, "pod-resources", "kubelet.sock"), own)
 	if err != nil {
 		return err
 	}

@@ -72,6 +72,7 @@ func (p *DevicePlugin) Start(ctx context.Context) error {
 // serve serves and registers, and returns when the kubelet was restarted: it
 // then has removed the sockets of all plugins and made its own anew.
 func (p *DevicePlugin) serve(ctx context.Context, watcher *fsnotify.Watcher) error {
+	p.Slots.Unregistered()
 	socket := filepath.Join(p.Dir, pluginSocket)
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove old device plugin socket: %w", err)
@@ -125,6 +126,7 @@ func (p *DevicePlugin) register(ctx context.Context, kubelet string) error {
 	if err != nil {
 		return fmt.Errorf("register with the kubelet: %w", err)
 	}
+	p.Slots.Registered()
 	p.Log.Info("registered with the kubelet", "resource", vmi.SlotResource)
 	return nil
 }

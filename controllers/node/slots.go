@@ -22,6 +22,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/layout"
@@ -37,10 +38,15 @@ type slot struct {
 	// Pod is what the kubelet says holds the device; learned once, and kept
 	// beside the folder for when virt-handler is restarted.
 	Pod types.NamespacedName `json:"pod,omitzero"`
+	// Doubted is a slot whose pod is not on this node any more, as far as the
+	// kubelet knows: its launcher is not let in before the kubelet lists the pod.
+	Doubted bool `json:"doubted,omitempty"`
 
 	listener *net.UnixListener
-	// missing is since when the kubelet has not listed the slot's pod.
-	missing time.Time
+	// missing is since when the slot has had neither a connection nor a pod that
+	// the kubelet lists, absent since when a kubelet that would know has not
+	// listed its pod.
+	missing, absent time.Time
 }
 
 // Slots holds the slots of a node. Its folder is on the host, so that slots
@@ -54,6 +60,11 @@ type Slots struct {
 	mu    sync.Mutex
 	slots map[string]*slot
 	freed map[string]time.Time // by device: when it was last given back
+	// registered is since when the kubelet that runs has had the device plugin
+	// registered; zero while it is not known to.
+	registered time.Time
+
+	clock clock.PassiveClock
 
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -69,11 +80,13 @@ const slotsMode fs.FileMode = 0o700
 type connector interface {
 	Connect(slotID string, pod types.NamespacedName, conn *control.Conn) (taken bool)
 	Connected(slotID string) bool
+	// End ends the connection of a slot; its guest goes on.
+	End(slotID string)
 }
 
 // podResolver says which pods hold which devices.
 type podResolver interface {
-	Devices(ctx context.Context) (map[string][]types.NamespacedName, error)
+	Devices(ctx context.Context) (held, error)
 }
 
 // OpenSlots takes up the slots that an earlier virt-handler left in dir, and
@@ -86,7 +99,8 @@ func OpenSlots(dir string, pods podResolver, log logr.Logger, connect connector)
 	if err := os.Chmod(dir, slotsMode); err != nil {
 		return nil, fmt.Errorf("close slots folder: %w", err)
 	}
-	s := &Slots{dir: dir, pods: pods, log: log, connect: connect, slots: map[string]*slot{}, freed: map[string]time.Time{}, closing: make(chan struct{})}
+	s := &Slots{dir: dir, pods: pods, log: log, connect: connect, slots: map[string]*slot{}, freed: map[string]time.Time{},
+		clock: clock.RealClock{}, closing: make(chan struct{})}
 	records, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		return nil, err
@@ -143,7 +157,7 @@ func (s *Slots) sweep() error {
 func (s *Slots) New(device string) (folder string, err error) {
 	random := make([]byte, 16)
 	rand.Read(random) // never fails
-	made := &slot{ID: hex.EncodeToString(random), Device: device, Made: time.Now()}
+	made := &slot{ID: hex.EncodeToString(random), Device: device, Made: s.clock.Now()}
 	folder = s.folder(made)
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return "", fmt.Errorf("make slot: %w", err)
@@ -261,12 +275,13 @@ func (s *Slots) pause(d time.Duration) bool {
 	}
 }
 
-// identify asks the kubelet, once, which pod holds the slot.
+// identify asks the kubelet, once, which pod holds the slot; of a slot that is
+// doubted, whether that pod still does.
 func (s *Slots) identify(slot *slot) (types.NamespacedName, error) {
 	s.mu.Lock()
-	pod := slot.Pod
+	pod, doubted := slot.Pod, slot.Doubted
 	s.mu.Unlock()
-	if pod.Name != "" {
+	if pod.Name != "" && !doubted {
 		return pod, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), kubeletTimeout)
@@ -276,70 +291,24 @@ func (s *Slots) identify(slot *slot) (types.NamespacedName, error) {
 		return pod, err
 	}
 	// Two would mean that the device's last pod still lingers: ask again later.
-	if n := len(held[slot.Device]); n != 1 {
+	n := len(held.pods[slot.Device])
+	if n != 1 {
 		return pod, fmt.Errorf("the kubelet knows %d pods that hold device %s", n, slot.Device)
 	}
-	pod = held[slot.Device][0]
+	if now := held.pods[slot.Device][0]; doubted && now != pod {
+		return pod, fmt.Errorf("the kubelet lists another pod for the device of %s", pod)
+	} else {
+		pod = now
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.slots[slot.ID] != slot {
 		// Given to another pod meanwhile: the answer was about that one.
 		return pod, fmt.Errorf("slot %s is no longer in use", slot.ID)
 	}
-	slot.Pod = pod
+	slot.Pod, slot.Doubted = pod, false
 	return pod, s.save(slot)
 }
-
-// Collect drops the slots of pods that are gone. The kubelet's word alone is not
-// enough: just restarted, and cut off from the API server, it lists none. A
-// launcher that lives is on the line, or dials again within seconds; so a slot
-// goes when for a while it neither was listed nor had a connection. One whose
-// pod the kubelet never named is kept a little longer.
-func (s *Slots) Collect(ctx context.Context) error {
-	asked := time.Now()
-	held, err := s.pods.Devices(ctx)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, slot := range s.slots {
-		if slot.Made.After(asked) {
-			continue // the answer may be about the device's last pod
-		}
-		pods := held[slot.Device]
-		if slot.Pod.Name == "" && len(pods) == 1 {
-			// A pod that never dials, for want of an image, say.
-			slot.Pod = pods[0]
-			if err := s.save(slot); err != nil {
-				return err
-			}
-		}
-		listed := slices.Contains(pods, slot.Pod) || slot.Pod.Name == "" && len(pods) > 0
-		allowed := missingSlot
-		if slot.Pod.Name == "" {
-			allowed = unclaimedSlot
-		}
-		switch {
-		case listed || s.connect.Connected(slot.ID):
-			slot.missing = time.Time{}
-		case slot.missing.IsZero():
-			slot.missing = time.Now()
-		case time.Since(slot.missing) >= allowed:
-			s.drop(slot)
-		}
-	}
-	return nil
-}
-
-const (
-	// missingSlot is how long a slot may be without pod and connection; a
-	// launcher dials again every two seconds.
-	missingSlot = 6 * time.Second
-	// unclaimedSlot is the same for a slot whose pod was never named. The
-	// kubelet lists a pod from its admission on, when it asks for the slot.
-	unclaimedSlot = 30 * time.Second
-)
 
 // drop closes and forgets a slot. Its folder may be busy in a pod that is just
 // going; the mount holds it, and the name is never used again.
@@ -347,7 +316,7 @@ func (s *Slots) drop(slot *slot) {
 	go slot.listener.Close() // with what waits in its backlog: Sessions.Connect has why it may take long
 	s.erase(slot)
 	delete(s.slots, slot.ID)
-	s.freed[slot.Device] = time.Now()
+	s.freed[slot.Device] = s.clock.Now()
 }
 
 func (s *Slots) erase(slot *slot) {
@@ -365,7 +334,7 @@ func (s *Slots) Prefer(available []string) []string {
 	defer s.mu.Unlock()
 	freed := maps.Clone(s.freed)
 	for _, slot := range s.slots {
-		freed[slot.Device] = time.Now() // its pod has ended, but was not collected yet
+		freed[slot.Device] = s.clock.Now() // its pod has ended, but was not collected yet
 	}
 	ordered := slices.Clone(available)
 	slices.SortStableFunc(ordered, func(a, b string) int { return freed[a].Compare(freed[b]) })

@@ -23,15 +23,16 @@ import (
 
 // kubelet is a podResolver that says what a test wants.
 type kubelet struct {
-	mu   sync.Mutex
-	held map[string][]types.NamespacedName
-	err  error
+	mu    sync.Mutex
+	held  map[string][]types.NamespacedName
+	whole bool // it knows its pods
+	err   error
 }
 
-func (k *kubelet) Devices(context.Context) (map[string][]types.NamespacedName, error) {
+func (k *kubelet) Devices(context.Context) (held, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.held, k.err
+	return held{k.held, k.whole}, k.err
 }
 
 func (k *kubelet) says(held map[string][]types.NamespacedName, err error) {
@@ -62,6 +63,7 @@ type arrival struct {
 type door struct {
 	arrivals chan arrival
 	live     bool // what Connected says
+	ended    []string
 }
 
 func (d *door) Connect(slot string, pod types.NamespacedName, conn *control.Conn) bool {
@@ -70,6 +72,8 @@ func (d *door) Connect(slot string, pod types.NamespacedName, conn *control.Conn
 }
 
 func (d *door) Connected(string) bool { return d.live }
+
+func (d *door) End(slot string) { d.ended, d.live = append(d.ended, slot), false }
 
 // openSlots is OpenSlots with arrivals on a channel and Close at the test's end.
 func openSlots(t *testing.T, dir string, pods podResolver) (*Slots, <-chan arrival) {

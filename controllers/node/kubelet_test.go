@@ -1,0 +1,63 @@
+package node
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/kubeqemu/kubeqemu/controllers/vmi"
+)
+
+// lister is the kubelet's end of the PodResources API.
+type lister struct {
+	podresources.UnimplementedPodResourcesListerServer
+	pods []*podresources.PodResources
+}
+
+func (l *lister) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	return &podresources.ListPodResourcesResponse{PodResources: l.pods}, nil
+}
+
+// A kubelet that does not list the asker has not read its pods.
+func TestDevices(t *testing.T) {
+	slot := func(id string) []*podresources.ContainerResources {
+		return []*podresources.ContainerResources{{Devices: []*podresources.ContainerDevices{{ResourceName: string(vmi.SlotResource), DeviceIds: []string{id}}}}}
+	}
+	own := types.NamespacedName{Namespace: "kubevirt", Name: "virt-handler-x"}
+	launcher := &podresources.PodResources{Namespace: "default", Name: "a", Containers: slot("vm1")}
+	tests := []struct {
+		name string
+		pods []*podresources.PodResources
+		want held
+	}{
+		{"nothing", nil, held{map[string][]types.NamespacedName{}, false}},
+		{"a launcher", []*podresources.PodResources{launcher}, held{holds("vm1", "a"), false}},
+		{"all", []*podresources.PodResources{{Namespace: own.Namespace, Name: own.Name}, launcher}, held{holds("vm1", "a"), true}},
+		{"another of that name", []*podresources.PodResources{{Namespace: "default", Name: own.Name}}, held{map[string][]types.NamespacedName{}, false}},
+	}
+	for _, tt := range tests {
+		socket := filepath.Join(t.TempDir(), "s")
+		listener, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := grpc.NewServer()
+		podresources.RegisterPodResourcesListerServer(server, &lister{pods: tt.pods})
+		go server.Serve(listener)
+		defer server.Stop()
+		asker, err := DialPodResources(socket, own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer asker.Close()
+		if got, err := asker.Devices(context.Background()); err != nil || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: %+v, %v; want %+v", tt.name, got, err, tt.want)
+		}
+	}
+}
