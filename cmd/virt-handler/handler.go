@@ -46,6 +46,9 @@ func newHandler(config *rest.Config, o options, acceleration *node.Acceleration)
 	if err != nil {
 		return nil, err
 	}
+	// Before anything that takes time, which a busy node may have none of.
+	weight := &node.Weight{Cgroups: "/sys/fs/cgroup", Self: "/proc/self/cgroup", PodUID: os.Getenv("POD_UID"), Pods: "/var/log/pods", Log: mgr.GetLogger().WithName("weight")}
+	weight.Hold()
 	changed := make(chan event.GenericEvent, 1024)
 	l := &launchers{manager: mgr, options: o, acceleration: acceleration, changed: changed}
 	l.sessions = node.NewSessions(mgr.GetLogger().WithName("sessions"), l.notify)
@@ -68,7 +71,7 @@ func newHandler(config *rest.Config, o options, acceleration *node.Acceleration)
 	}
 	// The manager starts it when its caches are filled: a launcher that is
 	// on the line before would not be found a VMI.
-	return mgr, errors.Join(mgr.Add(manager.RunnableFunc(l.judge)), mgr.Add(manager.RunnableFunc(l.serve)), mgr.Add(manager.RunnableFunc(l.renewLease)))
+	return mgr, errors.Join(mgr.Add(weight), mgr.Add(manager.RunnableFunc(l.judge)), mgr.Add(manager.RunnableFunc(l.serve)), mgr.Add(manager.RunnableFunc(l.renewLease)))
 }
 
 // launchers is the side of virt-handler that faces launchers and the kubelet.

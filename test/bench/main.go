@@ -46,6 +46,7 @@ var groups = []group{
 	{"control-plane", planeRows, true},
 	{"apply", applyRows, true},
 	{"idle-vms", idleRows, true},
+	{"burst", burstRows, true},
 	{"streams", streamRows, true},
 }
 
