@@ -259,6 +259,9 @@ type LauncherPod struct {
 	// Name of the pod.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+	// UID of the pod, by which activePods has it once it is bound to a node.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
 	// IPs of the pod: at most one of each family. None until the kubelet has
 	// reported them.
 	// +optional

@@ -50,7 +50,7 @@ func addMetrics(mgr ctrl.Manager, o options, signer *certificates.Signer) error 
 		Handler: access.Guard(monitoring.Handler(prometheus.Gatherers{metrics.Registry, registry}))})
 }
 
-func podName(i *v1.VirtualMachineInstance) string { return vmi.PodName(i.Name, i.UID) }
+func podName(i *v1.VirtualMachineInstance) string { return vmi.PodName(i.Name, i.UID, vmi.First) }
 
 // list returns what the cache holds itself, which is only read.
 func list(ctx context.Context, from client.Reader) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error) {

@@ -86,7 +86,7 @@ func TestAgentAfterRestart(t *testing.T) {
 	started := time.Unix(1000, 0)
 	launcher := &session{state: control.StateReport{State: control.StateRunning, Machine: machine, StartedAt: &started}}
 	sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
-	sessions.byPod[types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1")}] = launcher
+	sessions.byPod[types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1", vmi.First)}] = launcher
 	r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(object).WithStatusSubresource(object).Build(),
 		Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: sessions}
 	step := func() v1.VirtualMachineInstanceStatus {

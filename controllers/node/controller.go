@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"time"
 
@@ -42,12 +43,16 @@ type Reconciler struct {
 	Changed <-chan event.GenericEvent
 }
 
-// PodIndex indexes VMIs by the name of their launcher pod.
+// PodIndex indexes VMIs by the names of their launcher pods.
 const PodIndex = "launcherPod"
 
 // IndexByPod is the function behind PodIndex.
 func IndexByPod(o client.Object) []string {
-	return []string{vmi.PodName(o.GetName(), o.GetUID())}
+	object, ok := o.(*v1.VirtualMachineInstance)
+	if !ok {
+		return nil
+	}
+	return vmi.PodNames(object)
 }
 
 // Setup registers the reconciler with a manager.
@@ -115,7 +120,10 @@ func (r *Reconciler) withoutLauncher(ctx context.Context, object *v1.VirtualMach
 	if object.Status.NodeName != r.NodeName || object.Status.Phase != v1.Running {
 		return ctrl.Result{}, nil
 	}
-	gone := r.Sessions.Gone(types.NamespacedName{Namespace: object.Namespace, Name: vmi.PodName(object.Name, object.UID)})
+	gone := time.Duration(math.MaxInt64)
+	for _, pod := range pods(object) {
+		gone = min(gone, r.Sessions.Gone(pod))
+	}
 	if wait := gonePatience - gone; wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
@@ -134,7 +142,21 @@ func (r *Reconciler) launcher(object *v1.VirtualMachineInstance) *session {
 	if object.Status.NodeName != r.NodeName || len(object.Status.ActivePods) == 0 {
 		return nil
 	}
-	return r.Sessions.Get(types.NamespacedName{Namespace: object.Namespace, Name: vmi.PodName(object.Name, object.UID)})
+	for _, pod := range pods(object) {
+		if launcher := r.Sessions.Get(pod); launcher != nil {
+			return launcher
+		}
+	}
+	return nil
+}
+
+// pods are those that may be the VMI's launchers; see vmi.PodNames.
+func pods(object *v1.VirtualMachineInstance) []types.NamespacedName {
+	var all []types.NamespacedName
+	for _, name := range vmi.PodNames(object) {
+		all = append(all, types.NamespacedName{Namespace: object.Namespace, Name: name})
+	}
+	return all
 }
 
 // versionedType is the only form of a machine type that goes into a status.

@@ -130,7 +130,7 @@ func (h *testHandler) connectAs(sessions *Sessions, name string, uid types.UID) 
 	h.t.Helper()
 	ours, theirs := unixPair(h.t)
 	h.launcher = control.NewConn(theirs)
-	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, uid)}
+	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, uid, vmi.First)}
 	launcher := &session{slot: "s", pod: pod, client: control.NewClient(control.NewConn(ours), func(m *control.Message) { m.Close() })}
 	sessions.mu.Lock()
 	defer sessions.mu.Unlock()

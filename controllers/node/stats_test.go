@@ -47,7 +47,7 @@ func (n *statsNode) add(name, text string) {
 	asked := &atomic.Int32{}
 	n.asked[name] = asked
 	ours, theirs := unixPair(n.t)
-	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, types.UID(name))}
+	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, types.UID(name), vmi.First)}
 	n.sessions.byPod[pod] = &session{slot: name, pod: pod, client: control.NewClient(control.NewConn(ours), func(*control.Message) {})}
 	launcher := control.NewConn(theirs)
 	n.t.Cleanup(func() { ours.Close(); theirs.Close() })
@@ -136,7 +136,7 @@ func TestStatsCollector(t *testing.T) {
 func TestStatsShared(t *testing.T) {
 	n := newStatsNode(t)
 	n.add("good", aStatistic)
-	launcher := n.sessions.byPod[types.NamespacedName{Namespace: "ns", Name: vmi.PodName("good", "good")}]
+	launcher := n.sessions.byPod[types.NamespacedName{Namespace: "ns", Name: vmi.PodName("good", "good", vmi.First)}]
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {

@@ -20,7 +20,7 @@ import (
 func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (found *corev1.Pod, watched bool, err error) {
 	pod := &corev1.Pod{}
 	watched = true
-	key := client.ObjectKey{Namespace: vmi.Namespace, Name: PodName(vmi.Name, vmi.UID)}
+	key := client.ObjectKey{Namespace: vmi.Namespace, Name: PodName(vmi.Name, vmi.UID, First)}
 	err = r.Client.Get(ctx, key, pod)
 	if apierrors.IsNotFound(err) && vmi.Status.Phase != "" && !vmi.IsFinal() {
 		// "Gone" ends a VMI, so the cache's word is not enough.

@@ -48,12 +48,24 @@ type PodConfig struct {
 	Emulation bool
 }
 
-// PodName is the name of a VMI's launcher pod. The hash of the UID in it is
-// what proves to virt-handler, which learns only the name from the kubelet,
-// that the pod is this VMI's and not that of an earlier one of the same name.
-func PodName(name string, uid types.UID) string {
+// First is the role of the launcher pod that a VMI starts in. The pod that a
+// migration brings it to has the migration's UID for its role.
+const First types.UID = ""
+
+// PodName is the name of the launcher pod that a VMI has in a role. It is a
+// function of nothing else, so that two who make the same pod at once make one:
+// there is never a second pod of a VMI but that of a migration.
+//
+// The hash of the VMI's UID in it says to virt-handler, which learns only the name
+// from the kubelet, that the pod is not one of an earlier VMI of the same name. The
+// name proves nothing beyond that; see PodNames.
+func PodName(name string, uid, role types.UID) string {
 	const limit = 253 // of an object's name
-	sum := sha256.Sum256([]byte(uid))
+	of := string(uid)
+	if role != First {
+		of += "/" + string(role) // in no UID
+	}
+	sum := sha256.Sum256([]byte(of))
 	suffix := "-" + hex.EncodeToString(sum[:5])
 	prefix := "virt-launcher-" + name
 	if over := len(prefix) + len(suffix) - limit; over > 0 {
@@ -62,13 +74,26 @@ func PodName(name string, uid types.UID) string {
 	return prefix + suffix
 }
 
+// PodNames are the names that a VMI's launcher pods have: that of its first pod, and
+// those that virt-controller wrote into the status, where nobody else may. A pod
+// of another name is not the VMI's, whatever it looks like.
+func PodNames(vmi *v1.VirtualMachineInstance) []string {
+	names := []string{PodName(vmi.Name, vmi.UID, First)}
+	for _, pod := range vmi.Status.LauncherPods {
+		if !slices.Contains(names, pod.Name) {
+			names = append(names, pod.Name)
+		}
+	}
+	return names
+}
+
 // Pod renders the launcher pod of a defaulted VMI, whose status has what its
 // claims say of themselves. It is admitted in a
 // namespace that enforces the restricted Pod Security Standard.
 func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:            PodName(vmi.Name, vmi.UID),
+			Name:            PodName(vmi.Name, vmi.UID, First),
 			Namespace:       vmi.Namespace,
 			Labels:          podLabels(vmi),
 			Annotations:     podAnnotations(vmi),

@@ -20,9 +20,8 @@ func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav
 	status.SetPhase(v1.Scheduling, now)
 	if pod.Spec.NodeName != "" {
 		status.NodeName = pod.Spec.NodeName
-		status.ActivePods = map[types.UID]string{pod.UID: pod.Spec.NodeName}
 	}
-	status.LauncherPods = []v1.LauncherPod{{Name: pod.Name, IPs: podIPs(pod)}}
+	observePod(status, pod)
 	if pod.Status.QOSClass != "" {
 		status.QOSClass = ptr.To(string(pod.Status.QOSClass))
 	}
@@ -42,6 +41,29 @@ func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav
 			reason, message = v1.ReasonPodTerminating, "the launcher pod is being deleted"
 		}
 		setReady(status, metav1.ConditionFalse, reason, message, now)
+	}
+}
+
+// observePod writes down the pod among the VMI's, in place of one of the same name;
+// another one of the VMI's stays, as its target does while it migrates.
+func observePod(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod) {
+	seen := v1.LauncherPod{Name: pod.Name, UID: pod.UID, IPs: podIPs(pod)}
+	list, active := []v1.LauncherPod{seen}, map[types.UID]string{}
+	if pod.Spec.NodeName != "" {
+		active[pod.UID] = pod.Spec.NodeName
+	}
+	for _, other := range status.LauncherPods {
+		if other.Name == pod.Name {
+			continue
+		}
+		list = append(list, other)
+		if node := status.ActivePods[other.UID]; node != "" {
+			active[other.UID] = node
+		}
+	}
+	status.LauncherPods = list
+	if len(active) > 0 {
+		status.ActivePods = active
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -223,6 +225,40 @@ func TestObserveAddresses(t *testing.T) {
 			t.Errorf("%s: another pod's are %q, of %d pods", tt.name, got, len(status.LauncherPods))
 		}
 	}
+}
+
+// TestObserveTwoPods: what is seen of one of a VMI's pods leaves the other one alone,
+// and takes the place of what was seen of it before.
+func TestObserveTwoPods(t *testing.T) {
+	pod := func(name, uid, node string, ips ...string) *corev1.Pod {
+		p := podIn(corev1.PodPending, corev1.ContainerState{})
+		p.Name, p.UID, p.Spec.NodeName = name, types.UID(uid), node
+		for _, ip := range ips {
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
+		}
+		return p
+	}
+	status := v1.VirtualMachineInstanceStatus{}
+	step := func(p *corev1.Pod, pods []v1.LauncherPod, active map[types.UID]string) {
+		t.Helper()
+		for range 2 {
+			observePod(&status, p)
+			if diff := cmp.Diff(pods, status.LauncherPods, cmpopts.SortSlices(func(a, b v1.LauncherPod) bool { return a.Name < b.Name })); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(active, status.ActivePods); diff != "" {
+				t.Error(diff)
+			}
+		}
+	}
+	step(pod("first", "1", ""), []v1.LauncherPod{{Name: "first", UID: "1"}}, nil)
+	step(pod("first", "1", "n1"), []v1.LauncherPod{{Name: "first", UID: "1"}}, map[types.UID]string{"1": "n1"})
+	// The node turned it away, and it was made anew.
+	step(pod("first", "2", "n1", "10.0.0.2"), []v1.LauncherPod{{Name: "first", UID: "2", IPs: []string{"10.0.0.2"}}}, map[types.UID]string{"2": "n1"})
+	status.LauncherPods = append(status.LauncherPods, v1.LauncherPod{Name: "target", UID: "3", IPs: []string{"10.0.1.3"}})
+	status.ActivePods["3"] = "n2"
+	step(pod("first", "2", "n1", "10.0.0.4"), []v1.LauncherPod{{Name: "first", UID: "2", IPs: []string{"10.0.0.4"}}, {Name: "target", UID: "3", IPs: []string{"10.0.1.3"}}},
+		map[types.UID]string{"2": "n1", "3": "n2"})
 }
 
 func summary(s v1.VirtualMachineInstanceStatus) string {
