@@ -1,5 +1,3 @@
-//go:build long
-
 package launcher
 
 import (
@@ -31,13 +29,10 @@ var fakes = map[string]func(){
 	"qemu-ran-garbage":   func() { qemu(func(m *fakeMonitor) { m.run(); m.say("\xff\x00 no JSON"); hang() }) },
 	"qemu-ran-endless":   func() { qemu((*fakeMonitor).endless) },
 	"qemu-chatty":        func() { qemu((*fakeMonitor).chat) },
-	"qemu-undying":       func() { qemu(func(m *fakeMonitor) { m.run(); m.obeyNothing() }) },
 	"qemu-failing":       func() { qemu(func(m *fakeMonitor) { fail(2500, 3) }) },
 	"qemu-crashing":      func() { qemu(func(m *fakeMonitor) { m.run(); fail(2500, 3) }) },
 	"qemu-leaving":       func() { qemu(func(m *fakeMonitor) { m.run(); m.conn.Close(); os.Exit(0) }) },
 	"qemu-pausing":       func() { qemu((*fakeMonitor).pause) },
-	"qemu-deaf":          func() { qemu(func(m *fakeMonitor) { m.run(); m.untilQuit() }) },
-	"qemu-ends-slowly":   func() { qemu((*fakeMonitor).endSlowly) },
 	"qemu-panicking":     func() { qemu((*fakeMonitor).panic) },
 	"qemu-not-again":     func() { qemu((*fakeMonitor).notAgain) },
 	"qemu-off-early":     func() { qemu((*fakeMonitor).offEarly) },
@@ -156,27 +151,6 @@ func (m *fakeMonitor) chat() {
 	m.event("SHUTDOWN", `{"guest": true, "reason": "guest-shutdown"}`)
 }
 
-func (m *fakeMonitor) obeyNothing() {
-	for m.commands.Scan() {
-	}
-	hang()
-}
-
-// untilQuit has a guest that ignores the power button.
-func (m *fakeMonitor) untilQuit() {
-	for m.commands.Scan() && !m.reads("quit") {
-	}
-	m.event("SHUTDOWN", `{"guest": false, "reason": "host-qmp-quit"}`)
-}
-
-// endSlowly powers off when it is asked to, and is then long in giving back what it has.
-func (m *fakeMonitor) endSlowly() {
-	m.run()
-	m.next("system_powerdown")
-	m.event("SHUTDOWN", `{"guest": true, "reason": "guest-shutdown"}`)
-	m.obeyNothing()
-}
-
 // pause stops as for an I/O error, resumes, and stops again for good.
 func (m *fakeMonitor) pause() {
 	m.run()
@@ -243,50 +217,48 @@ func withQEMU(t *testing.T, name string) func(*Config) {
 	return func(c *Config) { c.QEMU = path }
 }
 
+// faultyQEMU is a fake, and how the launcher ends with it.
+type faultyQEMU struct {
+	name    string
+	bound   time.Duration // and 10 s more on a loaded machine
+	reason  control.Reason
+	message string
+	stderr  string
+}
+
+func (f faultyQEMU) run(t *testing.T) {
+	t.Parallel()
+	v := launch(t, withQEMU(t, f.name))
+	if v.conn.hello.QEMUVersion != "99.1" {
+		t.Errorf("version %q", v.conn.hello.QEMUVersion)
+	}
+	begin := time.Now()
+	v.must(v.call(control.CommandStart, v.request, nil))
+	select {
+	case <-v.ended:
+	case <-time.After(f.bound + 20*time.Second):
+		t.Fatalf("not ended after %s", time.Since(begin))
+	}
+	end := v.expectEnd(f.reason, f.message)
+	if took := time.Since(begin); took > f.bound+10*time.Second {
+		t.Errorf("took %s, want %s at most and a little", took, f.bound)
+	}
+	if !strings.HasSuffix(end.Stderr, f.stderr) || len(end.Stderr) > 2048 || end.Succeeded() {
+		t.Errorf("ended with %+v", end)
+	}
+}
+
 // TestFaultyQEMU: whatever QEMU does, the launcher ends, and says how.
 func TestFaultyQEMU(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name    string
-		bound   time.Duration // and 10 s more on a loaded machine
-		reason  control.Reason
-		message string
-		stderr  string
-	}{
-		{"qemu-silent", handshakeTimeout, control.ReasonStartFailed, "wait for QMP greeting: ", ""},
-		{"qemu-mute", handshakeTimeout, control.ReasonStartFailed, "qmp_capabilities", ""},
-		{"qemu-no-cont", handshakeTimeout, control.ReasonStartFailed, `"cont"`, ""},
-		{"qemu-babbling", life.QuitTime, control.ReasonStartFailed, "could not be driven", ""},
-		{"qemu-closing", life.QuitTime, control.ReasonStartFailed, "monitor connection closed", ""},
-		{"qemu-ran-closes", life.QuitTime, control.ReasonQMPLost, "monitor connection closed", ""},
-		{"qemu-ran-garbage", life.QuitTime, control.ReasonQMPLost, "no JSON", ""},
-		{"qemu-ran-endless", life.QuitTime, control.ReasonQMPLost, "longer than", ""},
+	for _, f := range []faultyQEMU{
 		{"qemu-failing", 0, control.ReasonStartFailed, "exited with code 3 before the guest ran", "???qemu: out of luck\n"},
 		{"qemu-crashing", 0, control.ReasonQEMUExited, "exited with code 3", "???qemu: out of luck\n"},
 		{"qemu-leaving", 0, control.ReasonQEMUExited, "exited with code 0", ""},
 		{"qemu-panicking", 0, control.ReasonGuestPanic, "panicked", ""},
+		{"qemu-ran-garbage", life.QuitTime, control.ReasonQMPLost, "no JSON", ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			v := launch(t, withQEMU(t, tt.name))
-			if v.conn.hello.QEMUVersion != "99.1" {
-				t.Errorf("version %q", v.conn.hello.QEMUVersion)
-			}
-			begin := time.Now()
-			v.must(v.call(control.CommandStart, v.request, nil))
-			select {
-			case <-v.ended:
-			case <-time.After(tt.bound + 20*time.Second):
-				t.Fatalf("not ended after %s", time.Since(begin))
-			}
-			end := v.expectEnd(tt.reason, tt.message)
-			if took := time.Since(begin); took > tt.bound+10*time.Second {
-				t.Errorf("took %s, want %s at most and a little", took, tt.bound)
-			}
-			if !strings.HasSuffix(end.Stderr, tt.stderr) || len(end.Stderr) > 2048 || end.Succeeded() {
-				t.Errorf("ended with %+v", end)
-			}
-		})
+		t.Run(f.name, f.run)
 	}
 }
 
@@ -323,39 +295,6 @@ func TestPause(t *testing.T) {
 	v.expectState(control.StateShuttingDown)
 	v.expectState(control.StateExited)
 	v.expectEnd(control.ReasonGracePeriodOver, "")
-}
-
-// TestGraceFromPowerButton: a shorter grace period counts from the power button
-// on, and so never lengthens what is left of it.
-func TestGraceFromPowerButton(t *testing.T) {
-	t.Parallel()
-	v := launch(t, withQEMU(t, "qemu-deaf"))
-	v.request.GraceSeconds = 3600
-	v.start()
-	v.signals <- syscall.SIGTERM
-	v.expectState(control.StateShuttingDown)
-	const passed = 5
-	time.Sleep(passed * time.Second)
-	begin := time.Now()
-	v.must(v.call(control.CommandGrace, control.GraceRequest{Seconds: passed}, nil))
-	v.expectState(control.StateExited)
-	if took := time.Since(begin); took > (passed-1)*time.Second {
-		t.Errorf("QEMU ended %s later: the grace period began anew", took)
-	}
-	v.expectEnd(control.ReasonGracePeriodOver, "within 5 seconds")
-}
-
-// TestQEMUEndsSlowly: a guest that powered off in time did, however long QEMU
-// takes to end after it.
-func TestQEMUEndsSlowly(t *testing.T) {
-	t.Parallel()
-	v := launch(t, withQEMU(t, "qemu-ends-slowly"))
-	v.request.GraceSeconds = 1
-	v.start()
-	v.signals <- syscall.SIGTERM
-	v.expectState(control.StateShuttingDown)
-	v.expectState(control.StateExited)
-	v.expectEnd(control.ReasonShutdown, "powered off after the ACPI power button")
 }
 
 // TestStderrIsBounded: what QEMU complains of fills no disk.

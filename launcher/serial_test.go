@@ -1,5 +1,3 @@
-//go:build long
-
 package launcher
 
 import (
@@ -79,49 +77,6 @@ func TestConsole(t *testing.T) {
 	v.expectEnd(control.ReasonGuestShutdown, "")
 	if _, err := os.Stat(v.ConsoleSocket); err == nil {
 		t.Error("the console's socket is still there")
-	}
-}
-
-// TestNobodyReads: neither a console nor a log that is not read holds up the guest.
-func TestNobodyReads(t *testing.T) {
-	t.Parallel()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	defer w.Close()
-	v := launch(t, func(c *Config) { c.Stdout = w })
-	v.start()
-	console := dial(v)
-	var got []byte
-	for chunk := make([]byte, 4096); !strings.Contains(string(got), banner); {
-		console.SetReadDeadline(time.Now().Add(patience))
-		n, err := console.Read(chunk)
-		v.must(err)
-		got = append(got, chunk[:n]...)
-	}
-	// Half a MiB, and then it powers off.
-	_, err = console.Write([]byte("G"))
-	v.must(err)
-	v.expectEnd(control.ReasonGuestShutdown, "")
-}
-
-// TestFlood: a guest that writes without end fills no log, and is not stopped.
-func TestFlood(t *testing.T) {
-	t.Parallel()
-	v := launch(t)
-	v.boot()
-	console := attach(v)
-	console.say("F")
-	begin := time.Now()
-	console.waitFor("1.5 MiB of output", func(data []byte) bool { return len(data) > 3<<19 })
-	most := logBurst + int(time.Since(begin).Seconds()+1)*logBytesPerSecond
-	if n := len(v.stdout.text()); n < logBurst/2 || n > most {
-		t.Errorf("logged %d bytes, want at most %d", n, most)
-	}
-	if state := receiveState(v); state.State != control.StateRunning {
-		t.Errorf("state %s", state.State)
 	}
 }
 

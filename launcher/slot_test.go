@@ -1,5 +1,3 @@
-//go:build long
-
 package launcher
 
 import (

@@ -1,5 +1,3 @@
-//go:build long
-
 package launcher
 
 import (
@@ -10,12 +8,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -183,41 +179,4 @@ func TestInspectClaims(t *testing.T) {
 	if c := reply.Claims; len(c) != 4 || !strings.Contains(c[0].Error, "FIFO") || !c[1].Missing || c[1].Error != "" || c[1].Free <= 0 || c[2].Error == "" || c[3].Error == "" {
 		t.Errorf("%+v", c)
 	}
-}
-
-// TestStorageFullForAWhile: the guest goes on by itself once there is room, and
-// does not seem to run before.
-func TestStorageFullForAWhile(t *testing.T) {
-	t.Parallel()
-	v := launch(t)
-	full := v.path("full")
-	v.must(os.Mkdir(full, 0o700), unix.Mount("none", full, "tmpfs", 0, "size=1m"))
-	t.Cleanup(func() { unix.Unmount(full, unix.MNT_DETACH) })
-	v.request.Machine.Disks[0].Overlay = &qemuargs.Overlay{Path: full + "/root.qcow2", VirtualSize: 1 << 20}
-	v.boot()
-	filler, err := os.Create(full + "/filler")
-	v.must(err)
-	for err == nil {
-		_, err = filler.Write(make([]byte, 4096))
-	}
-	filler.Close()
-	console := attach(v)
-	console.say("W")
-	v.expectState(control.StatePaused)
-	// One attempt in vain is not seen from outside.
-	select {
-	case state := <-v.conn.states:
-		t.Fatalf("state %+v while the storage is full", state)
-	case <-time.After(life.FirstRetry + life.SettleTime + 2*time.Second):
-	}
-	if !strings.Contains(v.log.text(), "try again what failed") {
-		t.Error("nothing was tried again")
-	}
-	v.must(os.Remove(full + "/filler"))
-	if running := v.expectState(control.StateRunning); running.Pause != nil {
-		t.Errorf("running, but paused for %+v", running.Pause)
-	}
-	console.expect("w")
-	console.say("P")
-	v.expectEnd(control.ReasonGuestShutdown, "")
 }
