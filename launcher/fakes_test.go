@@ -40,6 +40,9 @@ var fakes = map[string]func(){
 	"qemu-no-version":    func() { fmt.Println("hello") },
 	"qemu-version-hangs": hang,
 	"qemu-img-hangs":     hang,
+	"talkative":          talk,
+
+	"launcher-that-is-killed": beParent,
 }
 
 // fake is the path of a program of fakes.

@@ -248,7 +248,7 @@ func (l *launcher) report() control.StateReport {
 func (l *launcher) termination() control.Termination {
 	t := l.life.Termination()
 	if l.qemu != nil {
-		t.Stderr = l.qemu.stderr.String()
+		t.Stderr = l.qemu.said.String()
 	}
 	return t
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -190,9 +189,8 @@ func seedPath(m *qemuargs.Machine, volume string) string {
 func makeImage(ctx context.Context, qemuImg, path string, size int64) error {
 	ctx, cancel := context.WithTimeout(ctx, overlayTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, qemuImg, "create", "-q", "-f", string(qemuargs.QCOW2), path, strconv.FormatInt(size, 10))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("qemu-img create: %w: %s", err, strings.TrimSpace(string(out)))
+	if _, err := runProgram(ctx, qemuImg, "create", "-q", "-f", string(qemuargs.QCOW2), path, strconv.FormatInt(size, 10)); err != nil {
+		return fmt.Errorf("run qemu-img create: %w", err)
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func TestStartFails(t *testing.T) {
 		{"memory that no node has", func(v *vm) { v.request.Machine.MemoryBytes = 1 << 50 }, "exited with code 1", "annot allocate memory"},
 		{"no folder for the overlay", func(v *vm) {
 			v.request.Machine.Disks[0].Overlay = &qemuargs.Overlay{Path: v.path("none/root.qcow2"), VirtualSize: 1 << 20}
-		}, "make image of disk root: qemu-img create: exit status 1", ""},
+		}, "make image of disk root: run qemu-img create: it exited with code 1: ", ""},
 		{"no folder for the seed", func(v *vm) {
 			v.request.Machine.Disks[0].Image.Path = v.path("none/seed.iso")
 			v.request.CloudInit = []control.CloudInitSeed{{Volume: "root"}}

@@ -1,0 +1,97 @@
+package launcher
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// talk writes more than anybody wants to keep, and a last word.
+func talk() {
+	for range 1 << 10 {
+		fmt.Println(strings.Repeat("w", 1023))
+	}
+	fmt.Print("the end")
+}
+
+// beParent starts a program that hangs, says its number, and hangs too.
+func beParent() {
+	runtime.LockOSThread()
+	p, err := startProcess(os.Args[1], nil, nil, io.Discard)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(p.PID())
+	hang()
+}
+
+// TestRunProgram: a program's end is waited for, but not longer than the context
+// lasts, and of its words the last are kept.
+func TestRunProgram(t *testing.T) {
+	t.Parallel()
+	out, err := runProgram(t.Context(), fake(t, "talkative"))
+	if err != nil || len(out) != lastWords || !strings.HasSuffix(out, "ww\nthe end") {
+		t.Errorf("%d bytes, %.20q…%q, %v", len(out), out, last(out, 20), err)
+	}
+	if _, err := runProgram(t.Context(), "/nonexistent"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no program: %v", err)
+	}
+	if _, err := runProgram(t.Context(), "/bin/sh", "-c", "echo out of luck >&2; exit 3"); err == nil || err.Error() != "it exited with code 3: out of luck" {
+		t.Errorf("one that fails: %v", err)
+	}
+	// Nothing of the launcher's environment, and no secret in it, is handed on.
+	if out, err := runProgram(t.Context(), "/usr/bin/env"); err != nil || out != "LC_ALL=C\nPATH=/usr/bin:/bin\nHOME=/\n" {
+		t.Errorf("its environment: %q, %v", out, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	if _, err := runProgram(ctx, fake(t, "qemu-img-hangs")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("one that hangs: %v", err)
+	}
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+// TestParentDeath: what a launcher has started goes with it, also where that is
+// not PID 1.
+func TestParentDeath(t *testing.T) {
+	t.Parallel()
+	parent := exec.Command(fake(t, "launcher-that-is-killed"), fake(t, "qemu-img-hangs"))
+	stdout, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	pid, convErr := strconv.Atoi(strings.TrimSpace(line))
+	parent.Process.Kill()
+	parent.Wait()
+	if err := errors.Join(err, convErr); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		// Somebody else's child by now, and a zombie until that one looks.
+		stat, err := readProc("%d/stat", pid)
+		if errors.Is(err, os.ErrNotExist) || err == nil && strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		if time.Now().After(deadline) {
+			syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatalf("process %d outlives who started it: %s (%v)", pid, stat, err)
+		}
+	}
+}
