@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -168,5 +170,47 @@ func TestBudgetWalk(t *testing.T) {
 		if len(b.held)+len(b.leaving)+len(b.holds)+len(b.waiting) > 0 || b.used+b.usedLeaving != 0 {
 			t.Fatalf("seed %d: something is left: %+v", seed, b)
 		}
+	}
+}
+
+// TestBudgetTogether: many take and wait at once; who is asked gives way, never is
+// more held than there is, and nobody waits for what never comes.
+func TestBudgetTogether(t *testing.T) {
+	b := &Budget{Size: 20, Renews: true}
+	var all sync.WaitGroup
+	var given atomic.Int64
+	for i := range uint64(40) {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(i, 0))
+			for range 50 {
+				asked := make(chan struct{})
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				h, err := b.Take(ctx, fmt.Sprint(i%7), 1+random.Int64N(8), func() { close(asked) })
+				cancel()
+				if err != nil {
+					continue
+				}
+				given.Add(1)
+				if used := b.Used(); used > b.Size {
+					t.Errorf("%d are used", used)
+				}
+				if random.IntN(2) == 0 && h.Keep() {
+					time.Sleep(time.Millisecond)
+				} else {
+					select {
+					case <-asked:
+					case <-time.After(5 * time.Millisecond):
+					}
+				}
+				h.Release()
+			}
+		})
+	}
+	all.Wait()
+	if used := b.Used(); used != 0 || len(b.waiting)+len(b.holds)+len(b.held)+len(b.leaving) > 0 {
+		t.Errorf("in the end %d are used: %+v", used, b)
+	}
+	if given.Load() < 500 {
+		t.Errorf("%d of 2000 got something", given.Load())
 	}
 }
