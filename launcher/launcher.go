@@ -216,18 +216,30 @@ func (l *launcher) step(ctx context.Context) {
 // hear has the VM's life go on by what was heard, and does what is to be done.
 // asker is who asked for it, if somebody waits for an answer.
 func (l *launcher) hear(ctx context.Context, e life.Event, asker *message) {
-	before := l.life.Shown()
+	before := l.life
 	var actions []life.Action
 	l.life, actions = life.Step(l.life, e)
-	if state := l.life.Shown(); state != before {
+	l.note(before)
+	for _, a := range actions {
+		l.do(ctx, a, asker)
+	}
+}
+
+// note logs what has become of the VM, and lets the guest's agent know.
+func (l *launcher) note(before life.State) {
+	if state := l.life.Shown(); state != before.Shown() {
 		l.Log.Info("state", "state", state)
 		l.agent.setRunning(state == control.StateRunning || state == control.StateShuttingDown)
 		if state == control.StateExited {
 			l.agent.end()
 		}
 	}
-	for _, a := range actions {
-		l.do(ctx, a, asker)
+	switch silent := l.life.Silence == life.Silent; {
+	case silent == (before.Silence == life.Silent):
+	case silent:
+		l.Log.Warn("QEMU does not answer", "since", life.PatienceTime)
+	default:
+		l.Log.Info("QEMU answers again")
 	}
 }
 

@@ -140,3 +140,12 @@ func TestGrowDiskFails(t *testing.T) {
 	g.clock.Step(growPatience)
 	g.want(s, growPatience)
 }
+
+// TestTooManyJobs: no launcher has more than it may list.
+func TestTooManyJobs(t *testing.T) {
+	for n, want := range map[int]bool{control.MaxJobs: true, control.MaxJobs + 1: false} {
+		if got := plausible(control.StateReport{State: control.StateRunning, Jobs: make([]control.Job, n)}); got != want {
+			t.Errorf("a state with %d jobs: plausible %t", n, got)
+		}
+	}
+}
