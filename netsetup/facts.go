@@ -2,6 +2,7 @@ package netsetup
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 )
 
 // Facts is what the CNI plugin left in a pod's network namespace: all that a
@@ -60,14 +63,8 @@ func readFacts(name string) (Facts, error) {
 	}
 	attrs := link.Attrs()
 	facts := Facts{Link: name, Index: attrs.Index, MTU: attrs.MTU, MAC: attrs.HardwareAddr.String()}
-	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
-	if err != nil {
+	if facts.Addresses, err = addressesOf(link); err != nil {
 		return Facts{}, fmt.Errorf("list addresses: %w", err)
-	}
-	for _, a := range addrs {
-		if p, ok := prefixOf(a.IPNet); ok && !p.Addr().IsLinkLocalUnicast() {
-			facts.Addresses = append(facts.Addresses, p)
-		}
 	}
 	if taken {
 		facts.Routes, err = savedRoutes(bridgeName(name))
@@ -85,12 +82,64 @@ func readFacts(name string) (Facts, error) {
 	return facts, nil
 }
 
+// What a CNI plugin makes is far less. A namespace with more is refused as it is
+// listed, so that nobody who fills one fills the reader's memory.
+const (
+	maxAddresses = 32
+	maxRoutes    = 256
+)
+
+// ErrTooMany means that an interface has more addresses or routes than a pod's.
+var ErrTooMany = errors.New("too many for a pod")
+
+func addressesOf(link netlink.Link) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	// netlink.AddrList keeps all of them before the first is seen.
+	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
+	request.AddData(nl.NewIfAddrmsg(netlink.FAMILY_ALL))
+	err := request.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWADDR, func(message []byte) bool {
+		if p, ok := addressOf(message, link.Attrs().Index); ok && !p.Addr().IsLinkLocalUnicast() {
+			out = append(out, p)
+		}
+		return len(out) <= maxAddresses
+	})
+	if err == nil && len(out) > maxAddresses {
+		err = fmt.Errorf("%w: more than %d", ErrTooMany, maxAddresses)
+	}
+	return out, err
+}
+
+// addressOf reads an RTM_NEWADDR: the address of this side, with its prefix.
+func addressOf(message []byte, index int) (netip.Prefix, bool) {
+	if len(message) < unix.SizeofIfAddrmsg {
+		return netip.Prefix{}, false
+	}
+	header := nl.DeserializeIfAddrmsg(message)
+	attributes, err := nl.ParseRouteAttr(message[header.Len():])
+	if err != nil || int(header.Index) != index {
+		return netip.Prefix{}, false
+	}
+	var address, local netip.Addr
+	for _, a := range attributes {
+		switch a.Attr.Type {
+		case unix.IFA_ADDRESS:
+			address, _ = netip.AddrFromSlice(a.Value)
+		case unix.IFA_LOCAL: // of a link with a peer, which IFA_ADDRESS is then
+			local, _ = netip.AddrFromSlice(a.Value)
+		}
+	}
+	if local.IsValid() && local != address {
+		return host(local.Unmap()), true
+	}
+	return netip.PrefixFrom(address.Unmap(), int(header.Prefixlen)), address.IsValid()
+}
+
 // mainRoutes leaves out the routes to a destination for which there is one of
 // a smaller metric: a lease has no metrics, so the guest could take either.
 func mainRoutes(link netlink.Link) ([]Route, error) {
 	var out []Route
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := netlink.RouteList(link, family)
+		routes, err := listRoutes(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
 		if err != nil {
 			return nil, err
 		}
@@ -109,6 +158,18 @@ func mainRoutes(link netlink.Link) ([]Route, error) {
 		}
 	}
 	return out, nil
+}
+
+// listRoutes is netlink.RouteListFiltered with a bound.
+func listRoutes(family int, filter *netlink.Route, mask uint64) (routes []netlink.Route, err error) {
+	err = netlink.RouteListFilteredIter(family, filter, mask, func(r netlink.Route) bool {
+		routes = append(routes, r)
+		return len(routes) <= maxRoutes
+	})
+	if err == nil && len(routes) > maxRoutes {
+		err = fmt.Errorf("%w: more than %d", ErrTooMany, maxRoutes)
+	}
+	return routes, err
 }
 
 // routeOf leaves out what the kernel makes by itself on every IPv6 link.

@@ -17,11 +17,15 @@ var (
 	// ErrOwnNetNS means that a network namespace is the caller's own, which for a
 	// handler is the host's.
 	ErrOwnNetNS = errors.New("the caller's own network namespace")
+	// ErrForeignNetNS means that a network namespace was not made by the host's root,
+	// and so by no container runtime.
+	ErrForeignNetNS = errors.New("a network namespace that no container runtime made")
 )
 
 // CheckNetNS checks a file that came from an unprivileged process: it must be a
-// network namespace (else ErrNotNetNS) and another than the calling thread's
-// (else ErrOwnNetNS). Do not call it from within ns.NetNS.Do.
+// network namespace (else ErrNotNetNS), another than the calling thread's (else
+// ErrOwnNetNS), and one that belongs to the host (else ErrForeignNetNS): what a
+// pod's own process makes by unshare(2) has whatever addresses it likes. Do not call it from within ns.NetNS.Do.
 func CheckNetNS(f *os.File) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -69,7 +73,58 @@ func checkNetNS(fd int) error {
 	if theirs.Dev == ours.Dev && theirs.Ino == ours.Ino {
 		return ErrOwnNetNS
 	}
+	return checkOwner(fd)
+}
+
+// checkOwner checks the user namespace that a network namespace belongs to: who
+// is root there has all rights in it. It must be the caller's own, or, for pods
+// with a user namespace (hostUsers: false), a child of that one which root made. A
+// child's child, or one that another user made, is a tenant's.
+func checkOwner(netns int) error {
+	own, err := unix.Open("/proc/thread-self/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open own user namespace: %w", err)
+	}
+	defer unix.Close(own)
+	owner, err := unix.IoctlRetInt(netns, unix.NS_GET_USERNS)
+	if errors.Is(err, unix.EPERM) { // not beneath ours at all
+		return ErrForeignNetNS
+	}
+	if err != nil {
+		return fmt.Errorf("ask for the owner: %w", err)
+	}
+	defer unix.Close(owner)
+	if same, err := sameFile(owner, own); err != nil || same {
+		return err
+	}
+	parent, err := unix.IoctlRetInt(owner, unix.NS_GET_PARENT)
+	if err != nil {
+		return fmt.Errorf("ask for the owner's parent: %w", err)
+	}
+	defer unix.Close(parent)
+	same, err := sameFile(parent, own)
+	if err != nil {
+		return err
+	}
+	user, err := unix.IoctlGetUint32(owner, nsGetOwnerUID)
+	if err != nil {
+		return fmt.Errorf("ask who made the owner: %w", err)
+	}
+	if !same || user != 0 {
+		return ErrForeignNetNS
+	}
 	return nil
+}
+
+// nsGetOwnerUID is NS_GET_OWNER_UID of linux/nsfs.h, which x/sys has not.
+const nsGetOwnerUID = 0xb704
+
+func sameFile(a, b int) (bool, error) {
+	var first, second unix.Stat_t
+	if err := errors.Join(unix.Fstat(a, &first), unix.Fstat(b, &second)); err != nil {
+		return false, fmt.Errorf("stat user namespace: %w", err)
+	}
+	return first.Dev == second.Dev && first.Ino == second.Ino, nil
 }
 
 // FromFile makes a NetNS of a file received from an unprivileged process, after

@@ -180,5 +180,5 @@ func savedRoutes(bridge string) ([]Route, error) {
 
 func savedOver(bridge netlink.Link) ([]netlink.Route, error) {
 	filter := &netlink.Route{Table: savedTable, LinkIndex: bridge.Attrs().Index}
-	return netlink.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+	return listRoutes(netlink.FAMILY_V4, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/handlerapi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
+	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -82,11 +84,14 @@ func TestAgentAfterRestart(t *testing.T) {
 	object := running()
 	object.Namespace, object.Name, object.UID = "ns", "vm", "u1"
 	object.Status.NodeName, object.Status.ActivePods = "n1", map[types.UID]string{"p": "n1"}
+	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1", vmi.First)}
+	object.Status.LauncherPods = []v1.LauncherPod{{Name: pod.Name, IPs: []string{"10.244.0.5"}}}
 	machine := &qemuargs.Machine{Agent: &qemuargs.Agent{}}
 	started := time.Unix(1000, 0)
-	launcher := &session{state: control.StateReport{State: control.StateRunning, Machine: machine, StartedAt: &started}}
+	launcher := &session{pod: pod, state: control.StateReport{State: control.StateRunning, Machine: machine, StartedAt: &started},
+		facts: netsetup.Facts{Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24")}}}
 	sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
-	sessions.byPod[types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1", vmi.First)}] = launcher
+	sessions.byPod[pod] = launcher
 	r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(object).WithStatusSubresource(object).Build(),
 		Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: sessions}
 	step := func() v1.VirtualMachineInstanceStatus {

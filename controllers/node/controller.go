@@ -76,21 +76,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.Client.Get(ctx, request.NamespacedName, object); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	launcher := r.launcher(object)
+	launcher := r.session(object)
 	if object.IsFinal() {
 		return ctrl.Result{}, nil
 	}
 	if launcher == nil {
 		return r.withoutLauncher(ctx, object)
 	}
+	ips, err := launcher.vouched(object)
+	if err != nil {
+		return r.refuse(ctx, object, err)
+	}
 	before := object.DeepCopy()
 	var startErr error
 	if launcher.State().State == control.StateWaiting && object.DeletionTimestamp == nil {
 		startErr = r.start(ctx, object, launcher)
 	}
+	if len(ips) == 0 && startErr == nil {
+		return ctrl.Result{}, nil // nothing is known of its network; the change that says it brings us back
+	}
 	again := r.growDisks(ctx, object, launcher)
 	now := metav1.NewTime(r.Clock.Now())
-	report(object, launcher.State(), launcher.network(), now)
+	report(object, launcher.State(), networkFacts{ips: ips, nic: launcher.nic()}, now)
 	if agent := launcher.Agent(); agent == nil && withAgent(launcher.State()) {
 		keepAgentReport(object, before)
 	} else {
@@ -134,20 +141,6 @@ func (r *Reconciler) withoutLauncher(ctx context.Context, object *v1.VirtualMach
 		r.announce(before, object)
 	}
 	return ctrl.Result{}, err
-}
-
-// launcher returns the launcher of a VMI. It serves only a VMI whose status,
-// written by virt-controller, says that its pod is this one and on this node.
-func (r *Reconciler) launcher(object *v1.VirtualMachineInstance) *session {
-	if object.Status.NodeName != r.NodeName || len(object.Status.ActivePods) == 0 {
-		return nil
-	}
-	for _, pod := range pods(object) {
-		if launcher := r.Sessions.Get(pod); launcher != nil {
-			return launcher
-		}
-	}
-	return nil
 }
 
 // pods are those that may be the VMI's launchers; see vmi.PodNames.

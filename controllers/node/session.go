@@ -76,10 +76,8 @@ func (s *session) setState(state control.StateReport) {
 	s.state = state
 }
 
-// network is what is known of the pod's network.
-func (s *session) network() networkFacts {
-	return networkFacts{ips: s.podIPs(), nic: resolve.NIC{MTU: s.facts.MTU, MAC: s.facts.MAC}}
-}
+// nic is what is known of the pod's interface.
+func (s *session) nic() resolve.NIC { return resolve.NIC{MTU: s.facts.MTU, MAC: s.facts.MAC} }
 
 // Silent says whether the launcher owes an answer for some time.
 func (s *session) Silent() bool {
@@ -95,19 +93,6 @@ func (s *session) setSilent(silent bool) bool {
 	news := s.silent != silent
 	s.silent = silent
 	return news
-}
-
-// podIPs are the pod's addresses, IPv4 first.
-func (s *session) podIPs() []string {
-	var v4, v6 []string
-	for _, prefix := range s.facts.Addresses {
-		if prefix.Addr().Is4() {
-			v4 = append(v4, prefix.Addr().String())
-		} else {
-			v6 = append(v6, prefix.Addr().String())
-		}
-	}
-	return append(v4, v6...)
 }
 
 func (s *session) close() {

@@ -168,8 +168,8 @@ func TestHello(t *testing.T) {
 	if s.State().State != control.StateWaiting || s.qemuVersion != "7.2.22" || s.facts.MTU != 1450 {
 		t.Errorf("state %v, QEMU %q, MTU %d", s.State(), s.qemuVersion, s.facts.MTU)
 	}
-	if got, want := s.podIPs(), []string{"10.244.0.5", "fd00::5"}; !reflect.DeepEqual(got, want) {
-		t.Errorf("pod addresses %v, want %v", got, want)
+	if got, err := vouched(s.facts, []string{"fd00::5", "10.244.0.5"}); !reflect.DeepEqual(got, []string{"10.244.0.5", "fd00::5"}) || err != nil {
+		t.Errorf("pod addresses %v, %v", got, err)
 	}
 	launcher.send(control.EventState, control.StateReport{State: control.StatePreparing})
 	n.awaitChange(t)

@@ -99,7 +99,7 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 			Path: d.Path, Format: d.Format, VirtualSize: d.VirtualSize, Direct: d.Direct, Error: d.Error}
 	}
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		host.NICs[nic.Name] = launcher.network().nic
+		host.NICs[nic.Name] = launcher.nic()
 	}
 	return host, nil
 }

@@ -1,0 +1,177 @@
+package node
+
+import (
+	"errors"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/vmi"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/netsetup"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+func TestVouched(t *testing.T) {
+	facts := netsetup.Facts{Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"), netip.MustParsePrefix("10.9.9.9/32"), netip.MustParsePrefix("fd00::5/64")}}
+	tests := []struct {
+		name string
+		pod  []string
+		want []string
+		err  error
+	}{
+		{"not known yet", nil, nil, nil},
+		{"the pod's", []string{"10.244.0.5"}, []string{"10.244.0.5"}, nil},
+		{"of both families", []string{"fd00::5", "10.244.0.5"}, []string{"10.244.0.5", "fd00::5"}, nil},
+		{"written otherwise", []string{"fd00:0::0005", "::ffff:10.244.0.5"}, []string{"10.244.0.5", "fd00::5"}, nil},
+		{"another's", []string{"10.244.0.6"}, nil, errForeignNetNS},
+		{"one of two", []string{"10.244.0.5", "fd00::6"}, nil, errForeignNetNS},
+	}
+	for _, tt := range tests {
+		if got, err := vouched(facts, tt.pod); !reflect.DeepEqual(got, tt.want) || !errors.Is(err, tt.err) {
+			t.Errorf("%s: %v, %v; want %v, %v", tt.name, got, err, tt.want, tt.err)
+		}
+	}
+	if got, err := vouched(facts, []string{"here"}); err == nil {
+		t.Errorf("no address is read as %v", got)
+	}
+}
+
+// The plan of either binding, done, leaves a namespace in which the pod's addresses
+// are found again: by a virt-handler that is restarted then, too.
+func TestVouchedAfterWiring(t *testing.T) {
+	pod := []string{"10.244.0.5", "fd00::5"}
+	for name, plan := range map[string]func(netsetup.Facts) (*netsetup.Plan, error){
+		"masquerade": func(f netsetup.Facts) (*netsetup.Plan, error) {
+			return netsetup.PlanMasquerade(f, netsetup.Masquerade{})
+		},
+		"bridge": func(f netsetup.Facts) (*netsetup.Plan, error) { return netsetup.PlanBridge(f, netsetup.Bridged{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			netns := podNetwork(t)
+			for range 2 {
+				facts, err := netsetup.ReadFacts(netns, podLink)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, err := vouched(facts, pod); err != nil || !reflect.DeepEqual(got, pod) {
+					t.Errorf("%v, %v, want %v", got, err, pod)
+				}
+				p, err := plan(facts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := netsetup.Apply(netns, p); err != nil && !errors.Is(err, netsetup.ErrUnfiltered) {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// A launcher that hands over a namespace of its own making is not let in.
+func TestHelloWithOthersNetNS(t *testing.T) {
+	n := newNode(t)
+	folder := newFolder(t, n.slots, "vm1")
+	// With all that a pod's has.
+	cmd := exec.Command("unshare", "-Urn", "sh", "-ec", "ip link add eth0 type veth peer name other; ip address add 10.244.0.5/24 dev eth0; exec cat")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 107, Gid: 107}, Pdeathsig: syscall.SIGKILL}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill(); cmd.Wait() }()
+	if _, err := in.Write([]byte("!")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatalf("make a network namespace as the launcher's user: %v", err)
+	}
+	for name, path := range map[string]string{"its own": filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "ns/net"), "the host's": "/proc/thread-self/ns/net"} {
+		launcher := dialLauncher(t, folder)
+		launcher.send(control.EventHello, goodHello(), open(t, path))
+		launcher.hangsUp()
+		if n.sessions.Get(podNamed("a")) != nil {
+			t.Errorf("%s: it is let in", name)
+		}
+	}
+	launcher := dialLauncher(t, folder)
+	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
+	n.awaitChange(t)
+}
+
+// A guest runs in a namespace with the address 10.244.0.5, and with one more that
+// no pod has.
+func TestReportsOnlyItsPod(t *testing.T) {
+	started := time.Unix(1000, 0)
+	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1", vmi.First)}
+	tests := []struct {
+		name  string
+		pods  []v1.LauncherPod
+		phase v1.VirtualMachineInstancePhase
+		ip    string
+		says  string
+	}{
+		{"not known yet", nil, v1.Scheduled, "", ""},
+		{"another pod's is known", []v1.LauncherPod{{Name: "other", IPs: []string{"10.244.0.5"}}}, v1.Scheduled, "", ""},
+		{"its pod's", []v1.LauncherPod{{Name: pod.Name, IPs: []string{"10.244.0.5"}}}, v1.Running, "10.244.0.5", ""},
+		{"not its pod's", []v1.LauncherPod{{Name: pod.Name, IPs: []string{"10.244.0.6"}}}, v1.Scheduled, "", "has not the pod's address 10.244.0.6"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			object := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "u1"},
+				Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Scheduled, ActivePods: map[types.UID]string{"p": "n1"}, LauncherPods: tt.pods}}
+			object.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Masquerade: &v1.InterfaceMasquerade{}}}
+			sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
+			sessions.byPod[pod] = &session{pod: pod, facts: netsetup.Facts{Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"), netip.MustParsePrefix("8.8.8.8/32")}},
+				state: control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{Type: "pc-q35-7.2"}, StartedAt: &started}}
+			r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(object).WithStatusSubresource(object).Build(),
+				Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: sessions}
+			for range 2 {
+				if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(object)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+				t.Fatal(err)
+			}
+			var ips []string
+			for _, nic := range object.Status.Interfaces {
+				ips = append(ips, nic.IPs...)
+			}
+			if object.Status.Phase != tt.phase || strings.Join(ips, " ") != tt.ip {
+				t.Errorf("phase %s with addresses %q, want %s with %q", object.Status.Phase, ips, tt.phase, tt.ip)
+			}
+			condition := object.Status.Condition(v1.ConditionSynchronized)
+			if (condition != nil) != (tt.says != "") || condition != nil && !strings.Contains(condition.Message, tt.says) {
+				t.Errorf("condition %+v, want %q", condition, tt.says)
+			}
+			if served := r.launcher(object) != nil; served != (tt.says == "") {
+				t.Errorf("the launcher is asked by users: %v", served)
+			}
+		})
+	}
+}
