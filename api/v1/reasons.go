@@ -30,10 +30,9 @@ const (
 	ReasonPvcNotFound        = "FailedPvcNotFound"
 	ReasonDataVolumeFailed   = "FailedDataVolumeImport"
 	ReasonDataVolumeNotReady = "DataVolumeNotReady"
-	// ReasonRejected, ReasonEvicted and ReasonOOMKilled are the kubelet's: it turned
-	// the pod away, put it out, and the kernel killed for memory.
+	// ReasonRejected and ReasonOOMKilled are the kubelet's: it turned the pod away,
+	// and the kernel killed for memory.
 	ReasonRejected  = "UnexpectedAdmissionError"
-	ReasonEvicted   = "Evicted"
 	ReasonOOMKilled = "OOMKilled"
 	// ReasonNotPaused is that of the pod's readiness gate.
 	ReasonNotPaused = "NotPaused"

@@ -182,10 +182,11 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 	case c == nil || c.State.Terminated == nil:
 		// Rejected or evicted before the launcher ran.
 		return end{v1.Failed, orElse(pod.Status.Reason, "PodFailed"), orElse(pod.Status.Message, "the launcher pod failed before the launcher ran")}, true
-	case pod.Status.Reason == v1.ReasonEvicted:
-		// How far the launcher got meanwhile is the kubelet's haste. Whether the guest
-		// went down in order or not, nobody asked it to but the node.
-		return end{v1.Failed, v1.ReasonEvicted, pod.Status.Message}, true
+	case pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "":
+		// The kubelet ended it: Evicted, OutOfmemory after its restart, Terminated with
+		// its node. How far the launcher got is a matter of haste; and if the guest went
+		// down in order, it was not because somebody wanted it to be off.
+		return end{v1.Failed, pod.Status.Reason, pod.Status.Message}, true
 	}
 	t := c.State.Terminated
 	var said control.Termination

@@ -91,6 +91,8 @@ func TestPodEnd(t *testing.T) {
 			end{v1.Failed, "QEMUExited", "QEMU was killed"}, true},
 		{"evicted, and the guest was quick", because(terminated(corev1.ContainerStateTerminated{Message: `{"reason":"Shutdown","message":"off"}`}), "Evicted", "low on memory"),
 			end{v1.Failed, "Evicted", "low on memory"}, true},
+		{"its node was shut down", because(terminated(corev1.ContainerStateTerminated{Message: `{"reason":"Shutdown","message":"off"}`}), "Terminated", "imminent node shutdown"),
+			end{v1.Failed, "Terminated", "imminent node shutdown"}, true},
 		{"evicted, and killed", because(terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 137}), "Evicted", "low on memory"),
 			end{v1.Failed, "Evicted", "low on memory"}, true},
 		{"evicted before it ran", without(podIn(corev1.PodFailed, corev1.ContainerState{}), "Evicted", "low on memory"),
