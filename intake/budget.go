@@ -16,8 +16,8 @@ type Budget struct {
 	Size int64
 	// Share is what one key may hold; 0 is no limit of its own.
 	Share int64
-	// Renews has a key's largest and oldest hold give way to its newest, where no
-	// other key holds more.
+	// Renews has the newest count most: of keys that hold the same the oldest hold
+	// gives way, and a key's largest and oldest to its own newest.
 	Renews bool
 
 	mu sync.Mutex
@@ -209,7 +209,7 @@ func (b *Budget) victim(w *waiter) *Hold {
 	}
 	var found *Hold
 	for h := range b.holds {
-		gives := b.stays(h.key) > b.with(w)
+		gives := b.stays(h.key) > b.with(w) || b.Renews && b.stays(h.key) == b.with(w)
 		if h.key == w.hold.key {
 			gives = own && h != w.hold
 		}

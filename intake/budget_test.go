@@ -39,16 +39,17 @@ func TestBudget(t *testing.T) {
 		take   take
 		want   string // "yes", "full", "share", or the number of the one that gives way
 	}{
-		"room":                                    {0, false, of("a", 4, 4), take{key: "b", weight: 2}, "yes"},
-		"one has all, and another wants":          {0, false, of("a", 4, 6), take{key: "b", weight: 1}, "1"},
-		"the oldest of equals gives way":          {0, false, of("a", 5, 5), take{key: "b", weight: 1}, "0"},
-		"nobody gives way to its equal":           {0, false, append(of("a", 5), of("b", 5)...), take{key: "c", weight: 5}, "full"},
-		"nor to itself":                           {0, false, of("a", 5, 5), take{key: "a", weight: 1}, "full"},
-		"but where the newest counts":             {0, true, of("a", 5, 5), take{key: "a", weight: 1}, "0"},
-		"others that hold more give way first":    {0, true, append(of("b", 6), of("a", 4)...), take{key: "a", weight: 1}, "0"},
-		"what is kept stays":                      {0, true, []take{{"a", 6, true}, {"a", 4, false}}, take{key: "b", weight: 1}, "1"},
-		"none is asked in vain":                   {0, true, []take{{"a", 6, true}, {"a", 4, false}}, take{key: "b", weight: 5}, "full"},
-		"not one's own for what others will keep": {0, true, []take{{"b", 6, true}, {"a", 4, false}}, take{key: "a", weight: 1}, "full"},
+		"room":                                        {0, false, of("a", 4, 4), take{key: "b", weight: 2}, "yes"},
+		"one has all, and another wants":              {0, false, of("a", 4, 6), take{key: "b", weight: 1}, "1"},
+		"the oldest of equals gives way":              {0, false, of("a", 5, 5), take{key: "b", weight: 1}, "0"},
+		"nobody gives way to its equal":               {0, false, append(of("a", 5), of("b", 5)...), take{key: "c", weight: 5}, "full"},
+		"but to one that is newer, where that counts": {0, true, append(of("a", 5), of("b", 5)...), take{key: "c", weight: 5}, "0"},
+		"nor to itself":                               {0, false, of("a", 5, 5), take{key: "a", weight: 1}, "full"},
+		"but where the newest counts":                 {0, true, of("a", 5, 5), take{key: "a", weight: 1}, "0"},
+		"others that hold more give way first":        {0, true, append(of("b", 6), of("a", 4)...), take{key: "a", weight: 1}, "0"},
+		"what is kept stays":                          {0, true, []take{{"a", 6, true}, {"a", 4, false}}, take{key: "b", weight: 1}, "1"},
+		"none is asked in vain":                       {0, true, []take{{"a", 6, true}, {"a", 4, false}}, take{key: "b", weight: 5}, "full"},
+		"not one's own for what others will keep":     {0, true, []take{{"b", 6, true}, {"a", 4, false}}, take{key: "a", weight: 1}, "full"},
 		"a share":         {3, false, of("a", 2), take{key: "a", weight: 2}, "share"},
 		"another's share": {3, false, of("a", 3), take{key: "b", weight: 2}, "yes"},
 	} {

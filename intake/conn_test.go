@@ -110,6 +110,24 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// TestStrangersOfManyAddresses: nor do as many addresses as there may be connections.
+func TestStrangersOfManyAddresses(t *testing.T) {
+	s := newTestServer(t, hello)
+	for i := range 3 * strangers {
+		s.dial(fmt.Sprint("127.0.1.", 1+i))
+		if code, err := ask(s.tls("127.0.0.3"), ""); err != nil || code != http.StatusOK {
+			t.Fatalf("after %d silent addresses: %d, %v", i+1, code, err)
+		}
+	}
+	// Also one that was not there before.
+	for i := range 3 * strangers {
+		s.dial(fmt.Sprint("127.0.2.", 1+i))
+	}
+	if code, err := ask(s.tls("127.0.0.4"), ""); err != nil || code != http.StatusOK {
+		t.Errorf("a new address: %d, %v", code, err)
+	}
+}
+
 // TestStrangersOfOneAddress: where all have the same address, those that get on
 // are served.
 func TestStrangersOfOneAddress(t *testing.T) {
