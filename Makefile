@@ -58,7 +58,7 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 	cd tools && go test -timeout 5m ./...
 
 # What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := TestAPIServerStopped TestAutoscaler TestConsoleBulk TestConsoleOutages TestControllerKilled \
+ONLY_LONG := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled \
 	TestCycles TestDiskFails TestExamplesRun TestHandlerIsGone TestHostileAgent TestInstallation TestKubeletKilled \
 	TestMTU TestOneWriter TestPowerCut TestPrometheus TestSerialFlood \
 	TestStopped TestTwoControllers TestUpgrade TestWeb TestWithoutAPI
