@@ -89,7 +89,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	before := object.DeepCopy()
 	var startErr error
-	if launcher.State().State == control.StateWaiting && object.DeletionTimestamp == nil {
+	if toStart(object, launcher) {
+		if wait, err := r.gather(ctx, launcher); wait > 0 || err != nil {
+			return ctrl.Result{RequeueAfter: wait}, err
+		}
 		startErr = r.start(ctx, object, launcher)
 	}
 	if len(ips) == 0 && startErr == nil {

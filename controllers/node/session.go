@@ -23,6 +23,7 @@ import (
 // Slots); nothing it says changes that.
 type session struct {
 	slot   string
+	since  time.Time // it dialed
 	pod    types.NamespacedName
 	client *control.Client
 
@@ -204,7 +205,7 @@ func (s *Sessions) served(slotID string) {
 
 func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.Conn) {
 	log := s.log.WithValues("pod", pod.String())
-	launcher := &session{slot: slotID, pod: pod, events: rate.NewLimiter(eventRate, eventBurst), agentNews: make(chan struct{}, 1)}
+	launcher := &session{slot: slotID, since: time.Now(), pod: pod, events: rate.NewLimiter(eventRate, eventBurst), agentNews: make(chan struct{}, 1)}
 	hello := make(chan error, 1)
 	greeted := false
 	launcher.client = control.NewClient(conn, func(m *control.Message) {
