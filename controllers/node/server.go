@@ -41,6 +41,7 @@ type Server struct {
 	goneAfter time.Duration
 
 	limits *vmiLimits // of what serve serves
+	limit  sync.Once
 
 	mu      sync.Mutex
 	streams map[string]net.Conn // by operation and VMI
@@ -67,7 +68,7 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func (s *Server) serve(ctx context.Context, listener net.Listener) error {
-	s.limits = newVMILimits()
+	s.limit.Do(func() { s.limits = newVMILimits() })
 	server := intake.Server(s.handler(), s.Log)
 	server.MaxHeaderBytes, server.BaseContext = serverMaxHeader, func(net.Listener) context.Context { return ctx }
 	stop := context.AfterFunc(ctx, func() {
