@@ -62,7 +62,7 @@ func (w *Weight) Start(ctx context.Context) error {
 func (w *Weight) Hold() {
 	said, err := w.raise()
 	if err != nil {
-		said = "it stays what the kubelet made it: " + err.Error()
+		said += "another stays what the kubelet made it: " + err.Error()
 	}
 	if said != w.said && said != "" {
 		w.said = said
