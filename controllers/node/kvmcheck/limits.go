@@ -21,7 +21,7 @@ type Limits struct {
 
 // DefaultLimits has room for the child's own start beside both payloads.
 func DefaultLimits() Limits {
-	return Limits{CPU: 2*payloadLimit + time.Second, Asleep: 10 * time.Second, Wall: 2 * time.Minute}
+	return Limits{CPU: payloadLimit + time.Second, Asleep: 10 * time.Second, Wall: 2 * time.Minute}
 }
 
 // overrun is the cause for which a child is killed.
