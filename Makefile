@@ -61,7 +61,7 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 # What make e2e has no time for; make e2e-long runs them.
 ONLY_LONG := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled \
 	TestCycles TestDiskFails TestExamplesRun TestHandlerIsGone TestHostileAgent TestInstallation TestKubeletKilled \
-	TestMTU TestOneWriter TestPowerCut TestPrometheus TestSerialFlood \
+	TestMTU TestNodeFull TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus TestRuntimeRestarted TestSerialFlood \
 	TestStopped TestTwoControllers TestUpgrade TestWeb TestWithoutAPI
 empty :=
 only_long := $(subst $(empty) ,|,$(strip $(ONLY_LONG)))
