@@ -48,7 +48,7 @@ func listen(t *testing.T, socket string) *handler {
 func (h *handler) serve(t *testing.T, conn *net.UnixConn) {
 	c := &connection{states: make(chan control.StateReport, 100)}
 	ready := make(chan struct{})
-	c.Client = control.NewClient(control.NewConn(conn), func(m *control.Message) {
+	c.Client = control.NewClient(control.NewConn(conn), control.Limits{}, func(m *control.Message) {
 		<-ready
 		h.event(t, c, m)
 	})
@@ -57,7 +57,7 @@ func (h *handler) serve(t *testing.T, conn *net.UnixConn) {
 
 func (h *handler) event(t *testing.T, c *connection, m *control.Message) {
 	if m.Event == control.EventHello && c.netns == nil && len(m.Files) == 1 {
-		c.netns = m.Files[0]
+		c.netns = m.Files[0].File
 		if err := control.Decode(m.Data, &c.hello); err != nil {
 			t.Errorf("hello %s: %v", m.Data, err)
 		}

@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"context"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -15,12 +14,9 @@ func handedOut(v *vm) *attached {
 	v.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	file, err := v.conn.CallForFile(ctx, control.CommandConsole)
+	conn, err := v.conn.CallForStream(ctx, control.CommandConsole)
 	v.must(err)
-	defer file.Close()
-	conn, err := net.FileConn(file)
-	v.must(err)
-	return attachedTo(v, conn.(*net.UnixConn))
+	return attachedTo(v, conn)
 }
 
 // TestOperate: a paused guest stands still, and goes on; its console is handed
@@ -28,7 +24,7 @@ func handedOut(v *vm) *attached {
 func TestOperate(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
-	if _, err := v.conn.CallForFile(context.Background(), control.CommandConsole); err == nil {
+	if _, err := v.conn.CallForStream(context.Background(), control.CommandConsole); err == nil {
 		t.Error("a console before there is a guest")
 	}
 	if err := v.call(control.CommandPause, nil, nil); err == nil || !strings.Contains(err.Error(), "the VM is waiting") {

@@ -17,7 +17,7 @@ import (
 // console is a test that is attached to the guest's serial port.
 type attached struct {
 	*transcript
-	conn  *net.UnixConn
+	conn  net.Conn
 	ended chan struct{}
 }
 
@@ -35,7 +35,7 @@ func attach(v *vm) *attached {
 	return attachedTo(v, dial(v))
 }
 
-func attachedTo(v *vm, conn *net.UnixConn) *attached {
+func attachedTo(v *vm, conn net.Conn) *attached {
 	v.Helper()
 	v.Cleanup(func() { conn.Close() })
 	a := &attached{transcript: newTranscript(v.T, "the console"), conn: conn, ended: make(chan struct{})}

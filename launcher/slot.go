@@ -46,10 +46,14 @@ type message struct {
 	log  *slog.Logger
 }
 
-// answer sends a result or an error, and takes over the files; a handler that
-// is gone asks again.
+// answer sends a result or an error, and takes over the file that answers to the
+// command bring; a handler that is gone asks again.
 func (m *message) answer(result any, err error, files ...*os.File) {
-	reply := control.Message{ID: m.ID, Files: files}
+	reply := control.Message{ID: m.ID}
+	for _, f := range files {
+		brought, _ := control.AnswerFile(m.Execute)
+		reply.Files = append(reply.Files, control.File{Name: brought.Name, File: f})
+	}
 	if err != nil {
 		reply.Error = &control.RemoteError{Description: err.Error()}
 	} else if reply.Return, err = json.Marshal(result); err != nil {
@@ -196,13 +200,13 @@ func (s *slot) hello(line *line) error {
 		return net.ErrClosed
 	default:
 	}
-	data, err := json.Marshal(control.Hello{Version: control.Version, QEMUVersion: s.version, State: s.state})
+	data, err := json.Marshal(control.Hello{Version: control.Version, Features: control.Features(), QEMUVersion: s.version, State: s.state})
 	if err != nil {
 		netns.Close()
 		return err
 	}
 	s.line = line
-	if err := line.send(control.Message{Event: control.EventHello, Data: data, Files: []*os.File{netns}}); err != nil {
+	if err := line.send(control.Message{Event: control.EventHello, Data: data, Files: []control.File{{Name: control.FileNetNS, File: netns}}}); err != nil {
 		return err
 	}
 	if s.agent != nil {

@@ -233,12 +233,12 @@ func TestRefusedCommands(t *testing.T) {
 	zero, err := os.Open("/dev/zero")
 	v.must(err)
 	defer zero.Close()
-	if err := v.call(control.CommandStart, v.request, nil, zero); !errors.As(err, &remote) || !strings.Contains(err.Error(), "1 files") {
+	if err := v.call(control.CommandStart, v.request, nil, control.File{Name: "tap/default/0", File: zero}); !errors.As(err, &remote) || !strings.Contains(err.Error(), "no use") {
 		t.Errorf("start with a file that the machine has no use for: %v", err)
 	}
 	needs := v.request
 	needs.Machine.NICs = []qemuargs.NIC{{Name: "default", Queues: 2}}
-	if err := v.call(control.CommandStart, needs, nil, zero); !errors.As(err, &remote) || !strings.Contains(err.Error(), "needs 2") {
+	if err := v.call(control.CommandStart, needs, nil, control.File{Name: "tap/default/0", File: zero}); !errors.As(err, &remote) || !strings.Contains(err.Error(), `without the file "tap/default/1"`) {
 		t.Errorf("start with one file of two: %v", err)
 	}
 	started := v.boot() // refused starts have changed nothing
@@ -261,7 +261,7 @@ func TestRefusedFiles(t *testing.T) {
 	for _, command := range []string{"no-such-command", control.CommandInspect, control.CommandStart, control.CommandReject, control.CommandQueryState} {
 		r, w, err := os.Pipe()
 		v.must(err)
-		err = v.call(command, map[string]int{"unknown": 1}, nil, w)
+		err = v.call(command, map[string]int{"unknown": 1}, nil, control.File{Name: "w", File: w})
 		if remote := new(control.RemoteError); command != control.CommandQueryState && !errors.As(err, &remote) {
 			t.Errorf("%s: %v", command, err)
 		}

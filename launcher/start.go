@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -23,9 +24,12 @@ func (l *launcher) startRequested(ctx context.Context, m *message) {
 	}
 	var request control.StartRequest
 	err := control.Decode(m.Data, &request)
+	if lacks := control.Lacks(control.Features(), request.Needs); err == nil && len(lacks) > 0 {
+		err = fmt.Errorf("start needs the features %q, which this virt-launcher does not have", lacks)
+	}
 	var files map[string]*os.File
 	if err == nil {
-		files, err = startFiles(m, &request)
+		files, err = startFiles(m.Files, &request)
 	}
 	if err != nil {
 		m.answer(nil, err)
@@ -61,23 +65,29 @@ func (l *launcher) prepare(ctx context.Context) {
 	})
 }
 
-// startFiles are the files of a start request, by name.
-func startFiles(m *message, request *control.StartRequest) (map[string]*os.File, error) {
-	var names []string
+// startFiles are the files of a start request, by name: no more and no fewer than
+// it needs.
+func startFiles(brought []control.File, request *control.StartRequest) (map[string]*os.File, error) {
+	var needed []string
 	for _, i := range request.Machine.Inherits() {
 		if i.Kind == qemuargs.InheritedTap {
-			names = append(names, i.String())
+			needed = append(needed, i.String())
 		}
 	}
 	for _, d := range request.DHCP {
-		names = append(names, control.DHCPFile(d.NIC))
-	}
-	if len(m.Files) != len(names) {
-		return nil, fmt.Errorf("start came with %d files, the machine needs %d", len(m.Files), len(names))
+		needed = append(needed, control.DHCPFile(d.NIC))
 	}
 	files := map[string]*os.File{}
-	for i, name := range names {
-		files[name] = m.Files[i]
+	for _, f := range brought {
+		if !slices.Contains(needed, f.Name) {
+			return nil, fmt.Errorf("start came with the file %q, for which the machine has no use", f.Name)
+		}
+		files[f.Name] = f.File
+	}
+	for _, name := range needed {
+		if files[name] == nil {
+			return nil, fmt.Errorf("start came without the file %q, which the machine needs", name)
+		}
 	}
 	return files, nil
 }

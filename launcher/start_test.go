@@ -212,7 +212,7 @@ func TestDHCP(t *testing.T) {
 	defer guest.Close()
 	mac := net.HardwareAddr{0x52, 0x54, 0, 0, 0, 1}
 	v.request.DHCP = []control.DHCPServer{{NIC: "default", Lease: dhcp.Lease{ClientMAC: mac.String(), ClientIP: netip.MustParsePrefix("127.77.0.2/8"), ServerIP: netip.MustParseAddr("127.77.0.1")}}}
-	v.boot(socket)
+	v.boot(control.File{Name: control.DHCPFile("default"), File: socket})
 	address := server.LocalAddr()
 	server.Close()
 	socket.Close()
@@ -247,7 +247,7 @@ func TestDHCPRefusesLease(t *testing.T) {
 	v.must(err)
 	defer zero.Close()
 	v.request.DHCP = []control.DHCPServer{{NIC: "default", Lease: dhcp.Lease{ClientMAC: "none"}}}
-	v.must(v.call(control.CommandStart, v.request, nil, zero))
+	v.must(v.call(control.CommandStart, v.request, nil, control.File{Name: control.DHCPFile("default"), File: zero}))
 	v.expectEnd(control.ReasonStartFailed, `serve DHCP to default: lease for MAC "none"`)
 }
 
@@ -257,7 +257,7 @@ func TestTap(t *testing.T) {
 	v := launch(t)
 	tap, name := newTap(t)
 	v.request.Machine.NICs = []qemuargs.NIC{{Name: "default", Driver: "virtio-net-pci-non-transitional", MAC: "52:54:00:00:00:01", MTU: 1400, Queues: 1, PCI: qemuargs.PCIAddress{Bus: "pci.2"}}}
-	v.boot(tap)
+	v.boot(control.File{Name: "tap/default/0", File: tap})
 	tap.Close()
 	if _, err := os.Stat("/sys/class/net/" + name); err != nil {
 		t.Fatalf("QEMU does not hold the tap: %v", err)

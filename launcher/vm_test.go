@@ -128,7 +128,7 @@ func (v *vm) must(errs ...error) {
 }
 
 // call sends a command to the launcher.
-func (v *vm) call(command string, arguments, result any, files ...*os.File) error {
+func (v *vm) call(command string, arguments, result any, files ...control.File) error {
 	v.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -136,7 +136,7 @@ func (v *vm) call(command string, arguments, result any, files ...*os.File) erro
 }
 
 // start sends the start request and waits until the guest's CPUs run.
-func (v *vm) start(files ...*os.File) control.StateReport {
+func (v *vm) start(files ...control.File) control.StateReport {
 	v.Helper()
 	v.must(v.call(control.CommandStart, v.request, nil, files...))
 	v.expectState(control.StatePreparing)
@@ -144,7 +144,7 @@ func (v *vm) start(files ...*os.File) control.StateReport {
 }
 
 // boot is start, and waits for the guest's banner.
-func (v *vm) boot(files ...*os.File) control.StateReport {
+func (v *vm) boot(files ...control.File) control.StateReport {
 	v.Helper()
 	report := v.start(files...)
 	v.stdout.expect(banner)

@@ -93,7 +93,7 @@ func (p *process) connect(listener *net.UnixListener) {
 	conn, err := listener.AcceptUnix()
 	p.must(err)
 	hello := make(chan struct{})
-	p.client = control.NewClient(control.NewConn(conn), func(m *control.Message) {
+	p.client = control.NewClient(control.NewConn(conn), control.Limits{}, func(m *control.Message) {
 		defer m.Close()
 		var report control.StateReport
 		switch {
@@ -131,7 +131,7 @@ func (p *process) must(errs ...error) {
 }
 
 // start sends the start request.
-func (p *process) start(files ...*os.File) {
+func (p *process) start(files ...control.File) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -139,7 +139,7 @@ func (p *process) start(files ...*os.File) {
 }
 
 // boot starts the guest and waits for its banner.
-func (p *process) boot(files ...*os.File) control.StateReport {
+func (p *process) boot(files ...control.File) control.StateReport {
 	p.Helper()
 	p.start(files...)
 	for {

@@ -34,7 +34,7 @@ func TestMemory(t *testing.T) {
 	guest := net.UDPAddr{IP: net.IPv4(127, 78, 0, 2), Port: dhcpv4.ClientPort}
 	mac := net.HardwareAddr{0x52, 0x54, 0, 0, 0, 1}
 	p.request.DHCP = []control.DHCPServer{{NIC: "default", Lease: dhcp.Lease{ClientMAC: mac.String(), ClientIP: netip.MustParsePrefix("127.78.0.2/8"), ServerIP: netip.MustParseAddr("127.78.0.1")}}}
-	running := p.boot(socket)
+	running := p.boot(control.File{Name: control.DHCPFile("default"), File: socket})
 	renew(p, &guest, mac, server.LocalAddr())
 	chat(p)
 

@@ -85,7 +85,7 @@ func (s *session) takeAgent() bool {
 	s.agentSaid = nil
 	s.mu.Unlock()
 	var agent control.AgentReport
-	if control.Decode(data, &agent) != nil || len(agent.Interfaces) > maxReportedInterfaces ||
+	if s.client.Told(data, &agent) != nil || len(agent.Interfaces) > maxReportedInterfaces ||
 		slices.ContainsFunc(agent.Interfaces, func(i guestagent.Interface) bool { return len(i.Addresses) > maxReportedAddresses }) {
 		return false
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
@@ -100,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	again := r.growDisks(ctx, object, launcher)
 	now := metav1.NewTime(r.Clock.Now())
-	report(object, launcher.State(), networkFacts{ips: ips, nic: launcher.nic()}, now)
+	report(object, launcher.State(), launcher.network(object, ips), now)
 	if agent := launcher.Agent(); agent == nil && withAgent(launcher.State()) {
 		keepAgentReport(object, before)
 	} else {
@@ -161,13 +162,13 @@ var versionedType = regexp.MustCompile(`^pc-q35-[0-9]{1,3}\.[0-9]{1,3}$`)
 // report brings a VMI's status up to date with what the launcher says. It is
 // pure. What the VMI says itself is taken from there: a launcher whose guest
 // broke out may say anything.
-func report(object *v1.VirtualMachineInstance, state control.StateReport, pod networkFacts, now metav1.Time) {
+func report(object *v1.VirtualMachineInstance, state control.StateReport, network map[string]networkFacts, now metav1.Time) {
 	status := &object.Status
 	if state.Machine != nil && (state.StartedAt != nil || state.State == control.StatePaused) {
 		if versionedType.MatchString(state.Machine.Type) {
 			status.Machine = &v1.Machine{Type: state.Machine.Type}
 		}
-		status.Interfaces = interfaces(object, pod)
+		status.Interfaces = interfaces(object, network)
 		if state.Machine.Accelerator == qemuargs.TCG {
 			status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSoftwareEmulation, Status: metav1.ConditionTrue,
 				Reason: v1.ReasonTCG, Message: "the guest is emulated by QEMU's TCG: slow, and not an isolation boundary"}, now)
@@ -198,19 +199,47 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, pod ne
 	status.SetCondition(ready, now)
 }
 
-// networkFacts is what virt-handler read in a pod's network namespace.
+// networkFacts is what virt-handler knows of the link of the pod that an interface is for.
 type networkFacts struct {
-	ips []string // IPv4 first
-	nic resolve.NIC
+	link string
+	ips  []string // IPv4 first
+	nic  resolve.NIC
 }
 
-func interfaces(object *v1.VirtualMachineInstance, pod networkFacts) []v1.NetworkInterfaceStatus {
+// linksOf are the links of the pod that a VMI's interfaces are for, by interface.
+func (s *session) linksOf(object *v1.VirtualMachineInstance) map[string]netsetup.Facts {
+	out := map[string]netsetup.Facts{}
+	for _, nic := range object.Spec.Domain.Devices.Interfaces {
+		out[nic.Name] = s.links[podLink] // every network that is supported is the pod's
+	}
+	return out
+}
+
+// network is what is known of a VMI's networks, by interface; ips are the pod's own
+// addresses.
+func (s *session) network(object *v1.VirtualMachineInstance, ips []string) map[string]networkFacts {
+	out := map[string]networkFacts{}
+	for name, link := range s.linksOf(object) {
+		facts := networkFacts{link: link.Link, nic: nicFacts(link)}
+		if link.Link == podLink {
+			facts.ips = ips
+		}
+		out[name] = facts
+	}
+	return out
+}
+
+// nicFacts are those of a link that resolve.Machine needs.
+func nicFacts(link netsetup.Facts) resolve.NIC { return resolve.NIC{MTU: link.MTU, MAC: link.MAC} }
+
+func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFacts) []v1.NetworkInterfaceStatus {
 	var out []v1.NetworkInterfaceStatus
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
-		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: resolve.MAC(object, nic, pod.nic), IPs: pod.ips, PodInterfaceName: podLink,
+		facts := network[nic.Name]
+		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: resolve.MAC(object, nic, facts.nic), IPs: facts.ips, PodInterfaceName: facts.link,
 			InfoSource: fromDomain, QueueCount: int32(resolve.Queues(object, nic))}
-		if len(pod.ips) > 0 {
-			s.IP = pod.ips[0]
+		if len(facts.ips) > 0 {
+			s.IP = facts.ips[0]
 		}
 		out = append(out, s)
 	}

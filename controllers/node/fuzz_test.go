@@ -20,12 +20,12 @@ func FuzzReport(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, launcherSilent bool) {
 		var state control.StateReport
-		if len(data) > control.MaxMessageBytes || control.Decode(data, &state) != nil || !plausible(state) {
+		if len(data) > control.MaxMessageBytes || control.Told(data, &state) != nil || !plausible(state) {
 			return
 		}
 		before := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Scheduled, NodeName: "node"}}
 		after := before.DeepCopy()
-		report(after, state, networkFacts{ips: []string{"10.0.0.1"}}, metav1.Unix(1000, 0))
+		report(after, state, someNetwork(), metav1.Unix(1000, 0))
 		reportSilence(after, before, state, launcherSilent, metav1.Unix(1000, 0))
 		if p := after.Status.Phase; p != v1.Scheduled && p != v1.Running || after.Status.NodeName != "node" {
 			t.Fatalf("phase %s on %s", p, after.Status.NodeName)

@@ -87,7 +87,7 @@ func (h *testHandler) between(t *testing.T) (guest, stream net.Conn, loseAPI, lo
 		t.Fatal(err)
 	}
 	theirs.Close()
-	h.answers(control.CommandConsole, control.Message{Return: []byte("null"), Files: []*os.File{file}})
+	h.answers(control.CommandConsole, control.Message{Return: []byte("null"), Files: []control.File{{File: file}}})
 	api := h.api()
 	api.GoneAfter = 2 * time.Second
 	if err := there.Do(func(ns.NetNS) (err error) {

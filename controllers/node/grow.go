@@ -53,7 +53,7 @@ func (g *growth) next(j *control.Job, size int64, now time.Time) (start bool, wa
 // failed, or 0.
 func (r *Reconciler) growDisks(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *session) (again time.Duration) {
 	state := launcher.State()
-	if state.StartedAt == nil || state.State == control.StateExited {
+	if state.StartedAt == nil || state.State == control.StateExited || launcher.has(control.CommandGrowDisk) != nil {
 		return 0
 	}
 	for _, d := range vmi.Spec.Domain.Devices.Disks {

@@ -45,7 +45,7 @@ func newGrowing(t *testing.T) *growing {
 func (g *growing) session(jobs ...control.Job) *session {
 	g.Helper()
 	ours, theirs := unixPair(g.T)
-	s := &session{client: control.NewClient(control.NewConn(ours), func(m *control.Message) { m.Close() })}
+	s := &session{features: control.Features(), client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
 	launcher := control.NewConn(theirs)
 	done := make(chan struct{})
 	go func() {

@@ -48,7 +48,7 @@ func vouched(facts netsetup.Facts, pod []string) ([]string, error) {
 
 // vouched is the same of a VMI's launcher.
 func (s *session) vouched(object *v1.VirtualMachineInstance) ([]string, error) {
-	return vouched(s.facts, object.Status.LauncherPodIPs(s.pod.Name))
+	return vouched(s.links[podLink], object.Status.LauncherPodIPs(s.pod.Name))
 }
 
 // session returns the launcher on the line of a VMI whose status, written by

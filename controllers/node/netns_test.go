@@ -146,7 +146,7 @@ func TestReportsOnlyItsPod(t *testing.T) {
 				Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Scheduled, ActivePods: map[types.UID]string{"p": "n1"}, LauncherPods: tt.pods}}
 			object.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Masquerade: &v1.InterfaceMasquerade{}}}
 			sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
-			sessions.byPod[pod] = &session{pod: pod, facts: netsetup.Facts{Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"), netip.MustParsePrefix("8.8.8.8/32")}},
+			sessions.byPod[pod] = &session{pod: pod, links: map[string]netsetup.Facts{podLink: {Link: podLink, Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"), netip.MustParsePrefix("8.8.8.8/32")}}},
 				state: control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{Type: "pc-q35-7.2"}, StartedAt: &started}}
 			r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(object).WithStatusSubresource(object).Build(),
 				Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: sessions}

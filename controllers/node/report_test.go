@@ -56,7 +56,7 @@ func TestReport(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := &v1.VirtualMachineInstance{Status: *tt.old.DeepCopy()}
-			report(got, tt.state, networkFacts{ips: []string{"10.0.0.1", "fd00::1"}}, now)
+			report(got, tt.state, someNetwork(), now)
 			have := wanted{phase: got.Status.Phase}
 			for _, c := range got.Status.Conditions {
 				have.conditions = append(have.conditions, string(c.Type)+"="+string(c.Status)+"/"+c.Reason)
@@ -65,7 +65,7 @@ func TestReport(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			again := got.DeepCopy()
-			report(again, tt.state, networkFacts{ips: []string{"10.0.0.1", "fd00::1"}}, metav1.NewTime(now.Add(time.Hour)))
+			report(again, tt.state, someNetwork(), metav1.NewTime(now.Add(time.Hour)))
 			if diff := cmp.Diff(got, again); diff != "" {
 				t.Errorf("the same report a second time changes the status:\n%s", diff)
 			}
@@ -94,7 +94,7 @@ func TestReportProbed(t *testing.T) {
 			}
 			vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: status, Reason: old}, metav1.Unix(1000, 0))
 		}
-		report(vmi, control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{}, StartedAt: &startedAt}, networkFacts{}, metav1.Unix(2000, 0))
+		report(vmi, control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{}, StartedAt: &startedAt}, nil, metav1.Unix(2000, 0))
 		if c := vmi.Status.Condition(v1.ConditionReady); string(c.Status)+"/"+c.Reason != want {
 			t.Errorf("after %q: %s/%s, want %s", old, c.Status, c.Reason, want)
 		}
@@ -125,10 +125,10 @@ func TestReportSilence(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			before := &v1.VirtualMachineInstance{}
-			report(before, state, networkFacts{}, then)
+			report(before, state, nil, then)
 			step := func(now metav1.Time) *v1.VirtualMachineInstance {
 				after := before.DeepCopy()
-				report(after, tt.state, networkFacts{}, now)
+				report(after, tt.state, nil, now)
 				reportSilence(after, before, tt.state, tt.launcher, now)
 				return after
 			}
@@ -144,7 +144,7 @@ func TestReportSilence(t *testing.T) {
 			if diff := cmp.Diff(after, step(metav1.NewTime(now.Add(time.Hour)))); diff != "" {
 				t.Errorf("the same a second time changes the status:\n%s", diff)
 			}
-			report(after, state, networkFacts{}, now)
+			report(after, state, nil, now)
 			if ready := after.Status.Condition(v1.ConditionReady); ready.Status != metav1.ConditionTrue {
 				t.Errorf("once they answer again: %+v", ready)
 			}
@@ -183,7 +183,7 @@ func TestReportBelievesNoLauncher(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", MacAddress: "52-54-00-00-00-01"}, {Name: "other", MacAddress: "52:54:00:00:00:02"}}
 	lie := &qemuargs.Machine{Type: strings.Repeat("pc-q35-7.2", 100), NICs: []qemuargs.NIC{{Name: "lie", MAC: strings.Repeat("x", 1000), Queues: 1 << 30}}}
-	report(vmi, control.StateReport{State: control.StateRunning, Machine: lie, StartedAt: &startedAt}, networkFacts{ips: []string{"10.0.0.1", "fd00::1"}}, metav1.Unix(2000, 0))
+	report(vmi, control.StateReport{State: control.StateRunning, Machine: lie, StartedAt: &startedAt}, someNetwork(), metav1.Unix(2000, 0))
 	want := []v1.NetworkInterfaceStatus{
 		{Name: "default", MAC: "52:54:00:00:00:01", IP: "10.0.0.1", IPs: []string{"10.0.0.1", "fd00::1"}, PodInterfaceName: "eth0", InfoSource: "domain", QueueCount: 1},
 		{Name: "other", MAC: "52:54:00:00:00:02", IP: "10.0.0.1", IPs: []string{"10.0.0.1", "fd00::1"}, PodInterfaceName: "eth0", InfoSource: "domain", QueueCount: 1},
@@ -194,4 +194,10 @@ func TestReportBelievesNoLauncher(t *testing.T) {
 	if vmi.Status.Machine != nil {
 		t.Errorf("machine type %q was believed", vmi.Status.Machine.Type)
 	}
+}
+
+// someNetwork is that of an interface of every name that is used here.
+func someNetwork() map[string]networkFacts {
+	facts := networkFacts{link: podLink, ips: []string{"10.0.0.1", "fd00::1"}}
+	return map[string]networkFacts{"default": facts, "other": facts}
 }

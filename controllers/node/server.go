@@ -106,7 +106,12 @@ func (s *Server) handler() http.Handler {
 func fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	var remote *control.RemoteError
+	var older lacking
 	switch {
+	case errors.Is(err, control.ErrBusy):
+		code = http.StatusTooManyRequests
+	case errors.As(err, &older):
+		code = http.StatusConflict
 	case errors.As(err, &remote):
 		code, err = http.StatusConflict, remote
 	case errors.Is(err, errNoStream):
@@ -239,23 +244,16 @@ func (s *Server) open(r *http.Request) (key string, guest net.Conn, err error) {
 	if r.URL.Query().Get(handlerapi.PreserveSession) == "true" && s.busy(key) {
 		return "", nil, errPreserved
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
-	defer cancel()
 	if r.URL.Query().Get(handlerapi.MoveCursor) == "true" {
-		if err := launcher.client.Call(ctx, control.CommandMovePointer, nil, nil); err != nil {
+		if err := launcher.call(r.Context(), control.CommandMovePointer, nil, nil); err != nil {
 			return "", nil, err
 		}
 	}
-	file, err := launcher.client.CallForFile(ctx, command)
+	stream, err := launcher.stream(r.Context(), command)
 	if err != nil {
 		return "", nil, err
 	}
-	defer file.Close()
-	// Fails for what is no socket: a launcher may send any file.
-	if guest, err = net.FileConn(file); err != nil {
-		return "", nil, fmt.Errorf("take virt-launcher's socket: %w", err)
-	}
-	return key, guest, nil
+	return key, stream, nil
 }
 
 func (s *Server) splice(w http.ResponseWriter, key string, guest net.Conn) {

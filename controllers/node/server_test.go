@@ -130,7 +130,7 @@ func (h *testHandler) connectAs(sessions *Sessions, name string, uid types.UID) 
 	ours, theirs := unixPair(h.t)
 	h.launcher = control.NewConn(theirs)
 	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, uid, vmi.First)}
-	launcher := &session{slot: "s", pod: pod, client: control.NewClient(control.NewConn(ours), func(m *control.Message) { m.Close() })}
+	launcher := &session{slot: "s", pod: pod, features: control.Features(), client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
 	sessions.mu.Lock()
 	defer sessions.mu.Unlock()
 	sessions.byPod[pod] = launcher
@@ -166,6 +166,10 @@ func (h *testHandler) answers(command string, reply control.Message) {
 			return
 		}
 		reply.ID = m.ID
+		for i := range reply.Files {
+			brought, _ := control.AnswerFile(command)
+			reply.Files[i].Name = brought.Name
+		}
 		if err := h.launcher.Send(reply); err != nil {
 			h.t.Error(err)
 		}
@@ -291,7 +295,7 @@ func TestStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		theirs.Close()
-		h.answers(control.CommandVNC, control.Message{Return: []byte("null"), Files: []*os.File{file}})
+		h.answers(control.CommandVNC, control.Message{Return: []byte("null"), Files: []control.File{{File: file}}})
 		return guest
 	}
 	guest := handOut()
@@ -330,17 +334,18 @@ func TestStream(t *testing.T) {
 		t.Errorf("a stream whose guest has gone: %v", err)
 	}
 	stream.Close()
+	h.answers(control.CommandConsole, done)
+	if _, err := api.Stream(t.Context(), h.target, handlerapi.Console, nil); err == nil {
+		t.Error("a console without a file")
+	}
+	// Of another kind than is asked for: with that the launcher is off the line.
 	zero, err := os.Open("/dev/zero")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.answers(control.CommandConsole, control.Message{Return: []byte("null"), Files: []*os.File{zero}})
-	if _, err := api.Stream(t.Context(), h.target, handlerapi.Console, nil); !errors.As(err, &said) || said.Code != http.StatusInternalServerError {
+	h.answers(control.CommandConsole, control.Message{Return: []byte("null"), Files: []control.File{{File: zero}}})
+	if _, err := api.Stream(t.Context(), h.target, handlerapi.Console, nil); !errors.As(err, &said) || said.Code != http.StatusServiceUnavailable {
 		t.Errorf("a device in place of a socket: %v", err)
-	}
-	h.answers(control.CommandConsole, done)
-	if _, err := api.Stream(t.Context(), h.target, handlerapi.Console, nil); err == nil {
-		t.Error("a console without a file")
 	}
 }
 
@@ -357,7 +362,7 @@ func TestScreenshots(t *testing.T) {
 			t.Fatal(err)
 		}
 		theirs.Close()
-		h.answers(control.CommandScreenshot, control.Message{Return: []byte("null"), Files: []*os.File{file}})
+		h.answers(control.CommandScreenshot, control.Message{Return: []byte("null"), Files: []control.File{{File: file}}})
 		stream, err := api.Stream(t.Context(), h.target, handlerapi.Screenshot, parameters)
 		if err != nil {
 			t.Fatal(err)

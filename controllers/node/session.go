@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,7 +17,6 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
-	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
 // session is one launcher on the line. Who it is was proven before (see
@@ -29,7 +29,9 @@ type session struct {
 
 	// Set by hello, and not changed after.
 	qemuVersion string
-	facts       netsetup.Facts
+	features    []string
+	// links are what the CNI plugins left in the pod, by the link's name there.
+	links map[string]netsetup.Facts
 
 	// events bounds how often a launcher can make virt-handler work.
 	events *rate.Limiter
@@ -77,9 +79,6 @@ func (s *session) setState(state control.StateReport) {
 	s.state = state
 }
 
-// nic is what is known of the pod's interface.
-func (s *session) nic() resolve.NIC { return resolve.NIC{MTU: s.facts.MTU, MAC: s.facts.MAC} }
-
 // Silent says whether the launcher owes an answer for some time.
 func (s *session) Silent() bool {
 	s.mu.Lock()
@@ -116,8 +115,12 @@ type Sessions struct {
 	byPod map[types.NamespacedName]*session
 	// greeting are the slots with a connection that has not said hello.
 	greeting map[string]bool
-	// serving is how many connections of a slot are served, or still being closed.
+	// serving is how many connections of a slot are served.
 	serving map[string]int
+	// closers close what the launchers of slots have sent.
+	closers map[string]*control.Closer
+	// decoding bounds how many of launchers' messages are decoded at once.
+	decoding control.Turns
 	// gone is since when a pod's launcher has not been on the line.
 	gone    map[types.NamespacedName]time.Time
 	opened  time.Time
@@ -134,7 +137,7 @@ type Sessions struct {
 // NewSessions makes an empty set.
 func NewSessions(log logr.Logger, changed func(types.NamespacedName)) *Sessions {
 	return &Sessions{log: log, changed: changed, byPod: map[types.NamespacedName]*session{},
-		greeting: map[string]bool{}, serving: map[string]int{}, gone: map[types.NamespacedName]time.Time{}, opened: time.Now(),
+		greeting: map[string]bool{}, serving: map[string]int{}, closers: map[string]*control.Closer{}, decoding: control.NewTurns(maxDecoding), gone: map[types.NamespacedName]time.Time{}, opened: time.Now(),
 		closing: make(chan struct{}), interval: probeInterval, patience: probePatience, agentInterval: agentInterval}
 }
 
@@ -166,31 +169,37 @@ func (s *Sessions) Connected(slotID string) bool {
 	return s.greeting[slotID]
 }
 
-// maxServing is a launcher's connection, the one before, which is ending, and one more.
-const maxServing = 3
+const (
+	// maxServing is a launcher's connection, the one before, which is ending, and one more.
+	maxServing = 3
+	// maxDecoding bounds the memory that it takes to read what launchers say.
+	maxDecoding = 4
+)
 
 // Connect takes a new connection of a slot, or returns false and leaves it to
 // the caller to close it. The session exists once the launcher has said hello, and
 // until the connection ends. A slot has at most one connection that has not said
-// hello: a launcher cannot use up the descriptors of its node.
-//
-// Nor its threads: close(2) of a file that a launcher sent, or of a connection
-// with such files in it, takes as long as the launcher likes, for one may be a
-// TCP socket that lingers (SO_LINGER in socket(7)). So nothing of a launcher's is
-// closed under a lock, and who does not come back from it counts as serving.
+// hello: a launcher cannot use up the descriptors of its node. Nor its threads: what
+// a launcher sent is closed by its Closer, and as long as that has not come to an
+// end the launcher is not let in again.
 func (s *Sessions) Connect(slotID string, pod types.NamespacedName, conn *control.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.greeting[slotID] || s.serving[slotID] == maxServing {
+	closer := s.closers[slotID]
+	if closer == nil {
+		closer = &control.Closer{}
+	}
+	if s.closed || s.greeting[slotID] || s.serving[slotID] == maxServing || !closer.Idle() {
 		return false
 	}
+	s.closers[slotID] = closer
 	s.greeting[slotID] = true
 	s.serving[slotID]++
 	s.wait.Add(1)
 	go func() {
 		defer s.wait.Done()
 		defer s.served(slotID)
-		s.serve(slotID, pod, conn)
+		s.serve(slotID, pod, conn, closer)
 	}()
 	return true
 }
@@ -201,14 +210,17 @@ func (s *Sessions) served(slotID string) {
 	if s.serving[slotID]--; s.serving[slotID] == 0 {
 		delete(s.serving, slotID)
 	}
+	maps.DeleteFunc(s.closers, func(slot string, c *control.Closer) bool { return s.serving[slot] == 0 && c.Idle() })
 }
 
-func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.Conn) {
+func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.Conn, closer *control.Closer) {
 	log := s.log.WithValues("pod", pod.String())
 	launcher := &session{slot: slotID, since: time.Now(), pod: pod, events: rate.NewLimiter(eventRate, eventBurst), agentNews: make(chan struct{}, 1)}
 	hello := make(chan error, 1)
 	greeted := false
-	launcher.client = control.NewClient(conn, func(m *control.Message) {
+	ready := make(chan struct{}) // launcher.client is there
+	launcher.client = control.NewClient(conn, control.Limits{Closer: closer, Decoding: s.decoding}, func(m *control.Message) {
+		<-ready
 		if !greeted {
 			greeted = true
 			// Here, not below: a state report may follow at once.
@@ -218,6 +230,7 @@ func (s *Sessions) serve(slotID string, pod types.NamespacedName, conn *control.
 		defer m.Close()
 		s.event(launcher, m, log)
 	})
+	close(ready)
 	defer launcher.close()
 	if err := s.awaitHello(launcher, hello); err != nil {
 		log.Info("refuse launcher", "reason", short(err.Error()))
@@ -314,32 +327,47 @@ func (s *Sessions) awaitHello(launcher *session, hello <-chan error) error {
 func (s *session) greet(m *control.Message) error {
 	defer m.Close()
 	var hello control.Hello
-	if m.Event != control.EventHello || len(m.Files) != 1 {
-		return fmt.Errorf("%w: the first message must be hello with one file", control.ErrProtocol)
+	if m.Event != control.EventHello || len(m.Files) != 1 { // of which kind and name, the client has seen to
+		return fmt.Errorf("%w: the first message must be hello with its network namespace", control.ErrProtocol)
 	}
-	if err := control.Decode(m.Data, &hello); err != nil {
+	if err := s.client.Told(m.Data, &hello); err != nil {
 		return err
 	}
-	if hello.Version != control.Version {
+	switch {
+	case hello.Version != control.Version:
 		return fmt.Errorf("launcher speaks version %d of the control protocol, virt-handler %d", hello.Version, control.Version)
+	case len(hello.Features) > maxFeatures:
+		return fmt.Errorf("%w: %d features", control.ErrProtocol, len(hello.Features))
+	case !plausible(hello.State):
+		return fmt.Errorf("%w: a state %.32q that no launcher is in", control.ErrProtocol, hello.State.State)
 	}
-	netns, err := netsetup.FromFile(m.Files[0])
+	if err := s.enter(m.Files[0].File); err != nil {
+		return err
+	}
+	s.qemuVersion, s.features = hello.QEMUVersion, hello.Features
+	s.setState(hello.State)
+	return nil
+}
+
+// enter takes the pod's network namespace, and what is found in it.
+func (s *session) enter(file *os.File) error {
+	netns, err := netsetup.FromFile(file)
 	if err != nil {
 		return fmt.Errorf("take network namespace: %w", err)
 	}
 	s.inNetNS.Lock()
 	s.netns = netns
 	s.inNetNS.Unlock()
-	if s.facts, err = netsetup.ReadFacts(netns, podLink); err != nil {
+	facts, err := netsetup.ReadFacts(netns, podLink)
+	if err != nil {
 		return fmt.Errorf("read pod network: %w", err)
 	}
-	if !plausible(hello.State) {
-		return fmt.Errorf("%w: a state %.32q that no launcher is in", control.ErrProtocol, hello.State.State)
-	}
-	s.qemuVersion = hello.QEMUVersion
-	s.setState(hello.State)
+	s.links = map[string]netsetup.Facts{podLink: facts}
 	return nil
 }
+
+// maxFeatures is more than any launcher has.
+const maxFeatures = 256
 
 // maxDevices is more of a kind than any VMI has.
 const maxDevices = 512
@@ -373,7 +401,7 @@ func (s *Sessions) event(launcher *session, m *control.Message, log logr.Logger)
 		log.Info("unknown event from launcher", "event", m.Event)
 		return
 	}
-	if err := control.Decode(m.Data, &state); err != nil || !plausible(state) {
+	if err := launcher.client.Told(m.Data, &state); err != nil || !plausible(state) {
 		log.Info("launcher reports a state that cannot be read")
 		return
 	}
@@ -447,8 +475,36 @@ func (s *Sessions) Close() {
 // callTimeout bounds one question to a launcher.
 const callTimeout = 30 * time.Second
 
-func (s *session) call(ctx context.Context, command string, arguments, result any, files ...*os.File) error {
+// lacking is of a feature that a launcher does not have.
+type lacking struct{ feature string }
+
+func (e lacking) Error() string {
+	return fmt.Sprintf("this pod's virt-launcher has no feature %q: its VM gets a newer one when it is started anew", e.feature)
+}
+
+// has says whether the launcher has what a command belongs to.
+func (s *session) has(command string) error {
+	if feature := control.FeatureOf(command); feature != "" && !slices.Contains(s.features, feature) {
+		return lacking{feature}
+	}
+	return nil
+}
+
+func (s *session) call(ctx context.Context, command string, arguments, result any, files ...control.File) error {
+	if err := s.has(command); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return s.client.Call(ctx, command, arguments, result, files...)
+}
+
+// stream is call for an answer that is a stream.
+func (s *session) stream(ctx context.Context, command string) (*control.Stream, error) {
+	if err := s.has(command); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return s.client.CallForStream(ctx, command)
 }

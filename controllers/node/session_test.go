@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -117,13 +119,18 @@ func dialLauncher(t *testing.T, folder string) *scripted {
 	return &scripted{t, raw, control.NewConn(raw)}
 }
 
+// send brings files under the name of hello's.
 func (s *scripted) send(event string, data any, files ...*os.File) {
 	s.t.Helper()
 	encoded, err := json.Marshal(data)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := s.conn.Send(control.Message{Event: event, Data: encoded, Files: files}); err != nil {
+	m := control.Message{Event: event, Data: encoded}
+	for i, f := range files {
+		m.Files = append(m.Files, control.File{Name: control.FileNetNS + strings.Repeat("+", i), File: f})
+	}
+	if err := s.conn.Send(m); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -137,7 +144,7 @@ func (s *scripted) hangsUp() {
 }
 
 func goodHello() control.Hello {
-	return control.Hello{Version: control.Version, QEMUVersion: "7.2.22", State: control.StateReport{State: control.StateWaiting}}
+	return control.Hello{Version: control.Version, Features: control.Features(), QEMUVersion: "7.2.22", State: control.StateReport{State: control.StateWaiting}}
 }
 
 // netnsFile is a file of a namespace, as a launcher sends its own.
@@ -165,10 +172,10 @@ func TestHello(t *testing.T) {
 	if s == nil {
 		t.Fatal("no session after hello")
 	}
-	if s.State().State != control.StateWaiting || s.qemuVersion != "7.2.22" || s.facts.MTU != 1450 {
-		t.Errorf("state %v, QEMU %q, MTU %d", s.State(), s.qemuVersion, s.facts.MTU)
+	if s.State().State != control.StateWaiting || s.qemuVersion != "7.2.22" || s.links[podLink].MTU != 1450 {
+		t.Errorf("state %v, QEMU %q, MTU %d", s.State(), s.qemuVersion, s.links[podLink].MTU)
 	}
-	if got, err := vouched(s.facts, []string{"fd00::5", "10.244.0.5"}); !reflect.DeepEqual(got, []string{"10.244.0.5", "fd00::5"}) || err != nil {
+	if got, err := vouched(s.links[podLink], []string{"fd00::5", "10.244.0.5"}); !reflect.DeepEqual(got, []string{"10.244.0.5", "fd00::5"}) || err != nil {
 		t.Errorf("pod addresses %v, %v", got, err)
 	}
 	launcher.send(control.EventState, control.StateReport{State: control.StatePreparing})
@@ -191,7 +198,7 @@ func TestFilesThatCloseSlowly(t *testing.T) {
 	dialLauncher(t, hostile) // says nothing, so that the next is refused, and the last left in the backlog
 	for _, f := range files {
 		dialLauncher(t, hostile).send("lingers", nil, f)
-		f.Close() // the one on its way is the last
+		(&control.Closer{}).Close(f) // the one on its way is the last, unless it is closed already
 	}
 
 	work := make(chan struct{})
@@ -216,41 +223,10 @@ func TestFilesThatCloseSlowly(t *testing.T) {
 	n.awaitChange(t)
 }
 
-// lingering is one end of a TCP connection, whose close waits for the other
-// end to take what was sent; the test's end has it give up.
+// lingering is a file whose close(2) does not return.
 func lingering(t *testing.T) *os.File {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	conn, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	peer, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { peer.Close() }) // unread bytes: a reset
-	conn.SetWriteDeadline(time.Now().Add(time.Second))
-	for err == nil {
-		_, err = conn.Write(make([]byte, 1<<20))
-	}
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatal(err)
-	}
-	file, err := conn.(*net.TCPConn).File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.SetsockoptLinger(int(file.Fd()), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}); err != nil {
-		t.Fatal(err)
-	}
-	unix.SetNonblock(int(file.Fd()), true)
-	return file
+	return os.NewFile(uintptr(controltest.Lingering(t)), "lingers")
 }
 
 func awaitGone(t *testing.T, s *Sessions) {
@@ -269,8 +245,9 @@ func TestHelloRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer bare.Close()
-	newer := goodHello()
+	newer, many := goodHello(), goodHello()
 	newer.Version++
+	many.Features = make([]string, maxFeatures+1)
 	good := func(t *testing.T) []*os.File { return []*os.File{netnsFile(t, pod)} }
 	file := func(path string) func(*testing.T) []*os.File {
 		return func(t *testing.T) []*os.File { return []*os.File{open(t, path)} }
@@ -283,7 +260,8 @@ func TestHelloRefused(t *testing.T) {
 	}{
 		{"newer version", control.EventHello, newer, good},
 		{"state before hello", control.EventState, control.StateReport{State: control.StateRunning}, good},
-		{"unknown field", control.EventHello, map[string]any{"version": control.Version, "pod": "another"}, good},
+		{"no state", control.EventHello, map[string]any{"version": control.Version, "pod": "another"}, good},
+		{"many features", control.EventHello, many, good},
 		{"no file", control.EventHello, goodHello(), func(*testing.T) []*os.File { return nil }},
 		{"two files", control.EventHello, goodHello(), func(t *testing.T) []*os.File { return append(good(t), good(t)...) }},
 		{"a plain file", control.EventHello, goodHello(), file("/etc/hostname")},

@@ -244,11 +244,11 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 		if err != nil {
 			// The launcher dials again; by then the kubelet may know.
 			s.log.Info("connection on a slot whose pod is not known yet", "slot", slot.ID, "reason", err.Error())
-			conn.Close()
+			control.CloseInterrupted(conn)
 			continue
 		}
 		if !s.connect.Connect(slot.ID, pod, control.NewConn(conn)) {
-			conn.Close() // may take its time: Sessions.Connect has why
+			control.CloseInterrupted(conn) // there may be files in it
 		}
 		// A launcher that dials without end costs no more than this.
 		if !s.pause(dialPause) {
@@ -313,7 +313,7 @@ func (s *Slots) identify(slot *slot) (types.NamespacedName, error) {
 // drop closes and forgets a slot. Its folder may be busy in a pod that is just
 // going; the mount holds it, and the name is never used again.
 func (s *Slots) drop(slot *slot) {
-	go slot.listener.Close() // with what waits in its backlog: Sessions.Connect has why it may take long
+	go control.CloseInterrupted(slot.listener) // with what waits in its backlog
 	s.erase(slot)
 	delete(s.slots, slot.ID)
 	s.freed[slot.Device] = s.clock.Now()

@@ -31,24 +31,34 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if request.CloudInit, err = seeds(vmi, machine.UUID); err != nil {
 		return err
 	}
-	if known, err := knowsAgent(ctx, launcher); err != nil {
-		return err
-	} else if !known {
-		if errs := forOlder(&request); len(errs) > 0 {
-			return r.reject(ctx, launcher, errs)
-		}
+	request.Needs = request.NeededFeatures()
+	if errs := unfit(&request, launcher.features); len(errs) > 0 {
+		return r.reject(ctx, launcher, errs)
 	}
 	w := &wiring{}
 	defer w.close()
-	if err := launcher.inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, launcher.facts, netns) }); err != nil {
+	if err := launcher.inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, launcher.linksOf(vmi), netns) }); err != nil {
 		return err
 	}
 	r.warnUnfiltered(ctx, vmi, w)
 	request.DHCP = w.leases
-	if err := launcher.call(ctx, control.CommandStart, request, nil, append(w.taps, w.sockets...)...); err != nil {
+	if err := launcher.call(ctx, control.CommandStart, request, nil, w.files...); err != nil {
 		return fmt.Errorf("hand the machine to the launcher: %w", err)
 	}
 	return nil
+}
+
+// unfit says why a launcher cannot run what is asked for, before anything is wired.
+// The launcher is of the pod's image, and stays what it is.
+func unfit(request *control.StartRequest, features []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, feature := range control.Lacks(features, request.Needs) {
+		errs = append(errs, field.Forbidden(field.NewPath("spec"), fmt.Sprintf("needs the feature %q, which this pod's virt-launcher does not have: delete the VMI and make it anew, or restart its VM", feature)))
+	}
+	if err := control.CheckMachine(&request.Machine); err != nil {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "domain"), err.Error()))
+	}
+	return errs
 }
 
 // host gathers what resolve.Machine needs besides the VMI.
@@ -99,7 +109,7 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 			Path: d.Path, Format: d.Format, VirtualSize: d.VirtualSize, Direct: d.Direct, Error: d.Error}
 	}
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		host.NICs[nic.Name] = launcher.nic()
+		host.NICs[nic.Name] = nicFacts(launcher.linksOf(vmi)[nic.Name])
 	}
 	return host, nil
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -34,7 +35,7 @@ func (a *statsAnswer) UnmarshalJSON(text []byte) error {
 	if len(text) > maxStats {
 		return fmt.Errorf("%w: statistics of %d bytes", control.ErrProtocol, len(text))
 	}
-	if err := control.Decode(text, &a.stats); err != nil {
+	if err := json.Unmarshal(text, &a.stats); err != nil {
 		return err
 	}
 	// An empty element, of two bytes on the line, takes fifty times as much here,

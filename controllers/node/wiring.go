@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	corev1 "k8s.io/api/core/v1"
@@ -20,24 +19,24 @@ import (
 
 // wiring holds the open files that a launcher gets.
 type wiring struct {
-	taps    []*os.File
-	sockets []*os.File
-	leases  []control.DHCPServer
+	files  []control.File
+	leases []control.DHCPServer
 	// unfiltered are the interfaces whose guest nothing holds to its own addresses.
 	unfiltered []string
 }
 
 // close closes this process's copies; QEMU and the launcher have their own.
 func (w *wiring) close() {
-	for _, f := range append(w.taps, w.sockets...) {
+	for _, f := range w.files {
 		f.Close()
 	}
 }
 
-// wire connects the VMI's interfaces in the launcher's network namespace.
-func (w *wiring) wire(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, facts netsetup.Facts, netns ns.NetNS) error {
+// wire connects the VMI's interfaces in the launcher's network namespace. The facts
+// are of the pod's links that they are for, by interface.
+func (w *wiring) wire(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, facts map[string]netsetup.Facts, netns ns.NetNS) error {
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		if err := w.connect(vmi, nic, machine.NICs[i], facts, netns); err != nil {
+		if err := w.connect(vmi, nic, machine.NICs[i], facts[nic.Name], netns); err != nil {
 			return fmt.Errorf("wire interface %s: %w", nic.Name, err)
 		}
 	}
@@ -65,12 +64,15 @@ func (w *wiring) connect(vmi *v1.VirtualMachineInstance, nic v1.Interface, resol
 	if err != nil {
 		return err
 	}
-	w.taps = append(w.taps, taps...)
+	for queue, tap := range taps {
+		name := qemuargs.Inherited{Kind: qemuargs.InheritedTap, Name: resolved.Name, Index: queue}.String()
+		w.files = append(w.files, control.File{Name: name, File: tap})
+	}
 	socket, err := netsetup.ListenDHCP(netns, plan)
 	if err != nil {
 		return err
 	}
-	w.sockets = append(w.sockets, socket)
+	w.files = append(w.files, control.File{Name: control.DHCPFile(nic.Name), File: socket})
 	server := control.DHCPServer{NIC: nic.Name, Lease: lease}
 	if vmi.Spec.Subdomain != "" {
 		server.Service = vmi.Spec.Subdomain + "." + vmi.Namespace + ".svc"

@@ -2,8 +2,7 @@ package control
 
 import "github.com/kubeqemu/kubeqemu/launcher/guestagent"
 
-// Commands about QEMU's guest agent, all of them optional: an older launcher
-// does not know them.
+// Commands about QEMU's guest agent (FeatureAgent, FeatureSoftReboot).
 const (
 	CommandGuestInfo   = "guest-info"        // → GuestInfo
 	CommandUsers       = "guest-users"       // → GuestUsers
@@ -14,7 +13,7 @@ const (
 )
 
 // EventAgent is sent when something of AgentReport has changed, and after hello
-// if anything is known. An older handler ignores it.
+// if anything is known.
 const EventAgent = "agent"
 
 // MaxAgentReport bounds an AgentReport, in bytes of JSON.

@@ -49,7 +49,7 @@ func text(t testing.TB, content string) *os.File {
 	return f
 }
 
-func contents(t *testing.T, files []*os.File) string {
+func contents(t *testing.T, files []File) string {
 	t.Helper()
 	var all []string
 	for _, f := range files {
@@ -57,7 +57,7 @@ func contents(t *testing.T, files []*os.File) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, string(data))
+		all = append(all, f.Name+"="+string(data))
 	}
 	return strings.Join(all, " ")
 }
@@ -67,15 +67,15 @@ func TestFilesGoWithTheirMessages(t *testing.T) {
 	from, to := NewConn(a), NewConn(b)
 	one, two, three := text(t, "one"), text(t, "two"), text(t, "three")
 	for _, m := range []Message{
-		{Event: "first", Files: []*os.File{one, two}},
+		{Event: "first", Files: []File{{"1", one}, {"2", two}}},
 		{Event: "none"},
-		{Event: "last", Files: []*os.File{three}},
+		{Event: "last", Files: []File{{"1", three}}},
 	} {
 		if err := from.Send(m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"first: one two", "none: ", "last: three"} {
+	for _, want := range []string{"first: 1=one 2=two", "none: ", "last: 1=three"} {
 		m, err := to.Receive()
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestFilesGoWithTheirMessages(t *testing.T) {
 			t.Error("Close left the files")
 		}
 	}
-	if contents(t, []*os.File{one}) != "one" {
+	if contents(t, []File{{"", one}}) != "=one" {
 		t.Error("the sender's file was closed")
 	}
 }
@@ -117,7 +117,7 @@ func TestLargestMessage(t *testing.T) {
 	if err := from.Send(Message{Event: "e", Data: data}); !errors.Is(err, ErrProtocol) {
 		t.Errorf("a byte more: %v, want it refused before it is sent", err)
 	}
-	if err := from.Send(Message{Event: "e", Files: make([]*os.File, MaxFiles+1)}); !errors.Is(err, ErrProtocol) {
+	if err := from.Send(Message{Event: "e", Files: make([]File, MaxFiles+1)}); !errors.Is(err, ErrProtocol) {
 		t.Errorf("too many files: %v", err)
 	}
 }
@@ -127,13 +127,17 @@ func TestReceiveRefuses(t *testing.T) {
 		"garbage":            "GET / HTTP/1.1\r\n",
 		"empty line":         "\n",
 		"not an object":      "[]\n",
-		"unknown field":      `{"event":"e","pod":"another"}` + "\n",
+		"unknown field":      `{"execute":"e","pod":"another"}` + "\n",
 		"two values":         `{"event":"e"}{"event":"e"}` + "\n",
 		"no kind":            `{"id":1}` + "\n",
 		"two kinds":          `{"event":"e","execute":"stop"}` + "\n",
 		"return and error":   `{"id":1,"return":{},"error":{"desc":"no"}}` + "\n",
-		"files without any":  `{"event":"e","files":1}` + "\n",
-		"negative files":     `{"event":"e","files":-1}` + "\n",
+		"files without any":  `{"event":"e","files":["a"]}` + "\n",
+		"a number of files":  `{"event":"e","files":["a"]}` + "\n",
+		"too many names":     `{"event":"e","files":[` + strings.Repeat(`"",`, 100_000) + `""]}` + "\n",
+		"a name twice":       `{"event":"e","files":["a","a"]}` + "\n",
+		"an empty name":      `{"event":"e","files":[""]}` + "\n",
+		"a long name":        `{"event":"e","files":["` + strings.Repeat("a", 256) + `"]}` + "\n",
 		"a wrong type":       `{"event":7}` + "\n",
 		"a NUL":              "{\"event\":\"e\"}\x00\n",
 		"a line too long":    strings.Repeat("x", MaxMessageBytes+4096),
@@ -190,7 +194,8 @@ func TestTooManyFiles(t *testing.T) {
 		}
 		return unix.UnixRights(fds...)
 	}
-	tests := map[string][]int{"at once": {MaxFiles + 1}, "one by one without a line": {40, 24, 1}}
+	// The kernel sends no more than MaxFiles at once.
+	tests := map[string][]int{"one by one without a line": {200, MaxFiles - 200, 1}}
 	for name, batches := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := openFiles(t)
@@ -246,8 +251,8 @@ func openFiles(t testing.TB) int {
 
 // What Send writes, Receive reads: whatever bytes come before and after.
 func FuzzReceive(f *testing.F) {
-	for _, seed := range []string{"", "\n", `{"event":"hello","data":{"version":1},"files":1}` + "\n", `{"id":1,"return":null}` + "\n",
-		`{"execute":"start","id":2,"data":{}}` + "\n{", `{"id":3,"error":{"desc":"no"}}` + "\n", "\xff\x00\n", `{"event":"e","files":65}` + "\n"} {
+	for _, seed := range []string{"", "\n", `{"event":"hello","data":{"version":1},"files":["a"]}` + "\n", `{"id":1,"return":null}` + "\n",
+		`{"execute":"start","id":2,"data":{}}` + "\n{", `{"id":3,"error":{"desc":"no"}}` + "\n", "\xff\x00\n", `{"event":"e","files":["a","b"]}` + "\n"} {
 		f.Add([]byte(seed), uint8(1))
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, files uint8) {
@@ -270,8 +275,8 @@ func FuzzReceive(f *testing.F) {
 				}
 				break
 			}
-			if claimed += len(m.Files); len(m.Files) != m.FileCount || claimed > len(rights) {
-				t.Fatalf("message has %d files, says %d; %d of %d claimed", len(m.Files), m.FileCount, claimed, len(rights))
+			if claimed += len(m.Files); len(m.Files) != len(m.names) || claimed > len(rights) {
+				t.Fatalf("message has %d files, says %q; %d of %d claimed", len(m.Files), m.names, claimed, len(rights))
 			}
 			m.Close()
 		}

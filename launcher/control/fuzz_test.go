@@ -16,7 +16,7 @@ import (
 // handler's end of the connection ends with it, no call hangs, and no file
 // stays open.
 func FuzzClient(f *testing.F) {
-	for _, s := range []string{"", `{"event":"hello","data":{"version":1},"files":1}` + "\n", `{"id":1,"return":{"state":"running"}}` + "\n",
+	for _, s := range []string{"", `{"event":"hello","data":{"version":1},"files":["netns"]}` + "\n", `{"id":1,"return":{"state":"running"}}` + "\n",
 		`{"id":1,"error":{"desc":"no"}}` + "\n", `{"execute":"shutdown","id":1}` + "\n", `{"event":"state","data":{}}` + "\n" + `{"event":"state"`,
 		`{"id":1,"return":null}` + "\n" + `{"id":1,"return":{}}` + "\n", "\x00\n\n{}\n"} {
 		f.Add([]byte(s), uint8(1))
@@ -31,7 +31,8 @@ func FuzzClient(f *testing.F) {
 			io.Copy(io.Discard, a)
 		}()
 		events := 0
-		c := NewClient(NewConn(b), func(m *Message) {
+		closer := &Closer{}
+		c := NewClient(NewConn(b), Limits{Closer: closer}, func(m *Message) {
 			events++
 			m.Close()
 		})
@@ -42,6 +43,9 @@ func FuzzClient(f *testing.F) {
 		<-c.Done()
 		c.Close()
 		a.Close()
+		for !closer.Idle() {
+			runtime.Gosched()
+		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("call: %v", err)
 		}
@@ -61,7 +65,7 @@ func TestEndlessMessage(t *testing.T) {
 	a, b := socketpair(t)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	c := NewClient(NewConn(b), func(m *Message) { m.Close() })
+	c := NewClient(NewConn(b), Limits{}, func(m *Message) { m.Close() })
 	chunk, sent := bytes.Repeat([]byte("x"), 1<<20), 0
 	for sent < 1<<30 {
 		n, err := a.Write(chunk)

@@ -5,7 +5,9 @@
 // descriptor; from then on the handler asks and the launcher answers and sends
 // events. Nothing in a message says which VM it is about: the connection is
 // the identity. A launcher lives for months and keeps its version of the
-// protocol; a newer handler speaks the older version to it.
+// protocol; a newer handler reads from hello which features it has, and asks for
+// no others. So what is told may hold fields that the reader does not know,
+// and what is asked may not.
 package control
 
 import (
@@ -16,7 +18,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// Version is the protocol's version. Within one, unknown fields are refused.
+// Version is the protocol's version: how messages are read. What can be asked and
+// done beyond the core, Features say.
 const Version = 1
 
 // Commands that the handler sends, and the events that the launcher sends.
@@ -27,25 +30,27 @@ const (
 	CommandShutdown   = "shutdown"    // → nothing; as SIGTERM
 	CommandReject     = "reject"      // Termination → nothing; the VM cannot be started, ever
 
-	// Optional too. None has arguments but grace.
+	// Of features, as is grow-disk (FeatureOf). None has arguments but grace.
 	CommandPause   = "pause"   // → nothing, when the guest's CPUs are stopped
 	CommandUnpause = "unpause" // → nothing, when they run
 	CommandReset   = "reset"   // → nothing; the reset button was pressed
 	CommandGrace   = "grace"   // GraceRequest → nothing
-	CommandConsole = "console" // → nothing, with the console's file; the console before it ends
-	CommandVNC     = "vnc"     // → nothing, with the file of a connection to the VNC server
+	CommandConsole = "console" // → nothing, with FileConsole; the console before it ends
+	CommandVNC     = "vnc"     // → nothing, with FileVNC, a connection to the VNC server
 
-	CommandScreenshot  = "screenshot"   // → nothing, with the file of a socket: a PNG, to its end
+	CommandScreenshot  = "screenshot"   // → nothing, with FileScreenshot: a PNG, to its end
 	CommandMovePointer = "move-pointer" // → nothing, when the guest had time to show that it woke up
-	CommandStats       = "stats"        // → Stats; optional: what the VM has used, asked for when somebody wants to know
+	CommandStats       = "stats"        // → Stats: what the VM has used, asked for when somebody wants to know
 
-	EventHello = "hello" // Hello with the network namespace's file
+	EventHello = "hello" // Hello with FileNetNS
 	EventState = "state" // StateReport
 )
 
 // Hello is the launcher's first message. One file goes with it: its network namespace.
 type Hello struct {
 	Version int `json:"version"`
+	// Features are what the launcher can do beyond the core.
+	Features []string `json:"features"`
 	// QEMUVersion is what the launcher's QEMU says of itself, such as 7.2.22.
 	QEMUVersion string      `json:"qemuVersion"`
 	State       StateReport `json:"state"`
@@ -187,10 +192,11 @@ type GraceRequest struct {
 	Seconds int64 `json:"seconds"`
 }
 
-// StartRequest is everything the launcher needs to start QEMU. Its files are
-// the taps of Machine.NICs, queue by queue, and then one DHCP socket for each
-// entry of DHCP.
+// StartRequest is everything the launcher needs to start QEMU. With it go the taps
+// that the Machine inherits, and the socket (DHCPFile) of each entry of DHCP.
 type StartRequest struct {
+	// Needs are the features without which the launcher must not start the VM.
+	Needs     []string         `json:"needs,omitempty"`
 	Machine   qemuargs.Machine `json:"machine"`
 	CloudInit []CloudInitSeed  `json:"cloudInit,omitempty"`
 	DHCP      []DHCPServer     `json:"dhcp,omitempty"`
@@ -237,9 +243,6 @@ type DHCPServer struct {
 	// web.team-a.svc; the guest searches it first.
 	Service string `json:"service,omitempty"`
 }
-
-// DHCPFile is the name of the socket on which a NIC's lease is served.
-func DHCPFile(nic string) string { return "dhcp/" + nic }
 
 // Reason says in one word how a VM ended.
 type Reason string

@@ -86,16 +86,16 @@ func (l *launched) accept(listener *net.UnixListener) error {
 	}
 	hello := make(chan error, 1)
 	greeted := false
-	l.client = control.NewClient(control.NewConn(conn), func(m *control.Message) {
+	l.client = control.NewClient(control.NewConn(conn), control.Limits{}, func(m *control.Message) {
 		at := time.Now()
 		defer m.Close()
 		if !greeted {
 			greeted = true
-			hello <- control.Decode(m.Data, &l.hello)
+			hello <- control.Told(m.Data, &l.hello)
 			return
 		}
 		s := stateAt{at: at}
-		s.err = control.Decode(m.Data, &s.StateReport)
+		s.err = control.Told(m.Data, &s.StateReport)
 		l.states <- s
 	})
 	select {

@@ -128,7 +128,7 @@ func (v *vm) accept() {
 	states := make(chan control.StateReport, 16)
 	greeted := false
 	v.states = states
-	v.client = control.NewClient(control.NewConn(conn), func(m *control.Message) {
+	v.client = control.NewClient(control.NewConn(conn), control.Limits{}, func(m *control.Message) {
 		if !greeted {
 			greeted = true
 			hello <- m
@@ -151,7 +151,7 @@ func (v *vm) accept() {
 	}
 }
 
-func (v *vm) call(command string, arguments, result any, files ...*os.File) error {
+func (v *vm) call(command string, arguments, result any, files ...control.File) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return v.client.Call(ctx, command, arguments, result, files...)

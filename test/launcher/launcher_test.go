@@ -160,7 +160,7 @@ func TestStartNeedsItsFiles(t *testing.T) {
 	v := launch(t)
 	m := v.machine("polite")
 	m.NICs = []qemuargs.NIC{{Name: "default", Driver: "virtio-net-pci", Queues: 1}}
-	if err := v.call(control.CommandStart, control.StartRequest{Machine: m}, nil); err == nil || !strings.Contains(err.Error(), "files") {
+	if err := v.call(control.CommandStart, control.StartRequest{Machine: m}, nil); err == nil || !strings.Contains(err.Error(), `without the file "tap/default/0"`) {
 		t.Errorf("start without a tap: %v", err)
 	}
 	if err := v.call("no-such-command", nil, nil); err == nil {

@@ -1,0 +1,184 @@
+package node
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/go-logr/logr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/vmi"
+	"github.com/kubeqemu/kubeqemu/handlerapi"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// serverOf is a Server of a VMI vm with the UID u1, whose launcher gets the device vm9.
+func serverOf(t *testing.T, n *testNode) *Server {
+	t.Helper()
+	object := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "u1"},
+		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Running, ActivePods: map[types.UID]string{"p": "n1"},
+			LauncherPods: []v1.LauncherPod{{Name: vmi.PodName("vm", "u1", vmi.First), IPs: []string{"10.244.0.5", "fd00::5"}}}}}
+	n.slots.pods.(*kubelet).held["vm9"] = []types.NamespacedName{{Namespace: "ns", Name: vmi.PodName("vm", "u1", vmi.First)}}
+	scheme := apiruntime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return &Server{Log: logr.Discard(), limits: newVMILimits(), Reconciler: &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(object).Build(),
+		Clock: clock.RealClock{}, NodeName: "n1", Sessions: n.sessions}}
+}
+
+// reset presses the reset button as virt-api does.
+func reset(handler http.Handler) int {
+	path := strings.NewReplacer("{namespace}", "ns", "{name}", "vm", "{operation}", handlerapi.Reset).Replace(handlerapi.Pattern)
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, httptest.NewRequest(http.MethodPut, path+"?"+handlerapi.UID+"=u1", nil))
+	return answer.Code
+}
+
+// TestAnswersThatBringSockets: a launcher that has every answer bring a TCP socket
+// that lingers, and dials again each time, takes a thread of virt-handler's, however
+// often its users ask.
+func TestAnswersThatBringSockets(t *testing.T) {
+	n := newNode(t)
+	n.sessions.changed = func(types.NamespacedName) {}
+	handler := serverOf(t, n).handler()
+	folder, netns := newFolder(t, n.slots, "vm9"), netnsFile(t, podNetwork(t))
+	var hostile sync.WaitGroup
+	over := make(chan struct{})
+	sent := 0
+	closer := &control.Closer{}
+	hostile.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			raw, err := dialSlot(folder)
+			if err != nil {
+				continue
+			}
+			conn := control.NewConn(raw)
+			hello, _ := json.Marshal(goodHello())
+			err = conn.Send(control.Message{Event: control.EventHello, Data: hello, Files: []control.File{{Name: control.FileNetNS, File: netns}}})
+			for err == nil {
+				var m *control.Message
+				if m, err = conn.Receive(); err == nil {
+					lingers := lingering(t)
+					err = conn.Send(control.Message{ID: m.ID, Return: []byte("null"), Files: []control.File{{Name: control.FileConsole, File: lingers}}})
+					closer.Close(lingers) // the one on its way is the last, if it is
+					sent++
+				}
+			}
+			raw.Close()
+		}
+	})
+	before := taskCount(t)
+	var asking sync.WaitGroup
+	codes := sync.Map{}
+	questions := make(chan struct{})
+	for range 20 {
+		asking.Go(func() {
+			for range questions {
+				codes.Store(reset(handler), true)
+			}
+		})
+	}
+	highest := 0
+	begin := time.Now()
+	for i := range 10_000 {
+		select {
+		case questions <- struct{}{}:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("nobody asks any more after %d questions: all wait for files to be closed", i)
+		}
+		if i%200 == 0 {
+			highest = max(highest, taskCount(t))
+			time.Sleep(20 * time.Millisecond) // so that the launcher dials again
+		}
+	}
+	close(questions)
+	asking.Wait()
+	close(over)
+	n.sessions.Close()
+	n.slots.Close()
+	hostile.Wait()
+	t.Logf("%d questions in %s, %d answers with a socket, at most %d threads more", 10_000, time.Since(begin), sent, highest-before)
+	if sent < 2 {
+		t.Errorf("only %d answers brought a socket", sent)
+	}
+	// The twenty who ask are of the test; Go adds a thread for each that blocks.
+	if highest > before+20 {
+		t.Errorf("%d threads, %d before", highest, before)
+	}
+	for code := range codes.Range {
+		if code != http.StatusServiceUnavailable && code != http.StatusTooManyRequests {
+			t.Errorf("answered with %v", code)
+		}
+	}
+}
+
+func taskCount(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// TestCallsAreBounded: a launcher that answers nothing is not asked without end,
+// and who is not heard is told so at once.
+func TestCallsAreBounded(t *testing.T) {
+	n := newNode(t)
+	n.sessions.changed = func(types.NamespacedName) {}
+	handler := serverOf(t, n).handler()
+	launcher := dialLauncher(t, newFolder(t, n.slots, "vm9"))
+	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
+	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1", vmi.First)}
+	for n.sessions.Get(pod) == nil {
+		runtime.Gosched()
+	}
+	codes := make(chan int, 100)
+	for range 100 {
+		go func() { codes <- reset(handler) }()
+	}
+	for range 100 - maxVMICalls {
+		select {
+		case code := <-codes:
+			if code != http.StatusTooManyRequests {
+				t.Errorf("answered with %d", code)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("all questions wait for a launcher that does not answer")
+		}
+	}
+	// virt-handler's own question finds room.
+	asked := make(chan error, 1)
+	go func() { asked <- n.sessions.Get(pod).call(t.Context(), control.CommandQueryState, nil, nil) }()
+	for range maxVMICalls + 1 {
+		m, err := launcher.conn.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := launcher.conn.Send(control.Message{ID: m.ID, Return: []byte("null")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-asked; err != nil {
+		t.Errorf("virt-handler's own question: %v", err)
+	}
+}

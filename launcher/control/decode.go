@@ -1,0 +1,142 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// Bounds of what a launcher tells, in bytes of JSON and in values. A value is two
+// bytes on the line, {}, and may be hundreds in memory: so the values are counted before
+// any is made.
+const (
+	// MaxReportBytes is of a hello or a state report without its Machine.
+	MaxReportBytes = 64 << 10
+	// MaxMachineBytes and MaxMachineValues are of a Machine: a thousand devices.
+	MaxMachineBytes  = 256 << 10
+	MaxMachineValues = 16 << 10
+	// maxValues is of all that is decoded.
+	maxValues = MaxMachineValues + 4<<10
+)
+
+// ErrProtocol is wrapped by every error about a message that breaks the protocol.
+var ErrProtocol = errors.New("control protocol violated")
+
+// Decode decodes what a peer asks: unknown fields and trailing bytes are refused,
+// for who does not understand all of a question cannot answer it.
+func Decode(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return fmt.Errorf("%w: bytes after the value", ErrProtocol)
+	}
+	return nil
+}
+
+// Told decodes what a peer tells, in bounds: unknown fields are a newer peer's, and
+// ignored. A *json.RawMessage gets the document as it is.
+func Told(data []byte, into any) error {
+	if raw, ok := into.(*json.RawMessage); ok {
+		*raw = data
+		return nil
+	}
+	if n := Values(data); n > maxValues {
+		return fmt.Errorf("%w: %d values, at most %d are read", ErrProtocol, n, maxValues)
+	}
+	var err error
+	switch into.(type) {
+	case *Hello:
+		var report struct{ State rawReport }
+		if err = json.Unmarshal(data, &report); err == nil {
+			err = report.State.check(len(data))
+		}
+	case *StateReport:
+		var report rawReport
+		if err = json.Unmarshal(data, &report); err == nil {
+			err = report.check(len(data))
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
+	if err != nil && !errors.Is(err, ErrProtocol) {
+		err = fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	return err
+}
+
+// rawReport is a StateReport of which nothing is made.
+type rawReport struct{ Machine json.RawMessage }
+
+// check holds a report to its bounds; all is the length of the message around it.
+func (r rawReport) check(all int) error {
+	if rest := all - len(r.Machine); rest > MaxReportBytes {
+		return fmt.Errorf("%w: a report of %d bytes without its Machine, at most %d are read", ErrProtocol, rest, MaxReportBytes)
+	}
+	return checkMachine(r.Machine)
+}
+
+func checkMachine(data []byte) error {
+	switch n := Values(data); {
+	case len(data) > MaxMachineBytes:
+		return fmt.Errorf("%w: a Machine of %d bytes, at most %d fit into a hello", ErrProtocol, len(data), MaxMachineBytes)
+	case n > MaxMachineValues:
+		return fmt.Errorf("%w: a Machine of %d values, at most %d fit into a hello", ErrProtocol, n, MaxMachineValues)
+	}
+	return nil
+}
+
+// CheckMachine says whether a launcher could tell of a Machine in its hello. One
+// that does not fit must not be started: it could not be found again.
+func CheckMachine(m *qemuargs.Machine) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode the Machine: %w", err)
+	}
+	return checkMachine(data)
+}
+
+// Values is how many values a JSON text has at most: each but the first follows a
+// comma or an opening bracket. It allocates nothing, and takes any text.
+func Values(data []byte) int {
+	n, quoted := 1, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == '{' || c == '['):
+			n++
+		}
+	}
+	return n
+}
+
+// Turns bounds how many messages are decoded at once, of all launchers. They are
+// bounded themselves, so each takes milliseconds; who waits is served in order; and
+// a launcher waits for one turn at a time (see Client).
+type Turns chan struct{}
+
+// NewTurns makes n turns.
+func NewTurns(n int) Turns { return make(Turns, n) }
+
+// take waits for a turn. Without Turns there is no bound.
+func (t Turns) take() {
+	if t != nil {
+		t <- struct{}{}
+	}
+}
+
+func (t Turns) giveBack() {
+	if t != nil {
+		<-t
+	}
+}

@@ -1,0 +1,94 @@
+package control
+
+import "slices"
+
+// Features are what a launcher can do beyond the core, which is hello, state
+// reports, inspect, start, query-state, shutdown and reject. A launcher lists its features in
+// hello; a start request lists those that its VM needs. A feature is never
+// changed: what is done otherwise gets another name.
+const (
+	FeatureJobs        = "jobs" // cancel-job and forget-job; those that begin one have their own
+	FeatureGrowDisk    = "grow-disk"
+	FeaturePause       = "pause" // pause and unpause; also to start paused
+	FeatureReset       = "reset"
+	FeatureGrace       = "grace"
+	FeatureConsole     = "console"
+	FeatureVNC         = "vnc"
+	FeatureScreenshot  = "screenshot" // and move-pointer
+	FeatureStats       = "stats"
+	FeatureAgent       = "guest-agent" // its port, EventAgent, and the commands about it
+	FeatureSoftReboot  = "soft-reboot"
+	FeatureConfigDrive = "config-drive"       // a cloud-init seed of that kind
+	FeatureCredentials = "access-credentials" // Secrets for the seed and for the guest agent
+	FeatureKeep        = "keep-launcher"
+)
+
+// Features are those of this version.
+func Features() []string {
+	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep}
+}
+
+// FeatureOf is the feature that a command belongs to; empty for the core's.
+func FeatureOf(command string) string {
+	switch command {
+	case CommandCancelJob, CommandForgetJob:
+		return FeatureJobs
+	case CommandGrowDisk:
+		return FeatureGrowDisk
+	case CommandPause, CommandUnpause:
+		return FeaturePause
+	case CommandReset:
+		return FeatureReset
+	case CommandGrace:
+		return FeatureGrace
+	case CommandConsole:
+		return FeatureConsole
+	case CommandVNC:
+		return FeatureVNC
+	case CommandScreenshot, CommandMovePointer:
+		return FeatureScreenshot
+	case CommandStats:
+		return FeatureStats
+	case CommandGuestInfo, CommandUsers, CommandFileSystems, CommandFreeze, CommandUnfreeze:
+		return FeatureAgent
+	case CommandSoftReboot:
+		return FeatureSoftReboot
+	}
+	return ""
+}
+
+// Lacks are those of the needed features that are not among what there is.
+func Lacks(features, needs []string) []string {
+	var out []string
+	for _, need := range needs {
+		if !slices.Contains(features, need) {
+			out = append(out, need)
+		}
+	}
+	return out
+}
+
+// NeededFeatures are what a request's VM needs beyond the core: without them it would
+// not be what its spec says.
+func (r *StartRequest) NeededFeatures() []string {
+	seed := func(has func(CloudInitSeed) bool) bool { return slices.ContainsFunc(r.CloudInit, has) }
+	var out []string
+	for _, f := range []struct {
+		name   string
+		needed bool
+	}{
+		{FeatureConsole, r.Machine.Serial != nil},
+		{FeatureVNC, r.Machine.Graphics != nil},
+		{FeatureAgent, r.Machine.Agent != nil},
+		{FeaturePause, r.Paused},
+		{FeatureConfigDrive, seed(func(s CloudInitSeed) bool { return s.ConfigDriveUUID != "" })},
+		{FeatureCredentials, len(r.AgentCredentials) > 0 || seed(func(s CloudInitSeed) bool { return len(s.AccessCredentials) > 0 })},
+		{FeatureKeep, r.KeepLauncher},
+	} {
+		if f.needed {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,204 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of the files of one message.
+const (
+	// MaxFiles is the kernel's own bound (SCM_MAX_FD in net/scm.h). With room for
+	// that many, a receiver never has the kernel close what did not fit.
+	MaxFiles    = 253
+	maxFileName = 255
+)
+
+// Names of the files that go with messages. A start request's are qemuargs.Inherited's
+// and DHCPFile's.
+const (
+	FileNetNS      = "netns"
+	FileConsole    = "console"
+	FileVNC        = "vnc"
+	FileScreenshot = "screenshot"
+)
+
+// DHCPFile is the name of the socket on which a NIC's lease is served.
+func DHCPFile(nic string) string { return "dhcp/" + nic }
+
+// File is a file that goes with a message, under a name of its own there.
+type File struct {
+	Name string
+	*os.File
+}
+
+// fileKind is what a launcher's file has to be.
+type fileKind string
+
+const (
+	networkNamespace fileKind = "a network namespace"
+	streamSocket     fileKind = "a unix stream socket"
+)
+
+// Brought is a file that a launcher's message brings.
+type Brought struct {
+	Name string
+	kind fileKind
+}
+
+// EventFile is the file that an event brings, if it brings one.
+func EventFile(event string) (Brought, bool) {
+	return Brought{FileNetNS, networkNamespace}, event == EventHello
+}
+
+// AnswerFile is the file that a good answer to a command brings, if it brings one.
+func AnswerFile(command string) (Brought, bool) {
+	switch command {
+	case CommandConsole:
+		return Brought{FileConsole, streamSocket}, true
+	case CommandVNC:
+		return Brought{FileVNC, streamSocket}, true
+	case CommandScreenshot:
+		return Brought{FileScreenshot, streamSocket}, true
+	}
+	return Brought{}, false
+}
+
+// checkNames holds the names of a message's files to their bounds.
+func checkNames(names []string) error {
+	for i, name := range names {
+		if name == "" || len(name) > maxFileName || slices.Contains(names[:i], name) {
+			return fmt.Errorf("%w: file name %.32q is empty, too long, or used twice", ErrProtocol, name)
+		}
+	}
+	return nil
+}
+
+// descriptor is a file that a launcher has sent and of which nothing is known.
+// Most calls on it are answered by the file's driver, in its own time: fstat, fstatfs,
+// poll, ioctl and close of a file of FUSE or NFS ask a server, which may be the
+// launcher's. os.NewFile polls a file that is non-blocking.
+type descriptor int
+
+func (d descriptor) Close() error { return unix.Close(int(d)) }
+
+// is says whether the file is of a kind. It asks only what the kernel answers
+// without the file's driver:
+//   - getsockopt looks at the file's operations first, and what is no socket is
+//     ENOTSOCK (sock_from_file in net/socket.c). SO_DOMAIN and SO_TYPE are read from
+//     the socket without its lock (sk_getsockopt in net/core/sock.c).
+//   - readlink of /proc/self/fd/N is d_path (do_proc_readlink in fs/proc/base.c). A
+//     name without a leading slash comes from the file system type itself: net:[N]
+//     is nsfs' (ns_dname in fs/nsfs.c), and no other's.
+func (d descriptor) is(kind fileKind) bool {
+	switch kind {
+	case streamSocket:
+		domain, err := unix.GetsockoptInt(int(d), unix.SOL_SOCKET, unix.SO_DOMAIN)
+		if err != nil || domain != unix.AF_UNIX {
+			return false
+		}
+		of, err := unix.GetsockoptInt(int(d), unix.SOL_SOCKET, unix.SO_TYPE)
+		return err == nil && of == unix.SOCK_STREAM
+	case networkNamespace:
+		name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(d)))
+		return err == nil && strings.HasPrefix(name, "net:[")
+	}
+	return false
+}
+
+func closers(descriptors []descriptor) []io.Closer {
+	out := make([]io.Closer, len(descriptors))
+	for i, d := range descriptors {
+		out[i] = d
+	}
+	return out
+}
+
+// received are the descriptors that came with one read of a socket.
+func received(oob []byte) ([]descriptor, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	var out []descriptor
+	for _, m := range messages {
+		if m.Header.Level != unix.SOL_SOCKET || m.Header.Type != unix.SCM_RIGHTS {
+			continue
+		}
+		numbers, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return out, fmt.Errorf("%w: %w", ErrProtocol, err)
+		}
+		for _, n := range numbers {
+			out = append(out, descriptor(n)) // ReadMsgUnix asks for MSG_CMSG_CLOEXEC
+		}
+	}
+	return out, nil
+}
+
+// Stream is a launcher's end of a console, a VNC connection or a screenshot. A
+// launcher can send files along with the bytes; whoever reads them without taking
+// the files has the kernel close those, on the reader's thread. A Stream takes them, leaves
+// them to the launcher's Closer, and ends.
+type Stream struct {
+	net.Conn
+	unix   *net.UnixConn
+	closer *Closer
+	oob    []byte
+	once   sync.Once
+}
+
+func newStream(d descriptor, closer *Closer) (*Stream, error) {
+	file := os.NewFile(uintptr(d), "stream")
+	defer closer.Close(file) // net.FileConn has a descriptor of its own
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("take virt-launcher's socket: %w", err)
+	}
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		closer.Close(conn)
+		return nil, fmt.Errorf("take virt-launcher's socket: %w: it is a %T", ErrProtocol, conn)
+	}
+	return &Stream{Conn: conn, unix: socket, closer: closer, oob: make([]byte, unix.CmsgSpace(MaxFiles*4))}, nil
+}
+
+// Read is for one goroutine.
+func (s *Stream) Read(p []byte) (int, error) {
+	n, oobn, _, _, err := s.unix.ReadMsgUnix(p, s.oob)
+	if errors.Is(err, io.EOF) {
+		err = io.EOF // which ReadMsgUnix wraps
+	}
+	if oobn == 0 {
+		return n, err
+	}
+	files, _ := received(s.oob[:oobn])
+	s.closer.Close(closers(files)...)
+	_ = s.Close()
+	return n, fmt.Errorf("%w: a stream brings no files", ErrProtocol)
+}
+
+// Close ends reads and writes under way at once, and leaves the rest to the Closer.
+func (s *Stream) Close() error {
+	s.once.Do(func() {
+		hangUp(s.unix)
+		s.closer.Close(s.unix)
+	})
+	return nil
+}
+
+// hangUp ends reads and writes under way, here and at the other end, and closes nothing.
+func hangUp(c *net.UnixConn) {
+	_ = c.SetDeadline(time.Unix(1, 0))
+	_ = c.CloseRead()
+	_ = c.CloseWrite()
+}
