@@ -1,0 +1,277 @@
+package launcher_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+var update = flag.Bool("update", false, "record the contract anew: only before a release, for launchers of the recorded one live on")
+
+// recorded is a session of a handler and a launcher of the first contract. It stays as
+// it is: package controllers/node plays the launcher's side to today's virt-handler, and
+// TestRecordedHandler the handler's to today's launcher.
+const recorded = "testdata/contract.jsonl"
+
+// dirMark stands for the folder in which a session's files are.
+const dirMark = "@DIR@"
+
+// said is a line of a session.
+type said struct {
+	Launcher *spoken `json:"launcher,omitempty"`
+	Handler  *spoken `json:"handler,omitempty"`
+}
+
+// spoken is a message as it is on the line.
+type spoken struct {
+	Execute string               `json:"execute,omitempty"`
+	Event   string               `json:"event,omitempty"`
+	ID      uint64               `json:"id,omitempty"`
+	Data    json.RawMessage      `json:"data,omitempty"`
+	Return  json.RawMessage      `json:"return,omitempty"`
+	Error   *control.RemoteError `json:"error,omitempty"`
+	Files   []string             `json:"files,omitempty"`
+}
+
+// asks are the commands of the session to be recorded.
+func asks(t *testing.T) []spoken {
+	t.Helper()
+	machine := qemuargs.Machine{
+		Version: qemuargs.Version, Name: "ns_guest", UUID: "0a1b2c3d-0000-4000-8000-000000000001",
+		Type: "pc-q35-7.2", Accelerator: qemuargs.TCG, MemoryBytes: 32 << 20,
+		CPU: qemuargs.CPU{Model: "max", Sockets: 1, Cores: 1, Threads: 1}, Serial: &qemuargs.Serial{},
+		Disks: []qemuargs.Disk{
+			{Name: "root", Driver: qemuargs.IDEDisk, Bus: "ide.0", BootIndex: 1, Image: qemuargs.Image{Path: dirMark + "/image/disk/d.img", Format: qemuargs.Raw},
+				Overlay: &qemuargs.Overlay{Path: dirMark + "/root.qcow2", VirtualSize: 1 << 20}},
+			{Name: "data", Driver: qemuargs.IDEDisk, Bus: "ide.1", Image: qemuargs.Image{Path: dirMark + "/data/disk.img", Format: qemuargs.Raw, Volume: qemuargs.FileVolume, Create: 1 << 20}},
+		},
+	}
+	start := control.StartRequest{Machine: machine, GraceSeconds: 30}
+	start.Needs = start.NeededFeatures()
+	var out []spoken
+	for _, ask := range []struct {
+		command   string
+		arguments any
+	}{
+		{control.CommandInspect, control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: "image"}}, Claims: []control.Claim{{Volume: "data"}}}},
+		{control.CommandStart, start},
+		{control.CommandQueryState, nil},
+		{control.CommandConsole, nil},
+		{control.CommandGrowDisk, control.GrowDiskRequest{Disk: "data", Size: 2 << 20}},
+		{control.CommandForgetJob, control.JobRequest{ID: 1}},
+		{control.CommandShutdown, nil},
+	} {
+		data, err := json.Marshal(ask.arguments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, spoken{Execute: ask.command, ID: uint64(len(out) + 1), Data: data})
+	}
+	return out
+}
+
+// talk has a launcher answer what is asked, and returns all that both said.
+func talk(t *testing.T, questions []spoken) []said {
+	t.Helper()
+	v := prepareVM(t)
+	v.config.ClaimDir = v.config.ImageDir
+	dir := v.config.ImageDir
+	for _, err := range []error{os.MkdirAll(filepath.Join(dir, "image", "disk"), 0o755), os.MkdirAll(filepath.Join(dir, "data"), 0o755),
+		os.WriteFile(filepath.Join(dir, "image", "disk", "d.img"), bootSector("polite"), 0o600)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); launcher.Run(ctx, v.config) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	if err := v.listener.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := v.listener.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	raw.SetReadDeadline(time.Now().Add(2 * patience))
+	conn := control.NewConn(raw)
+	var all []said
+	// until reads up to a message, or to the end.
+	until := func(is func(*control.Message) bool) {
+		t.Helper()
+		for {
+			m, err := conn.Receive()
+			if err != nil && is(nil) {
+				return
+			}
+			if err != nil {
+				t.Fatalf("the launcher said %s and then no more: %v", toJSON(t, all), err)
+			}
+			s := &spoken{Event: m.Event, ID: m.ID, Data: m.Data, Return: m.Return, Error: m.Error}
+			for _, f := range m.Files {
+				s.Files = append(s.Files, f.Name)
+			}
+			all = append(all, said{Launcher: s})
+			m.Close()
+			if is(m) {
+				return
+			}
+		}
+	}
+	state := func(is func(control.StateReport) bool) func(*control.Message) bool {
+		return func(m *control.Message) bool {
+			var report control.StateReport
+			return m != nil && m.Event == control.EventState && control.Told(m.Data, &report) == nil && is(report)
+		}
+	}
+	until(func(m *control.Message) bool { return m != nil && m.Event == control.EventHello })
+	for _, q := range questions {
+		all = append(all, said{Handler: &q})
+		data := bytes.ReplaceAll(q.Data, []byte(dirMark), []byte(dir))
+		if err := conn.Send(control.Message{Execute: q.Execute, ID: q.ID, Data: data}); err != nil {
+			t.Fatal(err)
+		}
+		until(func(m *control.Message) bool { return m != nil && m.Event == "" && m.ID == q.ID })
+		switch q.Execute {
+		case control.CommandStart:
+			until(state(func(s control.StateReport) bool { return s.State == control.StateRunning }))
+			v.booted()
+		case control.CommandGrowDisk:
+			until(state(func(s control.StateReport) bool { return len(s.Jobs) == 1 && s.Jobs[0].Finished() }))
+		case control.CommandShutdown:
+			until(func(m *control.Message) bool { return m == nil })
+		}
+	}
+	for i := range all {
+		if l := all[i].Launcher; l != nil {
+			l.Data, l.Return = bytes.ReplaceAll(l.Data, []byte(dir), []byte(dirMark)), bytes.ReplaceAll(l.Return, []byte(dir), []byte(dirMark))
+		}
+	}
+	return all
+}
+
+// TestRecordedHandler: today's launcher understands the handler of the first
+// contract, and tells it no less than the launcher did that was recorded.
+func TestRecordedHandler(t *testing.T) {
+	if *update {
+		var out bytes.Buffer
+		for _, line := range talk(t, asks(t)) {
+			out.WriteString(toJSON(t, line) + "\n")
+		}
+		if err := os.WriteFile(recorded, out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	then := session(t)
+	var questions []spoken
+	for _, s := range then {
+		if s.Handler != nil {
+			questions = append(questions, *s.Handler)
+		}
+	}
+	now := talk(t, questions)
+	for _, is := range []struct {
+		what string
+		of   func(*spoken) bool
+	}{
+		{"hello", func(s *spoken) bool { return s.Event == control.EventHello }},
+		{"state", func(s *spoken) bool { return s.Event == control.EventState }},
+	} {
+		want, got := told(t, then, is.of), told(t, now, is.of)
+		if missing := less(got, want); len(missing) > 0 {
+			t.Errorf("%s lacks %q", is.what, missing)
+		}
+	}
+	for _, q := range questions {
+		answer := func(s *spoken) bool { return s.Event == "" && s.ID == q.ID }
+		want, got := told(t, then, answer), told(t, now, answer)
+		if missing := less(got, want); len(missing) > 0 || slices.Contains(got, ".error") {
+			t.Errorf("the answer to %s is %q, and lacks %q", q.Execute, got, missing)
+		}
+	}
+}
+
+// session is what was recorded.
+func session(t *testing.T) []said {
+	t.Helper()
+	file, err := os.Open(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var out []said
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, control.MaxMessageBytes)
+	for lines.Scan() {
+		var s said
+		if err := control.Decode(lines.Bytes(), &s); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, s)
+	}
+	if err := lines.Err(); err != nil || len(out) == 0 {
+		t.Fatalf("%d lines, %v", len(out), err)
+	}
+	return out
+}
+
+// told are the fields of those of the launcher's messages that are meant, and the
+// states in them.
+func told(t *testing.T, all []said, meant func(*spoken) bool) []string {
+	t.Helper()
+	var out []string
+	for _, s := range all {
+		if s.Launcher == nil || !meant(s.Launcher) {
+			continue
+		}
+		var value any
+		if err := json.Unmarshal([]byte(toJSON(t, s.Launcher)), &value); err != nil {
+			t.Fatal(err)
+		}
+		fields("", value, func(path string) {
+			if !slices.Contains(out, path) {
+				out = append(out, path)
+			}
+		})
+	}
+	return out
+}
+
+// fields names each field of a document, and what a state is.
+func fields(path string, value any, found func(string)) {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, field := range v {
+			fields(path+"."+name, field, found)
+		}
+	case []any:
+		for _, item := range v {
+			fields(path+"[]", item, found)
+		}
+	case string:
+		if strings.HasSuffix(path, ".state") || strings.HasSuffix(path, "features[]") || strings.HasSuffix(path, "files[]") {
+			path += fmt.Sprintf("=%s", v)
+		}
+		found(path)
+	default:
+		found(path)
+	}
+}
+
+func less(got, want []string) []string {
+	return slices.DeleteFunc(slices.Clone(want), func(field string) bool { return slices.Contains(got, field) })
+}
