@@ -83,7 +83,7 @@ func (b *Budget) take(ctx context.Context, h *Hold, weight int64) error {
 		b.held, b.leaving = map[string]int64{}, map[string]int64{}
 		b.holds, b.waiting = map[*Hold]struct{}{}, map[*waiter]struct{}{}
 	}
-	if b.Share > 0 && b.held[h.key]+weight > b.Share {
+	if b.Share > 0 && b.held[h.key]+b.wanted(h.key)+weight > b.Share {
 		b.mu.Unlock()
 		return &ShareError{h.key, b.Share}
 	}
@@ -110,6 +110,16 @@ func (b *Budget) take(ctx context.Context, h *Hold, weight int64) error {
 	}
 	delete(b.waiting, w)
 	return ErrFull
+}
+
+// wanted is what those of a key that wait will hold.
+func (b *Budget) wanted(key string) (all int64) {
+	for w := range b.waiting {
+		if w.hold.key == key {
+			all += w.weight
+		}
+	}
+	return all
 }
 
 // askAll asks holders to give way, without a lock: they may release at once.

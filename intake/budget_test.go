@@ -128,6 +128,33 @@ func waitFor(t *testing.T, what func() bool) {
 	}
 }
 
+// TestBudgetShareOfWaiting: those of a key that wait count for its share.
+func TestBudgetShareOfWaiting(t *testing.T) {
+	b := &Budget{Size: 3, Share: 3}
+	other, err := b.Take(now(), "b", 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := make(chan error, 3)
+	for i := range 3 {
+		go func() {
+			_, err := b.Take(t.Context(), "a", 1, nil)
+			given <- err
+		}()
+		waitFor(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiting) == i+1 })
+	}
+	var share *ShareError
+	if _, err := b.Take(now(), "a", 1, nil); !errors.As(err, &share) {
+		t.Errorf("a fourth waits: %v", err)
+	}
+	other.Release()
+	for range 3 {
+		if err := <-given; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestBudgetWalk: whatever is taken, kept and released, never more is held than
 // there is, and in the end nothing.
 func TestBudgetWalk(t *testing.T) {
@@ -185,7 +212,11 @@ func TestBudgetTogether(t *testing.T) {
 			random := rand.New(rand.NewPCG(i, 0))
 			for range 50 {
 				asked := make(chan struct{})
-				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				patience := 10 * time.Second // some wait for as long as it takes on a busy machine
+				if random.IntN(4) == 0 {
+					patience = time.Millisecond
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				h, err := b.Take(ctx, fmt.Sprint(i%7), 1+random.Int64N(8), func() { close(asked) })
 				cancel()
 				if err != nil {

@@ -69,6 +69,9 @@ func Source(address string) string {
 type Conn struct {
 	net.Conn
 	known atomic.Bool
+	// named says that its certificate is a known peer's. Until a request came through,
+	// which nobody encrypts without the certificate's key, that proves nothing.
+	named atomic.Bool
 	// free says that a request is being served: what is read of its body is
 	// bounded by whoever reads it.
 	free atomic.Bool
@@ -129,14 +132,21 @@ func (c *Conn) vouch() {
 
 func (c *Conn) expectHead() {
 	c.read.Store(0)
-	c.most.Store(maxHead)
+	if c.named.Load() {
+		c.most.Store(maxKnownHead)
+	} else {
+		c.most.Store(maxHead)
+	}
 }
 
 // progress follows what net/http does with it.
 func (c *Conn) progress(state http.ConnState) {
 	switch state {
-	case http.StateActive, http.StateHijacked:
+	case http.StateActive, http.StateHijacked: // the head is whole
 		c.free.Store(true)
+		if c.named.Load() {
+			c.vouch()
+		}
 	case http.StateIdle:
 		c.expectHead()
 		c.free.Store(false)
@@ -165,8 +175,9 @@ func of(conn net.Conn) *Conn {
 	return nil
 }
 
-// Known returns a configuration with which a peer is known once the handshake
-// has shown that it is one.
+// Known returns a configuration with which a peer is known from its first request
+// on, if its certificate is one's. VerifyConnection comes before the peer has shown
+// that it has the certificate's key: others may have seen the certificate.
 func Known(config *tls.Config, known func(tls.ConnectionState) bool) *tls.Config {
 	outer := config.Clone()
 	outer.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -181,11 +192,8 @@ func Known(config *tls.Config, known func(tls.ConnectionState) bool) *tls.Config
 					return err
 				}
 			}
-			if known(state) {
-				conn.vouch()
-			} else {
-				conn.expectHead()
-			}
+			conn.named.Store(known(state))
+			conn.expectHead()
 			return nil
 		}
 		return own, nil

@@ -162,6 +162,43 @@ func TestKnownAreNotCounted(t *testing.T) {
 	}
 }
 
+// TestCertificateOfAnother: who has seen a known peer's certificate, as every node
+// has that virt-api dials, is no known peer with it.
+func TestCertificateOfAnother(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := Listen(inner, strangers)
+	defer listener.Close()
+	seen := certificate(t, 0)
+	seen.PrivateKey = certificate(t, 0).PrivateKey
+	go func() {
+		conn, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = ask(tls.Client(conn, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{seen}}), "")
+	}()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	shown := false
+	config := Known(&tls.Config{Certificates: []tls.Certificate{certificate(t, 0)}, ClientAuth: tls.RequestClientCert}, func(state tls.ConnectionState) bool {
+		shown = len(state.PeerCertificates) > 0 && bytes.Equal(state.PeerCertificates[0].Raw, seen.Certificate[0])
+		return shown
+	})
+	if err := tls.Server(conn, config).Handshake(); err == nil || !shown {
+		t.Fatalf("the certificate was shown: %v; without its key: %v", shown, err)
+	}
+	if conn.(*Conn).known.Load() || listener.places.Used() != 1 {
+		t.Error("a peer is known that has shown a certificate without its key")
+	}
+}
+
 // TestHeads: how much a peer may send before its request is whole.
 func TestHeads(t *testing.T) {
 	s := newTestServer(t, hello)
