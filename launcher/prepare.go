@@ -32,24 +32,23 @@ func inspect(config Config, request control.InspectRequest) control.InspectReply
 	for _, d := range request.ContainerDisks {
 		// The volume's name is one of the pod's, and no path.
 		root := filepath.Join(config.ImageDir, filepath.Base(d.Volume))
-		info, err := diskimage.Find(root, d.Path)
-		facts := control.DiskFacts{Path: filepath.Join(root, info.Path), Format: info.Format, VirtualSize: info.VirtualSize, Direct: info.Direct}
+		facts, err := diskimage.Find(root, d.Path)
+		facts.Path = filepath.Join(root, facts.Path)
 		if err != nil {
-			facts = control.DiskFacts{Error: err.Error()}
+			facts = qemuargs.ImageFacts{Error: err.Error()}
 		}
 		reply.ContainerDisks = append(reply.ContainerDisks, facts)
 	}
 	for _, c := range request.Claims {
-		var info diskimage.VolumeInfo
+		var facts qemuargs.VolumeFacts
 		var err error
 		if c.Block {
-			info, err = diskimage.InspectBlock(filepath.Join(config.BlockDir, filepath.Base(c.Volume)), c.ReadOnly)
+			facts, err = diskimage.InspectBlock(filepath.Join(config.BlockDir, filepath.Base(c.Volume)), c.ReadOnly)
 		} else {
-			info, err = diskimage.InspectVolume(filepath.Join(config.ClaimDir, filepath.Base(c.Volume)), cmp.Or(c.File, layout.ClaimDisk), c.ReadOnly)
+			facts, err = diskimage.InspectVolume(filepath.Join(config.ClaimDir, filepath.Base(c.Volume)), cmp.Or(c.File, layout.ClaimDisk), c.ReadOnly)
 		}
-		facts := control.ClaimFacts{Missing: info.Missing, Size: info.Size, Free: info.Free, Direct: info.Direct}
 		if err != nil {
-			facts = control.ClaimFacts{Error: err.Error()}
+			facts = qemuargs.VolumeFacts{Error: err.Error()}
 		}
 		reply.Claims = append(reply.Claims, facts)
 	}
@@ -57,18 +56,18 @@ func inspect(config Config, request control.InspectRequest) control.InspectReply
 }
 
 // findKernel finds the files of a kernel in its image volume.
-func findKernel(root string, files control.KernelFiles) *control.KernelFacts {
-	facts := &control.KernelFacts{}
+func findKernel(root string, files control.KernelFiles) *qemuargs.KernelFacts {
+	facts := &qemuargs.KernelFacts{}
 	for _, f := range []struct {
 		name string
 		into *string
-	}{{files.Kernel, &facts.Kernel}, {files.Initrd, &facts.Initrd}} {
+	}{{files.Kernel, &facts.Path}, {files.Initrd, &facts.Initrd}} {
 		if f.name == "" {
 			continue
 		}
 		path, err := diskimage.FindFile(root, f.name)
 		if err != nil {
-			return &control.KernelFacts{Error: err.Error()}
+			return &qemuargs.KernelFacts{Error: err.Error()}
 		}
 		*f.into = filepath.Join(root, path)
 	}

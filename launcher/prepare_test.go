@@ -44,11 +44,11 @@ func TestInspectKernel(t *testing.T) {
 		}
 	}
 	good := findKernel(root, control.KernelFiles{Kernel: "/boot/vmlinuz", Initrd: "/boot/../boot/initrd"})
-	if good.Error != "" || good.Kernel != filepath.Join(root, "boot/vmlinuz") || good.Initrd != filepath.Join(root, "boot/initrd") {
+	if good.Error != "" || good.Path != filepath.Join(root, "boot/vmlinuz") || good.Initrd != filepath.Join(root, "boot/initrd") {
 		t.Errorf("a good image: %+v", good)
 	}
 	for _, files := range []control.KernelFiles{{Kernel: "/none"}, {Kernel: "/link"}, {Kernel: "/boot"}, {Kernel: "/boot/vmlinuz", Initrd: "/link"}, {Kernel: "../../etc/passwd"}} {
-		if got := findKernel(root, files); got.Error == "" || got.Kernel != "" {
+		if got := findKernel(root, files); got.Error == "" || got.Path != "" {
 			t.Errorf("%+v: %+v, want an error alone", files, got)
 		}
 	}

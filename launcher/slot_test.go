@@ -75,10 +75,10 @@ func TestInspect(t *testing.T) {
 	if len(reply.ContainerDisks) != len(names) {
 		t.Fatalf("%d answers to %d questions", len(reply.ContainerDisks), len(names))
 	}
-	good := control.DiskFacts{Path: filepath.Join(v.ImageDir, "good/disk/image"), Format: qemuargs.QCOW2, VirtualSize: 3 << 20, Direct: reply.ContainerDisks[0].Direct}
-	raw := control.DiskFacts{Path: filepath.Join(v.ImageDir, "raw/disk/image"), Format: qemuargs.Raw, VirtualSize: 3 << 20, Direct: reply.ContainerDisks[1].Direct}
+	good := qemuargs.ImageFacts{Path: filepath.Join(v.ImageDir, "good/disk/image"), Format: qemuargs.QCOW2, VirtualSize: 3 << 20, Direct: reply.ContainerDisks[0].Direct}
+	raw := qemuargs.ImageFacts{Path: filepath.Join(v.ImageDir, "raw/disk/image"), Format: qemuargs.Raw, VirtualSize: 3 << 20, Direct: reply.ContainerDisks[1].Direct}
 	for i, want := range []struct {
-		facts control.DiskFacts
+		facts qemuargs.ImageFacts
 		err   string
 	}{
 		{good, ""}, {raw, ""}, {err: "backing file"}, {err: "cut off"}, {err: "symbolic link"},
@@ -88,7 +88,7 @@ func TestInspect(t *testing.T) {
 		if want.err != "" && !strings.Contains(got.Error, want.err) || want.err == "" && got != want.facts {
 			t.Errorf("%+v: got %+v, want %+v", names[i], got, want)
 		}
-		if want.err != "" && (got != control.DiskFacts{Error: got.Error}) {
+		if want.err != "" && (got != qemuargs.ImageFacts{Error: got.Error}) {
 			t.Errorf("%+v: facts beside the error: %+v", names[i], got)
 		}
 	}

@@ -258,25 +258,25 @@ func (o renderOptions) hostOf(vmi *v1.VirtualMachineInstance) (resolve.Host, err
 		return host, nil
 	}
 	host = resolve.Host{Accelerator: qemuargs.Accelerator(o.accelerator), QEMUVersion: o.version, OverlayDirect: true,
-		ContainerDisks: map[string]resolve.ContainerDisk{}, Claims: map[string]resolve.Claim{}, NICs: map[string]resolve.NIC{}}
+		ContainerDisks: map[string]qemuargs.ImageFacts{}, Claims: map[string]qemuargs.VolumeFacts{}, NICs: map[string]resolve.NIC{}}
 	if host.Accelerator != qemuargs.KVM && host.Accelerator != qemuargs.TCG {
 		return host, fmt.Errorf("--accelerator=%q: must be kvm or tcg", o.accelerator)
 	}
 	for _, v := range vmi.Spec.Volumes {
 		if v.Claim() != nil || v.HostDisk != nil {
-			host.Claims[v.Name] = resolve.Claim{DiskSize: 1 << 30, Size: 1 << 30, Direct: true}
+			host.Claims[v.Name] = qemuargs.VolumeFacts{DiskSize: 1 << 30, Size: 1 << 30, Direct: true}
 		}
 		if v.ContainerDisk == nil {
 			continue
 		}
-		disk := resolve.ContainerDisk{Path: path.Join(layout.ImageVolume(v.Name), "disk", "disk.qcow2"), Format: qemuargs.QCOW2, VirtualSize: 1 << 30, Direct: true}
+		disk := qemuargs.ImageFacts{Path: path.Join(layout.ImageVolume(v.Name), "disk", "disk.qcow2"), Format: qemuargs.QCOW2, VirtualSize: 1 << 30, Direct: true}
 		if p := v.ContainerDisk.Path; p != "" {
 			disk.Path = path.Join(layout.ImageVolume(v.Name), p)
 		}
 		host.ContainerDisks[v.Name] = disk
 	}
 	if k := vmi.KernelContainer(); k != nil {
-		host.Kernel = &resolve.Kernel{Path: path.Join(layout.KernelDir, k.KernelPath)}
+		host.Kernel = &qemuargs.KernelFacts{Path: path.Join(layout.KernelDir, k.KernelPath)}
 		if k.InitrdPath != "" {
 			host.Kernel.Initrd = path.Join(layout.KernelDir, k.InitrdPath)
 		}

@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
@@ -69,7 +70,7 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	}
 	host := resolve.Host{
 		Accelerator: choice.Accelerator, QEMUVersion: launcher.qemuVersion,
-		ContainerDisks: map[string]resolve.ContainerDisk{}, Claims: map[string]resolve.Claim{}, NICs: map[string]resolve.NIC{},
+		ContainerDisks: map[string]qemuargs.ImageFacts{}, Claims: map[string]qemuargs.VolumeFacts{}, NICs: map[string]resolve.NIC{},
 	}
 	var request control.InspectRequest
 	for _, v := range vmi.Spec.Volumes {
@@ -95,18 +96,17 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	if len(reply.Claims) != len(request.Claims) {
 		return host, fmt.Errorf("inspect claims: %w: asked about %d, got %d", control.ErrProtocol, len(request.Claims), len(reply.Claims))
 	}
-	for i, c := range reply.Claims {
-		volume := request.Claims[i].Volume
-		host.Claims[volume] = resolve.Claim{Block: request.Claims[i].Block, DiskSize: diskSize(vmi, volume),
-			Missing: c.Missing, Size: c.Size, Free: c.Free, Direct: c.Direct, Error: c.Error}
+	for i, facts := range reply.Claims {
+		asked := request.Claims[i]
+		facts.Block, facts.DiskSize = asked.Block, diskSize(vmi, asked.Volume) // the claim's word, not the launcher's
+		host.Claims[asked.Volume] = facts
 	}
 	host.OverlayDirect = reply.OverlayDirect
-	if kernel != nil && reply.Kernel != nil {
-		host.Kernel = &resolve.Kernel{Path: reply.Kernel.Kernel, Initrd: reply.Kernel.Initrd, Error: reply.Kernel.Error}
+	if kernel != nil {
+		host.Kernel = reply.Kernel
 	}
-	for i, d := range reply.ContainerDisks {
-		host.ContainerDisks[request.ContainerDisks[i].Volume] = resolve.ContainerDisk{
-			Path: d.Path, Format: d.Format, VirtualSize: d.VirtualSize, Direct: d.Direct, Error: d.Error}
+	for i, facts := range reply.ContainerDisks {
+		host.ContainerDisks[request.ContainerDisks[i].Volume] = facts
 	}
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		host.NICs[nic.Name] = nicFacts(launcher.linksOf(vmi)[nic.Name])

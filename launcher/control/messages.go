@@ -150,40 +150,12 @@ type ContainerDisk struct {
 // InspectReply has one entry per container disk and per claim, in the
 // request's order.
 type InspectReply struct {
-	ContainerDisks []DiskFacts  `json:"containerDisks,omitempty"`
-	Claims         []ClaimFacts `json:"claims,omitempty"`
-	// Kernel answers the request's: paths in the launcher's file system.
-	Kernel *KernelFacts `json:"kernel,omitempty"`
+	ContainerDisks []qemuargs.ImageFacts  `json:"containerDisks,omitempty"`
+	Claims         []qemuargs.VolumeFacts `json:"claims,omitempty"`
+	// Kernel answers the request's.
+	Kernel *qemuargs.KernelFacts `json:"kernel,omitempty"`
 	// OverlayDirect: O_DIRECT works where overlays are made.
 	OverlayDirect bool `json:"overlayDirect,omitempty"`
-}
-
-// KernelFacts says where the files of a kernel are.
-type KernelFacts struct {
-	KernelFiles
-	// Error says why they cannot be used.
-	Error string `json:"error,omitempty"`
-}
-
-// DiskFacts is what the header of a disk image says.
-type DiskFacts struct {
-	Path        string               `json:"path,omitempty"`
-	Format      qemuargs.ImageFormat `json:"format,omitempty"`
-	VirtualSize int64                `json:"virtualSize,omitempty"` // bytes
-	Direct      bool                 `json:"direct,omitempty"`
-	// Error says why the image cannot be used.
-	Error string `json:"error,omitempty"`
-}
-
-// ClaimFacts is what a claim's volume holds.
-type ClaimFacts struct {
-	// Missing: there is no disk yet, and one can be made.
-	Missing bool  `json:"missing,omitempty"`
-	Size    int64 `json:"size,omitempty"` // bytes
-	Free    int64 `json:"free,omitempty"` // bytes that the file system has room for
-	Direct  bool  `json:"direct,omitempty"`
-	// Error says why it cannot be used.
-	Error string `json:"error,omitempty"`
 }
 
 // GraceRequest shortens the time from the power button to QEMU's end, also of a

@@ -18,44 +18,36 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// Info is what a disk image is.
-type Info struct {
-	// Path is relative to the folder that was searched.
-	Path        string
-	Format      qemuargs.ImageFormat
-	VirtualSize int64 // bytes
-	Direct      bool  // O_DIRECT works on it
-}
-
 // ErrUnusable is wrapped by errors that say what is wrong with the image itself.
 var ErrUnusable = errors.New("disk image cannot be used")
 
 // Find inspects the disk at name inside the folder root; an empty name means
-// the only file in its folder "disk", as KubeVirt's container disks have it.
+// the only file in its folder "disk", as KubeVirt's container disks have it. The path
+// that it returns is relative to root.
 // No symbolic link is followed and nothing outside root is ever opened.
-func Find(root, name string) (Info, error) {
+func Find(root, name string) (qemuargs.ImageFacts, error) {
 	dir, err := os.Open(root)
 	if err != nil {
-		return Info{}, fmt.Errorf("open image volume: %w", err)
+		return qemuargs.ImageFacts{}, fmt.Errorf("open image volume: %w", err)
 	}
 	defer dir.Close()
 	if name == "" {
 		if name, err = onlyFile(dir); err != nil {
-			return Info{}, err
+			return qemuargs.ImageFacts{}, err
 		}
 	}
 	f, name, err := openRegular(dir, name)
 	if err != nil {
-		return Info{}, err
+		return qemuargs.ImageFacts{}, err
 	}
 	defer f.Close()
 	stat, err := f.Stat()
 	if err != nil {
-		return Info{}, fmt.Errorf("stat /%s: %w", name, err)
+		return qemuargs.ImageFacts{}, fmt.Errorf("stat /%s: %w", name, err)
 	}
-	info := Info{Path: name}
+	info := qemuargs.ImageFacts{Path: name}
 	if info.Format, info.VirtualSize, err = header(f, stat.Size()); err != nil {
-		return Info{}, fmt.Errorf("/%s: %w", name, err)
+		return qemuargs.ImageFacts{}, fmt.Errorf("/%s: %w", name, err)
 	}
 	if direct, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_DIRECT); err == nil {
 		info.Direct = true

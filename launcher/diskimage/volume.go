@@ -12,25 +12,17 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// VolumeInfo is what a disk in a volume is.
-type VolumeInfo struct {
-	// Missing: the volume has no disk yet, and one can be made.
-	Missing bool
-	Size    int64 // bytes; 0 if it is missing
-	Free    int64 // bytes that the file system has room for
-	Taken   int64 // bytes that the disk takes of the file system; less than Size where it is sparse
-	Direct  bool  // O_DIRECT works on it
-}
-
 // InspectVolume looks at the disk of the name in the volume mounted at root.
-func InspectVolume(root, name string, readOnly bool) (VolumeInfo, error) {
+func InspectVolume(root, name string, readOnly bool) (qemuargs.VolumeFacts, error) {
 	var statfs unix.Statfs_t
 	if err := unix.Statfs(root, &statfs); err != nil {
-		return VolumeInfo{}, fmt.Errorf("ask for the volume's free space: %w", err)
+		return qemuargs.VolumeFacts{}, fmt.Errorf("ask for the volume's free space: %w", err)
 	}
-	info := VolumeInfo{Free: int64(statfs.Bavail) * cmp.Or(statfs.Frsize, statfs.Bsize)}
+	info := qemuargs.VolumeFacts{Free: int64(statfs.Bavail) * cmp.Or(statfs.Frsize, statfs.Bsize)}
 	f, err := OpenVolume(root, name, readOnly)
 	if errors.Is(err, fs.ErrNotExist) {
 		info.Missing = true
@@ -38,15 +30,15 @@ func InspectVolume(root, name string, readOnly bool) (VolumeInfo, error) {
 		return info, err
 	}
 	if err != nil {
-		return VolumeInfo{}, err
+		return qemuargs.VolumeFacts{}, err
 	}
 	defer f.Close()
 	stat, err := f.Stat()
 	switch {
 	case err != nil:
-		return VolumeInfo{}, fmt.Errorf("stat /%s: %w", name, err)
+		return qemuargs.VolumeFacts{}, fmt.Errorf("stat /%s: %w", name, err)
 	case stat.Size() == 0:
-		return VolumeInfo{}, fmt.Errorf("%w: /%s is empty; delete it, and one is made", ErrUnusable, name)
+		return qemuargs.VolumeFacts{}, fmt.Errorf("%w: /%s is empty; delete it, and one is made", ErrUnusable, name)
 	}
 	info.Size, info.Direct = stat.Size(), directWorks(f)
 	if s, ok := stat.Sys().(*syscall.Stat_t); ok {
@@ -219,20 +211,20 @@ func placeNew(from, to string) error {
 const blockRemedy = "set containerd's device_ownership_from_security_context (CRI-O: the same name), which gives it to the pod's user, or give the group disk (6), which the pod is in, read and write access to it"
 
 // InspectBlock looks at the block device at path.
-func InspectBlock(path string, readOnly bool) (VolumeInfo, error) {
+func InspectBlock(path string, readOnly bool) (qemuargs.VolumeFacts, error) {
 	f, err := openBlock(path, access(readOnly))
 	if err != nil {
-		return VolumeInfo{}, err
+		return qemuargs.VolumeFacts{}, err
 	}
 	defer f.Close()
 	size, err := f.Seek(0, io.SeekEnd)
 	switch {
 	case err != nil:
-		return VolumeInfo{}, fmt.Errorf("ask for the size of the block device: %w", err)
+		return qemuargs.VolumeFacts{}, fmt.Errorf("ask for the size of the block device: %w", err)
 	case size == 0:
-		return VolumeInfo{}, fmt.Errorf("%w: the block device has no size", ErrUnusable)
+		return qemuargs.VolumeFacts{}, fmt.Errorf("%w: the block device has no size", ErrUnusable)
 	}
-	return VolumeInfo{Size: size, Direct: directWorks(f)}, nil
+	return qemuargs.VolumeFacts{Block: true, Size: size, Direct: directWorks(f)}, nil
 }
 
 // OpenBlock opens the block device at path. For writing it is opened for

@@ -171,7 +171,7 @@ func sectors(bytes int64) int64 {
 // newDiskSize is the size of a disk that is to be made: what the claim says, or
 // somewhat less where the file system has not that much room. A guest whose disk
 // promises more than there is would be stopped when it is full.
-func newDiskSize(facts Claim) (int64, error) {
+func newDiskSize(facts qemuargs.VolumeFacts) (int64, error) {
 	const mib = 1 << 20
 	least := facts.DiskSize / 10 * 9 // KubeVirt's pvcTolerateLessSpaceUpToPercent
 	size := min(facts.DiskSize, facts.Free/mib*mib)

@@ -46,7 +46,7 @@ func (c *choices) order() *uint32 {
 // vmi is a VMI that is mostly valid, and the host it is on.
 func (c *choices) vmi() (*v1.VirtualMachineInstance, Host) {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: choose(c, "a", "a.b", "with,comma"), Namespace: "default", UID: "0a1b2c3d-0000-4000-8000-000000000001"}}
-	host := Host{Accelerator: qemuargs.TCG, QEMUVersion: "7.2.22", ContainerDisks: map[string]ContainerDisk{}, NICs: map[string]NIC{}}
+	host := Host{Accelerator: qemuargs.TCG, QEMUVersion: "7.2.22", ContainerDisks: map[string]qemuargs.ImageFacts{}, NICs: map[string]NIC{}}
 	d := &vmi.Spec.Domain
 	d.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse(choose(c, "64Mi", "100M", "3Gi", "1", "65Ti")))}
 	if c.flag() {
@@ -59,7 +59,7 @@ func (c *choices) vmi() (*v1.VirtualMachineInstance, Host) {
 	}
 	if c.flag() {
 		d.Firmware.KernelBoot = &v1.KernelBoot{KernelArgs: choose(c, "", "console=ttyS0", "a,b='c d'", "x\n-y"), Container: &v1.KernelBootContainer{Image: "k:1", KernelPath: choose(c, "/k", "", "k"), InitrdPath: choose(c, "", "/i")}}
-		host.Kernel = &Kernel{Path: "/k", Initrd: choose(c, "", "/i")}
+		host.Kernel = &qemuargs.KernelFacts{Path: "/k", Initrd: choose(c, "", "/i")}
 	}
 	if c.flag() {
 		d.Clock = &v1.Clock{Timer: &v1.Timer{HPET: &v1.HPETTimer{Present: c.maybe()}, PIT: &v1.PITTimer{Present: c.maybe(), TickPolicy: choose(c, "", "delay", "discard", "catchup")},
@@ -109,7 +109,7 @@ func (c *choices) disks(vmi *v1.VirtualMachineInstance, host Host) {
 			volume.CloudInitNoCloud = &v1.CloudInitNoCloudSource{UserData: choose(c, "#cloud-config", "")}
 		default:
 			volume.ContainerDisk = &v1.ContainerDiskSource{Image: "x:1"}
-			host.ContainerDisks[name] = ContainerDisk{Path: "/x", Format: choose(c, qemuargs.QCOW2, qemuargs.Raw), VirtualSize: 1 << 20, Error: choose(c, "", "", "", "no such file")}
+			host.ContainerDisks[name] = qemuargs.ImageFacts{Path: "/x", Format: choose(c, qemuargs.QCOW2, qemuargs.Raw), VirtualSize: 1 << 20, Error: choose(c, "", "", "", "no such file")}
 		}
 		vmi.Spec.Volumes = append(vmi.Spec.Volumes, volume)
 	}

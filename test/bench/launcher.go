@@ -114,9 +114,9 @@ func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator
 	if err := l.client.Call(ctx, control.CommandInspect, control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: diskVolume}}}, &facts); err != nil {
 		return nil, fmt.Errorf("inspect disks: %w", err)
 	}
-	host := resolve.Host{Accelerator: accelerator, QEMUVersion: l.hello.QEMUVersion, OverlayDirect: facts.OverlayDirect, ContainerDisks: map[string]resolve.ContainerDisk{}}
+	host := resolve.Host{Accelerator: accelerator, QEMUVersion: l.hello.QEMUVersion, OverlayDirect: facts.OverlayDirect, ContainerDisks: map[string]qemuargs.ImageFacts{}}
 	for _, d := range facts.ContainerDisks {
-		host.ContainerDisks[diskVolume] = resolve.ContainerDisk(d)
+		host.ContainerDisks[diskVolume] = d
 	}
 	vmi := guestVMI("bench", "none")
 	vmi.UID = "0a1b2c3d-0000-4000-8000-000000000001"

@@ -156,7 +156,7 @@ func (l *launcher) answer(conn *control.Conn, m *control.Message) error {
 		}
 		facts := control.InspectReply{}
 		for range request.ContainerDisks {
-			facts.ContainerDisks = append(facts.ContainerDisks, control.DiskFacts{Path: "/disk.qcow2", Format: qemuargs.QCOW2, VirtualSize: 1 << 30})
+			facts.ContainerDisks = append(facts.ContainerDisks, qemuargs.ImageFacts{Path: "/disk.qcow2", Format: qemuargs.QCOW2, VirtualSize: 1 << 30})
 		}
 		reply = facts
 	case control.CommandQueryState:

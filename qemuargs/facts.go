@@ -1,0 +1,47 @@
+package qemuargs
+
+// What only the pod can see: the launcher finds it out, tells virt-handler, and
+// package resolve decides by it.
+
+// ImageFacts is what a container disk's image says of itself.
+type ImageFacts struct {
+	// Path in the launcher's file system.
+	Path   string      `json:"path,omitempty"`
+	Format ImageFormat `json:"format,omitempty"`
+	// VirtualSize in bytes.
+	VirtualSize int64 `json:"virtualSize,omitempty"`
+	// Direct: O_DIRECT works on it.
+	Direct bool `json:"direct,omitempty"`
+	// Error says why it cannot be used.
+	Error string `json:"error,omitempty"`
+}
+
+// VolumeFacts is what the volume of a PersistentVolumeClaim holds, or a folder of the node.
+type VolumeFacts struct {
+	// Block: the volume is a device.
+	Block bool `json:"block,omitempty"`
+	// DiskSize is how large the disk may be, in bytes. The claim says that, not the pod:
+	// virt-handler adds it.
+	DiskSize int64 `json:"diskSize,omitempty"`
+	// Missing: there is no disk yet, and one can be made.
+	Missing bool `json:"missing,omitempty"`
+	// Size of the disk that is there, in bytes.
+	Size int64 `json:"size,omitempty"`
+	// Free is what the file system has room for, and Taken what the disk takes of it, in
+	// bytes: less than Size where it is sparse.
+	Free  int64 `json:"free,omitempty"`
+	Taken int64 `json:"taken,omitempty"`
+	// Direct: O_DIRECT works on it.
+	Direct bool `json:"direct,omitempty"`
+	// Error says why it cannot be used.
+	Error string `json:"error,omitempty"`
+}
+
+// KernelFacts is what a kernel's image holds.
+type KernelFacts struct {
+	// Path and Initrd in the launcher's file system.
+	Path   string `json:"path,omitempty"`
+	Initrd string `json:"initrd,omitempty"`
+	// Error says why it cannot be used.
+	Error string `json:"error,omitempty"`
+}
