@@ -43,7 +43,7 @@ test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests
 test-all: test long web-check e2e-long compat-e2e fuzz ## test, and the long ones
 
 .PHONY: long
-long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, its memory; a thousand VMs on a node that is made up; the Helm chart (6 minutes)
+long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, its memory; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
 	cd tools && go test -tags long -timeout 5m ./chart
 	go test -race -tags long -timeout 10m ./launcher ./cmd/virt-launcher
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher

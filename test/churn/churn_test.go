@@ -40,13 +40,14 @@ const (
 )
 
 // What may be there more than before: goroutines and files come and go with
-// timers and idle connections, and a heap is larger or smaller by what was
-// collected last. What is left of each start is seen if it is a goroutine, a file
-// or a VMI's object, which is larger than 6 KiB.
+// timers and idle connections. Of memory the most is client-go's recorder's, which
+// keeps each event for 6 to 12 minutes (finishTime in its tools/events): some
+// 3 KiB of each of a start's three or four. What is left of each start is seen if it
+// is a goroutine, a file, or a VMI's object with its pod's.
 const (
 	moreGoroutines = 5
 	moreFiles      = 2
-	moreRSS        = 6 << 10 // KiB: 6 of each start
+	moreRSS        = 18 << 10 // KiB: 18 of each start
 )
 
 // writesPerStart bounds what is written for a VM by its user, virt-controller and

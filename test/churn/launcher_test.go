@@ -127,7 +127,8 @@ func (l *launcher) serve() {
 		return
 	}
 	file := os.NewFile(uintptr(fd), "netns")
-	err = tell(conn, control.EventHello, control.Hello{Version: control.Version, QEMUVersion: "7.2.22", State: l.state}, file)
+	err = tell(conn, control.EventHello, control.Hello{Version: control.Version, Features: control.Features(), QEMUVersion: "7.2.22", State: l.state},
+		control.File{Name: control.FileNetNS, File: file})
 	file.Close()
 	for err == nil {
 		var m *control.Message
@@ -138,7 +139,7 @@ func (l *launcher) serve() {
 	}
 }
 
-func tell(conn *control.Conn, event string, data any, files ...*os.File) error {
+func tell(conn *control.Conn, event string, data any, files ...control.File) error {
 	encoded, err := json.Marshal(data)
 	if err != nil {
 		return err
