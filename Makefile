@@ -60,9 +60,9 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 
 # What make e2e has no time for; make e2e-long runs them.
 ONLY_LONG := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled \
-	TestCycles TestDiskFails TestExamplesRun TestHandlerIsGone TestHostileAgent TestInstallation TestKubeletKilled \
-	TestMTU TestNodeFull TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus TestRuntimeRestarted TestSerialFlood \
-	TestStopped TestTwoControllers TestUpgrade TestWeb TestWithoutAPI
+	TestCycles TestDiskFails TestEvicted TestExamplesRun TestHandlerAway TestHandlerIsGone TestHostileAgent \
+	TestInstallation TestKubeletKilled TestMTU TestNodeFull TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus \
+	TestRuntimeRestarted TestSerialFlood TestStopped TestTwoControllers TestUpgrade TestWeb TestWithoutAPI
 empty :=
 only_long := $(subst $(empty) ,|,$(strip $(ONLY_LONG)))
 # What e2e-long runs for longer.
@@ -79,8 +79,8 @@ prometheus: # what a test scrapes with; the product needs nothing of it
 	$(call install,prometheus)
 
 .PHONY: e2e-long
-e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tests of outages, power cuts, churn and floods at full length (50 minutes)
-	KUBEQEMU_E2E_LONG=1 go test -race -timeout 90m -v -run '^($(only_long)|$(LONGER))$$' ./test/e2e
+e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tests of outages, power cuts, churn and floods at full length (100 minutes)
+	KUBEQEMU_E2E_LONG=1 go test -race -timeout 150m -v -run '^($(only_long)|$(LONGER))$$' ./test/e2e
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.
 WEB_PACKAGES := chromium fonts-dejavu-core
