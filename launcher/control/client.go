@@ -55,7 +55,8 @@ const (
 	leastMessage = 4 << 10
 )
 
-// maxCalls is how many questions a launcher may owe answers to.
+// maxCalls is how many questions a launcher may owe answers to. The one by which
+// virt-handler finds out that it does not answer, query-state, is asked all the same.
 const maxCalls = 32
 
 // MaxLineBytes bounds what a launcher sends unasked: a hello, say.
@@ -279,7 +280,7 @@ func (c *Client) remember(command string) (uint64, *call, error) {
 	switch {
 	case c.err != nil:
 		return 0, nil, fmt.Errorf("%w: %w", ErrClosed, c.err)
-	case len(c.waiting) >= maxCalls:
+	case len(c.waiting) >= maxCalls && command != CommandQueryState:
 		return 0, nil, ErrBusy
 	}
 	if long(command) {

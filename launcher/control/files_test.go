@@ -280,7 +280,14 @@ func TestOwedAnswers(t *testing.T) {
 	if err := client.Call(t.Context(), CommandReset, nil, nil); !errors.Is(err, ErrBusy) {
 		t.Fatalf("one question more: %v", err)
 	}
-	send(t, launcher, Message{ID: receive(t, launcher).ID, Return: json.RawMessage("null")})
+	over, cancel = contextOver(t)
+	if err := client.Call(over, CommandQueryState, nil, nil); !errors.Is(err, over.Err()) {
+		t.Fatalf("the question whether it is there: %v", err)
+	}
+	cancel()
+	for range 2 {
+		send(t, launcher, Message{ID: receive(t, launcher).ID, Return: json.RawMessage("null")})
+	}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		over, cancel := contextOver(t)
 		err := client.Call(over, CommandReset, nil, nil)
