@@ -25,7 +25,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 	"github.com/kubeqemu/kubeqemu/apiserver/objects"
-	"github.com/kubeqemu/kubeqemu/intake"
+	"github.com/kubeqemu/kubeqemu/internal/intake"
 )
 
 // flooded is virt-api's server, and those who send it what they like.

@@ -19,7 +19,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeqemu/kubeqemu/intake"
+	"github.com/kubeqemu/kubeqemu/internal/intake"
 )
 
 // apiServer knows one account that may, and one that may not.

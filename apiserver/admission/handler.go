@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeqemu/kubeqemu/intake"
+	"github.com/kubeqemu/kubeqemu/internal/intake"
 	"github.com/kubeqemu/kubeqemu/internal/patch"
 )
 

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/intake"
+	"github.com/kubeqemu/kubeqemu/internal/intake"
 )
 
 // Bounds of what virt-handler does for virt-api at once, in all and for one VMI: a
