@@ -104,6 +104,13 @@ func openVolumes(ctx context.Context, config Config, m *qemuargs.Machine) (map[s
 			return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
 		}
 		files[i.String()] = f
+		if d.Image.Direct {
+			// QEMU 9.1 and newer take a descriptor of an fdset only if it is as they would open it.
+			if err := diskimage.SetDirect(f); err != nil {
+				closeAll(files)
+				return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
+			}
+		}
 	}
 	return files, nil
 }

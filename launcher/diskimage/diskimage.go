@@ -212,6 +212,26 @@ func qcow2(h []byte, size int64) (int64, error) {
 	return int64(virtual), nil
 }
 
+// SetDirect has a file that is open already read and written with O_DIRECT.
+func SetDirect(f *os.File) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("set O_DIRECT: %w", err)
+	}
+	var failed error
+	err = conn.Control(func(fd uintptr) {
+		flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
+		if err == nil {
+			_, err = unix.FcntlInt(fd, unix.F_SETFL, flags|unix.O_DIRECT)
+		}
+		failed = err
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return fmt.Errorf("set O_DIRECT: %w", err)
+	}
+	return nil
+}
+
 // DirectWorks says whether files in dir can be opened with O_DIRECT.
 func DirectWorks(dir string) bool {
 	f, err := os.CreateTemp(dir, ".direct-*")
