@@ -13,6 +13,8 @@
 #   OUTPUT          where everything goes (default <repository>/_output): images/ has the tars, cache/ the rest
 #   XDG_CACHE_HOME  in its folder kubeqemu, guests are kept for the user's other work trees (default ~/.cache)
 #   TAG             image tag (default dev)
+#   LAUNCHER_SUITE, LAUNCHER_QEMU
+#                   Debian's release whose packages the launcher's image has, and QEMU's of which the newest is taken
 #   VIRT_LAUNCHER, VIRT_CONTROLLER, VIRT_API, VIRT_HANDLER
 #                   static binaries to pack (default: built from cmd/)
 set -euo pipefail

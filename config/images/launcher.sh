@@ -1,25 +1,50 @@
 # The launcher image: QEMU with the libraries, modules and firmware it uses, virt-launcher, and nothing else.
-# Sourced by build.sh.
+# Sourced by build.sh. The host stays what it is: QEMU of a newer Debian runs with that one's libraries.
+
+# The release of Debian, and the release of QEMU of which its newest package is taken. Not 10.0, trixie's own: that gives
+# every virtqueue 1024 entries whatever it is told, and its guests cannot migrate to any later QEMU.
+launcher_suite=${LAUNCHER_SUITE:-trixie}
+launcher_qemu=${LAUNCHER_QEMU:-11.1}
+launcher_preferences="Package: src:qemu
+Pin: version 1:$launcher_qemu*
+Pin-Priority: 990
+
+Package: src:seabios
+Pin: release n=$launcher_suite-backports
+Pin-Priority: 990"
 
 launcher_packages='qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios ipxe-qemu'
 
 launcher_programs='/usr/bin/qemu-system-x86_64 /usr/bin/qemu-img'
 
-# What QEMU loads with dlopen: TCG, and virtio's own display. No GTK, SDL, audio, Spice, OpenGL, network block drivers.
-launcher_modules='accel-tcg-x86_64 hw-display-virtio-gpu hw-display-virtio-gpu-pci hw-display-virtio-vga'
+# What QEMU loads with dlopen: virtio's own display. No GTK, SDL, audio, Spice, OpenGL, network block drivers.
+launcher_modules='hw-display-virtio-gpu hw-display-virtio-gpu-pci hw-display-virtio-vga'
 
-# Firmware of the machine types q35 and pc: the BIOS, option ROMs of displays, boot helpers for -kernel, network boot
+# Libraries that QEMU is linked with, and calls nothing of in a machine of ours: a disassembler, persistent memory, RDMA,
+# SASL for VNC, VDE, FUSE exports, eBPF for RSS, D-Bus, udev, user networking, and TLS (no key comes into a tenant's pod).
+# With what they depend on, OpenSSL above all, they cost each VM 2.5 MB of relocated pages and the image 25 MB.
+# launcher_stubs makes others in their place.
+launcher_stubbed='libcapstone.so.5 libpmem.so.1 librdmacm.so.1 libibverbs.so.1 libsasl2.so.2 libvdeplug.so.2 libfuse3.so.4
+	libbpf.so.1 libgio-2.0.so.0 libudev.so.1 libslirp.so.0 libgnutls.so.30'
+
+# Firmware of the machine type q35: the BIOS, option ROMs of displays, boot helpers for -kernel, network boot
 # for the models that KubeVirt knows, and a keymap for VNC.
 launcher_firmware='/usr/share/seabios/bios-256k.bin /usr/share/seabios/vgabios-*.bin /usr/share/qemu/kvmvapic.bin
-	/usr/share/qemu/linuxboot*.bin /usr/share/qemu/multiboot*.bin /usr/share/qemu/pvh.bin
-	/usr/lib/ipxe/qemu/efi-virtio.rom /usr/lib/ipxe/qemu/efi-e1000.rom /usr/lib/ipxe/qemu/efi-e1000e.rom /usr/lib/ipxe/qemu/efi-rtl8139.rom
-	/usr/lib/ipxe/qemu/pxe-virtio.rom /usr/lib/ipxe/qemu/pxe-e1000.rom
+	/usr/share/qemu/linuxboot_dma.bin /usr/share/qemu/multiboot_dma.bin /usr/share/qemu/pvh.bin
+	/usr/share/qemu/efi-virtio.rom /usr/share/qemu/efi-e1000.rom /usr/share/qemu/efi-e1000e.rom /usr/share/qemu/efi-rtl8139.rom
+	/usr/share/qemu/pxe-virtio.rom /usr/share/qemu/pxe-e1000.rom
 	/usr/share/qemu/keymaps/en-us'
 
 build_launcher() {
 	local debs key base=$cache/launcher-root binary
 	binary=$(static_binary virt-launcher "${VIRT_LAUNCHER:-}")
+	local -x APT_CONFIG
+	APT_CONFIG=$(apt_suite "$launcher_suite" "$launcher_preferences")
 	debs=$(apt_resolve closure $launcher_packages)
+	grep -q "^qemu-system-x86_1%3a$launcher_qemu\." <<<"$debs" || {
+		echo "no QEMU $launcher_qemu in Debian's $launcher_suite or its backports, but $(grep '^qemu-system-x86_' <<<"$debs")" >&2
+		return 1
+	}
 	key=$(key_of "$here/launcher.sh" <<<"$debs")
 	if [ "$(cat "$base.key" 2>/dev/null)" != "$key" ]; then
 		apt_fetch $debs
@@ -54,11 +79,12 @@ launcher_root() {
 	for file in $(cd "$debs" && printf '%s\n' $(printf '.%s\n' $launcher_firmware) | sort -u); do
 		launcher_copy "$debs/$file" "$root/$file"
 	done
-	libraries=$(launcher_libraries "$debs" "$root"/usr/bin/* "$root/$lib"/qemu/*.so)
+	launcher_stubs "$debs/$lib" "$root/$lib" "$root"/usr/bin/* "$root/$lib"/qemu/*.so
+	libraries=$(launcher_libraries "$debs/$lib" "$root/$lib" "$root"/usr/bin/* "$root/$lib"/qemu/*.so)
 	for file in $libraries; do
-		launcher_copy "$file" "$root/$lib/${file##*/}"
+		case $file in "$root"/*) ;; *) launcher_copy "$file" "$root/$lib/${file##*/}" ;; esac
 	done
-	launcher_copy "$debs/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2" "$root/usr/lib64/ld-linux-x86-64.so.2"
+	launcher_copy "$debs/$lib/ld-linux-x86-64.so.2" "$root/usr/lib64/ld-linux-x86-64.so.2"
 	chmod -R u=rwX,go=rX "$root" && chmod 1777 "$root/tmp"
 	launcher_packages_of "$debs" >"$root/usr/share/kubeqemu/packages.txt"
 	say "root file system: $(du -sh "$root" | cut -f1), $(wc -l <"$root/usr/share/kubeqemu/packages.txt") packages"
@@ -73,17 +99,57 @@ launcher_copy() {
 	echo ".${source#"$work/debs"}" >>"$work/copied"
 }
 
-# launcher_libraries DEBS ELF... prints the libraries that the files need, by the packages' own dynamic loader, which
-# only looks into the packages.
+# launcher_stubs FROM INTO ELF... makes, instead of the libraries in FROM, one with all that the files want of them: QEMU
+# starts, and would be killed if it called anything. It does call GnuTLS: to begin with, and for random numbers, which are
+# the kernel's here; and it may ask for a disassembler, of which there is none.
+launcher_stubs() {
+	local from=$1 into=$2 library symbol node stub=libkubeqemu-stubs.so
+	shift 2
+	nm -D --undefined-only "$@" | awk 'NF == 2 {print $2}' | sort -u >"$work/undefined"
+	for library in $launcher_stubbed; do
+		nm -D --defined-only "$from/$library" | awk '{sub(/@@/, "@", $3); print $3}' | sort -u | comm -12 - "$work/undefined"
+		ln -s $stub "$into/$library"
+	done >"$work/stubs"
+	while IFS=@ read -r symbol _; do
+		case $symbol in
+		cs_open) echo 'int cs_open(void) { return 2; } /* CS_ERR_ARCH */' ;;
+		gnutls_global_init) echo 'int gnutls_global_init(void) { return 0; }' ;;
+		gnutls_rnd)
+			cat <<-'C'
+				long getrandom(void *, unsigned long, unsigned);
+				int gnutls_rnd(int level, char *into, unsigned long left)
+				{
+					while (left > 0) {
+						long got = getrandom(into, left < 256 ? left : 256, 0); /* so many are never cut short */
+						if (got <= 0)
+							return -1;
+						into += got, left -= got;
+					}
+					return 0;
+				}
+			C
+			;;
+		*) echo "void $symbol(void) { __builtin_trap(); }" ;;
+		esac
+	done <"$work/stubs" >"$work/stubs.c"
+	for node in $(sed -n 's/.*@//p' "$work/stubs" | sort -u); do
+		echo "$node { global: $(sed -n "s/@$node\$/;/p" "$work/stubs" | tr -d '\n') };"
+	done >"$work/stubs.map"
+	gcc -shared -fPIC -O2 -nostdlib -s -fno-builtin -Wl,-z,noseparate-code,-z,relro,-z,now,--build-id=none \
+		-Wl,-soname,$stub,--version-script="$work/stubs.map" -o "$into/$stub" "$work/stubs.c"
+	chmod 644 "$into/$stub"
+}
+
+# launcher_libraries FROM ROOT ELF... prints the libraries that the files need, those in ROOT and others in FROM, by the
+# packages' own dynamic loader, which looks nowhere else. Every symbol must be there.
 launcher_libraries() {
-	local debs=$1 file
-	shift
+	local from=$1 root=$2 file
+	shift 2
 	for file in "$@"; do
-		"$debs/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2" --inhibit-cache --list --library-path \
-			"$debs/lib/x86_64-linux-gnu:$debs/usr/lib/x86_64-linux-gnu" "$file" ||
+		LD_WARN=yes LD_BIND_NOW=yes "$from/ld-linux-x86-64.so.2" --inhibit-cache --list --library-path "$root:$from" "$file" 2>&1 ||
 			{ echo "cannot resolve the libraries of $file" >&2; return 1; }
 	done >"$work/libraries"
-	if grep 'not found' "$work/libraries" >&2; then return 1; fi
+	if grep -E 'not found|undefined symbol|no version information' "$work/libraries" >&2; then return 1; fi
 	awk '$2 == "=>" && $1 !~ /ld-linux/ {print $3}' "$work/libraries" | sort -u
 }
 
