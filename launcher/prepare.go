@@ -82,6 +82,9 @@ const overlayTimeout = time.Minute
 
 // prepare makes the files that QEMU opens, and opens those that it inherits.
 func prepare(ctx context.Context, config Config, request *control.StartRequest) (map[string]*os.File, error) {
+	if arch := request.Machine.Arch; arch != qemuargs.AMD64 {
+		return nil, fmt.Errorf("prepare a machine of architecture %q: QEMU here is for %s", arch, qemuargs.AMD64)
+	}
 	if err := makeFiles(ctx, config, request); err != nil {
 		return nil, err
 	}

@@ -5,10 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 func TestWithService(t *testing.T) {
@@ -101,5 +103,15 @@ func TestReadSecrets(t *testing.T) {
 	seed.NetworkDataSecret = true
 	if err := readSecrets(dir, &seed); err == nil {
 		t.Error("a Secret that is not there was read")
+	}
+}
+
+// TestOtherArchitecture: QEMU is not tried with another architecture's machine.
+func TestOtherArchitecture(t *testing.T) {
+	for _, arch := range []qemuargs.Arch{"", "arm64"} {
+		request := &control.StartRequest{Machine: qemuargs.Machine{Arch: arch}}
+		if _, err := prepare(t.Context(), Config{}, request); err == nil || !strings.Contains(err.Error(), "architecture") {
+			t.Errorf("%q: %v, want it refused", arch, err)
+		}
 	}
 }

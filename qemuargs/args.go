@@ -3,7 +3,6 @@ package qemuargs
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -73,6 +72,7 @@ func (m *Machine) Args() []Arg {
 	for _, p := range m.RootPorts {
 		args = append(args, Arg{"-device", p.device()})
 	}
+	args = append(args, m.places()...)
 	for _, c := range m.AHCI {
 		args = append(args, Arg{"-device", c.device()})
 	}
@@ -119,28 +119,14 @@ type memoryProps struct {
 }
 
 func (m *Machine) platform() []Arg {
-	acpi := "on"
-	if m.NoACPI {
-		acpi = "off"
-	}
 	accel := Options{{"", string(m.Accelerator)}}
 	if m.Accelerator == TCG {
 		// Without a limit the translation cache takes up to 1 GiB, which the
 		// pod has not booked. Unit: MiB.
 		accel = append(accel, Option{"tb-size", "128"}, Option{"thread", "multi"})
 	}
-	c := m.CPU
-	machine := Options{{"", m.Type}, {"usb", "off"}, {"vmport", "off"}, {"dump-guest-core", "off"}, {"acpi", acpi}, {"memory-backend", "pc.ram"}}
-	for _, off := range []struct {
-		name string
-		is   bool
-	}{{"hpet", m.Clock.NoHPET}, {"pit", m.Clock.NoPIT}, {"graphics", m.SerialBIOS}} {
-		if off.is {
-			machine = append(machine, Option{off.name, "off"})
-		}
-	}
-	cpu := Options{{"", c.Model}}
-	for _, flag := range c.Flags {
+	cpu := Options{{"", m.CPU.Model}}
+	for _, flag := range m.CPU.Flags {
 		cpu = append(cpu, Option{"", flag})
 	}
 	args := []Arg{
@@ -148,23 +134,17 @@ func (m *Machine) platform() []Arg {
 		{"-S", nil},
 		{"-no-user-config", nil},
 		{"-nodefaults", nil},
-		{"-machine", machine},
+		{"-machine", m.board()},
 		{"-accel", accel},
 		{"-cpu", cpu},
-		{"-m", Options{{"size", strconv.FormatInt(m.MemoryBytes>>20, 10) + "M"}}},
-		{"-object", memoryProps{QOMType: "memory-backend-ram", ID: "pc.ram", Size: m.MemoryBytes}},
+		{"-m", m.memory()},
+		{"-object", memoryProps{QOMType: "memory-backend-ram", ID: ramID, Size: m.MemoryBytes}},
 		{"-overcommit", "mem-lock=off"},
-		{"-smp", fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", c.Count(), c.Sockets, c.Cores, c.Threads)},
+		{"-smp", m.CPU.smp()},
 		{"-uuid", m.UUID},
 		{"-smbios", m.SMBIOS.options(m.UUID)},
-		{"-rtc", m.Clock.rtc()},
-		{"-global", "ICH9-LPC.disable_s3=1"},
-		{"-global", "ICH9-LPC.disable_s4=1"},
 	}
-	// Without KVM there is no such device, and QEMU would warn.
-	if m.Clock.PITPolicy != "" && m.Accelerator == KVM {
-		args = append(args, Arg{"-global", "kvm-pit.lost_tick_policy=" + m.Clock.PITPolicy})
-	}
+	args = append(args, m.boardArgs()...)
 	if k := m.Kernel; k != nil {
 		args = append(args, Arg{"-kernel", k.Path})
 		if k.Initrd != "" {
@@ -180,17 +160,6 @@ func (m *Machine) platform() []Arg {
 	return args
 }
 
-func (c Clock) rtc() Options {
-	o := Options{{"base", "utc"}}
-	if c.RTCSource != "" {
-		o = append(o, Option{"clock", c.RTCSource})
-	}
-	if c.RTCCatchUp {
-		o = append(o, Option{"driftfix", "slew"})
-	}
-	return o
-}
-
 func (s SMBIOS) options(uuid string) Options {
 	o := Options{{"type", "1"}}
 	for _, p := range []Option{{"manufacturer", s.Manufacturer}, {"product", s.Product}, {"family", s.Family}, {"serial", s.Serial}, {"uuid", uuid}} {
@@ -201,24 +170,23 @@ func (s SMBIOS) options(uuid string) Options {
 	return o
 }
 
-func (m *Machine) monitor(files descriptors) []Arg {
-	args := []Arg{
-		{"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", files[Inherited{Kind: InheritedQMP}])},
-		{"-mon", "chardev=qmp,mode=control"},
-	}
-	if m.Serial != nil {
-		args = append(args,
-			Arg{"-chardev", fmt.Sprintf("socket,id=serial0,fd=%d", files[Inherited{Kind: InheritedSerial}])},
-			Arg{"-device", serialProps{Driver: "isa-serial", ID: "serial0", Chardev: "serial0", Index: 0}})
-	}
-	return args
-}
-
-type serialProps struct {
-	Driver  string `json:"driver"`
+type monitorProps struct {
+	QOMType string `json:"qom-type"`
 	ID      string `json:"id"`
 	Chardev string `json:"chardev"`
-	Index   int    `json:"index"`
+}
+
+func (m *Machine) monitor(files descriptors) []Arg {
+	args := []Arg{{"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", files[Inherited{Kind: InheritedQMP}])}}
+	if m.MonitorObject {
+		args = append(args, Arg{"-object", monitorProps{QOMType: "monitor-qmp", ID: "monitor0", Chardev: "qmp"}})
+	} else {
+		args = append(args, Arg{"-mon", "chardev=qmp,mode=control"})
+	}
+	if m.Serial != nil {
+		args = append(args, m.Serial.args(files[Inherited{Kind: InheritedSerial}])...)
+	}
+	return args
 }
 
 // Quote is the arguments as lines that can be pasted into a shell: one

@@ -11,8 +11,11 @@ type deviceProps struct {
 	FreePageHints bool   `json:"free-page-reporting,omitempty"`
 	USB2Ports     int    `json:"p2,omitempty"`
 	USB3Ports     int    `json:"p3,omitempty"`
+	Queues        int    `json:"num_queues,omitempty"`
+	QueueSize     int    `json:"virtqueue_size,omitempty"`
 	Bus           string `json:"bus,omitempty"`
 	Addr          string `json:"addr,omitempty"`
+	Multifunction bool   `json:"multifunction,omitempty"`
 	Port          string `json:"port,omitempty"`
 }
 
@@ -27,17 +30,28 @@ type AHCI struct {
 	PCI PCIAddress `json:"pci"`
 }
 
-func (c AHCI) device() any { return pciDevice("ich9-ahci", c.ID, c.PCI) }
+func (c AHCI) device() any {
+	ahci := pciDevice("ich9-ahci", c.ID, c.PCI)
+	ahci.Multifunction = c.PCI.Function == 0 // others of them are beside it
+	return ahci
+}
 
 // SCSI is a virtio SCSI controller, whose bus is scsi0.0.
 type SCSI struct {
-	PCI PCIAddress `json:"pci"`
+	// Queues for requests, and the entries of each.
+	Queues    int        `json:"queues"`
+	QueueSize int        `json:"queueSize"`
+	PCI       PCIAddress `json:"pci"`
 }
 
 // SCSIBus is the bus of the SCSI controller.
 const SCSIBus = "scsi0.0"
 
-func (c SCSI) device() any { return pciDevice("virtio-scsi-pci-non-transitional", "scsi0", c.PCI) }
+func (c SCSI) device() any {
+	scsi := pciDevice("virtio-scsi-pci-non-transitional", "scsi0", c.PCI)
+	scsi.Queues, scsi.QueueSize = c.Queues, c.QueueSize
+	return scsi
+}
 
 func (c USB) device() any {
 	usb := pciDevice("qemu-xhci", "usb", c.PCI)

@@ -32,8 +32,9 @@ type Disk struct {
 	Bus string      `json:"bus,omitempty"`
 	// LUN is the drive's logical unit number on a SCSI controller.
 	LUN *int `json:"lun,omitempty"`
-	// Queues of a virtio-blk device; 0 leaves QEMU's default.
-	Queues int `json:"queues,omitempty"`
+	// Queues of a virtio-blk device, and the entries of each.
+	Queues    int `json:"queues,omitempty"`
+	QueueSize int `json:"queueSize,omitempty"`
 	// Image is what the guest reads.
 	Image Image `json:"image"`
 	// Overlay, if set, takes all writes, and Image is only read. The
@@ -179,6 +180,7 @@ type diskProps struct {
 	LUN       *int       `json:"lun,omitempty"`
 	DeviceID  string     `json:"device_id,omitempty"`
 	Queues    int        `json:"num-queues,omitempty"`
+	QueueSize int        `json:"queue-size,omitempty"`
 	Drive     string     `json:"drive"`
 	Serial    string     `json:"serial,omitempty"`
 	BootIndex uint32     `json:"bootindex,omitempty"`
@@ -198,7 +200,7 @@ func (d Disk) Device() any {
 	zero := 0
 	switch {
 	case d.PCI != nil:
-		p.Bus, p.Addr, p.Queues = d.PCI.Bus, d.PCI.addr(), d.Queues
+		p.Bus, p.Addr, p.Queues, p.QueueSize = d.PCI.Bus, d.PCI.addr(), d.Queues, d.QueueSize
 	case d.LUN != nil:
 		p.Bus, p.SCSIID, p.LUN = d.Bus, &zero, d.LUN
 		// Newer QEMUs refuse a serial number that fits no identification page

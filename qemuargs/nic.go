@@ -15,6 +15,13 @@ type NIC struct {
 	MTU int `json:"mtu,omitempty"`
 	// Queues is the number of tap queues, at least 1.
 	Queues int `json:"queues"`
+	// QueueSize is the number of entries of a virtio card's queues, each way.
+	QueueSize int `json:"queueSize,omitempty"`
+	// NoUSO and NoTunnels leave out offloads of a virtio card that machine types
+	// since 8.2 and 10.2 have where the host's kernel has them (6.2, and 6.17): a
+	// guest that began with one could not go to a host without.
+	NoUSO     bool `json:"noUSO,omitempty"`
+	NoTunnels bool `json:"noTunnels,omitempty"`
 	// BootIndex 0 means that the card is not booted from.
 	BootIndex uint32     `json:"bootIndex,omitempty"`
 	PCI       PCIAddress `json:"pci"`
@@ -58,9 +65,18 @@ type nicProps struct {
 	MTU    int    `json:"host_mtu,omitempty"`
 	MQ     bool   `json:"mq,omitempty"`
 	// Vectors is two per queue, one for control, one for configuration changes.
-	Vectors   int     `json:"vectors,omitempty"`
-	BootIndex uint32  `json:"bootindex,omitempty"`
-	ROMFile   *string `json:"romfile,omitempty"`
+	Vectors         int     `json:"vectors,omitempty"`
+	RXQueueSize     int     `json:"rx_queue_size,omitempty"`
+	TXQueueSize     int     `json:"tx_queue_size,omitempty"`
+	HostUSO         *bool   `json:"host_uso,omitempty"`
+	GuestUSO4       *bool   `json:"guest_uso4,omitempty"`
+	GuestUSO6       *bool   `json:"guest_uso6,omitempty"`
+	HostTunnel      *bool   `json:"host_tunnel,omitempty"`
+	HostTunnelCsum  *bool   `json:"host_tunnel_csum,omitempty"`
+	GuestTunnel     *bool   `json:"guest_tunnel,omitempty"`
+	GuestTunnelCsum *bool   `json:"guest_tunnel_csum,omitempty"`
+	BootIndex       uint32  `json:"bootindex,omitempty"`
+	ROMFile         *string `json:"romfile,omitempty"`
 }
 
 // Device is the -device of the card.
@@ -71,7 +87,14 @@ func (n NIC) Device() any {
 		p.ROMFile = &noROM
 	}
 	if n.IsVirtio() {
-		p.MTU = n.MTU
+		p.MTU, p.RXQueueSize, p.TXQueueSize = n.MTU, n.QueueSize, n.QueueSize
+		off := false
+		if n.NoUSO {
+			p.HostUSO, p.GuestUSO4, p.GuestUSO6 = &off, &off, &off
+		}
+		if n.NoTunnels {
+			p.HostTunnel, p.HostTunnelCsum, p.GuestTunnel, p.GuestTunnelCsum = &off, &off, &off, &off
+		}
 		if n.Queues > 1 {
 			p.MQ, p.Vectors = true, 2*n.Queues+2
 		}

@@ -21,9 +21,11 @@ func (a PCIAddress) addr() string {
 // RootPort is a pcie-root-port: one slot into which one device is plugged, or
 // one that is left free, so that a device can be hot-plugged later.
 type RootPort struct {
-	ID      string     `json:"id"`
-	Chassis uint8      `json:"chassis"`
-	PCI     PCIAddress `json:"pci"`
+	ID      string `json:"id"`
+	Chassis uint8  `json:"chassis"`
+	// Spare: no device of the guest's beginning is in it.
+	Spare bool       `json:"spare,omitempty"`
+	PCI   PCIAddress `json:"pci"`
 }
 
 type rootPortProps struct {

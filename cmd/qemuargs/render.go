@@ -38,7 +38,7 @@ func render(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.host, "host", "", "YAML `file` with what node and pod say (resolve.Host); without it, every container disk is taken for /disk/disk.qcow2 of 1 GiB, every claim for one with a disk on a file system, and every MTU for 1500")
 	flags.StringVar(&o.accelerator, "accelerator", "kvm", "`kvm or tcg`, without --host")
-	flags.StringVar(&o.version, "qemu-version", "7.2.0", "the node's QEMU `version`, without --host")
+	flags.StringVar(&o.version, "qemu-version", "11.1.3", "the node's QEMU `version`, without --host")
 	flags.BoolVar(&o.machine, "machine", false, "print the resolved Machine as JSON instead of the command line")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

@@ -35,10 +35,7 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 		switch bus {
 		case v1.DiskBusVirtio:
 			address := slots.plug()
-			disk.PCI = &address
-			if ptr.Deref(vmi.Spec.Domain.Devices.BlockMultiQueue, false) {
-				disk.Queues = int(vmi.Spec.Domain.CPU.VCPUs())
-			}
+			disk.PCI, disk.Queues, disk.QueueSize = &address, blockQueues(vmi), queueSize
 		case v1.DiskBusSCSI:
 			disk.Bus, disk.LUN = qemuargs.SCSIBus, ptr.To(luns)
 			luns++
@@ -52,11 +49,24 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 		}
 		m.Disks = append(m.Disks, disk)
 	}
-	m.AHCI = sata.controllers(slots)
+	m.SATA, m.AHCI = sata.used > 0, sata.controllers()
+	if len(m.AHCI) > maxAHCI {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "domain", "devices", "disks"), "", fmt.Sprintf("%d disks on bus sata, at most %d fit", sata.used, (maxAHCI+1)*drivesPerController)))
+	}
 	if luns > 0 {
-		m.SCSI = &qemuargs.SCSI{PCI: slots.plug()}
+		m.SCSI = &qemuargs.SCSI{Queues: blockQueues(vmi), QueueSize: queueSize, PCI: integrated(scsiSlot)}
 	}
 	return errs
+}
+
+// blockQueues is the number of a disk's or controller's queues. QEMU's default is
+// the number of CPUs at its start, which a machine with hotplugged CPUs would not
+// have again elsewhere.
+func blockQueues(vmi *v1.VirtualMachineInstance) int {
+	if ptr.Deref(vmi.Spec.Domain.Devices.BlockMultiQueue, false) {
+		return int(vmi.Spec.Domain.CPU.VCPUs())
+	}
+	return 1
 }
 
 func diskDriver(bus v1.DiskBus, cdrom bool) qemuargs.DiskDriver {
@@ -194,10 +204,10 @@ func (b *sataBus) next() string {
 	return fmt.Sprintf("ahci%d.%d", controller, port)
 }
 
-func (b *sataBus) controllers(slots *allocator) []qemuargs.AHCI {
+func (b *sataBus) controllers() []qemuargs.AHCI {
 	var out []qemuargs.AHCI
 	for n := 1; n*drivesPerController < b.used; n++ {
-		out = append(out, qemuargs.AHCI{ID: fmt.Sprintf("ahci%d", n), PCI: slots.plug()})
+		out = append(out, qemuargs.AHCI{ID: fmt.Sprintf("ahci%d", n), PCI: packed(ahciSlot, n-1)})
 	}
 	return out
 }

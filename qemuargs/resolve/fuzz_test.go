@@ -145,9 +145,12 @@ func FuzzMachine(f *testing.F) {
 		}
 		f.Add(data)
 	}
+	both := qemus(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := choices(data)
 		vmi, host := c.vmi()
+		q := both[len(data)%2]
+		host.QEMUVersion = q.version
 		machine, errs := Machine(vmi, host)
 		for _, err := range errs {
 			if !strings.HasPrefix(err.Field, "spec.") {
@@ -162,6 +165,6 @@ func FuzzMachine(f *testing.F) {
 		if strings.Join(one, "\n") != strings.Join(other, "\n") {
 			t.Errorf("the same VMI gives\n%q\nand\n%q", one, other)
 		}
-		startStopped(t, machine)
+		startStopped(t, q, machine)
 	})
 }

@@ -1,10 +1,7 @@
 package resolve
 
 import (
-	"fmt"
 	"net"
-	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -24,12 +21,13 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 	}
 	var errs field.ErrorList
 	domain, path := &vmi.Spec.Domain, field.NewPath("spec", "domain")
-	machineType, err := machineType(domain.Machine.Type, host.QEMUVersion)
+	machineType, board, err := machineType(domain.Machine.Type, host.QEMUVersion)
 	if err != nil {
 		errs = append(errs, field.Invalid(path.Child("machine", "type"), domain.Machine.Type, err.Error()))
 	}
 	m := &qemuargs.Machine{
 		Version:     qemuargs.Version,
+		Arch:        qemuargs.AMD64,
 		Name:        vmi.Namespace + "_" + vmi.Name,
 		UUID:        domain.Firmware.UUID,
 		Type:        machineType,
@@ -46,6 +44,7 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 	devices := &domain.Devices
 	m.CPU.Flags = cpuFlags(domain.Clock, host.Accelerator)
 	m.Clock = clock(domain.Clock)
+	m.MonitorObject = monitorObject(host.QEMUVersion)
 	m.SerialBIOS = serialBIOS(domain.Firmware)
 	var kernelErr *field.Error
 	if m.Kernel, kernelErr = kernel(vmi, host, path.Child("firmware", "kernelBoot", "container")); kernelErr != nil {
@@ -54,7 +53,7 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 	slots := &allocator{}
 	// Interfaces first: guests name them by slot, and a disk that is added
 	// later must not rename them.
-	m.NICs = nics(vmi, host, slots)
+	m.NICs = nics(vmi, host, board, slots)
 	errs = append(errs, disks(vmi, host, m, slots)...)
 	m.Boot = boot(devices, m.Disks)
 	attach(devices, m, slots)
@@ -75,53 +74,6 @@ func guestMemory(bytes int64) int64 {
 	return (bytes + mib - 1) / mib * mib
 }
 
-// cpuModel: without libvirt there is nobody who computes host-model, so it
-// means all that the accelerator offers.
-func cpuModel(model string, accelerator qemuargs.Accelerator) string {
-	switch model {
-	case "host-model", "host-passthrough":
-		if accelerator == qemuargs.KVM {
-			return "host"
-		}
-		return "max"
-	}
-	return model
-}
-
-// machineType makes q35 a versioned type, which is that of QEMU's own release,
-// and refuses one that this QEMU does not have yet.
-func machineType(wanted, qemuVersion string) (string, error) {
-	major, minor, err := release(qemuVersion)
-	if err != nil {
-		return "", err
-	}
-	if wanted == "q35" {
-		return fmt.Sprintf("pc-q35-%d.%d", major, minor), nil
-	}
-	wantMajor, wantMinor, err := release(strings.TrimPrefix(wanted, "pc-q35-"))
-	if err != nil {
-		return "", err
-	}
-	if wantMajor > major || wantMajor == major && wantMinor > minor {
-		return "", fmt.Errorf("is newer than this node's QEMU %s", qemuVersion)
-	}
-	return wanted, nil
-}
-
-func release(version string) (major, minor int, err error) {
-	parts := strings.SplitN(version, ".", 3)
-	if len(parts) < 2 {
-		return 0, 0, fmt.Errorf("no QEMU release: %q", version)
-	}
-	if major, err = strconv.Atoi(parts[0]); err == nil {
-		minor, err = strconv.Atoi(parts[1])
-	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("no QEMU release: %q", version)
-	}
-	return major, minor, nil
-}
-
 var nicDrivers = map[string]string{
 	"virtio":  "virtio-net-pci-non-transitional",
 	"e1000":   "e1000",
@@ -129,16 +81,24 @@ var nicDrivers = map[string]string{
 	"rtl8139": "rtl8139",
 }
 
+// queueSize is the number of entries of a virtio queue: QEMU's default of types
+// since 5.0, written down because 10.0 makes it 1024.
+const queueSize = 256
+
 // maxQueues of an interface: each is a file descriptor that is handed to the
 // launcher, and a message carries at most 64.
 const maxQueues = 32
 
-func nics(vmi *v1.VirtualMachineInstance, host Host, slots *allocator) []qemuargs.NIC {
+func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *allocator) []qemuargs.NIC {
 	var out []qemuargs.NIC
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		n := qemuargs.NIC{
 			Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: MAC(vmi, nic, host.NICs[nic.Name]),
 			MTU: host.NICs[nic.Name].MTU, Queues: Queues(vmi, nic), BootIndex: ptr.Deref(nic.BootOrder, 0),
+		}
+		if n.IsVirtio() {
+			n.QueueSize = queueSize
+			n.NoUSO, n.NoTunnels = !board.before(version82), !board.before(version102)
 		}
 		switch nic.Model {
 		case "e1000", "rtl8139":

@@ -12,14 +12,13 @@ import (
 // attach adds the devices that have nothing behind them.
 func attach(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
 	if devices.Rng != nil {
-		m.RNG = &qemuargs.RNG{PCI: slots.plug()}
+		m.RNG = &qemuargs.RNG{PCI: integrated(rngSlot)}
 	}
 	if enabled(devices.AutoattachMemBalloon) {
-		m.Balloon = &qemuargs.Balloon{PCI: slots.plug()}
+		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot)}
 	}
 	if devices.Watchdog != nil {
-		// A conventional PCI device.
-		m.Watchdog = &qemuargs.Watchdog{Action: devices.Watchdog.I6300ESB.Action, PCI: slots.integrate()}
+		m.Watchdog = &qemuargs.Watchdog{Action: devices.Watchdog.I6300ESB.Action, PCI: integrated(watchdogSlot)}
 	}
 	inputs(devices, m, slots)
 	if enabled(devices.AutoattachSerialConsole) {
@@ -28,8 +27,9 @@ func attach(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
 	if enabled(devices.AutoattachGraphicsDevice) {
 		m.Graphics = graphics(devices.Video)
 	}
-	// Last, so that every other device is where it was without it.
-	m.Agent = &qemuargs.Agent{PCI: slots.plug()}
+	// Without graphics nobody can type. Without ACPI a guest resets by the keyboard's controller.
+	m.PS2 = m.Graphics != nil || m.NoACPI
+	m.Agent = &qemuargs.Agent{PCI: integrated(agentSlot)}
 }
 
 func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
@@ -37,7 +37,7 @@ func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
 	for _, in := range devices.Inputs {
 		input := qemuargs.Input{Name: in.Name}
 		if in.Bus == "virtio" {
-			address := slots.plug()
+			address := slots.integrate()
 			input.PCI = &address
 		} else {
 			ports++
@@ -46,19 +46,20 @@ func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
 		m.Inputs = append(m.Inputs, input)
 	}
 	if ports > 0 {
-		m.USB = &qemuargs.USB{Ports: ports, PCI: slots.plug()}
+		m.USB = &qemuargs.USB{Ports: ports, PCI: integrated(usbSlot)}
 	}
 }
 
 var displays = map[string]qemuargs.Display{"vga": qemuargs.VGA, "virtio": qemuargs.VirtioVGA, "bochs": qemuargs.Bochs, "ramfb": qemuargs.RAMFB}
 
 func graphics(video *v1.VideoDevice) *qemuargs.Graphics {
-	g := &qemuargs.Graphics{Display: qemuargs.VGA, PCI: &qemuargs.PCIAddress{Bus: "pcie.0", Slot: graphicsSlot}, Socket: layout.VNCSocket}
+	g := &qemuargs.Graphics{Display: qemuargs.VGA, Socket: layout.VNCSocket}
 	if video != nil {
 		g.Display = displays[video.Type]
 	}
-	if g.Display == qemuargs.RAMFB {
-		g.PCI = nil
+	if g.Display != qemuargs.RAMFB {
+		address := integrated(graphicsSlot)
+		g.PCI = &address
 	}
 	return g
 }

@@ -7,50 +7,72 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-const qemu = "qemu-system-x86_64"
-
-// TestGoldensStart starts every golden machine in the real QEMU: a golden only
-// proves that nothing changed, this that QEMU takes it. Disks are files of the
-// right format in a temporary folder, taps are real ones where the test may
-// make them; guests are emulated, whatever the golden says, since not every
-// machine that runs tests has a KVM that works.
+// TestGoldensStart starts every golden machine in the real QEMUs, the host's and
+// the image's: a golden only proves that nothing changed, this that QEMU takes it.
+// Disks are files of the right format in a temporary folder, taps are real ones
+// where the test may make them; guests are emulated, whatever the golden says,
+// since not every machine that runs tests has a KVM that works.
 func TestGoldensStart(t *testing.T) {
-	for _, program := range []string{qemu, "qemu-img"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Fatalf("%v: install Debian's qemu-system-x86 and qemu-utils (make packages)", err)
+	for _, q := range qemus(t) {
+		for _, dir := range cases(t) {
+			vmi, host := load(t, dir)
+			host.Accelerator, host.QEMUVersion = qemuargs.TCG, q.version
+			machine, errs := Machine(vmi, host)
+			if len(errs) > 0 {
+				continue
+			}
+			t.Run(filepath.Base(dir)+"/"+q.version, func(t *testing.T) {
+				said := startStopped(t, q, machine)
+				if m := vmi.Spec.Domain.Machine; m != nil && m.Type != "" {
+					// That it is old is its owner's choice.
+					said = regexp.MustCompile(`(?m)^.*[Mm]achine type.*deprecated.*$`).ReplaceAllString(said, "")
+				}
+				if strings.Contains(said, "deprecated") {
+					t.Errorf("QEMU %s warns:\n%s", q.version, said)
+				}
+			})
 		}
 	}
+}
+
+// TestMovedStarts: a machine keeps what its guest sees where another QEMU runs it.
+func TestMovedStarts(t *testing.T) {
+	both := qemus(t)
+	old, new := both[0], both[1]
 	for _, dir := range cases(t) {
 		vmi, host := load(t, dir)
-		host.Accelerator = qemuargs.TCG
+		host.Accelerator, host.QEMUVersion = qemuargs.TCG, old.version
 		machine, errs := Machine(vmi, host)
 		if len(errs) > 0 {
 			continue
 		}
-		t.Run(filepath.Base(dir), func(t *testing.T) { startStopped(t, machine) })
+		machine.MonitorObject = monitorObject(new.version)
+		t.Run(filepath.Base(dir), func(t *testing.T) { startStopped(t, new, machine) })
 	}
 }
 
-func startStopped(t *testing.T, m *qemuargs.Machine) {
+// startStopped starts the machine and returns what QEMU said on standard error.
+func startStopped(t *testing.T, q program, m *qemuargs.Machine) (said string) {
 	relocate(t, m)
 	monitor, files := inherited(t, m)
 	args := m.Args()
-	cmd := exec.Command(qemu, qemuargs.Strings(args)...)
+	cmd := q.command(qemuargs.Strings(args)...)
 	cmd.ExtraFiles = files
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
+	defer func() { said = stderr.String() }()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +80,7 @@ func startStopped(t *testing.T, m *qemuargs.Machine) {
 		cmd.Process.Kill()
 		cmd.Wait()
 		if t.Failed() {
-			t.Logf("QEMU's stderr:\n%s\ncommand line:\n%s", stderr.String(), qemuargs.Quote(qemu, args))
+			t.Logf("QEMU's stderr:\n%s\ncommand line:\n%s", stderr.String(), qemuargs.Quote(q.path, args))
 		}
 	}()
 	monitor.SetDeadline(time.Now().Add(30 * time.Second))
@@ -88,6 +110,7 @@ func startStopped(t *testing.T, m *qemuargs.Machine) {
 	if status["status"] != "prelaunch" {
 		t.Errorf("status %v, want prelaunch: QEMU must wait for cont", status)
 	}
+	return ""
 }
 
 // relocate gives the machine files that exist.
@@ -105,9 +128,10 @@ func relocate(t *testing.T, m *qemuargs.Machine) {
 			create(t, d.Overlay.Path, qemuargs.QCOW2)
 		}
 		// Temporary folders may be in memory.
-		d.Image.Direct = false
+		direct := diskimage.DirectWorks(dir)
+		d.Image.Direct = d.Image.Direct && direct
 		if d.Overlay != nil {
-			d.Overlay.Direct = false
+			d.Overlay.Direct = d.Overlay.Direct && direct
 		}
 	}
 	if m.Kernel != nil {
@@ -201,6 +225,9 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 			flags := os.O_RDWR
 			if d.ReadOnly || d.Overlay != nil {
 				flags = os.O_RDONLY
+			}
+			if d.Image.Direct {
+				flags |= unix.O_DIRECT
 			}
 			f, err := os.OpenFile(d.Image.Path, flags, 0)
 			if err != nil {

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,14 +15,31 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestSchema holds every property of every golden case against what the
-// installed QEMU says it knows: QEMU itself ignores no misspelt name, but only a
-// started QEMU would tell, and not about every case.
+// TestSchema holds every property of every golden case against what QEMUs say
+// that they know: QEMU itself ignores no misspelt name, but only a started QEMU
+// would tell, and not about every case. The host's and the image's are asked; of
+// 10.0, which is neither, testdata holds what it said (-capture).
 func TestSchema(t *testing.T) {
-	q := askQEMU(t)
+	for _, p := range qemus(t) {
+		t.Run(p.version, func(t *testing.T) { checkGoldens(t, askQEMU(t, p), p.version) })
+	}
+	t.Run(capturedVersion, func(t *testing.T) {
+		if *capture != "" {
+			k := askQEMU(t, captured(t))
+			k.touched = &capturedSchema{Types: map[string]schemaType{}, Devices: map[string]map[string]string{}}
+			checkGoldens(t, k, capturedVersion)
+			k.touched.write(t)
+		}
+		checkGoldens(t, readCaptured(t), capturedVersion)
+	})
+}
+
+func checkGoldens(t *testing.T, q *knowledge, version string) {
 	checked := map[string]int{}
 	for _, dir := range cases(t) {
-		machine, errs := Machine(load(t, dir))
+		vmi, host := load(t, dir)
+		host.QEMUVersion = version
+		machine, errs := Machine(vmi, host)
 		if len(errs) > 0 {
 			continue
 		}
@@ -52,7 +67,13 @@ func TestSchema(t *testing.T) {
 
 // The check itself must be able to fail.
 func TestSchemaRefuses(t *testing.T) {
-	q := askQEMU(t)
+	for _, p := range qemus(t) {
+		t.Run(p.version, func(t *testing.T) { refuses(t, askQEMU(t, p)) })
+	}
+	t.Run(capturedVersion, func(t *testing.T) { refuses(t, readCaptured(t)) })
+}
+
+func refuses(t *testing.T, q *knowledge) {
 	tests := []struct {
 		flag, json, problem string
 	}{
@@ -86,37 +107,41 @@ func TestSchemaRefuses(t *testing.T) {
 type schemaType struct {
 	Name     string `json:"name"`
 	MetaType string `json:"meta-type"`
-	JSONType string `json:"json-type"`    // of a builtin
-	ArgType  string `json:"arg-type"`     // of a command
-	Element  string `json:"element-type"` // of an array
-	Values   []any  `json:"values"`       // of an enum
-	Tag      string `json:"tag"`
+	JSONType string `json:"json-type,omitempty"`    // of a builtin
+	ArgType  string `json:"arg-type,omitempty"`     // of a command
+	Element  string `json:"element-type,omitempty"` // of an array
+	Values   []any  `json:"values,omitempty"`       // of an enum
+	Tag      string `json:"tag,omitempty"`
 	Members  []struct {
 		Name    string          `json:"name"`
 		Type    string          `json:"type"`
-		Default json.RawMessage `json:"default"` // there, even as null, if the member is optional
-	} `json:"members"`
-	Variants []struct {
-		Case string `json:"case"`
-		Type string `json:"type"`
-	} `json:"variants"`
+		Default json.RawMessage `json:"default,omitempty"` // there, even as null, if the member is optional
+	} `json:"members,omitempty"`
+	Variants []schemaVariant `json:"variants,omitempty"`
+}
+
+type schemaVariant struct {
+	Case string `json:"case"`
+	Type string `json:"type"`
 }
 
 // knowledge is what a QEMU says of itself.
 type knowledge struct {
-	client *qmp.Client
-	types  map[string]schemaType
+	client  *qmp.Client // nil if it is captured
+	types   map[string]schemaType
+	devices map[string]map[string]string // types of properties, by driver
+	touched *capturedSchema              // collects what was asked for, if set
 }
 
 // askQEMU starts a QEMU without a machine for the test's time.
-func askQEMU(t *testing.T) *knowledge {
+func askQEMU(t *testing.T, p program) *knowledge {
 	t.Helper()
-	monitor, files := inherited(t, &qemuargs.Machine{})
-	cmd := exec.Command(qemu, "-M", "none", "-nodefaults", "-no-user-config", "-display", "none", "-S", "-chardev", "socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control")
+	none := &qemuargs.Machine{}
+	monitor, files := inherited(t, none)
+	cmd := p.command("-M", "none", "-nodefaults", "-no-user-config", "-display", "none", "-S", "-chardev", "socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control")
 	cmd.ExtraFiles = files
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("%v: install Debian's qemu-system-x86 (make packages)", err)
+		t.Fatal(err)
 	}
 	client := qmp.New(monitor.(*net.UnixConn), qmp.Options{})
 	t.Cleanup(func() {
@@ -127,7 +152,7 @@ func askQEMU(t *testing.T) *knowledge {
 	if err := client.Connect(); err != nil {
 		t.Fatal(err)
 	}
-	k := &knowledge{client: client, types: map[string]schemaType{}}
+	k := &knowledge{client: client, types: map[string]schemaType{}, devices: map[string]map[string]string{}}
 	var types []schemaType
 	if err := k.ask("query-qmp-schema", nil, &types); err != nil {
 		t.Fatal(err)
@@ -152,7 +177,7 @@ func (k *knowledge) check(flag string, properties map[string]any) error {
 		return k.checkDevice(properties)
 	}
 	command := map[string]string{"-blockdev": "blockdev-add", "-netdev": "netdev_add", "-object": "object-add"}[flag]
-	s, ok := k.types["command "+command]
+	s, ok := k.lookup("command " + command)
 	if !ok {
 		return fmt.Errorf("QEMU has no command %q for it", command)
 	}
@@ -160,18 +185,17 @@ func (k *knowledge) check(flag string, properties map[string]any) error {
 }
 
 func (k *knowledge) checkDevice(properties map[string]any) error {
-	var known []struct{ Name, Type string }
-	if err := k.ask("device-list-properties", map[string]any{"typename": properties["driver"]}, &known); err != nil {
+	types, err := k.device(fmt.Sprint(properties["driver"]))
+	if err != nil {
 		return err
-	}
-	types := map[string]string{"driver": "str", "id": "str", "bus": "str"} // device_add's own
-	for _, p := range known {
-		types[p.Name] = p.Type
 	}
 	for name, value := range properties {
 		kind, ok := types[name]
 		if !ok {
 			return fmt.Errorf("unknown %q", name)
+		}
+		if k.touched != nil {
+			k.touched.device(fmt.Sprint(properties["driver"]))[name] = kind
 		}
 		_, text := value.(string)
 		_, truth := value.(bool)
@@ -184,9 +208,38 @@ func (k *knowledge) checkDevice(properties map[string]any) error {
 	return nil
 }
 
+// device gives the types of a device's properties.
+func (k *knowledge) device(driver string) (map[string]string, error) {
+	if types, ok := k.devices[driver]; ok {
+		return types, nil
+	}
+	if k.client == nil {
+		return nil, fmt.Errorf("nothing was captured of %q", driver)
+	}
+	var known []struct{ Name, Type string }
+	if err := k.ask("device-list-properties", map[string]any{"typename": driver}, &known); err != nil {
+		return nil, err
+	}
+	types := map[string]string{"driver": "str", "id": "str", "bus": "str"} // device_add's own
+	for _, p := range known {
+		types[p.Name] = p.Type
+	}
+	k.devices[driver] = types
+	return types, nil
+}
+
+// lookup finds a type of the schema.
+func (k *knowledge) lookup(name string) (schemaType, bool) {
+	s, ok := k.types[name]
+	if ok && k.touched != nil {
+		k.touched.Types[name] = s
+	}
+	return s, ok
+}
+
 // value checks a value against a type of the schema; path is where it is.
 func (k *knowledge) value(typeName string, value any, path string) error {
-	s := k.types[typeName]
+	s, _ := k.lookup(typeName)
 	switch s.MetaType {
 	case "object":
 		properties, ok := value.(map[string]any)
@@ -259,7 +312,8 @@ func (k *knowledge) members(s schemaType, properties map[string]any) (map[string
 		if properties[s.Tag] != variant.Case {
 			continue
 		}
-		more, err := k.members(k.types[variant.Type], properties)
+		picked, _ := k.lookup(variant.Type)
+		more, err := k.members(picked, properties)
 		if err != nil {
 			return nil, err
 		}

@@ -26,7 +26,7 @@ func TestKernelBoot(t *testing.T) {
 			Domain: v1.DomainSpec{
 				Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"memory": resource.MustParse("128Mi")}},
 				Firmware: &v1.Firmware{KernelBoot: &v1.KernelBoot{
-					KernelArgs: "console=ttyS0 quiet kubeqemu=seen",
+					KernelArgs: "console=ttyS0 quiet no_timer_check kubeqemu=seen",
 					Container:  &v1.KernelBootContainer{Image: tinyImage, KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd"},
 				}},
 				Devices: v1.Devices{AutoattachPodInterface: ptr.To(false)},

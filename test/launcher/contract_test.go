@@ -50,7 +50,7 @@ type spoken struct {
 func asks(t *testing.T) []spoken {
 	t.Helper()
 	machine := qemuargs.Machine{
-		Version: qemuargs.Version, Name: "ns_guest", UUID: "0a1b2c3d-0000-4000-8000-000000000001",
+		Version: qemuargs.Version, Arch: qemuargs.AMD64, SATA: true, PS2: true, Name: "ns_guest", UUID: "0a1b2c3d-0000-4000-8000-000000000001",
 		Type: "pc-q35-7.2", Accelerator: qemuargs.TCG, MemoryBytes: 32 << 20,
 		CPU: qemuargs.CPU{Model: "max", Sockets: 1, Cores: 1, Threads: 1}, Serial: &qemuargs.Serial{},
 		Disks: []qemuargs.Disk{

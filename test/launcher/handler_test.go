@@ -161,7 +161,7 @@ func (v *vm) call(command string, arguments, result any, files ...control.File) 
 func (v *vm) machine(kind string) qemuargs.Machine {
 	disk := guestDisk(v.t, kind)
 	return qemuargs.Machine{
-		Version: qemuargs.Version, Name: "test_" + kind, UUID: "0a1b2c3d-0000-4000-8000-000000000001",
+		Version: qemuargs.Version, Arch: qemuargs.AMD64, SATA: true, Name: "test_" + kind, UUID: "0a1b2c3d-0000-4000-8000-000000000001",
 		Type: "pc-q35-7.2", Accelerator: qemuargs.TCG, MemoryBytes: 32 << 20,
 		CPU:    qemuargs.CPU{Model: "max", Sockets: 1, Cores: 1, Threads: 1},
 		Serial: &qemuargs.Serial{},

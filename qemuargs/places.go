@@ -1,0 +1,101 @@
+package qemuargs
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// A machine with hotplugged devices is started elsewhere with its first -smp and
+// -m, and after that each of them by a -device of its own: so CPUs and memory
+// have places in the Machine. None is made before the guest's owner asks for it.
+// QEMU itself pays nothing for them (less than 60 kB, and no time), but Linux
+// does: per-CPU data for every CPU there may be, and where memory may come to lie
+// above 4 GiB a bounce buffer of 64 MiB.
+
+// PluggedCPU is a CPU by its place, which query-hotpluggable-cpus tells.
+type PluggedCPU struct {
+	ID     string `json:"id"`
+	Socket uint32 `json:"socket"`
+	Core   uint32 `json:"core,omitempty"`
+	Thread uint32 `json:"thread,omitempty"`
+}
+
+// MemoryPlaces is how much memory there may be, and what was plugged.
+type MemoryPlaces struct {
+	// MaxBytes of RAM and devices together.
+	MaxBytes int64          `json:"maxBytes"`
+	Devices  []MemoryDevice `json:"devices,omitempty"`
+}
+
+// MemoryDevice is a virtio-mem device in a root port. Its address and the size
+// of its blocks are written down: QEMU chooses them by the host's huge pages.
+type MemoryDevice struct {
+	ID string `json:"id"`
+	// Bytes it can have, in blocks of BlockBytes, and RequestedBytes it shall have.
+	Bytes          int64      `json:"bytes"`
+	BlockBytes     int64      `json:"blockBytes"`
+	RequestedBytes int64      `json:"requestedBytes"`
+	Address        uint64     `json:"address"`
+	PCI            PCIAddress `json:"pci"`
+}
+
+// memory is the value of -m.
+func (m *Machine) memory() Options {
+	mib := func(bytes int64) string { return strconv.FormatInt(bytes>>20, 10) + "M" }
+	o := Options{{"size", mib(m.MemoryBytes)}}
+	if m.Memory != nil {
+		o = append(o, Option{"maxmem", mib(m.Memory.MaxBytes)})
+	}
+	return o
+}
+
+// smp is the value of -smp.
+func (c CPU) smp() string {
+	if c.MaxSockets == 0 {
+		return fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", c.Count(), c.Sockets, c.Cores, c.Threads)
+	}
+	return fmt.Sprintf("%d,maxcpus=%d,sockets=%d,cores=%d,threads=%d", c.Count(), c.MaxSockets*c.Cores*c.Threads, c.MaxSockets, c.Cores, c.Threads)
+}
+
+type pluggedCPUProps struct {
+	Driver string `json:"driver"`
+	ID     string `json:"id"`
+	Socket uint32 `json:"socket-id"`
+	Core   uint32 `json:"core-id"`
+	Thread uint32 `json:"thread-id"`
+}
+
+type memoryBackendProps struct {
+	memoryProps
+	Reserve bool `json:"reserve"`
+}
+
+type memoryDeviceProps struct {
+	Driver    string `json:"driver"`
+	ID        string `json:"id"`
+	Bus       string `json:"bus"`
+	Addr      string `json:"addr"`
+	Backend   string `json:"memdev"`
+	Block     int64  `json:"block-size"`
+	Requested int64  `json:"requested-size"`
+	Address   uint64 `json:"memaddr"`
+}
+
+// places are the CPUs and memory that were plugged.
+func (m *Machine) places() []Arg {
+	var args []Arg
+	for _, c := range m.CPU.Plugged {
+		args = append(args, Arg{"-device", pluggedCPUProps{Driver: m.CPU.Model + cpuTypeSuffix, ID: c.ID, Socket: c.Socket, Core: c.Core, Thread: c.Thread}})
+	}
+	if m.Memory == nil {
+		return args
+	}
+	for _, d := range m.Memory.Devices {
+		backend := d.ID + "-ram"
+		args = append(args,
+			Arg{"-object", memoryBackendProps{memoryProps: memoryProps{QOMType: "memory-backend-ram", ID: backend, Size: d.Bytes}}},
+			Arg{"-device", memoryDeviceProps{Driver: "virtio-mem-pci", ID: d.ID, Bus: d.PCI.Bus, Addr: d.PCI.addr(),
+				Backend: backend, Block: d.BlockBytes, Requested: d.RequestedBytes, Address: d.Address}})
+	}
+	return args
+}

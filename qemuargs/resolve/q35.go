@@ -1,0 +1,82 @@
+package resolve
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// Here is what is decided of machines of amd64 only: versions of q35, CPU models.
+
+// cpuModel: without libvirt there is nobody who computes host-model, so it
+// means all that the accelerator offers.
+func cpuModel(model string, accelerator qemuargs.Accelerator) string {
+	switch model {
+	case "host-model", "host-passthrough":
+		if accelerator == qemuargs.KVM {
+			return "host"
+		}
+		return "max"
+	}
+	return model
+}
+
+// version is a release of QEMU, or that of a machine type.
+type version struct{ major, minor int }
+
+func (v version) before(other version) bool {
+	return v.major < other.major || v.major == other.major && v.minor < other.minor
+}
+
+// The first types with offloads that hang on the host's kernel.
+var (
+	version82  = version{8, 2}  // USO
+	version102 = version{10, 2} // UDP tunnels
+)
+
+const typePrefix = "pc-q35-"
+
+// machineType makes q35 a versioned type, which is that of QEMU's own release,
+// and refuses one that this QEMU does not have yet, or that a later one has no more.
+func machineType(wanted, qemuVersion string) (string, version, error) {
+	qemu, err := release(qemuVersion)
+	if err != nil {
+		return "", version{}, err
+	}
+	if wanted == "q35" {
+		return fmt.Sprintf("%s%d.%d", typePrefix, qemu.major, qemu.minor), qemu, nil
+	}
+	board, err := release(strings.TrimPrefix(wanted, typePrefix))
+	switch {
+	case err != nil:
+		return "", version{}, err
+	case qemu.before(board):
+		return "", version{}, fmt.Errorf("is newer than this node's QEMU %s", qemuVersion)
+	case !v1.KnownMachineType(wanted):
+		return "", version{}, fmt.Errorf("is none that QEMU has, or none that it has still")
+	}
+	return wanted, board, nil
+}
+
+// monitorObject: since 11.1 QEMU warns of -mon.
+func monitorObject(qemuVersion string) bool {
+	qemu, err := release(qemuVersion)
+	return err == nil && !qemu.before(version{11, 1})
+}
+
+func release(text string) (v version, err error) {
+	parts := strings.SplitN(text, ".", 3)
+	if len(parts) < 2 {
+		return v, fmt.Errorf("no QEMU release: %q", text)
+	}
+	if v.major, err = strconv.Atoi(parts[0]); err == nil {
+		v.minor, err = strconv.Atoi(parts[1])
+	}
+	if err != nil {
+		return v, fmt.Errorf("no QEMU release: %q", text)
+	}
+	return v, nil
+}
