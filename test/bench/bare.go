@@ -29,6 +29,14 @@ type bareQEMU struct {
 	agent  net.Conn
 }
 
+// writeQEMU writes a program that runs the QEMU of the launcher's image, which is
+// of another Debian than the host's, with that one's loader and libraries.
+func writeQEMU(file, root string) error {
+	libraries := root + "/usr/lib/x86_64-linux-gnu"
+	return os.WriteFile(file, fmt.Appendf(nil, "#!/bin/sh\nQEMU_MODULE_DIR=%[2]s/qemu exec %[1]s/usr/lib64/ld-linux-x86-64.so.2 --inhibit-cache --library-path %[2]s %[1]s/usr/bin/qemu-system-x86_64 -L %[1]s/usr/share/qemu -L %[1]s/usr/share/seabios \"$@\"\n",
+		root, libraries), 0o755)
+}
+
 // execBare execs QEMU and reads its greeting; it is stopped (-S) then. Its
 // overlay must be there. The caller is locked to its thread, with which QEMU
 // ends.

@@ -187,6 +187,9 @@ func (v *libvirt) timeCold(ctx context.Context, file string) (time.Duration, err
 }
 
 // domain is the guest for libvirt, with the same devices as the Machine.
+// libvirtQEMU is the one of libvirt's own Debian, for which that libvirt was made.
+const libvirtQEMU = "/usr/bin/qemu-system-x86_64"
+
 var domain = template.Must(template.New("domain").Parse(`<domain type='{{if eq .Accelerator "kvm"}}kvm{{else}}qemu{{end}}'>
   <name>bench</name>
   <uuid>{{.UUID}}</uuid>
@@ -213,12 +216,14 @@ var domain = template.Must(template.New("domain").Parse(`<domain type='{{if eq .
 
 // writeDomain writes the domain of a machine beside its overlay, and lets
 // libvirt's user write to that.
-func writeDomain(ctx context.Context, qemu string, m *qemuargs.Machine, file string) error {
+func writeDomain(ctx context.Context, m *qemuargs.Machine, file string) error {
 	var text bytes.Buffer
+	alike := *m
+	alike.Type = "q35" // the newest of that QEMU
 	if err := domain.Execute(&text, struct {
 		*qemuargs.Machine
 		QEMU string
-	}{m, qemu}); err != nil {
+	}{&alike, libvirtQEMU}); err != nil {
 		return err
 	}
 	if _, err := makeOverlay(ctx, m); err != nil {

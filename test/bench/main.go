@@ -23,7 +23,7 @@ import (
 type bench struct {
 	repository  string
 	work        string // raw results, and what is made on the way
-	qemu        string
+	qemu        string // the image's
 	rounds      int
 	accelerator qemuargs.Accelerator
 	cluster     string
@@ -42,6 +42,7 @@ type group struct {
 var groups = []group{
 	{"start", startRows, false},
 	{"memory", memoryRows, false},
+	{"boot", bootRows, false},
 	{"images", imageRows, false},
 	{"control-plane", planeRows, true},
 	{"apply", applyRows, true},
@@ -121,14 +122,16 @@ func (b *bench) prepare() error {
 	if b.repository, err = os.Getwd(); err != nil {
 		return err
 	}
-	for _, needed := range []string{"test/bench", "_output/bin/virt-launcher", "_output/bin/cluster", "_output/bin/kubectl"} {
+	for _, needed := range []string{"test/bench", "_output/bin/virt-launcher", "_output/bin/cluster", "_output/bin/kubectl", "_output/cache/launcher-root"} {
 		if _, err := os.Stat(filepath.Join(b.repository, needed)); err != nil {
 			return fmt.Errorf("find what the bench needs (run it by `make bench`): %w", err)
 		}
 	}
-	b.work, b.qemu = b.output("bench"), "/usr/bin/qemu-system-x86_64"
+	b.work = b.output("bench")
+	b.qemu = filepath.Join(b.work, "qemu-system-x86_64")
 	return errors.Join(
 		os.MkdirAll(b.work, 0o755),
+		writeQEMU(b.qemu, b.output("cache", "launcher-root")),
 		os.Setenv("PATH", b.output("bin")+":"+os.Getenv("PATH")),
 		os.Setenv("KUBECONFIG", b.output("cluster", b.cluster, "kubeconfig")))
 }

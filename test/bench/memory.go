@@ -20,7 +20,7 @@ const companions = 3
 func memoryRows(ctx context.Context, b *bench) ([]row, error) {
 	launcher := row{ID: "launcher", What: "virt-launcher beside an idle guest, RSS", Unit: mebibytes, Ours: series{Name: "RSS"}, Limit: 8,
 		Parts: []series{{Name: "PSS"}, {Name: "private (USS)"}, {Name: "private and written"}, {Name: "RSS while it waits for a Machine"}}}
-	stopped := row{ID: "around-stopped", What: "not guest RAM, VM stopped at -S, private", Unit: mebibytes, Ours: series{Name: "QEMU and virt-launcher"}, Limit: 30,
+	stopped := row{ID: "around-stopped", What: "not guest RAM, VM stopped at -S, private", Unit: mebibytes, Ours: series{Name: "QEMU and virt-launcher"}, Limit: 16,
 		Parts: []series{{Name: "QEMU, private"}, {Name: "QEMU, RSS"}, {Name: "RSS of both: a VM alone on its node"}, {Name: "page tables of both, besides"}},
 		Notes: []string{fmt.Sprintf("%d VMs side by side, so that pages of programs and libraries count as shared.", companions)}}
 	rows := []row{launcher, stopped}
