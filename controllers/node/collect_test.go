@@ -94,6 +94,31 @@ func TestSessionDoesNotOutliveItsPod(t *testing.T) {
 	}
 }
 
+// Nor does it have the kubelet asked without end, which answers only so many
+// questions a second, for the launchers of others too.
+func TestRefusedDialsAskLittle(t *testing.T) {
+	o := newOutlived(t)
+	o.lists(nil, true)
+	o.collects(time.Second, false)
+	o.collects(absentPod, true)
+	o.pods.mu.Lock()
+	before := o.pods.asked
+	o.pods.mu.Unlock()
+	for range 50 {
+		conn, err := dialSlot(o.folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	<-time.After(refusedPause)
+	o.pods.mu.Lock()
+	defer o.pods.mu.Unlock()
+	if n := o.pods.asked - before; n > 10 {
+		t.Errorf("for 50 connections at once the kubelet was asked %d times within %s", n, refusedPause)
+	}
+}
+
 // The pod that is listed again has its slot again.
 func TestSessionComesBack(t *testing.T) {
 	o := newOutlived(t)

@@ -245,6 +245,11 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 			// The launcher dials again; by then the kubelet may know.
 			s.log.Info("connection on a slot whose pod is not known yet", "slot", slot.ID, "reason", err.Error())
 			control.CloseInterrupted(conn)
+			// Each costs a question, and the kubelet answers a hundred a second at most,
+			// whoever's they are.
+			if !s.pause(refusedPause) {
+				return
+			}
 			continue
 		}
 		if !s.connect.Connect(slot.ID, pod, control.NewConn(conn)) {
@@ -259,6 +264,10 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 
 // dialPause is the least time between two connections on a slot.
 const dialPause = 250 * time.Millisecond
+
+// refusedPause is the least time between two connections on a slot of which the kubelet
+// has to be asked whose it is.
+const refusedPause = 500 * time.Millisecond
 
 // acceptPause is between an accept that failed and the next.
 const acceptPause = time.Second
