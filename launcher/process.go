@@ -91,7 +91,7 @@ func (p *process) end() {
 func exitOf(err error) life.Exit {
 	var failed *exec.ExitError
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it exited with 0, and a child of its own has its output open
 		return life.Exit{}
 	case errors.As(err, &failed):
 		status := failed.Sys().(syscall.WaitStatus)

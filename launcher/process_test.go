@@ -95,3 +95,12 @@ func TestParentDeath(t *testing.T) {
 		}
 	}
 }
+
+// TestOutputHeldOpen: who exits with 0 has succeeded, also where a child of its own
+// lives on and has its output open.
+func TestOutputHeldOpen(t *testing.T) {
+	t.Parallel()
+	if out, err := runProgram(t.Context(), "/bin/sh", "-c", "echo done; sleep 10 & exit 0"); err != nil || out != "done\n" {
+		t.Errorf("it said %q, %v", out, err)
+	}
+}
