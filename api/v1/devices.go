@@ -59,7 +59,8 @@ type Devices struct {
 	// most 32. Default: false.
 	// +optional
 	NetworkInterfaceMultiQueue *bool `json:"networkInterfaceMultiqueue,omitempty"`
-	// BlockMultiQueue gives virtio disks one queue per vCPU. Default: false.
+	// BlockMultiQueue has no effect: virtio disks have one queue per vCPU, as QEMU
+	// gives them by itself.
 	// +optional
 	BlockMultiQueue *bool `json:"blockMultiQueue,omitempty"`
 	// DisableHotplug has no effect: nothing is kept for hotplug but free PCI slots.

@@ -11,7 +11,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Guests that come to a node at the same time are started at the same time. A
+// Guests of a namespace that come to a node at the same time are started at the same time. A
 // guest that runs takes all CPU time that there is, so that each start after it
 // takes longer: where many come, after a power cut say, the last is up much sooner
 // if the first waits for the others. A guest that comes alone waits for nobody.
@@ -32,7 +32,9 @@ func (r *Reconciler) gather(ctx context.Context, launcher *session) (time.Durati
 		return 0, nil
 	}
 	var vmis v1.VirtualMachineInstanceList
-	if err := r.Client.List(ctx, &vmis, client.UnsafeDisableDeepCopy); err != nil {
+	// Only those of its namespace: a tenant whose guests never come, for want of an
+	// image, say, delays nobody else's.
+	if err := r.Client.List(ctx, &vmis, client.InNamespace(launcher.pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return 0, err
 	}
 	now := r.Clock.Now()

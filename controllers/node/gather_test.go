@@ -43,6 +43,7 @@ func TestGather(t *testing.T) {
 		{"another has ended", made("other", time.Second, v1.Failed), 0, 0},
 		{"another has not come for long", made("other", gatherYoung+time.Second, v1.Scheduling), 0, 0},
 		{"on another node", made("other", time.Second, v1.Scheduling, func(o *v1.VirtualMachineInstance) { o.Status.NodeName = "n2" }), 0, 0},
+		{"in another namespace", made("other", time.Second, v1.Scheduling, func(o *v1.VirtualMachineInstance) { o.Namespace = "foreign" }), 0, 0},
 		{"another is deleted", made("other", time.Second, v1.Scheduling, func(o *v1.VirtualMachineInstance) {
 			o.DeletionTimestamp, o.Finalizers = &metav1.Time{Time: now}, []string{"x"}
 		}), 0, 0},
@@ -53,7 +54,7 @@ func TestGather(t *testing.T) {
 			builder = builder.WithObjects(tt.other)
 		}
 		sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
-		own := &session{since: now.Add(-tt.waited)}
+		own := &session{pod: types.NamespacedName{Namespace: "ns"}, since: now.Add(-tt.waited)}
 		for _, name := range []string{"own", "ready"} {
 			sessions.byPod[types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, types.UID(name), vmi.First)}] = own
 		}

@@ -59,14 +59,13 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 	return errs
 }
 
-// blockQueues is the number of a disk's or controller's queues. QEMU's default is
-// the number of CPUs at its start, which a machine with hotplugged CPUs would not
-// have again elsewhere.
+// blockQueues is the number of a disk's or controller's queues: one for each
+// virtual CPU, which is what QEMU takes by itself (virtio_pci_optimal_num_queues in
+// hw/virtio/virtio-pci.c), and so what guests of KubeVirt have. It is written down,
+// because QEMU counts the CPUs at its start, and a machine with hotplugged CPUs
+// would not have as many queues again elsewhere.
 func blockQueues(vmi *v1.VirtualMachineInstance) int {
-	if ptr.Deref(vmi.Spec.Domain.Devices.BlockMultiQueue, false) {
-		return int(vmi.Spec.Domain.CPU.VCPUs())
-	}
-	return 1
+	return int(vmi.Spec.Domain.CPU.VCPUs())
 }
 
 func diskDriver(bus v1.DiskBus, cdrom bool) qemuargs.DiskDriver {
