@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -156,16 +155,13 @@ func pods(object *v1.VirtualMachineInstance) []types.NamespacedName {
 	return all
 }
 
-// versionedType is the only form of a machine type that goes into a status.
-var versionedType = regexp.MustCompile(`^pc-q35-[0-9]{1,3}\.[0-9]{1,3}$`)
-
 // report brings a VMI's status up to date with what the launcher says. It is
 // pure. What the VMI says itself is taken from there: a launcher whose guest
 // broke out may say anything.
 func report(object *v1.VirtualMachineInstance, state control.StateReport, network map[string]networkFacts, now metav1.Time) {
 	status := &object.Status
 	if state.Machine != nil && (state.StartedAt != nil || state.State == control.StatePaused) {
-		if versionedType.MatchString(state.Machine.Type) {
+		if v1.KnownMachineType(state.Machine.Type) {
 			status.Machine = &v1.Machine{Type: state.Machine.Type}
 		}
 		status.Interfaces = interfaces(object, network)

@@ -114,6 +114,9 @@ func permitEmulation(t *testing.T) {
 	}
 }
 
+// firstContract is the commit that TestUpgrade's history begins with.
+const firstContract = "4620a2b"
+
 // TestUpgrade: an older version with a VM that runs is replaced by the present
 // one, which goes on with the very same QEMU, in the launcher of the older
 // version, and can do with it what that launcher knows. So does a VMI whose pod
@@ -122,11 +125,10 @@ func TestUpgrade(t *testing.T) {
 	for _, stage := range []struct {
 		name, commit     string
 		install, upgrade func(*testing.T, release)
-		pauses           bool
 	}{
-		// The last version before its launchers could pause a guest or hand out its console.
-		{name: "make deploy", commit: "bde37b5", install: byMake, upgrade: byMake},
-		{name: "helm upgrade", commit: "28b9a88", install: byHelm("install"), upgrade: byHelm("upgrade"), pauses: true},
+		// The first version of the contract between virt-handler and virt-launcher.
+		{name: "make deploy", commit: firstContract, install: byMake, upgrade: byMake},
+		{name: "helm upgrade", commit: firstContract, install: byHelm("install"), upgrade: byHelm("upgrade")},
 	} {
 		t.Run(stage.name, func(t *testing.T) {
 			old := older(t, stage.commit)
@@ -158,7 +160,7 @@ func TestUpgrade(t *testing.T) {
 				t.Errorf("the console that was open before: %q", got)
 			}
 			waiting.startsLate(image)
-			m.obeys(stage.pauses)
+			m.obeys()
 			if got := m.pod().Spec.Containers[0].Image; !strings.HasSuffix(got, "virt-launcher:"+present.tag) {
 				t.Errorf("after a restart the launcher's image is %s", got)
 			}
@@ -228,22 +230,16 @@ func schemasArePresent(t *testing.T) {
 
 // obeys: the guest of an older launcher does what that launcher knows, and ends
 // when it is asked to.
-func (m vm) obeys(pauses bool) {
+func (m vm) obeys() {
 	m.t.Helper()
 	uid := m.uid()
-	if pauses {
-		shell := m.attach("virtualmachineinstances", "console").prompt()
-		m.asked(http.StatusOK, "", "", "virtualmachineinstances", "pause", nil)
-		m.is(v1.VirtualMachineStatusPaused)
-		m.asked(http.StatusOK, "", "", "virtualmachineinstances", "unpause", nil)
-		m.is(v1.VirtualMachineStatusRunning)
-		if got := m.in(shell, "cat /before"); got != "before the upgrade" {
-			m.t.Errorf("the console through virt-api: %q", got)
-		}
-	} else if code, status := ask(m.t, configOf(m.t, ""), http.MethodPut, m.path("virtualmachineinstances", "pause"), nil); code < 400 || status.Message == "" {
-		m.t.Errorf("a launcher that cannot pause was asked to: %d %+v", code, status)
-	} else {
-		m.t.Logf("a launcher that cannot pause: %d %s", code, status.Message)
+	shell := m.attach("virtualmachineinstances", "console").prompt()
+	m.asked(http.StatusOK, "", "", "virtualmachineinstances", "pause", nil)
+	m.is(v1.VirtualMachineStatusPaused)
+	m.asked(http.StatusOK, "", "", "virtualmachineinstances", "unpause", nil)
+	m.is(v1.VirtualMachineStatusRunning)
+	if got := m.in(shell, "cat /before"); got != "before the upgrade" {
+		m.t.Errorf("the console through virt-api: %q", got)
 	}
 	m.does("restart", nil)
 	m.runs(uid)
