@@ -58,8 +58,7 @@ const (
 
 // Of a guest that runs, Ready has one of these reasons: GuestRunning where no
 // readiness probe asks it, and one of the others, which virt-controller chooses,
-// where one does. A virt-handler of before probes says GuestRunning of each, and
-// virt-controller does not contradict: two writers would have no end.
+// where one does.
 const (
 	ReasonGuestRunning = "GuestRunning"
 	ReasonGuestReady   = "GuestReady"

@@ -161,14 +161,8 @@ func requestKey(request *x509.CertificateRequest) (*ecdsa.PublicKey, error) {
 func checkNames(request *x509.CertificateRequest, w wanted) error {
 	names := dnsNames(w.role, w.node)
 	others := len(request.EmailAddresses) + len(request.IPAddresses) + len(request.URIs)
-	known := slices.Equal(request.DNSNames, names)
-	if w.role == Server {
-		// A virt-handler from before it served metrics asks for the first alone, and
-		// gets both: its node may be upgraded long after virt-controller.
-		known = known || slices.Equal(request.DNSNames, names[:1])
-	}
 	// All names are in one extension.
-	if !known || others > 0 || len(request.Extensions) != min(len(names), 1) {
+	if !slices.Equal(request.DNSNames, names) || others > 0 || len(request.Extensions) != min(len(names), 1) {
 		return fmt.Errorf("the request has the DNS names %q, %d other names and %d extensions, want the DNS names %q and nothing else",
 			request.DNSNames, others, len(request.Extensions), names)
 	}

@@ -62,8 +62,7 @@ func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstanc
 }
 
 // observeReadiness brings Ready up to date with the readiness probe of a guest
-// that runs. What virt-handler says of a guest that does not goes before, and so
-// does one from before probes, which says of each that it is ready.
+// that runs. Any other reason is virt-handler's word, and stays.
 func observeReadiness(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) {
 	ready := vmi.Status.Condition(v1.ConditionReady)
 	if vmi.Spec.ReadinessProbe == nil || vmi.Status.Phase != v1.Running || ready == nil ||

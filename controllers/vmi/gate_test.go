@@ -117,7 +117,7 @@ func TestObserveReadiness(t *testing.T) {
 		"has not answered yet":         {&v1.Probe{}, v1.ReasonContainersNotReady, gated(t, not), "False/ContainersNotReady"},
 		"answers no more":              {&v1.Probe{}, v1.ReasonGuestReady, gated(t, not), "False/ContainersNotReady"},
 		"the kubelet has said nothing": {&v1.Probe{}, v1.ReasonGuestReady, gated(t), "False/ContainersNotReady"},
-		"an older virt-handler's word": {&v1.Probe{}, v1.ReasonGuestRunning, gated(t, not), "True/GuestRunning"},
+		"virt-handler's own word":      {&v1.Probe{}, v1.ReasonGuestRunning, gated(t, not), "True/GuestRunning"},
 		"paused, and answered before":  {&v1.Probe{}, v1.ReasonGuestNotRunning, gated(t, ready), "False/GuestNotRunning"},
 	} {
 		vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
