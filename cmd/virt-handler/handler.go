@@ -47,7 +47,7 @@ func newHandler(config *rest.Config, o options, acceleration *node.Acceleration)
 		return nil, err
 	}
 	// Before anything that takes time, which a busy node may have none of.
-	weight := &node.Weight{Cgroups: "/sys/fs/cgroup", Self: "/proc/self/cgroup", PodUID: os.Getenv("POD_UID"), Pods: "/var/log/pods", Log: mgr.GetLogger().WithName("weight")}
+	weight := &node.Weight{Cgroups: "/sys/fs/cgroup", Self: "/proc/self/cgroup", PodUID: os.Getenv("POD_UID"), Log: mgr.GetLogger().WithName("weight")}
 	weight.Hold()
 	changed := make(chan event.GenericEvent, 1024)
 	l := &launchers{manager: mgr, options: o, acceleration: acceleration, changed: changed}

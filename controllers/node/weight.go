@@ -6,40 +6,39 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
-
-	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 )
 
-// Weight holds the CPU weight of Kubeqemu's pods on this node where a hundred busy
-// guests do not starve them. The kubelet makes a pod's weight of the CPU that the
-// pod books, and these book little. A weight is no limit, and reserves nothing:
-// CPU time that they do not use is the guests'.
+// Weight holds the CPU weight of virt-handler's pod where a hundred busy guests do
+// not starve it. The kubelet makes a pod's weight of the CPU that the pod books, and
+// virt-handler books little. A weight is no limit, and reserves nothing: CPU time
+// that virt-handler does not use is the guests'.
+//
+// The pods of virt-api and virt-controller keep the weight that they book: their
+// cgroups have no name but a UID, and virt-handler knows no other pod's.
 type Weight struct {
 	// Cgroups is the host's /sys/fs/cgroup, and Self the process's /proc/self/cgroup.
 	Cgroups, Self string
 	// PodUID is that of virt-handler's pod, whose cgroup has it in its name.
 	PodUID string
-	// Pods is the host's /var/log/pods, where the kubelet makes a folder of each pod,
-	// with namespace, name and UID in its name. Nothing in the folders is looked at.
-	Pods string
-	Log  logr.Logger
+	Log    logr.Logger
 
 	said string
 }
 
-// weightInterval is between looks: pods come and go, and systemd may write a
-// weight anew.
+// weightInterval is between looks: systemd may write a weight anew.
 const weightInterval = 15 * time.Second
 
-// weight is one for cgroup v2 and v1.
-type weight struct{ weight, shares int }
+// As much as a hundred guests of one vCPU, for cgroup v2 and v1.
+const (
+	handlerWeight = 1000
+	handlerShares = 10240
+)
 
 var errNoPodCgroup = errors.New("no cgroup of this pod is in sight")
 
@@ -57,12 +56,12 @@ func (w *Weight) Start(ctx context.Context) error {
 	}
 }
 
-// Hold raises the weights that are lower. That they cannot be raised is said once,
-// and borne. It is for one goroutine at a time.
+// Hold raises the weight if it is lower. That it cannot be raised is said once, and
+// borne. It is for one goroutine at a time.
 func (w *Weight) Hold() {
 	said, err := w.raise()
 	if err != nil {
-		said += "another stays what the kubelet made it: " + err.Error()
+		said = "it stays what the kubelet made it: " + err.Error()
 	}
 	if said != w.said && said != "" {
 		w.said = said
@@ -76,30 +75,10 @@ func (w *Weight) raise() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// As much as a hundred guests of one vCPU, and as twenty: users reach virt-api.
-	handler, others := weight{weight: 1000, shares: 10240}, weight{weight: 200, shares: 2048}
-	said, failed := raiseTo(own, handler)
-	pods, err := w.components()
-	failed = errors.Join(failed, err)
-	for _, uid := range pods {
-		sibling := own
-		for _, form := range []func(string) string{func(uid string) string { return uid }, underscored} {
-			sibling = strings.ReplaceAll(sibling, form(w.PodUID), form(uid))
-		}
-		if _, err := os.Stat(sibling); err != nil {
-			continue // the pod has ended, or is of another class
-		}
-		more, err := raiseTo(sibling, others)
-		said, failed = said+more, errors.Join(failed, err)
-	}
-	return said, failed
-}
-
-func raiseTo(cgroup string, to weight) (said string, err error) {
-	file, wanted := filepath.Join(cgroup, "cpu.weight"), to.weight
+	file, wanted := filepath.Join(own, "cpu.weight"), handlerWeight
 	text, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
-		file, wanted = filepath.Join(cgroup, "cpu.shares"), to.shares
+		file, wanted = filepath.Join(own, "cpu.shares"), handlerShares
 		text, err = os.ReadFile(file)
 	}
 	if err != nil {
@@ -111,7 +90,7 @@ func raiseTo(cgroup string, to weight) (said string, err error) {
 	if err := os.WriteFile(file, []byte(strconv.Itoa(wanted)), 0); err != nil {
 		return "", fmt.Errorf("write CPU weight: %w", err)
 	}
-	return fmt.Sprintf("%s is %d; ", file, wanted), nil
+	return fmt.Sprintf("%s is %d", file, wanted), nil
 }
 
 // cgroup is the folder of this pod's own.
@@ -155,22 +134,3 @@ func (w *Weight) podOf(path string) string {
 }
 
 func underscored(uid string) string { return strings.ReplaceAll(uid, "-", "_") }
-
-// componentFolder is the name of the kubelet's folder of a pod of virt-api's or
-// virt-controller's. Nobody else has pods in that namespace.
-var componentFolder = regexp.MustCompile(`^` + kubevirt.Namespace + `_virt-(?:api|controller)-[0-9a-z-]+_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
-
-// components are the UIDs of the other components' pods that this node has, or had.
-func (w *Weight) components() ([]string, error) {
-	entries, err := os.ReadDir(w.Pods)
-	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
-	}
-	var uids []string
-	for _, e := range entries {
-		if found := componentFolder.FindStringSubmatch(e.Name()); found != nil {
-			uids = append(uids, found[1])
-		}
-	}
-	return uids, nil
-}
