@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeqemu/kubeqemu/internal/intake"
+	"github.com/kubeqemu/kubeqemu/internal/jsonsize"
 	"github.com/kubeqemu/kubeqemu/internal/patch"
 )
 
@@ -115,7 +116,7 @@ type unknownError struct{ err error }
 func (e *unknownError) Error() string { return e.err.Error() }
 
 func read(text []byte) (*admissionv1.AdmissionReview, error) {
-	if n := intake.Values(text); n > maxValues {
+	if n := jsonsize.NamesAndValues(text); n > maxValues {
 		return nil, fmt.Errorf("the review has more than %d names and values", maxValues)
 	}
 	review := &admissionv1.AdmissionReview{}

@@ -121,21 +121,3 @@ func deadline(client *http.ResponseController, until time.Time) error {
 	}
 	return nil
 }
-
-// Values is at least the number of values that a JSON text has, and names. It
-// takes no memory, as decoding does: an empty value of two bytes takes fifty
-// times as much.
-func Values(text []byte) int {
-	n, quoted := 1, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == ',' || c == ':' || c == '{' || c == '['):
-			n++
-		}
-	}
-	return n
-}

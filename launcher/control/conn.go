@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/internal/jsonsize"
 )
 
 // sendTimeout bounds one Send.
@@ -240,7 +242,7 @@ func (c *Conn) parse(text []byte) (*Message, error) {
 	}
 	m := &Message{Execute: l.Execute, Event: l.Event, ID: l.ID, Data: l.Data, Return: l.Return, Error: l.Error}
 	if l.Files != nil {
-		if Values(l.Files) > MaxFiles+2 {
+		if jsonsize.Values(l.Files) > MaxFiles+2 {
 			return nil, fmt.Errorf("%w: message announces too many files", ErrProtocol)
 		}
 		if err := json.Unmarshal(l.Files, &m.names); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/kubeqemu/kubeqemu/internal/jsonsize"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -47,7 +48,7 @@ func Told(data []byte, into any) error {
 		*raw = data
 		return nil
 	}
-	if n := Values(data); n > maxValues {
+	if n := jsonsize.Values(data); n > maxValues {
 		return fmt.Errorf("%w: %d values, at most %d are read", ErrProtocol, n, maxValues)
 	}
 	var err error
@@ -84,7 +85,7 @@ func (r rawReport) check(all int) error {
 }
 
 func checkMachine(data []byte) error {
-	switch n := Values(data); {
+	switch n := jsonsize.Values(data); {
 	case len(data) > MaxMachineBytes:
 		return fmt.Errorf("%w: a Machine of %d bytes, at most %d fit into a hello", ErrProtocol, len(data), MaxMachineBytes)
 	case n > MaxMachineValues:
@@ -101,23 +102,6 @@ func CheckMachine(m *qemuargs.Machine) error {
 		return fmt.Errorf("encode the Machine: %w", err)
 	}
 	return checkMachine(data)
-}
-
-// Values is how many values a JSON text has at most: each but the first follows a
-// comma or an opening bracket. It allocates nothing, and takes any text.
-func Values(data []byte) int {
-	n, quoted := 1, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == ',' || c == '{' || c == '['):
-			n++
-		}
-	}
-	return n
 }
 
 // Turns bounds how many messages are decoded at once, of all launchers. They are
