@@ -61,8 +61,9 @@ unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, net
 # What make e2e has no time for; make e2e-long runs them.
 ONLY_LONG := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled \
 	TestCycles TestDiskFails TestEvicted TestExamplesRun TestHandlerAway TestHandlerIsGone TestHostileAgent \
-	TestInstallation TestKubeletKilled TestMTU TestNodeFull TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus \
-	TestRuntimeRestarted TestSerialFlood TestStopped TestTwoControllers TestUpgrade TestWeb TestWithoutAPI
+	TestInstallation TestKubeletKilled TestMTU TestNetworkGarbage TestNodeFull TestOneWriter TestOutOfMemory \
+	TestPowerCut TestPrometheus TestRuntimeRestarted TestSerialFlood TestStopped TestTwoControllers TestUpgrade \
+	TestVirtioGarbage TestWeb TestWithoutAPI
 empty :=
 only_long := $(subst $(empty) ,|,$(strip $(ONLY_LONG)))
 # What e2e-long runs for longer.
