@@ -259,8 +259,8 @@ func (s *Server) isFrontProxy(state tls.ConnectionState) bool {
 	return err == nil && proxy.Verify(state, s.options.Clock.Now()) == nil
 }
 
-// What everybody together who reaches virt-api's ports can have it hold. The API
-// server is one of them when it asks about objects, for it shows no certificate.
+// Limits of all strangers together on virt-api's ports. The API server is a stranger
+// when it asks about objects, for it shows no certificate then.
 const (
 	// maxStrangers is more than the changes that an API server makes at once, 200.
 	maxStrangers = 256

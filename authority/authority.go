@@ -96,10 +96,10 @@ const most = 8
 // and drops the keys of those that sign no more. It returns its argument, and
 // false, when there is nothing to do.
 //
-// What is not valid now is not touched until the next authority is made by an
-// authority that has settled. A clock that is ahead for a while, here or on another
-// node, so takes away nothing that is needed when it is right again, and two
-// clocks that disagree do not undo each other's work in turn.
+// Rotate keeps an authority that is not valid now until it makes a new authority
+// while a settled one signs. So a clock that is ahead for a while, here or on another
+// node, takes away nothing that is needed once the clock is right again. Two clocks
+// that disagree do not undo each other's work in turn.
 func (as CAs) Rotate(now time.Time, fresh func(time.Time) (CA, error)) (CAs, bool, error) {
 	next := slices.Clone(as)
 	changed := false

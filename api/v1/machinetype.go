@@ -10,8 +10,9 @@ import (
 var machineReleases = []string{"5.2", "6.0", "6.1", "6.2", "7.0", "7.1", "7.2", "8.0", "8.1", "8.2", "9.0", "9.1", "9.2", "10.0", "10.1", "10.2", "11.0", "11.1"}
 
 // KnownMachineType says whether a name is that of a versioned machine type that
-// exists. What a node says its guests run as is written into VirtualMachines only
-// if it does: one that does not would keep them from ever starting again.
+// exists. A node reports the machine type of each guest. virt-controller copies that
+// type into the VirtualMachine only if this function knows it: a type that does not
+// exist would keep the VirtualMachine from ever starting again.
 func KnownMachineType(name string) bool {
 	release, versioned := strings.CutPrefix(name, "pc-q35-")
 	return versioned && slices.Contains(machineReleases, release)

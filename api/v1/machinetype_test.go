@@ -12,7 +12,7 @@ func TestKnownMachineType(t *testing.T) {
 			t.Errorf("%q: %v", name, got)
 		}
 	}
-	// What is known is valid in a VMI.
+	// Validation accepts each known type in a VMI.
 	for _, release := range machineReleases {
 		if !machineType.MatchString("pc-q35-" + release) {
 			t.Errorf("%s is known and not valid", release)

@@ -88,7 +88,7 @@ func of[T any, P interface {
 }
 
 // Register serves the webhooks of all kinds, below the paths that
-// config/api/webhooks.yaml names. What is asked is read within bodies.
+// config/api/webhooks.yaml names. bodies bounds the reviews that are read.
 func Register(mux *http.ServeMux, facts func(context.Context) (Facts, error), bodies *intake.Bodies) {
 	s := &server{facts: facts, bodies: bodies, deciding: intake.Budget{Size: maxDeciding}}
 	for _, k := range kinds() {

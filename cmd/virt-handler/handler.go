@@ -149,7 +149,7 @@ func (l *launchers) kvmDevice() string { return filepath.Join(l.options.run, "de
 
 // renewLease says until ctx ends that virt-handler is there.
 func (l *launchers) renewLease(ctx context.Context) error {
-	// What it says first shall be what holds, unless that is long not known.
+	// The first Lease waits for the verdict on KVM, but not for long.
 	patience := time.NewTimer(leasePatience)
 	defer patience.Stop()
 	select {
