@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
@@ -26,6 +27,9 @@ type Facts struct {
 	Cluster *v1.KubeVirtConfiguration
 	// KubeVirts are all in the components' namespace.
 	KubeVirts []v1.KubeVirt
+	// New is the UID of the question about an object that is being created, empty of
+	// one that is there. The API server makes a random UUID for each question.
+	New types.UID
 }
 
 // kinds are what admission knows: defaults and rules of each kind, by resource.

@@ -185,3 +185,29 @@ func FuzzFill(f *testing.F) {
 		}
 	})
 }
+
+// TestNew: a VMI that is being created gets the finalizer and a UUID of its own;
+// one that is there gets neither.
+func TestNew(t *testing.T) {
+	facts := empty
+	facts.New = question
+	with := strings.Replace(defaulted, `"domain":{`, `"domain":{"firmware":{"uuid":"5d307ca9-b3ef-428c-8861-06e72d69f223"},`, 1)
+	other := strings.Replace(with, `{"spec":{`, `{"metadata":{"finalizers":["example.test/mine"]},"spec":{`, 1)
+	finalizers := func(text string) string { return fmt.Sprintf(text, v1.VMIFinalizer) }
+	for name, c := range map[string]struct {
+		raw   string
+		facts Facts
+		want  []string
+	}{
+		"neither":             {defaulted, facts, []string{finalizers(`add /metadata {"finalizers":[%q]}`), `add /spec/domain/firmware {"uuid":"` + question + `"}`}},
+		"a UUID":              {with, facts, []string{finalizers(`add /metadata {"finalizers":[%q]}`)}},
+		"another finalizer":   {other, facts, []string{finalizers(`add /metadata/finalizers/1 %q`)}},
+		"one that is there":   {defaulted, empty, nil},
+		"there, with a UUID":  {with, empty, nil},
+		"there, of another's": {other, empty, nil},
+	} {
+		if diff := cmp.Diff(c.want, operations(t, c.raw, c.facts), cmpopts.SortSlices(strings.Compare), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -153,6 +153,9 @@ func (k kind) mutate(facts Facts, question *admissionv1.AdmissionRequest) *admis
 	if len(raw) > maxFilled {
 		return allowed()
 	}
+	if facts.New = ""; question.Operation == admissionv1.Create {
+		facts.New = question.UID
+	}
 	before, after, err := k.fill(raw, facts)
 	if err != nil {
 		return allowed()

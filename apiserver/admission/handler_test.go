@@ -18,13 +18,17 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/intake"
 )
 
+// question is the UID that the API server gives each question.
+const question = "0f9c2f1e-7f0b-4c0a-8d3e-1f6a2b7c9d10"
+
 // ask asks a webhook as the API server does.
 func ask(t *testing.T, mux *http.ServeMux, path, object, old string) *admissionv1.AdmissionResponse {
 	t.Helper()
+	operation := admissionv1.Update
 	if old == "" {
-		old = "null"
+		operation, old = admissionv1.Create, "null"
 	}
-	review := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","name":"x","operation":"CREATE","object":%s,"oldObject":%s}}`, object, old)
+	review := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"`+question+`","name":"x","operation":%q,"object":%s,"oldObject":%s}}`, operation, object, old)
 	request := httptest.NewRequest(http.MethodPost, path, bytes.NewReader([]byte(review)))
 	request.Header.Set("Content-Type", "application/json")
 	recorder := httptest.NewRecorder()
@@ -49,7 +53,9 @@ func TestMutate(t *testing.T) {
 		patch  bool
 	}{
 		"something is missing": {`{"spec":{"domain":{"memory":{"guest":"1Gi"}}}}`, true},
-		"all is there":         {defaulted, false},
+		"all is there":         {strings.Replace(strings.Replace(defaulted, `{"spec":{`, `{"metadata":{"finalizers":["`+v1.VMIFinalizer+`"]},"spec":{`, 1), `"domain":{`, `"domain":{"firmware":{"uuid":"`+question+`"},`, 1), false},
+		"no finalizer":         {strings.Replace(defaulted, `"domain":{`, `"domain":{"firmware":{"uuid":"`+question+`"},`, 1), true},
+		"no UUID":              {strings.Replace(defaulted, `{"spec":{`, `{"metadata":{"finalizers":["`+v1.VMIFinalizer+`"]},"spec":{`, 1), true},
 		"another type":         {`{"spec":{"domain":{"memory":7}}}`, false},
 		"no quantity":          {`{"spec":{"domain":{"memory":{"guest":"lots"}}}}`, false},
 		"no object":            {`[]`, false},

@@ -1,19 +1,31 @@
 package admission
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// defaultVMI does what virt-controller does too, but for the finalizer: that one
-// is virt-controller's promise to look after the object.
+// defaultVMI does what virt-controller does too where this webhook was not asked.
+// virt-controller then has nothing to write before it makes the launcher pod: each
+// write of a VMI takes the API server longer than one of a pod.
 func defaultVMI(vmi *v1.VirtualMachineInstance, facts Facts) {
 	v1.ApplyClusterDefaults(vmi, facts.Cluster)
 	v1.Default(vmi)
-	// Objects get their UID, which is the default of the firmware's, only
-	// after this.
-	if f := vmi.Spec.Domain.Firmware; f != nil && *f == (v1.Firmware{}) {
+	f := vmi.Spec.Domain.Firmware
+	if facts.New != "" {
+		// An object gets its UID, which virt-controller takes, only after this.
+		if f.UUID == "" {
+			f.UUID = string(facts.New)
+		}
+		// A finalizer that somebody took away from an older VMI stays away.
+		if !slices.Contains(vmi.Finalizers, v1.VMIFinalizer) {
+			vmi.Finalizers = append(vmi.Finalizers, v1.VMIFinalizer)
+		}
+	}
+	if *f == (v1.Firmware{}) {
 		vmi.Spec.Domain.Firmware = nil
 	}
 }

@@ -34,7 +34,8 @@ type Reconciler struct {
 	// Cluster returns the cluster's configuration; nil where there is none.
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 
-	ends ends
+	ends        ends
+	overwritten overwritten
 }
 
 // Setup registers the reconciler with a manager.
@@ -63,7 +64,11 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	vmi := &v1.VirtualMachineInstance{}
 	if err := r.Client.Get(ctx, request.NamespacedName, vmi); err != nil {
+		r.overwritten.forget(request.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.overwritten.has(request.NamespacedName, vmi) {
+		return ctrl.Result{}, nil
 	}
 	pod, watched, err := r.pod(ctx, vmi)
 	if err != nil {
@@ -82,14 +87,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case pod != nil && rejected(pod) && !launched(&vmi.Status):
 		after, stepErr = r.replace(ctx, vmi, pod)
 	case pod != nil:
+		begin(&vmi.Status, r.now())
 		_, stepErr = r.observeVolumes(ctx, vmi)
 		observe(&vmi.Status, pod, r.now())
 		observeReadiness(vmi, pod, r.now())
 	default:
 		admitted, stepErr = r.admit(ctx, vmi)
 		if admitted && !vmi.IsFinal() {
-			after, stepErr = r.patient(vmi, r.create(ctx, vmi))
+			pod, stepErr = r.create(ctx, vmi)
+			watched = true
+			after, stepErr = r.patient(vmi, stepErr)
 		}
+	}
+	if pod != nil && !reported(&before.Status) && r.early(pod) && vmi.DeletionTimestamp == nil {
+		return ctrl.Result{RequeueAfter: earlyPause}, nil
 	}
 	if err := r.writeStatus(ctx, before, vmi); err != nil {
 		return ctrl.Result{}, ignoreConflict(err)
@@ -105,6 +116,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		after = unwatchedPause
 	}
 	return ctrl.Result{RequeueAfter: after}, ignoreConflict(stepErr)
+}
+
+// earlyPause is how long the scheduler has for a new pod before the VMI's status says
+// that there is one. What the scheduler says of the pod then comes with it, in one
+// write instead of two; and a pod that is bound is reported at once.
+const earlyPause = time.Second
+
+// early says whether a pod was just made, and the scheduler has not looked at it yet.
+func (r *Reconciler) early(pod *corev1.Pod) bool {
+	age := r.Clock.Since(pod.CreationTimestamp.Time) // of whole seconds, by another clock
+	return pod.Spec.NodeName == "" && len(pod.Status.Conditions) == 0 && age.Abs() < 2*earlyPause
+}
+
+// reported says whether a VMI's status says that it has, or had, a pod.
+func reported(status *v1.VirtualMachineInstanceStatus) bool {
+	return status.Phase != "" && status.Phase != v1.Pending
 }
 
 // unwatchedPause is how soon a VMI is looked at again whose pod's end is no event
@@ -209,33 +236,30 @@ func (r *Reconciler) unsynchronized(vmi *v1.VirtualMachineInstance, reason, mess
 		Reason: reason, Message: message}, r.now())
 }
 
-// create makes the launcher pod of a VMI that has none, unless it had one.
-func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+// create makes the launcher pod of a VMI that has none, unless it had one, and
+// returns it.
+func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance) (*corev1.Pod, error) {
 	cluster, err := r.cluster(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	status := &vmi.Status
-	if status.Phase != "" && status.Phase != v1.Pending && !wasRejected(status) {
+	if reported(status) && !wasRejected(status) {
 		finish(status, r.lastWord(vmi, end{v1.Failed, v1.ReasonPodDeleted, "the launcher pod was deleted"}), r.now())
-		return nil
+		return nil, nil
 	}
-	status.SetPhase(v1.Pending, r.now())
-	if status.Condition(v1.ConditionLiveMigratable) == nil {
-		status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionLiveMigratable, Status: metav1.ConditionFalse,
-			Reason: v1.ReasonNotMigratable, Message: "live migration is not supported yet"}, r.now())
-	}
+	begin(status, r.now())
 	if missing, err := r.observeVolumes(ctx, vmi); err != nil {
-		return err
+		return nil, err
 	} else if missing != "" {
 		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
 		r.unsynchronized(vmi, v1.ReasonPvcNotFound, fmt.Sprintf("PVC %s/%s does not exist, waiting for it to appear", vmi.Namespace, missing))
-		return nil
+		return nil, nil
 	}
 	if filled, err := r.filled(ctx, vmi); err != nil {
-		return err
+		return nil, err
 	} else if !filled {
-		return errFilling
+		return nil, errFilling
 	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
@@ -244,7 +268,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		message := errs.ToAggregate().Error()
 		r.unsynchronized(vmi, v1.ReasonInvalidSpec, message)
 		finish(status, end{v1.Failed, v1.ReasonInvalidSpec, message}, r.now())
-		return nil
+		return nil, nil
 	}
 	config := r.Config
 	config.Cluster = cluster
@@ -254,29 +278,29 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	if apierrors.IsAlreadyExists(err) {
 		existing := &corev1.Pod{}
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(pod), existing); apierrors.IsNotFound(err) {
-			return errVanished
+			return nil, errVanished
 		} else if err != nil {
-			return fmt.Errorf("get pod %s: %w", pod.Name, err)
+			return nil, fmt.Errorf("get pod %s: %w", pod.Name, err)
 		}
 		if !owns(vmi, existing) {
 			err = fmt.Errorf("a pod %q that is not this VMI's is in the way; delete it: %w", pod.Name, err)
 		} else if rejected(existing) {
 			noteRejection(status, existing, r.now())
-			return nil
+			return nil, nil
 		} else {
 			observe(status, existing, r.now())
-			return nil
+			return existing, nil
 		}
 	}
 	if err != nil {
 		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod could not be created", r.now())
 		r.unsynchronized(vmi, v1.ReasonFailedCreate, err.Error())
-		return fmt.Errorf("create launcher pod: %w", err)
+		return nil, fmt.Errorf("create launcher pod: %w", err)
 	}
 	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod %s", pod.Name)
 	status.RemoveCondition(v1.ConditionSynchronized)
 	observe(status, pod, r.now())
-	return nil
+	return pod, nil
 }
 
 // replaceAfter is how old a rejected pod must be at least before it is replaced: a
@@ -350,6 +374,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, before, vmi *v1.VirtualMac
 	if err := r.Client.Status().Patch(ctx, vmi, patch); err != nil {
 		return fmt.Errorf("write status: %w", err)
 	}
+	r.overwritten.note(client.ObjectKeyFromObject(vmi), before, vmi)
 	return nil
 }
 

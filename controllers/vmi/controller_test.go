@@ -101,6 +101,85 @@ func TestReconcileCreatesOnce(t *testing.T) {
 	}
 }
 
+// A pod that the scheduler has not looked at yet is reported with what the scheduler
+// says of it, in one write; without a word of the scheduler's, soon.
+func TestReconcileReportsOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(pod *corev1.Pod)
+		age    time.Duration
+		wait   bool
+		want   string
+	}{
+		"new":                             {func(*corev1.Pod) {}, 0, true, "  ;"},
+		"by a late clock":                 {func(*corev1.Pod) {}, -time.Second, true, "  ;"},
+		"waits":                           {func(*corev1.Pod) {}, 3 * time.Second, false, created},
+		"by a clock that is an hour late": {func(*corev1.Pod) {}, -time.Hour, false, created},
+		"bound":                           {func(pod *corev1.Pod) { pod.Spec.NodeName = "node1" }, 0, false, "Scheduling node1 ; LiveMigratable=False/NotMigratable Ready=False/GuestNotRunning"},
+		"no node": {func(pod *corev1.Pod) {
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"}}
+		}, 0, false, "Scheduling  ; LiveMigratable=False/NotMigratable PodScheduled=False/Unschedulable Ready=False/GuestNotRunning"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := Pod(load(t, "testdata/minimal"), testConfig)
+			pod.UID, pod.CreationTimestamp = "pod-uid", metav1.NewTime(time.Unix(1000, 0).Add(-c.age))
+			c.change(pod)
+			cl := newCluster(t, "", interceptor.Funcs{}, pod)
+			if wait := cl.later(); (wait > 0) != c.wait {
+				t.Errorf("comes back after %v", wait)
+			}
+			if got := cl.status(); got != c.want {
+				t.Errorf("status %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// A cache that has not seen the last status is not decided by: the write of the same
+// would be refused.
+func TestReconcileAfterItsOwnWrite(t *testing.T) {
+	writes := 0
+	c := newCluster(t, "", interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			writes++
+			return w.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+	old := &v1.VirtualMachineInstance{}
+	if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(c.vmi), old); err != nil {
+		t.Fatal(err)
+	}
+	behind := true
+	c.Client = interceptor.NewClient(c.client, interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if vmi, ok := o.(*v1.VirtualMachineInstance); ok && behind {
+				old.DeepCopyInto(vmi)
+				return nil
+			}
+			return w.Get(ctx, key, o, opts...)
+		},
+	})
+	for range 3 {
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if writes != 1 {
+		t.Errorf("%d writes by a cache that is behind", writes)
+	}
+	behind = false
+	pods := &corev1.PodList{}
+	if err := c.client.List(t.Context(), pods); err != nil || len(pods.Items) != 1 {
+		t.Fatal(pods.Items, err)
+	}
+	pods.Items[0].Spec.NodeName = "node1"
+	if err := c.client.Update(t.Context(), &pods.Items[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.reconcile(); err != nil || writes != 2 || !strings.HasPrefix(c.status(), "Scheduling node1") {
+		t.Errorf("%v, %d writes, status %s", err, writes, c.status())
+	}
+}
+
 // strange is a pod of the launcher's name that the VMI does not control.
 func strange(t *testing.T) *corev1.Pod {
 	pod := Pod(load(t, "testdata/minimal"), testConfig)

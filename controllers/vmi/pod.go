@@ -223,8 +223,18 @@ func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
+// addImage mounts an image at a path. An image that is mounted twice is one volume:
+// the kubelet looks for the image of each volume whenever it looks at the pod, and
+// writes an event each time.
 func addImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPolicy, secret string) {
-	mount(pod, name, path, corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: image, PullPolicy: policy}})
+	source := corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: image, PullPolicy: policy}}
+	same := func(v corev1.Volume) bool { return v.Image != nil && *v.Image == *source.Image }
+	if i := slices.IndexFunc(pod.Spec.Volumes, same); i >= 0 {
+		c := &pod.Spec.Containers[0]
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: pod.Spec.Volumes[i].Name, MountPath: path, ReadOnly: true})
+	} else {
+		mount(pod, name, path, source)
+	}
 	reference := corev1.LocalObjectReference{Name: secret}
 	if secret != "" && !slices.Contains(pod.Spec.ImagePullSecrets, reference) {
 		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, reference)

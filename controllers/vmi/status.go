@@ -15,6 +15,18 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
+// begin says of a VMI that is new that it waits for its pod.
+func begin(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
+	if reported(status) {
+		return
+	}
+	status.SetPhase(v1.Pending, now)
+	if status.Condition(v1.ConditionLiveMigratable) == nil {
+		status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionLiveMigratable, Status: metav1.ConditionFalse,
+			Reason: v1.ReasonNotMigratable, Message: "live migration is not supported yet"}, now)
+	}
+}
+
 // observe brings a status up to date with the launcher pod. It is pure.
 func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
 	status.SetPhase(v1.Scheduling, now)

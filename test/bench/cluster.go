@@ -14,7 +14,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -90,15 +92,45 @@ func (b *bench) clusterDown() error {
 
 // kube is a client of the cluster that can watch.
 func (b *bench) kube() (client.WithWatch, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", b.output("cluster", b.cluster, "kubeconfig"))
+	config, scheme, err := b.access()
 	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
-	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+}
+
+// access is what a client of the cluster needs.
+func (b *bench) access() (*rest.Config, *runtime.Scheme, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", b.output("cluster", b.cluster, "kubeconfig"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	return config, scheme, errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme))
+}
+
+// watch follows the bench's pods and VMIs until stop is called. To look at what it
+// has seen costs the API server nothing, so that looking often slows nothing down.
+func (b *bench) watch(parent context.Context) (seen client.Reader, stop func(), err error) {
+	config, scheme, err := b.access()
+	if err != nil {
+		return nil, nil, err
+	}
+	watched, err := cache.New(config, cache.Options{Scheme: scheme, DefaultNamespaces: map[string]cache.Config{benchNamespace: {}}})
+	if err != nil {
+		return nil, nil, fmt.Errorf("watch pods and VMIs: %w", err)
+	}
+	ctx, cancel := context.WithCancel(parent)
+	ended := make(chan error, 1)
+	go func() { ended <- watched.Start(ctx) }()
+	stop = func() { cancel(); <-ended }
+	for _, object := range []client.Object{&corev1.Pod{}, &v1.VirtualMachineInstance{}} {
+		if _, err := watched.GetInformer(ctx, object); err != nil {
+			stop()
+			return nil, nil, fmt.Errorf("watch pods and VMIs: %w", err)
+		}
+	}
+	return watched, stop, nil
 }
 
 // apply is what users do: kubectl apply.

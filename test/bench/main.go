@@ -16,6 +16,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -62,6 +65,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
+	ctrl.SetLogger(logr.Discard()) // a client of a cluster that is being taken down has much to say
 	b := &bench{started: time.Now()}
 	var only, accelerator string
 	var write bool
