@@ -28,6 +28,9 @@ import (
 // package layout.
 type Config struct {
 	QEMU, QEMUImg string
+	// QEMUVersion is a file with QEMU's version; where there is none, QEMU is asked,
+	// which takes as much CPU time as a third of a start.
+	QEMUVersion   string
 	SlotSocket    string
 	ConsoleSocket string
 	VNCSocket     string
@@ -52,6 +55,9 @@ type Config struct {
 }
 
 func (c *Config) defaults() {
+	if c.QEMUVersion == "" && (c.QEMU == "" || c.QEMU == layout.QEMU) {
+		c.QEMUVersion = layout.QEMUVersion // it is of no other QEMU
+	}
 	for _, d := range []struct {
 		value *string
 		path  string
@@ -145,14 +151,14 @@ func Run(ctx context.Context, config Config) control.Termination {
 
 var errStopped = errors.New("asked to end before the launcher was ready")
 
-// askVersion asks QEMU for its version, unless the launcher is asked to end meanwhile.
+// askVersion learns QEMU's version, unless the launcher is asked to end meanwhile.
 func (l *launcher) askVersion(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		version, err = qemuVersion(ctx, l.QEMU)
+		version, err = qemuVersion(ctx, l.QEMU, l.QEMUVersion)
 	}()
 	select {
 	case <-asked:

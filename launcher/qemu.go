@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -92,10 +93,19 @@ func (q *qemuProcess) closeOurs() {
 	}
 }
 
-var versionLine = regexp.MustCompile(`version ([0-9]+\.[0-9]+(?:\.[0-9]+)?)`)
+const versionPattern = `[0-9]+\.[0-9]+(?:\.[0-9]+)?`
 
-// qemuVersion asks QEMU for its version, such as 7.2.22.
-func qemuVersion(ctx context.Context, program string) (string, error) {
+var (
+	versionLine = regexp.MustCompile(`version (` + versionPattern + `)`)
+	versionFile = regexp.MustCompile(`^` + versionPattern + `\n$`)
+)
+
+// qemuVersion is QEMU's version, such as 7.2.22: what is written in a file, or else
+// what QEMU says.
+func qemuVersion(ctx context.Context, program, file string) (string, error) {
+	if written, err := os.ReadFile(file); err == nil && versionFile.Match(written) {
+		return strings.TrimSpace(string(written)), nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	out, err := runProgram(ctx, program, "-version")

@@ -87,6 +87,8 @@ launcher_root() {
 	launcher_copy "$debs/$lib/ld-linux-x86-64.so.2" "$root/usr/lib64/ld-linux-x86-64.so.2"
 	chmod -R u=rwX,go=rX "$root" && chmod 1777 "$root/tmp"
 	launcher_packages_of "$debs" >"$root/usr/share/kubeqemu/packages.txt"
+	# What QEMU would say, so that no launcher has to ask it.
+	sed -nE 's/^qemu-system-x86 1:([0-9.]+)\+.*/\1/p' "$root/usr/share/kubeqemu/packages.txt" >"$root/usr/share/kubeqemu/qemu-version"
 	say "root file system: $(du -sh "$root" | cut -f1), $(wc -l <"$root/usr/share/kubeqemu/packages.txt") packages"
 }
 

@@ -88,12 +88,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return r.refuse(ctx, object, err)
 	}
 	before := object.DeepCopy()
-	var startErr error
-	if toStart(object, launcher) {
-		if wait, err := r.gather(ctx, launcher); wait > 0 || err != nil {
-			return ctrl.Result{RequeueAfter: wait}, err
-		}
-		startErr = r.start(ctx, object, launcher)
+	wait, startErr := r.advance(ctx, object, launcher)
+	if wait > 0 && startErr == nil {
+		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if len(ips) == 0 && startErr == nil {
 		return ctrl.Result{}, nil // nothing is known of its network; the change that says it brings us back

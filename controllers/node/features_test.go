@@ -66,7 +66,7 @@ func TestNeeds(t *testing.T) {
 			r := &Reconciler{Acceleration: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
 			before := links(t, netns)
 			started := make(chan error, 1)
-			go func() { started <- r.start(t.Context(), demanding(), n.sessions.Get(podNamed("a"))) }()
+			go func() { started <- r.start(t.Context(), demanding(), n.sessions.Get(podNamed("a")), false) }()
 			last := answerUntil(t, launcher, control.CommandStart, control.CommandReject)
 			if err := <-started; err != nil {
 				t.Fatal(err)

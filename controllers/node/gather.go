@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,10 +12,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Guests of a namespace that come to a node at the same time are started at the same time. A
-// guest that runs takes all CPU time that there is, so that each start after it
-// takes longer: where many come, after a power cut say, the last is up much sooner
-// if the first waits for the others. A guest that comes alone waits for nobody.
+// Guests of a namespace that come to a node at the same time begin to run at the same
+// time. A guest that runs takes all CPU time that there is, so that each start after
+// it takes longer: where many come, after a power cut say, the last is up much sooner
+// if the first waits for the others. QEMU is started meanwhile, with the guest's
+// CPUs stopped: the guest is held. A guest that comes alone waits for nobody.
 const (
 	// gatherMost is how long a launcher that is ready waits for others at most.
 	gatherMost = 5 * time.Second
@@ -22,11 +24,42 @@ const (
 	// image cannot be pulled, say, holds up nobody.
 	gatherYoung = 30 * time.Second
 	// gatherLook is between two looks.
-	gatherLook = 250 * time.Millisecond
+	gatherLook = 100 * time.Millisecond
 )
 
+// advance starts a guest, or lets it go where it is held, when it is time. It returns
+// how long to wait until then.
+func (r *Reconciler) advance(ctx context.Context, object *v1.VirtualMachineInstance, launcher *session) (time.Duration, error) {
+	waiting := toStart(object, launcher)
+	if !waiting && !heldBack(object, launcher.State()) {
+		return 0, nil
+	}
+	wait, err := r.gather(ctx, launcher)
+	if err != nil {
+		return 0, fmt.Errorf("look for other guests: %w", err)
+	}
+	switch {
+	case waiting && wait > 0 && launcher.has(control.CommandUnpause) == nil:
+		return wait, r.start(ctx, object, launcher, true)
+	case wait > 0:
+		return wait, nil
+	case waiting:
+		return 0, r.start(ctx, object, launcher, false)
+	}
+	if err := launcher.call(ctx, control.CommandUnpause, nil, nil); err != nil && heldBack(object, launcher.State()) {
+		return 0, fmt.Errorf("let the guest run: %w", err)
+	}
+	return 0, nil
+}
+
+// heldBack says whether a guest has never run, though nobody asked for that. So a
+// virt-handler that was restarted finds the guests that the last one held.
+func heldBack(object *v1.VirtualMachineInstance, state control.StateReport) bool {
+	return state.State == control.StatePaused && state.StartedAt == nil && object.Spec.StartStrategy != v1.StartStrategyPaused && object.DeletionTimestamp == nil
+}
+
 // gather returns how long a launcher that is ready waits before it is asked about
-// again; 0 to start its guest.
+// again; 0 to let its guest run.
 func (r *Reconciler) gather(ctx context.Context, launcher *session) (time.Duration, error) {
 	if r.Clock.Since(launcher.since) >= gatherMost {
 		return 0, nil
@@ -39,12 +72,19 @@ func (r *Reconciler) gather(ctx context.Context, launcher *session) (time.Durati
 	}
 	now := r.Clock.Now()
 	comes := func(o v1.VirtualMachineInstance) bool {
-		return onItsWay(&o, r.NodeName, now) && r.session(&o) == nil
+		other := r.session(&o)
+		return other != launcher && onItsWay(&o, r.NodeName, now) && (other == nil || other.preparing())
 	}
 	if !slices.ContainsFunc(vmis.Items, comes) {
 		return 0, nil
 	}
 	return gatherLook, nil
+}
+
+// preparing says whether a launcher's QEMU is not up yet.
+func (s *session) preparing() bool {
+	state := s.State().State
+	return state == control.StateWaiting || state == control.StatePreparing
 }
 
 // onItsWay says whether a VMI's pod was just bound to the node, and its launcher is

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr/testr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -16,6 +17,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 func TestGather(t *testing.T) {
@@ -38,7 +40,8 @@ func TestGather(t *testing.T) {
 		{"another is bound", made("other", time.Second, v1.Scheduling), 0, gatherLook},
 		{"another has its containers", made("other", time.Second, v1.Scheduled), time.Second, gatherLook},
 		{"for long enough", made("other", time.Second, v1.Scheduling), gatherMost, 0},
-		{"another has its launcher on the line", made("ready", time.Second, v1.Scheduled), 0, 0},
+		{"another's QEMU is not up", made("preparing", time.Second, v1.Scheduled), 0, gatherLook},
+		{"another is held too", made("held", time.Second, v1.Scheduled), 0, 0},
 		{"another runs", made("other", time.Second, v1.Running), 0, 0},
 		{"another has ended", made("other", time.Second, v1.Failed), 0, 0},
 		{"another has not come for long", made("other", gatherYoung+time.Second, v1.Scheduling), 0, 0},
@@ -55,8 +58,8 @@ func TestGather(t *testing.T) {
 		}
 		sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
 		own := &session{pod: types.NamespacedName{Namespace: "ns"}, since: now.Add(-tt.waited)}
-		for _, name := range []string{"own", "ready"} {
-			sessions.byPod[types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, types.UID(name), vmi.First)}] = own
+		for name, s := range map[string]*session{"own": own, "preparing": {state: control.StateReport{State: control.StatePreparing}}, "held": {state: control.StateReport{State: control.StatePaused}}} {
+			sessions.byPod[types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, types.UID(name), vmi.First)}] = s
 		}
 		r := &Reconciler{Client: builder.Build(), Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Sessions: sessions}
 		if got, err := r.gather(context.Background(), own); got != tt.want || err != nil {
@@ -76,5 +79,78 @@ func TestGatherFails(t *testing.T) {
 	}
 	if wait, err := r.gather(context.Background(), &session{since: now.Add(-gatherMost)}); wait != 0 || err != nil {
 		t.Errorf("who has waited is held up: %v, %v", wait, err)
+	}
+}
+
+// TestHeld: while another guest of its namespace is on its way, a guest's QEMU is
+// started and its CPUs are not; they run once the other has come. What its user
+// wants paused stays so.
+func TestHeld(t *testing.T) {
+	n, netns, now := newNode(t), podNetwork(t), time.Now()
+	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
+	hello := goodHello()
+	hello.Features = control.Features()
+	launcher.send(control.EventHello, hello, netnsFile(t, netns))
+	n.awaitChange(t)
+	s := n.sessions.Get(podNamed("a"))
+	acceleration := NewAcceleration(broken)
+	acceleration.PermitEmulation(true)
+	other := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other", UID: "other", CreationTimestamp: metav1.NewTime(now)},
+		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Scheduling}}
+	c := fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(other).Build()
+	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Acceleration: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
+	guest := demanding()
+	guest.Spec.StartStrategy = ""
+	// advance returns what the launcher was asked for last, if for anything.
+	advance := func(until ...string) (wait time.Duration, asked *control.Message) {
+		t.Helper()
+		done := make(chan error, 1)
+		go func() {
+			var err error
+			wait, err = r.advance(t.Context(), guest, s)
+			done <- err
+		}()
+		if len(until) > 0 {
+			asked = answerUntil(t, launcher, until...)
+			t.Cleanup(func() { asked.Close() })
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		return wait, asked
+	}
+	report := func(state control.StateReport) {
+		t.Helper()
+		launcher.send(control.EventState, state)
+		n.awaitChange(t)
+	}
+	var request control.StartRequest
+	wait, asked := advance(control.CommandStart)
+	if err := control.Decode(asked.Data, &request); err != nil || wait != gatherLook || !request.Paused {
+		t.Errorf("started with paused %v, looked at again after %v: %v", request.Paused, wait, err)
+	}
+	report(control.StateReport{State: control.StatePreparing})
+	if wait, _ := advance(); wait != 0 {
+		t.Errorf("looked at again after %v while QEMU is on its way", wait)
+	}
+	report(control.StateReport{State: control.StatePaused, Pause: &control.Pause{Status: control.PausedByUser}})
+	if wait, _ := advance(); wait != gatherLook {
+		t.Errorf("held, looked at again after %v", wait)
+	}
+	if err := c.Delete(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	guest.Spec.StartStrategy = v1.StartStrategyPaused
+	if wait, _ := advance(); wait != 0 {
+		t.Errorf("what is to be paused is looked at again after %v", wait)
+	}
+	guest.Spec.StartStrategy = ""
+	if wait, asked := advance(control.CommandUnpause); wait != 0 || asked == nil {
+		t.Errorf("let go, looked at again after %v", wait)
+	}
+	// Paused later, by its user.
+	report(control.StateReport{State: control.StatePaused, StartedAt: &now, Pause: &control.Pause{Status: control.PausedByUser}})
+	if wait, _ := advance(); wait != 0 {
+		t.Errorf("paused by its user, looked at again after %v", wait)
 	}
 }

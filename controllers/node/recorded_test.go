@@ -142,7 +142,7 @@ func TestRecordedLauncher(t *testing.T) {
 	acceleration := NewAcceleration(broken)
 	acceleration.PermitEmulation(true)
 	r := &Reconciler{Acceleration: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}}
-	if err := r.start(t.Context(), vmi, s); err != nil {
+	if err := r.start(t.Context(), vmi, s, false); err != nil {
 		t.Fatal(err)
 	}
 	await("started", func(s control.StateReport) bool {

@@ -16,8 +16,9 @@ import (
 )
 
 // start takes a waiting launcher to a running QEMU: ask what only the pod can
-// see, decide, wire, hand over. Every step may be repeated after a crash.
-func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *session) error {
+// see, decide, wire, hand over. Every step may be repeated after a crash. A guest
+// that is held does not run yet; see gather.
+func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *session, hold bool) error {
 	host, err := r.host(ctx, vmi, launcher)
 	if err != nil {
 		return err
@@ -27,7 +28,7 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		return r.reject(ctx, launcher, errs)
 	}
 	request := control.StartRequest{Machine: *machine, GraceSeconds: vmi.GracePeriodSeconds(),
-		Paused: vmi.Spec.StartStrategy == v1.StartStrategyPaused, KeepLauncher: vmi.Annotations[v1.KeepLauncherAnnotation] == "true", NoSerialLog: !ptr.Deref(vmi.Spec.Domain.Devices.LogSerialConsole, true)}
+		Paused: hold || vmi.Spec.StartStrategy == v1.StartStrategyPaused, KeepLauncher: vmi.Annotations[v1.KeepLauncherAnnotation] == "true", NoSerialLog: !ptr.Deref(vmi.Spec.Domain.Devices.LogSerialConsole, true)}
 	request.AgentCredentials = agentCredentials(vmi)
 	if request.CloudInit, err = seeds(vmi, machine.UUID); err != nil {
 		return err

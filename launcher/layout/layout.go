@@ -40,6 +40,9 @@ const (
 	TerminationLog = "/dev/termination-log"
 	// QEMU is the emulator in the launcher image.
 	QEMU = "/usr/bin/qemu-system-x86_64"
+	// QEMUVersion is a file with QEMU's version, such as 11.1.3, written as the
+	// image is built.
+	QEMUVersion = "/usr/share/kubeqemu/qemu-version"
 	// QEMUImg makes the overlays.
 	QEMUImg = "/usr/bin/qemu-img"
 )

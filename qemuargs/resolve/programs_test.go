@@ -49,6 +49,13 @@ func (p *program) ask(t testing.TB) {
 		t.Fatalf("%s --version: %v: %s", p.path, err, out)
 	}
 	p.version = string(match[1])
+	if p.root == "" {
+		return
+	}
+	// Launchers go by what is written in the image.
+	if written, err := os.ReadFile(p.root + "/usr/share/kubeqemu/qemu-version"); err != nil || string(written) != p.version+"\n" {
+		t.Errorf("the image says that its QEMU is %q, and it is %s: %v", written, p.version, err)
+	}
 }
 
 // command runs QEMU, one of another Debian by that one's own loader. It ends with

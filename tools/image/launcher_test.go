@@ -77,6 +77,7 @@ func TestLauncherHoldsWhatItNeeds(t *testing.T) {
 		"/etc/passwd":                      `(?m)^qemu:x:107:107:`,
 		"/etc/group":                       `(?m)^qemu:x:107:`,
 		"/usr/share/kubeqemu/packages.txt": `(?m)^qemu-system-x86 1:11\.1\.\S+ amd64$`,
+		"/usr/share/kubeqemu/qemu-version": `^11\.1\.[0-9]+\n$`,
 	} {
 		if !regexp.MustCompile(line).MatchString(files[file]) {
 			t.Errorf("%s has no line %s:\n%s", file, line, files[file])
