@@ -39,7 +39,7 @@ var fakes = map[string]func(){
 	"qemu-off-late":      func() { qemu((*fakeMonitor).offLate) },
 	"qemu-no-version":    func() { fmt.Println("hello") },
 	"qemu-version-hangs": hang,
-	"qemu-img-hangs":     hang,
+	"program-that-hangs": hang,
 	"talkative":          talk,
 
 	"launcher-that-is-killed": beParent,

@@ -27,7 +27,7 @@ import (
 // Config says where things are. The zero value of each path means the one in
 // package layout.
 type Config struct {
-	QEMU, QEMUImg string
+	QEMU string
 	// QEMUVersion is a file with QEMU's version; where there is none, QEMU is asked,
 	// which takes as much CPU time as a third of a start.
 	QEMUVersion   string
@@ -62,7 +62,7 @@ func (c *Config) defaults() {
 		value *string
 		path  string
 	}{
-		{&c.QEMU, layout.QEMU}, {&c.QEMUImg, layout.QEMUImg}, {&c.SlotSocket, layout.SlotSocket},
+		{&c.QEMU, layout.QEMU}, {&c.SlotSocket, layout.SlotSocket},
 		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.VNCSocket, layout.VNCSocket}, {&c.AgentSocket, layout.AgentSocket}, {&c.ImageDir, layout.ImageVolumeDir},
 		{&c.OverlayDir, layout.OverlayDir}, {&c.KernelDir, layout.KernelDir}, {&c.SecretDir, layout.SecretDir},
 		{&c.ClaimDir, layout.ClaimDir}, {&c.BlockDir, layout.BlockDir}, {&c.ResolvConf, "/etc/resolv.conf"},

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -77,15 +76,12 @@ func findKernel(root string, files control.KernelFiles) *qemuargs.KernelFacts {
 // diskInterval is how often a disk that is in use is looked at again.
 const diskInterval = 250 * time.Millisecond
 
-// overlayTimeout bounds qemu-img, which writes a few clusters.
-const overlayTimeout = time.Minute
-
 // prepare makes the files that QEMU opens, and opens those that it inherits.
 func prepare(ctx context.Context, config Config, request *control.StartRequest) (map[string]*os.File, error) {
 	if arch := request.Machine.Arch; arch != qemuargs.AMD64 {
 		return nil, fmt.Errorf("prepare a machine of architecture %q: QEMU here is for %s", arch, qemuargs.AMD64)
 	}
-	if err := makeFiles(ctx, config, request); err != nil {
+	if err := makeFiles(config, request); err != nil {
 		return nil, err
 	}
 	return openVolumes(ctx, config, &request.Machine)
@@ -160,16 +156,16 @@ func closeAll(files map[string]*os.File) {
 	}
 }
 
-func makeFiles(ctx context.Context, config Config, request *control.StartRequest) error {
+func makeFiles(config Config, request *control.StartRequest) error {
 	for _, d := range request.Machine.Disks {
 		var err error
 		switch {
 		case d.Overlay != nil:
-			err = makeImage(ctx, config.QEMUImg, d.Overlay.Path, d.Overlay.VirtualSize)
+			err = diskimage.Create(d.Overlay.Path, d.Overlay.VirtualSize)
 		case d.Image.Create > 0 && d.Image.Volume != "":
 			err = diskimage.CreateVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), d.Image.Create)
 		case d.Image.Create > 0:
-			err = makeImage(ctx, config.QEMUImg, d.Image.Path, d.Image.Create)
+			err = diskimage.Create(d.Image.Path, d.Image.Create)
 		}
 		if err != nil {
 			return fmt.Errorf("make image of disk %s: %w", d.Name, err)
@@ -191,17 +187,6 @@ func seedPath(m *qemuargs.Machine, volume string) string {
 		}
 	}
 	return layout.CloudInit(volume)
-}
-
-// makeImage makes an empty qcow2 image of a virtual size in bytes. It names no
-// backing file: the command line does, so that nothing is ever read from a header.
-func makeImage(ctx context.Context, qemuImg, path string, size int64) error {
-	ctx, cancel := context.WithTimeout(ctx, overlayTimeout)
-	defer cancel()
-	if _, err := runProgram(ctx, qemuImg, "create", "-q", "-f", string(qemuargs.QCOW2), path, strconv.FormatInt(size, 10)); err != nil {
-		return fmt.Errorf("run qemu-img create: %w", err)
-	}
-	return nil
 }
 
 // serveDHCP starts a DHCP server on each of the handler's sockets, and takes them.

@@ -56,7 +56,7 @@ func TestRunProgram(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	if _, err := runProgram(ctx, fake(t, "qemu-img-hangs")); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := runProgram(ctx, fake(t, "program-that-hangs")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("one that hangs: %v", err)
 	}
 	if took := time.Since(begin); took > 20*time.Second {
@@ -68,7 +68,7 @@ func TestRunProgram(t *testing.T) {
 // not PID 1.
 func TestParentDeath(t *testing.T) {
 	t.Parallel()
-	parent := exec.Command(fake(t, "launcher-that-is-killed"), fake(t, "qemu-img-hangs"))
+	parent := exec.Command(fake(t, "launcher-that-is-killed"), fake(t, "program-that-hangs"))
 	stdout, err := parent.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -60,7 +60,9 @@ func TestInspect(t *testing.T) {
 		v.must(os.MkdirAll(filepath.Dir(path), 0o755), write(path))
 	}
 	qemuImg := func(args ...string) func(string) error {
-		return func(path string) error { return exec.Command(v.QEMUImg, append(args, path, "3M")...).Run() }
+		return func(path string) error {
+			return exec.Command(program(v.T, "qemu-img"), append(args, path, "3M")...).Run()
+		}
 	}
 	image("good", qemuImg("create", "-q", "-f", "qcow2"))
 	image("raw", qemuImg("create", "-q", "-f", "raw"))

@@ -73,7 +73,7 @@ func TestStartFails(t *testing.T) {
 		{"memory that no node has", func(v *vm) { v.request.Machine.MemoryBytes = 1 << 50 }, "exited with code 1", "annot allocate memory"},
 		{"no folder for the overlay", func(v *vm) {
 			v.request.Machine.Disks[0].Overlay = &qemuargs.Overlay{Path: v.path("none/root.qcow2"), VirtualSize: 1 << 20}
-		}, "make image of disk root: run qemu-img create: it exited with code 1: ", ""},
+		}, "make image of disk root: make a qcow2 image: ", ""},
 		{"no folder for the seed", func(v *vm) {
 			v.request.Machine.Disks[0].Image.Path = v.path("none/seed.iso")
 			v.request.CloudInit = []control.CloudInitSeed{{Volume: "root"}}
@@ -131,7 +131,7 @@ func TestOverlay(t *testing.T) {
 	if !bytes.Equal(before, after) {
 		t.Error("the guest has written into its container disk's image")
 	}
-	out, err := exec.Command(v.QEMUImg, "info", "--output=json", disk.Overlay.Path).CombinedOutput()
+	out, err := exec.Command(program(v.T, "qemu-img"), "info", "--output=json", disk.Overlay.Path).CombinedOutput()
 	var info struct {
 		Format  string
 		Size    int64  `json:"virtual-size"`

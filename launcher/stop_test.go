@@ -3,11 +3,14 @@ package launcher
 import (
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -38,8 +41,12 @@ func TestEndBeforeTheGuestRuns(t *testing.T) {
 		start     bool
 	}{
 		"waiting": {func(*testing.T, *Config) {}, nil, false},
-		"preparing": {func(t *testing.T, c *Config) { c.QEMUImg = fake(t, "qemu-img-hangs") }, func(v *vm) {
-			v.request.Machine.Disks[0].Overlay = &qemuargs.Overlay{Path: v.path("overlay"), VirtualSize: 1 << 20}
+		"preparing": {func(_ *testing.T, c *Config) { c.DiskPatience = patience }, func(v *vm) {
+			disk, err := os.OpenFile(v.path("disk.img"), os.O_RDWR|os.O_CREATE, 0o600)
+			v.must(err)
+			v.Cleanup(func() { disk.Close() })
+			v.must(disk.Truncate(1<<20), unix.FcntlFlock(disk.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})) // as another QEMU has it
+			v.onVolume(qemuargs.FileVolume, disk.Name(), 0)
 		}, true},
 		"before the greeting": {func(t *testing.T, c *Config) { c.QEMU = fake(t, "qemu-silent") }, nil, true},
 		"before cont":         {func(t *testing.T, c *Config) { c.QEMU = fake(t, "qemu-no-cont") }, nil, true},

@@ -67,7 +67,7 @@ func prepareVM(t *testing.T, configure ...func(*Config)) *vm {
 	v := &vm{T: t, dir: dir, signals: make(chan os.Signal, 8), ended: make(chan struct{}), log: newTranscript(t, "the log")}
 	t.Cleanup(v.cleanup)
 	v.Config = Config{
-		QEMU: program(t, "qemu-system-x86_64"), QEMUImg: program(t, "qemu-img"),
+		QEMU:       program(t, "qemu-system-x86_64"),
 		SlotSocket: v.path("handler.sock"), ConsoleSocket: v.path("console.sock"), AgentSocket: v.path("agent.sock"),
 		ImageDir: v.path("images"), OverlayDir: v.path("overlays"), ResolvConf: v.path("resolv.conf"),
 		Log:     slog.New(slog.NewTextHandler(v.log, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -84,7 +84,6 @@ func run(args []string) int {
 	flags.StringVar(&config.SlotSocket, "slot", layout.SlotSocket, "`socket` of virt-handler")
 	flags.StringVar(&config.QEMU, "qemu", layout.QEMU, "`path` of QEMU")
 	flags.StringVar(&config.QEMUVersion, "qemu-version", "", "`file` with QEMU's version, if it is not the image's QEMU; without one, QEMU is asked")
-	flags.StringVar(&config.QEMUImg, "qemu-img", layout.QEMUImg, "`path` of qemu-img")
 	flags.StringVar(&config.ConsoleSocket, "console", layout.ConsoleSocket, "`socket` to listen on for consoles")
 	flags.StringVar(&config.AgentSocket, "agent", layout.AgentSocket, "`socket` to listen on for probes")
 	flags.StringVar(&config.ImageDir, "images", layout.ImageVolumeDir, "`folder` with one image volume per container disk")

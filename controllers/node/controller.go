@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/behind"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -41,6 +42,8 @@ type Reconciler struct {
 	Sessions     *Sessions
 	// Changed brings the VMIs whose launchers said something.
 	Changed <-chan event.GenericEvent
+
+	writes behind.Writes
 }
 
 // PodIndex indexes VMIs by the names of their launcher pods.
@@ -74,7 +77,11 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	object := &v1.VirtualMachineInstance{}
 	if err := r.Client.Get(ctx, request.NamespacedName, object); err != nil {
+		r.writes.Forget(request.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.writes.Behind(object) {
+		return ctrl.Result{}, nil
 	}
 	launcher := r.session(object)
 	if object.IsFinal() {
@@ -89,8 +96,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	before := object.DeepCopy()
 	wait, startErr := r.advance(ctx, object, launcher)
-	if wait > 0 && startErr == nil {
-		return ctrl.Result{RequeueAfter: wait}, nil
+	if startErr == nil && (wait > 0 || heldBack(object, launcher.State())) {
+		return ctrl.Result{RequeueAfter: wait}, nil // of one that was just let go, its launcher says so
 	}
 	if len(ips) == 0 && startErr == nil {
 		return ctrl.Result{}, nil // nothing is known of its network; the change that says it brings us back
@@ -272,6 +279,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.Virtual
 	if err != nil {
 		return false, fmt.Errorf("write status: %w", err)
 	}
+	r.writes.Note(before, object)
 	return true, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/behind"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 	"github.com/kubeqemu/kubeqemu/controllers/refusal"
 )
@@ -34,8 +35,8 @@ type Reconciler struct {
 	// Cluster returns the cluster's configuration; nil where there is none.
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 
-	ends        ends
-	overwritten overwritten
+	ends   ends
+	writes behind.Writes
 }
 
 // Setup registers the reconciler with a manager.
@@ -47,7 +48,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1.VirtualMachineInstance{}).
 		Watches(&corev1.Pod{}, r.podEvents()).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
-		WithOptions(reconnect.Options(4)).
+		WithOptions(reconnect.Options(8)).
 		Complete(r)
 }
 
@@ -64,10 +65,10 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	vmi := &v1.VirtualMachineInstance{}
 	if err := r.Client.Get(ctx, request.NamespacedName, vmi); err != nil {
-		r.overwritten.forget(request.NamespacedName)
+		r.writes.Forget(request.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.overwritten.has(request.NamespacedName, vmi) {
+	if r.writes.Behind(vmi) {
 		return ctrl.Result{}, nil
 	}
 	pod, watched, err := r.pod(ctx, vmi)
@@ -374,7 +375,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, before, vmi *v1.VirtualMac
 	if err := r.Client.Status().Patch(ctx, vmi, patch); err != nil {
 		return fmt.Errorf("write status: %w", err)
 	}
-	r.overwritten.note(client.ObjectKeyFromObject(vmi), before, vmi)
+	r.writes.Note(before, vmi)
 	return nil
 }
 

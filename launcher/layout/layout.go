@@ -43,8 +43,6 @@ const (
 	// QEMUVersion is a file with QEMU's version, such as 11.1.3, written as the
 	// image is built.
 	QEMUVersion = "/usr/share/kubeqemu/qemu-version"
-	// QEMUImg makes the overlays.
-	QEMUImg = "/usr/bin/qemu-img"
 )
 
 // ImageVolume is the folder of a container disk's image.

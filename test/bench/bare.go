@@ -10,12 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -137,14 +137,11 @@ func socketPair() (net.Conn, *os.File, error) {
 
 // makeOverlay makes a Machine's overlay as virt-launcher does, and says how
 // long that took.
-func makeOverlay(ctx context.Context, m *qemuargs.Machine) (time.Duration, error) {
+func makeOverlay(m *qemuargs.Machine) (time.Duration, error) {
 	o := m.Disks[0].Overlay
 	begin := time.Now()
-	out, err := exec.CommandContext(ctx, "/usr/bin/qemu-img", "create", "-q", "-f", "qcow2", o.Path, strconv.FormatInt(o.VirtualSize, 10)).CombinedOutput()
-	if err != nil {
-		return 0, fmt.Errorf("make overlay: %w: %s", err, out)
-	}
-	return time.Since(begin), nil
+	err := diskimage.Create(o.Path, o.VirtualSize)
+	return time.Since(begin), err
 }
 
 // bareTimes are those of one start of bare QEMU.
@@ -155,7 +152,7 @@ type bareTimes struct{ overlay, greeted, running time.Duration }
 func timeBare(ctx context.Context, program string, m *qemuargs.Machine) (t bareTimes, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if t.overlay, err = makeOverlay(ctx, m); err != nil {
+	if t.overlay, err = makeOverlay(m); err != nil {
 		return t, err
 	}
 	begin := time.Now()

@@ -73,7 +73,7 @@ func bootRows(ctx context.Context, b *bench) ([]row, error) {
 func bootMachine(ctx context.Context, b *bench, m *qemuargs.Machine) (time.Duration, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if _, err := makeOverlay(ctx, m); err != nil {
+	if _, err := makeOverlay(m); err != nil {
 		return 0, err
 	}
 	begin := time.Now()

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -84,9 +86,13 @@ func burst(parent context.Context, seen client.Reader, kind string, object func(
 		if err != nil {
 			return nil, steps, err
 		}
-		manifests.Items = append(manifests.Items, runtime.RawExtension{Raw: raw})
+		manifests.Items = append(manifests.Items, apiruntime.RawExtension{Raw: raw})
 	}
 	defer func() { err = errors.Join(err, remove(parent, kind)) }()
+	// The kubelet and containerd clean up after the burst before.
+	if err := settle(ctx); err != nil {
+		return nil, steps, err
+	}
 	begin := time.Now()
 	applied := make(chan error, 1)
 	go func() { applied <- apply(ctx, manifests) }()
@@ -196,4 +202,38 @@ func restarts(ctx context.Context, kube client.Client) (count int32, err error) 
 		}
 	}
 	return count, nil
+}
+
+// settle waits until the machine's CPUs have been idle for most of a second.
+func settle(ctx context.Context) error {
+	const idle, period = 0.8, time.Second
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	before, err := idleTime()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait until the machine is idle: %w", ctx.Err())
+		case <-ticker.C:
+		}
+		var now time.Duration
+		if now, err = idleTime(); float64(now-before) > idle*float64(period)*float64(runtime.NumCPU()) {
+			return err
+		}
+		before = now
+	}
+	return err
+}
+
+// idleTime is how long the CPUs have been idle since the machine was started, added up.
+func idleTime() (time.Duration, error) {
+	text, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return 0, err
+	}
+	var up, idle float64
+	if _, err := fmt.Sscan(string(text), &up, &idle); err != nil {
+		return 0, fmt.Errorf("read /proc/uptime: %w", err)
+	}
+	return time.Duration(idle * float64(time.Second)), nil
 }

@@ -226,7 +226,7 @@ func writeDomain(ctx context.Context, m *qemuargs.Machine, file string) error {
 	}{&alike, libvirtQEMU}); err != nil {
 		return err
 	}
-	if _, err := makeOverlay(ctx, m); err != nil {
+	if _, err := makeOverlay(m); err != nil {
 		return err
 	}
 	return errors.Join(os.Chown(m.Disks[0].Overlay.Path, libvirtUser, libvirtUser), os.WriteFile(file, text.Bytes(), 0o644))

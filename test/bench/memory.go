@@ -83,7 +83,7 @@ func (c *companion) start(ctx context.Context, b *bench, folder string) error {
 	overlay := *m.Disks[0].Overlay
 	overlay.Path += ".stopped"
 	m.Disks[0].Overlay = &overlay
-	if _, err = makeOverlay(ctx, &m); err == nil {
+	if _, err = makeOverlay(&m); err == nil {
 		c.stopped, err = execBare(ctx, b.qemu, &m)
 	}
 	return err

@@ -20,7 +20,7 @@ type starters struct {
 
 // startParts say where the time goes.
 func startParts() []series {
-	return []series{{Name: "virt-launcher: until it reports that it prepares"}, {Name: "qemu-img create of the overlay, alone"},
+	return []series{{Name: "virt-launcher: until it reports that it prepares"}, {Name: "making the overlay, alone"},
 		{Name: "bare QEMU: until its greeting"}, {Name: "bare QEMU: from there to running"}}
 }
 

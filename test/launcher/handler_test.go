@@ -38,17 +38,13 @@ type vm struct {
 	states chan control.StateReport
 }
 
-func programs(t *testing.T) (qemu, qemuImg string) {
+func qemu(t *testing.T) string {
 	t.Helper()
-	var paths [2]string
-	for i, name := range []string{"qemu-system-x86_64", "qemu-img"} {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			t.Fatalf("%v: install Debian's qemu-system-x86 and qemu-utils (make packages)", err)
-		}
-		paths[i] = path
+	path, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		t.Fatalf("%v: install Debian's qemu-system-x86 (make packages)", err)
 	}
-	return paths[0], paths[1]
+	return path
 }
 
 // launch runs a launcher and takes its hello.
@@ -80,13 +76,12 @@ func prepareVM(t *testing.T) *vm {
 	t.Helper()
 	dir := t.TempDir()
 	v := &vm{t: t, signals: make(chan os.Signal, 1), done: make(chan control.Termination, 1)}
-	qemu, qemuImg := programs(t)
 	stdout, err := os.Create(filepath.Join(dir, "stdout"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	v.config = launcher.Config{
-		QEMU: qemu, QEMUImg: qemuImg, SlotSocket: filepath.Join(dir, "slot"), ConsoleSocket: filepath.Join(dir, "console"), AgentSocket: filepath.Join(dir, "agent"),
+		QEMU: qemu(t), SlotSocket: filepath.Join(dir, "slot"), ConsoleSocket: filepath.Join(dir, "console"), AgentSocket: filepath.Join(dir, "agent"),
 		ImageDir: dir, OverlayDir: dir, Stdout: stdout, Stderr: os.Stderr, Signals: v.signals,
 		Log: slog.New(slog.NewTextHandler(&testLog{t: t}, nil)),
 	}

@@ -37,7 +37,7 @@ func process(t *testing.T, v *vm) (*exec.Cmd, string) {
 		t.Fatal(err)
 	}
 	c := v.config
-	cmd := exec.Command(program(t), "run", "--slot", c.SlotSocket, "--qemu", c.QEMU, "--qemu-img", c.QEMUImg, "--console", c.ConsoleSocket, "--agent", c.AgentSocket,
+	cmd := exec.Command(program(t), "run", "--slot", c.SlotSocket, "--qemu", c.QEMU, "--console", c.ConsoleSocket, "--agent", c.AgentSocket,
 		"--images", c.ImageDir, "--overlays", c.OverlayDir, "--termination-log", message)
 	cmd.Stdout, cmd.Stderr = c.Stdout, os.Stderr
 	if err := cmd.Start(); err != nil {

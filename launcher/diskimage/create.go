@@ -1,0 +1,75 @@
+package diskimage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Where an empty qcow2 image has what, in clusters, as "qemu-img create" makes it
+// (QEMU: docs/interop/qcow2.rst).
+const (
+	clusterBits   = 16
+	clusterSize   = 1 << clusterBits
+	tableCluster  = 1 // the table of blocks of reference counts
+	countsCluster = 2 // the only block, of counts of 16 bits
+	l1Cluster     = 3
+	sectorSize    = 512
+	// l2Covers is how many bytes of the disk an entry of the L1 table is for.
+	l2Covers = clusterSize / 8 * clusterSize
+	// maxSize is what QEMU takes: an L1 table has 32 MiB at most.
+	maxSize = 32 << 20 / 8 * l2Covers
+)
+
+// emptyHeader is the header of version 3.
+type emptyHeader struct {
+	Magic, Version                      uint32
+	BackingOffset                       uint64
+	BackingLength, ClusterBits          uint32
+	Size                                uint64 // virtual, in bytes
+	Encryption, L1Entries               uint32
+	L1Offset, TableOffset               uint64
+	TableClusters, Snapshots            uint32
+	SnapshotsOffset                     uint64
+	Incompatible, Compatible, AutoClear uint64
+	CountOrder, Length                  uint32 // a count has 1 << CountOrder bits
+}
+
+// Create makes an empty qcow2 image of a virtual size in bytes, which is rounded up
+// to whole sectors. It names no backing file: the command line does, so that nothing
+// is ever read from a header. A file that is there is overwritten.
+func Create(path string, size int64) error {
+	if size < 0 || size > maxSize {
+		return fmt.Errorf("make a qcow2 image of %d bytes: QEMU takes %d at most", size, int64(maxSize))
+	}
+	sectors := (size + sectorSize - 1) / sectorSize
+	l1Entries := (sectors*sectorSize + l2Covers - 1) / l2Covers
+	clusters := l1Cluster + (l1Entries*8+clusterSize-1)/clusterSize
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return fmt.Errorf("make a qcow2 image: %w", err)
+	}
+	header := emptyHeader{
+		Magic: 0x514649fb /* QFI\xfb */, Version: 3, ClusterBits: clusterBits, Size: uint64(sectors * sectorSize),
+		L1Entries: uint32(l1Entries), L1Offset: l1Cluster << clusterBits,
+		TableOffset: tableCluster << clusterBits, TableClusters: 1, CountOrder: 4, Length: 104,
+	}
+	counts := make([]uint16, clusters)
+	for i := range counts {
+		counts[i] = 1
+	}
+	for _, part := range []struct {
+		cluster int64
+		data    any
+	}{{0, header}, {tableCluster, uint64(countsCluster << clusterBits)}, {countsCluster, counts}} {
+		w := io.NewOffsetWriter(f, part.cluster<<clusterBits)
+		err = errors.Join(err, binary.Write(w, binary.BigEndian, part.data))
+	}
+	// The L1 table is a hole: no part of the disk has been written.
+	if err := errors.Join(err, f.Truncate(clusters<<clusterBits), f.Close()); err != nil {
+		return fmt.Errorf("make a qcow2 image: %w", err)
+	}
+	return nil
+}
