@@ -44,6 +44,7 @@ type Reconciler struct {
 	Changed <-chan event.GenericEvent
 
 	writes behind.Writes
+	lanes  lanes
 }
 
 // PodIndex indexes VMIs by the names of their launcher pods.
@@ -63,6 +64,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1.VirtualMachineInstance{}, PodIndex, IndexByPod); err != nil {
 		return fmt.Errorf("index VMIs by pod: %w", err)
 	}
+	r.lanes = make(lanes, letGo)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		For(&v1.VirtualMachineInstance{}).
@@ -93,6 +95,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	ips, err := launcher.vouched(object)
 	if err != nil {
 		return r.refuse(ctx, object, err)
+	}
+	if heldBack(object, launcher.State()) {
+		defer r.lanes.enter(ctx)()
 	}
 	before := object.DeepCopy()
 	wait, startErr := r.advance(ctx, object, launcher)

@@ -154,3 +154,34 @@ func TestHeld(t *testing.T) {
 		t.Errorf("paused by its user, looked at again after %v", wait)
 	}
 }
+
+// TestLanes: so many guests are let go at once; a launcher that does not answer
+// holds up the others for a moment only.
+func TestLanes(t *testing.T) {
+	lanes(nil).enter(t.Context())()
+	l := make(lanes, letGo)
+	var leave []func()
+	for range letGo {
+		leave = append(leave, l.enter(t.Context()))
+	}
+	entered := make(chan func(), 1)
+	go func() { entered <- l.enter(t.Context()) }()
+	leave[0]()
+	leave[0] = <-entered
+	if len(l) != letGo {
+		t.Errorf("%d in %d lanes", len(l), letGo)
+	}
+	l.enter(t.Context())() // without a lane, when its patience is over
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	l.enter(cancelled)()
+	if len(l) != letGo {
+		t.Errorf("%d in %d lanes, after some that have none have left", len(l), letGo)
+	}
+	for _, f := range leave {
+		f()
+	}
+	if len(l) != 0 {
+		t.Errorf("%d are still in lanes", len(l))
+	}
+}
