@@ -15,6 +15,7 @@ Pin-Priority: 990"
 
 launcher_packages='qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios ipxe-qemu'
 
+# qemu-img is for who looks at a guest's disks: no launcher runs it.
 launcher_programs='/usr/bin/qemu-system-x86_64 /usr/bin/qemu-img'
 
 # What QEMU loads with dlopen: virtio's own display. No GTK, SDL, audio, Spice, OpenGL, network block drivers.
