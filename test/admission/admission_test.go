@@ -97,8 +97,15 @@ func (s *testServer) defaults(t *testing.T) {
 	if m := d.Resources.Requests["memory"]; m.String() != "1024M" || d.Memory.Guest.String() != "1024M" {
 		t.Errorf("memory %s, guest %s", m.String(), d.Memory.Guest)
 	}
-	if len(got.Finalizers) > 0 {
-		t.Errorf("finalizers %v: those are virt-controller's", got.Finalizers)
+	if !slices.Equal(got.Finalizers, []string{v1.VMIFinalizer}) {
+		t.Errorf("finalizers %v", got.Finalizers)
+	}
+	if f := d.Firmware; f == nil || f.UUID == "" || f.UUID == string(got.UID) || len(v1.Validate(got)) > 0 {
+		t.Errorf("firmware %+v, want a UUID that is not the object's", f)
+	}
+	// A finalizer that is taken away is not put back by the webhook.
+	if err := s.as("somebody").Patch(t.Context(), vmi, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil || len(vmi.GetFinalizers()) > 0 {
+		t.Errorf("finalizers %v after they were taken away: %v", vmi.GetFinalizers(), err)
 	}
 }
 
