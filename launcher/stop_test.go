@@ -131,19 +131,19 @@ func TestKeptLauncher(t *testing.T) {
 	v.expectEnd(control.ReasonQEMUExited, "was killed by signal 9")
 }
 
-// TestStartPaused: the guest's CPUs do not run, and that it is ended so is no
-// failure to start.
+// TestStartPaused: the guest's CPUs do not run. That it is ended so is no failure to
+// start, and waits for no guest to heed the power button.
 func TestStartPaused(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
-	v.request.Paused, v.request.GraceSeconds = true, 0
+	v.request.Paused, v.request.GraceSeconds = true, 3600
 	v.must(v.call(control.CommandStart, v.request, nil))
 	v.expectState(control.StatePreparing)
 	if state := v.expectState(control.StatePaused); state.StartedAt != nil || state.Pause == nil || state.Pause.Status != control.PausedByUser {
 		t.Errorf("state %+v, want one that was paused by the user and never ran", state)
 	}
 	v.must(v.call(control.CommandShutdown, nil, nil))
-	v.expectEnd(control.ReasonGracePeriodOver, "did not power off")
+	v.expectEnd(control.ReasonNeverStarted, "asked to end before the guest ran")
 }
 
 // TestQEMUTerminated: SIGTERM to QEMU alone, as a node that shuts down may

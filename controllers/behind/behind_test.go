@@ -33,8 +33,14 @@ func TestWrites(t *testing.T) {
 	if w.Behind(pod("a", "1")) || !w.Behind(pod("a", "2")) {
 		t.Error("goes by an older write")
 	}
+	for range patience {
+		w.Behind(pod("a", "2"))
+	}
+	if w.Behind(pod("a", "2")) {
+		t.Error("waits for ever for a write that is never seen")
+	}
 	w.Forget(client.ObjectKeyFromObject(pod("a", "")))
-	if w.Behind(pod("a", "2")) || len(w.versions) != 0 {
+	if w.Behind(pod("a", "2")) || len(w.last) != 0 {
 		t.Error("keeps what is gone")
 	}
 }

@@ -44,7 +44,6 @@ type Reconciler struct {
 	Changed <-chan event.GenericEvent
 
 	writes behind.Writes
-	lanes  lanes
 }
 
 // PodIndex indexes VMIs by the names of their launcher pods.
@@ -64,7 +63,6 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1.VirtualMachineInstance{}, PodIndex, IndexByPod); err != nil {
 		return fmt.Errorf("index VMIs by pod: %w", err)
 	}
-	r.lanes = make(lanes, letGo)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		For(&v1.VirtualMachineInstance{}).
@@ -83,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.writes.Behind(object) {
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: behind.Pause}, nil
 	}
 	launcher := r.session(object)
 	if object.IsFinal() {
@@ -96,13 +94,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return r.refuse(ctx, object, err)
 	}
-	if heldBack(object, launcher.State()) {
-		defer r.lanes.enter(ctx)()
-	}
 	before := object.DeepCopy()
 	wait, startErr := r.advance(ctx, object, launcher)
-	if startErr == nil && (wait > 0 || heldBack(object, launcher.State())) {
-		return ctrl.Result{RequeueAfter: wait}, nil // of one that was just let go, its launcher says so
+	if wait > 0 && startErr == nil {
+		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if len(ips) == 0 && startErr == nil {
 		return ctrl.Result{}, nil // nothing is known of its network; the change that says it brings us back
@@ -169,6 +164,9 @@ func pods(object *v1.VirtualMachineInstance) []types.NamespacedName {
 // broke out may say anything.
 func report(object *v1.VirtualMachineInstance, state control.StateReport, network map[string]networkFacts, now metav1.Time) {
 	status := &object.Status
+	if neverRan(object, state) {
+		return // virt-handler holds it, and says nothing of it
+	}
 	if state.Machine != nil && (state.StartedAt != nil || state.State == control.StatePaused) {
 		if v1.KnownMachineType(state.Machine.Type) {
 			status.Machine = &v1.Machine{Type: state.Machine.Type}

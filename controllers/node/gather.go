@@ -52,38 +52,15 @@ func (r *Reconciler) advance(ctx context.Context, object *v1.VirtualMachineInsta
 	return 0, nil
 }
 
-const (
-	// letGo is how many guests that were held are let go at once, until their VMIs say
-	// that they run: those that run already take CPU time from that, too.
-	letGo = 4
-	// letGoPatience is how long a guest waits for others to be let go. A launcher that
-	// does not answer holds up nobody for longer.
-	letGoPatience = 100 * time.Millisecond
-)
-
-// lanes bound how many guests are let go at once; nil is no bound.
-type lanes chan struct{}
-
-// enter waits for a lane, and returns how to leave it.
-func (l lanes) enter(ctx context.Context) (leave func()) {
-	timer := time.NewTimer(letGoPatience)
-	defer timer.Stop()
-	if l == nil {
-		return func() {}
-	}
-	select {
-	case l <- struct{}{}:
-		return func() { <-l }
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return func() {}
+// heldBack says whether a guest is to be let go when it is time.
+func heldBack(object *v1.VirtualMachineInstance, state control.StateReport) bool {
+	return neverRan(object, state) && object.DeletionTimestamp == nil
 }
 
-// heldBack says whether a guest has never run, though nobody asked for that. So a
+// neverRan says whether a guest has never run, though nobody asked for that. So a
 // virt-handler that was restarted finds the guests that the last one held.
-func heldBack(object *v1.VirtualMachineInstance, state control.StateReport) bool {
-	return state.State == control.StatePaused && state.StartedAt == nil && object.Spec.StartStrategy != v1.StartStrategyPaused && object.DeletionTimestamp == nil
+func neverRan(object *v1.VirtualMachineInstance, state control.StateReport) bool {
+	return state.State == control.StatePaused && state.StartedAt == nil && object.Spec.StartStrategy != v1.StartStrategyPaused
 }
 
 // gather returns how long a launcher that is ready waits before it is asked about

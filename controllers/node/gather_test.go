@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 func TestGather(t *testing.T) {
@@ -119,7 +121,7 @@ func TestHeld(t *testing.T) {
 		}
 		return wait, asked
 	}
-	report := func(state control.StateReport) {
+	says := func(state control.StateReport) {
 		t.Helper()
 		launcher.send(control.EventState, state)
 		n.awaitChange(t)
@@ -129,13 +131,25 @@ func TestHeld(t *testing.T) {
 	if err := control.Decode(asked.Data, &request); err != nil || wait != gatherLook || !request.Paused {
 		t.Errorf("started with paused %v, looked at again after %v: %v", request.Paused, wait, err)
 	}
-	report(control.StateReport{State: control.StatePreparing})
+	says(control.StateReport{State: control.StatePreparing})
 	if wait, _ := advance(); wait != 0 {
 		t.Errorf("looked at again after %v while QEMU is on its way", wait)
 	}
-	report(control.StateReport{State: control.StatePaused, Pause: &control.Pause{Status: control.PausedByUser}})
+	says(control.StateReport{State: control.StatePaused, Pause: &control.Pause{Status: control.PausedByUser}})
 	if wait, _ := advance(); wait != gatherLook {
 		t.Errorf("held, looked at again after %v", wait)
+	}
+	// Nobody is told that it runs, or that its user paused it; nor when it is deleted, or
+	// cannot be let go.
+	for _, deleted := range []*metav1.Time{nil, {Time: now}} {
+		said := guest.DeepCopy()
+		said.DeletionTimestamp = deleted
+		state := s.State()
+		state.Machine = &qemuargs.Machine{Type: "pc-q35-11.1"}
+		report(said, state, nil, metav1.NewTime(now))
+		if !reflect.DeepEqual(said.Status, guest.Status) {
+			t.Errorf("deleted %v: the status says %+v", deleted, said.Status)
+		}
 	}
 	if err := c.Delete(t.Context(), other); err != nil {
 		t.Fatal(err)
@@ -149,39 +163,8 @@ func TestHeld(t *testing.T) {
 		t.Errorf("let go, looked at again after %v", wait)
 	}
 	// Paused later, by its user.
-	report(control.StateReport{State: control.StatePaused, StartedAt: &now, Pause: &control.Pause{Status: control.PausedByUser}})
+	says(control.StateReport{State: control.StatePaused, StartedAt: &now, Pause: &control.Pause{Status: control.PausedByUser}})
 	if wait, _ := advance(); wait != 0 {
 		t.Errorf("paused by its user, looked at again after %v", wait)
-	}
-}
-
-// TestLanes: so many guests are let go at once; a launcher that does not answer
-// holds up the others for a moment only.
-func TestLanes(t *testing.T) {
-	lanes(nil).enter(t.Context())()
-	l := make(lanes, letGo)
-	var leave []func()
-	for range letGo {
-		leave = append(leave, l.enter(t.Context()))
-	}
-	entered := make(chan func(), 1)
-	go func() { entered <- l.enter(t.Context()) }()
-	leave[0]()
-	leave[0] = <-entered
-	if len(l) != letGo {
-		t.Errorf("%d in %d lanes", len(l), letGo)
-	}
-	l.enter(t.Context())() // without a lane, when its patience is over
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	l.enter(cancelled)()
-	if len(l) != letGo {
-		t.Errorf("%d in %d lanes, after some that have none have left", len(l), letGo)
-	}
-	for _, f := range leave {
-		f()
-	}
-	if len(l) != 0 {
-		t.Errorf("%d are still in lanes", len(l))
 	}
 }

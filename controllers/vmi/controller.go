@@ -69,7 +69,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.writes.Behind(vmi) {
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: behind.Pause}, nil
 	}
 	pod, watched, err := r.pod(ctx, vmi)
 	if err != nil {

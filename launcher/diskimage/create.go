@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // Where an empty qcow2 image has what, in clusters, as "qemu-img create" makes it
@@ -39,7 +41,7 @@ type emptyHeader struct {
 
 // Create makes an empty qcow2 image of a virtual size in bytes, which is rounded up
 // to whole sectors. It names no backing file: the command line does, so that nothing
-// is ever read from a header. A file that is there is overwritten.
+// is ever read from a header. A regular file that is there is overwritten.
 func Create(path string, size int64) error {
 	if size < 0 || size > maxSize {
 		return fmt.Errorf("make a qcow2 image of %d bytes: QEMU takes %d at most", size, int64(maxSize))
@@ -47,7 +49,7 @@ func Create(path string, size int64) error {
 	sectors := (size + sectorSize - 1) / sectorSize
 	l1Entries := (sectors*sectorSize + l2Covers - 1) / l2Covers
 	clusters := l1Cluster + (l1Entries*8+clusterSize-1)/clusterSize
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := openNew(path)
 	if err != nil {
 		return fmt.Errorf("make a qcow2 image: %w", err)
 	}
@@ -72,4 +74,25 @@ func Create(path string, size int64) error {
 		return fmt.Errorf("make a qcow2 image: %w", err)
 	}
 	return nil
+}
+
+// openNew opens a regular file that is new, or empty from now on. Whoever may run
+// programs in the pod may have put something else there: a FIFO would hold up whoever opens it.
+func openNew(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", path)
+	}
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }

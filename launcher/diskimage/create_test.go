@@ -2,6 +2,7 @@ package diskimage
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 // TestCreate: what Create makes is what QEMU makes, and QEMU finds no fault with it.
@@ -72,7 +74,22 @@ func TestCreateRefuses(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "x")); !os.IsNotExist(err) {
 		t.Errorf("a file is left: %v", err)
 	}
-	if err := Create("/dev/full", 1<<20); err == nil {
-		t.Error("a full disk is not noticed")
+	// What somebody else may have put there.
+	fifo, link := filepath.Join(dir, "fifo"), filepath.Join(dir, "link")
+	if err := errors.Join(unix.Mkfifo(fifo, 0o600), os.Symlink(filepath.Join(dir, "x"), link)); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(fifo, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, link, "/dev/null"} {
+		if err := Create(path, 1<<20); err == nil {
+			t.Errorf("%s: made", path)
+		}
+	}
+	reader.Close()
+	if err := Create(fifo, 1<<20); err == nil { // nor does it wait for one that reads
+		t.Error("a FIFO without reader: made")
 	}
 }

@@ -68,7 +68,7 @@ func TestLives(t *testing.T) {
 		{"canceled while preparing", []Event{start, Canceled{}}, "", control.ReasonNeverStarted, "the launcher is being ended"},
 		{"canceled while starting", []Event{start, Prepared{}, Canceled{}, killed}, "Kill", control.ReasonStartFailed, "QEMU was killed by signal 9 (killed) before the guest ran"},
 		{"canceled", after(start, Canceled{}, killed), "Kill", control.ReasonQEMUExited, "QEMU was killed by signal 9 (killed)"},
-		{"ended paused from the start", []Event{paused, Prepared{}, Handshaken{at(1)}, sigterm, Expired{GraceTimer}, quits, exit0}, "Press AskAgent TellQuit", control.ReasonGracePeriodOver, "the guest did not power off within 1 seconds; QEMU was ended"},
+		{"ended paused from the start", []Event{paused, Prepared{}, Handshaken{at(1)}, sigterm, killed}, "Kill", control.ReasonNeverStarted, "asked to end before the guest ran"},
 		{"QEMU is killed while paused from the start", []Event{paused, Prepared{}, Handshaken{at(1)}, killed}, "", control.ReasonStartFailed, "QEMU was killed by signal 9 (killed) before the guest ran"},
 		{"paused from the start, and unpaused", []Event{paused, Prepared{}, Handshaken{at(1)}, OperationAsked{Operation: Unpause}, Resumed{at(9)}, off, exit0}, "Operate", control.ReasonGuestShutdown, "the guest powered off"},
 		{"is started again", after(start, softly, off, Stopped{}, Resumed{at(9)}, off, exit0), "Reboot Restart", control.ReasonGuestShutdown, "the guest powered off"},

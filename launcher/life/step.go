@@ -194,6 +194,10 @@ func (s *step) shutdownAsked(e ShutdownAsked) {
 		s.act(Abort{})
 		s.kill(Cause{NotStarted, "asked to end while QEMU was starting"}, "asked to end before the guest runs")
 	case Running, Paused:
+		if s.Ran.IsZero() { // its CPUs have never run, and heed no power button
+			s.kill(Cause{NotStarted, "asked to end before the guest ran"}, "asked to end before the guest runs")
+			return
+		}
 		s.beginShutdown(e.At)
 	}
 }

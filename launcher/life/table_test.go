@@ -142,7 +142,7 @@ func states() []named[[]Event] {
 		{"shutting down, restarting", then(restarting, sigterm)},
 		{"shutting down, off", then(shutting, off)},
 		{"shutting down, monitor lost", then(shutting, MonitorLost{errLost})},
-		{"shutting down, never ran", then(pausedStart, sigterm)},
+		{"killing, paused from the start", then(pausedStart, sigterm)},
 		{"quitting", quitting},
 		{"quitting, off", then(quitting, off)},
 		{"quitting, monitor lost", then(quitting, MonitorLost{errLost})},
