@@ -221,6 +221,8 @@ func TestMetrics(t *testing.T) {
 		t.Error(err)
 	}
 
+	// The guest asks for its lease behind the shell.
+	v.log().shows(2*time.Minute, "tiny: eth0 ")
 	// A launcher that does not answer in time is left out of a scrape.
 	var before metrics
 	if err := poll(30*time.Second, func() (err error) {
