@@ -57,8 +57,9 @@ func heldBack(object *v1.VirtualMachineInstance, state control.StateReport) bool
 	return neverRan(object, state) && object.DeletionTimestamp == nil
 }
 
-// neverRan says whether a guest has never run, though nobody asked for that. So a
-// virt-handler that was restarted finds the guests that the last one held.
+// neverRan says whether a guest's QEMU is up and its CPUs have never run, though its user
+// did not ask for that. A virt-handler that is restarted finds by this the guests that
+// the last virt-handler held.
 func neverRan(object *v1.VirtualMachineInstance, state control.StateReport) bool {
 	return state.State == control.StatePaused && state.StartedAt == nil && object.Spec.StartStrategy != v1.StartStrategyPaused
 }

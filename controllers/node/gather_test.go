@@ -85,8 +85,8 @@ func TestGatherFails(t *testing.T) {
 }
 
 // TestHeld: while another guest of its namespace is on its way, a guest's QEMU is
-// started and its CPUs are not; they run once the other has come. What its user
-// wants paused stays so.
+// started and its CPUs are stopped. The CPUs run once the other guest has come. A guest
+// that its user wants paused stays paused.
 func TestHeld(t *testing.T) {
 	n, netns, now := newNode(t), podNetwork(t), time.Now()
 	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))

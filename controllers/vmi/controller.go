@@ -119,9 +119,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, ignoreConflict(stepErr)
 }
 
-// earlyPause is how long the scheduler has for a new pod before the VMI's status says
-// that there is one. What the scheduler says of the pod then comes with it, in one
-// write instead of two; and a pod that is bound is reported at once.
+// earlyPause is how long the scheduler has for a new pod before the VMI's status reports
+// the pod. So one write reports the pod and its node, where there would be two. A pod
+// that is bound is reported at once.
 const earlyPause = time.Second
 
 // early says whether a pod was just made, and the scheduler has not looked at it yet.

@@ -76,8 +76,9 @@ func Create(path string, size int64) error {
 	return nil
 }
 
-// openNew opens a regular file that is new, or empty from now on. Whoever may run
-// programs in the pod may have put something else there: a FIFO would hold up whoever opens it.
+// openNew makes a regular file, or empties the one that is there. A user who may run
+// programs in the pod can put another kind of file at the path: opening a FIFO could
+// block for ever. Such a file is refused.
 func openNew(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o644)
 	if err != nil {

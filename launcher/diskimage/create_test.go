@@ -74,7 +74,7 @@ func TestCreateRefuses(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "x")); !os.IsNotExist(err) {
 		t.Errorf("a file is left: %v", err)
 	}
-	// What somebody else may have put there.
+	// A user who may run programs in the pod can put these at the path.
 	fifo, link := filepath.Join(dir, "fifo"), filepath.Join(dir, "link")
 	if err := errors.Join(unix.Mkfifo(fifo, 0o600), os.Symlink(filepath.Join(dir, "x"), link)); err != nil {
 		t.Fatal(err)
