@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // lastWords is how much of what a program says is kept, in bytes.
@@ -34,7 +35,7 @@ type process struct {
 func startProcess(program string, args []string, files []*os.File, log io.Writer) (*process, error) {
 	p := &process{cmd: exec.Command(program, args...), said: &tail{limit: lastWords}}
 	p.cmd.ExtraFiles = files
-	p.cmd.Env = []string{"LC_ALL=C", "PATH=/usr/bin:/bin", "HOME=/"}
+	p.cmd.Env = qemuargs.Environment()
 	p.cmd.Stderr = io.MultiWriter(p.said, log)
 	p.cmd.Stdout = p.cmd.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

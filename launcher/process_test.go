@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // talk writes more than anybody wants to keep, and a last word.
@@ -50,7 +52,7 @@ func TestRunProgram(t *testing.T) {
 		t.Errorf("one that fails: %v", err)
 	}
 	// Nothing of the launcher's environment, and no secret in it, is handed on.
-	if out, err := runProgram(t.Context(), "/usr/bin/env"); err != nil || out != "LC_ALL=C\nPATH=/usr/bin:/bin\nHOME=/\n" {
+	if out, err := runProgram(t.Context(), "/usr/bin/env"); err != nil || out != strings.Join(qemuargs.Environment(), "\n")+"\n" {
 		t.Errorf("its environment: %q, %v", out, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -61,7 +61,7 @@ func execBare(ctx context.Context, program string, m *qemuargs.Machine) (*bareQE
 	}
 	q.cmd = exec.CommandContext(ctx, program, qemuargs.Strings(m.Args())...)
 	q.cmd.ExtraFiles = theirs
-	q.cmd.Env = []string{"LC_ALL=C", "PATH=/usr/bin:/bin", "HOME=/"}
+	q.cmd.Env = qemuargs.Environment()
 	q.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := q.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)

@@ -22,18 +22,20 @@ import (
 const (
 	// burstSize is how many are started at once.
 	burstSize = 18
-	// burstRounds are fewer than other rows have: each takes half a minute.
-	burstRounds = 5
-	// burstPatience is for one burst.
+	// burstPatience is how long one burst may take.
 	burstPatience = 4 * time.Minute
 )
 
 // burstRows: guests that burn CPU from their first instruction on, started all
 // at once, until the last is Running; beside as many plain pods that burn CPU
-// too and ask for as much of it. Nothing of Kubeqemu may be restarted by that.
+// too and ask for as much of it. A plain pod is what it is in the row of
+// kubectl apply: it has the token that every pod gets. Pods without a token are
+// measured as well, for virt-launcher's pods have none. Nothing of Kubeqemu may
+// be restarted by that.
 func burstRows(ctx context.Context, b *bench) ([]row, error) {
 	rows := []row{{ID: "burst", What: fmt.Sprintf("`kubectl apply` of %d VMIs, whose guests burn CPU → all Running", burstSize), Unit: seconds,
-		Ours: series{Name: "VMIs"}, Beside: []series{{Name: "plain pods that burn CPU → all Ready"}}, Limit: 1.5, OfRatio: true,
+		Ours: series{Name: "VMIs"}, Beside: []series{{Name: "plain pods that burn CPU → all Ready"}, {Name: "such pods without any volume, not even a token → all Ready"}},
+		Limit: 1.5, OfRatio: true,
 		Parts: []series{{Name: "until all pods are there"}, {Name: "until the first pod is Ready"}, {Name: "until all pods are"},
 			{Name: "until the first is Running"}, {Name: "until half of them are"}}}}
 	kube, err := b.kube()
@@ -52,21 +54,27 @@ func burstRows(ctx context.Context, b *bench) ([]row, error) {
 	r := &rows[0]
 	// The first round is no measurement: images are unpacked in it, and the API server
 	// compiles what it knows of the kinds.
-	for round := range 1 + min(b.rounds, burstRounds) {
-		pods, _, err := burst(ctx, seen, "pod", func(name string) client.Object { return burningPod(name) })
-		if err != nil {
-			return rows, fmt.Errorf("round %d: pods: %w", round, err)
-		}
+	for round := range 1 + b.rounds {
 		vmis, steps, err := burst(ctx, seen, "vmi", func(name string) client.Object { return burningVMI(name) })
 		if err != nil {
 			return rows, fmt.Errorf("round %d: VMIs: %w", round, err)
 		}
-		b.say("burst, round %d: VMIs %.1f s, pods %.1f s", round, vmis[burstSize-1], pods[burstSize-1])
+		var beside [2]float64
+		for i, token := range []bool{true, false} {
+			pods, _, err := burst(ctx, seen, "pod", func(name string) client.Object { return burningPod(name, token) })
+			if err != nil {
+				return rows, fmt.Errorf("round %d: pods: %w", round, err)
+			}
+			beside[i] = pods[burstSize-1]
+		}
+		b.say("burst, round %d: VMIs %.1f s, pods %.1f s, without a token %.1f s", round, vmis[burstSize-1], beside[0], beside[1])
 		if round == 0 {
 			continue
 		}
 		add(&r.Ours, vmis[burstSize-1])
-		add(&r.Beside[0], pods[burstSize-1])
+		for i, seconds := range beside {
+			add(&r.Beside[i], seconds)
+		}
 		for i, at := range []float64{steps.pods[burstSize-1], steps.ready[0], steps.ready[burstSize-1], vmis[0], vmis[burstSize/2-1]} {
 			add(&r.Parts[i], at)
 		}
@@ -184,11 +192,11 @@ func burningVMI(name string) *v1.VirtualMachineInstance {
 
 // burningPod asks for as much CPU as a VMI with one vCPU does. The image has no
 // shell, but a program with a benchmark of a disk that is nowhere.
-func burningPod(name string) *corev1.Pod {
+func burningPod(name string, token bool) *corev1.Pod {
 	spec := plainPod()
 	spec.Containers[0].Command = []string{"/usr/bin/qemu-img", "bench", "-c", "2000000000", "--image-opts", "driver=null-co,size=1G"}
 	spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
-	spec.AutomountServiceAccountToken = ptr.To(false)
+	spec.AutomountServiceAccountToken = ptr.To(token)
 	// With 0 the API server lets the pod go at once, and its process burns on into
 	// what is measured next.
 	spec.TerminationGracePeriodSeconds = ptr.To[int64](1)

@@ -133,7 +133,7 @@ func idleVMs(ctx context.Context, kube client.Client, count int) ([]vmProcesses,
 	}
 	var found []vmProcesses
 	for _, vmi := range vmis.Items {
-		vm, err := processesOfVM(all, string(vmi.UID))
+		vm, err := processesOfVM(all, &vmi)
 		if err != nil {
 			return nil, err
 		}
@@ -168,19 +168,22 @@ func booted(ctx context.Context, count int) error {
 	return nil
 }
 
-// processesOfVM finds a VM's QEMU by its -uuid, which is the VMI's UID, and
-// the others from there.
-func processesOfVM(all []process, uid string) (vmProcesses, error) {
+// processesOfVM finds a VM's QEMU by its -uuid, and the others from there.
+func processesOfVM(all []process, vmi *v1.VirtualMachineInstance) (vmProcesses, error) {
 	var vm vmProcesses
 	find := func(match func(process) bool) (process, error) {
 		i := slices.IndexFunc(all, match)
 		if i < 0 {
-			return process{}, fmt.Errorf("find the processes of VMI %s: one is missing", uid)
+			return process{}, fmt.Errorf("find the processes of VMI %s: one is missing", vmi.Name)
 		}
 		return all[i], nil
 	}
+	if vmi.Spec.Domain.Firmware == nil {
+		return vm, fmt.Errorf("find the QEMU of VMI %s: it has no firmware.uuid", vmi.Name)
+	}
+	uuid := vmi.Spec.Domain.Firmware.UUID
 	var err error
-	if vm.qemu, err = find(func(p process) bool { return strings.HasPrefix(p.Name, "qemu") && slices.Contains(p.Args, uid) }); err != nil {
+	if vm.qemu, err = find(func(p process) bool { return strings.HasPrefix(p.Name, "qemu") && slices.Contains(p.Args, uuid) }); err != nil {
 		return vm, err
 	}
 	if vm.launcher, err = find(func(p process) bool { return p.PID == vm.qemu.Parent }); err != nil {
