@@ -252,6 +252,14 @@ func (s *testServer) update(t *testing.T) {
 			t.Errorf("virt-controller: %s: %v", body, err)
 		}
 	}
+	// A VMI that has a phase keeps its spec: its guest was made of it.
+	phase := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Pending"}}`))
+	if err := controller.Status().Patch(t.Context(), vmi.DeepCopy(), phase); err != nil {
+		t.Fatal(err)
+	}
+	if err := patch(controller, `{"spec":{"hostname":"again"}}`); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "update of VMI object is restricted") {
+		t.Errorf("virt-controller changes the spec of a VMI with a phase: %v", err)
+	}
 	// A label that stays as it is is nobody's matter, one that goes is.
 	if err := patch(user, `{"metadata":{"labels":{"more":"x"}}}`); err != nil {
 		t.Error(err)
