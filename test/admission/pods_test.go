@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -137,6 +138,16 @@ func (s *testServer) ownNode(t *testing.T) {
 		err := handler.Status().Patch(t.Context(), of.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
 		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", patch, err, says)
+		}
+	}
+	// Should a role let it write more than the status, the policy does not.
+	for patch, says := range map[string]string{
+		`{"spec":{"hostname":"renamed"}}`:        "virt-handler touches no spec",
+		`{"metadata":{"annotations":{"a":"b"}}}`: "virt-handler touches no finalizer",
+	} {
+		err := handler.Patch(t.Context(), of.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), says) {
+			t.Errorf("the object itself: %s: %v, want %q", patch, err, says)
 		}
 	}
 }
