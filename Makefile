@@ -122,7 +122,7 @@ bench: packages cluster build ## measure start times and memory beside bare QEMU
 
 .PHONY: fuzz
 FUZZTIME ?= 60s
-fuzz: ## every fuzz test for FUZZTIME (default 60s)
+fuzz: packages image-launcher ## every fuzz test for FUZZTIME (default 60s)
 	@# The end of the time can itself be reported as a failure (https://go.dev/issue/75804).
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	for package in $$(go list ./... | grep -v /test/); do \
