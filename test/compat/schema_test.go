@@ -31,10 +31,11 @@ var kinds = map[string]reflect.Type{
 // others are fields that the version of KubeVirt's API in go.mod does not have,
 // by the ends of their paths.
 var others = []string{
-	"KubeVirt.spec.configuration.hostDisk",    // ours
-	".status.conditions[].observedGeneration", // ours
-	".networks[].resourceClaim",               // of v1.9; refused
-	".devices.preferredVideoType",             // of v1.9
+	"KubeVirt.spec.configuration.hostDisk",       // ours
+	".status.conditions[].observedGeneration",    // ours
+	"VirtualMachineInstance.status.launcherPods", // ours
+	".networks[].resourceClaim",                  // of v1.9; refused
+	".devices.preferredVideoType",                // of v1.9
 }
 
 func known(path string) bool {
