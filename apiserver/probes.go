@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/kubeqemu/kubeqemu/monitoring"
+	"github.com/kubeqemu/kubeqemu/internal/monitoring"
 )
 
 // probes answer the kubelet.

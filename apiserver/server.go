@@ -29,10 +29,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/objects"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
-	"github.com/kubeqemu/kubeqemu/authority"
-	"github.com/kubeqemu/kubeqemu/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
+	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/intake"
-	"github.com/kubeqemu/kubeqemu/monitoring"
+	"github.com/kubeqemu/kubeqemu/internal/monitoring"
 )
 
 // Options of a Server.

@@ -316,11 +316,11 @@ func (w *watch) interfaces(ctx context.Context) error {
 }
 
 // chosen are the interfaces to be reported: the machine's own NICs first.
-func chosen(found []guestagent.Interface, macs []string) []guestagent.Interface {
-	var own, others []guestagent.Interface
+func chosen(found []control.GuestInterface, macs []string) []control.GuestInterface {
+	var own, others []control.GuestInterface
 	for _, i := range found {
 		// A bridge in the guest may have a NIC's MAC too.
-		if slices.Contains(macs, i.MAC) && !slices.ContainsFunc(own, func(o guestagent.Interface) bool { return o.MAC == i.MAC }) {
+		if slices.Contains(macs, i.MAC) && !slices.ContainsFunc(own, func(o control.GuestInterface) bool { return o.MAC == i.MAC }) {
 			own = append(own, i)
 		} else {
 			others = append(others, i)

@@ -22,7 +22,6 @@ import (
 	monitor "github.com/digitalocean/go-qemu/qmp"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -184,7 +183,7 @@ func TestAgentFollowed(t *testing.T) {
 		t.Error("another port was closed")
 	}
 	g.opened(false)
-	g.until("closed", func(r control.AgentReport) bool { return !r.Connected && r.OS == (guestagent.OS{}) })
+	g.until("closed", func(r control.AgentReport) bool { return !r.Connected && r.OS == (control.GuestOS{}) })
 	g.opened(true)
 	g.until("opened again", isConnected)
 }

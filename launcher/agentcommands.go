@@ -95,7 +95,7 @@ func (a *agent) info(ctx context.Context) (control.GuestInfo, error) {
 	var i control.GuestInfo
 	known := a.Report()
 	for _, ask := range []func() error{
-		func() (err error) { i.Info, err = a.client.Info(ctx); return err },
+		func() (err error) { i.AgentInfo, err = a.client.Info(ctx); return err },
 		func() (err error) { i.FreezeStatus, err = a.client.FreezeStatus(ctx); return err },
 		func() (err error) { i.Hostname, err = a.client.Hostname(ctx); return err },
 		func() (err error) { i.OS, err = a.client.OS(ctx); return err },
@@ -107,7 +107,7 @@ func (a *agent) info(ctx context.Context) (control.GuestInfo, error) {
 			return i, err
 		}
 	}
-	if i.OS == (guestagent.OS{}) {
+	if i.OS == (control.GuestOS{}) {
 		i.OS = known.OS
 	}
 	if i.FreezeStatus == guestagent.Thawed {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // secrets is where Secrets are mounted.

@@ -18,10 +18,10 @@ import (
 	monitor "github.com/digitalocean/go-qemu/qmp"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // Config says where things are. The zero value of each path means the one in

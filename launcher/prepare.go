@@ -17,9 +17,9 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // inspect answers what only the pod can see.

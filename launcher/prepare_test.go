@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 func TestWithService(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/cloudinit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // maxSecretData is what a Secret may hold, in bytes.

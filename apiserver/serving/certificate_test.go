@@ -19,7 +19,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/kubeqemu/kubeqemu/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
 // start is in the future of the machine that runs the test, so that nothing

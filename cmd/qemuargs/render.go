@@ -20,8 +20,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/instancetype"
 	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 

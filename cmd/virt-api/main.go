@@ -19,7 +19,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/apiserver"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
-	"github.com/kubeqemu/kubeqemu/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
 func main() {

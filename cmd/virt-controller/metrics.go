@@ -15,9 +15,9 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
+	"github.com/kubeqemu/kubeqemu/controllers/series"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
-	"github.com/kubeqemu/kubeqemu/monitoring"
-	"github.com/kubeqemu/kubeqemu/monitoring/series"
+	"github.com/kubeqemu/kubeqemu/internal/monitoring"
 )
 
 // addMetrics has virt-controller serve its own metrics, and those that are known

@@ -26,11 +26,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/authority"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
 	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/controllers/recorder"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node"
 	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
-	"github.com/kubeqemu/kubeqemu/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
 type options struct {

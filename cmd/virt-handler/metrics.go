@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
-	"github.com/kubeqemu/kubeqemu/monitoring"
+	"github.com/kubeqemu/kubeqemu/internal/monitoring"
 )
 
 // metricsPort is not KubeVirt's 8443: virt-handler has the ports of its node,

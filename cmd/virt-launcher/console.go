@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // escape is Ctrl+], as in virtctl console.

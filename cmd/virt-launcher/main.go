@@ -17,7 +17,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 const usage = `Usage: virt-launcher [COMMAND] [FLAGS]

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher"
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // maxProbeAnswer is more than an answer with a program's output takes.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
 // ownCertificate is virt-controller's, which asks nobody for it.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
 // TestOwnCertificate: virt-controller's is for scrapers, and nobody else takes it.

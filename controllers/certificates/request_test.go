@@ -18,7 +18,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
-	"github.com/kubeqemu/kubeqemu/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
 func newKey(t *testing.T, curve elliptic.Curve) *ecdsa.PrivateKey {

@@ -17,8 +17,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/kubeqemu/kubeqemu/authority"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
 // The CA: a Secret that only virt-controller may read, and a ConfigMap for all

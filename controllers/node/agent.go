@@ -11,9 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
 )
 
 // Bounds of what a guest's agent may put into a VMI's status: texts in bytes.
@@ -86,7 +85,7 @@ func (s *session) takeAgent() bool {
 	s.mu.Unlock()
 	var agent control.AgentReport
 	if s.client.Told(data, &agent) != nil || len(agent.Interfaces) > maxReportedInterfaces ||
-		slices.ContainsFunc(agent.Interfaces, func(i guestagent.Interface) bool { return len(i.Addresses) > maxReportedAddresses }) {
+		slices.ContainsFunc(agent.Interfaces, func(i control.GuestInterface) bool { return len(i.Addresses) > maxReportedAddresses }) {
 		return false
 	}
 	s.mu.Lock()
@@ -110,7 +109,7 @@ func reportAgent(object *v1.VirtualMachineInstance, agent control.AgentReport, n
 		return
 	}
 	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionAgentConnected, Status: metav1.ConditionTrue}, now)
-	if agent.OS != (guestagent.OS{}) {
+	if agent.OS != (control.GuestOS{}) {
 		status.GuestOSInfo = guestOS(agent.OS)
 	}
 	status.Interfaces = withGuest(object, status.Interfaces, agent.Interfaces)
@@ -131,7 +130,7 @@ func keepAgentReport(object, before *v1.VirtualMachineInstance) {
 	}
 }
 
-func guestOS(os guestagent.OS) v1.VirtualMachineInstanceGuestOSInfo {
+func guestOS(os control.GuestOS) v1.VirtualMachineInstanceGuestOSInfo {
 	text := func(s string) string { return bounded(s, maxOSText) }
 	return v1.VirtualMachineInstanceGuestOSInfo{Name: text(os.Name), KernelRelease: text(os.KernelRelease), Version: text(os.Version),
 		PrettyName: text(os.PrettyName), VersionID: text(os.VersionID), KernelVersion: text(os.KernelVersion), Machine: text(os.Machine), ID: text(os.ID)}
@@ -146,7 +145,7 @@ const (
 // withGuest adds to what is known of the interfaces what the guest says, which
 // is believed only about itself. The address that virt-api forwards ports to
 // stays the pod's: a guest, or who rules it, must not lead virt-api to others.
-func withGuest(object *v1.VirtualMachineInstance, known []v1.NetworkInterfaceStatus, said []guestagent.Interface) []v1.NetworkInterfaceStatus {
+func withGuest(object *v1.VirtualMachineInstance, known []v1.NetworkInterfaceStatus, said []control.GuestInterface) []v1.NetworkInterfaceStatus {
 	out := slices.Clone(known)
 	bridged := map[string]bool{}
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {

@@ -22,9 +22,8 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
-	"github.com/kubeqemu/kubeqemu/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -43,7 +42,7 @@ func running() *v1.VirtualMachineInstance {
 func TestReportAgent(t *testing.T) {
 	then, now := metav1.Unix(1000, 0), metav1.Unix(2000, 0)
 	vmi := running()
-	report := control.AgentReport{Connected: true, OS: guestagent.OS{ID: "debian", Name: "Debian"}, Frozen: true, Interfaces: []guestagent.Interface{
+	report := control.AgentReport{Connected: true, OS: control.GuestOS{ID: "debian", Name: "Debian"}, Frozen: true, Interfaces: []control.GuestInterface{
 		{Name: "eth1", MAC: "52:54:00:00:00:02", Addresses: []string{"10.0.0.1", "10.96.0.1", "no address", "fe80::1", "fe80::1%eth1"}},
 		{Name: "eth0", MAC: "52:54:00:00:00:01", Addresses: []string{"10.0.2.2"}},
 		{Name: "br0", MAC: "52:54:00:00:00:01", Addresses: []string{"192.168.1.1"}},
@@ -107,7 +106,7 @@ func TestAgentAfterRestart(t *testing.T) {
 		}
 		return now.Status
 	}
-	report := control.AgentReport{Connected: true, Frozen: true, Interfaces: []guestagent.Interface{{Name: "lo0", MAC: "52:54:00:00:00:77", Addresses: []string{"10.0.2.2"}}}}
+	report := control.AgentReport{Connected: true, Frozen: true, Interfaces: []control.GuestInterface{{Name: "lo0", MAC: "52:54:00:00:00:77", Addresses: []string{"10.0.2.2"}}}}
 	launcher.agent = &report
 	before := step()
 	if before.Condition(v1.ConditionAgentConnected) == nil || before.FSFreezeStatus == "" || len(before.Interfaces) != 3 {
@@ -133,10 +132,10 @@ func TestAgentAfterRestart(t *testing.T) {
 // what it likes, and the status stays small.
 func TestReportAgentIsBounded(t *testing.T) {
 	long := strings.Repeat("<", 1<<12)
-	report := control.AgentReport{Connected: true, Version: long, OS: guestagent.OS{Name: long, KernelRelease: long, Version: long, PrettyName: long,
+	report := control.AgentReport{Connected: true, Version: long, OS: control.GuestOS{Name: long, KernelRelease: long, Version: long, PrettyName: long,
 		VersionID: long, KernelVersion: long, Machine: long, ID: long}}
 	for range 1000 {
-		i := guestagent.Interface{Name: long, MAC: long}
+		i := control.GuestInterface{Name: long, MAC: long}
 		for n := range 1000 {
 			i.Addresses = append(i.Addresses, fmt.Sprintf("2001:db8:1111:2222:3333:4444:%x:%x", n>>8, n&0xff))
 		}

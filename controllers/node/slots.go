@@ -25,7 +25,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // slot is one allocation of the device plugin: a folder with a fresh random

@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 const (

@@ -1,7 +1,5 @@
 package control
 
-import "github.com/kubeqemu/kubeqemu/launcher/guestagent"
-
 // Commands about QEMU's guest agent (FeatureAgent, FeatureSoftReboot).
 const (
 	CommandGuestInfo   = "guest-info"        // → GuestInfo
@@ -22,11 +20,11 @@ const MaxAgentReport = 64 << 10
 // AgentReport is what the guest's agent said last. The guest may have it say
 // anything.
 type AgentReport struct {
-	Connected bool          `json:"connected"`
-	Version   string        `json:"version,omitempty"`
-	OS        guestagent.OS `json:"os,omitzero"`
+	Connected bool    `json:"connected"`
+	Version   string  `json:"version,omitempty"`
+	OS        GuestOS `json:"os,omitzero"`
 	// Interfaces with the Machine's MACs come first.
-	Interfaces []guestagent.Interface `json:"interfaces,omitempty"`
+	Interfaces []GuestInterface `json:"interfaces,omitempty"`
 	// Frozen: the guest's file systems are, and nobody can write.
 	Frozen bool `json:"frozen,omitempty"`
 	// Credentials is nil if the agent is to bring none into the guest.
@@ -48,32 +46,6 @@ type CredentialsReport struct {
 	Synchronized bool `json:"synchronized,omitempty"`
 	// Message says what is amiss; there is nothing of a Secret in it.
 	Message string `json:"message,omitempty"`
-}
-
-// GuestInfo has KubeVirt's form.
-type GuestInfo struct {
-	guestagent.Info
-	Hostname     string            `json:"hostname,omitempty"`
-	OS           guestagent.OS     `json:"os,omitzero"`
-	Timezone     string            `json:"timezone,omitempty"`
-	Users        []guestagent.User `json:"userList,omitempty"`
-	FSInfo       GuestFSInfo       `json:"fsInfo,omitzero"`
-	FreezeStatus string            `json:"fsFreezeStatus,omitempty"`
-}
-
-// GuestFSInfo is what is mounted.
-type GuestFSInfo struct {
-	FileSystems []guestagent.FileSystem `json:"disks"`
-}
-
-// GuestUsers is who is logged in.
-type GuestUsers struct {
-	Items []guestagent.User `json:"items"`
-}
-
-// GuestFileSystems is what is mounted.
-type GuestFileSystems struct {
-	Items []guestagent.FileSystem `json:"items"`
 }
 
 // FreezeRequest says after how many seconds the launcher lets the guest write

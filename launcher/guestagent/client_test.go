@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // TestFacts: what QEMU 7.2's agent in Debian 12 answered is understood.
@@ -25,18 +26,18 @@ func TestFacts(t *testing.T) {
 		}
 	}
 	info, err := c.Info(ctx)
-	check("info", Command{"guest-get-devices", false}, info.Commands[5], err)
+	check("info", control.AgentCommand{Name: "guest-get-devices"}, info.Commands[5], err)
 	check("version", "7.2.22", info.Version, err)
 	system, err := c.OS(ctx)
-	check("OS", OS{Name: "Debian GNU/Linux", KernelRelease: "6.1.0-31-amd64", Version: "12 (bookworm)", PrettyName: "Debian GNU/Linux 12 (bookworm)",
+	check("OS", control.GuestOS{Name: "Debian GNU/Linux", KernelRelease: "6.1.0-31-amd64", Version: "12 (bookworm)", PrettyName: "Debian GNU/Linux 12 (bookworm)",
 		VersionID: "12", KernelVersion: "#1 SMP PREEMPT_DYNAMIC Debian 6.1.128-1", Machine: "x86_64", ID: "debian"}, system, err)
 	found, err := c.Interfaces(ctx)
-	check("interfaces", []Interface{{Name: "enp1s0", MAC: "52:54:00:00:00:01", Addresses: []string{"10.0.2.2"}}}, found, err)
+	check("interfaces", []control.GuestInterface{{Name: "enp1s0", MAC: "52:54:00:00:00:01", Addresses: []string{"10.0.2.2"}}}, found, err)
 	users, err := c.Users(ctx)
-	check("users", []User{{Name: "demo", LoginTime: 1732217000.5}}, users, err)
+	check("users", []control.GuestUser{{Name: "demo", LoginTime: 1732217000.5}}, users, err)
 	systems, err := c.FileSystems(ctx)
-	check("file systems", []FileSystem{{Name: "vda", MountPoint: "/", Type: "ext4", UsedBytes: 500000000, TotalBytes: 1200000000,
-		Disks: []Disk{{BusType: "virtio"}}}}, systems, err)
+	check("file systems", []control.GuestFileSystem{{Name: "vda", MountPoint: "/", Type: "ext4", UsedBytes: 500000000, TotalBytes: 1200000000,
+		Disks: []control.GuestDisk{{BusType: "virtio"}}}}, systems, err)
 	var said *Error
 	if err := c.Ping(ctx); !errors.As(err, &said) || said.Class != "CommandNotFound" {
 		t.Errorf("an error of the agent's: %v", err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"net/netip"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // Bounds of what is taken of an answer: of texts in bytes, of lists in elements.
@@ -19,76 +21,20 @@ const (
 	maxDisks     = 8 // below one file system
 )
 
-// Info is the agent itself. Its JSON is KubeVirt's, as that of all facts here.
-type Info struct {
-	Version  string    `json:"guestAgentVersion,omitempty"`
-	Commands []Command `json:"supportedCommands,omitempty"`
-}
-
-// Command is one that the agent knows.
-type Command struct {
-	Name    string `json:"name"`
-	Enabled bool   `json:"enabled,omitempty"`
-}
-
-// OS is the guest's operating system.
-type OS struct {
-	Name          string `json:"name,omitempty"`
-	KernelRelease string `json:"kernelRelease,omitempty"`
-	Version       string `json:"version,omitempty"`
-	PrettyName    string `json:"prettyName,omitempty"`
-	VersionID     string `json:"versionId,omitempty"`
-	KernelVersion string `json:"kernelVersion,omitempty"`
-	Machine       string `json:"machine,omitempty"`
-	ID            string `json:"id,omitempty"`
-}
-
-// Interface is one of the guest's network interfaces.
-type Interface struct {
-	Name string `json:"name"`
-	MAC  string `json:"mac,omitempty"`
-	// Addresses are those that others may reach, without their prefix.
-	Addresses []string `json:"addresses,omitempty"`
-}
-
-// User is one that is logged in.
-type User struct {
-	Name   string `json:"userName"`
-	Domain string `json:"domain,omitempty"`
-	// LoginTime is in seconds since 1970.
-	LoginTime float64 `json:"loginTime,omitempty"`
-}
-
-// FileSystem is one that is mounted.
-type FileSystem struct {
-	Name       string `json:"diskName"`
-	MountPoint string `json:"mountPoint"`
-	Type       string `json:"fileSystemType"`
-	UsedBytes  int64  `json:"usedBytes"`
-	TotalBytes int64  `json:"totalBytes"`
-	Disks      []Disk `json:"disk,omitempty"`
-}
-
-// Disk is one that a file system is on.
-type Disk struct {
-	Serial  string `json:"serial,omitempty"`
-	BusType string `json:"busType"`
-}
-
 // Ping finds out whether the agent answers.
 func (c *Client) Ping(ctx context.Context) error { return c.do(ctx, "guest-ping", nil, nil) }
 
 // Info returns what the agent is and can do.
-func (c *Client) Info(ctx context.Context) (Info, error) {
+func (c *Client) Info(ctx context.Context) (control.AgentInfo, error) {
 	data, err := c.ask(ctx, request{Execute: "guest-info"}, answerTimeout)
 	if err != nil {
-		return Info{}, err
+		return control.AgentInfo{}, err
 	}
 	return parseInfo(data)
 }
 
 // OS returns what the guest's operating system is.
-func (c *Client) OS(ctx context.Context) (OS, error) {
+func (c *Client) OS(ctx context.Context) (control.GuestOS, error) {
 	var said struct {
 		Name          string `json:"name"`
 		KernelRelease string `json:"kernel-release"`
@@ -100,9 +46,9 @@ func (c *Client) OS(ctx context.Context) (OS, error) {
 		ID            string `json:"id"`
 	}
 	if err := c.do(ctx, "guest-get-osinfo", nil, &said); err != nil {
-		return OS{}, err
+		return control.GuestOS{}, err
 	}
-	return OS{Name: clip(said.Name, maxName), KernelRelease: clip(said.KernelRelease, maxName), Version: clip(said.Version, maxName),
+	return control.GuestOS{Name: clip(said.Name, maxName), KernelRelease: clip(said.KernelRelease, maxName), Version: clip(said.Version, maxName),
 		PrettyName: clip(said.PrettyName, maxName), VersionID: clip(said.VersionID, maxName), KernelVersion: clip(said.KernelVersion, maxName),
 		Machine: clip(said.Machine, maxName), ID: clip(said.ID, maxName)}, nil
 }
@@ -126,30 +72,30 @@ func (c *Client) Timezone(ctx context.Context) (string, error) {
 }
 
 // Interfaces returns the guest's network interfaces, without its loopback.
-func (c *Client) Interfaces(ctx context.Context) ([]Interface, error) {
+func (c *Client) Interfaces(ctx context.Context) ([]control.GuestInterface, error) {
 	said, err := doList[link](ctx, c, "guest-network-get-interfaces", maxLinks)
 	return interfaces(said), err
 }
 
 // Users returns who is logged in.
-func (c *Client) Users(ctx context.Context) ([]User, error) {
+func (c *Client) Users(ctx context.Context) ([]control.GuestUser, error) {
 	type user struct {
 		Name      string  `json:"user"`
 		Domain    string  `json:"domain"`
 		LoginTime float64 `json:"login-time"`
 	}
 	said, err := doList[user](ctx, c, "guest-get-users", maxUsers)
-	var out []User
+	var out []control.GuestUser
 	for _, u := range said {
-		out = append(out, User{clip(u.Name, maxName), clip(u.Domain, maxName), u.LoginTime})
+		out = append(out, control.GuestUser{Name: clip(u.Name, maxName), Domain: clip(u.Domain, maxName), LoginTime: u.LoginTime})
 	}
 	return out, err
 }
 
 // FileSystems returns what is mounted in the guest and lies on disks.
-func (c *Client) FileSystems(ctx context.Context) ([]FileSystem, error) {
+func (c *Client) FileSystems(ctx context.Context) ([]control.GuestFileSystem, error) {
 	said, err := doList[fileSystem](ctx, c, "guest-get-fsinfo", maxSystems)
-	var out []FileSystem
+	var out []control.GuestFileSystem
 	for _, f := range said {
 		out = append(out, f.taken())
 	}
@@ -167,10 +113,10 @@ type ipString struct {
 	Address string `json:"ip-address"`
 }
 
-func interfaces(said []link) []Interface {
-	var out []Interface
+func interfaces(said []link) []control.GuestInterface {
+	var out []control.GuestInterface
 	for _, l := range said {
-		i := Interface{Name: clip(l.Name, maxName)}
+		i := control.GuestInterface{Name: clip(l.Name, maxName)}
 		if mac, err := net.ParseMAC(clip(l.MAC, maxName)); err == nil && len(mac) == 6 {
 			i.MAC = mac.String()
 		}
@@ -207,11 +153,11 @@ type sysDisk struct {
 	BusType string `json:"bus-type"`
 }
 
-func (f fileSystem) taken() FileSystem {
-	out := FileSystem{Name: clip(f.Name, maxName), MountPoint: clip(f.MountPoint, maxPath), Type: clip(f.Type, maxName),
+func (f fileSystem) taken() control.GuestFileSystem {
+	out := control.GuestFileSystem{Name: clip(f.Name, maxName), MountPoint: clip(f.MountPoint, maxPath), Type: clip(f.Type, maxName),
 		UsedBytes: max(f.UsedBytes, 0), TotalBytes: max(f.TotalBytes, 0)}
 	for _, d := range f.Disks[:min(len(f.Disks), maxDisks)] {
-		out.Disks = append(out.Disks, Disk{clip(d.Serial, maxName), clip(d.BusType, maxName)})
+		out.Disks = append(out.Disks, control.GuestDisk{Serial: clip(d.Serial, maxName), BusType: clip(d.BusType, maxName)})
 	}
 	return out
 }

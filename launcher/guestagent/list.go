@@ -2,6 +2,8 @@ package guestagent
 
 import (
 	"encoding/json"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // few is a list within an answer, of which a handful is taken.
@@ -16,17 +18,17 @@ func (f *few[T]) UnmarshalJSON(data []byte) (err error) {
 	return err
 }
 
-func parseInfo(data json.RawMessage) (Info, error) {
+func parseInfo(data json.RawMessage) (control.AgentInfo, error) {
 	var said struct {
 		Version  string          `json:"version"`
 		Commands json.RawMessage `json:"supported_commands"`
 	}
 	if err := json.Unmarshal(data, &said); err != nil {
-		return Info{}, ErrReply
+		return control.AgentInfo{}, ErrReply
 	}
-	commands, err := list[Command](said.Commands, maxCommands)
+	commands, err := list[control.AgentCommand](said.Commands, maxCommands)
 	for i := range commands {
 		commands[i].Name = clip(commands[i].Name, maxName)
 	}
-	return Info{clip(said.Version, maxName), commands}, err
+	return control.AgentInfo{Version: clip(said.Version, maxName), Commands: commands}, err
 }

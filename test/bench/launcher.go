@@ -14,8 +14,8 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/layout"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 

@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kubeqemu/kubeqemu/authority"
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
 // caller speaks to the API server with a token and nothing else. kubectl would

@@ -19,7 +19,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
 // metricsTargets are the addresses of all that serve metrics, by component, as

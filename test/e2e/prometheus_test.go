@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
 // prometheusConfig is what the operator would make of the ServiceMonitor in

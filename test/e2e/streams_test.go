@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
 // fetched is what a GET through the API server answers.

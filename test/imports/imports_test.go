@@ -51,27 +51,34 @@ func within(pkg string, trees ...string) bool {
 	return slices.ContainsFunc(trees, func(tree string) bool { return pkg == tree || strings.HasPrefix(pkg, tree+"/") })
 }
 
+// matches says whether a pattern of go list's is for a package.
+func matches(pattern, pkg string) bool {
+	if tree, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return within(pkg, tree)
+	}
+	return pkg == pattern
+}
+
 var kubernetes = []string{"k8s.io", "sigs.k8s.io"}
 
 func TestReaches(t *testing.T) {
 	netlink := []string{"github.com/vishvananda/netlink", "github.com/mdlayher/netlink", "github.com/google/nftables"}
 	rules := []struct {
-		from   []string // these and all below
-		except []string
-		never  []string
+		from  []string // as go list takes them: with "/..." all below as well
+		never []string // these and all below
 	}{
-		{[]string{module + "/qemuargs"}, []string{module + "/qemuargs/resolve"}, slices.Concat(kubernetes, netlink, []string{module + "/api", module + "/launcher"})},
-		{[]string{module + "/launcher", module + "/cmd/virt-launcher"}, nil, slices.Concat(kubernetes, netlink, []string{module + "/api", module + "/controllers", module + "/qemuargs/resolve"})},
-		{[]string{module + "/netsetup"}, nil, slices.Concat(kubernetes, []string{module + "/api", module + "/controllers", module + "/launcher"})},
-		{[]string{module + "/api"}, nil, []string{"k8s.io/client-go/kubernetes", "sigs.k8s.io/controller-runtime/pkg/client", module + "/controllers", module + "/launcher", module + "/qemuargs", module + "/netsetup"}},
-		{[]string{module + "/apiserver"}, nil, slices.Concat(netlink, []string{module + "/controllers", module + "/launcher", module + "/netsetup", module + "/qemuargs"})},
-		{[]string{module + "/qemuargs/resolve"}, nil, slices.Concat(netlink, []string{"k8s.io/client-go/kubernetes", module + "/controllers", module + "/launcher/control", module + "/netsetup"})},
+		{[]string{"/qemuargs", "/qemuargs/layout"}, slices.Concat(kubernetes, netlink, []string{module + "/api"})},
+		{[]string{"/qemuargs/resolve"}, slices.Concat(netlink, []string{"k8s.io/client-go/kubernetes"})},
+		{[]string{"/launcher/...", "/cmd/virt-launcher"}, slices.Concat(kubernetes, netlink, []string{module + "/api", module + "/controllers", module + "/qemuargs/resolve"})},
+		{[]string{"/netsetup/..."}, kubernetes},
+		{[]string{"/api/..."}, []string{"k8s.io/client-go/kubernetes", "sigs.k8s.io/controller-runtime/pkg/client"}},
+		{[]string{"/apiserver/..."}, slices.Concat(netlink, []string{module + "/launcher", module + "/netsetup", module + "/qemuargs"})},
 	}
 	all := packages(t)
 	for _, rule := range rules {
 		checked := 0
 		for _, p := range all {
-			if !within(p.ImportPath, rule.from...) || within(p.ImportPath, rule.except...) {
+			if !slices.ContainsFunc(rule.from, func(pattern string) bool { return matches(module+pattern, p.ImportPath) }) {
 				continue
 			}
 			checked++
@@ -82,12 +89,59 @@ func TestReaches(t *testing.T) {
 			}
 		}
 		if checked == 0 {
-			t.Errorf("no package is below %v: the rule checks nothing", rule.from)
+			t.Errorf("no package matches %v: the rule checks nothing", rule.from)
 		}
 	}
 }
 
-// Nothing but cmd imports controllers; controllers import each other.
+// floors are the module's folders, from the top floor down. A folder imports
+// folders of lower floors only, and its own.
+var floors = [][]string{
+	{"test", "tools"},
+	{"cmd"},
+	{"apiserver", "controllers"},
+	{"launcher"},
+	{"qemuargs"},
+	{"api", "internal", "netsetup"},
+}
+
+// floor counts from the top; ok is false where no floor has the folder.
+func floor(folder string) (int, bool) {
+	for i, folders := range floors {
+		if slices.Contains(folders, folder) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// TestFloors: no import leads up, nor to another folder of the same floor.
+func TestFloors(t *testing.T) {
+	arrows := 0
+	for _, p := range packages(t) {
+		from, _, _ := strings.Cut(strings.TrimPrefix(p.ImportPath, module+"/"), "/")
+		above, ok := floor(from)
+		if !ok {
+			t.Errorf("%s is on no floor", p.ImportPath)
+		}
+		for _, imported := range p.Imports {
+			to, ours := strings.CutPrefix(imported, module+"/")
+			to, _, _ = strings.Cut(to, "/")
+			if !ours || to == from {
+				continue
+			}
+			arrows++
+			if below, _ := floor(to); below <= above {
+				t.Errorf("%s imports %s, which is not on a lower floor", p.ImportPath, imported)
+			}
+		}
+	}
+	if arrows == 0 {
+		t.Error("no folder imports another: the test checks nothing")
+	}
+}
+
+// TestControllersAreTheTop: tests of the other folders import no controller either.
 func TestControllersAreTheTop(t *testing.T) {
 	const controllers = module + "/controllers"
 	importers := 0

@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
-	"github.com/kubeqemu/kubeqemu/authority"
-	"github.com/kubeqemu/kubeqemu/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
+	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
 // issuer is one of a cluster's CAs.

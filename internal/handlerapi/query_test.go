@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
 )
 
 // TestFew: what an honest launcher says at most is taken, and as many empty values
@@ -16,13 +15,13 @@ import (
 func TestFew(t *testing.T) {
 	var most control.GuestInfo
 	for range 256 {
-		most.Commands = append(most.Commands, guestagent.Command{Name: "guest-command", Enabled: true})
+		most.Commands = append(most.Commands, control.AgentCommand{Name: "guest-command", Enabled: true})
 	}
 	for range 64 {
-		most.Users = append(most.Users, guestagent.User{Name: "user", Domain: "domain", LoginTime: 1})
-		system := guestagent.FileSystem{Name: "sda1", MountPoint: "/", Type: "ext4"}
+		most.Users = append(most.Users, control.GuestUser{Name: "user", Domain: "domain", LoginTime: 1})
+		system := control.GuestFileSystem{Name: "sda1", MountPoint: "/", Type: "ext4"}
 		for range 8 {
-			system.Disks = append(system.Disks, guestagent.Disk{Serial: "1", BusType: "scsi"})
+			system.Disks = append(system.Disks, control.GuestDisk{Serial: "1", BusType: "scsi"})
 		}
 		most.FSInfo.FileSystems = append(most.FSInfo.FileSystems, system)
 	}

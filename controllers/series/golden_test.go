@@ -61,7 +61,7 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-golden +now); go test ./monitoring/series -update rewrites it:\n%s", name, diff)
+		t.Errorf("%s differs (-golden +now); go test ./controllers/series -update rewrites it:\n%s", name, diff)
 	}
 	lint(t, got)
 }

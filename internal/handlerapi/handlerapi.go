@@ -24,7 +24,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
 // Port that virt-handler listens on, on its node's addresses; KubeVirt's.
