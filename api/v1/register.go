@@ -9,6 +9,13 @@ import (
 // GroupVersion is the API group and version of all kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "kubevirt.io", Version: "v1"}
 
+// The kinds that own objects, under KubeVirt's names.
+var (
+	VirtualMachineGroupVersionKind                   = GroupVersion.WithKind("VirtualMachine")
+	VirtualMachineInstanceGroupVersionKind           = GroupVersion.WithKind("VirtualMachineInstance")
+	VirtualMachineInstanceReplicaSetGroupVersionKind = GroupVersion.WithKind("VirtualMachineInstanceReplicaSet")
+)
+
 // AddToScheme registers the kinds of this package.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &VirtualMachineInstance{}, &VirtualMachineInstanceList{}, &KubeVirt{}, &KubeVirtList{})

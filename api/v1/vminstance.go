@@ -25,7 +25,7 @@ func (vm *VirtualMachine) Instance(config *KubeVirtConfiguration, paused bool) *
 			Namespace:       vm.Namespace,
 			Labels:          template.ObjectMeta.Labels,
 			Annotations:     map[string]string{},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, GroupVersion.WithKind("VirtualMachine"))},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, VirtualMachineGroupVersionKind)},
 		},
 		Spec: template.Spec,
 	}

@@ -107,7 +107,7 @@ func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", notValid, err)
 	}
-	if kind := vm.GroupVersionKind(); !kind.Empty() && kind != v1.GroupVersion.WithKind("VirtualMachine") {
+	if kind := vm.GroupVersionKind(); !kind.Empty() && kind != v1.VirtualMachineGroupVersionKind {
 		return nil, fmt.Errorf("%s: it is a %s", notValid, kind)
 	}
 	if vm.Namespace != "" && vm.Namespace != namespace {
@@ -132,7 +132,7 @@ func expand(ctx context.Context, read choice.Get, vm *v1.VirtualMachine) (*v1.Vi
 		expanded = vm.DeepCopy()
 	}
 	expanded.Spec.Instancetype, expanded.Spec.Preference = nil, nil
-	expanded.SetGroupVersionKind(v1.GroupVersion.WithKind("VirtualMachine"))
+	expanded.SetGroupVersionKind(v1.VirtualMachineGroupVersionKind)
 	return expanded, nil
 }
 

@@ -20,6 +20,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/web"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
 // Server serves the group, for the API server, which asks for its users.
@@ -283,9 +284,9 @@ func (s *Server) change(ctx context.Context, o object, isDry bool, dryRun []stri
 	return err
 }
 
+// controls says whether the VM is the VMI's controller.
 func controls(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
-	owner := metav1.GetControllerOf(vmi)
-	return owner != nil && owner.UID == vm.UID
+	return owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi)
 }
 
 func (s *Server) pause(w http.ResponseWriter, c *call) error {

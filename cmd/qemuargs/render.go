@@ -133,10 +133,10 @@ func (m manifest) instance(document []byte) (vmi *v1.VirtualMachineInstance, err
 		return nil, err
 	}
 	switch kind.GroupVersionKind() {
-	case v1.GroupVersion.WithKind("VirtualMachineInstance"):
+	case v1.VirtualMachineInstanceGroupVersionKind:
 		vmi = &v1.VirtualMachineInstance{}
 		err = decodeStrict(document, vmi)
-	case v1.GroupVersion.WithKind("VirtualMachine"):
+	case v1.VirtualMachineGroupVersionKind:
 		vmi, err = m.ofVirtualMachine(document)
 	case v1.GroupVersion.WithKind("VirtualMachineInstanceReplicaSet"):
 		vmi, err = ofReplicaSet(document)

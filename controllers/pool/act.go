@@ -6,12 +6,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/refusal"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
 // carryOut does what is planned, until something goes wrong. A VirtualMachine
@@ -93,7 +93,7 @@ func (r *Reconciler) restart(ctx context.Context, pool *v1beta1.VirtualMachinePo
 		return client.IgnoreNotFound(err)
 	}
 	made := vmi.Annotations[v1.TemplateHashAnnotation]
-	if vmi.DeletionTimestamp != nil || !metav1.IsControlledBy(vmi, vm) || made == "" || made == vm.TemplateHash() {
+	if vmi.DeletionTimestamp != nil || !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi) || made == "" || made == vm.TemplateHash() {
 		return nil // the status that says so is behind
 	}
 	asked := vm.DeepCopy()

@@ -10,14 +10,11 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
-
-// kind of the owner that VirtualMachines name.
-const kind = "VirtualMachinePool"
 
 // revision names what a pool's VirtualMachines are made from. The same template
 // has the same name, whoever asks: nothing needs to be kept to tell whether a
@@ -53,7 +50,7 @@ func indexOf(pool *v1beta1.VirtualMachinePool, name string) (int, bool) {
 func machine(pool *v1beta1.VirtualMachinePool, index int, revision string) *v1.VirtualMachine {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{
 		Name: machineName(pool, index), Namespace: pool.Namespace,
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pool, v1beta1.GroupVersion.WithKind(kind))},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pool, v1beta1.VirtualMachinePoolGroupVersionKind)},
 	}}
 	renew(pool, vm, index, revision)
 	return vm
@@ -104,10 +101,5 @@ func appendToSecrets(spec *v1.VirtualMachineInstanceSpec, suffix string) {
 
 // controls says whether the pool is the VirtualMachine's controller.
 func controls(pool *v1beta1.VirtualMachinePool, vm *v1.VirtualMachine) bool {
-	owner := metav1.GetControllerOf(vm)
-	if owner == nil || owner.Kind != kind || owner.UID != pool.UID {
-		return false
-	}
-	group, err := schema.ParseGroupVersion(owner.APIVersion)
-	return err == nil && group.Group == v1beta1.GroupVersion.Group
+	return owner.Controls(v1beta1.VirtualMachinePoolGroupVersionKind.GroupKind(), pool, vm)
 }

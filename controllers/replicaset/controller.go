@@ -27,6 +27,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 	"github.com/kubeqemu/kubeqemu/controllers/refusal"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
 // Reconciler makes and deletes the VMIs of ReplicaSets.
@@ -50,11 +51,11 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 // concerned are the ReplicaSets that a change of a VMI may concern: its
 // controller or, where it has none, those that might adopt it.
 func (r *Reconciler) concerned(ctx context.Context, vmi client.Object) []reconcile.Request {
-	if owner := metav1.GetControllerOf(vmi); owner != nil {
-		if !isReplicaSet(owner) {
-			return nil
-		}
-		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: vmi.GetNamespace(), Name: owner.Name}}}
+	if rs := owner.Reference(vmi, v1.VirtualMachineInstanceReplicaSetGroupVersionKind.GroupKind()); rs != nil {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: vmi.GetNamespace(), Name: rs.Name}}}
+	}
+	if metav1.GetControllerOfNoCopy(vmi) != nil {
+		return nil
 	}
 	var list v1.VirtualMachineInstanceReplicaSetList
 	if err := r.Client.List(ctx, &list, client.InNamespace(vmi.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
@@ -171,7 +172,7 @@ func (r *Reconciler) act(ctx context.Context, rs *v1.VirtualMachineInstanceRepli
 func (r *Reconciler) change(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, mine *claims) *failure {
 	for _, vmi := range mine.adopt {
 		adopted := vmi.DeepCopy()
-		adopted.OwnerReferences = append(adopted.OwnerReferences, owner(rs))
+		adopted.OwnerReferences = append(adopted.OwnerReferences, ownedBy(rs))
 		if err := r.patch(ctx, vmi, adopted); err != nil {
 			return &failure{v1.ReasonFailedControl, fmt.Errorf("adopt VirtualMachineInstance %s: %w", vmi.Name, err)}
 		}

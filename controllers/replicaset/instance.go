@@ -15,9 +15,6 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// kind of the owner that VMIs name.
-const kind = "VirtualMachineInstanceReplicaSet"
-
 // instance makes a VMI of a ReplicaSet from its template.
 func instance(rs *v1.VirtualMachineInstanceReplicaSet, name string) *v1.VirtualMachineInstance {
 	template := rs.Spec.Template.DeepCopy()
@@ -26,14 +23,14 @@ func instance(rs *v1.VirtualMachineInstanceReplicaSet, name string) *v1.VirtualM
 			Name: name, Namespace: rs.Namespace,
 			Labels:          maps.Clone(template.ObjectMeta.Labels),
 			Annotations:     maps.Clone(template.ObjectMeta.Annotations),
-			OwnerReferences: []metav1.OwnerReference{owner(rs)},
+			OwnerReferences: []metav1.OwnerReference{ownedBy(rs)},
 		},
 		Spec: template.Spec,
 	}
 }
 
-func owner(rs *v1.VirtualMachineInstanceReplicaSet) metav1.OwnerReference {
-	return *metav1.NewControllerRef(rs, v1.GroupVersion.WithKind(kind))
+func ownedBy(rs *v1.VirtualMachineInstanceReplicaSet) metav1.OwnerReference {
+	return *metav1.NewControllerRef(rs, v1.VirtualMachineInstanceReplicaSetGroupVersionKind)
 }
 
 // names returns so many names for new VMIs that are not taken. They look like

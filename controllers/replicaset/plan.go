@@ -7,9 +7,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
 const (
@@ -47,13 +47,7 @@ func claim(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vm
 
 // controls says whether the ReplicaSet is the VMI's controller.
 func controls(rs *v1.VirtualMachineInstanceReplicaSet, vmi *v1.VirtualMachineInstance) bool {
-	owner := metav1.GetControllerOf(vmi)
-	return owner != nil && isReplicaSet(owner) && owner.UID == rs.UID
-}
-
-func isReplicaSet(owner *metav1.OwnerReference) bool {
-	group, err := schema.ParseGroupVersion(owner.APIVersion)
-	return err == nil && group.Group == v1.GroupVersion.Group && owner.Kind == kind
+	return owner.Controls(v1.VirtualMachineInstanceReplicaSetGroupVersionKind.GroupKind(), rs, vmi)
 }
 
 // plan is what brings a ReplicaSet to the number that it is to have.

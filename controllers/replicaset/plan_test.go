@@ -40,7 +40,7 @@ func guest(t *testing.T, text string) *v1.VirtualMachineInstance {
 		phase = ""
 	}
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: words[0], Namespace: "ns", CreationTimestamp: metav1.NewTime(now.Add(-age)),
-		Labels: map[string]string{"app": "web"}, OwnerReferences: []metav1.OwnerReference{owner(set(0))}}}
+		Labels: map[string]string{"app": "web"}, OwnerReferences: []metav1.OwnerReference{ownedBy(set(0))}}}
 	vmi.Status.Phase = v1.VirtualMachineInstancePhase(phase)
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason}
 	if reason == "Ready" {

@@ -344,7 +344,7 @@ func TestRefusedInTheSameWords(t *testing.T) {
 					return w.Create(ctx, o, opts...)
 				}
 				rand.Shuffle(len(errs), func(i, j int) { errs[i], errs[j] = errs[j], errs[i] })
-				return apierrors.NewInvalid(v1.GroupVersion.WithKind("VirtualMachineInstance").GroupKind(), o.GetName(), errs)
+				return apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), o.GetName(), errs)
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 				writes++

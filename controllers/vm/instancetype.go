@@ -67,7 +67,7 @@ func (r *Reconciler) keep(ctx context.Context, vm *v1.VirtualMachine, object cli
 				"instancetype.kubevirt.io/object-uid":     string(object.GetUID()),
 				"instancetype.kubevirt.io/object-version": v1beta1.GroupVersion.Version,
 			},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.GroupVersion.WithKind("VirtualMachine"))},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)},
 		},
 		Data:     runtime.RawExtension{Raw: data},
 		Revision: object.GetGeneration(),

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
 // dataVolumeKind is CDI's. Whether the cluster knows it can change at any time,
@@ -25,14 +26,7 @@ var errFilling = errors.New("a disk is being filled")
 
 // filler is the owner of a claim that fills its disk, or nil.
 func filler(claim *corev1.PersistentVolumeClaim) *metav1.OwnerReference {
-	owner := metav1.GetControllerOf(claim)
-	if owner == nil || owner.Kind != dataVolumeKind.Kind {
-		return nil
-	}
-	if group, err := schema.ParseGroupVersion(owner.APIVersion); err != nil || group.Group != dataVolumeKind.Group {
-		return nil
-	}
-	return owner
+	return owner.Reference(claim, dataVolumeKind.GroupKind())
 }
 
 // fills is how far a DataVolume is.

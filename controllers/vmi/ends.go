@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
 // ends keeps how VMs ended whose pods are gone. The kubelet writes a pod's last
@@ -70,8 +70,8 @@ func (r *Reconciler) takeDown(ctx context.Context, pod *corev1.Pod) {
 // nameOfVMI is the name of the VMI that a pod says is its own. A pod whose owner
 // the garbage collector took away still has its annotation.
 func nameOfVMI(pod client.Object) string {
-	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "VirtualMachineInstance" {
-		return owner.Name
+	if vmi := owner.Reference(pod, v1.VirtualMachineInstanceGroupVersionKind.GroupKind()); vmi != nil {
+		return vmi.Name
 	}
 	return pod.GetAnnotations()[v1.DomainAnnotation]
 }

@@ -6,11 +6,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
 // pod returns the VMI's launcher pod, or nil. A pod of the right name that is not
@@ -43,16 +42,5 @@ func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (f
 // the garbage collector takes the owner away where a VMI is deleted with
 // --cascade=orphan, but the guest runs on, and must end before another starts.
 func owns(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
-	return controls(vmi, pod) || vmi.Status.ActivePods[pod.UID] != ""
-}
-
-// controls says whether the VMI is the pod's controller. It looks at more than
-// the UID: an owner of another kind is nobody's to vouch for.
-func controls(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
-	owner := metav1.GetControllerOf(pod)
-	if owner == nil || owner.Kind != "VirtualMachineInstance" || owner.Name != vmi.Name {
-		return false
-	}
-	group, err := schema.ParseGroupVersion(owner.APIVersion)
-	return err == nil && group.Group == v1.GroupVersion.Group && owner.UID == vmi.UID
+	return owner.Controls(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi, pod) || vmi.Status.ActivePods[pod.UID] != ""
 }

@@ -25,7 +25,7 @@ var errChanged = errors.New("the object has been modified")
 // not ours to drop. A merge patch would not do, for it replaces lists as a whole.
 func (r *Reconciler) persist(ctx context.Context, vmi, defaulted *v1.VirtualMachineInstance) error {
 	there := &unstructured.Unstructured{}
-	there.SetGroupVersionKind(v1.GroupVersion.WithKind("VirtualMachineInstance"))
+	there.SetGroupVersionKind(v1.VirtualMachineInstanceGroupVersionKind)
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), there); err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 			Namespace:       vmi.Namespace,
 			Labels:          podLabels(vmi),
 			Annotations:     podAnnotations(vmi),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.GroupVersion.WithKind("VirtualMachineInstance"))},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)},
 		},
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,

@@ -17,6 +17,9 @@ import (
 // GroupVersion is the API group and version of all kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "pool.kubevirt.io", Version: "v1beta1"}
 
+// VirtualMachinePoolGroupVersionKind is the kind that owns a pool's VirtualMachines.
+var VirtualMachinePoolGroupVersionKind = GroupVersion.WithKind("VirtualMachinePool")
+
 // AddToScheme registers the kinds of this package.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &VirtualMachinePool{}, &VirtualMachinePoolList{})
