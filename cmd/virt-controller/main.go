@@ -18,7 +18,7 @@ import (
 	instancetypev1beta1 "github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
 type options struct {
@@ -59,7 +59,7 @@ func run(o options) error {
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
-	reconnect.Wrap(config)
+	kit.Reconnect(config)
 	mgr, err := newManager(config, o)
 	if err != nil {
 		return err

@@ -20,10 +20,10 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
 	"github.com/kubeqemu/kubeqemu/controllers/pool"
-	"github.com/kubeqemu/kubeqemu/controllers/recorder"
 	"github.com/kubeqemu/kubeqemu/controllers/replicaset"
 	"github.com/kubeqemu/kubeqemu/controllers/vm"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
@@ -84,7 +84,7 @@ func cacheOptions() cache.Options {
 
 func setUp(mgr ctrl.Manager, o options) error {
 	c := clock.RealClock{}
-	events := recorder.Bounded(mgr.GetEventRecorder("virt-controller"))
+	events := kit.BoundedEvents(mgr.GetEventRecorder("virt-controller"))
 	cluster := func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
 		return kubevirt.Configuration(ctx, mgr.GetClient())
 	}

@@ -26,10 +26,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
 	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
-	"github.com/kubeqemu/kubeqemu/controllers/recorder"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -53,14 +53,14 @@ func newHandler(config *rest.Config, o options, acceleration *node.Acceleration)
 	l := &launchers{manager: mgr, options: o, acceleration: acceleration, changed: changed}
 	l.sessions = node.NewSessions(mgr.GetLogger().WithName("sessions"), l.notify)
 	reconciler := &node.Reconciler{
-		Client: mgr.GetClient(), Events: recorder.Bounded(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
 		NodeName: o.node, Acceleration: acceleration, Sessions: l.sessions, Changed: changed,
 	}
 	if err := reconciler.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up node controller: %w", err)
 	}
 	l.configuration = &node.ConfigurationFollower{
-		Client: mgr.GetClient(), Events: recorder.Bounded(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("accelerator"),
+		Client: mgr.GetClient(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("accelerator"),
 		NodeName: o.node, Acceleration: acceleration, Changed: l.notifyAll,
 	}
 	if err := l.configuration.Setup(mgr); err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
 	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
-	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
@@ -70,7 +70,7 @@ func run(o options) error {
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
-	reconnect.Wrap(config)
+	kit.Reconnect(config)
 	mgr, err := newHandler(config, o, node.NewAcceleration(kvm))
 	if err != nil {
 		return err

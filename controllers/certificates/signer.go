@@ -17,7 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
@@ -55,7 +55,7 @@ func (s *Signer) Setup(mgr ctrl.Manager) error {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("certificates").For(&certificatesv1.CertificateSigningRequest{}).
-		WithOptions(reconnect.Options(1)).Complete(s)
+		WithOptions(kit.Options(1)).Complete(s)
 }
 
 // Reconcile approves, signs or denies one request.

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
 // Reconciler writes the status of KubeVirts. Its client's caches hold those
@@ -34,7 +34,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&v1.KubeVirt{}, all).
 		Watches(&appsv1.Deployment{}, all).
 		Watches(&appsv1.DaemonSet{}, all).
-		WithOptions(reconnect.Options(1)).
+		WithOptions(kit.Options(1)).
 		Complete(r)
 }
 

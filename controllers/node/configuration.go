@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
-	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -39,7 +39,7 @@ func (f *ConfigurationFollower) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("configuration").
 		Watches(&v1.KubeVirt{}, &handler.EnqueueRequestForObject{}).
-		WithOptions(reconnect.Options(1)).
+		WithOptions(kit.Options(1)).
 		Complete(f)
 }
 

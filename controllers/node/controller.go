@@ -22,8 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/behind"
-	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
@@ -43,7 +42,7 @@ type Reconciler struct {
 	// Changed brings the VMIs whose launchers said something.
 	Changed <-chan event.GenericEvent
 
-	writes behind.Writes
+	writes kit.Writes
 }
 
 // PodIndex indexes VMIs by the names of their launcher pods.
@@ -68,7 +67,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1.VirtualMachineInstance{}).
 		WatchesRawSource(source.Channel(r.Changed, &handler.EnqueueRequestForObject{})).
 		// A launcher that does not answer holds one of these, and no other VM.
-		WithOptions(reconnect.Options(slotsPerNode)).
+		WithOptions(kit.Options(slotsPerNode)).
 		Complete(r)
 }
 
@@ -81,7 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.writes.Behind(object) {
-		return ctrl.Result{RequeueAfter: behind.Pause}, nil
+		return ctrl.Result{RequeueAfter: kit.WritePause}, nil
 	}
 	launcher := r.session(object)
 	if object.IsFinal() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,8 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
 )
 
 // Reconciler labels nodes. Requests name nodes.
@@ -41,7 +40,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		// Only its name and labels; its status changes all the time.
 		WatchesMetadata(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(requestForLease)).
-		WithOptions(reconnect.Options(1)).
+		WithOptions(kit.Options(1)).
 		Complete(r)
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/refusal"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
@@ -49,7 +49,7 @@ func (r *Reconciler) carryOut(ctx context.Context, pool *v1beta1.VirtualMachineP
 func (r *Reconciler) create(ctx context.Context, pool *v1beta1.VirtualMachinePool, indices []int, revision string) *failure {
 	for _, index := range indices {
 		vm := machine(pool, index, revision)
-		err := refusal.Sorted(r.Client.Create(ctx, vm))
+		err := kit.SortedRefusal(r.Client.Create(ctx, vm))
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return nil
@@ -79,7 +79,7 @@ func (r *Reconciler) renew(ctx context.Context, pool *v1beta1.VirtualMachinePool
 	renewed := vm.DeepCopy()
 	renew(pool, renewed, index, revision)
 	if err := r.Client.Patch(ctx, renewed, client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
-		return client.IgnoreNotFound(refusal.Sorted(err))
+		return client.IgnoreNotFound(kit.SortedRefusal(err))
 	}
 	r.Events.Eventf(pool, vm, corev1.EventTypeNormal, "SuccessfulUpdate", "Update", "Updated VirtualMachine %s", vm.Name)
 	return nil

@@ -23,7 +23,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
 // Reconciler makes, changes and deletes the VirtualMachines of pools.
@@ -40,7 +40,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta1.VirtualMachinePool{}).
 		Owns(&v1.VirtualMachine{}).
-		WithOptions(reconnect.Options(4)).
+		WithOptions(kit.Options(4)).
 		Complete(r)
 }
 

@@ -25,8 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
-	"github.com/kubeqemu/kubeqemu/controllers/refusal"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
@@ -44,7 +43,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.VirtualMachineInstanceReplicaSet{}).
 		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.concerned)).
-		WithOptions(reconnect.Options(4)).
+		WithOptions(kit.Options(4)).
 		Complete(r)
 }
 
@@ -218,7 +217,7 @@ func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 	}
 	for _, name := range names(rs, taken, count) {
 		vmi := instance(rs, name)
-		err := refusal.Sorted(r.Client.Create(ctx, vmi))
+		err := kit.SortedRefusal(r.Client.Create(ctx, vmi))
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return nil

@@ -22,8 +22,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
-	"github.com/kubeqemu/kubeqemu/controllers/refusal"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
 // Reconciler starts and stops VMs by making and deleting their VMIs.
@@ -46,7 +45,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1.VirtualMachine{}).
 		// A VMI has its VM's name, and so has one that is in the VM's way.
 		Watches(&v1.VirtualMachineInstance{}, &handler.EnqueueRequestForObject{}).
-		WithOptions(reconnect.Options(4)).
+		WithOptions(kit.Options(4)).
 		Complete(r)
 }
 
@@ -256,7 +255,7 @@ func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.V
 	if live.UID != vm.UID || live.ResourceVersion != vm.ResourceVersion {
 		return errBehind
 	}
-	err := refusal.Sorted(r.Client.Create(ctx, vmi))
+	err := kit.SortedRefusal(r.Client.Create(ctx, vmi))
 	if apierrors.IsAlreadyExists(err) {
 		there := &v1.VirtualMachineInstance{}
 		err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), there)

@@ -19,9 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/behind"
-	"github.com/kubeqemu/kubeqemu/controllers/reconnect"
-	"github.com/kubeqemu/kubeqemu/controllers/refusal"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
 // Reconciler makes and follows the launcher pods of VMIs.
@@ -36,7 +34,7 @@ type Reconciler struct {
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 
 	ends   ends
-	writes behind.Writes
+	writes kit.Writes
 }
 
 // Setup registers the reconciler with a manager.
@@ -48,7 +46,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1.VirtualMachineInstance{}).
 		Watches(&corev1.Pod{}, r.podEvents()).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
-		WithOptions(reconnect.Options(8)).
+		WithOptions(kit.Options(8)).
 		Complete(r)
 }
 
@@ -69,7 +67,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.writes.Behind(vmi) {
-		return ctrl.Result{RequeueAfter: behind.Pause}, nil
+		return ctrl.Result{RequeueAfter: kit.WritePause}, nil
 	}
 	pod, watched, err := r.pod(ctx, vmi)
 	if err != nil {
@@ -214,7 +212,7 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 	if equality.Semantic.DeepEqual(defaulted.Spec, vmi.Spec) && slices.Equal(defaulted.Finalizers, vmi.Finalizers) {
 		return true, nil
 	}
-	err = refusal.Sorted(r.persist(ctx, vmi, defaulted))
+	err = kit.SortedRefusal(r.persist(ctx, vmi, defaulted))
 	switch {
 	case err == nil:
 		return false, nil // its event brings us back
@@ -275,7 +273,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	config.Cluster = cluster
 	config.Emulation = config.Emulation || cluster.EmulationPermitted()
 	pod := Pod(defaulted, config)
-	err = refusal.Sorted(r.Client.Create(ctx, pod))
+	err = kit.SortedRefusal(r.Client.Create(ctx, pod))
 	if apierrors.IsAlreadyExists(err) {
 		existing := &corev1.Pod{}
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(pod), existing); apierrors.IsNotFound(err) {

@@ -1,4 +1,4 @@
-package recorder
+package kit
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-func TestBounded(t *testing.T) {
+func TestBoundedEvents(t *testing.T) {
 	for name, text := range map[string]string{
 		"short":             "all is well, 100%",
 		"as long as can be": strings.Repeat("x", noteLimit),
@@ -17,7 +17,7 @@ func TestBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			to := events.NewFakeRecorder(1)
-			Bounded(to).Eventf(nil, nil, "Warning", "Reason", "Action", "%s", text)
+			BoundedEvents(to).Eventf(nil, nil, "Warning", "Reason", "Action", "%s", text)
 			note := strings.TrimPrefix(<-to.Events, "Warning Reason ")
 			if len(text) <= noteLimit && note != text || len(note) > noteLimit || !utf8.ValidString(note) {
 				t.Errorf("the note has %d bytes: %q", len(note), note)

@@ -1,4 +1,4 @@
-package reconnect
+package kit
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func TestWatchWaits(t *testing.T) {
 				server := &away{times: 300, err: tt.err}
 				request, _ := http.NewRequest(tt.method, tt.url, nil)
 				begin := time.Now()
-				response, err := (&transport{next: server, pause: time.Second}).RoundTrip(request)
+				response, err := (&transport{next: server, redial: time.Second}).RoundTrip(request)
 				if server.asked != tt.asked || (err == nil) != (tt.asked == 301) || (response != nil) != (err == nil) {
 					t.Errorf("asked %d times, want %d; error %v", server.asked, tt.asked, err)
 				}
@@ -71,7 +71,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 		request, _ := http.NewRequestWithContext(ctx, "GET", "https://x/api/v1/pods?watch=true", nil)
 		refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 		begin := time.Now()
-		if _, err := (&transport{next: &away{times: 1000, err: refused}, pause: time.Second}).RoundTrip(request); !errors.Is(err, refused) {
+		if _, err := (&transport{next: &away{times: 1000, err: refused}, redial: time.Second}).RoundTrip(request); !errors.Is(err, refused) {
 			t.Errorf("error %v", err)
 		}
 		if took := time.Since(begin); took != 90*time.Second {

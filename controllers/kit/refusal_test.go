@@ -1,4 +1,4 @@
-package refusal
+package kit
 
 import (
 	"errors"
@@ -18,18 +18,18 @@ func invalid(labels ...string) error {
 	return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "x", errs)
 }
 
-func TestSorted(t *testing.T) {
+func TestSortedRefusal(t *testing.T) {
 	const want = `Pod "x" is invalid: metadata.labels: Invalid value: "a": is none, metadata.labels: Invalid value: "b": is none`
 	for _, err := range []error{invalid("a", "b"), invalid("b", "a"), invalid("b", "a", "b")} {
-		if got := Sorted(err); got.Error() != want || !apierrors.IsInvalid(got) {
+		if got := SortedRefusal(err); got.Error() != want || !apierrors.IsInvalid(got) {
 			t.Errorf("got  %v\nwant %s", got, want)
 		}
 	}
-	if got := Sorted(invalid(strings.Repeat("é", limit))).Error(); len(got) > limit+100 {
+	if got := SortedRefusal(invalid(strings.Repeat("é", refusalLimit))).Error(); len(got) > refusalLimit+100 {
 		t.Errorf("%d bytes", len(got))
 	}
 	for _, err := range []error{nil, errors.New("down"), apierrors.NewBadRequest("no"), invalid()} {
-		if got := Sorted(err); got != err {
+		if got := SortedRefusal(err); got != err {
 			t.Errorf("%v became %v", err, got)
 		}
 	}

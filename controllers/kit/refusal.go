@@ -1,5 +1,4 @@
-// Package refusal has the API server say no in the same words each time.
-package refusal
+package kit
 
 import (
 	"errors"
@@ -11,15 +10,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// limit is how long the causes may be together, in bytes: they are written into
+// refusalLimit bounds all causes of a refusal together, in bytes. The causes become
 // the message of a condition.
-const limit = 1024
+const refusalLimit = 1024
 
-// Sorted returns an answer of the API server's, with what is invalid in order. It
-// validates labels, selectors and annotations in the order of a Go map, another
-// one each time; a condition with that text would be a change each time, whose
-// event has the object reconciled at once, past every back-off.
-func Sorted(err error) error {
+// SortedRefusal sorts the validation errors in an answer of the API server's, so
+// that an unchanged failure does not change the status. The API server validates
+// labels, selectors and annotations in the order of a Go map, which differs each
+// time. Each new text would be a new condition, and the event of that change would
+// have the object reconciled at once, past every back-off.
+func SortedRefusal(err error) error {
 	var answer *apierrors.StatusError
 	if !errors.As(err, &answer) || answer.ErrStatus.Code != http.StatusUnprocessableEntity || answer.ErrStatus.Details == nil || len(answer.ErrStatus.Details.Causes) == 0 {
 		return err
@@ -31,8 +31,8 @@ func Sorted(err error) error {
 	}
 	slices.Sort(causes)
 	text := strings.Join(slices.Compact(causes), ", ")
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + "…"
+	if len(text) > refusalLimit {
+		text = strings.ToValidUTF8(text[:refusalLimit], "") + "…"
 	}
 	status.Message = fmt.Sprintf("%s %q is invalid: %s", status.Details.Kind, status.Details.Name, text)
 	return &apierrors.StatusError{ErrStatus: *status}

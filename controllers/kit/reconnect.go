@@ -1,6 +1,4 @@
-// Package reconnect has controllers notice soon that an API server that was
-// away is back.
-package reconnect
+package kit
 
 import (
 	"errors"
@@ -21,12 +19,12 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-// Options are those of a controller that reconciles as many objects at once as
-// there are workers.
+// Options returns the options of a controller that reconciles workers objects at
+// once.
 //
-// A reconcile that failed is tried again at least every 10 s. The default backs
-// off to once in 16 minutes: what a launcher said while the API server was away
-// would be in the status that much later.
+// The controller repeats a failed reconcile at least every 10 s. The default backs
+// off to once in 16 minutes: the status would show a launcher's report that much
+// later, if the report came while the API server was away.
 //
 // The queue is client-go's. Workers of the default one, which has priorities,
 // may wait for each other when it ends, so that the process ends 30 s late and
@@ -40,21 +38,21 @@ func Options(workers int) controller.Options {
 	}
 }
 
-// pause is between two attempts to connect.
-const pause = time.Second
+// redial is the time between two attempts to connect.
+const redial = time.Second
 
-// Wrap has the config's clients try again each second to connect for a watch.
-// A reflector would do so by itself, but backs off to once in 30 to 60 s
-// (client-go's tools/cache/reflector.go), and for as long after the API
-// server's return would the status of every VMI be what it was before. Whoever
-// answers, and be it with an error, ends the waiting: that is backed off from.
-func Wrap(config *rest.Config) {
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{next: next, pause: pause} })
+// Reconnect has the config's clients connect anew for a watch each second while
+// the API server is away. A reflector alone backs off to one attempt in 30 to 60 s
+// (client-go's tools/cache/reflector.go), and the status of every VMI would stay
+// old for as long after the API server's return. Any answer, an error too, ends
+// the waiting; the reflector backs off from errors itself.
+func Reconnect(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{next: next, redial: redial} })
 }
 
 type transport struct {
-	next  http.RoundTripper
-	pause time.Duration
+	next   http.RoundTripper
+	redial time.Duration
 }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -63,7 +61,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err == nil || !isWatch(r) || !isDial(err) {
 			return response, err
 		}
-		timer := time.NewTimer(t.pause)
+		timer := time.NewTimer(t.redial)
 		select {
 		case <-timer.C:
 		case <-r.Context().Done():
@@ -73,7 +71,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// WrappedRoundTripper lets client-go find what is wrapped.
+// WrappedRoundTripper lets client-go find the transport below.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 func isWatch(r *http.Request) bool {
@@ -81,8 +79,8 @@ func isWatch(r *http.Request) bool {
 	return r.Method == http.MethodGet && (watch == "true" || watch == "1")
 }
 
-// isDial says whether nobody was reached: a request that was sent is not
-// repeated here.
+// isDial says whether the error came before the request was sent. Only such a
+// request is repeated here.
 func isDial(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
