@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/serve"
+
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -15,6 +17,6 @@ import (
 func addServer(mgr ctrl.Manager, o options, reconciler *node.Reconciler) error {
 	source := &certificates.Source{Node: o.node, Writer: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: clock.RealClock{},
 		Log: mgr.GetLogger().WithName("certificates")}
-	server := &node.Server{Reconciler: reconciler, Certificate: source.GetCertificate, Address: o.address, Log: mgr.GetLogger().WithName("server")}
+	server := &serve.Server{Client: reconciler.Client, Launcher: reconciler.Launcher, Clock: reconciler.Clock, Certificate: source.GetCertificate, Address: o.address, Log: mgr.GetLogger().WithName("server")}
 	return errors.Join(mgr.Add(source), mgr.AddReadyzCheck("certificates", source.Ready), mgr.Add(server), addMetrics(mgr, o, reconciler, source))
 }

@@ -9,6 +9,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
+
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -29,7 +34,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
-	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -41,7 +46,7 @@ const collectInterval = 3 * time.Second
 // taken for gone within that time.
 const leasePatience = time.Minute
 
-func newHandler(config *rest.Config, o options, acceleration *node.Acceleration) (ctrl.Manager, error) {
+func newHandler(config *rest.Config, o options, acceleration *accelerator.Chooser) (ctrl.Manager, error) {
 	mgr, err := newManager(config, o)
 	if err != nil {
 		return nil, err
@@ -51,17 +56,17 @@ func newHandler(config *rest.Config, o options, acceleration *node.Acceleration)
 	weight.Hold()
 	changed := make(chan event.GenericEvent, 1024)
 	l := &launchers{manager: mgr, options: o, acceleration: acceleration, changed: changed}
-	l.sessions = node.NewSessions(mgr.GetLogger().WithName("sessions"), l.notify)
+	l.sessions = sessions.NewSet(mgr.GetLogger().WithName("sessions"), l.notify)
 	reconciler := &node.Reconciler{
 		Client: mgr.GetClient(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
-		NodeName: o.node, Acceleration: acceleration, Sessions: l.sessions, Changed: changed,
+		NodeName: o.node, Accelerator: acceleration, Sessions: l.sessions, Changed: changed,
 	}
 	if err := reconciler.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up node controller: %w", err)
 	}
-	l.configuration = &node.ConfigurationFollower{
+	l.configuration = &accelerator.Follower{
 		Client: mgr.GetClient(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("accelerator"),
-		NodeName: o.node, Acceleration: acceleration, Changed: l.notifyAll,
+		NodeName: o.node, Chooser: acceleration, Changed: l.notifyAll,
 	}
 	if err := l.configuration.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up configuration controller: %w", err)
@@ -78,11 +83,11 @@ func newHandler(config *rest.Config, o options, acceleration *node.Acceleration)
 type launchers struct {
 	manager  ctrl.Manager
 	options  options
-	sessions *node.Sessions
+	sessions *sessions.Set
 	changed  chan<- event.GenericEvent
 
-	acceleration  *node.Acceleration
-	configuration *node.ConfigurationFollower
+	acceleration  *accelerator.Chooser
+	configuration *accelerator.Follower
 
 	ctx context.Context
 }
@@ -91,22 +96,22 @@ type launchers struct {
 func (l *launchers) serve(ctx context.Context) error {
 	l.ctx = ctx
 	own := types.NamespacedName{Namespace: kubevirt.Namespace, Name: os.Getenv("POD_NAME")}
-	kubelet, err := node.DialPodResources(filepath.Join(l.options.kubelet, "pod-resources", "kubelet.sock"), own)
+	kubelet, err := slots.DialKubelet(filepath.Join(l.options.kubelet, "pod-resources", "kubelet.sock"), own)
 	if err != nil {
 		return err
 	}
 	defer kubelet.Close()
 	defer l.sessions.Close()
 	log := l.manager.GetLogger().WithName("slots")
-	slots, err := node.OpenSlots(filepath.Join(l.options.run, "slots"), kubelet, log, l.sessions)
+	open, err := slots.Open(filepath.Join(l.options.run, "slots"), kubelet, log, l.sessions)
 	if err != nil {
 		return err
 	}
-	defer slots.Close()
+	defer open.Close()
 	collecting := make(chan struct{})
 	go func() {
 		defer close(collecting)
-		node.CollectSlots(ctx, slots, collectInterval, func(err error) { log.Error(err, "collect slots") })
+		open.KeepCollecting(ctx, collectInterval, func(err error) { log.Error(err, "collect slots") })
 	}()
 	// Before the kubelet is told of slots: none, and then some, would have it
 	// turn pods away.
@@ -119,8 +124,8 @@ func (l *launchers) serve(ctx context.Context) error {
 	if err := l.configuration.Follow(ctx); err != nil {
 		return err
 	}
-	plugin := &node.DevicePlugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Slots: slots,
-		Acceleration: l.acceleration, KVMDevice: l.kvmDevice(), Log: l.manager.GetLogger().WithName("device-plugin")}
+	plugin := &slots.Plugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Slots: open,
+		Accelerator: l.acceleration, KVMDevice: l.kvmDevice(), Log: l.manager.GetLogger().WithName("device-plugin")}
 	err = plugin.Start(ctx)
 	if err == nil {
 		<-collecting
@@ -139,8 +144,8 @@ func (l *launchers) judge(ctx context.Context) error {
 		return nil
 	default:
 	}
-	judge := &node.Judge{Check: kvmcheck.Checker{}.Run, Kept: kvmcheck.Kept{Path: filepath.Join(l.options.run, "kvm.json")}, Clock: clock.RealClock{},
-		Log: l.manager.GetLogger().WithName("accelerator"), Acceleration: l.acceleration, Ready: ready, Changed: l.configuration.Follow}
+	judge := &accelerator.Judge{Check: kvmcheck.Checker{}.Run, Kept: kvmcheck.Kept{Path: filepath.Join(l.options.run, "kvm.json")}, Clock: clock.RealClock{},
+		Log: l.manager.GetLogger().WithName("accelerator"), Chooser: l.acceleration, Ready: ready, Changed: l.configuration.Follow}
 	return judge.Start(ctx)
 }
 
@@ -162,7 +167,7 @@ func (l *launchers) renewLease(ctx context.Context) error {
 		return err
 	}
 	writer := &node.LeaseWriter{Client: l.manager.GetClient(), Clock: clock.RealClock{}, Log: l.manager.GetLogger().WithName("lease"),
-		NodeName: l.options.node, Acceleration: l.acceleration, Sessions: l.sessions}
+		NodeName: l.options.node, Accelerator: l.acceleration, Sessions: l.sessions}
 	return writer.Start(ctx)
 }
 

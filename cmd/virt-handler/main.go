@@ -13,8 +13,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
-	"github.com/kubeqemu/kubeqemu/controllers/node"
-	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
@@ -71,7 +71,7 @@ func run(o options) error {
 		return fmt.Errorf("find the API server: %w", err)
 	}
 	kit.Reconnect(config)
-	mgr, err := newHandler(config, o, node.NewAcceleration(kvm))
+	mgr, err := newHandler(config, o, accelerator.New(kvm))
 	if err != nil {
 		return err
 	}

@@ -2,15 +2,14 @@ package node
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,7 +21,6 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
-	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -87,12 +85,10 @@ func TestAgentAfterRestart(t *testing.T) {
 	object.Status.LauncherPods = []v1.LauncherPod{{Name: pod.Name, IPs: []string{"10.244.0.5"}}}
 	machine := &qemuargs.Machine{Agent: &qemuargs.Agent{}}
 	started := time.Unix(1000, 0)
-	launcher := &session{pod: pod, state: control.StateReport{State: control.StateRunning, Machine: machine, StartedAt: &started},
-		links: map[string]netsetup.Facts{podLink: {Link: podLink, Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24")}}}}
-	sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
-	sessions.byPod[pod] = launcher
+	launcher := reporting(pod, control.StateReport{State: control.StateRunning, Machine: machine, StartedAt: &started})
+	launcher.Links = map[string]netsetup.Facts{sessions.PodLink: {Link: sessions.PodLink, Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24")}}}
 	r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(object).WithStatusSubresource(object).Build(),
-		Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: sessions}
+		Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: connected(t, launcher)}
 	step := func() v1.VirtualMachineInstanceStatus {
 		t.Helper()
 		key := client.ObjectKeyFromObject(object)
@@ -107,22 +103,23 @@ func TestAgentAfterRestart(t *testing.T) {
 		return now.Status
 	}
 	report := control.AgentReport{Connected: true, Frozen: true, Interfaces: []control.GuestInterface{{Name: "lo0", MAC: "52:54:00:00:00:77", Addresses: []string{"10.0.2.2"}}}}
-	launcher.agent = &report
+	launcher.SetAgent(&report)
 	before := step()
 	if before.Condition(v1.ConditionAgentConnected) == nil || before.FSFreezeStatus == "" || len(before.Interfaces) != 3 {
 		t.Fatalf("with an agent: %+v", before)
 	}
-	launcher.agent = nil
+	launcher.SetAgent(nil)
 	if diff := cmp.Diff(before, step()); diff != "" {
 		t.Errorf("before the launcher has told of it:\n%s", diff)
 	}
-	launcher.agent = &control.AgentReport{}
+	launcher.SetAgent(&control.AgentReport{})
 	if now := step(); now.Condition(v1.ConditionAgentConnected) != nil || now.FSFreezeStatus != "" || len(now.Interfaces) != 2 {
 		t.Errorf("the agent has gone: %+v", now)
 	}
-	launcher.agent = &report
+	launcher.SetAgent(&report)
 	step()
-	launcher.agent, machine.Agent = nil, nil
+	launcher.SetAgent(nil)
+	machine.Agent = nil
 	if now := step(); now.Condition(v1.ConditionAgentConnected) != nil {
 		t.Errorf("no port: %+v", now)
 	}
@@ -150,104 +147,10 @@ func TestReportAgentIsBounded(t *testing.T) {
 	for name, data := range map[string]string{"long": `{"connected": true, "version": "` + strings.Repeat("x", control.MaxAgentReport) + `"}`, "no JSON": "{",
 		"interfaces": `{"connected": true, "interfaces": [` + strings.Repeat("{},", 10000) + `{}]}`,
 		"addresses":  `{"connected": true, "interfaces": [{"name": "", "addresses": [` + strings.Repeat(`"",`, 10000) + `""]}]}`} {
-		launcher := &session{client: &control.Client{}}
-		if launcher.keepAgent(json.RawMessage(data)); launcher.takeAgent() {
+		launcher := &sessions.Session{Client: &control.Client{}}
+		if _, ok := launcher.ReadAgent(json.RawMessage(data)); ok {
 			t.Errorf("%s: it was taken", name)
 		}
-	}
-}
-
-// TestAgentFlood: a launcher that tells of its guest's agent without end is
-// believed in the newest, costs a few writes of a status, and its answers do not
-// wait.
-func TestAgentFlood(t *testing.T) {
-	n := newNode(t)
-	n.sessions.agentInterval = time.Hour
-	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
-	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
-	n.awaitChange(t)
-	s := n.sessions.Get(podNamed("a"))
-	launcher.send(control.EventAgent, control.AgentReport{Connected: true, Version: "first"})
-	n.awaitChange(t)
-	if got := s.Agent(); got == nil || got.Version != "first" {
-		t.Fatalf("the first report: %+v", got)
-	}
-	for i := range 10 * eventBurst {
-		launcher.send(control.EventAgent, control.AgentReport{Connected: true, Version: fmt.Sprint(i)})
-	}
-	called := make(chan error, 1)
-	go func() { called <- s.call(t.Context(), control.CommandQueryState, nil, nil) }()
-	m, err := launcher.conn.Receive()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := launcher.conn.Send(control.Message{ID: m.ID, Return: []byte("{}")}); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-called:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(5 * time.Second):
-		t.Fatal("an answer waits for the reports before it")
-	}
-	if told := len(n.changed); told != 0 || s.Agent().Version != "first" {
-		t.Errorf("told of %d reports within the interval; the last is %+v", told, s.Agent())
-	}
-	if !s.takeAgent() || s.Agent().Version != fmt.Sprint(10*eventBurst-1) {
-		t.Errorf("the newest report is not kept: %+v", s.Agent())
-	}
-}
-
-// TestAgentInterval: what came within the interval is told of after it.
-func TestAgentInterval(t *testing.T) {
-	n := newNode(t)
-	n.sessions.agentInterval = time.Millisecond
-	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
-	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
-	n.awaitChange(t)
-	for i := range 3 {
-		launcher.send(control.EventAgent, control.AgentReport{Connected: true, Version: fmt.Sprint(i)})
-		n.awaitChange(t)
-		if got := n.sessions.Get(podNamed("a")).Agent().Version; got != fmt.Sprint(i) {
-			t.Errorf("report %d: %q", i, got)
-		}
-	}
-}
-
-// TestAgentOperations: what virt-api asks about the agent gets to the launcher,
-// and what that answers back, unread.
-func TestAgentOperations(t *testing.T) {
-	h := newTestHandler(t, ownServing)
-	api := h.api()
-	for operation, command := range map[string]string{handlerapi.GuestInfo: control.CommandGuestInfo, handlerapi.Users: control.CommandUsers,
-		handlerapi.FileSystems: control.CommandFileSystems} {
-		h.answers(command, control.Message{Return: []byte(`{"items":[]}`)})
-		if document, err := api.Query(t.Context(), h.target, operation); err != nil || string(document) != `{"items":[]}` {
-			t.Errorf("%s: %q, %v", operation, document, err)
-		}
-	}
-	for operation, command := range map[string]string{handlerapi.Unfreeze: control.CommandUnfreeze, handlerapi.SoftReboot: control.CommandSoftReboot} {
-		h.answers(command, done)
-		if err := api.Do(t.Context(), h.target, operation, nil); err != nil {
-			t.Errorf("%s: %v", operation, err)
-		}
-	}
-	h.answers(control.CommandFreeze, done)
-	if err := api.Do(t.Context(), h.target, handlerapi.Freeze, map[string][]string{handlerapi.Seconds: {"300"}}); err != nil {
-		t.Error(err)
-	}
-	if err := api.Do(t.Context(), h.target, handlerapi.Freeze, nil); err == nil || !strings.Contains(err.Error(), "no seconds") {
-		t.Errorf("freeze without a time: %v", err)
-	}
-	h.answers(control.CommandUsers, control.Message{Error: &control.RemoteError{Description: "the guest agent is not connected"}})
-	var said *handlerapi.Error
-	if _, err := api.Query(t.Context(), h.target, handlerapi.Users); !errors.As(err, &said) || said.Code != http.StatusConflict {
-		t.Errorf("no agent: %v", err)
-	}
-	if _, err := api.Query(t.Context(), h.target, handlerapi.Pause); !errors.As(err, &said) || said.Code != http.StatusNotFound {
-		t.Errorf("no document: %v", err)
 	}
 }
 
@@ -259,12 +162,13 @@ func FuzzAgentReport(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		launcher := &session{client: &control.Client{}}
-		if launcher.keepAgent(data); !launcher.takeAgent() {
+		launcher := &sessions.Session{Client: &control.Client{}}
+		said, ok := launcher.ReadAgent(data)
+		if !ok {
 			return
 		}
 		vmi := running()
-		reportAgent(vmi, *launcher.Agent(), metav1.Unix(1000, 0))
+		reportAgent(vmi, *said, metav1.Unix(1000, 0))
 		written, err := json.Marshal(vmi.Status)
 		if err != nil || len(written) > 20<<10 {
 			t.Fatalf("a status of %d bytes, error %v", len(written), err)

@@ -1,3 +1,7 @@
+// Package node is virt-handler's reconciler of VMIs. It wires a launcher's network, has
+// QEMU started, and writes what the launcher reports into the VMI's status. Package
+// slots knows which launcher is in which pod, package sessions talks to launchers,
+// package serve answers virt-api, and package accelerator chooses KVM or emulation.
 package node
 
 import (
@@ -6,6 +10,11 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -33,12 +42,12 @@ import (
 // Reconciler starts the VMs of one node and reports what their launchers say.
 // Its client's cache holds only the VMIs of the node.
 type Reconciler struct {
-	Client       client.Client
-	Events       events.EventRecorder
-	Clock        clock.PassiveClock
-	NodeName     string
-	Acceleration *Acceleration
-	Sessions     *Sessions
+	Client      client.Client
+	Events      events.EventRecorder
+	Clock       clock.PassiveClock
+	NodeName    string
+	Accelerator *accelerator.Chooser
+	Sessions    *sessions.Set
 	// Changed brings the VMIs whose launchers said something.
 	Changed <-chan event.GenericEvent
 
@@ -67,7 +76,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1.VirtualMachineInstance{}).
 		WatchesRawSource(source.Channel(r.Changed, &handler.EnqueueRequestForObject{})).
 		// A launcher that does not answer holds one of these, and no other VM.
-		WithOptions(kit.Options(slotsPerNode)).
+		WithOptions(kit.Options(slots.PerNode)).
 		Complete(r)
 }
 
@@ -89,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if launcher == nil {
 		return r.withoutLauncher(ctx, object)
 	}
-	ips, err := launcher.vouched(object)
+	ips, err := vouchedFor(launcher, object)
 	if err != nil {
 		return r.refuse(ctx, object, err)
 	}
@@ -103,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	again := r.growDisks(ctx, object, launcher)
 	now := metav1.NewTime(r.Clock.Now())
-	report(object, launcher.State(), launcher.network(object, ips), now)
+	report(object, launcher.State(), networkOf(launcher, object, ips), now)
 	if agent := launcher.Agent(); agent == nil && withAgent(launcher.State()) {
 		keepAgentReport(object, before)
 	} else {
@@ -112,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
 	if startErr != nil {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-			Reason: v1.ReasonStartFailed, Message: bounded(startErr.Error(), maxMessage)}, now)
+			Reason: v1.ReasonStartFailed, Message: control.Printable(startErr.Error(), maxMessage)}, now)
 	}
 	if written, err := r.writeStatus(ctx, before, object); err != nil {
 		return ctrl.Result{}, err
@@ -123,7 +132,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil // its next hello brings us back
 	}
 	if startErr != nil { // it goes to the log, and may be as long as a launcher likes
-		return ctrl.Result{}, errors.New(bounded(startErr.Error(), maxMessage))
+		return ctrl.Result{}, errors.New(control.Printable(startErr.Error(), maxMessage))
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
 }
@@ -191,7 +200,7 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 		if state.Failure == "" {
 			return // its pod is about to end, and says more
 		}
-		ready.Message = "the guest has failed, and its launcher is kept: " + short(state.Failure)
+		ready.Message = "the guest has failed, and its launcher is kept: " + control.Short(state.Failure)
 		status.RemoveCondition(v1.ConditionPaused)
 	case control.StateShuttingDown:
 		ready.Reason, ready.Message = v1.ReasonGuestShuttingDown, "the guest was asked by the ACPI power button to shut down"
@@ -208,22 +217,22 @@ type networkFacts struct {
 	nic  resolve.NIC
 }
 
-// linksOf are the links of the pod that a VMI's interfaces are for, by interface.
-func (s *session) linksOf(object *v1.VirtualMachineInstance) map[string]netsetup.Facts {
+// linksOf returns the links of the pod that a VMI's interfaces are for, by interface.
+func linksOf(launcher *sessions.Session, object *v1.VirtualMachineInstance) map[string]netsetup.Facts {
 	out := map[string]netsetup.Facts{}
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
-		out[nic.Name] = s.links[podLink] // every network that is supported is the pod's
+		out[nic.Name] = launcher.Links[sessions.PodLink] // every network that is supported is the pod's
 	}
 	return out
 }
 
-// network is what is known of a VMI's networks, by interface; ips are the pod's own
+// networkOf is what is known of a VMI's networks, by interface; ips are the pod's own
 // addresses.
-func (s *session) network(object *v1.VirtualMachineInstance, ips []string) map[string]networkFacts {
+func networkOf(launcher *sessions.Session, object *v1.VirtualMachineInstance, ips []string) map[string]networkFacts {
 	out := map[string]networkFacts{}
-	for name, link := range s.linksOf(object) {
+	for name, link := range linksOf(launcher, object) {
 		facts := networkFacts{link: link.Link, nic: nicFacts(link)}
-		if link.Link == podLink {
+		if link.Link == sessions.PodLink {
 			facts.ips = ips
 		}
 		out[name] = facts
@@ -283,21 +292,4 @@ func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.Virtual
 	}
 	r.writes.Note(before, object)
 	return true, nil
-}
-
-// CollectSlots drops the slots of ended pods now and then until ctx ends. It
-// is not on the path of anything: a slot left over costs an empty folder.
-func CollectSlots(ctx context.Context, slots *Slots, interval time.Duration, failed func(error)) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			if err := slots.Collect(ctx); err != nil && ctx.Err() == nil {
-				failed(err)
-			}
-		}
-	}
 }

@@ -2,7 +2,10 @@ package node
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 
 	"github.com/go-logr/logr/testr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +22,9 @@ import (
 
 // TestLauncherGone: a running VMI whose launcher does not dial, to a
 // virt-handler that was just started say, is not ready after a while.
-func TestLauncherGone(t *testing.T) {
+func TestLauncherGone(t *testing.T) { synctest.Test(t, launcherGone) }
+
+func launcherGone(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -33,7 +38,7 @@ func TestLauncherGone(t *testing.T) {
 	r := &Reconciler{
 		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(running, starting, elsewhere).WithStatusSubresource(running).Build(),
 		Events: recorder, Clock: clock.RealClock{}, NodeName: "here",
-		Sessions: NewSessions(testr.New(t), func(types.NamespacedName) {}),
+		Sessions: sessions.NewSet(testr.New(t), func(types.NamespacedName) {}),
 	}
 	step := func(name string) (time.Duration, *v1.VirtualMachineInstanceCondition) {
 		t.Helper()
@@ -51,7 +56,7 @@ func TestLauncherGone(t *testing.T) {
 	if wait, ready := step("guest"); wait <= 0 || wait > gonePatience || ready != nil {
 		t.Errorf("at first: wait %s, Ready %+v", wait, ready)
 	}
-	r.Sessions.opened = time.Now().Add(-gonePatience)
+	time.Sleep(gonePatience)
 	for range 2 { // the second time changes nothing
 		if wait, ready := step("guest"); wait != 0 || ready == nil || ready.Reason != "LauncherNotResponding" {
 			t.Errorf("after a while: wait %s, Ready %+v", wait, ready)

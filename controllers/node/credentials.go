@@ -36,7 +36,7 @@ func reportCredentials(object *v1.VirtualMachineInstance, said *control.Credenti
 	}
 	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionAccessCredentialsSynchronized, Status: metav1.ConditionTrue}
 	if !said.Synchronized {
-		c.Status, c.Message = metav1.ConditionFalse, bounded(said.Message, maxMessage)
+		c.Status, c.Message = metav1.ConditionFalse, control.Printable(said.Message, maxMessage)
 	}
 	object.Status.SetCondition(c, now)
 }

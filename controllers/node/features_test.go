@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -55,18 +58,18 @@ func TestNeeds(t *testing.T) {
 	needs := []string{control.FeatureConsole, control.FeatureVNC, control.FeatureAgent, control.FeaturePause, control.FeatureConfigDrive, control.FeatureCredentials, control.FeatureKeep}
 	for _, missing := range append(needs, "") {
 		t.Run(missing, func(t *testing.T) {
-			n, netns := newNode(t), podNetwork(t)
-			launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
-			hello := goodHello()
+			n, netns := newNode(t), nodetest.PodNetwork(t)
+			launcher := n.Dial(t, "vm1")
+			hello := nodetest.Hello()
 			hello.Features = slices.DeleteFunc(control.Features(), func(f string) bool { return f == missing })
-			launcher.send(control.EventHello, hello, netnsFile(t, netns))
-			n.awaitChange(t)
-			acceleration := NewAcceleration(broken)
+			launcher.Send(control.EventHello, hello, nodetest.NetNSFile(t, netns))
+			n.Await(t)
+			acceleration := accelerator.New(broken)
 			acceleration.PermitEmulation(true)
-			r := &Reconciler{Acceleration: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
+			r := &Reconciler{Accelerator: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
 			before := links(t, netns)
 			started := make(chan error, 1)
-			go func() { started <- r.start(t.Context(), demanding(), n.sessions.Get(podNamed("a")), false) }()
+			go func() { started <- r.start(t.Context(), demanding(), n.sessions.Get(nodetest.Pod("a")), false) }()
 			last := answerUntil(t, launcher, control.CommandStart, control.CommandReject)
 			if err := <-started; err != nil {
 				t.Fatal(err)
@@ -94,35 +97,19 @@ func TestNeeds(t *testing.T) {
 }
 
 // answerUntil answers what is asked with nothing to say, up to one of the commands.
-func answerUntil(t *testing.T, launcher *scripted, commands ...string) *control.Message {
+func answerUntil(t *testing.T, launcher *nodetest.Launcher, commands ...string) *control.Message {
 	t.Helper()
 	for {
-		m, err := launcher.conn.Receive()
+		m, err := launcher.Conn.Receive()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := launcher.conn.Send(control.Message{ID: m.ID, Return: json.RawMessage(`{}`)}); err != nil {
+		if err := launcher.Conn.Send(control.Message{ID: m.ID, Return: json.RawMessage(`{}`)}); err != nil {
 			t.Fatal(err)
 		}
 		if slices.Contains(commands, m.Execute) {
 			return m
 		}
 		m.Close()
-	}
-}
-
-// TestCommandNeedsFeature: a launcher is not asked for what it cannot do, and who
-// wants it is told so by the feature's name.
-func TestCommandNeedsFeature(t *testing.T) {
-	s := &session{features: []string{control.FeatureConsole}}
-	for _, command := range []string{control.CommandPause, control.CommandGrowDisk, control.CommandGuestInfo, control.CommandStats, control.CommandVNC} {
-		if err := s.call(t.Context(), command, nil, nil); err == nil || !strings.Contains(err.Error(), control.FeatureOf(command)) {
-			t.Errorf("%s: %v", command, err)
-		}
-	}
-	for _, command := range []string{control.CommandConsole, control.CommandInspect, control.CommandStart, control.CommandQueryState, control.CommandShutdown, control.CommandReject} {
-		if err := s.has(command); err != nil {
-			t.Errorf("%s: %v", command, err)
-		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -20,7 +22,7 @@ func FuzzReport(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, launcherSilent bool) {
 		var state control.StateReport
-		if len(data) > control.MaxMessageBytes || control.Told(data, &state) != nil || !plausible(state) {
+		if len(data) > control.MaxMessageBytes || control.Told(data, &state) != nil || !sessions.Plausible(state) {
 			return
 		}
 		before := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Scheduled, NodeName: "node"}}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -29,7 +31,7 @@ const (
 
 // advance starts a guest, or lets it go where it is held, when it is time. It returns
 // how long to wait until then.
-func (r *Reconciler) advance(ctx context.Context, object *v1.VirtualMachineInstance, launcher *session) (time.Duration, error) {
+func (r *Reconciler) advance(ctx context.Context, object *v1.VirtualMachineInstance, launcher *sessions.Session) (time.Duration, error) {
 	waiting := toStart(object, launcher)
 	if !waiting && !heldBack(object, launcher.State()) {
 		return 0, nil
@@ -39,14 +41,14 @@ func (r *Reconciler) advance(ctx context.Context, object *v1.VirtualMachineInsta
 		return 0, fmt.Errorf("look for other guests: %w", err)
 	}
 	switch {
-	case waiting && wait > 0 && launcher.has(control.CommandUnpause) == nil:
+	case waiting && wait > 0 && launcher.Has(control.CommandUnpause) == nil:
 		return wait, r.start(ctx, object, launcher, true)
 	case wait > 0:
 		return wait, nil
 	case waiting:
 		return 0, r.start(ctx, object, launcher, false)
 	}
-	if err := launcher.call(ctx, control.CommandUnpause, nil, nil); err != nil && heldBack(object, launcher.State()) {
+	if err := launcher.Call(ctx, control.CommandUnpause, nil, nil); err != nil && heldBack(object, launcher.State()) {
 		return 0, fmt.Errorf("let the guest run: %w", err)
 	}
 	return 0, nil
@@ -66,31 +68,25 @@ func neverRan(object *v1.VirtualMachineInstance, state control.StateReport) bool
 
 // gather returns how long a launcher that is ready waits before it is asked about
 // again; 0 to let its guest run.
-func (r *Reconciler) gather(ctx context.Context, launcher *session) (time.Duration, error) {
-	if r.Clock.Since(launcher.since) >= gatherMost {
+func (r *Reconciler) gather(ctx context.Context, launcher *sessions.Session) (time.Duration, error) {
+	if r.Clock.Since(launcher.Since) >= gatherMost {
 		return 0, nil
 	}
 	var vmis v1.VirtualMachineInstanceList
 	// Only those of its namespace: a tenant whose guests never come, for want of an
 	// image, say, delays nobody else's.
-	if err := r.Client.List(ctx, &vmis, client.InNamespace(launcher.pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &vmis, client.InNamespace(launcher.Pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return 0, err
 	}
 	now := r.Clock.Now()
 	comes := func(o v1.VirtualMachineInstance) bool {
 		other := r.session(&o)
-		return other != launcher && onItsWay(&o, r.NodeName, now) && (other == nil || other.preparing())
+		return other != launcher && onItsWay(&o, r.NodeName, now) && (other == nil || other.Preparing())
 	}
 	if !slices.ContainsFunc(vmis.Items, comes) {
 		return 0, nil
 	}
 	return gatherLook, nil
-}
-
-// preparing says whether a launcher's QEMU is not up yet.
-func (s *session) preparing() bool {
-	state := s.State().State
-	return state == control.StateWaiting || state == control.StatePreparing
 }
 
 // onItsWay says whether a VMI's pod was just bound to the node, and its launcher is
@@ -103,6 +99,6 @@ func onItsWay(object *v1.VirtualMachineInstance, node string, now time.Time) boo
 }
 
 // toStart says whether a launcher waits for a guest that is wanted.
-func toStart(object *v1.VirtualMachineInstance, launcher *session) bool {
+func toStart(object *v1.VirtualMachineInstance, launcher *sessions.Session) bool {
 	return launcher.State().State == control.StateWaiting && object.DeletionTimestamp == nil
 }

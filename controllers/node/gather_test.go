@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
 	"github.com/go-logr/logr/testr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -58,12 +62,13 @@ func TestGather(t *testing.T) {
 		if tt.other != nil {
 			builder = builder.WithObjects(tt.other)
 		}
-		sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
-		own := &session{pod: types.NamespacedName{Namespace: "ns"}, since: now.Add(-tt.waited)}
-		for name, s := range map[string]*session{"own": own, "preparing": {state: control.StateReport{State: control.StatePreparing}}, "held": {state: control.StateReport{State: control.StatePaused}}} {
-			sessions.byPod[types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, types.UID(name), vmi.First)}] = s
+		pod := func(name string) types.NamespacedName {
+			return types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, types.UID(name), vmi.First)}
 		}
-		r := &Reconciler{Client: builder.Build(), Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Sessions: sessions}
+		own := reporting(pod("own"), control.StateReport{})
+		own.Since = now.Add(-tt.waited)
+		set := connected(t, own, reporting(pod("preparing"), control.StateReport{State: control.StatePreparing}), reporting(pod("held"), control.StateReport{State: control.StatePaused}))
+		r := &Reconciler{Client: builder.Build(), Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Sessions: set}
 		if got, err := r.gather(context.Background(), own); got != tt.want || err != nil {
 			t.Errorf("%s: waits %v, %v; want %v", tt.name, got, err, tt.want)
 		}
@@ -75,11 +80,11 @@ func TestGatherFails(t *testing.T) {
 	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(newTestScheme(t)).Build(), interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down }})
 	now := time.Now()
-	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Sessions: NewSessions(testr.New(t), func(types.NamespacedName) {})}
-	if _, err := r.gather(context.Background(), &session{since: now}); !errors.Is(err, down) {
+	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Sessions: sessions.NewSet(testr.New(t), func(types.NamespacedName) {})}
+	if _, err := r.gather(context.Background(), &sessions.Session{Since: now}); !errors.Is(err, down) {
 		t.Error(err)
 	}
-	if wait, err := r.gather(context.Background(), &session{since: now.Add(-gatherMost)}); wait != 0 || err != nil {
+	if wait, err := r.gather(context.Background(), &sessions.Session{Since: now.Add(-gatherMost)}); wait != 0 || err != nil {
 		t.Errorf("who has waited is held up: %v, %v", wait, err)
 	}
 }
@@ -88,19 +93,19 @@ func TestGatherFails(t *testing.T) {
 // started and its CPUs are stopped. The CPUs run once the other guest has come. A guest
 // that its user wants paused stays paused.
 func TestHeld(t *testing.T) {
-	n, netns, now := newNode(t), podNetwork(t), time.Now()
-	launcher := dialLauncher(t, newFolder(t, n.slots, "vm1"))
-	hello := goodHello()
+	n, netns, now := newNode(t), nodetest.PodNetwork(t), time.Now()
+	launcher := n.Dial(t, "vm1")
+	hello := nodetest.Hello()
 	hello.Features = control.Features()
-	launcher.send(control.EventHello, hello, netnsFile(t, netns))
-	n.awaitChange(t)
-	s := n.sessions.Get(podNamed("a"))
-	acceleration := NewAcceleration(broken)
+	launcher.Send(control.EventHello, hello, nodetest.NetNSFile(t, netns))
+	n.Await(t)
+	s := n.sessions.Get(nodetest.Pod("a"))
+	acceleration := accelerator.New(broken)
 	acceleration.PermitEmulation(true)
 	other := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other", UID: "other", CreationTimestamp: metav1.NewTime(now)},
 		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Scheduling}}
 	c := fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(other).Build()
-	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Acceleration: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
+	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Accelerator: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
 	guest := demanding()
 	guest.Spec.StartStrategy = ""
 	// advance returns what the launcher was asked for last, if for anything.
@@ -123,8 +128,8 @@ func TestHeld(t *testing.T) {
 	}
 	says := func(state control.StateReport) {
 		t.Helper()
-		launcher.send(control.EventState, state)
-		n.awaitChange(t)
+		launcher.Send(control.EventState, state)
+		n.Await(t)
 	}
 	var request control.StartRequest
 	wait, asked := advance(control.CommandStart)

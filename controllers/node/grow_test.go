@@ -6,6 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	clocks "k8s.io/utils/clock/testing"
@@ -42,10 +46,10 @@ func newGrowing(t *testing.T) *growing {
 }
 
 // session is a virt-handler that was just started, and finds the launcher so.
-func (g *growing) session(jobs ...control.Job) *session {
+func (g *growing) session(jobs ...control.Job) *sessions.Session {
 	g.Helper()
-	ours, theirs := unixPair(g.T)
-	s := &session{features: control.Features(), client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
+	ours, theirs := nodetest.Pair(g.T)
+	s := &sessions.Session{Features: control.Features(), Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
 	launcher := control.NewConn(theirs)
 	done := make(chan struct{})
 	go func() {
@@ -61,18 +65,18 @@ func (g *growing) session(jobs ...control.Job) *session {
 			}
 		}
 	}()
-	g.Cleanup(func() { s.client.Close(); launcher.Close(); <-done })
+	g.Cleanup(func() { s.Client.Close(); launcher.Close(); <-done })
 	g.report(s, jobs...)
 	return s
 }
 
 // report is what the launcher says of its jobs.
-func (g *growing) report(s *session, jobs ...control.Job) {
-	s.setState(control.StateReport{State: control.StateRunning, StartedAt: &g.now, Jobs: jobs})
+func (g *growing) report(s *sessions.Session, jobs ...control.Job) {
+	s.SetState(control.StateReport{State: control.StateRunning, StartedAt: &g.now, Jobs: jobs})
 }
 
 // want takes a step and compares what the launcher was asked, and when to come again.
-func (g *growing) want(s *session, again time.Duration, asked ...string) {
+func (g *growing) want(s *sessions.Session, again time.Duration, asked ...string) {
 	g.Helper()
 	if got := g.growDisks(g.Context(), g.vmi, s); got != again {
 		g.Errorf("come again after %v, want %v", got, again)
@@ -105,7 +109,7 @@ func TestGrowDisk(t *testing.T) {
 	g.report(s, growJob(1, control.JobRunning, claimSize))
 	g.want(s, 0)
 	// A restart in the middle, and one before anybody has seen the result.
-	for _, next := range []*session{s, g.session(growJob(1, control.JobRunning, claimSize)), g.session(growJob(1, control.JobDone, claimSize))} {
+	for _, next := range []*sessions.Session{s, g.session(growJob(1, control.JobRunning, claimSize)), g.session(growJob(1, control.JobDone, claimSize))} {
 		g.report(next, growJob(1, control.JobDone, claimSize))
 		g.want(next, 0, forgetJob1)
 		g.want(next, 0) // the launcher's next report lacks it, and need not be there yet
@@ -127,25 +131,16 @@ func TestGrowDisk(t *testing.T) {
 func TestGrowDiskFails(t *testing.T) {
 	g := newGrowing(t)
 	s := g.session(growJob(1, control.JobFailed, claimSize))
-	g.want(s, growPatience, forgetJob1)
-	g.clock.Step(growPatience - time.Second)
+	g.want(s, sessions.GrowPatience, forgetJob1)
+	g.clock.Step(sessions.GrowPatience - time.Second)
 	g.want(s, time.Second)
 	g.clock.Step(time.Second)
 	g.want(s, 0, askGrow)
 	g.report(s, growJob(2, control.JobCanceled, claimSize))
-	g.want(s, growPatience, forgetJob2)
+	g.want(s, sessions.GrowPatience, forgetJob2)
 	// A launcher that says the same again and again is not answered again and again.
-	g.want(s, growPatience)
-	s.client.Close()
-	g.clock.Step(growPatience)
-	g.want(s, growPatience)
-}
-
-// TestTooManyJobs: no launcher has more than it may list.
-func TestTooManyJobs(t *testing.T) {
-	for n, want := range map[int]bool{control.MaxJobs: true, control.MaxJobs + 1: false} {
-		if got := plausible(control.StateReport{State: control.StateRunning, Jobs: make([]control.Job, n)}); got != want {
-			t.Errorf("a state with %d jobs: plausible %t", n, got)
-		}
-	}
+	g.want(s, sessions.GrowPatience)
+	s.Client.Close()
+	g.clock.Step(sessions.GrowPatience)
+	g.want(s, sessions.GrowPatience)
 }

@@ -3,10 +3,12 @@ package node
 import (
 	"context"
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -30,18 +32,18 @@ const (
 // LeaseWriter writes down that virt-handler is there, and what it knows of its
 // node. virt-controller makes labels of it: virt-handler has no right to nodes.
 type LeaseWriter struct {
-	Client       client.Client
-	Clock        clock.WithTicker
-	Log          logr.Logger
-	NodeName     string
-	Acceleration *Acceleration
-	Sessions     *Sessions
+	Client      client.Client
+	Clock       clock.WithTicker
+	Log         logr.Logger
+	NodeName    string
+	Accelerator *accelerator.Chooser
+	Sessions    *sessions.Set
 }
 
 // Start implements manager.Runnable.
 func (w *LeaseWriter) Start(ctx context.Context) error {
 	for {
-		choice, changed := w.Acceleration.Choice()
+		choice, changed := w.Accelerator.Choice()
 		wait := renewInterval
 		if err := w.renew(ctx, choice); err != nil && ctx.Err() == nil {
 			w.Log.Error(err, "renew Lease")
@@ -60,7 +62,7 @@ func (w *LeaseWriter) Start(ctx context.Context) error {
 }
 
 // renew patches the Lease, or makes it: neither needs the right to read it.
-func (w *LeaseWriter) renew(ctx context.Context, choice Choice) error {
+func (w *LeaseWriter) renew(ctx context.Context, choice accelerator.Choice) error {
 	ctx, cancel := context.WithTimeout(ctx, renewInterval/2)
 	defer cancel()
 	lease := w.lease(choice)
@@ -75,7 +77,7 @@ func (w *LeaseWriter) renew(ctx context.Context, choice Choice) error {
 	return nil
 }
 
-func (w *LeaseWriter) lease(choice Choice) *coordinationv1.Lease {
+func (w *LeaseWriter) lease(choice accelerator.Choice) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: nodelabel.LeaseName(w.NodeName), Namespace: nodelabel.Namespace,
@@ -91,25 +93,8 @@ func (w *LeaseWriter) lease(choice Choice) *coordinationv1.Lease {
 			RenewTime:            ptr.To(metav1.NewMicroTime(w.Clock.Now())),
 		},
 	}
-	if versions := w.Sessions.qemuVersions(); len(versions) > 0 {
+	if versions := w.Sessions.QEMUVersions(); len(versions) > 0 {
 		lease.Annotations[nodelabel.QEMUVersionKey] = strings.Join(versions, ",")
 	}
 	return lease
-}
-
-// qemuVersion is the only form of a version that is believed of a launcher.
-var qemuVersion = regexp.MustCompile(`^[0-9]{1,3}(\.[0-9]{1,3}){1,2}$`)
-
-// qemuVersions are those of the launchers on the line.
-func (s *Sessions) qemuVersions() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var versions []string
-	for _, session := range s.byPod {
-		if qemuVersion.MatchString(session.qemuVersion) && !slices.Contains(versions, session.qemuVersion) {
-			versions = append(versions, session.qemuVersion)
-		}
-	}
-	slices.Sort(versions)
-	return versions
 }

@@ -5,9 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -43,9 +46,8 @@ func startLeases(t *testing.T) *leases {
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})
-	sessions := NewSessions(logr.Discard(), func(types.NamespacedName) {})
 	l.LeaseWriter = &LeaseWriter{Client: counting, Clock: l.clock, Log: logr.Discard(), NodeName: "node-1",
-		Acceleration: NewAcceleration(broken), Sessions: sessions}
+		Accelerator: accelerator.New(broken), Sessions: connected(t)}
 	return l
 }
 
@@ -88,10 +90,9 @@ func (l *leases) lease() *coordinationv1.Lease {
 
 func TestLease(t *testing.T) {
 	l := startLeases(t)
-	l.Sessions.byPod[podNamed("a")] = &session{qemuVersion: "8.2.2"}
-	l.Sessions.byPod[podNamed("b")] = &session{qemuVersion: "7.2.22"}
-	l.Sessions.byPod[podNamed("c")] = &session{qemuVersion: "7.2.22"}
-	l.Sessions.byPod[podNamed("d")] = &session{qemuVersion: "8.2.2; a lie"}
+	for pod, version := range map[string]string{"a": "8.2.2", "b": "7.2.22", "c": "7.2.22", "d": "8.2.2; a lie"} {
+		l.Sessions.Add(&sessions.Session{Pod: nodetest.Pod(pod), QEMUVersion: version})
+	}
 	l.run()
 	l.awaitWrite()
 	lease := l.lease()
@@ -106,7 +107,7 @@ func TestLease(t *testing.T) {
 		t.Errorf("annotations %v", got)
 	}
 
-	l.Acceleration.PermitEmulation(true) // is written at once
+	l.Accelerator.PermitEmulation(true) // is written at once
 	l.awaitWrite()
 	if got := l.lease().Annotations[nodelabel.AcceleratorKey]; got != "tcg" {
 		t.Errorf("accelerator %q, want tcg", got)

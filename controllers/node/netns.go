@@ -7,6 +7,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -46,14 +49,14 @@ func vouched(facts netsetup.Facts, pod []string) ([]string, error) {
 	return append(v4, v6...), nil
 }
 
-// vouched is the same of a VMI's launcher.
-func (s *session) vouched(object *v1.VirtualMachineInstance) ([]string, error) {
-	return vouched(s.links[podLink], object.Status.LauncherPodIPs(s.pod.Name))
+// vouchedFor is vouched for a VMI's launcher.
+func vouchedFor(launcher *sessions.Session, object *v1.VirtualMachineInstance) ([]string, error) {
+	return vouched(launcher.Links[sessions.PodLink], object.Status.LauncherPodIPs(launcher.Pod.Name))
 }
 
 // session returns the launcher on the line of a VMI whose status, written by
 // virt-controller, says that its pod is this one and on this node.
-func (r *Reconciler) session(object *v1.VirtualMachineInstance) *session {
+func (r *Reconciler) session(object *v1.VirtualMachineInstance) *sessions.Session {
 	if object.Status.NodeName != r.NodeName || len(object.Status.ActivePods) == 0 {
 		return nil
 	}
@@ -65,14 +68,14 @@ func (r *Reconciler) session(object *v1.VirtualMachineInstance) *session {
 	return nil
 }
 
-// launcher is the same, of launchers that are in their own pod as far as is known.
-// Nobody else's is asked anything.
-func (r *Reconciler) launcher(object *v1.VirtualMachineInstance) *session {
+// Launcher is session, but for a launcher that is not known to be in its own pod. It
+// is for questions of users.
+func (r *Reconciler) Launcher(object *v1.VirtualMachineInstance) *sessions.Session {
 	launcher := r.session(object)
 	if launcher == nil {
 		return nil
 	}
-	if _, err := launcher.vouched(object); err != nil {
+	if _, err := vouchedFor(launcher, object); err != nil {
 		return nil
 	}
 	return launcher
@@ -85,7 +88,7 @@ func (r *Reconciler) refuse(ctx context.Context, object *v1.VirtualMachineInstan
 		reportGone(object, now)
 	} else {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-			Reason: v1.ReasonStartFailed, Message: bounded(why.Error(), maxMessage)}, now)
+			Reason: v1.ReasonStartFailed, Message: control.Printable(why.Error(), maxMessage)}, now)
 	}
 	written, err := r.writeStatus(ctx, before, object)
 	if written {

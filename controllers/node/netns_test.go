@@ -3,16 +3,15 @@ package node
 import (
 	"errors"
 	"net/netip"
-	"os/exec"
-	"path/filepath"
 	"reflect"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -64,9 +63,9 @@ func TestVouchedAfterWiring(t *testing.T) {
 		"bridge": func(f netsetup.Facts) (*netsetup.Plan, error) { return netsetup.PlanBridge(f, netsetup.Bridged{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			netns := podNetwork(t)
+			netns := nodetest.PodNetwork(t)
 			for range 2 {
-				facts, err := netsetup.ReadFacts(netns, podLink)
+				facts, err := netsetup.ReadFacts(netns, sessions.PodLink)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -83,44 +82,6 @@ func TestVouchedAfterWiring(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A launcher that hands over a namespace of its own making is not let in.
-func TestHelloWithOthersNetNS(t *testing.T) {
-	n := newNode(t)
-	folder := newFolder(t, n.slots, "vm1")
-	// With all that a pod's has.
-	cmd := exec.Command("unshare", "-Urn", "sh", "-ec", "ip link add eth0 type veth peer name other; ip address add 10.244.0.5/24 dev eth0; exec cat")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 107, Gid: 107}, Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { cmd.Process.Kill(); cmd.Wait() }()
-	if _, err := in.Write([]byte("!")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := out.Read(make([]byte, 1)); err != nil {
-		t.Fatalf("make a network namespace as the launcher's user: %v", err)
-	}
-	for name, path := range map[string]string{"its own": filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "ns/net"), "the host's": "/proc/thread-self/ns/net"} {
-		launcher := dialLauncher(t, folder)
-		launcher.send(control.EventHello, goodHello(), open(t, path))
-		launcher.hangsUp()
-		if n.sessions.Get(podNamed("a")) != nil {
-			t.Errorf("%s: it is let in", name)
-		}
-	}
-	launcher := dialLauncher(t, folder)
-	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
-	n.awaitChange(t)
 }
 
 // A guest runs in a namespace with the address 10.244.0.5, and with one more that
@@ -145,11 +106,10 @@ func TestReportsOnlyItsPod(t *testing.T) {
 			object := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "u1"},
 				Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Scheduled, ActivePods: map[types.UID]string{"p": "n1"}, LauncherPods: tt.pods}}
 			object.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Masquerade: &v1.InterfaceMasquerade{}}}
-			sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
-			sessions.byPod[pod] = &session{pod: pod, links: map[string]netsetup.Facts{podLink: {Link: podLink, Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"), netip.MustParsePrefix("8.8.8.8/32")}}},
-				state: control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{Type: "pc-q35-7.2"}, StartedAt: &started}}
+			launcher := reporting(pod, control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{Type: "pc-q35-7.2"}, StartedAt: &started})
+			launcher.Links = map[string]netsetup.Facts{sessions.PodLink: {Link: sessions.PodLink, Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"), netip.MustParsePrefix("8.8.8.8/32")}}}
 			r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(object).WithStatusSubresource(object).Build(),
-				Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: sessions}
+				Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: connected(t, launcher)}
 			for range 2 {
 				if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(object)}); err != nil {
 					t.Fatal(err)
@@ -169,7 +129,7 @@ func TestReportsOnlyItsPod(t *testing.T) {
 			if (condition != nil) != (tt.says != "") || condition != nil && !strings.Contains(condition.Message, tt.says) {
 				t.Errorf("condition %+v, want %q", condition, tt.says)
 			}
-			if served := r.launcher(object) != nil; served != (tt.says == "") {
+			if served := r.Launcher(object) != nil; served != (tt.says == "") {
 				t.Errorf("the launcher is asked by users: %v", served)
 			}
 		})

@@ -3,7 +3,8 @@ package node
 import (
 	"testing"
 
-	"github.com/go-logr/logr"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,9 +31,8 @@ func TestWhosePod(t *testing.T) {
 		"a name like it":                        {"virt-launcher-vm-0000000000", "ns", []string{first}, true, false},
 		"one that virt-controller took for its": {"x", "ns", []string{first, "x"}, true, true},
 	} {
-		sessions := NewSessions(logr.Discard(), nil)
-		sessions.byPod[types.NamespacedName{Namespace: c.namespace, Name: c.pod}] = &session{}
-		r := &Reconciler{NodeName: "n1", Sessions: sessions}
+		launcher := &sessions.Session{Pod: types.NamespacedName{Namespace: c.namespace, Name: c.pod}}
+		r := &Reconciler{NodeName: "n1", Sessions: connected(t, launcher)}
 		object := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: uid}}
 		object.Status.NodeName = "n1"
 		for _, name := range c.lists {
@@ -41,7 +41,7 @@ func TestWhosePod(t *testing.T) {
 		if c.active {
 			object.Status.ActivePods = map[types.UID]string{"p": "n1"}
 		}
-		if served := r.launcher(object) != nil; served != c.served {
+		if served := r.Launcher(object) != nil; served != c.served {
 			t.Errorf("%s: served: %v", what, served)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -33,21 +35,22 @@ type spoken struct {
 // recorded is the launcher of a session that was recorded. What it is asked, it
 // answers as it did then, and says what it said after that.
 type recorded struct {
-	*scripted
+	*nodetest.Launcher
+	t       *testing.T
 	answers map[string][]spoken // by command
 	files   map[string]*os.File
 	asked   []string
 }
 
 // readRecorded returns the launcher and its hello.
-func readRecorded(t *testing.T, s *scripted) (*recorded, spoken) {
+func readRecorded(t *testing.T, s *nodetest.Launcher) (*recorded, spoken) {
 	t.Helper()
 	file, err := os.Open(recordedSession)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	r := &recorded{scripted: s, answers: map[string][]spoken{}, files: map[string]*os.File{}}
+	r := &recorded{Launcher: s, t: t, answers: map[string][]spoken{}, files: map[string]*os.File{}}
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, control.MaxMessageBytes)
 	command := ""
@@ -73,13 +76,13 @@ func (r *recorded) say(m spoken) error {
 	for _, name := range m.Files {
 		out.Files = append(out.Files, control.File{Name: name, File: r.files[name]})
 	}
-	return r.conn.Send(out)
+	return r.Conn.Send(out)
 }
 
 // serve answers until virt-handler hangs up.
 func (r *recorded) serve() {
 	for {
-		m, err := r.conn.Receive()
+		m, err := r.Conn.Receive()
 		if err != nil {
 			return
 		}
@@ -104,21 +107,21 @@ func (r *recorded) serve() {
 // contract: starts it, learns its states, has its console, grows its disk, ends it.
 func TestRecordedLauncher(t *testing.T) {
 	n := newNode(t)
-	launcher, hello := readRecorded(t, dialLauncher(t, newFolder(t, n.slots, "vm1")))
-	guest, theirs := unixPair(t)
+	launcher, hello := readRecorded(t, n.Dial(t, "vm1"))
+	guest, theirs := nodetest.Pair(t)
 	console, err := theirs.File()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer console.Close()
-	launcher.files[control.FileNetNS], launcher.files[control.FileConsole] = netnsFile(t, podNetwork(t)), console
+	launcher.files[control.FileNetNS], launcher.files[control.FileConsole] = nodetest.NetNSFile(t, nodetest.PodNetwork(t)), console
 	if err := launcher.say(hello); err != nil {
 		t.Fatal(err)
 	}
 	served := make(chan struct{})
 	go func() { defer close(served); launcher.serve() }()
-	n.awaitChange(t)
-	s := n.sessions.Get(podNamed("a"))
+	n.Await(t)
+	s := n.sessions.Get(nodetest.Pod("a"))
 	await := func(what string, is func(control.StateReport) bool) {
 		t.Helper()
 		for deadline := time.Now().Add(20 * time.Second); !is(s.State()); time.Sleep(time.Millisecond) {
@@ -139,9 +142,9 @@ func TestRecordedLauncher(t *testing.T) {
 	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "data", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{
 		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("3Mi")}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem)}}}
 	v1.Default(vmi)
-	acceleration := NewAcceleration(broken)
+	acceleration := accelerator.New(broken)
 	acceleration.PermitEmulation(true)
-	r := &Reconciler{Acceleration: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}}
+	r := &Reconciler{Accelerator: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}}
 	if err := r.start(t.Context(), vmi, s, false); err != nil {
 		t.Fatal(err)
 	}
@@ -149,10 +152,10 @@ func TestRecordedLauncher(t *testing.T) {
 		return s.State == control.StateRunning && s.StartedAt != nil && s.QEMUPID > 0
 	})
 	var asked control.StateReport
-	if err := s.call(t.Context(), control.CommandQueryState, nil, &asked); err != nil || asked.State != control.StateRunning || asked.Machine.Type != "pc-q35-7.2" {
+	if err := s.Call(t.Context(), control.CommandQueryState, nil, &asked); err != nil || asked.State != control.StateRunning || asked.Machine.Type != "pc-q35-7.2" {
 		t.Errorf("query-state: %+v, %v", asked, err)
 	}
-	stream, err := s.stream(t.Context(), control.CommandConsole)
+	stream, err := s.Stream(t.Context(), control.CommandConsole)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,11 +173,11 @@ func TestRecordedLauncher(t *testing.T) {
 		return j != nil && j.State == control.JobDone
 	})
 	r.growDisks(t.Context(), vmi, s)
-	if err := s.call(t.Context(), control.CommandShutdown, nil, nil); err != nil {
+	if err := s.Call(t.Context(), control.CommandShutdown, nil, nil); err != nil {
 		t.Error(err)
 	}
 	await("ended", func(s control.StateReport) bool { return s.State == control.StateExited })
-	launcher.raw.Close()
+	launcher.Raw.Close()
 	<-served
 	want := []string{control.CommandInspect, control.CommandStart, control.CommandQueryState, control.CommandConsole, control.CommandGrowDisk, control.CommandForgetJob, control.CommandShutdown}
 	if !slices.Equal(launcher.asked, want) {

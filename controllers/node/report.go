@@ -2,9 +2,7 @@ package node
 
 import (
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,7 +22,7 @@ func paused(pause *control.Pause) v1.VirtualMachineInstanceCondition {
 	case pause.Status == control.PausedIOError:
 		c.Reason, c.Message = v1.ReasonPausedIOError, ioErrorMessage(pause)
 	default:
-		c.Message = fmt.Sprintf("the guest's CPUs are stopped; QEMU's run state is %q", short(pause.Status))
+		c.Message = fmt.Sprintf("the guest's CPUs are stopped; QEMU's run state is %q", control.Short(pause.Status))
 	}
 	return c
 }
@@ -49,28 +47,15 @@ func ioErrorMessage(pause *control.Pause) string {
 	if pause.Operation == "read" || pause.Operation == "write" {
 		operation = pause.Operation
 	}
-	text := short(pause.Error)
+	text := control.Short(pause.Error)
 	if pause.NoSpace {
 		text += " (nospace)"
 	}
-	return fmt.Sprintf("VMI was paused, low-level IO error detected: %s disk %q: %s", operation, short(pause.Disk), text)
+	return fmt.Sprintf("VMI was paused, low-level IO error detected: %s disk %q: %s", operation, control.Short(pause.Disk), text)
 }
 
 // maxMessage is how long a condition's message may be, in bytes.
 const maxMessage = 1024
-
-// short bounds what a launcher, whose guest may have broken out, says.
-func short(s string) string { return bounded(s, 100) }
-
-// bounded leaves out what cannot be printed, and what is beyond the limit, in bytes.
-func bounded(s string, limit int) string {
-	return strings.Map(func(r rune) rune {
-		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, s[:min(len(s), limit)])
-}
 
 // reportSilence says in a VMI's status that its launcher or its QEMU does not
 // answer, in place of the Ready that report has just set; the next report

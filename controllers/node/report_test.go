@@ -6,6 +6,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -198,6 +200,6 @@ func TestReportBelievesNoLauncher(t *testing.T) {
 
 // someNetwork is that of an interface of every name that is used here.
 func someNetwork() map[string]networkFacts {
-	facts := networkFacts{link: podLink, ips: []string{"10.0.0.1", "fd00::1"}}
+	facts := networkFacts{link: sessions.PodLink, ips: []string{"10.0.0.1", "fd00::1"}}
 	return map[string]networkFacts{"default": facts, "other": facts}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
 	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -18,7 +20,7 @@ import (
 // start takes a waiting launcher to a running QEMU: ask what only the pod can
 // see, decide, wire, hand over. Every step may be repeated after a crash. A guest
 // that is held does not run yet; see gather.
-func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *session, hold bool) error {
+func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, hold bool) error {
 	host, err := r.host(ctx, vmi, launcher)
 	if err != nil {
 		return err
@@ -34,17 +36,17 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		return err
 	}
 	request.Needs = request.NeededFeatures()
-	if errs := unfit(&request, launcher.features); len(errs) > 0 {
+	if errs := unfit(&request, launcher.Features); len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
 	}
 	w := &wiring{}
 	defer w.close()
-	if err := launcher.inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, launcher.linksOf(vmi), netns) }); err != nil {
+	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, linksOf(launcher, vmi), netns) }); err != nil {
 		return err
 	}
 	r.warnUnfiltered(ctx, vmi, w)
 	request.DHCP = w.leases
-	if err := launcher.call(ctx, control.CommandStart, request, nil, w.files...); err != nil {
+	if err := launcher.Call(ctx, control.CommandStart, request, nil, w.files...); err != nil {
 		return fmt.Errorf("hand the machine to the launcher: %w", err)
 	}
 	return nil
@@ -64,13 +66,13 @@ func unfit(request *control.StartRequest, features []string) field.ErrorList {
 }
 
 // host gathers what resolve.Machine needs besides the VMI.
-func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *session) (resolve.Host, error) {
-	choice, _ := r.Acceleration.Choice()
+func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (resolve.Host, error) {
+	choice, _ := r.Accelerator.Choice()
 	if choice.Accelerator == "" { // since it got its slot
 		return resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}
 	host := resolve.Host{
-		Accelerator: choice.Accelerator, QEMUVersion: launcher.qemuVersion,
+		Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion,
 		ContainerDisks: map[string]qemuargs.ImageFacts{}, Claims: map[string]qemuargs.VolumeFacts{}, NICs: map[string]resolve.NIC{},
 	}
 	var request control.InspectRequest
@@ -88,7 +90,7 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		request.Kernel = &control.KernelFiles{Kernel: kernel.KernelPath, Initrd: kernel.InitrdPath}
 	}
 	var reply control.InspectReply
-	if err := launcher.call(ctx, control.CommandInspect, request, &reply); err != nil {
+	if err := launcher.Call(ctx, control.CommandInspect, request, &reply); err != nil {
 		return host, fmt.Errorf("inspect disks: %w", err)
 	}
 	if len(reply.ContainerDisks) != len(request.ContainerDisks) {
@@ -110,15 +112,15 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		host.ContainerDisks[request.ContainerDisks[i].Volume] = facts
 	}
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		host.NICs[nic.Name] = nicFacts(launcher.linksOf(vmi)[nic.Name])
+		host.NICs[nic.Name] = nicFacts(linksOf(launcher, vmi)[nic.Name])
 	}
 	return host, nil
 }
 
 // reject tells the launcher that its VM can never be started.
-func (r *Reconciler) reject(ctx context.Context, launcher *session, errs field.ErrorList) error {
+func (r *Reconciler) reject(ctx context.Context, launcher *sessions.Session, errs field.ErrorList) error {
 	why := control.Termination{Reason: control.ReasonStartFailed, Message: errs.ToAggregate().Error()}
-	if err := launcher.call(ctx, control.CommandReject, why, nil); err != nil && !errors.Is(err, control.ErrClosed) {
+	if err := launcher.Call(ctx, control.CommandReject, why, nil); err != nil && !errors.Is(err, control.ErrClosed) {
 		return fmt.Errorf("reject the VM (%s): %w", why.Message, err)
 	}
 	return nil

@@ -2,9 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -21,75 +18,7 @@ const (
 	// statsPatience is how long a scrape waits for launchers, all at once. One
 	// answers within milliseconds, and within launcher's statsTimeout if QEMU is silent.
 	statsPatience = 3 * time.Second
-	// statsShared is how old an answer may be that another scrape gets too: two
-	// Prometheus servers wake a guest once.
-	statsShared = time.Second
-	// maxStats bounds an answer, in bytes. A disk takes 300, and a virtual CPU 100.
-	maxStats = 128 << 10
 )
-
-// statsAnswer decodes no more than there can be to say.
-type statsAnswer struct{ stats control.Stats }
-
-func (a *statsAnswer) UnmarshalJSON(text []byte) error {
-	if len(text) > maxStats {
-		return fmt.Errorf("%w: statistics of %d bytes", control.ErrProtocol, len(text))
-	}
-	if err := json.Unmarshal(text, &a.stats); err != nil {
-		return err
-	}
-	// An empty element, of two bytes on the line, takes fifty times as much here,
-	// for as long as nobody asks again.
-	if n := max(len(a.stats.VCPUs), len(a.stats.Disks), len(a.stats.NICs)); n > maxDevices {
-		return fmt.Errorf("%w: statistics of %d devices", control.ErrProtocol, n)
-	}
-	return nil
-}
-
-// statsQuestion is asked once, however many wait for the answer.
-type statsQuestion struct {
-	done  chan struct{} // closed when the rest is set
-	stats *control.Stats
-	err   error
-	at    time.Time
-}
-
-var errNoAnswer = errors.New("virt-launcher does not answer")
-
-// stats asks the launcher, unless it still owes an answer, or gave one just now.
-// An answer that comes late is for the next who asks.
-func (s *session) stats(ctx context.Context) (*control.Stats, error) {
-	s.mu.Lock()
-	q := s.question
-	if q == nil || q.stale() {
-		q = &statsQuestion{done: make(chan struct{})}
-		s.question = q
-		go s.askStats(q)
-	}
-	s.mu.Unlock()
-	select {
-	case <-q.done:
-		return q.stats, q.err
-	case <-ctx.Done():
-		return nil, errNoAnswer
-	}
-}
-
-func (s *session) askStats(q *statsQuestion) {
-	defer close(q.done)
-	var answer statsAnswer
-	q.err = s.call(context.Background(), control.CommandStats, nil, &answer)
-	q.stats, q.at = &answer.stats, time.Now()
-}
-
-func (q *statsQuestion) stale() bool {
-	select {
-	case <-q.done:
-		return time.Since(q.at) > statsShared
-	default:
-		return false
-	}
-}
 
 // StatsCollector asks the launchers of this node's running guests, when somebody
 // scrapes, and never else. Those that do not answer in time are left out and
@@ -125,14 +54,14 @@ func (c *StatsCollector) Collect(to chan<- prometheus.Metric) {
 	answers := make([]*control.Stats, len(vmis.Items))
 	var asking sync.WaitGroup
 	for i := range vmis.Items {
-		launcher := c.Reconciler.launcher(&vmis.Items[i])
+		launcher := c.Reconciler.Launcher(&vmis.Items[i])
 		if launcher == nil || vmis.Items[i].Status.Phase != v1.Running {
 			continue
 		}
 		asking.Go(func() {
-			stats, err := launcher.stats(ctx)
+			stats, err := launcher.Stats(ctx)
 			if err != nil {
-				c.Log.V(1).Info("a launcher gives no statistics", "pod", launcher.pod.String(), "reason", short(err.Error()))
+				c.Log.V(1).Info("a launcher gives no statistics", "pod", launcher.Pod.String(), "reason", control.Short(err.Error()))
 				return
 			}
 			answers[i] = stats

@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
 	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -27,13 +31,13 @@ import (
 // statsNode is a node whose VMIs have launchers that answer as a test wants.
 type statsNode struct {
 	t        *testing.T
-	sessions *Sessions
+	sessions *sessions.Set
 	objects  []client.Object
 	asked    map[string]*atomic.Int32
 }
 
 func newStatsNode(t *testing.T) *statsNode {
-	return &statsNode{t: t, sessions: NewSessions(testr.New(t), func(types.NamespacedName) {}), asked: map[string]*atomic.Int32{}}
+	return &statsNode{t: t, sessions: sessions.NewSet(testr.New(t), func(types.NamespacedName) {}), asked: map[string]*atomic.Int32{}}
 }
 
 // add adds a running VMI. Its launcher answers with the text; without one it
@@ -46,9 +50,9 @@ func (n *statsNode) add(name, text string) {
 	n.objects = append(n.objects, object)
 	asked := &atomic.Int32{}
 	n.asked[name] = asked
-	ours, theirs := unixPair(n.t)
+	ours, theirs := nodetest.Pair(n.t)
 	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, types.UID(name), vmi.First)}
-	n.sessions.byPod[pod] = &session{slot: name, pod: pod, features: control.Features(), client: control.NewClient(control.NewConn(ours), control.Limits{}, func(*control.Message) {})}
+	n.sessions.Add(&sessions.Session{Slot: name, Pod: pod, Features: control.Features(), Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(*control.Message) {})})
 	launcher := control.NewConn(theirs)
 	n.t.Cleanup(func() { ours.Close(); theirs.Close() })
 	go func() {
@@ -136,11 +140,11 @@ func TestStatsCollector(t *testing.T) {
 func TestStatsShared(t *testing.T) {
 	n := newStatsNode(t)
 	n.add("good", aStatistic)
-	launcher := n.sessions.byPod[types.NamespacedName{Namespace: "ns", Name: vmi.PodName("good", "good", vmi.First)}]
+	launcher := n.sessions.Get(types.NamespacedName{Namespace: "ns", Name: vmi.PodName("good", "good", vmi.First)})
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
-			if stats, err := launcher.stats(t.Context()); err != nil || stats.Resident != 1<<20 {
+			if stats, err := launcher.Stats(t.Context()); err != nil || stats.Resident != 1<<20 {
 				t.Errorf("%+v, %v", stats, err)
 			}
 		})
@@ -148,19 +152,6 @@ func TestStatsShared(t *testing.T) {
 	all.Wait()
 	if asked := n.asked["good"].Load(); asked != 1 {
 		t.Errorf("asked %d times", asked)
-	}
-}
-
-// TestStatsBounded: statistics of more devices than any VM has are none.
-func TestStatsBounded(t *testing.T) {
-	for _, list := range []string{"vcpus", "disks", "nics"} {
-		for n, taken := range map[int]bool{maxDevices: true, maxDevices + 1: false} {
-			var answer statsAnswer
-			text := `{"` + list + `":[` + strings.TrimSuffix(strings.Repeat("{},", n), ",") + `]}`
-			if err := json.Unmarshal([]byte(text), &answer); (err == nil) != taken {
-				t.Errorf("%d %s: %v", n, list, err)
-			}
-		}
 	}
 }
 
@@ -176,12 +167,12 @@ func FuzzStats(f *testing.F) {
 	const most = 13 + 3 + 2*8 + 10 // memory and CPU, one virtual CPU, two disks, one network card
 	sent := series.NewVMIStats()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var answer statsAnswer
-		if json.Unmarshal(data, &answer) != nil {
+		stats, err := sessions.ReadStats(data)
+		if err != nil {
 			return
 		}
 		registry := prometheus.NewPedanticRegistry()
-		registry.MustRegister(gathered(func(to chan<- prometheus.Metric) { sent.Send(to, object, &answer.stats) }))
+		registry.MustRegister(gathered(func(to chan<- prometheus.Metric) { sent.Send(to, object, stats) }))
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)

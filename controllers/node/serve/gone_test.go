@@ -1,4 +1,4 @@
-package node
+package serve
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -81,7 +83,7 @@ func (h *testHandler) between(t *testing.T) (guest, stream net.Conn, loseAPI, lo
 	}
 	go h.server.serve(t.Context(), listener)
 	h.target.Address, h.port = "10.9.0.1", listener.Addr().(*net.TCPAddr).Port
-	guest, theirs := unixPair(t)
+	guest, theirs := nodetest.Pair(t)
 	file, err := theirs.File()
 	if err != nil {
 		t.Fatal(err)

@@ -1,18 +1,18 @@
-package node
+package slots
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 
 	"github.com/go-logr/logr/testr"
 	"golang.org/x/sys/unix"
@@ -20,40 +20,6 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
-
-// kubelet is a podResolver that says what a test wants.
-type kubelet struct {
-	mu    sync.Mutex
-	held  map[string][]types.NamespacedName
-	whole bool // it knows its pods
-	err   error
-	asked int
-}
-
-func (k *kubelet) Devices(context.Context) (held, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.asked++
-	return held{k.held, k.whole}, k.err
-}
-
-func (k *kubelet) says(held map[string][]types.NamespacedName, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.held, k.err = held, err
-}
-
-func podNamed(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: "default", Name: name}
-}
-
-func holds(device string, pods ...string) map[string][]types.NamespacedName {
-	held := map[string][]types.NamespacedName{}
-	for _, name := range pods {
-		held[device] = append(held[device], podNamed(name))
-	}
-	return held
-}
 
 // arrival is a connection that Slots let in.
 type arrival struct {
@@ -77,11 +43,11 @@ func (d *door) Connected(string) bool { return d.live }
 
 func (d *door) End(slot string) { d.ended, d.live = append(d.ended, slot), false }
 
-// openSlots is OpenSlots with arrivals on a channel and Close at the test's end.
-func openSlots(t *testing.T, dir string, pods podResolver) (*Slots, <-chan arrival) {
+// openSlots is Open with arrivals on a channel and Close at the test's end.
+func openSlots(t *testing.T, dir string, pods Resolver) (*Slots, <-chan arrival) {
 	t.Helper()
 	d := &door{arrivals: make(chan arrival, 100)}
-	s, err := OpenSlots(dir, pods, testr.New(t), d)
+	s, err := Open(dir, pods, testr.New(t), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,24 +70,11 @@ func collect(s *Slots, between time.Duration) error {
 	return s.Collect(context.Background())
 }
 
-func newFolder(t *testing.T, s *Slots, device string) string {
-	t.Helper()
-	folder, err := s.New(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return folder
-}
-
-func dialSlot(folder string) (*net.UnixConn, error) {
-	return net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(folder, "handler.sock"), Net: "unix"})
-}
-
 // knock dials a slot and waits until the connection is over, whether it was
 // let in or not.
 func knock(t *testing.T, folder string) {
 	t.Helper()
-	conn, err := dialSlot(folder)
+	conn, err := nodetest.DialSlot(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,17 +104,18 @@ func TestSlotIdentifies(t *testing.T) {
 		err  error
 		want string // pod's name; empty: refused
 	}{
-		{"one pod", holds("vm1", "a"), nil, "a"},
-		{"two pods", holds("vm1", "a", "b"), nil, ""},
-		{"no pod", holds("vm1"), nil, ""},
-		{"another device", holds("vm2", "a"), nil, ""},
+		{"one pod", nodetest.Holds("vm1", "a"), nil, "a"},
+		{"two pods", nodetest.Holds("vm1", "a", "b"), nil, ""},
+		{"no pod", nodetest.Holds("vm1"), nil, ""},
+		{"another device", nodetest.Holds("vm2", "a"), nil, ""},
 		{"kubelet down", nil, down, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			pods := &kubelet{held: tt.held, err: tt.err}
+			pods := &nodetest.Kubelet{}
+			pods.Says(tt.held, tt.err)
 			s, arrivals := openSlots(t, t.TempDir(), pods)
-			folder := newFolder(t, s, "vm1")
+			folder := nodetest.Folder(t, s, "vm1")
 			knock(t, folder)
 			got := arrived(t, arrivals)
 			if tt.want == "" {
@@ -169,11 +123,11 @@ func TestSlotIdentifies(t *testing.T) {
 					t.Fatalf("let in as %v, want refused", got.pod)
 				}
 				// Refused now is not refused for ever: the launcher dials again.
-				pods.says(holds("vm1", "late"), nil)
+				pods.Says(nodetest.Holds("vm1", "late"), nil)
 				knock(t, folder)
 				got, tt.want = arrived(t, arrivals), "late"
 			}
-			if want := (&arrival{filepath.Base(folder), podNamed(tt.want)}); !reflect.DeepEqual(got, want) {
+			if want := (&arrival{filepath.Base(folder), nodetest.Pod(tt.want)}); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
 		})
@@ -183,25 +137,25 @@ func TestSlotIdentifies(t *testing.T) {
 // The kubelet is asked once: its later answers, right or wrong, change nothing.
 func TestSlotKeepsItsPod(t *testing.T) {
 	dir := t.TempDir()
-	pods := &kubelet{held: holds("vm1", "a")}
+	pods := nodetest.NewKubelet(nodetest.Holds("vm1", "a"))
 	s, arrivals := openSlots(t, dir, pods)
-	folder := newFolder(t, s, "vm1")
+	folder := nodetest.Folder(t, s, "vm1")
 	knock(t, folder)
 	first := arrived(t, arrivals)
-	if first == nil || first.pod != podNamed("a") {
+	if first == nil || first.pod != nodetest.Pod("a") {
 		t.Fatalf("first: %v", first)
 	}
-	pods.says(holds("vm1", "b"), nil)
+	pods.Says(nodetest.Holds("vm1", "b"), nil)
 	knock(t, folder)
 	if got := arrived(t, arrivals); !reflect.DeepEqual(got, first) {
 		t.Errorf("same virt-handler: %v, want %v", got, first)
 	}
 	s.Close()
-	if conn, err := dialSlot(folder); err == nil {
+	if conn, err := nodetest.DialSlot(folder); err == nil {
 		conn.Close()
 		t.Fatal("a closed slot still answers")
 	}
-	pods.says(nil, errors.New("kubelet is down"))
+	pods.Says(nil, errors.New("kubelet is down"))
 	_, arrivals = openSlots(t, dir, pods)
 	knock(t, folder) // the same folder, as the pod's mount shows it
 	if got := arrived(t, arrivals); !reflect.DeepEqual(got, first) {
@@ -211,8 +165,8 @@ func TestSlotKeepsItsPod(t *testing.T) {
 
 func TestSlotFolder(t *testing.T) {
 	dir := t.TempDir()
-	s, _ := openSlots(t, dir, &kubelet{})
-	folder := newFolder(t, s, "vm1")
+	s, _ := openSlots(t, dir, nodetest.NewKubelet(nil))
+	folder := nodetest.Folder(t, s, "vm1")
 	if filepath.Dir(folder) != dir {
 		t.Errorf("folder %s is not in %s", folder, dir)
 	}
@@ -225,11 +179,11 @@ func TestSlotFolder(t *testing.T) {
 			t.Errorf("%s has mode %v, want %v", path, got, want)
 		}
 	}
-	again := newFolder(t, s, "vm1")
+	again := nodetest.Folder(t, s, "vm1")
 	if again == folder {
 		t.Error("a folder's name was used again")
 	}
-	if conn, err := dialSlot(folder); err == nil {
+	if conn, err := nodetest.DialSlot(folder); err == nil {
 		conn.Close()
 		t.Error("the device's old slot still answers")
 	}
@@ -253,8 +207,8 @@ func TestSlotsAreClosedToOtherUsers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, _ := openSlots(t, dir, &kubelet{held: holds("vm1", "a")})
-	folder := newFolder(t, s, "vm1")
+	s, _ := openSlots(t, dir, nodetest.NewKubelet(nodetest.Holds("vm1", "a")))
+	folder := nodetest.Folder(t, s, "vm1")
 	mount, err := os.Open(folder)
 	if err != nil {
 		t.Fatal(err)
@@ -314,27 +268,29 @@ func TestCollect(t *testing.T) {
 		err     error
 		kept    bool
 	}{
-		{"pod is there", "a", unclaimedSlot, holds("vm1", "a"), false, nil, true},
-		{"pod is there with another", "a", unclaimedSlot, holds("vm1", "b", "a"), false, nil, true},
-		{"pod is just gone", "a", missingSlot / 2, holds("vm1"), false, nil, true},
-		{"pod is gone", "a", missingSlot, holds("vm1"), false, nil, false},
+		{"pod is there", "a", unclaimedSlot, nodetest.Holds("vm1", "a"), false, nil, true},
+		{"pod is there with another", "a", unclaimedSlot, nodetest.Holds("vm1", "b", "a"), false, nil, true},
+		{"pod is just gone", "a", missingSlot / 2, nodetest.Holds("vm1"), false, nil, true},
+		{"pod is gone", "a", missingSlot, nodetest.Holds("vm1"), false, nil, false},
 		{"only the launcher is there", "a", unclaimedSlot, nil, true, nil, true},
-		{"another pod has the device", "a", missingSlot, holds("vm1", "b"), false, nil, false},
+		{"another pod has the device", "a", missingSlot, nodetest.Holds("vm1", "b"), false, nil, false},
 		{"kubelet down", "a", unclaimedSlot, nil, false, errors.New("down"), true},
 		{"unclaimed", "", unclaimedSlot / 2, nil, false, nil, true},
 		{"long unclaimed", "", unclaimedSlot, nil, false, nil, false},
-		{"long without connection", "", unclaimedSlot, holds("vm1", "a"), false, nil, true},
-		{"two pods, none learned", "", time.Minute, holds("vm1", "a", "b"), false, nil, true},
+		{"long without connection", "", unclaimedSlot, nodetest.Holds("vm1", "a"), false, nil, true},
+		{"two pods, none learned", "", time.Minute, nodetest.Holds("vm1", "a", "b"), false, nil, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			s, _ := openSlots(t, dir, &kubelet{held: tt.held, err: tt.err})
+			pods := &nodetest.Kubelet{}
+			pods.Says(tt.held, tt.err)
+			s, _ := openSlots(t, dir, pods)
 			s.connect.(*door).live = tt.live
-			slot := s.slots[filepath.Base(newFolder(t, s, "vm1"))]
+			slot := s.slots[filepath.Base(nodetest.Folder(t, s, "vm1"))]
 			s.mu.Lock()
 			if tt.pod != "" {
-				slot.Pod = podNamed(tt.pod)
+				slot.Pod = nodetest.Pod(tt.pod)
 			}
 			s.mu.Unlock()
 			if err := collect(s, tt.between); !errors.Is(err, tt.err) {
@@ -348,15 +304,15 @@ func TestCollect(t *testing.T) {
 }
 
 func TestPrefer(t *testing.T) {
-	s, _ := openSlots(t, t.TempDir(), &kubelet{})
+	s, _ := openSlots(t, t.TempDir(), nodetest.NewKubelet(nil))
 	for _, device := range []string{"vm3", "vm1"} { // in this order both are freed below
-		newFolder(t, s, device)
-		s.slots[onlySlot(t, s)].Pod = podNamed("gone")
+		nodetest.Folder(t, s, device)
+		s.slots[onlySlot(t, s)].Pod = nodetest.Pod("gone")
 		if err := collect(s, missingSlot); err != nil {
 			t.Fatal(err)
 		}
 	}
-	newFolder(t, s, "vm5") // in use, or its pod has just ended
+	nodetest.Folder(t, s, "vm5") // in use, or its pod has just ended
 	available := []string{"vm5", "vm1", "vm2", "vm3", "vm4"}
 	if got, want := s.Prefer(available), []string{"vm2", "vm4", "vm3", "vm1", "vm5"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v: never used, then longest free", got, want)
@@ -399,9 +355,9 @@ func TestOpenSlotsAfterCrash(t *testing.T) {
 	for name, crash := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			pods := &kubelet{held: holds("vm1", "a")}
+			pods := nodetest.NewKubelet(nodetest.Holds("vm1", "a"))
 			before, _ := openSlots(t, dir, pods)
-			folder := newFolder(t, before, "vm1")
+			folder := nodetest.Folder(t, before, "vm1")
 			before.Close()
 			if err := crash(dir); err != nil {
 				t.Fatal(err)
@@ -411,7 +367,7 @@ func TestOpenSlotsAfterCrash(t *testing.T) {
 				t.Errorf("%d slots, want 1", len(s.slots))
 			}
 			knock(t, folder)
-			if got := arrived(t, arrivals); got == nil || got.pod != podNamed("a") {
+			if got := arrived(t, arrivals); got == nil || got.pod != nodetest.Pod("a") {
 				t.Errorf("the good slot's launcher: %v", got)
 			}
 			if left := names(t, dir); len(left) != 2 {

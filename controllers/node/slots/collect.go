@@ -1,4 +1,4 @@
-package node
+package slots
 
 import (
 	"context"
@@ -35,7 +35,7 @@ const (
 // launcher is let in again once the kubelet lists its pod.
 func (s *Slots) Collect(ctx context.Context) error {
 	asked := s.clock.Now()
-	held, err := s.pods.Devices(ctx)
+	held, whole, err := s.pods.Devices(ctx)
 	if err != nil {
 		return err
 	}
@@ -43,12 +43,12 @@ func (s *Slots) Collect(ctx context.Context) error {
 	defer s.mu.Unlock()
 	// A kubelet that was restarted since the question may have answered before it
 	// read its pods.
-	knows := held.whole && !s.registered.IsZero() && s.registered.Before(asked)
+	knows := whole && !s.registered.IsZero() && s.registered.Before(asked)
 	for _, slot := range s.slots {
 		if slot.Made.After(asked) {
 			continue // the answer may be about the device's last pod
 		}
-		pods := held.pods[slot.Device]
+		pods := held[slot.Device]
 		if slot.Pod.Name == "" && len(pods) == 1 {
 			// A pod that never dials, for want of an image, say.
 			slot.Pod = pods[0]
@@ -113,13 +113,19 @@ func (s *Slots) Unregistered() {
 	s.registered = time.Time{}
 }
 
-// End ends the session of a slot. The guest goes on; its launcher dials again.
-func (s *Sessions) End(slotID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, launcher := range s.byPod {
-		if launcher.slot == slotID {
-			go launcher.client.Close() // Connect has why it may take long
+// KeepCollecting collects now and then until ctx ends. No VMI waits for it: a slot
+// left over costs an empty folder.
+func (s *Slots) KeepCollecting(ctx context.Context, interval time.Duration, failed func(error)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if err := s.Collect(ctx); err != nil && ctx.Err() == nil {
+				failed(err)
+			}
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package accelerator
 
 import (
 	"context"
@@ -10,16 +10,16 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
 )
 
-// Judge finds out whether KVM works, and tells Acceleration.
+// Judge finds out whether KVM works, and tells the Chooser.
 type Judge struct {
-	Check        func(context.Context) kvmcheck.Result
-	Kept         kvmcheck.Kept
-	Clock        clock.WithTicker
-	Log          logr.Logger
-	Acceleration *Acceleration
+	Check   func(context.Context) kvmcheck.Result
+	Kept    kvmcheck.Kept
+	Clock   clock.WithTicker
+	Log     logr.Logger
+	Chooser *Chooser
 	// Ready makes what pods get of a KVM that works.
 	Ready func() error
 	// Changed is called after each change of the choice.
@@ -86,7 +86,7 @@ func (j *Judge) tell(ctx context.Context, result kvmcheck.Result) error {
 			return err
 		}
 	}
-	if !j.Acceleration.Judge(result) {
+	if !j.Chooser.Judge(result) {
 		return nil
 	}
 	return j.Changed(ctx)

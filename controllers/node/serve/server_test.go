@@ -1,4 +1,4 @@
-package node
+package serve
 
 import (
 	"context"
@@ -19,8 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+
 	"github.com/go-logr/logr/testr"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -79,6 +82,7 @@ type testHandler struct {
 	server           *Server
 	target           handlerapi.Target
 	port             int
+	set              *sessions.Set
 	launcher         *control.Conn
 	answering        sync.Mutex
 }
@@ -95,10 +99,10 @@ func newTestHandler(t *testing.T, serving func(h *testHandler) *tls.Certificate)
 	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	sessions := NewSessions(testr.New(t), func(types.NamespacedName) {})
-	h.connect(sessions)
-	h.server = &Server{Log: testr.New(t), Reconciler: &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(object, published).Build(),
-		Clock: clock.RealClock{}, NodeName: "n1", Sessions: sessions}}
+	h.set = sessions.NewSet(testr.New(t), func(types.NamespacedName) {})
+	h.connect()
+	h.server = &Server{Log: testr.New(t), Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(object, published).Build(),
+		Launcher: first(h.set), Clock: clock.RealClock{}}
 	certificate := serving(h)
 	h.server.Certificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -122,37 +126,28 @@ func ownServing(h *testHandler) *tls.Certificate {
 	return h.forNodes.issue(authority.HandlerServer, "n1", asServer, authority.ServerName("n1"))
 }
 
-// connect puts the launcher on the line.
-func (h *testHandler) connect(sessions *Sessions) { h.connectAs(sessions, "vm", "u1") }
-
-func (h *testHandler) connectAs(sessions *Sessions, name string, uid types.UID) {
-	h.t.Helper()
-	ours, theirs := unixPair(h.t)
-	h.launcher = control.NewConn(theirs)
-	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, uid, vmi.First)}
-	launcher := &session{slot: "s", pod: pod, features: control.Features(), client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
-	sessions.mu.Lock()
-	defer sessions.mu.Unlock()
-	sessions.byPod[pod] = launcher
-	h.t.Cleanup(func() { launcher.client.Close(); h.launcher.Close() })
+// first finds the launcher in a VMI's first pod.
+func first(set *sessions.Set) func(*v1.VirtualMachineInstance) *sessions.Session {
+	return func(o *v1.VirtualMachineInstance) *sessions.Session {
+		return set.Get(types.NamespacedName{Namespace: o.Namespace, Name: vmi.PodName(o.Name, o.UID, vmi.First)})
+	}
 }
 
-func unixPair(t *testing.T) (a, b *net.UnixConn) {
+// connect makes a session of the launcher.
+func (h *testHandler) connect() { h.launcher = connectAs(h.t, h.set, "vm", "u1") }
+
+// connectAs makes a session of a VMI's launcher, and returns the launcher's end.
+func connectAs(t *testing.T, set *sessions.Set, name string, uid types.UID) *control.Conn {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
+	ours, theirs := nodetest.Pair(t)
+	end := control.NewConn(theirs)
+	launcher := &sessions.Session{Slot: name, Pod: types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, uid, vmi.First)}, Features: control.Features(),
+		Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
+	if !set.Add(launcher) {
+		t.Fatal("the session is not taken")
 	}
-	wrap := func(fd int) *net.UnixConn {
-		file := os.NewFile(uintptr(fd), "pair")
-		defer file.Close()
-		conn, err := net.FileConn(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return conn.(*net.UnixConn)
-	}
-	return wrap(fds[0]), wrap(fds[1])
+	t.Cleanup(func() { launcher.Client.Close(); end.Close() })
+	return end
 }
 
 // answers has the launcher answer the next command.
@@ -288,7 +283,7 @@ func TestStream(t *testing.T) {
 	h := newTestHandler(t, ownServing)
 	api := h.api()
 	handOut := func() *net.UnixConn {
-		guest, theirs := unixPair(t)
+		guest, theirs := nodetest.Pair(t)
 		t.Cleanup(func() { guest.Close() })
 		file, err := theirs.File()
 		if err != nil {
@@ -356,7 +351,7 @@ func TestScreenshots(t *testing.T) {
 	api := h.api()
 	shoot := func(parameters url.Values) (net.Conn, *net.UnixConn) {
 		t.Helper()
-		guest, theirs := unixPair(t)
+		guest, theirs := nodetest.Pair(t)
 		file, err := theirs.File()
 		if err != nil {
 			t.Fatal(err)
@@ -389,5 +384,40 @@ func TestScreenshots(t *testing.T) {
 	h.answers(control.CommandMovePointer, control.Message{Error: &control.RemoteError{Description: "no mouse"}})
 	if _, err := api.Stream(t.Context(), h.target, handlerapi.Screenshot, url.Values{handlerapi.MoveCursor: {"true"}}); err == nil || err.Error() != "no mouse" {
 		t.Errorf("the pointer of a guest without a mouse: %v", err)
+	}
+}
+
+// TestAgentOperations: what virt-api asks about the agent gets to the launcher,
+// and what that answers back, unread.
+func TestAgentOperations(t *testing.T) {
+	h := newTestHandler(t, ownServing)
+	api := h.api()
+	for operation, command := range map[string]string{handlerapi.GuestInfo: control.CommandGuestInfo, handlerapi.Users: control.CommandUsers,
+		handlerapi.FileSystems: control.CommandFileSystems} {
+		h.answers(command, control.Message{Return: []byte(`{"items":[]}`)})
+		if document, err := api.Query(t.Context(), h.target, operation); err != nil || string(document) != `{"items":[]}` {
+			t.Errorf("%s: %q, %v", operation, document, err)
+		}
+	}
+	for operation, command := range map[string]string{handlerapi.Unfreeze: control.CommandUnfreeze, handlerapi.SoftReboot: control.CommandSoftReboot} {
+		h.answers(command, done)
+		if err := api.Do(t.Context(), h.target, operation, nil); err != nil {
+			t.Errorf("%s: %v", operation, err)
+		}
+	}
+	h.answers(control.CommandFreeze, done)
+	if err := api.Do(t.Context(), h.target, handlerapi.Freeze, map[string][]string{handlerapi.Seconds: {"300"}}); err != nil {
+		t.Error(err)
+	}
+	if err := api.Do(t.Context(), h.target, handlerapi.Freeze, nil); err == nil || !strings.Contains(err.Error(), "no seconds") {
+		t.Errorf("freeze without a time: %v", err)
+	}
+	h.answers(control.CommandUsers, control.Message{Error: &control.RemoteError{Description: "the guest agent is not connected"}})
+	var said *handlerapi.Error
+	if _, err := api.Query(t.Context(), h.target, handlerapi.Users); !errors.As(err, &said) || said.Code != http.StatusConflict {
+		t.Errorf("no agent: %v", err)
+	}
+	if _, err := api.Query(t.Context(), h.target, handlerapi.Pause); !errors.As(err, &said) || said.Code != http.StatusNotFound {
+		t.Errorf("no document: %v", err)
 	}
 }

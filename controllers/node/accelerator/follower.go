@@ -1,4 +1,4 @@
-package node
+package accelerator
 
 import (
 	"context"
@@ -19,14 +19,14 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// ConfigurationFollower takes over what the cluster's configuration says of
+// Follower takes over what the cluster's configuration says of
 // emulation. Its client's cache holds the KubeVirt objects.
-type ConfigurationFollower struct {
-	Client       client.Client
-	Events       events.EventRecorder
-	Log          logr.Logger
-	NodeName     string
-	Acceleration *Acceleration
+type Follower struct {
+	Client   client.Client
+	Events   events.EventRecorder
+	Log      logr.Logger
+	NodeName string
+	Chooser  *Chooser
 	// Changed is called after every change; VMIs that wait for it go on.
 	Changed func(context.Context)
 
@@ -35,7 +35,7 @@ type ConfigurationFollower struct {
 }
 
 // Setup registers the follower with a manager.
-func (f *ConfigurationFollower) Setup(mgr ctrl.Manager) error {
+func (f *Follower) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("configuration").
 		Watches(&v1.KubeVirt{}, &handler.EnqueueRequestForObject{}).
@@ -44,20 +44,20 @@ func (f *ConfigurationFollower) Setup(mgr ctrl.Manager) error {
 }
 
 // Reconcile follows, whichever object changed.
-func (f *ConfigurationFollower) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+func (f *Follower) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	return ctrl.Result{}, f.Follow(ctx)
 }
 
 // Follow reads the configuration and says what comes of it, if that is new.
-func (f *ConfigurationFollower) Follow(ctx context.Context) error {
+func (f *Follower) Follow(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	config, err := kubevirt.Configuration(ctx, f.Client)
 	if err != nil {
 		return err
 	}
-	f.Acceleration.PermitEmulation(config.EmulationPermitted())
-	choice, _ := f.Acceleration.Choice()
+	f.Chooser.PermitEmulation(config.EmulationPermitted())
+	choice, _ := f.Chooser.Choice()
 	if choice == f.announced {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (f *ConfigurationFollower) Follow(ctx context.Context) error {
 		f.Log.Info("guests are emulated by TCG", "reason", choice.Reason)
 	default:
 		select {
-		case <-f.Acceleration.Judged():
+		case <-f.Chooser.Judged():
 		default:
 			return nil // nothing is known yet, and nobody to be warned
 		}
@@ -82,7 +82,7 @@ func (f *ConfigurationFollower) Follow(ctx context.Context) error {
 
 // node is what an event about the node refers to; like the kubelet, it takes
 // the name for the UID, which it does not know.
-func (f *ConfigurationFollower) node() *corev1.Node {
+func (f *Follower) node() *corev1.Node {
 	return &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: f.NodeName, UID: types.UID(f.NodeName)}}
 }

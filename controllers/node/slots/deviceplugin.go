@@ -1,4 +1,4 @@
-package node
+package slots
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+
 	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
@@ -22,19 +24,19 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// slotsPerNode is the kubelet's default limit for pods on a node.
-const slotsPerNode = 110
+// PerNode is the number of slots of a node, and the kubelet's default limit for pods on a node.
+const PerNode = 110
 
-// DevicePlugin advertises slots to the kubelet. It runs until its context
+// Plugin advertises slots to the kubelet. It runs until its context
 // ends, and registers again whenever the kubelet was restarted.
-type DevicePlugin struct {
+type Plugin struct {
 	deviceplugin.UnimplementedDevicePluginServer
 
 	// Dir is the kubelet's device plugin folder.
 	Dir   string
 	Slots *Slots
-	// Acceleration says whether there are any slots.
-	Acceleration *Acceleration
+	// Accelerator says whether there are any slots.
+	Accelerator *accelerator.Chooser
 	// KVMDevice is a device node on the host that becomes /dev/kvm in the
 	// pod; it is there where guests run under KVM.
 	KVMDevice string
@@ -51,7 +53,7 @@ const (
 )
 
 // Start implements manager.Runnable.
-func (p *DevicePlugin) Start(ctx context.Context) error {
+func (p *Plugin) Start(ctx context.Context) error {
 	p.stop = ctx.Done()
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -71,7 +73,7 @@ func (p *DevicePlugin) Start(ctx context.Context) error {
 
 // serve serves and registers, and returns when the kubelet was restarted: it
 // then has removed the sockets of all plugins and made its own anew.
-func (p *DevicePlugin) serve(ctx context.Context, watcher *fsnotify.Watcher) error {
+func (p *Plugin) serve(ctx context.Context, watcher *fsnotify.Watcher) error {
 	p.Slots.Unregistered()
 	socket := filepath.Join(p.Dir, pluginSocket)
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +113,7 @@ func (p *DevicePlugin) serve(ctx context.Context, watcher *fsnotify.Watcher) err
 	}
 }
 
-func (p *DevicePlugin) register(ctx context.Context, kubelet string) error {
+func (p *Plugin) register(ctx context.Context, kubelet string) error {
 	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
 	defer cancel()
 	conn, err := grpc.NewClient("unix://"+kubelet, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -132,15 +134,15 @@ func (p *DevicePlugin) register(ctx context.Context, kubelet string) error {
 }
 
 // GetDevicePluginOptions is called by the kubelet.
-func (p *DevicePlugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
+func (p *Plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
 	return &deviceplugin.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
 }
 
 // ListAndWatch says which devices there are: all, or none while nothing could
 // run a guest. Pods that have one keep it.
-func (p *DevicePlugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
+func (p *Plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
 	for {
-		choice, changed := p.Acceleration.Choice()
+		choice, changed := p.Accelerator.Choice()
 		devices := slotDevices(choice)
 		if err := stream.Send(&deviceplugin.ListAndWatchResponse{Devices: devices}); err != nil {
 			return err
@@ -156,11 +158,11 @@ func (p *DevicePlugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStr
 	}
 }
 
-func slotDevices(choice Choice) []*deviceplugin.Device {
+func slotDevices(choice accelerator.Choice) []*deviceplugin.Device {
 	if choice.Accelerator == "" {
 		return nil
 	}
-	devices := make([]*deviceplugin.Device, slotsPerNode)
+	devices := make([]*deviceplugin.Device, PerNode)
 	for i := range devices {
 		devices[i] = &deviceplugin.Device{ID: "vm" + strconv.Itoa(i), Health: deviceplugin.Healthy}
 	}
@@ -168,7 +170,7 @@ func slotDevices(choice Choice) []*deviceplugin.Device {
 }
 
 // GetPreferredAllocation prefers the devices that have been free the longest.
-func (p *DevicePlugin) GetPreferredAllocation(_ context.Context, request *deviceplugin.PreferredAllocationRequest) (*deviceplugin.PreferredAllocationResponse, error) {
+func (p *Plugin) GetPreferredAllocation(_ context.Context, request *deviceplugin.PreferredAllocationRequest) (*deviceplugin.PreferredAllocationResponse, error) {
 	response := &deviceplugin.PreferredAllocationResponse{}
 	for _, container := range request.ContainerRequests {
 		preferred := append([]string(nil), container.MustIncludeDeviceIDs...)
@@ -184,8 +186,8 @@ func (p *DevicePlugin) GetPreferredAllocation(_ context.Context, request *device
 }
 
 // Allocate makes a slot for a container that is about to start.
-func (p *DevicePlugin) Allocate(_ context.Context, request *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
-	choice, _ := p.Acceleration.Choice()
+func (p *Plugin) Allocate(_ context.Context, request *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
+	choice, _ := p.Accelerator.Choice()
 	if choice.Accelerator == "" {
 		return nil, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}

@@ -1,24 +1,21 @@
-package node
+package accelerator
 
 import (
 	"context"
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
-	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
-	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
-	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -59,7 +56,7 @@ func TestChoose(t *testing.T) {
 }
 
 func TestPermitEmulation(t *testing.T) {
-	a := NewAcceleration(broken)
+	a := New(broken)
 	_, changed := a.Choice()
 	if a.PermitEmulation(false) {
 		t.Error("no permission is not the start")
@@ -72,58 +69,8 @@ func TestPermitEmulation(t *testing.T) {
 	default:
 		t.Error("nobody was told")
 	}
-	if kvm := NewAcceleration(works); kvm.PermitEmulation(true) {
+	if kvm := New(works); kvm.PermitEmulation(true) {
 		t.Error("with KVM, the permission to emulate changes nothing")
-	}
-}
-
-// lists is the kubelet's end of ListAndWatch.
-type lists struct {
-	grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]
-	ctx  context.Context
-	sent chan int
-}
-
-func (l *lists) Context() context.Context { return l.ctx }
-func (l *lists) Send(r *deviceplugin.ListAndWatchResponse) error {
-	l.sent <- len(r.Devices)
-	return nil
-}
-
-func (l *lists) next(t *testing.T) int {
-	t.Helper()
-	select {
-	case n := <-l.sent:
-		return n
-	case <-time.After(10 * time.Second):
-		t.Fatal("the kubelet is told nothing")
-		return 0
-	}
-}
-
-func TestSlotsFollow(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	stream := &lists{ctx: ctx, sent: make(chan int)}
-	p := &DevicePlugin{Acceleration: NewAcceleration(broken), Log: logr.Discard()}
-	ended := make(chan error, 1)
-	go func() { ended <- p.ListAndWatch(nil, stream) }()
-	for i, want := range []int{0, slotsPerNode, 0, slotsPerNode} {
-		if i > 0 {
-			p.Acceleration.PermitEmulation(want > 0)
-		}
-		if got := stream.next(t); got != want {
-			t.Errorf("list %d has %d slots, want %d", i, got, want)
-		}
-	}
-	p.Acceleration.PermitEmulation(false)
-	stream.next(t)
-	request := &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{DevicesIds: []string{"vm1"}}}}
-	if _, err := p.Allocate(ctx, request); err == nil || !strings.Contains(err.Error(), "useEmulation") {
-		t.Errorf("a slot is allocated where nothing runs guests: %v", err)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }
 
@@ -141,14 +88,14 @@ func TestFollow(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(newTestScheme(t)).Build()
 	recorder := events.NewFakeRecorder(10)
 	changes := 0
-	f := &ConfigurationFollower{Client: c, Events: recorder, Log: logr.Discard(), NodeName: "node-1",
-		Acceleration: NewAcceleration(broken), Changed: func(context.Context) { changes++ }}
+	f := &Follower{Client: c, Events: recorder, Log: logr.Discard(), NodeName: "node-1",
+		Chooser: New(broken), Changed: func(context.Context) { changes++ }}
 	follow := func(want qemuargs.Accelerator, wantChanges int) {
 		t.Helper()
 		if err := f.Follow(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := f.Acceleration.Choice(); got.Accelerator != want || changes != wantChanges {
+		if got, _ := f.Chooser.Choice(); got.Accelerator != want || changes != wantChanges {
 			t.Errorf("accelerator %q after %d changes, want %q after %d", got.Accelerator, changes, want, wantChanges)
 		}
 	}

@@ -1,7 +1,7 @@
-// Package node is virt-handler: it gives launcher pods their slots, learns who
-// is at the other end of each, wires their network, has QEMU started, and
-// writes what it learns into the status of the VMIs of its node.
-package node
+// Package slots gives each launcher pod a slot: a socket that virt-handler alone
+// listens on and that pod alone can dial. By the slot virt-handler knows which pod
+// it talks to.
+package slots
 
 import (
 	"context"
@@ -53,7 +53,7 @@ type slot struct {
 // outlive virt-handler.
 type Slots struct {
 	dir     string
-	pods    podResolver
+	pods    Resolver
 	log     logr.Logger
 	connect connector
 
@@ -84,14 +84,14 @@ type connector interface {
 	End(slotID string)
 }
 
-// podResolver says which pods hold which devices.
-type podResolver interface {
-	Devices(ctx context.Context) (held, error)
+// Resolver says which pods hold which devices. Kubelet is one.
+type Resolver interface {
+	Devices(ctx context.Context) (held map[string][]types.NamespacedName, whole bool, err error)
 }
 
-// OpenSlots takes up the slots that an earlier virt-handler left in dir, and
+// Open takes up the slots that an earlier virt-handler left in dir, and
 // listens on them again.
-func OpenSlots(dir string, pods podResolver, log logr.Logger, connect connector) (*Slots, error) {
+func Open(dir string, pods Resolver, log logr.Logger, connect connector) (*Slots, error) {
 	if err := os.MkdirAll(dir, slotsMode); err != nil {
 		return nil, fmt.Errorf("make slots folder: %w", err)
 	}
@@ -295,16 +295,16 @@ func (s *Slots) identify(slot *slot) (types.NamespacedName, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), kubeletTimeout)
 	defer cancel()
-	held, err := s.pods.Devices(ctx)
+	held, _, err := s.pods.Devices(ctx)
 	if err != nil {
 		return pod, err
 	}
 	// Two would mean that the device's last pod still lingers: ask again later.
-	n := len(held.pods[slot.Device])
+	n := len(held[slot.Device])
 	if n != 1 {
 		return pod, fmt.Errorf("the kubelet knows %d pods that hold device %s", n, slot.Device)
 	}
-	if now := held.pods[slot.Device][0]; doubted && now != pod {
+	if now := held[slot.Device][0]; doubted && now != pod {
 		return pod, fmt.Errorf("the kubelet lists another pod for the device of %s", pod)
 	} else {
 		pod = now

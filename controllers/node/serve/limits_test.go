@@ -1,4 +1,4 @@
-package node
+package serve
 
 import (
 	"crypto/tls"
@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,12 +25,11 @@ import (
 func TestOneVMIsQuestions(t *testing.T) {
 	h := newTestHandler(t, ownServing)
 	second := types.NamespacedName{Namespace: "ns", Name: "other"}
-	if err := h.server.Reconciler.Client.Create(t.Context(), &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: second.Namespace, Name: second.Name, UID: "u2"},
+	if err := h.server.Client.(client.Client).Create(t.Context(), &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: second.Namespace, Name: second.Name, UID: "u2"},
 		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Running, ActivePods: map[types.UID]string{"p": "n1"}}}); err != nil {
 		t.Fatal(err)
 	}
-	other := &testHandler{t: t}
-	other.connectAs(h.server.Reconciler.Sessions, "other", "u2")
+	other := &testHandler{t: t, launcher: connectAs(t, h.set, "other", "u2")}
 	api := h.api()
 	answers := make(chan error, maxVMICalls)
 	for range maxVMICalls {

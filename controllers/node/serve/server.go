@@ -1,4 +1,5 @@
-package node
+// Package serve answers virt-api: it does with the VMIs of the node what users ask.
+package serve
 
 import (
 	"cmp"
@@ -13,6 +14,10 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +35,10 @@ import (
 // handlerapi). It reads no byte of a stream: those go between virt-api and a
 // socket that the launcher hands out.
 type Server struct {
-	Reconciler  *Reconciler
+	Client client.Reader
+	// Launcher returns the launcher of a VMI, or nil while none is to be asked.
+	Launcher    func(*v1.VirtualMachineInstance) *sessions.Session
+	Clock       clock.PassiveClock
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Address     string
 	Log         logr.Logger
@@ -76,7 +84,7 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 		s.endStreams()
 	})
 	defer stop()
-	config := handlerapi.ServerConfig(s.Certificate, func() (*x509.CertPool, error) { return s.roots(ctx) }, s.Reconciler.Clock.Now)
+	config := handlerapi.ServerConfig(s.Certificate, func() (*x509.CertPool, error) { return s.roots(ctx) }, s.Clock.Now)
 	// Nobody else gets through the handshake.
 	known := intake.Known(config, func(tls.ConnectionState) bool { return true })
 	if err := server.Serve(tls.NewListener(intake.Listen(listener, serverStrangers), known)); !errors.Is(err, http.ErrServerClosed) {
@@ -88,7 +96,7 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 // roots certify virt-api. They are read from the cache at every handshake.
 func (s *Server) roots(ctx context.Context) (*x509.CertPool, error) {
 	published := &corev1.ConfigMap{}
-	if err := s.Reconciler.Client.Get(ctx, types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: authority.APICA}, published); err != nil {
+	if err := s.Client.Get(ctx, types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: authority.APICA}, published); err != nil {
 		return nil, fmt.Errorf("read virt-api's CA: %w", err)
 	}
 	return authority.Pool(published.Data[authority.BundleEntry])
@@ -106,11 +114,11 @@ func (s *Server) handler() http.Handler {
 func fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	var remote *control.RemoteError
-	var older lacking
+	var lacking sessions.LackingError
 	switch {
 	case errors.Is(err, control.ErrBusy):
 		code = http.StatusTooManyRequests
-	case errors.As(err, &older):
+	case errors.As(err, &lacking):
 		code = http.StatusConflict
 	case errors.As(err, &remote):
 		code, err = http.StatusConflict, remote
@@ -125,7 +133,7 @@ func fail(w http.ResponseWriter, err error) {
 	case errors.Is(err, errTooMany):
 		code = http.StatusTooManyRequests
 	}
-	http.Error(w, bounded(err.Error(), handlerapi.MaxText), code)
+	http.Error(w, control.Printable(err.Error(), handlerapi.MaxText), code)
 }
 
 var (
@@ -138,9 +146,9 @@ var (
 )
 
 // find returns the launcher of the VMI that is asked about.
-func (s *Server) find(r *http.Request) (*session, error) {
+func (s *Server) find(r *http.Request) (*sessions.Session, error) {
 	object := &v1.VirtualMachineInstance{}
-	err := s.Reconciler.Client.Get(r.Context(), types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}, object)
+	err := s.Client.Get(r.Context(), types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}, object)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, errNoVMI
@@ -149,7 +157,7 @@ func (s *Server) find(r *http.Request) (*session, error) {
 	case string(object.UID) != r.URL.Query().Get(handlerapi.UID):
 		return nil, errNoVMI
 	}
-	if launcher := s.Reconciler.launcher(object); launcher != nil {
+	if launcher := s.Launcher(object); launcher != nil {
 		return launcher, nil
 	}
 	return nil, errNoLauncher
@@ -164,15 +172,15 @@ func (s *Server) operate(w http.ResponseWriter, r *http.Request) {
 	operation := r.PathValue("operation")
 	switch operation {
 	case handlerapi.Pause:
-		err = launcher.call(r.Context(), control.CommandPause, nil, nil)
+		err = launcher.Call(r.Context(), control.CommandPause, nil, nil)
 	case handlerapi.Unpause:
-		err = launcher.call(r.Context(), control.CommandUnpause, nil, nil)
+		err = launcher.Call(r.Context(), control.CommandUnpause, nil, nil)
 	case handlerapi.Reset:
-		err = launcher.call(r.Context(), control.CommandReset, nil, nil)
+		err = launcher.Call(r.Context(), control.CommandReset, nil, nil)
 	case handlerapi.Unfreeze:
-		err = launcher.call(r.Context(), control.CommandUnfreeze, nil, nil)
+		err = launcher.Call(r.Context(), control.CommandUnfreeze, nil, nil)
 	case handlerapi.SoftReboot:
-		err = launcher.call(r.Context(), control.CommandSoftReboot, nil, nil)
+		err = launcher.Call(r.Context(), control.CommandSoftReboot, nil, nil)
 	case handlerapi.Grace, handlerapi.Freeze:
 		seconds, parseErr := strconv.ParseInt(r.URL.Query().Get(handlerapi.Seconds), 10, 64)
 		if parseErr != nil || seconds < 0 {
@@ -180,9 +188,9 @@ func (s *Server) operate(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if operation == handlerapi.Freeze {
-			err = launcher.call(r.Context(), control.CommandFreeze, control.FreezeRequest{TimeoutSeconds: seconds}, nil)
+			err = launcher.Call(r.Context(), control.CommandFreeze, control.FreezeRequest{TimeoutSeconds: seconds}, nil)
 		} else {
-			err = launcher.call(r.Context(), control.CommandGrace, control.GraceRequest{Seconds: seconds}, nil)
+			err = launcher.Call(r.Context(), control.CommandGrace, control.GraceRequest{Seconds: seconds}, nil)
 		}
 	default:
 		http.NotFound(w, r)
@@ -192,7 +200,7 @@ func (s *Server) operate(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	s.Log.Info("did what virt-api asked", "operation", operation, "pod", launcher.pod.String())
+	s.Log.Info("did what virt-api asked", "operation", operation, "pod", launcher.Pod.String())
 }
 
 // get answers with a stream, where one is asked for, or with a document.
@@ -245,11 +253,11 @@ func (s *Server) open(r *http.Request) (key string, guest net.Conn, err error) {
 		return "", nil, errPreserved
 	}
 	if r.URL.Query().Get(handlerapi.MoveCursor) == "true" {
-		if err := launcher.call(r.Context(), control.CommandMovePointer, nil, nil); err != nil {
+		if err := launcher.Call(r.Context(), control.CommandMovePointer, nil, nil); err != nil {
 			return "", nil, err
 		}
 	}
-	stream, err := launcher.stream(r.Context(), command)
+	stream, err := launcher.Stream(r.Context(), command)
 	if err != nil {
 		return "", nil, err
 	}

@@ -1,4 +1,4 @@
-package node
+package slots
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,14 +34,15 @@ func TestDevices(t *testing.T) {
 	own := types.NamespacedName{Namespace: "kubevirt", Name: "virt-handler-x"}
 	launcher := &podresources.PodResources{Namespace: "default", Name: "a", Containers: slot("vm1")}
 	tests := []struct {
-		name string
-		pods []*podresources.PodResources
-		want held
+		name  string
+		pods  []*podresources.PodResources
+		held  map[string][]types.NamespacedName
+		whole bool
 	}{
-		{"nothing", nil, held{map[string][]types.NamespacedName{}, false}},
-		{"a launcher", []*podresources.PodResources{launcher}, held{holds("vm1", "a"), false}},
-		{"all", []*podresources.PodResources{{Namespace: own.Namespace, Name: own.Name}, launcher}, held{holds("vm1", "a"), true}},
-		{"another of that name", []*podresources.PodResources{{Namespace: "default", Name: own.Name}}, held{map[string][]types.NamespacedName{}, false}},
+		{"nothing", nil, map[string][]types.NamespacedName{}, false},
+		{"a launcher", []*podresources.PodResources{launcher}, nodetest.Holds("vm1", "a"), false},
+		{"all", []*podresources.PodResources{{Namespace: own.Namespace, Name: own.Name}, launcher}, nodetest.Holds("vm1", "a"), true},
+		{"another of that name", []*podresources.PodResources{{Namespace: "default", Name: own.Name}}, map[string][]types.NamespacedName{}, false},
 	}
 	for _, tt := range tests {
 		socket := filepath.Join(t.TempDir(), "s")
@@ -51,13 +54,13 @@ func TestDevices(t *testing.T) {
 		podresources.RegisterPodResourcesListerServer(server, &lister{pods: tt.pods})
 		go server.Serve(listener)
 		defer server.Stop()
-		asker, err := DialPodResources(socket, own)
+		asker, err := DialKubelet(socket, own)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer asker.Close()
-		if got, err := asker.Devices(context.Background()); err != nil || !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("%s: %+v, %v; want %+v", tt.name, got, err, tt.want)
+		if held, whole, err := asker.Devices(context.Background()); err != nil || whole != tt.whole || !reflect.DeepEqual(held, tt.held) {
+			t.Errorf("%s: %v, %v, %v; want %v, %v", tt.name, held, whole, err, tt.held, tt.whole)
 		}
 	}
 }

@@ -1,10 +1,12 @@
-package node
+// Package accelerator decides whether KVM or emulation runs the guests' CPUs on a
+// node: by a check of KVM, and by the cluster's configuration.
+package accelerator
 
 import (
 	"fmt"
 	"sync"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -39,9 +41,9 @@ func choose(kvm kvmcheck.Result, emulation bool) Choice {
 	return Choice{"", fmt.Sprintf("KVM is not used: %s; and emulation is not permitted by configuration.developerConfiguration.useEmulation of the KubeVirt object", kvm.Reason)}
 }
 
-// Acceleration is the node's choice, which follows the verdict on KVM and the
+// Chooser holds the node's choice. The choice follows the verdict on KVM and the
 // cluster's configuration.
-type Acceleration struct {
+type Chooser struct {
 	mu        sync.Mutex
 	kvm       kvmcheck.Result
 	emulation bool
@@ -50,16 +52,16 @@ type Acceleration struct {
 	judged    chan struct{} // closed once there is a verdict
 }
 
-// NewAcceleration starts without permission to emulate.
-func NewAcceleration(kvm kvmcheck.Result) *Acceleration {
-	a := &Acceleration{changed: make(chan struct{}), judged: make(chan struct{})}
+// New returns a Chooser without permission to emulate.
+func New(kvm kvmcheck.Result) *Chooser {
+	a := &Chooser{changed: make(chan struct{}), judged: make(chan struct{})}
 	a.Judge(kvm)
 	return a
 }
 
 // Judge says what is known of KVM now, and returns whether that changes the
 // choice. What is not known changes no verdict.
-func (a *Acceleration) Judge(kvm kvmcheck.Result) bool {
+func (a *Chooser) Judge(kvm kvmcheck.Result) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if kvm.Verdict == kvmcheck.Unknown && a.kvm.Verdict != kvmcheck.Unknown {
@@ -73,18 +75,18 @@ func (a *Acceleration) Judge(kvm kvmcheck.Result) bool {
 }
 
 // Judged is closed once it is known whether KVM works.
-func (a *Acceleration) Judged() <-chan struct{} { return a.judged }
+func (a *Chooser) Judged() <-chan struct{} { return a.judged }
 
 // PermitEmulation says what the cluster's configuration says now, and returns
 // whether that changes the choice.
-func (a *Acceleration) PermitEmulation(permitted bool) bool {
+func (a *Chooser) PermitEmulation(permitted bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.emulation = permitted
 	return a.choose()
 }
 
-func (a *Acceleration) choose() bool {
+func (a *Chooser) choose() bool {
 	next := choose(a.kvm, a.emulation)
 	if next == a.choice {
 		return false
@@ -96,7 +98,7 @@ func (a *Acceleration) choose() bool {
 }
 
 // Choice returns the choice, and a channel that is closed when there is another.
-func (a *Acceleration) Choice() (Choice, <-chan struct{}) {
+func (a *Chooser) Choice() (Choice, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.choice, a.changed

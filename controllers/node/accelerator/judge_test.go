@@ -1,4 +1,4 @@
-package node
+package accelerator
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -21,12 +21,12 @@ import (
 func judged(t *testing.T, path string, checks ...kvmcheck.Result) (choices []qemuargs.Accelerator, took time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		a := NewAcceleration(kvmcheck.Result{Reason: "the check goes on"})
+		a := New(kvmcheck.Result{Reason: "the check goes on"})
 		a.PermitEmulation(true)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		at := 0
-		j := &Judge{Kept: kvmcheck.Kept{Path: path}, Clock: clock.RealClock{}, Log: logr.Discard(), Acceleration: a,
+		j := &Judge{Kept: kvmcheck.Kept{Path: path}, Clock: clock.RealClock{}, Log: logr.Discard(), Chooser: a,
 			Ready: func() error { return nil }, Changed: func(context.Context) error { return nil },
 			Check: func(context.Context) kvmcheck.Result {
 				if at > 0 {
@@ -96,12 +96,12 @@ func TestJudgeNeverKnows(t *testing.T) {
 
 func TestJudgeWithoutDevice(t *testing.T) {
 	missing := errors.New("no device")
-	j := &Judge{Kept: kvmcheck.Kept{Path: filepath.Join(t.TempDir(), "kvm.json")}, Clock: clock.RealClock{}, Log: logr.Discard(), Acceleration: NewAcceleration(unknown),
+	j := &Judge{Kept: kvmcheck.Kept{Path: filepath.Join(t.TempDir(), "kvm.json")}, Clock: clock.RealClock{}, Log: logr.Discard(), Chooser: New(unknown),
 		Ready: func() error { return missing }, Check: func(context.Context) kvmcheck.Result { return works }}
 	if err := j.Start(context.Background()); !errors.Is(err, missing) {
 		t.Errorf("the device node cannot be made: %v", err)
 	}
-	if choice, _ := j.Acceleration.Choice(); choice.Accelerator != "" {
+	if choice, _ := j.Chooser.Choice(); choice.Accelerator != "" {
 		t.Errorf("pods would get a device that is not there: %v", choice)
 	}
 }

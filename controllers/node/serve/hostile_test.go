@@ -1,4 +1,4 @@
-package node
+package serve
 
 import (
 	"encoding/json"
@@ -11,6 +11,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,19 +33,36 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// serverOf is a Server of a VMI vm with the UID u1, whose launcher gets the device vm9.
-func serverOf(t *testing.T, n *testNode) *Server {
+// device is what the kubelet gave the pod of the VMI vm, whose UID is u1.
+const device = "vm9"
+
+// slotted is a Server of that VMI, whose launcher is to dial a slot.
+type slotted struct {
+	*Server
+	slots    *slots.Slots
+	sessions *sessions.Set
+	pod      types.NamespacedName
+}
+
+func newSlotted(t *testing.T) *slotted {
 	t.Helper()
-	object := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "u1"},
-		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Running, ActivePods: map[types.UID]string{"p": "n1"},
-			LauncherPods: []v1.LauncherPod{{Name: vmi.PodName("vm", "u1", vmi.First), IPs: []string{"10.244.0.5", "fd00::5"}}}}}
-	n.slots.pods.(*kubelet).held["vm9"] = []types.NamespacedName{{Namespace: "ns", Name: vmi.PodName("vm", "u1", vmi.First)}}
+	object := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "u1"}}
+	s := &slotted{pod: types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1", vmi.First)}}
+	s.sessions = sessions.NewSet(testr.New(t), func(types.NamespacedName) {})
+	t.Cleanup(s.sessions.Close)
+	kubelet := nodetest.NewKubelet(map[string][]types.NamespacedName{device: {s.pod}})
+	var err error
+	if s.slots, err = slots.Open(t.TempDir(), kubelet, testr.New(t), s.sessions); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.slots.Close)
 	scheme := apiruntime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	return &Server{Log: logr.Discard(), limits: newVMILimits(), Reconciler: &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(object).Build(),
-		Clock: clock.RealClock{}, NodeName: "n1", Sessions: n.sessions}}
+	s.Server = &Server{Log: logr.Discard(), limits: newVMILimits(), Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(object).Build(),
+		Launcher: first(s.sessions), Clock: clock.RealClock{}}
+	return s
 }
 
 // reset presses the reset button as virt-api does.
@@ -54,10 +77,9 @@ func reset(handler http.Handler) int {
 // that lingers, and dials again each time, takes a thread of virt-handler's, however
 // often its users ask.
 func TestAnswersThatBringSockets(t *testing.T) {
-	n := newNode(t)
-	n.sessions.changed = func(types.NamespacedName) {}
-	handler := serverOf(t, n).handler()
-	folder, netns := newFolder(t, n.slots, "vm9"), netnsFile(t, podNetwork(t))
+	n := newSlotted(t)
+	handler := n.handler()
+	folder, netns := nodetest.Folder(t, n.slots, device), nodetest.NetNSFile(t, nodetest.PodNetwork(t))
 	var hostile sync.WaitGroup
 	over := make(chan struct{})
 	sent := 0
@@ -69,17 +91,17 @@ func TestAnswersThatBringSockets(t *testing.T) {
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
-			raw, err := dialSlot(folder)
+			raw, err := nodetest.DialSlot(folder)
 			if err != nil {
 				continue
 			}
 			conn := control.NewConn(raw)
-			hello, _ := json.Marshal(goodHello())
+			hello, _ := json.Marshal(nodetest.Hello())
 			err = conn.Send(control.Message{Event: control.EventHello, Data: hello, Files: []control.File{{Name: control.FileNetNS, File: netns}}})
 			for err == nil {
 				var m *control.Message
 				if m, err = conn.Receive(); err == nil {
-					lingers := lingering(t)
+					lingers := nodetest.Lingering(t)
 					// The file goes with the first half of the line, so that the one that was
 					// sent is the last when it is dropped.
 					_, _, err = raw.WriteMsgUnix([]byte(fmt.Sprintf(`{"id":%d,`, m.ID)), unix.UnixRights(int(lingers.Fd())), nil)
@@ -153,13 +175,11 @@ func taskCount(t *testing.T) int {
 // TestCallsAreBounded: a launcher that answers nothing is not asked without end,
 // and who is not heard is told so at once.
 func TestCallsAreBounded(t *testing.T) {
-	n := newNode(t)
-	n.sessions.changed = func(types.NamespacedName) {}
-	handler := serverOf(t, n).handler()
-	launcher := dialLauncher(t, newFolder(t, n.slots, "vm9"))
-	launcher.send(control.EventHello, goodHello(), netnsFile(t, podNetwork(t)))
-	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1", vmi.First)}
-	for n.sessions.Get(pod) == nil {
+	n := newSlotted(t)
+	handler := n.handler()
+	launcher := nodetest.Dial(t, nodetest.Folder(t, n.slots, device))
+	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
+	for n.sessions.Get(n.pod) == nil {
 		runtime.Gosched()
 	}
 	codes := make(chan int, 100)
@@ -178,13 +198,13 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 	// virt-handler's own question finds room.
 	asked := make(chan error, 1)
-	go func() { asked <- n.sessions.Get(pod).call(t.Context(), control.CommandQueryState, nil, nil) }()
+	go func() { asked <- n.sessions.Get(n.pod).Call(t.Context(), control.CommandQueryState, nil, nil) }()
 	for range maxVMICalls + 1 {
-		m, err := launcher.conn.Receive()
+		m, err := launcher.Conn.Receive()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := launcher.conn.Send(control.Message{ID: m.ID, Return: []byte("null")}); err != nil {
+		if err := launcher.Conn.Send(control.Message{ID: m.ID, Return: []byte("null")}); err != nil {
 			t.Fatal(err)
 		}
 	}

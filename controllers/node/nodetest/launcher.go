@@ -1,0 +1,102 @@
+package nodetest
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
+)
+
+// Launcher is the launcher's end of a connection.
+type Launcher struct {
+	t    *testing.T
+	Raw  *net.UnixConn
+	Conn *control.Conn
+}
+
+// NewLauncher speaks over a connection, which the test's end closes. An answer is
+// waited for 10 s at most.
+func NewLauncher(t *testing.T, raw *net.UnixConn) *Launcher {
+	t.Helper()
+	t.Cleanup(func() { raw.Close() })
+	raw.SetReadDeadline(time.Now().Add(10 * time.Second))
+	return &Launcher{t, raw, control.NewConn(raw)}
+}
+
+// Dial is a launcher that dials the slot in a folder.
+func Dial(t *testing.T, folder string) *Launcher {
+	t.Helper()
+	raw, err := DialSlot(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewLauncher(t, raw)
+}
+
+// DialSlot dials the slot in a folder.
+func DialSlot(folder string) (*net.UnixConn, error) {
+	return net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(folder, "handler.sock"), Net: "unix"})
+}
+
+// Send sends an event. Its files have the name of hello's.
+func (l *Launcher) Send(event string, data any, files ...*os.File) {
+	l.t.Helper()
+	encoded, err := json.Marshal(data)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	m := control.Message{Event: event, Data: encoded}
+	for i, f := range files {
+		m.Files = append(m.Files, control.File{Name: control.FileNetNS + strings.Repeat("+", i), File: f})
+	}
+	if err := l.Conn.Send(m); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// HangsUp waits until virt-handler closes the connection.
+func (l *Launcher) HangsUp() {
+	l.t.Helper()
+	if m, err := l.Conn.Receive(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		l.t.Fatalf("got message %+v, error %v: want the connection closed", m, err)
+	}
+}
+
+// Hello is the hello of a launcher that waits for its VM.
+func Hello() control.Hello {
+	return control.Hello{Version: control.Version, Features: control.Features(), QEMUVersion: "7.2.22", State: control.StateReport{State: control.StateWaiting}}
+}
+
+// Pair returns two connected sockets.
+func Pair(t *testing.T) (a, b *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrap := func(fd int) *net.UnixConn {
+		file := os.NewFile(uintptr(fd), "pair")
+		defer file.Close()
+		conn, err := net.FileConn(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn.(*net.UnixConn)
+	}
+	return wrap(fds[0]), wrap(fds[1])
+}
+
+// Lingering is a file whose close(2) does not return.
+func Lingering(t *testing.T) *os.File {
+	t.Helper()
+	return os.NewFile(uintptr(controltest.Lingering(t)), "lingers")
+}

@@ -1,0 +1,33 @@
+package serve
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// query answers with a document that the launcher makes. No part of it is read
+// here.
+func (s *Server) query(w http.ResponseWriter, r *http.Request) {
+	command := map[string]string{handlerapi.GuestInfo: control.CommandGuestInfo, handlerapi.Users: control.CommandUsers,
+		handlerapi.FileSystems: control.CommandFileSystems}[r.PathValue("operation")]
+	launcher, err := s.find(r)
+	switch {
+	case err != nil:
+		fail(w, err)
+		return
+	case command == "":
+		http.NotFound(w, r)
+		return
+	}
+	var document json.RawMessage
+	if err := launcher.Call(r.Context(), command, nil, &document); err != nil {
+		fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// Who asked may have gone, which is all that can go wrong.
+	_, _ = w.Write(document)
+}

@@ -1,0 +1,94 @@
+package sessions
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/netsetup"
+)
+
+// helloTimeout is how long a launcher may take to say hello.
+const helloTimeout = 10 * time.Second
+
+// awaitHello waits for the launcher's first message to be taken.
+func (s *Set) awaitHello(launcher *Session, hello <-chan error) error {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.greeting, launcher.Slot)
+	}()
+	timeout := time.NewTimer(helloTimeout)
+	defer timeout.Stop()
+	select {
+	case err := <-hello:
+		return err
+	case <-launcher.Client.Done():
+		return launcher.Client.Err()
+	case <-s.closing:
+		return control.ErrClosed
+	case <-timeout.C:
+		return fmt.Errorf("it did not say hello within %s", helloTimeout)
+	}
+}
+
+// greet takes hello and the network namespace that came with it.
+func (s *Session) greet(m *control.Message) error {
+	defer m.Close()
+	var hello control.Hello
+	if m.Event != control.EventHello || len(m.Files) != 1 { // of which kind and name, the client has seen to
+		return fmt.Errorf("%w: the first message must be hello with its network namespace", control.ErrProtocol)
+	}
+	if err := s.Client.Told(m.Data, &hello); err != nil {
+		return err
+	}
+	switch {
+	case hello.Version != control.Version:
+		return fmt.Errorf("launcher speaks version %d of the control protocol, virt-handler %d", hello.Version, control.Version)
+	case len(hello.Features) > maxFeatures:
+		return fmt.Errorf("%w: %d features", control.ErrProtocol, len(hello.Features))
+	case !Plausible(hello.State):
+		return fmt.Errorf("%w: a state %.32q that no launcher is in", control.ErrProtocol, hello.State.State)
+	}
+	if err := s.enter(m.Files[0].File); err != nil {
+		return err
+	}
+	s.QEMUVersion, s.Features = hello.QEMUVersion, hello.Features
+	s.SetState(hello.State)
+	return nil
+}
+
+// enter takes the pod's network namespace, and what is found in it.
+func (s *Session) enter(file *os.File) error {
+	netns, err := netsetup.FromFile(file)
+	if err != nil {
+		return fmt.Errorf("take network namespace: %w", err)
+	}
+	s.inNetNS.Lock()
+	s.netns = netns
+	s.inNetNS.Unlock()
+	facts, err := netsetup.ReadFacts(netns, PodLink)
+	if err != nil {
+		return fmt.Errorf("read pod network: %w", err)
+	}
+	s.Links = map[string]netsetup.Facts{PodLink: facts}
+	return nil
+}
+
+// maxFeatures is more than any launcher has.
+const maxFeatures = 256
+
+// MaxDevices is more of a kind than any VMI has.
+const MaxDevices = 512
+
+// Plausible says whether a launcher may be in such a state. It is kept as long
+// as the launcher is on the line: an empty device, of two bytes on the line,
+// takes a hundred times as much here.
+func Plausible(state control.StateReport) bool {
+	m := state.Machine
+	return state.State.Known() && len(state.Jobs) <= control.MaxJobs && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts), len(m.Inputs), len(m.CPU.Flags)) <= MaxDevices)
+}
+
+// PodLink is the pod's interface, by the CRI's convention.
+const PodLink = "eth0"

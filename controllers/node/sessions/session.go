@@ -1,0 +1,149 @@
+package sessions
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/netsetup"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Session is a launcher that is connected. Its slot has proven which pod it is in;
+// nothing that the launcher says changes that.
+type Session struct {
+	Slot   string
+	Since  time.Time // when the launcher dialed
+	Pod    types.NamespacedName
+	Client *control.Client
+
+	// Set by hello, and not changed after.
+	QEMUVersion string
+	Features    []string
+	// Links are the pod's links as the CNI plugins left them, by their names in the pod.
+	Links map[string]netsetup.Facts
+
+	// events bounds how often a launcher can make virt-handler work.
+	events *rate.Limiter
+
+	// agentNews holds a signal while agentSaid is set.
+	agentNews chan struct{}
+
+	mu    sync.Mutex
+	state control.StateReport
+	// agent is nil until the launcher has reported on the guest's agent. agentSaid is
+	// the newest report that has not been read.
+	agent     *control.AgentReport
+	agentSaid json.RawMessage
+	silent    bool
+	growths   map[string]Growth // of disks on claims, by name
+	// question is the last question about statistics.
+	question *statsQuestion
+
+	// inNetNS is held for reading by work in the namespace, so that close cannot
+	// close the descriptor under that work. The kernel would give the descriptor's
+	// number to another pod's namespace.
+	inNetNS sync.RWMutex
+	netns   ns.NetNS // nil before hello and after close
+}
+
+// Inside runs work with the pod's network namespace, unless the session ended.
+func (s *Session) Inside(work func(ns.NetNS) error) error {
+	s.inNetNS.RLock()
+	defer s.inNetNS.RUnlock()
+	if s.netns == nil {
+		return control.ErrClosed
+	}
+	return work(s.netns)
+}
+
+// State is what the launcher reported last.
+func (s *Session) State() control.StateReport {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+// SetState takes a report of the launcher.
+func (s *Session) SetState(state control.StateReport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = state
+}
+
+// Silent says whether the launcher has owed an answer for longer than probePatience.
+func (s *Session) Silent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.silent
+}
+
+// setSilent returns whether the value has changed.
+func (s *Session) setSilent(silent bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	news := s.silent != silent
+	s.silent = silent
+	return news
+}
+
+func (s *Session) close() {
+	s.Client.Close()
+	s.inNetNS.Lock()
+	defer s.inNetNS.Unlock()
+	if s.netns != nil {
+		s.netns.Close()
+		s.netns = nil
+	}
+}
+
+// Preparing says whether the launcher's QEMU is not up yet.
+func (s *Session) Preparing() bool {
+	state := s.State().State
+	return state == control.StateWaiting || state == control.StatePreparing
+}
+
+// callTimeout bounds one question to a launcher.
+const callTimeout = 30 * time.Second
+
+// LackingError names a feature that a launcher does not have.
+type LackingError struct{ Feature string }
+
+func (e LackingError) Error() string {
+	return fmt.Sprintf("this pod's virt-launcher has no feature %q: its VM gets a newer one when it is started anew", e.Feature)
+}
+
+// Has returns a LackingError where the launcher does not have the feature that a
+// command belongs to.
+func (s *Session) Has(command string) error {
+	if feature := control.FeatureOf(command); feature != "" && !slices.Contains(s.Features, feature) {
+		return LackingError{feature}
+	}
+	return nil
+}
+
+// Call asks the launcher, and waits 30 s at most.
+func (s *Session) Call(ctx context.Context, command string, arguments, result any, files ...control.File) error {
+	if err := s.Has(command); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return s.Client.Call(ctx, command, arguments, result, files...)
+}
+
+// Stream is Call for an answer that is a stream.
+func (s *Session) Stream(ctx context.Context, command string) (*control.Stream, error) {
+	if err := s.Has(command); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return s.Client.CallForStream(ctx, command)
+}

@@ -1,0 +1,89 @@
+package sessions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+const (
+	// statsShared is how old an answer may be that another scrape gets too: two
+	// Prometheus servers wake a guest once.
+	statsShared = time.Second
+	// maxStats bounds an answer, in bytes. A disk takes 300, and a virtual CPU 100.
+	maxStats = 128 << 10
+)
+
+// statsAnswer is an answer within its bounds.
+type statsAnswer struct{ stats *control.Stats }
+
+func (a *statsAnswer) UnmarshalJSON(text []byte) (err error) {
+	a.stats, err = ReadStats(text)
+	return err
+}
+
+// ReadStats reads an answer of a launcher's, if it is within its bounds.
+func ReadStats(text []byte) (*control.Stats, error) {
+	if len(text) > maxStats {
+		return nil, fmt.Errorf("%w: statistics of %d bytes", control.ErrProtocol, len(text))
+	}
+	stats := &control.Stats{}
+	if err := json.Unmarshal(text, stats); err != nil {
+		return nil, err
+	}
+	// An empty element, of two bytes on the line, takes fifty times as much here,
+	// for as long as nobody asks again.
+	if n := max(len(stats.VCPUs), len(stats.Disks), len(stats.NICs)); n > MaxDevices {
+		return nil, fmt.Errorf("%w: statistics of %d devices", control.ErrProtocol, n)
+	}
+	return stats, nil
+}
+
+// statsQuestion is asked once, however many wait for the answer.
+type statsQuestion struct {
+	done  chan struct{} // closed when the rest is set
+	stats *control.Stats
+	err   error
+	at    time.Time
+}
+
+var ErrNoAnswer = errors.New("virt-launcher does not answer")
+
+// stats asks the launcher, unless it still owes an answer, or gave one just now.
+// An answer that comes late is for the next who asks.
+func (s *Session) Stats(ctx context.Context) (*control.Stats, error) {
+	s.mu.Lock()
+	q := s.question
+	if q == nil || q.stale() {
+		q = &statsQuestion{done: make(chan struct{})}
+		s.question = q
+		go s.askStats(q)
+	}
+	s.mu.Unlock()
+	select {
+	case <-q.done:
+		return q.stats, q.err
+	case <-ctx.Done():
+		return nil, ErrNoAnswer
+	}
+}
+
+func (s *Session) askStats(q *statsQuestion) {
+	defer close(q.done)
+	var answer statsAnswer
+	q.err = s.Call(context.Background(), control.CommandStats, nil, &answer)
+	q.stats, q.at = answer.stats, time.Now()
+}
+
+func (q *statsQuestion) stale() bool {
+	select {
+	case <-q.done:
+		return time.Since(q.at) > statsShared
+	default:
+		return false
+	}
+}

@@ -1,0 +1,64 @@
+package node
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/go-logr/logr/testr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// broken is a KVM that does not work.
+var broken = kvmcheck.Result{Verdict: kvmcheck.Broken, Reason: "it crawls"}
+
+// testNode is a node's sessions, and the line to them.
+type testNode struct {
+	*nodetest.Line
+	sessions *sessions.Set
+}
+
+func newNode(t *testing.T) *testNode {
+	t.Helper()
+	n := &testNode{Line: nodetest.NewLine()}
+	n.sessions = sessions.NewSet(testr.New(t), n.Changed)
+	n.Set = n.sessions
+	t.Cleanup(n.sessions.Close)
+	return n
+}
+
+// connected are launchers that said hello before the test. Without a Client they
+// cannot be asked.
+func connected(t *testing.T, all ...*sessions.Session) *sessions.Set {
+	t.Helper()
+	set := sessions.NewSet(testr.New(t), func(types.NamespacedName) {})
+	for _, s := range all {
+		if !set.Add(s) {
+			t.Fatalf("the session of %s is not taken", s.Pod)
+		}
+	}
+	return set
+}
+
+// reporting is a launcher of a pod that has reported a state.
+func reporting(pod types.NamespacedName, state control.StateReport) *sessions.Session {
+	s := &sessions.Session{Slot: pod.Name, Pod: pod}
+	s.SetState(state)
+	return s
+}
+
+func newTestScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(s), v1.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

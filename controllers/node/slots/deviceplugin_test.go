@@ -1,0 +1,65 @@
+package slots
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
+)
+
+// lists is the kubelet's end of ListAndWatch.
+type lists struct {
+	grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]
+	ctx  context.Context
+	sent chan int
+}
+
+func (l *lists) Context() context.Context { return l.ctx }
+func (l *lists) Send(r *deviceplugin.ListAndWatchResponse) error {
+	l.sent <- len(r.Devices)
+	return nil
+}
+
+func (l *lists) next(t *testing.T) int {
+	t.Helper()
+	select {
+	case n := <-l.sent:
+		return n
+	case <-time.After(10 * time.Second):
+		t.Fatal("the kubelet is told nothing")
+		return 0
+	}
+}
+
+func TestSlotsFollow(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	stream := &lists{ctx: ctx, sent: make(chan int)}
+	p := &Plugin{Accelerator: accelerator.New(kvmcheck.Result{Verdict: kvmcheck.Broken, Reason: "it crawls"}), Log: logr.Discard()}
+	ended := make(chan error, 1)
+	go func() { ended <- p.ListAndWatch(nil, stream) }()
+	for i, want := range []int{0, PerNode, 0, PerNode} {
+		if i > 0 {
+			p.Accelerator.PermitEmulation(want > 0)
+		}
+		if got := stream.next(t); got != want {
+			t.Errorf("list %d has %d slots, want %d", i, got, want)
+		}
+	}
+	p.Accelerator.PermitEmulation(false)
+	stream.next(t)
+	request := &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{DevicesIds: []string{"vm1"}}}}
+	if _, err := p.Allocate(ctx, request); err == nil || !strings.Contains(err.Error(), "useEmulation") {
+		t.Errorf("a slot is allocated where nothing runs guests: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,20 @@
+package control
+
+import (
+	"strings"
+	"unicode"
+)
+
+// Printable bounds a text of a peer's: it leaves out what cannot be printed, and
+// what is beyond limit, in bytes.
+func Printable(text string, limit int) string {
+	return strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, text[:min(len(text), limit)])
+}
+
+// Short is Printable with room for a name or a few words, 100 bytes.
+func Short(text string) string { return Printable(text, 100) }
