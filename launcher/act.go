@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 )
@@ -14,12 +16,12 @@ import (
 const forever = time.Duration(math.MaxInt64)
 
 // do carries out one action of the VM's life. It waits for nothing.
-func (l *launcher) do(ctx context.Context, a life.Action, asker *message) {
+func (l *launcher) do(ctx context.Context, a life.Action, asker *link.Command) {
 	switch a := a.(type) {
 	case life.Report:
-		l.slot.report(l.report())
+		l.link.Report(l.report())
 	case life.Answer:
-		asker.answer(nil, refusal(a))
+		asker.Answer(nil, refusal(a))
 	case life.Prepare:
 		l.prepare(ctx)
 	case life.Abort:
@@ -99,13 +101,13 @@ func (l *launcher) warn(what string) func(error) {
 
 // operate carries out what a user asked for of a running guest, and answers when
 // QEMU has done it. What the state becomes, QEMU's events say.
-func (l *launcher) operate(ctx context.Context, operation life.Operation, asker *message) {
+func (l *launcher) operate(ctx context.Context, operation life.Operation, asker *link.Command) {
 	do := map[life.Operation]func(context.Context) error{life.Pause: l.qmp.Stop, life.Unpause: l.qmp.Cont, life.Reset: l.qmp.SystemReset}[operation]
 	l.forUser(ctx, operation, do, asker)
 }
 
 // reboot has the guest start anew by its own means.
-func (l *launcher) reboot(ctx context.Context, byAgent bool, asker *message) {
+func (l *launcher) reboot(ctx context.Context, byAgent bool, asker *link.Command) {
 	if byAgent {
 		l.forUser(ctx, life.SoftReboot, l.agent.client.Reboot, asker)
 		return
@@ -119,7 +121,7 @@ func (l *launcher) reboot(ctx context.Context, byAgent bool, asker *message) {
 	}, asker)
 }
 
-func (l *launcher) forUser(ctx context.Context, operation life.Operation, do func(context.Context) error, asker *message) {
+func (l *launcher) forUser(ctx context.Context, operation life.Operation, do func(context.Context) error, asker *link.Command) {
 	l.later(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
 		defer cancel()
@@ -128,7 +130,7 @@ func (l *launcher) forUser(ctx context.Context, operation life.Operation, do fun
 		if err != nil {
 			l.hear(ctx, life.OperationFailed{Operation: operation}, nil)
 		}
-		asker.answer(nil, guestError(operation, err))
+		asker.Answer(nil, guestError(operation, err))
 	})
 }
 

@@ -19,6 +19,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+
 	monitor "github.com/digitalocean/go-qemu/qmp"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -288,8 +290,8 @@ func TestAgentOfEndedGuest(t *testing.T) {
 	t.Parallel()
 	g := connectedGuest(t)
 	log := slog.New(slog.DiscardHandler)
-	l := launcher{Config: Config{Log: log}, agent: g.agent, slot: newSlot(filepath.Join(t.TempDir(), "none"), "", control.StateReport{}, log)}
-	defer l.slot.Close()
+	l := launcher{Config: Config{Log: log}, agent: g.agent, link: link.New(filepath.Join(t.TempDir(), "none"), "", control.StateReport{}, log)}
+	defer l.link.Close()
 	l.hear(t.Context(), life.Canceled{}, nil)
 	g.mu.Lock()
 	last := encoded(g.reports[len(g.reports)-1])

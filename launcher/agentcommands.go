@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
 )
@@ -23,13 +25,13 @@ var errNoAgent = errors.New("the guest agent is not connected")
 
 // askAgent carries out a command about the guest's agent, beside the loop, and
 // answers with what it returns.
-func (l *launcher) askAgent(ctx context.Context, m *message) {
+func (l *launcher) askAgent(ctx context.Context, m *link.Command) {
 	do, err := l.agentCommand(m)
 	if err == nil {
 		err = l.askable(m.Execute)
 	}
 	if err != nil {
-		m.answer(nil, err)
+		m.Answer(nil, err)
 		return
 	}
 	var result any
@@ -40,7 +42,7 @@ func (l *launcher) askAgent(ctx context.Context, m *message) {
 		return err
 	}, func(err error) {
 		l.busy.end(askingAgent)
-		m.answer(result, err)
+		m.Answer(result, err)
 	})
 }
 
@@ -57,7 +59,7 @@ func (l *launcher) askable(command string) error {
 }
 
 // agentCommand is what a message asks for.
-func (l *launcher) agentCommand(m *message) (func(context.Context) (any, error), error) {
+func (l *launcher) agentCommand(m *link.Command) (func(context.Context) (any, error), error) {
 	a := l.agent
 	switch m.Execute {
 	case control.CommandGuestInfo:

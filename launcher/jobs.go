@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -95,16 +97,16 @@ var errJobCanceled = errors.New("the job was canceled")
 
 // startJob works beside the loop and answers with the job's number at once. The
 // state, which is told before that, has the job from then on.
-func (l *launcher) startJob(ctx context.Context, m *message, kind control.JobKind, target string, total int64, work func(context.Context) (done int64, err error)) {
+func (l *launcher) startJob(ctx context.Context, m *link.Command, kind control.JobKind, target string, total int64, work func(context.Context) (done int64, err error)) {
 	working, cancel := context.WithCancel(ctx)
 	j, err := l.jobs.begin(kind, target, total, cancel)
 	if err != nil {
 		cancel()
-		m.answer(nil, err)
+		m.Answer(nil, err)
 		return
 	}
-	l.slot.report(l.report())
-	m.answer(control.JobReply{ID: j.ID}, nil)
+	l.link.Report(l.report())
+	m.Answer(control.JobReply{ID: j.ID}, nil)
 	var done int64
 	l.later(ctx, func() (err error) {
 		done, err = work(working)
@@ -114,33 +116,33 @@ func (l *launcher) startJob(ctx context.Context, m *message, kind control.JobKin
 			l.Log.Warn("a job has failed", "job", j.ID, "kind", kind, "target", target, "error", err)
 		}
 		l.jobs.end(j, done, err)
-		l.slot.report(l.report())
+		l.link.Report(l.report())
 	})
 }
 
 // cancelJob has a job end, if it still can without leaving a half of it.
-func (l *launcher) cancelJob(m *message) {
+func (l *launcher) cancelJob(m *link.Command) {
 	j, err := l.namedJob(m)
 	if err == nil {
 		j.cancel()
 	}
-	m.answer(nil, err)
+	m.Answer(nil, err)
 }
 
 // forgetJob: somebody has seen the result.
-func (l *launcher) forgetJob(m *message) {
+func (l *launcher) forgetJob(m *link.Command) {
 	j, err := l.namedJob(m)
 	if err == nil && !j.Finished() {
 		err = fmt.Errorf("job %d is still running", j.ID)
 	}
 	if err == nil {
 		l.jobs.all = slices.DeleteFunc(l.jobs.all, func(other *job) bool { return other == j })
-		l.slot.keep(l.report()) // who has seen it need not be told
+		l.link.Keep(l.report()) // who has seen it need not be told
 	}
-	m.answer(nil, err)
+	m.Answer(nil, err)
 }
 
-func (l *launcher) namedJob(m *message) (*job, error) {
+func (l *launcher) namedJob(m *link.Command) (*job, error) {
 	var request control.JobRequest
 	if err := control.Decode(m.Data, &request); err != nil {
 		return nil, err
@@ -150,19 +152,19 @@ func (l *launcher) namedJob(m *message) (*job, error) {
 
 // growDisk makes a disk in a volume as large as the volume has become. QEMU
 // tells the guest, which need not be restarted.
-func (l *launcher) growDisk(ctx context.Context, m *message) {
+func (l *launcher) growDisk(ctx context.Context, m *link.Command) {
 	var request control.GrowDiskRequest
 	if err := control.Decode(m.Data, &request); err != nil {
-		m.answer(nil, err)
+		m.Answer(nil, err)
 		return
 	}
 	if !l.life.Serves() {
-		m.answer(nil, fmt.Errorf("grow disk %s: the VM is %s", request.Disk, l.life.Shown()))
+		m.Answer(nil, fmt.Errorf("grow disk %s: the VM is %s", request.Disk, l.life.Shown()))
 		return
 	}
 	disk, err := growable(&l.start.Machine, request.Disk)
 	if err != nil {
-		m.answer(nil, err)
+		m.Answer(nil, err)
 		return
 	}
 	client := l.qmp

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -72,7 +74,7 @@ type asked struct {
 	*testing.T
 	launcher
 	handler *control.Conn
-	line    *line
+	sent    *control.Conn
 	next    uint64
 }
 
@@ -83,15 +85,15 @@ func newAsked(t *testing.T) *asked {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	a := &asked{T: t, line: newLine(control.NewConn(ours)), launcher: launcher{Config: Config{Log: log}, results: make(chan func()), busy: busy{},
-		slot: newSlot(filepath.Join(t.TempDir(), "none"), "", control.StateReport{}, log)}}
+	a := &asked{T: t, sent: control.NewConn(ours), launcher: launcher{Config: Config{Log: log}, results: make(chan func()), busy: busy{},
+		link: link.New(filepath.Join(t.TempDir(), "none"), "", control.StateReport{}, log)}}
 	defer theirs.Close()
 	conn, err := net.FileConn(theirs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.handler = control.NewConn(conn.(*net.UnixConn))
-	t.Cleanup(func() { a.slot.Close(); a.line.close(); a.handler.Close() })
+	t.Cleanup(func() { a.link.Close(); a.sent.Close(); a.handler.Close() })
 	return a
 }
 
@@ -103,13 +105,13 @@ func (a *asked) ask(command string, arguments, result any) error {
 	return a.answered(result)
 }
 
-func (a *asked) message(command string, arguments any) *message {
+func (a *asked) message(command string, arguments any) *link.Command {
 	a.Helper()
 	data, err := json.Marshal(arguments)
 	if err != nil {
 		a.Fatal(err)
 	}
-	return &message{Message: &control.Message{Execute: command, ID: a.next, Data: data}, line: a.line, log: a.launcher.Log}
+	return &link.Command{Message: &control.Message{Execute: command, ID: a.next, Data: data}, Send: a.sent.Send, Log: a.launcher.Log}
 }
 
 func (a *asked) answered(result any) error {

@@ -15,6 +15,10 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/podlog"
+	"github.com/kubeqemu/kubeqemu/launcher/serial"
+
 	monitor "github.com/digitalocean/go-qemu/qmp"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -93,11 +97,11 @@ type launcher struct {
 	life   life.State
 	timers [life.Timers]*time.Timer
 
-	slot   *slot
-	serial *serial
+	link   *link.Link
+	serial *serial.Port
 	agent  *agent       // nil without its port
 	probes *agentSocket // nil if it could not be made
-	stderr *podLog      // QEMU's messages, on their way to the pod's log
+	stderr *podlog.Log  // QEMU's messages, on their way to the pod's log
 	leases []*dhcp.Server
 
 	start *control.StartRequest
@@ -142,7 +146,7 @@ func Run(ctx context.Context, config Config) control.Termination {
 	case err != nil:
 		return control.Termination{Reason: control.ReasonStartFailed, Message: err.Error()}
 	}
-	l.slot = newSlot(config.SlotSocket, version, l.report(), config.Log)
+	l.link = link.New(config.SlotSocket, version, l.report(), config.Log)
 	for l.life.Phase != life.Ended {
 		l.step(ctx)
 	}
@@ -185,7 +189,7 @@ func (l *launcher) step(ctx context.Context) {
 	case s := <-l.Signals:
 		l.Log.Info("signal", "signal", s.String())
 		l.hear(ctx, life.ShutdownAsked{At: time.Now()}, nil)
-	case m := <-l.slot.messages:
+	case m := <-l.link.Commands:
 		l.handle(ctx, m)
 	case result := <-l.results:
 		result()
@@ -221,7 +225,7 @@ func (l *launcher) step(ctx context.Context) {
 
 // hear has the VM's life go on by what was heard, and does what is to be done.
 // asker is who asked for it, if somebody waits for an answer.
-func (l *launcher) hear(ctx context.Context, e life.Event, asker *message) {
+func (l *launcher) hear(ctx context.Context, e life.Event, asker *link.Command) {
 	before := l.life
 	var actions []life.Action
 	l.life, actions = life.Step(l.life, e)
@@ -306,7 +310,7 @@ func (l *launcher) close() {
 	}
 	closeAll(l.files)
 	closeAll(l.disks)
-	if l.slot != nil {
-		l.slot.Close()
+	if l.link != nil {
+		l.link.Close()
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/serial"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -83,8 +85,8 @@ func TestFlood(t *testing.T) {
 	console.say("F")
 	begin := time.Now()
 	console.waitFor("1.5 MiB of output", func(data []byte) bool { return len(data) > 3<<19 })
-	most := logBurst + int(time.Since(begin).Seconds()+1)*logBytesPerSecond
-	if n := len(v.stdout.text()); n < logBurst/2 || n > most {
+	most := serial.LogBurst + int(time.Since(begin).Seconds()+1)*serial.LogBytesPerSecond
+	if n := len(v.stdout.text()); n < serial.LogBurst/2 || n > most {
 		t.Errorf("logged %d bytes, want at most %d", n, most)
 	}
 	if state := receiveState(v); state.State != control.StateRunning {

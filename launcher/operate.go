@@ -8,13 +8,15 @@ import (
 	"os"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 )
 
 // handle answers one message from the handler.
-func (l *launcher) handle(ctx context.Context, m *message) {
+func (l *launcher) handle(ctx context.Context, m *link.Command) {
 	defer m.Close()
 	switch m.Execute {
 	case control.CommandQueryState:
@@ -32,7 +34,7 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 	case control.CommandForgetJob:
 		l.forgetJob(m)
 	case control.CommandShutdown:
-		m.answer(nil, nil)
+		m.Answer(nil, nil)
 		l.hear(ctx, life.ShutdownAsked{At: time.Now()}, nil)
 	case control.CommandPause, control.CommandUnpause, control.CommandReset, control.CommandSoftReboot:
 		known := l.agent.Report()
@@ -52,7 +54,7 @@ func (l *launcher) handle(ctx context.Context, m *message) {
 	case control.CommandStats:
 		l.stats(ctx, m)
 	default:
-		m.answer(nil, fmt.Errorf("unknown command %q", m.Execute))
+		m.Answer(nil, fmt.Errorf("unknown command %q", m.Execute))
 	}
 }
 
@@ -73,20 +75,20 @@ func (b busy) end(command string) { b[command]-- }
 // queryState answers what the state is, and has QEMU and the guest's agent asked
 // what may be new: virt-handler's question brings this about, so that an idle VM
 // is woken once for all.
-func (l *launcher) queryState(ctx context.Context, m *message) {
-	m.answer(l.report(), nil)
+func (l *launcher) queryState(ctx context.Context, m *link.Command) {
+	m.Answer(l.report(), nil)
 	l.hear(ctx, life.Probed{}, nil)
 	l.agent.poll()
 }
 
-func (l *launcher) inspect(ctx context.Context, m *message) {
+func (l *launcher) inspect(ctx context.Context, m *link.Command) {
 	var request control.InspectRequest
 	if err := control.Decode(m.Data, &request); err != nil {
-		m.answer(nil, err)
+		m.Answer(nil, err)
 		return
 	}
 	if !l.busy.begin(m.Execute, 1) {
-		m.answer(nil, errors.New("still inspecting: a file system does not answer"))
+		m.Answer(nil, errors.New("still inspecting: a file system does not answer"))
 		return
 	}
 	// A file system may hang; the loop must not.
@@ -96,18 +98,18 @@ func (l *launcher) inspect(ctx context.Context, m *message) {
 		return nil
 	}, func(error) {
 		l.busy.end(m.Execute)
-		m.answer(reply, nil)
+		m.Answer(reply, nil)
 	})
 }
 
 // shortenGrace is answered alike whether or not it changes anything.
-func (l *launcher) shortenGrace(ctx context.Context, m *message) {
+func (l *launcher) shortenGrace(ctx context.Context, m *link.Command) {
 	var request control.GraceRequest
 	err := control.Decode(m.Data, &request)
 	if err == nil {
 		l.hear(ctx, life.GraceShortened{Seconds: request.Seconds, At: time.Now()}, nil)
 	}
-	m.answer(nil, err)
+	m.Answer(nil, err)
 }
 
 // guestError is what a user is told of an operation on the guest that failed.
@@ -123,24 +125,24 @@ func guestError(operation life.Operation, err error) error {
 
 // handOutConsole answers with one end of a socket pair, whose other end is the
 // console from now on.
-func (l *launcher) handOutConsole(m *message) {
+func (l *launcher) handOutConsole(m *link.Command) {
 	if l.serial == nil || l.life.HasEnded() {
-		m.answer(nil, fmt.Errorf("there is no serial console: the VM is %s", l.life.Shown()))
+		m.Answer(nil, fmt.Errorf("there is no serial console: the VM is %s", l.life.Shown()))
 		return
 	}
 	ours, theirs, err := socketPair("console")
 	if err != nil {
-		m.answer(nil, err)
+		m.Answer(nil, err)
 		return
 	}
-	l.serial.connect(ours)
-	m.answer(nil, nil, theirs)
+	l.serial.Connect(ours)
+	m.Answer(nil, nil, theirs)
 }
 
 // handOutVNC answers with a connection to QEMU's VNC server.
-func (l *launcher) handOutVNC(ctx context.Context, m *message) {
+func (l *launcher) handOutVNC(ctx context.Context, m *link.Command) {
 	if l.qemu == nil || l.life.HasEnded() || l.start.Machine.Graphics == nil {
-		m.answer(nil, fmt.Errorf("there is no graphics card to show: the VM is %s", l.life.Shown()))
+		m.Answer(nil, fmt.Errorf("there is no graphics card to show: the VM is %s", l.life.Shown()))
 		return
 	}
 	var file *os.File
@@ -149,10 +151,10 @@ func (l *launcher) handOutVNC(ctx context.Context, m *message) {
 		return err
 	}, func(err error) {
 		if err != nil {
-			m.answer(nil, fmt.Errorf("connect to the VNC server: %w", err))
+			m.Answer(nil, fmt.Errorf("connect to the VNC server: %w", err))
 			return
 		}
-		m.answer(nil, nil, file)
+		m.Answer(nil, nil, file)
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
@@ -32,13 +34,13 @@ func (l *launcher) shows() error {
 
 // handOutScreenshot answers with a socket that a PNG of the screen can be read
 // from, to its end. There is one at a time.
-func (l *launcher) handOutScreenshot(ctx context.Context, m *message) {
+func (l *launcher) handOutScreenshot(ctx context.Context, m *link.Command) {
 	err := l.shows()
 	if err == nil && !l.busy.begin(m.Execute, 1) {
 		err = errors.New("a screenshot is being taken already")
 	}
 	if err != nil {
-		m.answer(nil, err)
+		m.Answer(nil, err)
 		return
 	}
 	client := l.qmp
@@ -49,17 +51,17 @@ func (l *launcher) handOutScreenshot(ctx context.Context, m *message) {
 	}, func(err error) {
 		if err != nil {
 			l.busy.end(m.Execute)
-			m.answer(nil, fmt.Errorf("take a screenshot: %w", err))
+			m.Answer(nil, fmt.Errorf("take a screenshot: %w", err))
 			return
 		}
 		ours, theirs, err := socketPair("screenshot")
 		if err != nil {
 			picture.Close()
 			l.busy.end(m.Execute)
-			m.answer(nil, err)
+			m.Answer(nil, err)
 			return
 		}
-		m.answer(nil, nil, theirs)
+		m.Answer(nil, nil, theirs)
 		l.later(ctx, func() error {
 			defer picture.Close()
 			// Who does not read it to its end sees that, by the end that is missing.
@@ -110,9 +112,9 @@ func screendump(ctx context.Context, client *qmp.Client, file *os.File) error {
 
 // movePointer moves the pointer there and back, which ends screen savers, and
 // answers when the guest had time to draw.
-func (l *launcher) movePointer(ctx context.Context, m *message) {
+func (l *launcher) movePointer(ctx context.Context, m *link.Command) {
 	if err := l.shows(); err != nil {
-		m.answer(nil, err)
+		m.Answer(nil, err)
 		return
 	}
 	client := l.qmp
@@ -136,6 +138,6 @@ func (l *launcher) movePointer(ctx context.Context, m *message) {
 		if err != nil {
 			err = fmt.Errorf("move the pointer: %w", err)
 		}
-		m.answer(nil, err)
+		m.Answer(nil, err)
 	})
 }

@@ -10,6 +10,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/podlog"
+	"github.com/kubeqemu/kubeqemu/launcher/serial"
+
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
@@ -17,7 +21,7 @@ import (
 )
 
 // startRequested takes a start request; the start itself goes on without the handler.
-func (l *launcher) startRequested(ctx context.Context, m *message) {
+func (l *launcher) startRequested(ctx context.Context, m *link.Command) {
 	if l.life.Phase != life.Waiting {
 		l.hear(ctx, life.StartAsked{}, m) // which says why not
 		return
@@ -32,7 +36,7 @@ func (l *launcher) startRequested(ctx context.Context, m *message) {
 		files, err = startFiles(m.Files, &request)
 	}
 	if err != nil {
-		m.answer(nil, err)
+		m.Answer(nil, err)
 		return
 	}
 	l.start, l.files, m.Files = &request, files, nil
@@ -41,10 +45,10 @@ func (l *launcher) startRequested(ctx context.Context, m *message) {
 }
 
 // rejected: virt-handler found no way to start the VM.
-func (l *launcher) rejected(ctx context.Context, m *message) {
+func (l *launcher) rejected(ctx context.Context, m *link.Command) {
 	var why control.Termination
 	if err := control.Decode(m.Data, &why); err != nil {
-		m.answer(nil, err)
+		m.Answer(nil, err)
 		return
 	}
 	l.hear(ctx, life.Rejected{Text: why.Message}, m)
@@ -97,7 +101,7 @@ func (l *launcher) exec(ctx context.Context) error {
 	if err := l.serveDHCP(); err != nil {
 		return err
 	}
-	l.stderr = newPodLog(l.Stderr, "messages of QEMU", stderrBytesPerSecond, stderrBurst, l.Log)
+	l.stderr = podlog.New(l.Stderr, "messages of QEMU", stderrBytesPerSecond, stderrBurst, l.Log)
 	maps.Copy(l.files, l.disks) // their names differ
 	l.disks = nil
 	q, err := startQEMU(l.QEMU, &l.start.Machine, l.files, l.stderr)
@@ -114,7 +118,7 @@ func (l *launcher) exec(ctx context.Context) error {
 		if l.start.NoSerialLog {
 			podLog = io.Discard
 		}
-		if l.serial, err = newSerial(q.serial, l.ConsoleSocket, podLog, l.Log); err != nil {
+		if l.serial, err = serial.New(q.serial, l.ConsoleSocket, podLog, l.Log); err != nil {
 			q.end()
 			return err
 		}
@@ -147,7 +151,7 @@ func (l *launcher) followAgent(port *net.UnixConn) (err error) {
 			return err
 		}
 	}
-	l.agent = newAgent(port, &l.start.Machine, credentials{l.SecretDir, l.start.AgentCredentials}, l.slot.reportAgent, l.Log)
+	l.agent = newAgent(port, &l.start.Machine, credentials{l.SecretDir, l.start.AgentCredentials}, l.link.ReportAgent, l.Log)
 	l.probes.agent.Store(l.agent)
 	return nil
 }

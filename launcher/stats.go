@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -30,15 +32,15 @@ type statsSource struct {
 
 // stats answers with what the VM has used. Nothing is read unless somebody
 // asks: an idle VM is left alone.
-func (l *launcher) stats(ctx context.Context, m *message) {
+func (l *launcher) stats(ctx context.Context, m *link.Command) {
 	switch state := l.life.Shown(); state {
 	case control.StateRunning, control.StatePaused, control.StateShuttingDown:
 	default:
-		m.answer(nil, fmt.Errorf("there are no statistics: the VM is %s", state))
+		m.Answer(nil, fmt.Errorf("there are no statistics: the VM is %s", state))
 		return
 	}
 	if !l.busy.begin(m.Execute, 1) {
-		m.answer(nil, errors.New("still reading statistics"))
+		m.Answer(nil, errors.New("still reading statistics"))
 		return
 	}
 	source := &l.source
@@ -51,7 +53,7 @@ func (l *launcher) stats(ctx context.Context, m *message) {
 		return nil
 	}, func(error) {
 		l.busy.end(m.Execute)
-		m.answer(reply, nil)
+		m.Answer(reply, nil)
 	})
 }
 

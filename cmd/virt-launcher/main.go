@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/podlog"
+
 	"github.com/kubeqemu/kubeqemu/launcher"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
@@ -96,7 +98,7 @@ func run(args []string) int {
 	if *verbose {
 		level = slog.LevelDebug
 	}
-	log := launcher.NewLogWriter(os.Stderr)
+	log := podlog.NewWriter(os.Stderr)
 	defer log.Close()
 	config.Log = slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: level}))
 	signals := make(chan os.Signal, 1)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 
@@ -48,7 +48,7 @@ func newGrowing(t *testing.T) *growing {
 // session is a virt-handler that was just started, and finds the launcher so.
 func (g *growing) session(jobs ...control.Job) *sessions.Session {
 	g.Helper()
-	ours, theirs := nodetest.Pair(g.T)
+	ours, theirs := controltest.Pair(g.T)
 	s := &sessions.Session{Features: control.Features(), Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
 	launcher := control.NewConn(theirs)
 	done := make(chan struct{})

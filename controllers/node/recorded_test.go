@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/tools/events"
@@ -108,7 +110,7 @@ func (r *recorded) serve() {
 func TestRecordedLauncher(t *testing.T) {
 	n := newNode(t)
 	launcher, hello := readRecorded(t, n.Dial(t, "vm1"))
-	guest, theirs := nodetest.Pair(t)
+	guest, theirs := controltest.Pair(t)
 	console, err := theirs.File()
 	if err != nil {
 		t.Fatal(err)

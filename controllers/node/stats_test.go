@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 
@@ -50,7 +50,7 @@ func (n *statsNode) add(name, text string) {
 	n.objects = append(n.objects, object)
 	asked := &atomic.Int32{}
 	n.asked[name] = asked
-	ours, theirs := nodetest.Pair(n.t)
+	ours, theirs := controltest.Pair(n.t)
 	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, types.UID(name), vmi.First)}
 	n.sessions.Add(&sessions.Session{Slot: name, Pod: pod, Features: control.Features(), Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(*control.Message) {})})
 	launcher := control.NewConn(theirs)

@@ -13,7 +13,7 @@ import (
 )
 
 // What a guest that writes to its serial port without end may cost: what the
-// launcher lets through at once and each second (launcher/serial.go), and some
+// launcher lets through at once and each second (launcher/serial), and some
 // of virt-handler's memory, which none of it passes through; nor does much of what a
 // guest's agent says.
 const (

@@ -130,7 +130,7 @@ func (w *watched) answers() {
 	}
 }
 
-// What QEMU and the launcher may say at once, and each second (launcher/podlog.go),
+// What QEMU and the launcher may say at once, and each second (launcher/podlog),
 // with what the container runtime adds to each line.
 const (
 	saidAtOnce    = 256 << 10

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
@@ -74,25 +72,6 @@ func (l *Launcher) HangsUp() {
 // Hello is the hello of a launcher that waits for its VM.
 func Hello() control.Hello {
 	return control.Hello{Version: control.Version, Features: control.Features(), QEMUVersion: "7.2.22", State: control.StateReport{State: control.StateWaiting}}
-}
-
-// Pair returns two connected sockets.
-func Pair(t *testing.T) (a, b *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrap := func(fd int) *net.UnixConn {
-		file := os.NewFile(uintptr(fd), "pair")
-		defer file.Close()
-		conn, err := net.FileConn(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return conn.(*net.UnixConn)
-	}
-	return wrap(fds[0]), wrap(fds[1])
 }
 
 // Lingering is a file whose close(2) does not return.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
+
 	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -33,7 +35,7 @@ func (l *Line) Changes() int { return len(l.changed) }
 // it is closed, as slots do.
 func (l *Line) Dial(t *testing.T, slot string) *Launcher {
 	t.Helper()
-	ours, theirs := Pair(t)
+	ours, theirs := controltest.Pair(t)
 	if conn := control.NewConn(ours); !l.Set.Connect(slot, Pod("a"), conn) {
 		control.CloseInterrupted(ours)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -83,7 +83,7 @@ func (h *testHandler) between(t *testing.T) (guest, stream net.Conn, loseAPI, lo
 	}
 	go h.server.serve(t.Context(), listener)
 	h.target.Address, h.port = "10.9.0.1", listener.Addr().(*net.TCPAddr).Port
-	guest, theirs := nodetest.Pair(t)
+	guest, theirs := controltest.Pair(t)
 	file, err := theirs.File()
 	if err != nil {
 		t.Fatal(err)

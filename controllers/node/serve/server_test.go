@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 
@@ -139,7 +139,7 @@ func (h *testHandler) connect() { h.launcher = connectAs(h.t, h.set, "vm", "u1")
 // connectAs makes a session of a VMI's launcher, and returns the launcher's end.
 func connectAs(t *testing.T, set *sessions.Set, name string, uid types.UID) *control.Conn {
 	t.Helper()
-	ours, theirs := nodetest.Pair(t)
+	ours, theirs := controltest.Pair(t)
 	end := control.NewConn(theirs)
 	launcher := &sessions.Session{Slot: name, Pod: types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, uid, vmi.First)}, Features: control.Features(),
 		Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
@@ -283,7 +283,7 @@ func TestStream(t *testing.T) {
 	h := newTestHandler(t, ownServing)
 	api := h.api()
 	handOut := func() *net.UnixConn {
-		guest, theirs := nodetest.Pair(t)
+		guest, theirs := controltest.Pair(t)
 		t.Cleanup(func() { guest.Close() })
 		file, err := theirs.File()
 		if err != nil {
@@ -351,7 +351,7 @@ func TestScreenshots(t *testing.T) {
 	api := h.api()
 	shoot := func(parameters url.Values) (net.Conn, *net.UnixConn) {
 		t.Helper()
-		guest, theirs := nodetest.Pair(t)
+		guest, theirs := controltest.Pair(t)
 		file, err := theirs.File()
 		if err != nil {
 			t.Fatal(err)

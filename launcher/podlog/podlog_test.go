@@ -1,4 +1,4 @@
-package launcher
+package podlog
 
 import (
 	"io"
@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// TestLogWriter: a log that nobody reads holds up nobody.
-func TestLogWriter(t *testing.T) {
+// TestWriter: a log that nobody reads holds up nobody.
+func TestWriter(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	w := NewLogWriter(writer)
+	w := NewWriter(writer)
 	log := slog.New(slog.NewJSONHandler(w, nil))
 	log.Info("first")
 	// A pipe holds 64 KiB (pipe(7)).

@@ -1,4 +1,5 @@
-package launcher
+// Package podlog writes into a pod's log without waiting for whoever reads it.
+package podlog
 
 import (
 	"bytes"
@@ -9,15 +10,18 @@ import (
 	"time"
 )
 
-// podLogChunks is how far the pod's log may be behind before output is
+// maxChunks is how far the pod's log may be behind before output is
 // dropped, in chunks of at most 32 KiB (what os/exec copies at once).
-const podLogChunks = 64
+const maxChunks = 64
 
-// podLog writes what somebody else says into the pod's log: no faster than its
-// bounds, so that it fills no disk, and never holding up who says it. The
-// container runtime may be down, and then nobody reads the log.
-type podLog struct {
-	what  string // for the note on what was left out
+// drainTimeout bounds how long Close waits for output on its way.
+const drainTimeout = time.Second
+
+// Log writes the output of a program or a guest into the pod's log. It writes no
+// faster than its bounds, so that the output fills no disk. It never holds up the
+// writer: the container runtime may be down, and then nobody reads the log.
+type Log struct {
+	what  string // names the output in the note on what was left out
 	rate  float64
 	burst float64
 	log   *slog.Logger
@@ -29,24 +33,24 @@ type podLog struct {
 	done chan struct{}
 }
 
-// newPodLog writes to w at most burst bytes at once and rate bytes a second.
-func newPodLog(w io.Writer, what string, rate, burst float64, log *slog.Logger) *podLog {
-	p := &podLog{what: what, rate: rate, burst: burst, log: log, chunks: make(chan []byte, podLogChunks), done: make(chan struct{})}
+// New returns a Log that writes to w at most burst bytes at once and rate bytes a second.
+func New(w io.Writer, what string, rate, burst float64, log *slog.Logger) *Log {
+	p := &Log{what: what, rate: rate, burst: burst, log: log, chunks: make(chan []byte, maxChunks), done: make(chan struct{})}
 	go p.run(w)
 	return p
 }
 
-// NewLogWriter hands what is written on to w in the background: the pipe to a
+// NewWriter returns a writer that writes to w in the background. The pipe to a
 // container runtime that is stopped fills up, and a launcher that waited for it
-// would serve neither its VM nor virt-handler. What comes faster than w takes it
-// is dropped. Close waits for w, for a moment.
-func NewLogWriter(w io.Writer) io.WriteCloser {
+// would serve neither its VM nor virt-handler. The writer drops output that comes
+// faster than w takes it. Close waits for w, for a moment.
+func NewWriter(w io.Writer) io.WriteCloser {
 	// Nothing is left out for its rate, so there is no note to write.
-	return newPodLog(w, "", 0, math.MaxFloat64, nil)
+	return New(w, "", 0, math.MaxFloat64, nil)
 }
 
 // Write takes a copy of chunk, or drops it. It never fails.
-func (p *podLog) Write(chunk []byte) (int, error) {
+func (p *Log) Write(chunk []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
@@ -59,7 +63,7 @@ func (p *podLog) Write(chunk []byte) (int, error) {
 }
 
 // Close waits until all is written, but not for long. It never fails.
-func (p *podLog) Close() error {
+func (p *Log) Close() error {
 	p.mu.Lock()
 	if !p.closed {
 		p.closed = true
@@ -75,7 +79,7 @@ func (p *podLog) Close() error {
 	return nil
 }
 
-func (p *podLog) run(w io.Writer) {
+func (p *Log) run(w io.Writer) {
 	defer close(p.done)
 	budget, last, dropped := p.burst, time.Now(), 0
 	defer func() {

@@ -1,4 +1,5 @@
-package launcher
+// Package serial shares a guest's serial port between the pod's log and a console.
+package serial
 
 import (
 	"context"
@@ -10,24 +11,34 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 )
 
 // Bounds of the guest's serial output.
 const (
-	// logBytesPerSecond and logBurst cap what goes to the pod's log: a guest
+	// LogBytesPerSecond and LogBurst cap what goes to the pod's log: a guest
 	// must not fill the node's disk or load its log collector.
-	logBytesPerSecond = 64 << 10
-	logBurst          = 1 << 20
+	LogBytesPerSecond = 64 << 10
+	LogBurst          = 1 << 20
 	// readerBytes is how far a reader may be behind before output is dropped. It
 	// is counted in bytes: QEMU often hands over one at a time.
 	readerBytes = 256 << 10
-	serialChunk = 4096
+	chunkBytes  = 4096
 )
 
-// serial is QEMU's only client on the serial port. It copies the guest's
-// output to the pod's log and to one attached console, and the console's input
-// to the guest. A slow reader loses output; the guest never waits.
-type serial struct {
+const (
+	// drainTimeout bounds how long the end waits for output on its way.
+	drainTimeout = time.Second
+	// acceptPause follows on a failure to take a connection: too many files are
+	// open, perhaps, and the next moment some are not.
+	acceptPause = time.Second
+)
+
+// Port is QEMU's only client on the serial port. It copies the guest's output to the
+// pod's log and to one attached console, and the console's input to the guest. A
+// slow reader loses output; the guest never waits.
+type Port struct {
 	port     *net.UnixConn
 	listener *net.UnixListener
 
@@ -36,7 +47,7 @@ type serial struct {
 	typing  chan struct{} // closed when nobody writes to the port any more
 	ended   bool          // QEMU has closed the port
 
-	podLog  *podLog
+	podLog  *podlog.Log
 	log     *slog.Logger
 	closing context.CancelFunc
 	wait    sync.WaitGroup
@@ -106,7 +117,8 @@ func (c *console) write() error {
 	return nil
 }
 
-func newSerial(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Logger) (*serial, error) {
+// New takes the port, and listens for consoles on a socket.
+func New(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Logger) (*Port, error) {
 	os.Remove(socket)
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
@@ -114,7 +126,7 @@ func newSerial(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Lo
 	}
 	nobody := make(chan struct{})
 	close(nobody)
-	s := &serial{port: port, listener: listener, typing: nobody, log: log, podLog: newPodLog(stdout, "console output", logBytesPerSecond, logBurst, log)}
+	s := &Port{port: port, listener: listener, typing: nobody, log: log, podLog: podlog.New(stdout, "console output", LogBytesPerSecond, LogBurst, log)}
 	s.wait.Add(2)
 	go s.read()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -124,7 +136,7 @@ func newSerial(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Lo
 }
 
 // Close ends all goroutines; what the guest wrote before is still logged.
-func (s *serial) Close() {
+func (s *Port) Close() {
 	// QEMU has exited: let what it wrote last be read, but do not wait for
 	// a descriptor that some other process may hold. The console ends with it.
 	s.port.SetReadDeadline(time.Now().Add(drainTimeout))
@@ -135,10 +147,10 @@ func (s *serial) Close() {
 	s.podLog.Close()
 }
 
-func (s *serial) read() {
+func (s *Port) read() {
 	defer s.wait.Done()
 	defer s.end()
-	chunk := make([]byte, serialChunk)
+	chunk := make([]byte, chunkBytes)
 	for {
 		n, err := s.port.Read(chunk)
 		if n > 0 {
@@ -150,7 +162,7 @@ func (s *serial) read() {
 	}
 }
 
-func (s *serial) deliver(chunk []byte) {
+func (s *Port) deliver(chunk []byte) {
 	s.podLog.Write(chunk)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +173,7 @@ func (s *serial) deliver(chunk []byte) {
 
 // attach makes c the console and ends the one before, as KubeVirt does. Where
 // there is nothing more to read, it ends at once.
-func (s *serial) attach(c *console) {
+func (s *Port) attach(c *console) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.console != nil {
@@ -175,7 +187,7 @@ func (s *serial) attach(c *console) {
 }
 
 // end ends the console: QEMU has ended, and nothing follows.
-func (s *serial) end() {
+func (s *Port) end() {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
@@ -183,7 +195,7 @@ func (s *serial) end() {
 }
 
 // detach ends c if it still is the console.
-func (s *serial) detach(c *console) {
+func (s *Port) detach(c *console) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.console == c {
@@ -192,7 +204,7 @@ func (s *serial) detach(c *console) {
 	}
 }
 
-func (s *serial) accept(ctx context.Context) {
+func (s *Port) accept(ctx context.Context) {
 	defer s.wait.Done()
 	for {
 		conn, err := s.listener.Accept()
@@ -203,13 +215,13 @@ func (s *serial) accept(ctx context.Context) {
 			s.log.Warn("accept console", "error", err)
 			pause(ctx, acceptPause)
 		default:
-			s.connect(conn)
+			s.Connect(conn)
 		}
 	}
 }
 
-// connect makes a connection the console.
-func (s *serial) connect(conn net.Conn) {
+// Connect makes a connection the console.
+func (s *Port) Connect(conn net.Conn) {
 	c := newConsole(conn)
 	s.attach(c)
 	s.wait.Go(func() {
@@ -231,11 +243,20 @@ func (s *serial) connect(conn net.Conn) {
 // typist makes the caller the next to write to the port, until it closes done, once
 // before is closed. Whoever still waits for a guest that does not read gives up:
 // there would be one more of them with each console.
-func (s *serial) typist() (before <-chan struct{}, done chan struct{}) {
+func (s *Port) typist() (before <-chan struct{}, done chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, done = s.typing, make(chan struct{})
 	s.typing = done
 	s.port.SetWriteDeadline(time.Now())
 	return before, done
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }

@@ -1,0 +1,202 @@
+package serial
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 60 * time.Second
+
+// output is written and read at once.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// TestLogIsBounded: what goes to the pod's log is bounded, and so is what the
+// launcher itself says there about what it left out.
+func TestLogIsBounded(t *testing.T) {
+	t.Parallel()
+	logged, warnings := &output{}, &output{}
+	guest, s, _ := newPort(t, logged, slog.New(slog.NewJSONHandler(warnings, nil)))
+	begin := time.Now()
+	for total := 0; total < LogBurst+(64<<10) || time.Since(begin) < 3*time.Second; total += 16 {
+		// As a guest writes: little at a time.
+		if _, err := io.WriteString(guest, "0123456789abcde\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	guest.Close()
+	s.Close()
+	took := time.Since(begin)
+	if n, most := len(logged.String()), LogBurst+int((took.Seconds()+1)*LogBytesPerSecond); n < LogBurst/2 || n > most {
+		t.Errorf("logged %d bytes within %s, want at most %d", n, took, most)
+	}
+	if n := strings.Count(warnings.String(), "left out"); n == 0 || n > int(took.Seconds()+1) {
+		t.Errorf("%d lines within %s about what was left out, want at most one a second: they go to the same log. The last:\n%s", n, took, warnings.String()[max(0, len(warnings.String())-300):])
+	}
+}
+
+// TestLastWords: what a guest writes right before its end, a kernel's panic
+// for one, reaches log and console.
+func TestLastWords(t *testing.T) {
+	t.Parallel()
+	const words = "Kernel panic - not syncing"
+	for range 20 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		guest, s, socket := newPort(t, w, slog.New(slog.DiscardHandler))
+		console, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitAttached(t, s)
+		io.WriteString(guest, words)
+		guest.Close()
+		s.Close()
+		w.Close()
+		logged, err := io.ReadAll(r)
+		if string(logged) != words || err != nil {
+			t.Errorf("log %q, error %v", logged, err)
+		}
+		console.SetReadDeadline(time.Now().Add(patience))
+		shown, err := io.ReadAll(console)
+		if string(shown) != words || err != nil {
+			t.Fatalf("console %q, error %v", shown, err)
+		}
+		console.Close()
+		r.Close()
+	}
+}
+
+// newPort is a serial port without QEMU.
+func newPort(t *testing.T, stdout io.Writer, log *slog.Logger) (guest *net.UnixConn, s *Port, socket string) {
+	t.Helper()
+	port, guest := controltest.Pair(t)
+	dir, err := os.MkdirTemp("", "launcher")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket = dir + "/console.sock"
+	s, err = New(port, socket, stdout, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guest, s, socket
+}
+
+func waitAttached(t *testing.T, s *Port) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		s.mu.Lock()
+		attached := s.console != nil
+		s.mu.Unlock()
+		if attached {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("not attached")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestConsolesOfADeafGuest: a guest that reads nothing holds what one console
+// types, and nobody who came before it.
+func TestConsolesOfADeafGuest(t *testing.T) {
+	t.Parallel()
+	guest, s, socket := newPort(t, io.Discard, slog.New(slog.DiscardHandler))
+	typist := func() chan struct{} {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.typing
+	}
+	before := typist()
+	for i := range 5 {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		go conn.Write(make([]byte, 4<<20)) // more than any buffer on the way
+		for deadline := time.Now().Add(patience); typist() == before; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("console %d is not attached", i)
+			}
+		}
+		select {
+		case <-before:
+		case <-time.After(patience):
+			t.Fatalf("whoever typed before console %d still waits for the guest", i)
+		}
+		before = typist()
+	}
+	last, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer last.Close()
+	if _, err := last.Write([]byte("the last")); err != nil {
+		t.Fatal(err)
+	}
+	guest.SetReadDeadline(time.Now().Add(patience))
+	var read []byte
+	for chunk := make([]byte, 64<<10); !bytes.HasSuffix(read, []byte("the last")); {
+		n, err := guest.Read(chunk)
+		if err != nil {
+			t.Fatalf("the guest read %d bytes, and not what was typed last: %v", len(read), err)
+		}
+		read = append(read, chunk[:n]...)
+	}
+	guest.Close()
+	s.Close()
+}
+
+// TestManyConsoles attaches from everywhere at once: the last one stays.
+func TestManyConsoles(t *testing.T) {
+	t.Parallel()
+	guest, s, socket := newPort(t, io.Discard, slog.New(slog.DiscardHandler))
+	go io.Copy(guest, guest)
+	var wait sync.WaitGroup
+	for range 20 {
+		wait.Go(func() {
+			conn, err := net.Dial("unix", socket)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			conn.Write([]byte("x"))
+			conn.SetReadDeadline(time.Now().Add(patience))
+			conn.Read(make([]byte, 1))
+		})
+	}
+	wait.Wait()
+	guest.Close()
+	s.Close()
+}
