@@ -6,9 +6,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/link"
-
 	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 )
 

@@ -19,12 +19,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/link"
-
 	monitor "github.com/digitalocean/go-qemu/qmp"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 

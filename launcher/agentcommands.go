@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/link"
-
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
 )
 
 const (

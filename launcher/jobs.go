@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubeqemu/kubeqemu/launcher/link"
-
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
 )
 
 // jobs are what the launcher does that takes longer than an answer may. The loop

@@ -11,9 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubeqemu/kubeqemu/launcher/link"
-
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 

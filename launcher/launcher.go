@@ -15,15 +15,14 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/link"
-	"github.com/kubeqemu/kubeqemu/launcher/podlog"
-	"github.com/kubeqemu/kubeqemu/launcher/serial"
-
 	monitor "github.com/digitalocean/go-qemu/qmp"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
+	"github.com/kubeqemu/kubeqemu/launcher/serial"
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
@@ -189,7 +188,7 @@ func (l *launcher) step(ctx context.Context) {
 	case s := <-l.Signals:
 		l.Log.Info("signal", "signal", s.String())
 		l.hear(ctx, life.ShutdownAsked{At: time.Now()}, nil)
-	case m := <-l.link.Commands:
+	case m := <-l.link.Commands():
 		l.handle(ctx, m)
 	case result := <-l.results:
 		result()

@@ -8,10 +8,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/link"
-
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 )
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
 	"log/slog"
 	"net"
 	"net/netip"

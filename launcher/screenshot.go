@@ -8,10 +8,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/link"
-
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 )
 

@@ -10,13 +10,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/link"
-	"github.com/kubeqemu/kubeqemu/launcher/podlog"
-	"github.com/kubeqemu/kubeqemu/launcher/serial"
-
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
+	"github.com/kubeqemu/kubeqemu/launcher/serial"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 

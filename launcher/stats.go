@@ -8,11 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/link"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )

@@ -138,9 +138,9 @@ func (m manifest) instance(document []byte) (vmi *v1.VirtualMachineInstance, err
 		err = decodeStrict(document, vmi)
 	case v1.VirtualMachineGroupVersionKind:
 		vmi, err = m.ofVirtualMachine(document)
-	case v1.GroupVersion.WithKind("VirtualMachineInstanceReplicaSet"):
+	case v1.VirtualMachineInstanceReplicaSetGroupVersionKind:
 		vmi, err = ofReplicaSet(document)
-	case poolv1beta1.GroupVersion.WithKind("VirtualMachinePool"):
+	case poolv1beta1.VirtualMachinePoolGroupVersionKind:
 		vmi, err = m.ofPool(document)
 	default:
 		return nil, nil

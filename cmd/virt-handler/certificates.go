@@ -3,13 +3,12 @@ package main
 import (
 	"errors"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/serve"
-
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
+	"github.com/kubeqemu/kubeqemu/controllers/node/serve"
 )
 
 // addServer has virt-handler hold its certificates, and answer virt-api. It is

@@ -9,11 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
-	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
-
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -34,7 +29,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -103,15 +101,15 @@ func (l *launchers) serve(ctx context.Context) error {
 	defer kubelet.Close()
 	defer l.sessions.Close()
 	log := l.manager.GetLogger().WithName("slots")
-	open, err := slots.Open(filepath.Join(l.options.run, "slots"), kubelet, log, l.sessions)
+	devices, err := slots.Open(filepath.Join(l.options.run, "slots"), kubelet, log, l.sessions)
 	if err != nil {
 		return err
 	}
-	defer open.Close()
+	defer devices.Close()
 	collecting := make(chan struct{})
 	go func() {
 		defer close(collecting)
-		open.KeepCollecting(ctx, collectInterval, func(err error) { log.Error(err, "collect slots") })
+		devices.KeepCollecting(ctx, collectInterval, func(err error) { log.Error(err, "collect slots") })
 	}()
 	// Before the kubelet is told of slots: none, and then some, would have it
 	// turn pods away.
@@ -124,7 +122,7 @@ func (l *launchers) serve(ctx context.Context) error {
 	if err := l.configuration.Follow(ctx); err != nil {
 		return err
 	}
-	plugin := &slots.Plugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Slots: open,
+	plugin := &slots.Plugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Slots: devices,
 		Accelerator: l.acceleration, KVMDevice: l.kvmDevice(), Log: l.manager.GetLogger().WithName("device-plugin")}
 	err = plugin.Start(ctx)
 	if err == nil {

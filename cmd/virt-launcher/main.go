@@ -15,10 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/podlog"
-
 	"github.com/kubeqemu/kubeqemu/launcher"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 

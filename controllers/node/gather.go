@@ -6,11 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 

@@ -4,11 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 

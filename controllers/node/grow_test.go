@@ -6,17 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
-
-	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	clocks "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 // growing is a VMI with a disk on a claim of 1 GiB, and a launcher that writes

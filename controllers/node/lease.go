@@ -6,10 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
-
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
 )
 

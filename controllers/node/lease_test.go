@@ -5,10 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
-	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
-	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -16,6 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
 )
 
@@ -91,7 +90,9 @@ func (l *leases) lease() *coordinationv1.Lease {
 func TestLease(t *testing.T) {
 	l := startLeases(t)
 	for pod, version := range map[string]string{"a": "8.2.2", "b": "7.2.22", "c": "7.2.22", "d": "8.2.2; a lie"} {
-		l.Sessions.Add(&sessions.Session{Pod: nodetest.Pod(pod), QEMUVersion: version})
+		if !l.Sessions.Add(&sessions.Session{Pod: nodetest.Pod(pod), QEMUVersion: version}) {
+			t.Fatalf("the session of %s is not taken", pod)
+		}
 	}
 	l.run()
 	l.awaitWrite()

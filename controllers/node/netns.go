@@ -7,13 +7,12 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"github.com/kubeqemu/kubeqemu/launcher/control"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 )
 
@@ -49,7 +48,7 @@ func vouched(facts netsetup.Facts, pod []string) ([]string, error) {
 	return append(v4, v6...), nil
 }
 
-// vouchedFor is vouched for a VMI's launcher.
+// vouchedFor calls vouched with the addresses that are known of a VMI's launcher.
 func vouchedFor(launcher *sessions.Session, object *v1.VirtualMachineInstance) ([]string, error) {
 	return vouched(launcher.Links[sessions.PodLink], object.Status.LauncherPodIPs(launcher.Pod.Name))
 }
@@ -68,8 +67,9 @@ func (r *Reconciler) session(object *v1.VirtualMachineInstance) *sessions.Sessio
 	return nil
 }
 
-// Launcher is session, but for a launcher that is not known to be in its own pod. It
-// is for questions of users.
+// Launcher returns the VMI's launcher, or nil while the launcher's network namespace
+// is not known to be its pod's. Questions of users and of scrapers go to no other
+// launcher.
 func (r *Reconciler) Launcher(object *v1.VirtualMachineInstance) *sessions.Session {
 	launcher := r.session(object)
 	if launcher == nil {

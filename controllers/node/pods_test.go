@@ -3,12 +3,11 @@ package node
 import (
 	"testing"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 )
 

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/tools/events"
@@ -20,6 +18,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 // recordedSession is a session of the first contract; test/launcher has recorded it.

@@ -16,5 +16,6 @@ func Printable(text string, limit int) string {
 	}, text[:min(len(text), limit)])
 }
 
-// Short is Printable with room for a name or a few words, 100 bytes.
+// Short is Printable with room for a name or a few words, 100 bytes. A launcher whose
+// guest has broken out may send any text.
 func Short(text string) string { return Printable(text, 100) }

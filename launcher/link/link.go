@@ -28,11 +28,10 @@ const flushTimeout = time.Second
 // state and network namespace, hands virt-handler's commands to the loop, and dials
 // again when virt-handler went away. The VM does not notice.
 type Link struct {
-	socket  string
-	version string
-	log     *slog.Logger
-	// Commands are virt-handler's, to be taken one after the other.
-	Commands chan *Command
+	socket   string
+	version  string
+	log      *slog.Logger
+	commands chan *Command
 
 	mu         sync.Mutex
 	state      control.StateReport
@@ -72,10 +71,13 @@ func (m *Command) Answer(result any, err error, files ...*os.File) {
 // New returns a Link that dials a socket until Close. The state is for the first hello.
 func New(socket, qemuVersion string, state control.StateReport, log *slog.Logger) *Link {
 	l := &Link{socket: socket, version: qemuVersion, state: state, log: log,
-		Commands: make(chan *Command), closing: make(chan struct{}), done: make(chan struct{})}
+		commands: make(chan *Command), closing: make(chan struct{}), done: make(chan struct{})}
 	go l.run()
 	return l
 }
+
+// Commands are virt-handler's, to be taken one after the other.
+func (l *Link) Commands() <-chan *Command { return l.commands }
 
 // Close ends the connection, once what was said last has been sent or has had
 // its time, and the goroutines.
@@ -186,7 +188,7 @@ func (l *Link) serve() (connected bool, err error) {
 			return true, fmt.Errorf("%w: the handler sends only commands", control.ErrProtocol)
 		}
 		select {
-		case l.Commands <- &Command{Message: m, Send: connection.send, Log: l.log}:
+		case l.commands <- &Command{Message: m, Send: connection.send, Log: l.log}:
 		case <-l.closing:
 			m.Close()
 			return true, nil

@@ -86,7 +86,7 @@ var nicDrivers = map[string]string{
 const queueSize = 256
 
 // maxQueues of an interface: each is a file descriptor that is handed to the
-// launcher, and a message carries at most 64.
+// launcher, and a message brings 253 at most (launcher/control).
 const maxQueues = 32
 
 func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *allocator) []qemuargs.NIC {

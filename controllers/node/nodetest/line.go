@@ -5,12 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
-
 	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 // Line leads from launchers to a set of sessions, without slots: whoever dials is
@@ -31,15 +30,24 @@ func (l *Line) Changed(pod types.NamespacedName) { l.changed <- pod }
 // Changes counts the changes that nobody has awaited.
 func (l *Line) Changes() int { return len(l.changed) }
 
-// Dial connects a launcher with a slot. Where the Set does not take the connection,
-// it is closed, as slots do.
+// Dial connects a launcher with a slot. A connection that the Set does not take is
+// closed, as slots do. The Set takes none while it still closes what the slot's last
+// connection brought, so that Dial tries again for a second.
 func (l *Line) Dial(t *testing.T, slot string) *Launcher {
 	t.Helper()
-	ours, theirs := controltest.Pair(t)
-	if conn := control.NewConn(ours); !l.Set.Connect(slot, Pod("a"), conn) {
-		control.CloseInterrupted(ours)
+	for tries := 20; ; tries-- {
+		ours, theirs := controltest.Pair(t)
+		taken := l.Set.Connect(slot, Pod("a"), control.NewConn(ours))
+		if taken || tries == 0 {
+			if !taken {
+				control.CloseInterrupted(ours)
+			}
+			return NewLauncher(t, theirs)
+		}
+		ours.Close()
+		theirs.Close()
+		time.Sleep(50 * time.Millisecond)
 	}
-	return NewLauncher(t, theirs)
 }
 
 // Greet is Dial, and a hello with a pod's network.

@@ -7,13 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
-
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 // twoNodes are two network namespaces with a link between them: lose takes down the

@@ -15,16 +15,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/intake"
@@ -36,7 +35,8 @@ import (
 // socket that the launcher hands out.
 type Server struct {
 	Client client.Reader
-	// Launcher returns the launcher of a VMI, or nil while none is to be asked.
+	// Launcher returns the launcher of a VMI, or nil while the VMI has no launcher that
+	// may be asked.
 	Launcher    func(*v1.VirtualMachineInstance) *sessions.Session
 	Clock       clock.PassiveClock
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)

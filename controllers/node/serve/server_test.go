@@ -19,10 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
-
-	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-
 	"github.com/go-logr/logr/testr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,10 +28,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 // certifier is a CA of certificates for tests.
@@ -273,6 +271,10 @@ func TestOperations(t *testing.T) {
 	check("another VMI of the name", api.Do(t.Context(), other, handlerapi.Pause, nil), http.StatusNotFound, "no such")
 	_, err := api.Stream(t.Context(), h.target, handlerapi.Pause, nil)
 	check("an operation as a stream", err, http.StatusNotFound, "")
+	launcher := h.server.Launcher
+	h.server.Launcher = func(*v1.VirtualMachineInstance) *sessions.Session { return nil }
+	check("a launcher that may not be asked", api.Do(t.Context(), h.target, handlerapi.Pause, nil), http.StatusServiceUnavailable, "")
+	h.server.Launcher = launcher
 	h.launcher.Close()
 	check("without a launcher", api.Do(t.Context(), h.target, handlerapi.Pause, nil), http.StatusServiceUnavailable, "")
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 

@@ -79,15 +79,15 @@ func (s *Session) enter(file *os.File) error {
 // maxFeatures is more than any launcher has.
 const maxFeatures = 256
 
-// MaxDevices is more of a kind than any VMI has.
-const MaxDevices = 512
+// maxDevices is more of a kind than any VMI has.
+const maxDevices = 512
 
 // Plausible says whether a launcher may be in such a state. It is kept as long
 // as the launcher is on the line: an empty device, of two bytes on the line,
 // takes a hundred times as much here.
 func Plausible(state control.StateReport) bool {
 	m := state.Machine
-	return state.State.Known() && len(state.Jobs) <= control.MaxJobs && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts), len(m.Inputs), len(m.CPU.Flags)) <= MaxDevices)
+	return state.State.Known() && len(state.Jobs) <= control.MaxJobs && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts), len(m.Inputs), len(m.CPU.Flags)) <= maxDevices)
 }
 
 // PodLink is the pod's interface, by the CRI's convention.

@@ -15,11 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
-
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/go-logr/logr/testr"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -50,6 +49,9 @@ func TestHello(t *testing.T) {
 	s := n.set.Get(nodetest.Pod("a"))
 	if s == nil {
 		t.Fatal("no session after hello")
+	}
+	if got := fmt.Sprint(s.Links[PodLink].Addresses); !strings.Contains(got, "10.244.0.5/24") || !strings.Contains(got, "fd00::5/64") {
+		t.Errorf("the pod's addresses are %s", got)
 	}
 	if s.State().State != control.StateWaiting || s.QEMUVersion != "7.2.22" || s.Links[PodLink].MTU != 1450 {
 		t.Errorf("state %v, QEMU %q, MTU %d", s.State(), s.QEMUVersion, s.Links[PodLink].MTU)
@@ -239,7 +241,7 @@ func TestImplausibleState(t *testing.T) {
 	launcher := n.Dial(t, "vm1")
 	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
 	n.Await(t)
-	machine := &qemuargs.Machine{Disks: make([]qemuargs.Disk, MaxDevices+1)}
+	machine := &qemuargs.Machine{Disks: make([]qemuargs.Disk, maxDevices+1)}
 	launcher.Send(control.EventState, control.StateReport{State: control.StateRunning, Machine: machine})
 	launcher.Send(control.EventState, control.StateReport{State: control.StatePreparing})
 	n.Await(t)
@@ -382,12 +384,21 @@ func TestHelloWithOthersNetNS(t *testing.T) {
 // TestStatsBounded: statistics of more devices than any VM has are none.
 func TestStatsBounded(t *testing.T) {
 	for _, list := range []string{"vcpus", "disks", "nics"} {
-		for n, taken := range map[int]bool{MaxDevices: true, MaxDevices + 1: false} {
+		for n, taken := range map[int]bool{maxDevices: true, maxDevices + 1: false} {
 			var answer statsAnswer
 			text := `{"` + list + `":[` + strings.TrimSuffix(strings.Repeat("{},", n), ",") + `]}`
 			if err := json.Unmarshal([]byte(text), &answer); (err == nil) != taken {
 				t.Errorf("%d %s: %v", n, list, err)
 			}
 		}
+	}
+}
+
+// TestAgentReportTooLong: what is longer than any report is not even kept.
+func TestAgentReportTooLong(t *testing.T) {
+	s := &Session{Client: &control.Client{}, agentNews: make(chan struct{}, 1)}
+	s.keepAgent(json.RawMessage(`{"version": "` + strings.Repeat("x", control.MaxAgentReport) + `"}`))
+	if s.agentSaid != nil || s.takeAgent() {
+		t.Errorf("%d bytes are kept", len(s.agentSaid))
 	}
 }

@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // Set holds the sessions of a node, by pod.
@@ -166,7 +167,8 @@ func (s *Set) serve(slotID string, pod types.NamespacedName, conn *control.Conn,
 }
 
 // Add makes the session known. A launcher that dials again on its slot takes
-// the place of its old connection; another slot may not.
+// the place of its old connection; another slot may not. The session has a Client,
+// except in tests that end no session.
 func (s *Set) Add(launcher *Session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +201,8 @@ func (s *Set) remove(launcher *Session) bool {
 	return !s.closed
 }
 
-// Gone returns how long the pod has had no session. Of a pod that never had one, that
-// is since the set was made.
+// Gone returns how long the pod has had no session. Where the set remembers no session
+// of the pod, Gone returns the set's age.
 func (s *Set) Gone(pod types.NamespacedName) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,7 @@ func ReadStats(text []byte) (*control.Stats, error) {
 	}
 	// An empty element, of two bytes on the line, takes fifty times as much here,
 	// for as long as nobody asks again.
-	if n := max(len(stats.VCPUs), len(stats.Disks), len(stats.NICs)); n > MaxDevices {
+	if n := max(len(stats.VCPUs), len(stats.Disks), len(stats.NICs)); n > maxDevices {
 		return nil, fmt.Errorf("%w: statistics of %d devices", control.ErrProtocol, n)
 	}
 	return stats, nil
@@ -51,9 +51,9 @@ type statsQuestion struct {
 	at    time.Time
 }
 
-var ErrNoAnswer = errors.New("virt-launcher does not answer")
+var errNoAnswer = errors.New("virt-launcher does not answer")
 
-// stats asks the launcher, unless it still owes an answer, or gave one just now.
+// Stats asks the launcher, unless it still owes an answer, or gave one just now.
 // An answer that comes late is for the next who asks.
 func (s *Session) Stats(ctx context.Context) (*control.Stats, error) {
 	s.mu.Lock()
@@ -68,7 +68,7 @@ func (s *Session) Stats(ctx context.Context) (*control.Stats, error) {
 	case <-q.done:
 		return q.stats, q.err
 	case <-ctx.Done():
-		return nil, ErrNoAnswer
+		return nil, errNoAnswer
 	}
 }
 

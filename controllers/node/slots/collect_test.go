@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
-
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 )
 
 // outlived is a slot whose pod is on the line, on a clock that stands still.

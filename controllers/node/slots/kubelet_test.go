@@ -7,12 +7,11 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
-
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/types"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 )
 

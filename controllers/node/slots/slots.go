@@ -1,6 +1,6 @@
-// Package slots gives each launcher pod a slot: a socket that virt-handler alone
-// listens on and that pod alone can dial. By the slot virt-handler knows which pod
-// it talks to.
+// Package slots gives each launcher pod a slot, which is a socket. virt-handler alone
+// listens on the socket. The launcher's pod alone can dial it. By the slot virt-handler
+// knows which pod it talks to.
 package slots
 
 import (
@@ -84,7 +84,7 @@ type connector interface {
 	End(slotID string)
 }
 
-// Resolver says which pods hold which devices. Kubelet is one.
+// Resolver says which pods hold which devices. Kubelet implements Resolver.
 type Resolver interface {
 	Devices(ctx context.Context) (held map[string][]types.NamespacedName, whole bool, err error)
 }
