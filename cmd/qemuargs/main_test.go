@@ -44,12 +44,12 @@ func TestRenderMachine(t *testing.T) {
 
 // TestRenderGolden: with the host's facts, the command prints the golden.
 func TestRenderGolden(t *testing.T) {
-	dir := "../../qemuargs/resolve/testdata/full/"
-	want, err := os.ReadFile(dir + "args.golden")
+	dir := "../../qemuargs/resolve/testdata/machines/minimal/"
+	want, err := os.ReadFile(dir + "11.1.args")
 	if err != nil {
 		t.Fatal(err)
 	}
-	stdout, _, err := runCommand(t, "", "render", "--host", dir+"host.yaml", dir+"vmi.yaml")
+	stdout, _, err := runCommand(t, "", "render", "--host", dir+"../../hosts/11.1.yaml", dir+"vmi.yaml")
 	if err != nil || stdout != string(want) {
 		t.Errorf("%v\n%s", err, stdout)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,49 +16,65 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+var update = flag.Bool("update", false, "rewrite the golden files and docs/arguments.md")
 
-// cases are the folders of testdata; each has vmi.yaml and host.yaml.
-func cases(t *testing.T) []string {
+// A case is a folder with a vmi.yaml that shows one feature. Where the node or the
+// pod matter, a host.yaml says what of testdata/hosts is otherwise.
+const (
+	machineCases = "testdata/machines/*"
+	refusalCases = "testdata/refusals/*"
+)
+
+// hosts are the nodes that every case is resolved for, by their files in testdata/hosts.
+var hosts = []string{"7.2", "11.1"}
+
+func cases(t *testing.T, pattern string) []string {
 	t.Helper()
-	dirs, err := filepath.Glob("testdata/*/vmi.yaml")
-	if err != nil || len(dirs) == 0 {
-		t.Fatalf("no cases in testdata: %v", err)
-	}
-	for i := range dirs {
-		dirs[i] = filepath.Dir(dirs[i])
+	dirs, err := filepath.Glob(pattern)
+	if err != nil || len(dirs) < 30 {
+		t.Fatalf("%d cases in %s: %v", len(dirs), pattern, err)
 	}
 	return dirs
 }
 
-func load(t *testing.T, dir string) (*v1.VirtualMachineInstance, Host) {
+// load reads a case for a host.
+func load(t *testing.T, dir, host string) (*v1.VirtualMachineInstance, Host) {
 	t.Helper()
-	vmi, host := &v1.VirtualMachineInstance{}, Host{}
-	for name, into := range map[string]any{"vmi.yaml": vmi, "host.yaml": &host} {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err == nil {
-			err = yaml.UnmarshalStrict(data, into)
-		}
-		if err != nil {
-			t.Fatalf("%s: %v", filepath.Join(dir, name), err)
-		}
+	vmi, h := &v1.VirtualMachineInstance{}, Host{}
+	read(t, filepath.Join(dir, "vmi.yaml"), vmi)
+	read(t, filepath.Join("testdata/hosts", host+".yaml"), &h)
+	if own := filepath.Join(dir, "host.yaml"); exists(own) {
+		read(t, own, &h)
 	}
-	return vmi, host
+	return vmi, h
 }
 
-// golden compares with a golden file; nil means that the file must not exist.
+func read(t *testing.T, path string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = yaml.UnmarshalStrict(data, into)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 func golden(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if *update {
-		if got == nil {
-			os.Remove(path)
-		} else if err := os.WriteFile(path, got, 0o644); err != nil {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	want, err := os.ReadFile(path)
-	if err != nil && (got != nil || !os.IsNotExist(err)) {
+	if err != nil {
 		t.Fatalf("%v (go test ./qemuargs/... -update writes it; review the diff)", err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
@@ -65,37 +82,61 @@ func golden(t *testing.T, path string, got []byte) {
 	}
 }
 
+// TestGolden: the arguments of each feature, for each host, and the Machine that a
+// launcher of the newer one records.
 func TestGolden(t *testing.T) {
-	for _, dir := range cases(t) {
+	for _, dir := range cases(t, machineCases) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			vmi, host := load(t, dir)
-			before := vmi.DeepCopy()
-			machine, errs := Machine(vmi, host)
-			if !reflect.DeepEqual(before, vmi) {
-				t.Error("Machine changed the VMI that it was given")
+			for _, name := range hosts {
+				vmi, host := load(t, dir, name)
+				before := vmi.DeepCopy()
+				machine, errs := Machine(vmi, host)
+				if len(errs) > 0 {
+					t.Fatal(errs.ToAggregate())
+				}
+				if !reflect.DeepEqual(before, vmi) {
+					t.Error("Machine changed the VMI that it was given")
+				}
+				golden(t, filepath.Join(dir, name+".args"), []byte(qemuargs.Quote("qemu-system-x86_64", machine.Args())))
+				if name == hosts[len(hosts)-1] {
+					text, err := json.MarshalIndent(machine, "", "  ")
+					if err != nil {
+						t.Fatal(err)
+					}
+					golden(t, filepath.Join(dir, "machine.json"), append(text, '\n'))
+				}
 			}
-			var machineJSON, args, failure []byte
-			if len(errs) > 0 {
-				failure = []byte(errs.ToAggregate().Error() + "\n")
-			} else {
-				machineJSON, _ = json.MarshalIndent(machine, "", "  ")
-				machineJSON = append(machineJSON, '\n')
-				args = []byte(qemuargs.Quote("qemu-system-x86_64", machine.Args()))
+		})
+	}
+}
+
+// TestRefusals: each error has a line, and each host gives the same errors.
+func TestRefusals(t *testing.T) {
+	for _, dir := range cases(t, refusalCases) {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			for _, name := range hosts {
+				vmi, host := load(t, dir, name)
+				machine, errs := Machine(vmi, host)
+				if machine != nil || len(errs) == 0 {
+					t.Fatal("it is not refused")
+				}
+				var lines strings.Builder
+				for _, err := range errs {
+					lines.WriteString(strings.ReplaceAll(err.Error(), host.QEMUVersion, "VERSION") + "\n")
+				}
+				golden(t, filepath.Join(dir, "errors"), []byte(lines.String()))
 			}
-			golden(t, filepath.Join(dir, "machine.golden.json"), machineJSON)
-			golden(t, filepath.Join(dir, "args.golden"), args)
-			golden(t, filepath.Join(dir, "err.golden"), failure)
 		})
 	}
 }
 
 // TestReplay: what a migration target decodes renders to the same arguments.
 func TestReplay(t *testing.T) {
-	for _, dir := range cases(t) {
-		vmi, host := load(t, dir)
+	for _, dir := range cases(t, machineCases) {
+		vmi, host := load(t, dir, hosts[0])
 		machine, errs := Machine(vmi, host)
 		if len(errs) > 0 {
-			continue
+			t.Fatal(errs.ToAggregate())
 		}
 		data, err := json.Marshal(machine)
 		if err != nil {

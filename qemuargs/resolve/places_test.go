@@ -15,7 +15,7 @@ import (
 func TestPlacesStart(t *testing.T) {
 	for _, q := range qemus(t) {
 		t.Run(q.version, func(t *testing.T) {
-			vmi, host := load(t, "testdata/minimal")
+			vmi, host := load(t, "testdata/machines/minimal", hosts[0])
 			host.QEMUVersion = q.version
 			m, errs := Machine(vmi, host)
 			if len(errs) > 0 {
@@ -78,9 +78,9 @@ func TestStated(t *testing.T) {
 		"virtio-net-pci":  {`"rx_queue_size":256`, `"tx_queue_size":256`},
 	}
 	seen := map[string]int{}
-	for _, dir := range cases(t) {
+	for _, dir := range cases(t, machineCases) {
 		for _, version := range []string{"7.2.22", "8.2.0", "10.1.0", "11.1.3"} {
-			vmi, host := load(t, dir)
+			vmi, host := load(t, dir, hosts[0])
 			host.QEMUVersion = version
 			m, errs := Machine(vmi, host)
 			if len(errs) > 0 {
@@ -118,8 +118,8 @@ func TestStated(t *testing.T) {
 // TestRootPorts: hotplug has its spare ports whatever sits on pcie.0, and two
 // devices never share a place.
 func TestRootPorts(t *testing.T) {
-	for _, dir := range cases(t) {
-		m, errs := Machine(load(t, dir))
+	for _, dir := range cases(t, machineCases) {
+		m, errs := Machine(load(t, dir, hosts[0]))
 		if len(errs) > 0 {
 			continue
 		}

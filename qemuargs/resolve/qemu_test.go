@@ -26,8 +26,8 @@ import (
 // since not every machine that runs tests has a KVM that works.
 func TestGoldensStart(t *testing.T) {
 	for _, q := range qemus(t) {
-		for _, dir := range cases(t) {
-			vmi, host := load(t, dir)
+		for _, dir := range cases(t, machineCases) {
+			vmi, host := load(t, dir, hosts[0])
 			host.Accelerator, host.QEMUVersion = qemuargs.TCG, q.version
 			machine, errs := Machine(vmi, host)
 			if len(errs) > 0 {
@@ -51,8 +51,8 @@ func TestGoldensStart(t *testing.T) {
 func TestMovedStarts(t *testing.T) {
 	both := qemus(t)
 	old, new := both[0], both[1]
-	for _, dir := range cases(t) {
-		vmi, host := load(t, dir)
+	for _, dir := range cases(t, machineCases) {
+		vmi, host := load(t, dir, hosts[0])
 		host.Accelerator, host.QEMUVersion = qemuargs.TCG, old.version
 		machine, errs := Machine(vmi, host)
 		if len(errs) > 0 {

@@ -36,8 +36,8 @@ func TestSchema(t *testing.T) {
 
 func checkGoldens(t *testing.T, q *knowledge, version string) {
 	checked := map[string]int{}
-	for _, dir := range cases(t) {
-		vmi, host := load(t, dir)
+	for _, dir := range cases(t, machineCases) {
+		vmi, host := load(t, dir, hosts[0])
 		host.QEMUVersion = version
 		machine, errs := Machine(vmi, host)
 		if len(errs) > 0 {
