@@ -9,7 +9,7 @@ import (
 
 const mib = int64(1) << 20
 
-// What QEMU and the launcher take besides guest RAM (docs/architecture.md).
+// What QEMU and the launcher take besides guest RAM (docs/machine.md).
 const (
 	overheadFixed     = 64 * mib
 	overheadPerGiB    = 2 * mib // page tables

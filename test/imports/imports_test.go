@@ -1,5 +1,5 @@
 // Package imports holds the direction in which the module's packages import
-// each other (docs/architecture.md).
+// each other. The floors stand in TestFloors.
 package imports
 
 import (
