@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -17,10 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/web"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
-	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
 // Server serves the group, for the API server, which asks for its users.
@@ -178,190 +175,9 @@ func dry(dryRun []string) (bool, error) {
 	return len(dryRun) > 0, nil
 }
 
-func (s *Server) start(w http.ResponseWriter, c *call) error {
-	o, err := options[v1.StartOptions](s, w, c)
-	if err != nil {
-		return err
-	}
-	return s.verb(w, c, o.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (*change, error) {
-		return started(vm, vmi, o)
-	})
-}
-
-func (s *Server) stop(w http.ResponseWriter, c *call) error {
-	o, err := options[v1.StopOptions](s, w, c)
-	if err != nil {
-		return err
-	}
-	return s.verb(w, c, o.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (*change, error) {
-		return stopped(vm, vmi, o)
-	})
-}
-
-func (s *Server) restart(w http.ResponseWriter, c *call) error {
-	o, err := options[v1.RestartOptions](s, w, c)
-	if err != nil {
-		return err
-	}
-	return s.verb(w, c, o.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (*change, error) {
-		return restarted(vm, vmi, o)
-	})
-}
-
 // changeTimeout is for a change that is made even if the client has gone. It is
 // longer than virt-handler is waited for.
 const changeTimeout = time.Minute
 
 // attempts are how often a verb is decided anew because the VM changed meanwhile.
 const attempts = 3
-
-// verb decides, and changes the VM.
-func (s *Server) verb(w http.ResponseWriter, c *call, dryRun []string, decide func(*v1.VirtualMachine, *v1.VirtualMachineInstance) (*change, error)) error {
-	isDry, err := dry(dryRun)
-	if err != nil {
-		return err
-	}
-	ctx := c.Context()
-	if !isDry {
-		// Half of it must not be done because the client has gone: a guest that
-		// goes on would be left with a short grace period.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
-		defer cancel()
-	}
-	for attempt := 1; ; attempt++ {
-		err := s.change(ctx, c.object, isDry, dryRun, decide)
-		if err == nil {
-			w.WriteHeader(http.StatusAccepted)
-			return nil
-		}
-		var changed *behindError
-		if !errors.As(err, &changed) {
-			return err
-		}
-		if attempt == attempts {
-			return apierrors.NewConflict(vmResource, c.name, changed.err)
-		}
-	}
-}
-
-// behindError: the VM is not the one any more that was decided upon.
-type behindError struct{ err error }
-
-func (e *behindError) Error() string { return e.err.Error() }
-
-func (s *Server) change(ctx context.Context, o object, isDry bool, dryRun []string, decide func(*v1.VirtualMachine, *v1.VirtualMachineInstance) (*change, error)) error {
-	vm, err := s.cluster.machine(ctx, o.namespace, o.name)
-	if err != nil {
-		return err
-	}
-	vmi, err := s.cluster.instance(ctx, o.namespace, o.name)
-	if apierrors.IsNotFound(err) || err == nil && !controls(vm, vmi) {
-		vmi, err = nil, nil
-	}
-	if err != nil {
-		return err
-	}
-	ch, err := decide(vm, vmi)
-	if err != nil {
-		return err
-	}
-	if ch.grace != nil && vmi.Status.Phase == v1.Running && !isDry {
-		// First: with the change, the guest begins to shut down. A node that does
-		// not answer does not keep the VM from being stopped.
-		err := s.do(ctx, vmi, handlerapi.Grace, seconds(*ch.grace))
-		if err != nil && (ch.isEmpty() || !apierrors.IsServiceUnavailable(err)) {
-			return err
-		}
-	}
-	if ch.isEmpty() {
-		return nil
-	}
-	err = s.cluster.patch(ctx, vm, ch, dryRun)
-	if apierrors.IsConflict(err) {
-		return &behindError{err}
-	}
-	return err
-}
-
-// controls says whether the VM is the VMI's controller.
-func controls(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
-	return owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi)
-}
-
-func (s *Server) pause(w http.ResponseWriter, c *call) error {
-	o, err := options[v1.PauseOptions](s, w, c)
-	if err != nil {
-		return err
-	}
-	return s.operate(w, c, handlerapi.Pause, o.DryRun)
-}
-
-func (s *Server) unpause(w http.ResponseWriter, c *call) error {
-	o, err := options[v1.UnpauseOptions](s, w, c)
-	if err != nil {
-		return err
-	}
-	return s.operate(w, c, handlerapi.Unpause, o.DryRun)
-}
-
-func (s *Server) reset(w http.ResponseWriter, c *call) error {
-	if _, err := options[struct{}](s, w, c); err != nil {
-		return err
-	}
-	return s.operate(w, c, handlerapi.Reset, nil)
-}
-
-// operate has virt-handler do something to a VMI.
-func (s *Server) operate(w http.ResponseWriter, c *call, operation string, dryRun []string) error {
-	isDry, err := dry(dryRun)
-	if err != nil {
-		return err
-	}
-	vmi, err := s.cluster.instance(c.Context(), c.namespace, c.name)
-	if err != nil {
-		return err
-	}
-	if err := operable(vmi, operation); err != nil {
-		return err
-	}
-	if !isDry {
-		if err := s.do(c.Context(), vmi, operation, nil); err != nil {
-			return err
-		}
-	}
-	w.WriteHeader(http.StatusOK)
-	return nil
-}
-
-// do asks the virt-handler of a VMI's node.
-func (s *Server) do(ctx context.Context, vmi *v1.VirtualMachineInstance, operation string, parameters url.Values) error {
-	to, err := s.target(ctx, vmi)
-	if err != nil {
-		return err
-	}
-	return answered(vmi, s.Handlers.Do(ctx, to, operation, parameters))
-}
-
-func (s *Server) target(ctx context.Context, vmi *v1.VirtualMachineInstance) (handlerapi.Target, error) {
-	address, err := s.cluster.handlerAddress(ctx, vmi.Status.NodeName)
-	return handlerapi.Target{Address: address, Node: vmi.Status.NodeName, Namespace: vmi.Namespace, Name: vmi.Name, UID: string(vmi.UID)}, err
-}
-
-// answered turns virt-handler's answer into the API's.
-func answered(vmi *v1.VirtualMachineInstance, err error) error {
-	var said *handlerapi.Error
-	switch {
-	case err == nil:
-		return nil
-	case !errors.As(err, &said):
-		return apierrors.NewServiceUnavailable(err.Error())
-	case said.Code == http.StatusConflict:
-		return vmiConflict(vmi, said.Text)
-	case said.Code == http.StatusTooManyRequests:
-		return tooMany(said.Text)
-	case said.Code == http.StatusServiceUnavailable, said.Code == http.StatusNotFound:
-		return apierrors.NewServiceUnavailable(said.Text)
-	}
-	return apierrors.NewInternalError(said)
-}

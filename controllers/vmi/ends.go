@@ -2,7 +2,11 @@ package vmi
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
 	"sync"
+	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +18,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // ends keeps how VMs ended whose pods are gone. The kubelet writes a pod's last
@@ -95,4 +100,67 @@ func (r *Reconciler) podEvents() handler.EventHandler {
 			named.Delete(ctx, e, q)
 		},
 	}
+}
+
+// podEnd says how a VM ended, once its pod has. The launcher's termination
+// message says it best; without one, the kubelet's word is taken.
+func podEnd(pod *corev1.Pod) (end, bool) {
+	c := computeStatus(pod)
+	switch {
+	case pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed:
+		return end{}, false
+	case c == nil || c.State.Terminated == nil:
+		// Rejected or evicted before the launcher ran.
+		return end{v1.Failed, orElse(pod.Status.Reason, "PodFailed"), orElse(pod.Status.Message, "the launcher pod failed before the launcher ran")}, true
+	case pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "":
+		// The kubelet ended it: Evicted, OutOfmemory after its restart, Terminated with
+		// its node. How far the launcher got is a matter of haste; and if the guest went
+		// down in order, it was not because somebody wanted it to be off.
+		return end{v1.Failed, pod.Status.Reason, pod.Status.Message}, true
+	}
+	t := c.State.Terminated
+	var said control.Termination
+	err := json.Unmarshal([]byte(t.Message), &said)
+	known := err == nil && said.Reason.Known()
+	// With cgroup v1 the kernel kills the largest process only, QEMU, and its launcher
+	// sees no more than a SIGKILL; with v2 (memory.oom.group) it kills both.
+	if t.Reason == v1.ReasonOOMKilled && (!known || said.Reason == control.ReasonQEMUExited && said.Signal == syscall.SIGKILL.String()) {
+		return end{v1.Failed, v1.ReasonOOMKilled, "virt-launcher or QEMU used more memory than the pod's limit"}, true
+	}
+	if known {
+		return saidEnd(said), true
+	}
+	if lost(t) {
+		return end{v1.Failed, v1.ReasonLauncherKilled, "virt-launcher has ended, and QEMU with it, and nobody saw how: its node, or the container runtime, was started anew"}, true
+	}
+	if signal := t.Signal; signal != 0 || t.ExitCode > 128 {
+		if signal == 0 {
+			signal = t.ExitCode - 128
+		}
+		return end{v1.Failed, v1.ReasonLauncherKilled, fmt.Sprintf("virt-launcher was killed by signal %d, and QEMU with it", signal)}, true
+	}
+	return end{v1.Failed, orElse(t.Reason, "Error"), fmt.Sprintf("virt-launcher exited with code %d without saying why %s", t.ExitCode, t.Message)}, true
+}
+
+// lost says whether the container ended unseen, in a power cut for one: containerd
+// then says exit code 255 and reason Unknown, the kubelet ContainerStatusUnknown.
+func lost(t *corev1.ContainerStateTerminated) bool {
+	return t.Reason == "ContainerStatusUnknown" || t.Reason == "Unknown" && t.ExitCode == 255
+}
+
+func saidEnd(said control.Termination) end {
+	e := end{phase: v1.Failed, reason: string(said.Reason), message: said.Message}
+	if said.Succeeded() {
+		e.phase = v1.Succeeded
+	} else if last := strings.TrimSpace(said.Stderr); last != "" {
+		e.message += "; QEMU's last words: " + last
+	}
+	return e
+}
+
+func orElse(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
 }

@@ -1,16 +1,121 @@
 package subresources
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"strconv"
+	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
+
+func (s *Server) start(w http.ResponseWriter, c *call) error {
+	o, err := options[v1.StartOptions](s, w, c)
+	if err != nil {
+		return err
+	}
+	return s.verb(w, c, o.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (*change, error) {
+		return started(vm, vmi, o)
+	})
+}
+
+func (s *Server) stop(w http.ResponseWriter, c *call) error {
+	o, err := options[v1.StopOptions](s, w, c)
+	if err != nil {
+		return err
+	}
+	return s.verb(w, c, o.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (*change, error) {
+		return stopped(vm, vmi, o)
+	})
+}
+
+func (s *Server) restart(w http.ResponseWriter, c *call) error {
+	o, err := options[v1.RestartOptions](s, w, c)
+	if err != nil {
+		return err
+	}
+	return s.verb(w, c, o.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (*change, error) {
+		return restarted(vm, vmi, o)
+	})
+}
+
+// verb decides, and changes the VM.
+func (s *Server) verb(w http.ResponseWriter, c *call, dryRun []string, decide func(*v1.VirtualMachine, *v1.VirtualMachineInstance) (*change, error)) error {
+	isDry, err := dry(dryRun)
+	if err != nil {
+		return err
+	}
+	ctx := c.Context()
+	if !isDry {
+		// Half of it must not be done because the client has gone: a guest that
+		// goes on would be left with a short grace period.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
+		defer cancel()
+	}
+	for attempt := 1; ; attempt++ {
+		err := s.change(ctx, c.object, isDry, dryRun, decide)
+		if err == nil {
+			w.WriteHeader(http.StatusAccepted)
+			return nil
+		}
+		var changed *behindError
+		if !errors.As(err, &changed) {
+			return err
+		}
+		if attempt == attempts {
+			return apierrors.NewConflict(vmResource, c.name, changed.err)
+		}
+	}
+}
+
+// behindError: the VM is not the one any more that was decided upon.
+type behindError struct{ err error }
+
+func (e *behindError) Error() string { return e.err.Error() }
+
+func (s *Server) change(ctx context.Context, o object, isDry bool, dryRun []string, decide func(*v1.VirtualMachine, *v1.VirtualMachineInstance) (*change, error)) error {
+	vm, err := s.cluster.machine(ctx, o.namespace, o.name)
+	if err != nil {
+		return err
+	}
+	vmi, err := s.cluster.instance(ctx, o.namespace, o.name)
+	if apierrors.IsNotFound(err) || err == nil && !controls(vm, vmi) {
+		vmi, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	ch, err := decide(vm, vmi)
+	if err != nil {
+		return err
+	}
+	if ch.grace != nil && vmi.Status.Phase == v1.Running && !isDry {
+		// First: with the change, the guest begins to shut down. A node that does
+		// not answer does not keep the VM from being stopped.
+		err := s.do(ctx, vmi, handlerapi.Grace, seconds(*ch.grace))
+		if err != nil && (ch.isEmpty() || !apierrors.IsServiceUnavailable(err)) {
+			return err
+		}
+	}
+	if ch.isEmpty() {
+		return nil
+	}
+	err = s.cluster.patch(ctx, vm, ch, dryRun)
+	if apierrors.IsConflict(err) {
+		return &behindError{err}
+	}
+	return err
+}
+
+// controls says whether the VM is the VMI's controller.
+func controls(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
+	return owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi)
+}
 
 // change is what a verb comes to: of the spec, or requests for the controller.
 type change struct {
@@ -132,57 +237,4 @@ func restarted(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options *v
 	}
 	ch.grace = options.GracePeriodSeconds
 	return ch, nil
-}
-
-// paused says whether a VMI's guest stands still.
-func paused(vmi *v1.VirtualMachineInstance) bool {
-	c := vmi.Status.Condition(v1.ConditionPaused)
-	return c != nil && c.Status == "True"
-}
-
-func vmiConflict(vmi *v1.VirtualMachineInstance, text string) error {
-	return apierrors.NewConflict(vmiResource, vmi.Name, errors.New(text))
-}
-
-func vmiForbidden(vmi *v1.VirtualMachineInstance, text string) error {
-	return apierrors.NewForbidden(vmiResource, vmi.Name, errors.New(text))
-}
-
-// operable says why an operation cannot be done to a VMI now.
-func operable(vmi *v1.VirtualMachineInstance, operation string) error {
-	switch {
-	case vmi.Status.Phase != v1.Running:
-		return vmiConflict(vmi, "VM is not running")
-	case operation == handlerapi.Pause && !vmi.Spec.LivenessProbe.KnowsPause():
-		return vmiForbidden(vmi, "Pausing VMIs with LivenessProbe is currently not supported") // KubeVirt's words
-	case operation == handlerapi.Pause && paused(vmi):
-		return vmiConflict(vmi, "VMI is already paused")
-	case operation == handlerapi.Unpause && !paused(vmi):
-		return vmiConflict(vmi, "VMI is not paused")
-	case operation == handlerapi.SoftReboot:
-		return rebootable(vmi)
-	}
-	return nil
-}
-
-// attachable says why a VMI has no console, or no screen, to attach to. 400 has
-// virtctl try again, and means "not yet".
-func attachable(vmi *v1.VirtualMachineInstance, operation string) error {
-	devices := vmi.Spec.Domain.Devices
-	switch {
-	case vmi.IsFinal():
-		return vmiConflict(vmi, "VMI is in phase "+string(vmi.Status.Phase))
-	case operation == handlerapi.Console && devices.AutoattachSerialConsole != nil && !*devices.AutoattachSerialConsole:
-		return vmiConflict(vmi, "No serial consoles are present.")
-	case operation == handlerapi.VNC && devices.AutoattachGraphicsDevice != nil && !*devices.AutoattachGraphicsDevice:
-		return vmiConflict(vmi, "No graphics devices are present.")
-	case vmi.Status.Phase != v1.Running:
-		return apierrors.NewBadRequest(fmt.Sprintf("VMI is not running: it is in phase %q", vmi.Status.Phase))
-	}
-	return nil
-}
-
-// seconds is the parameter of handlerapi.Grace.
-func seconds(n int64) url.Values {
-	return url.Values{handlerapi.Seconds: {strconv.FormatInt(n, 10)}}
 }
