@@ -154,7 +154,7 @@ func (v vmi) shell() *transcript {
 	v.t.Helper()
 	c := v.console()
 	up := regexp.MustCompile(`tiny# `)
-	err := poll(90*time.Second, func() error {
+	err := poll(3*time.Minute, func() error {
 		// What is typed before the shell is there is lost.
 		c.send("\n")
 		if groups, _, _ := c.match(up, 0); groups == nil {

@@ -110,7 +110,7 @@ func TestKubeVirtManifests(t *testing.T) {
 			t.Errorf("%s: interfaces %+v, want one with an address", name, status.Interfaces)
 			continue
 		}
-		if err := poll(90*time.Second, func() error { return echoes(ns, status.Interfaces[0].IP, 7) }); err != nil {
+		if err := poll(3*time.Minute, func() error { return echoes(ns, status.Interfaces[0].IP, 7) }); err != nil {
 			t.Errorf("%s: %v; its log:\n%s", name, err, kubectl(t, "-n", ns, "logs", v.pod().Name))
 		}
 	}
