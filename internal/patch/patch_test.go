@@ -3,12 +3,13 @@ package patch
 import (
 	"encoding/json"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"gomodules.xyz/jsonpatch/v2"
+
+	"github.com/kubeqemu/kubeqemu/internal/cputime"
 )
 
 // TestOperationsAreBounded: virt-controller compares objects as large as the API
@@ -22,11 +23,9 @@ func TestOperationsAreBounded(t *testing.T) {
 	list := strings.Join(disks, ",")
 	raw := []byte(`{"spec":{"affinity":[` + values + `],"disks":[` + list + `]}}`)
 	after := []byte(`{"spec":{"affinity":[` + values + `],"disks":[` + strings.ReplaceAll(list, `"pad"`, `"bus":"sata","pad"`) + `,{"name":"more"}],"more":[` + values + `]}}`)
-	runtime.LockOSThread() // so that the thread's time is this test's
-	defer runtime.UnlockOSThread()
-	before := threadTime(t)
-	operations, err := Operations(raw, raw, after)
-	took := threadTime(t) - before
+	var operations []jsonpatch.Operation
+	var err error
+	took := cputime.Of(t, func() { operations, err = Operations(raw, raw, after) })
 	if err != nil || len(operations) == 0 {
 		t.Fatal(len(operations), err)
 	}
@@ -35,15 +34,4 @@ func TestOperationsAreBounded(t *testing.T) {
 	if took > 10*time.Second {
 		t.Errorf("%d bytes took %s", len(raw), took)
 	}
-}
-
-// threadTime is the CPU time that the thread has had. Beside others that compute, the
-// clock on the wall says nothing of what a comparison costs.
-func threadTime(t *testing.T) time.Duration {
-	t.Helper()
-	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
