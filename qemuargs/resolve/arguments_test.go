@@ -109,7 +109,7 @@ that goes, "+" one that comes. The name of each golden leads to the whole comman
 
 func title(fields []string) string {
 	if len(fields) == 0 {
-		return "What the node decides"
+		return "Choices of the node"
 	}
 	return "`" + strings.Join(fields, "`, `") + "`"
 }

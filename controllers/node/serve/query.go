@@ -28,6 +28,6 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// Who asked may have gone, which is all that can go wrong.
+	// The write fails only when virt-api has gone, and then nobody waits for the answer.
 	_, _ = w.Write(document)
 }
