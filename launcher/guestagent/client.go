@@ -251,7 +251,8 @@ func (c *Client) send(r request) error {
 	return err
 }
 
-// within has work end in time.
+// within has work end in time. Where work fails because ctx ended, the error wraps
+// ctx's error too.
 func (c *Client) within(ctx context.Context, timeout time.Duration, work func() error) error {
 	if err := c.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
@@ -262,12 +263,15 @@ func (c *Client) within(ctx context.Context, timeout time.Duration, work func() 
 		_ = c.conn.SetDeadline(time.Now())
 		close(interrupted)
 	})
-	defer func() {
-		if !stop() {
-			<-interrupted // or it would interrupt the next command
-		}
-	}()
-	return work()
+	err := work()
+	if stop() {
+		return err
+	}
+	<-interrupted // or it would interrupt the next command
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return err
 }
 
 // judge says what an error means for the commands to come: after all but an
