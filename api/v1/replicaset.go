@@ -26,7 +26,7 @@ type VirtualMachineInstanceReplicaSet struct {
 
 	Spec VirtualMachineInstanceReplicaSetSpec `json:"spec"`
 	// +optional
-	Status VirtualMachineInstanceReplicaSetStatus `json:"status,omitempty"`
+	Status ReplicaStatus `json:"status,omitempty"`
 }
 
 // VirtualMachineInstanceReplicaSetList is a list of VirtualMachineInstanceReplicaSets.
@@ -67,94 +67,8 @@ type VirtualMachineInstanceReplicaSetSpec struct {
 	Paused bool `json:"paused,omitempty"`
 }
 
-// VirtualMachineInstanceReplicaSetStatus is what there is.
-type VirtualMachineInstanceReplicaSetStatus struct {
-	// Replicas is the number of VirtualMachineInstances that neither ended nor
-	// are being deleted.
-	// +optional
-	// +kubebuilder:default=0
-	Replicas int32 `json:"replicas"`
-	// ReadyReplicas is the number of those that are Ready: their guests run.
-	// +optional
-	// +kubebuilder:default=0
-	ReadyReplicas int32 `json:"readyReplicas"`
-	// Conditions are there only while they are True.
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	Conditions []VirtualMachineInstanceReplicaSetCondition `json:"conditions,omitempty"`
-	// LabelSelector is the selector as a text, for the scale subresource: a
-	// HorizontalPodAutoscaler finds by it whose load counts.
-	// +optional
-	LabelSelector string `json:"labelSelector,omitempty"`
-}
-
-// VirtualMachineInstanceReplicaSetConditionType names a condition of a
-// VirtualMachineInstanceReplicaSet.
-type VirtualMachineInstanceReplicaSetConditionType string
-
-// Conditions of a VirtualMachineInstanceReplicaSet, with KubeVirt's names. They
-// are there only while they are True.
-const (
-	// VirtualMachineInstanceReplicaSetReplicaFailure: VirtualMachineInstances
-	// could not be made or deleted, or the spec is invalid; the reason says which.
-	VirtualMachineInstanceReplicaSetReplicaFailure VirtualMachineInstanceReplicaSetConditionType = "ReplicaFailure"
-	// VirtualMachineInstanceReplicaSetReplicaPaused: nothing is made or deleted.
-	VirtualMachineInstanceReplicaSetReplicaPaused VirtualMachineInstanceReplicaSetConditionType = "ReplicaPaused"
-)
-
-// VirtualMachineInstanceReplicaSetCondition is one condition of a
-// VirtualMachineInstanceReplicaSet.
-type VirtualMachineInstanceReplicaSetCondition struct {
-	Type VirtualMachineInstanceReplicaSetConditionType `json:"type"`
-	// Status is True, False or Unknown.
-	Status metav1.ConditionStatus `json:"status"`
-	// LastProbeTime has no value; it is there for KubeVirt's clients.
-	// +optional
-	// +nullable
-	LastProbeTime metav1.Time `json:"lastProbeTime,omitempty"`
-	// LastTransitionTime is when the status changed last.
-	// +optional
-	// +nullable
-	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
-	// Reason is why, in one word.
-	// +optional
-	Reason string `json:"reason,omitempty"`
-	// Message is why, in a sentence.
-	// +optional
-	Message string `json:"message,omitempty"`
-}
-
-// Condition returns a condition, or nil.
-func (s *VirtualMachineInstanceReplicaSetStatus) Condition(t VirtualMachineInstanceReplicaSetConditionType) *VirtualMachineInstanceReplicaSetCondition {
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == t {
-			return &s.Conditions[i]
-		}
-	}
-	return nil
-}
-
-// SetCondition makes a condition True, or changes its reason and message.
-func (s *VirtualMachineInstanceReplicaSetStatus) SetCondition(t VirtualMachineInstanceReplicaSetConditionType, reason, message string, now metav1.Time) {
-	c := s.Condition(t)
-	if c == nil {
-		s.Conditions = append(s.Conditions, VirtualMachineInstanceReplicaSetCondition{Type: t, Status: metav1.ConditionTrue, LastTransitionTime: now})
-		c = &s.Conditions[len(s.Conditions)-1]
-	}
-	c.Reason, c.Message = reason, message
-}
-
-// RemoveCondition removes a condition.
-func (s *VirtualMachineInstanceReplicaSetStatus) RemoveCondition(t VirtualMachineInstanceReplicaSetConditionType) {
-	var kept []VirtualMachineInstanceReplicaSetCondition
-	for _, c := range s.Conditions {
-		if c.Type != t {
-			kept = append(kept, c)
-		}
-	}
-	s.Conditions = kept
-}
+// ReplicaStatus returns the status, as a pool does.
+func (rs *VirtualMachineInstanceReplicaSet) ReplicaStatus() *ReplicaStatus { return &rs.Status }
 
 // WantedReplicas is how many VirtualMachineInstances there are to be.
 func (rs *VirtualMachineInstanceReplicaSet) WantedReplicas() int {

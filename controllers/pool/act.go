@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/group"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
@@ -17,8 +18,8 @@ import (
 // carryOut does what is planned, until something goes wrong. A VirtualMachine
 // that somebody else wrote meanwhile is left for the next time; the failure that
 // says so comes at the end.
-func (r *Reconciler) carryOut(ctx context.Context, pool *v1beta1.VirtualMachinePool, p plan, revision string) *failure {
-	var conflict *failure
+func (r *Reconciler) carryOut(ctx context.Context, pool *v1beta1.VirtualMachinePool, p plan, revision string) *group.Failure {
+	var conflict *group.Failure
 	for _, step := range []struct {
 		vms    []*v1.VirtualMachine
 		do     func(*v1.VirtualMachine) error
@@ -31,7 +32,7 @@ func (r *Reconciler) carryOut(ctx context.Context, pool *v1beta1.VirtualMachineP
 	} {
 		for _, vm := range step.vms {
 			err := step.do(vm)
-			failed := &failure{step.reason, fmt.Errorf("%s VirtualMachine %s: %w", step.verb, vm.Name, err)}
+			failed := &group.Failure{Reason: step.reason, Err: fmt.Errorf("%s VirtualMachine %s: %w", step.verb, vm.Name, err)}
 			switch {
 			case apierrors.IsConflict(err):
 				conflict = failed
@@ -46,7 +47,7 @@ func (r *Reconciler) carryOut(ctx context.Context, pool *v1beta1.VirtualMachineP
 	return conflict
 }
 
-func (r *Reconciler) create(ctx context.Context, pool *v1beta1.VirtualMachinePool, indices []int, revision string) *failure {
+func (r *Reconciler) create(ctx context.Context, pool *v1beta1.VirtualMachinePool, indices []int, revision string) *group.Failure {
 	for _, index := range indices {
 		vm := machine(pool, index, revision)
 		err := kit.SortedRefusal(r.Client.Create(ctx, vm))
@@ -54,7 +55,7 @@ func (r *Reconciler) create(ctx context.Context, pool *v1beta1.VirtualMachinePoo
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return nil
 		case err != nil:
-			return &failure{v1.ReasonFailedScaleOut, fmt.Errorf("create VirtualMachine %s: %w", vm.Name, err)}
+			return &group.Failure{Reason: v1.ReasonFailedScaleOut, Err: fmt.Errorf("create VirtualMachine %s: %w", vm.Name, err)}
 		}
 		r.Events.Eventf(pool, vm, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created VirtualMachine %s", vm.Name)
 	}

@@ -9,12 +9,7 @@ package pool
 import (
 	"context"
 	"fmt"
-	"strings"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -23,6 +18,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/group"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
@@ -58,44 +54,55 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.Client.Get(ctx, request.NamespacedName, pool); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	before := pool.DeepCopy()
 	vms, err := r.machines(ctx, r.Client, pool.Namespace)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	mine := owned(pool, vms)
+	report := func(found group.Found) (ctrl.Result, error) {
+		reporter := group.Reporter{Client: r.Client, Events: r.Events, Resumed: "SuccessfulResume"}
+		return reporter.Report(ctx, pool, found, metav1.NewTime(r.Clock.Now()))
+	}
 	if errs := v1beta1.Validate(pool); len(errs) > 0 {
-		// Nothing is done, but what is there is counted. The selector may be what is wrong.
-		summarize(pool, pool.Status.LabelSelector, mine, &failure{v1.ReasonInvalidSpec, errs.ToAggregate()}, r.now())
-		return ctrl.Result{}, r.report(ctx, before, pool)
+		replicas, ready := count(mine)
+		return report(group.Invalid(pool, replicas, ready, paused(pool), errs.ToAggregate()))
 	}
 	selector, err := metav1.LabelSelectorAsSelector(pool.Spec.Selector)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read selector: %w", err)
 	}
-	var failed *failure
+	found := group.Found{Selector: selector.String(), Paused: paused(pool)}
 	if !pool.Spec.Paused && pool.DeletionTimestamp == nil {
-		if mine, failed, err = r.step(ctx, pool, vms); err != nil {
+		if mine, found.Failed, err = r.step(ctx, pool, vms); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
-	var again time.Duration
-	if failed != nil && (apierrors.IsConflict(failed.err) || apierrors.IsAlreadyExists(failed.err)) {
-		// Somebody else wrote meanwhile: no failure, but what was planned is not done.
-		failed, again = nil, time.Second
-	}
-	summarize(pool, selector.String(), mine, failed, r.now())
-	if err := r.report(ctx, before, pool); err != nil {
-		return ctrl.Result{}, err
-	}
-	if failed != nil {
-		r.Events.Eventf(pool, nil, corev1.EventTypeWarning, failed.reason, strings.TrimPrefix(failed.reason, "Failed"), "%s", failed.err.Error())
-		return ctrl.Result{}, failed.err
-	}
-	return ctrl.Result{RequeueAfter: again}, nil
+	found.Replicas, found.Ready = count(mine)
+	return report(found)
 }
 
-func (r *Reconciler) now() metav1.Time { return metav1.NewTime(r.Clock.Now()) }
+// paused says what is not done while spec.paused is set.
+func paused(pool *v1beta1.VirtualMachinePool) string {
+	if !pool.Spec.Paused {
+		return ""
+	}
+	return "nothing is made, changed or deleted while spec.paused is set"
+}
+
+// count counts a pool's VirtualMachines that are not being deleted, and those of them
+// whose guests run.
+func count(mine []*v1.VirtualMachine) (replicas, ready int32) {
+	for _, vm := range mine {
+		if vm.DeletionTimestamp != nil {
+			continue
+		}
+		replicas++
+		if vm.Status.Ready {
+			ready++
+		}
+	}
+	return replicas, ready
+}
 
 // machines lists a namespace's VirtualMachines, which are not to be changed.
 func (r *Reconciler) machines(ctx context.Context, from client.Reader, namespace string) ([]*v1.VirtualMachine, error) {
@@ -113,7 +120,7 @@ func (r *Reconciler) machines(ctx context.Context, from client.Reader, namespace
 // step plans from the cache and, if there is something to do, anew from what the
 // API server says; that it carries out. It returns the pool's VirtualMachines as
 // they were before.
-func (r *Reconciler) step(ctx context.Context, pool *v1beta1.VirtualMachinePool, vms []*v1.VirtualMachine) ([]*v1.VirtualMachine, *failure, error) {
+func (r *Reconciler) step(ctx context.Context, pool *v1beta1.VirtualMachinePool, vms []*v1.VirtualMachine) ([]*v1.VirtualMachine, *group.Failure, error) {
 	revision, err := revision(pool)
 	if err != nil {
 		return nil, nil, err
@@ -135,35 +142,4 @@ func (r *Reconciler) step(ctx context.Context, pool *v1beta1.VirtualMachinePool,
 		return mine, nil, nil // the cache is behind; the event of what it misses brings us back
 	}
 	return mine, r.carryOut(ctx, pool, decide(pool, vms, revision), revision), nil
-}
-
-// report writes the status if it changed, and tells what it newly says.
-func (r *Reconciler) report(ctx context.Context, before, pool *v1beta1.VirtualMachinePool) error {
-	if equality.Semantic.DeepEqual(before.Status, pool.Status) {
-		return nil
-	}
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, pool, patch); err != nil {
-		if apierrors.IsConflict(err) {
-			return nil // somebody else wrote; their write comes back as an event
-		}
-		return client.IgnoreNotFound(err)
-	}
-	r.announce(before, pool)
-	return nil
-}
-
-func (r *Reconciler) announce(before, pool *v1beta1.VirtualMachinePool) {
-	const paused, failure = v1beta1.VirtualMachinePoolReplicaPaused, v1beta1.VirtualMachinePoolReplicaFailure
-	was, is := before.Status.Condition(paused), pool.Status.Condition(paused)
-	switch {
-	case was == nil && is != nil:
-		r.Events.Eventf(pool, nil, corev1.EventTypeNormal, "SuccessfulPaused", "Pause", "Paused")
-	case was != nil && is == nil:
-		r.Events.Eventf(pool, nil, corev1.EventTypeNormal, "SuccessfulResume", "Resume", "Resumed")
-	}
-	was, is = before.Status.Condition(failure), pool.Status.Condition(failure)
-	if is != nil && is.Reason == v1.ReasonInvalidSpec && (was == nil || was.Message != is.Message) {
-		r.Events.Eventf(pool, nil, corev1.EventTypeWarning, v1.ReasonInvalidSpec, "Validate", "%s", is.Message)
-	}
 }

@@ -9,11 +9,9 @@ package replicaset
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -25,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/group"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
@@ -83,49 +82,59 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.Client.Get(ctx, request.NamespacedName, rs); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	before := rs.DeepCopy()
 	have, err := r.instances(ctx, r.Client, rs.Namespace)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	report := func(found group.Found) (ctrl.Result, error) {
+		reporter := group.Reporter{Client: r.Client, Events: r.Events, Resumed: "SuccessfulResumed"}
+		return reporter.Report(ctx, rs, found, metav1.NewTime(r.Clock.Now()))
+	}
 	if errs := v1.ValidateReplicaSet(rs); len(errs) > 0 {
-		// Nothing is done, but what is there is counted. The selector may be what is wrong.
-		owned := claim(rs, labels.Everything(), have).owned
-		summarize(rs, rs.Status.LabelSelector, owned, &failure{v1.ReasonInvalidSpec, errs.ToAggregate()}, r.now())
-		return ctrl.Result{}, r.report(ctx, before, rs)
+		replicas, ready := count(claim(rs, labels.Everything(), have).owned)
+		return report(group.Invalid(rs, replicas, ready, paused(rs), errs.ToAggregate()))
 	}
 	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read selector: %w", err)
 	}
 	mine := claim(rs, selector, have)
-	var failed *failure
-	var again time.Duration
+	found := group.Found{Selector: selector.String(), Paused: paused(rs)}
 	if !rs.Spec.Paused && rs.DeletionTimestamp == nil {
 		p := scale(rs.WantedReplicas(), mine.owned, r.Clock.Now())
-		again = p.again
+		found.Again = p.again
 		if p.acts() || len(mine.adopt)+len(mine.release) > 0 {
-			if mine, again, failed, err = r.act(ctx, rs, selector); err != nil {
+			if mine, found.Again, found.Failed, err = r.act(ctx, rs, selector); err != nil {
 				return ctrl.Result{}, err
 			}
 		}
 	}
-	if failed != nil && (apierrors.IsConflict(failed.err) || apierrors.IsAlreadyExists(failed.err)) {
-		// Somebody else wrote meanwhile: no failure, but what was planned is not done.
-		failed, again = nil, time.Second
-	}
-	summarize(rs, selector.String(), mine.owned, failed, r.now())
-	if err := r.report(ctx, before, rs); err != nil {
-		return ctrl.Result{}, err
-	}
-	if failed != nil {
-		r.Events.Eventf(rs, nil, corev1.EventTypeWarning, failed.reason, strings.TrimPrefix(failed.reason, "Failed"), "%s", failed.err.Error())
-		return ctrl.Result{}, failed.err
-	}
-	return ctrl.Result{RequeueAfter: again}, nil
+	found.Replicas, found.Ready = count(mine.owned)
+	return report(found)
 }
 
-func (r *Reconciler) now() metav1.Time { return metav1.NewTime(r.Clock.Now()) }
+// paused says what is not done while spec.paused is set.
+func paused(rs *v1.VirtualMachineInstanceReplicaSet) string {
+	if !rs.Spec.Paused {
+		return ""
+	}
+	return "nothing is made or deleted while spec.paused is set"
+}
+
+// count counts VMIs that neither ended nor are being deleted, and those of them whose
+// guests run.
+func count(owned []*v1.VirtualMachineInstance) (replicas, ready int32) {
+	for _, vmi := range owned {
+		if !isActive(vmi) {
+			continue
+		}
+		replicas++
+		if isReady(vmi) {
+			ready++
+		}
+	}
+	return replicas, ready
+}
 
 // instances lists a namespace's VMIs, which are not to be changed.
 func (r *Reconciler) instances(ctx context.Context, from client.Reader, namespace string) ([]*v1.VirtualMachineInstance, error) {
@@ -142,7 +151,7 @@ func (r *Reconciler) instances(ctx context.Context, from client.Reader, namespac
 
 // act plans anew from what the API server says, and carries it out. It returns
 // the VMIs as they were before.
-func (r *Reconciler) act(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector) (claims, time.Duration, *failure, error) {
+func (r *Reconciler) act(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector) (claims, time.Duration, *group.Failure, error) {
 	live := &v1.VirtualMachineInstanceReplicaSet{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(rs), live)
 	if client.IgnoreNotFound(err) != nil {
@@ -168,12 +177,12 @@ func (r *Reconciler) act(ctx context.Context, rs *v1.VirtualMachineInstanceRepli
 }
 
 // change adopts and releases VMIs.
-func (r *Reconciler) change(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, mine *claims) *failure {
+func (r *Reconciler) change(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, mine *claims) *group.Failure {
 	for _, vmi := range mine.adopt {
 		adopted := vmi.DeepCopy()
 		adopted.OwnerReferences = append(adopted.OwnerReferences, ownedBy(rs))
 		if err := r.patch(ctx, vmi, adopted); err != nil {
-			return &failure{v1.ReasonFailedControl, fmt.Errorf("adopt VirtualMachineInstance %s: %w", vmi.Name, err)}
+			return &group.Failure{Reason: v1.ReasonFailedControl, Err: fmt.Errorf("adopt VirtualMachineInstance %s: %w", vmi.Name, err)}
 		}
 		mine.owned = append(mine.owned, adopted)
 	}
@@ -186,7 +195,7 @@ func (r *Reconciler) change(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 			}
 		}
 		if err := r.patch(ctx, vmi, released); client.IgnoreNotFound(err) != nil {
-			return &failure{v1.ReasonFailedControl, fmt.Errorf("release VirtualMachineInstance %s: %w", vmi.Name, err)}
+			return &group.Failure{Reason: v1.ReasonFailedControl, Err: fmt.Errorf("release VirtualMachineInstance %s: %w", vmi.Name, err)}
 		}
 	}
 	return nil
@@ -196,13 +205,13 @@ func (r *Reconciler) patch(ctx context.Context, before, after *v1.VirtualMachine
 	return r.Client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-func (r *Reconciler) delete(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, vmis []*v1.VirtualMachineInstance) *failure {
+func (r *Reconciler) delete(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, vmis []*v1.VirtualMachineInstance) *group.Failure {
 	for _, vmi := range vmis {
 		err := r.Client.Delete(ctx, vmi, client.Preconditions{UID: &vmi.UID})
 		switch {
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, and perhaps there is another of its name
 		case err != nil:
-			return &failure{v1.ReasonFailedDelete, fmt.Errorf("delete VirtualMachineInstance %s: %w", vmi.Name, err)}
+			return &group.Failure{Reason: v1.ReasonFailedDelete, Err: fmt.Errorf("delete VirtualMachineInstance %s: %w", vmi.Name, err)}
 		default:
 			r.Events.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted VirtualMachineInstance %s", vmi.Name)
 		}
@@ -210,7 +219,7 @@ func (r *Reconciler) delete(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 	return nil
 }
 
-func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, have []*v1.VirtualMachineInstance, count int) *failure {
+func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, have []*v1.VirtualMachineInstance, count int) *group.Failure {
 	taken := map[string]bool{}
 	for _, vmi := range have {
 		taken[vmi.Name] = true
@@ -222,40 +231,9 @@ func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return nil
 		case err != nil:
-			return &failure{v1.ReasonFailedCreate, fmt.Errorf("create VirtualMachineInstance %s: %w", name, err)}
+			return &group.Failure{Reason: v1.ReasonFailedCreate, Err: fmt.Errorf("create VirtualMachineInstance %s: %w", name, err)}
 		}
 		r.Events.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created VirtualMachineInstance %s", name)
 	}
 	return nil
-}
-
-// report writes the status if it changed, and tells what it newly says.
-func (r *Reconciler) report(ctx context.Context, before, rs *v1.VirtualMachineInstanceReplicaSet) error {
-	if equality.Semantic.DeepEqual(before.Status, rs.Status) {
-		return nil
-	}
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, rs, patch); err != nil {
-		if apierrors.IsConflict(err) {
-			return nil // somebody else wrote; their write comes back as an event
-		}
-		return client.IgnoreNotFound(err)
-	}
-	r.announce(before, rs)
-	return nil
-}
-
-func (r *Reconciler) announce(before, rs *v1.VirtualMachineInstanceReplicaSet) {
-	const paused, failure = v1.VirtualMachineInstanceReplicaSetReplicaPaused, v1.VirtualMachineInstanceReplicaSetReplicaFailure
-	was, is := before.Status.Condition(paused), rs.Status.Condition(paused)
-	switch {
-	case was == nil && is != nil:
-		r.Events.Eventf(rs, nil, corev1.EventTypeNormal, "SuccessfulPaused", "Pause", "Paused")
-	case was != nil && is == nil:
-		r.Events.Eventf(rs, nil, corev1.EventTypeNormal, "SuccessfulResumed", "Resume", "Resumed")
-	}
-	was, is = before.Status.Condition(failure), rs.Status.Condition(failure)
-	if is != nil && is.Reason == v1.ReasonInvalidSpec && (was == nil || was.Message != is.Message) {
-		r.Events.Eventf(rs, nil, corev1.EventTypeWarning, v1.ReasonInvalidSpec, "Validate", "%s", is.Message)
-	}
 }

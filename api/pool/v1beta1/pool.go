@@ -31,8 +31,11 @@ type VirtualMachinePool struct {
 
 	Spec VirtualMachinePoolSpec `json:"spec"`
 	// +optional
-	Status VirtualMachinePoolStatus `json:"status,omitempty"`
+	Status v1.ReplicaStatus `json:"status,omitempty"`
 }
+
+// ReplicaStatus returns the status, as a ReplicaSet does.
+func (p *VirtualMachinePool) ReplicaStatus() *v1.ReplicaStatus { return &p.Status }
 
 // VirtualMachinePoolList is a list of VirtualMachinePools.
 //

@@ -1,4 +1,4 @@
-package v1beta1
+package v1
 
 import (
 	"slices"
@@ -6,9 +6,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// VirtualMachinePoolStatus is what there is.
-type VirtualMachinePoolStatus struct {
-	// Replicas is the number of VirtualMachines that are not being deleted.
+// ReplicaStatus is what a ReplicaSet or a pool has of its replicas: of
+// VirtualMachineInstances or VirtualMachines.
+type ReplicaStatus struct {
+	// Replicas is the number of replicas that neither ended nor are being deleted.
 	// +optional
 	// +kubebuilder:default=0
 	Replicas int32 `json:"replicas"`
@@ -20,29 +21,29 @@ type VirtualMachinePoolStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
-	Conditions []VirtualMachinePoolCondition `json:"conditions,omitempty"`
+	Conditions []ReplicaCondition `json:"conditions,omitempty"`
 	// LabelSelector is the selector as a text, for the scale subresource: a
 	// HorizontalPodAutoscaler finds by it whose load counts.
 	// +optional
 	LabelSelector string `json:"labelSelector,omitempty"`
 }
 
-// VirtualMachinePoolConditionType names a condition of a VirtualMachinePool.
-type VirtualMachinePoolConditionType string
+// ReplicaConditionType names a condition of a ReplicaSet or a pool.
+type ReplicaConditionType string
 
-// Conditions of a VirtualMachinePool, with KubeVirt's names. They are there only
+// Conditions of ReplicaSets and pools, with KubeVirt's names. They are there only
 // while they are True.
 const (
-	// VirtualMachinePoolReplicaFailure: VirtualMachines could not be made,
-	// changed or deleted, or the spec is invalid; the reason says which.
-	VirtualMachinePoolReplicaFailure VirtualMachinePoolConditionType = "ReplicaFailure"
-	// VirtualMachinePoolReplicaPaused: nothing is made, changed or deleted.
-	VirtualMachinePoolReplicaPaused VirtualMachinePoolConditionType = "ReplicaPaused"
+	// ReplicaFailure: replicas could not be made, changed or deleted, or the spec is
+	// invalid; the reason says which.
+	ReplicaFailure ReplicaConditionType = "ReplicaFailure"
+	// ReplicaPaused: nothing is made, changed or deleted.
+	ReplicaPaused ReplicaConditionType = "ReplicaPaused"
 )
 
-// VirtualMachinePoolCondition is one condition of a VirtualMachinePool.
-type VirtualMachinePoolCondition struct {
-	Type VirtualMachinePoolConditionType `json:"type"`
+// ReplicaCondition is one condition of a ReplicaSet or a pool.
+type ReplicaCondition struct {
+	Type ReplicaConditionType `json:"type"`
 	// Status is True, False or Unknown.
 	Status metav1.ConditionStatus `json:"status"`
 	// LastProbeTime has no value; it is there for KubeVirt's clients.
@@ -62,7 +63,7 @@ type VirtualMachinePoolCondition struct {
 }
 
 // Condition returns a condition, or nil.
-func (s *VirtualMachinePoolStatus) Condition(t VirtualMachinePoolConditionType) *VirtualMachinePoolCondition {
+func (s *ReplicaStatus) Condition(t ReplicaConditionType) *ReplicaCondition {
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == t {
 			return &s.Conditions[i]
@@ -72,16 +73,16 @@ func (s *VirtualMachinePoolStatus) Condition(t VirtualMachinePoolConditionType) 
 }
 
 // SetCondition makes a condition True, or changes its reason and message.
-func (s *VirtualMachinePoolStatus) SetCondition(t VirtualMachinePoolConditionType, reason, message string, now metav1.Time) {
+func (s *ReplicaStatus) SetCondition(t ReplicaConditionType, reason, message string, now metav1.Time) {
 	c := s.Condition(t)
 	if c == nil {
-		s.Conditions = append(s.Conditions, VirtualMachinePoolCondition{Type: t, Status: metav1.ConditionTrue, LastTransitionTime: now})
+		s.Conditions = append(s.Conditions, ReplicaCondition{Type: t, Status: metav1.ConditionTrue, LastTransitionTime: now})
 		c = &s.Conditions[len(s.Conditions)-1]
 	}
 	c.Reason, c.Message = reason, message
 }
 
 // RemoveCondition removes a condition.
-func (s *VirtualMachinePoolStatus) RemoveCondition(t VirtualMachinePoolConditionType) {
-	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c VirtualMachinePoolCondition) bool { return c.Type == t })
+func (s *ReplicaStatus) RemoveCondition(t ReplicaConditionType) {
+	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c ReplicaCondition) bool { return c.Type == t })
 }
