@@ -161,6 +161,7 @@ lint: ## gofmt, go vet, staticcheck, and that generated files are up to date
 .PHONY: generate
 generate: ## write deepcopy functions and the CRDs from api
 	go tool -modfile=tools/go.mod controller-gen object crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:dir=config/crd
+	go -C tools run ./crd ../config/crd
 
 .PHONY: build
 build: ## the product's binaries, into _output/bin

@@ -57,7 +57,7 @@ type VirtualMachineInstanceSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// Affinity is copied to the launcher pod.
+	// Affinity is copied to the launcher pod: kubectl explain pod.spec.affinity.
 	// +optional
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
 	// Tolerations are copied to the launcher pod.

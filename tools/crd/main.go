@@ -1,0 +1,115 @@
+// Command crd takes what Kubernetes documents itself out of the
+// CustomResourceDefinitions in a folder:
+//
+//	crd config/crd
+//
+// A launcher pod's affinity is Kubernetes' own type, and brings its documentation into
+// each CRD that has the field, four times over: a fifth of the CRDs' bytes, which the API
+// server keeps in memory. The field's own description says where Kubernetes'
+// documentation is.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+)
+
+// kubernetes are the fields of Kubernetes' own types that are worth it. tools/crd and
+// test/imports (TestExplain) have the same.
+var kubernetes = []string{"affinity"}
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: crd FOLDER")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "crd:", err)
+		os.Exit(1)
+	}
+}
+
+func run(folder string) error {
+	files, err := filepath.Glob(filepath.Join(folder, "*_*.yaml"))
+	if err != nil || len(files) == 0 {
+		return errors.Join(err, fmt.Errorf("find CRDs in %s: %d files", folder, len(files)))
+	}
+	for _, file := range files {
+		before, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read CRD: %w", err)
+		}
+		after, err := shorten(before)
+		if err != nil {
+			return fmt.Errorf("shorten %s: %w", file, err)
+		}
+		if err := os.WriteFile(file, after, 0o644); err != nil {
+			return fmt.Errorf("write CRD: %w", err)
+		}
+	}
+	return nil
+}
+
+// shorten returns a CRD without the descriptions below Kubernetes' own fields.
+func shorten(crd []byte) ([]byte, error) {
+	var object map[string]any
+	if err := yaml.UnmarshalStrict(crd, &object); err != nil {
+		return nil, err
+	}
+	walk(object)
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	out.WriteString("---\n") // as controller-gen writes it
+	out.Write(text)
+	return out.Bytes(), nil
+}
+
+// walk looks for Kubernetes' own fields wherever a schema has properties.
+func walk(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		properties, _ := value["properties"].(map[string]any)
+		for _, name := range kubernetes {
+			if schema, ok := properties[name].(map[string]any); ok {
+				own, described := schema["description"]
+				strip(schema)
+				if described {
+					schema["description"] = own
+				}
+			}
+		}
+		for _, item := range value {
+			walk(item)
+		}
+	case []any:
+		for _, item := range value {
+			walk(item)
+		}
+	}
+}
+
+// strip removes a schema's descriptions, and those of all schemas in it. A property may
+// be called "description": its value is a schema, and no text.
+func strip(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		if _, text := value["description"].(string); text {
+			delete(value, "description")
+		}
+		for _, item := range value {
+			strip(item)
+		}
+	case []any:
+		for _, item := range value {
+			strip(item)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+func TestShorten(t *testing.T) {
+	const before = `---
+schema:
+  properties:
+    affinity:
+      description: ours
+      properties:
+        description:
+          description: Kubernetes'
+          type: string
+        terms:
+          description: Kubernetes'
+          items:
+            description: Kubernetes'
+            type: string
+          type: array
+      type: object
+    disks:
+      description: ours
+      properties:
+        name:
+          description: ours
+          type: string
+`
+	after, err := shorten([]byte(before))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.NewReplacer("          description: Kubernetes'\n", "", "            description: Kubernetes'\n", "").Replace(before)
+	if !strings.HasPrefix(string(after), want) {
+		t.Errorf("got\n%s\nwant\n%s", after, want)
+	}
+	again, err := shorten(after)
+	if err != nil || string(again) != string(after) {
+		t.Errorf("shortened again: %v\n%s", err, again)
+	}
+}
+
+// TestSizes: as compact JSON, a CRD takes 100 KB at most.
+func TestSizes(t *testing.T) {
+	const limit = 100_000
+	files, err := filepath.Glob(filepath.Join("..", "..", "config", "crd", "*_*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d CRDs: %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compact, err := yaml.YAMLToJSON(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(compact) > limit {
+			t.Errorf("%s: %d bytes of JSON, %d are allowed", filepath.Base(file), len(compact), limit)
+		}
+	}
+}
