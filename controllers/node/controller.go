@@ -49,7 +49,9 @@ type Reconciler struct {
 	// Changed brings the VMIs whose launchers said something.
 	Changed <-chan event.GenericEvent
 
-	writes kit.Writes
+	writes    kit.Writes
+	gathering gathering
+	woken     chan event.GenericEvent
 }
 
 // PodIndex indexes VMIs by the names of their launcher pods.
@@ -69,10 +71,12 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1.VirtualMachineInstance{}, PodIndex, IndexByPod); err != nil {
 		return fmt.Errorf("index VMIs by pod: %w", err)
 	}
+	r.woken = make(chan event.GenericEvent, slots.PerNode)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		For(&v1.VirtualMachineInstance{}).
 		WatchesRawSource(source.Channel(r.Changed, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{})).
 		// A launcher that does not answer holds one of these, and no other VM.
 		WithOptions(kit.Options(slots.PerNode)).
 		Complete(r)
@@ -81,6 +85,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 // Reconcile takes one VMI a step further. Without a launcher on the line it
 // says so, after a while, and no more: absence of information is never death.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	r.gathering.note(request.NamespacedName, false)
+	r.wake(ctx, request.Namespace)
 	object := &v1.VirtualMachineInstance{}
 	if err := r.Client.Get(ctx, request.NamespacedName, object); err != nil {
 		r.writes.Forget(request.NamespacedName)

@@ -4,9 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
@@ -24,18 +28,77 @@ const (
 	// gatherYoung is how long after its creation a VMI is waited for: one whose
 	// image cannot be pulled, say, holds up nobody.
 	gatherYoung = 30 * time.Second
-	// gatherLook is between two looks.
-	gatherLook = 100 * time.Millisecond
+	// gatherLook is between two looks. The last guest to come wakes the others. A look
+	// finds only a change that has no event: a VMI is not young any more.
+	gatherLook = time.Second
 )
+
+// gathering is who waits for other guests. The zero value is ready for use.
+type gathering struct {
+	mu   sync.Mutex
+	held map[types.NamespacedName]struct{}
+}
+
+// note keeps in mind whether a guest waits.
+func (g *gathering) note(name types.NamespacedName, waits bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !waits {
+		delete(g.held, name)
+		return
+	}
+	if g.held == nil {
+		g.held = map[types.NamespacedName]struct{}{}
+	}
+	g.held[name] = struct{}{}
+}
+
+// in returns the guests of a namespace that wait.
+func (g *gathering) in(namespace string) []types.NamespacedName {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var names []types.NamespacedName
+	for name := range g.held {
+		if name.Namespace == namespace {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// wake has the guests of a namespace looked at that wait, if nobody comes any more that
+// they wait for. An error is left to the next look.
+func (r *Reconciler) wake(ctx context.Context, namespace string) {
+	waiting := r.gathering.in(namespace)
+	if len(waiting) == 0 {
+		return
+	}
+	if comes, err := r.comes(ctx, namespace, nil); comes || err != nil {
+		return
+	}
+	for _, name := range waiting {
+		object := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+		select {
+		case r.woken <- event.GenericEvent{Object: object}:
+			r.gathering.note(name, false) // if it still waits when it is looked at, it says so
+		default: // full: those are looked at, and wake the others
+		}
+	}
+}
 
 // advance starts a guest, or lets it go where it is held, when it is time. It returns
 // how long to wait until then.
 func (r *Reconciler) advance(ctx context.Context, object *v1.VirtualMachineInstance, launcher *sessions.Session) (time.Duration, error) {
+	name := client.ObjectKeyFromObject(object)
 	waiting := toStart(object, launcher)
 	if !waiting && !heldBack(object, launcher.State()) {
+		r.gathering.note(name, false)
 		return 0, nil
 	}
+	// Before it looks: who comes meanwhile finds it, and wakes it.
+	r.gathering.note(name, true)
 	wait, err := r.gather(ctx, launcher)
+	r.gathering.note(name, err == nil && wait > 0)
 	if err != nil {
 		return 0, fmt.Errorf("look for other guests: %w", err)
 	}
@@ -68,24 +131,32 @@ func neverRan(object *v1.VirtualMachineInstance, state control.StateReport) bool
 // gather returns how long a launcher that is ready waits before it is asked about
 // again; 0 to let its guest run.
 func (r *Reconciler) gather(ctx context.Context, launcher *sessions.Session) (time.Duration, error) {
-	if r.Clock.Since(launcher.Since) >= gatherMost {
+	left := gatherMost - r.Clock.Since(launcher.Since)
+	if left <= 0 {
 		return 0, nil
 	}
-	var vmis v1.VirtualMachineInstanceList
-	// Only those of its namespace: a tenant whose guests never come, for want of an
-	// image, say, delays nobody else's.
-	if err := r.Client.List(ctx, &vmis, client.InNamespace(launcher.Pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if comes, err := r.comes(ctx, launcher.Pod.Namespace, launcher); !comes || err != nil {
 		return 0, err
 	}
+	return min(gatherLook, left), nil
+}
+
+// comes says whether a guest of a namespace, another than a launcher's, is on its way.
+// Only its own namespace counts: a tenant whose guests never come, for want of an image,
+// say, delays nobody else's.
+func (r *Reconciler) comes(ctx context.Context, namespace string, launcher *sessions.Session) (bool, error) {
+	var vmis v1.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &vmis, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, err
+	}
 	now := r.Clock.Now()
-	comes := func(o v1.VirtualMachineInstance) bool {
+	return slices.ContainsFunc(vmis.Items, func(o v1.VirtualMachineInstance) bool {
+		if !onItsWay(&o, r.NodeName, now) {
+			return false
+		}
 		other := r.session(&o)
-		return other != launcher && onItsWay(&o, r.NodeName, now) && (other == nil || other.Preparing())
-	}
-	if !slices.ContainsFunc(vmis.Items, comes) {
-		return 0, nil
-	}
-	return gatherLook, nil
+		return other == nil || other != launcher && other.Preparing()
+	}), nil
 }
 
 // onItsWay says whether a VMI's pod was just bound to the node, and its launcher is

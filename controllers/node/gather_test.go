@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,9 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
@@ -45,6 +48,7 @@ func TestGather(t *testing.T) {
 		{"another is bound", made("other", time.Second, v1.Scheduling), 0, gatherLook},
 		{"another has its containers", made("other", time.Second, v1.Scheduled), time.Second, gatherLook},
 		{"for long enough", made("other", time.Second, v1.Scheduling), gatherMost, 0},
+		{"for almost long enough", made("other", time.Second, v1.Scheduling), gatherMost - 300*time.Millisecond, 300 * time.Millisecond},
 		{"another's QEMU is not up", made("preparing", time.Second, v1.Scheduled), 0, gatherLook},
 		{"another is held too", made("held", time.Second, v1.Scheduled), 0, 0},
 		{"another runs", made("other", time.Second, v1.Running), 0, 0},
@@ -71,6 +75,42 @@ func TestGather(t *testing.T) {
 		if got, err := r.gather(context.Background(), own); got != tt.want || err != nil {
 			t.Errorf("%s: waits %v, %v; want %v", tt.name, got, err, tt.want)
 		}
+	}
+}
+
+// TestWake: guests that wait are looked at as soon as nobody comes any more in their
+// namespace, and no sooner; those of other namespaces are not.
+func TestWake(t *testing.T) {
+	now := time.Unix(100_000, 0)
+	coming := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "coming", UID: "coming", CreationTimestamp: metav1.NewTime(now)},
+		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Scheduled, ActivePods: map[types.UID]string{"p": "n1"}}}
+	preparing := reporting(types.NamespacedName{Namespace: "ns", Name: vmi.PodName("coming", "coming", vmi.First)}, control.StateReport{State: control.StatePreparing})
+	set := connected(t, preparing)
+	c := fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(coming).Build()
+	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Sessions: set, woken: make(chan event.GenericEvent, 10)}
+	for _, name := range []types.NamespacedName{{Namespace: "ns", Name: "a"}, {Namespace: "ns", Name: "b"}, {Namespace: "ns", Name: "gone"}, {Namespace: "foreign", Name: "c"}} {
+		r.gathering.note(name, true)
+	}
+	r.gathering.note(types.NamespacedName{Namespace: "ns", Name: "gone"}, false)
+	r.wake(t.Context(), "ns")
+	if len(r.woken) > 0 {
+		t.Errorf("%d are woken while another's QEMU is not up", len(r.woken))
+	}
+	preparing.SetState(control.StateReport{State: control.StatePaused})
+	// The reconciliation of the last to come wakes the others, once.
+	for range 2 {
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "away"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(r.woken)
+	var got []string
+	for woken := range r.woken {
+		got = append(got, client.ObjectKeyFromObject(woken.Object).String())
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"ns/a", "ns/b"}) {
+		t.Errorf("woken are %v", got)
 	}
 }
 
@@ -122,6 +162,9 @@ func TestHeld(t *testing.T) {
 		}
 		if err := <-done; err != nil {
 			t.Fatal(err)
+		}
+		if waits := len(r.gathering.in(guest.Namespace)) > 0; waits != (wait > 0) {
+			t.Errorf("noted that it waits: %v, looked at again after %v", waits, wait)
 		}
 		return wait, asked
 	}
