@@ -106,7 +106,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	r.announce(before, vmi)
 	if pod != nil && stepErr == nil {
-		stepErr = r.openGate(ctx, vmi, pod)
+		var booting time.Duration
+		if booting, stepErr = r.openGate(ctx, vmi, pod); booting > 0 && after == 0 {
+			after = booting
+		}
 	}
 	if vmi.DeletionTimestamp != nil && pod == nil && stepErr == nil {
 		stepErr = r.release(ctx, vmi)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,12 +42,32 @@ func unpaused(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) 
 	return &c
 }
 
-// openGate writes the gate's condition. The patch names this condition alone:
-// conditions are merged by type, and the others are the kubelet's.
-func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+// gateAfter is how long after virt-handler's word that it runs a guest's gate opens. The guest
+// boots meanwhile, and serves nobody. Where many guests start at once, the write would take
+// CPU time from those whose status does not say yet that they run.
+const gateAfter = 2 * time.Second
+
+// booting returns how long a guest's gate still stays closed; 0 where the guest has run for
+// long enough, and where the node's clock, which tells since when, is ahead.
+func booting(vmi *v1.VirtualMachineInstance, now time.Time) time.Duration {
+	for _, t := range vmi.Status.PhaseTransitionTimestamps {
+		if age := now.Sub(t.PhaseTransitionTimestamp.Time); t.Phase == v1.Running && age >= 0 {
+			return max(gateAfter-age, 0)
+		}
+	}
+	return 0
+}
+
+// openGate writes the gate's condition, or returns how long it is too early for that. The
+// patch names this condition alone: conditions are merged by type, and the others are
+// the kubelet's.
+func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
 	c := unpaused(vmi, pod, r.now())
 	if c == nil {
-		return nil
+		return 0, nil
+	}
+	if wait := booting(vmi, r.Clock.Now()); wait > 0 {
+		return wait, nil
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
@@ -56,9 +77,9 @@ func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstanc
 		err = r.Client.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch))
 	}
 	if err != nil {
-		return fmt.Errorf("write condition %s of pod %s: %w", unpausedGate, pod.Name, err)
+		return 0, fmt.Errorf("write condition %s of pod %s: %w", unpausedGate, pod.Name, err)
 	}
-	return nil
+	return 0, nil
 }
 
 // observeReadiness brings Ready up to date with the readiness probe of a guest

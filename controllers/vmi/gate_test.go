@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -60,6 +62,62 @@ func TestUnpaused(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
+	}
+}
+
+func TestBooting(t *testing.T) {
+	since := func(phase v1.VirtualMachineInstancePhase, at int64) *v1.VirtualMachineInstance {
+		vmi := &v1.VirtualMachineInstance{}
+		vmi.Status.SetPhase(v1.Scheduled, metav1.Unix(1000, 0))
+		vmi.Status.SetPhase(phase, metav1.Unix(at, 0))
+		return vmi
+	}
+	now := time.Unix(2000, 0)
+	for name, tt := range map[string]struct {
+		vmi  *v1.VirtualMachineInstance
+		want time.Duration
+	}{
+		"runs since now":            {since(v1.Running, 2000), gateAfter},
+		"runs for a second":         {since(v1.Running, 1999), gateAfter - time.Second},
+		"runs for long":             {since(v1.Running, 1500), 0},
+		"the node's clock is ahead": {since(v1.Running, 2001), 0},
+		"does not run":              {since(v1.Scheduled, 2000), 0},
+		"nobody knows since when":   {&v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}, 0},
+	} {
+		if got := booting(tt.vmi, now); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestGateWaits: the gate of a guest that has just begun to run is looked at again, and
+// opened then.
+func TestGateWaits(t *testing.T) {
+	c, clock := newCluster(t, v1.Running, interceptor.Funcs{}, gated(t)), clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	c.Clock = clock
+	vmi := c.get()
+	vmi.Status.PhaseTransitionTimestamps = []v1.PhaseTransitionTimestamp{{Phase: v1.Running, PhaseTransitionTimestamp: metav1.NewTime(clock.Now())}}
+	if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	gate := func() (open bool, again time.Duration) {
+		t.Helper()
+		result, err := c.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(vmi)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods := &corev1.PodList{}
+		if err := c.client.List(t.Context(), pods); err != nil || len(pods.Items) != 1 {
+			t.Fatalf("%d pods: %v", len(pods.Items), err)
+		}
+		return unpaused(c.get(), &pods.Items[0], metav1.Time{}) == nil, result.RequeueAfter
+	}
+	if open, again := gate(); open || again <= 0 || again > gateAfter {
+		t.Errorf("at once: open %v, looked at again after %v", open, again)
+	}
+	clock.SetTime(clock.Now().Add(gateAfter))
+	if open, _ := gate(); !open {
+		t.Error("the gate did not open")
 	}
 }
 
