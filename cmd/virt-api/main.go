@@ -1,6 +1,6 @@
-// Command virt-api answers for kubevirt.io where the API server asks: admission
-// of new and changed objects.
-package main
+// Package virtapi is the command line of virt-api, which answers for kubevirt.io
+// where the API server asks: admission, subresources, the web page.
+package virtapi
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -20,30 +19,37 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
+	"github.com/kubeqemu/kubeqemu/internal/heap"
 )
 
-func main() {
+// Main runs virt-api with the arguments after its name until a signal ends it, and
+// returns the exit status.
+func Main(args []string) int {
 	var o apiserver.Options
 	var kubeconfig string
 	var verbose bool
-	flag.StringVar(&o.Address, "bind-address", ":8443", "`address` that serves the API server, and /metrics to whom RBAC lets get it")
-	flag.StringVar(&o.Probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
-	flag.StringVar(&kubeconfig, "kubeconfig", "", "`file` that names the API server, where it is not that of the pod")
-	flag.BoolVar(&verbose, "verbose", false, "log more")
-	flag.Parse()
+	flags := flag.NewFlagSet("virt-api", flag.ExitOnError)
+	flags.StringVar(&o.Address, "bind-address", ":8443", "`address` that serves the API server, and /metrics to whom RBAC lets get it")
+	flags.StringVar(&o.Probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "`file` that names the API server, where it is not that of the pod")
+	flags.BoolVar(&verbose, "verbose", false, "log more")
+	_ = flags.Parse(args) // ExitOnError
+	if flags.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "virt-api: unexpected argument %q; --help lists the flags\n", flags.Arg(0))
+		return 2
+	}
 	level := slog.LevelInfo
 	if verbose {
 		level = slog.LevelDebug
 	}
-	// It is asked seldom, and then for little: memory counts for more than the
-	// time of collecting it.
-	debug.SetGCPercent(25)
+	defer heap.Keep().Close()
 	o.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	klog.SetLogger(o.Log) // client-go's
 	if err := run(kubeconfig, o); err != nil {
 		fmt.Fprintf(os.Stderr, "virt-api: %v\n", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func run(kubeconfig string, o apiserver.Options) error {

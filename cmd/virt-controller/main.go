@@ -1,6 +1,7 @@
-// Command virt-controller turns VirtualMachines into VirtualMachineInstances, and
-// these into launcher pods, and follows them.
-package main
+// Package virtcontroller is the command line of virt-controller, which turns
+// VirtualMachines into VirtualMachineInstances, and these into launcher pods, and
+// follows them.
+package virtcontroller
 
 import (
 	"errors"
@@ -8,17 +9,18 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	instancetypev1beta1 "github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/internal/heap"
 )
 
 type options struct {
@@ -29,17 +31,23 @@ type options struct {
 	verbose       bool
 }
 
-func main() {
+// Main runs virt-controller with the arguments after its name until a signal ends it,
+// and returns the exit status.
+func Main(args []string) int {
 	var o options
-	flag.StringVar(&o.launcherImage, "launcher-image", "", "container `image` of virt-launcher (required)")
-	flag.BoolVar(&o.leaderElect, "leader-elect", false, "of several virt-controllers, only one works; needed for more than one replica")
-	flag.StringVar(&o.probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
-	flag.StringVar(&o.metrics, "metrics-bind-address", ":8443", "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
-	flag.BoolVar(&o.verbose, "verbose", false, "log more")
-	flag.Parse()
-	// A scrape leaves as much garbage as all else lives on: memory counts for more
-	// than the time of collecting it.
-	debug.SetGCPercent(25)
+	flags := flag.NewFlagSet("virt-controller", flag.ExitOnError)
+	config.RegisterFlags(flags)
+	flags.StringVar(&o.launcherImage, "launcher-image", "", "container `image` of virt-launcher (required)")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "of several virt-controllers, only one works; needed for more than one replica")
+	flags.StringVar(&o.probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
+	flags.StringVar(&o.metrics, "metrics-bind-address", ":8443", "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
+	flags.BoolVar(&o.verbose, "verbose", false, "log more")
+	_ = flags.Parse(args) // ExitOnError
+	if flags.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "virt-controller: unexpected argument %q; --help lists the flags\n", flags.Arg(0))
+		return 2
+	}
+	defer heap.Keep().Close()
 	level := slog.LevelInfo
 	if o.verbose {
 		level = slog.LevelDebug
@@ -47,8 +55,9 @@ func main() {
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
 	if err := run(o); err != nil {
 		fmt.Fprintf(os.Stderr, "virt-controller: %v\n", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func run(o options) error {

@@ -1,21 +1,23 @@
-// Command virt-handler runs on every node: it gives launcher pods their slots,
-// wires their networks, has their QEMUs started, and reports on them.
-package main
+// Package virthandler is the command line of virt-handler, which runs on every node: it
+// gives launcher pods their slots, wires their networks, has their QEMUs started, and
+// reports on them.
+package virthandler
 
 import (
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/heap"
 )
 
 type options struct {
@@ -29,23 +31,26 @@ type options struct {
 	verbose     bool
 }
 
-func main() {
-	if len(os.Args) == 2 && os.Args[1] == kvmcheck.Argument {
-		os.Exit(kvmcheck.Main(os.Stdout))
-	}
+// Main runs virt-handler with the arguments after its name until a signal ends it,
+// and returns the exit status.
+func Main(args []string) int {
 	var o options
-	flag.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node; default $NODE_NAME")
-	flag.StringVar(&o.accelerator, "accelerator", "auto", "what runs the guests' CPUs: `kvm, tcg or auto`; auto is kvm where a check finds that KVM works. What is emulated by tcg must be permitted by the KubeVirt object")
-	flag.StringVar(&o.kubelet, "kubelet-root", "/var/lib/kubelet", "the kubelet's root `folder`, with device-plugins and pod-resources in it")
-	flag.StringVar(&o.run, "run-dir", "/run/kubeqemu", "`folder` on the host for slots and device nodes")
-	flag.StringVar(&o.address, "bind-address", fmt.Sprintf(":%d", handlerapi.Port), "`address` that serves virt-api, and nobody else, with TLS")
-	flag.StringVar(&o.probes, "health-probe-bind-address", "127.0.0.1:8082", "`address` that serves /healthz and /readyz")
-	flag.StringVar(&o.metrics, "metrics-bind-address", fmt.Sprintf(":%d", metricsPort), "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
-	flag.BoolVar(&o.verbose, "verbose", false, "log more")
-	flag.Parse()
-	// A scrape leaves as much garbage as all else lives on: memory counts for more
-	// than the time of collecting it.
-	debug.SetGCPercent(25)
+	flags := flag.NewFlagSet("virt-handler", flag.ExitOnError)
+	config.RegisterFlags(flags)
+	flags.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node; default $NODE_NAME")
+	flags.StringVar(&o.accelerator, "accelerator", "auto", "what runs the guests' CPUs: `kvm, tcg or auto`; auto is kvm where a check finds that KVM works. tcg emulates guests only where the KubeVirt object permits it")
+	flags.StringVar(&o.kubelet, "kubelet-root", "/var/lib/kubelet", "the kubelet's root `folder`, with device-plugins and pod-resources in it")
+	flags.StringVar(&o.run, "run-dir", "/run/kubeqemu", "`folder` on the host for slots and device nodes")
+	flags.StringVar(&o.address, "bind-address", fmt.Sprintf(":%d", handlerapi.Port), "`address` that serves virt-api, and nobody else, with TLS")
+	flags.StringVar(&o.probes, "health-probe-bind-address", "127.0.0.1:8082", "`address` that serves /healthz and /readyz")
+	flags.StringVar(&o.metrics, "metrics-bind-address", fmt.Sprintf(":%d", metricsPort), "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
+	flags.BoolVar(&o.verbose, "verbose", false, "log more")
+	_ = flags.Parse(args) // ExitOnError
+	if flags.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "virt-handler: unexpected argument %q; --help lists the flags\n", flags.Arg(0))
+		return 2
+	}
+	defer heap.Keep().Close()
 	level := slog.LevelInfo
 	if o.verbose {
 		level = slog.LevelDebug
@@ -53,8 +58,9 @@ func main() {
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
 	if err := run(o); err != nil {
 		fmt.Fprintf(os.Stderr, "virt-handler: %v\n", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func run(o options) error {

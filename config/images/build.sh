@@ -5,7 +5,7 @@
 #               localhost/kubeqemu/tiny-virtio-container-disk:dev   in half the time, without SATA
 #   debian      localhost/kubeqemu/debian-container-disk:dev   Debian 12 with cloud-init, for the demo
 #   launcher    localhost/kubeqemu/virt-launcher:dev           QEMU, firmware and virt-launcher
-#   components  localhost/kubeqemu/virt-{controller,api,handler}:dev
+#   components  localhost/kubeqemu/virt-components:dev     virt-controller, virt-api and virt-handler
 #
 # Each target is cached: it is built again only when its recipe, its packages or its binary changed.
 # Targets may run in parallel. The host needs the packages in packages.txt.
@@ -15,7 +15,7 @@
 #   TAG             image tag (default dev)
 #   LAUNCHER_SUITE, LAUNCHER_QEMU
 #                   Debian's release whose packages the launcher's image has, and QEMU's of which the newest is taken
-#   VIRT_LAUNCHER, VIRT_CONTROLLER, VIRT_API, VIRT_HANDLER
+#   VIRT_LAUNCHER, VIRT_COMPONENTS
 #                   static binaries to pack (default: built from cmd/)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,7 +1,8 @@
-# The images of the cluster components: one static binary each. Sourced by build.sh.
+# The image of the cluster components: one static program with a name for each of them, so that their processes on a
+# node share the pages of one file. Sourced by build.sh.
 
 # static_binary NAME [PATH] prints the path of the binary to pack: the given one, or cmd/NAME built now. Without gRPC's
-# traces, whose pages are html/template's, the linker leaves a fifth of virt-handler away: it keeps every method of
+# traces, whose pages are html/template's, the linker leaves a fifth of virt-components away: it keeps every method of
 # every type where templates could call them.
 static_binary() {
 	if [ -n "${2:-}" ]; then echo "$2"; return; fi
@@ -12,24 +13,20 @@ static_binary() {
 }
 
 build_components() {
-	# virt-handler makes taps, mounts and device nodes on the node, so it runs as root.
-	component virt-controller 1001:1001 "${VIRT_CONTROLLER:-}"
-	component virt-api 1001:1001 "${VIRT_API:-}"
-	component virt-handler 0:0 "${VIRT_HANDLER:-}"
-}
-
-# component NAME USER [BINARY]
-component() {
-	local name=$1 binary key root=$work/$1
-	binary=$(static_binary "$1" "$3")
+	local binary key component root=$work/root
+	binary=$(static_binary virt-components "${VIRT_COMPONENTS:-}")
 	key=$(key_of "$here/components.sh" "$repo/tools/image" "$binary" <<<"$tag")
-	if built "$name" "$key"; then say "$name: up to date"; return; fi
+	if built virt-components "$key"; then say "up to date"; return; fi
 	if LC_ALL=C grep -qa 'ld-linux' "$binary"; then echo "$binary is not static" >&2; return 1; fi
-	mkdir -p "$root"/{etc,tmp}
+	mkdir -p "$root"/{etc,tmp,usr/bin}
+	for component in virt-api virt-controller virt-handler; do ln -s virt-components "$root/usr/bin/$component"; done
 	chmod 1777 "$root/tmp"
 	printf '%s\n' root:x:0:0:root:/:/sbin/nologin nonroot:x:1001:1001:nonroot:/:/sbin/nologin >"$root/etc/passwd"
 	printf '%s\n' root:x:0: nonroot:x:1001: >"$root/etc/group"
-	pack "$name" --dir "$root" --file "$binary:/usr/bin/$name:0755" --entrypoint "/usr/bin/$name" --user "$2"
-	mark_built "$name" "$key"
-	say "$name: done, $(du -h "$images/$name.tar" | cut -f1)"
+	pack virt-components --dir "$root" --file "$binary:/usr/bin/virt-components:0755" \
+		--entrypoint /usr/bin/virt-components --user 1001:1001
+	mark_built virt-components "$key"
+	# There was an image of each: what is pushed and loaded is virt-*.tar.
+	rm -f "$images"/virt-{api,controller,handler}.{tar,key}
+	say "done: $(du -h "$images/virt-components.tar" | cut -f1)"
 }

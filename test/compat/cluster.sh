@@ -11,7 +11,7 @@ export PATH=$repo/_output/bin:$PATH KUBECONFIG=$repo/_output/cluster/$name/kubec
 trap 'cluster down --name "$name"; cluster check --name "$name"' EXIT
 cluster down --name "$name" # what an earlier run that was killed left
 cluster up --name "$name"
-cluster load-image --name "$name" "$images"/{virt-launcher,virt-controller,virt-api,virt-handler,tiny-virtio-container-disk,debian-container-disk}.tar
+cluster load-image --name "$name" "$images"/{virt-launcher,virt-components,tiny-virtio-container-disk,debian-container-disk}.tar
 TIMEOUT=2m "$repo/config/deploy.sh" up
 kubectl apply -f "$repo/config/samples/kubevirt-emulation.yaml" # KVM may not work here
 cd "$repo/test/compat"

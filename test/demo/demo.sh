@@ -28,7 +28,7 @@ trap - EXIT
 say "starting Kubernetes"
 cluster up --name demo 2>&1 | labelled "cluster    "
 export KUBECONFIG=$repo/_output/cluster/demo/kubeconfig
-cluster load-image --name demo "$images"/{virt-launcher,virt-controller,virt-api,virt-handler,{debian,tiny,tiny-virtio}-container-disk}.tar 2>&1 | labelled "images     "
+cluster load-image --name demo "$images"/{virt-launcher,virt-components,{debian,tiny,tiny-virtio}-container-disk}.tar 2>&1 | labelled "images     "
 
 say "installing Kubeqemu: kubectl apply -k config/default"
 kubectl apply -k config/default | labelled "kubectl    "

@@ -85,7 +85,7 @@ func (c *cluster) output(elem ...string) string {
 
 func (c *cluster) images() []string {
 	var files []string
-	for _, name := range []string{"virt-controller", "virt-api", "virt-handler", "virt-launcher", "tiny-virtio-container-disk", "tiny-container-disk", "debian-container-disk"} {
+	for _, name := range []string{"virt-components", "virt-launcher", "tiny-virtio-container-disk", "tiny-container-disk", "debian-container-disk"} {
 		files = append(files, c.output("images", name+".tar"))
 	}
 	return files

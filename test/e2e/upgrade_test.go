@@ -42,11 +42,12 @@ func older(t *testing.T, commit string) release {
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the images of %s: %v\n%s", commit, err, text)
 	}
-	load := []string{"load-image", "--name", os.Getenv(clusterVariable)}
-	for _, name := range []string{"virt-controller", "virt-api", "virt-handler", "virt-launcher"} {
-		load = append(load, filepath.Join(r.folder, "_output", "images", name+".tar"))
+	// An older commit may build other images than this one.
+	images, err := filepath.Glob(filepath.Join(r.folder, "_output", "images", "virt-*.tar"))
+	if err != nil || len(images) == 0 {
+		t.Fatalf("find the images of %s: %d of them: %v", commit, len(images), err)
 	}
-	if _, err := output("", "cluster", load...); err != nil {
+	if _, err := output("", "cluster", append([]string{"load-image", "--name", os.Getenv(clusterVariable)}, images...)...); err != nil {
 		t.Fatal(err)
 	}
 	return r

@@ -1,8 +1,8 @@
 // Command image packs files into a container image with one layer, and writes it as a docker-archive tar, which
 // "ctr images import" and "docker load" read. It needs no container daemon.
 //
-//	image --ref localhost/kubeqemu/virt-handler:dev --file virt-handler:/usr/bin/virt-handler:0755 \
-//	      --entrypoint /usr/bin/virt-handler --output virt-handler.tar
+//	image --ref localhost/kubeqemu/virt-launcher:dev --file virt-launcher:/usr/bin/virt-launcher:0755 \
+//	      --entrypoint /usr/bin/virt-launcher --output virt-launcher.tar
 //
 // The same content gives the same image digest: entries are sorted, all time stamps are the same
 // (SOURCE_DATE_EPOCH, or 0), and every file belongs to one owner.

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// Argument is the only one of a program that shall call Main.
+	// Argument is the first one of a program that shall call Main.
 	Argument = "kvm-check"
 	// loops of the payload: 50 million instructions.
 	loops = 10_000_000

@@ -1,0 +1,47 @@
+// Command virt-components is virt-api, virt-controller and virt-handler: one program that
+// does what the name says by which it is called. Their processes share the pages of
+// its file, most of which are packages that all three use.
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	virtapi "github.com/kubeqemu/kubeqemu/cmd/virt-api"
+	virtcontroller "github.com/kubeqemu/kubeqemu/cmd/virt-controller"
+	virthandler "github.com/kubeqemu/kubeqemu/cmd/virt-handler"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
+)
+
+func main() { os.Exit(run(os.Args)) }
+
+// run is the program, with its arguments and their first, which is its own name. It returns
+// the exit status. It takes the component's name from the name of the program, as in
+// "virt-api --verbose", or from its first argument, as in
+// "virt-components virt-api --verbose".
+func run(args []string) int {
+	components := map[string]func(args []string) int{
+		"virt-api":        virtapi.Main,
+		"virt-controller": virtcontroller.Main,
+		"virt-handler":    virthandler.Main,
+		// virt-handler has this program check KVM in a process of its own.
+		kvmcheck.Argument: func([]string) int { return kvmcheck.Main(os.Stdout) },
+	}
+	names := []string{filepath.Base(args[0])}
+	if len(args) > 1 {
+		names = append(names, args[1])
+	}
+	for i, name := range names {
+		if component, ok := components[name]; ok {
+			return component(args[i+1:])
+		}
+	}
+	delete(components, kvmcheck.Argument)
+	fmt.Fprintf(os.Stderr, "usage: virt-components COMPONENT [FLAG]...\ncomponents: %s; with --help each lists its flags\n",
+		strings.Join(slices.Sorted(maps.Keys(components)), ", "))
+	return 2
+}
