@@ -31,7 +31,7 @@ type timeline struct {
 // Ready, and beside a pod that has all that a VMI's has but the VM.
 func applyRows(ctx context.Context, b *bench) ([]row, error) {
 	r := row{ID: "apply", What: "`kubectl apply` of a VMI → Running", Unit: seconds,
-		Ours: series{Name: "VMI"}, Beside: besidePods(), Limit: 1.5, OfRatio: true}
+		Ours: series{Name: "VMI"}, Beside: besidePods(), Limit: 1.2, OfRatio: true}
 	server := row{ID: "apply-server", What: "the same, from when the API server has it", Unit: seconds, Ours: series{Name: "VMI"}, Beside: besidePods()}
 	kube, err := b.kube()
 	if err != nil {

@@ -51,6 +51,7 @@ var groups = []group{
 	{"apply", applyRows, true},
 	{"idle-vms", idleRows, true},
 	{"burst", burstRows, true},
+	{"crds", crdRows, true},
 	{"streams", streamRows, true},
 }
 

@@ -13,7 +13,7 @@ import (
 
 // planeLimit is the budget of all components together, virt-api included, in
 // MiB of PSS.
-const planeLimit = 100
+const planeLimit = 60
 
 // planeRows: PSS of Kubeqemu's own pods, before the first VM.
 func planeRows(ctx context.Context, b *bench) ([]row, error) {

@@ -34,10 +34,11 @@ type row struct {
 type unit string
 
 const (
-	milliseconds unit = "ms"
-	seconds      unit = "s"
-	mebibytes    unit = "MiB"
-	megabytes    unit = "MB"
+	milliseconds  unit = "ms"
+	seconds       unit = "s"
+	mebibytes     unit = "MiB"
+	megabytes     unit = "MB"
+	thousandBytes unit = "KB"
 )
 
 // ratio of ours to the first beside it, round by round.
