@@ -50,6 +50,10 @@ const (
 	moreRSS        = 18 << 10 // KiB: 18 of each start
 )
 
+// leftAlone is how long a component is left alone before its memory counts. A component that is
+// asked without pause is busy, and its heap may be large (internal/heap).
+const leftAlone = 15 * time.Second
+
 // writesPerStart bounds what is written for a VM by its user, virt-controller and
 // virt-handler, events among it. The scheduler and the kubelet write as for any pod.
 const writesPerStart = 10
@@ -262,6 +266,7 @@ func (w *world) holdsAsBefore(c *component, old use) {
 	w.t.Helper()
 	var now use
 	err := poll(60*time.Second, func() (err error) {
+		time.Sleep(leftAlone)
 		if now, err = c.use(); err != nil {
 			return err
 		}
