@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -34,7 +35,7 @@ func (l *launcher) do(ctx context.Context, a life.Action, asker *link.Command) {
 		l.ask(ctx, life.PressInterval, l.qmp.SystemPowerdown, l.warn("press power button"))
 	case life.AskAgent:
 		if l.agent != nil {
-			l.ask(ctx, operateTimeout, l.agent.shutDown, l.warn("have the guest agent shut the guest down"))
+			l.ask(ctx, operateTimeout, l.agent.ShutDown, l.warn("have the guest agent shut the guest down"))
 		}
 	case life.TellQuit:
 		l.ask(ctx, life.QuitTime, l.qmp.Quit, l.warn("quit QEMU"))
@@ -108,7 +109,7 @@ func (l *launcher) operate(ctx context.Context, operation life.Operation, asker 
 // reboot has the guest start anew by its own means.
 func (l *launcher) reboot(ctx context.Context, byAgent bool, asker *link.Command) {
 	if byAgent {
-		l.forUser(ctx, life.SoftReboot, l.agent.client.Reboot, asker)
+		l.forUser(ctx, life.SoftReboot, l.agent.Reboot, asker)
 		return
 	}
 	keep, press := l.shutdownAction(qmp.ShutdownPause), l.qmp.SystemPowerdown
@@ -131,6 +132,17 @@ func (l *launcher) forUser(ctx context.Context, operation life.Operation, do fun
 		}
 		asker.Answer(nil, guestError(operation, err))
 	})
+}
+
+// guestError is what a user is told of an operation on the guest that failed.
+func guestError(operation life.Operation, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, qmp.ErrClosed):
+		err = errors.New("QEMU has ended")
+	}
+	return fmt.Errorf("%s the guest: %w", operation, err)
 }
 
 // shutdownAction has QEMU do something when the guest has powered off.

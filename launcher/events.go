@@ -16,7 +16,7 @@ import (
 func (l *launcher) heard(ctx context.Context, e monitor.Event) {
 	switch e.Event {
 	case "VSERPORT_CHANGE":
-		l.agent.portChanged(e)
+		l.agent.PortChanged(e)
 	case "BLOCK_IO_ERROR":
 		if failed, stops := parseIOError(e, &l.start.Machine); stops {
 			l.hear(ctx, life.IOFailed{Error: failed}, nil)

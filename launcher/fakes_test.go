@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,18 +13,19 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/launcher/process/processtest"
 )
 
 // fakes are programs that do what real ones cannot be made to do. The test's
 // binary plays them when it is called by their names.
-var fakes = map[string]func(){
-	"qemu-silent":        func() { qemu(func(*fakeMonitor) { hang() }) },
-	"qemu-mute":          func() { qemu(func(m *fakeMonitor) { m.greet(); hang() }) },
-	"qemu-no-cont":       func() { qemu(func(m *fakeMonitor) { m.handshake(); hang() }) },
-	"qemu-babbling":      func() { qemu(func(m *fakeMonitor) { m.say("Segmentation fault"); hang() }) },
-	"qemu-closing":       func() { qemu(func(m *fakeMonitor) { m.conn.Close(); hang() }) },
-	"qemu-ran-closes":    func() { qemu(func(m *fakeMonitor) { m.run(); m.conn.Close(); hang() }) },
-	"qemu-ran-garbage":   func() { qemu(func(m *fakeMonitor) { m.run(); m.say("\xff\x00 no JSON"); hang() }) },
+var fakes = processtest.Fakes{
+	"qemu-silent":        func() { qemu(func(*fakeMonitor) { processtest.Hang() }) },
+	"qemu-mute":          func() { qemu(func(m *fakeMonitor) { m.greet(); processtest.Hang() }) },
+	"qemu-no-cont":       func() { qemu(func(m *fakeMonitor) { m.handshake(); processtest.Hang() }) },
+	"qemu-babbling":      func() { qemu(func(m *fakeMonitor) { m.say("Segmentation fault"); processtest.Hang() }) },
+	"qemu-closing":       func() { qemu(func(m *fakeMonitor) { m.conn.Close(); processtest.Hang() }) },
+	"qemu-ran-closes":    func() { qemu(func(m *fakeMonitor) { m.run(); m.conn.Close(); processtest.Hang() }) },
+	"qemu-ran-garbage":   func() { qemu(func(m *fakeMonitor) { m.run(); m.say("\xff\x00 no JSON"); processtest.Hang() }) },
 	"qemu-ran-endless":   func() { qemu((*fakeMonitor).endless) },
 	"qemu-chatty":        func() { qemu((*fakeMonitor).chat) },
 	"qemu-failing":       func() { qemu(func(m *fakeMonitor) { fail(2500, 3) }) },
@@ -38,25 +37,7 @@ var fakes = map[string]func(){
 	"qemu-off-early":     func() { qemu((*fakeMonitor).offEarly) },
 	"qemu-off-late":      func() { qemu((*fakeMonitor).offLate) },
 	"qemu-no-version":    func() { fmt.Println("hello") },
-	"qemu-version-hangs": hang,
-	"program-that-hangs": hang,
-	"talkative":          talk,
-
-	"launcher-that-is-killed": beParent,
-}
-
-// fake is the path of a program of fakes.
-func fake(v *testing.T, name string) string {
-	v.Helper()
-	self, err := os.Executable()
-	if err != nil || fakes[name] == nil {
-		v.Fatalf("fake %s: %v", name, err)
-	}
-	path := filepath.Join(v.TempDir(), name)
-	if err := os.Symlink(self, path); err != nil {
-		v.Fatal(err)
-	}
-	return path
+	"qemu-version-hangs": processtest.Hang,
 }
 
 // qemu answers -version, and plays on the monitor, which is file 3, else.
@@ -72,12 +53,6 @@ func qemu(play func(*fakeMonitor)) {
 	}
 	file.Close()
 	play(&fakeMonitor{conn: conn, commands: bufio.NewScanner(conn)})
-}
-
-// hang until killed; SIGTERM, as QEMU obeys it, is no way out.
-func hang() {
-	signal.Ignore(syscall.SIGTERM)
-	<-time.After(5 * time.Minute) // should all else fail
 }
 
 func fail(bytes, code int) {
@@ -142,7 +117,7 @@ func (m *fakeMonitor) endless() {
 			break
 		}
 	}
-	hang()
+	processtest.Hang()
 }
 
 // chat floods stderr, and then powers off.
@@ -216,7 +191,7 @@ func (m *fakeMonitor) panic() {
 }
 
 func withQEMU(t *testing.T, name string) func(*Config) {
-	path := fake(t, name)
+	path := fakes.Path(t, name)
 	return func(c *Config) { c.QEMU = path }
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 )
 
@@ -43,14 +44,15 @@ func (j *jobs) begin(kind control.JobKind, target string, total int64, cancel co
 	return added, nil
 }
 
-// end notes how a job has ended. Of those that nobody wants to see, the oldest goes.
+// end notes how a job has ended. A job that fails with context.Canceled had changed nothing
+// yet. Of more than MaxFinishedJobs finished jobs the oldest is forgotten.
 func (j *jobs) end(ended *job, done int64, err error) {
 	ended.cancel()
 	ended.Done = done
 	switch {
 	case err == nil:
 		ended.State = control.JobDone
-	case errors.Is(err, errJobCanceled):
+	case errors.Is(err, context.Canceled):
 		ended.State = control.JobCanceled
 	default:
 		ended.State, ended.Error = control.JobFailed, bounded(err.Error(), control.MaxJobError)
@@ -91,9 +93,6 @@ func (j *jobs) list() []control.Job {
 	return out
 }
 
-// errJobCanceled ends a job that had changed nothing yet.
-var errJobCanceled = errors.New("the job was canceled")
-
 // startJob works beside the loop and answers with the job's number at once. The
 // state, which is told before that, has the job from then on.
 func (l *launcher) startJob(ctx context.Context, m *link.Command, kind control.JobKind, target string, total int64, work func(context.Context) (done int64, err error)) {
@@ -120,7 +119,7 @@ func (l *launcher) startJob(ctx context.Context, m *link.Command, kind control.J
 }
 
 // cancelJob has a job end, if it still can without leaving a half of it.
-func (l *launcher) cancelJob(m *link.Command) {
+func (l *launcher) cancelJob(_ context.Context, m *link.Command) {
 	j, err := l.namedJob(m)
 	if err == nil {
 		j.cancel()
@@ -129,7 +128,7 @@ func (l *launcher) cancelJob(m *link.Command) {
 }
 
 // forgetJob: somebody has seen the result.
-func (l *launcher) forgetJob(m *link.Command) {
+func (l *launcher) forgetJob(_ context.Context, m *link.Command) {
 	j, err := l.namedJob(m)
 	if err == nil && !j.Finished() {
 		err = fmt.Errorf("job %d is still running", j.ID)
@@ -157,17 +156,13 @@ func (l *launcher) growDisk(ctx context.Context, m *link.Command) {
 		m.Answer(nil, err)
 		return
 	}
-	if !l.life.Serves() {
-		m.Answer(nil, fmt.Errorf("grow disk %s: the VM is %s", request.Disk, l.life.Shown()))
-		return
-	}
-	disk, err := growable(&l.start.Machine, request.Disk)
+	disk, err := disks.Growable(&l.start.Machine, request.Disk)
 	if err != nil {
 		m.Answer(nil, err)
 		return
 	}
 	client := l.qmp
 	l.startJob(ctx, m, control.JobGrowDisk, disk.Name, request.Size, func(ctx context.Context) (int64, error) {
-		return grow(ctx, client, disk, request.Size)
+		return disks.Grow(ctx, client, disk, request.Size)
 	})
 }

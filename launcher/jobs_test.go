@@ -13,7 +13,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/launcher/process"
 )
 
 func ignored() {}
@@ -41,7 +41,7 @@ func TestJobs(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	j.end(running[0], 10, nil)
-	j.end(running[1], 0, errJobCanceled)
+	j.end(running[1], 0, context.Canceled)
 	j.end(running[2], 5, errors.New(strings.Repeat("x", 2*control.MaxJobError)))
 	for i, want := range []control.Job{{State: control.JobDone, Done: 10}, {State: control.JobCanceled}, {State: control.JobFailed, Done: 5, Error: strings.Repeat("x", control.MaxJobError)}} {
 		if got := j.list()[i]; got.State != want.State || got.Done != want.Done || got.Error != want.Error {
@@ -79,7 +79,7 @@ type asked struct {
 
 func newAsked(t *testing.T) *asked {
 	t.Helper()
-	ours, theirs, err := socketPair("control")
+	ours, theirs, err := process.SocketPair("control")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestJobCommands(t *testing.T) {
 	a.startJob(t.Context(), a.message(control.CommandGrowDisk, nil), control.JobGrowDisk, "data", 100, func(ctx context.Context) (int64, error) {
 		close(begun)
 		<-ctx.Done()
-		return 40, errJobCanceled
+		return 40, context.Canceled
 	})
 	var reply control.JobReply
 	if err := a.answered(&reply); err != nil || reply.ID == 0 {
@@ -170,31 +170,5 @@ func TestJobCommands(t *testing.T) {
 	}
 	if err := a.ask(control.CommandGrowDisk, control.GrowDiskRequest{Disk: "data", Size: 1}, nil); err == nil || !strings.Contains(err.Error(), "the VM is waiting") {
 		t.Errorf("a disk has grown before QEMU was started: %v", err)
-	}
-}
-
-// TestGrowable: of a Machine's disks, those that a guest writes to a volume.
-func TestGrowable(t *testing.T) {
-	volume := qemuargs.Image{Volume: qemuargs.FileVolume}
-	m := &qemuargs.Machine{Disks: []qemuargs.Disk{{Name: "root"}, {Name: "read", Image: volume, ReadOnly: true},
-		{Name: "over", Image: volume, Overlay: &qemuargs.Overlay{}}, {Name: "data", Image: volume}}}
-	for _, name := range []string{"root", "read", "over", "none"} {
-		if _, err := growable(m, name); err == nil {
-			t.Errorf("disk %s could grow", name)
-		}
-	}
-	if disk, err := growable(m, "data"); err != nil || disk.Name != "data" {
-		t.Errorf("%+v, %v", disk, err)
-	}
-}
-
-// TestGrowIsCanceled: a growth that was canceled before QEMU was told has changed
-// nothing, and says so, whatever the disk would have said.
-func TestGrowIsCanceled(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	disk := qemuargs.Disk{Name: "data", Image: qemuargs.Image{Volume: qemuargs.FileVolume, Path: filepath.Join(t.TempDir(), "disk.img")}}
-	if _, err := grow(ctx, nil, disk, 1<<20); !errors.Is(err, errJobCanceled) {
-		t.Errorf("%v", err)
 	}
 }

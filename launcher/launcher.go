@@ -17,17 +17,21 @@ import (
 
 	monitor "github.com/digitalocean/go-qemu/qmp"
 
+	"github.com/kubeqemu/kubeqemu/launcher/agent"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/podlog"
+	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/launcher/serial"
+	"github.com/kubeqemu/kubeqemu/launcher/stats"
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// Config says where things are. The zero value of each path means the one in
+// Config says where things are. The zero value of each path means the path in
 // package layout.
 type Config struct {
 	QEMU string
@@ -38,16 +42,11 @@ type Config struct {
 	ConsoleSocket string
 	VNCSocket     string
 	AgentSocket   string
-	ImageDir      string
-	OverlayDir    string
-	KernelDir     string
-	SecretDir     string
-	ClaimDir      string
-	BlockDir      string
 	ResolvConf    string
-	// DiskPatience is how long a start waits for a disk that another QEMU, or
-	// something else on the node, still has: of one whose pod was deleted by
-	// force the QEMU has its last seconds. 0: not at all.
+	disks.Folders
+	// DiskPatience is how long a start waits for a disk that something else on the
+	// node still uses: when a pod was deleted by force, its QEMU lives on for
+	// seconds. 0: not at all.
 	DiskPatience time.Duration
 	// Stdout gets what the guest writes to its serial port; QEMU's own
 	// messages go to Stderr.
@@ -66,22 +65,19 @@ func (c *Config) defaults() {
 		path  string
 	}{
 		{&c.QEMU, layout.QEMU}, {&c.SlotSocket, layout.SlotSocket},
-		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.VNCSocket, layout.VNCSocket}, {&c.AgentSocket, layout.AgentSocket}, {&c.ImageDir, layout.ImageVolumeDir},
-		{&c.OverlayDir, layout.OverlayDir}, {&c.KernelDir, layout.KernelDir}, {&c.SecretDir, layout.SecretDir},
-		{&c.ClaimDir, layout.ClaimDir}, {&c.BlockDir, layout.BlockDir}, {&c.ResolvConf, "/etc/resolv.conf"},
+		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.VNCSocket, layout.VNCSocket}, {&c.AgentSocket, layout.AgentSocket}, {&c.ResolvConf, "/etc/resolv.conf"},
 	} {
 		if *d.value == "" {
 			*d.value = d.path
 		}
 	}
+	c.Folders.Default()
 }
 
 const (
 	// handshakeTimeout bounds the time from exec to running. A loaded node
 	// may take seconds to read QEMU from disk.
 	handshakeTimeout = 60 * time.Second
-	// operateTimeout bounds one command to QEMU that a user waits for.
-	operateTimeout = 20 * time.Second
 	// stderrBytesPerSecond and stderrBurst cap what of QEMU's messages goes to
 	// the pod's log. It says little; a guest can make it warn without end.
 	stderrBytesPerSecond = 4 << 10
@@ -98,17 +94,17 @@ type launcher struct {
 
 	link   *link.Link
 	serial *serial.Port
-	agent  *agent       // nil without its port
-	probes *agentSocket // nil if it could not be made
-	stderr *podlog.Log  // QEMU's messages, on their way to the pod's log
+	agent  *agent.Agent  // nil without its port
+	probes *agent.Probes // nil if the socket could not be made
+	stderr *podlog.Log   // QEMU's messages, on their way to the pod's log
 	leases []*dhcp.Server
 
-	start *control.StartRequest
-	files map[string]*os.File // of the start request, by name, until QEMU has them
-	disks map[string]*os.File // images in volumes, likewise
-	abort context.CancelFunc  // ends the preparation or the handshake
+	start  *control.StartRequest
+	files  map[string]*os.File // of the start request, by name, until QEMU has them
+	images map[string]*os.File // of disks in volumes, likewise
+	abort  context.CancelFunc  // ends the preparation or the handshake
 
-	qemu     *qemuProcess
+	qemu     *process.QEMU
 	qmp      *qmp.Client
 	events   <-chan monitor.Event
 	exited   <-chan life.Exit
@@ -117,7 +113,7 @@ type launcher struct {
 
 	busy   busy
 	jobs   jobs
-	source statsSource // of which only who reads them knows the threads
+	source *stats.Source // nil until QEMU was started
 }
 
 // Run runs one VM and returns how it ended. The calling goroutine is locked to
@@ -135,7 +131,7 @@ func Run(ctx context.Context, config Config) control.Termination {
 	}
 	defer l.close()
 	var err error
-	if l.probes, err = listenForProbes(config.AgentSocket, config.Log); err != nil {
+	if l.probes, err = agent.ListenForProbes(config.AgentSocket, config.Log); err != nil {
 		config.Log.Warn("probes are not answered", "error", err)
 	}
 	version, err := l.askVersion(ctx)
@@ -161,7 +157,7 @@ func (l *launcher) askVersion(ctx context.Context) (version string, err error) {
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		version, err = qemuVersion(ctx, l.QEMU, l.QEMUVersion)
+		version, err = process.QEMUVersion(ctx, l.QEMU, l.QEMUVersion)
 	}()
 	select {
 	case <-asked:
@@ -238,9 +234,9 @@ func (l *launcher) hear(ctx context.Context, e life.Event, asker *link.Command) 
 func (l *launcher) note(before life.State) {
 	if state := l.life.Shown(); state != before.Shown() {
 		l.Log.Info("state", "state", state)
-		l.agent.setRunning(state == control.StateRunning || state == control.StateShuttingDown)
+		l.agent.SetRunning(state == control.StateRunning || state == control.StateShuttingDown)
 		if state == control.StateExited {
-			l.agent.end()
+			l.agent.End()
 		}
 	}
 	switch silent := l.life.Silence == life.Silent; {
@@ -269,7 +265,7 @@ func (l *launcher) report() control.StateReport {
 func (l *launcher) termination() control.Termination {
 	t := l.life.Termination()
 	if l.qemu != nil {
-		t.Stderr = l.qemu.said.String()
+		t.Stderr = l.qemu.Said()
 	}
 	return t
 }
@@ -283,6 +279,12 @@ func (l *launcher) later(ctx context.Context, work func() error, done func(error
 		case <-ctx.Done():
 		}
 	}()
+}
+
+func closeAll(files map[string]*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }
 
 func (l *launcher) close() {
@@ -308,7 +310,7 @@ func (l *launcher) close() {
 		l.stderr.Close()
 	}
 	closeAll(l.files)
-	closeAll(l.disks)
+	closeAll(l.images)
 	if l.link != nil {
 		l.link.Close()
 	}

@@ -56,7 +56,7 @@ func TestInspect(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	image := func(volume string, write func(path string) error) {
-		path := filepath.Join(v.ImageDir, volume, "disk", "image")
+		path := filepath.Join(v.Images, volume, "disk", "image")
 		v.must(os.MkdirAll(filepath.Dir(path), 0o755), write(path))
 	}
 	qemuImg := func(args ...string) func(string) error {
@@ -77,8 +77,8 @@ func TestInspect(t *testing.T) {
 	if len(reply.ContainerDisks) != len(names) {
 		t.Fatalf("%d answers to %d questions", len(reply.ContainerDisks), len(names))
 	}
-	good := qemuargs.ImageFacts{Path: filepath.Join(v.ImageDir, "good/disk/image"), Format: qemuargs.QCOW2, VirtualSize: 3 << 20, Direct: reply.ContainerDisks[0].Direct}
-	raw := qemuargs.ImageFacts{Path: filepath.Join(v.ImageDir, "raw/disk/image"), Format: qemuargs.Raw, VirtualSize: 3 << 20, Direct: reply.ContainerDisks[1].Direct}
+	good := qemuargs.ImageFacts{Path: filepath.Join(v.Images, "good/disk/image"), Format: qemuargs.QCOW2, VirtualSize: 3 << 20, Direct: reply.ContainerDisks[0].Direct}
+	raw := qemuargs.ImageFacts{Path: filepath.Join(v.Images, "raw/disk/image"), Format: qemuargs.Raw, VirtualSize: 3 << 20, Direct: reply.ContainerDisks[1].Direct}
 	for i, want := range []struct {
 		facts qemuargs.ImageFacts
 		err   string
@@ -94,7 +94,7 @@ func TestInspect(t *testing.T) {
 			t.Errorf("%+v: facts beside the error: %+v", names[i], got)
 		}
 	}
-	if left, err := os.ReadDir(v.OverlayDir); err != nil || len(left) != 0 {
+	if left, err := os.ReadDir(v.Overlays); err != nil || len(left) != 0 {
 		t.Errorf("inspect left %v in the overlays' folder (%v)", left, err)
 	}
 }

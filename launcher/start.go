@@ -10,12 +10,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/agent"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/podlog"
+	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/launcher/serial"
+	"github.com/kubeqemu/kubeqemu/launcher/stats"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -58,12 +61,13 @@ func (l *launcher) prepare(ctx context.Context) {
 	request := l.start
 	preparing, abort := context.WithCancel(ctx)
 	l.abort = abort
-	var disks map[string]*os.File
+	folders, patience, log := l.Folders, l.DiskPatience, l.Log
+	var images map[string]*os.File
 	l.later(ctx, func() (err error) {
-		disks, err = prepare(preparing, l.Config, request)
+		images, err = folders.Prepare(preparing, request, patience, log)
 		return err
 	}, func(err error) {
-		l.disks = disks
+		l.images = images
 		l.hear(ctx, life.Prepared{Err: err}, nil)
 	})
 }
@@ -101,35 +105,36 @@ func (l *launcher) exec(ctx context.Context) error {
 		return err
 	}
 	l.stderr = podlog.New(l.Stderr, "messages of QEMU", stderrBytesPerSecond, stderrBurst, l.Log)
-	maps.Copy(l.files, l.disks) // their names differ
-	l.disks = nil
-	q, err := startQEMU(l.QEMU, &l.start.Machine, l.files, l.stderr)
+	maps.Copy(l.files, l.images) // their names differ
+	l.images = nil
+	q, err := process.StartQEMU(l.QEMU, &l.start.Machine, l.files, l.stderr)
 	if err != nil {
 		return err
 	}
-	l.source.taps = tapNames(&l.start.Machine, l.files)
+	taps := stats.Taps(&l.start.Machine, l.files)
 	// QEMU has its own copies now. Were the taps and disks still open here,
 	// they would outlive it.
 	closeAll(l.files)
-	l.qemu, l.exited, l.files = q, q.exited, nil
-	if q.serial != nil {
+	l.qemu, l.exited, l.files = q, q.Exited(), nil
+	if q.Serial != nil {
 		var podLog io.Writer = l.Stdout
 		if l.start.NoSerialLog {
 			podLog = io.Discard
 		}
-		if l.serial, err = serial.New(q.serial, l.ConsoleSocket, podLog, l.Log); err != nil {
-			q.end()
+		if l.serial, err = serial.New(q.Serial, l.ConsoleSocket, podLog, l.Log); err != nil {
+			q.End()
 			return err
 		}
 	}
-	if err := l.followAgent(q.agent); err != nil {
-		q.end()
+	if err := l.followAgent(q.Agent); err != nil {
+		q.End()
 		return err
 	}
 	// QEMU opens disks, which storage may delay, before it answers anything.
-	l.qmp = qmp.New(q.qmp, qmp.Options{Logger: l.Log, Timeout: handshakeTimeout})
+	l.qmp = qmp.New(q.QMP, qmp.Options{Logger: l.Log, Timeout: handshakeTimeout})
+	l.source = &stats.Source{Machine: &l.start.Machine, Taps: taps, PID: q.PID(), Client: l.qmp}
 	if l.events, err = l.qmp.Events(ctx); err != nil {
-		q.end()
+		q.End()
 		return fmt.Errorf("subscribe to QEMU's events: %w", err)
 	}
 	l.shakeHands(ctx)
@@ -146,12 +151,12 @@ func (l *launcher) followAgent(port *net.UnixConn) (err error) {
 	case port == nil:
 		return nil
 	case l.probes == nil: // it could not be made, and now matters
-		if l.probes, err = listenForProbes(l.AgentSocket, l.Log); err != nil {
+		if l.probes, err = agent.ListenForProbes(l.AgentSocket, l.Log); err != nil {
 			return err
 		}
 	}
-	l.agent = newAgent(port, &l.start.Machine, credentials{l.SecretDir, l.start.AgentCredentials}, l.link.ReportAgent, l.Log)
-	l.probes.agent.Store(l.agent)
+	l.agent = agent.New(port, &l.start.Machine, agent.Credentials{Folder: l.Secrets, Wanted: l.start.AgentCredentials}, l.link.ReportAgent, l.Log)
+	l.probes.Follow(l.agent)
 	return nil
 }
 

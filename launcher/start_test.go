@@ -117,7 +117,7 @@ func TestOverlay(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	disk := &v.request.Machine.Disks[0]
-	disk.Overlay = &qemuargs.Overlay{Path: filepath.Join(v.OverlayDir, "root.qcow2"), VirtualSize: 1 << 20}
+	disk.Overlay = &qemuargs.Overlay{Path: filepath.Join(v.Overlays, "root.qcow2"), VirtualSize: 1 << 20}
 	before, err := os.ReadFile(disk.Image.Path)
 	v.must(err)
 	v.boot()

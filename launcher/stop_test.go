@@ -48,8 +48,8 @@ func TestEndBeforeTheGuestRuns(t *testing.T) {
 			v.must(disk.Truncate(1<<20), unix.FcntlFlock(disk.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})) // as another QEMU has it
 			v.onVolume(qemuargs.FileVolume, disk.Name(), 0)
 		}, true},
-		"before the greeting": {func(t *testing.T, c *Config) { c.QEMU = fake(t, "qemu-silent") }, nil, true},
-		"before cont":         {func(t *testing.T, c *Config) { c.QEMU = fake(t, "qemu-no-cont") }, nil, true},
+		"before the greeting": {func(t *testing.T, c *Config) { c.QEMU = fakes.Path(t, "qemu-silent") }, nil, true},
+		"before cont":         {func(t *testing.T, c *Config) { c.QEMU = fakes.Path(t, "qemu-no-cont") }, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,9 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -69,11 +67,11 @@ func prepareVM(t *testing.T, configure ...func(*Config)) *vm {
 	v.Config = Config{
 		QEMU:       program(t, "qemu-system-x86_64"),
 		SlotSocket: v.path("handler.sock"), ConsoleSocket: v.path("console.sock"), AgentSocket: v.path("agent.sock"),
-		ImageDir: v.path("images"), OverlayDir: v.path("overlays"), ResolvConf: v.path("resolv.conf"),
+		Folders: disks.Folders{Images: v.path("images"), Overlays: v.path("overlays")}, ResolvConf: v.path("resolv.conf"),
 		Log:     slog.New(slog.NewTextHandler(v.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Signals: v.signals,
 	}
-	v.must(os.Mkdir(v.ImageDir, 0o755), os.Mkdir(v.OverlayDir, 0o755))
+	v.must(os.Mkdir(v.Images, 0o755), os.Mkdir(v.Overlays, 0o755))
 	v.Config.Stdout, v.stdout = pipe(t, "the guest's output")
 	v.Config.Stderr, err = os.Create(v.path("stderr"))
 	v.must(err)
@@ -316,38 +314,7 @@ func guestMachine(t *testing.T, path string) qemuargs.Machine {
 	return m
 }
 
-// children are the processes that this one has started and not waited for.
-func children() []string {
-	var found []string
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
-		// The name, in parentheses, may hold anything; state and parent follow it.
-		i := bytes.LastIndexByte(data, ')')
-		var state string
-		var parent int
-		if _, err := fmt.Sscan(string(data[i+1:]), &state, &parent); err == nil && parent == unix.Getpid() {
-			found = append(found, string(data[:i+3]))
-		}
-	}
-	return found
-}
-
 func TestMain(m *testing.M) {
-	if play := fakes[filepath.Base(os.Args[0])]; play != nil {
-		play()
-		return
-	}
 	// Most tests wait, for timeouts above all, and take no CPU meanwhile.
-	flag.Parse()
-	flag.Set("test.parallel", "6")
-	code := m.Run()
-	if left := children(); len(left) > 0 {
-		fmt.Fprintf(os.Stderr, "processes left behind: %q\n", left)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(fakes.Run(m, 6))
 }

@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"bytes"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -145,7 +143,7 @@ func TestOverlayOnVolume(t *testing.T) {
 			v.must(err, os.WriteFile(filepath.Join(shared, "disk.img"), before, 0o400))
 		}
 		disk.Image.Path, disk.Image.Volume = filepath.Join(shared, "disk.img"), qemuargs.FileVolume
-		disk.Overlay = &qemuargs.Overlay{Path: filepath.Join(v.OverlayDir, "root.qcow2"), VirtualSize: 1 << 20}
+		disk.Overlay = &qemuargs.Overlay{Path: filepath.Join(v.Overlays, "root.qcow2"), VirtualSize: 1 << 20}
 		v.boot()
 		console := attach(v)
 		console.say("W")
@@ -172,44 +170,13 @@ func TestVolumeSwapped(t *testing.T) {
 func TestInspectClaims(t *testing.T) {
 	t.Parallel()
 	v := launch(t, func(c *Config) {
-		c.ClaimDir, c.BlockDir = filepath.Join(filepath.Dir(c.OverlayDir), "claims"), filepath.Join(filepath.Dir(c.OverlayDir), "dev")
+		c.Claims, c.Blocks = filepath.Join(filepath.Dir(c.Overlays), "claims"), filepath.Join(filepath.Dir(c.Overlays), "dev")
 	})
-	v.must(os.MkdirAll(filepath.Join(v.ClaimDir, "new"), 0o700), os.MkdirAll(filepath.Join(v.ClaimDir, "fifo"), 0o700),
-		unix.Mkfifo(filepath.Join(v.ClaimDir, "fifo", "disk.img"), 0o600))
+	v.must(os.MkdirAll(filepath.Join(v.Claims, "new"), 0o700), os.MkdirAll(filepath.Join(v.Claims, "fifo"), 0o700),
+		unix.Mkfifo(filepath.Join(v.Claims, "fifo", "disk.img"), 0o600))
 	var reply control.InspectReply
 	v.must(v.call(control.CommandInspect, control.InspectRequest{Claims: []control.Claim{{Volume: "fifo"}, {Volume: "new"}, {Volume: "none", Block: true}, {Volume: "../../etc"}}}, &reply))
 	if c := reply.Claims; len(c) != 4 || !strings.Contains(c[0].Error, "FIFO") || !c[1].Missing || c[1].Error != "" || c[1].Free <= 0 || c[2].Error == "" || c[3].Error == "" {
 		t.Errorf("%+v", c)
-	}
-}
-
-// TestVolumeDirect: QEMU gets a descriptor as it would open the image itself, or
-// none of an fdset fits (QEMU 9.1 and newer).
-func TestVolumeDirect(t *testing.T) {
-	dir := t.TempDir()
-	if !diskimage.DirectWorks(dir) {
-		t.Skip("NO O_DIRECT: the file system of temporary files has none")
-	}
-	if err := os.WriteFile(filepath.Join(dir, "disk.img"), make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, direct := range []bool{false, true} {
-		for _, readOnly := range []bool{false, true} {
-			m := &qemuargs.Machine{Disks: []qemuargs.Disk{{Name: "data", ReadOnly: readOnly,
-				Image: qemuargs.Image{Path: filepath.Join(dir, "disk.img"), Format: qemuargs.Raw, Volume: qemuargs.FileVolume, Direct: direct}}}}
-			files, err := openVolumes(t.Context(), Config{Log: slog.New(slog.DiscardHandler)}, m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			flags, err := unix.FcntlInt(files["disk/data"].Fd(), unix.F_GETFL, 0)
-			closeAll(files)
-			want := map[bool]int{false: unix.O_RDWR, true: unix.O_RDONLY}[readOnly]
-			if direct {
-				want |= unix.O_DIRECT
-			}
-			if got := flags & (unix.O_ACCMODE | unix.O_DIRECT); err != nil || got != want {
-				t.Errorf("direct %t, read-only %t: flags %#x, %v; want %#x", direct, readOnly, got, err, want)
-			}
-		}
 	}
 }

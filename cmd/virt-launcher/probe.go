@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher"
+	"github.com/kubeqemu/kubeqemu/launcher/agent"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -38,8 +38,8 @@ func guestExec(args []string) int {
 	return probe(*socket, request)
 }
 
-func probeFlags(flags *flag.FlagSet) (socket *string, request *launcher.AgentRequest) {
-	request = &launcher.AgentRequest{}
+func probeFlags(flags *flag.FlagSet) (socket *string, request *agent.Request) {
+	request = &agent.Request{}
 	flags.Int64Var(&request.TimeoutSeconds, "timeout", 10, "how many `seconds` the guest has to answer")
 	flags.BoolVar(&request.Readiness, "readiness", false, "fail while the guest has not been started")
 	return flags.String("socket", layout.AgentSocket, "`socket` of the running virt-launcher"), request
@@ -47,7 +47,7 @@ func probeFlags(flags *flag.FlagSet) (socket *string, request *launcher.AgentReq
 
 // probe asks the running launcher, and returns 0 if the answer is good, the code
 // that a program in the guest exited with, or 1.
-func probe(socket string, request *launcher.AgentRequest) int {
+func probe(socket string, request *agent.Request) int {
 	answer, err := askLauncher(socket, request)
 	switch {
 	case err != nil:
@@ -74,7 +74,7 @@ func probe(socket string, request *launcher.AgentRequest) int {
 	return answer.ExitCode
 }
 
-func askLauncher(socket string, request *launcher.AgentRequest) (*launcher.AgentAnswer, error) {
+func askLauncher(socket string, request *agent.Request) (*agent.Answer, error) {
 	deadline := time.Now().Add(time.Duration(max(request.TimeoutSeconds, 1)) * time.Second)
 	conn, err := (&net.Dialer{Deadline: deadline}).Dial("unix", socket)
 	if err != nil {
@@ -96,6 +96,6 @@ func askLauncher(socket string, request *launcher.AgentRequest) (*launcher.Agent
 	if err != nil {
 		return nil, fmt.Errorf("wait for an answer: %w", err)
 	}
-	answer := &launcher.AgentAnswer{}
+	answer := &agent.Answer{}
 	return answer, json.Unmarshal(data, answer)
 }

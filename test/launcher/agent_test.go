@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher"
+	"github.com/kubeqemu/kubeqemu/launcher/agent"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -54,7 +54,7 @@ func TestProbeBeforeStart(t *testing.T) {
 	t.Parallel()
 	for _, port := range []bool{true, false} {
 		v := launch(t)
-		ask := func(request string) (answer launcher.AgentAnswer, err error) {
+		ask := func(request string) (answer agent.Answer, err error) {
 			conn, err := net.Dial("unix", v.config.AgentSocket)
 			if err != nil {
 				return answer, err

@@ -87,8 +87,8 @@ func asks(t *testing.T) []spoken {
 func talk(t *testing.T, questions []spoken) []said {
 	t.Helper()
 	v := prepareVM(t)
-	v.config.ClaimDir = v.config.ImageDir
-	dir := v.config.ImageDir
+	v.config.Claims = v.config.Images
+	dir := v.config.Images
 	for _, err := range []error{os.MkdirAll(filepath.Join(dir, "image", "disk"), 0o755), os.MkdirAll(filepath.Join(dir, "data"), 0o755),
 		os.WriteFile(filepath.Join(dir, "image", "disk", "d.img"), bootSector("polite"), 0o600)} {
 		if err != nil {

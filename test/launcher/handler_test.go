@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -82,7 +83,7 @@ func prepareVM(t *testing.T) *vm {
 	}
 	v.config = launcher.Config{
 		QEMU: qemu(t), SlotSocket: filepath.Join(dir, "slot"), ConsoleSocket: filepath.Join(dir, "console"), AgentSocket: filepath.Join(dir, "agent"),
-		ImageDir: dir, OverlayDir: dir, Stdout: stdout, Stderr: os.Stderr, Signals: v.signals,
+		Folders: disks.Folders{Images: dir, Overlays: dir}, Stdout: stdout, Stderr: os.Stderr, Signals: v.signals,
 		Log: slog.New(slog.NewTextHandler(&testLog{t: t}, nil)),
 	}
 	if v.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: v.config.SlotSocket, Net: "unix"}); err != nil {

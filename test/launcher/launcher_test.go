@@ -170,7 +170,7 @@ func TestStartNeedsItsFiles(t *testing.T) {
 
 func TestInspect(t *testing.T) {
 	v := launch(t)
-	disks := filepath.Join(v.config.ImageDir, "good", "disk")
+	disks := filepath.Join(v.config.Images, "good", "disk")
 	if err := os.MkdirAll(disks, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestInspect(t *testing.T) {
 		t.Fatal(err)
 	}
 	var reply control.InspectReply
-	request := control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: "good"}, {Volume: "gone"}, {Volume: "../" + filepath.Base(v.config.ImageDir)}}}
+	request := control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: "good"}, {Volume: "gone"}, {Volume: "../" + filepath.Base(v.config.Images)}}}
 	if err := v.call(control.CommandInspect, request, &reply); err != nil || len(reply.ContainerDisks) != 3 {
 		t.Fatalf("%v, %+v", err, reply)
 	}

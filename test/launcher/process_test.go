@@ -38,7 +38,7 @@ func process(t *testing.T, v *vm) (*exec.Cmd, string) {
 	}
 	c := v.config
 	cmd := exec.Command(program(t), "run", "--slot", c.SlotSocket, "--qemu", c.QEMU, "--console", c.ConsoleSocket, "--agent", c.AgentSocket,
-		"--images", c.ImageDir, "--overlays", c.OverlayDir, "--termination-log", message)
+		"--images", c.Images, "--overlays", c.Overlays, "--termination-log", message)
 	cmd.Stdout, cmd.Stderr = c.Stdout, os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

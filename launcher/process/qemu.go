@@ -1,4 +1,4 @@
-package launcher
+package process
 
 import (
 	"cmp"
@@ -9,27 +9,36 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// qemuProcess is a started QEMU and the launcher's ends of its sockets.
-type qemuProcess struct {
-	*process
-	qmp    *net.UnixConn
-	serial *net.UnixConn // nil without a serial port
-	agent  *net.UnixConn // nil without a port for the guest agent
+// versionTimeout bounds the question for QEMU's version. A loaded node may take seconds
+// to read QEMU from disk.
+const versionTimeout = 60 * time.Second
+
+// QEMU is a started QEMU and the launcher's ends of its sockets.
+type QEMU struct {
+	*Process
+	QMP    *net.UnixConn
+	Serial *net.UnixConn // nil without a serial port
+	Agent  *net.UnixConn // nil without a port for the guest agent
 }
 
-// startQEMU must be called on a thread that lives as long as QEMU (see
-// startProcess). The files are those that the machine inherits and that are not
-// made here, by name; they stay open.
-func startQEMU(program string, m *qemuargs.Machine, files map[string]*os.File, stderr io.Writer) (q *qemuProcess, err error) {
-	q = &qemuProcess{}
+// StartQEMU must be called on a thread that lives as long as QEMU (see Start). files
+// has what the machine inherits, by name, but for the ends of QEMU's sockets, which
+// StartQEMU makes. The files stay open.
+func StartQEMU(program string, m *qemuargs.Machine, files map[string]*os.File, stderr io.Writer) (q *QEMU, err error) {
+	q = &QEMU{}
 	theirs, err := q.sockets(m)
-	defer closeAll(theirs)
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+	}()
 	defer func() {
 		if err != nil {
 			q.closeOurs()
@@ -46,21 +55,21 @@ func startQEMU(program string, m *qemuargs.Machine, files map[string]*os.File, s
 		}
 		inherited = append(inherited, file)
 	}
-	if q.process, err = startProcess(program, qemuargs.Strings(m.Args()), inherited, stderr); err != nil {
+	if q.Process, err = Start(program, qemuargs.Strings(m.Args()), inherited, stderr); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
 	return q, nil
 }
 
 // sockets makes the socket pairs, and returns QEMU's ends by name.
-func (q *qemuProcess) sockets(m *qemuargs.Machine) (map[string]*os.File, error) {
-	ours := map[qemuargs.InheritedKind]**net.UnixConn{qemuargs.InheritedQMP: &q.qmp, qemuargs.InheritedSerial: &q.serial, qemuargs.InheritedAgent: &q.agent}
+func (q *QEMU) sockets(m *qemuargs.Machine) (map[string]*os.File, error) {
+	ours := map[qemuargs.InheritedKind]**net.UnixConn{qemuargs.InheritedQMP: &q.QMP, qemuargs.InheritedSerial: &q.Serial, qemuargs.InheritedAgent: &q.Agent}
 	theirs := map[string]*os.File{}
 	for _, i := range m.Inherits() {
 		if ours[i.Kind] == nil {
 			continue
 		}
-		conn, file, err := socketPair(i.String())
+		conn, file, err := SocketPair(i.String())
 		if err != nil {
 			return theirs, err
 		}
@@ -69,7 +78,8 @@ func (q *qemuProcess) sockets(m *qemuargs.Machine) (map[string]*os.File, error) 
 	return theirs, nil
 }
 
-func socketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
+// SocketPair is a connection, and the file at its other end, which another process gets.
+func SocketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make %s socket pair: %w", name, err)
@@ -85,8 +95,8 @@ func socketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
 	return conn.(*net.UnixConn), theirs, nil
 }
 
-func (q *qemuProcess) closeOurs() {
-	for _, ours := range []*net.UnixConn{q.qmp, q.serial, q.agent} {
+func (q *QEMU) closeOurs() {
+	for _, ours := range []*net.UnixConn{q.QMP, q.Serial, q.Agent} {
 		if ours != nil {
 			ours.Close()
 		}
@@ -100,15 +110,15 @@ var (
 	versionFile = regexp.MustCompile(`^` + versionPattern + `\n$`)
 )
 
-// qemuVersion is QEMU's version, such as 7.2.22: what is written in a file, or else
-// what QEMU says.
-func qemuVersion(ctx context.Context, program, file string) (string, error) {
+// QEMUVersion is QEMU's version, such as 7.2.22. It is what is written in file, or else
+// what QEMU says, which takes as much CPU time as a third of a start.
+func QEMUVersion(ctx context.Context, program, file string) (string, error) {
 	if written, err := os.ReadFile(file); err == nil && versionFile.Match(written) {
 		return strings.TrimSpace(string(written)), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
-	out, err := runProgram(ctx, program, "-version")
+	out, err := Run(ctx, program, "-version")
 	if err != nil {
 		return "", fmt.Errorf("ask %s for its version: %w", program, err)
 	}

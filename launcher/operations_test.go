@@ -2,6 +2,9 @@ package launcher
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -68,4 +71,68 @@ func TestOperate(t *testing.T) {
 	v.must(v.call(control.CommandGrace, control.GraceRequest{Seconds: 0}, nil))
 	v.expectState(control.StateExited)
 	v.expectEnd(control.ReasonGracePeriodOver, "within 0 seconds")
+}
+
+// TestOperationsAreWhole: each command of the protocol has an operation, which either waits
+// for nothing or has a bound in time; only inspect's file systems answer to no context.
+func TestOperationsAreWhole(t *testing.T) {
+	declared := commands(t)
+	if len(declared) != len(operations) || len(declared) < 20 {
+		t.Errorf("the protocol has %d commands, the table %d operations", len(declared), len(operations))
+	}
+	for _, command := range declared {
+		o, ok := operations[command]
+		switch {
+		case !ok:
+			t.Errorf("%s has no operation", command)
+		case (o.now == nil) == (o.beside == nil):
+			t.Errorf("%s has to be done either on the loop or beside it", command)
+		case o.now != nil && (o.timeout != 0 || o.queue != queue{}):
+			t.Errorf("%s is done on the loop, and has a bound of work beside it", command)
+		case o.beside != nil && o.timeout == 0 && command != control.CommandInspect:
+			t.Errorf("%s may wait for ever", command)
+		}
+	}
+}
+
+// commands are the values of the protocol's constants Command….
+func commands(t *testing.T) []string {
+	t.Helper()
+	constant := regexp.MustCompile(`(?m)^\s+Command\w+\s+= "([a-z-]+)"`)
+	files, err := filepath.Glob("control/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range constant.FindAllStringSubmatch(string(text), -1) {
+			found = append(found, m[1])
+		}
+	}
+	return found
+}
+
+// TestQueueIsFull: work that is done in a queue gives its place back, and one more than the
+// queue has is refused.
+func TestQueueIsFull(t *testing.T) {
+	b, q := busy{}, queue{"x", 2, "full"}
+	for range 2 {
+		if err := b.begin(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.begin(q); err == nil || err.Error() != "full" {
+		t.Errorf("a third: %v", err)
+	}
+	if err := b.begin(queue{}); err != nil {
+		t.Errorf("no queue: %v", err)
+	}
+	b.end(q)
+	if err := b.begin(q); err != nil {
+		t.Errorf("after one has ended: %v", err)
+	}
 }

@@ -1,4 +1,4 @@
-package launcher
+package agent
 
 import (
 	"bufio"
@@ -17,19 +17,19 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
 )
 
-// AgentRequest is a line on the agent's socket in the pod, which kubelet's
-// probes ask on. Without a program, the agent is to show that it answers.
-type AgentRequest struct {
+// Request is a line on the agent's socket in the pod, on which the kubelet's probes ask.
+// Without a program, the agent is to show that it answers.
+type Request struct {
 	Program        string   `json:"program,omitempty"`
 	Args           []string `json:"args,omitempty"`
 	TimeoutSeconds int64    `json:"timeoutSeconds"`
-	// Readiness: it is asked whether the guest is of use, not whether it is to
-	// blame. Before it has been started it is neither.
+	// Readiness: the question is whether the guest is of use. A guest that has not been
+	// started is not. Without Readiness the question is whether the guest has failed.
 	Readiness bool `json:"readiness,omitempty"`
 }
 
-// AgentAnswer is the line that answers it.
-type AgentAnswer struct {
+// Answer is the line that answers a Request.
+type Answer struct {
 	guestagent.Result
 	// Skipped says why the guest was not asked, if it cannot answer for a reason
 	// that is no failure of its own: it has not been started, is paused, or its
@@ -40,20 +40,22 @@ type AgentAnswer struct {
 }
 
 const (
-	maxAgentRequest = 64 << 10
+	// answerTimeout bounds the writing of an answer.
+	answerTimeout = time.Second
+	maxRequest    = 64 << 10
 	// maxProbes is how many questions from the pod are answered at a time.
 	maxProbes = 8
 	// maxProbeTime is how long one of them may take.
 	maxProbeTime = 10 * time.Minute
-	// acceptPause follows on a failure to take a connection: too many files are
-	// open, perhaps, and the next moment some are not.
+	// acceptPause follows on a failure to accept a connection. Perhaps too many files are
+	// open, and soon fewer are.
 	acceptPause = time.Second
 )
 
-// agentSocket answers questions to the guest's agent from within the pod, also
-// while there is no guest yet: the kubelet's liveness probe does not wait for it.
-type agentSocket struct {
-	agent    atomic.Pointer[agent] // nil until QEMU has been started
+// Probes answers questions to the guest's agent from within the pod, also while there is no
+// guest yet: the kubelet's liveness probe does not wait for a guest.
+type Probes struct {
+	agent    atomic.Pointer[Agent] // nil until QEMU has been started
 	listener net.Listener
 	places   chan struct{}
 	cancel   context.CancelFunc
@@ -61,7 +63,8 @@ type agentSocket struct {
 	log      *slog.Logger
 }
 
-func listenForProbes(path string, log *slog.Logger) (*agentSocket, error) {
+// ListenForProbes answers on a socket at path, until Close.
+func ListenForProbes(path string, log *slog.Logger) (*Probes, error) {
 	os.Remove(path)
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -70,22 +73,25 @@ func listenForProbes(path string, log *slog.Logger) (*agentSocket, error) {
 	return serveProbes(listener, log), nil
 }
 
-func serveProbes(listener net.Listener, log *slog.Logger) *agentSocket {
-	s := &agentSocket{listener: listener, places: make(chan struct{}, maxProbes), log: log}
+func serveProbes(listener net.Listener, log *slog.Logger) *Probes {
+	s := &Probes{listener: listener, places: make(chan struct{}, maxProbes), log: log}
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
 	s.wait.Go(func() { s.accept(ctx) })
 	return s
 }
 
+// Follow has probes ask a from now on.
+func (s *Probes) Follow(a *Agent) { s.agent.Store(a) }
+
 // Close ends the socket and what is being answered.
-func (s *agentSocket) Close() {
+func (s *Probes) Close() {
 	s.cancel()
 	s.listener.Close()
 	s.wait.Wait()
 }
 
-func (s *agentSocket) accept(ctx context.Context) {
+func (s *Probes) accept(ctx context.Context) {
 	for {
 		select {
 		case s.places <- struct{}{}:
@@ -119,12 +125,12 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *agentSocket) serve(ctx context.Context, conn net.Conn) {
+func (s *Probes) serve(ctx context.Context, conn net.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, maxProbeTime)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	var request AgentRequest
-	line, err := bufio.NewReader(io.LimitReader(conn, maxAgentRequest)).ReadBytes('\n')
+	var request Request
+	line, err := bufio.NewReader(io.LimitReader(conn, maxRequest)).ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &request)
 	}
@@ -133,7 +139,7 @@ func (s *agentSocket) serve(ctx context.Context, conn net.Conn) {
 	}
 	ctx, stop := context.WithTimeout(ctx, time.Duration(min(max(request.TimeoutSeconds, 1), int64(maxProbeTime/time.Second)))*time.Second)
 	defer stop()
-	// Who asked may go; then nobody wants the answer.
+	// The probe may go away; then nobody wants the answer.
 	go func() {
 		conn.Read(make([]byte, 1))
 		stop()
@@ -143,31 +149,31 @@ func (s *agentSocket) serve(ctx context.Context, conn net.Conn) {
 		s.log.Error("encode answer to probe", "error", err)
 		return
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(drainTimeout))
+	_ = conn.SetWriteDeadline(time.Now().Add(answerTimeout))
 	conn.Write(append(data, '\n'))
 }
 
-func (s *agentSocket) answer(ctx context.Context, r AgentRequest) AgentAnswer {
+func (s *Probes) answer(ctx context.Context, r Request) Answer {
 	if a := s.agent.Load(); a != nil {
 		return a.probe(ctx, r)
 	}
 	const why = "the guest has not been started"
 	if r.Readiness {
-		return AgentAnswer{Error: why}
+		return Answer{Error: why}
 	}
-	return AgentAnswer{Skipped: why}
+	return Answer{Skipped: why}
 }
 
 // probe asks the agent, unless the guest is not to be blamed for its silence.
-func (a *agent) probe(ctx context.Context, r AgentRequest) AgentAnswer {
+func (a *Agent) probe(ctx context.Context, r Request) Answer {
 	if why := a.excuse(r.Program != ""); why != "" {
-		return AgentAnswer{Skipped: why}
+		return Answer{Skipped: why}
 	}
-	var answer AgentAnswer
+	var answer Answer
 	var err error
 	switch {
 	case !a.Report().Connected:
-		err = errNoAgent
+		err = ErrNotConnected
 	case r.Program == "":
 		err = a.client.Alive(ctx)
 	default:
@@ -178,14 +184,14 @@ func (a *agent) probe(ctx context.Context, r AgentRequest) AgentAnswer {
 	}
 	// It may have been paused, or frozen, meanwhile.
 	if why := a.excuse(r.Program != ""); why != "" {
-		return AgentAnswer{Skipped: why}
+		return Answer{Skipped: why}
 	}
-	return AgentAnswer{Error: err.Error()}
+	return Answer{Error: err.Error()}
 }
 
 // excuse says why the guest cannot answer, through no fault of its own. While
 // its file systems are frozen, an agent runs no program.
-func (a *agent) excuse(runsProgram bool) string {
+func (a *Agent) excuse(runsProgram bool) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {

@@ -1,4 +1,4 @@
-package launcher
+package process
 
 import (
 	"bufio"
@@ -15,8 +15,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/process/processtest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
+
+// fakes are programs that do what real programs cannot be made to do.
+var fakes = processtest.Fakes{
+	"program-that-hangs":      processtest.Hang,
+	"talkative":               talk,
+	"launcher-that-is-killed": beParent,
+}
+
+func TestMain(m *testing.M) { os.Exit(fakes.Run(m, 0)) }
 
 // talk writes more than anybody wants to keep, and a last word.
 func talk() {
@@ -29,36 +39,36 @@ func talk() {
 // beParent starts a program that hangs, says its number, and hangs too.
 func beParent() {
 	runtime.LockOSThread()
-	p, err := startProcess(os.Args[1], nil, nil, io.Discard)
+	p, err := Start(os.Args[1], nil, nil, io.Discard)
 	if err != nil {
 		panic(err)
 	}
 	fmt.Println(p.PID())
-	hang()
+	processtest.Hang()
 }
 
 // TestRunProgram: a program's end is waited for, but not longer than the context
 // lasts, and of its words the last are kept.
 func TestRunProgram(t *testing.T) {
 	t.Parallel()
-	out, err := runProgram(t.Context(), fake(t, "talkative"))
+	out, err := Run(t.Context(), fakes.Path(t, "talkative"))
 	if err != nil || len(out) != lastWords || !strings.HasSuffix(out, "ww\nthe end") {
-		t.Errorf("%d bytes, %.20q…%q, %v", len(out), out, last(out, 20), err)
+		t.Errorf("%d bytes, %.20q…%q, %v", len(out), out, out[max(0, len(out)-20):], err)
 	}
-	if _, err := runProgram(t.Context(), "/nonexistent"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Run(t.Context(), "/nonexistent"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no program: %v", err)
 	}
-	if _, err := runProgram(t.Context(), "/bin/sh", "-c", "echo out of luck >&2; exit 3"); err == nil || err.Error() != "it exited with code 3: out of luck" {
+	if _, err := Run(t.Context(), "/bin/sh", "-c", "echo out of luck >&2; exit 3"); err == nil || err.Error() != "it exited with code 3: out of luck" {
 		t.Errorf("one that fails: %v", err)
 	}
 	// Nothing of the launcher's environment, and no secret in it, is handed on.
-	if out, err := runProgram(t.Context(), "/usr/bin/env"); err != nil || out != strings.Join(qemuargs.Environment(), "\n")+"\n" {
+	if out, err := Run(t.Context(), "/usr/bin/env"); err != nil || out != strings.Join(qemuargs.Environment(), "\n")+"\n" {
 		t.Errorf("its environment: %q, %v", out, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	if _, err := runProgram(ctx, fake(t, "program-that-hangs")); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Run(ctx, fakes.Path(t, "program-that-hangs")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("one that hangs: %v", err)
 	}
 	if took := time.Since(begin); took > 20*time.Second {
@@ -70,7 +80,7 @@ func TestRunProgram(t *testing.T) {
 // not PID 1.
 func TestParentDeath(t *testing.T) {
 	t.Parallel()
-	parent := exec.Command(fake(t, "launcher-that-is-killed"), fake(t, "program-that-hangs"))
+	parent := exec.Command(fakes.Path(t, "launcher-that-is-killed"), fakes.Path(t, "program-that-hangs"))
 	stdout, err := parent.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -85,9 +95,9 @@ func TestParentDeath(t *testing.T) {
 	if err := errors.Join(err, convErr); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		// Somebody else's child by now, and a zombie until that one looks.
-		stat, err := readProc("%d/stat", pid)
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if errors.Is(err, os.ErrNotExist) || err == nil && strings.Contains(string(stat), ") Z ") {
 			return
 		}
@@ -102,7 +112,7 @@ func TestParentDeath(t *testing.T) {
 // lives on and has its output open.
 func TestOutputHeldOpen(t *testing.T) {
 	t.Parallel()
-	if out, err := runProgram(t.Context(), "/bin/sh", "-c", "echo done; sleep 10 & exit 0"); err != nil || out != "done\n" {
+	if out, err := Run(t.Context(), "/bin/sh", "-c", "echo done; sleep 10 & exit 0"); err != nil || out != "done\n" {
 		t.Errorf("it said %q, %v", out, err)
 	}
 }

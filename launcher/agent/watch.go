@@ -1,22 +1,15 @@
-package launcher
+package agent
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
-	"log/slog"
 	"net"
 	"slices"
-	"sync"
 	"time"
-
-	monitor "github.com/digitalocean/go-qemu/qmp"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 const (
@@ -38,164 +31,9 @@ const (
 	maxInterfaces = 10
 )
 
-// agent follows QEMU's guest agent: whether it is there, and what it knows.
-type agent struct {
-	client *guestagent.Client
-	macs   []string // of the machine's NICs
-	tell   func(control.AgentReport)
-	log    *slog.Logger
-
-	credentials credentials
-
-	mu      sync.Mutex
-	open    bool // a program in the guest has the port open
-	opening int  // how often one opened it
-	running bool // the guest's CPUs run
-	due     bool // somebody wants to know what is new
-	ended   bool // QEMU has; nothing is known of a guest that is none
-	halting bool // the agent is freezing the file systems, and answers nothing else
-	report  control.AgentReport
-	changed chan struct{} // something of these has
-
-	freezing sync.Mutex  // held by who freezes or thaws
-	thawAt   time.Time   // when the guest is thawed; zero: when somebody asks
-	thawer   *time.Timer // until then
-
-	cancel context.CancelFunc
-	wait   sync.WaitGroup
-}
-
-func newAgent(port net.Conn, m *qemuargs.Machine, c credentials, tell func(control.AgentReport), log *slog.Logger) *agent {
-	a := &agent{client: guestagent.New(port), credentials: c, tell: tell, log: log, changed: make(chan struct{}, 1), thawer: stoppedTimer()}
-	for _, nic := range m.NICs {
-		a.macs = append(a.macs, nic.MAC)
-	}
-	if len(c.wanted) > 0 {
-		a.update(func(r *control.AgentReport) { r.Credentials = &control.CredentialsReport{Message: agentOffline} })
-	}
-	var ctx context.Context
-	ctx, a.cancel = context.WithCancel(context.Background())
-	a.wait.Go(func() { a.run(ctx) })
-	a.wait.Go(func() { a.thawInTime(ctx) })
-	return a
-}
-
-// Close ends the port and the goroutine.
-func (a *agent) Close() {
-	a.cancel()
-	a.client.Close()
-	a.wait.Wait()
-}
-
-// The methods below do nothing where there is no agent's port.
-
-// portChanged takes a VSERPORT_CHANGE event (qapi/char.json). QEMU sends one a
-// second at most, of the latest state.
-func (a *agent) portChanged(e monitor.Event) {
-	if id, _ := e.Data["id"].(string); a == nil || id != qemuargs.AgentPortID {
-		return
-	}
-	open, _ := e.Data["open"].(bool)
-	a.change(func() {
-		a.open = open
-		if open {
-			a.opening++
-		}
-	})
-}
-
-func (a *agent) setRunning(running bool) {
-	if a != nil {
-		a.change(func() { a.running = running })
-	}
-}
-
-// end tells that there is no guest any more.
-func (a *agent) end() {
-	if a != nil {
-		a.change(func() { a.open, a.ended = false, true })
-		a.update(func(*control.AgentReport) {})
-	}
-}
-
-// poll has what may be new asked for soon.
-func (a *agent) poll() {
-	if a != nil {
-		a.change(func() { a.due = true })
-	}
-}
-
-func (a *agent) change(set func()) {
-	a.mu.Lock()
-	set()
-	a.mu.Unlock()
-	select {
-	case a.changed <- struct{}{}:
-	default:
-	}
-}
-
-// Report is what is known.
-func (a *agent) Report() control.AgentReport {
-	if a == nil {
-		return control.AgentReport{}
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.report
-}
-
-// answerable says whether a program in the guest has the port open, and runs.
-func (a *agent) answerable() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.open && a.running
-}
-
-// update changes what is known, and tells of it if it is new.
-func (a *agent) update(set func(*control.AgentReport)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	before := encoded(a.report)
-	set(&a.report)
-	if a.ended { // what was on its way is too late
-		a.report = control.AgentReport{}
-	}
-	if !bytes.Equal(before, encoded(a.report)) {
-		a.tell(a.report) // here, so that none overtakes another
-	}
-}
-
-func encoded(r control.AgentReport) []byte {
-	data, err := json.Marshal(r)
-	if err != nil {
-		panic(err) // plain data
-	}
-	return data
-}
-
-// run asks the agent whenever there is one to be asked.
-func (a *agent) run(ctx context.Context) {
-	w := watch{agent: a}
-	timer := stoppedTimer()
-	defer timer.Stop()
-	for ctx.Err() == nil {
-		if next := w.step(ctx); next > 0 {
-			timer.Reset(next)
-		} else {
-			timer.Stop()
-		}
-		select {
-		case <-a.changed:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
-}
-
 // watch is what the agent's goroutine remembers from one step to the next.
 type watch struct {
-	*agent
+	*Agent
 	seen      int       // the opening that was seen last
 	connected bool      // the agent of that opening answers
 	since     time.Time // when it first did

@@ -1,4 +1,4 @@
-package launcher
+package agent
 
 import (
 	"bufio"
@@ -22,14 +22,13 @@ import (
 	monitor "github.com/digitalocean/go-qemu/qmp"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/life"
-	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // guest is the other end of an agent's port: a guest with QEMU's agent.
 type guest struct {
-	*agent
+	*Agent
 	t    *testing.T
 	port net.Conn
 
@@ -43,7 +42,7 @@ type guest struct {
 
 func newGuest(t *testing.T) *guest {
 	t.Helper()
-	return newGuestWith(t, credentials{}, slog.New(slog.DiscardHandler))
+	return newGuestWith(t, Credentials{}, slog.New(slog.DiscardHandler))
 }
 
 // connectedGuest runs, and its agent has been found.
@@ -51,14 +50,14 @@ func connectedGuest(t *testing.T) *guest {
 	t.Helper()
 	g := newGuest(t)
 	g.opened(true)
-	g.setRunning(true)
+	g.SetRunning(true)
 	g.until("connected", isConnected)
 	return g
 }
 
-func newGuestWith(t *testing.T, c credentials, log *slog.Logger) *guest {
+func newGuestWith(t *testing.T, c Credentials, log *slog.Logger) *guest {
 	t.Helper()
-	ours, theirs, err := socketPair("agent")
+	ours, theirs, err := process.SocketPair("agent")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +69,7 @@ func newGuestWith(t *testing.T, c credentials, log *slog.Logger) *guest {
 	return newGuestOn(t, ours, port, c, log)
 }
 
-func newGuestOn(t *testing.T, ours, port net.Conn, c credentials, log *slog.Logger) *guest {
+func newGuestOn(t *testing.T, ours, port net.Conn, c Credentials, log *slog.Logger) *guest {
 	g := &guest{t: t, port: port, errors: map[string]string{}, given: map[string]string{}, answers: map[string]string{
 		"guest-ping": "{}", "guest-info": `{"version": "7.2.22"}`, "guest-get-osinfo": `{"id": "debian"}`, "guest-fsfreeze-status": `"thawed"`,
 		"guest-network-get-interfaces": `[{"name": "br0", "hardware-address": "52:54:00:00:00:09"}, {"name": "eth0", "hardware-address": "52:54:00:00:00:01"}]`,
@@ -78,12 +77,12 @@ func newGuestOn(t *testing.T, ours, port net.Conn, c credentials, log *slog.Logg
 		"guest-fsfreeze-freeze": "1", "guest-fsfreeze-thaw": "1", "guest-exec": `{"pid": 1}`, "guest-exec-status": `{"exited": true, "exitcode": 3, "out-data": "b3V0"}`}}
 	done := make(chan struct{})
 	go func() { defer close(done); g.serve() }()
-	g.agent = newAgent(ours, &qemuargs.Machine{NICs: []qemuargs.NIC{{MAC: "52:54:00:00:00:01"}}}, c, func(r control.AgentReport) {
+	g.Agent = New(ours, &qemuargs.Machine{NICs: []qemuargs.NIC{{MAC: "52:54:00:00:00:01"}}}, c, func(r control.AgentReport) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.reports = append(g.reports, r)
 	}, log)
-	t.Cleanup(func() { g.agent.Close(); g.port.Close(); <-done })
+	t.Cleanup(func() { g.Agent.Close(); g.port.Close(); <-done })
 	return g
 }
 
@@ -144,7 +143,7 @@ func (g *guest) wasAsked(command string) bool {
 }
 
 func (g *guest) opened(open bool) {
-	g.portChanged(monitor.Event{Event: "VSERPORT_CHANGE", Data: map[string]any{"id": qemuargs.AgentPortID, "open": open}})
+	g.PortChanged(monitor.Event{Event: "VSERPORT_CHANGE", Data: map[string]any{"id": qemuargs.AgentPortID, "open": open}})
 }
 
 // until waits for a report.
@@ -172,14 +171,14 @@ func TestAgentFollowed(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	told := len(g.reports)
-	g.poll()
+	g.Poll()
 	g.set("guest-network-get-interfaces", `[{"name": "new"}]`)
-	g.poll()
+	g.Poll()
 	g.until("polled", func(r control.AgentReport) bool { return len(r.Interfaces) == 1 })
 	if got := len(g.reports); got != told+1 {
 		t.Errorf("%d reports, want one more than %d", got, told)
 	}
-	g.portChanged(monitor.Event{Data: map[string]any{"id": "other", "open": false}})
+	g.PortChanged(monitor.Event{Data: map[string]any{"id": "other", "open": false}})
 	if !g.Report().Connected {
 		t.Error("another port was closed")
 	}
@@ -221,8 +220,8 @@ func TestAgentBacksOff(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				ours, theirs := net.Pipe()
-				g := newGuestOn(t, ours, theirs, credentials{}, slog.New(slog.DiscardHandler))
-				g.setRunning(true)
+				g := newGuestOn(t, ours, theirs, Credentials{}, slog.New(slog.DiscardHandler))
+				g.SetRunning(true)
 				live(g)
 				g.mu.Lock()
 				defer g.mu.Unlock()
@@ -246,8 +245,8 @@ func TestAgentRestarted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
-		g := newGuestOn(t, ours, theirs, credentials{}, slog.New(slog.DiscardHandler))
-		g.setRunning(true)
+		g := newGuestOn(t, ours, theirs, Credentials{}, slog.New(slog.DiscardHandler))
+		g.SetRunning(true)
 		g.opened(true)
 		time.Sleep(lastRecall + time.Second)
 		g.opened(false)
@@ -265,33 +264,30 @@ func TestAgentRestarted(t *testing.T) {
 func TestAgentSilent(t *testing.T) {
 	t.Parallel()
 	g := connectedGuest(t)
-	g.setRunning(false)
+	g.SetRunning(false)
 	g.set("guest-ping", "")
 	g.set("guest-network-get-interfaces", "")
-	g.poll()
-	if answer := g.probe(t.Context(), AgentRequest{}); answer.Skipped == "" || answer.Error != "" {
+	g.Poll()
+	if answer := g.probe(t.Context(), Request{}); answer.Skipped == "" || answer.Error != "" {
 		t.Errorf("a probe of a guest that is paused: %+v", answer)
 	}
 	time.Sleep(50 * time.Millisecond)
 	if !g.Report().Connected {
 		t.Error("a guest that is paused has lost its agent")
 	}
-	g.setRunning(true)
-	g.poll()
+	g.SetRunning(true)
+	g.Poll()
 	g.until("silent", func(r control.AgentReport) bool { return !r.Connected })
-	if answer := g.probe(t.Context(), AgentRequest{}); answer.Error != errNoAgent.Error() {
+	if answer := g.probe(t.Context(), Request{}); answer.Error != ErrNotConnected.Error() {
 		t.Errorf("a probe of a silent agent: %+v", answer)
 	}
 }
 
-// TestAgentOfEndedGuest: with QEMU the agent is gone, and what it knew.
+// TestAgentOfEndedGuest: when QEMU has ended, nothing is known of the guest any more.
 func TestAgentOfEndedGuest(t *testing.T) {
 	t.Parallel()
 	g := connectedGuest(t)
-	log := slog.New(slog.DiscardHandler)
-	l := launcher{Config: Config{Log: log}, agent: g.agent, link: link.New(filepath.Join(t.TempDir(), "none"), "", control.StateReport{}, log)}
-	defer l.link.Close()
-	l.hear(t.Context(), life.Canceled{}, nil)
+	g.End()
 	g.mu.Lock()
 	last := encoded(g.reports[len(g.reports)-1])
 	g.mu.Unlock()
@@ -309,24 +305,24 @@ func TestAgentOfEndedGuest(t *testing.T) {
 func TestFreeze(t *testing.T) {
 	t.Parallel()
 	g := connectedGuest(t)
-	if err := g.freeze(t.Context(), 100*time.Millisecond); err != nil || !g.Report().Frozen {
+	if err := g.Freeze(t.Context(), 100*time.Millisecond); err != nil || !g.Report().Frozen {
 		t.Fatalf("freeze: %v, %+v", err, g.Report())
 	}
-	if answer := g.probe(t.Context(), AgentRequest{Program: "/bin/true"}); answer.Skipped == "" {
+	if answer := g.probe(t.Context(), Request{Program: "/bin/true"}); answer.Skipped == "" {
 		t.Errorf("a program while the file systems are frozen: %+v", answer)
 	}
 	g.until("thawed in time", func(r control.AgentReport) bool { return !r.Frozen })
-	if err := g.freeze(t.Context(), 0); err != nil {
+	if err := g.Freeze(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.thaw(t.Context()); err != nil || g.Report().Frozen {
+	if err := g.Thaw(t.Context()); err != nil || g.Report().Frozen {
 		t.Errorf("thaw: %v", err)
 	}
 	// Nobody knows what became of this one.
 	g.set("guest-fsfreeze-freeze", "")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := g.freeze(ctx, time.Hour); err == nil {
+	if err := g.Freeze(ctx, time.Hour); err == nil {
 		t.Error("an agent that did not answer has frozen")
 	}
 	g.until("thawed at once", func(r control.AgentReport) bool { return !r.Frozen })
@@ -337,13 +333,13 @@ func TestFreeze(t *testing.T) {
 func TestFreezeRenewed(t *testing.T) {
 	t.Parallel()
 	g := connectedGuest(t)
-	if err := g.freeze(t.Context(), 200*time.Millisecond); err != nil {
+	if err := g.Freeze(t.Context(), 200*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	g.set("guest-fsfreeze-status", `"frozen"`)
 	g.mu.Lock() // the agent takes its time
 	renewed := make(chan error, 1)
-	go func() { renewed <- g.freeze(t.Context(), time.Hour) }()
+	go func() { renewed <- g.Freeze(t.Context(), time.Hour) }()
 	time.Sleep(400 * time.Millisecond)
 	g.mu.Unlock()
 	if err := <-renewed; err != nil {
@@ -363,7 +359,7 @@ func TestFreezeIsNotSent(t *testing.T) {
 	defer cancel()
 	g.mu.Lock() // the agent takes its time
 	frozen, users := make(chan error, 1), make(chan error, 1)
-	go func() { frozen <- g.freeze(ctx, 0) }()
+	go func() { frozen <- g.Freeze(ctx, 0) }()
 	time.Sleep(100 * time.Millisecond)
 	// This is its next question, and it has no answer to it.
 	go func() { _, err := g.client.Users(ctx); users <- err }()
@@ -380,19 +376,19 @@ func TestThawWhilePaused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
-		g := newGuestOn(t, ours, theirs, credentials{}, slog.New(slog.DiscardHandler))
+		g := newGuestOn(t, ours, theirs, Credentials{}, slog.New(slog.DiscardHandler))
 		g.opened(true)
-		g.setRunning(true)
+		g.SetRunning(true)
 		synctest.Wait()
-		if err := g.freeze(t.Context(), time.Second); err != nil {
+		if err := g.Freeze(t.Context(), time.Second); err != nil {
 			t.Fatal(err)
 		}
-		g.setRunning(false)
+		g.SetRunning(false)
 		time.Sleep(time.Hour)
 		if g.wasAsked("guest-fsfreeze-thaw") || !g.Report().Frozen {
 			t.Error("a guest that is paused was asked to thaw")
 		}
-		g.setRunning(true)
+		g.SetRunning(true)
 		time.Sleep(thawAgain + time.Second)
 		if g.Report().Frozen {
 			t.Error("not thawed when it runs again")
@@ -407,11 +403,11 @@ func TestProbeWhileFreezing(t *testing.T) {
 	g.set("guest-fsfreeze-freeze", "")
 	ctx, stop := context.WithCancel(t.Context())
 	frozen := make(chan error, 1)
-	go func() { frozen <- g.freeze(ctx, 0) }()
+	go func() { frozen <- g.Freeze(ctx, 0) }()
 	for !g.wasAsked("guest-fsfreeze-freeze") {
 		time.Sleep(time.Millisecond)
 	}
-	for _, r := range []AgentRequest{{}, {Program: "/bin/true"}} {
+	for _, r := range []Request{{}, {Program: "/bin/true"}} {
 		if answer := g.probe(t.Context(), r); answer.Skipped == "" {
 			t.Errorf("%+v: %+v", r, answer)
 		}
@@ -419,7 +415,7 @@ func TestProbeWhileFreezing(t *testing.T) {
 	stop()
 	<-frozen
 	g.until("thawed", func(r control.AgentReport) bool { return !r.Frozen })
-	if answer := g.probe(t.Context(), AgentRequest{}); answer.Skipped != "" || answer.Error != "" {
+	if answer := g.probe(t.Context(), Request{}); answer.Skipped != "" || answer.Error != "" {
 		t.Errorf("afterwards: %+v", answer)
 	}
 }
@@ -455,7 +451,7 @@ func TestProbesAfterFailure(t *testing.T) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	var answer AgentAnswer
+	var answer Answer
 	if _, err := io.WriteString(conn, "{}\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -474,13 +470,13 @@ func TestAgentSocket(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	path := filepath.Join(dir, "agent.sock")
-	s, err := listenForProbes(path, g.log)
+	s, err := ListenForProbes(path, g.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	s.agent.Store(g.agent)
-	say := func(line string) AgentAnswer {
+	s.Follow(g.Agent)
+	say := func(line string) Answer {
 		t.Helper()
 		conn, err := net.Dial("unix", path)
 		if err != nil {
@@ -489,7 +485,7 @@ func TestAgentSocket(t *testing.T) {
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 		_, err = io.WriteString(conn, line)
-		var answer AgentAnswer
+		var answer Answer
 		if data, readErr := io.ReadAll(conn); err == nil && readErr == nil && len(data) > 0 {
 			err = json.Unmarshal(data, &answer)
 		}

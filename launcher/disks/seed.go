@@ -1,14 +1,14 @@
-package launcher
+package disks
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/kubeqemu/kubeqemu/launcher/cloudinit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/secrets"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -59,7 +59,7 @@ func readSecrets(dir string, seed *control.CloudInitSeed) error {
 // readKey reads the first of the keys that the Secret in a folder has.
 func readKey(dir string, keys []string) ([]byte, error) {
 	for _, key := range keys {
-		data, err := readSecretFile(filepath.Join(dir, key), maxSecretData)
+		data, err := secrets.ReadFile(filepath.Join(dir, key), maxSecretData)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -74,24 +74,13 @@ func readKeys(dir string, credentials []int) ([]string, error) {
 	var keys []string
 	for _, number := range credentials {
 		left := int64(maxSecretData)
-		entries, err := readEntries(layout.AccessCredential(dir, number), &left)
+		entries, err := secrets.Read(layout.AccessCredential(dir, number), &left)
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range entries {
-			keys = append(keys, keyLines(e.data)...)
+			keys = append(keys, e.Keys()...)
 		}
 	}
 	return keys, nil
-}
-
-// keyLines are the SSH keys in a Secret's entry.
-func keyLines(data []byte) []string {
-	var keys []string
-	for line := range strings.Lines(string(data)) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			keys = append(keys, line)
-		}
-	}
-	return keys
 }

@@ -1,80 +1,52 @@
-package launcher
+// Package stats reads what a VM has used: from QEMU, from /proc, and from the counters of
+// its taps. Nothing is read unless somebody asks, so an idle VM is left alone.
+package stats
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// statsTimeout bounds QEMU's part of the answer. What the kernel knows is told
-// anyway: it is when QEMU hangs that somebody looks.
-const statsTimeout = time.Second
+// Source is where the statistics of one VM are read, while its QEMU lives. One goroutine
+// reads at a time.
+type Source struct {
+	Machine *qemuargs.Machine
+	// Taps are the names of the taps behind Machine.NICs; the name is empty for a NIC
+	// without a tap.
+	Taps   []string
+	PID    int // QEMU's
+	Client *qmp.Client
 
-// statsSource is where statistics are read. It holds still while QEMU lives.
-type statsSource struct {
-	machine *qemuargs.Machine
-	taps    []string // of machine.NICs; empty for what is no tap
-	pid     int
-	client  *qmp.Client
 	threads []int // of virtual CPUs; nil until QEMU was asked
 }
 
-// stats answers with what the VM has used. Nothing is read unless somebody
-// asks: an idle VM is left alone.
-func (l *launcher) stats(ctx context.Context, m *link.Command) {
-	switch state := l.life.Shown(); state {
-	case control.StateRunning, control.StatePaused, control.StateShuttingDown:
-	default:
-		m.Answer(nil, fmt.Errorf("there are no statistics: the VM is %s", state))
-		return
-	}
-	if !l.busy.begin(m.Execute, 1) {
-		m.Answer(nil, errors.New("still reading statistics"))
-		return
-	}
-	source := &l.source
-	source.machine, source.pid, source.client = &l.start.Machine, l.qemu.PID(), l.qmp
-	var reply control.Stats
-	l.later(ctx, func() error {
-		ctx, cancel := context.WithTimeout(ctx, statsTimeout)
-		defer cancel()
-		reply = source.read(ctx)
-		return nil
-	}, func(error) {
-		l.busy.end(m.Execute)
-		m.Answer(reply, nil)
-	})
-}
-
-// read leaves out what cannot be read.
-func (s *statsSource) read(ctx context.Context) control.Stats {
+// Read reads what the VM has used. It leaves out what cannot be read: when QEMU hangs,
+// somebody looks, and what the kernel knows is still told.
+func (s *Source) Read(ctx context.Context) control.Stats {
 	var out control.Stats
-	asked := s.machine.Balloon != nil && s.client.AskBalloon(ctx, qemuargs.BalloonID) == nil
+	asked := s.Machine.Balloon != nil && s.Client.AskBalloon(ctx, qemuargs.BalloonID) == nil
 	out.Disks = s.disks(ctx)
 	out.VCPUs = s.vcpus(ctx)
-	if text, err := readProc("%d/stat", s.pid); err == nil {
+	if text, err := readProc("%d/stat", s.PID); err == nil {
 		if cpu, resident, err := parseStat(text); err == nil {
 			out.CPU, out.Resident = &cpu, resident
 		}
 	}
 	out.NICs = s.nics()
 	if asked {
-		if actual, err := s.client.QueryBalloon(ctx); err == nil {
+		if actual, err := s.Client.QueryBalloon(ctx); err == nil {
 			out.Balloon = &actual
 		}
 		// What a guest says that was just asked; or what it said when it was asked
 		// before, if it takes its time.
-		if g, err := s.client.BalloonStats(ctx, qemuargs.BalloonID); err == nil && g.Updated > 0 {
+		if g, err := s.Client.BalloonStats(ctx, qemuargs.BalloonID); err == nil && g.Updated > 0 {
 			out.Guest = &control.GuestMemory{Available: g.Total, Unused: g.Free, Usable: g.Available, Cached: g.Caches,
 				SwapIn: g.SwapIn, SwapOut: g.SwapOut, MajorFaults: g.MajorFaults, MinorFaults: g.MinorFaults}
 		}
@@ -82,13 +54,13 @@ func (s *statsSource) read(ctx context.Context) control.Stats {
 	return out
 }
 
-func (s *statsSource) disks(ctx context.Context) []control.DiskStats {
+func (s *Source) disks(ctx context.Context) []control.DiskStats {
 	names := map[string]string{} // by device id
-	for _, d := range s.machine.Disks {
+	for _, d := range s.Machine.Disks {
 		names[d.ID()] = d.Name
 	}
 	var out []control.DiskStats
-	err := s.client.QueryBlockStats(ctx, func(b qmp.BlockStats) {
+	err := s.Client.QueryBlockStats(ctx, func(b qmp.BlockStats) {
 		// /machine/peripheral/<id>, and the virtio half below it.
 		id, _, _ := strings.Cut(strings.TrimPrefix(b.QDev, "/machine/peripheral/"), "/")
 		name, ok := names[id]
@@ -108,10 +80,10 @@ func (s *statsSource) disks(ctx context.Context) []control.DiskStats {
 }
 
 // vcpus asks QEMU once for the threads: they live as long as it does.
-func (s *statsSource) vcpus(ctx context.Context) []control.VCPUStats {
+func (s *Source) vcpus(ctx context.Context) []control.VCPUStats {
 	if s.threads == nil {
-		cpus, err := s.client.QueryCPUsFast(ctx)
-		if want := s.machine.CPU.Count(); err != nil || len(cpus) != want {
+		cpus, err := s.Client.QueryCPUsFast(ctx)
+		if want := s.Machine.CPU.Count(); err != nil || len(cpus) != want {
 			return nil
 		}
 		for _, c := range cpus {
@@ -120,14 +92,14 @@ func (s *statsSource) vcpus(ctx context.Context) []control.VCPUStats {
 	}
 	out := make([]control.VCPUStats, len(s.threads))
 	for i, thread := range s.threads {
-		text, err := readProc("%d/task/%d/schedstat", s.pid, thread)
+		text, err := readProc("%d/task/%d/schedstat", s.PID, thread)
 		if err != nil {
 			return nil
 		}
 		if out[i], err = parseSchedstat(text); err != nil {
 			return nil
 		}
-		if text, err := readProc("%d/task/%d/sched", s.pid, thread); err == nil {
+		if text, err := readProc("%d/task/%d/sched", s.PID, thread); err == nil {
 			out[i].Wait = parseWait(text)
 		}
 	}
@@ -136,7 +108,7 @@ func (s *statsSource) vcpus(ctx context.Context) []control.VCPUStats {
 
 // nics reads the taps' counters in the pod's network namespace, which is the
 // launcher's own. What a tap sends is what the guest receives.
-func (s *statsSource) nics() []control.NICStats {
+func (s *Source) nics() []control.NICStats {
 	text, err := readProc("self/net/dev")
 	if err != nil {
 		return nil
@@ -146,17 +118,17 @@ func (s *statsSource) nics() []control.NICStats {
 		return nil
 	}
 	var out []control.NICStats
-	for i, nic := range s.machine.NICs {
-		if tap, ok := links[s.taps[i]]; ok {
+	for i, nic := range s.Machine.NICs {
+		if tap, ok := links[s.Taps[i]]; ok {
 			out = append(out, control.NICStats{Name: nic.Name, Receive: tap.Transmit, Transmit: tap.Receive})
 		}
 	}
 	return out
 }
 
-// tapNames asks the kernel for the names of the taps behind the cards. All queues
-// of one say the same.
-func tapNames(machine *qemuargs.Machine, files map[string]*os.File) []string {
+// Taps asks the kernel for the names of the taps behind a machine's NICs. files are the
+// queues of the taps, by their inherited names. All queues of a tap have the same name.
+func Taps(machine *qemuargs.Machine, files map[string]*os.File) []string {
 	names := make([]string, len(machine.NICs))
 	for i, nic := range machine.NICs {
 		if queue := files[qemuargs.Inherited{Kind: qemuargs.InheritedTap, Name: nic.Name}.String()]; queue != nil {

@@ -1,7 +1,8 @@
-package launcher
+package disks
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,24 +13,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
-
-func TestWithService(t *testing.T) {
-	pod := []string{"team-a.svc.cluster.local", "svc.cluster.local", "cluster.local"}
-	for _, tt := range []struct {
-		search  []string
-		service string
-		want    []string
-	}{
-		{pod, "", pod},
-		{pod, "web.team-a.svc", append([]string{"web.team-a.svc.cluster.local"}, pod...)},
-		{pod, "web.team-b.svc", pod},
-		{nil, "web.team-a.svc", nil},
-	} {
-		if got := withService(tt.search, tt.service); !slices.Equal(got, tt.want) {
-			t.Errorf("%v with %q: %v, want %v", tt.search, tt.service, got, tt.want)
-		}
-	}
-}
 
 // TestInspectKernel: the kernel's files are found as disks are: no link is
 // followed, and only regular files are taken.
@@ -110,7 +93,7 @@ func TestReadSecrets(t *testing.T) {
 func TestOtherArchitecture(t *testing.T) {
 	for _, arch := range []qemuargs.Arch{"", "arm64"} {
 		request := &control.StartRequest{Machine: qemuargs.Machine{Arch: arch}}
-		if _, err := prepare(t.Context(), Config{}, request); err == nil || !strings.Contains(err.Error(), "architecture") {
+		if _, err := (Folders{}).Prepare(t.Context(), request, 0, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "architecture") {
 			t.Errorf("%q: %v, want it refused", arch, err)
 		}
 	}

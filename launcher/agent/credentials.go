@@ -1,4 +1,4 @@
-package launcher
+package agent
 
 import (
 	"cmp"
@@ -7,10 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +15,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
+	"github.com/kubeqemu/kubeqemu/launcher/secrets"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -34,10 +32,10 @@ const (
 	agentOffline = "Guest agent is offline"
 )
 
-// credentials is what the guest's agent is to bring into the guest.
-type credentials struct {
-	dir    string // the Secrets'
-	wanted []control.AgentCredential
+// Credentials are what the guest's agent is to bring into the guest.
+type Credentials struct {
+	Folder string // of the Secrets
+	Wanted []control.AgentCredential
 }
 
 // accounts is what the guest's users are to have. It must not be printed.
@@ -52,12 +50,12 @@ var accountName = regexp.MustCompile(`^[A-Za-z0-9_.][-A-Za-z0-9_.@$]*$`)
 
 // read reads what the Secrets hold now. A user whom several name has the keys of
 // all.
-func (c credentials) read() (accounts, error) {
+func (c Credentials) read() (accounts, error) {
 	out := accounts{Keys: map[string][]string{}, Passwords: map[string]string{}}
 	left := int64(maxAccountData)
-	for _, w := range c.wanted {
-		folder := layout.AccessCredential(c.dir, w.Secret)
-		entries, err := readEntries(folder, &left)
+	for _, w := range c.Wanted {
+		folder := layout.AccessCredential(c.Folder, w.Secret)
+		entries, err := secrets.Read(folder, &left)
 		if err != nil {
 			return accounts{}, err
 		}
@@ -73,53 +71,9 @@ func (c credentials) read() (accounts, error) {
 	return out, nil
 }
 
-// secretEntry is one entry of a Secret.
-type secretEntry struct {
-	name string
-	data []byte
-}
-
-// readEntries reads a Secret that the pod mounts, in the order of its entries'
-// names, and takes their sizes off what is left.
-func readEntries(folder string, left *int64) ([]secretEntry, error) {
-	files, err := os.ReadDir(folder)
-	if err != nil {
-		return nil, err
-	}
-	var out []secretEntry
-	for _, f := range files {
-		if strings.HasPrefix(f.Name(), "..") { // the kubelet's own
-			continue
-		}
-		data, err := readSecretFile(filepath.Join(folder, f.Name()), *left)
-		if err != nil {
-			return nil, err
-		}
-		*left -= int64(len(data))
-		out = append(out, secretEntry{f.Name(), data})
-	}
-	return out, nil
-}
-
-// readSecretFile reads a file that may have as many bytes as limit says. The
-// kubelet's mount leads to it by links of its own, so they are followed: what
-// is in a Secret volume was put there by the kubelet.
-func readSecretFile(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("read %s: the Secrets hold more than is taken", path)
-	}
-	return data, err
-}
-
-func (a *accounts) addKeys(entries []secretEntry, users []string) {
+func (a *accounts) addKeys(entries []secrets.Entry, users []string) {
 	for _, e := range entries {
-		for _, key := range keyLines(e.data) {
+		for _, key := range e.Keys() {
 			for _, user := range users {
 				if !slices.Contains(a.Keys[user], key) {
 					a.Keys[user] = append(a.Keys[user], key)
@@ -135,18 +89,18 @@ func (a *accounts) addKeys(entries []secretEntry, users []string) {
 	}
 }
 
-func (a *accounts) addPasswords(entries []secretEntry) error {
+func (a *accounts) addPasswords(entries []secrets.Entry) error {
 	for _, e := range entries {
-		password := strings.TrimSpace(string(e.data))
+		password := strings.TrimSpace(string(e.Data))
 		switch {
 		case password == "":
 			continue
-		case len(e.name) > maxUserName || !accountName.MatchString(e.name):
-			return fmt.Errorf("a Secret's entry %.*q is no name of a user", maxUserName, e.name)
+		case len(e.Name) > maxUserName || !accountName.MatchString(e.Name):
+			return fmt.Errorf("a Secret's entry %.*q is no name of a user", maxUserName, e.Name)
 		case len(password) > maxPassword || strings.ContainsAny(password, "\n\x00"):
-			return fmt.Errorf("the password for user [%s] has several lines, or more than %d bytes", e.name, maxPassword)
+			return fmt.Errorf("the password for user [%s] has several lines, or more than %d bytes", e.Name, maxPassword)
 		}
-		a.Passwords[e.name] = password
+		a.Passwords[e.Name] = password
 	}
 	if len(a.Passwords) > maxAccounts {
 		return fmt.Errorf("the Secrets hold passwords for more than %d users", maxAccounts)
@@ -224,7 +178,7 @@ func keysRefused(err error, keys []string) string {
 // propagate gives the guest's users what the Secrets hold, if that is due. Its
 // error is that the agent does not answer.
 func (w *watch) propagate(ctx context.Context) error {
-	if len(w.credentials.wanted) == 0 || w.Report().Frozen {
+	if len(w.credentials.Wanted) == 0 || w.Report().Frozen {
 		return nil
 	}
 	wanted, err := w.credentials.read()

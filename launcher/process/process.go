@@ -1,4 +1,6 @@
-package launcher
+// Package process starts programs from virt-launcher: QEMU, and what runs before QEMU.
+// They have nothing of the launcher's environment, and end with the launcher.
+package process
 
 import (
 	"context"
@@ -17,29 +19,32 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// lastWords is how much of what a program says is kept, in bytes.
+// lastWords is how many bytes are kept of what a program writes.
 const lastWords = 2048
 
-// process is a program that the launcher has started: QEMU, or what runs before
-// it. It has nothing of the launcher's environment, and ends with the launcher.
-type process struct {
+// endTimeout bounds the wait for a process that was killed.
+const endTimeout = time.Second
+
+// Process is a program that was started.
+type Process struct {
 	cmd    *exec.Cmd
-	said   *tail // the last of what it wrote
+	said   *tail
 	exited <-chan life.Exit
 }
 
-// startProcess must be called on a locked thread that lives as long as the process
-// is to: the parent-death signal, which ends it where the launcher is not PID 1 of
-// a PID namespace, comes when the thread that started it ends. It inherits the
-// files from number 3 on; what it writes goes to log as well.
-func startProcess(program string, args []string, files []*os.File, log io.Writer) (*process, error) {
-	p := &process{cmd: exec.Command(program, args...), said: &tail{limit: lastWords}}
+// Start must be called on a locked thread that lives as long as the process is to: the
+// kernel sends the parent-death signal when the thread that started the process ends.
+// The signal ends the process where the launcher is not PID 1 of a PID namespace. The
+// process inherits the files from number 3 on. What the process writes goes to log as
+// well.
+func Start(program string, args []string, files []*os.File, log io.Writer) (*Process, error) {
+	p := &Process{cmd: exec.Command(program, args...), said: &tail{limit: lastWords}}
 	p.cmd.ExtraFiles = files
 	p.cmd.Env = qemuargs.Environment()
 	p.cmd.Stderr = io.MultiWriter(p.said, log)
 	p.cmd.Stdout = p.cmd.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// A child of its own that held its output open must not keep Wait from returning.
+	// A child of the process may hold its output open, and must not keep Wait from returning.
 	p.cmd.WaitDelay = 2 * time.Second
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
@@ -50,12 +55,12 @@ func startProcess(program string, args []string, files []*os.File, log io.Writer
 	return p, nil
 }
 
-// runProgram runs a program to its end, which comes with the context's at the
-// latest, and returns the last of what it wrote.
-func runProgram(ctx context.Context, program string, args ...string) (string, error) {
+// Run runs a program to its end, which comes with the context's at the latest, and
+// returns the last of what the program wrote.
+func Run(ctx context.Context, program string, args ...string) (string, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	p, err := startProcess(program, args, nil, io.Discard)
+	p, err := Start(program, args, nil, io.Discard)
 	if err != nil {
 		return "", err
 	}
@@ -66,22 +71,28 @@ func runProgram(ctx context.Context, program string, args ...string) (string, er
 		}
 		return p.said.String(), nil
 	case <-ctx.Done():
-		p.end()
+		p.End()
 		return "", ctx.Err()
 	}
 }
 
-// PID is its process ID.
-func (p *process) PID() int { return p.cmd.Process.Pid }
+// PID is the process ID.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Said is the last of what the process wrote, 2 KiB at most.
+func (p *Process) Said() string { return p.said.String() }
+
+// Exited gets how the process has ended, once.
+func (p *Process) Exited() <-chan life.Exit { return p.exited }
 
 // Kill sends SIGKILL.
-func (p *process) Kill() { p.cmd.Process.Kill() }
+func (p *Process) Kill() { p.cmd.Process.Kill() }
 
-// end kills the process and waits until it is gone, but not for long: one that
+// End kills the process and waits until it is gone, but not for long: a process that
 // waits for storage dies only when the storage answers.
-func (p *process) end() {
+func (p *Process) End() {
 	p.Kill()
-	timeout := time.NewTimer(drainTimeout)
+	timeout := time.NewTimer(endTimeout)
 	defer timeout.Stop()
 	select {
 	case <-p.exited:

@@ -1,4 +1,4 @@
-package launcher
+package agent
 
 import (
 	"bytes"
@@ -22,15 +22,15 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// secrets is where Secrets are mounted.
-type secrets struct {
+// mounted is where Secrets are mounted.
+type mounted struct {
 	t       *testing.T
 	dir     string
 	written int
 }
 
 // write has the kubelet write a Secret: files in a folder of their own, and links.
-func (s *secrets) write(number int, entries map[string]string) {
+func (s *mounted) write(number int, entries map[string]string) {
 	s.t.Helper()
 	s.written++
 	folder, version := layout.AccessCredential(s.dir, number), fmt.Sprintf("..%d", s.written)
@@ -49,7 +49,7 @@ func (s *secrets) write(number int, entries map[string]string) {
 
 func TestReadAccounts(t *testing.T) {
 	t.Parallel()
-	s := &secrets{t: t, dir: t.TempDir()}
+	s := &mounted{t: t, dir: t.TempDir()}
 	s.write(0, map[string]string{"a": "ssh-rsa A\n# no key\nssh-rsa B\n"})
 	s.write(1, map[string]string{"a": "ssh-rsa B", "b": "\nssh-rsa C"})
 	s.write(2, map[string]string{"demo": " secret\n", "root": "\n"})
@@ -84,7 +84,7 @@ func TestReadAccounts(t *testing.T) {
 		"more":                {[]control.AgentCredential{keys(7, "demo"), keys(0, "demo")}, accounts{}, true},
 		"too many users":      {[]control.AgentCredential{passwords(8)}, accounts{}, true},
 	} {
-		got, err := credentials{s.dir, test.wanted}.read()
+		got, err := Credentials{s.dir, test.wanted}.read()
 		if (err != nil) != test.fails {
 			t.Errorf("%s: error %v", name, err)
 		}
@@ -141,12 +141,12 @@ func (l *lines) text() string {
 // there is an agent and when a Secret has changed, and nobody else is told.
 func TestCredentialsPropagated(t *testing.T) {
 	t.Parallel()
-	s := &secrets{t: t, dir: t.TempDir()}
+	s := &mounted{t: t, dir: t.TempDir()}
 	const first, second, password = "ssh-ed25519 AAAAfirstfirstfirst", "ssh-ed25519 AAAAsecondsecond", "hunter2hunter2"
 	s.write(0, map[string]string{"key": first})
 	s.write(2, map[string]string{"demo": password})
 	log := &lines{}
-	g := newGuestWith(t, credentials{s.dir, []control.AgentCredential{{Secret: 0, Users: []string{"demo", "root"}}, {Secret: 2}}}, slog.New(slog.NewTextHandler(log, nil)))
+	g := newGuestWith(t, Credentials{s.dir, []control.AgentCredential{{Secret: 0, Users: []string{"demo", "root"}}, {Secret: 2}}}, slog.New(slog.NewTextHandler(log, nil)))
 	says := func(synchronized bool, message string) func(control.AgentReport) bool {
 		return func(r control.AgentReport) bool {
 			return r.Credentials != nil && *r.Credentials == control.CredentialsReport{Synchronized: synchronized, Message: message}
@@ -168,7 +168,7 @@ func TestCredentialsPropagated(t *testing.T) {
 	const keys, passwords = "guest-ssh-add-authorized-keys", "guest-set-user-password"
 	g.until("no agent yet", says(false, "Guest agent is offline"))
 	g.opened(true)
-	g.setRunning(true)
+	g.SetRunning(true)
 	g.until("connected", says(true, ""))
 	has(keys, "demo", first)
 	has(keys, "root", first)
@@ -179,7 +179,7 @@ func TestCredentialsPropagated(t *testing.T) {
 	before := asked()
 	for _, name := range []string{"polled", "polled again"} {
 		g.set("guest-network-get-interfaces", `[{"name": "`+name+`"}]`)
-		g.poll()
+		g.Poll()
 		g.until(name, func(r control.AgentReport) bool { return len(r.Interfaces) == 1 && r.Interfaces[0].Name == name })
 	}
 	if got := asked(); got != before {
@@ -190,21 +190,21 @@ func TestCredentialsPropagated(t *testing.T) {
 	g.errors[passwords+" demo"] = "cannot set " + password
 	g.mu.Unlock()
 	s.write(0, map[string]string{"key": second})
-	g.poll()
+	g.Poll()
 	g.until("refused", says(false, "Error encountered writing ssh pub key access credentials for user [root]: the guest agent refuses it"))
 	has(keys, "demo", second)
 
 	g.mu.Lock()
 	delete(g.errors, keys+" root")
 	g.mu.Unlock()
-	g.poll()
+	g.Poll()
 	g.until("tried again", says(false, "Error encountered setting password for user [demo]: the guest agent refuses it"))
 	has(keys, "root", second)
 	g.mu.Lock()
 	clear(g.errors)
 	g.mu.Unlock()
 	s.write(0, map[string]string{"key": ""})
-	g.poll()
+	g.Poll()
 	g.until("taken away", says(true, ""))
 	has(keys, "demo", "")
 
@@ -221,7 +221,7 @@ func TestCredentialsPropagated(t *testing.T) {
 	if err := os.RemoveAll(layout.AccessCredential(s.dir, 0)); err != nil {
 		t.Fatal(err)
 	}
-	g.poll()
+	g.Poll()
 	g.until("no Secret", func(r control.AgentReport) bool { return !r.Credentials.Synchronized })
 
 	g.mu.Lock()

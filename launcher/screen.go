@@ -2,15 +2,16 @@ package launcher
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 )
 
@@ -23,63 +24,56 @@ const (
 	screenshotPatience = 30 * time.Second
 )
 
-// shows says why there is no screen to be looked at.
-func (l *launcher) shows() error {
+// hasScreen says why there is no screen to be looked at.
+func (l *launcher) hasScreen(string) error {
 	if l.qmp == nil || l.life.HasEnded() || l.start.Machine.Graphics == nil {
 		return fmt.Errorf("there is no graphics card to show: the VM is %s", l.life.Shown())
 	}
 	return nil
 }
 
-// handOutScreenshot answers with a socket that a PNG of the screen can be read
-// from, to its end. There is one at a time.
-func (l *launcher) handOutScreenshot(ctx context.Context, m *link.Command) {
-	err := l.shows()
-	if err == nil && !l.busy.begin(m.Execute, 1) {
-		err = errors.New("a screenshot is being taken already")
-	}
-	if err != nil {
-		m.Answer(nil, err)
-		return
-	}
-	client := l.qmp
-	var picture *os.File
-	l.later(ctx, func() (err error) {
-		picture, err = screenshot(ctx, client)
-		return err
-	}, func(err error) {
+// dialVNC answers with a connection to QEMU's VNC server.
+func (l *launcher) dialVNC(*link.Command) (work, error) {
+	socket := l.VNCSocket
+	return func(ctx context.Context) (answer, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		if err != nil {
-			l.busy.end(m.Execute)
-			m.Answer(nil, fmt.Errorf("take a screenshot: %w", err))
-			return
+			return answer{}, fmt.Errorf("connect to the VNC server: %w", err)
 		}
-		ours, theirs, err := socketPair("screenshot")
+		defer conn.Close()
+		file, err := conn.(*net.UnixConn).File()
+		return answer{file: file}, err
+	}, nil
+}
+
+// takeScreenshot answers with a socket from which a PNG of the screen can be read, to its end.
+func (l *launcher) takeScreenshot(*link.Command) (work, error) {
+	client := l.qmp
+	return func(ctx context.Context) (answer, error) {
+		picture, err := screenshot(ctx, client)
+		if err != nil {
+			return answer{}, fmt.Errorf("take a screenshot: %w", err)
+		}
+		ours, theirs, err := process.SocketPair("screenshot")
 		if err != nil {
 			picture.Close()
-			l.busy.end(m.Execute)
-			m.Answer(nil, err)
-			return
+			return answer{}, err
 		}
-		m.Answer(nil, nil, theirs)
-		l.later(ctx, func() error {
+		feed := func() {
 			defer picture.Close()
-			// Who does not read it to its end sees that, by the end that is missing.
+			// A reader that is too slow gets no end of the PNG, and so sees that it is cut off.
 			if ours.SetWriteDeadline(time.Now().Add(screenshotPatience)) == nil {
 				_, _ = io.Copy(ours, picture)
 			}
-			return nil
-		}, func(error) {
-			l.busy.end(m.Execute)
-			ours.Close() // who sees the end may ask for the next
-		})
-	})
+		}
+		// A reader that sees the end may ask for the next picture.
+		return answer{file: theirs, feed: feed, done: func() { ours.Close() }}, nil
+	}, nil
 }
 
 // screenshot has QEMU write a picture into a file in memory, which never makes it
 // wait, and returns the file at its beginning.
 func screenshot(ctx context.Context, client *qmp.Client) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, operateTimeout)
-	defer cancel()
 	fd, err := unix.MemfdCreate("screenshot", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("make a file in memory: %w", err)
@@ -93,7 +87,7 @@ func screenshot(ctx context.Context, client *qmp.Client) (*os.File, error) {
 }
 
 func screendump(ctx context.Context, client *qmp.Client, file *os.File) error {
-	// QEMU looks for one that is open for writing only.
+	// QEMU takes only a descriptor that is open for writing alone.
 	output, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -111,18 +105,12 @@ func screendump(ctx context.Context, client *qmp.Client, file *os.File) error {
 
 // movePointer moves the pointer there and back, which ends screen savers, and
 // answers when the guest had time to draw.
-func (l *launcher) movePointer(ctx context.Context, m *link.Command) {
-	if err := l.shows(); err != nil {
-		m.Answer(nil, err)
-		return
-	}
+func (l *launcher) movePointer(*link.Command) (work, error) {
 	client := l.qmp
-	l.later(ctx, func() error {
-		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
-		defer cancel()
+	return outcome(func(ctx context.Context) error {
 		for _, by := range []int{1, -1} {
 			if err := client.MovePointer(ctx, by); err != nil {
-				return err
+				return fmt.Errorf("move the pointer: %w", err)
 			}
 		}
 		drawn := time.NewTimer(wakeTime)
@@ -131,12 +119,7 @@ func (l *launcher) movePointer(ctx context.Context, m *link.Command) {
 		case <-drawn.C:
 			return nil
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("move the pointer: %w", ctx.Err())
 		}
-	}, func(err error) {
-		if err != nil {
-			err = fmt.Errorf("move the pointer: %w", err)
-		}
-		m.Answer(nil, err)
-	})
+	}), nil
 }

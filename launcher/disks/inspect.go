@@ -1,0 +1,81 @@
+// Package disks makes, opens, inspects and grows the disks of a VM, in its pod.
+package disks
+
+import (
+	"cmp"
+	"path/filepath"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
+)
+
+// Folders say where in the pod a VM's disks are, and what they are made of. The zero value
+// of each is its path in package layout.
+type Folders struct {
+	Images   string // one folder for each container disk: the whole image
+	Overlays string
+	Kernel   string // the image of a kernel that is booted directly
+	Secrets  string // one folder for each Secret
+	Claims   string // one folder for each claim of mode Filesystem
+	Blocks   string // one device for each claim of mode Block
+}
+
+// Default gives the folders that have no path the paths of package layout.
+func (f *Folders) Default() {
+	f.Images, f.Overlays = cmp.Or(f.Images, layout.ImageVolumeDir), cmp.Or(f.Overlays, layout.OverlayDir)
+	f.Kernel, f.Secrets = cmp.Or(f.Kernel, layout.KernelDir), cmp.Or(f.Secrets, layout.SecretDir)
+	f.Claims, f.Blocks = cmp.Or(f.Claims, layout.ClaimDir), cmp.Or(f.Blocks, layout.BlockDir)
+}
+
+// Inspect answers what only the pod can see.
+func (f Folders) Inspect(request control.InspectRequest) control.InspectReply {
+	reply := control.InspectReply{OverlayDirect: diskimage.DirectWorks(f.Overlays)}
+	if request.Kernel != nil {
+		reply.Kernel = findKernel(f.Kernel, *request.Kernel)
+	}
+	for _, d := range request.ContainerDisks {
+		// The volume's name is one of the pod's, and no path.
+		root := filepath.Join(f.Images, filepath.Base(d.Volume))
+		facts, err := diskimage.Find(root, d.Path)
+		facts.Path = filepath.Join(root, facts.Path)
+		if err != nil {
+			facts = qemuargs.ImageFacts{Error: err.Error()}
+		}
+		reply.ContainerDisks = append(reply.ContainerDisks, facts)
+	}
+	for _, c := range request.Claims {
+		var facts qemuargs.VolumeFacts
+		var err error
+		if c.Block {
+			facts, err = diskimage.InspectBlock(filepath.Join(f.Blocks, filepath.Base(c.Volume)), c.ReadOnly)
+		} else {
+			facts, err = diskimage.InspectVolume(filepath.Join(f.Claims, filepath.Base(c.Volume)), cmp.Or(c.File, layout.ClaimDisk), c.ReadOnly)
+		}
+		if err != nil {
+			facts = qemuargs.VolumeFacts{Error: err.Error()}
+		}
+		reply.Claims = append(reply.Claims, facts)
+	}
+	return reply
+}
+
+// findKernel finds the files of a kernel in its image volume.
+func findKernel(root string, files control.KernelFiles) *qemuargs.KernelFacts {
+	facts := &qemuargs.KernelFacts{}
+	for _, file := range []struct {
+		name string
+		into *string
+	}{{files.Kernel, &facts.Path}, {files.Initrd, &facts.Initrd}} {
+		if file.name == "" {
+			continue
+		}
+		path, err := diskimage.FindFile(root, file.name)
+		if err != nil {
+			return &qemuargs.KernelFacts{Error: err.Error()}
+		}
+		*file.into = filepath.Join(root, path)
+	}
+	return facts
+}

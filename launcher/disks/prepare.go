@@ -1,0 +1,137 @@
+package disks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
+)
+
+// diskInterval is the time between two looks at a disk that is in use.
+const diskInterval = 250 * time.Millisecond
+
+// Prepare makes the files that QEMU opens, opens the files that QEMU inherits, and returns
+// the latter by name. patience is how long Prepare waits for a disk that something else
+// uses; 0 is not at all.
+func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, patience time.Duration, log *slog.Logger) (map[string]*os.File, error) {
+	if arch := request.Machine.Arch; arch != qemuargs.AMD64 {
+		return nil, fmt.Errorf("prepare a machine of architecture %q: QEMU here is for %s", arch, qemuargs.AMD64)
+	}
+	if err := f.makeFiles(request); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return openVolumes(ctx, &request.Machine, log)
+}
+
+// openVolumes opens the images in volumes. ctx bounds the wait for a disk that something
+// else uses.
+func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (map[string]*os.File, error) {
+	files := map[string]*os.File{}
+	for _, i := range m.Inherits() {
+		if i.Kind != qemuargs.InheritedDisk {
+			continue
+		}
+		d := &m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
+		f, err := openWhenFree(ctx, d, log)
+		if err != nil {
+			closeAll(files)
+			return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
+		}
+		files[i.String()] = f
+		if d.Image.Direct {
+			// QEMU 9.1 and newer take a descriptor of an fdset only with the flags that QEMU
+			// would open the file with.
+			if err := diskimage.SetDirect(f); err != nil {
+				closeAll(files)
+				return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
+			}
+		}
+	}
+	return files, nil
+}
+
+// openWhenFree opens a disk's image, and waits while something else uses the image. At the
+// end of the wait the image of a file is opened all the same: QEMU's own lock decides, and
+// QEMU's error says best what is wrong.
+func openWhenFree(ctx context.Context, d *qemuargs.Disk, log *slog.Logger) (*os.File, error) {
+	tick := time.NewTicker(diskInterval)
+	defer tick.Stop()
+	for waits := false; ; waits = true {
+		f, err := openVolume(d)
+		inUse := err
+		if err == nil {
+			inUse = diskimage.Free(f, d.ReadOnly || d.Overlay != nil)
+		}
+		if !errors.Is(inUse, diskimage.ErrInUse) || ctx.Err() != nil {
+			return f, err
+		}
+		if f != nil {
+			f.Close()
+		}
+		if !waits {
+			log.Info("waiting for a disk", "disk", d.Name, "because", inUse.Error())
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+func openVolume(d *qemuargs.Disk) (*os.File, error) {
+	readOnly := d.ReadOnly || d.Overlay != nil
+	if d.Image.Volume == qemuargs.BlockVolume {
+		return diskimage.OpenBlock(d.Image.Path, readOnly)
+	}
+	return diskimage.OpenVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), readOnly)
+}
+
+func closeAll(files map[string]*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+func (f Folders) makeFiles(request *control.StartRequest) error {
+	for _, d := range request.Machine.Disks {
+		var err error
+		switch {
+		case d.Overlay != nil:
+			err = diskimage.Create(d.Overlay.Path, d.Overlay.VirtualSize)
+		case d.Image.Create > 0 && d.Image.Volume != "":
+			err = diskimage.CreateVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), d.Image.Create)
+		case d.Image.Create > 0:
+			err = diskimage.Create(d.Image.Path, d.Image.Create)
+		}
+		if err != nil {
+			return fmt.Errorf("make image of disk %s: %w", d.Name, err)
+		}
+	}
+	for _, seed := range request.CloudInit {
+		if err := makeSeed(f.Secrets, seed, seedPath(&request.Machine, seed.Volume)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seedPath is where the machine expects the seed of a volume.
+func seedPath(m *qemuargs.Machine, volume string) string {
+	for _, d := range m.Disks {
+		if d.Name == volume {
+			return d.Image.Path
+		}
+	}
+	return layout.CloudInit(volume)
+}

@@ -1,0 +1,44 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/agent"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+)
+
+// hasAgent says why the guest's agent cannot be asked.
+func (l *launcher) hasAgent(command string) error {
+	switch {
+	case l.agent == nil || l.life.HasEnded() || !l.agent.Report().Connected:
+		return agent.ErrNotConnected
+	case l.life.Shown() == control.StatePaused:
+		return fmt.Errorf("cannot ask for %s: the VM is paused", command)
+	}
+	return nil
+}
+
+func (l *launcher) guestInfo(*link.Command) (work, error) { return result(l.agent.Info), nil }
+
+func (l *launcher) guestUsers(*link.Command) (work, error) { return result(l.agent.Users), nil }
+
+func (l *launcher) guestFileSystems(*link.Command) (work, error) {
+	return result(l.agent.FileSystems), nil
+}
+
+func (l *launcher) freeze(m *link.Command) (work, error) {
+	var request control.FreezeRequest
+	if err := control.Decode(m.Data, &request); err != nil {
+		return nil, err
+	}
+	if request.TimeoutSeconds < 0 || request.TimeoutSeconds > int64(forever/time.Second) {
+		return nil, fmt.Errorf("freeze: %d seconds are no time", request.TimeoutSeconds)
+	}
+	timeout, following := time.Duration(request.TimeoutSeconds)*time.Second, l.agent
+	return outcome(func(ctx context.Context) error { return following.Freeze(ctx, timeout) }), nil
+}
+
+func (l *launcher) unfreeze(*link.Command) (work, error) { return outcome(l.agent.Thaw), nil }

@@ -1,0 +1,264 @@
+package launcher
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/process"
+)
+
+// operation is what a command of virt-handler's does. Either now is set, or beside is.
+type operation struct {
+	// when says why the VM does not allow the operation. nil allows it always.
+	when func(l *launcher, command string) error
+	// now carries the operation out on the loop, and answers. It waits for nothing.
+	now func(l *launcher, ctx context.Context, m *link.Command)
+	// beside reads the command's arguments, and returns the work, which may wait. The
+	// work is done beside the loop.
+	beside func(l *launcher, m *link.Command) (work, error)
+	// timeout bounds the work. 0 is for work that looks at no context.
+	timeout time.Duration
+	// queue bounds how much of such work is done at a time.
+	queue queue
+}
+
+// work returns the answer to a command.
+type work func(context.Context) (answer, error)
+
+// answer is what virt-handler gets.
+type answer struct {
+	result any
+	file   *os.File // nil if the command brings none
+	// feed is called beside the loop when the answer was sent; the work's place in its
+	// queue is free when feed returns. Then done is called. Both may be nil.
+	feed, done func()
+}
+
+// result is work whose answer brings no file.
+func result[T any](ask func(context.Context) (T, error)) work {
+	return func(ctx context.Context) (answer, error) {
+		said, err := ask(ctx)
+		return answer{result: said}, err
+	}
+}
+
+// outcome is work that has failed or not, and nothing more to say.
+func outcome(do func(context.Context) error) work {
+	return func(ctx context.Context) (answer, error) { return answer{}, do(ctx) }
+}
+
+// queue is how much work of one kind is done at a time. The zero queue has no bound.
+type queue struct {
+	name string
+	most int
+	full string // what the next asker is told
+}
+
+var (
+	inspecting = queue{"inspect", 1, "still inspecting: a file system does not answer"}
+	measuring  = queue{"stats", 1, "still reading statistics"}
+	picturing  = queue{"screenshot", 1, "a screenshot is being taken already"}
+	asking     = queue{"guest agent", 8, "the guest agent has much to answer already"}
+)
+
+// operations are the operations by their commands.
+var operations = map[string]operation{
+	control.CommandQueryState: {now: (*launcher).queryState},
+	control.CommandInspect:    {beside: (*launcher).inspect, queue: inspecting},
+
+	control.CommandStart:    {now: (*launcher).startRequested},
+	control.CommandReject:   {now: (*launcher).rejected},
+	control.CommandShutdown: {now: (*launcher).shutdown},
+	control.CommandGrace:    {now: (*launcher).shortenGrace},
+
+	control.CommandPause:      {now: (*launcher).changeGuest},
+	control.CommandUnpause:    {now: (*launcher).changeGuest},
+	control.CommandReset:      {now: (*launcher).changeGuest},
+	control.CommandSoftReboot: {now: (*launcher).changeGuest},
+
+	control.CommandGrowDisk:  {when: (*launcher).serves, now: (*launcher).growDisk},
+	control.CommandCancelJob: {now: (*launcher).cancelJob},
+	control.CommandForgetJob: {now: (*launcher).forgetJob},
+
+	control.CommandConsole:     {when: (*launcher).hasConsole, now: (*launcher).handOutConsole},
+	control.CommandVNC:         {when: (*launcher).hasScreen, beside: (*launcher).dialVNC, timeout: operateTimeout},
+	control.CommandScreenshot:  {when: (*launcher).hasScreen, beside: (*launcher).takeScreenshot, timeout: operateTimeout, queue: picturing},
+	control.CommandMovePointer: {when: (*launcher).hasScreen, beside: (*launcher).movePointer, timeout: operateTimeout},
+	control.CommandStats:       {when: (*launcher).hasQEMU, beside: (*launcher).measure, timeout: statsTimeout, queue: measuring},
+
+	control.CommandGuestInfo:   {when: (*launcher).hasAgent, beside: (*launcher).guestInfo, timeout: operateTimeout, queue: asking},
+	control.CommandUsers:       {when: (*launcher).hasAgent, beside: (*launcher).guestUsers, timeout: operateTimeout, queue: asking},
+	control.CommandFileSystems: {when: (*launcher).hasAgent, beside: (*launcher).guestFileSystems, timeout: operateTimeout, queue: asking},
+	control.CommandFreeze:      {when: (*launcher).hasAgent, beside: (*launcher).freeze, timeout: operateTimeout, queue: asking},
+	control.CommandUnfreeze:    {when: (*launcher).hasAgent, beside: (*launcher).unfreeze, timeout: operateTimeout, queue: asking},
+}
+
+const (
+	// operateTimeout bounds an operation that a user waits for.
+	operateTimeout = 20 * time.Second
+	// statsTimeout bounds QEMU's part of the statistics. The rest is told even when
+	// QEMU hangs.
+	statsTimeout = time.Second
+)
+
+// handle carries out one command of virt-handler's.
+func (l *launcher) handle(ctx context.Context, m *link.Command) {
+	defer m.Close()
+	o, ok := operations[m.Execute]
+	if !ok {
+		m.Answer(nil, fmt.Errorf("unknown command %q", m.Execute))
+		return
+	}
+	if o.when != nil {
+		if err := o.when(l, m.Execute); err != nil {
+			m.Answer(nil, err)
+			return
+		}
+	}
+	if o.now != nil {
+		o.now(l, ctx, m)
+		return
+	}
+	do, err := o.beside(l, m)
+	if err == nil {
+		err = l.busy.begin(o.queue)
+	}
+	if err != nil {
+		m.Answer(nil, err)
+		return
+	}
+	l.workFor(ctx, m, o, do)
+}
+
+// workFor does an operation's work beside the loop, and answers.
+func (l *launcher) workFor(ctx context.Context, m *link.Command, o operation, do work) {
+	var said answer
+	l.later(ctx, func() (err error) {
+		working, cancel := context.WithTimeout(ctx, cmp.Or(o.timeout, forever))
+		defer cancel()
+		said, err = do(working)
+		return err
+	}, func(err error) {
+		switch {
+		case err != nil || said.file == nil:
+			m.Answer(said.result, err)
+		default:
+			m.Answer(said.result, nil, said.file)
+		}
+		if said.feed == nil {
+			l.busy.end(o.queue)
+			return
+		}
+		l.later(ctx, func() error { said.feed(); return nil }, func(error) {
+			l.busy.end(o.queue)
+			said.done()
+		})
+	})
+}
+
+// busy counts the work that is done beside the loop, by the names of the queues.
+type busy map[string]int
+
+// begin takes a place in a queue.
+func (b busy) begin(q queue) error {
+	if q.most > 0 && b[q.name] >= q.most {
+		return errors.New(q.full)
+	}
+	b[q.name]++
+	return nil
+}
+
+func (b busy) end(q queue) { b[q.name]-- }
+
+// queryState answers what the state is, and has QEMU and the guest's agent asked
+// what may be new: virt-handler's question brings this about, so that an idle VM
+// is woken once for all.
+func (l *launcher) queryState(ctx context.Context, m *link.Command) {
+	m.Answer(l.report(), nil)
+	l.hear(ctx, life.Probed{}, nil)
+	l.agent.Poll()
+}
+
+// inspect answers what only the pod can see.
+func (l *launcher) inspect(m *link.Command) (work, error) {
+	var request control.InspectRequest
+	if err := control.Decode(m.Data, &request); err != nil {
+		return nil, err
+	}
+	folders := l.Folders
+	return func(context.Context) (answer, error) { return answer{result: folders.Inspect(request)}, nil }, nil
+}
+
+func (l *launcher) shutdown(ctx context.Context, m *link.Command) {
+	m.Answer(nil, nil)
+	l.hear(ctx, life.ShutdownAsked{At: time.Now()}, nil)
+}
+
+// shortenGrace is answered alike whether or not it changes anything.
+func (l *launcher) shortenGrace(ctx context.Context, m *link.Command) {
+	var request control.GraceRequest
+	err := control.Decode(m.Data, &request)
+	if err == nil {
+		l.hear(ctx, life.GraceShortened{Seconds: request.Seconds, At: time.Now()}, nil)
+	}
+	m.Answer(nil, err)
+}
+
+// changeGuest has the VM's life say whether a running guest can be paused, reset, and
+// the like.
+func (l *launcher) changeGuest(ctx context.Context, m *link.Command) {
+	known := l.agent.Report()
+	l.hear(ctx, life.OperationAsked{Operation: life.Operation(m.Execute), Agent: life.Agent{Connected: known.Connected, Frozen: known.Frozen}}, m)
+}
+
+// serves says why the VM cannot be changed while it runs.
+func (l *launcher) serves(command string) error {
+	if !l.life.Serves() {
+		return fmt.Errorf("%s: the VM is %s", command, l.life.Shown())
+	}
+	return nil
+}
+
+// hasQEMU says why there are no statistics.
+func (l *launcher) hasQEMU(string) error {
+	switch state := l.life.Shown(); state {
+	case control.StateRunning, control.StatePaused, control.StateShuttingDown:
+		return nil
+	default:
+		return fmt.Errorf("there are no statistics: the VM is %s", state)
+	}
+}
+
+// measure answers with what the VM has used. A queue of one keeps the source to one
+// goroutine at a time.
+func (l *launcher) measure(*link.Command) (work, error) {
+	source := l.source
+	return func(ctx context.Context) (answer, error) { return answer{result: source.Read(ctx)}, nil }, nil
+}
+
+// hasConsole says why there is no serial console.
+func (l *launcher) hasConsole(string) error {
+	if l.serial == nil || l.life.HasEnded() {
+		return fmt.Errorf("there is no serial console: the VM is %s", l.life.Shown())
+	}
+	return nil
+}
+
+// handOutConsole answers with one end of a socket pair, whose other end is the
+// console from now on.
+func (l *launcher) handOutConsole(_ context.Context, m *link.Command) {
+	ours, theirs, err := process.SocketPair("console")
+	if err != nil {
+		m.Answer(nil, err)
+		return
+	}
+	l.serial.Connect(ours)
+	m.Answer(nil, nil, theirs)
+}
