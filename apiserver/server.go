@@ -210,7 +210,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, w := range slices.Concat(s.watched, s.others) {
 		running.Go(func() { w.Run(ctx) })
 	}
-	running.Go(func() { s.keepCertificate(ctx) })
+	running.Go(func() { s.renewCertificate(ctx) })
 	failed := make(chan error, 3)
 	serve := func(l net.Listener, h http.Handler) {
 		running.Go(func() { failed <- s.serve(ctx, l, h) })
@@ -227,8 +227,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return <-failed
 }
 
-// keepCertificate waits for what it is kept by.
-func (s *Server) keepCertificate(ctx context.Context) {
+// renewCertificate waits for what it is kept by.
+func (s *Server) renewCertificate(ctx context.Context) {
 	for _, w := range s.watched {
 		for !w.HasSynced() {
 			select {

@@ -47,8 +47,8 @@ const (
 	// clock was set, or that the machine was asleep. Until it looks again, a
 	// certificate of a clock that was ahead is refused.
 	longestWait = time.Minute
-	// retryPause is after a step that failed.
-	retryPause = 2 * time.Second
+	// retryDelay is after a step that failed.
+	retryDelay = 2 * time.Second
 )
 
 // Object is one object of the API server's, of which a copy is returned; nil if
@@ -123,7 +123,7 @@ func (c *Certificate) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait, err := c.step(ctx)
 		if err != nil {
-			wait = retryPause
+			wait = retryDelay
 			// A conflict: another virt-api did it, or the watch is behind.
 			if !apierrors.IsConflict(err) && ctx.Err() == nil {
 				c.Log.Error(err, "keep serving certificate", "retryIn", wait.String())

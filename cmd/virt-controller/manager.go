@@ -46,7 +46,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 
 		LeaderElection:          o.leaderElect,
 		LeaderElectionID:        "virt-controller",
-		LeaderElectionNamespace: kubevirt.Namespace,
+		LeaderElectionNamespace: v1.KubeVirtNamespace,
 		// It exits as soon as it has, so that the next one need not wait.
 		LeaderElectionReleaseOnCancel: true,
 	})
@@ -62,7 +62,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 // cacheOptions keep little of what little is watched, so that memory does not
 // grow with the cluster.
 func cacheOptions() cache.Options {
-	components := cache.ByObject{Namespaces: map[string]cache.Config{kubevirt.Namespace: {}}}
+	components := cache.ByObject{Namespaces: map[string]cache.Config{v1.KubeVirtNamespace: {}}}
 	leases := components
 	leases.Label = labels.SelectorFromSet(labels.Set{nodelabel.LeaseLabel: nodelabel.LeaseLabelValue})
 	return cache.Options{

@@ -27,7 +27,6 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
-	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
@@ -57,7 +56,7 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	l.sessions = sessions.NewSet(mgr.GetLogger().WithName("sessions"), l.notify)
 	reconciler := &node.Reconciler{
 		Client: mgr.GetClient(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
-		NodeName: o.node, Accelerator: acceleration, Sessions: l.sessions, Changed: changed,
+		NodeName: o.node, Chooser: acceleration, Sessions: l.sessions, Changed: changed,
 	}
 	if err := reconciler.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up node controller: %w", err)
@@ -93,7 +92,7 @@ type launchers struct {
 // serve opens the slots and runs the device plugin until ctx ends.
 func (l *launchers) serve(ctx context.Context) error {
 	l.ctx = ctx
-	own := types.NamespacedName{Namespace: kubevirt.Namespace, Name: os.Getenv("POD_NAME")}
+	own := types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: os.Getenv("POD_NAME")}
 	kubelet, err := slots.DialKubelet(filepath.Join(l.options.kubelet, "pod-resources", "kubelet.sock"), own)
 	if err != nil {
 		return err
@@ -109,7 +108,7 @@ func (l *launchers) serve(ctx context.Context) error {
 	collecting := make(chan struct{})
 	go func() {
 		defer close(collecting)
-		devices.KeepCollecting(ctx, collectInterval, func(err error) { log.Error(err, "collect slots") })
+		devices.CollectRepeatedly(ctx, collectInterval, func(err error) { log.Error(err, "collect slots") })
 	}()
 	// Before the kubelet is told of slots: none, and then some, would have it
 	// turn pods away.
@@ -123,7 +122,7 @@ func (l *launchers) serve(ctx context.Context) error {
 		return err
 	}
 	plugin := &slots.Plugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Slots: devices,
-		Accelerator: l.acceleration, KVMDevice: l.kvmDevice(), Log: l.manager.GetLogger().WithName("device-plugin")}
+		Chooser: l.acceleration, KVMDevice: l.kvmDevice(), Log: l.manager.GetLogger().WithName("device-plugin")}
 	err = plugin.Start(ctx)
 	if err == nil {
 		<-collecting
@@ -165,7 +164,7 @@ func (l *launchers) renewLease(ctx context.Context) error {
 		return err
 	}
 	writer := &node.LeaseWriter{Client: l.manager.GetClient(), Clock: clock.RealClock{}, Log: l.manager.GetLogger().WithName("lease"),
-		NodeName: l.options.node, Accelerator: l.acceleration, Sessions: l.sessions}
+		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions}
 	return writer.Start(ctx)
 }
 
@@ -208,8 +207,8 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&v1.VirtualMachineInstance{}: {Field: fields.OneTermEqualSelector("status.nodeName", o.node)},
-				&v1.KubeVirt{}:               {Namespaces: map[string]cache.Config{kubevirt.Namespace: {}}},
-				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{kubevirt.Namespace: {
+				&v1.KubeVirt{}:               {Namespaces: map[string]cache.Config{v1.KubeVirtNamespace: {}}},
+				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{v1.KubeVirtNamespace: {
 					FieldSelector: fields.OneTermEqualSelector("metadata.name", authority.APICA)}}},
 			},
 		},

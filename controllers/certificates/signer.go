@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
@@ -25,7 +26,6 @@ import (
 // who check certificates. Both are part of the installation, empty at first, so
 // that virt-controller needs no right to create any.
 const (
-	Namespace   = "kubevirt"
 	CAName      = authority.HandlerCA
 	BundleEntry = authority.BundleEntry
 	// Of the Secret: the same, and the keys of those that sign.
@@ -177,7 +177,9 @@ func (s *Signer) load(ctx context.Context) (authority.CAs, error) {
 }
 
 // caKey names both the Secret and the ConfigMap.
-func caKey() types.NamespacedName { return types.NamespacedName{Namespace: Namespace, Name: CAName} }
+func caKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: CAName}
+}
 
 // save writes the Secret, at the version that was read: of two that rotate at
 // once, one must read again.

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
@@ -43,7 +44,7 @@ func newCluster(t *testing.T) *cluster {
 	if err := errors.Join(corev1.AddToScheme(scheme), certificatesv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	meta := metav1.ObjectMeta{Namespace: Namespace, Name: CAName}
+	meta := metav1.ObjectMeta{Namespace: v1.KubeVirtNamespace, Name: CAName}
 	c := &cluster{t: t, clock: clocktesting.NewFakeClock(start)}
 	failing := func() error {
 		if f := c.fault.Load(); f != nil {

@@ -93,7 +93,7 @@ func (s *Source) Ready(*http.Request) error {
 func (s *Source) Start(ctx context.Context) error {
 	var wait sync.WaitGroup
 	for _, r := range roles {
-		wait.Go(func() { s.keep(ctx, r) })
+		wait.Go(func() { s.renew(ctx, r) })
 	}
 	wait.Wait()
 	return nil
@@ -103,18 +103,18 @@ const (
 	// answerTimeout is how long a request is waited for. kube-controller-manager
 	// removes one that nobody answers after a day.
 	answerTimeout = 15 * time.Minute
-	firstPause    = 250 * time.Millisecond // between looks at a request
-	longestPause  = 5 * time.Second
-	// retryPause is after a request that failed or was denied: it will be again,
+	firstDelay    = 250 * time.Millisecond // between looks at a request
+	longestDelay  = 5 * time.Second
+	// retryDelay is after a request that failed or was denied: it will be again,
 	// and every one stays for an hour.
-	retryPause = time.Minute
+	retryDelay = time.Minute
 )
 
-// keep keeps the certificate of one role.
-func (s *Source) keep(ctx context.Context, r Role) {
+// renew gets the certificate of one role, and another before the first expires, until ctx ends.
+func (s *Source) renew(ctx context.Context, r Role) {
 	log := s.Log.WithValues("role", r)
 	for ctx.Err() == nil {
-		next := s.Clock.Now().Add(retryPause)
+		next := s.Clock.Now().Add(retryDelay)
 		issued, err := s.request(ctx, r)
 		if err == nil && s.Clock.Now().Before(issued.Leaf.NotBefore) {
 			// It takes the place of none that is good.
@@ -125,11 +125,11 @@ func (s *Source) keep(ctx context.Context, r Role) {
 			next = renewal(issued.Leaf)
 			log.Info("certificate issued", "notAfter", issued.Leaf.NotAfter, "renewAt", next)
 		} else if ctx.Err() == nil {
-			log.Error(err, "get certificate", "retryIn", retryPause.String())
+			log.Error(err, "get certificate", "retryIn", retryDelay.String())
 		}
 		// Not in one go: a timer does not see that the clock was set, or that the
 		// machine was asleep.
-		for ok := s.pause(ctx, retryPause); ok && s.Clock.Now().Before(next) && s.believed(r); ok = s.pause(ctx, retryPause) {
+		for ok := s.waited(ctx, retryDelay); ok && s.Clock.Now().Before(next) && s.believed(r); ok = s.waited(ctx, retryDelay) {
 		}
 	}
 }
@@ -149,8 +149,8 @@ func renewal(c *x509.Certificate) time.Time {
 	return authority.RenewAt(c).Add(-early)
 }
 
-// pause waits, and returns false if ctx ended meanwhile.
-func (s *Source) pause(ctx context.Context, d time.Duration) bool {
+// waited waits, and returns false if ctx ended meanwhile.
+func (s *Source) waited(ctx context.Context, d time.Duration) bool {
 	timer := s.Clock.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -190,8 +190,8 @@ func (s *Source) request(ctx context.Context, r Role) (*tls.Certificate, error) 
 func (s *Source) answer(ctx context.Context, filed *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	deadline := s.Clock.Now().Add(answerTimeout)
 	var lastErr error
-	for pause := firstPause; s.Clock.Now().Before(deadline); pause = min(2*pause, longestPause) {
-		if !s.pause(ctx, pause) {
+	for delay := firstDelay; s.Clock.Now().Before(deadline); delay = min(2*delay, longestDelay) {
+		if !s.waited(ctx, delay) {
 			return nil, ctx.Err()
 		}
 		now := &certificatesv1.CertificateSigningRequest{}

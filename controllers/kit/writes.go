@@ -25,8 +25,8 @@ type write struct {
 }
 
 const (
-	// WritePause is how long a reconciler waits for the event of its write.
-	WritePause = time.Second
+	// WriteDelay is how long a reconciler waits for the event of its write.
+	WriteDelay = time.Second
 	// patience is how often a cache may be found behind the same write. An API server
 	// whose database was restored may keep that version for good.
 	patience = 10
@@ -47,7 +47,7 @@ func (w *Writes) Note(before, after client.Object) {
 }
 
 // Behind says whether an object from the cache is older than the last write. The
-// event of that write is still to come; ask again after WritePause all the same.
+// event of that write is still to come; ask again after WriteDelay all the same.
 func (w *Writes) Behind(read client.Object) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,14 +11,11 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// Namespace of the components and of the KubeVirt object.
-const Namespace = v1.KubeVirtNamespace
-
 // Configuration returns the cluster's configuration; without a KubeVirt
 // object, an empty one.
 func Configuration(ctx context.Context, reader client.Reader) (*v1.KubeVirtConfiguration, error) {
 	var list v1.KubeVirtList
-	if err := reader.List(ctx, &list, client.InNamespace(Namespace)); err != nil {
+	if err := reader.List(ctx, &list, client.InNamespace(v1.KubeVirtNamespace)); err != nil {
 		return nil, fmt.Errorf("list KubeVirts: %w", err)
 	}
 	return v1.ClusterConfiguration(list.Items), nil

@@ -40,7 +40,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 
 func (r *Reconciler) requestAll(ctx context.Context, _ client.Object) []reconcile.Request {
 	var list v1.KubeVirtList
-	if err := r.Client.List(ctx, &list, client.InNamespace(Namespace)); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(v1.KubeVirtNamespace)); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "list KubeVirts")
 	}
 	var requests []reconcile.Request
@@ -53,7 +53,7 @@ func (r *Reconciler) requestAll(ctx context.Context, _ client.Object) []reconcil
 // Reconcile brings the status of one KubeVirt up to date.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	var list v1.KubeVirtList
-	if err := r.Client.List(ctx, &list, client.InNamespace(Namespace)); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(v1.KubeVirtNamespace)); err != nil {
 		return ctrl.Result{}, fmt.Errorf("list KubeVirts: %w", err)
 	}
 	kv := &v1.KubeVirt{}
@@ -87,7 +87,7 @@ func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, now metav1.Tim
 		return err
 	}
 	daemonSet := &appsv1.DaemonSet{}
-	err = r.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: handlerName}, daemonSet)
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: handlerName}, daemonSet)
 	if apierrors.IsNotFound(err) {
 		daemonSet, err = nil, nil
 	}
@@ -101,7 +101,7 @@ func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, now metav1.Tim
 // deployment returns one of the components' Deployments, or nil.
 func (r *Reconciler) deployment(ctx context.Context, name string) (*appsv1.Deployment, error) {
 	d := &appsv1.Deployment{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, d)
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: name}, d)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

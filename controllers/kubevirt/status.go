@@ -117,7 +117,7 @@ func boolean(holds bool) corev1.ConditionStatus {
 func refuse(kv *v1.KubeVirt, first string, now metav1.Time) {
 	kv.Status.ObservedGeneration = kv.Generation
 	kv.Status.SetCondition(v1.KubeVirtCondition{Type: v1.KubeVirtConditionAvailable, Status: corev1.ConditionFalse, Reason: v1.ReasonExistingDeployment,
-		Message: fmt.Sprintf("the oldest KubeVirt in the namespace %s counts, %s; this one has no effect", Namespace, first)}, now)
+		Message: fmt.Sprintf("the oldest KubeVirt in the namespace %s counts, %s; this one has no effect", v1.KubeVirtNamespace, first)}, now)
 }
 
 // imageTag is the version of the first container.

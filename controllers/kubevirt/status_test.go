@@ -23,7 +23,7 @@ import (
 
 // deployment and daemonSet are wanted, updated and available so often.
 func deployment(wanted, updated, available int32) *appsv1.Deployment {
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: controllerName, Namespace: Namespace}}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: controllerName, Namespace: v1.KubeVirtNamespace}}
 	d.Spec.Replicas = ptr.To(wanted)
 	d.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry:5000/kubeqemu/virt-controller:v1.2"}}
 	d.Status.UpdatedReplicas, d.Status.AvailableReplicas = updated, available
@@ -31,7 +31,7 @@ func deployment(wanted, updated, available int32) *appsv1.Deployment {
 }
 
 func daemonSet(wanted, updated, available int32) *appsv1.DaemonSet {
-	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: handlerName, Namespace: Namespace}}
+	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: handlerName, Namespace: v1.KubeVirtNamespace}}
 	d.Status.DesiredNumberScheduled, d.Status.UpdatedNumberScheduled, d.Status.NumberAvailable = wanted, updated, available
 	return d
 }
@@ -149,10 +149,10 @@ func TestConfiguration(t *testing.T) {
 		want    bool
 	}{
 		{"none", nil, false},
-		{"one", []client.Object{kubeVirt(Namespace, "kv", 1, true)}, true},
+		{"one", []client.Object{kubeVirt(v1.KubeVirtNamespace, "kv", 1, true)}, true},
 		{"in another namespace", []client.Object{kubeVirt("default", "kv", 1, true)}, false},
-		{"the oldest", []client.Object{kubeVirt(Namespace, "a", 2, false), kubeVirt(Namespace, "b", 1, true)}, true},
-		{"of the same age, the first", []client.Object{kubeVirt(Namespace, "b", 1, false), kubeVirt(Namespace, "a", 1, true)}, true},
+		{"the oldest", []client.Object{kubeVirt(v1.KubeVirtNamespace, "a", 2, false), kubeVirt(v1.KubeVirtNamespace, "b", 1, true)}, true},
+		{"of the same age, the first", []client.Object{kubeVirt(v1.KubeVirtNamespace, "b", 1, false), kubeVirt(v1.KubeVirtNamespace, "a", 1, true)}, true},
 	}
 	for _, tt := range tests {
 		config, err := Configuration(context.Background(), newClient(t, tt.objects...))
@@ -164,7 +164,7 @@ func TestConfiguration(t *testing.T) {
 
 func TestReconcile(t *testing.T) {
 	ctx := context.Background()
-	first, second := kubeVirt(Namespace, "first", 1, true), kubeVirt(Namespace, "second", 2, false)
+	first, second := kubeVirt(v1.KubeVirtNamespace, "first", 1, true), kubeVirt(v1.KubeVirtNamespace, "second", 2, false)
 	api := deployment(1, 1, 1)
 	api.Name = apiName
 	c := newClient(t, first, second, deployment(1, 1, 1), api, daemonSet(1, 1, 1))

@@ -40,12 +40,12 @@ import (
 // Reconciler starts the VMs of one node and reports what their launchers say.
 // Its client's cache holds only the VMIs of the node.
 type Reconciler struct {
-	Client      client.Client
-	Events      events.EventRecorder
-	Clock       clock.PassiveClock
-	NodeName    string
-	Accelerator *accelerator.Chooser
-	Sessions    *sessions.Set
+	Client   client.Client
+	Events   events.EventRecorder
+	Clock    clock.PassiveClock
+	NodeName string
+	Chooser  *accelerator.Chooser
+	Sessions *sessions.Set
 	// Changed brings the VMIs whose launchers said something.
 	Changed <-chan event.GenericEvent
 
@@ -93,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.writes.Behind(object) {
-		return ctrl.Result{RequeueAfter: kit.WritePause}, nil
+		return ctrl.Result{RequeueAfter: kit.WriteDelay}, nil
 	}
 	launcher := r.session(object)
 	if object.IsFinal() {

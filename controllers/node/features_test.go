@@ -65,7 +65,7 @@ func TestNeeds(t *testing.T) {
 			n.Await(t)
 			acceleration := accelerator.New(broken)
 			acceleration.PermitEmulation(true)
-			r := &Reconciler{Accelerator: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
+			r := &Reconciler{Chooser: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
 			before := links(t, netns)
 			started := make(chan error, 1)
 			go func() { started <- r.start(t.Context(), demanding(), n.sessions.Get(nodetest.Pod("a")), false) }()

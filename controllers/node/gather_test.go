@@ -144,7 +144,7 @@ func TestHeld(t *testing.T) {
 	other := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other", UID: "other", CreationTimestamp: metav1.NewTime(now)},
 		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Scheduling}}
 	c := fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(other).Build()
-	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Accelerator: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
+	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Chooser: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
 	guest := demanding()
 	guest.Spec.StartStrategy = ""
 	// advance returns what the launcher was asked for last, if for anything.

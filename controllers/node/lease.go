@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
@@ -30,18 +31,18 @@ const (
 // LeaseWriter writes down that virt-handler is there, and what it knows of its
 // node. virt-controller makes labels of it: virt-handler has no right to nodes.
 type LeaseWriter struct {
-	Client      client.Client
-	Clock       clock.WithTicker
-	Log         logr.Logger
-	NodeName    string
-	Accelerator *accelerator.Chooser
-	Sessions    *sessions.Set
+	Client   client.Client
+	Clock    clock.WithTicker
+	Log      logr.Logger
+	NodeName string
+	Chooser  *accelerator.Chooser
+	Sessions *sessions.Set
 }
 
 // Start implements manager.Runnable.
 func (w *LeaseWriter) Start(ctx context.Context) error {
 	for {
-		choice, changed := w.Accelerator.Choice()
+		choice, changed := w.Chooser.Choice()
 		wait := renewInterval
 		if err := w.renew(ctx, choice); err != nil && ctx.Err() == nil {
 			w.Log.Error(err, "renew Lease")
@@ -78,7 +79,7 @@ func (w *LeaseWriter) renew(ctx context.Context, choice accelerator.Choice) erro
 func (w *LeaseWriter) lease(choice accelerator.Choice) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: nodelabel.LeaseName(w.NodeName), Namespace: nodelabel.Namespace,
+			Name: nodelabel.LeaseName(w.NodeName), Namespace: v1.KubeVirtNamespace,
 			Labels: map[string]string{nodelabel.LeaseLabel: nodelabel.LeaseLabelValue},
 			Annotations: map[string]string{
 				nodelabel.AcceleratorKey: choice.String(),

@@ -46,7 +46,7 @@ func startLeases(t *testing.T) *leases {
 		},
 	})
 	l.LeaseWriter = &LeaseWriter{Client: counting, Clock: l.clock, Log: logr.Discard(), NodeName: "node-1",
-		Accelerator: accelerator.New(broken), Sessions: connected(t)}
+		Chooser: accelerator.New(broken), Sessions: connected(t)}
 	return l
 }
 
@@ -108,7 +108,7 @@ func TestLease(t *testing.T) {
 		t.Errorf("annotations %v", got)
 	}
 
-	l.Accelerator.PermitEmulation(true) // is written at once
+	l.Chooser.PermitEmulation(true) // is written at once
 	l.awaitWrite()
 	if got := l.lease().Annotations[nodelabel.AcceleratorKey]; got != "tcg" {
 		t.Errorf("accelerator %q, want tcg", got)

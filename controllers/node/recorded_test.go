@@ -145,7 +145,7 @@ func TestRecordedLauncher(t *testing.T) {
 	v1.Default(vmi)
 	acceleration := accelerator.New(broken)
 	acceleration.PermitEmulation(true)
-	r := &Reconciler{Accelerator: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}}
+	r := &Reconciler{Chooser: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}}
 	if err := r.start(t.Context(), vmi, s, false); err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func unfit(request *control.StartRequest, features []string) field.ErrorList {
 
 // host gathers what resolve.Machine needs besides the VMI.
 func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (resolve.Host, error) {
-	choice, _ := r.Accelerator.Choice()
+	choice, _ := r.Chooser.Choice()
 	if choice.Accelerator == "" { // since it got its slot
 		return resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}

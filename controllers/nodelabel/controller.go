@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
@@ -101,7 +102,7 @@ func (r *Reconciler) listen(ctx context.Context, node string) (*coordinationv1.L
 	// one that was not heard of.
 	for _, reader := range []client.Reader{r.Client, r.Live} {
 		lease = &coordinationv1.Lease{}
-		err := reader.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: LeaseName(node)}, lease)
+		err := reader.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: LeaseName(node)}, lease)
 		if apierrors.IsNotFound(err) {
 			delete(r.heard, node)
 			return nil, nil

@@ -8,13 +8,9 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-
-	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 )
 
 const (
-	// Namespace of the Leases and of the components.
-	Namespace = kubevirt.Namespace
 	// LeaseLabel and its value are on every virt-handler's Lease.
 	LeaseLabel      = "kubevirt.io"
 	LeaseLabelValue = "virt-handler"

@@ -80,7 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	now, failed, stepErr := r.carryOut(ctx, vm, vmi, &p)
 	if errors.Is(stepErr, errBehind) {
-		return ctrl.Result{RequeueAfter: behindPause}, nil
+		return ctrl.Result{RequeueAfter: behindDelay}, nil
 	}
 	if err := r.writeStatus(ctx, vm, observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now()))); err != nil {
 		return ctrl.Result{}, ignoreConflict(err)
@@ -101,9 +101,9 @@ var (
 	errTaken = errors.New("a VirtualMachineInstance of this name is there that this VirtualMachine does not control; delete it, or rename one of them")
 )
 
-// behindPause is when to look again at the latest if the cache was behind; its
+// behindDelay is when to look again at the latest if the cache was behind; its
 // event comes before.
-const behindPause = time.Second
+const behindDelay = time.Second
 
 // patient turns a no into a later attempt: somebody has to change something
 // first. The longer the VM waits already, the longer it does.

@@ -39,7 +39,7 @@ func (r *Reconciler) choose(ctx context.Context, vm *v1.VirtualMachine) (*choice
 		if found == nil || found.Ref.ControllerRevisionRef != nil {
 			continue
 		}
-		revision, err := r.keep(ctx, vm, found.Object, found.Ref.Kind)
+		revision, err := r.recordRevision(ctx, vm, found.Object, found.Ref.Kind)
 		if err != nil {
 			return nil, err
 		}
@@ -48,9 +48,9 @@ func (r *Reconciler) choose(ctx context.Context, vm *v1.VirtualMachine) (*choice
 	return chosen, nil
 }
 
-// keep writes what an object is into a ControllerRevision of the VM's, and
+// recordRevision writes what an object is into a ControllerRevision of the VM's, and
 // returns its name. It is the same for the same VM and generation of the object.
-func (r *Reconciler) keep(ctx context.Context, vm *v1.VirtualMachine, object client.Object, objectKind string) (string, error) {
+func (r *Reconciler) recordRevision(ctx context.Context, vm *v1.VirtualMachine, object client.Object, objectKind string) (string, error) {
 	object.SetManagedFields(nil)
 	object.SetAnnotations(nil)
 	object.GetObjectKind().SetGroupVersionKind(v1beta1.GroupVersion.WithKind(objectKind))

@@ -67,7 +67,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.writes.Behind(vmi) {
-		return ctrl.Result{RequeueAfter: kit.WritePause}, nil
+		return ctrl.Result{RequeueAfter: kit.WriteDelay}, nil
 	}
 	pod, watched, err := r.pod(ctx, vmi)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 	}
 	if pod != nil && !reported(&before.Status) && r.early(pod) && vmi.DeletionTimestamp == nil {
-		return ctrl.Result{RequeueAfter: earlyPause}, nil
+		return ctrl.Result{RequeueAfter: earlyDelay}, nil
 	}
 	if err := r.writeStatus(ctx, before, vmi); err != nil {
 		return ctrl.Result{}, ignoreConflict(err)
@@ -115,20 +115,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		stepErr = r.release(ctx, vmi)
 	}
 	if pod != nil && !watched && after == 0 {
-		after = unwatchedPause
+		after = unwatchedDelay
 	}
 	return ctrl.Result{RequeueAfter: after}, ignoreConflict(stepErr)
 }
 
-// earlyPause is how long the scheduler has for a new pod before the VMI's status reports
+// earlyDelay is how long the scheduler has for a new pod before the VMI's status reports
 // the pod. So one write reports the pod and its node, where there would be two. A pod
 // that is bound is reported at once.
-const earlyPause = time.Second
+const earlyDelay = time.Second
 
 // early says whether a pod was just made, and the scheduler has not looked at it yet.
 func (r *Reconciler) early(pod *corev1.Pod) bool {
 	age := r.Clock.Since(pod.CreationTimestamp.Time) // of whole seconds, by another clock
-	return pod.Spec.NodeName == "" && len(pod.Status.Conditions) == 0 && age.Abs() < 2*earlyPause
+	return pod.Spec.NodeName == "" && len(pod.Status.Conditions) == 0 && age.Abs() < 2*earlyDelay
 }
 
 // reported says whether a VMI's status says that it has, or had, a pod.
@@ -136,16 +136,16 @@ func reported(status *v1.VirtualMachineInstanceStatus) bool {
 	return status.Phase != "" && status.Phase != v1.Pending
 }
 
-// unwatchedPause is how soon a VMI is looked at again whose pod's end is no event
+// unwatchedDelay is how soon a VMI is looked at again whose pod's end is no event
 // of the VMI's.
-const unwatchedPause = 2 * time.Second
+const unwatchedDelay = 2 * time.Second
 
 // errVanished: what was in the launcher pod's way is gone. It was not the VMI's,
 // so that no event says so.
 var errVanished = errors.New("the pod that was in the way is gone")
 
-// vanishedPause is when the launcher pod is tried again then.
-const vanishedPause = time.Second
+// vanishedDelay is when the launcher pod is tried again then.
+const vanishedDelay = time.Second
 
 // patient turns an answer of the API server's that says no (a quota, a policy, a
 // priority class that is missing) into a later attempt: a VMI that waits for
@@ -158,20 +158,20 @@ func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Du
 	case errors.Is(err, errFilling):
 		return soonest, nil
 	case errors.Is(err, errVanished):
-		return vanishedPause, nil
+		return vanishedDelay, nil
 	}
 	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) || apierrors.IsBadRequest(err)) {
 		return 0, err
 	}
-	return r.pause(vmi, soonest), nil
+	return r.retryAfter(vmi, soonest), nil
 }
 
-// longestPause is between attempts of the oldest.
-const longestPause = 5 * time.Minute
+// longestDelay is the time between two attempts of an old VMI.
+const longestDelay = 5 * time.Minute
 
-// pause is how long a VMI waits between attempts: the longer, the older it is.
-func (r *Reconciler) pause(vmi *v1.VirtualMachineInstance, soonest time.Duration) time.Duration {
-	return min(max(r.Clock.Since(vmi.CreationTimestamp.Time)/4, soonest), longestPause)
+// retryAfter is how long a VMI waits between attempts: an older VMI waits longer.
+func (r *Reconciler) retryAfter(vmi *v1.VirtualMachineInstance, soonest time.Duration) time.Duration {
+	return min(max(r.Clock.Since(vmi.CreationTimestamp.Time)/4, soonest), longestDelay)
 }
 
 // ignoreConflict: somebody else wrote; their write comes back as an event.
@@ -322,8 +322,8 @@ func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance
 	waited := r.Clock.Since(pod.CreationTimestamp.Time)
 	// This clock may be minutes behind the API server's; what was made later than
 	// that was made before the clock was set back.
-	if wait := r.pause(vmi, replaceAfter) - waited; wait > 0 && waited > -longestPause {
-		return min(wait, longestPause), nil
+	if wait := r.retryAfter(vmi, replaceAfter) - waited; wait > 0 && waited > -longestDelay {
+		return min(wait, longestDelay), nil
 	}
 	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {
 		return 0, fmt.Errorf("delete rejected launcher pod: %w", err)

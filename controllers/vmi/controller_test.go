@@ -473,7 +473,7 @@ func TestReconcileUnwatchedPod(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 3 {
-				if after := c.later(); after != unwatchedPause {
+				if after := c.later(); after != unwatchedDelay {
 					t.Errorf("it asks again after %s", after)
 				}
 			}
@@ -546,7 +546,7 @@ func TestReconcileRejectedPodWaits(t *testing.T) {
 		{time.Hour, 5 * time.Minute, 0},
 		{-24 * time.Hour, -24 * time.Hour, 0},                    // the clock was set back
 		{-time.Minute, -time.Minute, replaceAfter + time.Minute}, // it is behind the API server's
-		{time.Hour, -time.Minute, longestPause},
+		{time.Hour, -time.Minute, longestDelay},
 	} {
 		pod := Pod(load(t, "testdata/minimal"), testConfig)
 		pod.UID, pod.CreationTimestamp = "rejected", metav1.NewTime(time.Unix(1000, 0).Add(-tt.podAge))
@@ -577,7 +577,7 @@ func TestReconcileStrangePodVanishes(t *testing.T) {
 			return w.Create(ctx, o, opts...)
 		},
 	})
-	if after := c.later(); after != vanishedPause {
+	if after := c.later(); after != vanishedDelay {
 		t.Errorf("tried again after %s", after)
 	}
 	if c.later(); c.pods() != 1 || c.status() != created {

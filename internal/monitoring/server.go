@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/kubeqemu/kubeqemu/internal/intake"
+	"github.com/kubeqemu/kubeqemu/internal/timer"
 )
 
 const (
@@ -24,8 +25,8 @@ const (
 	// reaches the port.
 	maxStrangers = 64
 	// Between two attempts to listen.
-	firstPause   = time.Second
-	longestPause = time.Minute
+	firstDelay   = time.Second
+	longestDelay = time.Minute
 )
 
 // Handler answers with what is gathered. What goes wrong with one metric takes
@@ -51,17 +52,13 @@ func (*Server) NeedLeaderElection() bool { return false }
 // Start serves until ctx ends. It is a manager.Runnable. A port that somebody else
 // has, on a node say, costs the metrics, and the program goes on.
 func (s *Server) Start(ctx context.Context) error {
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for delay := firstDelay; ; delay = min(2*delay, longestDelay) {
 		err := s.serve(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		s.Log.Error(err, "there are no metrics", "retryIn", pause.String())
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		s.Log.Error(err, "there are no metrics", "retryIn", delay.String())
+		if !timer.Wait(delay, ctx.Done()) {
 			return nil
 		}
 	}

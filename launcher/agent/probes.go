@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/internal/timer"
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
 )
 
@@ -47,9 +48,9 @@ const (
 	maxProbes = 8
 	// maxProbeTime is how long one of them may take.
 	maxProbeTime = 10 * time.Minute
-	// acceptPause follows on a failure to accept a connection. Perhaps too many files are
+	// acceptDelay follows on a failure to accept a connection. Perhaps too many files are
 	// open, and soon fewer are.
-	acceptPause = time.Second
+	acceptDelay = time.Second
 )
 
 // Probes answers questions to the guest's agent from within the pod, also while there is no
@@ -105,7 +106,7 @@ func (s *Probes) accept(ctx context.Context) {
 		case err != nil:
 			s.log.Warn("accept probe", "error", err)
 			<-s.places
-			pause(ctx, acceptPause)
+			timer.Wait(acceptDelay, ctx.Done())
 			continue
 		}
 		s.wait.Go(func() {
@@ -113,15 +114,6 @@ func (s *Probes) accept(ctx context.Context) {
 			defer conn.Close()
 			s.serve(ctx, conn)
 		})
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

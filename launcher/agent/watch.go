@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// settlingPolls follow settlingPause after each other when an agent has
+	// settlingPolls follow settlingInterval after each other when an agent has
 	// connected: the guest's network comes up about then. From then on what the
 	// agent knows is asked for when virt-handler asks for the launcher's state.
-	settlingPolls = 6
-	settlingPause = 10 * time.Second
+	settlingPolls    = 6
+	settlingInterval = 10 * time.Second
 	// factsInterval is between two questions about what changes with an upgrade.
 	factsInterval = 10 * time.Minute
 	// An agent that has the port open and does not answer, or that came and went
@@ -75,7 +75,7 @@ func (w *watch) step(ctx context.Context) time.Duration {
 		if err != nil {
 			return w.missed(ctx, err)
 		}
-	case due || w.settling > 0 && time.Since(w.asked) >= settlingPause:
+	case due || w.settling > 0 && time.Since(w.asked) >= settlingInterval:
 		err := w.refresh(ctx)
 		if err != nil {
 			err = w.client.Ping(ctx) // it may have been busy
@@ -88,7 +88,7 @@ func (w *watch) step(ctx context.Context) time.Duration {
 		}
 	}
 	if w.settling > 0 {
-		return max(settlingPause-time.Since(w.asked), time.Millisecond)
+		return max(settlingInterval-time.Since(w.asked), time.Millisecond)
 	}
 	return 0
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/internal/timer"
 	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 )
 
@@ -30,9 +31,9 @@ const (
 const (
 	// drainTimeout bounds how long the end waits for output on its way.
 	drainTimeout = time.Second
-	// acceptPause follows on a failure to take a connection: too many files are
+	// acceptDelay follows on a failure to take a connection: too many files are
 	// open, perhaps, and the next moment some are not.
-	acceptPause = time.Second
+	acceptDelay = time.Second
 )
 
 // Port is QEMU's only client on the serial port. It copies the guest's output to the
@@ -213,7 +214,7 @@ func (s *Port) accept(ctx context.Context) {
 			return
 		case err != nil:
 			s.log.Warn("accept console", "error", err)
-			pause(ctx, acceptPause)
+			timer.Wait(acceptDelay, ctx.Done())
 		default:
 			s.Connect(conn)
 		}
@@ -250,13 +251,4 @@ func (s *Port) typist() (before <-chan struct{}, done chan struct{}) {
 	s.typing = done
 	s.port.SetWriteDeadline(time.Now())
 	return before, done
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -110,7 +109,7 @@ func TestFollow(t *testing.T) {
 		t.Error("no event")
 	}
 	kv := &v1.KubeVirt{}
-	kv.Name, kv.Namespace = "kubevirt", kubevirt.Namespace
+	kv.Name, kv.Namespace = "kubevirt", v1.KubeVirtNamespace
 	kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{UseEmulation: true}
 	elsewhere := kv.DeepCopy()
 	elsewhere.Namespace = "default"

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kubeqemu/kubeqemu/internal/timer"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -58,7 +59,7 @@ func (s *Set) followAgent(launcher *Session, log logr.Logger) {
 		} else {
 			log.Info("launcher reports what cannot be read of the guest agent")
 		}
-		if !s.pause(launcher, s.agentInterval) {
+		if !timer.Wait(s.agentInterval, launcher.Client.Done()) {
 			return
 		}
 	}

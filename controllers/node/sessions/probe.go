@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kubeqemu/kubeqemu/internal/timer"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -22,7 +23,7 @@ const (
 // stays open until it is answered: no launcher is asked twice, and the answer
 // tells at once that it is back.
 func (s *Set) probe(launcher *Session, log logr.Logger) {
-	for s.pause(launcher, s.interval) {
+	for timer.Wait(s.interval, launcher.Client.Done()) {
 		answered := make(chan error, 1)
 		go func() {
 			answered <- launcher.Client.Call(context.Background(), control.CommandQueryState, nil, nil)
@@ -44,17 +45,5 @@ func (s *Set) probe(launcher *Session, log logr.Logger) {
 			log.Info("launcher answers again")
 			s.changed(launcher.Pod)
 		}
-	}
-}
-
-// pause waits, and returns false once the launcher's connection has ended.
-func (s *Set) pause(launcher *Session, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-launcher.Client.Done():
-		return false
 	}
 }

@@ -113,9 +113,9 @@ func (s *Slots) Unregistered() {
 	s.registered = time.Time{}
 }
 
-// KeepCollecting collects now and then until ctx ends. No VMI waits for it: a slot
+// CollectRepeatedly collects now and then until ctx ends. No VMI waits for it: a slot
 // left over costs an empty folder.
-func (s *Slots) KeepCollecting(ctx context.Context, interval time.Duration, failed func(error)) {
+func (s *Slots) CollectRepeatedly(ctx context.Context, interval time.Duration, failed func(error)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {

@@ -103,9 +103,9 @@ func TestRefusedDialsAskLittle(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	<-time.After(refusedPause)
+	<-time.After(refusedDelay)
 	if n := o.pods.Asked() - before; n > 10 {
-		t.Errorf("for 50 connections at once the kubelet was asked %d times within %s", n, refusedPause)
+		t.Errorf("for 50 connections at once the kubelet was asked %d times within %s", n, refusedDelay)
 	}
 }
 

@@ -35,7 +35,7 @@ type Plugin struct {
 	Dir   string
 	Slots *Slots
 	// Accelerator says whether there are any slots.
-	Accelerator *accelerator.Chooser
+	Chooser *accelerator.Chooser
 	// KVMDevice is a device node on the host that becomes /dev/kvm in the
 	// pod; it is there where guests run under KVM.
 	KVMDevice string
@@ -141,7 +141,7 @@ func (p *Plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*
 // run a guest. Pods that have one keep it.
 func (p *Plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
 	for {
-		choice, changed := p.Accelerator.Choice()
+		choice, changed := p.Chooser.Choice()
 		devices := slotDevices(choice)
 		if err := stream.Send(&deviceplugin.ListAndWatchResponse{Devices: devices}); err != nil {
 			return err
@@ -186,7 +186,7 @@ func (p *Plugin) GetPreferredAllocation(_ context.Context, request *deviceplugin
 
 // Allocate makes a slot for a container that is about to start.
 func (p *Plugin) Allocate(_ context.Context, request *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
-	choice, _ := p.Accelerator.Choice()
+	choice, _ := p.Chooser.Choice()
 	if choice.Accelerator == "" {
 		return nil, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}

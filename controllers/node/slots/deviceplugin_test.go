@@ -41,18 +41,18 @@ func (l *lists) next(t *testing.T) int {
 func TestSlotsFollow(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stream := &lists{ctx: ctx, sent: make(chan int)}
-	p := &Plugin{Accelerator: accelerator.New(kvmcheck.Result{Verdict: kvmcheck.Broken, Reason: "it crawls"}), Log: logr.Discard()}
+	p := &Plugin{Chooser: accelerator.New(kvmcheck.Result{Verdict: kvmcheck.Broken, Reason: "it crawls"}), Log: logr.Discard()}
 	ended := make(chan error, 1)
 	go func() { ended <- p.ListAndWatch(nil, stream) }()
 	for i, want := range []int{0, PerNode, 0, PerNode} {
 		if i > 0 {
-			p.Accelerator.PermitEmulation(want > 0)
+			p.Chooser.PermitEmulation(want > 0)
 		}
 		if got := stream.next(t); got != want {
 			t.Errorf("list %d has %d slots, want %d", i, got, want)
 		}
 	}
-	p.Accelerator.PermitEmulation(false)
+	p.Chooser.PermitEmulation(false)
 	stream.next(t)
 	request := &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{DevicesIds: []string{"vm1"}}}}
 	if _, err := p.Allocate(ctx, request); err == nil || !strings.Contains(err.Error(), "useEmulation") {

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/kubeqemu/kubeqemu/internal/timer"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
@@ -235,7 +236,7 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 		if err != nil {
 			// Out of file descriptors, say. The launcher waits in the backlog.
 			s.log.Error(err, "accept launcher", "slot", slot.ID)
-			if !s.pause(acceptPause) {
+			if !timer.Wait(acceptDelay, s.closing) {
 				return
 			}
 			continue
@@ -247,7 +248,7 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 			control.CloseInterrupted(conn)
 			// Each costs a question, and the kubelet answers a hundred a second at most,
 			// whoever's they are.
-			if !s.pause(refusedPause) {
+			if !timer.Wait(refusedDelay, s.closing) {
 				return
 			}
 			continue
@@ -256,33 +257,21 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 			control.CloseInterrupted(conn) // there may be files in it
 		}
 		// A launcher that dials without end costs no more than this.
-		if !s.pause(dialPause) {
+		if !timer.Wait(dialDelay, s.closing) {
 			return
 		}
 	}
 }
 
-// dialPause is the least time between two connections on a slot.
-const dialPause = 250 * time.Millisecond
+// dialDelay is the least time between two connections on a slot.
+const dialDelay = 250 * time.Millisecond
 
-// refusedPause is the least time between two connections on a slot of which the kubelet
+// refusedDelay is the least time between two connections on a slot of which the kubelet
 // has to be asked whose it is.
-const refusedPause = 500 * time.Millisecond
+const refusedDelay = 500 * time.Millisecond
 
-// acceptPause is between an accept that failed and the next.
-const acceptPause = time.Second
-
-// pause waits, and returns false if the slots were closed meanwhile.
-func (s *Slots) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-s.closing:
-		return false
-	}
-}
+// acceptDelay is between an accept that failed and the next.
+const acceptDelay = time.Second
 
 // identify asks the kubelet, once, which pod holds the slot; of a slot that is
 // doubted, whether that pod still does.
