@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -19,7 +18,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
-	"github.com/kubeqemu/kubeqemu/internal/heap"
+	"github.com/kubeqemu/kubeqemu/internal/component"
 )
 
 // Main runs virt-api with the arguments after its name until a signal ends it, and
@@ -27,29 +26,15 @@ import (
 func Main(args []string) int {
 	var o apiserver.Options
 	var kubeconfig string
-	var verbose bool
-	flags := flag.NewFlagSet("virt-api", flag.ExitOnError)
+	flags := flag.NewFlagSet("virt-api", flag.ContinueOnError)
 	flags.StringVar(&o.Address, "bind-address", ":8443", "`address` that serves the API server, and /metrics to whom RBAC lets get it")
 	flags.StringVar(&o.Probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "`file` that names the API server, where it is not that of the pod")
-	flags.BoolVar(&verbose, "verbose", false, "log more")
-	_ = flags.Parse(args) // ExitOnError
-	if flags.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "virt-api: unexpected argument %q; --help lists the flags\n", flags.Arg(0))
-		return 2
-	}
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	defer heap.Keep().Close()
-	o.Log = logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	klog.SetLogger(o.Log) // client-go's
-	if err := run(kubeconfig, o); err != nil {
-		fmt.Fprintf(os.Stderr, "virt-api: %v\n", err)
-		return 1
-	}
-	return 0
+	return component.Main(flags, args, os.Stderr, func(log logr.Logger) error {
+		o.Log = log
+		klog.SetLogger(log) // client-go's
+		return run(kubeconfig, o)
+	})
 }
 
 func run(kubeconfig string, o apiserver.Options) error {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/go-logr/logr"
@@ -20,7 +19,7 @@ import (
 	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
-	"github.com/kubeqemu/kubeqemu/internal/heap"
+	"github.com/kubeqemu/kubeqemu/internal/component"
 )
 
 type options struct {
@@ -28,36 +27,22 @@ type options struct {
 	leaderElect   bool
 	probes        string
 	metrics       string
-	verbose       bool
 }
 
 // Main runs virt-controller with the arguments after its name until a signal ends it,
 // and returns the exit status.
 func Main(args []string) int {
 	var o options
-	flags := flag.NewFlagSet("virt-controller", flag.ExitOnError)
+	flags := flag.NewFlagSet("virt-controller", flag.ContinueOnError)
 	config.RegisterFlags(flags)
 	flags.StringVar(&o.launcherImage, "launcher-image", "", "container `image` of virt-launcher (required)")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "of several virt-controllers, only one works; needed for more than one replica")
 	flags.StringVar(&o.probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
 	flags.StringVar(&o.metrics, "metrics-bind-address", ":8443", "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
-	flags.BoolVar(&o.verbose, "verbose", false, "log more")
-	_ = flags.Parse(args) // ExitOnError
-	if flags.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "virt-controller: unexpected argument %q; --help lists the flags\n", flags.Arg(0))
-		return 2
-	}
-	defer heap.Keep().Close()
-	level := slog.LevelInfo
-	if o.verbose {
-		level = slog.LevelDebug
-	}
-	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
-	if err := run(o); err != nil {
-		fmt.Fprintf(os.Stderr, "virt-controller: %v\n", err)
-		return 1
-	}
-	return 0
+	return component.Main(flags, args, os.Stderr, func(log logr.Logger) error {
+		ctrl.SetLogger(log)
+		return run(o)
+	})
 }
 
 func run(o options) error {

@@ -6,7 +6,6 @@ package virthandler
 import (
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/go-logr/logr"
@@ -16,8 +15,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/internal/component"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
-	"github.com/kubeqemu/kubeqemu/internal/heap"
 )
 
 type options struct {
@@ -28,14 +27,13 @@ type options struct {
 	address     string
 	probes      string
 	metrics     string
-	verbose     bool
 }
 
 // Main runs virt-handler with the arguments after its name until a signal ends it,
 // and returns the exit status.
 func Main(args []string) int {
 	var o options
-	flags := flag.NewFlagSet("virt-handler", flag.ExitOnError)
+	flags := flag.NewFlagSet("virt-handler", flag.ContinueOnError)
 	config.RegisterFlags(flags)
 	flags.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node; default $NODE_NAME")
 	flags.StringVar(&o.accelerator, "accelerator", "auto", "what runs the guests' CPUs: `kvm, tcg or auto`; auto is kvm where a check finds that KVM works. tcg emulates guests only where the KubeVirt object permits it")
@@ -44,23 +42,10 @@ func Main(args []string) int {
 	flags.StringVar(&o.address, "bind-address", fmt.Sprintf(":%d", handlerapi.Port), "`address` that serves virt-api, and nobody else, with TLS")
 	flags.StringVar(&o.probes, "health-probe-bind-address", "127.0.0.1:8082", "`address` that serves /healthz and /readyz")
 	flags.StringVar(&o.metrics, "metrics-bind-address", fmt.Sprintf(":%d", metricsPort), "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
-	flags.BoolVar(&o.verbose, "verbose", false, "log more")
-	_ = flags.Parse(args) // ExitOnError
-	if flags.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "virt-handler: unexpected argument %q; --help lists the flags\n", flags.Arg(0))
-		return 2
-	}
-	defer heap.Keep().Close()
-	level := slog.LevelInfo
-	if o.verbose {
-		level = slog.LevelDebug
-	}
-	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
-	if err := run(o); err != nil {
-		fmt.Fprintf(os.Stderr, "virt-handler: %v\n", err)
-		return 1
-	}
-	return 0
+	return component.Main(flags, args, os.Stderr, func(log logr.Logger) error {
+		ctrl.SetLogger(log)
+		return run(o)
+	})
 }
 
 func run(o options) error {

@@ -1,0 +1,47 @@
+package component
+
+import (
+	"errors"
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+)
+
+func TestMainStatus(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		args   []string
+		err    error
+		status int
+		runs   bool
+		says   string
+	}{
+		{"runs", []string{"--color=red"}, nil, 0, true, `"msg":"started"`},
+		{"verbose", []string{"--verbose"}, nil, 0, true, `"msg":"detail"`},
+		{"fails", nil, errors.New("no API server"), 1, true, "virt-test: no API server\n"},
+		{"an argument", []string{"kvm"}, nil, 2, false, `virt-test: unexpected argument "kvm"; --help lists the flags`},
+		{"an unknown flag", []string{"--none"}, nil, 2, false, "flag provided but not defined: -none"},
+		{"help", []string{"--help"}, nil, 0, false, "-color"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			flags := flag.NewFlagSet("virt-test", flag.ContinueOnError)
+			flags.String("color", "", "a `color`")
+			var said strings.Builder
+			ran := false
+			status := Main(flags, c.args, &said, func(log logr.Logger) error {
+				ran = true
+				log.Info("started")
+				log.V(1).Info("detail")
+				return c.err
+			})
+			if status != c.status || ran != c.runs || !strings.Contains(said.String(), c.says) {
+				t.Errorf("status %d, ran %t, said %q", status, ran, said.String())
+			}
+			if detail := strings.Contains(said.String(), "detail"); detail != (c.name == "verbose") {
+				t.Errorf("details in the log: %t", detail)
+			}
+		})
+	}
+}
