@@ -134,6 +134,7 @@ func Run(ctx context.Context, config Config) control.Termination {
 	if l.probes, err = agent.ListenForProbes(config.AgentSocket, config.Log); err != nil {
 		config.Log.Warn("probes are not answered", "error", err)
 	}
+	process.Warm()
 	version, err := l.askVersion(ctx)
 	switch {
 	case errors.Is(err, errStopped):
