@@ -23,8 +23,8 @@ type component struct {
 	name                     string
 	wanted, updated, working int32
 	observed                 bool // the status is of the present spec
-	// missing says why there are to be no pods of it; the component then counts as not
-	// available.
+	// missing says that the object is missing, or why it is to have no pods. The component then
+	// counts as not available.
 	missing string
 }
 

@@ -141,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// withoutLauncher writes into the status of a running VMI that nobody knows whether its guest
+// withoutLauncher says in the status of a running VMI that it is not known whether the guest
 // runs.
 func (r *Reconciler) withoutLauncher(ctx context.Context, object *v1.VirtualMachineInstance) (ctrl.Result, error) {
 	if object.Status.NodeName != r.NodeName || object.Status.Phase != v1.Running {

@@ -1,5 +1,5 @@
-// Package nodelabel turns the Leases of the nodes' virt-handlers into labels of the nodes.
-// Launcher pods and users' manifests select nodes by these labels.
+// Package nodelabel turns the Leases of the nodes' virt-handlers into labels of the nodes, by
+// which users' manifests select nodes.
 package nodelabel
 
 import (

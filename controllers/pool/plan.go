@@ -13,8 +13,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// burst bounds the VirtualMachines that one reconcile makes, changes or deletes, as KubeVirt's
-// burstReplicas.
+// burst bounds each list of a plan, as KubeVirt's burstReplicas.
 const burst = 250
 
 // plan is the next step of a pool towards its spec.

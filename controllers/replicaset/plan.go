@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// burst bounds the VMIs that one reconcile makes or deletes, as KubeVirt's burstReplicas.
+	// burst bounds the creations, and the deletions, of a plan, as KubeVirt's burstReplicas.
 	burst = 250
 	// minLife is the least age at which a VMI that ended is replaced. Without it, a guest that
 	// ends at once would be replaced without pause.

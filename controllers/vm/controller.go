@@ -97,7 +97,7 @@ var (
 	errBehind = errors.New("cache is behind")
 	// errRefused means that the VM with its instancetype and preference is not valid.
 	errRefused = errors.New("refused")
-	// errTaken means that another VMI has the VM's name.
+	// errTaken means that a VMI that is not the VM's has the VM's name.
 	errTaken = errors.New("a VirtualMachineInstance of this name is there that this VirtualMachine does not control; delete it, or rename one of them")
 )
 

@@ -35,8 +35,8 @@ const (
 	recheckFirst, recheckMost = 15 * time.Second, 4 * time.Minute
 )
 
-// Start implements manager.Runnable. It ends once KVM works, or certain checks found KVM
-// broken.
+// Start implements manager.Runnable. It ends once a check finds that KVM works, or three
+// checks (certain) find KVM broken.
 func (j *Judge) Start(ctx context.Context) error {
 	key, err := kvmcheck.Key()
 	if err != nil {

@@ -48,7 +48,7 @@ type Server struct {
 	// goneAfter is handlerapi.GoneAfter, except in tests.
 	goneAfter time.Duration
 
-	limits *vmiLimits // of what serve serves
+	limits *vmiLimits // of all of serve's requests
 	limit  sync.Once
 
 	mu      sync.Mutex

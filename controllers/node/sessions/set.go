@@ -139,7 +139,7 @@ func (s *Set) serve(slotID string, pod types.NamespacedName, conn *control.Conn,
 		<-ready
 		if !greeted {
 			greeted = true
-			// Not after NewClient: a state report may follow the hello at once.
+			// Taken here, in the order of the messages: a state report may follow at once.
 			hello <- launcher.greet(m)
 			return
 		}

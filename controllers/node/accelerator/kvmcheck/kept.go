@@ -19,7 +19,7 @@ type Kept struct{ Path string }
 
 // record is the file's content.
 type record struct {
-	// Key is the Key of the boot, kernel and device that the verdict is about.
+	// Key names what the verdict is about; see the function Key.
 	Key string `json:"key"`
 	Result
 }
@@ -31,7 +31,7 @@ const keptSize = 4 << 10
 var ErrNotOurs = errors.New("not a file of root's that is closed to all others")
 
 // Load returns the verdict that was kept under this key. Without one the error is
-// fs.ErrNotExist. A file that not only root can have written is ErrNotOurs.
+// fs.ErrNotExist. A file that anybody but root could have written gives ErrNotOurs.
 func (k Kept) Load(key string) (Result, error) {
 	file, err := os.OpenFile(k.Path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

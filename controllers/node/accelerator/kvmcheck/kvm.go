@@ -71,7 +71,7 @@ type supportedCPUID struct {
 	entry      [256][40]byte
 }
 
-// The guest's memory is one large page, mapped at its own address.
+// The guest's memory is one large page, mapped to itself: virtual addresses are physical ones.
 const (
 	memorySize = 2 << 20
 	pml4       = 0x1000
@@ -100,9 +100,9 @@ type machine struct {
 	memory, run   []byte
 }
 
-// runPayload runs the payload for loops loops in long mode, and returns how much CPU time that
-// took: wall time would be longer on a busy node. It returns when the payload ends, or KVM
-// fails.
+// runPayload runs the payload in long mode, with so many loops, and returns how much CPU time
+// that took: wall time would be longer on a busy node. It returns when the payload ends, or
+// KVM fails.
 func runPayload(device string, loops uint64) (time.Duration, error) {
 	// All requests of a VM come from one thread.
 	runtime.LockOSThread()

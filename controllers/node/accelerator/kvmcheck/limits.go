@@ -14,7 +14,7 @@ type Limits struct {
 	// CPU is the CPU time that the child may use.
 	CPU time.Duration
 	// Asleep is how long the child may neither run nor wait for a CPU. Longer means that KVM
-	// lost it.
+	// has lost the child.
 	Asleep time.Duration
 	// Wall is the time after which the check is given up without a result.
 	Wall time.Duration
