@@ -70,8 +70,8 @@ func parseFlags(flags *flag.FlagSet, args []string) {
 	flags.Parse(args) // exits on error
 }
 
-// diskPatience is enough for a QEMU that is being killed: the kubelet and the
-// launcher each allow some seconds for it.
+// diskPatience is how long a start waits for a disk that is still in use. It is enough for a
+// QEMU that is being killed: the kubelet and the launcher each allow some seconds for that.
 const diskPatience = 20 * time.Second
 
 func run(args []string) int {
