@@ -33,9 +33,8 @@ func (m manifest) preference(matcher *v1.PreferenceMatcher) (*v1beta1.VirtualMac
 	return &found.Spec, err
 }
 
-// find decodes the document of a name and one of the kinds, the first of which
-// is meant where none is said. Those of one namespace and of the cluster have
-// the same fields.
+// find decodes the document with this name and one of the kinds. Without a kind, the first of
+// kinds is meant. The namespaced kind and the cluster's kind have the same fields.
 func (m manifest) find(name, kind string, kinds []string, into any) error {
 	if name == "" {
 		return errors.New("inferFromVolume needs a cluster: name it instead")

@@ -1,4 +1,4 @@
-// Command qemuargs shows the QEMU command line of a VirtualMachine's or
+// Command qemuargs prints the QEMU command line of a VirtualMachine's or
 // VirtualMachineInstance's manifest, without a cluster.
 package main
 
@@ -20,7 +20,7 @@ The flags of a command: qemuargs COMMAND --help
 Exit codes: 0 done, 1 a manifest is invalid or cannot be read, 2 wrong usage
 `
 
-// errUsage means that the command was called wrongly, and has said so.
+// errUsage means that the command was called wrongly, and has printed why.
 var errUsage = errors.New("wrong usage")
 
 func main() {

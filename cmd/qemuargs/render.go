@@ -94,15 +94,14 @@ func renderFile(name string, o renderOptions, stdin io.Reader, stdout io.Writer)
 	return nil
 }
 
-// manifest holds a file's documents. A VM's instancetype and preference are
-// looked for among them.
+// manifest holds a file's documents. A VM's instancetype and preference must be among them.
 type manifest [][]byte
 
-// uid stands for what the API server gives; UUID, serial number and MACs come
-// from it.
+// uid stands for the UID that the API server would give. The UUID, the serial number and the
+// MACs are computed from it.
 const uid = "00000000-0000-4000-8000-000000000000"
 
-// render prints one document; other kinds are passed over.
+// render prints one document, and ignores other kinds.
 func (m manifest) render(document []byte, o renderOptions, stdout io.Writer) (bool, error) {
 	vmi, err := m.instance(document)
 	if vmi == nil || err != nil {
@@ -125,8 +124,8 @@ func (m manifest) render(document []byte, o renderOptions, stdout io.Writer) (bo
 	return true, err
 }
 
-// instance reads a VMI, or what makes VMIs as the one that it would make; it
-// returns nil for other kinds.
+// instance reads a VMI, or makes the VMI of a VM, ReplicaSet or pool. It returns nil for other
+// kinds.
 func (m manifest) instance(document []byte) (vmi *v1.VirtualMachineInstance, err error) {
 	var kind metav1.TypeMeta
 	if err := yaml.Unmarshal(document, &kind); err != nil {
@@ -157,7 +156,7 @@ func (m manifest) instance(document []byte) (vmi *v1.VirtualMachineInstance, err
 	return vmi, nil
 }
 
-// ofVirtualMachine is the VMI that a VM would be started as.
+// ofVirtualMachine is the VMI that the VM would be started as.
 func (m manifest) ofVirtualMachine(document []byte) (*v1.VirtualMachineInstance, error) {
 	vm := &v1.VirtualMachine{}
 	plain, err := passOverMeta(document)
@@ -202,7 +201,7 @@ func (m manifest) start(vm *v1.VirtualMachine) (*v1.VirtualMachineInstance, erro
 	return expanded.Instance(&v1.KubeVirtConfiguration{}, false), nil
 }
 
-// ofReplicaSet is a VMI as a ReplicaSet makes them, of the ReplicaSet's name.
+// ofReplicaSet is a VMI of a ReplicaSet. It has the ReplicaSet's name.
 func ofReplicaSet(document []byte) (*v1.VirtualMachineInstance, error) {
 	rs := &v1.VirtualMachineInstanceReplicaSet{}
 	plain, err := passOverMeta(document)
@@ -218,8 +217,8 @@ func ofReplicaSet(document []byte) (*v1.VirtualMachineInstance, error) {
 	return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: rs.Name, Namespace: rs.Namespace}, Spec: rs.Spec.Template.Spec}, nil
 }
 
-// passOverMeta drops what a template may hold as metadata and nobody looks
-// at (v1.TemplateMeta).
+// passOverMeta drops metadata that a template may hold and no component reads
+// (v1.TemplateMeta).
 func passOverMeta(document []byte) ([]byte, error) {
 	tree := map[string]any{}
 	if err := yaml.UnmarshalStrict(document, &tree); err != nil {
@@ -244,7 +243,7 @@ func decodeStrict(document []byte, into any) error {
 	return errors.Join(append(strict, err)...)
 }
 
-// hostOf reads the host's facts, or assumes some.
+// hostOf reads the host's facts from the file, or assumes some.
 func (o renderOptions) hostOf(vmi *v1.VirtualMachineInstance) (resolve.Host, error) {
 	host := resolve.Host{}
 	if o.host != "" {

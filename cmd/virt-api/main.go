@@ -1,5 +1,5 @@
-// Package virtapi is the command line of virt-api, which answers for kubevirt.io
-// where the API server asks: admission, subresources, the web page.
+// Package virtapi is the command line of virt-api. virt-api answers the API server for
+// kubevirt.io (admission and subresources), and serves the web page.
 package virtapi
 
 import (

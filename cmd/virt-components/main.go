@@ -1,6 +1,6 @@
-// Command virt-components is virt-api, virt-controller and virt-handler: one program that
-// does what the name says by which it is called. Their processes share the pages of
-// its file, most of which are packages that all three use.
+// Command virt-components is virt-api, virt-controller and virt-handler in one program, which
+// runs the component that its name says. The processes of the three share the pages of the
+// program's file, most of which are packages that all three use.
 package main
 
 import (
@@ -19,16 +19,15 @@ import (
 
 func main() { os.Exit(run(os.Args)) }
 
-// run is the program, with its arguments and their first, which is its own name. It returns
-// the exit status. It takes the component's name from the name of the program, as in
-// "virt-api --verbose", or from its first argument, as in
-// "virt-components virt-api --verbose".
+// run is the program. args are its arguments, the first of which is its own name. It returns
+// the exit status. The component's name is the name of the program, as in "virt-api
+// --verbose", or else the first argument, as in "virt-components virt-api --verbose".
 func run(args []string) int {
 	components := map[string]func(args []string) int{
 		"virt-api":        virtapi.Main,
 		"virt-controller": virtcontroller.Main,
 		"virt-handler":    virthandler.Main,
-		// virt-handler has this program check KVM in a process of its own.
+		// virt-handler runs this program again to check KVM in a process of its own.
 		kvmcheck.Argument: func([]string) int { return kvmcheck.Main(os.Stdout) },
 	}
 	names := []string{filepath.Base(args[0])}

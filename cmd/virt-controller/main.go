@@ -1,6 +1,6 @@
-// Package virtcontroller is the command line of virt-controller, which turns
-// VirtualMachines into VirtualMachineInstances, and these into launcher pods, and
-// follows them.
+// Package virtcontroller is the command line of virt-controller. virt-controller makes
+// VirtualMachineInstances of VirtualMachines, and launcher pods of these, and follows the
+// pods.
 package virtcontroller
 
 import (

@@ -29,10 +29,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 )
 
-// newManager makes the manager with all reconcilers. Leader election is an
-// option: pod names are deterministic and every write holds the resource
-// version it was computed from, so that two of them would do double work and
-// no harm.
+// newManager makes the manager with all reconcilers. Leader election is an option: pod names
+// are deterministic, and every write carries the resource version that it was computed from,
+// so that two virt-controllers would do double work and no harm.
 func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	s, err := newScheme()
 	if err != nil {
@@ -40,14 +39,15 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 s,
-		HealthProbeBindAddress: "0",                              // addProbes
+		HealthProbeBindAddress: "0",                              // addProbes serves probes
 		Metrics:                server.Options{BindAddress: "0"}, // package monitoring serves them
 		Cache:                  cacheOptions(),
 
 		LeaderElection:          o.leaderElect,
 		LeaderElectionID:        "virt-controller",
 		LeaderElectionNamespace: v1.KubeVirtNamespace,
-		// It exits as soon as it has, so that the next one need not wait.
+		// The process exits as soon as it gives up the lease, so the next leader need not
+		// wait.
 		LeaderElectionReleaseOnCancel: true,
 	})
 	if err != nil {
@@ -59,8 +59,8 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	return mgr, addProbes(mgr, o.probes)
 }
 
-// cacheOptions keep little of what little is watched, so that memory does not
-// grow with the cluster.
+// cacheOptions keep few fields of few objects in the cache, so that memory does not grow with
+// the cluster.
 func cacheOptions() cache.Options {
 	components := cache.ByObject{Namespaces: map[string]cache.Config{v1.KubeVirtNamespace: {}}}
 	leases := components
@@ -76,7 +76,7 @@ func cacheOptions() cache.Options {
 			&v1.KubeVirt{}:                  components,
 			&appsv1.Deployment{}:            components,
 			&appsv1.DaemonSet{}:             components,
-			// Only virt-handlers'.
+			// Only the requests of virt-handlers.
 			&certificatesv1.CertificateSigningRequest{}: {Field: fields.OneTermEqualSelector("spec.signerName", certificates.SignerName)},
 		},
 	}

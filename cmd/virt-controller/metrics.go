@@ -20,8 +20,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/monitoring"
 )
 
-// addMetrics has virt-controller serve its own metrics, and those that are known
-// from the VMs' objects.
+// addMetrics has virt-controller serve its own metrics, and the series of VMs' objects.
 func addMetrics(mgr ctrl.Manager, o options, signer *certificates.Signer) error {
 	if o.metrics == "0" {
 		return nil
@@ -52,7 +51,7 @@ func addMetrics(mgr ctrl.Manager, o options, signer *certificates.Signer) error 
 
 func podName(i *v1.VirtualMachineInstance) string { return vmi.PodName(i.Name, i.UID, vmi.First) }
 
-// list returns what the cache holds itself, which is only read.
+// list returns the cache's own objects, which the caller must not change.
 func list(ctx context.Context, from client.Reader) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error) {
 	var machines v1.VirtualMachineList
 	var instances v1.VirtualMachineInstanceList

@@ -14,11 +14,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/intake"
 )
 
-// maxProbes bounds connections to where the kubelet asks: whoever reaches the pod
-// reaches that too, and the manager's own server would take any number.
+// maxProbes bounds the connections for the kubelet's probes. Everybody who can reach the pod
+// can reach that port, and the manager's own server would take any number of connections.
 const maxProbes = 32
 
-// addProbes has virt-controller answer the kubelet.
+// addProbes has virt-controller answer the kubelet's probes.
 func addProbes(mgr ctrl.Manager, address string) error {
 	if address == "0" {
 		return nil

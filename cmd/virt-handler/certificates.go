@@ -11,8 +11,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/serve"
 )
 
-// addServer has virt-handler hold its certificates, and answer virt-api. It is
-// not ready without them, but does all that it can do without.
+// addServer has virt-handler get its certificates, and answer virt-api. Without certificates
+// virt-handler is not ready, but does all work that needs none.
 func addServer(mgr ctrl.Manager, o options, reconciler *node.Reconciler) error {
 	source := &certificates.Source{Node: o.node, Writer: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: clock.RealClock{},
 		Log: mgr.GetLogger().WithName("certificates")}

@@ -36,11 +36,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// collectInterval is how often the slots of ended pods are looked for.
+// collectInterval is the time between two looks for the slots of ended pods.
 const collectInterval = 3 * time.Second
 
-// leasePatience is how long the Lease waits for the verdict on KVM. Nothing is
-// taken for gone within that time.
+// leasePatience is how long the Lease waits for the verdict on KVM. It is well below
+// nodelabel.Lifetime, so that virt-handler does not count as gone meanwhile.
 const leasePatience = time.Minute
 
 func newHandler(config *rest.Config, o options, acceleration *accelerator.Chooser) (ctrl.Manager, error) {
@@ -48,7 +48,7 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	if err != nil {
 		return nil, err
 	}
-	// Before anything that takes time, which a busy node may have none of.
+	// The weight comes before anything that takes CPU time, which a busy node may not give.
 	weight := &node.Weight{Cgroups: "/sys/fs/cgroup", Self: "/proc/self/cgroup", PodUID: os.Getenv("POD_UID"), Log: mgr.GetLogger().WithName("weight")}
 	weight.Hold()
 	changed := make(chan event.GenericEvent, 1024)
@@ -71,8 +71,8 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	if err := addServer(mgr, o, reconciler); err != nil {
 		return nil, fmt.Errorf("set up server: %w", err)
 	}
-	// The manager starts it when its caches are filled: a launcher that is
-	// on the line before would not be found a VMI.
+	// The manager starts these once its caches are filled. Before that, no VMI would be found
+	// for a launcher that connects.
 	return mgr, errors.Join(mgr.Add(weight), mgr.Add(manager.RunnableFunc(l.judge)), mgr.Add(manager.RunnableFunc(l.serve)), mgr.Add(manager.RunnableFunc(l.renewLease)))
 }
 
@@ -110,8 +110,8 @@ func (l *launchers) serve(ctx context.Context) error {
 		defer close(collecting)
 		devices.CollectRepeatedly(ctx, collectInterval, func(err error) { log.Error(err, "collect slots") })
 	}()
-	// Before the kubelet is told of slots: none, and then some, would have it
-	// turn pods away.
+	// The kubelet hears of slots only after the verdict on KVM. If it first heard of none, and
+	// then of some, it would reject pods.
 	select {
 	case <-l.acceleration.Judged():
 	case <-ctx.Done():
@@ -130,14 +130,15 @@ func (l *launchers) serve(ctx context.Context) error {
 	return err
 }
 
-// judge finds out whether KVM works, beside all else: launchers that run need no answer.
+// judge finds out whether KVM works. Nothing else waits in it: launchers that run need no
+// verdict.
 func (l *launchers) judge(ctx context.Context) error {
 	ready := func() error { return makeKVMDevice(l.kvmDevice()) }
 	if choice, _ := l.acceleration.Choice(); choice.Accelerator == qemuargs.KVM {
-		return ready() // the user knows
+		return ready() // --accelerator=kvm needs no check
 	}
 	select {
-	case <-l.acceleration.Judged(): // by the user
+	case <-l.acceleration.Judged(): // --accelerator=tcg needs no check
 		return nil
 	default:
 	}
@@ -146,10 +147,10 @@ func (l *launchers) judge(ctx context.Context) error {
 	return judge.Start(ctx)
 }
 
-// kvmDevice is where the device node is that pods get.
+// kvmDevice is the path of the device node that pods get.
 func (l *launchers) kvmDevice() string { return filepath.Join(l.options.run, "dev", "kvm") }
 
-// renewLease says until ctx ends that virt-handler is there.
+// renewLease renews virt-handler's Lease until ctx ends.
 func (l *launchers) renewLease(ctx context.Context) error {
 	// The first Lease waits for the verdict on KVM, but not for long.
 	patience := time.NewTimer(leasePatience)
@@ -168,8 +169,8 @@ func (l *launchers) renewLease(ctx context.Context) error {
 	return writer.Start(ctx)
 }
 
-// notify queues the VMI of a pod. If the cache does not hold it yet, its
-// arrival there queues it.
+// notify queues the VMI of a pod. A VMI that is not in the cache yet is queued when it arrives
+// there.
 func (l *launchers) notify(pod types.NamespacedName) {
 	l.queue(l.ctx, client.InNamespace(pod.Namespace), client.MatchingFields{node.PodIndex: pod.Name})
 }
@@ -191,9 +192,9 @@ func (l *launchers) queue(ctx context.Context, which ...client.ListOption) {
 	}
 }
 
-// newManager makes a manager whose cache holds this node's VMIs, the cluster's
-// configuration and virt-api's CA, and nothing else; the API server filters, by the
-// selectable field.
+// newManager makes a manager whose cache holds only this node's VMIs, the cluster's
+// configuration and virt-api's CA. The API server selects the VMIs, by the selectable field
+// status.nodeName.
 func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	s := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(s), v1.AddToScheme(s)); err != nil {
@@ -219,9 +220,9 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
 }
 
-// makeKVMDevice makes a device node of our own for /dev/kvm that every user may
-// open, so that the host's own stays as it is. Its folder is closed to the host's
-// other users; containerd makes the pod's node of this one.
+// makeKVMDevice makes a copy of the device node /dev/kvm that every user may open, so that the
+// host's own node keeps its mode. The copy's folder is closed to the host's other users.
+// containerd makes the pod's device node from the copy.
 func makeKVMDevice(path string) error {
 	var host unix.Stat_t
 	if err := unix.Stat("/dev/kvm", &host); err != nil {
@@ -240,7 +241,7 @@ func makeKVMDevice(path string) error {
 	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(host.Rdev)); err != nil {
 		return fmt.Errorf("make KVM device node: %w", err)
 	}
-	// Mknod's mode was cut by the umask.
+	// The umask cut Mknod's mode.
 	if err := os.Chmod(path, 0o666); err != nil {
 		return fmt.Errorf("open KVM device node: %w", err)
 	}

@@ -1,6 +1,6 @@
-// Package virthandler is the command line of virt-handler, which runs on every node: it
-// gives launcher pods their slots, wires their networks, has their QEMUs started, and
-// reports on them.
+// Package virthandler is the command line of virt-handler, which runs on every node.
+// virt-handler gives launcher pods their slots, wires their networks, has their QEMUs started,
+// and reports on them.
 package virthandler
 
 import (
@@ -69,7 +69,8 @@ func run(o options) error {
 	return mgr.Start(ctx)
 }
 
-// toldOfKVM is what the user knows of KVM; nothing, where a check has to find out.
+// toldOfKVM is the verdict on KVM by the flag --accelerator. With auto it is Unknown, and a
+// check follows.
 func toldOfKVM(accelerator string) (kvmcheck.Result, error) {
 	told := kvmcheck.Result{Reason: "virt-handler was told --accelerator=" + accelerator}
 	switch accelerator {

@@ -13,11 +13,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/monitoring"
 )
 
-// metricsPort is not KubeVirt's 8443: virt-handler has the ports of its node,
-// where ingress controllers like to have that.
+// metricsPort is not KubeVirt's 8443: virt-handler uses the node's network, where ingress
+// controllers often have that port.
 const metricsPort = 8187
 
-// addMetrics has virt-handler serve its own metrics, and its node's guests'.
+// addMetrics has virt-handler serve its own metrics, and those of the node's guests.
 func addMetrics(mgr ctrl.Manager, o options, reconciler *node.Reconciler, source *certificates.Source) error {
 	if o.metrics == "0" {
 		return nil

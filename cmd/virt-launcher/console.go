@@ -30,8 +30,8 @@ func console(args []string) int {
 		return 1
 	}
 	defer conn.Close()
-	// First of all: from raw mode on, a signal must not end the process before
-	// the terminal is as it was.
+	// Signals are caught before raw mode begins: after that, a signal must not end the process
+	// before the terminal is restored.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	restore, err := rawMode(int(os.Stdin.Fd()))
@@ -44,7 +44,7 @@ func console(args []string) int {
 	go func() { io.Copy(os.Stdout, conn); done <- struct{}{} }()
 	go func() {
 		escaped := copyInput(conn, os.Stdin)
-		// Piped input that has ended still waits for the guest's answer.
+		// When piped input ends, the guest's answer may still come.
 		if terminal || escaped {
 			done <- struct{}{}
 		}
@@ -56,7 +56,7 @@ func console(args []string) int {
 	return 0
 }
 
-// copyInput copies until the end of input or the escape key.
+// copyInput copies until the input ends, or the escape key comes.
 func copyInput(w io.Writer, r io.Reader) (escaped bool) {
 	buffer := make([]byte, 1024)
 	for {
@@ -71,8 +71,8 @@ func copyInput(w io.Writer, r io.Reader) (escaped bool) {
 	}
 }
 
-// rawMode makes a terminal hand over every key as it is; an error means that
-// fd is no terminal.
+// rawMode makes a terminal hand over every key unchanged. An error means that fd is no
+// terminal.
 func rawMode(fd int) (restore func(), err error) {
 	old, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {

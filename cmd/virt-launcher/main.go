@@ -61,7 +61,7 @@ func parse(flags *flag.FlagSet, args []string) {
 	}
 }
 
-// parseFlags leaves the arguments after the flags to the command.
+// parseFlags parses the flags. It leaves further arguments to the command.
 func parseFlags(flags *flag.FlagSet, args []string) {
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "%s\nFlags of %s:\n", usage, flags.Name())
@@ -70,13 +70,13 @@ func parseFlags(flags *flag.FlagSet, args []string) {
 	flags.Parse(args) // exits on error
 }
 
-// diskPatience is enough for a QEMU that is being killed: the kubelet and the
-// launcher each allow some seconds for it.
+// diskPatience is how long a start waits for a disk that is still in use. It is enough for a
+// QEMU that is being killed: the kubelet and the launcher each allow some seconds for that.
 const diskPatience = 20 * time.Second
 
 func run(args []string) int {
-	// The launcher allocates little and seldom: a heap that is collected
-	// early keeps it small beside the guest it waits for.
+	// The launcher allocates little and seldom. Early collection keeps its heap small beside
+	// the guest.
 	debug.SetGCPercent(20)
 	debug.SetMemoryLimit(6 << 20)
 
@@ -114,8 +114,8 @@ func run(args []string) int {
 	return 1
 }
 
-// writeTermination writes into the file that the kubelet made; outside of a
-// pod there is none, and none is made.
+// writeTermination writes into the file that the kubelet made. Outside of a pod there is no
+// such file, and it makes none.
 func writeTermination(path string, end control.Termination) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,10 +14,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// maxProbeAnswer is more than an answer with a program's output takes.
+// maxProbeAnswer bounds an answer, in bytes. It leaves room for a program's output.
 const maxProbeAnswer = 1 << 20
 
-// guestPing asks whether the guest's agent answers; probes of the pod run it.
+// guestPing asks whether the guest's agent answers. The pod's probes run it.
 func guestPing(args []string) int {
 	flags := flag.NewFlagSet("guest-ping", flag.ExitOnError)
 	socket, request := probeFlags(flags)
@@ -25,7 +25,7 @@ func guestPing(args []string) int {
 	return probe(*socket, request)
 }
 
-// guestExec runs a program in the guest; probes of the pod run it.
+// guestExec runs a program in the guest. The pod's probes run it.
 func guestExec(args []string) int {
 	flags := flag.NewFlagSet("guest-exec", flag.ExitOnError)
 	socket, request := probeFlags(flags)
@@ -45,8 +45,8 @@ func probeFlags(flags *flag.FlagSet) (socket *string, request *agent.Request) {
 	return flags.String("socket", layout.AgentSocket, "`socket` of the running virt-launcher"), request
 }
 
-// probe asks the running launcher, and returns 0 if the answer is good, the code
-// that a program in the guest exited with, or 1.
+// probe asks the running launcher. It returns 0 for a good answer, the exit code of a program
+// in the guest, or 1.
 func probe(socket string, request *agent.Request) int {
 	answer, err := askLauncher(socket, request)
 	switch {
@@ -66,7 +66,8 @@ func probe(socket string, request *agent.Request) int {
 		fmt.Fprintf(os.Stderr, "virt-launcher: the command was killed by signal %d in the guest\n", answer.Signal)
 		return 1
 	}
-	// What is no exit code must not be taken for success.
+	// A value that is no exit code must not become a success: the kernel keeps its lowest 8
+	// bits only.
 	if answer.ExitCode < 0 || answer.ExitCode > 255 {
 		fmt.Fprintf(os.Stderr, "virt-launcher: the command ended with %d in the guest\n", answer.ExitCode)
 		return 1
@@ -85,7 +86,7 @@ func askLauncher(socket string, request *agent.Request) (*agent.Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The launcher says itself that the time is over.
+	// One second more, so that the launcher's own answer that the time is over can come.
 	if err := conn.SetDeadline(deadline.Add(time.Second)); err != nil {
 		return nil, err
 	}

@@ -15,14 +15,14 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
-// ownCertificate is virt-controller's, which asks nobody for it.
+// ownCertificate is virt-controller's certificate, which it signs itself, without a request.
 type ownCertificate struct {
 	mu   sync.Mutex
 	held *tls.Certificate
 }
 
-// GetCertificate is for the tls.Config by which virt-controller is scraped. The
-// key is in its memory only.
+// GetCertificate is for the tls.Config of virt-controller's metrics. The key exists only in
+// memory.
 func (s *Signer) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.own.mu.Lock()
 	defer s.own.mu.Unlock()
@@ -36,8 +36,8 @@ func (s *Signer) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, e
 	return s.own.held, err
 }
 
-// good says whether the certificate is valid and fresh, and of a CA that is still
-// believed.
+// good says whether the certificate is valid, not yet due for renewal, and signed by a CA that
+// is still trusted.
 func (o *ownCertificate) good(cas authority.CAs, now time.Time) bool {
 	return o.held != nil && authority.ValidAt(o.held.Leaf, now) && now.Before(authority.RenewAt(o.held.Leaf)) && slices.ContainsFunc(cas, func(a authority.CA) bool {
 		return authority.ValidAt(a.Certificate, now) && o.held.Leaf.CheckSignatureFrom(a.Certificate) == nil

@@ -1,9 +1,9 @@
-// Package certificates gives every virt-handler its certificates: virt-handler
-// makes a key that never leaves its memory and files a
-// CertificateSigningRequest, virt-controller signs it once the requester has
-// proven by its token to be the virt-handler of the node that the request names.
+// Package certificates gives every virt-handler its certificates. virt-handler makes a key
+// that never leaves its memory, and files a CertificateSigningRequest. virt-controller signs
+// it if the requester's token proves that the requester is the virt-handler of the node in the
+// request.
 //
-// There is one certificate for each Role, and no certificate has two.
+// Each Role has a certificate of its own.
 package certificates
 
 import (
@@ -28,10 +28,10 @@ import (
 const (
 	// SignerName is the signer of virt-handler's certificates.
 	SignerName = "kubevirt.io/virt-handler"
-	// Requester is the user who may ask for them.
+	// Requester is the user that may file requests for these certificates.
 	Requester = "system:serviceaccount:kubevirt:virt-handler"
-	// nodeClaim is where the API server puts the node of a token that is bound
-	// to a pod; whoever holds the token cannot change it.
+	// nodeClaim is where the API server reports the node of a token that is bound to a pod.
+	// The holder of the token cannot change it.
 	nodeClaim = "authentication.kubernetes.io/node-name"
 )
 
@@ -44,7 +44,7 @@ const (
 	Server = authority.HandlerServer
 )
 
-// roles are all of them.
+// roles are all roles of virt-handler.
 var roles = [...]Role{Client, Server}
 
 func usages(r Role) []certificatesv1.KeyUsage {
@@ -76,8 +76,8 @@ func newRequest(r Role, node string, key crypto.Signer) ([]byte, error) {
 
 const (
 	requestBlock = "CERTIFICATE REQUEST"
-	// maxRequest bounds a request, in bytes: a good one has about 500, and to
-	// verify one with a key of a million bits takes minutes.
+	// maxRequest bounds a request, in bytes. A good request has about 500 bytes, and verifying
+	// one with a key of a million bits takes minutes.
 	maxRequest = 2048
 )
 
@@ -93,9 +93,9 @@ type refusal struct{ reason, message string }
 
 func (r *refusal) Error() string { return r.reason + ": " + r.message }
 
-// check returns what a request of SignerName asks for, or a *refusal. It is
-// pure. What the requester is comes from the API server's own fields of the
-// CertificateSigningRequest; what is asked for must fit that to the letter.
+// check returns what a request of SignerName asks for, or a *refusal. It is pure. Who asks is
+// known from the fields of the CertificateSigningRequest that the API server writes; the
+// request itself must match them to the letter.
 func check(csr *certificatesv1.CertificateSigningRequest) (wanted, error) {
 	if csr.Spec.Username != Requester {
 		return wanted{}, &refusal{"NotVirtHandler", fmt.Sprintf("%q is not virt-handler", csr.Spec.Username)}
@@ -114,7 +114,7 @@ func check(csr *certificatesv1.CertificateSigningRequest) (wanted, error) {
 	return w, nil
 }
 
-// parse reads the PEM of a request that must be the node's.
+// parse reads the PEM of a request, which must be for the node.
 func parse(text []byte, node string) (wanted, error) {
 	if len(text) > maxRequest {
 		return wanted{}, fmt.Errorf("the request has %d bytes, more than %d", len(text), maxRequest)
@@ -144,7 +144,8 @@ func parse(text []byte, node string) (wanted, error) {
 	return w, checkNames(request, w)
 }
 
-// requestKey returns the key, which the requester has proven to hold.
+// requestKey returns the request's key. The request's signature proves that the requester
+// holds the key.
 func requestKey(request *x509.CertificateRequest) (*ecdsa.PublicKey, error) {
 	key, ok := request.PublicKey.(*ecdsa.PublicKey)
 	if !ok || key.Curve != elliptic.P256() {
@@ -156,12 +157,12 @@ func requestKey(request *x509.CertificateRequest) (*ecdsa.PublicKey, error) {
 	return key, nil
 }
 
-// checkNames holds the subject's alternative names, and that nothing else is
-// asked for.
+// checkNames checks the subject's alternative names, and that the request asks for nothing
+// else.
 func checkNames(request *x509.CertificateRequest, w wanted) error {
 	names := dnsNames(w.role, w.node)
 	others := len(request.EmailAddresses) + len(request.IPAddresses) + len(request.URIs)
-	// All names are in one extension.
+	// All names are in one extension, subjectAltName.
 	if !slices.Equal(request.DNSNames, names) || others > 0 || len(request.Extensions) != min(len(names), 1) {
 		return fmt.Errorf("the request has the DNS names %q, %d other names and %d extensions, want the DNS names %q and nothing else",
 			request.DNSNames, others, len(request.Extensions), names)

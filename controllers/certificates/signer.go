@@ -22,19 +22,20 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
-// The CA: a Secret that only virt-controller may read, and a ConfigMap for all
-// who check certificates. Both are part of the installation, empty at first, so
-// that virt-controller needs no right to create any.
+// The CA is a Secret that only virt-controller may read, and a ConfigMap for all components
+// that check certificates. The installation creates both, empty, so that virt-controller needs
+// no right to create any.
 const (
 	CAName      = authority.HandlerCA
 	BundleEntry = authority.BundleEntry
-	// Of the Secret: the same, and the keys of those that sign.
+	// In the Secret: the same certificates, and the keys of those that sign.
 	caCertificates = "ca.crt"
 	caKeys         = "ca.key"
 )
 
-// Signer approves and signs virt-handler's requests, and keeps the CA. It needs
-// no leader: every write holds the version that it was computed from.
+// Signer approves and signs virt-handler's requests, and keeps the CA. It needs no leader:
+// every write carries the version that it was computed from, so that the API server refuses
+// the later of two.
 type Signer struct {
 	Client client.Client
 	// Live reads past the cache, which holds neither Secrets nor ConfigMaps.
@@ -48,8 +49,8 @@ type Signer struct {
 	own ownCertificate
 }
 
-// Setup registers the signer with a manager, whose cache should hold the
-// CertificateSigningRequests of SignerName only.
+// Setup registers the signer with a manager. The manager's cache should hold only the
+// CertificateSigningRequests of SignerName.
 func (s *Signer) Setup(mgr ctrl.Manager) error {
 	if err := mgr.Add(s); err != nil {
 		return err
@@ -73,7 +74,7 @@ func (s *Signer) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 	var refused *refusal
 	switch {
 	case errors.As(err, &refused) && approved:
-		// Somebody else approved it. It is our signature, though.
+		// Somebody else approved the request. But only we sign, and we refuse.
 		decide(csr, certificatesv1.CertificateFailed, refused.reason, refused.message)
 		err = s.Client.Status().Update(ctx, csr)
 	case errors.As(err, &refused):
@@ -103,12 +104,11 @@ func decide(csr *certificatesv1.CertificateSigningRequest, decision certificates
 		Type: decision, Status: corev1.ConditionTrue, Reason: reason, Message: message})
 }
 
-// component is whom the CA is for.
+// component is the component whose certificates the CA signs.
 const component = "virt-handler"
 
-// sign makes the certificate, in PEM, of a request that was checked. Of the
-// request it takes the key; all else is what virt-controller knows. A life of
-// 0 is the longest.
+// sign makes the certificate, in PEM, of a checked request. It takes only the key from the
+// request. A life of 0 is the longest that is permitted.
 func sign(as authority.CAs, w wanted, life time.Duration, now time.Time) ([]byte, error) {
 	der, err := as.Issue(&x509.Certificate{
 		Subject: subject(w.role, w.node), DNSNames: dnsNames(w.role, w.node), ExtKeyUsage: []x509.ExtKeyUsage{w.role.ExtUsage()},
@@ -139,7 +139,7 @@ func (s *Signer) issue(ctx context.Context, csr *certificatesv1.CertificateSigni
 	return nil
 }
 
-// authorities returns the CA, after rotating it if it is time.
+// authorities returns the CA, and first rotates it if that is due.
 func (s *Signer) authorities(ctx context.Context) (authority.CAs, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *Signer) authorities(ctx context.Context) (authority.CAs, error) {
 	return s.load(ctx)
 }
 
-// load reads the CA anew, rotates it if it is time, and publishes it.
+// load reads the CA again, rotates it if that is due, and publishes it.
 func (s *Signer) load(ctx context.Context) (authority.CAs, error) {
 	secret := &corev1.Secret{}
 	if err := s.Live.Get(ctx, caKey(), secret); err != nil {
@@ -181,8 +181,8 @@ func caKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: CAName}
 }
 
-// save writes the Secret, at the version that was read: of two that rotate at
-// once, one must read again.
+// save writes the Secret at the version that was read. If two virt-controllers rotate at once,
+// the second gets a conflict, and reads again.
 func (s *Signer) save(ctx context.Context, secret *corev1.Secret, cas authority.CAs) error {
 	keys, err := cas.Keys()
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *Signer) save(ctx context.Context, secret *corev1.Secret, cas authority.
 	return nil
 }
 
-// publish writes the bundle into the ConfigMap, if it is not there.
+// publish writes the bundle into the ConfigMap, if the ConfigMap has another.
 func (s *Signer) publish(ctx context.Context, bundle []byte) error {
 	published := &corev1.ConfigMap{}
 	if err := s.Live.Get(ctx, caKey(), published); err != nil {
@@ -212,11 +212,11 @@ func (s *Signer) publish(ctx context.Context, bundle []byte) error {
 }
 
 const (
-	// reloadInterval is how often the CA is read anew: another virt-controller
-	// may have rotated it, somebody may have emptied the Secret for a new one, or
-	// the clock may have been set, which no timer sees.
+	// reloadInterval is how often the CA is read again. Another virt-controller may have
+	// rotated it, an administrator may have emptied the Secret to get a new one, or the clock
+	// may have been set, which no timer notices.
 	reloadInterval = time.Minute
-	// reloadRetry is the pause after that failed.
+	// reloadRetry is the wait after a failed reload.
 	reloadRetry = 10 * time.Second
 )
 

@@ -27,16 +27,16 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
-// Source holds the certificates of this node's virt-handler, one for each role,
-// and renews them when two thirds of their life are over. The keys are in its
-// memory only; a virt-handler that starts asks anew.
+// Source holds the certificates of this node's virt-handler, one for each role. It renews them
+// when two thirds of their life are over. The keys exist only in memory; a virt-handler that
+// starts asks for new certificates.
 //
-// client-go's certificate manager would do, but it lists and watches requests;
-// this one creates and gets them, which is less for a taken node to read.
+// client-go's certificate manager would do the same, but it needs the rights to list and watch
+// requests. This one creates and gets them: an intruder on a node can read less.
 type Source struct {
 	Node   string
 	Writer client.Writer
-	// Reader must read past any cache: one would list and watch.
+	// Reader must read past any cache, because a cache lists and watches.
 	Reader client.Reader
 	Clock  clock.Clock
 	Log    logr.Logger
@@ -51,12 +51,12 @@ func (s *Source) held(r Role) *atomic.Pointer[tls.Certificate] {
 	return &s.client
 }
 
-// GetCertificate is for tls.Config: the server certificate as it is now.
+// GetCertificate is for tls.Config: it returns the present server certificate.
 func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.get(Server)
 }
 
-// GetClientCertificate is for tls.Config: the client certificate as it is now.
+// GetClientCertificate is for tls.Config: it returns the present client certificate.
 func (s *Source) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	return s.get(Client)
 }
@@ -79,7 +79,7 @@ func early(r Role, c *x509.Certificate) error {
 	return fmt.Errorf("certificate %s is not valid before %s; the clock of this node or of virt-controller's is wrong, or was", r, c.NotBefore.Format(time.RFC3339))
 }
 
-// Ready is a healthz.Checker: all certificates are there and have not expired.
+// Ready is a healthz.Checker. It returns nil if all certificates are there and valid.
 func (s *Source) Ready(*http.Request) error {
 	var errs []error
 	for _, r := range roles {
@@ -100,13 +100,13 @@ func (s *Source) Start(ctx context.Context) error {
 }
 
 const (
-	// answerTimeout is how long a request is waited for. kube-controller-manager
-	// removes one that nobody answers after a day.
+	// answerTimeout is how long to wait for the answer to a request. kube-controller-manager
+	// removes a pending request after a day.
 	answerTimeout = 15 * time.Minute
 	firstDelay    = 250 * time.Millisecond // between looks at a request
 	longestDelay  = 5 * time.Second
-	// retryDelay is after a request that failed or was denied: it will be again,
-	// and every one stays for an hour.
+	// retryDelay is the wait after a request that failed or was denied. The next one may fail,
+	// too, and kube-controller-manager keeps each for an hour.
 	retryDelay = time.Minute
 )
 
@@ -117,7 +117,7 @@ func (s *Source) renew(ctx context.Context, r Role) {
 		next := s.Clock.Now().Add(retryDelay)
 		issued, err := s.request(ctx, r)
 		if err == nil && s.Clock.Now().Before(issued.Leaf.NotBefore) {
-			// It takes the place of none that is good.
+			// A certificate that is not valid yet must not replace a valid one.
 			err = early(r, issued.Leaf)
 		}
 		if err == nil {
@@ -127,23 +127,23 @@ func (s *Source) renew(ctx context.Context, r Role) {
 		} else if ctx.Err() == nil {
 			log.Error(err, "get certificate", "retryIn", retryDelay.String())
 		}
-		// Not in one go: a timer does not see that the clock was set, or that the
-		// machine was asleep.
+		// Waits in steps: a timer does not notice that the clock was set, or that the machine
+		// slept.
 		for ok := s.waited(ctx, retryDelay); ok && s.Clock.Now().Before(next) && s.believed(r); ok = s.waited(ctx, retryDelay) {
 		}
 	}
 }
 
-// believed says whether the certificate's time has come, where there is one: a
-// clock may have been set back since.
+// believed says whether the held certificate is valid already, or there is none. A certificate
+// can be from the future if the clock was set back.
 func (s *Source) believed(r Role) bool {
 	held := s.held(r).Load()
 	return held == nil || !s.Clock.Now().Before(held.Leaf.NotBefore)
 }
 
-// renewal is when a certificate is to be replaced: when two thirds of its life
-// are over, or up to a tenth of it sooner, so that the nodes of a cluster do not
-// come all at once.
+// renewal is when a certificate is to be replaced: when two thirds of its life are over, or up
+// to a tenth of its life earlier, at random, so that the nodes of a cluster do not renew at
+// once.
 func renewal(c *x509.Certificate) time.Time {
 	early := time.Duration(mathrand.Int64N(int64(c.NotAfter.Sub(c.NotBefore) / 10)))
 	return authority.RenewAt(c).Add(-early)
@@ -161,7 +161,7 @@ func (s *Source) waited(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// request makes a key and gets it a certificate.
+// request makes a key, and gets a certificate for it.
 func (s *Source) request(ctx context.Context, r Role) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -199,7 +199,7 @@ func (s *Source) answer(ctx context.Context, filed *certificatesv1.CertificateSi
 			if client.IgnoreNotFound(lastErr) == nil {
 				return nil, lastErr
 			}
-			continue // the API server is away; it comes back
+			continue // the API server may be away for a while
 		}
 		if len(now.Status.Certificate) > 0 && now.UID == filed.UID {
 			return now.Status.Certificate, nil

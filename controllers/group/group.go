@@ -1,5 +1,5 @@
-// Package group is what ReplicaSets and pools share: how their status becomes what was
-// found, who is told of it, and when they are looked at again.
+// Package group is what ReplicaSets and pools share: how their status is summarized, which
+// events announce it, and when they are reconciled again.
 package group
 
 import (
@@ -24,28 +24,29 @@ type Object interface {
 	ReplicaStatus() *v1.ReplicaStatus
 }
 
-// Failure is what went wrong first.
+// Failure is the first failure of a reconcile.
 type Failure struct {
 	// Reason is the reason of the condition ReplicaFailure, FailedCreate say.
 	Reason string
 	Err    error
 }
 
-// meanwhile says whether somebody else wrote meanwhile: no failure, but what was planned
-// is not done.
+// meanwhile says whether the API server refused a write because another writer was first. That
+// is no failure, but the plan is not carried out.
 func (f *Failure) meanwhile() bool {
 	return f != nil && (apierrors.IsConflict(f.Err) || apierrors.IsAlreadyExists(f.Err))
 }
 
-// Found is what a reconciler found, and did.
+// Found is the result of a reconcile.
 type Found struct {
 	// Selector is the selector as a text.
 	Selector        string
 	Replicas, Ready int32
-	// Paused says what is not done while spec.paused is set; "" where it is not set.
+	// Paused says what a reconcile leaves undone while spec.paused is set; "" if it is not
+	// set.
 	Paused string
-	Failed *Failure // nil for nothing
-	// Again is when to look again; 0 for when there is an event.
+	Failed *Failure // nil if nothing failed
+	// Again is when to reconcile again without an event; 0 for never.
 	Again time.Duration
 }
 
@@ -64,18 +65,19 @@ func (f Found) summarize(status *v1.ReplicaStatus, now metav1.Time) {
 	}
 }
 
-// Reporter writes what was found.
+// Reporter writes a Found into an object's status.
 type Reporter struct {
 	Client client.Client
 	Events events.EventRecorder
-	// Resumed is the reason of the event that spec.paused is not set any more, which
-	// KubeVirt words differently for each kind.
+	// Resumed is the reason of the event that spec.paused is no longer set. KubeVirt has a
+	// different one for each kind.
 	Resumed string
 }
 
-// Report brings the status of an object up to date, and writes it once if it changed. It
-// returns when to look again: soon, where somebody else wrote meanwhile; after a pause
-// that grows, where it failed. A spec that is invalid is no failure: only its change helps.
+// Report brings the status of an object up to date, and writes it once if it changed. The
+// result says when to reconcile again: soon, if another writer was first. A failure is
+// returned, for a retry with back-off. An invalid spec returns no error: only a change of the
+// spec helps.
 func (r Reporter) Report(ctx context.Context, object Object, found Found, now metav1.Time) (ctrl.Result, error) {
 	if found.Failed.meanwhile() {
 		found.Failed, found.Again = nil, time.Second
@@ -92,7 +94,7 @@ func (r Reporter) Report(ctx context.Context, object Object, found Found, now me
 	return ctrl.Result{RequeueAfter: found.Again}, nil
 }
 
-// write writes the status if it changed, and tells what it newly says.
+// write writes the status if it changed, and makes events of what is new in it.
 func (r Reporter) write(ctx context.Context, before, object Object) error {
 	if equality.Semantic.DeepEqual(before.ReplicaStatus(), object.ReplicaStatus()) {
 		return nil
@@ -100,7 +102,7 @@ func (r Reporter) write(ctx context.Context, before, object Object) error {
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, object, patch); err != nil {
 		if apierrors.IsConflict(err) {
-			return nil // somebody else wrote; their write comes back as an event
+			return nil // another writer was first; its write makes an event
 		}
 		return client.IgnoreNotFound(err)
 	}
@@ -123,8 +125,8 @@ func (r Reporter) announce(before *v1.ReplicaStatus, object Object) {
 	}
 }
 
-// Invalid is what is found where the spec is invalid. Nothing is done, but what is there
-// is counted. The selector may be what is wrong, and stays what it was.
+// Invalid is the result for an invalid spec. Nothing is done, but the existing members are
+// counted. The status keeps its selector, because the spec's selector may be the invalid part.
 func Invalid(object Object, replicas, ready int32, paused string, err error) Found {
 	return Found{Selector: object.ReplicaStatus().LabelSelector, Replicas: replicas, Ready: ready, Paused: paused,
 		Failed: &Failure{Reason: v1.ReasonInvalidSpec, Err: err}}

@@ -1,4 +1,4 @@
-// Package kit holds what the controllers of virt-controller and virt-handler share:
-// how they retry, connect anew, record events, word refusals, and notice that their
-// cache is behind their own writes.
+// Package kit holds what the controllers of virt-controller and virt-handler share: retries,
+// reconnection, events, the wording of refusals, and the check that the cache has a
+// controller's own writes.
 package kit

@@ -12,7 +12,7 @@ import (
 // (events.k8s.io/v1).
 const noteLimit = 1024
 
-// boundedEvents cuts long notes off.
+// boundedEvents is the recorder of BoundedEvents.
 type boundedEvents struct{ events.EventRecorder }
 
 // BoundedEvents returns a recorder that cuts long notes off. An object's spec, a

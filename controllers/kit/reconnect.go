@@ -26,10 +26,10 @@ const (
 // off to once in 16 minutes: the status would show a launcher's report that much
 // later, if the report came while the API server was away.
 //
-// The queue is client-go's. Workers of the default one, which has priorities,
-// may wait for each other when it ends, so that the process ends 30 s late and
-// holds its lease (https://github.com/kubernetes-sigs/controller-runtime/issues/3538,
-// mended in v0.25, which needs Kubernetes 1.37's packages).
+// The queue is client-go's. The default is controller-runtime's queue with priorities. Its
+// workers may wait for each other when the queue ends, so that the process ends 30 s late and
+// holds its lease (https://github.com/kubernetes-sigs/controller-runtime/issues/3538, fixed in
+// v0.25, which needs Kubernetes 1.37's packages).
 func Options(workers int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: workers,
@@ -41,11 +41,11 @@ func Options(workers int) controller.Options {
 // redial is the time between two attempts to connect.
 const redial = time.Second
 
-// Reconnect has the config's clients connect anew for a watch each second while
-// the API server is away. A reflector alone backs off to one attempt in 30 to 60 s
-// (client-go's tools/cache/reflector.go), and the status of every VMI would stay
-// old for as long after the API server's return. Any answer, an error too, ends
-// the waiting; the reflector backs off from errors itself.
+// Reconnect has the config's clients dial again for a watch each second while the API server
+// is away. A reflector alone backs off to one attempt in 30 to 60 s (client-go's
+// tools/cache/reflector.go), and the status of every VMI would stay old for as long after the
+// API server's return. Any answer ends the dialing, even an error: the reflector itself backs
+// off from errors.
 func Reconnect(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{next: next, redial: redial} })
 }
@@ -71,7 +71,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// WrappedRoundTripper lets client-go find the transport below.
+// WrappedRoundTripper lets client-go find the wrapped transport.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 func isWatch(r *http.Request) bool {

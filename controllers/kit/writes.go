@@ -27,8 +27,8 @@ type write struct {
 const (
 	// WriteDelay is how long a reconciler waits for the event of its write.
 	WriteDelay = time.Second
-	// patience is how often a cache may be found behind the same write. An API server
-	// whose database was restored may keep that version for good.
+	// patience is how many times the cache may be found behind the same write. When the API
+	// server's database was restored, that version may stay for good.
 	patience = 10
 )
 

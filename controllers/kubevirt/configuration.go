@@ -11,8 +11,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// Configuration returns the cluster's configuration; without a KubeVirt
-// object, an empty one.
+// Configuration returns the cluster's configuration, which is empty without a KubeVirt object.
 func Configuration(ctx context.Context, reader client.Reader) (*v1.KubeVirtConfiguration, error) {
 	var list v1.KubeVirtList
 	if err := reader.List(ctx, &list, client.InNamespace(v1.KubeVirtNamespace)); err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
-// Reconciler writes the status of KubeVirts. Its client's caches hold those
-// of the components' namespace, and the components.
+// Reconciler writes the status of KubeVirts. Its client's caches hold the KubeVirts of the
+// components' namespace, and the components.
 type Reconciler struct {
 	Client client.Client
 	Clock  clock.PassiveClock
@@ -30,7 +30,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	all := handler.EnqueueRequestsFromMapFunc(r.requestAll)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("kubevirt").
-		// All of them: one that is deleted may make another one count.
+		// Every change concerns all KubeVirts: when the oldest is deleted, the next one
+		// counts.
 		Watches(&v1.KubeVirt{}, all).
 		Watches(&appsv1.Deployment{}, all).
 		Watches(&appsv1.DaemonSet{}, all).
@@ -71,7 +72,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 	err := r.Client.Status().Patch(ctx, kv, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if err != nil && !apierrors.IsConflict(err) { // who else wrote brings us back
+	if err != nil && !apierrors.IsConflict(err) { // the other write brings us back
 		return ctrl.Result{}, client.IgnoreNotFound(fmt.Errorf("write status: %w", err))
 	}
 	return ctrl.Result{}, nil
@@ -98,7 +99,7 @@ func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, now metav1.Tim
 	return nil
 }
 
-// deployment returns one of the components' Deployments, or nil.
+// deployment returns the Deployment of a component, or nil.
 func (r *Reconciler) deployment(ctx context.Context, name string) (*appsv1.Deployment, error) {
 	d := &appsv1.Deployment{}
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: name}, d)

@@ -18,12 +18,13 @@ const (
 	noHandlerWanted = "no node is selected by virt-handler's DaemonSet"
 )
 
-// component is what counts of a Deployment or a DaemonSet.
+// component is the part of a Deployment or DaemonSet that counts for the status.
 type component struct {
 	name                     string
 	wanted, updated, working int32
-	observed                 bool // its status is that of its spec
-	// missing says why nothing is wanted of it, which means not available.
+	observed                 bool // the status is of the present spec
+	// missing says that the object is missing, or why it is to have no pods. The component then
+	// counts as not available.
 	missing string
 }
 
@@ -113,14 +114,14 @@ func boolean(holds bool) corev1.ConditionStatus {
 	return corev1.ConditionFalse
 }
 
-// refuse says on a second KubeVirt that it does not count.
+// refuse says in the status of a second KubeVirt that it has no effect.
 func refuse(kv *v1.KubeVirt, first string, now metav1.Time) {
 	kv.Status.ObservedGeneration = kv.Generation
 	kv.Status.SetCondition(v1.KubeVirtCondition{Type: v1.KubeVirtConditionAvailable, Status: corev1.ConditionFalse, Reason: v1.ReasonExistingDeployment,
 		Message: fmt.Sprintf("the oldest KubeVirt in the namespace %s counts, %s; this one has no effect", v1.KubeVirtNamespace, first)}, now)
 }
 
-// imageTag is the version of the first container.
+// imageTag is the tag of the first container's image, or its digest, or "latest".
 func imageTag(containers []corev1.Container) string {
 	if len(containers) == 0 {
 		return ""

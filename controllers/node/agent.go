@@ -10,17 +10,17 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Bounds of what a guest's agent may put into a VMI's status: texts in bytes.
+// Bounds of what a guest's agent may put into a VMI's status. Those of texts are in bytes.
 const (
 	maxOSText         = 128
 	maxInterfaceName  = 64
 	maxGuestAddresses = 8
-	maxInterfaces     = 10 // unless the VMI has more itself; KubeVirt's
+	maxInterfaces     = 10 // KubeVirt's bound; a VMI that itself has more interfaces keeps them all
 )
 
-// reportAgent brings a VMI's status up to date with what the guest's agent says,
-// after report. It is pure. What the agent said last of the operating system
-// stays when it goes, as KubeVirt has it.
+// reportAgent brings a VMI's status up to date with what the guest's agent says. It runs after
+// report. It is pure. When the agent disconnects, the status keeps what the agent last said of
+// the operating system, as KubeVirt does.
 func reportAgent(object *v1.VirtualMachineInstance, agent control.AgentReport, now metav1.Time) {
 	status := &object.Status
 	status.FSFreezeStatus = ""
@@ -44,10 +44,9 @@ func withAgent(state control.StateReport) bool {
 	return state.Machine != nil && state.Machine.Agent != nil
 }
 
-// keepAgentReport leaves what the status says by the guest's agent as it was,
-// after report. It is for when the launcher has not told of the agent: what it
-// told an earlier virt-handler, or this one on another connection, it tells again
-// right after its hello.
+// keepAgentReport keeps the status's facts from the guest's agent. It runs after report, while
+// the launcher has not yet sent a report of the agent on this connection: the launcher sends
+// that right after its hello, whatever it told an earlier virt-handler or connection.
 func keepAgentReport(object, before *v1.VirtualMachineInstance) {
 	if known := before.Status.Interfaces; object.Status.Phase == v1.Running && len(known) > 0 {
 		object.Status.Interfaces = known
@@ -60,15 +59,15 @@ func guestOS(os control.GuestOS) v1.VirtualMachineInstanceGuestOSInfo {
 		PrettyName: text(os.PrettyName), VersionID: text(os.VersionID), KernelVersion: text(os.KernelVersion), Machine: text(os.Machine), ID: text(os.ID)}
 }
 
-// Sources of what is known of an interface, KubeVirt's.
+// KubeVirt's names of the sources of facts about an interface.
 const (
 	fromDomain = "domain"
 	fromAgent  = "guest-agent"
 )
 
-// withGuest adds to what is known of the interfaces what the guest says, which
-// is believed only about itself. The address that virt-api forwards ports to
-// stays the pod's: a guest, or who rules it, must not lead virt-api to others.
+// withGuest adds what the guest says of its interfaces to the known facts. A guest is believed
+// only about itself. The address to which virt-api forwards ports stays the pod's: a guest, or
+// an intruder in it, must not lead virt-api to other hosts.
 func withGuest(object *v1.VirtualMachineInstance, known []v1.NetworkInterfaceStatus, said []control.GuestInterface) []v1.NetworkInterfaceStatus {
 	out := slices.Clone(known)
 	bridged := map[string]bool{}
@@ -98,8 +97,8 @@ func withGuest(object *v1.VirtualMachineInstance, known []v1.NetworkInterfaceSta
 	return out
 }
 
-// merged are addresses that are known, and of those that the guest says the ones
-// that are addresses.
+// merged returns the known addresses, and those of the guest's texts that are global unicast
+// addresses.
 func merged(known, said []string) []string {
 	out := slices.Clone(known)
 	for _, a := range said[:min(len(said), maxGuestAddresses)] {

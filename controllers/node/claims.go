@@ -8,9 +8,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// claims are the VMI's volumes on PersistentVolumeClaims and in files of the
-// node. What virt-controller
-// has written of them decides; virt-handler has no right to read claims.
+// claims returns the VMI's volumes on PersistentVolumeClaims and in files of the node. The
+// facts about a claim are those that virt-controller wrote into the VMI's status: virt-handler
+// has no right to read claims.
 func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
 	var out []control.Claim
 	for _, v := range vmi.Spec.Volumes {
@@ -30,8 +30,8 @@ func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
 	return out, nil
 }
 
-// diskSize is how large the disk of a volume may be, in bytes; 0 for one of whom
-// its VMI's spec says it.
+// diskSize is how large the disk of a volume may be, in bytes. It is 0 for a volume that is
+// not on a claim: the VMI's spec gives its size.
 func diskSize(vmi *v1.VirtualMachineInstance, volume string) int64 {
 	if info := vmi.Status.ClaimInfo(volume); info != nil {
 		return info.DiskSize()
@@ -39,8 +39,8 @@ func diskSize(vmi *v1.VirtualMachineInstance, volume string) int64 {
 	return 0
 }
 
-// onlyRead says whether the volume's disk is one that no guest writes to: a
-// CD-ROM, say, of which the launcher needs no right to write either.
+// onlyRead says whether no guest writes to the volume's disk, as with a CD-ROM. The launcher
+// then needs no right to write either.
 func onlyRead(vmi *v1.VirtualMachineInstance, volume string) bool {
 	for _, d := range vmi.Spec.Domain.Devices.Disks {
 		if d.Name == volume {

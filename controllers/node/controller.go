@@ -46,7 +46,7 @@ type Reconciler struct {
 	NodeName string
 	Chooser  *accelerator.Chooser
 	Sessions *sessions.Set
-	// Changed brings the VMIs whose launchers said something.
+	// Changed brings the VMIs whose launchers reported something.
 	Changed <-chan event.GenericEvent
 
 	writes    kit.Writes
@@ -77,13 +77,13 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1.VirtualMachineInstance{}).
 		WatchesRawSource(source.Channel(r.Changed, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{})).
-		// A launcher that does not answer holds one of these, and no other VM.
+		// A launcher that does not answer holds one worker, and so delays no other VM.
 		WithOptions(kit.Options(slots.PerNode)).
 		Complete(r)
 }
 
-// Reconcile takes one VMI a step further. Without a launcher on the line it
-// says so, after a while, and no more: absence of information is never death.
+// Reconcile takes one VMI a step further. Where no launcher is connected, it says so in the
+// status after a while, and does no more: absence of information is never death.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	r.gathering.note(request.NamespacedName, false)
 	r.wake(ctx, request.Namespace)
@@ -112,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if len(ips) == 0 && startErr == nil {
-		return ctrl.Result{}, nil // nothing is known of its network; the change that says it brings us back
+		return ctrl.Result{}, nil // the pod has no addresses yet; their change brings us back
 	}
 	again := r.growDisks(ctx, object, launcher)
 	now := metav1.NewTime(r.Clock.Now())
@@ -133,15 +133,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.announce(before, object)
 	}
 	if errors.Is(startErr, control.ErrClosed) {
-		return ctrl.Result{}, nil // its next hello brings us back
+		return ctrl.Result{}, nil // the launcher's next hello brings us back
 	}
-	if startErr != nil { // it goes to the log, and may be as long as a launcher likes
+	if startErr != nil { // the error goes to the log, and a launcher may make it as long as it likes
 		return ctrl.Result{}, errors.New(control.Printable(startErr.Error(), maxMessage))
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// withoutLauncher says of a guest that should run that nobody can tell.
+// withoutLauncher says in the status of a running VMI that it is not known whether the guest
+// runs.
 func (r *Reconciler) withoutLauncher(ctx context.Context, object *v1.VirtualMachineInstance) (ctrl.Result, error) {
 	if object.Status.NodeName != r.NodeName || object.Status.Phase != v1.Running {
 		return ctrl.Result{}, nil
@@ -162,7 +163,7 @@ func (r *Reconciler) withoutLauncher(ctx context.Context, object *v1.VirtualMach
 	return ctrl.Result{}, err
 }
 
-// pods are those that may be the VMI's launchers; see vmi.PodNames.
+// pods are the names of the pods that may be the VMI's launchers; see vmi.PodNames.
 func pods(object *v1.VirtualMachineInstance) []types.NamespacedName {
 	var all []types.NamespacedName
 	for _, name := range vmi.PodNames(object) {
@@ -171,13 +172,13 @@ func pods(object *v1.VirtualMachineInstance) []types.NamespacedName {
 	return all
 }
 
-// report brings a VMI's status up to date with what the launcher says. It is
-// pure. What the VMI says itself is taken from there: a launcher whose guest
-// broke out may say anything.
+// report brings a VMI's status up to date with the launcher's report. It is pure. Facts that
+// the VMI's spec gives are taken from the spec: a launcher whose guest broke out may report
+// anything.
 func report(object *v1.VirtualMachineInstance, state control.StateReport, network map[string]networkFacts, now metav1.Time) {
 	status := &object.Status
 	if neverRan(object, state) {
-		return // virt-handler holds it, and says nothing of it
+		return // virt-handler holds the guest, and the status does not show that
 	}
 	if state.Machine != nil && (state.StartedAt != nil || state.State == control.StatePaused) {
 		if v1.KnownMachineType(state.Machine.Type) {
@@ -202,7 +203,7 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 		status.SetCondition(paused(state.Pause), now)
 	case control.StateExited:
 		if state.Failure == "" {
-			return // its pod is about to end, and says more
+			return // the pod is about to end, and its end says more
 		}
 		ready.Message = "the guest has failed, and its launcher is kept: " + control.Short(state.Failure)
 		status.RemoveCondition(v1.ConditionPaused)
@@ -214,23 +215,23 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 	status.SetCondition(ready, now)
 }
 
-// networkFacts is what virt-handler knows of the link of the pod that an interface is for.
+// networkFacts is what virt-handler knows of the pod's link behind an interface.
 type networkFacts struct {
 	link string
 	ips  []string // IPv4 first
 	nic  resolve.NIC
 }
 
-// linksOf returns the links of the pod that a VMI's interfaces are for, by interface.
+// linksOf returns the pod's link behind each of the VMI's interfaces, by interface.
 func linksOf(launcher *sessions.Session, object *v1.VirtualMachineInstance) map[string]netsetup.Facts {
 	out := map[string]netsetup.Facts{}
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
-		out[nic.Name] = launcher.Links[sessions.PodLink] // every network that is supported is the pod's
+		out[nic.Name] = launcher.Links[sessions.PodLink] // every supported network is the pod network
 	}
 	return out
 }
 
-// networkOf is what is known of a VMI's networks, by interface; ips are the pod's own
+// networkOf is what is known of a VMI's networks, by interface. ips are the pod's own
 // addresses.
 func networkOf(launcher *sessions.Session, object *v1.VirtualMachineInstance, ips []string) map[string]networkFacts {
 	out := map[string]networkFacts{}
@@ -244,7 +245,7 @@ func networkOf(launcher *sessions.Session, object *v1.VirtualMachineInstance, ip
 	return out
 }
 
-// nicFacts are those of a link that resolve.Machine needs.
+// nicFacts are the facts of a link that resolve.Machine needs.
 func nicFacts(link netsetup.Facts) resolve.NIC { return resolve.NIC{MTU: link.MTU, MAC: link.MAC} }
 
 func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFacts) []v1.NetworkInterfaceStatus {
@@ -261,7 +262,7 @@ func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFac
 	return out
 }
 
-// announce tells as events what the status newly says.
+// announce makes events of what is new in the status.
 func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance) {
 	if before.Status.Phase != v1.Running && object.Status.Phase == v1.Running {
 		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "Started", "Start", "VirtualMachineInstance started.")
@@ -289,7 +290,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.Virtual
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	err = r.Client.Status().Patch(ctx, object, patch)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return false, nil // somebody else wrote; that write brings us back
+		return false, nil // another writer was first; its write brings us back
 	}
 	if err != nil {
 		return false, fmt.Errorf("write status: %w", err)

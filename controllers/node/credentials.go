@@ -10,7 +10,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// agentCredentials are the Secrets that the guest's agent brings into the guest.
+// agentCredentials are the Secrets that the launcher has the guest's agent put into the guest.
 func agentCredentials(vmi *v1.VirtualMachineInstance) []control.AgentCredential {
 	var out []control.AgentCredential
 	for i, c := range vmi.Spec.AccessCredentials {
@@ -26,10 +26,9 @@ func agentCredentials(vmi *v1.VirtualMachineInstance) []control.AgentCredential 
 	return out
 }
 
-// reportCredentials says in a running VMI's status whether the guest's users have
-// what the Secrets hold. What is wrong is partly the guest's word: text for
-// people, of a length that a status bears. The condition has no reason, as in
-// KubeVirt.
+// reportCredentials says in a running VMI's status whether the guest's users have what the
+// Secrets hold. The message of a failure is partly the guest's own text: it is made printable,
+// and as short as a status allows. The condition has no reason, as in KubeVirt.
 func reportCredentials(object *v1.VirtualMachineInstance, said *control.CredentialsReport, now metav1.Time) {
 	if said == nil || object.Status.Phase != v1.Running || len(agentCredentials(object)) == 0 {
 		return
@@ -41,7 +40,8 @@ func reportCredentials(object *v1.VirtualMachineInstance, said *control.Credenti
 	object.Status.SetCondition(c, now)
 }
 
-// announceCredentials makes an event of what has changed about them; KubeVirt's.
+// announceCredentials makes KubeVirt's events of a change of the condition
+// AccessCredentialsSynchronized.
 func (r *Reconciler) announceCredentials(before, after *v1.VirtualMachineInstance) {
 	was := cmp.Or(before.Status.Condition(v1.ConditionAccessCredentialsSynchronized), &v1.VirtualMachineInstanceCondition{})
 	switch is := after.Status.Condition(v1.ConditionAccessCredentialsSynchronized); {

@@ -17,29 +17,31 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Guests of a namespace that come to a node at the same time begin to run at the same
-// time. A guest that runs takes all CPU time that there is, so that each start after
-// it takes longer: where many come, after a power cut say, the last is up much sooner
-// if the first waits for the others. QEMU is started meanwhile, with the guest's
-// CPUs stopped: the guest is held. A guest that comes alone waits for nobody.
+// Guests of a namespace that come to a node at the same time wait for each other. A guest that
+// runs takes all CPU time that it can get, so that each later start takes longer. Where many
+// guests come at once, after a power cut say, the last guest is up much sooner if the first
+// waits. QEMU is started meanwhile, with the guest's CPUs stopped: the guest is held. A guest
+// that comes alone does not wait.
 const (
-	// gatherMost is how long a launcher that is ready waits for others at most.
+	// gatherMost is how long a ready launcher waits for other guests at most.
 	gatherMost = 5 * time.Second
-	// gatherYoung is how long after its creation a VMI is waited for: one whose
-	// image cannot be pulled, say, holds up nobody.
+	// gatherYoung is the age up to which others wait for a VMI. An older VMI that is not up,
+	// because its image cannot be pulled, say, holds up no other guest.
 	gatherYoung = 30 * time.Second
-	// gatherLook is between two looks. The last guest to come wakes the others. A look
-	// finds only a change that has no event: a VMI is not young any more.
+	// gatherLook is the time between two looks at the other guests. The last guest to come
+	// wakes those that wait. A look finds only a change that has no event: a VMI has outgrown
+	// gatherYoung.
 	gatherLook = time.Second
 )
 
-// gathering is who waits for other guests. The zero value is ready for use.
+// gathering holds the names of the guests that wait for others. The zero value is ready for
+// use.
 type gathering struct {
 	mu   sync.Mutex
 	held map[types.NamespacedName]struct{}
 }
 
-// note keeps in mind whether a guest waits.
+// note notes whether a guest waits.
 func (g *gathering) note(name types.NamespacedName, waits bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -66,8 +68,8 @@ func (g *gathering) in(namespace string) []types.NamespacedName {
 	return names
 }
 
-// wake has the guests of a namespace looked at that wait, if nobody comes any more that
-// they wait for. An error is left to the next look.
+// wake enqueues the waiting guests of a namespace if no other guest is on its way any more. An
+// error is left to the next look.
 func (r *Reconciler) wake(ctx context.Context, namespace string) {
 	waiting := r.gathering.in(namespace)
 	if len(waiting) == 0 {
@@ -80,14 +82,14 @@ func (r *Reconciler) wake(ctx context.Context, namespace string) {
 		object := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 		select {
 		case r.woken <- event.GenericEvent{Object: object}:
-			r.gathering.note(name, false) // if it still waits when it is looked at, it says so
-		default: // full: those are looked at, and wake the others
+			r.gathering.note(name, false) // a guest that must wait on is noted again
+		default: // full: the VMIs in the queue wake the others when they are reconciled
 		}
 	}
 }
 
-// advance starts a guest, or lets it go where it is held, when it is time. It returns
-// how long to wait until then.
+// advance starts a guest, or lets a held guest run, when it is time. It returns how long to
+// wait until then.
 func (r *Reconciler) advance(ctx context.Context, object *v1.VirtualMachineInstance, launcher *sessions.Session) (time.Duration, error) {
 	name := client.ObjectKeyFromObject(object)
 	waiting := toStart(object, launcher)
@@ -95,7 +97,8 @@ func (r *Reconciler) advance(ctx context.Context, object *v1.VirtualMachineInsta
 		r.gathering.note(name, false)
 		return 0, nil
 	}
-	// Before it looks: who comes meanwhile finds it, and wakes it.
+	// Noted before the look: a guest that changes meanwhile then finds the note, and wakes
+	// this one.
 	r.gathering.note(name, true)
 	wait, err := r.gather(ctx, launcher)
 	r.gathering.note(name, err == nil && wait > 0)
@@ -116,20 +119,20 @@ func (r *Reconciler) advance(ctx context.Context, object *v1.VirtualMachineInsta
 	return 0, nil
 }
 
-// heldBack says whether a guest is to be let go when it is time.
+// heldBack says whether a guest is held, and is to run when it is time.
 func heldBack(object *v1.VirtualMachineInstance, state control.StateReport) bool {
 	return neverRan(object, state) && object.DeletionTimestamp == nil
 }
 
-// neverRan says whether a guest's QEMU is up and its CPUs have never run, though its user
-// did not ask for that. A virt-handler that is restarted finds by this the guests that
-// the last virt-handler held.
+// neverRan says whether a guest's QEMU is up and its CPUs have never run, although its user
+// did not ask for that. By this a restarted virt-handler finds the guests that the last
+// virt-handler held.
 func neverRan(object *v1.VirtualMachineInstance, state control.StateReport) bool {
 	return state.State == control.StatePaused && state.StartedAt == nil && object.Spec.StartStrategy != v1.StartStrategyPaused
 }
 
-// gather returns how long a launcher that is ready waits before it is asked about
-// again; 0 to let its guest run.
+// gather returns how long a ready launcher waits until the next look at the other guests, or 0
+// if its guest may run.
 func (r *Reconciler) gather(ctx context.Context, launcher *sessions.Session) (time.Duration, error) {
 	left := gatherMost - r.Clock.Since(launcher.Since)
 	if left <= 0 {
@@ -141,9 +144,9 @@ func (r *Reconciler) gather(ctx context.Context, launcher *sessions.Session) (ti
 	return min(gatherLook, left), nil
 }
 
-// comes says whether a guest of a namespace, another than a launcher's, is on its way.
-// Only its own namespace counts: a tenant whose guests never come, for want of an image,
-// say, delays nobody else's.
+// comes says whether a guest of a namespace, other than the given launcher's, is on its way.
+// Only guests of the same namespace count: a tenant whose guests never come, because their
+// image is missing, say, must not delay other tenants.
 func (r *Reconciler) comes(ctx context.Context, namespace string, launcher *sessions.Session) (bool, error) {
 	var vmis v1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &vmis, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -159,8 +162,8 @@ func (r *Reconciler) comes(ctx context.Context, namespace string, launcher *sess
 	}), nil
 }
 
-// onItsWay says whether a VMI's pod was just bound to the node, and its launcher is
-// to be expected. It is pure.
+// onItsWay says whether a VMI's pod was just bound to the node, so that its launcher should
+// soon connect. It is pure.
 func onItsWay(object *v1.VirtualMachineInstance, node string, now time.Time) bool {
 	if object.Status.NodeName != node || object.DeletionTimestamp != nil || now.Sub(object.CreationTimestamp.Time) > gatherYoung {
 		return false
@@ -168,7 +171,7 @@ func onItsWay(object *v1.VirtualMachineInstance, node string, now time.Time) boo
 	return object.Status.Phase == v1.Scheduling || object.Status.Phase == v1.Scheduled
 }
 
-// toStart says whether a launcher waits for a guest that is wanted.
+// toStart says whether a launcher waits to start a guest, and the VMI is not being deleted.
 func toStart(object *v1.VirtualMachineInstance, launcher *sessions.Session) bool {
 	return launcher.State().State == control.StateWaiting && object.DeletionTimestamp == nil
 }

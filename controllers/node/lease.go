@@ -21,15 +21,16 @@ import (
 )
 
 const (
-	// renewInterval is a fifth of the time after which virt-controller takes
-	// virt-handler for gone.
+	// renewInterval is a fifth of the time after which virt-controller considers virt-handler
+	// gone.
 	renewInterval = nodelabel.Lifetime / 5
-	// renewRetry is between attempts where the API server does not answer.
+	// renewRetry is the wait after a renewal that failed.
 	renewRetry = 5 * time.Second
 )
 
-// LeaseWriter writes down that virt-handler is there, and what it knows of its
-// node. virt-controller makes labels of it: virt-handler has no right to nodes.
+// LeaseWriter renews a Lease while virt-handler lives, and notes in it what virt-handler knows
+// of its node. virt-controller makes the node's labels of the Lease: virt-handler has no right
+// to write Nodes.
 type LeaseWriter struct {
 	Client   client.Client
 	Clock    clock.WithTicker
@@ -60,7 +61,7 @@ func (w *LeaseWriter) Start(ctx context.Context) error {
 	}
 }
 
-// renew patches the Lease, or makes it: neither needs the right to read it.
+// renew patches the Lease, or creates it: neither needs the right to read it.
 func (w *LeaseWriter) renew(ctx context.Context, choice accelerator.Choice) error {
 	ctx, cancel := context.WithTimeout(ctx, renewInterval/2)
 	defer cancel()

@@ -16,18 +16,17 @@ import (
 	"github.com/kubeqemu/kubeqemu/netsetup"
 )
 
-// errForeignNetNS means that a launcher handed over another network namespace
-// than its pod's.
+// errForeignNetNS means that a launcher handed over a network namespace that is not its pod's.
 var errForeignNetNS = errors.New("the launcher's network namespace is not its pod's")
 
-// vouched returns the pod's addresses, IPv4 first, once it is known that the
-// network namespace has them; none while the API server knows of none. It is pure.
+// vouched returns the pod's addresses, IPv4 first, if the network namespace has them all. It
+// returns none while the API server knows of none. It is pure.
 //
-// Whoever makes a network namespace gives it any address, and any number of them:
-// what virt-handler reports of it, and what is dialed for users, is what the
-// kubelet reported of the pod. A guest need not wait for that. What a launcher
-// hands over before is a namespace of a container runtime's (netsetup.FromFile),
-// and not the host's; nothing is said of it until it is vouched for.
+// The maker of a network namespace can give it any addresses. So virt-handler reports, and
+// dials for users, only the addresses that the kubelet reported of the pod. A guest need not
+// wait for those: netsetup.FromFile has made sure that the launcher handed over a namespace of
+// a container runtime, and not the host's. Until the addresses are known, nothing of it is
+// reported.
 func vouched(facts netsetup.Facts, pod []string) ([]string, error) {
 	var v4, v6 []string
 	for _, ip := range pod {
@@ -48,13 +47,13 @@ func vouched(facts netsetup.Facts, pod []string) ([]string, error) {
 	return append(v4, v6...), nil
 }
 
-// vouchedFor calls vouched with the addresses that are known of a VMI's launcher.
+// vouchedFor calls vouched with the known addresses of a VMI's launcher pod.
 func vouchedFor(launcher *sessions.Session, object *v1.VirtualMachineInstance) ([]string, error) {
 	return vouched(launcher.Links[sessions.PodLink], object.Status.LauncherPodIPs(launcher.Pod.Name))
 }
 
-// session returns the launcher on the line of a VMI whose status, written by
-// virt-controller, says that its pod is this one and on this node.
+// session returns the connected launcher of a VMI that is on this node, or nil. The VMI's
+// status, which virt-controller writes, says which node and which pods are the VMI's.
 func (r *Reconciler) session(object *v1.VirtualMachineInstance) *sessions.Session {
 	if object.Status.NodeName != r.NodeName || len(object.Status.ActivePods) == 0 {
 		return nil
@@ -67,9 +66,9 @@ func (r *Reconciler) session(object *v1.VirtualMachineInstance) *sessions.Sessio
 	return nil
 }
 
-// Launcher returns the VMI's launcher, or nil while the launcher's network namespace
-// is not known to be its pod's. Questions of users and of scrapers go to no other
-// launcher.
+// Launcher returns the VMI's launcher, or nil while the launcher's network namespace lacks an
+// address that the kubelet reported of the pod. Questions of users and of scrapers go to no
+// other launcher.
 func (r *Reconciler) Launcher(object *v1.VirtualMachineInstance) *sessions.Session {
 	launcher := r.session(object)
 	if launcher == nil {
@@ -81,7 +80,8 @@ func (r *Reconciler) Launcher(object *v1.VirtualMachineInstance) *sessions.Sessi
 	return launcher
 }
 
-// refuse says of a VMI why its launcher is not served. What runs goes on.
+// refuse says in a VMI's status why virt-handler does not serve its launcher. A running guest
+// goes on.
 func (r *Reconciler) refuse(ctx context.Context, object *v1.VirtualMachineInstance, why error) (ctrl.Result, error) {
 	before, now := object.DeepCopy(), metav1.NewTime(r.Clock.Now())
 	if object.Status.Phase == v1.Running {

@@ -10,8 +10,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// paused is the condition of a guest whose CPUs are stopped. What the launcher
-// says of it is text for people, of a length that a status bears.
+// paused is the condition of a guest whose CPUs are stopped. Texts of the launcher are made
+// printable, and as short as a status allows.
 func paused(pause *control.Pause) v1.VirtualMachineInstanceCondition {
 	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue,
 		Reason: v1.ReasonPaused, Message: "the guest's CPUs are stopped"}
@@ -27,8 +27,8 @@ func paused(pause *control.Pause) v1.VirtualMachineInstanceCondition {
 	return c
 }
 
-// runs is the condition Ready of a guest whose CPUs run. What its readiness probe
-// says of it stays as virt-controller wrote it.
+// runs is the condition Ready of a guest whose CPUs run. For a VMI with a readiness probe it
+// keeps the result that virt-controller wrote.
 func runs(object *v1.VirtualMachineInstance) v1.VirtualMachineInstanceCondition {
 	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionTrue,
 		Reason: v1.ReasonGuestRunning, Message: v1.MessageGuestRunning}
@@ -57,14 +57,14 @@ func ioErrorMessage(pause *control.Pause) string {
 // maxMessage is how long a condition's message may be, in bytes.
 const maxMessage = 1024
 
-// reportSilence says in a VMI's status that its launcher or its QEMU does not
-// answer, in place of the Ready that report has just set; the next report
-// takes it back. It ends no VMI: absence of information is never death.
+// reportSilence says in a VMI's status that its launcher or its QEMU does not answer. This
+// replaces the Ready that report has just set, and the next report takes it back. It ends no
+// VMI: absence of information is never death.
 func reportSilence(object, before *v1.VirtualMachineInstance, state control.StateReport, launcherSilent bool, now metav1.Time) {
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse}
 	switch {
 	case object.Status.Phase != v1.Running:
-		return // its launcher's start is repeated, and says what it waits for
+		return // the start is repeated, and its error says what is missing
 	case launcherSilent:
 		ready.Reason = v1.ReasonLauncherNotResponding
 		ready.Message = "virt-launcher does not answer virt-handler; whether the guest runs is not known"
@@ -74,8 +74,8 @@ func reportSilence(object, before *v1.VirtualMachineInstance, state control.Stat
 	default:
 		return
 	}
-	// From what was written before, or else the time of the transition would
-	// be a new one each time.
+	// Begin with the condition that was written before: the one that report has just set would
+	// make each report a new transition, with a new time.
 	if old := before.Status.Condition(v1.ConditionReady); old != nil {
 		if set := object.Status.Condition(v1.ConditionReady); set != nil {
 			*set = *old
@@ -84,18 +84,19 @@ func reportSilence(object, before *v1.VirtualMachineInstance, state control.Stat
 	object.Status.SetCondition(ready, now)
 }
 
-// gonePatience is how long a launcher may be off the line before its VMI's
-// status says so: it dials again every two seconds, and when its VM has ended
-// virt-controller soon says how.
+// gonePatience is how long a launcher may be disconnected before its VMI's status says so. A
+// launcher dials again every two seconds, and when its VM has ended, virt-controller soon says
+// how.
 const gonePatience = 30 * time.Second
 
-// reportGone says in a running VMI's status that its launcher is not on the line.
+// reportGone says in a running VMI's status that its launcher is not connected.
 func reportGone(object *v1.VirtualMachineInstance, now metav1.Time) {
 	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonLauncherNotResponding,
 		Message: "virt-launcher is not connected to virt-handler; whether the guest runs is not known"}, now)
 }
 
-// silent says whether Ready tells of somebody who does not answer.
+// silent says whether the condition Ready has a reason that the launcher or QEMU does not
+// answer.
 func silent(c *v1.VirtualMachineInstanceCondition) bool {
 	return c != nil && (c.Reason == v1.ReasonQEMUNotResponding || c.Reason == v1.ReasonLauncherNotResponding)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
-// start takes a waiting launcher to a running QEMU: ask what only the pod can
-// see, decide, wire, hand over. Every step may be repeated after a crash. A guest
-// that is held does not run yet; see gather.
+// start takes a waiting launcher to a running QEMU. It asks for what only the pod can see,
+// decides, wires the network, and hands the machine over. Every step may be repeated after a
+// crash. With hold the guest's CPUs stay stopped; see gather.
 func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, hold bool) error {
 	host, err := r.host(ctx, vmi, launcher)
 	if err != nil {
@@ -51,8 +51,8 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	return nil
 }
 
-// unfit says why a launcher cannot run what is asked for, before anything is wired.
-// The launcher is of the pod's image, and stays what it is.
+// unfit says why a launcher cannot run the VM, before anything is wired. The launcher comes
+// with the pod's image, so that repeating the start would not help.
 func unfit(request *control.StartRequest, features []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, feature := range control.Lacks(features, request.Needs) {
@@ -67,7 +67,7 @@ func unfit(request *control.StartRequest, features []string) field.ErrorList {
 // host gathers what resolve.Machine needs besides the VMI.
 func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (resolve.Host, error) {
 	choice, _ := r.Chooser.Choice()
-	if choice.Accelerator == "" { // since it got its slot
+	if choice.Accelerator == "" { // the node's choice changed after this pod got its slot
 		return resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}
 	host := resolve.Host{
@@ -100,7 +100,7 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	}
 	for i, facts := range reply.Claims {
 		asked := request.Claims[i]
-		facts.Block, facts.DiskSize = asked.Block, diskSize(vmi, asked.Volume) // the claim's word, not the launcher's
+		facts.Block, facts.DiskSize = asked.Block, diskSize(vmi, asked.Volume) // facts of the claim, which the launcher must not change
 		host.Claims[asked.Volume] = facts
 	}
 	host.OverlayDirect = reply.OverlayDirect
@@ -125,7 +125,7 @@ func (r *Reconciler) reject(ctx context.Context, launcher *sessions.Session, err
 	return nil
 }
 
-// seeds are what the launcher makes cloud-init's volumes of.
+// seeds are the data from which the launcher makes cloud-init's volumes.
 func seeds(vmi *v1.VirtualMachineInstance, machineUUID string) ([]control.CloudInitSeed, error) {
 	var out []control.CloudInitSeed
 	for _, v := range vmi.Spec.Volumes {
@@ -137,9 +137,9 @@ func seeds(vmi *v1.VirtualMachineInstance, machineUUID string) ([]control.CloudI
 		if err != nil {
 			return nil, fmt.Errorf("read cloud-init volume %s: %w", v.Name, err)
 		}
-		// The instance ID, or the ConfigDrive's UUID, decides whether cloud-init
-		// runs its first-boot modules: a VM that is started again with its disk
-		// is none, and has the machine's UUID that it had.
+		// cloud-init runs its first-boot modules when it finds a new instance ID, or a new
+		// UUID of the ConfigDrive. A VM that is started again with its disk must not run them:
+		// it has the same machine UUID as before.
 		seed := control.CloudInitSeed{Volume: v.Name, InstanceID: machineUUID, Hostname: vmi.GuestHostname(), UserData: user, NetworkData: network,
 			UserDataSecret: source.UserDataSecretRef != nil, NetworkDataSecret: source.NetworkDataSecretRef != nil,
 			AccessCredentials: vmi.Spec.SeedCredentials(&v)}

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// statsPatience is how long a scrape waits for launchers, all at once. One
-	// answers within milliseconds, and within launcher's statsTimeout if QEMU is silent.
+	// statsPatience is how long a scrape waits for all launchers together. A launcher answers
+	// within milliseconds, and within the launcher's statsTimeout if QEMU is silent.
 	statsPatience = 3 * time.Second
 )
 
-// StatsCollector asks the launchers of this node's running guests, when somebody
-// scrapes, and never else. Those that do not answer in time are left out and
-// counted. It is a prometheus.Collector, and an unchecked one: the labels of a
-// VMI are names of labels of its series.
+// StatsCollector asks the launchers of this node's running guests at each scrape, and at no
+// other time. Launchers that do not answer in time are left out and counted. It is an
+// unchecked prometheus.Collector: the labels of a VMI become labels of its series, so that
+// their names are not known beforehand.
 type StatsCollector struct {
 	Reconciler *Reconciler
 	Log        logr.Logger
@@ -46,7 +46,7 @@ func (c *StatsCollector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), statsPatience)
 	defer cancel()
 	var vmis v1.VirtualMachineInstanceList
-	// They are only read.
+	// UnsafeDisableDeepCopy is safe here: the VMIs are only read.
 	if err := c.Reconciler.Client.List(ctx, &vmis, client.UnsafeDisableDeepCopy); err != nil {
 		c.Log.Error(err, "list VMIs for metrics")
 		return

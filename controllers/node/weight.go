@@ -14,27 +14,27 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// Weight holds the CPU weight of virt-handler's pod where a hundred busy guests do
-// not starve it. The kubelet makes a pod's weight of the CPU that the pod books, and
-// virt-handler books little. A weight is no limit, and reserves nothing: CPU time
-// that virt-handler does not use is the guests'.
+// Weight keeps the CPU weight of virt-handler's pod so high that a hundred busy guests do not
+// starve it. The kubelet computes a pod's weight from the pod's CPU request, and virt-handler
+// requests little. A weight is no limit, and reserves nothing: guests use the CPU time that
+// virt-handler leaves.
 //
-// The pods of virt-api and virt-controller keep the weight that they book: their
-// cgroups have no name but a UID, and virt-handler knows no other pod's.
+// The pods of virt-api and virt-controller keep the kubelet's weight: a pod's cgroup is named
+// by its UID, and virt-handler knows only its own.
 type Weight struct {
-	// Cgroups is the host's /sys/fs/cgroup, and Self the process's /proc/self/cgroup.
+	// Cgroups is the host's /sys/fs/cgroup; Self is the process's /proc/self/cgroup.
 	Cgroups, Self string
-	// PodUID is that of virt-handler's pod, whose cgroup has it in its name.
+	// PodUID is the UID of virt-handler's pod. The name of the pod's cgroup contains it.
 	PodUID string
 	Log    logr.Logger
 
 	said string
 }
 
-// weightInterval is between looks: systemd may write a weight anew.
+// weightInterval is the time between two looks: systemd may write the kubelet's weight again.
 const weightInterval = 15 * time.Second
 
-// As much as a hundred guests of one vCPU, for cgroup v2 and v1.
+// About the weight of a hundred guests of one vCPU, for cgroup v2 and for v1.
 const (
 	handlerWeight = 1000
 	handlerShares = 10240
@@ -56,8 +56,8 @@ func (w *Weight) Start(ctx context.Context) error {
 	}
 }
 
-// Hold raises the weight if it is lower. That it cannot be raised is said once, and
-// borne. It is for one goroutine at a time.
+// Hold raises the weight if it is lower. A failure is logged once, and changes nothing else.
+// Only one goroutine may call Hold at a time.
 func (w *Weight) Hold() {
 	said, err := w.raise()
 	if err != nil {
@@ -93,14 +93,14 @@ func (w *Weight) raise() (string, error) {
 	return fmt.Sprintf("%s is %d", file, wanted), nil
 }
 
-// cgroup is the folder of this pod's own.
+// cgroup is the folder of this pod's cgroup.
 func (w *Weight) cgroup() (string, error) {
 	text, err := os.ReadFile(w.Self)
 	if err != nil {
 		return "", fmt.Errorf("read own cgroup: %w", err)
 	}
 	for line := range strings.Lines(string(text)) {
-		// Number, controllers, path; cgroup v2 has no controllers there.
+		// Each line is number:controllers:path; for cgroup v2 the controllers are empty.
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(fields) != 3 || fields[1] != "" && !slices.Contains(strings.Split(fields[1], ","), "cpu") {
 			continue
@@ -117,8 +117,8 @@ func (w *Weight) cgroup() (string, error) {
 	return "", errNoPodCgroup
 }
 
-// podOf cuts a cgroup's path after the part that is the pod's: the kubelet names
-// it pod<UID>, with underscores where systemd takes a dash for a level.
+// podOf cuts a cgroup's path after the pod's part, or returns "" without one. The kubelet
+// names that part pod<UID>, with underscores under systemd, for which a dash separates levels.
 func (w *Weight) podOf(path string) string {
 	if w.PodUID == "" {
 		return ""

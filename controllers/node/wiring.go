@@ -17,11 +17,12 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// wiring holds the open files that a launcher gets.
+// wiring holds the open files that a launcher gets for its network.
 type wiring struct {
 	files  []control.File
 	leases []control.DHCPServer
-	// unfiltered are the interfaces whose guest nothing holds to its own addresses.
+	// unfiltered are the interfaces whose guests may send from any address
+	// (netsetup.ErrUnfiltered).
 	unfiltered []string
 }
 
@@ -32,8 +33,8 @@ func (w *wiring) close() {
 	}
 }
 
-// wire connects the VMI's interfaces in the launcher's network namespace. The facts
-// are of the pod's links that they are for, by interface.
+// wire connects the VMI's interfaces in the launcher's network namespace. facts holds the
+// pod's link behind each interface, by interface.
 func (w *wiring) wire(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, facts map[string]netsetup.Facts, netns ns.NetNS) error {
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if err := w.connect(vmi, nic, machine.NICs[i], facts[nic.Name], netns); err != nil {
@@ -105,8 +106,8 @@ func plan(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NI
 	return netsetup.PlanMasquerade(facts, binding)
 }
 
-// lease is what DHCP tells the guest. It is refused here, and not by the launcher,
-// if it cannot be told.
+// lease is what DHCP tells the guest. An option that DHCP cannot carry is an error here,
+// before the launcher gets it.
 func lease(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, plan *netsetup.Plan) (dhcp.Lease, error) {
 	out := plan.Lease(resolved.MAC)
 	out.Hostname = vmi.GuestHostname()
@@ -131,7 +132,7 @@ func lease(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.N
 	return out, out.Check()
 }
 
-// warnUnfiltered says what this node's kernel leaves open.
+// warnUnfiltered warns that this node's kernel does not hold the guest to its own addresses.
 func (r *Reconciler) warnUnfiltered(ctx context.Context, vmi *v1.VirtualMachineInstance, w *wiring) {
 	for _, name := range w.unfiltered {
 		ctrl.LoggerFrom(ctx).Error(netsetup.ErrUnfiltered, "connect a guest without a filter", "interface", name)

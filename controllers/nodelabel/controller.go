@@ -22,16 +22,16 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
-// Reconciler labels nodes. Requests name nodes.
+// Reconciler labels nodes. Its requests name nodes.
 type Reconciler struct {
-	// Client reads from caches that hold virt-handlers' Leases, and of nodes
-	// what Trim leaves.
+	// Client reads from caches that hold virt-handlers' Leases, and the part of nodes that
+	// Trim keeps.
 	Client client.Client
-	// Live reads past the cache; it is asked before a node is given up.
+	// Live reads past the cache. It is read before a virt-handler counts as gone.
 	Live  client.Reader
 	Clock clock.PassiveClock
 
-	heard map[string]heard // by node; one request at a time
+	heard map[string]heard // by node; without lock, for there is one worker
 }
 
 // Setup registers the reconciler with a manager.
@@ -39,7 +39,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.heard = map[string]heard{}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodelabel").
-		// Only its name and labels; its status changes all the time.
+		// Only the node's metadata is watched: its status changes all the time.
 		WatchesMetadata(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(requestForLease)).
 		WithOptions(kit.Options(1)).
@@ -53,7 +53,7 @@ func requestForLease(_ context.Context, lease client.Object) []reconcile.Request
 	return nil
 }
 
-// Trim is the cache's transformation of nodes: their names, and what is ours.
+// Trim is the cache's transformation of nodes. It keeps their names, and our labels.
 func Trim(object any) (any, error) {
 	node, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -83,23 +83,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	left := r.heard[request.Name].left(r.Clock.Now())
 	again := ctrl.Result{RequeueAfter: max(left, 0)}
 	switch {
-	case apierrors.IsNotFound(nodeErr) && left > 0: // it has just come, or just gone
+	case apierrors.IsNotFound(nodeErr) && left > 0: // the node has just come or gone
 		return again, nil
 	case apierrors.IsNotFound(nodeErr):
 		delete(r.heard, request.Name)
 		return ctrl.Result{}, r.forget(ctx, lease)
 	case lease == nil && node.Labels[SchedulableLabel] == "":
-		return ctrl.Result{}, nil // virt-handler has never been there
+		return ctrl.Result{}, nil // the node never had a virt-handler
 	}
 	return again, r.label(ctx, node, lease, left > 0)
 }
 
-// listen returns the Lease of a node's virt-handler, or nil, and notes its
-// sign of life.
+// listen returns the Lease of a node's virt-handler, or nil, and notes when it was renewed.
 func (r *Reconciler) listen(ctx context.Context, node string) (*coordinationv1.Lease, error) {
 	var lease *coordinationv1.Lease
-	// Where the connection to the API server was lost, the cache may be the
-	// one that was not heard of.
+	// An old Lease in the cache may only mean that the cache lost its connection to the API
+	// server.
 	for _, reader := range []client.Reader{r.Client, r.Live} {
 		lease = &coordinationv1.Lease{}
 		err := reader.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: LeaseName(node)}, lease)
@@ -118,7 +117,7 @@ func (r *Reconciler) listen(ctx context.Context, node string) (*coordinationv1.L
 	return lease, nil
 }
 
-// label writes the labels that differ; none, nothing.
+// label writes the labels if any of them differs.
 func (r *Reconciler) label(ctx context.Context, node *metav1.PartialObjectMetadata, lease *coordinationv1.Lease, alive bool) error {
 	changed := node.DeepCopy()
 	if changed.Labels == nil {

@@ -1,5 +1,5 @@
-// Package nodelabel turns the Leases of the nodes' virt-handlers into labels
-// of the nodes, which launcher pods and users' manifests select on.
+// Package nodelabel turns the Leases of the nodes' virt-handlers into labels of the nodes, by
+// which users' manifests select nodes.
 package nodelabel
 
 import (
@@ -16,24 +16,25 @@ const (
 	LeaseLabelValue = "virt-handler"
 	leasePrefix     = "virt-handler-"
 
-	// Lifetime is how long virt-handler may not have renewed its Lease until
-	// it is taken for gone; KubeVirt's value.
+	// Lifetime is how long after the last renewal of its Lease virt-handler counts as gone.
+	// The value is KubeVirt's.
 	Lifetime = 5 * time.Minute
 
 	// AcceleratorKey is an annotation of Leases and a label of nodes: kvm,
 	// tcg, or none.
 	AcceleratorKey = "kubeqemu.io/accelerator"
-	// ReasonKey is an annotation of Leases: why it is this accelerator.
+	// ReasonKey is an annotation of Leases: the reason for the accelerator.
 	ReasonKey = "kubeqemu.io/accelerator-reason"
-	// QEMUVersionKey is an annotation of Leases: the versions of the QEMUs on
-	// the node as far as one was seen, separated by commas.
+	// QEMUVersionKey is an annotation of Leases: the versions of the connected launchers'
+	// QEMUs, separated by commas.
 	QEMUVersionKey = "kubeqemu.io/qemu-version"
-	// SchedulableLabel is "true" on nodes whose virt-handler is there; KubeVirt's.
+	// SchedulableLabel is KubeVirt's label. It is "true" on nodes whose virt-handler renews
+	// its Lease.
 	SchedulableLabel = "kubevirt.io/schedulable"
-	// HeartbeatAnnotation of nodes is when virt-handler had last renewed its
-	// Lease as the labels were written; KubeVirt's. It is not written for its
-	// own sake, for every write of a node reaches all that watch nodes: the
-	// Lease has the heartbeat.
+	// HeartbeatAnnotation is KubeVirt's annotation of nodes: when virt-handler had last
+	// renewed its Lease at the time of the last change of labels. It is written only together
+	// with labels, because each write of a node reaches all watchers of nodes. The Lease has
+	// the real heartbeat.
 	HeartbeatAnnotation = "kubevirt.io/heartbeat"
 )
 
@@ -42,19 +43,19 @@ var accelerators = []string{"kvm", "tcg", "none"}
 // LeaseName is the name of the Lease of a node's virt-handler.
 func LeaseName(node string) string { return leasePrefix + node }
 
-// nodeName is the node of a Lease, by its name: a policy holds each
-// virt-handler to that of its own node.
+// nodeName is the node of a Lease, by the Lease's name. An admission policy lets each
+// virt-handler write only the Lease of its own node.
 func nodeName(lease string) (string, bool) { return strings.CutPrefix(lease, leasePrefix) }
 
-// heard is a sign of life of a virt-handler.
+// heard is the last renewal of a Lease.
 type heard struct {
-	renewed time.Time // what the Lease says, by the node's clock
-	at      time.Time // when it was seen to say so, by ours
+	renewed time.Time // the Lease's time, by the node's clock
+	at      time.Time // when we saw that time first, by our clock
 }
 
-// listen takes a look at a Lease. That a Lease has changed is the sign, as
-// with leader election: what its time says depends on the node's clock, and
-// decides only where it is seen for the first time.
+// listen compares a Lease with its last renewal. As in leader election, only a change of the
+// Lease counts as a renewal: the time in it depends on the node's clock. That time counts only
+// when the Lease is seen for the first time.
 func listen(last heard, lease *coordinationv1.Lease, now time.Time) heard {
 	if lease == nil || lease.Spec.RenewTime == nil {
 		return last
@@ -71,8 +72,8 @@ func listen(last heard, lease *coordinationv1.Lease, now time.Time) heard {
 	return heard{renewed: renewed, at: now}
 }
 
-// left is how long a virt-handler is still taken to be there; nothing or less
-// if it is not.
+// left is how much longer a virt-handler counts as alive. It is 0 or less for one that is
+// gone.
 func (h heard) left(now time.Time) time.Duration {
 	if h.at.IsZero() {
 		return 0
@@ -80,15 +81,15 @@ func (h heard) left(now time.Time) time.Duration {
 	return Lifetime - now.Sub(h.at)
 }
 
-// labels are those that the node should have. A virt-handler that is gone
-// leaves its accelerator behind: it is not known to have changed.
+// labels are the labels that the node should have. When virt-handler is gone, the
+// accelerator's label stays: nothing says that the accelerator has changed.
 func labels(lease *coordinationv1.Lease, alive bool) map[string]string {
 	want := map[string]string{SchedulableLabel: "false"}
 	if alive {
 		want[SchedulableLabel] = "true"
 	}
 	if lease != nil {
-		// Of what a node says of itself, only what is known becomes a label.
+		// A node writes its Lease itself. Only known values become a label.
 		if a := lease.Annotations[AcceleratorKey]; slices.Contains(accelerators, a) {
 			want[AcceleratorKey] = a
 		}

@@ -15,9 +15,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// carryOut does what is planned, until something goes wrong. A VirtualMachine
-// that somebody else wrote meanwhile is left for the next time; the failure that
-// says so comes at the end.
+// carryOut carries out a plan, until a step fails. A VirtualMachine that another writer has
+// changed is left for the next reconcile, and the rest goes on; that conflict is returned at
+// the end.
 func (r *Reconciler) carryOut(ctx context.Context, pool *v1beta1.VirtualMachinePool, p plan, revision string) *group.Failure {
 	var conflict *group.Failure
 	for _, step := range []struct {
@@ -62,7 +62,8 @@ func (r *Reconciler) create(ctx context.Context, pool *v1beta1.VirtualMachinePoo
 	return nil
 }
 
-// delete holds to what was seen: one that left the pool meanwhile stays.
+// delete deletes a VirtualMachine only at the version that was read: one that has left the
+// pool meanwhile stays.
 func (r *Reconciler) delete(ctx context.Context, pool *v1beta1.VirtualMachinePool, vm *v1.VirtualMachine) error {
 	err := r.Client.Delete(ctx, vm, client.Preconditions{UID: &vm.UID, ResourceVersion: &vm.ResourceVersion})
 	if err != nil {
@@ -75,7 +76,7 @@ func (r *Reconciler) delete(ctx context.Context, pool *v1beta1.VirtualMachinePoo
 func (r *Reconciler) renew(ctx context.Context, pool *v1beta1.VirtualMachinePool, vm *v1.VirtualMachine, revision string) error {
 	index, ok := indexOf(pool, vm.Name)
 	if !ok {
-		return nil // none of the names that are planned
+		return nil // the plan has only names with an index
 	}
 	renewed := vm.DeepCopy()
 	renew(pool, renewed, index, revision)
@@ -86,8 +87,8 @@ func (r *Reconciler) renew(ctx context.Context, pool *v1beta1.VirtualMachinePool
 	return nil
 }
 
-// restart asks a VirtualMachine for what virtctl restart asks for. The guest
-// that is to end is named, so that no later one does.
+// restart makes the same requests as virtctl restart. The Stop names the VMI's UID, so that it
+// ends no later guest.
 func (r *Reconciler) restart(ctx context.Context, pool *v1beta1.VirtualMachinePool, vm *v1.VirtualMachine) error {
 	vmi := &v1.VirtualMachineInstance{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), vmi); err != nil {
@@ -95,7 +96,7 @@ func (r *Reconciler) restart(ctx context.Context, pool *v1beta1.VirtualMachinePo
 	}
 	made := vmi.Annotations[v1.TemplateHashAnnotation]
 	if vmi.DeletionTimestamp != nil || !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi) || made == "" || made == vm.TemplateHash() {
-		return nil // the status that says so is behind
+		return nil // the VM's status is behind
 	}
 	asked := vm.DeepCopy()
 	asked.Status.StateChangeRequests = []v1.VirtualMachineStateChangeRequest{{Action: v1.StopRequest, UID: &vmi.UID}, {Action: v1.StartRequest}}

@@ -1,9 +1,9 @@
-// Package pool keeps as many VirtualMachines as VirtualMachinePools ask for,
-// and brings changes of their template to them.
+// Package pool keeps as many VirtualMachines as VirtualMachinePools ask for, and brings
+// changes of their template to them.
 //
-// As in package replicaset, what is to be done is planned from the cache, and
-// once more from what the API server says: only that is carried out. So nothing
-// has to be remembered of what was done before.
+// As in package replicaset, a reconcile plans from the cache. If there is something to do, it
+// plans again from the API server's objects, and carries out only that plan. So it needs no
+// memory of earlier steps.
 package pool
 
 import (
@@ -25,7 +25,7 @@ import (
 // Reconciler makes, changes and deletes the VirtualMachines of pools.
 type Reconciler struct {
 	Client client.Client
-	// Live reads past the cache; it is asked before anything is done.
+	// Live reads past the cache. It is read before a plan is carried out.
 	Live   client.Reader
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
@@ -81,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return report(found)
 }
 
-// paused says what is not done while spec.paused is set.
+// paused says what a reconcile leaves undone while spec.paused is set.
 func paused(pool *v1beta1.VirtualMachinePool) string {
 	if !pool.Spec.Paused {
 		return ""
@@ -104,7 +104,8 @@ func count(mine []*v1.VirtualMachine) (replicas, ready int32) {
 	return replicas, ready
 }
 
-// machines lists a namespace's VirtualMachines, which are not to be changed.
+// machines lists a namespace's VirtualMachines. The caller must not change them: they are
+// shared with the cache.
 func (r *Reconciler) machines(ctx context.Context, from client.Reader, namespace string) ([]*v1.VirtualMachine, error) {
 	var list v1.VirtualMachineList
 	if err := from.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -117,9 +118,8 @@ func (r *Reconciler) machines(ctx context.Context, from client.Reader, namespace
 	return all, nil
 }
 
-// step plans from the cache and, if there is something to do, anew from what the
-// API server says; that it carries out. It returns the pool's VirtualMachines as
-// they were before.
+// step plans from the cache. If there is something to do, it plans again from the API server's
+// objects, and carries that out. It returns the pool's VirtualMachines as they were before.
 func (r *Reconciler) step(ctx context.Context, pool *v1beta1.VirtualMachinePool, vms []*v1.VirtualMachine) ([]*v1.VirtualMachine, *group.Failure, error) {
 	revision, err := revision(pool)
 	if err != nil {
@@ -139,7 +139,7 @@ func (r *Reconciler) step(ctx context.Context, pool *v1beta1.VirtualMachinePool,
 	}
 	mine := owned(pool, vms)
 	if err != nil || live.UID != pool.UID || live.Generation != pool.Generation || live.DeletionTimestamp != nil {
-		return mine, nil, nil // the cache is behind; the event of what it misses brings us back
+		return mine, nil, nil // the cache is behind; its next event brings us back
 	}
 	return mine, r.carryOut(ctx, pool, decide(pool, vms, revision), revision), nil
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// revision names what a pool's VirtualMachines are made from. The same template
-// has the same name, whoever asks: nothing needs to be kept to tell whether a
-// VirtualMachine has it. KubeVirt's is <pool>-<generation>.
+// revision names the template of a pool's VirtualMachines. The same template always has the
+// same name, so that no stored copy is needed to tell whether a VirtualMachine has it.
+// KubeVirt's name is <pool>-<generation>.
 func revision(pool *v1beta1.VirtualMachinePool) (string, error) {
 	template := &pool.Spec.VirtualMachineTemplate
 	text, err := json.Marshal([]any{template.ObjectMeta.Labels, template.ObjectMeta.Annotations, template.Spec, appendsToSecrets(pool)})
@@ -38,8 +38,8 @@ func machineName(pool *v1beta1.VirtualMachinePool, index int) string {
 	return pool.Name + "-" + strconv.Itoa(index)
 }
 
-// indexOf is the index in a VirtualMachine's name; false for a name that the
-// pool would not give.
+// indexOf is the index in a VirtualMachine's name. It returns false for a name that the pool
+// does not give.
 func indexOf(pool *v1beta1.VirtualMachinePool, name string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, pool.Name+"-")
 	index, err := strconv.Atoi(digits)
@@ -56,8 +56,8 @@ func machine(pool *v1beta1.VirtualMachinePool, index int, revision string) *v1.V
 	return vm
 }
 
-// renew gives a VirtualMachine the pool's template. Labels and annotations that
-// are not the template's stay: others, virt-controller among them, write some.
+// renew gives a VirtualMachine the pool's template. Labels and annotations that are not in the
+// template stay: other writers, such as virt-controller, add some.
 func renew(pool *v1beta1.VirtualMachinePool, vm *v1.VirtualMachine, index int, revision string) {
 	template := pool.Spec.VirtualMachineTemplate.DeepCopy()
 	vm.Labels = with(vm.Labels, template.ObjectMeta.Labels)
@@ -71,7 +71,7 @@ func renew(pool *v1beta1.VirtualMachinePool, vm *v1.VirtualMachine, index int, r
 	vm.Spec.Template.ObjectMeta.Labels = with(vm.Spec.Template.ObjectMeta.Labels, label)
 }
 
-// with returns a map with more in it.
+// with returns have with the entries of more. It does not change have.
 func with(have, more map[string]string) map[string]string {
 	if len(more) == 0 {
 		return have

@@ -13,17 +13,17 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// burst bounds what is made, changed or deleted at once, as KubeVirt's burstReplicas.
+// burst bounds each list of a plan, as KubeVirt's burstReplicas.
 const burst = 250
 
-// plan is what brings a pool to what it is to be.
+// plan is the next step of a pool towards its spec.
 type plan struct {
 	// create are indices of new VirtualMachines.
 	create []int
 	delete []*v1.VirtualMachine
-	// renew are those that get the template as it is now.
+	// renew are those that get the present template.
 	renew []*v1.VirtualMachine
-	// restart are those whose guests are to be started anew.
+	// restart are those whose guests are to be restarted.
 	restart []*v1.VirtualMachine
 }
 
@@ -42,8 +42,8 @@ func owned(pool *v1beta1.VirtualMachinePool, vms []*v1.VirtualMachine) []*v1.Vir
 	return mine
 }
 
-// decide plans for a pool, given all VirtualMachines of its namespace. It is
-// pure, and the same is decided for the same VirtualMachines.
+// decide plans for a pool, given all VirtualMachines of its namespace. It is pure, and depends
+// on nothing else.
 func decide(pool *v1beta1.VirtualMachinePool, vms []*v1.VirtualMachine, revision string) plan {
 	mine := owned(pool, vms)
 	alive := slices.DeleteFunc(slices.Clone(mine), func(vm *v1.VirtualMachine) bool { return vm.DeletionTimestamp != nil })
@@ -53,7 +53,7 @@ func decide(pool *v1beta1.VirtualMachinePool, vms []*v1.VirtualMachine, revision
 		slices.SortFunc(alive, by(pool, order))
 		p.delete, alive = alive[:surplus], alive[surplus:]
 	}
-	// One that is being deleted has its place, and its name, until it is gone.
+	// A VirtualMachine that is being deleted counts, and keeps its name, until it is gone.
 	p.create = free(pool, vms, min(max(pool.WantedReplicas()-len(mine), 0), burst))
 	if !pool.Spec.Updates() {
 		return p
@@ -75,7 +75,7 @@ func decide(pool *v1beta1.VirtualMachinePool, vms []*v1.VirtualMachine, revision
 	return p
 }
 
-// free are the lowest indices whose names nothing has.
+// free are the lowest indices whose names no VirtualMachine has.
 func free(pool *v1beta1.VirtualMachinePool, vms []*v1.VirtualMachine, count int) []int {
 	taken := map[string]bool{}
 	for _, vm := range vms {
@@ -90,8 +90,9 @@ func free(pool *v1beta1.VirtualMachinePool, vms []*v1.VirtualMachine, count int)
 	return indices
 }
 
-// restart chooses, in their order, VirtualMachines whose guests are not what
-// their templates say. Those that are not available lose nothing by it.
+// restart chooses, in their order, VirtualMachines whose guests run by an older template. room
+// is how many available ones may be chosen. A VirtualMachine that is not available loses
+// nothing.
 func restart(vms []*v1.VirtualMachine, room int) []*v1.VirtualMachine {
 	var chosen []*v1.VirtualMachine
 	for _, vm := range vms {
@@ -107,16 +108,16 @@ func restart(vms []*v1.VirtualMachine, room int) []*v1.VirtualMachine {
 	return chosen[:min(len(chosen), burst)]
 }
 
-// outdated says whether a guest runs that another template was for. Once means
-// that a guest is never started again, and so does Halted: a Start would undo it.
+// outdated says whether a guest runs by an older template, and may be restarted. With Once a
+// guest never starts again. With Halted a Start would undo the strategy.
 func outdated(vm *v1.VirtualMachine) bool {
 	c := vm.Status.Condition(v1.ConditionRestartRequired)
 	strategy := vm.Strategy()
 	return c != nil && c.Status == metav1.ConditionTrue && strategy != v1.RunStrategyOnce && strategy != v1.RunStrategyHalted
 }
 
-// unavailable counts those whose guests should run and do not. Who was stopped
-// by its owner keeps nobody else from being updated.
+// unavailable counts VirtualMachines whose guests should run and do not. A VirtualMachine that
+// its owner stopped does not count, so that it does not keep others from being updated.
 func unavailable(vms []*v1.VirtualMachine) int {
 	count := 0
 	for _, vm := range vms {
@@ -128,13 +129,13 @@ func unavailable(vms []*v1.VirtualMachine) int {
 	return count
 }
 
-// available: the guest runs, and nobody is about to end it.
+// available says whether the guest runs, and no request is about to end it.
 func available(vm *v1.VirtualMachine) bool {
 	return vm.Status.Ready && vm.Status.PrintableStatus != v1.VirtualMachineStatusStopping && len(vm.Status.StateChangeRequests) == 0
 }
 
-// by compares VirtualMachines by an order. Random means: by what nobody chose,
-// but so that whoever looks again finds the same.
+// by compares VirtualMachines by an order. Random is the order of a hash of the UID: nobody
+// chose it, and yet each reconcile finds the same order.
 func by(pool *v1beta1.VirtualMachinePool, order v1beta1.VirtualMachinePoolSortPolicy) func(a, b *v1.VirtualMachine) int {
 	index := func(vm *v1.VirtualMachine) int { i, _ := indexOf(pool, vm.Name); return i }
 	age := func(a, b *v1.VirtualMachine) int {

@@ -1,9 +1,9 @@
 // Package replicaset keeps as many VirtualMachineInstances as
 // VirtualMachineInstanceReplicaSets ask for.
 //
-// What is to be done is planned from the cache, which may be behind, and then
-// once more from what the API server says: only that is carried out. So
-// nothing has to be remembered of what was made or deleted before.
+// A reconcile plans from the cache, which may be behind. If there is something to do, it plans
+// again from the API server's objects, and carries out only that plan. So it needs no memory
+// of the VMIs that it made or deleted before.
 package replicaset
 
 import (
@@ -31,7 +31,7 @@ import (
 // Reconciler makes and deletes the VMIs of ReplicaSets.
 type Reconciler struct {
 	Client client.Client
-	// Live reads past the cache; it is asked before anything is made or deleted.
+	// Live reads past the cache. It is read before a VMI is created or deleted.
 	Live   client.Reader
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
@@ -46,8 +46,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// concerned are the ReplicaSets that a change of a VMI may concern: its
-// controller or, where it has none, those that might adopt it.
+// concerned are the ReplicaSets that a change of a VMI may concern: the VMI's controller, or,
+// if it has none, the ReplicaSets that may adopt it.
 func (r *Reconciler) concerned(ctx context.Context, vmi client.Object) []reconcile.Request {
 	if rs := owner.Reference(vmi, v1.VirtualMachineInstanceReplicaSetGroupVersionKind.GroupKind()); rs != nil {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: vmi.GetNamespace(), Name: rs.Name}}}
@@ -113,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return report(found)
 }
 
-// paused says what is not done while spec.paused is set.
+// paused says what a reconcile leaves undone while spec.paused is set.
 func paused(rs *v1.VirtualMachineInstanceReplicaSet) string {
 	if !rs.Spec.Paused {
 		return ""
@@ -136,7 +136,8 @@ func count(owned []*v1.VirtualMachineInstance) (replicas, ready int32) {
 	return replicas, ready
 }
 
-// instances lists a namespace's VMIs, which are not to be changed.
+// instances lists a namespace's VMIs. The caller must not change them: they are shared with
+// the cache.
 func (r *Reconciler) instances(ctx context.Context, from client.Reader, namespace string) ([]*v1.VirtualMachineInstance, error) {
 	var list v1.VirtualMachineInstanceList
 	if err := from.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -149,8 +150,8 @@ func (r *Reconciler) instances(ctx context.Context, from client.Reader, namespac
 	return all, nil
 }
 
-// act plans anew from what the API server says, and carries it out. It returns
-// the VMIs as they were before.
+// act plans again, from the API server's objects, and carries out the plan. It returns the
+// VMIs as they were before.
 func (r *Reconciler) act(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector) (claims, time.Duration, *group.Failure, error) {
 	live := &v1.VirtualMachineInstanceReplicaSet{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(rs), live)
@@ -163,7 +164,7 @@ func (r *Reconciler) act(ctx context.Context, rs *v1.VirtualMachineInstanceRepli
 	}
 	mine := claim(rs, selector, have)
 	if err != nil || live.UID != rs.UID || live.Generation != rs.Generation || live.DeletionTimestamp != nil {
-		return mine, 0, nil, nil // the cache is behind; the event of what it misses brings us back
+		return mine, 0, nil, nil // the cache is behind; its next event brings us back
 	}
 	if failed := r.change(ctx, rs, &mine); failed != nil {
 		return mine, 0, failed, nil
@@ -209,7 +210,7 @@ func (r *Reconciler) delete(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 	for _, vmi := range vmis {
 		err := r.Client.Delete(ctx, vmi, client.Preconditions{UID: &vmi.UID})
 		switch {
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, and perhaps there is another of its name
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, or replaced by another of the same name
 		case err != nil:
 			return &group.Failure{Reason: v1.ReasonFailedDelete, Err: fmt.Errorf("delete VirtualMachineInstance %s: %w", vmi.Name, err)}
 		default:

@@ -33,10 +33,9 @@ func ownedBy(rs *v1.VirtualMachineInstanceReplicaSet) metav1.OwnerReference {
 	return *metav1.NewControllerRef(rs, v1.VirtualMachineInstanceReplicaSetGroupVersionKind)
 }
 
-// names returns so many names for new VMIs that are not taken. They look like
-// the random ones of Kubernetes, but the same are found for the same names that
-// are taken: a creation that is repeated because its answer was lost, or by
-// another virt-controller, makes no second VMI.
+// names returns count names for new VMIs that are not taken. They look like the random names
+// of Kubernetes, but the same taken names always give the same new ones. So a creation that is
+// repeated, because its answer was lost, or by another virt-controller, makes no second VMI.
 func names(rs *v1.VirtualMachineInstanceReplicaSet, taken map[string]bool, count int) []string {
 	var found []string
 	for i := 0; len(found) < count; i++ {
@@ -48,7 +47,7 @@ func names(rs *v1.VirtualMachineInstanceReplicaSet, taken map[string]bool, count
 }
 
 func nth(rs *v1.VirtualMachineInstanceReplicaSet, i int) string {
-	const limit, length = 63, 5 // of a label's value; of what generateName appends
+	const limit, length = 63, 5 // of a label's value; as generateName appends
 	base := firstOf(rs.Spec.Template.ObjectMeta.Name, rs.Spec.Template.ObjectMeta.GenerateName, rs.Name)
 	base = strings.TrimRight(base, "-.")
 	base = strings.TrimRight(base[:min(len(base), limit-length-1)], "-.")

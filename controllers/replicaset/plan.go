@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// burst bounds what is made or deleted at once, as KubeVirt's burstReplicas.
+	// burst bounds the creations, and the deletions, of a plan, as KubeVirt's burstReplicas.
 	burst = 250
-	// minLife: a VMI that ended earlier after it was made is replaced only
-	// then. A guest that cannot live would otherwise be made anew without pause.
+	// minLife is the least age at which a VMI that ended is replaced. Without it, a guest that
+	// ends at once would be replaced without pause.
 	minLife = 10 * time.Second
 )
 
 // claims say which VMIs of a namespace are a ReplicaSet's, and which change hands.
 type claims struct {
 	owned   []*v1.VirtualMachineInstance
-	adopt   []*v1.VirtualMachineInstance // nobody's, and matched by the selector
-	release []*v1.VirtualMachineInstance // its own, and not matched any more
+	adopt   []*v1.VirtualMachineInstance // without controller, and matched by the selector
+	release []*v1.VirtualMachineInstance // owned, and no longer matched
 }
 
-// claim sorts the VMIs of a namespace. Of a ReplicaSet that is being deleted
-// none change hands: the garbage collector sees to them.
+// claim sorts the VMIs of a namespace. A ReplicaSet that is being deleted adopts and releases
+// none: its VMIs are left to the garbage collector.
 func claim(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance) claims {
 	var c claims
 	for _, vmi := range vmis {
@@ -50,19 +50,19 @@ func controls(rs *v1.VirtualMachineInstanceReplicaSet, vmi *v1.VirtualMachineIns
 	return owner.Controls(v1.VirtualMachineInstanceReplicaSetGroupVersionKind.GroupKind(), rs, vmi)
 }
 
-// plan is what brings a ReplicaSet to the number that it is to have.
+// plan is what brings a ReplicaSet to its number of VMIs.
 type plan struct {
 	create int
 	delete []*v1.VirtualMachineInstance
-	// again is when to look again though nothing happens; 0 for never.
+	// again is when to reconcile again without an event; 0 for never.
 	again time.Duration
 }
 
-// maxSkew is by how much this clock may be behind the API server's. What was made
-// later than that was made before the clock was set back.
+// maxSkew is how far this clock may be behind the API server's. An object from further in the
+// future was made before this clock was set back.
 const maxSkew = 5 * time.Minute
 
-// endedEarly says whether a VMI that has ended is not old enough to be replaced.
+// endedEarly says whether a VMI that has ended is too young to be replaced.
 func endedEarly(vmi *v1.VirtualMachineInstance, now time.Time) bool {
 	age := now.Sub(vmi.CreationTimestamp.Time)
 	return age < minLife && age > -maxSkew
@@ -70,8 +70,8 @@ func endedEarly(vmi *v1.VirtualMachineInstance, now time.Time) bool {
 
 func (p plan) acts() bool { return p.create > 0 || len(p.delete) > 0 }
 
-// scale plans for the VMIs that a ReplicaSet owns. Those that ended are deleted
-// and replaced; those that are being deleted are on their way.
+// scale plans for the VMIs that a ReplicaSet owns. VMIs that ended are deleted and replaced.
+// VMIs that are being deleted do not count.
 func scale(want int, owned []*v1.VirtualMachineInstance, now time.Time) plan {
 	var p plan
 	var active, fresh []*v1.VirtualMachineInstance
@@ -86,7 +86,8 @@ func scale(want int, owned []*v1.VirtualMachineInstance, now time.Time) plan {
 			p.delete = append(p.delete, vmi)
 		}
 	}
-	// Who ended too early keeps its place for a while, if there is one for it.
+	// A VMI that ended too early keeps its place until minLife, if the ReplicaSet has a place
+	// for it.
 	slices.SortFunc(fresh, func(a, b *v1.VirtualMachineInstance) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
@@ -104,7 +105,8 @@ func scale(want int, owned []*v1.VirtualMachineInstance, now time.Time) plan {
 	return p
 }
 
-// isActive says whether a VMI counts: it has not ended and nobody ends it.
+// isActive says whether a VMI counts: it has not ended, and neither it nor its pod is being
+// deleted.
 func isActive(vmi *v1.VirtualMachineInstance) bool {
 	if ready := vmi.Status.Condition(v1.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == v1.ReasonPodTerminating {
 		return false
@@ -117,8 +119,8 @@ func isReady(vmi *v1.VirtualMachineInstance) bool {
 	return ready != nil && ready.Status == metav1.ConditionTrue
 }
 
-// expendableFirst orders VMIs for deletion: those that are not ready, of them
-// those that got less far, and then the newest.
+// expendableFirst orders VMIs for deletion: first those that are not ready, by how far they
+// got, then the newest.
 func expendableFirst(a, b *v1.VirtualMachineInstance) int {
 	return cmp.Or(
 		cmp.Compare(progress(a), progress(b)),
@@ -127,7 +129,7 @@ func expendableFirst(a, b *v1.VirtualMachineInstance) int {
 	)
 }
 
-// progress is how far a VMI got.
+// progress is the rank of a VMI's phase; a ready VMI has the highest.
 func progress(vmi *v1.VirtualMachineInstance) int {
 	if isReady(vmi) {
 		return len(phases)

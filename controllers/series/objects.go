@@ -10,17 +10,16 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// Objects makes series of what the objects of VirtualMachines and their
-// instances say. It is a prometheus.Collector.
+// Objects makes series of VirtualMachines and their instances. It is a prometheus.Collector.
 type Objects struct {
-	// List returns all there are, of which nothing is changed.
+	// List returns all objects, which the caller does not change.
 	List func(context.Context) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error)
 	// PodName is the name of an instance's launcher pod.
 	PodName func(*v1.VirtualMachineInstance) string
 	Log     logr.Logger
 }
 
-// Describe describes nothing: labels without a value are left out.
+// Describe describes nothing, because series have different labels: empty ones are left out.
 func (*Objects) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the series of all objects.
@@ -40,7 +39,7 @@ func (o *Objects) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Annotations by which users say what a guest is.
+// Annotations in which users describe a guest.
 const (
 	osAnnotation       = "vm.kubevirt.io/os"
 	workloadAnnotation = "vm.kubevirt.io/workload"
@@ -51,8 +50,8 @@ func guestLabels(annotations map[string]string) labels {
 	return labels{"os", annotations[osAnnotation], "workload", annotations[workloadAnnotation], "flavor", annotations[flavorAnnotation]}
 }
 
-// instance sends what is known of an instance. Nothing holds up its eviction,
-// and no launcher is outdated: neither is acted upon.
+// instance sends the series of an instance. The labels evictable and outdated are constant:
+// nothing holds up an eviction, and nothing acts on an outdated launcher.
 func (o *Objects) instance(to chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
 	who := labels{"node", vmi.Status.NodeName, "namespace", vmi.Namespace, "name", vmi.Name}
 	more := labels{"phase", strings.ToLower(string(vmi.Status.Phase)), "evictable", "true", "outdated", "false"}
@@ -60,7 +59,7 @@ func (o *Objects) instance(to chan<- prometheus.Metric, vmi *v1.VirtualMachineIn
 	more = append(more, "instance_type", either(a["kubevirt.io/instancetype-name"], a["kubevirt.io/cluster-instancetype-name"]),
 		"preference", either(a["kubevirt.io/preference-name"], a["kubevirt.io/cluster-preference-name"]))
 	if m := vmi.Status.Machine; m != nil {
-		more = append(more, "guest_os_machine", m.Type) // which is where KubeVirt has it
+		more = append(more, "guest_os_machine", m.Type) // KubeVirt has the machine type in this label
 	}
 	if len(vmi.Status.ActivePods) > 0 && !vmi.IsFinal() {
 		more = append(more, "vmi_pod", o.PodName(vmi))
@@ -69,7 +68,7 @@ func (o *Objects) instance(to chan<- prometheus.Metric, vmi *v1.VirtualMachineIn
 	gauge("kubevirt_vmi_non_evictable", "1 if the VirtualMachineInstance is to be migrated when it is evicted, and cannot be.").send(to, 0, who)
 	for _, nic := range vmi.Status.Interfaces {
 		if nic.Name == "" {
-			continue // of the guest's making, which could be any number of series, or the same one twice
+			continue // the guest made it: any number of series, or one twice
 		}
 		kind := "ExternalInterface"
 		if nic.IP == "" {
@@ -87,7 +86,7 @@ func either(a, b string) string {
 	return b
 }
 
-// machine sends what is known of a VirtualMachine.
+// machine sends the series of a VirtualMachine.
 func machine(to chan<- prometheus.Metric, vm *v1.VirtualMachine) {
 	who := labels{"name", vm.Name, "namespace", vm.Namespace}
 	status := vm.Status.PrintableStatus
@@ -105,7 +104,7 @@ func machine(to chan<- prometheus.Metric, vm *v1.VirtualMachine) {
 	gauge("kubevirt_vm_create_date_timestamp_seconds", "When a VirtualMachine was created.").send(to, float64(vm.CreationTimestamp.Unix()), who)
 }
 
-// statusGroup is KubeVirt's.
+// statusGroup is KubeVirt's group of a status.
 func statusGroup(status v1.VirtualMachinePrintableStatus) string {
 	switch status {
 	case v1.VirtualMachineStatusProvisioning, v1.VirtualMachineStatusStarting, v1.VirtualMachineStatusWaitingForVolumeBinding:
@@ -118,8 +117,8 @@ func statusGroup(status v1.VirtualMachinePrintableStatus) string {
 	return "error"
 }
 
-// transitions say when a VirtualMachine came into the state that it is in; those
-// of the other states are 0. They are counters, as KubeVirt has them.
+// transitions are one metric for each status group: when a VirtualMachine came into its
+// present group. The metrics of the other groups are 0. They are counters, as in KubeVirt.
 type transitions map[string]metric // by status group
 
 func newTransitions() transitions {

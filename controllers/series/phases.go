@@ -12,7 +12,7 @@ import (
 // those in the status, which are in whole seconds.
 type Phases struct{ between, sinceCreation, sinceDeletion *prometheus.HistogramVec }
 
-// NewPhases registers them.
+// NewPhases makes and registers the histograms.
 func NewPhases(with prometheus.Registerer) *Phases {
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help,
@@ -27,7 +27,7 @@ func NewPhases(with prometheus.Registerer) *Phases {
 	}
 }
 
-// Observe takes a change of a VMI.
+// Observe takes an update of a VMI.
 func (p *Phases) Observe(before, after *v1.VirtualMachineInstance) {
 	phase, last := after.Status.Phase, before.Status.Phase
 	entered, ok := enteredAt(after, phase)
@@ -57,5 +57,5 @@ func enteredAt(vmi *v1.VirtualMachineInstance, phase v1.VirtualMachineInstancePh
 	return time.Time{}, false
 }
 
-// between is in seconds. Clocks of two nodes may have it negative.
+// between is in seconds. It is at least 0: the clocks of two nodes may differ.
 func between(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }

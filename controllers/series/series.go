@@ -1,5 +1,5 @@
-// Package series makes KubeVirt's metrics of what virt-controller and
-// virt-handler know of VMs.
+// Package series makes KubeVirt's metrics from what virt-controller and virt-handler know of
+// VMs.
 package series
 
 import (
@@ -12,7 +12,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// metric is one of KubeVirt's, with its words.
+// metric is one of KubeVirt's metrics, with KubeVirt's name.
 type metric struct {
 	name, help string
 	kind       prometheus.ValueType
@@ -21,11 +21,11 @@ type metric struct {
 func counter(name, help string) metric { return metric{name, help, prometheus.CounterValue} }
 func gauge(name, help string) metric   { return metric{name, help, prometheus.GaugeValue} }
 
-// labels come in pairs: name, value.
+// labels are pairs of a name and a value.
 type labels []string
 
-// send sends one series. Labels without a value are left out, which is the same
-// to Prometheus.
+// send sends one series. It leaves out empty labels, which Prometheus treats like missing
+// ones.
 func (m metric) send(to chan<- prometheus.Metric, value float64, pairs ...labels) {
 	fixed := prometheus.Labels{}
 	for _, p := range pairs {
@@ -42,15 +42,15 @@ func (m metric) send(to chan<- prometheus.Metric, value float64, pairs ...labels
 	to <- series
 }
 
-// maxVMILabels bounds how wide a user can make the series of a VMI.
+// maxVMILabels bounds how many labels a user can add to the series of a VMI.
 const maxVMILabels = 32
 
-// vmiLabels are those of all per-VMI series of virt-handler: where it is, and
-// its own labels, as KubeVirt has them.
+// vmiLabels are the labels of all of virt-handler's series of a VMI: its node, namespace and
+// name, and its own labels, as in KubeVirt.
 func vmiLabels(vmi *v1.VirtualMachineInstance) labels {
 	out := labels{"node", vmi.Status.NodeName, "namespace", vmi.Namespace, "name", vmi.Name}
 	replace := strings.NewReplacer(".", "_", "/", "_", "-", "_")
-	// Two may become one: the first in order stays.
+	// Two keys may give the same name: the first in sorted order stays.
 	seen := map[string]bool{}
 	for _, key := range slices.Sorted(maps.Keys(vmi.Labels)) {
 		name := "kubernetes_vmi_label_" + replace.Replace(key)

@@ -9,7 +9,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// vmiMetrics are those of one running guest.
+// vmiMetrics are the metrics of one running guest.
 type vmiMetrics struct {
 	cpu, cpuUser, cpuSystem                                         metric
 	vcpu, vcpuWait, vcpuDelay                                       metric
@@ -67,8 +67,8 @@ func newVMIMetrics() vmiMetrics {
 	}
 }
 
-// VMIStats makes series of what launchers say. Only the numbers are theirs:
-// which disks, network cards and CPUs there are, the VMI says.
+// VMIStats makes series of launchers' statistics. It takes only the numbers from a launcher:
+// the VMI's spec says which disks, network cards and CPUs there are.
 type VMIStats struct{ metrics vmiMetrics }
 
 // NewVMIStats makes a VMIStats.

@@ -28,8 +28,8 @@ import (
 // Reconciler starts and stops VMs by making and deleting their VMIs.
 type Reconciler struct {
 	Client client.Client
-	// Live reads past the cache; it is asked before anything is made, deleted
-	// or let go.
+	// Live reads past the cache. It is read before a VMI is created or deleted, and before a
+	// VM's finalizer is removed.
 	Live   client.Reader
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
@@ -43,13 +43,13 @@ type Reconciler struct {
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.VirtualMachine{}).
-		// A VMI has its VM's name, and so has one that is in the VM's way.
+		// A VM's VMI has the VM's name. So does a foreign VMI that is in the VM's way.
 		Watches(&v1.VirtualMachineInstance{}, &handler.EnqueueRequestForObject{}).
 		WithOptions(kit.Options(4)).
 		Complete(r)
 }
 
-// Trim drops what is not looked at from a VM before it is cached.
+// Trim drops fields that this controller does not read from a VM before the VM is cached.
 func Trim(object any) (any, error) {
 	if vm, ok := object.(*v1.VirtualMachine); ok {
 		vm.ManagedFields = nil
@@ -93,20 +93,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 var (
-	// errBehind: the cache is behind what was decided upon.
+	// errBehind means that the cache was behind the API server when the plan was made.
 	errBehind = errors.New("cache is behind")
-	// errRefused: the machine cannot be as it is described.
+	// errRefused means that the VM with its instancetype and preference is not valid.
 	errRefused = errors.New("refused")
-	// errTaken: the name of the VMI is taken.
+	// errTaken means that a VMI that is not the VM's has the VM's name.
 	errTaken = errors.New("a VirtualMachineInstance of this name is there that this VirtualMachine does not control; delete it, or rename one of them")
 )
 
-// behindDelay is when to look again at the latest if the cache was behind; its
-// event comes before.
+// behindDelay is the wait after errBehind, unless the cache's event comes earlier.
 const behindDelay = time.Second
 
-// patient turns a no into a later attempt: somebody has to change something
-// first. The longer the VM waits already, the longer it does.
+// patient turns a refusal into a later attempt, because somebody has to change something
+// first. The longer the VM has been failing, the longer the wait.
 func (r *Reconciler) patient(vm *v1.VirtualMachine, err error) (time.Duration, error) {
 	const soonest, latest = 5 * time.Second, 5 * time.Minute
 	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errTaken) || errors.Is(err, choice.ErrMissing) || errors.Is(err, errRefused)) {
@@ -119,7 +118,7 @@ func (r *Reconciler) patient(vm *v1.VirtualMachine, err error) (time.Duration, e
 	return min(max(since/4, soonest), latest), nil
 }
 
-// ignoreConflict: somebody else wrote; their write comes back as an event.
+// ignoreConflict drops the error of a write that came second: the first write makes an event.
 func ignoreConflict(err error) error {
 	if apierrors.IsConflict(err) {
 		return nil
@@ -132,14 +131,14 @@ func (r *Reconciler) instance(ctx context.Context, vm *v1.VirtualMachine) (*v1.V
 	vmi, err := own(ctx, r.Client, vm)
 	requests := vm.Status.StateChangeRequests
 	if err == nil && vmi == nil && len(requests) > 0 && requests[0].Action == v1.StopRequest {
-		// The request is done once its VMI is gone, and who made it read past the
-		// cache: that may not know yet that the VMI has come.
+		// A Stop is done once its VMI is gone. virt-api read past the cache when it wrote the
+		// Stop, so the cache may not have the VMI yet.
 		return own(ctx, r.Live, vm)
 	}
 	return vmi, err
 }
 
-// own reads the VM's VMI. One of its name that it does not control is not its own.
+// own reads the VM's VMI. A VMI of the VM's name that the VM does not control is not its own.
 func own(ctx context.Context, from client.Reader, vm *v1.VirtualMachine) (*v1.VirtualMachineInstance, error) {
 	vmi := &v1.VirtualMachineInstance{}
 	err := from.Get(ctx, client.ObjectKeyFromObject(vm), vmi)
@@ -154,8 +153,8 @@ func own(ctx context.Context, from client.Reader, vm *v1.VirtualMachine) (*v1.Vi
 	return vmi, nil
 }
 
-// mark writes what a VM is to have, beside its spec and status: the finalizer,
-// and, once it ran, the machine type that it had, where its template names none.
+// mark writes the VM's finalizer, and the annotation with the machine type of its first run,
+// if the template names none.
 func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 	marked := vm.DeepCopy()
 	changed := controllerutil.AddFinalizer(marked, v1.VMFinalizer)
@@ -173,8 +172,9 @@ func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	return nil
 }
 
-// pinned is the machine type that a VM is to keep from now on, or empty. A node
-// says what its guest runs as, and may be taken: see v1.KnownMachineType.
+// pinned is the machine type that a VM is to keep from now on, or empty. A node reports the
+// type of a running guest, and an intruder on the node may report anything: see
+// v1.KnownMachineType.
 func pinned(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) string {
 	if vmi == nil || vmi.Status.Machine == nil || vm.Annotations[v1.MachineTypeAnnotation] != "" || vm.NamesMachine() || outdated(vm, vmi) {
 		return ""
@@ -185,7 +185,7 @@ func pinned(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// carryOut does what was planned. It returns the VMI that there is then, or nil.
+// carryOut carries out a plan. It returns the VM's VMI after that, or nil.
 func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) (*v1.VirtualMachineInstance, *failure, error) {
 	switch p.action {
 	case stop:
@@ -211,8 +211,8 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 		return nil, &failure{v1.ReasonFailedCreate, err.Error()}, err
 	}
 	if !remembered(p.chosen, &vm.Status) {
-		// What it is started with is written down before it is: a later start
-		// must not choose anew.
+		// The choice is written into the status before the start: a later start must not
+		// choose anew.
 		return nil, nil, nil
 	}
 	expanded, errs := p.chosen.Expand(vm)
@@ -235,8 +235,8 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	return made, nil, nil
 }
 
-// validate returns what is wrong with a VM. With an instancetype or a preference,
-// its template is nothing by itself; it is looked at when it is started.
+// validate returns what is wrong with a VM. With an instancetype or a preference, the template
+// is incomplete by itself; carryOut checks the expanded VM at the start.
 func validate(vm *v1.VirtualMachine) field.ErrorList {
 	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
 		return v1.ValidateVirtualMachineSpec(vm)
@@ -244,10 +244,10 @@ func validate(vm *v1.VirtualMachine) field.ErrorList {
 	return v1.ValidateVirtualMachine(vm)
 }
 
-// start makes the VMI.
+// start creates the VMI.
 func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
-	// A guest must not be started by a strategy, or a memory of its last run,
-	// that is not true any more.
+	// A guest must not start because of an outdated run strategy, or an outdated status of its
+	// last run.
 	live := &v1.VirtualMachine{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil {
 		return fmt.Errorf("get VirtualMachine: %w", err)
@@ -274,10 +274,10 @@ func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.V
 	return nil
 }
 
-// stop deletes the VMI, unless somebody did: its guest has its grace period.
-// One that was let go meanwhile is not the VM's any more: of a VM that is deleted
-// without its VMI, the garbage collector may have taken reference and finalizer
-// away before this controller looked.
+// stop deletes the VMI, unless it is being deleted already. The guest has its grace period. A
+// VMI that the VM no longer controls stays: when a VM is deleted without its VMI, the garbage
+// collector may have removed the owner reference and the finalizer "orphan" before this
+// controller looked.
 func (r *Reconciler) stop(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 	live := &v1.VirtualMachineInstance{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), live)
@@ -298,8 +298,8 @@ func (r *Reconciler) stop(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	return nil
 }
 
-// gone makes sure that a deleted VM has no VMI of its own any more, unless it is
-// to be left alone.
+// gone makes sure that a deleted VM has no VMI any more. A VM that is deleted without its VMI
+// (finalizer "orphan") need not wait for that.
 func (r *Reconciler) gone(ctx context.Context, vm *v1.VirtualMachine) error {
 	if slices.Contains(vm.Finalizers, metav1.FinalizerOrphanDependents) {
 		return nil
@@ -317,7 +317,7 @@ func (r *Reconciler) gone(ctx context.Context, vm *v1.VirtualMachine) error {
 	return nil
 }
 
-// release lets a deleted VM go.
+// release removes the finalizer of a deleted VM.
 func (r *Reconciler) release(ctx context.Context, vm *v1.VirtualMachine) error {
 	freed := vm.DeepCopy()
 	if !controllerutil.RemoveFinalizer(freed, v1.VMFinalizer) {
@@ -329,8 +329,8 @@ func (r *Reconciler) release(ctx context.Context, vm *v1.VirtualMachine) error {
 	return nil
 }
 
-// enable has a halted VM that was asked to start run from now on, as KubeVirt
-// does: that is how "virtctl start --paused" says it.
+// enable sets the run strategy of a halted VM with a Start request to Always, as KubeVirt
+// does. "virtctl start --paused" makes such a request.
 func (r *Reconciler) enable(ctx context.Context, vm *v1.VirtualMachine) error {
 	enabled := vm.DeepCopy()
 	if enabled.Spec.RunStrategy != nil {
@@ -357,7 +357,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, sta
 	return nil
 }
 
-// announce tells as an event what newly went wrong.
+// announce makes an event of a new failure.
 func (r *Reconciler) announce(before, vm *v1.VirtualMachine) {
 	c, old := vm.Status.Condition(v1.ConditionFailure), before.Status.Condition(v1.ConditionFailure)
 	if c != nil && (old == nil || old.Reason != c.Reason || old.Message != c.Message) {

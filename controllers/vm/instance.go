@@ -5,7 +5,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// outdated says whether a VMI was made from another spec than the template's.
+// outdated says whether the VM's template has changed since the VMI was made.
 func outdated(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	made := vmi.Annotations[v1.TemplateHashAnnotation]
 	return made != "" && made != vm.TemplateHash()

@@ -19,15 +19,15 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// remembered says whether the status has what was chosen already.
+// remembered says whether the status already has the choice.
 func remembered(c *choice.Choice, status *v1.VirtualMachineStatus) bool {
 	instancetype, preference := c.Refs()
 	return equality.Semantic.DeepEqual(instancetype, status.InstancetypeRef) && equality.Semantic.DeepEqual(preference, status.PreferenceRef)
 }
 
-// choose finds out what a VM is started with. What was found at its first start
-// is kept in ControllerRevisions of its own, so that a machine stays what it is
-// when somebody changes an instancetype.
+// choose finds the instancetype and the preference for a start. At the first start it copies
+// them into ControllerRevisions of the VM, so that the VM's machine does not change when
+// somebody changes an instancetype.
 func (r *Reconciler) choose(ctx context.Context, vm *v1.VirtualMachine) (*choice.Choice, error) {
 	chosen, err := choice.Find(ctx, func(ctx context.Context, key types.NamespacedName, into choice.Object) error {
 		return r.Live.Get(ctx, key, into)
@@ -48,8 +48,8 @@ func (r *Reconciler) choose(ctx context.Context, vm *v1.VirtualMachine) (*choice
 	return chosen, nil
 }
 
-// recordRevision writes what an object is into a ControllerRevision of the VM's, and
-// returns its name. It is the same for the same VM and generation of the object.
+// recordRevision copies an object into a ControllerRevision of the VM, and returns the
+// revision's name. The name is always the same for the same VM and generation of the object.
 func (r *Reconciler) recordRevision(ctx context.Context, vm *v1.VirtualMachine, object client.Object, objectKind string) (string, error) {
 	object.SetManagedFields(nil)
 	object.SetAnnotations(nil)
@@ -78,8 +78,8 @@ func (r *Reconciler) recordRevision(ctx context.Context, vm *v1.VirtualMachine, 
 	return revision.Name, nil
 }
 
-// revisionName is KubeVirt's form, cut to what a name may have; the UIDs tell
-// the names apart.
+// revisionName is a name in KubeVirt's form, cut to the length of a valid name. The UIDs in it
+// keep cut names distinct.
 func revisionName(vm *v1.VirtualMachine, object client.Object) string {
 	const most = 253
 	tail := fmt.Sprintf("-%s-%s-%s-%d", v1beta1.GroupVersion.Version, vm.UID, object.GetUID(), object.GetGeneration())

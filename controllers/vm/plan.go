@@ -1,6 +1,6 @@
-// Package vm is virt-controller's side of a VirtualMachine: it makes and
-// deletes the VirtualMachineInstance that its run strategy asks for, and tells
-// how that fares.
+// Package vm is virt-controller's side of a VirtualMachine. It makes and deletes the
+// VirtualMachineInstance that the run strategy asks for, and reports its state in the VM's
+// status.
 package vm
 
 import (
@@ -13,42 +13,42 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// action is what is done next.
+// action is the next action.
 type action string
 
 const (
-	// wait: nothing, until something happens or the plan's time is up.
+	// wait does nothing until an event comes, or the plan's time is up.
 	wait action = ""
 	// start makes the VMI.
 	start action = "start"
 	// stop deletes the VMI.
 	stop action = "stop"
-	// enable sets the run strategy to Always: a halted VM was asked to start.
+	// enable sets the run strategy to Always, because a halted VM was asked to start.
 	enable action = "enable"
-	// release lets a deleted VM go.
+	// release removes a deleted VM's finalizer.
 	release action = "release"
 )
 
-// plan is what is done next, and what the status remembers besides.
+// plan is the next action, and what the status is to keep.
 type plan struct {
 	action action
-	// paused: the guest that is started has its CPUs wait.
+	// paused means that the guest starts with its CPUs stopped.
 	paused bool
-	// requests are those that are not done yet.
+	// requests are the state change requests that are not done yet.
 	requests []v1.VirtualMachineStateChangeRequest
-	// startFailure is what the back-off remembers.
+	// startFailure is the back-off's count.
 	startFailure *v1.VirtualMachineStartFailure
-	// chosen is what a start is with, once that is known.
+	// chosen is the instancetype and the preference of a start, once carryOut knows them.
 	chosen *choice.Choice
-	// after is when to look again, where time alone changes the plan.
+	// after is how long to wait where time alone changes the plan.
 	after time.Duration
 }
 
-// decide says what a VM's run strategy asks for, given its VMI or nil. It is
-// pure: jitter, between 0 and 1, is how much a back-off is lengthened.
+// decide returns the plan for a VM with the given VMI, or nil. It is pure. jitter, between 0
+// and 1, is how much a back-off is lengthened.
 //
-// What must outlive the VMI (that it failed) is in the plan one step before the
-// VMI is deleted, so that it is written before.
+// That a VMI failed must outlive the VMI. So the plan has the failure one step before it
+// deletes the VMI, and the status is written in between.
 func decide(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, now time.Time, jitter float64) plan {
 	p := plan{
 		requests:     vm.Status.PendingRequests(vmi),
@@ -68,7 +68,7 @@ func decide(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, now time.Time
 	}
 	switch {
 	case p.action == stop && (vmi.DeletionTimestamp != nil || counted && vm.DeletionTimestamp == nil):
-		p.action = wait // for its end, or for the count to be written
+		p.action = wait // for the VMI's end, or for the write of the count
 	case p.action == start:
 		p.paused = p.asked(v1.StartRequest) && p.requests[0].Data[v1.StartRequestDataPausedKey] == v1.StartRequestDataPausedTrue
 		p.delay(vm.Strategy(), now)
@@ -76,19 +76,19 @@ func decide(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, now time.Time
 	return p
 }
 
-// halting says whether the VM is Halted since it was looked at last. What it was
-// asked before that, a restart or the start after a failure, is not to undo what
-// its user said since: of a halted VM a Start makes one that always runs.
+// halting says whether the VM has become Halted since the last look. Then older requests, a
+// restart or the start after a failure, are dropped. Otherwise a Start would make the halted
+// VM run always, against its user's newer wish.
 func halting(vm *v1.VirtualMachine) bool {
-	// One that nobody has looked at has never been anything else.
+	// A VM that was never looked at has had no other strategy.
 	seen := vm.Status.DesiredGeneration > 0
 	return seen && vm.Strategy() == v1.RunStrategyHalted && vm.Status.RunStrategy != v1.RunStrategyHalted
 }
 
 // remove deletes the VMI of a deleted VM first, unless the VMI is to be left alone.
 func remove(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) action {
-	// The garbage collector takes the owner reference away and then this
-	// finalizer.
+	// With this finalizer the garbage collector removes the VMI's owner reference, and then
+	// the finalizer.
 	orphan := slices.Contains(vm.Finalizers, metav1.FinalizerOrphanDependents)
 	if vmi == nil || orphan {
 		return release
@@ -96,7 +96,7 @@ func remove(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) action {
 	return stop
 }
 
-// withVMI says what becomes of a VMI, and queues a start after a failure.
+// withVMI decides about an existing VMI, and adds a Start request after a failure.
 func (p *plan) withVMI(strategy v1.VirtualMachineRunStrategy, vmi *v1.VirtualMachineInstance) action {
 	stopped := p.asked(v1.StopRequest)
 	switch strategy {
@@ -129,7 +129,7 @@ func (p *plan) withoutVMI(vm *v1.VirtualMachine) action {
 	case v1.RunStrategyAlways, v1.RunStrategyOnce:
 		return start
 	case v1.RunStrategyRerunOnFailure:
-		// The strategy is remembered once there was a VMI.
+		// The status has the strategy once there was a VMI.
 		if p.asked(v1.StartRequest) || vm.Status.RunStrategy != v1.RunStrategyRerunOnFailure {
 			return start
 		}
@@ -145,8 +145,8 @@ func (p *plan) withoutVMI(vm *v1.VirtualMachine) action {
 	return wait
 }
 
-// asked says whether the next request is of the action. A Stop that is still
-// there is meant for the VMI that is there.
+// asked says whether the first request has this action. A Stop that is not done yet is for the
+// present VMI.
 func (p *plan) asked(a v1.StateChangeRequestAction) bool {
 	return len(p.requests) > 0 && p.requests[0].Action == a
 }

@@ -9,11 +9,11 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// failure is why something could not be done.
+// failure is why a step failed.
 type failure struct{ reason, message string }
 
-// observe is the status of a VM after a plan was carried out: vmi is the VMI that
-// there is then, or nil, and failed is what went wrong, or nil. It is pure.
+// observe is the status of a VM after a plan was carried out. vmi is the VM's VMI after that,
+// or nil; failed is the failure, or nil. It is pure.
 func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure, now metav1.Time) v1.VirtualMachineStatus {
 	status := *vm.Status.DeepCopy()
 	status.Created = vmi != nil
@@ -32,12 +32,12 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	case vmi != nil || strategy != v1.RunStrategyRerunOnFailure:
 		status.RunStrategy = strategy
 	case status.RunStrategy == v1.RunStrategyHalted:
-		status.RunStrategy = "" // halting must tell when it is Halted again
+		status.RunStrategy = "" // so that halting notices when the VM becomes Halted again
 	}
 	return status
 }
 
-// carriedOut is the generation of the spec that the guest runs by.
+// carriedOut is the generation of the VM's spec from which the present guest was made.
 func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) int64 {
 	if vmi != nil && outdated(vm, vmi) {
 		if made, err := strconv.ParseInt(vmi.Annotations[v1.VMGenerationAnnotation], 10, 64); err == nil {
@@ -47,7 +47,7 @@ func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) int64 {
 	return vm.Generation
 }
 
-// conditions are the VMI's, as they are there, and the VM's own.
+// conditions are the conditions of the VMI, if there is one, and the VM's own.
 func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *failure, now metav1.Time) []v1.VirtualMachineInstanceCondition {
 	var list []v1.VirtualMachineInstanceCondition
 	set := func(c v1.VirtualMachineInstanceCondition) {
@@ -81,16 +81,16 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *f
 	return list
 }
 
-// Of a VMI's conditions a VM's status takes so many, with texts of so many bytes.
+// Bounds of a VMI's conditions in a VM's status: their number, and their texts in bytes.
 const (
 	maxCopied  = 32
 	maxMessage = 4 << 10
 	maxWord    = 316 // of a condition's type, in Kubernetes; reasons are shorter
 )
 
-// copied are a VMI's conditions as its VM's status takes them over. A node writes
-// them, which may be taken: they stay what a status bears, and none passes for
-// one that is the VM's own.
+// copied are the VMI's conditions for the VM's status. A node writes them, and an intruder on
+// the node may write anything. So they are bounded, and a condition with the type of one of
+// the VM's own is dropped.
 func copied(conditions []v1.VirtualMachineInstanceCondition) []v1.VirtualMachineInstanceCondition {
 	var list []v1.VirtualMachineInstanceCondition
 	for _, c := range conditions {
@@ -105,7 +105,7 @@ func copied(conditions []v1.VirtualMachineInstanceCondition) []v1.VirtualMachine
 	return list
 }
 
-// printable is where the VM is, in KubeVirt's words: the first that holds.
+// printable is the VM's state in KubeVirt's words: the first that applies.
 func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) v1.VirtualMachinePrintableStatus {
 	ended := vmi == nil || vmi.IsFinal()
 	switch {
@@ -132,7 +132,7 @@ func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) v1
 	return v1.VirtualMachineStatusUnknown
 }
 
-// waiting is what a VMI that does not run yet waits for, if that has a word.
+// waiting is KubeVirt's word for what a VMI that does not run yet waits for, if there is one.
 func waiting(vmi *v1.VirtualMachineInstance) (v1.VirtualMachinePrintableStatus, bool) {
 	for _, w := range []struct {
 		kind   v1.ConditionType

@@ -25,12 +25,13 @@ import (
 // Reconciler makes and follows the launcher pods of VMIs.
 type Reconciler struct {
 	Client client.Client
-	// Live reads past the cache; it is asked only where the cache may be behind.
+	// Live reads past the cache. It is used only where the cache may be behind.
 	Live   client.Reader
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
 	Config PodConfig
-	// Cluster returns the cluster's configuration; nil where there is none.
+	// Cluster returns the cluster's configuration. A nil function means an empty
+	// configuration.
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 
 	ends   ends
@@ -120,14 +121,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, ignoreConflict(stepErr)
 }
 
-// earlyDelay is how long the scheduler has for a new pod before the VMI's status reports
-// the pod. So one write reports the pod and its node, where there would be two. A pod
-// that is bound is reported at once.
+// earlyDelay is how long the scheduler has for a new pod before the VMI's status reports the
+// pod. So one write reports the pod and its node, instead of two writes. A bound pod is
+// reported at once.
 const earlyDelay = time.Second
 
-// early says whether a pod was just made, and the scheduler has not looked at it yet.
+// early says whether a pod was just made, and the scheduler has not looked at the pod yet.
 func (r *Reconciler) early(pod *corev1.Pod) bool {
-	age := r.Clock.Since(pod.CreationTimestamp.Time) // of whole seconds, by another clock
+	age := r.Clock.Since(pod.CreationTimestamp.Time) // in whole seconds, by the API server's clock
 	return pod.Spec.NodeName == "" && len(pod.Status.Conditions) == 0 && age.Abs() < 2*earlyDelay
 }
 
@@ -136,22 +137,21 @@ func reported(status *v1.VirtualMachineInstanceStatus) bool {
 	return status.Phase != "" && status.Phase != v1.Pending
 }
 
-// unwatchedDelay is how soon a VMI is looked at again whose pod's end is no event
-// of the VMI's.
+// unwatchedDelay is the time between two looks at a VMI whose pod's end makes no event for the
+// VMI.
 const unwatchedDelay = 2 * time.Second
 
-// errVanished: what was in the launcher pod's way is gone. It was not the VMI's,
-// so that no event says so.
+// errVanished means that the pod that held the launcher pod's name is gone. It was not the
+// VMI's, so its end made no event for the VMI.
 var errVanished = errors.New("the pod that was in the way is gone")
 
-// vanishedDelay is when the launcher pod is tried again then.
+// vanishedDelay is the wait after errVanished, until the launcher pod is created again.
 const vanishedDelay = time.Second
 
-// patient turns an answer of the API server's that says no (a quota, a policy, a
-// priority class that is missing) into a later attempt: a VMI that waits for
-// somebody to change something is tried again less often the older it is, so
-// that many of them do not hold up others'. Only where nobody answered is the
-// next attempt due soon.
+// patient turns a refusal of the API server (a quota, a policy, a missing priority class) into
+// a later attempt. The VMI waits for somebody to change the cluster. An older VMI is tried
+// less often, so that many such VMIs do not hold up others. An error that is no refusal stays
+// an error, and is tried again soon.
 func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Duration, error) {
 	const soonest = 5 * time.Second
 	switch {
@@ -166,15 +166,16 @@ func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Du
 	return r.retryAfter(vmi, soonest), nil
 }
 
-// longestDelay is the time between two attempts of an old VMI.
+// longestDelay bounds the time between two attempts.
 const longestDelay = 5 * time.Minute
 
-// retryAfter is how long a VMI waits between attempts: an older VMI waits longer.
+// retryAfter is how long a VMI waits between two attempts: a quarter of its age, within
+// bounds.
 func (r *Reconciler) retryAfter(vmi *v1.VirtualMachineInstance, soonest time.Duration) time.Duration {
 	return min(max(r.Clock.Since(vmi.CreationTimestamp.Time)/4, soonest), longestDelay)
 }
 
-// ignoreConflict: somebody else wrote; their write comes back as an event.
+// ignoreConflict drops the error of a write that came second: the first write makes an event.
 func ignoreConflict(err error) error {
 	if apierrors.IsConflict(err) {
 		return nil
@@ -184,9 +185,9 @@ func ignoreConflict(err error) error {
 
 func (r *Reconciler) now() metav1.Time { return metav1.NewTime(r.Clock.Now()) }
 
-// admit refuses an invalid VMI. It persists defaults and finalizer of a valid
-// one in a single write, before anything else is done with it; admitted says
-// that this was done before.
+// admit ends an invalid VMI. Of a valid VMI it persists the defaults and the finalizer in a
+// single write, before any other step. admitted says that there was nothing to persist any
+// more.
 func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) (admitted bool, err error) {
 	cluster, err := r.cluster(ctx)
 	if err != nil {
@@ -207,7 +208,7 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 		finish(&vmi.Status, end{v1.Failed, v1.ReasonInvalidSpec, message}, r.now())
 		return true, nil
 	}
-	// Once it has a phase, the spec cannot be changed any more.
+	// Once the VMI has a phase, its spec cannot change any more.
 	if vmi.Status.Phase != "" {
 		return true, nil
 	}
@@ -238,8 +239,8 @@ func (r *Reconciler) unsynchronized(vmi *v1.VirtualMachineInstance, reason, mess
 		Reason: reason, Message: message}, r.now())
 }
 
-// create makes the launcher pod of a VMI that has none, unless it had one, and
-// returns it.
+// create makes the launcher pod of a VMI that has none, and returns the pod. A VMI that had a
+// pod, and lost it other than by a rejection, ends.
 func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance) (*corev1.Pod, error) {
 	cluster, err := r.cluster(ctx)
 	if err != nil {
@@ -265,7 +266,8 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
-	// Once more: what was permitted when the VMI came may not be any more.
+	// Checked again: a host disk may have been permitted when the VMI came, and not be so any
+	// more.
 	if errs := v1.ValidateHostDisks(vmi, cluster); len(errs) > 0 {
 		message := errs.ToAggregate().Error()
 		r.unsynchronized(vmi, v1.ReasonInvalidSpec, message)
@@ -305,23 +307,23 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	return pod, nil
 }
 
-// replaceAfter is how old a rejected pod must be at least before it is replaced: a
-// node that rejects every pod must not be asked without pause, nor for ever as often.
+// replaceAfter is the least age at which a rejected pod is replaced. A node may reject every
+// pod: the wait keeps the attempts apart, and grows with the VMI's age (retryAfter).
 const replaceAfter = 3 * time.Second
 
-// replace deletes a rejected pod; once it is gone, create makes another. It
-// returns how long to wait where it is too early for that.
+// replace deletes a rejected pod; once the pod is gone, create makes another. It returns how
+// long to wait if it is too early to delete the pod.
 func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
 	noted := wasRejected(&vmi.Status)
 	noteRejection(&vmi.Status, pod, r.now())
 	if pod.DeletionTimestamp != nil || !noted {
-		// Without the note, a pod that is gone would end the VMI; its being
-		// written brings us back.
+		// The status must say first that the pod was rejected: without that, a pod that is
+		// gone would end the VMI. The event of the status write brings us back.
 		return 0, nil
 	}
 	waited := r.Clock.Since(pod.CreationTimestamp.Time)
-	// This clock may be minutes behind the API server's; what was made later than
-	// that was made before the clock was set back.
+	// This clock may be minutes behind the API server's. A pod from further in the future was
+	// made before this clock was set back, and need not wait.
 	if wait := r.retryAfter(vmi, replaceAfter) - waited; wait > 0 && waited > -longestDelay {
 		return min(wait, longestDelay), nil
 	}
@@ -331,9 +333,8 @@ func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance
 	return 0, nil
 }
 
-// remove deletes the launcher pod: that is how the guest is asked to go down,
-// and it works with virt-handler down. Once the pod has ended, its last word
-// is taken.
+// remove deletes the launcher pod. The deletion asks the guest to shut down, and works also
+// while virt-handler is down. When the pod has ended, its status says how the VM ended.
 func (r *Reconciler) remove(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	if pod == nil {
 		if !vmi.IsFinal() && vmi.Status.Phase != "" {
@@ -354,7 +355,7 @@ func (r *Reconciler) remove(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return nil
 }
 
-// release lets a deleted VMI without pod go.
+// release removes the finalizer of a deleted VMI whose pod is gone.
 func (r *Reconciler) release(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	r.ends.forget(vmi.UID)
 	freed := vmi.DeepCopy()
@@ -380,7 +381,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, before, vmi *v1.VirtualMac
 	return nil
 }
 
-// announce tells as events what the status newly says.
+// announce makes events of what is new in the status.
 func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
 	if s, old := vmi.Status.Condition(v1.ConditionSynchronized), before.Status.Condition(v1.ConditionSynchronized); s != nil && (old == nil || old.Reason != s.Reason) {
 		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, s.Reason, "Synchronize", "%s", s.Message)
@@ -390,7 +391,7 @@ func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
 	}
 	ready := vmi.Status.Condition(v1.ConditionReady)
 	switch {
-	case vmi.Status.Reason == v1.ReasonInvalidSpec: // said above
+	case vmi.Status.Reason == v1.ReasonInvalidSpec: // announced above
 	case vmi.Status.Phase == v1.Succeeded:
 		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "Stopped", "Stop", "The VirtualMachineInstance was shut down: %s", ready.Message)
 	default:

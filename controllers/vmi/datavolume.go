@@ -17,28 +17,28 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// dataVolumeKind is CDI's. Whether the cluster knows it can change at any time,
-// so it is not watched: a VMI that waits for one asks again.
+// dataVolumeKind is the kind of CDI's DataVolumes. The cluster may get or lose this kind at
+// any time, so it is not watched: a VMI that waits for a DataVolume asks again.
 var dataVolumeKind = schema.GroupVersionKind{Group: "cdi.kubevirt.io", Version: "v1beta1", Kind: "DataVolume"}
 
-// errFilling: a disk is being filled.
+// errFilling means that a DataVolume is still filling a disk.
 var errFilling = errors.New("a disk is being filled")
 
-// filler is the owner of a claim that fills its disk, or nil.
+// filler is the DataVolume that owns a claim and fills its disk, or nil.
 func filler(claim *corev1.PersistentVolumeClaim) *metav1.OwnerReference {
 	return owner.Reference(claim, dataVolumeKind.GroupKind())
 }
 
-// fills is how far a DataVolume is.
+// fills is the progress of a DataVolume.
 type fills struct {
-	// done: its claim's disk may be used.
+	// done means that the claim's disk may be used.
 	done bool
-	// failed: it will not be without somebody's help.
+	// failed means that the claim's disk will not be filled without help.
 	failed  bool
 	message string
 }
 
-// progress says how far a DataVolume is, or that there is none. It is pure.
+// progress returns the progress of a DataVolume. A nil volume does not exist. It is pure.
 func progress(name string, volume *unstructured.Unstructured) fills {
 	if volume == nil {
 		return fills{message: fmt.Sprintf("DataVolume %s, which owns the claim, does not exist, and nobody can say whether the claim is filled", name)}
@@ -46,7 +46,7 @@ func progress(name string, volume *unstructured.Unstructured) fills {
 	phase, _, _ := unstructured.NestedString(volume.Object, "status", "phase")
 	percent, _, _ := unstructured.NestedString(volume.Object, "status", "progress")
 	switch phase {
-	// PendingPopulation: it is filled for its first pod, whose start waits for that.
+	// PendingPopulation: the volume is filled for its first pod, whose start waits for that.
 	case "Succeeded", "PendingPopulation":
 		return fills{done: true}
 	case "Failed":
@@ -62,9 +62,8 @@ func progress(name string, volume *unstructured.Unstructured) fills {
 	return fills{message: fmt.Sprintf("DataVolume %s is %s", name, phase)}
 }
 
-// filled says whether the disks of all of the VMI's claims may be used, and else
-// writes into its status for which it waits. A claim that CDI fills exists
-// before its content does.
+// filled says whether the disks of all the VMI's claims may be used. If not, it writes into
+// the status what the VMI waits for. A claim that CDI fills exists before its content does.
 func (r *Reconciler) filled(ctx context.Context, vmi *v1.VirtualMachineInstance) (bool, error) {
 	for _, v := range vmi.Spec.Volumes {
 		source := v.Claim()

@@ -21,9 +21,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// ends keeps how VMs ended whose pods are gone. The kubelet writes a pod's last
-// status and lets it go within milliseconds: a reconcile that comes after both
-// finds no pod, and would have to guess.
+// ends keeps how the VMs of deleted pods ended. The kubelet writes a pod's last status and
+// removes the pod within milliseconds. A reconcile that runs after both finds no pod, and
+// could only guess.
 type ends struct {
 	mu    sync.Mutex
 	byVMI map[types.UID]end
@@ -51,7 +51,7 @@ func (e *ends) forget(vmi types.UID) {
 	delete(e.byVMI, vmi)
 }
 
-// lastWord is how the VM ended by its deleted pod's last status, or else fallback.
+// lastWord is the VM's end by the last status of its deleted pod, or else fallback.
 func (r *Reconciler) lastWord(vmi *v1.VirtualMachineInstance, fallback end) end {
 	if last, ok := r.ends.of(vmi.UID); ok {
 		return last
@@ -59,8 +59,8 @@ func (r *Reconciler) lastWord(vmi *v1.VirtualMachineInstance, fallback end) end 
 	return fallback
 }
 
-// takeDown keeps how a deleted pod's VM ended, if it is a VMI's: the VMI that a pod
-// names is anybody's to write, so that VMI must exist and know the pod.
+// takeDown keeps how a deleted pod's VM ended. Anybody can write a pod that names a VMI, so
+// the VMI must exist and have the pod in its status.
 func (r *Reconciler) takeDown(ctx context.Context, pod *corev1.Pod) {
 	vmi := &v1.VirtualMachineInstance{}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: nameOfVMI(pod)}, vmi)
@@ -72,8 +72,8 @@ func (r *Reconciler) takeDown(ctx context.Context, pod *corev1.Pod) {
 	}
 }
 
-// nameOfVMI is the name of the VMI that a pod says is its own. A pod whose owner
-// the garbage collector took away still has its annotation.
+// nameOfVMI is the name of the VMI that a pod names as its own. A pod keeps its annotation
+// when the garbage collector removes its owner.
 func nameOfVMI(pod client.Object) string {
 	if vmi := owner.Reference(pod, v1.VirtualMachineInstanceGroupVersionKind.GroupKind()); vmi != nil {
 		return vmi.Name
@@ -81,8 +81,7 @@ func nameOfVMI(pod client.Object) string {
 	return pod.GetAnnotations()[v1.DomainAnnotation]
 }
 
-// podEvents queues the VMI that a pod names, and takes down a deleted pod's last
-// word first.
+// podEvents queues the VMI that a pod names. For a deleted pod it first calls takeDown.
 func (r *Reconciler) podEvents() handler.EventHandler {
 	named := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, pod client.Object) []reconcile.Request {
 		name := nameOfVMI(pod)
@@ -102,28 +101,28 @@ func (r *Reconciler) podEvents() handler.EventHandler {
 	}
 }
 
-// podEnd says how a VM ended, once its pod has. The launcher's termination
-// message says it best; without one, the kubelet's word is taken.
+// podEnd says how a VM ended, once its pod has ended. The launcher's termination message comes
+// first; without a message, the kubelet's report counts.
 func podEnd(pod *corev1.Pod) (end, bool) {
 	c := computeStatus(pod)
 	switch {
 	case pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed:
 		return end{}, false
 	case c == nil || c.State.Terminated == nil:
-		// Rejected or evicted before the launcher ran.
+		// The pod was rejected or evicted before the launcher ran.
 		return end{v1.Failed, orElse(pod.Status.Reason, "PodFailed"), orElse(pod.Status.Message, "the launcher pod failed before the launcher ran")}, true
 	case pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "":
-		// The kubelet ended it: Evicted, OutOfmemory after its restart, Terminated with
-		// its node. How far the launcher got is a matter of haste; and if the guest went
-		// down in order, it was not because somebody wanted it to be off.
+		// The kubelet ended the pod: Evicted, OutOfmemory after the kubelet's restart,
+		// Terminated with its node. Whether the launcher could still write a message is
+		// chance. And if the guest shut down in order, its user did not ask for that.
 		return end{v1.Failed, pod.Status.Reason, pod.Status.Message}, true
 	}
 	t := c.State.Terminated
 	var said control.Termination
 	err := json.Unmarshal([]byte(t.Message), &said)
 	known := err == nil && said.Reason.Known()
-	// With cgroup v1 the kernel kills the largest process only, QEMU, and its launcher
-	// sees no more than a SIGKILL; with v2 (memory.oom.group) it kills both.
+	// With cgroup v1 the kernel kills only the largest process, QEMU, and the launcher sees no
+	// more than a SIGKILL. With v2 (memory.oom.group) the kernel kills both.
 	if t.Reason == v1.ReasonOOMKilled && (!known || said.Reason == control.ReasonQEMUExited && said.Signal == syscall.SIGKILL.String()) {
 		return end{v1.Failed, v1.ReasonOOMKilled, "virt-launcher or QEMU used more memory than the pod's limit"}, true
 	}
@@ -142,8 +141,8 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 	return end{v1.Failed, orElse(t.Reason, "Error"), fmt.Sprintf("virt-launcher exited with code %d without saying why %s", t.ExitCode, t.Message)}, true
 }
 
-// lost says whether the container ended unseen, in a power cut for one: containerd
-// then says exit code 255 and reason Unknown, the kubelet ContainerStatusUnknown.
+// lost says whether the container ended unseen, as in a power cut. containerd then reports
+// exit code 255 and reason Unknown, the kubelet ContainerStatusUnknown.
 func lost(t *corev1.ContainerStateTerminated) bool {
 	return t.Reason == "ContainerStatusUnknown" || t.Reason == "Unknown" && t.ExitCode == 255
 }

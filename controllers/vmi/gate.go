@@ -19,12 +19,12 @@ import (
 // Services send nothing to a guest that is paused.
 const unpausedGate corev1.PodConditionType = "kubevirt.io/virtual-machine-unpaused"
 
-// unpaused is what the gate's condition is to become; nil if nothing is to be
-// written. It is written first when the guest runs, or is paused from the start:
-// KubeVirt says of a guest that has not been started that it is not paused, and
-// has Services send to it.
+// unpaused is the new value of the gate's condition, or nil if nothing is to be written. The
+// first write is due when the guest runs, or is paused from the start. KubeVirt writes
+// earlier: there a guest that has not been started counts as not paused, and Services send to
+// it.
 func unpaused(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) *corev1.PodCondition {
-	// A pod of before has no gate, and whether it is ready does not depend on it.
+	// A pod of an earlier version has no gate, and is ready without the condition.
 	gated := slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == unpausedGate })
 	if !gated || vmi.Status.Phase != v1.Running || pod.DeletionTimestamp != nil {
 		return nil
@@ -42,13 +42,14 @@ func unpaused(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) 
 	return &c
 }
 
-// gateAfter is how long after virt-handler's word that it runs a guest's gate opens. The guest
-// boots meanwhile, and serves nobody. Where many guests start at once, the write would take
-// CPU time from those whose status does not say yet that they run.
+// gateAfter is how long after virt-handler's report that a guest runs its gate opens. The
+// guest boots meanwhile, and serves nothing yet. Where many guests start at once, an earlier
+// write would take CPU time from guests that are not yet reported as running.
 const gateAfter = 2 * time.Second
 
-// booting returns how long a guest's gate still stays closed; 0 where the guest has run for
-// long enough, and where the node's clock, which tells since when, is ahead.
+// booting returns how long a guest's gate still stays closed. It returns 0 if the guest has
+// run for long enough, or if the clock of the node, which wrote the time of the start, is
+// ahead.
 func booting(vmi *v1.VirtualMachineInstance, now time.Time) time.Duration {
 	for _, t := range vmi.Status.PhaseTransitionTimestamps {
 		if age := now.Sub(t.PhaseTransitionTimestamp.Time); t.Phase == v1.Running && age >= 0 {
@@ -58,9 +59,9 @@ func booting(vmi *v1.VirtualMachineInstance, now time.Time) time.Duration {
 	return 0
 }
 
-// openGate writes the gate's condition, or returns how long it is too early for that. The
-// patch names this condition alone: conditions are merged by type, and the others are
-// the kubelet's.
+// openGate writes the gate's condition, or returns how long to wait until then. The patch
+// names only this condition: a strategic merge patch merges conditions by type, and the other
+// conditions are the kubelet's.
 func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
 	c := unpaused(vmi, pod, r.now())
 	if c == nil {
@@ -82,8 +83,8 @@ func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstanc
 	return 0, nil
 }
 
-// observeReadiness brings Ready up to date with the readiness probe of a guest
-// that runs. Any other reason is virt-handler's word, and stays.
+// observeReadiness brings Ready up to date with the readiness probe of a running guest. Any
+// other reason of Ready was written by virt-handler, and stays.
 func observeReadiness(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) {
 	ready := vmi.Status.Condition(v1.ConditionReady)
 	if vmi.Spec.ReadinessProbe == nil || vmi.Status.Phase != v1.Running || ready == nil ||

@@ -12,17 +12,17 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// pod returns the VMI's launcher pod, or nil. A pod of the right name that is not
-// the VMI's own is not its pod, whatever its labels say. What happens to it brings
-// us back only if it is watched: one without the launchers' label is not in the
-// cache, and one without owner may name another VMI, or none.
+// pod returns the VMI's launcher pod, or nil. A pod of the right name that is not the VMI's
+// own does not count, whatever its labels say. watched says whether the pod's changes bring us
+// back: a pod without the launchers' label is not in the cache, and a pod without owner may
+// name another VMI, or none.
 func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (found *corev1.Pod, watched bool, err error) {
 	pod := &corev1.Pod{}
 	watched = true
 	key := client.ObjectKey{Namespace: vmi.Namespace, Name: PodName(vmi.Name, vmi.UID, First)}
 	err = r.Client.Get(ctx, key, pod)
 	if apierrors.IsNotFound(err) && vmi.Status.Phase != "" && !vmi.IsFinal() {
-		// "Gone" ends a VMI, so the cache's word is not enough.
+		// A VMI ends when its pod is gone, so the cache, which may be behind, is not enough.
 		watched = false
 		err = r.Live.Get(ctx, key, pod)
 	}
@@ -37,10 +37,10 @@ func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (f
 	return pod, watched && nameOfVMI(pod) == vmi.Name, nil
 }
 
-// owns says whether a pod of the right name is the VMI's. That it was is in the
-// status, which virt-controller writes, by the UID that the API server gave it:
-// the garbage collector takes the owner away where a VMI is deleted with
-// --cascade=orphan, but the guest runs on, and must end before another starts.
+// owns says whether a pod of the right name is the VMI's. Where a VMI is deleted with
+// --cascade=orphan, the garbage collector removes the pod's owner. But the guest runs on, and
+// must end before another starts. Then the pod's UID in the VMI's status, which only
+// virt-controller writes, shows the owner.
 func owns(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
 	return owner.Controls(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi, pod) || vmi.Status.ActivePods[pod.UID] != ""
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/patch"
 )
 
-// errChanged: the VMI is another than the one that was decided upon.
+// errChanged means that the VMI has changed since it was read from the cache.
 var errChanged = errors.New("the object has been modified")
 
-// persist writes what was added to a VMI, and no more: its CRD may be newer than
-// this program, during an upgrade for one, and a field that is not known here is
-// not ours to drop. A merge patch would not do, for it replaces lists as a whole.
+// persist writes only what was added to a VMI. The CRD may be newer than this program, for
+// example during an upgrade, and fields that this program does not know must not be lost. A
+// merge patch would lose them, for it replaces whole lists.
 func (r *Reconciler) persist(ctx context.Context, vmi, defaulted *v1.VirtualMachineInstance) error {
 	there := &unstructured.Unstructured{}
 	there.SetGroupVersionKind(v1.VirtualMachineInstanceGroupVersionKind)
@@ -48,7 +48,7 @@ func (r *Reconciler) persist(ctx context.Context, vmi, defaulted *v1.VirtualMach
 	if err != nil {
 		return err
 	}
-	// The API server refuses it if the object has changed since.
+	// The API server refuses the patch if the object has changed since.
 	operations = append(operations, jsonpatch.NewOperation("replace", "/metadata/resourceVersion", vmi.ResourceVersion))
 	text, err := json.Marshal(operations)
 	if err != nil {

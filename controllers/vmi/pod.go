@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// RuntimeUser is the user and group ID of the launcher and QEMU, the
-	// traditional one of "qemu"; container disks are readable by it.
+	// RuntimeUser is the user and group ID of the launcher and QEMU: the traditional ID of
+	// "qemu", which can read container disks.
 	RuntimeUser = 107
-	// SlotResource is what virt-handler's device plugin advertises: one slot
-	// is the right to one connection to virt-handler.
+	// SlotResource is the resource that virt-handler's device plugin advertises. One slot is
+	// the right to one connection to virt-handler.
 	SlotResource corev1.ResourceName = "devices.kubevirt.io/vm"
-	// ContainerName of the launcher in its pod.
+	// ContainerName is the name of the launcher's container in its pod.
 	ContainerName  = "compute"
 	launcherBinary = "/usr/bin/virt-launcher"
-	// stopSeconds is added to the guest's grace period: QEMU has to quit and
-	// the launcher to say how it ended.
+	// stopSeconds is added to the guest's grace period: QEMU has to quit, and the launcher to
+	// report how QEMU ended.
 	stopSeconds = 15
 )
 
@@ -41,29 +41,28 @@ const (
 type PodConfig struct {
 	// LauncherImage is the launcher's image reference.
 	LauncherImage string
-	// Cluster is the cluster's configuration: it says which files of the nodes
-	// may be disks.
+	// Cluster is the cluster's configuration. It says which files of the nodes may be disks.
 	Cluster *v1.KubeVirtConfiguration
-	// Emulation books the memory that TCG's translation cache takes.
+	// Emulation adds the memory of TCG's translation cache to the request.
 	Emulation bool
 }
 
-// First is the role of the launcher pod that a VMI starts in. The pod that a
-// migration brings it to has the migration's UID for its role.
+// First is the role of a VMI's first launcher pod. The target pod of a migration has the
+// migration's UID for its role.
 const First types.UID = ""
 
-// PodName is the name of the launcher pod that a VMI has in a role. It is a
-// function of nothing else, so that two who make the same pod at once make one:
-// there is never a second pod of a VMI but that of a migration.
+// PodName is the name of a VMI's launcher pod in a role. The name depends on nothing else. So
+// two reconciles that create the same pod at once create one pod, and a VMI has a second pod
+// only in a migration.
 //
-// The hash of the VMI's UID in it says to virt-handler, which learns only the name
-// from the kubelet, that the pod is not one of an earlier VMI of the same name. The
-// name proves nothing beyond that; see PodNames.
+// The name contains a hash of the VMI's UID. virt-handler learns only the pod's name from the
+// kubelet, and by the hash tells the pod from one of an earlier VMI of the same name. The name
+// proves nothing beyond that; see PodNames.
 func PodName(name string, uid, role types.UID) string {
 	const limit = 253 // of an object's name
 	of := string(uid)
 	if role != First {
-		of += "/" + string(role) // in no UID
+		of += "/" + string(role) // no UID has a slash
 	}
 	sum := sha256.Sum256([]byte(of))
 	suffix := "-" + hex.EncodeToString(sum[:5])
@@ -74,9 +73,9 @@ func PodName(name string, uid, role types.UID) string {
 	return prefix + suffix
 }
 
-// PodNames are the names that a VMI's launcher pods have: that of its first pod, and
-// those that virt-controller wrote into the status, where nobody else may. A pod
-// of another name is not the VMI's, whatever it looks like.
+// PodNames are the names of a VMI's launcher pods: the name of its first pod, and those in the
+// status, which only virt-controller may write. A pod of another name is not the VMI's,
+// whatever its labels say.
 func PodNames(vmi *v1.VirtualMachineInstance) []string {
 	names := []string{PodName(vmi.Name, vmi.UID, First)}
 	for _, pod := range vmi.Status.LauncherPods {
@@ -87,9 +86,8 @@ func PodNames(vmi *v1.VirtualMachineInstance) []string {
 	return names
 }
 
-// Pod renders the launcher pod of a defaulted VMI, whose status has what its
-// claims say of themselves. It is admitted in a
-// namespace that enforces the restricted Pod Security Standard.
+// Pod renders the launcher pod of a defaulted VMI, whose status already holds the facts about
+// its claims. A namespace that enforces the restricted Pod Security Standard admits the pod.
 func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -124,8 +122,8 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 			},
 			Containers: []corev1.Container{container(vmi, config)},
 			Volumes: []corev1.Volume{
-				// Sockets and the cloud-init seed: memory, so that user data
-				// never reaches the node's disk.
+				// Sockets and the cloud-init seed are in memory, so that user data never
+				// reaches the node's disk.
 				{Name: "run", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 					Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(runDirSize(vmi), resource.BinarySI)}}},
 				{Name: "overlays", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
@@ -148,8 +146,8 @@ func podLabels(vmi *v1.VirtualMachineInstance) map[string]string {
 	return labels
 }
 
-// idLabel is the VMI's name, shortened with KubeVirt's rule where it is too
-// long for a label: "virtctl expose" computes the same.
+// idLabel is the VMI's name. A name too long for a label is shortened by KubeVirt's rule,
+// because "virtctl expose" computes the same label.
 func idLabel(name string) string {
 	const limit = 63
 	if len(name) <= limit {
@@ -162,7 +160,7 @@ func idLabel(name string) string {
 func podAnnotations(vmi *v1.VirtualMachineInstance) map[string]string {
 	annotations := map[string]string{}
 	for key, value := range vmi.Annotations {
-		// What kubectl keeps for itself is about the VMI.
+		// kubectl's own annotations describe the VMI, not the pod.
 		if !strings.HasPrefix(key, "kubectl.kubernetes.io") {
 			annotations[key] = value
 		}
@@ -172,10 +170,9 @@ func podAnnotations(vmi *v1.VirtualMachineInstance) map[string]string {
 	return annotations
 }
 
-// nodeSelector does not ask for kubevirt.io/schedulable: a kubelet that is started
-// anew ends pods whose node does not match their selector any more, and with
-// them guests that run well without virt-handler. A node without virt-handler
-// has no slots, so that nothing is started there.
+// nodeSelector does not select kubevirt.io/schedulable. A kubelet that restarts ends pods
+// whose selector its node no longer matches, and so would end guests that run well without
+// virt-handler. A node without virt-handler has no slots, so that no VMI starts there.
 func nodeSelector(vmi *v1.VirtualMachineInstance) map[string]string {
 	selector := map[string]string{}
 	maps.Copy(selector, vmi.Spec.NodeSelector)
@@ -214,7 +211,7 @@ func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Containe
 func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	for i, v := range vmi.Spec.Volumes {
 		if cd := v.ContainerDisk; cd != nil {
-			// The volume's own name may be that of one of the pod's.
+			// The volume's own name may equal the name of another volume of the pod.
 			addImage(pod, "disk-"+strconv.Itoa(i), layout.ImageVolume(v.Name), cd.Image, cd.ImagePullPolicy, cd.ImagePullSecret)
 		}
 	}
@@ -223,9 +220,8 @@ func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// addImage mounts an image at a path. An image that is mounted twice is one volume:
-// the kubelet looks for the image of each volume whenever it looks at the pod, and
-// writes an event each time.
+// addImage mounts an image at a path. An image that is mounted twice is one volume: at every
+// sync of the pod the kubelet looks for each volume's image, and writes an event for it.
 func addImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPolicy, secret string) {
 	source := corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: image, PullPolicy: policy}}
 	same := func(v corev1.Volume) bool { return v.Image != nil && *v.Image == *source.Image }
@@ -241,9 +237,9 @@ func addImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPolic
 	}
 }
 
-// addSecrets mounts the Secrets with cloud-init data, of which the launcher reads
-// one key each, and those with SSH keys and passwords. No component reads them
-// from the API.
+// addSecrets mounts the Secrets with cloud-init data, of which the launcher reads one key
+// each, and the Secrets with SSH keys and passwords. No component reads these Secrets from the
+// API.
 func addSecrets(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	add := func(kind string, index int, path, secret string) {
 		mount(pod, kind+"-"+strconv.Itoa(index), path, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}})
@@ -273,11 +269,12 @@ func mount(pod *corev1.Pod, name, path string, source corev1.VolumeSource) {
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: true})
 }
 
-// groupDisk owns block devices on every distribution that Kubernetes runs on.
+// groupDisk is the group "disk", which owns block devices on all distributions that run
+// Kubernetes.
 const groupDisk = 6
 
-// addClaims mounts the volumes of PersistentVolumeClaims, and hands over those
-// that are devices.
+// addClaims mounts the volumes of PersistentVolumeClaims. Block volumes become devices of the
+// container.
 func addClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	c := &pod.Spec.Containers[0]
 	for i, v := range vmi.Spec.Volumes {
@@ -297,9 +294,9 @@ func addClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// addHostDisks mounts the folders of files of the node. The volume is the folder
-// that the configuration permits, and what is mounted a path below it: so the
-// kubelet opens it component by component, and lets no link lead out.
+// addHostDisks mounts the folders of host disks. The volume is the folder that the
+// configuration permits, and the mount is a subPath of it. So the kubelet opens the path
+// component by component, and no symbolic link can lead out of the folder.
 func addHostDisks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config *v1.KubeVirtConfiguration) {
 	for i, v := range vmi.Spec.Volumes {
 		if v.HostDisk == nil || config == nil {
@@ -307,7 +304,7 @@ func addHostDisks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config *v1.Ku
 		}
 		folder, below, permitted := config.HostDiskFolder(v.HostDisk)
 		if !permitted {
-			continue // ValidateHostDisks has refused it
+			continue // ValidateHostDisks has refused the volume
 		}
 		name := "host-" + strconv.Itoa(i)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{

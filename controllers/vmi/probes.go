@@ -9,13 +9,14 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// execSlack is how much later than the guest's command the kubelet gives up, in
-// seconds: the launcher's word, which says why, comes first.
+// execSlack is how much longer the kubelet waits than the guest's command, in seconds. So the
+// launcher's own report, which says why, comes first.
 const execSlack = 1
 
-// probe renders a probe of the guest as one of the launcher's container. HTTP
-// and TCP go to the pod's address, which is the guest's with bridge and leads to
-// it with masquerade; what the guest agent is asked, the launcher asks, with flags.
+// probe renders a probe of the guest as a probe of the launcher's container. HTTP and TCP
+// probes go to the pod's address: with bridge that is the guest's address, and with masquerade
+// it leads to the guest. For a probe by the guest agent, the container runs the launcher's
+// binary with flags.
 func probe(p *v1.Probe, flags ...string) *corev1.Probe {
 	if p == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 
 const mib = int64(1) << 20
 
-// What QEMU and the launcher take besides guest RAM (docs/machine.md).
+// The memory of QEMU and the launcher besides guest RAM (docs/machine.md).
 const (
 	overheadFixed     = 64 * mib
 	overheadPerGiB    = 2 * mib // page tables
@@ -18,7 +18,7 @@ const (
 	overheadEmulation = 160 * mib // TCG's translation cache (tb-size=128) and its tables
 	overheadRun       = 8 * mib   // sockets, and small files in memory; part of overheadFixed
 	overheadSeed      = 1 * mib   // a cloud-init seed, in memory
-	overheadSecret    = 1 * mib   // what a Secret may hold of one
+	overheadSecret    = 1 * mib   // data from a Secret in a seed
 )
 
 // Overhead is the memory booked besides guest RAM, in bytes.
@@ -58,9 +58,9 @@ func seeds(vmi *v1.VirtualMachineInstance) int64 {
 // runDirSize limits the pod's folder in memory, in bytes.
 func runDirSize(vmi *v1.VirtualMachineInstance) int64 { return overheadRun + seeds(vmi) }
 
-// resources of the launcher's container: the VMI's own, with the overhead on
-// top of memory, a tenth of a CPU per vCPU where no CPU is requested
-// (KubeVirt's cpuAllocationRatio of 10), and one slot.
+// resources are those of the launcher's container: the VMI's own, with the overhead added to
+// the memory, and one slot. If the VMI requests no CPU, the request is a tenth of a CPU per
+// vCPU (KubeVirt's cpuAllocationRatio of 10).
 func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.ResourceRequirements {
 	domain := &vmi.Spec.Domain
 	overhead := Overhead(vmi, config.Emulation)

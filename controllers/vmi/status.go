@@ -9,7 +9,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// begin says of a VMI that is new that it waits for its pod.
+// begin makes a new VMI Pending.
 func begin(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
 	if reported(status) {
 		return
@@ -50,8 +50,8 @@ func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav
 	}
 }
 
-// observePod writes down the pod among the VMI's, in place of one of the same name;
-// another one of the VMI's stays, as its target does while it migrates.
+// observePod notes the pod in the status, in place of an entry of the same name. The VMI's
+// other pod stays, such as the target of a migration.
 func observePod(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod) {
 	seen := v1.LauncherPod{Name: pod.Name, UID: pod.UID, IPs: podIPs(pod)}
 	list, active := []v1.LauncherPod{seen}, map[types.UID]string{}
@@ -73,8 +73,8 @@ func observePod(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod) {
 	}
 }
 
-// podIPs are a pod's addresses. Kubernetes permits one of each family; more would
-// make the VMI's status invalid.
+// podIPs are a pod's addresses. Kubernetes permits one address of each family; more than two
+// would make the VMI's status invalid.
 func podIPs(pod *corev1.Pod) []string {
 	const families = 2
 	var ips []string
@@ -100,13 +100,13 @@ func finish(status *v1.VirtualMachineInstanceStatus, e end, now metav1.Time) {
 		status.Reason = e.reason
 	}
 	status.RemoveCondition(v1.ConditionPaused)
-	// Its last words stay: what it was, and its addresses.
+	// The guest's operating system and its addresses stay in the status.
 	status.RemoveCondition(v1.ConditionAgentConnected)
 	status.FSFreezeStatus = ""
 	setReady(status, metav1.ConditionFalse, e.reason, e.message, now)
 }
 
-// observeScheduling carries the scheduler's complaint to the VMI.
+// observeScheduling copies the scheduler's complaint to the VMI.
 func observeScheduling(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && pod.Spec.NodeName == "" {
@@ -118,13 +118,14 @@ func observeScheduling(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod,
 	status.RemoveCondition(v1.ConditionPodScheduled)
 }
 
-// observeWaiting carries the kubelet's complaint to the VMI, such as an image
-// that cannot be pulled.
+// observeWaiting copies the kubelet's complaint to the VMI, such as an image that cannot be
+// pulled.
 func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
 	c := computeStatus(pod)
 	if c == nil || c.State.Waiting == nil || c.State.Waiting.Message == "" {
-		// virt-handler's complaint is its own to take back. That a pod could not be
-		// made is over with the pod: see wasRejected.
+		// A complaint of virt-handler (StartFailed) is virt-handler's to take back. A
+		// complaint that the pod could not be created ends when there is a pod; see
+		// wasRejected.
 		s := status.Condition(v1.ConditionSynchronized)
 		if s != nil && (s.Reason == v1.ReasonFailedCreate || s.Reason != v1.ReasonStartFailed && pod.Status.Phase != corev1.PodPending) {
 			status.RemoveCondition(v1.ConditionSynchronized)
@@ -135,22 +136,22 @@ func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, no
 		Reason: c.State.Waiting.Reason, Message: c.State.Waiting.Message}, now)
 }
 
-// rejected says whether the kubelet turned the pod away: the slots' device plugin
-// was just being restarted, or the node was. If nothing of it has run, such a pod
-// may be replaced; nothing was started twice.
+// rejected says whether the kubelet rejected the pod, as it does while the slots' device
+// plugin or the node restarts. Such a pod may be replaced if no container of it has run: then
+// nothing starts twice.
 func rejected(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == v1.ReasonRejected && computeStatus(pod) == nil
 }
 
-// launched says whether the VMI's launcher has run. A kubelet that comes up after
-// a power cut turns such pods away too, and forgets their containers: the pod
-// looks like one that never ran, but its guest has, and has ended.
+// launched says whether the VMI's launcher has run. After a power cut the kubelet rejects such
+// pods, too, and forgets their containers. The pod then looks as if it had never run, but its
+// guest has run, and has ended.
 func launched(status *v1.VirtualMachineInstanceStatus) bool {
 	return status.Phase == v1.Scheduled || status.Phase == v1.Running
 }
 
-// noteRejection says why a VMI's pod is being replaced. The VMI is Scheduling: that
-// it has a pod may not have been written before the pod was turned away.
+// noteRejection says in the status why a VMI's pod is being replaced. The VMI becomes
+// Scheduling, because the kubelet may reject a pod before the status reports the pod.
 func noteRejection(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
 	status.SetPhase(v1.Scheduling, now)
 	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
@@ -158,9 +159,9 @@ func noteRejection(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now
 	setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is being made anew", now)
 }
 
-// wasRejected says whether the VMI is to get another pod. That a claim is missing,
-// or not filled, or that a pod could not be made, is said in this phase only of one
-// that does.
+// wasRejected says whether the VMI is to get another pod. A VMI that is Scheduling has a
+// condition about a missing or unfilled claim, or a pod that could not be created, only after
+// a rejection: before its first pod it is Pending.
 func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
 	if status.Phase != v1.Scheduling {
 		return false

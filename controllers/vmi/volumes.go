@@ -44,8 +44,8 @@ func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []ct
 	return requests
 }
 
-// TrimClaim leaves of a PersistentVolumeClaim what is looked at here, so that
-// claims that no VMI uses take little memory.
+// TrimClaim keeps only the fields of a PersistentVolumeClaim that this package reads, so that
+// claims that no VMI uses take little memory in the cache.
 func TrimClaim(object any) (any, error) {
 	claim, ok := object.(*corev1.PersistentVolumeClaim)
 	if !ok {
@@ -71,9 +71,9 @@ func onlyStorage(list corev1.ResourceList) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceStorage: storage}
 }
 
-// observeVolumes brings the status of the volumes up to date, and returns the
-// name of the first claim that does not exist. What was known of a claim stays:
-// the volume of a pod that has it cannot go.
+// observeVolumes brings the status of the volumes up to date, and returns the name of the
+// first claim that does not exist. Known facts about a claim stay when the claim is missing: a
+// volume that a pod uses cannot go.
 func (r *Reconciler) observeVolumes(ctx context.Context, vmi *v1.VirtualMachineInstance) (missing string, err error) {
 	claims := map[string]*corev1.PersistentVolumeClaim{}
 	for _, v := range vmi.Spec.Volumes {
@@ -128,7 +128,7 @@ func claimInfo(claim *corev1.PersistentVolumeClaim) *v1.PersistentVolumeClaimInf
 	return info
 }
 
-// diskTargets are the names that KubeVirt gives disks: by bus, in order.
+// diskTargets are KubeVirt's names of disks, which count by bus, in order.
 func diskTargets(disks []v1.Disk) map[string]string {
 	targets, used := map[string]string{}, map[string]int{}
 	for _, d := range disks {

@@ -1,5 +1,5 @@
-// Package accelerator decides whether KVM or emulation runs the guests' CPUs on a
-// node: by a check of KVM, and by the cluster's configuration.
+// Package accelerator decides whether KVM or emulation runs the guests' CPUs on a node. It
+// decides by a check of KVM, and by the cluster's configuration.
 package accelerator
 
 import (
@@ -12,7 +12,7 @@ import (
 
 // Choice is what runs the guests' CPUs on a node, and why.
 type Choice struct {
-	// Accelerator is empty where nothing does; such a node has no slots.
+	// Accelerator is empty where the node cannot run guests; such a node has no slots.
 	Accelerator qemuargs.Accelerator
 	Reason      string
 }
@@ -25,10 +25,9 @@ func (c Choice) String() string {
 	return string(c.Accelerator)
 }
 
-// choose takes KVM if it works, else emulation if the cluster's configuration
-// permits it: TCG is no isolation boundary, so that is not the node's to say. A
-// guest that was begun with one stays with it: where nothing is known of KVM yet,
-// it is given neither.
+// choose takes KVM if KVM works, and else emulation if the cluster's configuration permits it.
+// TCG is no isolation boundary, so a node must not choose it alone. While nothing is known of
+// KVM, guests get neither: a guest keeps the accelerator that it started with.
 func choose(kvm kvmcheck.Result, emulation bool) Choice {
 	switch {
 	case kvm.Verdict == kvmcheck.Works:
@@ -49,7 +48,7 @@ type Chooser struct {
 	emulation bool
 	choice    Choice
 	changed   chan struct{}
-	judged    chan struct{} // closed once there is a verdict
+	judged    chan struct{} // closed once KVM has a verdict
 }
 
 // New returns a Chooser without permission to emulate.
@@ -59,8 +58,8 @@ func New(kvm kvmcheck.Result) *Chooser {
 	return a
 }
 
-// Judge says what is known of KVM now, and returns whether that changes the
-// choice. What is not known changes no verdict.
+// Judge takes a result about KVM, and returns whether it changes the choice. The verdict
+// Unknown replaces no other verdict.
 func (a *Chooser) Judge(kvm kvmcheck.Result) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,8 +76,8 @@ func (a *Chooser) Judge(kvm kvmcheck.Result) bool {
 // Judged is closed once it is known whether KVM works.
 func (a *Chooser) Judged() <-chan struct{} { return a.judged }
 
-// PermitEmulation says what the cluster's configuration says now, and returns
-// whether that changes the choice.
+// PermitEmulation takes what the cluster's configuration says of emulation, and returns
+// whether it changes the choice.
 func (a *Chooser) PermitEmulation(permitted bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,7 +96,7 @@ func (a *Chooser) choose() bool {
 	return true
 }
 
-// Choice returns the choice, and a channel that is closed when there is another.
+// Choice returns the choice, and a channel that is closed when the choice changes.
 func (a *Chooser) Choice() (Choice, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

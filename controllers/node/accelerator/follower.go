@@ -19,15 +19,15 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// Follower takes over what the cluster's configuration says of
-// emulation. Its client's cache holds the KubeVirt objects.
+// Follower brings the cluster's configuration of emulation to the Chooser. Its client's cache
+// holds the KubeVirt objects.
 type Follower struct {
 	Client   client.Client
 	Events   events.EventRecorder
 	Log      logr.Logger
 	NodeName string
 	Chooser  *Chooser
-	// Changed is called after every change; VMIs that wait for it go on.
+	// Changed is called after every change, so that VMIs that wait for an accelerator go on.
 	Changed func(context.Context)
 
 	mu        sync.Mutex
@@ -43,12 +43,12 @@ func (f *Follower) Setup(mgr ctrl.Manager) error {
 		Complete(f)
 }
 
-// Reconcile follows, whichever object changed.
+// Reconcile calls Follow, whichever object changed.
 func (f *Follower) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	return ctrl.Result{}, f.Follow(ctx)
 }
 
-// Follow reads the configuration and says what comes of it, if that is new.
+// Follow reads the configuration, and reports a choice that is new.
 func (f *Follower) Follow(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,7 +71,7 @@ func (f *Follower) Follow(ctx context.Context) error {
 		select {
 		case <-f.Chooser.Judged():
 		default:
-			return nil // nothing is known yet, and nobody to be warned
+			return nil // KVM is still being checked: too early for a warning
 		}
 		f.Log.Info("the node offers no slots", "reason", choice.Reason)
 		f.Events.Eventf(f.node(), nil, corev1.EventTypeWarning, "NoAccelerator", "ChooseAccelerator", "%s", choice.Reason)
@@ -80,8 +80,8 @@ func (f *Follower) Follow(ctx context.Context) error {
 	return nil
 }
 
-// node is what an event about the node refers to; like the kubelet, it takes
-// the name for the UID, which it does not know.
+// node is the object of events about the node. The UID is the node's name, as in the kubelet's
+// own events: virt-handler does not know the real UID.
 func (f *Follower) node() *corev1.Node {
 	return &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: f.NodeName, UID: types.UID(f.NodeName)}}

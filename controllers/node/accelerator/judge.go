@@ -13,30 +13,30 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
 )
 
-// Judge finds out whether KVM works, and tells the Chooser.
+// Judge finds out whether KVM works, and tells the Chooser the result.
 type Judge struct {
 	Check   func(context.Context) kvmcheck.Result
 	Kept    kvmcheck.Kept
 	Clock   clock.WithTicker
 	Log     logr.Logger
 	Chooser *Chooser
-	// Ready makes what pods get of a KVM that works.
+	// Ready makes the KVM device that pods get. It runs only when KVM works.
 	Ready func() error
 	// Changed is called after each change of the choice.
 	Changed func(context.Context) error
 }
 
 const (
-	// certain is how many checks in a row must find KVM broken before that is
-	// kept; what the first of them finds holds, but is looked at again.
+	// certain is how many checks must find KVM broken before that verdict is kept and the
+	// checks end. The first such verdict counts already.
 	certain = 3
-	// recheckFirst and recheckMost are between checks, each twice as long as the
-	// one before.
+	// recheckFirst and recheckMost are the first and the longest wait between checks. Each
+	// wait is twice the one before.
 	recheckFirst, recheckMost = 15 * time.Second, 4 * time.Minute
 )
 
-// Start implements manager.Runnable. It ends once KVM works, or is broken for
-// certain.
+// Start implements manager.Runnable. It ends once a check finds that KVM works, or three
+// checks (certain) find KVM broken.
 func (j *Judge) Start(ctx context.Context) error {
 	key, err := kvmcheck.Key()
 	if err != nil {
@@ -54,14 +54,14 @@ func (j *Judge) Start(ctx context.Context) error {
 	for wait := recheckFirst; ; wait = min(2*wait, recheckMost) {
 		result := j.Check(ctx)
 		if ctx.Err() != nil {
-			return nil // which killed the check
+			return nil // the end of ctx killed the check
 		}
 		j.Log.Info("looked for KVM", "verdict", result.Verdict, "reason", result.Reason)
 		if result.Verdict == kvmcheck.Broken {
 			broken++
 		}
 		if result.Verdict == kvmcheck.Works || broken == certain {
-			// Whoever cannot keep it checks again, the next time.
+			// After a failure to keep the verdict, the next virt-handler checks again.
 			if err := j.Kept.Save(key, result); err != nil {
 				j.Log.Error(err, "keep the verdict on KVM")
 			}

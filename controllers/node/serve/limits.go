@@ -11,27 +11,27 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/intake"
 )
 
-// Bounds of what virt-handler does for virt-api at once, in all and for one VMI: a
-// launcher that does not answer holds up its own VMI's questions and no other's.
+// Bounds of virt-api's concurrent requests to virt-handler, for all VMIs together and for one
+// VMI. A launcher that does not answer so holds up questions to its own VMI only.
 const (
 	maxCalls      = 512
 	maxVMICalls   = 8
 	maxStreams    = 512
-	maxVMIStreams = 8 // a console, a screen, those that they take over from, and screenshots
+	maxVMIStreams = 8 // a console, a screen, the two they take over from, and screenshots
 )
 
-// limitPatience is how long room is waited for that another VMI's stream gives up.
+// limitPatience is how long a request waits for room that another VMI has to give up.
 const limitPatience = 2 * time.Second
 
-// vmiLimits are the bounds. The VMI that has most gives way where all is used up.
+// vmiLimits are the bounds. When a budget is used up, the VMI that holds most of it gives way.
 type vmiLimits struct{ calls, streams intake.Budget }
 
 func newVMILimits() *vmiLimits {
 	return &vmiLimits{calls: intake.Budget{Size: maxCalls, Share: maxVMICalls}, streams: intake.Budget{Size: maxStreams, Share: maxVMIStreams}}
 }
 
-// call takes a place for a question to a launcher, which is given up when the
-// context of the request that it returns ends.
+// call takes a place for a question to a launcher. The context of the returned request ends
+// when the question has to give way to another VMI's.
 func (l *vmiLimits) call(r *http.Request) (limited *http.Request, release func(), err error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	place, err := take(&l.calls, r, "questions to its virt-launcher", cancel)
@@ -62,7 +62,7 @@ func take(of *intake.Budget, r *http.Request, what string, giveWay func()) (rele
 	return place.Release, nil
 }
 
-// limited has a question to a launcher be one of its VMI's.
+// limited counts a request as a question to the launcher of its VMI.
 func (s *Server) limited(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r, release, err := s.limits.call(r)

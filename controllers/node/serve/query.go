@@ -8,8 +8,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// query answers with a document that the launcher makes. No part of it is read
-// here.
+// query answers with a document from the launcher, which virt-handler does not parse.
 func (s *Server) query(w http.ResponseWriter, r *http.Request) {
 	command := map[string]string{handlerapi.GuestInfo: control.CommandGuestInfo, handlerapi.Users: control.CommandUsers,
 		handlerapi.FileSystems: control.CommandFileSystems}[r.PathValue("operation")]
@@ -28,6 +27,6 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// The write fails only when virt-api has gone, and then nobody waits for the answer.
+	// The write fails only when virt-api has gone, and then nothing waits for the answer.
 	_, _ = w.Write(document)
 }

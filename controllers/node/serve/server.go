@@ -1,4 +1,4 @@
-// Package serve answers virt-api: it does with the VMIs of the node what users ask.
+// Package serve answers virt-api: it carries out the users' requests for VMIs of the node.
 package serve
 
 import (
@@ -30,9 +30,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Server does for virt-api what it asks of this node's VMIs (package
-// handlerapi). It reads no byte of a stream: those go between virt-api and a
-// socket that the launcher hands out.
+// Server carries out virt-api's requests for this node's VMIs (package handlerapi). It looks
+// at no byte of a stream, but copies between virt-api and a socket that the launcher hands
+// out.
 type Server struct {
 	Client client.Reader
 	// Launcher returns the launcher of a VMI, or nil while the VMI has no launcher that
@@ -43,12 +43,12 @@ type Server struct {
 	Address     string
 	Log         logr.Logger
 
-	// patience is another than streamPatience in tests.
+	// patience is streamPatience, except in tests.
 	patience time.Duration
-	// goneAfter is another than handlerapi.GoneAfter in tests.
+	// goneAfter is handlerapi.GoneAfter, except in tests.
 	goneAfter time.Duration
 
-	limits *vmiLimits // of what serve serves
+	limits *vmiLimits // of all of serve's requests
 	limit  sync.Once
 
 	mu      sync.Mutex
@@ -58,11 +58,10 @@ type Server struct {
 
 const (
 	serverMaxHeader = 8 << 10
-	// serverStrangers bounds connections of which virt-handler does not know yet
-	// that they are virt-api's.
+	// serverStrangers bounds the connections that have not yet proven to be virt-api's.
 	serverStrangers = 64
-	// streamPatience is how long virt-api may take nothing of a stream. virt-api
-	// itself gives up after five minutes.
+	// streamPatience is how long virt-api may take no byte of a stream. virt-api itself gives
+	// up after five minutes.
 	streamPatience = 6 * time.Minute
 )
 
@@ -85,7 +84,7 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	})
 	defer stop()
 	config := handlerapi.ServerConfig(s.Certificate, func() (*x509.CertPool, error) { return s.roots(ctx) }, s.Clock.Now)
-	// Nobody else gets through the handshake.
+	// Only virt-api gets through the handshake.
 	known := intake.Known(config, func(tls.ConnectionState) bool { return true })
 	if err := server.Serve(tls.NewListener(intake.Listen(listener, serverStrangers), known)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve virt-api: %w", err)
@@ -93,7 +92,7 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// roots certify virt-api. They are read from the cache at every handshake.
+// roots are the CAs that certify virt-api. They are read from the cache at every handshake.
 func (s *Server) roots(ctx context.Context) (*x509.CertPool, error) {
 	published := &corev1.ConfigMap{}
 	if err := s.Client.Get(ctx, types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: authority.APICA}, published); err != nil {
@@ -109,8 +108,8 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// fail answers with an error. What a launcher said in it is text of a length
-// that is borne.
+// fail answers with an error. A launcher's text in it is made printable, and cut to
+// handlerapi.MaxText.
 func fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	var remote *control.RemoteError
@@ -145,7 +144,7 @@ var (
 	errTooMany    = errors.New("virt-handler is asked too much at once")
 )
 
-// find returns the launcher of the VMI that is asked about.
+// find returns the launcher of the VMI that a request names.
 func (s *Server) find(r *http.Request) (*sessions.Session, error) {
 	object := &v1.VirtualMachineInstance{}
 	err := s.Client.Get(r.Context(), types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}, object)
@@ -203,7 +202,7 @@ func (s *Server) operate(w http.ResponseWriter, r *http.Request) {
 	s.Log.Info("did what virt-api asked", "operation", operation, "pod", launcher.Pod.String())
 }
 
-// get answers with a stream, where one is asked for, or with a document.
+// get answers with a stream to a request for an upgrade, and else with a document.
 func (s *Server) get(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "" {
 		s.stream(w, r)
@@ -229,7 +228,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	s.splice(w, key, guest)
 }
 
-// open has the launcher hand out a socket. Key is what there is one stream of.
+// open has the launcher hand out a socket. There is at most one stream of each key.
 func (s *Server) open(r *http.Request) (key string, guest net.Conn, err error) {
 	r, release, err := s.limits.call(r)
 	if err != nil {
@@ -247,7 +246,7 @@ func (s *Server) open(r *http.Request) (key string, guest net.Conn, err error) {
 	}
 	key = command + " " + r.URL.Query().Get(handlerapi.UID)
 	if command == control.CommandScreenshot {
-		key += " " + r.RemoteAddr // it takes over from nobody
+		key += " " + r.RemoteAddr // a screenshot ends no other stream
 	}
 	if r.URL.Query().Get(handlerapi.PreserveSession) == "true" && s.busy(key) {
 		return "", nil, errPreserved
@@ -265,7 +264,7 @@ func (s *Server) open(r *http.Request) (key string, guest net.Conn, err error) {
 }
 
 func (s *Server) splice(w http.ResponseWriter, key string, guest net.Conn) {
-	// A new session ends the one before, as KubeVirt has it.
+	// A new session ends the one before, as in KubeVirt.
 	if !s.keep(key, guest) {
 		return
 	}
@@ -284,7 +283,7 @@ func (s *Server) splice(w http.ResponseWriter, key string, guest net.Conn) {
 	both := make(chan struct{})
 	go func() {
 		defer close(both)
-		io.Copy(guest, buffered.Reader) // with what was read beyond the head
+		io.Copy(guest, buffered.Reader) // first the bytes read beyond the request's head
 		guest.Close()
 		peer.Close()
 	}()
@@ -294,8 +293,9 @@ func (s *Server) splice(w http.ResponseWriter, key string, guest net.Conn) {
 	<-both
 }
 
-// patient is a connection whose writes fail if nothing is taken for long: what is
-// on its way keeps a connection from being found dead.
+// patient is a connection whose writes fail if the peer takes nothing for long. Keep-alive
+// does not find such a peer: the kernel sends no probe while data waits for an
+// acknowledgement.
 type patient struct {
 	net.Conn
 	patience time.Duration
@@ -314,7 +314,7 @@ func (s *Server) busy(key string) bool {
 	return s.streams[key] != nil
 }
 
-// keep makes a stream the only one of its kind, and returns false if there are to be none.
+// keep makes a stream the only one of its key. It returns false once the server ends.
 func (s *Server) keep(key string, guest net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

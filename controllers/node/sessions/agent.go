@@ -11,30 +11,28 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Bounds of the lists of a report, which are more than any launcher tells.
+// Bounds of a report's lists, which are longer than those of any honest launcher.
 const (
 	maxReportedInterfaces = 64
 	maxReportedAddresses  = 16
 )
 
-// agentInterval is the least time between two reports of a guest's agent that
-// somebody is told of: each may be a write of the VMI's status, and the guest says
-// how often there is something new.
+// agentInterval is the least time between two reports of a guest's agent that the set passes
+// on. Each may cost a write of the VMI's status, and the guest decides how often it reports.
 const agentInterval = 2 * time.Second
 
-// Agent is what the guest's agent said last; nil if the launcher has told nothing
-// of it.
+// Agent is the newest report of the guest's agent, or nil if the launcher has sent none.
 func (s *Session) Agent() *control.AgentReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.agent
 }
 
-// keepAgent keeps a report in place of the one before. It is for the goroutine
-// that reads, and as quick as that must be.
+// keepAgent keeps a report in place of the one before. The goroutine that reads from the
+// launcher calls it, so it must not block.
 func (s *Session) keepAgent(data json.RawMessage) {
 	if len(data) > control.MaxAgentReport {
-		data = nil // which is no report
+		data = nil // nil is not a readable report
 	}
 	s.mu.Lock()
 	s.agentSaid = data
@@ -45,8 +43,8 @@ func (s *Session) keepAgent(data json.RawMessage) {
 	}
 }
 
-// followAgent tells of what a guest's agent says, the newest of it and not too
-// often, until the launcher's connection ends.
+// followAgent passes on the newest report of a guest's agent, at most once per agentInterval,
+// until the launcher's connection ends.
 func (s *Set) followAgent(launcher *Session, log logr.Logger) {
 	for {
 		select {
@@ -65,7 +63,7 @@ func (s *Set) followAgent(launcher *Session, log logr.Logger) {
 	}
 }
 
-// takeAgent reads what was kept last, if it is a report.
+// takeAgent reads the newest kept report. It returns false for an unreadable one.
 func (s *Session) takeAgent() bool {
 	s.mu.Lock()
 	data := s.agentSaid
@@ -78,7 +76,7 @@ func (s *Session) takeAgent() bool {
 	return ok
 }
 
-// ReadAgent reads a report, if it is one, and within its bounds.
+// ReadAgent reads a report. It returns false if the text is no report, or exceeds a bound.
 func (s *Session) ReadAgent(data json.RawMessage) (*control.AgentReport, bool) {
 	var agent control.AgentReport
 	if len(data) > control.MaxAgentReport || s.Client.Told(data, &agent) != nil || len(agent.Interfaces) > maxReportedInterfaces ||
@@ -88,7 +86,7 @@ func (s *Session) ReadAgent(data json.RawMessage) (*control.AgentReport, bool) {
 	return &agent, true
 }
 
-// SetAgent takes a report; nil is a launcher that has told of no agent.
+// SetAgent takes a report; nil means that the launcher has sent none.
 func (s *Session) SetAgent(agent *control.AgentReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// A launcher reports a handful of states in a VM's life.
+// Bounds of a launcher's events. A launcher reports a handful of states in a VM's life.
 const (
 	eventRate  = 2 // a second
 	eventBurst = 20
@@ -16,10 +16,10 @@ const (
 
 func (s *Set) event(launcher *Session, m *control.Message, log logr.Logger) {
 	if m.Event == control.EventAgent {
-		launcher.keepAgent(m.Data) // and followAgent does the rest
+		launcher.keepAgent(m.Data) // followAgent reads it
 		return
 	}
-	// A launcher that reports without end waits here, and nobody else.
+	// A launcher that reports without end waits here, and delays no other launcher.
 	delay := time.NewTimer(launcher.events.Reserve().Delay())
 	defer delay.Stop()
 	select {

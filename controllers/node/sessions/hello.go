@@ -12,7 +12,7 @@ import (
 // helloTimeout is how long a launcher may take to say hello.
 const helloTimeout = 10 * time.Second
 
-// awaitHello waits for the launcher's first message to be taken.
+// awaitHello waits until greet has taken the launcher's first message.
 func (s *Set) awaitHello(launcher *Session, hello <-chan error) error {
 	defer func() {
 		s.mu.Lock()
@@ -33,11 +33,11 @@ func (s *Set) awaitHello(launcher *Session, hello <-chan error) error {
 	}
 }
 
-// greet takes hello and the network namespace that came with it.
+// greet takes the hello, and the network namespace that comes with it.
 func (s *Session) greet(m *control.Message) error {
 	defer m.Close()
 	var hello control.Hello
-	if m.Event != control.EventHello || len(m.Files) != 1 { // of which kind and name, the client has seen to
+	if m.Event != control.EventHello || len(m.Files) != 1 { // the client has checked the file's kind and name
 		return fmt.Errorf("%w: the first message must be hello with its network namespace", control.ErrProtocol)
 	}
 	if err := s.Client.Told(m.Data, &hello); err != nil {
@@ -59,7 +59,7 @@ func (s *Session) greet(m *control.Message) error {
 	return nil
 }
 
-// enter takes the pod's network namespace, and what is found in it.
+// enter takes the pod's network namespace, and reads the pod's link in it.
 func (s *Session) enter(file *os.File) error {
 	netns, err := netsetup.FromFile(file)
 	if err != nil {
@@ -79,12 +79,12 @@ func (s *Session) enter(file *os.File) error {
 // maxFeatures is more than any launcher has.
 const maxFeatures = 256
 
-// maxDevices is more of a kind than any VMI has.
+// maxDevices is more of each kind of device than any VMI has.
 const maxDevices = 512
 
-// Plausible says whether a launcher may be in such a state. It is kept as long
-// as the launcher is on the line: an empty device, of two bytes on the line,
-// takes a hundred times as much here.
+// Plausible says whether a launcher may report such a state. A state is kept as long as its
+// launcher is connected, and an empty device takes two bytes on the line and a hundred times
+// as much memory here.
 func Plausible(state control.StateReport) bool {
 	m := state.Machine
 	return state.State.Known() && len(state.Jobs) <= control.MaxJobs && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts), len(m.Inputs), len(m.CPU.Flags)) <= maxDevices)

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// probeInterval is between two questions to a launcher, which then asks
-	// its QEMU: an idle VM wakes for this alone.
+	// probeInterval is the time between two questions to a launcher, which asks its QEMU in
+	// turn. An idle VM wakes for nothing else.
 	probeInterval = 30 * time.Second
-	// probePatience is how long a launcher may take to answer before it is
-	// said to be silent. It answers within a millisecond where it gets CPU time.
+	// probePatience is how long a launcher may take to answer before it counts as silent. With
+	// CPU time it answers within a millisecond.
 	probePatience = 10 * time.Second
 )
 
-// probe asks the launcher now and then, until the connection ends. A question
-// stays open until it is answered: no launcher is asked twice, and the answer
-// tells at once that it is back.
+// probe asks the launcher at intervals, until the connection ends. A question stays open until
+// the launcher answers it: the launcher owes one answer at most, and a late answer shows at
+// once that it is back.
 func (s *Set) probe(launcher *Session, log logr.Logger) {
 	for timer.Wait(s.interval, launcher.Client.Done()) {
 		answered := make(chan error, 1)
@@ -38,7 +38,7 @@ func (s *Set) probe(launcher *Session, log logr.Logger) {
 		log.Info("launcher does not answer", "since", s.patience.String())
 		launcher.setSilent(true)
 		s.changed(launcher.Pod)
-		// Also when the connection ends.
+		// The call also returns when the connection ends.
 		err := <-answered
 		launcher.setSilent(false)
 		if err == nil {

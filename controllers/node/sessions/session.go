@@ -16,15 +16,15 @@ import (
 	"github.com/kubeqemu/kubeqemu/netsetup"
 )
 
-// Session is a launcher that is connected. Its slot has proven which pod it is in;
-// nothing that the launcher says changes that.
+// Session is a connected launcher. Its slot has proven which pod the launcher is in; no
+// message of the launcher changes that.
 type Session struct {
 	Slot   string
 	Since  time.Time // when the launcher dialed
 	Pod    types.NamespacedName
 	Client *control.Client
 
-	// Set by hello, and not changed after.
+	// greet sets these. They do not change later.
 	QEMUVersion string
 	Features    []string
 	// Links are the pod's links as the CNI plugins left them, by their names in the pod.
@@ -104,7 +104,7 @@ func (s *Session) close() {
 	}
 }
 
-// Preparing says whether the launcher's QEMU is not up yet.
+// Preparing says whether the launcher's QEMU is still to come up.
 func (s *Session) Preparing() bool {
 	state := s.State().State
 	return state == control.StateWaiting || state == control.StatePreparing
@@ -129,7 +129,7 @@ func (s *Session) Has(command string) error {
 	return nil
 }
 
-// Call asks the launcher, and waits 30 s at most.
+// Call asks the launcher a question, and waits callTimeout, 30 s, at most.
 func (s *Session) Call(ctx context.Context, command string, arguments, result any, files ...control.File) error {
 	if err := s.Has(command); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package sessions holds the launchers that are connected to virt-handler: what each
-// says of its VM, and what each is asked.
+// Package sessions holds the launchers that are connected to virt-handler: the state that each
+// launcher reports, and the calls to each.
 package sessions
 
 import (
@@ -40,9 +40,9 @@ type Set struct {
 	closing chan struct{}
 	wait    sync.WaitGroup
 
-	// interval is probeInterval and patience is probePatience, but in tests.
+	// interval and patience are probeInterval and probePatience, except in tests.
 	interval, patience time.Duration
-	// agentInterval is the constant of that name, but in tests.
+	// agentInterval is the constant agentInterval, except in tests.
 	agentInterval time.Duration
 }
 
@@ -60,7 +60,7 @@ func (s *Set) Get(pod types.NamespacedName) *Session {
 	return s.byPod[pod]
 }
 
-// Connected says whether a slot has a connection.
+// Connected says whether a slot has a connection, with or without a hello.
 func (s *Set) Connected(slotID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,30 +72,32 @@ func (s *Set) Connected(slotID string) bool {
 	return s.greeting[slotID]
 }
 
-// End ends the session of a slot. The guest goes on; its launcher dials again.
+// End ends the session of a slot. The guest goes on, and its launcher dials again.
 func (s *Set) End(slotID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, launcher := range s.byPod {
 		if launcher.Slot == slotID {
-			go launcher.Client.Close() // Connect has why it may take long
+			go launcher.Client.Close() // see control.Closer for why this may take long
 		}
 	}
 }
 
 const (
-	// maxServing is a launcher's connection, the one before, which is ending, and one more.
+	// maxServing bounds the connections of a slot: the launcher's present one, the previous
+	// one while it ends, and one more.
 	maxServing = 3
-	// maxDecoding bounds the memory that it takes to read what launchers say.
+	// maxDecoding bounds the memory for messages of launchers that are decoded at the same
+	// time.
 	maxDecoding = 4
 )
 
-// Connect takes a new connection of a slot, or returns false and leaves it to
-// the caller to close it. The session exists once the launcher has said hello, and
-// until the connection ends. A slot has at most one connection that has not said
-// hello: a launcher cannot use up the descriptors of its node. Nor its threads: what
-// a launcher sent is closed by its Closer, and as long as that has not come to an
-// end the launcher is not let in again.
+// Connect takes a new connection of a slot, or returns false and leaves the connection to the
+// caller to close. The session exists from the launcher's hello until the connection ends.
+//
+// A launcher must not use up the node's file descriptors, so a slot has at most one connection
+// without a hello. Nor may it use up the node's threads: a Closer closes the files that the
+// launcher sent, and until that is done, no new connection of the slot is taken.
 func (s *Set) Connect(slotID string, pod types.NamespacedName, conn *control.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,12 +134,12 @@ func (s *Set) serve(slotID string, pod types.NamespacedName, conn *control.Conn,
 	launcher := &Session{Slot: slotID, Since: time.Now(), Pod: pod, events: rate.NewLimiter(eventRate, eventBurst), agentNews: make(chan struct{}, 1)}
 	hello := make(chan error, 1)
 	greeted := false
-	ready := make(chan struct{}) // launcher.Client is there
+	ready := make(chan struct{}) // closed once launcher.Client is set
 	launcher.Client = control.NewClient(conn, control.Limits{Closer: closer, Decoding: s.decoding}, func(m *control.Message) {
 		<-ready
 		if !greeted {
 			greeted = true
-			// Here, not below: a state report may follow at once.
+			// Taken here, in the order of the messages: a state report may follow at once.
 			hello <- launcher.greet(m)
 			return
 		}
@@ -184,8 +186,8 @@ func (s *Set) Add(launcher *Session) bool {
 	return true
 }
 
-// forgetGone is how long the set remembers when a launcher was connected last. By
-// then nearly all such launchers have ended, and their VMIs with them.
+// forgetGone is how long the set remembers when a pod's last connection ended. By then nearly
+// all such launchers have ended, and their VMIs with them.
 const forgetGone = time.Hour
 
 // remove returns whether the pod now has no session.
@@ -201,8 +203,8 @@ func (s *Set) remove(launcher *Session) bool {
 	return !s.closed
 }
 
-// Gone returns how long the pod has had no session. Where the set remembers no session
-// of the pod, Gone returns the set's age.
+// Gone returns how long the pod has had no session. For a pod of which the set remembers no
+// session, it returns the set's age.
 func (s *Set) Gone(pod types.NamespacedName) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +232,7 @@ func (s *Set) Close() {
 	s.wait.Wait()
 }
 
-// qemuVersion is the form of a version. A launcher's text of another form is ignored.
+// qemuVersion is the form of a version. Other texts of launchers are ignored.
 var qemuVersion = regexp.MustCompile(`^[0-9]{1,3}(\.[0-9]{1,3}){1,2}$`)
 
 // QEMUVersions lists the versions that the launchers report, each once.

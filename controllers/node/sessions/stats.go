@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// statsShared is how old an answer may be that another scrape gets too: two
-	// Prometheus servers wake a guest once.
+	// statsShared is how long an answer is given to later scrapes, too, so that two Prometheus
+	// servers wake a guest only once.
 	statsShared = time.Second
-	// maxStats bounds an answer, in bytes. A disk takes 300, and a virtual CPU 100.
+	// maxStats bounds an answer, in bytes. A disk takes 300 bytes, and a virtual CPU 100.
 	maxStats = 128 << 10
 )
 
-// statsAnswer is an answer within its bounds.
+// statsAnswer decodes an answer that is within its bounds.
 type statsAnswer struct{ stats *control.Stats }
 
 func (a *statsAnswer) UnmarshalJSON(text []byte) (err error) {
@@ -26,7 +26,7 @@ func (a *statsAnswer) UnmarshalJSON(text []byte) (err error) {
 	return err
 }
 
-// ReadStats reads an answer of a launcher's, if it is within its bounds.
+// ReadStats reads a launcher's answer. An answer that exceeds a bound is an error.
 func ReadStats(text []byte) (*control.Stats, error) {
 	if len(text) > maxStats {
 		return nil, fmt.Errorf("%w: statistics of %d bytes", control.ErrProtocol, len(text))
@@ -35,15 +35,15 @@ func ReadStats(text []byte) (*control.Stats, error) {
 	if err := json.Unmarshal(text, stats); err != nil {
 		return nil, err
 	}
-	// An empty element, of two bytes on the line, takes fifty times as much here,
-	// for as long as nobody asks again.
+	// An empty element takes two bytes on the line, and fifty times as much memory here, where
+	// it stays until the next question.
 	if n := max(len(stats.VCPUs), len(stats.Disks), len(stats.NICs)); n > maxDevices {
 		return nil, fmt.Errorf("%w: statistics of %d devices", control.ErrProtocol, n)
 	}
 	return stats, nil
 }
 
-// statsQuestion is asked once, however many wait for the answer.
+// statsQuestion is one question to the launcher, which all callers of Stats share.
 type statsQuestion struct {
 	done  chan struct{} // closed when the rest is set
 	stats *control.Stats
@@ -53,8 +53,8 @@ type statsQuestion struct {
 
 var errNoAnswer = errors.New("virt-launcher does not answer")
 
-// Stats asks the launcher, unless it still owes an answer, or gave one just now.
-// An answer that comes late is for the next who asks.
+// Stats asks the launcher for statistics. Callers share a question that is still open, and an
+// answer younger than statsShared. A late answer is for the next caller.
 func (s *Session) Stats(ctx context.Context) (*control.Stats, error) {
 	s.mu.Lock()
 	q := s.question

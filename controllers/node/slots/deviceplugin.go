@@ -23,21 +23,21 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// PerNode is the number of slots of a node, and the kubelet's default limit for pods on a node.
+// PerNode is the number of slots of a node: the kubelet's default limit of pods on a node.
 const PerNode = 110
 
-// Plugin advertises slots to the kubelet. It runs until its context
-// ends, and registers again whenever the kubelet was restarted.
+// Plugin advertises slots to the kubelet. It runs until its context ends, and registers again
+// after each restart of the kubelet.
 type Plugin struct {
 	deviceplugin.UnimplementedDevicePluginServer
 
 	// Dir is the kubelet's device plugin folder.
 	Dir   string
 	Slots *Slots
-	// Accelerator says whether there are any slots.
+	// Chooser says whether the node can run guests: without an accelerator it has no slots.
 	Chooser *accelerator.Chooser
-	// KVMDevice is a device node on the host that becomes /dev/kvm in the
-	// pod; it is there where guests run under KVM.
+	// KVMDevice is a device node on the host that becomes /dev/kvm in the pod. It exists where
+	// guests run under KVM.
 	KVMDevice string
 	Log       logr.Logger
 
@@ -46,8 +46,8 @@ type Plugin struct {
 
 const (
 	pluginSocket = "kubeqemu-vm.sock"
-	// registerInterval is between attempts, where the kubelet is just
-	// starting or too busy to answer.
+	// registerInterval is the time between attempts while the kubelet starts, or is too busy
+	// to answer.
 	registerInterval = 2 * time.Second
 )
 
@@ -70,8 +70,8 @@ func (p *Plugin) Start(ctx context.Context) error {
 	}
 }
 
-// serve serves and registers, and returns when the kubelet was restarted: it
-// then has removed the sockets of all plugins and made its own anew.
+// serve serves and registers. It returns when the kubelet was restarted: a starting kubelet
+// removes the sockets of all plugins, and makes its own anew.
 func (p *Plugin) serve(ctx context.Context, watcher *fsnotify.Watcher) error {
 	p.Slots.Unregistered()
 	socket := filepath.Join(p.Dir, pluginSocket)
@@ -137,8 +137,8 @@ func (p *Plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*
 	return &deviceplugin.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
 }
 
-// ListAndWatch says which devices there are: all, or none while nothing could
-// run a guest. Pods that have one keep it.
+// ListAndWatch tells the kubelet the devices: all, or none while the node cannot run guests. A
+// pod that has a device keeps it.
 func (p *Plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
 	for {
 		choice, changed := p.Chooser.Choice()

@@ -24,8 +24,8 @@ type Kubelet struct {
 }
 
 // DialKubelet connects to the kubelet's socket, usually
-// /var/lib/kubelet/pod-resources/kubelet.sock. The socket is root's: no more
-// authentication is offered or needed. The pod is the one that asks.
+// /var/lib/kubelet/pod-resources/kubelet.sock. Only root can dial the socket, and the kubelet
+// asks for no other authentication. own is the pod of this process.
 func DialKubelet(socket string, own types.NamespacedName) (*Kubelet, error) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -37,11 +37,10 @@ func DialKubelet(socket string, own types.NamespacedName) (*Kubelet, error) {
 // Close ends the connection.
 func (k *Kubelet) Close() error { return k.conn.Close() }
 
-// Devices maps each slot device in use to the pods that are said to hold it: one
-// pod, but for the moment in which an ended pod still lingers. whole says that the
-// kubelet knows all pods of its node. It knows all, or none but static pods, for it
-// gets them from the API server by one list: where this process's own pod is among
-// them, the others are.
+// Devices maps each slot device in use to the pods that the kubelet lists for it: one pod,
+// except while an ended pod still lingers. whole says that the kubelet knows all pods of its
+// node. The kubelet gets all its pods but the static ones from the API server in one list, so
+// that it knows them all if it knows this process's own pod.
 func (k *Kubelet) Devices(ctx context.Context) (held map[string][]types.NamespacedName, whole bool, err error) {
 	list, err := k.client.List(ctx, &podresources.ListPodResourcesRequest{})
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package slots gives each launcher pod a slot, which is a socket. virt-handler alone
-// listens on the socket. The launcher's pod alone can dial it. By the slot virt-handler
-// knows which pod it talks to.
+// Package slots gives each launcher pod a slot: a socket that only this pod can dial, and on
+// which only virt-handler listens. The slot tells virt-handler which pod it talks to.
 package slots
 
 import (
@@ -29,24 +28,23 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// slot is one allocation of the device plugin: a folder with a fresh random
-// name that is mounted, read-only, into the pod that got the device. Whoever
-// dials the socket in it is in that pod.
+// slot is one allocation of the device plugin: a folder with a fresh random name, mounted
+// read-only into the pod that got the device. A process that dials the socket in the folder is
+// in that pod.
 type slot struct {
 	ID     string    `json:"id"`     // the folder's name
 	Device string    `json:"device"` // the device plugin's device
 	Made   time.Time `json:"made"`
-	// Pod is what the kubelet says holds the device; learned once, and kept
-	// beside the folder for when virt-handler is restarted.
+	// Pod is the pod that holds the device, by the kubelet's word. It is learned once, and
+	// kept beside the folder for the next virt-handler.
 	Pod types.NamespacedName `json:"pod,omitzero"`
-	// Doubted is a slot whose pod is not on this node any more, as far as the
-	// kubelet knows: its launcher is not let in before the kubelet lists the pod.
+	// Doubted means that the kubelet has not listed the pod for a while. The launcher is not
+	// let in until the kubelet lists the pod again.
 	Doubted bool `json:"doubted,omitempty"`
 
 	listener *net.UnixListener
-	// missing is since when the slot has had neither a connection nor a pod that
-	// the kubelet lists, absent since when a kubelet that would know has not
-	// listed its pod.
+	// missing is since when the slot has had neither a connection nor a listed pod. absent is
+	// since when a kubelet that knows all its pods has not listed the pod.
 	missing, absent time.Time
 }
 
@@ -61,8 +59,8 @@ type Slots struct {
 	mu    sync.Mutex
 	slots map[string]*slot
 	freed map[string]time.Time // by device: when it was last given back
-	// registered is since when the kubelet that runs has had the device plugin
-	// registered; zero while it is not known to.
+	// registered is when the running kubelet registered the device plugin. It is zero while a
+	// new kubelet may be running.
 	registered time.Time
 
 	clock clock.PassiveClock
@@ -72,9 +70,10 @@ type Slots struct {
 	wait      sync.WaitGroup
 }
 
-// slotsMode closes the folder of all slots to everybody but root: who dials a
-// slot's socket is taken for its launcher. A pod has a mount of its own slot's
-// folder, and a mount does not ask the folders above its source.
+// slotsMode closes the folder of all slots to everybody but root, because a process that dials
+// a slot's socket counts as the slot's launcher. The pod still gets in: its mount is the
+// slot's own folder, and access through a mount does not check the folders above the mount's
+// source.
 const slotsMode fs.FileMode = 0o700
 
 // connector takes new connections, and says which slots have one.
@@ -96,7 +95,7 @@ func Open(dir string, pods Resolver, log logr.Logger, connect connector) (*Slots
 	if err := os.MkdirAll(dir, slotsMode); err != nil {
 		return nil, fmt.Errorf("make slots folder: %w", err)
 	}
-	// It may be there already, with another mode.
+	// The folder may exist already, with another mode.
 	if err := os.Chmod(dir, slotsMode); err != nil {
 		return nil, fmt.Errorf("close slots folder: %w", err)
 	}
@@ -115,8 +114,8 @@ func Open(dir string, pods Resolver, log logr.Logger, connect connector) (*Slots
 	return s, s.sweep()
 }
 
-// adopt takes up the slot of a record. One that is cut off, or whose folder is
-// gone, is what a crash left of a slot that was being made or dropped.
+// adopt takes up the slot of a record. A record that is cut off, or has no folder, is left
+// from a crash while the slot was made or dropped.
 func (s *Slots) adopt(record string) error {
 	data, err := os.ReadFile(record)
 	if err != nil {
@@ -136,7 +135,7 @@ func (s *Slots) adopt(record string) error {
 	return s.listen(old)
 }
 
-// sweep removes what no record tells of.
+// sweep removes files and folders that belong to no slot.
 func (s *Slots) sweep() error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -200,8 +199,8 @@ func (s *Slots) save(slot *slot) error {
 	return nil
 }
 
-// listen makes the slot's socket anew. The pod's mount shows the folder, and so
-// the new socket too.
+// listen makes the slot's socket anew. The pod's mount is the folder, and so shows the new
+// socket.
 func (s *Slots) listen(slot *slot) error {
 	socket := filepath.Join(s.folder(slot), filepath.Base(layout.SlotSocket))
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -211,11 +210,11 @@ func (s *Slots) listen(slot *slot) error {
 	if err != nil {
 		return fmt.Errorf("listen on slot: %w", err)
 	}
-	// The socket must stay for the next virt-handler's launchers to find the
-	// folder intact; it is replaced, not left out.
+	// The socket's file stays when virt-handler ends, so that the folder is intact for the
+	// next virt-handler, which replaces the file.
 	listener.SetUnlinkOnClose(false)
-	// The launcher is not root; being in the pod that the folder is mounted
-	// into is what lets it in (slotsMode).
+	// The launcher is not root. It may dial because the folder is mounted into its pod;
+	// slotsMode keeps others out.
 	if err := os.Chmod(socket, 0o666); err != nil {
 		listener.Close()
 		return fmt.Errorf("open slot to the launcher: %w", err)
@@ -234,7 +233,7 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 			return
 		}
 		if err != nil {
-			// Out of file descriptors, say. The launcher waits in the backlog.
+			// The node may be out of file descriptors. The launcher waits in the backlog.
 			s.log.Error(err, "accept launcher", "slot", slot.ID)
 			if !timer.Wait(acceptDelay, s.closing) {
 				return
@@ -243,20 +242,20 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 		}
 		pod, err := s.identify(slot)
 		if err != nil {
-			// The launcher dials again; by then the kubelet may know.
+			// The launcher dials again, and by then the kubelet may know the pod.
 			s.log.Info("connection on a slot whose pod is not known yet", "slot", slot.ID, "reason", err.Error())
 			control.CloseInterrupted(conn)
-			// Each costs a question, and the kubelet answers a hundred a second at most,
-			// whoever's they are.
+			// Each refused connection costs a question, and the kubelet answers a hundred
+			// questions a second at most, of all its clients together.
 			if !timer.Wait(refusedDelay, s.closing) {
 				return
 			}
 			continue
 		}
 		if !s.connect.Connect(slot.ID, pod, control.NewConn(conn)) {
-			control.CloseInterrupted(conn) // there may be files in it
+			control.CloseInterrupted(conn) // unread files may be in it
 		}
-		// A launcher that dials without end costs no more than this.
+		// This bounds the cost of a launcher that dials without end.
 		if !timer.Wait(dialDelay, s.closing) {
 			return
 		}
@@ -266,15 +265,15 @@ func (s *Slots) accept(slot *slot, listener *net.UnixListener) {
 // dialDelay is the least time between two connections on a slot.
 const dialDelay = 250 * time.Millisecond
 
-// refusedDelay is the least time between two connections on a slot of which the kubelet
-// has to be asked whose it is.
+// refusedDelay is the least time between two connections on a slot whose pod the kubelet has
+// to be asked for.
 const refusedDelay = 500 * time.Millisecond
 
-// acceptDelay is between an accept that failed and the next.
+// acceptDelay is the wait after an accept that failed.
 const acceptDelay = time.Second
 
-// identify asks the kubelet, once, which pod holds the slot; of a slot that is
-// doubted, whether that pod still does.
+// identify asks the kubelet which pod holds the slot. The answer is kept; only for a doubted
+// slot the kubelet is asked again whether the same pod still holds it.
 func (s *Slots) identify(slot *slot) (types.NamespacedName, error) {
 	s.mu.Lock()
 	pod, doubted := slot.Pod, slot.Doubted
@@ -288,7 +287,7 @@ func (s *Slots) identify(slot *slot) (types.NamespacedName, error) {
 	if err != nil {
 		return pod, err
 	}
-	// Two would mean that the device's last pod still lingers: ask again later.
+	// Two pods mean that the device's last pod still lingers: the launcher dials again later.
 	n := len(held[slot.Device])
 	if n != 1 {
 		return pod, fmt.Errorf("the kubelet knows %d pods that hold device %s", n, slot.Device)
@@ -301,38 +300,38 @@ func (s *Slots) identify(slot *slot) (types.NamespacedName, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.slots[slot.ID] != slot {
-		// Given to another pod meanwhile: the answer was about that one.
+		// The slot was dropped meanwhile, and the answer may be about the device's next pod.
 		return pod, fmt.Errorf("slot %s is no longer in use", slot.ID)
 	}
 	slot.Pod, slot.Doubted = pod, false
 	return pod, s.save(slot)
 }
 
-// drop closes and forgets a slot. Its folder may be busy in a pod that is just
-// going; the mount holds it, and the name is never used again.
+// drop closes and forgets a slot. A pod that is just ending may still have the folder mounted.
+// That does no harm: the mount keeps the folder's inode, and no slot gets this name again.
 func (s *Slots) drop(slot *slot) {
-	go control.CloseInterrupted(slot.listener) // with what waits in its backlog
+	go control.CloseInterrupted(slot.listener) // also closes the connections in its backlog
 	s.erase(slot)
 	delete(s.slots, slot.ID)
 	s.freed[slot.Device] = s.clock.Now()
 }
 
 func (s *Slots) erase(slot *slot) {
-	// The record first: a folder without one is swept, a record without its
-	// folder would be looked for.
+	// The record goes first: sweep removes a folder without a record, but a record without a
+	// folder would name a slot.
 	if err := errors.Join(os.Remove(s.record(slot)), os.RemoveAll(s.folder(slot))); err != nil {
 		s.log.Error(err, "remove slot", "slot", slot.ID)
 	}
 }
 
-// Prefer orders free devices by how long they have been free, the longest
-// first: the shorter one was free, the likelier its last pod still lingers.
+// Prefer orders free devices by how long they have been free, the longest first. The shorter a
+// device has been free, the likelier its last pod still lingers.
 func (s *Slots) Prefer(available []string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	freed := maps.Clone(s.freed)
 	for _, slot := range s.slots {
-		freed[slot.Device] = s.clock.Now() // its pod has ended, but was not collected yet
+		freed[slot.Device] = s.clock.Now() // the slot's pod has ended, but Collect has not dropped the slot yet
 	}
 	ordered := slices.Clone(available)
 	slices.SortStableFunc(ordered, func(a, b string) int { return freed[a].Compare(freed[b]) })

@@ -1,7 +1,7 @@
-// Package kvmcheck finds out whether KVM works. That /dev/kvm exists proves
-// nothing, nor that a VM can be created: there are hosts, virtual machines
-// mostly, where both is so and an ordinary kernel hangs, or crawls. So a
-// 64-bit payload is run, in a child process that can be killed.
+// Package kvmcheck finds out whether KVM works. A /dev/kvm, and a VM that can be created,
+// prove nothing: on some hosts, mostly virtual machines, both exist, and yet an ordinary
+// kernel hangs or crawls. So the check runs a 64-bit payload, in a child process that can be
+// killed.
 package kvmcheck
 
 import (
@@ -18,44 +18,44 @@ import (
 )
 
 const (
-	// Argument is the first one of a program that shall call Main.
+	// Argument is the first argument of a program that is to call Main.
 	Argument = "kvm-check"
-	// loops of the payload: 50 million instructions.
+	// loops is the number of the payload's loops: 50 million instructions.
 	loops = 10_000_000
-	// payloadLimit is how much CPU time the payload may take: KVM that works
-	// needs a hundredth of it.
+	// payloadLimit is how much CPU time the payload may take. A KVM that works needs a
+	// hundredth of it.
 	payloadLimit = 2 * time.Second
-	// looks at a short payload, of which the fastest counts: the time in which a
-	// hypervisor below runs somebody else can look like CPU time.
+	// looks is how often a short payload may be tried; the fastest try counts. The time in
+	// which a hypervisor below runs another VM can look like CPU time.
 	looks = 3
-	// killLimit is how long a killed child may take to end. One that is
-	// stuck in the kernel does not end at all.
+	// killLimit is how long a killed child may take to end. A child that is stuck in the
+	// kernel never ends.
 	killLimit = 2 * time.Second
 	device    = "/dev/kvm"
 )
 
-// Verdict on KVM.
+// Verdict is what is known of KVM.
 type Verdict string
 
 const (
-	// Unknown is the verdict of a check that found nothing out.
+	// Unknown is the verdict of a check without a result.
 	Unknown Verdict = ""
-	// Works and Broken are what a check found out.
+	// Works and Broken are the verdicts of a check with a result.
 	Works  Verdict = "works"
 	Broken Verdict = "broken"
 )
 
-// Result of the check.
+// Result is the result of the check.
 type Result struct {
 	Verdict Verdict `json:"verdict"`
-	// Reason says how fast KVM is, or what is wrong with it; one line.
+	// Reason is one line: how fast KVM is, or what is wrong with it.
 	Reason string `json:"reason"`
 }
 
-// Main is the child's: it runs the payload, says in one line how that went,
-// and returns the exit code.
+// Main is the child's main function. It runs the payload, writes one line about it, and
+// returns the exit code.
 func Main(stdout io.Writer) int {
-	// A first look, so that nobody waits for a KVM that crawls.
+	// The short payload finds a KVM that crawls early.
 	_, err := timed(loops/500, payloadLimit/50)
 	for more := looks - 1; more > 0 && errors.As(err, new(slowError)); more-- {
 		_, err = timed(loops/500, payloadLimit/50)
@@ -78,8 +78,8 @@ type slowError string
 
 func (e slowError) Error() string { return string(e) }
 
-// timed runs the payload and says how much CPU time it took; it is an error to
-// take more than the limit.
+// timed runs the payload, and says how much CPU time the payload took. More than limit is an
+// error.
 func timed(loops uint64, limit time.Duration) (string, error) {
 	taken, err := runPayload(device, loops)
 	if err != nil {
@@ -96,14 +96,14 @@ func timed(loops uint64, limit time.Duration) (string, error) {
 type Checker struct {
 	// Path is the child's executable. Default: this process's own.
 	Path string
-	// Args are the child's. Default: Argument.
+	// Args are the child's arguments. Default: Argument.
 	Args []string
-	// Limits of the child. Default: DefaultLimits.
+	// Limits are the child's limits. Default: DefaultLimits.
 	Limits Limits
 }
 
-// Run runs the check. It always returns within Limits.Wall and a moment, even
-// if the child can be neither waited for nor killed.
+// Run runs the check. It returns within about Limits.Wall plus killLimit, even if the child
+// can be neither waited for nor killed.
 func (c Checker) Run(ctx context.Context) Result {
 	if c.Path == "" {
 		c.Path = "/proc/self/exe"
@@ -137,8 +137,8 @@ func (c Checker) Run(ctx context.Context) Result {
 	case result := <-done:
 		return result
 	case <-lost.C:
-		// Nothing more can be done to a process in the kernel; the goroutine
-		// waits for it, and whoever ends this process ends both.
+		// A process that is stuck in the kernel cannot be ended. The goroutine waits for the
+		// child, and both are gone when this process ends.
 		return Result{Broken, "the payload did not end, and its process cannot be killed"}
 	}
 }
@@ -167,7 +167,7 @@ func (c Checker) child(ctx context.Context, started chan<- int) Result {
 	case errors.As(err, &exit) && exit.Exited() && said.text() != "":
 		return Result{Broken, said.text()}
 	}
-	// Neither is KVM's word: no process could be made, or somebody killed it.
+	// These errors say nothing of KVM: no process could be made, or the child was killed.
 	return Result{Unknown, fmt.Sprintf("run the check: %v", err)}
 }
 

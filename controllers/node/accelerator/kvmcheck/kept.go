@@ -14,24 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept is a verdict that outlives its process, in a file in memory.
+// Kept is the file in memory that keeps a verdict for the next process.
 type Kept struct{ Path string }
 
 // record is the file's content.
 type record struct {
-	// Key is of what the verdict was about.
+	// Key names what the verdict is about; see the function Key.
 	Key string `json:"key"`
 	Result
 }
 
-// keptSize is more than any record has.
+// keptSize is more bytes than any record has.
 const keptSize = 4 << 10
 
 // ErrNotOurs means that a file was not written by Save.
 var ErrNotOurs = errors.New("not a file of root's that is closed to all others")
 
 // Load returns the verdict that was kept under this key. Without one the error is
-// fs.ErrNotExist. A file that anybody but root could have written is not believed.
+// fs.ErrNotExist. A file that anybody but root could have written gives ErrNotOurs.
 func (k Kept) Load(key string) (Result, error) {
 	file, err := os.OpenFile(k.Path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -59,7 +59,7 @@ func (k Kept) Load(key string) (Result, error) {
 	return kept.Result, nil
 }
 
-// Save keeps a verdict; a crash leaves the old file or the new one.
+// Save keeps a verdict. A crash leaves the old file, or the new one.
 func (k Kept) Save(key string, result Result) error {
 	data, err := json.Marshal(record{key, result})
 	if err != nil {
@@ -80,8 +80,8 @@ func (k Kept) Save(key string, result Result) error {
 	return nil
 }
 
-// Key names what a verdict is about: this boot of this kernel, and its KVM. The
-// device node is a new inode where KVM was loaded again.
+// Key names what a verdict is about: this boot of this kernel, and its KVM. When KVM is loaded
+// again, its device node is a new inode.
 func Key() (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

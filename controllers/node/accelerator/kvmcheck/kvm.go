@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Requests of /dev/kvm, of a VM and of a vCPU (linux/kvm.h); x/sys has none.
+// Requests of /dev/kvm, of a VM and of a vCPU (linux/kvm.h). Package x/sys has no such
+// constants.
 const (
 	kvmGetAPIVersion       = 0xae00
 	kvmCreateVM            = 0xae01
@@ -64,13 +65,13 @@ type specialRegisters struct {
 	interrupts                              [4]uint64
 }
 
-// supportedCPUID is a struct kvm_cpuid2 with room for what any KVM lists.
+// supportedCPUID is a struct kvm_cpuid2 with room for the entries of any KVM.
 type supportedCPUID struct {
 	entries, _ uint32
 	entry      [256][40]byte
 }
 
-// The guest's memory: one large page, mapped to itself.
+// The guest's memory is one large page, mapped to itself: virtual addresses are physical ones.
 const (
 	memorySize = 2 << 20
 	pml4       = 0x1000
@@ -99,11 +100,11 @@ type machine struct {
 	memory, run   []byte
 }
 
-// runPayload runs the payload with so many loops in long mode, and returns how
-// much CPU time that took: on a busy node, more time passes. It does not end
-// before the payload does, or KVM gives up.
+// runPayload runs the payload in long mode, with so many loops, and returns how much CPU time
+// that took: wall time would be longer on a busy node. It returns when the payload ends, or
+// KVM fails.
 func runPayload(device string, loops uint64) (time.Duration, error) {
-	// A VM's requests all come from one thread.
+	// All requests of a VM come from one thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	m := &machine{kvm: -1, vm: -1, vcpu: -1}
@@ -140,7 +141,7 @@ func (m *machine) create(device string) (err error) {
 	if m.kvm, err = unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("open %s: %w", device, err)
 	}
-	const apiVersion = 12 // for good
+	const apiVersion = 12 // KVM's API keeps this version
 	if version, err := request(m.kvm, kvmGetAPIVersion, 0); err != nil {
 		return fmt.Errorf("ask %s for KVM's version: %w", device, err)
 	} else if version != apiVersion {
@@ -149,8 +150,8 @@ func (m *machine) create(device string) (err error) {
 	if m.vm, err = request(m.kvm, kvmCreateVM, 0); err != nil {
 		return fmt.Errorf("create VM: %w", err)
 	}
-	// Intel CPUs without unrestricted guests need three pages for a task
-	// state; this is where QEMU has them.
+	// Intel CPUs without the feature "unrestricted guest" need three pages for a task state.
+	// QEMU has them at the same address.
 	if _, err := request(m.vm, kvmSetTSSAddress, 0xfffbd000); err != nil {
 		return fmt.Errorf("set address of task state: %w", err)
 	}
@@ -216,7 +217,7 @@ func (m *machine) untilHalt() error {
 	for {
 		_, err := request(m.vcpu, kvmRun, 0)
 		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
-			continue // a signal of Go's runtime
+			continue // Go's runtime sent a signal
 		}
 		if err != nil {
 			return fmt.Errorf("run the vCPU: %w", err)
@@ -242,7 +243,7 @@ func (m *machine) close() {
 	}
 }
 
-// threadTime is the CPU time of this thread; its guest's is in it.
+// threadTime is the CPU time of this thread, its guest's included.
 func threadTime() (time.Duration, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {

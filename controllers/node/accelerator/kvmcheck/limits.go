@@ -8,36 +8,37 @@ import (
 	"time"
 )
 
-// Limits of the child. What a busy node takes from it counts for nothing but
-// Wall: load is not taken for a KVM that does not work.
+// Limits are the child's limits. Load on the node counts only for Wall: a busy node must not
+// look like a KVM that does not work.
 type Limits struct {
-	// CPU time that the child may use.
+	// CPU is the CPU time that the child may use.
 	CPU time.Duration
-	// Asleep is how long it may neither run nor wait for a CPU: KVM has lost it.
+	// Asleep is how long the child may neither run nor wait for a CPU. Longer means that KVM
+	// has lost the child.
 	Asleep time.Duration
-	// Wall is when it is given up; nothing is known then.
+	// Wall is the time after which the check is given up without a result.
 	Wall time.Duration
 }
 
-// DefaultLimits has room for the child's own start beside both payloads.
+// DefaultLimits leaves room for the child's own start beside both payloads.
 func DefaultLimits() Limits {
 	return Limits{CPU: payloadLimit + time.Second, Asleep: 10 * time.Second, Wall: 2 * time.Minute}
 }
 
-// overrun is the cause for which a child is killed.
+// overrun is the result of a killed child, and the cause of its context's end.
 type overrun Result
 
 func (o overrun) Error() string { return o.Reason }
 
-// usage is the scheduler's word on a child.
+// usage is the CPU usage of a child, as the scheduler counts it.
 type usage struct {
 	known  bool
-	ran    time.Duration // on a CPU, as the guest too
-	waited time.Duration // for one
+	ran    time.Duration // on a CPU, the guest's time included
+	waited time.Duration // for a CPU
 }
 
-// exceeded says what a child that has not ended after so much time tells of KVM,
-// if that is enough to kill it for. It is pure.
+// exceeded returns the result of a child that has not ended after so much time, and true if
+// the child is to be killed. It is pure.
 func (l Limits) exceeded(u usage, since time.Duration) (Result, bool) {
 	switch {
 	case u.ran > l.CPU:
@@ -50,7 +51,7 @@ func (l Limits) exceeded(u usage, since time.Duration) (Result, bool) {
 	return Result{}, false
 }
 
-// watch ends the child, by its context, when it exceeds a limit.
+// watch ends the child's context when the child exceeds a limit.
 func (l Limits) watch(ctx context.Context, pid int, end context.CancelCauseFunc) {
 	started := time.Now()
 	ticker := time.NewTicker(min(l.CPU, l.Asleep, l.Wall, time.Second) / 10)
@@ -68,9 +69,9 @@ func (l Limits) watch(ctx context.Context, pid int, end context.CancelCauseFunc)
 	}
 }
 
-// usageOf is that of a process's busiest thread, in which the payload runs. The
-// kernel's schedstat has nanoseconds on a CPU, and nanoseconds in its queue; not
-// known is what a kernel without it leaves open.
+// usageOf is the usage of a process's busiest thread, which runs the payload. The kernel's
+// schedstat has the nanoseconds on a CPU, and those in its queue. A kernel without schedstat
+// leaves known false.
 func usageOf(pid int) (most usage) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, file := range files {
