@@ -31,7 +31,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// Config holds paths, streams and limits. An empty path means the path in package layout.
+// Config holds paths, streams and limits. An empty path means the path in package layout, or
+// /etc/resolv.conf.
 type Config struct {
 	QEMU string
 	// QEMUVersion is a file that holds QEMU's version. Without the file the launcher runs QEMU
