@@ -29,7 +29,7 @@ func (a *Agent) Info(ctx context.Context) (control.GuestInfo, error) {
 		i.OS = known.OS
 	}
 	if i.FreezeStatus == guestagent.Thawed {
-		i.FreezeStatus = "" // as KubeVirt has it
+		i.FreezeStatus = "" // as in KubeVirt
 	}
 	return i, nil
 }
