@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	// ErrClosed is the end of the connection, by either side. Err and every
-	// command that had no reply then wrap it.
+	// ErrClosed is the end of the connection, by either side. Err wraps it, and so does the
+	// error of every command that had no reply.
 	ErrClosed = errors.New("monitor connection closed")
 
 	// ErrTimeout is a command, or the handshake, that QEMU did not answer in

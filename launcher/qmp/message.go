@@ -25,7 +25,7 @@ type Greeting struct {
 	Capabilities []string        `json:"capabilities"`
 }
 
-// message is one line of QEMU: exactly one of the first three is set.
+// message is one line of QEMU. Exactly one of the fields is set.
 type message struct {
 	greeting *Greeting
 	event    *monitor.Event
