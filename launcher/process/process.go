@@ -55,8 +55,8 @@ func Start(program string, args []string, files []*os.File, log io.Writer) (*Pro
 	return p, nil
 }
 
-// Run runs a program to its end, which comes with the context's at the latest, and
-// returns the last of what the program wrote.
+// Run runs a program until it ends or the context does, and returns the end of what the
+// program wrote.
 func Run(ctx context.Context, program string, args ...string) (string, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -82,7 +82,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Said is the last of what the process wrote, 2 KiB at most.
 func (p *Process) Said() string { return p.said.String() }
 
-// Exited gets how the process has ended, once.
+// Exited receives once how the process has ended.
 func (p *Process) Exited() <-chan life.Exit { return p.exited }
 
 // Kill sends SIGKILL.
@@ -103,7 +103,7 @@ func (p *Process) End() {
 func exitOf(err error) life.Exit {
 	var failed *exec.ExitError
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it exited with 0, and a child of its own has its output open
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it exited with 0, and a child of the process has its output open
 		return life.Exit{}
 	case errors.As(err, &failed):
 		status := failed.Sys().(syscall.WaitStatus)
