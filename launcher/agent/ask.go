@@ -46,5 +46,5 @@ func (a *Agent) FileSystems(ctx context.Context) (control.GuestFileSystems, erro
 	return control.GuestFileSystems{Items: systems}, err
 }
 
-// Reboot has the agent reboot the guest.
+// Reboot makes the agent reboot the guest.
 func (a *Agent) Reboot(ctx context.Context) error { return a.client.Reboot(ctx) }

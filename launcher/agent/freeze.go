@@ -114,7 +114,7 @@ func (a *Agent) thawDue(ctx context.Context) {
 	}
 }
 
-// ShutDown has the agent shut the guest down, beside the power button: a guest may heed only
+// ShutDown makes the agent shut the guest down, beside the power button: a guest may heed only
 // the agent, or only the button. A frozen guest is thawed first; it could not shut down.
 func (a *Agent) ShutDown(ctx context.Context) error {
 	known := a.Report()

@@ -25,7 +25,7 @@ type Request struct {
 	Args           []string `json:"args,omitempty"`
 	TimeoutSeconds int64    `json:"timeoutSeconds"`
 	// Readiness: the question is whether the guest is of use. A guest that has not been
-	// started is not. Without Readiness the question is whether the guest has failed.
+	// started is of no use. Without Readiness the question is whether the guest has failed.
 	Readiness bool `json:"readiness,omitempty"`
 }
 
@@ -85,7 +85,7 @@ func serveProbes(listener net.Listener, log *slog.Logger) *Probes {
 // Follow makes probes ask a from now on.
 func (s *Probes) Follow(a *Agent) { s.agent.Store(a) }
 
-// Close ends the socket and what is being answered.
+// Close ends the socket and the answers under way.
 func (s *Probes) Close() {
 	s.cancel()
 	s.listener.Close()

@@ -30,8 +30,8 @@ type AgentReport struct {
 	Credentials *CredentialsReport `json:"credentials,omitempty"`
 }
 
-// AgentCredential is a Secret that the guest's agent brings into the guest: when the agent
-// connects, and again when the Secret has changed.
+// AgentCredential is a Secret. The guest's agent brings its content into the guest: when the
+// agent connects, and again when the Secret has changed.
 type AgentCredential struct {
 	// Secret is the number of a Secret that the pod mounts (package layout says where).
 	Secret int `json:"secret"`

@@ -27,7 +27,7 @@ const (
 type Closer struct {
 	mu      sync.Mutex
 	waiting []io.Closer
-	closing bool // run is at work, perhaps on one that has left waiting
+	closing bool // run is at work; what it closes is no longer in waiting
 }
 
 // Close queues files and connections to be closed. It returns at once.

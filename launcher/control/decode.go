@@ -93,8 +93,8 @@ func checkMachine(data []byte) error {
 	return nil
 }
 
-// CheckMachine says whether a Machine fits into a launcher's hello. A Machine that does not
-// fit must not be started: a restarted virt-handler could not learn of it again.
+// CheckMachine returns an error unless a Machine fits into a launcher's hello. A Machine that
+// does not fit must not be started: a restarted virt-handler could not learn of it again.
 func CheckMachine(m *qemuargs.Machine) error {
 	data, err := json.Marshal(m)
 	if err != nil {

@@ -21,8 +21,8 @@ type CPUStats struct {
 
 // VCPUStats says how the host's scheduler treated the thread of a virtual CPU.
 type VCPUStats struct {
-	Time  uint64 `json:"time"`  // the thread ran
-	Delay uint64 `json:"delay"` // the thread could have run, and other threads ran
+	Time  uint64 `json:"time"`  // how long the thread ran
+	Delay uint64 `json:"delay"` // how long it could have run while other threads ran
 	// Wait is how long the thread waited, as the scheduler counts it; only where the kernel
 	// keeps such statistics (kernel.sched_schedstats).
 	Wait *uint64 `json:"wait,omitempty"`
@@ -33,7 +33,7 @@ type VCPUStats struct {
 type GuestMemory struct {
 	Available   *uint64 `json:"available,omitempty"` // all that the guest knows of
 	Unused      *uint64 `json:"unused,omitempty"`    // used for nothing
-	Usable      *uint64 `json:"usable,omitempty"`    // the guest could give it without swapping
+	Usable      *uint64 `json:"usable,omitempty"`    // the guest could give it away without swapping
 	Cached      *uint64 `json:"cached,omitempty"`
 	SwapIn      *uint64 `json:"swapIn,omitempty"`
 	SwapOut     *uint64 `json:"swapOut,omitempty"`

@@ -40,8 +40,8 @@ type emptyHeader struct {
 }
 
 // Create makes an empty qcow2 image of a virtual size in bytes, which is rounded up to whole
-// sectors. The image names no backing file: QEMU's command line does, so that nothing is ever
-// read from a header. An existing regular file is overwritten.
+// sectors. The image names no backing file: QEMU's command line does, so that no backing file
+// is ever read from a header. An existing regular file is overwritten.
 func Create(path string, size int64) error {
 	if size < 0 || size > maxSize {
 		return fmt.Errorf("make a qcow2 image of %d bytes: QEMU takes %d at most", size, int64(maxSize))

@@ -164,9 +164,9 @@ func header(r io.ReaderAt, size int64) (qemuargs.ImageFormat, int64, error) {
 	return qemuargs.QCOW2, virtual, err
 }
 
-// Incompatible features of qcow2 (QEMU docs/interop/qcow2.txt) that are
-// accepted: the compression type field and extended L2 entries. Dirty or
-// corrupt images, external data files and unknown features are not.
+// Incompatible features of qcow2 (QEMU docs/interop/qcow2.rst) that are accepted: the
+// compression type field and extended L2 entries. Dirty or corrupt images, external data files
+// and unknown features are refused.
 const acceptedFeatures = 1<<3 | 1<<4
 
 func qcow2(h []byte, size int64) (int64, error) {

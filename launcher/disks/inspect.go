@@ -11,8 +11,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// Folders say where in the pod a VM's disks are, and the sources of disks. An empty path means
-// the path in package layout.
+// Folders are the folders in the pod that hold a VM's disks, and what disks are made of. An
+// empty path means the path in package layout.
 type Folders struct {
 	Images   string // one folder for each container disk: the whole image
 	Overlays string

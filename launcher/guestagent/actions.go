@@ -92,7 +92,7 @@ func (c *Client) SSHSetAuthorizedKeys(ctx context.Context, user string, keys []s
 type Result struct {
 	ExitCode int    `json:"exitCode"`
 	Signal   int    `json:"signal,omitempty"` // that ended it, or 0
-	Stdout   []byte `json:"stdout,omitempty"` // their beginning
+	Stdout   []byte `json:"stdout,omitempty"` // only the beginning, as of Stderr
 	Stderr   []byte `json:"stderr,omitempty"`
 }
 

@@ -24,7 +24,7 @@ import (
 const (
 	// maxRead is how much is read at most for one reply.
 	maxRead = 16 << 20
-	// maxReply is how much of it is kept. An interface takes some 600 bytes.
+	// maxReply is how much of a reply is kept. An interface takes some 600 bytes.
 	maxReply = 256 << 10
 	// maxString is how much is kept of each string: a multiple of 4, so that base64 which was
 	// cut is still base64.
@@ -65,8 +65,8 @@ func readReply(r *bufio.Reader) ([]byte, error) {
 		case b == '\n':
 			return kept, nil
 		case b == delimiter:
-			// The bytes before it are of an answer that was given up on, or of an agent that
-			// starts anew.
+			// The bytes before the delimiter belong to an answer that was given up on, or to
+			// an agent that starts anew.
 			kept, s = kept[:0], stringCutter{}
 			continue
 		case !s.keep(b):

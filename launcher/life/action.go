@@ -48,7 +48,7 @@ type (
 	}
 	// StopTimer stops a running timer.
 	StopTimer struct{ Timer Timer }
-	// Keep has the launcher live on without its VM.
+	// Keep makes the launcher live on without its VM.
 	Keep struct{}
 	// End ends the launcher.
 	End struct{}

@@ -53,7 +53,7 @@ func (s *step) stopped() {
 }
 
 // pause records that the guest's CPUs were stopped, and why: the I/O error that QEMU reported
-// before, or else QEMU's run state, for which it has QEMU asked.
+// before, or else QEMU's run state, which AskReason asks for.
 func (s *step) pause() {
 	if s.in(Running) {
 		s.Phase = Paused

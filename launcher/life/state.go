@@ -98,7 +98,7 @@ const (
 // off says whether the guest has powered off.
 func (p Power) off() bool { return p == Off || p == Restarting }
 
-// Storage says how the attempts go to let a guest run again after an I/O error.
+// Storage is how far the attempts are to let a guest run again after an I/O error.
 type Storage struct {
 	Trial Trial
 	// Wait is the wait before the attempt that is scheduled, or was made last.
@@ -114,7 +114,7 @@ const (
 	NoTrial   Trial = iota // the guest is not stopped for an I/O error
 	Scheduled              // a timer runs until the next attempt
 	Continued              // QEMU was told to let the guest run
-	Settling               // the guest runs, and has to for SettleTime
+	Settling               // the guest runs, and must run on for SettleTime
 	Unpausing              // a user lets the guest run; there is no timer meanwhile
 )
 
@@ -190,7 +190,8 @@ const (
 	RebootTime = 3 * time.Minute
 )
 
-// runs says whether a timer runs in this state. Step stops a timer when the state leaves.
+// runs says whether a timer may run in this state. Step stops the timers that may not run in
+// the next state.
 func (s State) runs(t Timer) bool {
 	switch t {
 	case ButtonTimer, GraceTimer:

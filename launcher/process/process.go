@@ -82,7 +82,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Said is the last of what the process wrote, 2 KiB at most.
 func (p *Process) Said() string { return p.said.String() }
 
-// Exited receives once how the process has ended.
+// Exited returns a channel that gets, once, how the process has ended.
 func (p *Process) Exited() <-chan life.Exit { return p.exited }
 
 // Kill sends SIGKILL.

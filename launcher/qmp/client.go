@@ -1,7 +1,7 @@
 // Package qmp speaks the QEMU Machine Protocol over a connected socket.
 //
 // Client is the transport. It satisfies go-qemu's Monitor, and uses its Event and Version. It
-// adds what a process needs that no reply may hold up: replies are matched by id, every
+// adds what a process needs that must not hang on a reply: replies are matched by id, every
 // command has a deadline, events never hold up replies, and files go along with commands.
 //
 // The protocol: docs/interop/qmp-spec.rst of QEMU.
