@@ -143,7 +143,7 @@ func makeOverlay(m *qemuargs.Machine) (time.Duration, error) {
 	return time.Since(begin), err
 }
 
-// bareTimes are those of one start of bare QEMU.
+// bareTimes are the times of one start of bare QEMU.
 type bareTimes struct{ overlay, greeted, running time.Duration }
 
 // timeBare times the making of the overlay, and then QEMU from exec to its greeting and to

@@ -24,7 +24,7 @@ import (
 // ends after it.
 const userSpace = "this-is-user-space"
 
-// bootArgs are the kernel's arguments, those of the tiny guest but for its init.
+// bootArgs are the kernel's arguments: those of the tiny guest, except its init.
 const bootArgs = "console=ttyS0 quiet nokaslr cryptomgr.notests mitigations=off no_timer_check rdinit=/bin/echo -- " + userSpace
 
 // bootRows: from exec of QEMU to the guest's first process, with the arguments of a Machine

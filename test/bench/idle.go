@@ -20,8 +20,8 @@ import (
 // manyVMs is how many idle VMs are measured after the first one.
 const manyVMs = 10
 
-// idleRows: all that is not guest RAM around one and ten idle VMs on the
-// cluster, beside what is booked.
+// idleRows: all that is not guest RAM around one and ten idle VMs on the cluster, beside the
+// memory that is booked.
 func idleRows(ctx context.Context, b *bench) ([]row, error) {
 	one := idleRow("around-one", "not guest RAM, one idle VM on the cluster, private")
 	ten := idleRow("around-ten", fmt.Sprintf("the same, each of %d idle VMs", manyVMs))
@@ -59,7 +59,7 @@ func idleRow(id, what string) row {
 			{Name: "guest RAM in use, besides"}, {Name: "Kubernetes' shim and pause, private, besides"}}}
 }
 
-// vmProcesses are those of one VM.
+// vmProcesses are the processes of one VM.
 type vmProcesses struct{ qemu, launcher, shim, pause process }
 
 func measureIdle(ctx context.Context, kube client.Client, r *row, count int) error {

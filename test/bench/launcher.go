@@ -133,8 +133,8 @@ func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator
 	return m, nil
 }
 
-// started is what a start took: from the message to virt-launcher's report that
-// it prepares, and to the one that the guest's CPUs run.
+// started is what a start took: from the message to virt-launcher's report that it prepares,
+// and to its report that the guest's CPUs run.
 type started struct{ preparing, running time.Duration }
 
 // start tells virt-launcher to start, and returns when it says that the guest's CPUs run.

@@ -35,7 +35,7 @@ type panel struct {
 	bars  []bar
 }
 
-// plot is an SVG of what is compared in the same run, and of how much of the
+// plot is an SVG of the starts that are compared in the same run, and of how much of the
 // budgets is used.
 func plot(r result) string {
 	var panels []panel

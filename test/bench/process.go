@@ -119,7 +119,7 @@ type process struct {
 	Cgroups     string
 }
 
-// processes lists all; those that end meanwhile are left out.
+// processes lists all processes. Those that end meanwhile are left out.
 func processes() ([]process, error) {
 	folders, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
