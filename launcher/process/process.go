@@ -55,8 +55,8 @@ func Start(program string, args []string, files []*os.File, log io.Writer) (*Pro
 	return p, nil
 }
 
-// Run runs a program until it ends or the context does, and returns the end of what the
-// program wrote.
+// Run runs a program to its end, which comes with the context's at the latest, and
+// returns the last of what the program wrote.
 func Run(ctx context.Context, program string, args ...string) (string, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
