@@ -15,7 +15,7 @@ import (
 // forever is longer than any VM lives.
 const forever = time.Duration(math.MaxInt64)
 
-// do carries out one action of the VM's life. It waits for nothing.
+// do carries out one action of package life. It must not wait.
 func (l *launcher) do(ctx context.Context, a life.Action, asker *link.Command) {
 	switch a := a.(type) {
 	case life.Report:
@@ -76,8 +76,9 @@ func refusal(a life.Answer) error {
 	return errors.New(a.Refusal)
 }
 
-// ask has QEMU or the guest's agent do something, beside the loop, and hands the
-// outcome to it. What failed because QEMU has ended is not heard of: its end is.
+// ask runs a request to QEMU or to the guest's agent beside the loop, and hands the outcome to
+// the loop. It drops an error that only says that QEMU has ended: the loop hears of QEMU's end
+// itself.
 func (l *launcher) ask(ctx context.Context, timeout time.Duration, do func(context.Context) error, done func(error)) {
 	l.later(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -90,7 +91,7 @@ func (l *launcher) ask(ctx context.Context, timeout time.Duration, do func(conte
 	})
 }
 
-// warn logs what failed.
+// warn returns a function that logs an error.
 func (l *launcher) warn(what string) func(error) {
 	return func(err error) {
 		if err != nil {
@@ -99,14 +100,15 @@ func (l *launcher) warn(what string) func(error) {
 	}
 }
 
-// operate carries out what a user asked for of a running guest, and answers when
-// QEMU has done it. What the state becomes, QEMU's events say.
+// operate carries out a user's request on a running guest, and answers when QEMU has done it.
+// QEMU's events, not this answer, change the state.
 func (l *launcher) operate(ctx context.Context, operation life.Operation, asker *link.Command) {
 	do := map[life.Operation]func(context.Context) error{life.Pause: l.qmp.Stop, life.Unpause: l.qmp.Cont, life.Reset: l.qmp.SystemReset}[operation]
 	l.forUser(ctx, operation, do, asker)
 }
 
-// reboot has the guest start anew by its own means.
+// reboot makes the guest reboot by its own means. By the power button, QEMU must first be told
+// to keep a guest that powers off, so that restart can start it again.
 func (l *launcher) reboot(ctx context.Context, byAgent bool, asker *link.Command) {
 	if byAgent {
 		l.forUser(ctx, life.SoftReboot, l.agent.Reboot, asker)
@@ -134,7 +136,7 @@ func (l *launcher) forUser(ctx context.Context, operation life.Operation, do fun
 	})
 }
 
-// guestError is what a user is told of an operation on the guest that failed.
+// guestError is the error that a user gets when an operation on the guest failed.
 func guestError(operation life.Operation, err error) error {
 	switch {
 	case err == nil:
@@ -145,13 +147,13 @@ func guestError(operation life.Operation, err error) error {
 	return fmt.Errorf("%s the guest: %w", operation, err)
 }
 
-// shutdownAction has QEMU do something when the guest has powered off.
+// shutdownAction sets what QEMU does when the guest powers off.
 func (l *launcher) shutdownAction(action string) func(context.Context) error {
 	client := l.qmp
 	return func(ctx context.Context) error { return client.SetShutdownAction(ctx, action) }
 }
 
-// restart starts a guest again that has powered off in order to be.
+// restart starts a guest again that has powered off in order to reboot.
 func (l *launcher) restart(ctx context.Context) {
 	l.Log.Info("the guest has powered off, and is started again")
 	client, off := l.qmp, l.shutdownAction(qmp.ShutdownPoweroff)
@@ -164,7 +166,7 @@ func (l *launcher) restart(ctx context.Context) {
 	})
 }
 
-// goOn lets a guest run that an I/O error stopped.
+// goOn lets a guest run again that an I/O error stopped.
 func (l *launcher) goOn(ctx context.Context) {
 	l.Log.Info("try again what failed", "disk", l.life.Pause.Disk)
 	l.ask(ctx, handshakeTimeout, l.qmp.Cont, func(err error) {
@@ -175,8 +177,8 @@ func (l *launcher) goOn(ctx context.Context) {
 	})
 }
 
-// probe asks QEMU whether it is there. The question stays open however long QEMU
-// takes: the answer tells at once that it is back, without asking again.
+// probe asks QEMU whether it answers. The question stays open however long QEMU takes, so the
+// late answer itself says that QEMU is back.
 func (l *launcher) probe(ctx context.Context) {
 	client := l.qmp
 	l.ask(ctx, forever, func(ctx context.Context) error {
@@ -185,7 +187,7 @@ func (l *launcher) probe(ctx context.Context) {
 	}, func(error) { l.hear(ctx, life.ProbeAnswered{}, nil) })
 }
 
-// askReason asks QEMU for the run state that it stopped the guest in.
+// askReason asks QEMU in which run state it stopped the guest.
 func (l *launcher) askReason(ctx context.Context, a life.AskReason) {
 	client := l.qmp
 	var status qmp.Status

@@ -11,7 +11,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
 )
 
-// serveDHCP starts a DHCP server on each of the handler's sockets, and takes them.
+// serveDHCP starts a DHCP server on each socket that virt-handler has sent, and takes these
+// sockets out of l.files.
 func (l *launcher) serveDHCP() error {
 	servers, search := resolver(l.ResolvConf)
 	for _, d := range l.start.DHCP {
@@ -37,8 +38,8 @@ func (l *launcher) serveDHCP() error {
 	return nil
 }
 
-// withService puts a Service's full domain before the pod's search domains,
-// one of which is that of all Services of its namespace.
+// withService puts a Service's full domain before the pod's search domains. The cluster's
+// domain comes from the search domain of the Service's namespace.
 func withService(search []string, service string) []string {
 	_, namespace, ok := strings.Cut(service, ".")
 	if !ok {
@@ -52,11 +53,11 @@ func withService(search []string, service string) []string {
 	return search
 }
 
-// maxResolvConf is more than any pod has, in bytes.
+// maxResolvConf is more than any pod's resolv.conf has, in bytes.
 const maxResolvConf = 64 << 10
 
-// resolver reads the pod's name servers and search domains. What cannot be
-// told to a guest over DHCPv4, IPv6 servers for one, is left out.
+// resolver reads the pod's name servers and search domains. It leaves out what DHCPv4 cannot
+// tell a guest, such as IPv6 servers.
 func resolver(path string) (servers []netip.Addr, search []string) {
 	data, err := os.ReadFile(path)
 	if err != nil || len(data) > maxResolvConf {

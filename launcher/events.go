@@ -12,7 +12,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// heard has the VM's life go on by an event of QEMU's.
+// heard gives an event of QEMU to package life, or to the guest's agent.
 func (l *launcher) heard(ctx context.Context, e monitor.Event) {
 	switch e.Event {
 	case "VSERPORT_CHANGE":
@@ -33,8 +33,8 @@ func (l *launcher) heard(ctx context.Context, e monitor.Event) {
 	}
 }
 
-// drainEvents takes the events that QEMU sent before it exited: SHUTDOWN is
-// among them, and says why.
+// drainEvents takes the events that QEMU sent before it exited. SHUTDOWN is among them, and
+// gives the cause.
 func (l *launcher) drainEvents(ctx context.Context) {
 	timeout := time.NewTimer(drainTimeout)
 	defer timeout.Stop()
@@ -51,8 +51,8 @@ func (l *launcher) drainEvents(ctx context.Context) {
 	}
 }
 
-// parseIOError reads a BLOCK_IO_ERROR event (qapi/block-core.json) of an error that
-// QEMU stops the guest for.
+// parseIOError reads a BLOCK_IO_ERROR event (qapi/block-core.json). stops is false if QEMU
+// does not stop the guest for this error.
 func parseIOError(e monitor.Event, m *qemuargs.Machine) (failed life.IOError, stops bool) {
 	text := func(key string) string {
 		s, _ := e.Data[key].(string)
@@ -66,7 +66,8 @@ func parseIOError(e monitor.Event, m *qemuargs.Machine) (failed life.IOError, st
 	return failed, true
 }
 
-// diskOfNode is the name of the disk that opens a block node, or the node's name.
+// diskOfNode is the name of the disk whose device uses a block node. For an unknown node it is
+// the node's name.
 func diskOfNode(m *qemuargs.Machine, node string) string {
 	for _, d := range m.Disks {
 		var device struct {

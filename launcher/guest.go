@@ -10,7 +10,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 )
 
-// hasAgent says why the guest's agent cannot be asked.
+// hasAgent returns why the guest's agent cannot be asked now, or nil.
 func (l *launcher) hasAgent(command string) error {
 	switch {
 	case l.agent == nil || l.life.HasEnded() || !l.agent.Report().Connected:

@@ -12,8 +12,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 )
 
-// jobs are what the launcher does that takes longer than an answer may. The loop
-// owns them; each works on a goroutine of its own.
+// jobs are the launcher's tasks that take longer than an answer may. The loop owns them; each
+// runs on a goroutine of its own.
 type jobs struct {
 	last uint64
 	all  []*job // in the order of their numbers
@@ -24,7 +24,7 @@ type job struct {
 	cancel context.CancelFunc
 }
 
-// begin adds a job that runs.
+// begin adds a running job.
 func (j *jobs) begin(kind control.JobKind, target string, total int64, cancel context.CancelFunc) (*job, error) {
 	running := 0
 	for _, other := range j.all {
@@ -44,8 +44,8 @@ func (j *jobs) begin(kind control.JobKind, target string, total int64, cancel co
 	return added, nil
 }
 
-// end notes how a job has ended. A job that fails with context.Canceled had changed nothing
-// yet. Of more than MaxFinishedJobs finished jobs the oldest is forgotten.
+// end records how a job has ended. context.Canceled means that the job had changed nothing
+// yet. Beyond MaxFinishedJobs finished jobs, the oldest one is dropped.
 func (j *jobs) end(ended *job, done int64, err error) {
 	ended.cancel()
 	ended.Done = done
@@ -68,7 +68,7 @@ func (j *jobs) end(ended *job, done int64, err error) {
 	}
 }
 
-// bounded is as much of a text as fits into some bytes.
+// bounded cuts a text to a number of bytes, and keeps it valid UTF-8.
 func bounded(s string, bytes int) string {
 	if len(s) <= bytes {
 		return s
@@ -93,8 +93,8 @@ func (j *jobs) list() []control.Job {
 	return out
 }
 
-// startJob works beside the loop and answers with the job's number at once. The
-// state, which is told before that, has the job from then on.
+// startJob runs work beside the loop, and answers with the job's number at once. The state
+// report before that answer lists the job already.
 func (l *launcher) startJob(ctx context.Context, m *link.Command, kind control.JobKind, target string, total int64, work func(context.Context) (done int64, err error)) {
 	working, cancel := context.WithCancel(ctx)
 	j, err := l.jobs.begin(kind, target, total, cancel)
@@ -118,7 +118,7 @@ func (l *launcher) startJob(ctx context.Context, m *link.Command, kind control.J
 	})
 }
 
-// cancelJob has a job end, if it still can without leaving a half of it.
+// cancelJob cancels a job. A job that has begun to change something ends in its own way.
 func (l *launcher) cancelJob(_ context.Context, m *link.Command) {
 	j, err := l.namedJob(m)
 	if err == nil {
@@ -127,7 +127,7 @@ func (l *launcher) cancelJob(_ context.Context, m *link.Command) {
 	m.Answer(nil, err)
 }
 
-// forgetJob: somebody has seen the result.
+// forgetJob drops a finished job whose result virt-handler has seen.
 func (l *launcher) forgetJob(_ context.Context, m *link.Command) {
 	j, err := l.namedJob(m)
 	if err == nil && !j.Finished() {
@@ -135,7 +135,7 @@ func (l *launcher) forgetJob(_ context.Context, m *link.Command) {
 	}
 	if err == nil {
 		l.jobs.all = slices.DeleteFunc(l.jobs.all, func(other *job) bool { return other == j })
-		l.link.Keep(l.report()) // who has seen it need not be told
+		l.link.Keep(l.report()) // virt-handler knows the result, so no report is sent now
 	}
 	m.Answer(nil, err)
 }
@@ -148,8 +148,8 @@ func (l *launcher) namedJob(m *link.Command) (*job, error) {
 	return l.jobs.find(request.ID)
 }
 
-// growDisk makes a disk in a volume as large as the volume has become. QEMU
-// tells the guest, which need not be restarted.
+// growDisk makes a disk on a volume as large as the volume has become. QEMU tells the guest,
+// which needs no restart.
 func (l *launcher) growDisk(ctx context.Context, m *link.Command) {
 	var request control.GrowDiskRequest
 	if err := control.Decode(m.Data, &request); err != nil {

@@ -1,10 +1,10 @@
-// Package launcher is PID 1 of a VM's pod: it starts QEMU, drives it over QMP,
-// and ends when QEMU has ended. It holds no Kubernetes code and no credential.
+// Package launcher is PID 1 of a VM's pod: it starts QEMU, drives QEMU over QMP, and ends when
+// QEMU has ended. It holds no Kubernetes code and no credential.
 //
-// One goroutine owns all state and waits for whatever comes first: a signal, a
-// message from virt-handler, an event from QEMU, QEMU's exit, a timer. The
-// others only read or write one thing each and hand the result to it. It decides
-// nothing: package life says what follows from what it heard.
+// One goroutine, the loop, owns all state. It waits for whatever comes first: a signal, a
+// message from virt-handler, an event from QEMU, QEMU's exit, a timer. Each other goroutine
+// reads or writes one thing and hands its result to the loop. The loop decides nothing:
+// package life decides what follows from an event.
 package launcher
 
 import (
@@ -31,12 +31,12 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// Config says where things are. The zero value of each path means the path in
-// package layout.
+// Config holds paths, streams and limits. An empty path means the path in package layout, or
+// /etc/resolv.conf.
 type Config struct {
 	QEMU string
-	// QEMUVersion is a file with QEMU's version; where there is none, QEMU is asked,
-	// which takes as much CPU time as a third of a start.
+	// QEMUVersion is a file that holds QEMU's version. Without the file the launcher runs QEMU
+	// to learn the version, which takes as much CPU time as a third of a start.
 	QEMUVersion   string
 	SlotSocket    string
 	ConsoleSocket string
@@ -44,9 +44,8 @@ type Config struct {
 	AgentSocket   string
 	ResolvConf    string
 	disks.Folders
-	// DiskPatience is how long a start waits for a disk that something else on the
-	// node still uses: when a pod was deleted by force, its QEMU lives on for
-	// seconds. 0: not at all.
+	// DiskPatience is how long a start waits for a disk that another process on the node still
+	// uses: when a pod was deleted by force, its QEMU lives on for seconds. 0: no wait.
 	DiskPatience time.Duration
 	// Stdout gets what the guest writes to its serial port; QEMU's own
 	// messages go to Stderr.
@@ -58,7 +57,7 @@ type Config struct {
 
 func (c *Config) defaults() {
 	if c.QEMUVersion == "" && (c.QEMU == "" || c.QEMU == layout.QEMU) {
-		c.QEMUVersion = layout.QEMUVersion // it is of no other QEMU
+		c.QEMUVersion = layout.QEMUVersion // the file describes no other QEMU
 	}
 	for _, d := range []struct {
 		value *string
@@ -75,18 +74,18 @@ func (c *Config) defaults() {
 }
 
 const (
-	// handshakeTimeout bounds the time from exec to running. A loaded node
+	// handshakeTimeout bounds the time from QEMU's exec until the guest runs. A loaded node
 	// may take seconds to read QEMU from disk.
 	handshakeTimeout = 60 * time.Second
-	// stderrBytesPerSecond and stderrBurst cap what of QEMU's messages goes to
-	// the pod's log. It says little; a guest can make it warn without end.
+	// stderrBytesPerSecond and stderrBurst limit how many bytes of QEMU's messages go to the
+	// pod's log. QEMU says little, but a guest can make it warn without end.
 	stderrBytesPerSecond = 4 << 10
 	stderrBurst          = 128 << 10
 	// drainTimeout bounds the wait for QEMU's last events after its exit.
 	drainTimeout = time.Second
 )
 
-// launcher is what the loop owns: where the VM's life is, and the VM's things.
+// launcher is what the loop owns: the state of the VM's life, and the VM's resources.
 type launcher struct {
 	Config
 	life   life.State
@@ -94,9 +93,9 @@ type launcher struct {
 
 	link   *link.Link
 	serial *serial.Port
-	agent  *agent.Agent  // nil without its port
+	agent  *agent.Agent  // nil if the machine has no port for the agent
 	probes *agent.Probes // nil if the socket could not be made
-	stderr *podlog.Log   // QEMU's messages, on their way to the pod's log
+	stderr *podlog.Log   // passes QEMU's messages on to the pod's log
 	leases []*dhcp.Server
 
 	start  *control.StartRequest
@@ -108,17 +107,16 @@ type launcher struct {
 	qmp      *qmp.Client
 	events   <-chan monitor.Event
 	exited   <-chan life.Exit
-	canceled <-chan struct{} // the launcher is being ended; nil once that was heard
-	results  chan func()     // what other goroutines hand to the loop
+	canceled <-chan struct{} // closed when the launcher is to end; nil once the loop has seen that
+	results  chan func()     // work that other goroutines hand to the loop
 
 	busy   busy
 	jobs   jobs
 	source *stats.Source // nil until QEMU was started
 }
 
-// Run runs one VM and returns how it ended. The calling goroutine is locked to
-// its thread until then: QEMU gets a parent-death signal, which is tied to the
-// thread that made it.
+// Run runs one VM and returns how it ended. The calling goroutine stays locked to its thread
+// until then: QEMU's parent-death signal is tied to the thread that started QEMU.
 func Run(ctx context.Context, config Config) control.Termination {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -176,7 +174,7 @@ func stoppedTimer() *time.Timer {
 	return t
 }
 
-// step waits for one thing and carries out what follows from it.
+// step waits for one event and carries out what follows from it.
 func (l *launcher) step(ctx context.Context) {
 	select {
 	case <-l.canceled:
@@ -192,7 +190,7 @@ func (l *launcher) step(ctx context.Context) {
 	case e, ok := <-l.events:
 		if !ok {
 			l.events = nil
-			if err := l.qmp.Err(); err != nil { // else they end with the launcher's context
+			if err := l.qmp.Err(); err != nil { // nil: the launcher's context has ended
 				l.hear(ctx, life.MonitorLost{Err: err}, nil)
 			}
 			return
@@ -219,8 +217,8 @@ func (l *launcher) step(ctx context.Context) {
 	}
 }
 
-// hear has the VM's life go on by what was heard, and does what is to be done.
-// asker is who asked for it, if somebody waits for an answer.
+// hear gives an event to package life and carries out the actions that follow. asker is the
+// command that waits for an answer, or nil.
 func (l *launcher) hear(ctx context.Context, e life.Event, asker *link.Command) {
 	before := l.life
 	var actions []life.Action
@@ -231,7 +229,7 @@ func (l *launcher) hear(ctx context.Context, e life.Event, asker *link.Command) 
 	}
 }
 
-// note logs what has become of the VM, and lets the guest's agent know.
+// note logs changes of the VM's state, and tells them to the guest's agent.
 func (l *launcher) note(before life.State) {
 	if state := l.life.Shown(); state != before.Shown() {
 		l.Log.Info("state", "state", state)
@@ -249,7 +247,7 @@ func (l *launcher) note(before life.State) {
 	}
 }
 
-// report is the state that virt-handler is told of.
+// report is the state as virt-handler gets it.
 func (l *launcher) report() control.StateReport {
 	r := l.life.Report()
 	if l.start != nil {

@@ -14,30 +14,30 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 )
 
-// operation is what a command of virt-handler's does. Either now is set, or beside is.
+// operation carries out one command of virt-handler. Exactly one of now and beside is set.
 type operation struct {
-	// when says why the VM does not allow the operation. nil allows it always.
+	// when returns why the VM's state forbids the operation. A nil when always allows it.
 	when func(l *launcher, command string) error
-	// now carries the operation out on the loop, and answers. It waits for nothing.
+	// now carries the operation out on the loop, and answers. It must not wait.
 	now func(l *launcher, ctx context.Context, m *link.Command)
-	// beside reads the command's arguments, and returns the work, which may wait. The
-	// work is done beside the loop.
+	// beside reads the command's arguments and returns the work. The work runs beside the
+	// loop, and may wait.
 	beside func(l *launcher, m *link.Command) (work, error)
-	// timeout bounds the work. 0 is for work that looks at no context.
+	// timeout bounds the work. 0 is for work that ignores its context.
 	timeout time.Duration
-	// queue bounds how much of such work is done at a time.
+	// queue bounds how much work of this kind runs at a time.
 	queue queue
 }
 
-// work returns the answer to a command.
+// work runs beside the loop and returns the answer to a command.
 type work func(context.Context) (answer, error)
 
 // answer is what virt-handler gets.
 type answer struct {
 	result any
 	file   *os.File // nil if the command brings none
-	// feed is called beside the loop when the answer was sent; the work's place in its
-	// queue is free when feed returns. Then done is called. Both may be nil.
+	// feed runs beside the loop once the answer was sent. When feed returns, the work's place
+	// in its queue becomes free, and done is called. Both may be nil.
 	feed, done func()
 }
 
@@ -49,16 +49,16 @@ func result[T any](ask func(context.Context) (T, error)) work {
 	}
 }
 
-// outcome is work that has failed or not, and nothing more to say.
+// outcome is work whose answer is success or an error, and no more.
 func outcome(do func(context.Context) error) work {
 	return func(ctx context.Context) (answer, error) { return answer{}, do(ctx) }
 }
 
-// queue is how much work of one kind is done at a time. The zero queue has no bound.
+// queue limits how much work of one kind runs at a time. The zero queue has no limit.
 type queue struct {
 	name string
 	most int
-	full string // what the next asker is told
+	full string // the error for a command that finds no place
 }
 
 var (
@@ -68,7 +68,7 @@ var (
 	asking     = queue{"guest agent", 8, "the guest agent has much to answer already"}
 )
 
-// operations are the operations by their commands.
+// operations maps each command to its operation.
 var operations = map[string]operation{
 	control.CommandQueryState: {now: (*launcher).queryState},
 	control.CommandInspect:    {beside: (*launcher).inspect, queue: inspecting},
@@ -101,14 +101,14 @@ var operations = map[string]operation{
 }
 
 const (
-	// operateTimeout bounds an operation that a user waits for.
+	// operateTimeout bounds an operation for which a user waits.
 	operateTimeout = 20 * time.Second
-	// statsTimeout bounds QEMU's part of the statistics. The rest is told even when
+	// statsTimeout bounds QEMU's part of the statistics. virt-handler gets the rest even when
 	// QEMU hangs.
 	statsTimeout = time.Second
 )
 
-// handle carries out one command of virt-handler's.
+// handle carries out one command of virt-handler.
 func (l *launcher) handle(ctx context.Context, m *link.Command) {
 	defer m.Close()
 	o, ok := operations[m.Execute]
@@ -163,10 +163,10 @@ func (l *launcher) workFor(ctx context.Context, m *link.Command, o operation, do
 	})
 }
 
-// busy counts the work that is done beside the loop, by the names of the queues.
+// busy counts the work that runs beside the loop, by the queue's name.
 type busy map[string]int
 
-// begin takes a place in a queue.
+// begin takes a place in a queue, or returns the error of a full queue.
 func (b busy) begin(q queue) error {
 	if q.most > 0 && b[q.name] >= q.most {
 		return errors.New(q.full)
@@ -177,16 +177,16 @@ func (b busy) begin(q queue) error {
 
 func (b busy) end(q queue) { b[q.name]-- }
 
-// queryState answers what the state is, and has QEMU and the guest's agent asked
-// what may be new: virt-handler's question brings this about, so that an idle VM
-// is woken once for all.
+// queryState answers with the state. Then it lets QEMU be probed and the guest's agent be
+// asked for news. Both happen only when virt-handler asks, so that an idle VM is woken once
+// for everything.
 func (l *launcher) queryState(ctx context.Context, m *link.Command) {
 	m.Answer(l.report(), nil)
 	l.hear(ctx, life.Probed{}, nil)
 	l.agent.Poll()
 }
 
-// inspect answers what only the pod can see.
+// inspect answers with facts about disks that only the pod can see.
 func (l *launcher) inspect(m *link.Command) (work, error) {
 	var request control.InspectRequest
 	if err := control.Decode(m.Data, &request); err != nil {
@@ -201,7 +201,7 @@ func (l *launcher) shutdown(ctx context.Context, m *link.Command) {
 	l.hear(ctx, life.ShutdownAsked{At: time.Now()}, nil)
 }
 
-// shortenGrace is answered alike whether or not it changes anything.
+// shortenGrace answers success whether or not it changes anything.
 func (l *launcher) shortenGrace(ctx context.Context, m *link.Command) {
 	var request control.GraceRequest
 	err := control.Decode(m.Data, &request)
@@ -211,14 +211,13 @@ func (l *launcher) shortenGrace(ctx context.Context, m *link.Command) {
 	m.Answer(nil, err)
 }
 
-// changeGuest has the VM's life say whether a running guest can be paused, reset, and
-// the like.
+// changeGuest asks package life whether the guest can be paused, reset and the like now.
 func (l *launcher) changeGuest(ctx context.Context, m *link.Command) {
 	known := l.agent.Report()
 	l.hear(ctx, life.OperationAsked{Operation: life.Operation(m.Execute), Agent: life.Agent{Connected: known.Connected, Frozen: known.Frozen}}, m)
 }
 
-// serves says why the VM cannot be changed while it runs.
+// serves returns why a running VM cannot be changed now, or nil.
 func (l *launcher) serves(command string) error {
 	if !l.life.Serves() {
 		return fmt.Errorf("%s: the VM is %s", command, l.life.Shown())
@@ -226,7 +225,7 @@ func (l *launcher) serves(command string) error {
 	return nil
 }
 
-// hasQEMU says why there are no statistics.
+// hasQEMU returns why there are no statistics now, or nil.
 func (l *launcher) hasQEMU(string) error {
 	switch state := l.life.Shown(); state {
 	case control.StateRunning, control.StatePaused, control.StateShuttingDown:
@@ -236,14 +235,14 @@ func (l *launcher) hasQEMU(string) error {
 	}
 }
 
-// measure answers with what the VM has used. A queue of one keeps the source to one
-// goroutine at a time.
+// measure answers with what the VM has used. Its queue has one place, so only one goroutine
+// reads the source at a time.
 func (l *launcher) measure(*link.Command) (work, error) {
 	source := l.source
 	return func(ctx context.Context) (answer, error) { return answer{result: source.Read(ctx)}, nil }, nil
 }
 
-// hasConsole says why there is no serial console.
+// hasConsole returns why there is no serial console now, or nil.
 func (l *launcher) hasConsole(string) error {
 	if l.serial == nil || l.life.HasEnded() {
 		return fmt.Errorf("there is no serial console: the VM is %s", l.life.Shown())
@@ -251,8 +250,8 @@ func (l *launcher) hasConsole(string) error {
 	return nil
 }
 
-// handOutConsole answers with one end of a socket pair, whose other end is the
-// console from now on.
+// handOutConsole answers with one end of a new socket pair. From now on the serial console is
+// connected to the other end.
 func (l *launcher) handOutConsole(_ context.Context, m *link.Command) {
 	ours, theirs, err := process.SocketPair("console")
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// maxScreenshot, in bytes: a screen of 4K that cannot be compressed has 25 MiB.
+	// maxScreenshot is in bytes: a 4K screen that cannot be compressed has 25 MiB.
 	maxScreenshot = 32 << 20
-	// wakeTime is what a guest's desktop gets to show itself after the pointer moved.
+	// wakeTime is how long a guest's desktop has to draw itself after the pointer moved.
 	wakeTime = 500 * time.Millisecond
-	// screenshotPatience is how long a picture may lie unread.
+	// screenshotPatience is how long a picture may stay unread.
 	screenshotPatience = 30 * time.Second
 )
 
-// hasScreen says why there is no screen to be looked at.
+// hasScreen returns why there is no screen to show now, or nil.
 func (l *launcher) hasScreen(string) error {
 	if l.qmp == nil || l.life.HasEnded() || l.start.Machine.Graphics == nil {
 		return fmt.Errorf("there is no graphics card to show: the VM is %s", l.life.Shown())
@@ -46,7 +46,8 @@ func (l *launcher) dialVNC(*link.Command) (work, error) {
 	}, nil
 }
 
-// takeScreenshot answers with a socket from which a PNG of the screen can be read, to its end.
+// takeScreenshot answers with a socket. Its reader gets a PNG of the screen, then the end of
+// the stream.
 func (l *launcher) takeScreenshot(*link.Command) (work, error) {
 	client := l.qmp
 	return func(ctx context.Context) (answer, error) {
@@ -61,18 +62,20 @@ func (l *launcher) takeScreenshot(*link.Command) (work, error) {
 		}
 		feed := func() {
 			defer picture.Close()
-			// A reader that is too slow gets no end of the PNG, and so sees that it is cut off.
+			// A reader that is too slow gets a PNG without its end, and so notices that it is
+			// cut off.
 			if ours.SetWriteDeadline(time.Now().Add(screenshotPatience)) == nil {
 				_, _ = io.Copy(ours, picture)
 			}
 		}
-		// A reader that sees the end may ask for the next picture.
+		// The socket ends only when the queue has room: its reader may ask for the next
+		// picture at once.
 		return answer{file: theirs, feed: feed, done: func() { ours.Close() }}, nil
 	}, nil
 }
 
-// screenshot has QEMU write a picture into a file in memory, which never makes it
-// wait, and returns the file at its beginning.
+// screenshot makes QEMU write a picture into a memfd, on which QEMU never has to wait, and
+// returns the file, to be read from its beginning.
 func screenshot(ctx context.Context, client *qmp.Client) (*os.File, error) {
 	fd, err := unix.MemfdCreate("screenshot", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -87,7 +90,7 @@ func screenshot(ctx context.Context, client *qmp.Client) (*os.File, error) {
 }
 
 func screendump(ctx context.Context, client *qmp.Client, file *os.File) error {
-	// QEMU takes only a descriptor that is open for writing alone.
+	// QEMU accepts only a descriptor that is open for writing only.
 	output, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -103,8 +106,8 @@ func screendump(ctx context.Context, client *qmp.Client, file *os.File) error {
 	return err
 }
 
-// movePointer moves the pointer there and back, which ends screen savers, and
-// answers when the guest had time to draw.
+// movePointer moves the pointer by one step and back, which ends screen savers. It answers
+// when the guest had time to draw.
 func (l *launcher) movePointer(*link.Command) (work, error) {
 	client := l.qmp
 	return outcome(func(ctx context.Context) error {

@@ -22,10 +22,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// startRequested takes a start request; the start itself goes on without the handler.
+// startRequested takes a start request. From then on the start needs no virt-handler.
 func (l *launcher) startRequested(ctx context.Context, m *link.Command) {
 	if l.life.Phase != life.Waiting {
-		l.hear(ctx, life.StartAsked{}, m) // which says why not
+		l.hear(ctx, life.StartAsked{}, m) // package life answers why not
 		return
 	}
 	var request control.StartRequest
@@ -72,8 +72,8 @@ func (l *launcher) prepare(ctx context.Context) {
 	})
 }
 
-// startFiles are the files of a start request, by name: no more and no fewer than
-// it needs.
+// startFiles returns the files of a start request by name. It fails unless they are exactly
+// those that the request needs.
 func startFiles(brought []control.File, request *control.StartRequest) (map[string]*os.File, error) {
 	var needed []string
 	for _, i := range request.Machine.Inherits() {
@@ -99,7 +99,7 @@ func startFiles(brought []control.File, request *control.StartRequest) (map[stri
 	return files, nil
 }
 
-// exec starts QEMU and, beside the loop, shakes hands and lets the guest run.
+// exec starts QEMU. Beside the loop it then does the QMP handshake and lets the guest run.
 func (l *launcher) exec(ctx context.Context) error {
 	if err := l.serveDHCP(); err != nil {
 		return err
@@ -112,8 +112,7 @@ func (l *launcher) exec(ctx context.Context) error {
 		return err
 	}
 	taps := stats.Taps(&l.start.Machine, l.files)
-	// QEMU has its own copies now. Were the taps and disks still open here,
-	// they would outlive it.
+	// QEMU has its own copies now. Taps and disks that stay open here would outlive QEMU.
 	closeAll(l.files)
 	l.qemu, l.exited, l.files = q, q.Exited(), nil
 	if q.Serial != nil {
@@ -130,7 +129,7 @@ func (l *launcher) exec(ctx context.Context) error {
 		q.End()
 		return err
 	}
-	// QEMU opens disks, which storage may delay, before it answers anything.
+	// Before QEMU answers anything it opens the disks, and slow storage delays that.
 	l.qmp = qmp.New(q.QMP, qmp.Options{Logger: l.Log, Timeout: handshakeTimeout})
 	l.source = &stats.Source{Machine: &l.start.Machine, Taps: taps, PID: q.PID(), Client: l.qmp}
 	if l.events, err = l.qmp.Events(ctx); err != nil {
@@ -141,8 +140,8 @@ func (l *launcher) exec(ctx context.Context) error {
 	return nil
 }
 
-// followAgent has probes ask the guest's agent from now on. Without its port
-// nobody is there to be asked.
+// followAgent lets probes ask the guest's agent from now on. A machine without the agent's
+// port has no agent to ask.
 func (l *launcher) followAgent(port *net.UnixConn) (err error) {
 	switch {
 	case port == nil && l.probes != nil:
@@ -150,7 +149,7 @@ func (l *launcher) followAgent(port *net.UnixConn) (err error) {
 		return nil
 	case port == nil:
 		return nil
-	case l.probes == nil: // it could not be made, and now matters
+	case l.probes == nil: // the socket could not be made before, and is needed now
 		if l.probes, err = agent.ListenForProbes(l.AgentSocket, l.Log); err != nil {
 			return err
 		}
@@ -160,7 +159,8 @@ func (l *launcher) followAgent(port *net.UnixConn) (err error) {
 	return nil
 }
 
-// shakeHands has the guest run, unless it is to start paused.
+// shakeHands does the QMP handshake beside the loop. Then the guest runs, unless it is to
+// start paused.
 func (l *launcher) shakeHands(ctx context.Context) {
 	starting, abort := context.WithCancel(ctx)
 	l.abort()
@@ -175,7 +175,7 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	})
 }
 
-// handshake connects and, unless the guest is to start paused, lets it run.
+// handshake connects to QEMU's monitor and lets the guest run, unless it is to start paused.
 func handshake(ctx context.Context, client *qmp.Client, paused bool) error {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()

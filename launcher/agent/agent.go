@@ -1,5 +1,5 @@
 // Package agent follows the QEMU guest agent of a VM: whether the agent is there, what it
-// knows, and what it is to bring into the guest. It answers the kubelet's probes too.
+// knows, and which credentials it brings into the guest. It answers the kubelet's probes too.
 package agent
 
 import (
@@ -22,8 +22,9 @@ import (
 // ErrNotConnected: there is no guest agent that could be asked.
 var ErrNotConnected = errors.New("the guest agent is not connected")
 
-// Agent follows QEMU's guest agent: whether it is there, and what it knows. A nil Agent is
-// that of a machine without the agent's port: its methods do nothing, up to Report.
+// Agent follows QEMU's guest agent: whether it is there, and what it knows. A nil Agent stands
+// for a machine without the agent's port: PortChanged, SetRunning, End, Poll and Report may be
+// called on it, and do nothing.
 type Agent struct {
 	client *guestagent.Client
 	macs   []string // of the machine's NICs
@@ -34,17 +35,17 @@ type Agent struct {
 
 	mu      sync.Mutex
 	open    bool // a program in the guest has the port open
-	opening int  // how often one opened it
+	opening int  // how often a program opened it
 	running bool // the guest's CPUs run
-	due     bool // somebody wants to know what is new
-	ended   bool // QEMU has; nothing is known of a guest that is none
+	due     bool // virt-handler wants to know what is new
+	ended   bool // QEMU has ended; nothing is reported of a guest that is gone
 	halting bool // the agent is freezing the file systems, and answers nothing else
 	report  control.AgentReport
-	changed chan struct{} // something of these has
+	changed chan struct{} // signals that change was called
 
-	freezing sync.Mutex  // held by who freezes or thaws
-	thawAt   time.Time   // when the guest is thawed; zero: when somebody asks
-	thawer   *time.Timer // until then
+	freezing sync.Mutex  // held during a freeze or a thaw
+	thawAt   time.Time   // when the guest is to be thawed; zero: only on request
+	thawer   *time.Timer // runs until thawAt
 
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -110,7 +111,7 @@ func (a *Agent) End() {
 	}
 }
 
-// Poll has the agent asked soon for what may be new.
+// Poll lets the agent be asked for news soon.
 func (a *Agent) Poll() {
 	if a != nil {
 		a.change(func() { a.due = true })
@@ -137,24 +138,24 @@ func (a *Agent) Report() control.AgentReport {
 	return a.report
 }
 
-// answerable says whether a program in the guest has the port open, and runs.
+// answerable says whether a program in the guest has the port open, and the guest runs.
 func (a *Agent) answerable() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.open && a.running
 }
 
-// update changes what is known, and tells of it if it is new.
+// update changes the report, and tells the report if it is new.
 func (a *Agent) update(set func(*control.AgentReport)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := encoded(a.report)
 	set(&a.report)
-	if a.ended { // what was on its way is too late
+	if a.ended { // an answer that was on its way is too late
 		a.report = control.AgentReport{}
 	}
 	if !bytes.Equal(before, encoded(a.report)) {
-		a.tell(a.report) // here, so that none overtakes another
+		a.tell(a.report) // under mu, so that no report overtakes another
 	}
 }
 
@@ -166,7 +167,7 @@ func encoded(r control.AgentReport) []byte {
 	return data
 }
 
-// run asks the agent whenever there is one to be asked.
+// run asks the agent whenever something is due.
 func (a *Agent) run(ctx context.Context) {
 	w := watch{Agent: a}
 	timer := stoppedTimer()

@@ -29,7 +29,7 @@ func (a *Agent) Info(ctx context.Context) (control.GuestInfo, error) {
 		i.OS = known.OS
 	}
 	if i.FreezeStatus == guestagent.Thawed {
-		i.FreezeStatus = "" // as KubeVirt has it
+		i.FreezeStatus = "" // as in KubeVirt
 	}
 	return i, nil
 }
@@ -46,5 +46,5 @@ func (a *Agent) FileSystems(ctx context.Context) (control.GuestFileSystems, erro
 	return control.GuestFileSystems{Items: systems}, err
 }
 
-// Reboot has the agent reboot the guest.
+// Reboot makes the agent reboot the guest.
 func (a *Agent) Reboot(ctx context.Context) error { return a.client.Reboot(ctx) }

@@ -20,36 +20,37 @@ import (
 )
 
 const (
-	// resyncInterval is how long the guest's users keep what somebody else gives
-	// them; KubeVirt's.
+	// resyncInterval is after how long unchanged credentials are set again, over what somebody
+	// else has set in the guest. The value is KubeVirt's.
 	resyncInterval = 5 * time.Minute
 	// Bounds of what Secrets give the guest's users, in bytes where it is text.
 	maxAccountData = 256 << 10 // of all of them
 	maxAccounts    = 256       // with a password
 	maxUserName    = 64
 	maxPassword    = 512 // crypt(3) takes no more
-	// agentOffline is what is said until there is an agent; KubeVirt's.
+	// agentOffline is the message until there is an agent. The text is KubeVirt's.
 	agentOffline = "Guest agent is offline"
 )
 
-// Credentials are what the guest's agent is to bring into the guest.
+// Credentials are the Secrets that the guest's agent brings into the guest.
 type Credentials struct {
 	Folder string // of the Secrets
 	Wanted []control.AgentCredential
 }
 
-// accounts is what the guest's users are to have. It must not be printed.
+// accounts are the keys and passwords that the guest's users must have. They must not be
+// printed.
 type accounts struct {
 	Keys      map[string][]string // by user
 	Passwords map[string]string
 }
 
-// accountName is a user's name as the guest's tools take it: no colon, line or
-// option. A Secret's entry may have other names.
+// accountName matches a user's name that the guest's tools take: no colon, no line break,
+// nothing like an option. A Secret's entries may have other names.
 var accountName = regexp.MustCompile(`^[A-Za-z0-9_.][-A-Za-z0-9_.@$]*$`)
 
-// read reads what the Secrets hold now. A user whom several name has the keys of
-// all.
+// read reads what the Secrets hold now. A user whom several Secrets name gets the keys of all
+// of them.
 func (c Credentials) read() (accounts, error) {
 	out := accounts{Keys: map[string][]string{}, Passwords: map[string]string{}}
 	left := int64(maxAccountData)
@@ -81,7 +82,7 @@ func (a *accounts) addKeys(entries []secrets.Entry, users []string) {
 			}
 		}
 	}
-	// Whose last key was taken away has none.
+	// A user whose last key was taken away gets an empty list.
 	for _, user := range users {
 		if a.Keys[user] == nil {
 			a.Keys[user] = []string{}
@@ -108,7 +109,7 @@ func (a *accounts) addPasswords(entries []secrets.Entry) error {
 	return nil
 }
 
-// digest tells whether two are the same.
+// digest is the same for accounts that are the same.
 func (a accounts) digest() [sha256.Size]byte {
 	data, err := json.Marshal(a)
 	if err != nil {
@@ -117,10 +118,9 @@ func (a accounts) digest() [sha256.Size]byte {
 	return sha256.Sum256(data)
 }
 
-// apply has the agent give each user what is theirs, whatever becomes of the
-// others. It returns what went wrong first, in KubeVirt's words, for the VMI's
-// status; no word of what was to be given is in it. The error is that of an
-// agent that does not answer.
+// apply lets the agent set each user's keys or password, also after it failed for another
+// user. It returns the first failure, in KubeVirt's words, for the VMI's status. That text
+// holds nothing of a key or a password. The error is that of an agent that does not answer.
 func (a accounts) apply(ctx context.Context, client *guestagent.Client) (string, error) {
 	failure := ""
 	for _, user := range slices.Sorted(maps.Keys(a.Keys)) {
@@ -144,8 +144,8 @@ func (a accounts) apply(ctx context.Context, client *guestagent.Client) (string,
 	return failure, nil
 }
 
-// refused says that an agent refuses, but not why: its text may repeat what it was
-// given.
+// refused says that an agent refuses, but not why: the agent's text may repeat the key or
+// password that it was given.
 func refused(err error) string {
 	var said *guestagent.Error
 	switch {
@@ -160,8 +160,8 @@ func refused(err error) string {
 // quotedKey is how many characters of a key in an agent's text make it a quotation.
 const quotedKey = 12
 
-// keysRefused says why an agent refuses keys, in its own words, which say whether
-// there is such a user; unless one of them is of a key.
+// keysRefused says why an agent refuses keys, in the agent's words, which tell whether there
+// is such a user. If a word is part of a key, keysRefused says only that the agent refuses.
 func keysRefused(err error, keys []string) string {
 	var said *guestagent.Error
 	if !errors.As(err, &said) || said.Class == "CommandNotFound" {
@@ -175,8 +175,8 @@ func keysRefused(err error, keys []string) string {
 	return said.Text
 }
 
-// propagate gives the guest's users what the Secrets hold, if that is due. Its
-// error is that the agent does not answer.
+// propagate brings what the Secrets hold into the guest, if that is due. Its error says that
+// the agent does not answer.
 func (w *watch) propagate(ctx context.Context) error {
 	if len(w.credentials.Wanted) == 0 || w.Report().Frozen {
 		return nil
@@ -198,14 +198,13 @@ func (w *watch) propagate(ctx context.Context) error {
 		failure = "the guest agent did not answer in time"
 	}
 	if w.given, w.givenAt = digest, time.Now(); failure != "" {
-		w.given = [sha256.Size]byte{} // it is tried again when the agent is asked next
+		w.given = [sha256.Size]byte{} // so the next poll tries again
 	}
 	w.synchronized(failure)
 	return nil
 }
 
-// synchronized reports what became of an attempt; nothing went wrong if failure
-// is empty.
+// synchronized reports the outcome of an attempt. An empty failure means success.
 func (w *watch) synchronized(failure string) {
 	was := w.Report().Credentials
 	is := &control.CredentialsReport{Synchronized: failure == "", Message: failure}

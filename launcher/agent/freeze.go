@@ -12,8 +12,8 @@ import (
 // thawAgain is the time between two attempts to thaw a guest.
 const thawAgain = 5 * time.Second
 
-// Freeze has the guest hold its writes, for as long as timeout says unless somebody thaws
-// the guest before; 0 is for ever. A guest that is frozen already gets the new time.
+// Freeze makes the guest hold its writes until somebody thaws it, or for timeout; 0 is for
+// ever. A guest that is frozen already gets the new timeout.
 func (a *Agent) Freeze(ctx context.Context, timeout time.Duration) error {
 	a.freezing.Lock()
 	defer a.freezing.Unlock()
@@ -30,7 +30,7 @@ func (a *Agent) Freeze(ctx context.Context, timeout time.Duration) error {
 		case errors.As(err, &said), !sent:
 			return err
 		case err != nil:
-			// The guest may be frozen, and nobody knows, so nobody would thaw it.
+			// The guest may be frozen without anybody knowing, and nobody would thaw it.
 			a.thawIn(time.Millisecond)
 			a.update(func(r *control.AgentReport) { r.Frozen = true })
 			return err
@@ -78,8 +78,8 @@ func (a *Agent) thawNow(ctx context.Context) error {
 	return nil
 }
 
-// thawInTime thaws a guest that nobody has thawed in time, and does not give up:
-// until then nothing in it can write.
+// thawInTime thaws a guest that nobody has thawed in time. It does not give up: until the
+// guest is thawed nothing in it can write.
 func (a *Agent) thawInTime(ctx context.Context) {
 	for {
 		select {
@@ -114,7 +114,7 @@ func (a *Agent) thawDue(ctx context.Context) {
 	}
 }
 
-// ShutDown has the agent shut the guest down, beside the power button: a guest may heed only
+// ShutDown makes the agent shut the guest down, beside the power button: a guest may heed only
 // the agent, or only the button. A frozen guest is thawed first; it could not shut down.
 func (a *Agent) ShutDown(ctx context.Context) error {
 	known := a.Report()

@@ -19,13 +19,13 @@ import (
 )
 
 // Request is a line on the agent's socket in the pod, on which the kubelet's probes ask.
-// Without a program, the agent is to show that it answers.
+// Without a program, the agent only has to answer.
 type Request struct {
 	Program        string   `json:"program,omitempty"`
 	Args           []string `json:"args,omitempty"`
 	TimeoutSeconds int64    `json:"timeoutSeconds"`
 	// Readiness: the question is whether the guest is of use. A guest that has not been
-	// started is not. Without Readiness the question is whether the guest has failed.
+	// started is of no use. Without Readiness the question is whether the guest has failed.
 	Readiness bool `json:"readiness,omitempty"`
 }
 
@@ -46,10 +46,10 @@ const (
 	maxRequest    = 64 << 10
 	// maxProbes is how many questions from the pod are answered at a time.
 	maxProbes = 8
-	// maxProbeTime is how long one of them may take.
+	// maxProbeTime is how long one question may take.
 	maxProbeTime = 10 * time.Minute
-	// acceptDelay follows on a failure to accept a connection. Perhaps too many files are
-	// open, and soon fewer are.
+	// acceptDelay is the pause after a failure to accept a connection. Perhaps too many files
+	// are open, and soon fewer are.
 	acceptDelay = time.Second
 )
 
@@ -82,10 +82,10 @@ func serveProbes(listener net.Listener, log *slog.Logger) *Probes {
 	return s
 }
 
-// Follow has probes ask a from now on.
+// Follow makes probes ask a from now on.
 func (s *Probes) Follow(a *Agent) { s.agent.Store(a) }
 
-// Close ends the socket and what is being answered.
+// Close ends the socket and the answers under way.
 func (s *Probes) Close() {
 	s.cancel()
 	s.listener.Close()
@@ -156,7 +156,7 @@ func (s *Probes) answer(ctx context.Context, r Request) Answer {
 	return Answer{Skipped: why}
 }
 
-// probe asks the agent, unless the guest is not to be blamed for its silence.
+// probe asks the agent, unless the guest has an excuse for its silence.
 func (a *Agent) probe(ctx context.Context, r Request) Answer {
 	if why := a.excuse(r.Program != ""); why != "" {
 		return Answer{Skipped: why}
@@ -174,15 +174,15 @@ func (a *Agent) probe(ctx context.Context, r Request) Answer {
 	if err == nil {
 		return answer
 	}
-	// It may have been paused, or frozen, meanwhile.
+	// The guest may have been paused or frozen meanwhile.
 	if why := a.excuse(r.Program != ""); why != "" {
 		return Answer{Skipped: why}
 	}
 	return Answer{Error: err.Error()}
 }
 
-// excuse says why the guest cannot answer, through no fault of its own. While
-// its file systems are frozen, an agent runs no program.
+// excuse says why the guest cannot answer, through no fault of its own; empty if it has no
+// excuse. While the guest's file systems are frozen, its agent runs no program.
 func (a *Agent) excuse(runsProgram bool) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,21 +13,20 @@ import (
 )
 
 const (
-	// settlingPolls follow settlingInterval after each other when an agent has
-	// connected: the guest's network comes up about then. From then on what the
-	// agent knows is asked for when virt-handler asks for the launcher's state.
+	// After an agent has connected it is asked settlingPolls times, settlingInterval apart:
+	// the guest's network comes up about then. After that the agent is asked when virt-handler
+	// asks for the launcher's state.
 	settlingPolls    = 6
 	settlingInterval = 10 * time.Second
-	// factsInterval is between two questions about what changes with an upgrade.
+	// factsInterval is the time between two questions for facts that change with an upgrade.
 	factsInterval = 10 * time.Minute
-	// An agent that has the port open and does not answer, or that came and went
-	// within lastRecall, is asked again after firstRecall, and then after twice as
-	// long each time, up to lastRecall: what a guest does must not have a report
-	// written every second.
+	// An agent that has the port open and does not answer, or that came and went within
+	// lastRecall, is asked again after firstRecall, and then after twice as long each time, up
+	// to lastRecall: a guest must not be able to cause a report every second.
 	firstRecall = 5 * time.Second
 	lastRecall  = time.Minute
-	// maxInterfaces is how many of the guest's interfaces are reported, unless
-	// the machine has more; KubeVirt's bound.
+	// maxInterfaces is how many of the guest's interfaces are reported, unless the machine has
+	// more NICs; KubeVirt's bound.
 	maxInterfaces = 10
 )
 
@@ -36,18 +35,18 @@ type watch struct {
 	*Agent
 	seen      int       // the opening that was seen last
 	connected bool      // the agent of that opening answers
-	since     time.Time // when it first did
-	settling  int       // polls until the network is thought to be up
-	asked     time.Time // for the interfaces
-	facts     time.Time // when all was asked for
+	since     time.Time // when it first answered
+	settling  int       // polls until the network should be up
+	asked     time.Time // when the interfaces were asked for
+	facts     time.Time // when everything was asked for
 	recall    time.Duration
 	failed    time.Time
-	given     [sha256.Size]byte // digest of what the guest's users have got, all of them
+	given     [sha256.Size]byte // digest of the accounts that the guest got, if it got all of them
 	givenAt   time.Time
 }
 
-// step asks what is due, and returns when the next is; 0 means when something
-// changes.
+// step asks what is due, and returns the time until something is due again; 0 means when
+// something changes.
 func (w *watch) step(ctx context.Context) time.Duration {
 	w.mu.Lock()
 	open, opening, running, due := w.open, w.opening, w.running, w.due
@@ -78,7 +77,7 @@ func (w *watch) step(ctx context.Context) time.Duration {
 	case due || w.settling > 0 && time.Since(w.asked) >= settlingInterval:
 		err := w.refresh(ctx)
 		if err != nil {
-			err = w.client.Ping(ctx) // it may have been busy
+			err = w.client.Ping(ctx) // the agent may have been busy
 		}
 		if err == nil {
 			err = w.propagate(ctx)
@@ -102,7 +101,7 @@ func (w *watch) connect(ctx context.Context) error {
 		return err
 	}
 	w.connected, w.since, w.settling = true, time.Now(), settlingPolls
-	w.given = [sha256.Size]byte{} // the guest may have begun anew
+	w.given = [sha256.Size]byte{} // the guest may have started anew
 	w.log.Info("guest agent connected")
 	w.update(func(r *control.AgentReport) { r.Connected = true })
 	return w.everything(ctx)
@@ -128,13 +127,13 @@ func (w *watch) everything(ctx context.Context) error {
 	return w.interfaces(ctx)
 }
 
-// refresh asks for what changes by itself.
+// refresh asks for facts that change by themselves.
 func (w *watch) refresh(ctx context.Context) error {
 	w.settling = max(w.settling-1, 0)
 	switch {
 	case w.Report().Frozen:
 		w.asked = time.Now()
-		return w.client.Ping(ctx) // it answers little else
+		return w.client.Ping(ctx) // the agent answers little else
 	case time.Since(w.facts) >= factsInterval:
 		return w.everything(ctx)
 	}
@@ -150,7 +149,7 @@ func (w *watch) interfaces(ctx context.Context) error {
 	if silent(err) {
 		return err
 	}
-	return nil // it is there, if it cannot say
+	return nil // the agent is there, even if it cannot say
 }
 
 // chosen are the interfaces to be reported: the machine's own NICs first.
@@ -168,8 +167,8 @@ func chosen(found []control.GuestInterface, macs []string) []control.GuestInterf
 	return out[:min(len(out), max(len(own), maxInterfaces))]
 }
 
-// silent says whether an error is that of an agent that does not answer. One
-// that answers nonsense is there.
+// silent says whether an error is that of an agent that does not answer. An agent that answers
+// nonsense is there.
 func silent(err error) bool {
 	return errors.Is(err, guestagent.ErrSilent) || errors.Is(err, context.Canceled) || errors.Is(err, net.ErrClosed)
 }
@@ -181,14 +180,14 @@ func (w *watch) missed(ctx context.Context, err error) time.Duration {
 	excused := !w.running || !w.open || w.seen != w.opening
 	w.mu.Unlock()
 	if excused || ctx.Err() != nil {
-		return time.Millisecond // what has changed is looked at first
+		return time.Millisecond // the next step looks at what has changed first
 	}
 	w.lost(err.Error())
 	w.backOff()
 	return w.recall
 }
 
-// backOff has the agent left alone for longer than the last time.
+// backOff leaves the agent alone for longer than the last time.
 func (w *watch) backOff() {
 	w.failed, w.recall = time.Now(), min(max(2*w.recall, firstRecall), lastRecall)
 }

@@ -114,7 +114,7 @@ func (v *volume) descriptor(t *tree) []byte {
 	t.text(b[40:72], v.label)
 	both32(b[80:], v.size)
 	both16(b[120:], 1) // volumes in the set
-	both16(b[124:], 1) // this one's number
+	both16(b[124:], 1) // this volume's number
 	both16(b[128:], sector)
 	both32(b[132:], t.tableLen)
 	binary.LittleEndian.PutUint32(b[140:], t.tableLE)
@@ -236,8 +236,8 @@ func (t *tree) record(id string, n *node, systemUse []byte) []byte {
 	return b
 }
 
-// systemUse returns the entries of Rock Ridge (IEEE P1281 and P1282): POSIX
-// attributes, times and the name, and in the root what says that they are there.
+// systemUse returns the entries of Rock Ridge (IEEE P1281 and P1282): POSIX attributes, times
+// and the name, and in the root the entries that announce Rock Ridge.
 func (t *tree) systemUse(n *node, announce bool, name string) []byte {
 	if t.joliet {
 		return nil

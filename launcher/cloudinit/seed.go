@@ -49,11 +49,11 @@ type File struct {
 	Data []byte
 }
 
-// Instance is what a seed tells the guest of itself.
+// Instance is what a seed tells the guest about itself.
 type Instance struct {
-	// ID is what cloud-init's NoCloud goes by to know a first boot.
+	// ID is how cloud-init's NoCloud recognizes a first boot.
 	ID string
-	// UUID is what its ConfigDrive goes by.
+	// UUID is how cloud-init's ConfigDrive recognizes a first boot.
 	UUID     string
 	Hostname string
 	// Keys are public SSH keys for the default user, a line each.
@@ -66,8 +66,8 @@ const (
 	ConfigDriveLabel = "config-2"
 )
 
-// NoCloud returns the files of a NoCloud seed. The data source needs meta-data
-// and user-data; an empty network-config would be read as one, so it is left out.
+// NoCloud returns the files of a NoCloud seed. The data source needs meta-data and user-data.
+// It would take an empty network-config for a configuration, so that file is left out.
 //
 // https://docs.cloud-init.io/en/latest/reference/datasources/nocloud.html
 func NoCloud(i Instance, userData, networkData []byte) []File {
@@ -108,8 +108,8 @@ func line(metaData any) []byte {
 	return append(data, '\n')
 }
 
-// numbered is what both data sources read keys from: names, which mean nothing,
-// and a key each.
+// numbered returns keys in the form that both data sources read: each key under a name, which
+// means nothing.
 func numbered(keys []string) map[string]string {
 	named := map[string]string{}
 	for i, key := range keys {

@@ -6,50 +6,49 @@ const (
 	CommandUsers       = "guest-users"       // → GuestUsers
 	CommandFileSystems = "guest-filesystems" // → GuestFileSystems
 	CommandFreeze      = "freeze"            // FreezeRequest → nothing, when the file systems are frozen
-	CommandUnfreeze    = "unfreeze"          // → nothing, when they are not
+	CommandUnfreeze    = "unfreeze"          // → nothing, when they are thawed
 	CommandSoftReboot  = "soft-reboot"       // → nothing; the guest was asked to start anew
 )
 
-// EventAgent is sent when something of AgentReport has changed, and after hello
-// if anything is known.
+// EventAgent is sent when the AgentReport has changed, and after hello if anything is known of
+// the agent.
 const EventAgent = "agent"
 
 // MaxAgentReport bounds an AgentReport, in bytes of JSON.
 const MaxAgentReport = 64 << 10
 
-// AgentReport is what the guest's agent said last. The guest may have it say
-// anything.
+// AgentReport is what the guest's agent said last. The guest can make its agent say anything.
 type AgentReport struct {
 	Connected bool    `json:"connected"`
 	Version   string  `json:"version,omitempty"`
 	OS        GuestOS `json:"os,omitzero"`
 	// Interfaces with the Machine's MACs come first.
 	Interfaces []GuestInterface `json:"interfaces,omitempty"`
-	// Frozen: the guest's file systems are, and nobody can write.
+	// Frozen: the guest's file systems are frozen, and nothing in the guest can write.
 	Frozen bool `json:"frozen,omitempty"`
-	// Credentials is nil if the agent is to bring none into the guest.
+	// Credentials is nil if the agent brings none into the guest.
 	Credentials *CredentialsReport `json:"credentials,omitempty"`
 }
 
-// AgentCredential is a Secret that the guest's agent is to bring into the guest,
-// when it is there and again when the Secret has changed.
+// AgentCredential is a Secret. The guest's agent brings its content into the guest: when the
+// agent connects, and again when the Secret has changed.
 type AgentCredential struct {
-	// Secret is the number of one that the pod mounts (package layout says where).
+	// Secret is the number of a Secret that the pod mounts (package layout says where).
 	Secret int `json:"secret"`
-	// Users get its public SSH keys. Without any it holds passwords: its entries
-	// are named like the users.
+	// Users get the Secret's public SSH keys. Without Users the Secret holds passwords: its
+	// entries are named like the users.
 	Users []string `json:"users,omitempty"`
 }
 
 // CredentialsReport says whether the guest's users have what the Secrets hold.
 type CredentialsReport struct {
 	Synchronized bool `json:"synchronized,omitempty"`
-	// Message says what is amiss; there is nothing of a Secret in it.
+	// Message says what is amiss. It holds nothing of a Secret.
 	Message string `json:"message,omitempty"`
 }
 
-// FreezeRequest says after how many seconds the launcher lets the guest write
-// again, whoever else is there by then; 0 is never.
+// FreezeRequest says after how many seconds the launcher thaws the guest, also if virt-handler
+// is gone by then; 0 is never.
 type FreezeRequest struct {
 	TimeoutSeconds int64 `json:"timeoutSeconds"`
 }

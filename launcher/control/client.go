@@ -25,15 +25,16 @@ type Client struct {
 	mu      sync.Mutex
 	nextID  uint64
 	waiting map[uint64]*call // until the launcher has answered
-	long    int              // of waiting: those whose answer may be as long as a message
+	long    int              // how many of waiting may get an answer of MaxMessageBytes
 	err     error
 
 	done chan struct{}
 }
 
-// Limits of what launchers cost virt-handler.
+// Limits bound what launchers cost virt-handler.
 type Limits struct {
-	// Closer closes what the launcher sends. All its connections have the same.
+	// Closer closes the files and connections of one launcher. All connections of that
+	// launcher share it.
 	Closer *Closer
 	// Decoding is shared by all launchers.
 	Decoding Turns
@@ -43,23 +44,23 @@ type Limits struct {
 type call struct {
 	command   string
 	answer    chan *Message
-	abandoned bool // nobody waits for it any more
+	abandoned bool // nobody waits for the answer any more
 }
 
-// How much one launcher can have virt-handler read, in bytes a second and at
-// once; a message counts as leastMessage at least. A launcher that sends more
-// waits for room in its socket, and costs nobody else.
+// Limits of what virt-handler reads from one launcher: bytes a second, and bytes at once. A
+// message counts as at least leastMessage bytes. A launcher that sends more waits for room in
+// its socket, and costs nobody else.
 const (
 	readRate     = 4 << 20
 	readBurst    = 8 << 20
 	leastMessage = 4 << 10
 )
 
-// maxCalls is how many questions a launcher may owe answers to. The one by which
-// virt-handler finds out that it does not answer, query-state, is asked all the same.
+// maxCalls is how many answers a launcher may owe. query-state is sent even then: by it
+// virt-handler finds out that a launcher does not answer.
 const maxCalls = 32
 
-// MaxLineBytes bounds what a launcher sends unasked: a hello, say.
+// MaxLineBytes bounds a line of a launcher, such as a hello, while no long answer is due.
 const MaxLineBytes = MaxReportBytes + MaxMachineBytes
 
 // ErrClosed is returned by calls on a connection that has ended.
@@ -68,8 +69,8 @@ var ErrClosed = errors.New("control connection closed")
 // ErrBusy is returned by calls to a launcher that owes too many answers already.
 var ErrBusy = errors.New("virt-launcher has too many questions to answer already")
 
-// NewClient starts reading. onEvent is called from the reading goroutine, in
-// order, and must not block on a Call; the files of an event are its own.
+// NewClient starts reading. onEvent is called from the reading goroutine, in order, and must
+// not block on a Call. onEvent closes the files of its event.
 func NewClient(conn *Conn, limits Limits, onEvent func(*Message)) *Client {
 	if limits.Closer == nil {
 		limits.Closer = &Closer{}
@@ -102,8 +103,8 @@ func (c *Client) read() {
 	}
 }
 
-// received hands a message to whom it is for. What it brings is looked at before:
-// nobody else ever has a launcher's file in hands that is not of the kind it has to be.
+// received hands a message to onEvent or to the call that waits for it. It checks the
+// message's files first, so that no other code ever holds a launcher's file of the wrong kind.
 func (c *Client) received(m *Message) error {
 	if m.Execute != "" {
 		c.conn.drop(m.descriptors)
@@ -122,7 +123,7 @@ func (c *Client) received(m *Message) error {
 		return nil
 	}
 	asked := c.answered(m.ID)
-	if asked == nil { // it was not asked
+	if asked == nil { // the launcher was not asked
 		c.conn.drop(m.descriptors)
 		return nil
 	}
@@ -139,7 +140,7 @@ func (c *Client) received(m *Message) error {
 	return err
 }
 
-// admit refuses a message that brings what it may not.
+// admit refuses a message unless it brings no file, or just the one that it may bring.
 func (c *Client) admit(m *Message, brought Brought, may bool) error {
 	ok := len(m.descriptors) == 0 || may && len(m.descriptors) == 1 && m.names[0] == brought.Name && m.descriptors[0].is(brought.kind)
 	if ok {
@@ -153,7 +154,7 @@ func (c *Client) admit(m *Message, brought Brought, may bool) error {
 	return fmt.Errorf("%w: a message brings files (%.64q) that are not just %s, %s", ErrProtocol, m.names, brought.Name, brought.kind)
 }
 
-// answered takes a call out of those that wait, or returns nil.
+// answered removes a waiting call and returns it, or returns nil.
 func (c *Client) answered(id uint64) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +168,7 @@ func (c *Client) answered(id uint64) *call {
 	return asked
 }
 
-// long says whether the answer to a command may be as long as a message.
+// long says whether the answer to a command may have up to MaxMessageBytes.
 func long(command string) bool {
 	switch command {
 	case CommandGuestInfo, CommandUsers, CommandFileSystems:
@@ -176,7 +177,7 @@ func long(command string) bool {
 	return false
 }
 
-// Told decodes what the launcher tells, in its turn.
+// Told decodes an answer or an event of the launcher, when it gets a turn.
 func (c *Client) Told(data []byte, into any) error {
 	c.decoding.Lock()
 	defer c.decoding.Unlock()
@@ -213,8 +214,8 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Call sends a command and waits for its answer. A *RemoteError is the other
-// end's; any other error is the connection's or ctx's.
+// Call sends a command and waits for its answer. An error of the other end is a *RemoteError;
+// any other error comes from the connection or ctx.
 func (c *Client) Call(ctx context.Context, command string, arguments, result any, files ...File) error {
 	m, err := c.ask(ctx, command, arguments, files)
 	if err != nil {
@@ -242,8 +243,8 @@ func (c *Client) CallForStream(ctx context.Context, command string) (*Stream, er
 	return newStream(m.descriptors[0], c.limits.Closer)
 }
 
-// ask sends a command and waits for its answer, which is no error and whose
-// files the caller closes.
+// ask sends a command and waits for its answer. An error answer becomes an error. The caller
+// closes the files of the answer.
 func (c *Client) ask(ctx context.Context, command string, arguments any, files []File) (*Message, error) {
 	data, err := json.Marshal(arguments)
 	if err != nil {
@@ -273,7 +274,7 @@ func (c *Client) ask(ctx context.Context, command string, arguments any, files [
 	}
 }
 
-// remember adds a call to those that wait.
+// remember adds a call to the waiting calls.
 func (c *Client) remember(command string) (uint64, *call, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -293,8 +294,8 @@ func (c *Client) remember(command string) (uint64, *call, error) {
 	return c.nextID, asked, nil
 }
 
-// giveUp does not wait for an answer any more, and drops the file of one that came
-// meanwhile. The launcher still owes it.
+// giveUp stops waiting for an answer. If the answer came meanwhile, giveUp drops its files; if
+// not, the launcher still owes the answer.
 func (c *Client) giveUp(id uint64, asked *call) {
 	c.mu.Lock()
 	owed := c.waiting[id] == asked

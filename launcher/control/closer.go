@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// closePatience is how long a close may take until it is interrupted, again and again.
+	// closePatience is how long a close may take before it is interrupted, and the time
+	// between further interruptions.
 	closePatience = 250 * time.Millisecond
 	// maxClosing is how many files of a launcher may wait to be closed before its
 	// connection ends.
 	maxClosing = 8
 )
 
-// Closer closes what one launcher has sent, and its connections, in which there may
-// be files that nobody has taken out: close(2) takes as long as the file's driver
-// likes. A TCP socket lingers (SO_LINGER in socket(7)); FUSE asks its server. So
-// they are closed one after the other, on one thread, which all the launcher's
-// connections share and which ends with the work. A launcher costs one thread at most,
-// however many files it sends. The zero value is ready.
+// Closer closes the files that one launcher has sent, and the launcher's connections, which
+// may hold files that nobody has received. close(2) takes as long as the file's driver likes:
+// a TCP socket lingers (SO_LINGER in socket(7)); FUSE asks its server. So all of them are
+// closed one after the other, on one thread, which ends when nothing is left. A launcher costs
+// one thread at most, however many files it sends. The zero value is ready.
 type Closer struct {
 	mu      sync.Mutex
 	waiting []io.Closer
-	closing bool // one that is not in waiting any more
+	closing bool // run is at work; what it closes is no longer in waiting
 }
 
-// Close leaves something to be closed. It returns at once.
+// Close queues files and connections to be closed. It returns at once.
 func (c *Closer) Close(what ...io.Closer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,14 +41,14 @@ func (c *Closer) Close(what ...io.Closer) {
 	}
 }
 
-// Idle says whether all is closed.
+// Idle says whether everything is closed.
 func (c *Closer) Idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.closing
 }
 
-// Full says whether no more of the launcher is to be taken.
+// Full says whether so much waits to be closed that the launcher's connection must end.
 func (c *Closer) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,19 +73,19 @@ func (c *Closer) next() io.Closer {
 	return next
 }
 
-// CloseInterrupted closes something in which a launcher may have put files, and sends
-// its own thread a signal while that takes long. A TCP socket that lingers gives up then
+// CloseInterrupted closes something that may hold a launcher's files. While that takes long it
+// sends its own thread a signal, again and again. A TCP socket that lingers gives up then
 // (sk_stream_wait_close in net/core/stream.c). FUSE does not.
 func CloseInterrupted(what io.Closer) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	stop := interrupt(unix.Gettid(), closePatience)
 	defer stop()
-	_ = what.Close() // whatever it says, it is closed
+	_ = what.Close() // it is closed even after an error
 }
 
-// interrupt sends a thread SIGURG, which Go's own scheduler uses and takes for
-// nothing, until it is stopped.
+// interrupt sends a thread SIGURG at each interval, until stop is called. Go's scheduler uses
+// SIGURG itself, and ignores one that it did not send.
 func interrupt(thread int, interval time.Duration) (stop func()) {
 	var mu sync.Mutex
 	var timer *time.Timer

@@ -20,11 +20,11 @@ import (
 // sendTimeout bounds one Send.
 const sendTimeout = 10 * time.Second
 
-// MaxMessageBytes bounds a message. Both ends hold it against the other.
+// MaxMessageBytes bounds a message. Each end refuses longer messages of the other.
 const MaxMessageBytes = 1 << 20
 
-// maxUnclaimed is how many files of a launcher's may have come and belong to no
-// message yet. A message of its brings one at most.
+// maxUnclaimed is how many received files of a launcher may belong to no message yet. A
+// launcher's message brings one file at most.
 const maxUnclaimed = 2
 
 // Message is one line. Exactly one of Execute, Event, Return and Error is set.
@@ -35,12 +35,11 @@ type Message struct {
 	Data    json.RawMessage // arguments, event data
 	Return  json.RawMessage
 	Error   *RemoteError
-	// Files go with the message, each under a name of its own; whoever received
-	// them closes them.
+	// Files go with the message, each under a name of its own. The receiver closes them.
 	Files []File
 
-	// Of a launcher's message, until its kind has been looked at: descriptors and
-	// their names.
+	// The descriptors of a launcher's message and their names, until the kind of each
+	// descriptor has been checked.
 	names       []string
 	descriptors []descriptor
 	size        int // of the line that was received
@@ -54,7 +53,7 @@ type line struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 	Return  json.RawMessage `json:"return,omitempty"`
 	Error   *RemoteError    `json:"error,omitempty"`
-	// Files are the names of the files that go with it, in the descriptors' order.
+	// Files are the names of the message's files, in the descriptors' order.
 	Files json.RawMessage `json:"files,omitempty"`
 }
 
@@ -78,7 +77,7 @@ type Conn struct {
 	unix    *net.UnixConn
 	sending sync.Mutex
 
-	// closer, if there is one, closes what comes: the other end is a launcher.
+	// closer is set if the other end is a launcher, and closes that launcher's files.
 	closer *Closer
 	ended  sync.Once
 	limit  atomic.Int64 // of a line that is received, in bytes
@@ -123,7 +122,7 @@ func (c *Conn) Send(m Message) error {
 		if err := checkNames(names); err != nil {
 			return err
 		}
-		out.Files, _ = json.Marshal(names) // strings always can be
+		out.Files, _ = json.Marshal(names) // strings can always be encoded
 		rights = unix.UnixRights(numbers...)
 	}
 	text, err := json.Marshal(out)
@@ -145,7 +144,7 @@ func (c *Conn) Send(m Message) error {
 		_, err = c.unix.Write(text[n:])
 	}
 	if err != nil {
-		// Perhaps within a line: nothing sent after it would be understood.
+		// The failure may be within a line: nothing sent after it would be understood.
 		c.Close()
 		return fmt.Errorf("send message: %w", err)
 	}
@@ -169,14 +168,14 @@ func (c *Conn) Receive() (*Message, error) {
 	return m, nil
 }
 
-// discard closes the files that came and that no message has claimed. It is
-// for the goroutine that receives, when it will no more.
+// discard closes received files that no message has claimed. Only the receiving goroutine
+// calls it, when it receives no more.
 func (c *Conn) discard() {
 	c.drop(c.descriptors)
 	c.descriptors = nil
 }
 
-// drop closes files of which nothing is known.
+// drop closes files of an unknown kind.
 func (c *Conn) drop(files []descriptor) {
 	if c.closer != nil {
 		c.closer.Close(closers(files)...)
@@ -187,8 +186,8 @@ func (c *Conn) drop(files []descriptor) {
 	}
 }
 
-// Refuse closes the connection for what was received last. It is for the
-// goroutine that receives.
+// Refuse closes the connection because of what was received last. Only the receiving goroutine
+// may call it.
 func (c *Conn) Refuse() {
 	c.Close()
 	c.discard()
@@ -219,8 +218,8 @@ func (c *Conn) receive() (*Message, error) {
 	}
 }
 
-// parse takes unknown fields of answers and events, which a newer peer tells, and
-// refuses those of commands.
+// parse accepts unknown fields in answers and events, which a newer peer may send, and refuses
+// them in commands.
 func (c *Conn) parse(text []byte) (*Message, error) {
 	var l line
 	if err := json.Unmarshal(text, &l); err != nil {
@@ -271,7 +270,7 @@ func (c *Conn) fill() error {
 		return io.EOF
 	}
 	if c.closer != nil && errors.Is(err, os.ErrDeadlineExceeded) {
-		err = net.ErrClosed // by hangUp
+		err = net.ErrClosed // hangUp has set the deadline
 	}
 	if err != nil {
 		return fmt.Errorf("receive message: %w", err)

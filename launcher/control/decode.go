@@ -11,24 +11,23 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// Bounds of what a launcher tells, in bytes of JSON and in values. A value is two
-// bytes on the line, {}, and may be hundreds in memory: so the values are counted before
-// any is made.
+// Bounds of a launcher's answers and events, in bytes of JSON and in JSON values. A value of
+// two bytes, {}, may take hundreds in memory, so the values are counted before any is decoded.
 const (
-	// MaxReportBytes is of a hello or a state report without its Machine.
+	// MaxReportBytes bounds a hello or a state report without its Machine.
 	MaxReportBytes = 64 << 10
-	// MaxMachineBytes and MaxMachineValues are of a Machine: a thousand devices.
+	// MaxMachineBytes and MaxMachineValues bound a Machine: a thousand devices.
 	MaxMachineBytes  = 256 << 10
 	MaxMachineValues = 16 << 10
-	// maxValues is of all that is decoded.
+	// maxValues bounds everything that is decoded.
 	maxValues = MaxMachineValues + 4<<10
 )
 
 // ErrProtocol is wrapped by every error about a message that breaks the protocol.
 var ErrProtocol = errors.New("control protocol violated")
 
-// Decode decodes what a peer asks: unknown fields and trailing bytes are refused,
-// for who does not understand all of a question cannot answer it.
+// Decode decodes a peer's question. It refuses unknown fields and trailing bytes: a question
+// that is understood only in part cannot be answered.
 func Decode(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -41,8 +40,8 @@ func Decode(data []byte, into any) error {
 	return nil
 }
 
-// Told decodes what a peer tells, in bounds: unknown fields are a newer peer's, and
-// ignored. A *json.RawMessage gets the document as it is.
+// Told decodes a peer's answer or event, within bounds. It ignores unknown fields, which come
+// from a newer peer. A *json.RawMessage gets the document as it is.
 func Told(data []byte, into any) error {
 	if raw, ok := into.(*json.RawMessage); ok {
 		*raw = data
@@ -73,10 +72,10 @@ func Told(data []byte, into any) error {
 	return err
 }
 
-// rawReport is a StateReport of which nothing is made.
+// rawReport is a StateReport whose Machine is not decoded.
 type rawReport struct{ Machine json.RawMessage }
 
-// check holds a report to its bounds; all is the length of the message around it.
+// check checks the bounds of a report. all is the length of the message around it.
 func (r rawReport) check(all int) error {
 	if rest := all - len(r.Machine); rest > MaxReportBytes {
 		return fmt.Errorf("%w: a report of %d bytes without its Machine, at most %d are read", ErrProtocol, rest, MaxReportBytes)
@@ -94,8 +93,8 @@ func checkMachine(data []byte) error {
 	return nil
 }
 
-// CheckMachine says whether a launcher could tell of a Machine in its hello. One
-// that does not fit must not be started: it could not be found again.
+// CheckMachine returns an error unless a Machine fits into a launcher's hello. A Machine that
+// does not fit must not be started: a restarted virt-handler could not learn of it again.
 func CheckMachine(m *qemuargs.Machine) error {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -104,9 +103,9 @@ func CheckMachine(m *qemuargs.Machine) error {
 	return checkMachine(data)
 }
 
-// Turns bounds how many messages are decoded at once, of all launchers. They are
-// bounded themselves, so each takes milliseconds; who waits is served in order; and
-// a launcher waits for one turn at a time (see Client).
+// Turns bounds how many messages of all launchers are decoded at once. Messages are bounded,
+// so a turn takes milliseconds. Launchers that wait are served in order, and each waits for
+// one turn at a time (see Client).
 type Turns chan struct{}
 
 // NewTurns makes n turns.

@@ -2,12 +2,12 @@ package control
 
 import "slices"
 
-// Features are what a launcher can do beyond the core, which is hello, state
-// reports, inspect, start, query-state, shutdown and reject. A launcher lists its features in
-// hello; a start request lists those that its VM needs. A feature is never
-// changed: what is done otherwise gets another name.
+// Features are what a launcher can do beyond the core, which is hello, state reports, inspect,
+// start, query-state, shutdown and reject. A launcher lists its features in hello; a start
+// request lists those that its VM needs. A feature never changes: new behaviour gets a new
+// name.
 const (
-	FeatureJobs        = "jobs" // cancel-job and forget-job; those that begin one have their own
+	FeatureJobs        = "jobs" // cancel-job and forget-job; a command that begins a job has its own feature
 	FeatureGrowDisk    = "grow-disk"
 	FeaturePause       = "pause" // pause and unpause; also to start paused
 	FeatureReset       = "reset"
@@ -16,20 +16,20 @@ const (
 	FeatureVNC         = "vnc"
 	FeatureScreenshot  = "screenshot" // and move-pointer
 	FeatureStats       = "stats"
-	FeatureAgent       = "guest-agent" // its port, EventAgent, and the commands about it
+	FeatureAgent       = "guest-agent" // the agent's port, EventAgent, and the commands about the agent
 	FeatureSoftReboot  = "soft-reboot"
 	FeatureConfigDrive = "config-drive"       // a cloud-init seed of that kind
 	FeatureCredentials = "access-credentials" // Secrets for the seed and for the guest agent
 	FeatureKeep        = "keep-launcher"
 )
 
-// Features are those of this version.
+// Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
 		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep}
 }
 
-// FeatureOf is the feature that a command belongs to; empty for the core's.
+// FeatureOf is the feature that a command belongs to; empty for a command of the core.
 func FeatureOf(command string) string {
 	switch command {
 	case CommandCancelJob, CommandForgetJob:
@@ -58,7 +58,7 @@ func FeatureOf(command string) string {
 	return ""
 }
 
-// Lacks are those of the needed features that are not among what there is.
+// Lacks returns the needed features that features does not hold.
 func Lacks(features, needs []string) []string {
 	var out []string
 	for _, need := range needs {
@@ -69,8 +69,8 @@ func Lacks(features, needs []string) []string {
 	return out
 }
 
-// NeededFeatures are what a request's VM needs beyond the core: without them it would
-// not be what its spec says.
+// NeededFeatures are the features that a request's VM needs beyond the core: without them the
+// VM would not be what its spec says.
 func (r *StartRequest) NeededFeatures() []string {
 	seed := func(has func(CloudInitSeed) bool) bool { return slices.ContainsFunc(r.CloudInit, has) }
 	var out []string

@@ -17,14 +17,14 @@ import (
 
 // Bounds of the files of one message.
 const (
-	// MaxFiles is the kernel's own bound (SCM_MAX_FD in net/scm.h). With room for
-	// that many, a receiver never has the kernel close what did not fit.
+	// MaxFiles is the kernel's own bound (SCM_MAX_FD in net/scm.h). For a receiver with room
+	// for that many, the kernel never has to close files that did not fit.
 	MaxFiles    = 253
 	maxFileName = 255
 )
 
-// Names of the files that go with messages. A start request's are qemuargs.Inherited's
-// and DHCPFile's.
+// Names of the files that go with messages. Those of a start request come from
+// qemuargs.Inherited and DHCPFile.
 const (
 	FileNetNS      = "netns"
 	FileConsole    = "console"
@@ -35,13 +35,13 @@ const (
 // DHCPFile is the name of the socket on which a NIC's lease is served.
 func DHCPFile(nic string) string { return "dhcp/" + nic }
 
-// File is a file that goes with a message, under a name of its own there.
+// File is a file that goes with a message, and its name there.
 type File struct {
 	Name string
 	*os.File
 }
 
-// fileKind is what a launcher's file has to be.
+// fileKind is what kind of file a launcher must send.
 type fileKind string
 
 const (
@@ -73,7 +73,7 @@ func AnswerFile(command string) (Brought, bool) {
 	return Brought{}, false
 }
 
-// checkNames holds the names of a message's files to their bounds.
+// checkNames checks the bounds of the names of a message's files.
 func checkNames(names []string) error {
 	for i, name := range names {
 		if name == "" || len(name) > maxFileName || slices.Contains(names[:i], name) {
@@ -83,22 +83,22 @@ func checkNames(names []string) error {
 	return nil
 }
 
-// descriptor is a file that a launcher has sent and of which nothing is known.
-// Most calls on it are answered by the file's driver, in its own time: fstat, fstatfs,
-// poll, ioctl and close of a file of FUSE or NFS ask a server, which may be the
-// launcher's. os.NewFile polls a file that is non-blocking.
+// descriptor is a file of unknown kind that a launcher has sent. The file's driver answers
+// most calls on it, in its own time: fstat, fstatfs, poll, ioctl and close of a file of FUSE
+// or NFS ask a server, which may be the launcher's. Even os.NewFile polls a file that is
+// non-blocking.
 type descriptor int
 
 func (d descriptor) Close() error { return unix.Close(int(d)) }
 
 // is says whether the file is of a kind. It asks only what the kernel answers
 // without the file's driver:
-//   - getsockopt looks at the file's operations first, and what is no socket is
-//     ENOTSOCK (sock_from_file in net/socket.c). SO_DOMAIN and SO_TYPE are read from
-//     the socket without its lock (sk_getsockopt in net/core/sock.c).
-//   - readlink of /proc/self/fd/N is d_path (do_proc_readlink in fs/proc/base.c). A
-//     name without a leading slash comes from the file system type itself: net:[N]
-//     is nsfs' (ns_dname in fs/nsfs.c), and no other's.
+//   - getsockopt looks at the file's operations first: for a file that is no socket it
+//     fails with ENOTSOCK (sock_from_file in net/socket.c). SO_DOMAIN and SO_TYPE are read
+//     from the socket without its lock (sk_getsockopt in net/core/sock.c).
+//   - readlink of /proc/self/fd/N is d_path (do_proc_readlink in fs/proc/base.c). A name
+//     without a leading slash comes from the file system type itself: only nsfs makes
+//     names like net:[N] (ns_dname in fs/nsfs.c).
 func (d descriptor) is(kind fileKind) bool {
 	switch kind {
 	case streamSocket:
@@ -145,10 +145,10 @@ func received(oob []byte) ([]descriptor, error) {
 	return out, nil
 }
 
-// Stream is a launcher's end of a console, a VNC connection or a screenshot. A
-// launcher can send files along with the bytes; whoever reads them without taking
-// the files has the kernel close those, on the reader's thread. A Stream takes them, leaves
-// them to the launcher's Closer, and ends.
+// Stream is a launcher's end of a console, a VNC connection or a screenshot. A launcher can
+// send files along with the bytes. If the reader does not take these files, the kernel closes
+// them on the reader's thread. A Stream takes the files, leaves them to the launcher's Closer,
+// and ends.
 type Stream struct {
 	net.Conn
 	unix   *net.UnixConn
@@ -176,7 +176,7 @@ func newStream(d descriptor, closer *Closer) (*Stream, error) {
 func (s *Stream) Read(p []byte) (int, error) {
 	n, oobn, _, _, err := s.unix.ReadMsgUnix(p, s.oob)
 	if errors.Is(err, io.EOF) {
-		err = io.EOF // which ReadMsgUnix wraps
+		err = io.EOF // ReadMsgUnix wraps it
 	}
 	if oobn == 0 {
 		return n, err

@@ -1,21 +1,22 @@
 package control
 
-// Commands about jobs: what takes longer than an answer may. A job is begun by a
-// command of its own, whose answer names it; its progress and its result come with
-// the launcher's state.
+// Commands about jobs. A job is a task that takes longer than an answer may. Each kind of job
+// has a command that begins it, and the answer names the job. The job's progress and result
+// come with the launcher's state.
 const (
 	CommandGrowDisk  = "grow-disk"  // GrowDiskRequest → JobReply, when the job has begun
-	CommandCancelJob = "cancel-job" // JobRequest → nothing; how the job ends, its result says
-	CommandForgetJob = "forget-job" // JobRequest → nothing; somebody has seen the result
+	CommandCancelJob = "cancel-job" // JobRequest → nothing; the job's result says how it ended
+	CommandForgetJob = "forget-job" // JobRequest → nothing; virt-handler has seen the result
 )
 
 // Bounds of a launcher's list of jobs.
 const (
-	// MaxRunningJobs go on at a time.
+	// MaxRunningJobs is how many jobs run at a time.
 	MaxRunningJobs = 8
-	// MaxFinishedJobs are kept until somebody has seen them; the oldest goes first.
+	// MaxFinishedJobs is how many finished jobs are kept until virt-handler has seen them; the
+	// oldest goes first.
 	MaxFinishedJobs = 8
-	// MaxJobs is how many a state lists.
+	// MaxJobs is how many jobs a state report lists.
 	MaxJobs = MaxRunningJobs + MaxFinishedJobs
 	// MaxJobError is the length of an error's text, in bytes.
 	MaxJobError = 1024
@@ -24,8 +25,8 @@ const (
 // JobKind is what a job does.
 type JobKind string
 
-// JobGrowDisk makes a disk larger. Its target is the disk's name in the Machine,
-// its progress the disk's size.
+// JobGrowDisk makes a disk larger. The job's target is the disk's name in the Machine, and its
+// progress is the disk's size.
 const JobGrowDisk JobKind = "grow-disk"
 
 // JobState is how far a job is.
@@ -39,21 +40,21 @@ const (
 	JobCanceled JobState = "canceled" // before it changed anything
 )
 
-// Job is something long that a launcher does, or has done.
+// Job is a long task of a launcher, running or finished.
 type Job struct {
-	// ID is a number that no other job of the launcher has: a later job has a higher one.
+	// ID is unique within the launcher. A later job has a higher ID.
 	ID     uint64   `json:"id"`
 	Kind   JobKind  `json:"kind"`
 	Target string   `json:"target"`
 	State  JobState `json:"state"`
-	// Done and Total are its progress in bytes.
+	// Done and Total are the progress in bytes.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total"`
-	// Error says why it failed.
+	// Error says why the job failed.
 	Error string `json:"error,omitempty"`
 }
 
-// Finished says whether nothing more becomes of the job.
+// Finished says whether the job has ended.
 func (j Job) Finished() bool { return j.State != JobRunning }
 
 // NewestJob is the last job of a kind that was begun on a target, or nil.
@@ -71,8 +72,8 @@ func NewestJob(jobs []Job, kind JobKind, target string) *Job {
 type GrowDiskRequest struct {
 	// Disk is its name in the Machine.
 	Disk string `json:"disk"`
-	// Size in bytes of a disk on a file system. One on a block device gets the
-	// device's, whatever is said here. No disk ever shrinks.
+	// Size is the size in bytes of a disk on a file system. A disk on a block device gets the
+	// device's size, whatever Size says. No disk ever shrinks.
 	Size int64 `json:"size"`
 }
 

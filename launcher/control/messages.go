@@ -1,13 +1,12 @@
-// Package control is the protocol between virt-handler and virt-launcher: JSON
-// lines in QMP's shape on a unix socket, with file descriptors beside them.
+// Package control is the protocol between virt-handler and virt-launcher: JSON lines in QMP's
+// shape on a unix socket, with file descriptors beside them.
 //
-// The launcher dials and says hello, with its network namespace as a file
-// descriptor; from then on the handler asks and the launcher answers and sends
-// events. Nothing in a message says which VM it is about: the connection is
-// the identity. A launcher lives for months and keeps its version of the
-// protocol; a newer handler reads from hello which features it has, and asks for
-// no others. So what is told may hold fields that the reader does not know,
-// and what is asked may not.
+// The launcher dials and says hello, with its network namespace as a file descriptor. From
+// then on the handler asks, and the launcher answers and sends events. No message says which
+// VM it is about: the connection is the identity. A launcher lives for months and keeps its
+// version of the protocol. A newer handler reads the launcher's features from hello, and asks
+// for no others. So answers and events may hold fields that their reader does not know;
+// commands may not.
 package control
 
 import (
@@ -18,8 +17,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// Version is the protocol's version: how messages are read. What can be asked and
-// done beyond the core, Features say.
+// Version is the version of the message format. Features say what a launcher can do beyond the
+// core.
 const Version = 1
 
 // Commands that the handler sends, and the events that the launcher sends.
@@ -30,17 +29,17 @@ const (
 	CommandShutdown   = "shutdown"    // → nothing; as SIGTERM
 	CommandReject     = "reject"      // Termination → nothing; the VM cannot be started, ever
 
-	// Of features, as is grow-disk (FeatureOf). None has arguments but grace.
+	// Commands of features, as is grow-disk (FeatureOf). Only grace has arguments.
 	CommandPause   = "pause"   // → nothing, when the guest's CPUs are stopped
 	CommandUnpause = "unpause" // → nothing, when they run
 	CommandReset   = "reset"   // → nothing; the reset button was pressed
 	CommandGrace   = "grace"   // GraceRequest → nothing
-	CommandConsole = "console" // → nothing, with FileConsole; the console before it ends
+	CommandConsole = "console" // → nothing, with FileConsole; the previous console ends
 	CommandVNC     = "vnc"     // → nothing, with FileVNC, a connection to the VNC server
 
 	CommandScreenshot  = "screenshot"   // → nothing, with FileScreenshot: a PNG, to its end
 	CommandMovePointer = "move-pointer" // → nothing, when the guest had time to show that it woke up
-	CommandStats       = "stats"        // → Stats: what the VM has used, asked for when somebody wants to know
+	CommandStats       = "stats"        // → Stats: what the VM has used, measured when asked
 
 	EventHello = "hello" // Hello with FileNetNS
 	EventState = "state" // StateReport
@@ -51,7 +50,7 @@ type Hello struct {
 	Version int `json:"version"`
 	// Features are what the launcher can do beyond the core.
 	Features []string `json:"features"`
-	// QEMUVersion is what the launcher's QEMU says of itself, such as 7.2.22.
+	// QEMUVersion is the version of the launcher's QEMU, such as 7.2.22.
 	QEMUVersion string      `json:"qemuVersion"`
 	State       StateReport `json:"state"`
 }
@@ -59,7 +58,7 @@ type Hello struct {
 // State is where a launcher is.
 type State string
 
-// States, in order. A launcher never goes back, but between running and paused.
+// States, in order. A launcher never goes back, except between running and paused.
 const (
 	StateWaiting      State = "waiting"   // for a Machine
 	StatePreparing    State = "preparing" // overlays, seed, QEMU's start
@@ -81,23 +80,23 @@ func (s State) Known() bool {
 // StateReport is what a launcher knows of its VM.
 type StateReport struct {
 	State State `json:"state"`
-	// Machine is what QEMU was started as; nil before.
+	// Machine is the Machine of the start request; nil before the request.
 	Machine *qemuargs.Machine `json:"machine,omitempty"`
 	// StartedAt is when the guest's CPUs first ran.
 	StartedAt *time.Time `json:"startedAt,omitempty"`
 	QEMUPID   int        `json:"qemuPID,omitempty"`
-	// Failure says how the VM ended whose launcher lives on.
+	// Failure says how the VM ended, if its launcher lives on (KeepLauncher).
 	Failure string `json:"failure,omitempty"`
 	// Pause says why the guest's CPUs are stopped; nil while they run.
 	Pause *Pause `json:"pause,omitempty"`
-	// QEMUSilent: QEMU has not answered for some time. It may again.
+	// QEMUSilent: QEMU has not answered for some time. It may answer again.
 	QEMUSilent bool `json:"qemuSilent,omitempty"`
-	// Jobs go on, or have ended and nobody has seen how yet.
+	// Jobs are the running jobs, and finished jobs whose result nobody has seen yet.
 	Jobs []Job `json:"jobs,omitempty"`
 }
 
-// Run states of QEMU (qapi/run-state.json) in which a guest's CPUs are
-// stopped, as far as anybody tells them from others.
+// Run states of QEMU (qapi/run-state.json) in which a guest's CPUs are stopped. Only these two
+// are told apart from others.
 const (
 	PausedByUser  = "paused"
 	PausedIOError = "io-error"
@@ -107,8 +106,8 @@ const (
 type Pause struct {
 	// Status is QEMU's run state.
 	Status string `json:"status"`
-	// Of an I/O error: the disk's name in the Machine, "read" or "write", and
-	// the error in words; NoSpace if its storage is full.
+	// These describe an I/O error: the disk's name in the Machine, "read" or "write", and the
+	// error in words. NoSpace: the disk's storage is full.
 	Disk      string `json:"disk,omitempty"`
 	Operation string `json:"operation,omitempty"`
 	Error     string `json:"error,omitempty"`
@@ -158,8 +157,8 @@ type InspectReply struct {
 	OverlayDirect bool `json:"overlayDirect,omitempty"`
 }
 
-// GraceRequest shortens the time from the power button to QEMU's end, also of a
-// shutdown under way. It is never lengthened: the kubelet kills in the end.
+// GraceRequest shortens the time from the power button to QEMU's end, also of a shutdown under
+// way. The time never gets longer: the kubelet kills the pod in the end.
 type GraceRequest struct {
 	Seconds int64 `json:"seconds"`
 }
@@ -172,7 +171,7 @@ type StartRequest struct {
 	Machine   qemuargs.Machine `json:"machine"`
 	CloudInit []CloudInitSeed  `json:"cloudInit,omitempty"`
 	DHCP      []DHCPServer     `json:"dhcp,omitempty"`
-	// AgentCredentials is what the guest's agent is to bring into the guest.
+	// AgentCredentials are the Secrets that the guest's agent brings into the guest.
 	AgentCredentials []AgentCredential `json:"agentCredentials,omitempty"`
 	// Paused: the guest's CPUs are not to run yet.
 	Paused bool `json:"paused,omitempty"`
@@ -189,8 +188,8 @@ type StartRequest struct {
 type CloudInitSeed struct {
 	Volume     string `json:"volume"`
 	InstanceID string `json:"instanceID"`
-	// ConfigDriveUUID is the machine's UUID, which a ConfigDrive seed has beside
-	// its InstanceID. Empty: it is a NoCloud seed.
+	// ConfigDriveUUID is the machine's UUID, which a ConfigDrive seed has beside its
+	// InstanceID. Empty: the seed is a NoCloud seed.
 	ConfigDriveUUID string `json:"configDriveUUID,omitempty"`
 	// AccessCredentials are numbers of Secrets that the pod mounts (package layout
 	// says where), with public SSH keys for the seed.
@@ -199,15 +198,14 @@ type CloudInitSeed struct {
 	Hostname    string `json:"hostname"`
 	UserData    []byte `json:"userData,omitempty"`
 	NetworkData []byte `json:"networkData,omitempty"`
-	// UserDataSecret and NetworkDataSecret: it is in a Secret that the pod
-	// mounts (package layout says where), and not in this message.
+	// UserDataSecret and NetworkDataSecret: the data is in a Secret that the pod mounts
+	// (package layout says where), and not in this message.
 	UserDataSecret    bool `json:"userDataSecret,omitempty"`
 	NetworkDataSecret bool `json:"networkDataSecret,omitempty"`
 }
 
-// DHCPServer is a lease that the launcher serves on a socket of the handler's.
-// The pod's resolv.conf gives what the lease leaves out: name servers and
-// search domains.
+// DHCPServer is a lease that the launcher serves on a socket of the handler's. Name servers
+// and search domains that the lease leaves out come from the pod's resolv.conf.
 type DHCPServer struct {
 	NIC   string     `json:"nic"`
 	Lease dhcp.Lease `json:"lease"`
@@ -222,17 +220,16 @@ type Reason string
 // Reasons for the end of a VM.
 const (
 	ReasonGuestShutdown   Reason = "GuestShutdown"       // the guest powered off by itself
-	ReasonShutdown        Reason = "Shutdown"            // it powered off after the power button
-	ReasonGracePeriodOver Reason = "GracePeriodExceeded" // it did not, and QEMU was ended
-	ReasonNeverStarted    Reason = "NeverStarted"        // asked to end before it was started
+	ReasonShutdown        Reason = "Shutdown"            // the guest powered off after the power button
+	ReasonGracePeriodOver Reason = "GracePeriodExceeded" // the guest did not power off in time, and QEMU was ended
+	ReasonNeverStarted    Reason = "NeverStarted"        // the launcher was asked to end before the VM was started
 	ReasonStartFailed     Reason = "StartFailed"         // QEMU did not come up
 	ReasonGuestPanic      Reason = "GuestPanicked"
-	ReasonQEMUExited      Reason = "QEMUExited" // QEMU ended without the guest's or our asking
-	ReasonQMPLost         Reason = "QMPLost"    // it lived, but could not be driven, and was killed
+	ReasonQEMUExited      Reason = "QEMUExited" // QEMU ended, and neither the guest nor the launcher asked for it
+	ReasonQMPLost         Reason = "QMPLost"    // QEMU lived, but could not be driven, and was killed
 )
 
-// Known says whether r is one of the reasons above: it may be anything that a
-// launcher wrote.
+// Known says whether r is one of the reasons above: a launcher may have written anything.
 func (r Reason) Known() bool {
 	switch r {
 	case ReasonGuestShutdown, ReasonShutdown, ReasonGracePeriodOver, ReasonNeverStarted, ReasonStartFailed, ReasonGuestPanic, ReasonQEMUExited, ReasonQMPLost:
@@ -249,7 +246,7 @@ type Termination struct {
 	// ExitCode and Signal are QEMU's.
 	ExitCode int    `json:"exitCode,omitempty"`
 	Signal   string `json:"signal,omitempty"`
-	// Stderr is the last of what QEMU wrote there.
+	// Stderr is the end of what QEMU wrote to stdout and stderr.
 	Stderr string `json:"stderr,omitempty"`
 }
 
@@ -268,8 +265,8 @@ func (t Termination) Encode() []byte {
 		if err == nil && len(data) <= maxTermination {
 			return data
 		}
-		// A byte takes up to six when it is escaped: cutting a sixth of what is
-		// too much never cuts more than needed.
+		// A byte takes up to six bytes when it is escaped, so cutting a sixth of the excess
+		// never cuts more than needed.
 		cut := max(1, (len(data)-maxTermination)/6)
 		switch {
 		case len(t.Stderr) > 0:

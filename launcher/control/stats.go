@@ -1,40 +1,39 @@
 package control
 
-// Stats answers CommandStats: what a VM has used and done since QEMU was
-// started. Times are in nanoseconds, memory and traffic in bytes. What could
-// not be learned is left out.
+// Stats answers CommandStats: what a VM has used and done since QEMU was started. Times are in
+// nanoseconds, memory and traffic in bytes. Values that could not be learned are left out.
 type Stats struct {
 	CPU   *CPUStats   `json:"cpu,omitempty"`
 	VCPUs []VCPUStats `json:"vcpus,omitempty"` // by index
 	// Resident is the memory of QEMU's process that is in RAM.
 	Resident uint64       `json:"resident,omitempty"`
-	Balloon  *uint64      `json:"balloon,omitempty"` // what the guest has of its memory
+	Balloon  *uint64      `json:"balloon,omitempty"` // the memory that the balloon leaves to the guest
 	Guest    *GuestMemory `json:"guest,omitempty"`
 	Disks    []DiskStats  `json:"disks,omitempty"`
 	NICs     []NICStats   `json:"nics,omitempty"`
 }
 
-// CPUStats is the CPU time of QEMU's process: the virtual CPUs' and its own.
+// CPUStats is the CPU time of QEMU's process: that of the virtual CPUs and QEMU's own.
 type CPUStats struct {
 	User   uint64 `json:"user"`
 	System uint64 `json:"system"`
 }
 
-// VCPUStats is what the thread of a virtual CPU has had of the host's CPUs.
+// VCPUStats says how the host's scheduler treated the thread of a virtual CPU.
 type VCPUStats struct {
-	Time  uint64 `json:"time"`  // that it ran
-	Delay uint64 `json:"delay"` // that it could have run, and other threads did
-	// Wait is the time that the scheduler says it waited; only where the kernel
-	// keeps statistics of it (kernel.sched_schedstats).
+	Time  uint64 `json:"time"`  // how long the thread ran
+	Delay uint64 `json:"delay"` // how long it could have run while other threads ran
+	// Wait is how long the thread waited, as the scheduler counts it; only where the kernel
+	// keeps such statistics (kernel.sched_schedstats).
 	Wait *uint64 `json:"wait,omitempty"`
 }
 
-// GuestMemory is what the guest's balloon driver says of its memory. Guests
-// leave out what they do not count.
+// GuestMemory is what the guest's balloon driver says of its memory. Guests leave out values
+// that they do not count.
 type GuestMemory struct {
-	Available   *uint64 `json:"available,omitempty"` // that it knows of
+	Available   *uint64 `json:"available,omitempty"` // all that the guest knows of
 	Unused      *uint64 `json:"unused,omitempty"`    // used for nothing
-	Usable      *uint64 `json:"usable,omitempty"`    // that it could give without swapping
+	Usable      *uint64 `json:"usable,omitempty"`    // the guest could give it away without swapping
 	Cached      *uint64 `json:"cached,omitempty"`
 	SwapIn      *uint64 `json:"swapIn,omitempty"`
 	SwapOut     *uint64 `json:"swapOut,omitempty"`

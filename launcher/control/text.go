@@ -5,8 +5,8 @@ import (
 	"unicode"
 )
 
-// Printable bounds a text of a peer's: it leaves out what cannot be printed, and
-// what is beyond limit, in bytes.
+// Printable returns at most the first limit bytes of a peer's text, without characters that
+// cannot be printed.
 func Printable(text string, limit int) string {
 	return strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {

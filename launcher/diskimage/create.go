@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where an empty qcow2 image has what, in clusters, as "qemu-img create" makes it
-// (QEMU: docs/interop/qcow2.rst).
+// The clusters of an empty qcow2 image, laid out as "qemu-img create" does (QEMU:
+// docs/interop/qcow2.rst).
 const (
 	clusterBits   = 16
 	clusterSize   = 1 << clusterBits
-	tableCluster  = 1 // the table of blocks of reference counts
-	countsCluster = 2 // the only block, of counts of 16 bits
+	tableCluster  = 1 // the refcount table
+	countsCluster = 2 // the only refcount block, with counts of 16 bits
 	l1Cluster     = 3
 	sectorSize    = 512
-	// l2Covers is how many bytes of the disk an entry of the L1 table is for.
+	// l2Covers is how many bytes of the disk an entry of the L1 table covers.
 	l2Covers = clusterSize / 8 * clusterSize
-	// maxSize is what QEMU takes: an L1 table has 32 MiB at most.
+	// maxSize is the largest size that QEMU takes: an L1 table has 32 MiB at most.
 	maxSize = 32 << 20 / 8 * l2Covers
 )
 
@@ -39,9 +39,9 @@ type emptyHeader struct {
 	CountOrder, Length                  uint32 // a count has 1 << CountOrder bits
 }
 
-// Create makes an empty qcow2 image of a virtual size in bytes, which is rounded up
-// to whole sectors. It names no backing file: the command line does, so that nothing
-// is ever read from a header. A regular file that is there is overwritten.
+// Create makes an empty qcow2 image of a virtual size in bytes, which is rounded up to whole
+// sectors. The image names no backing file: QEMU's command line does, so that no backing file
+// is ever read from a header. An existing regular file is overwritten.
 func Create(path string, size int64) error {
 	if size < 0 || size > maxSize {
 		return fmt.Errorf("make a qcow2 image of %d bytes: QEMU takes %d at most", size, int64(maxSize))

@@ -21,10 +21,9 @@ import (
 // ErrUnusable is wrapped by errors that say what is wrong with the image itself.
 var ErrUnusable = errors.New("disk image cannot be used")
 
-// Find inspects the disk at name inside the folder root; an empty name means
-// the only file in its folder "disk", as KubeVirt's container disks have it. The path
-// that it returns is relative to root.
-// No symbolic link is followed and nothing outside root is ever opened.
+// Find inspects the disk at name inside the folder root. An empty name means the only file in
+// root's folder "disk", as in KubeVirt's container disks. The returned path is relative to
+// root. Find follows no symbolic link, and opens nothing outside root.
 func Find(root, name string) (qemuargs.ImageFacts, error) {
 	dir, err := os.Open(root)
 	if err != nil {
@@ -144,7 +143,7 @@ func explainOpen(dir *os.File, name string, err error) error {
 // maxVirtualSize bounds what a header may claim: 64 TiB.
 const maxVirtualSize = int64(64) << 40
 
-// header tells a qcow2 image by its magic number; everything else is raw.
+// header recognizes a qcow2 image by its magic number; everything else is raw.
 func header(r io.ReaderAt, size int64) (qemuargs.ImageFormat, int64, error) {
 	if size == 0 {
 		return "", 0, fmt.Errorf("%w: it is empty", ErrUnusable)
@@ -165,9 +164,9 @@ func header(r io.ReaderAt, size int64) (qemuargs.ImageFormat, int64, error) {
 	return qemuargs.QCOW2, virtual, err
 }
 
-// Incompatible features of qcow2 (QEMU docs/interop/qcow2.txt) that are
-// accepted: the compression type field and extended L2 entries. Dirty or
-// corrupt images, external data files and unknown features are not.
+// Incompatible features of qcow2 (QEMU docs/interop/qcow2.rst) that are accepted: the
+// compression type field and extended L2 entries. Dirty or corrupt images, external data files
+// and unknown features are refused.
 const acceptedFeatures = 1<<3 | 1<<4
 
 func qcow2(h []byte, size int64) (int64, error) {
@@ -212,7 +211,7 @@ func qcow2(h []byte, size int64) (int64, error) {
 	return int64(virtual), nil
 }
 
-// SetDirect has a file that is open already read and written with O_DIRECT.
+// SetDirect sets O_DIRECT on a file that is open already.
 func SetDirect(f *os.File) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

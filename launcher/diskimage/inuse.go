@@ -11,10 +11,10 @@ import (
 // ErrInUse: another QEMU, or something else on the node, has the disk.
 var ErrInUse = errors.New("the disk is in use")
 
-// QEMU's image locks are on single bytes of a file (QEMU's
-// include/block/block-common.h, block/file-posix.c): who may do something to an
-// image holds the byte at permBase and the number of it, and who lets nobody else
-// do it the one at unsharedBase and the number.
+// QEMU's image locks are on single bytes of a file (QEMU's include/block/block-common.h,
+// block/file-posix.c). A process that may do something to an image locks the byte at permBase
+// plus the number of that permission. A process that lets nobody else do it locks the byte at
+// unsharedBase plus the number.
 const (
 	permBase     = 100
 	unsharedBase = 200
@@ -23,9 +23,8 @@ const (
 	permWrite = 1
 )
 
-// Free returns ErrInUse if QEMU would find the file locked by another one. Where
-// the file system knows no locks, nothing is in use. The file stays unlocked:
-// only QEMU's own lock keeps others away.
+// Free returns ErrInUse if another QEMU has locked the file. On a file system without locks
+// nothing is in use. Free takes no lock: only QEMU's own lock keeps others away.
 func Free(f *os.File, readOnly bool) error {
 	conflicts := []int64{permBase + permWrite, unsharedBase + permRead}
 	if !readOnly {

@@ -16,7 +16,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// InspectVolume looks at the disk of the name in the volume mounted at root.
+// InspectVolume looks at the disk called name in the volume mounted at root.
 func InspectVolume(root, name string, readOnly bool) (qemuargs.VolumeFacts, error) {
 	var statfs unix.Statfs_t
 	if err := unix.Statfs(root, &statfs); err != nil {
@@ -71,18 +71,17 @@ func explainCreate(root, name string, err error) error {
 	return fmt.Errorf("make a file in the volume: %w", err)
 }
 
-// OpenVolume opens the disk of the name, which is no path, in the volume mounted
-// at root. Whoever has the same
-// volume may have put anything there, and may change it at any time. So no link
-// is followed, nothing but a regular file is opened at all, and what was looked
-// at is what is opened.
+// OpenVolume opens the disk called name, which is no path, in the volume mounted at root.
+// Other users of the volume may have put anything there, and may change it at any time. So
+// OpenVolume follows no link, opens only a regular file, and opens the same file that it has
+// checked.
 func OpenVolume(root, name string, readOnly bool) (*os.File, error) {
 	dir, err := os.Open(root)
 	if err != nil {
 		return nil, fmt.Errorf("open volume: %w", err)
 	}
 	defer dir.Close()
-	// O_PATH: a device is not touched by it, and a FIFO waits for nobody.
+	// O_PATH neither touches a device nor waits for a FIFO's other end.
 	at, err := openBeneath(dir, filepath.Base(name), unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, fmt.Errorf("find /%s: %w", name, err)
@@ -112,7 +111,7 @@ func access(readOnly bool) int {
 	return unix.O_RDWR
 }
 
-// reopen opens the very file that another descriptor is of.
+// reopen opens the file behind another descriptor once more.
 func reopen(f *os.File, flags int) (*os.File, error) {
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), flags|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -150,7 +149,7 @@ func kind(mode uint32) string {
 	return "file of an unknown kind"
 }
 
-// explainUse says why something that is there cannot be opened.
+// explainUse says why an existing file or device cannot be opened.
 func explainUse(name string, stat unix.Stat_t, readOnly bool, err error, remedy string) error {
 	use := "written"
 	if readOnly {
@@ -168,9 +167,9 @@ func explainUse(name string, stat unix.Stat_t, readOnly bool, err error, remedy 
 	return fmt.Errorf("open %s: %w", name, err)
 }
 
-// CreateVolume makes a sparse disk of the name and of size bytes in the volume mounted at root,
-// unless there is one. It appears with its full size or not at all, and never
-// takes the place of anything.
+// CreateVolume makes a sparse disk of size bytes, called name, in the volume mounted at root,
+// unless there is one. The disk appears with its full size or not at all, and never replaces
+// anything.
 func CreateVolume(root, name string, size int64) error {
 	f, err := os.CreateTemp(root, "."+name+"-*")
 	if err != nil {
@@ -178,7 +177,7 @@ func CreateVolume(root, name string, size int64) error {
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	// Others of the volume's group may read it, such as what makes backups.
+	// Others in the volume's group may read the disk, such as a backup program.
 	for _, step := range []func() error{func() error { return f.Chmod(0o660) }, func() error { return f.Truncate(size) }, f.Sync} {
 		if err := step(); err != nil {
 			return fmt.Errorf("make a disk of %d bytes in the volume: %w", size, err)
@@ -201,7 +200,7 @@ func CreateVolume(root, name string, size int64) error {
 // placeNew renames a file to a name that nothing has.
 func placeNew(from, to string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // NFS, for one
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // on NFS, for example
 		return os.Link(from, to)
 	}
 	return err
@@ -227,9 +226,9 @@ func InspectBlock(path string, readOnly bool) (qemuargs.VolumeFacts, error) {
 	return qemuargs.VolumeFacts{Block: true, Size: size, Direct: directWorks(f)}, nil
 }
 
-// OpenBlock opens the block device at path. For writing it is opened for
-// exclusive use: QEMU's locks are on the device's node, of which each container
-// has one of its own, and would not keep a second VM of the node away.
+// OpenBlock opens the block device at path. For writing it asks for exclusive use: QEMU's own
+// locks are on the device file, and each container has a device file of its own. So those
+// locks would not keep a second VM of the node away.
 func OpenBlock(path string, readOnly bool) (*os.File, error) {
 	flags := access(readOnly)
 	if !readOnly {

@@ -65,8 +65,8 @@ func sizes(ctx context.Context, client *qmp.Client, disk qemuargs.Disk, wanted i
 	return 0, 0, errors.New("QEMU does not know the disk")
 }
 
-// roomFor is the size that a disk may have: the device's, or what is asked for
-// and the file system has room for.
+// roomFor is the size that a disk may have: the block device's size, or the wanted size as far
+// as the file system has room for it.
 func roomFor(image qemuargs.Image, size int64) (int64, error) {
 	if image.Volume == qemuargs.BlockVolume {
 		info, err := diskimage.InspectBlock(image.Path, true)

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// Folders say where in the pod a VM's disks are, and what they are made of. The zero value
-// of each is its path in package layout.
+// Folders are the folders in the pod that hold a VM's disks, and what disks are made of. An
+// empty path means the path in package layout.
 type Folders struct {
 	Images   string // one folder for each container disk: the whole image
 	Overlays string
@@ -29,14 +29,14 @@ func (f *Folders) Default() {
 	f.Claims, f.Blocks = cmp.Or(f.Claims, layout.ClaimDir), cmp.Or(f.Blocks, layout.BlockDir)
 }
 
-// Inspect answers what only the pod can see.
+// Inspect returns facts that only the pod can see.
 func (f Folders) Inspect(request control.InspectRequest) control.InspectReply {
 	reply := control.InspectReply{OverlayDirect: diskimage.DirectWorks(f.Overlays)}
 	if request.Kernel != nil {
 		reply.Kernel = findKernel(f.Kernel, *request.Kernel)
 	}
 	for _, d := range request.ContainerDisks {
-		// The volume's name is one of the pod's, and no path.
+		// d.Volume is the name of a volume of the pod, and no path.
 		root := filepath.Join(f.Images, filepath.Base(d.Volume))
 		facts, err := diskimage.Find(root, d.Path)
 		facts.Path = filepath.Join(root, facts.Path)

@@ -61,9 +61,9 @@ func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (ma
 	return files, nil
 }
 
-// openWhenFree opens a disk's image, and waits while something else uses the image. At the
-// end of the wait the image of a file is opened all the same: QEMU's own lock decides, and
-// QEMU's error says best what is wrong.
+// openWhenFree opens a disk's image, and waits while something else uses the image. After the
+// wait it opens an image that is a file all the same: QEMU's own lock decides, and QEMU's
+// error says best what is wrong.
 func openWhenFree(ctx context.Context, d *qemuargs.Disk, log *slog.Logger) (*os.File, error) {
 	tick := time.NewTicker(diskInterval)
 	defer tick.Stop()

@@ -15,8 +15,7 @@ import (
 // maxSecretData is what a Secret may hold, in bytes.
 const maxSecretData = 1 << 20
 
-// makeSeed writes the volume that cloud-init reads. What is in Secrets comes from
-// dir.
+// makeSeed writes the volume that cloud-init reads. The Secrets are below dir.
 func makeSeed(dir string, seed control.CloudInitSeed, path string) error {
 	if err := readSecrets(dir, &seed); err != nil {
 		return fmt.Errorf("read cloud-init data of volume %s: %w", seed.Volume, err)
@@ -40,9 +39,9 @@ func makeSeed(dir string, seed control.CloudInitSeed, path string) error {
 	return nil
 }
 
-// readSecrets fills in what is in Secrets.
+// readSecrets fills in the data that is in Secrets.
 func readSecrets(dir string, seed *control.CloudInitSeed) error {
-	// The volume's name is one of the pod's, and no path.
+	// seed.Volume is the name of a volume of the pod, and no path.
 	volume := filepath.Base(seed.Volume)
 	var err error
 	if seed.UserDataSecret {
@@ -68,8 +67,8 @@ func readKey(dir string, keys []string) ([]byte, error) {
 	return nil, fmt.Errorf("the Secret has no key %q", keys[0])
 }
 
-// readKeys reads the SSH keys in Secrets: every line of every one of their keys,
-// in the order of the keys' names, but comments and what is empty.
+// readKeys reads the SSH keys in Secrets: every line of every entry, in the order of the
+// entries' names, without comments and empty lines.
 func readKeys(dir string, credentials []int) ([]string, error) {
 	var keys []string
 	for _, number := range credentials {

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// States of the guest's file systems, as the agent has them. It knows only of
-// freezing that it did itself.
+// States of the guest's file systems, in the agent's words. The agent knows only of freezing
+// that it did itself.
 const (
 	Frozen = "frozen"
 	Thawed = "thawed"
 )
 
-// freezeTimeout is how long the guest has to write back what it holds, and stop
-// writing, before it is let write again.
+// freezeTimeout is how long the guest has to write back its data and stop writing, before it
+// is thawed again.
 const freezeTimeout = 20 * time.Second
 
 // FreezeStatus returns Frozen or Thawed.
@@ -31,8 +31,8 @@ func (c *Client) FreezeStatus(ctx context.Context) (string, error) {
 	return said, nil
 }
 
-// Freeze has the guest write back its file systems and hold all writes. After
-// an error that is no *Error they may be frozen all the same, if it was sent.
+// Freeze makes the guest write back its file systems and hold all writes. After an error that
+// is no *Error the file systems may be frozen all the same, if the command was sent.
 func (c *Client) Freeze(ctx context.Context) (sent bool, err error) {
 	if err := c.begin(ctx); err != nil {
 		return false, err
@@ -50,25 +50,25 @@ func (c *Client) Thaw(ctx context.Context) error {
 	return c.do(ctx, "guest-fsfreeze-thaw", nil, nil)
 }
 
-// Shutdown has the guest power off.
+// Shutdown makes the guest power off.
 func (c *Client) Shutdown(ctx context.Context) error { return c.shutdown(ctx, "powerdown") }
 
-// Reboot has the guest start anew.
+// Reboot makes the guest reboot.
 func (c *Client) Reboot(ctx context.Context) error { return c.shutdown(ctx, "reboot") }
 
 func (c *Client) shutdown(ctx context.Context, mode string) error {
 	return c.tell(ctx, request{"guest-shutdown", map[string]string{"mode": mode}})
 }
 
-// accountTimeout is how long the guest has to change a user: a password's hash is
-// meant to take time, and more of it in a guest that is emulated.
+// accountTimeout is how long the guest has to change a user: a password's hash takes time by
+// design, and more of it in an emulated guest.
 const accountTimeout = 30 * time.Second
 
 // SetUserPassword sets the password of one of the guest's users.
 func (c *Client) SetUserPassword(ctx context.Context, user, password string) error {
 	_, err := c.ask(ctx, request{"guest-set-user-password", struct {
 		User     string `json:"username"`
-		Password []byte `json:"password"` // base64, as encoding/json has it
+		Password []byte `json:"password"` // encoding/json writes base64
 		Crypted  bool   `json:"crypted"`
 	}{user, []byte(password), false}}, accountTimeout)
 	return err
@@ -92,7 +92,7 @@ func (c *Client) SSHSetAuthorizedKeys(ctx context.Context, user string, keys []s
 type Result struct {
 	ExitCode int    `json:"exitCode"`
 	Signal   int    `json:"signal,omitempty"` // that ended it, or 0
-	Stdout   []byte `json:"stdout,omitempty"` // their beginning
+	Stdout   []byte `json:"stdout,omitempty"` // only the beginning, as of Stderr
 	Stderr   []byte `json:"stderr,omitempty"`
 }
 
@@ -102,8 +102,8 @@ const (
 	lastAsk  = time.Second
 )
 
-// Exec runs a program in the guest and waits for its end, or until ctx ends;
-// then it goes on in the guest, for an agent cannot end it.
+// Exec runs a program in the guest and waits for its end, or until ctx ends. After ctx's end
+// the program goes on in the guest: an agent cannot end it.
 func (c *Client) Exec(ctx context.Context, program string, args []string) (Result, error) {
 	var started struct {
 		PID int64 `json:"pid"`
@@ -153,7 +153,7 @@ func (c *Client) execStatus(ctx context.Context, pid int64) (Result, bool, error
 	return result, true, nil
 }
 
-// decoded is as much of base64 as there is.
+// decoded decodes base64 as far as it is valid.
 func decoded(text string) []byte {
 	data := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, _ := base64.StdEncoding.Decode(data, []byte(text))

@@ -18,12 +18,12 @@ import (
 // boots, beside others, takes seconds.
 const answerTimeout = 10 * time.Second
 
-// recently is how long an answer shows that the agent is there, while somebody
-// else waits for the next one.
+// recently is for how long an answer shows that the agent is there, while another caller waits
+// for the next answer.
 const recently = 5 * time.Second
 
-// ErrSilent: the agent did not answer in time, or not what it was asked. It may
-// be stopped, busy, or not be there at all.
+// ErrSilent: the agent did not answer in time, or did not answer what it was asked. It may be
+// stopped or busy, or there is no agent.
 var ErrSilent = errors.New("the guest agent does not answer")
 
 // Client asks one agent. Its methods may be called from any goroutine; one
@@ -33,14 +33,14 @@ type Client struct {
 	conn   net.Conn
 	budget *budget
 	reader *bufio.Reader // of budget
-	// turn is a semaphore of 1: who holds it uses what is above, and synced.
+	// turn is a semaphore of 1: its holder may use the fields above, and synced.
 	turn chan struct{}
-	// synced: what is read next is the answer to what is asked next.
+	// synced: the next reply answers the next command.
 	synced bool
 
 	mu       sync.Mutex
 	answered time.Time     // when the agent answered last
-	answer   chan struct{} // closed when it does next
+	answer   chan struct{} // closed at its next answer
 }
 
 // New makes a Client on the launcher's end of the port, which it takes over.
@@ -52,8 +52,8 @@ func New(conn net.Conn) *Client {
 // Close ends the port; QEMU goes on.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Desync has the next command begin with a synchronization: the agent behind
-// the port may be another one.
+// Desync makes the next command begin with a synchronization: there may be another agent
+// behind the port now.
 func (c *Client) Desync(ctx context.Context) error {
 	if err := c.begin(ctx); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (c *Client) heard() {
 	c.answer = make(chan struct{})
 }
 
-// Alive finds out whether the agent answers, as Ping does. While others have the
-// turn, that it answers them will do: it is not to blame for what it is asked.
+// Alive finds out whether the agent answers, as Ping does. While another command has the turn,
+// an answer to that command is enough: the agent is not to blame for what it is asked.
 func (c *Client) Alive(ctx context.Context) error {
 	c.mu.Lock()
 	answered, answer := c.answered, c.answer
@@ -161,7 +161,8 @@ func (c *Client) ask(ctx context.Context, r request, timeout time.Duration) (jso
 	return c.exchange(ctx, r, timeout)
 }
 
-// exchange is for who has the turn, and has synchronized.
+// exchange sends a command and reads the answer. Its caller has the turn, and has
+// synchronized.
 func (c *Client) exchange(ctx context.Context, r request, timeout time.Duration) (json.RawMessage, error) {
 	var data json.RawMessage
 	err := c.within(ctx, timeout, func() error {
@@ -182,9 +183,8 @@ func (c *Client) exchange(ctx context.Context, r request, timeout time.Duration)
 	return data, c.judge(r.Execute, err)
 }
 
-// tell runs a command that has no answer where it succeeds, such as
-// guest-shutdown. What it is told if it does not, the next command's
-// synchronization skips.
+// tell runs a command that has no answer if it succeeds, such as guest-shutdown. If it fails,
+// the next command's synchronization skips the answer.
 func (c *Client) tell(ctx context.Context, r request) error {
 	if err := c.begin(ctx); err != nil {
 		return err
@@ -197,8 +197,7 @@ func (c *Client) tell(ctx context.Context, r request) error {
 	return c.judge(r.Execute, c.within(ctx, answerTimeout, func() error { return c.send(r) }))
 }
 
-// sync skips whatever was sent before, and may be left of another agent. It is
-// for who has the turn.
+// sync skips whatever was sent before, perhaps by another agent. Its caller has the turn.
 func (c *Client) sync(ctx context.Context) error {
 	if c.synced {
 		return nil
@@ -235,7 +234,7 @@ func (c *Client) sync(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	// Whatever it was that it sent: it is nobody that can be asked.
+	// Whatever was sent, it came from no agent that can be asked.
 	return fmt.Errorf("synchronize with the guest agent: %w: %w", ErrSilent, err)
 }
 
@@ -251,8 +250,7 @@ func (c *Client) send(r request) error {
 	return err
 }
 
-// within has work end in time. Where work fails because ctx ended, the error wraps
-// ctx's error too.
+// within ends work in time. If work fails because ctx ended, the error wraps ctx's error too.
 func (c *Client) within(ctx context.Context, timeout time.Duration, work func() error) error {
 	if err := c.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
@@ -267,15 +265,15 @@ func (c *Client) within(ctx context.Context, timeout time.Duration, work func() 
 	if stop() {
 		return err
 	}
-	<-interrupted // or it would interrupt the next command
+	<-interrupted // else it would interrupt the next command
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	return err
 }
 
-// judge says what an error means for the commands to come: after all but an
-// answer, they begin with a synchronization.
+// judge wraps the error of a command. After any error but an answer of the agent, the next
+// command begins with a synchronization.
 func (c *Client) judge(command string, err error) error {
 	var said *Error
 	if err == nil || errors.As(err, &said) {

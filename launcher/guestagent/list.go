@@ -6,10 +6,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// few is a list within an answer, of which a handful is taken.
+// few is a list within an answer, of which only the first elements are taken.
 type few[T any] []T
 
-// maxFew is more than is kept of any such list: some elements are left out.
+// maxFew is more than is kept of any such list, because some elements are left out.
 const maxFew = 32
 
 // UnmarshalJSON decodes the first elements.

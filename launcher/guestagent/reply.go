@@ -1,9 +1,9 @@
-// Package guestagent asks QEMU's guest agent, over its virtio-serial port, about
-// a guest and has it do things there.
+// Package guestagent asks QEMU's guest agent about a guest, and lets it act there, over the
+// agent's virtio-serial port.
 //
-// Whoever answers is the guest's: nothing that it says is believed, and nothing
-// that it sends costs more memory, time or text than is allowed here. A reply
-// may be endless, never come, or be somebody else's.
+// The guest controls what answers. So nothing in a reply is believed, and no reply costs more
+// memory, time or text than is allowed here. A reply may be endless, never come, or belong to
+// another command.
 //
 // The protocol: docs/interop/qemu-ga.rst and qga/qapi-schema.json of QEMU.
 package guestagent
@@ -22,22 +22,22 @@ import (
 
 // Bounds of one reply, in bytes.
 const (
-	// maxRead is how much is read at most to find it, whatever of it is kept.
+	// maxRead is how much is read at most for one reply.
 	maxRead = 16 << 20
-	// maxReply is how much is kept. An interface takes some 600 bytes of it.
+	// maxReply is how much of a reply is kept. An interface takes some 600 bytes.
 	maxReply = 256 << 10
-	// maxString is how much is kept of each string; a multiple of 4, so that what
-	// is left of base64 is base64.
+	// maxString is how much is kept of each string: a multiple of 4, so that base64 which was
+	// cut is still base64.
 	maxString = 4096
 )
 
-// delimiter precedes the reply to guest-sync-delimited, and no byte of JSON is it.
+// delimiter precedes the reply to guest-sync-delimited. JSON has no such byte.
 const delimiter = 0xff
 
 var (
 	// ErrReply: the agent said something that is no answer.
 	ErrReply = errors.New("the guest agent's answer cannot be read")
-	// ErrTooLong: there is more of it than is taken.
+	// ErrTooLong: the answer is longer than maxRead or maxReply.
 	ErrTooLong = errors.New("the guest agent's answer is too long")
 )
 
@@ -51,8 +51,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: the guest agent says: %s", e.Command, e.Text)
 }
 
-// readReply reads a line. Of each string in it the beginning is kept, so that
-// what is otherwise in order stays readable.
+// readReply reads a line. It keeps only the beginning of each string, so that a reply with
+// long strings can still be read.
 func readReply(r *bufio.Reader) ([]byte, error) {
 	var kept []byte
 	s := stringCutter{}
@@ -65,7 +65,8 @@ func readReply(r *bufio.Reader) ([]byte, error) {
 		case b == '\n':
 			return kept, nil
 		case b == delimiter:
-			// Of an answer that was given up on, or of an agent that starts anew.
+			// The bytes before the delimiter belong to an answer that was given up on, or to
+			// an agent that starts anew.
 			kept, s = kept[:0], stringCutter{}
 			continue
 		case !s.keep(b):
@@ -123,7 +124,7 @@ func (s *stringCutter) keep(b byte) bool {
 		if s.escape == 0 && b == 'u' {
 			s.escape = 4
 		}
-		// One that was begun is kept whole.
+		// A sequence that was begun is kept whole.
 		full = s.length > maxString+8
 	case b == '"':
 		s.inside = false
@@ -160,8 +161,7 @@ func parseReply(command string, line []byte) (json.RawMessage, error) {
 	return reply.Return, nil
 }
 
-// list is a JSON array of which at most as many elements are decoded as its
-// limit says; the rest costs nothing.
+// list decodes at most limit elements of a JSON array; the rest costs nothing.
 func list[T any](data json.RawMessage, limit int) ([]T, error) {
 	if string(data) == "null" || len(data) == 0 {
 		return nil, nil

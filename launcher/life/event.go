@@ -9,22 +9,22 @@ import (
 // Event is something that the loop has heard.
 type Event interface{ event() }
 
-// What virt-handler, users and the node ask for. All but the last three are
-// answered by the action Answer, or by what becomes of the action Operate.
+// Requests of virt-handler, users and the node. The first three are answered: by the action
+// Answer, or by the outcome of the actions Operate and Reboot.
 type (
 	// StartAsked: virt-handler has sent what QEMU needs.
 	StartAsked struct{ Order Order }
 	// Rejected: virt-handler found no way to start the VM.
 	Rejected struct{ Text string }
-	// OperationAsked: a user wants something of the guest.
+	// OperationAsked: a user asks for an operation on the guest.
 	OperationAsked struct {
 		Operation Operation
 		Agent     Agent
 	}
 	// ShutdownAsked is a signal, or virt-handler's command.
 	ShutdownAsked struct{ At time.Time }
-	// GraceShortened gives the guest less time to shut down, from the power
-	// button on, also where that was pressed already.
+	// GraceShortened gives the guest less time to shut down. The time counts from the power
+	// button, also if the button was pressed already.
 	GraceShortened struct {
 		Seconds int64
 		At      time.Time
@@ -33,7 +33,7 @@ type (
 	Canceled struct{}
 )
 
-// Operation is what a user may want of a guest that runs.
+// Operation is what a user may ask for on a running guest.
 type Operation string
 
 // Operations, in the words of the control protocol.
@@ -47,23 +47,22 @@ const (
 // Agent is what is known of the guest's agent.
 type Agent struct{ Connected, Frozen bool }
 
-// What became of what the loop was told to do. Nothing is heard of what failed
-// for QEMU's end: that is heard of itself.
+// Outcomes of actions. If an action failed because QEMU ended, only OperationFailed says so:
+// QEMU's end is an event of its own.
 type (
-	// Prepared: disks and seed are there, or why not.
+	// Prepared: disks and seed are made, or Err says why not.
 	Prepared struct{ Err error }
 	// ExecFailed: QEMU could not be started.
 	ExecFailed struct{ Err error }
-	// Handshaken: QEMU answers, and has let the guest run unless it is to start
-	// paused.
+	// Handshaken: QEMU answers, and lets the guest run unless it is to start paused.
 	Handshaken struct{ At time.Time }
-	// HandshakeFailed: it did not, and lives.
+	// HandshakeFailed: QEMU did not answer or did not let the guest run, and lives.
 	HandshakeFailed struct{ Err error }
-	// OperationFailed: QEMU or the guest's agent did not do it.
+	// OperationFailed: QEMU or the guest's agent did not carry out the operation.
 	OperationFailed struct{ Operation Operation }
 	// RestartFailed: QEMU did not start a guest again that had powered off.
 	RestartFailed struct{ Err error }
-	// ContinueFailed: nor did it let one run that an I/O error stopped.
+	// ContinueFailed: QEMU did not let a guest run that an I/O error stopped.
 	ContinueFailed struct{}
 	// ReasonTold answers AskReason.
 	ReasonTold struct {
@@ -75,11 +74,11 @@ type (
 	ProbeAnswered struct{}
 )
 
-// What QEMU tells by itself. Nothing of it is believed to be impossible.
+// What QEMU tells by itself. Any of these may come in any state.
 type (
 	// Resumed is RESUME: the guest's CPUs run.
 	Resumed struct{ At time.Time }
-	// Stopped is STOP: they do not.
+	// Stopped is STOP: the guest's CPUs are stopped.
 	Stopped struct{}
 	// PoweredDown is SHUTDOWN.
 	PoweredDown struct {
@@ -88,23 +87,23 @@ type (
 	}
 	// Panic is GUEST_PANICKED.
 	Panic struct{}
-	// IOFailed is a BLOCK_IO_ERROR that QEMU stops the guest for. It tells of it
-	// before it stops (blk_error_action in block/block-backend.c).
+	// IOFailed is a BLOCK_IO_ERROR for which QEMU stops the guest. QEMU sends it before it
+	// stops the guest (blk_error_action in block/block-backend.c).
 	IOFailed struct{ Error IOError }
-	// MonitorLost: QEMU's monitor has ended. QEMU closes it when it exits; one that
-	// lives on without cannot be driven, nor asked to stop.
+	// MonitorLost: QEMU's monitor has ended. QEMU closes its monitor when it exits; a QEMU
+	// that lives on without a monitor cannot be driven, nor asked to stop.
 	MonitorLost struct{ Err error }
-	// QEMUExited: its process is no more, and all that it had told before was heard.
+	// QEMUExited: QEMU's process has ended, and its events were heard before.
 	QEMUExited struct{ Exit Exit }
 )
 
-// Probed: somebody wants to know whether QEMU is there.
+// Probed: virt-handler wants to know whether QEMU answers.
 type Probed struct{}
 
-// Expired: a timer did.
+// Expired: a timer has expired.
 type Expired struct{ Timer Timer }
 
-// IOError is what QEMU says of an I/O error.
+// IOError is an I/O error as QEMU describes it.
 type IOError struct {
 	Disk, Operation, Text string
 	NoSpace               bool

@@ -6,8 +6,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// resumed: the guest's CPUs run. QEMU's event says it first, and what follows it,
-// a STOP or the end, must not be taken for an earlier state.
+// resumed: the guest's CPUs run. QEMU sends RESUME before it answers cont. A STOP or an exit
+// right after RESUME is that of a guest that ran.
 func (s *step) resumed(now time.Time) {
 	if !s.listens() || s.in(Killing) {
 		return
@@ -29,7 +29,7 @@ func (s *step) resumed(now time.Time) {
 	s.goesOn()
 }
 
-// goesOn: the guest runs, and not on trial.
+// goesOn: the guest runs, and no longer on trial.
 func (s *step) goesOn() {
 	s.Storage, s.Failed, s.Pause = Storage{}, IOError{}, control.Pause{}
 	if s.in(Paused) {
@@ -42,18 +42,18 @@ func (s *step) stopped() {
 	case !s.driven(), !s.listens():
 	case s.Power == Restarting:
 	case s.Power == Off:
-		// QEMU holds a guest that has powered off. It did so as its reboot was given
-		// up, before QEMU had heard of that.
+		// QEMU keeps the guest, which powered off before QEMU heard that the reboot was given
+		// up. So QEMU does not end by itself.
 		s.quit(Cause{Kind: Quit})
 	case s.in(Running), s.Storage.Trial.trying():
 		s.pause()
 	case s.in(ShuttingDown) && s.Failed != (IOError{}):
-		s.pause() // one that flushes its disks in order to shut down may need them again
+		s.pause() // a guest that flushes its disks to shut down may need them again
 	}
 }
 
-// pause notes that the guest's CPUs were stopped, and why: for the I/O error that
-// QEMU told of before, or for what is in its run state.
+// pause records that the guest's CPUs were stopped, and why: the I/O error that QEMU reported
+// before, or else QEMU's run state, which AskReason asks for.
 func (s *step) pause() {
 	if s.in(Running) {
 		s.Phase = Paused
@@ -68,22 +68,22 @@ func (s *step) pause() {
 	s.act(AskReason{s.Pauses})
 }
 
-// reasonTold: another pause, or none, may have come meanwhile.
+// reasonTold ignores an answer that is late: the guest runs again, or was paused again.
 func (s *step) reasonTold(e ReasonTold) {
 	if s.driven() && !e.Running && e.Pause == s.Pauses && s.Pause.Status == control.PausedByUser {
 		s.Pause.Status = e.Status
 	}
 }
 
-// schedule has the guest let run again later: it was stopped for an I/O error,
-// and for nothing else.
+// schedule lets the guest run again later. It is for a guest that only an I/O error stopped.
 func (s *step) schedule() {
 	wait := min(max(2*s.Storage.Wait, FirstRetry), LastRetry)
 	s.Storage = Storage{Scheduled, wait}
 	s.timer(RetryTimer, wait)
 }
 
-// poweredDown: once a guest is off, what ends QEMU says nothing of it any more.
+// poweredDown: once the guest is off, further SHUTDOWN events are about QEMU's end, and say
+// nothing of the guest.
 func (s *step) poweredDown(e PoweredDown) {
 	if !s.listens() || s.Power.off() {
 		return
@@ -108,7 +108,7 @@ func (s *step) operationAsked(e OperationAsked) {
 	case e.Operation == SoftReboot:
 		s.softReboot(e.Agent.Connected)
 	case e.Operation == Unpause && s.Storage.Trial.trying():
-		s.answer("") // it runs, on trial
+		s.answer("") // it runs already, on trial
 	case e.Operation == Unpause && s.Storage.Trial == Scheduled:
 		s.Storage.Trial = Unpausing
 		s.act(Operate{e.Operation})
@@ -141,8 +141,8 @@ func (s *step) refusal(e OperationAsked) string {
 	return ""
 }
 
-// softReboot: by the power button, a guest that reboots cannot be told from one
-// that powers off, so for a while it is taken for the former.
+// softReboot: a guest that reboots by the power button only powers off. So for RebootTime a
+// power-off counts as the reboot.
 func (s *step) softReboot(byAgent bool) {
 	if !byAgent {
 		s.Power = RebootAwaited
@@ -160,7 +160,7 @@ func (s *step) operationFailed(e OperationFailed) {
 	}
 }
 
-// restartFailed: the guest is off; there is nothing left to lose.
+// restartFailed: the guest is off, so ending QEMU loses nothing.
 func (s *step) restartFailed(e RestartFailed) {
 	cause := Cause{NotAgain, e.Err.Error()}
 	switch {

@@ -1,6 +1,6 @@
-// Package life is the life of one VM as its launcher leads it: Step says what a
-// state becomes when something is heard, and what is to be done then. It is pure:
-// time comes with the events, and what is to be done is data.
+// Package life decides the life of one VM: Step takes a state and an event, and returns the
+// next state and the actions for the launcher. Step is pure: events bring the time, and
+// actions are data.
 package life
 
 import (
@@ -10,8 +10,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// State is all that decides what comes next. The zero value waits for a start
-// request.
+// State is everything that decides what comes next. The zero value waits for a start request.
 type State struct {
 	Phase Phase
 	Order Order
@@ -25,17 +24,16 @@ type State struct {
 	Power   Power
 	Storage Storage
 	Silence Silence
-	// Pause says why the guest's CPUs are stopped; without a status while they run.
+	// Pause says why the guest's CPUs are stopped. Its Status is empty while they run.
 	Pause control.Pause
-	// Pauses counts them: an answer about one must not be taken for another's.
+	// Pauses counts the pauses: QEMU's answer about one pause must not be taken for another's.
 	Pauses int
-	// Failed is the I/O error that QEMU told of last and that the guest is being
-	// stopped for; without an operation and a text if there is none.
+	// Failed is the last I/O error for which QEMU stops the guest; zero if there is none.
 	Failed IOError
 
-	// Lost is how QEMU's monitor ended; empty while it is there.
+	// Lost is the error that ended QEMU's monitor; empty while the monitor works.
 	Lost string
-	// Panicked: a device of the guest's told QEMU so.
+	// Panicked: a device of the guest told QEMU that the guest's kernel panicked.
 	Panicked bool
 	// LastShutdown is the cause in QEMU's last SHUTDOWN event.
 	LastShutdown string
@@ -57,114 +55,114 @@ type Order struct {
 	Grace int64
 }
 
-// Phase is where the VM is. It never goes back, but between Running and Paused.
+// Phase is how far the VM has come. It never goes back, except between Running and Paused.
 type Phase int
 
 // Phases, in order.
 const (
 	Waiting      Phase = iota // for a start request
 	Preparing                 // disks and seed are being made
-	Aborting                  // the same, and it was asked to end
+	Aborting                  // as Preparing, and the launcher was asked to end
 	Starting                  // QEMU was started, and its guest does not run yet
 	Running                   // the guest's CPUs run, as far as QEMU has told
-	Paused                    // they are stopped, or run on trial
+	Paused                    // the guest's CPUs are stopped, or run on trial
 	ShuttingDown              // the power button was pressed
 	Quitting                  // QEMU was told to quit
-	Killing                   // QEMU was sent SIGKILL; only its exit is waited for
-	Kept                      // the VM has ended; its launcher is to stay
-	Ended                     // nothing comes any more
+	Killing                   // QEMU was sent SIGKILL; its exit is awaited
+	Kept                      // the VM has ended; its launcher stays
+	Ended                     // the launcher ends; further events change nothing
 )
 
-// Wish is what was asked of the launcher. It is never taken back.
+// Wish is how the launcher was asked to end the VM. The first request stands.
 type Wish int
 
 // Wishes.
 const (
 	GoOn     Wish = iota
-	Shutdown      // by a signal or virt-handler: in order
-	Cancel        // by the launcher's own end: at once
+	Shutdown      // by a signal or virt-handler: the guest shuts down
+	Cancel        // by the end of the launcher: at once
 )
 
 // Power is whether the guest is on.
 type Power int
 
-// Powers. A guest that is to start anew by itself cannot be told from one that
-// powers off for good, but by what it was asked for.
+// Powers. A soft reboot by the power button makes the guest power off, as if for good. Only
+// the pending request tells the two apart.
 const (
 	On            Power = iota
-	RebootAwaited       // its next power-off is to be a reboot
-	Restarting          // it has powered off for that, and does not run yet
-	Off                 // it has powered off
+	RebootAwaited       // the next power-off counts as the reboot
+	Restarting          // the guest has powered off to reboot, and does not run yet
+	Off                 // the guest has powered off
 )
 
 // off says whether the guest has powered off.
 func (p Power) off() bool { return p == Off || p == Restarting }
 
-// Storage is how far the attempts are to go on after an I/O error.
+// Storage is how far the attempts are to let a guest run again after an I/O error.
 type Storage struct {
 	Trial Trial
-	// Wait is how long the attempt that is waited for, or was made last, was waited for.
+	// Wait is the wait before the attempt that is scheduled, or was made last.
 	Wait time.Duration
 }
 
-// Trial is what comes next for a guest that an I/O error stopped. QEMU keeps its
-// requests, and makes them again when its CPUs run.
+// Trial is the next step for a guest that an I/O error stopped. QEMU keeps the guest's
+// requests, and makes them again when the CPUs run.
 type Trial int
 
 // Trials.
 const (
-	NoTrial   Trial = iota // it is not stopped for its storage
+	NoTrial   Trial = iota // the guest is not stopped for an I/O error
 	Scheduled              // a timer runs until the next attempt
-	Continued              // QEMU was told to let it run
-	Settling               // it runs, and has to for a while
-	Unpausing              // a user has it run; there is no timer meanwhile
+	Continued              // QEMU was told to let the guest run
+	Settling               // the guest runs, and must run on for SettleTime
+	Unpausing              // a user lets the guest run; there is no timer meanwhile
 )
 
-// trying says whether the guest may be running without anybody having been told.
+// trying says whether the guest may run although its pause is still reported.
 func (t Trial) trying() bool { return t == Continued || t == Settling }
 
 // Silence is whether QEMU answers.
 type Silence int
 
-// Silences. A question stays open until it is answered.
+// Silences. The question to QEMU (Probe) stays open until QEMU answers.
 const (
 	Unasked Silence = iota
 	Asked
-	Silent // it has not answered for PatienceTime
+	Silent // QEMU has not answered for PatienceTime
 )
 
 // Cause is why the launcher ended the VM, or could not start it.
 type Cause struct {
 	Kind CauseKind
-	// Text is the error behind it, in words.
+	// Text is the error in words.
 	Text string
 }
 
 // CauseKind tells causes apart.
 type CauseKind int
 
-// Causes. What comes later replaces Quit only where it says more.
+// Causes. A later cause replaces Quit only if it says more.
 const (
-	NoCause      CauseKind = iota // it ended by itself, or its launcher was ended
-	NotStarted                    // it was asked to end before there was a VM
+	NoCause      CauseKind = iota // QEMU ended by itself, or the launcher was ended
+	NotStarted                    // the launcher was asked to end before there was a VM
 	NotStartable                  // preparation, QEMU's start or the handshake failed
 	Quit                          // the launcher told QEMU to quit
-	NotAgain                      // the guest powered off to start anew, and could not be
-	Undrivable                    // QEMU's monitor was lost, and it was killed for that
+	NotAgain                      // the guest powered off to reboot, and QEMU did not start it again
+	Undrivable                    // QEMU's monitor was lost, and QEMU was killed for that
 )
 
-// Timer is one of the loop's.
+// Timer is a timer of the loop.
 type Timer int
 
 // Timers.
 const (
 	ButtonTimer   Timer = iota // until the power button is pressed again
 	GraceTimer                 // until the grace period is over
-	KillTimer                  // until what should have ended by itself is ended
-	RetryTimer                 // until a guest that an I/O error stopped is let run
-	SettleTimer                // until it is believed to run
+	KillTimer                  // until an end that does not come by itself is forced
+	RetryTimer                 // until a guest that an I/O error stopped may run again
+	SettleTimer                // until that guest counts as running
 	PatienceTimer              // until a QEMU that does not answer is called silent
-	RebootTimer                // until a power-off is one again
+	RebootTimer                // until a power-off is no reboot any more
 
 	Timers // how many there are
 )
@@ -174,25 +172,26 @@ const (
 	// PressInterval: a guest whose ACPI driver is not up yet misses the power
 	// button, so it is pressed again until the guest is down.
 	PressInterval = 5 * time.Second
-	// QuitTime is how long QEMU has to follow "quit", or to follow its monitor,
-	// before it is killed.
+	// QuitTime is how long QEMU has to exit after "quit", or after the end of its monitor,
+	// before it is killed. Preparation has as long to abort.
 	QuitTime = 5 * time.Second
-	// Storage that failed is tried again after FirstRetry, and then after twice as
-	// long each time, up to LastRetry. An attempt has succeeded when the guest has
-	// run for SettleTime: one whose storage still fails stops again at once, and
-	// would otherwise seem to run now and then.
+	// After an I/O error the guest may run again after FirstRetry, and then after twice as
+	// long each time, up to LastRetry. An attempt has succeeded when the guest has run for
+	// SettleTime: a guest whose storage still fails stops again at once, and would otherwise
+	// seem to run now and then.
 	FirstRetry = 5 * time.Second
 	LastRetry  = time.Minute
 	SettleTime = 3 * time.Second
-	// PatienceTime is how long QEMU has to answer before it is said to be silent.
-	// Its main loop may wait that long for storage under load.
+	// PatienceTime is how long QEMU has to answer before it counts as silent. QEMU's main loop
+	// may wait that long for storage under load.
 	PatienceTime = 10 * time.Second
-	// RebootTime is how long a guest has to power off after the power button for
-	// that to be taken for the reboot that was asked for.
+	// RebootTime is how long after the power button a power-off counts as the reboot that a
+	// user asked for.
 	RebootTime = 3 * time.Minute
 )
 
-// Running timers follow from the state: whatever leaves it stops them.
+// runs says whether a timer may run in this state. Step stops the timers that may not run in
+// the next state.
 func (s State) runs(t Timer) bool {
 	switch t {
 	case ButtonTimer, GraceTimer:
@@ -216,13 +215,13 @@ func (s State) driven() bool {
 	return s.Phase == Starting || s.Phase == Running || s.Phase == Paused || s.Phase == ShuttingDown
 }
 
-// HasEnded says whether the VM has.
+// HasEnded says whether the VM has ended.
 func (s State) HasEnded() bool { return s.Phase == Kept || s.Phase == Ended }
 
-// Serves says whether there is a guest that ran and that nobody has told QEMU to end.
+// Serves says whether the guest has run and QEMU was not told to end.
 func (s State) Serves() bool { return s.driven() && !s.Ran.IsZero() }
 
-// Shown is where a launcher is, in the words of the control protocol.
+// Shown is the state in the words of the control protocol.
 func (s State) Shown() control.State {
 	switch s.Phase {
 	case Waiting:
@@ -238,7 +237,7 @@ func (s State) Shown() control.State {
 	case Kept, Ended:
 		return control.StateExited
 	}
-	// Quitting and Killing are nothing that anybody is told of.
+	// The protocol has no word for Quitting and Killing. Shown stays at the state before them.
 	switch {
 	case s.Ran.IsZero() && s.Pause.Status == "":
 		return control.StatePreparing
@@ -250,8 +249,8 @@ func (s State) Shown() control.State {
 	return control.StateRunning
 }
 
-// Report is what virt-handler is told, but for what the loop knows: the Machine,
-// and QEMU's process.
+// Report is the state report for virt-handler. The loop adds what it alone knows: the Machine,
+// QEMU's process and the jobs.
 func (s State) Report() control.StateReport {
 	r := control.StateReport{State: s.Shown(), QEMUSilent: s.Silence == Silent}
 	if !s.Ran.IsZero() {
@@ -267,7 +266,7 @@ func (s State) Report() control.StateReport {
 	return r
 }
 
-// reported is what decides whether there is something to tell.
+// reported is the part of the state whose change is worth a report.
 type reported struct {
 	state   control.State
 	ran     time.Time

@@ -8,8 +8,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Step is what a state becomes of what is heard, and what is to be done, in
-// order. What cannot be meant in a state changes nothing.
+// Step returns the state after an event, and the actions to carry out, in order. An event that
+// makes no sense in a state changes nothing.
 func Step(before State, heard Event) (State, []Action) {
 	s := step{State: before}
 	if s.in(Ended) {
@@ -25,8 +25,8 @@ type step struct {
 	do []Action
 }
 
-// actions begins with what follows from the difference between two states: timers
-// that nobody waits for any more, and what virt-handler has to know.
+// actions puts first what follows from the difference between two states: it stops timers that
+// nobody waits for any more, and reports to virt-handler.
 func (s *step) actions(before State, heard Event) []Action {
 	var out []Action
 	for t := range Timers {
@@ -137,8 +137,8 @@ func (s *step) startAsked(e StartAsked) {
 	s.answer("")
 }
 
-// rejected ends a VM that virt-handler found no way to start. The launcher says
-// so in its termination message: the terminal phase has one writer.
+// rejected ends a VM that virt-handler cannot start. The launcher says so in its termination
+// message, so that only virt-controller writes the terminal phase.
 func (s *step) rejected(e Rejected) {
 	if !s.in(Waiting) {
 		s.answer("cannot reject: the VM is %s", s.Shown())
@@ -194,7 +194,7 @@ func (s *step) shutdownAsked(e ShutdownAsked) {
 		s.act(Abort{})
 		s.kill(Cause{NotStarted, "asked to end while QEMU was starting"}, "asked to end before the guest runs")
 	case Running, Paused:
-		if s.Ran.IsZero() { // its CPUs have never run, and heed no power button
+		if s.Ran.IsZero() { // CPUs that never ran react to no power button
 			s.kill(Cause{NotStarted, "asked to end before the guest ran"}, "asked to end before the guest runs")
 			return
 		}
@@ -216,12 +216,12 @@ func (s *step) beginShutdown(now time.Time) {
 }
 
 func (s *step) press() {
-	if s.Silence != Silent { // else QEMU has the last one still to read
+	if s.Silence != Silent { // a silent QEMU has not read the last press yet
 		s.act(Press{})
 	}
 }
 
-// forgetReboot has the guest's next power-off be one.
+// forgetReboot makes the guest's next power-off a power-off again, and no reboot.
 func (s *step) forgetReboot() {
 	if s.Power == RebootAwaited {
 		s.Power = On
@@ -278,7 +278,7 @@ func (s *step) kill(c Cause, why string) {
 	s.act(Kill{why})
 }
 
-// leaveGuest: nothing is done for the guest any more.
+// leaveGuest gives up what is under way for the guest.
 func (s *step) leaveGuest() {
 	s.Storage = Storage{}
 	if s.Power == RebootAwaited {
@@ -303,8 +303,8 @@ func (s *step) monitorLost(e MonitorLost) {
 	}
 }
 
-// finish: the VM has ended. After a failure its launcher may have to stay, so
-// that somebody can look around.
+// finish ends the VM. After a failure the launcher may have to stay, so that somebody can look
+// around.
 func (s *step) finish(c Cause) {
 	started := !s.in(Waiting)
 	s.Cause, s.Phase = c, Killing
@@ -335,7 +335,7 @@ func (s *step) expired(t Timer) {
 	case KillTimer:
 		s.overdue()
 	case RetryTimer:
-		// Also for one that is to shut down: with its disk back it can.
+		// Also for a guest that is shutting down: with its disk back it can.
 		s.Storage.Trial, s.Failed = Continued, IOError{}
 		s.act(Continue{})
 	case SettleTimer:
@@ -347,7 +347,7 @@ func (s *step) expired(t Timer) {
 	}
 }
 
-// overdue ends what should have ended by itself.
+// overdue ends a preparation or a QEMU that should have ended by itself.
 func (s *step) overdue() {
 	const why = "QEMU did not exit by itself"
 	switch {

@@ -8,15 +8,15 @@ import (
 
 var abortedEarly = Cause{NotStarted, "asked to end before QEMU was started"}
 
-// Termination says how a VM ended, from what QEMU said and how it exited. QEMU's
-// last words, which the loop has, are not in it.
+// Termination says how a VM ended, from QEMU's events and its exit. The loop adds QEMU's last
+// words.
 func (s State) Termination() control.Termination {
 	t := control.Termination{ExitCode: s.Exit.Code}
 	if s.Exit.Signal != 0 {
 		t.Signal = s.Exit.Signal.String()
 	}
 	if s.Cause.Kind == NotStartable {
-		t = control.Termination{} // how it was killed for that says nothing
+		t = control.Termination{} // QEMU was killed for that, and its exit says nothing
 	}
 	t.Reason, t.Message = s.reason()
 	return t
@@ -39,7 +39,7 @@ func (s State) reason() (control.Reason, string) {
 		return control.ReasonStartFailed, "QEMU could not be driven, and was killed before the guest ran: " + s.Cause.Text
 	case !ran:
 		return control.ReasonStartFailed, fmt.Sprintf("QEMU %s before the guest ran", s.Exit)
-	case killedLost && !s.Power.off(): // else it was only slow to give its memory back
+	case killedLost && !s.Power.off(): // else QEMU was only slow to free its memory
 		return control.ReasonQMPLost, "QEMU could not be driven any more, and was killed: " + s.Cause.Text
 	case !killedLost && s.Exit != Exit{}:
 		return control.ReasonQEMUExited, fmt.Sprintf("QEMU %s", s.Exit)
@@ -51,8 +51,8 @@ func (s State) reason() (control.Reason, string) {
 	return control.ReasonQEMUExited, fmt.Sprintf("QEMU %s (shutdown reason %q)", s.Exit, s.LastShutdown)
 }
 
-// quitReason is for a QEMU that was told to quit. While it was still ending, that
-// was no deed of the guest's, which may have powered off before.
+// quitReason is the reason after QEMU was told to quit. A guest that had powered off before,
+// while QEMU was still ending, did so by itself.
 func (s State) quitReason() (control.Reason, string) {
 	switch {
 	case s.Order.NoACPI:

@@ -21,7 +21,7 @@ const (
 	lastRedial  = 2 * time.Second
 )
 
-// flushTimeout bounds how long Close waits for what is queued.
+// flushTimeout bounds how long Close waits for queued messages to be sent.
 const flushTimeout = time.Second
 
 // Link keeps a connection to virt-handler. It dials, says hello with the launcher's
@@ -45,13 +45,13 @@ type Link struct {
 // Command is a command of virt-handler.
 type Command struct {
 	*control.Message
-	// Send takes the answer, and its files.
+	// Send queues the answer, and takes over its files.
 	Send func(control.Message) error
 	Log  *slog.Logger
 }
 
-// Answer sends a result or an error, and takes over the file that answers to the
-// command bring; a handler that is gone asks again.
+// Answer sends a result or an error. It takes over the file that answers to this command
+// bring. If virt-handler is gone, it asks again when it is back.
 func (m *Command) Answer(result any, err error, files ...*os.File) {
 	reply := control.Message{ID: m.ID}
 	for _, f := range files {
@@ -68,7 +68,7 @@ func (m *Command) Answer(result any, err error, files ...*os.File) {
 	}
 }
 
-// New returns a Link that dials a socket until Close. The state is for the first hello.
+// New returns a Link that dials a socket until Close. state is for the first hello.
 func New(socket, qemuVersion string, state control.StateReport, log *slog.Logger) *Link {
 	l := &Link{socket: socket, version: qemuVersion, state: state, log: log,
 		commands: make(chan *Command), closing: make(chan struct{}), done: make(chan struct{})}
@@ -76,11 +76,10 @@ func New(socket, qemuVersion string, state control.StateReport, log *slog.Logger
 	return l
 }
 
-// Commands are virt-handler's, to be taken one after the other.
+// Commands are virt-handler's commands, one after the other.
 func (l *Link) Commands() <-chan *Command { return l.commands }
 
-// Close ends the connection, once what was said last has been sent or has had
-// its time, and the goroutines.
+// Close ends the connection and the goroutines. Queued messages get a moment to be sent first.
 func (l *Link) Close() {
 	close(l.closing)
 	l.mu.Lock()
@@ -93,7 +92,7 @@ func (l *Link) Close() {
 	<-l.done
 }
 
-// Keep has the next hello say the new state, and tells nobody now.
+// Keep stores the new state for the next hello, and sends nothing now.
 func (l *Link) Keep(state control.StateReport) { l.keep(state) }
 
 func (l *Link) keep(state control.StateReport) *connection {
@@ -129,7 +128,7 @@ func (l *Link) ReportAgent(report control.AgentReport) {
 	}
 }
 
-// sendAgent is for who holds mu.
+// sendAgent needs mu to be held.
 func (l *Link) sendAgent(connection *connection) {
 	data, err := json.Marshal(l.agent)
 	if err == nil {
@@ -201,7 +200,7 @@ func (l *Link) hello(connection *connection) error {
 	if err != nil {
 		return fmt.Errorf("open network namespace: %w", err)
 	}
-	// Held until hello is in the queue: no state may overtake it, and none be lost.
+	// mu is held until hello is in the queue: no state report may overtake hello, or be lost.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
@@ -225,16 +224,16 @@ func (l *Link) hello(connection *connection) error {
 	return nil
 }
 
-// queueLength is how many messages wait for a handler that does not read. The
-// launcher reports a handful of states, and answers one question at a time.
+// queueLength is how many messages may wait while virt-handler does not read. The launcher
+// reports a handful of states, and answers one question at a time.
 const queueLength = 16
 
 // errNotRead ends a connection whose other end does not read; the next one
 // begins with the state as it is then.
 var errNotRead = errors.New("virt-handler does not read what it is told")
 
-// connection is one connection to virt-handler. A goroutine of its own sends what is
-// queued: a virt-handler that hangs holds up nobody else.
+// connection is one connection to virt-handler. Its own goroutine sends the queued messages,
+// so a virt-handler that hangs holds up nobody else.
 type connection struct {
 	conn    *control.Conn
 	queue   chan control.Message
@@ -260,7 +259,7 @@ func (c *connection) send(m control.Message) error {
 	default:
 		m.Close()
 		if c.full.Swap(true) {
-			return nil // said once
+			return nil // the error was returned before
 		}
 		c.conn.Close()
 		return errNotRead
@@ -286,8 +285,8 @@ func (c *connection) run() {
 	}
 }
 
-// write sends a message. After a failure the connection is closed, which ends
-// serve; what is written then fails at once.
+// write sends a message. After a failure the connection is closed, which ends serve, and later
+// writes fail at once.
 func (c *connection) write(m control.Message) {
 	if c.conn.Send(m) == nil {
 		c.greeted.Store(true)
@@ -295,7 +294,7 @@ func (c *connection) write(m control.Message) {
 	m.Close()
 }
 
-// flush gives what waits a moment to be sent.
+// flush gives queued messages a moment to be sent.
 func (c *connection) flush() {
 	c.endOnce.Do(func() { close(c.ending) })
 	timeout := time.NewTimer(flushTimeout)

@@ -1,4 +1,4 @@
-// Package podlog writes into a pod's log without waiting for whoever reads it.
+// Package podlog writes into a pod's log without waiting for the log's reader.
 package podlog
 
 import (
@@ -96,7 +96,7 @@ func (p *Log) run(w io.Writer) {
 			dropped += len(chunk)
 			continue
 		}
-		// The same log gets this line: it must not fill it in their stead.
+		// The note goes to the same log, and must not fill the log in the output's stead.
 		if dropped > 0 && now.Sub(warned) >= time.Second {
 			p.log.Warn("left out "+p.what, "bytes", dropped)
 			dropped, warned = 0, now

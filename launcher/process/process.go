@@ -119,7 +119,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Said is the last of what the process wrote, 2 KiB at most.
 func (p *Process) Said() string { return p.said.String() }
 
-// Exited gets how the process has ended, once.
+// Exited returns a channel that gets, once, how the process has ended.
 func (p *Process) Exited() <-chan life.Exit { return p.exited }
 
 // Kill sends SIGKILL.
@@ -140,7 +140,7 @@ func (p *Process) End() {
 func exitOf(err error) life.Exit {
 	var failed *exec.ExitError
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it exited with 0, and a child of its own has its output open
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it exited with 0, and a child of the process has its output open
 		return life.Exit{}
 	case errors.As(err, &failed):
 		status := failed.Sys().(syscall.WaitStatus)

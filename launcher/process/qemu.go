@@ -28,9 +28,9 @@ type QEMU struct {
 	Agent  *net.UnixConn // nil without a port for the guest agent
 }
 
-// StartQEMU must be called on a thread that lives as long as QEMU (see Start). files
-// has what the machine inherits, by name, but for the ends of QEMU's sockets, which
-// StartQEMU makes. The files stay open.
+// StartQEMU must be called on a thread that lives as long as QEMU (see Start). files holds by
+// name what the machine inherits, except QEMU's ends of its sockets, which StartQEMU makes.
+// The files stay open.
 func StartQEMU(program string, m *qemuargs.Machine, files map[string]*os.File, stderr io.Writer) (q *QEMU, err error) {
 	q = &QEMU{}
 	theirs, err := q.sockets(m)
@@ -78,7 +78,7 @@ func (q *QEMU) sockets(m *qemuargs.Machine) (map[string]*os.File, error) {
 	return theirs, nil
 }
 
-// SocketPair is a connection, and the file at its other end, which another process gets.
+// SocketPair returns a connection, and the file at its other end, for another process.
 func SocketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -110,8 +110,8 @@ var (
 	versionFile = regexp.MustCompile(`^` + versionPattern + `\n$`)
 )
 
-// QEMUVersion is QEMU's version, such as 7.2.22. It is what is written in file, or else
-// what QEMU says, which takes as much CPU time as a third of a start.
+// QEMUVersion is QEMU's version, such as 7.2.22: the content of file, or else what QEMU says,
+// which takes as much CPU time as a third of a start.
 func QEMUVersion(ctx context.Context, program, file string) (string, error) {
 	if written, err := os.ReadFile(file); err == nil && versionFile.Match(written) {
 		return strings.TrimSpace(string(written)), nil

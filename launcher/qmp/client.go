@@ -1,9 +1,8 @@
 // Package qmp speaks the QEMU Machine Protocol over a connected socket.
 //
-// Client is the transport. It satisfies go-qemu's Monitor, whose Event and
-// Version it uses, and adds what a process that must outlive any reply needs:
-// replies are matched by id, every command has a deadline, events never hold up
-// replies, and files go along with commands.
+// Client is the transport. It satisfies go-qemu's Monitor, and uses its Event and Version. It
+// adds what a process needs that must not hang on a reply: replies are matched by id, every
+// command has a deadline, events never hold up replies, and files go along with commands.
 //
 // The protocol: docs/interop/qmp-spec.rst of QEMU.
 package qmp
@@ -30,7 +29,7 @@ import (
 // main loop waits for storage.
 const defaultTimeout = 10 * time.Second
 
-// Options are what a Client can be told.
+// Options are the settings of a Client.
 type Options struct {
 	// Timeout bounds the handshake and every command whose context has no
 	// deadline. Zero means 10 seconds.
@@ -48,7 +47,7 @@ type Client struct {
 	log     *slog.Logger
 	events  *eventQueue
 
-	writing chan struct{} // a semaphore of 1: holds the right to write
+	writing chan struct{} // a semaphore of 1: its holder may write
 
 	mu       sync.Mutex
 	lastID   uint64
@@ -97,7 +96,7 @@ func (c *Client) Connect() error {
 	return c.Execute(ctx, "qmp_capabilities", nil, nil)
 }
 
-// Greeting is what QEMU said first; zero before Connect.
+// Greeting is QEMU's first message; zero before Connect.
 func (c *Client) Greeting() Greeting {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,12 +106,12 @@ func (c *Client) Greeting() Greeting {
 // Version is the version in the greeting.
 func (c *Client) Version() monitor.Version { return c.Greeting().Version }
 
-// Execute runs a command, with arguments unless they are nil, and decodes what
-// it returns into result unless that is nil. Files are sent along with it, for
-// getfd or add-fd; they stay the caller's.
+// Execute runs a command, with arguments unless they are nil, and decodes the result into
+// result unless that is nil. Files go along with the command, for getfd or add-fd; they stay
+// the caller's.
 //
-// An error reply is an *Error. When ctx ends first, the command may still run;
-// its reply is discarded. The error is then ErrTimeout or ctx's.
+// An error reply is an *Error. When ctx ends first, the command may still run; its reply is
+// discarded. The error is then ErrTimeout or ctx's.
 func (c *Client) Execute(ctx context.Context, command string, arguments, result any, files ...*os.File) error {
 	r, err := c.roundTrip(ctx, request{Execute: command, Arguments: arguments}, files)
 	if err != nil || result == nil {
@@ -138,13 +137,13 @@ func (c *Client) Run(command []byte) ([]byte, error) {
 	return withID(r.line, id)
 }
 
-// Events returns the events in order, from the oldest one not yet received on,
-// also from before the call. The channel is closed when ctx ends, on Close, or
-// after the last event of a connection that QEMU ended. There is one reader at
-// a time: ErrSubscribed.
+// Events returns the events in order, also from before the call, beginning with the oldest
+// that was not received yet. The channel is closed when ctx ends, on Close, or after the last
+// event of a connection that QEMU ended. There is one reader at a time: a second call returns
+// ErrSubscribed.
 //
-// Up to 1024 events of together 1 MiB wait. Beyond that the oldest that is not
-// SHUTDOWN is dropped, with a warning.
+// Up to 1024 events of together 1 MiB wait. Beyond that the oldest event that is not SHUTDOWN
+// is dropped, with a warning.
 func (c *Client) Events(ctx context.Context) (<-chan monitor.Event, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,7 +185,7 @@ func (c *Client) Close() error {
 // Disconnect is Close, as go-qemu names it.
 func (c *Client) Disconnect() error { return c.Close() }
 
-// fail ends the connection, for the first cause only.
+// fail ends the connection. Only the first cause counts.
 func (c *Client) fail(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,8 +17,8 @@ func (c *Client) SystemReset(ctx context.Context) error {
 	return c.Execute(ctx, "system_reset", nil, nil)
 }
 
-// Quit ends QEMU at once. QEMU replies before it exits, but the connection may
-// end first on its side: ErrClosed then means that it went.
+// Quit ends QEMU at once. QEMU replies before it exits, but the connection may end before the
+// reply is read: ErrClosed then means that QEMU has ended.
 func (c *Client) Quit(ctx context.Context) error { return c.Execute(ctx, "quit", nil, nil) }
 
 // SystemPowerdown presses the power button. The guest may ignore it.

@@ -7,15 +7,15 @@ import (
 )
 
 var (
-	// ErrClosed is the end of the connection, by either side. Err and every
-	// command that had no reply then wrap it.
+	// ErrClosed: the connection has ended, by either side. Err wraps it, and so does the error
+	// of every command that had no reply.
 	ErrClosed = errors.New("monitor connection closed")
 
-	// ErrTimeout is a command, or the handshake, that QEMU did not answer in
-	// time. It is a context.DeadlineExceeded.
+	// ErrTimeout: QEMU did not answer a command, or the handshake, in time. It is a
+	// context.DeadlineExceeded.
 	ErrTimeout = fmt.Errorf("no reply from QEMU: %w", context.DeadlineExceeded)
 
-	// ErrSubscribed is a second Events while the first is still being read.
+	// ErrSubscribed: Events was called while an earlier call's events are still being read.
 	ErrSubscribed = errors.New("events already have a reader")
 )
 

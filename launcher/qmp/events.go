@@ -21,9 +21,9 @@ type queued struct {
 	bytes int
 }
 
-// eventQueue keeps events in order until they are read. It never blocks the
-// writer: when it is full, the oldest event that is not SHUTDOWN goes. So what
-// is left is the newest, and why the guest ended is never lost.
+// eventQueue keeps events in order until they are read. It never blocks the writer: a full
+// queue drops the oldest event that is not SHUTDOWN. So the newest events stay, and the reason
+// why the guest ended is never lost.
 type eventQueue struct {
 	mu      sync.Mutex
 	events  []queued
@@ -36,8 +36,8 @@ type eventQueue struct {
 
 func newEventQueue() *eventQueue { return &eventQueue{changed: make(chan struct{}, 1)} }
 
-// add returns how many events were dropped up to now if it dropped one, else
-// 0. bytes is the length of what QEMU wrote.
+// add adds an event; bytes is its length as QEMU wrote it. If add dropped an event, it returns
+// how many were dropped up to now, else 0.
 func (q *eventQueue) add(e monitor.Event, bytes int) (dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	monitor "github.com/digitalocean/go-qemu/qmp"
 )
 
-// Bounds of one message, in bytes. The longest known reply, to
-// query-qmp-schema, is some 200 KB, the longest event below one. A reply stays
-// as it came; an event is decoded, which takes many times its length.
+// Bounds of one message, in bytes. The longest known reply, to query-qmp-schema, has some 200
+// KB; the longest event has less than 1 KB. A reply stays as it came; an event is decoded,
+// which takes many times its length.
 const (
 	maxLine  = 4 << 20
 	maxEvent = 64 << 10
@@ -25,7 +25,7 @@ type Greeting struct {
 	Capabilities []string        `json:"capabilities"`
 }
 
-// message is one line of QEMU: exactly one of the first three is set.
+// message is one line of QEMU. Exactly one of the fields is set.
 type message struct {
 	greeting *Greeting
 	event    *monitor.Event

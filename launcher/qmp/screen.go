@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// screenSet is the descriptor set of pictures, far above those of disks, which
-// are numbered by their descriptors.
+// screenSet is the fdset of pictures. Its number is far above those of the disks' fdsets,
+// which are numbered by their descriptors.
 const screenSet = 1 << 20
 
-// removeTimeout bounds the end of a picture, whose own time may be over.
+// removeTimeout bounds the removal of the fdset, also when the picture's own time is over.
 const removeTimeout = 10 * time.Second
 
-// Screendump writes a PNG of the first screen to a file that is open for writing
-// only, and which it empties first. QEMU has PNG since 7.1. One may be under way
-// at a time; what one left that nobody waited for is gone with the next.
+// Screendump writes a PNG of the first screen to a file that is open for writing only, and
+// empties the file first. QEMU has PNG since 7.1. One Screendump may be under way at a time.
+// It removes the fdset that an earlier Screendump may have left.
 func (c *Client) Screendump(ctx context.Context, output *os.File) (err error) {
 	set := struct {
 		Set int `json:"fdset-id"`

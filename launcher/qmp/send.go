@@ -48,7 +48,7 @@ func (c *Client) send(ctx context.Context, line []byte, files []*os.File) error 
 		<-cut
 	}
 	if err == nil || !tried {
-		return err // not tried: a closed file, and the connection is as good as before
+		return err // not tried: a file was closed, and nothing was written
 	}
 	if ctx.Err() != nil {
 		if n > 0 {
@@ -74,8 +74,8 @@ func (c *Client) write(line []byte, fds []int) (int, error) {
 	return n + rest, err
 }
 
-// withFDs calls do with the descriptors of files, which stay open meanwhile.
-// File.Fd would make them blocking, also for whoever shares the open file.
+// withFDs calls do with the descriptors of files, which stay open meanwhile. File.Fd would
+// make the files blocking, also for other processes that share them.
 func withFDs(files []*os.File, fds []int, do func([]int) error) error {
 	if len(files) == 0 {
 		return do(fds)
@@ -85,7 +85,7 @@ func withFDs(files []*os.File, fds []int, do func([]int) error) error {
 		return fmt.Errorf("pass file %q: %w", files[0].Name(), err)
 	}
 	var inner error
-	// Control fails for a closed file only, with an error that os keeps to itself.
+	// Control fails for a closed file only, with an error that os does not export.
 	if raw.Control(func(fd uintptr) { inner = withFDs(files[1:], append(fds, int(fd)), do) }) != nil {
 		return fmt.Errorf("pass file %q: %w", files[0].Name(), os.ErrClosed)
 	}

@@ -9,7 +9,8 @@ import (
 	"math"
 )
 
-// BlockStats is what was done with a device's block backend (qapi/block-core.json, BlockStats).
+// BlockStats counts the operations on a device's block backend (qapi/block-core.json,
+// BlockStats).
 type BlockStats struct {
 	// QDev is the QOM path of the device, or of its virtio half.
 	QDev  string           `json:"qdev"`
@@ -40,8 +41,8 @@ func (c *Client) QueryBlockStats(ctx context.Context, each func(BlockStats)) err
 	return nil
 }
 
-// eachOf decodes an array, one element at a time: all of an endless one would
-// take many times the memory of its text.
+// eachOf decodes an array, one element at a time: a huge array decoded at once would take many
+// times the memory of its text.
 func eachOf[T any](array []byte, each func(T)) error {
 	d := json.NewDecoder(bytes.NewReader(array))
 	if t, err := d.Token(); err != nil {
@@ -68,17 +69,17 @@ func (c *Client) QueryBalloon(ctx context.Context) (uint64, error) {
 	return info.Actual, err
 }
 
-// GuestStats is what a guest's balloon driver said of its memory, in bytes. What
-// it does not count is nil.
+// GuestStats is what a guest's balloon driver said of its memory, in bytes. Values that it
+// does not count are nil.
 type GuestStats struct {
 	SwapIn, SwapOut, MajorFaults, MinorFaults *uint64
 	Free, Total, Available, Caches            *uint64
-	// Updated is when, in seconds since 1970; 0 if it never did.
+	// Updated is when the driver said so, in seconds since 1970; 0 if it never did.
 	Updated int64
 }
 
-// stat is a statistic of the guest's. QEMU has all ones for none, and says so
-// as a signed or an unsigned number.
+// stat is a statistic of the guest. QEMU writes all ones for a missing value, as a signed or
+// an unsigned number.
 type stat struct{ value *uint64 }
 
 func (s *stat) UnmarshalJSON(text []byte) error {
@@ -122,10 +123,10 @@ type property struct {
 
 func peripheral(id string) string { return "/machine/peripheral/" + id }
 
-// AskBalloon has the guest say how its memory is. It answers when it runs next;
-// QEMU does not wait. QEMU can only be told to ask now and then, and asks at
-// once when it is told so first (balloon_stats_set_poll_interval in
-// hw/virtio/virtio-balloon.c): so it is told to stop, and then to ask every 68 years.
+// AskBalloon makes QEMU ask the guest how its memory is. The guest answers when it runs next;
+// QEMU does not wait. QEMU can only ask at an interval, and asks at once when the interval is
+// set from 0 (balloon_stats_set_poll_interval in hw/virtio/virtio-balloon.c). So AskBalloon
+// sets the interval to 0, and then to 68 years.
 func (c *Client) AskBalloon(ctx context.Context, id string) error {
 	for _, seconds := range []int64{0, math.MaxInt32} {
 		p := property{Path: peripheral(id), Property: "guest-stats-polling-interval", Value: seconds}

@@ -18,20 +18,20 @@ import (
 
 // Bounds of the guest's serial output.
 const (
-	// LogBytesPerSecond and LogBurst cap what goes to the pod's log: a guest
-	// must not fill the node's disk or load its log collector.
+	// LogBytesPerSecond and LogBurst limit the output that goes to the pod's log: a guest must
+	// not fill the node's disk or load its log collector.
 	LogBytesPerSecond = 64 << 10
 	LogBurst          = 1 << 20
-	// readerBytes is how far a reader may be behind before output is dropped. It
-	// is counted in bytes: QEMU often hands over one at a time.
+	// readerBytes is how far a reader may be behind before output is dropped. Bytes are
+	// counted, not reads: QEMU often hands over one byte at a time.
 	readerBytes = 256 << 10
 	chunkBytes  = 4096
 )
 
 const (
-	// drainTimeout bounds how long the end waits for output on its way.
+	// drainTimeout bounds how long the end of a port or a console waits for output on its way.
 	drainTimeout = time.Second
-	// acceptDelay follows on a failure to take a connection: too many files are
+	// acceptDelay is the pause after a failure to accept a connection: too many files are
 	// open, perhaps, and the next moment some are not.
 	acceptDelay = time.Second
 )
@@ -61,7 +61,7 @@ type console struct {
 	mu      sync.Mutex
 	pending []byte        // not yet written
 	ended   bool          // nothing follows
-	more    chan struct{} // one of them changed
+	more    chan struct{} // pending or ended changed
 }
 
 func newConsole(conn net.Conn) *console {
@@ -79,7 +79,7 @@ func (c *console) add(chunk []byte) {
 	c.signal()
 }
 
-// close lets what was delivered be written, for a while, and then hangs up.
+// close gives queued output a while to be written, and then hangs up.
 func (c *console) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,10 +136,10 @@ func New(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Logger) 
 	return s, nil
 }
 
-// Close ends all goroutines; what the guest wrote before is still logged.
+// Close ends all goroutines. What the guest wrote before is still logged.
 func (s *Port) Close() {
-	// QEMU has exited: let what it wrote last be read, but do not wait for
-	// a descriptor that some other process may hold. The console ends with it.
+	// QEMU has exited: its last output is still read. But some other process may hold QEMU's
+	// descriptor open, so the wait is short. The console ends with the port.
 	s.port.SetReadDeadline(time.Now().Add(drainTimeout))
 	s.closing()
 	s.listener.Close()
@@ -172,8 +172,8 @@ func (s *Port) deliver(chunk []byte) {
 	}
 }
 
-// attach makes c the console and ends the one before, as KubeVirt does. Where
-// there is nothing more to read, it ends at once.
+// attach makes c the console and ends the previous console, as KubeVirt does. After QEMU's end
+// c ends at once.
 func (s *Port) attach(c *console) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,9 +241,9 @@ func (s *Port) Connect(conn net.Conn) {
 	}()
 }
 
-// typist makes the caller the next to write to the port, until it closes done, once
-// before is closed. Whoever still waits for a guest that does not read gives up:
-// there would be one more of them with each console.
+// typist makes the caller the next to write to the port: once before is closed, and until the
+// caller closes done. A writer that still waits for a guest that does not read gives up:
+// otherwise each console would leave one more of them.
 func (s *Port) typist() (before <-chan struct{}, done chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// ticksPerSecond is what /proc counts CPU time in: USER_HZ, on every
-// architecture that QEMU runs KVM on.
+// ticksPerSecond is the unit in which /proc counts CPU time: USER_HZ, the same on every
+// architecture on which QEMU runs KVM.
 const ticksPerSecond = 100
 
 // maxProc is more than any file of /proc has that is read here, in bytes.
@@ -33,7 +33,7 @@ var errProc = errors.New("unexpected text in /proc")
 // parseStat reads /proc/<pid>/stat (proc_pid_stat(5)): the CPU time of all
 // threads, and the memory that is in RAM.
 func parseStat(text []byte) (control.CPUStats, uint64, error) {
-	// The process's name is in brackets, and may hold some.
+	// The process's name is in parentheses, and may hold parentheses.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	const utime, stime, rss = 14 - 3, 15 - 3, 24 - 3 // fields[0] is the third
 	if len(fields) <= rss {
@@ -61,9 +61,9 @@ func parseSchedstat(text []byte) (control.VCPUStats, error) {
 	return control.VCPUStats{Time: numbers[0], Delay: numbers[1]}, nil
 }
 
-// parseWait finds the time that a thread waited in /proc/<pid>/task/<tid>/sched,
-// or nil: the kernel must be built for it, and be told to count. Older kernels
-// have a prefix.
+// parseWait finds the time that a thread waited in /proc/<pid>/task/<tid>/sched, or returns
+// nil: the kernel must be built to count it, and be told to. Older kernels put a prefix before
+// the name.
 func parseWait(text []byte) *uint64 {
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(line, ":")

@@ -1,5 +1,5 @@
-// Package stats reads what a VM has used: from QEMU, from /proc, and from the counters of
-// its taps. Nothing is read unless somebody asks, so an idle VM is left alone.
+// Package stats reads what a VM has used: from QEMU, from /proc, and from the counters of its
+// taps. It reads only when somebody asks, so an idle VM is left alone.
 package stats
 
 import (
@@ -14,8 +14,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// Source is where the statistics of one VM are read, while its QEMU lives. One goroutine
-// reads at a time.
+// Source reads the statistics of one VM, while its QEMU lives. One goroutine reads at a time.
 type Source struct {
 	Machine *qemuargs.Machine
 	// Taps are the names of the taps behind Machine.NICs; the name is empty for a NIC
@@ -27,8 +26,8 @@ type Source struct {
 	threads []int // of virtual CPUs; nil until QEMU was asked
 }
 
-// Read reads what the VM has used. It leaves out what cannot be read: when QEMU hangs,
-// somebody looks, and what the kernel knows is still told.
+// Read reads what the VM has used, and leaves out what cannot be read. When QEMU hangs,
+// somebody looks, so the kernel's numbers are still returned.
 func (s *Source) Read(ctx context.Context) control.Stats {
 	var out control.Stats
 	asked := s.Machine.Balloon != nil && s.Client.AskBalloon(ctx, qemuargs.BalloonID) == nil
@@ -44,8 +43,8 @@ func (s *Source) Read(ctx context.Context) control.Stats {
 		if actual, err := s.Client.QueryBalloon(ctx); err == nil {
 			out.Balloon = &actual
 		}
-		// What a guest says that was just asked; or what it said when it was asked
-		// before, if it takes its time.
+		// This is the guest's answer to AskBalloon, or to an earlier AskBalloon if the guest
+		// is slow.
 		if g, err := s.Client.BalloonStats(ctx, qemuargs.BalloonID); err == nil && g.Updated > 0 {
 			out.Guest = &control.GuestMemory{Available: g.Total, Unused: g.Free, Usable: g.Available, Cached: g.Caches,
 				SwapIn: g.SwapIn, SwapOut: g.SwapOut, MajorFaults: g.MajorFaults, MinorFaults: g.MinorFaults}
@@ -79,7 +78,7 @@ func (s *Source) disks(ctx context.Context) []control.DiskStats {
 	return out
 }
 
-// vcpus asks QEMU once for the threads: they live as long as it does.
+// vcpus asks QEMU once for the threads: they live as long as QEMU does.
 func (s *Source) vcpus(ctx context.Context) []control.VCPUStats {
 	if s.threads == nil {
 		cpus, err := s.Client.QueryCPUsFast(ctx)
@@ -138,7 +137,7 @@ func Taps(machine *qemuargs.Machine, files map[string]*os.File) []string {
 	return names
 }
 
-// tapName is empty for what is no tap.
+// tapName returns the name of a queue's tap, or "" if the file is no tap.
 func tapName(queue *os.File) string {
 	raw, err := queue.SyscallConn()
 	if err != nil {

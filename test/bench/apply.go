@@ -21,14 +21,14 @@ import (
 // the start of kubectl.
 type timeline struct {
 	Accepted  time.Duration // the object is there
-	Pod       time.Duration // its pod is; for a pod the same
+	Pod       time.Duration // its pod is there; for a pod the same as Accepted
 	Scheduled time.Duration
 	Started   time.Duration // the pod is Ready: all containers run
 	Done      time.Duration // Running, or Ready
 }
 
-// applyRows: kubectl apply → Running, beside a plain pod of the same image →
-// Ready, and beside a pod that has all that a VMI's has but the VM.
+// applyRows: kubectl apply → Running, beside a plain pod of the same image → Ready, and beside
+// a copy of the VMI's pod without the VM.
 func applyRows(ctx context.Context, b *bench) ([]row, error) {
 	r := row{ID: "apply", What: "`kubectl apply` of a VMI → Running", Unit: seconds,
 		Ours: series{Name: "VMI"}, Beside: besidePods(), Limit: 1.2, OfRatio: true}
@@ -49,7 +49,7 @@ func applyRows(ctx context.Context, b *bench) ([]row, error) {
 			said = append(said, fmt.Sprintf("%.2f s", t.Done.Seconds()))
 		}
 		b.say("apply, round %d: VMI %s, pods %s", round, said[0], strings.Join(said[1:], ", "))
-		// The first round has image volumes unpacked, and is not counted.
+		// The first round unpacks image volumes, and is not counted.
 		if round == 0 {
 			continue
 		}
@@ -148,7 +148,7 @@ func (a *applier) vmi(parent context.Context) (timeline, error) {
 	return t, errors.Join(err, remove(parent, "vmi"))
 }
 
-// remember keeps what the VMI's pod looks like.
+// remember keeps the spec of the VMI's pod, so that another pod can have the same.
 func (a *applier) remember(ctx context.Context) error {
 	if a.twin != nil {
 		return nil
@@ -162,7 +162,7 @@ func (a *applier) remember(ctx context.Context) error {
 	}
 	a.twin = &pods.Items[0].Spec
 	a.twin.NodeName = ""
-	a.twin.ReadinessGates = nil // virt-controller's word, on VMIs' pods only
+	a.twin.ReadinessGates = nil // virt-controller sets them, on VMIs' pods only
 	for i := range a.twin.Containers {
 		r := &a.twin.Containers[i].Resources
 		delete(r.Requests, "devices.kubevirt.io/vm")
@@ -171,8 +171,8 @@ func (a *applier) remember(ctx context.Context) error {
 	return nil
 }
 
-// plainPod is a pod that stays: virt-launcher waits for a virt-handler that it
-// has no way to.
+// plainPod is a pod that stays: its virt-launcher waits for a virt-handler that it cannot
+// reach.
 func plainPod() *corev1.PodSpec {
 	return &corev1.PodSpec{
 		TerminationGracePeriodSeconds: ptr.To[int64](0),

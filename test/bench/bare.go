@@ -29,17 +29,16 @@ type bareQEMU struct {
 	agent  net.Conn
 }
 
-// writeQEMU writes a program that runs the QEMU of the launcher's image, which is
-// of another Debian than the host's, with that one's loader and libraries.
+// writeQEMU writes a script that runs the QEMU of the launcher's image with the image's loader
+// and libraries: the image is of another Debian than the host.
 func writeQEMU(file, root string) error {
 	libraries := root + "/usr/lib/x86_64-linux-gnu"
 	return os.WriteFile(file, fmt.Appendf(nil, "#!/bin/sh\nQEMU_MODULE_DIR=%[2]s/qemu exec %[1]s/usr/lib64/ld-linux-x86-64.so.2 --inhibit-cache --library-path %[2]s %[1]s/usr/bin/qemu-system-x86_64 -L %[1]s/usr/share/qemu -L %[1]s/usr/share/seabios \"$@\"\n",
 		root, libraries), 0o755)
 }
 
-// execBare execs QEMU and reads its greeting; it is stopped (-S) then. Its
-// overlay must be there. The caller is locked to its thread, with which QEMU
-// ends.
+// execBare execs QEMU and reads its greeting; the guest is then stopped (-S). The overlay must
+// be there. The caller must be locked to its thread: QEMU ends with that thread.
 func execBare(ctx context.Context, program string, m *qemuargs.Machine) (*bareQEMU, error) {
 	q := &bareQEMU{}
 	var theirs []*os.File
@@ -87,7 +86,7 @@ func (q *bareQEMU) run() error {
 	return nil
 }
 
-// answered reads over events up to the answer of the command under way.
+// answered skips events, up to the answer of the command under way.
 func (q *bareQEMU) answered() error {
 	for {
 		line, err := q.lines.ReadBytes('\n')
@@ -116,7 +115,7 @@ func (q *bareQEMU) end() error {
 	if err := q.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end QEMU: %w", err)
 	}
-	q.cmd.Wait() // killed, it says
+	q.cmd.Wait() // its error says only that it was killed
 	return nil
 }
 
@@ -144,11 +143,11 @@ func makeOverlay(m *qemuargs.Machine) (time.Duration, error) {
 	return time.Since(begin), err
 }
 
-// bareTimes are those of one start of bare QEMU.
+// bareTimes are the times of one start of bare QEMU.
 type bareTimes struct{ overlay, greeted, running time.Duration }
 
-// timeBare times QEMU from exec to its greeting and to running, and before that
-// the making of the overlay, which it is given.
+// timeBare times the making of the overlay, and then QEMU from exec to its greeting and to
+// running.
 func timeBare(ctx context.Context, program string, m *qemuargs.Machine) (t bareTimes, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

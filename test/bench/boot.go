@@ -24,11 +24,11 @@ import (
 // ends after it.
 const userSpace = "this-is-user-space"
 
-// bootArgs are the kernel's arguments, those of the tiny guest but for its init.
+// bootArgs are the kernel's arguments: those of the tiny guest, except its init.
 const bootArgs = "console=ttyS0 quiet nokaslr cryptomgr.notests mitigations=off no_timer_check rdinit=/bin/echo -- " + userSpace
 
-// bootRows: from exec of QEMU to the guest's first process, with the arguments of
-// a Machine and with as few as do.
+// bootRows: from exec of QEMU to the guest's first process, with the arguments of a Machine
+// and with as few arguments as will do.
 func bootRows(ctx context.Context, b *bench) ([]row, error) {
 	r := row{ID: "boot", What: "QEMU's start → guest's user space", Unit: seconds, Ours: series{Name: "QEMU with a Machine's arguments"},
 		Beside: []series{{Name: "the plainest QEMU line, same kernel"}}, Limit: 1.1, OfRatio: true}
@@ -65,10 +65,10 @@ func bootRows(ctx context.Context, b *bench) ([]row, error) {
 	return []row{r}, nil
 }
 
-// bootRound times both twice, in the order A B B A, and returns the means. Linux
-// starts one process after the other on one CPU after the other, and CPUs are not
-// equally fast: on a virtual machine with two CPUs, one of them was slower by a
-// fifth. With A B, all of A's would run on the slow CPU.
+// bootRound times both twice, in the order A B B A, and returns the means. Linux starts one
+// process after the other on one CPU after the other, and CPUs are not equally fast: on a
+// virtual machine with two CPUs, one was slower by a fifth. In the order A B, every A would
+// run on the slow CPU.
 func bootRound(ctx context.Context, b *bench, m *qemuargs.Machine) (ours, plain time.Duration, err error) {
 	for _, turn := range []struct {
 		boot func(context.Context, *bench, *qemuargs.Machine) (time.Duration, error)
@@ -126,7 +126,7 @@ func bootPlain(ctx context.Context, b *bench, m *qemuargs.Machine) (time.Duratio
 	err = awaitUserSpace(serial)
 	took := time.Since(begin)
 	cmd.Process.Kill()
-	cmd.Wait() // killed, it says
+	cmd.Wait() // its error says only that it was killed
 	return took, err
 }
 

@@ -20,18 +20,17 @@ import (
 )
 
 const (
-	// burstSize is how many are started at once.
+	// burstSize is how many guests or pods are started at once.
 	burstSize = 18
 	// burstPatience is how long one burst may take.
 	burstPatience = 4 * time.Minute
 )
 
-// burstRows: guests that burn CPU from their first instruction on, started all
-// at once, until the last is Running; beside as many plain pods that burn CPU
-// too and ask for as much of it. A plain pod is what it is in the row of
-// kubectl apply: it has the token that every pod gets. Pods without a token are
-// measured as well, for virt-launcher's pods have none. Nothing of Kubeqemu may
-// be restarted by that.
+// burstRows: guests that burn CPU from their first instruction on, started all at once, until
+// the last is Running; beside as many plain pods that burn CPU too and request as much of it.
+// A plain pod has the token that every pod gets, as in the row of kubectl apply. Pods without
+// a token are measured as well, because virt-launcher's pods have none. No container of
+// Kubeqemu may be restarted meanwhile.
 func burstRows(ctx context.Context, b *bench) ([]row, error) {
 	rows := []row{{ID: "burst", What: fmt.Sprintf("`kubectl apply` of %d VMIs, whose guests burn CPU → all Running", burstSize), Unit: seconds,
 		Ours: series{Name: "VMIs"}, Beside: []series{{Name: "plain pods that burn CPU → all Ready"}, {Name: "such pods without any volume, not even a token → all Ready"}},
@@ -52,8 +51,8 @@ func burstRows(ctx context.Context, b *bench) ([]row, error) {
 		return rows, err
 	}
 	r := &rows[0]
-	// The first round is no measurement: images are unpacked in it, and the API server
-	// compiles what it knows of the kinds.
+	// The first round is not counted: it unpacks images, and in it the API server makes its
+	// schemas of the kinds.
 	for round := range 1 + b.rounds {
 		vmis, steps, err := burst(ctx, seen, "vmi", func(name string) client.Object { return burningVMI(name) })
 		if err != nil {
@@ -89,7 +88,7 @@ func burstRows(ctx context.Context, b *bench) ([]row, error) {
 // burstSteps are when each pod of a burst was there, and Ready, in seconds, in order.
 type burstSteps struct{ pods, ready []float64 }
 
-// burst applies all at once, and returns when each was up, in seconds, in order.
+// burst applies all objects at once, and returns when each was up, in seconds, in order.
 func burst(parent context.Context, seen client.Reader, kind string, object func(name string) client.Object) (up []float64, steps burstSteps, err error) {
 	ctx, cancel := context.WithTimeout(parent, burstPatience)
 	defer cancel()
@@ -102,7 +101,7 @@ func burst(parent context.Context, seen client.Reader, kind string, object func(
 		manifests.Items = append(manifests.Items, apiruntime.RawExtension{Raw: raw})
 	}
 	defer func() { err = errors.Join(err, remove(parent, kind)) }()
-	// The kubelet and containerd clean up after the burst before.
+	// The kubelet and containerd still clean up after the previous burst.
 	if err := settle(ctx); err != nil {
 		return nil, steps, err
 	}
@@ -179,7 +178,7 @@ func countRunning(ctx context.Context, seen client.Reader) (running int, err err
 	return running, nil
 }
 
-// burningVMI has a guest whose init does nothing but count.
+// burningVMI has a guest whose init loops without end.
 func burningVMI(name string) *v1.VirtualMachineInstance {
 	vmi := guestVMI(name, tinyImage)
 	vmi.Namespace = benchNamespace
@@ -190,15 +189,15 @@ func burningVMI(name string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// burningPod asks for as much CPU as a VMI with one vCPU does. The image has no
-// shell, but a program with a benchmark of a disk that is nowhere.
+// burningPod requests as much CPU as a VMI with one vCPU. The image has no shell, so the pod
+// runs a benchmark of a disk that is nowhere (null-co).
 func burningPod(name string, token bool) *corev1.Pod {
 	spec := plainPod()
 	spec.Containers[0].Command = []string{"/usr/bin/qemu-img", "bench", "-c", "2000000000", "--image-opts", "driver=null-co,size=1G"}
 	spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
 	spec.AutomountServiceAccountToken = ptr.To(token)
-	// With 0 the API server lets the pod go at once, and its process burns on into
-	// what is measured next.
+	// With 0 the API server removes the pod at once, and its process would burn on into the
+	// next measurement.
 	spec.TerminationGracePeriodSeconds = ptr.To[int64](1)
 	return &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: benchNamespace}, Spec: *spec}
 }

@@ -31,8 +31,8 @@ const (
 	tinyImage      = "localhost/kubeqemu/tiny-virtio-container-disk:dev"
 )
 
-// command runs a program and returns what it printed; its error holds what it
-// complained of.
+// command runs a program and returns what it printed. The error holds what the program wrote
+// to stderr.
 func command(ctx context.Context, stdin []byte, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -41,7 +41,7 @@ func command(ctx context.Context, stdin []byte, name string, args ...string) (st
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
 	// A cluster on its way up takes itself down when it is asked to end.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	// What it started must not hold the pipes open.
+	// A child of the program must not hold the pipes open for longer.
 	cmd.WaitDelay = 15 * time.Second
 	if err := cmd.Run(); err != nil {
 		return stdout.String(), fmt.Errorf("run %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
@@ -49,8 +49,8 @@ func command(ctx context.Context, stdin []byte, name string, args ...string) (st
 	return stdout.String(), nil
 }
 
-// clusterUp brings up a cluster with Kubeqemu; what an earlier run left when
-// it was killed goes first.
+// clusterUp brings up a cluster with Kubeqemu. It first removes what is left of a run that was
+// killed.
 func (b *bench) clusterUp(ctx context.Context) error {
 	if _, err := command(ctx, nil, "kubectl", "get", "namespace", benchNamespace); b.keep && err == nil {
 		return nil
@@ -66,7 +66,7 @@ func (b *bench) clusterUp(ctx context.Context) error {
 		{"cluster", "up", "--name", b.cluster},
 		append([]string{"cluster", "load-image", "--name", b.cluster}, images...),
 		{"kubectl", "apply", "-k", filepath.Join(b.repository, "config", "default")},
-		// Without it, and without a KVM that works, nodes have no slots.
+		// Without emulation, a node whose KVM does not work has no slots.
 		{"kubectl", "apply", "-f", filepath.Join(b.repository, "config", "samples", "kubevirt-emulation.yaml")},
 		{"kubectl", "create", "namespace", benchNamespace},
 		{"kubectl", "-n", installNamespace, "rollout", "status", "--timeout=90s", "deployment"},
@@ -109,8 +109,8 @@ func (b *bench) access() (*rest.Config, *runtime.Scheme, error) {
 	return config, scheme, errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme))
 }
 
-// watch follows the bench's pods and VMIs until stop is called. To look at what it
-// has seen costs the API server nothing, so that looking often slows nothing down.
+// watch follows the bench's pods and VMIs until stop is called. Reading what it has seen costs
+// the API server nothing, so frequent reads slow nothing down.
 func (b *bench) watch(parent context.Context) (seen client.Reader, stop func(), err error) {
 	config, scheme, err := b.access()
 	if err != nil {

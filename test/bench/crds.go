@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// crdRows: what the CRDs cost kube-apiserver in memory. Copies of them, of groups of
-// another name, are created and deleted in turns; the heap that is left after a collection
-// is compared. Nobody watches objects of the copies, and there are none.
+// crdRows: what the CRDs cost kube-apiserver in memory. Copies of the CRDs, in groups of
+// another name, are created and deleted in turns; the live heap with and without them is
+// compared. Nobody watches objects of the copies, and no such objects exist.
 func crdRows(ctx context.Context, b *bench) ([]row, error) {
 	rows := []row{
 		{ID: "crd-size", What: "the largest CRD, as compact JSON", Unit: thousandBytes, Ours: series{Name: "largest"}, Limit: 100},
@@ -137,9 +137,9 @@ func served(ctx context.Context, path string) error {
 	}
 }
 
-// liveHeap is what kube-apiserver's heap has after a collection, in MiB: the least of
-// several collections. It waits until all is quiet, and its own questions bring about
-// the collections.
+// liveHeap is kube-apiserver's heap after a collection, in MiB: the least of several
+// collections. It first waits until all is quiet. Its own requests bring about the
+// collections.
 func liveHeap(ctx context.Context) (float64, error) {
 	if err := pause(ctx, 20*time.Second); err != nil {
 		return 0, err

@@ -20,8 +20,8 @@ import (
 // manyVMs is how many idle VMs are measured after the first one.
 const manyVMs = 10
 
-// idleRows: all that is not guest RAM around one and ten idle VMs on the
-// cluster, beside what is booked.
+// idleRows: all that is not guest RAM around one and ten idle VMs on the cluster, beside the
+// memory that is booked.
 func idleRows(ctx context.Context, b *bench) ([]row, error) {
 	one := idleRow("around-one", "not guest RAM, one idle VM on the cluster, private")
 	ten := idleRow("around-ten", fmt.Sprintf("the same, each of %d idle VMs", manyVMs))
@@ -59,7 +59,7 @@ func idleRow(id, what string) row {
 			{Name: "guest RAM in use, besides"}, {Name: "Kubernetes' shim and pause, private, besides"}}}
 }
 
-// vmProcesses are those of one VM.
+// vmProcesses are the processes of one VM.
 type vmProcesses struct{ qemu, launcher, shim, pause process }
 
 func measureIdle(ctx context.Context, kube client.Client, r *row, count int) error {
@@ -106,7 +106,7 @@ func (vm vmProcesses) measure(r *row) error {
 // idleVMs waits until all VMIs run and their QEMUs have nothing to do.
 func idleVMs(ctx context.Context, kube client.Client, count int) ([]vmProcesses, error) {
 	var vmis v1.VirtualMachineInstanceList
-	// Guests that boot, emulated, leave little of the CPUs to the next start.
+	// Emulated guests that boot leave little of the CPUs to the next start.
 	err := poll(ctx, time.Duration(count)*patience/2+patience, func() (bool, error) {
 		if err := kube.List(ctx, &vmis, client.InNamespace(benchNamespace)); err != nil {
 			return false, err
@@ -122,8 +122,8 @@ func idleVMs(ctx context.Context, kube client.Client, count int) ([]vmProcesses,
 	if err != nil {
 		return nil, fmt.Errorf("wait until %d VMIs are Running: %w", count, err)
 	}
-	// Guests boot for as long as they take, emulated, all at once. One that
-	// has not come to run looks idle too.
+	// Emulated guests boot all at once, which takes long. A guest that does not run yet looks
+	// idle too.
 	if err := booted(ctx, count); err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func idleVMs(ctx context.Context, kube client.Client, count int) ([]vmProcesses,
 		case err != nil:
 			return nil, err
 		case quiet:
-			// virt-launcher gives back what it has freed.
+			// virt-launcher gives back the memory that it has freed.
 			return found, pause(ctx, 5*time.Second)
 		case time.Now().After(deadline):
 			return nil, errors.New("wait until the guests are idle: they are not")

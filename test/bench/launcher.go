@@ -121,7 +121,7 @@ func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator
 	}
 	vmi := guestVMI("bench", "none")
 	vmi.UID = "0a1b2c3d-0000-4000-8000-000000000001"
-	// A tap would need a network namespace with a bridge in it, for all alike.
+	// A tap would need a network namespace with a bridge in it, for each competitor.
 	off := false
 	vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Domain.Devices.AutoattachPodInterface = nil, nil, &off
 	v1.Default(vmi)
@@ -133,11 +133,11 @@ func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator
 	return m, nil
 }
 
-// started is what a start took: from the message to virt-launcher's report that
-// it prepares, and to the one that the guest's CPUs run.
+// started is what a start took: from the message to virt-launcher's report that it prepares,
+// and to its report that the guest's CPUs run.
 type started struct{ preparing, running time.Duration }
 
-// start tells it to start, and returns when it says that the guest's CPUs run.
+// start tells virt-launcher to start, and returns when it says that the guest's CPUs run.
 func (l *launched) start(ctx context.Context) (took started, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -185,11 +185,11 @@ func (l *launched) end() error {
 	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("end virt-launcher: %w", err)
 	}
-	l.cmd.Wait() // its grace period is over at once, it says
+	l.cmd.Wait() // its error says only that the grace period was over at once
 	return nil
 }
 
-// poll asks every 50 ms until it is so.
+// poll asks every 50 ms until the answer is yes.
 func poll(ctx context.Context, timeout time.Duration, ask func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

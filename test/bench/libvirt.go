@@ -19,16 +19,15 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// libvirtUser is nobody: libvirt looks its user up, and as root it would use
-// the machine's own folders and cgroups. KubeVirt runs it unprivileged too.
+// libvirtUser is the user nobody: libvirt looks its user up. As root it would use the
+// machine's own folders and cgroups. KubeVirt runs libvirt unprivileged too.
 const libvirtUser = 65534
 
 // errNoLibvirt: there is nothing to compare with.
 var errNoLibvirt = errors.New("libvirt is not installed (Debian: libvirt-daemon, libvirt-clients)")
 
-// libvirt is a private libvirtd: its own home, sockets and cache, and a PID
-// namespace of its own, so that virtlogd and QEMU, which it detaches, end with
-// it.
+// libvirt is a private libvirtd: its own home, sockets and cache, and a PID namespace of its
+// own, so that virtlogd and QEMU, which libvirtd detaches, end with libvirtd.
 type libvirt struct {
 	home    string
 	daemon  *exec.Cmd
@@ -61,8 +60,8 @@ func (v *libvirt) environment() []string {
 		"XDG_CACHE_HOME=" + v.home + "/cache", "XDG_CONFIG_HOME=" + v.home + "/config"}
 }
 
-// forget removes everything, the cache of QEMU's capabilities included: what a
-// libvirt in a new pod begins with.
+// forget removes everything, also the cache of QEMU's capabilities. A libvirt in a new pod
+// begins like that.
 func (v *libvirt) forget() error {
 	for _, name := range []string{"run", "cache", "config"} {
 		folder := filepath.Join(v.home, name)
@@ -108,8 +107,7 @@ func (v *libvirt) start(ctx context.Context) error {
 	return v.command("uri", "qemu:///session")
 }
 
-// listening waits for libvirtd's socket; a coarse poll would be counted as its
-// time.
+// listening waits for libvirtd's socket. A coarse poll would count as libvirtd's time.
 func (v *libvirt) listening(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -127,8 +125,8 @@ func (v *libvirt) listening(ctx context.Context) error {
 	}
 }
 
-// command has virsh carry out a command and waits for the line that says that
-// it has. virsh stays connected, so that its own start is not measured.
+// command makes virsh run a command, and waits for the line that contains done. virsh stays
+// connected, so that its own start is not measured.
 func (v *libvirt) command(line, done string) error {
 	if _, err := fmt.Fprintln(v.input, line); err != nil {
 		return fmt.Errorf("virsh %s: %w", line, err)
@@ -156,20 +154,20 @@ func (v *libvirt) create(file string) (time.Duration, error) {
 
 func (v *libvirt) destroy() error { return v.command("destroy bench", "Domain 'bench' destroyed") }
 
-// end kills libvirtd, which is PID 1 of its namespace: all in it ends too.
+// end kills libvirtd, which is PID 1 of its namespace: every process in it ends too.
 func (v *libvirt) end() {
 	for _, cmd := range []*exec.Cmd{v.virsh, v.daemon} {
 		if cmd != nil && cmd.Process != nil {
 			cmd.Process.Kill()
-			cmd.Wait() // killed, it says
+			cmd.Wait() // its error says only that it was killed
 		}
 	}
 	v.virsh, v.daemon = nil, nil
 	v.log.Close()
 }
 
-// timeCold is the time from the start of a libvirtd that knows nothing of this
-// QEMU yet to a running guest: what happens in each new pod of KubeVirt.
+// timeCold is the time from the start of a libvirtd that does not know this QEMU yet to a
+// running guest: this happens in each new pod of KubeVirt.
 func (v *libvirt) timeCold(ctx context.Context, file string) (time.Duration, error) {
 	if err := v.forget(); err != nil {
 		return 0, err
@@ -186,10 +184,10 @@ func (v *libvirt) timeCold(ctx context.Context, file string) (time.Duration, err
 	return took, v.destroy()
 }
 
-// domain is the guest for libvirt, with the same devices as the Machine.
-// libvirtQEMU is the one of libvirt's own Debian, for which that libvirt was made.
+// libvirtQEMU is the QEMU of the host's Debian, for which the host's libvirt was made.
 const libvirtQEMU = "/usr/bin/qemu-system-x86_64"
 
+// domain is the guest for libvirt, with the same devices as the Machine.
 var domain = template.Must(template.New("domain").Parse(`<domain type='{{if eq .Accelerator "kvm"}}kvm{{else}}qemu{{end}}'>
   <name>bench</name>
   <uuid>{{.UUID}}</uuid>
@@ -214,12 +212,12 @@ var domain = template.Must(template.New("domain").Parse(`<domain type='{{if eq .
 </domain>
 `))
 
-// writeDomain writes the domain of a machine beside its overlay, and lets
-// libvirt's user write to that.
+// writeDomain writes the domain of a machine, makes the machine's overlay, and lets libvirt's
+// user write to the overlay.
 func writeDomain(ctx context.Context, m *qemuargs.Machine, file string) error {
 	var text bytes.Buffer
 	alike := *m
-	alike.Type = "q35" // the newest of that QEMU
+	alike.Type = "q35" // the newest q35 of the host's QEMU
 	if err := domain.Execute(&text, struct {
 		*qemuargs.Machine
 		QEMU string

@@ -70,8 +70,8 @@ func kernel() string {
 	return unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:])
 }
 
-// commit is what was measured; what a bench writes itself does not count as a
-// change.
+// commit names the commit that was measured. Files that a bench writes itself do not count as
+// changes.
 func (b *bench) commit(ctx context.Context) string {
 	head, err := exec.CommandContext(ctx, "git", "-C", b.repository, "rev-parse", "--short=10", "HEAD").Output()
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 // bench is one run.
 type bench struct {
 	repository  string
-	work        string // raw results, and what is made on the way
-	qemu        string // the image's
+	work        string // raw results and intermediate files
+	qemu        string // a script that runs the QEMU of the launcher's image
 	rounds      int
 	accelerator qemuargs.Accelerator
 	cluster     string
@@ -34,8 +34,8 @@ type bench struct {
 	started     time.Time
 }
 
-// group measures some rows at once. It returns the rows it is known to have
-// also where it fails.
+// group measures some rows at once. Also when measure fails, it returns the rows that it is
+// known to have.
 type group struct {
 	name    string
 	measure func(context.Context, *bench) ([]row, error)
@@ -149,12 +149,12 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Printf("bench: [%3.0fs] %s\n", time.Since(b.started).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// measure goes on after a group that fails: its rows say so.
+// measure goes on after a group that fails: that group's rows hold the error.
 func (b *bench) measure(ctx context.Context, chosen []group) (rows []row, failed error) {
 	if slices.ContainsFunc(chosen, func(g group) bool { return g.cluster }) {
 		defer func() { failed = errors.Join(failed, b.clusterDown()) }()
 	}
-	var cluster error // of bringing it up
+	var cluster error // of bringing the cluster up
 	tried := false
 	for _, g := range chosen {
 		if ctx.Err() != nil {
@@ -180,7 +180,8 @@ func (b *bench) measure(ctx context.Context, chosen []group) (rows []row, failed
 	return rows, failed
 }
 
-// unmeasuredRows are a failed group's, with the reason on those that have nothing else.
+// unmeasuredRows are the rows of a failed group, with the error on rows that were not
+// measured.
 func unmeasuredRows(g group, got []row, err error) []row {
 	if len(got) == 0 {
 		got = []row{{ID: g.name, What: g.name}}

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// companions is how many VMs are measured at once: pages of programs and
-// libraries are shared by all VMs of a node, and would be counted as a single
-// VM's own.
+// companions is how many VMs are measured at once. All VMs of a node share pages of programs
+// and libraries, which would count as a single VM's own.
 const companions = 3
 
 // memoryRows: virt-launcher beside an idle guest, and all that is not guest

@@ -22,7 +22,7 @@ func planeRows(ctx context.Context, b *bench) ([]row, error) {
 	return []row{r}, err
 }
 
-// plane measures after half a minute in which nothing was asked of it.
+// plane measures the components after half a minute of rest.
 func plane(ctx context.Context, b *bench, id, what string) (row, error) {
 	r := row{ID: id, What: what, Unit: mebibytes, Ours: series{Name: "all"}}
 	kube, err := b.kube()
@@ -80,8 +80,8 @@ func part(r *row, name string, sample float64) {
 	add(&r.Parts[i], sample)
 }
 
-// processesOf finds a pod's processes by its cgroup, which has its UID in its
-// name; the sandbox's own, "pause", is Kubernetes'.
+// processesOf finds a pod's processes by the pod's cgroup, whose name holds the pod's UID. It
+// leaves out the sandbox's process, "pause", which is Kubernetes'.
 func processesOf(pod *corev1.Pod) ([]process, error) {
 	all, err := processes()
 	if err != nil {

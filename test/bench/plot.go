@@ -35,7 +35,7 @@ type panel struct {
 	bars  []bar
 }
 
-// plot is an SVG of what is compared in the same run, and of how much of the
+// plot is an SVG of the starts that are compared in the same run, and of how much of the
 // budgets is used.
 func plot(r result) string {
 	var panels []panel
@@ -64,7 +64,7 @@ func compare(r row) panel {
 	full := 0.0
 	shown := append([]series{r.Ours}, r.Beside...)
 	if r.ID == "apply" {
-		shown = shown[:2] // the other pods say where it goes
+		shown = shown[:2] // the other pods only say where the time goes
 	}
 	for _, s := range shown {
 		full = max(full, s.summary().Median)
@@ -76,7 +76,7 @@ func compare(r row) panel {
 	return p
 }
 
-// budgets shows every row that has a limit of its own as a share of it.
+// budgets shows the sizes that have a limit, each as a share of its limit.
 func budgets(r result) panel {
 	p := panel{title: "size, as a share of the budget (the whole bar)"}
 	for _, id := range []string{"launcher", "around-stopped", "control-plane", "images"} {

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// memory of a process in bytes, by who else has the pages.
+// memory of a process in bytes, by whether other processes have the pages too.
 type memory struct {
 	RSS, PSS                    int64
 	PrivateDirty, PrivateClean  int64
 	GuestRAM, GuestRAMAllocated int64
-	// TranslatedCode is TCG's: memory of no file that is executable.
+	// TranslatedCode is TCG's: executable memory without a file.
 	TranslatedCode int64
 	// PageTables of the process (VmPTE).
 	PageTables int64
@@ -53,7 +53,7 @@ func memoryOf(pid int, guestRAM int64) (memory, error) {
 func parseSmaps(smaps []byte, guestRAM int64) (memory, error) {
 	var m memory
 	guest := false // the mapping being read is the guest's memory
-	code := false  // it is TCG's translated code
+	code := false  // the mapping is TCG's translated code
 	for line := range bytes.Lines(smaps) {
 		name, value, ok := kilobytes(string(line))
 		if !ok {
@@ -111,7 +111,7 @@ func kilobytes(line string) (name string, value int64, ok bool) {
 // mib is a size in MiB.
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// process is one of the machine's, seen from outside of every namespace.
+// process is a process of the machine, seen from outside of every namespace.
 type process struct {
 	PID, Parent int
 	Name        string // the kernel's, at most 15 bytes
@@ -119,7 +119,7 @@ type process struct {
 	Cgroups     string
 }
 
-// processes lists all; those that end meanwhile are left out.
+// processes lists all processes. Those that end meanwhile are left out.
 func processes() ([]process, error) {
 	folders, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {

@@ -37,13 +37,13 @@ func (b *bench) report(r result, write bool) error {
 		between(filepath.Join(b.repository, "README.md"), numbers(r)))
 }
 
-// The lines between which a file is the bench's own.
+// What stands between these two lines of a file is written by the bench.
 const (
 	beginMarker = "<!-- written by make bench -->"
 	endMarker   = "<!-- end of what make bench wrote -->"
 )
 
-// between replaces what stands between the markers of a file.
+// between replaces the text between the markers of a file.
 func between(file, text string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -68,7 +68,7 @@ func replaceBetween(whole, text string) (string, error) {
 	return before + beginMarker + "\n\n" + strings.TrimSpace(text) + "\n\n" + endMarker + after, nil
 }
 
-// markdown is the machine, the table, and where it goes.
+// markdown is the facts of the machine, the table of rows, and the table of their parts.
 func markdown(r result) string {
 	var w strings.Builder
 	for _, f := range r.Facts {
@@ -137,7 +137,7 @@ func spread(s summary, u unit) string {
 	return fmt.Sprintf("%s %s (%s–%s)", number(s.Median), u, number(s.Q1), number(s.Q3))
 }
 
-// number has two significant digits behind small ones.
+// number has no decimals from 100 on, one from 10 on, and one or two below.
 func number(v float64) string {
 	switch {
 	case v >= 100:

@@ -4,8 +4,7 @@ package main
 type series struct {
 	Name    string    `json:"name"`
 	Samples []float64 `json:"samples"`
-	// Reference is a figure from elsewhere and not measured in this run, such
-	// as what is booked.
+	// Reference: the figure is not measured in this run, such as what is booked.
 	Reference bool `json:"reference,omitempty"`
 }
 

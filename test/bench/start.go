@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// starters are what races from "start" to running guest CPUs.
+// starters are the programs that are timed from "start" to running guest CPUs.
 type starters struct {
 	b      *bench
 	folder string
@@ -28,14 +28,14 @@ func startParts() []series {
 func startRows(ctx context.Context, b *bench) ([]row, error) {
 	r := row{ID: "start", What: "told to start → guest CPUs running", Unit: milliseconds,
 		Ours: series{Name: "virt-launcher"}, Beside: []series{{Name: "bare QEMU, same arguments"}}, Limit: 1.08, OfRatio: true}
-	// A short name: libvirt makes sockets deep below it, whose paths may have 107 bytes.
+	// The name is short: libvirt makes sockets deep below it, whose paths may have 107 bytes.
 	folder, err := os.MkdirTemp("", "kubeqemu-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
 	s := &starters{b: b, folder: folder, parts: startParts()}
-	// Others than root read the disk.
+	// libvirt's user reads the disk too, and is not root.
 	if err := os.Chmod(folder, 0o755); err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// summary is the middle of some samples and where half of them lie.
+// summary is the median of some samples, and their quartiles.
 type summary struct {
 	Median float64 `json:"median"`
 	Q1     float64 `json:"q1"`
@@ -30,8 +30,8 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[low] + (sorted[high]-sorted[low])*(at-float64(low))
 }
 
-// ratios of the samples that were taken in the same round. A machine that is
-// slow for a while is slow for both, so these spread less than either.
+// ratios of the samples that were taken in the same round. A machine that is slow for a while
+// is slow for both, so ratios spread less than samples.
 func ratios(ours, theirs []float64) []float64 {
 	var r []float64
 	for i := range min(len(ours), len(theirs)) {

@@ -31,12 +31,12 @@ const (
 	keystrokes = 100
 	// forwarded is how much goes to the guest, and back, in each round.
 	forwarded = 8 << 20
-	// echoPort is where the tiny guest sends back all that it gets.
+	// echoPort is where the tiny guest sends back everything that it gets.
 	echoPort = 7
 )
 
-// streamRows: the console and a port of a guest through virt-api, as virtctl has
-// them, beside kubectl's way to the same guest, which ends in its pod.
+// streamRows: the console and a port of a guest through virt-api, as virtctl uses them, beside
+// kubectl's way to the same guest, which goes through the guest's pod.
 func streamRows(ctx context.Context, b *bench) ([]row, error) {
 	beside := []series{{Name: "`kubectl exec` into the pod, and the launcher's console there"}}
 	rows := []row{
@@ -98,7 +98,7 @@ func newStreamed(ctx context.Context, b *bench) (*streamedGuest, error) {
 		return nil, err
 	}
 	defer console.Close()
-	// The mark is typed in two parts, lest its echo be taken for it.
+	// The mark is typed in two parts, so that the echo of the command is not taken for it.
 	if _, err := io.WriteString(console, "\nstty raw -echo; echo rea\"\"dy; cat\n"); err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func (s *streamedGuest) dial(ctx context.Context, subresource string) (net.Conn,
 	return &websocketConn{Conn: conn}, nil
 }
 
-// websocketConn has a websocket's binary messages for its bytes.
+// websocketConn reads and writes bytes as a websocket's binary messages.
 type websocketConn struct {
 	*websocket.Conn
 	message io.Reader
@@ -252,7 +252,7 @@ func (c *websocketConn) Read(p []byte) (int, error) {
 
 func (c *websocketConn) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
-		n := min(len(rest), 32<<10) // virtctl's
+		n := min(len(rest), 32<<10) // as virtctl does
 		if err := c.WriteMessage(websocket.BinaryMessage, rest[:n]); err != nil {
 			return len(p) - len(rest), err
 		}
@@ -283,7 +283,7 @@ func (s *streamedGuest) exec(ctx context.Context) (net.Conn, error) {
 	}}, nil
 }
 
-// commandConn is a connection by way of a command, which ends with it.
+// commandConn is a connection through a command. Close ends the command too.
 type commandConn struct {
 	net.Conn
 	end func()

@@ -97,8 +97,8 @@ type nodeCondition struct {
 	LastHeartbeatTime     time.Time
 }
 
-// ready also returns the kubelet's word on it. What it said before the time, in
-// whole seconds, does not count.
+// ready also returns the kubelet's message. A report from before since, in whole seconds, does
+// not count.
 func (n nodeInfo) ready(since time.Time) (bool, string) {
 	for _, c := range n.Status.Conditions {
 		if c.Type == "Ready" && !c.LastHeartbeatTime.Before(since.Truncate(time.Second)) {

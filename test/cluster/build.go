@@ -14,14 +14,13 @@ import (
 	"time"
 )
 
-// kubeNames are what the one Kubernetes binary is called by.
+// kubeNames are the names by which the one Kubernetes binary is called.
 func kubeNames() []string {
 	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"}
 }
 
-// Build makes every program a cluster runs, from source, in the folder output.
-// It leaves to the go command to know what is built already. Source is this
-// package's module folder.
+// Build makes every program that a cluster runs, from source, in the folder output. The go
+// command knows what is built already. source is this package's module folder.
 func Build(ctx context.Context, source, output string, out io.Writer) error {
 	if err := os.MkdirAll(output, 0o755); err != nil {
 		return err

@@ -43,8 +43,8 @@ func newAuthority(name string, now time.Time) (keyPair, error) {
 	return sign(template, nil, now)
 }
 
-// issue makes a certificate good for both ends of a connection: servers are
-// told from clients by what they are named.
+// issue makes a certificate for both ends of a connection: its names tell a server from a
+// client.
 func (ca keyPair) issue(id identity, now time.Time) (keyPair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: id.user, Organization: id.groups},
@@ -112,7 +112,8 @@ func (p Plan) writeCertificates(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	// A CA of its own: whoever it certifies may claim any user in a header.
+	// The front proxy has a CA of its own: clients with its certificates may claim any user in
+	// a header.
 	proxyCA, err := newAuthority("kubeqemu-test-front-proxy-ca", now)
 	if err != nil {
 		return err

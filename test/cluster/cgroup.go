@@ -109,8 +109,8 @@ func delegateControllers(dir string) error {
 	return nil
 }
 
-// inheritCPUSet fills what a new cgroup v1 cpuset has empty: no process can
-// join it before.
+// inheritCPUSet copies a cgroup v1 cpuset from the parent to a new group: no process can join
+// a group whose cpuset is empty.
 func inheritCPUSet(parent, dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(parent, file))

@@ -13,7 +13,7 @@ import (
 //go:embed config
 var configFiles embed.FS
 
-// What a node's processes see, whatever the paths outside are called; short,
+// Paths as a node's processes see them, whatever the paths outside are. They are short,
 // because a unix socket's path has at most 107 bytes.
 const (
 	innerBin   = "/run/cluster/bin"

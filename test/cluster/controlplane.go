@@ -60,7 +60,7 @@ func (p Plan) stores() []program {
 	return []program{etcd, apiserver}
 }
 
-// controllers are what needs kube-apiserver to be ready.
+// controllers are the programs that need a ready kube-apiserver.
 func (p Plan) controllers() []program {
 	kubeconfigs := func(name string) []string {
 		file := p.conf(name)

@@ -31,7 +31,7 @@ func Down(ctx context.Context, name, dir string, keepLogs bool, out io.Writer) e
 	return nil
 }
 
-// planOf works without a state file too: names then say what is left.
+// planOf also works without a state file: the names in the plan then tell what is left.
 func planOf(name, dir string) (Plan, *State, error) {
 	state, err := loadState(filepath.Join(dir, "state.json"))
 	if err != nil {
@@ -118,8 +118,8 @@ func (p Plan) removeLinks(ctx context.Context) error {
 	return nil
 }
 
-// mounts are those of this mount namespace in the cluster's folder; a
-// cluster makes none here, but whoever inspects one may.
+// mounts are the mounts in the cluster's folder, in this mount namespace. A cluster makes none
+// here, but a user who inspects it may.
 func (p Plan) mounts() ([]string, error) {
 	all, err := ownMounts()
 	if err != nil {
@@ -147,8 +147,8 @@ func (p Plan) unmount() error {
 	return nil
 }
 
-// files are what the cluster wrote into its folder, but for the logs; another's
-// files in there are not touched.
+// files are what the cluster wrote into its folder, except the logs. Other files in the folder
+// are not touched.
 func (p Plan) files() ([]string, error) {
 	names := []string{
 		p.stateFile(), p.stateFile() + ".new", p.Kubeconfig(), p.conf("kube-controller-manager"), p.conf("kube-scheduler"),
@@ -188,8 +188,8 @@ func (p Plan) removeFiles(keepLogs bool) error {
 	return err
 }
 
-// Check fails, naming it, if anything is left of a cluster that should be
-// down. Kept logs do not count.
+// Check fails if anything is left of a cluster that should be down, and names it. Kept logs do
+// not count.
 func Check(name, dir string, out io.Writer) error {
 	plan, _, err := planOf(name, dir)
 	if err != nil {
@@ -206,9 +206,9 @@ func Check(name, dir string, out io.Writer) error {
 	return nil
 }
 
-// leftovers describes everything found of this cluster. Network namespaces
-// and nftables tables of a node live as long as its processes do and have no
-// name outside, so that no process means none of them.
+// leftovers describes everything found of this cluster. Network namespaces and nftables tables
+// of a node live as long as its processes do, and have no name outside: without processes
+// there are none.
 func (p Plan) leftovers() ([]string, error) {
 	var left []string
 	add := func(kind string, names []string) {

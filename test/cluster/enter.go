@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startInside starts the command in the network, PID and mount namespaces of
-// the node whose PID 1 is init. Namespaces belong to threads: the one that
-// enters them starts the command and then ends with its goroutine.
+// startInside starts the command in the network, PID and mount namespaces of the node whose
+// PID 1 is init. Namespaces belong to threads: the thread that enters them starts the command,
+// and then ends with its goroutine.
 func startInside(init Process, cmd *exec.Cmd) error {
 	var namespaces []*os.File
 	for _, kind := range []string{"net", "pid", "mnt"} {
@@ -25,7 +25,7 @@ func startInside(init Process, cmd *exec.Cmd) error {
 		defer f.Close()
 		namespaces = append(namespaces, f)
 	}
-	if !init.Alive() { // asked after opening: the pid may have passed on
+	if !init.Alive() { // asked after opening: another process may have the PID by now
 		return fmt.Errorf("enter %s: it does not run", init.Name)
 	}
 	result := make(chan error)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileID is a file's identity whatever its path is called: a loop device of a
-// node tells its backing file's path as it was in the node's mount namespace.
+// fileID identifies a file without its path: a loop device of a node tells its backing file's
+// path as it was in the node's mount namespace.
 type fileID struct{ device, inode uint64 }
 
 // loops maps every bound loop device to its backing file. The kubelet binds

@@ -23,7 +23,7 @@ func runQuiet(cmd *exec.Cmd) error {
 	return nil
 }
 
-// addresses are all local ones with their networks.
+// addresses are all local addresses with their networks.
 func addresses() ([]netip.Prefix, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
@@ -61,10 +61,10 @@ func (p Plan) addBridge(ctx context.Context) error {
 	return nil
 }
 
-// connect gives the node, whose PID 1 is init, its eth0 and every route: the
-// machine reaches the node's pods (webhooks, aggregated APIs), the other nodes
-// do so over the bridge, and the default route is what lets the node itself
-// send to a service address, which nftables then rewrites.
+// connect gives the node, whose PID 1 is init, its eth0 and every route. Over them the machine
+// reaches the node's pods (webhooks, aggregated APIs), and so do the other nodes, over the
+// bridge. The default route lets the node itself send to a service address, which nftables
+// then rewrites.
 func (p Plan) connect(ctx context.Context, n NodePlan, init Process) error {
 	for _, args := range [][]string{
 		{"link", "add", n.Link, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(init.PID)},

@@ -22,8 +22,8 @@ type node struct {
 	close    func()
 }
 
-// startNode starts the node's PID 1 in new network, PID and mount namespaces.
-// If it or a service of it ends, that goes to u.died.
+// startNode starts the node's PID 1 in new network, PID and mount namespaces. If PID 1 or one
+// of its services ends, u.report gets it.
 func (u *upRun) startNode(n NodePlan) (*node, error) {
 	for _, dir := range []string{"var-lib", "var-lib/containerd", "var-lib/kubelet", "var-lib/cni", "var-log", "var-log/pods", "var-log/containers"} {
 		if err := os.MkdirAll(filepath.Join(u.plan.nodeDir(n), dir), 0o755); err != nil {
@@ -64,7 +64,8 @@ func (u *upRun) startNode(n NodePlan) (*node, error) {
 // NodeInitCommand is the argument that makes the cluster program a node's PID 1.
 const NodeInitCommand = "node-init"
 
-// listen sorts PID 1's answers until the pipe is closed.
+// listen takes PID 1's answers until the pipe is closed: starts go to n.started, ends to
+// u.report.
 func (n *node) listen(answers *json.Decoder, u *upRun) {
 	for {
 		var e initEvent
@@ -88,7 +89,7 @@ func (n *node) await(ctx context.Context) (initEvent, error) {
 	}
 }
 
-// startService has PID 1 start a service, and finds its pid in the root namespace.
+// startService makes PID 1 start a service, and finds the service's PID in the root namespace.
 func (u *upRun) startService(n *node, s service) error {
 	if err := n.requests.Encode(s); err != nil {
 		return fmt.Errorf("ask %s to start %s: %w", n.plan.Name, s.Name, err)
@@ -99,7 +100,7 @@ func (u *upRun) startService(n *node, s service) error {
 	}
 	pid, err := outerPID(n.init, e.PID)
 	if err != nil {
-		// Its end is reported soon, with the reason.
+		// The service's end is reported soon, with the reason.
 		return poll(u.ctx, 2*time.Second, func() (bool, error) { return false, nil })
 	}
 	p, err := observe(s.Name, pid, u.plan.log(s.Name))
@@ -148,8 +149,8 @@ func (u *upRun) startContainerd(n *node) error {
 	return awaitContainerd(u.ctx, n.init, containerd.Name)
 }
 
-// awaitContainerd waits until it answers. Its socket is seen from outside through
-// PID 1's root; the path is short enough.
+// awaitContainerd waits until containerd answers. From outside, its socket's path leads
+// through PID 1's root; that path is short enough for a socket.
 func awaitContainerd(ctx context.Context, init Process, name string) error {
 	socket := fmt.Sprintf("/proc/%d/root%s", init.PID, criSocket)
 	if err := poll(ctx, 30*time.Second, func() (bool, error) { return dialable(socket), nil }); err != nil {
@@ -158,7 +159,7 @@ func awaitContainerd(ctx context.Context, init Process, name string) error {
 	return nil
 }
 
-// services are the node's programs without which its containers go on.
+// services are the programs of the node without which its containers go on.
 func (n NodePlan) services() map[string]service {
 	all := map[string]service{}
 	for program, args := range map[string][]string{

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountSetup tells a node's PID 1 what of the machine it takes into its mount
+// mountSetup tells a node's PID 1 which folders of the machine to bind into its mount
 // namespace.
 type mountSetup struct {
 	Bin  string `json:"bin"`
@@ -23,25 +23,23 @@ type mountSetup struct {
 	Logs string `json:"logs"`
 }
 
-// service is a program that the node's PID 1 shall start. The name is the log
-// file's too.
+// service is a program that the node's PID 1 shall start. Its log file has the same name.
 type service struct {
 	Name string   `json:"name"`
 	Args []string `json:"args"`
 }
 
-// initEvent is PID 1's answer: mounts are ready (no name), or a service was
-// started (its pid inside the node), or it ended.
+// initEvent is PID 1's answer: the mounts are ready (no name), a service was started (PID is
+// the one inside the node), or a service ended.
 type initEvent struct {
 	Name string `json:"name,omitempty"`
 	PID  int    `json:"pid,omitempty"`
 	Exit string `json:"exit,omitempty"`
 }
 
-// nodeInit is PID 1 of a node's PID namespace: when it ends, the kernel kills
-// every process of the node, shims and containers too, and with the last of
-// them the mounts and the network namespace are gone. It is also who orphaned
-// shims fall to.
+// nodeInit is PID 1 of a node's PID namespace: when it ends, the kernel kills every process of
+// the node, shims and containers too, and with the last of them the mounts and the network
+// namespace are gone. Orphaned shims become its children.
 type nodeInit struct {
 	events   *json.Encoder
 	services map[int]string // pid → name
@@ -55,7 +53,7 @@ func RunNodeInit(requests io.Reader, answers io.Writer) error {
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
-	// Who reads the answers is gone once the cluster is up.
+	// The reader of the answers is gone once the cluster is up.
 	signal.Ignore(unix.SIGPIPE)
 
 	in := json.NewDecoder(requests)
@@ -93,7 +91,7 @@ func RunNodeInit(requests io.Reader, answers io.Writer) error {
 	}
 }
 
-// answer does not mind that nobody listens.
+// answer ignores that nobody reads the answers.
 func (n *nodeInit) answer(e initEvent) {
 	if err := n.events.Encode(e); err != nil && !errors.Is(err, unix.EPIPE) {
 		log.Printf("answer: %v", err)
@@ -151,8 +149,8 @@ func (n *nodeInit) reap() (left bool) {
 	}
 }
 
-// stop ends the kubelet first, which would start pods again, and then all the
-// rest, containers before they can notice that containerd is gone.
+// stop ends the kubelet first, which would start pods again. Then it ends everything else at
+// once: containers end before they can notice that containerd is gone.
 func (n *nodeInit) stop() error {
 	for pid, name := range n.services {
 		if strings.HasSuffix(name, "-kubelet") {
@@ -194,9 +192,9 @@ func (n *nodeInit) waitWhile(check func() bool, limit time.Duration) bool {
 	return false
 }
 
-// machineSysctls are those that a kubelet sets for the whole machine
-// (KernelTunables in its container manager). A node gets files of its own in
-// their place, so that a test does not change the machine.
+// machineSysctls are the sysctls that a kubelet sets for the whole machine (KernelTunables in
+// its container manager). A node gets files of its own in their place, so that a test does not
+// change the machine.
 func machineSysctls() []string {
 	return []string{
 		"kernel/keys/root_maxbytes", "kernel/keys/root_maxkeys", "kernel/panic",
@@ -204,10 +202,10 @@ func machineSysctls() []string {
 	}
 }
 
-// apply gives this mount namespace its own /proc, /sys, /run, /var/lib and /var/log.
-// The device plugins' folder is fixed at /var/lib/kubelet/device-plugins, and
-// pods' network namespaces are mounted in /run/netns: only so do two nodes,
-// or a node and the machine, not meet there.
+// apply gives this mount namespace its own /proc, /sys, /run, /var/lib and /var/log. The
+// device plugins' folder is fixed at /var/lib/kubelet/device-plugins, and pods' network
+// namespaces are mounted in /run/netns. Without mounts of their own, two nodes, or a node and
+// the machine, would meet there.
 func (m mountSetup) apply() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -215,7 +213,7 @@ func (m mountSetup) apply() error {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
-	// All are opened before the first is hidden below another mount.
+	// All sources are opened before the first is hidden below another mount.
 	binds := []struct{ source, target string }{
 		{filepath.Join(m.Node, "var-lib"), "/var/lib"},
 		{filepath.Join(m.Node, "var-log"), "/var/log"},

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// PowerCut does to the cluster what a power cut does to its machine: every
-// process ends at once, by SIGKILL, and what is in memory only is gone: /run of
-// the nodes, mounts, links, pods' network namespaces, nftables, loop devices,
-// cgroups. Files stay: etcd's, containerd's, the kubelet's, CNI's, volumes.
+// PowerCut does to the cluster what a power cut does to its machine: every process ends at
+// once, by SIGKILL, and everything that is only in memory is gone: /run of the nodes, mounts,
+// links, pods' network namespaces, nftables, loop devices, cgroups. Files stay: etcd's,
+// containerd's, the kubelet's, CNI's, volumes.
 //
-// Two things differ from a machine's: what was written and not synced stays in
-// the page cache, and the kernel's boot ID is the same afterwards.
+// Two things differ from a real power cut: what was written and not synced stays in the page
+// cache, and the kernel's boot ID is the same afterwards.
 func PowerCut(ctx context.Context, dir string, out io.Writer) error {
 	state, plan, err := loadUp(dir)
 	if err != nil {
@@ -37,7 +37,7 @@ func PowerCut(ctx context.Context, dir string, out io.Writer) error {
 // cut kills all of the cluster and removes what is in memory.
 func (p Plan) cut(ctx context.Context, state *State) error {
 	killed := state.Processes
-	// With a node's PID 1 the kernel kills all of the node.
+	// When a node's PID 1 dies, the kernel kills all processes of the node.
 	if err := kill(killed); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func PowerOn(ctx context.Context, dir string, awaitNodes bool, out io.Writer) er
 	u := &upRun{ctx: ctx, cancel: cancel, plan: plan, state: state, say: NewProgress(out)}
 	if err := u.powerOn(awaitNodes); err != nil {
 		if dead := new(deadProcess); errors.As(context.Cause(ctx), dead) {
-			err = *dead // what waited for it only says that it waited
+			err = *dead // the step that waited for it only says that it waited
 		}
 		cancel(nil)
 		return errors.Join(err, plan.cut(context.WithoutCancel(ctx), state))
@@ -117,7 +117,7 @@ func (u *upRun) powerOn(awaitNodes bool) error {
 	if err != nil {
 		return err
 	}
-	// What the API says of a node may be from before.
+	// The nodes' status in the API may be from before the power cut.
 	u.state.Ready, u.state.Off = true, false
 	if !awaitNodes {
 		return u.state.save(u.plan.stateFile())
@@ -125,7 +125,7 @@ func (u *upRun) powerOn(awaitNodes bool) error {
 	return u.awaitReady(api, started)
 }
 
-// hint is what to do about a cluster that has no power.
+// hint says which command to run before the one that was refused.
 func (s *State) hint() string {
 	command := "down"
 	if s.Off {

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// markName is the environment variable that every process of a cluster is
-// started with, and hands on to what it starts; its value is the cluster's
-// folder. It finds them again when the state file is lost.
+// markName is an environment variable of every process of a cluster, which child processes
+// inherit. Its value is the cluster's folder. By it the processes are found when the state
+// file is lost.
 const markName = "KUBEQEMU_CLUSTER_DIR"
 
-// Process is one that was started, told from a later one with the same pid by
-// the time it started at.
+// Process is a process that was started. Its start time tells it from a later process with the
+// same PID.
 type Process struct {
 	Name  string `json:"name"`
 	PID   int    `json:"pid"`
@@ -36,7 +36,7 @@ type stat struct {
 	start uint64
 }
 
-// parseStat reads past the command name, which may hold blanks and brackets.
+// parseStat reads past the command name, which may hold blanks and parentheses.
 func parseStat(text string) (stat, error) {
 	_, rest, ok := cutLast(text, ") ")
 	fields := strings.Fields(rest)
@@ -81,9 +81,8 @@ func (p Process) Alive() bool {
 	return err == nil && s.start == p.Start && s.state != 'Z' && s.state != 'X'
 }
 
-// signal does nothing when the process is gone. The pid cannot have passed to
-// another process unseen: a pidfd is opened first, and the start time is
-// looked at after.
+// signal does nothing when the process is gone. It cannot hit another process that got the PID
+// meanwhile: it opens a pidfd first, and looks at the start time after that.
 func (p Process) signal(sig syscall.Signal) error {
 	handle, err := os.FindProcess(p.PID)
 	if err != nil {
@@ -125,8 +124,8 @@ func terminate(ctx context.Context, processes []Process, grace time.Duration) er
 	return nil
 }
 
-// awaitReaping gives the machine's PID 1, who inherited the zombies, a moment
-// to remove them; in a container it may be a program that never does.
+// awaitReaping gives the machine's PID 1, which inherited the zombies, a moment to reap them.
+// In a container PID 1 may be a program that never does.
 func awaitReaping(ctx context.Context, processes []Process) error {
 	err := poll(ctx, 5*time.Second, func() (bool, error) {
 		return !slices.ContainsFunc(processes, func(p Process) bool {

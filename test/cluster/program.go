@@ -130,7 +130,7 @@ func (p Plan) startServiceAgain(ctx context.Context, state *State, s service) er
 	return api.nodeReady(ctx, node.Name, started, 90*time.Second)
 }
 
-// controlPlane is the program of the name.
+// controlPlane finds a program of the control plane by name.
 func (p Plan) controlPlane(name string) (program, error) {
 	for _, program := range append(p.stores(), p.controllers()...) {
 		if program.name == name {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// State is the file state.json in the cluster's folder: what `up` made, so
-// that `down` ends that and nothing else. It is written before each step is
-// waited for, so that it also tells what a broken-off `up` left.
+// State is the file state.json in the cluster's folder: what `up` made, so that `down` ends
+// that and nothing else. It is written before each wait, so that it also lists what a
+// broken-off `up` left.
 type State struct {
 	Name      string    `json:"name"`
 	Index     int       `json:"index"`
@@ -66,7 +66,7 @@ func (s *State) dead() []Process {
 	return dead
 }
 
-// process finds one by name; ok is false when it was never started.
+// process finds a process by name; ok is false when it was never started.
 func (s *State) process(name string) (p Process, ok bool) {
 	for _, p := range append(append([]Process{}, s.Processes...), s.Services...) {
 		if p.Name == name {

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// ErrNotUp is returned by what needs a running cluster.
+// ErrNotUp is the error of functions that need a running cluster.
 var ErrNotUp = errors.New("cluster is not up")
 
-// running loads the state of a cluster that must be there.
+// running loads the plan and the state of a cluster that must be up.
 func running(dir string) (Plan, *State, error) {
 	state, err := loadState(filepath.Join(dir, "state.json"))
 	if err != nil {

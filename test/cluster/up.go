@@ -24,8 +24,8 @@ type Options struct {
 	Nodes int
 }
 
-// upRun is one bringing-up. Its context ends, with a deadProcess as the cause,
-// when anything it started ends.
+// upRun brings a cluster up. Its context ends, with a deadProcess as the cause, when any
+// process that it started ends.
 type upRun struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -34,7 +34,7 @@ type upRun struct {
 	say    Progress
 }
 
-// deadProcess is the error when something ends that should go on.
+// deadProcess is the error when a process ends that should go on.
 type deadProcess struct{ name, log, how string }
 
 func (d deadProcess) Error() string {
@@ -45,9 +45,9 @@ func (d deadProcess) Error() string {
 	return fmt.Sprintf("keep %s running: it ended (%s); the end of %s:\n%s", d.name, d.how, d.log, lines)
 }
 
-// Up returns when every node is ready to run pods. On a cluster that is up it
-// only says so; on one that is partly up it fails. When it fails half-way it
-// takes down what it made, but for the logs.
+// Up returns when every node is ready to run pods. On a cluster that is up it only says so; on
+// a cluster that is partly up it fails. When it fails half-way it takes down what it made,
+// except the logs.
 func Up(ctx context.Context, o Options, out io.Writer) error {
 	state, err := loadState(filepath.Join(o.Dir, "state.json"))
 	if err != nil {
@@ -71,7 +71,7 @@ func Up(ctx context.Context, o Options, out io.Writer) error {
 	}
 	if err := u.run(); err != nil {
 		if dead := new(deadProcess); errors.As(context.Cause(ctx), dead) {
-			err = *dead // what waited for it only says that it waited
+			err = *dead // the step that waited for it only says that it waited
 		}
 		u.say.Line("failed; taking down what was started, logs stay in %s", plan.logs())
 		cancel(nil)
@@ -171,8 +171,8 @@ func (u *upRun) run() error {
 	return u.awaitReady(api, time.Time{})
 }
 
-// start is the order of things: the node's containerd, which makeNode starts,
-// starts while the API server does.
+// start starts everything in order. makeNode starts the node's containerd, while the API
+// server starts.
 func (u *upRun) start(makeNode func(*upRun, NodePlan) (*node, error)) (*apiClient, error) {
 	for _, p := range u.plan.stores() {
 		if err := u.startProgram(p); err != nil {
@@ -225,7 +225,7 @@ func (u *upRun) prepare() error {
 	if err := u.state.save(u.plan.stateFile()); err != nil {
 		return err
 	}
-	// Logs kept of an earlier cluster are not this one's.
+	// Logs that were kept of an earlier cluster go.
 	if err := os.RemoveAll(u.plan.logs()); err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (u *upRun) loadPauseImage(n *node) error {
 	return importImage(u.ctx, n.init, file)
 }
 
-// awaitReady waits for nodes that have said so since.
+// awaitReady waits until each node has reported, later than since, that it is ready.
 func (u *upRun) awaitReady(api *apiClient, since time.Time) error {
 	for _, n := range u.plan.Nodes {
 		if err := api.nodeReady(u.ctx, n.Name, since, 90*time.Second); err != nil {
@@ -355,8 +355,8 @@ func (u *upRun) launch(name string, cmd *exec.Cmd) (Process, error) {
 	return p, u.state.save(u.plan.stateFile())
 }
 
-// detach has the command write to its log, which it returns, in a session of its
-// own.
+// detach makes the command run in a session of its own and write to its log, which detach
+// returns.
 func (p Plan) detach(name string, cmd *exec.Cmd) (*os.File, error) {
 	out, err := os.OpenFile(p.log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -373,5 +373,5 @@ func (p Plan) detach(name string, cmd *exec.Cmd) (*os.File, error) {
 	return out, nil
 }
 
-// report ends this up with the first death as the cause.
+// report ends the upRun's context. The first death is the cause.
 func (u *upRun) report(d deadProcess) { u.cancel(d) }

@@ -1,11 +1,11 @@
-// Command chart makes the Helm chart of the manifests that kustomize makes, so
-// that there is one source for both:
+// Command chart makes the Helm chart from the manifests that kustomize makes, so that both
+// have one source:
 //
 //	kubectl kustomize config/default | chart --source config/chart --output _output/chart/kubeqemu
 //
-// The source folder has what is written by hand: Chart.yaml. Every
-// object becomes a template; values.yaml and its schema hold what the templates
-// leave open, with what the manifests have for a default.
+// The source folder has what is written by hand: Chart.yaml. Every object becomes a template.
+// values.yaml and its schema hold what the templates leave open; the defaults are the values
+// in the manifests.
 package main
 
 import (

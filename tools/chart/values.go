@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// values are what the templates leave open, with the manifests' own for defaults.
+// values are what the templates leave open. The defaults come from the manifests.
 type values struct {
 	registry, tag, pullPolicy string
 	workloads                 []workload
@@ -20,13 +20,13 @@ type workload struct {
 	replicas     any    // nil for a DaemonSet
 	nodeSelector any
 	tolerations  any
-	elects       bool // more than one needs --leader-elect
+	elects       bool // several replicas need --leader-elect
 }
 
-// kubeletRoot is where the manifests have the kubelet.
+// kubeletRoot is the kubelet's root folder in the manifests.
 const kubeletRoot = "/var/lib/kubelet"
 
-// image is one of ours; the registry is all before the last slash.
+// image matches an image of Kubeqemu. The registry is everything before the last slash.
 var image = regexp.MustCompile(`^(\S+)/(virt-[a-z]+):([\w.-]+)$`)
 
 func isWorkload(o object) bool { return o.kind() == "Deployment" || o.kind() == "DaemonSet" }
@@ -98,8 +98,8 @@ func camel(name string) string {
 	return strings.Join(words, "")
 }
 
-// keep is the annotation that has Helm leave an object alone when the release
-// is uninstalled. With a CustomResourceDefinition would go every VM.
+// keep is the annotation that makes Helm leave an object alone when the release is
+// uninstalled. Without a CustomResourceDefinition every VM would be gone.
 const keep = "helm.sh/resource-policy"
 
 // opened returns a copy of an object with marks for what is left open.
@@ -209,7 +209,7 @@ func flow(value any, empty string) string {
 	return string(text)
 }
 
-// schema refuses values that are not there, misspelt ones for example.
+// schema refuses unknown values, such as misspelt ones.
 func (v values) schema() []byte {
 	text := func(pattern string) map[string]any { return map[string]any{"type": "string", "pattern": pattern} }
 	of := func(properties map[string]any) map[string]any {

@@ -1,4 +1,4 @@
-// Command crd takes what Kubernetes documents itself out of the
+// Command crd removes the documentation of Kubernetes' own types from the
 // CustomResourceDefinitions in a folder:
 //
 //	crd config/crd
@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kubernetes are the fields of Kubernetes' own types that are worth it. tools/crd and
-// test/imports (TestExplain) have the same.
+// kubernetes are the fields of Kubernetes' own types that are worth shortening. test/imports
+// (TestExplain) has the same list.
 var kubernetes = []string{"affinity"}
 
 func main() {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lingering is one end of a TCP connection, whose close waits for the other
-// end to take what was sent; the test's end has it give up.
+// Lingering is one end of a TCP connection. Its close waits until the other end has taken what
+// was sent, or the test ends.
 func Lingering(t *testing.T) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,7 +36,7 @@ func Lingering(t *testing.T) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { peer.Close() }) // unread bytes: a reset
-	// Until neither end has room for some time.
+	// Write until the connection has had no room for 50 ms.
 	for room := 1; room > 0; {
 		for err == nil {
 			_, err = unix.Write(fd, make([]byte, 1<<20))

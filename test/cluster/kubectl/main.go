@@ -1,5 +1,5 @@
-// Command kubectl is Kubernetes' own. It is not part of kube, where whatever the
-// control plane initializes doubled the time that each of many calls takes.
+// Command kubectl is Kubernetes' own. It is not part of the binary kube: there, the
+// initialization of the control plane doubled the time of each of many calls.
 package main
 
 import (

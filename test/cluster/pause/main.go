@@ -10,7 +10,7 @@ import (
 func main() {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
-	// With shareProcessNamespace it is PID 1, to whom orphans fall.
+	// With shareProcessNamespace pause is PID 1, and orphans become its children.
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 	for {

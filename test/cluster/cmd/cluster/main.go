@@ -37,7 +37,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// place is where a cluster is, by flags or their defaults in the repository.
+// place is a cluster's name and folder, from flags or their defaults.
 type place struct{ name, dir string }
 
 func (p *place) flags(cmd *cobra.Command) {
