@@ -40,8 +40,10 @@ func plane(ctx context.Context, b *bench, id, what string) (row, error) {
 			return r, err
 		}
 	}
-	if !slices.ContainsFunc(r.Parts, func(s series) bool { return strings.HasPrefix(s.Name, "virt-api") }) {
-		r.Notes = append(r.Notes, "The budget includes virt-api, which is not there yet.")
+	for _, name := range []string{"virt-api", "virt-controller", "virt-handler"} {
+		if !slices.ContainsFunc(r.Parts, func(s series) bool { return strings.HasPrefix(s.Name, name) }) {
+			return r, fmt.Errorf("measure the control plane: there is no process of %s", name)
+		}
 	}
 	return r, nil
 }
