@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/testr"
@@ -114,47 +115,48 @@ func TestAccess(t *testing.T) {
 // may be, blinds no scraper whose token is new, from another address or the same,
 // and has the API server asked at a rate.
 func TestFlood(t *testing.T) {
-	const pace, hurry = questionPace / 4, 4
 	for name, sources := range map[string]int{"from one address": 1, "from many": 20} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var asked atomic.Int64
-			access := &Access{now: time.Now, known: map[[sha256.Size]byte]known{}, questions: intake.Budget{Size: questionsAtOnce}, pace: pace,
-				ask: func(_ context.Context, token string) (answer, error) {
-					asked.Add(1)
-					if strings.HasPrefix(token, "good") {
-						return allowed, nil
-					}
-					return unknown, nil
-				}}
-			ctx, stop := context.WithCancel(t.Context())
-			var flood sync.WaitGroup
-			defer flood.Wait()
-			defer stop()
-			began := time.Now()
-			for i := range maxStrangers {
-				flood.Go(func() {
-					for n := 0; ctx.Err() == nil; n++ {
-						_, _ = access.verdict(ctx, fmt.Sprint("192.0.2.", i%sources), fmt.Sprint("guess-", i, "-", n))
-					}
-				})
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { flood(t, sources) }) })
+	}
+}
+
+func flood(t *testing.T, sources int) {
+	var asked atomic.Int64
+	access := &Access{now: time.Now, known: map[[sha256.Size]byte]known{}, questions: intake.Budget{Size: questionsAtOnce}, pace: questionPace,
+		ask: func(_ context.Context, token string) (answer, error) {
+			asked.Add(1)
+			if strings.HasPrefix(token, "good") {
+				return allowed, nil
 			}
-			for access.questions.Used() < questionsAtOnce {
-				time.Sleep(time.Millisecond)
-			}
-			for i, c := range []struct {
-				source string
-				within time.Duration
-			}{{"198.51.100.1", turnTimeout / 2}, {"192.0.2.0", turnTimeout}, {"198.51.100.2", turnTimeout / 2}} {
-				start := time.Now()
-				if got, err := access.verdict(ctx, c.source, fmt.Sprint("good-", i)); err != nil || got != allowed || time.Since(start) > c.within/hurry {
-					t.Errorf("a new token from %s: %d, %v, after %s", c.source, got, err, time.Since(start))
-				}
-			}
-			if got, most := asked.Load(), int64(time.Since(began)/pace+1)*questionsAtOnce; got > most {
-				t.Errorf("the API server was asked %d times in %s, and %d at most", got, time.Since(began), most)
+			return unknown, nil
+		}}
+	ctx, stop := context.WithCancel(t.Context())
+	var strangers sync.WaitGroup
+	defer strangers.Wait()
+	defer stop()
+	began := time.Now()
+	for i := range maxStrangers {
+		strangers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				_, _ = access.verdict(ctx, fmt.Sprint("192.0.2.", i%sources), fmt.Sprint("guess-", i, "-", n))
 			}
 		})
+	}
+	synctest.Wait()
+	if used := access.questions.Used(); used != questionsAtOnce {
+		t.Errorf("the flood has %d questions asked at once", used)
+	}
+	for i, c := range []struct {
+		source string
+		within time.Duration
+	}{{"198.51.100.1", turnTimeout / 2}, {"192.0.2.0", turnTimeout}, {"198.51.100.2", turnTimeout / 2}} {
+		start := time.Now()
+		if got, err := access.verdict(ctx, c.source, fmt.Sprint("good-", i)); err != nil || got != allowed || time.Since(start) > c.within {
+			t.Errorf("a new token from %s: %d, %v, after %s", c.source, got, err, time.Since(start))
+		}
+	}
+	if got, most := asked.Load(), int64(time.Since(began)/questionPace+1)*questionsAtOnce; got > most {
+		t.Errorf("the API server was asked %d times in %s, and %d at most", got, time.Since(began), most)
 	}
 }
 

@@ -137,9 +137,14 @@ func (c Checker) Run(ctx context.Context) Result {
 	case result := <-done:
 		return result
 	case <-lost.C:
-		// A process that is stuck in the kernel cannot be ended. The goroutine waits for the
-		// child, and both are gone when this process ends.
-		return Result{Broken, "the payload did not end, and its process cannot be killed"}
+		// A process that is stuck in the kernel cannot be ended, and a process that gets no
+		// CPU time has not ended yet. The goroutine waits for the child, and both are gone
+		// when this process ends. Why the child was killed decides.
+		var over overrun
+		if errors.As(context.Cause(ctx), &over) {
+			return Result{over.Verdict, over.Reason + "; its process has not ended since"}
+		}
+		return Result{Unknown, "the check was given up, and its process has not ended since"}
 	}
 }
 
