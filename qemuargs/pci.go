@@ -23,7 +23,7 @@ func (a PCIAddress) addr() string {
 type RootPort struct {
 	ID      string `json:"id"`
 	Chassis uint8  `json:"chassis"`
-	// Spare: no device of the guest's beginning is in it.
+	// Spare: no device is in it when the guest begins.
 	Spare bool       `json:"spare,omitempty"`
 	PCI   PCIAddress `json:"pci"`
 }
