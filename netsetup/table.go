@@ -28,7 +28,7 @@ type Chain struct {
 // Rule is one nftables rule: a packet that matches every field that is set meets
 // the verdict.
 type Rule struct {
-	// In and Out are interface names, NotOut one that must not be.
+	// In and Out match interfaces by name; NotOut matches all outgoing interfaces but one.
 	In     string `json:"in,omitempty"`
 	Out    string `json:"out,omitempty"`
 	NotOut string `json:"notOut,omitempty"`
@@ -51,8 +51,8 @@ type Rule struct {
 	Port     uint16 `json:"port,omitempty"`
 	// Connection is invalid, established (or related) or dnat.
 	Connection string `json:"connection,omitempty"`
-	// Verdict is accept, drop, dnat, snat or masquerade; or deliver, in a bridge
-	// table: to the bridge itself, whoever the frame was for.
+	// Verdict is accept, drop, dnat, snat or masquerade; or deliver, in a bridge table: the
+	// frame goes to the bridge itself, whatever its destination.
 	Verdict string `json:"verdict"`
 	// ToMAC is the bridge's MAC, for deliver.
 	ToMAC string `json:"toMAC,omitempty"`

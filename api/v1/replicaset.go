@@ -7,10 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// VirtualMachineInstanceReplicaSet keeps a number of VirtualMachineInstances
-// of one template running: one that ends is replaced. They are alike and have
-// no disks of their own. kubectl scale and HorizontalPodAutoscalers change
-// their number.
+// VirtualMachineInstanceReplicaSet keeps a number of VirtualMachineInstances of one template
+// running, and replaces those that end. They are alike and have no disks of their own. kubectl
+// scale and HorizontalPodAutoscalers change their number.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=virtualmachineinstancereplicasets,shortName=vmirs;vmirss,categories=all

@@ -82,7 +82,7 @@ func of[T any, P interface {
 		var before P
 		if len(old) > 0 {
 			if before, err = decode[T](old); err != nil {
-				before = nil // unreadable: the new one is better
+				before = nil // unreadable: the object counts as new
 			}
 		}
 		return validate(object, before, facts), nil

@@ -30,7 +30,7 @@ type Budget struct {
 	order             uint64
 }
 
-// Hold is a part of a budget that somebody holds until Release.
+// Hold is a part of a budget, taken until Release.
 type Hold struct {
 	budget  *Budget
 	key     string

@@ -188,8 +188,8 @@ func newDiskSize(facts qemuargs.VolumeFacts) (int64, error) {
 	return size, nil
 }
 
-// sataBus numbers the buses of AHCI controllers: those of the q35 chipset's
-// are ide.0 to ide.5, those of a further one ahci1.0 to ahci1.5.
+// sataBus numbers the buses of AHCI controllers: ide.0 to ide.5 on the q35 chipset's, ahci1.0
+// to ahci1.5 on the next, and so on.
 type sataBus struct{ used int }
 
 func (b *sataBus) next() string {

@@ -221,7 +221,7 @@ func newObject(kind string) Object {
 	}
 }
 
-// missing turns NotFound into ErrMissing: somebody else must make the object.
+// missing turns NotFound into ErrMissing: a user must make the object.
 func missing(err error, kind, name string) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%s %q %w", kind, name, ErrMissing)
