@@ -10,7 +10,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/monitoring"
 )
 
-// probes answer the kubelet.
+// probes answers the kubelet's probes, /healthz and /readyz.
 func (s *Server) probes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -24,7 +24,7 @@ func (s *Server) probes() http.Handler {
 	return mux
 }
 
-// metrics are the process's own.
+// metrics serves the process's own metrics.
 func metrics() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), monitoring.Up("virt_api"))

@@ -1,5 +1,5 @@
-// Package apiserver is virt-api. It is a package, so that virt-controller's
-// process could hold it too.
+// Package apiserver is virt-api: the webhooks, and the API group subresources.kubevirt.io. It
+// is a package, so that virt-controller's process could run virt-api too.
 package apiserver
 
 import (
@@ -37,12 +37,12 @@ import (
 
 // Options of a Server.
 type Options struct {
-	// Address serves the API server, with TLS, and /metrics. Probes serves
-	// /healthz and /readyz; "0" serves none.
+	// Address (host:port) serves the API server and /metrics, with TLS. Probes serves /healthz
+	// and /readyz; with "0" or "", nothing does.
 	Address, Probes string
 	// DNSNames of the certificate.
 	DNSNames []string
-	// Clock that certificates go by; nil is the real one.
+	// Clock for certificates; nil is the real one.
 	Clock clock.PassiveClock
 	Log   logr.Logger
 }
@@ -54,7 +54,7 @@ type Server struct {
 	kubeVirts   *objects.Watched[v1.KubeVirt, *v1.KubeVirt]
 	frontProxy  *objects.Watched[corev1.ConfigMap, *corev1.ConfigMap]
 	handlerCA   *objects.Watched[corev1.ConfigMap, *corev1.ConfigMap]
-	// watched are needed to serve at all; others beside.
+	// watched must have been read before virt-api can serve; others need not.
 	watched, others []watched
 	mux             *http.ServeMux
 	group           http.Handler
@@ -74,7 +74,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	if err := s.watch(config); err != nil {
 		return nil, err
 	}
-	// What else virt-api answers, it answers here.
+	// The mux serves everything but the API groups.
 	admission.Register(s.mux, s.facts, intake.NewBodies(maxReviews))
 	access, err := monitoring.NewAccess(config, s.options.Clock.Now, s.options.Log.WithName("metrics"))
 	if err != nil {
@@ -90,8 +90,8 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-// ServeHTTP answers the API server. Paths of the group are not cleaned, as the
-// mux would: what is served must be what was authorized.
+// ServeHTTP answers the API server. The group's paths bypass the mux, which would clean them:
+// virt-api must serve the very path that was authorized.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, below := range []string{"/apis", "/openapi"} {
 		if r.URL.Path == below || strings.HasPrefix(r.URL.Path, below+"/") {
@@ -102,7 +102,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// proxy is how the API server proves to be itself, as it says now.
+// proxy returns what verifies the API server, as its ConfigMap says now.
 func (s *Server) proxy() (*subresources.FrontProxy, error) {
 	published := s.frontProxy.Get()
 	if published == nil {
@@ -111,7 +111,7 @@ func (s *Server) proxy() (*subresources.FrontProxy, error) {
 	return subresources.ParseFrontProxy(published.Data)
 }
 
-// handlerRoots certify virt-handlers.
+// handlerRoots returns the CAs of virt-handlers.
 func (s *Server) handlerRoots() (*x509.CertPool, error) {
 	published := s.handlerCA.Get()
 	if published == nil {
@@ -120,8 +120,8 @@ func (s *Server) handlerRoots() (*x509.CertPool, error) {
 	return authority.Pool(published.Data[authority.BundleEntry])
 }
 
-// watch makes what is watched: the very objects that are needed, which is also
-// all that the role grants.
+// watch makes the watches: exactly the objects that virt-api needs, which are also all that its
+// role grants.
 func (s *Server) watch(config *rest.Config) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme), apiregistrationv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
@@ -131,7 +131,7 @@ func (s *Server) watch(config *rest.Config) error {
 	changed := func() {
 		select {
 		case changes <- struct{}{}:
-		default: // it is going to be looked at anyway
+		default: // a signal is pending already
 		}
 	}
 	secret, err := objects.Watch[corev1.Secret](config, scheme, objects.Resource{
@@ -179,7 +179,7 @@ func (s *Server) watch(config *rest.Config) error {
 	return nil
 }
 
-// facts are what was last seen of the KubeVirts.
+// facts returns the KubeVirts as last seen, and their configuration.
 func (s *Server) facts(context.Context) (admission.Facts, error) {
 	if !s.kubeVirts.HasSynced() {
 		return admission.Facts{}, errors.New("the KubeVirts have not been read yet")
@@ -188,7 +188,7 @@ func (s *Server) facts(context.Context) (admission.Facts, error) {
 	return admission.Facts{Cluster: v1.ClusterConfiguration(all), KubeVirts: all}, nil
 }
 
-// Ready returns an error while it cannot answer.
+// Ready returns an error while virt-api cannot answer.
 func (s *Server) Ready() error {
 	if !s.kubeVirts.HasSynced() {
 		return errors.New("the KubeVirts have not been read yet")
@@ -196,7 +196,7 @@ func (s *Server) Ready() error {
 	return s.certificate.Ready()
 }
 
-// Run serves until ctx ends; then it answers what was asked before.
+// Run serves until ctx ends; then it finishes the requests that have begun.
 func (s *Server) Run(ctx context.Context) error {
 	listener, err := net.Listen("tcp", s.options.Address)
 	if err != nil {
@@ -227,7 +227,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return <-failed
 }
 
-// renewCertificate waits for what it is kept by.
+// renewCertificate waits until the objects have been read, and then keeps the certificate.
 func (s *Server) renewCertificate(ctx context.Context) {
 	for _, w := range s.watched {
 		for !w.HasSynced() {
@@ -243,14 +243,15 @@ func (s *Server) renewCertificate(ctx context.Context) {
 
 func (s *Server) secure(listener net.Listener, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) net.Listener {
 	config := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate, NextProtos: []string{"http/1.1"},
-		// The API server shows one as it asks for users, and none as it asks about
-		// objects. Package subresources verifies it, by a CA that may change.
+		// The API server shows a certificate when it passes on users' requests, and none when
+		// it asks webhooks. Package subresources verifies the certificate, by a CA that may
+		// change.
 		ClientAuth: tls.RequestClientCert}
 	return tls.NewListener(intake.Listen(listener, maxStrangers), intake.Known(config, s.isFrontProxy))
 }
 
-// isFrontProxy says whether a peer has shown to be the API server. Where nobody
-// can tell yet, it is one like the others.
+// isFrontProxy says whether a peer's certificate is the API server's. Before the CA has been
+// read, every peer is a stranger.
 func (s *Server) isFrontProxy(state tls.ConnectionState) bool {
 	if len(state.PeerCertificates) == 0 {
 		return false
@@ -259,21 +260,22 @@ func (s *Server) isFrontProxy(state tls.ConnectionState) bool {
 	return err == nil && proxy.Verify(state, s.options.Clock.Now()) == nil
 }
 
-// Limits of all strangers together on virt-api's ports. The API server is a stranger
-// when it asks about objects, for it shows no certificate then.
+// Limits of all strangers together on virt-api's ports. The API server is a stranger too when
+// it asks webhooks: it shows no certificate then.
 const (
-	// maxStrangers is more than the changes that an API server makes at once, 200.
+	// maxStrangers, in connections, is more than the 200 changes that an API server makes at
+	// once.
 	maxStrangers = 256
 	maxProbes    = 32
-	// maxReviews bounds the bytes of reviews, three of the largest.
+	// maxReviews bounds the reviews in memory, in bytes: three of the largest.
 	maxReviews = 3 * admission.MaxReview
 )
 
 const (
 	shutdownTimeout = 10 * time.Second
-	// lastCall is for how long it is still asked after it was told to end, and
-	// has whoever asks hang up after the answer: a connection that is closed
-	// while a question is on its way loses that question.
+	// lastCall is how long virt-api still takes requests after it was told to end. Each answer
+	// asks the client to close the connection then: if virt-api closed it while a request was
+	// on its way, that request would be lost.
 	lastCall = 3 * time.Second
 )
 

@@ -15,9 +15,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Apply brings the network namespace into the planned state, except for the tap
-// (OpenTap). It may be repeated at any time and after a crash at any point;
-// connections under way go on. ErrUnfiltered means that all is done but the filter.
+// Apply brings the network namespace into the planned state, except for the tap (OpenTap). It
+// may be repeated at any time, and after a crash at any point; established connections go on.
+// ErrUnfiltered means that all is done but the filter.
 func Apply(netns ns.NetNS, plan *Plan) error {
 	unfiltered := replaceTables(netns, plan.Tables)
 	if unfiltered != nil && !errors.Is(unfiltered, ErrUnfiltered) {
@@ -40,14 +40,14 @@ func Apply(netns ns.NetNS, plan *Plan) error {
 	return nil
 }
 
-// step is one change. It finds out itself whether it was made before.
+// step is one change. It checks itself whether the change was made before.
 type step struct {
 	name string
 	do   func() error
 }
 
-// steps are what is done inside the network namespace. After a crash between any
-// two, ReadFacts gives the facts that the plan was made of.
+// steps are the changes inside the network namespace. After a crash between any two, ReadFacts
+// gives the facts that the plan was made of.
 func (p *Plan) steps() []step {
 	steps := []step{{fmt.Sprintf("set up bridge %q", p.Bridge.Name), func() error { return ensureBridge(p.Bridge) }}}
 	for _, s := range p.Sysctls {

@@ -15,9 +15,8 @@ const (
 	dhcpPort, dhcpClientPort = 67, 68
 )
 
-// bridgedServer is the DHCP server's address on every bridge of the bridge
-// binding (KubeVirt's choice). It is link-local: no route of the guest's can be
-// hidden by it.
+// bridgedServer is the DHCP server's address on every bridge of the bridge binding (KubeVirt's
+// choice). It is link-local, so that it hides no route of the guest's.
 func bridgedServer() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 75, 10}) }
 
 // Bridged asks for a guest that takes the place of the pod on its network: it
@@ -37,7 +36,8 @@ type Takeover struct {
 	Link string `json:"link"`
 	// NIC is the pod interface's new name, as a port of the bridge.
 	NIC string `json:"nic"`
-	// NICMAC is its new MAC: a bridge keeps frames to a port's own MAC from the guest.
+	// NICMAC is the pod interface's new MAC: a bridge takes frames for a port's own MAC itself,
+	// and would keep them from the guest.
 	NICMAC string `json:"nicMAC"`
 	// StandIn is the stand-in's name while it is made.
 	StandIn string `json:"standIn"`
@@ -50,8 +50,8 @@ type Takeover struct {
 	Routes []Route `json:"routes,omitempty"`
 }
 
-// PlanBridge plans a guest that has the pod's address. Names and addresses are
-// KubeVirt's, and so is IPv4 alone; see bridgedTable for what is stricter.
+// PlanBridge plans a guest that has the pod's address. Names and addresses are KubeVirt's, and
+// so is the restriction to IPv4; see bridgedTable for what is stricter.
 func PlanBridge(facts Facts, b Bridged) (*Plan, error) {
 	plan, err := planBridge(facts, b)
 	if err != nil {
@@ -142,10 +142,10 @@ func ipv4Routes(all []Route) (out []Route) {
 	return out
 }
 
-// told is what the guest is told of its network: its address, the default gateway,
-// and the routes that do not follow from the two. Where the CNI plugin has no
-// on-link route for the address's network (ptp: each neighbour is reached over the
-// host), the guest must not make one either, and is told a prefix of 32 bits.
+// told returns what DHCP tells the guest: its addresses, the default gateway, and the routes
+// that do not follow from the two. If the CNI plugin has no on-link route for the address's
+// network (ptp: each neighbour is reached over the host), the guest must not make one either,
+// and is told a prefix of 32 bits.
 func told(addresses []netip.Prefix, routes []Route) (guest []netip.Prefix, router netip.Addr, rest []Route) {
 	for _, a := range addresses {
 		onLink := slices.ContainsFunc(routes, func(r Route) bool { return !r.Gateway.IsValid() && r.Destination == a.Masked() })
@@ -163,7 +163,7 @@ func told(addresses []netip.Prefix, routes []Route) (guest []netip.Prefix, route
 			rest = append(rest, r)
 		}
 	}
-	// Clients add them in this order, and none over a gateway that they cannot reach yet.
+	// Clients add routes in this order, and add none over a gateway that they cannot reach yet.
 	slices.SortStableFunc(rest, func(a, b Route) int {
 		switch {
 		case a.Gateway.IsValid() == b.Gateway.IsValid():
@@ -178,26 +178,27 @@ func told(addresses []netip.Prefix, routes []Route) (guest []netip.Prefix, route
 
 func bridgedSysctls(bridge string) []Sysctl {
 	return []Sysctl{
-		// The pod's address is a local one, of the stand-in: without this the pod
-		// would answer the guest's own question whether somebody has its address.
+		// The stand-in has the pod's address, so the kernel takes the address for a local one:
+		// without arp_ignore, the pod would answer when the guest asks whether its address is
+		// taken.
 		{Name: "net/ipv4/conf/" + bridge + "/arp_ignore", Value: "1"},
-		// For the same reason the kernel would take the guest's renewals, which come
-		// from the pod's address, for forged ones. Of rp_filter's values for all links
-		// and for this one the larger counts; 2 lets through what 1 would not.
+		// For the same reason the kernel would take the guest's renewals, which come from the
+		// pod's address, for forged ones. The larger of rp_filter's values for all links and
+		// for this link counts; 2 lets through what 1 would not.
 		{Name: "net/ipv4/conf/" + bridge + "/accept_local", Value: "1"},
 		{Name: "net/ipv4/conf/" + bridge + "/rp_filter", Value: "2"},
 		{Name: "net/ipv6/conf/" + bridge + "/disable_ipv6", Value: "1", Optional: true},
-		// Frames between guest and network are none of the pod's IP rules' business;
-		// on nodes with br_netfilter they would be tracked as connections twice.
+		// The pod's IP rules are not for frames between guest and network. On nodes with
+		// br_netfilter these would be tracked as connections twice.
 		{Name: "net/bridge/bridge-nf-call-iptables", Value: "0", Optional: true},
 		{Name: "net/bridge/bridge-nf-call-ip6tables", Value: "0", Optional: true},
 		{Name: "net/bridge/bridge-nf-call-arptables", Value: "0", Optional: true},
 	}
 }
 
-// bridgedTable holds the guest to its MAC and its addresses, and its DHCP to the
-// pod: what it asks never reaches the network, and no server there can answer. It
-// parts the pod's own stack, which has the same address, from the network.
+// bridgedTable restricts the guest to its MAC and its addresses. It keeps the guest's DHCP
+// inside the pod: no request reaches the network, and no server there can answer. It cuts off
+// the pod's own stack, which has the same address, from the network.
 func bridgedTable(nic, guestMAC, bridgeMAC string, addresses []netip.Prefix) Table {
 	const arp, ip = "arp", "ip"
 	broadcast := host(netip.AddrFrom4([4]byte{255, 255, 255, 255}))

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenDHCP opens a UDP socket on port 67 (RFC 2131) that sees only the plan's
-// bridge, i.e. only the guest, and may send broadcasts. It is meant for a process
-// that may not open it itself. It needs Apply to have run.
+// ListenDHCP opens a UDP socket on port 67 (RFC 2131) that sees only the plan's bridge, i.e.
+// only the guest, and may send broadcasts. It is for the launcher, which may not open such a
+// socket itself. Apply must have run.
 func ListenDHCP(netns ns.NetNS, plan *Plan) (*os.File, error) {
 	var f *os.File
 	err := netns.Do(func(ns.NetNS) (err error) {
@@ -38,7 +38,7 @@ func listenUDP(device string, port int) (*os.File, error) {
 		// The launcher may still hold the socket of an attempt that a crash cut
 		// short; the kernel gives a datagram to the socket bound last.
 		{"allow reuse", func() error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }},
-		// The any-address, for a socket bound to the gateway's would get no broadcasts.
+		// The any-address: a socket bound to the gateway's address would get no broadcasts.
 		{"bind", func() error { return unix.Bind(fd, &unix.SockaddrInet4{Port: port}) }},
 	} {
 		if err := set.call(); err != nil {

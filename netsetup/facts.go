@@ -82,8 +82,8 @@ func readFacts(name string) (Facts, error) {
 	return facts, nil
 }
 
-// What a CNI plugin makes is far less. A namespace with more is refused as it is
-// listed, so that nobody who fills one fills the reader's memory.
+// CNI plugins make far fewer. The listing of more stops at once, so that a namespace that
+// somebody has filled does not fill this process's memory.
 const (
 	maxAddresses = 32
 	maxRoutes    = 256
@@ -94,7 +94,7 @@ var ErrTooMany = errors.New("too many for a pod")
 
 func addressesOf(link netlink.Link) ([]netip.Prefix, error) {
 	var out []netip.Prefix
-	// netlink.AddrList keeps all of them before the first is seen.
+	// netlink.AddrList would hold all addresses in memory before the first is seen.
 	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
 	request.AddData(nl.NewIfAddrmsg(netlink.FAMILY_ALL))
 	err := request.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWADDR, func(message []byte) bool {
@@ -124,7 +124,7 @@ func addressOf(message []byte, index int) (netip.Prefix, bool) {
 		switch a.Attr.Type {
 		case unix.IFA_ADDRESS:
 			address, _ = netip.AddrFromSlice(a.Value)
-		case unix.IFA_LOCAL: // of a link with a peer, which IFA_ADDRESS is then
+		case unix.IFA_LOCAL: // of a link with a peer; IFA_ADDRESS is then the peer's
 			local, _ = netip.AddrFromSlice(a.Value)
 		}
 	}
@@ -134,8 +134,9 @@ func addressOf(message []byte, index int) (netip.Prefix, bool) {
 	return netip.PrefixFrom(address.Unmap(), int(header.Prefixlen)), address.IsValid()
 }
 
-// mainRoutes leaves out the routes to a destination for which there is one of
-// a smaller metric: a lease has no metrics, so the guest could take either.
+// mainRoutes returns the main table's routes over a link. Of the routes to one destination,
+// only those with the smallest metric count: a lease has no metrics, so the guest could take
+// any.
 func mainRoutes(link netlink.Link) ([]Route, error) {
 	var out []Route
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -172,7 +173,7 @@ func listRoutes(family int, filter *netlink.Route, mask uint64) (routes []netlin
 	return routes, err
 }
 
-// routeOf leaves out what the kernel makes by itself on every IPv6 link.
+// routeOf returns false for routes that the kernel makes by itself on every IPv6 link.
 func routeOf(r netlink.Route, family int) (Route, bool) {
 	dst := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if family == netlink.FAMILY_V6 {

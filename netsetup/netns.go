@@ -22,10 +22,10 @@ var (
 	ErrForeignNetNS = errors.New("a network namespace that no container runtime made")
 )
 
-// CheckNetNS checks a file that came from an unprivileged process: it must be a
-// network namespace (else ErrNotNetNS), another than the calling thread's (else
-// ErrOwnNetNS), and one that belongs to the host (else ErrForeignNetNS): what a
-// pod's own process makes by unshare(2) has whatever addresses it likes. Do not call it from within ns.NetNS.Do.
+// CheckNetNS checks a file that came from an unprivileged process. It must be a network
+// namespace (else ErrNotNetNS), another than the calling thread's (else ErrOwnNetNS), and one
+// that belongs to the host (else ErrForeignNetNS): a namespace that a pod's own process makes
+// by unshare(2) may have any address. Do not call CheckNetNS from within ns.NetNS.Do.
 func CheckNetNS(f *os.File) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -42,9 +42,9 @@ func CheckNetNS(f *os.File) error {
 }
 
 func checkNetNS(fd int) error {
-	// Before any call that the file's own file system or driver would answer (a
-	// FUSE server could hang it): only nsfs gives such a name, for every other
-	// path begins with a slash.
+	// This comes before any call that the file's own file system or driver would answer, which
+	// a FUSE server could make hang. Only nsfs names a file so: a path on any other file system
+	// begins with a slash.
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		return err
@@ -63,8 +63,8 @@ func checkNetNS(fd int) error {
 	if err := unix.Fstat(fd, &theirs); err != nil {
 		return err
 	}
-	// Of this thread, and held to it: the main thread, of which /proc/self/ns
-	// tells, may at this moment be inside a pod's namespace for another goroutine.
+	// Compare with this thread's namespace, and stay on the thread. /proc/self/ns is the main
+	// thread's, which may at this moment be inside a pod's namespace for another goroutine.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Stat("/proc/thread-self/ns/net", &ours); err != nil {
@@ -76,10 +76,10 @@ func checkNetNS(fd int) error {
 	return checkOwner(fd)
 }
 
-// checkOwner checks the user namespace that a network namespace belongs to: who
-// is root there has all rights in it. It must be the caller's own, or, for pods
-// with a user namespace (hostUsers: false), a child of that one which root made. A
-// child's child, or one that another user made, is a tenant's.
+// checkOwner checks the user namespace that owns a network namespace: root in the owner has all
+// rights in the network namespace. The owner must be the caller's own user namespace, or, for
+// pods with a user namespace (hostUsers: false), a child of it that root made. A grandchild, or
+// a child that another user made, is a tenant's.
 func checkOwner(netns int) error {
 	own, err := unix.Open("/proc/thread-self/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -127,8 +127,8 @@ func sameFile(a, b int) (bool, error) {
 	return first.Dev == second.Dev && first.Ino == second.Ino, nil
 }
 
-// FromFile makes a NetNS of a file received from an unprivileged process, after
-// CheckNetNS. The NetNS has a descriptor of its own: both are to be closed.
+// FromFile makes a NetNS of a file received from an unprivileged process, after CheckNetNS. The
+// NetNS has a descriptor of its own: the caller closes both.
 func FromFile(f *os.File) (ns.NetNS, error) {
 	conn, err := f.SyscallConn()
 	if err != nil {

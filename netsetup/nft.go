@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replaceTables puts every table in place of its former self, each in one
-// transaction: there is no moment without rules, and connections under way keep
-// their translation, which lives in connection tracking.
+// replaceTables replaces every table, each in one transaction: there is no moment without
+// rules. Established connections keep their translation, which lives in connection tracking.
 func replaceTables(netns ns.NetNS, tables []Table) error {
 	conn, err := nftables.New(nftables.WithNetNSFd(int(netns.Fd())))
 	if err != nil {
@@ -26,7 +25,7 @@ func replaceTables(netns ns.NetNS, tables []Table) error {
 			return fmt.Errorf("table %s %s: %w", t.Family, t.Name, err)
 		}
 		err := conn.Flush()
-		// A kernel without the family has no type of chain for it.
+		// A kernel without the family has no chain type for it.
 		if t.Family == "bridge" && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)) {
 			err = errors.Join(ErrUnfiltered, err)
 		}
@@ -225,8 +224,8 @@ func matchNotMAC(base expr.PayloadBase, offset uint32, text string) ([]expr.Any,
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: mac}}, nil
 }
 
-// deliver sends a frame to the bridge itself. Its type was settled before the
-// bridge's hooks, by the address that it had then.
+// deliver sends a frame to the bridge itself. It sets the packet type too: the kernel has set
+// that before the bridge's hooks, by the frame's first address.
 func deliver(text string) ([]expr.Any, error) {
 	mac, err := ethernet(text)
 	if err != nil {

@@ -2,7 +2,7 @@ package netsetup
 
 import "net/netip"
 
-// TableName names every nftables table made here; nobody else's is touched.
+// TableName names every nftables table that this package makes. It touches no other table.
 const TableName = "kubeqemu"
 
 // Table is an nftables table, replaced as a whole.
@@ -28,18 +28,19 @@ type Chain struct {
 // Rule is one nftables rule: a packet that matches every field that is set meets
 // the verdict.
 type Rule struct {
-	// In and Out are interface names, NotOut one that must not be.
+	// In and Out match interfaces by name; NotOut matches all outgoing interfaces but one.
 	In     string `json:"in,omitempty"`
 	Out    string `json:"out,omitempty"`
 	NotOut string `json:"notOut,omitempty"`
-	// NotSourceMAC, in a bridge table, is the frame's sender unless it is this one.
+	// NotSourceMAC, in a bridge table, matches frames from any MAC but this one.
 	NotSourceMAC string `json:"notSourceMAC,omitempty"`
 	// Tag, in a bridge table, is 8021q or 8021ad: a frame with that VLAN tag.
 	Tag string `json:"tag,omitempty"`
-	// EtherType, in a bridge table, is arp or ip; what is below needs it there.
-	// It is the type behind a VLAN tag.
+	// EtherType, in a bridge table, is arp or ip; there, the fields below need it. It is the
+	// type behind a VLAN tag.
 	EtherType string `json:"etherType,omitempty"`
-	// Sender and NotSenderMAC are of an ARP packet: who says to have which address.
+	// Sender and NotSenderMAC match the sender in an ARP packet: its address, and any MAC but
+	// this one.
 	Sender       netip.Prefix `json:"sender,omitzero"`
 	NotSenderMAC string       `json:"notSenderMAC,omitempty"`
 	// Source and Destination match a network.
@@ -50,16 +51,16 @@ type Rule struct {
 	Port     uint16 `json:"port,omitempty"`
 	// Connection is invalid, established (or related) or dnat.
 	Connection string `json:"connection,omitempty"`
-	// Verdict is accept, drop, dnat, snat or masquerade; or deliver, in a bridge
-	// table: to the bridge itself, whoever the frame was for.
+	// Verdict is accept, drop, dnat, snat or masquerade; or deliver, in a bridge table: the
+	// frame goes to the bridge itself, whatever its destination.
 	Verdict string `json:"verdict"`
-	// ToMAC is the bridge's for deliver.
+	// ToMAC is the bridge's MAC, for deliver.
 	ToMAC string `json:"toMAC,omitempty"`
 	// To is the new address for dnat and snat.
 	To netip.Addr `json:"to,omitzero"`
 }
 
-// masqueradeNAT is what the table of one family depends on.
+// masqueradeNAT holds what the table of one address family depends on.
 type masqueradeNAT struct {
 	family         string
 	pod            []netip.Addr

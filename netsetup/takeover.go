@@ -16,9 +16,9 @@ const (
 	standInAlias = "kubeqemu: has what the CNI plugin set; the guest has the interface"
 )
 
-// steps take the pod's interface over. Until the stand-in is marked, the interface
-// is as the CNI plugin left it, and all is done anew after a crash; from then on
-// everything is in the stand-in and the saved routes, which stay as they are.
+// steps take the pod's interface over. Until the stand-in is marked, the interface is as the
+// CNI plugin left it, and after a crash all steps are done anew. From then on the stand-in and
+// the saved routes hold the CNI plugin's settings, and stay as they are.
 func (t *Takeover) steps(bridge string) []step {
 	unlessTaken := func(do func() error) func() error {
 		return func() error {
@@ -46,14 +46,15 @@ func (t *Takeover) steps(bridge string) []step {
 		step{"strip pod interface", nic(func(link netlink.Link) error { return ensureAddresses(link, nil) })},
 		step{"change pod interface's MAC", nic(t.changeMAC)},
 		step{"put pod interface on the bridge", nic(func(link netlink.Link) error { return t.enslave(link, bridge) })},
-		// The guest's own MAC may come back from the network; it is not there.
+		// Frames with the guest's own MAC may come back from the network: the bridge must not
+		// take the guest to be there.
 		step{"keep the bridge from learning", nic(func(link netlink.Link) error { return netlink.LinkSetLearning(link, false) })},
 		step{"bring pod interface up", nic(netlink.LinkSetUp)},
 	)
 }
 
-// podLink returns the link that has the CNI plugin's settings: the pod's interface,
-// or, where it is taken over, its stand-in.
+// podLink returns the link that has the CNI plugin's settings: the pod's interface, or, after a
+// takeover, its stand-in.
 func podLink(name string) (link netlink.Link, taken bool, err error) {
 	link, err = netlink.LinkByName(standInName(name))
 	if err == nil && link.Attrs().Alias == standInAlias {
@@ -68,14 +69,14 @@ func podLink(name string) (link netlink.Link, taken bool, err error) {
 	return link, link.Attrs().Alias == standInAlias, nil
 }
 
-// addStandIn adds a link that stays down. It is a dummy, or, where the kernel was
-// built without, a bridge without ports, which is as mute.
+// addStandIn adds a link that stays down. It is a dummy, or, on a kernel without dummies, a
+// bridge without ports, which sends nothing either.
 func (t *Takeover) addStandIn() error {
 	mac, err := net.ParseMAC(t.MAC)
 	if err != nil {
 		return err
 	}
-	// Of an attempt that did not come to its end, maybe another plugin's settings.
+	// An unfinished attempt may have left a stand-in, maybe with another plugin's settings.
 	link, err := netlink.LinkByName(t.StandIn)
 	if err == nil {
 		err = netlink.LinkDel(link)
@@ -133,14 +134,13 @@ func (t *Takeover) enslave(link netlink.Link, bridge string) error {
 	return netlink.LinkSetMaster(link, master)
 }
 
-// saveRoute saves a route over the bridge, which stays up from now on: the kernel
-// keeps no route over a link that is down. The order number makes every route's
-// key its own.
+// saveRoute saves a route over the bridge, which stays up from now on: the kernel keeps no
+// route over a link that is down. order gives every route a key of its own.
 func saveRoute(bridge netlink.Link, r Route, order int) error {
 	route := &netlink.Route{Table: savedTable, LinkIndex: bridge.Attrs().Index, Dst: ipNetOf(r.Destination), Priority: order}
 	if r.Gateway.IsValid() {
 		route.Gw = r.Gateway.AsSlice()
-		route.Flags = int(netlink.FLAG_ONLINK) // its own route to the gateway is not looked up
+		route.Flags = int(netlink.FLAG_ONLINK) // the kernel then looks up no route to the gateway
 	} else {
 		route.Scope = netlink.SCOPE_LINK
 	}

@@ -79,8 +79,8 @@ func openQueue(name string, flags uint16) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("attach queue: %w", err)
 	}
-	// A tap without an owner may be attached to by any process of the pod that gets
-	// at a /dev/net/tun; one that root owns may not.
+	// Any process of the pod that gets at a /dev/net/tun may attach to a tap without an owner,
+	// but not to a tap that root owns.
 	if err := unix.IoctlSetInt(fd, unix.TUNSETOWNER, 0); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("set owner: %w", err)

@@ -34,7 +34,7 @@ func (o Options) String() string {
 	return strings.Join(parts, ",")
 }
 
-// String is the argument's value as QEMU gets it.
+// value is the argument's value as QEMU gets it.
 func (a Arg) value() string {
 	switch v := a.Value.(type) {
 	case string:
@@ -63,9 +63,9 @@ func Strings(args []Arg) []string {
 	return s
 }
 
-// Args are the arguments of qemu-system-x86_64 for this machine. The order is
-// fixed. QEMU starts stopped (-S) and runs once it is told to by QMP. It is to
-// inherit the files of Inherits, in their order.
+// Args are the arguments of qemu-system-x86_64 for this machine. The order is fixed. QEMU
+// starts with stopped CPUs (-S), which QMP sets running. QEMU must inherit the files of
+// Inherits, in their order.
 func (m *Machine) Args() []Arg {
 	args, files := m.platform(), m.descriptors()
 	args = append(args, m.monitor(files)...)
@@ -121,8 +121,8 @@ type memoryProps struct {
 func (m *Machine) platform() []Arg {
 	accel := Options{{"", string(m.Accelerator)}}
 	if m.Accelerator == TCG {
-		// Without a limit the translation cache takes up to 1 GiB, which the
-		// pod has not booked. Unit: MiB.
+		// Unit: MiB. Without a limit the translation cache takes up to 1 GiB, which the pod has
+		// not booked.
 		accel = append(accel, Option{"tb-size", "128"}, Option{"thread", "multi"})
 	}
 	cpu := Options{{"", m.CPU.Model}}

@@ -2,7 +2,7 @@ package qemuargs
 
 import "strconv"
 
-// deviceProps are the properties of the devices that have no more than these.
+// deviceProps are the properties of the devices that need no others.
 type deviceProps struct {
 	Driver        string `json:"driver"`
 	ID            string `json:"id"`
@@ -59,7 +59,7 @@ func (c USB) device() any {
 	return usb
 }
 
-// platformDevices are those that have nothing behind them.
+// platformDevices are the random number generator, balloon, watchdog and inputs.
 func (m *Machine) platformDevices() []Arg {
 	var args []Arg
 	device := func(d deviceProps) { args = append(args, Arg{"-device", d}) }

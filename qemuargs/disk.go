@@ -58,13 +58,13 @@ type Image struct {
 	// Direct opens the file with O_DIRECT, so that the host's page cache
 	// does not hold the guest's data a second time.
 	Direct bool `json:"direct,omitempty"`
-	// Create is the virtual size, in bytes, of an image that the launcher makes,
-	// empty, before QEMU starts; 0 for one that exists. One in a volume is never
-	// made over a file that is there.
+	// Create is the virtual size, in bytes, of an image that the launcher makes, empty, before
+	// QEMU starts; 0 for an image that exists. In a volume, the launcher never replaces an
+	// existing file.
 	Create int64 `json:"create,omitempty"`
-	// Volume, if set, says that the image lies where others than the launcher
-	// may write too. The launcher opens it, and QEMU gets a descriptor: whatever
-	// becomes of the path meanwhile, it is that file. QEMU locks it.
+	// Volume, if set, says that the image lies where others than the launcher may write too.
+	// The launcher opens it, and QEMU gets a descriptor: QEMU uses that file, whatever becomes
+	// of the path meanwhile. QEMU locks the file.
 	Volume VolumeMode `json:"volume,omitempty"`
 }
 

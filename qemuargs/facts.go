@@ -1,7 +1,7 @@
 package qemuargs
 
-// What only the pod can see: the launcher finds it out, tells virt-handler, and
-// package resolve decides by it.
+// Facts that only the pod can see. The launcher finds them out and tells virt-handler, and
+// package resolve decides by them.
 
 // ImageFacts is what a container disk's image says of itself.
 type ImageFacts struct {

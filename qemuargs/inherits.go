@@ -39,8 +39,8 @@ func (i Inherited) String() string {
 // os/exec's ExtraFiles begin after the standard ones.
 const FirstInherited = 3
 
-// Inherits is the one list of the files that QEMU inherits. Their order is their
-// numbers' order, from FirstInherited on; nobody else needs to know it.
+// Inherits is the one list of the files that QEMU inherits. Descriptor numbers follow its
+// order, from FirstInherited on. No other code needs to know the order.
 func (m *Machine) Inherits() []Inherited {
 	files := []Inherited{{Kind: InheritedQMP}}
 	if m.Serial != nil {

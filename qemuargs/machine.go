@@ -2,12 +2,11 @@
 // into the arguments of qemu-system-x86_64. It is pure: it looks up nothing,
 // opens nothing, and the same Machine always gives the same arguments.
 //
-// A Machine is also what a later live migration replays on its target, and so
-// holds an explicit PCI address for every device and a versioned machine type
-// from the start. Whatever QEMU would else choose by the number of its CPUs, by
-// its host's kernel or by its own version, and the guest could see, is written
-// down. QEMU 7.2, 10.0 and 11.1 accept what is emitted. What only machines of
-// amd64 have is in q35.go.
+// A later live migration replays the Machine on its target. So from the start a Machine holds
+// an explicit PCI address for every device, and a versioned machine type. It also holds
+// everything that the guest could see and that QEMU would otherwise choose by the number of its
+// CPUs, by its host's kernel or by its own version. QEMU 7.2, 10.0 and 11.1 accept the
+// arguments. What only machines of amd64 have is in q35.go.
 package qemuargs
 
 // Version is the version of the Machine format. It rises when a Machine of an
@@ -38,8 +37,8 @@ type Machine struct {
 	// Type is a versioned machine type such as pc-q35-7.2.
 	Type        string      `json:"type"`
 	Accelerator Accelerator `json:"accelerator"`
-	// MonitorObject makes the monitor an object, as QEMU 11.1 wants it. It is of
-	// QEMU's version, and nothing that the guest sees: a migration's target has its own.
+	// MonitorObject makes the monitor an object, as QEMU 11.1 wants it. It depends on QEMU's
+	// version, and the guest does not see it: a migration's target has its own.
 	MonitorObject bool `json:"monitorObject,omitempty"`
 	// SATA keeps the chipset's SATA controller, whose six buses take 1.6 MB of QEMU.
 	SATA bool `json:"sata,omitempty"`
@@ -53,7 +52,7 @@ type Machine struct {
 	CPU        CPU   `json:"cpu"`
 	// MemoryBytes is the guest's RAM, a multiple of 1 MiB.
 	MemoryBytes int64 `json:"memoryBytes"`
-	// Memory has places for more of it.
+	// Memory, if set, has places for more memory.
 	Memory    *MemoryPlaces   `json:"memory,omitempty"`
 	SMBIOS    SMBIOS          `json:"smbios"`
 	Kernel    *Kernel         `json:"kernel,omitempty"`
@@ -79,8 +78,8 @@ type BootRestriction string
 // BootStrict lets the firmware try only devices with a boot index (QEMU -boot strict=on).
 const BootStrict BootRestriction = "strict"
 
-// CPU is model and topology. Sockets, Cores and Threads are those that the guest
-// begins with; whatever is plugged later, queues are counted by them.
+// CPU is model and topology. Sockets, Cores and Threads are those that the guest begins with.
+// Queues are counted by them, whatever is plugged later.
 type CPU struct {
 	Model   string `json:"model"`
 	Sockets uint32 `json:"sockets"`
@@ -88,8 +87,8 @@ type CPU struct {
 	Threads uint32 `json:"threads"`
 	// Flags are added to the model, such as kvmclock=off.
 	Flags []string `json:"flags,omitempty"`
-	// MaxSockets, of Cores and Threads each, is how many CPUs can be plugged; 0 if
-	// no more than there are.
+	// MaxSockets, of Cores and Threads each, is how many sockets the machine can have; 0 means
+	// no more than Sockets.
 	MaxSockets uint32 `json:"maxSockets,omitempty"`
 	// Plugged are the CPUs that were plugged since the guest began.
 	Plugged []PluggedCPU `json:"plugged,omitempty"`
@@ -98,7 +97,7 @@ type CPU struct {
 // Count is the number of virtual CPUs.
 func (c CPU) Count() int { return int(c.Sockets) * int(c.Cores) * int(c.Threads) }
 
-// Kernel is what is booted without a boot loader.
+// Kernel is a kernel that is booted without a boot loader.
 type Kernel struct {
 	// Path and Initrd are in the launcher's file system.
 	Path   string `json:"path"`

@@ -17,9 +17,9 @@ type NIC struct {
 	Queues int `json:"queues"`
 	// QueueSize is the number of entries of a virtio card's queues, each way.
 	QueueSize int `json:"queueSize,omitempty"`
-	// NoUSO and NoTunnels leave out offloads of a virtio card that machine types
-	// since 8.2 and 10.2 have where the host's kernel has them (6.2, and 6.17): a
-	// guest that began with one could not go to a host without.
+	// NoUSO and NoTunnels turn off offloads of a virtio card. Machine types since 8.2 and 10.2
+	// have these offloads if the host's kernel has them (6.2, and 6.17): a guest that began
+	// with an offload could not go to a host without it.
 	NoUSO     bool `json:"noUSO,omitempty"`
 	NoTunnels bool `json:"noTunnels,omitempty"`
 	// BootIndex 0 means that the card is not booted from.

@@ -18,12 +18,12 @@ func (a PCIAddress) addr() string {
 	return fmt.Sprintf("0x%x.0x%x", a.Slot, a.Function)
 }
 
-// RootPort is a pcie-root-port: one slot into which one device is plugged, or
-// one that is left free, so that a device can be hot-plugged later.
+// RootPort is a pcie-root-port: a slot for one device. A spare port is left free, so that a
+// device can be hot-plugged later.
 type RootPort struct {
 	ID      string `json:"id"`
 	Chassis uint8  `json:"chassis"`
-	// Spare: no device of the guest's beginning is in it.
+	// Spare: no device is in it when the guest begins.
 	Spare bool       `json:"spare,omitempty"`
 	PCI   PCIAddress `json:"pci"`
 }

@@ -5,14 +5,13 @@ import (
 	"strconv"
 )
 
-// A machine with hotplugged devices is started elsewhere with its first -smp and
-// -m, and after that each of them by a -device of its own: so CPUs and memory
-// have places in the Machine. None is made before the guest's owner asks for it.
-// QEMU itself pays nothing for them (less than 60 kB, and no time), but Linux
-// does: per-CPU data for every CPU there may be, and where memory may come to lie
-// above 4 GiB a bounce buffer of 64 MiB.
+// To start a machine with hotplugged devices elsewhere, QEMU gets the machine's first -smp and
+// -m, and after that a -device for each hotplugged device. So CPUs and memory have places in
+// the Machine. No place is made before the guest's owner asks for it. QEMU itself pays nothing
+// for places (less than 60 kB, and no time), but Linux does: per-CPU data for every possible
+// CPU, and a bounce buffer of 64 MiB if memory may lie above 4 GiB.
 
-// PluggedCPU is a CPU by its place, which query-hotpluggable-cpus tells.
+// PluggedCPU is a CPU by its place, as query-hotpluggable-cpus tells it.
 type PluggedCPU struct {
 	ID     string `json:"id"`
 	Socket uint32 `json:"socket"`
@@ -20,7 +19,7 @@ type PluggedCPU struct {
 	Thread uint32 `json:"thread,omitempty"`
 }
 
-// MemoryPlaces is how much memory there may be, and what was plugged.
+// MemoryPlaces is how much memory the guest can have, and which devices were plugged.
 type MemoryPlaces struct {
 	// MaxBytes of RAM and devices together.
 	MaxBytes int64          `json:"maxBytes"`

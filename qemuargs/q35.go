@@ -2,11 +2,10 @@ package qemuargs
 
 import "fmt"
 
-// Here is what only machines of amd64 have, QEMU's q35: its properties, chipset
-// and serial port.
+// This file has what only machines of amd64, QEMU's q35, have: properties, chipset and serial
+// port.
 
-// ramID is the memory backend of the guest's RAM, by the name that migration
-// knows the board's RAM by.
+// ramID is the memory backend of the guest's RAM. Migration knows the board's RAM by this name.
 const ramID = "pc.ram"
 
 // cpuTypeSuffix makes a CPU model the name of its device.

@@ -15,10 +15,10 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// Apply writes the size into vmi, which has a template's annotations and spec
-// and no defaults yet, and then what the preference wants and nothing sets. Both
-// may be nil. It returns every field of the template that the size sets too, by
-// its path below template: KubeVirt takes that for a conflict, and so does this.
+// Apply writes the size into vmi, which has a template's annotations and spec and no defaults
+// yet. Then it sets what the preference wants in fields that are still unset. Both may be nil.
+// A field that both the template and the size set is an error, as in KubeVirt. Apply returns
+// all such errors, by the fields' paths below template.
 func Apply(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec, vmi *v1.VirtualMachineInstance, template *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if size != nil {
@@ -36,7 +36,7 @@ func Apply(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.Vir
 	return nil
 }
 
-// conflicts are what both the template and the size set.
+// conflicts are errors for the fields that both the template and the size set.
 func conflicts(size *v1beta1.VirtualMachineInstancetypeSpec, vmi *v1.VirtualMachineInstance, template *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	conflict := func(is bool, path *field.Path) {
@@ -60,7 +60,7 @@ func conflicts(size *v1beta1.VirtualMachineInstancetypeSpec, vmi *v1.VirtualMach
 		_, limited := spec.Domain.Resources.Limits[name]
 		conflict(limited, resources.Child("limits").Key(string(name)))
 	}
-	// In order: the same conflicts must not be other words each time.
+	// Sorted, so that the same conflicts have the same text each time.
 	for _, name := range slices.Sorted(maps.Keys(size.NodeSelector)) {
 		_, both := spec.NodeSelector[name]
 		conflict(both, path.Child("nodeSelector").Key(name))
@@ -91,8 +91,8 @@ func applySize(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1
 		if spec.Domain.Resources.Requests == nil {
 			spec.Domain.Resources.Requests = v1.ResourceList{}
 		}
-		// Divided first: the product of 64 TiB and 100 is inside an int64, but
-		// nobody has checked the size yet.
+		// Divided first: the product of 64 TiB and 100 is inside an int64, but the size has not
+		// been validated yet.
 		request := guest.Value() / 100 * (100 - percent)
 		spec.Domain.Resources.Requests[corev1.ResourceMemory] = *resource.NewQuantity(request, resource.BinarySI)
 	}
@@ -104,7 +104,7 @@ func applySize(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1
 	return errs
 }
 
-// merge adds what is not there; it changes no map that it was given.
+// merge adds the entries of more that set lacks. It changes neither map.
 func merge(set, more map[string]string) map[string]string {
 	if len(more) == 0 {
 		return set
@@ -118,7 +118,7 @@ func merge(set, more map[string]string) map[string]string {
 	return merged
 }
 
-// spread lays n CPUs out as the preference wants them.
+// spread lays out n CPUs as sockets, cores and threads, as the preference wants it.
 func spread(n uint32, preference *v1beta1.VirtualMachinePreferenceSpec, cpu *v1.CPU) field.ErrorList {
 	cpu.Sockets, cpu.Cores, cpu.Threads = 1, 1, 1
 	topology, across, ratio := layout(preference)

@@ -8,9 +8,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// Expand is a VM with a size and a preference in its template; either may be nil.
-// The VM is not changed. The errors are of the VM as it would be then, and of
-// what the preference requires.
+// Expand returns a copy of the VM with a size and a preference applied to its template; either
+// may be nil. The errors are those of that copy, and what it lacks of the preference's
+// requirements.
 func Expand(vm *v1.VirtualMachine, size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec) (*v1.VirtualMachine, field.ErrorList) {
 	path := field.NewPath("spec", "template")
 	expanded := vm.DeepCopy()

@@ -11,14 +11,14 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// prefer sets what is not set.
+// prefer sets a field that is not set.
 func prefer[T any](field *T, preferred T) {
 	if reflect.ValueOf(field).Elem().IsZero() {
 		*field = preferred
 	}
 }
 
-// preferCopy is prefer for what pointers lead to.
+// preferCopy is prefer for pointers: it copies the value.
 func preferCopy[T any](field **T, preferred *T) {
 	if *field == nil && preferred != nil {
 		*field = ptr.To(*preferred)
@@ -76,7 +76,7 @@ func applyFeatures(p *v1beta1.FeaturePreferences, d *v1.DomainSpec) {
 	}
 }
 
-// applyFirmware does nothing where the template has a boot loader.
+// applyFirmware does nothing if the template has a boot loader.
 func applyFirmware(p *v1beta1.FirmwarePreferences, d *v1.DomainSpec) {
 	if p == nil || !ptr.Deref(p.PreferredUseBios, false) || d.Firmware != nil && d.Firmware.Bootloader != nil {
 		return
@@ -136,8 +136,8 @@ func applyInterfaces(p *v1beta1.DevicePreferences, spec *v1.VirtualMachineInstan
 	}
 }
 
-// CheckRequirements says what a VMI with all its defaults lacks of what a
-// preference requires.
+// CheckRequirements returns the requirements of a preference that a VMI with all its defaults
+// does not meet.
 func CheckRequirements(r *v1beta1.PreferenceRequirements, spec *v1.VirtualMachineInstanceSpec, template *field.Path) field.ErrorList {
 	if r == nil {
 		return nil

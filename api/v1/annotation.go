@@ -4,9 +4,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// unsupportedAnnotations are KubeVirt's that change the guest, or run somebody
-// else's program beside it: without them it would not be what was asked for.
-// The schema cannot see them.
+// unsupportedAnnotations are KubeVirt's annotations that change the guest, or run a third
+// party's program beside it. To ignore them would give another guest than was asked for. The
+// schema cannot see annotations.
 func unsupportedAnnotations() []string {
 	return []string{
 		"hooks.kubevirt.io/hookSidecars",

@@ -6,18 +6,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// PersistentVolumeClaimVolumeSource is a disk that outlives the VMI. On a
-// volume of mode Filesystem it is the file disk.img in the volume's root, which
-// is made, sparse, where it is missing; on one of mode Block, the device. It is
-// always raw: QEMU never looks for another format in it.
+// PersistentVolumeClaimVolumeSource is a disk that outlives the VMI. On a volume of mode
+// Filesystem the disk is the file disk.img in the volume's root; a missing file is made,
+// sparse. On a volume of mode Block the disk is the device. The disk is always raw: QEMU never
+// looks for another format in it.
 type PersistentVolumeClaimVolumeSource struct {
 	// ClaimName names a PersistentVolumeClaim of the namespace. While it is
 	// missing, the VMI waits for it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	ClaimName string `json:"claimName"`
-	// ReadOnly mounts the volume read-only, and the guest cannot write. Not
-	// possible with a SATA hard disk. Default: false.
+	// ReadOnly mounts the volume read-only, and the guest cannot write. Refused for a SATA hard
+	// disk. Default: false.
 	// +optional
 	ReadOnly bool `json:"readOnly,omitempty"`
 
@@ -38,12 +38,12 @@ func validateClaimName(name string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// DataVolumeSource is the disk of a DataVolume (cdi.kubevirt.io): what
-// PersistentVolumeClaimVolumeSource says of the claim that has its name.
+// DataVolumeSource is the disk of a DataVolume (cdi.kubevirt.io), on the claim of the same
+// name. The disk lies there as PersistentVolumeClaimVolumeSource says.
 type DataVolumeSource struct {
-	// Name of a DataVolume of the namespace, and of its claim. While the claim is
-	// missing, or being filled, the VMI waits. A claim of this name that no
-	// DataVolume owns is taken as it is.
+	// Name of a DataVolume of the namespace, and of its claim. While the claim is missing, or
+	// being filled, the VMI waits. A claim of this name that no DataVolume owns is used as it
+	// is.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
@@ -56,8 +56,8 @@ type DataVolumeSource struct {
 // EphemeralVolumeSource is a disk on a claim that is only read, under an overlay
 // that takes what the guest writes.
 type EphemeralVolumeSource struct {
-	// PersistentVolumeClaim is the claim. Several VMIs may have it, if its
-	// access modes let them; its disk.img or device must exist.
+	// PersistentVolumeClaim is the claim. Several VMIs may use it, if its access modes permit;
+	// its disk.img or device must exist.
 	PersistentVolumeClaim *EphemeralClaim `json:"persistentVolumeClaim"`
 }
 
@@ -68,9 +68,8 @@ type EphemeralClaim struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	ClaimName string `json:"claimName"`
-	// ReadOnly asks the storage itself for a read-only volume, which some need
-	// in order to give it to several nodes. Default: false, and then only the
-	// launcher's mount of it is read-only.
+	// ReadOnly asks the storage itself for a read-only volume: some storage gives only such a
+	// volume to several nodes. Default: false: only the launcher's mount is read-only.
 	// +optional
 	ReadOnly bool `json:"readOnly,omitempty"`
 }
@@ -110,7 +109,7 @@ func (v *Volume) Claim() *VolumeClaim {
 	return nil
 }
 
-// VolumeStatus is what is known of one of the spec's volumes.
+// VolumeStatus is the status of one of the spec's volumes.
 type VolumeStatus struct {
 	// Name of the volume.
 	Name string `json:"name"`
@@ -118,12 +117,12 @@ type VolumeStatus struct {
 	// the other buses, in the spec's order. The guest may name it otherwise.
 	// +optional
 	Target string `json:"target,omitempty"`
-	// PersistentVolumeClaimInfo is what the volume's claim says of itself.
+	// PersistentVolumeClaimInfo is about the volume's claim.
 	// +optional
 	PersistentVolumeClaimInfo *PersistentVolumeClaimInfo `json:"persistentVolumeClaimInfo,omitempty"`
 }
 
-// PersistentVolumeClaimInfo is what a claim says of itself.
+// PersistentVolumeClaimInfo is what the status shows of a claim.
 type PersistentVolumeClaimInfo struct {
 	// ClaimName is the claim's name.
 	// +optional
@@ -142,8 +141,8 @@ type PersistentVolumeClaimInfo struct {
 	// Requests is the storage that the claim asks for.
 	// +optional
 	Requests corev1.ResourceList `json:"requests,omitempty"`
-	// FilesystemOverhead is the part of a Filesystem volume, between 0 and 1,
-	// that its disk.img leaves to the file system.
+	// FilesystemOverhead is the part of a Filesystem volume, from 0 to 1, that disk.img leaves
+	// to the file system.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	FilesystemOverhead string `json:"filesystemOverhead,omitempty"`
@@ -163,9 +162,9 @@ func (i *PersistentVolumeClaimInfo) IsBound() bool {
 	return bound
 }
 
-// DiskSize is the size in bytes that a disk on the claim's volume may have: the
-// capacity, or the request where that is less; on a file system, without the
-// overhead, and a multiple of 1 MiB. It is 0 while the claim is not bound.
+// DiskSize is the size, in bytes, that a disk on the claim's volume may have: the smaller of
+// capacity and request. On a file system, the overhead is subtracted, and the size is a
+// multiple of 1 MiB. DiskSize is 0 while the claim is not bound.
 func (i *PersistentVolumeClaimInfo) DiskSize() int64 {
 	if !i.IsBound() {
 		return 0

@@ -23,7 +23,7 @@ type ClockOffsetUTC struct {
 	OffsetSeconds UnsupportedNumber `json:"offsetSeconds,omitempty"`
 }
 
-// Timer holds the guest's timers; one that is not named is as QEMU has it.
+// Timer holds the guest's timers. A timer that is left out is as QEMU has it.
 type Timer struct {
 	// HPET is the High Precision Event Timer (QEMU -machine hpet=).
 	// +optional
@@ -80,7 +80,7 @@ type RTCTimer struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self",message="a q35 machine always has an RTC"
 	Present *bool `json:"present,omitempty"`
-	// TickPolicy is delay or catchup (missed ticks are delivered as soon as possible).
+	// TickPolicy is delay or catchup (missed ticks come as soon as possible). Default: delay.
 	// +optional
 	// +kubebuilder:validation:Enum=delay;catchup
 	TickPolicy string `json:"tickPolicy,omitempty"`

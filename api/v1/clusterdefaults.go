@@ -21,8 +21,8 @@ func (c *KubeVirtConfiguration) machineType() string {
 	return c.MachineType
 }
 
-// OldestKubeVirt is the one that counts of all in the components' namespace: a
-// second one changes nothing. It is nil where there is none.
+// OldestKubeVirt is the KubeVirt in force, given all in the components' namespace: a second
+// KubeVirt changes nothing. It is nil if there is none.
 func OldestKubeVirt(all []KubeVirt) *KubeVirt {
 	if len(all) == 0 {
 		return nil
@@ -33,8 +33,8 @@ func OldestKubeVirt(all []KubeVirt) *KubeVirt {
 	return &first
 }
 
-// ClusterConfiguration is the configuration that holds where these are all
-// KubeVirts of the components' namespace.
+// ClusterConfiguration is the configuration in force, given all KubeVirts of the components'
+// namespace.
 func ClusterConfiguration(all []KubeVirt) *KubeVirtConfiguration {
 	if oldest := OldestKubeVirt(all); oldest != nil {
 		return &oldest.Spec.Configuration
@@ -42,10 +42,9 @@ func ClusterConfiguration(all []KubeVirt) *KubeVirtConfiguration {
 	return &KubeVirtConfiguration{}
 }
 
-// ApplyClusterDefaults fills in what the spec leaves out and the cluster's
-// configuration has an answer for. It is called before Default, which knows
-// the answers where the configuration has none; like it, it is idempotent and
-// never changes what is set.
+// ApplyClusterDefaults fills in what the spec leaves out from the cluster's configuration. It
+// is called before Default, which fills in the rest. Like Default it is idempotent, and never
+// changes a field that is set.
 func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) {
 	spec := &vmi.Spec
 	if model := config.CPUModel; model != "" {

@@ -23,12 +23,11 @@ const (
 	ConditionLiveMigratable ConditionType = "LiveMigratable"
 	// ConditionPaused: the guest's CPUs are stopped.
 	ConditionPaused ConditionType = "Paused"
-	// ConditionAgentConnected: QEMU's guest agent runs in the guest and answers.
-	// Where it does not, there is no such condition.
+	// ConditionAgentConnected: QEMU's guest agent runs in the guest and answers. Otherwise the
+	// condition is missing.
 	ConditionAgentConnected ConditionType = "AgentConnected"
-	// ConditionAccessCredentialsSynchronized: the guest's users have the keys and
-	// passwords that the guest agent is to give them. Where it is to give none,
-	// there is no such condition.
+	// ConditionAccessCredentialsSynchronized: the guest's users have the keys and passwords
+	// that the guest agent brings. If it brings none, the condition is missing.
 	ConditionAccessCredentialsSynchronized ConditionType = "AccessCredentialsSynchronized"
 	// ConditionProvisioning: a disk is being filled, and the VMI waits for it.
 	ConditionProvisioning ConditionType = "Provisioning"
@@ -36,7 +35,7 @@ const (
 
 // Conditions that only a VirtualMachine has.
 const (
-	// ConditionFailure: what the run strategy asks for could not be done.
+	// ConditionFailure: what the run strategy asks for failed.
 	ConditionFailure ConditionType = "Failure"
 	// ConditionRestartRequired: the template's spec is not the running guest's.
 	ConditionRestartRequired ConditionType = "RestartRequired"
@@ -93,8 +92,8 @@ func condition(list []VirtualMachineInstanceCondition, t ConditionType) *Virtual
 // order of the phases; a phase never goes back.
 var order = map[VirtualMachineInstancePhase]int{"": 0, Pending: 1, Scheduling: 2, Scheduled: 3, Running: 4, Succeeded: 5, Failed: 5}
 
-// SetPhase moves the phase on and notes when; it does nothing for a phase that
-// has been passed.
+// SetPhase moves the phase on, and notes the time. It does nothing for a phase that has been
+// passed.
 func (s *VirtualMachineInstanceStatus) SetPhase(p VirtualMachineInstancePhase, now metav1.Time) {
 	if order[p] <= order[s.Phase] {
 		return

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// AccessCredential is a way into the guest: exactly one of its fields is set.
+// AccessCredential lets users into the guest. Exactly one of its fields is set.
 type AccessCredential struct {
 	// SSHPublicKey are keys whose owners may log in by SSH.
 	// +optional
@@ -17,17 +17,17 @@ type AccessCredential struct {
 	UserPassword *UserPasswordAccessCredential `json:"userPassword,omitempty"`
 }
 
-// SSHPublicKeyAccessCredential are SSH keys, and how the guest comes by them.
+// SSHPublicKeyAccessCredential holds SSH keys, and how they get into the guest.
 type SSHPublicKeyAccessCredential struct {
 	// Source is where the keys come from.
 	Source SSHPublicKeyAccessCredentialSource `json:"source"`
-	// PropagationMethod is how the guest comes by them: exactly one.
+	// PropagationMethod is how the keys get into the guest. Exactly one is set.
 	PropagationMethod SSHPublicKeyAccessCredentialPropagationMethod `json:"propagationMethod"`
 }
 
 // SSHPublicKeyAccessCredentialSource is where SSH keys come from.
 type SSHPublicKeyAccessCredentialSource struct {
-	// Secret holds the keys: in each of its entries one or more, a line each.
+	// Secret holds the keys: in each entry one or more, a line each.
 	// +optional
 	Secret *AccessCredentialSecretSource `json:"secret,omitempty"`
 }
@@ -41,19 +41,18 @@ type AccessCredentialSecretSource struct {
 	SecretName string `json:"secretName"`
 }
 
-// SSHPublicKeyAccessCredentialPropagationMethod is how the guest comes by SSH
-// keys.
+// SSHPublicKeyAccessCredentialPropagationMethod is how SSH keys get into the guest.
 type SSHPublicKeyAccessCredentialPropagationMethod struct {
-	// ConfigDrive puts them into the metadata of the volumes cloudInitConfigDrive,
-	// of which there must be one: cloud-init gives them to its default user. They
-	// are those of the time when the guest is started.
+	// ConfigDrive puts the keys into the metadata of cloudInitConfigDrive volumes when the
+	// guest is started: cloud-init gives them to its default user. Refused without such a
+	// volume.
 	// +optional
 	ConfigDrive *ConfigDriveSSHPublicKeyAccessCredentialPropagation `json:"configDrive,omitempty"`
-	// NoCloud does the same with the volumes cloudInitNoCloud.
+	// NoCloud does the same with cloudInitNoCloud volumes.
 	// +optional
 	NoCloud *NoCloudSSHPublicKeyAccessCredentialPropagation `json:"noCloud,omitempty"`
-	// QemuGuestAgent has the guest agent write them into the authorized_keys of
-	// the guest's users, and again when the Secret has changed.
+	// QemuGuestAgent has the guest agent write the keys into the users' authorized_keys, and
+	// again when the Secret changes.
 	// +optional
 	QemuGuestAgent *QemuGuestAgentSSHPublicKeyAccessCredentialPropagation `json:"qemuGuestAgent,omitempty"`
 }
@@ -66,10 +65,9 @@ type NoCloudSSHPublicKeyAccessCredentialPropagation struct{}
 
 // QemuGuestAgentSSHPublicKeyAccessCredentialPropagation says whose keys they are.
 type QemuGuestAgentSSHPublicKeyAccessCredentialPropagation struct {
-	// Users are the guest's users who may log in with the keys, at least one. The
-	// file ~/.ssh/authorized_keys of each then holds the keys of all Secrets that
-	// name the user, and no other: what was there before, from cloud-init too, is
-	// gone. KubeVirt does the same. A name has letters, digits and _ . - @ $, and
+	// Users of the guest who may log in with the keys, at least one. As in KubeVirt, the user's
+	// ~/.ssh/authorized_keys is replaced: it holds the keys of all Secrets that name the user
+	// and no others, not even cloud-init's. A name has letters, digits and _ . - @ $, and
 	// begins with none of the last three (KubeVirt takes any).
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -78,29 +76,28 @@ type QemuGuestAgentSSHPublicKeyAccessCredentialPropagation struct {
 	Users []string `json:"users"`
 }
 
-// UserPasswordAccessCredential are passwords, and how the guest comes by them.
+// UserPasswordAccessCredential holds passwords, and how they get into the guest.
 type UserPasswordAccessCredential struct {
 	// Source is where the passwords come from.
 	Source UserPasswordAccessCredentialSource `json:"source"`
-	// PropagationMethod is how the guest comes by them.
+	// PropagationMethod is how the passwords get into the guest.
 	PropagationMethod UserPasswordAccessCredentialPropagationMethod `json:"propagationMethod"`
 }
 
 // UserPasswordAccessCredentialSource is where passwords come from.
 type UserPasswordAccessCredentialSource struct {
-	// Secret holds the passwords: each of its entries is named like a user of the
-	// guest's and holds that user's, of 512 bytes at most. Blanks around it are no
-	// part of it, and an empty one is left out.
+	// Secret holds the passwords. The name of an entry is a user's in the guest, its value the
+	// password, at most 512 bytes. Blanks around a password do not count; an empty one is left
+	// out.
 	// +optional
 	Secret *AccessCredentialSecretSource `json:"secret,omitempty"`
 }
 
-// UserPasswordAccessCredentialPropagationMethod is how the guest comes by
-// passwords.
+// UserPasswordAccessCredentialPropagationMethod is how passwords get into the guest.
 type UserPasswordAccessCredentialPropagationMethod struct {
-	// QemuGuestAgent has the guest agent set them, again when the Secret has
-	// changed, and every five minutes: a password that a user has changed in the
-	// guest does not stay. KubeVirt does the same.
+	// QemuGuestAgent has the guest agent set the passwords, again when the Secret changes, and
+	// every 5 minutes: as in KubeVirt, a password that a user changes in the guest does not
+	// stay.
 	// +optional
 	QemuGuestAgent *QemuGuestAgentUserPasswordAccessCredentialPropagation `json:"qemuGuestAgent,omitempty"`
 }
@@ -108,7 +105,7 @@ type UserPasswordAccessCredentialPropagationMethod struct {
 // QemuGuestAgentUserPasswordAccessCredentialPropagation has no settings.
 type QemuGuestAgentUserPasswordAccessCredentialPropagation struct{}
 
-// Secret is where the credential comes from, or nil.
+// Secret is the Secret with the credential, or nil.
 func (c *AccessCredential) Secret() *AccessCredentialSecretSource {
 	switch {
 	case c.SSHPublicKey != nil:
@@ -119,14 +116,14 @@ func (c *AccessCredential) Secret() *AccessCredentialSecretSource {
 	return nil
 }
 
-// ByAgent says whether the guest agent is to bring the credential into the guest.
+// ByAgent says whether the guest agent brings the credential into the guest.
 func (c *AccessCredential) ByAgent() bool {
 	return c.SSHPublicKey != nil && c.SSHPublicKey.PropagationMethod.QemuGuestAgent != nil ||
 		c.UserPassword != nil && c.UserPassword.PropagationMethod.QemuGuestAgent != nil
 }
 
-// SeedCredentials are the indices of those access credentials that go into a
-// volume's cloud-init seed.
+// SeedCredentials are the indices of the access credentials that go into a volume's cloud-init
+// seed.
 func (spec *VirtualMachineInstanceSpec) SeedCredentials(v *Volume) []int {
 	var indices []int
 	for i, c := range spec.AccessCredentials {
@@ -214,8 +211,7 @@ const (
 	maxGuestUserName = 64
 )
 
-// guestUser is what the guest's tools take for a user's name: no colon, line or
-// option.
+// guestUser matches what the guest's tools accept as a user's name: no colon, line or option.
 var guestUser = regexp.MustCompile(`^[A-Za-z0-9_.][-A-Za-z0-9_.@$]*$`)
 
 func validateGuestUsers(users []string, credential, path *field.Path) field.ErrorList {

@@ -6,10 +6,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Default fills in what the spec leaves out, with KubeVirt's rules
-// (pkg/defaults). It is idempotent, looks at nothing but the object, and
-// never changes what is set. What it cannot know to be right it leaves to
-// Validate.
+// Default fills in what the spec leaves out, with KubeVirt's rules (pkg/defaults). It is
+// idempotent, looks at nothing but the object, and never changes a field that is set. If it
+// cannot know the right value, it leaves the field to Validate.
 func Default(vmi *VirtualMachineInstance) {
 	spec := &vmi.Spec
 	if spec.Architecture == "" {

@@ -31,14 +31,15 @@ type Devices struct {
 	// Rng adds a virtio random number generator fed from /dev/urandom.
 	// +optional
 	Rng *Rng `json:"rng,omitempty"`
-	// Video is the graphics card's type.
+	// Video is the graphics card. Refused if autoattachGraphicsDevice is false.
 	// +optional
 	Video *VideoDevice `json:"video,omitempty"`
-	// AutoattachPodInterface: false means no interface when none is listed.
+	// AutoattachPodInterface adds an interface if neither interfaces nor networks are listed.
+	// Default: true.
 	// +optional
 	AutoattachPodInterface *bool `json:"autoattachPodInterface,omitempty"`
-	// AutoattachSerialConsole adds a serial port, whose output is also the
-	// pod's log. Default: true.
+	// AutoattachSerialConsole adds a serial port, whose output also goes to the pod's log.
+	// Default: true.
 	// +optional
 	AutoattachSerialConsole *bool `json:"autoattachSerialConsole,omitempty"`
 	// LogSerialConsole: false keeps the serial port's output out of the pod's
@@ -48,22 +49,22 @@ type Devices struct {
 	// AutoattachGraphicsDevice adds a graphics card shown over VNC. Default: true.
 	// +optional
 	AutoattachGraphicsDevice *bool `json:"autoattachGraphicsDevice,omitempty"`
-	// AutoattachMemBalloon adds a virtio memory balloon, by which the guest
-	// gives back pages that it has freed. Default: true.
+	// AutoattachMemBalloon adds a virtio memory balloon, by which the guest gives back freed
+	// pages. Default: true.
 	// +optional
 	AutoattachMemBalloon *bool `json:"autoattachMemBalloon,omitempty"`
-	// AutoattachInputDevice adds a USB tablet where inputs lists none. Default: false.
+	// AutoattachInputDevice adds a USB tablet if inputs is empty. Default: false.
 	// +optional
 	AutoattachInputDevice *bool `json:"autoattachInputDevice,omitempty"`
 	// NetworkInterfaceMultiQueue gives virtio interfaces one queue per vCPU, at
 	// most 32. Default: false.
 	// +optional
 	NetworkInterfaceMultiQueue *bool `json:"networkInterfaceMultiqueue,omitempty"`
-	// BlockMultiQueue has no effect: virtio disks have one queue per vCPU, as QEMU
-	// gives them by itself.
+	// BlockMultiQueue has no effect: virtio disks always have one queue per vCPU, as QEMU gives
+	// them.
 	// +optional
 	BlockMultiQueue *bool `json:"blockMultiQueue,omitempty"`
-	// DisableHotplug has no effect: nothing is kept for hotplug but free PCI slots.
+	// DisableHotplug has no effect: only free PCI slots are kept for hotplug.
 	// +optional
 	DisableHotplug bool `json:"disableHotplug,omitempty"`
 

@@ -31,12 +31,12 @@ type Disk struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
-	// BootOrder: the device (disk or interface) with the lowest number is
-	// booted first; if any has one, only such devices are tried.
+	// BootOrder: the device (disk or interface) with the lowest number is booted first. If any
+	// has a number, others are not tried. Each number is unique.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	BootOrder *uint32 `json:"bootOrder,omitempty"`
-	// Serial number the guest sees.
+	// Serial number that the guest sees: 256 letters, digits and _ . + - at most; 36 on scsi.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.+-]*$`
@@ -83,7 +83,7 @@ type DiskTarget struct {
 	// +optional
 	// +kubebuilder:validation:Enum=virtio;sata;scsi
 	Bus DiskBus `json:"bus,omitempty"`
-	// ReadOnly: the guest cannot write. Not possible on sata.
+	// ReadOnly: the guest cannot write. Refused on sata. Default: false.
 	// +optional
 	ReadOnly bool `json:"readonly,omitempty"`
 
@@ -101,7 +101,7 @@ type CDRomTarget struct {
 	// ReadOnly must not be false. Default: true.
 	// +optional
 	ReadOnly *bool `json:"readonly,omitempty"`
-	// Tray is closed. Default: closed.
+	// Tray must be closed. Default: closed.
 	// +optional
 	// +kubebuilder:validation:Enum=open;closed
 	// +kubebuilder:validation:XValidation:rule="self == 'closed'",message="an open tray is not supported yet"

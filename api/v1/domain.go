@@ -56,35 +56,35 @@ type ResourceRequirements struct {
 	Requests ResourceList `json:"requests,omitempty"`
 	// +optional
 	Limits ResourceList `json:"limits,omitempty"`
-	// OvercommitGuestOverhead leaves out of the pod's memory request what QEMU
-	// needs besides guest memory. The limit, if there is one, still holds it.
+	// OvercommitGuestOverhead leaves out of the pod's memory request what QEMU needs besides
+	// guest memory. A limit still holds it. Default: false.
 	// +optional
 	OvercommitGuestOverhead bool `json:"overcommitGuestOverhead,omitempty"`
 }
 
-// ResourceList is a list of quantities by resource name. Quantities are bounded:
-// the API server keeps 1e-999999999 as it is, and whoever decodes it is busy
-// for hours.
+// ResourceList holds quantities by resource name. Exponents are refused: the API server keeps
+// 1e-999999999 as it is, and to decode it takes hours.
 //
 // +kubebuilder:validation:MaxProperties=8
 // +kubebuilder:validation:XValidation:rule="self.all(name, !string(self[name]).lowerAscii().contains('e'))",message="quantities with exponents are refused"
 type ResourceList map[corev1.ResourceName]resource.Quantity
 
-// CPU is the guest's topology (QEMU -smp) and model (-cpu). Of cores, sockets
-// and threads, the unset ones count as 1; if all are unset, sockets follows
-// the CPU request.
+// CPU is the guest's topology (QEMU -smp) and model (-cpu). Of cores, sockets and threads, the
+// unset ones count as 1. If all are unset, sockets is the CPU limit, or else the CPU request,
+// rounded up.
 type CPU struct {
-	// Cores per socket.
+	// Cores per socket. Default: 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=512
 	Cores uint32 `json:"cores,omitempty"`
-	// Sockets of the machine.
+	// Sockets. Default: the CPU limit, else request, rounded up, if cores and threads are unset
+	// too; else 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=512
 	Sockets uint32 `json:"sockets,omitempty"`
-	// Threads per core.
+	// Threads per core. Default: 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=512
@@ -121,8 +121,8 @@ func (c *CPU) VCPUs() int64 { return int64(c.Sockets) * int64(c.Cores) * int64(c
 
 // Memory of the guest.
 type Memory struct {
-	// Guest is how much RAM the guest has (QEMU -m). Default: the memory
-	// request, else the memory limit. Exponents are refused.
+	// Guest is the guest's RAM (QEMU -m), 1M to 64Ti. Default: the memory request, else the
+	// memory limit. Exponents are refused.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`

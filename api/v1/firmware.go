@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Firmware identity, shown to the guest by SMBIOS, and what it boots.
+// Firmware is the machine's identity, which SMBIOS shows to the guest, and what the machine
+// boots.
 type Firmware struct {
 	// UUID of the machine (QEMU -uuid). Default: the object's UID.
 	// +optional
@@ -52,7 +53,7 @@ type BIOS struct {
 
 // KernelBoot starts a kernel directly (QEMU -kernel, -initrd, -append).
 type KernelBoot struct {
-	// KernelArgs is the kernel's command line.
+	// KernelArgs is the kernel's command line, 2047 bytes at most.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2047
 	// +kubebuilder:validation:XValidation:rule="!self.contains('\\u0000')",message="must not contain NUL"
@@ -77,11 +78,12 @@ type KernelBootContainer struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
-	// KernelPath of the kernel in the image; absolute.
+	// KernelPath is the kernel's absolute path in the image, without commas and spaces.
+	// Required.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	KernelPath string `json:"kernelPath,omitempty"`
-	// InitrdPath of the initial RAM disk in the image; absolute.
+	// InitrdPath is the initial RAM disk's, like kernelPath.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	InitrdPath string `json:"initrdPath,omitempty"`

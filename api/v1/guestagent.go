@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What QEMU's guest agent says of a guest, in KubeVirt's form. The guest may have
-// it say anything.
+// These types hold what QEMU's guest agent reports of a guest, in KubeVirt's form. The guest
+// controls what is reported.
 
 // VirtualMachineInstanceGuestOSInfo is the guest's operating system, as its
 // guest agent says.
@@ -53,7 +53,7 @@ type VirtualMachineInstanceGuestAgentInfo struct {
 	metav1.TypeMeta `json:",inline"`
 	// GAVersion is the guest agent's version.
 	GAVersion string `json:"guestAgentVersion,omitempty"`
-	// SupportedCommands are those that the guest agent knows.
+	// SupportedCommands are the commands that the guest agent knows.
 	SupportedCommands []GuestAgentCommandInfo `json:"supportedCommands,omitempty"`
 	// Hostname is the guest's.
 	Hostname string `json:"hostname,omitempty"`
@@ -61,9 +61,9 @@ type VirtualMachineInstanceGuestAgentInfo struct {
 	OS VirtualMachineInstanceGuestOSInfo `json:"os,omitzero"`
 	// Timezone is the guest's.
 	Timezone string `json:"timezone,omitempty"`
-	// UserList is who is logged in.
+	// UserList are the users who are logged in.
 	UserList []VirtualMachineInstanceGuestOSUser `json:"userList,omitempty"`
-	// FSInfo is what is mounted.
+	// FSInfo are the mounted file systems.
 	FSInfo VirtualMachineInstanceFileSystemInfo `json:"fsInfo,omitzero"`
 	// FSFreezeStatus is "frozen" while the guest's file systems are.
 	FSFreezeStatus string `json:"fsFreezeStatus,omitempty"`
@@ -72,7 +72,7 @@ type VirtualMachineInstanceGuestAgentInfo struct {
 // GuestAgentCommandInfo is a command of the guest agent.
 type GuestAgentCommandInfo struct {
 	Name string `json:"name"`
-	// Enabled says whether the guest lets it be used.
+	// Enabled says whether the guest permits the command.
 	Enabled bool `json:"enabled,omitempty"`
 }
 
@@ -84,7 +84,7 @@ type VirtualMachineInstanceGuestOSUserList struct {
 	Items []VirtualMachineInstanceGuestOSUser `json:"items"`
 }
 
-// VirtualMachineInstanceGuestOSUser is one that is logged in.
+// VirtualMachineInstanceGuestOSUser is a user who is logged in.
 type VirtualMachineInstanceGuestOSUser struct {
 	UserName string `json:"userName"`
 	// Domain is a Windows user's.
@@ -101,12 +101,12 @@ type VirtualMachineInstanceFileSystemList struct {
 	Items []VirtualMachineInstanceFileSystem `json:"items"`
 }
 
-// VirtualMachineInstanceFileSystemInfo is what is mounted.
+// VirtualMachineInstanceFileSystemInfo holds the mounted file systems.
 type VirtualMachineInstanceFileSystemInfo struct {
 	Filesystems []VirtualMachineInstanceFileSystem `json:"disks"`
 }
 
-// VirtualMachineInstanceFileSystem is one that is mounted.
+// VirtualMachineInstanceFileSystem is a mounted file system.
 type VirtualMachineInstanceFileSystem struct {
 	// DiskName is the name of the device in the guest.
 	DiskName       string `json:"diskName"`
@@ -114,7 +114,7 @@ type VirtualMachineInstanceFileSystem struct {
 	FileSystemType string `json:"fileSystemType"`
 	UsedBytes      int64  `json:"usedBytes"`
 	TotalBytes     int64  `json:"totalBytes"`
-	// Disk is what it lies on.
+	// Disk are the disks below the file system.
 	Disk []VirtualMachineInstanceFileSystemDisk `json:"disk,omitempty"`
 }
 
@@ -126,7 +126,7 @@ type VirtualMachineInstanceFileSystemDisk struct {
 
 // FreezeUnfreezeTimeout is sent to virtualmachineinstances/freeze.
 type FreezeUnfreezeTimeout struct {
-	// UnfreezeTimeout is after how long the guest's file systems are thawed, unless
-	// somebody does before: 5m if it is left out, and never if it is 0s.
+	// UnfreezeTimeout is the time, such as 30s, after which the guest's file systems are
+	// thawed, unless somebody thaws them before. 0s means never. Default: 5m.
 	UnfreezeTimeout *metav1.Duration `json:"unfreezeTimeout"`
 }

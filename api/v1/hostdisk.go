@@ -15,34 +15,32 @@ type HostDiskType string
 const (
 	// HostDiskExists: the file must be there.
 	HostDiskExists HostDiskType = "Disk"
-	// HostDiskExistsOrCreate: the file is made where it is missing.
+	// HostDiskExistsOrCreate: a missing file is made.
 	HostDiskExistsOrCreate HostDiskType = "DiskOrCreate"
 )
 
-// HostDisk is a raw disk in a file of the node. The pod gets the file's folder
-// as a hostPath volume, which no namespace permits that enforces the Pod
-// Security Standard baseline or restricted.
+// HostDisk is a raw disk in a file of the node. The pod gets the file's folder as a hostPath
+// volume. Namespaces that enforce the Pod Security Standard baseline or restricted permit no
+// such volume.
 type HostDisk struct {
-	// Path of the file on the node, absolute and without "." and "..". Its
-	// folder must be writable for user or group 107, for DiskOrCreate, and the
-	// file for Disk. No symbolic link leads out of the permitted folder.
+	// Path of the file on the node: absolute, without ".", "..", ":" and ",". User or group 107
+	// must be able to write to the file (Disk), or to its folder (DiskOrCreate). No symbolic
+	// link leads out of the permitted folder.
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^/[^:,]+$`
 	Path string `json:"path"`
-	// Type is Disk: the file must be there; or DiskOrCreate: it is made,
-	// sparse, where it is missing.
+	// Type is Disk: the file must exist; or DiskOrCreate: a missing file is made, sparse.
 	// +kubebuilder:validation:Enum=Disk;DiskOrCreate
 	Type HostDiskType `json:"type"`
-	// Capacity of a disk that is made, rounded up to 512 bytes; one that is
-	// there keeps its size. Only for DiskOrCreate, which needs it. Exponents
-	// are refused.
+	// Capacity of a disk that is made, 64Ti at most, rounded up to 512 bytes; an existing disk
+	// keeps its size. Required with DiskOrCreate, refused with Disk. Exponents are refused.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
 	Capacity *resource.Quantity `json:"capacity,omitempty"`
-	// Shared says that the file is the same on all nodes. It is about live
-	// migration, which is not there yet, and without effect.
+	// Shared says that the file is the same on all nodes. It has no effect: live migration is
+	// not supported yet.
 	// +optional
 	Shared *bool `json:"shared,omitempty"`
 }
@@ -76,10 +74,9 @@ func cleanPath(p string) bool {
 
 // HostDiskConfiguration says which files of the nodes may be disks.
 type HostDiskConfiguration struct {
-	// Folders of the nodes below which hostDisks may lie. Whoever may create
-	// VirtualMachineInstances can read and write what is below them and
-	// accessible to user or group 107. Without any, hostDisks are refused.
-	// Default: none.
+	// Folders of the nodes below which hostDisks may lie. All who may create
+	// VirtualMachineInstances can read and write what user or group 107 can access there.
+	// Default: none, which refuses hostDisks.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -88,8 +85,8 @@ type HostDiskConfiguration struct {
 	Folders []string `json:"folders,omitempty"`
 }
 
-// HostDiskFolder is the longest of the permitted folders that a hostDisk lies
-// below, and the disk's path below it; permitted is false if there is none.
+// HostDiskFolder is the longest permitted folder above a hostDisk, and the disk's path below
+// that folder. permitted is false if there is no such folder.
 func (c *KubeVirtConfiguration) HostDiskFolder(h *HostDisk) (folder, below string, permitted bool) {
 	if c.HostDisk == nil || !cleanPath(h.Path) {
 		return "", "", false
@@ -103,8 +100,8 @@ func (c *KubeVirtConfiguration) HostDiskFolder(h *HostDisk) (folder, below strin
 	return folder, below, permitted
 }
 
-// ValidateHostDisks returns the hostDisks that the cluster's configuration does
-// not permit. It is asked before every pod: what it protects are the nodes.
+// ValidateHostDisks returns an error for each hostDisk that the cluster's configuration does
+// not permit. It is called before every pod is made, because it protects the nodes.
 func ValidateHostDisks(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
 	var errs field.ErrorList
 	for i, v := range vmi.Spec.Volumes {

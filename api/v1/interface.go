@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Interface connects the guest to a network. Exactly one binding is set; in a
-// VirtualMachine with a preference it may be left to that.
+// Interface connects the guest to a network. Exactly one binding is set; in a VirtualMachine a
+// preference may set it.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.masquerade), has(self.bridge), has(self.sriov), has(self.passtBinding), has(self.binding), has(self.slirp), has(self.macvtap), has(self.passt)].filter(b, b).size() <= 1",message="exactly one binding must be set (supported: bridge, masquerade)"
 type Interface struct {
@@ -26,26 +26,24 @@ type Interface struct {
 	// +optional
 	// +kubebuilder:validation:Enum=virtio;e1000;e1000e;rtl8139
 	Model string `json:"model,omitempty"`
-	// MacAddress of the guest's interface. Default: the pod interface's own
-	// with bridge, else made from the object's UID.
+	// MacAddress of the guest's interface. Default: with bridge the pod interface's, else made
+	// from the object's UID.
 	// +optional
 	// +kubebuilder:validation:MaxLength=17
 	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}$`
 	MacAddress string `json:"macAddress,omitempty"`
-	// BootOrder: the device (disk or interface) with the lowest number is
-	// booted first; if any has one, only such devices are tried. An interface
-	// boots by PXE.
+	// BootOrder: the device (disk or interface) with the lowest number is booted first. If any
+	// has a number, others are not tried. Each number is unique. An interface boots by PXE.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	BootOrder *uint32 `json:"bootOrder,omitempty"`
-	// Ports that are forwarded from the pod's address to the guest with
-	// masquerade; none listed: all are. With bridge, all are reached. Listed
-	// ports are shown in the pod.
+	// Ports that masquerade forwards from the pod's address to the guest. Default: all. With
+	// bridge, all ports are the guest's. The pod shows listed ports.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	Ports []Port `json:"ports,omitempty"`
-	// DHCPOptions are told to the guest besides its lease.
+	// DHCPOptions that the guest is told besides its lease.
 	// +optional
 	DHCPOptions *DHCPOptions `json:"dhcpOptions,omitempty"`
 
@@ -170,8 +168,8 @@ type Network struct {
 
 // PodNetwork is the pod's own network.
 type PodNetwork struct {
-	// VMNetworkCIDR is the guest's private network with masquerade; the
-	// gateway is its first address, the guest its second. Default: 10.0.2.0/24.
+	// VMNetworkCIDR is the guest's private IPv4 network with masquerade, /8 to /29. The gateway
+	// has its first address, the guest its second. Default: 10.0.2.0/24.
 	// +optional
 	// +kubebuilder:validation:MaxLength=18
 	VMNetworkCIDR string `json:"vmNetworkCIDR,omitempty"`
@@ -322,7 +320,7 @@ func validatePorts(list []Port, path *field.Path) field.ErrorList {
 		if port.Name == "" {
 			continue
 		}
-		// They become ports of the pod's container.
+		// Named ports become ports of the pod's container.
 		for _, message := range validation.IsValidPortName(port.Name) {
 			errs = append(errs, field.Invalid(p.Child("name"), port.Name, message))
 		}

@@ -5,9 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// KubeVirt holds the cluster's configuration and says whether the components
-// are up. The oldest one in the components' namespace counts. Where there is
-// none, every default holds.
+// KubeVirt holds the cluster's configuration and says whether the components are up. Only the
+// oldest KubeVirt in the components' namespace has an effect. Without one, every default holds.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=kubevirts,shortName=kv;kvs,categories=all
@@ -33,9 +32,9 @@ type KubeVirtList struct {
 	Items []KubeVirt `json:"items"`
 }
 
-// KubeVirtSpec is the configuration, and what every KubeVirt manifest carries
-// for KubeVirt's operator. There is no operator here: the latter is accepted
-// as far as leaving it undone misleads nobody, and refused otherwise.
+// KubeVirtSpec is the configuration, and what KubeVirt manifests carry for KubeVirt's operator.
+// There is no operator here: a setting for it is accepted if ignoring it misleads nobody, and
+// refused otherwise.
 type KubeVirtSpec struct {
 	// Configuration of the cluster.
 	// +optional
@@ -50,7 +49,7 @@ type KubeVirtSpec struct {
 	// WorkloadUpdateStrategy must be empty: running guests are never touched.
 	// +optional
 	WorkloadUpdateStrategy *Empty `json:"workloadUpdateStrategy,omitempty"`
-	// ImagePullPolicy is without effect: that of the components is in their manifests.
+	// ImagePullPolicy has no effect: the components' manifests hold theirs.
 	// +optional
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
@@ -59,9 +58,9 @@ type KubeVirtSpec struct {
 // Empty is an object that must be empty.
 type Empty struct{}
 
-// KubeVirtConfiguration changes what VirtualMachineInstances get that do not
-// say themselves. A change holds for those that are created afterwards, but
-// for useEmulation, which also holds for starts on the nodes.
+// KubeVirtConfiguration has defaults and permissions for VirtualMachineInstances. A change
+// holds for those that are created later. A change of useEmulation also holds for starts on the
+// nodes.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.machineType) || !has(self.architectureConfiguration) || !has(self.architectureConfiguration.amd64) || !has(self.architectureConfiguration.amd64.machineType) || self.machineType == self.architectureConfiguration.amd64.machineType",message="machineType (deprecated) and architectureConfiguration.amd64.machineType differ",fieldPath=".machineType"
 type KubeVirtConfiguration struct {
@@ -72,8 +71,8 @@ type KubeVirtConfiguration struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._-]*$`
 	CPUModel string `json:"cpuModel,omitempty"`
-	// MachineType is deprecated: architectureConfiguration.amd64.machineType
-	// is the same.
+	// MachineType is deprecated: use architectureConfiguration.amd64.machineType. Refused if
+	// the two differ.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+)$`
@@ -90,7 +89,7 @@ type KubeVirtConfiguration struct {
 	HostDisk *HostDiskConfiguration `json:"hostDisk,omitempty"`
 }
 
-// VirtualMachineOptions changes what guests get beside their hardware.
+// VirtualMachineOptions has defaults for what guests get beside their hardware.
 type VirtualMachineOptions struct {
 	// DisableSerialConsoleLog keeps the serial ports' output out of the logs
 	// of the pods of guests whose logSerialConsole is unset.
@@ -98,17 +97,15 @@ type VirtualMachineOptions struct {
 	DisableSerialConsoleLog *Empty `json:"disableSerialConsoleLog,omitempty"`
 }
 
-// DeveloperConfiguration holds what KubeVirt keeps under this name.
+// DeveloperConfiguration has the name that KubeVirt gives it.
 type DeveloperConfiguration struct {
-	// UseEmulation permits QEMU's TCG, which is slow and no isolation
-	// boundary, on nodes where KVM does not work. Without it such nodes
-	// offer no devices.kubevirt.io/vm. With it, every guest's pod books the
-	// 160 MiB that TCG takes, for it may be run by a node without KVM.
-	// Default: false.
+	// UseEmulation permits QEMU's TCG, which is slow and no isolation boundary, on nodes where
+	// KVM does not work. Without it such nodes offer no devices.kubevirt.io/vm. With it, every
+	// guest's pod books 160 MiB for TCG, because a node without KVM may run it. Default: false.
 	// +optional
 	UseEmulation bool `json:"useEmulation,omitempty"`
-	// FeatureGates are without effect: what is supported needs no gate, and
-	// what is not is refused by its name in the VirtualMachineInstance.
+	// FeatureGates have no effect: supported fields need no gate, and a VirtualMachineInstance
+	// with others is refused by their names.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
@@ -133,8 +130,8 @@ type ArchitectureSpecificConfiguration struct {
 
 // NetworkConfiguration is about interfaces.
 type NetworkConfiguration struct {
-	// NetworkInterface is the binding of the interface that guests get that
-	// name neither interfaces nor networks. Default: bridge.
+	// NetworkInterface is the binding (bridge or masquerade) of guests that name neither
+	// interfaces nor networks. Default: bridge.
 	// +optional
 	// +kubebuilder:validation:Enum=bridge;masquerade
 	NetworkInterface string `json:"defaultNetworkInterface,omitempty"`
@@ -165,7 +162,7 @@ type KubeVirtStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []KubeVirtCondition `json:"conditions,omitempty"`
-	// ObservedGeneration is the generation of the spec that holds.
+	// ObservedGeneration is the generation of the spec in force.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// ObservedKubeVirtVersion is the tag of the image that virt-controller

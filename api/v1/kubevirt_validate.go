@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// KubeVirtNamespace is where the components are, and the KubeVirt that counts.
+// KubeVirtNamespace is the namespace of the components, and of the KubeVirt in force.
 const KubeVirtNamespace = "kubevirt"
 
 // ValidateKubeVirt returns every error of a KubeVirt at once, with exact paths.
@@ -43,8 +43,8 @@ func ValidateKubeVirt(kv *KubeVirt) field.ErrorList {
 	return errs
 }
 
-// ValidateOnlyKubeVirt returns why a new KubeVirt would have no effect: it is
-// not where the components look, or there is one already.
+// ValidateOnlyKubeVirt returns an error if a new KubeVirt would have no effect: because it is
+// in another namespace than the components, or because there is a KubeVirt already.
 func ValidateOnlyKubeVirt(kv *KubeVirt, others []KubeVirt) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	if kv.Namespace != KubeVirtNamespace {

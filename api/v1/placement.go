@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// GuestHostname is what the guest is called by cloud-init and DHCP: the spec's
-// hostname, or the first label of the object's name.
+// GuestHostname is the guest's name for cloud-init and DHCP: the spec's hostname, or the first
+// label of the object's name.
 func (vmi *VirtualMachineInstance) GuestHostname() string {
 	if vmi.Spec.Hostname != "" {
 		return vmi.Spec.Hostname
@@ -19,8 +19,8 @@ func (vmi *VirtualMachineInstance) GuestHostname() string {
 	return strings.TrimRight(label[:min(len(label), limit)], "-")
 }
 
-// validatePlacement checks what becomes part of the pod. What only the API
-// server knows to judge, affinities for one, it refuses when the pod is made.
+// validatePlacement checks what becomes part of the pod. Some of it only the API server can
+// judge, such as affinities: it refuses them when the pod is made.
 func validatePlacement(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	label := func(name, value string) {

@@ -10,15 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Probe asks again and again whether the guest does its work. The kubelet of its
-// node asks; what the answers come to is the launcher pod's condition Ready, or
-// the end of the guest.
+// Probe asks regularly whether the guest does its work. The kubelet of its node asks. A
+// readinessProbe's result is the launcher pod's condition Ready; a livenessProbe that fails
+// ends the guest.
 type Probe struct {
 	// What is asked: exactly one.
 	Handler `json:",inline"`
-	// InitialDelaySeconds is how long after the launcher pod's start the first
-	// question is asked. KubeVirt adds 10, for libvirt's start; here nothing is
-	// added. Unit: seconds. Default: 0.
+	// InitialDelaySeconds is the time from the launcher pod's start to the first probe;
+	// KubeVirt adds 10 for libvirt's start. Unit: seconds. Default: 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
@@ -28,17 +27,17 @@ type Probe struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
-	// PeriodSeconds is how often is asked. Unit: seconds. Default: 10.
+	// PeriodSeconds is the time between two probes. Unit: seconds. Default: 10.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	PeriodSeconds int32 `json:"periodSeconds,omitempty"`
-	// SuccessThreshold is how many good answers in a row make up for a bad one.
-	// Of a livenessProbe, 1. Default: 1.
+	// SuccessThreshold is how many successes in a row make up for a failure. Must be 1 for a
+	// livenessProbe. Default: 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	SuccessThreshold int32 `json:"successThreshold,omitempty"`
-	// FailureThreshold is how many bad answers in a row count. Default: 3.
+	// FailureThreshold is how many failures in a row count. Default: 3.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	FailureThreshold int32 `json:"failureThreshold,omitempty"`
@@ -49,17 +48,15 @@ type Handler struct {
 	// GuestAgentPing asks whether the guest agent answers.
 	// +optional
 	GuestAgentPing *GuestAgentPing `json:"guestAgentPing,omitempty"`
-	// Exec has the guest agent run a command in the guest: exit code 0 is a good
-	// answer.
+	// Exec has the guest agent run a command in the guest: exit code 0 is a success.
 	// +optional
 	Exec *corev1.ExecAction `json:"exec,omitempty"`
-	// HTTPGet asks by HTTP at the guest's address. With masquerade and a list of
-	// ports, name one of these. It needs the pod network.
+	// HTTPGet asks by HTTP at the guest's address. With masquerade and a list of ports, name
+	// one of these. Refused without the pod network.
 	// +optional
 	HTTPGet *corev1.HTTPGetAction `json:"httpGet,omitempty"`
-	// TCPSocket asks whether the guest accepts a TCP connection at its address.
-	// With masquerade and a list of ports, name one of these. It needs the pod
-	// network.
+	// TCPSocket asks whether the guest accepts a TCP connection at its address. With masquerade
+	// and a list of ports, name one of these. Refused without the pod network.
 	// +optional
 	TCPSocket *corev1.TCPSocketAction `json:"tcpSocket,omitempty"`
 }
@@ -67,9 +64,8 @@ type Handler struct {
 // GuestAgentPing asks whether the guest agent answers. It has no settings.
 type GuestAgentPing struct{}
 
-// KnowsPause says whether who asks the guest knows that it is paused, and alive
-// all the same. The launcher, which asks the agent, does; the kubelet, which asks
-// by HTTP and TCP, does not.
+// KnowsPause says whether the prober knows that a paused guest is alive. The launcher, which
+// asks the agent, knows; the kubelet, which asks by HTTP and TCP, does not.
 func (p *Probe) KnowsPause() bool {
 	return p == nil || p.GuestAgentPing != nil || p.Exec != nil
 }
@@ -103,7 +99,7 @@ func validateProbes(spec *VirtualMachineInstanceSpec, path *field.Path) field.Er
 	return errs
 }
 
-// maxProbeSeconds is what the schema says of a probe's times: a year.
+// maxProbeSeconds is the schema's limit of a probe's times: a year.
 const maxProbeSeconds = maxGraceSeconds
 
 func (p *Probe) validate(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
@@ -162,8 +158,8 @@ func validateHTTPGet(g *corev1.HTTPGetAction, spec *VirtualMachineInstanceSpec, 
 	return errs
 }
 
-// validateProbePort checks the port of a probe that comes by the network. A name
-// is that of a port in the interfaces' lists, as of a container's.
+// validateProbePort checks the port of a probe by HTTP or TCP. A name must be that of a port in
+// an interface's list: those become ports of the pod's container.
 func validateProbePort(port intstr.IntOrString, spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if !slices.ContainsFunc(spec.Networks, func(n Network) bool { return n.Pod != nil }) {

@@ -1,20 +1,19 @@
 package v1
 
-// Reasons of conditions, and of the phase Failed, are here in one place: one program
-// writes them, and others read them. How a guest ended is said by its launcher, whose reasons
-// are in launcher/control; of a pod that waits, the kubelet's own are taken over.
+// This file has the reasons of conditions and of the phase Failed, because one program writes
+// them and others read them. The launcher says how a guest ended: its reasons are in
+// launcher/control. For a pod that waits, the kubelet's own reasons are taken over.
 
 // Reasons that several kinds have.
 const (
-	// ReasonInvalidSpec: validation refuses it.
+	// ReasonInvalidSpec: validation refuses the spec.
 	ReasonInvalidSpec = "InvalidSpec"
-	// ReasonFailedCreate, ReasonFailedUpdate, ReasonFailedDelete: the API server
-	// says no.
+	// ReasonFailedCreate, ReasonFailedUpdate, ReasonFailedDelete: the API server refuses the
+	// request.
 	ReasonFailedCreate = "FailedCreate"
 	ReasonFailedUpdate = "FailedUpdate"
 	ReasonFailedDelete = "FailedDelete"
-	// ReasonPaused: a guest's CPUs are stopped; of ReplicaSets and pools, that they
-	// are told to do nothing.
+	// ReasonPaused: a guest's CPUs are stopped, or a ReplicaSet or pool is told to do nothing.
 	ReasonPaused = "Paused"
 )
 
@@ -25,40 +24,39 @@ const (
 	ReasonPodTerminating = "PodTerminating"
 	ReasonLauncherKilled = "LauncherKilled"
 	ReasonNotMigratable  = "NotMigratable"
-	// ReasonPvcNotFound and ReasonDataVolumeFailed are KubeVirt's: a claim is
-	// missing, and a disk could not be filled.
+	// ReasonPvcNotFound and ReasonDataVolumeFailed are KubeVirt's: a claim is missing, or a
+	// disk could not be filled.
 	ReasonPvcNotFound        = "FailedPvcNotFound"
 	ReasonDataVolumeFailed   = "FailedDataVolumeImport"
 	ReasonDataVolumeNotReady = "DataVolumeNotReady"
-	// ReasonRejected and ReasonOOMKilled are the kubelet's: it turned the pod away,
-	// and the kernel killed for memory.
+	// ReasonRejected and ReasonOOMKilled are the kubelet's: it rejected the pod, or the kernel
+	// killed for memory.
 	ReasonRejected  = "UnexpectedAdmissionError"
 	ReasonOOMKilled = "OOMKilled"
-	// ReasonNotPaused is that of the pod's readiness gate.
+	// ReasonNotPaused is the reason of the pod's readiness gate.
 	ReasonNotPaused = "NotPaused"
 )
 
 // Reasons of a VMI that virt-handler writes.
 const (
-	// ReasonStartFailed is the reason of Synchronized while virt-handler cannot
-	// start the guest; only it takes that condition back.
+	// ReasonStartFailed is the reason of Synchronized while virt-handler cannot start the
+	// guest. Only virt-handler takes that condition back.
 	ReasonStartFailed = "StartFailed"
-	// ReasonGuestNotRunning is virt-controller's too, before there is a launcher.
+	// ReasonGuestNotRunning is virt-controller's too, while there is no launcher.
 	ReasonGuestNotRunning = "GuestNotRunning"
-	// ReasonGuestShuttingDown: it was asked to, and has not ended yet.
+	// ReasonGuestShuttingDown: the guest was asked to shut down, and has not ended yet.
 	ReasonGuestShuttingDown     = "GuestShuttingDown"
 	ReasonQEMUNotResponding     = "QEMUNotResponding"
 	ReasonLauncherNotResponding = "LauncherNotResponding"
 	// ReasonPausedByUser and ReasonPausedIOError are KubeVirt's.
 	ReasonPausedByUser  = "PausedByUser"
 	ReasonPausedIOError = "PausedIOError"
-	// ReasonTCG is that of SoftwareEmulation.
+	// ReasonTCG is the reason of SoftwareEmulation.
 	ReasonTCG = "TCG"
 )
 
-// Of a guest that runs, Ready has one of these reasons: GuestRunning where no
-// readiness probe asks it, and one of the others, which virt-controller chooses,
-// where one does.
+// Reasons of Ready for a guest that runs: GuestRunning if no readiness probe asks it. Otherwise
+// virt-controller chooses one of the other two.
 const (
 	ReasonGuestRunning = "GuestRunning"
 	ReasonGuestReady   = "GuestReady"
@@ -93,8 +91,8 @@ const (
 	ReasonExistingDeployment   = "ExistingDeployment"
 )
 
-// Reasons of others that a VirtualMachine's printable status has a word for: the
-// scheduler's, and the kubelet's of images.
+// Reasons of other components for which a VirtualMachine's printable status has a word: the
+// scheduler's, and the kubelet's for images.
 const (
 	ReasonUnschedulable    = "Unschedulable"
 	ReasonPVCNotReady      = "PVCNotReady"

@@ -7,10 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// VirtualMachineInstanceReplicaSet keeps a number of VirtualMachineInstances
-// of one template running: one that ends is replaced. They are alike and have
-// no disks of their own. kubectl scale and HorizontalPodAutoscalers change
-// their number.
+// VirtualMachineInstanceReplicaSet keeps a number of VirtualMachineInstances of one template
+// running, and replaces those that end. They are alike and have no disks of their own. kubectl
+// scale and HorizontalPodAutoscalers change their number.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=virtualmachineinstancereplicasets,shortName=vmirs;vmirss,categories=all
@@ -39,30 +38,28 @@ type VirtualMachineInstanceReplicaSetList struct {
 	Items []VirtualMachineInstanceReplicaSet `json:"items"`
 }
 
-// VirtualMachineInstanceReplicaSetSpec says how many VirtualMachineInstances
-// of what there are to be.
+// VirtualMachineInstanceReplicaSetSpec is the number and the template of
+// VirtualMachineInstances.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.template.spec.domain.memory) && has(self.template.spec.domain.memory.guest)) || (has(self.template.spec.domain.resources) && ((has(self.template.spec.domain.resources.requests) && 'memory' in self.template.spec.domain.resources.requests) || (has(self.template.spec.domain.resources.limits) && 'memory' in self.template.spec.domain.resources.limits)))",message="no memory: set memory.guest, resources.requests.memory or resources.limits.memory",fieldPath=".template.spec.domain.memory"
 // +kubebuilder:validation:XValidation:rule="!has(self.template.spec.domain.devices) || !has(self.template.spec.domain.devices.interfaces) || self.template.spec.domain.devices.interfaces.all(i, has(i.masquerade) || has(i.bridge) || has(i.sriov) || has(i.passtBinding) || has(i.binding) || has(i.slirp) || has(i.macvtap) || has(i.passt))",message="exactly one binding must be set (supported: bridge, masquerade)",fieldPath=".template.spec.domain.devices.interfaces"
 type VirtualMachineInstanceReplicaSetSpec struct {
-	// Replicas is how many VirtualMachineInstances there are to be that have
-	// not ended. Of too many, those are deleted first that are not ready, and
-	// of these the newest. Default: 1.
+	// Replicas is the wanted number of VirtualMachineInstances that have not ended. Of too
+	// many, those that are not ready are deleted first, and then the newest. Default: 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Selector must match the template's labels. VirtualMachineInstances that
-	// it matches and that nobody controls are taken over; those of this
-	// ReplicaSet that it does not match any more are let go.
+	// Selector must match the template's labels. The ReplicaSet takes over
+	// VirtualMachineInstances that it matches and that have no controller, and lets go its own
+	// that it no longer matches.
 	Selector *metav1.LabelSelector `json:"selector"`
-	// Template of the VirtualMachineInstances. Its metadata's name, or else
-	// generateName, is what their names begin with, before five characters;
-	// default: the ReplicaSet's name. A change holds for those that are made
-	// afterwards.
+	// Template of the VirtualMachineInstances. Their names are its metadata.name, or else
+	// generateName, or else the ReplicaSet's name, and five characters. A change holds for
+	// VirtualMachineInstances that are made later.
 	Template VirtualMachineInstanceTemplateSpec `json:"template"`
-	// Paused: VirtualMachineInstances are neither made nor deleted; those that
-	// are there run on. The condition ReplicaPaused says that it was noticed.
+	// Paused: no VirtualMachineInstances are made or deleted; existing ones run on. The
+	// condition ReplicaPaused confirms it. Default: false.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 }
@@ -70,7 +67,7 @@ type VirtualMachineInstanceReplicaSetSpec struct {
 // ReplicaStatus returns the status, as a pool does.
 func (rs *VirtualMachineInstanceReplicaSet) ReplicaStatus() *ReplicaStatus { return &rs.Status }
 
-// WantedReplicas is how many VirtualMachineInstances there are to be.
+// WantedReplicas is the wanted number of VirtualMachineInstances.
 func (rs *VirtualMachineInstanceReplicaSet) WantedReplicas() int {
 	if rs.Spec.Replicas == nil {
 		return 1
@@ -78,9 +75,8 @@ func (rs *VirtualMachineInstanceReplicaSet) WantedReplicas() int {
 	return int(*rs.Spec.Replicas)
 }
 
-// ValidateReplicaSet returns every error of a ReplicaSet at once, with exact
-// paths. Of the template it finds what would be wrong with every
-// VirtualMachineInstance that is made from it.
+// ValidateReplicaSet returns every error of a ReplicaSet at once, with exact paths. Its errors
+// of the template are those of every VirtualMachineInstance made from it.
 func ValidateReplicaSet(rs *VirtualMachineInstanceReplicaSet) field.ErrorList {
 	spec, path := &rs.Spec, field.NewPath("spec")
 	var errs field.ErrorList

@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ReplicaStatus is what a ReplicaSet or a pool has of its replicas: of
+// ReplicaStatus is the status of a ReplicaSet or a pool. Its replicas are
 // VirtualMachineInstances or VirtualMachines.
 type ReplicaStatus struct {
 	// Replicas is the number of replicas that neither ended nor are being deleted.
@@ -22,8 +22,8 @@ type ReplicaStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []ReplicaCondition `json:"conditions,omitempty"`
-	// LabelSelector is the selector as a text, for the scale subresource: a
-	// HorizontalPodAutoscaler finds by it whose load counts.
+	// LabelSelector is the selector as text, for the scale subresource: a
+	// HorizontalPodAutoscaler finds by it the pods whose load counts.
 	// +optional
 	LabelSelector string `json:"labelSelector,omitempty"`
 }
@@ -34,8 +34,8 @@ type ReplicaConditionType string
 // Conditions of ReplicaSets and pools, with KubeVirt's names. They are there only
 // while they are True.
 const (
-	// ReplicaFailure: replicas could not be made, changed or deleted, or the spec is
-	// invalid; the reason says which.
+	// ReplicaFailure: replicas could not be made, changed or deleted, or the spec is invalid,
+	// as the reason says.
 	ReplicaFailure ReplicaConditionType = "ReplicaFailure"
 	// ReplicaPaused: nothing is made, changed or deleted.
 	ReplicaPaused ReplicaConditionType = "ReplicaPaused"

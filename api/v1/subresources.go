@@ -2,15 +2,15 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// What is sent to subresources.kubevirt.io. An empty body is all defaults.
+// Bodies of requests to subresources.kubevirt.io. An empty body means all defaults.
 
 // StartOptions of virtualmachines/start.
 type StartOptions struct {
 	metav1.TypeMeta `json:",inline"`
-	// Paused has the guest's CPUs wait until it is unpaused.
+	// Paused keeps the guest's CPUs stopped until it is unpaused.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
-	// DryRun is empty or All: nothing is done then.
+	// DryRun is empty, or All: then nothing is done.
 	// +optional
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`
@@ -19,11 +19,11 @@ type StartOptions struct {
 // StopOptions of virtualmachines/stop.
 type StopOptions struct {
 	metav1.TypeMeta `json:",inline"`
-	// GracePeriod is how long the guest has to shut down, in seconds, where it is
-	// less than its terminationGracePeriodSeconds. 0 ends it at once.
+	// GracePeriod is how long the guest has to shut down, in seconds, if that is less than its
+	// terminationGracePeriodSeconds. 0 ends the guest at once.
 	// +optional
 	GracePeriod *int64 `json:"gracePeriod,omitempty"`
-	// DryRun is empty or All: nothing is done then.
+	// DryRun is empty, or All: then nothing is done.
 	// +optional
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`
@@ -32,10 +32,10 @@ type StopOptions struct {
 // RestartOptions of virtualmachines/restart.
 type RestartOptions struct {
 	metav1.TypeMeta `json:",inline"`
-	// GracePeriodSeconds of 0 ends the guest at once; nothing else is supported.
+	// GracePeriodSeconds of 0 ends the guest at once. Other values are refused.
 	// +optional
 	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty"`
-	// DryRun is empty or All: nothing is done then.
+	// DryRun is empty, or All: then nothing is done.
 	// +optional
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`
@@ -44,7 +44,7 @@ type RestartOptions struct {
 // PauseOptions of virtualmachineinstances/pause.
 type PauseOptions struct {
 	metav1.TypeMeta `json:",inline"`
-	// DryRun is empty or All: nothing is done then.
+	// DryRun is empty, or All: then nothing is done.
 	// +optional
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`
@@ -53,7 +53,7 @@ type PauseOptions struct {
 // UnpauseOptions of virtualmachineinstances/unpause.
 type UnpauseOptions struct {
 	metav1.TypeMeta `json:",inline"`
-	// DryRun is empty or All: nothing is done then.
+	// DryRun is empty, or All: then nothing is done.
 	// +optional
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`

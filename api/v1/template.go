@@ -13,9 +13,8 @@ import (
 
 // VirtualMachineInstanceTemplateSpec is what VirtualMachineInstances are made from.
 type VirtualMachineInstanceTemplateSpec struct {
-	// ObjectMeta: labels and annotations are given to every
-	// VirtualMachineInstance; the rest is without effect unless it is said
-	// where the template is used.
+	// ObjectMeta: every VirtualMachineInstance gets the labels and annotations. Other metadata
+	// has no effect, unless the template's own description says so.
 	// +optional
 	// +nullable
 	ObjectMeta TemplateMeta `json:"metadata,omitempty"`
@@ -23,18 +22,18 @@ type VirtualMachineInstanceTemplateSpec struct {
 	Spec VirtualMachineInstanceSpec `json:"spec"`
 }
 
-// TemplateMeta is the part of a template's metadata that is looked at. What else
-// an object's metadata may hold (tools write creationTimestamp: null) is kept.
-// It is not metav1.ObjectMeta: its timestamps are of any type in the schema, and
-// one that is no timestamp would keep every client from decoding the list.
+// TemplateMeta is the part of a template's metadata that has an effect. Other metadata is kept:
+// tools write creationTimestamp: null. TemplateMeta is not metav1.ObjectMeta, whose timestamps
+// are of any type in the schema: one that is no timestamp would keep every client from decoding
+// the list.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type TemplateMeta struct {
-	// Name is what the names of a ReplicaSet's VirtualMachineInstances begin with.
+	// Name begins the names of a ReplicaSet's VirtualMachineInstances.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-	// GenerateName is the same, where there is no name.
+	// GenerateName is the same, if there is no name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	GenerateName string `json:"generateName,omitempty"`
@@ -49,8 +48,8 @@ type TemplateMeta struct {
 // anyUID stands for the UID of a VirtualMachineInstance that is not made yet.
 const anyUID types.UID = "00000000-0000-4000-8000-000000000000"
 
-// ValidateTemplate returns every error of a template, as what is made from it
-// would have them after defaulting.
+// ValidateTemplate returns every error that an object made from the template would have after
+// defaulting.
 func ValidateTemplate(template *VirtualMachineInstanceTemplateSpec, path *field.Path) field.ErrorList {
 	meta := path.Child("metadata")
 	errs := validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
@@ -61,9 +60,8 @@ func ValidateTemplate(template *VirtualMachineInstanceTemplateSpec, path *field.
 	return InOrder(append(errs, validateSpec(&vmi.Spec, path.Child("spec"))...))
 }
 
-// InOrder sorts errors by their fields and texts. Kubernetes validates labels,
-// selectors and annotations in a map's order, and who writes the errors down must
-// not write others each time.
+// InOrder sorts errors by field and text, so that an unchanged failure does not change the
+// status: Kubernetes validates labels, selectors and annotations in a map's order.
 func InOrder(errs field.ErrorList) field.ErrorList {
 	texts := make(map[*field.Error]string, len(errs)) // made once each: they are long
 	for _, err := range errs {

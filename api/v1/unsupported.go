@@ -7,10 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The types below stand for fields of KubeVirt that would change what the guest
-// sees and are not there yet. They are declared only to be refused by their
-// path: clients that do not ask for strict validation would otherwise have
-// them pruned in silence.
+// The types below stand for fields of KubeVirt that would change what the guest sees and that
+// Kubeqemu does not have yet. They are declared only to be refused by their path: for clients
+// without strict validation, the API server would otherwise drop the fields in silence.
 
 const notSupported = "not supported yet"
 
@@ -48,8 +47,8 @@ type UnsupportedBool bool
 // +kubebuilder:validation:XValidation:rule="self == 0",message="not supported yet"
 type UnsupportedNumber int64
 
-// validateUnsupported finds every refused field below value, by its JSON path.
-// The schema refuses them too, where it was asked.
+// validateUnsupported finds every refused field below value, by its JSON path. The schema
+// refuses them too, if it was asked.
 func validateUnsupported(value reflect.Value, path *field.Path) field.ErrorList {
 	switch value.Interface().(type) {
 	case *Unsupported:

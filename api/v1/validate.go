@@ -25,7 +25,7 @@ const (
 	minGuestMemory = int64(1_000_000)
 )
 
-// What the schema holds too; these become parts of QEMU's command line.
+// The schema has these patterns too. What they match becomes part of QEMU's command line.
 var (
 	cpuModel      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	serialNumber  = regexp.MustCompile(`^[A-Za-z0-9_.+-]{0,256}$`)
@@ -36,9 +36,9 @@ var (
 	machineType   = regexp.MustCompile(`^(q35|pc-q35-[0-9]+\.[0-9]+)$`)
 )
 
-// Validate returns every error of a defaulted VMI at once, with exact paths.
-// The schema refuses most of them before; the controllers call it all the
-// same, so that an object that got past the schema changes nothing.
+// Validate returns every error of a defaulted VMI at once, with exact paths. The schema refuses
+// most of them before. The controllers call Validate all the same, so that an object that got
+// past the schema has no effect.
 func Validate(vmi *VirtualMachineInstance) field.ErrorList {
 	errs := validateAnnotations(vmi.Annotations, field.NewPath("metadata", "annotations"))
 	return append(errs, validateSpec(&vmi.Spec, field.NewPath("spec"))...)

@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// VirtualMachine is a guest that outlives its runs: each time it is started, a
-// VirtualMachineInstance of its name is made from its template, and the guest
-// finds the same UUID, serial number, MAC addresses and machine as before.
+// VirtualMachine holds the template of a guest and a run strategy. Each start makes a
+// VirtualMachineInstance of its name from the template. The guest finds the same UUID, serial
+// number, MAC addresses and machine as before.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=virtualmachines,shortName=vm;vms,categories=all
@@ -36,25 +36,24 @@ type VirtualMachineList struct {
 	Items []VirtualMachine `json:"items"`
 }
 
-// VirtualMachineSpec says what guest there is to be, and when it runs. Nothing
-// is ever defaulted into it: what is applied is what is kept.
+// VirtualMachineSpec says what the guest is, and when it runs. Nothing is ever defaulted into
+// it: it stays as it was applied.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.running) || has(self.runStrategy)",message="one of running and runStrategy must be set"
 // +kubebuilder:validation:XValidation:rule="!(has(self.running) && has(self.runStrategy))",message="running and runStrategy exclude each other; running is deprecated, use runStrategy"
 // +kubebuilder:validation:XValidation:rule="has(self.instancetype) || (has(self.template.spec.domain.memory) && has(self.template.spec.domain.memory.guest)) || (has(self.template.spec.domain.resources) && ((has(self.template.spec.domain.resources.requests) && 'memory' in self.template.spec.domain.resources.requests) || (has(self.template.spec.domain.resources.limits) && 'memory' in self.template.spec.domain.resources.limits)))",message="no memory: set memory.guest, resources.requests.memory or resources.limits.memory, or name an instancetype",fieldPath=".template.spec.domain.memory"
 // +kubebuilder:validation:XValidation:rule="has(self.preference) || !has(self.template.spec.domain.devices) || !has(self.template.spec.domain.devices.interfaces) || self.template.spec.domain.devices.interfaces.all(i, has(i.masquerade) || has(i.bridge) || has(i.sriov) || has(i.passtBinding) || has(i.binding) || has(i.slirp) || has(i.macvtap) || has(i.passt))",message="exactly one binding must be set (supported: bridge, masquerade)",fieldPath=".template.spec.domain.devices.interfaces"
 type VirtualMachineSpec struct {
-	// Running is deprecated; use runStrategy. true means Always, false Halted.
+	// Running is deprecated: use runStrategy. true means Always, false Halted.
 	// +optional
 	Running *bool `json:"running,omitempty"`
 
-	// RunStrategy says when the guest runs.
-	// Always: it is started again whenever it ended.
-	// RerunOnFailure: it is started again when it failed; not when it was
-	// powered off.
-	// Once: it is started once; when it ended it stays so.
-	// Manual: it is started and stopped by requests (status.stateChangeRequests;
-	// virtctl start and stop) only.
+	// RunStrategy says when the guest runs. Set either running or runStrategy.
+	// Always: it is started again whenever it ends.
+	// RerunOnFailure: it is started again when it fails, not when it powers off.
+	// Once: it is started once, and not again when it has ended.
+	// Manual: only requests (status.stateChangeRequests; virtctl start and stop)
+	// start and stop it.
 	// Halted: it does not run.
 	// WaitAsReceiver is refused: not supported yet.
 	// +optional
@@ -62,27 +61,25 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self != 'WaitAsReceiver'",message="not supported yet"
 	RunStrategy *VirtualMachineRunStrategy `json:"runStrategy,omitempty"`
 
-	// Template of the VirtualMachineInstances. A change of its spec holds from
-	// the next start on; until then the condition RestartRequired says so.
+	// Template of the VirtualMachineInstances. A change of its spec holds from the next start
+	// on; until then the condition RestartRequired is True.
 	Template VirtualMachineInstanceTemplateSpec `json:"template"`
 
-	// Instancetype is the machine's size. What it sets must not be in the
-	// template. It is looked at when the machine is started first; later changes
-	// of it have no effect on the machine.
+	// Instancetype is the machine's size. What it sets is refused in the template. The machine
+	// keeps it as it was at the first start: later changes have no effect.
 	// +optional
 	Instancetype *InstancetypeMatcher `json:"instancetype,omitempty"`
-	// Preference fills in what the template leaves out. It is looked at when
-	// the machine is started first.
+	// Preference fills in what the template leaves out, as it was at the machine's first start.
 	// +optional
 	Preference *PreferenceMatcher `json:"preference,omitempty"`
-	// DataVolumeTemplates are refused: not supported yet. Make the DataVolumes
-	// beside the VirtualMachine; volumes with a dataVolume wait for them.
+	// DataVolumeTemplates are refused: not supported yet. Make the DataVolumes yourself;
+	// volumes with a dataVolume wait for them.
 	// +optional
 	DataVolumeTemplates UnsupportedList `json:"dataVolumeTemplates,omitempty"`
 
-	// UpdateVolumesStrategy says what becomes of a change of the template's
-	// volumes while the guest runs. Replacement: it holds from the next start
-	// on. Migration is refused: not supported yet. Default: Replacement.
+	// UpdateVolumesStrategy is for changes of the template's volumes while the guest runs.
+	// Replacement: they hold from the next start on. Migration is refused: not supported yet.
+	// Default: Replacement.
 	// +optional
 	// +kubebuilder:validation:Enum=Migration;Replacement
 	// +kubebuilder:validation:XValidation:rule="self == 'Replacement'",message="volume migration is not supported yet"
@@ -105,8 +102,8 @@ type InstancetypeMatcher struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^(?i)virtualmachine(cluster)?instancetypes?$`
 	Kind string `json:"kind,omitempty"`
-	// RevisionName is the ControllerRevision with the instancetype as it is to be
-	// used. Default: the one that was made when the machine was started first.
+	// RevisionName is a ControllerRevision with the instancetype to use. Default: the one made
+	// at the machine's first start.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	RevisionName string `json:"revisionName,omitempty"`
@@ -116,8 +113,8 @@ type InstancetypeMatcher struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	InferFromVolume string `json:"inferFromVolume,omitempty"`
-	// InferFromVolumeFailurePolicy says what happens where they do not: Reject
-	// does not start the machine, Ignore starts it without. Default: Reject.
+	// InferFromVolumeFailurePolicy is for a claim without these labels: Reject does not start
+	// the machine, Ignore starts it without. Default: Reject.
 	// +optional
 	// +kubebuilder:validation:Enum=Reject;Ignore
 	InferFromVolumeFailurePolicy *InferFromVolumeFailurePolicy `json:"inferFromVolumeFailurePolicy,omitempty"`
@@ -139,8 +136,8 @@ type PreferenceMatcher struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^(?i)virtualmachine(cluster)?preferences?$`
 	Kind string `json:"kind,omitempty"`
-	// RevisionName is the ControllerRevision with the preference as it is to be
-	// used. Default: the one that was made when the machine was started first.
+	// RevisionName is a ControllerRevision with the preference to use. Default: the one made at
+	// the machine's first start.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	RevisionName string `json:"revisionName,omitempty"`
@@ -150,8 +147,8 @@ type PreferenceMatcher struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	InferFromVolume string `json:"inferFromVolume,omitempty"`
-	// InferFromVolumeFailurePolicy says what happens where they do not: Reject
-	// does not start the machine, Ignore starts it without. Default: Reject.
+	// InferFromVolumeFailurePolicy is for a claim without these labels: Reject does not start
+	// the machine, Ignore starts it without. Default: Reject.
 	// +optional
 	// +kubebuilder:validation:Enum=Reject;Ignore
 	InferFromVolumeFailurePolicy *InferFromVolumeFailurePolicy `json:"inferFromVolumeFailurePolicy,omitempty"`
@@ -166,16 +163,16 @@ const (
 	IgnoreInferFromVolumeFailure InferFromVolumeFailurePolicy = "Ignore"
 )
 
-// InstancetypeStatusRef is the instancetype or preference that a machine has.
+// InstancetypeStatusRef is the instancetype or preference of a machine.
 type InstancetypeStatusRef struct {
-	// Name of it.
+	// Name of the instancetype or preference.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Kind of it.
+	// Kind of the instancetype or preference.
 	// +optional
 	Kind string `json:"kind,omitempty"`
-	// ControllerRevisionRef names the ControllerRevision with what it was when
-	// the machine was started first.
+	// ControllerRevisionRef names the ControllerRevision that holds it as it was at the
+	// machine's first start.
 	// +optional
 	ControllerRevisionRef *ControllerRevisionRef `json:"controllerRevisionRef,omitempty"`
 	// InferFromVolume is the volume that named it.
@@ -195,7 +192,7 @@ type ControllerRevisionRef struct {
 // UpdateVolumesStrategy is Replacement or Migration.
 type UpdateVolumesStrategy string
 
-// UpdateVolumesStrategyReplacement has changed volumes wait for the next start.
+// UpdateVolumesStrategyReplacement: changed volumes wait for the next start.
 const UpdateVolumesStrategyReplacement UpdateVolumesStrategy = "Replacement"
 
 // VirtualMachineRunStrategy says when a guest runs.
@@ -210,7 +207,7 @@ const (
 	RunStrategyOnce           VirtualMachineRunStrategy = "Once"
 )
 
-// VirtualMachineStatus is what is known of the machine.
+// VirtualMachineStatus is the machine's state.
 type VirtualMachineStatus struct {
 	// Created: the VirtualMachineInstance exists.
 	// +optional
@@ -229,26 +226,25 @@ type VirtualMachineStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []VirtualMachineInstanceCondition `json:"conditions,omitempty"`
-	// StateChangeRequests are what is asked of the machine once, in this order.
-	// What was done is removed.
+	// StateChangeRequests are carried out once each, in this order, and then removed.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	StateChangeRequests []VirtualMachineStateChangeRequest `json:"stateChangeRequests,omitempty"`
-	// StartFailure is there while the guest fails before it runs, over and over.
+	// StartFailure is set while the guest fails before it runs, over and over.
 	// +optional
 	// +nullable
 	StartFailure *VirtualMachineStartFailure `json:"startFailure,omitempty"`
-	// ObservedGeneration is the generation of the spec that is carried out: an
-	// older one than metadata.generation while a restart is required.
+	// ObservedGeneration is the generation of the spec in force: older than metadata.generation
+	// while a restart is required.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// DesiredGeneration is the generation of the spec that was seen last.
 	// +optional
 	DesiredGeneration int64 `json:"desiredGeneration,omitempty"`
-	// RunStrategy is the one that was carried out last. RerunOnFailure starts
-	// the guest only where it is another. What was asked of a VM before it was
-	// Halted is dropped: that is so where this is not Halted yet.
+	// RunStrategy is the strategy that was carried out last. RerunOnFailure starts the guest by
+	// itself only after another strategy. When the strategy becomes Halted, earlier requests
+	// are dropped.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	RunStrategy VirtualMachineRunStrategy `json:"runStrategy,omitempty"`
@@ -265,7 +261,7 @@ type VirtualMachineStatus struct {
 // VirtualMachinePrintableStatus is where a machine is, in one word.
 type VirtualMachinePrintableStatus string
 
-// What printableStatus can be, KubeVirt's words; of several that hold, the first.
+// Values of printableStatus, KubeVirt's words. If several apply, the first counts.
 const (
 	VirtualMachineStatusTerminating             VirtualMachinePrintableStatus = "Terminating"
 	VirtualMachineStatusStopping                VirtualMachinePrintableStatus = "Stopping"
@@ -293,39 +289,38 @@ const (
 	StopRequest  StateChangeRequestAction = "Stop"
 )
 
-// StartRequestDataPausedKey of a Start request's data, set to
-// StartRequestDataPausedTrue, has the guest's CPUs wait until it is unpaused.
+// StartRequestDataPausedKey of a Start request's data, set to StartRequestDataPausedTrue, keeps
+// the guest's CPUs stopped until it is unpaused.
 const (
 	StartRequestDataPausedKey  = "paused"
 	StartRequestDataPausedTrue = "true"
 )
 
-// VirtualMachineStateChangeRequest is something that is asked of a machine once.
+// VirtualMachineStateChangeRequest is a request that a machine carries out once.
 type VirtualMachineStateChangeRequest struct {
 	// Action is Start or Stop. A Stop and then a Start are a restart.
 	// +kubebuilder:validation:Enum=Start;Stop
 	Action StateChangeRequestAction `json:"action"`
-	// Data of a Start: "paused": "true" has the guest's CPUs wait until it is
-	// unpaused.
+	// Data of a Start: with "paused": "true" the guest's CPUs do not run before it is unpaused.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Data map[string]string `json:"data,omitempty"`
-	// UID of the VirtualMachineInstance that is to be stopped; needed with
-	// Stop, so that a later one is not stopped instead.
+	// UID of the VirtualMachineInstance to stop. Needed with Stop, so that it stops no later
+	// one.
 	// +optional
 	UID *types.UID `json:"uid,omitempty"`
 }
 
-// VirtualMachineStartFailure is how often the guest failed before it ran.
+// VirtualMachineStartFailure says how often the guest failed before it ran.
 type VirtualMachineStartFailure struct {
-	// ConsecutiveFailCount counts them since it ran last.
+	// ConsecutiveFailCount counts the failures since the guest ran last.
 	// +optional
 	ConsecutiveFailCount int `json:"consecutiveFailCount,omitempty"`
 	// LastFailedVMIUID is the VirtualMachineInstance that was counted last.
 	// +optional
 	LastFailedVMIUID types.UID `json:"lastFailedVMIUID,omitempty"`
-	// RetryAfterTimestamp is when it is tried again: 10 s times the square of
-	// the count, and up to half of that, but at most 300 s after it failed.
+	// RetryAfterTimestamp is when the guest is started again: after the failure, 10 s times the
+	// square of the count, plus up to half of that, but at most 300 s.
 	// +optional
 	RetryAfterTimestamp *metav1.Time `json:"retryAfterTimestamp,omitempty"`
 }
@@ -337,15 +332,15 @@ const (
 	// VMGenerationAnnotation of a VirtualMachineInstance is the generation of
 	// the VirtualMachine that it was made from.
 	VMGenerationAnnotation = "kubevirt.io/vm-generation"
-	// TemplateHashAnnotation of a VirtualMachineInstance tells the template's
-	// spec that it was made from.
+	// TemplateHashAnnotation of a VirtualMachineInstance is the hash (TemplateHash) of the
+	// template that it was made from.
 	TemplateHashAnnotation = "kubeqemu.io/template-hash"
-	// MachineTypeAnnotation of a VirtualMachine whose template names no machine
-	// type is the one that it had first, and gets ever after.
+	// MachineTypeAnnotation is for a VirtualMachine whose template names no machine type. It
+	// holds the type of the first start, which every later start gets.
 	MachineTypeAnnotation = "kubeqemu.io/machine-type"
 )
 
-// Strategy is the run strategy, whichever way it is said.
+// Strategy is the run strategy, from runStrategy or from running.
 func (vm *VirtualMachine) Strategy() VirtualMachineRunStrategy {
 	switch {
 	case vm.Spec.RunStrategy != nil:

@@ -81,19 +81,19 @@ type VirtualMachineInstanceSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	SchedulerName string `json:"schedulerName,omitempty"`
 
-	// StartStrategy Paused: the guest's CPUs do not run until it is unpaused.
+	// StartStrategy Paused: the guest's CPUs wait until it is unpaused. Refused with a
+	// livenessProbe by HTTP or TCP.
 	// +optional
 	// +kubebuilder:validation:Enum=Paused
 	StartStrategy StartStrategy `json:"startStrategy,omitempty"`
-	// TerminationGracePeriodSeconds is how long the guest has, after the
-	// ACPI power button was pressed, to go down by itself before QEMU is
-	// ended. Unit: seconds. Default: 30.
+	// TerminationGracePeriodSeconds is how long the guest may take to shut down after the ACPI
+	// power button, before QEMU is ended. Unit: seconds. Default: 30.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
-	// EvictionStrategy is None, or LiveMigrateIfPossible, which means the same
-	// while guests cannot be migrated: an eviction ends the guest.
+	// EvictionStrategy is None or LiveMigrateIfPossible. With either, an eviction ends the
+	// guest: live migration is not supported yet.
 	// +optional
 	// +kubebuilder:validation:Enum=None;LiveMigrate;LiveMigrateIfPossible;External
 	// +kubebuilder:validation:XValidation:rule="self == 'None' || self == 'LiveMigrateIfPossible'",message="live migration is not supported yet; use None or LiveMigrateIfPossible"
@@ -111,7 +111,7 @@ type VirtualMachineInstanceSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Subdomain string `json:"subdomain,omitempty"`
-	// DNSPolicy of the launcher pod, whose name servers the guest is told by DHCP.
+	// DNSPolicy of the launcher pod. DHCP tells the guest the pod's name servers.
 	// +optional
 	// +kubebuilder:validation:Enum=ClusterFirst;ClusterFirstWithHostNet;Default;None
 	DNSPolicy corev1.DNSPolicy `json:"dnsPolicy,omitempty"`
@@ -119,17 +119,17 @@ type VirtualMachineInstanceSpec struct {
 	// +optional
 	DNSConfig *corev1.PodDNSConfig `json:"dnsConfig,omitempty"`
 
-	// LivenessProbe: a guest that does not answer it is ended as by a deletion of
-	// its launcher pod: the ACPI power button, and QEMU's end after the grace
-	// period. With one by HTTP or TCP the guest cannot be paused (KubeVirt: with
-	// any but guestAgentPing), for the kubelet would end it.
+	// LivenessProbe: a guest that fails it is ended as by a deletion of its launcher pod: by
+	// the ACPI power button, then QEMU's end after the grace period. With a probe by HTTP or
+	// TCP the guest cannot be paused: the kubelet would end it (KubeVirt: with any but
+	// guestAgentPing).
 	// +optional
 	LivenessProbe *Probe `json:"livenessProbe,omitempty"`
-	// ReadinessProbe: the VMI is Ready, and Services send to its guest, while the
-	// guest answers it.
+	// ReadinessProbe: while the guest passes it, the VMI is Ready and Services send to the
+	// guest.
 	// +optional
 	ReadinessProbe *Probe `json:"readinessProbe,omitempty"`
-	// AccessCredentials are ways into the guest, which come from Secrets.
+	// AccessCredentials are SSH keys and passwords for the guest, from Secrets.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
@@ -162,7 +162,7 @@ type StartStrategy string
 // StartStrategyPaused starts a guest whose CPUs do not run yet.
 const StartStrategyPaused StartStrategy = "Paused"
 
-// EvictionStrategy says what becomes of a guest whose pod is evicted.
+// EvictionStrategy says what an eviction of the pod does to the guest.
 type EvictionStrategy string
 
 // Eviction strategies that are supported.
@@ -174,8 +174,8 @@ const (
 // VirtualMachineInstancePhase is where a VMI is in its life. It never goes back.
 type VirtualMachineInstancePhase string
 
-// Phases, in order. Pending, Scheduling, Scheduled and the two final ones are
-// written by virt-controller, Running by virt-handler.
+// Phases, in order. virt-controller writes Pending, Scheduling, Scheduled and the two final
+// ones, virt-handler Running.
 const (
 	// Pending: accepted, no pod yet.
 	Pending VirtualMachineInstancePhase = "Pending"
@@ -211,8 +211,8 @@ type VirtualMachineInstanceStatus struct {
 	// +optional
 	// +listType=atomic
 	PhaseTransitionTimestamps []PhaseTransitionTimestamp `json:"phaseTransitionTimestamps,omitempty"`
-	// Interfaces of the guest, in the spec's order, and then others that its guest
-	// agent tells of, up to 10 in all.
+	// Interfaces of the guest: first those in the spec, in its order, then others that the
+	// guest agent reports, up to 10 in all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
@@ -242,12 +242,12 @@ type VirtualMachineInstanceStatus struct {
 	// RuntimeUser is the user ID that QEMU runs as.
 	// +optional
 	RuntimeUser int64 `json:"runtimeUser,omitempty"`
-	// GuestOSInfo is the guest's operating system, as its guest agent said last.
-	// The guest may have it say anything.
+	// GuestOSInfo is the guest's operating system, as its guest agent reported it last. The
+	// guest controls what is reported.
 	// +optional
 	GuestOSInfo VirtualMachineInstanceGuestOSInfo `json:"guestOSInfo,omitzero"`
-	// FSFreezeStatus is "frozen" while the guest's file systems are, by the
-	// subresource freeze: no program in it can write to them then.
+	// FSFreezeStatus is "frozen" while the guest's file systems are frozen by the subresource
+	// freeze: no program in the guest can write to them.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	FSFreezeStatus string `json:"fsFreezeStatus,omitempty"`
@@ -258,7 +258,7 @@ type LauncherPod struct {
 	// Name of the pod.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// UID of the pod, by which activePods has it once it is bound to a node.
+	// UID of the pod: its key in activePods once it is bound to a node.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 	// IPs of the pod: at most one of each family. None until the kubelet has
@@ -298,8 +298,8 @@ type NetworkInterfaceStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	InterfaceName string `json:"interfaceName,omitempty"`
-	// InfoSource says where this was learned: "domain", "guest-agent" or both,
-	// with a comma. What only the guest agent says is the guest's word.
+	// InfoSource is "domain", "guest-agent", or both with a comma. The guest controls what its
+	// agent reports.
 	// +optional
 	InfoSource string `json:"infoSource,omitempty"`
 	// QueueCount is the number of queues.
@@ -326,10 +326,9 @@ type VirtualMachineInstanceCondition struct {
 	// Message is why, in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// ObservedGeneration is the generation of the VirtualMachine of which the
-	// condition tells; KubeVirt has no such field. A VirtualMachine's own
-	// status.observedGeneration is that by which its guest runs, so that kubectl
-	// wait would take every condition for outdated until a restart.
+	// ObservedGeneration is the generation of the VirtualMachine that the condition is about;
+	// KubeVirt has no such field. Without it, kubectl wait would use status.observedGeneration,
+	// by which the guest runs, and take conditions for outdated until a restart.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Instance is the VirtualMachineInstance that a VM is started as, in a cluster
-// of a configuration; paused has the guest's CPUs wait. It is pure, and the VM
-// is not changed.
+// Instance is the VirtualMachineInstance that a VM is started as, with the cluster's
+// configuration. If paused, the guest's CPUs do not run yet. Instance is pure, and does not
+// change the VM.
 func (vm *VirtualMachine) Instance(config *KubeVirtConfiguration, paused bool) *VirtualMachineInstance {
 	template := vm.Spec.Template.DeepCopy()
 	vmi := &VirtualMachineInstance{
@@ -39,9 +39,9 @@ func (vm *VirtualMachine) Instance(config *KubeVirtConfiguration, paused bool) *
 	return vmi
 }
 
-// identify gives the VMI what the guest knows its machine by, where the template
-// leaves it out. All but the machine type is computed from the VM's UID, so that
-// it needs to be kept nowhere.
+// identify gives the VMI its machine's identity, as far as the template leaves it out: UUID,
+// serial number, machine type and MACs. All but the machine type is computed from the VM's UID,
+// so that it is stored nowhere.
 func (vm *VirtualMachine) identify(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) {
 	domain := &vmi.Spec.Domain
 	if domain.Firmware == nil {
@@ -59,8 +59,7 @@ func (vm *VirtualMachine) identify(vmi *VirtualMachineInstance, config *KubeVirt
 	// The interface that is added for a guest without one needs a MAC too.
 	ApplyClusterDefaults(vmi, config)
 	for i := range domain.Devices.Interfaces {
-		// With the bridge binding it is the pod's: networks may let only that
-		// one pass.
+		// With the bridge binding the MAC is the pod's: networks may let only that MAC pass.
 		if nic := &domain.Devices.Interfaces[i]; nic.MacAddress == "" && nic.Bridge == nil {
 			nic.MacAddress = MAC(vm.UID, nic.Name)
 		}
@@ -73,22 +72,22 @@ func (vm *VirtualMachine) NamesMachine() bool {
 	return m != nil && m.Type != ""
 }
 
-// serial is of a UUID's form, as KubeVirt's.
+// serial has the form of a UUID, as KubeVirt's has.
 func (vm *VirtualMachine) serial() string {
 	sum := sha256.Sum256([]byte(string(vm.UID) + "/serial"))
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// MAC is the hardware address, under QEMU's prefix, of an object's interface
-// that names none.
+// MAC is the hardware address, under QEMU's prefix, of an interface that names none. It is
+// computed from the object's UID and the interface's name.
 func MAC(uid types.UID, name string) string {
 	sum := sha256.Sum256([]byte(string(uid) + "/" + name))
 	return net.HardwareAddr{0x52, 0x54, 0x00, sum[0], sum[1], sum[2]}.String()
 }
 
-// TemplateHash tells two specs of the template apart, with the instancetype and
-// the preference that are named beside it. It is of what the user said: later
-// versions may default more, and leave a running guest as it is.
+// TemplateHash is a hash of the template's spec, and of the instancetype and preference that
+// the VM names. It covers what the user wrote, without defaults: later versions may default
+// more fields, and must leave a running guest as it is.
 func (vm *VirtualMachine) TemplateHash() string {
 	said := []any{&vm.Spec.Template.Spec}
 	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {

@@ -8,11 +8,10 @@ import (
 
 var runStrategies = []VirtualMachineRunStrategy{RunStrategyAlways, RunStrategyHalted, RunStrategyManual, RunStrategyRerunOnFailure, RunStrategyOnce}
 
-// ValidateVirtualMachine returns every error of a VirtualMachine at once, with
-// exact paths. Nothing needs to be defaulted first: a VirtualMachine keeps what
-// was applied, and its template is defaulted when something is made from it.
-// A template to which an instancetype or a preference is still to be applied is
-// not for it; ValidateVirtualMachineSpec is.
+// ValidateVirtualMachine returns every error of a VirtualMachine at once, with exact paths. It
+// takes a VirtualMachine without defaults: a VirtualMachine stays as it was applied, and its
+// template is defaulted when something is made from it. Before an instancetype or a preference
+// is applied to the template, call ValidateVirtualMachineSpec instead.
 func ValidateVirtualMachine(vm *VirtualMachine) field.ErrorList {
 	return append(ValidateVirtualMachineSpec(vm), ValidateTemplate(&vm.Spec.Template, field.NewPath("spec", "template"))...)
 }

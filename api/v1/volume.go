@@ -37,17 +37,15 @@ type Volume struct {
 	// PersistentVolumeClaim is a disk that outlives the VMI.
 	// +optional
 	PersistentVolumeClaim *PersistentVolumeClaimVolumeSource `json:"persistentVolumeClaim,omitempty"`
-	// DataVolume is a disk that outlives the VMI and that CDI, which must be
-	// installed, fills: the disk on the claim of the DataVolume's name.
+	// DataVolume is a disk that outlives the VMI and that CDI fills: the disk on the claim of
+	// the DataVolume's name. CDI must be installed.
 	// +optional
 	DataVolume *DataVolumeSource `json:"dataVolume,omitempty"`
-	// Ephemeral shows a disk on a claim, which is only read. Writes go to an
-	// overlay that ends with the VMI.
+	// Ephemeral only reads a disk on a claim. Writes go to an overlay that ends with the VMI.
 	// +optional
 	Ephemeral *EphemeralVolumeSource `json:"ephemeral,omitempty"`
-	// HostDisk is a raw disk in a file of the node, below a folder that the
-	// cluster's configuration permits (KubeVirt: the feature gate HostDisk).
-	// Without one, it is refused.
+	// HostDisk is a raw disk in a file of the node. Refused unless the KubeVirt's
+	// hostDisk.folders permit it (KubeVirt: the feature gate HostDisk).
 	// +optional
 	HostDisk *HostDisk `json:"hostDisk,omitempty"`
 
@@ -97,8 +95,8 @@ type ContainerDiskSource struct {
 
 // EmptyDiskSource is an empty disk.
 type EmptyDiskSource struct {
-	// Capacity is the disk's size. What the guest writes takes room on the
-	// node, up to this. It is rounded up to 512 bytes. Exponents are refused.
+	// Capacity is the disk's size, 64Ti at most, rounded up to 512 bytes. What the guest writes
+	// takes room on the node, up to this size. Exponents are refused.
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
 	Capacity resource.Quantity `json:"capacity"`
@@ -134,9 +132,9 @@ type CloudInitNoCloudSource struct {
 	NetworkData string `json:"networkData,omitempty"`
 }
 
-// CloudInitConfigDriveSource is a cloud-init ConfigDrive seed: a volume with the
-// label config-2. The network data is written to network_data.json as it is,
-// which is JSON in OpenStack's format. All else is as of a NoCloud seed.
+// CloudInitConfigDriveSource is a cloud-init ConfigDrive seed: a volume with the label
+// config-2. The network data must be JSON in OpenStack's format; it is written to
+// network_data.json as it is. All else is as for a NoCloud seed.
 type CloudInitConfigDriveSource CloudInitNoCloudSource
 
 // CloudInit is the volume's cloud-init seed, of either kind, or nil.
@@ -241,7 +239,7 @@ func validateSource(v Volume, path *field.Path) field.ErrorList {
 
 // refusedSources is the number of the volume's sources that are not supported.
 func refusedSources(v Volume, path *field.Path) int {
-	v.PersistentVolumeClaim, v.DataVolume, v.Ephemeral = nil, nil, nil // what is refused in them is no source
+	v.PersistentVolumeClaim, v.DataVolume, v.Ephemeral = nil, nil, nil // refused fields in these are no sources
 	return len(validateUnsupported(reflect.ValueOf(v), path))
 }
 

@@ -1,10 +1,8 @@
-// Package admission answers the API server's questions about new and changed
-// objects of ours: what they leave out is filled in, and what is wrong with
-// them is said when they are applied, all of it at once.
+// Package admission serves the admission webhooks for our kinds. It fills in defaults, and
+// refuses an invalid object as it is applied, with all of its errors at once.
 //
-// Nothing is decided here. Defaults and rules are the pure functions of api/v1,
-// which the controllers call too, so that where admission was not asked the
-// same is refused later, in the object's status.
+// The defaults and rules are pure functions of api/v1, which the controllers call too. So if a
+// webhook was not asked, a controller refuses the same object later, in its status.
 package admission
 
 import (
@@ -23,12 +21,12 @@ import (
 
 // Facts are what answers may depend on beside the object.
 type Facts struct {
-	// Cluster is the configuration that holds.
+	// Cluster is the configuration in force.
 	Cluster *v1.KubeVirtConfiguration
 	// KubeVirts are all in the components' namespace.
 	KubeVirts []v1.KubeVirt
-	// New is the UID of the question about an object that is being created, empty of
-	// one that is there. The API server makes a random UUID for each question.
+	// New is the UID of the admission request, if it creates the object; otherwise it is empty.
+	// The API server makes a random UUID for each request.
 	New types.UID
 }
 
@@ -43,12 +41,12 @@ func kinds() []kind {
 	}
 }
 
-// kind has what is known of one kind, its type erased.
+// kind has the functions for one kind, without its Go type.
 type kind struct {
 	resource string
 	kind     schema.GroupKind
-	// fill fills in what an object's JSON leaves out and returns that of what
-	// was read and of what came of it; nil where the kind has no defaults.
+	// fill applies defaults to an object's JSON. It returns the JSON of the object as read
+	// (before) and with defaults (after). It is nil if the kind has no defaults.
 	fill func(raw []byte, facts Facts) (before, after []byte, err error)
 	// check returns what is wrong with an object; old is empty when it is new.
 	check func(raw, old []byte, facts Facts) (field.ErrorList, error)
@@ -60,8 +58,9 @@ func (k kind) in(group string) kind {
 	return k
 }
 
-// of makes a kind of its pure functions. Of validate, old is nil when the object
-// is new. Neither is called for objects that are being deleted.
+// of makes a kind from its pure functions. validate gets a nil old if the object is new.
+// Neither function is called for an object that is being deleted: webhooks.yaml leaves it out
+// for fill, the check below for validate.
 func of[T any, P interface {
 	*T
 	metav1.Object
@@ -83,7 +82,7 @@ func of[T any, P interface {
 		var before P
 		if len(old) > 0 {
 			if before, err = decode[T](old); err != nil {
-				before = nil // it was worse
+				before = nil // unreadable: the object counts as new
 			}
 		}
 		return validate(object, before, facts), nil

@@ -9,8 +9,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// decode reads JSON as the API server does: names are case-sensitive, unknown
-// ones are skipped. Everybody in the cluster can have something read here.
+// decode reads JSON as the API server does: names are case-sensitive, unknown names are
+// skipped. Everybody in the cluster can send JSON here.
 func decode[T any](raw []byte) (*T, error) {
 	if err := CheckReadable(raw); err != nil {
 		return nil, fmt.Errorf("read object: %w", err)
@@ -38,8 +38,8 @@ func filled[T any](raw []byte, fill func(*T)) (before, after []byte, err error) 
 	return before, after, nil
 }
 
-// unchanged returns the JSON of a changed object after fill, without what fill
-// added to the object that is there.
+// unchanged returns the JSON of an updated object with defaults (after), without the defaults
+// that would change the stored object (old).
 func unchanged(before, after, old []byte) ([]byte, error) {
 	var was, is, there any
 	for text, value := range map[*[]byte]*any{&before: &was, &after: &is, &old: &there} {
@@ -54,12 +54,11 @@ func unchanged(before, after, old []byte) ([]byte, error) {
 	return text, nil
 }
 
-// kept makes of a changed object's defaults what the object has already: was is
-// what was read of the change, is the same with defaults, and old the object that
-// is there. A field that the change leaves out, and a default would fill, stays as
-// it is in old, or left out there. So applying a manifest once more is no change
-// of the object, even where the default is another by now, or where nobody has
-// filled it in yet.
+// kept returns an updated object with defaults, without those defaults that would change the
+// stored object. was is the update as read, is the same with defaults, old the stored object. A
+// field that the update leaves out, and a default would fill, keeps its value in old, or stays
+// out if old has none. So applying a manifest again changes nothing, even if a default has
+// changed since, or nobody has filled it in yet.
 func kept(was, is, old any) any {
 	if reflect.DeepEqual(was, is) {
 		return is

@@ -21,31 +21,31 @@ import (
 )
 
 const (
-	// MaxReview is more than the API server takes of an object, 3 MiB, and etcd
-	// keeps of the one before, 1.5 MiB.
+	// MaxReview, in bytes, is more than the new object, which the API server limits to 3 MiB,
+	// and the old object, which etcd limits to 1.5 MiB.
 	MaxReview = 6 << 20
-	// maxValues is more than two objects have that are read (maxTokens).
+	// maxValues is more than two readable objects have (maxTokens).
 	maxValues = 2*maxTokens + 10_000
-	// maxDeciding is how many are decided at once: what is decoded takes many times
-	// its size.
+	// maxDeciding is how many reviews are decided at once: decoded, they take many times their
+	// size.
 	maxDeciding = 2
-	// maxAnswer bounds an answer, in bytes, and maxMessage what is said in one that
-	// would be longer.
+	// maxAnswer bounds an answer, in bytes. maxMessage bounds the message, in bytes, of an
+	// answer that would be longer.
 	maxAnswer     = 64 << 10
 	maxMessage    = 8 << 10
 	maxErrors     = 200
 	answerTimeout = 10 * time.Second
-	// maxFilled bounds what defaults are computed for: comparing takes time, and
-	// this is before the schema, which bounds lists. Whatever is larger passes as
-	// it is, and virt-controller fills it in.
+	// maxFilled bounds the objects that get defaults, in bytes: comparing takes time, and
+	// mutating webhooks run before the schema, which bounds lists. A larger object passes as it
+	// is, and virt-controller fills it in.
 	maxFilled = 64 << 10
 )
 
 // answer is an answer to one question.
 type answer func(facts Facts, question *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
 
-// server answers everybody who asks: the API server shows no certificate as it
-// asks about objects. Bodies bounds what is read, by the address that sends it.
+// server answers everybody: the API server shows no certificate when it asks webhooks. bodies
+// bounds the bodies in memory, by the address that sends them.
 type server struct {
 	facts    func(context.Context) (Facts, error)
 	bodies   *intake.Bodies
@@ -60,10 +60,10 @@ func (s *server) serve(answer answer) http.Handler {
 			refuse(w, err)
 			return
 		}
-		// Nothing else is held while somebody takes the answer.
+		// decide has given back its places: a slow reader of the answer holds none.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
 		w.Header().Set("Content-Type", "application/json")
-		// Who asked may have gone, which is all that can go wrong.
+		// The client may have gone; nothing else can fail.
 		_, _ = w.Write(text)
 	})
 }
@@ -99,7 +99,7 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, answer answer) (
 	return text, err
 }
 
-// short is an answer without what it is long by: causes, or defaults, which
+// short returns an answer without its long parts: the causes, or the defaults, which
 // virt-controller fills in too.
 func short(long *admissionv1.AdmissionResponse) *admissionv1.AdmissionResponse {
 	answer := &admissionv1.AdmissionResponse{UID: long.UID, Allowed: long.Allowed}
@@ -110,7 +110,7 @@ func short(long *admissionv1.AdmissionResponse) *admissionv1.AdmissionResponse {
 	return answer
 }
 
-// unknownError says that what answers depend on is not known yet.
+// unknownError means that the facts, on which answers depend, are not known yet.
 type unknownError struct{ err error }
 
 func (e *unknownError) Error() string { return e.err.Error() }
@@ -126,8 +126,8 @@ func read(text []byte) (*admissionv1.AdmissionReview, error) {
 	return review, nil
 }
 
-// refuse says why a body was not read. Where others had the room the API server
-// asks again, if it still has time.
+// refuse answers why a review was not decided. After a 429, the API server asks again if it
+// still has time.
 func refuse(w http.ResponseWriter, err error) {
 	var long *intake.TooLongError
 	var unknown *unknownError
@@ -146,8 +146,8 @@ func refuse(w http.ResponseWriter, err error) {
 
 func allowed() *admissionv1.AdmissionResponse { return &admissionv1.AdmissionResponse{Allowed: true} }
 
-// mutate fills in what an object leaves out. What it cannot read it lets pass as
-// it is: the schema, which is asked next, names what is wrong with it.
+// mutate fills in what an object leaves out. An object that mutate cannot read passes as it is:
+// the schema comes next, and names the error.
 func (k kind) mutate(facts Facts, question *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	raw := question.Object.Raw
 	if len(raw) > maxFilled {
@@ -183,17 +183,17 @@ func (k kind) validate(facts Facts, question *admissionv1.AdmissionRequest) *adm
 	if err != nil {
 		// The controllers could not read it either.
 		named := field.Invalid(field.NewPath("object"), "", fmt.Sprintf("cannot be read: %v", err))
-		errors.As(err, &named) // where it is known
+		errors.As(err, &named) // the field itself, if err names one
 		errs = field.ErrorList{named}
 	}
 	if len(errs) == 0 {
 		return allowed()
 	}
 	if more := len(errs) - maxErrors; more > 0 {
-		// To join them takes the square of their number.
+		// Joining errors takes time in the square of their number.
 		errs = append(errs[:maxErrors:maxErrors], field.Invalid(field.NewPath("object"), "", fmt.Sprintf("has %d errors more", more)))
 	}
-	// What the API server itself says of objects that are invalid.
+	// As the API server itself answers for invalid objects.
 	status := apierrors.NewInvalid(k.kind, question.Name, errs).Status()
 	return &admissionv1.AdmissionResponse{Result: &status}
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Far more than any object of ours has.
+// Limits far beyond any object of ours.
 const (
 	maxTokens = 50_000 // each, such as {, may become a struct of a hundred bytes
 	maxDepth  = 100
@@ -21,10 +21,9 @@ const (
 // such as 1e-999999999, which takes minutes, or of very many digits.
 var costly = regexp.MustCompile(`^[+-]?(?:[0-9.]*[0-9][0-9.]*[eE](?:-[0-9]{4,}|\+?[0-9]{5,})|[0-9.]{64,}.*)$`)
 
-// CheckReadable refuses a JSON text that would take long to read as one of our
-// objects, or much memory. Which strings are quantities is not known before it
-// is read; those in an object's metadata are not, where a revision may look
-// like one.
+// CheckReadable refuses a JSON text that would take long, or much memory, to read as one of our
+// objects. Any string may be a quantity, except those in metadata: there a revision may look
+// like a costly number.
 func CheckReadable(raw []byte) error {
 	r := reader{tokens: json.NewDecoder(bytes.NewReader(raw))}
 	r.tokens.UseNumber()
@@ -49,8 +48,8 @@ func (r *reader) next() (json.Token, error) {
 	return r.tokens.Token()
 }
 
-// value reads one value. Numbers says whether it may be a quantity, and inner
-// whether what is in it may be.
+// value reads one value. numbers says whether the value may be a quantity, inner whether the
+// values inside it may be.
 func (r *reader) value(path *field.Path, depth int, numbers, inner bool) error {
 	token, err := r.next()
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// validateVM is asked of new ones and of those with another template. With an
-// instancetype or a preference, the template is nothing by itself: it is looked
-// at when the VM is started.
+// validateVM checks a VM that is new or has another template (webhooks.yaml asks for no other).
+// With an instancetype or a preference, the template is not complete: it is checked when the VM
+// is started.
 func validateVM(vm, _ *v1.VirtualMachine, _ Facts) field.ErrorList {
 	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
 		return v1.ValidateVirtualMachineSpec(vm)

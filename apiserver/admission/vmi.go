@@ -8,19 +8,20 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// defaultVMI does what virt-controller does too where this webhook was not asked.
-// virt-controller then has nothing to write before it makes the launcher pod: each
-// write of a VMI takes the API server longer than one of a pod.
+// defaultVMI fills in a new or changed VMI. virt-controller does the same if this webhook was
+// not asked. With the webhook, virt-controller need not write the VMI before it makes the
+// launcher pod: the API server takes longer to write a VMI than to write a pod.
 func defaultVMI(vmi *v1.VirtualMachineInstance, facts Facts) {
 	v1.ApplyClusterDefaults(vmi, facts.Cluster)
 	v1.Default(vmi)
 	f := vmi.Spec.Domain.Firmware
 	if facts.New != "" {
-		// An object gets its UID, which virt-controller takes, only after this.
+		// virt-controller takes the VMI's UID, which the API server sets only after this
+		// webhook.
 		if f.UUID == "" {
 			f.UUID = string(facts.New)
 		}
-		// A finalizer that somebody took away from an older VMI stays away.
+		// For new VMIs only: a finalizer that somebody removed from an older VMI stays away.
 		if !slices.Contains(vmi.Finalizers, v1.VMIFinalizer) {
 			vmi.Finalizers = append(vmi.Finalizers, v1.VMIFinalizer)
 		}
@@ -30,7 +31,7 @@ func defaultVMI(vmi *v1.VirtualMachineInstance, facts Facts) {
 	}
 }
 
-// validateVMI is asked of new ones: a VMI's spec changes no more (see the policy
+// validateVMI checks new VMIs only: a VMI's spec is immutable (see the policy
 // kubevirt-vmi-update).
 func validateVMI(vmi, old *v1.VirtualMachineInstance, facts Facts) field.ErrorList {
 	if old != nil {

@@ -1,8 +1,8 @@
 // Package objects watches and writes the few objects that virt-api needs.
 //
-// client-go's typed clients and controller-runtime register every kind of
-// Kubernetes, which is twice the binary and 18 MiB of memory; what is used of
-// them here is this.
+// client-go's typed clients and controller-runtime register every kind of Kubernetes. That
+// doubles the binary and costs 18 MiB of memory. virt-api uses little of them, and this package
+// replaces it.
 package objects
 
 import (
@@ -18,16 +18,17 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Resource says which objects.
+// Resource names the objects to watch: a resource, optionally in one namespace or with one
+// name.
 type Resource struct {
 	schema.GroupVersionResource
-	// Namespace is empty for kinds that have none.
+	// Namespace is empty for cluster-scoped kinds.
 	Namespace string
 	// Name of the only object; empty for all.
 	Name string
 }
 
-// Watched are the objects of a resource, as they were last seen.
+// Watched is a cache of a resource's objects, as the watch last saw them.
 type Watched[T any, P object[T]] struct {
 	resource Resource
 	client   rest.Interface
@@ -41,7 +42,8 @@ type object[T any] interface {
 	metav1.Object
 }
 
-// Watch makes what Run watches; changed is called after every change.
+// Watch makes a Watched, which watches nothing before Run. changed is called after every
+// change.
 func Watch[T any, P object[T]](config *rest.Config, scheme *runtime.Scheme, resource Resource, changed func()) (*Watched[T, P], error) {
 	config = rest.CopyConfig(config)
 	group := resource.GroupVersion()
@@ -54,8 +56,8 @@ func Watch[T any, P object[T]](config *rest.Config, scheme *runtime.Scheme, reso
 	if err != nil {
 		return nil, fmt.Errorf("make client for %s: %w", resource.Resource, err)
 	}
-	// What the role grants for one name, it grants for lists that ask for that
-	// name only.
+	// RBAC grants a list or watch of one name (resourceNames) only if the request selects that
+	// metadata.name.
 	selector := fields.Everything()
 	if resource.Name != "" {
 		selector = fields.OneTermEqualSelector("metadata.name", resource.Name)
@@ -72,8 +74,8 @@ func Watch[T any, P object[T]](config *rest.Config, scheme *runtime.Scheme, reso
 	return w, nil
 }
 
-// withoutManagedFields drops what is larger than most objects, and needed by
-// nobody; an update without them changes none.
+// withoutManagedFields drops managedFields: they are larger than most objects, and nothing here
+// reads them. An update without managedFields changes none.
 func withoutManagedFields(o any) (any, error) {
 	if object, ok := o.(metav1.Object); ok {
 		object.SetManagedFields(nil)
@@ -84,7 +86,7 @@ func withoutManagedFields(o any) (any, error) {
 // Run watches until ctx ends.
 func (w *Watched[T, P]) Run(ctx context.Context) { w.informer.RunWithContext(ctx) }
 
-// HasSynced says whether all objects have been seen that there were at first.
+// HasSynced says whether the first list of objects has arrived.
 func (w *Watched[T, P]) HasSynced() bool { return w.informer.HasSynced() }
 
 // All returns copies of the objects.
@@ -106,7 +108,8 @@ func (w *Watched[T, P]) Get() P {
 	return nil
 }
 
-// Update writes an object, if it is still the one that was read.
+// Update writes an object. It fails with a conflict if the object has changed since it was
+// read.
 func (w *Watched[T, P]) Update(ctx context.Context, o P) error {
 	err := w.client.Put().NamespaceIfScoped(w.resource.Namespace, w.resource.Namespace != "").
 		Resource(w.resource.Resource).Name(o.GetName()).Body(runtime.Object(o)).Do(ctx).Error()

@@ -1,4 +1,4 @@
-// Package serving keeps the certificate with which virt-api serves.
+// Package serving keeps virt-api's CA, and the certificate with which virt-api serves.
 package serving
 
 import (
@@ -25,9 +25,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
-// The CA of virt-api's certificates is not that of virt-handlers': who takes
-// virt-api cannot make the latter's. The Secret is part of the installation,
-// empty at first, so that virt-api needs no right to create any.
+// virt-api has a CA of its own, so that an attacker in virt-api cannot make virt-handlers'
+// certificates. The Secret is part of the installation, empty at first, so that virt-api needs
+// no right to create Secrets.
 const (
 	SecretName     = "virt-api-ca"
 	caCertificates = "ca.crt"
@@ -43,37 +43,35 @@ const (
 )
 
 const (
-	// longestWait is how long it is left alone: a timer does not see that the
-	// clock was set, or that the machine was asleep. Until it looks again, a
-	// certificate of a clock that was ahead is refused.
+	// longestWait is the longest time between two checks of the certificate. A timer does not
+	// notice that the clock was set, or that the machine slept. A certificate made while the
+	// clock was ahead is refused until the next check.
 	longestWait = time.Minute
-	// retryDelay is after a step that failed.
+	// retryDelay is the wait after a failed step.
 	retryDelay = 2 * time.Second
 )
 
-// Object is one object of the API server's, of which a copy is returned; nil if
-// there is none. Update fails if the object is no longer the one that was read.
+// Object is one object in the API server. Get returns a copy, or nil if there is no such
+// object. Update fails if the object has changed since it was read.
 type Object[P any] interface {
 	Get() P
 	Update(ctx context.Context, object P) error
 }
 
-// Certificate keeps virt-api's serving certificate, and tells the API server
-// which CA it is from, in the webhook configurations. Every virt-api has a
-// certificate of its own, whose key is in its memory only; they share the CA.
-// Of a new CA the API server hears an hour before it signs, so that at no time
-// a certificate is served that is not believed. It needs no leader: every write
-// holds the version that it was computed from.
+// Certificate keeps virt-api's serving certificate. It writes the CA into the webhook
+// configurations and the APIService, for the API server. Every replica has a certificate of its
+// own, whose key is in memory only; the replicas share the CA. The API server learns of a new
+// CA an hour before that CA signs, so that it trusts every certificate that is served. No
+// leader is needed: every write holds the version that it was computed from.
 //
-// open-policy-agent/cert-controller, which does the like, replaces CA and
-// certificate in one step, while the API server and the other replicas still
-// have the old ones.
+// open-policy-agent/cert-controller has the same purpose. It replaces CA and certificate in one
+// step, while the API server and the other replicas still have the old ones.
 type Certificate struct {
 	CA         Object[*corev1.Secret]
 	Mutating   Object[*admissionregistrationv1.MutatingWebhookConfiguration]
 	Validating Object[*admissionregistrationv1.ValidatingWebhookConfiguration]
 	APIService Object[*apiregistrationv1.APIService]
-	// Published is where virt-handlers learn of the CA, to let virt-api in.
+	// Published tells virt-handlers the CA of virt-api's client certificates.
 	Published Object[*corev1.ConfigMap]
 	Clock     clock.PassiveClock
 	Log       logr.Logger
@@ -87,7 +85,7 @@ type Certificate struct {
 	injected atomic.Bool
 }
 
-// GetCertificate is for a tls.Config.
+// GetCertificate returns the serving certificate; it is for a tls.Config.
 func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if current := c.current.Load(); current != nil {
 		return current, nil
@@ -95,7 +93,8 @@ func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, er
 	return nil, errors.New("there is no serving certificate yet")
 }
 
-// GetClientCertificate is for a tls.Config that dials virt-handlers.
+// GetClientCertificate returns the client certificate; it is for a tls.Config that dials
+// virt-handlers.
 func (c *Certificate) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	if current := c.client.Load(); current != nil {
 		return current, nil
@@ -103,8 +102,8 @@ func (c *Certificate) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Ce
 	return nil, errors.New("there is no client certificate yet")
 }
 
-// Ready returns an error unless there is a certificate that the API server was
-// told to believe.
+// Ready returns an error unless there is a valid certificate, and the API server was told its
+// CA.
 func (c *Certificate) Ready() error {
 	current := c.current.Load()
 	switch {
@@ -139,8 +138,8 @@ func (c *Certificate) Run(ctx context.Context) {
 	}
 }
 
-// step rotates the CA if it is time, tells the API server of it, and only then
-// renews the certificate. It returns when there will be something to do.
+// step rotates the CA if it is time, tells the API server of the CA, and only then renews the
+// certificate. It returns how long there is nothing more to do.
 func (c *Certificate) step(ctx context.Context) (time.Duration, error) {
 	cas, err := c.authorities(ctx)
 	if err != nil {
@@ -187,8 +186,8 @@ func (c *Certificate) authorities(ctx context.Context) (authority.CAs, error) {
 	return cas, nil
 }
 
-// inject writes the bundle into the webhook configurations, where it is not
-// there. One that is not installed needs none.
+// inject writes the CAs into the webhook configurations and the APIService, if they hold
+// others. It skips those that are not installed.
 func (c *Certificate) inject(ctx context.Context, bundle []byte) error {
 	if config := c.Mutating.Get(); config != nil {
 		changed := false
@@ -224,8 +223,7 @@ func (c *Certificate) inject(ctx context.Context, bundle []byte) error {
 	return c.publish(ctx, bundle)
 }
 
-// publish tells virt-handlers, whom a client certificate is shown that is of the
-// same CA.
+// publish tells virt-handlers the CA, because it signs virt-api's client certificate too.
 func (c *Certificate) publish(ctx context.Context, bundle []byte) error {
 	published := c.Published.Get()
 	if published == nil || authority.SameBundle([]byte(published.Data[authority.BundleEntry]), bundle) {
@@ -239,7 +237,7 @@ func (c *Certificate) publish(ctx context.Context, bundle []byte) error {
 	return nil
 }
 
-// write returns whether it changed something.
+// write sets the bundle, and returns whether that changed something.
 func write(config *admissionregistrationv1.WebhookClientConfig, bundle []byte) bool {
 	if authority.SameBundle(config.CABundle, bundle) {
 		return false

@@ -13,20 +13,19 @@ import (
 	"time"
 )
 
-// user is who asks, as the API server says.
+// user is the user of a request, as the API server names it in headers.
 type user struct {
 	name   string
 	groups []string
 	extra  map[string][]string
 }
 
-// FrontProxy is how the API server proves to be itself, and in which headers it
-// says for whom it asks: the ConfigMap extension-apiserver-authentication of
+// FrontProxy verifies that a peer is the API server, and knows the headers in which the API
+// server names its user. Both come from the ConfigMap extension-apiserver-authentication of
 // kube-system, which every API server writes.
 //
-// k8s.io/apiserver has an authenticator for it. Package headerrequest, where it
-// is, links client-go's typed clients and with them every kind of Kubernetes:
-// 18 MiB of memory.
+// k8s.io/apiserver has such an authenticator, in package headerrequest. That package links
+// client-go's typed clients, and with them every kind of Kubernetes: 18 MiB of memory.
 type FrontProxy struct {
 	roots                                 *x509.CertPool
 	names                                 []string
@@ -64,9 +63,9 @@ func ParseFrontProxy(data map[string]string) (*FrontProxy, error) {
 
 var errUnauthenticated = errors.New("request is not authenticated")
 
-// Verify returns an error, which wraps errUnauthenticated, unless a peer shows the
-// front proxy's certificate: its CA's, for clients, and in one of the allowed
-// names. No allowed names are all names, as for Kubernetes' own servers.
+// Verify returns an error that wraps errUnauthenticated, unless the peer shows the front
+// proxy's certificate: a client certificate of its CA, with an allowed common name. An empty
+// list allows all names, as in Kubernetes' own servers.
 func (p *FrontProxy) Verify(state tls.ConnectionState, now time.Time) error {
 	if len(state.PeerCertificates) == 0 {
 		return errUnauthenticated
@@ -84,8 +83,8 @@ func (p *FrontProxy) Verify(state tls.ConnectionState, now time.Time) error {
 	return nil
 }
 
-// authenticate returns who asks, or an error that wraps errUnauthenticated.
-// Headers count only from the front proxy.
+// authenticate returns the user of a request, or an error that wraps errUnauthenticated. User
+// headers count only from the front proxy.
 func (p *FrontProxy) authenticate(state *tls.ConnectionState, header http.Header, now time.Time) (user, error) {
 	if state == nil {
 		return user{}, errUnauthenticated
@@ -106,9 +105,9 @@ func (p *FrontProxy) authenticate(state *tls.ConnectionState, header http.Header
 	return who, nil
 }
 
-// needed is what is looked at of a request once it is known who asks. The rest is
-// the client's, and up to a megabyte where its fields are short; net/http would keep
-// it for as long as a stream lasts.
+// needed returns the headers that are read after authentication. The others are the client's,
+// and take up to a megabyte of memory if their fields are short; net/http would keep them for
+// as long as a stream lasts.
 func needed(header http.Header) http.Header {
 	kept := http.Header{}
 	for _, name := range []string{"Connection", "Upgrade", "Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Protocol", "Expect",
@@ -120,7 +119,7 @@ func needed(header http.Header) http.Header {
 	return kept
 }
 
-// first is the first header that says something.
+// first returns the first header value that is not blank.
 func first(header http.Header, names []string) string {
 	for _, h := range names {
 		if v := strings.TrimSpace(header.Get(h)); v != "" {
@@ -130,8 +129,8 @@ func first(header http.Header, names []string) string {
 	return ""
 }
 
-// addExtra reads what more is known of the user. The key is escaped as in URLs,
-// for headers bear few letters.
+// addExtra reads the user's extra attributes, from the headers with a prefix. Their keys are
+// escaped as in URLs, because header names allow few characters.
 func (u *user) addExtra(header http.Header, prefix string) {
 	for h, values := range header {
 		key, ok := strings.CutPrefix(h, prefix)

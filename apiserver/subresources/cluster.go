@@ -19,8 +19,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// cluster is the API server, as far as it is asked: always, never a cache. What
-// people ask for is seldom, and is about what is there now.
+// cluster reads from the API server, never from a cache: requests are rare, and must see the
+// present state.
 type cluster struct{ client rest.Interface }
 
 func newCluster(config *rest.Config) (*cluster, error) {
@@ -32,7 +32,7 @@ func newCluster(config *rest.Config) (*cluster, error) {
 	group := v1.GroupVersion
 	config.GroupVersion, config.APIPath = &group, "/apis"
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	config.QPS = -1 // the API server knows best what it bears
+	config.QPS = -1 // no limit here: the API server limits its clients itself
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
@@ -40,7 +40,7 @@ func newCluster(config *rest.Config) (*cluster, error) {
 	return &cluster{client}, nil
 }
 
-// allowed asks the API server whether a user may have an endpoint.
+// allowed asks the API server whether a user may use an endpoint on an object.
 func (c *cluster) allowed(ctx context.Context, who user, o object) (bool, string, error) {
 	return c.may(ctx, who, &rights{Namespace: o.namespace, Name: o.name, Verb: o.endpoint.Verb(),
 		Group: Group, Version: Version, Resource: o.endpoint.Resource, Subresource: o.endpoint.Subresource})
@@ -48,7 +48,7 @@ func (c *cluster) allowed(ctx context.Context, who user, o object) (bool, string
 
 type rights = authorizationv1.ResourceAttributes
 
-// may asks the API server whether a user may.
+// may asks the API server whether a user has the rights: a SubjectAccessReview.
 func (c *cluster) may(ctx context.Context, who user, what *rights) (bool, string, error) {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range who.extra {
@@ -63,7 +63,8 @@ func (c *cluster) may(ctx context.Context, who user, what *rights) (bool, string
 	return answer.Status.Allowed && !answer.Status.Denied, answer.Status.Reason, nil
 }
 
-// machine returns a VirtualMachine, or a NotFound as KubeVirt has it.
+// machine returns a VirtualMachine, or a NotFound like KubeVirt's, which names the resource in
+// the singular.
 func (c *cluster) machine(ctx context.Context, namespace, name string) (*v1.VirtualMachine, error) {
 	vm := &v1.VirtualMachine{}
 	err := c.client.Get().Namespace(namespace).Resource(machines).Name(name).Do(ctx).Into(vm)
@@ -73,7 +74,7 @@ func (c *cluster) machine(ctx context.Context, namespace, name string) (*v1.Virt
 	return vm, err
 }
 
-// instance returns a VirtualMachineInstance, or a NotFound as KubeVirt has it.
+// instance returns a VirtualMachineInstance, or a NotFound like KubeVirt's.
 func (c *cluster) instance(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error) {
 	vmi := &v1.VirtualMachineInstance{}
 	err := c.client.Get().Namespace(namespace).Resource(instances).Name(name).Do(ctx).Into(vmi)
@@ -83,7 +84,8 @@ func (c *cluster) instance(ctx context.Context, namespace, name string) (*v1.Vir
 	return vmi, err
 }
 
-// patch changes a VirtualMachine, or its status, if it still is the one that was read.
+// patch changes a VirtualMachine's spec or status. It fails with a conflict if the VM has
+// changed since it was read.
 func (c *cluster) patch(ctx context.Context, vm *v1.VirtualMachine, ch *change, dryRun []string) error {
 	body := map[string]any{"metadata": map[string]any{"resourceVersion": vm.ResourceVersion, "uid": vm.UID}}
 	request := c.client.Patch(types.MergePatchType).Namespace(vm.Namespace).Resource(machines).Name(vm.Name)
@@ -103,8 +105,8 @@ func (c *cluster) patch(ctx context.Context, vm *v1.VirtualMachine, ch *change, 
 	return request.Body(text).Do(ctx).Error()
 }
 
-// handlerAddress is the address of a node's virt-handler. Whether it is that one,
-// its certificate says.
+// handlerAddress returns the pod IP of a node's virt-handler. Its certificate, not this
+// address, proves that the peer is the virt-handler of that node.
 func (c *cluster) handlerAddress(ctx context.Context, node string) (string, error) {
 	pods := &corev1.PodList{}
 	err := c.client.Get().AbsPath("/api/v1/namespaces/"+v1.KubeVirtNamespace+"/pods").

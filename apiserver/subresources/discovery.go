@@ -10,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// document returns what everybody may read, or nil: what the API server asks to
-// find out whether virt-api is there and what it serves, and virtctl at first.
+// document returns a document that everybody may read, or nil. The API server reads these
+// documents to find out whether virt-api is up and what it serves; virtctl reads its version
+// first.
 func (s *Server) document(r *http.Request) any {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return nil
@@ -39,14 +40,14 @@ func (s *Server) document(r *http.Request) any {
 func (s *Server) resources() *metav1.APIResourceList {
 	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: Group + "/" + Version}
 	for _, e := range s.table {
-		// Neither kind nor verbs, as KubeVirt has it: kubectl takes it for nothing
-		// that it could list.
+		// Neither kind nor verbs, as KubeVirt has it, so that kubectl does not try to list
+		// them.
 		list.APIResources = append(list.APIResources, metav1.APIResource{Name: e.Name(), Namespaced: true, Verbs: metav1.Verbs{}})
 	}
 	return list
 }
 
-// buildInfo is what virtctl compares itself with.
+// buildInfo is the version that virtctl compares with its own.
 func buildInfo() *version.Info {
 	info := &version.Info{GitVersion: "v0.0.0", GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	build, ok := debug.ReadBuildInfo()

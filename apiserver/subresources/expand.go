@@ -23,11 +23,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 )
 
-// maxObject bounds an object that is sent along, as the API server does.
+// maxObject bounds an object in a request's body, in bytes, as the API server does.
 const maxObject = 3 << 20
 
-// expandSpec answers with a VirtualMachine as it is run: its instancetype and its
-// preference in the template.
+// expandSpec answers with a VirtualMachine as it runs: with its instancetype and preference
+// applied to the template.
 func (s *Server) expandSpec(w http.ResponseWriter, c *call) error {
 	vm, err := s.cluster.machine(c.Context(), c.namespace, c.name)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Server) expandSpec(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-// expandGiven does the same for a VirtualMachine that need not exist.
+// expandGiven does the same for the VirtualMachine in the request's body, which need not exist.
 func (s *Server) expandGiven(w http.ResponseWriter, c *call) error {
 	var vm *v1.VirtualMachine
 	if err := s.body(w, c, maxObject, func(text []byte) (err error) {
@@ -60,8 +60,8 @@ func (s *Server) expandGiven(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-// notExpanded is a bad request, as KubeVirt has it, unless it is not the
-// request's fault or not the user's to make.
+// notExpanded turns an error into a bad request, as KubeVirt does. Network errors and the API
+// server's errors stay as they are, except NotFound and Invalid, which are the request's fault.
 func notExpanded(err error) error {
 	var status apierrors.APIStatus
 	var network *url.Error
@@ -73,11 +73,11 @@ func notExpanded(err error) error {
 	return apierrors.NewBadRequest(err.Error())
 }
 
-// notValid is KubeVirt's word for what is no VirtualMachine.
+// notValid is KubeVirt's text for a body that is no VirtualMachine.
 const notValid = "Object is not a valid VirtualMachine"
 
-// maxYAML bounds what is read as YAML, in bytes: its tree takes a hundred times as
-// much memory, before anything of it can be looked at.
+// maxYAML bounds a body that is read as YAML, in bytes. The parsed tree takes a hundred times
+// as much memory, before anything in it can be checked.
 const maxYAML = 256 << 10
 
 func asJSON(text []byte) ([]byte, error) {
@@ -90,8 +90,8 @@ func asJSON(text []byte) ([]byte, error) {
 	return yaml.YAMLToJSON(text)
 }
 
-// given reads a VirtualMachine, as JSON or YAML. What it does not know in it, it
-// leaves out, as the API server does: KubeVirt's client sends more than there is.
+// given reads a VirtualMachine, as JSON or YAML. It drops unknown fields, as the API server
+// does: KubeVirt's client sends fields that Kubeqemu does not have.
 func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
 	vm := &v1.VirtualMachine{}
 	if len(text) == 0 {
@@ -117,8 +117,8 @@ func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
 	return vm, nil
 }
 
-// expand is the VM as it is run. It is not changed, and names neither instancetype
-// nor preference any more, with which it would be refused: they are in it.
+// expand returns a copy of the VM with its instancetype and preference applied. The copy names
+// neither of them any more: a VM that names them beside their values would be refused.
 func expand(ctx context.Context, read choice.Get, vm *v1.VirtualMachine) (*v1.VirtualMachine, error) {
 	chosen, err := choice.Find(ctx, read, vm)
 	if err != nil {
@@ -136,7 +136,8 @@ func expand(ctx context.Context, read choice.Get, vm *v1.VirtualMachine) (*v1.Vi
 	return expanded, nil
 }
 
-// resourceOf says what an object is that expand reads, and whether it is of the cluster.
+// resourceOf returns the resource of an object that expand reads, and whether it is
+// cluster-scoped.
 func resourceOf(object choice.Object) (resource schema.GroupVersionResource, ofCluster bool) {
 	switch object.(type) {
 	case *v1beta1.VirtualMachineInstancetype:
@@ -154,7 +155,7 @@ func resourceOf(object choice.Object) (resource schema.GroupVersionResource, ofC
 	}
 }
 
-// read reads what a VM is expanded with.
+// read reads an object that a VM is expanded with, with virt-api's own rights.
 func (c *cluster) read(ctx context.Context, key types.NamespacedName, into choice.Object) error {
 	resource, _ := resourceOf(into)
 	if err := aName(key, resource); err != nil {
@@ -170,8 +171,8 @@ func (c *cluster) read(ctx context.Context, key types.NamespacedName, into choic
 	return c.client.Get().AbsPath(append(path, resource.Resource, key.Name)...).Do(ctx).Into(into)
 }
 
-// aName refuses what would be more than a name in a path, such as ../x: the path
-// of another object. Nothing has such a name.
+// aName refuses a name that would lead to another object's path, such as ../x. No object has
+// such a name.
 func aName(key types.NamespacedName, resource schema.GroupVersionResource) error {
 	if len(content.IsPathSegmentName(key.Name)) > 0 {
 		return apierrors.NewNotFound(resource.GroupResource(), key.Name)
@@ -179,9 +180,9 @@ func aName(key types.NamespacedName, resource schema.GroupVersionResource) error
 	return nil
 }
 
-// readFor reads what a user names, if they may read it themselves: virt-api must
-// not tell them of what is kept from them. What is of the cluster is for all who
-// have VMs.
+// readFor reads objects with virt-api's rights, but only those that the user may get: virt-api
+// must not reveal objects that RBAC keeps from the user. Cluster-scoped instancetypes and
+// preferences are for all who have VMs.
 func (c *cluster) readFor(who user) choice.Get {
 	return func(ctx context.Context, key types.NamespacedName, into choice.Object) error {
 		resource, ofCluster := resourceOf(into)

@@ -14,10 +14,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
-// defaultUnfreeze is KubeVirt's clients' default.
+// defaultUnfreeze is the default of KubeVirt's clients.
 const defaultUnfreeze = 5 * time.Minute
 
-// maxUnfreeze is what counts as for ever, nearly.
+// maxUnfreeze is the longest timeout that a request may ask for.
 const maxUnfreeze = 365 * 24 * time.Hour
 
 func (s *Server) guestOSInfo(w http.ResponseWriter, c *call) error {
@@ -32,8 +32,8 @@ func (s *Server) fileSystemList(w http.ResponseWriter, c *call) error {
 	return query[v1.VirtualMachineInstanceFileSystemList](s, w, c, handlerapi.FileSystems)
 }
 
-// query has virt-handler ask the guest's agent. What comes back is a launcher's,
-// and passed on only as far as it is a T.
+// query has virt-handler ask the guest's agent. A launcher, which is not trusted, writes the
+// answer: query passes on only the fields of T.
 func query[T any](s *Server, w http.ResponseWriter, c *call, operation string) error {
 	vmi, err := s.cluster.instance(c.Context(), c.namespace, c.name)
 	if err != nil {
@@ -58,8 +58,8 @@ func query[T any](s *Server, w http.ResponseWriter, c *call, operation string) e
 	return nil
 }
 
-// askable says why a VMI's guest agent cannot be asked. KubeVirt says so with
-// 500, and its client's users look for the words.
+// askable returns an error if a VMI's guest agent cannot be asked. KubeVirt answers 500 then,
+// and users of its client look for the words.
 func askable(vmi *v1.VirtualMachineInstance) error {
 	switch {
 	case vmi.Status.Phase != v1.Running:
@@ -89,7 +89,7 @@ func (s *Server) freeze(w http.ResponseWriter, c *call) error {
 	if err := operable(vmi, handlerapi.Freeze); err != nil {
 		return err
 	}
-	// Up to a whole second: 0 would be for ever.
+	// Rounded up to whole seconds: 0 would mean for ever.
 	if err := s.do(c.Context(), vmi, handlerapi.Freeze, seconds(int64((timeout+time.Second-1)/time.Second))); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (s *Server) softReboot(w http.ResponseWriter, c *call) error {
 	return s.operate(w, c, handlerapi.SoftReboot, nil)
 }
 
-// rebootable says why a guest cannot be asked to start anew.
+// rebootable returns an error if neither the agent nor ACPI can ask the guest to reboot.
 func rebootable(vmi *v1.VirtualMachineInstance) error {
 	features := vmi.Spec.Domain.Features
 	switch {

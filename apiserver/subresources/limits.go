@@ -13,14 +13,14 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/intake"
 )
 
-// limits bound what tenants have open at once, each kind by itself: whoever has
-// used up one kind can still use the others, and a console is one of its own.
+// limits bounds the requests that tenants have open at once, each kind by itself: a tenant who
+// has used up one kind, such as forwarded ports, can still open a console.
 type limits struct {
-	// asking are the requests of a user's whose rights are looked up.
+	// asking counts, by user, the requests whose rights are being looked up.
 	asking                                          intake.Budget
 	calls, queries, screenshots, forwards, consoles kind
-	// bodies bounds what is sent along, in bytes, by namespace; decoding, how much
-	// of it is decoded at once, which takes many times its size.
+	// bodies bounds the request bodies in memory, in bytes, by namespace. decoding bounds how
+	// many are decoded at once: decoding takes many times a body's size.
 	bodies   *intake.Bodies
 	decoding intake.Budget
 }
@@ -31,8 +31,8 @@ const (
 	maxDecoding = 2
 )
 
-// newLimits bounds virt-api's memory: an answer of a guest's agent takes up to
-// 2 MiB, a stream about 150 KiB, and everything else about 100.
+// newLimits bounds virt-api's memory: an answer of a guest's agent takes up to 2 MiB, a stream
+// about 150 KiB, and everything else about 100 KiB.
 func newLimits() *limits {
 	return &limits{
 		asking:      intake.Budget{Size: math.MaxInt64, Share: maxAsking},
@@ -46,9 +46,9 @@ func newLimits() *limits {
 	}
 }
 
-// kind is what there may be of one kind at once: in all, of a namespace, and of a
-// user in all namespaces. A tenant makes users, accounts of services, as it likes,
-// but no namespaces. Where all is used up, the namespace with most of it gives way.
+// kind bounds the requests of one kind at once: in all, of a namespace, and of a user in all
+// namespaces. A tenant can make users (service accounts) at will, but no namespaces. When all
+// places are taken, the namespace with the most of them gives way.
 type kind struct {
 	what              string
 	namespaces, users intake.Budget
@@ -58,13 +58,13 @@ func newKind(what string, all, namespace, user int64) kind {
 	return kind{what, intake.Budget{Size: all, Share: namespace}, intake.Budget{Size: math.MaxInt64, Share: user}}
 }
 
-// roomPatience is how long somebody waits for room that others give up.
+// roomPatience is how long a call waits for a place that another call gives up.
 const roomPatience = 2 * time.Second
 
 var errGaveWay = errors.New("it was ended because virt-api has no more room, and its namespace had most of what there is")
 
-// take takes a place for a call. The context ends, because of errGaveWay, when
-// another namespace needs it; release is called once nothing of it is left.
+// take takes a place for a call. The context ends, because of errGaveWay, when another
+// namespace needs the place. The caller calls release when the call has left nothing behind.
 func (k *kind) take(c *call) (ctx context.Context, release func(), err error) {
 	ctx, cancel := context.WithCancelCause(c.Context())
 	patience, enough := context.WithTimeout(ctx, roomPatience)
@@ -83,7 +83,7 @@ func (k *kind) take(c *call) (ctx context.Context, release func(), err error) {
 	return ctx, func() { cancel(nil); place.Release(); user.Release() }, nil
 }
 
-// full says whose limit was reached.
+// full returns a 429 that says whose limit was reached.
 func (k *kind) full(whose, one string, share int64, err error) error {
 	var all *intake.ShareError
 	if errors.As(err, &all) {
@@ -94,7 +94,7 @@ func (k *kind) full(whose, one string, share int64, err error) error {
 
 func tooMany(text string) error { return apierrors.NewTooManyRequests(text, 5) }
 
-// gaveWay is err, unless it is what became of a call that gave way.
+// gaveWay returns err, or a 429 if the call failed because it had to give way.
 func gaveWay(ctx context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), errGaveWay) {
 		return tooMany(errGaveWay.Error())
@@ -106,7 +106,7 @@ func ofCalls(l *limits) *kind       { return &l.calls }
 func ofQueries(l *limits) *kind     { return &l.queries }
 func ofScreenshots(l *limits) *kind { return &l.screenshots }
 
-// counted has a call be one of a kind for as long as it is served.
+// counted wraps serve, so that a call holds a place of its kind while it is served.
 func counted(of func(*limits) *kind, serve func(*Server, http.ResponseWriter, *call) error) func(*Server, http.ResponseWriter, *call) error {
 	return func(s *Server, w http.ResponseWriter, c *call) error {
 		ctx, release, err := of(s.limits).take(c)
@@ -119,7 +119,7 @@ func counted(of func(*limits) *kind, serve func(*Server, http.ResponseWriter, *c
 	}
 }
 
-// body reads what is sent along with a call, and has it decoded.
+// body reads a call's body, of at most so many bytes, and passes it to decode.
 func (s *Server) body(w http.ResponseWriter, c *call, most int64, decode func([]byte) error) error {
 	text, release, err := s.limits.bodies.Read(w, c.Request, c.namespace, most)
 	var long *intake.TooLongError

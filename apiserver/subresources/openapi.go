@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Paths of the OpenAPI documents. The API server merges the former into its own,
-// and leads to the latter.
+// Paths of the OpenAPI documents. The API server merges the v2 document into its own, and
+// refers clients to the v3 documents.
 const (
 	openAPI2      = "/openapi/v2"
 	openAPI3      = "/openapi/v3"
@@ -26,7 +26,8 @@ func (s *Server) openAPI(path string) any {
 			return map[string]any{"name": name, "in": in, "type": kind, "required": required}
 		})}
 	case openAPI3:
-		// The hash is that of what is there, so that it is fetched again when it changed.
+		// The hash is the document's, so that clients fetch the document again when it has
+		// changed.
 		text, err := json.Marshal(s.openAPI(openAPI3Group))
 		if err != nil {
 			return nil
@@ -41,13 +42,14 @@ func (s *Server) openAPI(path string) any {
 	return nil
 }
 
-// paths are those of the table; how a parameter is written differs between versions.
+// paths returns the OpenAPI paths of the table. parameter writes one parameter: OpenAPI v2 and
+// v3 differ there.
 func paths(table []Endpoint, parameter func(name, in, kind string, required bool) any) map[string]any {
 	all := map[string]any{}
 	for _, e := range table {
 		for n := range e.Parameters + 1 {
 			if n == 0 && e.Parameters > 0 {
-				continue // the first one is needed
+				continue // the first parameter is required
 			}
 			path, parameters := e.Path("{namespace}", "{name}"), []any{parameter("namespace", "path", "string", true)}
 			if e.Subresource != "" {
@@ -70,10 +72,10 @@ func paths(table []Endpoint, parameter func(name, in, kind string, required bool
 // pathParameters are those of portforward, the only endpoint that has any.
 var pathParameters = []string{"port", "protocol"}
 
-// queries are what may be asked for in an endpoint's query, by its name.
+// queries are the query parameters of an endpoint, by the endpoint's Name.
 var queries = map[string][]string{instances + "/vnc": {"preserveSession"}, instances + "/vnc/screenshot": {"moveCursor"}}
 
-// operationID is like KubeVirt's: v1vmi-console for one, and unique.
+// operationID is unique, and in the style of KubeVirt's, such as v1vmi-console.
 func operationID(e Endpoint, parameters int) string {
 	words := []string{Version + e.Resource}
 	if e.Subresource != "" {

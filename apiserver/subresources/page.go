@@ -13,15 +13,15 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/web"
 )
 
-// ui is the resource that RBAC knows the page by.
+// ui is the page's resource in RBAC.
 const ui = "ui"
 
-// toFolder leads to the page from its path without a slash. The API server passes no
-// redirect on.
+// toFolder is the answer to the page's path without the final slash, and leads to the folder.
+// It is HTML because the API server passes no redirect on.
 const toFolder = `<!doctype html><meta http-equiv="refresh" content="0; url=` + ui + `/"><title>Virtual machines</title>`
 
-// pageFile returns which file of the page is asked for; "" is the folder, which
-// lacks its slash.
+// pageFile returns the name of the page's file that a request asks for. "" is the folder's path
+// without its slash.
 func (s *Server) pageFile(r *http.Request) (string, bool) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return "", false
@@ -37,8 +37,8 @@ func (s *Server) pageFile(r *http.Request) (string, bool) {
 	return name, ok && s.page.Has(name)
 }
 
-// servePage serves a file of the page to who may get it, as the API server has
-// asked before.
+// servePage serves a file of the page to a user who may get it. The API server has checked that
+// right too, before it passed the request on.
 func (s *Server) servePage(w http.ResponseWriter, r *http.Request, who user, name string) error {
 	asked := object{endpoint: Endpoint{Resource: ui, Method: http.MethodGet}, name: name}
 	allowed, reason, err := s.cluster.allowed(r.Context(), who, asked)
@@ -54,7 +54,7 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, who user, nam
 	}
 	if name == "" {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		// Who asked may have gone, which is all that can go wrong.
+		// The client may have gone; nothing else can fail.
 		_, _ = io.WriteString(w, toFolder)
 		return nil
 	}
@@ -62,18 +62,18 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request, who user, nam
 	return nil
 }
 
-// ownPage refuses what other sites' pages ask for: websockets, and what changes
-// something. A browser asks wherever any page says, and where it is kubectl proxy that
-// listens there, everything is asked as its user: only the browser knows which page
-// asked. Programs send neither header.
+// ownPage refuses websockets and changes that another site's page asks for. A browser sends
+// requests wherever a page tells it to. If kubectl proxy listens there, it makes every request
+// as its own user, and only the browser knows which page asked. Programs send neither Origin
+// nor Sec-Fetch-Site.
 //
-// The Host that the browser asked cannot be compared with it: kubectl proxy and the API
-// server put theirs in its place. But the cookie that comes with our page is here, if the
-// page that asks is of the same site.
+// The Origin cannot be compared with the Host that the browser asked: kubectl proxy and the API
+// server put their own Host in its place. But our page's cookie arrives if the page that asks
+// is of the same site.
 func ownPage(r *http.Request) error {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
-		// Of an image, which has no Origin.
+		// Requests for images have no Origin.
 		if site := r.Header.Get("Sec-Fetch-Site"); site == "" || site == "none" || site == "same-origin" {
 			return nil
 		}

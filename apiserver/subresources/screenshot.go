@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// maxScreenshot is more than a launcher makes.
+	// maxScreenshot, in bytes, is more than a launcher sends.
 	maxScreenshot = 64 << 20
-	// screenshotPatience is how long a screenshot may take on its way.
+	// screenshotPatience is how long the transfer of a screenshot may take.
 	screenshotPatience = time.Minute
 )
 
@@ -30,12 +30,12 @@ const (
 	pngTail = "\x00\x00\x00\x00IEND\xaeB`\x82"
 )
 
-// screenshot answers with a PNG of the screen. It goes through as it is made, and
-// is not looked into: the picture is of the guest's making.
+// screenshot answers with a PNG of the screen. virt-api passes the bytes on as they come and
+// does not decode them, because a guest may have made them.
 func (s *Server) screenshot(w http.ResponseWriter, c *call) error {
 	parameters := url.Values{}
 	if c.URL.Query().Get("moveCursor") == "true" {
-		// It does something to the guest, and an <img> of any page could ask for it.
+		// moveCursor acts on the guest, and an <img> of any page could ask for it.
 		if err := ownPage(c.Request); err != nil {
 			return err
 		}
@@ -61,23 +61,23 @@ func (s *Server) screenshot(w http.ResponseWriter, c *call) error {
 	return s.picture(w, picture)
 }
 
-// picture passes a PNG on. One that ends too early is an error, and where the
-// answer has begun, the end of the connection.
+// picture passes a PNG on. Without a PNG's head it returns an error. If the PNG ends too early,
+// the answer has begun already, and picture ends the connection.
 func (s *Server) picture(w http.ResponseWriter, from net.Conn) error {
 	deadline, client := time.Now().Add(screenshotPatience), http.NewResponseController(w)
 	if err := errors.Join(from.SetDeadline(deadline), client.SetWriteDeadline(deadline)); err != nil {
 		return fmt.Errorf("bound the time of a screenshot: %w", err)
 	}
-	// The connection may be used for what is asked next.
+	// The connection may serve further requests.
 	defer func() { _ = client.SetWriteDeadline(time.Time{}) }()
 	reader := bufio.NewReader(io.LimitReader(from, maxScreenshot))
 	if head, err := reader.Peek(len(pngHead)); err != nil || string(head) != pngHead {
 		return apierrors.NewInternalError(errors.New("virt-launcher sent no PNG"))
 	}
 	w.Header().Set("Content-Type", "image/png")
-	// It is a tenant's, and nothing that a browser should make more of.
+	// A tenant controls the bytes, so browsers must not guess another type.
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	// Nor one that another site's page may show.
+	// Other sites' pages must not show it.
 	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 	end := &tail{size: len(pngTail)}
 	if _, err := io.Copy(io.MultiWriter(w, end), reader); err != nil || !bytes.Equal(end.bytes, []byte(pngTail)) {
@@ -86,7 +86,7 @@ func (s *Server) picture(w http.ResponseWriter, from net.Conn) error {
 	return nil
 }
 
-// tail keeps the last of what is written.
+// tail keeps the last size bytes that are written to it.
 type tail struct {
 	size  int
 	bytes []byte

@@ -20,7 +20,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
-// Server serves the group, for the API server, which asks for its users.
+// Server serves the group to the API server, which passes on its users' requests.
 type Server struct {
 	cluster *cluster
 	table   []Endpoint
@@ -32,7 +32,7 @@ type Server struct {
 
 // Options of a Server.
 type Options struct {
-	// FrontProxy returns how the API server proves to be itself.
+	// FrontProxy returns what verifies the API server.
 	FrontProxy func() (*FrontProxy, error)
 	Handlers   *handlerapi.Client
 	Now        func() time.Time
@@ -52,14 +52,14 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	return &Server{cluster: c, table: Table(), page: page, limits: newLimits(), bounds: bounds{pingInterval, streamPatience}, Options: o}, nil
 }
 
-// call is one request that may be answered.
+// call is a request whose user is authenticated and authorized.
 type call struct {
 	*http.Request
 	object
 	user user
 }
 
-// maxBody bounds what is sent along.
+// maxBody bounds the options in a request's body, in bytes.
 const maxBody = 64 << 10
 
 // ServeHTTP answers what is below /apis and /openapi.
@@ -96,7 +96,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	return o.endpoint.serve(s, w, &call{r, o, who})
 }
 
-// authorize asks the API server whether a user may.
+// authorize returns an error unless the user may use the endpoint on the object. It asks the
+// API server.
 func (s *Server) authorize(ctx context.Context, who user, o object) error {
 	place, err := s.limits.asking.Take(ctx, who.name, 1, nil)
 	if err != nil {
@@ -112,7 +113,7 @@ func (s *Server) authorize(ctx context.Context, who user, o object) error {
 
 var errNoRoute = errors.New("the server could not find the requested resource")
 
-// forbidden is worded as the API server does.
+// forbidden uses the API server's words.
 func forbidden(who user, o object, reason string) error {
 	return forbiddenTo(who, o.endpoint.Verb(), metav1.GroupResource{Group: Group, Resource: o.endpoint.Name()}, types.NamespacedName{Namespace: o.namespace, Name: o.name}, reason)
 }
@@ -147,11 +148,11 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 func write(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	// Who asked may have gone, which is all that can go wrong.
+	// The client may have gone; nothing else can fail.
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// options reads what is sent along, as JSON or YAML, if anything is.
+// options reads the options in a request's body, as JSON or YAML. The body may be empty.
 func options[T any](s *Server, w http.ResponseWriter, c *call) (*T, error) {
 	o := new(T)
 	return o, s.body(w, c, maxBody, func(text []byte) error {
@@ -165,7 +166,7 @@ func options[T any](s *Server, w http.ResponseWriter, c *call) (*T, error) {
 	})
 }
 
-// dry checks dryRun, and says whether nothing is to be done.
+// dry checks dryRun, and says whether it asks for a dry run.
 func dry(dryRun []string) (bool, error) {
 	for _, d := range dryRun {
 		if d != metav1.DryRunAll {
@@ -175,9 +176,9 @@ func dry(dryRun []string) (bool, error) {
 	return len(dryRun) > 0, nil
 }
 
-// changeTimeout is for a change that is made even if the client has gone. It is
-// longer than virt-handler is waited for.
+// changeTimeout bounds a change, which goes on even if the client has gone. It is longer than
+// virt-api waits for virt-handler.
 const changeTimeout = time.Minute
 
-// attempts are how often a verb is decided anew because the VM changed meanwhile.
+// attempts is how often a verb is tried while the VM keeps changing.
 const attempts = 3

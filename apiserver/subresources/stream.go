@@ -21,21 +21,20 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
-// subprotocol of KubeVirt's clients: binary messages, whose bounds mean nothing.
+// subprotocol is that of KubeVirt's clients: binary messages, whose boundaries mean nothing.
 const subprotocol = "plain.kubevirt.io"
 
 const (
-	// streamBuffer is KubeVirt's.
+	// streamBuffer is KubeVirt's, in bytes.
 	streamBuffer = 10240
 	pingInterval = 30 * time.Second
-	// streamPatience is how long a client may neither answer nor take anything. It
-	// is long because a terminal may be stopped (Ctrl+S) while its user reads.
+	// streamPatience is how long a client may neither answer pings nor take data. It is long
+	// because a user may stop the terminal (Ctrl+S) to read.
 	streamPatience = 5 * time.Minute
 	portDial       = 10 * time.Second
 )
 
-// bounds are how often a client is asked whether it is there, and streamPatience,
-// but in tests.
+// bounds are pingInterval and streamPatience; tests use shorter ones.
 type bounds struct{ ping, patience time.Duration }
 
 func (s *Server) console(w http.ResponseWriter, c *call) error {
@@ -50,7 +49,7 @@ func (s *Server) vnc(w http.ResponseWriter, c *call) error {
 	return s.attach(w, c, handlerapi.VNC, parameters)
 }
 
-// attach connects a client with a stream of virt-handler's.
+// attach connects a client with a stream from virt-handler.
 func (s *Server) attach(w http.ResponseWriter, c *call, operation string, parameters url.Values) error {
 	vmi, err := s.cluster.instance(c.Context(), c.namespace, c.name)
 	if err != nil {
@@ -129,9 +128,9 @@ func (s *Server) forward(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-// guestAddress is where a guest's ports are. Only an interface that the VMI's spec
-// has is at an address that virt-handler looked up itself; what the guest's agent
-// says of others would have virt-api connect to whatever the guest likes.
+// guestAddress returns the address of a guest's ports. virt-handler looked up the addresses of
+// the interfaces in the VMI's spec itself. Other interfaces come from the guest's agent: with
+// their addresses, a guest could make virt-api connect anywhere.
 func guestAddress(vmi *v1.VirtualMachineInstance) (netip.Addr, error) {
 	own := vmi.Spec.Domain.Devices.Interfaces
 	at := slices.IndexFunc(vmi.Status.Interfaces, func(s v1.NetworkInterfaceStatus) bool {
@@ -141,15 +140,15 @@ func guestAddress(vmi *v1.VirtualMachineInstance) (netip.Addr, error) {
 		return netip.Addr{}, vmiConflict(vmi, "VMI has no network interface")
 	}
 	address, err := netip.ParseAddr(vmi.Status.Interfaces[at].IP)
-	// A node must not have virt-api connect to itself.
+	// Global unicast only: a node must not make virt-api connect to itself (loopback).
 	if err != nil || !address.IsGlobalUnicast() {
 		return netip.Addr{}, vmiConflict(vmi, "VMI has no address yet")
 	}
 	return address, nil
 }
 
-// upgradable says why a request cannot become a stream, before anything is done
-// for it.
+// upgradable returns an error if a request cannot become a stream. It comes before anything is
+// done for the request.
 func upgradable(r *http.Request) error {
 	if !websocket.IsWebSocketUpgrade(r) {
 		return apierrors.NewBadRequest("this is a websocket, protocol " + subprotocol)
@@ -157,16 +156,16 @@ func upgradable(r *http.Request) error {
 	return ownPage(r)
 }
 
-// stream is what a client is connected with. Each read is a message to the
-// client, of at most the buffer's size; each message from it is one write if it
-// fits the buffer, as datagrams must be.
+// stream is the guest's end of a client's connection. Each read becomes one message to the
+// client, of at most buffer bytes. Each message from the client becomes one write if it fits
+// the buffer: a datagram must stay whole.
 type stream struct {
 	net.Conn
 	buffer   int
 	patience time.Duration
 }
 
-// Write fails if nothing is taken for long.
+// Write fails if the guest's end does not take all of p within patience.
 func (s stream) Write(p []byte) (int, error) {
 	if err := s.SetWriteDeadline(time.Now().Add(s.patience)); err != nil {
 		return 0, err
@@ -174,7 +173,7 @@ func (s stream) Write(p []byte) (int, error) {
 	return s.Conn.Write(p)
 }
 
-// maxDatagram is UDP's.
+// maxDatagram is UDP's largest, in bytes.
 const maxDatagram = 64 << 10
 
 // splice upgrades the connection, and copies both ways until one end ends, or
@@ -182,11 +181,11 @@ const maxDatagram = 64 << 10
 func (s *Server) splice(room context.Context, w http.ResponseWriter, c *call, guest stream) {
 	defer guest.Close()
 	upgrader := websocket.Upgrader{ReadBufferSize: streamBuffer, WriteBufferSize: streamBuffer, Subprotocols: []string{subprotocol},
-		// upgradable has looked at it.
+		// upgradable has checked the origin.
 		CheckOrigin: func(*http.Request) bool { return true }}
 	client, err := upgrader.Upgrade(w, c.Request, nil)
 	if err != nil {
-		s.Log.V(1).Info("upgrade", "path", c.URL.Path, "reason", err.Error()) // and it has answered
+		s.Log.V(1).Info("upgrade", "path", c.URL.Path, "reason", err.Error()) // Upgrade has answered the client
 		return
 	}
 	log := s.Log.WithValues("subresource", c.endpoint.Subresource, "namespace", c.namespace, "name", c.name, "user", c.user.name)
@@ -221,8 +220,7 @@ func toClient(client *websocket.Conn, guest stream) {
 	}
 }
 
-// fromClient copies the client's binary messages until one end ends; others are
-// ignored.
+// fromClient copies the client's binary messages until one end ends. It ignores other messages.
 func fromClient(guest stream, client *websocket.Conn) {
 	alive := func(string) error { return client.SetReadDeadline(time.Now().Add(guest.patience)) }
 	client.SetPongHandler(alive)
@@ -247,7 +245,7 @@ func fromClient(guest stream, client *websocket.Conn) {
 	}
 }
 
-// ping has the client show that it is there, until ctx ends or it has gone.
+// ping makes the client show that it is alive, until ctx ends or the client has gone.
 func ping(ctx context.Context, client *websocket.Conn, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

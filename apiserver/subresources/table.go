@@ -1,5 +1,5 @@
-// Package subresources serves subresources.kubevirt.io: what virtctl and
-// KubeVirt's Go client ask for beyond the kinds.
+// Package subresources serves the API group subresources.kubevirt.io: the operations, such as
+// start, pause and console, that virtctl and KubeVirt's Go client use beside the kinds.
 package subresources
 
 import (
@@ -25,21 +25,22 @@ const (
 	expansion = "expand-vm-spec"
 )
 
-// Endpoint is a row of the table from which both the routes and what is asked of
-// RBAC are made: what is authorized is what is served.
+// Endpoint is a row of the table from which virt-api makes both its routes and its questions to
+// RBAC. So virt-api serves exactly what it has authorized.
 type Endpoint struct {
 	Resource string
-	// Subresource is the path below the object, and the subresource in RBAC. It is
-	// empty where an endpoint is of the namespace and there is no object.
+	// Subresource is the path below the object, and the subresource in RBAC. It is empty for an
+	// endpoint that belongs to a namespace and has no object.
 	Subresource string
 	Method      string
-	// Parameters of the path, at most, which RBAC does not know.
+	// Parameters is the largest number of path parameters after the subresource. RBAC does not
+	// see them.
 	Parameters int
 
 	serve func(*Server, http.ResponseWriter, *call) error
 }
 
-// Table has all that is served about an object.
+// Table returns all endpoints.
 func Table() []Endpoint {
 	return []Endpoint{
 		{Resource: machines, Subresource: "start", Method: http.MethodPut, serve: counted(ofCalls, (*Server).start)},
@@ -64,7 +65,7 @@ func Table() []Endpoint {
 	}
 }
 
-// Verb is RBAC's for the method.
+// Verb returns the RBAC verb of the method.
 func (e Endpoint) Verb() string {
 	if e.Method == http.MethodGet {
 		return "get"
@@ -72,7 +73,8 @@ func (e Endpoint) Verb() string {
 	return "update"
 }
 
-// Name is the resource, as RBAC's rules write it.
+// Name returns the resource and subresource as RBAC's rules write them, such as
+// virtualmachines/start.
 func (e Endpoint) Name() string {
 	if e.Subresource == "" {
 		return e.Resource
@@ -80,7 +82,7 @@ func (e Endpoint) Name() string {
 	return e.Resource + "/" + e.Subresource
 }
 
-// Path leads to the endpoint of an object, without its parameters.
+// Path returns the URL's path of the endpoint for an object, without parameters.
 func (e Endpoint) Path(namespace, name string) string {
 	path := root + "/namespaces/" + namespace + "/" + e.Resource
 	if e.Subresource == "" {
@@ -89,15 +91,15 @@ func (e Endpoint) Path(namespace, name string) string {
 	return path + "/" + name + "/" + e.Subresource
 }
 
-// object is what a path is about.
+// object is what a path says: the endpoint, and the object that the request is about.
 type object struct {
 	endpoint        Endpoint
 	namespace, name string
 	parameters      []string
 }
 
-// route reads a path as it was sent. One that is written in another way, with
-// escapes, empty or dotted parts or other letters, leads nowhere.
+// route reads a path exactly as it was sent. A path in another spelling, with escapes, empty or
+// dotted parts or other letters, has no route.
 func route(table []Endpoint, method, path string) (object, bool) {
 	rest, ok := strings.CutPrefix(path, root+"/namespaces/")
 	if !ok {
@@ -128,7 +130,7 @@ func route(table []Endpoint, method, path string) (object, bool) {
 	return object{}, false
 }
 
-// ofNamespace finds an endpoint that is about no object.
+// ofNamespace finds an endpoint that belongs to a namespace and has no object.
 func ofNamespace(table []Endpoint, method, namespace, resource string) (object, bool) {
 	if len(validation.ValidateNamespaceName(namespace, false)) > 0 {
 		return object{}, false

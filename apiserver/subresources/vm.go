@@ -43,7 +43,7 @@ func (s *Server) restart(w http.ResponseWriter, c *call) error {
 	})
 }
 
-// verb decides, and changes the VM.
+// verb changes the VM as decide says. It starts anew if the VM changed meanwhile.
 func (s *Server) verb(w http.ResponseWriter, c *call, dryRun []string, decide func(*v1.VirtualMachine, *v1.VirtualMachineInstance) (*change, error)) error {
 	isDry, err := dry(dryRun)
 	if err != nil {
@@ -51,8 +51,8 @@ func (s *Server) verb(w http.ResponseWriter, c *call, dryRun []string, decide fu
 	}
 	ctx := c.Context()
 	if !isDry {
-		// Half of it must not be done because the client has gone: a guest that
-		// goes on would be left with a short grace period.
+		// A client that goes away must not leave half of the change done: a guest that keeps
+		// running would be left with a short grace period.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
 		defer cancel()
@@ -73,7 +73,7 @@ func (s *Server) verb(w http.ResponseWriter, c *call, dryRun []string, decide fu
 	}
 }
 
-// behindError: the VM is not the one any more that was decided upon.
+// behindError means that the VM changed after decide had looked at it.
 type behindError struct{ err error }
 
 func (e *behindError) Error() string { return e.err.Error() }
@@ -95,8 +95,8 @@ func (s *Server) change(ctx context.Context, o object, isDry bool, dryRun []stri
 		return err
 	}
 	if ch.grace != nil && vmi.Status.Phase == v1.Running && !isDry {
-		// First: with the change, the guest begins to shut down. A node that does
-		// not answer does not keep the VM from being stopped.
+		// The grace period goes first: with the patch, the guest begins to shut down. A node
+		// that does not answer must not keep the VM from being stopped.
 		err := s.do(ctx, vmi, handlerapi.Grace, seconds(*ch.grace))
 		if err != nil && (ch.isEmpty() || !apierrors.IsServiceUnavailable(err)) {
 			return err
@@ -117,11 +117,11 @@ func controls(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi)
 }
 
-// change is what a verb comes to: of the spec, or requests for the controller.
+// change is the outcome of a verb: a patch of the spec, or requests for virt-controller.
 type change struct {
 	spec     map[string]any
 	requests []v1.VirtualMachineStateChangeRequest
-	// grace is how many seconds the guest that runs has, where it is to have less.
+	// grace is the running guest's new grace period, in seconds; nil leaves it as it is.
 	grace *int64
 }
 
@@ -132,7 +132,7 @@ func vmConflict(vm *v1.VirtualMachine, format string, args ...any) error {
 	return apierrors.NewConflict(vmResource, vm.Name, fmt.Errorf(format, args...))
 }
 
-// strategySpec says a run strategy in the way that the VM has it said.
+// strategySpec sets a run strategy in the field that the VM uses: running or runStrategy.
 func strategySpec(vm *v1.VirtualMachine, strategy v1.VirtualMachineRunStrategy) *change {
 	if vm.Spec.Running != nil {
 		return &change{spec: map[string]any{"running": strategy == v1.RunStrategyAlways}}
@@ -140,9 +140,9 @@ func strategySpec(vm *v1.VirtualMachine, strategy v1.VirtualMachineRunStrategy) 
 	return &change{spec: map[string]any{"runStrategy": strategy}}
 }
 
-// request adds requests. A lone Stop takes the place of what was asked before;
-// anything else waits for that to be done. What is done may still be in the
-// status, for virt-controller takes a moment to take it out.
+// request returns a change with requests. A lone Stop replaces earlier requests; any other
+// request is refused while earlier ones are pending. PendingRequests leaves out those that are
+// done: they stay in the status until virt-controller removes them.
 func request(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, requests ...v1.VirtualMachineStateChangeRequest) (*change, error) {
 	stop := len(requests) == 1 && requests[0].Action == v1.StopRequest
 	if len(vm.Status.PendingRequests(vmi)) > 0 && !stop {
@@ -155,7 +155,7 @@ func stopRequest(vmi *v1.VirtualMachineInstance) v1.VirtualMachineStateChangeReq
 	return v1.VirtualMachineStateChangeRequest{Action: v1.StopRequest, UID: &vmi.UID}
 }
 
-// started says what starting a VM comes to; vmi may be nil.
+// started returns the change that starts a VM; vmi may be nil.
 func started(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options *v1.StartOptions) (*change, error) {
 	if vmi != nil && !vmi.IsFinal() && vmi.Status.Phase != "" {
 		return nil, vmConflict(vm, "VM is already running")
@@ -183,7 +183,7 @@ func started(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options *v1.
 	}
 }
 
-// stopped says what stopping a VM comes to; vmi may be nil.
+// stopped returns the change that stops a VM; vmi may be nil.
 func stopped(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options *v1.StopOptions) (*change, error) {
 	if options.GracePeriod != nil && *options.GracePeriod < 0 {
 		return nil, apierrors.NewBadRequest("gracePeriod must not be negative")
@@ -217,7 +217,7 @@ func stopped(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options *v1.
 	return ch, nil
 }
 
-// restarted says what restarting a VM comes to; vmi may be nil.
+// restarted returns the change that restarts a VM; vmi may be nil.
 func restarted(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options *v1.RestartOptions) (*change, error) {
 	if g := options.GracePeriodSeconds; g != nil && *g < 0 {
 		return nil, apierrors.NewBadRequest("gracePeriodSeconds has to be greater or equal to 0")
@@ -226,7 +226,7 @@ func restarted(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options *v
 		return nil, apierrors.NewBadRequest("Only gracePeriod=0 is supported for now")
 	}
 	if strategy := vm.Strategy(); strategy == v1.RunStrategyHalted || strategy == v1.RunStrategyOnce {
-		return nil, vmConflict(vm, "RunStategy %v does not support manual restart requests", strategy) // KubeVirt's letters
+		return nil, vmConflict(vm, "RunStategy %v does not support manual restart requests", strategy) // KubeVirt's spelling
 	}
 	if vmi == nil || vmi.IsFinal() {
 		return nil, vmConflict(vm, "VM is not running")

@@ -37,7 +37,7 @@ func (s *Server) reset(w http.ResponseWriter, c *call) error {
 	return s.operate(w, c, handlerapi.Reset, nil)
 }
 
-// operate has virt-handler do something to a VMI.
+// operate has virt-handler carry out an operation on a VMI, unless dryRun asks for a dry run.
 func (s *Server) operate(w http.ResponseWriter, c *call, operation string, dryRun []string) error {
 	isDry, err := dry(dryRun)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *Server) operate(w http.ResponseWriter, c *call, operation string, dryRu
 	return nil
 }
 
-// do asks the virt-handler of a VMI's node.
+// do sends an operation to the virt-handler of a VMI's node.
 func (s *Server) do(ctx context.Context, vmi *v1.VirtualMachineInstance, operation string, parameters url.Values) error {
 	to, err := s.target(ctx, vmi)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Server) target(ctx context.Context, vmi *v1.VirtualMachineInstance) (ha
 	return handlerapi.Target{Address: address, Node: vmi.Status.NodeName, Namespace: vmi.Namespace, Name: vmi.Name, UID: string(vmi.UID)}, err
 }
 
-// answered turns virt-handler's answer into the API's.
+// answered turns virt-handler's answer into an error of the API, or nil.
 func answered(vmi *v1.VirtualMachineInstance, err error) error {
 	var said *handlerapi.Error
 	switch {
@@ -91,7 +91,7 @@ func answered(vmi *v1.VirtualMachineInstance, err error) error {
 	return apierrors.NewInternalError(said)
 }
 
-// paused says whether a VMI's guest stands still.
+// paused says whether a VMI's guest is paused.
 func paused(vmi *v1.VirtualMachineInstance) bool {
 	c := vmi.Status.Condition(v1.ConditionPaused)
 	return c != nil && c.Status == "True"
@@ -105,7 +105,7 @@ func vmiForbidden(vmi *v1.VirtualMachineInstance, text string) error {
 	return apierrors.NewForbidden(vmiResource, vmi.Name, errors.New(text))
 }
 
-// operable says why an operation cannot be done to a VMI now.
+// operable returns an error if an operation cannot be done to a VMI now.
 func operable(vmi *v1.VirtualMachineInstance, operation string) error {
 	switch {
 	case vmi.Status.Phase != v1.Running:
@@ -122,8 +122,8 @@ func operable(vmi *v1.VirtualMachineInstance, operation string) error {
 	return nil
 }
 
-// attachable says why a VMI has no console, or no screen, to attach to. 400 has
-// virtctl try again, and means "not yet".
+// attachable returns an error if a VMI has no console, or no screen, to attach to. After a 400,
+// which means "not yet", virtctl tries again.
 func attachable(vmi *v1.VirtualMachineInstance, operation string) error {
 	devices := vmi.Spec.Domain.Devices
 	switch {
@@ -139,7 +139,7 @@ func attachable(vmi *v1.VirtualMachineInstance, operation string) error {
 	return nil
 }
 
-// seconds is the parameter of handlerapi.Grace.
+// seconds is the parameter of handlerapi.Grace and handlerapi.Freeze.
 func seconds(n int64) url.Values {
 	return url.Values{handlerapi.Seconds: {strconv.FormatInt(n, 10)}}
 }

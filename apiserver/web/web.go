@@ -1,6 +1,6 @@
-// Package web is the page on which people see their VMs in a browser: files that
-// are the same for everybody. All that the page shows, it asks the API server
-// for, as whoever looks at it.
+// Package web holds the page on which people see their VMs in a browser: static files, the same
+// for every user. The page asks the API server for all data, with the rights of the user who
+// looks at the page.
 package web
 
 import (
@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// page is ours; thirdparty is written by `make web`, from npm.
+// page is Kubeqemu's own; `make web` writes thirdparty, from npm.
 //
 //go:embed page thirdparty
 var folders embed.FS
 
-// Index is served for the folder itself.
+// Index is the file that is served for the folder itself.
 const Index = "index.html"
 
-// types are what is served, and how browsers are to take it.
+// types maps the extension of each served file to its Content-Type.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -32,15 +32,15 @@ var types = map[string]string{
 	".txt":  "text/plain; charset=utf-8",
 }
 
-// policy lets the page load its own files, and nothing else. Styles may be in
-// line, because xterm.js writes them so (its colours, and the size of a cell); images
-// may be data, because noVNC makes the guest's cursor and JPEG rectangles so. 'self' has
-// websockets to the same host in it.
+// policy is the Content-Security-Policy: the page loads its own files, and nothing else. Inline
+// styles are allowed because xterm.js writes them (colours, the size of a cell). Images may be
+// data: URLs because noVNC makes the guest's cursor and JPEG rectangles so. 'self' includes
+// websockets to the same host.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Cookie is given to browsers with the page. They send it along with what the page asks
-// for, and not with what pages of other sites do (SameSite), and that is all it is for.
+// Cookie tells requests of this page from those of other sites' pages: browsers get it with the
+// page, and send it with the page's own requests only (SameSite). It has no other use.
 const Cookie = "kubeqemu-page"
 
 type file struct {
@@ -48,11 +48,12 @@ type file struct {
 	content         []byte
 }
 
-// Files are all that is served, in one folder: RBAC takes what follows the first part
-// of a path for an object's name, and more for a subresource.
+// Files holds the served files by name. All are in one folder: RBAC reads the path's part after
+// the resource as an object's name, and a further part as a subresource.
 type Files map[string]file
 
-// New reads the files.
+// New reads the embedded files. It fails if the type of a file is unknown, or a name occurs
+// twice.
 func New() (Files, error) {
 	files := Files{}
 	err := fs.WalkDir(folders, ".", func(p string, d fs.DirEntry, err error) error {
@@ -83,7 +84,7 @@ func (f Files) Has(name string) bool {
 	return ok
 }
 
-// Serve answers with a file that there is.
+// Serve answers with the file of that name, which must exist.
 func (f Files) Serve(w http.ResponseWriter, r *http.Request, name string) {
 	served := f[name]
 	h := w.Header()
@@ -94,11 +95,12 @@ func (f Files) Serve(w http.ResponseWriter, r *http.Request, name string) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	// A new virt-api has a new page: ask whether it is still the same.
+	// A new virt-api has a new page, so browsers must ask whether their copy is still current.
 	h.Set("Cache-Control", "private, no-cache")
 	h.Set("ETag", served.tag)
 	if name == Index {
-		// For all paths, as that of the API may have more before it. Not Secure: kubectl proxy speaks HTTP.
+		// Path is /, because a proxy may put a prefix before the API's path. Not Secure:
+		// kubectl proxy speaks HTTP.
 		http.SetCookie(w, &http.Cookie{Name: Cookie, Value: "1", Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	}
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(served.content))

@@ -1,6 +1,5 @@
-// Package authority keeps certificate authorities that replace each other
-// without anybody noticing: a new one is believed for a while before it signs,
-// and an old one for as long as what it signed.
+// Package authority rotates CAs: a new CA is trusted before it signs, and an old CA for as long
+// as the certificates that it signed.
 package authority
 
 import (
@@ -19,11 +18,11 @@ import (
 )
 
 const (
-	// Life is how long a certificate authority is good for. It is replaced
-	// when two thirds are over, and believed until its end.
+	// Life is how long a CA is valid. A new CA replaces it after two thirds of its life; it
+	// stays trusted until its end.
 	Life = 30 * 24 * time.Hour
-	// SettleTime is how long a new authority is only published: by then all who
-	// check certificates have read it. The kubelet takes two minutes.
+	// SettleTime is how long a new CA is only published, and does not sign. By then everyone
+	// who checks certificates has read it; the kubelet takes two minutes.
 	SettleTime = time.Hour
 	// CertificateLife is the longest life of a certificate.
 	CertificateLife = 24 * time.Hour
@@ -31,34 +30,33 @@ const (
 	ClockSkew = 5 * time.Minute
 )
 
-// CA is one certificate authority. Old ones have no key.
+// CA is one certificate authority. A CA that no longer signs has no key.
 type CA struct {
 	Certificate *x509.Certificate
 	Key         *ecdsa.PrivateKey
 }
 
-// made is when the authority was made; its certificate is dated back.
+// made is when the CA was made. Its certificate is dated back by ClockSkew.
 func (a CA) made() time.Time { return a.Certificate.NotBefore.Add(ClockSkew) }
 
-// ValidAt says whether a certificate is believed at a time. One whose time is
-// yet to come is as useless as one that has expired: some clock was ahead when it
-// was made.
+// ValidAt says whether a certificate is valid at a time. A certificate that is not valid yet is
+// as useless as an expired one: a clock was ahead when it was made.
 func ValidAt(c *x509.Certificate, now time.Time) bool {
 	return !now.Before(c.NotBefore) && now.Before(c.NotAfter)
 }
 
-// settled says whether all who check certificates have heard of the authority.
+// settled says whether everyone who checks certificates has read the CA.
 func (a CA) settled(now time.Time) bool { return !now.Before(a.made().Add(SettleTime)) }
 
-// RenewAt is when the next authority, or certificate, is to be made.
+// RenewAt is when a CA, or a certificate, is due for replacement: after two thirds of its life.
 func RenewAt(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
 }
 
-// CAs are the certificate authorities that are believed, the newest first.
+// CAs are the trusted certificate authorities, the newest first.
 type CAs []CA
 
-// New returns what makes authorities that certify one component only.
+// New returns a function that makes CAs for one component.
 func New(component string) func(now time.Time) (CA, error) {
 	return func(now time.Time) (CA, error) { return newCA(component, now) }
 }
@@ -88,18 +86,16 @@ func serial() *big.Int {
 	return new(big.Int).SetBytes(random)
 }
 
-// most is how many authorities are kept: two in their turn, and some that clocks
-// made that were wrong.
+// most is how many CAs are kept: two that rotate, and some that were made by wrong clocks.
 const most = 8
 
-// Rotate puts a new authority in front of those that are valid when it is time,
-// and drops the keys of those that sign no more. It returns its argument, and
-// false, when there is nothing to do.
+// Rotate adds a new CA when it is time, and drops the keys of CAs that no longer sign. It
+// returns its argument, and false, when there is nothing to do.
 //
-// Rotate keeps an authority that is not valid now until it makes a new authority
-// while a settled one signs. So a clock that is ahead for a while, here or on another
-// node, takes away nothing that is needed once the clock is right again. Two clocks
-// that disagree do not undo each other's work in turn.
+// Rotate keeps a CA that is not valid now, until it makes a new CA while a settled one signs.
+// So a clock that is ahead for a while, here or on another node, takes away nothing that is
+// needed once the clock is right again. Two clocks that disagree do not undo each other's work
+// in turn.
 func (as CAs) Rotate(now time.Time, fresh func(time.Time) (CA, error)) (CAs, bool, error) {
 	next := slices.Clone(as)
 	changed := false
@@ -127,7 +123,7 @@ func (as CAs) Rotate(now time.Time, fresh func(time.Time) (CA, error)) (CAs, boo
 	return next, true, nil
 }
 
-// bounded drops what is not valid, and farthest from it, where there is too much.
+// bounded drops CAs until at most most are left: first those farthest from being valid.
 func (as CAs) bounded(now time.Time) CAs {
 	distance := func(a CA) time.Duration {
 		if ValidAt(a.Certificate, now) {
@@ -147,14 +143,13 @@ func (as CAs) bounded(now time.Time) CAs {
 	return as
 }
 
-// newest is the index of the newest authority that is valid, or -1.
+// newest is the index of the newest valid CA, or -1.
 func (as CAs) newest(now time.Time) int {
 	return slices.IndexFunc(as, func(a CA) bool { return ValidAt(a.Certificate, now) })
 }
 
-// Signing is the index of the authority that signs: of those that are valid, the
-// newest that all have heard of by now, or else the oldest that has a key. It is
-// -1 where there is none.
+// Signing is the index of the CA that signs: the newest valid CA that is settled, or else the
+// oldest valid CA with a key. It is -1 if there is none.
 func (as CAs) Signing(now time.Time) int {
 	last := -1
 	for i, a := range as {
@@ -197,8 +192,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// Issue makes a certificate, in DER, of names and extended usages. A life of 0
-// is the longest.
+// Issue makes a certificate, in DER, with the subject, DNS names and extended usages of names.
+// A life of 0 means CertificateLife.
 func (as CAs) Issue(names *x509.Certificate, key any, life time.Duration, now time.Time) ([]byte, error) {
 	signer := as.Signing(now)
 	if signer < 0 {
@@ -238,7 +233,7 @@ func (as CAs) Bundle() []byte {
 	return text
 }
 
-// Keys is the PEM of the keys that there are.
+// Keys is the PEM of the CAs' keys, of those that have one.
 func (as CAs) Keys() ([]byte, error) {
 	var text []byte
 	for _, a := range as {

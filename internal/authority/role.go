@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Role is what a certificate is good for; no certificate has two. Its holder is
-// in the subject: the role is the organization, the name the common name.
+// Role is the purpose of a certificate, which has only one. In the subject, the organization is
+// the role, and the common name is the name of the holder.
 type Role string
 
 const (
@@ -41,8 +41,8 @@ const (
 	BundleEntry = "ca-bundle"
 )
 
-// ServerName is the DNS name in the server certificate of a node's
-// virt-handler. It is resolved nowhere: who dials an address asks for this name.
+// ServerName is the DNS name in the server certificate of a node's virt-handler. No DNS server
+// resolves it: clients dial an address, and ask for this name.
 func ServerName(node string) string { return node + ".virt-handler.kubevirt.io" }
 
 // ExtUsage is the only extended usage of the role's certificates.
@@ -74,7 +74,7 @@ func Peer(state tls.ConnectionState, r Role, roots *x509.CertPool, now time.Time
 	return name, nil
 }
 
-// Pool are the authorities of a published bundle.
+// Pool returns the CAs of a published bundle.
 func Pool(bundle string) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM([]byte(bundle)) {

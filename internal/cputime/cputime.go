@@ -1,5 +1,5 @@
-// Package cputime measures, in tests, what work costs. Beside others that compute, the
-// clock on the wall says nothing of that.
+// Package cputime measures, in tests, the CPU time that work takes. The wall clock says nothing
+// of it while other processes compute.
 package cputime
 
 import (

@@ -9,17 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// GoneAfter is how long a stream waits to hear from its peer's node while
-// something is on its way to it.
+// GoneAfter is how long a stream with data on its way waits to hear from its peer's node.
 const GoneAfter = 40 * time.Second
 
-// EndWhenGone closes a stream's connection if nothing is heard of the peer's node
-// for some time while something is on its way to it: for that TCP's keepalive does
-// nothing, and TCP itself tries for a quarter of an hour. TCP_USER_TIMEOUT would
-// also end a connection whose peer lives and takes nothing, and would hold for the
-// keepalive too (tcp(7)). It goes on until stop is called, which waits for it.
+// EndWhenGone closes a stream's connection if nothing is heard of the peer's node for some time
+// while data is on its way. TCP's keepalive does nothing then, and TCP itself retries for a
+// quarter of an hour. TCP_USER_TIMEOUT would also end a connection whose peer lives but takes
+// nothing, and would apply to the keepalive too (tcp(7)). EndWhenGone watches until stop is
+// called; stop waits for the end of the watch.
 func EndWhenGone(conn net.Conn, after time.Duration) (stop func()) {
-	for { // TLS would have a last word to say
+	for { // below TLS, whose Close would send an alert first
 		outer, ok := conn.(interface{ NetConn() net.Conn })
 		if !ok {
 			break
@@ -56,8 +55,7 @@ func EndWhenGone(conn net.Conn, after time.Duration) (stop func()) {
 	})
 }
 
-// peerGone says whether a TCP connection has sent something again, and heard
-// nothing for so long.
+// peerGone says whether a TCP connection retransmits, and has heard nothing for so long.
 func peerGone(conn syscall.Conn, after time.Duration) (bool, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -73,8 +71,8 @@ func peerGone(conn syscall.Conn, after time.Duration) (bool, error) {
 	if infoErr != nil {
 		return false, infoErr
 	}
-	// A peer that takes nothing has nothing on its way to it. What it sends says
-	// that it is there, as an acknowledgement does.
+	// While a live peer takes nothing, no data is unacknowledged. Data from the peer proves
+	// that it lives, as an acknowledgement does.
 	heard := time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond
 	return info.Unacked > 0 && info.Retransmits > 0 && heard >= after, nil
 }

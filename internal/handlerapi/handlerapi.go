@@ -1,11 +1,11 @@
-// Package handlerapi is what virt-api asks of virt-handlers: HTTP/1.1 over TLS
-// with a certificate of its role at either end.
+// Package handlerapi is the protocol in which virt-api asks virt-handlers: HTTP/1.1 over TLS.
+// Each end shows a certificate of its role.
 //
 //	PUT /v1/namespaces/NS/virtualmachineinstances/NAME/OPERATION?uid=UID
 //	GET the same, with "Upgrade: kubeqemu-stream": raw bytes follow the answer 101
 //	GET the same, without: a document
 //
-// What goes wrong is answered with a status and one line of text.
+// Errors are answered with a status and one line of text.
 package handlerapi
 
 import (
@@ -42,7 +42,7 @@ const (
 	Screenshot = "screenshot" // a stream of one PNG, with MoveCursor
 )
 
-// Pattern is http.ServeMux's.
+// Pattern is the path of all operations, for http.ServeMux.
 const Pattern = "/v1/namespaces/{namespace}/virtualmachineinstances/{name}/{operation}"
 
 // Protocol is what a stream's connection is upgraded to.
@@ -56,12 +56,12 @@ const (
 	MoveCursor      = "moveCursor"
 )
 
-// MaxText bounds what is said about an error, in bytes.
+// MaxText bounds the text of an error, in bytes.
 const MaxText = 1024
 
-// Error is virt-handler's answer, if it is not a good one.
+// Error is an answer of virt-handler that is not a success.
 type Error struct {
-	Code int // HTTP's
+	Code int // HTTP status
 	Text string
 }
 
@@ -74,22 +74,22 @@ type Target struct {
 	Namespace, Name, UID string
 }
 
-// Client asks virt-handlers. Every question is a connection of its own: people
-// ask seldom.
+// Client asks virt-handlers. Every request has a connection of its own, because requests are
+// rare.
 type Client struct {
-	// Certificate shows that this is virt-api.
+	// Certificate returns virt-api's client certificate.
 	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
-	// Roots certify virt-handlers.
+	// Roots returns the CAs of virt-handlers.
 	Roots func() (*x509.CertPool, error)
 	Now   func() time.Time
-	// Port is another than Port, in tests.
+	// Port replaces the constant Port, in tests.
 	Port int
-	// GoneAfter is another than GoneAfter, in tests.
+	// GoneAfter replaces the constant GoneAfter, in tests.
 	GoneAfter time.Duration
 }
 
-// KeepAlive has either end find out within 40 s that the other's node has gone,
-// while nothing is said; EndWhenGone does the rest.
+// KeepAlive lets either end find out within 40 s that the other's node has gone, while the
+// connection is idle. EndWhenGone does so while data is on its way.
 func KeepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 5}
 }
@@ -140,7 +140,7 @@ func answered(response *http.Response) error {
 	return &Error{response.StatusCode, strings.TrimSpace(string(text))}
 }
 
-// ask sends a question and reads the head of the answer.
+// ask sends a request and reads the head of the answer.
 func (c *Client) ask(ctx context.Context, method string, to Target, operation string, parameters url.Values) (net.Conn, *http.Response, error) {
 	conn, err := c.dial(ctx, to)
 	if err != nil {
@@ -184,8 +184,8 @@ func roundTrip(conn *tls.Conn, request *http.Request) (answer, error) {
 	return answer{&buffered{conn, reader}, head}, err
 }
 
-// maxHead bounds the status line and the headers of an answer, in bytes:
-// net/http reads them to their end, and a node may have been taken over.
+// maxHead bounds the status line and the headers of an answer, in bytes: net/http reads them to
+// their end, and an attacker may have the node.
 const maxHead = 16 << 10
 
 func readHead(from io.Reader, request *http.Request) (*bufio.Reader, *http.Response, error) {
@@ -196,7 +196,7 @@ func readHead(from io.Reader, request *http.Request) (*bufio.Reader, *http.Respo
 	return reader, head, err
 }
 
-// buffered is a connection of which some was read already.
+// buffered is a connection of which reader has read some bytes already.
 type buffered struct {
 	*tls.Conn
 	reader *bufio.Reader
@@ -232,11 +232,12 @@ func (c *Client) dial(ctx context.Context, to Target) (*tls.Conn, error) {
 	return conn.(*tls.Conn), nil
 }
 
-// ServerConfig lets in virt-api and nobody else. Roots certify it.
+// ServerConfig lets in virt-api, and no other peer. roots returns the CAs of virt-api.
 func ServerConfig(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), roots func() (*x509.CertPool, error), now func() time.Time) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, GetCertificate: certificate, Time: now, NextProtos: []string{"http/1.1"},
-		// Any is verified below, by authorities that change while this serves.
+		// Any certificate, because VerifyConnection checks it: the CAs change while the server
+		// runs.
 		ClientAuth: tls.RequireAnyClientCert, SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			pool, err := roots()

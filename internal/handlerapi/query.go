@@ -22,8 +22,8 @@ const (
 	SoftReboot  = "softreboot"
 )
 
-// Bounds of a document: in bytes, and in JSON's values, keys and brackets. The
-// longest that a launcher makes of what it takes from an agent has 6000 of these.
+// Bounds of a document: in bytes, and in JSON tokens (values, keys and brackets). The longest
+// document that a launcher makes of an agent's answer has 6000 tokens.
 const (
 	MaxDocument = 512 << 10
 	maxTokens   = 10000
@@ -58,8 +58,8 @@ func (c *Client) Query(ctx context.Context, to Target, operation string) ([]byte
 	return document, nil
 }
 
-// few refuses a document of many values: an empty one, of three bytes, takes fifty
-// times as much once it is decoded.
+// few refuses a document of too many values: an empty value, three bytes of JSON, takes fifty
+// times as much memory once it is decoded.
 func few(document []byte) error {
 	tokens := json.NewDecoder(bytes.NewReader(document))
 	for range maxTokens {

@@ -24,8 +24,8 @@ const (
 	// metrics takes fewer.
 	busyCycles = 4
 	busyWindow = time.Second
-	// calmAfter is how long a program has to have collected once at most to be idle again. It is
-	// looked at as often.
+	// A busy program becomes idle when it has collected at most once within calmAfter. The
+	// Keeper looks at that interval, too.
 	calmAfter = 5 * time.Second
 )
 
@@ -68,7 +68,7 @@ type Keeper struct {
 	before int
 }
 
-// mark is unreachable from the beginning: each collection finds one.
+// mark is unreachable from the beginning, so that each collection finds one.
 type mark struct{ _ *byte }
 
 // Keep returns a Keeper that works. A process has one at most.

@@ -10,20 +10,19 @@ import (
 )
 
 const (
-	// bodyTimeout is for all of a body. Whoever sends one has it at hand.
+	// bodyTimeout bounds the reading of a whole body: a client has its body at hand.
 	bodyTimeout = 10 * time.Second
-	// perBody is what a body takes beside its bytes.
+	// perBody is what a body takes beside its bytes, in bytes.
 	perBody = 4 << 10
-	// firstChunk is taken for a body that does not say how long it is. What is
-	// read is doubled as it comes.
+	// firstChunk, in bytes, is taken for a body of unknown length, and doubled as the body
+	// arrives.
 	firstChunk = 16 << 10
 )
 
-// Bodies reads what is sent along with requests, within a budget of bytes that is
-// taken before anything is read.
+// Bodies reads request bodies within a budget of bytes, which are taken before they are read.
 type Bodies struct {
 	Budget Budget
-	// Timeout is another than bodyTimeout, in tests.
+	// Timeout is bodyTimeout, except in tests.
 	Timeout time.Duration
 }
 
@@ -41,9 +40,9 @@ func (e *TooLongError) Error() string { return fmt.Sprintf("the body is longer t
 // less, needed the room.
 var ErrGaveWay = errors.New("the body came too slowly, and others need the room")
 
-// Read reads a request's body of at most so many bytes, which are in the budget
-// until release is called. An error that wraps ErrFull, or is ErrGaveWay, is no
-// fault of the request's. After an error the connection is not used again.
+// Read reads a request's body, of at most so many bytes, under a key of the budget. They stay
+// in the budget until release is called. An error that wraps ErrFull, or is ErrGaveWay, is not
+// the request's fault. After an error the connection is not used again.
 func (b *Bodies) Read(w http.ResponseWriter, r *http.Request, key string, most int64) (text []byte, release func(), err error) {
 	defer func() {
 		if err != nil {
@@ -72,7 +71,7 @@ func (b *Bodies) Read(w http.ResponseWriter, r *http.Request, key string, most i
 		err = ErrGaveWay
 	}
 	if err == nil {
-		// From here on it waits for others.
+		// From here on the request waits for others, not for its client.
 		err = deadline(client, time.Time{})
 	}
 	if err != nil {
@@ -82,7 +81,7 @@ func (b *Bodies) Read(w http.ResponseWriter, r *http.Request, key string, most i
 	return text, hold.Release, nil
 }
 
-// first is how much is taken for a body at first.
+// first is how many bytes are taken for a body at first.
 func first(length, most int64) int64 {
 	if length < 0 {
 		return min(firstChunk, most+1)
@@ -114,7 +113,7 @@ func (b *Bodies) read(ctx context.Context, hold *Hold, r *http.Request, most int
 	}
 }
 
-// deadline bounds how long reading may take. What is not a connection has none.
+// deadline bounds how long reading may take. A client without a connection has no deadline.
 func deadline(client *http.ResponseController, until time.Time) error {
 	if err := client.SetReadDeadline(until); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("bound the time of a body: %w", err)

@@ -7,22 +7,22 @@ import (
 	"sync"
 )
 
-// Budget is an amount of connections, bytes or calls that many share, each under
-// a key: an address, a namespace, a user. No key can keep another one from it.
-// When the budget is used up, the key that holds most gives way to a key that
-// holds less; of those that wait, the one that will hold least is next.
+// Budget is an amount of connections, bytes or calls that many share. Each hold has a key: an
+// address, a namespace, a user. No key can keep another key from the budget. When the budget is
+// used up, the key that holds most gives way to a key that holds less. Of the keys that wait,
+// the one that will hold least is next.
 type Budget struct {
 	// Size is the whole amount.
 	Size int64
-	// Share is what one key may hold; 0 is no limit of its own.
+	// Share is the most that one key may hold; 0 is no limit of its own.
 	Share int64
-	// Renews has the newest count most: of keys that hold the same the oldest hold
-	// gives way, and a key's largest and oldest to its own newest.
+	// Renews prefers new holds: among keys that hold the same, the oldest hold gives way;
+	// within a key, the largest and oldest gives way to the newest.
 	Renews bool
 
 	mu sync.Mutex
-	// used is held by all, held by each key; leaving is the part of it that was
-	// asked to give way, and has not done so.
+	// used is held in all, held by each key. usedLeaving and leaving are the parts of it that
+	// were asked to give way, and have not done so.
 	used, usedLeaving int64
 	held, leaving     map[string]int64
 	holds             map[*Hold]struct{}
@@ -30,7 +30,7 @@ type Budget struct {
 	order             uint64
 }
 
-// Hold is a part of a budget that somebody holds until Release.
+// Hold is a part of a budget, taken until Release.
 type Hold struct {
 	budget  *Budget
 	key     string
@@ -62,9 +62,9 @@ func (e *ShareError) Error() string {
 	return fmt.Sprintf("%s holds all of the %d that one may", e.Key, e.Share)
 }
 
-// Take takes a weight of the budget, and waits for it until ctx ends. GiveWay is
-// called, from anywhere and once, if another key needs the room: the holder then
-// releases soon. With nil it never gives way.
+// Take takes a weight of the budget, and waits for it until ctx ends. giveWay is called once,
+// from any goroutine, if another key needs the room: the holder must release soon. A hold with
+// a nil giveWay never gives way.
 func (b *Budget) Take(ctx context.Context, key string, weight int64, giveWay func()) (*Hold, error) {
 	h := &Hold{budget: b, key: key, giveWay: giveWay}
 	if err := b.take(ctx, h, weight); err != nil {
@@ -112,7 +112,7 @@ func (b *Budget) take(ctx context.Context, h *Hold, weight int64) error {
 	return ErrFull
 }
 
-// wanted is what those of a key that wait will hold.
+// wanted is the weight for which a key's waiters wait.
 func (b *Budget) wanted(key string) (all int64) {
 	for w := range b.waiting {
 		if w.hold.key == key {
@@ -176,14 +176,14 @@ func (b *Budget) next() *waiter {
 	return first
 }
 
-// stays is what a key holds, without that which it was asked to give up.
+// stays is what a key holds, without the holds that were asked to give way.
 func (b *Budget) stays(key string) int64 { return b.held[key] - b.leaving[key] }
 
 // with is what a waiter's key will hold.
 func (b *Budget) with(w *waiter) int64 { return b.stays(w.hold.key) + w.weight }
 
-// makeRoom chooses holds to give way for a waiter, unless enough are leaving.
-// Where they would not do, it chooses none.
+// makeRoom chooses holds to give way for a waiter, unless enough are leaving. If they would not
+// suffice, it chooses none.
 func (b *Budget) makeRoom(w *waiter) (asked []*Hold) {
 	for b.used-b.usedLeaving+w.weight > b.Size {
 		h := b.victim(w)
@@ -248,7 +248,7 @@ func (h *Hold) Touch() {
 	h.order = h.budget.order
 }
 
-// Keep has a hold give way no more. It returns false if the hold was asked
+// Keep makes a hold give way no more. It returns false if the hold was asked to give way
 // already.
 func (h *Hold) Keep() bool {
 	h.budget.mu.Lock()

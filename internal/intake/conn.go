@@ -1,5 +1,6 @@
-// Package intake bounds what peers cost that nobody knows yet: their connections,
-// what they send before a request is whole, the bodies of their requests.
+// Package intake bounds what strangers cost, which are peers that are not known yet: their
+// connections, the bytes that they send before a request is whole, and the bodies of their
+// requests. A peer becomes known by its certificate (Known), or by Vouch.
 package intake
 
 import (
@@ -13,25 +14,24 @@ import (
 	"sync/atomic"
 )
 
-// Bounds of what is read of a peer that is not known, in bytes.
+// Bounds of what is read from a peer that is not known, in bytes.
 const (
-	// maxFirst is for a TLS handshake, with certificates, of which crypto/tls alone
-	// would take 256 KiB.
+	// maxFirst is for a TLS handshake with certificates. crypto/tls alone would read 256 KiB.
 	maxFirst = 24 << 10
-	// maxHead is for the head of a request. One of many short fields takes twenty
-	// times its size.
+	// maxHead is for the head of a request. A head of many short fields takes twenty times its
+	// size in memory.
 	maxHead = 8 << 10
 )
 
-// Listener takes a number of connections of peers that are not known. When there
-// are more, the address with most of them loses the one that has been idle or
-// incomplete for longest. A known peer's connection (Vouch) is not counted.
+// Listener takes a number of connections from peers that are not known. When there are more,
+// the address with most of them loses the connection that has been idle or incomplete for
+// longest. Connections of known peers (Vouch) do not count.
 type Listener struct {
 	net.Listener
 	places Budget
 }
 
-// Listen bounds a listener.
+// Listen bounds a listener to so many connections of strangers.
 func Listen(inner net.Listener, strangers int) *Listener {
 	return &Listener{Listener: inner, places: Budget{Size: int64(strangers), Renews: true}}
 }
@@ -39,7 +39,7 @@ func Listen(inner net.Listener, strangers int) *Listener {
 // Accept waits for the next connection.
 func (l *Listener) Accept() (net.Conn, error) {
 	now, cancel := context.WithCancel(context.Background())
-	cancel() // whoever gives way does so at once
+	cancel() // a connection that gives way does so at once
 	for {
 		accepted, err := l.Listener.Accept()
 		if err != nil {
@@ -57,7 +57,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Source is the host of an address, which is the key of what its peer may have.
+// Source is the host of an address host:port. It is the peer's key in a Budget.
 func Source(address string) string {
 	if a, err := netip.ParseAddrPort(address); err == nil {
 		return a.Addr().Unmap().WithZone("").String()
@@ -69,11 +69,10 @@ func Source(address string) string {
 type Conn struct {
 	net.Conn
 	known atomic.Bool
-	// named says that its certificate is a known peer's. Until a request came through,
-	// which nobody encrypts without the certificate's key, that proves nothing.
+	// named says that the certificate is a known peer's. That proves nothing before a request
+	// came through: only a peer with the certificate's key can encrypt one.
 	named atomic.Bool
-	// free says that a request is being served: what is read of its body is
-	// bounded by whoever reads it.
+	// free says that a request is being served: the reader of its body bounds the bytes.
 	free atomic.Bool
 	read atomic.Int64 // since the last request
 	most atomic.Int64
@@ -116,7 +115,7 @@ func (c *Conn) release() {
 	}
 }
 
-// giveWay ends it without a word: there may be nobody to take one.
+// giveWay resets the connection: the peer may not be there to take a proper end.
 func (c *Conn) giveWay() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -124,7 +123,7 @@ func (c *Conn) giveWay() {
 	c.Close()
 }
 
-// vouch makes its peer a known one.
+// vouch makes the connection's peer a known one.
 func (c *Conn) vouch() {
 	c.known.Store(true)
 	c.release()
@@ -139,7 +138,7 @@ func (c *Conn) expectHead() {
 	}
 }
 
-// progress follows what net/http does with it.
+// progress follows the connection's state in net/http.
 func (c *Conn) progress(state http.ConnState) {
 	switch state {
 	case http.StateActive, http.StateHijacked: // the head is whole
@@ -175,9 +174,10 @@ func of(conn net.Conn) *Conn {
 	return nil
 }
 
-// Known returns a configuration with which a peer is known from its first request
-// on, if its certificate is one's. VerifyConnection comes before the peer has shown
-// that it has the certificate's key: others may have seen the certificate.
+// Known returns a configuration that makes a peer known from its first request on, if known
+// accepts its certificate. crypto/tls calls VerifyConnection before the peer has proved that it
+// has the certificate's key, and others may have seen the certificate; so the handshake alone
+// makes no peer known.
 func Known(config *tls.Config, known func(tls.ConnectionState) bool) *tls.Config {
 	outer := config.Clone()
 	outer.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {

@@ -16,14 +16,14 @@ const (
 	readTimeout   = 30 * time.Second
 	writeTimeout  = 3 * time.Minute // longer than any answer is waited for
 	idleTimeout   = 2 * time.Minute
-	// maxKnownHead is for known peers: of a user who is in a thousand groups, the
-	// API server says so in the head.
+	// maxKnownHead, in bytes, is for known peers: the API server writes a user's groups into
+	// the head, and there may be a thousand.
 	maxKnownHead = 64 << 10
 )
 
-// Server makes a server for a Listener. It speaks HTTP/1.1 alone: a connection of
-// HTTP/2 has as many requests at once as its peer likes, and none of their bodies
-// has a deadline of its own.
+// Server makes a server for a Listener. It speaks HTTP/1.1 alone: over a connection of HTTP/2,
+// a peer may send any number of requests at once, and none of their bodies has a deadline of
+// its own.
 func Server(handler http.Handler, to logr.Logger) *http.Server {
 	only := new(http.Protocols)
 	only.SetHTTP1(true)
@@ -42,8 +42,8 @@ func Server(handler http.Handler, to logr.Logger) *http.Server {
 	}
 }
 
-// patient has the time for reading a request end where it has no body: an answer
-// may take longer, and net/http would take that time's end for the peer's.
+// patient removes the read deadline of a request without a body. The answer may take longer
+// than that deadline, and net/http would take its end for the end of the peer.
 func patient(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {
@@ -53,8 +53,7 @@ func patient(handler http.Handler) http.Handler {
 	})
 }
 
-// lines has net/http say what it has to say, such as of peers that do not get
-// through the handshake, where it is seldom wanted.
+// lines logs net/http's messages, such as handshakes that fail, at a level that is seldom on.
 type lines struct{ to logr.Logger }
 
 func (l lines) Write(text []byte) (int, error) {

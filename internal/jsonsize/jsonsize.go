@@ -1,6 +1,6 @@
-// Package jsonsize says how much a JSON text holds before it is decoded. Decoding
-// takes memory: an empty object is two bytes of text, and may be hundreds as a
-// struct. Counting takes none, and takes any text.
+// Package jsonsize counts what a JSON text holds before it is decoded. Decoding takes memory:
+// an empty object is two bytes of text, and may be hundreds as a struct. Counting takes no
+// memory, and accepts any text.
 package jsonsize
 
 // Values is how many values a text has at most: each but the first follows a comma

@@ -1,5 +1,5 @@
-// Package monitoring serves the components' /metrics. Who scrapes shows the
-// token of an account that may get /metrics; which that are, RBAC says.
+// Package monitoring serves the components' /metrics. A scraper shows the token of an account
+// that RBAC lets get /metrics.
 package monitoring
 
 import (
@@ -26,19 +26,18 @@ import (
 // Path of the metrics.
 const Path = "/metrics"
 
-// Access lets in whom the API server says may.
+// Access lets in the scrapers that the API server allows.
 //
-// controller-runtime has a filter for it. It links k8s.io/apiserver and with
-// client-go's typed clients every kind of Kubernetes, which is 18 MiB of memory
-// in virt-api.
+// controller-runtime has such a filter. It links k8s.io/apiserver, and with client-go's typed
+// clients every kind of Kubernetes: 18 MiB of memory in virt-api.
 type Access struct {
 	ask func(ctx context.Context, token string) (answer, error)
 	now func() time.Time
 	log logr.Logger
-	// questions bounds what strangers can make the API server work. It is a rate,
-	// for a place is held for a pace at least. By address: one that shows tokens
-	// without end waits behind another that shows its first. Who shows a token that
-	// was let in before does not wait.
+	// questions bounds the work that strangers can cause at the API server. It is a rate,
+	// because each place is held for at least a pace. Its keys are addresses: an address that
+	// shows tokens without end waits behind one that shows its first. A token that was let in
+	// before does not wait.
 	questions intake.Budget
 	pace      time.Duration
 
@@ -46,7 +45,7 @@ type Access struct {
 	known map[[sha256.Size]byte]known
 }
 
-// answer is what the API server says of a token.
+// answer is what the API server says about a token.
 type answer int
 
 const (
@@ -61,23 +60,23 @@ type known struct {
 }
 
 const (
-	// allowedFor is how long a scraper may go on whose right was taken away.
+	// allowedFor is how long a scraper may go on after its right was taken away.
 	allowedFor = time.Minute
 	refusedFor = 10 * time.Second
-	// forgetAfter is how long a scraper is known that does not come: the longest
-	// usual interval between scrapes.
+	// forgetAfter is how long the token of an absent scraper is remembered: the longest usual
+	// interval between scrapes.
 	forgetAfter = 5 * time.Minute
-	// maxKnown is more than there are scrapers.
+	// maxKnown, in tokens, is more than there are scrapers.
 	maxKnown = 64
 
 	questionsAtOnce = 8
 	questionPace    = 400 * time.Millisecond // 20 a second
-	// turnTimeout is how long it waits to be asked about: less than scrapers do.
+	// turnTimeout is how long a token waits for its review: less than scrapers wait.
 	turnTimeout = 8 * time.Second
 	askTimeout  = 10 * time.Second
 )
 
-// NewAccess asks the API server of config.
+// NewAccess makes an Access that asks the API server of config.
 func NewAccess(config *rest.Config, now func() time.Time, log logr.Logger) (*Access, error) {
 	reviews, err := newReviews(config)
 	if err != nil {
@@ -88,7 +87,7 @@ func NewAccess(config *rest.Config, now func() time.Time, log logr.Logger) (*Acc
 
 var errBusy = errors.New("too many unknown tokens are shown, and as many from this address as from any other")
 
-// Guard has next answer those who may.
+// Guard has next answer the scrapers that are allowed.
 func (a *Access) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -98,7 +97,7 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 		}
 		source := intake.Source(r.RemoteAddr)
 		if intake.Vouched(r.Context()) {
-			source = r.RemoteAddr // and no other connection from there
+			source = r.RemoteAddr // this connection alone, not all of its host
 		}
 		verdict, err := a.verdict(r.Context(), source, token)
 		switch {
@@ -126,7 +125,7 @@ func refuse(w http.ResponseWriter, a answer) {
 }
 
 func (a *Access) verdict(ctx context.Context, source, token string) (answer, error) {
-	// Not the token itself: it need not stay in memory.
+	// Not the token itself, which need not stay in memory.
 	key, now := sha256.Sum256([]byte(token)), a.now()
 	a.mu.Lock()
 	k, ok := a.known[key]
@@ -158,7 +157,7 @@ func (a *Access) verdict(ctx context.Context, source, token string) (answer, err
 	return said, nil
 }
 
-// turn waits until it is a stranger's turn to be asked about.
+// turn waits until a stranger's token may be reviewed.
 func (a *Access) turn(ctx context.Context, source string) (done func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
@@ -170,8 +169,8 @@ func (a *Access) turn(ctx context.Context, source string) (done func(), err erro
 	return func() { time.AfterFunc(time.Until(until), place.Release) }, nil
 }
 
-// makeRoom forgets the tokens that were refused, which strangers make up, before
-// any that was let in; of those, the ones that have not been shown for long.
+// makeRoom forgets refused tokens first, because strangers make them up. Then it forgets the
+// allowed tokens that have not been shown for long.
 func (a *Access) makeRoom(key [sha256.Size]byte, now time.Time) {
 	if _, ok := a.known[key]; ok || len(a.known) < maxKnown {
 		return
@@ -180,12 +179,12 @@ func (a *Access) makeRoom(key [sha256.Size]byte, now time.Time) {
 	if len(a.known) >= maxKnown {
 		maps.DeleteFunc(a.known, func(_ [sha256.Size]byte, k known) bool { return now.Sub(k.until) > forgetAfter })
 	}
-	if len(a.known) >= maxKnown { // of whoever makes tokens that may
+	if len(a.known) >= maxKnown { // somebody makes many allowed tokens
 		clear(a.known)
 	}
 }
 
-// reviews are the API server's.
+// reviews asks the API server for TokenReviews and SubjectAccessReviews.
 type reviews struct{ client rest.Interface }
 
 func newReviews(config *rest.Config) (*reviews, error) {
@@ -197,7 +196,7 @@ func newReviews(config *rest.Config) (*reviews, error) {
 	group := authenticationv1.SchemeGroupVersion
 	config.GroupVersion, config.APIPath = &group, "/apis"
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	config.QPS = -1 // questions are bounded where they are asked
+	config.QPS = -1 // Access bounds the questions
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
@@ -205,7 +204,7 @@ func newReviews(config *rest.Config) (*reviews, error) {
 	return &reviews{client}, nil
 }
 
-// ask asks whose token it is, and whether that may get the metrics.
+// ask asks whose token it is, and whether that account may get the metrics.
 func (r *reviews) ask(ctx context.Context, token string) (answer, error) {
 	who := &authenticationv1.TokenReview{}
 	err := r.client.Post().AbsPath("/apis/authentication.k8s.io/v1/tokenreviews").

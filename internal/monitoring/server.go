@@ -21,16 +21,16 @@ const (
 	// scrapesAtOnce: two Prometheus servers, and somebody who looks.
 	scrapesAtOnce = 3
 	scrapeTimeout = 10 * time.Second
-	// maxStrangers is more than scrape it, and bounds what everybody else costs who
-	// reaches the port.
+	// maxStrangers, in connections, is more than the scrapers make. It bounds what anybody else
+	// who reaches the port can cost.
 	maxStrangers = 64
-	// Between two attempts to listen.
+	// Delays between two attempts to listen.
 	firstDelay   = time.Second
 	longestDelay = time.Minute
 )
 
-// Handler answers with what is gathered. What goes wrong with one metric takes
-// no other away.
+// Handler answers with the gathered metrics. An error in one metric does not suppress the
+// others.
 func Handler(from prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+Path, promhttp.HandlerFor(from, promhttp.HandlerOpts{
@@ -46,11 +46,11 @@ type Server struct {
 	Log         logr.Logger
 }
 
-// NeedLeaderElection tells the manager that one which does not lead has metrics too.
+// NeedLeaderElection tells the manager to serve metrics even while another one leads.
 func (*Server) NeedLeaderElection() bool { return false }
 
-// Start serves until ctx ends. It is a manager.Runnable. A port that somebody else
-// has, on a node say, costs the metrics, and the program goes on.
+// Start serves until ctx ends. It is a manager.Runnable. If another process has the port, on a
+// node say, there are no metrics, and the program goes on.
 func (s *Server) Start(ctx context.Context) error {
 	for delay := firstDelay; ; delay = min(2*delay, longestDelay) {
 		err := s.serve(ctx)
@@ -73,7 +73,7 @@ func (s *Server) serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.Certificate, NextProtos: []string{"http/1.1"}}
-	// Who is known, Access says (intake.Vouch).
+	// No certificate makes a peer known: Access does so (intake.Vouch).
 	nobody := func(tls.ConnectionState) bool { return false }
 	if err := server.Serve(tls.NewListener(intake.Listen(listener, maxStrangers), intake.Known(config, nobody))); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics: %w", err)

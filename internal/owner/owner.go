@@ -21,8 +21,8 @@ func Reference(object metav1.Object, kind schema.GroupKind) *metav1.OwnerReferen
 }
 
 // Controls says whether the object's controller is owner, whose kind is kind. The UID
-// alone would not do: whoever may write the object may name an owner of any kind with
-// that UID.
+// alone would not do: a user who may write the object may name an owner of any kind with that
+// UID.
 func Controls(kind schema.GroupKind, owner, object metav1.Object) bool {
 	reference := Reference(object, kind)
 	return reference != nil && reference.UID == owner.GetUID() && reference.Name == owner.GetName()

@@ -1,6 +1,5 @@
-// Package patch changes objects of which the program knows a part: those that
-// somebody has written with fields that do not exist, and those of a schema that
-// is newer than the program.
+// Package patch changes objects of which the program knows only a part: somebody wrote unknown
+// fields into them, or their schema is newer than the program.
 package patch
 
 import (
@@ -11,10 +10,9 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 )
 
-// Operations turns the difference of what was read of raw and what came of it into
-// a JSON patch of raw itself. That raw is not simply replaced keeps fields that
-// are not known here, in the items of lists too, and what was written another way
-// than it would be here, such as 1024M.
+// Operations turns the difference between raw as it was read (before) and the result (after)
+// into a JSON patch of raw itself. To replace raw would lose unknown fields, in the items of
+// lists too, and other notations of the same value, such as 1024M.
 func Operations(raw, before, after []byte) ([]jsonpatch.Operation, error) {
 	var written, was, is any
 	for text, value := range map[*[]byte]*any{&raw: &written, &before: &was, &after: &is} {
@@ -29,8 +27,7 @@ func Operations(raw, before, after []byte) ([]jsonpatch.Operation, error) {
 	return jsonpatch.CreatePatch(raw, patched)
 }
 
-// merge makes of what was written what differs between was, as which it was
-// read, and is.
+// merge applies the difference between was and is to written. was is how written was read.
 func merge(written, was, is any) any {
 	switch is := is.(type) {
 	case map[string]any:
@@ -63,9 +60,8 @@ func merge(written, was, is any) any {
 	}
 	switch written.(type) {
 	case float64, bool:
-		// A 0 that was written reads as if nothing were. It is what somebody
-		// wants, though, and the schema's to refuse; an empty text means that
-		// nothing is wanted.
+		// A written 0 or false reads as if the field were empty. Yet somebody wants that value,
+		// and to refuse it is the schema's part. An empty text means that nothing is wanted.
 		return written
 	}
 	return is

@@ -1,4 +1,4 @@
-// Package timer waits for a while, and no longer than there is a reason to.
+// Package timer waits for a time, or until a channel is closed.
 package timer
 
 import "time"

@@ -64,8 +64,8 @@ type Option struct {
 	Value string `json:"value"`
 }
 
-// maxLease is how much of a message a lease may take, in octets, so that what the
-// client says of itself and is told again fits too.
+// maxLease is how much of a message a lease may take, in octets: what the reply repeats of the
+// client's own options must fit too.
 const maxLease = 1200
 
 // Check reports what in the lease could not be told to a guest.

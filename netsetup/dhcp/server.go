@@ -11,8 +11,8 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// maxPacket is the largest message read, in octets: one Ethernet frame holds no
-// more. What is longer is dropped.
+// maxPacket is the largest message read, in octets: one Ethernet frame holds no more. Longer
+// messages are dropped.
 const maxPacket = 1500
 
 // Server answers one guest on one socket.
@@ -25,8 +25,8 @@ type Server struct {
 	once  sync.Once
 }
 
-// Serve starts a server that owns conn, a UDP socket on port 67 that reaches only
-// the guest. No packet and no error of the socket but its being closed ends it.
+// Serve starts a server that owns conn, a UDP socket on port 67 that reaches only the guest.
+// The server ends when the socket is closed, and by no packet and no other error.
 func Serve(conn net.PacketConn, lease Lease, log *slog.Logger) *Server {
 	s := &Server{
 		conn: conn, lease: lease, log: limitedLog{log: log, now: time.Now},
@@ -56,8 +56,8 @@ func (s *Server) run() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			// E.g. ENETDOWN, or ECONNREFUSED for an earlier reply. One that stays must
-			// not keep a CPU busy.
+			// E.g. ENETDOWN, or ECONNREFUSED for an earlier reply. A lasting error must not
+			// keep a CPU busy.
 			s.log.warn("read DHCP request", err)
 			select {
 			case <-s.stop:

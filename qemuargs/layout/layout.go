@@ -14,7 +14,8 @@ const (
 	// with the socket that the launcher dials.
 	SlotDir    = "/run/kubeqemu-slot"
 	SlotSocket = SlotDir + "/handler.sock"
-	// OverlayDir holds what the guest writes over its container disks.
+	// OverlayDir holds empty disks, and overlays: what the guest writes over disks that are
+	// only read.
 	OverlayDir = "/var/lib/kubeqemu/overlays"
 	// ImageVolumeDir holds one folder per container disk: the whole image.
 	ImageVolumeDir = "/var/lib/kubeqemu/images"
@@ -48,16 +49,16 @@ const (
 // ImageVolume is the folder of a container disk's image.
 func ImageVolume(volume string) string { return path.Join(ImageVolumeDir, volume) }
 
-// Claim is the folder of the volume of a PersistentVolumeClaim.
+// Claim is the folder of the volume of a PersistentVolumeClaim, or of a hostDisk.
 func Claim(volume string) string { return path.Join(ClaimDir, volume) }
 
 // BlockDevice is the device of a PersistentVolumeClaim of mode Block.
 func BlockDevice(volume string) string { return path.Join(BlockDir, volume) }
 
-// Overlay is the overlay of a container disk.
+// Overlay is the overlay of a container disk or ephemeral claim, or an empty disk.
 func Overlay(volume string) string { return path.Join(OverlayDir, volume+".qcow2") }
 
-// Keys in Secrets with cloud-init data, KubeVirt's; the first that is there is read.
+// Keys in Secrets with cloud-init data, KubeVirt's; the first that exists is read.
 func UserDataKeys() []string    { return []string{"userdata", "userData"} }
 func NetworkDataKeys() []string { return []string{"networkdata", "networkData"} }
 
@@ -67,11 +68,11 @@ func UserDataSecret(volume string) string { return path.Join(SecretDir, volume, 
 // NetworkDataSecret is the folder of the Secret with a volume's network data.
 func NetworkDataSecret(volume string) string { return path.Join(SecretDir, volume, "network") }
 
-// accessCredentials is no volume's name.
+// accessCredentials is no volume's name: those have no underscore.
 const accessCredentials = "access_credentials"
 
-// AccessCredential is the folder, in SecretDir or what stands for it, of the
-// Secret of one of spec.accessCredentials.
+// AccessCredential is the folder of the Secret of spec.accessCredentials[number]. dir is
+// SecretDir, or stands for it.
 func AccessCredential(dir string, number int) string {
 	return path.Join(dir, accessCredentials, strconv.Itoa(number))
 }

@@ -16,8 +16,7 @@ import (
 // drivesPerController is the number of ports of an ICH9 AHCI controller.
 const drivesPerController = 6
 
-// disks resolves the disks, and into m the controllers that they need besides
-// the chipset's.
+// disks resolves the disks into m, with the controllers that they need besides the chipset's.
 func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots *allocator) field.ErrorList {
 	var errs field.ErrorList
 	volumes := map[string]int{}
@@ -59,11 +58,10 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 	return errs
 }
 
-// blockQueues is the number of a disk's or controller's queues: one for each
-// virtual CPU, which is what QEMU takes by itself (virtio_pci_optimal_num_queues in
-// hw/virtio/virtio-pci.c), and so what guests of KubeVirt have. It is written down,
-// because QEMU counts the CPUs at its start, and a machine with hotplugged CPUs
-// would not have as many queues again elsewhere.
+// blockQueues is the number of queues of a disk or controller: one for each virtual CPU. QEMU
+// takes the same number by itself (virtio_pci_optimal_num_queues in hw/virtio/virtio-pci.c),
+// and so KubeVirt's guests have it. It is written down because QEMU counts the CPUs at its
+// start: elsewhere, a machine with hotplugged CPUs would get another number of queues.
 func blockQueues(vmi *v1.VirtualMachineInstance) int {
 	return int(vmi.Spec.Domain.CPU.VCPUs())
 }
@@ -177,9 +175,9 @@ func sectors(bytes int64) int64 {
 	return (bytes + sector - 1) / sector * sector
 }
 
-// newDiskSize is the size of a disk that is to be made: what the claim says, or
-// somewhat less where the file system has not that much room. A guest whose disk
-// promises more than there is would be stopped when it is full.
+// newDiskSize is the size of a new disk, in bytes: the claim's, or up to a tenth less if the
+// file system has less room. A guest whose disk promises more than there is would be stopped
+// when the file system is full.
 func newDiskSize(facts qemuargs.VolumeFacts) (int64, error) {
 	const mib = 1 << 20
 	least := facts.DiskSize / 10 * 9 // KubeVirt's pvcTolerateLessSpaceUpToPercent
@@ -190,8 +188,8 @@ func newDiskSize(facts qemuargs.VolumeFacts) (int64, error) {
 	return size, nil
 }
 
-// sataBus numbers the buses of AHCI controllers: those of the q35 chipset's
-// are ide.0 to ide.5, those of a further one ahci1.0 to ahci1.5.
+// sataBus numbers the buses of AHCI controllers: ide.0 to ide.5 on the q35 chipset's, ahci1.0
+// to ahci1.5 on the next, and so on.
 type sataBus struct{ used int }
 
 func (b *sataBus) next() string {
@@ -211,8 +209,8 @@ func (b *sataBus) controllers() []qemuargs.AHCI {
 	return out
 }
 
-// boot makes the first hard disk (or else the first disk) bootable where the
-// spec orders nothing; where it does, the firmware tries nothing else.
+// boot makes the first hard disk (or else the first disk) bootable if the spec has no boot
+// order. If it has one, the firmware tries only the devices in it.
 func boot(devices *v1.Devices, disks []qemuargs.Disk) qemuargs.BootRestriction {
 	ordered := func(order *uint32) bool { return order != nil }
 	if slices.ContainsFunc(devices.Disks, func(d v1.Disk) bool { return ordered(d.BootOrder) }) ||

@@ -1,12 +1,11 @@
-// Package resolve decides everything about a VMI's QEMU: VMI and host facts in,
-// Machine out. It is pure; what it needs to know of the node and the pod comes
-// in as Host.
+// Package resolve decides everything about a VMI's QEMU: VMI and host facts in, Machine out. It
+// is pure: Host holds all that it knows of the node and the pod.
 package resolve
 
 import "github.com/kubeqemu/kubeqemu/qemuargs"
 
-// Host is what the node and the pod say. It can be written as YAML, for tests
-// and for "qemuargs render".
+// Host holds the facts of the node and the pod. It can be written as YAML, for tests and for
+// "qemuargs render".
 type Host struct {
 	// Accelerator that guests of this node get.
 	Accelerator qemuargs.Accelerator `json:"accelerator"`
@@ -18,7 +17,7 @@ type Host struct {
 	Claims map[string]qemuargs.VolumeFacts `json:"claims,omitempty"`
 	// OverlayDirect: O_DIRECT works where overlays are made.
 	OverlayDirect bool `json:"overlayDirect,omitempty"`
-	// Kernel is what the launcher found of the kernel to be booted.
+	// Kernel is what the launcher found out about the kernel that is booted directly.
 	Kernel *qemuargs.KernelFacts `json:"kernel,omitempty"`
 	// NICs by interface name.
 	NICs map[string]NIC `json:"nics,omitempty"`

@@ -7,9 +7,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// Machine resolves a VMI on a host. The VMI is defaulted and validated again
-// on a copy, so that one that got past the controller changes nothing. All
-// errors are returned at once, each with the path of the field it is about.
+// Machine resolves a VMI on a host. It defaults and validates a copy of the VMI again, so that
+// an invalid VMI that got past the controller has no effect. It returns all errors at once,
+// each with the path of its field.
 func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, field.ErrorList) {
 	vmi = vmi.DeepCopy()
 	v1.Default(vmi)
@@ -48,8 +48,8 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 		errs = append(errs, kernelErr)
 	}
 	slots := &allocator{}
-	// Interfaces first: guests name them by slot, and a disk that is added
-	// later must not rename them.
+	// Interfaces first: guests name interfaces by slot, and a disk that is added later must not
+	// rename them.
 	m.NICs = nics(vmi, host, board, slots)
 	errs = append(errs, disks(vmi, host, m, slots)...)
 	m.Boot = boot(devices, m.Disks)

@@ -16,8 +16,8 @@ var nicDrivers = map[string]string{
 	"rtl8139": "rtl8139",
 }
 
-// queueSize is the number of entries of a virtio queue: QEMU's default of types
-// since 5.0, written down because 10.0 makes it 1024.
+// queueSize is the number of entries of a virtio queue: QEMU's default for machine types since
+// 5.0. It is written down because 10.0 makes it 1024.
 const queueSize = 256
 
 // maxQueues of an interface: each is a file descriptor that is handed to the
@@ -55,9 +55,9 @@ func Queues(vmi *v1.VirtualMachineInstance, nic v1.Interface) int {
 	return int(min(domain.CPU.VCPUs(), maxQueues))
 }
 
-// MAC is the hardware address of an interface: the spec's; with the bridge
-// binding the pod interface's own, since networks may let only that one pass;
-// else one under QEMU's prefix made from the object's UID, so that it stays the same.
+// MAC is the hardware address of an interface: first the spec's. Else, with the bridge binding,
+// the pod interface's own, because networks may let only that address pass. Else it is made
+// from the object's UID under QEMU's prefix, so that it stays the same.
 func MAC(vmi *v1.VirtualMachineInstance, nic v1.Interface, host NIC) string {
 	if mac, err := net.ParseMAC(nic.MacAddress); err == nil {
 		return mac.String()

@@ -6,11 +6,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// The layout of pcie.0. Slot 0 is the host bridge and 0x1f the chipset. What can
-// be unplugged, or its like plugged later, sits in a root port. What stays for
-// the guest's life sits on pcie.0 itself, at a place of its own, which nothing
-// else takes where it is absent: a root port costs QEMU 60 kB when it starts and
-// 0.4 MB once the guest uses it, and the guest time at boot.
+// The layout of pcie.0. Slot 0 is the host bridge and 0x1f the chipset. A device that can be
+// unplugged, or another like it plugged later, sits in a root port. A device that stays for the
+// guest's life sits on pcie.0 itself, at a slot of its own, which stays free in a machine
+// without that device: a root port costs QEMU 60 kB when it starts and 0.4 MB once the guest
+// uses it, and costs the guest time at boot.
 const (
 	graphicsSlot   = 0x01
 	rootPortSlot   = 0x02 // to 0x05, eight functions each
@@ -39,8 +39,8 @@ func packed(slot uint8, n int) qemuargs.PCIAddress {
 	return qemuargs.PCIAddress{Bus: "pcie.0", Slot: slot + uint8(n/functionsPerDev), Function: uint8(n % functionsPerDev)}
 }
 
-// allocator hands out PCI addresses in the order it is asked; rootPorts says
-// whether all fitted.
+// allocator hands out PCI addresses in the order of the calls. rootPorts returns an error if
+// they do not all fit.
 type allocator struct {
 	plugged    int
 	integrated int
@@ -52,7 +52,7 @@ func (a *allocator) plug() qemuargs.PCIAddress {
 	return qemuargs.PCIAddress{Bus: rootPortID(a.plugged)}
 }
 
-// integrate takes the next slot of those on pcie.0 that are not one device's own:
+// integrate takes the next of the slots on pcie.0 that are not reserved for one device:
 // conventional PCI devices may not sit in an Express slot (QEMU docs/pcie.txt).
 func (a *allocator) integrate() qemuargs.PCIAddress {
 	a.integrated++
@@ -61,10 +61,9 @@ func (a *allocator) integrate() qemuargs.PCIAddress {
 
 func rootPortID(n int) string { return fmt.Sprintf("pci.%d", n) }
 
-// rootPorts are those that were taken and spare ones for hotplug: 3, or 6 where
-// the guest has more than 2 GiB, the least that KubeVirt's pci-topology-version
-// v3 leaves free. KubeVirt's least of ports in all, 8 or 16, counted the devices
-// that have none here.
+// rootPorts are the taken ports, and spare ones for hotplug: 3, or 6 if the guest has more than
+// 2 GiB, the least that KubeVirt's pci-topology-version v3 leaves free. KubeVirt's least number
+// of ports in all, 8 or 16, counted devices that need no port here.
 func (a *allocator) rootPorts(memory int64) ([]qemuargs.RootPort, error) {
 	spare := 3
 	if memory > 2<<30 {

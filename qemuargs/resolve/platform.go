@@ -9,7 +9,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// attach adds the devices that have nothing behind them.
+// attach adds the devices other than disks and network cards.
 func attach(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
 	if devices.Rng != nil {
 		m.RNG = &qemuargs.RNG{PCI: integrated(rngSlot)}
@@ -27,7 +27,7 @@ func attach(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
 	if enabled(devices.AutoattachGraphicsDevice) {
 		m.Graphics = graphics(devices.Video)
 	}
-	// Without graphics nobody can type. Without ACPI a guest resets by the keyboard's controller.
+	// Typing needs graphics. Without ACPI a guest resets by the keyboard's controller.
 	m.PS2 = m.Graphics != nil || m.NoACPI
 	m.Agent = &qemuargs.Agent{PCI: integrated(agentSlot)}
 }

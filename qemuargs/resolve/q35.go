@@ -9,9 +9,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// Here is what is decided of machines of amd64 only: versions of q35, CPU models.
+// This file decides what only machines of amd64 have: versions of q35, CPU models.
 
-// cpuModel: without libvirt there is nobody who computes host-model, so it
+// cpuModel is QEMU's name of a model. libvirt would compute host-model; without libvirt it
 // means all that the accelerator offers.
 func cpuModel(model string, accelerator qemuargs.Accelerator) string {
 	switch model {
@@ -31,7 +31,7 @@ func (v version) before(other version) bool {
 	return v.major < other.major || v.major == other.major && v.minor < other.minor
 }
 
-// The first types with offloads that hang on the host's kernel.
+// The first machine types with offloads that depend on the host's kernel.
 var (
 	version82  = version{8, 2}  // USO
 	version102 = version{10, 2} // UDP tunnels
@@ -39,8 +39,8 @@ var (
 
 const typePrefix = "pc-q35-"
 
-// machineType makes q35 a versioned type, which is that of QEMU's own release,
-// and refuses one that this QEMU does not have yet, or that a later one has no more.
+// machineType turns q35 into the versioned type of QEMU's own release. It refuses a type that
+// this QEMU does not have yet, and a type that later QEMUs no longer have.
 func machineType(wanted, qemuVersion string) (string, version, error) {
 	qemu, err := release(qemuVersion)
 	if err != nil {
@@ -61,7 +61,7 @@ func machineType(wanted, qemuVersion string) (string, version, error) {
 	return wanted, board, nil
 }
 
-// monitorObject: since 11.1 QEMU warns of -mon.
+// monitorObject says whether the monitor is an object: since 11.1 QEMU warns of -mon.
 func monitorObject(qemuVersion string) bool {
 	qemu, err := release(qemuVersion)
 	return err == nil && !qemu.before(version{11, 1})

@@ -1,5 +1,4 @@
-// Package choice finds the instancetype and the preference that a VirtualMachine
-// is run with.
+// Package choice finds the instancetype and the preference that a VirtualMachine runs with.
 package choice
 
 import (
@@ -23,28 +22,28 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// ErrMissing: something that a VM names is not there, or is not what it names.
-// Nothing tells when it comes.
+// ErrMissing means that an object that a VM names does not exist, or is of another kind. No
+// event tells when it comes.
 var ErrMissing = errors.New("not found")
 
-// Object is any of Kubernetes'.
+// Object is any Kubernetes object.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// Get reads an object, past any cache. It is asked for instancetypes, preferences,
-// ControllerRevisions and PersistentVolumeClaims.
+// Get reads an object, past any cache: an instancetype, a preference, a ControllerRevision or a
+// PersistentVolumeClaim.
 type Get func(ctx context.Context, key types.NamespacedName, into Object) error
 
-// Found is an instancetype or a preference, and the reference to it for the VM's
-// status. Without a ControllerRevision in the reference, it was found as it is now.
+// Found is an instancetype or a preference, and the reference to it for the VM's status. If the
+// reference names no ControllerRevision, Object is as it is now.
 type Found struct {
 	Object Object
 	Ref    *v1.InstancetypeStatusRef
 }
 
-// Choice is what a VM is run with; either may be nil.
+// Choice is the instancetype and the preference that a VM runs with; either may be nil.
 type Choice struct{ Instancetype, Preference *Found }
 
 // Refs are the references for the VM's status.
@@ -84,8 +83,8 @@ func (c *Choice) preference() *v1beta1.VirtualMachinePreferenceSpec {
 	return nil
 }
 
-// Expand is the VM with its size and its preference in the template. The errors
-// are of the template as it would be with its defaults.
+// Expand is the VM with its instancetype and preference applied to the template. The errors are
+// those of that template with its defaults.
 func (c *Choice) Expand(vm *v1.VirtualMachine) (*v1.VirtualMachine, field.ErrorList) {
 	if c.Instancetype == nil && c.Preference == nil {
 		return vm, nil // it was validated as it is
@@ -116,8 +115,8 @@ func (c *Choice) annotations(others map[string]string) map[string]string {
 	return all
 }
 
-// Find finds what a VM is run with: what its status remembers of what it names, or
-// else as it is now.
+// Find finds the instancetype and the preference that a VM runs with: the revisions that its
+// status remembers of what the VM names, or else the objects as they are now.
 func Find(ctx context.Context, get Get, vm *v1.VirtualMachine) (*Choice, error) {
 	c := &Choice{}
 	var err error
@@ -137,7 +136,7 @@ func Find(ctx context.Context, get Get, vm *v1.VirtualMachine) (*Choice, error) 
 // matcher is an InstancetypeMatcher or a PreferenceMatcher.
 type matcher struct {
 	what string // "instancetype" or "preference"
-	// kinds are the one of the namespace and that of the cluster.
+	// kinds are the namespaced kind and the cluster-scoped one.
 	kinds      [2]string
 	name, kind string
 	revision   string
@@ -166,8 +165,8 @@ func preferenceMatcher(vm *v1.VirtualMachine) *matcher {
 		remembered: vm.Status.PreferenceRef}
 }
 
-// normalKind is the kind as the API server knows it: in manifests it is in any
-// case, and may be the plural.
+// normalKind is the kind as the API server knows it. In manifests it may be in any case, or the
+// plural.
 func (m *matcher) normalKind(kind string) string {
 	for _, k := range m.kinds {
 		if s := strings.ToLower(kind); s == strings.ToLower(k) || s == strings.ToLower(k)+"s" {
@@ -177,7 +176,7 @@ func (m *matcher) normalKind(kind string) string {
 	return m.kinds[1]
 }
 
-// find returns what the matcher means, or nil where that is nothing.
+// find returns the object that the matcher means, or nil if it means none.
 func (m *matcher) find(ctx context.Context, get Get, vm *v1.VirtualMachine) (*Found, error) {
 	ref := &v1.InstancetypeStatusRef{Name: m.name, Kind: m.normalKind(m.kind), InferFromVolume: m.volume, InferFromVolumeFailurePolicy: m.policy}
 	if m.volume != "" {
@@ -222,8 +221,7 @@ func newObject(kind string) Object {
 	}
 }
 
-// missing marks the error of a get: that something is not there is for somebody
-// else to change.
+// missing turns NotFound into ErrMissing: a user must make the object.
 func missing(err error, kind, name string) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%s %q %w", kind, name, ErrMissing)
@@ -231,11 +229,12 @@ func missing(err error, kind, name string) error {
 	return fmt.Errorf("get %s %q: %w", kind, name, err)
 }
 
-// Labels of claims by which a volume says what it is to be run with, KubeVirt's.
+// inferLabel begins the labels of a claim that name an instancetype or a preference,
+// KubeVirt's.
 const inferLabel = "instancetype.kubevirt.io/default-"
 
-// infer asks a volume's claim. No name and no error mean that the volume says
-// nothing, and that this is no harm.
+// infer reads the labels of a volume's claim. If it returns neither a name nor an error, the
+// claim names nothing and the matcher's policy permits that.
 func (m *matcher) infer(ctx context.Context, get Get, vm *v1.VirtualMachine) (name, kind string, err error) {
 	defer func() {
 		if errors.Is(err, ErrMissing) && m.policy != nil && *m.policy == v1.IgnoreInferFromVolumeFailure {
@@ -262,7 +261,7 @@ func (m *matcher) infer(ctx context.Context, get Get, vm *v1.VirtualMachine) (na
 	return name, pvc.Labels[inferLabel+m.what+"-kind"], nil
 }
 
-// revisionInto decodes what a ControllerRevision holds.
+// revisionInto decodes the object in a ControllerRevision.
 func revisionInto(ctx context.Context, get Get, namespace, name, kind string, object Object) error {
 	revision := &appsv1.ControllerRevision{}
 	if err := get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, revision); err != nil {

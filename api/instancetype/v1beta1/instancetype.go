@@ -7,9 +7,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// VirtualMachineInstancetype is a size of virtual machines: their CPUs and
-// memory. It is applied when a VirtualMachine that names it is started, and
-// kept in a ControllerRevision from then on.
+// VirtualMachineInstancetype is a size of virtual machines: their CPUs and memory. It is
+// applied when a VirtualMachine that names it is started, and kept in a ControllerRevision from
+// the first start on.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=virtualmachineinstancetypes,shortName=vminstancetype;vminstancetypes;vmf;vmfs,categories=all
@@ -52,8 +52,8 @@ type VirtualMachineClusterInstancetypeList struct {
 	Items           []VirtualMachineClusterInstancetype `json:"items"`
 }
 
-// VirtualMachineInstancetypeSpec is a size. A VirtualMachine that names it must
-// leave out of its template what is set here.
+// VirtualMachineInstancetypeSpec is a size. The template of a VirtualMachine that names it must
+// not set the same fields.
 type VirtualMachineInstancetypeSpec struct {
 	// CPU is the number and model of the guest's CPUs.
 	CPU CPUInstancetype `json:"cpu"`
@@ -91,8 +91,8 @@ type VirtualMachineInstancetypeSpec struct {
 
 // CPUInstancetype is the number and model of the guest's CPUs.
 type CPUInstancetype struct {
-	// Guest is the number of the guest's CPUs. They are sockets of one core,
-	// unless a preference wants them otherwise.
+	// Guest is the number of the guest's CPUs: sockets of one core, unless a preference wants
+	// others.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=255
 	Guest uint32 `json:"guest"`
@@ -122,7 +122,7 @@ type CPUInstancetype struct {
 
 // MemoryInstancetype is the guest's memory.
 type MemoryInstancetype struct {
-	// Guest is how much RAM the guest has. Exponents are refused.
+	// Guest is the guest's RAM, 1M to 64Ti. Exponents are refused.
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
 	Guest resource.Quantity `json:"guest"`

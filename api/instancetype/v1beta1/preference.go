@@ -7,9 +7,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// VirtualMachinePreference is what a kind of guest likes best. It fills in what
-// the template of a VirtualMachine that names it leaves out, and never changes
-// what is set there.
+// VirtualMachinePreference holds the settings that a kind of guest prefers. It fills in what
+// the template of a VirtualMachine that names it leaves out, and never changes what is set
+// there.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=virtualmachinepreferences,shortName=vmpref;vmprefs;vmp;vmps,categories=all
@@ -52,7 +52,7 @@ type VirtualMachineClusterPreferenceList struct {
 	Items           []VirtualMachineClusterPreference `json:"items"`
 }
 
-// VirtualMachinePreferenceSpec is what a kind of guest likes best.
+// VirtualMachinePreferenceSpec holds the settings that a kind of guest prefers.
 type VirtualMachinePreferenceSpec struct {
 	// Clock of the guest.
 	// +optional
@@ -72,14 +72,15 @@ type VirtualMachinePreferenceSpec struct {
 	// Machine is QEMU's machine type.
 	// +optional
 	Machine *MachinePreferences `json:"machine,omitempty"`
-	// Volumes of the guest. It has no effect: no volume is made from it.
+	// Volumes has no effect: no volume is made from it.
 	// +optional
 	Volumes *VolumePreferences `json:"volumes,omitempty"`
 	// PreferredSubdomain of the guest.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PreferredSubdomain string `json:"preferredSubdomain,omitempty"`
-	// PreferredTerminationGracePeriodSeconds is how long the guest has to go down.
+	// PreferredTerminationGracePeriodSeconds is how long the guest may take to shut down. Unit:
+	// seconds.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
@@ -88,15 +89,15 @@ type VirtualMachinePreferenceSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	PreferredArchitecture string `json:"preferredArchitecture,omitempty"`
-	// Requirements that the machine must meet, or it is not started.
+	// Requirements of the machine, without which it is not started.
 	// +optional
 	Requirements *PreferenceRequirements `json:"requirements,omitempty"`
 	// Annotations of the VirtualMachineInstance.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// PreferSpreadSocketToCoreRatio is the number of cores per socket with the
-	// topology spread; cpu.spreadOptions.ratio comes first. Default: 2.
+	// PreferSpreadSocketToCoreRatio is the number of cores per socket with the topology spread,
+	// unless cpu.spreadOptions.ratio is set. Default: 2.
 	// +optional
 	// +kubebuilder:validation:Maximum=255
 	PreferSpreadSocketToCoreRatio uint32 `json:"preferSpreadSocketToCoreRatio,omitempty"`
@@ -115,7 +116,7 @@ type ClockPreferences struct {
 	// PreferredClockOffset is UTC.
 	// +optional
 	PreferredClockOffset *ClockOffset `json:"preferredClockOffset,omitempty"`
-	// PreferredTimer is taken as a whole where the template sets no timer.
+	// PreferredTimer is used as a whole if the template sets no timer.
 	// +optional
 	PreferredTimer *v1.Timer `json:"preferredTimer,omitempty"`
 }
@@ -132,9 +133,9 @@ type ClockOffset struct {
 
 // CPUPreferences are of the CPUs.
 type CPUPreferences struct {
-	// PreferredCPUTopology is what an instancetype's CPUs are: sockets, cores,
-	// threads, spread over several of them, or any, which means sockets. The
-	// names that begin with "prefer" are older ones of the same. Default: sockets.
+	// PreferredCPUTopology is how an instancetype's CPUs are laid out: as sockets, cores,
+	// threads, spread over several of these, or any (sockets). The names that begin with
+	// "prefer" are older ones. Default: sockets.
 	// +optional
 	// +kubebuilder:validation:Enum=sockets;cores;threads;spread;any;preferSockets;preferCores;preferThreads;preferSpread;preferAny
 	PreferredCPUTopology string `json:"preferredCPUTopology,omitempty"`
@@ -154,7 +155,7 @@ type SpreadOptions struct {
 	// +optional
 	// +kubebuilder:validation:Enum=SocketsCores;CoresThreads;SocketsCoresThreads
 	Across string `json:"across,omitempty"`
-	// Ratio of the one to the other. Default: 2.
+	// Ratio that across names. Default: 2.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=255
@@ -255,7 +256,7 @@ type DevicePreferences struct {
 	PreferredPanicDeviceModel v1.UnsupportedString `json:"preferredPanicDeviceModel,omitempty"`
 }
 
-// Ineffective is of devices that there are none of.
+// Ineffective holds options of devices that Kubeqemu does not have.
 type Ineffective struct{}
 
 // FeaturePreferences are of the platform.
@@ -283,7 +284,7 @@ type FeaturePreferences struct {
 
 // FirmwarePreferences are of the firmware.
 type FirmwarePreferences struct {
-	// PreferredUseBios is SeaBIOS, as is the default.
+	// PreferredUseBios is SeaBIOS, also the default.
 	// +optional
 	PreferredUseBios *bool `json:"preferredUseBios,omitempty"`
 	// PreferredUseBiosSerial lets SeaBIOS write to the serial port.

@@ -7,13 +7,13 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// RevisionLabel of a pool's VirtualMachines, and of their guests, tells the
-// template that they were made from. The name is KubeVirt's.
+// RevisionLabel of a pool's VirtualMachines, and of their guests, identifies the template that
+// they were made from. The name is KubeVirt's.
 const RevisionLabel = "kubevirt.io/vm-pool-revision-name"
 
-// VirtualMachinePool keeps a number of VirtualMachines of one template. They
-// are called <pool>-0, <pool>-1 and so on; one that is deleted comes back under
-// its name. kubectl scale and HorizontalPodAutoscalers change their number.
+// VirtualMachinePool keeps a number of VirtualMachines of one template. They are called
+// <pool>-0, <pool>-1 and so on; a deleted one comes back under its name. kubectl scale and
+// HorizontalPodAutoscalers change their number.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=virtualmachinepools,shortName=vmpool;vmpools,categories=all
@@ -46,29 +46,27 @@ type VirtualMachinePoolList struct {
 	Items           []VirtualMachinePool `json:"items"`
 }
 
-// VirtualMachinePoolSpec says how many VirtualMachines of what there are to be.
+// VirtualMachinePoolSpec is the number and the template of VirtualMachines.
 type VirtualMachinePoolSpec struct {
-	// Replicas is how many VirtualMachines there are to be, running or not. One
-	// that is being deleted counts until it is gone. Default: 1.
+	// Replicas is the wanted number of VirtualMachines, running or not. A VirtualMachine that
+	// is being deleted counts until it is gone. Default: 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Selector must match the labels of virtualMachineTemplate. Autoscalers find
-	// by it whose load counts: give the labels to the guests (template.metadata
-	// of the VirtualMachine) too. What belongs to the pool does not follow from
-	// it, but from owner references: nothing is taken over, and a VirtualMachine
-	// whose owner reference is removed has left the pool.
+	// Selector must match the labels of virtualMachineTemplate. Autoscalers find by it the pods
+	// whose load counts: give the labels to the guests (template.metadata of the
+	// VirtualMachine) too. Owner references, not the selector, say what belongs to the pool: it
+	// takes over nothing, and a VirtualMachine without its owner reference has left the pool.
 	Selector *metav1.LabelSelector `json:"selector"`
-	// VirtualMachineTemplate is what the VirtualMachines are made from. What
-	// becomes of those that are there when it changes, updateStrategy says.
+	// VirtualMachineTemplate is what the VirtualMachines are made from. updateStrategy says
+	// what a change does to existing ones.
 	VirtualMachineTemplate VirtualMachineTemplateSpec `json:"virtualMachineTemplate"`
-	// Paused: VirtualMachines are neither made, changed nor deleted; those that
-	// are there run on. The condition ReplicaPaused says that it was noticed.
+	// Paused: no VirtualMachines are made, changed or deleted; existing ones run on. The
+	// condition ReplicaPaused confirms it. Default: false.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
-	// NameGeneration has the index of a VirtualMachine appended to names that
-	// its template refers to.
+	// NameGeneration appends the index of a VirtualMachine to names in its template.
 	// +optional
 	NameGeneration *VirtualMachinePoolNameGeneration `json:"nameGeneration,omitempty"`
 	// MaxUnavailable is how many VirtualMachines, or how much of replicas
@@ -82,30 +80,29 @@ type VirtualMachinePoolSpec struct {
 	// many. Default: proactive, random ones.
 	// +optional
 	ScaleInStrategy *VirtualMachinePoolScaleInStrategy `json:"scaleInStrategy,omitempty"`
-	// UpdateStrategy says what becomes of VirtualMachines when their template
-	// changes. Default: proactive, which restarts guests.
+	// UpdateStrategy says what a change of the template does to existing VirtualMachines.
+	// Default: proactive, which restarts guests.
 	// +optional
 	UpdateStrategy *VirtualMachinePoolUpdateStrategy `json:"updateStrategy,omitempty"`
 
-	// Autohealing is refused: not supported yet. A guest that ends is started
-	// again as its run strategy says.
+	// Autohealing is refused: not supported yet. The run strategy says whether a guest that
+	// ends is started again.
 	// +optional
 	Autohealing *v1.Unsupported `json:"autohealing,omitempty"`
 }
 
 // VirtualMachineTemplateSpec is what VirtualMachines are made from.
 type VirtualMachineTemplateSpec struct {
-	// ObjectMeta: labels and annotations are given to every VirtualMachine; the
-	// rest is without effect.
+	// ObjectMeta: every VirtualMachine gets the labels and annotations. Other metadata has no
+	// effect.
 	// +optional
 	// +nullable
 	ObjectMeta v1.TemplateMeta `json:"metadata,omitempty"`
-	// Spec of every VirtualMachine. A persistentVolumeClaim that it names is the
-	// same for all of them.
+	// Spec of every VirtualMachine. All of them share a persistentVolumeClaim that it names.
 	Spec v1.VirtualMachineSpec `json:"spec"`
 }
 
-// VirtualMachinePoolNameGeneration has indices appended to names.
+// VirtualMachinePoolNameGeneration appends indices to names.
 type VirtualMachinePoolNameGeneration struct {
 	// AppendIndexToConfigMapRefs is refused: not supported yet, as are volumes
 	// of ConfigMaps.
@@ -118,15 +115,15 @@ type VirtualMachinePoolNameGeneration struct {
 	AppendIndexToSecretRefs *bool `json:"appendIndexToSecretRefs,omitempty"`
 }
 
-// VirtualMachinePoolScaleInStrategy says which VirtualMachines are deleted when
-// there are too many. PersistentVolumeClaims are left alone by all of them.
+// VirtualMachinePoolScaleInStrategy says which VirtualMachines are deleted when there are too
+// many. No strategy deletes PersistentVolumeClaims.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.unmanaged), has(self.opportunistic), has(self.proactive)].filter(s, s).size() <= 1",message="only one strategy may be set"
 type VirtualMachinePoolScaleInStrategy struct {
-	// Unmanaged: none; whoever lowers replicas deletes VirtualMachines too.
+	// Unmanaged: the pool deletes none; you delete them yourself.
 	// +optional
 	Unmanaged *VirtualMachinePoolUnmanagedStrategy `json:"unmanaged,omitempty"`
-	// Opportunistic: none; those that are deleted by others do not come back.
+	// Opportunistic: the pool deletes none; those that you delete do not come back.
 	// +optional
 	Opportunistic *VirtualMachinePoolOpportunisticScaleInStrategy `json:"opportunistic,omitempty"`
 	// Proactive: the pool deletes VirtualMachines; their guests are shut down.
@@ -193,22 +190,21 @@ const (
 	SortRandom     VirtualMachinePoolSortPolicy = "Random"
 )
 
-// VirtualMachinePoolUpdateStrategy says what becomes of VirtualMachines when
-// their template changes. What somebody else changed in one's spec is
-// overwritten only when the pool's template changes.
+// VirtualMachinePoolUpdateStrategy says what a change of the template does to existing
+// VirtualMachines. A change that others made to a VirtualMachine's spec is overwritten only
+// when the pool's template changes.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.unmanaged), has(self.opportunistic), has(self.proactive)].filter(s, s).size() <= 1",message="only one strategy may be set"
 type VirtualMachinePoolUpdateStrategy struct {
-	// Unmanaged: the change holds for those that are made afterwards.
+	// Unmanaged: the change holds for VirtualMachines that are made later.
 	// +optional
 	Unmanaged *VirtualMachinePoolUnmanagedStrategy `json:"unmanaged,omitempty"`
-	// Opportunistic: every VirtualMachine gets the new spec; guests that run get
-	// it with their next start.
+	// Opportunistic: every VirtualMachine gets the new spec; running guests get it at their
+	// next start.
 	// +optional
 	Opportunistic *VirtualMachinePoolOpportunisticUpdateStrategy `json:"opportunistic,omitempty"`
-	// Proactive: every VirtualMachine gets the new spec, and guests whose own
-	// spec it changes are restarted, no more at a time than maxUnavailable
-	// allows. Not those of run strategy Once.
+	// Proactive: every VirtualMachine gets the new spec. Guests whose own spec it changes are
+	// restarted, at most maxUnavailable at a time, except with run strategy Once.
 	// +optional
 	Proactive *VirtualMachinePoolProactiveUpdateStrategy `json:"proactive,omitempty"`
 }

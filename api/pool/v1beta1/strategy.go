@@ -2,7 +2,7 @@ package v1beta1
 
 import "k8s.io/apimachinery/pkg/util/intstr"
 
-// WantedReplicas is how many VirtualMachines there are to be.
+// WantedReplicas is the wanted number of VirtualMachines.
 func (p *VirtualMachinePool) WantedReplicas() int {
 	if p.Spec.Replicas == nil {
 		return 1
@@ -43,7 +43,7 @@ func (s *VirtualMachinePoolSpec) Updates() bool {
 	return s.UpdateStrategy == nil || s.UpdateStrategy.Unmanaged == nil
 }
 
-// Restarts says whether guests are restarted for it, and which first.
+// Restarts says whether guests are restarted for a new template's spec, and which first.
 func (s *VirtualMachinePoolSpec) Restarts() (bool, VirtualMachinePoolSortPolicy) {
 	switch u := s.UpdateStrategy; {
 	case u == nil:

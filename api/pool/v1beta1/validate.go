@@ -20,9 +20,8 @@ const (
 	notSupported  = "not supported yet"
 )
 
-// Validate returns every error of a VirtualMachinePool at once, with exact
-// paths. Of the template it finds what would be wrong with every VirtualMachine
-// that is made from it.
+// Validate returns every error of a VirtualMachinePool at once, with exact paths. Its errors of
+// the template are those of every VirtualMachine made from it.
 func Validate(pool *VirtualMachinePool) field.ErrorList {
 	spec, path := &pool.Spec, field.NewPath("spec")
 	var errs field.ErrorList
@@ -49,8 +48,9 @@ func Validate(pool *VirtualMachinePool) field.ErrorList {
 	return v1.InOrder(append(errs, validateTemplate(&spec.VirtualMachineTemplate, path.Child("virtualMachineTemplate"))...))
 }
 
-// validateTemplate: with an instancetype or a preference, the template of the
-// guest is nothing by itself; it is looked at when the VirtualMachine is started.
+// validateTemplate validates the template of VirtualMachines. With an instancetype or a
+// preference, the guest's template is not complete: it is validated when the VirtualMachine is
+// started.
 func validateTemplate(template *VirtualMachineTemplateSpec, path *field.Path) field.ErrorList {
 	meta := path.Child("metadata")
 	errs := validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
