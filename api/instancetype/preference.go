@@ -41,7 +41,9 @@ func applyPreference(p *v1beta1.VirtualMachinePreferenceSpec, vmi *v1.VirtualMac
 	applyFeatures(p.Features, &spec.Domain)
 	applyFirmware(p.Firmware, &spec.Domain)
 	if p.Devices != nil {
-		applyDevices(p.Devices, &spec.Domain.Devices)
+		applyAttachments(p.Devices, &spec.Domain.Devices)
+		v1.AttachDevices(spec)
+		applyBuses(p.Devices, &spec.Domain.Devices)
 		applyInterfaces(p.Devices, spec)
 	}
 }
@@ -88,7 +90,8 @@ func applyFirmware(p *v1beta1.FirmwarePreferences, d *v1.DomainSpec) {
 	preferCopy(&d.Firmware.Bootloader.BIOS.UseSerial, p.PreferredUseBiosSerial)
 }
 
-func applyDevices(p *v1beta1.DevicePreferences, d *v1.Devices) {
+// applyAttachments sets which devices the spec implies.
+func applyAttachments(p *v1beta1.DevicePreferences, d *v1.Devices) {
 	preferCopy(&d.AutoattachGraphicsDevice, p.PreferredAutoattachGraphicsDevice)
 	preferCopy(&d.AutoattachMemBalloon, p.PreferredAutoattachMemBalloon)
 	preferCopy(&d.AutoattachPodInterface, p.PreferredAutoattachPodInterface)
@@ -97,6 +100,11 @@ func applyDevices(p *v1beta1.DevicePreferences, d *v1.Devices) {
 	preferCopy(&d.BlockMultiQueue, p.PreferredBlockMultiQueue)
 	preferCopy(&d.NetworkInterfaceMultiQueue, p.PreferredNetworkInterfaceMultiQueue)
 	preferCopy(&d.Rng, p.PreferredRng)
+}
+
+// applyBuses comes after applyAttachments: it also sets the buses of devices that the spec
+// implies.
+func applyBuses(p *v1beta1.DevicePreferences, d *v1.Devices) {
 	if p.PreferredVideoType != "" && ptr.Deref(d.AutoattachGraphicsDevice, true) {
 		if d.Video == nil {
 			d.Video = &v1.VideoDevice{}

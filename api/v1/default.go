@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -14,11 +16,31 @@ func Default(vmi *VirtualMachineInstance) {
 	if spec.Architecture == "" {
 		spec.Architecture = "amd64"
 	}
+	AttachDevices(spec)
 	defaultDomain(&spec.Domain, vmi.UID)
 	defaultVolumes(spec)
 	defaultDisks(spec)
 	defaultInterfaces(spec)
 	defaultProbes(spec)
+}
+
+// AttachDevices adds the devices that a spec implies and does not list: a disk for each volume
+// without a disk, the tablet of autoattachInputDevice, and the interface of a spec without
+// networks. It leaves the buses and models unset, so that a preference can set them.
+func AttachDevices(spec *VirtualMachineInstanceSpec) {
+	devices := &spec.Domain.Devices
+	for _, v := range spec.Volumes {
+		if !slices.ContainsFunc(devices.Disks, func(d Disk) bool { return d.Name == v.Name }) {
+			devices.Disks = append(devices.Disks, Disk{Name: v.Name})
+		}
+	}
+	if ptr.Deref(devices.AutoattachInputDevice, false) && len(devices.Inputs) == 0 {
+		devices.Inputs = []Input{{Name: "default-0"}}
+	}
+	if len(devices.Interfaces) == 0 && len(spec.Networks) == 0 && ptr.Deref(devices.AutoattachPodInterface, true) {
+		devices.Interfaces = []Interface{{Name: "default", Bridge: &InterfaceBridge{}}}
+		spec.Networks = []Network{{Name: "default", Pod: &PodNetwork{}}}
+	}
 }
 
 func defaultDomain(d *DomainSpec, uid types.UID) {

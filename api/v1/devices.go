@@ -164,9 +164,6 @@ func defaultDevices(d *Devices) {
 			d.Watchdog.I6300ESB.Action = "reset"
 		}
 	}
-	if ptr.Deref(d.AutoattachInputDevice, false) && len(d.Inputs) == 0 {
-		d.Inputs = []Input{{Name: "default-0"}}
-	}
 	for i := range d.Inputs {
 		if d.Inputs[i].Type == "" {
 			d.Inputs[i].Type = "tablet"

@@ -124,15 +124,6 @@ const maxSCSISerial = 36
 
 func defaultDisks(spec *VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
-	shown := map[string]bool{}
-	for _, d := range devices.Disks {
-		shown[d.Name] = true
-	}
-	for _, v := range spec.Volumes {
-		if !shown[v.Name] {
-			devices.Disks = append(devices.Disks, Disk{Name: v.Name})
-		}
-	}
 	for i := range devices.Disks {
 		d := &devices.Disks[i]
 		if d.Disk == nil && d.CDRom == nil && d.Lun == nil {
