@@ -143,7 +143,7 @@ func TestGolden(t *testing.T) {
 	}
 	write("one.yaml", strings.Replace(disk("virtio"), "{name: more, disk: {}}", "{name: more, serial: abc, disk: {}}", 1))
 	s := runCommand(t, "", "golden", dir)
-	if s.code != exitInvalid || strings.Count(s.out, "disk more (the guest sees it)") != 1 || strings.Count(s.out, "\n    - ") != 1 || strings.Count(s.out, "\n    + ") != 1 || !strings.Contains(s.out, `"serial":"abc"`) {
+	if s.code != exitInvalid || strings.Count(s.out, "disk more (the guest sees it)") != 1 || strings.Count(s.out, "\n") != 4 || !strings.Contains(s.out, "    ~ -device disk-more\n        serial: unset → \"abc\"\n") {
 		t.Errorf("a changed disk: %+v", s)
 	}
 	if err := os.Remove(filepath.Join(dir, "vma.yaml")); err != nil {

@@ -1,7 +1,9 @@
 package compare
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -108,20 +110,57 @@ func pairs(before, after []Argument) [][2]Argument {
 	return out
 }
 
-// String is the change as a reviewer reads it: the part, who sees the change, and the
-// arguments, with "-" before those that go and "+" before those that come.
+// String is the change as a reviewer reads it: the part, whether the guest sees the change, and
+// the arguments. "-" marks an argument that goes, "+" an argument that comes, and "~" an argument
+// of which some properties change.
 func (c Change) String() string {
-	who := "the host alone"
+	seenBy := "the host alone"
 	if c.Guest {
-		who = "the guest sees it"
+		seenBy = "the guest sees it"
 	}
 	var s strings.Builder
-	fmt.Fprintf(&s, "%s (%s)\n", c.Part, who)
-	for _, a := range c.Before {
-		fmt.Fprintf(&s, "  - %s\n", a)
-	}
-	for _, a := range c.After {
-		fmt.Fprintf(&s, "  + %s\n", a)
+	fmt.Fprintf(&s, "%s (%s)\n", c.Part, seenBy)
+	for _, p := range pairs(c.Before, c.After) {
+		writePair(&s, p[0], p[1])
 	}
 	return s.String()
+}
+
+func writePair(s *strings.Builder, before, after Argument) {
+	old, oldOK := before.properties()
+	now, nowOK := after.properties()
+	if oldOK && nowOK {
+		fmt.Fprintf(s, "  ~ %s %s\n", after.flag(), after.id())
+		for _, key := range slices.Sorted(maps.Keys(union(old, now))) {
+			if a, b := property(old, key), property(now, key); a != b {
+				fmt.Fprintf(s, "      %s: %s → %s\n", key, a, b)
+			}
+		}
+		return
+	}
+	if before != "" {
+		fmt.Fprintf(s, "  - %s\n", before)
+	}
+	if after != "" {
+		fmt.Fprintf(s, "  + %s\n", after)
+	}
+}
+
+func union(a, b map[string]any) map[string]any {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+// property is a property's value as JSON.
+func property(of map[string]any, key string) string {
+	value, ok := of[key]
+	if !ok {
+		return "unset"
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // it was decoded from JSON
+	}
+	return string(data)
 }

@@ -79,8 +79,17 @@ func TestDiff(t *testing.T) {
 }
 
 func TestChangeString(t *testing.T) {
-	c := Change{Part: "cpu", Guest: true, Before: args("-cpu host"), After: args("-cpu max\n-smp 2")}
-	if diff := cmp.Diff("cpu (the guest sees it)\n  - -cpu host\n  + -cpu max\n  + -smp 2\n", c.String()); diff != "" {
+	c := Change{Part: "cpu", Guest: true, Before: args("-cpu host\n" + `-device {"id":"a","bus":"pci.1","n":1,"old":true}`), After: args("-cpu max\n-smp 2\n" + `-device {"id":"a","bus":"pci.2","n":1,"new":"x"}`)}
+	const want = `cpu (the guest sees it)
+  - -cpu host
+  + -cpu max
+  ~ -device a
+      bus: "pci.1" → "pci.2"
+      new: unset → "x"
+      old: true → unset
+  + -smp 2
+`
+	if diff := cmp.Diff(want, c.String()); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -41,9 +41,9 @@ func ExampleCheck() {
 	// manifests/web.args: VirtualMachine default/web
 	//   memory (the guest sees it)
 	//     - -m size=1024M
-	//     - -object {"qom-type":"memory-backend-ram","id":"pc.ram","size":1073741824}
 	//     + -m size=2048M
-	//     + -object {"qom-type":"memory-backend-ram","id":"pc.ram","size":2147483648}
+	//     ~ -object pc.ram
+	//         size: 1073741824 → 2147483648
 	// (qemuargs golden --update manifests accepts the difference)
 }
 
