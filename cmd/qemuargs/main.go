@@ -1,52 +1,107 @@
-// Command qemuargs prints the QEMU command line of a VirtualMachine's or
-// VirtualMachineInstance's manifest, without a cluster.
+// Command qemuargs shows, without a cluster, what QEMU is started with for the
+// VirtualMachines and VirtualMachineInstances in manifests.
 package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 )
 
-const usage = `Usage: qemuargs COMMAND [FLAGS] [FILE...]
+// Exit codes.
+const (
+	exitInvalid = 1 // a manifest is invalid, cannot be read, or differs
+	exitUsage   = 2
+)
 
-Commands:
-  render    print the QEMU command line of each VirtualMachine and VirtualMachineInstance in the files
-            (- or none: standard input)
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-The flags of a command: qemuargs COMMAND --help
-Exit codes: 0 done, 1 a manifest is invalid or cannot be read, 2 wrong usage
-`
-
-// errUsage means that the command was called wrongly, and has printed why.
-var errUsage = errors.New("wrong usage")
-
-func main() {
-	err := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+// run is the program. It returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	c := newCommand()
+	c.SetArgs(args)
+	c.SetIn(stdin)
+	c.SetOut(stdout)
+	c.SetErr(stderr)
+	err := c.Execute()
+	var usage *usageError
 	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		os.Exit(2)
-	default:
-		fmt.Fprintf(os.Stderr, "qemuargs: %v\n", err)
-		os.Exit(1)
+	case err == nil:
+		return 0
+	case errors.Is(err, errDiffers):
+		return exitInvalid
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "qemuargs: %v\nSee '%s --help'.\n", err, usage.command)
+		return exitUsage
 	}
+	fmt.Fprintln(stderr, err)
+	return exitInvalid
 }
 
-func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if len(args) == 0 {
-		fmt.Fprint(stderr, usage)
-		return errUsage
+// errDiffers ends golden and diff where they have printed a difference.
+var errDiffers = errors.New("differs")
+
+// usageError is that of a command that was called wrongly.
+type usageError struct {
+	command string
+	err     error
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+func newCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "qemuargs",
+		Short: "Show what QEMU is started with for KubeVirt manifests",
+		Long: `qemuargs shows, without a cluster, what QEMU is started with for KubeVirt manifests: VirtualMachines,
+VirtualMachineInstances, ReplicaSets and pools, with the instancetypes and preferences beside them.
+
+Exit codes: 0 done; 1 a manifest is invalid or cannot be read, or there is a difference; 2 wrong usage.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          wrong(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return &usageError{c.CommandPath(), errors.New("name a command")}
+		},
 	}
-	switch args[0] {
-	case "render":
-		return render(args[1:], stdin, stdout, stderr)
-	case "help", "-h", "-help", "--help":
-		fmt.Fprint(stdout, usage)
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
+	c.AddCommand(renderCommand(), goldenCommand(), diffCommand())
+	return c
+}
+
+// wrong makes a check of arguments an error of usage.
+func wrong(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return &usageError{c.CommandPath(), err}
+		}
 		return nil
 	}
-	fmt.Fprintf(stderr, "qemuargs: unknown command %q\n\n%s", args[0], usage)
-	return errUsage
 }
+
+// hostFlag is the flag --host.
+type hostFlag struct{ manifest.Host }
+
+func (f *hostFlag) Set(name string) (err error) {
+	f.Host, err = manifest.ParseHost(name)
+	return err
+}
+
+func (*hostFlag) Type() string { return "host" }
+
+// addHostFlag adds --host. The flag's host is the default one until the flag is given.
+func addHostFlag(c *cobra.Command, name, text string) *hostFlag {
+	f := &hostFlag{}
+	if err := f.Set(manifest.DefaultHost); err != nil {
+		panic(err) // a preset
+	}
+	c.Flags().Var(f, name, text)
+	return f
+}
+
+const hostHelp = "preset kvm or tcg, perhaps with a release of QEMU (tcg-7.2), or a YAML file of what node and pod say"

@@ -2,43 +2,70 @@ package main
 
 import (
 	"bytes"
-	"errors"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-func runCommand(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
-	t.Helper()
-	var out, errOut bytes.Buffer
-	err = run(args, strings.NewReader(stdin), &out, &errOut)
-	return out.String(), errOut.String(), err
+// said is what a run of the command printed, and its exit code.
+type said struct {
+	out, err string
+	code     int
 }
 
-// TestRenderSamples: what is shipped as a sample renders.
+func runCommand(t *testing.T, stdin string, args ...string) said {
+	t.Helper()
+	var out, err bytes.Buffer
+	code := run(args, strings.NewReader(stdin), &out, &err)
+	return said{out.String(), err.String(), code}
+}
+
+// TestRenderSamples: the shipped samples render, each and all together.
 func TestRenderSamples(t *testing.T) {
 	samples, err := filepath.Glob("../../config/samples/vm*.yaml")
 	if err != nil || len(samples) == 0 {
 		t.Fatalf("no samples: %v", err)
 	}
 	for _, sample := range samples {
-		stdout, _, err := runCommand(t, "", "render", sample)
-		if err != nil || !strings.HasPrefix(stdout, "qemu-system-x86_64 \\\n") {
-			t.Errorf("%s: %v\n%s", sample, err, stdout)
+		if s := runCommand(t, "", "render", "--shell", sample); s.code != 0 || !strings.Contains(s.out, "qemu-system-x86_64 \\\n  -name guest=") {
+			t.Errorf("%s: exit code %d, %s\n%s", sample, s.code, s.err, s.out)
+		}
+	}
+	if s := runCommand(t, "", "render", "../../config/samples"); s.code != 0 || strings.Count(s.out, "\n# Virtual") < len(samples)-1 {
+		t.Errorf("the folder: exit code %d, %s\n%s", s.code, s.err, s.out)
+	}
+}
+
+const vm = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: vm, uid: 5d307ca9-b3ef-428c-8861-06e72d69f223}\n" +
+	"spec: {running: false, template: {metadata: {creationTimestamp: null, labels: {a: b}}, spec: {domain: {memory: {guest: 64Mi}}}}}\n"
+
+// TestRenderMachine: a VM is rendered as the VMI that it is started as.
+func TestRenderMachine(t *testing.T) {
+	s := runCommand(t, vm, "render")
+	for _, want := range []string{"guest=default_vm", "\n-uuid ", "5d307ca9-b3ef-428c-8861-06e72d69f223", "serial="} {
+		if s.code != 0 || !strings.Contains(s.out, want) {
+			t.Errorf("exit code %d, %s; want %s in it:\n%s", s.code, s.err, want, s.out)
 		}
 	}
 }
 
-// TestRenderMachine: a VM is rendered as the VMI that it is started as.
-func TestRenderMachine(t *testing.T) {
-	const vm = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: vm, uid: 5d307ca9-b3ef-428c-8861-06e72d69f223}\n" +
-		"spec: {running: false, template: {metadata: {creationTimestamp: null, labels: {a: b}}, spec: {domain: {memory: {guest: 64Mi}}}}}\n"
-	stdout, _, err := runCommand(t, vm, "render")
-	for _, want := range []string{"guest=default_vm", "5d307ca9-b3ef-428c-8861-06e72d69f223", "serial="} {
-		if err != nil || !strings.Contains(stdout, want) {
-			t.Errorf("%v, want %s in it:\n%s", err, want, stdout)
-		}
+// TestRenderForms: --json and --machine print JSON, one value for each object.
+func TestRenderForms(t *testing.T) {
+	var object rendered
+	s := runCommand(t, vm, "render", "--json")
+	if err := json.Unmarshal([]byte(s.out), &object); err != nil || object.Object != "VirtualMachine default/vm" || object.File != "-" || object.Args[0] != "-name" {
+		t.Errorf("--json: %v, %+v", err, object)
+	}
+	var machine struct{ Name string }
+	s = runCommand(t, vm, "render", "--machine")
+	if err := json.Unmarshal([]byte(s.out), &machine); err != nil || machine.Name != "default_vm" {
+		t.Errorf("--machine: %v, %+v", err, machine)
+	}
+	two := runCommand(t, vm+"---\n"+strings.ReplaceAll(vm, "name: vm", "name: other"), "render")
+	if two.code != 0 || !strings.HasPrefix(two.out, "# VirtualMachine default/vm\n") || !strings.Contains(two.out, "\n\n# VirtualMachine default/other\n") {
+		t.Errorf("two: %+v", two)
 	}
 }
 
@@ -49,35 +76,103 @@ func TestRenderGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stdout, _, err := runCommand(t, "", "render", "--host", dir+"../../hosts/11.1.yaml", dir+"vmi.yaml")
-	if err != nil || stdout != string(want) {
-		t.Errorf("%v\n%s", err, stdout)
+	if s := runCommand(t, "", "render", "--shell", "--host", dir+"../../hosts/11.1.yaml", dir+"vmi.yaml"); s.code != 0 || s.out != string(want) {
+		t.Errorf("exit code %d, %s\n%s", s.code, s.err, s.out)
 	}
 }
 
+// TestRenderRefuses: an error names file, line, object and field, and nothing is printed.
 func TestRenderRefuses(t *testing.T) {
 	const head = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: bad}\n"
 	for name, c := range map[string]struct{ manifest, want string }{
-		"unknown field":   {head + "spec: {domain: {memory: {guest: 64Mi, gest: 1}}}\n", "spec.domain.memory.gest"},
-		"no memory":       {head + "spec: {domain: {devices: {autoattachPodInterface: false}}}\n", "spec.domain.memory.guest"},
-		"not supported":   {head + "spec: {domain: {memory: {guest: 64Mi}, devices: {tpm: {}}}}\n", "spec.domain.devices.tpm"},
-		"another kind":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", "holds no VirtualMachineInstance"},
-		"VM's template":   {"apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: bad}\nspec: {running: true, template: {spec: {domain: {}}}}\n", "spec.template.spec.domain.memory.guest"},
-		"not YAML at all": {"{", "yaml"},
+		"unknown field":   {head + "spec:\n  domain:\n    memory:\n      guest: 64Mi\n      gest: 1\n", `-:8: VirtualMachineInstance "bad": unknown field "spec.domain.memory.gest"`},
+		"no memory":       {head + "spec:\n  domain: {devices: {autoattachPodInterface: false}}\n", `-:5: VirtualMachineInstance "bad": spec.domain.memory.guest: Required value`},
+		"not supported":   {head + "spec:\n  domain:\n    memory: {guest: 64Mi}\n    devices:\n      tpm: {}\n", `-:8: VirtualMachineInstance "bad": spec.domain.devices.tpm`},
+		"another kind":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", "there is no VirtualMachineInstance"},
+		"VM's template":   {"---\n# of the team\napiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: bad}\nspec:\n  running: true\n  template: {spec: {domain: {}}}\n", `-:8: VirtualMachine "bad": spec.template.spec.domain.memory.guest`},
+		"not YAML at all": {"{", "-:1: document: is no YAML of an object"},
+		"no instancetype": {vm + "  \n---\n" + strings.Replace(vm, "spec: {", "spec: {instancetype: {name: big}, ", 1), `-:10: VirtualMachine "vm": VirtualMachineClusterInstancetype "big" is not among the manifests`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			stdout, _, err := runCommand(t, c.manifest, "render")
-			if err == nil || !strings.Contains(err.Error(), c.want) || stdout != "" {
-				t.Errorf("got %v and %q, want an error with %q", err, stdout, c.want)
+			if s := runCommand(t, c.manifest, "render"); s.code != exitInvalid || !strings.Contains(s.err, c.want) || s.out != "" {
+				t.Errorf("%+v, want an error with %q", s, c.want)
 			}
 		})
 	}
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"rendre"}, {"render", "--no-such-flag"}} {
-		if _, stderr, err := runCommand(t, "", args...); !errors.Is(err, errUsage) || !strings.Contains(stderr, "sage") {
-			t.Errorf("%q: got %v and %q, want usage", args, err, stderr)
+	for _, args := range [][]string{nil, {"rendre"}, {"render", "--no-such-flag"}, {"render", "--shell", "--json"}, {"golden"}, {"diff", "a"}, {"render", "--host", "none"}} {
+		if s := runCommand(t, "", args...); s.code != exitUsage || !strings.Contains(s.err, "--help") {
+			t.Errorf("%q: %+v, want usage", args, s)
+		}
+	}
+	for _, command := range []string{"render", "golden", "diff"} {
+		if s := runCommand(t, "", command, "--help"); s.code != 0 || !strings.Contains(s.out, "Examples:\n  qemuargs "+command) {
+			t.Errorf("%s --help: %+v", command, s)
+		}
+	}
+}
+
+// TestGolden: a folder of 30 manifests is recorded; when one field of one of them changes, the
+// difference is of that device alone.
+func TestGolden(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disk := func(bus string) string {
+		return "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: one}\nspec:\n  domain:\n    memory: {guest: 64Mi}\n    devices: {disks: [{name: data, disk: {bus: " + bus + "}}, {name: more, disk: {}}]}\n" +
+			"  volumes: [{name: data, emptyDisk: {capacity: 1Gi}}, {name: more, emptyDisk: {capacity: 1Gi}}]\n"
+	}
+	write("one.yaml", disk("virtio"))
+	for i := range 29 {
+		write("vm"+string(rune('a'+i%26))+strings.Repeat("x", i/26)+".yaml", strings.ReplaceAll(vm, "name: vm", "name: vm"+string(rune('a'+i%26))+strings.Repeat("x", i/26)))
+	}
+	if s := runCommand(t, "", "golden", dir); s.code != exitInvalid || strings.Count(s.out, "is new") != 30 {
+		t.Errorf("before there is a golden: %+v", s)
+	}
+	if s := runCommand(t, "", "golden", "--update", dir); s.code != 0 || strings.Count(s.out, "wrote ") != 30 {
+		t.Errorf("the first update: %+v", s)
+	}
+	if s := runCommand(t, "", "golden", dir); s.code != 0 || s.out != "" {
+		t.Errorf("nothing has changed: %+v", s)
+	}
+	write("one.yaml", strings.Replace(disk("virtio"), "{name: more, disk: {}}", "{name: more, serial: abc, disk: {}}", 1))
+	s := runCommand(t, "", "golden", dir)
+	if s.code != exitInvalid || strings.Count(s.out, "disk more (the guest sees it)") != 1 || strings.Count(s.out, "\n") != 4 || !strings.Contains(s.out, "    ~ -device disk-more\n        serial: unset → \"abc\"\n") {
+		t.Errorf("a changed disk: %+v", s)
+	}
+	if err := os.Remove(filepath.Join(dir, "vma.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if s := runCommand(t, "", "golden", dir); !strings.Contains(s.out, "VirtualMachine default/vma\n  is gone") {
+		t.Errorf("a manifest that is gone: %+v", s)
+	}
+	if s := runCommand(t, "", "golden", "--update", dir); s.code != 0 || strings.Count(s.out, "wrote ") != 2 {
+		t.Errorf("the second update: %+v", s)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "vma.args")); !os.IsNotExist(err) {
+		t.Errorf("the golden of no manifest: %v", err)
+	}
+}
+
+// TestDiff: two hosts differ by what the release of QEMU brings.
+func TestDiff(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "vm.yaml")
+	if err := os.WriteFile(file, []byte(vm), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s := runCommand(t, "", "diff", file, file); s.code != 0 || s.out != "" {
+		t.Errorf("the same: %+v", s)
+	}
+	s := runCommand(t, "", "diff", "--host", "kvm-7.2", "--to", "kvm-11.1", file, file)
+	for _, want := range []string{"machine (the guest sees it)", "- -machine pc-q35-7.2", "+ -machine pc-q35-11.1", "monitor (the host alone)"} {
+		if s.code != exitInvalid || !strings.Contains(s.out, want) {
+			t.Errorf("want %q in %+v", want, s)
 		}
 	}
 }

@@ -67,8 +67,11 @@ func TestReaches(t *testing.T) {
 		from, except string // as go list takes them: with "/..." all below as well
 		never        []string
 	}{
-		{"/qemuargs/...", "/qemuargs/resolve", slices.Concat(kubernetes, netlink, []string{module + "/api"})},
-		{"/qemuargs/resolve", "", slices.Concat(netlink, []string{"k8s.io/client-go/kubernetes", module + "/netsetup"})},
+		{"/qemuargs", "", slices.Concat(kubernetes, netlink, []string{module + "/api"})},
+		{"/qemuargs/layout", "", slices.Concat(kubernetes, netlink, []string{module + "/api"})},
+		{"/qemuargs/compare", "", slices.Concat(kubernetes, netlink, []string{module + "/api"})},
+		{"/qemuargs/...", "", slices.Concat(netlink, []string{"k8s.io/client-go/kubernetes", module + "/netsetup"})},
+		{"/cmd/qemuargs", "", slices.Concat(netlink, []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime/pkg/client", module + "/controllers", module + "/launcher"})},
 		{"/launcher/...", "", slices.Concat(kubernetes, netlink, []string{module + "/api", module + "/controllers", module + "/qemuargs/resolve"})},
 		{"/cmd/virt-launcher", "", slices.Concat(kubernetes, netlink, []string{module + "/api", module + "/controllers", module + "/qemuargs/resolve"})},
 		{"/netsetup/...", "", kubernetes},

@@ -1,0 +1,146 @@
+// Package compare tells two QEMU command lines apart: which device changes, and whether the
+// guest sees the change. It is pure.
+package compare
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Argument is one argument as text, such as "-m size=128M".
+type Argument string
+
+func (a Argument) flag() string {
+	flag, _, _ := strings.Cut(string(a), " ")
+	return flag
+}
+
+func (a Argument) value() string {
+	_, value, _ := strings.Cut(string(a), " ")
+	return value
+}
+
+// Part names the part of the machine that the argument is of: a device by its id, such as
+// "disk root" or "nic default", or what the whole machine has, such as "cpu".
+func (a Argument) Part() string {
+	switch flag := a.flag(); flag {
+	case "-device", "-blockdev", "-netdev", "-object", "-chardev", "-add-fd", "-vnc":
+		return a.owner()
+	case "-kernel", "-initrd", "-append":
+		return "kernel"
+	case "-m":
+		return "memory"
+	case "-smp":
+		return "cpu"
+	case "-accel":
+		return "accelerator"
+	case "-mon":
+		return "monitor"
+	case "-display":
+		return "graphics"
+	default:
+		return strings.TrimPrefix(flag, "-")
+	}
+}
+
+// named are the names of the devices that a machine has once at most, by their ids.
+var named = map[string]string{
+	"video0": "graphics", "balloon0": "balloon", "rng0": "rng", "objrng0": "rng", "watchdog0": "watchdog", "usb": "usb controller",
+	"scsi0": "scsi controller", "serial0": "serial", "agent0": "agent", "virtio-serial0": "agent", "qmp": "monitor", "monitor0": "monitor", "pc.ram": "memory",
+}
+
+// kinds are the kinds of devices of which a machine has several, by what their ids begin with.
+var kinds = []struct{ prefix, kind string }{
+	{"disk-", "disk"}, {"net-", "nic"}, {"nic-", "nic"}, {"input-", "input"}, {"pci.", "pci port"}, {"ahci", "sata controller"}, {"cpu-", "cpu"}, {"mem-", "memory"},
+}
+
+// owner names the device whose id, or whose backend's id, the argument has.
+func (a Argument) owner() string {
+	id := a.id()
+	if name, ok := named[id]; ok {
+		return name
+	}
+	for _, k := range kinds {
+		if rest, ok := strings.CutPrefix(id, k.prefix); ok {
+			// A disk has several block nodes: disk-root, disk-root.file, disk-root.base.
+			rest, _, _ = strings.Cut(rest, ".")
+			return strings.TrimSpace(k.kind + " " + rest)
+		}
+	}
+	if id != "" {
+		return id
+	}
+	return strings.TrimPrefix(a.flag(), "-")
+}
+
+func (a Argument) id() string {
+	value := a.value()
+	if a.flag() == "-vnc" {
+		return "video0"
+	}
+	if properties, ok := a.properties(); ok {
+		for _, key := range []string{"id", "node-name"} {
+			if id, ok := properties[key].(string); ok {
+				return id
+			}
+		}
+		return ""
+	}
+	for option := range strings.SplitSeq(value, ",") {
+		if id, ok := strings.CutPrefix(option, "id="); ok {
+			return id
+		}
+	}
+	return ""
+}
+
+func (a Argument) properties() (map[string]any, bool) {
+	var properties map[string]any
+	ok := strings.HasPrefix(a.value(), "{") && json.Unmarshal([]byte(a.value()), &properties) == nil
+	return properties, ok
+}
+
+// hostFlags are of the host alone: the guest cannot tell them from others.
+var hostFlags = []string{"-name", "-S", "-no-user-config", "-nodefaults", "-overcommit", "-chardev", "-mon", "-add-fd", "-netdev", "-blockdev", "-object",
+	"-display", "-vnc", "-sandbox", "-msg"}
+
+// hostProperties are the properties of -device that name a backend or say what QEMU does with it.
+var hostProperties = []string{"drive", "netdev", "chardev", "rng", "werror", "rerror", "id", "romfile"}
+
+// guestSees says whether the guest can tell the machine with one argument from the machine with
+// the other. An argument that is not there is "".
+func guestSees(before, after Argument) bool {
+	a := after
+	if a == "" {
+		a = before
+	}
+	if slices.Contains(hostFlags, a.flag()) {
+		return false
+	}
+	old, oldOK := before.properties()
+	now, nowOK := after.properties()
+	if a.flag() != "-device" || !oldOK || !nowOK {
+		return true
+	}
+	for _, key := range hostProperties {
+		delete(old, key)
+		delete(now, key)
+	}
+	return fmt.Sprint(old) != fmt.Sprint(now)
+}
+
+// descriptors are the numbers of inherited files. They change whenever a device before them
+// comes or goes, and mean nothing for the devices.
+var descriptors = regexp.MustCompile(`\b(fd|set)=\d+|"fds?":"[0-9:]+"|/dev/fdset/\d+`)
+
+// same says whether two arguments are equal but for the numbers of inherited files.
+func same(a, b Argument) bool {
+	return a == b || descriptors.ReplaceAllStringFunc(string(a), unnumbered) == descriptors.ReplaceAllStringFunc(string(b), unnumbered)
+}
+
+var digits = regexp.MustCompile(`\d+`)
+
+func unnumbered(s string) string { return digits.ReplaceAllString(s, "N") }

@@ -1,0 +1,250 @@
+// Package manifest reads Kubernetes manifests, without a cluster, into the
+// VirtualMachineInstances that virt-controller would make of them. It knows
+// VirtualMachineInstances, VirtualMachines, ReplicaSets and pools, and the instancetypes and
+// preferences beside them. Its errors name the file, the line and the field.
+package manifest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// maxDocument bounds one document, in bytes. etcd takes 1.5 MiB.
+const maxDocument = 4 << 20
+
+// Stdin is the name of standard input.
+const Stdin = "-"
+
+// Document is one YAML document.
+type Document struct {
+	metav1.PartialObjectMetadata
+	// File is the document's file, or Stdin.
+	File string
+
+	line int // of the document's first line in File, from 1
+	data []byte
+}
+
+// Set is the documents of an input. An instancetype may stand in another file than the VM
+// that names it.
+type Set []Document
+
+// Open reads files and folders. Of a folder it reads the files that end in .yaml, .yml or
+// .json, also in the folders below, in the order of their names. Stdin stands for stdin,
+// unless stdin is nil.
+func Open(names []string, stdin io.Reader) (Set, error) {
+	var set Set
+	for _, name := range names {
+		documents, err := open(name, stdin)
+		if err != nil {
+			return nil, err
+		}
+		set = append(set, documents...)
+	}
+	return set, nil
+}
+
+func open(name string, stdin io.Reader) (Set, error) {
+	if name == Stdin && stdin != nil {
+		return Read(name, stdin)
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return readFile(name)
+	}
+	var set Set
+	err = filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
+			return err
+		}
+		documents, err := readFile(path)
+		set = append(set, documents...)
+		return err
+	})
+	return set, err
+}
+
+func readFile(name string) (Set, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Read(name, f)
+}
+
+// Read splits an input into its documents.
+func Read(file string, in io.Reader) (Set, error) {
+	var set Set
+	var data []byte
+	first, line := 1, 0
+	end := func() error {
+		defer func() { data, first = nil, line+1 }()
+		if isBlank(data) {
+			return nil
+		}
+		d := Document{File: file, line: first, data: data}
+		if err := sigsyaml.Unmarshal(data, &d.PartialObjectMetadata); err != nil {
+			return d.problem("", fmt.Sprintf("is no YAML of an object: %v", err))
+		}
+		set = append(set, d)
+		return nil
+	}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxDocument)
+	for lines.Scan() {
+		line++
+		if isSeparator(lines.Text()) {
+			if err := end(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if data = append(append(data, lines.Bytes()...), '\n'); len(data) > maxDocument {
+			return nil, fmt.Errorf("%s:%d: a document has more than %d bytes", file, first, maxDocument)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	return set, end()
+}
+
+// isBlank says whether a document has only comments.
+func isBlank(data []byte) bool {
+	for line := range bytes.Lines(data) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return false
+		}
+	}
+	return true
+}
+
+// isSeparator says whether a line stands between two documents (YAML 1.2, 9.2).
+func isSeparator(line string) bool {
+	rest, ok := strings.CutPrefix(line, "---")
+	rest, _, _ = strings.Cut(rest, "#")
+	return ok && strings.TrimSpace(rest) == ""
+}
+
+// decode decodes the document. It refuses unknown fields, and fields that stand there twice.
+func (d Document) decode(into any) error { return d.decodeData(d.data, into) }
+
+func (d Document) decodeData(data []byte, into any) error {
+	text, err := sigsyaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return d.problem("", strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+	}
+	strict, err := kjson.UnmarshalStrict(text, into)
+	var problems []error
+	for _, e := range strict {
+		var at kjson.FieldError
+		if errors.As(e, &at) {
+			problems = append(problems, d.problem(at.FieldPath(), e.Error()))
+		} else {
+			problems = append(problems, d.problem("", e.Error()))
+		}
+	}
+	if err != nil {
+		problems = append(problems, d.problem("", err.Error()))
+	}
+	return errors.Join(problems...)
+}
+
+// Error is what is wrong with one field of a document.
+type Error struct {
+	File string
+	Line int // of the field, or of the next field above it that the document has
+	// Object is the kind and the name, such as VirtualMachine "web".
+	Object string
+	Text   string
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s:%d: %s: %s", e.File, e.Line, e.Object, e.Text)
+}
+
+// problem is an error at a field of the document; path is such as spec.domain.devices.disks[0].
+func (d Document) problem(path, text string) *Error {
+	object := "document"
+	if d.Kind != "" {
+		object = fmt.Sprintf("%s %q", d.Kind, d.Name)
+	}
+	return &Error{File: d.File, Line: d.lineOf(path), Object: object, Text: text}
+}
+
+// lineOf returns the line of a field, or of the nearest field above it that the document has.
+func (d Document) lineOf(path string) int {
+	var root yaml.Node
+	if yaml.Unmarshal(d.data, &root) != nil || len(root.Content) == 0 {
+		return d.line
+	}
+	node, line := root.Content[0], root.Content[0].Line
+	for _, step := range steps(path) {
+		key, next := child(node, step)
+		if next == nil {
+			break
+		}
+		node, line = next, key
+	}
+	return d.line + line - 1
+}
+
+// child returns the field or element of a node, and the line on which it begins.
+func child(node *yaml.Node, step string) (line int, value *yaml.Node) {
+	switch node.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == step {
+				return node.Content[i].Line, node.Content[i+1]
+			}
+		}
+	case yaml.SequenceNode:
+		var i int
+		if _, err := fmt.Sscanf(step, "%d", &i); err == nil && i >= 0 && i < len(node.Content) {
+			return node.Content[i].Line, node.Content[i]
+		}
+	case yaml.AliasNode:
+		return child(node.Alias, step)
+	}
+	return 0, nil
+}
+
+// steps splits a path such as spec.disks[0].labels[a.b/c] into its fields, indexes and keys.
+func steps(path string) []string {
+	var out []string
+	for path != "" {
+		end := strings.IndexAny(path, ".[")
+		if path[0] == '[' {
+			if end = strings.IndexByte(path, ']'); end < 0 {
+				return append(out, path[1:])
+			}
+			out, path = append(out, path[1:end]), strings.TrimPrefix(path[end+1:], ".")
+			continue
+		}
+		if end < 0 {
+			return append(out, path)
+		}
+		if end > 0 {
+			out = append(out, path[:end])
+		}
+		path = strings.TrimPrefix(path[end:], ".")
+	}
+	return out
+}

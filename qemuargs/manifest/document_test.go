@@ -1,0 +1,190 @@
+package manifest
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSteps(t *testing.T) {
+	for path, want := range map[string][]string{
+		"":                               nil,
+		"spec":                           {"spec"},
+		"spec.disks[0].disk.bus":         {"spec", "disks", "0", "disk", "bus"},
+		"metadata.labels[a.b/c].x":       {"metadata", "labels", "a.b/c", "x"},
+		"a[0][1]":                        {"a", "0", "1"},
+		"a[":                             {"a", ""},
+		".":                              nil,
+		"spec.template.spec.volumes[12]": {"spec", "template", "spec", "volumes", "12"},
+	} {
+		if diff := cmp.Diff(want, steps(path)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", path, diff)
+		}
+	}
+}
+
+// TestLineOf: a field's line, or that of the nearest field above it.
+func TestLineOf(t *testing.T) {
+	const text = `# of the team
+---
+kind: A
+---
+# a comment
+kind: B
+metadata: {name: b, labels: {a.b/c: x}}
+spec:
+  disks:
+  - name: one
+    disk:
+      bus: virtio
+  - name: two
+`
+	set, err := Read("x.yaml", strings.NewReader(text))
+	if err != nil || len(set) != 2 || set[0].line != 3 {
+		t.Fatalf("%d documents, %v", len(set), err)
+	}
+	for path, want := range map[string]int{
+		"": 6, "kind": 6, "metadata.labels[a.b/c]": 7, "spec": 8, "spec.disks": 9, "spec.disks[0]": 10, "spec.disks[0].disk.bus": 12,
+		"spec.disks[1].name": 13, "spec.disks[1].disk.bus": 13, "spec.disks[7]": 9, "spec.none.at.all": 8,
+	} {
+		if got := set[1].lineOf(path); got != want {
+			t.Errorf("%s is on line %d, want %d", path, got, want)
+		}
+	}
+}
+
+// TestOpen: of a folder the manifests are read, those of other kinds among them, in order.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"b.yaml": "kind: B", "a/x.json": `{"kind": "X"}`, "c.yml": "kind: C\n---\nkind: D\n---\n\n", "notes.txt": "{", "c.args": "{"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set, err := Open([]string{dir, Stdin}, strings.NewReader("kind: Z"))
+	var kinds []string
+	for _, d := range set {
+		kinds = append(kinds, d.Kind)
+	}
+	if err != nil || !slices.Equal(kinds, []string{"X", "B", "C", "D", "Z"}) {
+		t.Errorf("%v, %v", kinds, err)
+	}
+	for _, names := range [][]string{{filepath.Join(dir, "none.yaml")}, {Stdin}} {
+		if _, err := Open(names, nil); err == nil {
+			t.Errorf("%v could be read", names)
+		}
+	}
+}
+
+// TestInstances: all that is wrong is said at once, each with its place.
+func TestInstances(t *testing.T) {
+	const text = `apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: good}
+spec: {domain: {memory: {guest: 64Mi}}}
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: sized}
+spec:
+  runStrategy: Always
+  instancetype: {name: small, kind: VirtualMachineInstancetype}
+  template: {spec: {domain: {memory: {guest: 1Gi}}}}
+---
+apiVersion: instancetype.kubevirt.io/v1beta1
+kind: VirtualMachineInstancetype
+metadata: {name: small}
+spec: {cpu: {guest: 1}, memory: {guest: 64Mi}}
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstanceReplicaSet
+metadata: {name: set}
+spec:
+  replicas: -1
+  template: {spec: {domain: {memory: {guest: 64Mi}}}}
+---
+apiVersion: v1
+kind: Service
+`
+	set, err := Read("x.yaml", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := set.Instances()
+	if len(found) != 1 || found[0].Name != "good" || found[0].Namespace != "default" || found[0].UID != UID {
+		t.Errorf("found %+v", found)
+	}
+	var problem *Error
+	if !errors.As(err, &problem) || problem.Line != 12 || problem.Object != `VirtualMachine "sized"` {
+		t.Errorf("the first error: %+v", problem)
+	}
+	for _, want := range []string{`x.yaml:12: VirtualMachine "sized": spec.template.spec.domain.memory`, `x.yaml:23: VirtualMachineInstanceReplicaSet "set": spec.replicas`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nwant %q in it", err, want)
+		}
+	}
+}
+
+func TestParseHost(t *testing.T) {
+	for name, want := range map[string]string{"kvm": "kvm 11.1.3", "tcg": "tcg 11.1.3", "tcg-7.2": "tcg 7.2"} {
+		if h, err := ParseHost(name); err != nil || string(h.preset.Accelerator)+" "+h.preset.QEMUVersion != want || h.String() != name {
+			t.Errorf("%s: %+v, %v", name, h, err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "host.yaml")
+	for text, good := range map[string]bool{"accelerator: kvm\nqemuVersion: \"10.0\"\n": true, "speed: 1\n": false, "[": false} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ParseHost(file); (err == nil) != good {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := ParseHost("xen"); err == nil || !strings.Contains(err.Error(), "no preset") {
+		t.Errorf("xen: %v", err)
+	}
+}
+
+// FuzzRead: whatever the input, it is read into VMIs that render, or into an error with a place.
+func FuzzRead(f *testing.F) {
+	samples, err := filepath.Glob("../../config/samples/*.yaml")
+	if err != nil || len(samples) == 0 {
+		f.Fatalf("no samples: %v", err)
+	}
+	for _, sample := range samples {
+		text, err := os.ReadFile(sample)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Add("---\n--- # x\n{")
+	f.Add("a: &a [*a]\nkind: VirtualMachine\napiVersion: kubevirt.io/v1\n")
+	host, err := ParseHost(DefaultHost)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		set, err := Read("x.yaml", strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		instances, err := set.Instances()
+		var problem *Error
+		if err != nil && (!errors.As(err, &problem) || problem.Line < 1 || problem.Line > strings.Count(text, "\n")+1) {
+			t.Errorf("no place: %+v in %v", problem, err)
+		}
+		for _, i := range instances {
+			m, err := i.Machine(host)
+			if err == nil && len(m.Args()) == 0 || err != nil && !errors.As(err, &problem) {
+				t.Errorf("%v: %v", m, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package manifest
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
+	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
+)
+
+// DefaultHost is the preset of a node with KVM and the QEMU of the launcher's image.
+const DefaultHost = "kvm"
+
+// imageQEMU is the release of QEMU that a preset has, unless it names another.
+const imageQEMU = "11.1.3"
+
+// Host is what a VMI's node and pod are taken to be.
+type Host struct {
+	name   string
+	preset resolve.Host
+	told   bool // preset is a file's, and is taken as it is
+}
+
+// String is the preset's name, or the file's.
+func (h Host) String() string { return h.name }
+
+// ParseHost reads a preset, or a file. A preset is kvm or tcg, and may name a release of QEMU:
+// kvm-7.2. A file holds a resolve.Host as YAML.
+func ParseHost(name string) (Host, error) {
+	accelerator, release, _ := strings.Cut(name, "-")
+	switch a := qemuargs.Accelerator(accelerator); a {
+	case qemuargs.KVM, qemuargs.TCG:
+		if release == "" {
+			release = imageQEMU
+		}
+		return Host{name: name, preset: resolve.Host{Accelerator: a, QEMUVersion: release, OverlayDirect: true}}, nil
+	}
+	data, err := os.ReadFile(name)
+	if os.IsNotExist(err) {
+		return Host{}, fmt.Errorf("host %q is no preset (kvm, tcg, kvm-7.2, tcg-7.2 and so on) and no file", name)
+	}
+	h := Host{name: name, told: true}
+	if err == nil {
+		err = sigsyaml.UnmarshalStrict(data, &h.preset)
+	}
+	if err != nil {
+		return Host{}, fmt.Errorf("read host %s: %w", name, err)
+	}
+	return h, nil
+}
+
+// Of returns what the host says of a VMI. A preset takes every container disk for a qcow2
+// image of 1 GiB at /disk/disk.qcow2, every claim and hostDisk for a disk of 1 GiB on a file
+// system, and every MTU for 1500.
+func (h Host) Of(i Instance) resolve.Host {
+	host := h.preset
+	if h.told {
+		return host
+	}
+	const gib = 1 << 30
+	host.ContainerDisks, host.Claims, host.NICs = map[string]qemuargs.ImageFacts{}, map[string]qemuargs.VolumeFacts{}, map[string]resolve.NIC{}
+	for _, v := range i.Spec.Volumes {
+		switch {
+		case v.Claim() != nil || v.HostDisk != nil:
+			host.Claims[v.Name] = qemuargs.VolumeFacts{DiskSize: gib, Size: gib, Direct: true}
+		case v.ContainerDisk != nil:
+			file := v.ContainerDisk.Path
+			if file == "" {
+				file = "disk/disk.qcow2"
+			}
+			host.ContainerDisks[v.Name] = qemuargs.ImageFacts{Path: path.Join(layout.ImageVolume(v.Name), file), Format: qemuargs.QCOW2, VirtualSize: gib, Direct: true}
+		}
+	}
+	if k := i.KernelContainer(); k != nil {
+		host.Kernel = &qemuargs.KernelFacts{Path: path.Join(layout.KernelDir, k.KernelPath)}
+		if k.InitrdPath != "" {
+			host.Kernel.Initrd = path.Join(layout.KernelDir, k.InitrdPath)
+		}
+	}
+	for _, nic := range i.Spec.Domain.Devices.Interfaces {
+		host.NICs[nic.Name] = resolve.NIC{MTU: 1500}
+	}
+	return host
+}
+
+// Machine resolves a VMI on a host.
+func (i Instance) Machine(h Host) (*qemuargs.Machine, error) {
+	machine, errs := resolve.Machine(i.VirtualMachineInstance, h.Of(i))
+	if len(errs) > 0 {
+		return nil, i.Invalid(errs)
+	}
+	return machine, nil
+}
+
+// Object is the kind, namespace and name of the object that the VMI was made of.
+func (i Instance) Object() string {
+	return fmt.Sprintf("%s %s/%s", i.Document.Kind, i.Namespace, i.Document.Name)
+}

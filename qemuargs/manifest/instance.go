@@ -1,0 +1,174 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/kubeqemu/kubeqemu/api/instancetype"
+	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// UID stands for the UID that the API server would give an object. UUID, serial number and
+// MACs are computed from the UID.
+const UID = "00000000-0000-4000-8000-000000000000"
+
+// ErrNone means that an input has no object that the package makes a VMI of.
+var ErrNone = errors.New("there is no VirtualMachineInstance, nor an object that makes one")
+
+// Instance is a VMI, and the document that it was made of.
+type Instance struct {
+	*v1.VirtualMachineInstance
+	Document Document
+
+	spec string // the path of the VMI's spec in the document
+}
+
+// Instances returns the VMIs that the documents make, in the order of the documents.
+// Documents of other kinds make none. All errors are returned at once.
+func (s Set) Instances() ([]Instance, error) {
+	var found []Instance
+	var problems []error
+	for _, d := range s {
+		i, err := s.instance(d)
+		switch {
+		case err != nil:
+			problems = append(problems, err)
+		case i.VirtualMachineInstance != nil:
+			found = append(found, i)
+		}
+	}
+	return found, errors.Join(problems...)
+}
+
+// instance makes a document's VMI. The VMI is nil for other kinds.
+func (s Set) instance(d Document) (Instance, error) {
+	i := Instance{Document: d, spec: "spec.template.spec"}
+	var err error
+	switch d.GroupVersionKind() {
+	case v1.VirtualMachineInstanceGroupVersionKind:
+		i.VirtualMachineInstance, i.spec = &v1.VirtualMachineInstance{}, "spec"
+		err = d.decode(i.VirtualMachineInstance)
+	case v1.VirtualMachineGroupVersionKind:
+		i.VirtualMachineInstance, err = s.ofVirtualMachine(d)
+	case v1.VirtualMachineInstanceReplicaSetGroupVersionKind:
+		i.VirtualMachineInstance, err = ofReplicaSet(d)
+	case poolv1beta1.VirtualMachinePoolGroupVersionKind:
+		i.spec = "spec.virtualMachineTemplate.spec.template.spec"
+		i.VirtualMachineInstance, err = s.ofPool(d)
+	default:
+		return Instance{}, nil
+	}
+	if err != nil {
+		return Instance{}, err
+	}
+	if i.Namespace == "" {
+		i.Namespace = metav1.NamespaceDefault
+	}
+	if i.UID == "" {
+		i.UID = UID
+	}
+	return i, nil
+}
+
+// Invalid returns the errors of a VMI as errors of the document that the VMI was made of.
+func (i Instance) Invalid(errs field.ErrorList) error {
+	for _, e := range errs {
+		if rest, ok := strings.CutPrefix(e.Field, "spec"); ok {
+			e.Field = i.spec + rest
+		}
+	}
+	return i.Document.invalid(errs)
+}
+
+func (d Document) invalid(errs field.ErrorList) error {
+	var problems []error
+	for _, e := range errs {
+		problems = append(problems, d.problem(e.Field, e.Error()))
+	}
+	return errors.Join(problems...)
+}
+
+// ofVirtualMachine returns the VMI that a VM is started as.
+func (s Set) ofVirtualMachine(d Document) (*v1.VirtualMachineInstance, error) {
+	vm := &v1.VirtualMachine{}
+	if err := d.decodeTemplate(vm); err != nil {
+		return nil, err
+	}
+	return s.start(d, vm, "")
+}
+
+// ofPool returns the VMI of a pool's first VM.
+func (s Set) ofPool(d Document) (*v1.VirtualMachineInstance, error) {
+	pool := &poolv1beta1.VirtualMachinePool{}
+	if err := d.decode(pool); err != nil {
+		return nil, err
+	}
+	if errs := poolv1beta1.Validate(pool); len(errs) > 0 {
+		return nil, d.invalid(errs)
+	}
+	first := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: pool.Name + "-0", Namespace: pool.Namespace}, Spec: pool.Spec.VirtualMachineTemplate.Spec}
+	return s.start(d, first, "spec.virtualMachineTemplate.")
+}
+
+// start returns the VMI that a VM is started as. prefix is the path of the VM in the document.
+func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.VirtualMachineInstance, error) {
+	if vm.UID == "" {
+		vm.UID = UID
+	}
+	size, err := s.size(vm.Spec.Instancetype)
+	if err != nil {
+		return nil, d.problem(prefix+"spec.instancetype", err.Error())
+	}
+	preference, err := s.preference(vm.Spec.Preference)
+	if err != nil {
+		return nil, d.problem(prefix+"spec.preference", err.Error())
+	}
+	expanded, errs := instancetype.Expand(vm, size, preference)
+	if len(errs) > 0 {
+		for _, e := range errs {
+			e.Field = prefix + e.Field
+		}
+		return nil, d.invalid(errs)
+	}
+	return expanded.Instance(&v1.KubeVirtConfiguration{}, false), nil
+}
+
+// ofReplicaSet returns a VMI as the ReplicaSet makes them. It has the ReplicaSet's name.
+func ofReplicaSet(d Document) (*v1.VirtualMachineInstance, error) {
+	rs := &v1.VirtualMachineInstanceReplicaSet{}
+	if err := d.decodeTemplate(rs); err != nil {
+		return nil, err
+	}
+	if errs := v1.ValidateReplicaSet(rs); len(errs) > 0 {
+		return nil, d.invalid(errs)
+	}
+	return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: rs.Name, Namespace: rs.Namespace}, Spec: rs.Spec.Template.Spec}, nil
+}
+
+// decodeTemplate decodes an object with a template at spec.template. It drops what the
+// template's metadata may hold and nobody looks at (v1.TemplateMeta).
+func (d Document) decodeTemplate(into any) error {
+	tree := map[string]any{}
+	if err := sigsyaml.UnmarshalStrict(d.data, &tree); err != nil {
+		return d.decode(into) // whose error says where
+	}
+	spec, _ := tree["spec"].(map[string]any)
+	template, _ := spec["template"].(map[string]any)
+	meta, _ := template["metadata"].(map[string]any)
+	maps.DeleteFunc(meta, func(key string, _ any) bool {
+		return !slices.Contains([]string{"name", "generateName", "labels", "annotations"}, key)
+	})
+	plain, err := sigsyaml.Marshal(tree)
+	if err != nil {
+		return fmt.Errorf("write %s %q again: %w", d.Kind, d.Name, err)
+	}
+	return d.decodeData(plain, into)
+}
