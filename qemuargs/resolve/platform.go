@@ -64,21 +64,6 @@ func graphics(video *v1.VideoDevice) *qemuargs.Graphics {
 	return g
 }
 
-// cpuFlags are the paravirtual clocks, which only KVM has.
-func cpuFlags(c *v1.Clock, accelerator qemuargs.Accelerator) []string {
-	if c == nil || c.Timer == nil || accelerator != qemuargs.KVM {
-		return nil
-	}
-	var flags []string
-	if t := c.Timer.KVM; t != nil && !enabled(t.Present) {
-		flags = append(flags, "kvmclock=off")
-	}
-	if t := c.Timer.Hyperv; t != nil && enabled(t.Present) {
-		flags = append(flags, "hv-time=on")
-	}
-	return flags
-}
-
 func clock(c *v1.Clock) qemuargs.Clock {
 	var out qemuargs.Clock
 	if c == nil || c.Timer == nil {

@@ -6,23 +6,9 @@ import (
 	"strings"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// This file decides what only machines of amd64 have: versions of q35, CPU models.
-
-// cpuModel is QEMU's name of a model. libvirt would compute host-model; without libvirt it
-// means all that the accelerator offers.
-func cpuModel(model string, accelerator qemuargs.Accelerator) string {
-	switch model {
-	case "host-model", "host-passthrough":
-		if accelerator == qemuargs.KVM {
-			return "host"
-		}
-		return "max"
-	}
-	return model
-}
+// This file decides what only machines of amd64 have: the versions of q35.
 
 // version is a release of QEMU, or that of a machine type.
 type version struct{ major, minor int }
