@@ -44,6 +44,8 @@ const (
 	ReasonStartFailed = "StartFailed"
 	// ReasonGuestNotRunning is virt-controller's too, while there is no launcher.
 	ReasonGuestNotRunning = "GuestNotRunning"
+	// ReasonGuestFailed: the guest has failed, and its launcher is kept.
+	ReasonGuestFailed = "GuestFailed"
 	// ReasonGuestShuttingDown: the guest was asked to shut down, and has not ended yet.
 	ReasonGuestShuttingDown     = "GuestShuttingDown"
 	ReasonQEMUNotResponding     = "QEMUNotResponding"

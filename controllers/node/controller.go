@@ -205,7 +205,7 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 		if state.Failure == "" {
 			return // the pod is about to end, and its end says more
 		}
-		ready.Message = "the guest has failed, and its launcher is kept: " + control.Short(state.Failure)
+		ready.Reason, ready.Message = v1.ReasonGuestFailed, "the guest has failed, and its launcher is kept: "+control.Short(state.Failure)
 		status.RemoveCondition(v1.ConditionPaused)
 	case control.StateShuttingDown:
 		ready.Reason, ready.Message = v1.ReasonGuestShuttingDown, "the guest was asked by the ACPI power button to shut down"

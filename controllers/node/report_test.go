@@ -52,6 +52,8 @@ func TestReport(t *testing.T) {
 		{"goes on", status(v1.Running, v1.ConditionPaused), started(control.StateRunning, kvm), wanted{v1.Running, []string{"Ready=True/GuestRunning"}}},
 		{"shutting down", status(v1.Running, v1.ConditionReady), started(control.StateShuttingDown, kvm), wanted{v1.Running, []string{"Ready=False/GuestShuttingDown"}}},
 		{"exit is the controller's to tell", status(v1.Running, v1.ConditionReady), started(control.StateExited, kvm), wanted{v1.Running, []string{"Ready=True/Old"}}},
+		{"failed before it ran, and kept", status(v1.Scheduled), control.StateReport{State: control.StateExited, Failure: "no such disk"}, wanted{v1.Scheduled, []string{"Ready=False/GuestFailed"}}},
+		{"failed, and kept", status(v1.Running, v1.ConditionReady), control.StateReport{State: control.StateExited, Failure: "QEMU has ended", Machine: kvm}, wanted{v1.Running, []string{"Ready=False/GuestFailed"}}},
 		{"a final phase stays", status(v1.Failed), started(control.StateRunning, kvm), wanted{v1.Failed, []string{"Ready=True/GuestRunning"}}},
 	}
 	for _, tt := range tests {

@@ -41,13 +41,19 @@ func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav
 		finish(status, e, now)
 		return
 	}
-	if status.Phase != v1.Running {
+	if status.Phase != v1.Running && !toldByHandler(status.Condition(v1.ConditionReady)) {
 		reason, message := v1.ReasonGuestNotRunning, "the guest has not been started yet"
 		if pod.DeletionTimestamp != nil {
 			reason, message = v1.ReasonPodTerminating, "the launcher pod is being deleted"
 		}
 		setReady(status, metav1.ConditionFalse, reason, message, now)
 	}
+}
+
+// toldByHandler says whether virt-handler has written the condition Ready of a VMI that does not
+// run. virt-handler knows more then: a guest may fail or shut down before it has run.
+func toldByHandler(ready *v1.VirtualMachineInstanceCondition) bool {
+	return ready != nil && (ready.Reason == v1.ReasonGuestFailed || ready.Reason == v1.ReasonGuestShuttingDown)
 }
 
 // observePod notes the pod in the status, in place of an entry of the same name. The VMI's

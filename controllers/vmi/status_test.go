@@ -154,6 +154,9 @@ func TestObserve(t *testing.T) {
 	creating := podIn(corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}})
 	shutDown := terminated(corev1.ContainerStateTerminated{Message: `{"reason":"Shutdown"}`})
 
+	told := func(reason string) v1.VirtualMachineInstanceCondition {
+		return v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason}
+	}
 	tests := []struct {
 		name string
 		old  v1.VirtualMachineInstanceStatus
@@ -170,6 +173,9 @@ func TestObserve(t *testing.T) {
 		{"launcher runs", was(v1.Scheduling), podIn(corev1.PodRunning, running()), "Scheduled node1 ; Ready=False/GuestNotRunning"},
 		{"guest runs", was(v1.Running, ready), podIn(corev1.PodRunning, running()), "Running node1 ; Ready=True/GuestRunning"},
 		{"deleted before the guest ran", was(v1.Scheduled), deleted, "Scheduled node1 ; Ready=False/PodTerminating"},
+		{"failed before it ran, and kept", was(v1.Scheduled, told(v1.ReasonGuestFailed)), podIn(corev1.PodRunning, running()), "Scheduled node1 ; Ready=False/GuestFailed"},
+		{"shuts down before it ran", was(v1.Scheduled, told(v1.ReasonGuestShuttingDown)), deleted, "Scheduled node1 ; Ready=False/GuestShuttingDown"},
+		{"failed, kept, and ended", was(v1.Scheduled, told(v1.ReasonGuestFailed)), shutDown, "Succeeded node1 ; Ready=False/Shutdown"},
 		{"deleted while the guest runs", was(v1.Running, ready), deleted, "Running node1 ; Ready=True/GuestRunning"},
 		{"shut down", was(v1.Running, ready, paused), shutDown, "Succeeded node1 ; Ready=False/Shutdown"},
 		{"with an agent", was(v1.Running, ready, agent), podIn(corev1.PodRunning, running()), "Running node1 ; Ready=True/GuestRunning AgentConnected=True/"},
