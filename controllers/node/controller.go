@@ -155,7 +155,7 @@ func (r *Reconciler) withoutLauncher(ctx context.Context, object *v1.VirtualMach
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	before := object.DeepCopy()
-	reportGone(object, metav1.NewTime(r.Clock.Now()))
+	reportGone(object, notConnected, metav1.NewTime(r.Clock.Now()))
 	written, err := r.writeStatus(ctx, before, object)
 	if written {
 		r.announce(before, object)

@@ -85,7 +85,7 @@ func (r *Reconciler) Launcher(object *v1.VirtualMachineInstance) *sessions.Sessi
 func (r *Reconciler) refuse(ctx context.Context, object *v1.VirtualMachineInstance, why error) (ctrl.Result, error) {
 	before, now := object.DeepCopy(), metav1.NewTime(r.Clock.Now())
 	if object.Status.Phase == v1.Running {
-		reportGone(object, now)
+		reportGone(object, "virt-handler does not serve virt-launcher: "+control.Printable(why.Error(), maxMessage), now)
 	} else {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
 			Reason: v1.ReasonStartFailed, Message: control.Printable(why.Error(), maxMessage)}, now)

@@ -89,10 +89,13 @@ func reportSilence(object, before *v1.VirtualMachineInstance, state control.Stat
 // how.
 const gonePatience = 30 * time.Second
 
-// reportGone says in a running VMI's status that its launcher is not connected.
-func reportGone(object *v1.VirtualMachineInstance, now metav1.Time) {
+// notConnected is why nobody knows of a guest whose launcher has not come back.
+const notConnected = "virt-launcher is not connected to virt-handler"
+
+// reportGone says in a running VMI's status why its launcher cannot be asked.
+func reportGone(object *v1.VirtualMachineInstance, why string, now metav1.Time) {
 	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonLauncherNotResponding,
-		Message: "virt-launcher is not connected to virt-handler; whether the guest runs is not known"}, now)
+		Message: why + "; whether the guest runs is not known"}, now)
 }
 
 // silent says whether the condition Ready has a reason that the launcher or QEMU does not
