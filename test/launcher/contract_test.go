@@ -19,7 +19,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-var update = flag.Bool("update", false, "record the contract anew: only before a release, for launchers of the recorded one live on")
+var record = flag.Bool("record", false, "record the contract anew: only before a release, for launchers of the recorded one live on")
 
 // recorded is a session of a handler and a launcher of the first contract. It stays as
 // it is: package controllers/node plays the launcher's side to today's virt-handler, and
@@ -167,7 +167,7 @@ func talk(t *testing.T, questions []spoken) []said {
 // TestRecordedHandler: today's launcher understands the handler of the first
 // contract, and tells it no less than the launcher did that was recorded.
 func TestRecordedHandler(t *testing.T) {
-	if *update {
+	if *record {
 		var out bytes.Buffer
 		for _, line := range talk(t, asks(t)) {
 			out.WriteString(toJSON(t, line) + "\n")

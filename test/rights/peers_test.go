@@ -27,6 +27,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
@@ -242,5 +243,5 @@ func TestRoleByRole(t *testing.T) {
 		as := p.subjects[name].certificate()
 		fmt.Fprintf(&got, row, name, word[p.dialHandler(as)], word[p.dialAPI(url, as)], word[p.answerAPI(as)])
 	}
-	golden(t, "peers.golden", got.String())
+	golden.Compare(t, "testdata/peers.golden", got.String())
 }
