@@ -25,7 +25,7 @@ func TestGuestResets(t *testing.T) {
 	started := v.boot()
 	console := attach(v)
 	console.say("R")
-	v.stdout.expect(banner)
+	v.stdout.Expect(banner)
 	sameState(t, receiveState(v), started)
 	console.say("P")
 	v.expectEnd(control.ReasonGuestShutdown, "")
