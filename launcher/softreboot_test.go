@@ -1,15 +1,76 @@
 package launcher
 
 import (
+	"encoding/json"
+	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/launcher/agent"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
+
+// TestSoftReboot: a guest without an agent is started anew by the power button,
+// and its next power-off is one.
+func TestSoftReboot(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	v.request.Machine.Agent = &qemuargs.Agent{PCI: qemuargs.PCIAddress{Bus: "pci.2"}}
+	running := v.boot()
+	for command, arguments := range map[string]any{control.CommandGuestInfo: nil, control.CommandUsers: nil, control.CommandFileSystems: nil,
+		control.CommandFreeze: control.FreezeRequest{TimeoutSeconds: 1}, control.CommandUnfreeze: nil} {
+		if err := v.call(command, arguments, nil); err == nil || !strings.Contains(err.Error(), "not connected") {
+			t.Errorf("%s without an agent: %v", command, err)
+		}
+	}
+	obey(v)
+	v.must(v.call(control.CommandSoftReboot, nil, nil))
+	v.stdout.Expect(banner)
+	if state := receiveState(v); state.State != control.StateRunning || state.QEMUPID != running.QEMUPID {
+		t.Errorf("after the reboot: %+v", state)
+	}
+	obey(v)
+	v.signals <- syscall.SIGTERM
+	v.expectEnd(control.ReasonShutdown, "")
+}
+
+// TestProbeBeforeStart: a guest that has not been started is not to blame; the
+// kubelet's liveness probe must not end a launcher that waits for a disk.
+func TestProbeBeforeStart(t *testing.T) {
+	t.Parallel()
+	for _, port := range []bool{true, false} {
+		v := launch(t)
+		ask := func(request string) (answer agent.Answer, err error) {
+			conn, err := net.Dial("unix", v.AgentSocket)
+			if err != nil {
+				return answer, err
+			}
+			defer conn.Close()
+			if _, err := conn.Write([]byte(request + "\n")); err != nil {
+				return answer, err
+			}
+			return answer, json.NewDecoder(conn).Decode(&answer)
+		}
+		if answer, err := ask(`{"timeoutSeconds": 5}`); err != nil || !strings.Contains(answer.Skipped, "not been started") {
+			t.Errorf("before the start: %+v, %v", answer, err)
+		}
+		if answer, err := ask(`{"timeoutSeconds": 5, "readiness": true}`); err != nil || !strings.Contains(answer.Error, "not been started") {
+			t.Errorf("readiness before the start: %+v, %v", answer, err)
+		}
+		if port {
+			v.request.Machine.Agent = &qemuargs.Agent{PCI: qemuargs.PCIAddress{Bus: "pci.2"}}
+		}
+		v.start()
+		if answer, err := ask(`{"timeoutSeconds": 5}`); port && (err != nil || !strings.Contains(answer.Error, "not connected")) || !port && err == nil {
+			t.Errorf("with a port (%v) and no agent: %+v, %v", port, answer, err)
+		}
+	}
+}
 
 // TestPauseWhileRebootIsAwaited: a guest that has not powered off yet is paused
 // and goes on, and is stopped for an I/O error, as at any other time.

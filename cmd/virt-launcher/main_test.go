@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -243,6 +244,39 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// maxRSS is the launcher's budget beside an idle guest, in kB.
+const maxRSS = 8 << 10
+
+// TestIdleMemory: virt-launcher, as it is shipped, has its budget beside a guest that
+// runs. TestMemory has the guest do more.
+func TestIdleMemory(t *testing.T) {
+	p := launch(t)
+	p.boot()
+	time.Sleep(time.Second) // nothing is on its way any more
+	if rss := memoryOf(p, p.cmd.Process.Pid)["VmRSS"]; rss == 0 || rss > maxRSS {
+		t.Errorf("virt-launcher has %d kB resident, its budget is %d kB", rss, maxRSS)
+	}
+}
+
+// memoryOf is a process' memory in kB, by the names of /proc/PID/status and
+// /proc/PID/smaps_rollup.
+func memoryOf(p *process, pid int) map[string]int {
+	p.Helper()
+	values := map[string]int{}
+	for _, name := range []string{"status", "smaps_rollup"} {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+		p.must(err)
+		for line := range strings.Lines(string(data)) {
+			var kB int
+			key, value, _ := strings.Cut(line, ":")
+			if n, _ := fmt.Sscanf(value, "%d kB", &kB); n == 1 {
+				values[key] = kB
+			}
+		}
+	}
+	return values
+}
+
 func TestUsage(t *testing.T) {
 	for _, tt := range []struct {
 		args string
@@ -254,12 +288,18 @@ func TestUsage(t *testing.T) {
 		{"run -h", 0, "Usage: virt-launcher [COMMAND] [FLAGS]"},
 		{"console --help", 0, "Flags of console:"},
 		{"fly", 2, "Usage: virt-launcher [COMMAND] [FLAGS]"},
+		{"", 2, "Usage: virt-launcher"}, // an empty argument
+		{"run extra", 2, `unexpected argument "extra"`},
+		{"guest-ping extra", 2, `unexpected argument "extra"`},
+		{"guest-ping --socket /nowhere", 1, "ask the guest agent: dial"},
+		{"guest-exec", 2, "no command to run in the guest"},
+		{"guest-exec --socket /nowhere -- /bin/true", 1, "ask the guest agent: dial"},
 		{"run --fly", 2, "flag provided but not defined: -fly"},
 		{"--verbose fly", 2, `unexpected argument "fly"`},
 		{"console x", 2, `unexpected argument "x"`},
 		{"console --console /nonexistent/socket", 1, "no such file or directory"},
 	} {
-		out, err := exec.Command(binary, strings.Fields(tt.args)...).CombinedOutput()
+		out, err := exec.Command(binary, strings.Split(tt.args, " ")...).CombinedOutput()
 		code := 0
 		if exit := new(exec.ExitError); errors.As(err, &exit) {
 			code = exit.ExitCode()
