@@ -69,10 +69,11 @@ func TestInspect(t *testing.T) {
 	image("raw", qemuImg("create", "-q", "-f", "raw"))
 	image("backed", qemuImg("create", "-q", "-f", "qcow2", "-F", "raw", "-b", "/etc/passwd"))
 	image("corrupt", func(path string) error { return os.WriteFile(path, []byte("QFI\xfb and no more"), 0o644) })
+	image("../outside", qemuImg("create", "-q", "-f", "raw"))
 	image("link", func(path string) error { return os.Symlink("/etc/passwd", path) })
 
 	names := []control.ContainerDisk{{Volume: "good"}, {Volume: "raw", Path: "/disk/image"}, {Volume: "backed"}, {Volume: "corrupt"}, {Volume: "link"},
-		{Volume: "missing"}, {Volume: "good", Path: "/disk/other"}, {Volume: "good", Path: "/../../handler.sock"}, {Volume: "../images/good"}}
+		{Volume: "missing"}, {Volume: "good", Path: "/disk/other"}, {Volume: "good", Path: "/../../handler.sock"}, {Volume: "../images/good"}, {Volume: "../outside"}}
 	var reply control.InspectReply
 	v.must(v.call(control.CommandInspect, control.InspectRequest{ContainerDisks: names}, &reply))
 	if len(reply.ContainerDisks) != len(names) {
@@ -85,7 +86,7 @@ func TestInspect(t *testing.T) {
 		err   string
 	}{
 		{good, ""}, {raw, ""}, {err: "backing file"}, {err: "cut off"}, {err: "symbolic link"},
-		{err: "no such file"}, {err: "no file /disk/other"}, {err: "no file /handler.sock"}, {good, ""},
+		{err: "no such file"}, {err: "no file /disk/other"}, {err: "no file /handler.sock"}, {good, ""}, {err: "no such file"},
 	} {
 		got := reply.ContainerDisks[i]
 		if want.err != "" && !strings.Contains(got.Error, want.err) || want.err == "" && got != want.facts {
