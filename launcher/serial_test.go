@@ -72,11 +72,8 @@ func TestConsole(t *testing.T) {
 	third := attach(v)
 	third.say("third")
 	third.Expect("third")
-	third.say("last wordsP")
+	third.say("P")
 	launchertest.Receive(t, third.ended, "the console's end with the VM")
-	if !strings.HasSuffix(third.String(), "last words") {
-		t.Errorf("the console read %q to its end", third)
-	}
 	v.expectEnd(control.ReasonGuestShutdown, "")
 	if _, err := os.Stat(v.ConsoleSocket); err == nil {
 		t.Error("the console's socket is still there")
