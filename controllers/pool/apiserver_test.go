@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -139,9 +138,7 @@ func TestOnAPIServer(t *testing.T) {
 	p.Shows("0 1 0")
 	p.patch(`{"spec":{"paused":false}}`)
 	p.Shows("0 0 0")
-	for _, reason := range []string{"SuccessfulCreate", "SuccessfulDelete", "SuccessfulUpdate", "SuccessfulRestart", "SuccessfulPaused", "SuccessfulResume"} {
-		p.Until(func() string { return p.Kubectl("get", "events", "--field-selector=reason="+reason, "-o", "name") }, func(s string) bool { return s != "" })
-	}
+	p.Said("SuccessfulCreate", "SuccessfulDelete", "SuccessfulUpdate", "SuccessfulRestart", "SuccessfulPaused", "SuccessfulResume")
 
 	// A template that fits no VM makes none.
 	p.patch(`{"spec":{"replicas":2,"virtualMachineTemplate":{"spec":{"template":{"spec":{"domain":{"memory":{"guest":"1k"}}}}}}}}`)
@@ -230,19 +227,7 @@ func (p *plane) scaleSubresource() {
 // caches are, make each VM once.
 func TestNeverTooMany(t *testing.T) {
 	p := newPlane(t)
-	watch, err := p.Client.Watch(context.Background(), &v1.VirtualMachineList{}, client.InNamespace("default"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watch.Stop()
-	var made atomic.Int32
-	go func() {
-		for e := range watch.ResultChan() {
-			if e.Type == "ADDED" {
-				made.Add(1)
-			}
-		}
-	}()
+	made := p.Made(&v1.VirtualMachineList{})
 	p.control()
 	p.control()
 	p.Kubectl("apply", "--server-side", "-f", sample)
@@ -251,8 +236,8 @@ func TestNeverTooMany(t *testing.T) {
 		p.Until(func() string { return fmt.Sprint(len(p.vms())) }, func(s string) bool { return s == fmt.Sprint(n) })
 		p.Shows(fmt.Sprintf("%d %d 0", n, n))
 	}
-	p.Until(func() string { return fmt.Sprint(made.Load()) }, func(string) bool { return made.Load() >= 30 })
-	if made := made.Load(); made != 30 {
+	p.Until(func() string { return fmt.Sprint(made()) }, func(string) bool { return made() >= 30 })
+	if made := made(); made != 30 {
 		t.Errorf("%d VMs were made, want 30", made)
 	}
 }

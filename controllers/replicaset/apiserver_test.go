@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,9 +121,7 @@ func TestOnAPIServer(t *testing.T) {
 	p.Shows("1 3 2")
 	p.Kubectl("patch", "vmirs", "tiny", "--type=merge", "--patch", `{"spec":{"paused":false}}`)
 	p.Shows("1 1 1")
-	for _, reason := range []string{"SuccessfulCreate", "SuccessfulDelete", "SuccessfulPaused", "SuccessfulResumed"} {
-		p.Until(func() string { return p.Kubectl("get", "events", "--field-selector=reason="+reason, "-o", "name") }, func(s string) bool { return s != "" })
-	}
+	p.Said("SuccessfulCreate", "SuccessfulDelete", "SuccessfulPaused", "SuccessfulResumed")
 	p.scaleSubresource()
 	p.Kubectl("scale", "vmirs", "tiny", "--replicas=0")
 	p.Shows("0 0 0")
@@ -185,19 +182,7 @@ func (p *plane) adoption() {
 // caches are, make each VMI once.
 func TestNeverTooMany(t *testing.T) {
 	p := newPlane(t)
-	watch, err := p.Client.Watch(context.Background(), &v1.VirtualMachineInstanceList{}, client.InNamespace("default"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watch.Stop()
-	var made atomic.Int32
-	go func() {
-		for e := range watch.ResultChan() {
-			if e.Type == "ADDED" {
-				made.Add(1)
-			}
-		}
-	}()
+	made := p.Made(&v1.VirtualMachineInstanceList{})
 	p.control()
 	p.control()
 	p.Kubectl("apply", "--server-side", "-f", sample)
@@ -205,8 +190,8 @@ func TestNeverTooMany(t *testing.T) {
 		p.Kubectl("scale", "vmirs", "tiny", fmt.Sprintf("--replicas=%d", n))
 		p.Shows(fmt.Sprintf("%d %d 0", n, n))
 	}
-	p.Until(func() string { return fmt.Sprint(made.Load()) }, func(string) bool { return made.Load() >= 60 })
-	if made := made.Load(); made != 60 {
+	p.Until(func() string { return fmt.Sprint(made()) }, func(string) bool { return made() >= 60 })
+	if made := made(); made != 60 {
 		t.Errorf("%d VMIs were made, want 60", made)
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -94,4 +96,31 @@ func (p *Plane) Until(ask func() string, right func(string) bool) {
 		}
 	}
 	p.t.Fatalf("the last answer was %q\n%s", got, p.Kubectl("get", strings.Join(append(p.kinds, "events"), ","), "-o", "wide"))
+}
+
+// Said waits for an event of each reason.
+func (p *Plane) Said(reasons ...string) {
+	p.t.Helper()
+	for _, reason := range reasons {
+		p.Until(func() string { return p.Kubectl("get", "events", "--field-selector=reason="+reason, "-o", "name") }, func(s string) bool { return s != "" })
+	}
+}
+
+// Made counts the objects of a kind that are made from now on.
+func (p *Plane) Made(kind client.ObjectList) func() int {
+	p.t.Helper()
+	w, err := p.Client.Watch(context.Background(), kind, client.InNamespace("default"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(w.Stop)
+	var made atomic.Int64
+	go func() {
+		for e := range w.ResultChan() {
+			if e.Type == watch.Added {
+				made.Add(1)
+			}
+		}
+	}()
+	return func() int { return int(made.Load()) }
 }
