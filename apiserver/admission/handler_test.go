@@ -105,7 +105,7 @@ func TestLongAnswers(t *testing.T) {
 	}
 }
 
-// validated are objects of a kind, and the paths of what a webhook says is wrong.
+// validated are objects of a kind, and the paths of the fields that a webhook refuses.
 type validated map[string]struct {
 	object, old string
 	facts       Facts

@@ -259,7 +259,7 @@ func (c *cluster) sourceWith(wall clock.Clock, timers *clocktesting.FakeClock) *
 	return s
 }
 
-// turn lets the signer answer, and a second pass. The Source then does what it can.
+// turn lets the signer answer, and a second pass. The Source then runs until it waits again.
 func (s *served) turn() {
 	synctest.Wait()
 	if s.signing {

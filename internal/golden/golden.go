@@ -1,5 +1,5 @@
-// Package golden holds, in tests, what is made against files that are committed. The
-// flag -update rewrites the files, and a review reads their diff.
+// Package golden compares texts that tests make with files that are committed. The flag
+// -update rewrites the files; a reviewer reads the diff.
 package golden
 
 import (
@@ -22,8 +22,8 @@ var compared struct {
 	paths []string
 }
 
-// Compare compares a text with a file, or writes it there. The path begins in the
-// package's folder.
+// Compare compares a text with a file, or with -update writes the text there. The path
+// begins in the package's folder.
 func Compare(t testing.TB, path, got string) {
 	t.Helper()
 	compared.Lock()
@@ -74,6 +74,7 @@ func all() bool {
 	return true
 }
 
+// stale lists the files that match a pattern and that no test has compared.
 func stale(patterns []string) (out []string) {
 	for _, pattern := range patterns {
 		files, err := filepath.Glob(pattern)
@@ -89,7 +90,7 @@ func stale(patterns []string) (out []string) {
 	return out
 }
 
-// command rewrites the golden files of the package whose test this is.
+// command is the command that rewrites the golden files of this package.
 func command() string {
 	folder, err := os.Getwd()
 	for root := folder; err == nil && root != "/"; root = filepath.Dir(root) {

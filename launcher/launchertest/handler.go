@@ -22,7 +22,7 @@ type Launcher struct {
 	*control.Client
 	Hello  control.Hello
 	NetNS  *os.File
-	States chan control.StateReport // States are what Launch's launcher reports.
+	States chan control.StateReport // since hello; of a launcher that Accept took
 }
 
 // Listen listens in virt-handler's place until the test ends.
@@ -55,8 +55,8 @@ func Accept(t testing.TB, listener *net.UnixListener) *Launcher {
 	return l
 }
 
-// Take takes the next launcher that connects. Each state is reported, and each event that
-// is none as an error.
+// Take takes the next launcher that connects. The function reported gets each state, and an
+// error for each other event.
 func Take(listener *net.UnixListener, reported func(control.StateReport, error)) (*Launcher, error) {
 	listener.SetDeadline(time.Now().Add(Patience))
 	conn, err := listener.AcceptUnix()

@@ -55,7 +55,7 @@ func (s *Transcript) String() string {
 	return string(s.data)
 }
 
-// WaitFor waits until done says so of the whole text.
+// WaitFor waits until done is true of the whole text.
 func (s *Transcript) WaitFor(what string, done func(data []byte) bool) {
 	s.t.Helper()
 	timer := time.NewTimer(Patience)
@@ -76,7 +76,7 @@ func (s *Transcript) WaitFor(what string, done func(data []byte) bool) {
 	}
 }
 
-// Expect waits for text after what was expected before.
+// Expect waits for a text after the text that was expected last.
 func (s *Transcript) Expect(text string) {
 	s.t.Helper()
 	s.WaitFor(fmt.Sprintf("%q", text), func(data []byte) bool {
@@ -88,7 +88,7 @@ func (s *Transcript) Expect(text string) {
 	})
 }
 
-// Pipe is a pipe's writing end, and what comes out at the other.
+// Pipe is the writing end of a pipe, and a transcript of the reading end.
 func Pipe(t testing.TB, what string) (*os.File, *Transcript) {
 	t.Helper()
 	r, w, err := os.Pipe()

@@ -28,8 +28,8 @@ func (s *Server) Install() {
 	s.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
 }
 
-// Plane is an API server with what config/default brings, and virt-controllers that run
-// one reconciler or more.
+// Plane is an API server with the CRDs and the rights of config/default, and
+// virt-controllers that run some of the reconcilers.
 type Plane struct {
 	*Server
 	Client client.WithWatch
@@ -37,8 +37,8 @@ type Plane struct {
 	kinds  []string
 }
 
-// NewPlane starts an API server. The first kind is the one whose rows the test awaits; the
-// others, in short, are those that a test that fails shows too.
+// NewPlane starts an API server. The kinds are names for kubectl. Shows awaits rows of the
+// first kind. A test that fails shows the objects of all kinds.
 func NewPlane(t testing.TB, kinds []string, types ...func(*runtime.Scheme) error) *Plane {
 	t.Helper()
 	p := &Plane{Server: Start(t), scheme: runtime.NewScheme(), kinds: kinds}
@@ -86,7 +86,7 @@ func (p *Plane) Shows(want string) {
 	}, func(got string) bool { return got == want })
 }
 
-// Until asks until the answer is the right one.
+// Until asks until the answer is right.
 func (p *Plane) Until(ask func() string, right func(string) bool) {
 	p.t.Helper()
 	var got string
