@@ -207,8 +207,8 @@ type faultyQEMU struct {
 func (f faultyQEMU) run(t *testing.T) {
 	t.Parallel()
 	v := launch(t, withQEMU(t, f.name))
-	if v.conn.hello.QEMUVersion != "99.1" {
-		t.Errorf("version %q", v.conn.hello.QEMUVersion)
+	if v.conn.Hello.QEMUVersion != "99.1" {
+		t.Errorf("version %q", v.conn.Hello.QEMUVersion)
 	}
 	begin := time.Now()
 	v.must(v.call(control.CommandStart, v.request, nil))
@@ -286,7 +286,7 @@ func TestStderrIsBounded(t *testing.T) {
 	if info, err := v.Stderr.Stat(); err != nil || info.Size() < stderrBurst/2 || info.Size() > int64(most) {
 		t.Errorf("stderr in the pod's log has %d bytes, want at most %d (%v)", info.Size(), most, err)
 	}
-	if !strings.Contains(v.log.text(), "left out messages of QEMU") {
+	if !strings.Contains(v.log.String(), "left out messages of QEMU") {
 		t.Error("nothing says that some was left out")
 	}
 	if !strings.HasSuffix(end.Stderr, "wwww\n") {

@@ -1,8 +1,11 @@
 package launcher
 
 import (
+	"encoding/json"
 	"log/slog"
+	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/launcher/agent"
@@ -49,5 +52,38 @@ func TestAgentEndsWithQEMU(t *testing.T) {
 	l.hear(t.Context(), life.Canceled{}, nil)
 	if last.Credentials != nil {
 		t.Errorf("the last report is %+v", last)
+	}
+}
+
+// TestProbeBeforeStart: a guest that has not been started is not to blame; the
+// kubelet's liveness probe must not end a launcher that waits for a disk.
+func TestProbeBeforeStart(t *testing.T) {
+	t.Parallel()
+	for _, port := range []bool{true, false} {
+		v := launch(t)
+		ask := func(request string) (answer agent.Answer, err error) {
+			conn, err := net.Dial("unix", v.AgentSocket)
+			if err != nil {
+				return answer, err
+			}
+			defer conn.Close()
+			if _, err := conn.Write([]byte(request + "\n")); err != nil {
+				return answer, err
+			}
+			return answer, json.NewDecoder(conn).Decode(&answer)
+		}
+		if answer, err := ask(`{"timeoutSeconds": 5}`); err != nil || !strings.Contains(answer.Skipped, "not been started") {
+			t.Errorf("before the start: %+v, %v", answer, err)
+		}
+		if answer, err := ask(`{"timeoutSeconds": 5, "readiness": true}`); err != nil || !strings.Contains(answer.Error, "not been started") {
+			t.Errorf("readiness before the start: %+v, %v", answer, err)
+		}
+		if port {
+			v.request.Machine.Agent = &qemuargs.Agent{PCI: qemuargs.PCIAddress{Bus: "pci.2"}}
+		}
+		v.start()
+		if answer, err := ask(`{"timeoutSeconds": 5}`); port && (err != nil || !strings.Contains(answer.Error, "not connected")) || !port && err == nil {
+			t.Errorf("with a port (%v) and no agent: %+v, %v", port, answer, err)
+		}
 	}
 }

@@ -17,13 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 func TestHello(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
-	hello := v.conn.hello
+	hello := v.conn.Hello
 	if hello.Version != control.Version || !reflect.DeepEqual(hello.State, control.StateReport{State: control.StateWaiting}) {
 		t.Errorf("hello %+v", hello)
 	}
@@ -34,7 +35,7 @@ func TestHello(t *testing.T) {
 	}
 	var fs unix.Statfs_t
 	var theirs, ours unix.Stat_t
-	v.must(unix.Fstatfs(int(v.conn.netns.Fd()), &fs), unix.Fstat(int(v.conn.netns.Fd()), &theirs), unix.Stat("/proc/self/ns/net", &ours))
+	v.must(unix.Fstatfs(int(v.conn.NetNS.Fd()), &fs), unix.Fstat(int(v.conn.NetNS.Fd()), &theirs), unix.Stat("/proc/self/ns/net", &ours))
 	if fs.Type != unix.NSFS_MAGIC || theirs.Ino != ours.Ino || theirs.Dev != ours.Dev {
 		t.Errorf("the file that came is no network namespace of the launcher's (file system %#x)", fs.Type)
 	}
@@ -44,11 +45,11 @@ func TestHello(t *testing.T) {
 func TestLateHandler(t *testing.T) {
 	t.Parallel()
 	v := prepareVM(t)
-	v.handler.close()
+	v.handler.Close()
 	v.run()
-	v.log.expect("not connected to virt-handler")
-	v.handler = listen(t, v.SlotSocket)
-	v.conn = v.handler.hello(t)
+	v.log.Expect("not connected to virt-handler")
+	v.handler = launchertest.Listen(t, v.SlotSocket)
+	v.conn = launchertest.Accept(t, v.handler)
 	v.start()
 }
 
@@ -61,17 +62,18 @@ func TestInspect(t *testing.T) {
 	}
 	qemuImg := func(args ...string) func(string) error {
 		return func(path string) error {
-			return exec.Command(program(v.T, "qemu-img"), append(args, path, "3M")...).Run()
+			return exec.Command(launchertest.Program(v.T, "qemu-img"), append(args, path, "3M")...).Run()
 		}
 	}
 	image("good", qemuImg("create", "-q", "-f", "qcow2"))
 	image("raw", qemuImg("create", "-q", "-f", "raw"))
 	image("backed", qemuImg("create", "-q", "-f", "qcow2", "-F", "raw", "-b", "/etc/passwd"))
 	image("corrupt", func(path string) error { return os.WriteFile(path, []byte("QFI\xfb and no more"), 0o644) })
+	image("../outside", qemuImg("create", "-q", "-f", "raw"))
 	image("link", func(path string) error { return os.Symlink("/etc/passwd", path) })
 
 	names := []control.ContainerDisk{{Volume: "good"}, {Volume: "raw", Path: "/disk/image"}, {Volume: "backed"}, {Volume: "corrupt"}, {Volume: "link"},
-		{Volume: "missing"}, {Volume: "good", Path: "/disk/other"}, {Volume: "good", Path: "/../../handler.sock"}, {Volume: "../images/good"}}
+		{Volume: "missing"}, {Volume: "good", Path: "/disk/other"}, {Volume: "good", Path: "/../../handler.sock"}, {Volume: "../images/good"}, {Volume: "../outside"}}
 	var reply control.InspectReply
 	v.must(v.call(control.CommandInspect, control.InspectRequest{ContainerDisks: names}, &reply))
 	if len(reply.ContainerDisks) != len(names) {
@@ -84,7 +86,7 @@ func TestInspect(t *testing.T) {
 		err   string
 	}{
 		{good, ""}, {raw, ""}, {err: "backing file"}, {err: "cut off"}, {err: "symbolic link"},
-		{err: "no such file"}, {err: "no file /disk/other"}, {err: "no file /handler.sock"}, {good, ""},
+		{err: "no such file"}, {err: "no file /disk/other"}, {err: "no file /handler.sock"}, {good, ""}, {err: "no such file"},
 	} {
 		got := reply.ContainerDisks[i]
 		if want.err != "" && !strings.Contains(got.Error, want.err) || want.err == "" && got != want.facts {
@@ -106,13 +108,13 @@ func TestHandlerRestarts(t *testing.T) {
 	started := v.boot()
 	console := attach(v)
 	for range 3 {
-		v.handler.close()
+		v.handler.Close()
 		v.conn.Close()
 		console.say("x")
-		console.expect("x") // the guest runs without a handler
-		v.handler = listen(t, v.SlotSocket)
-		v.conn = v.handler.hello(t)
-		sameState(t, v.conn.hello.State, started)
+		console.Expect("x") // the guest runs without a handler
+		v.handler = launchertest.Listen(t, v.SlotSocket)
+		v.conn = launchertest.Accept(t, v.handler)
+		sameState(t, v.conn.Hello.State, started)
 		var state control.StateReport
 		v.must(v.call(control.CommandQueryState, nil, &state))
 		sameState(t, state, started)
@@ -141,7 +143,7 @@ func TestVMEndsWithoutHandler(t *testing.T) {
 	v := launch(t)
 	v.request.GraceSeconds = 1
 	started := v.boot()
-	v.handler.close()
+	v.handler.Close()
 	v.conn.Close()
 	v.signals <- syscall.SIGTERM
 	v.expectEnd(control.ReasonGracePeriodOver, "1 seconds")
@@ -152,20 +154,15 @@ func TestVMEndsWithoutHandler(t *testing.T) {
 func TestHandlerDoesNotRead(t *testing.T) {
 	t.Parallel()
 	v := prepareVM(t)
-	v.handler.close()
-	os.Remove(v.SlotSocket)
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: v.SlotSocket, Net: "unix"})
-	v.must(err)
-	defer listener.Close()
 	v.run()
-	raw, err := listener.AcceptUnix()
+	raw, err := v.handler.AcceptUnix()
 	v.must(err)
 	defer raw.Close()
 	conn := control.NewConn(raw)
 	v.request.GraceSeconds = 1
 	data := encode(t, v.request)
 	v.must(conn.Send(control.Message{Execute: control.CommandStart, ID: 1, Data: data}))
-	v.stdout.expect(banner)
+	v.stdout.Expect(banner)
 	// Without being read, the launcher's answers fill the socket, and then its
 	// queue; it gives the connection up.
 	question := append(encode(t, control.Message{Execute: control.CommandQueryState, ID: 2}), '\n')
@@ -177,7 +174,7 @@ func TestHandlerDoesNotRead(t *testing.T) {
 		t.Fatal("the launcher neither reads nor gives up")
 	}
 	// The next handler does not read either. Its launcher's last state has a moment.
-	again, err := listener.AcceptUnix()
+	again, err := v.handler.AcceptUnix()
 	v.must(err)
 	defer again.Close()
 	begin := time.Now()
@@ -193,33 +190,27 @@ func TestHandlerDoesNotRead(t *testing.T) {
 func TestProtocolViolations(t *testing.T) {
 	t.Parallel()
 	v := prepareVM(t)
-	v.handler.close()
-	os.Remove(v.SlotSocket)
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: v.SlotSocket, Net: "unix"})
-	v.must(err)
-	defer listener.Close()
 	v.run()
-	for _, line := range []string{"no JSON\n", `{"execute":"start","execute2":"x"}` + "\n", `{"event":"state"}` + "\n", `{"execute":"start","files":3}` + "\n",
-		strings.Repeat("x", control.MaxMessageBytes+1)} {
-		raw, err := listener.AcceptUnix()
+	greeted := func() (*net.UnixConn, *control.Conn) {
+		raw, err := v.handler.AcceptUnix()
 		v.must(err)
+		t.Cleanup(func() { raw.Close() })
 		conn := control.NewConn(raw)
 		hello, err := conn.Receive()
 		v.must(err)
 		hello.Close()
+		return raw, conn
+	}
+	for _, line := range []string{"no JSON\n", `{"execute":"start","execute2":"x"}` + "\n", `{"event":"state"}` + "\n", `{"execute":"start","files":3}` + "\n",
+		strings.Repeat("x", control.MaxMessageBytes+1)} {
+		raw, conn := greeted()
 		go raw.Write([]byte(line))
 		if m, err := conn.Receive(); err == nil {
 			t.Errorf("after %.40q: message %+v", line, m)
 		}
 		raw.Close()
 	}
-	raw, err := listener.AcceptUnix()
-	v.must(err)
-	defer raw.Close()
-	conn := control.NewConn(raw)
-	hello, err := conn.Receive()
-	v.must(err)
-	hello.Close()
+	_, conn := greeted()
 	for _, execute := range []string{"no-such-command", control.CommandStart, control.CommandInspect, control.CommandReject} {
 		v.must(conn.Send(control.Message{Execute: execute, ID: 7, Data: []byte(`{"unknown":1}`)}))
 		if m, err := conn.Receive(); err != nil || m.ID != 7 || m.Error == nil {
@@ -285,7 +276,7 @@ func TestReject(t *testing.T) {
 		t.Errorf("ended with %+v, want %+v", end, want)
 	}
 	v.expectState(control.StateExited)
-	receive(t, v.conn.Done(), "the end of the connection")
+	launchertest.Receive(t, v.conn.Done(), "the end of the connection")
 	if err := v.conn.Err(); !errors.Is(err, io.EOF) {
 		t.Errorf("the connection ended with %v", err)
 	}

@@ -47,7 +47,7 @@ func TestSilentQEMU(t *testing.T) {
 	}
 	console := attach(v)
 	console.say("x")
-	console.expect("x")
+	console.Expect("x")
 }
 
 // TestNobodyReads: neither a console nor a log that is not read holds up the guest.
@@ -83,9 +83,9 @@ func TestFlood(t *testing.T) {
 	console := attach(v)
 	console.say("F")
 	begin := time.Now()
-	console.waitFor("1.5 MiB of output", func(data []byte) bool { return len(data) > 3<<19 })
+	console.WaitFor("1.5 MiB of output", func(data []byte) bool { return len(data) > 3<<19 })
 	most := serial.LogBurst + int(time.Since(begin).Seconds()+1)*serial.LogBytesPerSecond
-	if n := len(v.stdout.text()); n < serial.LogBurst/2 || n > most {
+	if n := len(v.stdout.String()); n < serial.LogBurst/2 || n > most {
 		t.Errorf("logged %d bytes, want at most %d", n, most)
 	}
 	if state := receiveState(v); state.State != control.StateRunning {
@@ -114,18 +114,18 @@ func TestStorageFullForAWhile(t *testing.T) {
 	v.expectState(control.StatePaused)
 	// One attempt in vain is not seen from outside.
 	select {
-	case state := <-v.conn.states:
+	case state := <-v.conn.States:
 		t.Fatalf("state %+v while the storage is full", state)
 	case <-time.After(life.FirstRetry + life.SettleTime + 2*time.Second):
 	}
-	if !strings.Contains(v.log.text(), "try again what failed") {
+	if !strings.Contains(v.log.String(), "try again what failed") {
 		t.Error("nothing was tried again")
 	}
 	v.must(os.Remove(full + "/filler"))
 	if running := v.expectState(control.StateRunning); running.Pause != nil {
 		t.Errorf("running, but paused for %+v", running.Pause)
 	}
-	console.expect("w")
+	console.Expect("w")
 	console.say("P")
 	v.expectEnd(control.ReasonGuestShutdown, "")
 }

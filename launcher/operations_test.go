@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
 
 // handedOut attaches to the console over the control connection.
@@ -36,11 +37,11 @@ func TestOperate(t *testing.T) {
 	v.boot()
 	first := attach(v)
 	first.say("first")
-	first.expect("first")
+	first.Expect("first")
 	second := handedOut(v)
-	receive(t, first.ended, "the end of the console that is taken over")
+	launchertest.Receive(t, first.ended, "the end of the console that is taken over")
 	second.say("second")
-	second.expect("second")
+	second.Expect("second")
 
 	v.must(v.call(control.CommandPause, nil, nil))
 	if p := v.expectState(control.StatePaused).Pause; p == nil || p.Status != control.PausedByUser {
@@ -52,17 +53,17 @@ func TestOperate(t *testing.T) {
 	third := handedOut(v)
 	third.say("while paused")
 	time.Sleep(time.Second)
-	if got := third.text(); got != "" {
+	if got := third.String(); got != "" {
 		t.Errorf("a paused guest wrote %q", got)
 	}
 	v.must(v.call(control.CommandUnpause, nil, nil))
 	v.expectState(control.StateRunning)
-	third.expect("while paused")
+	third.Expect("while paused")
 	if err := v.call(control.CommandUnpause, nil, nil); err == nil || !strings.Contains(err.Error(), "not paused") {
 		t.Errorf("unpaused twice: %v", err)
 	}
 	v.must(v.call(control.CommandReset, nil, nil))
-	third.expect(banner)
+	third.Expect(banner)
 	// A stop that was asked for with a long grace period is made a short one.
 	v.must(v.call(control.CommandPause, nil, nil))
 	v.expectState(control.StatePaused)

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
 
 // console is a test that is attached to the guest's serial port.
 type attached struct {
-	*transcript
+	*launchertest.Transcript
+	t     *testing.T
 	conn  net.Conn
 	ended chan struct{}
 }
@@ -36,8 +38,8 @@ func attach(v *vm) *attached {
 func attachedTo(v *vm, conn net.Conn) *attached {
 	v.Helper()
 	v.Cleanup(func() { conn.Close() })
-	a := &attached{transcript: newTranscript(v.T, "the console"), conn: conn, ended: make(chan struct{})}
-	go func() { defer close(a.ended); io.Copy(a.transcript, a.conn) }()
+	a := &attached{Transcript: launchertest.NewTranscript(v.T, "the console"), t: v.T, conn: conn, ended: make(chan struct{})}
+	go func() { defer close(a.ended); io.Copy(a.Transcript, a.conn) }()
 	return a
 }
 
@@ -55,23 +57,23 @@ func TestConsole(t *testing.T) {
 	v.boot()
 	first := attach(v)
 	first.say("hello, guest")
-	first.expect("hello, guest")
-	v.stdout.expect("hello, guest")
+	first.Expect("hello, guest")
+	v.stdout.Expect("hello, guest")
 
 	second := attach(v)
-	receive(t, first.ended, "the end of the console that another one replaces")
+	launchertest.Receive(t, first.ended, "the end of the console that another one replaces")
 	second.say("second")
-	second.expect("second")
-	if strings.Contains(first.text(), "second") {
-		t.Errorf("the replaced console got %q", first.text())
+	second.Expect("second")
+	if strings.Contains(first.String(), "second") {
+		t.Errorf("the replaced console got %q", first.String())
 	}
 
 	second.conn.Close()
 	third := attach(v)
 	third.say("third")
-	third.expect("third")
+	third.Expect("third")
 	third.say("P")
-	receive(t, third.ended, "the console's end with the VM")
+	launchertest.Receive(t, third.ended, "the console's end with the VM")
 	v.expectEnd(control.ReasonGuestShutdown, "")
 	if _, err := os.Stat(v.ConsoleSocket); err == nil {
 		t.Error("the console's socket is still there")
@@ -92,7 +94,7 @@ func TestDeafGuest(t *testing.T) {
 		first.conn.Write(bytes.Repeat([]byte("x"), 8<<20))
 	}()
 	attach(v)
-	receive(t, sent, "the end of the input of a replaced console")
+	launchertest.Receive(t, sent, "the end of the input of a replaced console")
 	v.must(v.call(control.CommandShutdown, nil, nil))
 	v.expectEnd(control.ReasonGracePeriodOver, "")
 }

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -10,6 +11,30 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
+
+// TestSoftReboot: a guest without an agent is started anew by the power button,
+// and its next power-off is one.
+func TestSoftReboot(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	v.request.Machine.Agent = &qemuargs.Agent{PCI: qemuargs.PCIAddress{Bus: "pci.2"}}
+	running := v.boot()
+	for command, arguments := range map[string]any{control.CommandGuestInfo: nil, control.CommandUsers: nil, control.CommandFileSystems: nil,
+		control.CommandFreeze: control.FreezeRequest{TimeoutSeconds: 1}, control.CommandUnfreeze: nil} {
+		if err := v.call(command, arguments, nil); err == nil || !strings.Contains(err.Error(), "not connected") {
+			t.Errorf("%s without an agent: %v", command, err)
+		}
+	}
+	obey(v)
+	v.must(v.call(control.CommandSoftReboot, nil, nil))
+	v.stdout.Expect(banner)
+	if state := receiveState(v); state.State != control.StateRunning || state.QEMUPID != running.QEMUPID {
+		t.Errorf("after the reboot: %+v", state)
+	}
+	obey(v)
+	v.signals <- syscall.SIGTERM
+	v.expectEnd(control.ReasonShutdown, "")
+}
 
 // TestPauseWhileRebootIsAwaited: a guest that has not powered off yet is paused
 // and goes on, and is stopped for an I/O error, as at any other time.

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -53,7 +54,7 @@ func TestStart(t *testing.T) {
 	if err != nil || exe != real {
 		t.Errorf("process %d runs %s, want %s (%v)", running.QEMUPID, exe, real, err)
 	}
-	v.stdout.expect(banner)
+	v.stdout.Expect(banner)
 	var state control.StateReport
 	v.must(v.call(control.CommandQueryState, nil, &state))
 	sameState(t, state, running)
@@ -123,7 +124,7 @@ func TestOverlay(t *testing.T) {
 	v.boot()
 	console := attach(v)
 	console.say("W")
-	console.expect("w")
+	console.Expect("w")
 	console.say("P")
 	v.expectEnd(control.ReasonGuestShutdown, "")
 	after, err := os.ReadFile(disk.Image.Path)
@@ -131,7 +132,7 @@ func TestOverlay(t *testing.T) {
 	if !bytes.Equal(before, after) {
 		t.Error("the guest has written into its container disk's image")
 	}
-	out, err := exec.Command(program(v.T, "qemu-img"), "info", "--output=json", disk.Overlay.Path).CombinedOutput()
+	out, err := exec.Command(launchertest.Program(v.T, "qemu-img"), "info", "--output=json", disk.Overlay.Path).CombinedOutput()
 	var info struct {
 		Format  string
 		Size    int64  `json:"virtual-size"`
@@ -192,7 +193,7 @@ func TestCloudInitSeed(t *testing.T) {
 	if stat.Mode().Perm() != 0o600 {
 		t.Errorf("the seed, with a secret in it, has mode %v", stat.Mode())
 	}
-	if strings.Contains(v.log.text(), "secret") {
+	if strings.Contains(v.log.String(), "secret") {
 		t.Error("user data in the log")
 	}
 }
@@ -269,7 +270,12 @@ func TestTap(t *testing.T) {
 	}
 	v.must(unix.Kill(receiveState(v).QEMUPID, unix.SIGKILL))
 	v.expectEnd(control.ReasonQEMUExited, "signal 9")
-	if _, err := os.Stat("/sys/class/net/" + name); !errors.Is(err, os.ErrNotExist) {
+	// A child that another test has forked and not executed yet holds all files.
+	_, err := os.Stat("/sys/class/net/" + name)
+	for deadline := time.Now().Add(patience); err == nil && time.Now().Before(deadline); _, err = os.Stat("/sys/class/net/" + name) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the tap outlives QEMU: %v", err)
 	}
 }

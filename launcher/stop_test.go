@@ -25,10 +25,61 @@ func TestGuestResets(t *testing.T) {
 	started := v.boot()
 	console := attach(v)
 	console.say("R")
-	v.stdout.expect(banner)
+	v.stdout.Expect(banner)
 	sameState(t, receiveState(v), started)
 	console.say("P")
 	v.expectEnd(control.ReasonGuestShutdown, "")
+}
+
+// TestEnds: a guest that runs is asked to end, and does or is ended. Its QEMU is gone then.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	terminate := func(v *vm, _ int) { v.signals <- syscall.SIGTERM }
+	for name, tt := range map[string]struct {
+		grace   int64
+		obeys   bool // obeys the power button
+		noACPI  bool
+		act     func(v *vm, qemu int)
+		reason  control.Reason
+		message string
+		atMost  time.Duration // from act to the end
+	}{
+		"power button":         {20, true, false, terminate, control.ReasonShutdown, "", patience},
+		"asked by the handler": {20, true, false, func(v *vm, _ int) { v.must(v.call(control.CommandShutdown, nil, nil)) }, control.ReasonShutdown, "", 10 * time.Second},
+		"grace period over":    {1, false, false, terminate, control.ReasonGracePeriodOver, "within 1 seconds", 5 * time.Second},
+		"no grace":             {0, false, false, terminate, control.ReasonGracePeriodOver, "", 3 * time.Second},
+		"no ACPI":              {20, false, true, terminate, control.ReasonShutdown, "", 5 * time.Second},
+		"QEMU hangs": {1, true, false, func(v *vm, qemu int) { v.must(syscall.Kill(qemu, syscall.SIGSTOP)); terminate(v, qemu) },
+			control.ReasonGracePeriodOver, "", 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := launch(t)
+			v.request.GraceSeconds, v.request.Machine.NoACPI = tt.grace, tt.noACPI
+			running := v.boot()
+			if tt.obeys {
+				obey(v)
+			}
+			begin := time.Now()
+			tt.act(v, running.QEMUPID)
+			v.expectState(control.StateShuttingDown)
+			end := v.expectEnd(tt.reason, tt.message)
+			if took := time.Since(begin); took > tt.atMost || tt.reason == control.ReasonGracePeriodOver && took < time.Duration(tt.grace)*time.Second {
+				t.Errorf("took %s, grace %d s, at most %s", took, tt.grace, tt.atMost)
+			}
+			if end.Succeeded() != (tt.reason == control.ReasonShutdown) {
+				t.Errorf("ended with %+v", end)
+			}
+			v.qemuGone(running)
+		})
+	}
+}
+
+// obey has the guest obey the power button.
+func obey(v *vm) {
+	v.Helper()
+	attach(v).say("B")
+	v.stdout.Expect("b")
 }
 
 // TestEndBeforeTheGuestRuns: asked to end at any point before the guest runs,

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -35,7 +36,7 @@ func (v *vm) grow(size int64) (control.Job, error) {
 func (v *vm) jobEnds(id uint64) control.Job {
 	v.Helper()
 	for {
-		for _, j := range receive(v.T, v.conn.states, "a job's result").Jobs {
+		for _, j := range launchertest.Receive(v.T, v.conn.States, "a job's result").Jobs {
 			if j.ID == id && j.Finished() {
 				return j
 			}
@@ -120,7 +121,7 @@ func (v *vm) handsOver(qemuPID int, mode qemuargs.VolumeMode, path string) {
 	next := launch(v.T, func(c *Config) { c.DiskPatience = patience })
 	next.onVolume(mode, path, 0)
 	next.must(next.call(control.CommandStart, next.request, nil))
-	next.log.expect("waiting for a disk")
+	next.log.Expect("waiting for a disk")
 	v.must(syscall.Kill(qemuPID, syscall.SIGKILL))
 	next.expectState(control.StatePreparing)
 	next.expectState(control.StateRunning)
@@ -147,7 +148,7 @@ func TestOverlayOnVolume(t *testing.T) {
 		v.boot()
 		console := attach(v)
 		console.say("W")
-		console.expect("w")
+		console.Expect("w")
 	}
 	if after, err := os.ReadFile(filepath.Join(shared, "disk.img")); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the disk that is only read has changed (%v)", err)

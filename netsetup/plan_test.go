@@ -2,17 +2,16 @@ package netsetup
 
 import (
 	"encoding/json"
-	"flag"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden.json") }
 
 func podFacts() Facts {
 	return Facts{
@@ -53,7 +52,7 @@ func planGolden(t *testing.T, name string, plan *Plan) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, name+".golden.json", string(got)+"\n")
+	golden.Compare(t, "testdata/"+name+".golden.json", string(got)+"\n")
 	var read Plan
 	if err := json.Unmarshal(got, &read); err != nil {
 		t.Fatal(err)
@@ -66,26 +65,6 @@ func planGolden(t *testing.T, name string, plan *Plan) {
 // equality compares facts and plans.
 var equality = cmp.Options{
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
 }
 
 func TestPlanMasqueradeRefuses(t *testing.T) {

@@ -1,12 +1,10 @@
 package v1
 
 import (
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
@@ -43,34 +41,22 @@ func TestDiskSize(t *testing.T) {
 }
 
 func TestValidateClaim(t *testing.T) {
-	for _, tt := range []struct {
-		what   string
-		source PersistentVolumeClaimVolumeSource
-		disk   Disk
-		want   string // "" if it is valid
-	}{
-		{"a claim", PersistentVolumeClaimVolumeSource{ClaimName: "data.1"}, Disk{}, ""},
-		{"no name", PersistentVolumeClaimVolumeSource{}, Disk{}, "spec.volumes[0].persistentVolumeClaim.claimName"},
-		{"a path", PersistentVolumeClaimVolumeSource{ClaimName: "../data"}, Disk{}, "spec.volumes[0].persistentVolumeClaim.claimName"},
-		{"hotpluggable", PersistentVolumeClaimVolumeSource{ClaimName: "data", Hotpluggable: true}, Disk{}, "spec.volumes[0].persistentVolumeClaim.hotpluggable"},
-		{"read-only on virtio", PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}, Disk{Disk: &DiskTarget{Bus: DiskBusVirtio}}, ""},
-		{"read-only as a CD-ROM", PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}, Disk{CDRom: &CDRomTarget{}}, ""},
-		{"read-only on SATA", PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}, Disk{}, "spec.domain.devices.disks[0].disk.bus"},
-	} {
-		vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: "5d307ca9-b3ef-428c-8861-06e72d69f223"}}
-		vmi.Spec.Domain.Memory = &Memory{Guest: ptr.To(resource.MustParse("128Mi"))}
-		tt.disk.Name = "root"
-		vmi.Spec.Domain.Devices.Disks = []Disk{tt.disk}
-		vmi.Spec.Volumes = []Volume{{Name: "root", PersistentVolumeClaim: &tt.source}}
-		Default(vmi)
-		errs := Validate(vmi)
-		switch {
-		case tt.want == "" && len(errs) > 0, tt.want != "" && len(errs) != 1:
-			t.Errorf("%s: %v, want %q", tt.what, errs, tt.want)
-		case tt.want != "" && !strings.HasPrefix(errs[0].Error(), tt.want+":"):
-			t.Errorf("%s: %v, want %q", tt.what, errs, tt.want)
+	claim := func(source PersistentVolumeClaimVolumeSource, disk Disk) func(*spec) {
+		return func(s *spec) {
+			s.Volumes[2] = Volume{Name: "seed", PersistentVolumeClaim: &source}
+			disk.Name = "seed"
+			s.Domain.Devices.Disks[2] = disk
+			defaultDisks(s)
 		}
 	}
+	edits{
+		"a claim":               {claim(PersistentVolumeClaimVolumeSource{ClaimName: "data.1"}, Disk{}), ""},
+		"no name":               {claim(PersistentVolumeClaimVolumeSource{}, Disk{}), ".claimName"},
+		"a path":                {claim(PersistentVolumeClaimVolumeSource{ClaimName: "../data"}, Disk{}), ".claimName"},
+		"hotpluggable":          {claim(PersistentVolumeClaimVolumeSource{ClaimName: "data", Hotpluggable: true}, Disk{}), ".hotpluggable"},
+		"read-only as a CD-ROM": {claim(PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}, Disk{CDRom: &CDRomTarget{}}), ""},
+		"read-only on SATA":     {claim(PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}, Disk{}), "spec.domain.devices.disks[2].disk.bus"},
+	}.try(t, "spec.volumes[2].persistentVolumeClaim")
 }
 
 func TestVolumeClaim(t *testing.T) {

@@ -15,7 +15,7 @@ func TestValidateKubeVirt(t *testing.T) {
 		want          []string // paths
 	}{
 		"empty":             {`{}`, nil},
-		"good":              {`{cpuModel: Nehalem, machineType: q35, network: {defaultNetworkInterface: masquerade}, developerConfiguration: {useEmulation: true}}`, nil},
+		"good":              {`{cpuModel: Nehalem, machineType: q35, architectureConfiguration: {amd64: {machineType: q35}}, network: {defaultNetworkInterface: masquerade}, developerConfiguration: {useEmulation: true}}`, nil},
 		"CPU model":         {`{cpuModel: "max,+vmx"}`, []string{config + "cpuModel"}},
 		"machine types":     {`{machineType: pc, architectureConfiguration: {amd64: {machineType: virt}}}`, []string{config + "machineType", config + "architectureConfiguration.amd64.machineType"}},
 		"two machine types": {`{machineType: q35, architectureConfiguration: {amd64: {machineType: pc-q35-7.2}}}`, []string{config + "machineType"}},

@@ -105,40 +105,17 @@ func TestLongAnswers(t *testing.T) {
 	}
 }
 
-func TestValidate(t *testing.T) {
-	kv := func(namespace, name, spec string) string {
-		return fmt.Sprintf(`{"metadata":{"namespace":"%s","name":"%s"},"spec":%s}`, namespace, name, spec)
-	}
-	there := Facts{Cluster: &v1.KubeVirtConfiguration{}, KubeVirts: make([]v1.KubeVirt, 1)}
-	there.KubeVirts[0].Name = "first"
-	bad := strings.Replace(defaulted, `"1024M"`, `"1"`, 1)
-	uid := `{"metadata":{"uid":"5d307ca9-b3ef-428c-8861-06e72d69f223"},`
-	for name, c := range map[string]struct {
-		path, object, old string
-		facts             Facts
-		want              string // the paths of causes
-	}{
-		"a good VMI": {"virtualmachineinstances", strings.Replace(defaulted, "{", uid, 1), "", empty, ""},
-		"a bad VMI":  {"virtualmachineinstances", strings.Replace(bad, "{", uid, 1), "", empty, "spec.domain.memory.guest"},
-		"what reads as a number": {"virtualmachineinstances", strings.NewReplacer(`"autoattachPodInterface":false`, `"interfaces":[{"name":"e1","model":"e1000","bridge":{}}]`,
-			`"volumes":`, `"networks":[{"name":"e1","pod":{}}],"volumes":`).Replace(strings.Replace(defaulted, "{", `{"metadata":{"uid":"5d307ca9-b3ef-428c-8861-06e72d69f223","labels":{"commit":"8e12345"}},`, 1)), "", empty, ""},
-		"two errors":             {"virtualmachineinstances", bad, "", empty, "spec.domain.firmware.uuid,spec.domain.memory.guest"},
-		"of an older release":    {"virtualmachineinstances", bad, bad, empty, ""},
-		"being deleted":          {"virtualmachineinstances", strings.Replace(bad, "{", `{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},`, 1), "", empty, ""},
-		"unreadable":             {"virtualmachineinstances", `{"spec":7}`, "", empty, "object"},
-		"an empty pool":          {"virtualmachinepools", `{"spec":{"virtualMachineTemplate":{"spec":{"template":{"spec":{"domain":{"memory":{"guest":"1Gi"}}}}}}}}`, "", empty, "spec.selector,spec.virtualMachineTemplate.spec.runStrategy"},
-		"the first KubeVirt":     {"kubevirts", kv("kubevirt", "first", `{}`), "", empty, ""},
-		"the first, once more":   {"kubevirts", kv("kubevirt", "first", `{}`), "", there, ""},
-		"the second":             {"kubevirts", kv("kubevirt", "second", `{}`), "", there, "metadata.name"},
-		"the second, changed":    {"kubevirts", kv("kubevirt", "second", `{}`), kv("kubevirt", "second", `{}`), there, ""},
-		"in another namespace":   {"kubevirts", kv("default", "first", `{}`), "", empty, "metadata.namespace"},
-		"with all mistakes":      {"kubevirts", kv("kubevirt", "first", `{"configuration":{"cpuModel":"a,b","machineType":"pc","network":{"defaultNetworkInterface":"slirp"}}}`), "", empty, "spec.configuration.cpuModel,spec.configuration.machineType,spec.configuration.network.defaultNetworkInterface"},
-		"changed for the worse":  {"kubevirts", kv("kubevirt", "first", `{"configuration":{"machineType":"pc"}}`), kv("kubevirt", "first", `{}`), there, "spec.configuration.machineType"},
-		"two machine types":      {"kubevirts", kv("kubevirt", "first", `{"configuration":{"machineType":"q35","architectureConfiguration":{"amd64":{"machineType":"pc-q35-7.2"}}}}`), "", empty, "spec.configuration.machineType"},
-		"two of the same":        {"kubevirts", kv("kubevirt", "first", `{"configuration":{"machineType":"q35","architectureConfiguration":{"amd64":{"machineType":"q35"}}}}`), "", empty, ""},
-		"a machine type for one": {"kubevirts", kv("kubevirt", "first", `{"configuration":{"architectureConfiguration":{"amd64":{"machineType":"pc"}}}}`), "", empty, "spec.configuration.architectureConfiguration.amd64.machineType"},
-	} {
-		answer := ask(t, newServer(c.facts, nil), "/"+c.path+"-validate", c.object, c.old)
+// validated are objects of a kind, and the paths of the fields that a webhook refuses.
+type validated map[string]struct {
+	object, old string
+	facts       Facts
+	want        string
+}
+
+func (all validated) ask(t *testing.T, plural string) {
+	t.Helper()
+	for name, c := range all {
+		answer := ask(t, newServer(c.facts, nil), "/"+plural+"-validate", c.object, c.old)
 		var paths []string
 		if answer.Result != nil && answer.Result.Details != nil {
 			for _, cause := range answer.Result.Details.Causes {
@@ -153,4 +130,44 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%s: %+v", name, answer.Result)
 		}
 	}
+}
+
+func TestValidateVMI(t *testing.T) {
+	bad := strings.Replace(defaulted, `"1024M"`, `"1"`, 1)
+	with := func(metadata, object string) string {
+		return strings.Replace(object, "{", `{"metadata":{`+metadata+`},`, 1)
+	}
+	const uid = `"uid":"5d307ca9-b3ef-428c-8861-06e72d69f223"`
+	validated{
+		"good": {with(uid, defaulted), "", empty, ""},
+		"bad":  {with(uid, bad), "", empty, "spec.domain.memory.guest"},
+		"what reads as a number": {strings.NewReplacer(`"autoattachPodInterface":false`, `"interfaces":[{"name":"e1","model":"e1000","bridge":{}}]`,
+			`"volumes":`, `"networks":[{"name":"e1","pod":{}}],"volumes":`).Replace(with(uid+`,"labels":{"commit":"8e12345"}`, defaulted)), "", empty, ""},
+		"two errors":          {bad, "", empty, "spec.domain.firmware.uuid,spec.domain.memory.guest"},
+		"of an older release": {bad, bad, empty, ""},
+		"being deleted":       {with(`"deletionTimestamp":"2026-01-01T00:00:00Z"`, bad), "", empty, ""},
+		"unreadable":          {`{"spec":7}`, "", empty, "object"},
+	}.ask(t, "virtualmachineinstances")
+}
+
+func TestValidatePool(t *testing.T) {
+	validated{"empty": {`{"spec":{"virtualMachineTemplate":{"spec":{"template":{"spec":{"domain":{"memory":{"guest":"1Gi"}}}}}}}}`, "", empty,
+		"spec.selector,spec.virtualMachineTemplate.spec.runStrategy"}}.ask(t, "virtualmachinepools")
+}
+
+func TestValidateKubeVirt(t *testing.T) {
+	kv := func(name, spec string) string {
+		return fmt.Sprintf(`{"metadata":{"namespace":"kubevirt","name":%q},"spec":%s}`, name, spec)
+	}
+	there := Facts{Cluster: &v1.KubeVirtConfiguration{}, KubeVirts: make([]v1.KubeVirt, 1)}
+	there.KubeVirts[0].Name = "first"
+	const pc = `{"configuration":{"machineType":"pc"}}`
+	validated{
+		"the first":             {kv("first", `{}`), "", empty, ""},
+		"the first, once more":  {kv("first", `{}`), "", there, ""},
+		"the second":            {kv("second", `{}`), "", there, "metadata.name"},
+		"the second, changed":   {kv("second", `{}`), kv("second", `{}`), there, ""},
+		"two mistakes":          {kv("first", `{"configuration":{"cpuModel":"a,b","machineType":"pc"}}`), "", empty, "spec.configuration.cpuModel,spec.configuration.machineType"},
+		"changed for the worse": {kv("first", pc), kv("first", `{}`), there, "spec.configuration.machineType"},
+	}.ask(t, "kubevirts")
 }

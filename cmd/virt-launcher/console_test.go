@@ -12,13 +12,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
 
 // terminal is a pseudo-terminal with a command on it.
 type terminal struct {
 	*testing.T
 	master, slave *os.File
-	screen        *output
+	screen        *launchertest.Transcript
 	before        unix.Termios
 	cmd           *exec.Cmd
 	ended         chan struct{}
@@ -27,7 +29,7 @@ type terminal struct {
 // onTerminal runs virt-launcher console.
 func onTerminal(t *testing.T, socket string) *terminal {
 	t.Helper()
-	m := &terminal{T: t, screen: newOutput(), ended: make(chan struct{})}
+	m := &terminal{T: t, screen: launchertest.NewTranscript(t, "the terminal"), ended: make(chan struct{})}
 	m.open()
 	m.before = m.mode()
 	m.cmd = exec.Command(binary, "console", "--console", socket)
@@ -46,7 +48,7 @@ func onTerminal(t *testing.T, socket string) *terminal {
 		<-copied
 		m.master.Close()
 	})
-	m.screen.expect(t, "Attached to the serial console; leave with Ctrl+].")
+	m.screen.Expect("Attached to the serial console; leave with Ctrl+].")
 	return m
 }
 
@@ -88,7 +90,7 @@ func (m *terminal) press(keys string) {
 // expectExit waits for the command's end; the terminal is then as it was.
 func (m *terminal) expectExit() {
 	m.Helper()
-	receive(m.T, m.ended, "the console's end")
+	launchertest.Receive(m.T, m.ended, "the console's end")
 	if !m.cmd.ProcessState.Success() {
 		m.Errorf("the console ended with %s: %q", m.cmd.ProcessState, m.screen)
 	}
@@ -105,18 +107,18 @@ func TestConsoleOnTerminal(t *testing.T) {
 		t.Error("the terminal is not in raw mode")
 	}
 	m.press("hello")
-	m.screen.expect(t, "hello")
+	m.screen.Expect("hello")
 	// Ctrl+C, Ctrl+Z, Ctrl+S and Return are the guest's.
 	m.press("\x03\x1a\x13\r.")
-	m.screen.expect(t, "\x03\x1a\x13\r.")
+	m.screen.Expect("\x03\x1a\x13\r.")
 	m.press("last\x1dnever sent")
 	m.expectExit()
-	p.output.expect(t, "last")
+	p.output.Expect("last")
 
 	m = onTerminal(t, p.path("console.sock"))
 	m.press("P")
 	m.expectExit() // with the VM
-	receive(t, p.ended, "virt-launcher's end")
+	launchertest.Receive(t, p.ended, "virt-launcher's end")
 	if strings.Contains(p.output.String(), "never") {
 		t.Error("keys after Ctrl+] went to the guest")
 	}
@@ -149,12 +151,12 @@ func TestConsoleOnPipe(t *testing.T) {
 	p.boot()
 	cmd := exec.Command(binary, "console", "--console", p.path("console.sock"))
 	cmd.Stdin = strings.NewReader("question")
-	answer := newOutput()
+	answer := launchertest.NewTranscript(t, "the console")
 	cmd.Stdout, cmd.Stderr = answer, answer
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	answer.expect(t, "question")
+	answer.Expect("question")
 	cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -11,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// patience is how long a test waits for what must happen.
-const patience = 60 * time.Second
+const patience = launchertest.Patience
 
 // binary is virt-launcher, built as it is shipped.
 var binary string
@@ -52,9 +48,8 @@ type process struct {
 	dir     string
 	cmd     *exec.Cmd
 	ended   chan struct{}
-	client  *control.Client
-	states  chan control.StateReport
-	output  *output // stdout and stderr
+	conn    *launchertest.Launcher
+	output  *launchertest.Transcript // stdout and stderr
 	request control.StartRequest
 }
 
@@ -65,15 +60,10 @@ func launch(t *testing.T, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{T: t, dir: dir, output: newOutput(), ended: make(chan struct{}), states: make(chan control.StateReport, 100)}
+	p := &process{T: t, dir: dir, output: launchertest.NewTranscript(t, "virt-launcher's output"), ended: make(chan struct{})}
 	p.must(os.WriteFile(p.path("termination-log"), []byte("what was there before"), 0o644))
-	qemu, err := exec.LookPath("qemu-system-x86_64")
-	if err != nil {
-		t.Fatalf("%v: install Debian's qemu-system-x86 (make packages)", err)
-	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.path("handler.sock"), Net: "unix"})
-	p.must(err)
-	defer listener.Close()
+	qemu := launchertest.Program(t, "qemu-system-x86_64")
+	listener := launchertest.Listen(t, p.path("handler.sock"))
 	p.cmd = exec.Command(binary, append([]string{"run", "--slot", p.path("handler.sock"), "--qemu", qemu, "--console", p.path("console.sock"), "--agent", p.path("agent.sock"),
 		"--images", p.path("images"), "--overlays", dir, "--termination-log", p.path("termination-log")}, args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
@@ -82,37 +72,15 @@ func launch(t *testing.T, args ...string) *process {
 	p.must(p.cmd.Start())
 	go func() { defer close(p.ended); p.cmd.Wait() }()
 	t.Cleanup(p.cleanup)
-	p.request = control.StartRequest{Machine: guestMachine(t, p.path("guest.img")), GraceSeconds: 30}
-	p.connect(listener)
+	p.request = control.StartRequest{Machine: launchertest.Guest(t, p.path("guest.img")), GraceSeconds: 30}
+	p.conn = launchertest.Accept(t, listener)
 	return p
-}
-
-func (p *process) connect(listener *net.UnixListener) {
-	p.Helper()
-	listener.SetDeadline(time.Now().Add(patience))
-	conn, err := listener.AcceptUnix()
-	p.must(err)
-	hello := make(chan struct{})
-	p.client = control.NewClient(control.NewConn(conn), control.Limits{}, func(m *control.Message) {
-		defer m.Close()
-		var report control.StateReport
-		switch {
-		case m.Event == control.EventHello:
-			close(hello)
-		case json.Unmarshal(m.Data, &report) == nil:
-			p.states <- report
-		}
-	})
-	receive(p.T, hello, "hello")
 }
 
 func (p *process) cleanup() {
 	// QEMU goes with it.
 	p.cmd.Process.Kill()
 	<-p.ended
-	if p.client != nil {
-		p.client.Close()
-	}
 	if p.Failed() {
 		m := p.request.Machine
 		p.Logf("QEMU's command line (3 is the QMP socket, 4 the serial port's):\n%s", qemuargs.Quote("qemu-system-x86_64", m.Args()))
@@ -133,9 +101,7 @@ func (p *process) must(errs ...error) {
 // start sends the start request.
 func (p *process) start(files ...control.File) {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	p.must(p.client.Call(ctx, control.CommandStart, p.request, nil, files...))
+	p.must(p.conn.Ask(control.CommandStart, p.request, nil, files...))
 }
 
 // boot starts the guest and waits for its banner.
@@ -143,9 +109,9 @@ func (p *process) boot(files ...control.File) control.StateReport {
 	p.Helper()
 	p.start(files...)
 	for {
-		report := receive(p.T, p.states, "the running state")
+		report := launchertest.Receive(p.T, p.conn.States, "the running state")
 		if report.State == control.StateRunning {
-			p.output.expect(p.T, "KUBEQEMU GUEST UP")
+			p.output.Expect(launchertest.Banner)
 			return report
 		}
 	}
@@ -154,7 +120,7 @@ func (p *process) boot(files ...control.File) control.StateReport {
 // expectEnd waits for the end, and checks its exit code and termination message.
 func (p *process) expectEnd(code int, reason control.Reason) control.Termination {
 	p.Helper()
-	receive(p.T, p.ended, "virt-launcher's end")
+	launchertest.Receive(p.T, p.ended, "virt-launcher's end")
 	if got := p.cmd.ProcessState.ExitCode(); got != code {
 		p.Errorf("exit code %d (%s), want %d", got, p.cmd.ProcessState, code)
 	}
@@ -192,7 +158,7 @@ func TestSignals(t *testing.T) {
 			p := launch(t)
 			p.boot()
 			p.keys("B")
-			p.output.expect(t, "b")
+			p.output.Expect("b")
 			p.must(p.cmd.Process.Signal(s))
 			p.expectEnd(0, control.ReasonShutdown)
 		})
@@ -248,7 +214,7 @@ func TestTerminationMessageIsBounded(t *testing.T) {
 func TestNoTerminationLog(t *testing.T) {
 	p := launch(t)
 	p.must(os.Remove(p.path("termination-log")), p.cmd.Process.Signal(syscall.SIGTERM))
-	receive(t, p.ended, "virt-launcher's end")
+	launchertest.Receive(t, p.ended, "virt-launcher's end")
 	if _, err := os.Stat(p.path("termination-log")); !errors.Is(err, os.ErrNotExist) || p.cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("%s, termination log: %v", p.cmd.ProcessState, err)
 	}
@@ -278,6 +244,39 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// maxRSS is the launcher's budget beside an idle guest, in kB.
+const maxRSS = 8 << 10
+
+// TestIdleMemory: virt-launcher, as it is shipped, has its budget beside a guest that
+// runs. TestMemory has the guest do more.
+func TestIdleMemory(t *testing.T) {
+	p := launch(t)
+	p.boot()
+	time.Sleep(time.Second) // nothing is on its way any more
+	if rss := memoryOf(p, p.cmd.Process.Pid)["VmRSS"]; rss == 0 || rss > maxRSS {
+		t.Errorf("virt-launcher has %d kB resident, its budget is %d kB", rss, maxRSS)
+	}
+}
+
+// memoryOf is a process' memory in kB, by the names of /proc/PID/status and
+// /proc/PID/smaps_rollup.
+func memoryOf(p *process, pid int) map[string]int {
+	p.Helper()
+	values := map[string]int{}
+	for _, name := range []string{"status", "smaps_rollup"} {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+		p.must(err)
+		for line := range strings.Lines(string(data)) {
+			var kB int
+			key, value, _ := strings.Cut(line, ":")
+			if n, _ := fmt.Sscanf(value, "%d kB", &kB); n == 1 {
+				values[key] = kB
+			}
+		}
+	}
+	return values
+}
+
 func TestUsage(t *testing.T) {
 	for _, tt := range []struct {
 		args string
@@ -289,12 +288,18 @@ func TestUsage(t *testing.T) {
 		{"run -h", 0, "Usage: virt-launcher [COMMAND] [FLAGS]"},
 		{"console --help", 0, "Flags of console:"},
 		{"fly", 2, "Usage: virt-launcher [COMMAND] [FLAGS]"},
+		{"", 2, "Usage: virt-launcher"}, // an empty argument
+		{"run extra", 2, `unexpected argument "extra"`},
+		{"guest-ping extra", 2, `unexpected argument "extra"`},
+		{"guest-ping --socket /nowhere", 1, "ask the guest agent: dial"},
+		{"guest-exec", 2, "no command to run in the guest"},
+		{"guest-exec --socket /nowhere -- /bin/true", 1, "ask the guest agent: dial"},
 		{"run --fly", 2, "flag provided but not defined: -fly"},
 		{"--verbose fly", 2, `unexpected argument "fly"`},
 		{"console x", 2, `unexpected argument "x"`},
 		{"console --console /nonexistent/socket", 1, "no such file or directory"},
 	} {
-		out, err := exec.Command(binary, strings.Fields(tt.args)...).CombinedOutput()
+		out, err := exec.Command(binary, strings.Split(tt.args, " ")...).CombinedOutput()
 		code := 0
 		if exit := new(exec.ExitError); errors.As(err, &exit) {
 			code = exit.ExitCode()
@@ -305,100 +310,4 @@ func TestUsage(t *testing.T) {
 			t.Errorf("virt-launcher %s: exit code %d, want %d; %q in output: %s", tt.args, code, tt.code, tt.text, out)
 		}
 	}
-}
-
-// receive waits for a channel's next value or its end.
-func receive[V any](t *testing.T, c <-chan V, what string) V {
-	t.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case value := <-c:
-		return value
-	case <-timer.C:
-	}
-	t.Fatalf("waited %s in vain for %s", patience, what)
-	panic("not reached")
-}
-
-// output is what a process has written so far.
-type output struct {
-	mu    sync.Mutex
-	data  []byte
-	found int // end of what was expected last
-	more  chan struct{}
-}
-
-func newOutput() *output { return &output{more: make(chan struct{})} }
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.data = append(o.data, p...)
-	close(o.more)
-	o.more = make(chan struct{})
-	return len(p), nil
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return string(o.data)
-}
-
-// find looks for text after what was found before.
-func (o *output) find(text string) (found bool, more <-chan struct{}) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	i := bytes.Index(o.data[o.found:], []byte(text))
-	if i >= 0 {
-		o.found += i + len(text)
-	}
-	return i >= 0, o.more
-}
-
-func (o *output) expect(t *testing.T, text string) {
-	t.Helper()
-	for timer := time.NewTimer(patience); ; {
-		found, more := o.find(text)
-		if found {
-			timer.Stop()
-			return
-		}
-		select {
-		case <-more:
-		case <-timer.C:
-			t.Fatalf("no %q within %s in %q", text, patience, o)
-		}
-	}
-}
-
-// guestMachine is the machine of package launcher's tests, its disk their boot
-// sector and a MiB of nothing.
-func guestMachine(t *testing.T, path string) qemuargs.Machine {
-	t.Helper()
-	listing, err := os.ReadFile("../../launcher/testdata/guest.lst")
-	if err != nil {
-		t.Fatal(err)
-	}
-	disk := make([]byte, 0, 1<<20)
-	for line := range strings.Lines(string(listing)) {
-		code, _, _ := strings.Cut(line, ";")
-		for _, field := range strings.Fields(code) {
-			var b byte
-			if _, err := fmt.Sscanf(field, "%02x", &b); err != nil {
-				t.Fatalf("guest.lst: %q: %v", line, err)
-			}
-			disk = append(disk, b)
-		}
-	}
-	disk = disk[:cap(disk)]
-	disk[510], disk[511] = 0x55, 0xaa
-	data, err := os.ReadFile("../../launcher/testdata/machine.json")
-	var m qemuargs.Machine
-	if err := errors.Join(err, json.Unmarshal(data, &m), os.WriteFile(path, disk, 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	m.Disks[0].Image.Path = path
-	return m
 }

@@ -3,11 +3,9 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,9 +15,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
 )
-
-// maxRSS is the launcher's budget beside an idle guest, in kB.
-const maxRSS = 8 << 10
 
 // TestMemory measures virt-launcher, as it is shipped, beside a running guest,
 // after DHCP and a console. The race detector would take memory of its own.
@@ -91,23 +86,4 @@ func settled(p *process, pid int) map[string]int {
 		}
 	}
 	return now
-}
-
-// memoryOf is a process' memory in kB, by the names of /proc/PID/status and
-// /proc/PID/smaps_rollup.
-func memoryOf(p *process, pid int) map[string]int {
-	p.Helper()
-	values := map[string]int{}
-	for _, name := range []string{"status", "smaps_rollup"} {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
-		p.must(err)
-		for line := range strings.Lines(string(data)) {
-			var kB int
-			key, value, _ := strings.Cut(line, ":")
-			if n, _ := fmt.Sscanf(value, "%d kB", &kB); n == 1 {
-				values[key] = kB
-			}
-		}
-	}
-	return values
 }

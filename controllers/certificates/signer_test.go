@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -232,65 +233,72 @@ func TestCAFaults(t *testing.T) {
 	}
 }
 
-// source runs a Source until the test ends, with a signer beside it that works
-// while signing is set.
-func (c *cluster) source(signing *atomic.Bool) *Source {
-	c.t.Helper()
-	return c.sourceWith(signing, c.clock, c.clock)
+// served is a Source in a bubble of package synctest, and the signer that answers it.
+type served struct {
+	*Source
+	c       *cluster
+	timers  *clocktesting.FakeClock
+	signing bool
 }
+
+// source runs a Source until the test ends.
+func (c *cluster) source() *served { return c.sourceWith(c.clock, c.clock) }
 
 // sourceWith is source on a node with a clock of its own, and timers that go by
 // another.
-func (c *cluster) sourceWith(signing *atomic.Bool, wall clock.Clock, timers *clocktesting.FakeClock) *Source {
+func (c *cluster) sourceWith(wall clock.Clock, timers *clocktesting.FakeClock) *served {
 	c.t.Helper()
-	s := &Source{Node: "node-1", Writer: c.client, Reader: c.client, Clock: wall, Log: logr.Discard()}
+	s := &served{c: c, timers: timers, Source: &Source{Node: "node-1", Writer: c.client, Reader: c.client, Clock: wall, Log: logr.Discard()}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		s.Start(ctx)
 	}()
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for tick := time.NewTicker(time.Millisecond); ctx.Err() == nil; <-tick.C {
-			if signing.Load() {
-				c.reconcile() // may fail, with the API server
-			}
-			if timers.HasWaiters() {
-				timers.Step(time.Second)
-			}
-		}
-	}()
-	c.t.Cleanup(func() { cancel(); <-done; <-stopped })
+	c.t.Cleanup(func() { cancel(); <-done })
 	return s
 }
 
-// await is patient: where other tests take the CPUs, what takes 5 s alone takes 30 s.
-func await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	const patience = 3 * time.Minute
-	for deadline := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, patience)
+// turn lets the signer answer, and a second pass. The Source then runs until it waits again.
+func (s *served) turn() {
+	synctest.Wait()
+	if s.signing {
+		s.c.reconcile() // may fail, with the API server
+	}
+	if s.timers.HasWaiters() {
+		s.timers.Step(time.Second)
+	}
+	synctest.Wait()
+}
+
+// await takes turns for an hour.
+func (s *served) await(what string, is func() bool) {
+	s.c.t.Helper()
+	for range 3600 {
+		if s.turn(); is() {
+			return
 		}
 	}
+	s.c.t.Fatalf("%s: not within an hour", what)
 }
+
+func (s *served) ready() bool { return s.Ready(nil) == nil }
 
 // TestSource: it has certificates once there is a signer, and others long before
 // those expire; an API server that is away changes nothing of what it holds.
-func TestSource(t *testing.T) {
+func TestSource(t *testing.T) { synctest.Test(t, testSource) }
+
+func testSource(t *testing.T) {
 	c := newCluster(t)
-	var signing atomic.Bool
-	s := c.source(&signing)
+	s := c.source()
 	if err := s.Ready(nil); err == nil {
 		t.Error("ready without certificates")
 	}
 	if _, err := s.GetCertificate(nil); err == nil {
 		t.Error("a certificate from nowhere")
 	}
-	signing.Store(true)
-	await(t, "ready", func() bool { return s.Ready(nil) == nil })
+	s.signing = true
+	s.await("ready", s.ready)
 	server, err := s.GetCertificate(&tls.ClientHelloInfo{})
 	if err != nil {
 		t.Fatal(err)
@@ -312,8 +320,7 @@ func TestSource(t *testing.T) {
 	}
 	c.clock.SetTime(first.Leaf.NotBefore.Add(authority.CertificateLife / 2))
 	for range 20 {
-		time.Sleep(time.Millisecond)
-		if renewed() {
+		if s.turn(); renewed() {
 			t.Fatal("renewed when half its life was over")
 		}
 	}
@@ -322,30 +329,31 @@ func TestSource(t *testing.T) {
 	c.fault.Store(&away)
 	c.clock.SetTime(first.Leaf.NotBefore.Add(authority.CertificateLife * 3 / 4))
 	for range 20 {
-		time.Sleep(time.Millisecond)
+		s.turn()
 		if err := s.Ready(nil); err != nil {
 			t.Fatalf("not ready while the API server is away: %v", err)
 		}
 	}
 	c.fault.Store(nil)
-	await(t, "renewal", renewed)
+	s.await("renewal", renewed)
 }
 
 // TestSourceAfterTheClockWasSet: the certificates have expired all at once, and
 // are replaced within a minute.
-func TestSourceAfterTheClockWasSet(t *testing.T) {
+func TestSourceAfterTheClockWasSet(t *testing.T) { synctest.Test(t, testSourceAfterTheClockWasSet) }
+
+func testSourceAfterTheClockWasSet(t *testing.T) {
 	c := newCluster(t)
-	var signing atomic.Bool
-	signing.Store(true)
-	s := c.source(&signing)
-	await(t, "ready", func() bool { return s.Ready(nil) == nil })
-	signing.Store(false)
+	s := c.source()
+	s.signing = true
+	s.await("ready", s.ready)
+	s.signing = false
 	c.clock.SetTime(start.Add(40 * 24 * time.Hour))
 	if err := s.Ready(nil); err == nil || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("expired certificates: %v", err)
 	}
-	signing.Store(true)
-	await(t, "replacement", func() bool { return s.Ready(nil) == nil })
+	s.signing = true
+	s.await("replacement", s.ready)
 }
 
 // TestSignerClockWasAhead: virt-controller's clock was ahead, for a minute or for
@@ -414,14 +422,15 @@ func TestSignerClockWasAhead(t *testing.T) {
 // TestSourceOfAClockAhead: virt-controller's clock was ahead when it signed. Such a
 // certificate takes the place of none that is good; where it is the only one, or
 // this node's clock was ahead too, Ready tells, and another is asked for.
-func TestSourceOfAClockAhead(t *testing.T) {
+func TestSourceOfAClockAhead(t *testing.T) { synctest.Test(t, testSourceOfAClockAhead) }
+
+func testSourceOfAClockAhead(t *testing.T) {
 	c := newCluster(t)
 	const year = 365 * 24 * time.Hour
 	node := &wrongClock{FakeClock: clocktesting.NewFakeClock(start)}
-	var signing atomic.Bool
-	signing.Store(true)
 	c.clock.SetTime(start.Add(year))
-	s := c.sourceWith(&signing, node, node.FakeClock)
+	s := c.sourceWith(node, node.FakeClock)
+	s.signing = true
 	signed := func() (n int) {
 		var list certificatesv1.CertificateSigningRequestList
 		if err := c.client.List(context.Background(), &list); err != nil {
@@ -438,25 +447,25 @@ func TestSourceOfAClockAhead(t *testing.T) {
 	asked := func() {
 		t.Helper()
 		before := signed()
-		await(t, "more certificates", func() bool { return signed() >= before+2*len(roles) })
+		s.await("more certificates", func() bool { return signed() >= before+2*len(roles) })
 	}
 	asked()
 	if err := s.Ready(nil); err == nil || !strings.Contains(err.Error(), "has not been issued yet") {
 		t.Errorf("with certificates of the future alone: %v", err)
 	}
 	c.clock.SetTime(start)
-	await(t, "ready", func() bool { return s.Ready(nil) == nil })
+	s.await("ready", s.ready)
 
 	// Both clocks are ahead, and then right again.
 	c.clock.SetTime(start.Add(year))
 	node.ahead.Store(int64(year))
-	await(t, "ready in a year", func() bool { return s.Ready(nil) == nil })
+	s.await("ready in a year", s.ready)
 	node.ahead.Store(0)
 	if err := s.Ready(nil); err == nil || !strings.Contains(err.Error(), "is not valid before") {
 		t.Errorf("with certificates of the future: %v", err)
 	}
 	c.clock.SetTime(start)
-	await(t, "repair", func() bool { return s.Ready(nil) == nil })
+	s.await("repair", s.ready)
 
 	// virt-controller's alone is, as a good certificate is to be renewed.
 	c.clock.SetTime(start.Add(year))
@@ -476,27 +485,18 @@ type wrongClock struct {
 func (c *wrongClock) Now() time.Time { return c.FakeClock.Now().Add(time.Duration(c.ahead.Load())) }
 
 // TestSourceDenied: it says why, and asks again.
-func TestSourceDenied(t *testing.T) {
+func TestSourceDenied(t *testing.T) { synctest.Test(t, testSourceDenied) }
+
+func testSourceDenied(t *testing.T) {
 	c := newCluster(t)
-	s := &Source{Node: "node-2", Writer: c.client, Reader: c.client, Clock: c.clock, Log: logr.Discard()}
+	s := &served{c: c, timers: c.clock, signing: true, Source: &Source{Node: "node-2", Writer: c.client, Reader: c.client, Clock: c.clock, Log: logr.Discard()}}
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.request(t.Context(), Client)
 		done <- err
 	}()
-	await(t, "answer", func() bool {
-		c.reconcile()
-		if c.clock.HasWaiters() {
-			c.clock.Step(time.Second)
-		}
-		select {
-		case err := <-done:
-			if err == nil || !strings.Contains(err.Error(), `denied (BadRequest)`) {
-				t.Errorf("a request for another node: %v", err)
-			}
-			return true
-		default:
-			return false
-		}
-	})
+	s.await("answer", func() bool { return len(done) == 1 })
+	if err := <-done; err == nil || !strings.Contains(err.Error(), `denied (BadRequest)`) {
+		t.Errorf("a request for another node: %v", err)
+	}
 }

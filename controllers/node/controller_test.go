@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-logr/logr/testr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -24,10 +23,6 @@ import (
 func TestLauncherGone(t *testing.T) { synctest.Test(t, launcherGone) }
 
 func launcherGone(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := v1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	running := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "u"},
 		Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "here", ActivePods: map[types.UID]string{"p": "here"}}}
 	starting, elsewhere := running.DeepCopy(), running.DeepCopy()
@@ -35,7 +30,7 @@ func launcherGone(t *testing.T) {
 	elsewhere.Name, elsewhere.Status.NodeName = "elsewhere", "there"
 	recorder := events.NewFakeRecorder(10)
 	r := &Reconciler{
-		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(running, starting, elsewhere).WithStatusSubresource(running).Build(),
+		Client: fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(running, starting, elsewhere).WithStatusSubresource(running).Build(),
 		Events: recorder, Clock: clock.RealClock{}, NodeName: "here",
 		Sessions: sessions.NewSet(testr.New(t), func(types.NamespacedName) {}),
 	}

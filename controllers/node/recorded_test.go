@@ -21,8 +21,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
-// recordedSession is a session of the first contract; test/launcher has recorded it.
-const recordedSession = "../../test/launcher/testdata/contract.jsonl"
+// recordedSession is a session of the first contract; TestRecordedHandler of package launcher has recorded it.
+const recordedSession = "../../launcher/testdata/contract.jsonl"
 
 type spoken struct {
 	Execute string

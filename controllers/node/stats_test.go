@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -72,12 +71,8 @@ func (n *statsNode) add(name, text string) {
 // scrape returns the values by name and VMI.
 func (n *statsNode) scrape() map[string]float64 {
 	n.t.Helper()
-	scheme := runtime.NewScheme()
-	if err := v1.AddToScheme(scheme); err != nil {
-		n.t.Fatal(err)
-	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(NewStatsCollector(&Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(n.objects...).Build(),
+	registry.MustRegister(NewStatsCollector(&Reconciler{Client: fake.NewClientBuilder().WithScheme(newTestScheme(n.t)).WithObjects(n.objects...).Build(),
 		NodeName: "n1", Sessions: n.sessions}, testr.New(n.t)))
 	families, err := registry.Gather()
 	if err != nil {

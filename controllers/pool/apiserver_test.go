@@ -2,27 +2,19 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -30,70 +22,31 @@ import (
 	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
-// plane is an API server with what config/default brings, and virt-controllers
-// that follow pools and VirtualMachines with virt-controller's rights.
+// plane is an API server, and virt-controllers that follow pools and VirtualMachines.
 type plane struct {
-	*apiserver.Server
-	t      *testing.T
-	client client.WithWatch
+	*apiserver.Plane
+	t *testing.T
 }
 
 func newPlane(t *testing.T) *plane {
-	s := apiserver.Start(t)
-	s.Kubectl("create", "namespace", "kubevirt")
-	s.Kubectl("apply", "--server-side", "-k", "../../config/crd")
-	s.Kubectl("apply", "--server-side", "-k", "../../config/rbac")
-	s.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
-	c, err := client.NewWithWatch(s.Config, client.Options{Scheme: objects(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &plane{Server: s, t: t, client: c}
-}
-
-func objects(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1.AddToScheme, v1beta1.AddToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return s
+	return &plane{apiserver.NewPlane(t, []string{"vmpool", "vm", "vmi"}, v1.AddToScheme, v1beta1.AddToScheme), t}
 }
 
 // control starts a virt-controller, and ends it with the test.
 func (p *plane) control() {
 	p.t.Helper()
-	c := p.As("system:serviceaccount:kubevirt:virt-controller", "system:serviceaccounts", "system:serviceaccounts:kubevirt")
-	ctrl.SetLogger(logr.Discard())
-	mgr, err := ctrl.NewManager(rest.CopyConfig(c), ctrl.Options{Scheme: objects(p.t), Metrics: server.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)}})
-	if err == nil {
-		err = (&Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: mgr.GetEventRecorder("virt-controller")}).Setup(mgr)
-	}
-	if err == nil {
-		err = (&vmcontroller.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: mgr.GetEventRecorder("virt-controller"),
-			Jitter:  func() float64 { return 0 },
-			Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil }}).Setup(mgr)
-	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		if err := mgr.Start(ctx); err != nil {
-			p.t.Errorf("run virt-controller: %v", err)
-		}
+	p.Control(func(mgr ctrl.Manager) error {
+		events := mgr.GetEventRecorder("virt-controller")
+		return errors.Join((&Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: events}).Setup(mgr),
+			(&vmcontroller.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: events, Jitter: func() float64 { return 0 },
+				Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil }}).Setup(mgr))
 	})
-	p.t.Cleanup(func() { cancel(); ended.Wait() })
 }
 
 func (p *plane) vms() []v1.VirtualMachine {
 	p.t.Helper()
 	var list v1.VirtualMachineList
-	if err := p.client.List(context.Background(), &list, client.InNamespace("default")); err != nil {
+	if err := p.Client.List(context.Background(), &list, client.InNamespace("default")); err != nil {
 		p.t.Fatal(err)
 	}
 	return list.Items
@@ -112,8 +65,8 @@ func (p *plane) names() string {
 func (p *plane) run(name string) string {
 	p.t.Helper()
 	vmi := &v1.VirtualMachineInstance{}
-	p.until(func() string {
-		if err := p.client.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, vmi); err != nil {
+	p.Until(func() string {
+		if err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, vmi); err != nil {
 			return err.Error()
 		}
 		if vmi.DeletionTimestamp != nil {
@@ -124,31 +77,10 @@ func (p *plane) run(name string) string {
 	before := vmi.DeepCopy()
 	vmi.Status.SetPhase(v1.Running, metav1.Now())
 	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionTrue}, metav1.Now())
-	if err := p.client.Status().Patch(context.Background(), vmi, client.MergeFrom(before)); err != nil {
+	if err := p.Client.Status().Patch(context.Background(), vmi, client.MergeFrom(before)); err != nil {
 		p.t.Fatal(err)
 	}
 	return string(vmi.UID)
-}
-
-// shows waits until kubectl shows a row of DESIRED, CURRENT and READY.
-func (p *plane) shows(want string) {
-	p.t.Helper()
-	p.until(func() string {
-		columns := strings.Fields(strings.Split(p.Kubectl("get", "vmpool", "tiny"), "\n")[1])
-		return strings.Join(columns[1:len(columns)-1], " ")
-	}, func(got string) bool { return got == want })
-}
-
-// until asks until the answer is the right one.
-func (p *plane) until(ask func() string, right func(string) bool) {
-	p.t.Helper()
-	var got string
-	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if got = ask(); right(got) {
-			return
-		}
-	}
-	p.t.Fatalf("the last answer was %q\n%s", got, p.Kubectl("get", "vmpool,vm,vmi,events", "-o", "wide"))
 }
 
 func (p *plane) patch(patch string) {
@@ -169,7 +101,7 @@ func TestOnAPIServer(t *testing.T) {
 	}
 	p.control()
 	p.Kubectl("apply", "--server-side", "-f", sample)
-	p.shows("2 2 0")
+	p.Shows("2 2 0")
 	if out, err := p.Try("", "diff", "--server-side", "-f", sample); err != nil || out != "" {
 		t.Errorf("kubectl diff of what was applied: %v\n%s", err, out)
 	}
@@ -181,34 +113,32 @@ func TestOnAPIServer(t *testing.T) {
 	}
 	p.run("tiny-0")
 	p.run("tiny-2")
-	p.shows("2 2 2")
+	p.Shows("2 2 2")
 	p.updates()
 
 	// Holes are filled.
 	p.Kubectl("delete", "vm", "tiny-1", "tiny-0", "--wait=false")
-	p.until(p.names, func(s string) bool { return s == "tiny tiny-0 tiny-2" })
+	p.Until(p.names, func(s string) bool { return s == "tiny tiny-0 tiny-2" })
 	p.Kubectl("scale", "vmpool", "tiny", "--replicas=3")
-	p.until(p.names, func(s string) bool { return s == "tiny tiny-0 tiny-1 tiny-2" })
+	p.Until(p.names, func(s string) bool { return s == "tiny tiny-0 tiny-1 tiny-2" })
 	p.patch(`{"spec":{"scaleInStrategy":{"proactive":{"selectionPolicy":{"sortPolicy":"DescendingOrder"}}}}}`)
 	p.scaleSubresource()
-	p.until(p.names, func(s string) bool { return s == "tiny tiny-0" })
+	p.Until(p.names, func(s string) bool { return s == "tiny tiny-0" })
 
 	// A VM leaves the pool with its owner reference, and keeps its name.
 	p.Kubectl("patch", "vm", "tiny-0", "--type=json", "--patch", `[{"op":"remove","path":"/metadata/ownerReferences"}]`)
-	p.until(p.names, func(s string) bool { return s == "tiny tiny-0 tiny-1" })
-	p.shows("1 1 0")
+	p.Until(p.names, func(s string) bool { return s == "tiny tiny-0 tiny-1" })
+	p.Shows("1 1 0")
 	p.Kubectl("delete", "vm", "tiny-0")
 
 	// Paused, nothing happens, and it says so.
 	p.patch(`{"spec":{"paused":true}}`)
 	p.Kubectl("wait", "vmpool/tiny", "--for=condition=ReplicaPaused", "--timeout=20s")
 	p.Kubectl("scale", "vmpool", "tiny", "--replicas=0")
-	p.shows("0 1 0")
+	p.Shows("0 1 0")
 	p.patch(`{"spec":{"paused":false}}`)
-	p.shows("0 0 0")
-	for _, reason := range []string{"SuccessfulCreate", "SuccessfulDelete", "SuccessfulUpdate", "SuccessfulRestart", "SuccessfulPaused", "SuccessfulResume"} {
-		p.until(func() string { return p.Kubectl("get", "events", "--field-selector=reason="+reason, "-o", "name") }, func(s string) bool { return s != "" })
-	}
+	p.Shows("0 0 0")
+	p.Said("SuccessfulCreate", "SuccessfulDelete", "SuccessfulUpdate", "SuccessfulRestart", "SuccessfulPaused", "SuccessfulResume")
 
 	// A template that fits no VM makes none.
 	p.patch(`{"spec":{"replicas":2,"virtualMachineTemplate":{"spec":{"template":{"spec":{"domain":{"memory":{"guest":"1k"}}}}}}}}`)
@@ -237,7 +167,7 @@ func (p *plane) updates() {
 		got, err := p.Try("", "get", "vmi", name, "-o", "jsonpath={.metadata.uid}")
 		return err == nil && got != uids[name]
 	}
-	p.until(func() string {
+	p.Until(func() string {
 		for name := range uids {
 			if changed(name) {
 				first = name
@@ -246,21 +176,21 @@ func (p *plane) updates() {
 		return first
 	}, func(s string) bool { return s != "" })
 	second = map[string]string{"tiny-0": "tiny-2", "tiny-2": "tiny-0"}[first]
-	p.shows("2 2 1")
+	p.Shows("2 2 1")
 	time.Sleep(time.Second)
 	if changed(second) {
 		p.t.Errorf("%s was restarted while %s did not run", second, first)
 	}
 	p.run(first)
-	p.until(func() string { return fmt.Sprint(changed(second)) }, func(s string) bool { return s == "true" })
+	p.Until(func() string { return fmt.Sprint(changed(second)) }, func(s string) bool { return s == "true" })
 	p.run(second)
-	p.shows("2 2 2")
+	p.Shows("2 2 2")
 
 	// Opportunistic: the spec is there, the guest is not restarted.
 	p.patch(`{"spec":{"updateStrategy":{"opportunistic":{}}}}`)
 	before := uid(first)
 	p.patch(guest("512Mi"))
-	p.until(func() string { return memory(first) + memory(second) }, func(s string) bool { return s == "512Mi512Mi" })
+	p.Until(func() string { return memory(first) + memory(second) }, func(s string) bool { return s == "512Mi512Mi" })
 	p.Kubectl("wait", "vm/"+first, "--for=condition=RestartRequired", "--timeout=20s")
 	if uid(first) != before {
 		p.t.Errorf("%s was restarted", first)
@@ -281,14 +211,14 @@ func (p *plane) scaleSubresource() {
 	p.t.Helper()
 	pool, got := &v1beta1.VirtualMachinePool{}, &autoscalingv1.Scale{}
 	pool.Namespace, pool.Name = "default", "tiny"
-	if err := p.client.SubResource("scale").Get(context.Background(), pool, got); err != nil {
+	if err := p.Client.SubResource("scale").Get(context.Background(), pool, got); err != nil {
 		p.t.Fatal(err)
 	}
 	if got.Spec.Replicas != 3 || got.Status.Selector != "app=tiny" {
 		p.t.Errorf("scale is %+v %+v", got.Spec, got.Status)
 	}
 	got.Spec.Replicas = 1
-	if err := p.client.SubResource("scale").Update(context.Background(), pool, client.WithSubResourceBody(got)); err != nil {
+	if err := p.Client.SubResource("scale").Update(context.Background(), pool, client.WithSubResourceBody(got)); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -297,29 +227,17 @@ func (p *plane) scaleSubresource() {
 // caches are, make each VM once.
 func TestNeverTooMany(t *testing.T) {
 	p := newPlane(t)
-	watch, err := p.client.Watch(context.Background(), &v1.VirtualMachineList{}, client.InNamespace("default"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watch.Stop()
-	var made atomic.Int32
-	go func() {
-		for e := range watch.ResultChan() {
-			if e.Type == "ADDED" {
-				made.Add(1)
-			}
-		}
-	}()
+	made := p.Made(&v1.VirtualMachineList{})
 	p.control()
 	p.control()
 	p.Kubectl("apply", "--server-side", "-f", sample)
 	for _, n := range []int{20, 5, 15} {
 		p.Kubectl("scale", "vmpool", "tiny", fmt.Sprintf("--replicas=%d", n))
-		p.until(func() string { return fmt.Sprint(len(p.vms())) }, func(s string) bool { return s == fmt.Sprint(n) })
-		p.shows(fmt.Sprintf("%d %d 0", n, n))
+		p.Until(func() string { return fmt.Sprint(len(p.vms())) }, func(s string) bool { return s == fmt.Sprint(n) })
+		p.Shows(fmt.Sprintf("%d %d 0", n, n))
 	}
-	p.until(func() string { return fmt.Sprint(made.Load()) }, func(string) bool { return made.Load() >= 30 })
-	if made := made.Load(); made != 30 {
+	p.Until(func() string { return fmt.Sprint(made()) }, func(string) bool { return made() >= 30 })
+	if made := made(); made != 30 {
 		t.Errorf("%d VMs were made, want 30", made)
 	}
 }
@@ -368,7 +286,7 @@ func TestSchema(t *testing.T) {
 	if _, err := p.Try(noise, "apply", "--server-side", "-f", "-"); err != nil {
 		t.Error(err)
 	}
-	if err := p.client.List(context.Background(), &v1beta1.VirtualMachinePoolList{}); err != nil {
+	if err := p.Client.List(context.Background(), &v1beta1.VirtualMachinePoolList{}); err != nil {
 		t.Errorf("pools cannot be listed: %v", err)
 	}
 	if out := p.Kubectl("explain", "vmpool.spec.replicas"); !strings.Contains(out, "Default: 1") {

@@ -6,23 +6,14 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -36,66 +27,28 @@ type later struct{ clock.RealClock }
 func (later) Now() time.Time                  { return time.Now().Add(time.Hour) }
 func (later) Since(t time.Time) time.Duration { return later{}.Now().Sub(t) }
 
-// plane is an API server with what config/default brings, and virt-controllers
-// that run the reconciler with virt-controller's rights.
+// plane is an API server, and virt-controllers that run the reconciler.
 type plane struct {
-	*apiserver.Server
-	t      *testing.T
-	client client.WithWatch
+	*apiserver.Plane
+	t *testing.T
 }
 
 func newPlane(t *testing.T) *plane {
-	s := apiserver.Start(t)
-	s.Kubectl("create", "namespace", "kubevirt")
-	s.Kubectl("apply", "--server-side", "-k", "../../config/crd")
-	s.Kubectl("apply", "--server-side", "-k", "../../config/rbac")
-	s.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
-	c, err := client.NewWithWatch(s.Config, client.Options{Scheme: objects(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &plane{Server: s, t: t, client: c}
-}
-
-func objects(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	if err := scheme.AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
-	if err := v1.AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return &plane{apiserver.NewPlane(t, []string{"vmirs", "vmi"}, v1.AddToScheme), t}
 }
 
 // control starts a virt-controller, and ends it with the test.
 func (p *plane) control() {
 	p.t.Helper()
-	c := p.As("system:serviceaccount:kubevirt:virt-controller", "system:serviceaccounts", "system:serviceaccounts:kubevirt")
-	ctrl.SetLogger(logr.Discard())
-	mgr, err := ctrl.NewManager(rest.CopyConfig(c), ctrl.Options{Scheme: objects(p.t), Metrics: server.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)}})
-	if err == nil {
-		err = (&Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: later{}, Events: mgr.GetEventRecorder("virt-controller")}).Setup(mgr)
-	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		if err := mgr.Start(ctx); err != nil {
-			p.t.Errorf("run virt-controller: %v", err)
-		}
+	p.Control(func(mgr ctrl.Manager) error {
+		return (&Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: later{}, Events: mgr.GetEventRecorder("virt-controller")}).Setup(mgr)
 	})
-	p.t.Cleanup(func() { cancel(); ended.Wait() })
 }
 
 func (p *plane) vmis() []v1.VirtualMachineInstance {
 	p.t.Helper()
 	var list v1.VirtualMachineInstanceList
-	if err := p.client.List(context.Background(), &list, client.InNamespace("default")); err != nil {
+	if err := p.Client.List(context.Background(), &list, client.InNamespace("default")); err != nil {
 		p.t.Fatal(err)
 	}
 	return list.Items
@@ -119,31 +72,9 @@ func (p *plane) become(vmi v1.VirtualMachineInstance, phase v1.VirtualMachineIns
 		ready.Status = metav1.ConditionTrue
 	}
 	vmi.Status.SetCondition(ready, metav1.Now())
-	if err := p.client.Status().Patch(context.Background(), &vmi, client.MergeFrom(before)); err != nil {
+	if err := p.Client.Status().Patch(context.Background(), &vmi, client.MergeFrom(before)); err != nil {
 		p.t.Fatal(err)
 	}
-}
-
-// shows waits until kubectl shows a row of DESIRED, CURRENT and READY.
-func (p *plane) shows(want string) {
-	p.t.Helper()
-	p.until(func() string {
-		lines := strings.Split(p.Kubectl("get", "vmirs", "tiny"), "\n")
-		columns := strings.Fields(lines[1])
-		return strings.Join(columns[1:len(columns)-1], " ")
-	}, func(got string) bool { return got == want })
-}
-
-// until asks until the answer is the right one.
-func (p *plane) until(ask func() string, right func(string) bool) {
-	p.t.Helper()
-	var got string
-	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if got = ask(); right(got) {
-			return
-		}
-	}
-	p.t.Fatalf("the last answer was %q\n%s", got, p.Kubectl("get", "vmirs,vmi,events", "-o", "wide"))
 }
 
 const sample = "../../config/samples/vmirs-tiny.yaml"
@@ -153,7 +84,7 @@ func TestOnAPIServer(t *testing.T) {
 	p := newPlane(t)
 	p.control()
 	p.Kubectl("apply", "--server-side", "-f", sample)
-	p.shows("3 3 0")
+	p.Shows("3 3 0")
 	if out, err := p.Try("", "diff", "--server-side", "-f", sample); err != nil || out != "" {
 		t.Errorf("kubectl diff of what was applied: %v\n%s", err, out)
 	}
@@ -163,22 +94,22 @@ func TestOnAPIServer(t *testing.T) {
 		}
 		p.become(vmi, v1.Running)
 	}
-	p.shows("3 3 3")
+	p.Shows("3 3 3")
 	p.Kubectl("wait", "vmirs/tiny", "--for=jsonpath={.status.readyReplicas}=3", "--timeout=10s")
 
 	// Of too many, those go that are not ready.
 	running := p.names()
 	p.Kubectl("scale", "vmirs", "tiny", "--replicas=5")
-	p.shows("5 5 3")
+	p.Shows("5 5 3")
 	p.Kubectl("scale", "vmirs", "tiny", "--replicas=3")
-	p.shows("3 3 3")
+	p.Shows("3 3 3")
 	if got := p.names(); !slices.Equal(got, running) {
 		t.Errorf("VMIs are %v, want those that ran: %v", got, running)
 	}
 
 	// One that ends is replaced.
 	p.become(p.vmis()[0], v1.Failed)
-	p.shows("3 3 2")
+	p.Shows("3 3 2")
 	if slices.Contains(p.names(), running[0]) && len(p.names()) == 3 {
 		t.Errorf("VMIs are %v: the one that failed is among them", p.names())
 	}
@@ -187,15 +118,13 @@ func TestOnAPIServer(t *testing.T) {
 	p.Kubectl("patch", "vmirs", "tiny", "--type=merge", "--patch", `{"spec":{"paused":true}}`)
 	p.Kubectl("wait", "vmirs/tiny", "--for=condition=ReplicaPaused", "--timeout=20s")
 	p.Kubectl("scale", "vmirs", "tiny", "--replicas=1")
-	p.shows("1 3 2")
+	p.Shows("1 3 2")
 	p.Kubectl("patch", "vmirs", "tiny", "--type=merge", "--patch", `{"spec":{"paused":false}}`)
-	p.shows("1 1 1")
-	for _, reason := range []string{"SuccessfulCreate", "SuccessfulDelete", "SuccessfulPaused", "SuccessfulResumed"} {
-		p.until(func() string { return p.Kubectl("get", "events", "--field-selector=reason="+reason, "-o", "name") }, func(s string) bool { return s != "" })
-	}
+	p.Shows("1 1 1")
+	p.Said("SuccessfulCreate", "SuccessfulDelete", "SuccessfulPaused", "SuccessfulResumed")
 	p.scaleSubresource()
 	p.Kubectl("scale", "vmirs", "tiny", "--replicas=0")
-	p.shows("0 0 0")
+	p.Shows("0 0 0")
 
 	// A template that fits no VMI makes none.
 	p.Kubectl("patch", "vmirs", "tiny", "--type=merge", "--patch", `{"spec":{"replicas":2,"template":{"spec":{"domain":{"memory":{"guest":"1k"}}}}}}`)
@@ -212,17 +141,17 @@ func (p *plane) scaleSubresource() {
 	p.t.Helper()
 	rs, got := &v1.VirtualMachineInstanceReplicaSet{}, &autoscalingv1.Scale{}
 	rs.Namespace, rs.Name = "default", "tiny"
-	if err := p.client.SubResource("scale").Get(context.Background(), rs, got); err != nil {
+	if err := p.Client.SubResource("scale").Get(context.Background(), rs, got); err != nil {
 		p.t.Fatal(err)
 	}
 	if got.Spec.Replicas != 1 || got.Status.Replicas != 1 || got.Status.Selector != "app=tiny" {
 		p.t.Errorf("scale is %+v %+v", got.Spec, got.Status)
 	}
 	got.Spec.Replicas = 2
-	if err := p.client.SubResource("scale").Update(context.Background(), rs, client.WithSubResourceBody(got)); err != nil {
+	if err := p.Client.SubResource("scale").Update(context.Background(), rs, client.WithSubResourceBody(got)); err != nil {
 		p.t.Fatal(err)
 	}
-	p.shows("2 2 1")
+	p.Shows("2 2 1")
 }
 
 // adoption: a ReplicaSet takes over a VMI that nobody controls.
@@ -238,12 +167,12 @@ func (p *plane) adoption() {
 	}
 	vmi := instance(rs, "foundling")
 	vmi.Namespace, vmi.OwnerReferences = "default", nil
-	if err := p.client.Create(context.Background(), vmi); err != nil {
+	if err := p.Client.Create(context.Background(), vmi); err != nil {
 		p.t.Fatal(err)
 	}
 	p.Kubectl("scale", "vmirs", "tiny", "--replicas=1")
 	p.Kubectl("apply", "--server-side", "--force-conflicts", "-f", sample)
-	p.shows("3 3 0")
+	p.Shows("3 3 0")
 	if got := p.names(); len(got) != 3 || !slices.Contains(got, "foundling") {
 		p.t.Errorf("VMIs are %v, want 3 with the foundling among them", got)
 	}
@@ -253,28 +182,16 @@ func (p *plane) adoption() {
 // caches are, make each VMI once.
 func TestNeverTooMany(t *testing.T) {
 	p := newPlane(t)
-	watch, err := p.client.Watch(context.Background(), &v1.VirtualMachineInstanceList{}, client.InNamespace("default"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watch.Stop()
-	var made atomic.Int32
-	go func() {
-		for e := range watch.ResultChan() {
-			if e.Type == "ADDED" {
-				made.Add(1)
-			}
-		}
-	}()
+	made := p.Made(&v1.VirtualMachineInstanceList{})
 	p.control()
 	p.control()
 	p.Kubectl("apply", "--server-side", "-f", sample)
 	for _, n := range []int{40, 5, 25} {
 		p.Kubectl("scale", "vmirs", "tiny", fmt.Sprintf("--replicas=%d", n))
-		p.shows(fmt.Sprintf("%d %d 0", n, n))
+		p.Shows(fmt.Sprintf("%d %d 0", n, n))
 	}
-	p.until(func() string { return fmt.Sprint(made.Load()) }, func(string) bool { return made.Load() >= 60 })
-	if made := made.Load(); made != 60 {
+	p.Until(func() string { return fmt.Sprint(made()) }, func(string) bool { return made() >= 60 })
+	if made := made(); made != 60 {
 		t.Errorf("%d VMIs were made, want 60", made)
 	}
 }
@@ -305,7 +222,7 @@ func TestSchema(t *testing.T) {
 	if _, err := p.Try(noise, "apply", "--server-side", "-f", "-"); err != nil {
 		t.Error(err)
 	}
-	if err := p.client.List(context.Background(), &v1.VirtualMachineInstanceReplicaSetList{}); err != nil {
+	if err := p.Client.List(context.Background(), &v1.VirtualMachineInstanceReplicaSetList{}); err != nil {
 		t.Errorf("one ReplicaSet keeps all from being listed: %v", err)
 	}
 	if got := p.Kubectl("get", "vmirs", "tiny", "-o", "jsonpath={.spec.template.metadata.generateName}"); got != "box-" {

@@ -3,15 +3,11 @@ package series
 import (
 	"bytes"
 	"context"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/prometheus/common/expfmt"
@@ -21,10 +17,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden") }
 
 // collects is a collector of what a function sends.
 type collects func(chan<- prometheus.Metric)
@@ -48,21 +45,11 @@ func exposition(t *testing.T, from prometheus.Gatherer) string {
 	return text.String()
 }
 
-func golden(t *testing.T, name, got string) {
+// scraped compares what a scraper would read with a file of testdata.
+func scraped(t *testing.T, name string, from prometheus.Gatherer) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-golden +now); go test ./controllers/series -update rewrites it:\n%s", name, diff)
-	}
+	got := exposition(t, from)
+	golden.Compare(t, "testdata/"+name, got)
 	lint(t, got)
 }
 
@@ -130,7 +117,7 @@ func TestVMIStats(t *testing.T) {
 		another.Name, another.Labels = "empty", nil
 		s.Send(to, another, &control.Stats{})
 	}))
-	golden(t, "vmistats.golden", exposition(t, registry))
+	scraped(t, "vmistats.golden", registry)
 }
 
 func TestVMILabelsAreBounded(t *testing.T) {
@@ -160,7 +147,7 @@ func TestObjects(t *testing.T) {
 		}}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(objects)
-	golden(t, "objects.golden", exposition(t, registry))
+	scraped(t, "objects.golden", registry)
 }
 
 func TestPhases(t *testing.T) {
@@ -180,5 +167,5 @@ func TestPhases(t *testing.T) {
 	enter(v1.Running, 4*time.Second)
 	vmi.DeletionTimestamp = ptr.To(metav1.NewTime(start.Add(100 * time.Second)))
 	enter(v1.Succeeded, 107*time.Second)
-	golden(t, "phases.golden", exposition(t, registry))
+	scraped(t, "phases.golden", registry)
 }

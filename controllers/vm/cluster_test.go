@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,16 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
-
-// bin has the test cluster's kube-apiserver and etcd.
-const bin = "../../_output/bin"
 
 // shared is a reconciler that runs against a real API server. There is no
 // kubelet: the tests say what becomes of VMIs.
@@ -51,34 +46,19 @@ func newScheme(t *testing.T) *runtime.Scheme {
 
 func startServer(t *testing.T) *shared {
 	t.Helper()
-	assets, err := filepath.Abs(bin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(assets, "kube-apiserver")); err != nil {
-		t.Fatalf("find kube-apiserver (run `make cluster` first): %v", err)
-	}
-	environment := &envtest.Environment{
-		BinaryAssetsDirectory:    assets,
-		ControlPlaneStartTimeout: 2 * time.Minute,
-		ControlPlaneStopTimeout:  time.Minute,
-		CRDDirectoryPaths:        []string{"../../config/crd"},
-		ErrorIfCRDPathMissing:    true,
-	}
-	config, err := environment.Start()
-	if err != nil {
-		t.Fatalf("start the API server: %v", err)
-	}
+	plane := apiserver.Start(t)
+	plane.Kubectl("apply", "--server-side", "-k", "../../config/crd")
+	plane.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	t.Cleanup(func() {
 		cancel()
-		if err := errors.Join(<-ended, environment.Stop()); err != nil {
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
 	s := &shared{clock: clocktesting.NewFakePassiveClock(time.Now())}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: newScheme(t), Metrics: server.Options{BindAddress: "0"},
+	mgr, err := ctrl.NewManager(plane.Config, ctrl.Options{Scheme: newScheme(t), Metrics: server.Options{BindAddress: "0"},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&v1.VirtualMachine{}: {Transform: Trim}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +69,7 @@ func startServer(t *testing.T) *shared {
 		t.Fatal(err)
 	}
 	go func() { ended <- mgr.Start(ctx) }()
-	direct, err := client.New(config, client.Options{Scheme: newScheme(t)})
+	direct, err := client.New(plane.Config, client.Options{Scheme: newScheme(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package vmi
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -9,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,9 +18,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+func TestMain(m *testing.M) { golden.Main(m, "testdata/*/pod.golden.yaml") }
 
 // load reads the VMI of a case as the API server would have it: valid, and defaulted.
 func load(t *testing.T, dir string) *v1.VirtualMachineInstance {
@@ -69,19 +68,7 @@ func TestPodGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join(dir, "pod.golden.yaml")
-			if *update {
-				if err := os.WriteFile(golden, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatalf("%v (go test ./controllers/vmi -update writes it; review the diff)", err)
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("%s (-want +got; -update rewrites it):\n%s", golden, diff)
-			}
+			golden.Compare(t, filepath.Join(dir, "pod.golden.yaml"), string(got))
 		})
 	}
 }

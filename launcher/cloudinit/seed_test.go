@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -16,9 +15,11 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf16"
+
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 )
 
-var update = flag.Bool("update", false, "write the golden files")
+func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden") }
 
 func cases() map[string]struct {
 	label string
@@ -74,18 +75,7 @@ func TestGolden(t *testing.T) {
 				got += fmt.Sprintf("%d %-40s %q sector %d, %d bytes\n", tree, f.path, f.id, f.extent, len(f.data))
 			}
 		}
-		golden := filepath.Join("testdata", name+".golden")
-		if *update {
-			os.MkdirAll("testdata", 0o755)
-			os.WriteFile(golden, []byte(got), 0o644)
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
-		}
+		golden.Compare(t, "testdata/"+name+".golden", got)
 	}
 }
 

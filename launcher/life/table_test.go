@@ -2,21 +2,21 @@ package life
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 )
 
-var update = flag.Bool("update", false, "write the table anew")
+func TestMain(m *testing.M) { golden.Main(m, "testdata/*") }
 
 const table = "testdata/table.txt"
 
@@ -252,28 +252,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("reasons that are not listed: %v", never)
 		}
 	}
-	if *update {
-		if err := os.WriteFile(table, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := b.String(); got != string(want) {
-		t.Errorf("the table differs from %s, first here (go test ./launcher/life -update writes it anew):\n%s", table, firstDifference(got, string(want)))
-	}
-}
-
-func firstDifference(got, want string) string {
-	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
-	for i := range g {
-		if i >= len(w) || g[i] != w[i] {
-			return fmt.Sprintf("line %d: %s\nin the file: %s", i+1, g[i], append(w, "")[min(i, len(w))])
-		}
-	}
-	return "the file is longer"
+	golden.Compare(t, table, b.String())
 }
 
 // describe is a state without what is zero.

@@ -3,20 +3,18 @@ package dhcp
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden") }
 
 const guestMAC = "52:54:00:12:34:56"
 
@@ -135,28 +133,8 @@ func TestReplyGolden(t *testing.T) {
 				}
 				got = fmt.Sprintf("to %s, %d octets\n%s", Destination(c.lease, reply), len(reply.ToBytes()), read.Summary())
 			}
-			golden(t, name+".golden", got)
+			golden.Compare(t, "testdata/"+name+".golden", got)
 		})
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

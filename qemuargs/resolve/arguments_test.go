@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -104,7 +105,7 @@ that goes, "+" one that comes. The name of each golden leads to the whole comman
 			fmt.Fprint(&page, "No argument changes.\n\n")
 		}
 	}
-	golden(t, argumentsPage, []byte(strings.TrimRight(page.String(), "\n")+"\n"))
+	golden.Compare(t, argumentsPage, strings.TrimRight(page.String(), "\n")+"\n")
 }
 
 func title(fields []string) string {

@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,10 +12,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files and docs/arguments.md")
+func TestMain(m *testing.M) {
+	golden.Main(m, "testdata/machines/*/*.args", "testdata/machines/*/machine.json", "testdata/refusals/*/errors")
+}
 
 // A case is a folder with a vmi.yaml that shows one feature. Where the node or the
 // pod matter, a host.yaml says what of testdata/hosts is otherwise.
@@ -65,23 +67,6 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func golden(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v (go test ./qemuargs/... -update writes it; review the diff)", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got; -update rewrites it):\n%s", path, diff)
-	}
-}
-
 // TestGolden: the arguments of each feature, for each host, and the Machine that a
 // launcher of the newer one records.
 func TestGolden(t *testing.T) {
@@ -97,13 +82,13 @@ func TestGolden(t *testing.T) {
 				if !reflect.DeepEqual(before, vmi) {
 					t.Error("Machine changed the VMI that it was given")
 				}
-				golden(t, filepath.Join(dir, name+".args"), []byte(qemuargs.Quote("qemu-system-x86_64", machine.Args())))
+				golden.Compare(t, filepath.Join(dir, name+".args"), qemuargs.Quote("qemu-system-x86_64", machine.Args()))
 				if name == hosts[len(hosts)-1] {
 					text, err := json.MarshalIndent(machine, "", "  ")
 					if err != nil {
 						t.Fatal(err)
 					}
-					golden(t, filepath.Join(dir, "machine.json"), append(text, '\n'))
+					golden.Compare(t, filepath.Join(dir, "machine.json"), string(text)+"\n")
 				}
 			}
 		})
@@ -124,7 +109,7 @@ func TestRefusals(t *testing.T) {
 				for _, err := range errs {
 					lines.WriteString(strings.ReplaceAll(err.Error(), host.QEMUVersion, "VERSION") + "\n")
 				}
-				golden(t, filepath.Join(dir, "errors"), []byte(lines.String()))
+				golden.Compare(t, filepath.Join(dir, "errors"), lines.String())
 			}
 		})
 	}

@@ -35,11 +35,11 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
+	testserver "github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
 const (
@@ -61,28 +61,11 @@ type testServer struct {
 
 func newTestServer(t *testing.T) *testServer {
 	t.Helper()
-	bin, err := filepath.Abs("../../_output/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, binary := range []string{"etcd", "kube-apiserver"} {
-		if _, err := os.Stat(filepath.Join(bin, binary)); err != nil {
-			t.Fatalf("find the API server (run `make cluster` first): %v", err)
-		}
-	}
-	environment := &envtest.Environment{BinaryAssetsDirectory: bin, CRDDirectoryPaths: []string{"../../config/crd"}, ErrorIfCRDPathMissing: true,
-		ControlPlaneStartTimeout: 2 * time.Minute, ControlPlaneStopTimeout: time.Minute}
-	config, err := environment.Start()
-	t.Cleanup(func() {
-		if err := environment.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS = -1
-	s := &testServer{t: t, config: config, scheme: runtime.NewScheme(), clock: clocktesting.NewFakePassiveClock(time.Now())}
+	plane := testserver.Start(t)
+	plane.Kubectl("apply", "--server-side", "-k", "../../config/crd")
+	plane.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
+	plane.Kubectl("create", "serviceaccount", "default") // kube-controller-manager's work
+	s := &testServer{t: t, config: plane.Config, scheme: runtime.NewScheme(), clock: clocktesting.NewFakePassiveClock(time.Now())}
 	if err := errors.Join(corev1.AddToScheme(s.scheme), rbacv1.AddToScheme(s.scheme), admissionregistrationv1.AddToScheme(s.scheme), v1.AddToScheme(s.scheme)); err != nil {
 		t.Fatal(err)
 	}

@@ -14,21 +14,21 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
 // patience bounds every wait for one thing.
-const patience = 60 * time.Second
+const patience = launchertest.Patience
 
 // launched is virt-launcher as a process, as it is shipped, with the bench in
 // virt-handler's place.
 type launched struct {
 	folder  string
 	cmd     *exec.Cmd
-	client  *control.Client
-	hello   control.Hello
+	conn    *launchertest.Launcher
 	states  chan stateAt
 	stdout  *os.File
 	machine *qemuargs.Machine
@@ -67,7 +67,8 @@ func launch(ctx context.Context, b *bench, folder string) (*launched, error) {
 		l.stdout.Close()
 		return nil, fmt.Errorf("start virt-launcher: %w", err)
 	}
-	if err = l.accept(listener); err == nil {
+	l.conn, err = launchertest.Take(listener, func(report control.StateReport, err error) { l.states <- stateAt{report, time.Now(), err} })
+	if err == nil {
 		l.machine, err = l.resolve(ctx, b.accelerator)
 	}
 	if err != nil {
@@ -78,44 +79,15 @@ func launch(ctx context.Context, b *bench, folder string) (*launched, error) {
 
 func (l *launched) path(name string) string { return filepath.Join(l.folder, name) }
 
-// accept takes the launcher's connection and its hello.
-func (l *launched) accept(listener *net.UnixListener) error {
-	listener.SetDeadline(time.Now().Add(patience))
-	conn, err := listener.AcceptUnix()
-	if err != nil {
-		return fmt.Errorf("wait for virt-launcher: %w", err)
-	}
-	hello := make(chan error, 1)
-	greeted := false
-	l.client = control.NewClient(control.NewConn(conn), control.Limits{}, func(m *control.Message) {
-		at := time.Now()
-		defer m.Close()
-		if !greeted {
-			greeted = true
-			hello <- control.Told(m.Data, &l.hello)
-			return
-		}
-		s := stateAt{at: at}
-		s.err = control.Told(m.Data, &s.StateReport)
-		l.states <- s
-	})
-	select {
-	case err := <-hello:
-		return err
-	case <-time.After(patience):
-		return errors.New("wait for virt-launcher's hello: it does not come")
-	}
-}
-
 // resolve does what virt-handler does between hello and start.
 func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator) (*qemuargs.Machine, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var facts control.InspectReply
-	if err := l.client.Call(ctx, control.CommandInspect, control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: diskVolume}}}, &facts); err != nil {
+	if err := l.conn.Call(ctx, control.CommandInspect, control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: diskVolume}}}, &facts); err != nil {
 		return nil, fmt.Errorf("inspect disks: %w", err)
 	}
-	host := resolve.Host{Accelerator: accelerator, QEMUVersion: l.hello.QEMUVersion, OverlayDirect: facts.OverlayDirect, ContainerDisks: map[string]qemuargs.ImageFacts{}}
+	host := resolve.Host{Accelerator: accelerator, QEMUVersion: l.conn.Hello.QEMUVersion, OverlayDirect: facts.OverlayDirect, ContainerDisks: map[string]qemuargs.ImageFacts{}}
 	for _, d := range facts.ContainerDisks {
 		host.ContainerDisks[diskVolume] = d
 	}
@@ -142,7 +114,7 @@ func (l *launched) start(ctx context.Context) (took started, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	begin := time.Now()
-	if err := l.client.Call(ctx, control.CommandStart, control.StartRequest{Machine: *l.machine}, nil); err != nil {
+	if err := l.conn.Call(ctx, control.CommandStart, control.StartRequest{Machine: *l.machine}, nil); err != nil {
 		return took, fmt.Errorf("tell virt-launcher to start: %w", err)
 	}
 	for {
@@ -177,8 +149,8 @@ func (l *launched) idle(ctx context.Context) error {
 // end ends the VM, and waits until QEMU is gone.
 func (l *launched) end() error {
 	defer l.stdout.Close()
-	if l.client != nil {
-		defer l.client.Close()
+	if l.conn != nil {
+		defer l.conn.Close()
 	}
 	kill := time.AfterFunc(patience, func() { l.cmd.Process.Kill() })
 	defer kill.Stop()

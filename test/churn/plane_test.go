@@ -265,11 +265,7 @@ func (c *component) use() (u use, err error) {
 // account that may read metrics, whose token it returns.
 func newPlane(t *testing.T) (s *apiserver.Server, token string) {
 	s = apiserver.Start(t)
-	s.Kubectl("create", "namespace", "kubevirt")
-	for _, folder := range []string{"crd", "rbac"} {
-		s.Kubectl("apply", "--server-side", "-k", "../../config/"+folder)
-	}
-	s.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
+	s.Install()
 	s.Kubectl("apply", "-f", "../../config/samples/kubevirt-emulation.yaml")
 	s.Kubectl("create", "serviceaccount", "default") // kube-controller-manager's work
 	s.Kubectl("create", "serviceaccount", "scraper")

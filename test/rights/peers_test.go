@@ -1,12 +1,8 @@
 package rights
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -27,33 +23,14 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority/authoritytest"
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
-// issuer is one of a cluster's CAs.
-type issuer struct {
-	t   *testing.T
-	cas authority.CAs
-}
-
-func newIssuer(t *testing.T, component string) *issuer {
-	t.Helper()
-	ca, err := authority.New(component)(time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &issuer{t, authority.CAs{ca}}
-}
-
-func (i *issuer) pool() (*x509.CertPool, error) {
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(i.cas.Bundle())
-	return pool, nil
-}
-
 // subject of a certificate: organization is a role, or what else there is.
 type subject struct {
-	by           *issuer
+	by           *authoritytest.CA
 	organization string
 	name         string
 	server       bool
@@ -64,36 +41,24 @@ func (s subject) certificate() *tls.Certificate {
 	if s.by == nil {
 		return &tls.Certificate{}
 	}
-	s.by.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		s.by.t.Fatal(err)
-	}
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: s.name}, DNSNames: s.dns, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	usage := x509.ExtKeyUsageClientAuth
 	if s.server {
-		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		usage = x509.ExtKeyUsageServerAuth
 	}
-	if s.organization != "" {
-		template.Subject.Organization = []string{s.organization}
-	}
-	der, err := s.by.cas.Issue(template, &key.PublicKey, 0, time.Now())
-	if err != nil {
-		s.by.t.Fatal(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return s.by.Certify(authority.Role(s.organization), s.name, usage, s.dns...)
 }
 
 // peers are a cluster's CAs, and everybody who has a certificate of one, or
 // might be given one by mistake.
 type peers struct {
 	t                             *testing.T
-	nodes, api, frontProxy, kubes *issuer
+	nodes, api, frontProxy, kubes *authoritytest.CA
 	names                         []string
 	subjects                      map[string]subject
 }
 
 func newPeers(t *testing.T) *peers {
-	p := &peers{t: t, nodes: newIssuer(t, "virt-handler"), api: newIssuer(t, "virt-api"), frontProxy: newIssuer(t, "front-proxy"), kubes: newIssuer(t, "kubernetes"),
+	p := &peers{t: t, nodes: authoritytest.New(t, "virt-handler"), api: authoritytest.New(t, "virt-api"), frontProxy: authoritytest.New(t, "front-proxy"), kubes: authoritytest.New(t, "kubernetes"),
 		subjects: map[string]subject{}}
 	const apiRole, clientRole, serverRole = string(authority.APIClient), string(authority.HandlerClient), string(authority.HandlerServer)
 	for _, c := range []struct {
@@ -140,13 +105,13 @@ func (p *peers) handler(shown func(*tls.ClientHelloInfo) (*tls.Certificate, erro
 		p.t.Fatal(err)
 	}
 	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusOK) })}
-	go server.Serve(tls.NewListener(listener, handlerapi.ServerConfig(shown, p.api.pool, time.Now)))
+	go server.Serve(tls.NewListener(listener, handlerapi.ServerConfig(shown, p.api.Pool, time.Now)))
 	p.t.Cleanup(func() { server.Close() })
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
 func (p *peers) client(port int, shown *tls.Certificate) *handlerapi.Client {
-	return &handlerapi.Client{Port: port, Now: time.Now, Roots: p.nodes.pool,
+	return &handlerapi.Client{Port: port, Now: time.Now, Roots: p.nodes.Pool,
 		Certificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return shown, nil }}
 }
 
@@ -181,7 +146,7 @@ func (p *peers) group() string {
 	p.t.Cleanup(api.Close)
 	server, err := subresources.New(&rest.Config{Host: api.URL}, subresources.Options{Now: time.Now, Log: logr.Discard(), FrontProxy: func() (*subresources.FrontProxy, error) {
 		return subresources.ParseFrontProxy(map[string]string{
-			"requestheader-client-ca-file":       string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.frontProxy.cas[0].Certificate.Raw})),
+			"requestheader-client-ca-file":       string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.frontProxy.CAs[0].Certificate.Raw})),
 			"requestheader-allowed-names":        `["front-proxy-client"]`,
 			"requestheader-username-headers":     `["X-Remote-User"]`,
 			"requestheader-group-headers":        `["X-Remote-Group"]`,
@@ -242,5 +207,5 @@ func TestRoleByRole(t *testing.T) {
 		as := p.subjects[name].certificate()
 		fmt.Fprintf(&got, row, name, word[p.dialHandler(as)], word[p.dialAPI(url, as)], word[p.answerAPI(as)])
 	}
-	golden(t, "peers.golden", got.String())
+	golden.Compare(t, "testdata/peers.golden", got.String())
 }

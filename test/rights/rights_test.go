@@ -1,7 +1,6 @@
 package rights
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,14 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	podsecurity "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden file")
+func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden") }
 
 func shipped(t *testing.T) *Manifests {
 	t.Helper()
@@ -49,7 +49,7 @@ func TestRightsGolden(t *testing.T) {
 		slices.Sort(lines)
 		got.WriteString(strings.Join(lines, ""))
 	}
-	golden(t, "rights.golden", got.String())
+	golden.Compare(t, "testdata/rights.golden", got.String())
 }
 
 // TestComponents: nothing that is shipped has a right that leads to others'.
@@ -299,23 +299,5 @@ func TestRestricted(t *testing.T) {
 				t.Errorf("Deployment %s: container %s can write to its root", d.Name, c.Name)
 			}
 		}
-	}
-}
-
-// golden compares text with a file of testdata, or writes it there.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-golden +now); go test ./test/rights -update rewrites it:\n%s", name, diff)
 	}
 }

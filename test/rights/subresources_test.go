@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 )
 
 // TestSubresources: which role may use which endpoint of subresources.kubevirt.io,
@@ -30,5 +31,5 @@ func TestSubresources(t *testing.T) {
 		}
 		fmt.Fprintf(&got, "%-4s %s: %s %s\n", e.Method, e.Name(), e.Verb(), strings.Join(may, ","))
 	}
-	golden(t, "subresources.golden", got.String())
+	golden.Compare(t, "testdata/subresources.golden", got.String())
 }

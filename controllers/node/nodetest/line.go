@@ -31,23 +31,14 @@ func (l *Line) Changed(pod types.NamespacedName) { l.changed <- pod }
 func (l *Line) Changes() int { return len(l.changed) }
 
 // Dial connects a launcher with a slot. A connection that the Set does not take is
-// closed, as slots do. The Set takes none while it still closes what the slot's last
-// connection brought, so that Dial tries again for a second.
+// closed, as slots do.
 func (l *Line) Dial(t *testing.T, slot string) *Launcher {
 	t.Helper()
-	for tries := 20; ; tries-- {
-		ours, theirs := controltest.Pair(t)
-		taken := l.Set.Connect(slot, Pod("a"), control.NewConn(ours))
-		if taken || tries == 0 {
-			if !taken {
-				control.CloseInterrupted(ours)
-			}
-			return NewLauncher(t, theirs)
-		}
-		ours.Close()
-		theirs.Close()
-		time.Sleep(50 * time.Millisecond)
+	ours, theirs := controltest.Pair(t)
+	if !l.Set.Connect(slot, Pod("a"), control.NewConn(ours)) {
+		control.CloseInterrupted(ours)
 	}
+	return NewLauncher(t, theirs)
 }
 
 // Greet is Dial, and a hello with a pod's network.

@@ -92,7 +92,7 @@ func TestStrangersAtTheServer(t *testing.T) {
 	if err := h.api().Do(t.Context(), h.target, handlerapi.Pause, nil); err != nil {
 		t.Error(err)
 	}
-	shown := h.forAPI.issue(authority.APIClient, authority.APIName, asClient)
+	shown := h.forAPI.Certify(authority.APIClient, authority.APIName, asClient)
 	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}, Certificates: []tls.Certificate{*shown}})
 	if err != nil {
 		t.Fatal(err)

@@ -2,12 +2,9 @@ package serve
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"io"
 	"net"
@@ -31,42 +28,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority/authoritytest"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
-
-// certifier is a CA of certificates for tests.
-type certifier struct {
-	t   *testing.T
-	cas authority.CAs
-}
-
-func newCertifier(t *testing.T, component string) *certifier {
-	t.Helper()
-	ca, err := authority.New(component)(time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &certifier{t, authority.CAs{ca}}
-}
-
-func (c *certifier) issue(role authority.Role, name string, usage x509.ExtKeyUsage, dns ...string) *tls.Certificate {
-	c.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	names := &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: dns, ExtKeyUsage: []x509.ExtKeyUsage{usage}}
-	if role != "" {
-		names.Subject.Organization = []string{string(role)}
-	}
-	der, err := c.cas.Issue(names, &key.PublicKey, 0, time.Now())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
 
 const (
 	asClient = x509.ExtKeyUsageClientAuth
@@ -76,7 +42,7 @@ const (
 // testHandler is a Server on the loopback, with one VMI, whose launcher is the test.
 type testHandler struct {
 	t                *testing.T
-	forAPI, forNodes *certifier
+	forAPI, forNodes *authoritytest.CA
 	server           *Server
 	target           handlerapi.Target
 	port             int
@@ -87,12 +53,12 @@ type testHandler struct {
 
 func newTestHandler(t *testing.T, serving func(h *testHandler) *tls.Certificate) *testHandler {
 	t.Helper()
-	h := &testHandler{t: t, forAPI: newCertifier(t, "virt-api"), forNodes: newCertifier(t, "virt-handler"),
+	h := &testHandler{t: t, forAPI: authoritytest.New(t, "virt-api"), forNodes: authoritytest.New(t, "virt-handler"),
 		target: handlerapi.Target{Address: "127.0.0.1", Node: "n1", Namespace: "ns", Name: "vm", UID: "u1"}}
 	object := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "u1"},
 		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Running, ActivePods: map[types.UID]string{"p": "n1"}}}
 	published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1.KubeVirtNamespace, Name: authority.APICA},
-		Data: map[string]string{authority.BundleEntry: string(h.forAPI.cas.Bundle())}}
+		Data: map[string]string{authority.BundleEntry: string(h.forAPI.Bundle())}}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -121,7 +87,7 @@ func newTestHandler(t *testing.T, serving func(h *testHandler) *tls.Certificate)
 }
 
 func ownServing(h *testHandler) *tls.Certificate {
-	return h.forNodes.issue(authority.HandlerServer, "n1", asServer, authority.ServerName("n1"))
+	return h.forNodes.Certify(authority.HandlerServer, "n1", asServer, authority.ServerName("n1"))
 }
 
 // first finds the launcher in a VMI's first pod.
@@ -173,9 +139,7 @@ func (h *testHandler) answers(command string, reply control.Message) {
 }
 
 func (h *testHandler) client(shown *tls.Certificate) *handlerapi.Client {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(h.forNodes.cas.Bundle())
-	return &handlerapi.Client{Port: h.port, Now: time.Now, Roots: func() (*x509.CertPool, error) { return roots, nil },
+	return &handlerapi.Client{Port: h.port, Now: time.Now, Roots: h.forNodes.Pool,
 		Certificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if shown == nil {
 				return &tls.Certificate{}, nil
@@ -185,7 +149,7 @@ func (h *testHandler) client(shown *tls.Certificate) *handlerapi.Client {
 }
 
 func (h *testHandler) api() *handlerapi.Client {
-	return h.client(h.forAPI.issue(authority.APIClient, authority.APIName, asClient))
+	return h.client(h.forAPI.Certify(authority.APIClient, authority.APIName, asClient))
 }
 
 var done = control.Message{Return: []byte("null")}
@@ -196,14 +160,14 @@ func TestWhoIsLetIn(t *testing.T) {
 	h := newTestHandler(t, ownServing)
 	for name, shown := range map[string]*tls.Certificate{
 		"nothing":                           nil,
-		"a virt-handler":                    h.forNodes.issue(authority.HandlerClient, "n2", asClient),
-		"a virt-handler's server":           h.forNodes.issue(authority.HandlerServer, "n2", asServer, authority.ServerName("n2")),
-		"virt-api's role by handlers' CA":   h.forNodes.issue(authority.APIClient, authority.APIName, asClient),
-		"a virt-handler by virt-api's CA":   h.forAPI.issue(authority.HandlerClient, "n1", asClient),
-		"what virt-api serves with":         h.forAPI.issue("", authority.APIName, asServer, "virt-api.kubevirt.svc"),
-		"virt-api's role to serve":          h.forAPI.issue(authority.APIClient, authority.APIName, asServer),
-		"virt-api's role in another's name": h.forAPI.issue(authority.APIClient, "n1", asClient),
-		"virt-api without a role":           h.forAPI.issue("", authority.APIName, asClient),
+		"a virt-handler":                    h.forNodes.Certify(authority.HandlerClient, "n2", asClient),
+		"a virt-handler's server":           h.forNodes.Certify(authority.HandlerServer, "n2", asServer, authority.ServerName("n2")),
+		"virt-api's role by handlers' CA":   h.forNodes.Certify(authority.APIClient, authority.APIName, asClient),
+		"a virt-handler by virt-api's CA":   h.forAPI.Certify(authority.HandlerClient, "n1", asClient),
+		"what virt-api serves with":         h.forAPI.Certify("", authority.APIName, asServer, "virt-api.kubevirt.svc"),
+		"virt-api's role to serve":          h.forAPI.Certify(authority.APIClient, authority.APIName, asServer),
+		"virt-api's role in another's name": h.forAPI.Certify(authority.APIClient, "n1", asClient),
+		"virt-api without a role":           h.forAPI.Certify("", authority.APIName, asClient),
 	} {
 		// With TLS 1.3 the client hears of it with the first answer.
 		err := h.client(shown).Do(t.Context(), h.target, handlerapi.Pause, nil)
@@ -223,19 +187,19 @@ func TestWhoIsLetIn(t *testing.T) {
 func TestWhoIsBelieved(t *testing.T) {
 	for name, serving := range map[string]func(h *testHandler) *tls.Certificate{
 		"another node's": func(h *testHandler) *tls.Certificate {
-			return h.forNodes.issue(authority.HandlerServer, "n2", asServer, authority.ServerName("n2"))
+			return h.forNodes.Certify(authority.HandlerServer, "n2", asServer, authority.ServerName("n2"))
 		},
 		"this node's name, that one's subject": func(h *testHandler) *tls.Certificate {
-			return h.forNodes.issue(authority.HandlerServer, "n2", asServer, authority.ServerName("n1"))
+			return h.forNodes.Certify(authority.HandlerServer, "n2", asServer, authority.ServerName("n1"))
 		},
 		"a client's": func(h *testHandler) *tls.Certificate {
-			return h.forNodes.issue(authority.HandlerClient, "n1", asClient, authority.ServerName("n1"))
+			return h.forNodes.Certify(authority.HandlerClient, "n1", asClient, authority.ServerName("n1"))
 		},
 		"a client's role": func(h *testHandler) *tls.Certificate {
-			return h.forNodes.issue(authority.HandlerClient, "n1", asServer, authority.ServerName("n1"))
+			return h.forNodes.Certify(authority.HandlerClient, "n1", asServer, authority.ServerName("n1"))
 		},
 		"by virt-api's CA": func(h *testHandler) *tls.Certificate {
-			return h.forAPI.issue(authority.HandlerServer, "n1", asServer, authority.ServerName("n1"))
+			return h.forAPI.Certify(authority.HandlerServer, "n1", asServer, authority.ServerName("n1"))
 		},
 	} {
 		h := newTestHandler(t, serving)

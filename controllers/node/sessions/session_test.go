@@ -122,9 +122,7 @@ func TestHelloRefused(t *testing.T) {
 
 func TestSecondSlotOfAPodIsRefused(t *testing.T) {
 	n, netns := newNode(t), nodetest.PodNetwork(t)
-	first := n.Dial(t, "vm1")
-	first.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, netns))
-	n.Await(t)
+	n.Greet(t, "vm1", nodetest.Hello(), netns)
 	known := n.set.Get(nodetest.Pod("a"))
 	second := n.Dial(t, "vm2")
 	second.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, netns))
@@ -136,15 +134,11 @@ func TestSecondSlotOfAPodIsRefused(t *testing.T) {
 
 func TestReconnectReplaces(t *testing.T) {
 	n, netns := newNode(t), nodetest.PodNetwork(t)
-	first := n.Dial(t, "vm1")
-	first.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, netns))
-	n.Await(t)
+	first := n.Greet(t, "vm1", nodetest.Hello(), netns)
 	old := n.set.Get(nodetest.Pod("a"))
 	hello := nodetest.Hello()
 	hello.State.State = control.StateRunning
-	second := n.Dial(t, "vm1")
-	second.Send(control.EventHello, hello, nodetest.NetNSFile(t, netns))
-	n.Await(t)
+	second := n.Greet(t, "vm1", hello, netns)
 	first.HangsUp()
 	<-old.Client.Done()
 	now := n.set.Get(nodetest.Pod("a"))
@@ -161,9 +155,7 @@ func TestReconnectReplaces(t *testing.T) {
 
 func TestSessionCall(t *testing.T) {
 	n := newNode(t)
-	launcher := n.Dial(t, "vm1")
-	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
-	n.Await(t)
+	launcher := n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
 	s := n.set.Get(nodetest.Pod("a"))
 	called := make(chan error, 1)
 	var state control.StateReport
@@ -194,9 +186,7 @@ func TestSessionCall(t *testing.T) {
 func TestSilentLauncher(t *testing.T) {
 	n := newNode(t)
 	n.set.interval, n.set.patience = 50*time.Millisecond, 200*time.Millisecond
-	launcher := n.Dial(t, "vm1")
-	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
-	n.Await(t)
+	launcher := n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
 	s := n.set.Get(nodetest.Pod("a"))
 	question := func() *control.Message {
 		t.Helper()
@@ -238,9 +228,7 @@ func TestSilentLauncher(t *testing.T) {
 // TestImplausibleState: a state that would take much memory is not kept.
 func TestImplausibleState(t *testing.T) {
 	n := newNode(t)
-	launcher := n.Dial(t, "vm1")
-	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
-	n.Await(t)
+	launcher := n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
 	machine := &qemuargs.Machine{Disks: make([]qemuargs.Disk, maxDevices+1)}
 	launcher.Send(control.EventState, control.StateReport{State: control.StateRunning, Machine: machine})
 	launcher.Send(control.EventState, control.StateReport{State: control.StatePreparing})
@@ -252,9 +240,7 @@ func TestImplausibleState(t *testing.T) {
 
 func TestSessionsClose(t *testing.T) {
 	n := newNode(t)
-	launcher := n.Dial(t, "vm1")
-	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
-	n.Await(t)
+	launcher := n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
 	n.set.Close()
 	launcher.HangsUp()
 	n.Dial(t, "vm1").HangsUp()
@@ -266,9 +252,7 @@ func TestSessionsClose(t *testing.T) {
 func TestAgentFlood(t *testing.T) {
 	n := newNode(t)
 	n.set.agentInterval = time.Hour
-	launcher := n.Dial(t, "vm1")
-	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
-	n.Await(t)
+	launcher := n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
 	s := n.set.Get(nodetest.Pod("a"))
 	launcher.Send(control.EventAgent, control.AgentReport{Connected: true, Version: "first"})
 	n.Await(t)
@@ -307,9 +291,7 @@ func TestAgentFlood(t *testing.T) {
 func TestAgentInterval(t *testing.T) {
 	n := newNode(t)
 	n.set.agentInterval = time.Millisecond
-	launcher := n.Dial(t, "vm1")
-	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
-	n.Await(t)
+	launcher := n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
 	for i := range 3 {
 		launcher.Send(control.EventAgent, control.AgentReport{Connected: true, Version: fmt.Sprint(i)})
 		n.Await(t)
@@ -369,16 +351,15 @@ func TestHelloWithOthersNetNS(t *testing.T) {
 		t.Fatalf("make a network namespace as the launcher's user: %v", err)
 	}
 	for name, path := range map[string]string{"its own": filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "ns/net"), "the host's": "/proc/thread-self/ns/net"} {
-		launcher := n.Dial(t, "vm1")
+		// By a slot of its own: the Set may still close what came by the last.
+		launcher := n.Dial(t, name)
 		launcher.Send(control.EventHello, nodetest.Hello(), nodetest.Open(t, path))
 		launcher.HangsUp()
 		if n.set.Get(nodetest.Pod("a")) != nil {
 			t.Errorf("%s: it is let in", name)
 		}
 	}
-	launcher := n.Dial(t, "vm1")
-	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
-	n.Await(t)
+	n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
 }
 
 // TestStatsBounded: statistics of more devices than any VM has are none.

@@ -1,4 +1,4 @@
-package launcher_test
+package launcher
 
 import (
 	"strings"
@@ -15,20 +15,17 @@ func TestStats(t *testing.T) {
 	if err := v.call(control.CommandStats, nil, nil); err == nil || !strings.Contains(err.Error(), "waiting") {
 		t.Errorf("statistics of a VM that has not been started: %v", err)
 	}
-	m := v.machine("polite")
+	m := &v.request.Machine
 	m.CPU.Cores = 2
-	m.RootPorts = []qemuargs.RootPort{{ID: "rp1", PCI: qemuargs.PCIAddress{Bus: "pcie.0", Slot: 2}, Chassis: 1}}
-	m.Balloon = &qemuargs.Balloon{PCI: qemuargs.PCIAddress{Bus: "rp1"}}
-	v.start(m, 20)
-	v.await(control.StateRunning)
-	v.booted()
+	m.Balloon = &qemuargs.Balloon{PCI: qemuargs.PCIAddress{Bus: "pci.2"}}
+	v.boot()
 	var first, second control.Stats
 	for _, s := range []*control.Stats{&first, &second} {
 		if err := v.call(control.CommandStats, nil, s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Log(toJSON(t, second))
+	t.Logf("%s", encode(t, second))
 	if second.CPU == nil || second.CPU.User+second.CPU.System == 0 || second.Resident < 8<<20 || second.Resident > 1<<30 {
 		t.Errorf("QEMU's process: CPU %+v, resident %d", second.CPU, second.Resident)
 	}
@@ -53,7 +50,7 @@ func TestStats(t *testing.T) {
 	if err := v.call(control.CommandPause, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	v.await(control.StatePaused)
+	v.expectState(control.StatePaused)
 	if err := v.call(control.CommandStats, nil, &first); err != nil {
 		t.Errorf("statistics of a paused VM: %v", err)
 	}

@@ -1,25 +1,23 @@
-package launcher_test
+package launcher
 
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-var update = flag.Bool("update", false, "record the contract anew: only before a release, for launchers of the recorded one live on")
+var record = flag.Bool("record", false, "record the contract anew: only before a release, for launchers of the recorded one live on")
 
 // recorded is a session of a handler and a launcher of the first contract. It stays as
 // it is: package controllers/node plays the launcher's side to today's virt-handler, and
@@ -87,25 +85,13 @@ func asks(t *testing.T) []spoken {
 func talk(t *testing.T, questions []spoken) []said {
 	t.Helper()
 	v := prepareVM(t)
-	v.config.Claims = v.config.Images
-	dir := v.config.Images
-	for _, err := range []error{os.MkdirAll(filepath.Join(dir, "image", "disk"), 0o755), os.MkdirAll(filepath.Join(dir, "data"), 0o755),
-		os.WriteFile(filepath.Join(dir, "image", "disk", "d.img"), bootSector("polite"), 0o600)} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); launcher.Run(ctx, v.config) }()
-	t.Cleanup(func() { cancel(); <-ended })
-	if err := v.listener.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := v.listener.AcceptUnix()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := v.dir
+	v.Images, v.Overlays, v.Claims = dir, dir, dir
+	v.must(os.MkdirAll(v.path("image/disk"), 0o755), os.MkdirAll(v.path("data"), 0o755))
+	launchertest.Guest(t, v.path("image/disk/d.img"))
+	v.run()
+	raw, err := v.handler.AcceptUnix()
+	v.must(err)
 	defer raw.Close()
 	raw.SetReadDeadline(time.Now().Add(2 * patience))
 	conn := control.NewConn(raw)
@@ -119,7 +105,7 @@ func talk(t *testing.T, questions []spoken) []said {
 				return
 			}
 			if err != nil {
-				t.Fatalf("the launcher said %s and then no more: %v", toJSON(t, all), err)
+				t.Fatalf("the launcher said %s and then no more: %v", encode(t, all), err)
 			}
 			s := &spoken{Event: m.Event, ID: m.ID, Data: m.Data, Return: m.Return, Error: m.Error}
 			for _, f := range m.Files {
@@ -149,7 +135,8 @@ func talk(t *testing.T, questions []spoken) []said {
 		switch q.Execute {
 		case control.CommandStart:
 			until(state(func(s control.StateReport) bool { return s.State == control.StateRunning }))
-			v.booted()
+			v.stdout.Expect(banner)
+			obey(v)
 		case control.CommandGrowDisk:
 			until(state(func(s control.StateReport) bool { return len(s.Jobs) == 1 && s.Jobs[0].Finished() }))
 		case control.CommandShutdown:
@@ -167,10 +154,10 @@ func talk(t *testing.T, questions []spoken) []said {
 // TestRecordedHandler: today's launcher understands the handler of the first
 // contract, and tells it no less than the launcher did that was recorded.
 func TestRecordedHandler(t *testing.T) {
-	if *update {
+	if *record {
 		var out bytes.Buffer
 		for _, line := range talk(t, asks(t)) {
-			out.WriteString(toJSON(t, line) + "\n")
+			out.Write(append(encode(t, line), '\n'))
 		}
 		if err := os.WriteFile(recorded, out.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
@@ -239,7 +226,7 @@ func told(t *testing.T, all []said, meant func(*spoken) bool) []string {
 			continue
 		}
 		var value any
-		if err := json.Unmarshal([]byte(toJSON(t, s.Launcher)), &value); err != nil {
+		if err := json.Unmarshal(encode(t, s.Launcher), &value); err != nil {
 			t.Fatal(err)
 		}
 		fields("", value, func(path string) {

@@ -1,0 +1,33 @@
+package v1
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+)
+
+func TestValidateDisks(t *testing.T) {
+	disks := func(s *spec) []Disk { return s.Domain.Devices.Disks }
+	order := func(order uint32) func(*spec) {
+		return func(s *spec) { disks(s)[0].BootOrder = &order }
+	}
+	serial := func(length int) func(*spec) {
+		return func(s *spec) { disks(s)[0].Disk.Bus, disks(s)[0].Serial = "scsi", strings.Repeat("x", length) }
+	}
+	edits{
+		"two disks of a volume":             {func(s *spec) { disks(s)[1].Name = "root" }, "[1].name"},
+		"boot order 0":                      {order(0), "[0].bootOrder"},
+		"boot order that QEMU cannot count": {order(1 << 31), "[0].bootOrder"},
+		"long serial on SCSI":               {serial(37), "[0].serial"},
+		"UUID as serial on SCSI":            {serial(36), ""},
+		"disk and CD-ROM":                   {func(s *spec) { disks(s)[1].Disk = &DiskTarget{Bus: DiskBusVirtio} }, "[1]"},
+		"writable CD-ROM":                   {func(s *spec) { disks(s)[1].CDRom.ReadOnly = ptr.To(false) }, "[1].cdrom.readonly"},
+		"open tray":                         {func(s *spec) { disks(s)[1].CDRom.Tray = "open" }, "[1].cdrom.tray"},
+		"empty CD-ROM": {func(s *spec) {
+			s.Volumes[2] = Volume{Name: "seed", EmptyDisk: &EmptyDiskSource{Capacity: resource.MustParse("1Gi")}}
+			disks(s)[2] = Disk{Name: "seed", CDRom: &CDRomTarget{Bus: DiskBusSATA, Tray: "closed"}}
+		}, "[2]"},
+	}.try(t, "spec.domain.devices.disks")
+}

@@ -1,0 +1,36 @@
+package v1
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestValidateVolumes(t *testing.T) {
+	seed := func(edit func(*CloudInitNoCloudSource)) func(*spec) {
+		return func(s *spec) { edit(s.Volumes[2].CloudInitNoCloud) }
+	}
+	secret := func(name string) *corev1.LocalObjectReference { return &corev1.LocalObjectReference{Name: name} }
+	const noCloud = "[2].cloudInitNoCloud"
+	long := strings.Repeat("x", maxCloudInitBytes+1)
+	edits{
+		"volume with two sources":     {func(s *spec) { s.Volumes[2].ContainerDisk = s.Volumes[0].ContainerDisk }, "[2]"},
+		"two volumes of a name":       {func(s *spec) { s.Volumes[2].Name = "root" }, "spec.domain.devices.disks[2].name [2].name"},
+		"no image":                    {func(s *spec) { s.Volumes[0].ContainerDisk.Image = "" }, "[0].containerDisk.image"},
+		"network data alone":          {seed(func(c *CloudInitNoCloudSource) { *c = CloudInitNoCloudSource{NetworkData: "version: 2"} }), ""},
+		"user data twice":             {seed(func(c *CloudInitNoCloudSource) { c.UserDataBase64 = "eA==" }), noCloud + ".userData"},
+		"no base64":                   {seed(func(c *CloudInitNoCloudSource) { *c = CloudInitNoCloudSource{NetworkDataBase64: "%"} }), noCloud + ".networkDataBase64"},
+		"long user data":              {seed(func(c *CloudInitNoCloudSource) { c.UserData = long }), noCloud + ".userData"},
+		"user data as long as may be": {seed(func(c *CloudInitNoCloudSource) { c.UserData = long[1:] }), ""},
+		"user data in a Secret": {seed(func(c *CloudInitNoCloudSource) {
+			c.UserData, c.UserDataSecretRef, c.NetworkData = "", secret("user"), "version: 2"
+		}), ""},
+		"user data also in a Secret": {seed(func(c *CloudInitNoCloudSource) { c.UserDataSecretRef = secret("user") }), noCloud + ".userData"},
+		"Secret without name":        {seed(func(c *CloudInitNoCloudSource) { c.NetworkDataSecretRef = secret("") }), noCloud + ".networkDataSecretRef.name"},
+		"long network data of a ConfigDrive": {func(s *spec) {
+			s.Volumes[2] = Volume{Name: "seed", CloudInitConfigDrive: &CloudInitConfigDriveSource{NetworkData: long}}
+		}, "[2].cloudInitConfigDrive.networkData"},
+		"both kinds of seed in a volume": {func(s *spec) { s.Volumes[2].CloudInitConfigDrive = &CloudInitConfigDriveSource{UserData: "x"} }, "[2]"},
+	}.try(t, "spec.volumes")
+}

@@ -1,0 +1,102 @@
+package launchertest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Receive waits for a channel's next value or its end.
+func Receive[V any](t testing.TB, c <-chan V, what string) V {
+	t.Helper()
+	timer := time.NewTimer(Patience)
+	defer timer.Stop()
+	select {
+	case value := <-c:
+		return value
+	case <-timer.C:
+	}
+	t.Fatalf("waited %s in vain for %s", Patience, what)
+	panic("not reached")
+}
+
+// Transcript is text that is written while the test waits for parts of it.
+type Transcript struct {
+	t    testing.TB
+	what string
+
+	mu    sync.Mutex
+	data  []byte
+	found int           // end of what was expected last
+	more  chan struct{} // closed and made anew when something is added
+}
+
+// NewTranscript is empty; what names the text in failures.
+func NewTranscript(t testing.TB, what string) *Transcript {
+	return &Transcript{t: t, what: what, more: make(chan struct{})}
+}
+
+func (s *Transcript) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.data = append(s.data, p...)
+	close(s.more)
+	s.more = make(chan struct{})
+	return len(p), nil
+}
+
+func (s *Transcript) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.data)
+}
+
+// WaitFor waits until done is true of the whole text.
+func (s *Transcript) WaitFor(what string, done func(data []byte) bool) {
+	s.t.Helper()
+	timer := time.NewTimer(Patience)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		ok, more := done(s.data), s.more
+		s.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-more:
+		case <-timer.C:
+			text := s.String()
+			s.t.Fatalf("%s has no %s within %s: %q", s.what, what, Patience, text[max(0, len(text)-1000):])
+		}
+	}
+}
+
+// Expect waits for a text after the text that was expected last.
+func (s *Transcript) Expect(text string) {
+	s.t.Helper()
+	s.WaitFor(fmt.Sprintf("%q", text), func(data []byte) bool {
+		i := bytes.Index(data[s.found:], []byte(text))
+		if i >= 0 {
+			s.found += i + len(text)
+		}
+		return i >= 0
+	})
+}
+
+// Pipe is the writing end of a pipe, and a transcript of the reading end.
+func Pipe(t testing.TB, what string) (*os.File, *Transcript) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, done := NewTranscript(t, what), make(chan struct{})
+	go func() { defer close(done); io.Copy(s, r) }()
+	t.Cleanup(func() { w.Close(); <-done; r.Close() })
+	return w, s
+}
