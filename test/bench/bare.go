@@ -38,9 +38,9 @@ func writeQEMU(file, root string) error {
 }
 
 // execBare execs QEMU and reads its greeting; it is stopped (-S) then. Its
-// overlay must be there. The caller is locked to its thread, with which QEMU
-// ends.
-func execBare(ctx context.Context, program string, m *qemuargs.Machine) (*bareQEMU, error) {
+// overlay must be there. The taps, which are QEMU's alone afterwards, are the queues of its
+// only card. The caller is locked to its thread, with which QEMU ends.
+func execBare(ctx context.Context, program string, m *qemuargs.Machine, taps ...*os.File) (*bareQEMU, error) {
 	q := &bareQEMU{}
 	var theirs []*os.File
 	defer func() {
@@ -50,6 +50,10 @@ func execBare(ctx context.Context, program string, m *qemuargs.Machine) (*bareQE
 	}()
 	ours := map[qemuargs.InheritedKind]*net.Conn{qemuargs.InheritedQMP: &q.qmp, qemuargs.InheritedSerial: &q.serial, qemuargs.InheritedAgent: &q.agent}
 	for _, i := range m.Inherits() {
+		if i.Kind == qemuargs.InheritedTap && i.Index < len(taps) {
+			theirs = append(theirs, taps[i.Index])
+			continue
+		}
 		if ours[i.Kind] == nil {
 			return nil, fmt.Errorf("start QEMU: it inherits %s, which is not made here", i)
 		}

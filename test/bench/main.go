@@ -46,6 +46,7 @@ var groups = []group{
 	{"start", startRows, false},
 	{"memory", memoryRows, false},
 	{"boot", bootRows, false},
+	{"throughput", throughputRows, false},
 	{"images", imageRows, false},
 	{"control-plane", planeRows, true},
 	{"apply", applyRows, true},

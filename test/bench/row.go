@@ -43,6 +43,8 @@ const (
 	thousandBytes unit = "KB"
 	kibibytes     unit = "KiB"
 	writes        unit = "writes"
+	// megabytesPerSecond are 10^6 bytes per second.
+	megabytesPerSecond unit = "MB/s"
 )
 
 // ratio of ours to the first beside it, round by round.
