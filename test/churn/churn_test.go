@@ -19,10 +19,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -67,6 +69,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
+	ctrl.SetLogger(logr.Discard()) // the node's controller has much to say
 	w := &world{t: t}
 	repository, err := filepath.Abs("../..")
 	w.must(err)

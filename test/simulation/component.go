@@ -47,7 +47,10 @@ func (p *Component) PID() int { return p.process.Pid }
 // Said is the end of its log.
 func (p *Component) Said() string {
 	text, err := os.ReadFile(p.log)
-	return string(text[max(0, len(text)-4000):]) + fmt.Sprintln(errors.Join(err))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-4000):])
 }
 
 // Close ends it as a kubelet does.
