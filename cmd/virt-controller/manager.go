@@ -68,7 +68,7 @@ func cacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:                   {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: "virt-launcher"})},
+			&corev1.Pod{}:                   {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: "virt-launcher"}), Transform: vmi.TrimPod},
 			&corev1.Node{}:                  {Transform: nodelabel.Trim},
 			&corev1.PersistentVolumeClaim{}: {Transform: vmi.TrimClaim},
 			&v1.VirtualMachine{}:            {Transform: vm.Trim},

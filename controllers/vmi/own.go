@@ -44,3 +44,20 @@ func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (f
 func owns(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
 	return owner.Controls(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi, pod) || vmi.Status.ActivePods[pod.UID] != ""
 }
+
+// TrimPod drops what is not looked at here from a launcher pod before it is cached. That is
+// most of it, and there are as many as VMIs.
+func TrimPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	pod.ManagedFields = nil
+	domain, named := pod.Annotations[v1.DomainAnnotation]
+	pod.Annotations = nil
+	if named {
+		pod.Annotations = map[string]string{v1.DomainAnnotation: domain}
+	}
+	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, ReadinessGates: pod.Spec.ReadinessGates}
+	return pod, nil
+}

@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,75 +38,145 @@ type Server struct {
 	// Config is the administrator's.
 	Config *rest.Config
 
-	t          testing.TB
+	t          testing.TB // nil where Run started it
 	bin        string
 	kubeconfig string
+	programs   []*program
+}
+
+// program is etcd or kube-apiserver.
+type program struct {
+	name string
+	cmd  *exec.Cmd
+	log  *os.File
 }
 
 // Start starts an API server of its own for the test, and ends it with the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	bin := binaries(t)
-	folder := t.TempDir()
-	ports := freePorts(t, 3)
-	etcd, peer := url("http", ports[0]), url("http", ports[1])
-	run(t, filepath.Join(folder, "etcd.log"), filepath.Join(bin, "etcd"),
-		"--data-dir="+filepath.Join(folder, "etcd"), "--unsafe-no-fsync", "--log-level=warn", "--name=test",
-		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
-		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=test="+peer)
-	tokens, key, token := filepath.Join(folder, "tokens.csv"), filepath.Join(folder, "accounts.key"), rand.Text()
-	if err := errors.Join(os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600), writeKey(key)); err != nil {
+	bin, err := binaries()
+	if err != nil {
 		t.Fatal(err)
 	}
-	log := filepath.Join(folder, "kube-apiserver.log")
-	run(t, log, filepath.Join(bin, "kube-apiserver"),
-		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[2]),
-		"--cert-dir="+folder, "--token-auth-file="+tokens, "--authorization-mode=RBAC", "--allow-privileged=true",
-		"--service-cluster-ip-range=10.202.0.0/24", "--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+key, "--service-account-signing-key-file="+key, "--profiling=false")
-	s := &Server{t: t, bin: bin, kubeconfig: filepath.Join(folder, "kubeconfig"), Config: &rest.Config{
-		Host: url("https", ports[2]), BearerToken: token, QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(folder, "apiserver.crt")},
-	}}
-	if err := s.await(); err != nil {
-		text, _ := os.ReadFile(log)
-		t.Fatalf("start kube-apiserver: %v\n%s", err, text[max(0, len(text)-4000):])
+	s, err := Run(bin, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
 	}
-	s.writeKubeconfig(token)
+	t.Cleanup(s.Close)
+	s.t = t
 	return s
 }
 
+// Run starts an API server with the programs of the folder bin. All that it writes goes
+// into the other folder. The arguments are kube-apiserver's, besides its usual ones.
+// Close ends it.
+func Run(bin, folder string, args ...string) (*Server, error) {
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, fmt.Errorf("find free ports: %w", err)
+	}
+	etcd, peer := url("http", ports[0]), url("http", ports[1])
+	tokens, key, token := filepath.Join(folder, "tokens.csv"), filepath.Join(folder, "accounts.key"), rand.Text()
+	if err := errors.Join(os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600), writeKey(key)); err != nil {
+		return nil, err
+	}
+	s := &Server{bin: bin, kubeconfig: filepath.Join(folder, "kubeconfig"), Config: &rest.Config{
+		Host: url("https", ports[2]), BearerToken: token, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(folder, "apiserver.crt")},
+	}}
+	err = s.run(folder, "etcd",
+		"--data-dir="+filepath.Join(folder, "etcd"), "--unsafe-no-fsync", "--log-level=warn", "--name=test",
+		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=test="+peer)
+	if err == nil {
+		err = s.run(folder, "kube-apiserver", append([]string{
+			"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[2]),
+			"--cert-dir=" + folder, "--token-auth-file=" + tokens, "--authorization-mode=RBAC", "--allow-privileged=true",
+			"--service-cluster-ip-range=10.202.0.0/24", "--service-account-issuer=https://kubernetes.default.svc",
+			"--service-account-key-file=" + key, "--service-account-signing-key-file=" + key, "--profiling=false"}, args...)...)
+	}
+	if err == nil {
+		if err = s.await(); err != nil {
+			text, _ := os.ReadFile(filepath.Join(folder, "kube-apiserver.log"))
+			err = fmt.Errorf("start kube-apiserver: %w\n%s", err, text[max(0, len(text)-4000):])
+		}
+	}
+	if err == nil {
+		err = s.writeKubeconfig(token)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// run starts a program, whose log is in the folder.
+func (s *Server) run(folder, name string, args ...string) error {
+	log, err := os.Create(filepath.Join(folder, name+".log"))
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		log.Close()
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	s.programs = append(s.programs, &program{name, cmd, log})
+	return nil
+}
+
+// Close kills etcd and kube-apiserver, and waits until they are gone.
+func (s *Server) Close() {
+	for _, p := range slices.Backward(s.programs) {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait() // killed
+		p.log.Close()
+	}
+	s.programs = nil
+}
+
+// PID is the process ID of etcd or kube-apiserver; 0 where it does not run.
+func (s *Server) PID(name string) int {
+	for _, p := range s.programs {
+		if p.name == name {
+			return p.cmd.Process.Pid
+		}
+	}
+	return 0
+}
+
 // binaries finds what `make cluster` builds.
-func binaries(t testing.TB) string {
-	t.Helper()
+func binaries() (string, error) {
 	out, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
-		t.Fatalf("find the repository: %v", err)
+		return "", fmt.Errorf("find the repository: %w", err)
 	}
 	bin := filepath.Join(filepath.Dir(strings.TrimSpace(string(out))), "_output", "bin")
 	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
-			t.Fatalf("find what the test needs (run `make cluster` first): %v", err)
+			return "", fmt.Errorf("find what the test needs (run `make cluster` first): %w", err)
 		}
 	}
-	return bin
+	return bin, nil
 }
 
 func url(scheme string, port int) string { return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port) }
 
 // freePorts are ports that nobody listened on a moment ago.
-func freePorts(t testing.TB, count int) []int {
-	t.Helper()
+func freePorts(count int) ([]int, error) {
 	var ports []int
 	for range count {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		defer l.Close()
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
-	return ports
+	return ports, nil
 }
 
 func writeKey(path string) error {
@@ -118,26 +189,6 @@ func writeKey(path string) error {
 		return err
 	}
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
-}
-
-// run runs a program until the test ends.
-func run(t testing.TB, log, program string, args ...string) {
-	t.Helper()
-	out, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", program, err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		out.Close()
-	})
 }
 
 // await waits until the API server is ready.
@@ -173,16 +224,13 @@ func (s *Server) ready() error {
 	return nil
 }
 
-func (s *Server) writeKubeconfig(token string) {
-	s.t.Helper()
+func (s *Server) writeKubeconfig(token string) error {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["test"] = &clientcmdapi.Cluster{Server: s.Config.Host, CertificateAuthority: s.Config.CAFile}
 	config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{Token: token}
 	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "admin"}
 	config.CurrentContext = "test"
-	if err := clientcmd.WriteToFile(*config, s.kubeconfig); err != nil {
-		s.t.Fatal(err)
-	}
+	return clientcmd.WriteToFile(*config, s.kubeconfig)
 }
 
 // As is the configuration of a user, such as
@@ -206,7 +254,7 @@ func (s *Server) Try(stdin string, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// Kubectl is Try, and an error ends the test.
+// Kubectl is Try, and an error ends the test that started the API server.
 func (s *Server) Kubectl(args ...string) string {
 	s.t.Helper()
 	out, err := s.Try("", args...)

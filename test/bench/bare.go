@@ -38,8 +38,9 @@ func writeQEMU(file, root string) error {
 }
 
 // execBare execs QEMU and reads its greeting; the guest is then stopped (-S). The overlay must
-// be there. The caller must be locked to its thread: QEMU ends with that thread.
-func execBare(ctx context.Context, program string, m *qemuargs.Machine) (*bareQEMU, error) {
+// be there. taps are the queues of the machine's only NIC; QEMU alone has them afterwards. The
+// caller must be locked to its thread: QEMU ends with that thread.
+func execBare(ctx context.Context, program string, m *qemuargs.Machine, taps ...*os.File) (*bareQEMU, error) {
 	q := &bareQEMU{}
 	var theirs []*os.File
 	defer func() {
@@ -49,6 +50,10 @@ func execBare(ctx context.Context, program string, m *qemuargs.Machine) (*bareQE
 	}()
 	ours := map[qemuargs.InheritedKind]*net.Conn{qemuargs.InheritedQMP: &q.qmp, qemuargs.InheritedSerial: &q.serial, qemuargs.InheritedAgent: &q.agent}
 	for _, i := range m.Inherits() {
+		if i.Kind == qemuargs.InheritedTap && i.Index < len(taps) {
+			theirs = append(theirs, taps[i.Index])
+			continue
+		}
 		if ours[i.Kind] == nil {
 			return nil, fmt.Errorf("start QEMU: it inherits %s, which is not made here", i)
 		}

@@ -24,8 +24,11 @@ import (
 // ends after it.
 const userSpace = "this-is-user-space"
 
-// bootArgs are the kernel's arguments: those of the tiny guest, except its init.
-const bootArgs = "console=ttyS0 quiet nokaslr cryptomgr.notests mitigations=off no_timer_check rdinit=/bin/echo -- " + userSpace
+// kernelArgs are the kernel's arguments of the tiny guest. bootArgs have another init.
+const (
+	kernelArgs = "console=ttyS0 quiet nokaslr cryptomgr.notests mitigations=off no_timer_check"
+	bootArgs   = kernelArgs + " rdinit=/bin/echo -- " + userSpace
+)
 
 // bootRows: from exec of QEMU to the guest's first process, with the arguments of a Machine
 // and with as few arguments as will do.
@@ -111,9 +114,7 @@ func bootPlain(ctx context.Context, b *bench, m *qemuargs.Machine) (time.Duratio
 	defer serial.Close()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, b.qemu, "-nodefaults", "-display", "none", "-machine", m.Type, "-accel", string(m.Accelerator), "-cpu", m.CPU.Model,
-		"-m", strconv.FormatInt(m.MemoryBytes>>20, 10), "-chardev", "socket,id=serial,fd=3", "-device", "isa-serial,chardev=serial",
-		"-kernel", m.Kernel.Path, "-initrd", m.Kernel.Initrd, "-append", m.Kernel.Args)
+	cmd := exec.CommandContext(ctx, b.qemu, plainArgs(m)...)
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	begin := time.Now()
@@ -128,6 +129,14 @@ func bootPlain(ctx context.Context, b *bench, m *qemuargs.Machine) (time.Duratio
 	cmd.Process.Kill()
 	cmd.Wait() // its error says only that it was killed
 	return took, err
+}
+
+// plainArgs are the arguments of the plainest line that boots a Machine's kernel; the
+// serial port is the first file that QEMU inherits.
+func plainArgs(m *qemuargs.Machine) []string {
+	return []string{"-nodefaults", "-display", "none", "-machine", m.Type, "-accel", string(m.Accelerator), "-cpu", m.CPU.Model,
+		"-m", strconv.FormatInt(m.MemoryBytes>>20, 10), "-chardev", "socket,id=serial,fd=3", "-device", "isa-serial,chardev=serial",
+		"-kernel", m.Kernel.Path, "-initrd", m.Kernel.Initrd, "-append", m.Kernel.Args}
 }
 
 func awaitUserSpace(console io.Reader) error {

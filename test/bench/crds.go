@@ -45,7 +45,7 @@ func crdRows(ctx context.Context, b *bench) ([]row, error) {
 	add(&size.Ours, largest)
 	const rounds = 3
 	for range rounds {
-		without, err := liveHeap(ctx)
+		without, err := liveHeap(ctx, clusterMetrics(ctx))
 		if err != nil {
 			return rows, err
 		}
@@ -119,7 +119,7 @@ func heapWith(ctx context.Context, kube client.Client, copies []copiedCRD) (live
 			return 0, fmt.Errorf("list objects of a copy of a CRD: %w", err)
 		}
 	}
-	return liveHeap(ctx)
+	return liveHeap(ctx, clusterMetrics(ctx))
 }
 
 // served asks for a path each half second, for a minute, until there is an answer.
@@ -137,10 +137,15 @@ func served(ctx context.Context, path string) error {
 	}
 }
 
+// clusterMetrics asks the cluster's kube-apiserver for its metrics.
+func clusterMetrics(ctx context.Context) func() (string, error) {
+	return func() (string, error) { return command(ctx, nil, "kubectl", "get", "--raw", "/metrics") }
+}
+
 // liveHeap is kube-apiserver's heap after a collection, in MiB: the least of several
 // collections. It first waits until all is quiet. Its own requests bring about the
 // collections.
-func liveHeap(ctx context.Context) (float64, error) {
+func liveHeap(ctx context.Context, metrics func() (string, error)) (float64, error) {
 	if err := pause(ctx, 20*time.Second); err != nil {
 		return 0, err
 	}
@@ -148,7 +153,7 @@ func liveHeap(ctx context.Context) (float64, error) {
 	var lives []float64
 	last := -1.0
 	for len(lives) < collections {
-		text, err := command(ctx, nil, "kubectl", "get", "--raw", "/metrics")
+		text, err := metrics()
 		if err != nil {
 			return 0, fmt.Errorf("ask kube-apiserver for its metrics: %w", err)
 		}

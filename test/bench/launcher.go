@@ -69,7 +69,7 @@ func launch(ctx context.Context, b *bench, folder string) (*launched, error) {
 	}
 	l.conn, err = launchertest.Take(listener, func(report control.StateReport, err error) { l.states <- stateAt{report, time.Now(), err} })
 	if err == nil {
-		l.machine, err = l.resolve(ctx, b.accelerator)
+		l.machine, err = l.resolve(ctx, b.accelerator, nil)
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.end())
@@ -79,8 +79,9 @@ func launch(ctx context.Context, b *bench, folder string) (*launched, error) {
 
 func (l *launched) path(name string) string { return filepath.Join(l.folder, name) }
 
-// resolve does what virt-handler does between hello and start.
-func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator) (*qemuargs.Machine, error) {
+// resolve does what virt-handler does between hello and start. Without cards the guest has
+// no network.
+func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator, cards map[string]resolve.NIC) (*qemuargs.Machine, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var facts control.InspectReply
@@ -93,9 +94,12 @@ func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator
 	}
 	vmi := guestVMI("bench", "none")
 	vmi.UID = "0a1b2c3d-0000-4000-8000-000000000001"
-	// A tap would need a network namespace with a bridge in it, for each competitor.
-	off := false
-	vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Domain.Devices.AutoattachPodInterface = nil, nil, &off
+	host.NICs = cards
+	if cards == nil {
+		// A tap would need a network namespace with a bridge in it, for each competitor.
+		off := false
+		vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Domain.Devices.AutoattachPodInterface = nil, nil, &off
+	}
 	v1.Default(vmi)
 	m, errs := resolve.Machine(vmi, host)
 	if len(errs) > 0 {

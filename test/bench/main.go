@@ -46,6 +46,7 @@ var groups = []group{
 	{"start", startRows, false},
 	{"memory", memoryRows, false},
 	{"boot", bootRows, false},
+	{"throughput", throughputRows, false},
 	{"images", imageRows, false},
 	{"control-plane", planeRows, true},
 	{"apply", applyRows, true},
@@ -53,6 +54,8 @@ var groups = []group{
 	{"burst", burstRows, true},
 	{"crds", crdRows, true},
 	{"streams", streamRows, true},
+	{"hundred", hundredRows, false},
+	{"thousand", thousandRows, false},
 }
 
 func main() {
@@ -127,7 +130,7 @@ func (b *bench) prepare() error {
 	if b.repository, err = os.Getwd(); err != nil {
 		return err
 	}
-	for _, needed := range []string{"test/bench", "_output/bin/virt-launcher", "_output/bin/cluster", "_output/bin/kubectl", "_output/cache/launcher-root"} {
+	for _, needed := range []string{"test/bench", "_output/bin/virt-launcher", "_output/bin/cluster", "_output/bin/kubectl", "_output/bin/virt-components", "_output/cache/launcher-root"} {
 		if _, err := os.Stat(filepath.Join(b.repository, needed)); err != nil {
 			return fmt.Errorf("find what the bench needs (run it by `make bench`): %w", err)
 		}

@@ -118,6 +118,8 @@ func (r row) besides() string {
 
 func (r row) budget() string {
 	switch {
+	case r.None:
+		return "none"
 	case r.Limit == 0:
 		return ""
 	case r.OfRatio:

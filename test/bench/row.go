@@ -22,6 +22,8 @@ type row struct {
 	// set; 0 means that no budget was given.
 	Limit   float64 `json:"limit,omitempty"`
 	OfRatio bool    `json:"ofRatio,omitempty"`
+	// None is a budget of 0.
+	None bool `json:"none,omitempty"`
 	// Parts say where ours goes. They are no competitors.
 	Parts []series `json:"parts,omitempty"`
 	Notes []string `json:"notes,omitempty"`
@@ -38,6 +40,10 @@ const (
 	mebibytes     unit = "MiB"
 	megabytes     unit = "MB"
 	thousandBytes unit = "KB"
+	kibibytes     unit = "KiB"
+	writes        unit = "writes"
+	// megabytesPerSecond are 10^6 bytes per second.
+	megabytesPerSecond unit = "MB/s"
 )
 
 // ratio of ours to the first beside it, round by round.
@@ -66,7 +72,7 @@ func (r row) verdict() verdict {
 	switch {
 	case r.Failure != "" || got.N == 0:
 		return unmeasured
-	case r.Limit == 0:
+	case r.Limit == 0 && !r.None:
 		return noBudget
 	case got.Median <= r.Limit:
 		return held

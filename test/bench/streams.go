@@ -145,7 +145,7 @@ func (s *streamedGuest) round(ctx context.Context, rows []row, counts bool) erro
 		if err != nil {
 			return err
 		}
-		forwards[i], err = thereAndBack(port)
+		forwards[i], err = thereAndBack(port, forwarded)
 		port.Close()
 		if err != nil {
 			return fmt.Errorf("send to a port: %w", err)
@@ -187,17 +187,17 @@ func typed(console net.Conn) ([]float64, error) {
 }
 
 // thereAndBack is how long it takes, in seconds.
-func thereAndBack(port net.Conn) (float64, error) {
+func thereAndBack(port net.Conn, size int) (float64, error) {
 	begin := time.Now()
 	if err := port.SetDeadline(begin.Add(2 * patience)); err != nil {
 		return 0, err
 	}
 	sent := make(chan error, 1)
 	go func() {
-		_, err := port.Write(make([]byte, forwarded))
+		_, err := port.Write(make([]byte, size))
 		sent <- err
 	}()
-	_, err := io.CopyN(io.Discard, port, forwarded)
+	_, err := io.CopyN(io.Discard, port, int64(size))
 	return time.Since(begin).Seconds(), errors.Join(err, <-sent)
 }
 

@@ -1,6 +1,4 @@
-//go:build long
-
-package churn
+package simulation
 
 import (
 	"encoding/json"

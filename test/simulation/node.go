@@ -1,6 +1,4 @@
-//go:build long
-
-package churn
+package simulation
 
 import (
 	"context"
@@ -9,37 +7,38 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
-
-	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
+// nodeName is the name of a Node.
 const nodeName = "node"
 
-// node is the scheduler, and a kubelet that has the one node. Its pods are
+// Node is the scheduler, and a kubelet that has the one node. Its pods are
 // launchers that start no QEMU.
-type node struct {
+type Node struct {
 	podresources.UnimplementedPodResourcesListerServer
 	deviceplugin.UnimplementedRegistrationServer
 
-	root   string // the kubelet's folder
-	client client.Client
+	root    string // the kubelet's folder
+	client  client.Client
+	servers []*grpc.Server
+	manager running
+	making  making
 
 	mu      sync.Mutex
 	free    []string // devices
@@ -57,58 +56,117 @@ type runningPod struct {
 	launcher *launcher
 }
 
-// newNode starts it, with the rights that the scheduler and a kubelet have.
-func newNode(t *testing.T, d *door) *node {
-	t.Helper()
-	ctrl.SetLogger(logr.Discard())
-	n := &node{root: t.TempDir(), pods: map[types.UID]*runningPod{}, known: make(chan struct{})}
-	for _, folder := range []string{"device-plugins", "pod-resources"} {
-		if err := os.Mkdir(filepath.Join(n.root, folder), 0o755); err != nil {
-			t.Fatal(err)
-		}
+// StartNode starts a node and its virt-handler.
+func (c *Cluster) StartNode(ctx context.Context) (*Component, error) {
+	if err := c.addNode(ctx, nodeName); err != nil {
+		return nil, err
 	}
-	n.serve(t, "device-plugins", func(s *grpc.Server) { deviceplugin.RegisterRegistrationServer(s, n) })
-	n.serve(t, "pod-resources", func(s *grpc.Server) { podresources.RegisterPodResourcesListerServer(s, n) })
-	mgr, err := ctrl.NewManager(d.config(), ctrl.Options{Scheme: scheme.Scheme, Metrics: server.Options{BindAddress: "0"}})
-	if err == nil {
-		n.client = mgr.GetClient()
-		err = ctrl.NewControllerManagedBy(mgr).For(&corev1.Pod{}).WithOptions(controller.Options{MaxConcurrentReconciles: 8}).Complete(n)
+	n := &Node{root: c.file("kubelet"), pods: map[types.UID]*runningPod{}, known: make(chan struct{})}
+	c.closers = append(c.closers, n)
+	if err := n.start(ctx, c); err != nil {
+		return nil, fmt.Errorf("start the node: %w", err)
 	}
+	metrics, err := freeAddress()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		if err := mgr.Start(ctx); err != nil {
-			t.Errorf("run the node: %v", err)
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	user := c.As("virt-handler")
+	user.Impersonate.Extra = onNode(nodeName)
+	return c.run("virt-handler", metrics, user, "--metrics-bind-address="+metrics, "--bind-address="+address,
+		"--node-name="+nodeName, "--accelerator=tcg", "--kubelet-root="+n.root, "--run-dir="+c.file("run"))
+}
+
+// onNode is what a token says of the node of its pod.
+func onNode(name string) map[string][]string {
+	return map[string][]string{"authentication.kubernetes.io/node-name": {name}}
+}
+
+// start starts it, with the rights that the scheduler and a kubelet have.
+func (n *Node) start(ctx context.Context, c *Cluster) error {
+	for folder, register := range map[string]func(*grpc.Server){
+		"device-plugins": func(s *grpc.Server) { deviceplugin.RegisterRegistrationServer(s, n) },
+		"pod-resources":  func(s *grpc.Server) { podresources.RegisterPodResourcesListerServer(s, n) },
+	} {
+		if err := n.serve(folder, register); err != nil {
+			return err
 		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		ended.Wait()
-		for _, p := range n.pods {
+	}
+	mgr, err := c.newManager()
+	if err != nil {
+		return err
+	}
+	n.client = mgr.GetClient()
+	if err := ctrl.NewControllerManagedBy(mgr).For(&corev1.Pod{}).WithOptions(controller.Options{MaxConcurrentReconciles: 8}).Complete(n); err != nil {
+		return err
+	}
+	n.manager.start(ctx, mgr)
+	return nil
+}
+
+// newManager makes a manager of what stands for the scheduler and the kubelets.
+func (c *Cluster) newManager() (manager.Manager, error) {
+	return ctrl.NewManager(c.Server.As("kubelet", "system:masters"), ctrl.Options{Scheme: c.scheme, Logger: logr.Discard(),
+		Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: ptr.To(true)}})
+}
+
+// running is a manager that runs.
+type running struct {
+	stop  context.CancelFunc
+	ended chan error
+}
+
+func (r *running) start(ctx context.Context, mgr manager.Manager) {
+	// Not ctx's end, but Close, ends it: what is started later ends before.
+	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	r.ended = make(chan error, 1)
+	go func() { r.ended <- mgr.Start(ctx) }()
+}
+
+func (r *running) close() error {
+	if r.stop == nil {
+		return nil
+	}
+	r.stop()
+	return <-r.ended
+}
+
+// Close ends the node, and its launchers.
+func (n *Node) Close() error {
+	err := n.manager.close()
+	for _, s := range n.servers {
+		s.Stop()
+	}
+	for _, p := range n.pods {
+		if p.launcher != nil {
 			p.launcher.end()
 		}
-	})
-	return n
+	}
+	return err
 }
 
 // serve serves on a socket of the kubelet's.
-func (n *node) serve(t *testing.T, folder string, register func(*grpc.Server)) {
-	t.Helper()
-	listener, err := net.Listen("unix", filepath.Join(n.root, folder, "kubelet.sock"))
+func (n *Node) serve(folder string, register func(*grpc.Server)) error {
+	folder = filepath.Join(n.root, folder)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	listener, err := net.Listen("unix", filepath.Join(folder, "kubelet.sock"))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	s := grpc.NewServer()
 	register(s)
+	n.servers = append(n.servers, s)
 	go s.Serve(listener)
-	t.Cleanup(s.Stop)
+	return nil
 }
 
 // Register takes up virt-handler's device plugin.
-func (n *node) Register(_ context.Context, r *deviceplugin.RegisterRequest) (*deviceplugin.Empty, error) {
+func (n *Node) Register(_ context.Context, r *deviceplugin.RegisterRequest) (*deviceplugin.Empty, error) {
 	conn, err := grpc.NewClient("unix://"+filepath.Join(n.root, "device-plugins", r.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
@@ -141,7 +199,7 @@ func (n *node) Register(_ context.Context, r *deviceplugin.RegisterRequest) (*de
 }
 
 // List says which pod has which slot.
-func (n *node) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (n *Node) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	list := &podresources.ListPodResourcesResponse{}
@@ -154,25 +212,28 @@ func (n *node) List(context.Context, *podresources.ListPodResourcesRequest) (*po
 }
 
 // Reconcile takes a pod a step further.
-func (n *node) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+func (n *Node) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	pod := &corev1.Pod{}
 	if err := n.client.Get(ctx, request.NamespacedName, pod); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	var wait time.Duration
 	var err error
 	switch {
 	case pod.DeletionTimestamp != nil:
 		err = n.end(ctx, pod)
 	case pod.Spec.NodeName == "":
-		err = n.client.SubResource("binding").Create(ctx, pod, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: nodeName}})
+		err = bind(ctx, n.client, pod, nodeName)
 	case pod.Status.Phase == corev1.PodPending:
-		err = n.run(ctx, pod)
+		if wait, err = n.making.step(ctx, n.client, pod); wait == 0 && err == nil {
+			err = n.run(ctx, pod)
+		}
 	}
-	return ctrl.Result{}, client.IgnoreNotFound(err)
+	return ctrl.Result{RequeueAfter: wait}, client.IgnoreNotFound(err)
 }
 
 // run gives the pod its slot and starts its launcher, once, and says that it runs.
-func (n *node) run(ctx context.Context, pod *corev1.Pod) error {
+func (n *Node) run(ctx context.Context, pod *corev1.Pod) error {
 	p, folder, err := n.admit(ctx, pod)
 	if err != nil {
 		return err
@@ -186,22 +247,17 @@ func (n *node) run(ctx context.Context, pod *corev1.Pod) error {
 		p.launcher = launcher
 		n.mu.Unlock()
 	}
-	before := pod.DeepCopy()
-	now := metav1.Now()
-	pod.Status.Phase, pod.Status.PodIP, pod.Status.StartTime = corev1.PodRunning, p.address, &now
-	pod.Status.PodIPs = []corev1.PodIP{{IP: p.address}}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "compute", Ready: true, Started: ptr.To(true),
-		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}}}
-	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
-		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now})
-	}
-	return n.client.Status().Patch(ctx, pod, client.StrategicMergeFrom(before))
+	return runs(ctx, n.client, pod, p.address)
 }
 
 // admit asks virt-handler for a slot, as the kubelet does before it starts a
 // pod's containers.
-func (n *node) admit(ctx context.Context, pod *corev1.Pod) (p *runningPod, folder string, err error) {
-	<-n.known
+func (n *Node) admit(ctx context.Context, pod *corev1.Pod) (p *runningPod, folder string, err error) {
+	select {
+	case <-n.known:
+	case <-ctx.Done():
+		return nil, "", ctx.Err()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if p := n.pods[pod.UID]; p != nil {
@@ -233,25 +289,20 @@ func (n *node) admit(ctx context.Context, pod *corev1.Pod) (p *runningPod, folde
 }
 
 // end ends the pod's launcher, says how it ended, and lets the pod go.
-func (n *node) end(ctx context.Context, pod *corev1.Pod) error {
+func (n *Node) end(ctx context.Context, pod *corev1.Pod) error {
 	n.mu.Lock()
 	p := n.pods[pod.UID]
 	n.mu.Unlock()
 	if p != nil && p.launcher != nil {
 		p.launcher.end()
-		before := pod.DeepCopy()
-		now := metav1.Now()
-		pod.Status.Phase = corev1.PodSucceeded
-		said := control.Termination{Reason: control.ReasonShutdown, Message: "the guest powered off"}
-		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "compute", State: corev1.ContainerState{
-			Terminated: &corev1.ContainerStateTerminated{Message: string(said.Encode()), Reason: "Completed", FinishedAt: now}}}}
-		if err := n.client.Status().Patch(ctx, pod, client.StrategicMergeFrom(before)); err != nil {
+		if err := ends(ctx, n.client, pod); err != nil {
 			return err
 		}
 	}
 	if err := n.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID}); err != nil {
 		return err
 	}
+	n.making.forget(pod)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if p != nil {
@@ -259,13 +310,4 @@ func (n *node) end(ctx context.Context, pod *corev1.Pod) error {
 		n.free = append(n.free, p.device)
 	}
 	return nil
-}
-
-// poll asks again and again, until the answer is nil.
-func poll(timeout time.Duration, ask func() error) (err error) {
-	for deadline := time.Now().Add(timeout); ; time.Sleep(50 * time.Millisecond) {
-		if err = ask(); err == nil || time.Now().After(deadline) {
-			return err
-		}
-	}
 }

@@ -1,0 +1,52 @@
+package vmi
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// TestTrimPod: the reconciler reads out of a trimmed pod what it reads out of a whole one.
+func TestTrimPod(t *testing.T) {
+	instance := load(t, "testdata/minimal")
+	instance.UID = "vmi-uid"
+	instance.Status.Phase = v1.Running
+	whole := Pod(instance, testConfig)
+	whole.UID, whole.Spec.NodeName = "pod-uid", "node1"
+	whole.Status = podIn(corev1.PodRunning, running()).Status
+	whole.Status.PodIPs = []corev1.PodIP{{IP: "10.244.0.7"}}
+	object, err := TrimPod(whole.DeepCopy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trimmed := object.(*corev1.Pod)
+	if len(trimmed.Spec.Containers)+len(trimmed.Spec.Volumes) > 0 || !equality.Semantic.DeepEqual(trimmed.Labels, whole.Labels) {
+		t.Errorf("trimmed to %+v", trimmed)
+	}
+	// A pod that the garbage collector took the owner from still names its VMI.
+	for range 2 {
+		type reading struct {
+			Status v1.VirtualMachineInstanceStatus
+			Gate   *corev1.PodCondition
+			VMI    string
+			Owned  bool
+		}
+		read := func(pod *corev1.Pod) reading {
+			r := reading{Gate: unpaused(instance, pod, metav1.Unix(1000, 0)), VMI: nameOfVMI(pod), Owned: owns(instance, pod)}
+			observe(&r.Status, pod, metav1.Unix(1000, 0))
+			return r
+		}
+		got, want := read(trimmed), read(whole)
+		if !equality.Semantic.DeepEqual(got, want) || want.Gate == nil || want.VMI != instance.Name {
+			t.Errorf("from a trimmed pod: %+v, from a whole one: %+v", got, want)
+		}
+		whole.OwnerReferences, trimmed.OwnerReferences = nil, nil
+	}
+	if other, err := TrimPod("another object"); other != "another object" || err != nil {
+		t.Errorf("another object became %v, %v", other, err)
+	}
+}
