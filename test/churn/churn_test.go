@@ -58,7 +58,7 @@ const leftAlone = 15 * time.Second
 // included, for all that virt-controller, virt-handler and virt-api write. The scheduler and
 // the kubelet write as for any pod.
 const (
-	writesPerStart    = 4
+	writesPerStart    = 5
 	allWritesPerStart = 9
 )
 
