@@ -59,7 +59,7 @@ const leftAlone = 15 * time.Second
 // the kubelet write as for any pod.
 const (
 	writesPerStart    = 5
-	allWritesPerStart = 9
+	allWritesPerStart = 8
 )
 
 type world struct {
