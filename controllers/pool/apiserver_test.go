@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -37,10 +39,25 @@ func (p *plane) control() {
 	p.t.Helper()
 	p.Control(func(mgr ctrl.Manager) error {
 		events := mgr.GetEventRecorder("virt-controller")
-		return errors.Join((&Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: events}).Setup(mgr),
+		return errors.Join(letGo(mgr), (&Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: events}).Setup(mgr),
 			(&vmcontroller.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: events, Jitter: func() float64 { return 0 },
 				Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil }}).Setup(mgr))
 	})
+}
+
+// letGo plays the part of the VMI controller that a VMI's deletion waits for: it lets go of a
+// VMI that has no pod any more.
+func letGo(mgr ctrl.Manager) error {
+	c := mgr.GetClient()
+	return ctrl.NewControllerManagedBy(mgr).Named("let-go").For(&v1.VirtualMachineInstance{}).Complete(
+		reconcile.Func(func(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+			vmi := &v1.VirtualMachineInstance{}
+			err := c.Get(ctx, request.NamespacedName, vmi)
+			if err == nil && vmi.DeletionTimestamp != nil && controllerutil.RemoveFinalizer(vmi, v1.VMIFinalizer) {
+				err = c.Update(ctx, vmi)
+			}
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}))
 }
 
 func (p *plane) vms() []v1.VirtualMachine {
