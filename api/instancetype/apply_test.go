@@ -63,8 +63,8 @@ func TestApply(t *testing.T) {
 				"networks: [{name: default, pod: {}}, {name: other, pod: {}}]\n"},
 		{"devices that the spec implies", "", "devices: {preferredDiskBus: virtio, preferredInterfaceModel: e1000, preferredInputBus: virtio, preferredAutoattachInputDevice: true, preferredInterfaceMasquerade: {}}",
 			"{domain: {}, volumes: [{name: root, emptyDisk: {capacity: 1Gi}}]}",
-			"domain: {devices: {disks: [{name: root, disk: {bus: virtio}}], inputs: [{name: default-0, bus: virtio}], autoattachInputDevice: true, " +
-				"interfaces: [{name: default, bridge: {}, model: e1000}]}}\nnetworks: [{name: default, pod: {}}]\nvolumes: [{name: root, emptyDisk: {capacity: 1Gi}}]\n"},
+			"domain: {devices: {disks: [{name: root, disk: {bus: virtio}}], inputs: [{name: default-0, bus: virtio}], autoattachInputDevice: true}}\n" +
+				"volumes: [{name: root, emptyDisk: {capacity: 1Gi}}]\n"},
 		{"no interface is wanted", "", "devices: {preferredAutoattachPodInterface: false, preferredInterfaceModel: e1000}", "domain: {}", "domain: {devices: {autoattachPodInterface: false}}"},
 		{"machine preferences", "", "{machine: {preferredMachineType: pc-q35-7.2}, firmware: {preferredUseBios: true, preferredUseBiosSerial: true}, " +
 			"features: {preferredAcpi: {enabled: false}, preferredApic: {}}, clock: {preferredClockOffset: {utc: {}}, preferredTimer: {hpet: {present: false}}}, " +

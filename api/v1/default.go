@@ -25,8 +25,9 @@ func Default(vmi *VirtualMachineInstance) {
 }
 
 // AttachDevices adds the devices that a spec implies and does not list: a disk for each volume
-// without a disk, the tablet of autoattachInputDevice, and the interface of a spec without
-// networks. It leaves the buses and models unset, so that a preference can set them.
+// without a disk, and the tablet of autoattachInputDevice. It leaves the buses unset, so that a
+// preference can set them. The interface of a spec without networks comes later: the KubeVirt
+// object's configuration decides on its binding (ApplyClusterDefaults).
 func AttachDevices(spec *VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
 	for _, v := range spec.Volumes {
@@ -36,10 +37,6 @@ func AttachDevices(spec *VirtualMachineInstanceSpec) {
 	}
 	if ptr.Deref(devices.AutoattachInputDevice, false) && len(devices.Inputs) == 0 {
 		devices.Inputs = []Input{{Name: "default-0"}}
-	}
-	if len(devices.Interfaces) == 0 && len(spec.Networks) == 0 && ptr.Deref(devices.AutoattachPodInterface, true) {
-		devices.Interfaces = []Interface{{Name: "default", Bridge: &InterfaceBridge{}}}
-		spec.Networks = []Network{{Name: "default", Pod: &PodNetwork{}}}
 	}
 }
 

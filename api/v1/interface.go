@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // Interface connects the guest to a network. Exactly one binding is set; in a VirtualMachine a
@@ -182,6 +183,10 @@ type PodNetwork struct {
 // pod network, by a bridge (KubeVirt's defaultNetworkInterface).
 func defaultInterfaces(spec *VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
+	if len(devices.Interfaces) == 0 && len(spec.Networks) == 0 && ptr.Deref(devices.AutoattachPodInterface, true) {
+		devices.Interfaces = []Interface{{Name: "default", Bridge: &InterfaceBridge{}}}
+		spec.Networks = []Network{{Name: "default", Pod: &PodNetwork{}}}
+	}
 	for i := range devices.Interfaces {
 		nic := &devices.Interfaces[i]
 		if nic.Model == "" {

@@ -194,6 +194,9 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 		status.RemoveCondition(v1.ConditionSynchronized)
 	}
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonGuestNotRunning}
+	if (state.State == control.StateRunning || state.State == control.StatePaused) && status.Phase != v1.Running && !object.IsFinal() {
+		return // a guest that runs has a machine: this launcher reports nonsense
+	}
 	switch state.State {
 	case control.StateRunning:
 		ready = runs(object)

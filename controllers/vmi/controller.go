@@ -303,6 +303,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod %s", pod.Name)
 	status.RemoveCondition(v1.ConditionSynchronized)
+	status.RemoveCondition(v1.ConditionReady) // of a pod before
 	observe(status, pod, r.now())
 	return pod, nil
 }

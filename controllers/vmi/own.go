@@ -21,7 +21,7 @@ func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (f
 	watched = true
 	key := client.ObjectKey{Namespace: vmi.Namespace, Name: PodName(vmi.Name, vmi.UID, First)}
 	err = r.Client.Get(ctx, key, pod)
-	if apierrors.IsNotFound(err) && vmi.Status.Phase != "" && !vmi.IsFinal() {
+	if apierrors.IsNotFound(err) && (vmi.Status.Phase != "" || vmi.DeletionTimestamp != nil) && !vmi.IsFinal() {
 		// A VMI ends when its pod is gone, so the cache, which may be behind, is not enough.
 		watched = false
 		err = r.Live.Get(ctx, key, pod)
