@@ -179,6 +179,8 @@ func (s subject) vmi(before types.UID) *v1.VirtualMachineInstance {
 		}
 		return nil
 	})
+	// As the VMI controller does, before anything else.
+	s.change(vmi, func() { controllerutil.AddFinalizer(vmi, v1.VMIFinalizer) })
 	return vmi
 }
 

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -498,12 +497,5 @@ func deletedAtOnce(s subject) {
 	if err := s.client.Delete(ctx, s.vm()); err != nil {
 		s.t.Fatal(err)
 	}
-	until(s.t, func() error {
-		// The VMI controller lets a VMI go that it has made no pod for.
-		vmi := &v1.VirtualMachineInstance{}
-		if err := s.client.Get(ctx, s.key(), vmi); err == nil && vmi.DeletionTimestamp != nil && controllerutil.RemoveFinalizer(vmi, v1.VMIFinalizer) {
-			return s.client.Update(ctx, vmi)
-		}
-		return gone(s)
-	})
+	until(s.t, func() error { return gone(s) })
 }
