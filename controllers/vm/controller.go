@@ -226,7 +226,6 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	}
 	made := expanded.Instance(config, p.paused)
 	made.Annotations[v1.TemplateHashAnnotation] = vm.TemplateHash()
-	complete(made)
 	if err = r.start(ctx, vm, made); err != nil {
 		if errors.Is(err, errBehind) {
 			return nil, nil, err

@@ -1,8 +1,6 @@
 package vm
 
 import (
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
@@ -16,11 +14,4 @@ func outdated(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 // controls says whether the VM is the VMI's controller.
 func controls(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi)
-}
-
-// complete gives a new VMI its defaults and its finalizer, as virt-api gives them to a user's.
-// The VMI controller then has nothing to write before it makes the launcher pod.
-func complete(vmi *v1.VirtualMachineInstance) {
-	v1.Default(vmi)
-	controllerutil.AddFinalizer(vmi, v1.VMIFinalizer)
 }

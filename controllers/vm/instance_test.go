@@ -3,9 +3,6 @@ package vm
 import (
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
@@ -55,19 +52,5 @@ func TestPinned(t *testing.T) {
 	}
 	if got := pinned(machine(v1.RunStrategyAlways), nil); got != "" {
 		t.Errorf("without a VMI: %q", got)
-	}
-}
-
-// TestComplete: the VMI controller finds nothing to add to a VM's new VMI.
-func TestComplete(t *testing.T) {
-	config := &v1.KubeVirtConfiguration{CPUModel: "Haswell"}
-	made := machine(v1.RunStrategyAlways).Instance(config, false)
-	complete(made)
-	made.UID = "vmi-uid"
-	again := made.DeepCopy()
-	v1.ApplyClusterDefaults(again, config)
-	v1.Default(again)
-	if !equality.Semantic.DeepEqual(made, again) || made.Spec.Domain.CPU.Model != "Haswell" || !controllerutil.ContainsFinalizer(made, v1.VMIFinalizer) {
-		t.Errorf("made %+v, later %+v", made, again)
 	}
 }
