@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,11 @@ It prints what differs, device by device, and says whether the guest sees the di
 		if *update {
 			changed, err := golden.Update(names[0], host.Host)
 			for _, file := range changed {
-				fmt.Fprintln(c.OutOrStdout(), "wrote", file)
+				done := "wrote"
+				if _, err := os.Stat(file); err != nil {
+					done = "removed"
+				}
+				fmt.Fprintln(c.OutOrStdout(), done, file)
 			}
 			return err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,6 +92,8 @@ func TestRenderRefuses(t *testing.T) {
 		"another kind":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", "there is no VirtualMachineInstance"},
 		"VM's template":   {"---\n# of the team\napiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: bad}\nspec:\n  running: true\n  template: {spec: {domain: {}}}\n", `-:8: VirtualMachine "bad": spec.template.spec.domain.memory.guest`},
 		"not YAML at all": {"{", "-:1: document: is no YAML of an object"},
+		"a List":          {"apiVersion: v1\nkind: List\nitems: []\n", `-:3: List "": a List is not read`},
+		"an old version":  {"apiVersion: kubevirt.io/v1alpha3\nkind: VirtualMachine\nmetadata: {name: old}\n", `-:1: VirtualMachine "old": the version kubevirt.io/v1alpha3 is not supported`},
 		"no instancetype": {vm + "  \n---\n" + strings.Replace(vm, "spec: {", "spec: {instancetype: {name: big}, ", 1), `-:10: VirtualMachine "vm": VirtualMachineClusterInstancetype "big" is not among the manifests`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +155,7 @@ func TestGolden(t *testing.T) {
 	if s := runCommand(t, "", "golden", dir); !strings.Contains(s.out, "VirtualMachine default/vma\n  is gone") {
 		t.Errorf("a manifest that is gone: %+v", s)
 	}
-	if s := runCommand(t, "", "golden", "--update", dir); s.code != 0 || strings.Count(s.out, "wrote ") != 2 {
+	if s := runCommand(t, "", "golden", "--update", dir); s.code != 0 || strings.Count(s.out, "wrote ") != 1 || strings.Count(s.out, "removed ") != 1 {
 		t.Errorf("the second update: %+v", s)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "vma.args")); !os.IsNotExist(err) {
@@ -173,6 +176,41 @@ func TestDiff(t *testing.T) {
 	for _, want := range []string{"machine (the guest sees it)", "- -machine pc-q35-7.2", "+ -machine pc-q35-11.1", "monitor (the host alone)"} {
 		if s.code != exitInvalid || !strings.Contains(s.out, want) {
 			t.Errorf("want %q in %+v", want, s)
+		}
+	}
+}
+
+// TestGoldenFolders: a folder behind a link is a folder, one without manifests is an error, and
+// files of others stay.
+func TestGoldenFolders(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"real/vm.yaml": vm, "real/jvm.args": "# JVM options\n-Xmx1g\n", "empty/notes.txt": ""} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("real", link); err != nil {
+		t.Fatal(err)
+	}
+	if s := runCommand(t, "", "golden", "--update", link); s.code != 0 || s.out != "wrote "+filepath.Join(link, "vm.args")+"\n" {
+		t.Errorf("behind a link: %+v", s)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "real/jvm.args")); err != nil {
+		t.Error(err)
+	}
+	if s := runCommand(t, "", "golden", filepath.Join(dir, "empty")); s.code != exitInvalid || !strings.Contains(s.err, "there is no VirtualMachineInstance") {
+		t.Errorf("an empty folder: %+v", s)
+	}
+}
+
+// TestRenderSeparators: a document may begin on the separator's line.
+func TestRenderSeparators(t *testing.T) {
+	other := strings.ReplaceAll(vm, "name: vm", "name: other")
+	for _, separator := range []string{"---\n", "--- # next\n", "--- !!map\n", "---\t\n"} {
+		if s := runCommand(t, vm+separator+other, "render"); s.code != 0 || strings.Count(s.out, "# VirtualMachine ") != 2 {
+			t.Errorf("%q: %+v", separator, s)
 		}
 	}
 }

@@ -59,6 +59,9 @@ func Check(dir string, host manifest.Host) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(now)+len(before) == 0 {
+		return nil, fmt.Errorf("%s: %w", dir, manifest.ErrNone)
+	}
 	var results []Result
 	for _, file := range slices.Sorted(maps.Keys(union(now, before))) {
 		results = append(results, differences(file, before[file], now[file])...)
@@ -112,9 +115,10 @@ func Update(dir string, host manifest.Host) ([]string, error) {
 	for _, file := range slices.Sorted(maps.Keys(union(now, before))) {
 		text := now[file].text()
 		switch old, err := os.ReadFile(file); {
+		case len(now[file]) == 0 && !before[file].ours():
+			continue // somebody else's file
 		case len(now[file]) == 0:
-			err = os.Remove(file)
-			if err != nil {
+			if err := os.Remove(file); err != nil {
 				return changed, err
 			}
 		case err == nil && bytes.Equal(old, text):
@@ -151,6 +155,11 @@ func (s sections) text() []byte {
 		}
 	}
 	return b.Bytes()
+}
+
+// ours says whether the sections are of objects, as in a golden.
+func (s sections) ours() bool {
+	return len(s) > 0 && !slices.ContainsFunc(s, func(one section) bool { return !manifest.IsObject(one.object) })
 }
 
 func (s sections) of(object string) (section, bool) {
@@ -213,7 +222,7 @@ func render(dir string, host manifest.Host) (map[string]sections, error) {
 // read returns the goldens below dir, by file.
 func read(dir string) (map[string]sections, error) {
 	found := map[string]sections{}
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != Extension {
 			return err
 		}

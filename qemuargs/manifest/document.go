@@ -69,7 +69,7 @@ func open(name string, stdin io.Reader) (Set, error) {
 		return readFile(name)
 	}
 	var set Set
-	err = filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(name+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
 			return err
 		}
@@ -110,9 +110,12 @@ func Read(file string, in io.Reader) (Set, error) {
 	lines.Buffer(nil, maxDocument)
 	for lines.Scan() {
 		line++
-		if isSeparator(lines.Text()) {
+		if rest, ok := separator(lines.Text()); ok {
 			if err := end(); err != nil {
 				return nil, err
+			}
+			if rest != "" { // a document may begin on the separator's line
+				first, data = line, append([]byte(rest), '\n')
 			}
 			continue
 		}
@@ -136,11 +139,17 @@ func isBlank(data []byte) bool {
 	return true
 }
 
-// isSeparator says whether a line stands between two documents (YAML 1.2, 9.2).
-func isSeparator(line string) bool {
-	rest, ok := strings.CutPrefix(line, "---")
-	rest, _, _ = strings.Cut(rest, "#")
-	return ok && strings.TrimSpace(rest) == ""
+// separator says whether a line stands between two documents (YAML 1.2, 9.2), and returns what
+// the next document has on the line.
+func separator(line string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(line, "---")
+	if !ok || rest != "" && rest[0] != ' ' && rest[0] != '\t' {
+		return "", false
+	}
+	if rest = strings.TrimSpace(rest); strings.HasPrefix(rest, "#") {
+		rest = ""
+	}
+	return rest, true
 }
 
 // decode decodes the document. It refuses unknown fields, and fields that stand there twice.

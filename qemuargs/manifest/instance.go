@@ -64,7 +64,7 @@ func (s Set) instance(d Document) (Instance, error) {
 		i.spec = "spec.virtualMachineTemplate.spec.template.spec"
 		i.VirtualMachineInstance, err = s.ofPool(d)
 	default:
-		return Instance{}, nil
+		return Instance{}, d.passedOver()
 	}
 	if err != nil {
 		return Instance{}, err
@@ -76,6 +76,27 @@ func (s Set) instance(d Document) (Instance, error) {
 		i.UID = UID
 	}
 	return i, nil
+}
+
+// kinds are the kinds that VMIs are made of.
+var kinds = []string{"VirtualMachineInstance", "VirtualMachine", "VirtualMachineInstanceReplicaSet", "VirtualMachinePool"}
+
+// passedOver returns an error where a document of another kind may hold VMs after all.
+func (d Document) passedOver() error {
+	group := d.GroupVersionKind().Group
+	switch {
+	case d.Kind == "List" && group == "":
+		return d.problem("items", "a List is not read: write its items as documents of their own")
+	case slices.Contains(kinds, d.Kind) && (group == v1.GroupVersion.Group || group == poolv1beta1.GroupVersion.Group):
+		return d.problem("apiVersion", fmt.Sprintf("the version %s is not supported: want %s or %s", d.APIVersion, v1.GroupVersion, poolv1beta1.GroupVersion))
+	}
+	return nil
+}
+
+// IsObject says whether text names an object as Instance.Object does.
+func IsObject(text string) bool {
+	kind, name, ok := strings.Cut(text, " ")
+	return ok && slices.Contains(kinds, kind) && strings.Count(name, "/") == 1
 }
 
 // Invalid returns the errors of a VMI as errors of the document that the VMI was made of.
