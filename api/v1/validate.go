@@ -25,7 +25,8 @@ const (
 	minGuestMemory = int64(1_000_000)
 )
 
-// The schema has these patterns too. What they match becomes part of QEMU's command line.
+// The schema has these patterns too. The text that they match becomes part of QEMU's command
+// line.
 var (
 	cpuModel      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	serialNumber  = regexp.MustCompile(`^[A-Za-z0-9_.+-]{0,256}$`)

@@ -65,7 +65,7 @@ type VirtualMachineSpec struct {
 	// on; until then the condition RestartRequired is True.
 	Template VirtualMachineInstanceTemplateSpec `json:"template"`
 
-	// Instancetype is the machine's size. What it sets is refused in the template. The machine
+	// Instancetype is the machine's size. The template must not set the same fields. The machine
 	// keeps it as it was at the first start: later changes have no effect.
 	// +optional
 	Instancetype *InstancetypeMatcher `json:"instancetype,omitempty"`

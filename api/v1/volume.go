@@ -95,8 +95,8 @@ type ContainerDiskSource struct {
 
 // EmptyDiskSource is an empty disk.
 type EmptyDiskSource struct {
-	// Capacity is the disk's size, 64Ti at most, rounded up to 512 bytes. What the guest writes
-	// takes room on the node, up to this size. Exponents are refused.
+	// Capacity is the disk's size, 64Ti at most, rounded up to 512 bytes. The guest's
+	// writes take room on the node, up to this size. Exponents are refused.
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
 	Capacity resource.Quantity `json:"capacity"`
