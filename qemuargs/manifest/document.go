@@ -73,6 +73,10 @@ func open(name string, stdin io.Reader) (Set, error) {
 		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
 			return err
 		}
+		// A pipe in the folder would have the walk wait for ever.
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+			return errors.Join(err, fmt.Errorf("%s is no regular file", path))
+		}
 		documents, err := readFile(path)
 		set = append(set, documents...)
 		return err

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -75,7 +76,11 @@ func TestOpen(t *testing.T) {
 	if err != nil || !slices.Equal(kinds, []string{"X", "B", "C", "D", "Z"}) {
 		t.Errorf("%v, %v", kinds, err)
 	}
-	for _, names := range [][]string{{filepath.Join(dir, "none.yaml")}, {Stdin}} {
+	pipes := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(pipes, "a.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, names := range [][]string{{filepath.Join(dir, "none.yaml")}, {Stdin}, {pipes}} {
 		if _, err := Open(names, nil); err == nil {
 			t.Errorf("%v could be read", names)
 		}
