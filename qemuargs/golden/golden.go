@@ -48,14 +48,14 @@ func (r Result) String() string {
 	return s.String()
 }
 
-// Check resolves all manifests below dir on a host, and returns the objects that differ from
+// Check resolves all manifests below dir, or of the file dir, on a host, and returns the objects that differ from
 // their goldens. Instancetypes and preferences may stand in any file below dir.
 func Check(dir string, host manifest.Host) ([]Result, error) {
 	now, err := render(dir, host)
 	if err != nil {
 		return nil, err
 	}
-	before, err := read(dir)
+	before, broken, err := read(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +64,9 @@ func Check(dir string, host manifest.Host) ([]Result, error) {
 	}
 	var results []Result
 	for _, file := range slices.Sorted(maps.Keys(union(now, before))) {
+		if err := broken[file]; err != nil && now[file] != nil {
+			return nil, err
+		}
 		results = append(results, differences(file, before[file], now[file])...)
 	}
 	return results, nil
@@ -71,7 +74,8 @@ func Check(dir string, host manifest.Host) ([]Result, error) {
 
 // Compare resolves the manifests of a file or folder on a host, and those of another on
 // another host, and returns the objects that differ. Objects are the same by kind, namespace
-// and name. Where both sides have one object, the two are compared, whatever their names.
+// and name; of several such objects those whose files have the same path are compared first.
+// Where both sides have one object, the two are compared, whatever their names.
 func Compare(a string, hostA manifest.Host, b string, hostB manifest.Host) ([]Result, error) {
 	before, err := objects(a, hostA)
 	if err != nil {
@@ -82,7 +86,7 @@ func Compare(a string, hostA manifest.Host, b string, hostB manifest.Host) ([]Re
 		return nil, err
 	}
 	if len(before) == 1 && len(now) == 1 {
-		before[0].object = now[0].object
+		before[0].object, before[0].file = now[0].object, now[0].file
 	}
 	return differences(b, before, now), nil
 }
@@ -92,7 +96,12 @@ func objects(name string, host manifest.Host) (sections, error) {
 	rendered, err := render(name, host)
 	var all sections
 	for _, file := range slices.Sorted(maps.Keys(rendered)) {
-		all = append(all, rendered[file]...)
+		// Both are made from name, so that one is below the other.
+		relative, _ := filepath.Rel(name, file)
+		for _, one := range rendered[file] {
+			one.file = relative
+			all = append(all, one)
+		}
 	}
 	if err == nil && len(all) == 0 {
 		err = fmt.Errorf("%s: %w", name, manifest.ErrNone)
@@ -100,34 +109,30 @@ func objects(name string, host manifest.Host) (sections, error) {
 	return all, err
 }
 
-// Update writes the goldens of all manifests below dir, and removes goldens without a
-// manifest. It returns the files that have changed.
+// Update writes the goldens that Check finds to differ or cannot read, and removes goldens
+// without a manifest. It returns the files that have changed.
 func Update(dir string, host manifest.Host) ([]string, error) {
 	now, err := render(dir, host)
 	if err != nil {
 		return nil, err
 	}
-	before, err := read(dir)
+	before, broken, err := read(dir)
 	if err != nil {
 		return nil, err
 	}
 	var changed []string
 	for _, file := range slices.Sorted(maps.Keys(union(now, before))) {
-		text := now[file].text()
-		switch old, err := os.ReadFile(file); {
+		switch {
 		case len(now[file]) == 0 && !before[file].ours():
 			continue // somebody else's file
 		case len(now[file]) == 0:
-			if err := os.Remove(file); err != nil {
-				return changed, err
-			}
-		case err == nil && bytes.Equal(old, text):
+			err = os.Remove(file)
+		case broken[file] == nil && len(differences(file, before[file], now[file])) == 0:
 			continue
-		case err == nil || errors.Is(err, fs.ErrNotExist):
-			if err := os.WriteFile(file, text, 0o644); err != nil {
-				return changed, err
-			}
 		default:
+			err = os.WriteFile(file, now[file].text(), 0o644)
+		}
+		if err != nil {
 			return changed, err
 		}
 		changed = append(changed, file)
@@ -138,6 +143,7 @@ func Update(dir string, host manifest.Host) ([]string, error) {
 // section is the arguments of one object.
 type section struct {
 	object string
+	file   string // of Compare: the path below the folder
 	args   []compare.Argument
 }
 
@@ -162,12 +168,8 @@ func (s sections) ours() bool {
 	return len(s) > 0 && !slices.ContainsFunc(s, func(one section) bool { return !manifest.IsObject(one.object) })
 }
 
-func (s sections) of(object string) (section, bool) {
-	i := slices.IndexFunc(s, func(one section) bool { return one.object == object })
-	if i < 0 {
-		return section{}, false
-	}
-	return s[i], true
+func (s sections) has(object string) bool {
+	return slices.ContainsFunc(s, func(one section) bool { return one.object == object })
 }
 
 func union(a, b map[string]sections) map[string]sections {
@@ -177,19 +179,38 @@ func union(a, b map[string]sections) map[string]sections {
 }
 
 func differences(file string, before, now sections) []Result {
+	left := slices.Clone(before)
+	take := func(same func(section) bool) (section, bool) {
+		i := slices.IndexFunc(left, same)
+		if i < 0 {
+			return section{}, false
+		}
+		found := left[i]
+		left = slices.Delete(left, i, i+1)
+		return found, true
+	}
+	old := make(map[int]section, len(now))
+	for i, n := range now {
+		if s, ok := take(func(s section) bool { return s.object == n.object && s.file == n.file }); ok {
+			old[i] = s
+		}
+	}
 	var results []Result
-	for _, n := range now {
-		old, ok := before.of(n.object)
-		if r := (Result{Golden: file, Object: n.object, New: !ok}); r.New {
-			results = append(results, r)
-		} else if r.Changes = compare.Diff(old.args, n.args); len(r.Changes) > 0 {
+	for i, n := range now {
+		o, ok := old[i]
+		if !ok {
+			o, ok = take(func(s section) bool { return s.object == n.object })
+		}
+		r := Result{Golden: file, Object: n.object, New: !ok}
+		if ok {
+			r.Changes = compare.Diff(o.args, n.args)
+		}
+		if r.New || len(r.Changes) > 0 {
 			results = append(results, r)
 		}
 	}
-	for _, old := range before {
-		if _, ok := now.of(old.object); !ok {
-			results = append(results, Result{Golden: file, Object: old.object, Gone: true})
-		}
+	for _, o := range left {
+		results = append(results, Result{Golden: file, Object: o.object, Gone: true})
 	}
 	return results
 }
@@ -209,34 +230,52 @@ func render(dir string, host manifest.Host) (map[string]sections, error) {
 			problems = append(problems, err)
 			continue
 		}
-		file := strings.TrimSuffix(i.Document.File, filepath.Ext(i.Document.File)) + Extension
-		if _, twice := found[file].of(i.Object()); twice {
+		file := of(i.Document.File)
+		if found[file].has(i.Object()) {
 			problems = append(problems, fmt.Errorf("%s: %s stands there twice", i.Document.File, i.Object()))
 			continue
 		}
-		found[file] = append(found[file], section{i.Object(), compare.Arguments(machine.Args())})
+		found[file] = append(found[file], section{object: i.Object(), args: compare.Arguments(machine.Args())})
 	}
 	return found, errors.Join(problems...)
 }
 
-// read returns the goldens below dir, by file.
-func read(dir string) (map[string]sections, error) {
-	found := map[string]sections{}
-	err := filepath.WalkDir(dir+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != Extension {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		if err == nil {
-			found[path], err = parse(string(data))
-		}
+// read returns the goldens of a folder, or of a manifest's file, and the errors of those that
+// cannot be parsed, by file.
+func read(name string) (goldens map[string]sections, broken map[string]error, err error) {
+	goldens, broken = map[string]sections{}, map[string]error{}
+	err = files(name, func(file string) error {
+		data, err := os.ReadFile(file)
 		if err != nil {
-			return fmt.Errorf("read golden %s: %w", path, err)
+			return fmt.Errorf("read golden: %w", err)
 		}
+		sections, err := parse(string(data))
+		if err != nil {
+			broken[file] = fmt.Errorf("read golden %s: %w; --update writes it anew", file, err)
+		}
+		goldens[file] = sections
 		return nil
 	})
-	return found, err
+	return goldens, broken, err
 }
+
+// files calls do for the goldens of a folder, or for the golden of a manifest's file.
+func files(name string, do func(file string) error) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return manifest.Walk(name, []string{Extension}, do)
+	}
+	if _, err := os.Stat(of(name)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return do(of(name))
+}
+
+// of returns the name of a manifest's golden.
+func of(file string) string { return strings.TrimSuffix(file, filepath.Ext(file)) + Extension }
 
 func parse(text string) (sections, error) {
 	var out sections
@@ -245,6 +284,8 @@ func parse(text string) (sections, error) {
 		object, heading := strings.CutPrefix(line, "# ")
 		switch {
 		case line == "":
+		case heading && out.has(object):
+			return nil, fmt.Errorf("%q stands there twice", line)
 		case heading:
 			out = append(out, section{object: object})
 		case len(out) == 0 || !strings.HasPrefix(line, "-"):

@@ -7,6 +7,7 @@ package manifest
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -69,19 +70,37 @@ func open(name string, stdin io.Reader) (Set, error) {
 		return readFile(name)
 	}
 	var set Set
-	err = filepath.WalkDir(name+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
-			return err
-		}
-		// A pipe in the folder would have the walk wait for ever.
-		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-			return errors.Join(err, fmt.Errorf("%s is no regular file", path))
-		}
+	err = Walk(name, extensions, func(path string) error {
 		documents, err := readFile(path)
 		set = append(set, documents...)
 		return err
 	})
 	return set, err
+}
+
+// extensions are those of manifests.
+var extensions = []string{".yaml", ".yml", ".json"}
+
+// Walk calls do for the files below a folder that have one of the extensions, in the order of
+// their names. A pipe is an error: a read of it would wait for ever.
+func Walk(folder string, extensions []string, do func(path string) error) error {
+	root := folder + string(filepath.Separator) // the separator follows a link to a folder
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), ".."):
+			// kubelet writes a ConfigMap's files into a folder such as ..2026_11_01, and makes
+			// links to these files beside the folder.
+			return fs.SkipDir
+		case entry.IsDir() || !slices.Contains(extensions, filepath.Ext(path)):
+			return nil
+		}
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+			return errors.Join(err, fmt.Errorf("%s is no regular file", path))
+		}
+		return do(path)
+	})
 }
 
 func readFile(name string) (Set, error) {
@@ -105,7 +124,7 @@ func Read(file string, in io.Reader) (Set, error) {
 		}
 		d := Document{File: file, line: first, data: data}
 		if err := sigsyaml.Unmarshal(data, &d.PartialObjectMetadata); err != nil {
-			return d.problem("", fmt.Sprintf("is no YAML of an object: %v", err))
+			return d.problem("", fmt.Sprintf("is no YAML of an object: %v", d.inFile(err)))
 		}
 		set = append(set, d)
 		return nil
@@ -133,9 +152,13 @@ func Read(file string, in io.Reader) (Set, error) {
 	return set, end()
 }
 
-// isBlank says whether a document has only comments.
+// isBlank says whether a document has only comments and directives.
 func isBlank(data []byte) bool {
 	for line := range bytes.Lines(data) {
+		// A directive such as %YAML stands before the "---" of its document (YAML 1.2, 6.8).
+		if line[0] == '%' {
+			continue
+		}
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
 			return false
 		}
@@ -162,11 +185,11 @@ func (d Document) decode(into any) error { return d.decodeData(d.data, into) }
 func (d Document) decodeData(data []byte, into any) error {
 	text, err := sigsyaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return d.problem("", strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+		return d.problem("", d.inFile(err).Error())
 	}
 	strict, err := kjson.UnmarshalStrict(text, into)
 	var problems []error
-	for _, e := range strict {
+	for _, e := range strict[:min(len(strict), maxProblems)] {
 		var at kjson.FieldError
 		if errors.As(e, &at) {
 			problems = append(problems, d.problem(at.FieldPath(), e.Error()))
@@ -174,10 +197,37 @@ func (d Document) decodeData(data []byte, into any) error {
 			problems = append(problems, d.problem("", e.Error()))
 		}
 	}
-	if err != nil {
-		problems = append(problems, d.problem("", err.Error()))
+	problems = append(problems, d.more(len(strict)))
+	var wrongType *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrongType):
+		problems = append(problems, d.problem(wrongType.Field, fmt.Sprintf("%s: Invalid value: %s, want %s", wrongType.Field, wrongType.Value, wrongType.Type)))
+	case err != nil:
+		path := newCulprit(text, into, err).path()
+		problems = append(problems, d.problem(path, strings.TrimPrefix(fmt.Sprintf("%s: Invalid value: %v", path, err), ": ")))
 	}
 	return errors.Join(problems...)
+}
+
+// maxProblems bounds how many errors of a document are printed. Each is looked up in the text.
+const maxProblems = 50
+
+// more returns an error that says how many errors are not printed, out of n.
+func (d Document) more(n int) error {
+	if n <= maxProblems {
+		return nil
+	}
+	return d.problem("", fmt.Sprintf("and %d errors more", n-maxProblems))
+}
+
+// inFile returns the error of a YAML parser with the lines of the file, where the parser
+// counted the lines of the document.
+func (d Document) inFile(err error) error {
+	var v any
+	if again := sigsyaml.UnmarshalStrict(slices.Concat(bytes.Repeat([]byte("\n"), d.line-1), d.data), &v); again != nil {
+		err = again
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
 }
 
 // Error is what is wrong with one field of a document.

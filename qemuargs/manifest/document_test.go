@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -83,6 +84,91 @@ func TestOpen(t *testing.T) {
 	for _, names := range [][]string{{filepath.Join(dir, "none.yaml")}, {Stdin}, {pipes}} {
 		if _, err := Open(names, nil); err == nil {
 			t.Errorf("%v could be read", names)
+		}
+	}
+}
+
+// TestOpenConfigMap: kubelet's folders behind the files of a ConfigMap are not read again.
+func TestOpenConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "..2026_11_01")
+	if err := errors.Join(os.Mkdir(data, 0o755), os.WriteFile(filepath.Join(data, "a.yaml"), []byte("kind: A"), 0o600),
+		os.Symlink("..2026_11_01", filepath.Join(dir, "..data")), os.Symlink("..data/a.yaml", filepath.Join(dir, "a.yaml"))); err != nil {
+		t.Fatal(err)
+	}
+	if set, err := Open([]string{dir}, nil); err != nil || len(set) != 1 {
+		t.Errorf("%d documents, %v", len(set), err)
+	}
+	t.Chdir(data)
+	if set, err := Open([]string{"../..2026_11_01"}, nil); err != nil || len(set) != 1 {
+		t.Errorf("the folder itself: %d documents, %v", len(set), err)
+	}
+}
+
+// TestErrors: an error names the line of the file, the object and the field.
+func TestErrors(t *testing.T) {
+	const head = "%YAML 1.2\n---\nkind: Other\n---\napiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\n"
+	for text, want := range map[string]string{
+		head + "metadata: {name: a}\nspec:\n  domain:\n    cpu: {cores: many}\n":                                       `x.yaml:10: VirtualMachineInstance "a": spec.domain.cpu.cores: Invalid value: string, want uint32`,
+		head + "metadata: {name: a}\nspec:\n  domain:\n    memory:\n      guest: much\n":                               `x.yaml:11: VirtualMachineInstance "a": spec.domain.memory.guest: Invalid value: quantities must match`,
+		head + "metadata: {name: a}\nspec:\n  domain:\n    devices:\n      disks:\n      - name: x\n        dsk: {}\n": `x.yaml:13: VirtualMachineInstance "a": unknown field "spec.domain.devices.disks[0].dsk"`,
+		head + "metadata: {name: a}\nspec:\n  domain: {}\n  domain: {}\n":                                              `line 10: key "domain" already set in map`,
+		head + "metadata: {name: a}\nspec:\n  domain:\n   x: 1\n  - y\n":                                               `yaml: line 10: did not find expected key`,
+		head + "metadata: {generateName: a-}\nspec: {domain: {memory: {guest: 64Mi}}}\n":                               `x.yaml:7: VirtualMachineInstance "": metadata.name: Required value: `,
+		head + "metadata: {name: \"a\\n-S\"}\nspec: {domain: {memory: {guest: 64Mi}}}\n":                               `metadata.name: Invalid value: "a\n-S": `,
+		head + "metadata: {name: a, namespace: x/y}\nspec: {domain: {memory: {guest: 64Mi}}}\n":                        `x.yaml:7: VirtualMachineInstance "a": metadata.namespace: Invalid value: "x/y": `,
+	} {
+		set, err := Read("x.yaml", strings.NewReader(text))
+		if err == nil {
+			_, err = set.Instances()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\ngot  %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+// TestErrorsAreBounded: each error is looked up in the text, which takes time. (The decoder itself ends at 100.)
+func TestErrorsAreBounded(t *testing.T) {
+	const head = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain: {memory: {guest: 64Mi}}\n"
+	var text strings.Builder
+	text.WriteString(head)
+	for n := range 1000 {
+		fmt.Fprintf(&text, "  unknown%d: 1\n", n)
+	}
+	set, err := Read("x.yaml", strings.NewReader(text.String()))
+	if err == nil {
+		_, err = set.Instances()
+	}
+	if err == nil || strings.Count(err.Error(), "\n") != maxProblems || !strings.Contains(err.Error(), "errors more") {
+		t.Errorf("%.4000v", err)
+	}
+}
+
+// TestInstancetypeOfNamespace: an instancetype is that of the VM's namespace.
+func TestInstancetypeOfNamespace(t *testing.T) {
+	const vm = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a, namespace: blue}\n" +
+		"spec: {runStrategy: Halted, instancetype: {name: small, kind: KIND}, template: {spec: {domain: {devices: {}}}}}\n---\n"
+	const size = "apiVersion: instancetype.kubevirt.io/v1beta1\nkind: KIND\nmetadata: {name: small, namespace: SPACE}\nspec: {cpu: {guest: 1}, memory: {guest: MEMORY}}\n---\n"
+	for _, c := range []struct {
+		kind, spaces string
+		want         int64 // MiB; 0 for an error
+	}{
+		{"VirtualMachineInstancetype", "green", 0},
+		{"VirtualMachineInstancetype", "green blue", 128},
+		{"VirtualMachineClusterInstancetype", "green", 64},
+	} {
+		text := vm
+		for i, space := range strings.Fields(c.spaces) {
+			text += strings.NewReplacer("SPACE", space, "MEMORY", fmt.Sprintf("%dMi", 64<<i)).Replace(size)
+		}
+		set, err := Read("x.yaml", strings.NewReader(strings.ReplaceAll(text, "KIND", c.kind)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := set.Instances()
+		if (err != nil) != (c.want == 0) || err == nil && found[0].Spec.Domain.Memory.Guest.Value() != c.want<<20 {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	sigsyaml "sigs.k8s.io/yaml"
 
@@ -69,13 +70,37 @@ func (s Set) instance(d Document) (Instance, error) {
 	if err != nil {
 		return Instance{}, err
 	}
-	if i.Namespace == "" {
-		i.Namespace = metav1.NamespaceDefault
+	if err := d.named(); err != nil {
+		return Instance{}, err
 	}
+	i.Namespace = d.namespace()
 	if i.UID == "" {
 		i.UID = UID
 	}
 	return i, nil
+}
+
+// namespace is that of the document's object.
+func (d Document) namespace() string {
+	if d.Namespace == "" {
+		return metav1.NamespaceDefault
+	}
+	return d.Namespace
+}
+
+// named checks the object's name and namespace. Both stand in QEMU's arguments.
+func (d Document) named() error {
+	path := field.NewPath("metadata")
+	var errs field.ErrorList
+	if d.Name == "" {
+		errs = append(errs, field.Required(path.Child("name"), "the arguments hold the name, and the API server alone can make a name of generateName"))
+	} else if problems := validation.IsDNS1123Subdomain(d.Name); len(problems) > 0 {
+		errs = append(errs, field.Invalid(path.Child("name"), d.Name, problems[0]))
+	}
+	if problems := validation.IsDNS1123Label(d.namespace()); len(problems) > 0 {
+		errs = append(errs, field.Invalid(path.Child("namespace"), d.Namespace, problems[0]))
+	}
+	return d.invalid(errs)
 }
 
 // kinds are the kinds that VMIs are made of.
@@ -111,10 +136,10 @@ func (i Instance) Invalid(errs field.ErrorList) error {
 
 func (d Document) invalid(errs field.ErrorList) error {
 	var problems []error
-	for _, e := range errs {
+	for _, e := range errs[:min(len(errs), maxProblems)] {
 		problems = append(problems, d.problem(e.Field, e.Error()))
 	}
-	return errors.Join(problems...)
+	return errors.Join(append(problems, d.more(len(errs)))...)
 }
 
 // ofVirtualMachine returns the VMI that a VM is started as.
@@ -144,11 +169,11 @@ func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.Virtua
 	if vm.UID == "" {
 		vm.UID = UID
 	}
-	size, err := s.size(vm.Spec.Instancetype)
+	size, err := s.size(d.namespace(), vm.Spec.Instancetype)
 	if err != nil {
 		return nil, d.problem(prefix+"spec.instancetype", err.Error())
 	}
-	preference, err := s.preference(vm.Spec.Preference)
+	preference, err := s.preference(d.namespace(), vm.Spec.Preference)
 	if err != nil {
 		return nil, d.problem(prefix+"spec.preference", err.Error())
 	}

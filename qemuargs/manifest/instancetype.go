@@ -10,29 +10,29 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// size returns the instancetype that a VM names, if it names one.
-func (s Set) size(matcher *v1.InstancetypeMatcher) (*v1beta1.VirtualMachineInstancetypeSpec, error) {
+// size returns the instancetype that a VM of a namespace names, if it names one.
+func (s Set) size(namespace string, matcher *v1.InstancetypeMatcher) (*v1beta1.VirtualMachineInstancetypeSpec, error) {
 	if matcher == nil {
 		return nil, nil
 	}
 	found := &v1beta1.VirtualMachineInstancetype{}
-	err := s.find(matcher.Name, matcher.Kind, []string{"VirtualMachineClusterInstancetype", "VirtualMachineInstancetype"}, found)
+	err := s.find(namespace, matcher.Name, matcher.Kind, []string{"VirtualMachineClusterInstancetype", "VirtualMachineInstancetype"}, found)
 	return &found.Spec, err
 }
 
-// preference returns the preference that a VM names, if it names one.
-func (s Set) preference(matcher *v1.PreferenceMatcher) (*v1beta1.VirtualMachinePreferenceSpec, error) {
+// preference returns the preference that a VM of a namespace names, if it names one.
+func (s Set) preference(namespace string, matcher *v1.PreferenceMatcher) (*v1beta1.VirtualMachinePreferenceSpec, error) {
 	if matcher == nil {
 		return nil, nil
 	}
 	found := &v1beta1.VirtualMachinePreference{}
-	err := s.find(matcher.Name, matcher.Kind, []string{"VirtualMachineClusterPreference", "VirtualMachinePreference"}, found)
+	err := s.find(namespace, matcher.Name, matcher.Kind, []string{"VirtualMachineClusterPreference", "VirtualMachinePreference"}, found)
 	return &found.Spec, err
 }
 
-// find decodes the document with a name and one of the kinds. The first kind is the default.
-// A kind of the cluster has the same fields as the kind of a namespace.
-func (s Set) find(name, kind string, kinds []string, into any) error {
+// find decodes the document with a name and one of two kinds: the cluster's kind, which is the
+// default and has no namespace, and the kind of a namespace. Both have the same fields.
+func (s Set) find(namespace, name, kind string, kinds []string, into any) error {
 	if name == "" {
 		return errors.New("inferFromVolume needs a cluster: name it instead")
 	}
@@ -41,9 +41,13 @@ func (s Set) find(name, kind string, kinds []string, into any) error {
 	}
 	for _, d := range s {
 		same := strings.EqualFold(d.Kind, kind) || strings.EqualFold(d.Kind+"s", kind)
-		if same && slices.Contains(kinds, d.Kind) && d.Name == name && d.APIVersion == v1beta1.GroupVersion.String() {
+		here := d.Kind == kinds[0] || d.namespace() == namespace
+		if same && here && slices.Contains(kinds, d.Kind) && d.Name == name && d.APIVersion == v1beta1.GroupVersion.String() {
 			return d.decode(into)
 		}
 	}
-	return fmt.Errorf("%s %q is not among the manifests", kind, name)
+	if strings.EqualFold(kind, kinds[0]) || strings.EqualFold(kind, kinds[0]+"s") {
+		return fmt.Errorf("%s %q is not among the manifests", kind, name)
+	}
+	return fmt.Errorf("%s %q of namespace %q is not among the manifests", kind, name, namespace)
 }
