@@ -47,6 +47,7 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 	cd tools && go test -tags long -timeout 5m ./chart
 	go test -race -tags long -timeout 10m ./launcher ./cmd/virt-launcher
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
+	go test -tags long -timeout 5m ./cmd/qemuargs
 	go test -tags long -timeout 15m -v ./test/churn
 
 LONGEST_UNIT := ./netsetup ./controllers/pool ./controllers/replicaset ./controllers/vm
@@ -166,6 +167,14 @@ generate: ## write deepcopy functions and the CRDs from api
 .PHONY: build
 build: ## the product's binaries, into _output/bin
 	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags "-s -w" -o $(BIN)/ ./cmd/... # config/images/components.sh has why
+
+.PHONY: qemuargs
+qemuargs: ## qemuargs as a static program, into _output/bin
+	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -ldflags "-s -w" -o $(BIN)/qemuargs ./cmd/qemuargs
+
+.PHONY: qemuargs-deb
+qemuargs-deb: qemuargs ## Debian's package of qemuargs, into _output
+	config/deb/qemuargs.sh $(BIN)/qemuargs $(OUTPUT)
 
 .PHONY: images
 images: ## all container images, into _output/images

@@ -12,9 +12,9 @@ import (
 
 func goldenCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "golden FOLDER",
+		Use:   "golden FOLDER|FILE",
 		Short: "Hold manifests against the QEMU arguments that were recorded of them",
-		Long: `golden holds the manifests of a folder, and of the folders below, against their goldens: web.yaml against web.args, beside it.
+		Long: `golden holds the manifests of a file, or of a folder and the folders below, against their goldens: web.yaml against web.args, beside it.
 It prints what differs, device by device, and says whether the guest sees the difference. With --update it writes the goldens.`,
 		Example: `  qemuargs golden --update manifests/   # the first time, and to accept a change
   qemuargs golden manifests/            # in CI: exit code 1 if anything differs`,

@@ -62,6 +62,7 @@ func newCommand() *cobra.Command {
 VirtualMachineInstances, ReplicaSets and pools, with the instancetypes and preferences beside them.
 
 Exit codes: 0 done; 1 a manifest is invalid or cannot be read, or there is a difference; 2 wrong usage.`,
+		Version:       builtVersion().text,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          wrong(cobra.NoArgs),
@@ -70,7 +71,7 @@ Exit codes: 0 done; 1 a manifest is invalid or cannot be read, or there is a dif
 		},
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
-	c.AddCommand(renderCommand(), goldenCommand(), diffCommand())
+	c.AddCommand(renderCommand(), goldenCommand(), diffCommand(), manCommand())
 	return c
 }
 

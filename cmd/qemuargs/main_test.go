@@ -214,3 +214,20 @@ func TestRenderSeparators(t *testing.T) {
 		}
 	}
 }
+
+// TestMan: each command has a manual page, with its examples.
+func TestMan(t *testing.T) {
+	dir := t.TempDir()
+	if s := runCommand(t, "", "man", dir); s.code != 0 {
+		t.Fatalf("exit code %d, %s", s.code, s.err)
+	}
+	for _, c := range newCommand().Commands() {
+		page, err := os.ReadFile(filepath.Join(dir, "qemuargs-"+c.Name()+".1"))
+		if err != nil || !strings.Contains(string(page), ".SH EXAMPLE") {
+			t.Errorf("%s: %v; want examples:\n%s", c.Name(), err, page)
+		}
+	}
+	if s := runCommand(t, "", "man", filepath.Join(dir, "none")); s.code != exitInvalid || !strings.Contains(s.err, "no folder") {
+		t.Errorf("a folder that is missing: exit code %d, %s", s.code, s.err)
+	}
+}
