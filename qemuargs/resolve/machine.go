@@ -22,6 +22,10 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 	if err != nil {
 		errs = append(errs, field.Invalid(path.Child("machine", "type"), domain.Machine.Type, err.Error()))
 	}
+	model, err := cpuModel(domain.CPU.Model, host.Accelerator)
+	if err != nil {
+		errs = append(errs, field.Invalid(path.Child("cpu", "model"), domain.CPU.Model, err.Error()))
+	}
 	m := &qemuargs.Machine{
 		Version:     qemuargs.Version,
 		Arch:        qemuargs.AMD64,
@@ -31,7 +35,7 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 		Accelerator: host.Accelerator,
 		NoACPI:      domain.Features != nil && domain.Features.ACPI.Enabled != nil && !*domain.Features.ACPI.Enabled,
 		CPU: qemuargs.CPU{
-			Model:   cpuModel(domain.CPU.Model, host.Accelerator),
+			Model:   model,
 			Sockets: domain.CPU.Sockets, Cores: domain.CPU.Cores, Threads: domain.CPU.Threads,
 		},
 		MemoryBytes: guestMemory(domain.Memory.Guest.Value()),
