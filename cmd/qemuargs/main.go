@@ -34,7 +34,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errDiffers):
+	case errors.Is(err, errDiffers), errors.Is(err, errProblems):
 		return exitInvalid
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "qemuargs: %v\nSee '%s --help'.\n", err, usage.command)
@@ -71,7 +71,7 @@ Exit codes: 0 done; 1 a manifest is invalid or cannot be read, or there is a dif
 		},
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
-	c.AddCommand(renderCommand(), goldenCommand(), diffCommand(), schemaCommand())
+	c.AddCommand(renderCommand(), goldenCommand(), diffCommand(), schemaCommand(), checkCommand())
 	return c
 }
 

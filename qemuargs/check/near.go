@@ -1,0 +1,49 @@
+package check
+
+import (
+	"slices"
+	"strings"
+)
+
+// longest bounds the names that are compared, in bytes.
+const longest = 64
+
+// near finds the known name that is nearest to a wrong one; it is empty if none is near.
+func near(name string, known []string) string {
+	if name == "" || len(name) > longest {
+		return ""
+	}
+	best, distance := "", max(1, len(name)/3)+1
+	for _, k := range slices.Sorted(slices.Values(known)) {
+		if len(k) > longest {
+			continue
+		}
+		if d := edits(alike(name), alike(k)); d < distance {
+			best, distance = k, d
+		}
+	}
+	return best
+}
+
+// alike leaves out what names differ in without a meaning.
+func alike(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+
+// edits is how many letters must be put in, taken out or changed to make one text the other.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}
