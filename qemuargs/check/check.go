@@ -26,26 +26,23 @@ func (p Problem) String() string {
 	return p.Argument + ": " + p.Text
 }
 
-// MaxArguments bounds how many arguments are checked. Linux takes 2 MB of arguments; a machine has some hundred.
-const MaxArguments = 20_000
+// MaxProblems is after how many problems the check ends: to find a near name takes its time.
+const MaxProblems = 1000
 
 // Arguments checks the arguments of one QEMU, without the program's name. others are the schemas of other releases; they
 // tell what is new and what is gone.
 func Arguments(args []string, s *schema.Schema, others ...*schema.Schema) []Problem {
 	c := newChecker(s, others)
-	if len(args) > MaxArguments {
-		c.problem("%d arguments are more than the %d that are checked", len(args), MaxArguments)
-		return c.problems
-	}
-	for i := 0; i < len(args); {
+	for i := 0; i < len(args) && len(c.found) < MaxProblems; {
 		i += c.argument(args[i:])
 	}
 	c.references()
 	slices.SortStableFunc(c.found, func(a, b placed) int { return cmp.Compare(a.place, b.place) })
+	var problems []Problem
 	for _, f := range c.found {
-		c.problems = append(c.problems, f.Problem)
+		problems = append(problems, f.Problem)
 	}
-	return c.problems
+	return problems
 }
 
 // placed is a problem and the number of its argument.
@@ -56,16 +53,16 @@ type placed struct {
 
 // checker checks one command line.
 type checker struct {
-	schema   *schema.Schema
-	others   []*schema.Schema // the oldest first
-	place    int              // of the argument that is looked at
-	label    string           // of that argument, as problems name it
-	found    []placed
-	problems []Problem
-	defined  map[kind]map[string]bool
-	uses     []use
-	open     map[kind]bool // there may be ids of the kind that the arguments do not show
-	machine  string        // the machine type
+	schema  *schema.Schema
+	others  []*schema.Schema // the oldest first
+	place   int              // of the argument that is looked at
+	label   string           // of that argument, as problems name it
+	found   []placed
+	defined map[kind]map[string]bool
+	uses    []use
+	open    map[kind]bool // there may be ids of the kind that the arguments do not show
+	machine string        // the machine type
+	unnamed bool          // a PCI bridge has no id, and QEMU names its bus
 }
 
 func newChecker(s *schema.Schema, others []*schema.Schema) *checker {
@@ -143,8 +140,8 @@ func withoutValue(name string) bool {
 
 // value checks an option's value.
 func (c *checker) value(flag, value string) {
-	if value == "help" || value == "?" {
-		return
+	if value == "help" || value == "?" || strings.HasSuffix(value, ",help") || strings.HasSuffix(value, ",?") {
+		return // QEMU prints something and ends
 	}
 	switch flag {
 	case "device":

@@ -1,9 +1,12 @@
 package check
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
@@ -15,7 +18,7 @@ func (c *checker) device(value string) {
 	if isJSON(value) {
 		var err error
 		if properties, err = object(value); err != nil {
-			c.problem("%v", err)
+			c.unreadable(err)
 			return
 		}
 	} else {
@@ -44,11 +47,12 @@ func (c *checker) device(value string) {
 		c.noDevice(driver, ok || slices.Contains(c.schema.Abstract, driver))
 		return
 	}
-	if id == "" && strings.Contains(d.Bus, "PCI") {
-		c.open[buses] = true // a bridge without an id has a bus whose name QEMU makes
-	}
+	c.unnamed = c.unnamed || id == "" && bridge.MatchString(full)
 	c.properties(full, c.schema.List(d.List), properties, "driver", "id", "bus")
 }
+
+// bridge is the name of a device that is a PCI bridge.
+var bridge = regexp.MustCompile(`bridge|port|^pxb|^ioh3420$|^x3130|^xio3130|^i82801b11|^cxl-`)
 
 // cpuTypes are the types of hotplugged CPUs, which "device_add help" lists as well.
 func cpuTypes(s *schema.Schema) []string {
@@ -109,7 +113,8 @@ func (c *checker) properties(subject string, list map[string]string, properties 
 func (c *checker) property(name, kind string, value any) {
 	complaint := ""
 	switch values := c.schema.Enums[kind]; {
-	case name == "addr": // a slot, or slot.function; a text in spite of its type, int32 (hw/core/qdev-properties-system.c)
+	case name == "addr" && (kind == "int32" || kind == "str"): // a text in QEMU 7.2 too, in spite of its type there
+		complaint = slot(value)
 	case kind == "bool":
 		complaint = truth(value)
 	case values != nil:
@@ -125,6 +130,21 @@ func (c *checker) property(name, kind string, value any) {
 	if complaint != "" {
 		c.problem("%q is %s; %s", name, shown(value), complaint)
 	}
+}
+
+// slot complains of a value that is no PCI slot, 0 to 1f, perhaps with a function, 0 to 7 (hw/core/qdev-properties-system.c,
+// set_pci_devfn). A number is slot * 8 + function.
+func slot(value any) string {
+	if _, isNumber := value.(json.Number); isNumber {
+		return integer(value, "uint8")
+	}
+	device, function, hasFunction := strings.Cut(spelled(value), ".")
+	d, err := strconv.ParseUint(strings.TrimPrefix(device, "0x"), 16, 8)
+	f, functionErr := strconv.ParseUint(strings.TrimPrefix(function, "0x"), 16, 8)
+	if err != nil || d > 0x1f || hasFunction && (functionErr != nil || f > 7) {
+		return "want a slot from 0 to 1f, perhaps with a function from 0 to 7, such as 2.1"
+	}
+	return ""
 }
 
 func isNumber(kind string) bool {
@@ -213,4 +233,3 @@ func (c *checker) global(value string) {
 	}
 	c.properties(driver, c.schema.List(d.List), map[string]any{property: word(text)})
 }
-

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
@@ -22,7 +23,7 @@ func ruleOf(flag string) rule {
 	permit := []string{"allow", "deny"}
 	switch flag {
 	case "chardev": // chardev/char.c
-		return rule{implied: "backend", kind: chardevs, more: []string{"id", "telnet", "backlog"}}
+		return rule{implied: "backend", kind: chardevs, more: []string{"id"}}
 	case "mon":
 		return rule{implied: "chardev", values: map[string][]string{"mode": {"readline", "control"}}, more: []string{"id"}}
 	case "rtc": // softmmu/rtc.c; base is a date too
@@ -61,9 +62,7 @@ func ruleOf(flag string) rule {
 func (c *checker) option(flag, value string) {
 	switch flag {
 	case "readconfig": // a file that may hold anything
-		for _, k := range []kind{devices, objects, chardevs, netdevs, nodes, audiodevs, fsdevs, tpmdevs, fdsets, buses} {
-			c.open[k] = true
-		}
+		c.openAll()
 	case "serial", "parallel", "monitor", "qmp", "qmp-pretty", "debugcon", "gdb":
 		c.character(flag, value)
 	case "tpmdev":
@@ -96,6 +95,34 @@ func (c *checker) option(flag, value string) {
 	for _, p := range all {
 		c.parameter(flag, p, list, r)
 	}
+	if flag == "smp" {
+		c.topology(all)
+	}
+}
+
+// topology complains of CPUs that the sockets, cores and threads do not make (hw/core/machine-smp.c). What is not given
+// QEMU computes.
+func (c *checker) topology(all []pair) {
+	given := map[string]uint64{}
+	for _, p := range all {
+		if n, err := strconv.ParseUint(p.value, 0, 16); err == nil && n > 0 {
+			given[p.key] = n
+		}
+	}
+	total, ok := given["maxcpus"]
+	if !ok {
+		total = given["cpus"]
+	}
+	product, text := uint64(1), []string{}
+	for _, level := range []string{"drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads"} {
+		if n := given[level]; n > 0 && product < 1<<32 {
+			product *= n
+			text = append(text, fmt.Sprintf("%s=%d", level, n))
+		}
+	}
+	if given["sockets"]*given["cores"]*given["threads"] > 0 && total > 0 && product != total {
+		c.problem("%s multiply to %d, and the number of CPUs is %d", strings.Join(text, ", "), product, total)
+	}
 }
 
 // parameter checks one parameter of an option.
@@ -109,7 +136,7 @@ func (c *checker) parameter(flag string, p pair, list map[string]string, r rule)
 	}
 	if !ok {
 		has := func(s *schema.Schema) bool { return s.Options[flag][p.key] != "" }
-		c.problem("-%s has no parameter %q%s", flag, shorten(p.key), c.hint(p.key, append(slices.Collect(maps.Keys(list)), r.more...), has))
+		c.problem("there is no parameter %q%s", shorten(p.key), c.hint(p.key, append(slices.Collect(maps.Keys(list)), r.more...), has))
 		return
 	}
 	if p.bare {
@@ -159,7 +186,7 @@ func (c *checker) characterBackend(all []pair) bool {
 		return true
 	}
 	has := func(s *schema.Schema) bool { return slices.Contains(backends(s), backend) }
-	c.problem("QEMU %s has no %q %q%s", c.schema.Release(), "backend", shorten(backend), c.hint(backend, values, has))
+	c.problem("QEMU %s has no chardev %q%s", c.schema.Release(), shorten(backend), c.hint(backend, values, has))
 	return false
 }
 
@@ -213,7 +240,7 @@ func (c *checker) drive(value string) {
 		if _, listed := list[p.key]; listed {
 			c.parameter("drive", p, list, rule{})
 		} else if first, _, _ := strings.Cut(p.key, "."); len(list) > 0 && p.key != "id" && !anyMember(c.schema, first) {
-			c.problem("-drive has no parameter %q%s", shorten(p.key), c.hint(p.key, slices.Collect(maps.Keys(list)), func(s *schema.Schema) bool { return s.Options["drive"][p.key] != "" }))
+			c.problem("there is no parameter %q%s", shorten(p.key), c.hint(p.key, slices.Collect(maps.Keys(list)), func(s *schema.Schema) bool { return s.Options["drive"][p.key] != "" }))
 		}
 	}
 	if id == "" {
@@ -261,7 +288,7 @@ func (c *checker) smbios(value string) {
 	names := append(strings.Fields(known), "type")
 	for _, p := range all {
 		if !slices.Contains(names, p.key) {
-			c.problem("-smbios type=%s has no parameter %q%s", kind, shorten(p.key), c.hint(p.key, names, func(*schema.Schema) bool { return false }))
+			c.problem("type=%s has no parameter %q%s", kind, shorten(p.key), c.hint(p.key, names, func(*schema.Schema) bool { return false }))
 		}
 	}
 }

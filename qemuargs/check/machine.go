@@ -125,7 +125,9 @@ func (c *checker) feature(model, feature string, list map[string]string) {
 	switch {
 	case name == "tsc-freq": // of tsc-frequency, with a unit
 	case !ok:
-		has := func(s *schema.Schema) bool { return s.List(s.CPUs[model].List)[name] != "" && s.CPUs[model] != schema.CPU{} }
+		has := func(s *schema.Schema) bool {
+			return s.List(s.CPUs[model].List)[name] != "" && s.CPUs[model] != schema.CPU{}
+		}
 		c.problem("CPU model %s has no feature %q%s", model, shorten(name), c.hint(name, slices.Collect(maps.Keys(list)), has))
 	default:
 		c.property(name, kind, word(value))

@@ -18,7 +18,8 @@ func near(name string, known []string) string {
 		if len(k) > longest {
 			continue
 		}
-		if d := edits(alike(name), alike(k)); d < distance {
+		switch d := edits(alike(name), alike(k)); {
+		case d < distance, d == distance && len(k) == len(name) && len(best) != len(name):
 			best, distance = k, d
 		}
 	}
@@ -28,21 +29,25 @@ func near(name string, known []string) string {
 // alike leaves out what names differ in without a meaning.
 func alike(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// edits is how many letters must be put in, taken out or changed to make one text the other.
+// edits is how many letters must be put in, taken out, changed, or swapped with the next, to make one text the other.
 func edits(a, b string) int {
+	var before, last []int
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
+		before, last, row = last, row, make([]int, len(b)+1)
 		row[0] = i + 1
 		for j := range len(b) {
-			cost := diagonal
+			cost := last[j]
 			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
+				cost = 1 + min(last[j], row[j], last[j+1])
 			}
-			diagonal, row[j+1] = row[j+1], cost
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				cost = min(cost, before[j-1]+1)
+			}
+			row[j+1] = cost
 		}
 	}
 	return row[len(b)]

@@ -32,13 +32,26 @@ type use struct {
 	place        int
 }
 
+// openAll gives up on ids: there may be any.
+func (c *checker) openAll() {
+	for _, k := range []kind{devices, objects, chardevs, netdevs, nodes, audiodevs, fsdevs, tpmdevs, fdsets, buses} {
+		c.open[k] = true
+	}
+}
+
+// unreadable complains of a value of the wrong form. It may have been anything.
+func (c *checker) unreadable(err error) {
+	c.problem("read the value: %v", err)
+	c.openAll()
+}
+
 // define keeps an id. An id may be there once.
 func (c *checker) define(k kind, id string) {
 	if c.defined[k] == nil {
 		c.defined[k] = map[string]bool{}
 	}
 	if c.defined[k][id] {
-		c.problem("there are two of the kind %s with the id %q", k, shorten(id))
+		c.problem("the id %q is taken: another %s has it", shorten(id), k)
 	}
 	c.defined[k][id] = true
 }
@@ -50,15 +63,22 @@ func (c *checker) refers(k kind, property, id string) {
 // fdset keeps that a file is one of -add-fd's.
 func (c *checker) fdset(filename string) {
 	if set, ok := strings.CutPrefix(filename, "/dev/fdset/"); ok {
-		c.refers(fdsets, "filename", set)
+		c.refers(fdsets, filename, set)
 	}
 }
 
 // references complains of ids that nothing has.
 func (c *checker) references() {
 	for _, u := range c.uses {
+		if len(c.found) >= MaxProblems {
+			return
+		}
 		c.label, c.place = u.label, u.place
 		if c.open[u.kind] || c.defined[u.kind][u.id] || u.kind == buses && c.hasBus(u.id) {
+			continue
+		}
+		if u.kind == fdsets {
+			c.problem("there is no -add-fd for %s", shorten(u.property))
 			continue
 		}
 		known := slices.Collect(maps.Keys(c.defined[u.kind]))
@@ -92,9 +112,9 @@ func (c *checker) hasBus(name string) bool {
 	q35, i440fx := strings.Contains(c.machine, "q35"), strings.HasPrefix(c.machine, "pc-i440fx") || c.machine == "pc" || c.machine == ""
 	switch m[1] {
 	case "pcie":
-		return name == "pcie.0" && !i440fx || c.open[buses]
+		return name == "pcie.0" && !i440fx || c.unnamed
 	case "pci":
-		return name == "pci.0" && !q35 || c.open[buses]
+		return name == "pci.0" && !q35 || c.unnamed
 	}
 	// QEMU's own, such as ide.2, isa.0, usb-bus.0, and those of devices without an id.
 	for _, own := range []string{"ide", "isa", "i2c", "smbus", "usb-bus", "scsi", "virtio-bus", "virtio-serial-bus", "hda", "floppy-bus", "sd-bus", "ipmi", "nvme-bus", "spi", "ccid-bus", "virtio-mmio-bus", "SSI", "ssi"} {

@@ -46,7 +46,7 @@ func (c *checker) typed(flag, value string) {
 		properties, err = nested(all)
 	}
 	if err != nil {
-		c.problem("%v", err)
+		c.unreadable(err)
 		return
 	}
 	c.name(flag, properties)
@@ -176,7 +176,7 @@ func (q *qapi) variant(path string, value any, values []string) {
 		}
 		return false
 	}
-	q.problem("QEMU %s has no %q %s%s", q.schema.Release(), path, shown(value), q.hint(name, values, has))
+	q.problem("QEMU %s has no %s %s%s", q.schema.Release(), shorten(path), shown(value), q.hint(name, values, has))
 }
 
 // unknown complains of a member that there is not.
