@@ -2,7 +2,7 @@
 # Writes the schemas that qemuargs has embedded, qemuargs/schema/captures: qemu-schemas.sh FOLDER
 #
 # 7.2 is the QEMU of the machine, which runs Debian 12. The others come from Debian's packages, into _output/cache; they run
-# from there with their own libraries, and nothing is installed. The same package gives the same bytes.
+# in a root of their own (which needs root), and nothing is installed. The same package gives the same bytes.
 set -euo pipefail
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -29,7 +29,7 @@ Pin-Priority: 990'
 
 # from_debian RELEASE PREFERENCES extracts the newest QEMU of a release, and prints the path of a script that runs it.
 from_debian() {
-	local debs root=$work/$1 lib=usr/lib/x86_64-linux-gnu
+	local debs root=$work/$1
 	local -x APT_CONFIG
 	APT_CONFIG=$(apt_suite trixie "$2")
 	debs=$(apt_resolve closure $packages)
@@ -37,12 +37,9 @@ from_debian() {
 	apt_fetch $debs
 	say "extracting QEMU $1"
 	apt_extract "$root" $debs
-	cat >"$root.sh" <<-SCRIPT
-		#!/bin/sh
-		export QEMU_MODULE_DIR=$root/$lib/qemu
-		exec $root/usr/lib64/ld-linux-x86-64.so.2 --inhibit-cache --library-path $root/$lib:$root/$lib/pulseaudio \
-			$root/usr/bin/qemu-system-x86_64 -L $root/usr/share/qemu -L $root/usr/share/seabios "\$@"
-	SCRIPT
+	ln -sfn usr/lib "$root/lib" && ln -sfn usr/lib64 "$root/lib64"
+	# In a root of its own: QEMU looks for modules in the host's folder as well, and aborts over those of another release.
+	printf '#!/bin/sh\nexec chroot "%s" /usr/bin/qemu-system-x86_64 "$@"\n' "$root" >"$root.sh"
 	chmod +x "$root.sh"
 	echo "$root.sh"
 }

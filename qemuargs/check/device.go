@@ -23,8 +23,9 @@ func (c *checker) device(value string) {
 		}
 	} else {
 		for _, p := range pairs(value, "driver") {
-			if p.bare { // an old form of a truth (util/qemu-option.c)
-				p.value = "on"
+			if p.bare { // an old form of a truth, which QEMU warns of (util/qemu-option.c)
+				c.short(p, properties)
+				continue
 			}
 			properties[p.key] = word(p.value)
 		}
@@ -61,6 +62,18 @@ func cpuTypes(s *schema.Schema) []string {
 		all = append(all, name+"-"+s.Arch+"-cpu")
 	}
 	return all
+}
+
+// short keeps a truth of the form "name" or "noname". Which of the two it is the device's properties tell.
+func (c *checker) short(p pair, properties map[string]any) {
+	name, _, _ := strings.Cut(p.key, ".")
+	_, d, _ := c.schema.Device(spelled(properties["driver"]))
+	list := c.schema.List(d.List)
+	if on, ok := strings.CutPrefix(name, "no"); ok && list[name] == "" && list[on] != "" {
+		properties[on] = word("off")
+		return
+	}
+	properties[p.key] = word("on")
 }
 
 // noDevice complains of a device that -device does not take. internal says that QEMU has it for itself.
@@ -228,7 +241,7 @@ func (c *checker) global(value string) {
 	d, ok := c.schema.Devices[driver] // by its name only: a -global for an alias is never used
 	if !ok {
 		has := func(s *schema.Schema) bool { _, ok := s.Devices[driver]; return ok }
-		c.problem("QEMU %s has no device %q%s", c.schema.Release(), shorten(driver), c.hint(driver, slices.Collect(maps.Keys(c.schema.Devices)), has))
+		c.warn("QEMU %s has no device %q, and ignores it%s", c.schema.Release(), shorten(driver), c.hint(driver, slices.Collect(maps.Keys(c.schema.Devices)), has))
 		return
 	}
 	c.properties(driver, c.schema.List(d.List), map[string]any{property: word(text)})

@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +27,7 @@ func ruleOf(flag string) rule {
 		return rule{implied: "backend", kind: chardevs, more: []string{"id"}}
 	case "mon":
 		return rule{implied: "chardev", values: map[string][]string{"mode": {"readline", "control"}}, more: []string{"id"}}
-	case "rtc": // softmmu/rtc.c; base is a date too
+	case "rtc": // softmmu/rtc.c
 		return rule{values: map[string][]string{"clock": {"host", "rt", "vm"}, "driftfix": {"slew", "none"}}}
 	case "sandbox": // softmmu/qemu-seccomp.c
 		return rule{implied: "enable", values: map[string][]string{"obsolete": permit, "spawn": permit, "resourcecontrol": permit, "elevateprivileges": {"allow", "deny", "children"}}}
@@ -125,6 +126,9 @@ func (c *checker) topology(all []pair) {
 	}
 }
 
+// date is what -rtc base= takes.
+var date = regexp.MustCompile(`^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(T[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2})?$`)
+
 // parameter checks one parameter of an option.
 func (c *checker) parameter(flag string, p pair, list map[string]string, r rule) {
 	kind, ok := list[p.key]
@@ -148,6 +152,8 @@ func (c *checker) parameter(flag string, p pair, list map[string]string, r rule)
 		complaint = truth(word(p.value))
 	case values != nil:
 		complaint = oneOf(word(p.value), values)
+	case flag == "rtc" && p.key == "base" && p.value != "utc" && p.value != "localtime" && !date.MatchString(p.value):
+		complaint = "want utc, localtime, or a date such as 2006-06-17T16:01:21"
 	case kind == "boolean":
 		complaint = truth(word(p.value))
 	case kind == "number":

@@ -14,7 +14,8 @@ func (c *checker) machineType(value string) {
 	properties := map[string]any{}
 	for _, p := range pairs(value, "type") {
 		if p.bare {
-			p.value = "on"
+			c.problem("%q has no value", shorten(p.key))
+			continue
 		}
 		properties[strings.ReplaceAll(p.key, "_", "-")] = word(p.value) // softmmu/vl.c, keyval_dashify
 	}

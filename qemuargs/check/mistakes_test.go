@@ -116,45 +116,102 @@ func TestMistakes(t *testing.T) {
 	golden.Compare(t, "testdata/mistakes.txt", said.String())
 }
 
-// refused are arguments that QEMU 7.2 refuses, beside the same ones as it takes them.
-var refused = []struct{ right, wrong string }{
-	{"-device virtio-rng-pci,max-bytes=1024,period=1000", "-device virtio-rng-pci,maxbytes=1024"},
-	{`-device '{"driver":"virtio-balloon-pci","free-page-reporting":true}'`, `-device '{"driver":"virtio-balloon-pci","free-page-reporting":"on"}'`},
-	{"-device pcie-root-port,port=255", "-device pcie-root-port,port=256"},
-	{"-device pcie-root-port,id=a -device virtio-rng-pci,bus=a", "-device pcie-root-port,id=a -device virtio-rng-pci,bus=b"},
-	{"-machine pc-q35-7.2", "-machine pc-q35-8.0"},
-	{"-machine q35,vmport=off", "-machine q35,vmprot=off"},
-	{"-cpu max,hv-time=off", "-cpu max,hv-tme=off"},
-	{"-blockdev null-co,node-name=a,size=1048576 -device virtio-blk-pci,drive=a", "-blockdev null-co,node-name=a,size=1048576 -device virtio-blk-pci,drive=b"},
-	{`-blockdev '{"driver":"null-co","node-name":"a","read-only":true}'`, `-blockdev '{"driver":"null-co","node-name":"a","read-only":"on"}'`},
-	{"-object iothread,id=a", "-object iothread,id=a -object iothread,id=a"},
-	{"-overcommit mem-lock=off", "-overcommit mem-lock=on-fault"},
-	{"-smp 4,sockets=2,cores=2,threads=1", "-smp 4,sockets=2,cores=1,threads=1"},
-	{"-chardev null,id=a -device isa-serial,chardev=a", "-chardev null,id=a -device isa-serial,chardev=b"},
-	{"-accel tcg,thread=single", "-accel tcg,thread=many"},
-	{"-no-hpet", "-run-with chroot=/"},
+// tried are arguments that QEMU takes, or refuses: all were tried with 7.2 and 11.1, and TestQEMUAgrees tries some again.
+var tried = []struct {
+	args  string
+	taken bool
+}{
+	{"-device virtio-rng-pci,max-bytes=1024,period=1000", true},
+	{"-device virtio-rng-pci,maxbytes=1024", false},
+	{`-device '{"driver":"virtio-balloon-pci","free-page-reporting":true}'`, true},
+	{`-device '{"driver":"virtio-balloon-pci","free-page-reporting":"on"}'`, false},
+	{"-device pcie-root-port,id=a -device virtio-rng-pci,bus=a", true},
+	{"-device pcie-root-port,id=a -device virtio-rng-pci,bus=b", false},
+	{"-machine pc-q35-7.2,vmport=off,mem_merge=off,kernel_irqchip=off", true},
+	{"-machine q35,vmprot=off", false},
+	{"-cpu max,hv_time=off,avx2,+aes,level=0x10", true},
+	{"-cpu max,hv-tme=off", false},
+	{"-blockdev null-co,node-name=a,size=0x100000,cache.direct=yes -device virtio-blk-pci,drive=a", true},
+	{"-blockdev null-co,node-name=a,size=1048576 -device virtio-blk-pci,drive=b", false},
+	{"-object memory-backend-ram,id=a,size=1M,host-nodes=0-1,host-nodes=3,policy=bind,noshare -object throttle-group,id=t,x-iops-total=10", true},
+	{"-object iothread,id=a -object iothread,id=a", false},
+	{"-smp 4,sockets=2,cores=2,threads=1 -m 1.5G", true},
+	{"-smp 4,sockets=2,cores=1,threads=1", false},
+	{"-chardev null,id=a,path=x -device isa-serial,chardev=a", true},
+	{"-chardev null,id=a -device isa-serial,chardev=b", false},
 }
 
-// TestQEMUAgrees: a real QEMU takes and refuses what the check does.
+// more are tried too, but not again with each run of the tests.
+var more = []struct {
+	args  string
+	taken bool
+}{
+	{"-device pcie-root-port,port=256", false},
+	{"-device virtio-rng-pci,addr=40", false},
+	{"-device virtio-rng-pci,max-bytes=1k", false},
+	{`-device '{"driver":"virtio-rng-pci","max-bytes":"1"}'`, false},
+	{"-device virtio-balloon-pci,nofree-page-reporting -device virtio-balloon-pci,free-page-reporting", true},
+	{"-device virtio-balloon-pci,free-page-reporting=yes", true},
+	{"-device mch", false},
+	{`-blockdev '{"driver":"null-co","node-name":"a","read-only":"on"}'`, false},
+	{"-object memory-backend-ram,id=a,size=0x100000 -object iothread,id=i,poll-max-ns=0x10", true},
+	{"-netdev user,id=a,hostfwd=tcp::2222-:22,hostfwd=tcp::8090-:80,restrict", true},
+	{`-netdev '{"type":"user","id":"a","hostfwd":["tcp::2222-:22"]}'`, false},
+	{`-netdev '{"type":"user","id":"a","hostfwd":[{"str":"tcp::2222-:22"}]}'`, true},
+	{"-netdev stream,id=a,server=on,addr.type=inet,addr.host=localhost,addr.port=12345", true},
+	{"-smbios type=1,manufactur=a", false},
+	{"-machine pc,vmport", false},
+	{"-machine pc,graphics=yes -cpu max,tsc-freq=1G,x2apic=yes", true},
+	{"-accel tcg,tb-size=0x10", true},
+	{"-accel tcg,tb-size=1M", false},
+	{"-accel tcg,thread=many", false},
+	{"-global virtio-rng-pci.max-byte=1 -device virtio-rng-pci", false},
+	{"-boot order=c,foo=1", false},
+	{"-rtc clock=guest", false},
+	{"-rtc base=never", false},
+	{"-rtc base=2026-01-02T03:04:05", true},
+	{"-m 128Mi", false},
+	{"-name a,foo=1", false},
+	{"-action panic=foo", false},
+	{"-chardev null,id=a,nothing=x", false},
+	{"-chardev null,id=a -chardev null,id=a", false},
+	{"-display vnc=:77 -msg timestamp -sandbox on,elevateprivileges=children", true},
+	{"-display gtk,gl", false},
+	{"-sandbox on,spawn=children", false},
+	{"-drive if=none,id=a,driver=null-co,size=1M", true},
+	{"-drive if=none,id=a,driver=null-co,foo=1", false},
+	{"-numa node,nodeid=0,cpus=0,cpu=0", false},
+	{"-device virtio-scsi-pci,iothread=nosuch", false},
+	{"-device isa-serial,index=99999999999", false},
+}
+
+// TestTried: the check takes and refuses what QEMU does.
+func TestTried(t *testing.T) {
+	all := schemas(t)
+	for _, r := range append(tried, more...) {
+		for _, release := range []string{"7.2", "10.0", "11.1"} {
+			lines := problems(t, all, release, "qemu-system-x86_64 "+r.args)
+			lines = strings.ReplaceAll(lines, "-machine: warning: machine type pc-q35-7.2 is deprecated", "") // in 11.1
+			if (lines == "") != r.taken {
+				t.Errorf("%s on QEMU %s, want it taken: %v: %q", r.args, release, r.taken, lines)
+			}
+		}
+	}
+}
+
+// TestQEMUAgrees: a real QEMU takes and refuses what TestTried holds the check to.
 func TestQEMUAgrees(t *testing.T) {
 	path, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
 		t.Fatalf("%v: install Debian's qemu-system-x86 (make packages)", err)
 	}
-	all := schemas(t)
-	for _, r := range refused {
-		for text, want := range map[string]bool{r.right: true, r.wrong: false} {
-			sections, err := check.Parse("qemu-system-x86_64 " + text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			said, took := starts(t, path, sections[0].Args)
-			if took != want {
-				t.Errorf("QEMU takes %s: %v, want %v: %s", text, took, want, said)
-			}
-			if got := problems(t, all, "7.2", "qemu-system-x86_64 "+text); (got == "") != want {
-				t.Errorf("%s: %q, and QEMU says %q", text, got, said)
-			}
+	for _, r := range tried {
+		sections, err := check.Parse("qemu-system-x86_64 " + r.args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said, took := starts(t, path, sections[0].Args); took != r.taken {
+			t.Errorf("QEMU takes %s: %v, want %v: %s", r.args, took, r.taken, said)
 		}
 	}
 }

@@ -15,7 +15,7 @@ func near(name string, known []string) string {
 	}
 	best, distance := "", max(1, len(name)/3)+1
 	for _, k := range slices.Sorted(slices.Values(known)) {
-		if len(k) > longest {
+		if len(k) > longest || max(len(k)-len(name), len(name)-len(k)) > distance {
 			continue
 		}
 		switch d := edits(alike(name), alike(k)); {

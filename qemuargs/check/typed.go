@@ -33,6 +33,9 @@ func typeOf(s *schema.Schema, flag string) (name, implied string) {
 // typed checks an option whose value has a type of QAPI.
 func (c *checker) typed(flag, value string) {
 	typeName, implied := typeOf(c.schema, flag)
+	if flag == "display" && strings.HasPrefix(value, "vnc=") {
+		return // -vnc's older form
+	}
 	all := pairs(value, implied)
 	if !isJSON(value) && flat(flag, all) {
 		c.flat(flag, typeName, all)
@@ -83,11 +86,11 @@ func spelled(value any) string {
 	return ""
 }
 
-// flat says whether QEMU reads key=value pairs with one level only: -netdev but for two types (net/net.c,
-// netdev_is_modern), -numa and -action.
+// flat says whether QEMU reads key=value pairs with one level only: -object, -numa, and -netdev but for two types (net/net.c,
+// netdev_is_modern).
 func flat(flag string, all []pair) bool {
 	modern := slices.ContainsFunc(all, func(p pair) bool { return p.key == "type" && (p.value == "stream" || p.value == "dgram") })
-	return flag == "netdev" && !modern || flag == "numa"
+	return flag == "netdev" && !modern || flag == "numa" || flag == "object"
 }
 
 // flat checks pairs against the members of a type, and of the types inside it. A key may come more than once where the
@@ -106,6 +109,12 @@ func (c *checker) flat(flag, typeName string, all []pair) {
 	}
 	for _, p := range all {
 		m, ok := members[p.key]
+		if !ok && p.bare { // "noshare" (util/qemu-option.c)
+			m, ok = members[strings.TrimPrefix(p.key, "no")]
+		}
+		if first, _, dotted := strings.Cut(p.key, "."); !ok && dotted {
+			_, ok = members[first]
+		}
 		if !ok {
 			q.unknown(q.subject(t, properties), p.key, members)
 			continue
