@@ -27,7 +27,7 @@ func (p Problem) String() string {
 }
 
 // MaxProblems is after how many problems the check ends: to find a near name takes its time.
-const MaxProblems = 500
+const MaxProblems = 200
 
 // Arguments checks the arguments of one QEMU, without the program's name. others are the schemas of other releases; they
 // tell what is new and what is gone.

@@ -14,11 +14,12 @@ func near(name string, known []string) string {
 		return ""
 	}
 	best, distance := "", max(1, len(name)/3)+1
+	meant := alike(name)
 	for _, k := range slices.Sorted(slices.Values(known)) {
 		if len(k) > longest || max(len(k)-len(name), len(name)-len(k)) > distance {
 			continue
 		}
-		switch d := edits(alike(name), alike(k)); {
+		switch d := edits(meant, alike(k), distance); {
 		case d < distance, d == distance && len(k) == len(name) && len(best) != len(name):
 			best, distance = k, d
 		}
@@ -30,7 +31,8 @@ func near(name string, known []string) string {
 func alike(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
 // edits is how many letters must be put in, taken out, changed, or swapped with the next, to make one text the other.
-func edits(a, b string) int {
+// It counts no further than to one more than most.
+func edits(a, b string, most int) int {
 	var before, last []int
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -39,6 +41,7 @@ func edits(a, b string) int {
 	for i := range len(a) {
 		before, last, row = last, row, make([]int, len(b)+1)
 		row[0] = i + 1
+		least := row[0]
 		for j := range len(b) {
 			cost := last[j]
 			if a[i] != b[j] {
@@ -48,6 +51,10 @@ func edits(a, b string) int {
 				cost = min(cost, before[j-1]+1)
 			}
 			row[j+1] = cost
+			least = min(least, cost)
+		}
+		if least > most {
+			return least
 		}
 	}
 	return row[len(b)]
