@@ -165,6 +165,10 @@ generate: ## write deepcopy functions and the CRDs from api
 	go tool -modfile=tools/go.mod controller-gen object crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:dir=config/crd
 	go -C tools run ./crd ../config/crd
 
+.PHONY: qemu-schemas
+qemu-schemas: packages ## write what qemuargs knows of QEMU 7.2, 10.0 and 11.1 (root; downloads 200 MB of Debian's packages)
+	tools/qemu-schemas.sh qemuargs/schema/captures
+
 .PHONY: build
 build: ## the product's binaries, into _output/bin
 	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags "-s -w" -o $(BIN)/ ./cmd/... # config/images/components.sh has why

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -28,12 +29,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	c.SetIn(stdin)
 	c.SetOut(stdout)
 	c.SetErr(stderr)
-	err := c.Execute()
+	err := c.ExecuteContext(context.Background())
 	var usage *usageError
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errDiffers):
+	case errors.Is(err, errDiffers), errors.Is(err, errProblems):
 		return exitInvalid
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "qemuargs: %v\nSee '%s --help'.\n", err, usage.command)
@@ -71,7 +72,7 @@ Exit codes: 0 done; 1 a manifest is invalid or cannot be read, or there is a dif
 		},
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
-	c.AddCommand(renderCommand(), goldenCommand(), diffCommand(), manCommand())
+	c.AddCommand(renderCommand(), goldenCommand(), diffCommand(), schemaCommand(), checkCommand(), manCommand())
 	return c
 }
 

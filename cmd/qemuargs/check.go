@@ -1,0 +1,154 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/check"
+	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
+	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
+)
+
+// errProblems ends check where it has printed an error.
+var errProblems = errors.New("the arguments have errors")
+
+func checkCommand() *cobra.Command {
+	var files, manifests []string
+	c := &cobra.Command{
+		Use:   "check [-f MANIFEST]... [--args FILE]... [-- QEMU ARGUMENTS...]",
+		Short: "Check QEMU's arguments against what a release of QEMU takes, without QEMU",
+		Long: `check holds QEMU's arguments against a schema that "qemuargs schema" captured. It prints an error a line: unknown options,
+devices and properties, values of a wrong type, machine types that are gone, ids that nothing has. What is deprecated is a
+warning. It passes over what a schema does not tell: that it finds nothing is no promise that QEMU starts.
+
+The arguments come from manifests (-f), from files (--args: a command for a shell, or one argument a line), or stand after "--".`,
+		Example: `  qemuargs check -f manifests/
+  qemuargs check --schema 7.2 --args manifests/web.args
+  qemuargs check --schema 10.0 -- -machine q35 -device virtio-blk-pci,drive=d0`,
+	}
+	c.Flags().StringArrayVarP(&manifests, "file", "f", nil, "file or folder of manifests, or - for standard input")
+	c.Flags().StringArrayVar(&files, "args", nil, "file of arguments, or - for standard input")
+	name := addSchemaFlag(c)
+	host := addHostFlag(c, "host", "host of the manifests, where it is not one with KVM and the schema's release: "+hostHelp)
+	c.RunE = func(c *cobra.Command, words []string) error {
+		if len(files)+len(manifests)+len(words) == 0 {
+			return &usageError{c.CommandPath(), errors.New("name manifests, a file of arguments, or arguments after --")}
+		}
+		if len(words) > 0 && c.ArgsLenAtDash() != 0 {
+			return &usageError{c.CommandPath(), fmt.Errorf("%q: QEMU's arguments stand after --, and files after -f or --args", words[0])}
+		}
+		k, err := newChecks(c, *name)
+		if err != nil {
+			return err
+		}
+		if !c.Flags().Changed("host") {
+			if err := host.Set(manifest.DefaultHost + "-" + k.schema.Version); err != nil {
+				return err
+			}
+		}
+		if err := k.manifests(manifests, host.Host); err != nil {
+			return err
+		}
+		for _, file := range files {
+			if err := k.file(file, c.InOrStdin()); err != nil {
+				return err
+			}
+		}
+		if len(words) > 0 {
+			k.check("", words)
+		}
+		if k.failed {
+			return errProblems
+		}
+		return nil
+	}
+	return c
+}
+
+// checks are those of one run of the command.
+type checks struct {
+	schema *schema.Schema
+	others []*schema.Schema
+	out    io.Writer
+	stdin  io.Reader
+	failed bool
+}
+
+func newChecks(c *cobra.Command, name string) (*checks, error) {
+	s, err := openSchema(c, name)
+	if err != nil {
+		return nil, err
+	}
+	others, err := schema.All()
+	if err != nil {
+		return nil, err
+	}
+	return &checks{schema: s, others: others, out: c.OutOrStdout(), stdin: c.InOrStdin()}, nil
+}
+
+// check prints the problems of one machine's arguments.
+func (k *checks) check(title string, args []string) {
+	if title != "" {
+		title += ": "
+	}
+	for _, p := range check.Arguments(args, k.schema, k.others...) {
+		fmt.Fprintf(k.out, "%s%s\n", title, p)
+		k.failed = k.failed || !p.Warning
+	}
+}
+
+// manifests checks the machines of manifests on a host.
+func (k *checks) manifests(names []string, host manifest.Host) error {
+	if len(names) == 0 {
+		return nil
+	}
+	instances, err := open(names, k.stdin)
+	if err != nil {
+		return err
+	}
+	for _, i := range instances {
+		machine, err := i.Machine(host)
+		if err != nil {
+			return err
+		}
+		k.check(i.Document.File+": "+i.Object(), qemuargs.Strings(machine.Args()))
+	}
+	return nil
+}
+
+// file checks the arguments of a file.
+func (k *checks) file(name string, stdin io.Reader) error {
+	text, err := readText(name, stdin)
+	if err != nil {
+		return err
+	}
+	sections, err := check.Parse(string(text))
+	if err != nil {
+		return fmt.Errorf("read arguments %s: %w", name, err)
+	}
+	for _, s := range sections {
+		title := name
+		if s.Title != "" {
+			title += ": " + s.Title
+		}
+		k.check(title, s.Args)
+	}
+	return nil
+}
+
+// readText reads a file, or standard input for "-".
+func readText(name string, stdin io.Reader) ([]byte, error) {
+	if name != "-" {
+		return readBounded(name, check.MaxText)
+	}
+	// One byte more than there may be: check.Parse then refuses it.
+	text, err := io.ReadAll(io.LimitReader(stdin, check.MaxText+1))
+	if err != nil {
+		return nil, fmt.Errorf("read standard input: %w", err)
+	}
+	return text, nil
+}

@@ -1,0 +1,169 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
+)
+
+// machineType checks -machine.
+func (c *checker) machineType(value string) {
+	properties := map[string]any{}
+	for _, p := range pairs(value, "type") {
+		if p.bare {
+			c.problem("%q has no value", shorten(p.key))
+			continue
+		}
+		properties[strings.ReplaceAll(p.key, "_", "-")] = word(p.value) // softmmu/vl.c, keyval_dashify
+	}
+	name := spelled(properties["type"])
+	if name == "" {
+		return // the properties of the default type, or of another -machine
+	}
+	c.machine = name
+	m, ok := c.schema.Machines[name]
+	if !ok {
+		c.noMachine(name)
+		return
+	}
+	if m.Deprecated {
+		c.warn("machine type %s is deprecated", name)
+	}
+	// Of the accelerator, and of types whose properties moved there (softmmu/vl.c, qemu_apply_legacy_machine_options).
+	c.properties(m.Name, c.machineList(m), properties, "type", "accel", "kernel-irqchip", "kvm-shadow-mem", "igd-passthru")
+}
+
+// machineList are a machine type's properties.
+func (c *checker) machineList(m schema.Machine) map[string]string { return c.schema.List(m.List) }
+
+// noMachine complains of a machine type that there is not, and says why.
+func (c *checker) noMachine(name string) {
+	family, version, _ := cutLast(name, "-")
+	oldest, newest := c.versions(family)
+	release := c.schema.Release()
+	switch {
+	case oldest == "" || strings.Trim(version, "0123456789.") != "" || version == "":
+		hint := ""
+		if meant := near(name, slices.Collect(maps.Keys(c.schema.Machines))); meant != "" {
+			hint = fmt.Sprintf("; did you mean %q?", meant)
+		}
+		c.problem("QEMU %s has no machine type %q%s", release, shorten(name), hint)
+	case compareVersions(version, oldest) < 0:
+		c.problem("machine type %s: QEMU %s has removed it; the oldest is %s-%s", shorten(name), release, family, oldest)
+	case compareVersions(version, newest) > 0:
+		c.problem("machine type %s is newer than QEMU %s; the newest is %s-%s", shorten(name), release, family, newest)
+	default:
+		c.problem("QEMU %s has no machine type %q; did you mean %q?", release, shorten(name), near(name, slices.Collect(maps.Keys(c.schema.Machines))))
+	}
+}
+
+// versions are the oldest and the newest version of a family of machine types.
+func (c *checker) versions(family string) (oldest, newest string) {
+	for name := range c.schema.Machines {
+		f, version, _ := cutLast(name, "-")
+		if f != family || version == "" || strings.Trim(version, "0123456789.") != "" {
+			continue
+		}
+		if oldest == "" || compareVersions(version, oldest) < 0 {
+			oldest = version
+		}
+		if newest == "" || compareVersions(version, newest) > 0 {
+			newest = version
+		}
+	}
+	return oldest, newest
+}
+
+func cutLast(s, separator string) (before, after string, found bool) {
+	at := strings.LastIndex(s, separator)
+	if at < 0 {
+		return s, "", false
+	}
+	return s[:at], s[at+len(separator):], true
+}
+
+// cpu checks -cpu: a model and its features.
+func (c *checker) cpu(value string) {
+	model, features, _ := strings.Cut(value, ",")
+	m, ok := c.schema.CPUs[model]
+	if !ok {
+		// A type's full name is taken too (hw/i386, x86_cpu_class_by_name).
+		m, ok = c.schema.CPUs[strings.TrimSuffix(model, "-"+c.schema.Arch+"-cpu")]
+	}
+	if !ok {
+		has := func(s *schema.Schema) bool { _, ok := s.CPUs[model]; return ok }
+		c.problem("QEMU %s has no CPU model %q%s", c.schema.Release(), shorten(model), c.hint(model, slices.Collect(maps.Keys(c.schema.CPUs)), has))
+		return
+	}
+	if m.Deprecated {
+		c.warn("CPU model %s is deprecated", model)
+	}
+	list := c.schema.List(m.List)
+	if list == nil || features == "" {
+		return
+	}
+	for feature := range strings.SplitSeq(features, ",") {
+		c.feature(model, feature, list)
+	}
+}
+
+// feature checks one of a CPU model's: +name, -name, name or name=value (target/i386, x86_cpu_parse_featurestr).
+func (c *checker) feature(model, feature string, list map[string]string) {
+	name, value, hasValue := strings.Cut(feature, "=")
+	if name != "" && (name[0] == '+' || name[0] == '-') {
+		name, value, hasValue = name[1:], "on", true
+	}
+	if !hasValue {
+		value = "on"
+	}
+	kind, ok := list[name]
+	if dashed := strings.ReplaceAll(name, "_", "-"); !ok {
+		kind, ok = list[dashed]
+	}
+	switch {
+	case name == "tsc-freq": // of tsc-frequency, with a unit
+	case !ok:
+		has := func(s *schema.Schema) bool {
+			return s.List(s.CPUs[model].List)[name] != "" && s.CPUs[model] != schema.CPU{}
+		}
+		c.problem("CPU model %s has no feature %q%s", model, shorten(name), c.hint(name, slices.Collect(maps.Keys(list)), has))
+	default:
+		c.property(name, kind, word(value))
+	}
+}
+
+// accelerator checks -accel.
+func (c *checker) accelerator(value string) {
+	properties := map[string]any{}
+	for _, p := range pairs(value, "accel") {
+		if p.bare {
+			p.value = "on"
+		}
+		properties[p.key] = word(p.value)
+	}
+	name := spelled(properties["accel"])
+	list, ok := c.schema.Accelerators[name]
+	switch {
+	case name == "":
+		c.problem("an accelerator is missing")
+	case !ok:
+		has := func(s *schema.Schema) bool { _, ok := s.Accelerators[name]; return ok }
+		c.problem("QEMU %s has no accelerator %q%s", c.schema.Release(), shorten(name), c.hint(name, slices.Collect(maps.Keys(c.schema.Accelerators)), has))
+	default:
+		// igd-passthru is Xen's.
+		c.accelerated(name, c.schema.List(list), properties)
+	}
+}
+
+// accelerated checks an accelerator's properties; tcg's threads have two forms (accel/tcg/tcg-all.c).
+func (c *checker) accelerated(name string, list map[string]string, properties map[string]any) {
+	if thread, ok := properties["thread"]; ok && name == "tcg" {
+		if complaint := oneOf(thread, []string{"single", "multi"}); complaint != "" {
+			c.problem("%q is %s; %s", "thread", shown(thread), complaint)
+		}
+	}
+	c.properties(name, list, properties, "accel", "igd-passthru")
+}

@@ -1,0 +1,126 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// kind is what an id is of. Ids of different kinds do not collide.
+type kind string
+
+const (
+	devices   kind = "device"
+	objects   kind = "object"
+	chardevs  kind = "chardev"
+	netdevs   kind = "netdev"
+	nodes     kind = "block node" // and drives: -device takes both by the property "drive"
+	audiodevs kind = "audiodev"
+	fsdevs    kind = "fsdev"
+	tpmdevs   kind = "tpmdev"
+	fdsets    kind = "fdset"
+	buses     kind = "bus"
+)
+
+// use is a property that refers to an id.
+type use struct {
+	kind         kind
+	property, id string
+	label        string
+	place        int
+}
+
+// openAll gives up on ids: there may be any.
+func (c *checker) openAll() {
+	for _, k := range []kind{devices, objects, chardevs, netdevs, nodes, audiodevs, fsdevs, tpmdevs, fdsets, buses} {
+		c.open[k] = true
+	}
+}
+
+// unreadable complains of a value of the wrong form. It may have been anything.
+func (c *checker) unreadable(err error) {
+	c.problem("read the value: %v", err)
+	c.openAll()
+}
+
+// define keeps an id. An id may be there once.
+func (c *checker) define(k kind, id string) {
+	if c.defined[k] == nil {
+		c.defined[k] = map[string]bool{}
+	}
+	if c.defined[k][id] {
+		c.problem("the id %q is taken: another %s has it", shorten(id), k)
+	}
+	c.defined[k][id] = true
+}
+
+func (c *checker) refers(k kind, property, id string) {
+	c.uses = append(c.uses, use{k, property, id, c.label, c.place})
+}
+
+// fdset keeps that a file is one of -add-fd's.
+func (c *checker) fdset(filename string) {
+	if set, ok := strings.CutPrefix(filename, "/dev/fdset/"); ok {
+		c.refers(fdsets, filename, set)
+	}
+}
+
+// references complains of ids that nothing has.
+func (c *checker) references() {
+	for _, u := range c.uses {
+		if len(c.found) >= MaxProblems {
+			return
+		}
+		c.label, c.place = u.label, u.place
+		if c.open[u.kind] || c.defined[u.kind][u.id] || u.kind == buses && c.hasBus(u.id) {
+			continue
+		}
+		if u.kind == fdsets {
+			c.problem("there is no -add-fd for %s", shorten(u.property))
+			continue
+		}
+		known := slices.Collect(maps.Keys(c.defined[u.kind]))
+		if u.kind == buses {
+			known = append(slices.Collect(maps.Keys(c.defined[devices])), "pcie.0")
+		}
+		hint := ""
+		if meant := near(u.id, known); meant != "" {
+			hint = fmt.Sprintf("; did you mean %q?", meant)
+		}
+		c.problem("%q is %q, and no %s has this id%s", u.property, shorten(u.id), u.kind, hint)
+	}
+}
+
+// numbered is the name of a bus that QEMU names itself (hw/core/bus.c, qbus_init_internal): after its device's id, or
+// after its type.
+var numbered = regexp.MustCompile(`^(.+)\.[0-9]+$`)
+
+// hasBus says whether there may be a bus of the name.
+func (c *checker) hasBus(name string) bool {
+	if strings.Contains(name, "/") || c.defined[devices][name] {
+		return true
+	}
+	m := numbered.FindStringSubmatch(name)
+	if m == nil {
+		return name == "main-system-bus" || name == "sysbus"
+	}
+	if c.defined[devices][m[1]] {
+		return true
+	}
+	q35, i440fx := strings.Contains(c.machine, "q35"), strings.HasPrefix(c.machine, "pc-i440fx") || c.machine == "pc" || c.machine == ""
+	switch m[1] {
+	case "pcie":
+		return name == "pcie.0" && !i440fx || c.unnamed
+	case "pci":
+		return name == "pci.0" && !q35 || c.unnamed
+	}
+	// QEMU's own, such as ide.2, isa.0, usb-bus.0, and those of devices without an id.
+	for _, own := range []string{"ide", "isa", "i2c", "smbus", "usb-bus", "scsi", "virtio-bus", "virtio-serial-bus", "hda", "floppy-bus", "sd-bus", "ipmi", "nvme-bus", "spi", "ccid-bus", "virtio-mmio-bus", "SSI", "ssi"} {
+		if m[1] == own {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,100 @@
+package check_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs/check"
+)
+
+// TestHandWritten: what people and libvirt write in other ways than the catalogue is taken, on every release.
+func TestHandWritten(t *testing.T) {
+	all, lines := schemas(t), strings.Split(strings.TrimSpace(read(t, "testdata/handwritten.sh")), "\n")
+	if len(lines) < 8 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	for _, line := range lines {
+		for release := range all {
+			if got := problems(t, all, release, line); got != "" {
+				t.Errorf("QEMU %s: %s\n%s", release, got, line)
+			}
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want []check.Section
+	}{
+		"a shell's lines":      {"FOO=1 /usr/bin/qemu-system-x86_64 \\\n  -S \\\n  -append 'a '\\''b'\\'' c' -name \"x\\\"y\\z\"\n", []check.Section{{Args: []string{"-S", "-append", "a 'b' c", "-name", `x"y\z`}}}},
+		"one shell line":       {"-S -m 1G\n", []check.Section{{Args: []string{"-S", "-m", "1G"}}}},
+		"one option, JSON":     {`-device {"driver":"a", "id":"b"}`, []check.Section{{Args: []string{"-device", `{"driver":"a", "id":"b"}`}}}},
+		"an option a line":     {"-S\n-append a 'b' c\n-m\n1G\n", []check.Section{{Args: []string{"-S", "-append", "a 'b' c", "-m", "1G"}}}},
+		"titles":               {"# VirtualMachine default/a\n-S\n\n# VirtualMachine default/b\n-m 1G\n", []check.Section{{"VirtualMachine default/a", []string{"-S"}}, {"VirtualMachine default/b", []string{"-m", "1G"}}}},
+		"line ends of Windows": {"qemu -S \\\r\n -m 1G\r\n", []check.Section{{Args: []string{"-S", "-m", "1G"}}}},
+	} {
+		got, err := check.Parse(c.text)
+		if err != nil || !slices.EqualFunc(got, c.want, func(a, b check.Section) bool { return a.Title == b.Title && slices.Equal(a.Args, b.Args) }) {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
+		}
+	}
+	for _, text := range []string{"", "# only a title\n", "qemu -name 'a", strings.Repeat("-S ", check.MaxText)} {
+		if got, err := check.Parse(text); err == nil {
+			t.Errorf("%.20q is read: %d sections", text, len(got))
+		}
+	}
+}
+
+// TestEnds: the check of very many mistakes ends.
+func TestEnds(t *testing.T) {
+	all := schemas(t)
+	got := problems(t, all, "11.1", "qemu"+strings.Repeat(" -device virtio-blk-pcj-non-transitionalx", 100_000))
+	if n := strings.Count(got, "\n") + 1; n != check.MaxProblems {
+		t.Errorf("%d problems, want %d", n, check.MaxProblems)
+	}
+}
+
+// FuzzArguments: whatever the text is, the check ends, and each problem is one line of text.
+func FuzzArguments(f *testing.F) {
+	files, err := filepath.Glob(machines + "*/11.1.args")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no goldens: %v", err)
+	}
+	for _, file := range files[:8] {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	for line := range strings.Lines(read(f, "testdata/handwritten.sh")) {
+		f.Add(line)
+	}
+	for _, m := range mistakes {
+		f.Add("qemu " + m.wrong)
+	}
+	for _, r := range append(tried, more...) {
+		f.Add("qemu " + r.args)
+	}
+	all := schemas(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		sections, err := check.Parse(text)
+		if err != nil {
+			return
+		}
+		for _, s := range sections {
+			for _, release := range []string{"7.2", "11.1"} {
+				for _, p := range check.Arguments(s.Args, all[release], all["10.0"]) {
+					if line := p.String(); strings.ContainsAny(line, "\n\r\x00") || !utf8.ValidString(line) {
+						t.Errorf("%q", line)
+					}
+				}
+			}
+		}
+	})
+}
