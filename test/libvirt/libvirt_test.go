@@ -1,0 +1,176 @@
+//go:build long
+
+package libvirt
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
+)
+
+// patience is how long libvirtd may take for all domains.
+const patience = 4 * time.Minute
+
+// TestAgainstLibvirt: libvirt's arguments for the machines of the catalogue differ from ours
+// only where the reviewed list says so, and each line of the list is needed.
+func TestAgainstLibvirt(t *testing.T) {
+	all := catalogue(t)
+	kvm := hasKVM()
+	if !kvm {
+		t.Log("THIS MACHINE HAS NO KVM: machines with KVM are not compared")
+	}
+	for name, m := range all {
+		if m.Accelerator == qemuargs.KVM && !kvm {
+			delete(all, name)
+		}
+	}
+	theirs := libvirtArguments(t, all)
+	groups, err := Reviewed(reviewedFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	needed := map[Pattern]bool{}
+	for _, name := range names(all) {
+		for _, d := range compare.Differences(compare.Arguments(all[name].Args()), theirs[name]) {
+			if patterns := covering(groups, d); len(patterns) == 0 {
+				t.Errorf("%s: %s (%s)", name, d, d.Place)
+			} else {
+				needed[patterns[0]] = true
+			}
+		}
+	}
+	for _, g := range groups {
+		for _, p := range g.Differences {
+			if !needed[p] && (kvm || !p.KVM) {
+				t.Errorf("%s: %q: no domain differs like this: %+v", reviewedFile, g.Title, p)
+			}
+		}
+	}
+	t.Logf("%d domains compared with libvirt's", len(theirs))
+}
+
+// covering are the patterns for a difference.
+func covering(groups []Group, d compare.Difference) (out []Pattern) {
+	for _, g := range groups {
+		for _, p := range g.Differences {
+			if p.Covers(d) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+func hasKVM() bool {
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err == nil {
+		f.Close()
+	}
+	return err == nil
+}
+
+// libvirtArguments asks libvirt for the arguments of each machine.
+func libvirtArguments(t *testing.T, machines map[string]*qemuargs.Machine) map[string][]compare.Argument {
+	t.Helper()
+	folder := visibleFolder(t)
+	emulator := filepath.Join(folder, "emulator.sh")
+	copyFile(t, "testdata/emulator.sh", emulator)
+	var files strings.Builder
+	for name, m := range machines {
+		write(t, filepath.Join(folder, name+".xml"), domainXML(t, name, m, emulator))
+		for _, d := range m.Disks {
+			fmt.Fprintln(&files, d.Image.Path)
+			if d.Overlay != nil {
+				fmt.Fprintln(&files, d.Overlay.Path)
+			}
+		}
+	}
+	write(t, filepath.Join(folder, "files"), files.String())
+	ask(t, folder)
+	out := map[string][]compare.Argument{}
+	for name := range machines {
+		argv, err := os.ReadFile(filepath.Join(folder, name+".argv"))
+		if err != nil {
+			said, _ := os.ReadFile(filepath.Join(folder, name+".error"))
+			t.Errorf("%s: libvirt made no arguments: %s", name, bytes.TrimSpace(said))
+			continue
+		}
+		out[name] = arguments(string(argv), emulator)
+	}
+	return out
+}
+
+// ask runs libvirtd for the domains of a folder.
+func ask(t *testing.T, folder string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatal("run this test as root: libvirtd gets namespaces of its own")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	script, err := filepath.Abs("testdata/libvirt.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, "unshare", "--pid", "--fork", "--kill-child", "--mount", "--net", script, folder)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("ask libvirt (make libvirt-diff installs it): %v: %s", err, said)
+	}
+}
+
+// visibleFolder is a temporary folder that others than root may look into.
+func visibleFolder(t *testing.T) string {
+	t.Helper()
+	// Not t.TempDir: sockets have paths of 107 bytes at most.
+	folder, err := os.MkdirTemp("", "libvirt")
+	if err == nil {
+		t.Cleanup(func() { os.RemoveAll(folder) })
+		err = os.Chmod(folder, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, text, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// arguments are the words after the program, each flag with its value.
+func arguments(argv, program string) (out []compare.Argument) {
+	words := strings.Split(strings.TrimSuffix(argv, "\x00"), "\x00")
+	words = words[slices.Index(words, program)+1:]
+	for _, w := range words {
+		if strings.HasPrefix(w, "-") || len(out) == 0 {
+			out = append(out, compare.Argument(w))
+		} else {
+			out[len(out)-1] += compare.Argument(" " + w)
+		}
+	}
+	return out
+}
