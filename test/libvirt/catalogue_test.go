@@ -1,10 +1,8 @@
 package libvirt
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -23,61 +21,61 @@ const (
 	hostFile        = "../../qemuargs/resolve/testdata/hosts/7.2.yaml"
 )
 
-// catalogue returns the machines by their folders' names.
-func catalogue(t *testing.T) map[string]*qemuargs.Machine {
+// feature is a VMI of the catalogue, and the Machine that it gets with an accelerator.
+type feature struct {
+	name    string
+	vmi     *v1.VirtualMachineInstance
+	machine *qemuargs.Machine
+}
+
+// catalogue returns each VMI with each of the accelerators.
+func catalogue(t *testing.T, accelerators ...qemuargs.Accelerator) (out []feature) {
 	t.Helper()
 	folders, err := filepath.Glob(catalogueFolder + "/*")
 	if err != nil || len(folders) < 40 {
 		t.Fatalf("%d machines in %s: %v", len(folders), catalogueFolder, err)
 	}
-	out := map[string]*qemuargs.Machine{}
 	for _, folder := range folders {
-		out[filepath.Base(folder)] = machine(t, folder)
+		for _, a := range accelerators {
+			out = append(out, newFeature(t, folder, a))
+		}
 	}
 	return out
 }
 
-func machine(t *testing.T, folder string) *qemuargs.Machine {
+func newFeature(t *testing.T, folder string, accelerator qemuargs.Accelerator) feature {
 	t.Helper()
-	vmi, host := instance(t, folder), resolve.Host{}
+	f, host := feature{name: filepath.Base(folder) + "-" + string(accelerator), vmi: &v1.VirtualMachineInstance{}}, resolve.Host{}
+	read(t, filepath.Join(folder, "vmi.yaml"), f.vmi)
 	read(t, hostFile, &host)
 	if own := filepath.Join(folder, "host.yaml"); exists(own) {
 		read(t, own, &host)
 	}
-	m, errs := resolve.Machine(vmi, host)
+	host.Accelerator = accelerator
+	m, errs := resolve.Machine(f.vmi, host)
 	if len(errs) > 0 {
-		t.Fatalf("%s: %v", folder, errs.ToAggregate())
+		t.Fatalf("%s: %v", f.name, errs.ToAggregate())
 	}
-	return m
+	f.machine = m
+	return f
 }
 
-func instance(t *testing.T, folder string) *v1.VirtualMachineInstance {
+// domain is the machine as KubeVirt would describe it to libvirt.
+func (f feature) domain(t *testing.T, emulator string) string {
 	t.Helper()
-	vmi := &v1.VirtualMachineInstance{}
-	read(t, filepath.Join(folder, "vmi.yaml"), vmi)
-	return vmi
-}
-
-// domainXML is a machine of the catalogue as KubeVirt would describe it to libvirt.
-func domainXML(t *testing.T, name string, m *qemuargs.Machine, emulator string) string {
-	t.Helper()
-	domain, err := Of(m, emulator)
+	domain, err := Of(f.machine, emulator)
 	if err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("%s: %v", f.name, err)
 	}
 	// The Machine does not say any more which of the two modes of host CPUs the VMI has.
-	if cpu := instance(t, filepath.Join(catalogueFolder, name)).Spec.Domain.CPU; cpu != nil && cpu.Model == "host-model" {
+	if cpu := f.vmi.Spec.Domain.CPU; cpu != nil && cpu.Model == "host-model" {
 		domain.CPU.Mode = "host-model"
 	}
 	text, err := domain.XML()
 	if err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("%s: %v", f.name, err)
 	}
 	return string(text)
-}
-
-func names(machines map[string]*qemuargs.Machine) []string {
-	return slices.Sorted(maps.Keys(machines))
 }
 
 func read(t *testing.T, path string, into any) {

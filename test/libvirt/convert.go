@@ -147,6 +147,9 @@ func devices(m *qemuargs.Machine, emulator string) (Devices, error) {
 	return d, nil
 }
 
+// alias is the id that KubeVirt has libvirt give the device of a name.
+func alias(name string) Alias { return Alias{"ua-" + name} }
+
 // pci is a PCI address. libvirt numbers the buses as the Machine names them: pcie.0 is bus 0,
 // and pci.3 bus 3.
 func pci(a *qemuargs.PCIAddress) *Address {
@@ -194,7 +197,7 @@ func controllers(m *qemuargs.Machine) []Controller {
 
 // diskOf is a disk; names counts the disks of each kind of name.
 func diskOf(d qemuargs.Disk, names map[string]int) (Disk, error) {
-	out := Disk{Type: "file", Device: "disk", Serial: d.Serial, Source: DiskSource{File: d.Image.Path},
+	out := Disk{Type: "file", Device: "disk", Serial: d.Serial, Alias: alias(d.Name), Source: DiskSource{File: d.Image.Path},
 		Driver: DiskDriver{Name: "qemu", Type: string(d.Image.Format), ErrorPolicy: "stop", Discard: "unmap"}}
 	prefix := ""
 	switch {
@@ -275,7 +278,7 @@ func diskName(prefix string, n int) string {
 }
 
 func interfaceOf(n qemuargs.NIC, tap string) Interface {
-	out := Interface{Type: "ethernet", MAC: MAC{n.MAC}, Target: InterfaceTarget{Dev: tap, Managed: "no"}, Model: Model{n.Driver}, Address: pci(&n.PCI)}
+	out := Interface{Type: "ethernet", MAC: MAC{n.MAC}, Target: InterfaceTarget{Dev: tap, Managed: "no"}, Model: Model{n.Driver}, Alias: alias(n.Name), Address: pci(&n.PCI)}
 	if n.IsVirtio() {
 		out.Model.Type = nonTransitional
 	}
@@ -295,9 +298,9 @@ func interfaceOf(n qemuargs.NIC, tap string) Interface {
 
 func inputOf(in qemuargs.Input) Input {
 	if in.PCI != nil {
-		return Input{Type: "tablet", Bus: "virtio", Model: "virtio", Address: pci(in.PCI)}
+		return Input{Type: "tablet", Bus: "virtio", Model: "virtio", Alias: alias(in.Name), Address: pci(in.PCI)}
 	}
-	return Input{Type: "tablet", Bus: "usb", Address: &Address{Type: "usb", Bus: "0", Port: strconv.Itoa(in.Port)}}
+	return Input{Type: "tablet", Bus: "usb", Alias: alias(in.Name), Address: &Address{Type: "usb", Bus: "0", Port: strconv.Itoa(in.Port)}}
 }
 
 func video(d qemuargs.Display) VideoModel {

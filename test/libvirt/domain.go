@@ -155,7 +155,13 @@ type Disk struct {
 	ReadOnly *struct{}     `xml:"readonly"`
 	Serial   string        `xml:"serial,omitempty"`
 	Boot     *Boot         `xml:"boot"`
+	Alias    Alias         `xml:"alias"`
 	Address  *Address      `xml:"address"`
+}
+
+// Alias is a device's id.
+type Alias struct {
+	Name string `xml:"name,attr"`
 }
 
 // DiskDriver says how QEMU reads and writes.
@@ -231,6 +237,7 @@ type Interface struct {
 	MTU     *MTU             `xml:"mtu"`
 	Boot    *Boot            `xml:"boot"`
 	ROM     *ROM             `xml:"rom"`
+	Alias   Alias            `xml:"alias"`
 	Address *Address         `xml:"address"`
 }
 
@@ -303,6 +310,7 @@ type Input struct {
 	Type    string   `xml:"type,attr"`
 	Bus     string   `xml:"bus,attr"`
 	Model   string   `xml:"model,attr,omitempty"`
+	Alias   Alias    `xml:"alias"`
 	Address *Address `xml:"address"`
 }
 

@@ -24,26 +24,23 @@ const patience = 4 * time.Minute
 // TestAgainstLibvirt: libvirt's arguments for the machines of the catalogue differ from ours
 // only where the reviewed list says so, and each line of the list is needed.
 func TestAgainstLibvirt(t *testing.T) {
-	all := catalogue(t)
 	kvm := hasKVM()
+	accelerators := []qemuargs.Accelerator{qemuargs.TCG, qemuargs.KVM}
 	if !kvm {
 		t.Log("THIS MACHINE HAS NO KVM: machines with KVM are not compared")
+		accelerators = accelerators[:1]
 	}
-	for name, m := range all {
-		if m.Accelerator == qemuargs.KVM && !kvm {
-			delete(all, name)
-		}
-	}
+	all := catalogue(t, accelerators...)
 	theirs := libvirtArguments(t, all)
 	groups, err := Reviewed(reviewedFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	needed := map[Pattern]bool{}
-	for _, name := range names(all) {
-		for _, d := range compare.Differences(compare.Arguments(all[name].Args()), theirs[name]) {
+	for _, f := range all {
+		for _, d := range compare.Differences(compare.Arguments(f.machine.Args()), theirs[f.name]) {
 			if patterns := covering(groups, d); len(patterns) == 0 {
-				t.Errorf("%s: %s (%s)", name, d, d.Place)
+				t.Errorf("%s: %s (%s)", f.name, d, d.Place)
 			} else {
 				needed[patterns[0]] = true
 			}
@@ -80,15 +77,15 @@ func hasKVM() bool {
 }
 
 // libvirtArguments asks libvirt for the arguments of each machine.
-func libvirtArguments(t *testing.T, machines map[string]*qemuargs.Machine) map[string][]compare.Argument {
+func libvirtArguments(t *testing.T, features []feature) map[string][]compare.Argument {
 	t.Helper()
 	folder := visibleFolder(t)
 	emulator := filepath.Join(folder, "emulator.sh")
 	copyFile(t, "testdata/emulator.sh", emulator)
 	var files strings.Builder
-	for name, m := range machines {
-		write(t, filepath.Join(folder, name+".xml"), domainXML(t, name, m, emulator))
-		for _, d := range m.Disks {
+	for _, f := range features {
+		write(t, filepath.Join(folder, f.name+".xml"), f.domain(t, emulator))
+		for _, d := range f.machine.Disks {
 			fmt.Fprintln(&files, d.Image.Path)
 			if d.Overlay != nil {
 				fmt.Fprintln(&files, d.Overlay.Path)
@@ -98,14 +95,14 @@ func libvirtArguments(t *testing.T, machines map[string]*qemuargs.Machine) map[s
 	write(t, filepath.Join(folder, "files"), files.String())
 	ask(t, folder)
 	out := map[string][]compare.Argument{}
-	for name := range machines {
-		argv, err := os.ReadFile(filepath.Join(folder, name+".argv"))
+	for _, f := range features {
+		argv, err := os.ReadFile(filepath.Join(folder, f.name+".argv"))
 		if err != nil {
-			said, _ := os.ReadFile(filepath.Join(folder, name+".error"))
-			t.Errorf("%s: libvirt made no arguments: %s", name, bytes.TrimSpace(said))
+			said, _ := os.ReadFile(filepath.Join(folder, f.name+".error"))
+			t.Errorf("%s: libvirt made no arguments: %s", f.name, bytes.TrimSpace(said))
 			continue
 		}
-		out[name] = arguments(string(argv), emulator)
+		out[f.name] = arguments(string(argv), emulator)
 	}
 	return out
 }
@@ -131,7 +128,7 @@ func ask(t *testing.T, folder string) {
 // visibleFolder is a temporary folder that others than root may look into.
 func visibleFolder(t *testing.T) string {
 	t.Helper()
-	// Not t.TempDir: sockets have paths of 107 bytes at most.
+	// Not t.TempDir, whose parent is root's alone.
 	folder, err := os.MkdirTemp("", "libvirt")
 	if err == nil {
 		t.Cleanup(func() { os.RemoveAll(folder) })

@@ -2,7 +2,7 @@
 # Stands in for QEMU: libvirt may ask it what it can do, but a machine it does not start.
 case " $* " in
 *" -name "*)
-	for a in "$0" "$@"; do printf '%s\0' "$a"; done >"$(dirname "$0")/home/argv"
+	for a in "$0" "$@"; do printf '%s\0' "$a"; done >/run/h/argv
 	echo "these are the arguments" >&2
 	exit 1
 	;;

@@ -8,29 +8,34 @@
 # FOLDER/NAME.error what libvirt said instead.
 set -eu
 folder=$1
-home=$folder/home
+home=/run/h # short: sockets below it have paths of 107 bytes at most
 user=65534 # nobody; KubeVirt runs libvirt unprivileged too
 
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
-# libvirt looks for the disks of a domain that it starts.
+# libvirt looks for the disks of a domain that it starts, and makes sockets.
 mount -t tmpfs -o mode=755 tmpfs /var/lib
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir /run/kubeqemu "$home"
 while read -r file; do
 	mkdir -p "$(dirname "$file")"
 	: >"$file"
 	chown $user "$file"
 done <"$folder/files"
-# The devices as virt-handler hands them to KubeVirt's launcher.
+chown $user /run/kubeqemu
+# The devices as virt-handler hands them to KubeVirt's launcher. libvirt only opens
+# /dev/vhost-net, so it can be another null: not each machine that runs this has the device.
 mkdir "$folder/dev"
 mount -t tmpfs -o mode=755,dev tmpfs "$folder/dev"
-for device in "kvm /dev/kvm" "tun /dev/net/tun"; do
-	set -- $device
-	if [ -c "$2" ]; then
-		cp -a "$2" "$folder/dev/$1"
-		chown $user "$folder/dev/$1"
-		mount --bind "$folder/dev/$1" "$2"
+mkdir "$folder/dev/net"
+for device in null zero random urandom kvm net/tun; do
+	if [ -c "/dev/$device" ]; then
+		cp -a "/dev/$device" "$folder/dev/$device"
+		chown $user "$folder/dev/$device"
 	fi
 done
+mknod -m 666 "$folder/dev/vhost-net" c 1 3
+mount --bind "$folder/dev" /dev
 ip link set lo up
 
 mkdir -p "$home/run" "$home/cache" "$home/config/libvirt"
@@ -42,13 +47,13 @@ as() {
 	env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME="$home" XDG_RUNTIME_DIR="$home/run" XDG_CACHE_HOME="$home/cache" XDG_CONFIG_HOME="$home/config" \
 		setpriv --reuid $user --regid $user --clear-groups --inh-caps=+net_admin --ambient-caps=+net_admin --pdeathsig KILL -- "$@"
 }
-as libvirtd --timeout 0 >"$home/log" 2>&1 &
+as libvirtd --timeout 0 >"$folder/log" 2>&1 &
 tries=0
 until [ -S "$home/run/libvirt/libvirt-sock" ]; do
 	tries=$((tries + 1))
 	if [ $tries -gt 600 ]; then
 		echo "libvirtd made no socket:" >&2
-		tail -n 20 "$home/log" >&2
+		tail -n 20 "$folder/log" >&2
 		exit 1
 	fi
 	sleep 0.1
