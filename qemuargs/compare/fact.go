@@ -89,8 +89,7 @@ func (a Argument) options(first string) map[string]string {
 		case !ok && i == 0 && first != "":
 			key, value = first, key
 		case !ok && strings.HasPrefix(key, "+"), !ok && strings.HasPrefix(key, "-"):
-			value = map[byte]string{'+': "on", '-': "off"}[key[0]]
-			key = key[1:]
+			key, value = key[1:], map[byte]string{'+': "on", '-': "off"}[key[0]]
 		case !ok:
 			value = "on"
 		}
@@ -121,6 +120,9 @@ func flatten(into map[string]string, prefix string, object map[string]any) {
 	}
 }
 
+// fileNumbers are the properties that hold numbers of inherited files.
+var fileNumbers = []string{"fd", "fds", "vhostfd", "vhostfds"}
+
 // normal writes in one way what QEMU can read in several, and takes out what a program chooses
 // for itself: numbers of files.
 func normal(flag string, properties map[string]string) map[string]string {
@@ -128,7 +130,7 @@ func normal(flag string, properties map[string]string) map[string]string {
 		switch {
 		case flag == "-m" && key == "size" && strings.Trim(value, "0123456789") == "":
 			value += "M" // MiB is the unit of a bare number
-		case flag == "-add-fd", strings.HasPrefix(value, "/dev/fdset/"), flag != "-cpu" && (key == "fd" || key == "fds"):
+		case flag == "-add-fd", strings.HasPrefix(value, "/dev/fdset/"), slices.Contains(fileNumbers, key):
 			value = digits.ReplaceAllString(value, "N")
 		case value == "yes":
 			value = "on"
@@ -266,105 +268,7 @@ func (g *graph) placeRest() {
 		key := n.flag + " " + n.place
 		taken[key]++
 		if taken[key] > 1 {
-			n.place = fmt.Sprintf("%s (%d)", n.place, taken[key])
+			n.place = strings.TrimSpace(fmt.Sprintf("%s (%d)", n.place, taken[key]))
 		}
 	}
-}
-
-// Difference is a fact that two command lines do not agree on.
-type Difference struct {
-	// Argument and Property as in Fact.
-	Argument, Property string
-	// Place is where the first of the two command lines, or else the second, has it.
-	Place string
-	// Before and After are the two values. Unset stands for a property that is not there, and
-	// if Property is empty, for an argument that is not there.
-	Before, After string
-}
-
-// Unset is the value of what is not there.
-const Unset = "unset"
-
-// there is the value of an argument that the other command line lacks.
-const there = "there"
-
-func (d Difference) String() string {
-	what := d.Argument
-	if d.Property != "" {
-		what += " " + d.Property
-	}
-	return fmt.Sprintf("%s: %s → %s", what, d.Before, d.After)
-}
-
-// Differences compares two command lines that different programs wrote: devices are matched by
-// their places, and backends by their devices. Of an argument that one lacks, no properties are
-// told.
-func Differences(before, after []Argument) []Difference {
-	old, now := Facts(before), Facts(after)
-	var out []Difference
-	tell := func(facts, others []Fact, difference func(f Fact, other string) Difference) {
-		values, arguments := index(others)
-		for _, f := range facts {
-			if f.Property != "" && !arguments[argumentKey(f)] {
-				continue // the argument itself is told
-			}
-			if f.Property == "" && arguments[argumentKey(f)] {
-				continue
-			}
-			value, ok := values[factKey(f)]
-			switch {
-			case !ok:
-				out = append(out, difference(f, Unset))
-			case value != f.Value:
-				out = append(out, difference(f, text(value)))
-			}
-		}
-	}
-	tell(old, now, func(f Fact, other string) Difference {
-		return Difference{f.Argument, f.Property, f.Place, shown(f), other}
-	})
-	values, _ := index(old)
-	tell(now, old, func(f Fact, other string) Difference {
-		if _, both := values[factKey(f)]; both {
-			return Difference{}
-		}
-		return Difference{f.Argument, f.Property, f.Place, other, shown(f)}
-	})
-	return slices.DeleteFunc(out, func(d Difference) bool { return d == Difference{} })
-}
-
-func shown(f Fact) string {
-	if f.Property == "" {
-		return there
-	}
-	return text(f.Value)
-}
-
-// text makes an empty value visible.
-func text(value string) string {
-	if value == "" {
-		return `""`
-	}
-	return value
-}
-
-// index holds the values of facts, and which arguments there are.
-func index(facts []Fact) (values map[[3]string]string, arguments map[[2]string]bool) {
-	values, arguments = map[[3]string]string{}, map[[2]string]bool{}
-	for _, f := range facts {
-		values[factKey(f)] = f.Value
-		arguments[argumentKey(f)] = true
-	}
-	return values, arguments
-}
-
-// argumentKey is the same for two devices of different drivers in one place.
-func argumentKey(f Fact) [2]string {
-	flag, _, _ := strings.Cut(f.Argument, " ")
-	return [2]string{flag, f.Place}
-}
-
-func factKey(f Fact) [3]string {
-	key := argumentKey(f)
-	return [3]string{key[0], key[1], f.Property}
 }

@@ -3,6 +3,7 @@ package libvirt
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -67,6 +68,12 @@ func (f feature) domain(t *testing.T, emulator string) string {
 	if err != nil {
 		t.Fatalf("%s: %v", f.name, err)
 	}
+	if !f.hasBootOrder() {
+		// KubeVirt then says nothing, and libvirt chooses.
+		for i := range domain.Devices.Disks {
+			domain.Devices.Disks[i].Boot = nil
+		}
+	}
 	// The Machine does not say any more which of the two modes of host CPUs the VMI has.
 	if cpu := f.vmi.Spec.Domain.CPU; cpu != nil && cpu.Model == "host-model" {
 		domain.CPU.Mode = "host-model"
@@ -76,6 +83,13 @@ func (f feature) domain(t *testing.T, emulator string) string {
 		t.Fatalf("%s: %v", f.name, err)
 	}
 	return string(text)
+}
+
+// hasBootOrder says whether the VMI orders its devices.
+func (f feature) hasBootOrder() bool {
+	devices := f.vmi.Spec.Domain.Devices
+	return slices.ContainsFunc(devices.Disks, func(d v1.Disk) bool { return d.BootOrder != nil }) ||
+		slices.ContainsFunc(devices.Interfaces, func(i v1.Interface) bool { return i.BootOrder != nil })
 }
 
 func read(t *testing.T, path string, into any) {

@@ -27,13 +27,16 @@ type Pattern struct {
 	// Ours and Libvirt are the two values, or compare.Unset.
 	Ours    string `json:"ours"`
 	Libvirt string `json:"libvirt"`
+	// Domain is a pattern for the names of the domains that may differ so: a domain's name is the
+	// folder of its feature and the accelerator, such as disk-sata-kvm. Empty stands for all.
+	Domain string `json:"domain,omitempty"`
 	// KVM: only a host with KVM shows the difference.
 	KVM bool `json:"kvm,omitempty"`
 }
 
-// Covers says whether the pattern is for a difference, whose first side is ours.
-func (p Pattern) Covers(d compare.Difference) bool {
-	return matches(p.Argument, d.Argument) && matches(p.Property, d.Property) && matches(p.Ours, d.Before) && matches(p.Libvirt, d.After)
+// Covers says whether the pattern is for a difference in a domain. Its first side is ours.
+func (p Pattern) Covers(domain string, d compare.Difference) bool {
+	return (p.Domain == "" || matches(p.Domain, domain)) && matches(p.Argument, d.Argument) && matches(p.Property, d.Property) && matches(p.Ours, d.Before) && matches(p.Libvirt, d.After)
 }
 
 // matches says whether a text fits a pattern, in which "*" stands for any text.
