@@ -40,7 +40,7 @@ test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests
 	$(run_e2e)
 
 .PHONY: test-all
-test-all: test long web-check e2e-long compat-e2e fuzz ## test, and the long ones
+test-all: test long libvirt-diff web-check e2e-long compat-e2e fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, its memory; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
@@ -121,6 +121,14 @@ bench: packages cluster build ## measure start times and memory beside bare QEMU
 		echo "COULD NOT INSTALL LIBVIRT: its rows will be missing" >&2; fi
 	go build -o $(BIN)/bench ./test/bench
 	$(BIN)/bench $(BENCHFLAGS)
+
+# What the comparison of arguments asks; the product needs nothing of it.
+LIBVIRT_PACKAGES := $(BENCH_PACKAGES) libvirt-daemon-driver-qemu
+
+.PHONY: libvirt-diff
+libvirt-diff: packages ## compare QEMU's arguments with those that Debian's libvirt makes; docs/libvirt.md says what may differ
+	$(call install,$(LIBVIRT_PACKAGES))
+	go test -count 1 -tags long -timeout 5m -run '^TestAgainstLibvirt$$' -v ./test/libvirt
 
 .PHONY: fuzz
 FUZZTIME ?= 60s

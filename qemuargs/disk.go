@@ -170,6 +170,17 @@ func (i Image) nodes(d Disk, role string, readOnly bool) []any {
 	return []any{file, format}
 }
 
+// scsiID is the text of a SCSI drive's device identification page, of which Linux makes the
+// names in /dev/disk/by-id. QEMU itself would refuse to take it from a serial number of more
+// than 20 bytes, and a drive without a serial number would have none. The text is that of
+// KubeVirt's guests: libvirt makes it of KubeVirt's id for the disk.
+func (d Disk) scsiID() string {
+	if d.Serial != "" {
+		return d.Serial
+	}
+	return "drive-ua-" + d.Name
+}
+
 type diskProps struct {
 	Driver    DiskDriver `json:"driver"`
 	ID        string     `json:"id"`
@@ -191,21 +202,17 @@ type diskProps struct {
 
 // Device is the -device of the disk.
 func (d Disk) Device() any {
-	p := diskProps{Driver: d.Driver, ID: d.ID(), Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex}
-	if d.Driver != IDECD && d.Driver != SCSICD {
-		// KubeVirt's default errorPolicy: an I/O error stops the guest's CPUs
+	p := diskProps{Driver: d.Driver, ID: d.ID(), Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex,
+		WriteBack: "on",
+		// KubeVirt's default errorPolicy, also of CD-ROMs: an I/O error stops the guest's CPUs
 		// before the guest sees it.
-		p.WriteBack, p.WError, p.RError = "on", "stop", "stop"
-	}
+		WError: "stop", RError: "stop"}
 	zero := 0
 	switch {
 	case d.PCI != nil:
 		p.Bus, p.Addr, p.Queues, p.QueueSize = d.PCI.Bus, d.PCI.addr(), d.Queues, d.QueueSize
 	case d.LUN != nil:
-		p.Bus, p.SCSIID, p.LUN = d.Bus, &zero, d.LUN
-		// Newer QEMUs refuse a serial number that fits no identification page
-		// (20 bytes), unless the page's text is given.
-		p.DeviceID = d.Serial[:min(len(d.Serial), 20)]
+		p.Bus, p.SCSIID, p.LUN, p.DeviceID = d.Bus, &zero, d.LUN, d.scsiID()
 	default:
 		p.Bus, p.Unit = d.Bus, &zero // each AHCI bus has one drive
 	}

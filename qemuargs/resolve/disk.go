@@ -210,21 +210,20 @@ func (b *sataBus) controllers() []qemuargs.AHCI {
 }
 
 // boot makes the first hard disk (or else the first disk) bootable if the spec has no boot
-// order. If it has one, the firmware tries only the devices in it.
-func boot(devices *v1.Devices, disks []qemuargs.Disk) qemuargs.BootRestriction {
+// order.
+func boot(devices *v1.Devices, disks []qemuargs.Disk) {
 	ordered := func(order *uint32) bool { return order != nil }
 	if slices.ContainsFunc(devices.Disks, func(d v1.Disk) bool { return ordered(d.BootOrder) }) ||
 		slices.ContainsFunc(devices.Interfaces, func(nic v1.Interface) bool { return ordered(nic.BootOrder) }) {
-		return qemuargs.BootStrict
+		return
 	}
 	for i := range disks {
 		if disks[i].Driver != qemuargs.IDECD && disks[i].Driver != qemuargs.SCSICD {
 			disks[i].BootIndex = 1
-			return ""
+			return
 		}
 	}
 	if len(disks) > 0 {
 		disks[0].BootIndex = 1
 	}
-	return ""
 }

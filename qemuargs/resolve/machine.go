@@ -41,6 +41,8 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 		MemoryBytes: guestMemory(domain.Memory.Guest.Value()),
 		// KubeVirt's strings: guests and their software look for them.
 		SMBIOS: qemuargs.SMBIOS{Manufacturer: "KubeVirt", Product: "None", Family: "KubeVirt", Serial: domain.Firmware.Serial},
+		// As libvirt does for KubeVirt. SeaBIOS then sets up no disk that it does not boot from.
+		Boot: qemuargs.BootStrict,
 	}
 	devices := &domain.Devices
 	m.CPU.Flags = cpuFlags(domain.Clock, host.Accelerator)
@@ -56,7 +58,7 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 	// rename them.
 	m.NICs = nics(vmi, host, board, slots)
 	errs = append(errs, disks(vmi, host, m, slots)...)
-	m.Boot = boot(devices, m.Disks)
+	boot(devices, m.Disks)
 	attach(devices, m, slots)
 	if m.RootPorts, err = slots.rootPorts(m.MemoryBytes); err != nil {
 		errs = append(errs, field.Invalid(path.Child("devices"), "", err.Error()))

@@ -1,0 +1,310 @@
+package libvirt
+
+import (
+	"encoding/xml"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// nonTransitional is the model by which libvirt knows virtio devices that are of virtio 1 alone.
+const nonTransitional = "virtio-non-transitional"
+
+// Of describes a Machine to libvirt with the elements that KubeVirt's converter
+// (pkg/virt-launcher/virtwrap/converter) writes for the same VMI. KubeVirt leaves PCI
+// addresses to libvirt; here each device gets the Machine's, so that devices can be matched.
+// emulator is the path of the QEMU.
+func Of(m *qemuargs.Machine, emulator string) (Domain, error) {
+	d := Domain{
+		Type:    map[qemuargs.Accelerator]string{qemuargs.KVM: "kvm", qemuargs.TCG: "qemu"}[m.Accelerator],
+		Name:    m.Name,
+		UUID:    m.UUID,
+		Memory:  Bytes{Unit: "b", Value: m.MemoryBytes},
+		VCPU:    VCPU{Placement: "static", Count: m.CPU.Count()},
+		Sysinfo: sysinfo(m),
+		OS:      operatingSystem(m),
+		CPU:     cpu(m.CPU),
+		Clock:   clock(m),
+	}
+	d.Features = &Features{VMPort: &State{"off"}}
+	if !m.NoACPI {
+		d.Features.ACPI = &struct{}{}
+	}
+	var err error
+	d.Devices, err = devices(m, emulator)
+	return d, err
+}
+
+// XML is the domain as text.
+func (d Domain) XML() ([]byte, error) {
+	text, err := xml.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write the domain %q as XML: %w", d.Name, err)
+	}
+	return append(text, '\n'), nil
+}
+
+func sysinfo(m *qemuargs.Machine) Sysinfo {
+	s := Sysinfo{Type: "smbios"}
+	for _, e := range []Entry{{"manufacturer", m.SMBIOS.Manufacturer}, {"product", m.SMBIOS.Product}, {"serial", m.SMBIOS.Serial}, {"uuid", m.UUID}, {"family", m.SMBIOS.Family}} {
+		if e.Value != "" {
+			s.Entries = append(s.Entries, e)
+		}
+	}
+	return s
+}
+
+func operatingSystem(m *qemuargs.Machine) OS {
+	os := OS{Type: OSType{Arch: "x86_64", Machine: m.Type, Value: "hvm"}, SMBIOS: Mode{"sysinfo"}}
+	if m.SerialBIOS {
+		os.BIOS = &BIOS{"yes"}
+	}
+	if m.Kernel != nil {
+		os.Kernel, os.Initrd, os.Args = m.Kernel.Path, m.Kernel.Initrd, m.Kernel.Args
+	}
+	return os
+}
+
+func cpu(c qemuargs.CPU) CPU {
+	out := CPU{Topology: Topology{Sockets: c.Sockets, Cores: c.Cores, Threads: c.Threads}}
+	switch c.Model {
+	case "host":
+		out.Mode = "host-passthrough"
+	case "max":
+		out.Mode = "maximum"
+	default:
+		out.Mode, out.Model = "custom", c.Model
+	}
+	return out
+}
+
+// clock has the timers of which the Machine says anything.
+func clock(m *qemuargs.Machine) Clock {
+	c := Clock{Offset: "utc", Adjustment: "reset"}
+	if m.Clock.RTCCatchUp || m.Clock.RTCSource != "" {
+		t := Timer{Name: "rtc", Present: "yes", Track: map[string]string{"vm": "guest", "host": "wall"}[m.Clock.RTCSource]}
+		if m.Clock.RTCCatchUp {
+			t.TickPolicy = "catchup"
+		}
+		c.Timers = append(c.Timers, t)
+	}
+	if m.Clock.NoPIT {
+		c.Timers = append(c.Timers, Timer{Name: "pit", Present: "no"})
+	} else if m.Clock.PITPolicy != "" {
+		c.Timers = append(c.Timers, Timer{Name: "pit", Present: "yes", TickPolicy: m.Clock.PITPolicy})
+	}
+	if m.Clock.NoHPET {
+		c.Timers = append(c.Timers, Timer{Name: "hpet", Present: "no"})
+	}
+	for _, flag := range m.CPU.Flags {
+		switch flag {
+		case "kvmclock=off":
+			c.Timers = append(c.Timers, Timer{Name: "kvmclock", Present: "no"})
+		case "hv-time=on":
+			c.Timers = append(c.Timers, Timer{Name: "hypervclock", Present: "yes"})
+		}
+	}
+	return c
+}
+
+func devices(m *qemuargs.Machine, emulator string) (Devices, error) {
+	d := Devices{Emulator: emulator, Controllers: controllers(m), Balloon: Balloon{Model: "none"}}
+	names := map[string]int{}
+	for _, disk := range m.Disks {
+		out, err := diskOf(disk, names)
+		if err != nil {
+			return d, err
+		}
+		d.Disks = append(d.Disks, out)
+	}
+	for i, nic := range m.NICs {
+		d.Interfaces = append(d.Interfaces, interfaceOf(nic, fmt.Sprintf("tap%d", i)))
+	}
+	if m.Serial != nil {
+		d.Serials = []Serial{{Type: "unix", Source: Socket{Mode: "bind", Path: "/run/kubeqemu/serial0"}, Target: SerialTarget{Type: "isa-serial"}}}
+	}
+	if m.Agent != nil {
+		d.Channels = []Channel{{Type: "unix", Target: ChannelTarget{Type: "virtio", Name: qemuargs.AgentPort}}}
+	}
+	for _, in := range m.Inputs {
+		d.Inputs = append(d.Inputs, inputOf(in))
+	}
+	if g := m.Graphics; g != nil {
+		d.Graphics = []Graphics{{Type: "vnc", Listen: Listen{Type: "socket", Socket: g.Socket}}}
+		d.Videos = []Video{{Model: video(g.Display), Address: pci(g.PCI)}}
+	}
+	if w := m.Watchdog; w != nil {
+		d.Watchdogs = []Watchdog{{Model: "i6300esb", Action: w.Action, Address: pci(&w.PCI)}}
+	}
+	if b := m.Balloon; b != nil {
+		d.Balloon = Balloon{Model: nonTransitional, FreePageReporting: "on", Address: pci(&b.PCI)}
+	}
+	if r := m.RNG; r != nil {
+		d.RNGs = []RNG{{Model: nonTransitional, Backend: Backend{Model: "random", Path: "/dev/urandom"}, Address: pci(&r.PCI)}}
+	}
+	return d, nil
+}
+
+// alias is the id that KubeVirt has libvirt give the device of a name.
+func alias(name string) Alias { return Alias{"ua-" + name} }
+
+// pci is a PCI address. libvirt numbers the buses as the Machine names them: pcie.0 is bus 0,
+// and pci.3 bus 3.
+func pci(a *qemuargs.PCIAddress) *Address {
+	if a == nil {
+		return nil
+	}
+	bus := "0"
+	if n, ok := strings.CutPrefix(a.Bus, "pci."); ok {
+		bus = n
+	}
+	out := &Address{Type: "pci", Domain: "0", Bus: bus, Slot: strconv.Itoa(int(a.Slot)), Function: strconv.Itoa(int(a.Function))}
+	return out
+}
+
+func controllers(m *qemuargs.Machine) []Controller {
+	out := []Controller{{Type: "pci", Model: "pcie-root"}}
+	for i, p := range m.RootPorts {
+		address := pci(&p.PCI)
+		if p.PCI.Function == 0 {
+			address.Multifunction = "on"
+		}
+		out = append(out, Controller{Type: "pci", Index: i + 1, Model: "pcie-root-port", Address: address,
+			Target: &ControllerTarget{Chassis: p.Chassis, Port: p.PCI.Slot<<3 | p.PCI.Function}})
+	}
+	for i, c := range m.AHCI {
+		address := pci(&c.PCI)
+		if c.PCI.Function == 0 {
+			address.Multifunction = "on"
+		}
+		out = append(out, Controller{Type: "sata", Index: i + 1, Address: address})
+	}
+	if m.SCSI != nil {
+		out = append(out, Controller{Type: "scsi", Model: nonTransitional, Address: pci(&m.SCSI.PCI)})
+	}
+	if m.USB != nil {
+		out = append(out, Controller{Type: "usb", Model: "qemu-xhci", Ports: m.USB.Ports, Address: pci(&m.USB.PCI)})
+	} else {
+		out = append(out, Controller{Type: "usb", Model: "none"})
+	}
+	if m.Agent != nil {
+		out = append(out, Controller{Type: "virtio-serial", Model: nonTransitional, Address: pci(&m.Agent.PCI)})
+	}
+	return out
+}
+
+// diskOf is a disk; names counts the disks of each kind of name.
+func diskOf(d qemuargs.Disk, names map[string]int) (Disk, error) {
+	out := Disk{Type: "file", Device: "disk", Serial: d.Serial, Alias: alias(d.Name), Source: DiskSource{File: d.Image.Path},
+		Driver: DiskDriver{Name: "qemu", Type: string(d.Image.Format), ErrorPolicy: "stop", Discard: "unmap"}}
+	prefix := ""
+	switch {
+	case d.PCI != nil:
+		out.Model, out.Address = nonTransitional, pci(d.PCI)
+		out.Target.Bus, prefix = "virtio", "vd"
+	case d.LUN != nil:
+		out.Address = &Address{Type: "drive", Controller: "0", Bus: "0", Target: "0", Unit: strconv.Itoa(*d.LUN)}
+		out.Target.Bus, prefix = "scsi", "sd"
+	default:
+		controller, port, err := sataPort(d.Bus)
+		if err != nil {
+			return out, err
+		}
+		out.Address = &Address{Type: "drive", Controller: strconv.Itoa(controller), Bus: "0", Target: "0", Unit: strconv.Itoa(port)}
+		out.Target.Bus, prefix = "sata", "sd"
+	}
+	out.Target.Dev = diskName(prefix, names[prefix])
+	names[prefix]++
+	if d.Driver == qemuargs.IDECD || d.Driver == qemuargs.SCSICD {
+		out.Device, out.Driver.Discard = "cdrom", ""
+	}
+	if d.ReadOnly {
+		out.ReadOnly = &struct{}{}
+	}
+	if d.BootIndex > 0 {
+		out.Boot = &Boot{d.BootIndex}
+	}
+	image(d, &out)
+	return out, nil
+}
+
+// image is the file or device behind a disk. KubeVirt opens it with O_DIRECT where that works
+// for all files, and else has each write reach the disk.
+func image(d qemuargs.Disk, out *Disk) {
+	direct := d.Image.Direct
+	if d.Image.Volume == qemuargs.BlockVolume {
+		out.Type, out.Source = "block", DiskSource{Dev: d.Image.Path}
+	}
+	if d.Overlay != nil {
+		direct = direct && d.Overlay.Direct
+		source := out.Source
+		out.Backing = &BackingStore{Type: out.Type, Format: &Format{string(d.Image.Format)}, Source: &source, Backing: &BackingStore{}}
+		out.Type, out.Source, out.Driver.Type = "file", DiskSource{File: d.Overlay.Path}, string(qemuargs.QCOW2)
+	} else {
+		out.Backing = &BackingStore{}
+	}
+	out.Driver.Cache = "writethrough"
+	if direct {
+		out.Driver.Cache = "none"
+	}
+	if direct && out.Source.Dev != "" {
+		out.Driver.IO = "native"
+	}
+}
+
+// sataPort reads a bus such as ide.2 or ahci1.3.
+func sataPort(bus string) (controller, port int, err error) {
+	name, number, _ := strings.Cut(bus, ".")
+	if index, ok := strings.CutPrefix(name, "ahci"); ok {
+		if controller, err = strconv.Atoi(index); err != nil {
+			return 0, 0, fmt.Errorf("read the SATA bus %q: %w", bus, err)
+		}
+	}
+	if port, err = strconv.Atoi(number); err != nil {
+		return 0, 0, fmt.Errorf("read the SATA bus %q: %w", bus, err)
+	}
+	return controller, port, nil
+}
+
+// diskName is Linux' name of the n-th disk, from 0.
+func diskName(prefix string, n int) string {
+	name := ""
+	for ; n >= 0; n = n/26 - 1 {
+		name = string(rune('a'+n%26)) + name
+	}
+	return prefix + name
+}
+
+func interfaceOf(n qemuargs.NIC, tap string) Interface {
+	out := Interface{Type: "ethernet", MAC: MAC{n.MAC}, Target: InterfaceTarget{Dev: tap, Managed: "no"}, Model: Model{n.Driver}, Alias: alias(n.Name), Address: pci(&n.PCI)}
+	if n.IsVirtio() {
+		out.Model.Type = nonTransitional
+	}
+	if n.Queues > 1 {
+		out.Driver = &InterfaceDriver{Name: "vhost", Queues: n.Queues}
+	}
+	if n.MTU > 0 {
+		out.MTU = &MTU{n.MTU}
+	}
+	if n.BootIndex > 0 {
+		out.Boot = &Boot{n.BootIndex}
+	} else {
+		out.ROM = &ROM{"no"}
+	}
+	return out
+}
+
+func inputOf(in qemuargs.Input) Input {
+	if in.PCI != nil {
+		return Input{Type: "tablet", Bus: "virtio", Model: "virtio", Alias: alias(in.Name), Address: pci(in.PCI)}
+	}
+	return Input{Type: "tablet", Bus: "usb", Alias: alias(in.Name), Address: &Address{Type: "usb", Bus: "0", Port: strconv.Itoa(in.Port)}}
+}
+
+func video(d qemuargs.Display) VideoModel {
+	const vram = 16384 // KiB, KubeVirt's
+	model := map[qemuargs.Display]string{qemuargs.VGA: "vga", qemuargs.VirtioVGA: "virtio", qemuargs.Bochs: "bochs", qemuargs.RAMFB: "ramfb"}[d]
+	return VideoModel{Type: model, Heads: 1, VRAM: vram}
+}

@@ -1,0 +1,367 @@
+// Package libvirt compares QEMU's arguments with those that libvirt makes for the same machine.
+// Domain describes a Machine to libvirt, as KubeVirt would; the test asks libvirt for its
+// arguments, and each difference must stand in a reviewed list. "make libvirt-diff" runs it.
+package libvirt
+
+import "encoding/xml"
+
+// Domain is libvirt's description of a machine (https://libvirt.org/formatdomain.html), as far
+// as a Machine needs it.
+type Domain struct {
+	XMLName  xml.Name  `xml:"domain"`
+	Type     string    `xml:"type,attr"`
+	Name     string    `xml:"name"`
+	UUID     string    `xml:"uuid"`
+	Memory   Bytes     `xml:"memory"`
+	VCPU     VCPU      `xml:"vcpu"`
+	Sysinfo  Sysinfo   `xml:"sysinfo"`
+	OS       OS        `xml:"os"`
+	Features *Features `xml:"features"`
+	CPU      CPU       `xml:"cpu"`
+	Clock    Clock     `xml:"clock"`
+	Devices  Devices   `xml:"devices"`
+}
+
+// Bytes is an amount of memory.
+type Bytes struct {
+	Unit  string `xml:"unit,attr"` // always b
+	Value int64  `xml:",chardata"`
+}
+
+// VCPU is the number of virtual CPUs.
+type VCPU struct {
+	Placement string `xml:"placement,attr"`
+	Count     int    `xml:",chardata"`
+}
+
+// Sysinfo holds the strings of SMBIOS structure type 1.
+type Sysinfo struct {
+	Type    string  `xml:"type,attr"`
+	Entries []Entry `xml:"system>entry"`
+}
+
+// Entry is one such string.
+type Entry struct {
+	Name  string `xml:"name,attr"`
+	Value string `xml:",chardata"`
+}
+
+// OS is the board, and what is booted.
+type OS struct {
+	Type   OSType `xml:"type"`
+	BIOS   *BIOS  `xml:"bios"`
+	SMBIOS Mode   `xml:"smbios"`
+	Kernel string `xml:"kernel,omitempty"`
+	Initrd string `xml:"initrd,omitempty"`
+	Args   string `xml:"cmdline,omitempty"`
+}
+
+// OSType is the machine type.
+type OSType struct {
+	Arch    string `xml:"arch,attr"`
+	Machine string `xml:"machine,attr"`
+	Value   string `xml:",chardata"` // always hvm
+}
+
+// BIOS says where SeaBIOS writes to.
+type BIOS struct {
+	UseSerial string `xml:"useserial,attr"`
+}
+
+// Mode is an element with a mode alone.
+type Mode struct {
+	Mode string `xml:"mode,attr"`
+}
+
+// State is a switch, on or off.
+type State struct {
+	State string `xml:"state,attr"`
+}
+
+// Features of the board.
+type Features struct {
+	ACPI   *struct{} `xml:"acpi"`
+	VMPort *State    `xml:"vmport"`
+}
+
+// CPU is model and topology.
+type CPU struct {
+	Mode     string   `xml:"mode,attr"`
+	Model    string   `xml:"model,omitempty"`
+	Topology Topology `xml:"topology"`
+}
+
+// Topology is the CPUs' arrangement.
+type Topology struct {
+	Sockets uint32 `xml:"sockets,attr"`
+	Cores   uint32 `xml:"cores,attr"`
+	Threads uint32 `xml:"threads,attr"`
+}
+
+// Clock is the guest's clock and its timers.
+type Clock struct {
+	Offset     string  `xml:"offset,attr"`
+	Adjustment string  `xml:"adjustment,attr,omitempty"`
+	Timers     []Timer `xml:"timer"`
+}
+
+// Timer is one of the guest's timers.
+type Timer struct {
+	Name       string `xml:"name,attr"`
+	TickPolicy string `xml:"tickpolicy,attr,omitempty"`
+	Track      string `xml:"track,attr,omitempty"`
+	Present    string `xml:"present,attr,omitempty"`
+}
+
+// Devices of the machine.
+type Devices struct {
+	Emulator    string       `xml:"emulator"`
+	Disks       []Disk       `xml:"disk"`
+	Controllers []Controller `xml:"controller"`
+	Interfaces  []Interface  `xml:"interface"`
+	Serials     []Serial     `xml:"serial"`
+	Channels    []Channel    `xml:"channel"`
+	Inputs      []Input      `xml:"input"`
+	Graphics    []Graphics   `xml:"graphics"`
+	Videos      []Video      `xml:"video"`
+	Watchdogs   []Watchdog   `xml:"watchdog"`
+	Balloon     Balloon      `xml:"memballoon"`
+	RNGs        []RNG        `xml:"rng"`
+}
+
+// Address is a device's place: a PCI address, or a drive's or a USB device's port.
+type Address struct {
+	Type          string `xml:"type,attr"`
+	Domain        string `xml:"domain,attr,omitempty"`
+	Bus           string `xml:"bus,attr,omitempty"`
+	Slot          string `xml:"slot,attr,omitempty"`
+	Function      string `xml:"function,attr,omitempty"`
+	Multifunction string `xml:"multifunction,attr,omitempty"`
+	Controller    string `xml:"controller,attr,omitempty"`
+	Target        string `xml:"target,attr,omitempty"`
+	Unit          string `xml:"unit,attr,omitempty"`
+	Port          string `xml:"port,attr,omitempty"`
+}
+
+// Disk is a disk or CD-ROM.
+type Disk struct {
+	Type     string        `xml:"type,attr"`
+	Device   string        `xml:"device,attr"`
+	Model    string        `xml:"model,attr,omitempty"`
+	Driver   DiskDriver    `xml:"driver"`
+	Source   DiskSource    `xml:"source"`
+	Backing  *BackingStore `xml:"backingStore"`
+	Target   DiskTarget    `xml:"target"`
+	ReadOnly *struct{}     `xml:"readonly"`
+	Serial   string        `xml:"serial,omitempty"`
+	Boot     *Boot         `xml:"boot"`
+	Alias    Alias         `xml:"alias"`
+	Address  *Address      `xml:"address"`
+}
+
+// Alias is a device's id.
+type Alias struct {
+	Name string `xml:"name,attr"`
+}
+
+// DiskDriver says how QEMU reads and writes.
+type DiskDriver struct {
+	Name        string `xml:"name,attr"`
+	Type        string `xml:"type,attr"`
+	Cache       string `xml:"cache,attr,omitempty"`
+	ErrorPolicy string `xml:"error_policy,attr,omitempty"`
+	Discard     string `xml:"discard,attr,omitempty"`
+	IO          string `xml:"io,attr,omitempty"`
+	Queues      int    `xml:"queues,attr,omitempty"`
+}
+
+// DiskSource is a file or a block device.
+type DiskSource struct {
+	File string `xml:"file,attr,omitempty"`
+	Dev  string `xml:"dev,attr,omitempty"`
+}
+
+// BackingStore is what lies below an image; empty for nothing.
+type BackingStore struct {
+	Type    string        `xml:"type,attr,omitempty"`
+	Format  *Format       `xml:"format"`
+	Source  *DiskSource   `xml:"source"`
+	Backing *BackingStore `xml:"backingStore"`
+}
+
+// Format of an image.
+type Format struct {
+	Type string `xml:"type,attr"`
+}
+
+// DiskTarget is the disk's name, and its bus.
+type DiskTarget struct {
+	Dev string `xml:"dev,attr"`
+	Bus string `xml:"bus,attr"`
+}
+
+// Boot is the place in the boot order.
+type Boot struct {
+	Order uint32 `xml:"order,attr"`
+}
+
+// Controller is a bus: PCI, SATA, SCSI, USB or virtio serial.
+type Controller struct {
+	Type    string            `xml:"type,attr"`
+	Index   int               `xml:"index,attr"`
+	Model   string            `xml:"model,attr,omitempty"`
+	Ports   int               `xml:"ports,attr,omitempty"`
+	Target  *ControllerTarget `xml:"target"`
+	Driver  *ControllerDriver `xml:"driver"`
+	Address *Address          `xml:"address"`
+}
+
+// ControllerTarget is where a root port says that it is.
+type ControllerTarget struct {
+	Chassis uint8 `xml:"chassis,attr"`
+	Port    uint8 `xml:"port,attr"`
+}
+
+// ControllerDriver has a controller's queues.
+type ControllerDriver struct {
+	Queues int `xml:"queues,attr"`
+}
+
+// Interface is a network card on a tap.
+type Interface struct {
+	Type    string           `xml:"type,attr"`
+	MAC     MAC              `xml:"mac"`
+	Target  InterfaceTarget  `xml:"target"`
+	Model   Model            `xml:"model"`
+	Driver  *InterfaceDriver `xml:"driver"`
+	MTU     *MTU             `xml:"mtu"`
+	Boot    *Boot            `xml:"boot"`
+	ROM     *ROM             `xml:"rom"`
+	Alias   Alias            `xml:"alias"`
+	Address *Address         `xml:"address"`
+}
+
+// MAC is a card's hardware address.
+type MAC struct {
+	Address string `xml:"address,attr"`
+}
+
+// InterfaceTarget is the tap.
+type InterfaceTarget struct {
+	Dev     string `xml:"dev,attr"`
+	Managed string `xml:"managed,attr"`
+}
+
+// Model is an element with a type alone.
+type Model struct {
+	Type string `xml:"type,attr"`
+}
+
+// InterfaceDriver is where packets are moved, and the card's queues.
+type InterfaceDriver struct {
+	Name   string `xml:"name,attr"`
+	Queues int    `xml:"queues,attr,omitempty"`
+}
+
+// MTU in bytes.
+type MTU struct {
+	Size int `xml:"size,attr"`
+}
+
+// ROM is a card's option ROM.
+type ROM struct {
+	Enabled string `xml:"enabled,attr"`
+}
+
+// Socket is a unix socket.
+type Socket struct {
+	Mode string `xml:"mode,attr"`
+	Path string `xml:"path,attr"`
+}
+
+// Serial is a serial port.
+type Serial struct {
+	Type   string       `xml:"type,attr"`
+	Source Socket       `xml:"source"`
+	Target SerialTarget `xml:"target"`
+}
+
+// SerialTarget is the port.
+type SerialTarget struct {
+	Type string `xml:"type,attr"`
+	Port int    `xml:"port,attr"`
+}
+
+// Channel is a port of a virtio serial controller. libvirt makes its socket.
+type Channel struct {
+	Type    string        `xml:"type,attr"`
+	Target  ChannelTarget `xml:"target"`
+	Address *Address      `xml:"address"`
+}
+
+// ChannelTarget is the port's name in the guest.
+type ChannelTarget struct {
+	Type string `xml:"type,attr"`
+	Name string `xml:"name,attr"`
+}
+
+// Input is a tablet.
+type Input struct {
+	Type    string   `xml:"type,attr"`
+	Bus     string   `xml:"bus,attr"`
+	Model   string   `xml:"model,attr,omitempty"`
+	Alias   Alias    `xml:"alias"`
+	Address *Address `xml:"address"`
+}
+
+// Graphics is a VNC server.
+type Graphics struct {
+	Type   string `xml:"type,attr"`
+	Listen Listen `xml:"listen"`
+}
+
+// Listen is where it listens.
+type Listen struct {
+	Type   string `xml:"type,attr"`
+	Socket string `xml:"socket,attr"`
+}
+
+// Video is a graphics card.
+type Video struct {
+	Model   VideoModel `xml:"model"`
+	Address *Address   `xml:"address"`
+}
+
+// VideoModel is the card; VRAM is in KiB.
+type VideoModel struct {
+	Type  string `xml:"type,attr"`
+	Heads int    `xml:"heads,attr"`
+	VRAM  int    `xml:"vram,attr,omitempty"`
+}
+
+// Watchdog of the guest.
+type Watchdog struct {
+	Model   string   `xml:"model,attr"`
+	Action  string   `xml:"action,attr"`
+	Address *Address `xml:"address"`
+}
+
+// Balloon is the memory balloon; its model may be none.
+type Balloon struct {
+	Model             string   `xml:"model,attr"`
+	FreePageReporting string   `xml:"freePageReporting,attr,omitempty"`
+	Address           *Address `xml:"address"`
+}
+
+// RNG is a random number generator.
+type RNG struct {
+	Model   string   `xml:"model,attr"`
+	Backend Backend  `xml:"backend"`
+	Address *Address `xml:"address"`
+}
+
+// Backend is where random numbers come from.
+type Backend struct {
+	Model string `xml:"model,attr"`
+	Path  string `xml:",chardata"`
+}

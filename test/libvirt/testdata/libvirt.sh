@@ -1,0 +1,79 @@
+#!/bin/sh
+# Asks a libvirtd of its own for the arguments of domains. Runs as root in new namespaces of
+# PIDs, mounts and the network: what it starts ends with it, and it changes nothing outside.
+#
+#   unshare --pid --fork --kill-child --mount --net libvirt.sh FOLDER
+#
+# FOLDER/NAME.xml is a domain. FOLDER/NAME.argv gets its arguments, a NUL after each;
+# FOLDER/NAME.error what libvirt said instead.
+set -eu
+folder=$1
+home=/run/h # short: sockets below it have paths of 107 bytes at most
+user=65534 # nobody; KubeVirt runs libvirt unprivileged too
+
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+# libvirt looks for the disks of a domain that it starts, and makes sockets.
+mount -t tmpfs -o mode=755 tmpfs /var/lib
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir /run/kubeqemu "$home"
+while read -r file; do
+	mkdir -p "$(dirname "$file")"
+	: >"$file"
+	chown $user "$file"
+done <"$folder/files"
+chown $user /run/kubeqemu
+# The devices as virt-handler hands them to KubeVirt's launcher. libvirt only opens
+# /dev/vhost-net, so it can be another null: not each machine that runs this has the device.
+mkdir "$folder/dev"
+mount -t tmpfs -o mode=755,dev tmpfs "$folder/dev"
+mkdir "$folder/dev/net"
+for device in null zero random urandom kvm net/tun; do
+	if [ -c "/dev/$device" ]; then
+		cp -a "/dev/$device" "$folder/dev/$device"
+		chown $user "$folder/dev/$device"
+	fi
+done
+mknod -m 666 "$folder/dev/vhost-net" c 1 3
+mount --bind "$folder/dev" /dev
+ip link set lo up
+
+mkdir -p "$home/run" "$home/cache" "$home/config/libvirt"
+# Else libvirtd wants virtlogd for QEMU's output.
+echo 'stdio_handler = "file"' >"$home/config/libvirt/qemu.conf"
+chown -R $user:$user "$home"
+
+as() {
+	env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME="$home" XDG_RUNTIME_DIR="$home/run" XDG_CACHE_HOME="$home/cache" XDG_CONFIG_HOME="$home/config" \
+		setpriv --reuid $user --regid $user --clear-groups --inh-caps=+net_admin --ambient-caps=+net_admin --pdeathsig KILL -- "$@"
+}
+as libvirtd --timeout 0 >"$folder/log" 2>&1 &
+tries=0
+until [ -S "$home/run/libvirt/libvirt-sock" ]; do
+	tries=$((tries + 1))
+	if [ $tries -gt 600 ]; then
+		echo "libvirtd made no socket:" >&2
+		tail -n 20 "$folder/log" >&2
+		exit 1
+	fi
+	sleep 0.1
+done
+virsh() { as virsh --quiet --connect qemu:///session "$@"; }
+
+for xml in "$folder"/*.xml; do
+	name=${xml%.xml}
+	# domxml-to-native replaces a domain's interfaces by ones without address, queues and MTU.
+	# A domain with interfaces is started, and what stands in for QEMU writes its arguments down.
+	if grep -q '<interface' "$xml"; then
+		rm -f "$home/argv"
+		queues=$(sed -n 's/.*<driver name="vhost" queues=.*/multi_queue/p' "$xml")
+		taps=$(grep -o 'dev="tap[0-9]*"' "$xml" | grep -o 'tap[0-9]*')
+		for tap in $taps; do ip tuntap add dev "$tap" mode tap user $user vnet_hdr $queues; done
+		virsh create "$xml" >"$name.error" 2>&1 || true
+		for tap in $taps; do ip tuntap del dev "$tap" mode tap $queues; done
+		if [ -e "$home/argv" ]; then mv "$home/argv" "$name.argv"; fi
+	elif virsh domxml-to-native qemu-argv --xml "$xml" >"$name.line" 2>"$name.error"; then
+		# It is a line of shell: variables, the program and its arguments.
+		sh -c 'set -- '"$(cat "$name.line")"'; for a in "$@"; do printf "%s\0" "$a"; done' >"$name.argv"
+	fi
+done
