@@ -29,15 +29,13 @@ gzip -9n "$root"/usr/share/man/man1/*.1
 "$binary" completion zsh >"$root/usr/share/zsh/vendor-completions/_qemuargs"
 "$binary" completion fish >"$root/usr/share/fish/vendor_completions.d/qemuargs.fish"
 cat >"$root/usr/share/doc/qemuargs/copyright" <<EOF
-Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
-Upstream-Name: Kubeqemu
-Source: https://github.com/kubeqemu/kubeqemu
+qemuargs is part of Kubeqemu: https://github.com/kubeqemu/kubeqemu
 
-Files: *
 Copyright: The Kubeqemu Authors
 License: Apache-2.0
- On Debian systems, the full text of the Apache License version 2.0 is in
- /usr/share/common-licenses/Apache-2.0.
+
+On Debian systems, the full text of the Apache License version 2.0 is in
+/usr/share/common-licenses/Apache-2.0.
 EOF
 gzip -9n >"$root/usr/share/doc/qemuargs/changelog.gz" <<EOF
 qemuargs ($version) unstable; urgency=medium

@@ -122,7 +122,7 @@ func stopAPI(t *testing.T) (start func()) {
 	start = func() {
 		err := scale("1")
 		if err == nil {
-			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=60s", "deployment/virt-api")
+			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-api")
 		}
 		if err != nil {
 			t.Error(err)
@@ -132,7 +132,7 @@ func stopAPI(t *testing.T) (start func()) {
 	if err := scale("0"); err != nil {
 		t.Fatal(err)
 	}
-	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-api", "--timeout=60s")
+	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-api", "--timeout=180s")
 	return start
 }
 
@@ -182,7 +182,7 @@ func TestWithoutAPI(t *testing.T) {
 	// Others' pods and namespaces. The deletion of these Kubernetes itself holds up
 	// while an APIService does not answer, for it cannot ask what is in them.
 	apply(t, ns, clientManifest)
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
 	kubectl(t, "-n", ns, "delete", "pod", "client", "--wait=false")
 	kubectl(t, "create", "namespace", ns+"-gone")
 	apply(t, ns+"-gone", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}`)
@@ -261,8 +261,8 @@ func TestWebhookCA(t *testing.T) {
 		}
 	}()
 	kubectl(t, "-n", "kubevirt", "rollout", "restart", "deployment/virt-api")
-	kubectl(t, "-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-api")
-	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-api", "--field-selector=metadata.name!="+apiPod(t), "--timeout=60s")
+	kubectl(t, "-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-api")
+	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-api", "--field-selector=metadata.name!="+apiPod(t), "--timeout=180s")
 	close(stop)
 	if err := <-failed; err != nil {
 		t.Errorf("during a restart: %v", err)

@@ -119,5 +119,5 @@ func TestHandlerAway(t *testing.T) {
 		t.Error("the guest has no DHCP client")
 	}
 	writes.log().shows(60*time.Second, "(?s)"+lease+".*"+lease)
-	kubectl(t, "-n", c.namespace, "delete", "vm,vmi", "--all", "--timeout=90s")
+	kubectl(t, "-n", c.namespace, "delete", "vm,vmi", "--all", "--timeout=180s")
 }

@@ -26,7 +26,7 @@ func TestBridge(t *testing.T) {
 	ns := namespace(t)
 	apply(t, ns, clientManifest)
 	v := create(t, ns, tiny("open", bridged))
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
 	address := v.await(v1.Running).Status.Interfaces[0].IP
 	lease := regexp.QuoteMeta("tiny: eth0 " + address + "/32 via ")
 	v.log().shows(2*time.Minute, lease)

@@ -79,7 +79,7 @@ func TestCycles(t *testing.T) {
 		if len(qemus) != side {
 			t.Errorf("%d VMIs have %d QEMUs", side, len(qemus))
 		}
-		kubectl(t, "-n", ns, "delete", "vmi", "--all", "--timeout=60s")
+		kubectl(t, "-n", ns, "delete", "vmi", "--all", "--timeout=180s")
 	}
 	// What is made on first use, connections and caches, has been made after this.
 	round("first")

@@ -37,7 +37,7 @@ spec:
 func datagramPod(t *testing.T, ns string) string {
 	t.Helper()
 	apply(t, ns, datagramManifest)
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/datagram", "--timeout=60s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/datagram", "--timeout=180s")
 	return get[corev1.Pod](t, "-n", ns, "pod", "datagram").Status.PodIP
 }
 

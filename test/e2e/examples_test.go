@@ -171,7 +171,7 @@ func TestExamplesRun(t *testing.T) {
 			m.is(v1.VirtualMachineStatusStopped)
 			m.does("start", nil)
 			m.runs("")
-			kubectl(t, "-n", ns, "delete", "vm", name, "--timeout=60s")
+			kubectl(t, "-n", ns, "delete", "vm", name, "--timeout=180s")
 		case strings.Contains(e.manifest, "kind: VirtualMachineInstance\n"):
 			v := vmi{t: t, namespace: ns, name: name}
 			v.await(v1.Running)
@@ -187,13 +187,13 @@ func TestExamplesRun(t *testing.T) {
 			}); err != nil {
 				t.Error(err)
 			}
-			kubectl(t, "-n", ns, "delete", kind, name, "--cascade=foreground", "--timeout=90s")
+			kubectl(t, "-n", ns, "delete", kind, name, "--cascade=foreground", "--timeout=180s")
 		}
 	}
 	const sample = "../../config/samples/vm-clusterinstancetype.yaml"
 	kubectl(t, "-n", ns, "apply", "-f", sample)
 	vm{vmi{t: t, namespace: ns, name: "cluster-sized"}}.runs("")
-	kubectl(t, "-n", ns, "delete", "-f", sample, "--timeout=60s")
+	kubectl(t, "-n", ns, "delete", "-f", sample, "--timeout=180s")
 	// Now that nothing else has its disk.
 	apply(t, ns, examples["vmi-pvc"].manifest)
 	v := vmi{t: t, namespace: ns, name: "vmi-pvc"}

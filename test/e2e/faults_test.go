@@ -29,9 +29,9 @@ func stopHandler(t *testing.T) (start func()) {
 			return
 		}
 		started = true
-		_, err := output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=60s", "daemonset/virt-handler")
+		_, err := output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=180s", "daemonset/virt-handler")
 		if err = errors.Join(patch("null"), err); err == nil {
-			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=60s", "daemonset/virt-handler")
+			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=180s", "daemonset/virt-handler")
 		}
 		if err != nil {
 			t.Error(err)
@@ -41,7 +41,7 @@ func stopHandler(t *testing.T) (start func()) {
 	if err := patch(`"true"`); err != nil {
 		t.Fatal(err)
 	}
-	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-handler", "--timeout=60s")
+	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-handler", "--timeout=180s")
 	return start
 }
 
@@ -162,7 +162,7 @@ func TestHandlerKilled(t *testing.T) {
 	if err := nodeEchoes(address, 7); err != nil {
 		t.Errorf("after virt-handler is back: %v", err)
 	}
-	kubectl(t, "-n", ns, "delete", "vmi", "--all", "--timeout=60s")
+	kubectl(t, "-n", ns, "delete", "vmi", "--all", "--timeout=180s")
 	check()
 }
 

@@ -169,7 +169,7 @@ func TestForgedPod(t *testing.T) {
 	ns := namespace(t)
 	v := create(t, ns, tiny("victim"))
 	v.await(v1.Running)
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "vmi/victim", "--timeout=60s") // the last its launcher says
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "vmi/victim", "--timeout=180s") // the last its launcher says
 	before, genuine := v.get(), v.pod()
 	unchanged := func(when string) {
 		t.Helper()
@@ -187,7 +187,7 @@ func TestForgedPod(t *testing.T) {
 	mustMakePod(t, ns, liar(genuine, name("3333333333")))
 	connected(t, ns, name("0000000000"))
 	for _, hash := range []string{"2222222222", "3333333333"} {
-		kubectl(t, "-n", ns, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/"+name(hash), "--timeout=60s")
+		kubectl(t, "-n", ns, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/"+name(hash), "--timeout=180s")
 	}
 	unchanged("a forged pod that ran, or ended,")
 	v.qemu() // the only one
@@ -218,7 +218,7 @@ func stopController(t *testing.T) (start func()) {
 	start = func() {
 		err := scale("1")
 		if err == nil {
-			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=60s", "deployment/virt-controller")
+			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-controller")
 		}
 		if err != nil {
 			t.Error(err)
@@ -228,7 +228,7 @@ func stopController(t *testing.T) (start func()) {
 	if err := scale("0"); err != nil {
 		t.Fatal(err)
 	}
-	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-controller", "--timeout=60s")
+	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-controller", "--timeout=180s")
 	return start
 }
 

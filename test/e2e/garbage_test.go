@@ -63,7 +63,7 @@ func makeGarbage(t *testing.T, ns string) garbage {
 	}
 	g.sum = fmt.Sprintf("%x", md5.Sum(program))
 	apply(t, ns, garbageManifest)
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/garbage", "--timeout=60s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/garbage", "--timeout=180s")
 	g.pod = get[corev1.Pod](t, "-n", ns, "pod", "garbage").Status.PodIP
 	return g
 }

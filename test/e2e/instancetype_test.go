@@ -33,5 +33,5 @@ func TestInstancetype(t *testing.T) {
 			t.Errorf("%s printed %q, want %s", command, out, want)
 		}
 	}
-	kubectl(t, "-n", ns, "delete", "vm", "sized", "--timeout=60s")
+	kubectl(t, "-n", ns, "delete", "vm", "sized", "--timeout=180s")
 }

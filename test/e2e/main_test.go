@@ -144,9 +144,9 @@ func (c *cluster) install() error {
 			[]string{"-n", "kubevirt", "delete", "pod", "-l", "kubevirt.io=virt-api"})
 	}
 	commands = append(commands,
-		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-controller"},
-		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-api"},
-		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=90s", "daemonset/virt-handler"})
+		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-controller"},
+		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-api"},
+		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=180s", "daemonset/virt-handler"})
 	for _, args := range commands {
 		if _, err := output("", "kubectl", args...); err != nil {
 			pods, _ := output("", "kubectl", "-n", "kubevirt", "describe", "pods")

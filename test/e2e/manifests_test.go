@@ -102,7 +102,7 @@ func TestKubeVirtManifests(t *testing.T) {
 	for name, spec := range plainManifests {
 		apply(t, ns, plainManifest(name, spec))
 	}
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
 	for name := range plainManifests {
 		v := vmi{t: t, namespace: ns, name: name}
 		status := v.await(v1.Running).Status

@@ -47,7 +47,7 @@ func TestNetwork(t *testing.T) {
 	ns := namespace(t)
 	apply(t, ns, clientManifest)
 	open, listed := create(t, ns, tiny("open")), create(t, ns, tiny("listed", ports(7)))
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
 	for _, v := range []vmi{open, listed} {
 		v.await(v1.Running)
 		v.log().shows(180*time.Second, `tiny: eth0`)

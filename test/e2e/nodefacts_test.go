@@ -139,7 +139,7 @@ func TestHandlerIsGone(t *testing.T) {
 	ago := time.Now().Add(-5 * time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z07:00")
 	kubectl(t, "-n", "kubevirt", "patch", "lease", "virt-handler-"+node, "--type=merge", "--patch", `{"spec":{"renewTime":"`+ago+`"}}`)
 	kubectl(t, "-n", "kubevirt", "rollout", "restart", "deployment/virt-controller")
-	kubectl(t, "-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-controller")
+	kubectl(t, "-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-controller")
 	awaitLabel("false")
 	v := create(t, ns, tiny("waits"))
 	v.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "Insufficient devices.kubevirt.io/vm")
@@ -247,7 +247,7 @@ func TestTwoControllers(t *testing.T) {
 	install := func(folder string) error {
 		_, err := output("", "kubectl", "apply", "-k", filepath.Join("..", "..", "config", folder))
 		if err == nil {
-			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=90s", "deployment/virt-controller")
+			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-controller")
 		}
 		return err
 	}
@@ -271,7 +271,7 @@ func TestTwoControllers(t *testing.T) {
 	if len(pods.Items) != 2 || !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == first }) {
 		t.Errorf("%d virt-controllers, and %s leads", len(pods.Items), first)
 	}
-	kubectl(t, "-n", "kubevirt", "delete", "pod", first, "--timeout=60s")
+	kubectl(t, "-n", "kubevirt", "delete", "pod", first, "--timeout=180s")
 	start := time.Now()
 	two := create(t, ns, tiny("two"))
 	two.await(v1.Running)

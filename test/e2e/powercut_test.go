@@ -204,7 +204,7 @@ func TestPowerCut(t *testing.T) {
 	if out, err := onNode(`ls -A "$1"`, folder); err != nil || out != "disk.img\n" {
 		t.Errorf("in the volume: %q (%v)", out, err)
 	}
-	kubectl(t, "-n", c.namespace, "delete", "vm", "--all", "--timeout=90s")
+	kubectl(t, "-n", c.namespace, "delete", "vm", "--all", "--timeout=180s")
 	check()
 	addressesAreFreed(t)
 }

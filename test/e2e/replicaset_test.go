@@ -145,7 +145,7 @@ spec:
 		}
 	}
 	r.scale(0)
-	kubectl(t, "-n", ns, "wait", "hpa/web", "--timeout=60s", `--for=jsonpath={.status.conditions[?(@.type=="ScalingActive")].reason}=ScalingDisabled`)
+	kubectl(t, "-n", ns, "wait", "hpa/web", "--timeout=180s", `--for=jsonpath={.status.conditions[?(@.type=="ScalingActive")].reason}=ScalingDisabled`)
 	r.shows("0 0 0")
 	r.none()
 }
@@ -164,7 +164,7 @@ func (r replicas) deletion() {
 		r.t.Errorf("%d VMIs, want the one that was there: %s", len(after), before.Name)
 	}
 	start := time.Now()
-	kubectl(r.t, "-n", r.namespace, "delete", "vmirs", r.name, "--cascade=foreground", "--timeout=90s")
+	kubectl(r.t, "-n", r.namespace, "delete", "vmirs", r.name, "--cascade=foreground", "--timeout=180s")
 	if left := r.vmis(); len(left) > 0 {
 		r.t.Errorf("%d VMIs are left %v after the deletion in the foreground began", len(left), time.Since(start))
 	}

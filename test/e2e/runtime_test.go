@@ -105,7 +105,7 @@ func TestRuntimeRestarted(t *testing.T) {
 	if now := componentRestarts(t); fmt.Sprint(now) != fmt.Sprint(restarts) {
 		t.Errorf("restarts were %v, are %v", restarts, now)
 	}
-	kubectl(t, "-n", ns, "delete", "vmi", "--all", "--timeout=90s")
+	kubectl(t, "-n", ns, "delete", "vmi", "--all", "--timeout=180s")
 	check()
 	addressesAreFreed(t)
 }

@@ -182,7 +182,7 @@ func transcribe(t *testing.T, what string, conn *websocket.Conn) *transcript {
 // prompt waits for the shell of a tiny guest.
 func (s *transcript) prompt() *transcript {
 	s.t.Helper()
-	err := poll(90*time.Second, func() error {
+	err := poll(4*time.Minute, func() error {
 		s.send("\n")
 		if !strings.Contains(s.all(), "tiny# ") {
 			return fmt.Errorf("%s has no prompt; it is:\n%s", s.what, s.all())
@@ -397,7 +397,7 @@ func (m vm) forRoles(ns string) {
 // TestDiscovery: kubectl finds the group, and virtctl its version.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
-	kubectl(t, "wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1.subresources.kubevirt.io")
+	kubectl(t, "wait", "--for=condition=Available", "--timeout=180s", "apiservice/v1.subresources.kubevirt.io")
 	if out := kubectl(t, "get", "--raw", subresources); !strings.Contains(out, "virtualmachineinstances/console") {
 		t.Errorf("resources: %s", out)
 	}

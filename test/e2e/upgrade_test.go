@@ -166,7 +166,7 @@ func TestUpgrade(t *testing.T) {
 			if got := m.pod().Spec.Containers[0].Image; !strings.HasSuffix(got, "virt-launcher:"+present.tag) {
 				t.Errorf("after a restart the launcher's image is %s", got)
 			}
-			kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=90s")
+			kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=180s")
 		})
 	}
 }

@@ -210,7 +210,7 @@ func TestRunStrategies(t *testing.T) {
 				} else {
 					m.lives("", c.steps)
 				}
-				kubectl(t, "-n", ns, "delete", "vm", m.name, cascade, "--timeout=60s")
+				kubectl(t, "-n", ns, "delete", "vm", m.name, cascade, "--timeout=180s")
 				if uid := m.uid(); uid != "" {
 					t.Errorf("VM %s is gone, and its VMI %s is there", m.name, uid)
 				}
@@ -331,7 +331,7 @@ func TestOrphanedVM(t *testing.T) {
 		t.Error(err)
 	}
 	qemu := m.qemu()
-	kubectl(t, "-n", ns, "delete", "vm", "orphan", "--cascade=orphan", "--timeout=60s")
+	kubectl(t, "-n", ns, "delete", "vm", "orphan", "--cascade=orphan", "--timeout=180s")
 	createVM(t, ns, "orphan", v1.RunStrategyAlways)
 	err := poll(30*time.Second, func() error {
 		if c := m.machine().Status.Condition(v1.ConditionFailure); c == nil || c.Reason != "FailedCreate" {
