@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -11,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
@@ -62,7 +62,7 @@ func helpOf(ctx context.Context, path string) (string, error) {
 
 func command(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = endsWithUs()
 	cmd.WaitDelay = time.Second
 	return cmd
 }
@@ -86,11 +86,10 @@ type process struct {
 }
 
 func start(ctx context.Context, path string) (*process, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := socketPair()
 	if err != nil {
-		return nil, fmt.Errorf("make the monitor's sockets: %w", err)
+		return nil, err
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "monitor"), os.NewFile(uintptr(fds[1]), "monitor of QEMU")
 	defer ours.Close()
 	defer theirs.Close()
 	conn, err := net.FileConn(ours)
@@ -112,6 +111,19 @@ func start(ctx context.Context, path string) (*process, error) {
 		return nil, fmt.Errorf("start %s: %w%s", path, err, p.complaint())
 	}
 	return p, nil
+}
+
+// socketPair makes two connected sockets, of which no program inherits one that it is not given.
+func socketPair() (ours, theirs *os.File, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make the monitor's sockets: %w", err)
+	}
+	syscall.CloseOnExec(fds[0])
+	syscall.CloseOnExec(fds[1])
+	return os.NewFile(uintptr(fds[0]), "monitor"), os.NewFile(uintptr(fds[1]), "monitor of QEMU"), nil
 }
 
 // ask is a schema.Ask.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
 )
@@ -113,6 +115,29 @@ func TestCaptured(t *testing.T) {
 			same(t, asked, embedded, path == host)
 			if file, err := os.ReadFile("../../qemuargs/schema/captures/" + release + ".json.gz"); path == host && asked.Package == embedded.Package && !bytes.Equal(file, data) {
 				t.Errorf("the same package gives other bytes than those of the capture: %v", err)
+			}
+		})
+	}
+}
+
+// TestCaptureEnds: a QEMU that does not answer is ended, and one that ends at once is an error with what it said.
+func TestCaptureEnds(t *testing.T) {
+	for name, c := range map[string]struct{ script, want string }{
+		"silent":         {"[ \"$1\" = -help ] || exec sleep 60", "start "},
+		"silent at once": {"exec sleep 60", "-help"},
+		"ends":           {"[ \"$1\" = -help ] || { echo no such library >&2; exit 3; }", "no such library"},
+		"talks nonsense": {"[ \"$1\" = -help ] || { echo hello >&3; exec sleep 60; }", "hello"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			begin := time.Now()
+			if _, err := capture(ctx, file(t, "qemu", "#!/bin/sh\n"+c.script+"\n")); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q in it", err, c.want)
+			}
+			if took := time.Since(begin); took > 30*time.Second {
+				t.Errorf("it took %v", took)
 			}
 		})
 	}

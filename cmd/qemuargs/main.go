@@ -16,7 +16,7 @@ import (
 
 // Exit codes.
 const (
-	exitInvalid = 1 // a manifest is invalid, cannot be read, or differs
+	exitInvalid = 1 // a manifest is invalid, cannot be read, or differs; or check has found an error
 	exitUsage   = 2
 )
 
@@ -62,7 +62,7 @@ func newCommand() *cobra.Command {
 		Long: `qemuargs shows, without a cluster, what QEMU is started with for KubeVirt manifests: VirtualMachines,
 VirtualMachineInstances, ReplicaSets and pools, with the instancetypes and preferences beside them.
 
-Exit codes: 0 done; 1 a manifest is invalid or cannot be read, or there is a difference; 2 wrong usage.`,
+Exit codes: 0 done; 1 a manifest or an argument is invalid or cannot be read, or there is a difference; 2 wrong usage.`,
 		Version:       builtVersion().text,
 		SilenceErrors: true,
 		SilenceUsage:  true,
