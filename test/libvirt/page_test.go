@@ -15,19 +15,19 @@ const pageHead = `# QEMU's arguments here and libvirt's
 
 <!-- written by go test ./test/libvirt -update, from test/libvirt/testdata/differences.yaml -->
 
-Each VMI of the [catalogue of fields](arguments.md) is started by libvirt too, as it were, and the two command lines are compared. This page
+For each VMI of the [catalogue of fields](arguments.md), libvirt is asked for its arguments of QEMU, and they are compared with ours. This page
 lists all that they differ in, with the reasons.
 
-` + "`make libvirt-diff`" + ` does it again: it takes half a minute, and Debian 12's libvirt 9.0 and QEMU 7.2.
+` + "`make libvirt-diff`" + ` compares again, on Debian 12 with its libvirt 9.0 and QEMU 7.2. It needs root, and takes half a minute.
 
 1. The VMI is resolved for a node with QEMU 7.2, once with KVM and once with TCG.
 2. The Machine is described to libvirt as KubeVirt's converter would describe the VMI. Only the PCI addresses are the Machine's own.
-3. ` + "`virsh domxml-to-native`" + ` prints libvirt's arguments. It drops most of what a network interface has. So a domain with interfaces is
-   started, with a stand-in for QEMU that writes its arguments down and ends.
+3. ` + "`virsh domxml-to-native`" + ` prints libvirt's arguments. It drops address, MTU and queues of a network interface. So libvirt starts a
+   domain with interfaces. A stand-in for QEMU writes its arguments down and ends.
 4. Devices are matched by their addresses, and backends by their devices. Ids, names of block nodes and numbers of files do not count.
 5. The test fails on a difference that is not in this list, and on a line of this list that no VMI needs.
 
-Three things that libvirt did better are done here since this comparison was first made:
+The first comparison showed three things that libvirt did better. They are done here since:
 
 - The firmware boots from the devices with a boot index, and tries no others (` + "`-boot strict=on`" + `). SeaBIOS then does not set up the other
   disks.

@@ -11,18 +11,17 @@ folder=$1
 home=/run/h # short: sockets below it have paths of 107 bytes at most
 user=65534 # nobody; KubeVirt runs libvirt unprivileged too
 
+# FOLDER stays writable, and what is mounted below.
+mount --bind "$folder" "$folder"
+mount -o remount,bind,ro /
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
-# libvirt looks for the disks of a domain that it starts, and makes sockets.
 mount -t tmpfs -o mode=755 tmpfs /var/lib
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir /run/kubeqemu "$home"
-while read -r file; do
-	mkdir -p "$(dirname "$file")"
-	: >"$file"
-	chown $user "$file"
-done <"$folder/files"
-chown $user /run/kubeqemu
+chown $user /run/kubeqemu # libvirt makes sockets in it
+ip link set lo up
+
 # The devices as virt-handler hands them to KubeVirt's launcher. libvirt only opens
 # /dev/vhost-net, so it can be another null: not each machine that runs this has the device.
 mkdir "$folder/dev"
@@ -36,7 +35,13 @@ for device in null zero random urandom kvm net/tun; do
 done
 mknod -m 666 "$folder/dev/vhost-net" c 1 3
 mount --bind "$folder/dev" /dev
-ip link set lo up
+
+# libvirt looks for the disks of a domain that it starts.
+while read -r file; do
+	mkdir -p "$(dirname "$file")"
+	: >"$file"
+	chown $user "$file"
+done <"$folder/files"
 
 mkdir -p "$home/run" "$home/cache" "$home/config/libvirt"
 # Else libvirtd wants virtlogd for QEMU's output.
