@@ -52,7 +52,7 @@ type Config struct {
 	// messages go to Stderr.
 	Stdout, Stderr *os.File
 	// Console, if set, is the first client of the serial port: it gets all that the guest
-	// writes. The launcher closes it.
+	// writes, and is closed when QEMU has ended.
 	Console net.Conn
 	Log     *slog.Logger
 	// Signals that ask for shutdown.

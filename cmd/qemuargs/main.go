@@ -30,9 +30,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	c.SetErr(stderr)
 	err := c.Execute()
 	var usage *usageError
+	var ended endedError
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &ended):
+		return int(ended)
 	case errors.Is(err, errDiffers):
 		return exitInvalid
 	case errors.As(err, &usage):
@@ -70,7 +73,7 @@ Exit codes: 0 done; 1 a manifest is invalid or cannot be read, or there is a dif
 		},
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
-	c.AddCommand(renderCommand(), goldenCommand(), diffCommand())
+	c.AddCommand(renderCommand(), goldenCommand(), diffCommand(), startCommand(), kvmCheckCommand())
 	return c
 }
 
