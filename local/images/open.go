@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // Open returns the place of an image that a user has at a path. There may be
@@ -23,9 +26,9 @@ func (c *Cache) Open(ctx context.Context, reference, path string) (Place, error)
 	return place, nil
 }
 
-func (c *Cache) open(ctx context.Context, reference, path string) (Place, error) {
+func (c *Cache) open(ctx context.Context, reference, given string) (Place, error) {
 	// Links are the user's own; the launcher follows none.
-	path, err := filepath.EvalSymlinks(path)
+	path, err := filepath.EvalSymlinks(given)
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
@@ -39,7 +42,7 @@ func (c *Cache) open(ctx context.Context, reference, path string) (Place, error)
 	switch {
 	case info.IsDir() && isFile(filepath.Join(path, layoutFile)):
 		image, err := layoutImage(folderBlobs(path), reference)
-		return c.place(ctx, image, path, err)
+		return c.place(ctx, image, given, err)
 	case info.IsDir():
 		return Place{Folder: path}, nil
 	case !info.Mode().IsRegular():
@@ -50,14 +53,16 @@ func (c *Cache) open(ctx context.Context, reference, path string) (Place, error)
 		return Place{}, err
 	}
 	switch {
+	case archive == nil && isCompressed(path):
+		return Place{}, errors.New("it is compressed: unpack it first (gunzip, unxz, unzstd)")
 	case archive == nil:
 		return Place{Folder: filepath.Dir(path), Disk: filepath.Base(path)}, nil
 	case archive.has(dockerManifest):
 		image, err := dockerImage(archive, reference)
-		return c.place(ctx, image, path, err)
+		return c.place(ctx, image, given, err)
 	case archive.has(layoutFile):
 		image, err := layoutImage(archive, reference)
-		return c.place(ctx, image, path, err)
+		return c.place(ctx, image, given, err)
 	}
 	return Place{}, errors.New("it is an archive, and none of an image: it has neither manifest.json nor oci-layout")
 }
@@ -74,4 +79,18 @@ func (c *Cache) place(ctx context.Context, image content, path string, err error
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
+}
+
+// isCompressed says whether a file begins as gzip, xz or zstd does.
+func isCompressed(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	begin := make([]byte, 6)
+	if _, err := io.ReadFull(f, begin); err != nil {
+		return false
+	}
+	return slices.ContainsFunc([]string{"\x1f\x8b", "\xfd7zXZ\x00", "\x28\xb5\x2f\xfd"}, func(magic string) bool { return strings.HasPrefix(string(begin), magic) })
 }
