@@ -52,7 +52,7 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 LONGEST_UNIT := ./netsetup ./controllers/pool ./controllers/replicaset ./controllers/vm
 
 .PHONY: unit
-unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, network namespaces and API server
+unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server
 	@# Six packages at once even on two CPUs: many tests wait, for guests and API servers. The longest begin.
 	go test -race -p 6 -timeout 10m $(LONGEST_UNIT) $$(go list ./... | grep -v /test/e2e)
 	cd test/cluster && go test -timeout 5m .
@@ -174,6 +174,10 @@ images: ## all container images, into _output/images
 .PHONY: image-launcher
 image-launcher: ## the launcher's image, which a test looks into
 	config/images/build.sh launcher
+
+.PHONY: image-tiny
+image-tiny: # the tiny guest's images, which a test boots
+	config/images/build.sh tiny
 
 .PHONY: cluster
 cluster: ## build the test cluster's Kubernetes and containerd

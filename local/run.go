@@ -95,7 +95,7 @@ func (v *vm) messages() (w *os.File, said <-chan struct{}, err error) {
 func (v *vm) supervise(ctx context.Context, handler *handler, console *console, ended <-chan control.Termination, kill func()) Ending {
 	var ending Ending
 	var over <-chan time.Time
-	asked := 0
+	asked, ran := 0, false
 	ask := func(why string) {
 		asked++
 		if v.askToEnd(ctx, handler, why, asked) != nil {
@@ -105,7 +105,14 @@ func (v *vm) supervise(ctx context.Context, handler *handler, console *console, 
 	for {
 		select {
 		case state := <-handler.states:
-			if state == control.StateRunning && v.StopAfter > 0 && over == nil {
+			if state != control.StateRunning || ran {
+				continue
+			}
+			ran = true
+			if !v.Console {
+				v.notes.say("the guest runs")
+			}
+			if v.StopAfter > 0 {
 				stop := time.NewTimer(v.StopAfter)
 				defer stop.Stop()
 				over = stop.C
@@ -122,7 +129,9 @@ func (v *vm) supervise(ctx context.Context, handler *handler, console *console, 
 			ask(fmt.Sprintf("%s are over", v.StopAfter))
 		case ending.Termination = <-ended:
 			console.restore()
-			v.notes.say("%s", ending.Message)
+			if asked < 2 { // else the user was told that the VM is ended
+				v.notes.say("%s", ending.Message)
+			}
 			return ending
 		}
 	}
@@ -135,7 +144,7 @@ func (v *vm) askToEnd(ctx context.Context, handler *handler, why string, times i
 		v.notes.say("%s: the power button is pressed, and the guest has %d seconds; Ctrl+C ends it at once", why, v.vmi.GracePeriodSeconds())
 		return handler.call(ctx, control.CommandShutdown, nil)
 	case 2:
-		v.notes.say("%s: the VM is ended", why)
+		v.notes.say("%s: the VM is ended at once", why)
 		return handler.call(ctx, control.CommandGrace, control.GraceRequest{Seconds: 0})
 	}
 	return errStopped
