@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -120,10 +121,9 @@ func (v *vm) supervise(ctx context.Context, handler *handler, console *console, 
 		case s := <-v.Signals:
 			console.restore()
 			ask(s.String())
-		case <-console.left:
-			console.left = nil
+		case why := <-console.left:
 			console.restore()
-			ask("the console was left")
+			ask(why)
 		case <-over:
 			ending.StopAfter = true
 			ask(fmt.Sprintf("%s are over", v.StopAfter))
@@ -152,8 +152,8 @@ func (v *vm) askToEnd(ctx context.Context, handler *handler, why string, times i
 
 // console connects the user's streams with the guest's serial port.
 type console struct {
-	// left is closed when the user has left the console.
-	left <-chan struct{}
+	// left gets why the user has no console any more, for each reason once.
+	left chan string
 
 	conn   net.Conn
 	copied chan struct{} // closed when the guest writes no more
@@ -162,14 +162,16 @@ type console struct {
 
 // attach begins to copy. The terminal is handed over to the guest until restore.
 func (v *vm) attach(conn net.Conn, serial bool) *console {
-	c := &console{conn: conn, copied: make(chan struct{}), cooked: func() {}}
+	c := &console{left: make(chan string, 2), conn: conn, copied: make(chan struct{}), cooked: func() {}}
 	out := v.Out
 	if !v.Console {
 		out = io.Discard
 	}
 	go func() {
 		defer close(c.copied)
-		_, _ = io.Copy(out, conn)
+		if _, err := io.Copy(out, conn); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+			c.left <- fmt.Sprintf("the console cannot be shown (%v)", err)
+		}
 	}()
 	switch {
 	case v.Console && !serial:
@@ -188,11 +190,9 @@ func (c *console) input(v *vm) {
 			v.notes.raw(true)
 			c.cooked = func() { restore(); v.notes.raw(false) }
 			v.notes.say("This is the guest's serial console; leave it, and turn the VM off, with Ctrl+].")
-			left := make(chan struct{})
-			c.left = left
 			go func() {
 				if tty.CopyInput(c.conn, file) {
-					close(left)
+					c.left <- "the console was left"
 				}
 			}()
 			return

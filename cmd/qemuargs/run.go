@@ -153,6 +153,10 @@ func (f *runFlags) run(c *cobra.Command, names []string) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
+	// Without this, a write to a pipe that nobody reads would end the program, and QEMU with it.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
 	ending, err := local.Run(c.Context(), set, object, f.Options,
 		local.Streams{In: stdin, Out: c.OutOrStdout(), Notes: c.ErrOrStderr(), Signals: signals})
 	if err != nil {

@@ -239,6 +239,36 @@ func TestRunSignals(t *testing.T) {
 	s.notes.Expect("the guest powered off after the ACPI power button")
 }
 
+// TestRunUnread: where nobody reads the console any more, the guest is turned off.
+func TestRunUnread(t *testing.T) {
+	t.Parallel()
+	s := newStarted(t, sectorVM)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes, transcript := launchertest.Pipe(t, "standard error")
+	input, keys, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr, s.stdin, s.notes, s.out = input, w, notes, keys, transcript, transcript
+	s.start()
+	input.Close()
+	w.Close()
+	if _, err := io.ReadFull(r, make([]byte, len(launchertest.Banner))); err != nil {
+		t.Fatal(err)
+	}
+	s.press("B")
+	if _, err := r.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	s.press("text") // its echo cannot be written
+	s.expectCode(0)
+	s.notes.Expect("the console cannot be shown")
+}
+
 // TestRunStopAfter: the power button is pressed after the time, and the exit code says so.
 func TestRunStopAfter(t *testing.T) {
 	t.Parallel()
