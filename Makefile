@@ -47,6 +47,7 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 	cd tools && go test -tags long -timeout 5m ./chart
 	go test -race -tags long -timeout 10m ./launcher ./cmd/virt-launcher
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
+	go test -tags long -timeout 5m -run StartTime -v ./local
 	go test -tags long -timeout 15m -v ./test/churn
 
 LONGEST_UNIT := ./netsetup ./controllers/pool ./controllers/replicaset ./controllers/vm

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,7 +23,10 @@ import (
 func chooseAccelerator(ctx context.Context, cache string) (accelerator qemuargs.Accelerator, why string) {
 	const device = "/dev/kvm"
 	if err := unix.Access(device, unix.R_OK|unix.W_OK); err != nil {
-		return qemuargs.TCG, fmt.Sprintf("%s cannot be used: %v", device, err)
+		if errors.Is(err, unix.EACCES) {
+			return qemuargs.TCG, fmt.Sprintf("%s: %v; the group of the device (Debian: kvm) may use it", device, err)
+		}
+		return qemuargs.TCG, fmt.Sprintf("%s: %v", device, err)
 	}
 	kept := kvmcheck.Kept{Path: filepath.Join(cache, "kvm.json")}
 	key, err := kvmcheck.Key()
