@@ -49,12 +49,13 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
 	go test -tags long -timeout 5m ./cmd/qemuargs
 	go test -tags long -timeout 10m -run TestManyManifests -v ./qemuargs/resolve
+	go test -tags long -timeout 5m -run StartTime -v ./local
 	go test -tags long -timeout 15m -v ./test/churn
 
 LONGEST_UNIT := ./netsetup ./controllers/pool ./controllers/replicaset ./controllers/vm
 
 .PHONY: unit
-unit: packages image-launcher cluster ## unit tests (-race), with real QEMU, network namespaces and API server
+unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server
 	@# Six packages at once even on two CPUs: many tests wait, for guests and API servers. The longest begin.
 	go test -race -p 6 -timeout 10m $(LONGEST_UNIT) $$(go list ./... | grep -v /test/e2e)
 	cd test/cluster && go test -timeout 5m .
@@ -196,6 +197,10 @@ images: ## all container images, into _output/images
 .PHONY: image-launcher
 image-launcher: ## the launcher's image, which a test looks into
 	config/images/build.sh launcher
+
+.PHONY: image-tiny
+image-tiny: # the tiny guest's images, which a test boots
+	config/images/build.sh tiny
 
 .PHONY: cluster
 cluster: ## build the test cluster's Kubernetes and containerd

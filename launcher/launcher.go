@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"runtime"
 	"time"
@@ -50,7 +51,10 @@ type Config struct {
 	// Stdout gets what the guest writes to its serial port; QEMU's own
 	// messages go to Stderr.
 	Stdout, Stderr *os.File
-	Log            *slog.Logger
+	// Console, if set, is the first client of the serial port: it gets all that the guest
+	// writes, and is closed when QEMU has ended.
+	Console net.Conn
+	Log     *slog.Logger
 	// Signals that ask for shutdown.
 	Signals <-chan os.Signal
 }

@@ -124,6 +124,9 @@ func (l *launcher) exec(ctx context.Context) error {
 			q.End()
 			return err
 		}
+		if l.Console != nil {
+			l.serial.Connect(l.Console)
+		}
 	}
 	if err := l.followAgent(q.Agent); err != nil {
 		q.End()

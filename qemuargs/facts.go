@@ -18,6 +18,8 @@ type ImageFacts struct {
 
 // VolumeFacts is what the volume of a PersistentVolumeClaim holds, or a folder of the node.
 type VolumeFacts struct {
+	// Path of the disk in the launcher's file system; empty means the path in package layout.
+	Path string `json:"path,omitempty"`
 	// Block: the volume is a device.
 	Block bool `json:"block,omitempty"`
 	// DiskSize is how large the disk may be, in bytes. The claim says that, not the pod:

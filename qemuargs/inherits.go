@@ -50,7 +50,7 @@ func (m *Machine) Inherits() []Inherited {
 		files = append(files, Inherited{Kind: InheritedAgent})
 	}
 	for _, nic := range m.NICs {
-		for queue := range nic.Queues {
+		for queue := range nic.tapQueues() {
 			files = append(files, Inherited{InheritedTap, nic.Name, queue})
 		}
 	}
@@ -75,7 +75,7 @@ func (m *Machine) descriptors() descriptors {
 
 // taps are the numbers of a NIC's queues.
 func (d descriptors) taps(nic NIC) []int {
-	numbers := make([]int, nic.Queues)
+	numbers := make([]int, nic.tapQueues())
 	for queue := range numbers {
 		numbers[queue] = d[Inherited{InheritedTap, nic.Name, queue}]
 	}

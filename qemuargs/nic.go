@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// NIC is a network card and the tap behind it.
+// NIC is a network card and what is behind it: a tap, or a network inside QEMU.
 type NIC struct {
 	Name string `json:"name"`
 	// Driver is a QEMU network device such as virtio-net-pci-non-transitional.
@@ -13,7 +13,8 @@ type NIC struct {
 	MAC    string `json:"mac"`
 	// MTU is told to the guest by virtio; 0 leaves it out.
 	MTU int `json:"mtu,omitempty"`
-	// Queues is the number of tap queues, at least 1.
+	// Queues is the number of the tap's queues, at least 1. A UserNetwork has one queue,
+	// whatever Queues says; the card is the same.
 	Queues int `json:"queues"`
 	// QueueSize is the number of entries of a virtio card's queues, each way.
 	QueueSize int `json:"queueSize,omitempty"`
@@ -25,6 +26,8 @@ type NIC struct {
 	// BootIndex 0 means that the card is not booted from.
 	BootIndex uint32     `json:"bootIndex,omitempty"`
 	PCI       PCIAddress `json:"pci"`
+	// User is the network inside QEMU; nil with a tap.
+	User *UserNetwork `json:"user,omitempty"`
 }
 
 // ID is the QEMU device id of the card.
@@ -42,6 +45,9 @@ type tapProps struct {
 // Netdev is the -netdev of the card; taps are the child's file descriptors of
 // its queues.
 func (n NIC) Netdev(taps []int) any {
+	if n.User != nil {
+		return n.User.netdev(n.netdevID())
+	}
 	p := tapProps{Type: "tap", ID: n.netdevID()}
 	numbers := make([]string, len(taps))
 	for i, fd := range taps {
@@ -104,3 +110,11 @@ func (n NIC) Device() any {
 
 // IsVirtio says whether the card is a virtio one.
 func (n NIC) IsVirtio() bool { return strings.HasPrefix(n.Driver, "virtio-net-pci") }
+
+// tapQueues is how many queues of a tap QEMU inherits for the card.
+func (n NIC) tapQueues() int {
+	if n.User != nil {
+		return 0
+	}
+	return n.Queues
+}

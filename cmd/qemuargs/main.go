@@ -31,9 +31,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	c.SetErr(stderr)
 	err := c.ExecuteContext(context.Background())
 	var usage *usageError
+	var ended endedError
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &ended):
+		return int(ended)
 	case errors.Is(err, errDiffers), errors.Is(err, errProblems):
 		return exitInvalid
 	case errors.As(err, &usage):
@@ -72,7 +75,7 @@ Exit codes: 0 done; 1 a manifest or an argument is invalid or cannot be read, or
 		},
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
-	c.AddCommand(renderCommand(), goldenCommand(), diffCommand(), schemaCommand(), checkCommand(), manCommand())
+	c.AddCommand(renderCommand(), goldenCommand(), diffCommand(), schemaCommand(), checkCommand(), startCommand(), kvmCheckCommand(), manCommand())
 	return c
 }
 

@@ -14,7 +14,7 @@ import (
 	virtapi "github.com/kubeqemu/kubeqemu/cmd/virt-api"
 	virtcontroller "github.com/kubeqemu/kubeqemu/cmd/virt-controller"
 	virthandler "github.com/kubeqemu/kubeqemu/cmd/virt-handler"
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 )
 
 func main() { os.Exit(run(os.Args)) }

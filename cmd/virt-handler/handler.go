@@ -29,10 +29,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
+	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 

@@ -14,9 +14,9 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/internal/component"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 )
 
 type options struct {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"io"
@@ -10,13 +9,9 @@ import (
 	"os/signal"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/kubeqemu/kubeqemu/internal/tty"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
-
-// escape is Ctrl+], as in virtctl console.
-const escape = 0x1d
 
 // console attaches the terminal to the VM's serial port.
 func console(args []string) int {
@@ -34,7 +29,7 @@ func console(args []string) int {
 	// before the terminal is restored.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	restore, err := rawMode(int(os.Stdin.Fd()))
+	restore, err := tty.Raw(int(os.Stdin.Fd()))
 	terminal := err == nil
 	if terminal {
 		defer restore()
@@ -43,7 +38,7 @@ func console(args []string) int {
 	done := make(chan struct{}, 2)
 	go func() { io.Copy(os.Stdout, conn); done <- struct{}{} }()
 	go func() {
-		escaped := copyInput(conn, os.Stdin)
+		escaped := tty.CopyInput(conn, os.Stdin)
 		// When piped input ends, the guest's answer may still come.
 		if terminal || escaped {
 			done <- struct{}{}
@@ -54,38 +49,4 @@ func console(args []string) int {
 	case <-signals:
 	}
 	return 0
-}
-
-// copyInput copies until the input ends, or the escape key comes.
-func copyInput(w io.Writer, r io.Reader) (escaped bool) {
-	buffer := make([]byte, 1024)
-	for {
-		n, err := r.Read(buffer)
-		i := bytes.IndexByte(buffer[:n], escape)
-		if i >= 0 {
-			n = i
-		}
-		if _, werr := w.Write(buffer[:n]); werr != nil || err != nil || i >= 0 {
-			return i >= 0
-		}
-	}
-}
-
-// rawMode makes a terminal hand over every key unchanged. An error means that fd is no
-// terminal.
-func rawMode(fd int) (restore func(), err error) {
-	old, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-	if err != nil {
-		return nil, err
-	}
-	raw := *old
-	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
-	raw.Oflag &^= unix.OPOST
-	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
-	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
-	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
-	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &raw); err != nil {
-		return nil, err
-	}
-	return func() { unix.IoctlSetTermios(fd, unix.TCSETS, old) }, nil
 }

@@ -5,6 +5,7 @@ import (
 	"path"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/handover"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -15,7 +16,7 @@ func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
 	var out []control.Claim
 	for _, v := range vmi.Spec.Volumes {
 		if v.HostDisk != nil {
-			out = append(out, control.Claim{Volume: v.Name, File: path.Base(v.HostDisk.Path), ReadOnly: onlyRead(vmi, v.Name)})
+			out = append(out, control.Claim{Volume: v.Name, File: path.Base(v.HostDisk.Path), ReadOnly: handover.OnlyRead(vmi, v.Name)})
 		}
 		source := v.Claim()
 		if source == nil {
@@ -25,7 +26,7 @@ func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
 		if info == nil || !info.IsBound() {
 			return nil, fmt.Errorf("wait for the capacity of PersistentVolumeClaim %s of volume %s in the VMI's status", source.Name, v.Name)
 		}
-		out = append(out, control.Claim{Volume: v.Name, Block: info.IsBlock(), ReadOnly: source.ReadOnly || onlyRead(vmi, v.Name)})
+		out = append(out, control.Claim{Volume: v.Name, Block: info.IsBlock(), ReadOnly: source.ReadOnly || handover.OnlyRead(vmi, v.Name)})
 	}
 	return out, nil
 }
@@ -37,16 +38,4 @@ func diskSize(vmi *v1.VirtualMachineInstance, volume string) int64 {
 		return info.DiskSize()
 	}
 	return 0
-}
-
-// onlyRead says whether no guest writes to the volume's disk, as with a CD-ROM. The launcher
-// then needs no right to write either.
-func onlyRead(vmi *v1.VirtualMachineInstance, volume string) bool {
-	for _, d := range vmi.Spec.Domain.Devices.Disks {
-		if d.Name == volume {
-			_, readOnly := d.Target()
-			return readOnly
-		}
-	}
-	return false
 }

@@ -7,30 +7,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/handover"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
-
-// agentCredentials are the Secrets that the launcher has the guest's agent put into the guest.
-func agentCredentials(vmi *v1.VirtualMachineInstance) []control.AgentCredential {
-	var out []control.AgentCredential
-	for i, c := range vmi.Spec.AccessCredentials {
-		if !c.ByAgent() || c.Secret() == nil {
-			continue
-		}
-		credential := control.AgentCredential{Secret: i}
-		if k := c.SSHPublicKey; k != nil {
-			credential.Users = k.PropagationMethod.QemuGuestAgent.Users
-		}
-		out = append(out, credential)
-	}
-	return out
-}
 
 // reportCredentials says in a running VMI's status whether the guest's users have what the
 // Secrets hold. The message of a failure is partly the guest's own text: it is made printable,
 // and as short as a status allows. The condition has no reason, as in KubeVirt.
 func reportCredentials(object *v1.VirtualMachineInstance, said *control.CredentialsReport, now metav1.Time) {
-	if said == nil || object.Status.Phase != v1.Running || len(agentCredentials(object)) == 0 {
+	if said == nil || object.Status.Phase != v1.Running || len(handover.AgentCredentials(object)) == 0 {
 		return
 	}
 	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionAccessCredentialsSynchronized, Status: metav1.ConditionTrue}

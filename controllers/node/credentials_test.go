@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/handover"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -30,10 +31,10 @@ func withCredentials() *v1.VirtualMachineInstance {
 
 func TestAgentCredentials(t *testing.T) {
 	want := []control.AgentCredential{{Secret: 1, Users: []string{"demo"}}, {Secret: 2}}
-	if diff := cmp.Diff(want, agentCredentials(withCredentials())); diff != "" {
+	if diff := cmp.Diff(want, handover.AgentCredentials(withCredentials())); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if got := agentCredentials(running()); got != nil {
+	if got := handover.AgentCredentials(running()); got != nil {
 		t.Errorf("of a VMI without any: %v", got)
 	}
 }

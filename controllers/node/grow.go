@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/handover"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -58,7 +59,7 @@ func (r *Reconciler) growDisk(ctx context.Context, launcher *sessions.Session, d
 
 // writable says whether the guest can write to a disk on a claim: only such disks grow.
 func writable(vmi *v1.VirtualMachineInstance, d v1.Disk) bool {
-	if onlyRead(vmi, d.Name) {
+	if handover.OnlyRead(vmi, d.Name) {
 		return false
 	}
 	for _, v := range vmi.Spec.Volumes {

@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 

@@ -7,12 +7,11 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/handover"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
@@ -28,12 +27,11 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
 	}
-	request := control.StartRequest{Machine: *machine, GraceSeconds: vmi.GracePeriodSeconds(),
-		Paused: hold || vmi.Spec.StartStrategy == v1.StartStrategyPaused, KeepLauncher: vmi.Annotations[v1.KeepLauncherAnnotation] == "true", NoSerialLog: !ptr.Deref(vmi.Spec.Domain.Devices.LogSerialConsole, true)}
-	request.AgentCredentials = agentCredentials(vmi)
-	if request.CloudInit, err = seeds(vmi, machine.UUID); err != nil {
+	request, err := handover.Start(vmi, machine)
+	if err != nil {
 		return err
 	}
+	request.Paused = request.Paused || hold
 	request.Needs = request.NeededFeatures()
 	if errs := unfit(&request, launcher.Features); len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
@@ -70,45 +68,23 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	if choice.Accelerator == "" { // the node's choice changed after this pod got its slot
 		return resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}
-	host := resolve.Host{
-		Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion,
-		ContainerDisks: map[string]qemuargs.ImageFacts{}, Claims: map[string]qemuargs.VolumeFacts{}, NICs: map[string]resolve.NIC{},
-	}
-	var request control.InspectRequest
-	for _, v := range vmi.Spec.Volumes {
-		if v.ContainerDisk != nil {
-			request.ContainerDisks = append(request.ContainerDisks, control.ContainerDisk{Volume: v.Name, Path: v.ContainerDisk.Path})
-		}
-	}
+	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, NICs: map[string]resolve.NIC{}}
+	request := handover.Inspection(vmi)
 	var err error
 	if request.Claims, err = claims(vmi); err != nil {
 		return host, err
-	}
-	kernel := vmi.KernelContainer()
-	if kernel != nil {
-		request.Kernel = &control.KernelFiles{Kernel: kernel.KernelPath, Initrd: kernel.InitrdPath}
 	}
 	var reply control.InspectReply
 	if err := launcher.Call(ctx, control.CommandInspect, request, &reply); err != nil {
 		return host, fmt.Errorf("inspect disks: %w", err)
 	}
-	if len(reply.ContainerDisks) != len(request.ContainerDisks) {
-		return host, fmt.Errorf("inspect disks: %w: asked about %d, got %d", control.ErrProtocol, len(request.ContainerDisks), len(reply.ContainerDisks))
+	if err := handover.Take(&host, request, reply); err != nil {
+		return host, err
 	}
-	if len(reply.Claims) != len(request.Claims) {
-		return host, fmt.Errorf("inspect claims: %w: asked about %d, got %d", control.ErrProtocol, len(request.Claims), len(reply.Claims))
-	}
-	for i, facts := range reply.Claims {
-		asked := request.Claims[i]
-		facts.Block, facts.DiskSize = asked.Block, diskSize(vmi, asked.Volume) // facts of the claim, which the launcher must not change
+	for _, asked := range request.Claims {
+		facts := host.Claims[asked.Volume]
+		facts.Block, facts.DiskSize, facts.Path = asked.Block, diskSize(vmi, asked.Volume), "" // the launcher must not change these
 		host.Claims[asked.Volume] = facts
-	}
-	host.OverlayDirect = reply.OverlayDirect
-	if kernel != nil {
-		host.Kernel = reply.Kernel
-	}
-	for i, facts := range reply.ContainerDisks {
-		host.ContainerDisks[request.ContainerDisks[i].Volume] = facts
 	}
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		host.NICs[nic.Name] = nicFacts(linksOf(launcher, vmi)[nic.Name])
@@ -123,30 +99,4 @@ func (r *Reconciler) reject(ctx context.Context, launcher *sessions.Session, err
 		return fmt.Errorf("reject the VM (%s): %w", why.Message, err)
 	}
 	return nil
-}
-
-// seeds are the data from which the launcher makes cloud-init's volumes.
-func seeds(vmi *v1.VirtualMachineInstance, machineUUID string) ([]control.CloudInitSeed, error) {
-	var out []control.CloudInitSeed
-	for _, v := range vmi.Spec.Volumes {
-		source := v.CloudInit()
-		if source == nil {
-			continue
-		}
-		user, network, err := source.Data()
-		if err != nil {
-			return nil, fmt.Errorf("read cloud-init volume %s: %w", v.Name, err)
-		}
-		// cloud-init runs its first-boot modules when it finds a new instance ID, or a new
-		// UUID of the ConfigDrive. A VM that is started again with its disk must not run them:
-		// it has the same machine UUID as before.
-		seed := control.CloudInitSeed{Volume: v.Name, InstanceID: machineUUID, Hostname: vmi.GuestHostname(), UserData: user, NetworkData: network,
-			UserDataSecret: source.UserDataSecretRef != nil, NetworkDataSecret: source.NetworkDataSecretRef != nil,
-			AccessCredentials: vmi.Spec.SeedCredentials(&v)}
-		if v.CloudInitConfigDrive != nil {
-			seed.InstanceID, seed.ConfigDriveUUID = vmi.Name+"."+vmi.Namespace, machineUUID
-		}
-		out = append(out, seed)
-	}
-	return out, nil
 }

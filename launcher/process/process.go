@@ -38,14 +38,15 @@ type Process struct {
 // kernel sends the parent-death signal when the thread that started the process ends.
 // The signal ends the process where the launcher is not PID 1 of a PID namespace. The
 // process inherits the files from number 3 on. What the process writes goes to log as
-// well.
+// well. The process is in a group of its own: Ctrl+C on the launcher's terminal would end
+// QEMU, and is the launcher's to hear.
 func Start(program string, args []string, files []*os.File, log io.Writer) (*Process, error) {
 	p := &Process{cmd: exec.Command(program, args...), said: &tail{limit: lastWords}}
 	p.cmd.ExtraFiles = files
 	p.cmd.Env = qemuargs.Environment()
 	p.cmd.Stderr = io.MultiWriter(p.said, log)
 	p.cmd.Stdout = p.cmd.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	// A child of the process may hold its output open, and must not keep Wait from returning.
 	p.cmd.WaitDelay = 2 * time.Second
 	if err := p.cmd.Start(); err != nil {

@@ -116,3 +116,18 @@ func TestOutputHeldOpen(t *testing.T) {
 		t.Errorf("it said %q, %v", out, err)
 	}
 }
+
+// TestOwnGroup: a signal to the launcher's group, as Ctrl+C sends one, does not reach a process.
+func TestOwnGroup(t *testing.T) {
+	t.Parallel()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p, err := Start(fakes.Path(t, "program-that-hangs"), nil, nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.End()
+	if group, err := syscall.Getpgid(p.PID()); err != nil || group != p.PID() {
+		t.Errorf("process %d is in the group %d, and this process in %d: %v", p.PID(), group, syscall.Getpgrp(), err)
+	}
+}

@@ -46,6 +46,15 @@ const (
 	QEMUVersion = "/usr/share/kubeqemu/qemu-version"
 )
 
+// Below is a path of this package below the folder root. Where there is no pod, root stands for
+// the pod's root. An empty root leaves the path alone.
+func Below(root, name string) string {
+	if root == "" {
+		return name
+	}
+	return path.Join(root, name)
+}
+
 // ImageVolume is the folder of a container disk's image.
 func ImageVolume(volume string) string { return path.Join(ImageVolumeDir, volume) }
 

@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"cmp"
 	"fmt"
 	pathpkg "path"
 	"slices"
@@ -84,12 +85,12 @@ func diskDriver(bus v1.DiskBus, cdrom bool) qemuargs.DiskDriver {
 func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) *field.Error {
 	if volume.CloudInit() != nil {
 		// The seed lies in memory, where O_DIRECT means nothing.
-		disk.Image = qemuargs.Image{Path: layout.CloudInit(volume.Name), Format: qemuargs.Raw}
+		disk.Image = qemuargs.Image{Path: layout.Below(host.Root, layout.CloudInit(volume.Name)), Format: qemuargs.Raw}
 		return nil
 	}
 	if e := volume.EmptyDisk; e != nil {
 		size := sectors(e.Capacity.Value())
-		disk.Image = qemuargs.Image{Path: layout.Overlay(volume.Name), Format: qemuargs.QCOW2, Create: size, Direct: host.OverlayDirect}
+		disk.Image = qemuargs.Image{Path: layout.Below(host.Root, layout.Overlay(volume.Name)), Format: qemuargs.QCOW2, Create: size, Direct: host.OverlayDirect}
 		return nil
 	}
 	if source := volume.Claim(); source != nil {
@@ -114,7 +115,7 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 	}
 	disk.Image = qemuargs.Image{Path: facts.Path, Format: facts.Format, Direct: facts.Direct}
 	if !disk.ReadOnly {
-		disk.Overlay = &qemuargs.Overlay{Path: layout.Overlay(volume.Name), VirtualSize: facts.VirtualSize, Direct: host.OverlayDirect}
+		disk.Overlay = &qemuargs.Overlay{Path: layout.Below(host.Root, layout.Overlay(volume.Name)), VirtualSize: facts.VirtualSize, Direct: host.OverlayDirect}
 	}
 	return nil
 }
@@ -128,13 +129,13 @@ func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host,
 	case facts.Error != "":
 		return field.Invalid(path, source.Name, facts.Error)
 	}
-	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume), layout.ClaimDisk), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
+	disk.Image = qemuargs.Image{Path: cmp.Or(facts.Path, pathpkg.Join(layout.Claim(volume), layout.ClaimDisk)), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
 	if facts.Block {
-		disk.Image.Path, disk.Image.Volume = layout.BlockDevice(volume), qemuargs.BlockVolume
+		disk.Image.Path, disk.Image.Volume = cmp.Or(facts.Path, layout.BlockDevice(volume)), qemuargs.BlockVolume
 	}
 	switch {
 	case source.Overlay && !disk.ReadOnly:
-		disk.Overlay = &qemuargs.Overlay{Path: layout.Overlay(volume), VirtualSize: sectors(facts.Size), Direct: host.OverlayDirect}
+		disk.Overlay = &qemuargs.Overlay{Path: layout.Below(host.Root, layout.Overlay(volume)), VirtualSize: sectors(facts.Size), Direct: host.OverlayDirect}
 	case source.ReadOnly || disk.ReadOnly:
 		disk.ReadOnly = true
 	case facts.Missing:

@@ -21,6 +21,9 @@ type Host struct {
 	Kernel *qemuargs.KernelFacts `json:"kernel,omitempty"`
 	// NICs by interface name.
 	NICs map[string]NIC `json:"nics,omitempty"`
+	// Root is the folder that stands for the pod's root, where there is no pod: the paths of
+	// package layout are below it. It is empty for a pod.
+	Root string `json:"root,omitempty"`
 }
 
 // NIC is what is known of the network an interface connects to.
@@ -29,4 +32,6 @@ type NIC struct {
 	MTU int `json:"mtu"`
 	// MAC of the pod's link, which the guest takes over with the bridge binding.
 	MAC string `json:"mac,omitempty"`
+	// User is the network inside QEMU that stands for the pod's, where there is no pod.
+	User *qemuargs.UserNetwork `json:"user,omitempty"`
 }

@@ -59,7 +59,7 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 	m.NICs = nics(vmi, host, board, slots)
 	errs = append(errs, disks(vmi, host, m, slots)...)
 	boot(devices, m.Disks)
-	attach(devices, m, slots)
+	attach(devices, host, m, slots)
 	if m.RootPorts, err = slots.rootPorts(m.MemoryBytes); err != nil {
 		errs = append(errs, field.Invalid(path.Child("devices"), "", err.Error()))
 	}

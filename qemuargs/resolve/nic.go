@@ -30,6 +30,7 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 		n := qemuargs.NIC{
 			Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: MAC(vmi, nic, host.NICs[nic.Name]),
 			MTU: host.NICs[nic.Name].MTU, Queues: Queues(vmi, nic), BootIndex: ptr.Deref(nic.BootOrder, 0),
+			User: host.NICs[nic.Name].User,
 		}
 		if n.IsVirtio() {
 			n.QueueSize = queueSize

@@ -10,7 +10,7 @@ import (
 )
 
 // attach adds the devices other than disks and network cards.
-func attach(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
+func attach(devices *v1.Devices, host Host, m *qemuargs.Machine, slots *allocator) {
 	if devices.Rng != nil {
 		m.RNG = &qemuargs.RNG{PCI: integrated(rngSlot)}
 	}
@@ -25,7 +25,7 @@ func attach(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
 		m.Serial = &qemuargs.Serial{}
 	}
 	if enabled(devices.AutoattachGraphicsDevice) {
-		m.Graphics = graphics(devices.Video)
+		m.Graphics = graphics(devices.Video, host)
 	}
 	// Typing needs graphics. Without ACPI a guest resets by the keyboard's controller.
 	m.PS2 = m.Graphics != nil || m.NoACPI
@@ -52,8 +52,8 @@ func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
 
 var displays = map[string]qemuargs.Display{"vga": qemuargs.VGA, "virtio": qemuargs.VirtioVGA, "bochs": qemuargs.Bochs, "ramfb": qemuargs.RAMFB}
 
-func graphics(video *v1.VideoDevice) *qemuargs.Graphics {
-	g := &qemuargs.Graphics{Display: qemuargs.VGA, Socket: layout.VNCSocket}
+func graphics(video *v1.VideoDevice, host Host) *qemuargs.Graphics {
+	g := &qemuargs.Graphics{Display: qemuargs.VGA, Socket: layout.Below(host.Root, layout.VNCSocket)}
 	if video != nil {
 		g.Display = displays[video.Type]
 	}

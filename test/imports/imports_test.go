@@ -71,10 +71,12 @@ func TestReaches(t *testing.T) {
 		{"/qemuargs/layout", "", slices.Concat(kubernetes, netlink, []string{module + "/api"})},
 		{"/qemuargs/compare", "", slices.Concat(kubernetes, netlink, []string{module + "/api"})},
 		{"/qemuargs/...", "", slices.Concat(netlink, []string{"k8s.io/client-go/kubernetes", module + "/netsetup"})},
-		// launcher/qmp asks a QEMU for its schema, and is a transport alone.
-		{"/cmd/qemuargs", "", slices.Concat(netlink, []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime/pkg/client", module + "/controllers", module + "/launcher"})},
+		{"/cmd/qemuargs", "", slices.Concat(netlink, []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime/pkg/client", module + "/controllers"})},
 		{"/launcher/...", "", slices.Concat(kubernetes, netlink, []string{module + "/api", module + "/controllers", module + "/qemuargs/resolve"})},
 		{"/cmd/virt-launcher", "", slices.Concat(kubernetes, netlink, []string{module + "/api", module + "/controllers", module + "/qemuargs/resolve"})},
+		// "qemuargs run" has the launcher, and nothing that speaks to a cluster or needs root.
+		{"/handover", "", slices.Concat(netlink, []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime"})},
+		{"/local/...", "", slices.Concat(netlink, []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime/pkg/client"})},
 		{"/netsetup/...", "", kubernetes},
 		{"/api/...", "", []string{"k8s.io/client-go/kubernetes", "sigs.k8s.io/controller-runtime/pkg/client"}},
 		{"/apiserver/...", "", slices.Concat(netlink, []string{module + "/launcher", module + "/netsetup", module + "/qemuargs"})},
@@ -106,7 +108,8 @@ func TestReaches(t *testing.T) {
 var floors = [][]string{
 	{"test", "tools"},
 	{"cmd"},
-	{"apiserver", "controllers"},
+	{"apiserver", "controllers", "local"},
+	{"handover"},
 	{"launcher"},
 	{"qemuargs"},
 	{"api", "internal", "netsetup"},

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 

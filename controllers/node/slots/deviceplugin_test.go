@@ -11,7 +11,7 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 )
 
 // lists is the kubelet's end of ListAndWatch.

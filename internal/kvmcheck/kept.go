@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept is the file in memory that keeps a verdict for the next process.
+// Kept is the file that keeps a verdict for the next process.
 type Kept struct{ Path string }
 
 // record is the file's content.
@@ -28,10 +28,10 @@ type record struct {
 const keptSize = 4 << 10
 
 // ErrNotOurs means that a file was not written by Save.
-var ErrNotOurs = errors.New("not a file of root's that is closed to all others")
+var ErrNotOurs = errors.New("not a file of this user's that is closed to all others")
 
 // Load returns the verdict that was kept under this key. Without one the error is
-// fs.ErrNotExist. A file that anybody but root could have written gives ErrNotOurs.
+// fs.ErrNotExist. A file that anybody but this user could have written gives ErrNotOurs.
 func (k Kept) Load(key string) (Result, error) {
 	file, err := os.OpenFile(k.Path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -42,7 +42,7 @@ func (k Kept) Load(key string) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("look at verdict on KVM: %w", err)
 	}
-	if stat := info.Sys().(*syscall.Stat_t); stat.Uid != 0 || info.Mode() != 0o600 || stat.Nlink != 1 {
+	if stat := info.Sys().(*syscall.Stat_t); stat.Uid != uint32(os.Geteuid()) || info.Mode() != 0o600 || stat.Nlink != 1 {
 		return Result{}, fmt.Errorf("read verdict on KVM from %s: %w", k.Path, ErrNotOurs)
 	}
 	data, err := io.ReadAll(io.LimitReader(file, keptSize))

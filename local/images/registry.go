@@ -1,0 +1,136 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// Policy says when a registry is asked.
+type Policy string
+
+// Policies, by the names of imagePullPolicy.
+const (
+	Always       Policy = "Always"
+	IfNotPresent Policy = "IfNotPresent"
+	Never        Policy = "Never"
+)
+
+// errNoRegistry means that a reference names no registry that could be asked.
+var errNoRegistry = errors.New("the reference names this machine (localhost) and no registry's port")
+
+// Pull returns the place of an image, and fetches the image from its registry if need be. The
+// credentials are those of docker's configuration.
+func (c *Cache) Pull(ctx context.Context, reference string, policy Policy) (Place, error) {
+	if id, ok := c.remembered(reference); ok && policy != Always {
+		return Place{Folder: c.imageFolder(id)}, nil
+	}
+	if policy == Never {
+		return Place{}, fmt.Errorf("find image %q in %s: it was never fetched, and its pull policy is Never", reference, c.Folder)
+	}
+	folder, err := c.fetch(ctx, reference)
+	if err != nil {
+		return Place{}, fmt.Errorf("fetch image %q: %w", reference, err)
+	}
+	return Place{Folder: folder}, nil
+}
+
+func (c *Cache) fetch(ctx context.Context, reference string) (string, error) {
+	if first, _, _ := strings.Cut(reference, "/"); first == "localhost" {
+		return "", errNoRegistry
+	}
+	parsed, err := name.ParseReference(reference)
+	if err != nil {
+		return "", err
+	}
+	ctx, progressed, end := withStall(ctx)
+	defer end()
+	image, err := remote.Image(parsed, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
+		remote.WithTransport(encrypted{transport()}), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: "amd64"}))
+	if err != nil {
+		return "", explain(ctx, err)
+	}
+	content, err := contentOf(image)
+	if err != nil {
+		return "", explain(ctx, err)
+	}
+	watched := Cache{Folder: c.Folder, Report: func(p Progress) { progressed(); c.report(p) }}
+	folder, id, err := watched.add(ctx, content, "fetch "+reference)
+	if err != nil {
+		return "", explain(ctx, err)
+	}
+	return folder, c.remember(reference, id)
+}
+
+// contentOf reads the configuration of a registry's image. The layers come when they are read.
+func contentOf(image v1.Image) (content, error) {
+	config, err := image.RawConfigFile()
+	if err != nil {
+		return content{}, fmt.Errorf("read the image's configuration: %w", err)
+	}
+	layers, err := image.Layers()
+	if err != nil {
+		return content{}, fmt.Errorf("list the image's layers: %w", err)
+	}
+	out := content{config: config}
+	for _, l := range layers {
+		size, err := l.Size()
+		if err != nil {
+			return content{}, fmt.Errorf("list the image's layers: %w", err)
+		}
+		out.layers = append(out.layers, layer{size, l.Compressed})
+	}
+	return out, nil
+}
+
+// explain puts why the context has ended in the place of an error that says only that it has.
+func explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// stallTimeout is how long a registry may send nothing.
+const stallTimeout = time.Minute
+
+// withStall returns a context that ends when progressed was not called for stallTimeout.
+func withStall(ctx context.Context) (_ context.Context, progressed, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("the registry has sent nothing for %s", stallTimeout)) })
+	return ctx, func() { timer.Reset(stallTimeout) }, func() { timer.Stop(); cancel(nil) }
+}
+
+func transport() http.RoundTripper {
+	if t, ok := remote.DefaultTransport.(*http.Transport); ok {
+		t = t.Clone()
+		t.ResponseHeaderTimeout = stallTimeout
+		return t
+	}
+	return remote.DefaultTransport
+}
+
+// encrypted refuses HTTP without TLS, except to this machine. Package remote would also try it
+// with private addresses.
+type encrypted struct{ http.RoundTripper }
+
+func (e encrypted) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.URL.Scheme != "https" && !isThisMachine(request.URL.Hostname()) {
+		return nil, fmt.Errorf("refuse to speak to %s without TLS", request.URL.Host)
+	}
+	return e.RoundTripper.RoundTrip(request)
+}
+
+func isThisMachine(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,257 @@
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/v1"
+)
+
+// Bounds of an image's content.
+const (
+	maxBytes   = 256 << 30
+	maxEntries = 1 << 17
+	maxLayers  = 1 << 10
+)
+
+// Names of whiteouts (image-spec, layer.md): an entry that hides another of lower layers, and
+// one that hides all that lower layers have in its folder.
+const (
+	whiteout = ".wh."
+	opaque   = whiteout + whiteout + ".opq"
+)
+
+// unpack unpacks the layers of an image into a new folder. what names the work in reports.
+func (c *Cache) unpack(ctx context.Context, image content, folder, what string) error {
+	sums, err := image.sums()
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	count := &counter{ctx: ctx, report: c.report, progress: Progress{What: what}}
+	for _, l := range image.layers {
+		count.progress.Total += l.size
+	}
+	u := &unpacker{root: root, bytes: maxBytes, entries: maxEntries}
+	for i, l := range image.layers {
+		if err := u.layer(count.counted(l), sums[i]); err != nil {
+			return fmt.Errorf("layer %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// unpacker puts layers over each other in a folder. os.Root keeps it inside the folder,
+// whatever names and links a layer has.
+type unpacker struct {
+	root    *os.Root
+	bytes   int64 // how many may follow
+	entries int   // likewise
+	// own are the paths that the layer itself has: its whiteouts hide only what lower layers
+	// have.
+	own map[string]bool
+}
+
+// layer unpacks a layer, and checks that it is what the configuration names.
+func (u *unpacker) layer(stored layer, want v1.Hash) error {
+	r, err := stored.plain()
+	if err != nil {
+		return fmt.Errorf("open it: %w", err)
+	}
+	defer r.Close()
+	hash := sha256.New()
+	in := io.TeeReader(r, hash)
+	u.own = map[string]bool{}
+	archive := tar.NewReader(in)
+	for {
+		header, err := archive.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read it: %w", err)
+		}
+		if err := u.entry(header, archive); err != nil {
+			return fmt.Errorf("unpack /%s: %w", clean(header.Name), err)
+		}
+	}
+	// The archive ends before the stream does, which may be padded.
+	if _, err := io.CopyN(io.Discard, in, u.bytes); err != io.EOF {
+		return fmt.Errorf("read its end: %w", errors.Join(err, errTooLarge))
+	}
+	if got := hex.EncodeToString(hash.Sum(nil)); want.Algorithm != "sha256" || got != want.Hex {
+		return fmt.Errorf("its content is sha256:%s, and the image's configuration names %s", got, want)
+	}
+	return nil
+}
+
+var errTooLarge = fmt.Errorf("the image has more than %d GiB or %d files", maxBytes>>30, maxEntries)
+
+// clean is a path in the image without a leading slash, which leads nowhere out of it.
+func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
+
+func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
+	if u.entries--; u.entries < 0 || header.Size > u.bytes {
+		return errTooLarge
+	}
+	name := clean(header.Name)
+	if name == "" {
+		return nil
+	}
+	folder, base := path.Split(name)
+	folder = clean(folder)
+	if base == opaque {
+		return u.hideAll(folder)
+	}
+	if hidden, ok := strings.CutPrefix(base, whiteout); ok {
+		return u.hide(path.Join(folder, hidden), hidden)
+	}
+	if folder != "" {
+		if err := u.root.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+	}
+	for p := name; p != "."; p = path.Dir(p) {
+		u.own[p] = true
+	}
+	if header.Typeflag == tar.TypeDir {
+		if info, err := u.root.Lstat(name); err == nil && info.IsDir() {
+			return nil
+		}
+	}
+	if err := u.root.RemoveAll(name); err != nil {
+		return err
+	}
+	switch header.Typeflag {
+	case tar.TypeDir:
+		return u.root.Mkdir(name, 0o755)
+	case tar.TypeReg:
+		return u.file(name, content)
+	case tar.TypeLink:
+		return u.root.Link(clean(header.Linkname), name)
+	case tar.TypeSymlink:
+		return u.root.Symlink(header.Linkname, name)
+	}
+	return nil // no disk and no kernel is a device or a FIFO
+}
+
+// hide removes what lower layers have at a path.
+func (u *unpacker) hide(name, base string) error {
+	if base == "" || base == "." || base == ".." {
+		return errors.New("it is a whiteout without a name")
+	}
+	if u.own[name] {
+		return nil
+	}
+	return u.root.RemoveAll(name)
+}
+
+// hideAll removes what lower layers have in a folder.
+func (u *unpacker) hideAll(folder string) error {
+	dir, err := u.root.Open(path.Join(".", folder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, base := range names {
+		if name := path.Join(folder, base); !u.own[name] {
+			if err := u.root.RemoveAll(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (u *unpacker) file(name string, content io.Reader) error {
+	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	size, err := copySparse(f, content)
+	u.bytes -= size
+	// After a crash of the machine a file that was renamed with its folder may else be empty.
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// sparseBlock is the unit of a hole, in bytes.
+const sparseBlock = 64 << 10
+
+// copySparse copies, and leaves holes for zeros: a raw disk is mostly zeros.
+func copySparse(to *os.File, from io.Reader) (size int64, err error) {
+	block, zeros := make([]byte, sparseBlock), make([]byte, sparseBlock)
+	for {
+		n, err := io.ReadFull(from, block)
+		if n > 0 && !bytes.Equal(block[:n], zeros[:n]) {
+			if _, err := to.WriteAt(block[:n], size); err != nil {
+				return size, err
+			}
+		}
+		size += int64(n)
+		switch err {
+		case nil:
+		case io.EOF, io.ErrUnexpectedEOF:
+			return size, to.Truncate(size)
+		default:
+			return size, err
+		}
+	}
+}
+
+// counter counts the bytes that are read of layers as they are stored, and ends the reading
+// with the context.
+type counter struct {
+	ctx      context.Context
+	report   func(Progress)
+	progress Progress
+}
+
+// counted is a layer whose bytes are counted.
+func (c *counter) counted(l layer) layer {
+	return layer{l.size, func() (io.ReadCloser, error) {
+		r, err := l.open()
+		if err != nil {
+			return nil, err
+		}
+		return countedReader{r, c}, nil
+	}}
+}
+
+type countedReader struct {
+	io.ReadCloser
+	*counter
+}
+
+func (r countedReader) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	n, err := r.ReadCloser.Read(p)
+	r.progress.Done += int64(n)
+	r.report(r.progress)
+	return n, err
+}
