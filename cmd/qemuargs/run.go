@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubeqemu/kubeqemu/cmd/qemuargs/local"
+	"github.com/kubeqemu/kubeqemu/cmd/qemuargs/local/images"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
-	"github.com/kubeqemu/kubeqemu/local"
-	"github.com/kubeqemu/kubeqemu/local/images"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 )

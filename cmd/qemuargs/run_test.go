@@ -18,9 +18,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/cmd/qemuargs/local"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/launcher/process/processtest"
-	"github.com/kubeqemu/kubeqemu/local"
 )
 
 // fakes is the command itself, as a program of its own.

@@ -5,7 +5,7 @@ import (
 	"path"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/handover"
+	"github.com/kubeqemu/kubeqemu/controllers/handover"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 

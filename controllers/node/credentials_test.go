@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/handover"
+	"github.com/kubeqemu/kubeqemu/controllers/handover"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 

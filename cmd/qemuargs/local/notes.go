@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kubeqemu/kubeqemu/local/images"
+	"github.com/kubeqemu/kubeqemu/cmd/qemuargs/local/images"
 )
 
 // notes are what the user is told, besides what the guest writes.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/handover"
+	"github.com/kubeqemu/kubeqemu/cmd/qemuargs/local/images"
+	"github.com/kubeqemu/kubeqemu/controllers/handover"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/local/images"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
