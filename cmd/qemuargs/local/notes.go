@@ -20,7 +20,7 @@ type notes struct {
 	terminal bool
 	// lineEnd is "\r\n" while the terminal takes lines as they are.
 	lineEnd string
-	// What is in the line that is written again and again, and when it was written.
+	// line is the work whose progress was shown last, and drawn is when.
 	line  string
 	drawn time.Time
 }
@@ -64,8 +64,8 @@ func (n *notes) Write(p []byte) (int, error) {
 func (n *notes) write(text string) {
 	if n.line != "" && n.terminal {
 		fmt.Fprint(n.out, "\r\x1b[K") // in the place of the progress
+		n.line = ""
 	}
-	n.line = ""
 	fmt.Fprint(n.out, text, n.lineEnd)
 }
 
