@@ -70,7 +70,7 @@ Exit codes: 0 done; 1 a manifest is invalid or cannot be read, or there is a dif
 		},
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
-	c.AddCommand(renderCommand(), goldenCommand(), diffCommand())
+	c.AddCommand(renderCommand(), goldenCommand(), diffCommand(), explainCommand())
 	return c
 }
 

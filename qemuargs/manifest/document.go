@@ -199,11 +199,11 @@ func (d Document) problem(path, text string) *Error {
 	if d.Kind != "" {
 		object = fmt.Sprintf("%s %q", d.Kind, d.Name)
 	}
-	return &Error{File: d.File, Line: d.lineOf(path), Object: object, Text: text}
+	return &Error{File: d.File, Line: d.Line(path), Object: object, Text: text}
 }
 
-// lineOf returns the line of a field, or of the nearest field above it that the document has.
-func (d Document) lineOf(path string) int {
+// Line returns the line of a field, or of the nearest field above it that the document has.
+func (d Document) Line(path string) int {
 	var root yaml.Node
 	if yaml.Unmarshal(d.data, &root) != nil || len(root.Content) == 0 {
 		return d.line

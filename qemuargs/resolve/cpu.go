@@ -47,7 +47,7 @@ func cpuFlags(c *v1.Clock, accelerator qemuargs.Accelerator, why *Decisions) []s
 	}
 	if t := c.Timer.Hyperv; t != nil && enabled(t.Present) {
 		flags = append(flags, "hv-time=on")
-		why.add("cpu.flags[hv-time=on]", "spec.domain.clock.timer.hyperv host.accelerator", "only KVM has the clock")
+		why.add("cpu.flags[hv-time=on]", "spec.domain.clock.timer.hyperv spec.domain.clock.timer.hyperv.present host.accelerator", "only KVM has the clock")
 	}
 	return flags
 }

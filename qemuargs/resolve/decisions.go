@@ -92,11 +92,14 @@ func (e entry) add(part, by, rule string) {
 	e.to.add(key, strings.Join(paths, " "), rule)
 }
 
-// Names says whether a path of a Decision names a field: the two are the same, or one is
-// within the other.
+// Names says whether a path of a Decision names a field: it is the field's, or that of a field
+// within it.
 func Names(path, field string) bool {
 	a, b := steps(path), steps(field)
-	for i := range min(len(a), len(b)) {
+	if len(a) < len(b) {
+		return false
+	}
+	for i := range b {
 		if !sameStep(a[i], b[i]) && !sameStep(b[i], a[i]) {
 			return false
 		}

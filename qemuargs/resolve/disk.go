@@ -152,7 +152,7 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path, 
 	}
 	disk.Image = qemuargs.Image{Path: facts.Path, Format: facts.Format, Direct: facts.Direct}
 	by.add("image", "volume.containerDisk", "")
-	by.add("image.path", "volume.containerDisk.path host.containerDisks[].path", foundByLauncher)
+	by.add("image.path", "volume.containerDisk.image volume.containerDisk.path host.containerDisks[].path", foundByLauncher)
 	by.add("image.format", "host.containerDisks[].format", "what the launcher has found the image to be")
 	by.add("image.direct", "host.containerDisks[].direct", withoutPageCache)
 	by.add("image.volume", "", "the image is only read")

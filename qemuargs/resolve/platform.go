@@ -134,8 +134,8 @@ func kernel(vmi *v1.VirtualMachineInstance, host Host, path *field.Path, why *De
 	}
 	const boot = "spec.domain.firmware.kernelBoot."
 	why.add("kernel", boot+"container", "")
-	why.add("kernel.path", boot+"container.kernelPath host.kernel.path", foundByLauncher)
-	why.add("kernel.initrd", boot+"container.initrdPath host.kernel.initrd", foundByLauncher)
+	why.add("kernel.path", boot+"container.image "+boot+"container.kernelPath host.kernel.path", foundByLauncher)
+	why.add("kernel.initrd", boot+"container.image "+boot+"container.initrdPath host.kernel.initrd", foundByLauncher)
 	why.add("kernel.args", boot+"kernelArgs", "")
 	return &qemuargs.Kernel{Path: host.Kernel.Path, Initrd: host.Kernel.Initrd, Args: vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs}, nil
 }

@@ -1,0 +1,125 @@
+package explain
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// write prints arguments, grouped by the parts of the machine, as a person reads them: below
+// each argument its properties, and beside each property the rule and the sources that made it.
+func write(out io.Writer, arguments []Argument) error {
+	var s strings.Builder
+	var written []string
+	for _, a := range arguments {
+		if slices.Contains(written, a.Part) {
+			continue
+		}
+		if written = append(written, a.Part); len(written) > 1 {
+			s.WriteByte('\n')
+		}
+		s.WriteString(a.Part + "\n")
+		for _, other := range arguments {
+			if other.Part == a.Part {
+				other.write(&s)
+			}
+		}
+	}
+	_, err := io.WriteString(out, s.String())
+	return err
+}
+
+func (a Argument) write(s *strings.Builder) {
+	if len(a.Properties) == 1 && a.Properties[0].Name == "" {
+		p := a.Properties[0]
+		p.write(s, "  ", a.Flag+" "+plain(p.Value))
+		return
+	}
+	a.Reason.write(s, "  ", strings.TrimSpace(a.Flag+" "+a.id()))
+	for i := 0; i < len(a.Properties); {
+		p, last := a.Properties[i], i+1
+		text := p.text()
+		// What is made by the same stands on one line.
+		for ; last < len(a.Properties) && a.Properties[last].Reason.same(p.Reason); last++ {
+			text += ", " + a.Properties[last].text()
+		}
+		p.write(s, "    ", text)
+		i = last
+	}
+}
+
+// id is the device's, or the node's.
+func (a Argument) id() string {
+	for _, p := range a.Properties {
+		if p.Name == "id" || p.Name == "node-name" || p.Name == "guest" {
+			return plain(p.Value)
+		}
+	}
+	return ""
+}
+
+func (p Property) text() string {
+	if p.Name == "" {
+		return plain(p.Value)
+	}
+	return p.Name + "=" + plain(p.Value)
+}
+
+// plain is a value without the quotes that it needs in JSON alone.
+func plain(value string) string {
+	var text string
+	if json.Unmarshal([]byte(value), &text) == nil && text != "" && strings.IndexFunc(text, func(r rune) bool { return r < ' ' }) < 0 {
+		return text
+	}
+	return strings.NewReplacer("\n", `\n`, "\r", `\r`).Replace(value)
+}
+
+func (r Reason) same(other Reason) bool {
+	return slices.Equal(r.Rules, other.Rules) && slices.EqualFunc(r.Sources, other.Sources, func(a, b Source) bool { return a.Field == b.Field && a.Fact == b.Fact })
+}
+
+// write prints what has the reason, then the rules, then the sources. Fields that are not set
+// are of interest where none is.
+func (r Reason) write(s *strings.Builder, indent, what string) {
+	s.WriteString(indent + what)
+	if len(r.Rules) > 0 {
+		s.WriteString(" — " + strings.Join(r.Rules, "; "))
+	}
+	s.WriteByte('\n')
+	anySet := slices.ContainsFunc(r.Sources, func(source Source) bool { return source.Set })
+	for _, source := range r.Sources {
+		if source.Set || !anySet {
+			fmt.Fprintf(s, "%s  ← %s\n", indent, source)
+		}
+	}
+}
+
+// String is such as "spec.domain.cpu.cores: 2 (vm.yaml:7)".
+func (s Source) String() string {
+	name := s.Field
+	if s.Fact != "" {
+		name = "host." + s.Fact
+	}
+	switch {
+	case !s.Set:
+		return name + " is not set"
+	case s.Value == nil:
+		return name
+	}
+	value := plain(string(s.Value))
+	if strings.HasPrefix(value, "{") || strings.HasPrefix(value, "[") {
+		value = "" // of many fields
+	} else {
+		value = ": " + value
+	}
+	by := s.By
+	for i, from := range s.From {
+		by += []string{", made of ", " and "}[min(i, 1)] + from.String()
+	}
+	if s.File != "" {
+		by = strings.TrimSpace(fmt.Sprintf("%s %s:%d", by, s.File, s.Line))
+	}
+	return fmt.Sprintf("%s%s (%s)", name, value, by)
+}
