@@ -96,7 +96,7 @@ type blockCache struct {
 // from different parts of the Machine.
 
 type imageFile struct {
-	Driver   string     `json:"driver" from:"volume"`
+	Driver   string     `json:"driver" from:"volume" rule:"a file, unless the volume is a device"`
 	NodeName string     `json:"node-name" from:"../name,../overlay"`
 	Filename string     `json:"filename" from:"path,volume"`
 	ReadOnly bool       `json:"read-only" from:"../readOnly,../overlay"`

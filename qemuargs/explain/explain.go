@@ -9,9 +9,11 @@ package explain
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
 	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
@@ -36,9 +38,14 @@ type Argument struct {
 	// Flag is such as -device, and Text the argument as QEMU gets it, with the flag.
 	Flag string `json:"flag"`
 	Text string `json:"text"`
+	// ID is the device's, the node's or the like. It is empty where there is none.
+	ID string `json:"id,omitempty"`
 	// Reason why the argument is there at all.
 	Reason
 	Properties []Property `json:"properties,omitempty"`
+
+	// key is the same for the same argument of another machine, whatever its properties are.
+	key string
 }
 
 // Property is one property of an argument. The name is empty for a value without one.
@@ -59,7 +66,7 @@ type Reason struct {
 // Source is a field of the manifest, or a fact of the host.
 type Source struct {
 	// Field is the path in the manifest, such as spec.template.spec.domain.cpu.cores. In place
-	// of an index, * stands for every entry of a list, and 0..3 for the first four.
+	// of an index, * stands for every entry of a list, and 0-3 for the first four.
 	Field string `json:"field,omitempty"`
 	// Fact is a path in the host's facts, such as qemuVersion.
 	Fact string `json:"fact,omitempty"`
@@ -91,13 +98,22 @@ func Of(i manifest.Instance, on manifest.Host) (*Machine, error) {
 	texts := compare.Arguments(args)
 	parts := compare.Parts(texts)
 	for n, a := range args {
-		argument := Argument{Part: parts[n], Flag: a.Flag, Text: string(texts[n]), Reason: f.reason(a.Because())}
+		argument := Argument{Part: parts[n], Flag: a.Flag, Text: string(texts[n]), Reason: f.reason(a.Because()), key: keyOf(a)}
 		for _, p := range a.Properties() {
 			argument.Properties = append(argument.Properties, Property{Name: p.Name, Value: p.Value, Reason: f.reason(p.From, p.Rule)})
+			if p.Name == "id" || p.Name == "node-name" {
+				argument.ID = plain(p.Value)
+			}
 		}
 		m.Arguments = append(m.Arguments, argument)
 	}
 	return m, nil
+}
+
+// keyOf tells the arguments of a machine apart. A kind of argument is there once for each part
+// of the machine, but for those that the builder always writes.
+func keyOf(a qemuargs.Arg) string {
+	return fmt.Sprintf("%s %T %s %s %s", a.Flag, a.Value, a.Of, a.From, a.Rule)
 }
 
 // Check returns an error that names the arguments and properties of which nothing says what
@@ -179,7 +195,7 @@ func (r *Reason) rule(text string) {
 }
 
 // several says whether a path stands for several fields.
-func several(path string) bool { return strings.Contains(path, "[*]") || strings.Contains(path, "..") }
+func several(path string) bool { return strings.Contains(path, "[*]") || strings.Contains(path, "[0-") }
 
 // field is a field, or several, as a source.
 func (f *finder) field(path string) Source {
@@ -192,7 +208,9 @@ func (f *finder) field(path string) Source {
 	} else if origin, ok := f.lineage.Of(path); ok {
 		s.Value, s.Set, s.By, s.File, s.Line = json.RawMessage(origin.Value), true, origin.By, origin.File, origin.Line
 		for _, from := range origin.From {
-			s.From = append(s.From, f.field(from))
+			if origin.By != manifest.OfUID { // which says it
+				s.From = append(s.From, f.field(from))
+			}
 		}
 	}
 	f.known[path] = s
@@ -203,11 +221,8 @@ func (f *finder) field(path string) Source {
 func (f *finder) inputs(path string) []string {
 	var out []string
 	for _, field := range f.set {
-		if !resolve.Names(field, path) {
-			continue
-		}
-		if origin, ok := f.lineage.Of(field); ok {
-			out = append(out, origin.From...)
+		if resolve.Names(field, path) {
+			out = append(out, f.lineage.From(field)...)
 		}
 	}
 	return out

@@ -113,7 +113,7 @@ func (m *Machine) outside(name string) (Answer, error) {
 		for _, a := range m.Arguments {
 			var properties []Property
 			for _, p := range a.Properties {
-				if p.setBy(by + " ") {
+				if p.setBy(by + " \"") {
 					properties = append(properties, p)
 				}
 			}
@@ -136,7 +136,7 @@ func (m *Machine) outside(name string) (Answer, error) {
 
 // setBy says whether a source's value is an instancetype's or a preference's.
 func (r Reason) setBy(kind string) bool {
-	return slices.ContainsFunc(r.Sources, func(s Source) bool { return strings.HasPrefix(s.By, kind) })
+	return slices.ContainsFunc(r.Sources, func(s Source) bool { return strings.Contains(s.By, kind) })
 }
 
 // numbered turns names of entries, as in disks[root], into their numbers.

@@ -37,7 +37,7 @@ func (a Argument) write(s *strings.Builder) {
 		p.write(s, "  ", a.Flag+" "+plain(p.Value))
 		return
 	}
-	a.Reason.write(s, "  ", strings.TrimSpace(a.Flag+" "+a.id()))
+	a.Reason.write(s, "  ", strings.TrimSpace(a.Flag+" "+a.ID))
 	for i := 0; i < len(a.Properties); {
 		p, last := a.Properties[i], i+1
 		text := p.text()
@@ -45,19 +45,13 @@ func (a Argument) write(s *strings.Builder) {
 		for ; last < len(a.Properties) && a.Properties[last].Reason.same(p.Reason); last++ {
 			text += ", " + a.Properties[last].text()
 		}
-		p.write(s, "    ", text)
+		if p.Reason.same(a.Reason) {
+			s.WriteString("    " + text + "\n")
+		} else {
+			p.write(s, "    ", text)
+		}
 		i = last
 	}
-}
-
-// id is the device's, or the node's.
-func (a Argument) id() string {
-	for _, p := range a.Properties {
-		if p.Name == "id" || p.Name == "node-name" || p.Name == "guest" {
-			return plain(p.Value)
-		}
-	}
-	return ""
 }
 
 func (p Property) text() string {
@@ -83,16 +77,21 @@ func (r Reason) same(other Reason) bool {
 // write prints what has the reason, then the rules, then the sources. Fields that are not set
 // are of interest where none is.
 func (r Reason) write(s *strings.Builder, indent, what string) {
+	sources := slices.Clone(r.Sources)
+	if slices.ContainsFunc(sources, func(source Source) bool { return source.Set }) {
+		sources = slices.DeleteFunc(sources, func(source Source) bool { return !source.Set })
+	}
 	s.WriteString(indent + what)
+	if len(r.Rules) == 0 && len(sources) == 1 {
+		fmt.Fprintf(s, " ← %s\n", sources[0])
+		return
+	}
 	if len(r.Rules) > 0 {
 		s.WriteString(" — " + strings.Join(r.Rules, "; "))
 	}
 	s.WriteByte('\n')
-	anySet := slices.ContainsFunc(r.Sources, func(source Source) bool { return source.Set })
-	for _, source := range r.Sources {
-		if source.Set || !anySet {
-			fmt.Fprintf(s, "%s  ← %s\n", indent, source)
-		}
+	for _, source := range sources {
+		fmt.Fprintf(s, "%s  ← %s\n", indent, source)
 	}
 }
 
@@ -116,10 +115,14 @@ func (s Source) String() string {
 	}
 	by := s.By
 	for i, from := range s.From {
-		by += []string{", made of ", " and "}[min(i, 1)] + from.String()
+		word := []string{", made of ", " and "}[min(i, 1)]
+		if !from.Set {
+			word = []string{", as ", " and "}[min(i, 1)]
+		}
+		by += word + from.String()
 	}
 	if s.File != "" {
-		by = strings.TrimSpace(fmt.Sprintf("%s %s:%d", by, s.File, s.Line))
+		by = strings.TrimPrefix(fmt.Sprintf("%s, %s:%d", by, s.File, s.Line), ", ")
 	}
 	return fmt.Sprintf("%s%s (%s)", name, value, by)
 }

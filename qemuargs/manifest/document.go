@@ -204,11 +204,23 @@ func (d Document) problem(path, text string) *Error {
 
 // Line returns the line of a field, or of the nearest field above it that the document has.
 func (d Document) Line(path string) int {
+	return d.lineIn(d.root(), path)
+}
+
+// root is the document as YAML has it, or nil.
+func (d Document) root() *yaml.Node {
 	var root yaml.Node
 	if yaml.Unmarshal(d.data, &root) != nil || len(root.Content) == 0 {
+		return nil
+	}
+	return root.Content[0]
+}
+
+func (d Document) lineIn(node *yaml.Node, path string) int {
+	if node == nil {
 		return d.line
 	}
-	node, line := root.Content[0], root.Content[0].Line
+	line := node.Line
 	for _, step := range steps(path) {
 		key, next := child(node, step)
 		if next == nil {

@@ -164,7 +164,7 @@ func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.Virtua
 		return nil, nil, d.invalid(errs)
 	}
 	started := expanded.Instance(&v1.KubeVirtConfiguration{}, false)
-	return started, s.stages(vm, expanded, started, size), nil
+	return started, s.stages(vm, expanded, started, size, preference), nil
 }
 
 // ofReplicaSet returns a VMI as the ReplicaSet makes them. It has the ReplicaSet's name.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -23,6 +24,9 @@ type stage struct {
 	file string // where by's document stands
 	line int
 	vmi  *v1.VirtualMachineInstance
+	// alone is what the preference makes without the instancetype, which sets the rest of with.
+	alone *v1.VirtualMachineInstance
+	with  string
 }
 
 // Origin says whose a field's value is.
@@ -46,18 +50,19 @@ type Origin struct {
 type Lineage struct {
 	instance Instance
 	stages   []stage
-	trees    []any // the stages as JSON
+	trees    []any      // the stages as JSON
+	root     *yaml.Node // the document
 	from     map[string][]string
 }
 
 // Default is who sets the fields that nobody else sets.
 const Default = "Kubeqemu's default"
 
-// ofUID is who sets what a VM's VMI is known by.
-const ofUID = "made of the object's UID"
+// OfUID is who sets what a VM's VMI is known by.
+const OfUID = "made of the object's UID"
 
 // stages of a VM's VMI, from the template to the VMI that the VM is started as.
-func (s Set) stages(vm *v1.VirtualMachine, expanded *v1.VirtualMachine, started *v1.VirtualMachineInstance, size *v1beta1.VirtualMachineInstancetypeSpec) []stage {
+func (s Set) stages(vm *v1.VirtualMachine, expanded *v1.VirtualMachine, started *v1.VirtualMachineInstance, size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec) []stage {
 	of := func(template *v1.VirtualMachineInstanceTemplateSpec) *v1.VirtualMachineInstance {
 		return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Annotations: template.ObjectMeta.Annotations}, Spec: *template.Spec.DeepCopy()}
 	}
@@ -69,9 +74,14 @@ func (s Set) stages(vm *v1.VirtualMachine, expanded *v1.VirtualMachine, started 
 		all = append(all, s.stageOf("instancetype", matcher.Name, sized))
 	}
 	if matcher := vm.Spec.Preference; matcher != nil {
-		all = append(all, s.stageOf("preference", matcher.Name, of(&expanded.Spec.Template)))
+		preferred := s.stageOf("preference", matcher.Name, of(&expanded.Spec.Template))
+		if vm.Spec.Instancetype != nil {
+			preferred.with, preferred.alone = all[len(all)-1].by, of(&vm.Spec.Template)
+			instancetype.Apply(nil, preference, preferred.alone, field.NewPath("spec", "template"))
+		}
+		all = append(all, preferred)
 	}
-	return append(all, stage{by: ofUID, vmi: started.DeepCopy()})
+	return append(all, stage{by: OfUID, vmi: started.DeepCopy()})
 }
 
 // stageOf is the stage after an instancetype or a preference.
@@ -89,7 +99,7 @@ func (s Set) stageOf(kind, name string, vmi *v1.VirtualMachineInstance) stage {
 func (i Instance) Lineage() *Lineage {
 	defaulted := i.VirtualMachineInstance.DeepCopy()
 	v1.Default(defaulted)
-	l := &Lineage{instance: i, stages: append(slices.Clone(i.stages), stage{by: Default, vmi: defaulted})}
+	l := &Lineage{instance: i, root: i.Document.root(), stages: append(slices.Clone(i.stages), stage{by: Default, vmi: defaulted})}
 	for _, s := range l.stages {
 		// A VM's template has no metadata: its VMI's are those of the VM.
 		vmi := s.vmi.DeepCopy()
@@ -126,31 +136,45 @@ func (l *Lineage) Of(path string) (origin Origin, ok bool) {
 	first := l.first(path, value)
 	s := l.stages[first]
 	origin.By, origin.File, origin.Line = s.by, s.file, s.line
+	if s.alone != nil {
+		if alone, ok := at(tree(s.alone), path); !ok || !reflect.DeepEqual(alone, value) {
+			origin.By = s.with + " with " + s.by
+		}
+	}
 	switch {
 	case path == "metadata.uid" && l.instance.UID == UID:
 		origin.By = "stands for the UID that the API server gives"
 	case path == "metadata.namespace" && l.instance.Document.Namespace == "":
 		origin.By = "the namespace where none is named"
 	case first == 0:
-		origin.File, origin.Line = l.instance.Document.File, l.instance.Document.Line(l.instance.Path(path))
-	case s.by == ofUID:
-		origin.From = []string{"metadata.uid"}
-	case first == len(l.stages)-1:
-		origin.From = l.defaults()[path]
+		origin.File, origin.Line = l.instance.Document.File, l.instance.Document.lineIn(l.root, l.instance.Path(path))
 	}
+	origin.From = l.From(path)
 	return origin, true
 }
 
-// first is the stage from which on a field has its value. A field with fields of its own has
-// it as soon as it is there.
+// From are the fields that a field's default is made of, and metadata.uid for what is made of
+// the UID.
+func (l *Lineage) From(path string) []string {
+	if from := l.defaults()[path]; len(from) > 0 {
+		return from
+	}
+	value, ok := at(l.trees[len(l.trees)-1], path)
+	if ok && l.stages[l.first(path, value)].by == OfUID {
+		return []string{"metadata.uid"}
+	}
+	return nil
+}
+
+// first is the stage from which on a field has its value. An object or a list has it as soon as
+// it is there.
 func (l *Lineage) first(path string, value any) int {
 	first := len(l.stages) - 1
 	for ; first > 0; first-- {
 		before, was := at(l.trees[first-1], path)
-		if object, ok := before.(map[string]any); ok && len(object) > 0 {
-			continue
-		}
-		if !was || !reflect.DeepEqual(before, value) {
+		_, isObject := before.(map[string]any)
+		_, isList := before.([]any)
+		if !was || !isObject && !isList && !reflect.DeepEqual(before, value) {
 			break
 		}
 	}
@@ -190,11 +214,11 @@ func (l *Lineage) defaults() map[string][]string {
 	l.from = map[string][]string{}
 	last := len(l.trees) - 1
 	set, defaulted := leaves(l.trees[last-1]), leaves(l.trees[last])
-	for _, path := range slices.Sorted(maps.Keys(set)) {
+	for _, path := range slices.Sorted(maps.Keys(union(set, switches(set)))) {
 		changed := map[string]bool{}
 		for _, other := range otherValues(set[path]) {
 			for _, field := range l.defaultedAnew(path, other, defaulted) {
-				if _, isSet := set[field]; !isSet && field != path {
+				if _, isSet := set[field]; !isSet && !strings.HasPrefix(field, path) {
 					changed[field] = true
 				}
 			}
@@ -206,10 +230,35 @@ func (l *Lineage) defaults() map[string][]string {
 	return l.from
 }
 
-// otherValues are what a field is changed to; nil takes it away.
+// switches are the switches of the devices that are not set, by which there are more devices or
+// fewer.
+func switches(set map[string]any) map[string]any {
+	out := map[string]any{}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[v1.Devices]()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		path := "spec.domain.devices." + name
+		if _, isSet := set[path]; !isSet && f.Type == reflect.TypeFor[*bool]() {
+			out[path] = nil
+		}
+	}
+	return out
+}
+
+func union[V any](a, b map[string]V) map[string]V {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+// otherValues are what a field is changed to; nil takes it away, or is a switch that is not set.
 func otherValues(value any) []any {
-	if text, ok := value.(string); ok && len(text) > 0 {
-		return []any{nil, text + "x"}
+	switch v := value.(type) {
+	case nil:
+		return []any{true, false}
+	case bool:
+		return []any{nil, !v}
+	case string:
+		return []any{nil, v + "x"}
 	}
 	return []any{nil}
 }
@@ -297,10 +346,14 @@ func with(tree any, path []string, value any) (any, bool) {
 	if len(path) == 0 {
 		return value, true
 	}
+	if tree == nil {
+		tree = map[string]any{}
+	}
 	switch v := tree.(type) {
 	case map[string]any:
 		child, ok := with(v[path[0]], path[1:], value)
-		out := maps.Clone(v)
+		out := map[string]any{}
+		maps.Copy(out, v)
 		if out[path[0]] = child; child == nil {
 			delete(out, path[0])
 		}

@@ -10,7 +10,7 @@ import (
 // Decision is how one part of a Machine was decided.
 type Decision struct {
 	// Fields of the defaulted VMI, such as spec.domain.cpu.cores. In place of an index, * stands
-	// for every entry of a list, and 0..3 for the first four.
+	// for every entry of a list, and 0-3 for the first four.
 	Fields []string
 	// Facts are paths in Host, such as qemuVersion.
 	Facts []string
@@ -70,7 +70,7 @@ func (e entry) add(part, by, rule string) {
 	if e.to == nil {
 		return
 	}
-	upTo := "[0.." + strconv.Itoa(e.index) + "]"
+	upTo := "[0-" + strconv.Itoa(e.index) + "]"
 	if e.index == 0 {
 		upTo = "[0]"
 	}
@@ -117,7 +117,7 @@ func sameStep(pattern, step string) bool {
 		return true
 	}
 	var last, index int
-	_, err := fmt.Sscanf(pattern, "[0..%d]", &last)
+	_, err := fmt.Sscanf(pattern, "[0-%d]", &last)
 	if err == nil {
 		_, err = fmt.Sscanf(step, "[%d]", &index)
 	}

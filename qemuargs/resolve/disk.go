@@ -43,6 +43,9 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 		by.add("bootIndex", ".bootOrder", "")
 		by.add("driver", ".disk.bus .cdrom.bus", "")
 		by.add("readOnly", ".disk.readonly .cdrom", "a CD-ROM is only read, and a hard disk where it says so")
+		for _, place := range []string{"pci", "bus", "lun", "queues", "queueSize"} {
+			by.add(place, ".disk.bus .cdrom.bus", "")
+		}
 		disk := qemuargs.Disk{Name: d.Name, Serial: d.Serial}
 		if d.BootOrder != nil {
 			disk.BootIndex = *d.BootOrder
@@ -54,8 +57,8 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 			address := slots.plug()
 			disk.PCI, disk.Queues, disk.QueueSize = &address, blockQueues(vmi), queueSize
 			by.add("pci", interfaces+"[*].model "+diskList+"[..].disk.bus", nextPort)
-			by.add("queues", vcpus, oneQueuePerCPU)
-			by.add("queueSize", "", queueSizeRule)
+			by.add("queues", ".disk.bus "+vcpus, oneQueuePerCPU)
+			by.add("queueSize", ".disk.bus", queueSizeRule)
 		case v1.DiskBusSCSI:
 			disk.Bus, disk.LUN = qemuargs.SCSIBus, ptr.To(luns)
 			by.add("bus", ".disk.bus .cdrom.bus", "the SCSI controller's")
@@ -115,7 +118,6 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path, 
 		by.add("image.path", "volume.name", "the seed that the launcher makes")
 		by.add("image.format", "", "the seed that the launcher makes is raw")
 		by.add("image.direct", "", "the seed lies in memory, where O_DIRECT means nothing")
-		by.add("image.volume", "", "the seed is a file of the launcher's own")
 		// The seed lies in memory, where O_DIRECT means nothing.
 		disk.Image = qemuargs.Image{Path: layout.CloudInit(volume.Name), Format: qemuargs.Raw}
 		return nil
@@ -125,7 +127,6 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path, 
 		by.add("image.path", "volume.name", "the file that the launcher makes")
 		by.add("image.format", "", "a qcow2 file takes only what the guest has written")
 		by.add("image.direct", "host.overlayDirect", withoutPageCache)
-		by.add("image.volume", "", "the disk is a file of the launcher's own")
 		size := sectors(e.Capacity.Value())
 		disk.Image = qemuargs.Image{Path: layout.Overlay(volume.Name), Format: qemuargs.QCOW2, Create: size, Direct: host.OverlayDirect}
 		return nil
@@ -152,10 +153,9 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path, 
 	}
 	disk.Image = qemuargs.Image{Path: facts.Path, Format: facts.Format, Direct: facts.Direct}
 	by.add("image", "volume.containerDisk", "")
-	by.add("image.path", "volume.containerDisk.image volume.containerDisk.path host.containerDisks[].path", foundByLauncher)
+	by.add("image.path", "volume.name volume.containerDisk.image volume.containerDisk.path host.containerDisks[].path", foundByLauncher)
 	by.add("image.format", "host.containerDisks[].format", "what the launcher has found the image to be")
 	by.add("image.direct", "host.containerDisks[].direct", withoutPageCache)
-	by.add("image.volume", "", "the image is only read")
 	by.add("overlay", "volume.containerDisk .disk.readonly .cdrom", "an overlay takes the guest's writes: a container disk is only read")
 	if !disk.ReadOnly {
 		by.add("overlay.path", "volume.name", "the file that the launcher makes")
@@ -179,10 +179,9 @@ func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host,
 	}
 	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume), layout.ClaimDisk), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
 	by.add("image", "volume", "the volume is a claim")
-	by.add("image.path", "volume.name host.claims[].block", "QEMU gets a descriptor of the claim's disk")
 	by.add("image.format", "", "the disk on a claim is always raw")
 	by.add("image.direct", "host.claims[].direct", withoutPageCache)
-	by.add("image.volume", "host.claims[].block", "the claim's disk: a device, or a file that QEMU locks")
+	by.add("image.volume", "host.claims[].block", "QEMU gets a descriptor of the claim's disk: of a device, or of a file that it locks")
 	by.add("readOnly", ".disk.readonly .cdrom volume.persistentVolumeClaim.readOnly", "a CD-ROM is only read, and a hard disk where it or its volume says so")
 	by.add("overlay", "volume.ephemeral .disk.readonly .cdrom", "an overlay takes the guest's writes if the volume is ephemeral")
 	if facts.Block {
@@ -219,10 +218,9 @@ func hostDisk(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path
 	}
 	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume.Name), pathpkg.Base(source.Path)), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
 	by.add("image", "volume.hostDisk", "")
-	by.add("image.path", "volume.hostDisk.path", "QEMU gets a descriptor of the file")
 	by.add("image.format", "", "a hostDisk is always raw")
 	by.add("image.direct", "host.claims[].direct", withoutPageCache)
-	by.add("image.volume", "volume.hostDisk", "a file of the node, which QEMU locks")
+	by.add("image.volume", "", "QEMU gets a descriptor of the node's file, and locks the file")
 	if facts.Missing {
 		disk.Image.Create = sectors(source.Capacity.Value())
 		if disk.Image.Create > facts.Free {

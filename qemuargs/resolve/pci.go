@@ -91,7 +91,9 @@ func (a *allocator) rootPorts(memory int64) ([]qemuargs.RootPort, error) {
 	for i := range ports {
 		ports[i] = qemuargs.RootPort{ID: rootPortID(i + 1), Chassis: uint8(i + 1), Spare: i >= a.plugged, PCI: packed(rootPortSlot, i)}
 		by := entry{to: a.why, list: "rootPorts", name: ports[i].ID}
-		by.add("", plugs+" spec.domain.memory.guest", "a port for each PCI Express device, and 3 spare ones for hotplug, or 6 if the guest has more than 2 GiB")
+		if by.add("", plugs, "one port for each PCI Express device"); ports[i].Spare {
+			by.add("", plugs+" spec.domain.memory.guest", "a spare port for hotplug: there are 3, or 6 if the guest has more than 2 GiB")
+		}
 		by.add("id", "", "the port's number")
 		by.add("chassis", "", "the port's number")
 		by.add("pci", "", "eight ports in a slot, from slot 2 on")

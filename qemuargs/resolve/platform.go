@@ -48,7 +48,7 @@ func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator, why *Dec
 	const list = "spec.domain.devices.inputs"
 	for i, in := range devices.Inputs {
 		by := entry{to: why, list: "inputs", name: in.Name, field: list, index: i}
-		by.add("", ".name", "each input is a tablet")
+		by.add("", ".name .bus", "each input is a tablet")
 		by.add("name", ".name", "")
 		by.add("port", list+"[..].bus", "the next port of the USB controller")
 		by.add("pci", ".bus", "a tablet on bus usb is no PCI device")
