@@ -91,7 +91,7 @@ func Of(i manifest.Instance, on manifest.Host) (*Machine, error) {
 	if len(errs) > 0 {
 		return nil, i.Invalid(errs)
 	}
-	f := &finder{instance: i, lineage: i.Lineage(), decisions: decisions, host: on.String(), facts: facts(host), known: map[string]Source{}}
+	f := &finder{instance: i, lineage: i.Lineage(), decisions: decisions, host: on.String(), facts: facts(host), known: map[string]Source{}, inputsOf: map[string][]string{}}
 	f.set = f.lineage.Fields()
 	m := &Machine{Object: i.Object(), File: i.Document.File, instance: i, lineage: f.lineage}
 	args := machine.Args()
@@ -141,8 +141,9 @@ type finder struct {
 	decisions *resolve.Decisions
 	host      string
 	facts     any
-	set       []string          // all fields that are set
-	known     map[string]Source // by the field
+	set       []string            // all fields that are set
+	known     map[string]Source   // by the field
+	inputsOf  map[string][]string // of defaults, by the field
 }
 
 // facts are the host's as JSON has them.
@@ -219,12 +220,16 @@ func (f *finder) field(path string) Source {
 
 // inputs are the fields that the default of a field, or of several, is made of.
 func (f *finder) inputs(path string) []string {
+	if out, ok := f.inputsOf[path]; ok {
+		return out
+	}
 	var out []string
 	for _, field := range f.set {
 		if resolve.Names(field, path) {
 			out = append(out, f.lineage.From(field)...)
 		}
 	}
+	f.inputsOf[path] = out
 	return out
 }
 

@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -107,19 +106,32 @@ func Names(path, field string) bool {
 	return true
 }
 
-// steps splits a.b[0].c into a, b, [0] and c.
+// steps splits a.b[0].c into a, b, [0] and c. Names in brackets may have dots.
 func steps(path string) []string {
-	return slices.DeleteFunc(strings.Split(strings.ReplaceAll(path, "[", ".["), "."), func(s string) bool { return s == "" })
+	var out []string
+	for path != "" {
+		end := strings.IndexAny(path[1:], ".[") + 1
+		if path[0] == '[' {
+			end = strings.IndexByte(path, ']') + 1
+		}
+		if end <= 0 {
+			end = len(path)
+		}
+		out = append(out, path[:end])
+		path = strings.TrimPrefix(path[end:], ".")
+	}
+	return out
 }
 
 func sameStep(pattern, step string) bool {
 	if pattern == step || pattern == "[*]" && step[0] == '[' {
 		return true
 	}
-	var last, index int
-	_, err := fmt.Sscanf(pattern, "[0-%d]", &last)
-	if err == nil {
-		_, err = fmt.Sscanf(step, "[%d]", &index)
+	last, isRange := strings.CutPrefix(pattern, "[0-")
+	if !isRange {
+		return false
 	}
-	return err == nil && index <= last
+	n, err := strconv.Atoi(strings.TrimSuffix(last, "]"))
+	index, notIndex := strconv.Atoi(strings.Trim(step, "[]"))
+	return err == nil && notIndex == nil && index <= n
 }
