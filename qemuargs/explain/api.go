@@ -33,7 +33,9 @@ func lookUp(t reflect.Type, path string) (full string, refused, ok bool) {
 			t, full = plainType(t.Elem()), full+"[*]"
 		}
 		if t.Kind() == reflect.Map {
-			t, full = t.Elem(), full+"["+step+"]"
+			if t, full = t.Elem(), full+"."+step; index != "" {
+				return "", false, false
+			}
 			continue
 		}
 		field, found := fieldOf(t, name)
@@ -107,20 +109,22 @@ func isRefused(t reflect.Type) bool {
 // fields are all fields of the VMI's spec that are not refused, with [*] for entries of lists.
 func fields() []string {
 	var out []string
-	var walk func(t reflect.Type, path string)
+	var walk, walkStruct func(t reflect.Type, path string)
 	walk = func(t reflect.Type, path string) {
 		switch t = plainType(t); {
 		case isRefused(t):
 			return
 		case t.Kind() == reflect.Slice:
 			out = append(out, path)
-			if plainType(t.Elem()).Kind() == reflect.Struct && !isRefused(t.Elem()) {
-				walk(t.Elem(), path+"[*]")
+			if !isRefused(t.Elem()) {
+				walkStruct(plainType(t.Elem()), path+"[*]")
 			}
-			return
-		case !strings.HasSuffix(path, "[*]"):
+		default:
 			out = append(out, path)
+			walkStruct(t, path)
 		}
+	}
+	walkStruct = func(t reflect.Type, path string) {
 		if t.Kind() != reflect.Struct || isLeaf(t) {
 			return
 		}
@@ -130,7 +134,7 @@ func fields() []string {
 			if below := path + "." + tag; tag != "" {
 				walk(f.Type, below)
 			} else if f.Anonymous {
-				walk(f.Type, path+"[*]")
+				walkStruct(plainType(f.Type), path)
 			}
 		}
 	}

@@ -41,6 +41,12 @@ var elsewhereFields = []struct{ field, why string }{
 	{"spec.domain.devices.interfaces[*].dhcpOptions", "the guest is told it by DHCP"},
 	{"spec.domain.devices.interfaces[*].masquerade", "the network of the pod is set up by it, and QEMU gets a tap"},
 	{"spec.domain.devices.interfaces[*].state", "up is all that there is"},
+	{"spec.volumes[*].cloudInitNoCloud", seed},
+	{"spec.volumes[*].cloudInitConfigDrive", seed},
+	{"spec.volumes[*].persistentVolumeClaim.claimName", mounted},
+	{"spec.volumes[*].ephemeral.persistentVolumeClaim", mounted},
+	{"spec.volumes[*].dataVolume.name", mounted},
+	{"spec.volumes[*].hostDisk.path", mounted},
 	{"spec.volumes[*].containerDisk.imagePullPolicy", "the kubelet pulls the image by it"},
 	{"spec.volumes[*].containerDisk.imagePullSecret", "the kubelet pulls the image by it"},
 	{"spec.volumes[*].emptyDisk.capacity", "the launcher makes a disk of this size before QEMU starts"},
@@ -51,6 +57,8 @@ var elsewhereFields = []struct{ field, why string }{
 
 const (
 	scheduling = "the cluster chooses the node by it"
+	seed       = "the launcher writes it into the seed before QEMU starts"
+	mounted    = "the pod has the volume, the launcher opens the disk, and QEMU gets a descriptor"
 	guestNames = "DHCP tells it to the guest, and the pod has it"
 )
 

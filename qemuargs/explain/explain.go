@@ -27,8 +27,9 @@ type Machine struct {
 	// Arguments in the order in which QEMU gets them.
 	Arguments []Argument `json:"arguments"`
 
-	instance manifest.Instance
-	lineage  *manifest.Lineage
+	instance  manifest.Instance
+	lineage   *manifest.Lineage
+	decisions *resolve.Decisions
 }
 
 // Argument is one argument and what made it.
@@ -93,7 +94,7 @@ func Of(i manifest.Instance, on manifest.Host) (*Machine, error) {
 	}
 	f := &finder{instance: i, lineage: i.Lineage(), decisions: decisions, host: on.String(), facts: facts(host), known: map[string]Source{}, inputsOf: map[string][]string{}}
 	f.set = f.lineage.Fields()
-	m := &Machine{Object: i.Object(), File: i.Document.File, instance: i, lineage: f.lineage}
+	m := &Machine{Object: i.Object(), File: i.Document.File, instance: i, lineage: f.lineage, decisions: decisions}
 	args := machine.Args()
 	texts := compare.Arguments(args)
 	parts := compare.Parts(texts)

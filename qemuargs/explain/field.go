@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +69,18 @@ func (m *Machine) Field(name string) (Answer, error) {
 	return answer, nil
 }
 
+// undone are the parts of the machine that a field decided about, and that no argument is made
+// of.
+func (m *Machine) undone(path string) string {
+	var out []string
+	for _, part := range m.decisions.Naming(path) {
+		if d, _ := m.decisions.Of(part); d.Rule != "" {
+			out = append(out, part+" ("+d.Rule+")")
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
 // makes says whether what has the reason was made by a field, or by one within it.
 func (r Reason) makes(field string) bool {
 	return slices.ContainsFunc(r.fields, func(path string) bool { return resolve.Names(path, field) })
@@ -80,11 +93,16 @@ func (m *Machine) note(path string, refused, set bool) string {
 		return "is refused: Kubeqemu does not support it yet"
 	case ok:
 		return "makes no argument: " + why
+	case set && m.undone(path) != "":
+		return "makes no argument of this machine. By it was decided about " + m.undone(path)
 	case set:
 		return "makes no argument of this machine"
 	}
 	return "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"
 }
+
+// isPath is what a path of the API looks like: fields, each perhaps with an index or a key.
+var isPath = regexp.MustCompile(`^\w+(\[[^][]+])?(\.\w+(\[[^][]+])?)*$`)
 
 // find returns the field of the VMI that a name means.
 func (m *Machine) find(name string) (path string, refused, ok bool) {
@@ -93,6 +111,9 @@ func (m *Machine) find(name string) (path string, refused, ok bool) {
 	}
 	name = strings.TrimPrefix(name, "template.")
 	for _, prefix := range []string{"", "spec.", "spec.domain.", "spec.domain.devices."} {
+		if !isPath.MatchString(name) {
+			break
+		}
 		if path, refused, ok = lookUp(vmiType, prefix+name); ok {
 			return path, refused, true
 		}
@@ -105,7 +126,7 @@ func (m *Machine) outside(name string) (Answer, error) {
 	object, known := objectTypes[m.instance.Document.Kind]
 	for _, prefix := range []string{"", "spec."} {
 		path, _, ok := lookUp(object, prefix+name)
-		if !known || !ok {
+		if !known || !ok || !isPath.MatchString(name) {
 			continue
 		}
 		answer := Answer{Source: Source{Field: path, File: m.instance.Document.File, Line: m.instance.Document.Line(path)}}

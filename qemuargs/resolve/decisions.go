@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -27,6 +28,18 @@ type Decisions struct{ byPart map[string]Decision }
 func (d *Decisions) Of(part string) (decision Decision, ok bool) {
 	decision, ok = d.byPart[part]
 	return decision, ok
+}
+
+// Naming returns the parts that were decided by a field, or by a field within it, in order.
+func (d *Decisions) Naming(field string) []string {
+	var parts []string
+	for part, decision := range d.byPart {
+		if slices.ContainsFunc(decision.Fields, func(path string) bool { return Names(path, field) }) {
+			parts = append(parts, part)
+		}
+	}
+	slices.Sort(parts)
+	return parts
 }
 
 // add records a decision. by holds paths with spaces between them: fields of the VMI, facts as

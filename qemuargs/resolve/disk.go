@@ -114,7 +114,7 @@ func diskDriver(bus v1.DiskBus, cdrom bool) qemuargs.DiskDriver {
 // source fills in the image behind a disk.
 func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path, by entry) *field.Error {
 	if volume.CloudInit() != nil {
-		by.add("image", "volume", "the volume is a cloud-init seed")
+		by.add("image", "volume.name volume.cloudInitNoCloud volume.cloudInitConfigDrive", "the volume is a cloud-init seed")
 		by.add("image.path", "volume.name", "the seed that the launcher makes")
 		by.add("image.format", "", "the seed that the launcher makes is raw")
 		by.add("image.direct", "", "the seed lies in memory, where O_DIRECT means nothing")
@@ -123,7 +123,7 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path, 
 		return nil
 	}
 	if e := volume.EmptyDisk; e != nil {
-		by.add("image", "volume.emptyDisk", "the launcher makes the disk")
+		by.add("image", "volume.name volume.emptyDisk", "the launcher makes the disk")
 		by.add("image.path", "volume.name", "the file that the launcher makes")
 		by.add("image.format", "", "a qcow2 file takes only what the guest has written")
 		by.add("image.direct", "host.overlayDirect", withoutPageCache)
@@ -152,7 +152,7 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path, 
 		return field.Invalid(path, image, fmt.Sprintf("its size, %d bytes, is not a multiple of 512", facts.VirtualSize))
 	}
 	disk.Image = qemuargs.Image{Path: facts.Path, Format: facts.Format, Direct: facts.Direct}
-	by.add("image", "volume.containerDisk", "")
+	by.add("image", "volume.name volume.containerDisk", "")
 	by.add("image.path", "volume.name volume.containerDisk.image volume.containerDisk.path host.containerDisks[].path", foundByLauncher)
 	by.add("image.format", "host.containerDisks[].format", "what the launcher has found the image to be")
 	by.add("image.direct", "host.containerDisks[].direct", withoutPageCache)
@@ -178,7 +178,7 @@ func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host,
 		return field.Invalid(path, source.Name, facts.Error)
 	}
 	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume), layout.ClaimDisk), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
-	by.add("image", "volume", "the volume is a claim")
+	by.add("image", "volume.name volume.persistentVolumeClaim volume.dataVolume volume.ephemeral", "the volume is a claim")
 	by.add("image.format", "", "the disk on a claim is always raw")
 	by.add("image.direct", "host.claims[].direct", withoutPageCache)
 	by.add("image.volume", "host.claims[].block", "QEMU gets a descriptor of the claim's disk: of a device, or of a file that it locks")
@@ -217,7 +217,7 @@ func hostDisk(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path
 		return field.Invalid(path, source.Path, "the node has no such file; the type DiskOrCreate would make one")
 	}
 	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume.Name), pathpkg.Base(source.Path)), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
-	by.add("image", "volume.hostDisk", "")
+	by.add("image", "volume.name volume.hostDisk", "")
 	by.add("image.format", "", "a hostDisk is always raw")
 	by.add("image.direct", "host.claims[].direct", withoutPageCache)
 	by.add("image.volume", "", "QEMU gets a descriptor of the node's file, and locks the file")

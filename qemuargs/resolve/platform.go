@@ -9,6 +9,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
+// unlessOff is the rule of devices that are there by default.
+const unlessOff = "there unless it is turned off"
+
 // attach adds the devices other than disks and network cards.
 func attach(devices *v1.Devices, m *qemuargs.Machine, slots *allocator, why *Decisions) {
 	if devices.Rng != nil {
@@ -16,9 +19,9 @@ func attach(devices *v1.Devices, m *qemuargs.Machine, slots *allocator, why *Dec
 		why.add("rng", "spec.domain.devices.rng", "")
 		why.add("rng.pci", "", ownSlot)
 	}
+	why.add("balloon", "spec.domain.devices.autoattachMemBalloon", unlessOff)
 	if enabled(devices.AutoattachMemBalloon) {
 		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot)}
-		why.add("balloon", "spec.domain.devices.autoattachMemBalloon", "there unless it is turned off")
 		why.add("balloon.pci", "", ownSlot)
 	}
 	if devices.Watchdog != nil {
@@ -28,10 +31,11 @@ func attach(devices *v1.Devices, m *qemuargs.Machine, slots *allocator, why *Dec
 		why.add("watchdog.pci", "", ownSlot)
 	}
 	inputs(devices, m, slots, why)
+	why.add("serial", "spec.domain.devices.autoattachSerialConsole", unlessOff)
 	if enabled(devices.AutoattachSerialConsole) {
 		m.Serial = &qemuargs.Serial{}
-		why.add("serial", "spec.domain.devices.autoattachSerialConsole", "there unless it is turned off")
 	}
+	why.add("graphics", "spec.domain.devices.autoattachGraphicsDevice", unlessOff)
 	if enabled(devices.AutoattachGraphicsDevice) {
 		m.Graphics = graphics(devices.Video, why)
 	}
@@ -75,7 +79,6 @@ var displays = map[string]qemuargs.Display{"vga": qemuargs.VGA, "virtio": qemuar
 
 func graphics(video *v1.VideoDevice, why *Decisions) *qemuargs.Graphics {
 	const videoType = "spec.domain.devices.video.type"
-	why.add("graphics", "spec.domain.devices.autoattachGraphicsDevice", "there unless it is turned off")
 	why.add("graphics.display", videoType, "vga unless another type is named")
 	why.add("graphics.pci", videoType, ownSlot+"; ramfb is no PCI device")
 	why.add("graphics.socket", "", "the launcher's VNC socket")
