@@ -48,21 +48,23 @@ Without -f, or with -f -, explain reads standard input.`,
 	return c
 }
 
-// explainAll prints nothing unless all machines have the fields.
+// explainAll prints nothing unless each field is one of some machine's.
 func explainAll(machines []*explain.Machine, fields []string, asJSON bool, out io.Writer) error {
 	answers := make([][]explain.Answer, len(machines))
-	var problems []error
-	for n, m := range machines {
-		for _, field := range fields {
+	for _, field := range fields {
+		var problems []error
+		for n, m := range machines {
 			answer, err := m.Field(field)
-			if unknown := new(explain.UnknownField); errors.As(err, &unknown) {
-				return &usageError{"qemuargs explain", err}
+			if err != nil {
+				answer, problems = explain.Missing(field, err), append(problems, fmt.Errorf("%s: %w", m.Object, err))
 			}
-			answers[n], problems = append(answers[n], answer), append(problems, err)
+			answers[n] = append(answers[n], answer)
 		}
-	}
-	if err := errors.Join(problems...); err != nil {
-		return err
+		if unknown := new(explain.UnknownField); len(problems) == len(machines) && errors.As(problems[0], &unknown) {
+			return &usageError{"qemuargs explain", unknown}
+		} else if len(problems) == len(machines) {
+			return errors.Join(problems...)
+		}
 	}
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)

@@ -172,7 +172,7 @@ func (f *finder) reason(parts []string, rule string) Reason {
 		}
 		r.rule(d.Rule)
 		for _, field := range d.Fields {
-			if slices.Contains(r.fields, field) {
+			if slices.ContainsFunc(r.fields, func(known string) bool { return known == field || several(known) && same(known, field) }) {
 				continue
 			}
 			r.fields = append(r.fields, field)
@@ -198,6 +198,9 @@ func (r *Reason) rule(text string) {
 
 // several says whether a path stands for several fields.
 func several(path string) bool { return strings.Contains(path, "[*]") || strings.Contains(path, "[0-") }
+
+// same says whether two paths stand for the same field, or for fields of which one is the other.
+func same(a, b string) bool { return resolve.Names(a, b) && resolve.Names(b, a) }
 
 // field is a field, or several, as a source.
 func (f *finder) field(path string) Source {

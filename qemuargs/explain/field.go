@@ -17,19 +17,21 @@ type Answer struct {
 	Source
 	// Note says why there is no argument, where there is none.
 	Note string `json:"note,omitempty"`
-	// Arguments that the field makes, each with the properties that the field makes.
+	// Arguments that the field makes, each with the properties that the field makes. They have
+	// no reason where the field makes the properties alone.
 	Arguments []Argument `json:"arguments,omitempty"`
 }
 
 // UnknownField is the error of a name that is no field of the API.
 type UnknownField struct {
-	Name string
+	// Kind of the object, and the Name that is no field of it.
+	Kind, Name string
 	// Near are the paths of fields with similar names.
 	Near []string
 }
 
 func (e *UnknownField) Error() string {
-	text := fmt.Sprintf("the API has no field %q", e.Name)
+	text := fmt.Sprintf("a %s has no field %q", e.Kind, e.Name)
 	if len(e.Near) > 0 {
 		text += "; near it: " + strings.Join(e.Near, ", ")
 	}
@@ -59,7 +61,9 @@ func (m *Machine) Field(name string) (Answer, error) {
 			}
 		}
 		if made || len(properties) > 0 {
-			a.Properties = properties
+			if a.Properties = properties; !made {
+				a.Reason = Reason{}
+			}
 			answer.Arguments = append(answer.Arguments, a)
 		}
 	}
@@ -94,7 +98,7 @@ func (m *Machine) note(path string, refused, set bool) string {
 	case ok:
 		return "makes no argument: " + why
 	case set && m.undone(path) != "":
-		return "makes no argument of this machine. By it was decided about " + m.undone(path)
+		return "makes no argument of this machine; it decided about: " + m.undone(path)
 	case set:
 		return "makes no argument of this machine"
 	}
@@ -139,7 +143,7 @@ func (m *Machine) outside(name string) (Answer, error) {
 				}
 			}
 			if len(properties) > 0 {
-				a.Properties = properties
+				a.Properties, a.Reason = properties, Reason{}
 				answer.Arguments = append(answer.Arguments, a)
 			}
 		}
@@ -152,7 +156,7 @@ func (m *Machine) outside(name string) (Answer, error) {
 	for _, path := range nearest(name) {
 		near = append(near, m.instance.Path(path))
 	}
-	return Answer{}, &UnknownField{Name: name, Near: near}
+	return Answer{}, &UnknownField{Kind: m.instance.Document.Kind, Name: name, Near: near}
 }
 
 // setBy says whether a source's value is an instancetype's or a preference's.
@@ -175,7 +179,7 @@ func (m *Machine) numbered(path string) (string, error) {
 		list, key, rest := path[:open], path[open+1:open+end], path[open+end+1:]
 		n, found := m.entry(list, key)
 		if !found && key != "*" {
-			return "", fmt.Errorf("%s: %s has no entry %s", m.Object, m.instance.Path(list), key)
+			return "", fmt.Errorf("%s has no entry %s", m.instance.Path(list), key)
 		}
 		if found {
 			path = fmt.Sprintf("%s[%d]%s", list, n, rest)
@@ -200,6 +204,11 @@ func (m *Machine) entry(list, key string) (n int, found bool) {
 			return n, true
 		}
 	}
+}
+
+// Missing is the answer for a machine that does not have a field which another machine has.
+func Missing(name string, err error) Answer {
+	return Answer{Source: Source{Field: name}, Note: "is not here: " + err.Error()}
 }
 
 // Explained is what --json prints: the arguments, or the answers about fields.

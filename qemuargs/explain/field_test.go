@@ -124,7 +124,7 @@ func TestField(t *testing.T) {
 		"evictionStrategy":                    {"spec.template.spec.evictionStrategy: None (vm.yaml:10)", "", "makes no argument: the cluster looks at it when a pod is evicted"},
 		"runStrategy":                         {"spec.runStrategy is not set", "", "makes no argument: it is not of the VirtualMachineInstance, but of the VirtualMachine around it"},
 		"devices.tpm":                         {"spec.template.spec.domain.devices.tpm is not set", "", "is refused: Kubeqemu does not support it yet"},
-		"devices.autoattachMemBalloon":        {"spec.template.spec.domain.devices.autoattachMemBalloon: false (vm.yaml:12)", "", "makes no argument of this machine. By it was decided about balloon (there unless it is turned off)"},
+		"devices.autoattachMemBalloon":        {"spec.template.spec.domain.devices.autoattachMemBalloon: false (vm.yaml:12)", "", "makes no argument of this machine; it decided about: balloon (there unless it is turned off)"},
 		"devices.watchdog":                    {"spec.template.spec.domain.devices.watchdog is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
 		"disks[data].disk.readonly":           {disks + "[1].disk.readonly is not set", "-blockdev disk-data.file read-only discard; -blockdev disk-data read-only discard", ""},
 	} {
@@ -157,20 +157,20 @@ func TestField(t *testing.T) {
 func TestUnknownField(t *testing.T) {
 	m := machineOf(t, machineManifest)
 	for name, want := range map[string]string{
-		"devices.disk":           `the API has no field "devices.disk"; near it: spec.template.spec.domain.devices.disks`,
+		"devices.disk":           `a VirtualMachine has no field "devices.disk"; near it: spec.template.spec.domain.devices.disks`,
 		"spec.domain.cpu.core":   "near it: spec.template.spec.domain.cpu.cores",
 		"evicitonStrategy":       "near it: spec.template.spec.evictionStrategy",
-		"zzzzzzzzzzzz":           `the API has no field "zzzzzzzzzzzz"`,
+		"zzzzzzzzzzzz":           `a VirtualMachine has no field "zzzzzzzzzzzz"`,
 		"disks[7].serial":        "spec.template.spec.domain.devices.disks has no entry 7",
 		"disks[nil].serial":      "spec.template.spec.domain.devices.disks has no entry nil",
-		"disks[":                 "the API has no field",
-		"":                       "the API has no field",
-		"spec":                   "the API has no field",
-		"domain.cpu.cores.x":     "the API has no field",
-		"cpu[0]":                 "the API has no field",
-		"memory.guest.format":    "the API has no field",
-		"resources[0].x":         "the API has no field",
-		"devices.disks[root][0]": "the API has no field",
+		"disks[":                 "a VirtualMachine has no field",
+		"":                       "a VirtualMachine has no field",
+		"spec":                   "a VirtualMachine has no field",
+		"domain.cpu.cores.x":     "a VirtualMachine has no field",
+		"cpu[0]":                 "a VirtualMachine has no field",
+		"memory.guest.format":    "a VirtualMachine has no field",
+		"resources[0].x":         "a VirtualMachine has no field",
+		"devices.disks[root][0]": "a VirtualMachine has no field",
 	} {
 		_, err := m.Field(name)
 		var unknown *UnknownField

@@ -12,23 +12,57 @@ import (
 // each argument its properties, and beside each property the rule and the sources that made it.
 func write(out io.Writer, arguments []Argument) error {
 	var s strings.Builder
-	var written []string
-	for _, a := range arguments {
-		if slices.Contains(written, a.Part) {
-			continue
+	groups := grouped(arguments)
+	for n := 0; n < len(groups); {
+		last := n + 1
+		for last < len(groups) && alike(groups[n], groups[last]) {
+			last++
 		}
-		if written = append(written, a.Part); len(written) > 1 {
+		if n > 0 {
 			s.WriteByte('\n')
 		}
-		s.WriteString(a.Part + "\n")
-		for _, other := range arguments {
-			if other.Part == a.Part {
-				other.write(&s)
-			}
-		}
+		writeAlike(&s, groups[n:last])
+		n = last
 	}
 	_, err := io.WriteString(out, s.String())
 	return err
+}
+
+// grouped are the arguments of each part, in the order in which the parts come.
+func grouped(arguments []Argument) [][]Argument {
+	var groups [][]Argument
+	for _, a := range arguments {
+		n := slices.IndexFunc(groups, func(group []Argument) bool { return group[0].Part == a.Part })
+		if n < 0 {
+			n, groups = len(groups), append(groups, nil)
+		}
+		groups[n] = append(groups[n], a)
+	}
+	return groups
+}
+
+// alike says whether two parts have one argument each, with nothing to say of but the reason,
+// which is the same.
+func alike(a, b []Argument) bool {
+	return len(a) == 1 && len(b) == 1 && len(a[0].Properties)+len(b[0].Properties) == 0 && a[0].Flag == b[0].Flag && a[0].ID != "" && a[0].Reason.same(b[0].Reason)
+}
+
+// writeAlike prints one part, or several that are alike.
+func writeAlike(s *strings.Builder, groups [][]Argument) {
+	var parts, ids []string
+	for _, group := range groups {
+		parts, ids = append(parts, group[0].Part), append(ids, group[0].ID)
+	}
+	s.WriteString(strings.Join(parts, ", ") + "\n")
+	if len(groups) > 1 {
+		a := groups[0][0]
+		a.ID = strings.Join(ids, ", ")
+		a.write(s)
+		return
+	}
+	for _, a := range groups[0] {
+		a.write(s)
+	}
 }
 
 func (a Argument) write(s *strings.Builder) {
@@ -71,16 +105,22 @@ func plain(value string) string {
 }
 
 func (r Reason) same(other Reason) bool {
-	return slices.Equal(r.Rules, other.Rules) && slices.EqualFunc(r.Sources, other.Sources, func(a, b Source) bool { return a.Field == b.Field && a.Fact == b.Fact })
+	return slices.Equal(r.Rules, other.Rules) && slices.EqualFunc(r.shown(), other.shown(), func(a, b Source) bool { return a.Field == b.Field && a.Fact == b.Fact })
 }
 
-// write prints what has the reason, then the rules, then the sources. Fields that are not set
-// are of interest where none is.
-func (r Reason) write(s *strings.Builder, indent, what string) {
-	sources := slices.Clone(r.Sources)
-	if slices.ContainsFunc(sources, func(source Source) bool { return source.Set }) {
-		sources = slices.DeleteFunc(sources, func(source Source) bool { return !source.Set })
+// shown are the sources that a person wants to see: fields that are not set are of interest
+// where none is.
+func (r Reason) shown() []Source {
+	isSet := func(s Source) bool { return s.Set }
+	if !slices.ContainsFunc(r.Sources, isSet) {
+		return r.Sources
 	}
+	return slices.DeleteFunc(slices.Clone(r.Sources), func(s Source) bool { return !s.Set })
+}
+
+// write prints what has the reason, then the rules, then the sources.
+func (r Reason) write(s *strings.Builder, indent, what string) {
+	sources := r.shown()
 	s.WriteString(indent + what)
 	if len(r.Rules) == 0 && len(sources) == 1 {
 		fmt.Fprintf(s, " ← %s\n", sources[0])

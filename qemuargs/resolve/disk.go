@@ -75,7 +75,7 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 		m.Disks = append(m.Disks, disk)
 	}
 	m.SATA, m.AHCI = sata.used > 0, sata.controllers(why)
-	why.add("sata", drives, "there if a disk is on bus sata")
+	why.add("sata", drives, "the chipset's SATA controller is there if a disk is on bus sata")
 	if len(m.AHCI) > maxAHCI {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "domain", "devices", "disks"), "", fmt.Sprintf("%d disks on bus sata, at most %d fit", sata.used, (maxAHCI+1)*drivesPerController)))
 	}
