@@ -133,7 +133,7 @@ func (m *Machine) platform() []Arg {
 		{Flag: "-cpu", Value: m.CPU.model(), Of: Part{Field: "cpu"}},
 		{Flag: "-m", Value: m.memory(), From: "memoryBytes"},
 		{Flag: "-object", Value: memoryProps{QOMType: "memory-backend-ram", ID: ramID, Size: m.MemoryBytes}, From: "memoryBytes"},
-		{Flag: "-overcommit", Value: "mem-lock=off", Rule: "the guest's memory is not locked: it is there as the guest uses it"},
+		{Flag: "-overcommit", Value: "mem-lock=off", Rule: "QEMU does not lock the guest's memory: the guest takes it as it uses it"},
 		{Flag: "-smp", Value: m.CPU.smp(), Of: Part{Field: "cpu"}},
 		{Flag: "-uuid", Value: m.UUID, From: "uuid"},
 		{Flag: "-smbios", Value: m.SMBIOS.options(m.UUID), Of: Part{Field: "smbios"}},
@@ -151,7 +151,7 @@ func (m *Machine) accel() Options {
 	if m.Accelerator == TCG {
 		// Unit: MiB. Without a limit the translation cache takes up to 1 GiB, which the pod has
 		// not booked.
-		accel = append(accel, Option{Key: "tb-size", Value: "128", From: "accelerator", Rule: "MiB of translated code at most, which the pod has booked"},
+		accel = append(accel, Option{Key: "tb-size", Value: "128", From: "accelerator", Rule: "MiB at most of translated code, which the pod has booked"},
 			Option{Key: "thread", Value: "multi", From: "accelerator", Rule: "a thread for each virtual CPU"})
 	}
 	return accel

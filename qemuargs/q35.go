@@ -18,7 +18,7 @@ func (m *Machine) board() Options {
 	o := Options{
 		{Value: m.Type, From: "type"},
 		{Key: "usb", Value: "off", Rule: "no USB controller of the chipset: where there is one, it is a device"},
-		{Key: "vmport", Value: "off", Rule: "no port of VMware's, by which a guest could reach the host"},
+		{Key: "vmport", Value: "off", Rule: "no I/O port of VMware's"},
 		{Key: "dump-guest-core", Value: "off", Rule: "the guest's memory is not in QEMU's core files"},
 		{Key: "acpi", Value: acpi, From: "noACPI"},
 		{Key: "memory-backend", Value: ramID, Rule: "the guest's memory is the object of this name"},

@@ -42,14 +42,30 @@ func TestExplainDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"web-boot-order", "ordered-boot-order"} {
-		text, err := os.ReadFile("testdata/explain/" + name + ".txt")
+	var printed strings.Builder
+	for _, c := range explained {
+		text, err := os.ReadFile("testdata/explain/" + c.golden + ".txt")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(string(page), "```\n"+string(text)+"```\n") {
-			t.Errorf("docs/qemuargs.md does not show what %s.txt holds", name)
+		printed.Write(text)
+	}
+	_, section, _ := strings.Cut(string(page), "## Hunt for a boot problem")
+	shown := 0
+	for n, block := range strings.Split(section, "```") {
+		output, isOutput := strings.CutPrefix(block, "\n")
+		if n%2 == 0 || !isOutput {
+			continue // text, or a command
 		}
+		if strings.HasPrefix(output, "$ ") {
+			_, output, _ = strings.Cut(output, "\n")
+		}
+		if shown++; !strings.Contains(printed.String(), output) {
+			t.Errorf("docs/qemuargs.md shows what explain does not print:\n%s", output)
+		}
+	}
+	if shown < 4 {
+		t.Errorf("the page shows %d outputs", shown)
 	}
 }
 

@@ -130,6 +130,8 @@ type step struct {
 	words string
 	tree  map[string]any
 	name  string // that gets an x at its end, where a name changes
+	// coarse: a whole object goes, which proves nothing about its fields.
+	coarse bool
 }
 
 // otherTexts are the values that a field can have, by the field's own name.
@@ -199,6 +201,9 @@ func changesOf(tree map[string]any) []step {
 	}
 	for _, path := range objectsOf(tree) {
 		add(nil, path)
+		if n := len(out) - 1; n >= 0 && out[n].paths[0] == path {
+			out[n].coarse = true
+		}
 		for old, other := range map[string]string{".bridge": ".masquerade", ".disk": ".cdrom"} {
 			if entry, ok := strings.CutSuffix(path, old); ok && !inTheMiddle.MatchString(path) {
 				add(nil, path, entry+other)
@@ -342,6 +347,17 @@ func claimsOf(m *Machine) map[string]bool {
 	return out
 }
 
+// shape are the kinds of properties that a machine has.
+func shape(m *Machine) string {
+	kinds := map[string]bool{}
+	for _, a := range m.Arguments {
+		for _, p := range a.Properties {
+			kinds[a.Flag+" "+p.Name] = true
+		}
+	}
+	return fmt.Sprint(slices.Sorted(maps.Keys(kinds)))
+}
+
 func claim(what, from string) string {
 	if strings.HasPrefix(what, "-cpu ") {
 		what = "-cpu "
@@ -356,9 +372,9 @@ type witness struct {
 	only          *regexp.Regexp // fields that are changed, if not all
 }
 
-// named says whether a machine's explanation of a difference names one of the paths, and marks
-// what it claims as seen.
-func (w *witness) named(m *Machine, d difference, paths []string, renamed string, isFact bool) bool {
+// named says whether a machine's explanation of a difference names what a change was of, and
+// marks what it claims as seen.
+func (w *witness) named(m *Machine, d difference, c step, isFact bool) bool {
 	a, ok := byKey(m.Arguments)[d.key]
 	if !ok {
 		return false
@@ -372,12 +388,14 @@ func (w *witness) named(m *Machine, d difference, paths []string, renamed string
 		if d.property != "" && d.property != name {
 			continue
 		}
-		for _, path := range paths {
+		for _, path := range c.paths {
 			// A fact of the host is known by the name of what it is about.
-			named = named || name == d.property && renamed != "" && slices.ContainsFunc(r.Sources, func(s Source) bool { return strings.Contains(s.Fact, "["+renamed+"]") })
+			named = named || name == d.property && c.name != "" && slices.ContainsFunc(r.Sources, func(s Source) bool { return strings.Contains(s.Fact, "["+c.name+"]") })
 			for _, pattern := range r.says(path, isFact) {
 				named = named || name == d.property
-				w.seen[claim(a.Flag+" "+strings.TrimPrefix(name, "property "), pattern)] = true
+				if !c.coarse {
+					w.seen[claim(a.Flag+" "+strings.TrimPrefix(name, "property "), pattern)] = true
+				}
 			}
 		}
 	}
@@ -394,9 +412,8 @@ type change struct {
 // says. make makes the machine of a tree, and returns nil where the tree is invalid.
 func (w *witness) watch(t *testing.T, name string, before *Machine, tree map[string]any, isFact bool, make func(tree map[string]any) *change) {
 	t.Helper()
-	claims := claimsOf(before)
-	maps.Copy(w.claimed, claims)
-	kinds := fmt.Sprint(slices.Sorted(maps.Keys(claims)))
+	maps.Copy(w.claimed, claimsOf(before))
+	kinds := shape(before)
 	for _, c := range changesOf(tree) {
 		if w.done[c.words+kinds] || w.only != nil && !w.only.MatchString(c.paths[0]) { // the cases have much in common
 			continue
@@ -408,13 +425,13 @@ func (w *witness) watch(t *testing.T, name string, before *Machine, tree map[str
 		}
 		var after *Machine
 		for _, d := range differences(before.Arguments, bare(made.machine, c.name)) {
-			if w.named(before, d, c.paths, c.name, isFact) {
+			if w.named(before, d, c, isFact) {
 				continue
 			}
 			if after == nil {
 				after = made.explain()
 			}
-			if !w.named(after, d, c.paths, c.name, isFact) {
+			if !w.named(after, d, c, isFact) {
 				t.Errorf("%s: with %s, %s changes of %q, and nothing there names it", name, c.words, d.property, d.key)
 			}
 		}

@@ -34,59 +34,75 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 	for i, v := range vmi.Spec.Volumes {
 		volumes[v.Name] = i
 	}
-	sata, luns := &sataBus{}, 0
+	buses := &diskBuses{slots: slots, queues: blockQueues(vmi)}
 	for i, d := range vmi.Spec.Domain.Devices.Disks {
 		by := entry{to: why, list: "disks", name: d.Name, field: diskList, index: i, volume: volumes[d.Name]}
-		by.add("", ".name", "each disk shows the volume of its name")
-		by.add("name", ".name", "")
-		by.add("serial", ".serial", "")
-		by.add("bootIndex", ".bootOrder", "")
-		by.add("driver", ".disk.bus .cdrom.bus", "")
-		by.add("readOnly", ".disk.readonly .cdrom", "a CD-ROM is only read, and a hard disk where it says so")
-		for _, place := range []string{"pci", "bus", "lun", "queues", "queueSize"} {
-			by.add(place, ".disk.bus .cdrom.bus", "")
-		}
-		disk := qemuargs.Disk{Name: d.Name, Serial: d.Serial}
-		if d.BootOrder != nil {
-			disk.BootIndex = *d.BootOrder
-		}
-		bus, readOnly := d.Target()
-		disk.Driver, disk.ReadOnly = diskDriver(bus, d.CDRom != nil), readOnly
-		switch bus {
-		case v1.DiskBusVirtio:
-			address := slots.plug()
-			disk.PCI, disk.Queues, disk.QueueSize = &address, blockQueues(vmi), queueSize
-			by.add("pci", interfaces+"[*].model "+diskList+"[..].disk.bus", nextPort)
-			by.add("queues", ".disk.bus "+vcpus, oneQueuePerCPU)
-			by.add("queueSize", ".disk.bus", queueSizeRule)
-		case v1.DiskBusSCSI:
-			disk.Bus, disk.LUN = qemuargs.SCSIBus, ptr.To(luns)
-			by.add("bus", ".disk.bus .cdrom.bus", "the SCSI controller's")
-			by.add("lun", drivesSoFar, "the next number on the controller, in the order of the disks")
-			luns++
-		default:
-			disk.Bus = sata.next()
-			by.add("bus", drivesSoFar, "the next SATA port, in the order of the disks")
-		}
+		disk := device(&d, by)
+		bus, _ := d.Target()
+		buses.place(&disk, bus, by)
 		path := field.NewPath("spec", "volumes").Index(by.volume)
 		if err := source(&disk, vmi.Spec.Volumes[by.volume], host, path, by); err != nil {
 			errs = append(errs, err)
 		}
 		m.Disks = append(m.Disks, disk)
 	}
+	sata := &buses.sata
 	m.SATA, m.AHCI = sata.used > 0, sata.controllers(why)
 	why.add("sata", drives, "the chipset's SATA controller is there if a disk is on bus sata")
 	if len(m.AHCI) > maxAHCI {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "domain", "devices", "disks"), "", fmt.Sprintf("%d disks on bus sata, at most %d fit", sata.used, (maxAHCI+1)*drivesPerController)))
 	}
-	if luns > 0 {
-		m.SCSI = &qemuargs.SCSI{Queues: blockQueues(vmi), QueueSize: queueSize, PCI: integrated(scsiSlot)}
+	if buses.luns > 0 {
+		m.SCSI = &qemuargs.SCSI{Queues: buses.queues, QueueSize: queueSize, PCI: integrated(scsiSlot)}
 		why.add("scsi", drives, "disks on bus scsi need a controller")
 		why.add("scsi.queues", vcpus, oneQueuePerCPU)
 		why.add("scsi.queueSize", "", queueSizeRule)
 		why.add("scsi.pci", "", ownSlot)
 	}
 	return errs
+}
+
+// device is the disk without its place and its image.
+func device(d *v1.Disk, by entry) qemuargs.Disk {
+	by.add("", ".name", "each disk shows the volume of its name")
+	by.add("name", ".name", "")
+	by.add("serial", ".serial", "")
+	by.add("bootIndex", ".bootOrder", "")
+	by.add("driver", ".disk.bus .cdrom.bus", "")
+	by.add("readOnly", ".disk.readonly .cdrom", "a CD-ROM is only read, and a hard disk where it says so")
+	bus, readOnly := d.Target()
+	return qemuargs.Disk{Name: d.Name, Serial: d.Serial, BootIndex: ptr.Deref(d.BootOrder, 0), Driver: diskDriver(bus, d.CDRom != nil), ReadOnly: readOnly}
+}
+
+// diskBuses give the disks their places, in the order of the calls.
+type diskBuses struct {
+	slots  *allocator
+	sata   sataBus
+	luns   int // of the SCSI controller
+	queues int // of a disk on bus virtio
+}
+
+func (b *diskBuses) place(disk *qemuargs.Disk, bus v1.DiskBus, by entry) {
+	// A disk has no place on the buses that it is not on.
+	for _, place := range []string{"pci", "bus", "lun", "queues", "queueSize"} {
+		by.add(place, ".disk.bus .cdrom.bus", "")
+	}
+	switch bus {
+	case v1.DiskBusVirtio:
+		address := b.slots.plug()
+		disk.PCI, disk.Queues, disk.QueueSize = &address, b.queues, queueSize
+		by.add("pci", interfaces+"[*].model "+diskList+"[..].disk.bus", nextPort)
+		by.add("queues", ".disk.bus "+vcpus, oneQueuePerCPU)
+		by.add("queueSize", ".disk.bus", queueSizeRule)
+	case v1.DiskBusSCSI:
+		disk.Bus, disk.LUN = qemuargs.SCSIBus, ptr.To(b.luns)
+		by.add("bus", ".disk.bus .cdrom.bus", "the SCSI controller's")
+		by.add("lun", drivesSoFar, "the next number on the controller, in the order of the disks")
+		b.luns++
+	default:
+		disk.Bus = b.sata.next()
+		by.add("bus", drivesSoFar, "the next SATA port, in the order of the disks")
+	}
 }
 
 // blockQueues is the number of queues of a disk or controller: one for each virtual CPU. QEMU
@@ -266,7 +282,7 @@ func (b *sataBus) controllers(why *Decisions) []qemuargs.AHCI {
 	var out []qemuargs.AHCI
 	for n := 1; n*drivesPerController < b.used; n++ {
 		out = append(out, qemuargs.AHCI{ID: fmt.Sprintf("ahci%d", n), PCI: packed(ahciSlot, n-1)})
-		by := entry{to: why, list: "ahci", name: fmt.Sprintf("ahci%d", n)}
+		by := entry{to: why, list: "ahci", name: out[n-1].ID}
 		by.add("", drives, "the chipset has six SATA ports; more disks on bus sata need more controllers")
 		by.add("id", "", "the controller's number")
 		by.add("pci", "", "eight controllers in a slot, from slot 12 on")
