@@ -3,6 +3,7 @@ package qemuargs
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -11,6 +12,12 @@ import (
 type Arg struct {
 	Flag  string
 	Value any
+	// Of is the part of the Machine that the argument is of, and From what of the part it is
+	// made of: paths below the part, with commas between them. Without From, the argument is
+	// there because the part is. An argument that every machine has, has a Rule instead.
+	Of   Part
+	From string
+	Rule string
 }
 
 // Options is a value in QEMU's key=value,key=value syntax.
@@ -18,7 +25,11 @@ type Options []Option
 
 // Option is one key and value. An empty key gives the value alone, as in
 // -machine TYPE,….
-type Option struct{ Key, Value string }
+type Option struct {
+	Key, Value string
+	// From and Rule say what the option comes from, as those of an Arg.
+	From, Rule string
+}
 
 func (o Options) String() string {
 	parts := make([]string, len(o))
@@ -70,31 +81,24 @@ func (m *Machine) Args() []Arg {
 	args, files := m.platform(), m.descriptors()
 	args = append(args, m.monitor(files)...)
 	for _, p := range m.RootPorts {
-		args = append(args, Arg{"-device", p.device()})
+		args = append(args, Arg{Flag: "-device", Value: p.device(), Of: Part{Field: "rootPorts", Name: p.ID}})
 	}
 	args = append(args, m.places()...)
 	for _, c := range m.AHCI {
-		args = append(args, Arg{"-device", c.device()})
+		args = append(args, Arg{Flag: "-device", Value: c.device(), Of: Part{Field: "ahci", Name: c.ID}})
 	}
 	if m.SCSI != nil {
-		args = append(args, Arg{"-device", m.SCSI.device()})
+		args = append(args, Arg{Flag: "-device", Value: m.SCSI.device(), Of: Part{Field: "scsi"}})
 	}
 	if m.USB != nil {
-		args = append(args, Arg{"-device", m.USB.device()})
+		args = append(args, Arg{Flag: "-device", Value: m.USB.device(), Of: Part{Field: "usb"}})
 	}
 	for _, nic := range m.NICs {
-		args = append(args, Arg{"-netdev", nic.Netdev(files.taps(nic))}, Arg{"-device", nic.Device()})
+		of := Part{Field: "nics", Name: nic.Name}
+		args = append(args, Arg{Flag: "-netdev", Value: nic.Netdev(files.taps(nic)), Of: of}, Arg{Flag: "-device", Value: nic.Device(), Of: of})
 	}
 	for _, d := range m.Disks {
-		file, inVolume := files[Inherited{Kind: InheritedDisk, Name: d.Name}]
-		if inVolume {
-			// The set has the descriptor's number.
-			args = append(args, Arg{"-add-fd", fmt.Sprintf("fd=%d,set=%d", file, file)})
-		}
-		for _, node := range d.Blockdevs(file) {
-			args = append(args, Arg{"-blockdev", node})
-		}
-		args = append(args, Arg{"-device", d.Device()})
+		args = append(args, d.args(files)...)
 	}
 	args = append(args, m.platformDevices()...)
 	if m.Agent != nil {
@@ -102,67 +106,86 @@ func (m *Machine) Args() []Arg {
 	}
 	args = append(args, m.display()...)
 	return append(args,
-		Arg{"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"},
-		Arg{"-msg", "timestamp=on"})
+		Arg{Flag: "-sandbox", Value: "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny", Rule: "QEMU gives up what it does not need"},
+		Arg{Flag: "-msg", Value: "timestamp=on", Rule: "QEMU's messages have the time"})
 }
 
 type rngProps struct {
-	QOMType  string `json:"qom-type"`
-	ID       string `json:"id"`
-	Filename string `json:"filename"`
+	QOMType  string `json:"qom-type" rule:"a source of random numbers on the host"`
+	ID       string `json:"id" rule:"the name by which the device finds the source"`
+	Filename string `json:"filename" rule:"the kernel's random numbers"`
 }
 
 type memoryProps struct {
-	QOMType string `json:"qom-type"`
-	ID      string `json:"id"`
-	Size    int64  `json:"size"`
+	QOMType string `json:"qom-type" rule:"memory of QEMU's own process"`
+	ID      string `json:"id" rule:"the name that migration knows"`
+	Size    int64  `json:"size" from:"memoryBytes"`
 }
 
 func (m *Machine) platform() []Arg {
-	accel := Options{{"", string(m.Accelerator)}}
+	args := []Arg{
+		{Flag: "-name", Value: Options{{Key: "guest", Value: m.Name, From: "name"}, {Key: "debug-threads", Value: "on", Rule: "QEMU's threads have names"}}, From: "name"},
+		{Flag: "-S", Rule: "QMP sets the CPUs running, when all is ready"},
+		{Flag: "-no-user-config", Rule: "no file of the node adds to the machine"},
+		{Flag: "-nodefaults", Rule: "QEMU adds no device by itself"},
+		{Flag: "-machine", Value: m.board(), From: "type"},
+		{Flag: "-accel", Value: m.accel(), From: "accelerator"},
+		{Flag: "-cpu", Value: m.CPU.model(), Of: Part{Field: "cpu"}},
+		{Flag: "-m", Value: m.memory(), From: "memoryBytes"},
+		{Flag: "-object", Value: memoryProps{QOMType: "memory-backend-ram", ID: ramID, Size: m.MemoryBytes}, From: "memoryBytes"},
+		{Flag: "-overcommit", Value: "mem-lock=off", Rule: "QEMU does not lock the guest's memory: the guest takes it as it uses it"},
+		{Flag: "-smp", Value: m.CPU.smp(), Of: Part{Field: "cpu"}},
+		{Flag: "-uuid", Value: m.UUID, From: "uuid"},
+		{Flag: "-smbios", Value: m.SMBIOS.options(m.UUID), Of: Part{Field: "smbios"}},
+	}
+	args = append(args, m.boardArgs()...)
+	args = append(args, m.Kernel.args()...)
+	if m.Boot == BootStrict {
+		args = append(args, Arg{Flag: "-boot", Value: "strict=on", From: "boot"})
+	}
+	return args
+}
+
+func (m *Machine) accel() Options {
+	accel := Options{{Value: string(m.Accelerator), From: "accelerator"}}
 	if m.Accelerator == TCG {
 		// Unit: MiB. Without a limit the translation cache takes up to 1 GiB, which the pod has
 		// not booked.
-		accel = append(accel, Option{"tb-size", "128"}, Option{"thread", "multi"})
+		accel = append(accel, Option{Key: "tb-size", Value: "128", From: "accelerator", Rule: "MiB at most of translated code, which the pod has booked"},
+			Option{Key: "thread", Value: "multi", From: "accelerator", Rule: "a thread for each virtual CPU"})
 	}
-	cpu := Options{{"", m.CPU.Model}}
-	for _, flag := range m.CPU.Flags {
-		cpu = append(cpu, Option{"", flag})
+	return accel
+}
+
+// model is the value of -cpu.
+func (c CPU) model() Options {
+	cpu := Options{{Value: c.Model, From: "model"}}
+	for _, flag := range c.Flags {
+		cpu = append(cpu, Option{Value: flag, From: "flags[" + flag + "]"})
 	}
-	args := []Arg{
-		{"-name", Options{{"guest", m.Name}, {"debug-threads", "on"}}},
-		{"-S", nil},
-		{"-no-user-config", nil},
-		{"-nodefaults", nil},
-		{"-machine", m.board()},
-		{"-accel", accel},
-		{"-cpu", cpu},
-		{"-m", m.memory()},
-		{"-object", memoryProps{QOMType: "memory-backend-ram", ID: ramID, Size: m.MemoryBytes}},
-		{"-overcommit", "mem-lock=off"},
-		{"-smp", m.CPU.smp()},
-		{"-uuid", m.UUID},
-		{"-smbios", m.SMBIOS.options(m.UUID)},
+	return cpu
+}
+
+// args are none for a machine that boots from its disks.
+func (k *Kernel) args() []Arg {
+	if k == nil {
+		return nil
 	}
-	args = append(args, m.boardArgs()...)
-	if k := m.Kernel; k != nil {
-		args = append(args, Arg{"-kernel", k.Path})
-		if k.Initrd != "" {
-			args = append(args, Arg{"-initrd", k.Initrd})
-		}
-		if k.Args != "" {
-			args = append(args, Arg{"-append", k.Args})
-		}
+	of := Part{Field: "kernel"}
+	args := []Arg{{Flag: "-kernel", Value: k.Path, Of: of, From: "path"}}
+	if k.Initrd != "" {
+		args = append(args, Arg{Flag: "-initrd", Value: k.Initrd, Of: of, From: "initrd"})
 	}
-	if m.Boot == BootStrict {
-		args = append(args, Arg{"-boot", "strict=on"})
+	if k.Args != "" {
+		args = append(args, Arg{Flag: "-append", Value: k.Args, Of: of, From: "args"})
 	}
 	return args
 }
 
 func (s SMBIOS) options(uuid string) Options {
-	o := Options{{"type", "1"}}
-	for _, p := range []Option{{"manufacturer", s.Manufacturer}, {"product", s.Product}, {"family", s.Family}, {"serial", s.Serial}, {"uuid", uuid}} {
+	o := Options{{Key: "type", Value: "1", Rule: "the structure that describes the system"}}
+	for _, p := range []Option{{Key: "manufacturer", Value: s.Manufacturer, From: "manufacturer"}, {Key: "product", Value: s.Product, From: "product"},
+		{Key: "family", Value: s.Family, From: "family"}, {Key: "serial", Value: s.Serial, From: "serial"}, {Key: "uuid", Value: uuid, From: "/uuid"}} {
 		if p.Value != "" {
 			o = append(o, p)
 		}
@@ -171,23 +194,35 @@ func (s SMBIOS) options(uuid string) Options {
 }
 
 type monitorProps struct {
-	QOMType string `json:"qom-type"`
-	ID      string `json:"id"`
-	Chardev string `json:"chardev"`
+	QOMType string `json:"qom-type" rule:"the monitor that the launcher speaks QMP to"`
+	ID      string `json:"id" rule:"the monitor's name"`
+	Chardev string `json:"chardev" rule:"the launcher is at the other end"`
 }
 
 func (m *Machine) monitor(files descriptors) []Arg {
-	args := []Arg{{"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", files[Inherited{Kind: InheritedQMP}])}}
+	args := []Arg{{Flag: "-chardev", Value: socket("qmp", files[Inherited{Kind: InheritedQMP}]), Rule: "the launcher speaks QMP to QEMU"}}
 	if m.MonitorObject {
-		args = append(args, Arg{"-object", monitorProps{QOMType: "monitor-qmp", ID: "monitor0", Chardev: "qmp"}})
+		args = append(args, Arg{Flag: "-object", Value: monitorProps{QOMType: "monitor-qmp", ID: "monitor0", Chardev: "qmp"}, From: "monitorObject"})
 	} else {
-		args = append(args, Arg{"-mon", "chardev=qmp,mode=control"})
+		args = append(args, Arg{Flag: "-mon", Value: "chardev=qmp,mode=control", From: "monitorObject"})
 	}
 	if m.Serial != nil {
 		args = append(args, m.Serial.args(files[Inherited{Kind: InheritedSerial}])...)
 	}
 	return args
 }
+
+// socket is a socket that QEMU inherits.
+func socket(id string, file int) Options {
+	return Options{
+		{Value: "socket", Rule: "a socket that the launcher has opened"},
+		{Key: "id", Value: id, Rule: "the socket's name"},
+		{Key: "fd", Value: strconv.Itoa(file), Rule: inheritedRule},
+	}
+}
+
+// inheritedRule says what a descriptor's number comes from.
+const inheritedRule = "the number of an inherited file, by the files' order"
 
 // Quote is the arguments as lines that can be pasted into a shell: one
 // argument with its value per line, each but the last ending in " \".

@@ -13,12 +13,12 @@ func TestStrings(t *testing.T) {
 		arg  Arg
 		want []string
 	}{
-		{Arg{"-S", nil}, []string{"-S"}},
-		{Arg{"-uuid", "a,b"}, []string{"-uuid", "a,b"}},
-		{Arg{"-uuid", ""}, []string{"-uuid", ""}},
-		{Arg{"-name", Options{{"guest", "a,b=c,,d"}, {"debug-threads", "on"}}}, []string{"-name", "guest=a,,b=c,,,,d,debug-threads=on"}},
-		{Arg{"-cpu", Options{{"", "host,+x"}}}, []string{"-cpu", "host,,+x"}},
-		{Arg{"-object", rngProps{QOMType: "rng-random", ID: `a"b,<&>`, Filename: "/dev/urandom"}},
+		{Arg{Flag: "-S"}, []string{"-S"}},
+		{Arg{Flag: "-uuid", Value: "a,b"}, []string{"-uuid", "a,b"}},
+		{Arg{Flag: "-uuid", Value: ""}, []string{"-uuid", ""}},
+		{Arg{Flag: "-name", Value: Options{{Key: "guest", Value: "a,b=c,,d"}, {Key: "debug-threads", Value: "on"}}}, []string{"-name", "guest=a,,b=c,,,,d,debug-threads=on"}},
+		{Arg{Flag: "-cpu", Value: Options{{Value: "host,+x"}}}, []string{"-cpu", "host,,+x"}},
+		{Arg{Flag: "-object", Value: rngProps{QOMType: "rng-random", ID: `a"b,<&>`, Filename: "/dev/urandom"}},
 			[]string{"-object", `{"qom-type":"rng-random","id":"a\"b,\u003c\u0026\u003e","filename":"/dev/urandom"}`}},
 	}
 	for _, tt := range tests {
@@ -30,9 +30,9 @@ func TestStrings(t *testing.T) {
 
 // TestQuote has a shell read the lines back.
 func TestQuote(t *testing.T) {
-	args := []Arg{{"-S", nil}, {"-json", map[string]string{"a": "it's"}}}
+	args := []Arg{{Flag: "-S"}, {Flag: "-json", Value: map[string]string{"a": "it's"}}}
 	for _, value := range []string{"", "plain-_=.,:/@%+", "two words", "it's", "''", `"$HOME" $(id) `, "`id`", "a\nb\n", `back\slash`, "*?[a]~#;&|<>(){}!", "-n", "größe"} {
-		args = append(args, Arg{"-x", value})
+		args = append(args, Arg{Flag: "-x", Value: value})
 	}
 	quoted := Quote(`printf '%s\0'`, args)
 	out, err := exec.Command("sh", "-c", quoted).Output()
@@ -50,7 +50,11 @@ func allNodes(name string) map[string]bool {
 	names := map[string]bool{}
 	for _, overlay := range []*Overlay{nil, {}} {
 		for _, node := range (Disk{Name: name, Image: Image{Format: QCOW2}, Overlay: overlay}).Blockdevs(0) {
-			names[node.(blockNode).NodeName] = true
+			for _, p := range (Arg{Value: node}).Properties() {
+				if p.Name == "node-name" {
+					names[strings.Trim(p.Value, `"`)] = true
+				}
+			}
 		}
 	}
 	return names

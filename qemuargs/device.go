@@ -1,27 +1,9 @@
 package qemuargs
 
-import "strconv"
-
-// deviceProps are the properties of the devices that need no others.
-type deviceProps struct {
-	Driver        string `json:"driver"`
-	ID            string `json:"id"`
-	RNG           string `json:"rng,omitempty"`
-	VGAMem        int    `json:"vgamem_mb,omitempty"`
-	FreePageHints bool   `json:"free-page-reporting,omitempty"`
-	USB2Ports     int    `json:"p2,omitempty"`
-	USB3Ports     int    `json:"p3,omitempty"`
-	Queues        int    `json:"num_queues,omitempty"`
-	QueueSize     int    `json:"virtqueue_size,omitempty"`
-	Bus           string `json:"bus,omitempty"`
-	Addr          string `json:"addr,omitempty"`
-	Multifunction bool   `json:"multifunction,omitempty"`
-	Port          string `json:"port,omitempty"`
-}
-
-func pciDevice(driver, id string, pci PCIAddress) deviceProps {
-	return deviceProps{Driver: driver, ID: id, Bus: pci.Bus, Addr: pci.addr()}
-}
+import (
+	"slices"
+	"strconv"
+)
 
 // AHCI is a SATA controller besides the q35 chipset's own (whose buses are
 // ide.0 to ide.5).
@@ -30,10 +12,15 @@ type AHCI struct {
 	PCI PCIAddress `json:"pci"`
 }
 
+type ahciProps struct {
+	Driver string `json:"driver" rule:"a SATA controller besides the chipset's"`
+	ID     string `json:"id" from:"id"`
+	pciPlace
+	Multifunction bool `json:"multifunction,omitempty" from:"pci" rule:"function 0 tells of the slot's other functions"`
+}
+
 func (c AHCI) device() any {
-	ahci := pciDevice("ich9-ahci", c.ID, c.PCI)
-	ahci.Multifunction = c.PCI.Function == 0 // others of them are beside it
-	return ahci
+	return ahciProps{Driver: "ich9-ahci", ID: c.ID, pciPlace: c.PCI.place(), Multifunction: c.PCI.Function == 0} // others of them are beside it
 }
 
 // SCSI is a virtio SCSI controller, whose bus is scsi0.0.
@@ -47,62 +34,128 @@ type SCSI struct {
 // SCSIBus is the bus of the SCSI controller.
 const SCSIBus = "scsi0.0"
 
+type scsiProps struct {
+	Driver    string `json:"driver" rule:"the controller of bus scsi"`
+	ID        string `json:"id" rule:"the controller's name"`
+	Queues    int    `json:"num_queues,omitempty" from:"queues"`
+	QueueSize int    `json:"virtqueue_size,omitempty" from:"queueSize"`
+	pciPlace
+}
+
 func (c SCSI) device() any {
-	scsi := pciDevice("virtio-scsi-pci-non-transitional", "scsi0", c.PCI)
-	scsi.Queues, scsi.QueueSize = c.Queues, c.QueueSize
-	return scsi
+	return scsiProps{Driver: "virtio-scsi-pci-non-transitional", ID: "scsi0", Queues: c.Queues, QueueSize: c.QueueSize, pciPlace: c.PCI.place()}
+}
+
+type usbProps struct {
+	Driver    string `json:"driver" rule:"the controller of bus usb"`
+	ID        string `json:"id" rule:"the controller's name"`
+	USB2Ports int    `json:"p2,omitempty" from:"ports"`
+	USB3Ports int    `json:"p3,omitempty" from:"ports"`
+	pciPlace
 }
 
 func (c USB) device() any {
-	usb := pciDevice("qemu-xhci", "usb", c.PCI)
-	usb.USB2Ports, usb.USB3Ports = c.Ports, c.Ports
-	return usb
+	return usbProps{Driver: "qemu-xhci", ID: "usb", USB2Ports: c.Ports, USB3Ports: c.Ports, pciPlace: c.PCI.place()}
+}
+
+type rngDeviceProps struct {
+	Driver string `json:"driver" rule:"the random number generator"`
+	ID     string `json:"id" rule:"the device's name"`
+	RNG    string `json:"rng,omitempty" rule:"the source of its random numbers"`
+	pciPlace
+}
+
+func (r *RNG) args() []Arg {
+	if r == nil {
+		return nil
+	}
+	of := Part{Field: "rng"}
+	return []Arg{
+		{Flag: "-object", Value: rngProps{QOMType: "rng-random", ID: "objrng0", Filename: "/dev/urandom"}, Of: of},
+		{Flag: "-device", Value: rngDeviceProps{Driver: "virtio-rng-pci-non-transitional", ID: "rng0", RNG: "objrng0", pciPlace: r.PCI.place()}, Of: of},
+	}
+}
+
+type balloonProps struct {
+	Driver        string `json:"driver" rule:"the memory balloon"`
+	ID            string `json:"id" rule:"the device's name"`
+	FreePageHints bool   `json:"free-page-reporting,omitempty" rule:"the guest gives back freed pages"`
+	pciPlace
+}
+
+func (b *Balloon) args() []Arg {
+	if b == nil {
+		return nil
+	}
+	return []Arg{{Flag: "-device", Value: balloonProps{Driver: "virtio-balloon-pci-non-transitional", ID: BalloonID, FreePageHints: true, pciPlace: b.PCI.place()}, Of: Part{Field: "balloon"}}}
+}
+
+type watchdogProps struct {
+	Driver string `json:"driver" rule:"the watchdog"`
+	ID     string `json:"id" rule:"the device's name"`
+	pciPlace
+}
+
+func (w *Watchdog) args() []Arg {
+	if w == nil {
+		return nil
+	}
+	of := Part{Field: "watchdog"}
+	return []Arg{
+		{Flag: "-device", Value: watchdogProps{Driver: "i6300esb", ID: "watchdog0", pciPlace: w.PCI.place()}, Of: of},
+		{Flag: "-action", Value: Options{{Key: "watchdog", Value: w.Action, From: "action"}}, Of: of},
+	}
+}
+
+type usbTabletProps struct {
+	Driver string `json:"driver" from:"pci" rule:"a tablet that is no PCI device is a USB device"`
+	ID     string `json:"id" from:"name"`
+	Bus    string `json:"bus" from:"pci" rule:"the USB controller's"`
+	Port   string `json:"port" from:"port,pci"`
+}
+
+type virtioTabletProps struct {
+	Driver string `json:"driver" from:"pci"`
+	ID     string `json:"id" from:"name"`
+	pciPlace
+}
+
+func (i Input) device() any {
+	if i.PCI != nil {
+		return virtioTabletProps{Driver: "virtio-tablet-pci", ID: i.ID(), pciPlace: i.PCI.place()}
+	}
+	return usbTabletProps{Driver: "usb-tablet", ID: i.ID(), Bus: "usb.0", Port: strconv.Itoa(i.Port)}
 }
 
 // platformDevices are the random number generator, balloon, watchdog and inputs.
 func (m *Machine) platformDevices() []Arg {
-	var args []Arg
-	device := func(d deviceProps) { args = append(args, Arg{"-device", d}) }
-	if m.RNG != nil {
-		args = append(args, Arg{"-object", rngProps{QOMType: "rng-random", ID: "objrng0", Filename: "/dev/urandom"}})
-		rng := pciDevice("virtio-rng-pci-non-transitional", "rng0", m.RNG.PCI)
-		rng.RNG = "objrng0"
-		device(rng)
-	}
-	if m.Balloon != nil {
-		balloon := pciDevice("virtio-balloon-pci-non-transitional", BalloonID, m.Balloon.PCI)
-		balloon.FreePageHints = true
-		device(balloon)
-	}
-	if m.Watchdog != nil {
-		device(pciDevice("i6300esb", "watchdog0", m.Watchdog.PCI))
-		args = append(args, Arg{"-action", "watchdog=" + m.Watchdog.Action})
-	}
+	args := slices.Concat(m.RNG.args(), m.Balloon.args(), m.Watchdog.args())
 	for _, i := range m.Inputs {
-		if i.PCI != nil {
-			device(pciDevice("virtio-tablet-pci", i.ID(), *i.PCI))
-		} else {
-			device(deviceProps{Driver: "usb-tablet", ID: i.ID(), Bus: "usb.0", Port: strconv.Itoa(i.Port)})
-		}
+		args = append(args, Arg{Flag: "-device", Value: i.device(), Of: Part{Field: "inputs", Name: i.Name}})
 	}
 	return args
 }
 
+type cardProps struct {
+	Driver string `json:"driver" from:"display"`
+	ID     string `json:"id" rule:"the card's name"`
+	VGAMem int    `json:"vgamem_mb,omitempty" from:"display" rule:"MiB, QEMU's own number"`
+	pciPlace
+}
+
 func (m *Machine) display() []Arg {
-	args := []Arg{{"-display", "none"}}
+	args := []Arg{{Flag: "-display", Value: "none", Rule: "no window on the node"}}
 	g := m.Graphics
 	if g == nil {
 		return args
 	}
-	card := deviceProps{Driver: string(g.Display), ID: "video0"}
-	if g.Display == VGA {
-		card.Driver = "VGA"
-	}
+	card := cardProps{Driver: string(g.Display), ID: "video0"}
 	if g.PCI != nil {
-		card.Bus, card.Addr = g.PCI.Bus, g.PCI.addr()
+		card.pciPlace = g.PCI.place()
 	}
 	if g.Display == VGA {
-		card.VGAMem = 16 // MiB
+		card.Driver, card.VGAMem = "VGA", 16 // MiB
 	}
-	return append(args, Arg{"-vnc", Options{{"", "unix:" + g.Socket}}}, Arg{"-device", card})
+	of := Part{Field: "graphics"}
+	return append(args, Arg{Flag: "-vnc", Value: Options{{Value: "unix:" + g.Socket, From: "socket"}}, Of: of}, Arg{Flag: "-device", Value: card, Of: of})
 }

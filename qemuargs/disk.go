@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 )
 
 // DiskDriver is the QEMU device a disk is shown by.
@@ -91,19 +92,49 @@ type blockCache struct {
 	Direct bool `json:"direct"`
 }
 
-type blockNode struct {
-	Driver   string     `json:"driver"`
-	NodeName string     `json:"node-name"`
-	Filename string     `json:"filename,omitempty"`
-	ReadOnly bool       `json:"read-only"`
-	Discard  string     `json:"discard,omitempty"`
-	Cache    blockCache `json:"cache"`
+// The images' nodes and the overlay's are of different types, because their properties come
+// from different parts of the Machine.
+
+type imageFile struct {
+	Driver   string     `json:"driver" from:"volume" rule:"a file, unless the volume is a device"`
+	NodeName string     `json:"node-name" from:"../name,../overlay"`
+	Filename string     `json:"filename" from:"path,volume"`
+	ReadOnly bool       `json:"read-only" from:"../readOnly,../overlay"`
+	Discard  string     `json:"discard,omitempty" from:"../readOnly,../overlay"`
+	Cache    blockCache `json:"cache" from:"direct"`
 	// Locking is QEMU's image locking, by open file description locks.
-	Locking string `json:"locking,omitempty"`
-	File    string `json:"file,omitempty"`
-	// Backing is a node name, JSON null (no backing file, whatever the
-	// image's header says), or left out where the driver knows no such thing.
-	Backing any `json:"backing,omitempty"`
+	Locking string `json:"locking,omitempty" from:"volume"`
+}
+
+type imageNode struct {
+	Driver   ImageFormat `json:"driver" from:"format"`
+	NodeName string      `json:"node-name" from:"../name,../overlay"`
+	ReadOnly bool        `json:"read-only" from:"../readOnly,../overlay"`
+	Discard  string      `json:"discard,omitempty" from:"../readOnly,../overlay"`
+	Cache    blockCache  `json:"cache" from:"direct"`
+	File     string      `json:"file" from:"../name,../overlay"`
+	// Backing is JSON null (no backing file, whatever the image's header says), or left out
+	// where the driver knows no such thing.
+	Backing any `json:"backing,omitempty" from:"format" rule:"no other file, whatever the image's header says"`
+}
+
+type overlayFile struct {
+	Driver   string     `json:"driver" rule:"an overlay is a file"`
+	NodeName string     `json:"node-name" from:"../name"`
+	Filename string     `json:"filename" from:"path"`
+	ReadOnly bool       `json:"read-only" rule:"the overlay takes all writes"`
+	Discard  string     `json:"discard" rule:"what the guest discards takes no room"`
+	Cache    blockCache `json:"cache" from:"direct"`
+}
+
+type overlayNode struct {
+	Driver   ImageFormat `json:"driver" rule:"only qcow2 has a backing file"`
+	NodeName string      `json:"node-name" from:"../name"`
+	ReadOnly bool        `json:"read-only" rule:"the overlay takes all writes"`
+	Discard  string      `json:"discard" rule:"what the guest discards takes no room"`
+	Cache    blockCache  `json:"cache" from:"direct"`
+	File     string      `json:"file" from:"../name"`
+	Backing  string      `json:"backing" from:"../name"`
 }
 
 // nodeName is the node's name: the disk's id, and after a dot, which no disk's
@@ -129,6 +160,29 @@ func (d Disk) ID() string { return "disk-" + d.Name }
 // NodeName is the name of the block node that the device opens.
 func (d Disk) NodeName() string { return d.nodeName("") }
 
+// args are the disk's; files are those that QEMU inherits.
+func (d Disk) args(files descriptors) []Arg {
+	var args []Arg
+	of := Part{Field: "disks", Name: d.Name}
+	image, overlay := of, of
+	image.Below, overlay.Below = "image", "overlay"
+	file, inVolume := files[Inherited{Kind: InheritedDisk, Name: d.Name}]
+	if inVolume {
+		number := strconv.Itoa(file)
+		args = append(args, Arg{Flag: "-add-fd", Value: Options{{Key: "fd", Value: number, Rule: inheritedRule},
+			{Key: "set", Value: number, Rule: "the set has the descriptor's number"}}, Of: image, From: "volume"})
+	}
+	for _, node := range d.Blockdevs(file) {
+		arg := Arg{Flag: "-blockdev", Value: node, Of: image}
+		switch node.(type) {
+		case overlayFile, overlayNode:
+			arg.Of = overlay
+		}
+		args = append(args, arg)
+	}
+	return append(args, Arg{Flag: "-device", Value: d.Device(), Of: of})
+}
+
 // Blockdevs are the -blockdev nodes of the disk, each before the one that
 // refers to it. The last is the one the device opens. An image in a volume is
 // named by the set of its file descriptor.
@@ -140,8 +194,8 @@ func (d Disk) Blockdevs(fdset int) []any {
 		return d.Image.nodes(d, "", d.ReadOnly)
 	}
 	cache := blockCache{Direct: d.Overlay.Direct}
-	file := blockNode{Driver: "file", NodeName: d.nodeName("file"), Filename: d.Overlay.Path, Discard: "unmap", Cache: cache}
-	top := blockNode{Driver: string(QCOW2), NodeName: d.nodeName(""), Discard: "unmap", Cache: cache,
+	file := overlayFile{Driver: "file", NodeName: d.nodeName("file"), Filename: d.Overlay.Path, Discard: "unmap", Cache: cache}
+	top := overlayNode{Driver: QCOW2, NodeName: d.nodeName(""), Discard: "unmap", Cache: cache,
 		File: file.NodeName, Backing: d.nodeName("base")}
 	return append(d.Image.nodes(d, "base", true), file, top)
 }
@@ -153,8 +207,8 @@ func (i Image) nodes(d Disk, role string, readOnly bool) []any {
 	if role != "" {
 		fileRole = role + "file"
 	}
-	file := blockNode{Driver: "file", NodeName: d.nodeName(fileRole), Filename: i.Path, ReadOnly: readOnly, Cache: cache}
-	format := blockNode{Driver: string(i.Format), NodeName: d.nodeName(role), ReadOnly: readOnly, Cache: cache, File: file.NodeName}
+	file := imageFile{Driver: "file", NodeName: d.nodeName(fileRole), Filename: i.Path, ReadOnly: readOnly, Cache: cache}
+	format := imageNode{Driver: i.Format, NodeName: d.nodeName(role), ReadOnly: readOnly, Cache: cache, File: file.NodeName}
 	if i.Volume != "" {
 		file.Locking = "on"
 	}
@@ -182,39 +236,40 @@ func (d Disk) scsiID() string {
 }
 
 type diskProps struct {
-	Driver    DiskDriver `json:"driver"`
-	ID        string     `json:"id"`
-	Bus       string     `json:"bus"`
-	Addr      string     `json:"addr,omitempty"`
-	Unit      *int       `json:"unit,omitempty"`
-	SCSIID    *int       `json:"scsi-id,omitempty"`
-	LUN       *int       `json:"lun,omitempty"`
-	DeviceID  string     `json:"device_id,omitempty"`
-	Queues    int        `json:"num-queues,omitempty"`
-	QueueSize int        `json:"queue-size,omitempty"`
-	Drive     string     `json:"drive"`
-	Serial    string     `json:"serial,omitempty"`
-	BootIndex uint32     `json:"bootindex,omitempty"`
-	WriteBack string     `json:"write-cache,omitempty"`
-	WError    string     `json:"werror,omitempty"`
-	RError    string     `json:"rerror,omitempty"`
+	Driver    DiskDriver `json:"driver" from:"driver"`
+	ID        string     `json:"id" from:"name"`
+	Bus       string     `json:"bus" from:"pci,bus"`
+	Addr      string     `json:"addr,omitempty" from:"pci"`
+	Unit      *int       `json:"unit,omitempty" from:"pci,lun" rule:"each SATA bus has one drive"`
+	SCSIID    *int       `json:"scsi-id,omitempty" from:"lun" rule:"the drives differ by their logical unit number"`
+	LUN       *int       `json:"lun,omitempty" from:"lun"`
+	DeviceID  string     `json:"device_id,omitempty" from:"serial,name,lun" rule:"the serial number, or without one the id that KubeVirt's guests see"`
+	Queues    int        `json:"num-queues,omitempty" from:"queues"`
+	QueueSize int        `json:"queue-size,omitempty" from:"queueSize"`
+	Drive     string     `json:"drive" from:"name"`
+	Serial    string     `json:"serial,omitempty" from:"serial"`
+	BootIndex uint32     `json:"bootindex,omitempty" from:"bootIndex"`
+	WriteBack string     `json:"write-cache,omitempty" rule:"the disk has a write cache, which the guest flushes"`
+	WError    string     `json:"werror,omitempty" rule:"an I/O error stops the guest before the guest sees it"`
+	RError    string     `json:"rerror,omitempty" rule:"an I/O error stops the guest before the guest sees it"`
 }
 
 // Device is the -device of the disk.
 func (d Disk) Device() any {
-	p := diskProps{Driver: d.Driver, ID: d.ID(), Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex,
+	p := diskProps{Driver: d.Driver, ID: d.ID(), Bus: d.Bus, Queues: d.Queues, QueueSize: d.QueueSize, Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex,
 		WriteBack: "on",
 		// KubeVirt's default errorPolicy, also of CD-ROMs: an I/O error stops the guest's CPUs
 		// before the guest sees it.
 		WError: "stop", RError: "stop"}
 	zero := 0
-	switch {
-	case d.PCI != nil:
-		p.Bus, p.Addr, p.Queues, p.QueueSize = d.PCI.Bus, d.PCI.addr(), d.Queues, d.QueueSize
-	case d.LUN != nil:
-		p.Bus, p.SCSIID, p.LUN, p.DeviceID = d.Bus, &zero, d.LUN, d.scsiID()
-	default:
-		p.Bus, p.Unit = d.Bus, &zero // each AHCI bus has one drive
+	if d.PCI != nil {
+		p.Bus, p.Addr = d.PCI.Bus, d.PCI.addr()
+	}
+	if d.LUN != nil {
+		p.SCSIID, p.LUN, p.DeviceID = &zero, d.LUN, d.scsiID()
+	}
+	if d.PCI == nil && d.LUN == nil {
+		p.Unit = &zero // each AHCI bus has one drive
 	}
 	return p
 }

@@ -36,10 +36,10 @@ func (n NIC) ID() string { return "nic-" + n.Name }
 func (n NIC) netdevID() string { return "net-" + n.Name }
 
 type tapProps struct {
-	Type string `json:"type"`
-	ID   string `json:"id"`
-	FD   string `json:"fd,omitempty"`
-	FDs  string `json:"fds,omitempty"`
+	Type string `json:"type" from:"user" rule:"a tap that virt-handler has made"`
+	ID   string `json:"id" from:"name"`
+	FD   string `json:"fd,omitempty" from:"queues,user" rule:"the number of an inherited file, by the files' order"`
+	FDs  string `json:"fds,omitempty" from:"queues,user" rule:"the numbers of inherited files, by the files' order"`
 }
 
 // Netdev is the -netdev of the card; taps are the child's file descriptors of
@@ -62,32 +62,31 @@ func (n NIC) Netdev(taps []int) any {
 }
 
 type nicProps struct {
-	Driver string `json:"driver"`
-	ID     string `json:"id"`
-	Bus    string `json:"bus"`
-	Addr   string `json:"addr"`
-	Netdev string `json:"netdev"`
-	MAC    string `json:"mac"`
-	MTU    int    `json:"host_mtu,omitempty"`
-	MQ     bool   `json:"mq,omitempty"`
+	Driver string `json:"driver" from:"driver"`
+	ID     string `json:"id" from:"name"`
+	pciPlace
+	Netdev string `json:"netdev" from:"name"`
+	MAC    string `json:"mac" from:"mac"`
+	MTU    int    `json:"host_mtu,omitempty" from:"mtu,driver"`
+	MQ     bool   `json:"mq,omitempty" from:"queues,driver"`
 	// Vectors is two per queue, one for control, one for configuration changes.
-	Vectors         int     `json:"vectors,omitempty"`
-	RXQueueSize     int     `json:"rx_queue_size,omitempty"`
-	TXQueueSize     int     `json:"tx_queue_size,omitempty"`
-	HostUSO         *bool   `json:"host_uso,omitempty"`
-	GuestUSO4       *bool   `json:"guest_uso4,omitempty"`
-	GuestUSO6       *bool   `json:"guest_uso6,omitempty"`
-	HostTunnel      *bool   `json:"host_tunnel,omitempty"`
-	HostTunnelCsum  *bool   `json:"host_tunnel_csum,omitempty"`
-	GuestTunnel     *bool   `json:"guest_tunnel,omitempty"`
-	GuestTunnelCsum *bool   `json:"guest_tunnel_csum,omitempty"`
-	BootIndex       uint32  `json:"bootindex,omitempty"`
-	ROMFile         *string `json:"romfile,omitempty"`
+	Vectors         int     `json:"vectors,omitempty" from:"queues,driver" rule:"two for each queue, and two more"`
+	RXQueueSize     int     `json:"rx_queue_size,omitempty" from:"queueSize,driver"`
+	TXQueueSize     int     `json:"tx_queue_size,omitempty" from:"queueSize,driver"`
+	HostUSO         *bool   `json:"host_uso,omitempty" from:"noUSO,driver"`
+	GuestUSO4       *bool   `json:"guest_uso4,omitempty" from:"noUSO,driver"`
+	GuestUSO6       *bool   `json:"guest_uso6,omitempty" from:"noUSO,driver"`
+	HostTunnel      *bool   `json:"host_tunnel,omitempty" from:"noTunnels,driver"`
+	HostTunnelCsum  *bool   `json:"host_tunnel_csum,omitempty" from:"noTunnels,driver"`
+	GuestTunnel     *bool   `json:"guest_tunnel,omitempty" from:"noTunnels,driver"`
+	GuestTunnelCsum *bool   `json:"guest_tunnel_csum,omitempty" from:"noTunnels,driver"`
+	BootIndex       uint32  `json:"bootindex,omitempty" from:"bootIndex"`
+	ROMFile         *string `json:"romfile,omitempty" from:"bootIndex" rule:"without a boot index no firmware of the card's own"`
 }
 
 // Device is the -device of the card.
 func (n NIC) Device() any {
-	p := nicProps{Driver: n.Driver, ID: n.ID(), Bus: n.PCI.Bus, Addr: n.PCI.addr(), Netdev: n.netdevID(), MAC: n.MAC, BootIndex: n.BootIndex}
+	p := nicProps{Driver: n.Driver, ID: n.ID(), pciPlace: n.PCI.place(), Netdev: n.netdevID(), MAC: n.MAC, BootIndex: n.BootIndex}
 	if n.BootIndex == 0 {
 		noROM := "" // no option ROM, no wait for PXE
 		p.ROMFile = &noROM

@@ -18,6 +18,14 @@ func (a PCIAddress) addr() string {
 	return fmt.Sprintf("0x%x.0x%x", a.Slot, a.Function)
 }
 
+// pciPlace is where a device sits, as its properties say it.
+type pciPlace struct {
+	Bus  string `json:"bus,omitempty" from:"pci"`
+	Addr string `json:"addr,omitempty" from:"pci"`
+}
+
+func (a PCIAddress) place() pciPlace { return pciPlace{Bus: a.Bus, Addr: a.addr()} }
+
 // RootPort is a pcie-root-port: a slot for one device. A spare port is left free, so that a
 // device can be hot-plugged later.
 type RootPort struct {
@@ -29,18 +37,17 @@ type RootPort struct {
 }
 
 type rootPortProps struct {
-	Driver        string `json:"driver"`
-	ID            string `json:"id"`
-	Bus           string `json:"bus"`
-	Addr          string `json:"addr"`
-	Chassis       uint8  `json:"chassis"`
-	Port          uint8  `json:"port"`
-	Multifunction bool   `json:"multifunction,omitempty"`
+	Driver string `json:"driver" rule:"a slot of PCI Express"`
+	ID     string `json:"id" from:"id"`
+	pciPlace
+	Chassis       uint8 `json:"chassis" from:"chassis"`
+	Port          uint8 `json:"port" from:"pci" rule:"slot and function as one number"`
+	Multifunction bool  `json:"multifunction,omitempty" from:"pci" rule:"function 0 tells of the slot's other functions"`
 }
 
 func (p RootPort) device() any {
 	return rootPortProps{
-		Driver: "pcie-root-port", ID: p.ID, Bus: p.PCI.Bus, Addr: p.PCI.addr(), Chassis: p.Chassis,
+		Driver: "pcie-root-port", ID: p.ID, pciPlace: p.PCI.place(), Chassis: p.Chassis,
 		// Port numbers are unique per device/function; libvirt uses the same encoding.
 		Port: p.PCI.Slot<<3 | p.PCI.Function,
 		// Function 0 must announce that the other functions of its slot exist.

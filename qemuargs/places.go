@@ -1,9 +1,6 @@
 package qemuargs
 
-import (
-	"fmt"
-	"strconv"
-)
+import "strconv"
 
 // To start a machine with hotplugged devices elsewhere, QEMU gets the machine's first -smp and
 // -m, and after that a -device for each hotplugged device. So CPUs and memory have places in
@@ -41,60 +38,65 @@ type MemoryDevice struct {
 // memory is the value of -m.
 func (m *Machine) memory() Options {
 	mib := func(bytes int64) string { return strconv.FormatInt(bytes>>20, 10) + "M" }
-	o := Options{{"size", mib(m.MemoryBytes)}}
+	o := Options{{Key: "size", Value: mib(m.MemoryBytes), From: "memoryBytes"}}
 	if m.Memory != nil {
-		o = append(o, Option{"maxmem", mib(m.Memory.MaxBytes)})
+		o = append(o, Option{Key: "maxmem", Value: mib(m.Memory.MaxBytes), From: "memory.maxBytes"})
 	}
 	return o
 }
 
 // smp is the value of -smp.
-func (c CPU) smp() string {
-	if c.MaxSockets == 0 {
-		return fmt.Sprintf("%d,sockets=%d,cores=%d,threads=%d", c.Count(), c.Sockets, c.Cores, c.Threads)
+func (c CPU) smp() Options {
+	number := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+	o := Options{{Value: strconv.Itoa(c.Count()), From: "sockets,cores,threads"}}
+	sockets := Option{Key: "sockets", Value: number(c.Sockets), From: "sockets"}
+	if c.MaxSockets > 0 {
+		o = append(o, Option{Key: "maxcpus", Value: number(c.MaxSockets * c.Cores * c.Threads), From: "maxSockets,cores,threads"})
+		sockets.Value, sockets.From = number(c.MaxSockets), "maxSockets"
 	}
-	return fmt.Sprintf("%d,maxcpus=%d,sockets=%d,cores=%d,threads=%d", c.Count(), c.MaxSockets*c.Cores*c.Threads, c.MaxSockets, c.Cores, c.Threads)
+	return append(o, sockets, Option{Key: "cores", Value: number(c.Cores), From: "cores"}, Option{Key: "threads", Value: number(c.Threads), From: "threads"})
 }
 
 type pluggedCPUProps struct {
-	Driver string `json:"driver"`
-	ID     string `json:"id"`
-	Socket uint32 `json:"socket-id"`
-	Core   uint32 `json:"core-id"`
-	Thread uint32 `json:"thread-id"`
+	Driver string `json:"driver" from:"/cpu.model"`
+	ID     string `json:"id" from:"id"`
+	Socket uint32 `json:"socket-id" from:"socket"`
+	Core   uint32 `json:"core-id" from:"core"`
+	Thread uint32 `json:"thread-id" from:"thread"`
 }
 
 type memoryBackendProps struct {
-	memoryProps
-	Reserve bool `json:"reserve"`
+	QOMType string `json:"qom-type" rule:"memory of QEMU's own process"`
+	ID      string `json:"id" from:"id"`
+	Size    int64  `json:"size" from:"bytes"`
+	Reserve bool   `json:"reserve" rule:"the memory is there as the guest uses it"`
 }
 
 type memoryDeviceProps struct {
-	Driver    string `json:"driver"`
-	ID        string `json:"id"`
-	Bus       string `json:"bus"`
-	Addr      string `json:"addr"`
-	Backend   string `json:"memdev"`
-	Block     int64  `json:"block-size"`
-	Requested int64  `json:"requested-size"`
-	Address   uint64 `json:"memaddr"`
+	Driver string `json:"driver" rule:"memory that is plugged"`
+	ID     string `json:"id" from:"id"`
+	pciPlace
+	Backend   string `json:"memdev" from:"id"`
+	Block     int64  `json:"block-size" from:"blockBytes"`
+	Requested int64  `json:"requested-size" from:"requestedBytes"`
+	Address   uint64 `json:"memaddr" from:"address"`
 }
 
 // places are the CPUs and memory that were plugged.
 func (m *Machine) places() []Arg {
 	var args []Arg
 	for _, c := range m.CPU.Plugged {
-		args = append(args, Arg{"-device", pluggedCPUProps{Driver: m.CPU.Model + cpuTypeSuffix, ID: c.ID, Socket: c.Socket, Core: c.Core, Thread: c.Thread}})
+		args = append(args, Arg{Flag: "-device", Value: pluggedCPUProps{Driver: m.CPU.Model + cpuTypeSuffix, ID: c.ID, Socket: c.Socket, Core: c.Core, Thread: c.Thread}, Of: Part{Field: "cpu.plugged", Name: c.ID}})
 	}
 	if m.Memory == nil {
 		return args
 	}
 	for _, d := range m.Memory.Devices {
-		backend := d.ID + "-ram"
+		backend, of := d.ID+"-ram", Part{Field: "memory.devices", Name: d.ID}
 		args = append(args,
-			Arg{"-object", memoryBackendProps{memoryProps: memoryProps{QOMType: "memory-backend-ram", ID: backend, Size: d.Bytes}}},
-			Arg{"-device", memoryDeviceProps{Driver: "virtio-mem-pci", ID: d.ID, Bus: d.PCI.Bus, Addr: d.PCI.addr(),
-				Backend: backend, Block: d.BlockBytes, Requested: d.RequestedBytes, Address: d.Address}})
+			Arg{Flag: "-object", Value: memoryBackendProps{QOMType: "memory-backend-ram", ID: backend, Size: d.Bytes}, Of: of},
+			Arg{Flag: "-device", Value: memoryDeviceProps{Driver: "virtio-mem-pci", ID: d.ID, pciPlace: d.PCI.place(),
+				Backend: backend, Block: d.BlockBytes, Requested: d.RequestedBytes, Address: d.Address}, Of: of})
 	}
 	return args
 }

@@ -1,7 +1,5 @@
 package qemuargs
 
-import "fmt"
-
 // This file has what only machines of amd64, QEMU's q35, have: properties, chipset and serial
 // port.
 
@@ -17,13 +15,20 @@ func (m *Machine) board() Options {
 	if m.NoACPI {
 		acpi = "off"
 	}
-	o := Options{{"", m.Type}, {"usb", "off"}, {"vmport", "off"}, {"dump-guest-core", "off"}, {"acpi", acpi}, {"memory-backend", ramID}}
+	o := Options{
+		{Value: m.Type, From: "type"},
+		{Key: "usb", Value: "off", Rule: "no USB controller of the chipset: where there is one, it is a device"},
+		{Key: "vmport", Value: "off", Rule: "no I/O port of VMware's"},
+		{Key: "dump-guest-core", Value: "off", Rule: "the guest's memory is not in QEMU's core files"},
+		{Key: "acpi", Value: acpi, From: "noACPI"},
+		{Key: "memory-backend", Value: ramID, Rule: "the guest's memory is the object of this name"},
+	}
 	for _, off := range []struct {
-		name string
-		is   bool
-	}{{"sata", !m.SATA}, {"i8042", !m.PS2}, {"hpet", m.Clock.NoHPET}, {"pit", m.Clock.NoPIT}, {"graphics", m.SerialBIOS}} {
+		name, from string
+		is         bool
+	}{{"sata", "sata", !m.SATA}, {"i8042", "ps2", !m.PS2}, {"hpet", "clock.noHPET", m.Clock.NoHPET}, {"pit", "clock.noPIT", m.Clock.NoPIT}, {"graphics", "serialBIOS", m.SerialBIOS}} {
 		if off.is {
-			o = append(o, Option{off.name, "off"})
+			o = append(o, Option{Key: off.name, Value: "off", From: off.from})
 		}
 	}
 	return o
@@ -32,39 +37,40 @@ func (m *Machine) board() Options {
 // boardArgs are the arguments of its clocks and chipset.
 func (m *Machine) boardArgs() []Arg {
 	args := []Arg{
-		{"-rtc", m.Clock.rtc()},
-		{"-global", "ICH9-LPC.disable_s3=1"},
-		{"-global", "ICH9-LPC.disable_s4=1"},
+		{Flag: "-rtc", Value: m.Clock.rtc(), Rule: "the guest's clock"},
+		{Flag: "-global", Value: "ICH9-LPC.disable_s3=1", Rule: "no suspend to memory: nobody would wake the guest"},
+		{Flag: "-global", Value: "ICH9-LPC.disable_s4=1", Rule: "no suspend to disk: nobody would wake the guest"},
 	}
 	// Without KVM there is no such device, and QEMU would warn.
 	if m.Clock.PITPolicy != "" && m.Accelerator == KVM {
-		args = append(args, Arg{"-global", "kvm-pit.lost_tick_policy=" + m.Clock.PITPolicy})
+		args = append(args, Arg{Flag: "-global", Value: Options{{Key: "kvm-pit.lost_tick_policy", Value: m.Clock.PITPolicy, From: "clock.pitPolicy"}}, From: "clock.pitPolicy,accelerator"})
 	}
 	return args
 }
 
 func (c Clock) rtc() Options {
-	o := Options{{"base", "utc"}}
+	o := Options{{Key: "base", Value: "utc", Rule: "the clock shows UTC"}}
 	if c.RTCSource != "" {
-		o = append(o, Option{"clock", c.RTCSource})
+		o = append(o, Option{Key: "clock", Value: c.RTCSource, From: "clock.rtcSource"})
 	}
 	if c.RTCCatchUp {
-		o = append(o, Option{"driftfix", "slew"})
+		o = append(o, Option{Key: "driftfix", Value: "slew", From: "clock.rtcCatchUp"})
 	}
 	return o
 }
 
 type serialProps struct {
-	Driver  string `json:"driver"`
-	ID      string `json:"id"`
-	Chardev string `json:"chardev"`
-	Index   int    `json:"index"`
+	Driver  string `json:"driver" rule:"a serial port of the PC"`
+	ID      string `json:"id" rule:"the port's name"`
+	Chardev string `json:"chardev" rule:"the launcher is at the other end"`
+	Index   int    `json:"index" rule:"the first: COM1, ttyS0"`
 }
 
 // args are the serial port's; file is the descriptor of its other end.
 func (*Serial) args(file int) []Arg {
+	of := Part{Field: "serial"}
 	return []Arg{
-		{"-chardev", fmt.Sprintf("socket,id=serial0,fd=%d", file)},
-		{"-device", serialProps{Driver: "isa-serial", ID: "serial0", Chardev: "serial0", Index: 0}},
+		{Flag: "-chardev", Value: socket("serial0", file), Of: of},
+		{Flag: "-device", Value: serialProps{Driver: "isa-serial", ID: "serial0", Chardev: "serial0", Index: 0}, Of: of},
 	}
 }

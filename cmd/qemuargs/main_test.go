@@ -105,12 +105,12 @@ func TestRenderRefuses(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"rendre"}, {"render", "--no-such-flag"}, {"render", "--shell", "--json"}, {"golden"}, {"diff", "a"}, {"render", "--host", "none"}} {
+	for _, args := range [][]string{nil, {"rendre"}, {"render", "--no-such-flag"}, {"render", "--shell", "--json"}, {"golden"}, {"diff", "a"}, {"render", "--host", "none"}, {"explain", "--no-such-flag"}} {
 		if s := runCommand(t, "", args...); s.code != exitUsage || !strings.Contains(s.err, "--help") {
 			t.Errorf("%q: %+v, want usage", args, s)
 		}
 	}
-	for _, command := range []string{"render", "golden", "diff", "schema", "check", "run"} {
+	for _, command := range []string{"render", "explain", "golden", "diff", "schema", "check", "run"} {
 		if s := runCommand(t, "", command, "--help"); s.code != 0 || !strings.Contains(s.out, "Examples:\n  qemuargs "+command) {
 			t.Errorf("%s --help: %+v", command, s)
 		}

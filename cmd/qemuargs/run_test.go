@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/cmd/qemuargs/local"
+	"github.com/kubeqemu/kubeqemu/internal/golden"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/launcher/process/processtest"
 )
@@ -26,7 +27,12 @@ import (
 // fakes is the command itself, as a program of its own.
 var fakes = processtest.Fakes{"qemuargs": func() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }}
 
-func TestMain(m *testing.M) { os.Exit(fakes.Run(m, 0)) }
+func TestMain(m *testing.M) { golden.Main(withFakes{m}, "testdata/explain/*.txt") }
+
+// withFakes is the tests, or the command.
+type withFakes struct{ *testing.M }
+
+func (w withFakes) Run() int { return fakes.Run(w.M, 0) }
 
 // tinyImage is the tiny guest's container disk.
 const tinyImage = "../../_output/images/tiny-virtio-container-disk.tar"

@@ -47,9 +47,12 @@ func Compare(t testing.TB, path, got string) {
 	}
 }
 
+// Tests is a package's tests, such as *testing.M.
+type Tests interface{ Run() (code int) }
+
 // Main runs a package's tests. When all of them pass, every file that a pattern matches
 // must have been compared; -update removes the others.
-func Main(m *testing.M, patterns ...string) {
+func Main(m Tests, patterns ...string) {
 	code := m.Run()
 	if code == 0 && all() {
 		for _, path := range stale(patterns) {

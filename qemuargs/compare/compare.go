@@ -69,13 +69,23 @@ type parted struct {
 	args  map[string][]Argument
 }
 
+// Parts are the parts of the machine that arguments are of, one for each argument.
+func Parts(args []Argument) []string {
+	out := make([]string, len(args))
+	for i, a := range args {
+		out[i] = a.Part()
+		if a.flag() == "-add-fd" && i+1 < len(args) {
+			out[i] = args[i+1].Part() // the file is for the disk that follows
+		}
+	}
+	return out
+}
+
 func byPart(args []Argument) parted {
 	p := parted{args: map[string][]Argument{}}
+	parts := Parts(args)
 	for i, a := range args {
-		part := a.Part()
-		if a.flag() == "-add-fd" && i+1 < len(args) {
-			part = args[i+1].Part() // the file is for the disk that follows
-		}
+		part := parts[i]
 		if p.args[part] == nil {
 			p.order = append(p.order, part)
 		}

@@ -249,16 +249,28 @@ func (d Document) problem(path, text string) *Error {
 	if d.Kind != "" {
 		object = fmt.Sprintf("%s %q", d.Kind, d.Name)
 	}
-	return &Error{File: d.File, Line: d.lineOf(path), Object: object, Text: text}
+	return &Error{File: d.File, Line: d.Line(path), Object: object, Text: text}
 }
 
-// lineOf returns the line of a field, or of the nearest field above it that the document has.
-func (d Document) lineOf(path string) int {
+// Line returns the line of a field, or of the nearest field above it that the document has.
+func (d Document) Line(path string) int {
+	return d.lineIn(d.root(), path)
+}
+
+// root is the document as YAML has it, or nil.
+func (d Document) root() *yaml.Node {
 	var root yaml.Node
 	if yaml.Unmarshal(d.data, &root) != nil || len(root.Content) == 0 {
+		return nil
+	}
+	return root.Content[0]
+}
+
+func (d Document) lineIn(node *yaml.Node, path string) int {
+	if node == nil {
 		return d.line
 	}
-	node, line := root.Content[0], root.Content[0].Line
+	line := node.Line
 	for _, step := range steps(path) {
 		key, next := child(node, step)
 		if next == nil {

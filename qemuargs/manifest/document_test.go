@@ -30,8 +30,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestLineOf: a field's line, or that of the nearest field above it.
-func TestLineOf(t *testing.T) {
+// TestLine: a field's line, or that of the nearest field above it.
+func TestLine(t *testing.T) {
 	const text = `# of the team
 ---
 kind: A
@@ -54,7 +54,7 @@ spec:
 		"": 6, "kind": 6, "metadata.labels[a.b/c]": 7, "spec": 8, "spec.disks": 9, "spec.disks[0]": 10, "spec.disks[0].disk.bus": 12,
 		"spec.disks[1].name": 13, "spec.disks[1].disk.bus": 13, "spec.disks[7]": 9, "spec.none.at.all": 8,
 	} {
-		if got := set[1].lineOf(path); got != want {
+		if got := set[1].Line(path); got != want {
 			t.Errorf("%s is on line %d, want %d", path, got, want)
 		}
 	}

@@ -54,6 +54,9 @@ func ParseHost(name string) (Host, error) {
 	return h, nil
 }
 
+// HostOf is a host whose facts are known, under a name for those who read of it.
+func HostOf(name string, facts resolve.Host) Host { return Host{name: name, preset: facts, told: true} }
+
 // Of returns what the host says of a VMI. A preset takes every container disk for a qcow2
 // image of 1 GiB at /disk/disk.qcow2, every claim and hostDisk for a disk of 1 GiB on a file
 // system, and every MTU for 1500.

@@ -29,7 +29,8 @@ type Instance struct {
 	*v1.VirtualMachineInstance
 	Document Document
 
-	spec string // the path of the VMI's spec in the document
+	spec   string  // the path of the VMI's spec in the document
+	stages []stage // from the document to the VMI
 }
 
 // Instances returns the VMIs that the documents make, in the order of the documents.
@@ -57,13 +58,15 @@ func (s Set) instance(d Document) (Instance, error) {
 	case v1.VirtualMachineInstanceGroupVersionKind:
 		i.VirtualMachineInstance, i.spec = &v1.VirtualMachineInstance{}, "spec"
 		err = d.decode(i.VirtualMachineInstance)
+		i.stages = []stage{{vmi: i.VirtualMachineInstance}}
 	case v1.VirtualMachineGroupVersionKind:
-		i.VirtualMachineInstance, err = s.ofVirtualMachine(d)
+		i.VirtualMachineInstance, i.stages, err = s.ofVirtualMachine(d)
 	case v1.VirtualMachineInstanceReplicaSetGroupVersionKind:
 		i.VirtualMachineInstance, err = ofReplicaSet(d)
+		i.stages = []stage{{vmi: i.VirtualMachineInstance}}
 	case poolv1beta1.VirtualMachinePoolGroupVersionKind:
 		i.spec = "spec.virtualMachineTemplate.spec.template.spec"
-		i.VirtualMachineInstance, err = s.ofPool(d)
+		i.VirtualMachineInstance, i.stages, err = s.ofPool(d)
 	default:
 		return Instance{}, d.passedOver()
 	}
@@ -143,48 +146,50 @@ func (d Document) invalid(errs field.ErrorList) error {
 }
 
 // ofVirtualMachine returns the VMI that a VM is started as.
-func (s Set) ofVirtualMachine(d Document) (*v1.VirtualMachineInstance, error) {
+func (s Set) ofVirtualMachine(d Document) (*v1.VirtualMachineInstance, []stage, error) {
 	vm := &v1.VirtualMachine{}
 	if err := d.decodeTemplate(vm); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return s.start(d, vm, "")
 }
 
 // ofPool returns the VMI of a pool's first VM.
-func (s Set) ofPool(d Document) (*v1.VirtualMachineInstance, error) {
+func (s Set) ofPool(d Document) (*v1.VirtualMachineInstance, []stage, error) {
 	pool := &poolv1beta1.VirtualMachinePool{}
 	if err := d.decode(pool); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if errs := poolv1beta1.Validate(pool); len(errs) > 0 {
-		return nil, d.invalid(errs)
+		return nil, nil, d.invalid(errs)
 	}
 	first := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: pool.Name + "-0", Namespace: pool.Namespace}, Spec: pool.Spec.VirtualMachineTemplate.Spec}
 	return s.start(d, first, "spec.virtualMachineTemplate.")
 }
 
-// start returns the VMI that a VM is started as. prefix is the path of the VM in the document.
-func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.VirtualMachineInstance, error) {
+// start returns the VMI that a VM is started as, and the stages on the way. prefix is the path
+// of the VM in the document.
+func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.VirtualMachineInstance, []stage, error) {
 	if vm.UID == "" {
 		vm.UID = UID
 	}
 	size, err := s.size(d.namespace(), vm.Spec.Instancetype)
 	if err != nil {
-		return nil, d.problem(prefix+"spec.instancetype", err.Error())
+		return nil, nil, d.problem(prefix+"spec.instancetype", err.Error())
 	}
 	preference, err := s.preference(d.namespace(), vm.Spec.Preference)
 	if err != nil {
-		return nil, d.problem(prefix+"spec.preference", err.Error())
+		return nil, nil, d.problem(prefix+"spec.preference", err.Error())
 	}
 	expanded, errs := instancetype.Expand(vm, size, preference)
 	if len(errs) > 0 {
 		for _, e := range errs {
 			e.Field = prefix + e.Field
 		}
-		return nil, d.invalid(errs)
+		return nil, nil, d.invalid(errs)
 	}
-	return expanded.Instance(&v1.KubeVirtConfiguration{}, false), nil
+	started := expanded.Instance(&v1.KubeVirtConfiguration{}, false)
+	return started, s.stages(vm, expanded, started, size, preference), nil
 }
 
 // ofReplicaSet returns a VMI as the ReplicaSet makes them. It has the ReplicaSet's name.

@@ -17,46 +17,93 @@ import (
 // drivesPerController is the number of ports of an ICH9 AHCI controller.
 const drivesPerController = 6
 
+// The list in the VMI, and the fields that say what buses its disks are on: of all disks, and of
+// those up to the one that is decided about.
+const (
+	diskList    = "spec.domain.devices.disks"
+	drives      = diskList + "[*].disk.bus " + diskList + "[*].cdrom.bus"
+	drivesSoFar = diskList + "[..].disk.bus " + diskList + "[..].cdrom.bus"
+)
+
+// oneQueuePerCPU is the rule of blockQueues.
+const oneQueuePerCPU = "one queue for each virtual CPU"
+
 // disks resolves the disks into m, with the controllers that they need besides the chipset's.
-func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots *allocator) field.ErrorList {
+func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots *allocator, why *Decisions) field.ErrorList {
 	var errs field.ErrorList
 	volumes := map[string]int{}
 	for i, v := range vmi.Spec.Volumes {
 		volumes[v.Name] = i
 	}
-	sata, luns := &sataBus{}, 0
-	for _, d := range vmi.Spec.Domain.Devices.Disks {
-		disk := qemuargs.Disk{Name: d.Name, Serial: d.Serial}
-		if d.BootOrder != nil {
-			disk.BootIndex = *d.BootOrder
-		}
-		bus, readOnly := d.Target()
-		disk.Driver, disk.ReadOnly = diskDriver(bus, d.CDRom != nil), readOnly
-		switch bus {
-		case v1.DiskBusVirtio:
-			address := slots.plug()
-			disk.PCI, disk.Queues, disk.QueueSize = &address, blockQueues(vmi), queueSize
-		case v1.DiskBusSCSI:
-			disk.Bus, disk.LUN = qemuargs.SCSIBus, ptr.To(luns)
-			luns++
-		default:
-			disk.Bus = sata.next()
-		}
-		i := volumes[d.Name]
-		path := field.NewPath("spec", "volumes").Index(i)
-		if err := source(&disk, vmi.Spec.Volumes[i], host, path); err != nil {
+	buses := &diskBuses{slots: slots, queues: blockQueues(vmi)}
+	for i, d := range vmi.Spec.Domain.Devices.Disks {
+		by := entry{to: why, list: "disks", name: d.Name, field: diskList, index: i, volume: volumes[d.Name]}
+		disk := device(&d, by)
+		bus, _ := d.Target()
+		buses.place(&disk, bus, by)
+		path := field.NewPath("spec", "volumes").Index(by.volume)
+		if err := source(&disk, vmi.Spec.Volumes[by.volume], host, path, by); err != nil {
 			errs = append(errs, err)
 		}
 		m.Disks = append(m.Disks, disk)
 	}
-	m.SATA, m.AHCI = sata.used > 0, sata.controllers()
+	sata := &buses.sata
+	m.SATA, m.AHCI = sata.used > 0, sata.controllers(why)
+	why.add("sata", drives, "the chipset's SATA controller is there if a disk is on bus sata")
 	if len(m.AHCI) > maxAHCI {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "domain", "devices", "disks"), "", fmt.Sprintf("%d disks on bus sata, at most %d fit", sata.used, (maxAHCI+1)*drivesPerController)))
 	}
-	if luns > 0 {
-		m.SCSI = &qemuargs.SCSI{Queues: blockQueues(vmi), QueueSize: queueSize, PCI: integrated(scsiSlot)}
+	if buses.luns > 0 {
+		m.SCSI = &qemuargs.SCSI{Queues: buses.queues, QueueSize: queueSize, PCI: integrated(scsiSlot)}
+		why.add("scsi", drives, "disks on bus scsi need a controller")
+		why.add("scsi.queues", vcpus, oneQueuePerCPU)
+		why.add("scsi.queueSize", "", queueSizeRule)
+		why.add("scsi.pci", "", ownSlot)
 	}
 	return errs
+}
+
+// device is the disk without its place and its image.
+func device(d *v1.Disk, by entry) qemuargs.Disk {
+	by.add("", ".name", "each disk shows the volume of its name")
+	by.add("name", ".name", "")
+	by.add("serial", ".serial", "")
+	by.add("bootIndex", ".bootOrder", "")
+	by.add("driver", ".disk.bus .cdrom.bus", "")
+	by.add("readOnly", ".disk.readonly .cdrom", "a CD-ROM is only read, and a hard disk where it says so")
+	bus, readOnly := d.Target()
+	return qemuargs.Disk{Name: d.Name, Serial: d.Serial, BootIndex: ptr.Deref(d.BootOrder, 0), Driver: diskDriver(bus, d.CDRom != nil), ReadOnly: readOnly}
+}
+
+// diskBuses give the disks their places, in the order of the calls.
+type diskBuses struct {
+	slots  *allocator
+	sata   sataBus
+	luns   int // of the SCSI controller
+	queues int // of a disk on bus virtio
+}
+
+func (b *diskBuses) place(disk *qemuargs.Disk, bus v1.DiskBus, by entry) {
+	// A disk has no place on the buses that it is not on.
+	for _, place := range []string{"pci", "bus", "lun", "queues", "queueSize"} {
+		by.add(place, ".disk.bus .cdrom.bus", "")
+	}
+	switch bus {
+	case v1.DiskBusVirtio:
+		address := b.slots.plug()
+		disk.PCI, disk.Queues, disk.QueueSize = &address, b.queues, queueSize
+		by.add("pci", interfaces+"[*].model "+diskList+"[..].disk.bus", nextPort)
+		by.add("queues", ".disk.bus "+vcpus, oneQueuePerCPU)
+		by.add("queueSize", ".disk.bus", queueSizeRule)
+	case v1.DiskBusSCSI:
+		disk.Bus, disk.LUN = qemuargs.SCSIBus, ptr.To(b.luns)
+		by.add("bus", ".disk.bus .cdrom.bus", "the SCSI controller's")
+		by.add("lun", drivesSoFar, "the next number on the controller, in the order of the disks")
+		b.luns++
+	default:
+		disk.Bus = b.sata.next()
+		by.add("bus", drivesSoFar, "the next SATA port, in the order of the disks")
+	}
 }
 
 // blockQueues is the number of queues of a disk or controller: one for each virtual CPU. QEMU
@@ -82,13 +129,21 @@ func diskDriver(bus v1.DiskBus, cdrom bool) qemuargs.DiskDriver {
 }
 
 // source fills in the image behind a disk.
-func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) *field.Error {
+func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path, by entry) *field.Error {
 	if volume.CloudInit() != nil {
+		by.add("image", "volume.name volume.cloudInitNoCloud volume.cloudInitConfigDrive", "the volume is a cloud-init seed")
+		by.add("image.path", "volume.name", "the seed that the launcher makes")
+		by.add("image.format", "", "the seed that the launcher makes is raw")
+		by.add("image.direct", "", "the seed lies in memory, where O_DIRECT means nothing")
 		// The seed lies in memory, where O_DIRECT means nothing.
 		disk.Image = qemuargs.Image{Path: layout.Below(host.Root, layout.CloudInit(volume.Name)), Format: qemuargs.Raw}
 		return nil
 	}
 	if e := volume.EmptyDisk; e != nil {
+		by.add("image", "volume.name volume.emptyDisk", "the launcher makes the disk")
+		by.add("image.path", "volume.name", "the file that the launcher makes")
+		by.add("image.format", "", "a qcow2 file takes only what the guest has written")
+		by.add("image.direct", "host.overlayDirect", withoutPageCache)
 		size := sectors(e.Capacity.Value())
 		disk.Image = qemuargs.Image{Path: layout.Below(host.Root, layout.Overlay(volume.Name)), Format: qemuargs.QCOW2, Create: size, Direct: host.OverlayDirect}
 		return nil
@@ -97,10 +152,10 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 		if source.Overlay {
 			path = path.Child("ephemeral")
 		}
-		return claim(disk, volume.Name, *source, host, path.Child("persistentVolumeClaim"))
+		return claim(disk, volume.Name, *source, host, path.Child("persistentVolumeClaim"), by)
 	}
 	if volume.HostDisk != nil {
-		return hostDisk(disk, volume, host, path.Child("hostDisk", "path"))
+		return hostDisk(disk, volume, host, path.Child("hostDisk", "path"), by)
 	}
 	path = path.Child("containerDisk")
 	image := volume.ContainerDisk.Image
@@ -114,14 +169,24 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 		return field.Invalid(path, image, fmt.Sprintf("its size, %d bytes, is not a multiple of 512", facts.VirtualSize))
 	}
 	disk.Image = qemuargs.Image{Path: facts.Path, Format: facts.Format, Direct: facts.Direct}
+	by.add("image", "volume.name volume.containerDisk", "")
+	by.add("image.path", "volume.name volume.containerDisk.image volume.containerDisk.path host.containerDisks[].path", foundByLauncher)
+	by.add("image.format", "host.containerDisks[].format", "what the launcher has found the image to be")
+	by.add("image.direct", "host.containerDisks[].direct", withoutPageCache)
+	by.add("overlay", "volume.containerDisk .disk.readonly .cdrom", "an overlay takes the guest's writes: a container disk is only read")
 	if !disk.ReadOnly {
+		by.add("overlay.path", "volume.name", "the file that the launcher makes")
+		by.add("overlay.direct", "host.overlayDirect", withoutPageCache)
 		disk.Overlay = &qemuargs.Overlay{Path: layout.Below(host.Root, layout.Overlay(volume.Name)), VirtualSize: facts.VirtualSize, Direct: host.OverlayDirect}
 	}
 	return nil
 }
 
+// withoutPageCache is why O_DIRECT is used.
+const withoutPageCache = "O_DIRECT where it works, so that the host's page cache does not hold the guest's data a second time"
+
 // claim fills in the image on a PersistentVolumeClaim.
-func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host, path *field.Path) *field.Error {
+func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host, path *field.Path, by entry) *field.Error {
 	facts, ok := host.Claims[volume]
 	switch {
 	case !ok:
@@ -130,11 +195,19 @@ func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host,
 		return field.Invalid(path, source.Name, facts.Error)
 	}
 	disk.Image = qemuargs.Image{Path: cmp.Or(facts.Path, pathpkg.Join(layout.Claim(volume), layout.ClaimDisk)), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
+	by.add("image", "volume.name volume.persistentVolumeClaim volume.dataVolume volume.ephemeral", "the volume is a claim")
+	by.add("image.format", "", "the disk on a claim is always raw")
+	by.add("image.direct", "host.claims[].direct", withoutPageCache)
+	by.add("image.volume", "host.claims[].block", "QEMU gets a descriptor of the claim's disk: of a device, or of a file that it locks")
+	by.add("readOnly", ".disk.readonly .cdrom volume.persistentVolumeClaim.readOnly", "a CD-ROM is only read, and a hard disk where it or its volume says so")
+	by.add("overlay", "volume.ephemeral .disk.readonly .cdrom", "an overlay takes the guest's writes if the volume is ephemeral")
 	if facts.Block {
 		disk.Image.Path, disk.Image.Volume = cmp.Or(facts.Path, layout.BlockDevice(volume)), qemuargs.BlockVolume
 	}
 	switch {
 	case source.Overlay && !disk.ReadOnly:
+		by.add("overlay.path", "volume.name", "the file that the launcher makes")
+		by.add("overlay.direct", "host.overlayDirect", withoutPageCache)
 		disk.Overlay = &qemuargs.Overlay{Path: layout.Below(host.Root, layout.Overlay(volume)), VirtualSize: sectors(facts.Size), Direct: host.OverlayDirect}
 	case source.ReadOnly || disk.ReadOnly:
 		disk.ReadOnly = true
@@ -149,7 +222,7 @@ func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host,
 }
 
 // hostDisk fills in the image in a file of the node.
-func hostDisk(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) *field.Error {
+func hostDisk(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path, by entry) *field.Error {
 	source := volume.HostDisk
 	facts, ok := host.Claims[volume.Name]
 	switch {
@@ -161,6 +234,10 @@ func hostDisk(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path
 		return field.Invalid(path, source.Path, "the node has no such file; the type DiskOrCreate would make one")
 	}
 	disk.Image = qemuargs.Image{Path: pathpkg.Join(layout.Claim(volume.Name), pathpkg.Base(source.Path)), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
+	by.add("image", "volume.name volume.hostDisk", "")
+	by.add("image.format", "", "a hostDisk is always raw")
+	by.add("image.direct", "host.claims[].direct", withoutPageCache)
+	by.add("image.volume", "", "QEMU gets a descriptor of the node's file, and locks the file")
 	if facts.Missing {
 		disk.Image.Create = sectors(source.Capacity.Value())
 		if disk.Image.Create > facts.Free {
@@ -202,17 +279,22 @@ func (b *sataBus) next() string {
 	return fmt.Sprintf("ahci%d.%d", controller, port)
 }
 
-func (b *sataBus) controllers() []qemuargs.AHCI {
+func (b *sataBus) controllers(why *Decisions) []qemuargs.AHCI {
 	var out []qemuargs.AHCI
 	for n := 1; n*drivesPerController < b.used; n++ {
 		out = append(out, qemuargs.AHCI{ID: fmt.Sprintf("ahci%d", n), PCI: packed(ahciSlot, n-1)})
+		by := entry{to: why, list: "ahci", name: out[n-1].ID}
+		by.add("", drives, "the chipset has six SATA ports; more disks on bus sata need more controllers")
+		by.add("id", "", "the controller's number")
+		by.add("pci", "", "eight controllers in a slot, from slot 12 on")
 	}
 	return out
 }
 
 // boot makes the first hard disk (or else the first disk) bootable if the spec has no boot
 // order.
-func boot(devices *v1.Devices, disks []qemuargs.Disk) {
+func boot(devices *v1.Devices, disks []qemuargs.Disk, why *Decisions) {
+	const orders = diskList + "[*].bootOrder " + interfaces + "[*].bootOrder"
 	ordered := func(order *uint32) bool { return order != nil }
 	if slices.ContainsFunc(devices.Disks, func(d v1.Disk) bool { return ordered(d.BootOrder) }) ||
 		slices.ContainsFunc(devices.Interfaces, func(nic v1.Interface) bool { return ordered(nic.BootOrder) }) {
@@ -221,10 +303,14 @@ func boot(devices *v1.Devices, disks []qemuargs.Disk) {
 	for i := range disks {
 		if disks[i].Driver != qemuargs.IDECD && disks[i].Driver != qemuargs.SCSICD {
 			disks[i].BootIndex = 1
+			by := entry{to: why, list: "disks", name: disks[i].Name, index: i}
+			by.add("bootIndex", orders+" "+diskList+"[..].cdrom", "no device has a boot order: the first hard disk is booted")
 			return
 		}
 	}
 	if len(disks) > 0 {
 		disks[0].BootIndex = 1
+		by := entry{to: why, list: "disks", name: disks[0].Name}
+		by.add("bootIndex", orders+" "+diskList+"[*].cdrom", "no device has a boot order, and there is no hard disk: the first disk is booted")
 	}
 }

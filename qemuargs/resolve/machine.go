@@ -11,6 +11,17 @@ import (
 // an invalid VMI that got past the controller has no effect. It returns all errors at once,
 // each with the path of its field.
 func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, field.ErrorList) {
+	return machine(vmi, host, nil)
+}
+
+// Explained is Machine, and says how each part of the Machine was decided.
+func Explained(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, *Decisions, field.ErrorList) {
+	why := &Decisions{byPart: map[string]Decision{}}
+	m, errs := machine(vmi, host, why)
+	return m, why, errs
+}
+
+func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.Machine, field.ErrorList) {
 	vmi = vmi.DeepCopy()
 	v1.Default(vmi)
 	if errs := v1.Validate(vmi); len(errs) > 0 {
@@ -18,48 +29,27 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 	}
 	var errs field.ErrorList
 	domain, path := &vmi.Spec.Domain, field.NewPath("spec", "domain")
-	machineType, board, err := machineType(domain.Machine.Type, host.QEMUVersion)
+	machineType, board, err := machineType(domain.Machine.Type, host.QEMUVersion, why)
 	if err != nil {
 		errs = append(errs, field.Invalid(path.Child("machine", "type"), domain.Machine.Type, err.Error()))
 	}
-	model, err := cpuModel(domain.CPU.Model, host.Accelerator)
+	m, err := base(vmi, host, why)
 	if err != nil {
 		errs = append(errs, field.Invalid(path.Child("cpu", "model"), domain.CPU.Model, err.Error()))
 	}
-	m := &qemuargs.Machine{
-		Version:     qemuargs.Version,
-		Arch:        qemuargs.AMD64,
-		Name:        vmi.Namespace + "_" + vmi.Name,
-		UUID:        domain.Firmware.UUID,
-		Type:        machineType,
-		Accelerator: host.Accelerator,
-		NoACPI:      domain.Features != nil && domain.Features.ACPI.Enabled != nil && !*domain.Features.ACPI.Enabled,
-		CPU: qemuargs.CPU{
-			Model:   model,
-			Sockets: domain.CPU.Sockets, Cores: domain.CPU.Cores, Threads: domain.CPU.Threads,
-		},
-		MemoryBytes: guestMemory(domain.Memory.Guest.Value()),
-		// KubeVirt's strings: guests and their software look for them.
-		SMBIOS: qemuargs.SMBIOS{Manufacturer: "KubeVirt", Product: "None", Family: "KubeVirt", Serial: domain.Firmware.Serial},
-		// As libvirt does for KubeVirt. SeaBIOS then sets up no disk that it does not boot from.
-		Boot: qemuargs.BootStrict,
-	}
+	m.Type = machineType
 	devices := &domain.Devices
-	m.CPU.Flags = cpuFlags(domain.Clock, host.Accelerator)
-	m.Clock = clock(domain.Clock)
-	m.MonitorObject = monitorObject(host.QEMUVersion)
-	m.SerialBIOS = serialBIOS(domain.Firmware)
 	var kernelErr *field.Error
-	if m.Kernel, kernelErr = kernel(vmi, host, path.Child("firmware", "kernelBoot", "container")); kernelErr != nil {
+	if m.Kernel, kernelErr = kernel(vmi, host, path.Child("firmware", "kernelBoot", "container"), why); kernelErr != nil {
 		errs = append(errs, kernelErr)
 	}
-	slots := &allocator{}
+	slots := &allocator{why: why}
 	// Interfaces first: guests name interfaces by slot, and a disk that is added later must not
 	// rename them.
-	m.NICs = nics(vmi, host, board, slots)
-	errs = append(errs, disks(vmi, host, m, slots)...)
-	boot(devices, m.Disks)
-	attach(devices, host, m, slots)
+	m.NICs = nics(vmi, host, board, slots, why)
+	errs = append(errs, disks(vmi, host, m, slots, why)...)
+	boot(devices, m.Disks, why)
+	attach(devices, host, m, slots, why)
 	if m.RootPorts, err = slots.rootPorts(m.MemoryBytes); err != nil {
 		errs = append(errs, field.Invalid(path.Child("devices"), "", err.Error()))
 	}
@@ -69,10 +59,46 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 	return m, nil
 }
 
+// base is the machine without its devices. The error is that of the CPU model.
+func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.Machine, error) {
+	domain := &vmi.Spec.Domain
+	cpu, err := cpu(domain, host.Accelerator, why)
+	m := &qemuargs.Machine{
+		Version:     qemuargs.Version,
+		Arch:        qemuargs.AMD64,
+		Name:        vmi.Namespace + "_" + vmi.Name,
+		UUID:        domain.Firmware.UUID,
+		Accelerator: host.Accelerator,
+		NoACPI:      domain.Features != nil && domain.Features.ACPI.Enabled != nil && !*domain.Features.ACPI.Enabled,
+		CPU:         cpu,
+		MemoryBytes: guestMemory(domain.Memory.Guest.Value(), why),
+		// KubeVirt's strings: guests and their software look for them.
+		SMBIOS:        qemuargs.SMBIOS{Manufacturer: "KubeVirt", Product: "None", Family: "KubeVirt", Serial: domain.Firmware.Serial},
+		Clock:         clock(domain.Clock, why),
+		MonitorObject: monitorObject(host.QEMUVersion, why),
+		SerialBIOS:    serialBIOS(domain.Firmware, why),
+		// As libvirt does for KubeVirt. SeaBIOS then sets up no disk that it does not boot from.
+		Boot: qemuargs.BootStrict,
+	}
+	why.add("name", "metadata.namespace metadata.name", "")
+	why.add("uuid", "spec.domain.firmware.uuid", "")
+	why.add("accelerator", "host.accelerator", "")
+	why.add("noACPI", "spec.domain.features.acpi.enabled", "on unless it is turned off")
+	const known = "KubeVirt's text: guests and their software look for it"
+	why.add("smbios", "", known)
+	why.add("smbios.manufacturer", "", known)
+	why.add("smbios.product", "", known)
+	why.add("smbios.family", "", known)
+	why.add("smbios.serial", "spec.domain.firmware.serial", "")
+	why.add("boot", "", "the firmware tries no device without a boot index")
+	return m, err
+}
+
 func enabled(b *bool) bool { return b == nil || *b }
 
 // guestMemory rounds up to whole MiB, QEMU's unit for -m.
-func guestMemory(bytes int64) int64 {
+func guestMemory(bytes int64, why *Decisions) int64 {
 	const mib = 1 << 20
+	why.add("memoryBytes", "spec.domain.memory.guest", "in whole MiB")
 	return (bytes + mib - 1) / mib * mib
 }

@@ -24,22 +24,43 @@ const queueSize = 256
 // launcher, and a message brings 253 at most (launcher/control).
 const maxQueues = 32
 
-func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *allocator) []qemuargs.NIC {
+// queueSizeRule is its reason, in short.
+const queueSizeRule = "QEMU's own number, written down because later releases have another"
+
+// noOffload is the reason why offloads are off.
+const noOffload = "QEMU would ask the host's kernel for the offload: without it the guest can run on any host"
+
+// interfaces is the list in the VMI.
+const interfaces = "spec.domain.devices.interfaces"
+
+func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *allocator, why *Decisions) []qemuargs.NIC {
 	var out []qemuargs.NIC
-	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
+	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		by := entry{to: why, list: "nics", name: nic.Name, field: interfaces, index: i}
 		n := qemuargs.NIC{
-			Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: MAC(vmi, nic, host.NICs[nic.Name]),
-			MTU: host.NICs[nic.Name].MTU, Queues: Queues(vmi, nic), BootIndex: ptr.Deref(nic.BootOrder, 0),
+			Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: mac(vmi, nic, host.NICs[nic.Name], by),
+			MTU: host.NICs[nic.Name].MTU, Queues: queues(vmi, nic, by), BootIndex: ptr.Deref(nic.BootOrder, 0),
 			User: host.NICs[nic.Name].User,
 		}
+		by.add("", ".name", "each interface is a network card")
+		by.add("name", ".name", "")
+		by.add("driver", ".model", "")
+		by.add("mtu", "host.nics[].mtu", "the MTU of the pod's link")
+		by.add("bootIndex", ".bootOrder", "")
+		by.add("user", "host.nics[].user", "a tap, unless the host has no pod")
 		if n.IsVirtio() {
 			n.QueueSize = queueSize
+			by.add("queueSize", "", queueSizeRule)
+			by.add("noUSO", "=type", noOffload)
+			by.add("noTunnels", "=type", noOffload)
 			n.NoUSO, n.NoTunnels = !board.before(version82), !board.before(version102)
 		}
 		switch nic.Model {
 		case "e1000", "rtl8139":
+			by.add("pci", interfaces+"[..].model", nextSlot)
 			n.PCI = slots.integrate()
 		default:
+			by.add("pci", interfaces+"[..].model", nextPort)
 			n.PCI = slots.plug()
 		}
 		out = append(out, n)
@@ -49,10 +70,16 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 
 // Queues is the number of an interface's queues.
 func Queues(vmi *v1.VirtualMachineInstance, nic v1.Interface) int {
+	return queues(vmi, nic, entry{})
+}
+
+func queues(vmi *v1.VirtualMachineInstance, nic v1.Interface, by entry) int {
 	domain := &vmi.Spec.Domain
 	if nic.Model != "virtio" || !ptr.Deref(domain.Devices.NetworkInterfaceMultiQueue, false) {
+		by.add("queues", ".model spec.domain.devices.networkInterfaceMultiqueue", "one queue, unless a virtio card shall have more")
 		return 1
 	}
+	by.add("queues", ".model spec.domain.devices.networkInterfaceMultiqueue "+vcpus, "one queue for each virtual CPU, 32 at most")
 	return int(min(domain.CPU.VCPUs(), maxQueues))
 }
 
@@ -60,11 +87,18 @@ func Queues(vmi *v1.VirtualMachineInstance, nic v1.Interface) int {
 // the pod interface's own, because networks may let only that address pass. Else it is made
 // from the object's UID under QEMU's prefix, so that it stays the same.
 func MAC(vmi *v1.VirtualMachineInstance, nic v1.Interface, host NIC) string {
+	return mac(vmi, nic, host, entry{})
+}
+
+func mac(vmi *v1.VirtualMachineInstance, nic v1.Interface, host NIC, by entry) string {
 	if mac, err := net.ParseMAC(nic.MacAddress); err == nil {
+		by.add("mac", ".macAddress", "")
 		return mac.String()
 	}
 	if nic.Bridge != nil && host.MAC != "" {
+		by.add("mac", ".macAddress .bridge host.nics[].mac", "the pod's own: with a bridge networks may let only that MAC pass")
 		return host.MAC
 	}
+	by.add("mac", ".macAddress .bridge metadata.uid .name host.nics[].mac", "made of the object's UID and the interface's name, so that it stays the same")
 	return v1.MAC(vmi.UID, nic.Name)
 }

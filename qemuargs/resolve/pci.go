@@ -44,7 +44,18 @@ func packed(slot uint8, n int) qemuargs.PCIAddress {
 type allocator struct {
 	plugged    int
 	integrated int
+	why        *Decisions
 }
+
+// Rules of the places, in short.
+const (
+	nextPort = "the next port for PCI Express devices: interfaces come first, then disks"
+	nextSlot = "the next slot for conventional PCI devices: interfaces come first, then inputs"
+	ownSlot  = "a slot of its own, which stays free in a machine without it"
+)
+
+// plugs are the fields that say how many ports are taken.
+const plugs = interfaces + "[*].model spec.domain.devices.disks[*].disk.bus"
 
 // plug takes the next root port.
 func (a *allocator) plug() qemuargs.PCIAddress {
@@ -79,6 +90,13 @@ func (a *allocator) rootPorts(memory int64) ([]qemuargs.RootPort, error) {
 	ports := make([]qemuargs.RootPort, total)
 	for i := range ports {
 		ports[i] = qemuargs.RootPort{ID: rootPortID(i + 1), Chassis: uint8(i + 1), Spare: i >= a.plugged, PCI: packed(rootPortSlot, i)}
+		by := entry{to: a.why, list: "rootPorts", name: ports[i].ID}
+		if by.add("", plugs, "one port for each PCI Express device"); ports[i].Spare {
+			by.add("", plugs+" spec.domain.memory.guest", "a spare port for hotplug: there are 3, or 6 if the guest has more than 2 GiB")
+		}
+		by.add("id", "", "the port's number")
+		by.add("chassis", "", "the port's number")
+		by.add("pci", "", "eight ports in a slot, from slot 2 on")
 	}
 	return ports, nil
 }

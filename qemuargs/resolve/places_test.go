@@ -41,7 +41,7 @@ func TestPlacesStart(t *testing.T) {
 
 func TestMachineType(t *testing.T) {
 	for _, q := range qemus(t) {
-		if got, _, err := machineType("q35", q.version); err != nil || !v1.KnownMachineType(got) {
+		if got, _, err := machineType("q35", q.version, nil); err != nil || !v1.KnownMachineType(got) {
 			t.Errorf("the type of QEMU %s, %q, is not among those that are known: %v", q.version, got, err)
 		}
 	}
@@ -62,7 +62,7 @@ func TestMachineType(t *testing.T) {
 		{"q35", "", "", "no QEMU release"},
 	}
 	for _, tt := range tests {
-		got, _, err := machineType(tt.wanted, tt.qemu)
+		got, _, err := machineType(tt.wanted, tt.qemu, nil)
 		if got != tt.got || (err == nil) != (tt.problem == "") || err != nil && !strings.Contains(err.Error(), tt.problem) {
 			t.Errorf("%s with QEMU %s: %q, %v; want %q, %q", tt.wanted, tt.qemu, got, err, tt.got, tt.problem)
 		}

@@ -9,34 +9,56 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
+// unlessOff is the rule of devices that are there by default.
+const unlessOff = "there unless it is turned off"
+
 // attach adds the devices other than disks and network cards.
-func attach(devices *v1.Devices, host Host, m *qemuargs.Machine, slots *allocator) {
+func attach(devices *v1.Devices, host Host, m *qemuargs.Machine, slots *allocator, why *Decisions) {
 	if devices.Rng != nil {
 		m.RNG = &qemuargs.RNG{PCI: integrated(rngSlot)}
+		why.add("rng", "spec.domain.devices.rng", "")
+		why.add("rng.pci", "", ownSlot)
 	}
+	why.add("balloon", "spec.domain.devices.autoattachMemBalloon", unlessOff)
 	if enabled(devices.AutoattachMemBalloon) {
 		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot)}
+		why.add("balloon.pci", "", ownSlot)
 	}
 	if devices.Watchdog != nil {
 		m.Watchdog = &qemuargs.Watchdog{Action: devices.Watchdog.I6300ESB.Action, PCI: integrated(watchdogSlot)}
+		why.add("watchdog", "spec.domain.devices.watchdog.name", "")
+		why.add("watchdog.action", "spec.domain.devices.watchdog.i6300esb.action", "")
+		why.add("watchdog.pci", "", ownSlot)
 	}
-	inputs(devices, m, slots)
+	inputs(devices, m, slots, why)
+	why.add("serial", "spec.domain.devices.autoattachSerialConsole", unlessOff)
 	if enabled(devices.AutoattachSerialConsole) {
 		m.Serial = &qemuargs.Serial{}
 	}
+	why.add("graphics", "spec.domain.devices.autoattachGraphicsDevice", unlessOff)
 	if enabled(devices.AutoattachGraphicsDevice) {
-		m.Graphics = graphics(devices.Video, host)
+		m.Graphics = graphics(devices.Video, host, why)
 	}
 	// Typing needs graphics. Without ACPI a guest resets by the keyboard's controller.
 	m.PS2 = m.Graphics != nil || m.NoACPI
+	why.add("ps2", "spec.domain.devices.autoattachGraphicsDevice spec.domain.features.acpi.enabled", "a keyboard needs graphics; without ACPI the guest resets by the keyboard's controller")
 	m.Agent = &qemuargs.Agent{PCI: integrated(agentSlot)}
+	why.add("agent", "", "every machine has the port of QEMU's guest agent")
+	why.add("agent.pci", "", ownSlot)
 }
 
-func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
+func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator, why *Decisions) {
 	ports := 0
-	for _, in := range devices.Inputs {
+	const list = "spec.domain.devices.inputs"
+	for i, in := range devices.Inputs {
+		by := entry{to: why, list: "inputs", name: in.Name, field: list, index: i}
+		by.add("", ".name .bus", "each input is a tablet")
+		by.add("name", ".name", "")
+		by.add("port", list+"[..].bus", "the next port of the USB controller")
+		by.add("pci", ".bus", "a tablet on bus usb is no PCI device")
 		input := qemuargs.Input{Name: in.Name}
 		if in.Bus == "virtio" {
+			by.add("pci", interfaces+"[*].model "+list+"[..].bus", nextSlot)
 			address := slots.integrate()
 			input.PCI = &address
 		} else {
@@ -47,12 +69,19 @@ func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator) {
 	}
 	if ports > 0 {
 		m.USB = &qemuargs.USB{Ports: ports, PCI: integrated(usbSlot)}
+		why.add("usb", list+"[*].bus", "inputs on bus usb need a controller")
+		why.add("usb.ports", list+"[*].bus", "one for each input on bus usb")
+		why.add("usb.pci", "", ownSlot)
 	}
 }
 
 var displays = map[string]qemuargs.Display{"vga": qemuargs.VGA, "virtio": qemuargs.VirtioVGA, "bochs": qemuargs.Bochs, "ramfb": qemuargs.RAMFB}
 
-func graphics(video *v1.VideoDevice, host Host) *qemuargs.Graphics {
+func graphics(video *v1.VideoDevice, host Host, why *Decisions) *qemuargs.Graphics {
+	const videoType = "spec.domain.devices.video.type"
+	why.add("graphics.display", videoType, "vga unless another type is named")
+	why.add("graphics.pci", videoType, ownSlot+"; ramfb is no PCI device")
+	why.add("graphics.socket", "", "the launcher's VNC socket")
 	g := &qemuargs.Graphics{Display: qemuargs.VGA, Socket: layout.Below(host.Root, layout.VNCSocket)}
 	if video != nil {
 		g.Display = displays[video.Type]
@@ -64,29 +93,38 @@ func graphics(video *v1.VideoDevice, host Host) *qemuargs.Graphics {
 	return g
 }
 
-func clock(c *v1.Clock) qemuargs.Clock {
+func clock(c *v1.Clock, why *Decisions) qemuargs.Clock {
 	var out qemuargs.Clock
 	if c == nil || c.Timer == nil {
 		return out
 	}
 	if t := c.Timer.HPET; t != nil {
+		why.add("clock.noHPET", "spec.domain.clock.timer.hpet.present", "")
 		out.NoHPET = !enabled(t.Present)
 	}
 	if t := c.Timer.PIT; t != nil {
+		why.add("clock.noPIT", "spec.domain.clock.timer.pit.present", "")
+		why.add("clock.pitPolicy", "spec.domain.clock.timer.pit.tickPolicy", "")
 		out.NoPIT, out.PITPolicy = !enabled(t.Present), t.TickPolicy
 	}
 	if t := c.Timer.RTC; t != nil {
+		why.add("clock.rtcCatchUp", "spec.domain.clock.timer.rtc.tickPolicy", "")
+		why.add("clock.rtcSource", "spec.domain.clock.timer.rtc.track", "the guest's own time is vm, and wall time is host")
 		out.RTCCatchUp = t.TickPolicy == "catchup"
 		out.RTCSource = map[string]string{"guest": "vm", "wall": "host"}[t.Track]
 	}
 	return out
 }
 
-func serialBIOS(f *v1.Firmware) bool {
+func serialBIOS(f *v1.Firmware, why *Decisions) bool {
+	why.add("serialBIOS", "spec.domain.firmware.bootloader.bios.useSerial", "the BIOS writes to the serial port where there are no graphics")
 	return f.Bootloader != nil && f.Bootloader.BIOS != nil && ptr.Deref(f.Bootloader.BIOS.UseSerial, false)
 }
 
-func kernel(vmi *v1.VirtualMachineInstance, host Host, path *field.Path) (*qemuargs.Kernel, *field.Error) {
+// foundByLauncher is why a path is a fact.
+const foundByLauncher = "where the launcher has found the file in the container image"
+
+func kernel(vmi *v1.VirtualMachineInstance, host Host, path *field.Path, why *Decisions) (*qemuargs.Kernel, *field.Error) {
 	container := vmi.KernelContainer()
 	if container == nil {
 		return nil, nil
@@ -97,5 +135,10 @@ func kernel(vmi *v1.VirtualMachineInstance, host Host, path *field.Path) (*qemua
 	case host.Kernel.Error != "":
 		return nil, field.Invalid(path, container.Image, host.Kernel.Error)
 	}
+	const boot = "spec.domain.firmware.kernelBoot."
+	why.add("kernel", boot+"container", "")
+	why.add("kernel.path", boot+"container.image "+boot+"container.kernelPath host.kernel.path", foundByLauncher)
+	why.add("kernel.initrd", boot+"container.image "+boot+"container.initrdPath host.kernel.initrd", foundByLauncher)
+	why.add("kernel.args", boot+"kernelArgs", "")
 	return &qemuargs.Kernel{Path: host.Kernel.Path, Initrd: host.Kernel.Initrd, Args: vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs}, nil
 }

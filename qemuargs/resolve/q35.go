@@ -27,14 +27,16 @@ const typePrefix = "pc-q35-"
 
 // machineType turns q35 into the versioned type of QEMU's own release. It refuses a type that
 // this QEMU does not have yet, and a type that later QEMUs no longer have.
-func machineType(wanted, qemuVersion string) (string, version, error) {
+func machineType(wanted, qemuVersion string, why *Decisions) (string, version, error) {
 	qemu, err := release(qemuVersion)
 	if err != nil {
 		return "", version{}, err
 	}
 	if wanted == "q35" {
+		why.add("type", "spec.domain.machine.type host.qemuVersion", "q35 is the newest type of the node's QEMU")
 		return fmt.Sprintf("%s%d.%d", typePrefix, qemu.major, qemu.minor), qemu, nil
 	}
+	why.add("type", "spec.domain.machine.type", "")
 	board, err := release(strings.TrimPrefix(wanted, typePrefix))
 	switch {
 	case err != nil:
@@ -48,7 +50,8 @@ func machineType(wanted, qemuVersion string) (string, version, error) {
 }
 
 // monitorObject says whether the monitor is an object: since 11.1 QEMU warns of -mon.
-func monitorObject(qemuVersion string) bool {
+func monitorObject(qemuVersion string, why *Decisions) bool {
+	why.add("monitorObject", "host.qemuVersion", "since 11.1 QEMU wants the monitor as an object")
 	qemu, err := release(qemuVersion)
 	return err == nil && !qemu.before(version{11, 1})
 }

@@ -58,7 +58,7 @@ func TestMovedStarts(t *testing.T) {
 		if len(errs) > 0 {
 			continue
 		}
-		machine.MonitorObject = monitorObject(new.version)
+		machine.MonitorObject = monitorObject(new.version, nil)
 		t.Run(filepath.Base(dir), func(t *testing.T) { startStopped(t, new, machine) })
 	}
 }

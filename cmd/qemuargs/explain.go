@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs/explain"
+)
+
+func explainCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "explain [-f FILE|FOLDER]... [FIELD]...",
+		Short: "Say what made each QEMU argument of manifests, or what a field makes",
+		Long: `explain prints, for each QEMU argument and each of its properties, what made it: the field and the line of the manifest, the
+instancetype, the preference, the default, the fact of the host, or the rule. Arguments are grouped by device.
+
+With a field, explain prints the arguments and properties that the field makes. A field is a path of the API: devices.disks is short
+for spec.template.spec.domain.devices.disks. An entry of a list is named by its number, disks[0], or by its name, disks[root].
+
+Without -f, or with -f -, explain reads standard input.`,
+		Example: `  qemuargs explain -f vm.yaml
+  qemuargs explain -f vm.yaml devices.disks
+  qemuargs explain -f vm.yaml -f instancetypes/ --host kvm-7.2 cpu.cores machine.type`,
+	}
+	host := addHostFlag(c, "host", hostHelp)
+	files := c.Flags().StringArrayP("filename", "f", nil, "a file or folder of manifests; - is standard input")
+	asJSON := c.Flags().Bool("json", false, "print one JSON object for each machine: object, file and arguments")
+	c.RunE = func(c *cobra.Command, fields []string) error {
+		instances, err := open(*files, c.InOrStdin())
+		if err != nil {
+			return err
+		}
+		var machines []*explain.Machine
+		var problems []error
+		for _, i := range instances {
+			m, err := explain.Of(i, host.Host)
+			machines, problems = append(machines, m), append(problems, err)
+		}
+		if err := errors.Join(problems...); err != nil {
+			return err
+		}
+		return explainAll(machines, fields, *asJSON, c.OutOrStdout())
+	}
+	return c
+}
+
+// explainAll prints nothing unless each field is one of some machine's.
+func explainAll(machines []*explain.Machine, fields []string, asJSON bool, out io.Writer) error {
+	answers := make([][]explain.Answer, len(machines))
+	for _, field := range fields {
+		var problems []error
+		for n, m := range machines {
+			answer, err := m.Field(field)
+			if err != nil {
+				answer, problems = explain.Missing(field, err), append(problems, fmt.Errorf("%s: %w", m.Object, err))
+			}
+			answers[n] = append(answers[n], answer)
+		}
+		if unknown := new(explain.UnknownField); len(problems) == len(machines) && errors.As(problems[0], &unknown) {
+			return &usageError{"qemuargs explain", unknown}
+		} else if len(problems) == len(machines) {
+			return errors.Join(problems...)
+		}
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	for n, m := range machines {
+		if asJSON {
+			if err := encoder.Encode(m.Explained(answers[n])); err != nil {
+				return err
+			}
+			continue
+		}
+		if len(machines) > 1 {
+			fmt.Fprintf(out, "%s# %s\n", []string{"", "\n"}[min(n, 1)], m.Object)
+		}
+		if err := m.Write(out, answers[n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
