@@ -86,13 +86,23 @@ type Source struct {
 }
 
 // Of explains the machine of a VMI on a host.
-func Of(i manifest.Instance, on manifest.Host) (*Machine, error) {
+func Of(i manifest.Instance, on manifest.Host) (*Machine, error) { return of(i, on, deep) }
+
+// depth is how far sources are followed.
+type depth int
+
+const (
+	shallow depth = iota // to the fields
+	deep                 // to the fields that defaults are made of, too
+)
+
+func of(i manifest.Instance, on manifest.Host, depth depth) (*Machine, error) {
 	host := on.Of(i)
 	machine, decisions, errs := resolve.Explained(i.VirtualMachineInstance, host)
 	if len(errs) > 0 {
 		return nil, i.Invalid(errs)
 	}
-	f := &finder{instance: i, lineage: i.Lineage(), decisions: decisions, host: on.String(), facts: facts(host), known: map[string]Source{}, inputsOf: map[string][]string{}}
+	f := &finder{depth: depth, instance: i, lineage: i.Lineage(), decisions: decisions, host: on.String(), facts: facts(host), known: map[string]Source{}, inputsOf: map[string][]string{}}
 	f.set = f.lineage.Fields()
 	m := &Machine{Object: i.Object(), File: i.Document.File, instance: i, lineage: f.lineage, decisions: decisions}
 	args := machine.Args()
@@ -137,6 +147,7 @@ func (m *Machine) Check() error {
 
 // finder finds the sources of parts of a Machine.
 type finder struct {
+	depth     depth
 	instance  manifest.Instance
 	lineage   *manifest.Lineage
 	decisions *resolve.Decisions
@@ -212,8 +223,8 @@ func (f *finder) field(path string) Source {
 		s.Set = slices.ContainsFunc(f.set, func(field string) bool { return resolve.Names(path, field) })
 	} else if origin, ok := f.lineage.Of(path); ok {
 		s.Value, s.Set, s.By, s.File, s.Line = json.RawMessage(origin.Value), true, origin.By, origin.File, origin.Line
-		for _, from := range origin.From {
-			if origin.By != manifest.OfUID { // which says it
+		if f.depth == deep && origin.By != manifest.OfUID { // which says it
+			for _, from := range f.lineage.From(path) {
 				s.From = append(s.From, f.field(from))
 			}
 		}
@@ -224,7 +235,7 @@ func (f *finder) field(path string) Source {
 
 // inputs are the fields that the default of a field, or of several, is made of.
 func (f *finder) inputs(path string) []string {
-	if out, ok := f.inputsOf[path]; ok {
+	if out, ok := f.inputsOf[path]; ok || f.depth == shallow {
 		return out
 	}
 	var out []string

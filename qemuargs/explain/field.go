@@ -50,7 +50,7 @@ func (m *Machine) Field(name string) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	f := &finder{instance: m.instance, lineage: m.lineage, known: map[string]Source{}, set: m.lineage.Fields()}
+	f := &finder{depth: deep, instance: m.instance, lineage: m.lineage, known: map[string]Source{}, set: m.lineage.Fields()}
 	answer := Answer{Source: f.field(path)}
 	for _, a := range m.Arguments {
 		made := a.Reason.makes(path)

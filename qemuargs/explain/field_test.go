@@ -16,7 +16,7 @@ import (
 // make none, and none does both.
 func TestElsewhere(t *testing.T) {
 	for _, e := range examples(t, "11.1") {
-		m, ok := explained(t, e.tree, manifest.HostOf(e.name, e.host))
+		m, ok := explained(t, e.tree, manifest.HostOf(e.name, e.host), deep)
 		if !ok {
 			t.Fatalf("%s is invalid", e.name)
 		}

@@ -40,9 +40,6 @@ type Origin struct {
 	// File is empty for a default.
 	File string
 	Line int
-	// From are the fields that a default was made of, such as
-	// spec.domain.resources.requests.memory.
-	From []string
 }
 
 // Lineage says of each field of a VMI whose its value is. Paths are of the VMI, such as
@@ -149,12 +146,12 @@ func (l *Lineage) Of(path string) (origin Origin, ok bool) {
 	case first == 0:
 		origin.File, origin.Line = l.instance.Document.File, l.instance.Document.lineIn(l.root, l.instance.Path(path))
 	}
-	origin.From = l.From(path)
 	return origin, true
 }
 
-// From are the fields that a field's default is made of, and metadata.uid for what is made of
-// the UID.
+// From are the fields that a field's default is made of, such as
+// spec.domain.resources.requests.memory, and metadata.uid for what is made of the UID. The
+// first call takes as long as some hundred defaultings.
 func (l *Lineage) From(path string) []string {
 	if from := l.defaults()[path]; len(from) > 0 {
 		return from
