@@ -14,10 +14,10 @@ import (
 // Format is that of the files that this package writes and reads.
 const Format = 1
 
-// Bounds of a file, in bytes: the captures have some 80 kB, and 2 MB unpacked.
+// Bounds of a file, in bytes: the captures have 27 kB, and 240 kB unpacked.
 const (
 	MaxFile     = 4 << 20
-	maxUnpacked = 64 << 20
+	maxUnpacked = 16 << 20
 )
 
 var errTooLong = fmt.Errorf("it unpacks to more than %d bytes", maxUnpacked)

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,10 +55,15 @@ func TestDecodeRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bomb, err := Encode(&Schema{Format: Format, Package: strings.Repeat("x", maxUnpacked)})
-	if err != nil {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(make([]byte, maxUnpacked+1)); err != nil {
 		t.Fatal(err)
 	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	bomb := packed.Bytes()
 	for name, file := range map[string][]byte{"empty": nil, "text": []byte("hello"), "another format": other, "cut": good[:len(good)/2], "bomb": bomb} {
 		if s, err := Decode(file); err == nil {
 			t.Errorf("%s: %+v", name, s.Version)
