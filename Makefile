@@ -198,6 +198,10 @@ images: ## all container images, into _output/images
 image-launcher: ## the launcher's image, which a test looks into
 	config/images/build.sh launcher
 
+.PHONY: image-debian
+image-debian: packages ## a Debian guest's image, for qemuargs run
+	config/images/build.sh debian
+
 .PHONY: image-tiny
 image-tiny: # the tiny guest's images, which a test boots
 	config/images/build.sh tiny

@@ -257,7 +257,7 @@ func (f *finder) fact(path string) Source {
 		var key string
 		if key, rest, _ = strings.Cut(rest, "."); strings.Contains(key, "[") {
 			list, name, _ := strings.Cut(strings.TrimSuffix(key, "]"), "[")
-			value, ok = child(value, list)
+			value, _ = child(value, list)
 			key = name
 		}
 		value, ok = child(value, key)
