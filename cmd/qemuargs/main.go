@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -43,9 +45,25 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "qemuargs: %v\nSee '%s --help'.\n", err, usage.command)
 		return exitUsage
 	}
-	fmt.Fprintln(stderr, err)
+	fmt.Fprintln(stderr, printable(err.Error()))
 	return exitInvalid
 }
+
+// printable is a text without the control characters that a terminal obeys. Manifests, images
+// and registries may hold such characters.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return '\ufffd'
+		}
+		return r
+	}, text)
+}
+
+// endedError ends the program with the exit code of a VM.
+type endedError int
+
+func (e endedError) Error() string { return fmt.Sprintf("the VM has ended with exit code %d", int(e)) }
 
 // errDiffers ends golden and diff where they have printed a difference.
 var errDiffers = errors.New("differs")
@@ -75,7 +93,8 @@ Exit codes: 0 done; 1 a manifest or an argument is invalid or cannot be read, or
 		},
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
-	c.AddCommand(renderCommand(), explainCommand(), goldenCommand(), diffCommand(), schemaCommand(), checkCommand(), startCommand(), kvmCheckCommand(), manCommand())
+	c.AddCommand(renderCommand(), explainCommand(), goldenCommand(), diffCommand(), schemaCommand(), checkCommand(), manCommand())
+	c.AddCommand(runCommands()...)
 	return c
 }
 

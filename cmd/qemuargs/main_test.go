@@ -234,3 +234,10 @@ func TestMan(t *testing.T) {
 		t.Errorf("a folder that is missing: exit code %d, %s", s.code, s.err)
 	}
 }
+
+// TestPrintable: an error holds no characters that a terminal obeys.
+func TestPrintable(t *testing.T) {
+	if got, want := printable("a\x1b]0;b\x07\r\n\tü\u009b"), "a\ufffd]0;b\ufffd\ufffd\n\tü\ufffd"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

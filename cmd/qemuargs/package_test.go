@@ -11,6 +11,17 @@ import (
 	"testing"
 )
 
+// TestElsewhere: the program is built for other systems too, where run refuses.
+func TestElsewhere(t *testing.T) {
+	for _, system := range []string{"darwin", "windows"} {
+		build := exec.Command("go", "build", "-o", os.DevNull, ".")
+		build.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", system, err, out)
+		}
+	}
+}
+
 // TestPackage: Debian's package holds a static program of at most 25 MB that works, its manual
 // pages and completions; the same commit gives the same package.
 func TestPackage(t *testing.T) {

@@ -42,5 +42,6 @@ func Raw(fd int) (restore func(), err error) {
 	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &raw); err != nil {
 		return nil, err
 	}
-	return func() { unix.IoctlSetTermios(fd, unix.TCSETS, old) }, nil
+	// What was typed for the guest, and what the terminal answered it, is not for the shell.
+	return func() { unix.IoctlSetTermios(fd, unix.TCSETSF, old) }, nil
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -72,12 +73,12 @@ func findQEMU(ctx context.Context, name, cache string) (program, error) {
 	if p.version, err = process.QEMUVersion(ctx, path, p.versionFile); err != nil {
 		return program{}, err
 	}
-	err = os.MkdirAll(filepath.Dir(p.versionFile), 0o700)
-	if err == nil {
-		err = os.WriteFile(p.versionFile, []byte(p.version+"\n"), 0o600)
-	}
-	if err != nil {
-		return program{}, fmt.Errorf("keep QEMU's version: %w", err)
+	// A cache that cannot be written costs time, and no more.
+	line := []byte(p.version + "\n")
+	if kept, err := os.ReadFile(p.versionFile); err != nil || !bytes.Equal(kept, line) {
+		if os.MkdirAll(filepath.Dir(p.versionFile), 0o700) == nil {
+			_ = os.WriteFile(p.versionFile, line, 0o600)
+		}
 	}
 	return p, nil
 }

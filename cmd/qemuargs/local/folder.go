@@ -47,7 +47,8 @@ func makeFolder(parent string) (*folder, error) {
 		return nil, fmt.Errorf("make a folder for the VM: %w", err)
 	}
 	f := &folder{path: path}
-	if f.lock, err = lockFolder(path); err == nil {
+	// Another process may hold the folder for a moment, to see whether it was left.
+	if f.lock, err = lockFolder(path, unix.LOCK_EX); err == nil {
 		err = f.fill()
 	}
 	if err != nil {
@@ -58,8 +59,10 @@ func makeFolder(parent string) (*folder, error) {
 }
 
 func (f *folder) fill() error {
-	if socket := f.below(layout.ConsoleSocket); len(socket) > maxSocketPath {
-		return fmt.Errorf("the path %s is too long for a socket: set TMPDIR to a folder with a shorter path", socket)
+	for _, path := range []string{layout.SlotSocket, layout.ConsoleSocket, layout.VNCSocket, layout.AgentSocket} {
+		if socket := f.below(path); len(socket) > maxSocketPath {
+			return fmt.Errorf("the path %s is too long for a socket: set TMPDIR to a folder with a shorter path", socket)
+		}
 	}
 	var errs []error
 	for _, dir := range []string{layout.RunDir, layout.SlotDir, layout.OverlayDir, layout.ImageVolumeDir, layout.SecretDir} {
@@ -85,13 +88,13 @@ func (f *folder) remove() error {
 	return err
 }
 
-// lockFolder holds a folder until the file is closed or the process ends.
-func lockFolder(path string) (*os.File, error) {
+// lockFolder holds a folder until the file is closed or the process ends (flock(2)).
+func lockFolder(path string, how int) (*os.File, error) {
 	dir, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := unix.Flock(int(dir.Fd()), how); err != nil {
 		dir.Close()
 		return nil, err
 	}
@@ -111,7 +114,7 @@ func removeLeft(parent string) {
 			continue
 		}
 		// A folder that was just made is not locked yet, and has nothing in it.
-		left, err := lockFolder(path)
+		left, err := lockFolder(path, unix.LOCK_EX|unix.LOCK_NB)
 		if err != nil {
 			continue
 		}

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/timer"
@@ -91,15 +93,30 @@ func (v *vm) messages() (w *os.File, said <-chan struct{}, err error) {
 	return w, done, nil
 }
 
+// request is a wish that the VM ends.
+type request struct {
+	why string
+	// urgent says that the user asked. Each urgent request after the first is answered with more
+	// force; others press the power button, once.
+	urgent bool
+}
+
+// urgent are the signals that a user sends.
+var urgent = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT}
+
 // supervise waits for the VM's end. A signal, the end of the console and the end of StopAfter
-// press the power button; the next one ends the VM at once, and the one after that kills QEMU.
+// press the power button. The user's next signal ends the VM at once, and the one after that
+// kills QEMU. The end of a terminal sends SIGHUP and ends the console, and is no such signal.
 func (v *vm) supervise(ctx context.Context, handler *handler, console *console, ended <-chan control.Termination, kill func()) Ending {
 	var ending Ending
 	var over <-chan time.Time
 	asked, ran := 0, false
-	ask := func(why string) {
+	ask := func(r request) {
+		if asked > 0 && !r.urgent {
+			return
+		}
 		asked++
-		if v.askToEnd(ctx, handler, why, asked) != nil {
+		if v.askToEnd(ctx, handler, r.why, asked) != nil {
 			kill()
 		}
 	}
@@ -120,13 +137,13 @@ func (v *vm) supervise(ctx context.Context, handler *handler, console *console, 
 			}
 		case s := <-v.Signals:
 			console.restore()
-			ask(s.String())
+			ask(request{why: s.String(), urgent: slices.Contains(urgent, s)})
 		case why := <-console.left:
 			console.restore()
-			ask(why)
+			ask(request{why: why})
 		case <-over:
-			ending.StopAfter = true
-			ask(fmt.Sprintf("%s are over", v.StopAfter))
+			ending.StopAfter = asked == 0
+			ask(request{why: fmt.Sprintf("%s are over", v.StopAfter)})
 		case ending.Termination = <-ended:
 			console.restore()
 			if asked < 2 { // else the user was told that the VM is ended

@@ -55,7 +55,8 @@ const UnixVNC = "unix"
 type Streams struct {
 	In         io.Reader
 	Out, Notes io.Writer
-	// Signals ask for the power button, and the second for the VM's end at once.
+	// Signals ask for the power button. The user's second (SIGINT, SIGTERM, SIGQUIT) asks for
+	// the VM's end at once.
 	Signals <-chan os.Signal
 }
 
@@ -75,7 +76,7 @@ const (
 	CodeStopAfter  = 124 // as timeout(1) has it
 )
 
-// Code is the exit code that says so.
+// Code is the exit code of a program whose VM ended like this.
 func (e Ending) Code() int {
 	switch {
 	case e.StopAfter:

@@ -1,9 +1,11 @@
 package local
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
@@ -12,6 +14,22 @@ import (
 type nothing struct{}
 
 func (nothing) Close() error { return nil }
+
+// ParseVNC reads an address for VNC clients: [ADDRESS:]PORT. A VNC server has no password, so it
+// listens on 127.0.0.1 unless another address is named. The empty text and UnixVNC stay.
+func ParseVNC(text string) (string, error) {
+	if text == "" || text == UnixVNC {
+		return text, nil
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = "", text
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", fmt.Errorf("vnc %q: want [ADDRESS:]PORT", text)
+	}
+	return net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port), nil
+}
 
 // serveVNC shows where QEMU's VNC server is, and listens for it on an address if the user wants
 // that.

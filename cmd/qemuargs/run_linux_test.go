@@ -243,6 +243,19 @@ func TestRunSignals(t *testing.T) {
 	s.signal(syscall.SIGTERM)
 	s.expectCode(0)
 	s.notes.Expect("the guest powered off after the ACPI power button")
+
+	// A terminal that is closed sends SIGHUP, perhaps twice. The guest keeps its time.
+	s = newStarted(t, sectorVM).begin()
+	s.out.Expect(launchertest.Banner)
+	for range 3 {
+		s.signal(syscall.SIGHUP)
+		s.press("still here")
+		s.out.Expect("still here")
+	}
+	s.notes.Expect("hangup: the power button is pressed, and the guest has 30 seconds")
+	s.signal(syscall.SIGINT)
+	s.notes.Expect("interrupt: the VM is ended at once")
+	s.expectCode(local.CodeEnded)
 }
 
 // TestRunUnread: where nobody reads the console any more, the guest is turned off.

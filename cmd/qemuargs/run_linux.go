@@ -20,11 +20,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 )
 
-// endedError ends the program with the exit code of a VM.
-type endedError int
-
-func (e endedError) Error() string { return fmt.Sprintf("the VM has ended with exit code %d", int(e)) }
-
 // runFlags are the flags of run, as they are given.
 type runFlags struct {
 	local.Options
@@ -36,13 +31,17 @@ type runFlags struct {
 	forwards    []string
 }
 
+// runCommands are those that need Linux.
+func runCommands() []*cobra.Command { return []*cobra.Command{startCommand(), kvmCheckCommand()} }
+
 func startCommand() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
 		Use:   "run [FILE|FOLDER]...",
 		Short: "Run the VM of a manifest on this machine",
 		Long: `run starts the VM of a manifest here, without a cluster and without root. The guest gets the machine that it gets in a cluster. Only its
-network is another: one inside QEMU, from which the guest reaches what this machine reaches. KVM runs the CPUs if it works for this
+network is another: one inside QEMU, from which the guest reaches what this machine reaches,
+the services on its 127.0.0.1 too. KVM runs the CPUs if it works for this
 user, else they are emulated.
 
 Container disks come from their registries, with the credentials of docker's configuration, and are kept in ` + "`$XDG_CACHE_HOME/kubeqemu`" + `.
@@ -72,7 +71,7 @@ Exit codes: 0 the guest has powered off; 1 the VM was not started; 2 wrong usage
 	flags.StringVar(&f.QEMU, "qemu", "qemu-system-x86_64", "QEMU's name or path")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: kvm if it works)")
 	flags.BoolVar(&f.Console, "console", true, "show the guest's serial console")
-	flags.StringVar(&f.VNC, "vnc", "", "show the VNC socket's path, or listen on the `ADDRESS:PORT`")
+	flags.StringVar(&f.VNC, "vnc", "", "show the VNC socket's path; --vnc=`[ADDRESS:]PORT` listens there (default address: 127.0.0.1)")
 	flags.Lookup("vnc").NoOptDefVal = local.UnixVNC
 	flags.DurationVar(&f.StopAfter, "stop-after", 0, "press the power button when the guest has run so long, such as 90s")
 	flags.BoolVar(&f.Verbose, "verbose", false, "show the launcher's log")
@@ -106,6 +105,9 @@ func (f *runFlags) parse() error {
 	f.Pull = images.Policy(f.pull)
 	if !slices.Contains([]images.Policy{"", images.Always, images.IfNotPresent, images.Never}, f.Pull) {
 		problem = errors.Join(problem, fmt.Errorf("pull %q: want Always, IfNotPresent or Never", f.pull))
+	}
+	if f.VNC, err = local.ParseVNC(f.VNC); err != nil {
+		problem = errors.Join(problem, err)
 	}
 	if f.StopAfter < 0 {
 		problem = errors.Join(problem, fmt.Errorf("stop-after %s: want a time that is not negative", f.StopAfter))
@@ -147,11 +149,11 @@ func (f *runFlags) run(c *cobra.Command, names []string) error {
 	}
 	folder, err := os.UserCacheDir()
 	if err != nil {
-		return fmt.Errorf("find the folder for the cache: %w", err)
+		return fmt.Errorf("find the folder for the cache: %w; set XDG_CACHE_HOME to a folder", err)
 	}
 	f.Cache = filepath.Join(folder, "kubeqemu")
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	// Without this, a write to a pipe that nobody reads would end the program, and QEMU with it.
 	broken := make(chan os.Signal, 1)
