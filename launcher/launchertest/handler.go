@@ -15,7 +15,7 @@ import (
 
 // Patience is how long a test waits for what must happen. A loaded machine starts QEMU
 // late. Patience proves no bound: tests that do measure.
-const Patience = 60 * time.Second
+const Patience = 3 * time.Minute
 
 // Launcher is a launcher that has said hello.
 type Launcher struct {
