@@ -69,12 +69,16 @@ func indexTar(file string) (*tarBlobs, error) {
 		case n == maxEntries:
 			return nil, errTooLarge
 		}
+		name := clean(header.Name)
+		if err := checkName(name); err != nil {
+			return nil, fmt.Errorf("read the archive: %w", err)
+		}
 		// Next has read the header, and no more of the file.
 		offset, err := f.Seek(0, io.SeekCurrent)
 		if err != nil {
 			return nil, err
 		}
-		switch name := clean(header.Name); header.Typeflag {
+		switch header.Typeflag {
 		case tar.TypeReg:
 			found.files[name] = extent{offset, header.Size}
 		case tar.TypeSymlink:

@@ -22,6 +22,9 @@ const (
 	maxBytes   = 256 << 30
 	maxEntries = 1 << 17
 	maxLayers  = 1 << 10
+
+	maxName       = 4096 // bytes of a path in the image, as Linux takes at most (PATH_MAX)
+	maxComponents = 128  // names in a path
 )
 
 // Names of whiteouts (image-spec, layer.md): an entry that hides another of lower layers, and
@@ -102,10 +105,36 @@ func (u *unpacker) layer(stored layer, want v1.Hash) error {
 	return nil
 }
 
-var errTooLarge = fmt.Errorf("the image has more than %d GiB or %d files", maxBytes>>30, maxEntries)
+var errTooLarge = fmt.Errorf("the image has more than %d GiB or %d files and folders", maxBytes>>30, maxEntries)
 
 // clean is a path in the image without a leading slash, which leads nowhere out of it.
 func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
+
+var errLongName = fmt.Errorf("its path has more than %d bytes or %d names", maxName, maxComponents)
+
+// checkName refuses a path that is too long to be worked with.
+func checkName(name string) error {
+	if len(name) > maxName || strings.Count(name, "/") >= maxComponents {
+		return errLongName
+	}
+	return nil
+}
+
+// keep notes that the layer itself has a path, and counts the folders above it that no entry
+// has named before: the unpacker makes them.
+func (u *unpacker) keep(name string) error {
+	u.own[name] = true
+	for p := path.Dir(name); p != "."; p = path.Dir(p) {
+		if u.own[p] {
+			return nil // and so are all above it
+		}
+		if u.entries--; u.entries < 0 {
+			return errTooLarge
+		}
+		u.own[p] = true
+	}
+	return nil
+}
 
 func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	if u.entries--; u.entries < 0 || header.Size > u.bytes {
@@ -115,6 +144,9 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	if name == "" {
 		return nil
 	}
+	if err := checkName(name); err != nil {
+		return err
+	}
 	folder, base := path.Split(name)
 	folder = clean(folder)
 	if base == opaque {
@@ -123,13 +155,13 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	if hidden, ok := strings.CutPrefix(base, whiteout); ok {
 		return u.hide(path.Join(folder, hidden), hidden)
 	}
+	if err := u.keep(name); err != nil {
+		return err
+	}
 	if folder != "" {
 		if err := u.root.MkdirAll(folder, 0o755); err != nil {
 			return err
 		}
-	}
-	for p := name; p != "."; p = path.Dir(p) {
-		u.own[p] = true
 	}
 	if header.Typeflag == tar.TypeDir {
 		if info, err := u.root.Lstat(name); err == nil && info.IsDir() {
