@@ -73,6 +73,14 @@ func (c *Cache) fetch(ctx context.Context, reference string) (string, error) {
 
 // contentOf reads the configuration of a registry's image. The layers come when they are read.
 func contentOf(image v1.Image) (content, error) {
+	manifest, err := image.Manifest()
+	if err != nil {
+		return content{}, fmt.Errorf("read the image's manifest: %w", err)
+	}
+	// Package remote reads as many bytes as the manifest names, and without end if they are -1.
+	if size := manifest.Config.Size; size < 0 || size > maxManifest {
+		return content{}, fmt.Errorf("read the image's configuration: the manifest gives it %d bytes: want at most %d", size, maxManifest)
+	}
 	config, err := image.RawConfigFile()
 	if err != nil {
 		return content{}, fmt.Errorf("read the image's configuration: %w", err)
