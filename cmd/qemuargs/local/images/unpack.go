@@ -189,14 +189,27 @@ func (u *unpacker) hide(name, base string) error {
 	if base == "" || base == "." || base == ".." {
 		return errors.New("it is a whiteout without a name")
 	}
-	if u.own[name] {
-		return nil
-	}
-	return u.root.RemoveAll(name)
+	return u.hideLower(name)
 }
 
-// hideAll removes what lower layers have in a folder.
+// hideLower removes what lower layers have at a path. A folder that the layer itself has too
+// stays, and what the layer has in it.
+func (u *unpacker) hideLower(name string) error {
+	if !u.own[name] {
+		return u.root.RemoveAll(name)
+	}
+	if info, err := u.root.Lstat(name); err != nil || !info.IsDir() {
+		return nil
+	}
+	return u.hideAll(name)
+}
+
+// hideAll removes what lower layers have in a folder, once: no layer brings it back.
 func (u *unpacker) hideAll(folder string) error {
+	mark := path.Join(folder, opaque)
+	if u.own[mark] {
+		return nil
+	}
 	dir, err := u.root.Open(path.Join(".", folder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -204,16 +217,14 @@ func (u *unpacker) hideAll(folder string) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
-	if err != nil {
+	if err := errors.Join(err, dir.Close()); err != nil {
 		return err
 	}
+	u.own[mark] = true
 	for _, base := range names {
-		if name := path.Join(folder, base); !u.own[name] {
-			if err := u.root.RemoveAll(name); err != nil {
-				return err
-			}
+		if err := u.hideLower(path.Join(folder, base)); err != nil {
+			return err
 		}
 	}
 	return nil

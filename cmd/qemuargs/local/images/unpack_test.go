@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/v1"
 )
 
@@ -49,6 +50,24 @@ func TestLongNames(t *testing.T) {
 	} {
 		if _, err := unpackLayer(t, layerOf(t, entry{name: c.path, content: "x"}), maxEntries); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// TestOpaqueAfter: an opaque whiteout hides what lower layers have in folders that its own layer
+// has too, wherever in the layer it stands.
+func TestOpaqueAfter(t *testing.T) {
+	base := layerOf(t, entry{name: "disk/sub/y", content: "y"}, entry{name: "disk/sub/deep/z", content: "z"}, entry{name: "disk/y", content: "y"})
+	want := map[string]string{"disk/": "", "disk/sub/": "", "disk/sub/x": "x"}
+	for name, upper := range map[string][]entry{
+		"opaque":           {{name: "disk/sub/x", content: "x"}, {name: "disk/.wh..wh..opq"}},
+		"opaque, twice":    {{name: "disk/.wh..wh..opq"}, {name: "disk/sub/x", content: "x"}, {name: "disk/.wh..wh..opq"}},
+		"of the folder":    {{name: "disk/sub/x", content: "x"}, {name: ".wh.disk"}},
+		"opaque, all over": {{name: "disk/sub/x", content: "x"}, {name: ".wh..wh..opq"}},
+	} {
+		got, err := unpacked(t, base, layerOf(t, upper...))
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v, -want +got:\n%s", name, err, diff)
 		}
 	}
 }
