@@ -167,10 +167,9 @@ func TestHostileLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, entries := range map[string][]entry{
-		"through an absolute link": {{name: "d", content: outside, kind: tar.TypeSymlink}, {name: "d/x", content: "x"}},
 		"through a link upwards":   {{name: "d", content: "../..", kind: tar.TypeSymlink}, {name: "d/x", content: "x"}},
 		"a hard link through one":  {{name: "d", content: outside, kind: tar.TypeSymlink}, {name: "x", content: "d/y", kind: tar.TypeLink}},
-		"removes through a link":   {{name: "d", content: outside, kind: tar.TypeSymlink}, {name: "d/.wh..wh..opq"}},
+		"removes through a link":   {{name: "d", content: "../..", kind: tar.TypeSymlink}, {name: "d/.wh..wh..opq"}},
 		"a whiteout of nothing":    {{name: "disk/.wh."}},
 		"a whiteout of the parent": {{name: "disk/.wh..."}},
 	} {

@@ -149,19 +149,29 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	}
 	folder, base := path.Split(name)
 	folder = clean(folder)
+	err := u.change(header, folder, base, content)
+	if err != nil && u.behindAbsolute(folder) {
+		return nil
+	}
+	return err
+}
+
+// change puts an entry into a folder, or removes what the entry hides.
+func (u *unpacker) change(header *tar.Header, folder, base string, content io.Reader) error {
+	name := path.Join(folder, base)
 	if base == opaque {
 		return u.hideAll(folder)
 	}
 	if hidden, ok := strings.CutPrefix(base, whiteout); ok {
 		return u.hide(path.Join(folder, hidden), hidden)
 	}
-	if err := u.keep(name); err != nil {
-		return err
-	}
 	if folder != "" {
 		if err := u.root.MkdirAll(folder, 0o755); err != nil {
 			return err
 		}
+	}
+	if err := u.keep(name); err != nil {
+		return err
 	}
 	if header.Typeflag == tar.TypeDir {
 		if info, err := u.root.Lstat(name); err == nil && info.IsDir() {
@@ -182,6 +192,44 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 		return u.root.Symlink(header.Linkname, name)
 	}
 	return nil // no disk and no kernel is a device or a FIFO
+}
+
+// maxLinks bounds the links on the way to a file, as Linux does (path_resolution(7)).
+const maxLinks = 40
+
+// behindAbsolute says whether the way to a folder leads through an absolute link, such as
+// /var/run to /run. os.Root refuses such a way. No disk and no kernel is lost behind the link:
+// the launcher follows no link when it looks for them.
+func (u *unpacker) behindAbsolute(folder string) bool {
+	for range maxLinks {
+		link, rest, ok := u.firstLink(folder)
+		if !ok {
+			return false
+		}
+		to, err := u.root.Readlink(link)
+		if err != nil || path.IsAbs(to) {
+			return err == nil
+		}
+		folder = clean(path.Join(path.Dir(link), to, rest))
+	}
+	return false
+}
+
+// firstLink is the first link on the way to a folder, and the way from there.
+func (u *unpacker) firstLink(folder string) (link, rest string, ok bool) {
+	for i := range len(folder) + 1 {
+		if i < len(folder) && folder[i] != '/' {
+			continue
+		}
+		info, err := u.root.Lstat(path.Join(".", folder[:i]))
+		if err != nil {
+			return "", "", false
+		}
+		if info.Mode().Type() == fs.ModeSymlink {
+			return folder[:i], folder[i:], true
+		}
+	}
+	return "", "", false
 }
 
 // hide removes what lower layers have at a path.

@@ -1,12 +1,15 @@
 package images
 
 import (
+	"archive/tar"
 	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,6 +71,41 @@ func TestOpaqueAfter(t *testing.T) {
 		got, err := unpacked(t, base, layerOf(t, upper...))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v, -want +got:\n%s", name, err, diff)
+		}
+	}
+}
+
+// TestBehindAbsoluteLinks: what lies behind an absolute link is left out, and the rest of the
+// image is unpacked. Nothing outside changes.
+func TestBehindAbsoluteLinks(t *testing.T) {
+	outside := t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "theirs"), []byte("theirs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	base := []entry{{name: "run/"}, {name: "var/out", content: outside, kind: tar.TypeSymlink}, {name: "var/run", content: "/run", kind: tar.TypeSymlink},
+		{name: "var/inner", content: "../var/run", kind: tar.TypeSymlink}}
+	for name, e := range map[string]entry{
+		"a file":              {name: "var/out/x", content: "x"},
+		"a file in a folder":  {name: "var/run/app/pid", content: "1"},
+		"a folder":            {name: "var/out/x/"},
+		"a link":              {name: "var/out/x", content: "y", kind: tar.TypeSymlink},
+		"a file in its place": {name: "var/out/theirs", content: "x"},
+		"a whiteout":          {name: "var/out/.wh.theirs"},
+		"an opaque whiteout":  {name: "var/out/.wh..wh..opq"},
+		"through two links":   {name: "var/inner/x", content: "x"},
+	} {
+		for layers, data := range map[string][][]byte{
+			"one layer":  {layerOf(t, append(slices.Clone(base), e, entry{name: "disk/a", content: "a"})...)},
+			"two layers": {layerOf(t, base...), layerOf(t, e, entry{name: "disk/a", content: "a"})},
+		} {
+			got, err := unpacked(t, data...)
+			want := map[string]string{"run/": "", "var/": "", "var/out": "-> " + outside, "var/run": "-> /run", "var/inner": "-> ../var/run", "disk/": "", "disk/a": "a"}
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Errorf("%s, %s: %v, -want +got:\n%s", name, layers, err, diff)
+			}
+			if diff := cmp.Diff(map[string]string{"theirs": "theirs"}, tree(t, outside)); diff != "" {
+				t.Errorf("%s, %s: outside, -want +got:\n%s", name, layers, diff)
+			}
 		}
 	}
 }
