@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1"
 )
@@ -46,8 +47,13 @@ type tarBlobs struct {
 	links map[string]string // old "docker save" has a link for a layer that it has already
 }
 
-// extent is where a file begins in the archive, and its size, in bytes.
-type extent struct{ offset, size int64 }
+// extent is where a file is in the archive.
+type extent struct {
+	offset, size int64 // in bytes
+	// entry is the number of a sparse file's entry, from 1: without its holes the file is in
+	// pieces. It is 0 for other files.
+	entry int
+}
 
 // indexTar finds the files of an archive. It returns nil for a file that is no archive.
 func indexTar(file string) (*tarBlobs, error) {
@@ -73,18 +79,59 @@ func indexTar(file string) (*tarBlobs, error) {
 		if err := checkName(name); err != nil {
 			return nil, fmt.Errorf("read the archive: %w", err)
 		}
+		if err := checkType(header.Typeflag); err != nil {
+			return nil, fmt.Errorf("read %q of the archive: %w", name, err)
+		}
 		// Next has read the header, and no more of the file.
 		offset, err := f.Seek(0, io.SeekCurrent)
 		if err != nil {
 			return nil, err
 		}
-		switch header.Typeflag {
-		case tar.TypeReg:
-			found.files[name] = extent{offset, header.Size}
+		switch at := (extent{offset: offset, size: header.Size}); header.Typeflag {
+		case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
+			if isSparse(header) {
+				at.entry = n + 1
+			}
+			found.files[name] = at
+		case tar.TypeLink:
+			found.links[name] = clean(header.Linkname)
 		case tar.TypeSymlink:
 			found.links[name] = clean(path.Join(path.Dir(name), header.Linkname))
 		}
 	}
+}
+
+// isSparse says whether a file is without its holes in an archive ("tar --sparse"): by the old
+// type of GNU tar, or by a record of the later formats.
+func isSparse(header *tar.Header) bool {
+	for record := range header.PAXRecords {
+		if strings.HasPrefix(record, "GNU.sparse.") {
+			return true
+		}
+	}
+	return header.Typeflag == tar.TypeGNUSparse
+}
+
+// openEntry opens an entry of an archive by its number, from 1.
+func openEntry(file string, number int) (io.ReadCloser, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	archive := tar.NewReader(f)
+	for range number {
+		if _, err := archive.Next(); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("read the archive: %w", err)
+		}
+	}
+	return fileReader{archive, f}, nil
+}
+
+// fileReader reads a part of a file, and closes the file.
+type fileReader struct {
+	io.Reader
+	io.Closer
 }
 
 func (t *tarBlobs) has(name string) bool {
@@ -101,15 +148,15 @@ func (t *tarBlobs) find(name string) (layer, error) {
 	if !ok {
 		return layer{}, fmt.Errorf("the archive has no file %s", name)
 	}
+	if at.entry > 0 {
+		return layer{at.size, func() (io.ReadCloser, error) { return openEntry(t.path, at.entry) }}, nil
+	}
 	return layer{at.size, func() (io.ReadCloser, error) {
 		f, err := os.Open(t.path)
 		if err != nil {
 			return nil, err
 		}
-		return struct {
-			io.Reader
-			io.Closer
-		}{io.NewSectionReader(f, at.offset, at.size), f}, nil
+		return fileReader{io.NewSectionReader(f, at.offset, at.size), f}, nil
 	}}, nil
 }
 

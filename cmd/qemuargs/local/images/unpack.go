@@ -54,7 +54,7 @@ func (c *Cache) unpack(ctx context.Context, image content, folder, what string) 
 	}
 	u := &unpacker{root: root, bytes: maxBytes, entries: maxEntries}
 	for i, l := range image.layers {
-		if err := u.layer(count.counted(l), sums[i]); err != nil {
+		if err := u.layer(ctx, count.counted(l), sums[i]); err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}
@@ -73,7 +73,7 @@ type unpacker struct {
 }
 
 // layer unpacks a layer, and checks that it is what the configuration names.
-func (u *unpacker) layer(stored layer, want v1.Hash) error {
+func (u *unpacker) layer(ctx context.Context, stored layer, want v1.Hash) error {
 	r, err := stored.plain()
 	if err != nil {
 		return fmt.Errorf("open it: %w", err)
@@ -91,7 +91,7 @@ func (u *unpacker) layer(stored layer, want v1.Hash) error {
 		if err != nil {
 			return fmt.Errorf("read it: %w", err)
 		}
-		if err := u.entry(header, archive); err != nil {
+		if err := u.entry(header, endingReader{ctx, archive}); err != nil {
 			return fmt.Errorf("unpack /%s: %w", clean(header.Name), err)
 		}
 	}
@@ -136,12 +136,25 @@ func (u *unpacker) keep(name string) error {
 	return nil
 }
 
+// checkType refuses an entry of a tar type that stands for nothing that is known.
+func checkType(kind byte) error {
+	switch kind {
+	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse, tar.TypeDir, tar.TypeLink, tar.TypeSymlink,
+		tar.TypeChar, tar.TypeBlock, tar.TypeFifo, tar.TypeXGlobalHeader:
+		return nil
+	}
+	return fmt.Errorf("its tar type is %q, which is unknown: pack it as a regular file", kind)
+}
+
 func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	if u.entries--; u.entries < 0 || header.Size > u.bytes {
 		return errTooLarge
 	}
+	if err := checkType(header.Typeflag); err != nil {
+		return err
+	}
 	name := clean(header.Name)
-	if name == "" {
+	if name == "" || header.Typeflag == tar.TypeXGlobalHeader { // a header of the archive is no file
 		return nil
 	}
 	if err := checkName(name); err != nil {
@@ -184,7 +197,7 @@ func (u *unpacker) change(header *tar.Header, folder, base string, content io.Re
 	switch header.Typeflag {
 	case tar.TypeDir:
 		return u.root.Mkdir(name, 0o755)
-	case tar.TypeReg:
+	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse: // package tar gives zeros for a hole
 		return u.file(name, content)
 	case tar.TypeLink:
 		return u.root.Link(clean(header.Linkname), name)
@@ -311,6 +324,20 @@ func copySparse(to *os.File, from io.Reader) (size int64, err error) {
 			return size, err
 		}
 	}
+}
+
+// endingReader ends the reading of a file with the context. A hole of a sparse file is read
+// without reading of the layer.
+type endingReader struct {
+	ctx  context.Context
+	file io.Reader
+}
+
+func (r endingReader) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.file.Read(p)
 }
 
 // counter counts the bytes that are read of layers as they are stored, and ends the reading

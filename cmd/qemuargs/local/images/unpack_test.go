@@ -3,6 +3,7 @@ package images
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ func unpackLayer(t testing.TB, data []byte, entries int) (folder string, err err
 	defer root.Close()
 	stored := layer{int64(len(data)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
 	want := v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%x", sha256.Sum256(data))}
-	return folder, (&unpacker{root: root, bytes: 1 << 20, entries: entries}).layer(stored, want)
+	return folder, (&unpacker{root: root, bytes: 1 << 20, entries: entries}).layer(t.Context(), stored, want)
 }
 
 // TestMadeFolders: folders that only the path of a file names are counted, each once.
@@ -107,5 +108,95 @@ func TestBehindAbsoluteLinks(t *testing.T) {
 				t.Errorf("%s, %s: outside, -want +got:\n%s", name, layers, diff)
 			}
 		}
+	}
+}
+
+// typed is an archive with one entry of any type.
+func typed(t testing.TB, name, content string, kind byte) []byte {
+	t.Helper()
+	data := layerOf(t, entry{name: name, content: content})
+	data[156] = kind
+	return summed(data)
+}
+
+// sparse is an archive with a file of 1024 zeros and then content, in the old format of GNU tar,
+// which has no zeros. The fields are those of the format's header.
+func sparse(t testing.TB, name, content string) []byte {
+	t.Helper()
+	data := typed(t, name, content, tar.TypeGNUSparse)
+	copy(data[257:], "ustar  \x00")
+	copy(data[386:], fmt.Sprintf("%011o\x00%011o\x00", 1024, len(content)))
+	copy(data[483:], fmt.Sprintf("%011o\x00", 1024+len(content)))
+	return summed(data)
+}
+
+// summed puts the sum of the first header into it.
+func summed(data []byte) []byte {
+	copy(data[148:156], "        ")
+	sum := 0
+	for _, b := range data[:512] {
+		sum += int(b)
+	}
+	copy(data[148:156], fmt.Sprintf("%06o\x00 ", sum))
+	return data
+}
+
+// TestTypes: a sparse file and a contiguous one are files; an unknown entry is refused.
+func TestTypes(t *testing.T) {
+	hole := strings.Repeat("\x00", 1024)
+	for name, c := range map[string]struct {
+		data []byte
+		want map[string]string // nil: refused
+	}{
+		"sparse":     {sparse(t, "disk", "end"), map[string]string{"disk": hole + "end"}},
+		"contiguous": {typed(t, "disk", "all", tar.TypeCont), map[string]string{"disk": "all"}},
+		"multi-part": {typed(t, "disk", "part", 'M'), nil},
+		"unknown":    {typed(t, "disk", "x", 'Z'), nil},
+	} {
+		folder, err := unpackLayer(t, c.data, 9)
+		if c.want == nil {
+			if err == nil || !strings.Contains(err.Error(), "tar type") {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(c.want, tree(t, folder)); err != nil || diff != "" {
+			t.Errorf("%s: %v, -want +got:\n%s", name, err, diff)
+		}
+	}
+}
+
+// TestArchiveTypes: an archive's files may be sparse, and links to others.
+func TestArchiveTypes(t *testing.T) {
+	first := sparse(t, "a", "end")
+	link := layerOf(t, entry{name: "b", content: "a", kind: tar.TypeLink}, entry{name: "c", content: "c"})
+	file := filepath.Join(t.TempDir(), "archive")
+	write := func(data []byte) {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(append(first[:1024:1024], link...)) // one header and one block
+	archive, err := indexTar(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"a": strings.Repeat("\x00", 1024) + "end", "b": strings.Repeat("\x00", 1024) + "end", "c": "c"} {
+		if got, err := read(archive, name, v1.Hash{}); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	write(typed(t, "a", "x", 'Z'))
+	if _, err := indexTar(file); err == nil || !strings.Contains(err.Error(), "tar type") {
+		t.Errorf("an unknown type: %v", err)
+	}
+}
+
+// TestHolesHearTheEnd: a hole, which takes no bytes of the layer, is read until the context ends.
+func TestHolesHearTheEnd(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := (endingReader{ctx, strings.NewReader("x")}).Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("read: %v", err)
 	}
 }
