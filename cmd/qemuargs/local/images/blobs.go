@@ -80,7 +80,7 @@ func indexTar(file string) (*tarBlobs, error) {
 			return nil, fmt.Errorf("read the archive: %w", err)
 		}
 		if err := checkType(header.Typeflag); err != nil {
-			return nil, fmt.Errorf("read %q of the archive: %w", name, err)
+			return nil, fmt.Errorf("read %s of the archive: %w", shown(name), err)
 		}
 		// Next has read the header, and no more of the file.
 		offset, err := f.Seek(0, io.SeekCurrent)
@@ -146,7 +146,7 @@ func (t *tarBlobs) find(name string) (layer, error) {
 	}
 	at, ok := t.files[name]
 	if !ok {
-		return layer{}, fmt.Errorf("the archive has no file %s", name)
+		return layer{}, fmt.Errorf("the archive has no file %s", shown(name))
 	}
 	if at.entry > 0 {
 		return layer{at.size, func() (io.ReadCloser, error) { return openEntry(t.path, at.entry) }}, nil
@@ -167,7 +167,7 @@ func read(from blobs, name string, digest v1.Hash) ([]byte, error) {
 		return nil, err
 	}
 	if file.size > maxManifest {
-		return nil, fmt.Errorf("read %s: it has %d bytes, more than %d", name, file.size, maxManifest)
+		return nil, fmt.Errorf("read %s: it has %d bytes, more than %d", shown(name), file.size, maxManifest)
 	}
 	r, err := file.open()
 	if err != nil {
@@ -176,15 +176,15 @@ func read(from blobs, name string, digest v1.Hash) ([]byte, error) {
 	defer r.Close()
 	data, err := io.ReadAll(io.LimitReader(r, maxManifest))
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+		return nil, fmt.Errorf("read %s: %w", shown(name), err)
 	}
 	if digest != (v1.Hash{}) {
 		got, _, err := v1.SHA256(bytes.NewReader(data))
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", name, err)
+			return nil, fmt.Errorf("read %s: %w", shown(name), err)
 		}
 		if got != digest {
-			return nil, fmt.Errorf("read %s: its content is %s", name, got)
+			return nil, fmt.Errorf("read %s: its content is %s", shown(name), got)
 		}
 	}
 	return data, nil
@@ -196,7 +196,7 @@ func readJSON(from blobs, name string, digest v1.Hash, into any) error {
 		return err
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("read %s: %w", name, err)
+		return fmt.Errorf("read %s: %w", shown(name), err)
 	}
 	return nil
 }

@@ -142,7 +142,7 @@ func dockerContent(from blobs, e dockerEntry) (content, error) {
 		return content{}, err
 	}
 	if !json.Valid(config) {
-		return content{}, fmt.Errorf("read %s: it is no JSON", e.Config)
+		return content{}, fmt.Errorf("read %s: it is no JSON", shown(e.Config))
 	}
 	out := content{config: config}
 	for _, name := range e.Layers {

@@ -21,7 +21,7 @@ import (
 func (c *Cache) Open(ctx context.Context, reference, path string) (Place, error) {
 	place, err := c.open(ctx, reference, path)
 	if err != nil {
-		return Place{}, fmt.Errorf("open %s as image %q: %w", path, reference, err)
+		return Place{}, fmt.Errorf("open %s as image %q: %w", path, reference, foreign{err})
 	}
 	return place, nil
 }

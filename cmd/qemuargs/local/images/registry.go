@@ -40,7 +40,7 @@ func (c *Cache) Pull(ctx context.Context, reference string, policy Policy) (Plac
 	}
 	folder, err := c.fetch(ctx, reference)
 	if err != nil {
-		return Place{}, fmt.Errorf("fetch image %q: %w", reference, err)
+		return Place{}, fmt.Errorf("fetch image %q: %w", reference, foreign{err})
 	}
 	return Place{Folder: folder}, nil
 }

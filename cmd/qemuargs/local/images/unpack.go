@@ -92,7 +92,7 @@ func (u *unpacker) layer(ctx context.Context, stored layer, want v1.Hash) error 
 			return fmt.Errorf("read it: %w", err)
 		}
 		if err := u.entry(header, endingReader{ctx, archive}); err != nil {
-			return fmt.Errorf("unpack /%s: %w", clean(header.Name), err)
+			return fmt.Errorf("unpack %s: %w", shown("/"+clean(header.Name)), err)
 		}
 	}
 	// The archive ends before the stream does, which may be padded.
