@@ -29,10 +29,13 @@ const (
 // errNoRegistry means that a reference names no registry that could be asked.
 var errNoRegistry = errors.New("the reference names this machine (localhost) and no registry's port")
 
-// Pull returns the place of an image, and fetches the image from its registry if need be. The
-// credentials are those of docker's configuration.
+// Pull returns the place of an image, and fetches the image from its registry if need be. With
+// Always it also mends an image that was damaged in the cache. The credentials are those of docker's configuration.
 func (c *Cache) Pull(ctx context.Context, reference string, policy Policy) (Place, error) {
 	if id, ok := c.remembered(reference); ok && policy != Always {
+		if err := c.checkFiles(id); err != nil {
+			return Place{}, fmt.Errorf("find image %q: %w", reference, err)
+		}
 		return Place{Folder: c.imageFolder(id)}, nil
 	}
 	if policy == Never {
