@@ -21,6 +21,7 @@ import (
 // Cache is a folder of unpacked images. Processes may share it.
 //
 //	images/HEX          an image, by the SHA-256 of its configuration, which names the content
+//	images/HEX.files    the image's files, with their sizes and times, to find damage
 //	images/HEX.lock     who holds it unpacks that image
 //	references/HEX      the image that a reference led to last, by the SHA-256 of the reference
 type Cache struct {
@@ -58,18 +59,18 @@ func (c *Cache) imageFolder(id v1.Hash) string {
 	return filepath.Join(c.Folder, "images", id.Hex)
 }
 
-// has says whether an image is there. An image is there as a whole or not at all.
+// has says whether an image is there. The cache puts it there as a whole.
 func (c *Cache) has(id v1.Hash) bool {
 	_, err := os.Stat(c.imageFolder(id))
 	return err == nil
 }
 
-// add unpacks an image unless it is there, and returns its folder and its name. what names it in reports.
+// add unpacks an image unless it is there intact, and returns its folder and its name. what names it in reports.
 func (c *Cache) add(ctx context.Context, image content, what string) (folder string, id v1.Hash, err error) {
 	if id, err = image.id(); err != nil {
 		return "", id, err
 	}
-	if folder = c.imageFolder(id); c.has(id) {
+	if folder = c.imageFolder(id); c.intact(id) {
 		return folder, id, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {
@@ -80,7 +81,7 @@ func (c *Cache) add(ctx context.Context, image content, what string) (folder str
 		return "", id, err
 	}
 	defer unlock()
-	if c.has(id) { // another process was faster
+	if c.intact(id) { // another process was faster
 		return folder, id, nil
 	}
 	partial := folder + ".partial"
@@ -92,7 +93,7 @@ func (c *Cache) add(ctx context.Context, image content, what string) (folder str
 	if err := c.unpack(ctx, image, partial, what); err != nil {
 		return "", id, fmt.Errorf("unpack the image: %w", err)
 	}
-	if err := os.Rename(partial, folder); err != nil {
+	if err := c.replace(id, partial); err != nil {
 		return "", id, fmt.Errorf("keep the image: %w", err)
 	}
 	return folder, id, nil

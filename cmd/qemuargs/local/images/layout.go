@@ -1,6 +1,7 @@
 package images
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -12,20 +13,25 @@ import (
 // image-layout.md).
 const layoutFile = "oci-layout"
 
-// maxIndexes bounds how many indexes lead to a manifest.
-const maxIndexes = 4
+// Bounds of a layout: small indexes that list each other lead to any number of manifests.
+const (
+	maxIndexes    = 4       // on the way to a manifest
+	maxReads      = 1000    // of indexes, in total
+	maxCandidates = 1 << 16 // manifests for linux/amd64, in total
+)
 
 // layoutImage finds the image for linux/amd64 in a layout. If there are several, it is the
 // image that has the reference's name.
-func layoutImage(from blobs, reference string) (content, error) {
+func layoutImage(ctx context.Context, from blobs, reference string) (content, error) {
 	var index v1.IndexManifest
 	if err := readJSON(from, "index.json", v1.Hash{}, &index); err != nil {
 		return content{}, err
 	}
-	all, err := candidates(from, index, maxIndexes)
-	if err != nil {
+	w := &walk{from: from}
+	if err := w.below(ctx, index, maxIndexes); err != nil {
 		return content{}, err
 	}
+	all := w.found
 	var named []v1.Descriptor
 	for _, d := range all {
 		// containerd's name and the specification's own.
@@ -42,26 +48,45 @@ func layoutImage(from blobs, reference string) (content, error) {
 	return content{}, fmt.Errorf("it has %d images for linux/amd64, %d of this name; want one", len(all), len(named))
 }
 
-// candidates are the manifests for linux/amd64 of an index and of the indexes below it.
-func candidates(from blobs, index v1.IndexManifest, depth int) ([]v1.Descriptor, error) {
-	var out []v1.Descriptor
+// walk goes through the indexes of a layout.
+type walk struct {
+	from  blobs
+	reads int             // how many indexes it has read
+	found []v1.Descriptor // manifests for linux/amd64
+}
+
+// below finds the manifests of an index and of the indexes below it.
+func (w *walk) below(ctx context.Context, index v1.IndexManifest, depth int) error {
 	for _, d := range index.Manifests {
 		switch {
 		case d.MediaType.IsIndex() && depth > 0:
-			var below v1.IndexManifest
-			if err := readJSON(from, blobName(d.Digest), d.Digest, &below); err != nil {
-				return nil, err
-			}
-			more, err := candidates(from, below, depth-1)
+			next, err := w.read(ctx, d.Digest)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			out = append(out, more...)
+			if err := w.below(ctx, next, depth-1); err != nil {
+				return err
+			}
 		case d.MediaType.IsImage() && (d.Platform == nil || d.Platform.OS == "linux" && d.Platform.Architecture == "amd64"):
-			out = append(out, d)
+			if w.found = append(w.found, d); len(w.found) > maxCandidates {
+				return errManyManifests
+			}
 		}
 	}
-	return out, nil
+	return nil
+}
+
+var errManyManifests = fmt.Errorf("it lists more than %d indexes or %d images: write the image alone into a layout", maxReads, maxCandidates)
+
+func (w *walk) read(ctx context.Context, digest v1.Hash) (v1.IndexManifest, error) {
+	var index v1.IndexManifest
+	if ctx.Err() != nil {
+		return index, context.Cause(ctx)
+	}
+	if w.reads++; w.reads > maxReads {
+		return index, errManyManifests
+	}
+	return index, readJSON(w.from, blobName(digest), digest, &index)
 }
 
 func blobName(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
@@ -117,7 +142,7 @@ func dockerContent(from blobs, e dockerEntry) (content, error) {
 		return content{}, err
 	}
 	if !json.Valid(config) {
-		return content{}, fmt.Errorf("read %s: it is no JSON", e.Config)
+		return content{}, fmt.Errorf("read %s: it is no JSON", shown(e.Config))
 	}
 	out := content{config: config}
 	for _, name := range e.Layers {

@@ -21,7 +21,7 @@ import (
 func (c *Cache) Open(ctx context.Context, reference, path string) (Place, error) {
 	place, err := c.open(ctx, reference, path)
 	if err != nil {
-		return Place{}, fmt.Errorf("open %s as image %q: %w", path, reference, err)
+		return Place{}, fmt.Errorf("open %s as image %q: %w", path, reference, foreign{err})
 	}
 	return place, nil
 }
@@ -41,7 +41,7 @@ func (c *Cache) open(ctx context.Context, reference, given string) (Place, error
 	}
 	switch {
 	case info.IsDir() && isFile(filepath.Join(path, layoutFile)):
-		image, err := layoutImage(folderBlobs(path), reference)
+		image, err := layoutImage(ctx, folderBlobs(path), reference)
 		return c.place(ctx, image, given, err)
 	case info.IsDir():
 		return Place{Folder: path}, nil
@@ -61,7 +61,7 @@ func (c *Cache) open(ctx context.Context, reference, given string) (Place, error
 		image, err := dockerImage(archive, reference)
 		return c.place(ctx, image, given, err)
 	case archive.has(layoutFile):
-		image, err := layoutImage(archive, reference)
+		image, err := layoutImage(ctx, archive, reference)
 		return c.place(ctx, image, given, err)
 	}
 	return Place{}, errors.New("it is an archive, and none of an image: it has neither manifest.json nor oci-layout")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -28,10 +29,13 @@ const (
 // errNoRegistry means that a reference names no registry that could be asked.
 var errNoRegistry = errors.New("the reference names this machine (localhost) and no registry's port")
 
-// Pull returns the place of an image, and fetches the image from its registry if need be. The
-// credentials are those of docker's configuration.
+// Pull returns the place of an image, and fetches the image from its registry if need be. With
+// Always it also mends an image that was damaged in the cache. The credentials are those of docker's configuration.
 func (c *Cache) Pull(ctx context.Context, reference string, policy Policy) (Place, error) {
 	if id, ok := c.remembered(reference); ok && policy != Always {
+		if err := c.checkFiles(id); err != nil {
+			return Place{}, fmt.Errorf("find image %q: %w", reference, err)
+		}
 		return Place{Folder: c.imageFolder(id)}, nil
 	}
 	if policy == Never {
@@ -39,7 +43,7 @@ func (c *Cache) Pull(ctx context.Context, reference string, policy Policy) (Plac
 	}
 	folder, err := c.fetch(ctx, reference)
 	if err != nil {
-		return Place{}, fmt.Errorf("fetch image %q: %w", reference, err)
+		return Place{}, fmt.Errorf("fetch image %q: %w", reference, foreign{err})
 	}
 	return Place{Folder: folder}, nil
 }
@@ -52,10 +56,10 @@ func (c *Cache) fetch(ctx context.Context, reference string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ctx, progressed, end := withStall(ctx)
-	defer end()
+	ctx, watch := withStall(ctx, encrypted{transport()})
+	defer watch.end(nil)
 	image, err := remote.Image(parsed, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
-		remote.WithTransport(encrypted{transport()}), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: "amd64"}))
+		remote.WithTransport(watch), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: "amd64"}))
 	if err != nil {
 		return "", explain(ctx, err)
 	}
@@ -63,8 +67,7 @@ func (c *Cache) fetch(ctx context.Context, reference string) (string, error) {
 	if err != nil {
 		return "", explain(ctx, err)
 	}
-	watched := Cache{Folder: c.Folder, Report: func(p Progress) { progressed(); c.report(p) }}
-	folder, id, err := watched.add(ctx, content, "fetch "+reference)
+	folder, id, err := c.add(ctx, content, "fetch "+reference)
 	if err != nil {
 		return "", explain(ctx, err)
 	}
@@ -73,6 +76,17 @@ func (c *Cache) fetch(ctx context.Context, reference string) (string, error) {
 
 // contentOf reads the configuration of a registry's image. The layers come when they are read.
 func contentOf(image v1.Image) (content, error) {
+	manifest, err := image.Manifest()
+	if err != nil {
+		return content{}, fmt.Errorf("read the image's manifest: %w", err)
+	}
+	// Package remote reads as many bytes as the manifest names, and without end if they are -1.
+	if size := manifest.Config.Size; size < 0 || size > maxManifest {
+		return content{}, fmt.Errorf("read the image's configuration: the manifest gives it %d bytes: want at most %d", size, maxManifest)
+	}
+	if n := len(manifest.Layers); n > maxLayers {
+		return content{}, fmt.Errorf("list the image's layers: there are %d: want at most %d", n, maxLayers)
+	}
 	config, err := image.RawConfigFile()
 	if err != nil {
 		return content{}, fmt.Errorf("read the image's configuration: %w", err)
@@ -103,11 +117,44 @@ func explain(ctx context.Context, err error) error {
 // stallTimeout is how long a registry may send nothing.
 const stallTimeout = time.Minute
 
-// withStall returns a context that ends when progressed was not called for stallTimeout.
-func withStall(ctx context.Context) (_ context.Context, progressed, end func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("the registry has sent nothing for %s", stallTimeout)) })
-	return ctx, func() { timer.Reset(stallTimeout) }, func() { timer.Stop(); cancel(nil) }
+// stall speaks to a registry, and ends the context when the registry has sent nothing for
+// stallTimeout. It measures only the time in which the registry is waited for: what is read of
+// a layer is written to a disk in between, and the disk may be slow.
+type stall struct {
+	registry http.RoundTripper
+	end      context.CancelCauseFunc
+}
+
+func withStall(ctx context.Context, registry http.RoundTripper) (context.Context, *stall) {
+	ctx, end := context.WithCancelCause(ctx)
+	return ctx, &stall{registry, end}
+}
+
+// watch begins to wait for the registry.
+func (s *stall) watch() *time.Timer {
+	return time.AfterFunc(stallTimeout, func() { s.end(fmt.Errorf("the registry has sent nothing for %s", stallTimeout)) })
+}
+
+func (s *stall) RoundTrip(request *http.Request) (*http.Response, error) {
+	timer := s.watch()
+	defer timer.Stop()
+	response, err := s.registry.RoundTrip(request)
+	if err == nil {
+		response.Body = stallBody{response.Body, s}
+	}
+	return response, err
+}
+
+// stallBody is an answer of the registry.
+type stallBody struct {
+	io.ReadCloser
+	stall *stall
+}
+
+func (b stallBody) Read(p []byte) (int, error) {
+	timer := b.stall.watch()
+	defer timer.Stop()
+	return b.ReadCloser.Read(p)
 }
 
 func transport() http.RoundTripper {

@@ -22,6 +22,9 @@ const (
 	maxBytes   = 256 << 30
 	maxEntries = 1 << 17
 	maxLayers  = 1 << 10
+
+	maxName       = 4096 // bytes of a path in the image, as Linux takes at most (PATH_MAX)
+	maxComponents = 128  // names in a path
 )
 
 // Names of whiteouts (image-spec, layer.md): an entry that hides another of lower layers, and
@@ -51,7 +54,7 @@ func (c *Cache) unpack(ctx context.Context, image content, folder, what string) 
 	}
 	u := &unpacker{root: root, bytes: maxBytes, entries: maxEntries}
 	for i, l := range image.layers {
-		if err := u.layer(count.counted(l), sums[i]); err != nil {
+		if err := u.layer(ctx, count.counted(l), sums[i]); err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}
@@ -70,7 +73,7 @@ type unpacker struct {
 }
 
 // layer unpacks a layer, and checks that it is what the configuration names.
-func (u *unpacker) layer(stored layer, want v1.Hash) error {
+func (u *unpacker) layer(ctx context.Context, stored layer, want v1.Hash) error {
 	r, err := stored.plain()
 	if err != nil {
 		return fmt.Errorf("open it: %w", err)
@@ -88,8 +91,8 @@ func (u *unpacker) layer(stored layer, want v1.Hash) error {
 		if err != nil {
 			return fmt.Errorf("read it: %w", err)
 		}
-		if err := u.entry(header, archive); err != nil {
-			return fmt.Errorf("unpack /%s: %w", clean(header.Name), err)
+		if err := u.entry(header, endingReader{ctx, archive}); err != nil {
+			return fmt.Errorf("unpack %s: %w", shown("/"+clean(header.Name)), err)
 		}
 	}
 	// The archive ends before the stream does, which may be padded.
@@ -102,21 +105,73 @@ func (u *unpacker) layer(stored layer, want v1.Hash) error {
 	return nil
 }
 
-var errTooLarge = fmt.Errorf("the image has more than %d GiB or %d files", maxBytes>>30, maxEntries)
+var errTooLarge = fmt.Errorf("the image has more than %d GiB or %d files and folders", maxBytes>>30, maxEntries)
 
 // clean is a path in the image without a leading slash, which leads nowhere out of it.
 func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
+
+var errLongName = fmt.Errorf("its path has more than %d bytes or %d names", maxName, maxComponents)
+
+// checkName refuses a path that is too long to be worked with.
+func checkName(name string) error {
+	if len(name) > maxName || strings.Count(name, "/") >= maxComponents {
+		return errLongName
+	}
+	return nil
+}
+
+// keep notes that the layer itself has a path, and counts the folders above it that no entry
+// has named before: the unpacker makes them.
+func (u *unpacker) keep(name string) error {
+	u.own[name] = true
+	for p := path.Dir(name); p != "."; p = path.Dir(p) {
+		if u.own[p] {
+			return nil // and so are all above it
+		}
+		if u.entries--; u.entries < 0 {
+			return errTooLarge
+		}
+		u.own[p] = true
+	}
+	return nil
+}
+
+// checkType refuses an entry of a tar type that stands for nothing that is known.
+func checkType(kind byte) error {
+	switch kind {
+	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse, tar.TypeDir, tar.TypeLink, tar.TypeSymlink,
+		tar.TypeChar, tar.TypeBlock, tar.TypeFifo, tar.TypeXGlobalHeader:
+		return nil
+	}
+	return fmt.Errorf("its tar type is %q, which is unknown: pack it as a regular file", kind)
+}
 
 func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	if u.entries--; u.entries < 0 || header.Size > u.bytes {
 		return errTooLarge
 	}
+	if err := checkType(header.Typeflag); err != nil {
+		return err
+	}
 	name := clean(header.Name)
-	if name == "" {
+	if name == "" || header.Typeflag == tar.TypeXGlobalHeader { // a header of the archive is no file
 		return nil
+	}
+	if err := checkName(name); err != nil {
+		return err
 	}
 	folder, base := path.Split(name)
 	folder = clean(folder)
+	err := u.change(header, folder, base, content)
+	if err != nil && u.behindAbsolute(folder) {
+		return nil
+	}
+	return err
+}
+
+// change puts an entry into a folder, or removes what the entry hides.
+func (u *unpacker) change(header *tar.Header, folder, base string, content io.Reader) error {
+	name := path.Join(folder, base)
 	if base == opaque {
 		return u.hideAll(folder)
 	}
@@ -128,8 +183,8 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 			return err
 		}
 	}
-	for p := name; p != "."; p = path.Dir(p) {
-		u.own[p] = true
+	if err := u.keep(name); err != nil {
+		return err
 	}
 	if header.Typeflag == tar.TypeDir {
 		if info, err := u.root.Lstat(name); err == nil && info.IsDir() {
@@ -142,7 +197,7 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	switch header.Typeflag {
 	case tar.TypeDir:
 		return u.root.Mkdir(name, 0o755)
-	case tar.TypeReg:
+	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse: // package tar gives zeros for a hole
 		return u.file(name, content)
 	case tar.TypeLink:
 		return u.root.Link(clean(header.Linkname), name)
@@ -152,19 +207,70 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	return nil // no disk and no kernel is a device or a FIFO
 }
 
+// maxLinks bounds the links on the way to a file, as Linux does (path_resolution(7)).
+const maxLinks = 40
+
+// behindAbsolute says whether the way to a folder leads through an absolute link, such as
+// /var/run to /run. os.Root refuses such a way. No disk and no kernel is lost behind the link:
+// the launcher follows no link when it looks for them.
+func (u *unpacker) behindAbsolute(folder string) bool {
+	for range maxLinks {
+		link, rest, ok := u.firstLink(folder)
+		if !ok {
+			return false
+		}
+		to, err := u.root.Readlink(link)
+		if err != nil || path.IsAbs(to) {
+			return err == nil
+		}
+		folder = clean(path.Join(path.Dir(link), to, rest))
+	}
+	return false
+}
+
+// firstLink is the first link on the way to a folder, and the way from there.
+func (u *unpacker) firstLink(folder string) (link, rest string, ok bool) {
+	for i := range len(folder) + 1 {
+		if i < len(folder) && folder[i] != '/' {
+			continue
+		}
+		info, err := u.root.Lstat(path.Join(".", folder[:i]))
+		if err != nil {
+			return "", "", false
+		}
+		if info.Mode().Type() == fs.ModeSymlink {
+			return folder[:i], folder[i:], true
+		}
+	}
+	return "", "", false
+}
+
 // hide removes what lower layers have at a path.
 func (u *unpacker) hide(name, base string) error {
 	if base == "" || base == "." || base == ".." {
 		return errors.New("it is a whiteout without a name")
 	}
-	if u.own[name] {
-		return nil
-	}
-	return u.root.RemoveAll(name)
+	return u.hideLower(name)
 }
 
-// hideAll removes what lower layers have in a folder.
+// hideLower removes what lower layers have at a path. A folder that the layer itself has too
+// stays, and what the layer has in it.
+func (u *unpacker) hideLower(name string) error {
+	if !u.own[name] {
+		return u.root.RemoveAll(name)
+	}
+	if info, err := u.root.Lstat(name); err != nil || !info.IsDir() {
+		return nil
+	}
+	return u.hideAll(name)
+}
+
+// hideAll removes what lower layers have in a folder, once: no layer brings it back.
 func (u *unpacker) hideAll(folder string) error {
+	mark := path.Join(folder, opaque)
+	if u.own[mark] {
+		return nil
+	}
 	dir, err := u.root.Open(path.Join(".", folder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -172,16 +278,14 @@ func (u *unpacker) hideAll(folder string) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
-	if err != nil {
+	if err := errors.Join(err, dir.Close()); err != nil {
 		return err
 	}
+	u.own[mark] = true
 	for _, base := range names {
-		if name := path.Join(folder, base); !u.own[name] {
-			if err := u.root.RemoveAll(name); err != nil {
-				return err
-			}
+		if err := u.hideLower(path.Join(folder, base)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -220,6 +324,20 @@ func copySparse(to *os.File, from io.Reader) (size int64, err error) {
 			return size, err
 		}
 	}
+}
+
+// endingReader ends the reading of a file with the context. A hole of a sparse file is read
+// without reading of the layer.
+type endingReader struct {
+	ctx  context.Context
+	file io.Reader
+}
+
+func (r endingReader) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.file.Read(p)
 }
 
 // counter counts the bytes that are read of layers as they are stored, and ends the reading
