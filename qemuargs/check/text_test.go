@@ -1,11 +1,13 @@
 package check_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs/check"
@@ -50,12 +52,47 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestEnds: the check of very many mistakes ends.
+// TestEnds: the check of very many mistakes ends soon, and says that it has ended. Warnings do not end it.
 func TestEnds(t *testing.T) {
 	all := schemas(t)
-	got := problems(t, all, "11.1", "qemu"+strings.Repeat(" -device virtio-blk-pcj-non-transitionalx", 100_000))
-	if n := strings.Count(got, "\n") + 1; n != check.MaxProblems {
-		t.Errorf("%d problems, want %d", n, check.MaxProblems)
+	var features, ids, references strings.Builder
+	for n := range 20_000 {
+		fmt.Fprintf(&features, ",+no-such%05d", n)
+	}
+	for n := range 100_000 {
+		fmt.Fprintf(&ids, " -device pcie-root-port,id=port%06d", n)
+	}
+	for n := range 300 {
+		fmt.Fprintf(&references, " -device virtio-rng-pci,bus=prot%06d", n)
+	}
+	for name, c := range map[string]struct {
+		text             string
+		errors, warnings int
+		last             string
+	}{
+		"devices":            {strings.Repeat(" -device virtio-blk-pcj-non-transitionalx", 100_000), 201, 0, "arguments: the check ended after 200 errors"},
+		"features":           {" -cpu host" + features.String(), 201, 0, "arguments: the check ended after 200 errors"},
+		"references":         {ids.String() + references.String(), 201, 0, "arguments: the check ended after 200 errors"},
+		"warnings":           {" -chardev null,id=c" + strings.Repeat(" -mon chardev=c", 250) + " -nosuch x", 1, 201, "arguments: warning: 50 more warnings are not shown"},
+		"long small letters": {" -nosuch" + strings.Repeat("Ⱥ", 29) + " x", 1, 0, "-nosuch" + strings.Repeat("Ⱥ", 29) + ": QEMU 11.1 has no such option"},
+		"just 200":           {strings.Repeat(" -nosuch x", 200), 200, 0, "-nosuch: QEMU 11.1 has no such option"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin := time.Now()
+			lines := strings.Split(problems(t, all, "11.1", "qemu-system-x86_64"+c.text), "\n")
+			took, warnings := time.Since(begin), 0
+			for _, line := range lines {
+				if strings.Contains(line, ": warning: ") {
+					warnings++
+				}
+			}
+			if last := lines[len(lines)-1]; len(lines)-warnings != c.errors || warnings != c.warnings || last != c.last {
+				t.Errorf("%d errors and %d warnings, want %d and %d; the last is %q, want %q", len(lines)-warnings, warnings, c.errors, c.warnings, last, c.last)
+			}
+			if took > 4*time.Second { // 0.6 s on a slow machine
+				t.Errorf("it took %v", took)
+			}
+		})
 	}
 }
 
