@@ -135,6 +135,9 @@ func (k *checks) file(name string, stdin io.Reader) error {
 		if s.Title != "" {
 			title += ": " + s.Title
 		}
+		if p, ok := check.Program(s.Program, k.schema); ok {
+			fmt.Fprintf(k.out, "%s: %s\n", title, p)
+		}
 		k.check(title, s.Args)
 	}
 	return nil

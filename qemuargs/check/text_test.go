@@ -37,7 +37,17 @@ func TestParse(t *testing.T) {
 		"one shell line":       {"-S -m 1G\n", []check.Section{{Args: []string{"-S", "-m", "1G"}}}},
 		"one option, JSON":     {`-device {"driver":"a", "id":"b"}`, []check.Section{{Args: []string{"-device", `{"driver":"a", "id":"b"}`}}}},
 		"an option a line":     {"-S\n-append a 'b' c\n-m\n1G\n", []check.Section{{Args: []string{"-S", "-append", "a 'b' c", "-m", "1G"}}}},
-		"titles":               {"# VirtualMachine default/a\n-S\n\n# VirtualMachine default/b\n-m 1G\n", []check.Section{{"VirtualMachine default/a", []string{"-S"}}, {"VirtualMachine default/b", []string{"-m", "1G"}}}},
+		"titles":               {"# VirtualMachine default/a\n-S\n\n# VirtualMachine default/b\n-m 1G\n", []check.Section{{Title: "VirtualMachine default/a", Args: []string{"-S"}}, {Title: "VirtualMachine default/b", Args: []string{"-m", "1G"}}}},
+		"comments":             {"#!/bin/sh\n# don't touch\nexec qemu-system-x86_64 -S # it's \\\n  -m 1G -name a#b '#c'\n", []check.Section{{Args: []string{"-S", "-m", "1G", "-name", "a#b", "#c"}}}},
+		"what runs QEMU":       {"sudo -u me numactl --cpunodebind=0 /usr/bin/qemu-system-x86_64 -m 1G", []check.Section{{Args: []string{"-m", "1G"}}}},
+		"a script runs QEMU":   {"./vm.sh -accel kvm -name qemu-kvm", []check.Section{{Args: []string{"./vm.sh", "-accel", "kvm", "-name", "qemu-kvm"}}}},
+		"options alone":        {"-accel kvm -S", []check.Section{{Args: []string{"-accel", "kvm", "-S"}}}},
+		"kvm":                  {"sudo -E kvm -accel kvm", []check.Section{{Args: []string{"-accel", "kvm"}}}},
+		"cmdline":              {"/usr/bin/qemu-system-x86_64\x00-name\x00it's \\ me\x00-append\x00\x00-S\x00", []check.Section{{Args: []string{"-name", `it's \ me`, "-append", "", "-S"}}}},
+		"as ps prints":         {`123 ? Sl 0:01 qemu-kvm -blockdev {"driver":"file", "filename":"/a b"} -S`, []check.Section{{Args: []string{"-blockdev", `{"driver":"file", "filename":"/a b"}`, "-S"}}}},
+		"a shell's braces":     {`kvm -name {"a b" -S`, []check.Section{{Args: []string{"-name", "{a b", "-S"}}}},
+		"two options a line":   {"-m 1G -smp 2\n-cpu host\n", []check.Section{{Args: []string{"-m", "1G", "-smp", "2", "-cpu", "host"}}}},
+		"a kernel's options":   {"-append a -b c\n-S\n", []check.Section{{Args: []string{"-append", "a -b c", "-S"}}}},
 		"line ends of Windows": {"qemu -S \\\r\n -m 1G\r\n", []check.Section{{Args: []string{"-S", "-m", "1G"}}}},
 	} {
 		got, err := check.Parse(c.text)
@@ -49,6 +59,20 @@ func TestParse(t *testing.T) {
 		if got, err := check.Parse(text); err == nil {
 			t.Errorf("%.20q is read: %d sections", text, len(got))
 		}
+	}
+}
+
+// TestProgram: a QEMU of another architecture than the schema's is one warning.
+func TestProgram(t *testing.T) {
+	s := schemas(t)["11.1"]
+	for name, want := range map[string]bool{"": false, "qemu-kvm": false, "qemu-system-x86_64": false, "qemu-system-aarch64": true} {
+		if p, got := check.Program(name, s); got != want || got && (!p.Warning || !strings.Contains(p.String(), "x86_64")) {
+			t.Errorf("%q: %v, %q", name, got, p)
+		}
+	}
+	sections, err := check.Parse("sudo -E /usr/bin/qemu-system-aarch64 -S")
+	if err != nil || sections[0].Program != "qemu-system-aarch64" {
+		t.Errorf("%+v, %v", sections, err)
 	}
 }
 
