@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 
@@ -56,8 +57,14 @@ func (c *checker) accelerators(names string) {
 
 // noAccelerator complains of an accelerator that there is not. A schema has those of one build of QEMU.
 func (c *checker) noAccelerator(name string, another bool) {
-	has := func(s *schema.Schema) bool { _, ok := s.Accelerators[name]; return ok }
-	c.report(another, "this build of QEMU %s has no accelerator %q%s", c.schema.Release(), shorten(name), c.hint(name, maps.Keys(c.schema.Accelerators), has))
+	hint := ""
+	switch name {
+	case "hvf", "nvmm", "whpx", "xen", "hax": // names of other builds, and no mistakes in kvm
+	default:
+		has := func(s *schema.Schema) bool { _, ok := s.Accelerators[name]; return ok }
+		hint = c.hint(name, maps.Keys(c.schema.Accelerators), has)
+	}
+	c.report(another, "this build of QEMU %s has no accelerator %q%s", c.schema.Release(), shorten(name), hint)
 }
 
 // machineList are a machine type's properties.
@@ -115,7 +122,13 @@ func (c *checker) cpu(value string) {
 	}
 	if !ok {
 		has := func(s *schema.Schema) bool { _, ok := s.CPUs[model]; return ok }
-		c.problem("QEMU %s has no CPU model %q%s", c.schema.Release(), shorten(model), c.hint(model, maps.Keys(c.schema.CPUs), has))
+		hint := ""
+		if newest := c.newestCPU(model); newest != "" && c.elsewhere(has) == "" {
+			hint = fmt.Sprintf("; the newest is %s", newest)
+		} else {
+			hint = c.hint(model, maps.Keys(c.schema.CPUs), has)
+		}
+		c.problem("QEMU %s has no CPU model %q%s", c.schema.Release(), shorten(model), hint)
 		return
 	}
 	if m.Deprecated {
@@ -134,6 +147,25 @@ func (c *checker) cpu(value string) {
 		}
 		c.feature(model, feature, list)
 	}
+}
+
+// newestCPU is the newest version of a CPU model, such as Haswell-v4 of Haswell-v99; empty where the model has no version.
+func (c *checker) newestCPU(model string) string {
+	family, version, ok := cutLast(model, "-v")
+	if !ok || strings.Trim(version, "0123456789") != "" {
+		return ""
+	}
+	newest := ""
+	for name := range c.schema.CPUs {
+		f, v, ok := cutLast(name, "-v")
+		if !ok || f != family || strings.Trim(v, "0123456789") != "" {
+			continue
+		}
+		if _, best, _ := cutLast(newest, "-v"); newest == "" || compareVersions(v, best) > 0 {
+			newest = name
+		}
+	}
+	return newest
 }
 
 // feature checks one of a CPU model's: +name, -name, name or name=value (target/i386, x86_cpu_parse_featurestr).

@@ -61,6 +61,10 @@ var mistakes = []mistake{
 	{"7.2", "minimal", `"free-page-reporting":true`, `"free-page-reporting":true,"x-pcie-ext-tag":false`},
 	{"7.2", "minimal", `"driver":"virtio-balloon-pci-non-transitional","id":"balloon0","free-page-reporting":true`, `"driver":"virtio-sound-pci","id":"balloon0"`},
 	{"7.2", "cpu-model-named", `Haswell-noTSX`, `SierraForest`},
+	{"11.1", "cpu-model-named", `Haswell-noTSX`, `Haswell-v99`},
+	{"11.1", "minimal", `-accel tcg`, `-accel hvf`},
+	{"11.1", "minimal", `vmport=off`, `vmport=off,accel=kvmm:tcg`},
+	{"11.1", "minimal", `"num-queues":1`, `"num-queues":1,"num-queues":2`},
 	{"7.2", "minimal", `"driver":"file","node-name":"disk-root.file"`, `"driver":"file","node-name":"disk-root.file","active":true`},
 	// Names of things that there are not.
 	{"11.1", "minimal", `virtio-blk-pci-non-transitional`, `virtio-blk-pci-nontransitional`},
