@@ -46,7 +46,20 @@ from_debian() {
 
 capture() { "$work/qemuargs" schema --qemu "$2" --output "$folder/$1.json.gz" && say "$(ls -l "$folder/$1.json.gz" | cut -d' ' -f5) bytes of QEMU $1"; }
 
+# machine_qemu RELEASE prints the path of the machine's QEMU, which must be of the release.
+machine_qemu() {
+	local path version
+	path=$(command -v qemu-system-x86_64) || { echo "no qemu-system-x86_64: install Debian 12's qemu-system-x86" >&2; return 1; }
+	version=$("$path" --version | sed -n 1p)
+	[[ $version == "QEMU emulator version $1."*"(Debian "* ]] || { echo "$path is not Debian's QEMU $1: $version" >&2; return 1; }
+	echo "$path"
+}
+
 cd "$repo" && CGO_ENABLED=0 go build -trimpath -o "$work/qemuargs" ./cmd/qemuargs
-capture 7.2 "$(command -v qemu-system-x86_64)"
-capture 10.0 "$(from_debian 10.0 "$trixie")"
-capture 11.1 "$(from_debian 11.1 "$backports")"
+# An assignment ends the script when its command fails; an argument's command does not.
+qemu=$(machine_qemu 7.2)
+capture 7.2 "$qemu"
+qemu=$(from_debian 10.0 "$trixie")
+capture 10.0 "$qemu"
+qemu=$(from_debian 11.1 "$backports")
+capture 11.1 "$qemu"

@@ -23,9 +23,13 @@ func checkCommand() *cobra.Command {
 		Short: "Check QEMU's arguments against what a release of QEMU takes, without QEMU",
 		Long: `check holds QEMU's arguments against a schema that "qemuargs schema" captured. It prints an error a line: unknown options,
 devices and properties, values of a wrong type, machine types that are gone, ids that nothing has. What is deprecated is a
-warning. It passes over what a schema does not tell: that it finds nothing is no promise that QEMU starts.
+warning. The check knows only what the schema tells. QEMU can refuse arguments in which the check finds nothing.
 
-The arguments come from manifests (-f), from files (--args: a command for a shell, or one argument a line), or stand after "--".`,
+The schemas in this program are of Debian's builds of QEMU for x86_64. Another build of the same release may have other devices and
+accelerators; "qemuargs schema" captures it. The check ends after 200 errors of one QEMU.
+
+The arguments come from manifests (-f), from files (--args), or stand after "--". A file has a command for a shell, or one argument a
+line, or is /proc/PID/cmdline.`,
 		Example: `  qemuargs check -f manifests/
   qemuargs check --schema 7.2 --args manifests/web.args
   qemuargs check --schema 10.0 -- -machine q35 -device virtio-blk-pci,drive=d0`,
@@ -34,6 +38,7 @@ The arguments come from manifests (-f), from files (--args: a command for a shel
 	c.Flags().StringArrayVar(&files, "args", nil, "file of arguments, or - for standard input")
 	name := addSchemaFlag(c)
 	host := addHostFlag(c, "host", "host of the manifests, where it is not one with KVM and the schema's release: "+hostHelp)
+	c.Flags().Lookup("host").DefValue = "" // the text tells what the default is
 	c.RunE = func(c *cobra.Command, words []string) error {
 		if len(files)+len(manifests)+len(words) == 0 {
 			return &usageError{c.CommandPath(), errors.New("name manifests, a file of arguments, or arguments after --")}
@@ -50,16 +55,15 @@ The arguments come from manifests (-f), from files (--args: a command for a shel
 				return err
 			}
 		}
-		if err := k.manifests(manifests, host.Host); err != nil {
-			return err
-		}
+		problems := []error{k.manifests(manifests, host.Host)}
 		for _, file := range files {
-			if err := k.file(file, c.InOrStdin()); err != nil {
-				return err
-			}
+			problems = append(problems, k.file(file, c.InOrStdin()))
 		}
 		if len(words) > 0 {
 			k.check("", words)
+		}
+		if err := errors.Join(problems...); err != nil {
+			return err
 		}
 		if k.failed {
 			return errProblems
@@ -101,7 +105,7 @@ func (k *checks) check(title string, args []string) {
 	}
 }
 
-// manifests checks the machines of manifests on a host.
+// manifests checks the machines of manifests on a host: all that can be resolved. The error joins those of the others.
 func (k *checks) manifests(names []string, host manifest.Host) error {
 	if len(names) == 0 {
 		return nil
@@ -110,14 +114,16 @@ func (k *checks) manifests(names []string, host manifest.Host) error {
 	if err != nil {
 		return err
 	}
+	var problems []error
 	for _, i := range instances {
 		machine, err := i.Machine(host)
 		if err != nil {
-			return err
+			problems = append(problems, err)
+			continue
 		}
 		k.check(i.Document.File+": "+i.Object(), qemuargs.Strings(machine.Args()))
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // file checks the arguments of a file.
@@ -134,6 +140,9 @@ func (k *checks) file(name string, stdin io.Reader) error {
 		title := name
 		if s.Title != "" {
 			title += ": " + s.Title
+		}
+		if p, ok := check.Program(s.Program, k.schema); ok {
+			fmt.Fprintf(k.out, "%s: %s\n", title, p)
 		}
 		k.check(title, s.Args)
 	}

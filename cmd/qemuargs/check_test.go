@@ -63,6 +63,32 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckGoesOn: an invalid manifest does not end the check of the others, and the error names each that is invalid.
+func TestCheckGoesOn(t *testing.T) {
+	const vmi = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: %s}\nspec: {domain: {resources: {requests: {memory: 64Mi}}, devices: {disks: [{name: d, disk: {}}]}}}\n"
+	bad := file(t, "bad.yaml", fmt.Sprintf(vmi, "one")+"---\n"+fmt.Sprintf(vmi, "two"))
+	s := runCommand(t, "-m much", "check", "-f", bad, "-f", "../../config/samples/vmi-tiny.yaml", "--schema", "7.2", "--host", "tcg-11.1.3", "--args", "/no/such/file", "--args", "-")
+	for _, want := range []string{"one", "two", "/no/such/file"} {
+		if !strings.Contains(s.err, want) {
+			t.Errorf("no %s in the errors", want)
+		}
+	}
+	if s.code != exitInvalid || !strings.Contains(s.out, "default/tiny: -machine") || !strings.Contains(s.out, `"much"`) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestCheckWarns: the QEMU of another architecture is a warning.
+func TestCheckWarns(t *testing.T) {
+	s := runCommand(t, "qemu-system-aarch64 -S", "check", "--args", "-")
+	if s.code != 0 || !strings.HasPrefix(s.out, "-: qemu-system-aarch64: warning: ") {
+		t.Errorf("%+v", s)
+	}
+	if s := runCommand(t, "", "check", "--help"); strings.Contains(s.out, "default kvm") || !strings.Contains(s.out, "default \"11.1\"") {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestSchemaShows: --list has a line for each release, and show one for each property.
 func TestSchemaShows(t *testing.T) {
 	s := runCommand(t, "", "schema", "--list")

@@ -23,7 +23,7 @@ func schemaCommand() *cobra.Command {
 		Use:   "schema",
 		Short: "Capture what a QEMU takes: its devices, machine types, CPU models and QAPI types",
 		Long: `schema starts a QEMU without a machine, asks it what it takes, and writes the answers to a file for "qemuargs check".
-Three releases are in this program already; --list names them.`,
+Three releases are in this program already, of Debian's builds; --list names them.`,
 		Example: `  qemuargs schema --list
   qemuargs schema --qemu /usr/bin/qemu-system-x86_64 --output ours.json.gz
   qemuargs schema show virtio-blk-pci`,

@@ -16,6 +16,10 @@ umask 022
 version=$(git -C "$repo" describe --tags --abbrev=12 --match 'v[0-9]*' 2>/dev/null ||
 	echo "v0-$(git -C "$repo" rev-list --count HEAD)-g$(git -C "$repo" rev-parse --short=12 HEAD)")
 version=$(sed -E 's/^v//; s/-([0-9]+)-g/+\1.g/; s/-/~/' <<<"$version")
+# built says what the program was built from: files that git knows may differ from the commit.
+built="Built from commit $(git -C "$repo" rev-parse HEAD)"
+changes=$(git -C "$repo" status --porcelain --untracked-files=no)
+[ -z "$changes" ] || built+=", with changes that are not committed"
 arch=$(dpkg --print-architecture)
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
@@ -40,7 +44,7 @@ EOF
 gzip -9n >"$root/usr/share/doc/qemuargs/changelog.gz" <<EOF
 qemuargs ($version) unstable; urgency=medium
 
-  * Built from commit $(git -C "$repo" rev-parse HEAD).
+  * $built.
 
  -- The Kubeqemu Authors <kubeqemu@users.noreply.github.com>  $(date -R -d "@$SOURCE_DATE_EPOCH")
 EOF
@@ -56,8 +60,11 @@ Priority: optional
 Homepage: https://github.com/kubeqemu/kubeqemu
 Description: QEMU's arguments for KubeVirt manifests
  qemuargs shows, without a cluster, the arguments that QEMU is started with for
- the KubeVirt manifests that you keep. It holds manifests against recorded
- arguments, and compares manifests, folders and hosts.
+ the KubeVirt manifests that you keep, and explains where each comes from. It
+ holds manifests against recorded arguments, and compares manifests, folders
+ and hosts. It checks arguments against what a release of QEMU takes, without
+ that QEMU; it has the schemas of three releases, and captures others. It also
+ starts a manifest's virtual machine on this computer.
 EOF
 package=$folder/qemuargs_${version}_$arch.deb
 dpkg-deb --root-owner-group -Zxz --build "$root" "$package" >/dev/null

@@ -5,6 +5,7 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -26,14 +27,18 @@ func (p Problem) String() string {
 	return p.Argument + ": " + p.Text
 }
 
-// MaxProblems is after how many problems the check ends: to find a near name takes its time.
+// MaxProblems bounds the errors of one QEMU, and apart from them its warnings. The check ends at the next error, and says
+// so in one more problem. One more warning tells how many warnings are left out.
 const MaxProblems = 200
+
+// maxNear is how many problems name a near name: each search compares all names.
+const maxNear = 20
 
 // Arguments checks the arguments of one QEMU, without the program's name. others are the schemas of other releases; they
 // tell what is new and what is gone.
 func Arguments(args []string, s *schema.Schema, others ...*schema.Schema) []Problem {
 	c := newChecker(s, others)
-	for i := 0; i < len(args) && len(c.found) < MaxProblems; {
+	for i := 0; i < len(args) && !c.ended; {
 		i += c.argument(args[i:])
 	}
 	c.references()
@@ -41,6 +46,12 @@ func Arguments(args []string, s *schema.Schema, others ...*schema.Schema) []Prob
 	var problems []Problem
 	for _, f := range c.found {
 		problems = append(problems, f.Problem)
+	}
+	if c.ended {
+		problems = append(problems, Problem{Argument: "arguments", Text: fmt.Sprintf("the check ended after %d errors", MaxProblems)})
+	}
+	if c.unshown > 0 {
+		problems = append(problems, Problem{Argument: "arguments", Text: fmt.Sprintf("%d more warnings are not shown", c.unshown), Warning: true})
 	}
 	return problems
 }
@@ -63,6 +74,11 @@ type checker struct {
 	open    map[kind]bool // there may be ids of the kind that the arguments do not show
 	machine string        // the machine type
 	unnamed bool          // a PCI bridge has no id, and QEMU names its bus
+
+	errors, warnings int  // in found
+	unshown          int  // warnings that are not in found
+	ended            bool // there is an error more than MaxProblems
+	searched         int  // near names
 }
 
 func newChecker(s *schema.Schema, others []*schema.Schema) *checker {
@@ -80,7 +96,20 @@ func (c *checker) problem(format string, values ...any) { c.report(false, format
 
 func (c *checker) warn(format string, values ...any) { c.report(true, format, values...) }
 
+// report keeps a problem, while there are few. It is called for each name of an argument, and there may be very many.
 func (c *checker) report(warning bool, format string, values ...any) {
+	switch {
+	case warning && c.warnings >= MaxProblems:
+		c.unshown++
+		return
+	case warning:
+		c.warnings++
+	case c.errors >= MaxProblems:
+		c.ended = true
+		return
+	default:
+		c.errors++
+	}
 	c.found = append(c.found, placed{Problem{c.label, printable(fmt.Sprintf(format, values...)), warning}, c.place})
 }
 
@@ -110,7 +139,7 @@ func (c *checker) argument(words []string) int {
 	c.label = "-" + printable(shorten(name))
 	known := c.schema.HasFlag(name) || name == "M" // which -help leaves out
 	if !known {
-		c.problem("QEMU %s has no such option%s", c.schema.Release(), c.hint(name, c.schema.Flags, func(s *schema.Schema) bool { return s.HasFlag(name) }))
+		c.problem("QEMU %s has no such option%s", c.schema.Release(), c.hint(name, slices.Values(c.schema.Flags), func(s *schema.Schema) bool { return s.HasFlag(name) }))
 	}
 	if withoutValue(name) {
 		return 1
@@ -166,10 +195,19 @@ func (c *checker) value(flag, value string) {
 }
 
 // hint ends a complaint about a name: which release has it, or what name was meant.
-func (c *checker) hint(name string, known []string, has func(*schema.Schema) bool) string {
+func (c *checker) hint(name string, known iter.Seq[string], has func(*schema.Schema) bool) string {
 	if text := c.elsewhere(has); text != "" {
 		return "; " + text
 	}
+	return c.meant(name, known)
+}
+
+// meant ends a complaint about a name with the name that was meant.
+func (c *checker) meant(name string, known iter.Seq[string]) string {
+	if c.searched >= maxNear {
+		return ""
+	}
+	c.searched++
 	if meant := near(name, known); meant != "" {
 		return fmt.Sprintf("; did you mean %q?", meant)
 	}

@@ -92,7 +92,7 @@ func (c *checker) noDevice(driver string, internal bool) {
 		}
 	}
 	has := func(s *schema.Schema) bool { _, d, ok := s.Device(driver); return ok && d.Creatable }
-	c.problem("QEMU %s has no device %q%s", c.schema.Release(), shorten(driver), c.hint(driver, known, has))
+	c.problem("QEMU %s has no device %q%s", c.schema.Release(), shorten(driver), c.hint(driver, slices.Values(known), has))
 }
 
 // properties checks the properties of a device, a machine or an accelerator. list is nil where nothing is known of them.
@@ -101,6 +101,9 @@ func (c *checker) properties(subject string, list map[string]string, properties 
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if c.ended {
+			return
+		}
 		if slices.Contains(but, name) {
 			continue
 		}
@@ -117,7 +120,7 @@ func (c *checker) properties(subject string, list map[string]string, properties 
 				_, ok := s.List(d.List)[name]
 				return ok && d != schema.Device{}
 			}
-			c.problem("%s has no property %q%s", subject, shorten(name), c.hint(name, slices.Collect(maps.Keys(list)), has))
+			c.problem("%s has no property %q%s", subject, shorten(name), c.hint(name, maps.Keys(list), has))
 		}
 	}
 }
@@ -128,6 +131,8 @@ func (c *checker) property(name, kind string, value any) {
 	switch values := c.schema.Enums[kind]; {
 	case name == "addr" && (kind == "int32" || kind == "str"): // a text in QEMU 7.2 too, in spite of its type there
 		complaint = slot(value)
+	case name == "label-size" && kind == "int": // of nvdimm, whose setter reads a size (hw/mem/nvdimm.c)
+		complaint = integer(value, "size")
 	case kind == "bool":
 		complaint = truth(value)
 	case values != nil:
@@ -241,7 +246,7 @@ func (c *checker) global(value string) {
 	d, ok := c.schema.Devices[driver] // by its name only: a -global for an alias is never used
 	if !ok {
 		has := func(s *schema.Schema) bool { _, ok := s.Devices[driver]; return ok }
-		c.warn("QEMU %s has no device %q, and ignores it%s", c.schema.Release(), shorten(driver), c.hint(driver, slices.Collect(maps.Keys(c.schema.Devices)), has))
+		c.warn("QEMU %s has no device %q, and ignores it%s", c.schema.Release(), shorten(driver), c.hint(driver, maps.Keys(c.schema.Devices), has))
 		return
 	}
 	c.properties(driver, c.schema.List(d.List), map[string]any{property: word(text)})

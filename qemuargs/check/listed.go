@@ -74,6 +74,8 @@ func (c *checker) option(flag, value string) {
 		c.open[nodes] = true
 	case "spice":
 		c.open[chardevs] = true
+	case "audio":
+		c.audio(value)
 	}
 	list, ok := c.schema.Options[flag]
 	if !ok {
@@ -140,7 +142,7 @@ func (c *checker) parameter(flag string, p pair, list map[string]string, r rule)
 	}
 	if !ok {
 		has := func(s *schema.Schema) bool { return s.Options[flag][p.key] != "" }
-		c.problem("there is no parameter %q%s", shorten(p.key), c.hint(p.key, append(slices.Collect(maps.Keys(list)), r.more...), has))
+		c.problem("there is no parameter %q%s", shorten(p.key), c.hint(p.key, both(maps.Keys(list), r.more...), has))
 		return
 	}
 	if p.bare {
@@ -192,7 +194,7 @@ func (c *checker) characterBackend(all []pair) bool {
 		return true
 	}
 	has := func(s *schema.Schema) bool { return slices.Contains(backends(s), backend) }
-	c.problem("QEMU %s has no chardev %q%s", c.schema.Release(), shorten(backend), c.hint(backend, values, has))
+	c.problem("QEMU %s has no chardev %q%s", c.schema.Release(), shorten(backend), c.hint(backend, slices.Values(values), has))
 	return false
 }
 
@@ -213,6 +215,15 @@ func (c *checker) character(flag, value string) {
 		return
 	}
 	c.open[chardevs] = true // QEMU names the one that it makes
+}
+
+// audio keeps the id of -audio, which makes an audiodev. Without an id QEMU names it.
+func (c *checker) audio(value string) {
+	if !strings.Contains(value, "id=") {
+		c.open[audiodevs] = true
+		return
+	}
+	c.backend("audio", value, "driver", audiodevs)
 }
 
 // backend keeps an option's id and its chardev.
@@ -243,15 +254,46 @@ func (c *checker) drive(value string) {
 		case "file", "file.filename":
 			c.fdset(p.value)
 		}
+		p.key = renamed(p.key)
 		if _, listed := list[p.key]; listed {
 			c.parameter("drive", p, list, rule{})
 		} else if first, _, _ := strings.Cut(p.key, "."); len(list) > 0 && p.key != "id" && !anyMember(c.schema, first) {
-			c.problem("there is no parameter %q%s", shorten(p.key), c.hint(p.key, slices.Collect(maps.Keys(list)), func(s *schema.Schema) bool { return s.Options["drive"][p.key] != "" }))
+			c.problem("there is no parameter %q%s", shorten(p.key), c.hint(p.key, maps.Keys(list), func(s *schema.Schema) bool { return s.Options["drive"][p.key] != "" }))
 		}
 	}
 	if id == "" {
 		c.open[nodes] = true // QEMU makes one, such as virtio0
 	}
+}
+
+// renamed is the name of a parameter of -drive that has an older name too (blockdev.c, drive_new).
+func renamed(name string) string {
+	switch name {
+	case "readonly":
+		return "read-only"
+	case "group", "iops_size":
+		return "throttling." + strings.ReplaceAll(name, "_", "-")
+	}
+	parts := strings.Split(name, "_")
+	if parts[0] != "iops" && parts[0] != "bps" {
+		return name
+	}
+	now, rest := "throttling."+parts[0], parts[1:]
+	switch {
+	case len(rest) > 0 && rest[0] == "rd":
+		now, rest = now+"-read", rest[1:]
+	case len(rest) > 0 && rest[0] == "wr":
+		now, rest = now+"-write", rest[1:]
+	default:
+		now += "-total"
+	}
+	switch {
+	case len(rest) == 0:
+		return now
+	case len(rest) == 1 && rest[0] == "max":
+		return now + "-max"
+	}
+	return name
 }
 
 // anyMember says whether any type of QAPI that block nodes have has a member of the name. Names of older forms are
@@ -294,7 +336,7 @@ func (c *checker) smbios(value string) {
 	names := append(strings.Fields(known), "type")
 	for _, p := range all {
 		if !slices.Contains(names, p.key) {
-			c.problem("type=%s has no parameter %q%s", kind, shorten(p.key), c.hint(p.key, names, func(*schema.Schema) bool { return false }))
+			c.problem("type=%s has no parameter %q%s", kind, shorten(p.key), c.hint(p.key, slices.Values(names), func(*schema.Schema) bool { return false }))
 		}
 	}
 }

@@ -3,7 +3,6 @@ package check
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
@@ -18,6 +17,9 @@ func (c *checker) machineType(value string) {
 			continue
 		}
 		properties[strings.ReplaceAll(p.key, "_", "-")] = word(p.value) // softmmu/vl.c, keyval_dashify
+	}
+	if accelerators := spelled(properties["accel"]); accelerators != "" {
+		c.accelerators(accelerators)
 	}
 	name := spelled(properties["type"])
 	if name == "" {
@@ -36,6 +38,35 @@ func (c *checker) machineType(value string) {
 	c.properties(m.Name, c.machineList(m), properties, "type", "accel", "kernel-irqchip", "kvm-shadow-mem", "igd-passthru")
 }
 
+// accelerators checks the accelerators of -machine accel=, of which QEMU takes the first that works. It passes over a name
+// that it does not know if it knows another (softmmu/vl.c, configure_accelerators).
+func (c *checker) accelerators(names string) {
+	var unknown []string
+	known := false
+	for name := range strings.SplitSeq(names, ":") {
+		if _, ok := c.schema.Accelerators[name]; ok {
+			known = true
+		} else if len(unknown) < maxNear {
+			unknown = append(unknown, name)
+		}
+	}
+	for _, name := range unknown {
+		c.noAccelerator(name, known)
+	}
+}
+
+// noAccelerator complains of an accelerator that there is not. A schema has those of one build of QEMU.
+func (c *checker) noAccelerator(name string, another bool) {
+	hint := ""
+	switch name {
+	case "hvf", "nvmm", "whpx", "xen", "hax": // names of other builds, and no mistakes in kvm
+	default:
+		has := func(s *schema.Schema) bool { _, ok := s.Accelerators[name]; return ok }
+		hint = c.hint(name, maps.Keys(c.schema.Accelerators), has)
+	}
+	c.report(another, "this build of QEMU %s has no accelerator %q%s", c.schema.Release(), shorten(name), hint)
+}
+
 // machineList are a machine type's properties.
 func (c *checker) machineList(m schema.Machine) map[string]string { return c.schema.List(m.List) }
 
@@ -46,17 +77,13 @@ func (c *checker) noMachine(name string) {
 	release := c.schema.Release()
 	switch {
 	case oldest == "" || strings.Trim(version, "0123456789.") != "" || version == "":
-		hint := ""
-		if meant := near(name, slices.Collect(maps.Keys(c.schema.Machines))); meant != "" {
-			hint = fmt.Sprintf("; did you mean %q?", meant)
-		}
-		c.problem("QEMU %s has no machine type %q%s", release, shorten(name), hint)
+		c.problem("QEMU %s has no machine type %q%s", release, shorten(name), c.meant(name, maps.Keys(c.schema.Machines)))
 	case compareVersions(version, oldest) < 0:
 		c.problem("machine type %s: QEMU %s has removed it; the oldest is %s-%s", shorten(name), release, family, oldest)
 	case compareVersions(version, newest) > 0:
 		c.problem("machine type %s is newer than QEMU %s; the newest is %s-%s", shorten(name), release, family, newest)
 	default:
-		c.problem("QEMU %s has no machine type %q; did you mean %q?", release, shorten(name), near(name, slices.Collect(maps.Keys(c.schema.Machines))))
+		c.problem("QEMU %s has no machine type %q%s", release, shorten(name), c.meant(name, maps.Keys(c.schema.Machines)))
 	}
 }
 
@@ -95,7 +122,13 @@ func (c *checker) cpu(value string) {
 	}
 	if !ok {
 		has := func(s *schema.Schema) bool { _, ok := s.CPUs[model]; return ok }
-		c.problem("QEMU %s has no CPU model %q%s", c.schema.Release(), shorten(model), c.hint(model, slices.Collect(maps.Keys(c.schema.CPUs)), has))
+		hint := ""
+		if newest := c.newestCPU(model); newest != "" && c.elsewhere(has) == "" {
+			hint = fmt.Sprintf("; the newest is %s", newest)
+		} else {
+			hint = c.hint(model, maps.Keys(c.schema.CPUs), has)
+		}
+		c.problem("QEMU %s has no CPU model %q%s", c.schema.Release(), shorten(model), hint)
 		return
 	}
 	if m.Deprecated {
@@ -106,8 +139,33 @@ func (c *checker) cpu(value string) {
 		return
 	}
 	for feature := range strings.SplitSeq(features, ",") {
+		if c.ended {
+			return
+		}
+		if feature == "" { // which QEMU passes over (target/i386, x86_cpu_parse_featurestr: strtok)
+			continue
+		}
 		c.feature(model, feature, list)
 	}
+}
+
+// newestCPU is the newest version of a CPU model, such as Haswell-v4 of Haswell-v99; empty where the model has no version.
+func (c *checker) newestCPU(model string) string {
+	family, version, ok := cutLast(model, "-v")
+	if !ok || strings.Trim(version, "0123456789") != "" {
+		return ""
+	}
+	newest := ""
+	for name := range c.schema.CPUs {
+		f, v, ok := cutLast(name, "-v")
+		if !ok || f != family || strings.Trim(v, "0123456789") != "" {
+			continue
+		}
+		if _, best, _ := cutLast(newest, "-v"); newest == "" || compareVersions(v, best) > 0 {
+			newest = name
+		}
+	}
+	return newest
 }
 
 // feature checks one of a CPU model's: +name, -name, name or name=value (target/i386, x86_cpu_parse_featurestr).
@@ -129,7 +187,7 @@ func (c *checker) feature(model, feature string, list map[string]string) {
 		has := func(s *schema.Schema) bool {
 			return s.List(s.CPUs[model].List)[name] != "" && s.CPUs[model] != schema.CPU{}
 		}
-		c.problem("CPU model %s has no feature %q%s", model, shorten(name), c.hint(name, slices.Collect(maps.Keys(list)), has))
+		c.problem("CPU model %s has no feature %q%s", model, shorten(name), c.hint(name, maps.Keys(list), has))
 	default:
 		c.property(name, kind, word(value))
 	}
@@ -150,8 +208,7 @@ func (c *checker) accelerator(value string) {
 	case name == "":
 		c.problem("an accelerator is missing")
 	case !ok:
-		has := func(s *schema.Schema) bool { _, ok := s.Accelerators[name]; return ok }
-		c.problem("QEMU %s has no accelerator %q%s", c.schema.Release(), shorten(name), c.hint(name, slices.Collect(maps.Keys(c.schema.Accelerators)), has))
+		c.noAccelerator(name, false)
 	default:
 		// igd-passthru is Xen's.
 		c.accelerated(name, c.schema.List(list), properties)

@@ -61,6 +61,10 @@ var mistakes = []mistake{
 	{"7.2", "minimal", `"free-page-reporting":true`, `"free-page-reporting":true,"x-pcie-ext-tag":false`},
 	{"7.2", "minimal", `"driver":"virtio-balloon-pci-non-transitional","id":"balloon0","free-page-reporting":true`, `"driver":"virtio-sound-pci","id":"balloon0"`},
 	{"7.2", "cpu-model-named", `Haswell-noTSX`, `SierraForest`},
+	{"11.1", "cpu-model-named", `Haswell-noTSX`, `Haswell-v99`},
+	{"11.1", "minimal", `-accel tcg`, `-accel hvf`},
+	{"11.1", "minimal", `vmport=off`, `vmport=off,accel=kvmm:tcg`},
+	{"11.1", "minimal", `"num-queues":1`, `"num-queues":1,"num-queues":2`},
 	{"7.2", "minimal", `"driver":"file","node-name":"disk-root.file"`, `"driver":"file","node-name":"disk-root.file","active":true`},
 	// Names of things that there are not.
 	{"11.1", "minimal", `virtio-blk-pci-non-transitional`, `virtio-blk-pci-nontransitional`},
@@ -183,6 +187,19 @@ var more = []struct {
 	{"-numa node,nodeid=0,cpus=0,cpu=0", false},
 	{"-device virtio-scsi-pci,iothread=nosuch", false},
 	{"-device isa-serial,index=99999999999", false},
+	{"-drive if=none,id=a,driver=null-co,size=1M,bps=100,iops=50,bps_max=200,iops_max=60,iops_size=3,group=x,readonly=on", true},
+	{"-drive if=none,id=a,driver=null-co,size=1M,bps_rd=1,iops_rd=1,bps_wr_max=7,bps_wr=3", true},
+	{"-drive if=none,id=a,driver=null-co,size=1M,bps=1,bps_max=1,bps_max_length=3", false},
+	{"-object memory-backend-ram,id=m,size=256M -device nvdimm,label-size=128K,memdev=m", true},
+	{"-object memory-backend-ram,id=m,size=256M -device nvdimm,label-size=128X,memdev=m", false},
+	{"-cpu max,,vmx=off,", true},
+	{"-audio driver=none,model=hda,id=snd0 -device usb-ehci -device usb-audio,audiodev=snd0", true},
+	{"-audio driver=none,model=hda,id=snd0 -device usb-ehci -device usb-audio,audiodev=snd1", false},
+	{"-machine q35,accel=tcg:kvm", true},
+	{"-machine q35,accel=kvmm", false},
+	{"-machine q35,accel=kvmm:tcg", false}, // QEMU warns
+	{`-device '{"driver":"virtio-rng-pci","driver":"virtio-rng-pci"}'`, false},
+	{`-blockdev '{"driver":"null-co","node-name":"a","cache":{"direct":true,"direct":false}}'`, false},
 }
 
 // TestTried: the check takes and refuses what QEMU does.

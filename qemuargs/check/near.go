@@ -1,26 +1,35 @@
 package check
 
 import (
-	"slices"
+	"iter"
 	"strings"
 )
 
 // longest bounds the names that are compared, in bytes.
 const longest = 64
 
-// near finds the known name that is nearest to a wrong one; it is empty if none is near.
-func near(name string, known []string) string {
+// near finds the known name that is nearest to a wrong one; it is empty if none is near. Of names that are as near it
+// finds one of the wrong name's length, and of those the first in the alphabet.
+func near(name string, known iter.Seq[string]) string {
 	if name == "" || len(name) > longest {
 		return ""
 	}
 	best, distance := "", max(1, len(name)/3)+1
 	meant := alike(name)
-	for _, k := range slices.Sorted(slices.Values(known)) {
-		if len(k) > longest || max(len(k)-len(name), len(name)-len(k)) > distance {
+	if len(meant) > longest {
+		return ""
+	}
+	for k := range known {
+		if max(len(k)-len(name), len(name)-len(k)) > distance {
 			continue
 		}
-		switch d := edits(meant, alike(k), distance); {
-		case d < distance, d == distance && len(k) == len(name) && len(best) != len(name):
+		other := alike(k)
+		if len(other) > longest { // small letters may have more bytes
+			continue
+		}
+		d := edits(meant, other, distance)
+		same, bestSame := len(k) == len(name), len(best) == len(name)
+		if d < distance || d == distance && (same && !bestSame || same == bestSame && best != "" && k < best) {
 			best, distance = k, d
 		}
 	}
@@ -31,15 +40,16 @@ func near(name string, known []string) string {
 func alike(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
 // edits is how many letters must be put in, taken out, changed, or swapped with the next, to make one text the other.
-// It counts no further than to one more than most.
+// It counts no further than to one more than most. The texts are no longer than longest.
 func edits(a, b string, most int) int {
-	var before, last []int
-	row := make([]int, len(b)+1)
-	for j := range row {
+	var rows [3][longest + 1]int
+	row := &rows[0]
+	for j := range len(b) + 1 {
 		row[j] = j
 	}
 	for i := range len(a) {
-		before, last, row = last, row, make([]int, len(b)+1)
+		before, last := &rows[(i+2)%3], row
+		row = &rows[(i+1)%3]
 		row[0] = i + 1
 		least := row[0]
 		for j := range len(b) {

@@ -131,7 +131,7 @@ func lists(value any) any {
 
 var errMore = errors.New("something follows the object")
 
-// object reads a value in JSON.
+// object reads a value in JSON. A key that is there twice is an error, as it is for QEMU (qobject/json-parser.c).
 func object(text string) (map[string]any, error) {
 	d := json.NewDecoder(bytes.NewReader([]byte(text)))
 	d.UseNumber()
@@ -142,7 +142,38 @@ func object(text string) (map[string]any, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errMore
 	}
-	return o, nil
+	keys := json.NewDecoder(strings.NewReader(text))
+	return o, once(keys)
+}
+
+// once complains of a key that comes twice in the next value, or in a value inside it. The value is known to be JSON.
+func once(d *json.Decoder) error {
+	open, err := d.Token()
+	if err != nil {
+		return err
+	}
+	if open != json.Delim('{') && open != json.Delim('[') {
+		return nil
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		if open == json.Delim('{') {
+			token, err := d.Token()
+			if err != nil {
+				return err
+			}
+			key := fmt.Sprint(token)
+			if seen[key] {
+				return fmt.Errorf("%q is there twice", shorten(key))
+			}
+			seen[key] = true
+		}
+		if err := once(d); err != nil {
+			return err
+		}
+	}
+	_, err = d.Token() // the end
+	return err
 }
 
 // isJSON says whether QEMU takes a value for JSON.

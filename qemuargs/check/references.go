@@ -1,10 +1,9 @@
 package check
 
 import (
-	"fmt"
+	"iter"
 	"maps"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -67,10 +66,13 @@ func (c *checker) fdset(filename string) {
 	}
 }
 
+// maxIDs is among how many ids a near one is searched. A machine has fewer.
+const maxIDs = 10_000
+
 // references complains of ids that nothing has.
 func (c *checker) references() {
 	for _, u := range c.uses {
-		if len(c.found) >= MaxProblems {
+		if c.ended {
 			return
 		}
 		c.label, c.place = u.label, u.place
@@ -81,15 +83,34 @@ func (c *checker) references() {
 			c.problem("there is no -add-fd for %s", shorten(u.property))
 			continue
 		}
-		known := slices.Collect(maps.Keys(c.defined[u.kind]))
+		names := c.defined[u.kind]
 		if u.kind == buses {
-			known = append(slices.Collect(maps.Keys(c.defined[devices])), "pcie.0")
+			names = c.defined[devices]
 		}
-		hint := ""
-		if meant := near(u.id, known); meant != "" {
-			hint = fmt.Sprintf("; did you mean %q?", meant)
+		known := maps.Keys(names)
+		switch {
+		case len(names) > maxIDs:
+			known = func(func(string) bool) {}
+		case u.kind == buses:
+			known = both(known, "pcie.0")
 		}
-		c.problem("%q is %q, and no %s has this id%s", u.property, shorten(u.id), u.kind, hint)
+		c.problem("%q is %q, and no %s has this id%s", u.property, shorten(u.id), u.kind, c.meant(u.id, known))
+	}
+}
+
+// both are names, and then more.
+func both(names iter.Seq[string], more ...string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range names {
+			if !yield(name) {
+				return
+			}
+		}
+		for _, name := range more {
+			if !yield(name) {
+				return
+			}
+		}
 	}
 }
 

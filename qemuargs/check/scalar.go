@@ -131,7 +131,7 @@ func oneOf(value any, values []string) string {
 	if len(values) <= 8 {
 		return "want " + strings.Join(values, ", ")
 	}
-	if meant := near(s, values); meant != "" {
+	if meant := near(s, slices.Values(values)); meant != "" {
 		return fmt.Sprintf("did you mean %q?", meant)
 	}
 	return "QEMU has no such value"

@@ -185,13 +185,13 @@ func (q *qapi) variant(path string, value any, values []string) {
 		}
 		return false
 	}
-	q.problem("QEMU %s has no %s %s%s", q.schema.Release(), shorten(path), shown(value), q.hint(name, values, has))
+	q.problem("QEMU %s has no %s %s%s", q.schema.Release(), shorten(path), shown(value), q.hint(name, slices.Values(values), has))
 }
 
 // unknown complains of a member that there is not.
 func (q *qapi) unknown(subject, name string, known map[string]schema.Member) {
 	has := func(s *schema.Schema) bool { return hasMember(s, q.flag, subject, name) }
-	q.problem("%s has no property %q%s", subject, shorten(name), q.hint(name, slices.Collect(maps.Keys(known)), has))
+	q.problem("%s has no property %q%s", subject, shorten(name), q.hint(name, maps.Keys(known), has))
 }
 
 // hasMember says whether a QEMU has a member: of the option, or of one of its variants, not of what is inside.

@@ -147,7 +147,7 @@ func (c *capturer) properties(command, typename string) (int, error) {
 		}
 		list[p.Name] = p.Type
 		// Types in lower case are numbers, texts, truths and links.
-		if m := values.FindStringSubmatch(p.Description); m != nil && p.Type[:1] != strings.ToLower(p.Type[:1]) {
+		if m := values.FindStringSubmatch(p.Description); m != nil && p.Type != "" && p.Type[:1] != strings.ToLower(p.Type[:1]) {
 			c.s.Enums[p.Type] = strings.Split(m[1], "/")
 		}
 	}

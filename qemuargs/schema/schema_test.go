@@ -107,7 +107,7 @@ func TestCaptureDeaths(t *testing.T) {
 			return nil
 		},
 		"device-list-properties good": func(result any) error {
-			*result.(*[]listed) = []listed{{Name: "mode", Type: "OnOffAuto", Description: "on/off/auto"}, {Name: "wire", Type: "link<irq>"}}
+			*result.(*[]listed) = []listed{{Name: "mode", Type: "OnOffAuto", Description: "on/off/auto"}, {Name: "wire", Type: "link<irq>"}, {Name: "untyped", Description: "on/off"}}
 			return nil
 		},
 		"device-list-properties deadly":  dies,
@@ -119,7 +119,7 @@ func TestCaptureDeaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if connected != 2 || s.Devices["deadly"].List != Unknown || s.Devices["refused"].List != Unknown || len(s.List(s.Devices["good"].List)) != 1 || !slices.Equal(s.Enums["OnOffAuto"], []string{"on", "off", "auto"}) {
+	if connected != 2 || s.Devices["deadly"].List != Unknown || s.Devices["refused"].List != Unknown || len(s.List(s.Devices["good"].List)) != 2 || !slices.Equal(s.Enums["OnOffAuto"], []string{"on", "off", "auto"}) {
 		t.Errorf("%d QEMUs, %+v, %v", connected, s.Devices, s.Enums)
 	}
 	if want := []string{"M", "device", "fda", "fdb", "h", "help"}; !slices.Equal(s.Flags, want) {
