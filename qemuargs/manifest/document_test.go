@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
 func TestSteps(t *testing.T) {
@@ -142,6 +145,38 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 	if err == nil || strings.Count(err.Error(), "\n") != maxProblems || !strings.Contains(err.Error(), "errors more") {
 		t.Errorf("%.4000v", err)
+	}
+}
+
+// TestCulpritOfLongList: a bad quantity is found at the end of a long list, after a few decodings.
+func TestCulpritOfLongList(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain: {memory: {guest: 64Mi}}\n  volumes:\n")
+	for n := range 4999 {
+		fmt.Fprintf(&text, "  - {name: v%d, emptyDisk: {capacity: 1Mi}}\n", n)
+	}
+	text.WriteString("  - {name: bad, emptyDisk: {capacity: much}}\n")
+	set, err := Read("x.yaml", strings.NewReader(text.String()))
+	if err == nil {
+		_, err = set.Instances()
+	}
+	if want := "x.yaml:5006: VirtualMachineInstance \"a\": spec.volumes[4999].emptyDisk.capacity: "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%.500v", err)
+	}
+}
+
+// TestCulpritIsBounded: the budget ends the search.
+func TestCulpritIsBounded(t *testing.T) {
+	text := []byte(`{"spec":{"domain":{"memory":{"guest":"much"}}}}`)
+	into := &v1.VirtualMachineInstance{}
+	cause := json.Unmarshal(text, into)
+	c := newCulprit(text, into, cause)
+	if path := c.path(); path != "spec.domain.memory.guest" {
+		t.Errorf("the path is %q", path)
+	}
+	c.budget = 2 * len(text)
+	if path := c.path(); path == "spec.domain.memory.guest" || c.budget < -2*len(text) {
+		t.Errorf("the path is %q, after %d bytes too many", path, -c.budget)
 	}
 }
 
