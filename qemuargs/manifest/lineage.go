@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,28 +204,107 @@ func (l *Lineage) Fields() []string {
 }
 
 // defaults are, for each field that has a default, the fields that the default is made of. The
-// defaults themselves say so: each field is changed, and the VMI is defaulted again.
+// defaults themselves say so: fields are changed, and the VMI is defaulted again.
 func (l *Lineage) defaults() map[string][]string {
 	if l.from != nil {
 		return l.from
 	}
 	l.from = map[string][]string{}
 	last := len(l.trees) - 1
-	set, defaulted := leaves(l.trees[last-1]), leaves(l.trees[last])
-	for _, path := range slices.Sorted(maps.Keys(union(set, switches(set)))) {
-		changed := map[string]bool{}
-		for _, other := range otherValues(set[path]) {
-			for _, field := range l.defaultedAnew(path, other, defaulted) {
-				if _, isSet := set[field]; !isSet && !strings.HasPrefix(field, path) {
-					changed[field] = true
-				}
-			}
-		}
-		for field := range changed {
-			l.from[field] = append(l.from[field], path)
+	set := leaves(l.trees[last-1])
+	t := trial{from: l.from, tree: looked(l.trees[last-1]), set: set, budget: maxTried}
+	for path, value := range leaves(l.trees[last]) {
+		if _, isSet := set[path]; !isSet {
+			t.made = append(t.made, made{path, steps(path), value})
 		}
 	}
+	groups := map[string][]string{}
+	for _, path := range slices.Sorted(maps.Keys(union(set, switches(set)))) {
+		if isTried(path) {
+			groups[alike(path)] = append(groups[alike(path)], path)
+		}
+	}
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		t.try(groups[group])
+	}
+	for _, paths := range l.from {
+		slices.Sort(paths)
+	}
 	return l.from
+}
+
+// metadata are the fields of the metadata that a default may be made of. None is made of labels,
+// annotations and the like.
+var metadata = []string{"name", "namespace", "uid"}
+
+func isTried(path string) bool {
+	field, isMeta := strings.CutPrefix(path, "metadata.")
+	return !isMeta || slices.Contains(metadata, field)
+}
+
+// looked is a tree without the metadata that no default is made of.
+func looked(tree any) any {
+	object, _ := tree.(map[string]any)
+	meta, _ := object["metadata"].(map[string]any)
+	meta = maps.Clone(meta)
+	maps.DeleteFunc(meta, func(key string, _ any) bool { return !slices.Contains(metadata, key) })
+	out, _ := with(tree, []string{"metadata"}, meta)
+	return out
+}
+
+// alike is the same for fields that are changed at once at first: the same field of all entries
+// of a list, and all entries of a map of the scheduler.
+func alike(path string) string {
+	const nodes = "spec.nodeSelector"
+	if strings.HasPrefix(path, nodes) {
+		return nodes
+	}
+	return indexes.ReplaceAllString(path, "[*]")
+}
+
+var indexes = regexp.MustCompile(`\[\d+]`)
+
+// maxTried bounds how many bytes of VMIs are defaulted to find out what defaults are made of:
+// some seconds' work. The defaults of a VMI that needs more have no fields which they are made
+// of.
+const maxTried = 16 << 20
+
+// trial changes fields, and looks which defaults change with them.
+type trial struct {
+	from   map[string][]string // what is found out
+	tree   any                 // before the defaults
+	set    map[string]any      // its fields
+	made   []made
+	budget int // how many bytes are still defaulted
+}
+
+// made is a field that the defaults made.
+type made struct {
+	path  string
+	steps []string
+	value any
+}
+
+// try changes fields that are alike, all of them at once. Where a default changes, try changes
+// each half of them.
+func (t *trial) try(paths []string) {
+	changed := map[string]bool{}
+	for n := range otherValues(t.set[paths[0]]) {
+		for _, field := range t.defaultedAnew(paths, n) {
+			changed[field] = changed[field] || !strings.HasPrefix(field, paths[0])
+		}
+	}
+	maps.DeleteFunc(changed, func(_ string, elsewhere bool) bool { return !elsewhere })
+	switch half := len(paths) / 2; {
+	case len(changed) == 0:
+	case half > 0:
+		t.try(paths[:half])
+		t.try(paths[half:])
+	default:
+		for field := range changed {
+			t.from[field] = append(t.from[field], paths[0])
+		}
+	}
 }
 
 // switches are the switches of the devices that are not set, by which there are more devices or
@@ -260,12 +340,19 @@ func otherValues(value any) []any {
 	return []any{nil}
 }
 
-// defaultedAnew returns the fields that have another value where one field has another.
-func (l *Lineage) defaultedAnew(path string, value any, before map[string]any) []string {
-	last := len(l.stages) - 1
-	changed, ok := with(l.trees[last-1], steps(path), value)
+// defaultedAnew returns the fields that have another value where some fields have the nth of
+// their other values.
+func (t *trial) defaultedAnew(paths []string, n int) []string {
+	changed := t.tree
+	for _, path := range slices.Backward(paths) { // from the end: an entry that goes moves those behind it
+		values := otherValues(t.set[path])
+		var ok bool
+		if changed, ok = with(changed, steps(path), values[min(n, len(values)-1)]); !ok {
+			return nil
+		}
+	}
 	data, err := json.Marshal(changed)
-	if err != nil || !ok {
+	if t.budget -= len(data); err != nil || t.budget < 0 {
 		return nil
 	}
 	vmi := &v1.VirtualMachineInstance{}
@@ -273,11 +360,11 @@ func (l *Lineage) defaultedAnew(path string, value any, before map[string]any) [
 		return nil // the field takes no such value
 	}
 	v1.Default(vmi)
-	after := leaves(tree(vmi))
+	after := tree(vmi)
 	var out []string
-	for field, was := range before {
-		if now, is := after[field]; !is || !reflect.DeepEqual(was, now) {
-			out = append(out, field)
+	for _, m := range t.made {
+		if now, is := value(after, m.steps); !is || !reflect.DeepEqual(m.value, now) {
+			out = append(out, m.path)
 		}
 	}
 	return out
@@ -316,8 +403,10 @@ func leaves(tree any) map[string]any {
 }
 
 // at is the value at a path of a tree.
-func at(tree any, path string) (any, bool) {
-	for _, step := range steps(path) {
+func at(tree any, path string) (any, bool) { return value(tree, steps(path)) }
+
+func value(tree any, path []string) (any, bool) {
+	for _, step := range path {
 		switch v := tree.(type) {
 		case map[string]any:
 			child, ok := v[step]
