@@ -173,11 +173,11 @@ func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.Virtua
 	if vm.UID == "" {
 		vm.UID = UID
 	}
-	size, err := s.size(d.namespace(), vm.Spec.Instancetype)
+	size, sizeDocument, err := s.size(d.namespace(), vm.Spec.Instancetype)
 	if err != nil {
 		return nil, nil, d.problem(prefix+"spec.instancetype", err.Error())
 	}
-	preference, err := s.preference(d.namespace(), vm.Spec.Preference)
+	preference, preferenceDocument, err := s.preference(d.namespace(), vm.Spec.Preference)
 	if err != nil {
 		return nil, nil, d.problem(prefix+"spec.preference", err.Error())
 	}
@@ -189,7 +189,7 @@ func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.Virtua
 		return nil, nil, d.invalid(errs)
 	}
 	started := expanded.Instance(&v1.KubeVirtConfiguration{}, false)
-	return started, s.stages(vm, expanded, started, size, preference), nil
+	return started, append(expansion{vm, expanded, size, preference, sizeDocument, preferenceDocument}.stages(), d.identity(expanded, started)...), nil
 }
 
 // ofReplicaSet returns a VMI as the ReplicaSet makes them. It has the ReplicaSet's name.

@@ -59,38 +59,57 @@ const Default = "Kubeqemu's default"
 // OfUID is who sets what a VM's VMI is known by.
 const OfUID = "made of the object's UID"
 
-// stages of a VM's VMI, from the template to the VMI that the VM is started as.
-func (s Set) stages(vm *v1.VirtualMachine, expanded *v1.VirtualMachine, started *v1.VirtualMachineInstance, size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec) []stage {
-	of := func(template *v1.VirtualMachineInstanceTemplateSpec) *v1.VirtualMachineInstance {
-		return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Annotations: template.ObjectMeta.Annotations}, Spec: *template.Spec.DeepCopy()}
-	}
-	all := []stage{{vmi: of(&vm.Spec.Template)}}
-	if matcher := vm.Spec.Instancetype; matcher != nil {
-		sized := of(&vm.Spec.Template)
+// expansion is a VM, what it names, and the VM that is made of them.
+type expansion struct {
+	vm, expanded                     *v1.VirtualMachine
+	size                             *v1beta1.VirtualMachineInstancetypeSpec
+	preference                       *v1beta1.VirtualMachinePreferenceSpec
+	sizeDocument, preferenceDocument Document
+}
+
+// ofTemplate is a VMI with a VM's template.
+func ofTemplate(vm *v1.VirtualMachine) *v1.VirtualMachineInstance {
+	template := vm.Spec.Template
+	return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Annotations: template.ObjectMeta.Annotations}, Spec: *template.Spec.DeepCopy()}
+}
+
+// stages from the VM's template to the expanded one.
+func (e expansion) stages() []stage {
+	all := []stage{{vmi: ofTemplate(e.vm)}}
+	if e.size != nil {
+		sized := ofTemplate(e.vm)
 		// The errors are those of the whole, which is expanded already.
-		instancetype.Apply(size, nil, sized, field.NewPath("spec", "template"))
-		all = append(all, s.stageOf("instancetype", matcher.Name, sized))
+		instancetype.Apply(e.size, nil, sized, field.NewPath("spec", "template"))
+		all = append(all, e.sizeDocument.stage("instancetype", sized))
 	}
-	if matcher := vm.Spec.Preference; matcher != nil {
-		preferred := s.stageOf("preference", matcher.Name, of(&expanded.Spec.Template))
-		if vm.Spec.Instancetype != nil {
-			preferred.with, preferred.alone = all[len(all)-1].by, of(&vm.Spec.Template)
-			instancetype.Apply(nil, preference, preferred.alone, field.NewPath("spec", "template"))
+	if e.preference != nil {
+		preferred := e.preferenceDocument.stage("preference", ofTemplate(e.expanded))
+		if e.size != nil {
+			preferred.with, preferred.alone = all[len(all)-1].by, ofTemplate(e.vm)
+			instancetype.Apply(nil, e.preference, preferred.alone, field.NewPath("spec", "template"))
 		}
 		all = append(all, preferred)
 	}
-	return append(all, stage{by: OfUID, vmi: started.DeepCopy()})
+	return all
 }
 
-// stageOf is the stage after an instancetype or a preference.
-func (s Set) stageOf(kind, name string, vmi *v1.VirtualMachineInstance) stage {
-	out := stage{by: fmt.Sprintf("%s %q", kind, name), vmi: vmi}
-	for _, d := range s {
-		if d.Name == name && d.APIVersion == v1beta1.GroupVersion.String() && strings.HasSuffix(strings.ToLower(d.Kind), kind) {
-			out.file, out.line = d.File, d.Line("spec")
-		}
+// stage is the stage after the document's instancetype or preference.
+func (d Document) stage(kind string, vmi *v1.VirtualMachineInstance) stage {
+	return stage{by: fmt.Sprintf("%s %q", kind, d.Name), file: d.File, line: d.Line("spec"), vmi: vmi}
+}
+
+// identity are the stages from a VM's template to the VMI that the VM is started as: the machine
+// type of an annotation, the defaults that need no UID, and what is made of the UID.
+func (d Document) identity(expanded *v1.VirtualMachine, started *v1.VirtualMachineInstance) []stage {
+	var all []stage
+	vmi := ofTemplate(expanded)
+	if started.Spec.Domain.Machine != nil && !expanded.NamesMachine() && expanded.Annotations[v1.MachineTypeAnnotation] != "" {
+		vmi.Spec.Domain.Machine = started.Spec.Domain.Machine
+		all = append(all, stage{by: "annotation " + v1.MachineTypeAnnotation, file: d.File, line: d.Line("metadata.annotations[" + v1.MachineTypeAnnotation + "]"), vmi: vmi})
 	}
-	return out
+	defaulted := vmi.DeepCopy()
+	v1.ApplyClusterDefaults(defaulted, &v1.KubeVirtConfiguration{})
+	return append(all, stage{by: Default, vmi: defaulted}, stage{by: OfUID, vmi: started.DeepCopy()})
 }
 
 // Lineage returns the VMI's lineage, to the VMI with all defaults.
@@ -144,6 +163,8 @@ func (l *Lineage) Of(path string) (origin Origin, ok bool) {
 		origin.By = "stands for the UID that the API server gives"
 	case path == "metadata.namespace" && l.instance.Document.Namespace == "":
 		origin.By = "the namespace where none is named"
+	case path == "metadata.name" && l.instance.Name != l.instance.Document.Name:
+		origin = Origin{Value: origin.Value, By: "the pool's first VM", File: l.instance.Document.File, Line: l.instance.Document.lineIn(l.root, path)}
 	case first == 0:
 		origin.File, origin.Line = l.instance.Document.File, l.instance.Document.lineIn(l.root, l.instance.Path(path))
 	}

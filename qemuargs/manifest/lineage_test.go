@@ -41,3 +41,35 @@ func TestLineageOfManyFields(t *testing.T) {
 		}
 	}
 }
+
+// TestOriginOfInstancetype: the document of the instancetype that the VM names, not that of
+// another with its name.
+func TestOriginOfInstancetype(t *testing.T) {
+	const vm = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata:\n  name: a\n  annotations: {kubeqemu.io/machine-type: pc-q35-10.0}\n" +
+		"spec: {runStrategy: Halted, instancetype: {name: small}, preference: {name: small}, template: {spec: {domain: {devices: {}}}}}\n---\n"
+	const api = "apiVersion: instancetype.kubevirt.io/v1beta1\nmetadata: {name: small, namespace: other}\n"
+	const size, preference = "spec: {cpu: {guest: 1}, memory: {guest: 64Mi}}\n---\n", "spec: {cpu: {preferredCPUTopology: cores}, devices: {preferredRng: {}}}\n---\n"
+	l := lineageOf(t, vm+api+"kind: VirtualMachineClusterInstancetype\n"+size+api+"kind: VirtualMachineInstancetype\n"+size+
+		api+"kind: VirtualMachineClusterPreference\n"+preference+api+"kind: VirtualMachinePreference\n"+preference)
+	for field, want := range map[string]string{
+		"spec.domain.memory.guest":               `instancetype "small" 11`,
+		"spec.domain.devices.rng":                `preference "small" 21`,
+		"spec.domain.machine.type":               "annotation kubeqemu.io/machine-type 5",
+		"spec.domain.devices.interfaces[0].name": Default + " 0",
+		"spec.domain.firmware.uuid":              OfUID + " 0",
+		"metadata.name":                          " 4",
+	} {
+		if o, ok := l.Of(field); !ok || fmt.Sprintf("%s %d", o.By, o.Line) != want {
+			t.Errorf("%s: %+v, want %s", field, o, want)
+		}
+	}
+}
+
+// TestOriginOfPoolsName: no line of a pool says the name of its first VM.
+func TestOriginOfPoolsName(t *testing.T) {
+	l := lineageOf(t, "apiVersion: pool.kubevirt.io/v1beta1\nkind: VirtualMachinePool\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {a: b}}\n  virtualMachineTemplate:\n    metadata: {labels: {a: b}}\n"+
+		"    spec: {runStrategy: Always, template: {spec: {domain: {memory: {guest: 64Mi}}}}}\n")
+	if o, _ := l.Of("metadata.name"); o.Value != `"web-0"` || o.By != "the pool's first VM" || o.Line != 3 {
+		t.Errorf("%+v", o)
+	}
+}
