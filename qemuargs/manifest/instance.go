@@ -114,7 +114,7 @@ func (d Document) passedOver() error {
 	group := d.GroupVersionKind().Group
 	switch {
 	case d.Kind == "List" && group == "":
-		return d.problem("items", "a List is not read: write its items as documents of their own")
+		return d.problem("items", "a List within a List, or of an apiVersion other than v1, is not read: write its items as documents of their own")
 	case slices.Contains(kinds, d.Kind) && (group == v1.GroupVersion.Group || group == poolv1beta1.GroupVersion.Group):
 		return d.problem("apiVersion", fmt.Sprintf("the version %s is not supported: want %s or %s", d.APIVersion, v1.GroupVersion, poolv1beta1.GroupVersion))
 	}
