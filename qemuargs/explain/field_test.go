@@ -79,7 +79,7 @@ spec: {cpu: {guest: 2}, memory: {guest: 1Gi}}
 apiVersion: instancetype.kubevirt.io/v1beta1
 kind: VirtualMachineClusterPreference
 metadata: {name: linux}
-spec: {devices: {preferredDiskBus: virtio}}
+spec: {devices: {preferredDiskBus: virtio, preferredRng: {}}}
 `
 
 func machineOf(t *testing.T, text string) *Machine {
@@ -107,6 +107,8 @@ func machineOf(t *testing.T, text string) *Machine {
 func TestField(t *testing.T) {
 	m := machineOf(t, machineManifest)
 	const disks = "spec.template.spec.domain.devices.disks"
+	const whole = "holds the whole VirtualMachineInstance: name a field below it, such as domain.cpu"
+	const refusedNote = "is refused: Kubeqemu does not support it yet"
 	for name, want := range map[string]struct {
 		heading string
 		made    string // flags, ids and properties
@@ -120,12 +122,19 @@ func TestField(t *testing.T) {
 		"cpu.model":                           {"spec.template.spec.domain.cpu.model: host-model (Kubeqemu's default)", "-cpu  ", ""},
 		"memory.guest":                        {`spec.template.spec.domain.memory.guest: 1Gi (instancetype "small", vm.yaml:19)`, "-m  size; -object pc.ram size; -device pci.3 ; -device pci.4 ; -device pci.5 ", ""},
 		"metadata.name":                       {"metadata.name: web (vm.yaml:3)", "-name  guest", ""},
-		"spec.instancetype":                   {"spec.instancetype is not set", "-m  size; -object pc.ram size; -smp   sockets cores threads; -device disk-root num-queues", ""},
+		"spec.instancetype":                   {"spec.instancetype is not set", "-m  size; -object pc.ram size; -smp   sockets cores threads; -device disk-root num-queues; -device pci.3 ; -device pci.4 ; -device pci.5 ", ""},
 		"evictionStrategy":                    {"spec.template.spec.evictionStrategy: None (vm.yaml:10)", "", "makes no argument: the cluster looks at it when a pod is evicted"},
 		"runStrategy":                         {"spec.runStrategy is not set", "", "makes no argument: it is not of the VirtualMachineInstance, but of the VirtualMachine around it"},
 		"devices.tpm":                         {"spec.template.spec.domain.devices.tpm is not set", "", "is refused: Kubeqemu does not support it yet"},
 		"devices.autoattachMemBalloon":        {"spec.template.spec.domain.devices.autoattachMemBalloon: false (vm.yaml:12)", "", "makes no argument of this machine; it decided about: balloon (there unless it is turned off)"},
 		"devices.watchdog":                    {"spec.template.spec.domain.devices.watchdog is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
+		"spec.template.spec":                  {"spec.template.spec is not set", "", whole},
+		"spec.template":                       {"spec.template is not set", "", whole},
+		"template":                            {"spec.template is not set", "", whole},
+		"template.spec":                       {"spec.template.spec is not set", "", whole},
+		"preference":                          {"spec.preference is not set", "-device disk-root driver bus addr num-queues queue-size; -object objrng0 ; -device rng0 ", ""},
+		"memory.hugepages.pageSize":           {"spec.template.spec.domain.memory.hugepages is not set", "", refusedNote},
+		"firmware.bootloader.efi.secureBoot":  {"spec.template.spec.domain.firmware.bootloader.efi is not set", "", refusedNote},
 		"disks[data].disk.readonly":           {disks + "[1].disk.readonly is not set", "-blockdev disk-data.file read-only discard; -blockdev disk-data read-only discard", ""},
 	} {
 		answer, err := m.Field(name)
@@ -149,6 +158,24 @@ func TestField(t *testing.T) {
 		slices.Sort(wanted)
 		if got := strings.Join(made, "; "); answer.Source.String() != want.heading || got != strings.Join(wanted, "; ") || answer.Note != want.note {
 			t.Errorf("%s: %s makes %q, %s", name, answer.Source, got, answer.Note)
+		}
+	}
+}
+
+// TestFieldOfPool: the path of a pool's field may begin below spec, and what holds the VMI says so.
+func TestFieldOfPool(t *testing.T) {
+	pool, err := os.ReadFile("../../config/samples/vmpool-tiny.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := machineOf(t, string(pool))
+	for name, want := range map[string]string{
+		"virtualMachineTemplate.spec.template.spec.domain.cpu.cores": "spec.virtualMachineTemplate.spec.template.spec.domain.cpu.cores, ",
+		"spec.virtualMachineTemplate":                                "spec.virtualMachineTemplate, holds the whole VirtualMachineInstance: name a field below it, such as domain.cpu",
+	} {
+		answer, err := m.Field(name)
+		if got := answer.Field + ", " + answer.Note; err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
 		}
 	}
 }
