@@ -180,6 +180,32 @@ func TestFieldOfPool(t *testing.T) {
 	}
 }
 
+// TestOverlayRules: beside a disk that is only read stands no rule of an overlay that it does not
+// have.
+func TestOverlayRules(t *testing.T) {
+	const text = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: x}\nspec:\n  domain:\n    memory: {guest: 64Mi}\n" +
+		"    devices: {disks: [{name: cd, cdrom: {bus: sata}}, {name: root}, {name: kept}, {name: gone}, {name: read, cdrom: {bus: sata}}]}\n  volumes:\n" +
+		"  - {name: cd, containerDisk: {image: a}}\n  - {name: root, containerDisk: {image: a}}\n  - {name: kept, persistentVolumeClaim: {claimName: a}}\n" +
+		"  - {name: gone, ephemeral: {persistentVolumeClaim: {claimName: a}}}\n  - {name: read, ephemeral: {persistentVolumeClaim: {claimName: a}}}\n"
+	rules := map[string]string{}
+	for _, a := range machineOf(t, text).Arguments {
+		for _, p := range a.Properties {
+			for _, rule := range p.Rules {
+				if a.Flag == "-blockdev" && strings.Contains(rule, "overlay") && p.Name == "node-name" {
+					rules[a.Part] = rule
+				}
+			}
+		}
+	}
+	want := map[string]string{
+		"disk cd": "no overlay: the disk is only read", "disk read": "no overlay: the disk is only read", "disk kept": "no overlay: the volume is not ephemeral",
+		"disk root": "an overlay takes the guest's writes: a container disk is only read", "disk gone": "an overlay takes the guest's writes: the volume is ephemeral",
+	}
+	if !maps.Equal(rules, want) {
+		t.Errorf("%v, want %v", rules, want)
+	}
+}
+
 // TestUnknownField: an error names fields that are near, or the list that lacks the entry.
 func TestUnknownField(t *testing.T) {
 	m := machineOf(t, machineManifest)
