@@ -92,7 +92,7 @@ func TestRenderRefuses(t *testing.T) {
 		"another kind":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", "there is no VirtualMachineInstance"},
 		"VM's template":   {"---\n# of the team\napiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: bad}\nspec:\n  running: true\n  template: {spec: {domain: {}}}\n", `-:8: VirtualMachine "bad": spec.template.spec.domain.memory.guest`},
 		"not YAML at all": {"{", "-:1: document: is no YAML of an object"},
-		"a List":          {"apiVersion: v1\nkind: List\nitems: []\n", `-:3: List "": a List is not read`},
+		"a List":          {"apiVersion: v2\nkind: List\nitems: []\n", `-:3: List "": a List within`},
 		"an old version":  {"apiVersion: kubevirt.io/v1alpha3\nkind: VirtualMachine\nmetadata: {name: old}\n", `-:1: VirtualMachine "old": the version kubevirt.io/v1alpha3 is not supported`},
 		"no instancetype": {vm + "  \n---\n" + strings.Replace(vm, "spec: {", "spec: {instancetype: {name: big}, ", 1), `-:10: VirtualMachine "vm": VirtualMachineClusterInstancetype "big" is not among the manifests`},
 	} {

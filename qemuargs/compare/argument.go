@@ -132,15 +132,26 @@ func guestSees(before, after Argument) bool {
 	return fmt.Sprint(old) != fmt.Sprint(now)
 }
 
-// descriptors are the numbers of inherited files. They change whenever a device before them
-// comes or goes, and mean nothing for the devices.
-var descriptors = regexp.MustCompile(`\b(fd|set)=\d+|"fds?":"[0-9:]+"|/dev/fdset/\d+`)
+// descriptors are where an argument has the numbers of inherited files, by the flag. The numbers
+// change whenever a device before them comes or goes, and mean nothing for the devices. Other
+// arguments have no such numbers: in -append, fd=2 is the guest's.
+var descriptors = map[string]*regexp.Regexp{
+	"-add-fd":   regexp.MustCompile(`[ ,](fd|set)=\d+`),
+	"-chardev":  regexp.MustCompile(`,fd=\d+|"fd":"\d+"`),
+	"-netdev":   regexp.MustCompile(`,fds?=[0-9:]+|"fds?":"[0-9:]+"`),
+	"-blockdev": regexp.MustCompile(`"filename":"/dev/fdset/\d+"`),
+}
 
 // same says whether two arguments are equal but for the numbers of inherited files.
-func same(a, b Argument) bool {
-	return a == b || descriptors.ReplaceAllStringFunc(string(a), unnumbered) == descriptors.ReplaceAllStringFunc(string(b), unnumbered)
+func same(a, b Argument) bool { return a == b || a.unnumbered() == b.unnumbered() }
+
+// unnumbered is the argument with N for each number of an inherited file.
+func (a Argument) unnumbered() string {
+	numbers, ok := descriptors[a.flag()]
+	if !ok {
+		return string(a)
+	}
+	return numbers.ReplaceAllStringFunc(string(a), func(s string) string { return digits.ReplaceAllString(s, "N") })
 }
 
 var digits = regexp.MustCompile(`\d+`)
-
-func unnumbered(s string) string { return digits.ReplaceAllString(s, "N") }

@@ -62,6 +62,9 @@ func TestDiff(t *testing.T) {
 		"a device less":             {base + "\n" + `-device {"driver":"virtio-rng-pci","id":"rng0"}`, base, "rng, guest"},
 		"a claim's disk more":       {base, base + "\n-add-fd fd=8,set=8\n" + `-blockdev {"driver":"file","node-name":"disk-data","filename":"/dev/fdset/8"}`, "disk data, host"},
 		"another order":             {"-global a=1\n-global b=2", "-global b=2\n-global a=1", "global, guest"},
+		"a kernel's argument":       {"-append console=ttyS0 foo.set=1 fd=2", "-append console=ttyS0 foo.set=7 fd=99", "kernel, guest"},
+		"a name like a number":      {`-device {"driver":"x","serial":"/dev/fdset/1"}`, `-device {"driver":"x","serial":"/dev/fdset/2"}`, "device, guest"},
+		"another number of a tap":   {`-netdev {"type":"tap","id":"net-a","fds":"6:7"}`, `-netdev {"type":"tap","id":"net-a","fds":"8:9"}`, ""},
 		"another socket":            {"-vnc unix:/a", "-vnc unix:/b", "graphics, host"},
 	} {
 		var got []string

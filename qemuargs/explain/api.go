@@ -22,7 +22,8 @@ var objectTypes = map[string]reflect.Type{
 }
 
 // lookUp finds a field of a type. It returns the path with [*] where an index of a list was left
-// out, and whether the API refuses the field.
+// out, and whether the API refuses the field. Below a refused field nothing is known: the path
+// ends there.
 func lookUp(t reflect.Type, path string) (full string, refused, ok bool) {
 	for _, step := range pathSteps(path) {
 		name, index := step, ""
@@ -43,7 +44,11 @@ func lookUp(t reflect.Type, path string) (full string, refused, ok bool) {
 			return "", false, false
 		}
 		t = field
-		full = strings.TrimPrefix(full+"."+name, ".") + index
+		full = strings.TrimPrefix(full+"."+name, ".")
+		if isRefused(t) || plainType(t).Kind() == reflect.Slice && isRefused(plainType(t).Elem()) {
+			return full, true, true
+		}
+		full += index
 		switch {
 		case index != "" && plainType(t).Kind() == reflect.Slice, index != "" && plainType(t).Kind() == reflect.Map:
 			t = plainType(t).Elem()
@@ -51,7 +56,7 @@ func lookUp(t reflect.Type, path string) (full string, refused, ok bool) {
 			return "", false, false
 		}
 	}
-	return full, isRefused(t), full != "" && full != "spec" && full != "status" && !strings.HasPrefix(full, "status.")
+	return full, false, full != "" && full != "spec" && full != "status" && !strings.HasPrefix(full, "status.")
 }
 
 // pathSteps splits at the dots outside of brackets.

@@ -15,7 +15,7 @@ import (
 type Answer struct {
 	// Source is the field itself.
 	Source
-	// Note says why there is no argument, where there is none.
+	// Note says why no argument is listed, where none is.
 	Note string `json:"note,omitempty"`
 	// Arguments that the field makes, each with the properties that the field makes. They have
 	// no reason where the field makes the properties alone.
@@ -110,8 +110,11 @@ var isPath = regexp.MustCompile(`^\w+(\[[^][]+])?(\.\w+(\[[^][]+])?)*$`)
 
 // find returns the field of the VMI that a name means.
 func (m *Machine) find(name string) (path string, refused, ok bool) {
-	if field, is := m.instance.Field(name); is {
-		name = field
+	for _, prefix := range []string{"", "spec."} {
+		if field, is := m.instance.Field(prefix + name); is && field != "spec" && field != prefix+name {
+			name = field
+			break
+		}
 	}
 	name = strings.TrimPrefix(name, "template.")
 	for _, prefix := range []string{"", "spec.", "spec.domain.", "spec.domain.devices."} {
@@ -142,12 +145,18 @@ func (m *Machine) outside(name string) (Answer, error) {
 					properties = append(properties, p)
 				}
 			}
-			if len(properties) > 0 {
-				a.Properties, a.Reason = properties, Reason{}
+			made := a.Reason.setBy(by + " \"")
+			if made || len(properties) > 0 {
+				if a.Properties = properties; !made {
+					a.Reason = Reason{}
+				}
 				answer.Arguments = append(answer.Arguments, a)
 			}
 		}
-		if len(answer.Arguments) == 0 {
+		switch holds := strings.HasPrefix(m.instance.Path("spec")+".", path+"."); {
+		case holds:
+			answer.Note = "holds the whole VirtualMachineInstance: name a field below it, such as domain.cpu"
+		case len(answer.Arguments) == 0:
 			answer.Note = "makes no argument: it is not of the VirtualMachineInstance, but of the " + m.instance.Document.Kind + " around it"
 		}
 		return answer, nil

@@ -79,7 +79,7 @@ spec: {cpu: {guest: 2}, memory: {guest: 1Gi}}
 apiVersion: instancetype.kubevirt.io/v1beta1
 kind: VirtualMachineClusterPreference
 metadata: {name: linux}
-spec: {devices: {preferredDiskBus: virtio}}
+spec: {devices: {preferredDiskBus: virtio, preferredRng: {}}}
 `
 
 func machineOf(t *testing.T, text string) *Machine {
@@ -107,6 +107,8 @@ func machineOf(t *testing.T, text string) *Machine {
 func TestField(t *testing.T) {
 	m := machineOf(t, machineManifest)
 	const disks = "spec.template.spec.domain.devices.disks"
+	const whole = "holds the whole VirtualMachineInstance: name a field below it, such as domain.cpu"
+	const refusedNote = "is refused: Kubeqemu does not support it yet"
 	for name, want := range map[string]struct {
 		heading string
 		made    string // flags, ids and properties
@@ -120,12 +122,19 @@ func TestField(t *testing.T) {
 		"cpu.model":                           {"spec.template.spec.domain.cpu.model: host-model (Kubeqemu's default)", "-cpu  ", ""},
 		"memory.guest":                        {`spec.template.spec.domain.memory.guest: 1Gi (instancetype "small", vm.yaml:19)`, "-m  size; -object pc.ram size; -device pci.3 ; -device pci.4 ; -device pci.5 ", ""},
 		"metadata.name":                       {"metadata.name: web (vm.yaml:3)", "-name  guest", ""},
-		"spec.instancetype":                   {"spec.instancetype is not set", "-m  size; -object pc.ram size; -smp   sockets cores threads; -device disk-root num-queues", ""},
+		"spec.instancetype":                   {"spec.instancetype is not set", "-m  size; -object pc.ram size; -smp   sockets cores threads; -device disk-root num-queues; -device pci.3 ; -device pci.4 ; -device pci.5 ", ""},
 		"evictionStrategy":                    {"spec.template.spec.evictionStrategy: None (vm.yaml:10)", "", "makes no argument: the cluster looks at it when a pod is evicted"},
 		"runStrategy":                         {"spec.runStrategy is not set", "", "makes no argument: it is not of the VirtualMachineInstance, but of the VirtualMachine around it"},
 		"devices.tpm":                         {"spec.template.spec.domain.devices.tpm is not set", "", "is refused: Kubeqemu does not support it yet"},
 		"devices.autoattachMemBalloon":        {"spec.template.spec.domain.devices.autoattachMemBalloon: false (vm.yaml:12)", "", "makes no argument of this machine; it decided about: balloon (there unless it is turned off)"},
 		"devices.watchdog":                    {"spec.template.spec.domain.devices.watchdog is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
+		"spec.template.spec":                  {"spec.template.spec is not set", "", whole},
+		"spec.template":                       {"spec.template is not set", "", whole},
+		"template":                            {"spec.template is not set", "", whole},
+		"template.spec":                       {"spec.template.spec is not set", "", whole},
+		"preference":                          {"spec.preference is not set", "-device disk-root driver bus addr num-queues queue-size; -object objrng0 ; -device rng0 ", ""},
+		"memory.hugepages.pageSize":           {"spec.template.spec.domain.memory.hugepages is not set", "", refusedNote},
+		"firmware.bootloader.efi.secureBoot":  {"spec.template.spec.domain.firmware.bootloader.efi is not set", "", refusedNote},
 		"disks[data].disk.readonly":           {disks + "[1].disk.readonly is not set", "-blockdev disk-data.file read-only discard; -blockdev disk-data read-only discard", ""},
 	} {
 		answer, err := m.Field(name)
@@ -150,6 +159,50 @@ func TestField(t *testing.T) {
 		if got := strings.Join(made, "; "); answer.Source.String() != want.heading || got != strings.Join(wanted, "; ") || answer.Note != want.note {
 			t.Errorf("%s: %s makes %q, %s", name, answer.Source, got, answer.Note)
 		}
+	}
+}
+
+// TestFieldOfPool: the path of a pool's field may begin below spec, and what holds the VMI says so.
+func TestFieldOfPool(t *testing.T) {
+	pool, err := os.ReadFile("../../config/samples/vmpool-tiny.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := machineOf(t, string(pool))
+	for name, want := range map[string]string{
+		"virtualMachineTemplate.spec.template.spec.domain.cpu.cores": "spec.virtualMachineTemplate.spec.template.spec.domain.cpu.cores, ",
+		"spec.virtualMachineTemplate":                                "spec.virtualMachineTemplate, holds the whole VirtualMachineInstance: name a field below it, such as domain.cpu",
+	} {
+		answer, err := m.Field(name)
+		if got := answer.Field + ", " + answer.Note; err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
+		}
+	}
+}
+
+// TestOverlayRules: beside a disk that is only read stands no rule of an overlay that it does not
+// have.
+func TestOverlayRules(t *testing.T) {
+	const text = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: x}\nspec:\n  domain:\n    memory: {guest: 64Mi}\n" +
+		"    devices: {disks: [{name: cd, cdrom: {bus: sata}}, {name: root}, {name: kept}, {name: gone}, {name: read, cdrom: {bus: sata}}]}\n  volumes:\n" +
+		"  - {name: cd, containerDisk: {image: a}}\n  - {name: root, containerDisk: {image: a}}\n  - {name: kept, persistentVolumeClaim: {claimName: a}}\n" +
+		"  - {name: gone, ephemeral: {persistentVolumeClaim: {claimName: a}}}\n  - {name: read, ephemeral: {persistentVolumeClaim: {claimName: a}}}\n"
+	rules := map[string]string{}
+	for _, a := range machineOf(t, text).Arguments {
+		for _, p := range a.Properties {
+			for _, rule := range p.Rules {
+				if a.Flag == "-blockdev" && strings.Contains(rule, "overlay") && p.Name == "node-name" {
+					rules[a.Part] = rule
+				}
+			}
+		}
+	}
+	want := map[string]string{
+		"disk cd": "no overlay: the disk is only read", "disk read": "no overlay: the disk is only read", "disk kept": "no overlay: the volume is not ephemeral",
+		"disk root": "an overlay takes the guest's writes: a container disk is only read", "disk gone": "an overlay takes the guest's writes: the volume is ephemeral",
+	}
+	if !maps.Equal(rules, want) {
+		t.Errorf("%v, want %v", rules, want)
 	}
 }
 

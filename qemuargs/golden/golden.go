@@ -245,7 +245,7 @@ func render(dir string, host manifest.Host) (map[string]sections, error) {
 func read(name string) (goldens map[string]sections, broken map[string]error, err error) {
 	goldens, broken = map[string]sections{}, map[string]error{}
 	err = files(name, func(file string) error {
-		data, err := os.ReadFile(file)
+		data, err := manifest.ReadBounded(file)
 		if err != nil {
 			return fmt.Errorf("read golden: %w", err)
 		}

@@ -159,3 +159,12 @@ func TestCompare(t *testing.T) {
 		})
 	}
 }
+
+// TestBound: a golden of any size is not read.
+func TestBound(t *testing.T) {
+	dir := folder(t, map[string]string{"a.yaml": named("a")})
+	write(t, filepath.Join(dir, "a.args"), "# "+strings.Repeat("x", 5<<20)+"\n")
+	if _, err := Check(dir, host(t, "kvm")); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("%.200v", err)
+	}
+}

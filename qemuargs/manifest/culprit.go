@@ -13,22 +13,25 @@ import (
 // culprit looks for the value because of which a text cannot be decoded. Types that decode
 // themselves, such as resource.Quantity, do not say their path.
 type culprit struct {
-	tree  any
-	into  reflect.Type
-	cause string
-	tries int // how often the text is still decoded
+	tree   any
+	into   reflect.Type
+	cause  string
+	budget int // how many bytes are still decoded
 }
 
+// maxDecoded bounds how many bytes are decoded to find a culprit: some seconds' work.
+const maxDecoded = 64 << 20
+
 func newCulprit(text []byte, into any, cause error) *culprit {
-	c := &culprit{into: reflect.TypeOf(into).Elem(), cause: cause.Error(), tries: 1000}
+	c := &culprit{into: reflect.TypeOf(into).Elem(), cause: cause.Error(), budget: maxDecoded}
 	if json.Unmarshal(text, &c.tree) != nil {
 		c.tree = nil
 	}
 	return c
 }
 
-// path is that of the value. It is empty where the text has the same error at two values, or
-// too many values.
+// path is that of the value. It is empty where the text has the same error at two values. It is
+// a path above the value's where the budget was too small.
 func (c *culprit) path() string { return c.below("", c.tree) }
 
 // below returns the path of the value among the fields and elements of node, or the path of
@@ -36,26 +39,48 @@ func (c *culprit) path() string { return c.below("", c.tree) }
 func (c *culprit) below(path string, node any) string {
 	switch node := node.(type) {
 	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(node)) {
-			value := node[key]
-			node[key] = nil
-			guilty := c.isGone()
-			node[key] = value
-			if guilty {
-				return c.below(join(path, key), value)
-			}
+		keys := slices.Sorted(maps.Keys(node))
+		if n, ok := c.among(len(keys), func(i int) any { return node[keys[i]] }, func(i int, value any) { node[keys[i]] = value }); ok {
+			return c.below(join(path, keys[n]), node[keys[n]])
 		}
 	case []any:
-		for i, value := range node {
-			node[i] = nil
-			guilty := c.isGone()
-			node[i] = value
-			if guilty {
-				return c.below(fmt.Sprintf("%s[%d]", path, i), value)
-			}
+		if n, ok := c.among(len(node), func(i int) any { return node[i] }, func(i int, value any) { node[i] = value }); ok {
+			return c.below(fmt.Sprintf("%s[%d]", path, n), node[n])
 		}
 	}
 	return path
+}
+
+// among returns which of n values is or has the culprit. It takes away one half of the values
+// after the other, so that a long list is decoded a few times only.
+func (c *culprit) among(n int, value func(i int) any, set func(i int, value any)) (int, bool) {
+	without := func(first, end int) bool {
+		kept := make([]any, 0, end-first)
+		for i := first; i < end; i++ {
+			kept = append(kept, value(i))
+			set(i, nil)
+		}
+		gone := c.isGone()
+		for i := first; i < end; i++ {
+			set(i, kept[i-first])
+		}
+		return gone
+	}
+	first, end := 0, n
+	if n == 0 || !without(first, end) {
+		return 0, false
+	}
+	for end-first > 1 {
+		switch middle := (first + end) / 2; {
+		case without(first, middle):
+			end = middle
+		case without(middle, end):
+			first = middle
+		default:
+			return 0, false // the budget is spent, or both halves have the same error
+		}
+	}
+	return first, true
 }
 
 func join(path, key string) string {
@@ -67,11 +92,11 @@ func join(path, key string) string {
 
 // isGone says whether the tree, as it is now, has another error or none.
 func (c *culprit) isGone() bool {
-	if c.tries--; c.tries < 0 {
-		return false
-	}
 	text, err := json.Marshal(c.tree)
 	if err != nil {
+		return false
+	}
+	if c.budget -= len(text); c.budget < 0 {
 		return false
 	}
 	_, err = kjson.UnmarshalStrict(text, reflect.New(c.into).Interface())

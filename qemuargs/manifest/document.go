@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -37,6 +38,9 @@ type Document struct {
 
 	line int // of the document's first line in File, from 1
 	data []byte
+	// node is the object in the text of a List, whose first line is line. It is nil for a document
+	// of its own.
+	node *yaml.Node
 }
 
 // Set is the documents of an input. An instancetype may stand in another file than the VM
@@ -126,8 +130,9 @@ func Read(file string, in io.Reader) (Set, error) {
 		if err := sigsyaml.Unmarshal(data, &d.PartialObjectMetadata); err != nil {
 			return d.problem("", fmt.Sprintf("is no YAML of an object: %v", d.inFile(err)))
 		}
-		set = append(set, d)
-		return nil
+		documents, err := d.items()
+		set = append(set, documents...)
+		return err
 	}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, maxDocument)
@@ -150,6 +155,42 @@ func Read(file string, in io.Reader) (Set, error) {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	return set, end()
+}
+
+// items are the objects of a List, as kubectl get prints them, and otherwise the document itself.
+func (d Document) items() (Set, error) {
+	if d.Kind != "List" || d.APIVersion != "v1" {
+		return Set{d}, nil
+	}
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	text, err := sigsyaml.YAMLToJSONStrict(d.data)
+	if err != nil {
+		return nil, d.problem("", d.inFile(err).Error())
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, d.problem("items", fmt.Sprintf("items: Invalid value: %v", err))
+	}
+	nodes := &yaml.Node{}
+	if root := d.root(); root != nil {
+		if _, found := child(root, "items"); found != nil { // items may also come with a merge key
+			nodes = found
+		}
+	}
+	var set Set
+	for n, data := range list.Items {
+		path := fmt.Sprintf("items[%d]", n)
+		item := Document{File: d.File, line: d.line, data: data}
+		if _, item.node = child(nodes, strconv.Itoa(n)); item.node == nil {
+			return nil, d.problem(path, path+": Invalid value: is no object of the List")
+		}
+		if err := json.Unmarshal(data, &item.PartialObjectMetadata); err != nil {
+			return nil, d.problem(path, fmt.Sprintf("%s: Invalid value: %v", path, err))
+		}
+		set = append(set, item)
+	}
+	return set, nil
 }
 
 // isBlank says whether a document has only comments and directives.
@@ -187,6 +228,7 @@ func (d Document) decodeData(data []byte, into any) error {
 	if err != nil {
 		return d.problem("", d.inFile(err).Error())
 	}
+	text = withoutStatus(text)
 	strict, err := kjson.UnmarshalStrict(text, into)
 	var problems []error
 	for _, e := range strict[:min(len(strict), maxProblems)] {
@@ -207,6 +249,21 @@ func (d Document) decodeData(data []byte, into any) error {
 		problems = append(problems, d.problem(path, strings.TrimPrefix(fmt.Sprintf("%s: Invalid value: %v", path, err), ": ")))
 	}
 	return errors.Join(problems...)
+}
+
+// withoutStatus is the JSON of an object without its status, at which nobody looks. A cluster's
+// object may have fields there that Kubeqemu's API does not have.
+func withoutStatus(text []byte) []byte {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(text, &object) != nil || object["status"] == nil {
+		return text // an error is the decoder's to say
+	}
+	delete(object, "status")
+	plain, err := json.Marshal(object)
+	if err != nil {
+		return text
+	}
+	return plain
 }
 
 // maxProblems bounds how many errors of a document are printed. Each is looked up in the text.
@@ -259,6 +316,9 @@ func (d Document) Line(path string) int {
 
 // root is the document as YAML has it, or nil.
 func (d Document) root() *yaml.Node {
+	if d.node != nil {
+		return d.node
+	}
 	var root yaml.Node
 	if yaml.Unmarshal(d.data, &root) != nil || len(root.Content) == 0 {
 		return nil

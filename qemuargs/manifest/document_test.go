@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
 func TestSteps(t *testing.T) {
@@ -145,6 +148,70 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 }
 
+// TestCulpritOfLongList: a bad quantity is found at the end of a long list, after a few decodings.
+func TestCulpritOfLongList(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  domain: {memory: {guest: 64Mi}}\n  volumes:\n")
+	for n := range 4999 {
+		fmt.Fprintf(&text, "  - {name: v%d, emptyDisk: {capacity: 1Mi}}\n", n)
+	}
+	text.WriteString("  - {name: bad, emptyDisk: {capacity: much}}\n")
+	set, err := Read("x.yaml", strings.NewReader(text.String()))
+	if err == nil {
+		_, err = set.Instances()
+	}
+	if want := "x.yaml:5006: VirtualMachineInstance \"a\": spec.volumes[4999].emptyDisk.capacity: "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%.500v", err)
+	}
+}
+
+// TestCulpritIsBounded: the budget ends the search.
+func TestCulpritIsBounded(t *testing.T) {
+	text := []byte(`{"spec":{"domain":{"memory":{"guest":"much"}}}}`)
+	into := &v1.VirtualMachineInstance{}
+	cause := json.Unmarshal(text, into)
+	c := newCulprit(text, into, cause)
+	if path := c.path(); path != "spec.domain.memory.guest" {
+		t.Errorf("the path is %q", path)
+	}
+	c.budget = 2 * len(text)
+	if path := c.path(); path == "spec.domain.memory.guest" || c.budget < -2*len(text) {
+		t.Errorf("the path is %q, after %d bytes too many", path, -c.budget)
+	}
+}
+
+// TestList: what kubectl get prints is read, with the lines of the file, and the status is not.
+func TestList(t *testing.T) {
+	const vmi = "- apiVersion: kubevirt.io/v1\n  kind: VirtualMachineInstance\n  metadata:\n    name: NAME\n  spec: {domain: {memory: {guest: 64Mi}}}\n  status: {unknown: 1}\n"
+	named := func(name string) string { return strings.ReplaceAll(vmi, "NAME", name) }
+	for text, want := range map[string]string{
+		"# x\n---\napiVersion: v1\nkind: List\nitems:\n" + named("a") + named("b"):                                         "a 9, b 15",
+		"apiVersion: v1\nkind: List\nitems: []\n":                                                                          "",
+		"apiVersion: v1\nkind: List\nitems:\n" + strings.Replace(named("a"), "64Mi", "much", 1):                            `x.yaml:8: VirtualMachineInstance "a": spec.domain.memory.guest: Invalid value`,
+		"apiVersion: v1\nkind: List\nitems: {}\n":                                                                          `x.yaml:3: List "": items: Invalid value`,
+		"apiVersion: v1\nkind: List\nitems: [1]\n":                                                                         `x.yaml:3: List "": items[0]: Invalid value`,
+		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List}\n":                                             "a List within",
+		"apiVersion: v1\nkind: List\nitems: [*a]\n":                                                                        "is no YAML",
+		"apiVersion: v1\nkind: List\nitems:\n- {kind: A, kind: B}\n":                                                       `key "kind" already set`,
+		strings.TrimPrefix(strings.ReplaceAll(named("a"), "\n  ", "\n"), "- "):                                             "a 4",
+		strings.Replace(strings.TrimPrefix(strings.ReplaceAll(named("a"), "\n  ", "\n"), "- "), "status:", "statuses:", 1): `unknown field "statuses"`,
+	} {
+		set, err := Read("x.yaml", strings.NewReader(text))
+		var instances []Instance
+		if err == nil {
+			instances, err = set.Instances()
+		}
+		var got []string
+		for _, i := range instances {
+			o, _ := i.Lineage().Of("metadata.name")
+			got = append(got, fmt.Sprintf("%s %d", i.Name, o.Line))
+		}
+		if err != nil && (want == "" || !strings.Contains(err.Error(), want)) || err == nil && strings.Join(got, ", ") != want {
+			t.Errorf("%s\ngot  %v, %v\nwant %s", text, got, err, want)
+		}
+	}
+}
+
 // TestInstancetypeOfNamespace: an instancetype is that of the VM's namespace.
 func TestInstancetypeOfNamespace(t *testing.T) {
 	const vm = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a, namespace: blue}\n" +
@@ -229,12 +296,18 @@ func TestParseHost(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "host.yaml")
-	for text, good := range map[string]bool{"accelerator: kvm\nqemuVersion: \"10.0\"\n": true, "speed: 1\n": false, "[": false} {
+	for text, good := range map[string]bool{"accelerator: kvm\nqemuVersion: \"10.0\"\n": true, "speed: 1\n": false, "[": false,
+		"accelerator: foo\nqemuVersion: \"10.0\"\n": false, "accelerator: kvm\n": false, "accelerator: tcg\nqemuVersion: \"7.1\"\n": false, "# " + strings.Repeat("x", maxDocument): false} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := ParseHost(file); (err == nil) != good {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for _, name := range []string{"kvm-99", "tcg-0.1", "kvm-", "kvm-7.1.9", "kvm-11.x", "kvm-9999999999999999999.1", "tcg-8.0.1.1", filepath.Dir(file), "/dev/zero"} {
+		if _, err := ParseHost(name); err == nil {
+			t.Errorf("%s is a host", name)
 		}
 	}
 	if _, err := ParseHost("xen"); err == nil || !strings.Contains(err.Error(), "no preset") {
@@ -256,6 +329,8 @@ func FuzzRead(f *testing.F) {
 		f.Add(string(text))
 	}
 	f.Add("---\n--- # x\n{")
+	f.Add("x: &x {items: [{kind: A}]}\n<<: *x\napiVersion: v1\nkind: List\n")
+	f.Add("apiVersion: v1\nkind: List\nitems:\n- {kind: VirtualMachineInstance, apiVersion: kubevirt.io/v1, metadata: {name: a}, spec: {domain: {}}}\n")
 	f.Add("a: &a [*a]\nkind: VirtualMachine\napiVersion: kubevirt.io/v1\n")
 	host, err := ParseHost(DefaultHost)
 	if err != nil {

@@ -1,9 +1,14 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path"
+	"regexp"
+	"strconv"
 	"strings"
 
 	sigsyaml "sigs.k8s.io/yaml"
@@ -32,26 +37,76 @@ func (h Host) String() string { return h.name }
 // ParseHost reads a preset, or a file. A preset is kvm or tcg, and may name a release of QEMU:
 // kvm-7.2. A file holds a resolve.Host as YAML.
 func ParseHost(name string) (Host, error) {
-	accelerator, release, _ := strings.Cut(name, "-")
+	accelerator, release, named := strings.Cut(name, "-")
 	switch a := qemuargs.Accelerator(accelerator); a {
 	case qemuargs.KVM, qemuargs.TCG:
-		if release == "" {
+		if !named {
 			release = imageQEMU
 		}
-		return Host{name: name, preset: resolve.Host{Accelerator: a, QEMUVersion: release, OverlayDirect: true}}, nil
+		return Host{name: name, preset: resolve.Host{Accelerator: a, QEMUVersion: release, OverlayDirect: true}}, checkRelease(release)
 	}
-	data, err := os.ReadFile(name)
-	if os.IsNotExist(err) {
+	data, err := ReadBounded(name)
+	if errors.Is(err, fs.ErrNotExist) {
 		return Host{}, fmt.Errorf("host %q is no preset (kvm, tcg, kvm-7.2, tcg-7.2 and so on) and no file", name)
 	}
 	h := Host{name: name, told: true}
 	if err == nil {
 		err = sigsyaml.UnmarshalStrict(data, &h.preset)
 	}
+	if err == nil {
+		err = checkHost(h.preset)
+	}
 	if err != nil {
 		return Host{}, fmt.Errorf("read host %s: %w", name, err)
 	}
 	return h, nil
+}
+
+// checkHost refuses a host that has an unknown accelerator, or a QEMU that Kubeqemu does not know.
+func checkHost(h resolve.Host) error {
+	if h.Accelerator != qemuargs.KVM && h.Accelerator != qemuargs.TCG {
+		return fmt.Errorf("the accelerator is %q: want kvm or tcg", h.Accelerator)
+	}
+	return checkRelease(h.QEMUVersion)
+}
+
+// isRelease is what a release of QEMU looks like: 7.2 or 7.2.22.
+var isRelease = regexp.MustCompile(`^([0-9]{1,3})\.([0-9]{1,3})(\.[0-9]{1,3})?$`)
+
+// checkRelease refuses what is no release of QEMU, and releases before 7.2, which is the oldest
+// one that Kubeqemu writes arguments for.
+func checkRelease(text string) error {
+	parts := isRelease.FindStringSubmatch(text)
+	if parts == nil {
+		return fmt.Errorf("%q is no release of QEMU: want one such as 7.2 or 11.1.3", text)
+	}
+	major, _ := strconv.Atoi(parts[1]) // three digits at most
+	minor, _ := strconv.Atoi(parts[2])
+	if major < 7 || major == 7 && minor < 2 {
+		return fmt.Errorf("QEMU %s is too old: want 7.2 or newer", text)
+	}
+	return nil
+}
+
+// ReadBounded reads a regular file of a few MiB at most. A pipe or a device might never end.
+func ReadBounded(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", name)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
+	if err == nil && len(data) > maxDocument {
+		err = fmt.Errorf("%s has more than %d bytes", name, maxDocument)
+	}
+	return data, err
 }
 
 // HostOf is a host whose facts are known, under a name for those who read of it.

@@ -114,7 +114,7 @@ func (d Document) passedOver() error {
 	group := d.GroupVersionKind().Group
 	switch {
 	case d.Kind == "List" && group == "":
-		return d.problem("items", "a List is not read: write its items as documents of their own")
+		return d.problem("items", "a List within a List, or of an apiVersion other than v1, is not read: write its items as documents of their own")
 	case slices.Contains(kinds, d.Kind) && (group == v1.GroupVersion.Group || group == poolv1beta1.GroupVersion.Group):
 		return d.problem("apiVersion", fmt.Sprintf("the version %s is not supported: want %s or %s", d.APIVersion, v1.GroupVersion, poolv1beta1.GroupVersion))
 	}
@@ -173,11 +173,11 @@ func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.Virtua
 	if vm.UID == "" {
 		vm.UID = UID
 	}
-	size, err := s.size(d.namespace(), vm.Spec.Instancetype)
+	size, sizeDocument, err := s.size(d.namespace(), vm.Spec.Instancetype)
 	if err != nil {
 		return nil, nil, d.problem(prefix+"spec.instancetype", err.Error())
 	}
-	preference, err := s.preference(d.namespace(), vm.Spec.Preference)
+	preference, preferenceDocument, err := s.preference(d.namespace(), vm.Spec.Preference)
 	if err != nil {
 		return nil, nil, d.problem(prefix+"spec.preference", err.Error())
 	}
@@ -189,7 +189,7 @@ func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.Virtua
 		return nil, nil, d.invalid(errs)
 	}
 	started := expanded.Instance(&v1.KubeVirtConfiguration{}, false)
-	return started, s.stages(vm, expanded, started, size, preference), nil
+	return started, append(expansion{vm, expanded, size, preference, sizeDocument, preferenceDocument}.stages(), d.identity(expanded, started)...), nil
 }
 
 // ofReplicaSet returns a VMI as the ReplicaSet makes them. It has the ReplicaSet's name.

@@ -10,31 +10,33 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// size returns the instancetype that a VM of a namespace names, if it names one.
-func (s Set) size(namespace string, matcher *v1.InstancetypeMatcher) (*v1beta1.VirtualMachineInstancetypeSpec, error) {
+// size returns the instancetype that a VM of a namespace names, and its document, if the VM names
+// one.
+func (s Set) size(namespace string, matcher *v1.InstancetypeMatcher) (*v1beta1.VirtualMachineInstancetypeSpec, Document, error) {
 	if matcher == nil {
-		return nil, nil
+		return nil, Document{}, nil
 	}
 	found := &v1beta1.VirtualMachineInstancetype{}
-	err := s.find(namespace, matcher.Name, matcher.Kind, []string{"VirtualMachineClusterInstancetype", "VirtualMachineInstancetype"}, found)
-	return &found.Spec, err
+	d, err := s.find(namespace, matcher.Name, matcher.Kind, []string{"VirtualMachineClusterInstancetype", "VirtualMachineInstancetype"}, found)
+	return &found.Spec, d, err
 }
 
-// preference returns the preference that a VM of a namespace names, if it names one.
-func (s Set) preference(namespace string, matcher *v1.PreferenceMatcher) (*v1beta1.VirtualMachinePreferenceSpec, error) {
+// preference returns the preference that a VM of a namespace names, and its document, if the VM
+// names one.
+func (s Set) preference(namespace string, matcher *v1.PreferenceMatcher) (*v1beta1.VirtualMachinePreferenceSpec, Document, error) {
 	if matcher == nil {
-		return nil, nil
+		return nil, Document{}, nil
 	}
 	found := &v1beta1.VirtualMachinePreference{}
-	err := s.find(namespace, matcher.Name, matcher.Kind, []string{"VirtualMachineClusterPreference", "VirtualMachinePreference"}, found)
-	return &found.Spec, err
+	d, err := s.find(namespace, matcher.Name, matcher.Kind, []string{"VirtualMachineClusterPreference", "VirtualMachinePreference"}, found)
+	return &found.Spec, d, err
 }
 
-// find decodes the document with a name and one of two kinds: the cluster's kind, which is the
+// find decodes and returns the document with a name and one of two kinds: the cluster's kind, which is the
 // default and has no namespace, and the kind of a namespace. Both have the same fields.
-func (s Set) find(namespace, name, kind string, kinds []string, into any) error {
+func (s Set) find(namespace, name, kind string, kinds []string, into any) (Document, error) {
 	if name == "" {
-		return errors.New("inferFromVolume needs a cluster: name it instead")
+		return Document{}, errors.New("inferFromVolume needs a cluster: name it instead")
 	}
 	if kind == "" {
 		kind = kinds[0]
@@ -43,11 +45,11 @@ func (s Set) find(namespace, name, kind string, kinds []string, into any) error 
 		same := strings.EqualFold(d.Kind, kind) || strings.EqualFold(d.Kind+"s", kind)
 		here := d.Kind == kinds[0] || d.namespace() == namespace
 		if same && here && slices.Contains(kinds, d.Kind) && d.Name == name && d.APIVersion == v1beta1.GroupVersion.String() {
-			return d.decode(into)
+			return d, d.decode(into)
 		}
 	}
 	if strings.EqualFold(kind, kinds[0]) || strings.EqualFold(kind, kinds[0]+"s") {
-		return fmt.Errorf("%s %q is not among the manifests", kind, name)
+		return Document{}, fmt.Errorf("%s %q is not among the manifests", kind, name)
 	}
-	return fmt.Errorf("%s %q of namespace %q is not among the manifests", kind, name, namespace)
+	return Document{}, fmt.Errorf("%s %q of namespace %q is not among the manifests", kind, name, namespace)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,38 +59,57 @@ const Default = "Kubeqemu's default"
 // OfUID is who sets what a VM's VMI is known by.
 const OfUID = "made of the object's UID"
 
-// stages of a VM's VMI, from the template to the VMI that the VM is started as.
-func (s Set) stages(vm *v1.VirtualMachine, expanded *v1.VirtualMachine, started *v1.VirtualMachineInstance, size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec) []stage {
-	of := func(template *v1.VirtualMachineInstanceTemplateSpec) *v1.VirtualMachineInstance {
-		return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Annotations: template.ObjectMeta.Annotations}, Spec: *template.Spec.DeepCopy()}
-	}
-	all := []stage{{vmi: of(&vm.Spec.Template)}}
-	if matcher := vm.Spec.Instancetype; matcher != nil {
-		sized := of(&vm.Spec.Template)
+// expansion is a VM, what it names, and the VM that is made of them.
+type expansion struct {
+	vm, expanded                     *v1.VirtualMachine
+	size                             *v1beta1.VirtualMachineInstancetypeSpec
+	preference                       *v1beta1.VirtualMachinePreferenceSpec
+	sizeDocument, preferenceDocument Document
+}
+
+// ofTemplate is a VMI with a VM's template.
+func ofTemplate(vm *v1.VirtualMachine) *v1.VirtualMachineInstance {
+	template := vm.Spec.Template
+	return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Annotations: template.ObjectMeta.Annotations}, Spec: *template.Spec.DeepCopy()}
+}
+
+// stages from the VM's template to the expanded one.
+func (e expansion) stages() []stage {
+	all := []stage{{vmi: ofTemplate(e.vm)}}
+	if e.size != nil {
+		sized := ofTemplate(e.vm)
 		// The errors are those of the whole, which is expanded already.
-		instancetype.Apply(size, nil, sized, field.NewPath("spec", "template"))
-		all = append(all, s.stageOf("instancetype", matcher.Name, sized))
+		instancetype.Apply(e.size, nil, sized, field.NewPath("spec", "template"))
+		all = append(all, e.sizeDocument.stage("instancetype", sized))
 	}
-	if matcher := vm.Spec.Preference; matcher != nil {
-		preferred := s.stageOf("preference", matcher.Name, of(&expanded.Spec.Template))
-		if vm.Spec.Instancetype != nil {
-			preferred.with, preferred.alone = all[len(all)-1].by, of(&vm.Spec.Template)
-			instancetype.Apply(nil, preference, preferred.alone, field.NewPath("spec", "template"))
+	if e.preference != nil {
+		preferred := e.preferenceDocument.stage("preference", ofTemplate(e.expanded))
+		if e.size != nil {
+			preferred.with, preferred.alone = all[len(all)-1].by, ofTemplate(e.vm)
+			instancetype.Apply(nil, e.preference, preferred.alone, field.NewPath("spec", "template"))
 		}
 		all = append(all, preferred)
 	}
-	return append(all, stage{by: OfUID, vmi: started.DeepCopy()})
+	return all
 }
 
-// stageOf is the stage after an instancetype or a preference.
-func (s Set) stageOf(kind, name string, vmi *v1.VirtualMachineInstance) stage {
-	out := stage{by: fmt.Sprintf("%s %q", kind, name), vmi: vmi}
-	for _, d := range s {
-		if d.Name == name && d.APIVersion == v1beta1.GroupVersion.String() && strings.HasSuffix(strings.ToLower(d.Kind), kind) {
-			out.file, out.line = d.File, d.Line("spec")
-		}
+// stage is the stage after the document's instancetype or preference.
+func (d Document) stage(kind string, vmi *v1.VirtualMachineInstance) stage {
+	return stage{by: fmt.Sprintf("%s %q", kind, d.Name), file: d.File, line: d.Line("spec"), vmi: vmi}
+}
+
+// identity are the stages from a VM's template to the VMI that the VM is started as: the machine
+// type of an annotation, the defaults that need no UID, and what is made of the UID.
+func (d Document) identity(expanded *v1.VirtualMachine, started *v1.VirtualMachineInstance) []stage {
+	var all []stage
+	vmi := ofTemplate(expanded)
+	if started.Spec.Domain.Machine != nil && !expanded.NamesMachine() && expanded.Annotations[v1.MachineTypeAnnotation] != "" {
+		vmi.Spec.Domain.Machine = started.Spec.Domain.Machine
+		all = append(all, stage{by: "annotation " + v1.MachineTypeAnnotation, file: d.File, line: d.Line("metadata.annotations[" + v1.MachineTypeAnnotation + "]"), vmi: vmi})
 	}
-	return out
+	defaulted := vmi.DeepCopy()
+	v1.ApplyClusterDefaults(defaulted, &v1.KubeVirtConfiguration{})
+	return append(all, stage{by: Default, vmi: defaulted}, stage{by: OfUID, vmi: started.DeepCopy()})
 }
 
 // Lineage returns the VMI's lineage, to the VMI with all defaults.
@@ -143,6 +163,8 @@ func (l *Lineage) Of(path string) (origin Origin, ok bool) {
 		origin.By = "stands for the UID that the API server gives"
 	case path == "metadata.namespace" && l.instance.Document.Namespace == "":
 		origin.By = "the namespace where none is named"
+	case path == "metadata.name" && l.instance.Name != l.instance.Document.Name:
+		origin = Origin{Value: origin.Value, By: "the pool's first VM", File: l.instance.Document.File, Line: l.instance.Document.lineIn(l.root, path)}
 	case first == 0:
 		origin.File, origin.Line = l.instance.Document.File, l.instance.Document.lineIn(l.root, l.instance.Path(path))
 	}
@@ -203,28 +225,107 @@ func (l *Lineage) Fields() []string {
 }
 
 // defaults are, for each field that has a default, the fields that the default is made of. The
-// defaults themselves say so: each field is changed, and the VMI is defaulted again.
+// defaults themselves say so: fields are changed, and the VMI is defaulted again.
 func (l *Lineage) defaults() map[string][]string {
 	if l.from != nil {
 		return l.from
 	}
 	l.from = map[string][]string{}
 	last := len(l.trees) - 1
-	set, defaulted := leaves(l.trees[last-1]), leaves(l.trees[last])
-	for _, path := range slices.Sorted(maps.Keys(union(set, switches(set)))) {
-		changed := map[string]bool{}
-		for _, other := range otherValues(set[path]) {
-			for _, field := range l.defaultedAnew(path, other, defaulted) {
-				if _, isSet := set[field]; !isSet && !strings.HasPrefix(field, path) {
-					changed[field] = true
-				}
-			}
-		}
-		for field := range changed {
-			l.from[field] = append(l.from[field], path)
+	set := leaves(l.trees[last-1])
+	t := trial{from: l.from, tree: looked(l.trees[last-1]), set: set, budget: maxTried}
+	for path, value := range leaves(l.trees[last]) {
+		if _, isSet := set[path]; !isSet {
+			t.made = append(t.made, made{path, steps(path), value})
 		}
 	}
+	groups := map[string][]string{}
+	for _, path := range slices.Sorted(maps.Keys(union(set, switches(set)))) {
+		if isTried(path) {
+			groups[alike(path)] = append(groups[alike(path)], path)
+		}
+	}
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		t.try(groups[group])
+	}
+	for _, paths := range l.from {
+		slices.Sort(paths)
+	}
 	return l.from
+}
+
+// metadata are the fields of the metadata that a default may be made of. None is made of labels,
+// annotations and the like.
+var metadata = []string{"name", "namespace", "uid"}
+
+func isTried(path string) bool {
+	field, isMeta := strings.CutPrefix(path, "metadata.")
+	return !isMeta || slices.Contains(metadata, field)
+}
+
+// looked is a tree without the metadata that no default is made of.
+func looked(tree any) any {
+	object, _ := tree.(map[string]any)
+	meta, _ := object["metadata"].(map[string]any)
+	meta = maps.Clone(meta)
+	maps.DeleteFunc(meta, func(key string, _ any) bool { return !slices.Contains(metadata, key) })
+	out, _ := with(tree, []string{"metadata"}, meta)
+	return out
+}
+
+// alike is the same for fields that are changed at once at first: the same field of all entries
+// of a list, and all entries of a map of the scheduler.
+func alike(path string) string {
+	const nodes = "spec.nodeSelector"
+	if strings.HasPrefix(path, nodes) {
+		return nodes
+	}
+	return indexes.ReplaceAllString(path, "[*]")
+}
+
+var indexes = regexp.MustCompile(`\[\d+]`)
+
+// maxTried bounds how many bytes of VMIs are defaulted to find out what defaults are made of:
+// some seconds' work. The defaults of a VMI that needs more have no fields which they are made
+// of.
+const maxTried = 16 << 20
+
+// trial changes fields, and looks which defaults change with them.
+type trial struct {
+	from   map[string][]string // what is found out
+	tree   any                 // before the defaults
+	set    map[string]any      // its fields
+	made   []made
+	budget int // how many bytes are still defaulted
+}
+
+// made is a field that the defaults made.
+type made struct {
+	path  string
+	steps []string
+	value any
+}
+
+// try changes fields that are alike, all of them at once. Where a default changes, try changes
+// each half of them.
+func (t *trial) try(paths []string) {
+	changed := map[string]bool{}
+	for n := range otherValues(t.set[paths[0]]) {
+		for _, field := range t.defaultedAnew(paths, n) {
+			changed[field] = changed[field] || !strings.HasPrefix(field, paths[0])
+		}
+	}
+	maps.DeleteFunc(changed, func(_ string, elsewhere bool) bool { return !elsewhere })
+	switch half := len(paths) / 2; {
+	case len(changed) == 0:
+	case half > 0:
+		t.try(paths[:half])
+		t.try(paths[half:])
+	default:
+		for field := range changed {
+			t.from[field] = append(t.from[field], paths[0])
+		}
+	}
 }
 
 // switches are the switches of the devices that are not set, by which there are more devices or
@@ -260,12 +361,19 @@ func otherValues(value any) []any {
 	return []any{nil}
 }
 
-// defaultedAnew returns the fields that have another value where one field has another.
-func (l *Lineage) defaultedAnew(path string, value any, before map[string]any) []string {
-	last := len(l.stages) - 1
-	changed, ok := with(l.trees[last-1], steps(path), value)
+// defaultedAnew returns the fields that have another value where some fields have the nth of
+// their other values.
+func (t *trial) defaultedAnew(paths []string, n int) []string {
+	changed := t.tree
+	for _, path := range slices.Backward(paths) { // from the end: an entry that goes moves those behind it
+		values := otherValues(t.set[path])
+		var ok bool
+		if changed, ok = with(changed, steps(path), values[min(n, len(values)-1)]); !ok {
+			return nil
+		}
+	}
 	data, err := json.Marshal(changed)
-	if err != nil || !ok {
+	if t.budget -= len(data); err != nil || t.budget < 0 {
 		return nil
 	}
 	vmi := &v1.VirtualMachineInstance{}
@@ -273,11 +381,11 @@ func (l *Lineage) defaultedAnew(path string, value any, before map[string]any) [
 		return nil // the field takes no such value
 	}
 	v1.Default(vmi)
-	after := leaves(tree(vmi))
+	after := tree(vmi)
 	var out []string
-	for field, was := range before {
-		if now, is := after[field]; !is || !reflect.DeepEqual(was, now) {
-			out = append(out, field)
+	for _, m := range t.made {
+		if now, is := value(after, m.steps); !is || !reflect.DeepEqual(m.value, now) {
+			out = append(out, m.path)
 		}
 	}
 	return out
@@ -316,8 +424,10 @@ func leaves(tree any) map[string]any {
 }
 
 // at is the value at a path of a tree.
-func at(tree any, path string) (any, bool) {
-	for _, step := range steps(path) {
+func at(tree any, path string) (any, bool) { return value(tree, steps(path)) }
+
+func value(tree any, path []string) (any, bool) {
+	for _, step := range path {
 		switch v := tree.(type) {
 		case map[string]any:
 			child, ok := v[step]

@@ -173,13 +173,21 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path, 
 	by.add("image.path", "volume.name volume.containerDisk.image volume.containerDisk.path host.containerDisks[].path", foundByLauncher)
 	by.add("image.format", "host.containerDisks[].format", "what the launcher has found the image to be")
 	by.add("image.direct", "host.containerDisks[].direct", withoutPageCache)
-	by.add("overlay", "volume.containerDisk .disk.readonly .cdrom", "an overlay takes the guest's writes: a container disk is only read")
+	by.add("overlay", "volume.containerDisk .disk.readonly .cdrom", overlayRule(disk.ReadOnly, "an overlay takes the guest's writes: a container disk is only read"))
 	if !disk.ReadOnly {
 		by.add("overlay.path", "volume.name", "the file that the launcher makes")
 		by.add("overlay.direct", "host.overlayDirect", withoutPageCache)
 		disk.Overlay = &qemuargs.Overlay{Path: layout.Below(host.Root, layout.Overlay(volume.Name)), VirtualSize: facts.VirtualSize, Direct: host.OverlayDirect}
 	}
 	return nil
+}
+
+// overlayRule is why an image has an overlay, or why it has none.
+func overlayRule(readOnly bool, written string) string {
+	if readOnly {
+		return "no overlay: the disk is only read"
+	}
+	return written
 }
 
 // withoutPageCache is why O_DIRECT is used.
@@ -200,7 +208,11 @@ func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host,
 	by.add("image.direct", "host.claims[].direct", withoutPageCache)
 	by.add("image.volume", "host.claims[].block", "QEMU gets a descriptor of the claim's disk: of a device, or of a file that it locks")
 	by.add("readOnly", ".disk.readonly .cdrom volume.persistentVolumeClaim.readOnly", "a CD-ROM is only read, and a hard disk where it or its volume says so")
-	by.add("overlay", "volume.ephemeral .disk.readonly .cdrom", "an overlay takes the guest's writes if the volume is ephemeral")
+	overlay := "no overlay: the volume is not ephemeral"
+	if source.Overlay {
+		overlay = overlayRule(disk.ReadOnly, "an overlay takes the guest's writes: the volume is ephemeral")
+	}
+	by.add("overlay", "volume.ephemeral .disk.readonly .cdrom", overlay)
 	if facts.Block {
 		disk.Image.Path, disk.Image.Volume = cmp.Or(facts.Path, layout.BlockDevice(volume)), qemuargs.BlockVolume
 	}
