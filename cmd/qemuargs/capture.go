@@ -55,7 +55,10 @@ func helpOf(ctx context.Context, path string) (string, error) {
 	cmd := command(ctx, path, "-help")
 	cmd.Stdout, cmd.Stderr = out, stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("run %s -help: %w: %s", path, err, stderr.Bytes())
+		if text := strings.TrimSpace(stderr.String()); text != "" {
+			return "", fmt.Errorf("run %s -help: %w: %s", path, err, text)
+		}
+		return "", fmt.Errorf("run %s -help: %w", path, err)
 	}
 	return out.String(), nil
 }
