@@ -32,7 +32,10 @@ func numbers(r result) string {
 	launcher, ok := r.row("launcher")
 	stopped, ok2 := r.row("around-stopped")
 	if ok && ok2 {
-		fmt.Fprintf(&w, "- Around each VM, besides its RAM: %s private for QEMU and virt-launcher, whose RSS is %s.\n", middle(stopped.Ours, stopped.Unit), middle(launcher.Ours, launcher.Unit))
+		fmt.Fprintf(&w, "- QEMU and virt-launcher around a VM that has not run yet, besides its RAM: %s private; virt-launcher's RSS is %s.\n", middle(stopped.Ours, stopped.Unit), middle(launcher.Ours, launcher.Unit))
+	}
+	if ten, ok := r.row("around-ten"); ok {
+		fmt.Fprintf(&w, "- Around each of ten idle VMs: %s. TCG's translated code is most of that where guests are emulated.\n", middle(ten.Ours, ten.Unit))
 	}
 	plane, ok := r.row("control-plane")
 	images, ok2 := r.row("images")
