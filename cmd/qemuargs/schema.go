@@ -114,7 +114,7 @@ func addSchemaFlag(c *cobra.Command) *string {
 	return c.Flags().String("schema", releases[len(releases)-1], "release of QEMU ("+strings.Join(releases, ", ")+"), or a file that qemuargs schema wrote")
 }
 
-// openSchema is the schema that --schema names. What is neither release nor file is wrong usage.
+// openSchema is the schema that --schema names. A name that is neither a release nor a file is wrong usage.
 func openSchema(c *cobra.Command, name string) (*schema.Schema, error) {
 	if slices.Contains(schema.Releases(), name) {
 		return schema.Embedded(name)

@@ -42,6 +42,7 @@ func Raw(fd int) (restore func(), err error) {
 	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &raw); err != nil {
 		return nil, err
 	}
-	// What was typed for the guest, and what the terminal answered it, is not for the shell.
+	// The flush drops unread keys and the terminal's answers: both were for the guest, and the shell
+	// would take them for commands.
 	return func() { unix.IoctlSetTermios(fd, unix.TCSETSF, old) }, nil
 }

@@ -33,7 +33,7 @@ type Cache struct {
 
 // Progress is how far the work on an image is.
 type Progress struct {
-	// What is done with which image, such as "fetch registry.example/debian:12".
+	// What names the work and the image, such as "fetch registry.example/debian:12".
 	What string
 	// Done and Total are in bytes. Total is 0 where it is not known.
 	Done, Total int64
