@@ -7,11 +7,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/internal/atomicfile"
 )
 
 // Kept is the file that keeps a verdict for the next process.
@@ -65,16 +66,7 @@ func (k Kept) Save(key string, result Result) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(k.Path), ".kvm") // mode 0600
-	if err != nil {
-		return fmt.Errorf("keep verdict on KVM: %w", err)
-	}
-	defer os.Remove(file.Name())
-	_, err = file.Write(data)
-	if err := errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("keep verdict on KVM: %w", err)
-	}
-	if err := os.Rename(file.Name(), k.Path); err != nil {
+	if err := atomicfile.Write(k.Path, data); err != nil {
 		return fmt.Errorf("keep verdict on KVM: %w", err)
 	}
 	return nil

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/internal/atomicfile"
 )
 
 // Cache is a folder of unpacked images. Processes may share it.
@@ -151,22 +153,8 @@ func (c *Cache) remember(reference string, id v1.Hash) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return fmt.Errorf("keep where %q leads: %w", reference, err)
 	}
-	if err := writeWhole(file, []byte(id.String()+"\n")); err != nil {
+	if err := atomicfile.Write(file, []byte(id.String()+"\n")); err != nil {
 		return fmt.Errorf("keep where %q leads: %w", reference, err)
 	}
 	return nil
-}
-
-// writeWhole writes a file that appears as a whole.
-func writeWhole(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

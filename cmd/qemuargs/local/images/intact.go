@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/kubeqemu/kubeqemu/internal/atomicfile"
 )
 
 // fileState is what the cache remembers of a file that it has unpacked.
@@ -90,7 +92,7 @@ func (c *Cache) replace(id v1.Hash, unpacked string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeWhole(c.listFile(id), []byte(files)); err != nil {
+	if err := atomicfile.Write(c.listFile(id), []byte(files)); err != nil {
 		return err
 	}
 	folder := c.imageFolder(id)

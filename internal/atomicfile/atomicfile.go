@@ -1,0 +1,23 @@
+// Package atomicfile writes files that readers see as a whole.
+package atomicfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// Write writes a file with mode 0600. Readers, also after a crash of this process, find the old
+// file or the new one. The errors name a file of the same folder, whose name begins with ".new-".
+func Write(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
