@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/handover"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -241,25 +242,8 @@ func addImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPolic
 // each, and the Secrets with SSH keys and passwords. No component reads these Secrets from the
 // API.
 func addSecrets(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
-	add := func(kind string, index int, path, secret string) {
-		mount(pod, kind+"-"+strconv.Itoa(index), path, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}})
-	}
-	for i, v := range vmi.Spec.Volumes {
-		ci := v.CloudInit()
-		if ci == nil {
-			continue
-		}
-		if s := ci.UserDataSecretRef; s != nil {
-			add("userdata", i, layout.UserDataSecret(v.Name), s.Name)
-		}
-		if s := ci.NetworkDataSecretRef; s != nil {
-			add("networkdata", i, layout.NetworkDataSecret(v.Name), s.Name)
-		}
-	}
-	for i, c := range vmi.Spec.AccessCredentials {
-		if s := c.Secret(); s != nil {
-			add("credential", i, layout.AccessCredential(layout.SecretDir, i), s.SecretName)
-		}
+	for _, s := range handover.Secrets(vmi) {
+		mount(pod, s.Volume, s.Path, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: s.Name}})
 	}
 }
 

@@ -142,7 +142,7 @@ func TestSameMachine(t *testing.T) {
 	if err != nil || len(request.CloudInit) != 1 || !request.CloudInit[0].UserDataSecret || request.CloudInit[0].Hostname != "www" {
 		t.Errorf("the request's seeds are %+v, %v", request.CloudInit, err)
 	}
-	if err := v.folder.writeSecrets(v.set, "team-a", secretsOf(v.vmi)); err != nil {
+	if err := v.folder.writeSecrets(v.set, "team-a", handover.Secrets(v.vmi)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := v.folder.folders().Prepare(context.Background(), &request, 0, nil); err != nil {

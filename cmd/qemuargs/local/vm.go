@@ -125,7 +125,7 @@ var errStopped = errors.New("asked to end before the VM was started")
 // check finds what cannot be had here before anything is fetched.
 func (v *vm) check() error {
 	errs, unused := v.checkDisks(v.vmi)
-	errs = append(errs, missing(v.set, v.vmi.Namespace, secretsOf(v.vmi))...)
+	errs = append(errs, missing(v.set, v.vmi.Namespace, handover.Secrets(v.vmi))...)
 	if invalid := v1.Validate(v.vmi); len(invalid) > 0 {
 		errs = invalid // the volumes may be of no kind at all
 	}
@@ -181,7 +181,7 @@ func (v *vm) prepare(ctx context.Context) (control.StartRequest, error) {
 	if machine.Kernel != nil && strings.ContainsAny(v.folder.path, ", ") {
 		return request, fmt.Errorf("boot a kernel below %s: QEMU splits paths at commas and spaces; set TMPDIR to a folder without", v.folder.path)
 	}
-	if err := v.folder.writeSecrets(v.set, v.vmi.Namespace, secretsOf(v.vmi)); err != nil {
+	if err := v.folder.writeSecrets(v.set, v.vmi.Namespace, handover.Secrets(v.vmi)); err != nil {
 		return request, err
 	}
 	for _, note := range networkNotes(machine, v.vmi) {
