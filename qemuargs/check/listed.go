@@ -41,6 +41,14 @@ func ruleOf(flag string) rule {
 		return rule{implied: "guest"}
 	case "vnc": // ui/vnc.c
 		return rule{implied: "vnc", more: []string{"id"}}
+	case "drive": // blockdev.c, block.c
+		return rule{values: map[string][]string{
+			"if":     {"none", "ide", "scsi", "floppy", "pflash", "mtd", "sd", "virtio", "xen"},
+			"media":  {"disk", "cdrom"},
+			"cache":  {"none", "off", "writeback", "writethrough", "directsync", "unsafe"},
+			"aio":    {"threads", "native", "io_uring"},
+			"werror": {"report", "ignore", "enospc", "stop"}, "rerror": {"report", "ignore", "stop"},
+			"discard": {"ignore", "off", "unmap", "on"}, "detect-zeroes": {"off", "on", "unmap"}}}
 	case "fsdev": // fsdev/qemu-fsdev.c
 		return rule{implied: "fsdriver", kind: fsdevs, more: []string{"id"}}
 	case "virtfs":
@@ -156,6 +164,8 @@ func (c *checker) parameter(flag string, p pair, list map[string]string, r rule)
 		complaint = oneOf(word(p.value), values)
 	case flag == "rtc" && p.key == "base" && p.value != "utc" && p.value != "localtime" && !date.MatchString(p.value):
 		complaint = "want utc, localtime, or a date such as 2006-06-17T16:01:21"
+	case flag == "boot" && (p.key == "order" || p.key == "once"):
+		complaint = bootOrder(p.value)
 	case kind == "boolean":
 		complaint = truth(word(p.value))
 	case kind == "number":
@@ -172,6 +182,19 @@ func (c *checker) parameter(flag string, p pair, list map[string]string, r rule)
 	if flag == "add-fd" && p.key == "set" {
 		c.declare(fdsets, p.value)
 	}
+}
+
+// bootOrder complains of what is no list of drive letters (validate_bootdevices in hw/core/machine.c, bootdevice.c).
+func bootOrder(letters string) string {
+	for i, letter := range letters {
+		if letter < 'a' || letter > 'p' {
+			return "want letters from a to p, such as cd: a floppy, the first hard disk (c), a CD-ROM (d), networks (n to p)"
+		}
+		if strings.ContainsRune(letters[:i], letter) {
+			return fmt.Sprintf("the letter %c is there twice", letter)
+		}
+	}
+	return ""
 }
 
 // declare keeps an id that may be there twice: a set has many files.
@@ -255,8 +278,13 @@ func (c *checker) drive(value string) {
 			c.fdset(p.value)
 		}
 		p.key = renamed(p.key)
-		if _, listed := list[p.key]; listed {
-			c.parameter("drive", p, list, rule{})
+		_, listed := list[p.key]
+		if values := ruleOf("drive").values[p.key]; values != nil && !listed { // QEMU does not list cache
+			if complaint := oneOf(word(p.value), values); complaint != "" {
+				c.problem("%q is %s; %s", p.key, shown(p.value), complaint)
+			}
+		} else if listed {
+			c.parameter("drive", p, list, ruleOf("drive"))
 		} else if first, _, _ := strings.Cut(p.key, "."); len(list) > 0 && p.key != "id" && !anyMember(c.schema, first) {
 			c.problem("there is no parameter %q%s", shorten(p.key), c.hint(p.key, maps.Keys(list), func(s *schema.Schema) bool { return s.Options["drive"][p.key] != "" }))
 		}
