@@ -58,7 +58,7 @@ func (c *Cache) fetch(ctx context.Context, reference string) (string, error) {
 	}
 	ctx, watch := withStall(ctx, encrypted{transport()})
 	defer watch.end(nil)
-	image, err := remote.Image(parsed, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
+	image, err := remote.Image(parsed, remote.WithContext(ctx), remote.WithAuthFromKeychain(impatient{authn.DefaultKeychain}),
 		remote.WithTransport(watch), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: "amd64"}))
 	if err != nil {
 		return "", explain(ctx, err)
