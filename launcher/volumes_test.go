@@ -111,7 +111,7 @@ func TestBlockVolume(t *testing.T) {
 	other := launch(t)
 	other.onVolume(qemuargs.BlockVolume, device, 0)
 	other.must(other.call(control.CommandStart, other.request, nil))
-	other.expectEnd(control.ReasonStartFailed, "is mounted on the node, or another VM has it")
+	other.expectEnd(control.ReasonStartFailed, "is mounted, or another VM has it")
 	v.handsOver(started.QEMUPID, qemuargs.BlockVolume, device)
 }
 

@@ -132,8 +132,8 @@ func explainOpen(dir *os.File, name string, err error) error {
 	case errors.Is(err, unix.ELOOP):
 		return fmt.Errorf("%w: /%s is or goes through a symbolic link", ErrUnusable, name)
 	case errors.Is(err, unix.EACCES) && unix.Fstatat(int(dir.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil:
-		return fmt.Errorf("%w: /%s has mode %04o and owner %d:%d, and cannot be read by user %d; make it readable by 107:107",
-			ErrUnusable, name, stat.Mode&0o7777, stat.Uid, stat.Gid, os.Getuid())
+		return fmt.Errorf("%w: /%s has mode %04o and owner %d:%d, and cannot be read by user %d; make it readable by %d:%d",
+			ErrUnusable, name, stat.Mode&0o7777, stat.Uid, stat.Gid, os.Getuid(), os.Getuid(), os.Getgid())
 	case errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("%w: the container image has no file /%s", ErrUnusable, name)
 	}

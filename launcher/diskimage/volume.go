@@ -65,8 +65,8 @@ func probeFolder(root, name string, readOnly bool) (direct bool, err error) {
 func explainCreate(root, name string, err error) error {
 	var stat unix.Stat_t
 	if (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) && unix.Stat(root, &stat) == nil {
-		return fmt.Errorf("%w: the volume has no /%s, and none can be made: its root has mode %04o and owner %d:%d, and cannot be written by user %d; make it writable for group 107",
-			ErrUnusable, name, stat.Mode&0o7777, stat.Uid, stat.Gid, os.Getuid())
+		return fmt.Errorf("%w: the volume has no /%s, and none can be made: its root has mode %04o and owner %d:%d, and cannot be written by user %d; make it writable for group %d",
+			ErrUnusable, name, stat.Mode&0o7777, stat.Uid, stat.Gid, os.Getuid(), os.Getgid())
 	}
 	return fmt.Errorf("make a file in the volume: %w", err)
 }
@@ -99,7 +99,7 @@ func OpenVolume(root, name string, readOnly bool) (*os.File, error) {
 	}
 	f, err := reopen(at, access(readOnly))
 	if err != nil {
-		return nil, explainUse("/"+name, stat, readOnly, err, "make it readable and writable for group 107")
+		return nil, explainUse("/"+name, stat, readOnly, err, fmt.Sprintf("make it readable and writable for group %d", os.Getgid()))
 	}
 	return f, nil
 }
@@ -162,7 +162,7 @@ func explainUse(name string, stat unix.Stat_t, readOnly bool, err error, remedy 
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w: %s cannot be written: its file system is read-only", ErrUnusable, name)
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("%w: %w: %s is mounted on the node, or another VM has it", ErrUnusable, ErrInUse, name)
+		return fmt.Errorf("%w: %w: %s is mounted, or another VM has it", ErrUnusable, ErrInUse, name)
 	}
 	return fmt.Errorf("open %s: %w", name, err)
 }

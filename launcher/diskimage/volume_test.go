@@ -225,7 +225,7 @@ func TestBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One VM alone may write to it; looking at it is no harm.
-	if second, err := OpenBlock(device, false); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "mounted on the node, or another VM has it") {
+	if second, err := OpenBlock(device, false); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "mounted, or another VM has it") {
 		t.Errorf("opened twice: %v, %v", second, err)
 	}
 	if _, err := InspectBlock(device, false); err != nil {
