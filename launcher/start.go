@@ -77,7 +77,7 @@ func (l *launcher) prepare(ctx context.Context) {
 func startFiles(brought []control.File, request *control.StartRequest) (map[string]*os.File, error) {
 	var needed []string
 	for _, i := range request.Machine.Inherits() {
-		if i.Kind == qemuargs.InheritedTap {
+		if i.Kind == qemuargs.InheritedTap || i.Kind == qemuargs.InheritedVhost {
 			needed = append(needed, i.String())
 		}
 	}

@@ -33,9 +33,7 @@ func OpenTap(netns ns.NetNS, plan *Plan) ([]*os.File, error) {
 		return connectTap(plan.Tap)
 	})
 	if err != nil {
-		for _, f := range queues {
-			f.Close()
-		}
+		closeAll(queues)
 		return nil, fmt.Errorf("open tap %q: %w", plan.Tap.Name, err)
 	}
 	return queues, nil

@@ -11,6 +11,7 @@ const (
 	InheritedSerial InheritedKind = "serial" // the serial port's socket
 	InheritedAgent  InheritedKind = "agent"  // the socket of the guest agent's port
 	InheritedTap    InheritedKind = "tap"    // a queue of the tap behind a NIC
+	InheritedVhost  InheritedKind = "vhost"  // /dev/vhost-net, opened for a queue of a tap
 	InheritedDisk   InheritedKind = "disk"   // the image of a disk, where that lies in a volume
 )
 
@@ -19,15 +20,15 @@ type Inherited struct {
 	Kind InheritedKind
 	// Name of the NIC or disk in the Machine; empty where there is one of the kind.
 	Name string
-	// Index of a tap's queue.
+	// Index of a tap's queue, also of the queue that a vhost file is for.
 	Index int
 }
 
 // String is the file's name where others speak of it: qmp, serial, agent,
-// tap/<nic>/<queue>, disk/<name>. Names of NICs and disks hold no slash.
+// tap/<nic>/<queue>, vhost/<nic>/<queue>, disk/<name>. Names of NICs and disks hold no slash.
 func (i Inherited) String() string {
 	switch i.Kind {
-	case InheritedTap:
+	case InheritedTap, InheritedVhost:
 		return string(i.Kind) + "/" + i.Name + "/" + strconv.Itoa(i.Index)
 	case InheritedDisk:
 		return string(i.Kind) + "/" + i.Name
@@ -53,6 +54,9 @@ func (m *Machine) Inherits() []Inherited {
 		for queue := range nic.tapQueues() {
 			files = append(files, Inherited{InheritedTap, nic.Name, queue})
 		}
+		for queue := range nic.vhostQueues() {
+			files = append(files, Inherited{InheritedVhost, nic.Name, queue})
+		}
 	}
 	for _, d := range m.Disks {
 		if d.Image.Volume != "" {
@@ -73,11 +77,13 @@ func (m *Machine) descriptors() descriptors {
 	return numbers
 }
 
-// taps are the numbers of a NIC's queues.
-func (d descriptors) taps(nic NIC) []int {
-	numbers := make([]int, nic.tapQueues())
-	for queue := range numbers {
-		numbers[queue] = d[Inherited{InheritedTap, nic.Name, queue}]
+// tap are the numbers of the files behind a NIC.
+func (d descriptors) tap(nic NIC) (files TapFiles) {
+	for queue := range nic.tapQueues() {
+		files.Queues = append(files.Queues, d[Inherited{InheritedTap, nic.Name, queue}])
 	}
-	return numbers
+	for queue := range nic.vhostQueues() {
+		files.Vhost = append(files.Vhost, d[Inherited{InheritedVhost, nic.Name, queue}])
+	}
+	return files
 }

@@ -23,6 +23,10 @@ type NIC struct {
 	// with an offload could not go to a host without it.
 	NoUSO     bool `json:"noUSO,omitempty"`
 	NoTunnels bool `json:"noTunnels,omitempty"`
+	// Vhost: the node's kernel moves the packets between the tap's queues and the guest's
+	// memory (vhost-net), and QEMU sees none of them. The guest sees the same card. It means
+	// nothing for a UserNetwork.
+	Vhost bool `json:"vhost,omitempty"`
 	// BootIndex 0 means that the card is not booted from.
 	BootIndex uint32     `json:"bootIndex,omitempty"`
 	PCI       PCIAddress `json:"pci"`
@@ -40,25 +44,37 @@ type tapProps struct {
 	ID   string `json:"id" from:"name"`
 	FD   string `json:"fd,omitempty" from:"queues,user" rule:"the number of an inherited file, by the files' order"`
 	FDs  string `json:"fds,omitempty" from:"queues,user" rule:"the numbers of inherited files, by the files' order"`
+	// QEMU takes vhostfd with fd, and vhostfds, as many, with fds.
+	Vhost    bool   `json:"vhost,omitempty" from:"vhost,user"`
+	VhostFD  string `json:"vhostfd,omitempty" from:"vhost,queues,user" rule:"the number of an inherited file, by the files' order"`
+	VhostFDs string `json:"vhostfds,omitempty" from:"vhost,queues,user" rule:"the numbers of inherited files, by the files' order"`
 }
 
-// Netdev is the -netdev of the card; taps are the child's file descriptors of
-// its queues.
-func (n NIC) Netdev(taps []int) any {
+// TapFiles are the child's file descriptors behind a card, one for each queue of the tap.
+// Vhost is empty without vhost-net.
+type TapFiles struct{ Queues, Vhost []int }
+
+// Netdev is the -netdev of the card. A UserNetwork needs no files.
+func (n NIC) Netdev(files TapFiles) any {
 	if n.User != nil {
 		return n.User.netdev(n.netdevID())
 	}
-	p := tapProps{Type: "tap", ID: n.netdevID()}
-	numbers := make([]string, len(taps))
-	for i, fd := range taps {
+	p := tapProps{Type: "tap", ID: n.netdevID(), Vhost: n.Vhost}
+	p.FD, p.FDs = oneOrMany(files.Queues)
+	p.VhostFD, p.VhostFDs = oneOrMany(files.Vhost)
+	return p
+}
+
+// oneOrMany is a list of descriptors as QEMU takes it: a single one has an option of its own.
+func oneOrMany(descriptors []int) (one, many string) {
+	numbers := make([]string, len(descriptors))
+	for i, fd := range descriptors {
 		numbers[i] = strconv.Itoa(fd)
 	}
-	if len(taps) == 1 {
-		p.FD = numbers[0]
-	} else {
-		p.FDs = strings.Join(numbers, ":")
+	if len(numbers) == 1 {
+		return numbers[0], ""
 	}
-	return p
+	return "", strings.Join(numbers, ":")
 }
 
 type nicProps struct {
@@ -116,4 +132,12 @@ func (n NIC) tapQueues() int {
 		return 0
 	}
 	return n.Queues
+}
+
+// vhostQueues is how many files of vhost-net QEMU inherits for the card.
+func (n NIC) vhostQueues() int {
+	if !n.Vhost {
+		return 0
+	}
+	return n.tapQueues()
 }

@@ -178,7 +178,7 @@ func names(from []string, field string) bool {
 }
 
 var (
-	numbers  = regexp.MustCompile(`^(fd|fds|set)$`)
+	numbers  = regexp.MustCompile(`^((vhost)?fds?|set)$`)
 	fdset    = regexp.MustCompile(`/dev/fdset/\d+`)
 	digits   = regexp.MustCompile(`\d+`)
 	inBraces = regexp.MustCompile(`\[[^]]*\]`)

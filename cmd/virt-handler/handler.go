@@ -33,6 +33,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -56,7 +57,7 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	l.sessions = sessions.NewSet(mgr.GetLogger().WithName("sessions"), l.notify)
 	reconciler := &node.Reconciler{
 		Client: mgr.GetClient(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
-		NodeName: o.node, Chooser: acceleration, Sessions: l.sessions, Changed: changed,
+		NodeName: o.node, Chooser: acceleration, Sessions: l.sessions, Changed: changed, HasVhostNet: netsetup.HasVhostNet,
 	}
 	if err := reconciler.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up node controller: %w", err)

@@ -3,6 +3,7 @@
 #
 #   tiny        localhost/kubeqemu/tiny-container-disk:dev     a guest that boots in seconds, for tests, and
 #               localhost/kubeqemu/tiny-virtio-container-disk:dev   in half the time, without SATA
+#   nested      localhost/kubeqemu/tiny-nested-container-disk:dev   a guest with vhost-net, in which a test runs
 #   debian      localhost/kubeqemu/debian-container-disk:dev   Debian 12 with cloud-init, for the demo
 #   launcher    localhost/kubeqemu/virt-launcher:dev           QEMU, firmware and virt-launcher
 #   components  localhost/kubeqemu/virt-components:dev     virt-controller, virt-api and virt-handler
@@ -81,7 +82,7 @@ pack() {
 
 [ $# -gt 0 ] || { sed -n '2,/^set /s/^# \?//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 for target; do
-	case $target in tiny | debian | launcher | components) ;; *) echo "no target $target" >&2; exit 2 ;; esac
+	case $target in tiny | nested | debian | launcher | components) ;; *) echo "no target $target" >&2; exit 2 ;; esac
 	started=$SECONDS
 	exec {target_lock}>"$cache/$target.lock"
 	flock "$target_lock"

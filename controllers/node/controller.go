@@ -46,6 +46,9 @@ type Reconciler struct {
 	NodeName string
 	Chooser  *accelerator.Chooser
 	Sessions *sessions.Set
+	// HasVhostNet says whether the node's kernel has vhost-net. It is asked before each start,
+	// because a module may be loaded at any time. Nil stands for a kernel without it.
+	HasVhostNet func() bool
 	// Changed brings the VMIs whose launchers reported something.
 	Changed <-chan event.GenericEvent
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -69,6 +70,8 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		return resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}
 	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, NICs: map[string]resolve.NIC{}}
+	// A launcher of an older image would refuse the files, so its QEMU moves the packets.
+	host.VhostNet = slices.Contains(launcher.Features, control.FeatureVhostNet) && r.HasVhostNet != nil && r.HasVhostNet()
 	request := handover.Inspection(vmi)
 	var err error
 	if request.Claims, err = claims(vmi); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	corev1 "k8s.io/api/core/v1"
@@ -65,9 +66,13 @@ func (w *wiring) connect(vmi *v1.VirtualMachineInstance, nic v1.Interface, resol
 	if err != nil {
 		return err
 	}
-	for queue, tap := range taps {
-		name := qemuargs.Inherited{Kind: qemuargs.InheritedTap, Name: resolved.Name, Index: queue}.String()
-		w.files = append(w.files, control.File{Name: name, File: tap})
+	w.bring(qemuargs.InheritedTap, resolved.Name, taps)
+	if resolved.Vhost {
+		files, err := netsetup.OpenVhostNet(resolved.Queues)
+		if err != nil {
+			return err
+		}
+		w.bring(qemuargs.InheritedVhost, resolved.Name, files)
 	}
 	socket, err := netsetup.ListenDHCP(netns, plan)
 	if err != nil {
@@ -80,6 +85,14 @@ func (w *wiring) connect(vmi *v1.VirtualMachineInstance, nic v1.Interface, resol
 	}
 	w.leases = append(w.leases, server)
 	return nil
+}
+
+// bring adds the files behind an interface's queues.
+func (w *wiring) bring(kind qemuargs.InheritedKind, nic string, files []*os.File) {
+	for queue, file := range files {
+		name := qemuargs.Inherited{Kind: kind, Name: nic, Index: queue}.String()
+		w.files = append(w.files, control.File{Name: name, File: file})
+	}
 }
 
 // plan is the network plan of an interface.

@@ -1,6 +1,10 @@
 package control
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
 
 // Features are what a launcher can do beyond the core, which is hello, state reports, inspect,
 // start, query-state, shutdown and reject. A launcher lists its features in hello; a start
@@ -21,12 +25,13 @@ const (
 	FeatureConfigDrive = "config-drive"       // a cloud-init seed of that kind
 	FeatureCredentials = "access-credentials" // Secrets for the seed and for the guest agent
 	FeatureKeep        = "keep-launcher"
+	FeatureVhostNet    = "vhost-net" // a start request may bring open files of vhost-net
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -85,6 +90,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureConfigDrive, seed(func(s CloudInitSeed) bool { return s.ConfigDriveUUID != "" })},
 		{FeatureCredentials, len(r.AgentCredentials) > 0 || seed(func(s CloudInitSeed) bool { return len(s.AccessCredentials) > 0 })},
 		{FeatureKeep, r.KeepLauncher},
+		{FeatureVhostNet, slices.ContainsFunc(r.Machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost })},
 	} {
 		if f.needed {
 			out = append(out, f.name)

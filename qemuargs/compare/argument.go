@@ -138,7 +138,7 @@ func guestSees(before, after Argument) bool {
 var descriptors = map[string]*regexp.Regexp{
 	"-add-fd":   regexp.MustCompile(`[ ,](fd|set)=\d+`),
 	"-chardev":  regexp.MustCompile(`,fd=\d+|"fd":"\d+"`),
-	"-netdev":   regexp.MustCompile(`,fds?=[0-9:]+|"fds?":"[0-9:]+"`),
+	"-netdev":   regexp.MustCompile(`,(?:vhost)?fds?=[0-9:]+|"(?:vhost)?fds?":"[0-9:]+"`),
 	"-blockdev": regexp.MustCompile(`"filename":"/dev/fdset/\d+"`),
 }
 

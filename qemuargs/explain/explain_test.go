@@ -227,7 +227,7 @@ var inBrackets = regexp.MustCompile(`\[[^]]*\]`)
 
 // descriptors are the numbers of inherited files, which move whenever a device comes or goes.
 var (
-	descriptors = regexp.MustCompile(`^(fd|fds|set)$`)
+	descriptors = regexp.MustCompile(`^((vhost)?fds?|set)$`)
 	fdset       = regexp.MustCompile(`/dev/fdset/\d+`)
 	digits      = regexp.MustCompile(`\d+`)
 )
@@ -457,7 +457,7 @@ var notSeen = []*regexp.Regexp{
 	// Several queues are for several CPUs, and the catalogue has those as cores.
 	regexp.MustCompile(`^-device mq from spec\.domain\.cpu\.(sockets|threads)$`),
 	// Every host of the catalogue has pods. qemuargs' TestOriginsAreTrue has a host without.
-	regexp.MustCompile(`^-netdev (type|fds?) from host\.nics\[\]\.user$`),
+	regexp.MustCompile(`^-netdev (type|(vhost)?fds?|vhost) from host\.nics\[\]\.user$`),
 	// A volume is of one kind, and the fields of others are not in its place.
 	regexp.MustCompile(` from spec\.volumes\[\]\.(containerDisk|ephemeral|hostDisk)$`),
 }

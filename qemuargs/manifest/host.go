@@ -43,7 +43,7 @@ func ParseHost(name string) (Host, error) {
 		if !named {
 			release = imageQEMU
 		}
-		return Host{name: name, preset: resolve.Host{Accelerator: a, QEMUVersion: release, OverlayDirect: true}}, checkRelease(release)
+		return Host{name: name, preset: resolve.Host{Accelerator: a, QEMUVersion: release, OverlayDirect: true, VhostNet: a == qemuargs.KVM}}, checkRelease(release)
 	}
 	data, err := ReadBounded(name)
 	if errors.Is(err, fs.ErrNotExist) {

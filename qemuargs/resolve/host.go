@@ -19,6 +19,9 @@ type Host struct {
 	OverlayDirect bool `json:"overlayDirect,omitempty"`
 	// Kernel is what the launcher found out about the kernel that is booted directly.
 	Kernel *qemuargs.KernelFacts `json:"kernel,omitempty"`
+	// VhostNet: the node's kernel can move guests' packets (vhost-net), and the launcher can
+	// take the files for it.
+	VhostNet bool `json:"vhostNet,omitempty"`
 	// NICs by interface name.
 	NICs map[string]NIC `json:"nics,omitempty"`
 	// Root is the folder that stands for the pod's root, where there is no pod: the paths of

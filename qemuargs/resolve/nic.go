@@ -20,8 +20,8 @@ var nicDrivers = map[string]string{
 // 5.0. It is written down because 10.0 makes it 1024.
 const queueSize = 256
 
-// maxQueues of an interface: each is a file descriptor that is handed to the
-// launcher, and a message brings 253 at most (launcher/control).
+// maxQueues of an interface: each is a file that is handed to the launcher, two with
+// vhost-net, and a message brings 253 at most (launcher/control).
 const maxQueues = 32
 
 // queueSizeRule is its reason, in short.
@@ -29,6 +29,10 @@ const queueSizeRule = "QEMU's own number, written down because later releases ha
 
 // noOffload is the reason why offloads are off.
 const noOffload = "QEMU would ask the host's kernel for the offload: without it the guest can run on any host"
+
+// vhostRule is the reason for vhost-net. Without KVM each notification between the guest and
+// the kernel goes through QEMU anyway; libvirt does not use vhost-net then either.
+const vhostRule = "with KVM the node's kernel moves the packets of a virtio card, if it can"
 
 // interfaces is the list in the VMI.
 const interfaces = "spec.domain.devices.interfaces"
@@ -47,6 +51,7 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 		by.add("driver", ".model", "")
 		by.add("mtu", "host.nics[].mtu", "the MTU of the pod's link")
 		by.add("bootIndex", ".bootOrder", "")
+		by.add("vhost", ".model host.vhostNet host.accelerator", vhostRule)
 		by.add("user", "host.nics[].user", "a tap, unless the host has no pod")
 		if n.IsVirtio() {
 			n.QueueSize = queueSize
@@ -54,6 +59,7 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 			by.add("noUSO", "=type", noOffload)
 			by.add("noTunnels", "=type", noOffload)
 			n.NoUSO, n.NoTunnels = !board.before(version82), !board.before(version102)
+			n.Vhost = host.VhostNet && host.Accelerator == qemuargs.KVM
 		}
 		switch nic.Model {
 		case "e1000", "rtl8139":

@@ -52,7 +52,7 @@ func newFeature(t *testing.T, folder string, accelerator qemuargs.Accelerator) f
 	if own := filepath.Join(folder, "host.yaml"); exists(own) {
 		read(t, own, &host)
 	}
-	host.Accelerator = accelerator
+	host.Accelerator, host.VhostNet = accelerator, true
 	m, errs := resolve.Machine(f.vmi, host)
 	if len(errs) > 0 {
 		t.Fatalf("%s: %v", f.name, errs.ToAggregate())

@@ -27,10 +27,11 @@ lists all that they differ in, with the reasons.
 4. Devices are matched by their addresses, and backends by their devices. Ids, names of block nodes and numbers of files do not count.
 5. The test fails on a difference that is not in this list, and on a line of this list that no VMI needs.
 
-The first comparison showed three things that libvirt did better. They are done here since:
+The first comparison showed four things that libvirt did better. They are done here since:
 
 - The firmware boots from the devices with a boot index, and tries no others (` + "`-boot strict=on`" + `). SeaBIOS then does not set up the other
   disks.
+- With KVM and ` + "`/dev/vhost-net`" + ` the node's kernel moves the packets of a virtio card ([network.md](network.md#which-process-moves-the-packets)).
 - An I/O error on a CD-ROM stops the guest, as one on a disk does (` + "`werror=stop`, `rerror=stop`" + `).
 - A SCSI drive's ` + "`device_id`" + ` is the whole serial number, or without one KubeVirt's id of the disk. Linux makes the names in
   ` + "`/dev/disk/by-id`" + ` of it.

@@ -1,0 +1,42 @@
+package netsetup
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// vhostDevice is the kernel's vhost-net. The node is there where the module is built or can be
+// loaded: the first open loads it.
+const vhostDevice = "/dev/vhost-net"
+
+// HasVhostNet says whether the node's kernel can move packets between a tap and a guest's memory
+// (vhost-net).
+func HasVhostNet() bool {
+	files, err := OpenVhostNet(1)
+	closeAll(files)
+	return err == nil
+}
+
+// OpenVhostNet opens vhost-net once for each queue of a tap (-netdev tap,vhostfd=…, or
+// vhostfds=… for several). The files are bound to nothing yet. QEMU makes itself their owner
+// (VHOST_SET_OWNER), and the kernel then reaches QEMU's memory alone, whoever opened the file.
+// The kernel's threads that move the packets count as QEMU's: their CPU time is the pod's.
+func OpenVhostNet(queues int) (files []*os.File, err error) {
+	for range queues {
+		fd, err := unix.Open(vhostDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			closeAll(files)
+			return nil, fmt.Errorf("open %s: %w", vhostDevice, err)
+		}
+		files = append(files, os.NewFile(uintptr(fd), "vhost-net"))
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
