@@ -5,18 +5,20 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
 // replaceTables replaces every table, each in one transaction: there is no moment without
 // rules. Established connections keep their translation, which lives in connection tracking.
 func replaceTables(netns ns.NetNS, tables []Table) error {
-	conn, err := nftables.New(nftables.WithNetNSFd(int(netns.Fd())))
+	conn, err := nftables.New(nftables.WithNetNSFd(int(netns.Fd())), nftables.WithSockOptions(bounded))
 	if err != nil {
 		return fmt.Errorf("dial nftables: %w", err)
 	}
@@ -29,12 +31,25 @@ func replaceTables(netns ns.NetNS, tables []Table) error {
 		if t.Family == "bridge" && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)) {
 			err = errors.Join(ErrUnfiltered, err)
 		}
+		if errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, ErrUnfiltered) {
+			err = errors.Join(errNoNFTables, unix.EOPNOTSUPP)
+		}
 		if err != nil {
 			return fmt.Errorf("replace nftables table %s %s: %w", t.Family, t.Name, err)
 		}
 	}
 	return nil
 }
+
+// errNoNFTables means that the node's kernel has no nftables, and cannot load it.
+var errNoNFTables = errors.New("the kernel has no nftables: load the module nf_tables")
+
+// nftPatience is how long the kernel may take for a table. It answers before the send returns,
+// unless it has no nftables: then it answers the first message alone (nfnetlink_rcv_batch in
+// net/netfilter/nfnetlink.c), and package nftables waits for the other answers.
+const nftPatience = 10 * time.Second
+
+func bounded(conn *netlink.Conn) error { return conn.SetDeadline(time.Now().Add(nftPatience)) }
 
 func addTable(conn *nftables.Conn, t Table) error {
 	families := map[string]nftables.TableFamily{
