@@ -11,22 +11,23 @@ import (
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/internal/golden"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
 )
 
 // argumentsPage is written from the same cases as the goldens, for the newest host.
 const argumentsPage = "../../docs/arguments.md"
 
-// shown is what a case shows: the fields, in words, and its arguments.
+// shown is what a case shows: the fields, in words, its arguments, and the case that it is
+// compared with.
 type shown struct {
-	name, words string
-	fields      []string
-	args        []string
+	name, words, against string
+	fields               []string
+	args                 []compare.Argument
 }
 
 func readShown(t *testing.T, dir string) shown {
 	t.Helper()
-	s := shown{name: filepath.Base(dir)}
+	s := shown{name: filepath.Base(dir), against: "minimal"}
 	text, err := os.ReadFile(filepath.Join(dir, "vmi.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -38,6 +39,8 @@ func readShown(t *testing.T, dir string) shown {
 		}
 		if field, ok := strings.CutPrefix(comment, "field: "); ok {
 			s.fields = append(s.fields, field)
+		} else if name, ok := strings.CutPrefix(comment, "against: "); ok {
+			s.against = name
 		} else {
 			s.words = comment
 		}
@@ -46,24 +49,17 @@ func readShown(t *testing.T, dir string) shown {
 	if len(errs) > 0 || s.words == "" {
 		t.Fatalf("%s says nothing of what it shows, or is refused: %v", dir, errs.ToAggregate())
 	}
-	for line := range strings.Lines(qemuargs.Quote("qemu-system-x86_64", machine.Args())) {
-		s.args = append(s.args, strings.TrimSuffix(strings.TrimSpace(line), ` \`))
-	}
+	s.args = compare.Arguments(machine.Args())
 	return s
 }
 
-// changes are the arguments that a case lacks of the minimal one's, and those that
-// it has in their place or more. The guest's name is in all.
-func (s shown) changes(minimal shown) (out []string) {
-	differs := func(sign string, from, other []string) {
-		for _, a := range from {
-			if !slices.Contains(other, a) && !strings.HasPrefix(a, "-name ") {
-				out = append(out, sign+" "+a)
-			}
+// changes are what a case changes of another's arguments. The guest's name is in all.
+func (s shown) changes(other shown) (out []string) {
+	for _, c := range compare.Diff(other.args, s.args) {
+		if !strings.HasPrefix(c.Part, "name") {
+			out = append(out, strings.Split(strings.TrimSpace(c.String()), "\n")...)
 		}
 	}
-	differs("-", minimal.args, s.args)
-	differs("+", s.args, minimal.args)
 	return out
 }
 
@@ -74,38 +70,68 @@ func TestArguments(t *testing.T) {
 		all = append(all, readShown(t, dir))
 	}
 	slices.SortStableFunc(all, func(a, b shown) int { return strings.Compare(strings.Join(a.fields, " "), strings.Join(b.fields, " ")) })
-	at := slices.IndexFunc(all, func(s shown) bool { return s.name == "minimal" })
-	minimal := all[at]
+	named := map[string]shown{}
+	for _, s := range all {
+		named[s.name] = s
+	}
+	minimal := named["minimal"]
 	var page strings.Builder
-	fmt.Fprintf(&page, `# Fields and QEMU's arguments
-
-<!-- written by go test ./qemuargs/resolve -update -->
-
-Each field stands here with the change that it makes to QEMU's arguments, against the smallest VMI with a disk. "-" marks an argument of the smallest VMI
-that goes, "+" one that comes. The name of each golden leads to the whole command line; the manifest is beside it. The host has QEMU %s.
-
-## The smallest VMI
-
-%s
-
-`, hosts[len(hosts)-1], block(minimal.args))
+	fmt.Fprintf(&page, argumentsHead, hosts[len(hosts)-1], block(lines(minimal.args)))
 	heading := ""
 	for _, s := range all {
 		if s.name == minimal.name {
 			continue
 		}
+		other, ok := named[s.against]
+		if !ok {
+			t.Fatalf("%s is against %q, which is no case", s.name, s.against)
+		}
 		if next := title(s.fields); next != heading {
 			heading = next
 			fmt.Fprintf(&page, "## %s\n\n", heading)
 		}
-		fmt.Fprintf(&page, "%s ([%s](../qemuargs/resolve/testdata/machines/%s/%s.args))\n\n", s.words, s.name, s.name, hosts[len(hosts)-1])
-		if changes := s.changes(minimal); len(changes) > 0 {
+		fmt.Fprintf(&page, "%s (%s%s)\n\n", s.words, link(s), beside(other))
+		if changes := s.changes(other); len(changes) > 0 {
 			fmt.Fprintf(&page, "%s\n\n", block(changes))
 		} else {
 			fmt.Fprint(&page, "No argument changes.\n\n")
 		}
 	}
 	golden.Compare(t, argumentsPage, strings.TrimRight(page.String(), "\n")+"\n")
+}
+
+// argumentsHead is how the page begins: QEMU's release, and the smallest VMI's arguments.
+const argumentsHead = `# Fields and QEMU's arguments
+
+<!-- written by go test ./qemuargs/resolve -update -->
+
+Each field stands here with the change that it makes to QEMU's arguments, as "qemuargs diff" prints it: "-" marks an argument that goes, "+" one
+that comes, and "~" one of which some properties change. The change is against the smallest VMI with a disk, unless another case is named. The
+name of each case leads to its whole command line; the manifest is beside it. The host has QEMU %s.
+
+## The smallest VMI
+
+%s
+
+`
+
+func link(s shown) string {
+	return fmt.Sprintf("[%s](../qemuargs/resolve/testdata/machines/%s/%s.args)", s.name, s.name, hosts[len(hosts)-1])
+}
+
+// beside names the case that another is compared with.
+func beside(s shown) string {
+	if s.name == "minimal" {
+		return ""
+	}
+	return ", against " + link(s)
+}
+
+func lines(args []compare.Argument) (out []string) {
+	for _, a := range args {
+		out = append(out, string(a))
+	}
+	return out
 }
 
 func title(fields []string) string {
@@ -116,5 +142,5 @@ func title(fields []string) string {
 }
 
 func block(lines []string) string {
-	return "```diff\n" + strings.Join(lines, "\n") + "\n```"
+	return "```\n" + strings.Join(lines, "\n") + "\n```"
 }
