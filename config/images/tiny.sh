@@ -17,7 +17,7 @@ build_tiny() {
 # machine's files by 9p.
 build_nested() {
 	tiny_image tiny-nested linux-image-amd64 "$tiny_modules 9p 9pnet_virtio vhost_net tun veth bridge
-		nft_chain_nat nft_ct nft_nat nft_masq nft_meta_bridge"
+		nft_chain_nat nft_ct nft_nat nft_masq nft_meta_bridge crc32c_generic"
 }
 
 # tiny_image NAME KERNEL-PACKAGE MODULES makes the image NAME-container-disk.

@@ -1,6 +1,6 @@
 //go:build long
 
-package vhost
+package kernel
 
 import (
 	"context"
@@ -15,19 +15,16 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
-	"github.com/kubeqemu/kubeqemu/netsetup"
 )
 
-// patience is how long the test may take in the guest: one emulation in another is tens of
-// times slower than one.
-const patience = 9 * time.Minute
+// patience is how long a test may take in the guest: one emulation in another is tens of times
+// slower than one.
+const patience = 8 * time.Minute
 
-// TestInGuest runs TestVhostNet on a kernel of Debian's, which has vhost-net. The same program
-// runs in a guest that sees this machine's files, and can write none of them.
+// TestInGuest runs the other tests on a kernel of Debian's, which has vhost-net, and loads
+// nftables as a module. The same program runs in a guest that sees this machine's files, and can
+// write none of them.
 func TestInGuest(t *testing.T) {
-	if netsetup.HasVhostNet() {
-		t.Skip("this machine's kernel has vhost-net: TestVhostNet needs no guest")
-	}
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -36,12 +33,35 @@ func TestInGuest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience+time.Minute)
+	run := func(test, environment string) string {
+		return fmt.Sprintf("chroot /mnt/host /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin TMPDIR=/run %s sh -c 'cd %s && exec %s -test.v -test.timeout %s -test.run ^%s$' || true",
+			environment, folder, program, patience, test)
+	}
+	said := inGuest(t,
+		"modprobe -a 9pnet_virtio 9p",
+		"mkdir /mnt/host; mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro host /mnt/host",
+		"for folder in proc sys dev; do mount --bind /$folder /mnt/host/$folder; done; mount -t tmpfs tmpfs /mnt/host/run",
+		"echo /bin/false >/proc/sys/kernel/modprobe; modprobe nfnetlink",
+		run("TestWithoutNFTables", withoutNFTables+"=yes"),
+		"echo /sbin/modprobe >/proc/sys/kernel/modprobe; modprobe -a crc32c_generic vhost_net tun",
+		run("TestVhostNet", ""))
+	for _, test := range []string{"TestWithoutNFTables", "TestVhostNet"} {
+		if !strings.Contains(said, "--- PASS: "+test+" ") {
+			t.Errorf("%s failed in the guest", test)
+		}
+	}
+	t.Log(said)
+}
+
+// inGuest has a guest's shell run lines, one after the other, and returns what the guest said.
+func inGuest(t *testing.T, lines ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience+2*time.Minute)
 	defer cancel()
-	outer := kernel(t, "tiny-nested")
+	boot := kernel(t, "tiny-nested")
 	cmd := exec.CommandContext(ctx, launchertest.Program(t, "qemu-system-x86_64"), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", "q35", "-cpu", "max", "-smp", "2", "-m", "1024", "-accel", "tcg,tb-size=256", "-serial", "stdio",
-		"-kernel", filepath.Join(outer, "vmlinuz"), "-initrd", filepath.Join(outer, "initrd"), "-append", "console=ttyS0 quiet",
+		"-kernel", filepath.Join(boot, "vmlinuz"), "-initrd", filepath.Join(boot, "initrd"), "-append", "console=ttyS0 quiet",
 		"-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	said := launchertest.NewTranscript(t, "the guest's serial port")
@@ -54,20 +74,14 @@ func TestInGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	said.Expect("tiny# ")
-	for _, line := range []string{
-		"set -e", // a failure ends the shell, and the next line's shell says nothing of a test that passed
-		"modprobe -a 9pnet_virtio 9p vhost_net tun",
-		"mkdir /mnt/host; mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro host /mnt/host",
-		"for folder in proc sys dev; do mount --bind /$folder /mnt/host/$folder; done; mount -t tmpfs tmpfs /mnt/host/run",
-		fmt.Sprintf("chroot /mnt/host /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin TMPDIR=/run sh -c 'cd %s && exec %s -test.v -test.timeout %s -test.run ^TestVhostNet$' || true", folder, program, patience),
-		"poweroff -f",
-	} {
+	// A line that fails ends the shell, and with it the rest of the lines.
+	for _, line := range append([]string{"set -e"}, append(lines, "poweroff -f")...) {
 		if _, err := io.WriteString(keyboard, line+"\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := cmd.Wait(); err != nil || !strings.Contains(said.String(), "--- PASS: TestVhostNet ") {
-		t.Errorf("TestVhostNet in a guest: QEMU: %v\nthe guest: %s\n%q", err, said, cmd.Args)
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("QEMU: %v\nthe guest: %s\n%q", err, said, cmd.Args)
 	}
-	t.Log(said)
+	return said.String()
 }

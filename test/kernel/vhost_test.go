@@ -1,5 +1,5 @@
-// Package vhost tests that the kernel moves a guest's packets, with vhost-net of a real kernel.
-package vhost
+// Package kernel tests what only some kernels have, and what some lack.
+package kernel
 
 import (
 	"bytes"
@@ -39,6 +39,8 @@ const (
 	// carried goes to the guest and back, in bytes: many times what fits into a queue.
 	carried = 1 << 20
 	images  = "../../_output/images"
+	// withoutNFTables is set where the kernel has no nftables.
+	withoutNFTables = "KUBEQEMU_WITHOUT_NFTABLES"
 )
 
 // TestVhostNet: a guest has its address by DHCP, and sends back what it gets by TCP. Threads of
@@ -202,7 +204,6 @@ func start(t *testing.T, m *qemuargs.Machine, pod ns.NetNS) guest {
 	client := qmp.New(q.QMP, qmp.Options{Logger: slog.New(slog.DiscardHandler), Timeout: launchertest.Patience})
 	t.Cleanup(func() {
 		q.End()
-		<-q.Exited()
 		q.Serial.Close()
 		<-read
 		client.Close()
