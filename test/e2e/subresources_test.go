@@ -419,7 +419,7 @@ func TestDiscovery(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// There is no export (S17), for an administrator either.
+	// There is no export, for an administrator either.
 	for _, path := range []string{"/apis/export.kubevirt.io/v1", subresources + "/namespaces/default/virtualmachineexports/vm/volumes/disk/dir/",
 		subresources + "/namespaces/default/virtualmachines/vm/export/volumes/disk/disk.img", subresources + "/ui/volumes/disk/disk.img"} {
 		if out, err := output("", "kubectl", "get", "--raw", path); err == nil || !strings.Contains(err.Error()+out, "NotFound") {

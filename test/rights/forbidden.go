@@ -37,9 +37,9 @@ const (
 var forbidden = []kind{
 	{"*", "*", "escalate,bind,impersonate", "it takes any right", Component, false},
 	{"rbac.authorization.k8s.io", "*", writing, "it grants rights", Component, false},
-	{"", "secrets", "*", "S01, S06: it reads what others keep secret", Component, true},
-	{"", "serviceaccounts/token", "*", "S06: it takes another account's rights", Component, false},
-	{"", "pods/exec,pods/attach,pods/portforward,pods/proxy,pods/ephemeralcontainers,services/proxy,nodes/proxy", "*", "S06: it runs code in others' pods", Component, false},
+	{"", "secrets", "*", "it reads what others keep secret", Component, true},
+	{"", "serviceaccounts/token", "*", "it takes another account's rights", Component, false},
+	{"", "pods/exec,pods/attach,pods/portforward,pods/proxy,pods/ephemeralcontainers,services/proxy,nodes/proxy", "*", "it runs code in others' pods", Component, false},
 	{"admissionregistration.k8s.io", webhooks, "create,patch,delete,deletecollection", "it sees or changes every write", Component, false},
 	// virt-api writes its CA into its own, which an API server has no narrower right for.
 	{"admissionregistration.k8s.io", webhooks, "get,list,watch,update", "it sees or changes every write", Component, true},
@@ -55,15 +55,15 @@ var forbidden = []kind{
 	{"", "nodes/status", writing, "it lures pods, or drives them off", Component, false},
 	{"certificates.k8s.io", "certificatesigningrequests/approval,certificatesigningrequests/status", writing, "it certifies", Worker, false},
 	{"certificates.k8s.io", "signers", "*", "it certifies", Worker, false},
-	{"", "nodes,nodes/status", "*", "S04, S12: it lures pods to this node", Worker, false},
-	{"", "pods,pods/status,pods/binding,pods/eviction,replicationcontrollers", "*", "S06: a pod runs under any account", Worker, false},
-	{"apps", "*", "*", "S06: a pod runs under any account", Worker, false},
-	{"batch", "*", "*", "S06: a pod runs under any account", Worker, false},
+	{"", "nodes,nodes/status", "*", "it lures pods to this node", Worker, false},
+	{"", "pods,pods/status,pods/binding,pods/eviction,replicationcontrollers", "*", "a pod runs under any account", Worker, false},
+	{"apps", "*", "*", "a pod runs under any account", Worker, false},
+	{"batch", "*", "*", "a pod runs under any account", Worker, false},
 	{"", "configmaps", "*", "it configures others", Worker, true},
 	{"", "serviceaccounts,namespaces,persistentvolumes,persistentvolumeclaims,services,endpoints", writing, "it changes what is others'", Worker, false},
 	{"kubevirt.io", "kubevirts,kubevirts/status", writing, "it configures others", Worker, false},
 	{"kubevirt.io", "virtualmachines,virtualmachines/status,virtualmachines/finalizers", writing, "it changes others' VMs", Worker, false},
-	{"kubevirt.io", "virtualmachineinstances,virtualmachineinstances/finalizers", writing, "S12: it changes others' VMIs; the status alone is held by a policy", Worker, false},
+	{"kubevirt.io", "virtualmachineinstances,virtualmachineinstances/finalizers", writing, "it changes others' VMIs; the status alone is held by a policy", Worker, false},
 }
 
 // Forbidden returns what is wrong with a holder's rights, one line each.
