@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -48,9 +49,11 @@ func (p Plan) cut(ctx context.Context, state *State) error {
 	if err != nil {
 		return err
 	}
+	killed = append(slices.Clone(killed), stray...)
 	if err := poll(ctx, 20*time.Second, func() (bool, error) {
+		// A process that is about to end has no environment any more, and so no mark.
 		left, err := marked(p.Dir)
-		return len(left) == 0, err
+		return len(left) == 0 && !slices.ContainsFunc(killed, Process.Alive), err
 	}); err != nil {
 		return fmt.Errorf("wait for the cluster's processes to end: %w", err)
 	}
