@@ -234,6 +234,13 @@ func TestRefusedCommands(t *testing.T) {
 	if err := v.call(control.CommandStart, needs, nil, control.File{Name: "tap/default/0", File: zero}); !errors.As(err, &remote) || !strings.Contains(err.Error(), `without the file "tap/default/1"`) {
 		t.Errorf("start with one file of two: %v", err)
 	}
+	needs.Machine.NICs = []qemuargs.NIC{{Name: "default", Queues: 1, Vhost: true}}
+	if err := v.call(control.CommandStart, needs, nil, control.File{Name: "tap/default/0", File: zero}); !errors.As(err, &remote) || !strings.Contains(err.Error(), `without the file "vhost/default/0"`) {
+		t.Errorf("start without the file of vhost-net: %v", err)
+	}
+	if err := v.call(control.CommandStart, needs, nil, control.File{Name: "vhost/default/0", File: zero}); !errors.As(err, &remote) || !strings.Contains(err.Error(), `without the file "tap/default/0"`) {
+		t.Errorf("start with the file of vhost-net alone: %v", err)
+	}
 	started := v.boot() // refused starts have changed nothing
 	if err := v.call(control.CommandStart, v.request, nil); !errors.As(err, &remote) || !strings.Contains(err.Error(), "running") {
 		t.Errorf("second start: %v", err)

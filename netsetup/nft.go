@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -27,12 +28,14 @@ func replaceTables(netns ns.NetNS, tables []Table) error {
 			return fmt.Errorf("table %s %s: %w", t.Family, t.Name, err)
 		}
 		err := conn.Flush()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded) && errors.Is(err, unix.EOPNOTSUPP):
+			err = errNoNFTables
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			err = fmt.Errorf("the kernel has not answered for %s: %w", nftPatience, os.ErrDeadlineExceeded)
 		// A kernel without the family has no chain type for it.
-		if t.Family == "bridge" && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)) {
+		case t.Family == "bridge" && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)):
 			err = errors.Join(ErrUnfiltered, err)
-		}
-		if errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, ErrUnfiltered) {
-			err = errors.Join(errNoNFTables, unix.EOPNOTSUPP)
 		}
 		if err != nil {
 			return fmt.Errorf("replace nftables table %s %s: %w", t.Family, t.Name, err)
@@ -45,9 +48,10 @@ func replaceTables(netns ns.NetNS, tables []Table) error {
 var errNoNFTables = errors.New("the kernel has no nftables: load the module nf_tables")
 
 // nftPatience is how long the kernel may take for a table. It answers before the send returns,
-// unless it has no nftables: then it answers the first message alone (nfnetlink_rcv_batch in
-// net/netfilter/nfnetlink.c), and package nftables waits for the other answers.
-const nftPatience = 10 * time.Second
+// and the send may load modules. A kernel that has no nftables, or no memory, answers once for
+// all messages (nfnetlink_rcv_batch in net/netfilter/nfnetlink.c), and package nftables waits for
+// an answer to each.
+const nftPatience = 30 * time.Second
 
 func bounded(conn *netlink.Conn) error { return conn.SetDeadline(time.Now().Add(nftPatience)) }
 

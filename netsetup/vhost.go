@@ -7,17 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vhostDevice is the kernel's vhost-net. The node is there where the module is built or can be
-// loaded: the first open loads it.
+// vhostDevice is the kernel's vhost-net. The first open loads the module.
 const vhostDevice = "/dev/vhost-net"
-
-// HasVhostNet says whether the node's kernel can move packets between a tap and a guest's memory
-// (vhost-net).
-func HasVhostNet() bool {
-	files, err := OpenVhostNet(1)
-	closeAll(files)
-	return err == nil
-}
 
 // OpenVhostNet opens vhost-net once for each queue of a tap (-netdev tap,vhostfd=…, or
 // vhostfds=… for several). The files are bound to nothing yet. QEMU makes itself their owner

@@ -24,8 +24,8 @@ type NIC struct {
 	NoUSO     bool `json:"noUSO,omitempty"`
 	NoTunnels bool `json:"noTunnels,omitempty"`
 	// Vhost: the node's kernel moves the packets between the tap's queues and the guest's
-	// memory (vhost-net), and QEMU sees none of them. The guest sees the same card. It means
-	// nothing for a UserNetwork.
+	// memory (vhost-net), and QEMU sees none of them. The guest sees the same card,
+	// but for features that an old kernel lacks. It means nothing for a UserNetwork.
 	Vhost bool `json:"vhost,omitempty"`
 	// BootIndex 0 means that the card is not booted from.
 	BootIndex uint32     `json:"bootIndex,omitempty"`

@@ -57,7 +57,7 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	l.sessions = sessions.NewSet(mgr.GetLogger().WithName("sessions"), l.notify)
 	reconciler := &node.Reconciler{
 		Client: mgr.GetClient(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
-		NodeName: o.node, Chooser: acceleration, Sessions: l.sessions, Changed: changed, HasVhostNet: netsetup.HasVhostNet,
+		NodeName: o.node, Chooser: acceleration, Sessions: l.sessions, Changed: changed, OpenVhostNet: netsetup.OpenVhostNet,
 	}
 	if err := reconciler.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up node controller: %w", err)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,15 +47,16 @@ type Reconciler struct {
 	NodeName string
 	Chooser  *accelerator.Chooser
 	Sessions *sessions.Set
-	// HasVhostNet says whether the node's kernel has vhost-net. It is asked before each start,
-	// because a module may be loaded at any time. Nil stands for a kernel without it.
-	HasVhostNet func() bool
+	// OpenVhostNet opens the kernel's vhost-net (netsetup.OpenVhostNet). It is tried before each
+	// start, because a module may be loaded at any time. Nil stands for a kernel without it.
+	OpenVhostNet func(queues int) ([]*os.File, error)
 	// Changed brings the VMIs whose launchers reported something.
 	Changed <-chan event.GenericEvent
 
-	writes    kit.Writes
-	gathering gathering
-	woken     chan event.GenericEvent
+	writes      kit.Writes
+	gathering   gathering
+	vhostCounts vhostCounts
+	woken       chan event.GenericEvent
 }
 
 // PodIndex indexes VMIs by the names of their launcher pods.
@@ -93,6 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	object := &v1.VirtualMachineInstance{}
 	if err := r.Client.Get(ctx, request.NamespacedName, object); err != nil {
 		r.writes.Forget(request.NamespacedName)
+		r.vhostCounts.forget(request.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.writes.Behind(object) {

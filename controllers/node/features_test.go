@@ -15,9 +15,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
-	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
 // demanding is a VMI that needs every feature that a start can need.
@@ -92,44 +90,6 @@ func TestNeeds(t *testing.T) {
 			}
 			if last.Execute != control.CommandReject || !strings.Contains(string(last.Data), `\"`+missing+`\"`) || wired {
 				t.Errorf("%s %s, wired %v", last.Execute, last.Data, wired)
-			}
-		})
-	}
-}
-
-// TestVhostNet: packets go through the kernel where the kernel and the launcher can do it. An
-// older launcher is not refused for that.
-func TestVhostNet(t *testing.T) {
-	older := slices.DeleteFunc(control.Features(), func(f string) bool { return f == control.FeatureVhostNet })
-	has := func(yes bool) func() bool { return func() bool { return yes } }
-	for name, c := range map[string]struct {
-		kernel   func() bool
-		features []string
-		want     bool
-	}{
-		"both":           {has(true), control.Features(), true},
-		"older launcher": {has(true), older, false},
-		"another kernel": {has(false), control.Features(), false},
-		"nobody to ask":  {nil, control.Features(), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			launcher := n.Dial(t, "vm1")
-			hello := nodetest.Hello()
-			hello.Features = c.features
-			launcher.Send(control.EventHello, hello, nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
-			n.Await(t)
-			r := &Reconciler{Chooser: accelerator.New(kvmcheck.Result{Verdict: kvmcheck.Works}), HasVhostNet: c.kernel}
-			var host resolve.Host
-			failed := make(chan error, 1)
-			go func() (err error) {
-				defer func() { failed <- err }()
-				host, err = r.host(t.Context(), demanding(), n.sessions.Get(nodetest.Pod("a")))
-				return err
-			}()
-			answerUntil(t, launcher, control.CommandInspect).Close()
-			if err := <-failed; err != nil || host.VhostNet != c.want {
-				t.Errorf("vhostNet is %v, want %v: %v", host.VhostNet, c.want, err)
 			}
 		})
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"os"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -37,7 +37,10 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if errs := unfit(&request, launcher.Features); len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
 	}
-	w := &wiring{}
+	w := &wiring{openVhostNet: func(queues int) ([]*os.File, error) {
+		r.vhostCounts.note(vmi)
+		return r.OpenVhostNet(queues)
+	}}
 	defer w.close()
 	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, linksOf(launcher, vmi), netns) }); err != nil {
 		return err
@@ -70,8 +73,7 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		return resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}
 	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, NICs: map[string]resolve.NIC{}}
-	// A launcher of an older image would refuse the files, so its QEMU moves the packets.
-	host.VhostNet = slices.Contains(launcher.Features, control.FeatureVhostNet) && r.HasVhostNet != nil && r.HasVhostNet()
+	host.VhostNet = r.hasVhostNet(vmi, launcher, choice.Accelerator)
 	request := handover.Inspection(vmi)
 	var err error
 	if request.Claims, err = claims(vmi); err != nil {

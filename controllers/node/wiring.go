@@ -25,6 +25,8 @@ type wiring struct {
 	// unfiltered are the interfaces whose guests may send from any address
 	// (netsetup.ErrUnfiltered).
 	unfiltered []string
+
+	openVhostNet func(queues int) ([]*os.File, error)
 }
 
 // close closes this process's copies; QEMU and the launcher have their own.
@@ -68,7 +70,7 @@ func (w *wiring) connect(vmi *v1.VirtualMachineInstance, nic v1.Interface, resol
 	}
 	w.bring(qemuargs.InheritedTap, resolved.Name, taps)
 	if resolved.Vhost {
-		files, err := netsetup.OpenVhostNet(resolved.Queues)
+		files, err := w.openVhostNet(resolved.Queues)
 		if err != nil {
 			return err
 		}

@@ -165,7 +165,7 @@ func (c *checker) parameter(flag string, p pair, list map[string]string, r rule)
 	case flag == "rtc" && p.key == "base" && p.value != "utc" && p.value != "localtime" && !date.MatchString(p.value):
 		complaint = "want utc, localtime, or a date such as 2006-06-17T16:01:21"
 	case flag == "boot" && (p.key == "order" || p.key == "once"):
-		complaint = bootOrder(p.value)
+		complaint = c.bootOrder(p.value)
 	case kind == "boolean":
 		complaint = truth(word(p.value))
 	case kind == "number":
@@ -184,15 +184,23 @@ func (c *checker) parameter(flag string, p pair, list map[string]string, r rule)
 	}
 }
 
-// bootOrder complains of what is no list of drive letters (validate_bootdevices in hw/core/machine.c, bootdevice.c).
-func bootOrder(letters string) string {
+// bootOrder complains of what is no list of drive letters (validate_bootdevices in bootdevice.c). A PC takes three at
+// most, and five letters (set_boot_dev in hw/i386/pc.c).
+func (c *checker) bootOrder(letters string) string {
+	known, most := "abcdn", 3
+	if pc := c.machine == "" || c.machine == "isapc" || strings.HasPrefix(c.machine, "pc") || strings.HasPrefix(c.machine, "q35"); !pc {
+		known, most = "abcdefghijklmnop", 16
+	}
 	for i, letter := range letters {
-		if letter < 'a' || letter > 'p' {
-			return "want letters from a to p, such as cd: a floppy, the first hard disk (c), a CD-ROM (d), networks (n to p)"
+		if !strings.ContainsRune(known, letter) {
+			return fmt.Sprintf("want letters of %s, such as cd: floppies (a, b), the first hard disk (c), a CD-ROM (d), the network (n)", known)
 		}
 		if strings.ContainsRune(letters[:i], letter) {
 			return fmt.Sprintf("the letter %c is there twice", letter)
 		}
+	}
+	if len(letters) > most {
+		return fmt.Sprintf("want %d letters at most", most)
 	}
 	return ""
 }

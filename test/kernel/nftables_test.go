@@ -17,12 +17,18 @@ func TestWithoutNFTables(t *testing.T) {
 	}
 	facts := netsetup.Facts{Link: "eth0", MTU: 1500, MAC: "0a:58:0a:f4:00:05", Addresses: []netip.Prefix{netip.MustParsePrefix(podAddress + "/24")},
 		Routes: []netsetup.Route{{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr(nodeAddress)}}}
-	plan, err := netsetup.PlanMasquerade(facts, netsetup.Masquerade{})
+	masquerade, err := netsetup.PlanMasquerade(facts, netsetup.Masquerade{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = netsetup.Apply(newNetNS(t), plan)
-	if err == nil || !strings.Contains(err.Error(), "the kernel has no nftables: load the module nf_tables") {
-		t.Errorf("got %v", err)
+	bridge, err := netsetup.PlanBridge(facts, netsetup.Bridged{MAC: "52:54:00:12:34:56"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, plan := range map[string]*netsetup.Plan{"masquerade": masquerade, "bridge": bridge} {
+		err = netsetup.Apply(newNetNS(t), plan)
+		if err == nil || !strings.Contains(err.Error(), "the kernel has no nftables: load the module nf_tables") {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }

@@ -46,7 +46,7 @@ const (
 // TestVhostNet: a guest has its address by DHCP, and sends back what it gets by TCP. Threads of
 // the kernel, which the guest's QEMU owns, move its packets.
 func TestVhostNet(t *testing.T) {
-	if !netsetup.HasVhostNet() {
+	if _, err := os.Stat("/dev/vhost-net"); err != nil {
 		t.Skip("THIS MACHINE'S KERNEL HAS NO vhost-net: make long runs this test in a guest whose kernel has it")
 	}
 	for _, queues := range []int{1, 2} {

@@ -8,8 +8,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 )
 
+// helperTimeout is how long a credential helper may take: it may ask a person for a passphrase.
+const helperTimeout = 5 * time.Minute
+
 // impatient is a keychain whose answers are waited for as long as the context lives, and no
-// longer than stallTimeout. Docker's configuration may name a program that knows the credentials,
+// longer than helperTimeout. Docker's configuration may name a program that knows the credentials,
 // and the keychain waits for that program without end.
 type impatient struct{ authn.Keychain }
 
@@ -25,7 +28,7 @@ func (k impatient) ResolveContext(ctx context.Context, registry authn.Resource) 
 		credentials, err := authn.Resolve(ctx, k.Keychain, registry)
 		answered <- answer{credentials, err}
 	}()
-	patience := time.NewTimer(stallTimeout)
+	patience := time.NewTimer(helperTimeout)
 	defer patience.Stop()
 	select {
 	case a := <-answered:
@@ -33,6 +36,6 @@ func (k impatient) ResolveContext(ctx context.Context, registry authn.Resource) 
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-patience.C:
-		return nil, fmt.Errorf("ask for the credentials of %s: docker's credential helper has not answered for %s", registry.RegistryStr(), stallTimeout)
+		return nil, fmt.Errorf("ask for the credentials of %s: docker's credential helper has not answered for %s: perhaps it waits for a passphrase", registry.RegistryStr(), helperTimeout)
 	}
 }

@@ -1,0 +1,81 @@
+package node
+
+import (
+	"os"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// vhostHandovers is how often the launcher of one VMI gets files of vhost-net. A start is
+// repeated after a failure. A hostile launcher could keep the files, say that its start failed,
+// and ask again: each file holds kernel memory that counts as nobody's (vhost_net_open in
+// drivers/vhost/net.c). Its next start then has QEMU move the packets.
+const vhostHandovers = 3
+
+// vhostCounts counts, for each VMI, how often its launcher got files of vhost-net.
+type vhostCounts struct {
+	mu sync.Mutex
+	by map[types.NamespacedName]vhostCount
+}
+
+type vhostCount struct {
+	to    types.UID // the VMI's; another VMI of the name begins anew
+	times int
+}
+
+// left says whether a VMI's launcher may get files once more.
+func (h *vhostCounts) left(vmi *v1.VirtualMachineInstance) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.by[client.ObjectKeyFromObject(vmi)]
+	return before.to != vmi.UID || before.times < vhostHandovers
+}
+
+// note notes that a VMI's launcher gets files.
+func (h *vhostCounts) note(vmi *v1.VirtualMachineInstance) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.by == nil {
+		h.by = map[types.NamespacedName]vhostCount{}
+	}
+	name := client.ObjectKeyFromObject(vmi)
+	now := h.by[name]
+	if now.to != vmi.UID {
+		now = vhostCount{to: vmi.UID}
+	}
+	now.times++
+	h.by[name] = now
+}
+
+// forget forgets a VMI that is gone.
+func (h *vhostCounts) forget(name types.NamespacedName) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.by, name)
+}
+
+// hasVhostNet says whether the node's kernel can move a guest's packets, and the guest's launcher
+// can take the files for it. A launcher of an older image would refuse the files. Opening the
+// device loads the kernel's module, so a node that emulates is not asked.
+func (r *Reconciler) hasVhostNet(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, by qemuargs.Accelerator) bool {
+	if by != qemuargs.KVM || r.OpenVhostNet == nil || !slices.Contains(launcher.Features, control.FeatureVhostNet) || !r.vhostCounts.left(vmi) {
+		return false
+	}
+	files, err := r.OpenVhostNet(1)
+	closeAll(files)
+	return err == nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}

@@ -1,0 +1,127 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// vhostDevice stands for /dev/vhost-net.
+type vhostDevice struct {
+	missing, breaks bool // breaks: only the first open works
+	opened          []*os.File
+}
+
+func (d *vhostDevice) open(queues int) (files []*os.File, err error) {
+	if d.missing || d.breaks && len(d.opened) > 0 {
+		return nil, os.ErrNotExist
+	}
+	for range queues {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			return files, err
+		}
+		files = append(files, f)
+	}
+	d.opened = append(d.opened, files...)
+	return files, nil
+}
+
+// stillOpen counts this process's files.
+func (d *vhostDevice) stillOpen() (n int) {
+	for _, f := range d.opened {
+		if _, err := f.Stat(); err == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// TestVhostNet: with KVM a launcher gets a file of vhost-net for each queue, where the kernel has
+// vhost-net and the launcher knows it. An older launcher is started without.
+func TestVhostNet(t *testing.T) {
+	older := slices.DeleteFunc(control.Features(), func(f string) bool { return f == control.FeatureVhostNet })
+	works, broken := kvmcheck.Result{Verdict: kvmcheck.Works}, kvmcheck.Result{Verdict: kvmcheck.Broken}
+	for name, c := range map[string]struct {
+		kvm      kvmcheck.Result
+		device   vhostDevice
+		features []string
+		opens    int
+		want     []string
+		fails    bool
+	}{
+		"all have it":    {works, vhostDevice{}, control.Features(), 2, []string{"tap/default/0", "vhost/default/0", "dhcp/default"}, false},
+		"older launcher": {works, vhostDevice{}, older, 0, []string{"tap/default/0", "dhcp/default"}, false},
+		"another kernel": {works, vhostDevice{missing: true}, control.Features(), 0, []string{"tap/default/0", "dhcp/default"}, false},
+		"emulation":      {broken, vhostDevice{}, control.Features(), 0, []string{"tap/default/0", "dhcp/default"}, false},
+		"the open fails": {works, vhostDevice{breaks: true}, control.Features(), 1, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			launcher := n.Dial(t, "vm1")
+			hello := nodetest.Hello()
+			hello.Features = c.features
+			launcher.Send(control.EventHello, hello, nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
+			n.Await(t)
+			acceleration := accelerator.New(c.kvm)
+			acceleration.PermitEmulation(true)
+			r := &Reconciler{Chooser: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10), OpenVhostNet: c.device.open}
+			started := make(chan error, 1)
+			go func() { started <- r.start(t.Context(), demanding(), n.sessions.Get(nodetest.Pod("a")), false) }()
+			last := control.CommandStart
+			if c.fails {
+				last = control.CommandInspect
+			}
+			m := answerUntil(t, launcher, last)
+			if err := <-started; (err != nil) != c.fails || c.fails && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, f := range m.Files {
+				names = append(names, f.Name)
+			}
+			m.Close()
+			if !slices.Equal(names, c.want) {
+				t.Errorf("it came with the files %q, want %q", names, c.want)
+			}
+			if len(c.device.opened) != c.opens || c.device.stillOpen() > 0 {
+				t.Errorf("vhost-net was opened %d times, want %d; %d are open", len(c.device.opened), c.opens, c.device.stillOpen())
+			}
+		})
+	}
+}
+
+// TestVhostHandovers: a VMI's launcher gets files of vhost-net a few times. Another VMI has its
+// own count, also under the same name.
+func TestVhostHandovers(t *testing.T) {
+	vmi, h := demanding(), &vhostCounts{}
+	another := vmi.DeepCopy()
+	another.Name = "another"
+	again := vmi.DeepCopy()
+	again.UID = "again"
+	for n := range vhostHandovers {
+		if !h.left(vmi) {
+			t.Fatalf("none is left after %d", n)
+		}
+		h.note(vmi)
+	}
+	if h.left(vmi) || !h.left(another) || !h.left(again) {
+		t.Errorf("left are %v, another's %v, the next one's %v", h.left(vmi), h.left(another), h.left(again))
+	}
+	h.note(again)
+	if !h.left(again) || h.by[client.ObjectKeyFromObject(again)].times != 1 {
+		t.Errorf("the next VMI of the name has %+v", h.by)
+	}
+	if h.forget(client.ObjectKeyFromObject(again)); len(h.by) > 0 {
+		t.Errorf("a VMI that is gone is remembered: %v", h.by)
+	}
+}
