@@ -168,6 +168,24 @@ func (v vmi) shell() *transcript {
 	return c
 }
 
+// interrupt ends the loop that the guest's shell runs. Between two commands of the loop the
+// terminal may still belong to a command that has ended: a Ctrl+C then reaches no process.
+func (s *transcript) interrupt() {
+	s.t.Helper()
+	prompts := func() int { return strings.Count(s.all(), "tiny# ") }
+	before := prompts()
+	err := poll(time.Minute, func() error {
+		s.send("\x03")
+		if prompts() == before {
+			return fmt.Errorf("%s has no prompt after Ctrl+C", s.what)
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // announcement is what the tiny guest says by itself, such as that it has its lease.
 var announcement = regexp.MustCompile(`(?m)^tiny: .*\n`)
 
