@@ -35,7 +35,7 @@ type Cache struct {
 
 // Progress is how far the work on an image is.
 type Progress struct {
-	// What names the work and the image, such as "fetch registry.example/debian:12".
+	// What is the name of the work and of its image, such as "fetch registry.example/debian:12".
 	What string
 	// Done and Total are in bytes. Total is 0 where it is not known.
 	Done, Total int64
