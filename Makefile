@@ -63,18 +63,20 @@ unit: packages image-launcher image-tiny cluster ## unit tests (-race), with rea
 	cd test/cluster && go test -timeout 5m .
 	cd tools && go test -timeout 5m ./...
 
-# What make e2e has no time for; make e2e-long runs them.
-ONLY_LONG := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled \
-	TestCycles TestDiskFails TestEvicted TestExamplesRun TestHandlerAway TestHandlerIsGone TestHostileAgent \
-	TestInstallation TestKubeletKilled TestMTU TestNetworkGarbage TestNodeFull TestOneWriter TestOutOfMemory \
-	TestPowerCut TestPrometheus TestRuntimeRestarted TestSerialFlood TestStopped TestTwoControllers TestUpgrade \
-	TestVirtioGarbage TestWeb TestWithoutAPI
+# What make e2e has no time for; make e2e-long runs them, on two clusters beside each other.
+# TestHandlerAway waits for half an hour.
+WAITS_AND_FLOODS := TestHandlerAway TestCycles TestHostileAgent TestNetworkGarbage TestSerialFlood TestVirtioGarbage
+OUTAGES := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled \
+	TestDiskFails TestEvicted TestExamplesRun TestHandlerIsGone TestInstallation TestKubeletKilled TestMTU TestNodeFull \
+	TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus TestRuntimeRestarted TestStopped TestTwoControllers \
+	TestUpgrade TestWeb TestWithoutAPI
 empty :=
-only_long := $(subst $(empty) ,|,$(strip $(ONLY_LONG)))
+# $(call any,TESTS) is a pattern of exactly these tests.
+any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
-run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '^($(only_long))$$' ./test/e2e
+run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '$(call any,$(WAITS_AND_FLOODS) $(OUTAGES))' ./test/e2e
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
@@ -85,8 +87,18 @@ prometheus: # what a test scrapes with; the product needs nothing of it
 	$(call install,prometheus)
 
 .PHONY: e2e-long
-e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tests of outages, power cuts, churn and floods at full length (100 minutes)
-	KUBEQEMU_E2E_LONG=1 go test -race -timeout 150m -v -run '^($(only_long)|$(LONGER))$$' ./test/e2e
+e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tests of outages, power cuts, churn and floods at full length (an hour)
+	@$(MAKE) --no-print-directory -j2 e2e-waits-and-floods e2e-outages
+
+run_e2e_long = KUBEQEMU_E2E_LONG=1 go test -race -timeout 120m -v -run '$(call any,$(1))' ./test/e2e
+
+.PHONY: e2e-waits-and-floods
+e2e-waits-and-floods: # half of e2e-long
+	KUBEQEMU_E2E_CLUSTER=floods $(call run_e2e_long,$(WAITS_AND_FLOODS))
+
+.PHONY: e2e-outages
+e2e-outages: # the other half
+	$(call run_e2e_long,$(OUTAGES) $(LONGER))
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.
 WEB_PACKAGES := chromium fonts-dejavu-core
@@ -134,8 +146,8 @@ libvirt-diff: packages ## compare QEMU's arguments with those that Debian's libv
 	go test -count 1 -tags long -timeout 5m -run '^TestAgainstLibvirt$$' -v ./test/libvirt
 
 .PHONY: fuzz
-FUZZTIME ?= 60s
-fuzz: packages image-launcher ## every fuzz test for FUZZTIME (default 60s)
+FUZZTIME ?= 30s
+fuzz: packages image-launcher ## every fuzz test for FUZZTIME (default 30s)
 	@# The end of the time can itself be reported as a failure (https://go.dev/issue/75804).
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	for package in $$(go list ./... | grep -v /test/); do \
