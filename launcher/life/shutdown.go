@@ -1,0 +1,116 @@
+package life
+
+import (
+	"time"
+)
+
+// shutdownAsked begins the one way to stop: power button, then at the end of the
+// grace period quit, then SIGKILL. Further requests change nothing.
+func (s *step) shutdownAsked(e ShutdownAsked) {
+	if s.in(Kept) {
+		s.end()
+		return
+	}
+	if s.Wish != GoOn {
+		return
+	}
+	s.Wish = Shutdown
+	switch s.Phase {
+	case Waiting:
+		s.finish(Cause{NotStarted, "asked to end before virt-handler started the VM"})
+	case Preparing:
+		s.Phase = Aborting
+		s.act(Abort{})
+		s.timer(KillTimer, QuitTime) // a file system may hang
+	case Starting:
+		s.act(Abort{})
+		s.kill(Cause{NotStarted, "asked to end while QEMU was starting"}, "asked to end before the guest runs")
+	case Running, Paused:
+		if s.Ran.IsZero() { // CPUs that never ran react to no power button
+			s.kill(Cause{NotStarted, "asked to end before the guest ran"}, "asked to end before the guest runs")
+			return
+		}
+		s.beginShutdown(e.At)
+	}
+}
+
+func (s *step) beginShutdown(now time.Time) {
+	s.forgetReboot()
+	s.Phase, s.Pressed = ShuttingDown, now
+	if s.Order.Grace <= 0 || s.Order.NoACPI {
+		s.quit(Cause{Kind: Quit})
+		return
+	}
+	s.timer(GraceTimer, seconds(s.Order.Grace))
+	s.timer(ButtonTimer, PressInterval)
+	s.press()
+	s.act(AskAgent{})
+}
+
+func (s *step) press() {
+	if s.Silence != Silent { // a silent QEMU has not read the last press yet
+		s.act(Press{})
+	}
+}
+
+func (s *step) graceShortened(e GraceShortened) {
+	if s.in(Waiting) || s.HasEnded() || e.Seconds < 0 || e.Seconds >= s.Order.Grace {
+		return
+	}
+	s.Order.Grace = e.Seconds
+	if !s.in(ShuttingDown) {
+		return
+	}
+	if left := s.Pressed.Add(seconds(e.Seconds)).Sub(e.At); left > 0 {
+		s.timer(GraceTimer, left)
+	} else {
+		s.quit(Cause{Kind: Quit})
+	}
+}
+
+func (s *step) canceled() {
+	const why = "the launcher is being ended"
+	if s.Wish == GoOn {
+		s.Wish = Cancel
+	}
+	switch {
+	case s.in(Kept):
+		s.end()
+	case s.in(Waiting, Preparing, Aborting):
+		s.finish(Cause{NotStarted, why})
+	case s.driven(), s.in(Quitting):
+		s.kill(s.Cause, why)
+	}
+}
+
+// quit ends QEMU without the guest's consent.
+func (s *step) quit(c Cause) {
+	s.Phase, s.Cause = Quitting, c
+	s.leaveGuest()
+	s.act(TellQuit{})
+	s.timer(KillTimer, QuitTime)
+}
+
+func (s *step) kill(c Cause, why string) {
+	s.Phase, s.Cause = Killing, c
+	s.leaveGuest()
+	s.act(Kill{why})
+}
+
+// overdue ends a preparation or a QEMU that should have ended by itself.
+func (s *step) overdue() {
+	const why = "QEMU did not exit by itself"
+	switch {
+	case s.in(Aborting):
+		s.finish(abortedEarly)
+	case s.in(Quitting):
+		s.kill(s.Cause, why)
+	default:
+		s.kill(Cause{Undrivable, s.Lost}, why)
+	}
+}
+
+func seconds(n int64) time.Duration {
+	const most = int64(1<<63-1) / int64(time.Second)
+	return time.Duration(min(n, most)) * time.Second
+}
