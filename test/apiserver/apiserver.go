@@ -82,7 +82,6 @@ func Run(bin, folder string, args ...string) (*Server, error) {
 	}
 	s := &Server{bin: bin, kubeconfig: filepath.Join(folder, "kubeconfig"), Config: &rest.Config{
 		Host: url("https", ports[2]), BearerToken: token, QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(folder, "apiserver.crt")},
 	}}
 	err = s.run(folder, "etcd",
 		"--data-dir="+filepath.Join(folder, "etcd"), "--unsafe-no-fsync", "--log-level=warn", "--name=test",
@@ -96,7 +95,7 @@ func Run(bin, folder string, args ...string) (*Server, error) {
 			"--service-account-key-file=" + key, "--service-account-signing-key-file=" + key, "--profiling=false"}, args...)...)
 	}
 	if err == nil {
-		if err = s.await(); err != nil {
+		if err = s.await(filepath.Join(folder, "apiserver.crt")); err != nil {
 			text, _ := os.ReadFile(filepath.Join(folder, "kube-apiserver.log"))
 			err = fmt.Errorf("start kube-apiserver: %w\n%s", err, text[max(0, len(text)-4000):])
 		}
@@ -191,13 +190,16 @@ func writeKey(path string) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// await waits until the API server is ready.
-func (s *Server) await() error {
+// await waits until the API server has written its certificate and is ready.
+func (s *Server) await(certificate string) error {
 	deadline := time.Now().Add(startTimeout)
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := s.ready()
+		err := s.trust(certificate)
+		if err == nil {
+			err = s.ready()
+		}
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
@@ -205,10 +207,21 @@ func (s *Server) await() error {
 	}
 }
 
-func (s *Server) ready() error {
-	if _, err := os.Stat(s.Config.CAFile); err != nil {
+// trust reads the certificate into Config. A file that is half written is no certificate yet.
+// The configuration does not name the file: client-go would keep what it reads first.
+func (s *Server) trust(certificate string) error {
+	text, err := os.ReadFile(certificate)
+	if err != nil {
 		return err
 	}
+	if !x509.NewCertPool().AppendCertsFromPEM(text) {
+		return fmt.Errorf("%s is no certificate yet", certificate)
+	}
+	s.Config.CAData = text
+	return nil
+}
+
+func (s *Server) ready() error {
 	c, err := rest.HTTPClientFor(s.Config)
 	if err != nil {
 		return err
@@ -226,7 +239,7 @@ func (s *Server) ready() error {
 
 func (s *Server) writeKubeconfig(token string) error {
 	config := clientcmdapi.NewConfig()
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: s.Config.Host, CertificateAuthority: s.Config.CAFile}
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: s.Config.Host, CertificateAuthorityData: s.Config.CAData}
 	config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{Token: token}
 	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "admin"}
 	config.CurrentContext = "test"

@@ -96,7 +96,7 @@ func (c *Cluster) run(name, metrics string, user *rest.Config, args ...string) (
 
 func writeKubeconfig(path string, user *rest.Config) error {
 	config := clientcmdapi.NewConfig()
-	config.Clusters["cluster"] = &clientcmdapi.Cluster{Server: user.Host, CertificateAuthority: user.CAFile}
+	config.Clusters["cluster"] = &clientcmdapi.Cluster{Server: user.Host, CertificateAuthorityData: user.CAData}
 	config.AuthInfos["user"] = &clientcmdapi.AuthInfo{Token: user.BearerToken, Impersonate: user.Impersonate.UserName,
 		ImpersonateGroups: user.Impersonate.Groups, ImpersonateUserExtra: user.Impersonate.Extra}
 	config.Contexts["context"] = &clientcmdapi.Context{Cluster: "cluster", AuthInfo: "user"}
