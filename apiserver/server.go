@@ -45,6 +45,10 @@ type Options struct {
 	// Clock for certificates; nil is the real one.
 	Clock clock.PassiveClock
 	Log   logr.Logger
+	// SetVerbosity is called with the log's verbosity after every change of a KubeVirt; nil for
+	// none. Node is the node that virt-api runs on.
+	SetVerbosity func(int)
+	Node         string
 }
 
 // Server answers the API server.
@@ -93,6 +97,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 // ServeHTTP answers the API server. The group's paths bypass the mux, which would clean them:
 // virt-api must serve the very path that was authorized.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.options.Log.V(3).Info("request", "method", r.Method, "path", r.URL.Path)
 	for _, below := range []string{"/apis", "/openapi"} {
 		if r.URL.Path == below || strings.HasPrefix(r.URL.Path, below+"/") {
 			s.group.ServeHTTP(w, r)
@@ -150,7 +155,7 @@ func (s *Server) watch(config *rest.Config) error {
 		return err
 	}
 	s.kubeVirts, err = objects.Watch[v1.KubeVirt](config, scheme, objects.Resource{
-		GroupVersionResource: v1.GroupVersion.WithResource("kubevirts"), Namespace: v1.KubeVirtNamespace}, func() {})
+		GroupVersionResource: v1.GroupVersion.WithResource("kubevirts")}, s.configured)
 	if err != nil {
 		return err
 	}
@@ -177,6 +182,13 @@ func (s *Server) watch(config *rest.Config) error {
 	s.certificate = &serving.Certificate{CA: secret, Mutating: mutating, Validating: validating, APIService: service, Published: published, DNSNames: s.options.DNSNames,
 		Clock: s.options.Clock, Log: s.options.Log.WithName("certificate"), Changed: changes}
 	return nil
+}
+
+// configured takes over what concerns virt-api itself of a changed configuration.
+func (s *Server) configured() {
+	if s.options.SetVerbosity != nil {
+		s.options.SetVerbosity(v1.ClusterConfiguration(s.kubeVirts.All()).Verbosity(v1.VirtAPI, s.options.Node))
+	}
 }
 
 // facts returns the KubeVirts as last seen, and their configuration.

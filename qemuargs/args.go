@@ -185,7 +185,7 @@ func (k *Kernel) args() []Arg {
 func (s SMBIOS) options(uuid string) Options {
 	o := Options{{Key: "type", Value: "1", Rule: "the structure that describes the system"}}
 	for _, p := range []Option{{Key: "manufacturer", Value: s.Manufacturer, From: "manufacturer"}, {Key: "product", Value: s.Product, From: "product"},
-		{Key: "family", Value: s.Family, From: "family"}, {Key: "serial", Value: s.Serial, From: "serial"}, {Key: "uuid", Value: uuid, From: "/uuid"}} {
+		{Key: "version", Value: s.Version, From: "version"}, {Key: "sku", Value: s.SKU, From: "sku"}, {Key: "family", Value: s.Family, From: "family"}, {Key: "serial", Value: s.Serial, From: "serial"}, {Key: "uuid", Value: uuid, From: "/uuid"}} {
 		if p.Value != "" {
 			o = append(o, p)
 		}

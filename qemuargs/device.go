@@ -79,7 +79,7 @@ func (r *RNG) args() []Arg {
 type balloonProps struct {
 	Driver        string `json:"driver" rule:"the memory balloon"`
 	ID            string `json:"id" rule:"the device's name"`
-	FreePageHints bool   `json:"free-page-reporting,omitempty" rule:"the guest gives back freed pages"`
+	FreePageHints bool   `json:"free-page-reporting,omitempty" from:"noReporting" rule:"the guest gives back freed pages"`
 	pciPlace
 }
 
@@ -87,7 +87,7 @@ func (b *Balloon) args() []Arg {
 	if b == nil {
 		return nil
 	}
-	return []Arg{{Flag: "-device", Value: balloonProps{Driver: "virtio-balloon-pci-non-transitional", ID: BalloonID, FreePageHints: true, pciPlace: b.PCI.place()}, Of: Part{Field: "balloon"}}}
+	return []Arg{{Flag: "-device", Value: balloonProps{Driver: "virtio-balloon-pci-non-transitional", ID: BalloonID, FreePageHints: !b.NoReporting, pciPlace: b.PCI.place()}, Of: Part{Field: "balloon"}}}
 }
 
 type watchdogProps struct {

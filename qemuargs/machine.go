@@ -121,6 +121,8 @@ type Clock struct {
 type SMBIOS struct {
 	Manufacturer string `json:"manufacturer,omitempty"`
 	Product      string `json:"product,omitempty"`
+	Version      string `json:"version,omitempty"`
+	SKU          string `json:"sku,omitempty"`
 	Family       string `json:"family,omitempty"`
 	Serial       string `json:"serial,omitempty"`
 }
@@ -136,6 +138,8 @@ type Serial struct{}
 // Balloon is a virtio memory balloon, by which the guest reports free pages.
 type Balloon struct {
 	PCI PCIAddress `json:"pci"`
+	// NoReporting: the guest reports no free pages.
+	NoReporting bool `json:"noReporting,omitempty"`
 }
 
 // BalloonID is the QEMU device id of the balloon.

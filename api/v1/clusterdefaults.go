@@ -2,7 +2,10 @@ package v1
 
 import (
 	"cmp"
+	"fmt"
+	"path"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -13,6 +16,39 @@ func (c *KubeVirtConfiguration) EmulationPermitted() bool {
 	return c.DeveloperConfiguration != nil && c.DeveloperConfiguration.UseEmulation
 }
 
+// MaxInstancesPerNode is how many guests a node takes at most: the kubelet's default limit of pods.
+const MaxInstancesPerNode = 110
+
+// InstancesPerNode is how many guests a node takes.
+func (c *KubeVirtConfiguration) InstancesPerNode() int {
+	if n := c.VirtualMachineInstancesPerNode; n != nil {
+		return max(min(*n, MaxInstancesPerNode), 0)
+	}
+	return MaxInstancesPerNode
+}
+
+// FreePageReportingDisabled says whether guests do not give back the pages that they have freed.
+func (c *KubeVirtConfiguration) FreePageReportingDisabled() bool {
+	return c.VirtualMachineOptions != nil && c.VirtualMachineOptions.DisableFreePageReporting != nil
+}
+
+// LocalhostProfile is the file of the launcher pods' seccomp profile, below the kubelet's folder of
+// profiles. It is empty for the container runtime's own profile.
+func (c *KubeVirtConfiguration) LocalhostProfile() string {
+	if s := c.SeccompConfiguration; s != nil && s.VirtualMachineInstanceProfile != nil && s.VirtualMachineInstanceProfile.CustomProfile != nil {
+		return ptr.Deref(s.VirtualMachineInstanceProfile.CustomProfile.LocalhostProfile, "")
+	}
+	return ""
+}
+
+// emulatedMachines are patterns of the machine types that guests may have; empty for every type.
+func (c *KubeVirtConfiguration) emulatedMachines() []string {
+	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil && len(a.Amd64.EmulatedMachines) > 0 {
+		return a.Amd64.EmulatedMachines
+	}
+	return c.EmulatedMachines
+}
+
 // machineType is the default machine type for amd64, or empty.
 func (c *KubeVirtConfiguration) machineType() string {
 	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil && a.Amd64.MachineType != "" {
@@ -21,23 +57,29 @@ func (c *KubeVirtConfiguration) machineType() string {
 	return c.MachineType
 }
 
-// OldestKubeVirt is the KubeVirt in force, given all in the components' namespace: a second
-// KubeVirt changes nothing. It is nil if there is none.
-func OldestKubeVirt(all []KubeVirt) *KubeVirt {
+// KubeVirtInForce is the one KubeVirt that has an effect: the oldest in the components' namespace,
+// or the oldest of all if that namespace has none. It is nil if there is none.
+func KubeVirtInForce(all []KubeVirt) *KubeVirt {
 	if len(all) == 0 {
 		return nil
 	}
+	elsewhere := func(kv KubeVirt) int {
+		if kv.Namespace == KubeVirtNamespace {
+			return 0
+		}
+		return 1
+	}
 	first := slices.MinFunc(all, func(a, b KubeVirt) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(elsewhere(a)-elsewhere(b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return &first
 }
 
-// ClusterConfiguration is the configuration in force, given all KubeVirts of the components'
-// namespace.
+// ClusterConfiguration is the configuration in force, given all KubeVirts of the cluster.
 func ClusterConfiguration(all []KubeVirt) *KubeVirtConfiguration {
-	if oldest := OldestKubeVirt(all); oldest != nil {
-		return &oldest.Spec.Configuration
+	if kv := KubeVirtInForce(all); kv != nil {
+		return &kv.Spec.Configuration
 	}
 	return &KubeVirtConfiguration{}
 }
@@ -63,6 +105,9 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 			spec.Domain.Machine.Type = machine
 		}
 	}
+	if strategy := config.EvictionStrategy; spec.EvictionStrategy == nil && strategy != nil && supportedEviction(*strategy) {
+		spec.EvictionStrategy = ptr.To(*strategy)
+	}
 	if devices := &spec.Domain.Devices; config.silent() && devices.LogSerialConsole == nil {
 		devices.LogSerialConsole = ptr.To(false)
 	}
@@ -71,6 +116,12 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 		spec.Networks = []Network{{Name: name, Pod: &PodNetwork{}}}
 		spec.Domain.Devices.Interfaces = []Interface{{Name: name, Masquerade: &InterfaceMasquerade{}}}
 	}
+}
+
+// supportedEviction says whether a guest may have an eviction strategy: what needs migration is
+// refused.
+func supportedEviction(s EvictionStrategy) bool {
+	return s == EvictionStrategyNone || s == EvictionStrategyLiveMigrateIfPossible
 }
 
 // silent says whether serial ports are not logged by default.
@@ -87,16 +138,37 @@ func wantsInterface(spec *VirtualMachineInstanceSpec) bool {
 // ValidateForCluster returns what the cluster's configuration does not permit
 // of a defaulted VMI, with exact paths. It adds to Validate.
 func ValidateForCluster(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
-	hostDisks := ValidateHostDisks(vmi, config)
+	return slices.Concat(ValidateHostDisks(vmi, config), validateMachines(vmi, config), validateBridges(vmi, config))
+}
+
+// validateMachines refuses a machine type that no pattern of emulatedMachines matches.
+func validateMachines(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
+	patterns, machine := config.emulatedMachines(), vmi.Spec.Domain.Machine
+	if len(patterns) == 0 || machine == nil {
+		return nil
+	}
+	for _, pattern := range patterns {
+		// A VM keeps the version of q35 that its first start took.
+		for _, name := range []string{machine.Type, "q35"} {
+			if ok, err := path.Match(pattern, name); ok && err == nil {
+				return nil
+			}
+		}
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("spec", "domain", "machine", "type"), machine.Type,
+		fmt.Sprintf("the cluster's configuration permits these machine types only (emulatedMachines): %s", strings.Join(patterns, ", ")))}
+}
+
+func validateBridges(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
 	n := config.NetworkConfiguration
 	if n == nil || n.PermitBridgeInterfaceOnPodNetwork == nil || *n.PermitBridgeInterfaceOnPodNetwork {
-		return hostDisks
+		return nil
 	}
 	onPod := map[string]bool{}
 	for _, network := range vmi.Spec.Networks {
 		onPod[network.Name] = network.Pod != nil
 	}
-	errs := hostDisks
+	var errs field.ErrorList
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if nic.Bridge != nil && onPod[nic.Name] {
 			errs = append(errs, field.Forbidden(field.NewPath("spec", "domain", "devices", "interfaces").Index(i).Child("bridge"),

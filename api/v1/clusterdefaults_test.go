@@ -43,6 +43,9 @@ func TestApplyClusterDefaults(t *testing.T) {
 		{"no log", `{"virtualMachineOptions":{"disableSerialConsoleLog":{}}}`, `{}`, `{"domain":{"devices":{"logSerialConsole":false}}}`},
 		{"log is set", `{"virtualMachineOptions":{"disableSerialConsoleLog":{}}}`, `{"domain":{"devices":{"logSerialConsole":true}}}`, `{"domain":{"devices":{"logSerialConsole":true}}}`},
 		{"log", `{"virtualMachineOptions":{}}`, `{}`, `{}`},
+		{"eviction", `{"evictionStrategy":"LiveMigrateIfPossible"}`, `{}`, `{"evictionStrategy":"LiveMigrateIfPossible"}`},
+		{"eviction is set", `{"evictionStrategy":"LiveMigrateIfPossible"}`, `{"evictionStrategy":"None"}`, `{"evictionStrategy":"None"}`},
+		{"eviction that needs migration", `{"evictionStrategy":"LiveMigrate"}`, `{}`, `{}`},
 		{"set already", masquerade, defaultNetwork, defaultNetwork},
 	}
 	for _, tt := range tests {
@@ -72,6 +75,11 @@ func TestValidateForCluster(t *testing.T) {
 		{"forbidden", forbidden, bridge, "spec.domain.devices.interfaces[1].bridge"},
 		{"forbidden by default", forbidden, `{}`, "spec.domain.devices.interfaces[0].bridge"},
 		{"no bridge", forbidden, `{"domain":{"devices":{"interfaces":[{"name":"m","masquerade":{}}]}},"networks":[{"name":"m","pod":{}}]}`, ""},
+		{"machine types", `{"emulatedMachines":["pc-q35-9.*"]}`, `{"domain":{"machine":{"type":"pc-q35-9.2"},"devices":{"autoattachPodInterface":false}}}`, ""},
+		{"another machine type", `{"emulatedMachines":["pc-q35-9.*"]}`, `{"domain":{"machine":{"type":"pc-q35-7.2"},"devices":{"autoattachPodInterface":false}}}`, "spec.domain.machine.type"},
+		{"a version of q35", `{"emulatedMachines":["q35*"]}`, `{"domain":{"machine":{"type":"pc-q35-7.2"},"devices":{"autoattachPodInterface":false}}}`, ""},
+		{"machine types of amd64", `{"emulatedMachines":["q35*"],"architectureConfiguration":{"amd64":{"emulatedMachines":["pc-q35-8.?"]}}}`, `{"domain":{"devices":{"autoattachPodInterface":false}}}`, "spec.domain.machine.type"},
+		{"bad pattern", `{"emulatedMachines":["[", "q35"]}`, `{"domain":{"devices":{"autoattachPodInterface":false}}}`, ""},
 		{"bridge on another network", forbidden, `{"domain":{"devices":{"interfaces":[{"name":"b","bridge":{}}]}},"networks":[{"name":"b"}]}`, ""},
 	} {
 		vmi := &VirtualMachineInstance{Spec: *decodeJSON[VirtualMachineInstanceSpec](t, tt.spec)}

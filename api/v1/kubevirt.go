@@ -3,10 +3,12 @@ package v1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// KubeVirt holds the cluster's configuration and says whether the components are up. Only the
-// oldest KubeVirt in the components' namespace has an effect. Without one, every default holds.
+// KubeVirt holds the cluster's configuration and says whether the components are up. It may be in
+// any namespace. If there are several, one has an effect; see KubeVirtInForce. Without one, every
+// default holds.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=kubevirts,shortName=kv;kvs,categories=all
@@ -33,112 +35,81 @@ type KubeVirtList struct {
 }
 
 // KubeVirtSpec is the configuration, and what KubeVirt manifests carry for KubeVirt's operator.
-// There is no operator here: a setting for it is accepted if ignoring it misleads nobody, and
-// refused otherwise.
+// There is no operator here. A field without an effect is kept, and the condition
+// FieldsWithoutEffect names it.
 type KubeVirtSpec struct {
 	// Configuration of the cluster.
 	// +optional
-	Configuration KubeVirtConfiguration `json:"configuration,omitempty"`
+	Configuration    KubeVirtConfiguration `json:"configuration,omitempty"`
+	OperatorSettings `json:",inline"`
+}
 
-	// CertificateRotateStrategy must be empty.
+// OperatorSettings are for KubeVirt's operator, and have no effect here: the manifests, their
+// kustomizations and the Helm chart's values say how the components are installed.
+type OperatorSettings struct {
+	// ImageTag has no effect.
 	// +optional
-	CertificateRotateStrategy *Empty `json:"certificateRotateStrategy,omitempty"`
-	// CustomizeComponents must be empty; the manifests can be changed with kustomize.
+	ImageTag string `json:"imageTag,omitempty"`
+	// ImageRegistry has no effect.
 	// +optional
-	CustomizeComponents *Empty `json:"customizeComponents,omitempty"`
-	// WorkloadUpdateStrategy must be empty: running guests are never touched.
-	// +optional
-	WorkloadUpdateStrategy *Empty `json:"workloadUpdateStrategy,omitempty"`
-	// ImagePullPolicy has no effect: the components' manifests hold theirs.
+	ImageRegistry string `json:"imageRegistry,omitempty"`
+	// ImagePullPolicy has no effect.
 	// +optional
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
-}
-
-// Empty is an object that must be empty.
-type Empty struct{}
-
-// KubeVirtConfiguration has defaults and permissions for VirtualMachineInstances. A change
-// holds for those that are created later. A change of useEmulation also holds for starts on the
-// nodes.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.machineType) || !has(self.architectureConfiguration) || !has(self.architectureConfiguration.amd64) || !has(self.architectureConfiguration.amd64.machineType) || self.machineType == self.architectureConfiguration.amd64.machineType",message="machineType (deprecated) and architectureConfiguration.amd64.machineType differ",fieldPath=".machineType"
-type KubeVirtConfiguration struct {
-	// +optional
-	DeveloperConfiguration *DeveloperConfiguration `json:"developerConfiguration,omitempty"`
-	// CPUModel is the CPU model of guests that name none. Default: host-model.
-	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._-]*$`
-	CPUModel string `json:"cpuModel,omitempty"`
-	// MachineType is deprecated: use architectureConfiguration.amd64.machineType. Refused if
-	// the two differ.
-	// +optional
-	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+)$`
-	MachineType string `json:"machineType,omitempty"`
-	// +optional
-	ArchitectureConfiguration *ArchitectureConfiguration `json:"architectureConfiguration,omitempty"`
-	// NetworkConfiguration is about interfaces.
-	// +optional
-	NetworkConfiguration *NetworkConfiguration `json:"network,omitempty"`
-	// +optional
-	VirtualMachineOptions *VirtualMachineOptions `json:"virtualMachineOptions,omitempty"`
-	// HostDisk permits disks in files of the nodes. KubeVirt has no such field.
-	// +optional
-	HostDisk *HostDiskConfiguration `json:"hostDisk,omitempty"`
-}
-
-// VirtualMachineOptions has defaults for what guests get beside their hardware.
-type VirtualMachineOptions struct {
-	// DisableSerialConsoleLog keeps the serial ports' output out of the logs
-	// of the pods of guests whose logSerialConsole is unset.
-	// +optional
-	DisableSerialConsoleLog *Empty `json:"disableSerialConsoleLog,omitempty"`
-}
-
-// DeveloperConfiguration has the name that KubeVirt gives it.
-type DeveloperConfiguration struct {
-	// UseEmulation permits QEMU's TCG, which is slow and no isolation boundary, on nodes where
-	// KVM does not work. Without it such nodes offer no devices.kubevirt.io/vm. With it, every
-	// guest's pod books 160 MiB for TCG, because a node without KVM may run it. Default: false.
-	// +optional
-	UseEmulation bool `json:"useEmulation,omitempty"`
-	// FeatureGates have no effect: supported fields need no gate, and a VirtualMachineInstance
-	// with others is refused by their names.
+	// ImagePullSecrets have no effect.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=256
-	// +kubebuilder:validation:items:MaxLength=128
-	FeatureGates []string `json:"featureGates,omitempty"`
+	// +kubebuilder:validation:MaxItems=64
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+	// MonitorNamespace has no effect.
+	// +optional
+	MonitorNamespace string `json:"monitorNamespace,omitempty"`
+	// ServiceMonitorNamespace has no effect.
+	// +optional
+	ServiceMonitorNamespace string `json:"serviceMonitorNamespace,omitempty"`
+	// MonitorAccount has no effect.
+	// +optional
+	MonitorAccount string `json:"monitorAccount,omitempty"`
+	// WorkloadUpdateStrategy has no effect.
+	// +optional
+	WorkloadUpdateStrategy *Kept `json:"workloadUpdateStrategy,omitempty"`
+	// UninstallStrategy has no effect.
+	// +optional
+	// +kubebuilder:validation:Enum=RemoveWorkloads;BlockUninstallIfWorkloadsExist
+	UninstallStrategy string `json:"uninstallStrategy,omitempty"`
+	// CertificateRotateStrategy has no effect.
+	// +optional
+	CertificateRotateStrategy *Kept `json:"certificateRotateStrategy,omitempty"`
+	// ProductVersion has no effect.
+	// +optional
+	ProductVersion string `json:"productVersion,omitempty"`
+	// ProductName has no effect.
+	// +optional
+	ProductName string `json:"productName,omitempty"`
+	// ProductComponent has no effect.
+	// +optional
+	ProductComponent string `json:"productComponent,omitempty"`
+	// SynchronizationPort has no effect.
+	// +optional
+	SynchronizationPort string `json:"synchronizationPort,omitempty"`
+	// Infra has no effect.
+	// +optional
+	Infra *Kept `json:"infra,omitempty"`
+	// Workloads have no effect.
+	// +optional
+	Workloads *Kept `json:"workloads,omitempty"`
+	// CustomizeComponents have no effect.
+	// +optional
+	CustomizeComponents *Kept `json:"customizeComponents,omitempty"`
 }
 
-// ArchitectureConfiguration holds defaults by the guest's architecture.
-type ArchitectureConfiguration struct {
-	// +optional
-	Amd64 *ArchitectureSpecificConfiguration `json:"amd64,omitempty"`
-}
-
-// ArchitectureSpecificConfiguration holds defaults for one architecture.
-type ArchitectureSpecificConfiguration struct {
-	// MachineType is the machine type of guests that name none. Default: q35.
-	// +optional
-	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+)$`
-	MachineType string `json:"machineType,omitempty"`
-}
-
-// NetworkConfiguration is about interfaces.
-type NetworkConfiguration struct {
-	// NetworkInterface is the binding (bridge or masquerade) of guests that name neither
-	// interfaces nor networks. Default: bridge.
-	// +optional
-	// +kubebuilder:validation:Enum=bridge;masquerade
-	NetworkInterface string `json:"defaultNetworkInterface,omitempty"`
-	// PermitBridgeInterfaceOnPodNetwork: false refuses bridge interfaces on
-	// the pod network. Default: true.
-	// +optional
-	PermitBridgeInterfaceOnPodNetwork *bool `json:"permitBridgeInterfaceOnPodNetwork,omitempty"`
+// Kept is an object that is stored as it is and that nothing reads.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+// +kubebuilder:validation:Type=object
+type Kept struct {
+	runtime.RawExtension `json:",inline"`
 }
 
 // KubeVirtPhase is where the installation is.
@@ -157,7 +128,7 @@ type KubeVirtStatus struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Deploying;Deployed
 	Phase KubeVirtPhase `json:"phase,omitempty"`
-	// Conditions: Available, Progressing, Degraded.
+	// Conditions: Created, Available, Progressing, Degraded, FieldsWithoutEffect.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -173,19 +144,39 @@ type KubeVirtStatus struct {
 	// Deployment asks for.
 	// +optional
 	TargetKubeVirtVersion string `json:"targetKubeVirtVersion,omitempty"`
+	// ObservedKubeVirtRegistry is where the image that virt-controller runs comes from, once
+	// everything is up.
+	// +optional
+	ObservedKubeVirtRegistry string `json:"observedKubeVirtRegistry,omitempty"`
+	// TargetKubeVirtRegistry is where the image that virt-controller's Deployment asks for comes
+	// from.
+	// +optional
+	TargetKubeVirtRegistry string `json:"targetKubeVirtRegistry,omitempty"`
+	// OperatorVersion is the same as observedKubeVirtVersion, for KubeVirt's clients: there is no
+	// operator.
+	// +optional
+	OperatorVersion string `json:"operatorVersion,omitempty"`
+	// DefaultArchitecture of guests that name none.
+	// +optional
+	DefaultArchitecture string `json:"defaultArchitecture,omitempty"`
 }
 
 // KubeVirtConditionType names a condition of a KubeVirt.
 type KubeVirtConditionType string
 
-// Conditions of a KubeVirt, with KubeVirt's names.
+// Conditions of a KubeVirt.
 const (
+	// KubeVirtConditionCreated: every component's Deployment or DaemonSet is there.
+	KubeVirtConditionCreated KubeVirtConditionType = "Created"
 	// KubeVirtConditionAvailable: every component is up somewhere; guests can be started.
 	KubeVirtConditionAvailable KubeVirtConditionType = "Available"
 	// KubeVirtConditionProgressing: a new version is being rolled out.
 	KubeVirtConditionProgressing KubeVirtConditionType = "Progressing"
 	// KubeVirtConditionDegraded: a component is not up everywhere.
 	KubeVirtConditionDegraded KubeVirtConditionType = "Degraded"
+	// KubeVirtConditionFieldsWithoutEffect: the spec has fields that are kept and change nothing.
+	// The message names each of them and says why. KubeVirt has no such condition.
+	KubeVirtConditionFieldsWithoutEffect KubeVirtConditionType = "FieldsWithoutEffect"
 )
 
 // KubeVirtCondition is one condition of a KubeVirt.

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// KubeVirtNamespace is the namespace of the components, and of the KubeVirt in force.
+// KubeVirtNamespace is the namespace of the components.
 const KubeVirtNamespace = "kubevirt"
 
 // ValidateKubeVirt returns every error of a KubeVirt at once, with exact paths.
@@ -43,18 +43,12 @@ func ValidateKubeVirt(kv *KubeVirt) field.ErrorList {
 	return errs
 }
 
-// ValidateOnlyKubeVirt returns an error if a new KubeVirt would have no effect: because it is
-// in another namespace than the components, or because there is a KubeVirt already.
+// ValidateOnlyKubeVirt returns an error if a new KubeVirt is not the only one of the cluster.
 func ValidateOnlyKubeVirt(kv *KubeVirt, others []KubeVirt) field.ErrorList {
-	metadata := field.NewPath("metadata")
-	if kv.Namespace != KubeVirtNamespace {
-		return field.ErrorList{field.Invalid(metadata.Child("namespace"), kv.Namespace,
-			"a KubeVirt has an effect in the namespace "+KubeVirtNamespace+" only")}
-	}
 	for i := range others {
-		if others[i].Name != kv.Name {
-			return field.ErrorList{field.Forbidden(metadata.Child("name"),
-				fmt.Sprintf("KubeVirt is already created: the oldest counts, and there is %q; change or delete that one", others[i].Name))}
+		if other := &others[i]; other.Name != kv.Name || other.Namespace != kv.Namespace {
+			return field.ErrorList{field.Forbidden(field.NewPath("metadata", "name"),
+				fmt.Sprintf("KubeVirt is already created: a cluster has one, and there is %q in the namespace %q; change or delete that one", other.Name, other.Namespace))}
 		}
 	}
 	return nil

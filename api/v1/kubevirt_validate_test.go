@@ -52,7 +52,8 @@ func TestValidateOnlyKubeVirt(t *testing.T) {
 		"the first":            {named("kubevirt", "first"), nil, ""},
 		"the same once more":   {named("kubevirt", "first"), there, ""},
 		"a second":             {named("kubevirt", "second"), there, `"first"`},
-		"in another namespace": {named("default", "first"), nil, "metadata.namespace"},
+		"in another namespace": {named("default", "first"), nil, ""},
+		"of the same name":     {named("default", "first"), there, `in the namespace "kubevirt"`},
 	} {
 		errs := ValidateOnlyKubeVirt(&c.created, c.there)
 		if text := errs.ToAggregate(); (text == nil) != (c.want == "") || text != nil && !strings.Contains(text.Error(), c.want) {

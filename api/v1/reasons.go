@@ -91,6 +91,8 @@ const (
 	ReasonComponentsNotReady   = "ComponentsNotReady"
 	ReasonDeploymentInProgress = "DeploymentInProgress"
 	ReasonExistingDeployment   = "ExistingDeployment"
+	ReasonFieldsWithoutEffect  = "FieldsWithoutEffect"
+	ReasonAllFieldsHaveEffect  = "AllFieldsHaveEffect"
 )
 
 // Reasons of other components for which a VirtualMachine's printable status has a word: the

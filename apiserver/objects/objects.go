@@ -22,7 +22,7 @@ import (
 // name.
 type Resource struct {
 	schema.GroupVersionResource
-	// Namespace is empty for cluster-scoped kinds.
+	// Namespace is empty for cluster-scoped kinds, and for all namespaces.
 	Namespace string
 	// Name of the only object; empty for all.
 	Name string

@@ -27,6 +27,8 @@ type options struct {
 	leaderElect   bool
 	probes        string
 	metrics       string
+	node          string
+	verbosity     *component.Verbosity
 }
 
 // Main runs virt-controller with the arguments after its name until a signal ends it,
@@ -37,10 +39,12 @@ func Main(args []string) int {
 	config.RegisterFlags(flags)
 	flags.StringVar(&o.launcherImage, "launcher-image", "", "container `image` of virt-launcher (required)")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "of several virt-controllers, only one works; needed for more than one replica")
+	flags.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for the KubeVirt object's nodeVerbosity; default $NODE_NAME")
 	flags.StringVar(&o.probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
 	flags.StringVar(&o.metrics, "metrics-bind-address", ":8443", "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
-	return component.Main(flags, args, os.Stderr, func(log logr.Logger) error {
+	return component.Main(flags, args, os.Stderr, func(log logr.Logger, verbosity *component.Verbosity) error {
 		ctrl.SetLogger(log)
+		o.verbosity = verbosity
 		return run(o)
 	})
 }

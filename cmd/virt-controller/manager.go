@@ -73,7 +73,7 @@ func cacheOptions() cache.Options {
 			&corev1.PersistentVolumeClaim{}: {Transform: vmi.TrimClaim},
 			&v1.VirtualMachine{}:            {Transform: vm.Trim},
 			&coordinationv1.Lease{}:         leases,
-			&v1.KubeVirt{}:                  components,
+			&v1.KubeVirt{}:                  {},
 			&appsv1.Deployment{}:            components,
 			&appsv1.DaemonSet{}:             components,
 			// Only the requests of virt-handlers.
@@ -115,6 +115,10 @@ func setUp(mgr ctrl.Manager, o options) error {
 	}
 	if err := (&kubevirt.Reconciler{Client: mgr.GetClient(), Clock: c}).Setup(mgr); err != nil {
 		return fmt.Errorf("set up KubeVirt controller: %w", err)
+	}
+	verbosity := &kubevirt.Verbosity{Client: mgr.GetClient(), Component: v1.VirtController, Node: o.node, Set: o.verbosity.Set}
+	if err := verbosity.Setup(mgr); err != nil {
+		return fmt.Errorf("set up the log's verbosity: %w", err)
 	}
 	nodes := &nodelabel.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c}
 	if err := nodes.Setup(mgr); err != nil {

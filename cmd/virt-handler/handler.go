@@ -27,6 +27,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
@@ -68,6 +69,10 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	}
 	if err := l.configuration.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up configuration controller: %w", err)
+	}
+	verbosity := &kubevirt.Verbosity{Client: mgr.GetClient(), Component: v1.VirtHandler, Node: o.node, Set: o.verbosity.Set}
+	if err := verbosity.Setup(mgr); err != nil {
+		return nil, fmt.Errorf("set up the log's verbosity: %w", err)
 	}
 	if err := addServer(mgr, o, reconciler); err != nil {
 		return nil, fmt.Errorf("set up server: %w", err)
@@ -209,7 +214,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&v1.VirtualMachineInstance{}: {Field: fields.OneTermEqualSelector("status.nodeName", o.node)},
-				&v1.KubeVirt{}:               {Namespaces: map[string]cache.Config{v1.KubeVirtNamespace: {}}},
+				&v1.KubeVirt{}:               {},
 				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{v1.KubeVirtNamespace: {
 					FieldSelector: fields.OneTermEqualSelector("metadata.name", authority.APICA)}}},
 			},

@@ -27,6 +27,7 @@ type options struct {
 	address     string
 	probes      string
 	metrics     string
+	verbosity   *component.Verbosity
 }
 
 // Main runs virt-handler with the arguments after its name until a signal ends it,
@@ -42,8 +43,9 @@ func Main(args []string) int {
 	flags.StringVar(&o.address, "bind-address", fmt.Sprintf(":%d", handlerapi.Port), "`address` that serves virt-api, and nobody else, with TLS")
 	flags.StringVar(&o.probes, "health-probe-bind-address", "127.0.0.1:8082", "`address` that serves /healthz and /readyz")
 	flags.StringVar(&o.metrics, "metrics-bind-address", fmt.Sprintf(":%d", metricsPort), "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
-	return component.Main(flags, args, os.Stderr, func(log logr.Logger) error {
+	return component.Main(flags, args, os.Stderr, func(log logr.Logger, verbosity *component.Verbosity) error {
 		ctrl.SetLogger(log)
+		o.verbosity = verbosity
 		return run(o)
 	})
 }

@@ -90,16 +90,12 @@ func run(args []string) int {
 	flags.StringVar(&config.Images, "images", layout.ImageVolumeDir, "`folder` with one image volume per container disk")
 	flags.StringVar(&config.Overlays, "overlays", layout.OverlayDir, "`folder` for the disks' overlays")
 	termination := flags.String("termination-log", layout.TerminationLog, "`file` that gets the reason for the end, as JSON")
-	verbose := flags.Bool("verbose", false, "log more")
+	verbosity := flags.Int("verbosity", 0, "how much is logged; 4 and more is for whoever looks for a fault")
 	parse(flags, args)
 
-	level := slog.LevelInfo
-	if *verbose {
-		level = slog.LevelDebug
-	}
 	log := podlog.NewWriter(os.Stderr)
 	defer log.Close()
-	config.Log = slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: level}))
+	config.Log = slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo - slog.Level(*verbosity)}))
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	config.Signals = signals

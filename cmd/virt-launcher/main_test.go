@@ -295,7 +295,7 @@ func TestUsage(t *testing.T) {
 		{"guest-exec", 2, "no command to run in the guest"},
 		{"guest-exec --socket /nowhere -- /bin/true", 1, "ask the guest agent: dial"},
 		{"run --fly", 2, "flag provided but not defined: -fly"},
-		{"--verbose fly", 2, `unexpected argument "fly"`},
+		{"--verbosity=4 fly", 2, `unexpected argument "fly"`},
 		{"console x", 2, `unexpected argument "x"`},
 		{"console --console /nonexistent/socket", 1, "no such file or directory"},
 	} {

@@ -50,6 +50,14 @@ func Take(host *resolve.Host, asked control.InspectRequest, reply control.Inspec
 	return nil
 }
 
+// Configure puts into host what the cluster's configuration says of every machine.
+func Configure(host *resolve.Host, config *v1.KubeVirtConfiguration) {
+	host.NoFreePageReporting = config.FreePageReportingDisabled()
+	if s := config.SMBIOS; s != nil {
+		host.SMBIOS = qemuargs.SMBIOS{Manufacturer: s.Manufacturer, Product: s.Product, Version: s.Version, SKU: s.SKU, Family: s.Family}
+	}
+}
+
 // OnlyRead says whether no guest writes to the volume's disk, as with a CD-ROM. The launcher
 // then needs no right to write either.
 func OnlyRead(vmi *v1.VirtualMachineInstance, volume string) bool {

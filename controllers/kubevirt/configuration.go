@@ -14,7 +14,7 @@ import (
 // Configuration returns the cluster's configuration, which is empty without a KubeVirt object.
 func Configuration(ctx context.Context, reader client.Reader) (*v1.KubeVirtConfiguration, error) {
 	var list v1.KubeVirtList
-	if err := reader.List(ctx, &list, client.InNamespace(v1.KubeVirtNamespace)); err != nil {
+	if err := reader.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("list KubeVirts: %w", err)
 	}
 	return v1.ClusterConfiguration(list.Items), nil

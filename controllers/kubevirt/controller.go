@@ -18,8 +18,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
-// Reconciler writes the status of KubeVirts. Its client's caches hold the KubeVirts of the
-// components' namespace, and the components.
+// Reconciler writes the status of KubeVirts. Its client's caches hold all KubeVirts, and the
+// components.
 type Reconciler struct {
 	Client client.Client
 	Clock  clock.PassiveClock
@@ -30,8 +30,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	all := handler.EnqueueRequestsFromMapFunc(r.requestAll)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("kubevirt").
-		// Every change concerns all KubeVirts: when the oldest is deleted, the next one
-		// counts.
+		// Every change concerns all KubeVirts: when the KubeVirt in force is deleted, another
+		// comes into force.
 		Watches(&v1.KubeVirt{}, all).
 		Watches(&appsv1.Deployment{}, all).
 		Watches(&appsv1.DaemonSet{}, all).
@@ -41,7 +41,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 
 func (r *Reconciler) requestAll(ctx context.Context, _ client.Object) []reconcile.Request {
 	var list v1.KubeVirtList
-	if err := r.Client.List(ctx, &list, client.InNamespace(v1.KubeVirtNamespace)); err != nil {
+	if err := r.Client.List(ctx, &list); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "list KubeVirts")
 	}
 	var requests []reconcile.Request
@@ -54,7 +54,7 @@ func (r *Reconciler) requestAll(ctx context.Context, _ client.Object) []reconcil
 // Reconcile brings the status of one KubeVirt up to date.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	var list v1.KubeVirtList
-	if err := r.Client.List(ctx, &list, client.InNamespace(v1.KubeVirtNamespace)); err != nil {
+	if err := r.Client.List(ctx, &list); err != nil {
 		return ctrl.Result{}, fmt.Errorf("list KubeVirts: %w", err)
 	}
 	kv := &v1.KubeVirt{}
@@ -63,8 +63,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	before := kv.DeepCopy()
 	now := metav1.NewTime(r.Clock.Now())
-	if first := v1.OldestKubeVirt(list.Items); first != nil && first.UID != kv.UID {
-		refuse(kv, first.Name, now)
+	if inForce := v1.KubeVirtInForce(list.Items); inForce != nil && inForce.UID != kv.UID {
+		refuse(kv, inForce, now)
 	} else if err := r.report(ctx, kv, now); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -79,21 +79,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, now metav1.Time) error {
-	deployment, err := r.deployment(ctx, controllerName)
+	deployment, err := r.deployment(ctx, v1.VirtController)
 	if err != nil {
 		return err
 	}
-	api, err := r.deployment(ctx, apiName)
+	api, err := r.deployment(ctx, v1.VirtAPI)
 	if err != nil {
 		return err
 	}
 	daemonSet := &appsv1.DaemonSet{}
-	err = r.Client.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: handlerName}, daemonSet)
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: v1.VirtHandler}, daemonSet)
 	if apierrors.IsNotFound(err) {
 		daemonSet, err = nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("get %s: %w", handlerName, err)
+		return fmt.Errorf("get %s: %w", v1.VirtHandler, err)
 	}
 	report(kv, deployment, api, daemonSet, now)
 	return nil

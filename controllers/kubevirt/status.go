@@ -11,17 +11,13 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-const (
-	controllerName  = "virt-controller"
-	apiName         = "virt-api"
-	handlerName     = "virt-handler"
-	noHandlerWanted = "no node is selected by virt-handler's DaemonSet"
-)
+const noHandlerWanted = "no node is selected by virt-handler's DaemonSet"
 
 // component is the part of a Deployment or DaemonSet that counts for the status.
 type component struct {
 	name                     string
 	wanted, updated, working int32
+	created                  bool // the object is there
 	observed                 bool // the status is of the present spec
 	// missing says that the object is missing, or why it is to have no pods. The component then
 	// counts as not available.
@@ -47,15 +43,15 @@ func deployed(name string, d *appsv1.Deployment) component {
 	if d.Spec.Replicas != nil {
 		wanted = *d.Spec.Replicas
 	}
-	return component{name: name, wanted: wanted, updated: d.Status.UpdatedReplicas, working: d.Status.AvailableReplicas,
+	return component{name: name, created: true, wanted: wanted, updated: d.Status.UpdatedReplicas, working: d.Status.AvailableReplicas,
 		observed: d.Status.ObservedGeneration >= d.Generation}
 }
 
 func handlerComponent(d *appsv1.DaemonSet) component {
 	if d == nil {
-		return component{name: handlerName, missing: "there is no DaemonSet " + handlerName}
+		return component{name: v1.VirtHandler, missing: "there is no DaemonSet " + v1.VirtHandler}
 	}
-	c := component{name: handlerName, wanted: d.Status.DesiredNumberScheduled, updated: d.Status.UpdatedNumberScheduled,
+	c := component{name: v1.VirtHandler, created: true, wanted: d.Status.DesiredNumberScheduled, updated: d.Status.UpdatedNumberScheduled,
 		working: d.Status.NumberAvailable, observed: d.Status.ObservedGeneration >= d.Generation}
 	if c.observed && c.wanted == 0 {
 		c.missing = noHandlerWanted
@@ -65,10 +61,11 @@ func handlerComponent(d *appsv1.DaemonSet) component {
 
 // report brings a KubeVirt's status up to date. It is pure.
 func report(kv *v1.KubeVirt, deployment, api *appsv1.Deployment, daemonSet *appsv1.DaemonSet, now metav1.Time) {
-	components := []component{deployed(controllerName, deployment), deployed(apiName, api), handlerComponent(daemonSet)}
-	available, rolledOut, complete := true, true, true
+	components := []component{deployed(v1.VirtController, deployment), deployed(v1.VirtAPI, api), handlerComponent(daemonSet)}
+	created, available, rolledOut, complete := true, true, true, true
 	var words []string
 	for _, c := range components {
+		created = created && c.created
 		available, rolledOut, complete = available && c.available(), rolledOut && c.rolledOut(), complete && c.complete()
 		if !c.complete() || !c.rolledOut() {
 			words = append(words, c.String())
@@ -80,12 +77,14 @@ func report(kv *v1.KubeVirt, deployment, api *appsv1.Deployment, daemonSet *apps
 	}
 	status := &kv.Status
 	status.ObservedGeneration = kv.Generation
+	status.DefaultArchitecture = "amd64"
 	if deployment != nil {
-		status.TargetKubeVirtVersion = imageTag(deployment.Spec.Template.Spec.Containers)
+		status.TargetKubeVirtRegistry, status.TargetKubeVirtVersion = image(deployment.Spec.Template.Spec.Containers)
 	}
 	switch {
 	case rolledOut && complete:
-		status.Phase, status.ObservedKubeVirtVersion = v1.KubeVirtPhaseDeployed, status.TargetKubeVirtVersion
+		status.Phase, status.OperatorVersion = v1.KubeVirtPhaseDeployed, status.TargetKubeVirtVersion
+		status.ObservedKubeVirtRegistry, status.ObservedKubeVirtVersion = status.TargetKubeVirtRegistry, status.TargetKubeVirtVersion
 	case status.Phase == "":
 		status.Phase = v1.KubeVirtPhaseDeploying
 	}
@@ -98,6 +97,7 @@ func report(kv *v1.KubeVirt, deployment, api *appsv1.Deployment, daemonSet *apps
 		progress = v1.ReasonDeploymentInProgress
 	}
 	for _, c := range []v1.KubeVirtCondition{
+		{Type: v1.KubeVirtConditionCreated, Status: boolean(created), Reason: why},
 		{Type: v1.KubeVirtConditionAvailable, Status: boolean(available), Reason: why},
 		{Type: v1.KubeVirtConditionProgressing, Status: boolean(!rolledOut), Reason: progress},
 		{Type: v1.KubeVirtConditionDegraded, Status: boolean(!complete), Reason: why},
@@ -105,6 +105,25 @@ func report(kv *v1.KubeVirt, deployment, api *appsv1.Deployment, daemonSet *apps
 		c.Message = message
 		status.SetCondition(c, now)
 	}
+	status.SetCondition(withoutEffect(&kv.Spec), now)
+}
+
+// withoutEffect is the condition that names the fields that are kept and change nothing.
+func withoutEffect(spec *v1.KubeVirtSpec) v1.KubeVirtCondition {
+	c := v1.KubeVirtCondition{Type: v1.KubeVirtConditionFieldsWithoutEffect, Status: corev1.ConditionFalse,
+		Reason: v1.ReasonAllFieldsHaveEffect, Message: "Every field that is set has an effect."}
+	fields, err := v1.IneffectiveFields(spec)
+	switch {
+	case err != nil:
+		c.Status, c.Reason, c.Message = corev1.ConditionUnknown, v1.ReasonFieldsWithoutEffect, err.Error()
+	case len(fields) > 0:
+		var lines []string
+		for _, f := range fields {
+			lines = append(lines, f.String())
+		}
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, v1.ReasonFieldsWithoutEffect, strings.Join(lines, "; ")
+	}
+	return c
 }
 
 func boolean(holds bool) corev1.ConditionStatus {
@@ -115,24 +134,26 @@ func boolean(holds bool) corev1.ConditionStatus {
 }
 
 // refuse says in the status of a second KubeVirt that it has no effect.
-func refuse(kv *v1.KubeVirt, first string, now metav1.Time) {
+func refuse(kv, inForce *v1.KubeVirt, now metav1.Time) {
 	kv.Status.ObservedGeneration = kv.Generation
 	kv.Status.SetCondition(v1.KubeVirtCondition{Type: v1.KubeVirtConditionAvailable, Status: corev1.ConditionFalse, Reason: v1.ReasonExistingDeployment,
-		Message: fmt.Sprintf("the oldest KubeVirt in the namespace %s counts, %s; this one has no effect", v1.KubeVirtNamespace, first)}, now)
+		Message: fmt.Sprintf("the KubeVirt %s in the namespace %s is in force; this one has no effect", inForce.Name, inForce.Namespace)}, now)
 }
 
-// imageTag is the tag of the first container's image, or its digest, or "latest".
-func imageTag(containers []corev1.Container) string {
+// image is where the first container's image comes from, and its tag, or its digest, or "latest".
+func image(containers []corev1.Container) (registry, tag string) {
 	if len(containers) == 0 {
-		return ""
+		return "", ""
 	}
 	name, digest, _ := strings.Cut(containers[0].Image, "@")
-	_, tag, tagged := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
+	slash := strings.LastIndex(name, "/")
+	_, tag, tagged := strings.Cut(name[slash+1:], ":")
 	switch {
 	case tagged:
-		return tag
 	case digest != "":
-		return digest
+		tag = digest
+	default:
+		tag = "latest"
 	}
-	return "latest"
+	return name[:max(slash, 0)], tag
 }

@@ -23,7 +23,7 @@ import (
 
 // deployment and daemonSet are wanted, updated and available so often.
 func deployment(wanted, updated, available int32) *appsv1.Deployment {
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: controllerName, Namespace: v1.KubeVirtNamespace}}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: v1.VirtController, Namespace: v1.KubeVirtNamespace}}
 	d.Spec.Replicas = ptr.To(wanted)
 	d.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry:5000/kubeqemu/virt-controller:v1.2"}}
 	d.Status.UpdatedReplicas, d.Status.AvailableReplicas = updated, available
@@ -31,7 +31,7 @@ func deployment(wanted, updated, available int32) *appsv1.Deployment {
 }
 
 func daemonSet(wanted, updated, available int32) *appsv1.DaemonSet {
-	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: handlerName, Namespace: v1.KubeVirtNamespace}}
+	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: v1.VirtHandler, Namespace: v1.KubeVirtNamespace}}
 	d.Status.DesiredNumberScheduled, d.Status.UpdatedNumberScheduled, d.Status.NumberAvailable = wanted, updated, available
 	return d
 }
@@ -40,7 +40,7 @@ func daemonSet(wanted, updated, available int32) *appsv1.DaemonSet {
 func conditions(s *v1.KubeVirtStatus) string {
 	letters := ""
 	for _, c := range s.Conditions {
-		if c.Status == corev1.ConditionTrue {
+		if c.Status == corev1.ConditionTrue && c.Type != v1.KubeVirtConditionCreated {
 			letters += string(c.Type[0])
 		}
 	}
@@ -64,7 +64,7 @@ func TestReportWithoutAPI(t *testing.T) {
 	} {
 		kv := &v1.KubeVirt{}
 		report(kv, deployment(1, 1, 1), api, daemonSet(1, 1, 1), metav1.Unix(1000, 0))
-		if got := conditions(&kv.Status); strings.Contains(got, "A") || !strings.Contains(kv.Status.Conditions[0].Message, words) {
+		if got := conditions(&kv.Status); strings.Contains(got, "A") || !strings.Contains(kv.Status.Conditions[1].Message, words) {
 			t.Errorf("conditions %q: %s, want %q", got, kv.Status.Conditions[0].Message, words)
 		}
 	}
@@ -93,12 +93,15 @@ func TestReport(t *testing.T) {
 				t.Errorf("conditions %q, phase %s; want %q, %s", got, kv.Status.Phase, tt.want, tt.phase)
 			}
 			for _, c := range kv.Status.Conditions {
-				if !strings.Contains(c.Message, tt.words) {
+				if c.Type != v1.KubeVirtConditionFieldsWithoutEffect && !strings.Contains(c.Message, tt.words) {
 					t.Errorf("%s says %q, want %q in it", c.Type, c.Message, tt.words)
 				}
 			}
 			if kv.Status.ObservedGeneration != 5 || (kv.Status.ObservedKubeVirtVersion == "v1.2") != (tt.phase == "Deployed") {
 				t.Errorf("%+v", kv.Status)
+			}
+			if created := kv.Status.Conditions[0]; created.Type != v1.KubeVirtConditionCreated || (created.Status == corev1.ConditionTrue) != (tt.deployment != nil && tt.daemonSet != nil) {
+				t.Errorf("%+v", created)
 			}
 			before := kv.DeepCopy()
 			report(kv, tt.deployment, deployment(1, 1, 1), tt.daemonSet, metav1.Unix(2000, 0))
@@ -119,10 +122,11 @@ func TestDeployedStays(t *testing.T) {
 	}
 }
 
-func TestImageTag(t *testing.T) {
-	for image, want := range map[string]string{"a:v1": "v1", "host:5000/a": "latest", "host:5000/a:v2": "v2", "a@sha256:12": "sha256:12", "a:v3@sha256:12": "v3"} {
-		if got := imageTag([]corev1.Container{{Image: image}}); got != want {
-			t.Errorf("%s: %q, want %q", image, got, want)
+func TestImage(t *testing.T) {
+	for name, want := range map[string][2]string{"a:v1": {"", "v1"}, "host:5000/a": {"host:5000", "latest"}, "host:5000/x/a:v2": {"host:5000/x", "v2"},
+		"a@sha256:12": {"", "sha256:12"}, "a:v3@sha256:12": {"", "v3"}} {
+		if registry, tag := image([]corev1.Container{{Image: name}}); registry != want[0] || tag != want[1] {
+			t.Errorf("%s: %q, %q, want %q", name, registry, tag, want)
 		}
 	}
 }
@@ -150,7 +154,8 @@ func TestConfiguration(t *testing.T) {
 	}{
 		{"none", nil, false},
 		{"one", []client.Object{kubeVirt(v1.KubeVirtNamespace, "kv", 1, true)}, true},
-		{"in another namespace", []client.Object{kubeVirt("default", "kv", 1, true)}, false},
+		{"in another namespace", []client.Object{kubeVirt("default", "kv", 1, true)}, true},
+		{"the components' namespace counts, even if it is the younger", []client.Object{kubeVirt("a", "kv", 1, true), kubeVirt(v1.KubeVirtNamespace, "kv", 2, false)}, false},
 		{"the oldest", []client.Object{kubeVirt(v1.KubeVirtNamespace, "a", 2, false), kubeVirt(v1.KubeVirtNamespace, "b", 1, true)}, true},
 		{"of the same age, the first", []client.Object{kubeVirt(v1.KubeVirtNamespace, "b", 1, false), kubeVirt(v1.KubeVirtNamespace, "a", 1, true)}, true},
 	}
@@ -166,7 +171,7 @@ func TestReconcile(t *testing.T) {
 	ctx := context.Background()
 	first, second := kubeVirt(v1.KubeVirtNamespace, "first", 1, true), kubeVirt(v1.KubeVirtNamespace, "second", 2, false)
 	api := deployment(1, 1, 1)
-	api.Name = apiName
+	api.Name = v1.VirtAPI
 	c := newClient(t, first, second, deployment(1, 1, 1), api, daemonSet(1, 1, 1))
 	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
 	reconcile := func(kv *v1.KubeVirt) *v1.KubeVirtStatus {

@@ -30,7 +30,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
@@ -76,14 +75,14 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1.VirtualMachineInstance{}, PodIndex, IndexByPod); err != nil {
 		return fmt.Errorf("index VMIs by pod: %w", err)
 	}
-	r.woken = make(chan event.GenericEvent, slots.PerNode)
+	r.woken = make(chan event.GenericEvent, accelerator.MaxSlots)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		For(&v1.VirtualMachineInstance{}).
 		WatchesRawSource(source.Channel(r.Changed, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{})).
 		// A launcher that does not answer holds one worker, and so delays no other VM.
-		WithOptions(kit.Options(slots.PerNode)).
+		WithOptions(kit.Options(accelerator.MaxSlots)).
 		Complete(r)
 }
 

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -99,5 +103,67 @@ func TestConfigurationIsUnreadable(t *testing.T) {
 	c.Cluster = func(context.Context) (*v1.KubeVirtConfiguration, error) { return nil, down }
 	if err := c.reconcile(); !errors.Is(err, down) || c.pods() != 0 {
 		t.Errorf("%v, %d pods: nothing may be decided", err, c.pods())
+	}
+}
+
+// rendered is the pod of a small VMI in a cluster with a configuration.
+func rendered(t *testing.T, spec, config string) *corev1.Pod {
+	t.Helper()
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Name, vmi.Namespace, vmi.UID = "small", "default", "uid"
+	parsed := &v1.KubeVirtConfiguration{}
+	for text, into := range map[string]any{spec: &vmi.Spec, config: parsed} {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v1.Default(vmi)
+	return Pod(vmi, PodConfig{LauncherImage: "launcher", Cluster: parsed})
+}
+
+const fourVCPUs = `{"domain":{"memory":{"guest":"1Gi"},"cpu":{"cores":4}}}`
+
+func TestResourcesOfCluster(t *testing.T) {
+	for name, c := range map[string]struct{ spec, config, cpu, memory string }{
+		"default":              {fourVCPUs, `{}`, "400m", "1118Mi"},
+		"ratio":                {fourVCPUs, `{"developerConfiguration":{"cpuAllocationRatio":2}}`, "2", "1118Mi"},
+		"large ratio":          {fourVCPUs, `{"developerConfiguration":{"cpuAllocationRatio":10000}}`, "1m", "1118Mi"},
+		"CPU":                  {fourVCPUs, `{"cpuRequest":"150m","developerConfiguration":{"cpuAllocationRatio":2}}`, "150m", "1118Mi"},
+		"CPU is set":           {`{"domain":{"memory":{"guest":"1Gi"},"cpu":{"cores":4},"resources":{"requests":{"cpu":"1"}}}}`, `{"cpuRequest":"150m"}`, "1", "1118Mi"},
+		"overcommit":           {fourVCPUs, `{"developerConfiguration":{"memoryOvercommit":200}}`, "400m", "606Mi"},
+		"undercommit":          {fourVCPUs, `{"developerConfiguration":{"memoryOvercommit":50}}`, "400m", "2142Mi"},
+		"memory is set":        {`{"domain":{"memory":{"guest":"1Gi"},"cpu":{"cores":4},"resources":{"requests":{"memory":"800Mi"}}}}`, `{"developerConfiguration":{"memoryOvercommit":200}}`, "400m", "894Mi"},
+		"overhead":             {fourVCPUs, `{"additionalGuestMemoryOverheadRatio":"2.5"}`, "400m", "1259Mi"},
+		"overhead is no less":  {fourVCPUs, `{"additionalGuestMemoryOverheadRatio":"0.5"}`, "400m", "1118Mi"},
+		"overhead is no ratio": {fourVCPUs, `{"additionalGuestMemoryOverheadRatio":"NaN"}`, "400m", "1118Mi"},
+	} {
+		requests := rendered(t, c.spec, c.config).Spec.Containers[0].Resources.Requests
+		if cpu, memory := requests[corev1.ResourceCPU], requests[corev1.ResourceMemory]; cpu.Cmp(resource.MustParse(c.cpu)) != 0 || memory.Cmp(resource.MustParse(c.memory)) != 0 {
+			t.Errorf("%s: %s and %s, want %s and %s", name, cpu.String(), memory.String(), c.cpu, c.memory)
+		}
+	}
+}
+
+func TestPodOfCluster(t *testing.T) {
+	pod := rendered(t, `{"domain":{"memory":{"guest":"1Gi"}},"nodeSelector":{"disk":"ssd","zone":"a"}}`, `{"defaultRuntimeClass":"kata","imagePullPolicy":"Always","selinuxLauncherType":"spc_t",
+		"seccompConfiguration":{"virtualMachineInstanceProfile":{"customProfile":{"localhostProfile":"kubeqemu.json"}}},
+		"developerConfiguration":{"nodeSelectors":{"zone":"b","guests":"yes"},"logVerbosity":{"virtLauncher":5}}}`)
+	spec, container := pod.Spec, pod.Spec.Containers[0]
+	if *spec.RuntimeClassName != "kata" || container.ImagePullPolicy != corev1.PullAlways || spec.SecurityContext.SELinuxOptions.Type != "spc_t" {
+		t.Errorf("%+v", spec)
+	}
+	if p := spec.SecurityContext.SeccompProfile; p.Type != corev1.SeccompProfileTypeLocalhost || *p.LocalhostProfile != "kubeqemu.json" {
+		t.Errorf("seccomp profile %+v", p)
+	}
+	want := map[string]string{"disk": "ssd", "zone": "b", "guests": "yes", "kubernetes.io/arch": "amd64"}
+	if !maps.Equal(spec.NodeSelector, want) {
+		t.Errorf("node selector %v, want %v", spec.NodeSelector, want)
+	}
+	if !slices.Contains(container.Command, "--verbosity=5") {
+		t.Errorf("command %q", container.Command)
+	}
+	plain := rendered(t, fourVCPUs, `{"seccompConfiguration":{"virtualMachineInstanceProfile":{"customProfile":{"runtimeDefaultProfile":true}}},"developerConfiguration":{"logVerbosity":{"virtAPI":5}}}`)
+	if !equality.Semantic.DeepEqual(plain, rendered(t, fourVCPUs, `{}`)) {
+		t.Errorf("a configuration without an effect changes the pod: %+v", plain.Spec)
 	}
 }

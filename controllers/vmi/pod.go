@@ -42,7 +42,8 @@ const (
 type PodConfig struct {
 	// LauncherImage is the launcher's image reference.
 	LauncherImage string
-	// Cluster is the cluster's configuration. It says which files of the nodes may be disks.
+	// Cluster is the cluster's configuration; nil is an empty one. It says which files of the
+	// nodes may be disks, and more; see cluster.go.
 	Cluster *v1.KubeVirtConfiguration
 	// Emulation adds the memory of TCG's translation cache to the request.
 	Emulation bool
@@ -135,6 +136,9 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	addSecrets(pod, vmi)
 	addClaims(pod, vmi)
 	addHostDisks(pod, vmi, config.Cluster)
+	if config.Cluster != nil {
+		applyCluster(pod, config.Cluster)
+	}
 	return pod
 }
 

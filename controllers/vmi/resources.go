@@ -59,11 +59,11 @@ func seeds(vmi *v1.VirtualMachineInstance) int64 {
 func runDirSize(vmi *v1.VirtualMachineInstance) int64 { return overheadRun + seeds(vmi) }
 
 // resources are those of the launcher's container: the VMI's own, with the overhead added to
-// the memory, and one slot. If the VMI requests no CPU, the request is a tenth of a CPU per
-// vCPU (KubeVirt's cpuAllocationRatio of 10).
+// the memory, and one slot. The cluster's configuration says what the container requests of CPU
+// and memory if the VMI does not.
 func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.ResourceRequirements {
 	domain := &vmi.Spec.Domain
-	overhead := Overhead(vmi, config.Emulation)
+	overhead := scaled(Overhead(vmi, config.Emulation), config.Cluster)
 	r := corev1.ResourceRequirements{
 		Requests: corev1.ResourceList(domain.Resources.Requests.DeepCopy()), Limits: corev1.ResourceList(domain.Resources.Limits.DeepCopy()),
 	}
@@ -76,7 +76,7 @@ func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Resource
 	memory, ok := r.Requests[corev1.ResourceMemory]
 	if !ok {
 		if memory, ok = r.Limits[corev1.ResourceMemory]; !ok {
-			memory = *domain.Memory.Guest
+			memory = guestRequest(domain.Memory.Guest, config.Cluster)
 		}
 	}
 	request := memory.Value() + overhead
@@ -88,7 +88,7 @@ func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Resource
 		r.Limits[corev1.ResourceMemory] = *resource.NewQuantity(limit.Value()+overhead, resource.BinarySI)
 	}
 	if _, ok := r.Requests[corev1.ResourceCPU]; !ok {
-		r.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(100*domain.CPU.VCPUs(), resource.DecimalSI)
+		r.Requests[corev1.ResourceCPU] = cpuRequest(domain.CPU.VCPUs(), config.Cluster)
 	}
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	r.Requests[SlotResource], r.Limits[SlotResource] = one, one

@@ -16,8 +16,8 @@ import (
 // Main parses args into flags and runs a component, whose name is that of flags. It returns
 // the exit status: 0 when run succeeds, 1 when run fails, 2 for arguments that are no flags.
 // The log, as JSON lines, and the errors go to stderr.
-func Main(flags *flag.FlagSet, args []string, stderr io.Writer, run func(logr.Logger) error) int {
-	verbose := flags.Bool("verbose", false, "log more")
+func Main(flags *flag.FlagSet, args []string, stderr io.Writer, run func(logr.Logger, *Verbosity) error) int {
+	more := flags.Bool("verbose", false, "log more, whatever the KubeVirt object's logVerbosity says")
 	flags.SetOutput(stderr)
 	switch err := flags.Parse(args); {
 	case err == flag.ErrHelp:
@@ -28,13 +28,14 @@ func Main(flags *flag.FlagSet, args []string, stderr io.Writer, run func(logr.Lo
 		fmt.Fprintf(stderr, "%s: unexpected argument %q; --help lists the flags\n", flags.Name(), flags.Arg(0))
 		return 2
 	}
-	level := slog.LevelInfo
-	if *verbose {
-		level = slog.LevelDebug
+	verbosity := newVerbosity(0)
+	if *more {
+		verbosity = newVerbosity(verbose)
 	}
 	defer heap.Keep().Close()
-	log := logr.FromSlogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: level}))
-	if err := run(log); err != nil {
+	lines := slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: &verbosity.level})
+	verbosity.log = slog.New(lines)
+	if err := run(logr.FromSlogHandler(lines), verbosity); err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", flags.Name(), err)
 		return 1
 	}

@@ -30,7 +30,7 @@ func TestMainStatus(t *testing.T) {
 			flags.String("color", "", "a `color`")
 			var said strings.Builder
 			ran := false
-			status := Main(flags, c.args, &said, func(log logr.Logger) error {
+			status := Main(flags, c.args, &said, func(log logr.Logger, _ *Verbosity) error {
 				ran = true
 				log.Info("started")
 				log.V(1).Info("detail")
@@ -43,5 +43,29 @@ func TestMainStatus(t *testing.T) {
 				t.Errorf("details in the log: %t", detail)
 			}
 		})
+	}
+}
+
+// TestVerbosity: the log follows Set, and --verbose is the least.
+func TestVerbosity(t *testing.T) {
+	for args, least := range map[string]int{"": 0, "--verbose": verbose} {
+		var said strings.Builder
+		flags := flag.NewFlagSet("virt-test", flag.ContinueOnError)
+		Main(flags, strings.Fields(args), &said, func(log logr.Logger, v *Verbosity) error {
+			log.WithName("early").V(5).Info("too much")
+			v.Set(5)
+			log.WithName("later").V(5).Info("as much")
+			v.Set(0)
+			log.V(least + 1).Info("too much")
+			log.V(least).Info("the least")
+			v.Set(1 << 30)
+			log.V(maxVerbosity).Info("the most")
+			return nil
+		})
+		for text, want := range map[string]int{"too much": 0, "as much": 1, "the least": 1, "the most": 1, "verbosity changes": 3} {
+			if got := strings.Count(said.String(), text); got != want {
+				t.Errorf("%q: %q is %d times in the log, want %d:\n%s", args, text, got, want, said.String())
+			}
+		}
 	}
 }

@@ -25,13 +25,14 @@ const (
 	FeatureConfigDrive = "config-drive"       // a cloud-init seed of that kind
 	FeatureCredentials = "access-credentials" // Secrets for the seed and for the guest agent
 	FeatureKeep        = "keep-launcher"
-	FeatureVhostNet    = "vhost-net" // a start request may bring open files of vhost-net
+	FeatureVhostNet    = "vhost-net"       // a start request may bring open files of vhost-net
+	FeatureCluster     = "cluster-machine" // SMBIOS version and SKU; a balloon without free page reporting
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -91,6 +92,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureCredentials, len(r.AgentCredentials) > 0 || seed(func(s CloudInitSeed) bool { return len(s.AccessCredentials) > 0 })},
 		{FeatureKeep, r.KeepLauncher},
 		{FeatureVhostNet, slices.ContainsFunc(r.Machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost })},
+		{FeatureCluster, r.Machine.SMBIOS.Version != "" || r.Machine.SMBIOS.SKU != "" || r.Machine.Balloon != nil && r.Machine.Balloon.NoReporting},
 	} {
 		if f.needed {
 			out = append(out, f.name)

@@ -22,6 +22,10 @@ type Host struct {
 	// VhostNet: the node's kernel can move guests' packets (vhost-net), and the launcher can
 	// take the files for it.
 	VhostNet bool `json:"vhostNet,omitempty"`
+	// SMBIOS holds the cluster's texts, of which an empty one is KubeVirt's.
+	SMBIOS qemuargs.SMBIOS `json:"smbios,omitzero"`
+	// NoFreePageReporting: the cluster's guests do not give back the pages that they have freed.
+	NoFreePageReporting bool `json:"noFreePageReporting,omitempty"`
 	// NICs by interface name.
 	NICs map[string]NIC `json:"nics,omitempty"`
 	// Root is the folder that stands for the pod's root, where there is no pod: the paths of

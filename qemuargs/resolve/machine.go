@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"cmp"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -64,16 +65,15 @@ func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.
 	domain := &vmi.Spec.Domain
 	cpu, err := cpu(domain, host.Accelerator, why)
 	m := &qemuargs.Machine{
-		Version:     qemuargs.Version,
-		Arch:        qemuargs.AMD64,
-		Name:        vmi.Namespace + "_" + vmi.Name,
-		UUID:        domain.Firmware.UUID,
-		Accelerator: host.Accelerator,
-		NoACPI:      domain.Features != nil && domain.Features.ACPI.Enabled != nil && !*domain.Features.ACPI.Enabled,
-		CPU:         cpu,
-		MemoryBytes: guestMemory(domain.Memory.Guest.Value(), why),
-		// KubeVirt's strings: guests and their software look for them.
-		SMBIOS:        qemuargs.SMBIOS{Manufacturer: "KubeVirt", Product: "None", Family: "KubeVirt", Serial: domain.Firmware.Serial},
+		Version:       qemuargs.Version,
+		Arch:          qemuargs.AMD64,
+		Name:          vmi.Namespace + "_" + vmi.Name,
+		UUID:          domain.Firmware.UUID,
+		Accelerator:   host.Accelerator,
+		NoACPI:        domain.Features != nil && domain.Features.ACPI.Enabled != nil && !*domain.Features.ACPI.Enabled,
+		CPU:           cpu,
+		MemoryBytes:   guestMemory(domain.Memory.Guest.Value(), why),
+		SMBIOS:        smbios(domain.Firmware, host, why),
 		Clock:         clock(domain.Clock, why),
 		MonitorObject: monitorObject(host.QEMUVersion, why),
 		SerialBIOS:    serialBIOS(domain.Firmware, why),
@@ -84,14 +84,29 @@ func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.
 	why.add("uuid", "spec.domain.firmware.uuid", "")
 	why.add("accelerator", "host.accelerator", "")
 	why.add("noACPI", "spec.domain.features.acpi.enabled", "on unless it is turned off")
-	const known = "KubeVirt's text: guests and their software look for it"
-	why.add("smbios", "", known)
-	why.add("smbios.manufacturer", "", known)
-	why.add("smbios.product", "", known)
-	why.add("smbios.family", "", known)
-	why.add("smbios.serial", "spec.domain.firmware.serial", "")
 	why.add("boot", "", "the firmware tries no device without a boot index")
 	return m, err
+}
+
+// smbios takes the cluster's texts, and KubeVirt's where the cluster has none: guests and their
+// software look for these.
+func smbios(firmware *v1.Firmware, host Host, why *Decisions) qemuargs.SMBIOS {
+	const known = "KubeVirt's text, unless the cluster has another: guests and their software look for it"
+	why.add("smbios", "", known)
+	why.add("smbios.manufacturer", "host.smbios.manufacturer", known)
+	why.add("smbios.product", "host.smbios.product", known)
+	why.add("smbios.family", "host.smbios.family", known)
+	why.add("smbios.version", "host.smbios.version", "")
+	why.add("smbios.sku", "host.smbios.sku", "")
+	why.add("smbios.serial", "spec.domain.firmware.serial", "")
+	return qemuargs.SMBIOS{
+		Manufacturer: cmp.Or(host.SMBIOS.Manufacturer, "KubeVirt"),
+		Product:      cmp.Or(host.SMBIOS.Product, "None"),
+		Family:       cmp.Or(host.SMBIOS.Family, "KubeVirt"),
+		Version:      host.SMBIOS.Version,
+		SKU:          host.SMBIOS.SKU,
+		Serial:       firmware.Serial,
+	}
 }
 
 func enabled(b *bool) bool { return b == nil || *b }

@@ -21,7 +21,8 @@ func attach(devices *v1.Devices, host Host, m *qemuargs.Machine, slots *allocato
 	}
 	why.add("balloon", "spec.domain.devices.autoattachMemBalloon", unlessOff)
 	if enabled(devices.AutoattachMemBalloon) {
-		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot)}
+		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot), NoReporting: host.NoFreePageReporting}
+		why.add("balloon.noReporting", "host.noFreePageReporting", "")
 		why.add("balloon.pci", "", ownSlot)
 	}
 	if devices.Watchdog != nil {

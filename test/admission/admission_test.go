@@ -14,11 +14,13 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -65,6 +67,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("refused", s.refused)
 	t.Run("pools", s.pools)
 	t.Run("KubeVirt", s.kubeVirts)
+	t.Run("KubeVirt elsewhere", s.kubeVirtElsewhere)
 	t.Run("update", s.update)
 	t.Run("launcher pods", s.launcherPods)
 	t.Run("own node", s.ownNode)
@@ -215,10 +218,68 @@ func (s *testServer) kubeVirts(t *testing.T) {
 	if err := s.admin.Create(t.Context(), make("kubevirt", "second")); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `there is "kubevirt"`) {
 		t.Errorf("a second one: %v", err)
 	}
-	if err := s.admin.Create(t.Context(), make("default", "kubevirt")); !slices.Contains(causes(err), "metadata.namespace") {
-		t.Errorf("in another namespace: %v", err)
+	if err := s.admin.Create(t.Context(), make("default", "kubevirt")); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `in the namespace "kubevirt"`) {
+		t.Errorf("a second one in another namespace: %v", err)
 	}
 	s.configure(t, v1.KubeVirtConfiguration{CPUModel: "Nehalem"}) // the first can be changed
+}
+
+// kubeVirtElsewhere: a KubeVirt in another namespace than the components' is in force if it is the
+// only one, and all rights in its namespace are not enough to make or change it.
+func (s *testServer) kubeVirtElsewhere(t *testing.T) {
+	inPlace := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: v1.KubeVirtNamespace, Name: "kubevirt"}}
+	if err := s.admin.Delete(t.Context(), inPlace); err != nil {
+		t.Fatal(err)
+	}
+	defer s.configure(t, v1.KubeVirtConfiguration{})
+	const tenant = "tenant"
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: tenant}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: tenant},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: tenant}}}
+	for _, o := range []client.Object{role, binding} {
+		if err := s.admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := rest.CopyConfig(s.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: tenant, Groups: []string{"system:authenticated"}}
+	user, err := client.New(config, client.Options{Scheme: s.scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := func() *v1.KubeVirt {
+		kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubevirt"}}
+		kv.Spec.Configuration.CPUModel = "SandyBridge"
+		return kv
+	}
+	const why = "configures the whole cluster"
+	s.poll("a tenant is refused, by the policy", func() error {
+		if err := user.Create(t.Context(), elsewhere(), client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), why) {
+			return fmt.Errorf("%v, want %q", err, why)
+		}
+		return nil
+	})
+	kv := elsewhere()
+	if err := s.admin.Create(t.Context(), kv); err != nil {
+		t.Fatal(err)
+	}
+	s.poll("it is in force", func() error {
+		vmi := tiny("elsewhere")
+		if err := s.admin.Create(t.Context(), vmi, client.DryRunAll); err != nil {
+			return err
+		}
+		if got := vmi.Spec.Domain.CPU.Model; got != "SandyBridge" {
+			return fmt.Errorf("the CPU model is %s", got)
+		}
+		return nil
+	})
+	change := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"configuration":{"hostDisk":{"folders":["/"]}}}}`))
+	if err := user.Patch(t.Context(), kv.DeepCopy(), change); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), why) {
+		t.Errorf("a tenant's change: %v, want %q", err, why)
+	}
+	if err := s.admin.Delete(t.Context(), kv); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // update: the spec and some labels are our controllers'.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -15,7 +16,13 @@ type Choice struct {
 	// Accelerator is empty where the node cannot run guests; such a node has no slots.
 	Accelerator qemuargs.Accelerator
 	Reason      string
+	// Slots is how many guests the node takes.
+	Slots int
 }
+
+// MaxSlots is the number of slots of a node: the kubelet's default limit of pods on a node. The
+// cluster's configuration may make it smaller.
+const MaxSlots = v1.MaxInstancesPerNode
 
 // String is the accelerator's name on the Lease and in logs.
 func (c Choice) String() string {
@@ -31,13 +38,13 @@ func (c Choice) String() string {
 func choose(kvm kvmcheck.Result, emulation bool) Choice {
 	switch {
 	case kvm.Verdict == kvmcheck.Works:
-		return Choice{qemuargs.KVM, kvm.Reason}
+		return Choice{Accelerator: qemuargs.KVM, Reason: kvm.Reason}
 	case kvm.Verdict == kvmcheck.Unknown:
-		return Choice{"", "it is not known yet whether KVM works: " + kvm.Reason}
+		return Choice{Reason: "it is not known yet whether KVM works: " + kvm.Reason}
 	case emulation:
-		return Choice{qemuargs.TCG, "KVM is not used: " + kvm.Reason}
+		return Choice{Accelerator: qemuargs.TCG, Reason: "KVM is not used: " + kvm.Reason}
 	}
-	return Choice{"", fmt.Sprintf("KVM is not used: %s; and emulation is not permitted by configuration.developerConfiguration.useEmulation of the KubeVirt object", kvm.Reason)}
+	return Choice{Reason: fmt.Sprintf("KVM is not used: %s; and emulation is not permitted by configuration.developerConfiguration.useEmulation of the KubeVirt object", kvm.Reason)}
 }
 
 // Chooser holds the node's choice. The choice follows the verdict on KVM and the
@@ -46,6 +53,7 @@ type Chooser struct {
 	mu        sync.Mutex
 	kvm       kvmcheck.Result
 	emulation bool
+	slots     int
 	choice    Choice
 	changed   chan struct{}
 	judged    chan struct{} // closed once KVM has a verdict
@@ -53,7 +61,7 @@ type Chooser struct {
 
 // New returns a Chooser without permission to emulate.
 func New(kvm kvmcheck.Result) *Chooser {
-	a := &Chooser{changed: make(chan struct{}), judged: make(chan struct{})}
+	a := &Chooser{slots: MaxSlots, changed: make(chan struct{}), judged: make(chan struct{})}
 	a.Judge(kvm)
 	return a
 }
@@ -85,8 +93,20 @@ func (a *Chooser) PermitEmulation(permitted bool) bool {
 	return a.choose()
 }
 
+// LimitSlots takes how many guests the node takes at most, and returns whether it changes the
+// choice.
+func (a *Chooser) LimitSlots(most int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.slots = min(most, MaxSlots)
+	return a.choose()
+}
+
 func (a *Chooser) choose() bool {
 	next := choose(a.kvm, a.emulation)
+	if next.Accelerator != "" {
+		next.Slots = a.slots
+	}
 	if next == a.choice {
 		return false
 	}

@@ -57,6 +57,7 @@ func (f *Follower) Follow(ctx context.Context) error {
 		return err
 	}
 	f.Chooser.PermitEmulation(config.EmulationPermitted())
+	f.Chooser.LimitSlots(config.InstancesPerNode())
 	choice, _ := f.Chooser.Choice()
 	if choice == f.announced {
 		return nil

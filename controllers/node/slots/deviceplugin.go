@@ -23,9 +23,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// PerNode is the number of slots of a node: the kubelet's default limit of pods on a node.
-const PerNode = 110
-
 // Plugin advertises slots to the kubelet. It runs until its context ends, and registers again
 // after each restart of the kubelet.
 type Plugin struct {
@@ -137,7 +134,7 @@ func (p *Plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*
 	return &deviceplugin.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
 }
 
-// ListAndWatch tells the kubelet the devices: all, or none while the node cannot run guests. A
+// ListAndWatch tells the kubelet the devices; there are none while the node cannot run guests. A
 // pod that has a device keeps it.
 func (p *Plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
 	for {
@@ -158,10 +155,7 @@ func (p *Plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreaming
 }
 
 func slotDevices(choice accelerator.Choice) []*deviceplugin.Device {
-	if choice.Accelerator == "" {
-		return nil
-	}
-	devices := make([]*deviceplugin.Device, PerNode)
+	devices := make([]*deviceplugin.Device, choice.Slots)
 	for i := range devices {
 		devices[i] = &deviceplugin.Device{ID: "vm" + strconv.Itoa(i), Health: deviceplugin.Healthy}
 	}

@@ -44,12 +44,17 @@ func TestSlotsFollow(t *testing.T) {
 	p := &Plugin{Chooser: accelerator.New(kvmcheck.Result{Verdict: kvmcheck.Broken, Reason: "it crawls"}), Log: logr.Discard()}
 	ended := make(chan error, 1)
 	go func() { ended <- p.ListAndWatch(nil, stream) }()
-	for i, want := range []int{0, PerNode, 0, PerNode} {
+	for i, want := range []int{0, accelerator.MaxSlots, 0, accelerator.MaxSlots} {
 		if i > 0 {
 			p.Chooser.PermitEmulation(want > 0)
 		}
 		if got := stream.next(t); got != want {
 			t.Errorf("list %d has %d slots, want %d", i, got, want)
+		}
+	}
+	for most, want := range map[int]int{5: 5, 1 << 20: accelerator.MaxSlots} {
+		if p.Chooser.LimitSlots(most); stream.next(t) != want {
+			t.Errorf("with a limit of %d there are not %d slots", most, want)
 		}
 	}
 	p.Chooser.PermitEmulation(false)

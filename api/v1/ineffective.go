@@ -1,0 +1,159 @@
+package v1
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Ineffective is a field of a KubeVirt that is kept, and changes nothing.
+type Ineffective struct {
+	// Field is its path, such as spec.infra.
+	Field string
+	// Why says what to do instead, or what is missing.
+	Why string
+}
+
+func (i Ineffective) String() string { return i.Field + ": " + i.Why }
+
+// ineffectiveField is a field of a KubeVirt's spec that nothing reads.
+type ineffectiveField struct {
+	path, why string
+	// asHere says of a value, as JSON has it, that it asks for what is so anyway; nil for no value.
+	asHere func(value any) bool
+}
+
+// oneOfTexts are values that ask for what is so anyway.
+func oneOfTexts(values ...string) func(any) bool {
+	return func(value any) bool { return slices.Contains(values, fmt.Sprint(value)) }
+}
+
+// atMost are numbers that do not exceed what is possible here.
+func atMost(most float64) func(any) bool {
+	return func(value any) bool { n, ok := value.(float64); return ok && n <= most }
+}
+
+// ineffectiveFields are in the order in which the status names them. A field below such a field is
+// not listed.
+var ineffectiveFields = []ineffectiveField{
+	{path: "imageTag", why: byInstallation}, {path: "imageRegistry", why: byInstallation}, {path: "imagePullPolicy", why: byInstallation},
+	{path: "imagePullSecrets", why: byInstallation + "; a launcher pod has the pull secrets of its namespace's service account default"},
+	{path: "infra", why: byInstallation}, {path: "workloads", why: byInstallation}, {path: "customizeComponents", why: byInstallation},
+	{path: "productVersion", why: byInstallation}, {path: "productName", why: byInstallation}, {path: "productComponent", why: byInstallation},
+	{path: "monitorNamespace", why: byMonitoring}, {path: "serviceMonitorNamespace", why: byMonitoring}, {path: "monitorAccount", why: byMonitoring},
+	{path: "workloadUpdateStrategy", why: "a running guest is never touched; restart its VirtualMachine"},
+	{path: "uninstallStrategy", why: "there is no operator, and the deletion of this object removes nothing; `make undeploy` refuses while there are VirtualMachines"},
+	{path: "certificateRotateStrategy", why: "the components' certificates live for a day, and their CAs for 30 days"},
+	{path: "synchronizationPort", why: noMigration},
+	{path: "configuration.migrations", why: noMigration},
+	{path: "configuration.evictionStrategy", why: noMigration, asHere: oneOfTexts("None", "LiveMigrateIfPossible")},
+	{path: "configuration.vmRolloutStrategy", why: "a running guest gets no CPU, memory or device; restart its VirtualMachine", asHere: oneOfTexts("Stage")},
+	{path: "configuration.liveUpdateConfiguration", why: "a running guest gets no CPU, memory or device"},
+	{path: "configuration.virtualMachineInstancesPerNode", why: "a node takes 110 guests at most", asHere: atMost(MaxInstancesPerNode)},
+	{path: "configuration.ovmfPath", why: byImage},
+	{path: "configuration.architectureConfiguration.amd64.ovmfPath", why: byImage},
+	{path: "configuration.architectureConfiguration.arm64", why: onlyAMD64},
+	{path: "configuration.architectureConfiguration.ppc64le", why: onlyAMD64},
+	{path: "configuration.architectureConfiguration.s390x", why: onlyAMD64},
+	{path: "configuration.architectureConfiguration.defaultArchitecture", why: onlyAMD64, asHere: oneOfTexts("amd64")},
+	{path: "configuration.minCPUModel", why: "nodes have no labels of CPU models"},
+	{path: "configuration.obsoleteCPUModels", why: "nodes have no labels of CPU models"},
+	{path: "configuration.supportContainerResources", why: "a launcher pod has one container"},
+	{path: "configuration.supportedGuestAgentVersions", why: "every version of the guest agent is supported; a command that the agent lacks is refused"},
+	{path: "configuration.memBalloonStatsPeriod", why: "the balloon is asked when somebody reads the metrics"},
+	{path: "configuration.permittedHostDevices", why: "a VirtualMachineInstance with hostDevices or gpus is refused"},
+	{path: "configuration.mediatedDevicesConfiguration", why: "a VirtualMachineInstance with hostDevices or gpus is refused"},
+	{path: "configuration.apiConfiguration", why: fixedRates}, {path: "configuration.webhookConfiguration", why: fixedRates},
+	{path: "configuration.controllerConfiguration", why: fixedRates}, {path: "configuration.handlerConfiguration", why: fixedRates},
+	{path: "configuration.tlsConfiguration.minTLSVersion", why: "every server speaks TLS 1.3 only", asHere: oneOfTexts("VersionTLS13")},
+	{path: "configuration.tlsConfiguration.ciphers", why: "every server speaks TLS 1.3 only, which has no choice of ciphers"},
+	{path: "configuration.vmStateStorageClass", why: "a VirtualMachineInstance with a persistent TPM or EFI state is refused"},
+	{path: "configuration.ksmConfiguration", why: "the nodes' KSM is left as it is"},
+	{path: "configuration.autoCPULimitNamespaceLabelSelector", why: "a pod's CPU is limited by its VirtualMachineInstance alone"},
+	{path: "configuration.commonInstancetypesDeployment", why: "no instancetypes are installed"},
+	{path: "configuration.virtTemplateDeployment", why: "there are no templates of VirtualMachines"},
+	{path: "configuration.instancetype.referencePolicy", why: "a VirtualMachine keeps its reference", asHere: oneOfTexts("reference")},
+	{path: "configuration.hypervisors", why: "the hypervisor is KVM, or QEMU's TCG with useEmulation"},
+	{path: "configuration.changedBlockTrackingLabelSelectors", why: "there are no backups"},
+	{path: "configuration.persistentReservationConfiguration", why: "a VirtualMachineInstance with a reservation is refused"},
+	{path: "configuration.confidentialCompute", why: "a VirtualMachineInstance with launchSecurity is refused"},
+	{path: "configuration.roleAggregationStrategy", why: "leave the labels aggregate-to-* out of the manifests", asHere: oneOfTexts("AggregateToDefault")},
+	{path: "configuration.network.permitSlirpInterface", why: "slirp interfaces are refused"},
+	{path: "configuration.network.binding", why: "interfaces with a binding plugin are refused"},
+	{path: developer + "featureGates", why: "what is supported needs no gate, and the rest is refused by name"},
+	{path: developer + "disabledFeatureGates", why: "what is supported needs no gate"},
+	{path: developer + "pvcTolerateLessSpaceUpToPercent", why: "a disk may be 10 % smaller than its claim", asHere: oneOfTexts("10")},
+	{path: developer + "minimumReservePVCBytes", why: "5.5 % of a claim are left to its file system"},
+	{path: developer + "minimumClusterTSCFrequency", why: "no guest asks for a frequency"},
+	{path: developer + "diskVerification", why: "no program reads the format of a disk"},
+	{path: developer + "clusterProfiler", why: "the components have no profiler"},
+	{path: developer + "logVerbosity.virtOperator", why: "there is no operator"},
+	{path: developer + "logVerbosity.virtSynchronizationController", why: noMigration},
+}
+
+const (
+	developer      = "configuration.developerConfiguration."
+	byInstallation = "the components are installed by their manifests or the Helm chart, which hold this setting"
+	byMonitoring   = "scraping is configured where Prometheus is; docs/metrics.md has an example"
+	byImage        = "the firmware is in virt-launcher's image"
+	noMigration    = "there is no live migration yet"
+	onlyAMD64      = "guests are amd64"
+	fixedRates     = "the components' request rates are fixed"
+)
+
+// IneffectiveFields returns the fields of a KubeVirt's spec that are set and change nothing. It is
+// pure. A value that is empty, 0 or false counts as not set.
+func IneffectiveFields(spec *KubeVirtSpec) ([]Ineffective, error) {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("encode the spec: %w", err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, fmt.Errorf("decode the spec: %w", err)
+	}
+	var out []Ineffective
+	for _, f := range ineffectiveFields {
+		value := lookup(fields, strings.Split(f.path, "."))
+		if isSet(value) && (f.asHere == nil || !f.asHere(value)) {
+			out = append(out, Ineffective{"spec." + f.path, f.why})
+		}
+	}
+	return out, nil
+}
+
+func lookup(value any, path []string) any {
+	for _, name := range path {
+		object, ok := value.(map[string]any)
+		if !ok {
+			return nil
+		}
+		value = object[name]
+	}
+	return value
+}
+
+// isSet says whether a value holds anything but empty objects, empty lists and zero values.
+func isSet(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return false
+	case map[string]any:
+		for _, inner := range v {
+			if isSet(inner) {
+				return true
+			}
+		}
+		return false
+	case []any:
+		return len(v) > 0
+	case bool:
+		return v
+	case string:
+		return v != ""
+	case float64:
+		return v != 0
+	}
+	return true
+}

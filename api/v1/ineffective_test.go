@@ -1,0 +1,129 @@
+package v1
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// effective are the fields of a KubeVirt that have an effect, each with the test that sees it. A
+// field that is neither here nor in the list of those without an effect fails TestEveryField.
+var effective = map[string]string{
+	"configuration.cpuModel":                                         "TestApplyClusterDefaults",
+	"configuration.cpuRequest":                                       "controllers/vmi TestResourcesOfCluster",
+	"configuration.machineType":                                      "TestApplyClusterDefaults",
+	"configuration.emulatedMachines":                                 "TestValidateForCluster",
+	"configuration.architectureConfiguration.amd64.machineType":      "TestApplyClusterDefaults",
+	"configuration.architectureConfiguration.amd64.emulatedMachines": "TestValidateForCluster",
+	"configuration.imagePullPolicy":                                  "controllers/vmi TestPodOfCluster",
+	"configuration.defaultRuntimeClass":                              "controllers/vmi TestPodOfCluster",
+	"configuration.selinuxLauncherType":                              "controllers/vmi TestPodOfCluster",
+	"configuration.seccompConfiguration":                             "controllers/vmi TestPodOfCluster",
+	"configuration.additionalGuestMemoryOverheadRatio":               "controllers/vmi TestResourcesOfCluster",
+	"configuration.smbios":                                           "controllers/handover TestConfigure",
+	"configuration.network.defaultNetworkInterface":                  "TestApplyClusterDefaults",
+	"configuration.network.permitBridgeInterfaceOnPodNetwork":        "TestValidateForCluster",
+	"configuration.virtualMachineOptions.disableFreePageReporting":   "controllers/handover TestConfigure",
+	"configuration.virtualMachineOptions.disableSerialConsoleLog":    "TestApplyClusterDefaults",
+	"configuration.hostDisk":                                         "TestValidateHostDisks",
+	developer + "useEmulation":                                       "test/e2e",
+	developer + "cpuAllocationRatio":                                 "controllers/vmi TestResourcesOfCluster",
+	developer + "memoryOvercommit":                                   "controllers/vmi TestResourcesOfCluster",
+	developer + "nodeSelectors":                                      "controllers/vmi TestPodOfCluster",
+	developer + "logVerbosity.virtAPI":                               "controllers/kubevirt TestVerbosity",
+	developer + "logVerbosity.virtController":                        "controllers/kubevirt TestVerbosity",
+	developer + "logVerbosity.virtHandler":                           "controllers/kubevirt TestVerbosity",
+	developer + "logVerbosity.virtLauncher":                          "controllers/vmi TestPodOfCluster",
+	developer + "logVerbosity.nodeVerbosity":                         "controllers/kubevirt TestVerbosity",
+}
+
+// fieldsOf are the paths of a struct's fields: of those that are structs themselves, the fields
+// inside.
+func fieldsOf(t reflect.Type, prefix string) []string {
+	var out []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, inline, _ := strings.Cut(f.Tag.Get("json"), ",")
+		inner := f.Type
+		if inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
+		switch {
+		case inline == "inline":
+			out = append(out, fieldsOf(inner, prefix)...)
+		case listed(prefix+name) || inner.Kind() != reflect.Struct || !strings.HasPrefix(inner.PkgPath(), "github.com/kubeqemu/"):
+			out = append(out, prefix+name)
+		default:
+			out = append(out, fieldsOf(inner, prefix+name+".")...)
+		}
+	}
+	return out
+}
+
+func listed(path string) bool {
+	return effective[path] != "" || slices.ContainsFunc(ineffectiveFields, func(f ineffectiveField) bool { return f.path == path })
+}
+
+// TestEveryField: each field of a KubeVirt has an effect, or the status names it.
+func TestEveryField(t *testing.T) {
+	fields := fieldsOf(reflect.TypeFor[KubeVirtSpec](), "")
+	if len(fields) < 80 {
+		t.Fatalf("only %d fields were found: %v", len(fields), fields)
+	}
+	for _, path := range fields {
+		if !listed(path) {
+			t.Errorf("%s is neither said to have an effect nor listed without one", path)
+		}
+	}
+	for path := range effective {
+		if !slices.Contains(fields, path) {
+			t.Errorf("%s is no field", path)
+		}
+	}
+	for _, f := range ineffectiveFields {
+		if !slices.Contains(fields, f.path) {
+			t.Errorf("%s is no field", f.path)
+		}
+	}
+}
+
+func TestIneffectiveFields(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec string
+		want []string
+	}{
+		"empty": {`{}`, nil},
+		"what KubeVirt's own example has": {`{certificateRotateStrategy: {}, configuration: {developerConfiguration: {featureGates: []}}, customizeComponents: {}, imagePullPolicy: IfNotPresent, workloadUpdateStrategy: {}}`,
+			[]string{"spec.imagePullPolicy"}},
+		"values that are as here": {`{configuration: {evictionStrategy: None, vmRolloutStrategy: Stage, tlsConfiguration: {minTLSVersion: VersionTLS13}, developerConfiguration: {pvcTolerateLessSpaceUpToPercent: 10},
+			instancetype: {referencePolicy: reference}, architectureConfiguration: {defaultArchitecture: amd64}, network: {permitSlirpInterface: false}, roleAggregationStrategy: AggregateToDefault, virtualMachineInstancesPerNode: 5}}`, nil},
+		"values that are not": {`{configuration: {evictionStrategy: LiveMigrate, vmRolloutStrategy: LiveUpdate, tlsConfiguration: {minTLSVersion: VersionTLS12}, developerConfiguration: {pvcTolerateLessSpaceUpToPercent: 5},
+			instancetype: {referencePolicy: expand}, architectureConfiguration: {defaultArchitecture: arm64}, network: {permitSlirpInterface: true}, roleAggregationStrategy: Manual, virtualMachineInstancesPerNode: 250}}`,
+			[]string{"spec.configuration.evictionStrategy", "spec.configuration.vmRolloutStrategy", "spec.configuration.virtualMachineInstancesPerNode", "spec.configuration.architectureConfiguration.defaultArchitecture", "spec.configuration.tlsConfiguration.minTLSVersion",
+				"spec.configuration.instancetype.referencePolicy", "spec.configuration.roleAggregationStrategy", "spec.configuration.network.permitSlirpInterface", "spec.configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent"}},
+		"objects": {`{infra: {nodePlacement: {nodeSelector: {a: b}}}, workloads: {nodePlacement: {}}, configuration: {migrations: {allowPostCopy: false, bandwidthPerMigration: 64Mi}, developerConfiguration: {logVerbosity: {virtOperator: 4, virtAPI: 2}}}}`,
+			[]string{"spec.infra", "spec.configuration.migrations", "spec.configuration.developerConfiguration.logVerbosity.virtOperator"}},
+	} {
+		var spec KubeVirtSpec
+		if err := yaml.UnmarshalStrict([]byte(c.spec), &spec); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		fields, err := IneffectiveFields(&spec)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got []string
+		for _, f := range fields {
+			got = append(got, f.Field)
+			if f.Why == "" {
+				t.Errorf("%s: %s has no reason", name, f.Field)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
