@@ -20,18 +20,30 @@ func (i Ineffective) String() string { return i.Field + ": " + i.Why }
 // ineffectiveField is a field of a KubeVirt's spec that nothing reads.
 type ineffectiveField struct {
 	path, why string
-	// asHere says of a value, as JSON has it, that it asks for what is so anyway; nil for no value.
-	asHere func(value any) bool
+	// asHere are the values that ask for what is so anyway.
+	asHere harmless
 }
 
-// oneOfTexts are values that ask for what is so anyway.
-func oneOfTexts(values ...string) func(any) bool {
-	return func(value any) bool { return slices.Contains(values, fmt.Sprint(value)) }
+// harmless are values of a field without an effect that ask for what is so anyway.
+type harmless struct {
+	texts []string
+	// most: numbers up to this one; 0 for none.
+	most int
 }
 
-// atMost are numbers that do not exceed what is possible here.
-func atMost(most float64) func(any) bool {
-	return func(value any) bool { n, ok := value.(float64); return ok && n <= most }
+// has says whether value, as JSON has it, is one of them.
+func (h harmless) has(value any) bool {
+	if n, ok := value.(float64); ok && h.most > 0 {
+		return n <= float64(h.most)
+	}
+	return slices.Contains(h.texts, fmt.Sprint(value))
+}
+
+func (h harmless) String() string {
+	if h.most > 0 {
+		return fmt.Sprintf("up to %d", h.most)
+	}
+	return strings.Join(h.texts, ", ")
 }
 
 // ineffectiveFields are in the order in which the status names them. A field below such a field is
@@ -47,16 +59,16 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "certificateRotateStrategy", why: "the components' certificates live for a day, and their CAs for 30 days"},
 	{path: "synchronizationPort", why: noMigration},
 	{path: "configuration.migrations", why: noMigration},
-	{path: "configuration.evictionStrategy", why: noMigration, asHere: oneOfTexts("None", "LiveMigrateIfPossible")},
-	{path: "configuration.vmRolloutStrategy", why: "a running guest gets no CPU, memory or device; restart its VirtualMachine", asHere: oneOfTexts("Stage")},
+	{path: "configuration.evictionStrategy", why: noMigration, asHere: harmless{texts: []string{"None", "LiveMigrateIfPossible"}}},
+	{path: "configuration.vmRolloutStrategy", why: "a running guest gets no CPU, memory or device; restart its VirtualMachine", asHere: harmless{texts: []string{"Stage"}}},
 	{path: "configuration.liveUpdateConfiguration", why: "a running guest gets no CPU, memory or device"},
-	{path: "configuration.virtualMachineInstancesPerNode", why: "a node takes 110 guests at most", asHere: atMost(MaxInstancesPerNode)},
+	{path: "configuration.virtualMachineInstancesPerNode", why: "a node takes 110 guests at most", asHere: harmless{most: MaxInstancesPerNode}},
 	{path: "configuration.ovmfPath", why: byImage},
 	{path: "configuration.architectureConfiguration.amd64.ovmfPath", why: byImage},
 	{path: "configuration.architectureConfiguration.arm64", why: onlyAMD64},
 	{path: "configuration.architectureConfiguration.ppc64le", why: onlyAMD64},
 	{path: "configuration.architectureConfiguration.s390x", why: onlyAMD64},
-	{path: "configuration.architectureConfiguration.defaultArchitecture", why: onlyAMD64, asHere: oneOfTexts("amd64")},
+	{path: "configuration.architectureConfiguration.defaultArchitecture", why: onlyAMD64, asHere: harmless{texts: []string{"amd64"}}},
 	{path: "configuration.minCPUModel", why: "nodes have no labels of CPU models"},
 	{path: "configuration.obsoleteCPUModels", why: "nodes have no labels of CPU models"},
 	{path: "configuration.supportContainerResources", why: "a launcher pod has one container"},
@@ -66,24 +78,24 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "configuration.mediatedDevicesConfiguration", why: "a VirtualMachineInstance with hostDevices or gpus is refused"},
 	{path: "configuration.apiConfiguration", why: fixedRates}, {path: "configuration.webhookConfiguration", why: fixedRates},
 	{path: "configuration.controllerConfiguration", why: fixedRates}, {path: "configuration.handlerConfiguration", why: fixedRates},
-	{path: "configuration.tlsConfiguration.minTLSVersion", why: "every server speaks TLS 1.3 only", asHere: oneOfTexts("VersionTLS13")},
+	{path: "configuration.tlsConfiguration.minTLSVersion", why: "every server speaks TLS 1.3 only", asHere: harmless{texts: []string{"VersionTLS13"}}},
 	{path: "configuration.tlsConfiguration.ciphers", why: "every server speaks TLS 1.3 only, which has no choice of ciphers"},
 	{path: "configuration.vmStateStorageClass", why: "a VirtualMachineInstance with a persistent TPM or EFI state is refused"},
 	{path: "configuration.ksmConfiguration", why: "the nodes' KSM is left as it is"},
 	{path: "configuration.autoCPULimitNamespaceLabelSelector", why: "a pod's CPU is limited by its VirtualMachineInstance alone"},
 	{path: "configuration.commonInstancetypesDeployment", why: "no instancetypes are installed"},
 	{path: "configuration.virtTemplateDeployment", why: "there are no templates of VirtualMachines"},
-	{path: "configuration.instancetype.referencePolicy", why: "a VirtualMachine keeps its reference", asHere: oneOfTexts("reference")},
+	{path: "configuration.instancetype.referencePolicy", why: "a VirtualMachine keeps its reference", asHere: harmless{texts: []string{"reference"}}},
 	{path: "configuration.hypervisors", why: "the hypervisor is KVM, or QEMU's TCG with useEmulation"},
 	{path: "configuration.changedBlockTrackingLabelSelectors", why: "there are no backups"},
 	{path: "configuration.persistentReservationConfiguration", why: "a VirtualMachineInstance with a reservation is refused"},
 	{path: "configuration.confidentialCompute", why: "a VirtualMachineInstance with launchSecurity is refused"},
-	{path: "configuration.roleAggregationStrategy", why: "leave the labels aggregate-to-* out of the manifests", asHere: oneOfTexts("AggregateToDefault")},
+	{path: "configuration.roleAggregationStrategy", why: "leave the labels aggregate-to-* out of the manifests", asHere: harmless{texts: []string{"AggregateToDefault"}}},
 	{path: "configuration.network.permitSlirpInterface", why: "slirp interfaces are refused"},
 	{path: "configuration.network.binding", why: "interfaces with a binding plugin are refused"},
 	{path: developer + "featureGates", why: "what is supported needs no gate, and the rest is refused by name"},
 	{path: developer + "disabledFeatureGates", why: "what is supported needs no gate"},
-	{path: developer + "pvcTolerateLessSpaceUpToPercent", why: "a disk may be 10 % smaller than its claim", asHere: oneOfTexts("10")},
+	{path: developer + "pvcTolerateLessSpaceUpToPercent", why: "a disk may be 10 % smaller than its claim", asHere: harmless{texts: []string{"10"}}},
 	{path: developer + "minimumReservePVCBytes", why: "5.5 % of a claim are left to its file system"},
 	{path: developer + "minimumClusterTSCFrequency", why: "no guest asks for a frequency"},
 	{path: developer + "diskVerification", why: "no program reads the format of a disk"},
@@ -94,7 +106,7 @@ var ineffectiveFields = []ineffectiveField{
 
 const (
 	developer      = "configuration.developerConfiguration."
-	byInstallation = "the components are installed by their manifests or the Helm chart, which hold this setting"
+	byInstallation = "the manifests or the Helm chart install the components: set it there"
 	byMonitoring   = "scraping is configured where Prometheus is; docs/metrics.md has an example"
 	byImage        = "the firmware is in virt-launcher's image"
 	noMigration    = "there is no live migration yet"
@@ -116,7 +128,7 @@ func IneffectiveFields(spec *KubeVirtSpec) ([]Ineffective, error) {
 	var out []Ineffective
 	for _, f := range ineffectiveFields {
 		value := lookup(fields, strings.Split(f.path, "."))
-		if isSet(value) && (f.asHere == nil || !f.asHere(value)) {
+		if isSet(value) && !f.asHere.has(value) {
 			out = append(out, Ineffective{"spec." + f.path, f.why})
 		}
 	}

@@ -148,39 +148,6 @@ func TestHandlerIsGone(t *testing.T) {
 	v.await(v1.Running)
 }
 
-// TestClusterDefaults: what the KubeVirt object says is what a VMI gets that
-// says nothing itself.
-func TestClusterDefaults(t *testing.T) {
-	configure := func(patch string) error {
-		_, err := output("", "kubectl", "-n", "kubevirt", "patch", "kubevirt", "kubevirt", "--type=merge", "--patch", `{"spec":{"configuration":`+patch+`}}`)
-		return err
-	}
-	t.Cleanup(func() {
-		if err := configure(`{"cpuModel":null,"architectureConfiguration":null,"network":null}`); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := configure(`{"cpuModel":"Nehalem","architectureConfiguration":{"amd64":{"machineType":"pc-q35-6.2"}},"network":{"defaultNetworkInterface":"masquerade"}}`); err != nil {
-		t.Fatal(err)
-	}
-	v := create(t, namespace(t), tiny("plain", func(s *v1.VirtualMachineInstanceSpec) {
-		s.Networks, s.Domain.Devices.Interfaces = nil, nil
-	}))
-	vmi := v.await(v1.Running)
-	domain := vmi.Spec.Domain
-	if domain.CPU.Model != "Nehalem" || domain.Machine.Type != "pc-q35-6.2" || len(domain.Devices.Interfaces) != 1 || domain.Devices.Interfaces[0].Masquerade == nil {
-		t.Errorf("CPU %+v, machine %+v, interfaces %+v", domain.CPU, domain.Machine, domain.Devices.Interfaces)
-	}
-	if got := v.qemu().shell(); !strings.Contains(got, "Nehalem") || !strings.Contains(got, "pc-q35-6.2") {
-		t.Errorf("QEMU: %s", got)
-	}
-	_, err := output(`{"apiVersion":"kubevirt.io/v1","kind":"KubeVirt","metadata":{"name":"kubevirt","namespace":"kubevirt"},"spec":{"configuration":{"permittedHostDevices":{}}}}`,
-		"kubectl", "apply", "--server-side", "--dry-run=server", "-f", "-")
-	if err == nil || !strings.Contains(err.Error(), "permittedHostDevices") {
-		t.Errorf("a field that has no effect: %v, want it refused by its name", err)
-	}
-}
-
 // TestNodeFactsRights: virt-handler writes no Lease but its own, and
 // virt-controller nothing of nodes but its labels.
 func TestNodeFactsRights(t *testing.T) {

@@ -1,0 +1,63 @@
+package v1
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubeqemu/kubeqemu/internal/golden"
+)
+
+const kubeVirtIntroduction = `# The KubeVirt object
+
+The ` + "`KubeVirt`" + ` object holds the cluster's configuration. Its schema has every field of KubeVirt's own, so manifests for KubeVirt's operator can be
+applied unchanged. There is no operator here. This page says which fields have an effect, and is made from the code by
+` + "`go test ./api/v1 -update`" + `.
+
+- **Where it is.** The object may be in any namespace. A cluster has one: virt-api refuses a second. If there are several all the same, the
+  oldest in the namespace ` + "`kubevirt`" + ` is in force, or else the oldest of all. The condition Available of the others says so.
+- **Who may write it.** The object configures the whole cluster. To create or change one in another namespace, a user also needs this right in
+  the namespace ` + "`kubevirt`" + ` (policy ` + "`kubevirt-anywhere`" + `).
+- **What has no effect.** A field without an effect is kept. The condition FieldsWithoutEffect is True then, and its message names each such
+  field and why: ` + "`kubectl -n kubevirt get kubevirt kubevirt -o jsonpath='{.status.conditions[?(@.type==\"FieldsWithoutEffect\")].message}'`" + `.
+- **When a change holds.** At once for ` + "`useEmulation`, `logVerbosity` and `virtualMachineInstancesPerNode`" + `. At a guest's next start on a node for
+  ` + "`smbios` and `disableFreePageReporting`" + `. For VMIs that are created later for everything else. Running guests keep what they have.
+
+## Fields with an effect
+
+| field below ` + "`spec`" + ` | effect |
+|---|---|
+`
+
+// TestKubeVirtPage: docs/kubevirt.md is what the schema and the list of ineffective fields say.
+func TestKubeVirtPage(t *testing.T) {
+	text, err := os.ReadFile("../../config/crd/kubevirt.io_kubevirts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd any
+	if err := yaml.Unmarshal(text, &crd); err != nil {
+		t.Fatal(err)
+	}
+	versions := lookup(crd, []string{"spec", "versions"}).([]any)
+	page := &strings.Builder{}
+	page.WriteString(kubeVirtIntroduction)
+	for _, path := range slices.Sorted(maps.Keys(effective)) {
+		schema := lookup(versions[0], strings.Split("schema.openAPIV3Schema.properties.spec.properties."+strings.ReplaceAll(path, ".", ".properties."), "."))
+		description, _ := lookup(schema, []string{"description"}).(string)
+		if description == "" {
+			t.Errorf("%s has no description", path)
+		}
+		fmt.Fprintf(page, "| `%s` | %s |\n", path, strings.Join(strings.Fields(description), " "))
+	}
+	page.WriteString("\n## Fields without an effect\n\nA value in the last column is as it is here anyway, and is not named in the condition.\n\n| field below `spec` | why | not named |\n|---|---|---|\n")
+	for _, f := range ineffectiveFields {
+		fmt.Fprintf(page, "| `%s` | %s | %s |\n", f.path, f.why, f.asHere)
+	}
+	golden.Compare(t, "../../docs/kubevirt.md", page.String())
+}
