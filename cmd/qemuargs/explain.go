@@ -27,6 +27,7 @@ Without -f, or with -f -, explain reads standard input.`,
   qemuargs explain -f vm.yaml -f instancetypes/ --host kvm-7.2 cpu.cores machine.type`,
 	}
 	host := addHostFlag(c, "host", hostHelp)
+	addArchFlag(c)
 	files := c.Flags().StringArrayP("filename", "f", nil, "a file or folder of manifests; - is standard input")
 	asJSON := c.Flags().Bool("json", false, "print one JSON object for each machine: object, file and arguments")
 	c.RunE = func(c *cobra.Command, fields []string) error {

@@ -21,6 +21,7 @@ It prints what differs, device by device, and says whether the guest sees the di
 		Args: wrong(cobra.ExactArgs(1)),
 	}
 	host := addHostFlag(c, "host", hostHelp)
+	addArchFlag(c)
 	update := c.Flags().Bool("update", false, "write the goldens, and remove those without a manifest")
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if *update {
@@ -58,6 +59,7 @@ compared by kind, namespace and name; where each side has a single object, the t
 	}
 	from := addHostFlag(c, "host", hostHelp)
 	to := addHostFlag(c, "to", "the host of B, where it is not that of A")
+	addArchFlag(c)
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if !c.Flags().Changed("to") {
 			to.Host = from.Host

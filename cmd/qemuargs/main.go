@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 )
 
@@ -126,6 +127,27 @@ func addHostFlag(c *cobra.Command, name, text string) *hostFlag {
 	}
 	c.Flags().Var(f, name, text)
 	return f
+}
+
+// archFlag is the flag --arch, the architecture of guests that name none.
+type archFlag string
+
+func (f *archFlag) String() string { return string(*f) }
+
+func (*archFlag) Type() string { return "architecture" }
+
+func (f *archFlag) Set(name string) error {
+	if name != string(qemuargs.AMD64) {
+		return fmt.Errorf("guests are %s: %q is not supported yet", qemuargs.AMD64, name)
+	}
+	*f = archFlag(name)
+	return nil
+}
+
+// addArchFlag adds --arch.
+func addArchFlag(c *cobra.Command) {
+	f := archFlag(qemuargs.AMD64)
+	c.Flags().Var(&f, "arch", "architecture of guests that name none; there is only "+string(qemuargs.AMD64)+" yet")
 }
 
 const hostHelp = "preset kvm or tcg, perhaps with a release of QEMU (tcg-7.2), or a YAML file of what node and pod say"

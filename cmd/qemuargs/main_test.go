@@ -93,7 +93,7 @@ func TestRenderRefuses(t *testing.T) {
 		"VM's template":   {"---\n# of the team\napiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: bad}\nspec:\n  running: true\n  template: {spec: {domain: {}}}\n", `-:8: VirtualMachine "bad": spec.template.spec.domain.memory.guest`},
 		"not YAML at all": {"{", "-:1: document: is no YAML of an object"},
 		"a List":          {"apiVersion: v2\nkind: List\nitems: []\n", `-:3: List "": a List within`},
-		"an old version":  {"apiVersion: kubevirt.io/v1alpha3\nkind: VirtualMachine\nmetadata: {name: old}\n", `-:1: VirtualMachine "old": the version kubevirt.io/v1alpha3 is not supported`},
+		"an old version":  {"apiVersion: kubevirt.io/v1alpha2\nkind: VirtualMachine\nmetadata: {name: old}\n", `-:1: VirtualMachine "old": the version kubevirt.io/v1alpha2 is not supported`},
 		"no instancetype": {vm + "  \n---\n" + strings.Replace(vm, "spec: {", "spec: {instancetype: {name: big}, ", 1), `-:10: VirtualMachine "vm": VirtualMachineClusterInstancetype "big" is not among the manifests`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestRenderRefuses(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"rendre"}, {"render", "--no-such-flag"}, {"render", "--shell", "--json"}, {"golden"}, {"diff", "a"}, {"render", "--host", "none"}, {"explain", "--no-such-flag"}} {
+	for _, args := range [][]string{nil, {"rendre"}, {"render", "--no-such-flag"}, {"render", "--shell", "--json"}, {"golden"}, {"diff", "a"}, {"render", "--host", "none"}, {"render", "--arch", "arm64"}, {"explain", "--no-such-flag"}} {
 		if s := runCommand(t, "", args...); s.code != exitUsage || !strings.Contains(s.err, "--help") {
 			t.Errorf("%q: %+v, want usage", args, s)
 		}

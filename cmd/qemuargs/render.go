@@ -31,6 +31,7 @@ would make: one argument a line. Of a folder it reads .yaml, .yml and .json file
   kustomize build . | qemuargs render --json`,
 	}
 	host := addHostFlag(c, "host", hostHelp)
+	addArchFlag(c)
 	c.Flags().BoolVar(&f.shell, "shell", false, "print a command that can be pasted into a shell")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object for each machine: object, file and args")
 	c.Flags().BoolVar(&f.machine, "machine", false, "print the resolved Machine as JSON")

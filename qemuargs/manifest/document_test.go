@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 func TestSteps(t *testing.T) {
@@ -353,4 +354,32 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestOlderVersion: an object of an older version makes the same machine.
+func TestOlderVersion(t *testing.T) {
+	const vm = "kind: VirtualMachine\nmetadata: {name: vm}\nspec: {runStrategy: Always, template: {spec: {domain: {memory: {guest: 128Mi}, devices: {}}}}}\n"
+	var machines []*qemuargs.Machine
+	for _, version := range []string{"kubevirt.io/v1alpha3", "kubevirt.io/v1"} {
+		set, err := Open([]string{Stdin}, strings.NewReader("apiVersion: "+version+"\n"+vm))
+		if err != nil {
+			t.Fatal(err)
+		}
+		instances, err := set.Instances()
+		if err != nil || len(instances) != 1 {
+			t.Fatalf("%s: %d machines (%v)", version, len(instances), err)
+		}
+		host, err := ParseHost(DefaultHost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := instances[0].Machine(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		machines = append(machines, m)
+	}
+	if diff := cmp.Diff(machines[1], machines[0]); diff != "" {
+		t.Errorf("-v1 +v1alpha3:\n%s", diff)
+	}
 }

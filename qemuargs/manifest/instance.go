@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -54,7 +55,7 @@ func (s Set) Instances() ([]Instance, error) {
 func (s Set) instance(d Document) (Instance, error) {
 	i := Instance{Document: d, spec: "spec.template.spec"}
 	var err error
-	switch d.GroupVersionKind() {
+	switch d.presentKind() {
 	case v1.VirtualMachineInstanceGroupVersionKind:
 		i.VirtualMachineInstance, i.spec = &v1.VirtualMachineInstance{}, "spec"
 		err = d.decode(i.VirtualMachineInstance)
@@ -81,6 +82,20 @@ func (s Set) instance(d Document) (Instance, error) {
 		i.UID = UID
 	}
 	return i, nil
+}
+
+// presentKind is the kind in the present version. An object of an older version is the same.
+func (d Document) presentKind() schema.GroupVersionKind {
+	kind := d.GroupVersionKind()
+	for older, present := range map[schema.GroupVersion]schema.GroupVersion{
+		{Group: v1.GroupVersion.Group, Version: v1.OlderVersion}:                   v1.GroupVersion,
+		{Group: poolv1beta1.GroupVersion.Group, Version: poolv1beta1.OlderVersion}: poolv1beta1.GroupVersion,
+	} {
+		if kind.GroupVersion() == older {
+			return present.WithKind(kind.Kind)
+		}
+	}
+	return kind
 }
 
 // namespace is that of the document's object.

@@ -17,6 +17,9 @@ import (
 // GroupVersion is the API group and version of all kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "pool.kubevirt.io", Version: "v1beta1"}
 
+// OlderVersion is KubeVirt's older name of the same API. qemuargs reads it; no cluster serves it yet.
+const OlderVersion = "v1alpha1"
+
 // VirtualMachinePoolGroupVersionKind is the kind that owns a pool's VirtualMachines.
 var VirtualMachinePoolGroupVersionKind = GroupVersion.WithKind("VirtualMachinePool")
 
