@@ -97,7 +97,6 @@ func New(config *rest.Config, o Options) (*Server, error) {
 // ServeHTTP answers the API server. The group's paths bypass the mux, which would clean them:
 // virt-api must serve the very path that was authorized.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.options.Log.V(3).Info("request", "method", r.Method, "path", r.URL.Path)
 	for _, below := range []string{"/apis", "/openapi"} {
 		if r.URL.Path == below || strings.HasPrefix(r.URL.Path, below+"/") {
 			s.group.ServeHTTP(w, r)
@@ -159,10 +158,14 @@ func (s *Server) watch(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	service, err := objects.Watch[apiregistrationv1.APIService](config, scheme, objects.Resource{
-		GroupVersionResource: apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"), Name: serving.APIServiceName}, changed)
-	if err != nil {
-		return err
+	var services []serving.Object[*apiregistrationv1.APIService]
+	for _, name := range serving.APIServiceNames() {
+		service, err := objects.Watch[apiregistrationv1.APIService](config, scheme, objects.Resource{
+			GroupVersionResource: apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"), Name: name}, changed)
+		if err != nil {
+			return err
+		}
+		services, s.watched = append(services, service), append(s.watched, service)
 	}
 	configMap := func(namespace, name string, changed func()) (*objects.Watched[corev1.ConfigMap, *corev1.ConfigMap], error) {
 		return objects.Watch[corev1.ConfigMap](config, scheme, objects.Resource{
@@ -178,8 +181,8 @@ func (s *Server) watch(config *rest.Config) error {
 	if s.frontProxy, err = configMap("kube-system", "extension-apiserver-authentication", func() {}); err != nil {
 		return err
 	}
-	s.watched, s.others = []watched{secret, mutating, validating, service, published, s.kubeVirts}, []watched{s.handlerCA, s.frontProxy}
-	s.certificate = &serving.Certificate{CA: secret, Mutating: mutating, Validating: validating, APIService: service, Published: published, DNSNames: s.options.DNSNames,
+	s.watched, s.others = append(s.watched, secret, mutating, validating, published, s.kubeVirts), []watched{s.handlerCA, s.frontProxy}
+	s.certificate = &serving.Certificate{CA: secret, Mutating: mutating, Validating: validating, APIServices: services, Published: published, DNSNames: s.options.DNSNames,
 		Clock: s.options.Clock, Log: s.options.Log.WithName("certificate"), Changed: changes}
 	return nil
 }

@@ -160,7 +160,7 @@ func TestValidateKubeVirt(t *testing.T) {
 		return fmt.Sprintf(`{"metadata":{"namespace":"kubevirt","name":%q},"spec":%s}`, name, spec)
 	}
 	there := Facts{Cluster: &v1.KubeVirtConfiguration{}, KubeVirts: make([]v1.KubeVirt, 1)}
-	there.KubeVirts[0].Name = "first"
+	there.KubeVirts[0].Namespace, there.KubeVirts[0].Name = v1.KubeVirtNamespace, "first"
 	const pc = `{"configuration":{"machineType":"pc"}}`
 	validated{
 		"the first":             {kv("first", `{}`), "", empty, ""},

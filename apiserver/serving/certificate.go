@@ -37,10 +37,13 @@ const (
 	ServiceName = "virt-api.kubevirt.svc"
 	// WebhooksName is the name of both webhook configurations.
 	WebhooksName = "virt-api"
-	// APIServiceName names the group that virt-api serves; the API server holds it
-	// to the group and version in its spec.
-	APIServiceName = "v1.subresources.kubevirt.io"
 )
+
+// APIServiceNames name the versions of the group that virt-api serves; the API server holds each
+// to the group and version in its spec.
+func APIServiceNames() []string {
+	return []string{"v1.subresources.kubevirt.io", "v1alpha3.subresources.kubevirt.io"}
+}
 
 const (
 	// longestWait is the longest time between two checks of the certificate. A timer does not
@@ -59,7 +62,7 @@ type Object[P any] interface {
 }
 
 // Certificate keeps virt-api's serving certificate. It writes the CA into the webhook
-// configurations and the APIService, for the API server. Every replica has a certificate of its
+// configurations and the APIServices, for the API server. Every replica has a certificate of its
 // own, whose key is in memory only; the replicas share the CA. The API server learns of a new
 // CA an hour before that CA signs, so that it trusts every certificate that is served. No
 // leader is needed: every write holds the version that it was computed from.
@@ -70,7 +73,8 @@ type Certificate struct {
 	CA         Object[*corev1.Secret]
 	Mutating   Object[*admissionregistrationv1.MutatingWebhookConfiguration]
 	Validating Object[*admissionregistrationv1.ValidatingWebhookConfiguration]
-	APIService Object[*apiregistrationv1.APIService]
+	// APIServices are those of APIServiceNames.
+	APIServices []Object[*apiregistrationv1.APIService]
 	// Published tells virt-handlers the CA of virt-api's client certificates.
 	Published Object[*corev1.ConfigMap]
 	Clock     clock.PassiveClock
@@ -186,7 +190,7 @@ func (c *Certificate) authorities(ctx context.Context) (authority.CAs, error) {
 	return cas, nil
 }
 
-// inject writes the CAs into the webhook configurations and the APIService, if they hold
+// inject writes the CAs into the webhook configurations and the APIServices, if they hold
 // others. It skips those that are not installed.
 func (c *Certificate) inject(ctx context.Context, bundle []byte) error {
 	if config := c.Mutating.Get(); config != nil {
@@ -213,12 +217,16 @@ func (c *Certificate) inject(ctx context.Context, bundle []byte) error {
 			c.Log.Info("told the API server of the CA", "in", "ValidatingWebhookConfiguration")
 		}
 	}
-	if service := c.APIService.Get(); service != nil && !authority.SameBundle(service.Spec.CABundle, bundle) {
+	for _, s := range c.APIServices {
+		service := s.Get()
+		if service == nil || authority.SameBundle(service.Spec.CABundle, bundle) {
+			continue
+		}
 		service.Spec.CABundle = bundle
-		if err := c.APIService.Update(ctx, service); err != nil {
+		if err := s.Update(ctx, service); err != nil {
 			return err
 		}
-		c.Log.Info("told the API server of the CA", "in", "APIService")
+		c.Log.Info("told the API server of the CA", "in", "APIService "+service.Name)
 	}
 	return c.publish(ctx, bundle)
 }

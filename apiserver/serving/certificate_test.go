@@ -76,7 +76,7 @@ func newServings(t *testing.T, webhooks bool) *servings {
 }
 
 func (s *servings) add() *Certificate {
-	return &Certificate{CA: s.secret, Mutating: s.mutating, Validating: s.validating, APIService: s.service, Published: s.published, Clock: s.clock, Log: logr.Discard(), DNSNames: []string{ServiceName}}
+	return &Certificate{CA: s.secret, Mutating: s.mutating, Validating: s.validating, APIServices: []Object[*apiregistrationv1.APIService]{s.service}, Published: s.published, Clock: s.clock, Log: logr.Discard(), DNSNames: []string{ServiceName}}
 }
 
 func step(t *testing.T, c *Certificate) time.Duration {

@@ -17,10 +17,14 @@ func (s *Server) document(r *http.Request) any {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return nil
 	}
-	groupVersion := metav1.GroupVersionForDiscovery{GroupVersion: Group + "/" + Version, Version: Version}
+	var versions []metav1.GroupVersionForDiscovery
+	for _, v := range []string{Version, OlderVersion} {
+		versions = append(versions, metav1.GroupVersionForDiscovery{GroupVersion: Group + "/" + v, Version: v})
+	}
 	group := metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: Group,
-		Versions: []metav1.GroupVersionForDiscovery{groupVersion}, PreferredVersion: groupVersion}
-	switch r.URL.EscapedPath() {
+		Versions: versions, PreferredVersion: versions[0]}
+	path, version := inVersion(r.URL.EscapedPath())
+	switch path {
 	case "/apis":
 		member := group
 		member.TypeMeta = metav1.TypeMeta{}
@@ -28,7 +32,7 @@ func (s *Server) document(r *http.Request) any {
 	case "/apis/" + Group:
 		return &group
 	case root:
-		return s.resources()
+		return s.resources(version)
 	case root + "/version":
 		return buildInfo()
 	case root + "/healthz":
@@ -37,8 +41,8 @@ func (s *Server) document(r *http.Request) any {
 	return s.openAPI(r.URL.EscapedPath())
 }
 
-func (s *Server) resources() *metav1.APIResourceList {
-	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: Group + "/" + Version}
+func (s *Server) resources(version string) *metav1.APIResourceList {
+	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: Group + "/" + version}
 	for _, e := range s.table {
 		// Neither kind nor verbs, as KubeVirt has it, so that kubectl does not try to list
 		// them.

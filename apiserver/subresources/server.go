@@ -82,11 +82,13 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	s.Log.V(3).Info("request", "method", r.Method, "path", r.URL.Path, "user", who.name)
 	r.Header = needed(r.Header)
 	if file, ok := s.pageFile(r); ok {
 		return s.servePage(w, r, who, file)
 	}
-	o, ok := route(s.table, r.Method, r.URL.EscapedPath())
+	path, _ := inVersion(r.URL.EscapedPath())
+	o, ok := route(s.table, r.Method, path)
 	if !ok {
 		return errNoRoute
 	}

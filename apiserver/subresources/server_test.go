@@ -192,15 +192,31 @@ func TestAuthorized(t *testing.T) {
 // TestDocuments: what everybody may read, and nothing else.
 func TestDocuments(t *testing.T) {
 	s := serve(t)
-	for _, path := range []string{"/apis", "/apis/" + Group, root, root + "/version", root + "/healthz", "/openapi/v2", "/openapi/v3", openAPI3Group} {
+	for _, path := range []string{"/apis", "/apis/" + Group, root, root + "/version", root + "/healthz", olderRoot, olderRoot + "/version", "/openapi/v2", "/openapi/v3", openAPI3Group} {
 		if code, _ := s.ask(false, "", http.MethodGet, path, ""); code != http.StatusOK {
 			t.Errorf("%s: %d", path, code)
 		}
 	}
-	for _, path := range []string{root + "/", root + "/namespaces", "/apis/" + Group + "/v2", root + "/version/x", "/openapi/v4"} {
+	for _, path := range []string{root + "/", root + "/namespaces", "/apis/" + Group + "/v2", root + "x", olderRoot + "/", olderRoot + "1", root + "/version/x", "/openapi/v4"} {
 		if code, _ := s.ask(false, "", http.MethodGet, path, ""); code != http.StatusUnauthorized {
 			t.Errorf("%s: %d", path, code)
 		}
+	}
+}
+
+// TestOlderVersion: a request in the older version is authorized and answered as in the present one.
+func TestOlderVersion(t *testing.T) {
+	s := serve(t)
+	const path = olderRoot + "/namespaces/ns/virtualmachines/vm/stop"
+	if code, _ := s.ask(true, "ann", http.MethodPut, path, "{}"); code != http.StatusForbidden || len(s.patches) > 0 {
+		t.Errorf("without the right: %d, patches %v", code, s.patches)
+	}
+	s.allowed = "virtualmachines/stop"
+	if code, status := s.ask(true, "ann", http.MethodPut, path, "{}"); code != http.StatusAccepted || len(s.patches) != 1 {
+		t.Errorf("with the right: %d %+v, patches %v", code, status, s.patches)
+	}
+	if code, _ := s.ask(false, "ann", http.MethodPut, path, "{}"); code != http.StatusUnauthorized {
+		t.Errorf("without the front proxy's certificate: %d", code)
 	}
 }
 

@@ -10,13 +10,27 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 )
 
-// Group and version that are served.
+// Group and version that are served. OlderVersion is the same under an older name, for clients
+// that say it.
 const (
-	Group   = "subresources.kubevirt.io"
-	Version = "v1"
+	Group        = "subresources.kubevirt.io"
+	Version      = "v1"
+	OlderVersion = "v1alpha3"
 )
 
-const root = "/apis/" + Group + "/" + Version
+const (
+	root      = "/apis/" + Group + "/" + Version
+	olderRoot = "/apis/" + Group + "/" + OlderVersion
+)
+
+// inVersion returns a path in the words of Version, and the version that it has. RBAC does not see
+// the version, so both are authorized alike.
+func inVersion(path string) (current, version string) {
+	if rest, ok := strings.CutPrefix(path, olderRoot); ok && (rest == "" || rest[0] == '/') {
+		return root + rest, OlderVersion
+	}
+	return path, Version
+}
 
 // Resources.
 const (

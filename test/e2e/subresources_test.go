@@ -397,12 +397,14 @@ func (m vm) forRoles(ns string) {
 // TestDiscovery: kubectl finds the group, and virtctl its version.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
-	kubectl(t, "wait", "--for=condition=Available", "--timeout=180s", "apiservice/v1.subresources.kubevirt.io")
+	kubectl(t, "wait", "--for=condition=Available", "--timeout=180s", "apiservice/v1.subresources.kubevirt.io", "apiservice/v1alpha3.subresources.kubevirt.io")
 	if out := kubectl(t, "get", "--raw", subresources); !strings.Contains(out, "virtualmachineinstances/console") {
 		t.Errorf("resources: %s", out)
 	}
-	if out := kubectl(t, "get", "--raw", subresources+"/version"); !strings.Contains(out, "goVersion") {
-		t.Errorf("version: %s", out)
+	for _, of := range []string{subresources, "/apis/subresources.kubevirt.io/v1alpha3"} {
+		if out := kubectl(t, "get", "--raw", of+"/version"); !strings.Contains(out, "goVersion") {
+			t.Errorf("version of %s: %s", of, out)
+		}
 	}
 	for path, want := range map[string]string{
 		"/openapi/v2": "v1virtualmachineinstances-console", "/openapi/v3": "apis/subresources.kubevirt.io/v1?hash=",
