@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,9 @@ func TestValidateAnnotations(t *testing.T) {
 	for _, err := range Validate(vmi) {
 		if err.Type == field.ErrorTypeForbidden {
 			refused = append(refused, err.Field)
+			if !strings.Contains(err.Detail, "domain.firmware.serial") {
+				t.Errorf("%q names no field that does what hooks do", err.Detail)
+			}
 		}
 	}
 	if want := "metadata.annotations[hooks.kubevirt.io/hookSidecars]"; len(refused) != 1 || refused[0] != want {

@@ -33,6 +33,11 @@ func validatePlacement(spec *VirtualMachineInstanceSpec, path *field.Path) field
 	}
 	label("hostname", spec.Hostname)
 	label("subdomain", spec.Subdomain)
+	if name := spec.ServiceAccountName; name != "" {
+		for _, message := range validation.IsDNS1123Subdomain(name) {
+			errs = append(errs, field.Invalid(path.Child("serviceAccountName"), name, message))
+		}
+	}
 	errs = append(errs, oneOf(spec.StartStrategy, path.Child("startStrategy"), "", StartStrategyPaused)...)
 	if s := spec.EvictionStrategy; s != nil {
 		errs = append(errs, oneOf(*s, path.Child("evictionStrategy"), EvictionStrategyNone, EvictionStrategyLiveMigrateIfPossible)...)

@@ -80,6 +80,11 @@ type VirtualMachineInstanceSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	SchedulerName string `json:"schedulerName,omitempty"`
+	// ServiceAccountName of the launcher pod, in its namespace: its image pull secrets, and what
+	// policies say of it, hold for the pod. The pod gets no token of it. Default: default.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
 	// StartStrategy Paused: the guest's CPUs wait until it is unpaused. Refused with a
 	// livenessProbe by HTTP or TCP.

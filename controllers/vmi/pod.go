@@ -111,6 +111,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 			TopologySpreadConstraints:     slices.Clone(vmi.Spec.TopologySpreadConstraints),
 			PriorityClassName:             vmi.Spec.PriorityClassName,
 			SchedulerName:                 vmi.Spec.SchedulerName,
+			ServiceAccountName:            vmi.Spec.ServiceAccountName,
 			Hostname:                      vmi.GuestHostname(),
 			Subdomain:                     vmi.Spec.Subdomain,
 			DNSPolicy:                     vmi.Spec.DNSPolicy,

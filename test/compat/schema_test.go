@@ -36,6 +36,7 @@ var others = []string{
 	"VirtualMachineInstance.status.launcherPods", // ours
 	".networks[].resourceClaim",                  // of v1.9; refused
 	".devices.preferredVideoType",                // of v1.9
+	".spec.serviceAccountName",                   // of v1.9
 }
 
 func known(path string) bool {
