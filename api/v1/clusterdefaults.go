@@ -3,10 +3,12 @@ package v1
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
@@ -35,11 +37,51 @@ func (c *KubeVirtConfiguration) FreePageReportingDisabled() bool {
 // LocalhostProfile is the file of the launcher pods' seccomp profile, below the kubelet's folder of
 // profiles. It is empty for the container runtime's own profile.
 func (c *KubeVirtConfiguration) LocalhostProfile() string {
+	if profile := c.localhostProfile(); profile != kubeVirtsProfile && isBelow(profile) {
+		return profile
+	}
+	return ""
+}
+
+func (c *KubeVirtConfiguration) localhostProfile() string {
 	if s := c.SeccompConfiguration; s != nil && s.VirtualMachineInstanceProfile != nil && s.VirtualMachineInstanceProfile.CustomProfile != nil {
 		return ptr.Deref(s.VirtualMachineInstanceProfile.CustomProfile.LocalhostProfile, "")
 	}
 	return ""
 }
+
+// isBelow says whether a path stays in the folder that it begins in.
+func isBelow(path string) bool {
+	return !strings.HasPrefix(path, "/") && !slices.Contains(strings.Split(path, "/"), "..")
+}
+
+// RuntimeClass of the launcher pods; empty for the cluster's default. A name that no object can
+// have counts as none: virt-api may not have been asked about the KubeVirt.
+func (c *KubeVirtConfiguration) RuntimeClass() string {
+	if len(validation.IsDNS1123Subdomain(c.DefaultRuntimeClass)) > 0 {
+		return ""
+	}
+	return c.DefaultRuntimeClass
+}
+
+// NodeSelectors are labels that a node must have to run guests, without those that no node can
+// have.
+func (c *KubeVirtConfiguration) NodeSelectors() map[string]string {
+	if c.DeveloperConfiguration == nil {
+		return nil
+	}
+	all := maps.Clone(c.DeveloperConfiguration.NodeSelectors)
+	maps.DeleteFunc(all, func(key, value string) bool { return len(labelProblems(key, value)) > 0 })
+	return all
+}
+
+func labelProblems(key, value string) []string {
+	return append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
+}
+
+// kubeVirtsProfile is the seccomp profile that KubeVirt's virt-handler installs on each node. Here
+// nobody installs it, and no pod could start with it.
+const kubeVirtsProfile = "kubevirt/kubevirt.json"
 
 // emulatedMachines are patterns of the machine types that guests may have; empty for every type.
 func (c *KubeVirtConfiguration) emulatedMachines() []string {
@@ -144,19 +186,24 @@ func ValidateForCluster(vmi *VirtualMachineInstance, config *KubeVirtConfigurati
 // validateMachines refuses a machine type that no pattern of emulatedMachines matches.
 func validateMachines(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
 	patterns, machine := config.emulatedMachines(), vmi.Spec.Domain.Machine
-	if len(patterns) == 0 || machine == nil {
+	if machine == nil || permitsMachine(patterns, machine.Type) {
 		return nil
-	}
-	for _, pattern := range patterns {
-		// A VM keeps the version of q35 that its first start took.
-		for _, name := range []string{machine.Type, "q35"} {
-			if ok, err := path.Match(pattern, name); ok && err == nil {
-				return nil
-			}
-		}
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("spec", "domain", "machine", "type"), machine.Type,
 		fmt.Sprintf("the cluster's configuration permits these machine types only (emulatedMachines): %s", strings.Join(patterns, ", ")))}
+}
+
+// permitsMachine says whether a pattern matches a machine type, or q35: a VM keeps the version of
+// q35 that its first start took. Without patterns every type is permitted.
+func permitsMachine(patterns []string, machine string) bool {
+	for _, pattern := range patterns {
+		for _, name := range []string{machine, "q35"} {
+			if ok, err := path.Match(pattern, name); ok && err == nil {
+				return true
+			}
+		}
+	}
+	return len(patterns) == 0
 }
 
 func validateBridges(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {

@@ -27,6 +27,7 @@ type KubeVirtConfiguration struct {
 	// CPURequest is what a guest's pod requests of the CPU if the guest names no request. It
 	// takes precedence over cpuAllocationRatio.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!string(self).lowerAscii().contains('e') && !string(self).startsWith('-')",message="must be positive; quantities with exponents are refused"
 	CPURequest *resource.Quantity `json:"cpuRequest,omitempty"`
 	// MachineType is deprecated: use architectureConfiguration.amd64.machineType. Refused if
 	// the two differ.
@@ -50,12 +51,8 @@ type KubeVirtConfiguration struct {
 	// DefaultRuntimeClass is the RuntimeClass of the launcher pods.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	DefaultRuntimeClass string `json:"defaultRuntimeClass,omitempty"`
-	// SELinuxLauncherType is the SELinux type of the launcher pods. Default: the container
-	// runtime's.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	SELinuxLauncherType string `json:"selinuxLauncherType,omitempty"`
 	// SeccompConfiguration says which system calls the launcher pods may make.
 	// +optional
 	SeccompConfiguration *SeccompConfiguration `json:"seccompConfiguration,omitempty"`
@@ -65,9 +62,9 @@ type KubeVirtConfiguration struct {
 	// +kubebuilder:validation:Enum=None;LiveMigrate;LiveMigrateIfPossible;External
 	EvictionStrategy *EvictionStrategy `json:"evictionStrategy,omitempty"`
 	// AdditionalGuestMemoryOverheadRatio multiplies the memory that a pod books besides the
-	// guest's. Default: 1.
+	// guest's. Default: 1, which is the least.
 	// +optional
-	// +kubebuilder:validation:Pattern=`^[0-9]{1,3}(\.[0-9]{1,6})?$`
+	// +kubebuilder:validation:Pattern=`^[1-9][0-9]{0,2}(\.[0-9]{1,6})?$`
 	AdditionalGuestMemoryOverheadRatio *string `json:"additionalGuestMemoryOverheadRatio,omitempty"`
 	// SMBIOS holds texts that the guest finds in its SMBIOS tables.
 	// +optional
@@ -115,6 +112,9 @@ type UnusedConfiguration struct {
 	// OVMFPath has no effect.
 	// +optional
 	OVMFPath string `json:"ovmfPath,omitempty"`
+	// SELinuxLauncherType has no effect.
+	// +optional
+	SELinuxLauncherType string `json:"selinuxLauncherType,omitempty"`
 	// SupportContainerResources have no effect.
 	// +optional
 	// +listType=atomic
@@ -220,7 +220,8 @@ type DeveloperConfiguration struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	MemoryOvercommit int `json:"memoryOvercommit,omitempty"`
-	// NodeSelectors are labels that a node must have to run guests.
+	// NodeSelectors are labels that a node must have to run guests, unless a guest's own
+	// nodeSelector has another value.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	NodeSelectors map[string]string `json:"nodeSelectors,omitempty"`
@@ -340,10 +341,13 @@ type VirtualMachineInstanceProfile struct {
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.localhostProfile) && has(self.runtimeDefaultProfile) && self.runtimeDefaultProfile)",message="localhostProfile and runtimeDefaultProfile exclude each other"
 type CustomProfile struct {
-	// LocalhostProfile is a file below the kubelet's folder of seccomp profiles. virt-launcher
-	// and QEMU need the system calls that the container runtime's default profile permits.
+	// LocalhostProfile is a file below the kubelet's folder of seccomp profiles, which must be on
+	// every node. virt-launcher and QEMU need the system calls that the container runtime's default
+	// profile permits. kubevirt/kubevirt.json, which KubeVirt's virt-handler installs, has no
+	// effect.
 	// +optional
-	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^[^/].*$`
 	LocalhostProfile *string `json:"localhostProfile,omitempty"`
 	// RuntimeDefaultProfile is the container runtime's own profile, which is the default.
 	// +optional
@@ -400,7 +404,8 @@ type ArchitectureSpecificConfiguration struct {
 	MachineType string `json:"machineType,omitempty"`
 	// EmulatedMachines are patterns (as q35* or pc-q35-9.?) of the machine types that guests may
 	// have. A pattern that q35 matches permits each of q35's versions, because a VirtualMachine
-	// keeps the version of its first start. Default: every machine type.
+	// keeps the version of its first start. A VirtualMachine with another type does not start
+	// again. The default machine type must be permitted. Default: every machine type.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64

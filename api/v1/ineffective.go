@@ -29,6 +29,8 @@ type harmless struct {
 	texts []string
 	// most: numbers up to this one; 0 for none.
 	most int
+	// allBut: every text but this one; "" for none.
+	allBut string
 }
 
 // has says whether value, as JSON has it, is one of them.
@@ -36,12 +38,15 @@ func (h harmless) has(value any) bool {
 	if n, ok := value.(float64); ok && h.most > 0 {
 		return n <= float64(h.most)
 	}
-	return slices.Contains(h.texts, fmt.Sprint(value))
+	return slices.Contains(h.texts, fmt.Sprint(value)) || h.allBut != "" && value != h.allBut
 }
 
 func (h harmless) String() string {
 	if h.most > 0 {
 		return fmt.Sprintf("up to %d", h.most)
+	}
+	if h.allBut != "" {
+		return "all but " + h.allBut
 	}
 	return strings.Join(h.texts, ", ")
 }
@@ -71,6 +76,9 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "configuration.architectureConfiguration.defaultArchitecture", why: onlyAMD64, asHere: harmless{texts: []string{"amd64"}}},
 	{path: "configuration.minCPUModel", why: "nodes have no labels of CPU models"},
 	{path: "configuration.obsoleteCPUModels", why: "nodes have no labels of CPU models"},
+	{path: "configuration.selinuxLauncherType", why: "there is no SELinux policy of ours; a launcher pod has the container runtime's type"},
+	{path: "configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile", why: "KubeVirt's virt-handler installs kubevirt/kubevirt.json, and nobody does here; the launcher pods keep the container runtime's profile",
+		asHere: harmless{allBut: kubeVirtsProfile}},
 	{path: "configuration.supportContainerResources", why: "a launcher pod has one container"},
 	{path: "configuration.supportedGuestAgentVersions", why: "every version of the guest agent is supported; a command that the agent lacks is refused"},
 	{path: "configuration.memBalloonStatsPeriod", why: "the balloon is asked when somebody reads the metrics"},

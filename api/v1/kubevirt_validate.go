@@ -1,9 +1,12 @@
 package v1
 
 import (
+	"cmp"
 	"fmt"
+	"path"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -34,11 +37,62 @@ func ValidateKubeVirt(kv *KubeVirt) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("machineType"), config.MachineType,
 			fmt.Sprintf("must be the same as %s, which replaces it", amd64Path)))
 	}
+	errs = append(errs, validateEmulatedMachines(config, path)...)
+	errs = append(errs, validatePods(config, path)...)
 	if n := config.NetworkConfiguration; n != nil {
 		bindings := []string{"bridge", "masquerade"}
 		if b := n.NetworkInterface; b != "" && !slices.Contains(bindings, b) {
 			errs = append(errs, field.NotSupported(path.Child("network", "defaultNetworkInterface"), b, bindings))
 		}
+	}
+	return errs
+}
+
+// validateEmulatedMachines refuses patterns that are none, and patterns that do not permit the
+// default machine type: no guest could be created then.
+func validateEmulatedMachines(config *KubeVirtConfiguration, root *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	check := func(patterns []string, at *field.Path) {
+		for i, pattern := range patterns {
+			if _, err := path.Match(pattern, ""); err != nil {
+				errs = append(errs, field.Invalid(at.Index(i), pattern, err.Error()))
+			}
+		}
+	}
+	at := root.Child("emulatedMachines")
+	check(config.EmulatedMachines, at)
+	if a := config.ArchitectureConfiguration; a != nil && a.Amd64 != nil && len(a.Amd64.EmulatedMachines) > 0 {
+		at = root.Child("architectureConfiguration", "amd64", "emulatedMachines")
+		check(a.Amd64.EmulatedMachines, at)
+	}
+	if machine := cmp.Or(config.machineType(), "q35"); !permitsMachine(config.emulatedMachines(), machine) {
+		errs = append(errs, field.Invalid(at, config.emulatedMachines(), fmt.Sprintf("must permit the default machine type, %s; set machineType to another", machine)))
+	}
+	return errs
+}
+
+// validatePods refuses what the API server would refuse of every launcher pod.
+func validatePods(config *KubeVirtConfiguration, root *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if d := config.DeveloperConfiguration; d != nil {
+		at := root.Child("developerConfiguration", "nodeSelectors")
+		for key, value := range d.NodeSelectors {
+			for _, message := range labelProblems(key, value) {
+				errs = append(errs, field.Invalid(at.Key(key), value, message))
+			}
+		}
+	}
+	if profile := config.localhostProfile(); !isBelow(profile) {
+		at := root.Child("seccompConfiguration", "virtualMachineInstanceProfile", "customProfile", "localhostProfile")
+		errs = append(errs, field.Invalid(at, profile, "must be a path below the kubelet's folder of seccomp profiles"))
+	}
+	if name := config.DefaultRuntimeClass; name != "" {
+		for _, message := range validation.IsDNS1123Subdomain(name) {
+			errs = append(errs, field.Invalid(root.Child("defaultRuntimeClass"), name, message))
+		}
+	}
+	if q := config.CPURequest; q != nil && q.Sign() <= 0 {
+		errs = append(errs, field.Invalid(root.Child("cpuRequest"), q.String(), "must be more than 0"))
 	}
 	return errs
 }

@@ -14,12 +14,19 @@ func TestValidateKubeVirt(t *testing.T) {
 		configuration string
 		want          []string // paths
 	}{
-		"empty":             {`{}`, nil},
-		"good":              {`{cpuModel: Nehalem, machineType: q35, architectureConfiguration: {amd64: {machineType: q35}}, network: {defaultNetworkInterface: masquerade}, developerConfiguration: {useEmulation: true}}`, nil},
-		"CPU model":         {`{cpuModel: "max,+vmx"}`, []string{config + "cpuModel"}},
-		"machine types":     {`{machineType: pc, architectureConfiguration: {amd64: {machineType: virt}}}`, []string{config + "machineType", config + "architectureConfiguration.amd64.machineType"}},
-		"two machine types": {`{machineType: q35, architectureConfiguration: {amd64: {machineType: pc-q35-7.2}}}`, []string{config + "machineType"}},
-		"binding":           {`{network: {defaultNetworkInterface: slirp}}`, []string{config + "network.defaultNetworkInterface"}},
+		"empty":                 {`{}`, nil},
+		"good":                  {`{cpuModel: Nehalem, machineType: q35, architectureConfiguration: {amd64: {machineType: q35}}, network: {defaultNetworkInterface: masquerade}, developerConfiguration: {useEmulation: true}}`, nil},
+		"CPU model":             {`{cpuModel: "max,+vmx"}`, []string{config + "cpuModel"}},
+		"machine types":         {`{machineType: pc, architectureConfiguration: {amd64: {machineType: virt}}}`, []string{config + "machineType", config + "architectureConfiguration.amd64.machineType"}},
+		"two machine types":     {`{machineType: q35, architectureConfiguration: {amd64: {machineType: pc-q35-7.2}}}`, []string{config + "machineType"}},
+		"machine patterns":      {`{emulatedMachines: ["["], architectureConfiguration: {amd64: {emulatedMachines: ["q35*", "a["]}}}`, []string{config + "emulatedMachines[0]", config + "architectureConfiguration.amd64.emulatedMachines[1]"}},
+		"default not permitted": {`{emulatedMachines: ["pc-q35-9.*"]}`, []string{config + "emulatedMachines"}},
+		"default permitted":     {`{emulatedMachines: ["pc-q35-9.*"], machineType: pc-q35-9.2}`, nil},
+		"node selectors":        {`{developerConfiguration: {nodeSelectors: {"a b": x}}}`, []string{config + "developerConfiguration.nodeSelectors[a b]"}},
+		"seccomp profile":       {`{seccompConfiguration: {virtualMachineInstanceProfile: {customProfile: {localhostProfile: ../x.json}}}}`, []string{config + "seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile"}},
+		"runtime class":         {`{defaultRuntimeClass: "A b"}`, []string{config + "defaultRuntimeClass"}},
+		"CPU request":           {`{cpuRequest: "-1"}`, []string{config + "cpuRequest"}},
+		"binding":               {`{network: {defaultNetworkInterface: slirp}}`, []string{config + "network.defaultNetworkInterface"}},
 	} {
 		kv := &KubeVirt{}
 		if err := yaml.UnmarshalStrict([]byte(c.configuration), &kv.Spec.Configuration); err != nil {

@@ -15,8 +15,8 @@ import (
 
 const kubeVirtIntroduction = `# The KubeVirt object
 
-The ` + "`KubeVirt`" + ` object holds the cluster's configuration. Its schema has every field of KubeVirt's own, so manifests for KubeVirt's operator can be
-applied unchanged. There is no operator here. This page says which fields have an effect, and is made from the code by
+The ` + "`KubeVirt`" + ` object holds the cluster's configuration. Its schema has every field of KubeVirt's own, so manifests for KubeVirt's operator are
+accepted; only a value that no pod or guest could have, such as the machine type pc-q35-rhel9.4.0, is refused. There is no operator here. This page says which fields have an effect, and is made from the code by
 ` + "`go test ./api/v1 -update`" + `.
 
 - **Where it is.** The object may be in any namespace. A cluster has one: virt-api refuses a second. If there are several all the same, the
@@ -26,7 +26,7 @@ applied unchanged. There is no operator here. This page says which fields have a
 - **What has no effect.** A field without an effect is kept. The condition FieldsWithoutEffect is True then, and its message names each such
   field and why: ` + "`kubectl -n kubevirt get kubevirt kubevirt -o jsonpath='{.status.conditions[?(@.type==\"FieldsWithoutEffect\")].message}'`" + `.
 - **When a change holds.** At once for ` + "`useEmulation`, `logVerbosity` and `virtualMachineInstancesPerNode`" + `. At a guest's next start on a node for
-  ` + "`smbios` and `disableFreePageReporting`" + `. For VMIs that are created later for everything else. Running guests keep what they have.
+  ` + "`smbios` and `disableFreePageReporting`" + `. For VMIs whose pods are created later for everything else. Running guests keep what they have.
 
 ## Fields with an effect
 

@@ -59,6 +59,9 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	reconciler := &node.Reconciler{
 		Client: mgr.GetClient(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
 		NodeName: o.node, Chooser: acceleration, Sessions: l.sessions, Changed: changed, OpenVhostNet: netsetup.OpenVhostNet,
+		Cluster: func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
+			return kubevirt.Configuration(ctx, mgr.GetClient())
+		},
 	}
 	if err := reconciler.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up node controller: %w", err)

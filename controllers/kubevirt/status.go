@@ -2,6 +2,7 @@ package kubevirt
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -135,7 +136,8 @@ func boolean(holds bool) corev1.ConditionStatus {
 
 // refuse says in the status of a second KubeVirt that it has no effect.
 func refuse(kv, inForce *v1.KubeVirt, now metav1.Time) {
-	kv.Status.ObservedGeneration = kv.Generation
+	kv.Status.ObservedGeneration, kv.Status.Phase = kv.Generation, ""
+	kv.Status.Conditions = slices.DeleteFunc(kv.Status.Conditions, func(c v1.KubeVirtCondition) bool { return c.Type != v1.KubeVirtConditionAvailable })
 	kv.Status.SetCondition(v1.KubeVirtCondition{Type: v1.KubeVirtConditionAvailable, Status: corev1.ConditionFalse, Reason: v1.ReasonExistingDeployment,
 		Message: fmt.Sprintf("the KubeVirt %s in the namespace %s is in force; this one has no effect", inForce.Name, inForce.Namespace)}, now)
 }

@@ -11,7 +11,6 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
-	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
@@ -75,9 +74,12 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	}
 	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, NICs: map[string]resolve.NIC{}}
 	host.VhostNet = r.hasVhostNet(vmi, launcher, choice.Accelerator)
-	cluster, err := kubevirt.Configuration(ctx, r.Client)
-	if err != nil {
-		return host, err
+	cluster := &v1.KubeVirtConfiguration{}
+	var err error
+	if r.Cluster != nil {
+		if cluster, err = r.Cluster(ctx); err != nil {
+			return host, err
+		}
 	}
 	handover.Configure(&host, cluster)
 	request := handover.Inspection(vmi)

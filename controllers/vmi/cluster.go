@@ -1,7 +1,6 @@
 package vmi
 
 import (
-	"maps"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +21,7 @@ const defaultAllocationRatio = 10
 func cpuRequest(vcpus int64, config *v1.KubeVirtConfiguration) resource.Quantity {
 	ratio := int64(defaultAllocationRatio)
 	if config != nil {
-		if config.CPURequest != nil {
+		if config.CPURequest != nil && config.CPURequest.Sign() > 0 {
 			return config.CPURequest.DeepCopy()
 		}
 		if d := config.DeveloperConfiguration; d != nil && d.CPUAllocationRatio > 0 {
@@ -59,20 +58,21 @@ const maxOverheadRatio = 1000
 // applyCluster gives a pod what the configuration says of all launcher pods.
 func applyCluster(pod *corev1.Pod, config *v1.KubeVirtConfiguration) {
 	spec := &pod.Spec
-	if config.DefaultRuntimeClass != "" {
-		spec.RuntimeClassName = ptr.To(config.DefaultRuntimeClass)
+	if class := config.RuntimeClass(); class != "" {
+		spec.RuntimeClassName = ptr.To(class)
 	}
 	if config.ImagePullPolicy != "" {
 		spec.Containers[0].ImagePullPolicy = config.ImagePullPolicy
 	}
-	if config.SELinuxLauncherType != "" {
-		spec.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: config.SELinuxLauncherType}
-	}
 	if profile := config.LocalhostProfile(); profile != "" {
 		spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To(profile)}
 	}
+	for key, value := range config.NodeSelectors() {
+		if _, ok := spec.NodeSelector[key]; !ok {
+			spec.NodeSelector[key] = value
+		}
+	}
 	if d := config.DeveloperConfiguration; d != nil {
-		maps.Copy(spec.NodeSelector, d.NodeSelectors)
 		if d.LogVerbosity != nil && d.LogVerbosity.VirtLauncher > 0 {
 			spec.Containers[0].Command = append(spec.Containers[0].Command, "--verbosity="+strconv.Itoa(int(d.LogVerbosity.VirtLauncher)))
 		}

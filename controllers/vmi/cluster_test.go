@@ -145,22 +145,27 @@ func TestResourcesOfCluster(t *testing.T) {
 }
 
 func TestPodOfCluster(t *testing.T) {
-	pod := rendered(t, `{"domain":{"memory":{"guest":"1Gi"}},"nodeSelector":{"disk":"ssd","zone":"a"}}`, `{"defaultRuntimeClass":"kata","imagePullPolicy":"Always","selinuxLauncherType":"spc_t",
+	pod := rendered(t, `{"domain":{"memory":{"guest":"1Gi"}},"nodeSelector":{"disk":"ssd","zone":"a"}}`, `{"defaultRuntimeClass":"kata","imagePullPolicy":"Always",
 		"seccompConfiguration":{"virtualMachineInstanceProfile":{"customProfile":{"localhostProfile":"kubeqemu.json"}}},
 		"developerConfiguration":{"nodeSelectors":{"zone":"b","guests":"yes"},"logVerbosity":{"virtLauncher":5}}}`)
 	spec, container := pod.Spec, pod.Spec.Containers[0]
-	if *spec.RuntimeClassName != "kata" || container.ImagePullPolicy != corev1.PullAlways || spec.SecurityContext.SELinuxOptions.Type != "spc_t" {
+	if *spec.RuntimeClassName != "kata" || container.ImagePullPolicy != corev1.PullAlways {
 		t.Errorf("%+v", spec)
 	}
 	if p := spec.SecurityContext.SeccompProfile; p.Type != corev1.SeccompProfileTypeLocalhost || *p.LocalhostProfile != "kubeqemu.json" {
 		t.Errorf("seccomp profile %+v", p)
 	}
-	want := map[string]string{"disk": "ssd", "zone": "b", "guests": "yes", "kubernetes.io/arch": "amd64"}
+	want := map[string]string{"disk": "ssd", "zone": "a", "guests": "yes", "kubernetes.io/arch": "amd64"}
 	if !maps.Equal(spec.NodeSelector, want) {
 		t.Errorf("node selector %v, want %v", spec.NodeSelector, want)
 	}
 	if !slices.Contains(container.Command, "--verbosity=5") {
 		t.Errorf("command %q", container.Command)
+	}
+	// What virt-api would refuse counts as not set: no pod could be created with it.
+	bad := rendered(t, fourVCPUs, `{"defaultRuntimeClass":"A b","cpuRequest":"-1","seccompConfiguration":{"virtualMachineInstanceProfile":{"customProfile":{"localhostProfile":"a/../../b"}}},"developerConfiguration":{"nodeSelectors":{"a b":"x"}}}`)
+	if !equality.Semantic.DeepEqual(bad, rendered(t, fourVCPUs, `{}`)) {
+		t.Errorf("a configuration that no pod could have changes the pod: %+v", bad.Spec)
 	}
 	plain := rendered(t, fourVCPUs, `{"seccompConfiguration":{"virtualMachineInstanceProfile":{"customProfile":{"runtimeDefaultProfile":true}}},"developerConfiguration":{"logVerbosity":{"virtAPI":5}}}`)
 	if !equality.Semantic.DeepEqual(plain, rendered(t, fourVCPUs, `{}`)) {

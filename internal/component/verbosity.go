@@ -8,8 +8,9 @@ import (
 const (
 	// verbose is the verbosity of --verbose.
 	verbose = 4
-	// maxVerbosity is more than any component has levels.
-	maxVerbosity = 20
+	// maxVerbosity is below 8: from V(8) on, client-go logs the bodies of requests, and with them
+	// Secrets (client-go/rest/request.go, logBody).
+	maxVerbosity = 7
 )
 
 // Verbosity is how much a component logs: the lines of V(n) up to its value.

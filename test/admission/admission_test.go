@@ -273,7 +273,7 @@ func (s *testServer) kubeVirtElsewhere(t *testing.T) {
 		}
 		return nil
 	})
-	change := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"configuration":{"hostDisk":{"folders":["/"]}}}}`))
+	change := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"configuration":{"hostDisk":{"folders":["/vms"]}}}}`))
 	if err := user.Patch(t.Context(), kv.DeepCopy(), change); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), why) {
 		t.Errorf("a tenant's change: %v, want %q", err, why)
 	}

@@ -125,7 +125,12 @@ func TestLogVerbosity(t *testing.T) {
 	const undo = `{"developerConfiguration":{"logVerbosity":null}}`
 	began := time.Now().Add(-time.Second)
 	configure(t, `{"developerConfiguration":{"logVerbosity":{"virtAPI":3,"virtController":5,"virtHandler":5}}}`, undo)
-	create(t, namespace(t), tiny("logged", offline)).await(v1.Running)
+	ns := namespace(t)
+	create(t, ns, tiny("logged", offline)).await(v1.Running)
+	await("by component", began, map[string]string{"virt-api": `"to":3`})
+	if _, err := output("{}", "kubectl", "replace", "--raw", subresources+"/namespaces/"+ns+"/virtualmachineinstances/logged/pause", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
 	await("by component", began, map[string]string{"virt-api": `"msg":"request"`, "virt-controller": `"msg":"Reconciling"`, "virt-handler": `"msg":"Reconciling"`})
 	configure(t, `{"developerConfiguration":{"logVerbosity":{"virtAPI":null,"virtController":null,"virtHandler":null,"nodeVerbosity":{"`+node+`":6}}}}`, undo)
 	changes := `"to":6`
