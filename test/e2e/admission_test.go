@@ -37,7 +37,7 @@ func TestAdmissionRefuses(t *testing.T) {
 		t.Errorf("of what is refused, this is there: %s", left)
 	}
 	second := `{"apiVersion":"kubevirt.io/v1","kind":"KubeVirt","metadata":{"name":"second","namespace":"%s"},"spec":{}}`
-	for namespace, says := range map[string]string{"kubevirt": "already created", ns: "metadata.namespace"} {
+	for namespace, says := range map[string]string{"kubevirt": "already created", ns: `there is "kubevirt" in the namespace "kubevirt"`} {
 		if _, err := output(fmt.Sprintf(second, namespace), "kubectl", "apply", "-f", "-"); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("a second KubeVirt in %s: %v, want %q", namespace, err, says)
 		}
