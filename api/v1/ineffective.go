@@ -55,7 +55,7 @@ func (h harmless) String() string {
 // not listed.
 var ineffectiveFields = []ineffectiveField{
 	{path: "imageTag", why: byInstallation}, {path: "imageRegistry", why: byInstallation}, {path: "imagePullPolicy", why: byInstallation},
-	{path: "imagePullSecrets", why: byInstallation + "; a launcher pod has the pull secrets of its namespace's service account default"},
+	{path: "imagePullSecrets", why: byInstallation + "; a launcher pod has the pull secrets of its service account"},
 	{path: "infra", why: byInstallation}, {path: "workloads", why: byInstallation}, {path: "customizeComponents", why: byInstallation},
 	{path: "productVersion", why: byInstallation}, {path: "productName", why: byInstallation}, {path: "productComponent", why: byInstallation},
 	{path: "monitorNamespace", why: byMonitoring}, {path: "serviceMonitorNamespace", why: byMonitoring}, {path: "monitorAccount", why: byMonitoring},

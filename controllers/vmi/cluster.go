@@ -10,8 +10,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// What the cluster's configuration changes of a launcher pod. A configuration of nil is an empty
-// one.
+// This file renders the cluster's configuration into a launcher pod. A nil configuration stands for
+// an empty configuration.
 
 // defaultAllocationRatio is how many vCPUs share a CPU that the pod requests (KubeVirt's
 // cpuAllocationRatio).

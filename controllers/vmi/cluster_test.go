@@ -162,7 +162,7 @@ func TestPodOfCluster(t *testing.T) {
 	if !slices.Contains(container.Command, "--verbosity=5") {
 		t.Errorf("command %q", container.Command)
 	}
-	// What virt-api would refuse counts as not set: no pod could be created with it.
+	// A value that virt-api would refuse counts as not set, because the API server would refuse the pod.
 	bad := rendered(t, fourVCPUs, `{"defaultRuntimeClass":"A b","cpuRequest":"-1","seccompConfiguration":{"virtualMachineInstanceProfile":{"customProfile":{"localhostProfile":"a/../../b"}}},"developerConfiguration":{"nodeSelectors":{"a b":"x"}}}`)
 	if !equality.Semantic.DeepEqual(bad, rendered(t, fourVCPUs, `{}`)) {
 		t.Errorf("a configuration that no pod could have changes the pod: %+v", bad.Spec)
