@@ -323,6 +323,11 @@ func (r *raw) send(text []byte) {
 	}
 }
 
+// silence is how long a guest may write nothing. While it takes in 10 MiB, byte by
+// byte through an emulated serial port, it says nothing for three minutes where
+// another test cluster shares the machine.
+const silence = 10 * time.Minute
+
 // more reads until enough of what was read says so, and returns that.
 func (r *raw) more(what string, enough func(all []byte) (length int)) []byte {
 	r.t.Helper()
@@ -332,7 +337,7 @@ func (r *raw) more(what string, enough func(all []byte) (length int)) []byte {
 			r.rest = r.rest[n:]
 			return got
 		}
-		if err := r.conn.SetReadDeadline(time.Now().Add(3 * time.Minute)); err != nil {
+		if err := r.conn.SetReadDeadline(time.Now().Add(silence)); err != nil {
 			r.t.Fatal(err)
 		}
 		_, message, err := r.conn.ReadMessage()
