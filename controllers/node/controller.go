@@ -12,7 +12,6 @@ import (
 	"os"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,9 +31,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/netsetup"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
-	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
 // Reconciler starts the VMs of one node and reports what their launchers say.
@@ -177,120 +173,6 @@ func pods(object *v1.VirtualMachineInstance) []types.NamespacedName {
 		all = append(all, types.NamespacedName{Namespace: object.Namespace, Name: name})
 	}
 	return all
-}
-
-// report brings a VMI's status up to date with the launcher's report. It is pure. Facts that
-// the VMI's spec gives are taken from the spec: a launcher whose guest broke out may report
-// anything.
-func report(object *v1.VirtualMachineInstance, state control.StateReport, network map[string]networkFacts, now metav1.Time) {
-	status := &object.Status
-	if neverRan(object, state) {
-		return // virt-handler holds the guest, and the status does not show that
-	}
-	if state.Machine != nil && (state.StartedAt != nil || state.State == control.StatePaused) {
-		if v1.KnownMachineType(state.Machine.Type) {
-			status.Machine = &v1.Machine{Type: state.Machine.Type}
-		}
-		status.Interfaces = interfaces(object, network)
-		if state.Machine.Accelerator == qemuargs.TCG {
-			status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSoftwareEmulation, Status: metav1.ConditionTrue,
-				Reason: v1.ReasonTCG, Message: "the guest is emulated by QEMU's TCG: slow, and not an isolation boundary"}, now)
-		}
-		status.SetPhase(v1.Scheduled, now)
-		status.SetPhase(v1.Running, now)
-		status.RemoveCondition(v1.ConditionSynchronized)
-	}
-	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonGuestNotRunning}
-	if (state.State == control.StateRunning || state.State == control.StatePaused) && status.Phase != v1.Running && !object.IsFinal() {
-		return // a guest that runs has a machine: this launcher reports nonsense
-	}
-	switch state.State {
-	case control.StateRunning:
-		ready = runs(object)
-		status.RemoveCondition(v1.ConditionPaused)
-	case control.StatePaused:
-		ready.Message = "the guest is paused"
-		status.SetCondition(paused(state.Pause), now)
-	case control.StateExited:
-		if state.Failure == "" {
-			return // the pod is about to end, and its end says more
-		}
-		ready.Reason, ready.Message = v1.ReasonGuestFailed, "the guest has failed, and its launcher is kept: "+control.Short(state.Failure)
-		status.RemoveCondition(v1.ConditionPaused)
-	case control.StateShuttingDown:
-		ready.Reason, ready.Message = v1.ReasonGuestShuttingDown, "the guest was asked by the ACPI power button to shut down"
-	default:
-		return
-	}
-	status.SetCondition(ready, now)
-}
-
-// networkFacts is what virt-handler knows of the pod's link behind an interface.
-type networkFacts struct {
-	link string
-	ips  []string // IPv4 first
-	nic  resolve.NIC
-}
-
-// linksOf returns the pod's link behind each of the VMI's interfaces, by interface.
-func linksOf(launcher *sessions.Session, object *v1.VirtualMachineInstance) map[string]netsetup.Facts {
-	out := map[string]netsetup.Facts{}
-	for _, nic := range object.Spec.Domain.Devices.Interfaces {
-		out[nic.Name] = launcher.Links[sessions.PodLink] // every supported network is the pod network
-	}
-	return out
-}
-
-// networkOf is what is known of a VMI's networks, by interface. ips are the pod's own
-// addresses.
-func networkOf(launcher *sessions.Session, object *v1.VirtualMachineInstance, ips []string) map[string]networkFacts {
-	out := map[string]networkFacts{}
-	for name, link := range linksOf(launcher, object) {
-		facts := networkFacts{link: link.Link, nic: nicFacts(link)}
-		if link.Link == sessions.PodLink {
-			facts.ips = ips
-		}
-		out[name] = facts
-	}
-	return out
-}
-
-// nicFacts are the facts of a link that resolve.Machine needs.
-func nicFacts(link netsetup.Facts) resolve.NIC { return resolve.NIC{MTU: link.MTU, MAC: link.MAC} }
-
-func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFacts) []v1.NetworkInterfaceStatus {
-	var out []v1.NetworkInterfaceStatus
-	for _, nic := range object.Spec.Domain.Devices.Interfaces {
-		facts := network[nic.Name]
-		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: resolve.MAC(object, nic, facts.nic), IPs: facts.ips, PodInterfaceName: facts.link,
-			InfoSource: fromDomain, QueueCount: int32(resolve.Queues(object, nic))}
-		if len(facts.ips) > 0 {
-			s.IP = facts.ips[0]
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
-// announce makes events of what is new in the status.
-func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance) {
-	if before.Status.Phase != v1.Running && object.Status.Phase == v1.Running {
-		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "Started", "Start", "VirtualMachineInstance started.")
-	}
-	ready, old := object.Status.Condition(v1.ConditionReady), before.Status.Condition(v1.ConditionReady)
-	if ready != nil && ready.Reason == v1.ReasonGuestShuttingDown && (old == nil || old.Reason != ready.Reason) {
-		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "ShuttingDown", "Shutdown", "Signaled Graceful Shutdown")
-	}
-	if now, then := object.Status.Condition(v1.ConditionPaused), before.Status.Condition(v1.ConditionPaused); now != nil && now.Reason == v1.ReasonPausedIOError && (then == nil || then.Reason != now.Reason) {
-		r.Events.Eventf(object, nil, corev1.EventTypeWarning, "IOerror", "Pause", "%s", now.Message)
-	}
-	if silent(ready) && !silent(old) {
-		r.Events.Eventf(object, nil, corev1.EventTypeWarning, ready.Reason, "Probe", "%s", ready.Message)
-	}
-	if s, old := object.Status.Condition(v1.ConditionSynchronized), before.Status.Condition(v1.ConditionSynchronized); s != nil && old == nil {
-		r.Events.Eventf(object, nil, corev1.EventTypeWarning, "SyncFailed", "Synchronize", "%s", s.Message)
-	}
-	r.announceCredentials(before, object)
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.VirtualMachineInstance) (written bool, err error) {

@@ -1,7 +1,6 @@
 package resolve
 
 import (
-	"cmp"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -86,27 +85,6 @@ func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.
 	why.add("noACPI", "spec.domain.features.acpi.enabled", "on unless it is turned off")
 	why.add("boot", "", "the firmware tries no device without a boot index")
 	return m, err
-}
-
-// smbios takes the cluster's texts, and KubeVirt's where the cluster has none: guests and their
-// software look for these.
-func smbios(firmware *v1.Firmware, host Host, why *Decisions) qemuargs.SMBIOS {
-	const known = "KubeVirt's text, unless the cluster has another: guests and their software look for it"
-	why.add("smbios", "", known)
-	why.add("smbios.manufacturer", "host.smbios.manufacturer", known)
-	why.add("smbios.product", "host.smbios.product", known)
-	why.add("smbios.family", "host.smbios.family", known)
-	why.add("smbios.version", "host.smbios.version", "")
-	why.add("smbios.sku", "host.smbios.sku", "")
-	why.add("smbios.serial", "spec.domain.firmware.serial", "")
-	return qemuargs.SMBIOS{
-		Manufacturer: cmp.Or(host.SMBIOS.Manufacturer, "KubeVirt"),
-		Product:      cmp.Or(host.SMBIOS.Product, "None"),
-		Family:       cmp.Or(host.SMBIOS.Family, "KubeVirt"),
-		Version:      host.SMBIOS.Version,
-		SKU:          host.SMBIOS.SKU,
-		Serial:       firmware.Serial,
-	}
 }
 
 func enabled(b *bool) bool { return b == nil || *b }

@@ -1,9 +1,6 @@
 package resolve
 
 import (
-	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
-
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
@@ -92,54 +89,4 @@ func graphics(video *v1.VideoDevice, host Host, why *Decisions) *qemuargs.Graphi
 		g.PCI = &address
 	}
 	return g
-}
-
-func clock(c *v1.Clock, why *Decisions) qemuargs.Clock {
-	var out qemuargs.Clock
-	if c == nil || c.Timer == nil {
-		return out
-	}
-	if t := c.Timer.HPET; t != nil {
-		why.add("clock.noHPET", "spec.domain.clock.timer.hpet.present", "")
-		out.NoHPET = !enabled(t.Present)
-	}
-	if t := c.Timer.PIT; t != nil {
-		why.add("clock.noPIT", "spec.domain.clock.timer.pit.present", "")
-		why.add("clock.pitPolicy", "spec.domain.clock.timer.pit.tickPolicy", "")
-		out.NoPIT, out.PITPolicy = !enabled(t.Present), t.TickPolicy
-	}
-	if t := c.Timer.RTC; t != nil {
-		why.add("clock.rtcCatchUp", "spec.domain.clock.timer.rtc.tickPolicy", "")
-		why.add("clock.rtcSource", "spec.domain.clock.timer.rtc.track", "the guest's own time is vm, and wall time is host")
-		out.RTCCatchUp = t.TickPolicy == "catchup"
-		out.RTCSource = map[string]string{"guest": "vm", "wall": "host"}[t.Track]
-	}
-	return out
-}
-
-func serialBIOS(f *v1.Firmware, why *Decisions) bool {
-	why.add("serialBIOS", "spec.domain.firmware.bootloader.bios.useSerial", "the BIOS writes to the serial port where there are no graphics")
-	return f.Bootloader != nil && f.Bootloader.BIOS != nil && ptr.Deref(f.Bootloader.BIOS.UseSerial, false)
-}
-
-// foundByLauncher is why a path is a fact.
-const foundByLauncher = "where the launcher has found the file in the container image"
-
-func kernel(vmi *v1.VirtualMachineInstance, host Host, path *field.Path, why *Decisions) (*qemuargs.Kernel, *field.Error) {
-	container := vmi.KernelContainer()
-	if container == nil {
-		return nil, nil
-	}
-	switch {
-	case host.Kernel == nil:
-		return nil, field.Invalid(path, container.Image, "the launcher has not inspected it")
-	case host.Kernel.Error != "":
-		return nil, field.Invalid(path, container.Image, host.Kernel.Error)
-	}
-	const boot = "spec.domain.firmware.kernelBoot."
-	why.add("kernel", boot+"container", "")
-	why.add("kernel.path", boot+"container.image "+boot+"container.kernelPath host.kernel.path", foundByLauncher)
-	why.add("kernel.initrd", boot+"container.image "+boot+"container.initrdPath host.kernel.initrd", foundByLauncher)
-	why.add("kernel.args", boot+"kernelArgs", "")
-	return &qemuargs.Kernel{Path: host.Kernel.Path, Initrd: host.Kernel.Initrd, Args: vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs}, nil
 }
