@@ -10,7 +10,8 @@ import (
 )
 
 // effective are the fields of a KubeVirt that have an effect, each with the test that sees it. A
-// field that is neither here nor in the list of those without an effect fails TestEveryField.
+// field that is neither here nor in the list of those without an effect fails TestEveryField. A
+// field that has an effect for some values only is in both.
 var effective = map[string]string{
 	"configuration.cpuModel":                                         "TestApplyClusterDefaults",
 	"configuration.cpuRequest":                                       "controllers/vmi TestResourcesOfCluster",
@@ -21,6 +22,8 @@ var effective = map[string]string{
 	"configuration.imagePullPolicy":                                  "controllers/vmi TestPodOfCluster",
 	"configuration.defaultRuntimeClass":                              "controllers/vmi TestPodOfCluster",
 	"configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.runtimeDefaultProfile": "controllers/vmi TestPodOfCluster",
+	"configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile":      "controllers/vmi TestPodOfCluster",
+	"configuration.virtualMachineInstancesPerNode":                                                         "controllers/node/accelerator TestFollow",
 	"configuration.additionalGuestMemoryOverheadRatio":                                                     "controllers/vmi TestResourcesOfCluster",
 	"configuration.smbios":                                         "controllers/handover TestConfigure",
 	"configuration.network.defaultNetworkInterface":                "TestApplyClusterDefaults",

@@ -55,7 +55,7 @@ func TestKubeVirtPage(t *testing.T) {
 		}
 		fmt.Fprintf(page, "| `%s` | %s |\n", path, strings.Join(strings.Fields(description), " "))
 	}
-	page.WriteString("\n## Fields without an effect\n\nA value in the last column is as it is here anyway, and is not named in the condition.\n\n| field below `spec` | why | not named |\n|---|---|---|\n")
+	page.WriteString("\n## Fields without an effect\n\nThe condition does not name a field that has a value of the last column.\n\n| field below `spec` | why | not named |\n|---|---|---|\n")
 	for _, f := range ineffectiveFields {
 		fmt.Fprintf(page, "| `%s` | %s | %s |\n", f.path, f.why, f.asHere)
 	}
