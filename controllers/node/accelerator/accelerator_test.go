@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -115,8 +116,22 @@ func TestFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	follow(qemuargs.TCG, 2)
+	slots := func(most *int, want, wantChanges int) {
+		t.Helper()
+		kv.Spec.Configuration.VirtualMachineInstancesPerNode = most
+		if err := c.Update(ctx, kv); err != nil {
+			t.Fatal(err)
+		}
+		follow(qemuargs.TCG, wantChanges)
+		if got, _ := f.Chooser.Choice(); got.Slots != want {
+			t.Errorf("%d slots, want %d", got.Slots, want)
+		}
+	}
+	slots(ptr.To(7), 7, 3)
+	slots(ptr.To(250), MaxSlots, 4)
+	slots(nil, MaxSlots, 4)
 	if err := c.Delete(ctx, kv, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	follow("", 3)
+	follow("", 5)
 }
