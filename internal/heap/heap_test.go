@@ -3,6 +3,7 @@ package heap
 import (
 	"runtime"
 	"runtime/metrics"
+	"sync"
 	"testing"
 	"time"
 )
@@ -49,6 +50,14 @@ func TestPace(t *testing.T) {
 	}
 }
 
+func TestBusyPercent(t *testing.T) {
+	for live, want := range map[uint64]int{0: mostPercent, 1 << 20: mostPercent, busyGrowth: 100, 2 * busyGrowth: 50, 100 * busyGrowth: idlePercent} {
+		if got := busyPercent(live); got != want {
+			t.Errorf("of %d bytes: %d percent, want %d", live, got, want)
+		}
+	}
+}
+
 // TestKeeper: collections raise GOGC, and Close puts it back.
 func TestKeeper(t *testing.T) {
 	percent := func() uint64 {
@@ -62,7 +71,7 @@ func TestKeeper(t *testing.T) {
 	if got := percent(); got != idlePercent {
 		t.Errorf("idle: %d percent", got)
 	}
-	for deadline := time.Now().Add(time.Minute); percent() != busyPercent; {
+	for deadline := time.Now().Add(time.Minute); percent() != mostPercent; {
 		if time.Now().After(deadline) {
 			t.Fatalf("many collections, and still %d percent", percent())
 		}
@@ -73,5 +82,57 @@ func TestKeeper(t *testing.T) {
 	runtime.GC()
 	if got := percent(); got != before {
 		t.Errorf("closed: %d percent, before %d", got, before)
+	}
+}
+
+// deepen needs a stack of more than 16 KiB for a depth of 100.
+func deepen(depth int) int {
+	var space [256]byte
+	if depth == 0 {
+		return len(space)
+	}
+	return deepen(depth-1) + int(space[depth])
+}
+
+// TestSettle: when the work is over, goroutines give back the stacks that the work needed, and
+// the collections for that do not count as work.
+func TestSettle(t *testing.T) {
+	k := Keep()
+	defer k.Close()
+	const goroutines = 200
+	var deep, end sync.WaitGroup
+	rest := make(chan struct{})
+	defer end.Wait()
+	defer close(rest)
+	for range goroutines {
+		deep.Add(1)
+		end.Go(func() {
+			deepen(100)
+			deep.Done()
+			<-rest
+		})
+	}
+	deep.Wait()
+	stacks := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.StackInuse
+	}
+	if got := stacks(); got < goroutines*(16<<10) {
+		t.Fatalf("%d goroutines, and stacks of only %d KiB", goroutines, got>>10)
+	}
+	k.mu.Lock()
+	k.pace.busy = true
+	k.after(0, k.calm)
+	k.mu.Unlock()
+	for deadline := time.Now().Add(time.Minute); stacks() > goroutines*(6<<10); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines, and stacks of %d KiB", goroutines, stacks()>>10)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.pace.busy {
+		t.Error("the program counts as busy")
 	}
 }

@@ -259,21 +259,45 @@ func (c *Conn) parse(text []byte) (*Message, error) {
 	return m, nil
 }
 
+// fill waits until something has come, and takes it.
 func (c *Conn) fill() error {
-	data := make([]byte, 4096)
-	oob := make([]byte, unix.CmsgSpace(MaxFiles*4))
-	n, oobn, flags, _, err := c.unix.ReadMsgUnix(data, oob)
-	if errors.Is(err, io.EOF) {
-		if len(c.buffer) > 0 {
-			return io.ErrUnexpectedEOF
-		}
-		return io.EOF
+	raw, err := c.unix.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("receive message: %w", err)
 	}
+	var taken error
+	err = raw.Read(func(socket uintptr) bool {
+		taken = c.take(int(socket))
+		return !errors.Is(taken, unix.EAGAIN)
+	})
 	if c.closer != nil && errors.Is(err, os.ErrDeadlineExceeded) {
 		err = net.ErrClosed // hangUp has set the deadline
 	}
-	if err != nil {
-		return fmt.Errorf("receive message: %w", err)
+	if err == nil {
+		err = taken
+	}
+	if err == nil || err == io.EOF || errors.Is(err, ErrProtocol) {
+		return err
+	}
+	return fmt.Errorf("receive message: %w", err)
+}
+
+// take takes what has come, or returns EAGAIN. Its room is on the stack only meanwhile:
+// virt-handler has a goroutine for each launcher, which hardly ever gets a message.
+func (c *Conn) take(socket int) error {
+	var data [4096]byte
+	oob := make([]byte, unix.CmsgSpace(MaxFiles*4))
+	n, oobn, flags, _, err := unix.Recvmsg(socket, data[:], oob, unix.MSG_CMSG_CLOEXEC)
+	for errors.Is(err, unix.EINTR) {
+		n, oobn, flags, _, err = unix.Recvmsg(socket, data[:], oob, unix.MSG_CMSG_CLOEXEC)
+	}
+	switch {
+	case err != nil:
+		return err
+	case n == 0 && len(c.buffer) > 0:
+		return io.ErrUnexpectedEOF
+	case n == 0:
+		return io.EOF
 	}
 	files, err := received(oob[:oobn])
 	c.descriptors = append(c.descriptors, files...)

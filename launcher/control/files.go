@@ -139,7 +139,7 @@ func received(oob []byte) ([]descriptor, error) {
 			return out, fmt.Errorf("%w: %w", ErrProtocol, err)
 		}
 		for _, n := range numbers {
-			out = append(out, descriptor(n)) // ReadMsgUnix asks for MSG_CMSG_CLOEXEC
+			out = append(out, descriptor(n)) // MSG_CMSG_CLOEXEC was asked for
 		}
 	}
 	return out, nil
