@@ -281,9 +281,7 @@ func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance) {
 	if ready != nil && ready.Reason == v1.ReasonGuestShuttingDown && (old == nil || old.Reason != ready.Reason) {
 		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "ShuttingDown", "Shutdown", "Signaled Graceful Shutdown")
 	}
-	if now, then := object.Status.Condition(v1.ConditionPaused), before.Status.Condition(v1.ConditionPaused); now != nil && now.Reason == v1.ReasonPausedIOError && (then == nil || then.Reason != now.Reason) {
-		r.Events.Eventf(object, nil, corev1.EventTypeWarning, "IOerror", "Pause", "%s", now.Message)
-	}
+	r.announcePause(before, object)
 	if silent(ready) && !silent(old) {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, ready.Reason, "Probe", "%s", ready.Message)
 	}

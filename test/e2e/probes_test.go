@@ -66,6 +66,7 @@ func TestProbes(t *testing.T) {
 	web.asked(http.StatusOK, "", "", "virtualmachineinstances", "unpause", v1.UnpauseOptions{})
 	web.awaitReadiness("True/GuestReady")
 	web.awaitServed(true)
+	web.awaitEvents("Started", "Paused", "Unpaused")
 	if phase := bridge.get().Status.Phase; phase != v1.Running {
 		t.Errorf("a guest that is alive is %s", phase)
 	}
