@@ -21,6 +21,24 @@ func (l *launcher) hasAgent(command string) error {
 	return nil
 }
 
+// hasAgentPort returns why there is no port of a guest agent now, or nil.
+func (l *launcher) hasAgentPort(command string) error {
+	if l.agent == nil || l.life.HasEnded() {
+		return fmt.Errorf("%s: the VM is %s, and has no port of a guest agent", command, l.life.Shown())
+	}
+	return nil
+}
+
+// holdPings does not need the agent to be connected: while it is away, its pings are held.
+func (l *launcher) holdPings(_ context.Context, m *link.Command) {
+	var request control.HoldPingsRequest
+	err := control.Decode(m.Data, &request)
+	if err == nil {
+		l.agent.HoldPings(request.Hold)
+	}
+	m.Answer(nil, err)
+}
+
 func (l *launcher) guestInfo(*link.Command) (work, error) { return result(l.agent.Info), nil }
 
 func (l *launcher) guestUsers(*link.Command) (work, error) { return result(l.agent.Users), nil }

@@ -98,6 +98,7 @@ var operations = map[string]operation{
 	control.CommandFileSystems: {when: (*launcher).hasAgent, beside: (*launcher).guestFileSystems, timeout: operateTimeout, queue: asking},
 	control.CommandFreeze:      {when: (*launcher).hasAgent, beside: (*launcher).freeze, timeout: operateTimeout, queue: asking},
 	control.CommandUnfreeze:    {when: (*launcher).hasAgent, beside: (*launcher).unfreeze, timeout: operateTimeout, queue: asking},
+	control.CommandHoldPings:   {when: (*launcher).hasAgentPort, now: (*launcher).holdPings},
 }
 
 const (

@@ -2,6 +2,7 @@ package v1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -37,6 +38,9 @@ func validateClaimName(name string, path *field.Path) field.ErrorList {
 	}
 	return errs
 }
+
+// DataVolumeGroupVersionKind is the kind of CDI's DataVolumes. The cluster may lack it.
+var DataVolumeGroupVersionKind = schema.GroupVersionKind{Group: "cdi.kubevirt.io", Version: "v1beta1", Kind: "DataVolume"}
 
 // DataVolumeSource is the disk of a DataVolume (cdi.kubevirt.io), on the claim of the same
 // name. The disk lies there as PersistentVolumeClaimVolumeSource says.

@@ -78,6 +78,9 @@ type Interface struct {
 	// ACPIIndex is refused: not supported yet.
 	// +optional
 	ACPIIndex UnsupportedNumber `json:"acpiIndex,omitempty"`
+	// PortRanges are refused: not supported yet. List the ports, or none, which forwards all.
+	// +optional
+	PortRanges UnsupportedList `json:"portRanges,omitempty"`
 	// Tag is refused: not supported yet.
 	// +optional
 	Tag UnsupportedString `json:"tag,omitempty"`

@@ -3,6 +3,7 @@ package v1
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -68,6 +69,19 @@ type GuestAgentPing struct{}
 // asks the agent, knows; the kubelet, which asks by HTTP and TCP, does not.
 func (p *Probe) KnowsPause() bool {
 	return p == nil || p.GuestAgentPing != nil || p.Exec != nil
+}
+
+// PingsGuestAgent says whether a probe asks whether the guest agent answers.
+func (spec *VirtualMachineInstanceSpec) PingsGuestAgent() bool {
+	pings := func(p *Probe) bool { return p != nil && p.GuestAgentPing != nil }
+	return pings(spec.LivenessProbe) || pings(spec.ReadinessProbe)
+}
+
+// PausesGuestAgentProbes says whether the VMI's annotation holds its guestAgentPing probes. As in
+// KubeVirt, every spelling of true that Go's strconv.ParseBool knows does, and nothing else.
+func (vmi *VirtualMachineInstance) PausesGuestAgentProbes() bool {
+	held, err := strconv.ParseBool(vmi.Annotations[PauseGuestAgentProbesAnnotation])
+	return err == nil && held
 }
 
 func defaultProbes(spec *VirtualMachineInstanceSpec) {

@@ -7,6 +7,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
+func TestPausesGuestAgentProbes(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "True": true, "1": true, "false": false, "0": false, "": false, "yes": false, " true": false} {
+		vmi := &VirtualMachineInstance{}
+		if vmi.PausesGuestAgentProbes() {
+			t.Error("a VMI without annotations")
+		}
+		vmi.Annotations = map[string]string{PauseGuestAgentProbesAnnotation: value}
+		if got := vmi.PausesGuestAgentProbes(); got != want {
+			t.Errorf("%q: %v, want %v", value, got, want)
+		}
+	}
+}
+
 func TestValidateProbes(t *testing.T) {
 	// live gives a spec a liveness probe with defaults, and then does the rest.
 	live := func(h Handler, then ...func(*spec)) func(*spec) {

@@ -353,6 +353,9 @@ const (
 	// the guest failed, until it or the VMI is deleted, so that somebody can
 	// look around in it. The VMI stays Running meanwhile, and not Ready.
 	KeepLauncherAnnotation = "kubevirt.io/keep-launcher-alive-after-failure"
+	// PauseGuestAgentProbesAnnotation set to "true" holds a VMI's guestAgentPing probes: they
+	// succeed, and the guest agent is not asked. It may be set and removed while the guest runs.
+	PauseGuestAgentProbesAnnotation = "kubevirt.io/pause-guest-agent-probes"
 	// VMIFinalizer keeps a VMI until its pods are gone.
 	VMIFinalizer = "kubevirt.io/foregroundDeleteVirtualMachine"
 )

@@ -14,7 +14,7 @@ import (
 
 // Volume is where a disk's content comes from. Exactly one source is set.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, cloudInitConfigDrive, emptyDisk)"
+// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump), has(self.containerPath)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, cloudInitConfigDrive, emptyDisk)"
 type Volume struct {
 	// Name of the volume; a disk refers to it.
 	// +kubebuilder:validation:MinLength=1
@@ -70,6 +70,9 @@ type Volume struct {
 	// MemoryDump is refused: not supported yet.
 	// +optional
 	MemoryDump *Unsupported `json:"memoryDump,omitempty"`
+	// ContainerPath is refused: not supported yet.
+	// +optional
+	ContainerPath *Unsupported `json:"containerPath,omitempty"`
 }
 
 // ContainerDiskSource is a disk image (qcow2 or raw) in a container image.

@@ -11,8 +11,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -139,7 +141,11 @@ func expand(ctx context.Context, read choice.Get, vm *v1.VirtualMachine) (*v1.Vi
 // resourceOf returns the resource of an object that expand reads, and whether it is
 // cluster-scoped.
 func resourceOf(object choice.Object) (resource schema.GroupVersionResource, ofCluster bool) {
-	switch object.(type) {
+	switch o := object.(type) {
+	case *unstructured.Unstructured:
+		kind := o.GroupVersionKind()
+		resource, _ = meta.UnsafeGuessKindToResource(kind) // of DataVolume, DataSource and VolumeSnapshot it is the lower-case plural
+		return resource, false
 	case *v1beta1.VirtualMachineInstancetype:
 		return v1beta1.GroupVersion.WithResource("virtualmachineinstancetypes"), false
 	case *v1beta1.VirtualMachinePreference:

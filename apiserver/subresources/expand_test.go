@@ -11,10 +11,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
 // one reads an instancetype "small" of the namespace and nothing else.
@@ -102,6 +105,21 @@ func TestExpandReads(t *testing.T) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !strings.Contains(status.Status().Message, "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes/small") || len(s.asked) != asked {
 		t.Errorf("what is of the cluster: %v", err)
+	}
+}
+
+// TestResourceOf: kinds that the cluster may lack are asked for by their resources.
+func TestResourceOf(t *testing.T) {
+	for kind, want := range map[schema.GroupVersionKind]string{
+		v1.DataVolumeGroupVersionKind:                                             "cdi.kubevirt.io/v1beta1, Resource=datavolumes",
+		v1.DataVolumeGroupVersionKind.GroupVersion().WithKind("DataSource"):       "cdi.kubevirt.io/v1beta1, Resource=datasources",
+		{Group: "snapshot.storage.k8s.io", Version: "v1", Kind: "VolumeSnapshot"}: "snapshot.storage.k8s.io/v1, Resource=volumesnapshots",
+	} {
+		object := &unstructured.Unstructured{}
+		object.SetGroupVersionKind(kind)
+		if got, ofCluster := resourceOf(object); got.String() != want || ofCluster {
+			t.Errorf("%s: %s, of the cluster: %v", kind, got, ofCluster)
+		}
 	}
 }
 

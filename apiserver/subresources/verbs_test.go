@@ -142,6 +142,19 @@ func TestVerbs(t *testing.T) {
 			t.Errorf("%s of %s with VMI %s: %s, want %s", c.name, c.strategy, c.phase, got, c.want)
 		}
 	}
+	// A paused guest is stopped and restarted like any other.
+	pausedVMI := instanceIn(v1.Running)
+	pausedVMI.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue, Reason: v1.ReasonPausedByUser}, metav1.Time{})
+	for name, c := range map[string]struct{ got, want string }{
+		"stop":         {stop(machineOf(always), pausedVMI), `{"runStrategy":"Halted"}`},
+		"stop, manual": {stop(machineOf(manual), pausedVMI), "Stop:u "},
+		"stop at once": {stopIn(0)(machineOf(rerun), pausedVMI), "Stop:u grace=0"},
+		"restart":      {restart(machineOf(always), pausedVMI), "Stop:u Start "},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s of a paused VM: %s, want %s", name, c.got, c.want)
+		}
+	}
 	// What was asked before is waited for, but by a stop.
 	const underway = conflict + "unable to complete request: stop/start already underway"
 	for name, got := range map[string]string{

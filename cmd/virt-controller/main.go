@@ -18,17 +18,21 @@ import (
 	instancetypev1beta1 "github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/component"
 )
 
 type options struct {
 	launcherImage string
-	leaderElect   bool
-	probes        string
-	metrics       string
-	node          string
-	verbosity     *component.Verbosity
+	// annotations and labels are lists of keys, which follow reads.
+	annotations, labels string
+	follow              follow.Keys
+	leaderElect         bool
+	probes              string
+	metrics             string
+	node                string
+	verbosity           *component.Verbosity
 }
 
 // Main runs virt-controller with the arguments after its name until a signal ends it,
@@ -38,6 +42,8 @@ func Main(args []string) int {
 	flags := flag.NewFlagSet("virt-controller", flag.ContinueOnError)
 	config.RegisterFlags(flags)
 	flags.StringVar(&o.launcherImage, "launcher-image", "", "container `image` of virt-launcher (required)")
+	flags.StringVar(&o.annotations, "additional-launcher-annotations-sync", "", "`keys` of annotations, with commas between them, in which a running VMI follows its VM's template, and its pod the VMI; example.com/* stands for a domain's keys")
+	flags.StringVar(&o.labels, "additional-launcher-labels-sync", "", "`keys` of labels that follow in the same way")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "of several virt-controllers, only one works; needed for more than one replica")
 	flags.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for the KubeVirt object's nodeVerbosity; default $NODE_NAME")
 	flags.StringVar(&o.probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
@@ -52,6 +58,10 @@ func Main(args []string) int {
 func run(o options) error {
 	if o.launcherImage == "" {
 		return fmt.Errorf("--launcher-image is required")
+	}
+	var err error
+	if o.follow, err = follow.Parse(o.annotations, o.labels); err != nil {
+		return err
 	}
 	config, err := ctrl.GetConfig()
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
+	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
@@ -41,7 +42,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		Scheme:                 s,
 		HealthProbeBindAddress: "0",                              // addProbes serves probes
 		Metrics:                server.Options{BindAddress: "0"}, // package monitoring serves them
-		Cache:                  cacheOptions(),
+		Cache:                  cacheOptions(o.follow),
 
 		LeaderElection:          o.leaderElect,
 		LeaderElectionID:        "virt-controller",
@@ -61,14 +62,14 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 
 // cacheOptions keep few fields of few objects in the cache, so that memory does not grow with
 // the cluster.
-func cacheOptions() cache.Options {
+func cacheOptions(keys follow.Keys) cache.Options {
 	components := cache.ByObject{Namespaces: map[string]cache.Config{v1.KubeVirtNamespace: {}}}
 	leases := components
 	leases.Label = labels.SelectorFromSet(labels.Set{nodelabel.LeaseLabel: nodelabel.LeaseLabelValue})
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:                   {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: "virt-launcher"}), Transform: vmi.TrimPod},
+			&corev1.Pod{}:                   {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: "virt-launcher"}), Transform: vmi.TrimPod(keys)},
 			&corev1.Node{}:                  {Transform: nodelabel.Trim},
 			&corev1.PersistentVolumeClaim{}: {Transform: vmi.TrimClaim},
 			&v1.VirtualMachine{}:            {Transform: vm.Trim},
@@ -93,6 +94,7 @@ func setUp(mgr ctrl.Manager, o options) error {
 		Events:  events,
 		Config:  vmi.PodConfig{LauncherImage: o.launcherImage},
 		Cluster: cluster,
+		Follow:  o.follow,
 	}
 	if err := vmis.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VMI controller: %w", err)
@@ -101,6 +103,7 @@ func setUp(mgr ctrl.Manager, o options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Jitter: rand.Float64,
 		Events:  events,
 		Cluster: cluster,
+		Follow:  o.follow,
 	}
 	if err := vms.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VM controller: %w", err)

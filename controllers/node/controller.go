@@ -117,7 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if len(ips) == 0 && startErr == nil {
 		return ctrl.Result{}, nil // the pod has no addresses yet; their change brings us back
 	}
-	again := r.growDisks(ctx, object, launcher)
+	again := sooner(r.growDisks(ctx, object, launcher), r.holdPings(ctx, object, launcher))
 	now := metav1.NewTime(r.Clock.Now())
 	report(object, launcher.State(), networkOf(launcher, object, ips), now)
 	if agent := launcher.Agent(); agent == nil && withAgent(launcher.State()) {
@@ -135,6 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	} else if written {
 		r.announce(before, object)
 	}
+	r.announcePing(object, launcher)
 	if errors.Is(startErr, control.ErrClosed) {
 		return ctrl.Result{}, nil // the launcher's next hello brings us back
 	}
@@ -142,6 +143,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, errors.New(control.Printable(startErr.Error(), maxMessage))
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
+}
+
+// sooner is the shorter of two waits, of which 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // withoutLauncher says in the status of a running VMI that it is not known whether the guest

@@ -58,6 +58,32 @@ func ioErrorMessage(pause *control.Pause) string {
 	return fmt.Sprintf("VMI was paused, low-level IO error detected: %s disk %q: %s", operation, control.Short(pause.Disk), text)
 }
 
+// announcePause makes events of the guest's pauses and their ends. A guest that is paused from
+// its start on makes none: its VMI's event Started is enough.
+func (r *Reconciler) announcePause(before, object *v1.VirtualMachineInstance) {
+	now, then := object.Status.Condition(v1.ConditionPaused), before.Status.Condition(v1.ConditionPaused)
+	ran := before.Status.Phase == v1.Running && object.Status.Phase == v1.Running
+	switch {
+	case now != nil && (then == nil || then.Reason != now.Reason):
+		switch {
+		case now.Reason == v1.ReasonPausedIOError:
+			r.Events.Eventf(object, nil, corev1.EventTypeWarning, "IOerror", "Pause", "%s", now.Message)
+		case ran && now.Reason == v1.ReasonPausedByUser:
+			r.Events.Eventf(object, nil, corev1.EventTypeNormal, "Paused", "Pause", "VirtualMachineInstance paused")
+		case ran:
+			r.Events.Eventf(object, nil, corev1.EventTypeWarning, "Paused", "Pause", "%s", now.Message)
+		}
+	case now == nil && then != nil && ran && !failed(object):
+		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "Unpaused", "Unpause", "VirtualMachineInstance unpaused")
+	}
+}
+
+// failed says whether the guest has failed and its launcher is kept.
+func failed(object *v1.VirtualMachineInstance) bool {
+	ready := object.Status.Condition(v1.ConditionReady)
+	return ready != nil && ready.Reason == v1.ReasonGuestFailed
+}
+
 // maxMessage is how long a condition's message may be, in bytes.
 const maxMessage = 1024
 
@@ -163,9 +189,7 @@ func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance) {
 	if ready != nil && ready.Reason == v1.ReasonGuestShuttingDown && (old == nil || old.Reason != ready.Reason) {
 		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "ShuttingDown", "Shutdown", "Signaled Graceful Shutdown")
 	}
-	if now, then := object.Status.Condition(v1.ConditionPaused), before.Status.Condition(v1.ConditionPaused); now != nil && now.Reason == v1.ReasonPausedIOError && (then == nil || then.Reason != now.Reason) {
-		r.Events.Eventf(object, nil, corev1.EventTypeWarning, "IOerror", "Pause", "%s", now.Message)
-	}
+	r.announcePause(before, object)
 	if silent(ready) && !silent(old) {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, ready.Reason, "Probe", "%s", ready.Message)
 	}

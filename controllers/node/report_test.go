@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
@@ -176,6 +177,54 @@ func TestPaused(t *testing.T) {
 		c := paused(tt.pause)
 		if c.Reason != tt.reason || !strings.Contains(c.Message, tt.message) || len(c.Message) > 1000 || !utf8.ValidString(c.Message) {
 			t.Errorf("%.100v: %s: %.200q", tt.pause, c.Reason, c.Message)
+		}
+	}
+}
+
+// TestAnnouncePause: a running guest's pauses and their ends are told once each.
+func TestAnnouncePause(t *testing.T) {
+	recorder := events.NewFakeRecorder(10)
+	r := &Reconciler{Events: recorder}
+	startedAt := time.Unix(1000, 0)
+	state := func(state control.State, status string) control.StateReport {
+		s := control.StateReport{State: state, StartedAt: &startedAt, Machine: &qemuargs.Machine{Type: "pc-q35-7.2"}}
+		if status != "" {
+			s.Pause = &control.Pause{Status: status, Disk: "root", Operation: "write", Error: "EIO"}
+		}
+		return s
+	}
+	failed := state(control.StateExited, "")
+	failed.Failure = "QEMUExited: it crashed"
+	vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Scheduled}}
+	const begun = "Normal Started VirtualMachineInstance started."
+	const paused, unpaused = "Normal Paused VirtualMachineInstance paused", "Normal Unpaused VirtualMachineInstance unpaused"
+	for _, step := range []struct {
+		name  string
+		state control.StateReport
+		event string
+	}{
+		{"paused from the start", state(control.StatePaused, control.PausedByUser), begun},
+		{"goes on", state(control.StateRunning, ""), unpaused},
+		{"runs on", state(control.StateRunning, ""), ""},
+		{"is paused", state(control.StatePaused, control.PausedByUser), paused},
+		{"stays paused", state(control.StatePaused, control.PausedByUser), ""},
+		{"goes on again", state(control.StateRunning, ""), unpaused},
+		{"an I/O error", state(control.StatePaused, control.PausedIOError), "Warning IOerror "},
+		{"the storage works again", state(control.StateRunning, ""), unpaused},
+		{"QEMU's own", state(control.StatePaused, "internal-error"), "Warning Paused the guest's CPUs are stopped"},
+		{"is to stop", state(control.StateShuttingDown, "internal-error"), "Normal ShuttingDown "},
+		{"failed", failed, ""},
+	} {
+		before := vmi.DeepCopy()
+		report(vmi, step.state, someNetwork(), metav1.Unix(2000, 0))
+		r.announce(before, vmi)
+		said := ""
+		select {
+		case said = <-recorder.Events:
+		default:
+		}
+		if len(recorder.Events) > 0 || step.event == "" && said != "" || !strings.HasPrefix(said, step.event) {
+			t.Errorf("%s: %q, want %q", step.name, said, step.event)
 		}
 	}
 }

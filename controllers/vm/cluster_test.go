@@ -25,6 +25,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
@@ -63,7 +64,11 @@ func startServer(t *testing.T) *shared {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"), Clock: s.clock, Jitter: func() float64 { return 0 },
+	keys, err := follow.Parse("", "example.com/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"), Clock: s.clock, Jitter: func() float64 { return 0 }, Follow: keys,
 		Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil }}
 	if err := r.Setup(mgr); err != nil {
 		t.Fatal(err)

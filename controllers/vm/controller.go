@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
@@ -37,6 +39,8 @@ type Reconciler struct {
 	Jitter func() float64
 	// Cluster returns the cluster's configuration.
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
+	// Follow are the keys of the template's metadata that a running VMI follows.
+	Follow follow.Keys
 }
 
 // Setup registers the reconciler with a manager.
@@ -87,6 +91,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if p.action == release && stepErr == nil {
 		stepErr = r.release(ctx, vm)
+	}
+	if p.action == wait && stepErr == nil {
+		stepErr = r.follow(ctx, vm, now)
 	}
 	after, stepErr := r.patient(vm, stepErr)
 	return ctrl.Result{RequeueAfter: max(after, p.after)}, ignoreConflict(stepErr)
@@ -226,6 +233,7 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	}
 	made := expanded.Instance(config, p.paused)
 	made.Annotations[v1.TemplateHashAnnotation] = vm.TemplateHash()
+	r.Follow.Note(templateMetadata(vm), made)
 	if err = r.start(ctx, vm, made); err != nil {
 		if errors.Is(err, errBehind) {
 			return nil, nil, err
@@ -342,6 +350,30 @@ func (r *Reconciler) enable(ctx context.Context, vm *v1.VirtualMachine) error {
 		return fmt.Errorf("set run strategy: %w", err)
 	}
 	return nil
+}
+
+func templateMetadata(vm *v1.VirtualMachine) follow.Metadata {
+	return follow.Metadata{Labels: vm.Spec.Template.ObjectMeta.Labels, Annotations: vm.Spec.Template.ObjectMeta.Annotations}
+}
+
+// follow brings the chosen labels and annotations of a running VMI up to date with the template.
+func (r *Reconciler) follow(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
+	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil || vm.DeletionTimestamp != nil {
+		return nil
+	}
+	patch, err := r.Follow.Patch(templateMetadata(vm), vmi)
+	if patch == nil || err != nil {
+		return err
+	}
+	err = kit.SortedRefusal(r.Client.Patch(ctx, vmi.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("write labels and annotations of VirtualMachineInstance %s: %w", vmi.Name, err)
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+		r.Events.Eventf(vm, vmi, corev1.EventTypeWarning, v1.ReasonFailedUpdate, "Follow", "%s", err)
+	}
+	return err
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, status v1.VirtualMachineStatus) error {

@@ -27,7 +27,7 @@ func TestReconciler(t *testing.T) {
 		"life": life, "restart": restart, "manual": manual, "rerun on failure": rerunOnFailure, "once": once, "halted": halted,
 		"back-off": backsOff, "taken": taken, "orphan": orphan, "applied twice": appliedTwice, "refused": refused, "accepted": accepted,
 		"restart required": restartRequired, "invalid": invalid, "machine type": machineType, "idle": idle, "deleted at once": deletedAtOnce,
-		"instancetype": sized, "conflict": conflicting, "inferred": inferred,
+		"instancetype": sized, "conflict": conflicting, "inferred": inferred, "inferred without CDI": inferredWithoutCDI, "template's metadata": followed,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -123,14 +123,24 @@ func conflicting(s subject) {
 
 // inferred: a volume's claim says what its guest is to have.
 func inferred(s subject) {
+	s.infers("persistentVolumeClaim: {claimName: root}", `PersistentVolumeClaim "root" not found`)
+}
+
+// inferredWithoutCDI: where there are no DataVolumes, the claim of the DataVolume's name does.
+func inferredWithoutCDI(s subject) {
+	s.infers("dataVolume: {name: root}", `DataVolume "root", PersistentVolumeClaim "root" is not found`)
+}
+
+// infers starts a VM with a volume whose claim comes later.
+func (s subject) infers(source, missing string) {
+	s.t.Helper()
 	s.instancetype("small", 3)
-	const claims = "\n      volumes: [{name: root, persistentVolumeClaim: {claimName: root}}]\n"
-	onClaim := strings.Replace(unsized, "\n      volumes: [{name: root, containerDisk: {image: \"example.com/disk:1\"}}]\n", claims, 1)
+	onClaim := strings.Replace(unsized, "{name: root, containerDisk: {image: \"example.com/disk:1\"}}", "{name: root, "+source+"}", 1)
 	if err := s.client.Create(ctx, s.object("runStrategy: Always\n  instancetype: {inferFromVolume: root}\n"+
 		"  preference: {inferFromVolume: root, inferFromVolumeFailurePolicy: Ignore}"+onClaim)); err != nil {
 		s.t.Fatal(err)
 	}
-	if c := s.awaitCondition(v1.ConditionFailure, "FailedCreate"); !strings.Contains(c.Message, `PersistentVolumeClaim "root" not found`) {
+	if c := s.awaitCondition(v1.ConditionFailure, "FailedCreate"); !strings.Contains(c.Message, missing) {
 		s.t.Errorf("condition %+v", c)
 	}
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "root", Namespace: s.namespace,

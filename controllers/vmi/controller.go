@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
@@ -33,6 +34,8 @@ type Reconciler struct {
 	// Cluster returns the cluster's configuration. A nil function means an empty
 	// configuration.
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
+	// Follow are the keys of the VMI's metadata that its launcher pod follows.
+	Follow follow.Keys
 
 	ends   ends
 	writes kit.Writes
@@ -111,6 +114,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if booting, stepErr = r.openGate(ctx, vmi, pod); booting > 0 && after == 0 {
 			after = booting
 		}
+	}
+	if pod != nil && stepErr == nil {
+		stepErr = r.follow(ctx, vmi, pod)
 	}
 	if vmi.DeletionTimestamp != nil && pod == nil && stepErr == nil {
 		stepErr = r.release(ctx, vmi)
@@ -278,6 +284,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	config.Cluster = cluster
 	config.Emulation = config.Emulation || cluster.EmulationPermitted()
 	pod := Pod(defaulted, config)
+	r.Follow.Note(metadataOf(vmi), pod)
 	err = kit.SortedRefusal(r.Client.Create(ctx, pod))
 	if apierrors.IsAlreadyExists(err) {
 		existing := &corev1.Pod{}

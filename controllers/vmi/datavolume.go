@@ -10,23 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// dataVolumeKind is the kind of CDI's DataVolumes. The cluster may get or lose this kind at
-// any time, so it is not watched: a VMI that waits for a DataVolume asks again.
-var dataVolumeKind = schema.GroupVersionKind{Group: "cdi.kubevirt.io", Version: "v1beta1", Kind: "DataVolume"}
-
 // errFilling means that a DataVolume is still filling a disk.
 var errFilling = errors.New("a disk is being filled")
 
 // filler is the DataVolume that owns a claim and fills its disk, or nil.
 func filler(claim *corev1.PersistentVolumeClaim) *metav1.OwnerReference {
-	return owner.Reference(claim, dataVolumeKind.GroupKind())
+	return owner.Reference(claim, v1.DataVolumeGroupVersionKind.GroupKind())
 }
 
 // fills is the progress of a DataVolume.
@@ -63,7 +58,9 @@ func progress(name string, volume *unstructured.Unstructured) fills {
 }
 
 // filled says whether the disks of all the VMI's claims may be used. If not, it writes into
-// the status what the VMI waits for. A claim that CDI fills exists before its content does.
+// the status what the VMI waits for. A claim that CDI fills exists before its content does. The
+// cluster may get or lose CDI's kinds at any time, so no DataVolume is watched: a VMI that waits
+// for a DataVolume asks again.
 func (r *Reconciler) filled(ctx context.Context, vmi *v1.VirtualMachineInstance) (bool, error) {
 	for _, v := range vmi.Spec.Volumes {
 		source := v.Claim()
@@ -93,7 +90,7 @@ func (r *Reconciler) filled(ctx context.Context, vmi *v1.VirtualMachineInstance)
 
 func (r *Reconciler) dataVolume(ctx context.Context, namespace string, owner *metav1.OwnerReference) (*unstructured.Unstructured, error) {
 	volume := &unstructured.Unstructured{}
-	volume.SetGroupVersionKind(dataVolumeKind)
+	volume.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: owner.Name}, volume)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err), err == nil && volume.GetUID() != owner.UID:

@@ -6,9 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
@@ -45,19 +47,46 @@ func owns(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
 	return owner.Controls(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi, pod) || vmi.Status.ActivePods[pod.UID] != ""
 }
 
-// TrimPod drops what is not looked at here from a launcher pod before it is cached. That is
-// most of it, and there are as many as VMIs.
-func TrimPod(object any) (any, error) {
-	pod, ok := object.(*corev1.Pod)
-	if !ok {
-		return object, nil
+// TrimPod returns a function that drops what is not looked at here from a launcher pod before it
+// is cached. That is most of it, and there are as many as VMIs.
+func TrimPod(keys follow.Keys) func(object any) (any, error) {
+	return func(object any) (any, error) {
+		pod, ok := object.(*corev1.Pod)
+		if !ok {
+			return object, nil
+		}
+		pod.ManagedFields = nil
+		var kept map[string]string
+		for key, value := range pod.Annotations {
+			if key == v1.DomainAnnotation || keys.Keeps(key) {
+				if kept == nil {
+					kept = map[string]string{}
+				}
+				kept[key] = value
+			}
+		}
+		pod.Annotations = kept
+		pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, ReadinessGates: pod.Spec.ReadinessGates}
+		return pod, nil
 	}
-	pod.ManagedFields = nil
-	domain, named := pod.Annotations[v1.DomainAnnotation]
-	pod.Annotations = nil
-	if named {
-		pod.Annotations = map[string]string{v1.DomainAnnotation: domain}
+}
+
+func metadataOf(vmi *v1.VirtualMachineInstance) follow.Metadata {
+	return follow.Metadata{Labels: vmi.Labels, Annotations: vmi.Annotations}
+}
+
+// follow brings the chosen labels and annotations of a launcher pod up to date with the VMI. It
+// writes them by the pod's status: virt-controller may change pods in no other way.
+func (r *Reconciler) follow(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	if vmi.IsFinal() || vmi.DeletionTimestamp != nil || pod.DeletionTimestamp != nil {
+		return nil
 	}
-	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, ReadinessGates: pod.Spec.ReadinessGates}
-	return pod, nil
+	patch, err := r.Follow.Patch(metadataOf(vmi), pod)
+	if patch == nil || err != nil {
+		return err
+	}
+	if err := r.Client.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("write labels and annotations of pod %s: %w", pod.Name, err)
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/follow"
 )
 
 // TestTrimPod: the reconciler reads out of a trimmed pod what it reads out of a whole one.
@@ -19,11 +20,20 @@ func TestTrimPod(t *testing.T) {
 	whole.UID, whole.Spec.NodeName = "pod-uid", "node1"
 	whole.Status = podIn(corev1.PodRunning, running()).Status
 	whole.Status.PodIPs = []corev1.PodIP{{IP: "10.244.0.7"}}
-	object, err := TrimPod(whole.DeepCopy())
+	whole.Annotations["descheduler.alpha.kubernetes.io/evict"], whole.Annotations["note"] = "true", "this"
+	keys, err := follow.Parse("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trim := TrimPod(keys)
+	object, err := trim(whole.DeepCopy())
 	if err != nil {
 		t.Fatal(err)
 	}
 	trimmed := object.(*corev1.Pod)
+	if a := trimmed.Annotations; len(a) != 2 || a["descheduler.alpha.kubernetes.io/evict"] != "true" {
+		t.Errorf("annotations trimmed to %v", a)
+	}
 	if len(trimmed.Spec.Containers)+len(trimmed.Spec.Volumes) > 0 || !equality.Semantic.DeepEqual(trimmed.Labels, whole.Labels) {
 		t.Errorf("trimmed to %+v", trimmed)
 	}
@@ -46,7 +56,7 @@ func TestTrimPod(t *testing.T) {
 		}
 		whole.OwnerReferences, trimmed.OwnerReferences = nil, nil
 	}
-	if other, err := TrimPod("another object"); other != "another object" || err != nil {
+	if other, err := trim("another object"); other != "another object" || err != nil {
 		t.Errorf("another object became %v, %v", other, err)
 	}
 }

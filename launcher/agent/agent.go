@@ -40,6 +40,7 @@ type Agent struct {
 	due     bool // virt-handler wants to know what is new
 	ended   bool // QEMU has ended; nothing is reported of a guest that is gone
 	halting bool // the agent is freezing the file systems, and answers nothing else
+	met     bool // the agent has been connected before
 	report  control.AgentReport
 	changed chan struct{} // signals that change was called
 

@@ -420,6 +420,72 @@ func TestProbeWhileFreezing(t *testing.T) {
 	}
 }
 
+// TestPingFailed: a ping of a probe that the agent leaves unanswered is reported, once a minute
+// at most. Of a guest that boots, no readiness probe is.
+func TestPingFailed(t *testing.T) {
+	t.Parallel()
+	live, ready, exec := Request{}, Request{Readiness: true}, Request{Program: "/bin/true"}
+	g := newGuest(t)
+	g.SetRunning(true)
+	fails := func(name string, r Request, reported bool) {
+		t.Helper()
+		if answer := g.probe(t.Context(), r); answer.Error == "" {
+			t.Errorf("%s: %+v", name, answer)
+		}
+		if got := !g.Report().PingFailed.IsZero(); got != reported {
+			t.Errorf("%s: the report is %+v", name, g.Report())
+		}
+	}
+	fails("readiness of a guest that boots", ready, false)
+	fails("exec", exec, false)
+	fails("liveness of a guest that boots", live, true)
+	first := g.Report().PingFailed
+	fails("again", live, true)
+	if got := g.Report().PingFailed; !got.Equal(first) {
+		t.Errorf("reported again after %v", got.Sub(first))
+	}
+
+	known := connectedGuest(t)
+	known.HoldPings(true)
+	known.opened(false)
+	known.until("closed", func(r control.AgentReport) bool { return !r.Connected })
+	g = known
+	g.HoldPings(false)
+	fails("readiness of a guest whose agent has gone", ready, true)
+	if r := g.Report(); r.PingsHeld || time.Since(r.PingFailed).Abs() > time.Minute {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestPingsHeld: pings are answered without the agent, and nothing else is.
+func TestPingsHeld(t *testing.T) {
+	t.Parallel()
+	g := connectedGuest(t)
+	g.HoldPings(true)
+	g.opened(false)
+	g.until("held, and closed", func(r control.AgentReport) bool { return r.PingsHeld && !r.Connected })
+	for _, r := range []Request{{}, {Readiness: true}} {
+		if answer := g.probe(t.Context(), r); answer.Skipped == "" || answer.Error != "" {
+			t.Errorf("held, %+v: %+v", r, answer)
+		}
+	}
+	if answer := g.probe(t.Context(), Request{Program: "/bin/true"}); answer.Error == "" {
+		t.Errorf("exec while pings are held: %+v", answer)
+	}
+	if r := g.Report(); !r.PingFailed.IsZero() {
+		t.Errorf("%+v", r)
+	}
+	told := len(g.reports)
+	g.HoldPings(true)
+	if len(g.reports) != told {
+		t.Error("the same a second time makes a report")
+	}
+	g.HoldPings(false)
+	if answer := g.probe(t.Context(), Request{}); answer.Error == "" {
+		t.Errorf("no longer held: %+v", answer)
+	}
+}
+
 // flawed is a listener of which the first calls fail.
 type flawed struct {
 	net.Listener

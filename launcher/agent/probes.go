@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/timer"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
 )
 
@@ -178,7 +179,30 @@ func (a *Agent) probe(ctx context.Context, r Request) Answer {
 	if why := a.excuse(r.Program != ""); why != "" {
 		return Answer{Skipped: why}
 	}
+	if r.Program == "" {
+		a.missedPing(r.Readiness)
+	}
 	return Answer{Error: err.Error()}
+}
+
+// pingInterval is the least time between two reports of pings without an answer. The kubelet
+// may probe every second, for as long as the pod lives.
+const pingInterval = time.Minute
+
+// missedPing reports that the agent left a probe's ping unanswered. A guest that boots is not
+// ready yet, and that is no failure.
+func (a *Agent) missedPing(readiness bool) {
+	now := time.Now()
+	a.update(func(r *control.AgentReport) {
+		if (a.met || !readiness) && now.Sub(r.PingFailed).Abs() >= pingInterval {
+			r.PingFailed = now.Round(0)
+		}
+	})
+}
+
+// HoldPings says whether the pings of probes are answered without asking the agent.
+func (a *Agent) HoldPings(hold bool) {
+	a.update(func(r *control.AgentReport) { r.PingsHeld = hold })
 }
 
 // excuse says why the guest cannot answer, through no fault of its own; empty if it has no
@@ -193,6 +217,8 @@ func (a *Agent) excuse(runsProgram bool) string {
 		return "the guest's file systems are being frozen"
 	case runsProgram && a.report.Frozen:
 		return "the guest's file systems are frozen"
+	case !runsProgram && a.report.PingsHeld:
+		return "the VMI's annotation holds guestAgentPing probes"
 	}
 	return ""
 }

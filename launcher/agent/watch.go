@@ -103,7 +103,7 @@ func (w *watch) connect(ctx context.Context) error {
 	w.connected, w.since, w.settling = true, time.Now(), settlingPolls
 	w.given = [sha256.Size]byte{} // the guest may have started anew
 	w.log.Info("guest agent connected")
-	w.update(func(r *control.AgentReport) { r.Connected = true })
+	w.update(func(r *control.AgentReport) { r.Connected, w.met = true, true })
 	return w.everything(ctx)
 }
 
@@ -201,5 +201,7 @@ func (w *watch) lost(why string) {
 		w.recall = 0
 	}
 	w.log.Info("guest agent disconnected", "reason", why)
-	w.update(func(r *control.AgentReport) { *r = control.AgentReport{Frozen: r.Frozen, Credentials: r.Credentials} })
+	w.update(func(r *control.AgentReport) {
+		*r = control.AgentReport{Frozen: r.Frozen, Credentials: r.Credentials, PingsHeld: r.PingsHeld, PingFailed: r.PingFailed}
+	})
 }

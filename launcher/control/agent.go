@@ -1,5 +1,7 @@
 package control
 
+import "time"
+
 // Commands about QEMU's guest agent (FeatureAgent, FeatureSoftReboot).
 const (
 	CommandGuestInfo   = "guest-info"        // → GuestInfo
@@ -8,6 +10,7 @@ const (
 	CommandFreeze      = "freeze"            // FreezeRequest → nothing, when the file systems are frozen
 	CommandUnfreeze    = "unfreeze"          // → nothing, when they are thawed
 	CommandSoftReboot  = "soft-reboot"       // → nothing; the guest was asked to start anew
+	CommandHoldPings   = "hold-pings"        // HoldPingsRequest → nothing
 )
 
 // EventAgent is sent when the AgentReport has changed, and after hello if anything is known of
@@ -28,6 +31,17 @@ type AgentReport struct {
 	Frozen bool `json:"frozen,omitempty"`
 	// Credentials is nil if the agent brings none into the guest.
 	Credentials *CredentialsReport `json:"credentials,omitempty"`
+	// PingsHeld: the launcher answers pings of probes by itself (CommandHoldPings).
+	PingsHeld bool `json:"pingsHeld,omitempty"`
+	// PingFailed is when the agent left a probe's ping unanswered, by the launcher's clock. The
+	// launcher reports one such ping a minute at most.
+	PingFailed time.Time `json:"pingFailed,omitzero"`
+}
+
+// HoldPingsRequest says whether the launcher is to answer the pings of probes by itself, without
+// asking the guest's agent.
+type HoldPingsRequest struct {
+	Hold bool `json:"hold"`
 }
 
 // AgentCredential is a Secret. The guest's agent brings its content into the guest: when the

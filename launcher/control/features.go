@@ -27,12 +27,13 @@ const (
 	FeatureKeep        = "keep-launcher"
 	FeatureVhostNet    = "vhost-net"       // a start request may bring open files of vhost-net
 	FeatureCluster     = "cluster-machine" // SMBIOS version and SKU; a balloon without free page reporting
+	FeatureHoldPings   = "hold-pings"      // pings of probes are answered without the guest agent
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -60,6 +61,8 @@ func FeatureOf(command string) string {
 		return FeatureAgent
 	case CommandSoftReboot:
 		return FeatureSoftReboot
+	case CommandHoldPings:
+		return FeatureHoldPings
 	}
 	return ""
 }

@@ -56,7 +56,7 @@ func Accept(t testing.TB, listener *net.UnixListener) *Launcher {
 }
 
 // Take takes the next launcher that connects. The function reported gets each state, and an
-// error for each other event.
+// error for each other event, except reports of the guest's agent.
 func Take(listener *net.UnixListener, reported func(control.StateReport, error)) (*Launcher, error) {
 	listener.SetDeadline(time.Now().Add(Patience))
 	conn, err := listener.AcceptUnix()
@@ -73,6 +73,9 @@ func Take(listener *net.UnixListener, reported func(control.StateReport, error))
 			return
 		}
 		defer m.Close()
+		if m.Event == control.EventAgent && len(m.Files) == 0 {
+			return // package agent's tests read these
+		}
 		var report control.StateReport
 		err := control.Decode(m.Data, &report)
 		if err != nil || m.Event != control.EventState || len(m.Files) != 0 {

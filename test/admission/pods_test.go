@@ -151,3 +151,57 @@ func (s *testServer) ownNode(t *testing.T) {
 		}
 	}
 }
+
+// launcherPodsStatus: by a launcher pod's status virt-controller writes one condition, and labels
+// and annotations, but none by which the pod is known. The API server takes the metadata in it.
+func (s *testServer) launcherPodsStatus(t *testing.T) {
+	tenant, controller := s.as("tenant"), s.as(controllerAccount)
+	of := tiny("observed")
+	of.UID = "7d307ca9-b3ef-428c-8861-06e72d69f223"
+	v1.Default(of)
+	pod := vmi.Pod(of, vmi.PodConfig{LauncherImage: "launcher:v1"})
+	if err := controller.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other"}, Spec: corev1.PodSpec{
+		AutomountServiceAccountToken: ptr.To(false), Containers: []corev1.Container{{Name: "c", Image: "image"}}}}
+	if err := tenant.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	const follows = `{"metadata":{"labels":{"example.com/tier":"web"},"annotations":{"example.com/note":"x","kubeqemu.io/following":"label:example.com/tier"}}}`
+	const known, annotated = "the labels by which", "the annotations by which"
+	for name, c := range map[string]struct {
+		pod         *corev1.Pod
+		patch, says string // says nothing: it is permitted
+	}{
+		"the condition":             {pod, `{"status":{"conditions":[{"type":"kubevirt.io/virtual-machine-unpaused","status":"False"}]}}`, ""},
+		"another condition":         {pod, `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "its own condition"},
+		"what follows":              {pod, follows, ""},
+		"of another pod":            {other, follows, "launcher pods only"},
+		"the launchers' label":      {pod, `{"metadata":{"labels":{"kubevirt.io":"virt-api"}}}`, known},
+		"the launchers' label, off": {pod, `{"metadata":{"labels":{"kubevirt.io":null}}}`, known},
+		"another VMI's UID":         {pod, `{"metadata":{"labels":{"kubevirt.io/created-by":"x"}}}`, known},
+		"another VMI's name":        {pod, `{"metadata":{"labels":{"vmi.kubevirt.io/id":"x"}}}`, known},
+		"a label of a new domain":   {pod, `{"metadata":{"labels":{"migration.kubevirt.io/x":"x"}}}`, known},
+		"a label of ours":           {pod, `{"metadata":{"labels":{"kubeqemu.io/x":"x"}}}`, known},
+		"another VMI's domain":      {pod, `{"metadata":{"annotations":{"kubevirt.io/domain":"x"}}}`, annotated},
+		"an annotation, off":        {pod, `{"metadata":{"annotations":{"kubevirt.io/domain":null}}}`, annotated},
+		"kubectl's":                 {pod, `{"metadata":{"annotations":{"kubectl.kubernetes.io/default-container":"x"}}}`, annotated},
+		"a finalizer":               {pod, `{"metadata":{"finalizers":["example.com/stay"]}}`, "no other metadata"},
+		"an address":                {pod, `{"status":{"podIP":"192.0.2.1","podIPs":[{"ip":"192.0.2.1"}]}}`, "only a condition"},
+	} {
+		err := controller.Status().Patch(t.Context(), c.pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(c.patch)))
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+	now := &corev1.Pod{}
+	if err := controller.Get(t.Context(), client.ObjectKeyFromObject(pod), now); err != nil || now.Labels["example.com/tier"] != "web" || now.Annotations["example.com/note"] != "x" {
+		t.Errorf("labels %v, annotations %v (%v)", now.Labels, now.Annotations, err)
+	}
+	for _, p := range []*corev1.Pod{pod, other} {
+		if err := tenant.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
+			t.Error(err)
+		}
+	}
+}

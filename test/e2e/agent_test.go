@@ -104,8 +104,25 @@ func debianAgent(t *testing.T, v vmi, console *transcript) {
 	if out, code := v.inLauncher("guest-ping", "--timeout", "5"); code != 1 || !strings.Contains(out, "not connected") {
 		t.Errorf("guest-ping without an agent: %q (%d)", out, code)
 	}
+	v.awaitEvents("GuestAgentPingFailed")
+	v.holdsPings("=true", 0, "annotation")
+	v.holdsPings("-", 1, "not connected")
 	console.run(60*time.Second, "sudo systemctl start qemu-guest-agent")
 	v.awaitAgent(60*time.Second, true)
+}
+
+// holdsPings sets or removes the annotation that holds pings, and waits for what a ping then says.
+func (v vmi) holdsPings(annotate string, wantCode int, want string) {
+	v.t.Helper()
+	kubectl(v.t, "-n", v.namespace, "annotate", "vmi", v.name, v1.PauseGuestAgentProbesAnnotation+annotate)
+	if err := poll(30*time.Second, func() error {
+		if out, code := v.inLauncher("guest-ping", "--timeout", "5"); code != wantCode || !strings.Contains(out, want) {
+			return fmt.Errorf("guest-ping with the annotation %s: %q (%d), want %q (%d)", annotate, out, code, want, wantCode)
+		}
+		return nil
+	}); err != nil {
+		v.t.Error(err)
+	}
 }
 
 // debianFreezes freezes the guest's file systems below a write load, lets the

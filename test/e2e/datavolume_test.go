@@ -2,14 +2,28 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// dataVolumes is CDI's kind, as far as it is looked at; nothing of CDI runs.
+// dataVolumes are CDI's kinds, as far as they are looked at; nothing of CDI runs.
 const dataVolumes = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: datasources.cdi.kubevirt.io}
+spec:
+  group: cdi.kubevirt.io
+  scope: Namespaced
+  names: {plural: datasources, singular: datasource, kind: DataSource, listKind: DataSourceList}
+  versions:
+  - name: v1beta1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+---
+apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: datavolumes.cdi.kubevirt.io}
 spec:
@@ -34,7 +48,7 @@ func TestDataVolume(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	kubectl(t, "wait", "--for=condition=established", "--timeout=30s", "crd/datavolumes.cdi.kubevirt.io")
+	kubectl(t, "wait", "--for=condition=established", "--timeout=30s", "crd/datavolumes.cdi.kubevirt.io", "crd/datasources.cdi.kubevirt.io")
 	c := claims{t, namespace(t)}
 	m := createVM(t, c.namespace, "filled", v1.RunStrategyAlways, offline, func(s *v1.VirtualMachineInstanceSpec) {
 		s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, v1.Disk{Name: "data", Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}})
@@ -42,7 +56,8 @@ func TestDataVolume(t *testing.T) {
 	})
 	m.is(v1.VirtualMachineStatusPvcNotFound)
 
-	apply(t, c.namespace, "apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {name: data}\nspec: {source: {blank: {}}}\n")
+	apply(t, c.namespace, "apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {name: data}\nspec: {sourceRef: {kind: DataSource, name: golden}}\n")
+	inferredFrom(t, c.namespace)
 	path := c.nodeFolder("data")
 	if _, err := onNode(`mkdir -p "$1"`, path); err != nil {
 		t.Fatal(err)
@@ -78,4 +93,46 @@ spec:
 	if got := m.in(m.shell(), "blockdev --getsize64 /dev/vdb"); got != fmt.Sprint(94<<20) {
 		t.Errorf("the guest's disk has %s bytes", got)
 	}
+}
+
+// inferredFrom: a DataSource's label names the preference of a VM on the DataVolume "data", both
+// where the VM is shown and where it is started.
+func inferredFrom(t *testing.T, namespace string) {
+	t.Helper()
+	apply(t, namespace, `apiVersion: instancetype.kubevirt.io/v1beta1
+kind: VirtualMachinePreference
+metadata: {name: patient}
+spec: {annotations: {e2e: inferred}}
+---
+apiVersion: cdi.kubevirt.io/v1beta1
+kind: DataSource
+metadata:
+  name: golden
+  labels: {instancetype.kubevirt.io/default-preference: patient, instancetype.kubevirt.io/default-preference-kind: VirtualMachinePreference}
+spec: {source: {pvc: {name: golden}}}
+`)
+	manifest := manifestOf(t, "inferred", v1.RunStrategyHalted, offline, func(s *v1.VirtualMachineInstanceSpec) {
+		s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, v1.Disk{Name: "data", Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}})
+		s.Volumes = append(s.Volumes, v1.Volume{Name: "data", DataVolume: &v1.DataVolumeSource{Name: "data"}})
+	})
+	const strategy = `"runStrategy":"Halted"`
+	if !strings.Contains(manifest, strategy) {
+		t.Fatalf("the manifest has no %s", strategy)
+	}
+	apply(t, namespace, strings.Replace(manifest, strategy, strategy+`,"preference":{"inferFromVolume":"data"}`, 1))
+	m := vm{vmi{t: t, namespace: namespace, name: "inferred"}}
+	if shown := kubectl(t, "get", "--raw", m.path("virtualmachines", "expand-spec")); !strings.Contains(shown, `"e2e":"inferred"`) {
+		t.Errorf("expand-spec shows %s", shown)
+	}
+	m.patch(`{"spec":{"runStrategy":"Always"}}`)
+	if err := poll(30*time.Second, func() error {
+		made, err := m.instance()
+		if ref := m.machine().Status.PreferenceRef; err == nil && (ref == nil || ref.Name != "patient" || made.Annotations["e2e"] != "inferred") {
+			err = fmt.Errorf("the preference is %+v, the VMI's annotations are %v", ref, made.Annotations)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	kubectl(t, "-n", namespace, "delete", "vm", "inferred", "--timeout=60s")
 }

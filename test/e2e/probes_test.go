@@ -66,6 +66,7 @@ func TestProbes(t *testing.T) {
 	web.asked(http.StatusOK, "", "", "virtualmachineinstances", "unpause", v1.UnpauseOptions{})
 	web.awaitReadiness("True/GuestReady")
 	web.awaitServed(true)
+	web.awaitEvents("Started", "Paused", "Unpaused")
 	if phase := bridge.get().Status.Phase; phase != v1.Running {
 		t.Errorf("a guest that is alive is %s", phase)
 	}
@@ -116,8 +117,8 @@ func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondi
 	return pod.Status.Conditions[i]
 }
 
-// holdsToCondition: of launcher pods virt-controller writes one condition, and of
-// other pods nothing.
+// holdsToCondition: of launcher pods virt-controller writes one condition, labels and
+// annotations, but none by which launcher pods are known, and of other pods nothing.
 func holdsToCondition(t *testing.T, v vmi) {
 	t.Helper()
 	config := configOf(t, "system:serviceaccount:kubevirt:virt-controller")
@@ -133,8 +134,14 @@ func holdsToCondition(t *testing.T, v vmi) {
 		{launcher, `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "its own condition"},
 		{launcher, `{"status":{"podIP":"192.0.2.1","podIPs":[{"$patch":"replace"},{"ip":"192.0.2.1"}]}}`, "only a condition"},
 		{launcher, `{"status":{"phase":"Failed"}}`, "only a condition"},
-		{launcher, `{"metadata":{"labels":{"app":"web"}}}`, "no metadata"},
-		{launcher, `{"metadata":{"annotations":{"e2e":"x"}}}`, "no metadata"},
+		{launcher, `{"metadata":{"labels":{"example.com/tier":"web"},"annotations":{"example.com/note":"x","kubeqemu.io/following":"label:example.com/tier"}}}`, ""},
+		{other, `{"metadata":{"annotations":{"example.com/note":"x"}}}`, "launcher pods only"},
+		{launcher, `{"metadata":{"labels":{"kubevirt.io":"virt-api"}}}`, "the labels by which"},
+		{launcher, `{"metadata":{"labels":{"kubevirt.io/created-by":null}}}`, "the labels by which"},
+		{launcher, `{"metadata":{"labels":{"vmi.kubevirt.io/id":"other"}}}`, "the labels by which"},
+		{launcher, `{"metadata":{"annotations":{"kubevirt.io/domain":"other"}}}`, "the annotations by which"},
+		{launcher, `{"metadata":{"annotations":{"kubeqemu.io/other":"x"}}}`, "the annotations by which"},
+		{launcher, `{"metadata":{"finalizers":["example.com/stay"]}}`, "no other metadata"},
 	} {
 		code, status := ask(t, config, http.MethodPatch, c.path, json.RawMessage(c.patch))
 		if c.refusal == "" && code != http.StatusOK || c.refusal != "" && (code != http.StatusForbidden || !strings.Contains(status.Message, c.refusal)) {

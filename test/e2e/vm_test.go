@@ -261,6 +261,7 @@ func (m vm) livesLong(steps []step) {
 	uid := m.lives("", steps[:1])
 	kubectl(m.t, "-n", m.namespace, "wait", "vm/"+m.name, "vmi/"+m.name, "--for=condition=Ready", "--timeout=30s")
 	m.columns()
+	m.follows()
 	identity := m.identity()
 	m.lives(uid, steps[1:])
 	if now := m.identity(); now != identity {
@@ -286,6 +287,27 @@ func (m vm) columns() {
 	}
 	if listed := kubectl(m.t, "-n", m.namespace, "get", "all"); !strings.Contains(listed, "virtualmachine.kubevirt.io/"+m.name) {
 		m.t.Errorf("kubectl get all does not show it:\n%s", listed)
+	}
+}
+
+// follows: the descheduler's annotations in the template reach the running VMI and its pod, and go
+// from both again. Others are for the next start.
+func (m vm) follows() {
+	m.t.Helper()
+	const evict = "descheduler.alpha.kubernetes.io/evict"
+	for _, value := range []string{`"true"`, "null"} {
+		m.patch(`{"spec":{"template":{"metadata":{"annotations":{"` + evict + `":` + value + `,"e2e":"later"}}}}}`)
+		if err := poll(30*time.Second, func() error {
+			for what, annotations := range map[string]map[string]string{"VMI": m.get().Annotations, "pod": m.pod().Annotations} {
+				_, early := annotations["e2e"]
+				if _, there := annotations[evict]; there != (value != "null") || early {
+					return fmt.Errorf("the template has %s: %s, the %s has the annotations %v", evict, value, what, annotations)
+				}
+			}
+			return nil
+		}); err != nil {
+			m.t.Error(err)
+		}
 	}
 }
 

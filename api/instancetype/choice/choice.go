@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,8 +31,9 @@ type Object interface {
 	runtime.Object
 }
 
-// Get reads an object, past any cache: an instancetype, a preference, a ControllerRevision or a
-// PersistentVolumeClaim.
+// Get reads an object, past any cache: an instancetype, a preference, a ControllerRevision, or
+// an object whose labels name an instancetype: a PersistentVolumeClaim, or an unstructured
+// DataVolume, DataSource or VolumeSnapshot. The cluster may lack the kinds of the last three.
 type Get func(ctx context.Context, key types.NamespacedName, into Object) error
 
 // Found is an instancetype or a preference, and the reference to it for the VM's status. If the
@@ -227,38 +227,6 @@ func missing(err error, kind, name string) error {
 		return fmt.Errorf("%s %q %w", kind, name, ErrMissing)
 	}
 	return fmt.Errorf("get %s %q: %w", kind, name, err)
-}
-
-// inferLabel begins the labels of a claim that name an instancetype or a preference,
-// KubeVirt's.
-const inferLabel = "instancetype.kubevirt.io/default-"
-
-// infer reads the labels of a volume's claim. If it returns neither a name nor an error, the
-// claim names nothing and the matcher's policy permits that.
-func (m *matcher) infer(ctx context.Context, get Get, vm *v1.VirtualMachine) (name, kind string, err error) {
-	defer func() {
-		if errors.Is(err, ErrMissing) && m.policy != nil && *m.policy == v1.IgnoreInferFromVolumeFailure {
-			name, kind, err = "", "", nil
-		}
-	}()
-	claim := ""
-	for _, volume := range vm.Spec.Template.Spec.Volumes {
-		if source := volume.Claim(); volume.Name == m.volume && source != nil && !source.Overlay {
-			claim = source.Name
-		}
-	}
-	if claim == "" {
-		return "", "", fmt.Errorf("infer %s: a volume %q with a persistentVolumeClaim or a dataVolume is %w", m.what, m.volume, ErrMissing)
-	}
-	pvc := &corev1.PersistentVolumeClaim{}
-	if err := get(ctx, types.NamespacedName{Namespace: vm.Namespace, Name: claim}, pvc); err != nil {
-		return "", "", fmt.Errorf("infer %s from volume %q: %w", m.what, m.volume, missing(err, "PersistentVolumeClaim", claim))
-	}
-	name = pvc.Labels[inferLabel+m.what]
-	if name == "" {
-		return "", "", fmt.Errorf("infer %s from volume %q: label %s of PersistentVolumeClaim %q is %w", m.what, m.volume, inferLabel+m.what, claim, ErrMissing)
-	}
-	return name, pvc.Labels[inferLabel+m.what+"-kind"], nil
 }
 
 // revisionInto decodes the object in a ControllerRevision.

@@ -89,6 +89,9 @@ type VirtualMachinePreferenceSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	PreferredArchitecture string `json:"preferredArchitecture,omitempty"`
+	// PreferredLaunchSecurity is refused: not supported yet.
+	// +optional
+	PreferredLaunchSecurity *v1.Unsupported `json:"preferredLaunchSecurity,omitempty"`
 	// Requirements of the machine, without which it is not started.
 	// +optional
 	Requirements *PreferenceRequirements `json:"requirements,omitempty"`

@@ -712,6 +712,11 @@ func (in *VirtualMachinePreferenceSpec) DeepCopyInto(out *VirtualMachinePreferen
 		*out = new(int64)
 		**out = **in
 	}
+	if in.PreferredLaunchSecurity != nil {
+		in, out := &in.PreferredLaunchSecurity, &out.PreferredLaunchSecurity
+		*out = new(v1.Unsupported)
+		**out = **in
+	}
 	if in.Requirements != nil {
 		in, out := &in.Requirements, &out.Requirements
 		*out = new(PreferenceRequirements)

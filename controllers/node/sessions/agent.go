@@ -92,3 +92,20 @@ func (s *Session) SetAgent(agent *control.AgentReport) {
 	defer s.mu.Unlock()
 	s.agent = agent
 }
+
+// pingInterval is the least time between two failed pings that NewPingFailure returns. An older
+// failed ping than that was seen by the virt-handler before.
+const pingInterval = time.Minute
+
+// NewPingFailure says whether the launcher reports a failed ping of the guest's agent that is
+// new. A launcher may report any time, as often as it likes.
+func (s *Session) NewPingFailure(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.agent == nil || s.agent.PingFailed.IsZero() || s.agent.PingFailed.Equal(s.pingFailed) ||
+		now.Sub(s.agent.PingFailed).Abs() >= pingInterval || now.Sub(s.pingSeen).Abs() < pingInterval/2 {
+		return false
+	}
+	s.pingFailed, s.pingSeen = s.agent.PingFailed, now
+	return true
+}

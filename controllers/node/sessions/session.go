@@ -43,7 +43,11 @@ type Session struct {
 	agent     *control.AgentReport
 	agentSaid json.RawMessage
 	silent    bool
-	growths   map[string]Growth // of disks on claims, by name
+	// pingFailed is the last failed ping that NewPingFailure has returned, and pingSeen when
+	// that was.
+	pingFailed, pingSeen time.Time
+
+	growths map[string]Growth // of disks on claims, by name
 	// question is the last question about statistics.
 	question *statsQuestion
 

@@ -1,0 +1,156 @@
+package choice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// objects are what there is: spec and labels by kind, namespace and name.
+type objects map[string]struct {
+	spec   map[string]any
+	labels map[string]string
+}
+
+type spec = map[string]any
+
+// reader reads objects, and counts.
+type reader struct {
+	objects
+	refuse map[string]error // by kind, or by kind, namespace and name
+	asked  []string
+}
+
+func (r *reader) get(_ context.Context, key types.NamespacedName, into Object) error {
+	kind := into.GetObjectKind().GroupVersionKind().Kind
+	if kind == "" {
+		kind = claimKind
+	}
+	name := fmt.Sprintf("%s %s/%s", kind, key.Namespace, key.Name)
+	r.asked = append(r.asked, name)
+	for _, err := range []error{r.refuse[kind], r.refuse[name]} {
+		if err != nil {
+			return err
+		}
+	}
+	found, ok := r.objects[name]
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: strings.ToLower(kind) + "s"}, key.Name)
+	}
+	into.SetLabels(found.labels)
+	if o, ok := into.(*unstructured.Unstructured); ok {
+		o.Object["spec"] = found.spec
+	}
+	return nil
+}
+
+func named(name string) map[string]string {
+	return map[string]string{"instancetype.kubevirt.io/default-instancetype": name, "instancetype.kubevirt.io/default-instancetype-kind": "VirtualMachineInstancetype"}
+}
+
+func from(kind, namespace, name string) spec {
+	at := spec{"name": name}
+	if namespace != "" {
+		at["namespace"] = namespace
+	}
+	if kind == dataSourceKind {
+		at["kind"] = kind
+		return spec{"sourceRef": at}
+	}
+	return spec{"source": spec{kind: at}}
+}
+
+// TestInfer: which object names the instancetype of a VM with a DataVolume.
+func TestInfer(t *testing.T) {
+	const label = "label instancetype.kubevirt.io/default-instancetype of "
+	none := &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "cdi.kubevirt.io", Kind: dataVolumeKind}}
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "x", errors.New("no"))
+	for name, c := range map[string]struct {
+		objects objects
+		refuse  map[string]error
+		want    string // the instancetype, or the error
+		asked   int
+	}{
+		"the DataVolume": {objects{"DataVolume ns/root": {labels: named("small")}, "PersistentVolumeClaim ns/root": {labels: named("large")}}, nil, "small", 1},
+		"its claim":      {objects{"DataVolume ns/root": {}, "PersistentVolumeClaim ns/root": {labels: named("small")}}, nil, "small", 2},
+		"no CDI":         {objects{"PersistentVolumeClaim ns/root": {labels: named("small")}}, map[string]error{dataVolumeKind: none}, "small", 2},
+		"no CDI, and no claim": {nil, map[string]error{dataVolumeKind: none},
+			label + `DataVolume "root", PersistentVolumeClaim "root" is not found`, 2},
+		"the DataVolume may not be read": {objects{"PersistentVolumeClaim ns/root": {labels: named("small")}}, map[string]error{dataVolumeKind: forbidden}, "small", 2},
+		"the claim may not be read":      {nil, map[string]error{claimKind: forbidden}, "forbidden", 2},
+		"the API server does not answer": {nil, map[string]error{dataVolumeKind: errors.New("timeout")}, "timeout", 1},
+		"a cloned claim": {objects{"DataVolume ns/root": {spec: from("pvc", "golden", "debian")}, "PersistentVolumeClaim golden/debian": {labels: named("small")}},
+			nil, "small", 3},
+		"a snapshot": {objects{"DataVolume ns/root": {spec: from("snapshot", "golden", "debian")}, "VolumeSnapshot golden/debian": {labels: named("small")}}, nil, "small", 3},
+		"a DataSource": {objects{"DataVolume ns/root": {spec: from(dataSourceKind, "golden", "debian")}, "DataSource golden/debian": {labels: named("small")}},
+			nil, "small", 3},
+		"a DataSource of the namespace": {objects{"DataVolume ns/root": {spec: from(dataSourceKind, "", "debian")}, "DataSource ns/debian": {labels: named("small")}}, nil, "small", 3},
+		"its DataSource's claim": {objects{"DataVolume ns/root": {spec: from(dataSourceKind, "golden", "debian")}, "DataSource golden/debian": {spec: from("pvc", "golden", "d12")},
+			"PersistentVolumeClaim golden/d12": {labels: named("small")}}, nil, "small", 4},
+		"a DataSource of a DataSource": {objects{"DataVolume ns/root": {spec: from(dataSourceKind, "golden", "debian")},
+			"DataSource golden/debian": {spec: from("dataSource", "", "d12")}, "DataSource golden/d12": {labels: named("small")}}, nil, "small", 4},
+		"a DataSource that leads to another namespace": {objects{"DataVolume ns/root": {spec: from(dataSourceKind, "", "mine")},
+			"DataSource ns/mine": {spec: from("pvc", "secret", "disk")}, "PersistentVolumeClaim secret/disk": {labels: named("large")}}, nil,
+			label + `DataVolume "root", PersistentVolumeClaim "root", DataSource "mine" is not found`, 3},
+		"a DataSource that leads to itself": {objects{"DataVolume ns/root": {spec: from(dataSourceKind, "", "loop")}, "DataSource ns/loop": {spec: from("dataSource", "ns", "loop")}},
+			nil, "is not found", maxPlaces},
+		"no label anywhere": {objects{"DataVolume ns/root": {spec: from(dataSourceKind, "golden", "debian")}, "DataSource golden/debian": {spec: from("pvc", "golden", "internal")}},
+			nil, label + `DataVolume "root", PersistentVolumeClaim "root", DataSource "golden/debian" is not found`, 4},
+		"no DataSource": {objects{"DataVolume ns/root": {spec: from(dataSourceKind, "golden", "debian")}},
+			nil, label + `DataVolume "root", PersistentVolumeClaim "root", DataSource "golden/debian" is not found`, 3},
+		"a DataSource that may not be read": {objects{"DataVolume ns/root": {spec: from(dataSourceKind, "golden", "debian")}}, map[string]error{dataSourceKind: forbidden},
+			label + `DataVolume "root", PersistentVolumeClaim "root", DataSource "golden/debian" is not found`, 3},
+		"another source": {objects{"DataVolume ns/root": {spec: spec{"source": spec{"http": spec{"url": "https://example.com"}}}}}, nil, "is not found", 2},
+		"nonsense":       {objects{"DataVolume ns/root": {spec: spec{"source": "x", "sourceRef": spec{"kind": int64(7)}}}}, nil, "is not found", 2},
+	} {
+		vm := &v1.VirtualMachine{}
+		vm.Namespace = "ns"
+		vm.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "disk", DataVolume: &v1.DataVolumeSource{Name: "root"}}}
+		vm.Spec.Instancetype = &v1.InstancetypeMatcher{InferFromVolume: "disk"}
+		r := &reader{objects: c.objects, refuse: c.refuse}
+		got, kind, err := instancetypeMatcher(vm).infer(t.Context(), r.get, vm)
+		if err != nil {
+			got = err.Error()
+		} else if kind != "VirtualMachineInstancetype" {
+			t.Errorf("%s: kind %q", name, kind)
+		}
+		if !strings.HasSuffix(got, c.want) && !(err != nil && strings.Contains(got, c.want)) || len(r.asked) != c.asked {
+			t.Errorf("%s: %s after %q, want %s after %d", name, got, r.asked, c.want, c.asked)
+		}
+		if strings.Contains(got, "internal") || strings.Contains(got, "secret") {
+			t.Errorf("%s: it tells of what another namespace leads to: %s", name, got)
+		}
+		vm.Spec.Instancetype.InferFromVolumeFailurePolicy = ptr.To(v1.IgnoreInferFromVolumeFailure)
+		if _, _, ignored := instancetypeMatcher(vm).infer(t.Context(), r.get, vm); (ignored == nil) != (err == nil || errors.Is(err, ErrMissing)) {
+			t.Errorf("%s: with the policy Ignore: %v", name, ignored)
+		}
+	}
+}
+
+// TestInferFromOthers: volumes that name nothing.
+func TestInferFromOthers(t *testing.T) {
+	for name, volume := range map[string]v1.Volume{
+		"another volume":   {Name: "other", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "root"}},
+		"a container disk": {Name: "disk", ContainerDisk: &v1.ContainerDiskSource{Image: "x"}},
+		"an ephemeral":     {Name: "disk", Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &v1.EphemeralClaim{ClaimName: "root"}}},
+	} {
+		vm := &v1.VirtualMachine{}
+		vm.Spec.Template.Spec.Volumes = []v1.Volume{volume}
+		vm.Spec.Preference = &v1.PreferenceMatcher{InferFromVolume: "disk"}
+		r := &reader{}
+		if _, _, err := preferenceMatcher(vm).infer(t.Context(), r.get, vm); !errors.Is(err, ErrMissing) || len(r.asked) > 0 {
+			t.Errorf("%s: %v, asked %q", name, err, r.asked)
+		}
+	}
+}

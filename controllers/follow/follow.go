@@ -1,0 +1,170 @@
+// Package follow has chosen labels and annotations of a VirtualMachine's template follow into the
+// running VirtualMachineInstance, and from there into the launcher pod. It is pure.
+package follow
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Annotation of an object lists the object's keys that follow another object. Only these keys are
+// removed from the object when the other object loses them: every other key is somebody else's.
+const Annotation = "kubeqemu.io/following"
+
+// Keys are the keys of annotations and labels that follow. The zero value has none.
+type Keys struct{ annotations, labels []string }
+
+// descheduler holds the annotations that always follow, as in KubeVirt: the descheduler reads them
+// on the launcher pod.
+func descheduler() []string {
+	return []string{"descheduler.alpha.kubernetes.io/evict", "descheduler.alpha.kubernetes.io/prefer-no-eviction"}
+}
+
+// Parse reads lists of keys, with commas between them, that follow beside the descheduler's. A
+// key that ends in * stands for all keys that begin so.
+func Parse(annotations, labels string) (Keys, error) {
+	more, err := parse(annotations)
+	if err != nil {
+		return Keys{}, fmt.Errorf("read the keys of annotations that follow: %w", err)
+	}
+	k := Keys{annotations: append(descheduler(), more...)}
+	if k.labels, err = parse(labels); err != nil {
+		return Keys{}, fmt.Errorf("read the keys of labels that follow: %w", err)
+	}
+	return k, nil
+}
+
+func parse(list string) ([]string, error) {
+	var keys []string
+	for key := range strings.SplitSeq(list, ",") {
+		if key = strings.TrimSpace(key); key == "" {
+			continue
+		}
+		prefix, isPattern := strings.CutSuffix(key, "*")
+		name := key
+		if isPattern {
+			name = prefix + "x"
+		}
+		switch {
+		case isPattern && !strings.Contains(prefix, "/"):
+			return nil, fmt.Errorf("%q names no domain, as example.com/* does", key)
+		case len(validation.IsQualifiedName(name)) > 0:
+			return nil, fmt.Errorf("%q is no key: %s", key, strings.Join(validation.IsQualifiedName(name), "; "))
+		case reserved(name):
+			return nil, fmt.Errorf("%q is in a domain whose keys only components write", key)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// reserved says whether a key is one of KubeVirt's, of Kubeqemu's or of kubectl's own. Components,
+// NetworkPolicies and caches rely on these.
+func reserved(key string) bool {
+	domain, _, _ := strings.Cut(key, "/")
+	return slices.ContainsFunc([]string{"kubevirt.io", "kubeqemu.io", "kubectl.kubernetes.io"}, func(d string) bool {
+		return domain == d || strings.HasSuffix(domain, "."+d)
+	})
+}
+
+func has(list []string, key string) bool {
+	return !reserved(key) && slices.ContainsFunc(list, func(k string) bool {
+		prefix, isPattern := strings.CutSuffix(k, "*")
+		return k == key || isPattern && strings.HasPrefix(key, prefix)
+	})
+}
+
+// Keeps says whether package follow reads an annotation of an object.
+func (k Keys) Keeps(annotation string) bool {
+	return annotation == Annotation || has(k.annotations, annotation)
+}
+
+// Metadata is what an object follows.
+type Metadata struct{ Labels, Annotations map[string]string }
+
+// Note notes in a new object, which has from's labels and annotations, which of its keys follow.
+func (k Keys) Note(from Metadata, object metav1.Object) {
+	annotations := object.GetAnnotations()
+	delete(annotations, Annotation) // a user may have written one
+	if list := k.following(from); list != "" {
+		annotations[Annotation] = list
+	}
+}
+
+// In Annotation these stand before keys.
+const (
+	anAnnotation = "annotation:"
+	aLabel       = "label:"
+)
+
+// following is Annotation's value for an object that follows from.
+func (k Keys) following(from Metadata) string {
+	var list []string
+	for key := range from.Annotations {
+		if has(k.annotations, key) {
+			list = append(list, anAnnotation+key)
+		}
+	}
+	for key := range from.Labels {
+		if has(k.labels, key) {
+			list = append(list, aLabel+key)
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, ",")
+}
+
+// Patch is a merge patch that has object follow from, or nil if object does. It changes nothing
+// but keys that follow now, or that followed before, and Annotation.
+func (k Keys) Patch(from Metadata, object metav1.Object) ([]byte, error) {
+	before, after := object.GetAnnotations()[Annotation], k.following(from)
+	annotations := changes(k.annotations, anAnnotation, before, from.Annotations, object.GetAnnotations())
+	labels := changes(k.labels, aLabel, before, from.Labels, object.GetLabels())
+	switch {
+	case before == after && len(annotations)+len(labels) == 0:
+		return nil, nil
+	case after == "":
+		annotations[Annotation] = nil
+	default:
+		annotations[Annotation] = after
+	}
+	patch, err := json.Marshal(struct {
+		Metadata patched `json:"metadata"`
+	}{patched{object.GetUID(), labels, annotations}})
+	if err != nil {
+		return nil, fmt.Errorf("encode patch: %w", err)
+	}
+	return patch, nil
+}
+
+type patched struct {
+	// UID keeps the patch from another object of the same name.
+	UID         types.UID      `json:"uid"`
+	Labels      map[string]any `json:"labels,omitempty"`
+	Annotations map[string]any `json:"annotations,omitempty"`
+}
+
+// changes are the values that differ, by key; nil removes a key that followed before. A user may
+// write anything into Annotation: only keys of the list are removed.
+func changes(list []string, kind, followed string, from, object map[string]string) map[string]any {
+	out := map[string]any{}
+	for key, value := range from {
+		if old, there := object[key]; has(list, key) && (!there || old != value) {
+			out[key] = value
+		}
+	}
+	for entry := range strings.SplitSeq(followed, ",") {
+		key, ok := strings.CutPrefix(entry, kind)
+		_, wanted := from[key]
+		if _, there := object[key]; ok && there && !wanted && has(list, key) {
+			out[key] = nil
+		}
+	}
+	return out
+}
