@@ -25,6 +25,7 @@ import (
 type options struct {
 	launcherImage string
 	leaderElect   bool
+	instancetypes bool
 	probes        string
 	metrics       string
 	node          string
@@ -39,6 +40,7 @@ func Main(args []string) int {
 	config.RegisterFlags(flags)
 	flags.StringVar(&o.launcherImage, "launcher-image", "", "container `image` of virt-launcher (required)")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "of several virt-controllers, only one works; needed for more than one replica")
+	flags.BoolVar(&o.instancetypes, "common-instancetypes", false, "create the well-known instancetypes and preferences if the KubeVirt object does not say whether to")
 	flags.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for the KubeVirt object's nodeVerbosity; default $NODE_NAME")
 	flags.StringVar(&o.probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
 	flags.StringVar(&o.metrics, "metrics-bind-address", ":8443", "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
