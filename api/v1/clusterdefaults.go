@@ -29,6 +29,15 @@ func (c *KubeVirtConfiguration) InstancesPerNode() int {
 	return MaxInstancesPerNode
 }
 
+// CommonInstancetypes says whether the cluster-wide instancetypes and preferences of KubeVirt's names
+// are to be there. It is nil if the configuration does not say.
+func (c *KubeVirtConfiguration) CommonInstancetypes() *bool {
+	if d := c.CommonInstancetypesDeployment; d != nil {
+		return d.Enabled
+	}
+	return nil
+}
+
 // FreePageReportingDisabled says whether guests do not give back the pages that they have freed.
 func (c *KubeVirtConfiguration) FreePageReportingDisabled() bool {
 	return c.VirtualMachineOptions != nil && c.VirtualMachineOptions.DisableFreePageReporting != nil

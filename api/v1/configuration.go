@@ -10,9 +10,9 @@ import (
 type Empty struct{}
 
 // KubeVirtConfiguration has defaults and permissions for VirtualMachineInstances. A change
-// holds for those that are created later. A change of useEmulation, logVerbosity or
-// virtualMachineInstancesPerNode holds at once, and a change of smbios or disableFreePageReporting
-// for each start on a node. A field without an effect is kept, and the KubeVirt's condition
+// holds for those that are created later. A change of useEmulation, logVerbosity,
+// virtualMachineInstancesPerNode or commonInstancetypesDeployment holds at once, and a change of
+// smbios or disableFreePageReporting for each start on a node. A field without an effect is kept, and the KubeVirt's condition
 // FieldsWithoutEffect names it.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.machineType) || !has(self.architectureConfiguration) || !has(self.architectureConfiguration.amd64) || !has(self.architectureConfiguration.amd64.machineType) || self.machineType == self.architectureConfiguration.amd64.machineType",message="machineType (deprecated) and architectureConfiguration.amd64.machineType differ",fieldPath=".machineType"
@@ -96,6 +96,11 @@ type KubeVirtConfiguration struct {
 	// +optional
 	// +kubebuilder:validation:Enum=AggregateToDefault;Manual
 	RoleAggregationStrategy *string `json:"roleAggregationStrategy,omitempty"`
+	// CommonInstancetypesDeployment is about the cluster-wide instancetypes and preferences that
+	// have the names of KubeVirt's.
+	// +optional
+	// +nullable
+	CommonInstancetypesDeployment *CommonInstancetypesDeployment `json:"commonInstancetypesDeployment,omitempty"`
 	// HostDisk permits disks in files of the nodes. KubeVirt has no such field.
 	// +optional
 	HostDisk *HostDiskConfiguration `json:"hostDisk,omitempty"`
@@ -165,10 +170,6 @@ type UnusedConfiguration struct {
 	// LiveUpdateConfiguration has no effect.
 	// +optional
 	LiveUpdateConfiguration *Kept `json:"liveUpdateConfiguration,omitempty"`
-	// CommonInstancetypesDeployment has no effect.
-	// +optional
-	// +nullable
-	CommonInstancetypesDeployment *Kept `json:"commonInstancetypesDeployment,omitempty"`
 	// VirtTemplateDeployment has no effect.
 	// +optional
 	// +nullable
@@ -375,6 +376,17 @@ type InstancetypeConfiguration struct {
 	// +nullable
 	// +kubebuilder:validation:Enum=reference;expand;expandAll
 	ReferencePolicy *string `json:"referencePolicy,omitempty"`
+}
+
+// CommonInstancetypesDeployment is about the cluster-wide instancetypes and preferences that have
+// the names of KubeVirt's.
+type CommonInstancetypesDeployment struct {
+	// Enabled: with true, virt-controller creates these instancetypes and preferences and keeps them
+	// as they are. With false, it deletes those that it created. Unset: it does neither, or as with
+	// true if it runs with --common-instancetypes.
+	// +optional
+	// +nullable
+	Enabled *bool `json:"enabled,omitempty"`
 }
 
 // ArchitectureConfiguration holds defaults by the guest's architecture. Guests are amd64.

@@ -91,7 +91,6 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "configuration.vmStateStorageClass", why: "a VirtualMachineInstance with a persistent TPM or EFI state is refused"},
 	{path: "configuration.ksmConfiguration", why: "the nodes' KSM is left as it is"},
 	{path: "configuration.autoCPULimitNamespaceLabelSelector", why: "a pod's CPU is limited by its VirtualMachineInstance alone"},
-	{path: "configuration.commonInstancetypesDeployment", why: "no instancetypes are installed"},
 	{path: "configuration.virtTemplateDeployment", why: "there are no templates of VirtualMachines"},
 	{path: "configuration.instancetype.referencePolicy", why: "a VirtualMachine keeps its reference", asHere: harmless{texts: []string{"reference"}}},
 	{path: "configuration.hypervisors", why: "the hypervisor is KVM, or QEMU's TCG with useEmulation"},

@@ -31,6 +31,7 @@ var effective = map[string]string{
 	"configuration.virtualMachineOptions.disableFreePageReporting": "controllers/handover TestConfigure",
 	"configuration.virtualMachineOptions.disableSerialConsoleLog":  "TestApplyClusterDefaults",
 	"configuration.hostDisk":                                       "TestValidateHostDisks",
+	"configuration.commonInstancetypesDeployment.enabled":          "controllers/instancetypes TestInstallAndRemove",
 	developer + "useEmulation":                                     "test/e2e",
 	developer + "cpuAllocationRatio":                               "controllers/vmi TestResourcesOfCluster",
 	developer + "memoryOvercommit":                                 "controllers/vmi TestResourcesOfCluster",

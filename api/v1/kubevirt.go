@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -128,7 +130,8 @@ type KubeVirtStatus struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Deploying;Deployed
 	Phase KubeVirtPhase `json:"phase,omitempty"`
-	// Conditions: Created, Available, Progressing, Degraded, FieldsWithoutEffect.
+	// Conditions: Created, Available, Progressing, Degraded, FieldsWithoutEffect,
+	// CommonInstancetypesDeployed.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -177,6 +180,10 @@ const (
 	// KubeVirtConditionFieldsWithoutEffect: the spec has fields that are kept and change nothing.
 	// The message names each of them and says why. KubeVirt has no such condition.
 	KubeVirtConditionFieldsWithoutEffect KubeVirtConditionType = "FieldsWithoutEffect"
+	// KubeVirtConditionCommonInstancetypesDeployed: virt-controller has created the cluster-wide
+	// instancetypes and preferences of KubeVirt's names. False: it has deleted them, or it cannot
+	// create some. Without the condition, nobody asked for them. KubeVirt has no such condition.
+	KubeVirtConditionCommonInstancetypesDeployed KubeVirtConditionType = "CommonInstancetypesDeployed"
 )
 
 // KubeVirtCondition is one condition of a KubeVirt.
@@ -215,4 +222,9 @@ func (s *KubeVirtStatus) SetCondition(c KubeVirtCondition, now metav1.Time) {
 		return
 	}
 	s.Conditions = append(s.Conditions, c)
+}
+
+// RemoveCondition removes a condition, if it is there.
+func (s *KubeVirtStatus) RemoveCondition(conditionType KubeVirtConditionType) {
+	s.Conditions = slices.DeleteFunc(s.Conditions, func(c KubeVirtCondition) bool { return c.Type == conditionType })
 }

@@ -25,8 +25,11 @@ accepted; only a value that no pod or guest could have, such as the machine type
   the namespace ` + "`kubevirt`" + ` (policy ` + "`kubevirt-anywhere`" + `).
 - **What has no effect.** A field without an effect is kept. The condition FieldsWithoutEffect is True then, and its message names each such
   field and why: ` + "`kubectl -n kubevirt get kubevirt kubevirt -o jsonpath='{.status.conditions[?(@.type==\"FieldsWithoutEffect\")].message}'`" + `.
-- **When a change holds.** At once for ` + "`useEmulation`, `logVerbosity` and `virtualMachineInstancesPerNode`" + `. At a guest's next start on a node for
-  ` + "`smbios` and `disableFreePageReporting`" + `. For VMIs whose pods are created later for everything else. Running guests keep what they have.
+- **When a change holds.** At once for ` + "`useEmulation`, `logVerbosity`, `virtualMachineInstancesPerNode` and `commonInstancetypesDeployment`" + `. At a
+  guest's next start on a node for ` + "`smbios` and `disableFreePageReporting`" + `. For VMIs whose pods are created later for everything else. Running
+  guests keep what they have.
+- **What differs from KubeVirt.** In KubeVirt ` + "`commonInstancetypesDeployment.enabled`" + ` is true unless it is set. Here it is unset: an installation
+  creates no object that nobody asked for. [Instancetypes](instancetypes.md) has more.
 
 ## Fields with an effect
 

@@ -95,6 +95,14 @@ const (
 	ReasonAllFieldsHaveEffect  = "AllFieldsHaveEffect"
 )
 
+// Reasons of a KubeVirt's condition CommonInstancetypesDeployed, besides FailedUpdate.
+const (
+	ReasonInstancetypesDeployed = "InstancetypesDeployed"
+	ReasonInstancetypesRemoved  = "InstancetypesRemoved"
+	// ReasonNamesTaken: objects that virt-controller did not create have some of the names.
+	ReasonNamesTaken = "NamesTaken"
+)
+
 // Reasons of other components for which a VirtualMachine's printable status has a word: the
 // scheduler's, and the kubelet's for images.
 const (

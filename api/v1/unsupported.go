@@ -47,6 +47,12 @@ type UnsupportedBool bool
 // +kubebuilder:validation:XValidation:rule="self == 0",message="not supported yet"
 type UnsupportedNumber int64
 
+// RefusedFields returns an error for every field of a struct that is set and not supported yet, by
+// its JSON path.
+func RefusedFields[T any](of *T, path *field.Path) field.ErrorList {
+	return validateUnsupported(reflect.ValueOf(of), path)
+}
+
 // validateUnsupported finds every refused field below value, by its JSON path. The schema
 // refuses them too, if it was asked.
 func validateUnsupported(value reflect.Value, path *field.Path) field.ErrorList {

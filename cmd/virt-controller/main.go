@@ -29,6 +29,7 @@ type options struct {
 	annotations, labels string
 	follow              follow.Keys
 	leaderElect         bool
+	instancetypes       bool
 	probes              string
 	metrics             string
 	node                string
@@ -45,6 +46,7 @@ func Main(args []string) int {
 	flags.StringVar(&o.annotations, "additional-launcher-annotations-sync", "", "`keys` of annotations, with commas between them, in which a running VMI follows its VM's template, and its pod the VMI; example.com/* stands for a domain's keys")
 	flags.StringVar(&o.labels, "additional-launcher-labels-sync", "", "`keys` of labels that follow in the same way")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "of several virt-controllers, only one works; needed for more than one replica")
+	flags.BoolVar(&o.instancetypes, "common-instancetypes", false, "create the well-known instancetypes and preferences if the KubeVirt object does not say whether to")
 	flags.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for the KubeVirt object's nodeVerbosity; default $NODE_NAME")
 	flags.StringVar(&o.probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
 	flags.StringVar(&o.metrics, "metrics-bind-address", ":8443", "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")

@@ -21,6 +21,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
+	"github.com/kubeqemu/kubeqemu/controllers/instancetypes"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
@@ -118,6 +119,10 @@ func setUp(mgr ctrl.Manager, o options) error {
 	}
 	if err := (&kubevirt.Reconciler{Client: mgr.GetClient(), Clock: c}).Setup(mgr); err != nil {
 		return fmt.Errorf("set up KubeVirt controller: %w", err)
+	}
+	wellKnown := &instancetypes.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, ByDefault: o.instancetypes}
+	if err := wellKnown.Setup(mgr); err != nil {
+		return fmt.Errorf("set up instancetypes controller: %w", err)
 	}
 	verbosity := &kubevirt.Verbosity{Client: mgr.GetClient(), Component: v1.VirtController, Node: o.node, Set: o.verbosity.Set}
 	if err := verbosity.Setup(mgr); err != nil {

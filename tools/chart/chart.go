@@ -99,6 +99,7 @@ var (
 	// A line that is a mark as a whole is replaced by several; quotes are YAML's.
 	markedField = regexp.MustCompile(`(?m)^( *)(\w+): '?HELM<(block) ([\w.]+)>'?\n`)
 	markedArg   = regexp.MustCompile(`(?m)^( *)- '?HELM<(elected) (\w+)>'?\n`)
+	markedFlag  = regexp.MustCompile(`(?m)^( *)- '?HELM<flag (\w+) ([\w-]+)>'?\n`)
 )
 
 // template turns one object into a template.
@@ -115,6 +116,7 @@ func (v values) template(o object) ([]byte, error) {
 		return block(string(m[1]), string(m[2]), string(m[4]))
 	})
 	text = markedArg.ReplaceAll(text, []byte("$1{{- if gt (int .Values.$3.replicas) 1 }}\n$1- --leader-elect\n$1{{- end }}\n"))
+	text = markedFlag.ReplaceAll(text, []byte("$1{{- if .Values.$2 }}\n$1- --$3\n$1{{- end }}\n"))
 	text = marked.ReplaceAll(text, []byte("{{ .Values.$1 }}"))
 	if o.kind() == "Namespace" {
 		text = append([]byte("{{- if .Values.createNamespace }}\n"), append(text, "{{- end }}\n"...)...)

@@ -131,6 +131,11 @@ func TestSameObjectsTwice(t *testing.T) {
 	same(t, want, rendered(t, chart(t), twice...))
 }
 
+// TestSameObjectsWithInstancetypes: with them it is config/instancetypes.
+func TestSameObjectsWithInstancetypes(t *testing.T) {
+	same(t, index(t, kustomized(t, "instancetypes")), rendered(t, chart(t), "--set", "instancetypes=true"))
+}
+
 // TestValues: each value reaches what it should, and nothing else changes.
 func TestValues(t *testing.T) {
 	folder := chart(t)
@@ -143,6 +148,7 @@ func TestValues(t *testing.T) {
 		{[]string{"image.registry=registry.example:5000/x"}, "registry.example:5000/x/virt-", []string{"ConfigMap images", "DaemonSet virt-handler", "Deployment *"}},
 		{[]string{"image.tag=v1.2"}, ":v1.2", []string{"ConfigMap images", "DaemonSet virt-handler", "Deployment *"}},
 		{[]string{"image.pullPolicy=Always"}, "imagePullPolicy:Always", []string{"DaemonSet virt-handler", "Deployment *"}},
+		{[]string{"instancetypes=true"}, "--common-instancetypes", []string{"Deployment virt-controller"}},
 		{[]string{"virtController.nodeSelector.zone=a"}, "nodeSelector:map[zone:a]", []string{"Deployment virt-controller"}},
 		{[]string{"virtController.tolerations[0].operator=Exists"}, "tolerations:[map[operator:Exists]]", []string{"Deployment virt-controller"}},
 		{[]string{"virtHandler.nodeSelector.zone=a"}, "nodeSelector:map[kubernetes.io/os:linux zone:a]", []string{"DaemonSet virt-handler"}},
@@ -173,7 +179,7 @@ func TestValues(t *testing.T) {
 	if after["v1 Namespace  kubevirt"] != nil || len(after) != len(before)-1 {
 		t.Errorf("%d objects without the namespace, %d with it", len(after), len(before))
 	}
-	for _, wrong := range []string{"image.tagg=v1", "virtHandler.replicas=2", "image.pullPolicy=Sometimes", "image.tag=a b", "kubeletRoot=kubelet", "virtController.replicas=-1"} {
+	for _, wrong := range []string{"image.tagg=v1", "virtHandler.replicas=2", "image.pullPolicy=Sometimes", "image.tag=a b", "kubeletRoot=kubelet", "virtController.replicas=-1", "instancetypes=some"} {
 		if _, err := helm("template", "kubeqemu", folder, "--set", wrong); err == nil || !strings.Contains(err.Error(), "schema") {
 			t.Errorf("%s: %v, want to be refused by the schema", wrong, err)
 		}

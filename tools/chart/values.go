@@ -20,7 +20,8 @@ type workload struct {
 	replicas     any    // nil for a DaemonSet
 	nodeSelector any
 	tolerations  any
-	elects       bool // several replicas need --leader-elect
+	// controller: several replicas need --leader-elect, and the instancetypes are its to create.
+	controller bool
 }
 
 // kubeletRoot is the kubelet's root folder in the manifests.
@@ -42,7 +43,7 @@ func newValues(objects []object) (values, error) {
 		}
 		pod := o.at("spec", "template", "spec")
 		v.workloads = append(v.workloads, workload{name: o.name(), key: camel(o.name()), replicas: o.at("spec")["replicas"],
-			nodeSelector: pod["nodeSelector"], tolerations: pod["tolerations"], elects: o.name() == "virt-controller"})
+			nodeSelector: pod["nodeSelector"], tolerations: pod["tolerations"], controller: o.name() == "virt-controller"})
 		for _, c := range containers(pod) {
 			if policy := c.text("imagePullPolicy"); v.pullPolicy != "" && v.pullPolicy != policy {
 				return v, fmt.Errorf("containers have the pull policies %q and %q", v.pullPolicy, policy)
@@ -141,10 +142,10 @@ func (v values) openWorkload(o object) {
 	if pod["topologySpreadConstraints"] == nil {
 		pod["topologySpreadConstraints"] = mark("block " + w.key + "." + strings.ReplaceAll(w.name, "-", "_"))
 	}
-	if w.elects {
+	if w.controller {
 		c := pod.items("containers")[0]
 		args, _ := c["args"].([]any)
-		c["args"] = append(args, mark("elected "+w.key))
+		c["args"] = append(args, mark("elected "+w.key), mark("flag instancetypes common-instancetypes"))
 	}
 }
 
@@ -184,6 +185,9 @@ image:
 # Whether the release has the namespace kubevirt. Set it to false where that is there before, as
 # with --namespace kubevirt --create-namespace; it must admit privileged pods.
 createNamespace: true
+# Whether virt-controller creates the well-known instancetypes and preferences if the KubeVirt object
+# does not say whether to.
+instancetypes: false
 # The kubelet's root folder on the nodes.
 kubeletRoot: %s
 `, v.registry, v.tag, v.pullPolicy, kubeletRoot)
@@ -219,6 +223,7 @@ func (v values) schema() []byte {
 		"image": of(map[string]any{"registry": text(`^[A-Za-z0-9.:/_-]+$`), "tag": text(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`),
 			"pullPolicy": map[string]any{"enum": []string{"Always", "IfNotPresent", "Never"}}}),
 		"createNamespace": map[string]any{"type": "boolean"},
+		"instancetypes":   map[string]any{"type": "boolean"},
 		"kubeletRoot":     text(`^/[A-Za-z0-9._/-]*[A-Za-z0-9._-]$`),
 		"global":          map[string]any{"type": "object"},
 	}
