@@ -14,9 +14,17 @@ import (
 )
 
 // Instance is the VirtualMachineInstance that a VM is started as, with the cluster's
-// configuration. If paused, the guest's CPUs do not run yet. Instance is pure, and does not
-// change the VM.
+// configuration and without presets. If paused, the guest's CPUs do not run yet. Instance is
+// pure, and does not change the VM.
 func (vm *VirtualMachine) Instance(config *KubeVirtConfiguration, paused bool) *VirtualMachineInstance {
+	vmi := vm.Draft(paused)
+	vm.Identify(vmi, config)
+	return vmi
+}
+
+// Draft is the VirtualMachineInstance that a VM is started as, before presets and Identify fill
+// in what the template leaves out.
+func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 	template := vm.Spec.Template.DeepCopy()
 	vmi := &VirtualMachineInstance{
 		TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: "VirtualMachineInstance"},
@@ -35,14 +43,17 @@ func (vm *VirtualMachine) Instance(config *KubeVirtConfiguration, paused bool) *
 	if paused {
 		vmi.Spec.StartStrategy = StartStrategyPaused
 	}
-	vm.identify(vmi, config)
+	// The machine type of the first start is the VM's own, and no preset changes it.
+	if !vm.NamesMachine() && vm.Annotations[MachineTypeAnnotation] != "" {
+		vmi.Spec.Domain.Machine = &Machine{Type: vm.Annotations[MachineTypeAnnotation]}
+	}
 	return vmi
 }
 
-// identify gives the VMI its machine's identity, as far as the template leaves it out: UUID,
-// serial number, machine type and MACs. All but the machine type is computed from the VM's UID,
-// so that it is stored nowhere.
-func (vm *VirtualMachine) identify(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) {
+// Identify gives the VMI its machine's identity, as far as template and presets leave it out:
+// UUID, serial number and MACs, which are computed from the VM's UID, so that they are stored
+// nowhere.
+func (vm *VirtualMachine) Identify(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) {
 	domain := &vmi.Spec.Domain
 	if domain.Firmware == nil {
 		domain.Firmware = &Firmware{}
@@ -52,9 +63,6 @@ func (vm *VirtualMachine) identify(vmi *VirtualMachineInstance, config *KubeVirt
 	}
 	if domain.Firmware.Serial == "" {
 		domain.Firmware.Serial = vm.serial()
-	}
-	if !vm.NamesMachine() && vm.Annotations[MachineTypeAnnotation] != "" {
-		domain.Machine = &Machine{Type: vm.Annotations[MachineTypeAnnotation]}
 	}
 	// The interface that is added for a guest without one needs a MAC too.
 	ApplyClusterDefaults(vmi, config)
