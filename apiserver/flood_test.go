@@ -49,7 +49,7 @@ func newFlooded(t *testing.T) *flooded {
 	s := &Server{options: Options{Log: logr.Discard(), Clock: clock.RealClock{}}, mux: http.NewServeMux(), frontProxy: &objects.Watched[corev1.ConfigMap, *corev1.ConfigMap]{}}
 	admission.Register(s.mux, func(context.Context) (admission.Facts, error) {
 		return admission.Facts{Cluster: &v1.KubeVirtConfiguration{}}, nil
-	}, intake.NewBodies(maxReviews))
+	}, func(context.Context, string) (bool, error) { return false, nil }, intake.NewBodies(maxReviews))
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

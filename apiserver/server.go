@@ -32,6 +32,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/intake"
+	"github.com/kubeqemu/kubeqemu/internal/listing"
 	"github.com/kubeqemu/kubeqemu/internal/monitoring"
 )
 
@@ -79,7 +80,11 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	// The mux serves everything but the API groups.
-	admission.Register(s.mux, s.facts, intake.NewBodies(maxReviews))
+	presets, err := listing.New[v1.VirtualMachineInstancePreset](config, v1.VirtualMachineInstancePresetResource, v1.MaxPresets, v1.MaxPresetBytes)
+	if err != nil {
+		return nil, err
+	}
+	admission.Register(s.mux, s.facts, presets.Any, intake.NewBodies(maxReviews))
 	access, err := monitoring.NewAccess(config, s.options.Clock.Now, s.options.Log.WithName("metrics"))
 	if err != nil {
 		return nil, err

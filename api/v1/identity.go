@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// identify gives the VMI its machine's identity, as far as the template leaves it out: UUID,
-// serial number, machine type and MACs. All but the machine type is computed from the VM's UID,
-// so that it is stored nowhere.
-func (vm *VirtualMachine) identify(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) {
+// Identify gives the VMI its machine's identity, as far as template and presets leave it out:
+// UUID, serial number and MACs, which are computed from the VM's UID, so that they are stored
+// nowhere.
+func (vm *VirtualMachine) Identify(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) {
 	domain := &vmi.Spec.Domain
 	if domain.Firmware == nil {
 		domain.Firmware = &Firmware{}
@@ -21,9 +21,6 @@ func (vm *VirtualMachine) identify(vmi *VirtualMachineInstance, config *KubeVirt
 	}
 	if domain.Firmware.Serial == "" {
 		domain.Firmware.Serial = vm.serial()
-	}
-	if !vm.NamesMachine() && vm.Annotations[MachineTypeAnnotation] != "" {
-		domain.Machine = &Machine{Type: vm.Annotations[MachineTypeAnnotation]}
 	}
 	// The interface that is added for a guest without one needs a MAC too.
 	ApplyClusterDefaults(vmi, config)

@@ -71,6 +71,14 @@ const (
 	MessageContainersNotReady = "the guest runs, and does not answer its readiness probe"
 )
 
+// Reasons that have to do with presets, under KubeVirt's names.
+const (
+	// ReasonPresetFailed: the presets that select a new VMI cannot be applied.
+	ReasonPresetFailed = "PresetFailed"
+	// ReasonPresetOverridden is of an event: a VMI's own value wins over a preset's.
+	ReasonPresetOverridden = "Override"
+)
+
 // Reasons of a VirtualMachine.
 const (
 	ReasonVMINotExists        = "VMINotExists"

@@ -24,6 +24,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &VirtualMachineInstance{}, &VirtualMachineInstanceList{}, &KubeVirt{}, &KubeVirtList{})
 	s.AddKnownTypes(GroupVersion, &VirtualMachine{}, &VirtualMachineList{})
 	s.AddKnownTypes(GroupVersion, &VirtualMachineInstanceReplicaSet{}, &VirtualMachineInstanceReplicaSetList{})
+	s.AddKnownTypes(GroupVersion, &VirtualMachineInstancePreset{}, &VirtualMachineInstancePresetList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -21,7 +21,6 @@ import (
 // +kubebuilder:printcolumn:name="Live-Migratable",type=string,JSONPath=.status.conditions[?(@.type=='LiveMigratable')].status,priority=1
 // +kubebuilder:printcolumn:name="Paused",type=string,JSONPath=.status.conditions[?(@.type=='Paused')].status,priority=1
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.spec.domain.memory) && has(self.spec.domain.memory.guest)) || (has(self.spec.domain.resources) && ((has(self.spec.domain.resources.requests) && 'memory' in self.spec.domain.resources.requests) || (has(self.spec.domain.resources.limits) && 'memory' in self.spec.domain.resources.limits)))",message="no memory: set memory.guest, resources.requests.memory or resources.limits.memory",fieldPath=".spec.domain.memory"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.domain.devices) || !has(self.spec.domain.devices.interfaces) || self.spec.domain.devices.interfaces.all(i, has(i.masquerade) || has(i.bridge) || has(i.sriov) || has(i.passtBinding) || has(i.binding) || has(i.slirp) || has(i.macvtap) || has(i.passt))",message="exactly one binding must be set (supported: bridge, masquerade)",fieldPath=".spec.domain.devices.interfaces"
 type VirtualMachineInstance struct {
 	metav1.TypeMeta   `json:",inline"`

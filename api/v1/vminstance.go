@@ -11,9 +11,17 @@ import (
 )
 
 // Instance is the VirtualMachineInstance that a VM is started as, with the cluster's
-// configuration. If paused, the guest's CPUs do not run yet. Instance is pure, and does not
-// change the VM.
+// configuration and without presets. If paused, the guest's CPUs do not run yet. Instance is
+// pure, and does not change the VM.
 func (vm *VirtualMachine) Instance(config *KubeVirtConfiguration, paused bool) *VirtualMachineInstance {
+	vmi := vm.Draft(paused)
+	vm.Identify(vmi, config)
+	return vmi
+}
+
+// Draft is the VirtualMachineInstance that a VM is started as, before presets and Identify fill
+// in what the template leaves out.
+func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 	template := vm.Spec.Template.DeepCopy()
 	vmi := &VirtualMachineInstance{
 		TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: "VirtualMachineInstance"},
@@ -32,7 +40,10 @@ func (vm *VirtualMachine) Instance(config *KubeVirtConfiguration, paused bool) *
 	if paused {
 		vmi.Spec.StartStrategy = StartStrategyPaused
 	}
-	vm.identify(vmi, config)
+	// The machine type of the first start is the VM's own, and no preset changes it.
+	if !vm.NamesMachine() && vm.Annotations[MachineTypeAnnotation] != "" {
+		vmi.Spec.Domain.Machine = &Machine{Type: vm.Annotations[MachineTypeAnnotation]}
+	}
 	return vmi
 }
 

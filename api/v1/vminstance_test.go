@@ -53,6 +53,16 @@ func TestInstance(t *testing.T) {
 	if vmi := vm.Instance(plain, true); vmi.Spec.Domain.Machine.Type != "pc-q35-7.2" || vmi.Spec.StartStrategy != StartStrategyPaused {
 		t.Errorf("machine %+v, start strategy %q", vmi.Spec.Domain.Machine, vmi.Spec.StartStrategy)
 	}
+	// A preset fills in what the identity would, but not the machine type of the first start.
+	draft := vm.Draft(false)
+	overridden, errs := ApplyPresets(draft, []VirtualMachineInstancePreset{parsedPreset(t, "p", "selector: {}\ndomain: {machine: {type: q35}, firmware: {serial: x1}}")})
+	vm.Identify(draft, plain)
+	if f := draft.Spec.Domain.Firmware; len(errs) > 0 || len(overridden) != 1 || draft.Spec.Domain.Machine.Type != "pc-q35-7.2" || f.Serial != "x1" || f.UUID != string(vm.UID) {
+		t.Errorf("with a preset: machine %+v, firmware %+v, overridden %q, %v", draft.Spec.Domain.Machine, f, overridden, errs)
+	}
+	if h := draft.Annotations[TemplateHashAnnotation]; h != vm.TemplateHash() {
+		t.Errorf("the template's hash is %s, want %s", h, vm.TemplateHash())
+	}
 	vm.Spec.Template.Spec.Domain.Machine.Type = "q35"
 	vm.Spec.Template.Spec.Domain.Firmware = &Firmware{UUID: "named", Serial: "0815"}
 	if vmi := vm.Instance(plain, false); vmi.Spec.Domain.Machine.Type != "q35" || *vmi.Spec.Domain.Firmware != *vm.Spec.Template.Spec.Domain.Firmware {

@@ -25,6 +25,8 @@ type Facts struct {
 	Cluster *v1.KubeVirtConfiguration
 	// KubeVirts are all in the components' namespace.
 	KubeVirts []v1.KubeVirt
+	// Presets says whether there may be presets in the namespace of a new object that takes presets.
+	Presets bool
 	// New is the UID of the admission request, if it creates the object; otherwise it is empty.
 	// The API server makes a random UUID for each request.
 	New types.UID
@@ -34,6 +36,7 @@ type Facts struct {
 func kinds() []kind {
 	return []kind{
 		of("virtualmachineinstances", "VirtualMachineInstance", defaultVMI, validateVMI),
+		of("virtualmachineinstancepresets", "VirtualMachineInstancePreset", nil, validatePreset),
 		of("virtualmachines", "VirtualMachine", nil, validateVM),
 		of("virtualmachineinstancereplicasets", "VirtualMachineInstanceReplicaSet", nil, validateReplicaSet),
 		of("virtualmachinepools", "VirtualMachinePool", nil, validatePool).in(v1beta1.GroupVersion.Group),
@@ -90,14 +93,17 @@ func of[T any, P interface {
 	return k
 }
 
+// Presets says whether there are presets in a namespace.
+type Presets func(ctx context.Context, namespace string) (bool, error)
+
 // Register serves the webhooks of all kinds, below the paths that
 // config/api/webhooks.yaml names. bodies bounds the reviews that are read.
-func Register(mux *http.ServeMux, facts func(context.Context) (Facts, error), bodies *intake.Bodies) {
-	s := &server{facts: facts, bodies: bodies, deciding: intake.Budget{Size: maxDeciding}}
+func Register(mux *http.ServeMux, facts func(context.Context) (Facts, error), presets Presets, bodies *intake.Bodies) {
+	s := &server{facts: facts, presets: presets, bodies: bodies, deciding: intake.Budget{Size: maxDeciding}, asking: intake.Budget{Size: maxAsking}}
 	for _, k := range kinds() {
 		if k.fill != nil {
-			mux.Handle("POST /"+k.resource+"-mutate", s.serve(k.mutate))
+			mux.Handle("POST /"+k.resource+"-mutate", s.serve(k.mutate, takesPresets))
 		}
-		mux.Handle("POST /"+k.resource+"-validate", s.serve(k.validate))
+		mux.Handle("POST /"+k.resource+"-validate", s.serve(k.validate, nil))
 	}
 }

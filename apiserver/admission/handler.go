@@ -29,6 +29,8 @@ const (
 	// maxDeciding is how many reviews are decided at once: decoded, they take many times their
 	// size.
 	maxDeciding = 2
+	// maxAsking is how many reviews wait at once for the API server's answer.
+	maxAsking = 16
 	// maxAnswer bounds an answer, in bytes. maxMessage bounds the message, in bytes, of an
 	// answer that would be longer.
 	maxAnswer     = 64 << 10
@@ -47,15 +49,17 @@ type answer func(facts Facts, question *admissionv1.AdmissionRequest) *admission
 // server answers everybody: the API server shows no certificate when it asks webhooks. bodies
 // bounds the bodies in memory, by the address that sends them.
 type server struct {
-	facts    func(context.Context) (Facts, error)
-	bodies   *intake.Bodies
-	deciding intake.Budget
+	facts            func(context.Context) (Facts, error)
+	presets          Presets
+	bodies           *intake.Bodies
+	deciding, asking intake.Budget
 }
 
-// serve answers an AdmissionReview of the API server's.
-func (s *server) serve(answer answer) http.Handler {
+// serve answers an AdmissionReview of the API server's. takesPresets says which objects presets may
+// select; nil is none.
+func (s *server) serve(answer answer, takesPresets func(*admissionv1.AdmissionRequest) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text, err := s.decide(w, r, answer)
+		text, err := s.decide(w, r, answer, takesPresets)
 		if err != nil {
 			refuse(w, err)
 			return
@@ -69,7 +73,7 @@ func (s *server) serve(answer answer) http.Handler {
 }
 
 // decide reads a question and returns the answer to it.
-func (s *server) decide(w http.ResponseWriter, r *http.Request, answer answer) ([]byte, error) {
+func (s *server) decide(w http.ResponseWriter, r *http.Request, answer answer, takesPresets func(*admissionv1.AdmissionRequest) bool) ([]byte, error) {
 	source := intake.Source(r.RemoteAddr)
 	text, release, err := s.bodies.Read(w, r, source, MaxReview)
 	if err != nil {
@@ -80,7 +84,7 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, answer answer) (
 	if err != nil {
 		return nil, err
 	}
-	defer turn.Release()
+	defer func() { turn.Release() }()
 	known, err := s.facts(r.Context())
 	if err != nil {
 		return nil, &unknownError{err}
@@ -88,6 +92,16 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, answer answer) (
 	review, err := read(text)
 	if err != nil {
 		return nil, err
+	}
+	if takesPresets != nil && takesPresets(review.Request) {
+		// Other reviews are decided while this one waits for the API server.
+		turn.Release()
+		known.Presets = s.mayHavePresets(r.Context(), source, review.Request.Namespace)
+		again, err := s.deciding.Take(r.Context(), source, 1, nil)
+		if err != nil {
+			return nil, err
+		}
+		turn = again
 	}
 	review.Response = answer(known, review.Request)
 	review.Response.UID, review.Request = review.Request.UID, nil

@@ -28,7 +28,7 @@ func ask(t *testing.T, mux *http.ServeMux, path, object, old string) *admissionv
 	if old == "" {
 		operation, old = admissionv1.Create, "null"
 	}
-	review := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"`+question+`","name":"x","operation":%q,"object":%s,"oldObject":%s}}`, operation, object, old)
+	review := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"`+question+`","name":"x","namespace":"blue","operation":%q,"object":%s,"oldObject":%s}}`, operation, object, old)
 	request := httptest.NewRequest(http.MethodPost, path, bytes.NewReader([]byte(review)))
 	request.Header.Set("Content-Type", "application/json")
 	recorder := httptest.NewRecorder()
@@ -42,8 +42,13 @@ func ask(t *testing.T, mux *http.ServeMux, path, object, old string) *admissionv
 
 func newServer(facts Facts, err error) *http.ServeMux {
 	mux := http.NewServeMux()
-	Register(mux, func(context.Context) (Facts, error) { return facts, err }, intake.NewBodies(2*MaxReview))
+	Register(mux, func(context.Context) (Facts, error) { return facts, err }, presetsIn(""), intake.NewBodies(2*MaxReview))
 	return mux
+}
+
+// presetsIn is a cluster in which one namespace has presets.
+func presetsIn(one string) Presets {
+	return func(_ context.Context, namespace string) (bool, error) { return namespace == one, nil }
 }
 
 func TestMutate(t *testing.T) {

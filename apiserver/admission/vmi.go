@@ -8,10 +8,19 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// defaultVMI fills in a new or changed VMI. virt-controller does the same if this webhook was
-// not asked. With the webhook, virt-controller need not write the VMI before it makes the
-// launcher pod: the API server takes longer to write a VMI than to write a pod.
+// defaultVMI fills in a new or changed VMI, but no new VMI of a namespace with presets. Presets come
+// before defaults, and virt-controller applies both to that VMI. virt-api does not: anybody in the
+// cluster can ask virt-api, and its answer would show the presets of others.
+//
+// Otherwise virt-controller does the same if this webhook was not asked. With the webhook,
+// virt-controller need not write the VMI before it makes the launcher pod: the API server takes
+// longer to write a VMI than to write a pod.
 func defaultVMI(vmi *v1.VirtualMachineInstance, facts Facts) {
+	if facts.Presets {
+		// The finalizer would say that presets and defaults are there.
+		vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, func(f string) bool { return f == v1.VMIFinalizer })
+		return
+	}
 	v1.ApplyClusterDefaults(vmi, facts.Cluster)
 	v1.Default(vmi)
 	f := vmi.Spec.Domain.Firmware
@@ -39,5 +48,12 @@ func validateVMI(vmi, old *v1.VirtualMachineInstance, facts Facts) field.ErrorLi
 	}
 	v1.ApplyClusterDefaults(vmi, facts.Cluster)
 	v1.Default(vmi)
-	return append(v1.Validate(vmi), v1.ValidateForCluster(vmi, facts.Cluster)...)
+	errs := append(v1.Validate(vmi), v1.ValidateForCluster(vmi, facts.Cluster)...)
+	if !slices.Contains(vmi.Finalizers, v1.VMIFinalizer) {
+		// It is not filled in yet, and a preset may say its memory.
+		errs = slices.DeleteFunc(errs, func(e *field.Error) bool {
+			return e.Type == field.ErrorTypeRequired && e.Field == "spec.domain.memory.guest"
+		})
+	}
+	return errs
 }

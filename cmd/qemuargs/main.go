@@ -82,7 +82,7 @@ func newCommand() *cobra.Command {
 		Use:   "qemuargs",
 		Short: "Show what QEMU is started with for KubeVirt manifests",
 		Long: `qemuargs shows, without a cluster, what QEMU is started with for KubeVirt manifests: VirtualMachines,
-VirtualMachineInstances, ReplicaSets and pools, with the instancetypes and preferences beside them.
+VirtualMachineInstances, ReplicaSets and pools, with the instancetypes, preferences and presets beside them.
 
 Exit codes: 0 done; 1 a manifest or an argument is invalid or cannot be read, or there is a difference; 2 wrong usage.`,
 		Version:       builtVersion().text,

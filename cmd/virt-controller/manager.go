@@ -29,6 +29,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/replicaset"
 	"github.com/kubeqemu/kubeqemu/controllers/vm"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
+	"github.com/kubeqemu/kubeqemu/internal/listing"
 )
 
 // newManager makes the manager with all reconcilers. Leader election is an option: pod names
@@ -90,12 +91,17 @@ func setUp(mgr ctrl.Manager, o options) error {
 	cluster := func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
 		return kubevirt.Configuration(ctx, mgr.GetClient())
 	}
+	presets, err := listing.New[v1.VirtualMachineInstancePreset](mgr.GetConfig(), v1.VirtualMachineInstancePresetResource, v1.MaxPresets, v1.MaxPresetBytes)
+	if err != nil {
+		return err
+	}
 	vmis := &vmi.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c,
 		Events:  events,
 		Config:  vmi.PodConfig{LauncherImage: o.launcherImage},
 		Cluster: cluster,
 		Follow:  o.follow,
+		Presets: presets.In,
 	}
 	if err := vmis.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VMI controller: %w", err)
@@ -105,11 +111,12 @@ func setUp(mgr ctrl.Manager, o options) error {
 		Events:  events,
 		Cluster: cluster,
 		Follow:  o.follow,
+		Presets: presets.In,
 	}
 	if err := vms.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VM controller: %w", err)
 	}
-	sets := &replicaset.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: events}
+	sets := &replicaset.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: events, Presets: presets.In}
 	if err := sets.Setup(mgr); err != nil {
 		return fmt.Errorf("set up ReplicaSet controller: %w", err)
 	}

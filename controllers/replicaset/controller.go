@@ -35,6 +35,8 @@ type Reconciler struct {
 	Live   client.Reader
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
+	// Presets reads the presets of a namespace.
+	Presets kit.Presets
 }
 
 // Setup registers the reconciler with a manager.
@@ -227,7 +229,10 @@ func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 	}
 	for _, name := range names(rs, taken, count) {
 		vmi := instance(rs, name)
-		err := kit.SortedRefusal(r.Client.Create(ctx, vmi))
+		overridden, err := r.Presets.Apply(ctx, vmi)
+		if err == nil {
+			err = kit.SortedRefusal(r.Client.Create(ctx, vmi))
+		}
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return nil
@@ -235,6 +240,7 @@ func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 			return &group.Failure{Reason: v1.ReasonFailedCreate, Err: fmt.Errorf("create VirtualMachineInstance %s: %w", name, err)}
 		}
 		r.Events.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created VirtualMachineInstance %s", name)
+		kit.AnnounceOverridden(r.Events, vmi, rs, overridden)
 	}
 	return nil
 }

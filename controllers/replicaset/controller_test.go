@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
 func quantity(s string) resource.Quantity { return resource.MustParse(s) }
@@ -330,5 +331,30 @@ func TestConcerned(t *testing.T) {
 		if got := c.concerned(context.Background(), vmi); len(got) != tt.want {
 			t.Errorf("%s: %v", what, got)
 		}
+	}
+}
+
+// TestReconcilePresets: VMIs are made with their presets, and not made where presets contradict
+// each other.
+func TestReconcilePresets(t *testing.T) {
+	preset := func(name string, cores uint32) v1.VirtualMachineInstancePreset {
+		return v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.VirtualMachineInstancePresetSpec{
+			Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Domain: &v1.PresetDomain{CPU: &v1.CPU{Cores: cores}}}}
+	}
+	c := newCluster(t, interceptor.Funcs{}, set(2))
+	presets := []v1.VirtualMachineInstancePreset{preset("a", 2), preset("b", 4)}
+	c.Presets = func(context.Context, string) ([]v1.VirtualMachineInstancePreset, error) { return presets, nil }
+	if _, err := c.try(); !errors.Is(err, kit.ErrPresets) || c.status() != "0/0 ReplicaFailure=FailedCreate" || len(c.vmis()) != 0 {
+		t.Errorf("%v, status %s, %d VMIs", err, c.status(), len(c.vmis()))
+	}
+	presets = presets[:1]
+	c.reconcile()
+	for _, vmi := range c.vmis() {
+		if cpu := vmi.Spec.Domain.CPU; cpu == nil || cpu.Cores != 2 || len(vmi.Finalizers) != 1 || vmi.Annotations[v1.PresetAnnotation+"a"] == "" {
+			t.Errorf("CPU %+v, finalizers %v, annotations %v", cpu, vmi.Finalizers, vmi.Annotations)
+		}
+	}
+	if len(c.vmis()) != 2 || c.set().Spec.Template.Spec.Domain.CPU != nil {
+		t.Errorf("%d VMIs of the template %+v", len(c.vmis()), c.set().Spec.Template.Spec.Domain)
 	}
 }

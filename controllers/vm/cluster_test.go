@@ -26,6 +26,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
+	"github.com/kubeqemu/kubeqemu/internal/listing"
 	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
@@ -70,6 +71,11 @@ func startServer(t *testing.T) *shared {
 	}
 	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"), Clock: s.clock, Jitter: func() float64 { return 0 }, Follow: keys,
 		Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil }}
+	presets, err := listing.New[v1.VirtualMachineInstancePreset](plane.Config, v1.VirtualMachineInstancePresetResource, v1.MaxPresets, v1.MaxPresetBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Presets = presets.In
 	if err := r.Setup(mgr); err != nil {
 		t.Fatal(err)
 	}

@@ -41,6 +41,8 @@ type Reconciler struct {
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 	// Follow are the keys of the template's metadata that a running VMI follows.
 	Follow follow.Keys
+	// Presets reads the presets of a namespace.
+	Presets kit.Presets
 }
 
 // Setup registers the reconciler with a manager.
@@ -115,7 +117,7 @@ const behindDelay = time.Second
 // first. The longer the VM has been failing, the longer the wait.
 func (r *Reconciler) patient(vm *v1.VirtualMachine, err error) (time.Duration, error) {
 	const soonest, latest = 5 * time.Second, 5 * time.Minute
-	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errTaken) || errors.Is(err, choice.ErrMissing) || errors.Is(err, errRefused)) {
+	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errTaken) || errors.Is(err, choice.ErrMissing) || errors.Is(err, errRefused) || errors.Is(err, kit.ErrPresets)) {
 		return 0, err
 	}
 	since := time.Duration(0)
@@ -227,20 +229,38 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 		err := fmt.Errorf("%w: %w", errRefused, errs.ToAggregate())
 		return nil, &failure{v1.ReasonInvalidSpec, errs.ToAggregate().Error()}, err
 	}
-	config, err := r.Cluster(ctx)
+	made, overridden, err := r.assemble(ctx, vm, expanded, p.paused)
+	if errors.Is(err, kit.ErrPresets) {
+		return nil, &failure{v1.ReasonPresetFailed, err.Error()}, err
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	made := expanded.Instance(config, p.paused)
-	made.Annotations[v1.TemplateHashAnnotation] = vm.TemplateHash()
-	r.Follow.Note(templateMetadata(vm), made)
 	if err = r.start(ctx, vm, made); err != nil {
 		if errors.Is(err, errBehind) {
 			return nil, nil, err
 		}
 		return nil, &failure{v1.ReasonFailedCreate, err.Error()}, err
 	}
+	kit.AnnounceOverridden(r.Events, made, vm, overridden)
 	return made, nil, nil
+}
+
+// assemble makes the VMI of a start, of the VM with its instancetype and preference. The hash is of
+// the VM as the user wrote it: neither an instancetype nor a preset changes it.
+func (r *Reconciler) assemble(ctx context.Context, vm, expanded *v1.VirtualMachine, paused bool) (made *v1.VirtualMachineInstance, overridden []string, err error) {
+	config, err := r.Cluster(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	made = expanded.Draft(paused)
+	made.Annotations[v1.TemplateHashAnnotation] = vm.TemplateHash()
+	r.Follow.Note(templateMetadata(vm), made)
+	if overridden, err = r.Presets.Apply(ctx, made); err != nil {
+		return nil, nil, err
+	}
+	expanded.Identify(made, config)
+	return made, overridden, nil
 }
 
 // validate returns what is wrong with a VM. With an instancetype or a preference, the template

@@ -28,6 +28,7 @@ func TestReconciler(t *testing.T) {
 		"back-off": backsOff, "taken": taken, "orphan": orphan, "applied twice": appliedTwice, "refused": refused, "accepted": accepted,
 		"restart required": restartRequired, "invalid": invalid, "machine type": machineType, "idle": idle, "deleted at once": deletedAtOnce,
 		"instancetype": sized, "conflict": conflicting, "inferred": inferred, "inferred without CDI": inferredWithoutCDI, "template's metadata": followed,
+		"preset": preset, "many presets": manyPresets, "large presets": largePresets, "preset's schema": presetSchema,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -36,6 +36,8 @@ type Reconciler struct {
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 	// Follow are the keys of the VMI's metadata that its launcher pod follows.
 	Follow follow.Keys
+	// Presets reads the presets of a namespace.
+	Presets kit.Presets
 
 	ends   ends
 	writes kit.Writes
@@ -191,7 +193,7 @@ func ignoreConflict(err error) error {
 
 func (r *Reconciler) now() metav1.Time { return metav1.NewTime(r.Clock.Now()) }
 
-// admit ends an invalid VMI. Of a valid VMI it persists the defaults and the finalizer in a
+// admit ends an invalid VMI. Of a valid VMI it persists presets, defaults and the finalizer in a
 // single write, before any other step. admitted says that there was nothing to persist any
 // more.
 func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) (admitted bool, err error) {
@@ -200,7 +202,18 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 		return false, err
 	}
 	defaulted := vmi.DeepCopy()
+	var overridden []string
 	if vmi.Status.Phase == "" {
+		// virt-api, or the controller that made the VMI, has applied the presets and added the
+		// finalizer, unless the API server has not asked virt-api.
+		if !controllerutil.ContainsFinalizer(vmi, v1.VMIFinalizer) {
+			if overridden, err = r.Presets.Apply(ctx, defaulted); errors.Is(err, kit.ErrPresets) {
+				r.refuse(vmi, v1.ReasonPresetFailed, err.Error())
+				return true, nil
+			} else if err != nil {
+				return false, err
+			}
+		}
 		v1.ApplyClusterDefaults(defaulted, cluster)
 	}
 	v1.Default(defaulted)
@@ -209,9 +222,7 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 		errs = append(errs, v1.ValidateForCluster(defaulted, cluster)...)
 	}
 	if len(errs) > 0 {
-		message := errs.ToAggregate().Error()
-		r.unsynchronized(vmi, v1.ReasonInvalidSpec, message)
-		finish(&vmi.Status, end{v1.Failed, v1.ReasonInvalidSpec, message}, r.now())
+		r.refuse(vmi, v1.ReasonInvalidSpec, errs.ToAggregate().Error())
 		return true, nil
 	}
 	// Once the VMI has a phase, its spec cannot change any more.
@@ -225,6 +236,7 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 	err = kit.SortedRefusal(r.persist(ctx, vmi, defaulted))
 	switch {
 	case err == nil:
+		kit.AnnounceOverridden(r.Events, vmi, nil, overridden)
 		return false, nil // its event brings us back
 	case apierrors.IsConflict(err):
 		return false, err
@@ -238,6 +250,12 @@ func (r *Reconciler) cluster(ctx context.Context) (*v1.KubeVirtConfiguration, er
 		return &v1.KubeVirtConfiguration{}, nil
 	}
 	return r.Cluster(ctx)
+}
+
+// refuse ends a VMI that must not start.
+func (r *Reconciler) refuse(vmi *v1.VirtualMachineInstance, reason, message string) {
+	r.unsynchronized(vmi, reason, message)
+	finish(&vmi.Status, end{v1.Failed, reason, message}, r.now())
 }
 
 func (r *Reconciler) unsynchronized(vmi *v1.VirtualMachineInstance, reason, message string) {
@@ -275,9 +293,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	// Checked again: a host disk may have been permitted when the VMI came, and not be so any
 	// more.
 	if errs := v1.ValidateHostDisks(vmi, cluster); len(errs) > 0 {
-		message := errs.ToAggregate().Error()
-		r.unsynchronized(vmi, v1.ReasonInvalidSpec, message)
-		finish(status, end{v1.Failed, v1.ReasonInvalidSpec, message}, r.now())
+		r.refuse(vmi, v1.ReasonInvalidSpec, errs.ToAggregate().Error())
 		return nil, nil
 	}
 	config := r.Config
@@ -399,7 +415,7 @@ func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
 	}
 	ready := vmi.Status.Condition(v1.ConditionReady)
 	switch {
-	case vmi.Status.Reason == v1.ReasonInvalidSpec: // announced above
+	case vmi.Status.Reason == v1.ReasonInvalidSpec, vmi.Status.Reason == v1.ReasonPresetFailed: // announced above
 	case vmi.Status.Phase == v1.Succeeded:
 		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "Stopped", "Stop", "The VirtualMachineInstance was shut down: %s", ready.Message)
 	default:

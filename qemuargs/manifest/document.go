@@ -1,7 +1,7 @@
 // Package manifest reads Kubernetes manifests, without a cluster, into the
 // VirtualMachineInstances that virt-controller would make of them. It knows
-// VirtualMachineInstances, VirtualMachines, ReplicaSets and pools, and the instancetypes and
-// preferences beside them. Its errors name the file, the line and the field.
+// VirtualMachineInstances, VirtualMachines, ReplicaSets and pools, and the instancetypes,
+// preferences and presets beside them. Its errors name the file, the line and the field.
 package manifest
 
 import (

@@ -58,13 +58,15 @@ func (s Set) instance(d Document) (Instance, error) {
 	switch d.presentKind() {
 	case v1.VirtualMachineInstanceGroupVersionKind:
 		i.VirtualMachineInstance, i.spec = &v1.VirtualMachineInstance{}, "spec"
-		err = d.decode(i.VirtualMachineInstance)
-		i.stages = []stage{{vmi: i.VirtualMachineInstance}}
+		if err = d.decode(i.VirtualMachineInstance); err == nil {
+			i.stages, err = s.filled(i)
+		}
 	case v1.VirtualMachineGroupVersionKind:
 		i.VirtualMachineInstance, i.stages, err = s.ofVirtualMachine(d)
 	case v1.VirtualMachineInstanceReplicaSetGroupVersionKind:
-		i.VirtualMachineInstance, err = ofReplicaSet(d)
-		i.stages = []stage{{vmi: i.VirtualMachineInstance}}
+		if i.VirtualMachineInstance, err = ofReplicaSet(d); err == nil {
+			i.stages, err = s.filled(i)
+		}
 	case poolv1beta1.VirtualMachinePoolGroupVersionKind:
 		i.spec = "spec.virtualMachineTemplate.spec.template.spec"
 		i.VirtualMachineInstance, i.stages, err = s.ofPool(d)
@@ -203,8 +205,15 @@ func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.Virtua
 		}
 		return nil, nil, d.invalid(errs)
 	}
-	started := expanded.Instance(&v1.KubeVirtConfiguration{}, false)
-	return started, append(expansion{vm, expanded, size, preference, sizeDocument, preferenceDocument}.stages(), d.identity(expanded, started)...), nil
+	started := expanded.Draft(false)
+	stages := append(expansion{vm, expanded, size, preference, sizeDocument, preferenceDocument}.stages(), d.machine(expanded, started)...)
+	filled, err := s.fill(d, started, prefix+"spec.template.spec")
+	if err != nil {
+		return nil, nil, err
+	}
+	stages = append(stages, withMetadataOf(ofTemplate(expanded), filled)...)
+	expanded.Identify(started, &v1.KubeVirtConfiguration{})
+	return started, append(stages, identity(stages[len(stages)-1].vmi, started)...), nil
 }
 
 // ofReplicaSet returns a VMI as the ReplicaSet makes them. It has the ReplicaSet's name.
@@ -216,7 +225,9 @@ func ofReplicaSet(d Document) (*v1.VirtualMachineInstance, error) {
 	if errs := v1.ValidateReplicaSet(rs); len(errs) > 0 {
 		return nil, d.invalid(errs)
 	}
-	return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: rs.Name, Namespace: rs.Namespace}, Spec: rs.Spec.Template.Spec}, nil
+	template := rs.Spec.Template
+	return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: rs.Name, Namespace: rs.Namespace,
+		Labels: template.ObjectMeta.Labels, Annotations: template.ObjectMeta.Annotations}, Spec: template.Spec}, nil
 }
 
 // decodeTemplate decodes an object with a template at spec.template. It drops what the

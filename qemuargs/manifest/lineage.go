@@ -34,11 +34,11 @@ type stage struct {
 type Origin struct {
 	// Value is the field's, as JSON.
 	Value string
-	// By is who set it: instancetype "small", preference "linux" and so on. It is empty where
-	// the document has the field.
+	// By is who set it: instancetype "small", preference "linux", preset "legacy" and so on. It is
+	// empty where the document has the field.
 	By string
-	// File and Line are where the field is written, or the instancetype or preference begins.
-	// File is empty for a default.
+	// File and Line are where the field is written, or the instancetype, preference or preset
+	// begins. File is empty for a default.
 	File string
 	Line int
 }
@@ -98,18 +98,22 @@ func (d Document) stage(kind string, vmi *v1.VirtualMachineInstance) stage {
 	return stage{by: fmt.Sprintf("%s %q", kind, d.Name), file: d.File, line: d.Line("spec"), vmi: vmi}
 }
 
-// identity are the stages from a VM's template to the VMI that the VM is started as: the machine
-// type of an annotation, the defaults that need no UID, and what is made of the UID.
-func (d Document) identity(expanded *v1.VirtualMachine, started *v1.VirtualMachineInstance) []stage {
-	var all []stage
-	vmi := ofTemplate(expanded)
-	if started.Spec.Domain.Machine != nil && !expanded.NamesMachine() && expanded.Annotations[v1.MachineTypeAnnotation] != "" {
-		vmi.Spec.Domain.Machine = started.Spec.Domain.Machine
-		all = append(all, stage{by: "annotation " + v1.MachineTypeAnnotation, file: d.File, line: d.Line("metadata.annotations[" + v1.MachineTypeAnnotation + "]"), vmi: vmi})
+// machine is the stage after the machine type of a VM's annotation, if that type holds.
+func (d Document) machine(expanded *v1.VirtualMachine, draft *v1.VirtualMachineInstance) []stage {
+	if expanded.NamesMachine() || expanded.Annotations[v1.MachineTypeAnnotation] == "" {
+		return nil
 	}
-	defaulted := vmi.DeepCopy()
+	vmi := ofTemplate(expanded)
+	vmi.Spec.Domain.Machine = draft.Spec.Domain.Machine.DeepCopy()
+	return []stage{{by: "annotation " + v1.MachineTypeAnnotation, file: d.File, line: d.Line("metadata.annotations[" + v1.MachineTypeAnnotation + "]"), vmi: vmi}}
+}
+
+// identity are the last stages to the VMI that a VM is started as: the defaults that need no UID, and
+// what is made of the UID.
+func identity(before, started *v1.VirtualMachineInstance) []stage {
+	defaulted := before.DeepCopy()
 	v1.ApplyClusterDefaults(defaulted, &v1.KubeVirtConfiguration{})
-	return append(all, stage{by: Default, vmi: defaulted}, stage{by: OfUID, vmi: started.DeepCopy()})
+	return []stage{{by: Default, vmi: defaulted}, {by: OfUID, vmi: started.DeepCopy()}}
 }
 
 // Lineage returns the VMI's lineage, to the VMI with all defaults.

@@ -66,6 +66,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("unreadable", s.unreadable)
 	t.Run("refused", s.refused)
 	t.Run("pools", s.pools)
+	t.Run("presets", s.presets)
 	t.Run("KubeVirt", s.kubeVirts)
 	t.Run("KubeVirt elsewhere", s.kubeVirtElsewhere)
 	t.Run("update", s.update)

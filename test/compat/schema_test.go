@@ -20,6 +20,7 @@ var kinds = map[string]reflect.Type{
 	"KubeVirt":                          reflect.TypeFor[v1.KubeVirt](),
 	"VirtualMachine":                    reflect.TypeFor[v1.VirtualMachine](),
 	"VirtualMachineInstance":            reflect.TypeFor[v1.VirtualMachineInstance](),
+	"VirtualMachineInstancePreset":      reflect.TypeFor[v1.VirtualMachineInstancePreset](),
 	"VirtualMachineInstanceReplicaSet":  reflect.TypeFor[v1.VirtualMachineInstanceReplicaSet](),
 	"VirtualMachineInstancetype":        reflect.TypeFor[instancetype.VirtualMachineInstancetype](),
 	"VirtualMachineClusterInstancetype": reflect.TypeFor[instancetype.VirtualMachineClusterInstancetype](),

@@ -78,6 +78,8 @@ var examples = map[string]example{
 	"vm-pool-cirros": {manifest: exampleOf("pool.kubevirt.io/v1beta1", "VirtualMachinePool", "vm-pool-cirros",
 		"spec: {replicas: 3, selector: {matchLabels: {kubevirt.io/vmpool: cirros}}, virtualMachineTemplate: {metadata: {creationTimestamp: null, labels: {kubevirt.io/vmpool: cirros}}, spec: "+
 			"{runStrategy: Always, template: {metadata: {creationTimestamp: null, labels: {kubevirt.io/vmpool: cirros}}, spec: "+specOf(onDisk, disk)+"}}}}")},
+	"vmi-preset-small": {manifest: exampleOf("kubevirt.io/v1", "VirtualMachineInstancePreset", "vmi-preset-small",
+		"spec: {domain: {memory: {guest: 128Mi}}, selector: {matchLabels: {kubevirt.io/vmPreset: vmi-preset-small}}}")},
 	"clarge":         {manifest: exampleOf(instancetypes, "VirtualMachineInstancetype", "clarge", "spec: {cpu: {guest: 4}, memory: {guest: 2Gi}}")},
 	"cluster-csmall": {manifest: exampleOf(instancetypes, "VirtualMachineClusterInstancetype", "e2e-cluster-csmall", "spec: {cpu: {guest: 1}, memory: {guest: 128Mi}}")},
 
@@ -104,8 +106,6 @@ var examples = map[string]example{
 	"windows": {exampleOf(instancetypes, "VirtualMachinePreference", "windows",
 		"spec: {clock: {preferredClockOffset: {utc: {}}}, devices: {preferredDiskBus: sata, preferredInterfaceModel: e1000, preferredTPM: {}}, features: {preferredHyperv: {relaxed: {}}, preferredSmm: {}}, firmware: {preferredEfi: {secureBoot: true}}}"),
 		[]string{"preferredTPM", "preferredHyperv", "preferredSmm", "preferredEfi"}},
-	"vmi-preset-small": {exampleOf("kubevirt.io/v1", "VirtualMachineInstancePreset", "vmi-preset-small",
-		"spec: {domain: {memory: {guest: 128Mi}}, selector: {matchLabels: {kubevirt.io/vmPreset: vmi-preset-small}}}"), []string{"VirtualMachineInstancePreset"}},
 	"migration-job":            {exampleOf("kubevirt.io/v1", "VirtualMachineInstanceMigration", "migration-job", "spec: {vmiName: vmi-migratable}"), []string{"VirtualMachineInstanceMigration"}},
 	"example-migration-policy": {exampleOf("migrations.kubevirt.io/v1alpha1", "MigrationPolicy", "example", "spec: {allowAutoConverge: false}"), []string{"MigrationPolicy"}},
 }

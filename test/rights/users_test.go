@@ -207,6 +207,8 @@ func TestUsersByTheAPIServer(t *testing.T) {
 		{"list", vmis, "admin edit view"},
 		{"create", vmis, "admin edit"},
 		{"deletecollection", vmis, "admin"},
+		{"create", "kubevirt.io/virtualmachineinstancepresets", "admin edit"},
+		{"list", "kubevirt.io/virtualmachineinstancepresets", "admin edit view"},
 		{"patch", vmis + "/status", ""},
 		{"update", vmis + "/finalizers", ""},
 		{"update", sets + "/status", ""},

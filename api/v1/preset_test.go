@@ -1,0 +1,255 @@
+package v1
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+)
+
+// parsedPreset is a preset of a spec.
+func parsedPreset(t testing.TB, name, spec string) VirtualMachineInstancePreset {
+	t.Helper()
+	p := VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
+		t.Fatalf("%v in %s", err, spec)
+	}
+	return p
+}
+
+const (
+	forAll   = "selector: {}\n"
+	forLinux = "selector: {matchLabels: {os: linux}}\n"
+)
+
+// TestApplyPresets: what a VMI's domain becomes, and which presets say so.
+func TestApplyPresets(t *testing.T) {
+	type presets map[string]string
+	for name, c := range map[string]struct {
+		vmi        string // its domain
+		presets    presets
+		want       string
+		applied    string // names of presets
+		overridden []string
+		wrong      []string // parts of errors, one each
+	}{
+		"nothing is there": {"cpu: {cores: 2}", nil, "cpu: {cores: 2}", "", nil, nil},
+		"all that is mergeable": {"", presets{"a": forLinux + `domain:
+  resources: {requests: {memory: 64M, cpu: 100m}, limits: {memory: 1Gi}}
+  cpu: {cores: 2, model: Nehalem}
+  memory: {guest: 128Mi}
+  machine: {type: pc-q35-8.2}
+  firmware: {serial: x1, kernelBoot: {kernelArgs: quiet}}
+  clock: {utc: {}, timer: {hpet: {present: false}}}
+  features: {acpi: {enabled: false}}
+  devices: {watchdog: {name: dog, i6300esb: {action: reset}}}`}, `
+resources: {requests: {memory: 64M, cpu: 100m}, limits: {memory: 1Gi}}
+cpu: {cores: 2, model: Nehalem}
+memory: {guest: 128Mi}
+machine: {type: pc-q35-8.2}
+firmware: {serial: x1, kernelBoot: {kernelArgs: quiet}}
+clock: {timer: {hpet: {present: false}}}
+features: {acpi: {enabled: false}}
+devices: {watchdog: {name: dog, i6300esb: {action: reset}}}`, "a", nil, nil},
+		"another selector": {"", presets{"a": "selector: {matchLabels: {os: windows}}\ndomain: {cpu: {cores: 2}}"}, "", "", nil, nil},
+		"an expression": {"", presets{"a": "selector: {matchExpressions: [{key: os, operator: In, values: [linux, bsd]}]}\ndomain: {cpu: {cores: 2}}",
+			"b": "selector: {matchExpressions: [{key: os, operator: DoesNotExist}]}\ndomain: {cpu: {cores: 4}}"}, "cpu: {cores: 2}", "a", nil, nil},
+		"for all":                {"", presets{"a": forAll + "domain: {cpu: {cores: 2}}"}, "cpu: {cores: 2}", "a", nil, nil},
+		"without a domain":       {"cpu: {cores: 2}", presets{"a": forAll, "b": forAll + "domain: {devices: {}}"}, "cpu: {cores: 2}", "", nil, nil},
+		"the VMI's own is equal": {"cpu: {cores: 2}", presets{"a": forAll + "domain: {cpu: {cores: 2}}"}, "cpu: {cores: 2}", "a", nil, nil},
+		"the VMI's own wins as a whole": {"cpu: {cores: 6}", presets{"a": forAll + "domain: {cpu: {cores: 4, model: Nehalem}}"}, "cpu: {cores: 6}", "",
+			[]string{`The object's own spec.domain.cpu {"cores":6} overrides spec.domain.cpu {"cores":4,"model":"Nehalem"} of VirtualMachineInstancePreset "a"`}, nil},
+		"some parts are overridden": {"features: {acpi: {enabled: false}}", presets{"a": forAll + "domain: {features: {acpi: {enabled: true}}, cpu: {cores: 4}}"},
+			"{features: {acpi: {enabled: false}}, cpu: {cores: 4}}", "a", []string{"spec.domain.features"}, nil},
+		"an empty object is no value": {"{cpu: {}, machine: {type: ''}, memory: {}}", presets{"a": forAll + "domain: {cpu: {cores: 2}, machine: {type: q35}, memory: {guest: 1Gi}}"},
+			"{cpu: {cores: 2}, machine: {type: q35}, memory: {guest: 1Gi}}", "a", nil, nil},
+		"requests one by one": {"resources: {requests: {cpu: 1}}", presets{"a": forAll + "domain: {resources: {requests: {cpu: 2, memory: 64M}}}"},
+			"resources: {requests: {cpu: 1, memory: 64M}}", "a", []string{"spec.domain.resources.requests[cpu] 1 overrides"}, nil},
+		"the same quantity": {"{memory: {guest: 1024Mi}, resources: {limits: {memory: 1Gi}}}", presets{"a": forAll + "domain: {memory: {guest: 1Gi}, resources: {limits: {memory: 1024Mi}}}"},
+			"{memory: {guest: 1Gi}, resources: {limits: {memory: 1Gi}}}", "a", nil, nil},
+		"the clock's timer alone": {"clock: {timer: {pit: {tickPolicy: delay}}}", presets{"a": forAll + "domain: {clock: {timer: {hpet: {present: false}}}}"},
+			"clock: {timer: {pit: {tickPolicy: delay}}}", "", []string{"spec.domain.clock.timer"}, nil},
+		"a VMI that requests memory says how much it has": {"resources: {requests: {memory: 1Gi}}", presets{"a": forAll + "domain: {memory: {guest: 128Mi}, cpu: {cores: 2}}"},
+			"{resources: {requests: {memory: 1Gi}}, cpu: {cores: 2}}", "a", []string{`own spec.domain.resources {"requests":{"memory":"1Gi"}} overrides spec.domain.memory`}, nil},
+		"a VMI that limits memory too": {"resources: {limits: {memory: 1Gi}}", presets{"a": forAll + "domain: {memory: {guest: 128Mi}}"},
+			"resources: {limits: {memory: 1Gi}}", "", []string{"spec.domain.resources"}, nil},
+		"a request beside the guest's memory": {"memory: {guest: 1Gi}", presets{"a": forAll + "domain: {resources: {requests: {memory: 64M}}}"},
+			"{memory: {guest: 1Gi}, resources: {requests: {memory: 64M}}}", "a", nil, nil},
+		"two presets, two parts": {"", presets{"a": forAll + "domain: {memory: {guest: 128Mi}}", "b": forLinux + "domain: {resources: {requests: {memory: 64M}}}"},
+			"{memory: {guest: 128Mi}, resources: {requests: {memory: 64M}}}", "a b", nil, nil},
+		"two presets that agree": {"", presets{"a": forAll + "domain: {cpu: {cores: 2}}", "b": forLinux + "domain: {cpu: {cores: 2}}"}, "cpu: {cores: 2}", "a b", nil, nil},
+		"two presets that disagree": {"", presets{"a": forAll + "domain: {cpu: {cores: 2}, resources: {requests: {cpu: 1}}}", "b": forLinux + "domain: {cpu: {cores: 4}, resources: {requests: {cpu: 2}}}"}, "", "", nil,
+			[]string{`spec.domain.resources.requests[cpu]: Invalid value: "1"`, `the VirtualMachineInstancePresets "a" and "b" both select this object, and "b" sets {"cores":4}; change a preset`}},
+		"they disagree on what the VMI has": {"cpu: {cores: 6}", presets{"a": forAll + "domain: {cpu: {cores: 2}}", "b": forLinux + "domain: {cpu: {cores: 4}}"}, "cpu: {cores: 6}", "", nil,
+			[]string{"spec.domain.cpu"}},
+		"one of them is for others": {"", presets{"a": forAll + "domain: {cpu: {cores: 2}}", "b": "selector: {matchLabels: {os: windows}}\ndomain: {cpu: {cores: 4}}"}, "cpu: {cores: 2}", "a", nil, nil},
+		"an invalid selector": {"", presets{"a": "selector: {matchExpressions: [{key: os, operator: Like, values: [x]}]}\ndomain: {cpu: {cores: 2}}"}, "", "", nil,
+			[]string{`read selector of VirtualMachineInstancePreset "a"`}},
+		"a long name": {"", presets{strings.Repeat("a", 64): forAll + "domain: {cpu: {cores: 2}}"}, "", "", nil, []string{"more than 63 characters"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var list []VirtualMachineInstancePreset
+			for name, spec := range c.presets {
+				list = append(list, parsedPreset(t, name, spec))
+			}
+			untouched := slices.Clone(list)
+			for i := range list {
+				list[i].DeepCopyInto(&untouched[i])
+			}
+			vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"os": "linux"}}, Spec: VirtualMachineInstanceSpec{Domain: parsedDomain(t, c.vmi)}}
+			excluded := vmi.DeepCopy()
+			excluded.Annotations = map[string]string{ExcludePresetsAnnotation: "true"}
+
+			overridden, errs := ApplyPresets(vmi, list)
+			if diff := cmp.Diff(asJSON(parsedDomain(t, c.want)), asJSON(vmi.Spec.Domain)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			matches(t, "overridden", overridden, c.overridden)
+			var problems []string
+			for _, e := range errs {
+				problems = append(problems, e.Error())
+			}
+			matches(t, "error", problems, c.wrong)
+			annotations := map[string]string{}
+			for _, name := range strings.Fields(c.applied) {
+				annotations["virtualmachinepreset.kubevirt.io/"+name] = "kubevirt.io/v1"
+			}
+			if len(annotations)+len(vmi.Annotations) > 0 && !reflect.DeepEqual(vmi.Annotations, annotations) {
+				t.Errorf("annotations %v, want %v", vmi.Annotations, annotations)
+			}
+			if diff := cmp.Diff(untouched, list); diff != "" {
+				t.Errorf("the presets were changed: %s", diff)
+			}
+
+			// Applied again, as an API server may ask twice, nothing more changes.
+			if once := vmi.DeepCopy(); len(errs) == 0 {
+				if _, errs := ApplyPresets(vmi, list); len(errs) > 0 || !reflect.DeepEqual(once.Spec, vmi.Spec) {
+					t.Errorf("applied twice: %v, %s", errs, cmp.Diff(once.Spec, vmi.Spec))
+				}
+			}
+			before := excluded.DeepCopy()
+			if overridden, errs := ApplyPresets(excluded, list); len(overridden)+len(errs) > 0 || !reflect.DeepEqual(before, excluded) {
+				t.Errorf("excluded: %v, %v, %s", overridden, errs, cmp.Diff(before, excluded))
+			}
+		})
+	}
+}
+
+func parsedDomain(t *testing.T, text string) (d DomainSpec) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), &d); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return d
+}
+
+// matches compares texts with parts of them.
+func matches(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%s: %q, want %q", what, got, want)
+		return
+	}
+	for i := range got {
+		if !strings.Contains(got[i], want[i]) {
+			t.Errorf("%s: %q, want %q", what, got[i], want[i])
+		}
+	}
+}
+
+// TestPresetsOfOneList: two VMIs that one list of presets fills in share nothing.
+func TestPresetsOfOneList(t *testing.T) {
+	list := []VirtualMachineInstancePreset{parsedPreset(t, "a", forAll+"domain: {cpu: {cores: 2}, resources: {requests: {cpu: 1}}}")}
+	one, two := &VirtualMachineInstance{}, &VirtualMachineInstance{}
+	for _, vmi := range []*VirtualMachineInstance{one, two} {
+		if _, errs := ApplyPresets(vmi, list); len(errs) > 0 {
+			t.Fatal(errs)
+		}
+	}
+	one.Spec.Domain.CPU.Cores = 7
+	delete(one.Spec.Domain.Resources.Requests, "cpu")
+	if d := two.Spec.Domain; d.CPU.Cores != 2 || len(d.Resources.Requests) != 1 || list[0].Spec.Domain.CPU.Cores != 2 {
+		t.Errorf("%+v, %+v", d, list[0].Spec.Domain)
+	}
+}
+
+// TestManyConflicts: what a status holds of them is short.
+func TestManyConflicts(t *testing.T) {
+	var list []VirtualMachineInstancePreset
+	for n := range MaxPresets {
+		list = append(list, parsedPreset(t, fmt.Sprint("p", n), fmt.Sprintf("selector: {}\ndomain: {cpu: {cores: %d}, firmware: {kernelBoot: {kernelArgs: %q}}, resources: {requests: {cpu: %d}}}",
+			n+1, strings.Repeat("é", 900)+fmt.Sprint(n), n+1)))
+	}
+	_, errs := ApplyPresets(&VirtualMachineInstance{}, list)
+	if text := errs.ToAggregate().Error(); len(errs) != maxConflicts || len(text) > 6<<10 {
+		t.Errorf("%d errors, %d bytes", len(errs), len(text))
+	}
+}
+
+func TestValidatePreset(t *testing.T) {
+	for name, c := range map[string]struct{ spec, wrong string }{
+		"the guide's":         {"selector: {matchLabels: {kubevirt.io/size: small}}\ndomain: {resources: {requests: {memory: 64M}}}", ""},
+		"no domain":           {forAll, ""},
+		"empty lists":         {forAll + "domain: {devices: {disks: [], interfaces: []}}", ""},
+		"a limit alone":       {forAll + "domain: {resources: {limits: {memory: 64M, cpu: 1}}}", ""},
+		"no such operator":    {"selector: {matchExpressions: [{key: os, operator: Like, values: [x]}]}", "spec.selector.matchExpressions[0].operator"},
+		"no label":            {"selector: {matchLabels: {'a b': c}}", "spec.selector.matchLabels"},
+		"too many vCPUs":      {forAll + "domain: {cpu: {cores: 20, sockets: 20}}", "spec.domain.cpu"},
+		"a CPU feature":       {forAll + "domain: {cpu: {features: [{}]}}", "spec.domain.cpu.features"},
+		"hyperv":              {forAll + "domain: {features: {hyperv: {}}}", "spec.domain.features.hyperv"},
+		"I/O threads":         {forAll + "domain: {ioThreadsPolicy: auto}", "spec.domain.ioThreadsPolicy"},
+		"disks":               {forAll + "domain: {devices: {disks: [{}]}}", "spec.domain.devices.disks"},
+		"a switch that is on": {forAll + "domain: {devices: {autoattachMemBalloon: true}}", "spec.domain.devices.autoattachMemBalloon"},
+		"a switch that is off, and more": {forAll + "domain: {resources: {overcommitGuestOverhead: false}, devices: {rng: {}, tpm: {}, autoattachVSOCK: true}}",
+			"spec.domain.devices.autoattachVSOCK spec.domain.devices.rng spec.domain.devices.tpm spec.domain.resources.overcommitGuestOverhead"},
+		"little memory":        {forAll + "domain: {memory: {guest: 64}}", "spec.domain.memory.guest"},
+		"request over limit":   {forAll + "domain: {resources: {requests: {cpu: 2}, limits: {cpu: 1}}}", "spec.domain.resources.requests[cpu]"},
+		"a nameless watchdog":  {forAll + "domain: {devices: {watchdog: {i6300esb: {action: reset}}}}", "spec.domain.devices.watchdog.name"},
+		"a kernel from no one": {forAll + "domain: {firmware: {kernelBoot: {kernelArgs: quiet}}}", "spec.domain.firmware.kernelBoot.container"},
+	} {
+		p := parsedPreset(t, "p", c.spec)
+		var got []string
+		for _, e := range ValidatePreset(&p) {
+			got = append(got, e.Field)
+		}
+		if !slices.Equal(got, strings.Fields(c.wrong)) {
+			t.Errorf("%s: %q, want %q", name, got, c.wrong)
+		}
+	}
+	long := parsedPreset(t, strings.Repeat("x", 64), forAll)
+	if errs := ValidatePreset(&long); len(errs) != 1 || errs[0].Type != field.ErrorTypeTooLong {
+		t.Errorf("a long name: %v", errs)
+	}
+}
+
+// TestPresetHasEveryField: a field of a VMI's domain is set by a preset, or refused by its path.
+// No field is unknown, which some clients would drop in silence.
+func TestPresetHasEveryField(t *testing.T) {
+	refused := map[reflect.Type]bool{reflect.TypeFor[*NotByPreset](): true, reflect.TypeFor[NotByPresetList](): true, reflect.TypeFor[*NotByPresetBool](): true,
+		reflect.TypeFor[PresetDevices](): true, reflect.TypeFor[PresetResources](): true}
+	for _, pair := range [][2]reflect.Type{
+		{reflect.TypeFor[DomainSpec](), reflect.TypeFor[PresetDomain]()},
+		{reflect.TypeFor[Devices](), reflect.TypeFor[PresetDevices]()},
+		{reflect.TypeFor[ResourceRequirements](), reflect.TypeFor[PresetResources]()},
+	} {
+		vmi, preset := pair[0], pair[1]
+		if vmi.NumField() != preset.NumField() {
+			t.Errorf("%s has %d fields, %s has %d", vmi, vmi.NumField(), preset, preset.NumField())
+		}
+		for i := range vmi.NumField() {
+			f := vmi.Field(i)
+			p, ok := preset.FieldByName(f.Name)
+			if !ok || p.Tag.Get("json") != f.Tag.Get("json") {
+				t.Errorf("%s has %s %q, %s has %q", vmi, f.Name, f.Tag.Get("json"), preset, p.Tag.Get("json"))
+			} else if p.Type != f.Type && !refused[p.Type] {
+				t.Errorf("%s.%s is %s, %s.%s is %s", vmi, f.Name, f.Type, preset, f.Name, p.Type)
+			}
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package vmi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/listing"
+)
+
+// preset sets the CPU of every VMI.
+func preset(name string, cores uint32) v1.VirtualMachineInstancePreset {
+	return v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.VirtualMachineInstancePresetSpec{Domain: &v1.PresetDomain{CPU: &v1.CPU{Cores: cores}}}}
+}
+
+// withPresets has a new VMI that nobody has filled in yet, in a namespace with presets.
+func withPresets(t *testing.T, presets []v1.VirtualMachineInstancePreset, err error, edit func(*v1.VirtualMachineInstance)) *cluster {
+	t.Helper()
+	c := newCluster(t, "", interceptor.Funcs{})
+	vmi := c.get()
+	vmi.Finalizers, vmi.Spec.Domain.CPU = nil, nil
+	edit(vmi)
+	if err := c.client.Update(context.Background(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	c.Presets = func(_ context.Context, namespace string) ([]v1.VirtualMachineInstancePreset, error) {
+		if namespace != vmi.Namespace {
+			t.Errorf("the presets of %q were asked for", namespace)
+		}
+		return presets, err
+	}
+	return c
+}
+
+// said are the events so far.
+func (c *cluster) said() string {
+	var all []string
+	for recorder := c.Events.(*events.FakeRecorder); len(recorder.Events) > 0; {
+		all = append(all, <-recorder.Events)
+	}
+	return strings.Join(all, "\n")
+}
+
+// TestPresetsArePersisted: presets come before defaults, in the same write, and later presets
+// change nothing.
+func TestPresetsArePersisted(t *testing.T) {
+	c := withPresets(t, []v1.VirtualMachineInstancePreset{preset("small", 2)}, nil, func(*v1.VirtualMachineInstance) {})
+	for range 3 {
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		c.Presets = func(context.Context, string) ([]v1.VirtualMachineInstancePreset, error) {
+			t.Error("the presets were read again")
+			return nil, nil
+		}
+	}
+	vmi := c.get()
+	if cpu := vmi.Spec.Domain.CPU; cpu.Cores != 2 || cpu.Sockets != 1 || vmi.Annotations[v1.PresetAnnotation+"small"] != "kubevirt.io/v1" || c.pods() != 1 {
+		t.Errorf("CPU %+v, annotations %v, %d pods", vmi.Spec.Domain.CPU, vmi.Annotations, c.pods())
+	}
+	if got := c.said(); strings.Contains(got, "Override") {
+		t.Error(got)
+	}
+}
+
+// TestPresetsOverridden: the VMI's own value wins, and an event says so, once.
+func TestPresetsOverridden(t *testing.T) {
+	c := withPresets(t, []v1.VirtualMachineInstancePreset{preset("small", 2)}, nil, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.CPU = &v1.CPU{Cores: 3} })
+	for range 3 {
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vmi := c.get()
+	if got := c.said(); vmi.Spec.Domain.CPU.Cores != 3 || vmi.Annotations[v1.PresetAnnotation+"small"] != "" ||
+		strings.Count(got, `Warning Override The object's own spec.domain.cpu {"cores":3} overrides spec.domain.cpu {"cores":2} of VirtualMachineInstancePreset "small"`) != 1 {
+		t.Errorf("CPU %+v, annotations %v, events %s", vmi.Spec.Domain.CPU, vmi.Annotations, got)
+	}
+}
+
+// TestPresetsFail: a VMI whose presets cannot be applied ends, and says why.
+func TestPresetsFail(t *testing.T) {
+	for name, c := range map[string]struct {
+		presets []v1.VirtualMachineInstancePreset
+		err     error
+		says    string
+	}{
+		"they contradict each other": {[]v1.VirtualMachineInstancePreset{preset("a", 2), preset("b", 4)}, nil, `the VirtualMachineInstancePresets "a" and "b"`},
+		"there are too many":         {nil, fmt.Errorf("%w: 65", listing.ErrTooMany), "too many objects: 65, or exclude this object"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, says := withPresets(t, c.presets, c.err, func(*v1.VirtualMachineInstance) {}), c.says
+			for range 2 {
+				if err := c.reconcile(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			vmi := c.get()
+			got := c.said()
+			if condition := vmi.Status.Condition(v1.ConditionSynchronized); vmi.Status.Phase != v1.Failed || vmi.Status.Reason != v1.ReasonPresetFailed || c.pods() != 0 ||
+				condition == nil || !strings.Contains(condition.Message, says) || strings.Count(got, "Warning") != 1 || !strings.Contains(got, "Warning PresetFailed apply presets: ") {
+				t.Errorf("%+v, %d pods, events %s", vmi.Status, c.pods(), got)
+			}
+		})
+	}
+	// Excluded, it starts.
+	c := withPresets(t, nil, listing.ErrTooMany, func(vmi *v1.VirtualMachineInstance) {
+		vmi.Annotations = map[string]string{v1.ExcludePresetsAnnotation: "true"}
+	})
+	for range 2 {
+		if err := c.reconcile(); err != nil || c.get().Status.Phase == v1.Failed {
+			t.Errorf("excluded: %v, %+v", err, c.get().Status)
+		}
+	}
+	if c.pods() != 1 {
+		t.Errorf("excluded: %d pods", c.pods())
+	}
+}
+
+// TestPresetsUnreadable: while the presets cannot be read, nothing is decided.
+func TestPresetsUnreadable(t *testing.T) {
+	down := errors.New("down")
+	c := withPresets(t, nil, down, func(*v1.VirtualMachineInstance) {})
+	if err := c.reconcile(); !errors.Is(err, down) || c.pods() != 0 || c.get().Status.Phase != "" {
+		t.Errorf("%v, %d pods, %+v", err, c.pods(), c.get().Status)
+	}
+}
