@@ -27,6 +27,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 	"github.com/kubeqemu/kubeqemu/apiserver/objects"
+	"github.com/kubeqemu/kubeqemu/apiserver/older"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
@@ -49,6 +50,9 @@ type Options struct {
 	// none. Node is the node that virt-api runs on.
 	SetVerbosity func(int)
 	Node         string
+	// Schema is the command that checks objects of older versions; without one, virt-schema
+	// beside virt-api's own program.
+	Schema []string
 }
 
 // Server answers the API server.
@@ -62,6 +66,7 @@ type Server struct {
 	watched, others []watched
 	mux             *http.ServeMux
 	group           http.Handler
+	schema          *older.Process
 }
 
 type watched interface {
@@ -80,6 +85,8 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	}
 	// The mux serves everything but the API groups.
 	admission.Register(s.mux, s.facts, intake.NewBodies(maxReviews))
+	s.schema = older.NewProcess(o.Schema)
+	admission.RegisterOlder(s.mux, s.facts, intake.NewBodies(maxOlderReviews), s.schema)
 	access, err := monitoring.NewAccess(config, s.options.Clock.Now, s.options.Log.WithName("metrics"))
 	if err != nil {
 		return nil, err
@@ -219,6 +226,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	listener = s.secure(listener, s.certificate.GetCertificate)
 	ctx, cancel := context.WithCancel(ctx)
+	defer s.schema.Close()
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
@@ -284,6 +292,8 @@ const (
 	maxProbes    = 32
 	// maxReviews bounds the reviews in memory, in bytes: three of the largest.
 	maxReviews = 3 * admission.MaxReview
+	// maxOlderReviews is the same for objects of older versions.
+	maxOlderReviews = 2 * admission.MaxReview
 )
 
 const (
