@@ -27,6 +27,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 	"github.com/kubeqemu/kubeqemu/apiserver/objects"
+	"github.com/kubeqemu/kubeqemu/apiserver/older"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
@@ -50,6 +51,9 @@ type Options struct {
 	// none. Node is the node that virt-api runs on.
 	SetVerbosity func(int)
 	Node         string
+	// Schema is the command that checks objects of older versions; without one, virt-schema
+	// beside virt-api's own program.
+	Schema []string
 }
 
 // Server answers the API server.
@@ -63,6 +67,7 @@ type Server struct {
 	watched, others []watched
 	mux             *http.ServeMux
 	group           http.Handler
+	schema          *older.Process
 }
 
 type watched interface {
@@ -85,6 +90,8 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	admission.Register(s.mux, s.facts, presets.Any, intake.NewBodies(maxReviews))
+	s.schema = older.NewProcess(o.Schema)
+	admission.RegisterOlder(s.mux, s.facts, intake.NewBodies(maxOlderReviews), s.schema)
 	access, err := monitoring.NewAccess(config, s.options.Clock.Now, s.options.Log.WithName("metrics"))
 	if err != nil {
 		return nil, err
@@ -224,6 +231,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	listener = s.secure(listener, s.certificate.GetCertificate)
 	ctx, cancel := context.WithCancel(ctx)
+	defer s.schema.Close()
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
@@ -289,6 +297,8 @@ const (
 	maxProbes    = 32
 	// maxReviews bounds the reviews in memory, in bytes: three of the largest.
 	maxReviews = 3 * admission.MaxReview
+	// maxOlderReviews is the same for objects of older versions.
+	maxOlderReviews = 2 * admission.MaxReview
 )
 
 const (
