@@ -199,7 +199,7 @@ func fill(object any, seed int64) {
 			*m = metav1.ObjectMeta{Name: c.String(5), Labels: map[string]string{c.String(3): c.String(3)}, Annotations: map[string]string{c.String(3): c.String(3)}}
 		},
 		func(m *metav1.TypeMeta, _ randfill.Continue) { *m = metav1.TypeMeta{} },
-		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte("{}") },
+		func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawBytes([]byte("{}")) },
 		func(r *runtime.RawExtension, _ randfill.Continue) { r.Raw = []byte("{}") },
 	).Fill(object)
 }
