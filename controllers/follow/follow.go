@@ -5,6 +5,7 @@ package follow
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -80,6 +81,24 @@ func has(list []string, key string) bool {
 	})
 }
 
+// Bounds of what follows: an annotation of an object may have 256 KiB, and the object that follows
+// may have as much already.
+const (
+	maxKeys  = 64
+	maxValue = 1 << 10
+)
+
+// chosen are the entries that follow: of the keys in a list, the first maxKeys, without long values.
+func chosen(list []string, from map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(from)) {
+		if has(list, key) && len(from[key]) <= maxValue && len(out) < maxKeys {
+			out[key] = from[key]
+		}
+	}
+	return out
+}
+
 // Keeps says whether package follow reads an annotation of an object.
 func (k Keys) Keeps(annotation string) bool {
 	return annotation == Annotation || has(k.annotations, annotation)
@@ -106,15 +125,11 @@ const (
 // following is Annotation's value for an object that follows from.
 func (k Keys) following(from Metadata) string {
 	var list []string
-	for key := range from.Annotations {
-		if has(k.annotations, key) {
-			list = append(list, anAnnotation+key)
-		}
+	for key := range chosen(k.annotations, from.Annotations) {
+		list = append(list, anAnnotation+key)
 	}
-	for key := range from.Labels {
-		if has(k.labels, key) {
-			list = append(list, aLabel+key)
-		}
+	for key := range chosen(k.labels, from.Labels) {
+		list = append(list, aLabel+key)
 	}
 	slices.Sort(list)
 	return strings.Join(list, ",")
@@ -154,8 +169,9 @@ type patched struct {
 // write anything into Annotation: only keys of the list are removed.
 func changes(list []string, kind, followed string, from, object map[string]string) map[string]any {
 	out := map[string]any{}
+	from = chosen(list, from)
 	for key, value := range from {
-		if old, there := object[key]; has(list, key) && (!there || old != value) {
+		if old, there := object[key]; !there || old != value {
 			out[key] = value
 		}
 	}

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -130,6 +131,33 @@ func apply(t *testing.T, object *metav1.ObjectMeta, patch []byte) {
 }
 
 // TestNote: a new object has its note from the start, so that nothing is written later.
+// TestBounds: a template's author can make no patch that is too large for the object.
+func TestBounds(t *testing.T) {
+	k := keys(t, "", "example.com/*")
+	from := Metadata{Labels: map[string]string{}, Annotations: map[string]string{evict: strings.Repeat("x", maxValue+1), stay: strings.Repeat("x", maxValue)}}
+	for i := range 2 * maxKeys {
+		from.Labels[fmt.Sprintf("example.com/l%03d", i)] = "x"
+	}
+	object := &metav1.ObjectMeta{}
+	patch, err := k.Patch(from, object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct{ Metadata metav1.ObjectMeta }
+	if err := json.Unmarshal(patch, &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Metadata.Labels) != maxKeys || got.Metadata.Labels["example.com/l063"] != "x" {
+		t.Errorf("%d labels follow, want the first %d", len(got.Metadata.Labels), maxKeys)
+	}
+	if _, long := got.Metadata.Annotations[evict]; long || len(got.Metadata.Annotations[stay]) != maxValue {
+		t.Errorf("of the annotations follow %v", maps.Keys(got.Metadata.Annotations))
+	}
+	if again, err := k.Patch(from, &got.Metadata); err != nil || again != nil {
+		t.Errorf("what follows is patched again: %s, %v", again, err)
+	}
+}
+
 func TestNote(t *testing.T) {
 	k := keys(t, "", "example.com/*")
 	from := Metadata{Labels: map[string]string{"example.com/a": "1", "app": "web"}, Annotations: map[string]string{evict: ""}}

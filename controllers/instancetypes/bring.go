@@ -26,6 +26,10 @@ import (
 // cannot own an object of the whole cluster, so the objects have no owner.
 const managedBy = "app.kubernetes.io/managed-by"
 
+// nameLabel is a label of the same objects, with the object's own name as its value. A copy that
+// somebody makes under another name has a label that is not its name, and so is nobody's but theirs.
+const nameLabel = "kubeqemu.io/common-instancetype"
+
 // outcome is what was found and done.
 type outcome struct {
 	// deployed is how many objects are there as they are wanted.
@@ -99,7 +103,7 @@ func installable() (objects []client.Object, waiting int, err error) {
 		if err := json.Unmarshal(o.Manifest, object); err != nil {
 			return nil, 0, fmt.Errorf("decode %s %q: %w", o.Kind, o.Name, err)
 		}
-		object.GetLabels()[managedBy] = v1.VirtController
+		object.GetLabels()[managedBy], object.GetLabels()[nameLabel] = v1.VirtController, object.GetName()
 		objects = append(objects, object)
 	}
 	return objects, waiting, nil
@@ -117,8 +121,9 @@ func (r *Reconciler) ours(ctx context.Context) (map[string]client.Object, error)
 			return nil, fmt.Errorf("list instancetypes and preferences: %w", err)
 		}
 		for _, item := range items {
-			object := item.(client.Object)
-			found[nameOf(object)] = object
+			if object := item.(client.Object); object.GetLabels()[nameLabel] == object.GetName() {
+				found[nameOf(object)] = object
+			}
 		}
 	}
 	return found, nil

@@ -112,14 +112,20 @@ func TestInstallAndRemove(t *testing.T) {
 	if got := p.ours(); len(got) != len(wanted) {
 		t.Errorf("%d objects are there, want %d: %v", len(got), len(wanted), got)
 	}
-	// Without virt-controller's label an object is somebody's own.
+	// Without virt-controller's label an object is somebody's own, and so is a copy under another name.
+	copied := p.size("u1.small").DeepCopy()
+	copied.ObjectMeta = metav1.ObjectMeta{Name: "my.small", Labels: copied.Labels}
+	if err := p.Client.Create(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
 	p.Kubectl("label", "vmcf", "u1.micro", managedBy+"-")
 	p.enable("false")
 	p.awaitCondition("False " + v1.ReasonInstancetypesRemoved)
-	if got := p.ours(); len(got) > 0 {
-		t.Errorf("%v are still there", got)
+	if got := p.ours(); len(got) != 1 {
+		t.Errorf("%v are still there, want the copy", got)
 	}
 	p.size("u1.micro")
+	p.size("my.small")
 }
 
 // TestUnset: without the flag, a KubeVirt that says nothing has nothing created and nothing deleted.

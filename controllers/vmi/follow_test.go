@@ -2,6 +2,7 @@ package vmi
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"testing"
 
@@ -76,6 +77,23 @@ func TestPodFollows(t *testing.T) {
 		m{"example.com/tier": "1"}, m{evict: "true"}, 1)
 	step("a new value", func(vmi *v1.VirtualMachineInstance) { vmi.Labels["example.com/tier"] = "2" }, m{"example.com/tier": "2"}, m{evict: "true"}, 2)
 	step("they go", func(vmi *v1.VirtualMachineInstance) { vmi.Labels, vmi.Annotations = nil, nil }, nil, nil, 3)
+}
+
+// TestPodWithoutGate: the policy has virt-controller write no pod without the gate.
+func TestPodWithoutGate(t *testing.T) {
+	patches := 0
+	pod := gated(t, podCondition(unpausedGate, corev1.ConditionTrue))
+	pod.Spec.ReadinessGates = nil
+	c := newCluster(t, v1.Running, withMetadata(&patches), pod)
+	var err error
+	if c.Follow, err = follow.Parse("", "example.com/*"); err != nil {
+		t.Fatal(err)
+	}
+	vmi := c.get()
+	vmi.Labels = map[string]string{"example.com/tier": "1"}
+	if err := errors.Join(c.client.Update(t.Context(), vmi), c.reconcile()); err != nil || patches != 0 {
+		t.Errorf("the pod was written %d times: %v", patches, err)
+	}
 }
 
 // TestPodIsMadeFollowing: a new pod has its note from the start, and a user's own note is not its.

@@ -19,14 +19,18 @@ import (
 // Services send nothing to a guest that is paused.
 const unpausedGate corev1.PodConditionType = "kubevirt.io/virtual-machine-unpaused"
 
+// hasGate says whether a pod has the gate.
+func hasGate(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == unpausedGate })
+}
+
 // unpaused is the new value of the gate's condition, or nil if nothing is to be written. The
 // first write is due when the guest runs, or is paused from the start. KubeVirt writes
 // earlier: there a guest that has not been started counts as not paused, and Services send to
 // it.
 func unpaused(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) *corev1.PodCondition {
 	// A pod of an earlier version has no gate, and is ready without the condition.
-	gated := slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == unpausedGate })
-	if !gated || vmi.Status.Phase != v1.Running || pod.DeletionTimestamp != nil {
+	if !hasGate(pod) || vmi.Status.Phase != v1.Running || pod.DeletionTimestamp != nil {
 		return nil
 	}
 	c := corev1.PodCondition{Type: unpausedGate, Status: corev1.ConditionTrue, Reason: v1.ReasonNotPaused,

@@ -78,7 +78,9 @@ func metadataOf(vmi *v1.VirtualMachineInstance) follow.Metadata {
 // follow brings the chosen labels and annotations of a launcher pod up to date with the VMI. It
 // writes them by the pod's status: virt-controller may change pods in no other way.
 func (r *Reconciler) follow(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
-	if vmi.IsFinal() || vmi.DeletionTimestamp != nil || pod.DeletionTimestamp != nil {
+	// The policy kubevirt-controller-pod-condition permits virt-controller to write pods that have
+	// the gate.
+	if vmi.IsFinal() || vmi.DeletionTimestamp != nil || pod.DeletionTimestamp != nil || !hasGate(pod) {
 		return nil
 	}
 	patch, err := r.Follow.Patch(metadataOf(vmi), pod)

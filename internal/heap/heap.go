@@ -20,12 +20,13 @@ const (
 	// idlePercent is GOGC of a program that has little to do.
 	idlePercent = 25
 	// busyGrowth, in bytes, is how much a program that has much to do allocates between two
-	// collections, and mostPercent its greatest GOGC. What was allocated meanwhile, and is used
-	// on, lies scattered over the memory of all of it, which Go therefore keeps. With a growth
-	// of 12 MiB the control plane of 100 VMs is 3 MiB larger; with 4 MiB a burst of starts
-	// takes longer.
-	busyGrowth  = 6 << 20
-	mostPercent = 200
+	// collections; leastPercent and mostPercent bound its GOGC. Of what was allocated meanwhile,
+	// the part that stays in use lies scattered over all of it, and Go keeps all of it. With a
+	// growth of 12 MiB the control plane of 100 VMs is 3 MiB larger; with 4 MiB a burst of
+	// starts takes longer.
+	busyGrowth   = 6 << 20
+	leastPercent = 75 // of a program that uses much: marking it takes long
+	mostPercent  = 200
 	// busyCycles collections within busyWindow make a program busy. A scrape of the
 	// metrics takes fewer.
 	busyCycles = 4
@@ -119,7 +120,7 @@ func live() uint64 {
 
 // busyPercent is GOGC of a program that has much to do and uses so much of the heap.
 func busyPercent(live uint64) int {
-	return int(min(max(busyGrowth*100/max(live, 1), idlePercent), mostPercent))
+	return int(min(max(busyGrowth*100/max(live, 1), leastPercent), mostPercent))
 }
 
 // set sets GOGC. That stops the program for a moment, so a small change is left out.
@@ -144,7 +145,8 @@ func (k *Keeper) calm() {
 	switch {
 	case k.closed:
 	case k.pace.look(time.Now()):
-		k.set(idlePercent)
+		debug.SetGCPercent(idlePercent)
+		k.percent = idlePercent
 		k.after(0, k.settle(settleCollections))
 	default:
 		k.after(calmAfter, k.calm)

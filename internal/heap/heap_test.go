@@ -51,7 +51,7 @@ func TestPace(t *testing.T) {
 }
 
 func TestBusyPercent(t *testing.T) {
-	for live, want := range map[uint64]int{0: mostPercent, 1 << 20: mostPercent, busyGrowth: 100, 2 * busyGrowth: 50, 100 * busyGrowth: idlePercent} {
+	for live, want := range map[uint64]int{0: mostPercent, 1 << 20: mostPercent, busyGrowth: 100, 2 * busyGrowth: leastPercent, 100 * busyGrowth: leastPercent} {
 		if got := busyPercent(live); got != want {
 			t.Errorf("of %d bytes: %d percent, want %d", live, got, want)
 		}

@@ -111,11 +111,24 @@ func (m *matcher) begin(vm *v1.VirtualMachine) []place {
 	return nil
 }
 
+// unchecked are the annotations of DataVolumes whose author CDI does not check: CDI copies nothing
+// into their claims.
+func unchecked() []string {
+	return []string{"cdi.kubevirt.io/storage.prePopulated", "cdi.kubevirt.io/storage.checkStaticVolume"}
+}
+
 // sources returns the objects that a DataVolume or a DataSource takes its data from. A
-// DataVolume may lead to another namespace: CDI has checked that its author may read there. CDI
-// does not check that of a DataSource, so a DataSource leads to its own namespace only.
+// DataVolume may lead to another namespace: CDI has checked that its author may read there, unless
+// the DataVolume has an annotation of unchecked. CDI does not check that of a DataSource, so a
+// DataSource leads to its own namespace only.
 func (p place) sources(object *unstructured.Unstructured, home string) []place {
 	var out []place
+	abroad := p.kind == dataVolumeKind
+	for _, key := range unchecked() {
+		if _, there := object.GetAnnotations()[key]; there {
+			abroad = false
+		}
+	}
 	add := func(kind string, path ...string) {
 		at, _, _ := unstructured.NestedMap(object.Object, append([]string{"spec"}, path...)...)
 		name, _ := at["name"].(string)
@@ -123,7 +136,7 @@ func (p place) sources(object *unstructured.Unstructured, home string) []place {
 		if namespace == "" {
 			namespace = p.namespace
 		}
-		if name != "" && (namespace == p.namespace || p.kind == dataVolumeKind) {
+		if name != "" && (namespace == p.namespace || abroad) {
 			out = append(out, place{kind: kind, namespace: namespace, name: name, foreign: p.foreign || p.namespace != home})
 		}
 	}

@@ -17,10 +17,10 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// objects are what there is: spec and labels by kind, namespace and name.
+// objects are what there is: spec, labels and annotations by kind, namespace and name.
 type objects map[string]struct {
-	spec   map[string]any
-	labels map[string]string
+	spec                map[string]any
+	labels, annotations map[string]string
 }
 
 type spec = map[string]any
@@ -49,6 +49,7 @@ func (r *reader) get(_ context.Context, key types.NamespacedName, into Object) e
 		return apierrors.NewNotFound(schema.GroupResource{Resource: strings.ToLower(kind) + "s"}, key.Name)
 	}
 	into.SetLabels(found.labels)
+	into.SetAnnotations(found.annotations)
 	if o, ok := into.(*unstructured.Unstructured); ok {
 		o.Object["spec"] = found.spec
 	}
@@ -92,6 +93,9 @@ func TestInfer(t *testing.T) {
 		"the API server does not answer": {nil, map[string]error{dataVolumeKind: errors.New("timeout")}, "timeout", 1},
 		"a cloned claim": {objects{"DataVolume ns/root": {spec: from("pvc", "golden", "debian")}, "PersistentVolumeClaim golden/debian": {labels: named("small")}},
 			nil, "small", 3},
+		"a claim whose reader CDI has not checked": {objects{"DataVolume ns/root": {spec: from("pvc", "golden", "debian"), annotations: map[string]string{"cdi.kubevirt.io/storage.prePopulated": "root"}},
+			"PersistentVolumeClaim golden/debian": {labels: named("small")}, "PersistentVolumeClaim ns/root": {}},
+			nil, label + `DataVolume "root", PersistentVolumeClaim "root" is not found`, 2},
 		"a snapshot": {objects{"DataVolume ns/root": {spec: from("snapshot", "golden", "debian")}, "VolumeSnapshot golden/debian": {labels: named("small")}}, nil, "small", 3},
 		"a DataSource": {objects{"DataVolume ns/root": {spec: from(dataSourceKind, "golden", "debian")}, "DataSource golden/debian": {labels: named("small")}},
 			nil, "small", 3},

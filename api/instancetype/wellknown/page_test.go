@@ -37,9 +37,11 @@ says what waits. So when a field becomes supported, the objects that waited for 
 
 - **Unset is off.** In KubeVirt ` + "`enabled`" + ` is true unless it is set. Here nothing is created unless somebody asks. Kubeqemu is for small
   clusters, and the API server keeps every object in memory.
-- **` + "`enabled: true`" + `.** virt-controller creates the objects with the label ` + "`app.kubernetes.io/managed-by: virt-controller`" + `. It compares them again when it
+- **` + "`enabled: true`" + `.** virt-controller creates the objects with the labels ` + "`app.kubernetes.io/managed-by: virt-controller`" + ` and
+  ` + "`kubeqemu.io/common-instancetype: NAME`" + `. It compares them again when it
   starts, when a KubeVirt object changes, and every hour. It writes back what somebody changed, and keeps labels and annotations that somebody added.
-- **` + "`enabled: false`" + `.** virt-controller deletes the objects with its label. As in KubeVirt, it does not look whether a VM names them. A VM that was
+- **` + "`enabled: false`" + `.** virt-controller deletes the objects with its labels. A copy under another name is yours, because its second label is not
+  its name. As in KubeVirt, it does not look whether a VM names them. A VM that was
   started before keeps its size and its preference in ControllerRevisions. Other VMs that name a deleted object get the condition Failure.
 - **To take them away again,** say ` + "`enabled: false`" + `. If you only remove ` + "`enabled: true`" + ` or the flag, the objects stay as they are.
 - **Your own objects.** If you created an object of the same name, virt-controller neither changes nor deletes it. The KubeVirt's condition
