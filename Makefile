@@ -49,7 +49,6 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
 	go test -tags long -timeout 5m ./cmd/qemuargs
 	go test -tags long -timeout 10m -run TestManyManifests -v ./qemuargs/resolve
-	go test -tags long -timeout 20m -run TestRoundTrip ./apiserver/schema
 	go test -tags long -timeout 5m -run StartTime -v ./cmd/qemuargs/local
 	config/images/build.sh tiny nested
 	go test -tags long -timeout 12m -v ./test/kernel

@@ -27,7 +27,6 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 	"github.com/kubeqemu/kubeqemu/apiserver/objects"
-	"github.com/kubeqemu/kubeqemu/apiserver/older"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
@@ -51,9 +50,6 @@ type Options struct {
 	// none. Node is the node that virt-api runs on.
 	SetVerbosity func(int)
 	Node         string
-	// Schema is the command that checks objects of older versions; without one, virt-schema
-	// beside virt-api's own program.
-	Schema []string
 }
 
 // Server answers the API server.
@@ -67,7 +63,6 @@ type Server struct {
 	watched, others []watched
 	mux             *http.ServeMux
 	group           http.Handler
-	schema          *older.Process
 }
 
 type watched interface {
@@ -90,8 +85,6 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	admission.Register(s.mux, s.facts, presets.Any, intake.NewBodies(maxReviews))
-	s.schema = older.NewProcess(o.Schema)
-	admission.RegisterOlder(s.mux, s.facts, intake.NewBodies(maxOlderReviews), s.schema)
 	access, err := monitoring.NewAccess(config, s.options.Clock.Now, s.options.Log.WithName("metrics"))
 	if err != nil {
 		return nil, err
@@ -231,7 +224,6 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	listener = s.secure(listener, s.certificate.GetCertificate)
 	ctx, cancel := context.WithCancel(ctx)
-	defer s.schema.Close()
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
@@ -297,8 +289,6 @@ const (
 	maxProbes    = 32
 	// maxReviews bounds the reviews in memory, in bytes: three of the largest.
 	maxReviews = 3 * admission.MaxReview
-	// maxOlderReviews is the same for objects of older versions.
-	maxOlderReviews = 2 * admission.MaxReview
 )
 
 const (

@@ -38,8 +38,6 @@ up() {
 	target
 	say "images:  ${REGISTRY:-localhost/kubeqemu}/virt-*:${TAG:-dev}"
 	say "installing $overlay"
-	# Before CRDs of older versions that it guards. kustomize sorts CRDs first.
-	kubectl apply -f "$repo/config/crd/older-versions.yaml"
 	manifests | kubectl apply -f -
 	kubectl wait --for=condition=established --timeout=60s customresourcedefinition -l kubevirt.io
 	local workload

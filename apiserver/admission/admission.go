@@ -102,15 +102,8 @@ func Register(mux *http.ServeMux, facts func(context.Context) (Facts, error), pr
 	s := &server{facts: facts, presets: presets, bodies: bodies, deciding: intake.Budget{Size: maxDeciding}, asking: intake.Budget{Size: maxAsking}}
 	for _, k := range kinds() {
 		if k.fill != nil {
-			mux.Handle("POST /"+k.resource+"-mutate", s.serve(pure(k.mutate), takesPresets))
+			mux.Handle("POST /"+k.resource+"-mutate", s.serve(k.mutate, takesPresets))
 		}
-		mux.Handle("POST /"+k.resource+"-validate", s.serve(pure(k.validate), nil))
+		mux.Handle("POST /"+k.resource+"-validate", s.serve(k.validate, nil))
 	}
-}
-
-// RegisterOlder serves the webhook for older versions. Its bodies and its turns are its own: an
-// object of an older version takes longer, and holds up no other.
-func RegisterOlder(mux *http.ServeMux, facts func(context.Context) (Facts, error), bodies *intake.Bodies, schema Schema) {
-	s := &server{facts: facts, bodies: bodies, deciding: intake.Budget{Size: 1}}
-	mux.Handle("POST /older-versions-validate", s.serve(olderVersions{schema}.validate, nil))
 }

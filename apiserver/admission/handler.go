@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubeqemu/kubeqemu/apiserver/older"
 	"github.com/kubeqemu/kubeqemu/internal/intake"
 	"github.com/kubeqemu/kubeqemu/internal/jsonsize"
 	"github.com/kubeqemu/kubeqemu/internal/patch"
@@ -45,14 +44,7 @@ const (
 )
 
 // answer is an answer to one question.
-type answer func(ctx context.Context, facts Facts, question *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
-
-// pure makes an answer of a function that always has one.
-func pure(answer func(Facts, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) answer {
-	return func(_ context.Context, facts Facts, question *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-		return answer(facts, question), nil
-	}
-}
+type answer func(facts Facts, question *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
 
 // server answers everybody: the API server shows no certificate when it asks webhooks. bodies
 // bounds the bodies in memory, by the address that sends them.
@@ -111,9 +103,7 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, answer answer, t
 		}
 		turn = again
 	}
-	if review.Response, err = answer(r.Context(), known, review.Request); err != nil {
-		return nil, err
-	}
+	review.Response = answer(known, review.Request)
 	review.Response.UID, review.Request = review.Request.UID, nil
 	text, err = json.Marshal(review)
 	if err == nil && len(text) > maxAnswer {
@@ -126,7 +116,7 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, answer answer, t
 // short returns an answer without its long parts: the causes, or the defaults, which
 // virt-controller fills in too.
 func short(long *admissionv1.AdmissionResponse) *admissionv1.AdmissionResponse {
-	answer := &admissionv1.AdmissionResponse{UID: long.UID, Allowed: long.Allowed, Warnings: long.Warnings}
+	answer := &admissionv1.AdmissionResponse{UID: long.UID, Allowed: long.Allowed}
 	if long.Result != nil {
 		message := strings.ToValidUTF8(long.Result.Message[:min(len(long.Result.Message), maxMessage)], "")
 		answer.Result = &metav1.Status{Status: long.Result.Status, Reason: long.Result.Reason, Code: long.Result.Code, Message: message + " … and more"}
@@ -134,7 +124,7 @@ func short(long *admissionv1.AdmissionResponse) *admissionv1.AdmissionResponse {
 	return answer
 }
 
-// unknownError means that what answers depend on is not known.
+// unknownError means that the facts, on which answers depend, are not known yet.
 type unknownError struct{ err error }
 
 func (e *unknownError) Error() string { return e.err.Error() }
@@ -160,7 +150,7 @@ func refuse(w http.ResponseWriter, err error) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	case errors.As(err, &long):
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
-	case errors.Is(err, intake.ErrFull), errors.Is(err, intake.ErrGaveWay), errors.Is(err, older.ErrBusy):
+	case errors.Is(err, intake.ErrFull), errors.Is(err, intake.ErrGaveWay):
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, err.Error(), http.StatusTooManyRequests)
 	default:
@@ -205,7 +195,10 @@ func (k kind) mutate(facts Facts, question *admissionv1.AdmissionRequest) *admis
 func (k kind) validate(facts Facts, question *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	errs, err := k.check(question.Object.Raw, question.OldObject.Raw, facts)
 	if err != nil {
-		errs = unreadable(err)
+		// The controllers could not read it either.
+		named := field.Invalid(field.NewPath("object"), "", fmt.Sprintf("cannot be read: %v", err))
+		errors.As(err, &named) // the field itself, if err names one
+		errs = field.ErrorList{named}
 	}
 	if len(errs) == 0 {
 		return allowed()
@@ -214,18 +207,7 @@ func (k kind) validate(facts Facts, question *admissionv1.AdmissionRequest) *adm
 		// Joining errors takes time in the square of their number.
 		errs = append(errs[:maxErrors:maxErrors], field.Invalid(field.NewPath("object"), "", fmt.Sprintf("has %d errors more", more)))
 	}
-	return k.invalid(question.Name, errs)
-}
-
-// unreadable is what is wrong with an object that the controllers could not read either.
-func unreadable(err error) field.ErrorList {
-	named := field.Invalid(field.NewPath("object"), "", fmt.Sprintf("cannot be read: %v", err))
-	errors.As(err, &named) // the field itself, if err names one
-	return field.ErrorList{named}
-}
-
-// invalid answers as the API server itself does for invalid objects.
-func (k kind) invalid(name string, errs field.ErrorList) *admissionv1.AdmissionResponse {
-	status := apierrors.NewInvalid(k.kind, name, errs).Status()
+	// As the API server itself answers for invalid objects.
+	status := apierrors.NewInvalid(k.kind, question.Name, errs).Status()
 	return &admissionv1.AdmissionResponse{Result: &status}
 }

@@ -24,11 +24,8 @@ var costly = regexp.MustCompile(`^[+-]?(?:[0-9.]*[0-9][0-9.]*[eE](?:-[0-9]{4,}|\
 // CheckReadable refuses a JSON text that would take long, or much memory, to read as one of our
 // objects. Any string may be a quantity, except those in metadata: there a revision may look
 // like a costly number.
-func CheckReadable(raw []byte) error { return checkReadable(raw, maxTokens) }
-
-// checkReadable is CheckReadable with a bound of its own for names and values.
-func checkReadable(raw []byte, most int) error {
-	r := reader{tokens: json.NewDecoder(bytes.NewReader(raw)), most: most}
+func CheckReadable(raw []byte) error {
+	r := reader{tokens: json.NewDecoder(bytes.NewReader(raw))}
 	r.tokens.UseNumber()
 	if err := r.value(nil, 0, true, true); err != nil {
 		return err
@@ -42,12 +39,11 @@ func checkReadable(raw []byte, most int) error {
 type reader struct {
 	tokens *json.Decoder
 	read   int
-	most   int
 }
 
 func (r *reader) next() (json.Token, error) {
-	if r.read++; r.read > r.most {
-		return nil, fmt.Errorf("it has more than %d names and values", r.most)
+	if r.read++; r.read > maxTokens {
+		return nil, fmt.Errorf("it has more than %d names and values", maxTokens)
 	}
 	return r.tokens.Token()
 }

@@ -16,7 +16,7 @@
 #   TAG             image tag (default dev)
 #   LAUNCHER_SUITE, LAUNCHER_QEMU
 #                   Debian's release whose packages the launcher's image has, and QEMU's of which the newest is taken
-#   VIRT_LAUNCHER, VIRT_COMPONENTS, VIRT_SCHEMA
+#   VIRT_LAUNCHER, VIRT_COMPONENTS
 #                   static binaries to pack (default: built from cmd/)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,6 +1,5 @@
 # The image of the cluster components: one static program with a name for each of them, so that their processes on a
-# node share the pages of one file. virt-schema, which virt-api starts for objects of older API versions, is a program of its
-# own: what it links costs memory from the start. Sourced by build.sh.
+# node share the pages of one file. Sourced by build.sh.
 
 # static_binary NAME [PATH] prints the path of the binary to pack: the given one, or cmd/NAME built now. Without gRPC's
 # traces, whose pages are html/template's, the linker leaves a fifth of virt-components away: it keeps every method of
@@ -14,20 +13,17 @@ static_binary() {
 }
 
 build_components() {
-	local binary schema key component root=$work/root
+	local binary key component root=$work/root
 	binary=$(static_binary virt-components "${VIRT_COMPONENTS:-}")
-	schema=$(static_binary virt-schema "${VIRT_SCHEMA:-}")
-	key=$(key_of "$here/components.sh" "$repo/tools/image" "$binary" "$schema" <<<"$tag")
+	key=$(key_of "$here/components.sh" "$repo/tools/image" "$binary" <<<"$tag")
 	if built virt-components "$key"; then say "up to date"; return; fi
-	for component in "$binary" "$schema"; do
-		if LC_ALL=C grep -qa 'ld-linux' "$component"; then echo "$component is not static" >&2; return 1; fi
-	done
+	if LC_ALL=C grep -qa 'ld-linux' "$binary"; then echo "$binary is not static" >&2; return 1; fi
 	mkdir -p "$root"/{etc,tmp,usr/bin}
 	for component in virt-api virt-controller virt-handler; do ln -s virt-components "$root/usr/bin/$component"; done
 	chmod 1777 "$root/tmp"
 	printf '%s\n' root:x:0:0:root:/:/sbin/nologin nonroot:x:1001:1001:nonroot:/:/sbin/nologin >"$root/etc/passwd"
 	printf '%s\n' root:x:0: nonroot:x:1001: >"$root/etc/group"
-	pack virt-components --dir "$root" --file "$binary:/usr/bin/virt-components:0755" --file "$schema:/usr/bin/virt-schema:0755" \
+	pack virt-components --dir "$root" --file "$binary:/usr/bin/virt-components:0755" \
 		--entrypoint /usr/bin/virt-components --user 1001:1001
 	mark_built virt-components "$key"
 	# There was an image of each: what is pushed and loaded is virt-*.tar.

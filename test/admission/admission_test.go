@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -27,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/yaml"
 
-	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 )
@@ -64,63 +62,29 @@ func TestAdmission(t *testing.T) {
 	s.clock.SetTime(start)
 	s.useAgedCA(t, start.Add(-20*24*time.Hour+time.Hour))
 	stop := s.serve()
-	s.everyVersion(t)
+	t.Run("defaults", s.defaults)
+	t.Run("unreadable", s.unreadable)
+	t.Run("refused", s.refused)
+	t.Run("pools", s.pools)
 	t.Run("presets", s.presets)
+	t.Run("KubeVirt", s.kubeVirts)
+	t.Run("KubeVirt elsewhere", s.kubeVirtElsewhere)
+	t.Run("update", s.update)
 	t.Run("launcher pods", s.launcherPods)
 	t.Run("launcher pods by status", s.launcherPodsStatus)
 	t.Run("own node", s.ownNode)
-	t.Run("older versions", s.olderVersions)
 	t.Run("newer schema", s.newerSchema)
+	t.Run("applied again", s.appliedAgain)
 	t.Run("rotation", func(t *testing.T) { s.rotation(t, start) })
 	t.Run("bundle taken away", s.bundleTakenAway)
 	t.Run("down", func(t *testing.T) { s.down(t, stop) })
-}
-
-// everyVersion holds in every version that is served.
-func (s *testServer) everyVersion(t *testing.T) {
-	for _, version := range []string{s.version, olderVersion} {
-		s := s.at(version)
-		t.Run(version, func(t *testing.T) {
-			t.Run("defaults", s.defaults)
-			t.Run("unreadable", s.unreadable)
-			t.Run("refused", s.refused)
-			t.Run("pools", s.pools)
-			t.Run("KubeVirt", s.kubeVirts)
-			t.Run("KubeVirt elsewhere", s.kubeVirtElsewhere)
-			t.Run("update", s.update)
-			t.Run("applied again", s.appliedAgain)
-		})
-		s.clear(t)
-	}
-}
-
-// clear deletes all objects of the namespace default.
-func (s *testServer) clear(t *testing.T) {
-	t.Helper()
-	for _, kind := range []runtimeschema.GroupVersionKind{v1.GroupVersion.WithKind("VirtualMachineInstanceList"), v1.GroupVersion.WithKind("VirtualMachineList"),
-		v1.GroupVersion.WithKind("VirtualMachineInstanceReplicaSetList"), poolv1beta1.GroupVersion.WithKind("VirtualMachinePoolList")} {
-		all := &unstructured.UnstructuredList{}
-		all.SetGroupVersionKind(kind)
-		if err := s.admin.List(t.Context(), all, client.InNamespace("default")); err != nil {
-			t.Fatal(err)
-		}
-		for _, object := range all.Items {
-			forced := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-			if err := s.admin.Patch(t.Context(), object.DeepCopy(), forced); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.admin.Delete(t.Context(), &object); client.IgnoreNotFound(err) != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 }
 
 // defaults are filled in when a VMI is created, and only what was missing.
 func (s *testServer) defaults(t *testing.T) {
 	s.configure(t, v1.KubeVirtConfiguration{CPUModel: "Nehalem"})
 	vmi := &unstructured.Unstructured{}
-	if err := json.Unmarshal([]byte(`{"apiVersion":"kubevirt.io/`+s.version+`","kind":"VirtualMachineInstance","metadata":{"name":"defaults","namespace":"default"},
+	if err := json.Unmarshal([]byte(`{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","metadata":{"name":"defaults","namespace":"default"},
 		"spec":{"domain":{"resources":{"requests":{"memory":"1024M"}}},"volumes":[{"name":"root","containerDisk":{"image":"image:v1"}}]}}`), vmi); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +125,7 @@ func (s *testServer) unreadable(t *testing.T) {
 		`{}`:     "spec.domain",
 	} {
 		vmi := &unstructured.Unstructured{}
-		if err := json.Unmarshal([]byte(`{"apiVersion":"kubevirt.io/`+s.version+`","kind":"VirtualMachineInstance","metadata":{"name":"unreadable","namespace":"default"},"spec":`+patch+`}`), vmi); err != nil {
+		if err := json.Unmarshal([]byte(`{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","metadata":{"name":"unreadable","namespace":"default"},"spec":`+patch+`}`), vmi); err != nil {
 			t.Fatal(err)
 		}
 		err := s.admin.Create(t.Context(), vmi, client.FieldValidation(metav1.FieldValidationStrict))
@@ -198,10 +162,9 @@ func (s *testServer) refused(t *testing.T) {
 			}
 		}
 	}
-	// What our own controllers make is not asked about; they refuse it themselves. They make
-	// nothing of an older version.
+	// What our own controllers make is not asked about; they refuse it themselves.
 	for _, account := range []string{controllerAccount, handlerAccount} {
-		if err := s.as(account).Create(t.Context(), bad.DeepCopy(), client.DryRunAll); (err == nil) != (s.version == v1.GroupVersion.Version) {
+		if err := s.as(account).Create(t.Context(), bad.DeepCopy(), client.DryRunAll); err != nil {
 			t.Errorf("by %s: %v", account, err)
 		}
 	}
@@ -226,9 +189,6 @@ func (s *testServer) pools(t *testing.T) {
 		object := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(strings.Replace(string(text), "128Mi", memory, 1)), &object.Object); err != nil {
 			t.Fatal(err)
-		}
-		if s.version == olderVersion {
-			object.SetAPIVersion("pool.kubevirt.io/v1alpha1")
 		}
 		object.SetNamespace("default")
 		object.SetName(name)
@@ -279,7 +239,7 @@ func (s *testServer) kubeVirtElsewhere(t *testing.T) {
 	binding := &rbacv1.RoleBinding{ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: tenant},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: tenant}}}
 	for _, o := range []client.Object{role, binding} {
-		if err := s.admin.Create(t.Context(), o); client.IgnoreAlreadyExists(err) != nil {
+		if err := s.admin.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -357,7 +317,7 @@ func (s *testServer) update(t *testing.T) {
 	}
 	// A VMI that has a phase keeps its spec: its guest was made of it.
 	phase := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Pending"}}`))
-	if err := s.at(v1.GroupVersion.Version).as(controllerAccount).Status().Patch(t.Context(), vmi.DeepCopy(), phase); err != nil {
+	if err := controller.Status().Patch(t.Context(), vmi.DeepCopy(), phase); err != nil {
 		t.Fatal(err)
 	}
 	if err := patch(controller, `{"spec":{"hostname":"again"}}`); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "update of VMI object is restricted") {
@@ -403,12 +363,12 @@ func (s *testServer) appliedAgain(t *testing.T) {
 	s.configure(t, v1.KubeVirtConfiguration{CPUModel: "Nehalem"})
 	defer s.configure(t, v1.KubeVirtConfiguration{})
 	manifest := func(name, firmware string) string {
-		return fmt.Sprintf(`{"apiVersion":"kubevirt.io/%s","kind":"VirtualMachineInstance","metadata":{"name":"%s","namespace":"default"},
-			"spec":{"domain":{"machine":{"type":""},"cpu":{"model":""},"memory":{"guest":"128Mi"}%s},"volumes":[{"name":"root","containerDisk":{"image":"image:v1"}}]}}`, s.version, name, firmware)
+		return fmt.Sprintf(`{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","metadata":{"name":"%s","namespace":"default"},
+			"spec":{"domain":{"machine":{"type":""},"cpu":{"model":""},"memory":{"guest":"128Mi"}%s},"volumes":[{"name":"root","containerDisk":{"image":"image:v1"}}]}}`, name, firmware)
 	}
 	apply := func(name, firmware string) error {
 		vmi := &unstructured.Unstructured{}
-		vmi.SetAPIVersion("kubevirt.io/" + s.version)
+		vmi.SetAPIVersion("kubevirt.io/v1")
 		vmi.SetKind("VirtualMachineInstance")
 		vmi.SetNamespace("default")
 		vmi.SetName(name)

@@ -29,7 +29,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
@@ -39,10 +38,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver"
-	"github.com/kubeqemu/kubeqemu/apiserver/older"
-	"github.com/kubeqemu/kubeqemu/apiserver/schema"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
-	"github.com/kubeqemu/kubeqemu/config/crd"
 	testserver "github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
@@ -59,22 +55,8 @@ type testServer struct {
 	config *rest.Config
 	scheme *runtime.Scheme
 	admin  client.Client
-	// version is the version of kubevirt.io that the clients speak.
-	version string
-	port    int
-	clock   *clocktesting.FakePassiveClock
-}
-
-// TestMain is virt-schema too, which virt-api starts.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == older.Program {
-		if err := schema.Serve(schema.NewChecker(crd.Files), os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
+	port   int
+	clock  *clocktesting.FakePassiveClock
 }
 
 func newTestServer(t *testing.T) *testServer {
@@ -83,7 +65,11 @@ func newTestServer(t *testing.T) *testServer {
 	plane.Kubectl("apply", "--server-side", "-k", "../../config/crd")
 	plane.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
 	plane.Kubectl("create", "serviceaccount", "default") // kube-controller-manager's work
-	s := (&testServer{t: t, config: plane.Config, clock: clocktesting.NewFakePassiveClock(time.Now())}).at(v1.GroupVersion.Version)
+	s := &testServer{t: t, config: plane.Config, scheme: runtime.NewScheme(), clock: clocktesting.NewFakePassiveClock(time.Now())}
+	if err := errors.Join(corev1.AddToScheme(s.scheme), rbacv1.AddToScheme(s.scheme), admissionregistrationv1.AddToScheme(s.scheme), v1.AddToScheme(s.scheme)); err != nil {
+		t.Fatal(err)
+	}
+	s.admin = s.as("")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -92,22 +78,6 @@ func newTestServer(t *testing.T) *testServer {
 	listener.Close()
 	s.install()
 	return s
-}
-
-// at returns the same server, with clients that speak another version of kubevirt.io.
-func (s *testServer) at(version string) *testServer {
-	s.t.Helper()
-	same := *s
-	same.version, same.scheme = version, runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(same.scheme), rbacv1.AddToScheme(same.scheme), admissionregistrationv1.AddToScheme(same.scheme)); err != nil {
-		s.t.Fatal(err)
-	}
-	group := runtimeschema.GroupVersion{Group: v1.GroupVersion.Group, Version: version}
-	same.scheme.AddKnownTypes(group, &v1.VirtualMachineInstance{}, &v1.VirtualMachineInstanceList{}, &v1.KubeVirt{}, &v1.KubeVirtList{},
-		&v1.VirtualMachine{}, &v1.VirtualMachineList{})
-	metav1.AddToGroupVersion(same.scheme, group)
-	same.admin = same.as("")
-	return &same
 }
 
 // as returns a client of a user; without a name, the administrator's.
@@ -172,7 +142,7 @@ func (s *testServer) serve() (stop func()) {
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kubevirt:virt-api", Groups: []string{"system:authenticated"}}
 	api, err := apiserver.New(config, apiserver.Options{Address: fmt.Sprintf("localhost:%d", s.port), DNSNames: []string{"localhost"},
-		Clock: s.clock, Log: testr.New(s.t), Schema: []string{"/proc/self/exe", older.Program}})
+		Clock: s.clock, Log: testr.New(s.t)})
 	if err != nil {
 		s.t.Fatal(err)
 	}

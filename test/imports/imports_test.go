@@ -80,8 +80,6 @@ func TestReaches(t *testing.T) {
 		{"/netsetup/...", "", kubernetes},
 		{"/api/...", "", []string{"k8s.io/client-go/kubernetes", "sigs.k8s.io/controller-runtime/pkg/client"}},
 		{"/apiserver/...", "", slices.Concat(netlink, []string{module + "/launcher", module + "/netsetup", module + "/qemuargs"})},
-		// What checks objects of older versions costs memory from the start.
-		{"/cmd/virt-components", "", []string{"k8s.io/apiextensions-apiserver/pkg/apiserver", "k8s.io/apiserver", "github.com/google/cel-go", module + "/apiserver/schema"}},
 		// What stands in for others in tests is in no program.
 		{"/cmd/...", "", []string{module + "/controllers/node/nodetest", module + "/launcher/control/controltest", module + "/launcher/launchertest", module + "/launcher/process/processtest", module + "/internal/authority/authoritytest", module + "/internal/cputime", module + "/internal/golden", "testing"}},
 	}
@@ -113,7 +111,7 @@ var floors = [][]string{
 	{"apiserver", "controllers"},
 	{"launcher"},
 	{"qemuargs"},
-	{"api", "config", "internal", "netsetup"},
+	{"api", "internal", "netsetup"},
 }
 
 // floor counts from the top; ok is false where no floor has the folder.

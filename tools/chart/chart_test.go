@@ -84,7 +84,7 @@ func same(t *testing.T, want, got map[string]object) {
 	for _, o := range got {
 		annotations := o.at("metadata", "annotations")
 		kept := annotations[keep] == "keep"
-		if wanted := o.kind() == "CustomResourceDefinition" || o.kind() == "Namespace" || o.name() == "kubevirt-older-versions"; kept != wanted {
+		if wanted := o.kind() == "CustomResourceDefinition" || o.kind() == "Namespace"; kept != wanted {
 			t.Errorf("%s %s is kept: %v, want %v", o.kind(), o.name(), kept, wanted)
 		}
 		delete(annotations, keep)

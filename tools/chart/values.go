@@ -100,27 +100,14 @@ func camel(name string) string {
 }
 
 // keep is the annotation that makes Helm leave an object alone when the release is
-// uninstalled. Without its CustomResourceDefinition every VM would be gone.
+// uninstalled. Without a CustomResourceDefinition every VM would be gone.
 const keep = "helm.sh/resource-policy"
-
-// isKept says whether Helm leaves an object alone. The policy for older versions comes with the
-// CRDs, and stays with them: without it, and without virt-api, anybody could store anything in an
-// older version.
-func isKept(o object) bool {
-	switch o.kind() {
-	case "CustomResourceDefinition", "Namespace":
-		return true
-	case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
-		return o.name() == "kubevirt-older-versions"
-	}
-	return false
-}
 
 // opened returns a copy of an object with marks for what is left open.
 func (v values) opened(o object) object {
 	o = open(map[string]any(o)).(map[string]any)
 	switch {
-	case isKept(o):
+	case o.kind() == "CustomResourceDefinition", o.kind() == "Namespace":
 		metadata := o.at("metadata")
 		annotations, _ := metadata["annotations"].(map[string]any)
 		if annotations == nil {

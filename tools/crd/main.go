@@ -1,11 +1,7 @@
-// Command crd adds the older versions to the CustomResourceDefinitions in a folder, and removes
-// the documentation of Kubernetes' own types from them:
+// Command crd removes the documentation of Kubernetes' own types from the
+// CustomResourceDefinitions in a folder:
 //
 //	crd config/crd
-//
-// An older version has the fields of the version that is stored. But the API server would keep a
-// schema of it in memory too. So an older version has no schema, and virt-api checks its objects
-// (apiserver/older).
 //
 // A launcher pod's affinity is Kubernetes' own type, and brings its documentation into
 // each CRD that has the field, four times over: a fifth of the CRDs' bytes, which the API
@@ -17,7 +13,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 
@@ -27,12 +22,6 @@ import (
 // kubernetes are the fields of Kubernetes' own types that are worth shortening. test/imports
 // (TestExplain) has the same list.
 var kubernetes = []string{"affinity"}
-
-// older are the older versions that are served, by a CRD's group.
-var older = map[string][]string{
-	"kubevirt.io":      {"v1alpha3"},
-	"pool.kubevirt.io": {"v1alpha1"},
-}
 
 func main() {
 	if len(os.Args) != 2 {
@@ -55,9 +44,9 @@ func run(folder string) error {
 		if err != nil {
 			return fmt.Errorf("read CRD: %w", err)
 		}
-		after, err := changed(before)
+		after, err := shorten(before)
 		if err != nil {
-			return fmt.Errorf("change %s: %w", file, err)
+			return fmt.Errorf("shorten %s: %w", file, err)
 		}
 		if err := os.WriteFile(file, after, 0o644); err != nil {
 			return fmt.Errorf("write CRD: %w", err)
@@ -66,17 +55,13 @@ func run(folder string) error {
 	return nil
 }
 
-// changed returns a CRD with its older versions, and without the descriptions below Kubernetes'
-// own fields.
-func changed(crd []byte) ([]byte, error) {
+// shorten returns a CRD without the descriptions below Kubernetes' own fields.
+func shorten(crd []byte) ([]byte, error) {
 	var object map[string]any
 	if err := yaml.UnmarshalStrict(crd, &object); err != nil {
 		return nil, err
 	}
 	walk(object)
-	if err := addOlder(object); err != nil {
-		return nil, err
-	}
 	text, err := yaml.Marshal(object)
 	if err != nil {
 		return nil, err
@@ -127,37 +112,4 @@ func strip(value any) {
 			strip(item)
 		}
 	}
-}
-
-// addOlder adds the older versions of a CRD's group behind the version that is stored, which is
-// first. They differ from it in their schema, and cannot select by fields that no schema has.
-func addOlder(crd map[string]any) error {
-	spec, _ := crd["spec"].(map[string]any)
-	group, _ := spec["group"].(string)
-	if len(older[group]) == 0 {
-		return nil
-	}
-	versions, _ := spec["versions"].([]any)
-	if len(versions) == 0 {
-		return errors.New("add older versions: there is no version")
-	}
-	stored, _ := versions[0].(map[string]any)
-	if stored["storage"] != true {
-		return errors.New("add older versions: the first version is not stored")
-	}
-	versions = versions[:1]
-	for _, name := range older[group] {
-		version := maps.Clone(stored)
-		version["name"], version["storage"] = name, false
-		delete(version, "selectableFields")
-		version["schema"] = map[string]any{"openAPIV3Schema": map[string]any{
-			"description": fmt.Sprintf("The fields are those of %s. virt-api checks them.", stored["name"]),
-			"type":        "object",
-			// The API server drops fields that the stored version does not have.
-			"x-kubernetes-preserve-unknown-fields": true,
-		}}
-		versions = append(versions, version)
-	}
-	spec["versions"] = versions
-	return nil
 }
