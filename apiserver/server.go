@@ -80,7 +80,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	// The mux serves everything but the API groups.
-	presets, err := listing.New[v1.VirtualMachineInstancePreset](config, v1.VirtualMachineInstancePresetResource, v1.MaxPresets, v1.MaxPresetBytes)
+	presets, err := listing.New[v1.VirtualMachineInstancePreset](config, v1.VirtualMachineInstancePresetResource, v1.MaxPresets, v1.MaxPresetBytes, s.options.Clock)
 	if err != nil {
 		return nil, err
 	}

@@ -38,6 +38,8 @@ type VirtualMachineInstancePresetList struct {
 type VirtualMachineInstancePresetSpec struct {
 	// Selector of the labels of VirtualMachineInstances. An empty selector selects all of the
 	// namespace. A VirtualMachineInstance that exists is never changed.
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.size() <= 64",message="matchLabels must have at most 64 labels"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.size() <= 16",message="matchExpressions must have at most 16 items"
 	Selector metav1.LabelSelector `json:"selector"`
 	// Domain is what is set. A value of the VirtualMachineInstance's own wins. Two presets that
 	// select the same VirtualMachineInstance must not set different values.
@@ -50,6 +52,11 @@ const (
 	// be together. All of them are read for each new VMI of the namespace.
 	MaxPresets     = 64
 	MaxPresetBytes = 512 << 10
+
+	// These bound a preset's selector, which is compared with the labels of each new VMI.
+	maxSelectorLabels      = 64
+	maxSelectorExpressions = 16
+	maxSelectorValues      = 64
 )
 
 // VirtualMachineInstancePresetResource names presets in the API.
@@ -236,7 +243,10 @@ func (p *VirtualMachineInstancePreset) domain() *DomainSpec {
 // a VMI with nothing but the preset's values is.
 func ValidatePreset(p *VirtualMachineInstancePreset) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := validation.ValidateLabelSelector(&p.Spec.Selector, validation.LabelSelectorValidationOptions{}, path.Child("selector"))
+	errs := validateSelectorSize(&p.Spec.Selector, path.Child("selector"))
+	if len(errs) == 0 { // otherwise there could be an error for each value
+		errs = validation.ValidateLabelSelector(&p.Spec.Selector, validation.LabelSelectorValidationOptions{}, path.Child("selector"))
+	}
 	if len(p.Name) > maxPresetName {
 		errs = append(errs, field.TooLong(field.NewPath("metadata", "name"), p.Name, maxPresetName))
 	}
@@ -255,6 +265,22 @@ func ValidatePreset(p *VirtualMachineInstancePreset) field.ErrorList {
 		}
 	}
 	return InOrder(errs)
+}
+
+func validateSelectorSize(s *metav1.LabelSelector, path *field.Path) (errs field.ErrorList) {
+	if n := len(s.MatchLabels); n > maxSelectorLabels {
+		errs = append(errs, field.TooMany(path.Child("matchLabels"), n, maxSelectorLabels))
+	}
+	expressions := path.Child("matchExpressions")
+	if n := len(s.MatchExpressions); n > maxSelectorExpressions {
+		return append(errs, field.TooMany(expressions, n, maxSelectorExpressions))
+	}
+	for i, e := range s.MatchExpressions {
+		if n := len(e.Values); n > maxSelectorValues {
+			errs = append(errs, field.TooMany(expressions.Index(i).Child("values"), n, maxSelectorValues))
+		}
+	}
+	return errs
 }
 
 // maxPresetName is the longest name in the key of an annotation.

@@ -192,20 +192,46 @@ func TestManyConflicts(t *testing.T) {
 	}
 }
 
+// numbered joins texts with a number in each.
+func numbered(n int, text string) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = strings.Replace(text, "%d", fmt.Sprint(i), 1)
+	}
+	return strings.Join(all, ", ")
+}
+
+// TestPresetErrorIsShort: an error holds little of a VMI's labels and of a selector.
+func TestPresetErrorIsShort(t *testing.T) {
+	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}}}
+	for i := range 1000 {
+		vmi.Labels[fmt.Sprint("label", i)] = "x"
+	}
+	bad := parsedPreset(t, strings.Repeat("n", 60), "selector: {matchExpressions: [{key: "+strings.Repeat("k", 5000)+", operator: In, values: [x]}]}")
+	_, errs := ApplyPresets(vmi, []VirtualMachineInstancePreset{bad})
+	if text := errs.ToAggregate().Error(); len(errs) != 1 || len(text) > 1000 || !strings.Contains(text, bad.Name) || !strings.Contains(text, PresetsAdvice) {
+		t.Errorf("%d bytes: %s", len(text), text)
+	}
+}
+
 func TestValidatePreset(t *testing.T) {
 	for name, c := range map[string]struct{ spec, wrong string }{
-		"the guide's":         {"selector: {matchLabels: {kubevirt.io/size: small}}\ndomain: {resources: {requests: {memory: 64M}}}", ""},
-		"no domain":           {forAll, ""},
-		"empty lists":         {forAll + "domain: {devices: {disks: [], interfaces: []}}", ""},
-		"a limit alone":       {forAll + "domain: {resources: {limits: {memory: 64M, cpu: 1}}}", ""},
-		"no such operator":    {"selector: {matchExpressions: [{key: os, operator: Like, values: [x]}]}", "spec.selector.matchExpressions[0].operator"},
-		"no label":            {"selector: {matchLabels: {'a b': c}}", "spec.selector.matchLabels"},
-		"too many vCPUs":      {forAll + "domain: {cpu: {cores: 20, sockets: 20}}", "spec.domain.cpu"},
-		"a CPU feature":       {forAll + "domain: {cpu: {features: [{}]}}", "spec.domain.cpu.features"},
-		"hyperv":              {forAll + "domain: {features: {hyperv: {}}}", "spec.domain.features.hyperv"},
-		"I/O threads":         {forAll + "domain: {ioThreadsPolicy: auto}", "spec.domain.ioThreadsPolicy"},
-		"disks":               {forAll + "domain: {devices: {disks: [{}]}}", "spec.domain.devices.disks"},
-		"a switch that is on": {forAll + "domain: {devices: {autoattachMemBalloon: true}}", "spec.domain.devices.autoattachMemBalloon"},
+		"the guide's":                  {"selector: {matchLabels: {kubevirt.io/size: small}}\ndomain: {resources: {requests: {memory: 64M}}}", ""},
+		"no domain":                    {forAll, ""},
+		"empty lists":                  {forAll + "domain: {devices: {disks: [], interfaces: []}}", ""},
+		"a limit alone":                {forAll + "domain: {resources: {limits: {memory: 64M, cpu: 1}}}", ""},
+		"no such operator":             {"selector: {matchExpressions: [{key: os, operator: Like, values: [x]}]}", "spec.selector.matchExpressions[0].operator"},
+		"all that a selector may have": {fmt.Sprintf("selector: {matchLabels: {%s}, matchExpressions: [%s]}", numbered(64, "l%d: x"), numbered(16, "{key: k%d, operator: In, values: ["+numbered(64, "v%d")+"]}")), ""},
+		"many labels":                  {fmt.Sprintf("selector: {matchLabels: {%s}}", numbered(65, "l%d: x")), "spec.selector.matchLabels"},
+		"many expressions":             {fmt.Sprintf("selector: {matchExpressions: [%s]}", numbered(17, "{key: k%d, operator: Exists}")), "spec.selector.matchExpressions"},
+		"many values":                  {fmt.Sprintf("selector: {matchExpressions: [{key: a, operator: In, values: [%s]}]}", numbered(65, "v%d")), "spec.selector.matchExpressions[0].values"},
+		"no label":                     {"selector: {matchLabels: {'a b': c}}", "spec.selector.matchLabels"},
+		"too many vCPUs":               {forAll + "domain: {cpu: {cores: 20, sockets: 20}}", "spec.domain.cpu"},
+		"a CPU feature":                {forAll + "domain: {cpu: {features: [{}]}}", "spec.domain.cpu.features"},
+		"hyperv":                       {forAll + "domain: {features: {hyperv: {}}}", "spec.domain.features.hyperv"},
+		"I/O threads":                  {forAll + "domain: {ioThreadsPolicy: auto}", "spec.domain.ioThreadsPolicy"},
+		"disks":                        {forAll + "domain: {devices: {disks: [{}]}}", "spec.domain.devices.disks"},
+		"a switch that is on":          {forAll + "domain: {devices: {autoattachMemBalloon: true}}", "spec.domain.devices.autoattachMemBalloon"},
 		"a switch that is off, and more": {forAll + "domain: {resources: {overcommitGuestOverhead: false}, devices: {rng: {}, tpm: {}, autoattachVSOCK: true}}",
 			"spec.domain.devices.autoattachVSOCK spec.domain.devices.rng spec.domain.devices.tpm spec.domain.resources.overcommitGuestOverhead"},
 		"little memory":        {forAll + "domain: {memory: {guest: 64}}", "spec.domain.memory.guest"},

@@ -33,7 +33,7 @@ func PresetsExcluded(object metav1.Object) bool {
 func (p *VirtualMachineInstancePreset) Selects(of map[string]string) (bool, error) {
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.Selector)
 	if err != nil {
-		return false, fmt.Errorf("read selector of VirtualMachineInstancePreset %q: %w", p.Name, err)
+		return false, fmt.Errorf("read selector of VirtualMachineInstancePreset %q: %s", p.Name, shortened(err.Error()))
 	}
 	return selector.Matches(labels.Set(of)), nil
 }
@@ -93,7 +93,7 @@ func selecting(of map[string]string, presets []VirtualMachineInstancePreset) ([]
 		switch {
 		case err != nil:
 			// Nobody knows whether the preset is meant for this VMI.
-			errs = append(errs, field.Invalid(field.NewPath("metadata", "labels"), labels.Set(of).String(), err.Error()+"; correct or delete it, "+PresetsAdvice))
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "labels"), shortened(labels.Set(of).String()), err.Error()+"; correct or delete it, "+PresetsAdvice))
 		case selects && len(p.Name) > maxPresetName:
 			errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations"), shortened(p.Name),
 				fmt.Sprintf("the name of this VirtualMachineInstancePreset has more than %d characters; delete it, %s", maxPresetName, PresetsAdvice)))

@@ -91,7 +91,7 @@ func setUp(mgr ctrl.Manager, o options) error {
 	cluster := func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
 		return kubevirt.Configuration(ctx, mgr.GetClient())
 	}
-	presets, err := listing.New[v1.VirtualMachineInstancePreset](mgr.GetConfig(), v1.VirtualMachineInstancePresetResource, v1.MaxPresets, v1.MaxPresetBytes)
+	presets, err := listing.New[v1.VirtualMachineInstancePreset](mgr.GetConfig(), v1.VirtualMachineInstancePresetResource, v1.MaxPresets, v1.MaxPresetBytes, c)
 	if err != nil {
 		return err
 	}

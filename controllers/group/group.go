@@ -29,6 +29,8 @@ type Failure struct {
 	// Reason is the reason of the condition ReplicaFailure, FailedCreate say.
 	Reason string
 	Err    error
+	// After is the wait until the next attempt, if somebody has to change something first.
+	After time.Duration
 }
 
 // meanwhile says whether the API server refused a write because another writer was first. That
@@ -89,6 +91,9 @@ func (r Reporter) Report(ctx context.Context, object Object, found Found, now me
 	}
 	if failed := found.Failed; failed != nil && failed.Reason != v1.ReasonInvalidSpec {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, failed.Reason, strings.TrimPrefix(failed.Reason, "Failed"), "%s", failed.Err.Error())
+		if failed.After > 0 {
+			return ctrl.Result{RequeueAfter: failed.After}, nil
+		}
 		return ctrl.Result{}, failed.Err
 	}
 	return ctrl.Result{RequeueAfter: found.Again}, nil

@@ -24,6 +24,12 @@ type Presets func(ctx context.Context, namespace string) ([]v1.VirtualMachineIns
 // something.
 var ErrPresets = errors.New("apply presets")
 
+// PresetsUnread says whether an error means that a namespace's presets are too many, too large or
+// too slow to read. The presets are read again later.
+func PresetsUnread(err error) bool {
+	return errors.Is(err, listing.ErrTooMany) || errors.Is(err, listing.ErrSlow)
+}
+
 // Apply applies presets to a new VMI, before any default is set. It adds the VMI's finalizer, which
 // says that the VMI has been through its presets: a preset that is made later does not change it.
 // overridden are the values that the VMI's own values win over.
@@ -33,7 +39,7 @@ func (p Presets) Apply(ctx context.Context, vmi *v1.VirtualMachineInstance) (ove
 	}
 	if !v1.PresetsExcluded(vmi) {
 		presets, err := p(ctx, vmi.Namespace)
-		if errors.Is(err, listing.ErrTooMany) {
+		if PresetsUnread(err) || errors.Is(err, listing.ErrMalformed) {
 			return nil, fmt.Errorf("%w: %w, %s", ErrPresets, err, v1.PresetsAdvice)
 		}
 		if err != nil {

@@ -38,6 +38,8 @@ func TestPresets(t *testing.T) {
 		"one that differs": {read(nil, two), &v1.CPU{Cores: 1}, nil, 1, true},
 		"a conflict":       {read(nil, two, four), nil, ErrPresets, 0, false},
 		"too many":         {read(listing.ErrTooMany), nil, ErrPresets, 0, false},
+		"too slow":         {read(listing.ErrSlow), nil, ErrPresets, 0, false},
+		"malformed":        {read(listing.ErrMalformed), nil, ErrPresets, 0, false},
 		"unreadable":       {read(down), nil, down, 0, false},
 	} {
 		vmi := &v1.VirtualMachineInstance{}

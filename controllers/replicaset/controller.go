@@ -8,6 +8,7 @@ package replicaset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -237,10 +238,25 @@ func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return nil
 		case err != nil:
-			return &group.Failure{Reason: v1.ReasonFailedCreate, Err: fmt.Errorf("create VirtualMachineInstance %s: %w", name, err)}
+			failed := &group.Failure{Reason: v1.ReasonFailedCreate, Err: fmt.Errorf("create VirtualMachineInstance %s: %w", name, err)}
+			if errors.Is(err, kit.ErrPresets) {
+				failed.After = r.patience(rs)
+			}
+			return failed
 		}
 		r.Events.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created VirtualMachineInstance %s", name)
 		kit.AnnounceOverridden(r.Events, vmi, rs, overridden)
 	}
 	return nil
+}
+
+// patience is the wait until presets are applied again, which somebody has to change first. The
+// longer the ReplicaSet has been failing, the longer the wait.
+func (r *Reconciler) patience(rs *v1.VirtualMachineInstanceReplicaSet) time.Duration {
+	const soonest, latest = 5 * time.Second, 5 * time.Minute
+	c := rs.ReplicaStatus().Condition(v1.ReplicaFailure)
+	if c == nil {
+		return soonest
+	}
+	return min(max(r.Clock.Since(c.LastTransitionTime.Time)/4, soonest), latest)
 }

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
 func quantity(s string) resource.Quantity { return resource.MustParse(s) }
@@ -344,8 +343,8 @@ func TestReconcilePresets(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{}, set(2))
 	presets := []v1.VirtualMachineInstancePreset{preset("a", 2), preset("b", 4)}
 	c.Presets = func(context.Context, string) ([]v1.VirtualMachineInstancePreset, error) { return presets, nil }
-	if _, err := c.try(); !errors.Is(err, kit.ErrPresets) || c.status() != "0/0 ReplicaFailure=FailedCreate" || len(c.vmis()) != 0 {
-		t.Errorf("%v, status %s, %d VMIs", err, c.status(), len(c.vmis()))
+	if after := c.reconcile(); after != 5*time.Second || c.status() != "0/0 ReplicaFailure=FailedCreate" || len(c.vmis()) != 0 {
+		t.Errorf("again after %v, status %s, %d VMIs", after, c.status(), len(c.vmis()))
 	}
 	presets = presets[:1]
 	c.reconcile()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -71,7 +72,7 @@ func startServer(t *testing.T) *shared {
 	}
 	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"), Clock: s.clock, Jitter: func() float64 { return 0 }, Follow: keys,
 		Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil }}
-	presets, err := listing.New[v1.VirtualMachineInstancePreset](plane.Config, v1.VirtualMachineInstancePresetResource, v1.MaxPresets, v1.MaxPresetBytes)
+	presets, err := listing.New[v1.VirtualMachineInstancePreset](plane.Config, v1.VirtualMachineInstancePresetResource, v1.MaxPresets, v1.MaxPresetBytes, clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,8 +101,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if admitted && !vmi.IsFinal() {
 			pod, stepErr = r.create(ctx, vmi)
 			watched = true
-			after, stepErr = r.patient(vmi, stepErr)
 		}
+		after, stepErr = r.patient(vmi, stepErr)
 	}
 	if pod != nil && !reported(&before.Status) && r.early(pod) && vmi.DeletionTimestamp == nil {
 		return ctrl.Result{RequeueAfter: earlyDelay}, nil
@@ -156,8 +156,8 @@ var errVanished = errors.New("the pod that was in the way is gone")
 // vanishedDelay is the wait after errVanished, until the launcher pod is created again.
 const vanishedDelay = time.Second
 
-// patient turns a refusal of the API server (a quota, a policy, a missing priority class) into
-// a later attempt. The VMI waits for somebody to change the cluster. An older VMI is tried
+// patient turns a refusal of the API server (a quota, a policy, a missing priority class), or
+// presets that cannot be read, into a later attempt. The VMI waits for somebody to change the cluster. An older VMI is tried
 // less often, so that many such VMIs do not hold up others. An error that is no refusal stays
 // an error, and is tried again soon.
 func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Duration, error) {
@@ -168,7 +168,7 @@ func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Du
 	case errors.Is(err, errVanished):
 		return vanishedDelay, nil
 	}
-	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) || apierrors.IsBadRequest(err)) {
+	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) || apierrors.IsBadRequest(err) || kit.PresetsUnread(err)) {
 		return 0, err
 	}
 	return r.retryAfter(vmi, soonest), nil
@@ -207,7 +207,10 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 		// virt-api, or the controller that made the VMI, has applied the presets and added the
 		// finalizer, unless the API server has not asked virt-api.
 		if !controllerutil.ContainsFinalizer(vmi, v1.VMIFinalizer) {
-			if overridden, err = r.Presets.Apply(ctx, defaulted); errors.Is(err, kit.ErrPresets) {
+			if overridden, err = r.Presets.Apply(ctx, defaulted); kit.PresetsUnread(err) {
+				r.unsynchronized(vmi, v1.ReasonPresetFailed, err.Error())
+				return false, err
+			} else if errors.Is(err, kit.ErrPresets) {
 				r.refuse(vmi, v1.ReasonPresetFailed, err.Error())
 				return true, nil
 			} else if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -93,7 +94,7 @@ func TestPresetsFail(t *testing.T) {
 		says    string
 	}{
 		"they contradict each other": {[]v1.VirtualMachineInstancePreset{preset("a", 2), preset("b", 4)}, nil, `the VirtualMachineInstancePresets "a" and "b"`},
-		"there are too many":         {nil, fmt.Errorf("%w: 65", listing.ErrTooMany), "too many objects: 65, or exclude this object"},
+		"one is malformed":           {nil, fmt.Errorf("%w: a", listing.ErrMalformed), "malformed object: a, or exclude this object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, says := withPresets(t, c.presets, c.err, func(*v1.VirtualMachineInstance) {}), c.says
@@ -109,6 +110,33 @@ func TestPresetsFail(t *testing.T) {
 				t.Errorf("%+v, %d pods, events %s", vmi.Status, c.pods(), got)
 			}
 		})
+	}
+}
+
+// TestPresetsUnread: a VMI whose presets are too many or too slow waits, and says why, once.
+func TestPresetsUnread(t *testing.T) {
+	for _, unread := range []error{listing.ErrTooMany, listing.ErrSlow} {
+		c := withPresets(t, nil, fmt.Errorf("%w: 65", unread), func(*v1.VirtualMachineInstance) {})
+		for range 2 {
+			if after := c.later(); after < 5*time.Second {
+				t.Errorf("%v: again after %v", unread, after)
+			}
+		}
+		vmi, got := c.get(), c.said()
+		if condition := vmi.Status.Condition(v1.ConditionSynchronized); vmi.IsFinal() || c.pods() != 0 || condition == nil || condition.Reason != v1.ReasonPresetFailed ||
+			!strings.Contains(condition.Message, unread.Error()+": 65, or exclude this object") || strings.Count(got, "Warning") != 1 {
+			t.Errorf("%+v, %d pods, events %s", vmi.Status, c.pods(), got)
+		}
+		// When they can be read, it starts.
+		c.Presets = func(context.Context, string) ([]v1.VirtualMachineInstancePreset, error) { return nil, nil }
+		for range 2 {
+			if err := c.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.pods() != 1 {
+			t.Errorf("%v: %d pods", unread, c.pods())
+		}
 	}
 	// Excluded, it starts.
 	c := withPresets(t, nil, listing.ErrTooMany, func(vmi *v1.VirtualMachineInstance) {

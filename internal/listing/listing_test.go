@@ -10,11 +10,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 var things = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
@@ -32,7 +34,7 @@ func serve(t *testing.T, code int, body func(http.ResponseWriter)) *Reader[metav
 		body(w)
 	}))
 	t.Cleanup(server.Close)
-	r, err := New[metav1.PartialObjectMetadata](&rest.Config{Host: server.URL}, things, 3, 1<<10)
+	r, err := New[metav1.PartialObjectMetadata](&rest.Config{Host: server.URL}, things, 3, 1<<10, clocktesting.NewFakePassiveClock(time.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +71,10 @@ func TestIn(t *testing.T) {
 		"too large":     {200, list(strings.Repeat("x", 1<<10)), "", func(err error) bool { return errors.Is(err, ErrTooMany) && strings.Contains(err.Error(), "1 KiB") }},
 		"no such kind":  {404, status(404, metav1.StatusReasonNotFound), "", nil},
 		"not permitted": {403, status(403, metav1.StatusReasonForbidden), "", apierrors.IsForbidden},
-		"broken":        {200, func(w http.ResponseWriter) { fmt.Fprint(w, `{"items":[{]}`) }, "", func(err error) bool { return !errors.Is(err, ErrTooMany) }},
+		"malformed": {200, func(w http.ResponseWriter) { fmt.Fprint(w, `{"items":[{"metadata":{"name":"odd","labels":7}}]}`) }, "", func(err error) bool {
+			return errors.Is(err, ErrMalformed) && strings.Contains(err.Error(), `read "odd" of things: `)
+		}},
+		"broken": {200, func(w http.ResponseWriter) { fmt.Fprint(w, `{"items":[{]}`) }, "", func(err error) bool { return !errors.Is(err, ErrTooMany) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found, err := serve(t, c.code, c.body).In(t.Context(), "blue")
