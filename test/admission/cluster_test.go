@@ -18,6 +18,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -80,7 +81,7 @@ func TestMain(m *testing.M) {
 func newTestServer(t *testing.T) *testServer {
 	t.Helper()
 	plane := testserver.Start(t)
-	plane.Kubectl("apply", "--server-side", "-k", "../../config/crd")
+	installCRDs(t, plane)
 	plane.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
 	plane.Kubectl("create", "serviceaccount", "default") // kube-controller-manager's work
 	s := (&testServer{t: t, config: plane.Config, clock: clocktesting.NewFakePassiveClock(time.Now())}).at(v1.GroupVersion.Version)
@@ -94,6 +95,21 @@ func newTestServer(t *testing.T) *testServer {
 	return s
 }
 
+// installCRDs installs the CRDs of config/older-versions, which serves the older versions too.
+func installCRDs(t *testing.T, plane *testserver.Server) {
+	t.Helper()
+	plane.Kubectl("apply", "--server-side", "-f", "../../config/crd/older-versions.yaml")
+	var crds []string
+	for _, object := range strings.Split(plane.Kubectl("kustomize", "../../config/older-versions"), "\n---\n") {
+		if strings.Contains(object, "\nkind: CustomResourceDefinition\n") {
+			crds = append(crds, object)
+		}
+	}
+	if _, err := plane.Try(strings.Join(crds, "\n---\n"), "apply", "--server-side", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // at returns the same server, with clients that speak another version of kubevirt.io.
 func (s *testServer) at(version string) *testServer {
 	s.t.Helper()
@@ -104,7 +120,7 @@ func (s *testServer) at(version string) *testServer {
 	}
 	group := runtimeschema.GroupVersion{Group: v1.GroupVersion.Group, Version: version}
 	same.scheme.AddKnownTypes(group, &v1.VirtualMachineInstance{}, &v1.VirtualMachineInstanceList{}, &v1.KubeVirt{}, &v1.KubeVirtList{},
-		&v1.VirtualMachine{}, &v1.VirtualMachineList{})
+		&v1.VirtualMachine{}, &v1.VirtualMachineList{}, &v1.VirtualMachineInstancePreset{}, &v1.VirtualMachineInstancePresetList{})
 	metav1.AddToGroupVersion(same.scheme, group)
 	same.admin = same.as("")
 	return &same

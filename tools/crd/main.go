@@ -5,7 +5,8 @@
 //
 // An older version has the fields of the version that is stored. But the API server would keep a
 // schema of it in memory too. So an older version has no schema, and virt-api checks its objects
-// (apiserver/older).
+// (apiserver/older). Also without a schema each older version costs the API server memory. So it is
+// not served until an administrator asks for it (config/older-versions).
 //
 // A launcher pod's affinity is Kubernetes' own type, and brings its documentation into
 // each CRD that has the field, four times over: a fifth of the CRDs' bytes, which the API
@@ -28,7 +29,7 @@ import (
 // (TestExplain) has the same list.
 var kubernetes = []string{"affinity"}
 
-// older are the older versions that are served, by a CRD's group.
+// older are the older versions that an administrator can serve, by a CRD's group.
 var older = map[string][]string{
 	"kubevirt.io":      {"v1alpha3"},
 	"pool.kubevirt.io": {"v1alpha1"},
@@ -130,7 +131,8 @@ func strip(value any) {
 }
 
 // addOlder adds the older versions of a CRD's group behind the version that is stored, which is
-// first. They differ from it in their schema, and cannot select by fields that no schema has.
+// first. They differ from it in their schema, and cannot select by fields that no schema has. A kind
+// that is deprecated has none: config/api/webhooks.yaml has no rule for it.
 func addOlder(crd map[string]any) error {
 	spec, _ := crd["spec"].(map[string]any)
 	group, _ := spec["group"].(string)
@@ -145,10 +147,13 @@ func addOlder(crd map[string]any) error {
 	if stored["storage"] != true {
 		return errors.New("add older versions: the first version is not stored")
 	}
+	if stored["deprecated"] == true {
+		return nil
+	}
 	versions = versions[:1]
 	for _, name := range older[group] {
 		version := maps.Clone(stored)
-		version["name"], version["storage"] = name, false
+		version["name"], version["served"], version["storage"] = name, false, false
 		delete(version, "selectableFields")
 		version["schema"] = map[string]any{"openAPIV3Schema": map[string]any{
 			"description": fmt.Sprintf("The fields are those of %s. virt-api checks them.", stored["name"]),

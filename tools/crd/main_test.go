@@ -57,15 +57,15 @@ func TestOlderVersions(t *testing.T) {
     schema:
       openAPIV3Schema:
 %s
-    served: true
+    served: %v
     storage: %v
     subresources:
       status: {}
 `
-	v1 := fmt.Sprintf(stored, "v1", "        properties:\n          spec:\n            type: object\n        type: object", true)
+	v1 := fmt.Sprintf(stored, "v1", "        properties:\n          spec:\n            type: object\n        type: object", true, true)
 	v1alpha3 := fmt.Sprintf(stored, "v1alpha3", `        description: The fields are those of v1. virt-api checks them.
         type: object
-        x-kubernetes-preserve-unknown-fields: true`, false)
+        x-kubernetes-preserve-unknown-fields: true`, false, false)
 	for group, want := range map[string]string{"kubevirt.io": v1 + v1alpha3, "instancetype.kubevirt.io": v1} {
 		head := "---\nspec:\n  group: " + group + "\n  versions:\n"
 		for _, before := range []string{head + v1, head + want} {
@@ -73,6 +73,10 @@ func TestOlderVersions(t *testing.T) {
 				t.Errorf("%s: %v\n%s\nwant\n%s", group, err, after, head+want)
 			}
 		}
+	}
+	deprecated := strings.Replace("---\nspec:\n  group: kubevirt.io\n  versions:\n"+v1, "    name: v1", "    deprecated: true\n    name: v1", 1)
+	if after, err := changed([]byte(deprecated)); err != nil || string(after) != deprecated {
+		t.Errorf("a deprecated kind: %v\n%s", err, after)
 	}
 	for _, spec := range []string{"{group: kubevirt.io}", "{group: kubevirt.io, versions: [{name: v1}]}"} {
 		if _, err := changed([]byte("spec: " + spec)); err == nil {
