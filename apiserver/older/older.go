@@ -8,6 +8,7 @@
 package older
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -24,6 +25,9 @@ const (
 	lengthBytes = 4
 )
 
+// ErrTooLong says that a question or an answer has more than maxFrame bytes.
+var ErrTooLong = fmt.Errorf("write message: it may have %d bytes, and has more", maxFrame)
+
 // Question is about an object that somebody creates or changes in an older version.
 type Question struct {
 	// Group and Resource name the kind, as in kubevirt.io and virtualmachines.
@@ -34,6 +38,16 @@ type Question struct {
 	Object json.RawMessage `json:"object"`
 	// Old is the object as it is stored; empty if the object is new.
 	Old json.RawMessage `json:"old,omitempty"`
+}
+
+// check refuses a question that is too long, before it costs memory to encode.
+func (q Question) check() error {
+	const escaped = 6      // bytes that one byte of the name may take
+	const others = 1 << 10 // bytes, more than all else has
+	if len(q.Object)+len(q.Old)+escaped*len(q.Name)+others > maxFrame {
+		return ErrTooLong
+	}
+	return nil
 }
 
 // Answer is what the API server would make of the object in the stored version.
@@ -50,14 +64,25 @@ type Answer struct {
 	Failure string `json:"failure,omitempty"`
 }
 
-// Write writes a question or an answer.
+// Encode encodes as json.Marshal, but leaves <, > and &, which json.Marshal makes six times as long.
+func Encode(value any) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
+}
+
+// Write writes a question or an answer. After ErrTooLong, nothing has been written.
 func Write(w io.Writer, message any) error {
-	text, err := json.Marshal(message)
+	text, err := Encode(message)
 	if err != nil {
 		return fmt.Errorf("write message: %w", err)
 	}
 	if len(text) > maxFrame {
-		return fmt.Errorf("write message: it has %d bytes, and may have %d", len(text), maxFrame)
+		return ErrTooLong
 	}
 	frame := binary.BigEndian.AppendUint32(make([]byte, 0, lengthBytes+len(text)), uint32(len(text)))
 	if _, err := w.Write(append(frame, text...)); err != nil {

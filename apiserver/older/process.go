@@ -25,7 +25,7 @@ const (
 var ErrBusy = errors.New("many objects of older versions are being checked")
 
 // Process asks a child process, one question at a time. The child is started for the first
-// question, and ended after idleLimit without a question, or when a question fails.
+// question, and ended after idleLimit without a question, or when it does not answer as it should.
 type Process struct {
 	command     []string
 	limit, idle time.Duration
@@ -44,6 +44,9 @@ func NewProcess(command []string) *Process {
 
 // Ask asks the child. An error says nothing about the object.
 func (p *Process) Ask(ctx context.Context, question Question) (Answer, error) {
+	if err := question.check(); err != nil {
+		return Answer{}, fmt.Errorf("ask %s: %w", Program, err)
+	}
 	deadline := time.Now().Add(p.limit)
 	waiting, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -62,6 +65,9 @@ func (p *Process) Ask(ctx context.Context, question Question) (Answer, error) {
 		return Answer{}, fmt.Errorf("ask %s: %w", Program, err)
 	}
 	p.rest = time.AfterFunc(p.idle, p.endIfIdle)
+	if answer.Failure != "" {
+		return Answer{}, fmt.Errorf("ask %s: %s", Program, answer.Failure)
+	}
 	return answer, nil
 }
 
@@ -79,11 +85,7 @@ func (p *Process) ask(ctx context.Context, question Question) (Answer, error) {
 		}
 		p.child = started
 	}
-	answer, err := p.child.ask(ctx, question)
-	if err == nil && answer.Failure != "" {
-		err = errors.New(answer.Failure)
-	}
-	return answer, err
+	return p.child.ask(ctx, question)
 }
 
 // endIfIdle ends the child, unless somebody is asking a question.

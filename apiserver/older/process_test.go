@@ -1,12 +1,14 @@
 package older
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -84,7 +86,7 @@ func TestAsk(t *testing.T) {
 		t.Errorf("a second child, %s after %s: %v", second, first, err)
 	}
 	last := first
-	for does, says := range map[string]string{"dies": "EOF", "says junk": "invalid character", "says much": "may have", "fails": "the CRD is not there", "hangs": "no answer in time"} {
+	for does, says := range map[string]string{"dies": "EOF", "says junk": "invalid character", "says much": "may have", "hangs": "no answer in time"} {
 		if does == "hangs" {
 			p.limit = 500 * time.Millisecond
 		}
@@ -101,8 +103,21 @@ func TestAsk(t *testing.T) {
 		}
 		last = next
 	}
-	if _, err := p.Ask(t.Context(), Question{Object: json.RawMessage(`"` + strings.Repeat("x", maxFrame) + `"`)}); err == nil || !strings.Contains(err.Error(), "may have") {
-		t.Errorf("a question that is too long: %v", err)
+	// What is wrong with a question is not the child's fault.
+	if _, err := ask(t, p, "fails"); err == nil || !strings.Contains(err.Error(), "the CRD is not there") {
+		t.Errorf("a child that fails: %v", err)
+	}
+	for what, long := range map[string]Question{
+		"object": {Object: json.RawMessage(`"` + strings.Repeat("x", maxFrame) + `"`)},
+		"both":   {Object: json.RawMessage(`"` + strings.Repeat("x", maxFrame/2) + `"`), Old: json.RawMessage(`"` + strings.Repeat("x", maxFrame/2) + `"`)},
+		"name":   {Object: json.RawMessage(`{}`), Name: strings.Repeat("\x00", maxFrame/6-100)},
+	} {
+		if _, err := p.Ask(t.Context(), long); !errors.Is(err, ErrTooLong) {
+			t.Errorf("a question that is too long, %s: %v", what, err)
+		}
+	}
+	if next, err := ask(t, p, "answers"); err != nil || next != last {
+		t.Errorf("afterwards: child %s after %s, %v", next, last, err)
 	}
 	p.Close()
 	if alive(last) {
@@ -110,6 +125,23 @@ func TestAsk(t *testing.T) {
 	}
 	if _, err := ask(t, p, "answers"); err == nil {
 		t.Error("after Close, there is an answer")
+	}
+}
+
+// TestWrite: < is one byte in what is written, not six.
+func TestWrite(t *testing.T) {
+	const count = maxFrame / 2
+	var frame bytes.Buffer
+	written := Question{Name: strings.Repeat("<", 10), Object: json.RawMessage(`"` + strings.Repeat("<", count) + `"`)}
+	if err := Write(&frame, written); err != nil || frame.Len() > count+200 {
+		t.Fatalf("%d bytes: %v", frame.Len(), err)
+	}
+	var read Question
+	if err := Read(&frame, &read); err != nil || !reflect.DeepEqual(read, written) {
+		t.Errorf("read: %v", err)
+	}
+	if err := Write(&frame, Answer{Failure: strings.Repeat("x", maxFrame)}); !errors.Is(err, ErrTooLong) || frame.Len() > 0 {
+		t.Errorf("an answer that is too long: %v, %d bytes", err, frame.Len())
 	}
 }
 

@@ -13,7 +13,7 @@ const (
 	maxErrors  = 200
 	maxUnknown = 200
 	// maxText bounds the text of one error, and of one path, in bytes. maxTexts bounds the text
-	// of all errors.
+	// of all errors, and of all paths.
 	maxText  = 16 << 10
 	maxTexts = 128 << 10
 )
@@ -35,14 +35,16 @@ func bounded(errs field.ErrorList) field.ErrorList {
 	return kept
 }
 
-// shortened returns the first paths, none of them too long.
+// shortened returns the first paths, which are not too long, neither one of them nor all.
 func shortened(paths []string) []string {
 	var kept []string
+	texts := 0
 	for i, path := range paths {
-		if i == maxUnknown {
+		path = cut(path)
+		if texts += len(path); i == maxUnknown || texts > maxTexts {
 			return append(kept, fmt.Sprintf("… and %d more", len(paths)-i))
 		}
-		kept = append(kept, cut(path))
+		kept = append(kept, path)
 	}
 	return kept
 }

@@ -5,7 +5,6 @@ package schema
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,13 +31,19 @@ func Serve(checker *Checker, questions io.Reader, answers io.Writer) error {
 		}
 		answer, err := checker.Check(context.Background(), question)
 		if err != nil {
-			answer = older.Answer{Failure: err.Error()}
+			answer = failure(err)
 		}
-		if err := older.Write(answers, answer); err != nil {
+		if err = older.Write(answers, answer); errors.Is(err, older.ErrTooLong) {
+			err = older.Write(answers, failure(err))
+		}
+		if err != nil {
 			return err
 		}
 	}
 }
+
+// failure says why there is no answer.
+func failure(err error) older.Answer { return older.Answer{Failure: cut(err.Error())} }
 
 // Checker checks objects of all kinds. It reads a kind's CRD when it is first asked about the
 // kind. It is for one goroutine.
@@ -75,7 +80,7 @@ func (c *Checker) Check(ctx context.Context, question older.Question) (older.Ans
 		answer.Invalid = &status
 		return answer, nil
 	}
-	if answer.Object, err = json.Marshal(object); err != nil {
+	if answer.Object, err = older.Encode(object); err != nil {
 		return older.Answer{}, fmt.Errorf("write object: %w", err)
 	}
 	return answer, nil

@@ -145,15 +145,22 @@ func TestCheck(t *testing.T) {
 // TestServe: questions are answered until there are no more, also after one that has no answer.
 func TestServe(t *testing.T) {
 	var questions, answers bytes.Buffer
-	for _, resource := range []string{"widgets", "gadgets", "widgets"} {
-		if err := older.Write(&questions, older.Question{Group: "example.com", Resource: resource, Object: widget(`{}`)}); err != nil {
+	// Bytes that are no UTF-8 take one byte in the question, and three in the answer.
+	long := `{"parts":[{"name":"` + strings.Repeat("\xff", 4<<20) + `"}]}`
+	for _, question := range []older.Question{
+		{Group: "example.com", Resource: "widgets", Object: widget(`{}`)},
+		{Group: "example.com", Resource: "gadgets", Object: widget(`{}`)},
+		{Group: "example.com", Resource: "widgets", Object: widget(long)},
+		{Group: "example.com", Resource: "widgets", Object: widget(`{}`)},
+	} {
+		if err := older.Write(&questions, question); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := Serve(widgetChecker(), &questions, &answers); err != nil {
 		t.Fatal(err)
 	}
-	for _, failure := range []string{"", "gadgets", ""} {
+	for _, failure := range []string{"", "gadgets", "may have", ""} {
 		var answer older.Answer
 		if err := older.Read(&answers, &answer); err != nil || (answer.Failure == "") != (failure == "") || !strings.Contains(answer.Failure, failure) {
 			t.Errorf("%+v, %v, want %q", answer, err, failure)
@@ -170,7 +177,10 @@ func TestServe(t *testing.T) {
 // TestBounds: answers are short, whatever is asked.
 func TestBounds(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
-	var fields, parts []string
+	var fields, parts, longer []string
+	for i := range 200 {
+		longer = append(longer, fmt.Sprintf(`"%d%s":1`, i, long[:maxText]))
+	}
 	for i := range 4_000 { // virt-api lets no more through
 		fields = append(fields, fmt.Sprintf(`"f%d":1`, i))
 		parts = append(parts, `[]`)
@@ -178,6 +188,7 @@ func TestBounds(t *testing.T) {
 	checker := widgetChecker()
 	for name, spec := range map[string]string{
 		"many unknown fields":      `{` + strings.Join(fields, ",") + `}`,
+		"many long names":          `{` + strings.Join(longer, ",") + `}`,
 		"long names":               `{"` + long + `":1,"` + long + `y":1}`,
 		"many errors":              `{"parts":[` + strings.Join(parts, ",") + `]}`,
 		"a long value":             `{"colour":"` + long + `"}`,
@@ -193,7 +204,7 @@ func TestBounds(t *testing.T) {
 		})
 		answer.Object = nil
 		text, err := json.Marshal(answer)
-		if err != nil || len(text) > 1<<20 {
+		if err != nil || len(text) > 3*maxTexts {
 			t.Errorf("%s: an answer of %d bytes, %v", name, len(text), err)
 		}
 		if took > 3*time.Second {
