@@ -34,9 +34,13 @@ const (
 	maxAsking = 16
 	// maxAnswer bounds an answer, in bytes. maxMessage bounds the message, in bytes, of an
 	// answer that would be longer.
-	maxAnswer     = 64 << 10
-	maxMessage    = 8 << 10
-	maxErrors     = 200
+	maxAnswer  = 64 << 10
+	maxMessage = 8 << 10
+	maxErrors  = 200
+	// maxRefusal bounds the text, in bytes, that says why a review was not decided.
+	maxRefusal = 4 << 10
+	// maxUID, in bytes, is more than a question's UID has. The answer repeats it.
+	maxUID        = 128
 	answerTimeout = 10 * time.Second
 	// maxFilled bounds the objects that get defaults, in bytes: comparing takes time, and
 	// mutating webhooks run before the schema, which bounds lists. A larger object passes as it
@@ -115,9 +119,19 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, answer answer, t
 		return nil, err
 	}
 	review.Response.UID, review.Request = review.Request.UID, nil
-	text, err = json.Marshal(review)
+	return written(review)
+}
+
+// written returns the text of an answer, at most maxAnswer bytes: without its long parts if need be,
+// and without its warnings if these are too long still.
+func written(review *admissionv1.AdmissionReview) ([]byte, error) {
+	text, err := json.Marshal(review)
 	if err == nil && len(text) > maxAnswer {
 		review.Response = short(review.Response)
+		text, err = json.Marshal(review)
+	}
+	if err == nil && len(text) > maxAnswer {
+		review.Response.Warnings = nil
 		text, err = json.Marshal(review)
 	}
 	return text, err
@@ -128,10 +142,15 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, answer answer, t
 func short(long *admissionv1.AdmissionResponse) *admissionv1.AdmissionResponse {
 	answer := &admissionv1.AdmissionResponse{UID: long.UID, Allowed: long.Allowed, Warnings: long.Warnings}
 	if long.Result != nil {
-		message := strings.ToValidUTF8(long.Result.Message[:min(len(long.Result.Message), maxMessage)], "")
-		answer.Result = &metav1.Status{Status: long.Result.Status, Reason: long.Result.Reason, Code: long.Result.Code, Message: message + " … and more"}
+		message := cut(long.Result.Message, maxMessage) + " … and more"
+		answer.Result = &metav1.Status{Status: long.Result.Status, Reason: long.Result.Reason, Code: long.Result.Code, Message: message}
 	}
 	return answer
+}
+
+// cut returns the first bytes of a text.
+func cut(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }
 
 // unknownError means that what answers depend on is not known.
@@ -147,6 +166,10 @@ func read(text []byte) (*admissionv1.AdmissionReview, error) {
 	if err := json.Unmarshal(text, review); err != nil || review.Request == nil || review.APIVersion != admissionv1.SchemeGroupVersion.String() {
 		return nil, errors.New("the body is no AdmissionReview of admission.k8s.io/v1")
 	}
+	if len(review.Request.UID) > maxUID {
+		return nil, fmt.Errorf("the review's UID has more than %d bytes", maxUID)
+	}
+	review.Kind = "AdmissionReview" // the answer repeats it
 	return review, nil
 }
 
@@ -155,17 +178,18 @@ func read(text []byte) (*admissionv1.AdmissionReview, error) {
 func refuse(w http.ResponseWriter, err error) {
 	var long *intake.TooLongError
 	var unknown *unknownError
+	code := http.StatusBadRequest
 	switch {
 	case errors.As(err, &unknown):
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		code = http.StatusInternalServerError
 	case errors.As(err, &long):
-		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		code = http.StatusRequestEntityTooLarge
 	case errors.Is(err, intake.ErrFull), errors.Is(err, intake.ErrGaveWay), errors.Is(err, older.ErrBusy):
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, err.Error(), http.StatusTooManyRequests)
-	default:
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		code = http.StatusTooManyRequests
 	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
+	http.Error(w, cut(err.Error(), maxRefusal), code)
 }
 
 func allowed() *admissionv1.AdmissionResponse { return &admissionv1.AdmissionResponse{Allowed: true} }

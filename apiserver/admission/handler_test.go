@@ -110,6 +110,31 @@ func TestLongAnswers(t *testing.T) {
 	}
 }
 
+// deadlines is a response whose write deadline is known.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	last time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(deadline time.Time) error {
+	d.last = deadline
+	return nil
+}
+
+// TestSlowReaders: nobody reads an answer, or a refusal, for long.
+func TestSlowReaders(t *testing.T) {
+	for body, code := range map[string]int{
+		`{}`: http.StatusBadRequest,
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"object":{},"oldObject":null}}`: http.StatusOK,
+	} {
+		response := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		newServer(empty, nil).ServeHTTP(response, httptest.NewRequest(http.MethodPost, "/virtualmachineinstances-validate", strings.NewReader(body)))
+		if left := time.Until(response.last); response.Code != code || left <= 0 || left > answerTimeout {
+			t.Errorf("%s: %d, read within %s", body, response.Code, left)
+		}
+	}
+}
+
 // validated are objects of a kind, and the paths of the fields that a webhook refuses.
 type validated map[string]struct {
 	object, old string

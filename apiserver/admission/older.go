@@ -16,8 +16,12 @@ import (
 )
 
 const (
-	// maxWarnings is how many warnings an answer has; the API server shows some 4 KiB of them.
-	maxWarnings = 32
+	// maxWarnings is how many warnings an answer has. maxWarning bounds one of them, and
+	// maxWarningTexts all of them, in bytes: the API server shows 4 KiB, and cuts each to 256 bytes
+	// if there are more.
+	maxWarnings     = 32
+	maxWarning      = 256
+	maxWarningTexts = 4 << 10
 	// maxOlderTokens bounds the names and values of an object. The API server's library takes time
 	// in the square of the number of errors: 1 s for as many errors as this. A VM with fifty disks
 	// has 3,000 names and values.
@@ -40,7 +44,7 @@ func (o olderVersions) validate(ctx context.Context, facts Facts, question *admi
 		return k.kind.Group == question.Resource.Group && k.resource == question.Resource.Resource
 	})
 	if i < 0 || question.SubResource != "" {
-		return nil, fmt.Errorf("objects of %s are not checked here", question.Resource)
+		return nil, errors.New("objects of this resource are not checked here") // its name may be long
 	}
 	k := all[i]
 	if err := checkReadable(question.Object.Raw, maxOlderTokens); err != nil {
@@ -92,9 +96,16 @@ func unknownFields(k kind, question *admissionv1.AdmissionRequest, unknown []str
 
 // warnings are the API server's for unknown fields, which it drops.
 func warnings(unknown []string) []string {
-	all := named(unknown)
-	if len(all) > maxWarnings {
-		all = append(all[:maxWarnings:maxWarnings], fmt.Sprintf("and %d unknown fields more", len(unknown)-maxWarnings))
+	var all []string
+	texts := 0
+	for i, text := range named(unknown) {
+		if len(text) > maxWarning {
+			text = cut(text, maxWarning-len("…")) + "…"
+		}
+		if texts += len(text); i == maxWarnings || texts > maxWarningTexts {
+			return append(all, fmt.Sprintf("and %d unknown fields more", len(unknown)-i))
+		}
+		all = append(all, text)
 	}
 	return all
 }

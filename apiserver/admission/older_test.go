@@ -13,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/older"
 	"github.com/kubeqemu/kubeqemu/internal/intake"
@@ -105,6 +106,53 @@ func TestOlderVersions(t *testing.T) {
 		}
 		if answer.Allowed != (c.code == 0) || !answer.Allowed && (answer.Result.Code != c.code || !strings.Contains(answer.Result.Message, c.says)) || len(answer.Warnings) != c.warnings {
 			t.Errorf("%s: %+v", name, answer)
+		}
+	}
+}
+
+// TestOlderVersionsLong: an answer is short, whatever is asked, and says what it can.
+func TestOlderVersionsLong(t *testing.T) {
+	good := `{"spec":{"runStrategy":"Halted","template":{"spec":{"domain":{"memory":{"guest":"1Gi"}}}}}}`
+	var unknown []string
+	for i := range 200 {
+		unknown = append(unknown, fmt.Sprint("spec.", i, strings.Repeat("<", 16<<10)))
+	}
+	invalid := &metav1.Status{Code: 422, Message: strings.Repeat("<", 1<<20)}
+	for name, c := range map[string]struct {
+		schema  older.Answer
+		options string
+		warned  bool
+	}{
+		"unknown fields":                {older.Answer{Unknown: unknown}, "", true},
+		"unknown fields, strictly":      {older.Answer{Unknown: unknown}, `{"fieldValidation":"Strict"}`, false},
+		"unknown fields, and an error":  {older.Answer{Unknown: unknown, Invalid: invalid}, "", false},
+		"a short path, and a long text": {older.Answer{Unknown: []string{"spec.a"}, Invalid: invalid}, "", true},
+	} {
+		code, answer, text := schemaAnswer{answer: c.schema, asked: new(older.Question)}.review(t, olderQuestion("virtualmachines", good, "", c.options))
+		if code != http.StatusOK || len(text) > maxAnswer || (len(answer.Warnings) > 0) != c.warned {
+			t.Errorf("%s: %d, %d bytes, %d warnings", name, code, len(text), len(answer.Warnings))
+		}
+		if all := strings.Join(answer.Warnings, ""); len(all) > maxWarningTexts+100 || strings.Contains(all, strings.Repeat("<", maxWarning)) {
+			t.Errorf("%s: %d bytes of warnings", name, len(all))
+		}
+	}
+	// What is no answer is short too, and nothing that the question says makes it longer.
+	long := strings.Repeat("x", 1<<20)
+	for name, c := range map[string]struct {
+		change func(*admissionv1.AdmissionRequest)
+		err    error
+		code   int
+	}{
+		"a resource": {func(q *admissionv1.AdmissionRequest) { q.Resource.Resource = long }, nil, 400},
+		"a UID":      {func(q *admissionv1.AdmissionRequest) { q.UID = types.UID(long) }, nil, 400},
+		"an error":   {func(*admissionv1.AdmissionRequest) {}, errors.New(long), 500},
+		"a version":  {func(q *admissionv1.AdmissionRequest) { q.RequestKind.Version = long }, nil, 200},
+	} {
+		asked := olderQuestion("virtualmachines", good, "", `{"fieldValidation":"Strict"}`)
+		c.change(&asked)
+		code, _, text := schemaAnswer{answer: older.Answer{Unknown: []string{"spec.a"}}, err: c.err, asked: new(older.Question)}.review(t, asked)
+		if limit := map[bool]int{true: maxAnswer, false: maxRefusal + 1}[code == 200]; code != c.code || len(text) > limit {
+			t.Errorf("%s: %d, %d bytes: %.100s", name, code, len(text), text)
 		}
 	}
 }
