@@ -90,7 +90,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	path, _ := inVersion(r.URL.EscapedPath())
 	o, ok := route(s.table, r.Method, path)
 	if !ok {
-		return errNoRoute
+		return unserved(path)
 	}
 	if err := s.authorize(r.Context(), who, o); err != nil {
 		return err
@@ -112,8 +112,6 @@ func (s *Server) authorize(ctx context.Context, who user, o object) error {
 	}
 	return err
 }
-
-var errNoRoute = errors.New("the server could not find the requested resource")
 
 // forbidden uses the API server's words.
 func forbidden(who user, o object, reason string) error {
