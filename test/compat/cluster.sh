@@ -16,4 +16,4 @@ cluster load-image --name "$name" "$images"/{virt-launcher,virt-components,tiny-
 TIMEOUT=2m "$repo/config/deploy.sh" up
 kubectl apply -f "$repo/config/samples/kubevirt-emulation.yaml" # KVM may not work here
 cd "$repo/${1:-test/compat}"
-go test -count=1 -timeout 30m -v ./... "${@:2}"
+go test -count=1 -timeout 40m -v ./... "${@:2}"

@@ -42,10 +42,10 @@ func newBench(t *testing.T) *bench {
 	kubeconfig := b.must("kubectl config view --raw --flatten --minify")
 	b.write("kubeconfig", kubeconfig)
 	t.Setenv("KUBECONFIG", filepath.Join(b.folder, "kubeconfig"))
-	b.must("kubectl delete namespace --ignore-not-found " + namespace + " && kubectl delete --ignore-not-found persistentvolume virtctl && " +
+	b.must("kubectl delete namespace --ignore-not-found " + namespace + " && kubectl delete --ignore-not-found persistentvolume/virtctl storageclass/virtctl && " +
 		"kubectl create namespace " + namespace + " && kubectl config set-context --current --namespace " + namespace)
 	t.Cleanup(func() {
-		if _, err := b.shell("kubectl delete namespace " + namespace + " && kubectl delete persistentvolume virtctl"); err != nil {
+		if _, err := b.shell("kubectl delete namespace " + namespace + " && kubectl delete persistentvolume/virtctl storageclass/virtctl"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -248,13 +248,15 @@ func (p *program) types(b *bench, line, pattern string) (string, error) {
 		if _, err := io.WriteString(p.input, line+"\n"); err != nil {
 			return err
 		}
-		time.Sleep(time.Second)
-		match := re.FindStringSubmatch(p.out.String())
-		if match == nil {
-			return fmt.Errorf("find %s in the console: %s", pattern, p.out.String())
-		}
-		answer = match[1]
-		return nil
+		// A slow guest takes a second line for the answer to its next question.
+		return b.await(20*time.Second, func() error {
+			match := re.FindStringSubmatch(p.out.String())
+			if match == nil {
+				return fmt.Errorf("find %s in the console: %s", pattern, p.out.String())
+			}
+			answer = match[1]
+			return nil
+		})
 	})
 	return answer, err
 }

@@ -153,7 +153,8 @@ func wrote(file, pattern string) effect {
 
 // rebooted: the guest has another boot ID than before.
 func rebooted(vmi string) effect {
-	const asked, answer = `echo "<$(cat /proc/sys/kernel/random/boot_id)>"`, `<([0-9a-f-]{36})>`
+	// No quotation marks: if a guest that boots gets only the end of a line, its shell would wait for the other one.
+	const asked, answer = `echo =$(cat /proc/sys/kernel/random/boot_id)=`, `=([0-9a-f-]{36})=`
 	return effect{"the guest's boot ID changes", func(b *bench) (after, error) {
 		before, err := b.typed(vmi, asked, answer)
 		return func(*program) error {

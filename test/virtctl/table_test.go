@@ -156,15 +156,16 @@ func guests() []command {
 		}},
 		{"guestosinfo", "needs a guest agent", []line{
 			{prepare: sh("kubectl wait --for=condition=AgentConnected vmi/debian --timeout=5m"), line: "virtctl guestosinfo debian", effect: prints("the agent's answer", `"id": "debian"`)},
-			{line: "virtctl guestosinfo vm", missing: "agent", same: true},
+			{line: "virtctl guestosinfo vm", missing: "an error on the server", same: true,
+				note: "virtctl reads this answer as bytes, and so leaves out virt-api's words: VMI does not have guest agent connected"},
 		}},
 		{"userlist", "needs a guest agent", []line{
 			{prepare: loggedIn, line: "virtctl userlist debian", effect: prints("the user of the console", `"userName": "demo"`)},
-			{line: "virtctl userlist vm", missing: "agent", same: true},
+			{line: "virtctl userlist vm", missing: "VMI does not have guest agent connected", same: true},
 		}},
 		{"fslist", "needs a guest agent", []line{
 			{line: "virtctl fslist debian", effect: prints("the agent's answer", `"mountPoint": "/"`)},
-			{line: "virtctl fslist vm", missing: "agent", same: true},
+			{line: "virtctl fslist vm", missing: "VMI does not have guest agent connected", same: true},
 		}},
 		{"credentials add-ssh-key", "", []line{
 			{line: "virtctl credentials add-ssh-key keyed --user=demo --file=extra.pub --create-secret", effect: keyed("keyed", "extra")},
@@ -173,8 +174,9 @@ func guests() []command {
 			{line: "virtctl credentials add-ssh-key debian --user=demo --file=extra.pub --create-secret", missing: "is running", same: true},
 		}},
 		{"credentials remove-ssh-key", "", []line{
-			{line: "virtctl credentials remove-ssh-key debian --user=demo --file=other.pub --secret=debian-keys --force",
-				effect: guest("the guest's authorized_keys loses the key", "'! grep -q other ~/.ssh/authorized_keys'")},
+			{prepare: sh("printf %s \"$(cat other.pub)\" > bare.pub"), line: "virtctl credentials remove-ssh-key debian --user=demo --file=bare.pub --secret=debian-keys --force",
+				effect: guest("the guest's authorized_keys loses the key", "'! grep -q other ~/.ssh/authorized_keys'"),
+				note:   "The file must not end in a newline: virtctl then finds no such key, removes none, and says nothing, with KubeVirt too"},
 			{line: `virtctl credentials remove-ssh-key keyed --user=demo --value="$(cat extra.pub)"`, effect: unkeyed("keyed", "extra")},
 		}},
 		{"credentials set-password", "", []line{
@@ -202,13 +204,13 @@ func udpEcho(b *bench) error {
 	return err
 }
 
-// loggedIn has a user log in at the Debian guest's console.
+// loggedIn has a user log in at the Debian guest's console, with the password of the access credentials.
 func loggedIn(b *bench) error {
 	p, err := b.start("virtctl console debian", true)
 	if err != nil {
 		return err
 	}
-	for _, step := range [][2]string{{"", "(login:)"}, {"demo", "(Password:)"}, {"demo", "(demo@debian)"}} {
+	for _, step := range [][2]string{{"", "(login:)"}, {"demo", "(Password:)"}, {"first", "(demo@debian)"}} {
 		if _, err = p.types(b, step[0], step[1]); err != nil {
 			break
 		}
@@ -269,7 +271,7 @@ func objects() []command {
 			{line: "virtctl expose vmi vm --name=of-vmi --port=7 --protocol=UDP --type=NodePort --ip-family=IPv4 --ip-family-policy=SingleStack", effect: leadsTo("of-vmi", "vmi.kubevirt.io/id=vm")},
 			{line: "virtctl expose vmirs set --name=of-set --port=7 --cluster-ip=None", effect: leadsTo("of-set", "app=set")},
 		}},
-		{"create vm", "", []line{
+		{"create vm", "no DataVolume templates, no sysprep", []line{
 			{line: "virtctl create vm --name=made --run-strategy=Always --termination-grace-period=0 --memory=128Mi --volume-containerdisk=src:" + tiny + " | kubectl create -f -",
 				effect: becomes("vm/made", printed, "Running")},
 			{prepare: sh("kubectl delete vm made"), line: "virtctl create vm --name=typed --run-strategy=Halted --instancetype=virtualmachineinstancetype/small --preference=virtualmachinepreference/virtio --volume-containerdisk=src:" + tiny + " | kubectl create -f -",
@@ -284,11 +286,11 @@ func objects() []command {
 				effect: becomes("vm/access", printed, "Stopped")},
 			{line: `virtctl create vm --name=data --run-strategy=Halted --memory=128Mi --volume-containerdisk=src:` + tiny + ` --cloud-init-user-data="$(echo '#cloud-config' | base64)" --cloud-init-network-data="$(echo 'version: 2' | base64)" | kubectl create -f -`,
 				effect: becomes("vm/data", printed, "Stopped")},
-			{line: "virtctl create vm --volume-import=type:blank,size:1Gi | kubectl create -f -", missing: "dataVolumeTemplates"},
-			{line: "virtctl create vm --volume-datasource=src:source --volume-clone-pvc=src:claim --volume-blank=size:1Gi | kubectl create -f -", missing: "dataVolumeTemplates"},
-			{line: "virtctl create vm --volume-sysprep=src:answers | kubectl create -f -", missing: "sysprep"},
+			{line: "virtctl create vm --name=imported --volume-import=type:blank,size:1Gi | kubectl create -f -", missing: "dataVolumeTemplates"},
+			{line: "virtctl create vm --name=copied --volume-datasource=src:source --volume-clone-pvc=src:virtctl/claim --volume-blank=size:1Gi | kubectl create -f -", missing: "dataVolumeTemplates"},
+			{line: "virtctl create vm --name=answered --volume-sysprep=src:answers | kubectl create -f -", missing: "sysprep"},
 		}},
-		{"create instancetype", "", []line{
+		{"create instancetype", "no devices of the host, no I/O threads", []line{
 			{line: "virtctl create instancetype --name=one --cpu=1 --memory=128Mi --namespaced | kubectl create -f -", effect: becomes("virtualmachineinstancetype/one", "{.spec.cpu.guest}", "1")},
 			{line: "virtctl create instancetype --name=gpu --cpu=1 --memory=128Mi --gpu=name:a,devicename:b --namespaced | kubectl create -f -", missing: "gpus"},
 			{line: "virtctl create instancetype --name=device --cpu=1 --memory=128Mi --hostdevice=name:a,devicename:b --namespaced | kubectl create -f -", missing: "hostDevices"},
@@ -299,8 +301,8 @@ func objects() []command {
 			{line: "virtctl create preference --name=class --volume-storage-class=fast --namespaced | kubectl create -f -", effect: becomes("virtualmachinepreference/class", "{.spec.volumes.preferredStorageClassName}", "fast"),
 				note: "The class is for DataVolume templates, which are refused"},
 		}},
-		{"create clone", "", []line{
-			{line: "virtctl create clone --source-name=vm --target-name=copy --source-type=vm --target-type=vm --label-filter='*' --annotation-filter='*' --template-label-filter='*' --template-annotation-filter='*' --new-mac-address=default:02:00:00:00:00:01 --new-smbios-serial=new --name=clone | kubectl create -f -",
+		{"create clone", "no clones", []line{
+			{line: "virtctl create clone --source-name=vm --target-name=copy --source-type=vm --target-type=vm --label-filter='*' --annotation-filter='*' --template-label-filter='*' --template-annotation-filter='*' --new-mac-address=default:02-00-00-00-00-01 --new-smbios-serial=new --name=clone | kubectl create -f -",
 				missing: "VirtualMachineClone"},
 		}},
 	}
@@ -314,17 +316,18 @@ func cluster() []command {
 			{line: "virtctl version", effect: prints("virtctl's version and virt-api's", `(?s)Client Version: .*GitVersion.*Server Version: .*GitVersion`)},
 			{line: "virtctl version --client", effect: prints("virtctl's version", "Client Version: ")},
 		}},
-		{"permitted-devices", "", []line{
-			{line: "virtctl permitted-devices", effect: prints("no device is permitted", "Permitted"), note: "A VMI with devices of the host is refused"},
+		{"permitted-devices", "says that there are none", []line{
+			{line: "virtctl permitted-devices --namespace=kubevirt", effect: prints("no device is permitted", `^Permitted Devices: \nHost Devices: \s*GPU Devices: \s*$`), note: "A VMI with devices of the host is refused"},
+			{line: "virtctl permitted-devices", missing: `no KubeVirt resource in "virtctl" namespace`, same: true},
 		}},
-		{"adm log-verbosity", "", []line{
+		{"adm log-verbosity", "there is no virt-operator", []line{
 			{line: "virtctl adm log-verbosity --virt-api=4 --virt-controller=3 --virt-handler=5 --virt-launcher=6",
 				effect: all(becomes(kubevirt, levels+".virtAPI}"+levels+".virtController}"+levels+".virtHandler}"+levels+".virtLauncher}", "4356"), logs("virt-api", true))},
-			{line: "virtctl adm log-verbosity --virt-api --all", effect: prints("the verbosity of each component", "(?s)virt-api = 4.*virt-controller = 3.*virt-handler = 5.*virt-launcher = 6"),
+			{line: "virtctl adm log-verbosity --virt-api --all", effect: prints("the verbosity of each component", "(?s)virt-api=4.*virt-controller=3.*virt-handler=5.*virt-launcher=6"),
 				note: "Of a component for which the KubeVirt object has no verbosity, virtctl says 2, as KubeVirt's components have; Kubeqemu's have 0"},
-			{line: "virtctl adm log-verbosity --reset", effect: all(becomes(kubevirt, levels+".virtAPI}", ""), logs("virt-api", false))},
 			{line: "virtctl adm log-verbosity --virt-operator=3", lacks: true, note: "There is no operator; the KubeVirt object's condition FieldsWithoutEffect says so",
 				effect: all(becomes(kubevirt, levels+".virtOperator}", "3"), namedWithoutEffect("logVerbosity.virtOperator"))},
+			{line: "virtctl adm log-verbosity --reset", effect: all(becomes(kubevirt, levels+".virtAPI}", ""), logs("virt-api", false))},
 		}},
 	}
 }
@@ -362,6 +365,8 @@ func attached(user string) effect {
 	})
 }
 
+const noUpload = "virtctl has made the claim by then, and waits for CDI's pod that takes the image"
+
 func unserved() []command {
 	return []command{
 		{"migrate", "no live migration", []line{{line: "virtctl migrate vm --dry-run --addedNodeSelector=a=b", missing: "live migration is not supported by Kubeqemu yet"}}},
@@ -383,25 +388,27 @@ func unserved() []command {
 		}},
 		{"vmexport", "no exports", []line{
 			{line: "virtctl vmexport create export --vm=vm --ttl=1h --labels=a=b --annotations=a=b --readiness-timeout=5s", missing: "virtualmachineexports.export.kubevirt.io"},
-			{line: "virtctl vmexport download export --output=disk.img.gz --volume=root --insecure --keep-vme --format=raw --retry=1 --port-forward --local-port=47010", missing: "virtualmachineexports.export.kubevirt.io"},
+			{line: "virtctl vmexport download export --output=disk.img.gz --volume=root --insecure --keep-vme --format=raw --retry=1 --port-forward --local-port=47010 --readiness-timeout=5s",
+				missing: "context deadline exceeded", note: "There is no export; virtctl waits for it, and gives up after the timeout (default: two minutes)"},
 			{line: "virtctl vmexport download export --vm=vm --manifest --include-secret --manifest-output-format=json --service-url=host --delete-vme", missing: "virtualmachineexports.export.kubevirt.io"},
 			{line: "virtctl vmexport create export --pvc=claim", missing: "virtualmachineexports.export.kubevirt.io"},
 			{line: "virtctl vmexport create export --snapshot=none", missing: "virtualmachineexports.export.kubevirt.io"},
 			{line: "virtctl vmexport delete export", same: true, effect: says("virtctl says that there is no such export", "does not exist")},
 		}},
-		{"guestfs", "Kubeqemu has no image for it", []line{
-			{line: "virtctl guestfs claim", missing: "--image IMAGE --kvm=false"},
+		{"guestfs", "needs an image: Kubeqemu has none", []line{
+			{line: "virtctl guestfs claim", missing: "could not get guestfs image info", note: "virtctl leaves out virt-api's words: name an image of libguestfs-tools, with `--image=IMAGE --kvm=false`"},
 			{line: "virtctl guestfs claim --image=" + tools + " --kvm=false --pull-policy=Never --root --vm=vm", serves: true, terminal: true, effect: attached("uid=0"), note: toolsNote},
-			{line: "virtctl guestfs claim --image=" + tools + " --kvm=false --pull-policy=Never --uid=1000 --gid=1000 --fsGroup=1000", serves: true, terminal: true, effect: attached("uid=1000"), note: toolsNote},
+			{prepare: sh("kubectl wait --for=delete pod/libguestfs-tools-claim --timeout=2m"),
+				line: "virtctl guestfs claim --image=" + tools + " --kvm=false --pull-policy=Never --uid=1000 --gid=1000 --fsGroup=1000", serves: true, terminal: true, effect: attached("uid=1000"), note: toolsNote},
 		}},
 		{"usbredir", "no USB redirection", []line{{line: "virtctl usbredir vm --no-launch", missing: "USB redirection is not supported by Kubeqemu yet"}}},
 		{"objectgraph", "no such graph", []line{{line: "virtctl objectgraph vm --vmi --exclude-optional --selector=a=b --output=json", missing: "is not supported by Kubeqemu yet"}}},
-		{"image-upload", "needs CDI", []line{
+		{"image-upload", "needs CDI, which the test's cluster does not have", []line{
 			{line: "virtctl image-upload dv upload --size=64Mi --image-path=image.raw --uploadproxy-url=https://127.0.0.1:9 --insecure --storage-class=virtctl --access-mode=ReadWriteOnce --volume-mode=filesystem " +
 				"--force-bind --retry=1 --wait-secs=5 --datasource --default-instancetype=small --default-instancetype-kind=virtualmachineinstancetype --default-preference=virtio --default-preference-kind=virtualmachinepreference", missing: "cdi.kubevirt.io"},
-			{line: "virtctl image-upload dv upload --no-create --archive-path=image.raw --wait-secs=5", missing: "not found"},
-			{line: "virtctl image-upload pvc upload --size=64Mi --image-path=image.raw --block-volume --wait-secs=5", missing: "cdi"},
-			{line: "virtctl image-upload --pvc-name=upload --pvc-size=64Mi --image-path=image.raw --wait-secs=5", missing: "cdi"},
+			{line: "virtctl image-upload dv upload --no-create --archive-path=image.raw --wait-secs=5", missing: `persistentvolumeclaims "upload" not found`, same: true},
+			{line: "virtctl image-upload pvc upload --size=64Mi --image-path=image.raw --block-volume --wait-secs=5", missing: "context deadline exceeded", note: noUpload},
+			{line: "virtctl image-upload --pvc-name=second --pvc-size=64Mi --image-path=image.raw --wait-secs=5", missing: "context deadline exceeded", note: noUpload},
 		}},
 	}
 }
