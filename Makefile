@@ -40,7 +40,7 @@ test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests
 	$(run_e2e)
 
 .PHONY: test-all
-test-all: test long libvirt-diff web-check e2e-long compat-e2e fuzz ## test, and the long ones
+test-all: test long libvirt-diff web-check e2e-long compat-e2e virtctl fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, its memory; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
