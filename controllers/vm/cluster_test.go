@@ -157,7 +157,7 @@ func (s subject) vm() *v1.VirtualMachine {
 func until(t *testing.T, ask func() error) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = ask(); err == nil {
 			return
 		}

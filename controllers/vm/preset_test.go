@@ -36,7 +36,9 @@ func preset(s subject) {
 	if err := s.client.Delete(ctx, other); err != nil {
 		s.t.Fatal(err)
 	}
-	s.poke()
+	// Not by the template: the VM may have been tried again already.
+	waiting := s.vm()
+	s.change(waiting, func() { waiting.Labels = map[string]string{"look": "now"} })
 	vmi := s.firstVMI()
 	if !controllerutil.ContainsFinalizer(vmi, v1.VMIFinalizer) {
 		s.t.Error("nothing says that the VMI has been through its presets")
