@@ -259,7 +259,7 @@ func ValidatePreset(p *VirtualMachineInstancePreset) field.ErrorList {
 	}
 	Default(vmi)
 	for _, err := range validateSpec(&vmi.Spec, path) {
-		// What is not supported is named above already.
+		// validateUnsupported has named each unsupported field already.
 		if !slices.ContainsFunc(errs, func(named *field.Error) bool { return named.Field == err.Field }) {
 			errs = append(errs, err)
 		}

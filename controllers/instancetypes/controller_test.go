@@ -100,7 +100,7 @@ func TestInstallAndRemove(t *testing.T) {
 	if !strings.Contains(message, wellknown.Instancetype+" u1.nano") || !strings.Contains(message, fmt.Sprintf("%d instancetypes and preferences are there", len(wanted)-1)) {
 		t.Errorf("the condition says %q", message)
 	}
-	// What somebody changes is written back when the KubeVirt changes; what somebody adds stays.
+	// A changed field is written back when the KubeVirt changes. An added label stays.
 	p.Kubectl("patch", "vmcf", "u1.micro", "--type=merge", "--patch", `{"metadata":{"labels":{"mine":"yes"}},"spec":{"cpu":{"guest":7}}}`)
 	p.Kubectl("delete", "vmcp", "alpine")
 	p.Kubectl("delete", "vmcf", "u1.nano")
