@@ -1,4 +1,5 @@
-// Package apiserver is virt-api: the webhooks, and the API group subresources.kubevirt.io. It
+// Package apiserver is virt-api: the webhooks, the API group subresources.kubevirt.io, and the older
+// versions of the other groups. It
 // is a package, so that virt-controller's process could run virt-api too.
 package apiserver
 
@@ -26,7 +27,9 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/admission"
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/apiserver/objects"
+	"github.com/kubeqemu/kubeqemu/apiserver/older"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
@@ -62,7 +65,7 @@ type Server struct {
 	// watched must have been read before virt-api can serve; others need not.
 	watched, others []watched
 	mux             *http.ServeMux
-	group           http.Handler
+	group, older    http.Handler
 }
 
 type watched interface {
@@ -90,18 +93,29 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.mux.Handle(monitoring.Path, access.Guard(metrics()))
-	group, err := subresources.New(config, subresources.Options{FrontProxy: s.proxy, Now: s.options.Clock.Now, Log: s.options.Log.WithName("subresources"),
+	rights, err := callers.NewRights(config)
+	if err != nil {
+		return nil, err
+	}
+	s.older, err = older.New(config, older.Options{FrontProxy: s.proxy, Rights: rights, Now: s.options.Clock.Now, Log: s.options.Log.WithName("older")})
+	if err != nil {
+		return nil, err
+	}
+	s.group, err = subresources.New(config, subresources.Options{FrontProxy: s.proxy, Rights: rights, Now: s.options.Clock.Now, Log: s.options.Log.WithName("subresources"),
 		Handlers: &handlerapi.Client{Certificate: s.certificate.GetClientCertificate, Roots: s.handlerRoots, Now: s.options.Clock.Now}})
 	if err != nil {
 		return nil, err
 	}
-	s.group = group
 	return s, nil
 }
 
-// ServeHTTP answers the API server. The group's paths bypass the mux, which would clean them:
+// ServeHTTP answers the API server. The groups' paths bypass the mux, which would clean them:
 // virt-api must serve the very path that was authorized.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if older.Serves(r.URL.EscapedPath()) {
+		s.older.ServeHTTP(w, r)
+		return
+	}
 	for _, below := range []string{"/apis", "/openapi"} {
 		if r.URL.Path == below || strings.HasPrefix(r.URL.Path, below+"/") {
 			s.group.ServeHTTP(w, r)
@@ -112,12 +126,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // proxy returns what verifies the API server, as its ConfigMap says now.
-func (s *Server) proxy() (*subresources.FrontProxy, error) {
+func (s *Server) proxy() (*callers.FrontProxy, error) {
 	published := s.frontProxy.Get()
 	if published == nil {
 		return nil, errors.New("how the API server proves to be itself has not been read yet")
 	}
-	return subresources.ParseFrontProxy(published.Data)
+	return callers.ParseFrontProxy(published.Data)
 }
 
 // handlerRoots returns the CAs of virt-handlers.
@@ -163,14 +177,10 @@ func (s *Server) watch(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	var services []serving.Object[*apiregistrationv1.APIService]
-	for _, name := range serving.APIServiceNames() {
-		service, err := objects.Watch[apiregistrationv1.APIService](config, scheme, objects.Resource{
-			GroupVersionResource: apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"), Name: name}, changed)
-		if err != nil {
-			return err
-		}
-		services, s.watched = append(services, service), append(s.watched, service)
+	services, err := objects.Watch[apiregistrationv1.APIService](config, scheme, objects.Resource{
+		GroupVersionResource: apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"), Labels: "kubevirt.io=virt-api-aggregator"}, changed)
+	if err != nil {
+		return err
 	}
 	configMap := func(namespace, name string, changed func()) (*objects.Watched[corev1.ConfigMap, *corev1.ConfigMap], error) {
 		return objects.Watch[corev1.ConfigMap](config, scheme, objects.Resource{
@@ -186,10 +196,19 @@ func (s *Server) watch(config *rest.Config) error {
 	if s.frontProxy, err = configMap("kube-system", "extension-apiserver-authentication", func() {}); err != nil {
 		return err
 	}
-	s.watched, s.others = append(s.watched, secret, mutating, validating, published, s.kubeVirts), []watched{s.handlerCA, s.frontProxy}
-	s.certificate = &serving.Certificate{CA: secret, Mutating: mutating, Validating: validating, APIServices: services, Published: published, DNSNames: s.options.DNSNames,
+	s.watched, s.others = []watched{secret, mutating, validating, published, services, s.kubeVirts}, []watched{s.handlerCA, s.frontProxy}
+	s.certificate = &serving.Certificate{CA: secret, Mutating: mutating, Validating: validating, APIServices: services, ServedNames: servedNames(), Published: published, DNSNames: s.options.DNSNames,
 		Clock: s.options.Clock, Log: s.options.Log.WithName("certificate"), Changed: changes}
 	return nil
+}
+
+// servedNames are the names of virt-api's APIServices.
+func servedNames() []string {
+	names := []string{subresources.Version + "." + subresources.Group, subresources.OlderVersion + "." + subresources.Group}
+	for _, v := range older.Versions() {
+		names = append(names, v.APIService())
+	}
+	return names
 }
 
 // configured takes over what concerns virt-api itself of a changed configuration.

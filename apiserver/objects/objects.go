@@ -18,14 +18,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Resource names the objects to watch: a resource, optionally in one namespace or with one
-// name.
+// Resource names the objects to watch: a resource, optionally in one namespace, with one
+// name or with labels.
 type Resource struct {
 	schema.GroupVersionResource
 	// Namespace is empty for cluster-scoped kinds, and for all namespaces.
 	Namespace string
 	// Name of the only object; empty for all.
 	Name string
+	// Labels that the objects have, such as a=b; empty for all.
+	Labels string
 }
 
 // Watched is a cache of a resource's objects, as the watch last saw them.
@@ -64,9 +66,11 @@ func Watch[T any, P object[T]](config *rest.Config, scheme *runtime.Scheme, reso
 	}
 	w := &Watched[T, P]{resource: resource, client: client}
 	w.store, w.informer = cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(client, resource.Resource, resource.Namespace, selector),
-		ObjectType:    P(new(T)),
-		Transform:     withoutManagedFields,
+		ListerWatcher: cache.NewFilteredListWatchFromClient(client, resource.Resource, resource.Namespace, func(o *metav1.ListOptions) {
+			o.FieldSelector, o.LabelSelector = selector.String(), resource.Labels
+		}),
+		ObjectType: P(new(T)),
+		Transform:  withoutManagedFields,
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
 		},

@@ -39,12 +39,6 @@ const (
 	WebhooksName = "virt-api"
 )
 
-// APIServiceNames name the versions of the group that virt-api serves; the API server holds each
-// to the group and version in its spec.
-func APIServiceNames() []string {
-	return []string{"v1.subresources.kubevirt.io", "v1alpha3.subresources.kubevirt.io"}
-}
-
 const (
 	// longestWait is the longest time between two checks of the certificate. A timer does not
 	// notice that the clock was set, or that the machine slept. A certificate made while the
@@ -61,6 +55,12 @@ type Object[P any] interface {
 	Update(ctx context.Context, object P) error
 }
 
+// Objects are several objects in the API server. All returns copies.
+type Objects[T any] interface {
+	All() []T
+	Update(ctx context.Context, object *T) error
+}
+
 // Certificate keeps virt-api's serving certificate. It writes the CA into the webhook
 // configurations and the APIServices, for the API server. Every replica has a certificate of its
 // own, whose key is in memory only; the replicas share the CA. The API server learns of a new
@@ -73,8 +73,10 @@ type Certificate struct {
 	CA         Object[*corev1.Secret]
 	Mutating   Object[*admissionregistrationv1.MutatingWebhookConfiguration]
 	Validating Object[*admissionregistrationv1.ValidatingWebhookConfiguration]
-	// APIServices are those of APIServiceNames.
-	APIServices []Object[*apiregistrationv1.APIService]
+	// APIServices are those that the API server may have for virt-api. Those of ServedNames are
+	// virt-api's; the API server holds each to the group and version in its spec.
+	APIServices Objects[apiregistrationv1.APIService]
+	ServedNames []string
 	// Published tells virt-handlers the CA of virt-api's client certificates.
 	Published Object[*corev1.ConfigMap]
 	Clock     clock.PassiveClock
@@ -217,13 +219,12 @@ func (c *Certificate) inject(ctx context.Context, bundle []byte) error {
 			c.Log.Info("told the API server of the CA", "in", "ValidatingWebhookConfiguration")
 		}
 	}
-	for _, s := range c.APIServices {
-		service := s.Get()
-		if service == nil || authority.SameBundle(service.Spec.CABundle, bundle) {
+	for _, service := range c.APIServices.All() {
+		if !slices.Contains(c.ServedNames, service.Name) || authority.SameBundle(service.Spec.CABundle, bundle) {
 			continue
 		}
 		service.Spec.CABundle = bundle
-		if err := s.Update(ctx, service); err != nil {
+		if err := c.APIServices.Update(ctx, &service); err != nil {
 			return err
 		}
 		c.Log.Info("told the API server of the CA", "in", "APIService "+service.Name)

@@ -71,12 +71,30 @@ func newServings(t *testing.T, webhooks bool) *servings {
 			Webhooks: make([]admissionregistrationv1.MutatingWebhook, 1)}, webhooks},
 		&stored[*admissionregistrationv1.ValidatingWebhookConfiguration]{&admissionregistrationv1.ValidatingWebhookConfiguration{
 			Webhooks: make([]admissionregistrationv1.ValidatingWebhook, 2)}, webhooks},
-		&stored[*apiregistrationv1.APIService]{&apiregistrationv1.APIService{}, webhooks}, &stored[*corev1.ConfigMap]{&corev1.ConfigMap{}, webhooks},
+		&stored[*apiregistrationv1.APIService]{&apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.served"}}, webhooks}, &stored[*corev1.ConfigMap]{&corev1.ConfigMap{}, webhooks},
 		clocktesting.NewFakePassiveClock(start)}
 }
 
+// services are the one that virt-api serves, and another's.
+type services struct{ *servings }
+
+func (s services) All() []apiregistrationv1.APIService {
+	all := []apiregistrationv1.APIService{{ObjectMeta: metav1.ObjectMeta{Name: "v1.another"}}}
+	if served := s.service.Get(); served != nil {
+		all = append(all, *served)
+	}
+	return all
+}
+
+func (s services) Update(ctx context.Context, object *apiregistrationv1.APIService) error {
+	if object.Name != s.service.object.Name {
+		s.t.Errorf("APIService %s is written", object.Name)
+	}
+	return s.service.Update(ctx, object)
+}
+
 func (s *servings) add() *Certificate {
-	return &Certificate{CA: s.secret, Mutating: s.mutating, Validating: s.validating, APIServices: []Object[*apiregistrationv1.APIService]{s.service}, Published: s.published, Clock: s.clock, Log: logr.Discard(), DNSNames: []string{ServiceName}}
+	return &Certificate{CA: s.secret, Mutating: s.mutating, Validating: s.validating, APIServices: services{s}, ServedNames: []string{"v1.served"}, Published: s.published, Clock: s.clock, Log: logr.Discard(), DNSNames: []string{ServiceName}}
 }
 
 func step(t *testing.T, c *Certificate) time.Duration {

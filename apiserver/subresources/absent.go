@@ -1,11 +1,11 @@
 package subresources
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -55,7 +55,7 @@ func absences() []absence {
 
 // unserved returns the answer to a path that has no route. It says more of an endpoint that KubeVirt
 // has: virtctl prints nothing else, and the bare words could as well mean that there is no such VM.
-func unserved(path string) error {
+func unserved(method, path string) error {
 	name := withoutObject(path)
 	for _, a := range absences() {
 		if a.name == name {
@@ -63,7 +63,7 @@ func unserved(path string) error {
 				Message: fmt.Sprintf("%s is not served: %s", a.name, a.text), Details: &metav1.StatusDetails{Group: Group, Kind: a.name}}}
 		}
 	}
-	return errNoRoute
+	return callers.NoRoute(method, Group)
 }
 
 // withoutObject returns an endpoint's path without namespace and object, or "".
@@ -81,5 +81,3 @@ func withoutObject(path string) string {
 	}
 	return ""
 }
-
-var errNoRoute = errors.New("the server could not find the requested resource")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,15 +16,19 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 )
 
 // cluster reads from the API server, never from a cache: requests are rare, and must see the
 // present state.
-type cluster struct{ client rest.Interface }
+type cluster struct {
+	client rest.Interface
+	rights *callers.Rights
+}
 
-func newCluster(config *rest.Config) (*cluster, error) {
+func newCluster(config *rest.Config, rights *callers.Rights) (*cluster, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), v1.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), v1.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("make scheme: %w", err)
 	}
 	config = rest.CopyConfig(config)
@@ -37,30 +40,7 @@ func newCluster(config *rest.Config) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	return &cluster{client}, nil
-}
-
-// allowed asks the API server whether a user may use an endpoint on an object.
-func (c *cluster) allowed(ctx context.Context, who user, o object) (bool, string, error) {
-	return c.may(ctx, who, &rights{Namespace: o.namespace, Name: o.name, Verb: o.endpoint.Verb(),
-		Group: Group, Version: Version, Resource: o.endpoint.Resource, Subresource: o.endpoint.Subresource})
-}
-
-type rights = authorizationv1.ResourceAttributes
-
-// may asks the API server whether a user has the rights: a SubjectAccessReview.
-func (c *cluster) may(ctx context.Context, who user, what *rights) (bool, string, error) {
-	extra := map[string]authorizationv1.ExtraValue{}
-	for key, values := range who.extra {
-		extra[key] = values
-	}
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: who.name, Groups: who.groups, Extra: extra, ResourceAttributes: what}}
-	answer := &authorizationv1.SubjectAccessReview{}
-	err := c.client.Post().AbsPath("/apis/authorization.k8s.io/v1/subjectaccessreviews").Body(review).Do(ctx).Into(answer)
-	if err != nil {
-		return false, "", fmt.Errorf("ask whether it is allowed: %w", err)
-	}
-	return answer.Status.Allowed && !answer.Status.Denied, answer.Status.Reason, nil
+	return &cluster{client, rights}, nil
 }
 
 // machine returns a VirtualMachine, or a NotFound like KubeVirt's, which names the resource in

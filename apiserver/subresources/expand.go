@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +22,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/admission"
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 )
 
 // maxObject bounds an object in a request's body, in bytes, as the API server does.
@@ -39,7 +39,7 @@ func (s *Server) expandSpec(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return apierrors.NewInternalError(err) // KubeVirt's code
 	}
-	write(w, http.StatusOK, expanded)
+	callers.Write(w, http.StatusOK, expanded)
 	return nil
 }
 
@@ -58,7 +58,7 @@ func (s *Server) expandGiven(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return notExpanded(err)
 	}
-	write(w, http.StatusOK, expanded)
+	callers.Write(w, http.StatusOK, expanded)
 	return nil
 }
 
@@ -189,19 +189,16 @@ func aName(key types.NamespacedName, resource schema.GroupVersionResource) error
 // readFor reads objects with virt-api's rights, but only those that the user may get: virt-api
 // must not reveal objects that RBAC keeps from the user. Cluster-scoped instancetypes and
 // preferences are for all who have VMs.
-func (c *cluster) readFor(who user) choice.Get {
+func (c *cluster) readFor(who callers.User) choice.Get {
 	return func(ctx context.Context, key types.NamespacedName, into choice.Object) error {
 		resource, ofCluster := resourceOf(into)
 		if err := aName(key, resource); err != nil {
 			return err
 		}
 		if !ofCluster {
-			allowed, reason, err := c.may(ctx, who, &rights{Verb: "get", Group: resource.Group, Version: resource.Version, Resource: resource.Resource, Namespace: key.Namespace, Name: key.Name})
+			err := c.rights.Check(ctx, who, &callers.Attributes{Verb: "get", Group: resource.Group, Version: resource.Version, Resource: resource.Resource, Namespace: key.Namespace, Name: key.Name})
 			if err != nil {
 				return err
-			}
-			if !allowed {
-				return forbiddenTo(who, "get", metav1.GroupResource{Group: resource.Group, Resource: resource.Resource}, key, reason)
 			}
 		}
 		return c.read(ctx, key, into)

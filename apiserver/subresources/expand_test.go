@@ -18,6 +18,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 )
 
 // one reads an instancetype "small" of the namespace and nothing else.
@@ -73,12 +74,12 @@ func TestExpand(t *testing.T) {
 // themselves.
 func TestExpandReads(t *testing.T) {
 	s := serve(t)
-	cluster, err := newCluster(s.api)
+	cluster, err := newCluster(s.api, s.server.cluster.rights)
 	if err != nil {
 		t.Fatal(err)
 	}
 	key := types.NamespacedName{Namespace: "ns", Name: "small"}
-	ann := user{name: "ann"}
+	ann := callers.User{Name: "ann"}
 	if err := cluster.readFor(ann)(t.Context(), key, &v1beta1.VirtualMachineInstancetype{}); !apierrors.IsForbidden(err) {
 		t.Errorf("without the right: %v", err)
 	}

@@ -78,10 +78,10 @@ func TestGone(t *testing.T) {
 					t.Error("it was not let go")
 				}
 			}
-			if places := s.server.limits.forwards.namespaces.Used(); c.gone && places != 0 {
+			if places := s.server.limits.forwards.Namespaces.Used(); c.gone && places != 0 {
 				// The place is given back when both directions have ended.
 				time.Sleep(time.Second)
-				if places = s.server.limits.forwards.namespaces.Used(); places != 0 {
+				if places = s.server.limits.forwards.Namespaces.Used(); places != 0 {
 					t.Errorf("%d places are still taken", places)
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
@@ -54,7 +55,7 @@ func query[T any](s *Server, w http.ResponseWriter, c *call, operation string) e
 	if err := json.Unmarshal(data, document); err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("read what virt-launcher says of the guest: %w", err))
 	}
-	write(w, http.StatusOK, document)
+	callers.Write(w, http.StatusOK, document)
 	return nil
 }
 

@@ -12,15 +12,16 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // TestLimits: no user has all that a namespace may, no two namespaces all there is.
 func TestLimits(t *testing.T) {
 	l := newLimits()
-	for _, k := range []*kind{&l.calls, &l.queries, &l.screenshots, &l.forwards, &l.consoles} {
-		if k.users.Share >= k.namespaces.Share || 2*k.namespaces.Share >= k.namespaces.Size {
-			t.Errorf("%s: %d in all, %d of a namespace, %d of a user", k.what, k.namespaces.Size, k.namespaces.Share, k.users.Share)
+	for _, k := range []*callers.Kind{&l.calls, &l.queries, &l.screenshots, &l.forwards, &l.consoles} {
+		if k.Users.Share >= k.Namespaces.Share || 2*k.Namespaces.Share >= k.Namespaces.Size {
+			t.Errorf("%s: %d in all, %d of a namespace, %d of a user", k.What, k.Namespaces.Size, k.Namespaces.Share, k.Users.Share)
 		}
 	}
 	if l.bodies.Budget.Size < 2*maxObject {
@@ -32,7 +33,7 @@ func TestLimits(t *testing.T) {
 // from a console, and no other namespace from a port.
 func TestOneTenantsStreams(t *testing.T) {
 	s := serve(t)
-	s.server.limits.forwards = newKind("forwarded ports", 12, 5, 3)
+	s.server.limits.forwards = callers.NewKind("forwarded ports", 12, 5, 3)
 	s.ip = ownAddress(t)
 	s.allowed = "virtualmachineinstances/portforward"
 	path := func(namespace, what string) string {
@@ -81,10 +82,10 @@ func TestOneTenantsStreams(t *testing.T) {
 	_ = oldest.SetReadDeadline(time.Now().Add(20 * time.Second))
 	_, _, err := oldest.ReadMessage()
 	var closed *websocket.CloseError
-	if !errors.As(err, &closed) || closed.Code != websocket.CloseTryAgainLater || closed.Text != errGaveWay.Error() {
+	if !errors.As(err, &closed) || closed.Code != websocket.CloseTryAgainLater || closed.Text != callers.ErrGaveWay.Error() {
 		t.Errorf("the stream that gave way: %v", err)
 	}
-	if used := s.server.limits.forwards.namespaces.Used(); used != 12 {
+	if used := s.server.limits.forwards.Namespaces.Used(); used != 12 {
 		t.Errorf("%d streams of 12", used)
 	}
 }
@@ -106,15 +107,15 @@ func TestCallsBounded(t *testing.T) {
 			if e.Parameters > 0 {
 				o.parameters = []string{"9", "udp"}
 			}
-			return e.serve(s.server, httptest.NewRecorder(), &call{r, o, user{name: "ann"}})
+			return e.serve(s.server, httptest.NewRecorder(), &call{r, o, callers.User{Name: "ann"}})
 		}
 		if err := ask("tenant-1"); apierrors.IsTooManyRequests(err) {
 			t.Errorf("%s, with room: %v", e.Name(), err)
 		}
 		var releases []func()
-		for _, k := range []*kind{&l.calls, &l.queries, &l.screenshots, &l.forwards, &l.consoles} {
-			for i := range k.namespaces.Share {
-				_, release, err := k.take(&call{httptest.NewRequest("GET", "/", nil), object{namespace: "tenant-1"}, user{name: fmt.Sprint("bob", i)}})
+		for _, k := range []*callers.Kind{&l.calls, &l.queries, &l.screenshots, &l.forwards, &l.consoles} {
+			for i := range k.Namespaces.Share {
+				_, release, err := k.Take(t.Context(), callers.User{Name: fmt.Sprint("bob", i)}, "tenant-1")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -130,23 +131,6 @@ func TestCallsBounded(t *testing.T) {
 		for _, release := range releases {
 			release()
 		}
-	}
-}
-
-// TestAsking: a user who may nothing does not have virt-api ask without end.
-func TestAsking(t *testing.T) {
-	s := serve(t)
-	for range maxAsking {
-		if _, err := s.server.limits.asking.Take(t.Context(), "bob", 1, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	path := root + "/namespaces/ns/virtualmachines/vm/start"
-	if code, status := s.ask(true, "bob", http.MethodPut, path, ""); code != http.StatusTooManyRequests || !strings.Contains(status.Message, `user "bob"`) {
-		t.Errorf("%d %q", code, status.Message)
-	}
-	if code, _ := s.ask(true, "eve", http.MethodPut, path, ""); code != http.StatusForbidden {
-		t.Errorf("another: %d", code)
 	}
 }
 

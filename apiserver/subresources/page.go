@@ -1,8 +1,6 @@
 package subresources
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -10,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/apiserver/web"
 )
 
@@ -39,18 +38,10 @@ func (s *Server) pageFile(r *http.Request) (string, bool) {
 
 // servePage serves a file of the page to a user who may get it. The API server has checked that
 // right too, before it passed the request on.
-func (s *Server) servePage(w http.ResponseWriter, r *http.Request, who user, name string) error {
+func (s *Server) servePage(w http.ResponseWriter, r *http.Request, who callers.User, name string) error {
 	asked := object{endpoint: Endpoint{Resource: ui, Method: http.MethodGet}, name: name}
-	allowed, reason, err := s.cluster.allowed(r.Context(), who, asked)
-	if err != nil {
+	if err := s.cluster.rights.Check(r.Context(), who, asked.attributes()); err != nil {
 		return err
-	}
-	if !allowed {
-		text := fmt.Sprintf("User %q cannot get resource %q in API group %q at the cluster scope", who.name, ui, Group)
-		if reason != "" {
-			text += ": " + reason
-		}
-		return apierrors.NewForbidden(schemaResource(metav1.GroupResource{Group: Group, Resource: ui}), name, errors.New(text))
 	}
 	if name == "" {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -48,7 +49,7 @@ func TestPicture(t *testing.T) {
 				}()
 				defer ours.Close()
 				if err := s.picture(w, ours); err != nil {
-					s.refuse(w, r, err)
+					callers.Refuse(w, r, s.Log, err)
 				}
 			}))
 			defer server.Close()

@@ -1,9 +1,6 @@
 package subresources
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,10 +9,10 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/apiserver/web"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
@@ -33,7 +30,8 @@ type Server struct {
 // Options of a Server.
 type Options struct {
 	// FrontProxy returns what verifies the API server.
-	FrontProxy func() (*FrontProxy, error)
+	FrontProxy func() (*callers.FrontProxy, error)
+	Rights     *callers.Rights
 	Handlers   *handlerapi.Client
 	Now        func() time.Time
 	Log        logr.Logger
@@ -41,7 +39,7 @@ type Options struct {
 
 // New makes a Server.
 func New(config *rest.Config, o Options) (*Server, error) {
-	c, err := newCluster(config)
+	c, err := newCluster(config, o.Rights)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +54,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 type call struct {
 	*http.Request
 	object
-	user user
+	user callers.User
 }
 
 // maxBody bounds the options in a request's body, in bytes.
@@ -65,11 +63,11 @@ const maxBody = 64 << 10
 // ServeHTTP answers what is below /apis and /openapi.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if document := s.document(r); document != nil {
-		write(w, http.StatusOK, document)
+		callers.Write(w, http.StatusOK, document)
 		return
 	}
 	if err := s.answer(w, r); err != nil {
-		s.refuse(w, r, err)
+		callers.Refuse(w, r, s.Log, err)
 	}
 }
 
@@ -78,11 +76,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return apierrors.NewServiceUnavailable(err.Error())
 	}
-	who, err := proxy.authenticate(r.TLS, r.Header, s.Now())
+	who, err := proxy.Authenticate(r.TLS, r.Header, s.Now())
 	if err != nil {
 		return err
 	}
-	s.Log.V(3).Info("request", "method", r.Method, "path", r.URL.Path, "user", who.name)
+	s.Log.V(3).Info("request", "method", r.Method, "path", r.URL.Path, "user", who.Name)
 	r.Header = needed(r.Header)
 	if file, ok := s.pageFile(r); ok {
 		return s.servePage(w, r, who, file)
@@ -90,66 +88,32 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	path, _ := inVersion(r.URL.EscapedPath())
 	o, ok := route(s.table, r.Method, path)
 	if !ok {
-		return unserved(path)
+		return unserved(r.Method, path)
 	}
-	if err := s.authorize(r.Context(), who, o); err != nil {
+	if err := s.cluster.rights.Check(r.Context(), who, o.attributes()); err != nil {
 		return err
 	}
 	return o.endpoint.serve(s, w, &call{r, o, who})
 }
 
-// authorize returns an error unless the user may use the endpoint on the object. It asks the
-// API server.
-func (s *Server) authorize(ctx context.Context, who user, o object) error {
-	place, err := s.limits.asking.Take(ctx, who.name, 1, nil)
-	if err != nil {
-		return tooMany(fmt.Sprintf("the rights of user %q are looked up %d times at once, which is as often as those of one user may be", who.name, maxAsking))
+// needed returns the headers that are read after authentication. The others are the client's,
+// and take up to a megabyte of memory if their fields are short; net/http would keep them for
+// as long as a stream lasts.
+func needed(header http.Header) http.Header {
+	kept := http.Header{}
+	for _, name := range []string{"Connection", "Upgrade", "Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Protocol", "Expect",
+		"Origin", "Cookie", "Sec-Fetch-Site", "Accept-Encoding", "If-None-Match", "If-Modified-Since", "If-Range", "Range"} {
+		if values, ok := header[name]; ok {
+			kept[name] = values
+		}
 	}
-	defer place.Release()
-	allowed, reason, err := s.cluster.allowed(ctx, who, o)
-	if err == nil && !allowed {
-		err = forbidden(who, o, reason)
-	}
-	return err
+	return kept
 }
 
-// forbidden uses the API server's words.
-func forbidden(who user, o object, reason string) error {
-	return forbiddenTo(who, o.endpoint.Verb(), metav1.GroupResource{Group: Group, Resource: o.endpoint.Name()}, types.NamespacedName{Namespace: o.namespace, Name: o.name}, reason)
-}
-
-func forbiddenTo(who user, verb string, resource metav1.GroupResource, key types.NamespacedName, reason string) error {
-	text := fmt.Sprintf("User %q cannot %s resource %q in API group %q in the namespace %q", who.name, verb, resource.Resource, resource.Group, key.Namespace)
-	if reason != "" {
-		text += ": " + reason
-	}
-	return apierrors.NewForbidden(schemaResource(resource), key.Name, errors.New(text))
-}
-
-// refuse answers with an error, as a metav1.Status.
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	var status apierrors.APIStatus
-	switch {
-	case errors.Is(err, errUnauthenticated):
-		s.Log.V(1).Info("refuse", "path", r.URL.Path, "reason", err.Error())
-		status = apierrors.NewUnauthorized(errUnauthenticated.Error())
-	case errors.Is(err, errNoRoute):
-		status = apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(r.Method), schemaResource(metav1.GroupResource{Group: Group}), "", errNoRoute.Error(), 0, false)
-	case errors.As(err, &status):
-	default:
-		s.Log.Error(err, "answer", "method", r.Method, "path", r.URL.Path)
-		status = apierrors.NewInternalError(err)
-	}
-	body := status.Status()
-	body.Kind, body.APIVersion = "Status", "v1"
-	write(w, int(body.Code), &body)
-}
-
-func write(w http.ResponseWriter, code int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	// The client may have gone; nothing else can fail.
-	_ = json.NewEncoder(w).Encode(body)
+// attributes are the endpoint and the object in RBAC's words.
+func (o object) attributes() *callers.Attributes {
+	return &callers.Attributes{Namespace: o.namespace, Name: o.name, Verb: o.endpoint.Verb(),
+		Group: Group, Version: Version, Resource: o.endpoint.Resource, Subresource: o.endpoint.Subresource}
 }
 
 // options reads the options in a request's body, as JSON or YAML. The body may be empty.

@@ -25,6 +25,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
+	"github.com/kubeqemu/kubeqemu/apiserver/callers/callerstest"
 )
 
 // fakeCluster is an API server that allows ann what it is told to, and has one
@@ -107,13 +109,19 @@ type served struct {
 
 func serve(t *testing.T) *served {
 	t.Helper()
-	ca := newCA(t)
+	ca := callerstest.NewCA(t)
 	fake := &fakeCluster{t: t}
 	api := httptest.NewServer(fake)
 	t.Cleanup(api.Close)
 	config := &rest.Config{Host: api.URL}
-	server, err := New(config, Options{Now: func() time.Time { return now }, Log: logr.Discard(),
-		FrontProxy: func() (*FrontProxy, error) { return ParseFrontProxy(ca.published(`["front-proxy-client"]`)) }})
+	rights, err := callers.NewRights(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := New(config, Options{Rights: rights, Now: func() time.Time { return callerstest.Now }, Log: logr.Discard(),
+		FrontProxy: func() (*callers.FrontProxy, error) {
+			return callers.ParseFrontProxy(ca.Published(`["front-proxy-client"]`))
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +129,7 @@ func serve(t *testing.T) *served {
 	front.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	front.StartTLS()
 	t.Cleanup(front.Close)
-	certificate, key := ca.issue(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, Subject: ca.client("front-proxy-client").Subject})
+	certificate, key := ca.Issue(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, Subject: ca.Client("front-proxy-client").Subject})
 	return &served{fake, front.URL, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{{Certificate: [][]byte{certificate.Raw}, PrivateKey: key}}}, config, server}
 }
 

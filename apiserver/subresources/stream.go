@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
@@ -61,18 +62,18 @@ func (s *Server) attach(w http.ResponseWriter, c *call, operation string, parame
 	if err := upgradable(c.Request); err != nil {
 		return err
 	}
-	ctx, release, err := s.limits.consoles.take(c)
+	ctx, release, err := s.limits.consoles.Take(c.Context(), c.user, c.namespace)
 	if err != nil {
 		return err
 	}
 	defer release()
 	to, err := s.target(ctx, vmi)
 	if err != nil {
-		return gaveWay(ctx, err)
+		return callers.GaveWay(ctx, err)
 	}
 	guest, err := s.Handlers.Stream(ctx, to, operation, parameters)
 	if err != nil {
-		return gaveWay(ctx, answered(vmi, err))
+		return callers.GaveWay(ctx, answered(vmi, err))
 	}
 	s.splice(ctx, w, c, stream{guest, streamBuffer, s.bounds.patience})
 	return nil
@@ -109,7 +110,7 @@ func (s *Server) forward(w http.ResponseWriter, c *call) error {
 	if err := upgradable(c.Request); err != nil {
 		return err
 	}
-	ctx, release, err := s.limits.forwards.take(c)
+	ctx, release, err := s.limits.forwards.Take(c.Context(), c.user, c.namespace)
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (s *Server) forward(w http.ResponseWriter, c *call) error {
 	defer cancel()
 	guest, err := (&net.Dialer{}).DialContext(dialing, protocol, netip.AddrPortFrom(address, uint16(port)).String())
 	if err != nil {
-		return gaveWay(ctx, apierrors.NewInternalError(fmt.Errorf("connect to the guest: %w", err)))
+		return callers.GaveWay(ctx, apierrors.NewInternalError(fmt.Errorf("connect to the guest: %w", err)))
 	}
 	to := stream{guest, streamBuffer, s.bounds.patience}
 	if protocol == "udp" {
@@ -177,7 +178,7 @@ func (s stream) Write(p []byte) (int, error) {
 const maxDatagram = 64 << 10
 
 // splice upgrades the connection, and copies both ways until one end ends, or
-// another namespace needs the room (kind.take).
+// another namespace needs the room (callers.Kind).
 func (s *Server) splice(room context.Context, w http.ResponseWriter, c *call, guest stream) {
 	defer guest.Close()
 	upgrader := websocket.Upgrader{ReadBufferSize: streamBuffer, WriteBufferSize: streamBuffer, Subprotocols: []string{subprotocol},
@@ -188,7 +189,7 @@ func (s *Server) splice(room context.Context, w http.ResponseWriter, c *call, gu
 		s.Log.V(1).Info("upgrade", "path", c.URL.Path, "reason", err.Error()) // Upgrade has answered the client
 		return
 	}
-	log := s.Log.WithValues("subresource", c.endpoint.Subresource, "namespace", c.namespace, "name", c.name, "user", c.user.name)
+	log := s.Log.WithValues("subresource", c.endpoint.Subresource, "namespace", c.namespace, "name", c.name, "user", c.user.Name)
 	log.Info("stream opened")
 	ctx, cancel := context.WithCancel(room)
 	var both sync.WaitGroup
@@ -196,14 +197,14 @@ func (s *Server) splice(room context.Context, w http.ResponseWriter, c *call, gu
 	both.Go(func() { toClient(client, guest); cancel() })
 	ping(ctx, client, s.bounds.ping)
 	goodbye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
-	if errors.Is(context.Cause(room), errGaveWay) {
-		goodbye = websocket.FormatCloseMessage(websocket.CloseTryAgainLater, errGaveWay.Error())
+	if errors.Is(context.Cause(room), callers.ErrGaveWay) {
+		goodbye = websocket.FormatCloseMessage(websocket.CloseTryAgainLater, callers.ErrGaveWay.Error())
 	}
 	_ = client.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(time.Second))
 	client.Close()
 	guest.Close()
 	both.Wait()
-	log.Info("stream closed", "gaveWay", errors.Is(context.Cause(room), errGaveWay))
+	log.Info("stream closed", "gaveWay", errors.Is(context.Cause(room), callers.ErrGaveWay))
 }
 
 // toClient copies to the client until one end ends.

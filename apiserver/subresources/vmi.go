@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
@@ -84,7 +85,7 @@ func answered(vmi *v1.VirtualMachineInstance, err error) error {
 	case said.Code == http.StatusConflict:
 		return vmiConflict(vmi, said.Text)
 	case said.Code == http.StatusTooManyRequests:
-		return tooMany(said.Text)
+		return callers.TooMany(said.Text)
 	case said.Code == http.StatusServiceUnavailable, said.Code == http.StatusNotFound:
 		return apierrors.NewServiceUnavailable(said.Text)
 	}

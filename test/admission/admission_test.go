@@ -245,10 +245,7 @@ func (s *testServer) kubeVirtElsewhere(t *testing.T) {
 	}
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: tenant, Groups: []string{"system:authenticated"}}
-	user, err := client.New(config, client.Options{Scheme: s.scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := s.client(config)
 	elsewhere := func() *v1.KubeVirt {
 		kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubevirt"}}
 		kv.Spec.Configuration.CPUModel = "SandyBridge"

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -38,6 +39,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver"
+	"github.com/kubeqemu/kubeqemu/apiserver/callers/callerstest"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 	testserver "github.com/kubeqemu/kubeqemu/test/apiserver"
 )
@@ -57,15 +59,18 @@ type testServer struct {
 	admin  client.Client
 	port   int
 	clock  *clocktesting.FakePassiveClock
+	plane  *testserver.Server
+	// wrap is what users' requests go through; nil for nothing.
+	wrap func(http.RoundTripper) http.RoundTripper
 }
 
 func newTestServer(t *testing.T) *testServer {
 	t.Helper()
-	plane := testserver.Start(t)
+	plane := testserver.Start(t, frontProxy(t)...)
 	plane.Kubectl("apply", "--server-side", "-k", "../../config/crd")
 	plane.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
 	plane.Kubectl("create", "serviceaccount", "default") // kube-controller-manager's work
-	s := &testServer{t: t, config: plane.Config, scheme: runtime.NewScheme(), clock: clocktesting.NewFakePassiveClock(time.Now())}
+	s := &testServer{t: t, plane: plane, config: plane.Config, scheme: runtime.NewScheme(), clock: clocktesting.NewFakePassiveClock(time.Now())}
 	if err := errors.Join(corev1.AddToScheme(s.scheme), rbacv1.AddToScheme(s.scheme), admissionregistrationv1.AddToScheme(s.scheme), v1.AddToScheme(s.scheme)); err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +83,27 @@ func newTestServer(t *testing.T) *testServer {
 	listener.Close()
 	s.install()
 	return s
+}
+
+// frontProxy returns the arguments of an API server that passes on requests.
+func frontProxy(t *testing.T) []string {
+	t.Helper()
+	ca, folder := callerstest.NewCA(t), t.TempDir()
+	certificate, key := ca.Issue(&x509.Certificate{Subject: pkix.Name{CommonName: "front-proxy-client"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore: time.Unix(0, 0), NotAfter: callerstest.Now})
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, cert, keyFile := filepath.Join(folder, "ca.crt"), filepath.Join(folder, "client.crt"), filepath.Join(folder, "client.key")
+	if err := errors.Join(os.WriteFile(authority, []byte(ca.Published("")["requestheader-client-ca-file"]), 0o600),
+		os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}), 0o600),
+		os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--requestheader-client-ca-file=" + authority, "--proxy-client-cert-file=" + cert, "--proxy-client-key-file=" + keyFile,
+		"--requestheader-allowed-names=front-proxy-client", "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-"}
 }
 
 // as returns a client of a user; without a name, the administrator's.
@@ -96,6 +122,14 @@ func (s *testServer) onNode(user, node string) client.Client {
 	if node != "" {
 		config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {node}}
 	}
+	return s.client(config)
+}
+
+func (s *testServer) client(config *rest.Config) client.Client {
+	s.t.Helper()
+	if user := config.Impersonate.UserName; s.wrap != nil && user != controllerAccount && user != handlerAccount {
+		config.Wrap(s.wrap)
+	}
 	c, err := client.New(config, client.Options{Scheme: s.scheme})
 	if err != nil {
 		s.t.Fatal(err)
@@ -110,7 +144,7 @@ func (s *testServer) install() {
 	if err := s.admin.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1.KubeVirtNamespace}}); err != nil {
 		s.t.Fatal(err)
 	}
-	for _, file := range []string{"api/rbac.yaml", "api/webhooks.yaml", "api/vmi-update.yaml", "api/kubevirt-anywhere.yaml", "rbac/launcher-pods.yaml", "rbac/handler-own-node.yaml", "rbac/controller-pod-condition.yaml"} {
+	for _, file := range []string{"api/rbac.yaml", "api/webhooks.yaml", "older-versions/rbac.yaml", "api/vmi-update.yaml", "api/kubevirt-anywhere.yaml", "rbac/launcher-pods.yaml", "rbac/handler-own-node.yaml", "rbac/controller-pod-condition.yaml"} {
 		text, err := os.ReadFile(filepath.Join("../../config", file))
 		if err != nil {
 			s.t.Fatal(err)
@@ -141,7 +175,7 @@ func (s *testServer) serve() (stop func()) {
 	s.t.Helper()
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kubevirt:virt-api", Groups: []string{"system:authenticated"}}
-	api, err := apiserver.New(config, apiserver.Options{Address: fmt.Sprintf("localhost:%d", s.port), DNSNames: []string{"localhost"},
+	api, err := apiserver.New(config, apiserver.Options{Address: fmt.Sprintf("localhost:%d", s.port), DNSNames: []string{"localhost", serving.ServiceName},
 		Clock: s.clock, Log: testr.New(s.t)})
 	if err != nil {
 		s.t.Fatal(err)

@@ -51,14 +51,15 @@ type program struct {
 	log  *os.File
 }
 
-// Start starts an API server of its own for the test, and ends it with the test.
-func Start(t testing.TB) *Server {
+// Start starts an API server of its own for the test, and ends it with the test. The arguments are
+// those of Run.
+func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	bin, err := binaries()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Run(bin, t.TempDir())
+	s, err := Run(bin, t.TempDir(), args...)
 	if err != nil {
 		t.Fatal(err)
 	}

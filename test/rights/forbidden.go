@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kubeqemu/kubeqemu/apiserver/older"
 )
 
 // Holder is who holds a right.
@@ -35,7 +37,10 @@ const (
 )
 
 var forbidden = []kind{
-	{"*", "*", "escalate,bind,impersonate", "it takes any right", Component, false},
+	{"*", "*", "escalate,bind", "it takes any right", Component, false},
+	// virt-api acts for one account, whose rights are held by this list, too.
+	{"*", "*", "impersonate", "it takes any right", Component, true},
+	{"*", "*", "impersonate", "it takes another account's rights", Worker, false},
 	{"rbac.authorization.k8s.io", "*", writing, "it grants rights", Component, false},
 	{"", "secrets", "*", "it reads what others keep secret", Component, true},
 	{"", "serviceaccounts/token", "*", "it takes another account's rights", Component, false},
@@ -48,7 +53,7 @@ var forbidden = []kind{
 	// virt-api writes its CA into its own, whose name holds it to its group.
 	{"apiregistration.k8s.io", "*", "create,patch,delete,deletecollection", "it answers for the API server", Component, false},
 	{"apiregistration.k8s.io", "apiservices/status", "*", "it answers for the API server", Component, false},
-	{"apiregistration.k8s.io", "apiservices", "get,list,watch,update", "it answers for the API server", Component, true},
+	{"apiregistration.k8s.io", "apiservices", "update", "it answers for the API server", Component, true},
 	{"apiregistration.k8s.io", "*", "*", "it answers for the API server", Worker, false},
 	{"apiextensions.k8s.io", "*", writing, "it changes kinds", Component, false},
 	{"", "nodes", "create,update,delete,deletecollection", "it has nothing to do with nodes but their labels, by patch", Component, false},
@@ -83,9 +88,16 @@ func Forbidden(holder Holder, grants []Grant) []string {
 	return wrong
 }
 
+// callerName is the extra attribute with which virt-api names a request's user. No right follows
+// from it.
+const callerName = "userextras/" + older.CallerKey
+
 // isNamed says whether a grant is for objects named one by one, in one namespace
 // if they are in any.
 func (k kind) isNamed(g Grant) bool {
+	if slices.Equal(g.Resources, []string{callerName}) {
+		return true
+	}
 	return len(g.ResourceNames) > 0 && (g.Namespace != "" || k.resources == webhooks || k.resources == "apiservices")
 }
 

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/authority/authoritytest"
@@ -144,8 +145,13 @@ func (p *peers) group() string {
 		_ = json.NewEncoder(w).Encode(&authorizationv1.SubjectAccessReview{TypeMeta: metav1.TypeMeta{Kind: "SubjectAccessReview", APIVersion: "authorization.k8s.io/v1"}})
 	}))
 	p.t.Cleanup(api.Close)
-	server, err := subresources.New(&rest.Config{Host: api.URL}, subresources.Options{Now: time.Now, Log: logr.Discard(), FrontProxy: func() (*subresources.FrontProxy, error) {
-		return subresources.ParseFrontProxy(map[string]string{
+	config := &rest.Config{Host: api.URL}
+	rights, err := callers.NewRights(config)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	server, err := subresources.New(config, subresources.Options{Rights: rights, Now: time.Now, Log: logr.Discard(), FrontProxy: func() (*callers.FrontProxy, error) {
+		return callers.ParseFrontProxy(map[string]string{
 			"requestheader-client-ca-file":       string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.frontProxy.CAs[0].Certificate.Raw})),
 			"requestheader-allowed-names":        `["front-proxy-client"]`,
 			"requestheader-username-headers":     `["X-Remote-User"]`,

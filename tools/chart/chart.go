@@ -118,10 +118,21 @@ func (v values) template(o object) ([]byte, error) {
 	text = markedArg.ReplaceAll(text, []byte("$1{{- if gt (int .Values.$3.replicas) 1 }}\n$1- --leader-elect\n$1{{- end }}\n"))
 	text = markedFlag.ReplaceAll(text, []byte("$1{{- if .Values.$2 }}\n$1- --$3\n$1{{- end }}\n"))
 	text = marked.ReplaceAll(text, []byte("{{ .Values.$1 }}"))
-	if o.kind() == "Namespace" {
-		text = append([]byte("{{- if .Values.createNamespace }}\n"), append(text, "{{- end }}\n"...)...)
+	if value := only(o); value != "" {
+		text = append([]byte("{{- if .Values."+value+" }}\n"), append(text, "{{- end }}\n"...)...)
 	}
 	return text, nil
+}
+
+// optional is the label of objects that an installation can do without.
+const optional = "kubevirt.io/optional"
+
+// only is the value that an object depends on, or "".
+func only(o object) string {
+	if o.kind() == "Namespace" {
+		return "createNamespace"
+	}
+	return camel(o.at("metadata", "labels").text(optional))
 }
 
 // block is a field whose value is a whole list or map, and is left out when empty.

@@ -179,7 +179,17 @@ func TestValues(t *testing.T) {
 	if after["v1 Namespace  kubevirt"] != nil || len(after) != len(before)-1 {
 		t.Errorf("%d objects without the namespace, %d with it", len(after), len(before))
 	}
-	for _, wrong := range []string{"image.tagg=v1", "virtHandler.replicas=2", "image.pullPolicy=Sometimes", "image.tag=a b", "kubeletRoot=kubelet", "virtController.replicas=-1", "instancetypes=some"} {
+	after = rendered(t, folder, "--set", "olderVersions=false")
+	for key, o := range before {
+		older := o.at("metadata", "labels").text(optional) == "older-versions"
+		if gone := after[key] == nil; gone != older {
+			t.Errorf("without older versions, %s is gone: %v", key, gone)
+		}
+	}
+	if len(after) > len(before)-4 {
+		t.Errorf("%d objects without older versions, %d with them", len(after), len(before))
+	}
+	for _, wrong := range []string{"image.tagg=v1", "virtHandler.replicas=2", "image.pullPolicy=Sometimes", "image.tag=a b", "kubeletRoot=kubelet", "virtController.replicas=-1", "instancetypes=some", "olderVersions=1"} {
 		if _, err := helm("template", "kubeqemu", folder, "--set", wrong); err == nil || !strings.Contains(err.Error(), "schema") {
 			t.Errorf("%s: %v, want to be refused by the schema", wrong, err)
 		}

@@ -188,6 +188,8 @@ createNamespace: true
 # Whether virt-controller creates the well-known instancetypes and preferences if the KubeVirt object
 # does not say whether to.
 instancetypes: false
+# Whether clients may say older versions of the API groups, such as kubevirt.io/v1alpha3.
+olderVersions: true
 # The kubelet's root folder on the nodes.
 kubeletRoot: %s
 `, v.registry, v.tag, v.pullPolicy, kubeletRoot)
@@ -224,6 +226,7 @@ func (v values) schema() []byte {
 			"pullPolicy": map[string]any{"enum": []string{"Always", "IfNotPresent", "Never"}}}),
 		"createNamespace": map[string]any{"type": "boolean"},
 		"instancetypes":   map[string]any{"type": "boolean"},
+		"olderVersions":   map[string]any{"type": "boolean"},
 		"kubeletRoot":     text(`^/[A-Za-z0-9._/-]*[A-Za-z0-9._-]$`),
 		"global":          map[string]any{"type": "object"},
 	}

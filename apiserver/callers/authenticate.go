@@ -1,4 +1,7 @@
-package subresources
+// Package callers is what virt-api does with each request of a user before it serves the request:
+// it finds out who the user is and what the user may, counts the user's requests, and words the
+// errors.
+package callers
 
 import (
 	"crypto/tls"
@@ -13,11 +16,11 @@ import (
 	"time"
 )
 
-// user is the user of a request, as the API server names it in headers.
-type user struct {
-	name   string
-	groups []string
-	extra  map[string][]string
+// User is the user of a request, as the API server names it in headers.
+type User struct {
+	Name   string
+	Groups []string
+	Extra  map[string][]string
 }
 
 // FrontProxy verifies that a peer is the API server, and knows the headers in which the API
@@ -61,62 +64,49 @@ func ParseFrontProxy(data map[string]string) (*FrontProxy, error) {
 	return p, nil
 }
 
-var errUnauthenticated = errors.New("request is not authenticated")
+// ErrUnauthenticated says that nothing proves who a request is of.
+var ErrUnauthenticated = errors.New("request is not authenticated")
 
-// Verify returns an error that wraps errUnauthenticated, unless the peer shows the front
+// Verify returns an error that wraps ErrUnauthenticated, unless the peer shows the front
 // proxy's certificate: a client certificate of its CA, with an allowed common name. An empty
 // list allows all names, as in Kubernetes' own servers.
 func (p *FrontProxy) Verify(state tls.ConnectionState, now time.Time) error {
 	if len(state.PeerCertificates) == 0 {
-		return errUnauthenticated
+		return ErrUnauthenticated
 	}
 	leaf, intermediates := state.PeerCertificates[0], x509.NewCertPool()
 	for _, c := range state.PeerCertificates[1:] {
 		intermediates.AddCert(c)
 	}
 	if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
-		return fmt.Errorf("%w: %w", errUnauthenticated, err)
+		return fmt.Errorf("%w: %w", ErrUnauthenticated, err)
 	}
 	if len(p.names) > 0 && !slices.Contains(p.names, leaf.Subject.CommonName) {
-		return fmt.Errorf("%w: %q is not a front proxy", errUnauthenticated, leaf.Subject.CommonName)
+		return fmt.Errorf("%w: %q is not a front proxy", ErrUnauthenticated, leaf.Subject.CommonName)
 	}
 	return nil
 }
 
-// authenticate returns the user of a request, or an error that wraps errUnauthenticated. User
+// Authenticate returns the user of a request, or an error that wraps ErrUnauthenticated. User
 // headers count only from the front proxy.
-func (p *FrontProxy) authenticate(state *tls.ConnectionState, header http.Header, now time.Time) (user, error) {
+func (p *FrontProxy) Authenticate(state *tls.ConnectionState, header http.Header, now time.Time) (User, error) {
 	if state == nil {
-		return user{}, errUnauthenticated
+		return User{}, ErrUnauthenticated
 	}
 	if err := p.Verify(*state, now); err != nil {
-		return user{}, err
+		return User{}, err
 	}
-	who := user{name: first(header, p.userHeaders), extra: map[string][]string{}}
-	if who.name == "" {
-		return user{}, fmt.Errorf("%w: no user is named", errUnauthenticated)
+	who := User{Name: first(header, p.userHeaders), Extra: map[string][]string{}}
+	if who.Name == "" {
+		return User{}, fmt.Errorf("%w: no user is named", ErrUnauthenticated)
 	}
 	for _, h := range p.groupHeaders {
-		who.groups = append(who.groups, header.Values(h)...)
+		who.Groups = append(who.Groups, header.Values(h)...)
 	}
 	for _, prefix := range p.extraHeads {
 		who.addExtra(header, http.CanonicalHeaderKey(prefix))
 	}
 	return who, nil
-}
-
-// needed returns the headers that are read after authentication. The others are the client's,
-// and take up to a megabyte of memory if their fields are short; net/http would keep them for
-// as long as a stream lasts.
-func needed(header http.Header) http.Header {
-	kept := http.Header{}
-	for _, name := range []string{"Connection", "Upgrade", "Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Protocol", "Expect",
-		"Origin", "Cookie", "Sec-Fetch-Site", "Accept-Encoding", "If-None-Match", "If-Modified-Since", "If-Range", "Range"} {
-		if values, ok := header[name]; ok {
-			kept[name] = values
-		}
-	}
-	return kept
 }
 
 // first returns the first header value that is not blank.
@@ -131,7 +121,7 @@ func first(header http.Header, names []string) string {
 
 // addExtra reads the user's extra attributes, from the headers with a prefix. Their keys are
 // escaped as in URLs, because header names allow few characters.
-func (u *user) addExtra(header http.Header, prefix string) {
+func (u *User) addExtra(header http.Header, prefix string) {
 	for h, values := range header {
 		key, ok := strings.CutPrefix(h, prefix)
 		if !ok || key == "" {
@@ -141,6 +131,6 @@ func (u *user) addExtra(header http.Header, prefix string) {
 		if plain, err := url.PathUnescape(key); err == nil {
 			key = plain
 		}
-		u.extra[key] = append(u.extra[key], values...)
+		u.Extra[key] = append(u.Extra[key], values...)
 	}
 }

@@ -1,0 +1,96 @@
+// Package older serves the older versions of the API groups, such as kubevirt.io/v1alpha3, to
+// clients that say them. An object is the same in all versions but for apiVersion. virt-api passes
+// a request on in the current version, and writes the older version into the answer. So an older
+// version has the current version's schema, defaults, webhooks and policies.
+//
+// The CustomResourceDefinitions could name these versions themselves. For each of them, an API
+// server would keep one more copy of every object in memory (30 KiB of a VM), and one more schema.
+package older
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Account is the service account in whose name virt-api passes requests on. Admission sees this
+// account, and so no request has the rights that admission gives to virt-api.
+const Account = "system:serviceaccount:kubevirt:older-versions"
+
+// CallerKey is the extra attribute of Account that holds the name of the user whom virt-api acts
+// for. Audit logs and admission policies see the attribute.
+const CallerKey = "kubevirt.io/caller"
+
+// Version is an older version of a group, and the version that the API server has.
+type Version struct{ Group, Older, Current string }
+
+// Versions returns what is served. KubeVirt converts none of their objects either.
+func Versions() []Version {
+	return []Version{
+		{kubevirt, "v1alpha3", "v1"},
+		{pool, "v1alpha1", "v1beta1"},
+		{instancetype, "v1alpha1", "v1beta1"},
+		{instancetype, "v1alpha2", "v1beta1"},
+	}
+}
+
+// APIService is the name of the version's APIService.
+func (v Version) APIService() string { return v.Older + "." + v.Group }
+
+func (v Version) older() string   { return v.Group + "/" + v.Older }
+func (v Version) current() string { return v.Group + "/" + v.Current }
+
+// Groups.
+const (
+	kubevirt     = "kubevirt.io"
+	pool         = "pool.kubevirt.io"
+	instancetype = "instancetype.kubevirt.io"
+)
+
+// resource is a row of the table of resources.
+type resource struct {
+	group, plural, singular, kind string
+	cluster, scale                bool
+	categories, shortNames        []string
+}
+
+// resources are those of the CustomResourceDefinitions, and say of them what discovery says.
+func resources() []resource {
+	all := []string{"all"}
+	return []resource{
+		{group: kubevirt, plural: "kubevirts", singular: "kubevirt", kind: "KubeVirt", categories: all, shortNames: []string{"kv", "kvs"}},
+		{group: kubevirt, plural: "virtualmachines", singular: "virtualmachine", kind: "VirtualMachine", categories: all, shortNames: []string{"vm", "vms"}},
+		{group: kubevirt, plural: "virtualmachineinstances", singular: "virtualmachineinstance", kind: "VirtualMachineInstance", categories: all,
+			shortNames: []string{"vmi", "vmis"}},
+		{group: kubevirt, plural: "virtualmachineinstancereplicasets", singular: "virtualmachineinstancereplicaset", kind: "VirtualMachineInstanceReplicaSet",
+			scale: true, categories: all, shortNames: []string{"vmirs", "vmirss"}},
+		{group: kubevirt, plural: "virtualmachineinstancepresets", singular: "virtualmachineinstancepreset", kind: "VirtualMachineInstancePreset",
+			shortNames: []string{"vmipreset", "vmipresets"}},
+		{group: pool, plural: "virtualmachinepools", singular: "virtualmachinepool", kind: "VirtualMachinePool", scale: true, categories: all,
+			shortNames: []string{"vmpool", "vmpools"}},
+		{group: instancetype, plural: "virtualmachineinstancetypes", singular: "virtualmachineinstancetype", kind: "VirtualMachineInstancetype", categories: all,
+			shortNames: []string{"vminstancetype", "vminstancetypes", "vmf", "vmfs"}},
+		{group: instancetype, plural: "virtualmachineclusterinstancetypes", singular: "virtualmachineclusterinstancetype", kind: "VirtualMachineClusterInstancetype",
+			cluster: true, shortNames: []string{"vmclusterinstancetype", "vmclusterinstancetypes", "vmcf", "vmcfs"}},
+		{group: instancetype, plural: "virtualmachinepreferences", singular: "virtualmachinepreference", kind: "VirtualMachinePreference", categories: all,
+			shortNames: []string{"vmpref", "vmprefs", "vmp", "vmps"}},
+		{group: instancetype, plural: "virtualmachineclusterpreferences", singular: "virtualmachineclusterpreference", kind: "VirtualMachineClusterPreference",
+			cluster: true, shortNames: []string{"vmcp", "vmcps"}},
+	}
+}
+
+// discovery is what the API server and clients read at the version's root.
+func (v Version) discovery() *metav1.APIResourceList {
+	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: v.older()}
+	for _, r := range resources() {
+		if r.group != v.Group {
+			continue
+		}
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: r.plural, SingularName: r.singular, Namespaced: !r.cluster, Kind: r.kind,
+			Verbs:      metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
+			Categories: r.categories, ShortNames: r.shortNames})
+		if r.scale {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: r.plural + "/scale", Namespaced: true, Group: "autoscaling", Version: "v1", Kind: "Scale",
+				Verbs: metav1.Verbs{"get", "patch", "update"}})
+		}
+	}
+	return list
+}
