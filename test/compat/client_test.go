@@ -181,6 +181,10 @@ func TestClient(t *testing.T) {
 	machines, instances := m.client.VirtualMachine(m.namespace), m.client.VirtualMachineInstance(m.namespace)
 	ctx := t.Context()
 	m.is(v1.VirtualMachineStatusStopped)
+	list, err := machines.List(ctx, metav1.ListOptions{})
+	if m.must(err); len(list.Items) != 1 || list.APIVersion != v1.SchemeGroupVersion.String() {
+		t.Errorf("%d VMs, in a list of %s", len(list.Items), list.APIVersion)
+	}
 	m.must(machines.Start(ctx, "vm", &v1.StartOptions{}))
 	// KubeVirt's client waits for one that does not run yet, but not for one that
 	// is not there yet.

@@ -2,6 +2,7 @@ package compat
 
 import (
 	"os"
+	"os/exec"
 	"testing"
 
 	"kubevirt.io/client-go/kubevirt/scheme"
@@ -9,10 +10,13 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestMain has KubeVirt's client say the API version in COMPAT_VERSION, such as v1alpha3, where it
-// would say v1. A process has one version, which is in variables of KubeVirt's packages.
+// versionVariable names the environment variable with the API version that KubeVirt's client says,
+// such as v1alpha3, where it would say v1.
+const versionVariable = "COMPAT_VERSION"
+
+// TestMain sets the version in variables of KubeVirt's packages, so a process has one.
 func TestMain(m *testing.M) {
-	if version := os.Getenv("COMPAT_VERSION"); version != "" {
+	if version := os.Getenv(versionVariable); version != "" {
 		v1.SchemeGroupVersion.Version = version
 		v1.StorageGroupVersion.Version = version
 		v1.SubresourceStorageGroupVersion.Version = version
@@ -21,4 +25,15 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(m.Run())
+}
+
+// TestOlderClient: KubeVirt's client does at v1alpha3 what it does at v1.
+func TestOlderClient(t *testing.T) {
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestClient$", "-test.v")
+	child.Env = append(os.Environ(), versionVariable+"=v1alpha3")
+	out, err := child.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
 }
