@@ -41,7 +41,8 @@ type Options struct {
 }
 
 const (
-	// callTimeout is longer than the API server's own timeout of a request, which is a minute.
+	// callTimeout is longer than the API server's own timeout of a request, which is a minute. The
+	// client has as long again to take the answer.
 	callTimeout = 75 * time.Second
 	// watchPatience is how long a client may not take what a watch has sent.
 	watchPatience = 5 * time.Minute
@@ -55,6 +56,9 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
+	// HTTP/2 would keep up to 4 MiB of each answer that a client does not take.
+	config = rest.CopyConfig(config)
+	config.NextProtos = []string{"http/1.1"}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
@@ -184,10 +188,13 @@ func (s *Server) answer(w http.ResponseWriter, response *http.Response, t target
 	}
 	to := &apiVersions{to: w, from: t.version.current(), by: t.version.older()}
 	buffer := make([]byte, chunk)
+	_ = client.SetWriteDeadline(time.Now().Add(callTimeout)) // without a connection there is no deadline
 	for {
 		n, err := response.Body.Read(buffer)
 		if n > 0 {
-			_ = client.SetWriteDeadline(time.Now().Add(s.patience)) // without a connection there is no deadline
+			if t.verb == "watch" {
+				_ = client.SetWriteDeadline(time.Now().Add(s.patience))
+			}
 			if _, err := to.Write(buffer[:n]); err != nil {
 				return // the client has gone
 			}

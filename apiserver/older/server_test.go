@@ -68,9 +68,11 @@ type served struct {
 func serve(t *testing.T) *served {
 	t.Helper()
 	ca, fake := callerstest.NewCA(t), &fakeAPI{t: t}
-	api := httptest.NewServer(fake)
+	api := httptest.NewUnstartedServer(fake)
+	api.EnableHTTP2 = true
+	api.StartTLS()
 	t.Cleanup(api.Close)
-	config := &rest.Config{Host: api.URL}
+	config := &rest.Config{Host: api.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	rights, err := callers.NewRights(config)
 	if err != nil {
 		t.Fatal(err)
@@ -145,6 +147,9 @@ func TestPass(t *testing.T) {
 		t.Fatalf("%d requests, %s", len(s.got), s.body)
 	}
 	r := s.got[0]
+	if r.ProtoMajor != 1 {
+		t.Errorf("%s keeps what a client does not take", r.Proto)
+	}
 	if r.Method != http.MethodPost || r.URL.String() != "/apis/kubevirt.io/v1/namespaces/ns/virtualmachines?dryRun=All" {
 		t.Errorf("%s %s", r.Method, r.URL)
 	}
@@ -346,5 +351,36 @@ func TestPrintable(t *testing.T) {
 		if got := printable(name); got != want {
 			t.Errorf("%q: %s", name, got)
 		}
+	}
+}
+
+// TestSlowClient: of an answer that a client does not take, virt-api holds little, and lets go of it.
+func TestSlowClient(t *testing.T) {
+	s := serve(t)
+	s.server.patience = time.Second
+	sent := make(chan int, 1)
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
+		text, n := strings.Repeat(" ", 1<<20), 0
+		for n < 1<<30 && r.Context().Err() == nil {
+			more, err := io.WriteString(w, text)
+			if n += more; err != nil {
+				break
+			}
+		}
+		sent <- n
+	}
+	response, err := s.send(t.Context(), "ann", http.MethodGet, machines+"?watch=true", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	select {
+	case n := <-sent:
+		// What is on its way lies in the buffers of the kernel's sockets.
+		if t.Logf("%d MiB", n>>20); n > 64<<20 {
+			t.Errorf("%d MiB were taken", n>>20)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it is held without end")
 	}
 }
