@@ -65,7 +65,8 @@ type Server struct {
 	// watched must have been read before virt-api can serve; others need not.
 	watched, others []watched
 	mux             *http.ServeMux
-	group, older    http.Handler
+	group           http.Handler
+	older           *older.Server
 }
 
 type watched interface {
@@ -250,6 +251,7 @@ func (s *Server) Run(ctx context.Context) error {
 		running.Go(func() { w.Run(ctx) })
 	}
 	running.Go(func() { s.renewCertificate(ctx) })
+	running.Go(func() { <-ctx.Done(); s.older.Close() })
 	failed := make(chan error, 3)
 	serve := func(l net.Listener, h http.Handler) {
 		running.Go(func() { failed <- s.serve(ctx, l, h) })

@@ -36,7 +36,8 @@ func Write(w http.ResponseWriter, code int, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// NoRoute is a NotFound for a path of a group that nothing is served at, in the API server's words.
+// NoRoute is a NotFound, in the API server's words, for a path of a group where virt-api serves
+// nothing.
 func NoRoute(method, group string) error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(method), schema.GroupResource{Group: group}, "", "the server could not find the requested resource", 0, false)
 }

@@ -1,6 +1,6 @@
-// Package callers is what virt-api does with each request of a user before it serves the request:
-// it finds out who the user is and what the user may, counts the user's requests, and words the
-// errors.
+// Package callers has the steps before virt-api serves a user's request: finding out the user
+// (authenticate.go), asking for the user's rights (rights.go), counting the user's requests
+// (limits.go), and wording the errors (answer.go).
 package callers
 
 import (
@@ -64,7 +64,7 @@ func ParseFrontProxy(data map[string]string) (*FrontProxy, error) {
 	return p, nil
 }
 
-// ErrUnauthenticated says that nothing proves who a request is of.
+// ErrUnauthenticated says that nothing proves which user sent a request.
 var ErrUnauthenticated = errors.New("request is not authenticated")
 
 // Verify returns an error that wraps ErrUnauthenticated, unless the peer shows the front

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,11 +23,17 @@ type Attributes = authorizationv1.ResourceAttributes
 // Rights asks the API server what users may do.
 type Rights struct {
 	client rest.Interface
-	// asking counts, by user, the questions that are on their way.
+	// asking counts the questions that are on their way, by Holder: not by the namespace that a
+	// question is about, since nobody knows yet whether the user may do anything there.
 	asking intake.Budget
 }
 
-const maxAsking = 64 // of one user
+const (
+	// maxAsking bounds the questions about one Holder's rights.
+	maxAsking = 64
+	// askTimeout bounds one question.
+	askTimeout = 10 * time.Second
+)
 
 // NewRights makes a Rights.
 func NewRights(config *rest.Config) (*Rights, error) {
@@ -45,12 +52,15 @@ func NewRights(config *rest.Config) (*Rights, error) {
 	return &Rights{client: client, asking: intake.Budget{Size: math.MaxInt64, Share: maxAsking}}, nil
 }
 
-// Check returns a Forbidden in the API server's words unless the user may do what it says, and a
-// TooManyRequests if too much is asked of this user at once.
+// Check returns a Forbidden in the API server's words unless the user may do what the attributes
+// say, and a TooManyRequests if too many questions are about this user's rights.
 func (r *Rights) Check(ctx context.Context, who User, what *Attributes) error {
-	place, err := r.asking.Take(ctx, who.Name, 1, nil)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	holder := Holder(who, "")
+	place, err := r.asking.Take(ctx, holder, 1, nil)
 	if err != nil {
-		return TooMany(fmt.Sprintf("the rights of user %q are looked up %d times at once, which is as often as those of one user may be", who.Name, maxAsking))
+		return TooMany(fmt.Sprintf("virt-api asks for the rights of %s %d times at once, and asks no more often", named(holder), maxAsking))
 	}
 	defer place.Release()
 	allowed, reason, err := r.ask(ctx, who, what)
@@ -60,7 +70,7 @@ func (r *Rights) Check(ctx context.Context, who User, what *Attributes) error {
 	return err
 }
 
-// ask asks the API server: a SubjectAccessReview.
+// ask sends the question as a SubjectAccessReview.
 func (r *Rights) ask(ctx context.Context, who User, what *Attributes) (bool, string, error) {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range who.Extra {

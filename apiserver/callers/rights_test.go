@@ -55,7 +55,7 @@ func TestCheck(t *testing.T) {
 func TestAsking(t *testing.T) {
 	rights := newRights(t)
 	for range maxAsking {
-		if _, err := rights.asking.Take(t.Context(), "bob", 1, nil); err != nil {
+		if _, err := rights.asking.Take(t.Context(), Holder(User{Name: "bob"}, ""), 1, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,5 +65,19 @@ func TestAsking(t *testing.T) {
 	}
 	if err := rights.Check(t.Context(), User{Name: "eve"}, what); !apierrors.IsForbidden(err) {
 		t.Errorf("another: %v", err)
+	}
+}
+
+func TestHolder(t *testing.T) {
+	for _, c := range []struct{ user, namespace, want, named string }{
+		{"ann", "ns", "ns", `namespace "ns"`},
+		{"ann", "", "user ann", `user "ann"`},
+		{"system:serviceaccount:tenant:a", "ns", "ns", `namespace "ns"`},
+		{"system:serviceaccount:tenant:a", "", "tenant", `namespace "tenant"`},
+		{"system:serviceaccount:tenant", "", "user system:serviceaccount:tenant", `user "system:serviceaccount:tenant"`},
+	} {
+		if got := Holder(User{Name: c.user}, c.namespace); got != c.want || named(got) != c.named {
+			t.Errorf("%s in %q: %s, %s", c.user, c.namespace, got, named(got))
+		}
 	}
 }

@@ -21,16 +21,16 @@ var places = map[string]bool{
 }
 
 // apiVersions copies JSON texts to a writer, and writes one version in place of another where an
-// object says its apiVersion. Each other byte stays as it is. It holds no more than maxCaught bytes
-// at once, however long a text or a string in it is. It does not check the texts: of a text that is
-// no JSON, some bytes are copied.
+// object has its apiVersion. It copies each other byte. Between two calls of Write it keeps
+// maxCaught bytes at most, however long a text or a string in a text is. It does not check whether
+// a text is JSON.
 type apiVersions struct {
 	to       io.Writer
 	from, by string
 
-	out   []byte // what is ready to be written
+	out   []byte // the bytes for the writer
 	depth int
-	// frames are those that the present value lies in; only the outermost maxKnown are known.
+	// frames are the objects and lists around the present byte. The outermost maxKnown are kept.
 	frames [maxKnown]frame
 	// A string's bytes are caught while they may be a key or an apiVersion.
 	inString, escaped bool
@@ -93,7 +93,7 @@ func (a *apiVersions) string(c byte) {
 	}
 }
 
-// over takes the end of a string.
+// over ends a string.
 func (a *apiVersions) over() {
 	var text string
 	if a.catch == nothing || json.Unmarshal(a.caught, &text) != nil {
@@ -110,7 +110,7 @@ func (a *apiVersions) over() {
 	a.release()
 }
 
-// release writes what was caught and is not looked for.
+// release copies the caught bytes, which are no version to be replaced.
 func (a *apiVersions) release() {
 	if a.catch == anAPIVersion {
 		a.out = append(a.out, a.caught...)

@@ -2,14 +2,12 @@ package older
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"mime"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/internal/intake"
@@ -18,54 +16,53 @@ import (
 const (
 	// maxBody, in bytes, is the API server's own limit.
 	maxBody = 3 << 20
-	// maxYAML, in bytes: YAML takes many times its size while it is read.
-	maxYAML = 256 << 10
-	// maxBodies, in bytes, are those of all requests; each is in memory twice.
-	maxBodies = 8 << 20
+	// maxBodies, in bytes, bounds the bodies of all requests together, and maxBodiesOfOne those of
+	// one namespace. A body is in memory twice.
+	maxBodies      = 12 << 20
+	maxBodiesOfOne = 5 << 20
 )
 
-// bodies reads the bodies of requests.
-type bodies struct {
-	read *intake.Bodies
-	// yaml bounds how many are read as YAML at once.
-	yaml intake.Budget
+func newBodies() *intake.Bodies {
+	b := intake.NewBodies(maxBodies)
+	b.Budget.Share = maxBodiesOfOne
+	return b
 }
 
-func newBodies() bodies { return bodies{intake.NewBodies(maxBodies), intake.Budget{Size: 1}} }
-
-// current returns the body of a request in the current version. The caller calls release when the
-// body is not needed any more.
+// body returns the body of a request in the current version. The caller calls release when the
+// body has been sent. A request that reads has no body: virt-api leaves out what its client sends.
 //
-// A JSON patch (RFC 6902) stays as it is: it names the parts of an object that it changes, and
-// there is no reason to change apiVersion.
-func (b *bodies) current(w http.ResponseWriter, r *http.Request, t target) (body []byte, release func(), err error) {
-	if r.ContentLength == 0 {
+// A JSON patch (RFC 6902) stays as it is, so a patch that tests /apiVersion fails.
+func (s *Server) body(w http.ResponseWriter, r *http.Request, who callers.User, t target) (body []byte, release func(), err error) {
+	if r.ContentLength == 0 || t.reads() {
 		return nil, func() {}, nil
 	}
 	kind, err := contentType(r.Header)
 	if err != nil {
 		return nil, nil, err
 	}
-	text, release, err := b.read.Read(w, r, t.namespace, maxBody)
+	holder := callers.Holder(who, t.namespace)
+	text, release, err := s.bodies.Read(w, r, holder, maxBody)
 	if err != nil {
-		return nil, nil, callers.BodyError(err, t.namespace)
+		return nil, nil, callers.BodyError(err, holder)
 	}
-	switch kind {
-	case "application/json-patch+json":
-		body = text
-	case "application/yaml", "application/apply-patch+yaml":
-		body, err = b.ofYAML(r.Context(), text, t)
-	default:
-		body = t.version.inCurrent(text)
-	}
-	if err != nil {
+	if yamlType(kind) && !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		release()
-		return nil, nil, err
+		return nil, nil, unsupported("the body of the request is YAML; at an older version, send JSON")
 	}
-	return body, release, nil
+	if kind != "application/json-patch+json" {
+		text = t.version.inCurrent(text)
+	}
+	return text, release, nil
 }
 
-// contentType returns the type of a body. An unknown type would go past virt-api unread.
+// yamlType says whether a body of a type may be YAML. Clients that apply send JSON as YAML, of
+// which JSON is a part. virt-api decodes no YAML: 100 KiB of it, with aliases, can take gigabytes.
+func yamlType(kind string) bool {
+	return kind == "application/yaml" || kind == "application/apply-patch+yaml"
+}
+
+// contentType returns the type of a body, or an UnsupportedMediaType: virt-api could not find
+// apiVersion in a body of another type.
 func contentType(header http.Header) (string, error) {
 	given := header.Get("Content-Type")
 	if given == "" {
@@ -79,35 +76,23 @@ func contentType(header http.Header) (string, error) {
 			return kind, nil
 		}
 	}
-	return "", &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: fmt.Sprintf("the body of the request is %q; at an older version, JSON and YAML are read, and no encoding of them", given)}}
+	return "", unsupported(fmt.Sprintf("the body of the request is %q; at an older version, send JSON that is not compressed", given))
 }
 
-// ofYAML takes JSON as it is, which is YAML, too.
-func (b *bodies) ofYAML(ctx context.Context, text []byte, t target) ([]byte, error) {
-	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
-		return t.version.inCurrent(text), nil
-	}
-	if len(text) > maxYAML {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("YAML at an older version may have %d bytes: send JSON", maxYAML))
-	}
-	turn, err := b.yaml.Take(ctx, t.namespace, 1, nil)
-	if err != nil {
-		return nil, callers.TooMany(fmt.Sprintf("the YAML for namespace %q waited too long to be read: send JSON", t.namespace))
-	}
-	defer turn.Release()
-	inJSON, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("read the body as YAML: %v", err))
-	}
-	return t.version.inCurrent(inJSON), nil
+func unsupported(text string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
+		Reason: metav1.StatusReasonUnsupportedMediaType, Message: text}}
 }
 
 // inCurrent writes the current version into an object in JSON.
 func (v Version) inCurrent(text []byte) []byte {
 	var out bytes.Buffer
 	out.Grow(len(text))
-	// A Buffer takes everything.
-	_, _ = (&apiVersions{to: &out, from: v.older(), by: v.current()}).Write(text)
+	to := &apiVersions{to: &out, from: v.older(), by: v.current()}
+	for len(text) > 0 {
+		n := min(len(text), chunk)
+		_, _ = to.Write(text[:n]) // a Buffer takes everything
+		text = text[n:]
+	}
 	return out.Bytes()
 }

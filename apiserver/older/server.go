@@ -3,6 +3,7 @@ package older
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
+	"github.com/kubeqemu/kubeqemu/internal/intake"
 )
 
 // Server serves the older versions to the API server, which passes on its users' requests.
@@ -26,31 +28,37 @@ type Server struct {
 	api            *url.URL
 	client         *http.Client
 	calls, watches callers.Kind
-	bodies         bodies
+	bodies         *intake.Bodies
 	patience       time.Duration
+	// ending ends the watches.
+	ending context.Context
+	end    context.CancelFunc
 	Options
 }
 
 // Options of a Server.
 type Options struct {
-	// FrontProxy returns what verifies the API server.
+	// FrontProxy returns the verifier of the API server's certificate. Its error means that
+	// virt-api has not read yet how to verify that certificate.
 	FrontProxy func() (*callers.FrontProxy, error)
-	Rights     *callers.Rights
-	Now        func() time.Time
-	Log        logr.Logger
+	// Rights asks what users may do.
+	Rights *callers.Rights
+	// Now is the time at which certificates are verified.
+	Now func() time.Time
+	Log logr.Logger
 }
 
 const (
-	// callTimeout is longer than the API server's own timeout of a request, which is a minute. The
-	// client has as long again to take the answer.
+	// callTimeout bounds a request that is no watch, and the time that its client has to take the
+	// answer. It is longer than the API server's own timeout of a request, which is a minute.
 	callTimeout = 75 * time.Second
-	// watchPatience is how long a client may not take what a watch has sent.
+	// watchPatience is how long one write to a client of a watch may block.
 	watchPatience = 5 * time.Minute
-	// chunk, in bytes, is how much of an answer is in memory.
+	// chunk, in bytes, is how much of an answer virt-api reads at once.
 	chunk = 16 << 10
 )
 
-// New makes a Server. The config's user may impersonate Account.
+// New makes a Server. RBAC must allow the config's user to impersonate Account.
 func New(config *rest.Config, o Options) (*Server, error) {
 	api, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -64,11 +72,16 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Server{api: api, client: client, bodies: newBodies(), patience: watchPatience, Options: o,
-		// A request takes 100 KiB of memory, besides its body.
+	ending, end := context.WithCancel(context.Background())
+	return &Server{api: api, client: client, bodies: newBodies(), patience: watchPatience, ending: ending, end: end, Options: o,
+		// A request takes 100 KiB of memory, besides its body, and two connections.
 		calls:   callers.NewKind("requests at older versions", 192, 64, 48),
 		watches: callers.NewKind("watches at older versions", 300, 100, 75)}, nil
 }
+
+// Close ends the watches: their clients see the end of the watch, and begin it anew. Close is for a
+// server that is about to end, whose other requests end by themselves.
+func (s *Server) Close() { s.end() }
 
 // Serves says whether a path is of an older version.
 func Serves(path string) bool {
@@ -104,7 +117,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// The others are the client's, and may be large; a watch would keep them.
+	// The client may have sent other headers, large ones too. A watch would keep them in memory.
 	r.Header = http.Header{"Content-Type": r.Header["Content-Type"], "Content-Encoding": r.Header["Content-Encoding"]}
 	if err := s.check(r, who, t); err != nil {
 		return err
@@ -118,15 +131,25 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	if t.verb != "watch" {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-	}
-	return callers.GaveWay(ctx, s.pass(ctx, w, r, t, header))
+	limited, cancel := s.limited(ctx, t)
+	defer cancel()
+	return callers.GaveWay(ctx, s.pass(limited, w, r, who, t, header))
 }
 
-// check returns an error unless the user may do what is asked for.
+// errEnding is why the context of a watch ends when virt-api does.
+var errEnding = errors.New("virt-api is ending")
+
+// limited is a request's context with an end: a timeout, or for a watch the end of the Server.
+func (s *Server) limited(ctx context.Context, t target) (context.Context, context.CancelFunc) {
+	if t.verb != "watch" {
+		return context.WithTimeout(ctx, callTimeout)
+	}
+	limited, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.ending, func() { cancel(errEnding) })
+	return limited, func() { stop(); cancel(nil) }
+}
+
+// check returns an error unless the user has the rights that the request needs.
 func (s *Server) check(r *http.Request, who callers.User, t target) error {
 	if err := s.Rights.Check(r.Context(), who, t.attributes()); err != nil {
 		return err
@@ -146,11 +169,25 @@ func (s *Server) check(r *http.Request, who callers.User, t target) error {
 	return nil
 }
 
-// pass passes a request on to the API server, and its answer back.
-func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, t target, header http.Header) error {
-	body, release, err := s.bodies.current(w, r, t)
+// pass passes a request on to the API server, and the answer back.
+func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, who callers.User, t target, header http.Header) error {
+	response, err := s.send(ctx, w, r, who, t, header)
 	if err != nil {
 		return err
+	}
+	defer response.Body.Close()
+	if err := ownFault(response); err != nil {
+		return err
+	}
+	s.answer(ctx, w, response, t)
+	return nil
+}
+
+// send sends a request to the API server, and returns when the answer begins.
+func (s *Server) send(ctx context.Context, w http.ResponseWriter, r *http.Request, who callers.User, t target, header http.Header) (*http.Response, error) {
+	body, release, err := s.body(w, r, who, t)
+	if err != nil {
+		return nil, err
 	}
 	defer release()
 	path, query := t.current()
@@ -158,67 +195,117 @@ func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	address.Path, address.RawQuery = strings.TrimSuffix(address.Path, "/")+path, query
 	request, err := http.NewRequestWithContext(ctx, r.Method, address.String(), bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("make request: %w", err)
+		return nil, fmt.Errorf("make request: %w", err)
 	}
 	if request.Header = header; len(body) == 0 {
 		request.Header.Del("Content-Type")
 	}
 	response, err := s.client.Do(request)
-	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return apierrors.NewTimeoutError(fmt.Sprintf("the API server has not answered within %s", callTimeout), 1)
-		}
-		return apierrors.NewServiceUnavailable(fmt.Sprintf("pass the request on to the API server: %v", err))
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, apierrors.NewTimeoutError(fmt.Sprintf("the API server has not answered within %s", callTimeout), 1)
+	case err != nil:
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("pass the request on to the API server: %v", err))
 	}
-	defer response.Body.Close()
-	s.answer(w, response, t)
+	return response, nil
+}
+
+// maxStatus, in bytes, bounds a refusal that virt-api reads.
+const maxStatus = 64 << 10
+
+// ownFault returns an error if the API server has refused virt-api itself, and not the request: then
+// virt-api lacks its rights. The user's rights were asked for before. The answer's body stays
+// whole.
+func ownFault(response *http.Response) error {
+	if response.StatusCode != http.StatusUnauthorized && response.StatusCode != http.StatusForbidden {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxStatus))
+	if err != nil {
+		return fmt.Errorf("read the API server's refusal: %w", err)
+	}
+	var status metav1.Status
+	impersonating := json.Unmarshal(text, &status) == nil && status.Details != nil && (status.Details.Kind == "users" || strings.HasPrefix(status.Details.Kind, "userextras"))
+	if response.StatusCode == http.StatusUnauthorized || impersonating {
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("virt-api may not act for %s: apply config/older-versions", Account))
+	}
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(text), response.Body), response.Body}
 	return nil
 }
 
-// answer passes an answer back. If it breaks off, the client's connection does so too.
-func (s *Server) answer(w http.ResponseWriter, response *http.Response, t target) {
+// answer passes an answer back. If the API server's answer breaks off, virt-api breaks off the
+// client's connection, so that the client does not take a part for the whole.
+func (s *Server) answer(ctx context.Context, w http.ResponseWriter, response *http.Response, t target) {
 	for _, name := range []string{"Content-Type", "Warning", "Retry-After", "Audit-Id"} {
 		w.Header()[name] = response.Header[name]
 	}
-	w.Header().Add("Warning", fmt.Sprintf("299 - %q", t.version.older()+" is deprecated: it is passed on to "+t.version.current()))
+	w.Header().Add("Warning", fmt.Sprintf("299 - %q", t.version.older()+" is deprecated: virt-api passes the request on to "+t.version.current()))
 	w.WriteHeader(response.StatusCode)
 	client := http.NewResponseController(w)
+	// A write to a client that takes nothing ends with the context, too: another namespace may need
+	// the place.
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(context.Cause(ctx), errEnding) {
+			_ = client.SetWriteDeadline(time.Unix(1, 0))
+		}
+	})
+	defer stop()
+	patience := callTimeout
 	if t.verb == "watch" {
+		patience = s.patience
 		_ = client.Flush() // the first event may be far away
 	}
+	_ = client.SetWriteDeadline(time.Now().Add(patience)) // without a connection there is no deadline
+	err := s.copy(ctx, w, response.Body, t)
+	if t.verb == "watch" {
+		_ = client.SetWriteDeadline(time.Now().Add(s.patience)) // for the end, long after the last event
+	}
+	if err != nil && !errors.Is(context.Cause(ctx), errEnding) {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// copy copies the API server's answer to the client, in the older version.
+func (s *Server) copy(ctx context.Context, w http.ResponseWriter, from io.Reader, t target) error {
+	client := http.NewResponseController(w)
 	to := &apiVersions{to: w, from: t.version.current(), by: t.version.older()}
 	buffer := make([]byte, chunk)
-	_ = client.SetWriteDeadline(time.Now().Add(callTimeout)) // without a connection there is no deadline
 	for {
-		n, err := response.Body.Read(buffer)
+		n, err := from.Read(buffer)
+		if n > 0 && t.verb == "watch" {
+			_ = client.SetWriteDeadline(time.Now().Add(s.patience))
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if n > 0 {
-			if t.verb == "watch" {
-				_ = client.SetWriteDeadline(time.Now().Add(s.patience))
-			}
 			if _, err := to.Write(buffer[:n]); err != nil {
-				return // the client has gone
+				return err // the client has gone
 			}
 			if t.verb == "watch" {
-				_ = client.Flush() // the next write fails, too
+				_ = client.Flush() // after a failed flush the next write fails
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return
+			return nil
 		}
 		if err != nil {
-			panic(http.ErrAbortHandler)
+			return fmt.Errorf("read the API server's answer: %w", err)
 		}
 	}
 }
 
-// header returns the head of the request to the API server. The name of the user's program becomes
-// the field manager, as it would be without virt-api between them.
+// header returns the head of the request to the API server. The API server makes the field manager of
+// the name of the client's program.
 func (s *Server) header(from http.Header, who callers.User) (http.Header, error) {
 	accept, err := accepted(from.Values("Accept"))
 	if err != nil {
 		return nil, err
 	}
-	to := http.Header{"Accept": {accept}, "Accept-Encoding": {"identity"}, "Impersonate-User": {Account},
+	to := http.Header{"Accept": {accept}, "Accept-Encoding": {"identity"}, "User-Agent": {"virt-api"}, "Impersonate-User": {Account},
 		"Impersonate-Extra-" + strings.ReplaceAll(CallerKey, "/", "%2f"): {printable(who.Name)}}
 	for _, name := range []string{"Content-Type", "User-Agent", "Audit-Id"} {
 		if value := from.Get(name); value != "" && len(value) <= maxHeader {
@@ -231,8 +318,11 @@ func (s *Server) header(from http.Header, who callers.User) (http.Header, error)
 // maxHeader, in bytes, bounds a header that is passed on.
 const maxHeader = 1 << 10
 
-// printable returns a user's name as a header can hold it.
+// printable returns a user's name as a header can hold it: quoted, if it has other characters.
 func printable(name string) string {
+	if strings.HasPrefix(name, `"`) {
+		return strconv.QuoteToASCII(name)
+	}
 	for _, c := range []byte(name) {
 		if c < ' ' || c > '~' {
 			return strconv.QuoteToASCII(name)
@@ -241,8 +331,8 @@ func printable(name string) string {
 	return name
 }
 
-// accepted returns those of the media types of Accept that virt-api can read: JSON of any form, such
-// as a table. client-go asks for protobuf first, and takes JSON.
+// accepted returns the media types of Accept that virt-api can read: JSON of any form, such as a
+// table. client-go asks for protobuf first, and takes JSON.
 func accepted(values []string) (string, error) {
 	var kept []string
 	for _, value := range values {
@@ -256,7 +346,7 @@ func accepted(values []string) (string, error) {
 			}
 		}
 	}
-	if len(values) == 0 {
+	if strings.TrimSpace(strings.Join(values, "")) == "" {
 		return "application/json", nil
 	}
 	if len(kept) == 0 {

@@ -173,25 +173,23 @@ func TestPass(t *testing.T) {
 func TestBodies(t *testing.T) {
 	s := serve(t)
 	s.answer = func(w http.ResponseWriter, r *http.Request) { callers.Write(w, http.StatusOK, map[string]any{}) }
-	large := strings.Repeat("x", maxYAML)
+	large := strings.Repeat("x", 256<<10)
 	for name, c := range map[string]struct {
 		kind, body, want string
 		code             int
 	}{
-		"a merge patch":       {"application/merge-patch+json", `{"apiVersion":"kubevirt.io/v1alpha3","spec":{}}`, `{"apiVersion":"kubevirt.io/v1","spec":{}}`, 200},
-		"a JSON patch":        {"application/json-patch+json", `[{"op":"add"}]`, `[{"op":"add"}]`, 200},
-		"YAML":                {"application/apply-patch+yaml", "apiVersion: kubevirt.io/v1alpha3\nspec: {a: 1}\n", `{"apiVersion":"kubevirt.io/v1","spec":{"a":1}}`, 200},
-		"JSON as YAML":        {"application/apply-patch+yaml", ` {"apiVersion":"kubevirt.io/v1alpha3"}`, ` {"apiVersion":"kubevirt.io/v1"}`, 200},
-		"with a parameter":    {"application/json; charset=utf-8", `{"apiVersion":"kubevirt.io/v1alpha3"}`, `{"apiVersion":"kubevirt.io/v1"}`, 200},
-		"a key twice in YAML": {"application/yaml", "a: 1\na: 2\n", "", 400},
-		"no YAML":             {"application/yaml", "{", "{", 200}, // the API server says what is wrong
-		"neither":             {"application/yaml", "a: [", "", 400},
-		"large YAML":          {"application/yaml", "a: " + large, "", 413},
-		"large JSON":          {"application/json", `{"a":"` + large + `"}`, `{"a":"` + large + `"}`, 200},
-		"too large":           {"application/json", strings.Repeat(" ", maxBody+1), "", 413},
-		"protobuf":            {"application/vnd.kubernetes.protobuf", "k8s", "", 415},
-		"CBOR":                {"application/cbor", "x", "", 415},
-		"no type":             {"/", "x", "", 415},
+		"a merge patch":    {"application/merge-patch+json", `{"apiVersion":"kubevirt.io/v1alpha3","spec":{}}`, `{"apiVersion":"kubevirt.io/v1","spec":{}}`, 200},
+		"a JSON patch":     {"application/json-patch+json", `[{"op":"add"}]`, `[{"op":"add"}]`, 200},
+		"YAML":             {"application/apply-patch+yaml", "apiVersion: kubevirt.io/v1alpha3\nspec: {a: 1}\n", "", 415},
+		"JSON as YAML":     {"application/apply-patch+yaml", ` {"apiVersion":"kubevirt.io/v1alpha3"}`, ` {"apiVersion":"kubevirt.io/v1"}`, 200},
+		"with a parameter": {"application/json; charset=utf-8", `{"apiVersion":"kubevirt.io/v1alpha3"}`, `{"apiVersion":"kubevirt.io/v1"}`, 200},
+		"YAML of aliases":  {"application/yaml", "a: &a " + large + "\nb: [*a,*a]\n", "", 415},
+		"no YAML":          {"application/yaml", "{", "{", 200}, // the API server says what is wrong
+		"large JSON":       {"application/json", `{"a":"` + large + `"}`, `{"a":"` + large + `"}`, 200},
+		"too large":        {"application/json", strings.Repeat(" ", maxBody+1), "", 413},
+		"protobuf":         {"application/vnd.kubernetes.protobuf", "k8s", "", 415},
+		"CBOR":             {"application/cbor", "x", "", 415},
+		"no type":          {"/", "x", "", 415},
 	} {
 		s.got, s.body = nil, ""
 		response, text := s.ask("ann", http.MethodPut, machines+"/vm", c.body, http.Header{"Content-Type": {c.kind}})
@@ -203,7 +201,7 @@ func TestBodies(t *testing.T) {
 	if response.StatusCode != http.StatusUnsupportedMediaType {
 		t.Errorf("gzip: %d", response.StatusCode)
 	}
-	if used := s.server.bodies.read.Budget.Used(); used != 0 {
+	if used := s.server.bodies.Budget.Used(); used != 0 {
 		t.Errorf("%d bytes are still taken", used)
 	}
 }
@@ -238,6 +236,7 @@ func TestRefused(t *testing.T) {
 func TestAccepted(t *testing.T) {
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	for given, want := range map[string]string{
+		"":                          "application/json",
 		"*/*":                       "application/json",
 		table + ",application/json": table + ",application/json",
 		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1 ,application/json": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
@@ -285,6 +284,111 @@ func TestWatch(t *testing.T) {
 	}
 	cancel()
 	<-ended
+}
+
+// TestEnding: when virt-api ends, a watch ends as one that the API server ends.
+func TestEnding(t *testing.T) {
+	s := serve(t)
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "{}")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
+	response, err := s.send(t.Context(), "ann", http.MethodGet, machines+"?watch=true", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	s.server.Close()
+	if text, err := io.ReadAll(response.Body); err != nil || strings.TrimSpace(string(text)) != "{}" && len(text) > 0 {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestIdleWatch: a watch without events for long ends well, and so does a watch whose event comes
+// late.
+func TestIdleWatch(t *testing.T) {
+	s := serve(t)
+	s.server.patience = 300 * time.Millisecond
+	end := make(chan struct{})
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-end
+		if r.URL.Query().Has("resourceVersion") {
+			fmt.Fprintln(w, "{}")
+		}
+	}
+	for _, query := range []string{"?watch=true", "?watch=true&resourceVersion=1"} {
+		response, err := s.send(t.Context(), "ann", http.MethodGet, machines+query, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		time.Sleep(2 * s.server.patience)
+		end <- struct{}{}
+		if text, err := io.ReadAll(response.Body); err != nil {
+			t.Errorf("%s: %q, %v", query, text, err)
+		}
+	}
+}
+
+// TestStalled: a client that takes nothing gives way to another namespace.
+func TestStalled(t *testing.T) {
+	s := serve(t)
+	s.server.watches = callers.NewKind("watches at older versions", 2, 5, 3)
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
+		text := strings.Repeat(" ", 1<<20)
+		for r.Context().Err() == nil {
+			if _, err := io.WriteString(w, text); err != nil || strings.Contains(r.URL.Path, "another") {
+				return
+			}
+		}
+	}
+	for range 2 {
+		stalled, err := s.send(t.Context(), "ann", http.MethodGet, machines+"?watch=true", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stalled.Body.Close()
+	}
+	response, _ := s.ask("ann", http.MethodGet, strings.Replace(machines, "/ns/", "/another/", 1)+"?watch=true", "", nil)
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("another namespace: %d", response.StatusCode)
+	}
+}
+
+// TestBodyOfRead: virt-api leaves out what a client sends with a request that reads.
+func TestBodyOfRead(t *testing.T) {
+	s := serve(t)
+	s.answer = func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "{}") }
+	for _, query := range []string{"", "?watch=true"} {
+		response, _ := s.ask("ann", http.MethodGet, machines+query, strings.Repeat("x", 1<<20), http.Header{"Content-Type": {"application/json"}})
+		if response.StatusCode != http.StatusOK || s.body != "" {
+			t.Errorf("%d, and %d bytes were passed on", response.StatusCode, len(s.body))
+		}
+	}
+}
+
+// TestOwnFault: a refusal of virt-api itself is not shown as a refusal of the user.
+func TestOwnFault(t *testing.T) {
+	s := serve(t)
+	for _, c := range []struct {
+		code, want int
+		kind       string
+	}{
+		{http.StatusForbidden, http.StatusForbidden, "virtualmachines"},
+		{http.StatusForbidden, http.StatusServiceUnavailable, "users"},
+		{http.StatusForbidden, http.StatusServiceUnavailable, "userextras/kubevirt.io/caller"},
+		{http.StatusUnauthorized, http.StatusServiceUnavailable, ""},
+	} {
+		s.answer = func(w http.ResponseWriter, r *http.Request) {
+			callers.Write(w, c.code, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Message: "the message", Details: &metav1.StatusDetails{Kind: c.kind}})
+		}
+		response, text := s.ask("ann", http.MethodGet, machines, "", nil)
+		if response.StatusCode != c.want || strings.Contains(text, "the message") != (c.want == http.StatusForbidden) {
+			t.Errorf("%+v: %d %s", c, response.StatusCode, text)
+		}
+	}
 }
 
 // TestBroken: an answer that breaks off does so for the client too, and is not taken for a whole one.
@@ -347,7 +451,7 @@ func TestOneTenant(t *testing.T) {
 }
 
 func TestPrintable(t *testing.T) {
-	for name, want := range map[string]string{"ann": "ann", "system:serviceaccount:a:b": "system:serviceaccount:a:b", "a\r\nb": `"a\r\nb"`, "é": `"\u00e9"`} {
+	for name, want := range map[string]string{"ann": "ann", "system:serviceaccount:a:b": "system:serviceaccount:a:b", "a\r\nb": `"a\r\nb"`, "é": `"\u00e9"`, `"a\r\nb"`: `"\"a\\r\\nb\""`} {
 		if got := printable(name); got != want {
 			t.Errorf("%q: %s", name, got)
 		}

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -16,13 +17,13 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 )
 
-// target is what a request is about. The request to the API server is made from its target alone,
-// so virt-api does exactly what it has asked the API server about.
+// target has the parts of a request's path and query. virt-api makes both of the target alone: the
+// question whether the user may, and the request in the current version.
 type target struct {
 	version                      Version
 	resource                     resource
 	namespace, name, subresource string
-	verb                         string // RBAC's
+	verb                         string // RBAC's verb
 	query                        url.Values
 }
 
@@ -36,8 +37,8 @@ func under(path string) (v Version, rest string, ok bool) {
 	return Version{}, "", false
 }
 
-// parse reads a request's path, as it was sent, and query. A path in another spelling, with escapes
-// or empty or dotted parts, is served by nothing.
+// parse reads the path, as the client sent it, and the query of a request. A path in another spelling,
+// with escapes or with empty or dotted parts, is a NotFound.
 func parse(method string, address *url.URL) (target, error) {
 	v, rest, ok := under(address.EscapedPath())
 	t := target{version: v}
@@ -83,7 +84,7 @@ func (t *target) path(rest string) bool {
 	return (t.namespace == "") == t.resource.cluster || t.namespace == "" && t.name == ""
 }
 
-// verbOf returns RBAC's verb for a method, or "". A list may turn out to be a watch.
+// verbOf returns RBAC's verb for a method, or "". Later, choose makes a watch of some lists.
 func (t *target) verbOf(method string) string {
 	of, ofAll := map[string]string{http.MethodGet: "get", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete"},
 		map[string]string{http.MethodGet: "list", http.MethodPost: "create", http.MethodDelete: "deletecollection"}
@@ -106,22 +107,27 @@ func (t *target) choose() {
 	}
 }
 
-// attributes are the target in RBAC's words. A right to one name covers a list that selects the
-// name.
+// reads says whether the request changes nothing.
+func (t *target) reads() bool { return t.verb == "get" || t.verb == "list" || t.verb == "watch" }
+
+// attributes are the target in RBAC's words. A right to one name covers a list and a watch that
+// select the name, as in the API server.
 func (t *target) attributes() *callers.Attributes {
 	name := t.name
-	if name == "" && t.verb != "create" {
+	if t.verb == "list" || t.verb == "watch" {
 		if selector, err := fields.ParseSelector(t.query.Get("fieldSelector")); err == nil {
-			name, _ = selector.RequiresExactMatch("metadata.name")
+			if only, ok := selector.RequiresExactMatch("metadata.name"); ok && len(pathvalidation.IsValidPathSegmentName(only)) == 0 {
+				name = only
+			}
 		}
 	}
 	return &callers.Attributes{Namespace: t.namespace, Verb: t.verb, Group: t.version.Group, Version: t.version.Older, Resource: t.resource.plural,
 		Subresource: t.subresource, Name: name}
 }
 
-// wider are further rights that a user needs: a KubeVirt configures the whole cluster wherever it is,
-// so who changes it needs that right in the components' namespace, too. The policy
-// kubevirt-anywhere asks for them, of Account.
+// wider are further rights that a user needs. A KubeVirt configures the whole cluster, wherever it
+// is. So a user who changes a KubeVirt needs the right to do so in the components' namespace, too.
+// The policy kubevirt-anywhere asks whether Account has these rights, and Account has them.
 func (t *target) wider(apply bool) (all []*callers.Attributes) {
 	if t.resource.plural != "kubevirts" || t.namespace == v1.KubeVirtNamespace {
 		return nil

@@ -25,6 +25,7 @@ func TestTarget(t *testing.T) {
 		{"PUT", root + "/namespaces/ns/virtualmachineinstances/a.b", "update virtualmachineinstances a.b in ns", "/apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstances/a.b?"},
 		{"PATCH", root + "/namespaces/ns/kubevirts/a?force=true", "patch kubevirts a in ns", "/apis/kubevirt.io/v1/namespaces/ns/kubevirts/a?force=true"},
 		{"DELETE", root + "/namespaces/ns/virtualmachineinstancepresets/a", "delete virtualmachineinstancepresets a in ns", "/apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstancepresets/a?"},
+		{"DELETE", root + "/namespaces/ns/virtualmachines?fieldSelector=metadata.name%3Da", "deletecollection virtualmachines in ns", "/apis/kubevirt.io/v1/namespaces/ns/virtualmachines?fieldSelector=metadata.name%3Da"},
 		{"DELETE", root + "/namespaces/ns/virtualmachines", "deletecollection virtualmachines in ns", "/apis/kubevirt.io/v1/namespaces/ns/virtualmachines?"},
 		{"GET", pools + "/namespaces/ns/virtualmachinepools/a/scale", "get virtualmachinepools/scale a in ns", "/apis/pool.kubevirt.io/v1beta1/namespaces/ns/virtualmachinepools/a/scale?"},
 		{"PATCH", root + "/namespaces/ns/virtualmachineinstancereplicasets/a/scale", "patch virtualmachineinstancereplicasets/scale a in ns", "/apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstancereplicasets/a/scale?"},

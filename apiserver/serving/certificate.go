@@ -73,8 +73,8 @@ type Certificate struct {
 	CA         Object[*corev1.Secret]
 	Mutating   Object[*admissionregistrationv1.MutatingWebhookConfiguration]
 	Validating Object[*admissionregistrationv1.ValidatingWebhookConfiguration]
-	// APIServices are those that the API server may have for virt-api. Those of ServedNames are
-	// virt-api's; the API server holds each to the group and version in its spec.
+	// APIServices are APIServices of the cluster, and ServedNames the names of virt-api's own. The
+	// API server holds each to the group and version in its spec.
 	APIServices Objects[apiregistrationv1.APIService]
 	ServedNames []string
 	// Published tells virt-handlers the CA of virt-api's client certificates.
@@ -159,6 +159,10 @@ func (c *Certificate) step(ctx context.Context) (time.Duration, error) {
 	if err := c.renew(cas, now); err != nil {
 		return 0, err
 	}
+	// An APIService that cannot be written is its groups' fault alone: the webhooks work.
+	if err := c.injectServices(ctx, cas.Bundle()); err != nil {
+		return 0, fmt.Errorf("tell the API server of virt-api's CA: %w", err)
+	}
 	next := authority.RenewAt(c.current.Load().Leaf)
 	if change := cas.NextChange(now); change.Before(next) {
 		next = change
@@ -192,8 +196,8 @@ func (c *Certificate) authorities(ctx context.Context) (authority.CAs, error) {
 	return cas, nil
 }
 
-// inject writes the CAs into the webhook configurations and the APIServices, if they hold
-// others. It skips those that are not installed.
+// inject writes the CAs into the webhook configurations, if they hold others. It skips a
+// configuration that is not installed.
 func (c *Certificate) inject(ctx context.Context, bundle []byte) error {
 	if config := c.Mutating.Get(); config != nil {
 		changed := false
@@ -219,17 +223,24 @@ func (c *Certificate) inject(ctx context.Context, bundle []byte) error {
 			c.Log.Info("told the API server of the CA", "in", "ValidatingWebhookConfiguration")
 		}
 	}
+	return c.publish(ctx, bundle)
+}
+
+// injectServices writes the CAs into virt-api's APIServices, if they hold others.
+func (c *Certificate) injectServices(ctx context.Context, bundle []byte) error {
+	var failed []error
 	for _, service := range c.APIServices.All() {
 		if !slices.Contains(c.ServedNames, service.Name) || authority.SameBundle(service.Spec.CABundle, bundle) {
 			continue
 		}
 		service.Spec.CABundle = bundle
 		if err := c.APIServices.Update(ctx, &service); err != nil {
-			return err
+			failed = append(failed, err)
+			continue
 		}
 		c.Log.Info("told the API server of the CA", "in", "APIService "+service.Name)
 	}
-	return c.publish(ctx, bundle)
+	return errors.Join(failed...)
 }
 
 // publish tells virt-handlers the CA, because it signs virt-api's client certificate too.

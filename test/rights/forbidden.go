@@ -38,7 +38,7 @@ const (
 
 var forbidden = []kind{
 	{"*", "*", "escalate,bind", "it takes any right", Component, false},
-	// virt-api acts for one account, whose rights are held by this list, too.
+	// virt-api acts for one user. This list holds that user's rights, too.
 	{"*", "*", "impersonate", "it takes any right", Component, true},
 	{"*", "*", "impersonate", "it takes another account's rights", Worker, false},
 	{"rbac.authorization.k8s.io", "*", writing, "it grants rights", Component, false},
@@ -98,7 +98,7 @@ func (k kind) isNamed(g Grant) bool {
 	if slices.Equal(g.Resources, []string{callerName}) {
 		return true
 	}
-	return len(g.ResourceNames) > 0 && (g.Namespace != "" || k.resources == webhooks || k.resources == "apiservices")
+	return len(g.ResourceNames) > 0 && (g.Namespace != "" || k.resources == webhooks || k.resources == "apiservices" || slices.Equal(g.Resources, []string{"users"}))
 }
 
 func wildcard(g Grant) string {

@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -132,6 +133,7 @@ func (m *Manifests) add(object runtime.Object) {
 	case *rbacv1.Role:
 		m.Roles[o.Namespace+"/"+o.Name] = *o
 	case *rbacv1.ClusterRoleBinding:
+		m.users(o.Subjects)
 		m.Bindings = append(m.Bindings, Binding{Name: o.Name, Role: o.RoleRef, Subjects: o.Subjects})
 	case *rbacv1.RoleBinding:
 		m.Bindings = append(m.Bindings, Binding{o.Name, o.Namespace, o.RoleRef, o.Subjects})
@@ -142,7 +144,16 @@ func (m *Manifests) add(object runtime.Object) {
 	}
 }
 
-// Of returns what a service account is granted. A role that is not part of the
+// users adds the users that a binding names as accounts without a namespace.
+func (m *Manifests) users(subjects []rbacv1.Subject) {
+	for _, s := range subjects {
+		if s.Kind == rbacv1.UserKind && !strings.HasPrefix(s.Name, "system:") {
+			m.Accounts = append(m.Accounts, corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
+		}
+	}
+}
+
+// Of returns what a service account, or a user without a namespace, is granted. A role that is not part of the
 // manifests is an error: nobody knows what it grants.
 func (m *Manifests) Of(namespace, account string) ([]Grant, error) {
 	var grants []Grant
@@ -167,7 +178,7 @@ func isAccount(s rbacv1.Subject, namespace, account string) bool {
 	case rbacv1.ServiceAccountKind:
 		return s.Namespace == namespace && s.Name == account
 	case rbacv1.UserKind:
-		return s.Name == "system:serviceaccount:"+namespace+":"+account
+		return s.Name == account && namespace == "" || s.Name == "system:serviceaccount:"+namespace+":"+account
 	}
 	return slices.Contains([]string{"system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:serviceaccounts:" + namespace}, s.Name)
 }
