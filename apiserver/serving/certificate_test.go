@@ -76,7 +76,11 @@ func newServings(t *testing.T, webhooks bool) *servings {
 }
 
 // services are the one that virt-api serves, and another's.
-type services struct{ *servings }
+type services struct {
+	*servings
+	// fails is the error of Update; nil for none.
+	fails error
+}
 
 func (s services) All() []apiregistrationv1.APIService {
 	all := []apiregistrationv1.APIService{{ObjectMeta: metav1.ObjectMeta{Name: "v1.another"}}}
@@ -90,11 +94,14 @@ func (s services) Update(ctx context.Context, object *apiregistrationv1.APIServi
 	if object.Name != s.service.object.Name {
 		s.t.Errorf("APIService %s is written", object.Name)
 	}
+	if s.fails != nil {
+		return s.fails
+	}
 	return s.service.Update(ctx, object)
 }
 
 func (s *servings) add() *Certificate {
-	return &Certificate{CA: s.secret, Mutating: s.mutating, Validating: s.validating, APIServices: services{s}, ServedNames: []string{"v1.served"}, Published: s.published, Clock: s.clock, Log: logr.Discard(), DNSNames: []string{ServiceName}}
+	return &Certificate{CA: s.secret, Mutating: s.mutating, Validating: s.validating, APIServices: services{servings: s}, ServedNames: []string{"v1.served"}, Published: s.published, Clock: s.clock, Log: logr.Discard(), DNSNames: []string{ServiceName}}
 }
 
 func step(t *testing.T, c *Certificate) time.Duration {
@@ -184,6 +191,22 @@ func TestRotates(t *testing.T) {
 	if one.current.Load().Leaf.Equal(two.current.Load().Leaf) {
 		t.Error("two virt-apis share a certificate")
 	}
+}
+
+// TestServiceNotWritable: an APIService that virt-api may not write keeps the webhooks from nothing.
+func TestServiceNotWritable(t *testing.T) {
+	s := newServings(t, true)
+	c, forbidden := s.add(), errors.New("no right to write it")
+	c.APIServices = services{s, forbidden}
+	if _, err := c.step(t.Context()); !errors.Is(err, forbidden) {
+		t.Errorf("%v, want the error, for the log", err)
+	}
+	if err := c.Ready(); err != nil || len(s.mutating.object.Webhooks[0].ClientConfig.CABundle) == 0 || s.published.object.Data[authority.BundleEntry] == "" {
+		t.Errorf("%v, webhooks %+v", err, s.mutating.object.Webhooks)
+	}
+	c.APIServices = services{servings: s}
+	step(t, c)
+	s.believed(c)
 }
 
 func TestReady(t *testing.T) {

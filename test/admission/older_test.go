@@ -11,11 +11,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -29,7 +31,7 @@ import (
 func TestOlderVersions(t *testing.T) {
 	s := newTestServer(t)
 	s.installOlder(t)
-	s.serve()
+	stop := s.serve()
 	s.plane.Kubectl("wait", "--for=condition=available", "--timeout=60s", "apiservice", "-l", "kubevirt.io=virt-api-aggregator")
 	var passed atomic.Int64
 	s.wrap = func(next http.RoundTripper) http.RoundTripper { return olderWire{t, next, &passed} }
@@ -49,7 +51,15 @@ func TestOlderVersions(t *testing.T) {
 	t.Run("caller", s.olderCaller)
 	t.Run("kubectl", s.olderKubectl)
 	t.Run("same object", s.sameObject)
-	t.Run("watch", s.olderWatch)
+	watch := s.olderWatch(t)
+	defer watch.Stop()
+	began := time.Now()
+	stop()                         // it is an error if virt-api does not end in order
+	for range watch.ResultChan() { // until the end
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("virt-api took %s to end, with a watch", took)
+	}
 }
 
 // installOlder makes the API server pass on the older versions to virt-api on the loopback.
@@ -290,8 +300,8 @@ func (s *testServer) sameObject(t *testing.T) {
 	s.plane.Kubectl("delete", "virtualmachines.v1alpha3.kubevirt.io", "same")
 }
 
-// olderWatch: a watch at an older version has the objects of that version.
-func (s *testServer) olderWatch(t *testing.T) {
+// olderWatch: a watch at an older version has the objects of that version. It returns the watch.
+func (s *testServer) olderWatch(t *testing.T) watch.Interface {
 	config := rest.CopyConfig(s.config)
 	c, err := client.NewWithWatch(config, client.Options{Scheme: s.scheme})
 	if err != nil {
@@ -300,20 +310,20 @@ func (s *testServer) olderWatch(t *testing.T) {
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion("kubevirt.io/v1alpha3")
 	list.SetKind("VirtualMachineInstanceList")
-	watch, err := c.Watch(t.Context(), list, client.InNamespace("default"), client.MatchingFields{"metadata.name": "watched"})
+	watched, err := c.Watch(t.Context(), list, client.InNamespace("default"), client.MatchingFields{"metadata.name": "watched"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer watch.Stop()
 	vmi := tiny("watched")
 	if err := s.admin.Create(t.Context(), vmi); err != nil {
 		t.Fatal(err)
 	}
-	event := <-watch.ResultChan()
+	event := <-watched.ResultChan()
 	if got, ok := event.Object.(*unstructured.Unstructured); !ok || got.GetAPIVersion() != "kubevirt.io/v1alpha3" || got.GetUID() != vmi.UID {
 		t.Errorf("%+v", event)
 	}
 	if err := s.admin.Delete(t.Context(), vmi); err != nil && !apierrors.IsNotFound(err) {
 		t.Error(err)
 	}
+	return watched
 }
