@@ -193,7 +193,7 @@ func TestRotates(t *testing.T) {
 	}
 }
 
-// TestServiceNotWritable: an APIService that virt-api may not write keeps the webhooks from nothing.
+// TestServiceNotWritable: virt-api serves its webhooks though it may not write an APIService.
 func TestServiceNotWritable(t *testing.T) {
 	s := newServings(t, true)
 	c, forbidden := s.add(), errors.New("no right to write it")
