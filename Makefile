@@ -40,7 +40,7 @@ test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests
 	$(run_e2e)
 
 .PHONY: test-all
-test-all: test long libvirt-diff web-check e2e-long compat-e2e fuzz ## test, and the long ones
+test-all: test long libvirt-diff web-check e2e-long compat-e2e virtctl fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, its memory; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
@@ -168,6 +168,14 @@ compat-e2e: packages cluster ## KubeVirt's Go client against a cluster of its ow
 	config/images/build.sh tiny debian launcher components
 	cd test/compat && go vet ./...
 	test/compat/cluster.sh
+
+.PHONY: virtctl
+UPDATE ?=
+virtctl: packages cluster ## every command of KubeVirt's virtctl against a cluster of its own (20 minutes, and a large download); UPDATE=-update writes docs/virtctl.md
+	$(call install,openssh-client)
+	config/images/build.sh tiny debian launcher components
+	cd test/virtctl && go vet ./... && go build -ldflags "-X kubevirt.io/client-go/version.gitVersion=$$(go list -m -f '{{.Version}}' kubevirt.io/kubevirt)" -o $(BIN)/virtctl kubevirt.io/kubevirt/cmd/virtctl
+	CLUSTER=virtctl test/compat/cluster.sh test/virtctl $(UPDATE)
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, and that generated files are up to date
