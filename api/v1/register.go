@@ -9,7 +9,7 @@ import (
 // GroupVersion is the API group and version of all kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "kubevirt.io", Version: "v1"}
 
-// OlderVersion is KubeVirt's older name of the same API. qemuargs reads it; no cluster serves it yet.
+// OlderVersion is KubeVirt's older name of the same API. virt-api and qemuargs read it.
 const OlderVersion = "v1alpha3"
 
 // The kinds that own objects, under KubeVirt's names.

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
@@ -78,20 +77,6 @@ func notExpanded(err error) error {
 // notValid is KubeVirt's text for a body that is no VirtualMachine.
 const notValid = "Object is not a valid VirtualMachine"
 
-// maxYAML bounds a body that is read as YAML, in bytes. The parsed tree takes a hundred times
-// as much memory, before anything in it can be checked.
-const maxYAML = 256 << 10
-
-func asJSON(text []byte) ([]byte, error) {
-	if json.Valid(text) {
-		return text, nil
-	}
-	if len(text) > maxYAML {
-		return nil, fmt.Errorf("it is no JSON, and as YAML longer than %d bytes", maxYAML)
-	}
-	return yaml.YAMLToJSON(text)
-}
-
 // given reads a VirtualMachine, as JSON or YAML. It drops unknown fields, as the API server
 // does: KubeVirt's client sends fields that Kubeqemu does not have.
 func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
@@ -109,9 +94,14 @@ func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", notValid, err)
 	}
-	if kind := vm.GroupVersionKind(); !kind.Empty() && kind != v1.VirtualMachineGroupVersionKind {
+	kind := vm.GroupVersionKind()
+	if kind.Version == v1.OlderVersion {
+		kind.Version = v1.GroupVersion.Version // the same under an older name
+	}
+	if !kind.Empty() && kind != v1.VirtualMachineGroupVersionKind {
 		return nil, fmt.Errorf("%s: it is a %s", notValid, kind)
 	}
+	vm.APIVersion = v1.GroupVersion.String()
 	if vm.Namespace != "" && vm.Namespace != namespace {
 		return nil, fmt.Errorf("VM namespace must be empty or %s", namespace)
 	}

@@ -1,6 +1,7 @@
 package subresources
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/apiserver/web"
@@ -123,7 +123,11 @@ func options[T any](s *Server, w http.ResponseWriter, c *call) (*T, error) {
 		if len(strings.TrimSpace(string(text))) == 0 {
 			return nil
 		}
-		if err := yaml.Unmarshal(text, o); err != nil {
+		inJSON, err := asJSON(text)
+		if err == nil {
+			err = json.Unmarshal(inJSON, o)
+		}
+		if err != nil {
 			return apierrors.NewBadRequest(fmt.Sprintf("Can not unmarshal Request body to struct, error: %v", err))
 		}
 		return nil

@@ -32,12 +32,16 @@ var kinds = map[string]reflect.Type{
 // others are fields that the version of KubeVirt's API in go.mod does not have,
 // by the ends of their paths.
 var others = []string{
-	"KubeVirt.spec.configuration.hostDisk",       // ours
-	".status.conditions[].observedGeneration",    // ours
-	"VirtualMachineInstance.status.launcherPods", // ours
-	".networks[].resourceClaim",                  // of v1.9; refused
-	".devices.preferredVideoType",                // of v1.9
-	".spec.serviceAccountName",                   // of v1.9
+	"KubeVirt.spec.configuration.hostDisk",              // ours
+	".status.conditions[].observedGeneration",           // ours
+	"VirtualMachineInstance.status.launcherPods",        // ours
+	".networks[].resourceClaim",                         // of v1.9; refused
+	".devices.preferredVideoType",                       // of v1.9
+	".spec.serviceAccountName",                          // of v1.9
+	".spec.preferredLaunchSecurity",                     // of v1.9; refused
+	".interfaces[].portRanges",                          // of v1.9; refused
+	".configuration.confidentialCompute",                // of v1.9
+	".configuration.persistentReservationConfiguration", // of v1.9
 }
 
 func known(path string) bool {
