@@ -252,6 +252,7 @@ func ValidatePreset(p *VirtualMachineInstancePreset) field.ErrorList {
 	}
 	if p.Spec.Domain != nil {
 		errs = append(errs, validateUnsupported(reflect.ValueOf(*p.Spec.Domain), path.Child("domain"))...)
+		errs = append(errs, validateExponents(&p.Spec.Domain.Resources, path.Child("domain", "resources"))...)
 	}
 	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: anyUID}, Spec: VirtualMachineInstanceSpec{Domain: *p.domain()}}
 	if d := &vmi.Spec.Domain; (d.Memory == nil || d.Memory.Guest == nil) && !saysMemory(&d.Resources) {
@@ -265,6 +266,19 @@ func ValidatePreset(p *VirtualMachineInstancePreset) field.ErrorList {
 		}
 	}
 	return InOrder(errs)
+}
+
+// validateExponents refuses quantities such as 1e9. For a VMI the CRD has this rule; that of presets
+// has no rules (tools/crd).
+func validateExponents(r *PresetResources, path *field.Path) (errs field.ErrorList) {
+	for child, list := range map[string]ResourceList{"requests": r.Requests, "limits": r.Limits} {
+		for name, quantity := range list {
+			if quantity.Format == resource.DecimalExponent {
+				errs = append(errs, field.Invalid(path.Child(child).Key(string(name)), quantity.String(), "quantities with exponents are refused"))
+			}
+		}
+	}
+	return errs
 }
 
 func validateSelectorSize(s *metav1.LabelSelector, path *field.Path) (errs field.ErrorList) {

@@ -234,6 +234,7 @@ func TestValidatePreset(t *testing.T) {
 		"a switch that is on":          {forAll + "domain: {devices: {autoattachMemBalloon: true}}", "spec.domain.devices.autoattachMemBalloon"},
 		"a switch that is off, and more": {forAll + "domain: {resources: {overcommitGuestOverhead: false}, devices: {rng: {}, tpm: {}, autoattachVSOCK: true}}",
 			"spec.domain.devices.autoattachVSOCK spec.domain.devices.rng spec.domain.devices.tpm spec.domain.resources.overcommitGuestOverhead"},
+		"an exponent":          {forAll + "domain: {resources: {requests: {memory: '1e9'}, limits: {cpu: '1e1'}}}", "spec.domain.resources.limits[cpu] spec.domain.resources.requests[memory]"},
 		"little memory":        {forAll + "domain: {memory: {guest: 64}}", "spec.domain.memory.guest"},
 		"request over limit":   {forAll + "domain: {resources: {requests: {cpu: 2}, limits: {cpu: 1}}}", "spec.domain.resources.requests[cpu]"},
 		"a nameless watchdog":  {forAll + "domain: {devices: {watchdog: {i6300esb: {action: reset}}}}", "spec.domain.devices.watchdog.name"},

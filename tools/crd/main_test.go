@@ -11,6 +11,8 @@ import (
 
 func TestShorten(t *testing.T) {
 	const before = `---
+metadata:
+  name: others
 schema:
   properties:
     affinity:
@@ -44,6 +46,16 @@ schema:
 	again, err := shorten(after)
 	if err != nil || string(again) != string(after) {
 		t.Errorf("shortened again: %v\n%s", err, again)
+	}
+}
+
+// TestRules: of all kinds, presets alone lose their rules.
+func TestRules(t *testing.T) {
+	for name, kept := range map[string]bool{presets: false, "virtualmachines.kubevirt.io": true} {
+		after, err := shorten([]byte("metadata:\n  name: " + name + "\nschema:\n  items:\n    x-kubernetes-validations:\n    - rule: self\n"))
+		if err != nil || strings.Contains(string(after), "rule: self") != kept {
+			t.Errorf("%s: %v\n%s", name, err, after)
+		}
 	}
 }
 
