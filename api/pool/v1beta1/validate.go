@@ -45,17 +45,17 @@ func Validate(pool *VirtualMachinePool) field.ErrorList {
 	errs = append(errs, validateSelector(spec, path)...)
 	errs = append(errs, validateScaleIn(spec.ScaleInStrategy, path.Child("scaleInStrategy"))...)
 	errs = append(errs, validateUpdate(spec.UpdateStrategy, path.Child("updateStrategy"))...)
-	return v1.InOrder(append(errs, validateTemplate(&spec.VirtualMachineTemplate, path.Child("virtualMachineTemplate"))...))
+	return v1.InOrder(append(errs, validateTemplate(&spec.VirtualMachineTemplate, pool.Namespace, path.Child("virtualMachineTemplate"))...))
 }
 
 // validateTemplate validates the template of VirtualMachines. With an instancetype or a
 // preference, the guest's template is not complete: it is validated when the VirtualMachine is
 // started.
-func validateTemplate(template *VirtualMachineTemplateSpec, path *field.Path) field.ErrorList {
+func validateTemplate(template *VirtualMachineTemplateSpec, namespace string, path *field.Path) field.ErrorList {
 	meta := path.Child("metadata")
 	errs := validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(template.ObjectMeta.Annotations, meta.Child("annotations"))...)
-	vm := &v1.VirtualMachine{Spec: template.Spec}
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: template.Spec}
 	validate := v1.ValidateVirtualMachine
 	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
 		validate = v1.ValidateVirtualMachineSpec
