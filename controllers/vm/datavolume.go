@@ -85,25 +85,18 @@ func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, p *plan) (
 		there[name] = volume
 	}
 	d := survey(vm, there)
-	var refused error
-	var why []string
-	reason := v1.ReasonFailedDataVolumeCreate
 	for _, template := range d.missing {
 		err := r.makeDataVolume(ctx, vm, template)
-		if errors.Is(err, errBehind) {
+		switch {
+		case errors.Is(err, errBehind):
 			return nil, err
-		}
-		if errors.Is(err, datavolume.ErrUnauthorized) {
-			reason = v1.ReasonUnauthorizedDataVolumeCreate
-		}
-		if err != nil {
-			refused, why = errors.Join(refused, err), append(why, err.Error())
+		case errors.Is(err, datavolume.ErrUnauthorized):
+			return &failure{v1.ReasonUnauthorizedDataVolumeCreate, err.Error()}, err
+		case err != nil: // the first ends the round, so that no VM costs many requests in vain
+			return &failure{v1.ReasonFailedDataVolumeCreate, err.Error()}, err
 		}
 	}
-	switch {
-	case refused != nil:
-		return &failure{reason, strings.Join(why, "; ")}, refused
-	case d.taken != "":
+	if d.taken != "" {
 		err := fmt.Errorf("%w: %s", errDisks, d.taken)
 		return &failure{v1.ReasonFailedDataVolumeCreate, err.Error()}, err
 	}

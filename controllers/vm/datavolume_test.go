@@ -302,7 +302,6 @@ func cloned(s subject) {
 	s.awaitCondition(v1.ConditionFailure, v1.ReasonUnauthorizedDataVolumeCreate)
 	s.says(v1.ConditionFailure, "service account default of namespace "+s.namespace+" may not clone from namespace "+images, "create datavolumes/source.cdi.kubevirt.io")
 	s.awaitEvents(v1.ReasonUnauthorizedDataVolumeCreate)
-	s.volume("blank") // the others are made
 	s.none()
 	vm := s.vm()
 	s.change(vm, func() { vm.Spec.Template.Spec.ServiceAccountName = "cloner" })
