@@ -188,7 +188,7 @@ createNamespace: true
 # Whether virt-controller creates the well-known instancetypes and preferences if the KubeVirt object
 # does not say whether to.
 instancetypes: false
-# Whether clients may say older versions of the API groups, such as kubevirt.io/v1alpha3.
+# Whether clients may use older versions of the API groups, such as kubevirt.io/v1alpha3.
 olderVersions: true
 # The kubelet's root folder on the nodes.
 kubeletRoot: %s
