@@ -9,7 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -116,7 +116,7 @@ func (t *target) attributes() *callers.Attributes {
 	name := t.name
 	if t.verb == "list" || t.verb == "watch" {
 		if selector, err := fields.ParseSelector(t.query.Get("fieldSelector")); err == nil {
-			if only, ok := selector.RequiresExactMatch("metadata.name"); ok && len(pathvalidation.IsValidPathSegmentName(only)) == 0 {
+			if only, ok := selector.RequiresExactMatch("metadata.name"); ok && len(content.IsPathSegmentName(only)) == 0 {
 				name = only
 			}
 		}

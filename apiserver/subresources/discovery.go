@@ -6,7 +6,6 @@ import (
 	"runtime/debug"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 )
 
@@ -72,8 +71,4 @@ func buildInfo() *version.Info {
 		}
 	}
 	return info
-}
-
-func schemaResource(r metav1.GroupResource) schema.GroupResource {
-	return schema.GroupResource{Group: r.Group, Resource: r.Resource}
 }
