@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // User is the user of a request, as the API server names it in headers.
@@ -107,6 +109,16 @@ func (p *FrontProxy) Authenticate(state *tls.ConnectionState, header http.Header
 		who.addExtra(header, http.CanonicalHeaderKey(prefix))
 	}
 	return who, nil
+}
+
+// Identify returns the user of a request. The error is a ServiceUnavailable while virt-api has not
+// read how the API server proves to be itself, and else wraps ErrUnauthenticated.
+func Identify(r *http.Request, frontProxy func() (*FrontProxy, error), now time.Time) (User, error) {
+	proxy, err := frontProxy()
+	if err != nil {
+		return User{}, apierrors.NewServiceUnavailable(err.Error())
+	}
+	return proxy.Authenticate(r.TLS, r.Header, now)
 }
 
 // first returns the first header value that is not blank.

@@ -17,8 +17,8 @@ import (
 // namespaces. A tenant can make users (service accounts) at will, but no namespaces. When all
 // places are taken, the namespace with the most of them gives way.
 type Kind struct {
-	// What is the plural of the kind, for errors.
-	What string
+	// Plural names requests of this kind in errors, such as "consoles and screens".
+	Plural string
 	// Namespaces has the places by Holder, and Users has them by user.
 	Namespaces, Users intake.Budget
 }
@@ -47,8 +47,8 @@ func named(holder string) string {
 }
 
 // NewKind makes a Kind.
-func NewKind(what string, all, namespace, user int64) Kind {
-	return Kind{what, intake.Budget{Size: all, Share: namespace}, intake.Budget{Size: math.MaxInt64, Share: user}}
+func NewKind(plural string, all, namespace, user int64) Kind {
+	return Kind{plural, intake.Budget{Size: all, Share: namespace}, intake.Budget{Size: math.MaxInt64, Share: user}}
 }
 
 // roomPatience is how long a request waits for a place that another request gives up.
@@ -84,9 +84,9 @@ func (k *Kind) Take(parent context.Context, who User, namespace string) (ctx con
 func (k *Kind) full(whose, one string, share int64, err error) error {
 	var all *intake.ShareError
 	if errors.As(err, &all) {
-		return TooMany(fmt.Sprintf("%s has %d %s at once, which is as many as one %s may", whose, share, k.What, one))
+		return TooMany(fmt.Sprintf("%s has %d %s at once, which is as many as one %s may", whose, share, k.Plural, one))
 	}
-	return TooMany(fmt.Sprintf("virt-api has %d %s at once, which is as many as it bears, and no namespace has more of them than %s", k.Namespaces.Size, k.What, whose))
+	return TooMany(fmt.Sprintf("virt-api has %d %s at once, which is as many as it bears, and no namespace has more of them than %s", k.Namespaces.Size, k.Plural, whose))
 }
 
 // TooMany is a 429.

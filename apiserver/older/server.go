@@ -100,11 +100,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
-	proxy, err := s.FrontProxy()
-	if err != nil {
-		return apierrors.NewServiceUnavailable(err.Error())
-	}
-	who, err := proxy.Authenticate(r.TLS, r.Header, s.Now())
+	who, err := callers.Identify(r, s.FrontProxy, s.Now())
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func TestLimits(t *testing.T) {
 	l := newLimits()
 	for _, k := range []*callers.Kind{&l.calls, &l.queries, &l.screenshots, &l.forwards, &l.consoles} {
 		if k.Users.Share >= k.Namespaces.Share || 2*k.Namespaces.Share >= k.Namespaces.Size {
-			t.Errorf("%s: %d in all, %d of a namespace, %d of a user", k.What, k.Namespaces.Size, k.Namespaces.Share, k.Users.Share)
+			t.Errorf("%s: %d in all, %d of a namespace, %d of a user", k.Plural, k.Namespaces.Size, k.Namespaces.Share, k.Users.Share)
 		}
 	}
 	if l.bodies.Budget.Size < 2*maxObject {

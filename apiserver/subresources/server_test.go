@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"io"
 	"net"
@@ -125,12 +124,8 @@ func serve(t *testing.T) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	front := httptest.NewUnstartedServer(server)
-	front.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
-	front.StartTLS()
-	t.Cleanup(front.Close)
-	certificate, key := ca.Issue(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, Subject: ca.Client("front-proxy-client").Subject})
-	return &served{fake, front.URL, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{{Certificate: [][]byte{certificate.Raw}, PrivateKey: key}}}, config, server}
+	url, proxy := ca.Serve(server)
+	return &served{fake, url, proxy, config, server}
 }
 
 // ask asks for a user, with the front proxy's certificate or without.

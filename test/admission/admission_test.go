@@ -162,7 +162,8 @@ func (s *testServer) refused(t *testing.T) {
 			}
 		}
 	}
-	// What our own controllers make is not asked about; they refuse it themselves.
+	// The API server does not ask virt-api about our own controllers' objects. The controllers refuse
+	// bad ones themselves.
 	for _, account := range []string{controllerAccount, handlerAccount} {
 		if err := s.as(account).Create(t.Context(), bad.DeepCopy(), client.DryRunAll); err != nil {
 			t.Errorf("by %s: %v", account, err)

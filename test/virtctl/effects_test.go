@@ -289,7 +289,7 @@ func logs(component string, verbose bool) effect {
 	}
 	return seen(text, func(b *bench, _ *program) error {
 		return b.await(time.Minute, func() error {
-			// What is asked of virt-api is logged from verbosity 3 on.
+			// From verbosity 3 on, virt-api logs each request.
 			mark := fmt.Sprintf("mark-%d", time.Now().UnixNano())
 			_, _ = b.shell("kubectl get --raw /apis/subresources.kubevirt.io/v1/namespaces/" + b.namespace + "/virtualmachines/" + mark + "/expand-spec")
 			out, err := b.shell("kubectl -n kubevirt logs --since=1m -l kubevirt.io=" + component + " --tail=-1")

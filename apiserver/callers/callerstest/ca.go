@@ -5,10 +5,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 )
@@ -71,4 +74,16 @@ func (ca *CA) Published(names string) map[string]string {
 		"requestheader-allowed-names":  names, "requestheader-username-headers": `["X-Remote-User"]`,
 		"requestheader-group-headers": `["X-Remote-Group"]`, "requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
 	}
+}
+
+// Serve serves a handler with TLS until the test ends. It returns the address, and the
+// configuration of a client that shows the front proxy's certificate.
+func (ca *CA) Serve(handler http.Handler) (url string, proxy *tls.Config) {
+	ca.t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	server.StartTLS()
+	ca.t.Cleanup(server.Close)
+	certificate, key := ca.Issue(&x509.Certificate{Subject: pkix.Name{CommonName: "front-proxy-client"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return server.URL, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{{Certificate: [][]byte{certificate.Raw}, PrivateKey: key}}}
 }
