@@ -110,6 +110,36 @@ func TestCreateRefused(t *testing.T) {
 	}
 }
 
+// TestEndsUnseen: a guest that ends before the controller looks again was started, so the request
+// for its start starts no other.
+func TestEndsUnseen(t *testing.T) {
+	for _, strategy := range []v1.VirtualMachineRunStrategy{v1.RunStrategyRerunOnFailure, v1.RunStrategyManual} {
+		vm := valid(strategy)
+		vm.Status.RunStrategy = strategy
+		vm.Status.StateChangeRequests = []v1.VirtualMachineStateChangeRequest{toStart()}
+		f := newFaulty(t, interceptor.Funcs{}, vm)
+		if _, err := f.step(); err != nil {
+			t.Fatal(err)
+		}
+		vmi := f.vmi()
+		if vmi == nil {
+			t.Fatalf("%s: nothing was started", strategy)
+		}
+		vmi.Status.Phase = v1.Succeeded
+		if err := f.store.Status().Update(ctx, vmi); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			if _, err := f.step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if vmi := f.vmi(); vmi != nil && vmi.Status.Phase != v1.Succeeded {
+			t.Errorf("%s: the guest was started again", strategy)
+		}
+	}
+}
+
 // TestBehind: nothing is started by what is not true any more.
 func TestBehind(t *testing.T) {
 	old := valid(v1.RunStrategyRerunOnFailure)

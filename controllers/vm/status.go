@@ -17,7 +17,9 @@ type failure struct{ reason, message string }
 func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure, now metav1.Time) v1.VirtualMachineStatus {
 	status := *vm.Status.DeepCopy()
 	status.Created = vmi != nil
+	// The VMI may end before the next look. So a Start is done here, as soon as its VMI is made.
 	status.StateChangeRequests = p.requests
+	status.StateChangeRequests = status.PendingRequests(vmi)
 	status.StartFailure = p.startFailure
 	if p.chosen != nil {
 		status.InstancetypeRef, status.PreferenceRef = p.chosen.Refs()
