@@ -84,6 +84,12 @@ const (
 	ReasonVMINotExists        = "VMINotExists"
 	ReasonVMIConditionMissing = "VMIConditionMissing"
 	ReasonTemplateChanged     = "TemplateChanged"
+	// ReasonFailedDataVolumeCreate and ReasonUnauthorizedDataVolumeCreate are KubeVirt's: a
+	// DataVolume could not be made, or the VM's service account may not clone what the DataVolume
+	// is filled from. ReasonSuccessfulDataVolumeCreate is of an event.
+	ReasonFailedDataVolumeCreate       = "FailedDataVolumeCreate"
+	ReasonUnauthorizedDataVolumeCreate = "UnauthorizedDataVolumeCreate"
+	ReasonSuccessfulDataVolumeCreate   = "SuccessfulDataVolumeCreate"
 )
 
 // Reasons of ReplicaSets and pools.

@@ -72,10 +72,12 @@ type VirtualMachineSpec struct {
 	// Preference fills in what the template leaves out, as it was at the machine's first start.
 	// +optional
 	Preference *PreferenceMatcher `json:"preference,omitempty"`
-	// DataVolumeTemplates are refused: not supported yet. Make the DataVolumes yourself;
-	// volumes with a dataVolume wait for them.
+	// DataVolumeTemplates are DataVolumes that virt-controller makes, if they are not there, before
+	// the guest is started. CDI (cdi.kubevirt.io) must be installed.
 	// +optional
-	DataVolumeTemplates UnsupportedList `json:"dataVolumeTemplates,omitempty"`
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	DataVolumeTemplates []DataVolumeTemplate `json:"dataVolumeTemplates,omitempty"`
 
 	// UpdateVolumesStrategy is for changes of the template's volumes while the guest runs.
 	// Replacement: they hold from the next start on. Migration is refused: not supported yet.

@@ -26,7 +26,7 @@ func TestValidateVirtualMachine(t *testing.T) {
 		"receiver":     {func(vm *VirtualMachine) { vm.Spec.RunStrategy = ptr.To[VirtualMachineRunStrategy]("WaitAsReceiver") }, "spec.runStrategy: Unsupported"},
 		"instancetype": {func(vm *VirtualMachine) { vm.Spec.Instancetype = &InstancetypeMatcher{} }, "spec.instancetype: Invalid value: \"\": either name or inferFromVolume must be set"},
 		"preference":   {func(vm *VirtualMachine) { vm.Spec.Preference = &PreferenceMatcher{} }, "spec.preference: Invalid value: \"\": either name or inferFromVolume must be set"},
-		"data volumes": {func(vm *VirtualMachine) { vm.Spec.DataVolumeTemplates = UnsupportedList{{}} }, "spec.dataVolumeTemplates: Forbidden"},
+		"data volumes": {func(vm *VirtualMachine) { vm.Spec.DataVolumeTemplates = make([]DataVolumeTemplate, 33) }, "spec.dataVolumeTemplates: Too many"},
 		"replacement":  {func(vm *VirtualMachine) { vm.Spec.UpdateVolumesStrategy = ptr.To(UpdateVolumesStrategyReplacement) }, ""},
 		"migration": {func(vm *VirtualMachine) { vm.Spec.UpdateVolumesStrategy = ptr.To[UpdateVolumesStrategy]("Migration") },
 			"spec.updateVolumesStrategy: Unsupported"},

@@ -36,9 +36,7 @@ func ValidateVirtualMachineSpec(vm *VirtualMachine) field.ErrorList {
 	if m := spec.Preference; m != nil && (m.Name == "") == (m.InferFromVolume == "") {
 		errs = append(errs, field.Invalid(path.Child("preference"), m.Name, "either name or inferFromVolume must be set"))
 	}
-	if len(spec.DataVolumeTemplates) > 0 {
-		errs = append(errs, field.Forbidden(path.Child("dataVolumeTemplates"), notSupported))
-	}
+	errs = append(errs, validateDataVolumeTemplates(vm, path.Child("dataVolumeTemplates"))...)
 	if u := spec.UpdateVolumesStrategy; u != nil && *u != UpdateVolumesStrategyReplacement {
 		errs = append(errs, field.NotSupported(path.Child("updateVolumesStrategy"), *u, []UpdateVolumesStrategy{UpdateVolumesStrategyReplacement}))
 	}

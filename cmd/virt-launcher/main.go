@@ -26,6 +26,7 @@ const usage = `Usage: virt-launcher [COMMAND] [FLAGS]
 Commands:
   run         wait for virt-handler, run the VM it describes, and end with it (default)
   console     attach to the serial console of the VM in this pod; leave with Ctrl+]
+  bind-claims end at once: a pod that does nothing else has its claims bound where a VM will run
   guest-ping  ask whether QEMU's guest agent answers in the VM in this pod
   guest-exec  run a command in it by that agent: guest-exec [FLAGS] -- COMMAND [ARGS...]
 
@@ -43,6 +44,8 @@ func main() {
 		os.Exit(run(args))
 	case "console":
 		os.Exit(console(args))
+	case "bind-claims":
+		parse(flag.NewFlagSet("bind-claims", flag.ExitOnError), args)
 	case "guest-ping":
 		os.Exit(guestPing(args))
 	case "guest-exec":

@@ -63,6 +63,7 @@ func renew(pool *v1beta1.VirtualMachinePool, vm *v1.VirtualMachine, index int, r
 	vm.Labels = with(vm.Labels, template.ObjectMeta.Labels)
 	vm.Annotations = with(vm.Annotations, template.ObjectMeta.Annotations)
 	vm.Spec = template.Spec
+	appendToDataVolumes(&vm.Spec, "-"+strconv.Itoa(index))
 	if appendsToSecrets(pool) {
 		appendToSecrets(&vm.Spec.Template.Spec, "-"+strconv.Itoa(index))
 	}
@@ -82,6 +83,24 @@ func with(have, more map[string]string) map[string]string {
 	}
 	maps.Copy(all, more)
 	return all
+}
+
+// appendToDataVolumes gives each VirtualMachine DataVolumes of its own, as KubeVirt does.
+func appendToDataVolumes(spec *v1.VirtualMachineSpec, suffix string) {
+	own := map[string]bool{}
+	for i := range spec.DataVolumeTemplates {
+		name := &spec.DataVolumeTemplates[i].ObjectMeta.Name
+		own[*name] = true
+		*name += suffix
+	}
+	for i := range spec.Template.Spec.Volumes {
+		switch v := &spec.Template.Spec.Volumes[i]; {
+		case v.DataVolume != nil && own[v.DataVolume.Name]:
+			v.DataVolume.Name += suffix
+		case v.PersistentVolumeClaim != nil && own[v.PersistentVolumeClaim.ClaimName]:
+			v.PersistentVolumeClaim.ClaimName += suffix
+		}
+	}
 }
 
 func appendToSecrets(spec *v1.VirtualMachineInstanceSpec, suffix string) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -223,5 +224,32 @@ func TestMachine(t *testing.T) {
 	if got.Annotations[v1.MachineTypeAnnotation] == "" || got.Strategy() != v1.RunStrategyAlways || got.Labels[v1beta1.RevisionLabel] != after ||
 		got.Spec.Template.Spec.Volumes[0].CloudInitNoCloud.UserDataSecretRef.Name != "login-3" {
 		t.Errorf("renewed, the VirtualMachine is %+v", got)
+	}
+}
+
+// TestDataVolumes: each VM has DataVolumes of its own, and the disks that they share stay shared.
+func TestDataVolumes(t *testing.T) {
+	pool := web(1, func(s *v1beta1.VirtualMachinePoolSpec) {
+		spec := &s.VirtualMachineTemplate.Spec
+		for _, name := range []string{"root", "data"} {
+			spec.DataVolumeTemplates = append(spec.DataVolumeTemplates, v1.DataVolumeTemplate{ObjectMeta: v1.DataVolumeTemplateMeta{Name: name}})
+		}
+		spec.Template.Spec.Volumes = []v1.Volume{
+			{Name: "root", DataVolume: &v1.DataVolumeSource{Name: "root"}},
+			{Name: "data", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}},
+			{Name: "shared", DataVolume: &v1.DataVolumeSource{Name: "shared"}},
+			{Name: "image", ContainerDisk: &v1.ContainerDiskSource{Image: "data"}},
+		}
+	})
+	before := pool.DeepCopy()
+	spec := machine(pool, 7, "now").Spec
+	volumes := spec.Template.Spec.Volumes
+	got := []string{spec.DataVolumeTemplates[0].ObjectMeta.Name, spec.DataVolumeTemplates[1].ObjectMeta.Name,
+		volumes[0].DataVolume.Name, volumes[1].PersistentVolumeClaim.ClaimName, volumes[2].DataVolume.Name, volumes[3].ContainerDisk.Image}
+	if want := []string{"root-7", "data-7", "root-7", "data-7", "shared", "data"}; !slices.Equal(got, want) {
+		t.Errorf("names %v, want %v", got, want)
+	}
+	if diff := cmp.Diff(before, pool); diff != "" {
+		t.Errorf("the pool was changed: %s", diff)
 	}
 }

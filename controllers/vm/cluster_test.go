@@ -9,7 +9,9 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,9 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -34,6 +38,7 @@ import (
 // shared is a reconciler that runs against a real API server. There is no
 // kubelet: the tests say what becomes of VMIs.
 type shared struct {
+	plane  *apiserver.Server
 	client client.Client
 	clock  *clocktesting.FakePassiveClock
 }
@@ -41,7 +46,7 @@ type shared struct {
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), v1.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), appsv1.AddToScheme(scheme), v1.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	return scheme
@@ -52,17 +57,10 @@ func startServer(t *testing.T) *shared {
 	plane := apiserver.Start(t)
 	plane.Kubectl("apply", "--server-side", "-k", "../../config/crd")
 	plane.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	s := &shared{clock: clocktesting.NewFakePassiveClock(time.Now())}
+	s := &shared{plane: plane, clock: clocktesting.NewFakePassiveClock(time.Now())}
 	mgr, err := ctrl.NewManager(plane.Config, ctrl.Options{Scheme: newScheme(t), Metrics: server.Options{BindAddress: "0"},
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&v1.VirtualMachine{}: {Transform: Trim}}}})
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // two tests have a manager each
+		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&v1.VirtualMachine{}: {Transform: Trim}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +78,14 @@ func startServer(t *testing.T) *shared {
 	if err := r.Setup(mgr); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 	go func() { ended <- mgr.Start(ctx) }()
 	direct, err := client.New(plane.Config, client.Options{Scheme: newScheme(t)})
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
@@ -43,6 +44,10 @@ type Reconciler struct {
 	Follow follow.Keys
 	// Presets reads the presets of a namespace.
 	Presets kit.Presets
+}
+
+func (r *Reconciler) cloner() *datavolume.Cloner {
+	return &datavolume.Cloner{Live: r.Live, Client: r.Client}
 }
 
 // Setup registers the reconciler with a manager.
@@ -117,7 +122,7 @@ const behindDelay = time.Second
 // first. The longer the VM has been failing, the longer the wait.
 func (r *Reconciler) patient(vm *v1.VirtualMachine, err error) (time.Duration, error) {
 	const soonest, latest = 5 * time.Second, 5 * time.Minute
-	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errTaken) || errors.Is(err, choice.ErrMissing) || errors.Is(err, errRefused) || errors.Is(err, kit.ErrPresets)) {
+	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errTaken) || errors.Is(err, choice.ErrMissing) || errors.Is(err, errDisks) || errors.Is(err, errRefused) || errors.Is(err, kit.ErrPresets)) {
 		return 0, err
 	}
 	since := time.Duration(0)
@@ -211,6 +216,11 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	}
 	if errs := validate(vm); len(errs) > 0 {
 		return vmi, &failure{v1.ReasonInvalidSpec, errs.ToAggregate().Error()}, nil
+	}
+	if wantsDisks(vm, vmi, p) {
+		if failed, err := r.fill(ctx, vm, p); failed != nil || err != nil {
+			return nil, failed, err
+		}
 	}
 	if p.action != start {
 		return vmi, nil, nil
@@ -412,7 +422,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, sta
 // announce makes an event of a new failure.
 func (r *Reconciler) announce(before, vm *v1.VirtualMachine) {
 	c, old := vm.Status.Condition(v1.ConditionFailure), before.Status.Condition(v1.ConditionFailure)
-	if c != nil && (old == nil || old.Reason != c.Reason || old.Message != c.Message) {
+	// CDI's text about a failure may change at every attempt of CDI's.
+	again := c != nil && old != nil && old.Reason == c.Reason && (old.Message == c.Message || c.Reason == v1.ReasonDataVolumeFailed)
+	if c != nil && !again {
 		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, c.Reason, "Reconcile", "%s", c.Message)
 	}
 }

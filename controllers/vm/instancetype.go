@@ -31,7 +31,7 @@ func remembered(c *choice.Choice, status *v1.VirtualMachineStatus) bool {
 func (r *Reconciler) choose(ctx context.Context, vm *v1.VirtualMachine) (*choice.Choice, error) {
 	chosen, err := choice.Find(ctx, func(ctx context.Context, key types.NamespacedName, into choice.Object) error {
 		return r.Live.Get(ctx, key, into)
-	}, vm)
+	}, withoutTemplates(vm))
 	if err != nil {
 		return nil, err
 	}
@@ -46,6 +46,14 @@ func (r *Reconciler) choose(ctx context.Context, vm *v1.VirtualMachine) (*choice
 		found.Ref.ControllerRevisionRef = &v1.ControllerRevisionRef{Name: revision}
 	}
 	return chosen, nil
+}
+
+// withoutTemplates leaves out the DataVolumeTemplates. Their DataVolumes exist by now, and what those
+// are cloned from was checked. What a template says now may have been changed since.
+func withoutTemplates(vm *v1.VirtualMachine) *v1.VirtualMachine {
+	without := *vm
+	without.Spec.DataVolumeTemplates = nil
+	return &without
 }
 
 // recordRevision copies an object into a ControllerRevision of the VM, and returns the

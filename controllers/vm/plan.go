@@ -40,6 +40,8 @@ type plan struct {
 	startFailure *v1.VirtualMachineStartFailure
 	// chosen is the instancetype and the preference of a start, once carryOut knows them.
 	chosen *choice.Choice
+	// disks are the DataVolumes of a VM without a VMI, once carryOut knows them.
+	disks disks
 	// after is how long to wait where time alone changes the plan.
 	after time.Duration
 }

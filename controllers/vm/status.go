@@ -24,7 +24,7 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	if p.chosen != nil {
 		status.InstancetypeRef, status.PreferenceRef = p.chosen.Refs()
 	}
-	status.Conditions = conditions(vm, vmi, failed, now)
+	status.Conditions = conditions(vm, vmi, p.disks, failed, now)
 	ready := status.Condition(v1.ConditionReady)
 	status.Ready = ready != nil && ready.Status == metav1.ConditionTrue
 	status.PrintableStatus = printable(vm, vmi, p)
@@ -50,7 +50,7 @@ func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) int64 {
 }
 
 // conditions are the conditions of the VMI, if there is one, and the VM's own.
-func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *failure, now metav1.Time) []v1.VirtualMachineInstanceCondition {
+func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, d disks, failed *failure, now metav1.Time) []v1.VirtualMachineInstanceCondition {
 	var list []v1.VirtualMachineInstanceCondition
 	set := func(c v1.VirtualMachineInstanceCondition) {
 		c.LastTransitionTime = now
@@ -69,6 +69,8 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, failed *f
 	}
 	if vmi != nil {
 		list = append(list, copied(vmi.Status.Conditions)...)
+	} else if d.waits != "" {
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue, Reason: v1.ReasonDataVolumeNotReady, Message: d.waits})
 	}
 	if failed != nil {
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFailure, Status: metav1.ConditionTrue, Reason: failed.reason, Message: failed.message})
@@ -113,6 +115,10 @@ func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) v1
 	switch {
 	case vm.DeletionTimestamp != nil:
 		return v1.VirtualMachineStatusTerminating
+	case vmi == nil && p.disks.failed != "":
+		return v1.VirtualMachineStatusDataVolumeError
+	case vmi == nil && p.disks.waits != "":
+		return v1.VirtualMachineStatusProvisioning
 	case ended && p.startFailure != nil:
 		return v1.VirtualMachineStatusCrashLoopBackOff
 	case ended:

@@ -299,9 +299,10 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		r.refuse(vmi, v1.ReasonInvalidSpec, errs.ToAggregate().Error())
 		return nil, nil
 	}
-	config := r.Config
-	config.Cluster = cluster
-	config.Emulation = config.Emulation || cluster.EmulationPermitted()
+	config, err := r.podConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
 	pod := Pod(defaulted, config)
 	r.Follow.Note(metadataOf(vmi), pod)
 	err = kit.SortedRefusal(r.Client.Create(ctx, pod))
@@ -332,6 +333,18 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	status.RemoveCondition(v1.ConditionReady) // of a pod before
 	observe(status, pod, r.now())
 	return pod, nil
+}
+
+// podConfig is what the VMI's pods are rendered with.
+func (r *Reconciler) podConfig(ctx context.Context) (PodConfig, error) {
+	cluster, err := r.cluster(ctx)
+	if err != nil {
+		return PodConfig{}, err
+	}
+	config := r.Config
+	config.Cluster = cluster
+	config.Emulation = config.Emulation || cluster.EmulationPermitted()
+	return config, nil
 }
 
 // replaceAfter is the least age at which a rejected pod is replaced. A node may reject every

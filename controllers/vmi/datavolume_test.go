@@ -27,26 +27,6 @@ func dataVolume(phase, percent string) *unstructured.Unstructured {
 		"metadata": map[string]any{"namespace": "default", "name": "data", "uid": "volume"}, "status": status}}
 }
 
-func TestProgress(t *testing.T) {
-	for want, volume := range map[string]*unstructured.Unstructured{
-		"done":                              dataVolume("Succeeded", "100.0%"),
-		"waits: does not exist":             nil,
-		"waits: is new":                     dataVolume("", ""),
-		"waits: is ImportInProgress, 12.3%": dataVolume("ImportInProgress", "12.3%"),
-		"waits: bind.immediate":             dataVolume("WaitForFirstConsumer", "N/A"),
-		"failed: data failed":               dataVolume("Failed", ""),
-	} {
-		p := progress("data", volume)
-		got := map[bool]string{true: "waits"}[!p.done && !p.failed] + map[bool]string{true: "done"}[p.done] + map[bool]string{true: "failed"}[p.failed]
-		if kind, words, _ := strings.Cut(want, ": "); got != kind || !strings.Contains(p.message, words) {
-			t.Errorf("%s: %q, want %s", got, p.message, want)
-		}
-	}
-	if p := progress("data", dataVolume("PendingPopulation", "")); !p.done {
-		t.Errorf("a claim that is filled for its first pod: %+v", p)
-	}
-}
-
 // TestDataVolume: a VMI waits for its claim, and then for what fills it; a claim
 // of that name that nothing fills is taken as it is.
 func TestDataVolume(t *testing.T) {

@@ -61,6 +61,10 @@ const First types.UID = ""
 // kubelet, and by the hash tells the pod from one of an earlier VMI of the same name. The name
 // proves nothing beyond that; see PodNames.
 func PodName(name string, uid, role types.UID) string {
+	return podName("virt-launcher-", name, uid, role)
+}
+
+func podName(prefix, name string, uid, role types.UID) string {
 	const limit = 253 // of an object's name
 	of := string(uid)
 	if role != First {
@@ -68,7 +72,7 @@ func PodName(name string, uid, role types.UID) string {
 	}
 	sum := sha256.Sum256([]byte(of))
 	suffix := "-" + hex.EncodeToString(sum[:5])
-	prefix := "virt-launcher-" + name
+	prefix += name
 	if over := len(prefix) + len(suffix) - limit; over > 0 {
 		prefix = strings.TrimRight(prefix[:len(prefix)-over], "-.")
 	}

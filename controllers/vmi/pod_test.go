@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,7 +22,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/golden"
 )
 
-func TestMain(m *testing.M) { golden.Main(m, "testdata/*/pod.golden.yaml") }
+func TestMain(m *testing.M) { golden.Main(m, "testdata/*/*.golden.yaml") }
 
 // load reads the VMI of a case as the API server would have it: valid, and defaulted.
 func load(t *testing.T, dir string) *v1.VirtualMachineInstance {
@@ -84,9 +85,11 @@ func TestPodIsRestricted(t *testing.T) {
 		for _, emulation := range []bool{false, true} {
 			config := testConfig
 			config.Emulation = emulation
-			pod := Pod(load(t, dir), config)
-			if r := policy.AggregateCheckResults(evaluator.EvaluatePod(restricted, &pod.ObjectMeta, &pod.Spec)); !r.Allowed {
-				t.Errorf("%s, emulation %v: %s", dir, emulation, r.ForbiddenDetail())
+			pod, consumer := Pod(load(t, dir), config), Consumer(load(t, dir), config)
+			for _, p := range []*corev1.Pod{pod, consumer} {
+				if r := policy.AggregateCheckResults(evaluator.EvaluatePod(restricted, &p.ObjectMeta, &p.Spec)); !r.Allowed {
+					t.Errorf("%s, pod %s, emulation %v: %s", dir, p.Name, emulation, r.ForbiddenDetail())
+				}
 			}
 			pod.Spec.Containers[0].SecurityContext.Capabilities = nil
 			if r := policy.AggregateCheckResults(evaluator.EvaluatePod(restricted, &pod.ObjectMeta, &pod.Spec)); r.Allowed {

@@ -72,6 +72,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("update", s.update)
 	t.Run("launcher pods", s.launcherPods)
 	t.Run("launcher pods by status", s.launcherPodsStatus)
+	t.Run("DataVolumes", s.dataVolumes)
 	t.Run("own node", s.ownNode)
 	t.Run("newer schema", s.newerSchema)
 	t.Run("applied again", s.appliedAgain)

@@ -7,48 +7,169 @@ import (
 	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
-// dataVolumes are CDI's kinds, as far as they are looked at; nothing of CDI runs.
-const dataVolumes = `apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: datasources.cdi.kubevirt.io}
-spec:
-  group: cdi.kubevirt.io
-  scope: Namespaced
-  names: {plural: datasources, singular: datasource, kind: DataSource, listKind: DataSourceList}
-  versions:
-  - name: v1beta1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: datavolumes.cdi.kubevirt.io}
-spec:
-  group: cdi.kubevirt.io
-  scope: Namespaced
-  names: {plural: datavolumes, singular: datavolume, kind: DataVolume, listKind: DataVolumeList}
-  versions:
-  - name: v1beta1
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-`
-
-// TestDataVolume: a VM whose disk CDI fills waits for the claim, then for its
-// content, and says so.
-func TestDataVolume(t *testing.T) {
+// TestDataVolumes uses a stand-in of CDI: its kinds alone, and the tests say what becomes of
+// DataVolumes.
+func TestDataVolumes(t *testing.T) {
 	t.Parallel()
-	apply(t, "", dataVolumes)
+	apply(t, "", apiserver.CDI)
 	t.Cleanup(func() {
-		if _, err := output(dataVolumes, "kubectl", "delete", "--wait=false", "-f", "-"); err != nil {
+		if _, err := output(apiserver.CDI, "kubectl", "delete", "--wait=false", "-f", "-"); err != nil {
 			t.Error(err)
 		}
 	})
 	kubectl(t, "wait", "--for=condition=established", "--timeout=30s", "crd/datavolumes.cdi.kubevirt.io", "crd/datasources.cdi.kubevirt.io")
+	t.Run("one", filledByCDI)
+	t.Run("templates", dataVolumeTemplates)
+	t.Run("first consumer", boundByFirstPod)
+}
+
+// becomes says how far a DataVolume is, as CDI would.
+func becomes(t *testing.T, namespace, name, status string) {
+	t.Helper()
+	kubectl(t, "-n", namespace, "patch", "datavolume", name, "--subresource=status", "--type=merge", "--patch", `{"status":`+status+`}`)
+}
+
+// claimed makes the claim of a DataVolume, and a volume for it, as CDI and a provisioner would.
+func (c claims) claimed(name string) {
+	c.t.Helper()
+	path := c.nodeFolder(name)
+	if _, err := onNode(`mkdir -p "$1"`, path); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { onNode(`rm -rf --one-file-system "$1"`, path) })
+	c.volume(name, "Filesystem", "100Mi", path)
+	c.ownedClaim(name)
+}
+
+// ownedClaim makes the claim of a DataVolume, as CDI would.
+func (c claims) ownedClaim(name string) {
+	c.t.Helper()
+	uid := kubectl(c.t, "-n", c.namespace, "get", "datavolume", name, "-o", "jsonpath={.metadata.uid}")
+	apply(c.t, c.namespace, fmt.Sprintf(`apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: %s
+  ownerReferences: [{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, name: %[1]s, uid: %s, controller: true}]
+spec:
+  accessModes: [ReadWriteOnce]
+  storageClassName: e2e-local
+  selector: {matchLabels: {for: %[1]s}}
+  resources: {requests: {storage: 100Mi}}
+`, name, uid))
+}
+
+// says waits until a condition of the VM, which may have no VMI, has words in its message.
+func (m vm) says(kind v1.ConditionType, words string) {
+	m.t.Helper()
+	if err := poll(60*time.Second, func() error {
+		status := m.machine().Status
+		if c := status.Condition(kind); c == nil || !strings.Contains(c.Message, words) {
+			return fmt.Errorf("condition %s of VM %s is %+v, want %q in it", kind, m.name, c, words)
+		}
+		return nil
+	}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// dataVolumeTemplates: a VM makes its DataVolumes, says how far they are, starts once all are
+// filled, and takes them with it.
+func dataVolumeTemplates(t *testing.T) {
+	c := claims{t, namespace(t)}
+	manifest := manifestOf(t, "templates", v1.RunStrategyAlways, offline, func(s *v1.VirtualMachineInstanceSpec) {
+		for _, name := range []string{"early", "late"} {
+			s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, v1.Disk{Name: name, Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}})
+			s.Volumes = append(s.Volumes, v1.Volume{Name: name, DataVolume: &v1.DataVolumeSource{Name: name}})
+		}
+	})
+	const strategy = `"runStrategy":"Always"`
+	if !strings.Contains(manifest, strategy) {
+		t.Fatalf("the manifest has no %s", strategy)
+	}
+	template := func(name, source string) string {
+		return `{"metadata":{"name":"` + name + `","creationTimestamp":null},"spec":{"storage":{"resources":{"requests":{"storage":"100Mi"}}},"source":` + source + `}}`
+	}
+	apply(t, c.namespace, strings.Replace(manifest, strategy, strategy+`,"dataVolumeTemplates":[`+template("early", `{"blank":{}}`)+","+template("late", `{"pvc":{"namespace":"kube-system","name":"golden"}}`)+"]", 1))
+	m := vm{vmi{t: t, namespace: c.namespace, name: "templates"}}
+	// The namespace's service account may not clone from kube-system.
+	m.says(v1.ConditionFailure, "service account default of namespace "+c.namespace+" may not clone from namespace kube-system")
+	kubectl(t, "-n", c.namespace, "patch", "vm", "templates", "--type=json", "--patch", `[{"op":"replace","path":"/spec/dataVolumeTemplates/1","value":`+template("late", `{"http":{"url":"https://example.com/disk"}}`)+`}]`)
+	m.is(v1.VirtualMachineStatusProvisioning)
+	if made := kubectl(t, "-n", c.namespace, "get", "datavolumes", "-o", "jsonpath={.items[*].metadata.name}"); made != "early late" {
+		t.Fatalf("DataVolumes %q", made)
+	}
+	becomes(t, c.namespace, "early", `{"phase":"Succeeded","progress":"100.0%"}`)
+	becomes(t, c.namespace, "late", `{"phase":"ImportInProgress","progress":"42.0%"}`)
+	m.says(v1.ConditionProvisioning, "DataVolume late is ImportInProgress, 42.0%")
+	becomes(t, c.namespace, "late", `{"phase":"ImportScheduled","conditions":[{"type":"Running","status":"False","reason":"Error","message":"no such host"}]}`)
+	m.is(v1.VirtualMachineStatusDataVolumeError)
+	m.says(v1.ConditionFailure, "no such host")
+	if vmis := kubectl(t, "-n", c.namespace, "get", "vmi", "-o", "name"); vmis != "" {
+		t.Errorf("while its disks are not filled the VM has %s", vmis)
+	}
+	c.claimed("early")
+	c.claimed("late")
+	becomes(t, c.namespace, "late", `{"phase":"Succeeded","progress":"100.0%","conditions":null}`)
+	m.runs("")
+	for _, disk := range []string{"/dev/vdb", "/dev/vdc"} {
+		if got := m.in(m.shell(), "blockdev --getsize64 "+disk); got != fmt.Sprint(94<<20) {
+			t.Errorf("the guest's %s has %s bytes", disk, got)
+		}
+	}
+	kubectl(t, "-n", c.namespace, "delete", "vm", "templates", "--timeout=120s")
+	if err := poll(120*time.Second, func() error {
+		if left := kubectl(t, "-n", c.namespace, "get", "datavolumes,pvc", "-o", "name"); left != "" {
+			return fmt.Errorf("after the VM there is %s", left)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// boundByFirstPod: on storage that is bound where a claim's first pod runs, CDI waits for such a pod.
+// The VMI makes the pod, and starts its guest once the disk is filled.
+func boundByFirstPod(t *testing.T) {
+	c := claims{t, namespace(t)}
+	name := "late-" + c.namespace // no other claim may take its volume
+	apply(t, c.namespace, "apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {name: "+name+"}\nspec: {source: {blank: {}}}\n")
+	path := c.nodeFolder(name)
+	if _, err := onNode(`mkdir -p "$1"`, path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { onNode(`rm -rf --one-file-system "$1"`, path) })
+	c.volume(name, "Filesystem", "100Mi", path)
+	// A volume that names its claim is bound at once.
+	kubectl(t, "patch", "persistentvolume", c.namespace+"-"+name, "--type=json", "--patch", `[{"op":"remove","path":"/spec/claimRef"}]`)
+	c.ownedClaim(name)
+	becomes(t, c.namespace, name, `{"phase":"WaitForFirstConsumer","progress":"N/A"}`)
+	m := createVM(t, c.namespace, "late", v1.RunStrategyAlways, offline, func(s *v1.VirtualMachineInstanceSpec) {
+		s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, v1.Disk{Name: "data", Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}})
+		s.Volumes = append(s.Volumes, v1.Volume{Name: "data", DataVolume: &v1.DataVolumeSource{Name: name}})
+	})
+	kubectl(t, "-n", c.namespace, "wait", "--for=jsonpath={.status.phase}=Bound", "--timeout=120s", "pvc/"+name)
+	m.awaitCondition(v1.ConditionProvisioning, "DataVolume "+name+" waits for the first pod of its claim")
+	if pods := kubectl(t, "-n", c.namespace, "get", "pods", "-l", "kubevirt.io=virt-launcher", "-o", "name"); pods != "" {
+		t.Errorf("while its disk is not filled the VM has %s", pods)
+	}
+	becomes(t, c.namespace, name, `{"phase":"ImportInProgress","progress":"42.0%"}`)
+	m.awaitCondition(v1.ConditionProvisioning, "is ImportInProgress, 42.0%")
+	becomes(t, c.namespace, name, `{"phase":"Succeeded","progress":"100.0%"}`)
+	m.runs("")
+	if pods := kubectl(t, "-n", c.namespace, "get", "pods", "-l", "kubevirt.io=virt-consumer", "-o", "name"); pods != "" {
+		t.Errorf("while the guest runs there is %s", pods)
+	}
+	if got := m.in(m.shell(), "blockdev --getsize64 /dev/vdb"); got != fmt.Sprint(94<<20) {
+		t.Errorf("the guest's disk has %s bytes", got)
+	}
+}
+
+// filledByCDI: a VM whose disk CDI fills waits for the claim, then for its
+// content, and says so.
+func filledByCDI(t *testing.T) {
 	c := claims{t, namespace(t)}
 	m := createVM(t, c.namespace, "filled", v1.RunStrategyAlways, offline, func(s *v1.VirtualMachineInstanceSpec) {
 		s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, v1.Disk{Name: "data", Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}})
@@ -58,35 +179,16 @@ func TestDataVolume(t *testing.T) {
 
 	apply(t, c.namespace, "apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {name: data}\nspec: {sourceRef: {kind: DataSource, name: golden}}\n")
 	inferredFrom(t, c.namespace)
-	path := c.nodeFolder("data")
-	if _, err := onNode(`mkdir -p "$1"`, path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { onNode(`rm -rf --one-file-system "$1"`, path) })
-	c.volume("data", "Filesystem", "100Mi", path)
-	uid := kubectl(t, "-n", c.namespace, "get", "datavolume", "data", "-o", "jsonpath={.metadata.uid}")
-	apply(t, c.namespace, fmt.Sprintf(`apiVersion: v1
-kind: PersistentVolumeClaim
-metadata:
-  name: data
-  ownerReferences: [{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, name: data, uid: %s, controller: true}]
-spec:
-  accessModes: [ReadWriteOnce]
-  storageClassName: e2e-local
-  resources: {requests: {storage: 100Mi}}
-`, uid))
+	c.claimed("data")
 	m.is(v1.VirtualMachineStatusProvisioning)
-	becomes := func(status string) {
-		kubectl(t, "-n", c.namespace, "patch", "datavolume", "data", "--subresource=status", "--type=merge", "--patch", `{"status":`+status+`}`)
-	}
-	becomes(`{"phase":"ImportInProgress","progress":"42.0%"}`)
+	becomes(t, c.namespace, "data", `{"phase":"ImportInProgress","progress":"42.0%"}`)
 	m.awaitCondition(v1.ConditionProvisioning, "DataVolume data is ImportInProgress, 42.0%")
-	becomes(`{"phase":"Failed"}`)
+	becomes(t, c.namespace, "data", `{"phase":"Failed"}`)
 	m.is(v1.VirtualMachineStatusDataVolumeError)
 	if pods := kubectl(t, "-n", c.namespace, "get", "pods", "-o", "name"); pods != "" {
 		t.Errorf("while its disk is not filled the VM has %s", pods)
 	}
-	becomes(`{"phase":"Succeeded","progress":"100.0%"}`)
+	becomes(t, c.namespace, "data", `{"phase":"Succeeded","progress":"100.0%"}`)
 	start := time.Now()
 	m.runs("")
 	t.Logf("it runs %.0f s after its disk was filled", time.Since(start).Seconds())

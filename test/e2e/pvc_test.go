@@ -41,7 +41,7 @@ func (c claims) volume(name, mode, size, path string) {
 	apply(c.t, "", storageClass+fmt.Sprintf(`---
 apiVersion: v1
 kind: PersistentVolume
-metadata: {name: %[1]s-%[2]s}
+metadata: {name: %[1]s-%[2]s, labels: {for: %[2]s}}
 spec:
   capacity: {storage: %[4]s}
   accessModes: [ReadWriteOnce]

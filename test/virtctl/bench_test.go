@@ -55,6 +55,11 @@ func newBench(t *testing.T) *bench {
 	for _, key := range []string{"key", "extra", "other"} {
 		b.must("ssh-keygen -q -t ed25519 -N '' -C " + key + " -f " + key)
 	}
+	cdi, err := os.ReadFile("../apiserver/cdi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.write("cdi.yaml", string(cdi))
 	objects, err := os.ReadFile("testdata/objects.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -119,6 +119,23 @@ func shows() effect {
 	})
 }
 
+// dataSource leads to the claim of testdata/objects.yaml.
+const dataSource = `{"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource", "metadata": {"name": "source"}, "spec": {"source": {"pvc": {"namespace": "virtctl", "name": "claim"}}}}`
+
+// fills: a VM made DataVolumes of these kinds of source, in the order of its templates.
+func fills(vm, sources string) effect {
+	return seen("DataVolumes of "+vm+" are made with the sources "+sources, func(b *bench, _ *program) error {
+		return b.await(patience, func() error {
+			got, err := b.shell("for d in $(kubectl get vm " + vm + " -o jsonpath='{.spec.dataVolumeTemplates[*].metadata.name}'); do " +
+				"kubectl get datavolume $d -o jsonpath='{.spec.source}' | cut -d'\"' -f2; done | xargs")
+			if err == nil && strings.TrimSpace(got) != sources {
+				err = fmt.Errorf("the DataVolumes' sources are %q, want %q", strings.TrimSpace(got), sources)
+			}
+			return err
+		})
+	})
+}
+
 func screens() []command {
 	return []command{
 		{"console", "", []line{
@@ -271,7 +288,7 @@ func objects() []command {
 			{line: "virtctl expose vmi vm --name=of-vmi --port=7 --protocol=UDP --type=NodePort --ip-family=IPv4 --ip-family-policy=SingleStack", effect: leadsTo("of-vmi", "vmi.kubevirt.io/id=vm")},
 			{line: "virtctl expose vmirs set --name=of-set --port=7 --cluster-ip=None", effect: leadsTo("of-set", "app=set")},
 		}},
-		{"create vm", "no DataVolume templates, no sysprep", []line{
+		{"create vm", "no sysprep", []line{
 			{line: "virtctl create vm --name=made --run-strategy=Always --termination-grace-period=0 --memory=128Mi --volume-containerdisk=src:" + tiny + " | kubectl create -f -",
 				effect: becomes("vm/made", printed, "Running")},
 			{prepare: sh("kubectl delete vm made"), line: "virtctl create vm --name=typed --run-strategy=Halted --instancetype=virtualmachineinstancetype/small --preference=virtualmachinepreference/virtio --volume-containerdisk=src:" + tiny + " | kubectl create -f -",
@@ -286,9 +303,13 @@ func objects() []command {
 				effect: becomes("vm/access", printed, "Stopped")},
 			{line: `virtctl create vm --name=data --run-strategy=Halted --memory=128Mi --volume-containerdisk=src:` + tiny + ` --cloud-init-user-data="$(echo '#cloud-config' | base64)" --cloud-init-network-data="$(echo 'version: 2' | base64)" | kubectl create -f -`,
 				effect: becomes("vm/data", printed, "Stopped")},
-			{line: "virtctl create vm --name=imported --volume-import=type:blank,size:1Gi | kubectl create -f -", missing: "dataVolumeTemplates"},
-			{line: "virtctl create vm --name=copied --volume-datasource=src:source --volume-clone-pvc=src:virtctl/claim --volume-blank=size:1Gi | kubectl create -f -", missing: "dataVolumeTemplates"},
-			{line: "virtctl create vm --name=answered --volume-sysprep=src:answers | kubectl create -f -", missing: "sysprep"},
+			{prepare: sh("kubectl apply -f cdi.yaml && kubectl wait --for=condition=established --timeout=60s -f cdi.yaml"),
+				line:   "virtctl create vm --name=imported --memory=128Mi --volume-import=type:blank,size:1Gi | kubectl create -f -",
+				effect: all(becomes("vm/imported", printed, "Provisioning"), fills("imported", "blank"))},
+			{prepare: sh("kubectl delete vm imported && echo '" + dataSource + "' | kubectl create -f -"),
+				line:   "virtctl create vm --name=copied --memory=128Mi --volume-datasource=src:source --volume-clone-pvc=src:virtctl/claim --volume-blank=size:1Gi | kubectl create -f -",
+				effect: all(becomes("vm/copied", printed, "Provisioning"), fills("copied", "pvc pvc blank"))},
+			{prepare: sh("kubectl delete vm copied && kubectl delete -f cdi.yaml"), line: "virtctl create vm --name=answered --volume-sysprep=src:answers | kubectl create -f -", missing: "sysprep"},
 		}},
 		{"create instancetype", "no devices of the host, no I/O threads", []line{
 			{line: "virtctl create instancetype --name=one --cpu=1 --memory=128Mi --namespaced | kubectl create -f -", effect: becomes("virtualmachineinstancetype/one", "{.spec.cpu.guest}", "1")},

@@ -73,6 +73,9 @@ func (m *matcher) infer(ctx context.Context, get Get, vm *v1.VirtualMachine) (na
 		object := at.object()
 		asked, next = append(asked, at), next[1:]
 		err := get(ctx, types.NamespacedName{Namespace: at.namespace, Name: at.name}, object)
+		if (apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || apierrors.IsForbidden(err)) && planned(vm, at, object) {
+			err = nil
+		}
 		switch {
 		case err == nil:
 		case apierrors.IsNotFound(err), meta.IsNoMatchError(err), apierrors.IsForbidden(err) && (at.kind != claimKind || at.namespace != vm.Namespace):
@@ -93,6 +96,24 @@ func (m *matcher) infer(ctx context.Context, get Get, vm *v1.VirtualMachine) (na
 		return "", "", fmt.Errorf("infer %s from volume %q: %w", m.what, m.volume, gone)
 	}
 	return "", "", fmt.Errorf("infer %s from volume %q: label %s of %s is %w", m.what, m.volume, label, said(asked, vm.Namespace), ErrMissing)
+}
+
+// planned makes the object from the VM's template of the DataVolume at a place, and says whether
+// there is one.
+func planned(vm *v1.VirtualMachine, at place, object Object) bool {
+	volume, ok := object.(*unstructured.Unstructured)
+	template := vm.DataVolumeTemplate(at.name)
+	if !ok || at.kind != dataVolumeKind || at.namespace != vm.Namespace || template == nil {
+		return false
+	}
+	fields, err := template.Fields()
+	if err != nil {
+		return false
+	}
+	volume.Object["spec"] = fields
+	volume.SetLabels(template.ObjectMeta.Labels)
+	volume.SetAnnotations(template.ObjectMeta.Annotations)
+	return true
 }
 
 // begin returns the objects that the matcher's volume names.

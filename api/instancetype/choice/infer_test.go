@@ -158,3 +158,46 @@ func TestInferFromOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestInferTemplate: before a DataVolume is made, its template says where the DataVolume will
+// lead.
+func TestInferTemplate(t *testing.T) {
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "x", errors.New("no"))
+	const source = `{"storage":{},"sourceRef":{"kind":"DataSource","namespace":"golden","name":"debian"}}`
+	golden := objects{"DataSource golden/debian": {labels: named("small")}}
+	for name, c := range map[string]struct {
+		spec    string
+		labels  map[string]string
+		objects objects
+		refuse  map[string]error
+		want    string
+	}{
+		"its labels":                     {source, named("large"), golden, nil, "large"},
+		"its DataSource":                 {source, nil, golden, nil, "small"},
+		"a DataVolume that is there":     {source, named("large"), objects{"DataVolume ns/root": {labels: named("medium")}}, nil, "medium"},
+		"a DataVolume nobody may read":   {source, nil, golden, map[string]error{"DataVolume ns/root": refused}, "small"},
+		"a DataSource nobody may read":   {source, nil, golden, map[string]error{dataSourceKind: refused}, "is not found"},
+		"an API server that is away":     {source, nil, golden, map[string]error{dataVolumeKind: errors.New("timeout")}, "timeout"},
+		"a claim":                        {`{"source":{"pvc":{"namespace":"golden","name":"d13"}}}`, nil, objects{"PersistentVolumeClaim golden/d13": {labels: named("small")}}, nil, "small"},
+		"a spec that cannot be read":     {`[]`, nil, golden, nil, "is not found"},
+		"a template of another name too": {"", nil, objects{"PersistentVolumeClaim ns/root": {labels: named("small")}}, nil, "small"},
+	} {
+		vm := &v1.VirtualMachine{}
+		vm.Namespace = "ns"
+		vm.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "disk", DataVolume: &v1.DataVolumeSource{Name: "root"}}}
+		vm.Spec.Instancetype = &v1.InstancetypeMatcher{InferFromVolume: "disk"}
+		template := v1.DataVolumeTemplate{ObjectMeta: v1.DataVolumeTemplateMeta{Name: "root", Labels: c.labels}}
+		if template.Spec.Raw = []byte(c.spec); c.spec == "" {
+			template.ObjectMeta.Name = "other"
+		}
+		vm.Spec.DataVolumeTemplates = []v1.DataVolumeTemplate{template}
+		r := &reader{objects: c.objects, refuse: c.refuse}
+		got, _, err := instancetypeMatcher(vm).infer(t.Context(), r.get, vm)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s after %q, want %s", name, got, r.asked, c.want)
+		}
+	}
+}

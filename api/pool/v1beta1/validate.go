@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -45,17 +46,17 @@ func Validate(pool *VirtualMachinePool) field.ErrorList {
 	errs = append(errs, validateSelector(spec, path)...)
 	errs = append(errs, validateScaleIn(spec.ScaleInStrategy, path.Child("scaleInStrategy"))...)
 	errs = append(errs, validateUpdate(spec.UpdateStrategy, path.Child("updateStrategy"))...)
-	return v1.InOrder(append(errs, validateTemplate(&spec.VirtualMachineTemplate, path.Child("virtualMachineTemplate"))...))
+	return v1.InOrder(append(errs, validateTemplate(&spec.VirtualMachineTemplate, pool.Namespace, path.Child("virtualMachineTemplate"))...))
 }
 
 // validateTemplate validates the template of VirtualMachines. With an instancetype or a
 // preference, the guest's template is not complete: it is validated when the VirtualMachine is
 // started.
-func validateTemplate(template *VirtualMachineTemplateSpec, path *field.Path) field.ErrorList {
+func validateTemplate(template *VirtualMachineTemplateSpec, namespace string, path *field.Path) field.ErrorList {
 	meta := path.Child("metadata")
 	errs := validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(template.ObjectMeta.Annotations, meta.Child("annotations"))...)
-	vm := &v1.VirtualMachine{Spec: template.Spec}
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: template.Spec}
 	validate := v1.ValidateVirtualMachine
 	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
 		validate = v1.ValidateVirtualMachineSpec
@@ -63,6 +64,12 @@ func validateTemplate(template *VirtualMachineTemplateSpec, path *field.Path) fi
 	for _, err := range validate(vm) {
 		err.Field = path.String() + "." + err.Field
 		errs = append(errs, err)
+	}
+	for i := range vm.Spec.DataVolumeTemplates {
+		// A VirtualMachine's index is appended: a hyphen and ten digits at most.
+		if most := utilvalidation.DNS1123SubdomainMaxLength - len("-2147483647"); len(vm.Spec.DataVolumeTemplates[i].ObjectMeta.Name) > most {
+			errs = append(errs, field.TooLong(path.Child("spec", "dataVolumeTemplates").Index(i).Child("metadata", "name"), "", most))
+		}
 	}
 	return errs
 }

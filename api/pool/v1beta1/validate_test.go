@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -46,6 +47,12 @@ func TestValidate(t *testing.T) {
 		"the VM":           {func(p *VirtualMachinePool) { p.Spec.VirtualMachineTemplate.Spec.RunStrategy = nil }, template + "spec.runStrategy"},
 		"the guest": {func(p *VirtualMachinePool) { p.Spec.VirtualMachineTemplate.Spec.Template.Spec.Volumes = nil },
 			template + "spec.template.spec.domain.devices.disks[0].name"},
+		"a DataVolume's long name": {func(p *VirtualMachinePool) {
+			name := strings.Repeat("x", 243)
+			spec := &p.Spec.VirtualMachineTemplate.Spec
+			spec.DataVolumeTemplates = []v1.DataVolumeTemplate{{ObjectMeta: v1.DataVolumeTemplateMeta{Name: name}, Spec: runtime.RawExtension{Raw: []byte(`{"storage":{},"source":{"blank":{}}}`)}}}
+			spec.Template.Spec.Volumes[0] = v1.Volume{Name: spec.Template.Spec.Volumes[0].Name, DataVolume: &v1.DataVolumeSource{Name: name}}
+		}, template + "spec.dataVolumeTemplates[0].metadata.name"},
 		"an instancetype": {func(p *VirtualMachinePool) {
 			p.Spec.VirtualMachineTemplate.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "small"}
 			p.Spec.VirtualMachineTemplate.Spec.Template.Spec.Domain.Memory = nil

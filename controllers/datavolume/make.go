@@ -1,0 +1,67 @@
+package datavolume
+
+import (
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
+)
+
+// adoptionAnnotation lets CDI take over a claim of the DataVolume's name that is there already, as
+// KubeVirt has it.
+const adoptionAnnotation = "cdi.kubevirt.io/allowClaimAdoption"
+
+// accountAnnotation names the VM's service account to the policy kubevirt-controller-data-volumes,
+// which asks again whether the account may clone.
+const accountAnnotation = "kubeqemu.io/service-account"
+
+// Make returns the DataVolume of a VM's template, with the source that was resolved from the
+// template. Make is pure.
+func Make(vm *v1.VirtualMachine, template *v1.DataVolumeTemplate, source *Source) (*unstructured.Unstructured, error) {
+	spec, err := template.Fields()
+	if err != nil {
+		return nil, err
+	}
+	labels, annotations := map[string]string{}, map[string]string{adoptionAnnotation: "true"}
+	if source != nil {
+		// What is made is what was checked: a DataSource may change at any time.
+		delete(spec, "sourceRef")
+		spec["source"] = map[string]any{source.kind: map[string]any{"namespace": source.namespace, "name": source.name}}
+		maps.Copy(labels, source.labels)
+	}
+	if _, set := spec["priorityClassName"]; !set && vm.Spec.Template.Spec.PriorityClassName != "" {
+		spec["priorityClassName"] = vm.Spec.Template.Spec.PriorityClassName
+	}
+	maps.Copy(labels, template.ObjectMeta.Labels)
+	maps.Copy(annotations, template.ObjectMeta.Annotations)
+	annotations[accountAnnotation] = Account(vm)
+	labels[v1.CreatedByLabel] = string(vm.UID)
+	volume := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	volume.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)
+	volume.SetNamespace(vm.Namespace)
+	volume.SetName(template.ObjectMeta.Name)
+	volume.SetLabels(labels)
+	volume.SetAnnotations(annotations)
+	volume.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)})
+	return volume, nil
+}
+
+// Foreign names the controller of a DataVolume of a VM's template. It is empty if the VM or nobody
+// controls the DataVolume.
+func Foreign(vm *v1.VirtualMachine, volume *unstructured.Unstructured) string {
+	c := metav1.GetControllerOf(volume)
+	if c == nil || owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, volume) {
+		return ""
+	}
+	return Short(c.Kind + " " + c.Name)
+}
+
+// Earlier says whether an earlier VM of the VM's name controls a DataVolume. The garbage collector
+// deletes the DataVolume.
+func Earlier(vm *v1.VirtualMachine, volume *unstructured.Unstructured) bool {
+	c := owner.Reference(volume, v1.VirtualMachineGroupVersionKind.GroupKind())
+	return c != nil && c.Name == vm.Name && c.UID != vm.UID
+}

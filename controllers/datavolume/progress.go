@@ -1,0 +1,154 @@
+// Package datavolume makes CDI's DataVolumes and tells how far they are. They are never watched:
+// the cluster may get or lose CDI's kinds at any time.
+package datavolume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// ErrNoCDI means that the cluster lacks CDI's kinds.
+var ErrNoCDI = errors.New("CDI is not installed: the cluster has no DataVolumes (cdi.kubevirt.io/v1beta1)")
+
+// Get reads a DataVolume. It returns nil if there is none of that name, and ErrNoCDI if there can
+// be none.
+func Get(ctx context.Context, live client.Reader, key types.NamespacedName) (*unstructured.Unstructured, error) {
+	return get(ctx, live, "DataVolume", key)
+}
+
+func get(ctx context.Context, live client.Reader, kind string, key types.NamespacedName) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(v1.DataVolumeGroupVersionKind.GroupVersion().WithKind(kind))
+	err := live.Get(ctx, key, object)
+	switch {
+	case meta.IsNoMatchError(err):
+		return nil, ErrNoCDI
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get %s %s: %w", kind, key.Name, err)
+	}
+	return object, nil
+}
+
+// mostMade bounds the DataVolumes that are read at once: a user may label more of them as made for
+// a VM.
+const mostMade = 2 * v1.MaxDataVolumeTemplates
+
+// MadeFor reads the DataVolumes whose label says that they were made for a VM, by name. It returns
+// ErrNoCDI if there can be none. The label proves nothing: see Foreign.
+func MadeFor(ctx context.Context, live client.Reader, vm *v1.VirtualMachine) (map[string]*unstructured.Unstructured, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)
+	err := live.List(ctx, list, client.InNamespace(vm.Namespace), client.MatchingLabels{v1.CreatedByLabel: string(vm.UID)}, client.Limit(mostMade))
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		return nil, ErrNoCDI
+	case err != nil:
+		return nil, fmt.Errorf("list DataVolumes: %w", err)
+	}
+	made := map[string]*unstructured.Unstructured{}
+	for i := range list.Items {
+		made[list.Items[i].GetName()] = &list.Items[i]
+	}
+	return made, nil
+}
+
+// collectedAnnotation of a claim says that CDI deleted the claim's DataVolume after it filled the
+// claim. CDI before 1.61 does so by default.
+const collectedAnnotation = "cdi.kubevirt.io/garbageCollected"
+
+// Collected says whether a claim needs no DataVolume any more.
+func Collected(ctx context.Context, live client.Reader, key types.NamespacedName) (bool, error) {
+	claim := &metav1.PartialObjectMetadata{}
+	claim.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
+	switch err := live.Get(ctx, key, claim); {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("get PersistentVolumeClaim %s: %w", key.Name, err)
+	}
+	return claim.GetAnnotations()[collectedAnnotation] == "true", nil
+}
+
+// Progress is how far a DataVolume is.
+type Progress struct {
+	// Done means that the claim's disk may be used.
+	Done bool
+	// Failed means that CDI could not fill the claim. Unless the DataVolume's phase is Failed, CDI
+	// tries again.
+	Failed bool
+	// Unbound means that a pod must use the claim before CDI fills it.
+	Unbound bool
+	Message string
+}
+
+// Of returns the progress of a DataVolume. A nil volume does not exist. It is pure.
+func Of(name string, volume *unstructured.Unstructured) Progress {
+	if volume == nil {
+		return Progress{Message: fmt.Sprintf("DataVolume %s, which owns the claim, does not exist, and nobody can say whether the claim is filled", name)}
+	}
+	phase, _, _ := unstructured.NestedString(volume.Object, "status", "phase")
+	percent, _, _ := unstructured.NestedString(volume.Object, "status", "progress")
+	switch phase {
+	// PendingPopulation: the volume is filled for its first pod, whose start waits for that.
+	case "Succeeded", "PendingPopulation":
+		return Progress{Done: true}
+	case "WaitForFirstConsumer":
+		return Progress{Unbound: true, Message: fmt.Sprintf("DataVolume %s waits for the first pod of its claim", name)}
+	}
+	why := trouble(volume)
+	switch {
+	case phase == "Failed" && why == "":
+		return Progress{Failed: true, Message: fmt.Sprintf("DataVolume %s failed", name)}
+	case phase == "Failed":
+		return Progress{Failed: true, Message: fmt.Sprintf("DataVolume %s failed: %s", name, why)}
+	case phase == "":
+		phase = "new"
+	}
+	if percent != "" {
+		phase += ", " + Short(percent)
+	}
+	if why != "" {
+		return Progress{Failed: true, Message: fmt.Sprintf("DataVolume %s is %s, and CDI tries again after a failure: %s", name, Short(phase), why)}
+	}
+	return Progress{Message: fmt.Sprintf("DataVolume %s is %s", name, Short(phase))}
+}
+
+// trouble is why a DataVolume is not being filled, or empty: the conditions by which KubeVirt
+// calls a DataVolume broken.
+func trouble(volume *unstructured.Unstructured) string {
+	conditions, _, _ := unstructured.NestedSlice(volume.Object, "status", "conditions")
+	for _, c := range conditions {
+		c, _ := c.(map[string]any)
+		reason, _ := c["reason"].(string)
+		message, _ := c["message"].(string)
+		running := c["type"] == "Running" && c["status"] == "False" && (reason == "Error" || reason == "ImagePullFailed")
+		bound := c["type"] == "Bound" && c["status"] != "True" && reason == "ErrExceededQuota"
+		if running || bound {
+			return Short(strings.TrimSuffix(reason+", "+message, ", "))
+		}
+	}
+	return ""
+}
+
+// Short bounds another program's text.
+func Short(text string) string {
+	const most = 1 << 10
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}

@@ -1,0 +1,56 @@
+package datavolume
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func volume(phase, percent string, conditions ...any) *unstructured.Unstructured {
+	status := map[string]any{"conditions": conditions}
+	for name, value := range map[string]string{"phase": phase, "progress": percent} {
+		if value != "" {
+			status[name] = value
+		}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{"status": status}}
+}
+
+func condition(kind, status, reason, message string) any {
+	return map[string]any{"type": kind, "status": status, "reason": reason, "message": message}
+}
+
+func TestProgress(t *testing.T) {
+	for want, volume := range map[string]*unstructured.Unstructured{
+		"done":                                     volume("Succeeded", "100.0%"),
+		"waits: does not exist":                    nil,
+		"waits: is new":                            volume("", ""),
+		"waits: is ImportInProgress, 12.3%":        volume("ImportInProgress", "12.3%", condition("Running", "True", "Pod is running", "")),
+		"unbound: waits for the first pod":         volume("WaitForFirstConsumer", "N/A"),
+		"failed: data failed":                      volume("Failed", ""),
+		"failed: data failed: Error, no such host": volume("Failed", "", condition("Running", "False", "Error", "no such host")),
+		"failed: is ImportScheduled, N/A, and CDI tries again after a failure: ImagePullFailed, gone": volume("ImportScheduled", "N/A", condition("Running", "False", "ImagePullFailed", "gone")),
+		"failed: ErrExceededQuota":                     volume("Pending", "", condition("Bound", "Unknown", "ErrExceededQuota", "")),
+		"waits: is Pending":                            volume("Pending", "", condition("Bound", "False", "Pending", "")),
+		"waits: is ImportInProgress":                   volume("ImportInProgress", "", condition("Running", "False", "Completed", ""), "nonsense", nil),
+		"waits: is " + strings.Repeat("x", 1024) + "…": volume(strings.Repeat("x", 4000), ""),
+	} {
+		p := Of("data", volume)
+		got := "waits"
+		switch {
+		case p.Done:
+			got = "done"
+		case p.Failed:
+			got = "failed"
+		case p.Unbound:
+			got = "unbound"
+		}
+		if kind, words, _ := strings.Cut(want, ": "); got != kind || !strings.Contains(p.Message, words) {
+			t.Errorf("%s: %q, want %s", got, p.Message, want)
+		}
+	}
+	if p := Of("data", volume("PendingPopulation", "")); !p.Done {
+		t.Errorf("a claim that is filled for its first pod: %+v", p)
+	}
+}

@@ -1,0 +1,448 @@
+package vm
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
+	"github.com/kubeqemu/kubeqemu/test/apiserver"
+)
+
+// TestSurvey: which DataVolumes are to be made, and what is said of the others.
+func TestSurvey(t *testing.T) {
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "own"}}
+	for _, name := range []string{"a", "b"} {
+		vm.Spec.DataVolumeTemplates = append(vm.Spec.DataVolumeTemplates, v1.DataVolumeTemplate{ObjectMeta: v1.DataVolumeTemplateMeta{Name: name}})
+	}
+	volume := func(phase string, edits ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": phase}}}
+		u.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)})
+		for _, edit := range edits {
+			edit(u)
+		}
+		return u
+	}
+	collected := volume("") // CDI has deleted it
+	nobodys := func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) }
+	deleted := func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(ptr.To(metav1.Now())) }
+	others := func(u *unstructured.Unstructured) {
+		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "other", UID: "other", Controller: ptr.To(true)}})
+	}
+	earlier := func(u *unstructured.Unstructured) {
+		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubevirt.io/v1alpha3", Kind: "VirtualMachine", Name: "vm", UID: "earlier", Controller: ptr.To(true)}})
+	}
+	disguised := func(u *unstructured.Unstructured) {
+		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "vm", UID: "own", Controller: ptr.To(true)}})
+	}
+	for name, c := range map[string]struct {
+		a, b                          *unstructured.Unstructured
+		missing, taken, failed, waits string
+	}{
+		"none":                 {missing: "a b", waits: "DataVolume a is new; DataVolume b is new"},
+		"one":                  {a: volume("Succeeded"), missing: "b", waits: "DataVolume b is new"},
+		"filled":               {a: volume("Succeeded"), b: volume("PendingPopulation")},
+		"to be bound":          {a: volume("Succeeded"), b: volume("WaitForFirstConsumer")},
+		"side by side":         {a: volume("ImportInProgress"), b: volume("CloneInProgress"), waits: "DataVolume a is ImportInProgress; DataVolume b is CloneInProgress"},
+		"failed":               {a: volume("Failed"), b: volume("ImportInProgress"), failed: "DataVolume a failed", waits: "DataVolume a failed; DataVolume b is ImportInProgress"},
+		"collected":            {a: collected, b: volume("Succeeded")},
+		"an earlier VM's":      {a: volume("Succeeded", earlier), b: volume("Succeeded"), waits: "DataVolume a belongs to an earlier VirtualMachine of this name, and is deleted with that"},
+		"nobody's":             {a: volume("Succeeded", nobodys), b: volume("Succeeded")},
+		"another's":            {a: volume("Succeeded", others), b: volume("Succeeded"), taken: "DataVolume a belongs to VirtualMachine other"},
+		"another kind's":       {a: volume("Succeeded", disguised), b: volume("Succeeded"), taken: "DataVolume a belongs to Pod vm"},
+		"being deleted":        {a: volume("Succeeded", deleted), b: volume("Succeeded"), waits: "DataVolume a is being deleted, and is made again"},
+		"another, not to fail": {a: volume("Failed", others), b: volume("Succeeded"), taken: "DataVolume a belongs to VirtualMachine other"},
+	} {
+		there := map[string]*unstructured.Unstructured{"a": c.a, "b": c.b}
+		if c.a == collected {
+			there["a"] = nil
+		}
+		d := survey(vm, there, map[string]bool{"a": c.a == collected})
+		var missing []string
+		for _, m := range d.missing {
+			missing = append(missing, m.ObjectMeta.Name)
+		}
+		if strings.Join(missing, " ") != c.missing || d.failed != c.failed || d.waits != c.waits || !strings.HasPrefix(d.taken, c.taken) || (d.taken == "") != (c.taken == "") {
+			t.Errorf("%s: %+v, want %+v", name, d, c)
+		}
+	}
+}
+
+// withDisk is a VM with one DataVolumeTemplate, "disk", and the instancetype that its volume names.
+func withDisk() *v1.VirtualMachine {
+	vm := valid(v1.RunStrategyAlways)
+	vm.Spec.DataVolumeTemplates = []v1.DataVolumeTemplate{{ObjectMeta: v1.DataVolumeTemplateMeta{Name: "disk", Labels: map[string]string{"instancetype.kubevirt.io/default-instancetype": "later"}}}}
+	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"sourceRef":{"kind":"DataSource","name":"none"}}`)
+	spec := &vm.Spec.Template.Spec
+	spec.Volumes = []v1.Volume{{Name: "root", DataVolume: &v1.DataVolumeSource{Name: "disk"}}}
+	spec.Domain.Devices.Disks = []v1.Disk{{Name: "root"}}
+	return vm
+}
+
+// TestUnfilled: a DataVolume that cannot be made is said once, and tried again in time.
+func TestUnfilled(t *testing.T) {
+	f := newFaulty(t, interceptor.Funcs{}, withDisk())
+	for range 2 {
+		if after, err := f.step(); err != nil || after < 5*time.Second || after > 5*time.Minute {
+			t.Errorf("looked at again after %s (%v)", after, err)
+		}
+	}
+	c := f.vm().Status.Condition(v1.ConditionFailure)
+	if c == nil || c.Reason != v1.ReasonFailedDataVolumeCreate || !strings.Contains(c.Message, "DataSource ns/none does not exist") {
+		t.Errorf("condition %+v", c)
+	}
+	if n := len(f.Events.(*events.FakeRecorder).Events); n != 1 || f.vmi() != nil {
+		t.Errorf("%d events, VMI %v", n, f.vmi())
+	}
+}
+
+// TestGoneAgain: CDI's kinds may go after they were looked up. The API server answers 404 then.
+func TestGoneAgain(t *testing.T) {
+	vm := withDisk()
+	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
+	f := newFaulty(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		return apierrors.NewNotFound(schema.GroupResource{}, "")
+	}}, vm)
+	if after, err := f.step(); err != nil || after < 5*time.Second {
+		t.Errorf("looked at again after %s (%v)", after, err)
+	}
+	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || !strings.Contains(c.Message, "CDI is not installed") {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+// TestCollected: what CDI filled, and whose DataVolume it deleted, is not filled again.
+func TestCollected(t *testing.T) {
+	for collected, want := range map[string]string{"true": "disk", "false": "made"} {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", Annotations: map[string]string{"cdi.kubevirt.io/garbageCollected": collected}}}
+		vm := withDisk()
+		vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
+		f := newFaulty(t, interceptor.Funcs{}, vm, claim)
+		if _, err := f.step(); err != nil {
+			t.Fatal(err)
+		}
+		volume, err := datavolume.Get(t.Context(), f.store, client.ObjectKey{Namespace: "ns", Name: "disk"})
+		if err != nil || (volume != nil) != (want == "made") || (f.vmi() != nil) != (want == "disk") {
+			t.Errorf("%s: DataVolume %v (%v), VMI %v", collected, volume, err, f.vmi())
+		}
+	}
+}
+
+// TestInferredFromWhatIsThere: once a disk is filled, its template is not asked which instancetype
+// to take: the template may have been changed since.
+func TestInferredFromWhatIsThere(t *testing.T) {
+	vm := withDisk()
+	vm.Spec.Instancetype = &v1.InstancetypeMatcher{InferFromVolume: "root"}
+	vm.Spec.Template.Spec.Domain.Memory = nil
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", Annotations: map[string]string{"cdi.kubevirt.io/garbageCollected": "true"}}}
+	f := newFaulty(t, interceptor.Funcs{}, vm, claim)
+	if _, err := f.step(); err != nil {
+		t.Fatal(err)
+	}
+	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || strings.Contains(c.Message, "later") || !strings.Contains(c.Message, "infer instancetype") {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+// TestPostpone: DataVolumes are asked about seldom once they take long.
+func TestPostpone(t *testing.T) {
+	now := time.Now()
+	for waited, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 4 * time.Minute: 5 * time.Second, 30 * time.Minute: 30 * time.Second, 100 * time.Hour: time.Minute} {
+		vm := &v1.VirtualMachine{}
+		vm.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.ConditionProvisioning, LastTransitionTime: metav1.NewTime(now.Add(-waited))}}
+		for after, least := range map[time.Duration]time.Duration{0: want, time.Second: time.Second, time.Hour: want} {
+			p := &plan{action: start, after: after}
+			if p.postpone(vm, now); p.action != wait || p.after != least {
+				t.Errorf("after %s: %+v, want %s", waited, p, least)
+			}
+		}
+	}
+}
+
+// TestDataVolumes runs the controller against a real API server, and a stand-in of CDI.
+func TestDataVolumes(t *testing.T) {
+	s := startServer(t)
+	early := s.subject(t)
+	early.withDisks("runStrategy: Always", "source: {blank: {}}")
+	if c := early.awaitCondition(v1.ConditionFailure, v1.ReasonFailedDataVolumeCreate); !strings.Contains(c.Message, "CDI is not installed") {
+		t.Errorf("condition %+v", c)
+	}
+	early.is(v1.VirtualMachineStatusStopped)
+	early.none()
+	file := filepath.Join(t.TempDir(), "cdi.yaml")
+	if err := os.WriteFile(file, []byte(apiserver.CDI), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.plane.Kubectl("apply", "-f", file)
+	s.plane.Kubectl("wait", "--for=condition=established", "--timeout=60s", "-f", file)
+	early.look()
+	early.is(v1.VirtualMachineStatusProvisioning)
+	for name, test := range map[string]func(subject){
+		"filled": filled, "halted": filledHalted, "put off": putOff, "taken": takenDisk, "clone": cloned, "DataSource": fromDataSource,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(s.subject(t))
+		})
+	}
+}
+
+// withDisks creates a VM with two disks: "blank", and "disk" of a source.
+func (s subject) withDisks(spec, source string) {
+	s.t.Helper()
+	const storage = "storage: {resources: {requests: {storage: 1Gi}}}"
+	object := s.object(spec + "\n  dataVolumeTemplates:\n  - {metadata: {name: disk, creationTimestamp: null, labels: {a: b}, annotations: {c: d}}, spec: {" + storage + ", " + source + "}}\n" +
+		"  - {metadata: {name: blank}, spec: {" + storage + ", source: {blank: {}}}}" +
+		strings.Replace(template, `{name: root, containerDisk: {image: "example.com/disk:1"}}`, "{name: root, dataVolume: {name: disk}}, {name: more, persistentVolumeClaim: {claimName: blank}}", 1))
+	if err := s.client.Create(ctx, object); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s subject) volume(name string) *unstructured.Unstructured {
+	s.t.Helper()
+	volume := &unstructured.Unstructured{}
+	volume.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)
+	until(s.t, func() error { return s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, volume) })
+	return volume
+}
+
+// becomes says how far a DataVolume is, as CDI would.
+func (s subject) becomes(name, phase, progress string) {
+	s.t.Helper()
+	volume := s.volume(name)
+	patch := fmt.Sprintf(`{"status":{"phase":%q,"progress":%q}}`, phase, progress)
+	if err := s.client.Status().Patch(ctx, volume, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+}
+
+// look has the VM looked at now: nobody tells of a change of other objects.
+func (s subject) look() {
+	s.t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{"look":%q}}}`, rand.Text())
+	if err := s.client.Patch(ctx, s.vm(), client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// says waits until a condition's message has words in it.
+func (s subject) says(kind v1.ConditionType, words ...string) {
+	s.t.Helper()
+	until(s.t, func() error {
+		c := s.vm().Status.Condition(kind)
+		for _, word := range words {
+			if c == nil || !strings.Contains(c.Message, word) {
+				return fmt.Errorf("condition %s is %+v, want %q in it", kind, c, word)
+			}
+		}
+		return nil
+	})
+}
+
+func filled(s subject) {
+	s.withDisks("runStrategy: Always", `source: {http: {url: "https://example.com"}}`)
+	vm := s.is(v1.VirtualMachineStatusProvisioning)
+	volume := s.volume("disk")
+	if want := map[string]string{"a": "b", v1.CreatedByLabel: string(vm.UID)}; !maps.Equal(volume.GetLabels(), want) {
+		s.t.Errorf("labels %v, want %v", volume.GetLabels(), want)
+	}
+	if want := map[string]string{"c": "d", "cdi.kubevirt.io/allowClaimAdoption": "true", "kubeqemu.io/service-account": "default"}; !maps.Equal(volume.GetAnnotations(), want) {
+		s.t.Errorf("annotations %v, want %v", volume.GetAnnotations(), want)
+	}
+	if o := metav1.GetControllerOf(volume); o == nil || o.UID != vm.UID || !ptr.Deref(o.BlockOwnerDeletion, false) {
+		s.t.Errorf("owner %+v", o)
+	}
+	if url, _, _ := unstructured.NestedString(volume.Object, "spec", "source", "http", "url"); url != "https://example.com" {
+		s.t.Errorf("spec %v", volume.Object["spec"])
+	}
+	s.awaitEvents(v1.ReasonSuccessfulDataVolumeCreate)
+	s.becomes("blank", "Succeeded", "100.0%")
+	s.becomes("disk", "ImportInProgress", "42.0%")
+	s.says(v1.ConditionProvisioning, "DataVolume disk is ImportInProgress, 42.0%")
+	s.none()
+	s.becomes("disk", "Failed", "N/A")
+	s.is(v1.VirtualMachineStatusDataVolumeError)
+	s.says(v1.ConditionFailure, "DataVolume disk failed")
+	s.awaitEvents(v1.ReasonDataVolumeFailed)
+	s.none()
+	// As its owner deletes what failed, it is made again.
+	if err := s.client.Delete(ctx, s.volume("disk")); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+	until(s.t, func() error {
+		if s.volume("disk").GetUID() == volume.GetUID() {
+			return errors.New("it is the DataVolume that failed")
+		}
+		return nil
+	})
+	s.becomes("disk", "Succeeded", "100.0%")
+	s.vmi("")
+	if vm := s.is(v1.VirtualMachineStatusStarting); vm.Status.Condition(v1.ConditionProvisioning) != nil || vm.Status.Condition(v1.ConditionFailure) != nil {
+		s.t.Errorf("conditions %+v", vm.Status.Conditions)
+	}
+}
+
+// filledHalted: a halted VM's disks are filled too, and a VM that is halted meanwhile is not
+// started when they are filled.
+func filledHalted(s subject) {
+	s.withDisks("runStrategy: Always", "source: {blank: {}}")
+	s.is(v1.VirtualMachineStatusProvisioning)
+	vm := s.vm()
+	s.change(vm, func() { vm.Spec.RunStrategy = ptr.To(v1.RunStrategyHalted) })
+	s.becomes("disk", "ImportInProgress", "1%")
+	s.says(v1.ConditionProvisioning, "disk is ImportInProgress, 1%")
+	s.is(v1.VirtualMachineStatusProvisioning)
+	s.becomes("disk", "Succeeded", "100%")
+	s.becomes("blank", "WaitForFirstConsumer", "N/A")
+	s.is(v1.VirtualMachineStatusStopped)
+	s.none()
+	s.change(vm, func() { vm.Spec.RunStrategy = ptr.To(v1.RunStrategyAlways) })
+	s.vmi("")
+}
+
+func putOff(s subject) {
+	s.withDisks("runStrategy: Halted", "source: {blank: {}}")
+	first := s.volume("disk")
+	vm := s.vm()
+	s.change(vm, func() {
+		metav1.SetMetaDataAnnotation(&vm.ObjectMeta, v1.ImmediateDataVolumeCreationAnnotation, "false")
+	})
+	s.poke()
+	if err := s.client.Delete(ctx, first); err != nil {
+		s.t.Fatal(err)
+	}
+	s.is(v1.VirtualMachineStatusStopped)
+	s.poke()
+	if err := s.client.Get(ctx, client.ObjectKeyFromObject(first), first); !apierrors.IsNotFound(err) {
+		s.t.Errorf("it is made before the VM is to start: %v", err)
+	}
+	s.change(vm, func() { vm.Spec.RunStrategy = ptr.To(v1.RunStrategyManual) })
+	s.asks(toStart())
+	s.volume("disk")
+	s.is(v1.VirtualMachineStatusProvisioning)
+	s.becomes("disk", "Succeeded", "")
+	s.becomes("blank", "Succeeded", "")
+	s.vmi("")
+}
+
+// takenDisk: a DataVolume that another object controls is in the way; nobody's is used as it is.
+func takenDisk(s subject) {
+	volume := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"source": map[string]any{"upload": map[string]any{}}}}}
+	volume.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)
+	volume.SetNamespace(s.namespace)
+	volume.SetName("disk")
+	volume.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "other", UID: "other", Controller: ptr.To(true)}})
+	if err := s.client.Create(ctx, volume); err != nil {
+		s.t.Fatal(err)
+	}
+	s.withDisks("runStrategy: Always", "source: {blank: {}}")
+	s.awaitCondition(v1.ConditionFailure, v1.ReasonFailedDataVolumeCreate)
+	s.says(v1.ConditionFailure, "DataVolume disk belongs to VirtualMachine other")
+	s.becomes("blank", "Succeeded", "")
+	s.becomes("disk", "Succeeded", "")
+	s.none()
+	if err := s.client.Patch(ctx, volume, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+	s.vmi("")
+	if o := metav1.GetControllerOf(s.volume("disk")); o != nil {
+		s.t.Errorf("it got an owner: %+v", o)
+	}
+}
+
+// grant lets the service account of the VM clone from a namespace.
+func (s subject) grant(account, namespace string) {
+	s.t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "clone-" + s.namespace},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"cdi.kubevirt.io"}, Resources: []string{"datavolumes/source"}, Verbs: []string{"create"}}}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: role.Name},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.namespace, Name: account}}}
+	if err := errors.Join(s.client.Create(ctx, role), s.client.Create(ctx, binding)); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+}
+
+// cloned: a VM clones from another namespace only what its service account may.
+func cloned(s subject) {
+	images := s.subject(s.t).namespace
+	s.withDisks("runStrategy: Always", "source: {pvc: {namespace: "+images+", name: golden}}")
+	s.awaitCondition(v1.ConditionFailure, v1.ReasonUnauthorizedDataVolumeCreate)
+	s.says(v1.ConditionFailure, "service account default of namespace "+s.namespace+" may not clone from namespace "+images, "create datavolumes/source.cdi.kubevirt.io")
+	s.awaitEvents(v1.ReasonUnauthorizedDataVolumeCreate)
+	s.none()
+	vm := s.vm()
+	s.change(vm, func() { vm.Spec.Template.Spec.ServiceAccountName = "cloner" })
+	s.grant("default", images)
+	s.says(v1.ConditionFailure, "service account cloner")
+	s.change(vm, func() { vm.Spec.Template.Spec.ServiceAccountName = "" })
+	s.is(v1.VirtualMachineStatusProvisioning)
+	if name, _, _ := unstructured.NestedString(s.volume("disk").Object, "spec", "source", "pvc", "name"); name != "golden" {
+		s.t.Errorf("spec %v", s.volume("disk").Object["spec"])
+	}
+}
+
+// fromDataSource: what is made is what was checked, and names the instancetype.
+func fromDataSource(s subject) {
+	images, secret := s.subject(s.t).namespace, s.subject(s.t).namespace
+	source := func(name, spec string) {
+		object := &unstructured.Unstructured{}
+		text := "apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataSource\nmetadata: {name: " + name + ", namespace: " + images +
+			", labels: {instancetype.kubevirt.io/default-instancetype: small, other: x}}\nspec: {source: " + spec + "}\n"
+		if err := sigsyaml.Unmarshal([]byte(text), &object.Object); err != nil {
+			s.t.Fatal(err)
+		}
+		err := s.client.Create(ctx, object)
+		if apierrors.IsAlreadyExists(err) {
+			patch, _ := object.MarshalJSON()
+			err = s.client.Patch(ctx, object, client.RawPatch("application/merge-patch+json", patch))
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.look()
+	}
+	s.withDisks("runStrategy: Always", "sourceRef: {kind: DataSource, namespace: "+images+", name: linux}")
+	s.awaitCondition(v1.ConditionFailure, v1.ReasonUnauthorizedDataVolumeCreate)
+	s.grant("default", images)
+	s.says(v1.ConditionFailure, "DataSource "+images+"/linux does not exist")
+	source("linux", "{pvc: {namespace: "+secret+", name: disk}}")
+	s.says(v1.ConditionFailure, "may not clone from namespace "+secret)
+	source("linux", "{pvc: null, dataSource: {namespace: "+images+", name: linux}}")
+	s.says(v1.ConditionFailure, "is the last of more than")
+	source("linux", "{dataSource: {namespace: "+images+", name: debian}}")
+	source("debian", "{snapshot: {namespace: "+images+", name: v13}}")
+	s.is(v1.VirtualMachineStatusProvisioning)
+	volume := s.volume("disk")
+	spec, _, _ := unstructured.NestedMap(volume.Object, "spec")
+	if name, _, _ := unstructured.NestedString(spec, "source", "snapshot", "name"); name != "v13" || spec["sourceRef"] != nil {
+		s.t.Errorf("spec %v", spec)
+	}
+	if l := volume.GetLabels(); l["instancetype.kubevirt.io/default-instancetype"] != "small" || l["other"] != "" {
+		s.t.Errorf("labels %v", l)
+	}
+}

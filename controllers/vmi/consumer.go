@@ -1,0 +1,131 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
+)
+
+// Storage of the binding mode WaitForFirstConsumer is bound where the first pod of a claim is
+// scheduled. CDI fills such a claim only after that, and a guest must not start before its disk is
+// filled. So the first pod is a consumer: it has the launcher pod's claims and placement, and ends
+// at once.
+
+// consumerLabel is the label v1.AppLabel of consumers. Launcher pods have another, so that no
+// component takes a consumer for one.
+const consumerLabel = "virt-consumer"
+
+// consumerTime is how long CDI has, after a consumer ended, to notice that the claim is bound.
+const consumerTime = 30 * time.Second
+
+// ConsumerName is the name of a VMI's consumer.
+func ConsumerName(vmi *v1.VirtualMachineInstance) string {
+	return podName("virt-consumer-", vmi.Name, vmi.UID, First)
+}
+
+// Consumer renders a VMI's consumer. It asks for the same resources as the launcher pod, one slot
+// included, so that the launcher pod fits where the consumer does.
+func Consumer(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
+	pod := Pod(vmi, config)
+	pod.Name = ConsumerName(vmi)
+	pod.Labels = maps.Clone(vmi.Labels) // affinities and spread constraints count pods by labels
+	metav1.SetMetaDataLabel(&pod.ObjectMeta, v1.AppLabel, consumerLabel)
+	delete(pod.Labels, v1.CreatedByLabel)
+	delete(pod.Labels, v1.VirtualMachineInstanceIDLabel)
+	var volumes []corev1.Volume
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			volumes = append(volumes, v)
+		}
+	}
+	pod.Spec.Volumes = volumes
+	c := &pod.Spec.Containers[0]
+	c.Command = []string{launcherBinary, "bind-claims"}
+	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return !slices.ContainsFunc(volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+	})
+	c.LivenessProbe, c.ReadinessProbe, c.Ports = nil, nil, nil
+	return pod
+}
+
+// consume sees to it that a VMI's claims get their first pod, and returns what the VMI waits for.
+func (r *Reconciler) consume(ctx context.Context, vmi *v1.VirtualMachineInstance) (string, error) {
+	name := ConsumerName(vmi)
+	pod := &corev1.Pod{}
+	// Consumers are not cached: few VMIs have one.
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: name}, pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("its first pod, %s, is made", name), r.createConsumer(ctx, vmi)
+	case err != nil:
+		return "", fmt.Errorf("get pod %s: %w", name, err)
+	case !owns(vmi, pod):
+		return fmt.Sprintf("a pod %s that is not this VMI's is in the way of its first pod; delete it", name), nil
+	}
+	observeScheduling(&vmi.Status, pod, r.now())
+	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	since := r.Clock.Since(endOf(pod))
+	// The clock of the node, which wrote the time of the end, may be ahead.
+	if !ended || pod.DeletionTimestamp != nil || since < r.retryAfter(vmi, consumerTime) && since > -longestDelay {
+		return fmt.Sprintf("its first pod, %s, is %s", name, pod.Status.Phase), nil
+	}
+	return fmt.Sprintf("its first pod, %s, ended in vain, and is made anew", name), r.deletePod(ctx, pod)
+}
+
+// endOf is when a pod's container ended. A pod that a node rejected has no container: then it is
+// when the pod was made.
+func endOf(pod *corev1.Pod) time.Time {
+	if c := computeStatus(pod); c != nil && c.State.Terminated != nil {
+		return c.State.Terminated.FinishedAt.Time
+	}
+	return pod.CreationTimestamp.Time
+}
+
+func (r *Reconciler) createConsumer(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	config, err := r.podConfig(ctx)
+	if err != nil {
+		return err
+	}
+	defaulted := vmi.DeepCopy()
+	v1.Default(defaulted)
+	pod := Consumer(defaulted, config)
+	err = kit.SortedRefusal(r.Client.Create(ctx, pod))
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		r.unsynchronized(vmi, v1.ReasonFailedCreate, err.Error())
+		return fmt.Errorf("create pod %s: %w", pod.Name, err)
+	}
+	if err == nil {
+		r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Bind", "Created pod %s, which binds the VMI's claims and ends", pod.Name)
+	}
+	return nil
+}
+
+// consumed deletes the consumer of a VMI whose disks are filled, if there is one.
+func (r *Reconciler) consumed(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	pod := &corev1.Pod{}
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: ConsumerName(vmi)}, pod)
+	if apierrors.IsNotFound(err) || err == nil && (!owns(vmi, pod) || pod.DeletionTimestamp != nil) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get pod %s: %w", ConsumerName(vmi), err)
+	}
+	return r.deletePod(ctx, pod)
+}
+
+func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod) error {
+	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete pod %s: %w", pod.Name, err)
+	}
+	return nil
+}
