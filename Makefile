@@ -16,7 +16,7 @@ define install
 	@missing=(); for p in $(1); do \
 		dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=($$p); done; \
 	if [ $${#missing[@]} -gt 0 ]; then echo "installing $${missing[*]}"; \
-		apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null; fi
+		apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null; fi
 endef
 
 .DEFAULT_GOAL := help

@@ -48,7 +48,8 @@ func (d Domain) XML() ([]byte, error) {
 
 func sysinfo(m *qemuargs.Machine) Sysinfo {
 	s := Sysinfo{Type: "smbios"}
-	for _, e := range []Entry{{"manufacturer", m.SMBIOS.Manufacturer}, {"product", m.SMBIOS.Product}, {"serial", m.SMBIOS.Serial}, {"uuid", m.UUID}, {"family", m.SMBIOS.Family}} {
+	for _, e := range []Entry{{"manufacturer", m.SMBIOS.Manufacturer}, {"product", m.SMBIOS.Product}, {"version", m.SMBIOS.Version}, {"serial", m.SMBIOS.Serial}, {"uuid", m.UUID},
+		{"sku", m.SMBIOS.SKU}, {"family", m.SMBIOS.Family}} {
 		if e.Value != "" {
 			s.Entries = append(s.Entries, e)
 		}
@@ -139,7 +140,10 @@ func devices(m *qemuargs.Machine, emulator string) (Devices, error) {
 		d.Watchdogs = []Watchdog{{Model: "i6300esb", Action: w.Action, Address: pci(&w.PCI)}}
 	}
 	if b := m.Balloon; b != nil {
-		d.Balloon = Balloon{Model: nonTransitional, FreePageReporting: "on", Address: pci(&b.PCI)}
+		d.Balloon = Balloon{Model: nonTransitional, Address: pci(&b.PCI)}
+		if !b.NoReporting {
+			d.Balloon.FreePageReporting = "on"
+		}
 	}
 	if r := m.RNG; r != nil {
 		d.RNGs = []RNG{{Model: nonTransitional, Backend: Backend{Model: "random", Path: "/dev/urandom"}, Address: pci(&r.PCI)}}
