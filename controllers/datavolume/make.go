@@ -49,19 +49,26 @@ func Make(vm *v1.VirtualMachine, template *v1.DataVolumeTemplate, source *Source
 	return volume, nil
 }
 
-// Foreign names the controller of a DataVolume of a VM's template. It is empty if the VM or nobody
-// controls the DataVolume.
-func Foreign(vm *v1.VirtualMachine, volume *unstructured.Unstructured) string {
-	c := metav1.GetControllerOf(volume)
-	if c == nil || owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, volume) {
+// Foreign names the controller of a DataVolume of a VM's template, or of the claim. It is empty if
+// the VM or nobody controls the object.
+func Foreign(vm *v1.VirtualMachine, object metav1.Object) string {
+	c := metav1.GetControllerOf(object)
+	if c == nil || owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, object) {
 		return ""
 	}
 	return Short(c.Kind + " " + c.Name)
 }
 
-// Earlier says whether an earlier VM of the VM's name controls a DataVolume. The garbage collector
-// deletes the DataVolume.
-func Earlier(vm *v1.VirtualMachine, volume *unstructured.Unstructured) bool {
-	c := owner.Reference(volume, v1.VirtualMachineGroupVersionKind.GroupKind())
+// Earlier says whether an earlier VM of the VM's name controls an object. The garbage collector
+// deletes the object.
+func Earlier(vm *v1.VirtualMachine, object metav1.Object) bool {
+	c := owner.Reference(object, v1.VirtualMachineGroupVersionKind.GroupKind())
 	return c != nil && c.Name == vm.Name && c.UID != vm.UID
+}
+
+// Left says whether a DataVolume that is gone controls a claim. The garbage collector deletes the
+// claim.
+func Left(claim metav1.Object) bool {
+	c := owner.Reference(claim, v1.DataVolumeGroupVersionKind.GroupKind())
+	return c != nil && c.Name == claim.GetName()
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,44 +44,59 @@ func get(ctx context.Context, live client.Reader, kind string, key types.Namespa
 	return object, nil
 }
 
-// mostMade bounds the DataVolumes that are read at once: a user may label more of them as made for
-// a VM.
-const mostMade = 2 * v1.MaxDataVolumeTemplates
-
-// MadeFor reads the DataVolumes whose label says that they were made for a VM, by name. It returns
-// ErrNoCDI if there can be none. The label proves nothing: see Foreign.
-func MadeFor(ctx context.Context, live client.Reader, vm *v1.VirtualMachine) (map[string]*unstructured.Unstructured, error) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)
-	err := live.List(ctx, list, client.InNamespace(vm.Namespace), client.MatchingLabels{v1.CreatedByLabel: string(vm.UID)}, client.Limit(mostMade))
-	switch {
-	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
-		return nil, ErrNoCDI
-	case err != nil:
-		return nil, fmt.Errorf("list DataVolumes: %w", err)
-	}
-	made := map[string]*unstructured.Unstructured{}
-	for i := range list.Items {
-		made[list.Items[i].GetName()] = &list.Items[i]
-	}
-	return made, nil
+// State is what is known of the disk of a name: its DataVolume, or without one, the claim of that
+// name. A DataVolume may have a megabyte, so only this is kept of it.
+type State struct {
+	// Volume is the DataVolume's metadata, or nil.
+	Volume *metav1.ObjectMeta
+	// Progress is the DataVolume's.
+	Progress Progress
+	// Claim is the claim's metadata, or nil. With a DataVolume, nobody asks for the claim.
+	Claim *metav1.ObjectMeta
+	// NoCDI means that there can be no DataVolume.
+	NoCDI bool
 }
 
 // collectedAnnotation of a claim says that CDI deleted the claim's DataVolume after it filled the
 // claim. CDI before 1.61 does so by default.
 const collectedAnnotation = "cdi.kubevirt.io/garbageCollected"
 
-// Collected says whether a claim needs no DataVolume any more.
-func Collected(ctx context.Context, live client.Reader, key types.NamespacedName) (bool, error) {
+// Collected says whether the claim needs no DataVolume any more.
+func (s *State) Collected() bool {
+	return s.Claim != nil && s.Claim.Annotations[collectedAnnotation] == "true"
+}
+
+// Look reads the state of a disk.
+func Look(ctx context.Context, live client.Reader, key types.NamespacedName) (State, error) {
+	volume, err := Get(ctx, live, key)
+	noCDI := errors.Is(err, ErrNoCDI)
+	if err != nil && !noCDI {
+		return State{}, err
+	}
+	if volume != nil {
+		return State{Progress: Of(key.Name, volume), Volume: &metav1.ObjectMeta{Name: key.Name, UID: volume.GetUID(),
+			OwnerReferences: volume.GetOwnerReferences(), DeletionTimestamp: volume.GetDeletionTimestamp()}}, nil
+	}
 	claim := &metav1.PartialObjectMetadata{}
 	claim.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
 	switch err := live.Get(ctx, key, claim); {
 	case apierrors.IsNotFound(err):
-		return false, nil
+		return State{NoCDI: noCDI}, nil
 	case err != nil:
-		return false, fmt.Errorf("get PersistentVolumeClaim %s: %w", key.Name, err)
+		return State{}, fmt.Errorf("get PersistentVolumeClaim %s: %w", key.Name, err)
 	}
-	return claim.GetAnnotations()[collectedAnnotation] == "true", nil
+	return State{Claim: &claim.ObjectMeta, NoCDI: noCDI}, nil
+}
+
+// Nobody tells when a DataVolume changes. So what waits for a DataVolume looks again after a pause.
+const (
+	SoonestLook = 5 * time.Second
+	latestLook  = time.Minute
+)
+
+// Pause is the pause of what has waited for a DataVolume: a tenth of the time waited, within bounds.
+func Pause(waited time.Duration) time.Duration {
+	return min(max(waited/10, SoonestLook), latestLook)
 }
 
 // Progress is how far a DataVolume is.
@@ -99,6 +115,9 @@ type Progress struct {
 func Of(name string, volume *unstructured.Unstructured) Progress {
 	if volume == nil {
 		return Progress{Message: fmt.Sprintf("DataVolume %s, which owns the claim, does not exist, and nobody can say whether the claim is filled", name)}
+	}
+	if volume.GetDeletionTimestamp() != nil {
+		return Progress{Message: fmt.Sprintf("DataVolume %s is being deleted", name)}
 	}
 	phase, _, _ := unstructured.NestedString(volume.Object, "status", "phase")
 	percent, _, _ := unstructured.NestedString(volume.Object, "status", "progress")

@@ -3,7 +3,9 @@ package datavolume
 import (
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -15,6 +17,11 @@ func volume(phase, percent string, conditions ...any) *unstructured.Unstructured
 		}
 	}
 	return &unstructured.Unstructured{Object: map[string]any{"status": status}}
+}
+
+func beingDeleted(u *unstructured.Unstructured) *unstructured.Unstructured {
+	u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1000, 0)})
+	return u
 }
 
 func condition(kind, status, reason, message string) any {
@@ -32,6 +39,8 @@ func TestProgress(t *testing.T) {
 		"failed: data failed: Error, no such host": volume("Failed", "", condition("Running", "False", "Error", "no such host")),
 		"failed: is ImportScheduled, N/A, and CDI tries again after a failure: ImagePullFailed, gone": volume("ImportScheduled", "N/A", condition("Running", "False", "ImagePullFailed", "gone")),
 		"failed: ErrExceededQuota":                     volume("Pending", "", condition("Bound", "Unknown", "ErrExceededQuota", "")),
+		"waits: is Bound":                              volume("Bound", "", condition("Bound", "True", "ErrExceededQuota", "")),
+		"waits: is being deleted":                      beingDeleted(volume("Succeeded", "")),
 		"waits: is Pending":                            volume("Pending", "", condition("Bound", "False", "Pending", "")),
 		"waits: is ImportInProgress":                   volume("ImportInProgress", "", condition("Running", "False", "Completed", ""), "nonsense", nil),
 		"waits: is " + strings.Repeat("x", 1024) + "…": volume(strings.Repeat("x", 4000), ""),

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +44,9 @@ func (c *cluster) Create(_ context.Context, object client.Object, _ ...client.Cr
 	review := object.(*authorizationv1.SubjectAccessReview)
 	of := review.Spec.ResourceAttributes
 	c.asked = append(c.asked, review.Spec.User+" "+of.Verb+" "+of.Resource+"/"+of.Subresource+" "+of.Namespace+"/"+of.Name)
+	if want := []string{"system:serviceaccounts", "system:serviceaccounts:home", "system:authenticated"}; !slices.Equal(review.Spec.Groups, want) {
+		return fmt.Errorf("asked for the groups %v, want %v", review.Spec.Groups, want)
+	}
 	review.Status.Allowed = of.Namespace == "open" && of.Resource == "datavolumes" && of.Subresource == "source"
 	return nil
 }

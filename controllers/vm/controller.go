@@ -218,8 +218,8 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 		return vmi, &failure{v1.ReasonInvalidSpec, errs.ToAggregate().Error()}, nil
 	}
 	if wantsDisks(vm, vmi, p) {
-		if failed, err := r.fill(ctx, vm, p); failed != nil || err != nil {
-			return nil, failed, err
+		if failed, err := r.fill(ctx, vm, vmi, p); failed != nil || err != nil {
+			return vmi, failed, err
 		}
 	}
 	if p.action != start {
@@ -304,6 +304,9 @@ func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.V
 			return fmt.Errorf("get VirtualMachineInstance: %w", err)
 		}
 		return fmt.Errorf("create VirtualMachineInstance %s: %w", vmi.Name, errTaken)
+	}
+	if apierrors.IsConflict(err) { // of a quota that others use at the same time
+		return errBehind
 	}
 	if err != nil {
 		return fmt.Errorf("create VirtualMachineInstance %s: %w", vmi.Name, err)

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -22,110 +21,138 @@ var errDisks = errors.New("cannot make the DataVolumes")
 
 // disks are the DataVolumes of a VM's templates.
 type disks struct {
-	// missing are the templates whose DataVolumes are to be made.
-	missing []*v1.DataVolumeTemplate
-	// taken says which DataVolumes are in the way, and failed which ones CDI could not fill.
+	// missing are the DataVolumes to be made.
+	missing []missing
+	// taken says which objects are in the way, and failed which DataVolumes CDI could not fill.
 	taken, failed string
 	// waits says what the VM's start waits for, failed included.
 	waits string
 }
 
-// wantsDisks says whether a VM's DataVolumes are looked at: before its VMI is made. As in KubeVirt,
-// a halted VM's disks are filled too, unless an annotation puts that off. The disks of a VMI are
-// the VMI's matter.
-func wantsDisks(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) bool {
-	putOff := vm.Annotations[v1.ImmediateDataVolumeCreationAnnotation] == "false" && p.action != start
-	return vmi == nil && len(vm.Spec.DataVolumeTemplates) > 0 && !putOff
+// missing is a DataVolume to be made.
+type missing struct {
+	template *v1.DataVolumeTemplate
+	// claimed: a claim of the DataVolume's name exists, and becomes the DataVolume's as it is.
+	claimed bool
 }
 
-// survey says how the VM's DataVolumes are, given those that exist by name. The template of a name
-// in collected needs no DataVolume any more. survey is pure.
-func survey(vm *v1.VirtualMachine, there map[string]*unstructured.Unstructured, collected map[string]bool) disks {
+// wantsDisks says whether a VM's DataVolumes are looked at: before its VMI is made, and while the VMI
+// waits for a disk. As in KubeVirt, a halted VM's disks are filled too, unless an annotation puts that
+// off.
+func wantsDisks(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) bool {
+	if len(vm.Spec.DataVolumeTemplates) == 0 {
+		return false
+	}
+	if vmi != nil {
+		return vmi.DeletionTimestamp == nil && waitsForDisk(vmi)
+	}
+	return vm.Annotations[v1.ImmediateDataVolumeCreationAnnotation] != "false" || p.action == start
+}
+
+// waitsForDisk says whether a VMI has no launcher pod because of a disk.
+func waitsForDisk(vmi *v1.VirtualMachineInstance) bool {
+	s := vmi.Status.Condition(v1.ConditionSynchronized)
+	return vmi.Status.Phase == v1.Pending && (vmi.Status.Condition(v1.ConditionProvisioning) != nil ||
+		s != nil && (s.Reason == v1.ReasonPvcNotFound || s.Reason == v1.ReasonDataVolumeFailed))
+}
+
+// survey says how the VM's disks are, given their states by name. It is pure.
+func survey(vm *v1.VirtualMachine, states map[string]datavolume.State) disks {
 	var d disks
 	var taken, failed, waits []string
 	for i := range vm.Spec.DataVolumeTemplates {
 		template := &vm.Spec.DataVolumeTemplates[i]
 		name := template.ObjectMeta.Name
-		volume := there[name]
-		switch {
-		case collected[name]:
-			continue
-		case volume == nil:
-			d.missing = append(d.missing, template)
-			waits = append(waits, datavolume.Of(name, &unstructured.Unstructured{}).Message)
-			continue
+		state := states[name]
+		kind, object := "DataVolume", state.Volume
+		if object == nil {
+			kind, object = "claim", state.Claim
 		}
-		other := datavolume.Foreign(vm, volume)
-		progress := datavolume.Of(name, volume)
 		switch {
-		case datavolume.Earlier(vm, volume):
-			waits = append(waits, fmt.Sprintf("DataVolume %s belongs to an earlier VirtualMachine of this name, and is deleted with that", name))
-		case other != "":
-			taken = append(taken, fmt.Sprintf("DataVolume %s belongs to %s: name another one in the template, or remove the template to share this one", name, other))
-		case volume.GetDeletionTimestamp() != nil:
-			waits = append(waits, fmt.Sprintf("DataVolume %s is being deleted, and is made again", name))
-		case progress.Failed:
-			failed = append(failed, progress.Message)
-			waits = append(waits, progress.Message)
-		case !progress.Done && !progress.Unbound: // the VMI says how a claim becomes bound
-			waits = append(waits, progress.Message)
+		case object == nil:
+			d.missing = append(d.missing, missing{template: template})
+			waits = append(waits, fmt.Sprintf("DataVolume %s is to be made", name))
+		case datavolume.Earlier(vm, object):
+			waits = append(waits, fmt.Sprintf("%s %s belongs to an earlier VirtualMachine of this name, and is deleted with that", kind, name))
+		case object.DeletionTimestamp != nil:
+			waits = append(waits, fmt.Sprintf("%s %s is being deleted, and is made again", kind, name))
+		case state.Volume == nil && datavolume.Left(object):
+			waits = append(waits, fmt.Sprintf("claim %s is deleted with its DataVolume, which is gone, and is made again", name))
+		case datavolume.Foreign(vm, object) != "":
+			taken = append(taken, fmt.Sprintf("%s %s belongs to %s: name another one in the template, or remove the template to share this one",
+				kind, name, datavolume.Foreign(vm, object)))
+		case state.Volume == nil && state.Collected():
+		case state.Volume == nil:
+			d.missing = append(d.missing, missing{template, true})
+			waits = append(waits, fmt.Sprintf("DataVolume %s is to be made", name))
+		case state.Progress.Failed:
+			failed = append(failed, state.Progress.Message)
+			waits = append(waits, state.Progress.Message)
+		case !state.Progress.Done && !state.Progress.Unbound: // the VMI says how a claim becomes bound
+			waits = append(waits, state.Progress.Message)
 		}
 	}
-	d.taken, d.failed, d.waits = strings.Join(taken, "; "), strings.Join(failed, "; "), strings.Join(waits, "; ")
+	d.taken, d.failed, d.waits = joined(taken), joined(failed), joined(waits)
 	return d
 }
 
-// find reads the DataVolumes of the VM's templates: those that were made for the VM in one request,
-// and each of the others in one of its own. Where a DataVolume is missing, CDI may have deleted it
-// after it filled the claim (collected).
-func (r *Reconciler) find(ctx context.Context, vm *v1.VirtualMachine) (there map[string]*unstructured.Unstructured, collected map[string]bool, err error) {
-	if there, err = datavolume.MadeFor(ctx, r.Live, vm); err != nil {
-		return nil, nil, err
+// joined bounds what is said of up to MaxDataVolumeTemplates disks.
+func joined(texts []string) string {
+	const most = 4 << 10
+	text := strings.Join(texts, "; ")
+	if len(text) <= most {
+		return text
 	}
-	collected = map[string]bool{}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// look reads the states of the VM's disks, by name. It returns ErrNoCDI if a DataVolume is missing
+// and there can be none.
+func (r *Reconciler) look(ctx context.Context, vm *v1.VirtualMachine) (map[string]datavolume.State, error) {
+	states := map[string]datavolume.State{}
 	for i := range vm.Spec.DataVolumeTemplates {
-		key := client.ObjectKey{Namespace: vm.Namespace, Name: vm.Spec.DataVolumeTemplates[i].ObjectMeta.Name}
-		if there[key.Name] != nil {
-			continue
+		name := vm.Spec.DataVolumeTemplates[i].ObjectMeta.Name
+		state, err := datavolume.Look(ctx, r.Live, client.ObjectKey{Namespace: vm.Namespace, Name: name})
+		if err != nil {
+			return nil, err
 		}
-		if there[key.Name], err = datavolume.Get(ctx, r.Live, key); err != nil {
-			return nil, nil, err
+		if state.NoCDI && !state.Collected() {
+			return nil, datavolume.ErrNoCDI
 		}
-		if there[key.Name] != nil {
-			continue
-		}
-		if collected[key.Name], err = datavolume.Collected(ctx, r.Live, key); err != nil {
-			return nil, nil, err
-		}
+		states[name] = state
 	}
-	return there, collected, nil
+	return states, nil
 }
 
 // fill makes the DataVolumes that are missing, and puts off the start until all are filled.
 // They are filled side by side, whether or not the VM is stopped meanwhile.
-func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, p *plan) (*failure, error) {
-	there, collected, err := r.find(ctx, vm)
+func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) (*failure, error) {
+	states, err := r.look(ctx, vm)
 	if err != nil {
 		return unfilled(v1.ReasonFailedDataVolumeCreate, err)
 	}
-	p.disks = survey(vm, there, collected)
-	for _, template := range p.disks.missing {
+	d := survey(vm, states)
+	for _, m := range d.missing {
 		// The first error ends the round, so that no VM costs many requests in vain.
-		if err := r.makeDataVolume(ctx, vm, template); errors.Is(err, datavolume.ErrUnauthorized) {
+		if err := r.makeDataVolume(ctx, vm, m); errors.Is(err, datavolume.ErrUnauthorized) {
 			return unfilled(v1.ReasonUnauthorizedDataVolumeCreate, err)
 		} else if err != nil {
 			return unfilled(v1.ReasonFailedDataVolumeCreate, err)
 		}
 	}
-	if taken := p.disks.taken; taken != "" {
-		return unfilled(v1.ReasonFailedDataVolumeCreate, fmt.Errorf("%w: %s", errDisks, taken))
+	if d.taken != "" {
+		return unfilled(v1.ReasonFailedDataVolumeCreate, fmt.Errorf("%w: %s", errDisks, d.taken))
 	}
-	if p.disks.waits == "" {
+	if d.waits == "" && vmi == nil {
 		return nil, nil
 	}
 	p.postpone(vm, r.Clock.Now())
-	if p.disks.failed != "" {
-		return &failure{v1.ReasonDataVolumeFailed, p.disks.failed}, nil
+	if vmi != nil { // which says what it waits for
+		return nil, nil
+	}
+	p.disks = d
+	if d.failed != "" {
+		return &failure{v1.ReasonDataVolumeFailed, d.failed}, nil
 	}
 	return nil, nil
 }
@@ -133,7 +160,7 @@ func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, p *plan) (
 // unfilled is the failure of an error. Of an error that passes by itself there is none.
 func unfilled(reason string, err error) (*failure, error) {
 	switch {
-	case errors.Is(err, errBehind), apierrors.IsConflict(err):
+	case errors.Is(err, errBehind):
 		return nil, err
 	case errors.Is(err, datavolume.ErrNoCDI):
 		err = fmt.Errorf("%w: %w; install it, or remove spec.dataVolumeTemplates", errDisks, err)
@@ -144,10 +171,9 @@ func unfilled(reason string, err error) (*failure, error) {
 // postpone puts a start off, and says when to look at the DataVolumes again: nobody tells when they
 // change. The longer the VM has been waiting, the longer the pause.
 func (p *plan) postpone(vm *v1.VirtualMachine, now time.Time) {
-	const soonest, latest = 5 * time.Second, time.Minute
-	pause := soonest
+	pause := datavolume.SoonestLook
 	if c := vm.Status.Condition(v1.ConditionProvisioning); c != nil {
-		pause = max(pause, min(now.Sub(c.LastTransitionTime.Time)/60, latest))
+		pause = datavolume.Pause(now.Sub(c.LastTransitionTime.Time))
 	}
 	if p.action == start {
 		p.action = wait
@@ -158,28 +184,33 @@ func (p *plan) postpone(vm *v1.VirtualMachine, now time.Time) {
 }
 
 // makeDataVolume makes the DataVolume of a template.
-func (r *Reconciler) makeDataVolume(ctx context.Context, vm *v1.VirtualMachine, template *v1.DataVolumeTemplate) error {
-	name := template.ObjectMeta.Name
-	source, err := r.cloner().Source(ctx, vm, template)
+func (r *Reconciler) makeDataVolume(ctx context.Context, vm *v1.VirtualMachine, m missing) error {
+	name := m.template.ObjectMeta.Name
+	source, err := r.cloner().Source(ctx, vm, m.template)
 	if errors.Is(err, datavolume.ErrUnauthorized) || errors.Is(err, datavolume.ErrUnresolved) {
 		return fmt.Errorf("%w: DataVolume %s: %w", errDisks, name, err)
 	}
 	if err != nil {
 		return err
 	}
-	volume, err := datavolume.Make(vm, template, source)
+	volume, err := datavolume.Make(vm, m.template, source)
 	if err != nil {
 		return err
 	}
 	err = kit.SortedRefusal(r.Client.Create(ctx, volume))
 	switch {
-	case apierrors.IsAlreadyExists(err):
+	// A conflict is a quota's, which others use at the same time.
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err):
 		return errBehind
 	case apierrors.IsNotFound(err): // the kind went after it was looked up
 		return datavolume.ErrNoCDI
 	case err != nil:
 		return fmt.Errorf("create DataVolume %s: %w", name, err)
 	}
-	r.Events.Eventf(vm, volume, corev1.EventTypeNormal, v1.ReasonSuccessfulDataVolumeCreate, "Provision", "Created DataVolume %s", name)
+	note := "Created DataVolume %s"
+	if m.claimed {
+		note = "Created DataVolume %s, which takes over the claim of its name as it is"
+	}
+	r.Events.Eventf(vm, volume, corev1.EventTypeNormal, v1.ReasonSuccessfulDataVolumeCreate, "Provision", note, name)
 	return nil
 }

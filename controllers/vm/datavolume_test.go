@@ -8,16 +8,20 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,56 +39,88 @@ func TestSurvey(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		vm.Spec.DataVolumeTemplates = append(vm.Spec.DataVolumeTemplates, v1.DataVolumeTemplate{ObjectMeta: v1.DataVolumeTemplateMeta{Name: name}})
 	}
-	volume := func(phase string, edits ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
-		u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": phase}}}
-		u.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)})
+	state := func(phase string, edits ...func(*metav1.ObjectMeta)) datavolume.State {
+		meta := &metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}}
 		for _, edit := range edits {
-			edit(u)
+			edit(meta)
 		}
-		return u
+		volume := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": phase}}}
+		return datavolume.State{Volume: meta, Progress: datavolume.Of("a", volume)}
 	}
-	collected := volume("") // CDI has deleted it
-	nobodys := func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) }
-	deleted := func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(ptr.To(metav1.Now())) }
-	others := func(u *unstructured.Unstructured) {
-		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "other", UID: "other", Controller: ptr.To(true)}})
+	claim := func(edits ...func(*metav1.ObjectMeta)) datavolume.State {
+		meta := &metav1.ObjectMeta{Name: "a"}
+		for _, edit := range edits {
+			edit(meta)
+		}
+		return datavolume.State{Claim: meta}
 	}
-	earlier := func(u *unstructured.Unstructured) {
-		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubevirt.io/v1alpha3", Kind: "VirtualMachine", Name: "vm", UID: "earlier", Controller: ptr.To(true)}})
+	controlled := func(version, kind, name, uid string) func(*metav1.ObjectMeta) {
+		return func(m *metav1.ObjectMeta) {
+			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name, UID: types.UID(uid), Controller: ptr.To(true)}}
+		}
 	}
-	disguised := func(u *unstructured.Unstructured) {
-		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "vm", UID: "own", Controller: ptr.To(true)}})
+	nobodys := func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }
+	deleted := func(m *metav1.ObjectMeta) { m.DeletionTimestamp = ptr.To(metav1.Now()) }
+	collected := func(m *metav1.ObjectMeta) {
+		m.Annotations = map[string]string{"cdi.kubevirt.io/garbageCollected": "true"}
 	}
+	others := controlled("kubevirt.io/v1", "VirtualMachine", "other", "other")
+	earlier := controlled("kubevirt.io/v1alpha3", "VirtualMachine", "vm", "earlier")
+	disguised := controlled("v1", "Pod", "vm", "own")
+	own := controlled("kubevirt.io/v1", "VirtualMachine", "vm", "own")
+	left := controlled("cdi.kubevirt.io/v1beta1", "DataVolume", "a", "gone")
+	const made = "DataVolume a is to be made"
 	for name, c := range map[string]struct {
-		a, b                          *unstructured.Unstructured
+		a                             datavolume.State
 		missing, taken, failed, waits string
 	}{
-		"none":                 {missing: "a b", waits: "DataVolume a is new; DataVolume b is new"},
-		"one":                  {a: volume("Succeeded"), missing: "b", waits: "DataVolume b is new"},
-		"filled":               {a: volume("Succeeded"), b: volume("PendingPopulation")},
-		"to be bound":          {a: volume("Succeeded"), b: volume("WaitForFirstConsumer")},
-		"side by side":         {a: volume("ImportInProgress"), b: volume("CloneInProgress"), waits: "DataVolume a is ImportInProgress; DataVolume b is CloneInProgress"},
-		"failed":               {a: volume("Failed"), b: volume("ImportInProgress"), failed: "DataVolume a failed", waits: "DataVolume a failed; DataVolume b is ImportInProgress"},
-		"collected":            {a: collected, b: volume("Succeeded")},
-		"an earlier VM's":      {a: volume("Succeeded", earlier), b: volume("Succeeded"), waits: "DataVolume a belongs to an earlier VirtualMachine of this name, and is deleted with that"},
-		"nobody's":             {a: volume("Succeeded", nobodys), b: volume("Succeeded")},
-		"another's":            {a: volume("Succeeded", others), b: volume("Succeeded"), taken: "DataVolume a belongs to VirtualMachine other"},
-		"another kind's":       {a: volume("Succeeded", disguised), b: volume("Succeeded"), taken: "DataVolume a belongs to Pod vm"},
-		"being deleted":        {a: volume("Succeeded", deleted), b: volume("Succeeded"), waits: "DataVolume a is being deleted, and is made again"},
-		"another, not to fail": {a: volume("Failed", others), b: volume("Succeeded"), taken: "DataVolume a belongs to VirtualMachine other"},
+		"none":                        {missing: "a", waits: made},
+		"filled":                      {a: state("Succeeded")},
+		"to be filled by its pod":     {a: state("PendingPopulation")},
+		"to be bound":                 {a: state("WaitForFirstConsumer")},
+		"being filled":                {a: state("ImportInProgress"), waits: "DataVolume a is ImportInProgress"},
+		"failed":                      {a: state("Failed"), failed: "DataVolume a failed", waits: "DataVolume a failed"},
+		"nobody's":                    {a: state("Succeeded", nobodys)},
+		"another's":                   {a: state("Succeeded", others), taken: "DataVolume a belongs to VirtualMachine other"},
+		"another's, that failed":      {a: state("Failed", others), taken: "DataVolume a belongs to VirtualMachine other"},
+		"another kind's":              {a: state("Succeeded", disguised), taken: "DataVolume a belongs to Pod vm"},
+		"an earlier VM's":             {a: state("Succeeded", earlier), waits: "DataVolume a belongs to an earlier VirtualMachine of this name, and is deleted with that"},
+		"being deleted":               {a: state("Succeeded", deleted), waits: "DataVolume a is being deleted, and is made again"},
+		"a claim":                     {a: claim(), missing: "a, claimed", waits: made},
+		"a claim of the VM":           {a: claim(own), missing: "a, claimed", waits: made},
+		"a claim, collected":          {a: claim(collected)},
+		"the VM's claim, collected":   {a: claim(collected, own)},
+		"another's claim, collected":  {a: claim(collected, others), taken: "claim a belongs to VirtualMachine other"},
+		"another's claim":             {a: claim(others), taken: "claim a belongs to VirtualMachine other"},
+		"an earlier VM's claim":       {a: claim(collected, earlier), waits: "claim a belongs to an earlier VirtualMachine of this name, and is deleted with that"},
+		"a claim being deleted":       {a: claim(collected, deleted), waits: "claim a is being deleted, and is made again"},
+		"a claim of a DataVolume":     {a: claim(left), waits: "claim a is deleted with its DataVolume, which is gone, and is made again"},
+		"a claim of another's volume": {a: claim(controlled("cdi.kubevirt.io/v1beta1", "DataVolume", "b", "b")), taken: "claim a belongs to DataVolume b"},
 	} {
-		there := map[string]*unstructured.Unstructured{"a": c.a, "b": c.b}
-		if c.a == collected {
-			there["a"] = nil
-		}
-		d := survey(vm, there, map[string]bool{"a": c.a == collected})
+		// The other template's disk is filled, and says nothing.
+		d := survey(vm, map[string]datavolume.State{"a": c.a, "b": state("Succeeded")})
 		var missing []string
 		for _, m := range d.missing {
-			missing = append(missing, m.ObjectMeta.Name)
+			text := m.template.ObjectMeta.Name
+			if m.claimed {
+				text += ", claimed"
+			}
+			missing = append(missing, text)
 		}
 		if strings.Join(missing, " ") != c.missing || d.failed != c.failed || d.waits != c.waits || !strings.HasPrefix(d.taken, c.taken) || (d.taken == "") != (c.taken == "") {
 			t.Errorf("%s: %+v, want %+v", name, d, c)
 		}
+	}
+	both := survey(vm, map[string]datavolume.State{"a": state("ImportInProgress"), "b": state("Failed")})
+	if both.failed != "DataVolume a failed" || both.waits != "DataVolume a is ImportInProgress; DataVolume a failed" {
+		t.Errorf("side by side: %+v", both)
+	}
+}
+
+// TestJoined: what is said of many disks is bounded.
+func TestJoined(t *testing.T) {
+	if got := joined(slices.Repeat([]string{strings.Repeat("ä", 1000)}, 32)); len(got) > 4<<10+len("…") || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
+		t.Errorf("%d bytes: %.40s", len(got), got)
 	}
 }
 
@@ -148,6 +184,66 @@ func TestCollected(t *testing.T) {
 	}
 }
 
+// TestCollectedWithoutCDI: a VM whose disks are all filled needs no CDI.
+func TestCollectedWithoutCDI(t *testing.T) {
+	for collected, want := range map[string]bool{"true": true, "false": false} {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", Annotations: map[string]string{"cdi.kubevirt.io/garbageCollected": collected}}}
+		f := newFaulty(t, interceptor.Funcs{}, withDisk(), claim)
+		f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if kind := o.GetObjectKind().GroupVersionKind(); kind.Group == "cdi.kubevirt.io" {
+				return &meta.NoKindMatchError{GroupKind: kind.GroupKind()}
+			}
+			return w.Get(ctx, key, o, opts...)
+		}})
+		if _, err := f.step(); err != nil {
+			t.Fatal(err)
+		}
+		c := f.vm().Status.Condition(v1.ConditionFailure)
+		if (f.vmi() != nil) != want || (c == nil) != want || c != nil && !strings.Contains(c.Message, "CDI is not installed") {
+			t.Errorf("%s: VMI %v, condition %+v", collected, f.vmi(), c)
+		}
+	}
+}
+
+// TestContended: a quota that others use at the same time answers with a conflict, of which no event
+// comes.
+func TestContended(t *testing.T) {
+	vm := withDisk()
+	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
+	for _, vm := range []*v1.VirtualMachine{vm, valid(v1.RunStrategyAlways)} {
+		f := newFaulty(t, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			return apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("in use"))
+		}}, vm)
+		for range 2 {
+			if after, err := f.step(); err != nil || after == 0 || after > 5*time.Second {
+				t.Errorf("looked at again after %s (%v)", after, err)
+			}
+		}
+	}
+}
+
+// TestDeletedWithVMI: a VMI that waits for a disk needs the disk's DataVolume still, and a VMI whose
+// launcher pod is made does not.
+func TestDeletedWithVMI(t *testing.T) {
+	for phase, want := range map[v1.VirtualMachineInstancePhase]bool{v1.Pending: true, v1.Running: false} {
+		vm := withDisk()
+		vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
+		vmi := run(phase)
+		vmi.Namespace, vmi.Name, vmi.UID = "ns", "vm", "vmi"
+		vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}
+		vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{isFalseFor(v1.ConditionSynchronized, v1.ReasonPvcNotFound)}
+		f := newFaulty(t, interceptor.Funcs{}, vm, vmi)
+		after, err := f.step()
+		if err != nil {
+			t.Fatal(err)
+		}
+		volume, err := datavolume.Get(t.Context(), f.store, client.ObjectKey{Namespace: "ns", Name: "disk"})
+		if err != nil || (volume != nil) != want || (after == 5*time.Second) != want || f.vmi() == nil || f.vmi().DeletionTimestamp != nil {
+			t.Errorf("%s: DataVolume %v (%v), looked at again after %s, VMI %v", phase, volume, err, after, f.vmi())
+		}
+	}
+}
+
 // TestInferredFromWhatIsThere: once a disk is filled, its template is not asked which instancetype
 // to take: the template may have been changed since.
 func TestInferredFromWhatIsThere(t *testing.T) {
@@ -167,7 +263,7 @@ func TestInferredFromWhatIsThere(t *testing.T) {
 // TestPostpone: DataVolumes are asked about seldom once they take long.
 func TestPostpone(t *testing.T) {
 	now := time.Now()
-	for waited, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 4 * time.Minute: 5 * time.Second, 30 * time.Minute: 30 * time.Second, 100 * time.Hour: time.Minute} {
+	for waited, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 40 * time.Second: 5 * time.Second, 5 * time.Minute: 30 * time.Second, 100 * time.Hour: time.Minute} {
 		vm := &v1.VirtualMachine{}
 		vm.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.ConditionProvisioning, LastTransitionTime: metav1.NewTime(now.Add(-waited))}}
 		for after, least := range map[time.Duration]time.Duration{0: want, time.Second: time.Second, time.Hour: want} {

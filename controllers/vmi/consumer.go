@@ -34,7 +34,7 @@ func ConsumerName(vmi *v1.VirtualMachineInstance) string {
 }
 
 // Consumer renders a VMI's consumer. It asks for the same resources as the launcher pod, one slot
-// included, so that the launcher pod fits where the consumer does.
+// included, so that it is scheduled as the launcher pod will be. Nothing keeps the room until then.
 func Consumer(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	pod := Pod(vmi, config)
 	pod.Name = ConsumerName(vmi)
@@ -100,9 +100,15 @@ func (r *Reconciler) createConsumer(ctx context.Context, vmi *v1.VirtualMachineI
 	v1.Default(defaulted)
 	pod := Consumer(defaulted, config)
 	err = kit.SortedRefusal(r.Client.Create(ctx, pod))
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	switch {
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("create pod %s: %w: %s", pod.Name, errContended, err)
+	case err != nil && !apierrors.IsAlreadyExists(err):
 		r.unsynchronized(vmi, v1.ReasonFailedCreate, err.Error())
 		return fmt.Errorf("create pod %s: %w", pod.Name, err)
+	}
+	if s := vmi.Status.Condition(v1.ConditionSynchronized); s != nil && s.Reason == v1.ReasonFailedCreate {
+		vmi.Status.RemoveCondition(v1.ConditionSynchronized)
 	}
 	if err == nil {
 		r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Bind", "Created pod %s, which binds the VMI's claims and ends", pod.Name)
@@ -110,7 +116,8 @@ func (r *Reconciler) createConsumer(ctx context.Context, vmi *v1.VirtualMachineI
 	return nil
 }
 
-// consumed deletes the consumer of a VMI whose disks are filled, if there is one.
+// consumed deletes the consumer of a VMI whose claims are bound, if there is one: a consumer that
+// does not end would keep CDI's pods on other nodes from the claims.
 func (r *Reconciler) consumed(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	pod := &corev1.Pod{}
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: ConsumerName(vmi)}, pod)

@@ -26,7 +26,7 @@ import (
 // TestConsumerGolden: a consumer has the launcher pod's placement, resources and claims, and nothing
 // else of the launcher pod.
 func TestConsumerGolden(t *testing.T) {
-	for _, name := range []string{"claims", "placement"} {
+	for _, name := range []string{"claims", "placement", "probes-network"} {
 		got, err := yaml.Marshal(Consumer(load(t, "testdata/"+name), testConfig))
 		if err != nil {
 			t.Fatal(err)
@@ -97,7 +97,8 @@ func TestFirstConsumer(t *testing.T) {
 	if !owns(c.get(), pod) || pod.Labels[v1.AppLabel] != "virt-consumer" || nameOfVMI(pod) != "" && pod.Labels[v1.AppLabel] == "virt-launcher" {
 		t.Errorf("the consumer is %+v", pod.ObjectMeta)
 	}
-	c.becomes(pod, corev1.PodPending, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes"})
+	unschedulable := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes"}
+	c.becomes(pod, corev1.PodPending, unschedulable)
 	says("is Pending")
 	if status := c.status(); !strings.Contains(status, "PodScheduled=False/Unschedulable") {
 		t.Errorf("status %s", status)
@@ -108,11 +109,13 @@ func TestFirstConsumer(t *testing.T) {
 	if status := c.status(); strings.Contains(status, "PodScheduled") || c.pods() != 1 {
 		t.Errorf("status %s, %d pods", status, c.pods())
 	}
+	c.becomes(pod, corev1.PodPending, unschedulable) // as it is seen if CDI is quick
+	says("is Pending")
 	for _, step := range []struct {
 		phase    string
 		consumer bool
 		pods     int
-	}{{"ImportInProgress", true, 1}, {"Succeeded", false, 1}} {
+	}{{"ImportInProgress", false, 0}, {"Succeeded", false, 1}} {
 		next := dataVolume(step.phase, "")
 		next.SetResourceVersion("")
 		if err := errors.Join(c.client.Delete(t.Context(), dataVolume("", "")), c.client.Create(t.Context(), next)); err != nil {
@@ -122,6 +125,9 @@ func TestFirstConsumer(t *testing.T) {
 		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{})
 		if apierrors.IsNotFound(err) == step.consumer || c.pods() != step.pods {
 			t.Errorf("%s: the consumer: %v, %d pods: %s", step.phase, err, c.pods(), c.status())
+		}
+		if status := c.status(); strings.Contains(status, "PodScheduled") {
+			t.Errorf("%s: of the consumer is left: %s", step.phase, status)
 		}
 	}
 	c.pod(PodName(c.vmi.Name, c.vmi.UID, First))
@@ -154,17 +160,64 @@ func TestConsumerInVain(t *testing.T) {
 	}
 }
 
+// TestConsumerOfCollected: CDI may delete the DataVolume at once. The consumer goes all the same.
+func TestConsumerOfCollected(t *testing.T) {
+	c := filling(t, interceptor.Funcs{})
+	c.later()
+	claim := &corev1.PersistentVolumeClaim{}
+	if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "data"}, claim); err != nil {
+		t.Fatal(err)
+	}
+	claim.OwnerReferences = nil
+	if err := errors.Join(c.client.Update(t.Context(), claim), c.client.Delete(t.Context(), dataVolume("", ""))); err != nil {
+		t.Fatal(err)
+	}
+	c.later()
+	c.pod(PodName(c.vmi.Name, c.vmi.UID, First))
+	if c.pods() != 1 || c.provisioning() != "" {
+		t.Errorf("%d pods, Provisioning says %q", c.pods(), c.provisioning())
+	}
+}
+
+// TestConsumerClock: a consumer that ended in the future, by its node's clock, is made anew too.
+func TestConsumerClock(t *testing.T) {
+	c := filling(t, interceptor.Funcs{})
+	c.later()
+	pod := c.pod(ConsumerName(c.vmi))
+	pod.CreationTimestamp = metav1.NewTime(c.Clock.Now().Add(time.Hour))
+	c.becomes(pod, corev1.PodSucceeded)
+	if c.later(); c.pods() != 0 {
+		t.Errorf("%d pods", c.pods())
+	}
+}
+
 // TestConsumerRefused: what keeps a consumer from being made is said, and tried again less and less
-// often.
+// often. Once the consumer is made, it is said no more.
 func TestConsumerRefused(t *testing.T) {
-	c := filling(t, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
-		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("exceeded quota"))
+	err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("exceeded quota"))
+	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if err != nil {
+			return err
+		}
+		return w.Create(ctx, o, opts...)
 	}})
 	if after := c.later(); after < 5*time.Second || after > 5*time.Minute {
 		t.Errorf("looked at again after %s", after)
 	}
 	if s := c.get().Status.Condition(v1.ConditionSynchronized); s == nil || s.Reason != v1.ReasonFailedCreate || !strings.Contains(s.Message, "exceeded quota") {
 		t.Errorf("condition %+v", s)
+	}
+	// A quota that others use at the same time: no event comes, so it must be tried again soon.
+	err = apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("in use"))
+	for range 2 {
+		if after := c.later(); after != vanishedDelay {
+			t.Errorf("looked at again after %s", after)
+		}
+	}
+	err = nil
+	c.later()
+	if s := c.get().Status.Condition(v1.ConditionSynchronized); s != nil || c.pods() != 1 {
+		t.Errorf("condition %+v, %d pods", s, c.pods())
 	}
 }
 

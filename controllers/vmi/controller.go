@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
@@ -153,7 +154,11 @@ const unwatchedDelay = 2 * time.Second
 // VMI's, so its end made no event for the VMI.
 var errVanished = errors.New("the pod that was in the way is gone")
 
-// vanishedDelay is the wait after errVanished, until the launcher pod is created again.
+// errContended means that a quota could not count a pod, because others used the quota at the same
+// time. The API server calls it a conflict, but no object has changed whose event would come.
+var errContended = errors.New("the quota is in use")
+
+// vanishedDelay is the wait after errVanished and errContended, until the pod is created again.
 const vanishedDelay = time.Second
 
 // patient turns a refusal of the API server (a quota, a policy, a missing priority class), or
@@ -164,8 +169,12 @@ func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Du
 	const soonest = 5 * time.Second
 	switch {
 	case errors.Is(err, errFilling):
-		return soonest, nil
-	case errors.Is(err, errVanished):
+		waited := time.Duration(0)
+		if c := vmi.Status.Condition(v1.ConditionProvisioning); c != nil {
+			waited = r.Clock.Since(c.LastTransitionTime.Time)
+		}
+		return datavolume.Pause(waited), nil
+	case errors.Is(err, errVanished), errors.Is(err, errContended):
 		return vanishedDelay, nil
 	}
 	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) || apierrors.IsBadRequest(err) || kit.PresetsUnread(err)) {
@@ -322,6 +331,9 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 			observe(status, existing, r.now())
 			return existing, nil
 		}
+	}
+	if apierrors.IsConflict(err) {
+		return nil, fmt.Errorf("create launcher pod: %w: %s", errContended, err)
 	}
 	if err != nil {
 		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod could not be created", r.now())

@@ -39,26 +39,30 @@ func (r *Reconciler) filled(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		if step, err = r.consume(ctx, vmi); waits.Unbound {
 			waits.Message += ": " + step
 		}
+	} else if vmi.Status.Condition(v1.ConditionProvisioning) != nil { // else it has had no consumer
+		vmi.Status.RemoveCondition(v1.ConditionPodScheduled) // of the consumer
+		err = r.consumed(ctx, vmi)
 	}
 	if waits != nil {
 		r.waitForDisk(vmi, *waits)
 		return false, err
 	}
-	if len(fillings) > 0 {
-		err = r.consumed(ctx, vmi)
+	if err == nil {
+		vmi.Status.RemoveCondition(v1.ConditionProvisioning)
 	}
-	vmi.Status.RemoveCondition(v1.ConditionProvisioning)
 	return err == nil, err
 }
 
 // fillings is the progress of the DataVolumes that own the VMI's claims.
 func (r *Reconciler) fillings(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]datavolume.Progress, error) {
 	var all []datavolume.Progress
+	seen := map[string]bool{}
 	for _, v := range vmi.Spec.Volumes {
 		source := v.Claim()
-		if source == nil {
+		if source == nil || seen[source.Name] {
 			continue
 		}
+		seen[source.Name] = true
 		claim := &corev1.PersistentVolumeClaim{}
 		if err := r.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: source.Name}, claim); err != nil {
 			return nil, fmt.Errorf("get PersistentVolumeClaim %s: %w", source.Name, err)
@@ -103,11 +107,8 @@ func (r *Reconciler) dataVolume(ctx context.Context, namespace string, owner *me
 func (r *Reconciler) waitForDisk(vmi *v1.VirtualMachineInstance, p datavolume.Progress) {
 	setReady(&vmi.Status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
 	if p.Failed {
-		vmi.Status.RemoveCondition(v1.ConditionProvisioning)
 		r.unsynchronized(vmi, v1.ReasonDataVolumeFailed, p.Message)
-		return
-	}
-	if s := vmi.Status.Condition(v1.ConditionSynchronized); s != nil && (s.Reason == v1.ReasonDataVolumeFailed || s.Reason == v1.ReasonPvcNotFound) {
+	} else if s := vmi.Status.Condition(v1.ConditionSynchronized); s != nil && (s.Reason == v1.ReasonDataVolumeFailed || s.Reason == v1.ReasonPvcNotFound) {
 		vmi.Status.RemoveCondition(v1.ConditionSynchronized)
 	}
 	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue,
