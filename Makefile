@@ -40,7 +40,7 @@ test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests
 	$(run_e2e)
 
 .PHONY: test-all
-test-all: test long libvirt-diff web-check e2e-long compat-e2e virtctl fuzz ## test, and the long ones
+test-all: test long libvirt-diff web-check e2e-long compat-e2e virtctl third-party fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, its memory; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
@@ -176,6 +176,17 @@ virtctl: packages cluster ## every command of KubeVirt's virtctl against a clust
 	config/images/build.sh tiny debian launcher components
 	cd test/virtctl && go vet ./... && go build -ldflags "-X kubevirt.io/client-go/version.gitVersion=$$(go list -m -f '{{.Version}}' kubevirt.io/kubevirt)" -o $(BIN)/virtctl kubevirt.io/kubevirt/cmd/virtctl
 	CLUSTER=virtctl test/compat/cluster.sh test/virtctl $(UPDATE)
+
+.PHONY: third-party
+THIRD_PARTY ?=
+third-party: packages cluster ## the real CDI and local-path-provisioner, from the sources in THIRD_PARTY=FOLDER, on a cluster of their own (15 minutes the first time)
+ifeq ($(THIRD_PARTY),)
+	@echo "SKIPPED: NOTHING IS TESTED WITH THE REAL CDI: THIRD_PARTY names no folder with its sources (test/thirdparty/build.sh)"
+else
+	config/images/build.sh tiny launcher components
+	THIRD_PARTY=$(THIRD_PARTY) test/thirdparty/build.sh
+	test/thirdparty/cluster.sh
+endif
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, and that generated files are up to date

@@ -38,7 +38,8 @@ func Make(vm *v1.VirtualMachine, template *v1.DataVolumeTemplate, source *Source
 	maps.Copy(labels, template.ObjectMeta.Labels)
 	maps.Copy(annotations, template.ObjectMeta.Annotations)
 	annotations[accountAnnotation] = Account(vm)
-	labels[v1.CreatedByLabel] = string(vm.UID)
+	// CDI copies labels to its pods, and nobody else may give a pod the label of launcher pods.
+	delete(labels, v1.CreatedByLabel)
 	volume := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	volume.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)
 	volume.SetNamespace(vm.Namespace)

@@ -146,17 +146,16 @@ func Of(name string, volume *unstructured.Unstructured) Progress {
 	return Progress{Message: fmt.Sprintf("DataVolume %s is %s", name, Short(phase))}
 }
 
-// trouble is why a DataVolume is not being filled, or empty: the conditions by which KubeVirt
-// calls a DataVolume broken.
+// trouble is why a DataVolume is not being filled, or empty.
 func trouble(volume *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedSlice(volume.Object, "status", "conditions")
 	for _, c := range conditions {
 		c, _ := c.(map[string]any)
 		reason, _ := c["reason"].(string)
 		message, _ := c["message"].(string)
-		running := c["type"] == "Running" && c["status"] == "False" && (reason == "Error" || reason == "ImagePullFailed")
-		bound := c["type"] == "Bound" && c["status"] != "True" && reason == "ErrExceededQuota"
-		if running || bound {
+		// Error, ErrStartingPod, ErrExceededQuota, ErrClaimNotValid and their like.
+		broken := strings.HasPrefix(reason, "Err") || reason == "ImagePullFailed"
+		if broken && (c["type"] == "Running" && c["status"] == "False" || c["type"] == "Bound" && c["status"] != "True") {
 			return Short(strings.TrimSuffix(reason+", "+message, ", "))
 		}
 	}

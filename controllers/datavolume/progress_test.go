@@ -38,6 +38,8 @@ func TestProgress(t *testing.T) {
 		"failed: data failed":                      volume("Failed", ""),
 		"failed: data failed: Error, no such host": volume("Failed", "", condition("Running", "False", "Error", "no such host")),
 		"failed: is ImportScheduled, N/A, and CDI tries again after a failure: ImagePullFailed, gone": volume("ImportScheduled", "N/A", condition("Running", "False", "ImagePullFailed", "gone")),
+		"failed: data is new, and CDI tries again after a failure: ErrClaimNotValid, no accessMode":   volume("", "", condition("Bound", "False", "ErrClaimNotValid", "no accessMode")),
+		"failed: is ImportScheduled, and CDI tries again after a failure: ErrStartingPod":             volume("ImportScheduled", "", condition("Running", "False", "ErrStartingPod", "")),
 		"failed: ErrExceededQuota":                     volume("Pending", "", condition("Bound", "Unknown", "ErrExceededQuota", "")),
 		"waits: is Bound":                              volume("Bound", "", condition("Bound", "True", "ErrExceededQuota", "")),
 		"waits: is being deleted":                      beingDeleted(volume("Succeeded", "")),

@@ -177,7 +177,7 @@ func TestMake(t *testing.T) {
 	if want := map[string]string{accountAnnotation: "runner", adoptionAnnotation: "false", "note": "this"}; !maps.Equal(made.GetAnnotations(), want) {
 		t.Errorf("annotations %v, want %v", made.GetAnnotations(), want)
 	}
-	if want := map[string]string{v1.CreatedByLabel: "uid", "app": "web", "kind": "x"}; !maps.Equal(made.GetLabels(), want) {
+	if want := map[string]string{"app": "web", "kind": "x"}; !maps.Equal(made.GetLabels(), want) {
 		t.Errorf("labels %v, want %v", made.GetLabels(), want)
 	}
 	if class := made.Object["spec"].(map[string]any)["priorityClassName"]; class != "high" {

@@ -361,7 +361,7 @@ func filled(s subject) {
 	s.withDisks("runStrategy: Always", `source: {http: {url: "https://example.com"}}`)
 	vm := s.is(v1.VirtualMachineStatusProvisioning)
 	volume := s.volume("disk")
-	if want := map[string]string{"a": "b", v1.CreatedByLabel: string(vm.UID)}; !maps.Equal(volume.GetLabels(), want) {
+	if want := map[string]string{"a": "b"}; !maps.Equal(volume.GetLabels(), want) {
 		s.t.Errorf("labels %v, want %v", volume.GetLabels(), want)
 	}
 	if want := map[string]string{"c": "d", "cdi.kubevirt.io/allowClaimAdoption": "true", "kubeqemu.io/service-account": "default"}; !maps.Equal(volume.GetAnnotations(), want) {

@@ -2,6 +2,7 @@ package vmi
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -97,4 +98,30 @@ func TestDataVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	is(1, "Scheduling")
+}
+
+// TestFilledEarly: the first look at a new pod is not reported. The next look ends the wait for the
+// disk all the same.
+func TestFilledEarly(t *testing.T) {
+	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		o.SetCreationTimestamp(metav1.Unix(1000, 0)) // now
+		return w.Create(ctx, o, opts...)
+	}})
+	c.later()
+	next := dataVolume("Succeeded", "")
+	if err := errors.Join(c.client.Delete(t.Context(), dataVolume("", "")), c.client.Create(t.Context(), next)); err != nil {
+		t.Fatal(err)
+	}
+	if after := c.later(); after != earlyDelay {
+		t.Errorf("looked at again after %s", after)
+	}
+	pod := c.pod(PodName(c.vmi.Name, c.vmi.UID, First))
+	pod.Spec.NodeName = "node1"
+	if err := c.client.Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	c.later()
+	if got := c.provisioning(); got != "" {
+		t.Errorf("Provisioning says %q", got)
+	}
 }

@@ -24,6 +24,7 @@ func begin(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
 // observe brings a status up to date with the launcher pod. It is pure.
 func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
 	status.SetPhase(v1.Scheduling, now)
+	status.RemoveCondition(v1.ConditionProvisioning) // the pod is made once the disks are filled
 	if pod.Spec.NodeName != "" {
 		status.NodeName = pod.Spec.NodeName
 	}
