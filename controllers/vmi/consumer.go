@@ -66,20 +66,20 @@ func (r *Reconciler) consume(ctx context.Context, vmi *v1.VirtualMachineInstance
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: name}, pod)
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Sprintf("its first pod, %s, is made", name), r.createConsumer(ctx, vmi)
+		return fmt.Sprintf("consumer %s is made", name), r.createConsumer(ctx, vmi)
 	case err != nil:
 		return "", fmt.Errorf("get pod %s: %w", name, err)
 	case !owns(vmi, pod):
-		return fmt.Sprintf("a pod %s that is not this VMI's is in the way of its first pod; delete it", name), nil
+		return fmt.Sprintf("a pod %s that is not this VMI's is in the way of its consumer; delete it", name), nil
 	}
 	observeScheduling(&vmi.Status, pod, r.now())
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	since := r.Clock.Since(endOf(pod))
 	// The clock of the node, which wrote the time of the end, may be ahead.
 	if !ended || pod.DeletionTimestamp != nil || since < r.retryAfter(vmi, consumerTime) && since > -longestDelay {
-		return fmt.Sprintf("its first pod, %s, is %s", name, pod.Status.Phase), nil
+		return fmt.Sprintf("consumer %s is %s", name, pod.Status.Phase), nil
 	}
-	return fmt.Sprintf("its first pod, %s, ended in vain, and is made anew", name), r.deletePod(ctx, pod)
+	return fmt.Sprintf("consumer %s ended in vain, and is made anew", name), r.deletePod(ctx, pod)
 }
 
 // endOf is when a pod's container ended. A pod that a node rejected has no container: then it is

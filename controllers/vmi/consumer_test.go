@@ -92,7 +92,7 @@ func TestFirstConsumer(t *testing.T) {
 			t.Errorf("Provisioning says %q, want %q", got, words)
 		}
 	}
-	says("DataVolume data waits for the first pod of its claim: its first pod, " + name + ", is made")
+	says("DataVolume data waits for the first pod of its claim: consumer " + name + " is made")
 	pod := c.pod(name)
 	if !owns(c.get(), pod) || pod.Labels[v1.AppLabel] != "virt-consumer" || nameOfVMI(pod) != "" && pod.Labels[v1.AppLabel] == "virt-launcher" {
 		t.Errorf("the consumer is %+v", pod.ObjectMeta)
