@@ -93,6 +93,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if errors.Is(stepErr, errBehind) {
 		return ctrl.Result{RequeueAfter: behindDelay}, nil
 	}
+	if errors.Is(stepErr, errUnread) {
+		return ctrl.Result{}, stepErr
+	}
 	if err := r.writeStatus(ctx, vm, observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now()))); err != nil {
 		return ctrl.Result{}, ignoreConflict(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -18,6 +19,10 @@ import (
 
 // errDisks means that a DataVolume cannot be made before somebody changes something.
 var errDisks = errors.New("cannot make the DataVolumes")
+
+// errUnread means that the API server did not say how the disks are. What the status says of them
+// stays.
+var errUnread = errors.New("cannot look at the DataVolumes")
 
 // disks are the DataVolumes of a VM's templates.
 type disks struct {
@@ -49,10 +54,11 @@ func wantsDisks(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) 
 	return vm.Annotations[v1.ImmediateDataVolumeCreationAnnotation] != "false" || p.action == start
 }
 
-// waitsForDisk says whether a VMI has no launcher pod because of a disk.
+// waitsForDisk says whether a VMI has no launcher pod because of a disk. A VMI whose launcher pod a
+// node rejected is Scheduling.
 func waitsForDisk(vmi *v1.VirtualMachineInstance) bool {
 	s := vmi.Status.Condition(v1.ConditionSynchronized)
-	return vmi.Status.Phase == v1.Pending && (vmi.Status.Condition(v1.ConditionProvisioning) != nil ||
+	return (vmi.Status.Phase == v1.Pending || vmi.Status.Phase == v1.Scheduling) && (vmi.Status.Condition(v1.ConditionProvisioning) != nil ||
 		s != nil && (s.Reason == v1.ReasonPvcNotFound || s.Reason == v1.ReasonDataVolumeFailed))
 }
 
@@ -128,10 +134,16 @@ func (r *Reconciler) look(ctx context.Context, vm *v1.VirtualMachine) (map[strin
 // They are filled side by side, whether or not the VM is stopped meanwhile.
 func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) (*failure, error) {
 	states, err := r.look(ctx, vm)
-	if err != nil {
+	switch {
+	case err != nil && !errors.Is(err, datavolume.ErrNoCDI) && !apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("%w: %w", errUnread, err)
+	case err != nil:
 		return unfilled(v1.ReasonFailedDataVolumeCreate, err)
 	}
 	d := survey(vm, states)
+	if vmi == nil { // a VMI says what it waits for
+		p.disks = d
+	}
 	for _, m := range d.missing {
 		// The first error ends the round, so that no VM costs many requests in vain.
 		if err := r.makeDataVolume(ctx, vm, m); errors.Is(err, datavolume.ErrUnauthorized) {
@@ -143,18 +155,24 @@ func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	if d.taken != "" {
 		return unfilled(v1.ReasonFailedDataVolumeCreate, fmt.Errorf("%w: %s", errDisks, d.taken))
 	}
-	if d.waits == "" && vmi == nil {
-		return nil, nil
+	if d.waits != "" || vmi != nil {
+		p.postpone(waitsSince(vm, vmi), r.Clock.Now())
 	}
-	p.postpone(vm, r.Clock.Now())
-	if vmi != nil { // which says what it waits for
-		return nil, nil
-	}
-	p.disks = d
 	if d.failed != "" {
 		return &failure{v1.ReasonDataVolumeFailed, d.failed}, nil
 	}
 	return nil, nil
+}
+
+// waitsSince is when a VM began to wait for its disks.
+func waitsSince(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) *metav1.Time {
+	if vmi != nil {
+		return &vmi.CreationTimestamp
+	}
+	if c := vm.Status.Condition(v1.ConditionProvisioning); c != nil {
+		return &c.LastTransitionTime
+	}
+	return nil
 }
 
 // unfilled is the failure of an error. Of an error that passes by itself there is none.
@@ -170,10 +188,10 @@ func unfilled(reason string, err error) (*failure, error) {
 
 // postpone puts a start off, and says when to look at the DataVolumes again: nobody tells when they
 // change. The longer the VM has been waiting, the longer the pause.
-func (p *plan) postpone(vm *v1.VirtualMachine, now time.Time) {
+func (p *plan) postpone(since *metav1.Time, now time.Time) {
 	pause := datavolume.SoonestLook
-	if c := vm.Status.Condition(v1.ConditionProvisioning); c != nil {
-		pause = datavolume.Pause(now.Sub(c.LastTransitionTime.Time))
+	if since != nil {
+		pause = datavolume.Pause(now.Sub(since.Time))
 	}
 	if p.action == start {
 		p.action = wait

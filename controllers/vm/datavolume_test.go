@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -225,11 +226,11 @@ func TestContended(t *testing.T) {
 // TestDeletedWithVMI: a VMI that waits for a disk needs the disk's DataVolume still, and a VMI whose
 // launcher pod is made does not.
 func TestDeletedWithVMI(t *testing.T) {
-	for phase, want := range map[v1.VirtualMachineInstancePhase]bool{v1.Pending: true, v1.Running: false} {
+	for phase, want := range map[v1.VirtualMachineInstancePhase]bool{v1.Pending: true, v1.Scheduling: true, v1.Running: false} {
 		vm := withDisk()
 		vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
 		vmi := run(phase)
-		vmi.Namespace, vmi.Name, vmi.UID = "ns", "vm", "vmi"
+		vmi.Namespace, vmi.Name, vmi.UID, vmi.CreationTimestamp = "ns", "vm", "vmi", metav1.NewTime(now)
 		vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}
 		vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{isFalseFor(v1.ConditionSynchronized, v1.ReasonPvcNotFound)}
 		f := newFaulty(t, interceptor.Funcs{}, vm, vmi)
@@ -241,6 +242,49 @@ func TestDeletedWithVMI(t *testing.T) {
 		if err != nil || (volume != nil) != want || (after == 5*time.Second) != want || f.vmi() == nil || f.vmi().DeletionTimestamp != nil {
 			t.Errorf("%s: DataVolume %v (%v), looked at again after %s, VMI %v", phase, volume, err, after, f.vmi())
 		}
+	}
+}
+
+// TestUnread: an API server that does not answer changes nothing of what the status says.
+func TestUnread(t *testing.T) {
+	vm := withDisk()
+	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
+	f := newFaulty(t, interceptor.Funcs{}, vm)
+	f.step()
+	f.step()
+	before := f.vm().Status
+	if c := before.Condition(v1.ConditionProvisioning); c == nil || before.PrintableStatus != v1.VirtualMachineStatusProvisioning {
+		t.Fatalf("status %+v", before)
+	}
+	f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+		return errors.New("the API server is away")
+	}})
+	if _, err := f.step(); err == nil {
+		t.Error("no error")
+	}
+	if diff := cmp.Diff(before, f.vm().Status); diff != "" {
+		t.Errorf("the status changed: %s", diff)
+	}
+}
+
+// TestFailedWithVMI: CDI may fail before there is a claim. Then the VMI knows nothing of the failure.
+func TestFailedWithVMI(t *testing.T) {
+	vm := withDisk()
+	vmi := run(v1.Pending)
+	vmi.Namespace, vmi.Name, vmi.UID, vmi.CreationTimestamp = "ns", "vm", "vmi", metav1.NewTime(now.Add(-time.Hour))
+	vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}
+	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{isFalseFor(v1.ConditionSynchronized, v1.ReasonPvcNotFound)}
+	volume := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{
+		map[string]any{"type": "Bound", "status": "False", "reason": "ErrExceededQuota", "message": "no more"}}}}}
+	volume.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)
+	volume.SetNamespace("ns")
+	volume.SetName("disk")
+	f := newFaulty(t, interceptor.Funcs{}, vm, vmi, volume)
+	if after, err := f.step(); err != nil || after != time.Minute {
+		t.Errorf("looked at again after %s (%v)", after, err)
+	}
+	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || !strings.Contains(c.Message, "ErrExceededQuota, no more") {
+		t.Errorf("condition %+v", c)
 	}
 }
 
@@ -264,11 +308,9 @@ func TestInferredFromWhatIsThere(t *testing.T) {
 func TestPostpone(t *testing.T) {
 	now := time.Now()
 	for waited, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 40 * time.Second: 5 * time.Second, 5 * time.Minute: 30 * time.Second, 100 * time.Hour: time.Minute} {
-		vm := &v1.VirtualMachine{}
-		vm.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.ConditionProvisioning, LastTransitionTime: metav1.NewTime(now.Add(-waited))}}
 		for after, least := range map[time.Duration]time.Duration{0: want, time.Second: time.Second, time.Hour: want} {
 			p := &plan{action: start, after: after}
-			if p.postpone(vm, now); p.action != wait || p.after != least {
+			if p.postpone(ptr.To(metav1.NewTime(now.Add(-waited))), now); p.action != wait || p.after != least {
 				t.Errorf("after %s: %+v, want %s", waited, p, least)
 			}
 		}

@@ -73,22 +73,34 @@ func (r *Reconciler) consume(ctx context.Context, vmi *v1.VirtualMachineInstance
 		return fmt.Sprintf("a pod %s that is not this VMI's is in the way of its consumer; delete it", name), nil
 	}
 	observeScheduling(&vmi.Status, pod, r.now())
+	permitted(&vmi.Status)
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	since := r.Clock.Since(endOf(pod))
-	// The clock of the node, which wrote the time of the end, may be ahead.
+	since := r.Clock.Since(endOf(pod, r.Clock.Now()))
+	// This clock may have been set back since the pod was made.
 	if !ended || pod.DeletionTimestamp != nil || since < r.retryAfter(vmi, consumerTime) && since > -longestDelay {
 		return fmt.Sprintf("consumer %s is %s", name, pod.Status.Phase), nil
 	}
 	return fmt.Sprintf("consumer %s ended in vain, and is made anew", name), r.deletePod(ctx, pod)
 }
 
-// endOf is when a pod's container ended. A pod that a node rejected has no container: then it is
-// when the pod was made.
-func endOf(pod *corev1.Pod) time.Time {
+// endOf is when a pod's container ended, or else when the pod was made: a pod that a node rejected
+// has no container, and a node's clock may be wrong.
+func endOf(pod *corev1.Pod, now time.Time) time.Time {
+	made := pod.CreationTimestamp.Time
 	if c := computeStatus(pod); c != nil && c.State.Terminated != nil {
-		return c.State.Terminated.FinishedAt.Time
+		if end := c.State.Terminated.FinishedAt.Time; end.After(made) && !end.After(now) {
+			return end
+		}
 	}
-	return pod.CreationTimestamp.Time
+	return made
+}
+
+// permitted ends the complaint that a VMI's consumer could not be made.
+func permitted(status *v1.VirtualMachineInstanceStatus) {
+	// After Pending, the complaint is about a launcher pod that was rejected: see wasRejected.
+	if s := status.Condition(v1.ConditionSynchronized); s != nil && s.Reason == v1.ReasonFailedCreate && status.Phase == v1.Pending {
+		status.RemoveCondition(v1.ConditionSynchronized)
+	}
 }
 
 func (r *Reconciler) createConsumer(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
@@ -107,9 +119,7 @@ func (r *Reconciler) createConsumer(ctx context.Context, vmi *v1.VirtualMachineI
 		r.unsynchronized(vmi, v1.ReasonFailedCreate, err.Error())
 		return fmt.Errorf("create pod %s: %w", pod.Name, err)
 	}
-	if s := vmi.Status.Condition(v1.ConditionSynchronized); s != nil && s.Reason == v1.ReasonFailedCreate {
-		vmi.Status.RemoveCondition(v1.ConditionSynchronized)
-	}
+	permitted(&vmi.Status)
 	if err == nil {
 		r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Bind", "Created pod %s, which binds the VMI's claims and ends", pod.Name)
 	}

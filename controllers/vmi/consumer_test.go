@@ -221,6 +221,67 @@ func TestConsumerRefused(t *testing.T) {
 	}
 }
 
+// TestConsumerPermitted: what was said of a consumer that could not be made ends with the import.
+func TestConsumerPermitted(t *testing.T) {
+	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if _, ok := o.(*corev1.Pod); ok {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("exceeded quota"))
+		}
+		return w.Create(ctx, o, opts...)
+	}})
+	c.later()
+	next := dataVolume("ImportInProgress", "")
+	if err := errors.Join(c.client.Delete(t.Context(), dataVolume("", "")), c.client.Create(t.Context(), next)); err != nil {
+		t.Fatal(err)
+	}
+	c.later()
+	if s := c.get().Status.Condition(v1.ConditionSynchronized); s != nil {
+		t.Errorf("condition %+v", s)
+	}
+}
+
+// TestContendedAfterRejection: a launcher pod was rejected, then a disk was filled again, then a quota
+// was in use. The VMI goes on waiting for its next launcher pod.
+func TestContendedAfterRejection(t *testing.T) {
+	var fault error
+	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if _, ok := o.(*corev1.Pod); ok && fault != nil {
+			return fault
+		}
+		return w.Create(ctx, o, opts...)
+	}})
+	vmi := c.get()
+	vmi.Status.Phase = v1.Scheduling
+	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue, Reason: v1.ReasonDataVolumeNotReady}}
+	if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.client.Delete(t.Context(), dataVolume("", "")), c.client.Create(t.Context(), dataVolume("Succeeded", ""))); err != nil {
+		t.Fatal(err)
+	}
+	fault = apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("in use"))
+	c.later()
+	c.later()
+	fault = nil
+	c.later()
+	if got := c.get(); got.IsFinal() || c.pods() != 1 || c.provisioning() != "" {
+		t.Errorf("%d pods: %s", c.pods(), c.status())
+	}
+}
+
+// TestEndOf: the clock of a node may be behind or ahead.
+func TestEndOf(t *testing.T) {
+	made := time.Unix(1000, 0)
+	for after, want := range map[time.Duration]time.Duration{time.Second: time.Second, -time.Hour: 0, time.Hour: 0} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(made)}}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: ContainerName, State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(made.Add(after))}}}}
+		if got := endOf(pod, made.Add(time.Minute)); !got.Equal(made.Add(want)) {
+			t.Errorf("%s: %s, want %s", after, got.Sub(made), want)
+		}
+	}
+}
+
 // TestConsumerInTheWay: a pod of somebody else with the consumer's name is left alone.
 func TestConsumerInTheWay(t *testing.T) {
 	c := filling(t, interceptor.Funcs{})

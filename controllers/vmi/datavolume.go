@@ -42,14 +42,15 @@ func (r *Reconciler) filled(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	} else if vmi.Status.Condition(v1.ConditionProvisioning) != nil { // else it has had no consumer
 		vmi.Status.RemoveCondition(v1.ConditionPodScheduled) // of the consumer
 		err = r.consumed(ctx, vmi)
+		if waits != nil {
+			permitted(&vmi.Status)
+		}
 	}
 	if waits != nil {
 		r.waitForDisk(vmi, *waits)
 		return false, err
 	}
-	if err == nil {
-		vmi.Status.RemoveCondition(v1.ConditionProvisioning)
-	}
+	// Provisioning stays until the launcher pod is made: see wasRejected.
 	return err == nil, err
 }
 
