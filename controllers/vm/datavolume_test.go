@@ -286,6 +286,14 @@ func TestFailedWithVMI(t *testing.T) {
 	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || !strings.Contains(c.Message, "ErrExceededQuota, no more") {
 		t.Errorf("condition %+v", c)
 	}
+	// A filled disk may be deleted while the VMI waits for something else.
+	volume.Object["status"] = map[string]any{"phase": "Succeeded"}
+	if err := f.store.Update(t.Context(), volume); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := f.step(); err != nil || after != time.Minute || f.vm().Status.Condition(v1.ConditionFailure) != nil {
+		t.Errorf("filled: looked at again after %s (%v): %+v", after, err, f.vm().Status)
+	}
 }
 
 // TestInferredFromWhatIsThere: once a disk is filled, its template is not asked which instancetype

@@ -260,8 +260,11 @@ func TestContendedAfterRejection(t *testing.T) {
 		t.Fatal(err)
 	}
 	fault = apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("in use"))
-	c.later()
-	c.later()
+	for range 2 {
+		if after := c.later(); after != vanishedDelay {
+			t.Errorf("looked at again after %s", after)
+		}
+	}
 	fault = nil
 	c.later()
 	if got := c.get(); got.IsFinal() || c.pods() != 1 || c.provisioning() != "" {
