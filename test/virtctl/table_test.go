@@ -308,7 +308,7 @@ func objects() []command {
 				effect: all(becomes("vm/imported", printed, "Provisioning"), fills("imported", "blank"))},
 			{prepare: sh("kubectl delete vm imported && echo '" + dataSource + "' | kubectl create -f -"),
 				line:   "virtctl create vm --name=copied --memory=128Mi --volume-datasource=src:source --volume-clone-pvc=src:virtctl/claim --volume-blank=size:1Gi | kubectl create -f -",
-				effect: all(becomes("vm/copied", printed, "Provisioning"), fills("copied", "pvc pvc blank"))},
+				effect: all(becomes("vm/copied", printed, "Provisioning"), fills("copied", "blank pvc pvc"))},
 			{prepare: sh("kubectl delete vm copied && kubectl delete -f cdi.yaml"), line: "virtctl create vm --name=answered --volume-sysprep=src:answers | kubectl create -f -", missing: "sysprep"},
 		}},
 		{"create instancetype", "no devices of the host, no I/O threads", []line{
