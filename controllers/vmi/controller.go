@@ -155,7 +155,8 @@ const unwatchedDelay = 2 * time.Second
 var errVanished = errors.New("the pod that was in the way is gone")
 
 // errContended means that a quota could not count a pod, because others used the quota at the same
-// time. The API server calls it a conflict, but no object has changed whose event would come.
+// time. The API server calls it a conflict, but no object has changed whose event would come. So the
+// API server's error is quoted and not wrapped: see ignoreConflict.
 var errContended = errors.New("the quota is in use")
 
 // vanishedDelay is the wait after errVanished and errContended, until the pod is created again.
