@@ -19,8 +19,8 @@ const adoptionAnnotation = "cdi.kubevirt.io/allowClaimAdoption"
 const accountAnnotation = "kubeqemu.io/service-account"
 
 // Make returns the DataVolume of a VM's template, with the source that was resolved from the
-// template. Make is pure.
-func Make(vm *v1.VirtualMachine, template *v1.DataVolumeTemplate, source *Source) (*unstructured.Unstructured, error) {
+// template, and the storage class of a claim that names none. Make is pure.
+func Make(vm *v1.VirtualMachine, template *v1.DataVolumeTemplate, source *Source, class string) (*unstructured.Unstructured, error) {
 	spec, err := template.Fields()
 	if err != nil {
 		return nil, err
@@ -31,6 +31,11 @@ func Make(vm *v1.VirtualMachine, template *v1.DataVolumeTemplate, source *Source
 		delete(spec, "sourceRef")
 		spec["source"] = map[string]any{source.kind: map[string]any{"namespace": source.namespace, "name": source.name}}
 		maps.Copy(labels, source.labels)
+	}
+	for _, form := range []string{"storage", "pvc"} {
+		if claim, ok := spec[form].(map[string]any); ok && claim["storageClassName"] == nil && class != "" {
+			claim["storageClassName"] = class
+		}
 	}
 	if _, set := spec["priorityClassName"]; !set && vm.Spec.Template.Spec.PriorityClassName != "" {
 		spec["priorityClassName"] = vm.Spec.Template.Spec.PriorityClassName

@@ -135,7 +135,7 @@ func TestSource(t *testing.T) {
 				t.Errorf("%s: %v is of neither sort", spec, err)
 			}
 		} else {
-			made, err := Make(vm, template, source)
+			made, err := Make(vm, template, source, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +170,7 @@ func TestMake(t *testing.T) {
 	vm.Spec.Template.Spec.PriorityClassName = "high"
 	template.ObjectMeta.Annotations = map[string]string{accountAnnotation: "admin", adoptionAnnotation: "false", "note": "this"}
 	template.ObjectMeta.Labels = map[string]string{v1.CreatedByLabel: "another", "app": "web"}
-	made, err := Make(vm, template, &Source{kind: "pvc", namespace: "open", name: "disk", labels: map[string]string{"app": "golden", "kind": "x"}})
+	made, err := Make(vm, template, &Source{kind: "pvc", namespace: "open", name: "disk", labels: map[string]string{"app": "golden", "kind": "x"}}, "fast")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +180,19 @@ func TestMake(t *testing.T) {
 	if want := map[string]string{"app": "web", "kind": "x"}; !maps.Equal(made.GetLabels(), want) {
 		t.Errorf("labels %v, want %v", made.GetLabels(), want)
 	}
-	if class := made.Object["spec"].(map[string]any)["priorityClassName"]; class != "high" {
+	spec := made.Object["spec"].(map[string]any)
+	if class := spec["priorityClassName"]; class != "high" {
 		t.Errorf("priority class %v", class)
+	}
+	if class, _, _ := unstructured.NestedString(spec, "storage", "storageClassName"); class != "fast" {
+		t.Errorf("storage class %q", class)
+	}
+	template.Spec.Raw = []byte(`{"pvc":{"storageClassName":"own"},"source":{"blank":{}}}`)
+	if made, err = Make(vm, template, nil, "fast"); err != nil {
+		t.Fatal(err)
+	}
+	if class, _, _ := unstructured.NestedString(made.Object, "spec", "pvc", "storageClassName"); class != "own" {
+		t.Errorf("storage class %q", class)
 	}
 }
 
@@ -220,7 +231,7 @@ func FuzzSource(f *testing.F) {
 		if err != nil {
 			return
 		}
-		made, err := Make(vm, template, source)
+		made, err := Make(vm, template, source, "")
 		if err != nil {
 			t.Fatal(err)
 		}

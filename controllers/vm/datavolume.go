@@ -10,8 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
@@ -144,9 +146,13 @@ func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	if vmi == nil { // a VMI says what it waits for
 		p.disks = d
 	}
+	class, err := r.storageClass(ctx, vm, d.missing)
+	if err != nil {
+		return unfilled(v1.ReasonFailedDataVolumeCreate, err)
+	}
 	for _, m := range d.missing {
 		// The first error ends the round, so that no VM costs many requests in vain.
-		if err := r.makeDataVolume(ctx, vm, m); errors.Is(err, datavolume.ErrUnauthorized) {
+		if err := r.makeDataVolume(ctx, vm, m, class); errors.Is(err, datavolume.ErrUnauthorized) {
 			return unfilled(v1.ReasonUnauthorizedDataVolumeCreate, err)
 		} else if err != nil {
 			return unfilled(v1.ReasonFailedDataVolumeCreate, err)
@@ -201,8 +207,25 @@ func (p *plan) postpone(since *metav1.Time, now time.Time) {
 	}
 }
 
+// storageClass is the storage class that the VM's preference has for the DataVolumes to be made, or
+// empty.
+func (r *Reconciler) storageClass(ctx context.Context, vm *v1.VirtualMachine, made []missing) (string, error) {
+	if len(made) == 0 || vm.Spec.Preference == nil {
+		return "", nil
+	}
+	without := *vm
+	without.Spec.Instancetype = nil
+	chosen, err := choice.Find(ctx, func(ctx context.Context, key types.NamespacedName, into choice.Object) error {
+		return r.Live.Get(ctx, key, into)
+	}, &without)
+	if err != nil {
+		return "", fmt.Errorf("read the storage class of DataVolumes: %w", err)
+	}
+	return chosen.StorageClass(), nil
+}
+
 // makeDataVolume makes the DataVolume of a template.
-func (r *Reconciler) makeDataVolume(ctx context.Context, vm *v1.VirtualMachine, m missing) error {
+func (r *Reconciler) makeDataVolume(ctx context.Context, vm *v1.VirtualMachine, m missing, class string) error {
 	name := m.template.ObjectMeta.Name
 	source, err := r.cloner().Source(ctx, vm, m.template)
 	if errors.Is(err, datavolume.ErrUnauthorized) || errors.Is(err, datavolume.ErrUnresolved) {
@@ -211,7 +234,7 @@ func (r *Reconciler) makeDataVolume(ctx context.Context, vm *v1.VirtualMachine, 
 	if err != nil {
 		return err
 	}
-	volume, err := datavolume.Make(vm, m.template, source)
+	volume, err := datavolume.Make(vm, m.template, source, class)
 	if err != nil {
 		return err
 	}

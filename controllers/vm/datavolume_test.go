@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 	"github.com/kubeqemu/kubeqemu/test/apiserver"
@@ -293,6 +294,35 @@ func TestFailedWithVMI(t *testing.T) {
 	}
 	if after, err := f.step(); err != nil || after != time.Minute || f.vm().Status.Condition(v1.ConditionFailure) != nil {
 		t.Errorf("filled: looked at again after %s (%v): %+v", after, err, f.vm().Status)
+	}
+}
+
+// TestPreferredStorageClass: the preference of a VM has the storage class of claims that name none.
+func TestPreferredStorageClass(t *testing.T) {
+	vm := withDisk()
+	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
+	vm.Spec.Preference = &v1.PreferenceMatcher{Kind: "VirtualMachinePreference", Name: "fast"}
+	vm.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "none"} // is not needed yet
+	vm.Spec.Template.Spec.Domain.Memory = nil
+	preference := &v1beta1.VirtualMachinePreference{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "fast"}}
+	preference.Spec.Volumes = &v1beta1.VolumePreferences{PreferredStorageClassName: "nvme"}
+	f := newFaulty(t, interceptor.Funcs{}, vm)
+	f.step()
+	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || c.Reason != v1.ReasonFailedDataVolumeCreate || !strings.Contains(c.Message, "fast") {
+		t.Errorf("condition %+v", c)
+	}
+	if err := f.store.Create(t.Context(), preference); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.step(); err != nil {
+		t.Fatal(err)
+	}
+	volume, err := datavolume.Get(t.Context(), f.store, client.ObjectKey{Namespace: "ns", Name: "disk"})
+	if err != nil || volume == nil {
+		t.Fatalf("DataVolume %v (%v)", volume, err)
+	}
+	if class, _, _ := unstructured.NestedString(volume.Object, "spec", "storage", "storageClassName"); class != "nvme" {
+		t.Errorf("storage class %q", class)
 	}
 }
 

@@ -139,7 +139,7 @@ func fills(vm, sources string) effect {
 func screens() []command {
 	return []command{
 		{"console", "", []line{
-			{line: "virtctl console vm --timeout=1", missing: "not found", same: true},
+			{prepare: sh("kubectl wait --for=delete vmi/vm --timeout=2m"), line: "virtctl console vm --timeout=1", missing: "not found", same: true},
 			{prepare: sh("virtctl start vm && kubectl wait --for=create vmi/vm --timeout=1m"), line: "virtctl console vm --timeout=5", effect: shows(), serves: true, terminal: true,
 				note: "The guest does not run yet when virtctl is started"},
 		}},
@@ -319,8 +319,7 @@ func objects() []command {
 		}},
 		{"create preference", "", []line{
 			{line: "virtctl create preference --name=cores --cpu-topology=cores --machine-type=q35 --namespaced | kubectl create -f -", effect: becomes("virtualmachinepreference/cores", "{.spec.cpu.preferredCPUTopology}{.spec.machine.preferredMachineType}", "coresq35")},
-			{line: "virtctl create preference --name=class --volume-storage-class=fast --namespaced | kubectl create -f -", effect: becomes("virtualmachinepreference/class", "{.spec.volumes.preferredStorageClassName}", "fast"),
-				note: "The class is for DataVolume templates, which are refused"},
+			{line: "virtctl create preference --name=class --volume-storage-class=fast --namespaced | kubectl create -f -", effect: becomes("virtualmachinepreference/class", "{.spec.volumes.preferredStorageClassName}", "fast")},
 		}},
 		{"create clone", "no clones", []line{
 			{line: "virtctl create clone --source-name=vm --target-name=copy --source-type=vm --target-type=vm --label-filter='*' --annotation-filter='*' --template-label-filter='*' --template-annotation-filter='*' --new-mac-address=default:02-00-00-00-00-01 --new-smbios-serial=new --name=clone | kubectl create -f -",

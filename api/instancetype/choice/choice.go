@@ -83,6 +83,14 @@ func (c *Choice) preference() *v1beta1.VirtualMachinePreferenceSpec {
 	return nil
 }
 
+// StorageClass is the storage class that the preference wants for claims that name none, or empty.
+func (c *Choice) StorageClass() string {
+	if p := c.preference(); p != nil && p.Volumes != nil {
+		return p.Volumes.PreferredStorageClassName
+	}
+	return ""
+}
+
 // Expand is the VM with its instancetype and preference applied to the template. The errors are
 // those of that template with its defaults.
 func (c *Choice) Expand(vm *v1.VirtualMachine) (*v1.VirtualMachine, field.ErrorList) {

@@ -108,7 +108,8 @@ type VirtualMachinePreferenceSpec struct {
 
 // VolumePreferences are of the volumes.
 type VolumePreferences struct {
-	// PreferredStorageClassName has no effect.
+	// PreferredStorageClassName is the storage class of the claims of spec.dataVolumeTemplates that
+	// name none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PreferredStorageClassName string `json:"preferredStorageClassName,omitempty"`
