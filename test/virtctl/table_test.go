@@ -305,10 +305,10 @@ func objects() []command {
 				effect: becomes("vm/data", printed, "Stopped")},
 			{prepare: sh("kubectl apply -f cdi.yaml && kubectl wait --for=condition=established --timeout=60s -f cdi.yaml"),
 				line:   "virtctl create vm --name=imported --memory=128Mi --volume-import=type:blank,size:1Gi | kubectl create -f -",
-				effect: all(becomes("vm/imported", printed, "Provisioning"), fills("imported", "blank"))},
+				effect: all(becomes("vm/imported", printed, "Provisioning"), fills("imported", "blank")), note: "CDI's kinds are there, and CDI is not"},
 			{prepare: sh("kubectl delete vm imported && echo '" + dataSource + "' | kubectl create -f -"),
 				line:   "virtctl create vm --name=copied --memory=128Mi --volume-datasource=src:source --volume-clone-pvc=src:virtctl/claim --volume-blank=size:1Gi | kubectl create -f -",
-				effect: all(becomes("vm/copied", printed, "Provisioning"), fills("copied", "blank pvc pvc"))},
+				effect: all(becomes("vm/copied", printed, "Provisioning"), fills("copied", "blank pvc pvc")), note: "CDI's kinds are there, and CDI is not"},
 			{prepare: sh("kubectl delete vm copied && kubectl delete -f cdi.yaml"), line: "virtctl create vm --name=answered --volume-sysprep=src:answers | kubectl create -f -", missing: "sysprep"},
 		}},
 		{"create instancetype", "no devices of the host, no I/O threads", []line{
