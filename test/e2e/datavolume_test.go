@@ -97,10 +97,15 @@ func dataVolumeTemplates(t *testing.T) {
 	// The namespace's service account may not clone from kube-system.
 	m.says(v1.ConditionFailure, "service account default of namespace "+c.namespace+" may not clone from namespace kube-system")
 	kubectl(t, "-n", c.namespace, "patch", "vm", "templates", "--type=json", "--patch", `[{"op":"replace","path":"/spec/dataVolumeTemplates/1","value":`+template("late", `{"http":{"url":"https://example.com/disk"}}`)+`}]`)
-	m.is(v1.VirtualMachineStatusProvisioning)
-	if made := kubectl(t, "-n", c.namespace, "get", "datavolumes", "-o", "jsonpath={.items[*].metadata.name}"); made != "early late" {
-		t.Fatalf("DataVolumes %q", made)
+	if err := poll(60*time.Second, func() error {
+		if made := kubectl(t, "-n", c.namespace, "get", "datavolumes", "-o", "jsonpath={.items[*].metadata.name}"); made != "early late" {
+			return fmt.Errorf("there are the DataVolumes %q", made)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
+	m.is(v1.VirtualMachineStatusProvisioning)
 	becomes(t, c.namespace, "early", `{"phase":"Succeeded","progress":"100.0%"}`)
 	becomes(t, c.namespace, "late", `{"phase":"ImportInProgress","progress":"42.0%"}`)
 	m.says(v1.ConditionProvisioning, "DataVolume late is ImportInProgress, 42.0%")
