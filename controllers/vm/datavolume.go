@@ -22,8 +22,7 @@ import (
 // errDisks means that a DataVolume cannot be made before somebody changes something.
 var errDisks = errors.New("cannot make the DataVolumes")
 
-// errUnread means that the API server did not say how the disks are. What the status says of them
-// stays.
+// errUnread means that a DataVolume or a claim could not be read. The VM's status stays as it is.
 var errUnread = errors.New("cannot look at the DataVolumes")
 
 // disks are the DataVolumes of a VM's templates.

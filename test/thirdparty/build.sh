@@ -1,8 +1,9 @@
 #!/bin/bash
 # build.sh: builds CDI and local-path-provisioner from their sources, and packs them as images into _output/images.
 #
-# THIRD_PARTY is the folder with their sources as tar.xz archives. What was built is kept in _output/third-party. The
-# images for CDI have Debian 13's nbdkit and qemu-img, and a web server with the tiny guest's disk is packed too.
+# THIRD_PARTY is a folder with two archives: containerized-data-importer.tar.xz and local-path-provisioner.tar.xz.
+# This script keeps the programs that it builds in _output/third-party. CDI's images have Debian 13's nbdkit and qemu-img.
+# The script also packs a web server with the tiny guest's disk.
 set -euo pipefail
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 output=$repo/_output

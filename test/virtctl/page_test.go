@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-const introduction = `# What virtctl does here
+const introduction = `# virtctl with Kubeqemu
 
 <!-- written by make virtctl UPDATE=-update -->
 
