@@ -1,0 +1,105 @@
+// Package importer is the contract between virt-controller and virt-importer. virt-controller makes
+// one importer pod for each DataVolume that it fills. virt-importer fills the claim in that pod.
+//
+// The pod has no token and needs no network of the cluster but the way to its source. So the pod
+// tells nothing by itself: virt-controller asks for the progress through the API server's
+// pods/portforward, which a NetworkPolicy does not stop. The kubelet reports how the pod ended.
+package importer
+
+import "time"
+
+const (
+	// TaskVariable is the environment variable of an importer pod that has its Task, as JSON.
+	TaskVariable = "IMPORT_TASK"
+	// HostAddressesVariable has the addresses of the pod's node, separated by commas, from the
+	// downward API (status.hostIPs). A source at such an address is refused.
+	HostAddressesVariable = "HOST_IPS"
+	// Port is where virt-importer serves ProgressPath, on the pod's loopback address alone.
+	Port = 8444
+	// ProgressPath answers GET with a Progress as JSON.
+	ProgressPath = "/progress"
+)
+
+// Where an importer pod has its disk, and what a source needs besides the disk.
+const (
+	// DiskFile is the disk on a claim of volume mode Filesystem. Its folder is the claim's root.
+	DiskFile = "/disk/disk.img"
+	// DiskDevice is the disk of a claim of volume mode Block.
+	DiskDevice = "/dev/disk"
+	// CertificatesFolder has a ConfigMap's files, each with certificates of authorities in PEM.
+	CertificatesFolder = "/import/certificates"
+	// CredentialsFolder has a Secret's files accessKeyId and secretKey: a user and a password.
+	CredentialsFolder = "/import/credentials"
+	// HeadersFolder has a folder for each Secret with headers, named 0, 1 and so on. Each file has
+	// headers, one a line, as "Name: value".
+	HeadersFolder = "/import/headers"
+)
+
+// Task is what an importer pod does. Secrets are not in it.
+type Task struct {
+	Source Source `json:"source"`
+	Target Target `json:"target"`
+	// Forbidden are blocks of addresses, as CIDRs, that no source may have. Loopback, link-local,
+	// multicast and unspecified addresses, and the node's own, are refused besides.
+	Forbidden []string `json:"forbidden,omitempty"`
+	// Permitted are blocks of addresses, as CIDRs, that a source may have although they are refused.
+	Permitted []string `json:"permitted,omitempty"`
+}
+
+// Source is where a disk's content comes from. One field is set.
+type Source struct {
+	Blank *Blank `json:"blank,omitempty"`
+	HTTP  *HTTP  `json:"http,omitempty"`
+}
+
+// Blank is a disk of zeros.
+type Blank struct{}
+
+// HTTP is a file of a web server: a disk image in raw, qcow2, vmdk, vhdx or vdi, or a raw image that
+// is compressed by gzip, xz or zstd.
+type HTTP struct {
+	URL string `json:"url"`
+	// Checksum is "md5:", "sha1:", "sha256:" or "sha512:" with the digest of the file in hexadecimal,
+	// or empty.
+	Checksum string `json:"checksum,omitempty"`
+	// Headers are sent with each request to the URL's host, as "Name: value".
+	Headers []string `json:"headers,omitempty"`
+	// Certificates, Credentials: the folder of that name is there.
+	Certificates bool `json:"certificates,omitempty"`
+	Credentials  bool `json:"credentials,omitempty"`
+	// SecretHeaders is how many folders with headers there are.
+	SecretHeaders int `json:"secretHeaders,omitempty"`
+}
+
+// Target is the disk.
+type Target struct {
+	// Block: the disk is DiskDevice, otherwise DiskFile.
+	Block bool `json:"block,omitempty"`
+	// Bytes is the size of the disk that the guest gets: DiskFile is made as large. An image that is
+	// larger is refused.
+	Bytes int64 `json:"bytes"`
+	// Preallocate: the disk has no holes.
+	Preallocate bool `json:"preallocate,omitempty"`
+}
+
+// Progress is how far an import is.
+type Progress struct {
+	// Done is how many bytes of Total are done. Total is 0 until it is known. Both count bytes of the
+	// disk or of the source's file, whichever tells the time to come better.
+	Done  int64 `json:"done"`
+	Total int64 `json:"total"`
+	// Anew is how often the import began anew, and AnewReason why it did so last. Done falls only
+	// when Anew grows.
+	Anew       int    `json:"anew,omitempty"`
+	AnewReason string `json:"anewReason,omitempty"`
+	// Since is when this process began.
+	Since time.Time `json:"since"`
+}
+
+// Percent returns the progress from 0 to 100, or false if it is not known.
+func (p Progress) Percent() (float64, bool) {
+	if p.Total <= 0 || p.Done < 0 {
+		return 0, false
+	}
+	return min(100*float64(p.Done)/float64(p.Total), 100), true
+}
