@@ -186,7 +186,7 @@ func TestDataVolumes(t *testing.T) {
 	end := p.filler()
 	p.condition(v1.ReasonFillsDataVolumes)
 	for name, test := range map[string]func(*plane){"life": life, "failure": failing, "first consumer": firstConsumer, "claims": claims,
-		"refused": refused, "schema": schema, "policies": policies} {
+		"refused": refused, "schemas": schemas, "policies": policies} {
 		t.Run(name, func(t *testing.T) {
 			of := *p
 			of.t = t
@@ -306,8 +306,8 @@ func refused(p *plane) {
 	p.Kubectl("delete", "dv", "upload", "sizeless", "modeless", "classless")
 }
 
-// schema: the API server names what it refuses.
-func schema(p *plane) {
+// schemas: the API server names what it refuses.
+func schemas(p *plane) {
 	const storage = "storage: {resources: {requests: {storage: 64Mi}}}"
 	for spec, want := range map[string]string{
 		"{source: {s3: {url: x}}, " + storage + "}":                                      "spec.source.s3: Invalid value: not supported yet",

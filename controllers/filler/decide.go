@@ -48,7 +48,7 @@ const (
 type step struct {
 	action action
 	status cdi.DataVolumeStatus
-	events []event
+	events []notice
 	// restarts of a pod that is made.
 	restarts int32
 	// after is when the DataVolume is looked at again, even if nothing changes. 0 is never.
@@ -56,8 +56,8 @@ type step struct {
 	now   metav1.Time
 }
 
-// event is an event about the DataVolume.
-type event struct {
+// notice is an event about the DataVolume.
+type notice struct {
 	kind, reason, note string
 }
 
@@ -90,7 +90,7 @@ func decide(w world) step {
 	case s.status.Phase == cdi.Succeeded:
 		s.clean(w)
 		return s
-	case w.claim == nil || owns(w.volume, w.claim):
+	case w.claim == nil || owns(w.volume, w.claim) && !filledFor(w.volume, w.claim):
 		if errs := w.volume.Spec.Validate(); len(errs) > 0 {
 			s.refuse(w, errs)
 			return s
@@ -118,6 +118,11 @@ func decide(w world) step {
 
 func owns(volume *cdi.DataVolume, object metav1.Object) bool {
 	return owner.Controls(cdi.DataVolumeGroupVersionKind.GroupKind(), volume, object)
+}
+
+// filledFor says whether a claim has the DataVolume's content already, whatever the source is.
+func filledFor(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[cdi.PopulatedForAnnotation] == volume.Name
 }
 
 // annotated says whether an object has an annotation, of whatever value: CDI does not look at it.
@@ -154,7 +159,7 @@ func (s *step) claimGoes(w world) {
 func (s *step) foreign(w world) {
 	name := w.claim.Name
 	c := metav1.GetControllerOfNoCopy(w.claim)
-	adopted := strings.EqualFold(w.volume.Annotations[cdi.AdoptionAnnotation], "true") || w.claim.Annotations[cdi.PopulatedForAnnotation] == w.volume.Name
+	adopted := strings.EqualFold(w.volume.Annotations[cdi.AdoptionAnnotation], "true") || filledFor(w.volume, w.claim)
 	switch {
 	case datavolume.Left(w.claim):
 		s.bound(corev1.ConditionFalse, reasonPending, fmt.Sprintf("PVC %s is deleted with an earlier DataVolume of this name, and is made anew", name))
@@ -184,11 +189,13 @@ func (s *step) own(w world) {
 	} else {
 		s.bound(corev1.ConditionFalse, reasonPending, fmt.Sprintf("PVC %s Pending", claim.Name))
 	}
+	if filledFor(w.volume, claim) {
+		s.succeed(w)
+		return
+	}
 	populated := w.volume.Spec.Claim().Populated()
 	immediate := annotated(w.volume, cdi.ImmediateBindingAnnotation)
 	switch {
-	case claim.Annotations[cdi.PopulatedForAnnotation] == w.volume.Name:
-		s.succeed(w)
 	case claim.Status.Phase == corev1.ClaimLost:
 		message := fmt.Sprintf("PVC %s lost", claim.Name)
 		s.event(w, cdi.Bound, corev1.EventTypeWarning, reasonClaimLost, message)
@@ -293,7 +300,7 @@ func (s *step) advance(w world) {
 		told := datavolume.Short(fmt.Sprintf("The import began anew (%d times, after %d restarts): %s", p.Anew, s.status.RestartCount, p.AnewReason))
 		if anew = told != message; anew {
 			message = told
-			s.events = append(s.events, event{corev1.EventTypeWarning, reasonAnew, told})
+			s.events = append(s.events, notice{corev1.EventTypeWarning, reasonAnew, told})
 		}
 	}
 	s.running(corev1.ConditionTrue, reasonPodRunning, message)
@@ -329,7 +336,7 @@ func (s *step) phase(w world, phase cdi.DataVolumePhase) {
 		reason = "ImportSucceeded"
 	}
 	if note := notes[phase]; note != "" && w.volume.Status.Phase != phase {
-		s.events = append(s.events, event{corev1.EventTypeNormal, reason, fmt.Sprintf(note, w.volume.Name)})
+		s.events = append(s.events, notice{corev1.EventTypeNormal, reason, fmt.Sprintf(note, w.volume.Name)})
 	}
 	s.status.Phase = phase
 	if s.status.Progress == "" {
@@ -352,7 +359,7 @@ func (s *step) stopped(w world, reason, message string) {
 // event adds an event of a condition that is new.
 func (s *step) event(w world, of cdi.DataVolumeConditionType, kind, reason, message string) {
 	if old := w.volume.Status.Condition(of); old == nil || old.Reason != reason || old.Message != message {
-		s.events = append(s.events, event{kind, reason, message})
+		s.events = append(s.events, notice{kind, reason, message})
 	}
 }
 

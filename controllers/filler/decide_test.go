@@ -118,6 +118,10 @@ func TestDecide(t *testing.T) {
 			w.pod.Status.Phase, w.volume.Status.Phase = corev1.PodSucceeded, cdi.ImportInProgress
 			w.claim.Annotations[cdi.PopulatedForAnnotation] = "data"
 		}, "Succeeded 100.0%; bound True Bound; running False Completed; ready True ; nothing; event ImportSucceeded", ""},
+		"the claim was adopted": {func(w *world) {
+			w.volume.Spec, w.pod = cdi.DataVolumeSpec{}, nil
+			w.claim.Annotations[cdi.PopulatedForAnnotation] = "data"
+		}, "Succeeded 100.0%; bound True Bound; running False Completed; ready True ; nothing; event ImportSucceeded", ""},
 		"is filled": {func(w *world) { w.volume.Status.Phase = cdi.Succeeded },
 			"Succeeded ; bound none; running none; ready none; delete pod", ""},
 		"is filled, and its claim is gone": {func(w *world) { w.volume.Status.Phase, w.claim, w.pod = cdi.Succeeded, nil, nil },

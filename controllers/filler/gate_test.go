@@ -7,12 +7,12 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
-	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
 func TestJudge(t *testing.T) {

@@ -79,7 +79,6 @@ type DataSourceCondition struct {
 	// +kubebuilder:validation:MaxLength=63
 	Type string `json:"type"`
 	// Status is True, False or Unknown.
-	// +kubebuilder:validation:MaxLength=63
 	Status corev1.ConditionStatus `json:"status"`
 	// LastTransitionTime is when Status changed.
 	// +optional

@@ -104,7 +104,6 @@ type StorageSpec struct {
 	StorageClassName *string `json:"storageClassName,omitempty"`
 	// VolumeMode is Filesystem, the default, or Block.
 	// +optional
-	// +kubebuilder:validation:MaxLength=63
 	VolumeMode *corev1.PersistentVolumeMode `json:"volumeMode,omitempty"`
 	// DataSource that the storage fills the claim from.
 	// +optional

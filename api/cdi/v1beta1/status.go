@@ -83,7 +83,6 @@ type DataVolumeCondition struct {
 	// Type is Bound, Running or Ready.
 	Type DataVolumeConditionType `json:"type"`
 	// Status is True, False or Unknown.
-	// +kubebuilder:validation:MaxLength=63
 	Status corev1.ConditionStatus `json:"status"`
 	// LastTransitionTime is when Status changed.
 	// +optional

@@ -15,6 +15,8 @@ import (
 const MaxDiskBytes = 1 << 60
 
 // Claim is what the two forms of a DataVolume's claim have in common.
+//
+// +kubebuilder:object:generate=false
 type Claim struct {
 	// Path of the form, storage or pvc.
 	Path *field.Path
