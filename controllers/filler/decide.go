@@ -54,6 +54,8 @@ type step struct {
 	// after is when the DataVolume is looked at again, even if nothing changes. 0 is never.
 	after time.Duration
 	now   metav1.Time
+	// was is the status before the step.
+	was *cdi.DataVolumeStatus
 }
 
 // notice is an event about the DataVolume.
@@ -85,7 +87,7 @@ const recheck = 30 * time.Second
 
 // decide says what becomes of a DataVolume. It is pure.
 func decide(w world) step {
-	s := step{status: *w.volume.Status.DeepCopy(), now: metav1.NewTime(w.now)}
+	s := step{status: *w.volume.Status.DeepCopy(), was: &w.volume.Status, now: metav1.NewTime(w.now)}
 	switch {
 	case s.status.Phase == cdi.Succeeded:
 		s.clean(w)
@@ -378,6 +380,16 @@ func (s *step) ready(status corev1.ConditionStatus, reason, message string) {
 	s.set(cdi.Ready, status, reason, message)
 }
 
+// set sets a condition. Its times change by what it was before the step, even if it is set twice.
 func (s *step) set(of cdi.DataVolumeConditionType, status corev1.ConditionStatus, reason, message string) {
-	s.status.SetCondition(cdi.DataVolumeCondition{Type: of, Status: status, Reason: reason, Message: message}, s.now)
+	var one cdi.DataVolumeStatus
+	if before := s.was.Condition(of); before != nil {
+		one.Conditions = []cdi.DataVolumeCondition{*before}
+	}
+	one.SetCondition(cdi.DataVolumeCondition{Type: of, Status: status, Reason: reason, Message: message}, s.now)
+	if c := s.status.Condition(of); c != nil {
+		*c = one.Conditions[0]
+	} else {
+		s.status.Conditions = append(s.status.Conditions, one.Conditions[0])
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -187,7 +188,7 @@ func TestDecide(t *testing.T) {
 			if text := fmt.Sprint(s.status.Conditions); !strings.Contains(text, c.says) {
 				t.Errorf("%s does not say %q", text, c.says)
 			}
-			if fmt.Sprint(before) != fmt.Sprint(w.volume) {
+			if !equality.Semantic.DeepEqual(before, w.volume) {
 				t.Error("the DataVolume was changed")
 			}
 			settled(t, w, s)
@@ -205,7 +206,7 @@ func settled(t *testing.T, w world, s step) {
 		return
 	}
 	again := decide(w)
-	if len(again.events) > 0 || fmt.Sprint(again.status) != fmt.Sprint(s.status) && again.action != deletePod {
+	if len(again.events) > 0 || !equality.Semantic.DeepEqual(again.status, s.status) && again.action != deletePod {
 		t.Errorf("the next step is %s\n%v\nafter\n%v", told(again), again.status, s.status)
 	}
 }

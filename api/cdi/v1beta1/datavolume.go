@@ -116,7 +116,7 @@ type StorageSpec struct {
 // DataVolumeContentType is what a source has.
 //
 // +kubebuilder:validation:MaxLength=63
-// +kubebuilder:validation:XValidation:rule="self == 'kubevirt' || self == ”",message="only kubevirt, a disk, is supported"
+// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self == 'kubevirt'",message="only kubevirt, a disk, is supported"
 type DataVolumeContentType string
 
 // ContentKubeVirt is a disk.
