@@ -133,8 +133,8 @@ func container(image, task string) corev1.Container {
 	}
 }
 
-// literal keeps the kubelet from expanding $(NAME) in a variable: a source's URL may have it.
-func literal(value string) string { return strings.ReplaceAll(value, "$(", "$$(") }
+// literal keeps the kubelet from expanding $(NAME) and $$ in a variable: a source's URL may have them.
+func literal(value string) string { return strings.ReplaceAll(value, "$", "$$") }
 
 // sourceOf is the importer's source of a valid DataVolume.
 func sourceOf(source *cdi.DataVolumeSource) importer.Source {
