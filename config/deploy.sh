@@ -32,10 +32,9 @@ without_cdi_kinds() {
 	awk 'BEGIN { RS = "\n---\n"; ORS = "\n---\n" } !(/(^|\n)kind: CustomResourceDefinition\n/ && /\n  name: data(volumes|sources)\.cdi\.kubevirt\.io\n/)'
 }
 
-# foreign prints which of those kinds another installation brought.
-foreign() {
-	kubectl get customresourcedefinitions --selector 'app.kubernetes.io/managed-by!=kubeqemu' -o name |
-		grep -x -e "customresourcedefinition.apiextensions.k8s.io/${cdi_kinds[0]}" -e "customresourcedefinition.apiextensions.k8s.io/${cdi_kinds[1]}" || true
+# cdi_kinds_with prints which of those kinds the cluster has whose labels match a selector.
+cdi_kinds_with() {
+	kubectl get customresourcedefinitions --selector "$1" -o name | sed 's#.*/##' | grep -xF "$(printf '%s\n' "${cdi_kinds[@]}")" || true
 }
 
 # here prints which of the kinds the cluster knows.
@@ -55,7 +54,7 @@ up() {
 	target
 	say "images:  ${REGISTRY:-localhost/kubeqemu}/virt-*:${TAG:-dev}"
 	say "installing $overlay"
-	if [ -n "$(foreign)" ]; then
+	if [ -n "$(cdi_kinds_with 'app.kubernetes.io/managed-by!=kubeqemu')" ]; then
 		say "the cluster's DataVolumes are CDI's; their kinds stay as they are"
 		manifests | without_cdi_kinds | kubectl apply -f -
 	else
@@ -75,7 +74,7 @@ up() {
 # refuse_disks ends if nothing would fill, or delete the disks of, DataVolumes any more.
 refuse_disks() {
 	local volumes
-	[ "$(kubectl get customresourcedefinitions --selector app.kubernetes.io/managed-by=kubeqemu "${cdi_kinds[0]}" --ignore-not-found -o name 2>/dev/null || true)" ] || return 0
+	grep -qxF "${cdi_kinds[0]}" <<<"$(cdi_kinds_with app.kubernetes.io/managed-by=kubeqemu)" || return 0
 	volumes=$(kubectl get "${cdi_kinds[0]}" --all-namespaces -o name)
 	[ -n "$volumes" ] || return 0
 	kubectl get "${cdi_kinds[0]}" --all-namespaces >&2

@@ -401,6 +401,15 @@ func kept(p *plane) {
 			p.t.Errorf("delete %s: %v", name, err)
 		}
 	}
+	// So does an uninstallation as a whole, which deletes the policy after them.
+	if _, err := p.Try("", "delete", "-k", "../../config/datavolumes/objects"); err == nil || !strings.Contains(err.Error(), "kubevirt-data-volumes-kept") {
+		p.t.Errorf("delete all: %v", err)
+	}
+	p.Kubectl("get", "crd", cdi.DataVolumeDefinition, cdi.DataSourceDefinition)
+	if out := p.Kubectl("get", "validatingadmissionpolicies", "-o", "name"); strings.Contains(out, "kubevirt-data-volumes-kept") {
+		p.t.Errorf("left: %s", out)
+	}
+	p.Kubectl("apply", "--server-side", "-k", "../../config/datavolumes/objects")
 	p.Kubectl("annotate", "crd", cdi.DataVolumeDefinition, "kubeqemu.io/delete-all-disks=yes")
 	p.Kubectl("delete", "crd", cdi.DataVolumeDefinition)
 	p.condition(v1.ReasonDefinitionMissing)

@@ -127,6 +127,12 @@ func filledFor(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim) bool
 	return claim.Annotations[cdi.PopulatedForAnnotation] == volume.Name
 }
 
+// halfFilled says whether this controller made a claim and did not come to its end. Its DataVolume was
+// deleted without it.
+func halfFilled(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Labels[cdi.ManagedByLabel] == cdi.ManagedByKubeqemu && annotated(claim, cdi.CreatedForAnnotation) && !annotated(claim, cdi.PopulatedForAnnotation)
+}
+
 // annotated says whether an object has an annotation, of whatever value: CDI does not look at it.
 func annotated(object metav1.Object, key string) bool {
 	_, ok := object.GetAnnotations()[key]
@@ -168,6 +174,8 @@ func (s *step) foreign(w world) {
 		s.after = recheck
 	case c != nil:
 		s.invalid(w, fmt.Sprintf("PVC %s belongs to %s %s: choose another name, or remove the DataVolume to use the claim as it is", name, c.Kind, c.Name))
+	case halfFilled(w.claim):
+		s.invalid(w, fmt.Sprintf("PVC %s was made for an earlier DataVolume, which did not fill it to the end: delete the claim, or choose another name", name))
 	case !adopted:
 		s.invalid(w, fmt.Sprintf("PVC %s is there already: choose another name, or set the annotation %s to \"true\" to take the claim over as it is", name, cdi.AdoptionAnnotation))
 	default:

@@ -146,10 +146,14 @@ func TestDecide(t *testing.T) {
 			w.claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "1", Controller: ptr.To(true)}}
 			w.volume.Annotations = map[string]string{cdi.AdoptionAnnotation: "true"}
 		}, "Pending N/A; bound False ErrClaimNotValid; running False ; ready False ; nothing; event ErrClaimNotValid", "StatefulSet db"},
-		"nobody's claim": {func(w *world) { w.claim.OwnerReferences = nil },
+		"nobody's claim": {func(w *world) { w.claim.OwnerReferences, w.claim.Labels = nil, nil },
 			"Pending N/A; bound False ErrClaimNotValid; running False ; ready False ; nothing; event ErrClaimNotValid", cdi.AdoptionAnnotation},
-		"a claim to adopt": {func(w *world) {
+		"a claim that was not filled to the end": {func(w *world) {
 			w.claim.OwnerReferences = nil
+			w.volume.Annotations = map[string]string{cdi.AdoptionAnnotation: "true"}
+		}, "Pending N/A; bound False ErrClaimNotValid; running False ; ready False ; nothing; event ErrClaimNotValid", "to the end"},
+		"a claim to adopt": {func(w *world) {
+			w.claim.OwnerReferences, w.claim.Annotations = nil, nil
 			w.volume.Annotations = map[string]string{cdi.AdoptionAnnotation: "true"}
 		}, "Pending N/A; bound none; running False ; ready False ; adopt claim", ""},
 		"a claim that is filled for it": {func(w *world) {

@@ -166,7 +166,7 @@ func trim(object any) (any, error) {
 		o.ManagedFields, o.Labels = nil, nil
 		o.Spec = corev1.PodSpec{}
 	case *corev1.PersistentVolumeClaim:
-		o.ManagedFields, o.Labels = nil, nil
+		o.ManagedFields = nil
 	case *cdi.DataVolume:
 		o.ManagedFields = nil
 	}
