@@ -200,11 +200,15 @@ lint: ## gofmt, go vet, staticcheck, and that generated files are up to date
 		echo "go vet -tags long ./$$folder"; go -C $$folder vet -tags long . || exit 1; done
 	go tool -modfile=tools/go.mod staticcheck ./...
 	@$(MAKE) --no-print-directory generate
-	@git diff --exit-code -- api config/crd || { echo "generated files are not up to date: commit what 'make generate' wrote"; exit 1; }
+	@git diff --exit-code -- api config/crd config/datavolumes/crd || { echo "generated files are not up to date: commit what 'make generate' wrote"; exit 1; }
+
+# The API but for CDI's group, which has an overlay of its own.
+CORE_API := $(patsubst %,paths=./api/%/...,v1 instancetype pool)
 
 .PHONY: generate
 generate: ## write deepcopy functions and the CRDs from api
-	go tool -modfile=tools/go.mod controller-gen object crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:dir=config/crd
+	go tool -modfile=tools/go.mod controller-gen object crd:generateEmbeddedObjectMeta=true $(CORE_API) output:crd:dir=config/crd
+	go tool -modfile=tools/go.mod controller-gen object crd paths=./api/cdi/... output:crd:dir=config/datavolumes/crd
 	go -C tools run ./crd ../config/crd
 
 .PHONY: qemu-schemas
@@ -255,7 +259,7 @@ undeploy: ## remove it again; refuses while there are VMs, unless FORCE=1
 
 .PHONY: chart
 chart: ## the Helm chart, of the same manifests, into _output/chart/kubeqemu
-	kubectl kustomize config/default | go -C tools run ./chart --source ../config/chart --output $(OUTPUT)/chart/kubeqemu
+	kubectl kustomize config/datavolumes | go -C tools run ./chart --source ../config/chart --output $(OUTPUT)/chart/kubeqemu
 
 .PHONY: helm
 helm: ## Helm's program, of the version that the tests use, into _output/bin

@@ -5,6 +5,8 @@
 #          the images virt-… are; by default they are expected on the nodes under the names that
 #          config/images/build.sh gives them.
 #   down   removes it. It refuses while there are VMs of any kind; with FORCE=1 it ends and deletes them first.
+#          It refuses while there are DataVolumes that CDI does not fill; with FORCE=1 it leaves them. Their
+#          kinds always stay.
 set -euo pipefail
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 overlay=${OVERLAY:-config/default}
@@ -19,6 +21,20 @@ manifests() {
 	local default=localhost/kubeqemu
 	kubectl kustomize "$repo/$overlay" |
 		sed -E "s#$default/(virt-[a-z]+):dev#${REGISTRY:-$default}/\1:${TAG:-dev}#g"
+}
+
+# cdi_kinds are the kinds of config/datavolumes. They outlive an installation: with them would go every
+# DataVolume, its claim and its disk.
+cdi_kinds=(datavolumes.cdi.kubevirt.io datasources.cdi.kubevirt.io)
+
+# without_cdi_kinds leaves those kinds out of manifests.
+without_cdi_kinds() {
+	awk 'BEGIN { RS = "\n---\n"; ORS = "\n---\n" } !(/(^|\n)kind: CustomResourceDefinition\n/ && /\n  name: data(volumes|sources)\.cdi\.kubevirt\.io\n/)'
+}
+
+# cdi_kinds_with prints which of those kinds the cluster has whose labels match a selector.
+cdi_kinds_with() {
+	kubectl get customresourcedefinitions --selector "$1" -o name | sed 's#.*/##' | grep -xF "$(printf '%s\n' "${cdi_kinds[@]}")" || true
 }
 
 # here prints which of the kinds the cluster knows.
@@ -38,7 +54,12 @@ up() {
 	target
 	say "images:  ${REGISTRY:-localhost/kubeqemu}/virt-*:${TAG:-dev}"
 	say "installing $overlay"
-	manifests | kubectl apply -f -
+	if [ -n "$(cdi_kinds_with 'app.kubernetes.io/managed-by!=kubeqemu')" ]; then
+		say "the cluster's DataVolumes are CDI's; their kinds stay as they are"
+		manifests | without_cdi_kinds | kubectl apply -f -
+	else
+		manifests | kubectl apply -f -
+	fi
 	kubectl wait --for=condition=established --timeout=60s customresourcedefinition -l kubevirt.io
 	local workload
 	for workload in $(kubectl -n kubevirt get deployments,daemonsets -l kubevirt.io -o name); do
@@ -48,6 +69,16 @@ up() {
 		}
 	done
 	say "Kubeqemu is up. Without working KVM on the nodes, permit emulation: kubectl apply -f config/samples/kubevirt-emulation.yaml"
+}
+
+# refuse_disks ends if nothing would fill, or delete the disks of, DataVolumes any more.
+refuse_disks() {
+	local volumes
+	grep -qxF "${cdi_kinds[0]}" <<<"$(cdi_kinds_with app.kubernetes.io/managed-by=kubeqemu)" || return 0
+	volumes=$(kubectl get "${cdi_kinds[0]}" --all-namespaces -o name)
+	[ -n "$volumes" ] || return 0
+	kubectl get "${cdi_kinds[0]}" --all-namespaces >&2
+	[ "${FORCE:-}" = 1 ] || fail "there are DataVolumes, which nothing would fill any more. Delete them, and with them their disks, or set FORCE=1 to leave them and their disks as they are"
 }
 
 down() {
@@ -66,8 +97,9 @@ down() {
 			kubectl delete "$present" --all --all-namespaces --timeout="${TIMEOUT:-5m}"
 		fi
 	fi
+	refuse_disks
 	say "removing $overlay"
-	manifests | kubectl delete --ignore-not-found --wait --timeout="${TIMEOUT:-5m}" -f -
+	manifests | without_cdi_kinds | kubectl delete --ignore-not-found --wait --timeout="${TIMEOUT:-5m}" -f -
 	kubectl label nodes --all kubevirt.io/schedulable- kubeqemu.io/accelerator- >/dev/null
 	kubectl annotate nodes --all kubevirt.io/heartbeat- >/dev/null
 	say "Kubeqemu is removed"

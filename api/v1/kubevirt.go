@@ -184,6 +184,10 @@ const (
 	// instancetypes and preferences of KubeVirt's names. False: it has deleted them, or it cannot
 	// create some. Without the condition, nobody asked for them. KubeVirt has no such condition.
 	KubeVirtConditionCommonInstancetypesDeployed KubeVirtConditionType = "CommonInstancetypesDeployed"
+	// KubeVirtConditionDataVolumesFilled: virt-controller fills DataVolumes. False: it was told to, and
+	// leaves them alone; the message says why. Without the condition, it was not told to. KubeVirt has
+	// no such condition.
+	KubeVirtConditionDataVolumesFilled KubeVirtConditionType = "DataVolumesFilled"
 )
 
 // KubeVirtCondition is one condition of a KubeVirt.

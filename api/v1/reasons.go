@@ -117,6 +117,18 @@ const (
 	ReasonNamesTaken = "NamesTaken"
 )
 
+// Reasons of a KubeVirt's condition DataVolumesFilled.
+const (
+	// ReasonFillsDataVolumes: virt-controller fills DataVolumes.
+	ReasonFillsDataVolumes = "FillsDataVolumes"
+	// ReasonCDIInstalled: the real CDI fills DataVolumes, and virt-controller leaves them alone.
+	ReasonCDIInstalled = "CDIInstalled"
+	// ReasonDefinitionMissing: the cluster has no DataVolumes.
+	ReasonDefinitionMissing = "DefinitionMissing"
+	// ReasonDefinitionForeign: another installation brought the kind DataVolume.
+	ReasonDefinitionForeign = "DefinitionForeign"
+)
+
 // Reasons of other components for which a VirtualMachine's printable status has a word: the
 // scheduler's, and the kubelet's for images.
 const (

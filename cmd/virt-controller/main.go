@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	cdiv1beta1 "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	instancetypev1beta1 "github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -30,6 +31,9 @@ type options struct {
 	follow              follow.Keys
 	leaderElect         bool
 	instancetypes       bool
+	dataVolumes         bool
+	forbidden           addresses
+	permitted           addresses
 	probes              string
 	metrics             string
 	node                string
@@ -47,6 +51,9 @@ func Main(args []string) int {
 	flags.StringVar(&o.labels, "additional-launcher-labels-sync", "", "`keys` of labels that follow in the same way")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "of several virt-controllers, only one works; needed for more than one replica")
 	flags.BoolVar(&o.instancetypes, "common-instancetypes", false, "create the well-known instancetypes and preferences if the KubeVirt object does not say whether to")
+	flags.BoolVar(&o.dataVolumes, "data-volumes", false, "fill DataVolumes while their kind is Kubeqemu's and CDI is not installed")
+	flags.Var(&o.forbidden, "import-forbidden-addresses", "`blocks` of addresses, as CIDRs with commas between them, that no source of a DataVolume may have; a node's own, loopback and link-local addresses are refused anyway")
+	flags.Var(&o.permitted, "import-permitted-addresses", "`blocks` of addresses that a source may have although they are refused")
 	flags.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for the KubeVirt object's nodeVerbosity; default $NODE_NAME")
 	flags.StringVar(&o.probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
 	flags.StringVar(&o.metrics, "metrics-bind-address", ":8443", "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
@@ -82,5 +89,5 @@ func newScheme() (*runtime.Scheme, error) {
 	if err := scheme.AddToScheme(s); err != nil {
 		return nil, err
 	}
-	return s, errors.Join(v1.AddToScheme(s), instancetypev1beta1.AddToScheme(s), poolv1beta1.AddToScheme(s))
+	return s, errors.Join(v1.AddToScheme(s), cdiv1beta1.AddToScheme(s), instancetypev1beta1.AddToScheme(s), poolv1beta1.AddToScheme(s))
 }

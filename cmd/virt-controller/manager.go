@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -20,6 +21,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
+	"github.com/kubeqemu/kubeqemu/controllers/filler"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/controllers/instancetypes"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
@@ -131,6 +133,9 @@ func setUp(mgr ctrl.Manager, o options) error {
 	if err := wellKnown.Setup(mgr); err != nil {
 		return fmt.Errorf("set up instancetypes controller: %w", err)
 	}
+	if err := addFiller(mgr, o, events); err != nil {
+		return err
+	}
 	verbosity := &kubevirt.Verbosity{Client: mgr.GetClient(), Component: v1.VirtController, Node: o.node, Set: o.verbosity.Set}
 	if err := verbosity.Setup(mgr); err != nil {
 		return fmt.Errorf("set up the log's verbosity: %w", err)
@@ -144,4 +149,22 @@ func setUp(mgr ctrl.Manager, o options) error {
 		return fmt.Errorf("set up certificate signer: %w", err)
 	}
 	return addMetrics(mgr, o, signer)
+}
+
+// addFiller has virt-controller fill DataVolumes, if it was told to.
+func addFiller(mgr ctrl.Manager, o options, recorder events.EventRecorder) error {
+	forwarder, err := filler.NewForwarder(mgr.GetConfig())
+	if err != nil {
+		return err
+	}
+	f := &filler.Filler{
+		Enabled: o.dataVolumes,
+		Client:  mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: recorder,
+		Config: filler.Config{Image: o.launcherImage, Forbidden: o.forbidden, Permitted: o.permitted},
+		Dial:   forwarder.Dial,
+	}
+	if err := f.Setup(mgr); err != nil {
+		return fmt.Errorf("set up DataVolume controller: %w", err)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package compat
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,10 +13,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	instancetype "kubevirt.io/api/instancetype/v1beta1"
 	pool "kubevirt.io/api/pool/v1beta1"
+	cdi "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
 )
 
-// kinds are KubeVirt's types of the kinds that are served.
+// kinds are KubeVirt's types, and CDI's, of the kinds that are served.
 var kinds = map[string]reflect.Type{
 	"KubeVirt":                          reflect.TypeFor[v1.KubeVirt](),
 	"VirtualMachine":                    reflect.TypeFor[v1.VirtualMachine](),
@@ -27,6 +29,8 @@ var kinds = map[string]reflect.Type{
 	"VirtualMachinePreference":          reflect.TypeFor[instancetype.VirtualMachinePreference](),
 	"VirtualMachineClusterPreference":   reflect.TypeFor[instancetype.VirtualMachineClusterPreference](),
 	"VirtualMachinePool":                reflect.TypeFor[pool.VirtualMachinePool](),
+	"DataVolume":                        reflect.TypeFor[cdi.DataVolume](),
+	"DataSource":                        reflect.TypeFor[cdi.DataSource](),
 }
 
 // others are fields that the version of KubeVirt's API in go.mod does not have,
@@ -37,7 +41,7 @@ var others = []string{
 	"VirtualMachineInstance.status.launcherPods",        // ours
 	".networks[].resourceClaim",                         // of v1.9; refused
 	".devices.preferredVideoType",                       // of v1.9
-	".spec.serviceAccountName",                          // of v1.9
+	".spec.serviceAccountName",                          // of v1.9; of CDI after v1.66, refused
 	".spec.preferredLaunchSecurity",                     // of v1.9; refused
 	".interfaces[].portRanges",                          // of v1.9; refused
 	".configuration.confidentialCompute",                // of v1.9
@@ -75,7 +79,9 @@ type definition struct {
 // and type: what is applied means there what it means here.
 func TestPaths(t *testing.T) {
 	files, err := filepath.Glob("../../config/crd/*.io_*.yaml")
-	if err != nil || len(files) < len(kinds) {
+	dataVolumes, wrong := filepath.Glob("../../config/datavolumes/crd/*.io_*.yaml")
+	files = append(files, dataVolumes...)
+	if err = errors.Join(err, wrong); err != nil || len(files) < len(kinds) {
 		t.Fatalf("%d definitions: the test checks too little (%v)", len(files), err)
 	}
 	for _, file := range files {
@@ -164,4 +170,47 @@ func jsonFields(of reflect.Type, into map[string]reflect.Type) {
 			into[name] = f.Type
 		}
 	}
+}
+
+// TestNothingOfCDIIsDropped: the API server drops no field that CDI's DataVolumes have. What has no
+// effect yet is declared, to be refused by its path. What is below a refused field is kept.
+func TestNothingOfCDIIsDropped(t *testing.T) {
+	for file, theirs := range map[string]reflect.Type{"datavolumes": kinds["DataVolume"], "datasources": kinds["DataSource"]} {
+		text, err := os.ReadFile("../../config/datavolumes/crd/cdi.kubevirt.io_" + file + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d definition
+		if err := yaml.Unmarshal(text, &d); err != nil {
+			t.Fatal(err)
+		}
+		if fields := declared(t, file, d.Spec.Versions[0].Schema.OpenAPI, theirs); fields < 10 {
+			t.Errorf("%s: %d fields were looked at", file, fields)
+		}
+	}
+}
+
+// declared counts the fields of a type that a schema has, and names those that it lacks.
+func declared(t *testing.T, path string, s schema, theirs reflect.Type) (fields int) {
+	t.Helper()
+	for theirs.Kind() == reflect.Pointer || theirs.Kind() == reflect.Slice {
+		if theirs = theirs.Elem(); s.Items != nil {
+			s = *s.Items
+		}
+	}
+	own := reflect.PointerTo(theirs).Implements(reflect.TypeFor[json.Marshaler]())
+	if theirs.Kind() != reflect.Struct || own || s.PreserveUnknown || strings.HasSuffix(path, ".metadata") {
+		return 1
+	}
+	all := map[string]reflect.Type{}
+	jsonFields(theirs, all)
+	for name, field := range all {
+		property, ok := s.Properties[name]
+		if !ok {
+			t.Errorf("%s.%s is dropped", path, name)
+			continue
+		}
+		fields += declared(t, path+"."+name, property, field)
+	}
+	return fields + 1
 }

@@ -40,11 +40,11 @@ func helm(args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// chart makes the chart of config/default.
+// chart makes the chart.
 func chart(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "kubeqemu")
-	if err := run(bytes.NewReader(kustomized(t, "default")), "../../config/chart", folder); err != nil {
+	if err := run(bytes.NewReader(kustomized(t, "datavolumes")), "../../config/chart", folder); err != nil {
 		t.Fatal(err)
 	}
 	return folder
@@ -136,6 +136,11 @@ func TestSameObjectsWithInstancetypes(t *testing.T) {
 	same(t, index(t, kustomized(t, "instancetypes")), rendered(t, chart(t), "--set", "instancetypes=true"))
 }
 
+// TestSameObjectsWithDataVolumes: with them it is config/datavolumes.
+func TestSameObjectsWithDataVolumes(t *testing.T) {
+	same(t, index(t, kustomized(t, "datavolumes")), rendered(t, chart(t), "--set", "datavolumes=true"))
+}
+
 // TestValues: each value reaches what it should, and nothing else changes.
 func TestValues(t *testing.T) {
 	folder := chart(t)
@@ -189,7 +194,7 @@ func TestValues(t *testing.T) {
 	if len(after) > len(before)-4 {
 		t.Errorf("%d objects without older versions, %d with them", len(after), len(before))
 	}
-	for _, wrong := range []string{"image.tagg=v1", "virtHandler.replicas=2", "image.pullPolicy=Sometimes", "image.tag=a b", "kubeletRoot=kubelet", "virtController.replicas=-1", "instancetypes=some", "olderVersions=1"} {
+	for _, wrong := range []string{"image.tagg=v1", "virtHandler.replicas=2", "image.pullPolicy=Sometimes", "image.tag=a b", "kubeletRoot=kubelet", "virtController.replicas=-1", "instancetypes=some", "datavolumes=some", "olderVersions=1"} {
 		if _, err := helm("template", "kubeqemu", folder, "--set", wrong); err == nil || !strings.Contains(err.Error(), "schema") {
 			t.Errorf("%s: %v, want to be refused by the schema", wrong, err)
 		}

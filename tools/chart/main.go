@@ -1,8 +1,9 @@
 // Command chart makes the Helm chart from the manifests that kustomize makes, so that both
 // have one source:
 //
-//	kubectl kustomize config/default | chart --source config/chart --output _output/chart/kubeqemu
+//	kubectl kustomize config/datavolumes | chart --source config/chart --output _output/chart/kubeqemu
 //
+// config/datavolumes has more than config/default. What it has more depends on the value datavolumes.
 // The source folder has what is written by hand: Chart.yaml. Every object becomes a template.
 // values.yaml and its schema hold what the templates leave open; the defaults are the values
 // in the manifests.

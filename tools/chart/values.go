@@ -20,7 +20,7 @@ type workload struct {
 	replicas     any    // nil for a DaemonSet
 	nodeSelector any
 	tolerations  any
-	// controller: several replicas need --leader-elect, and the instancetypes are its to create.
+	// controller: several replicas need --leader-elect, and its flags turn features on.
 	controller bool
 }
 
@@ -145,7 +145,9 @@ func (v values) openWorkload(o object) {
 	if w.controller {
 		c := pod.items("containers")[0]
 		args, _ := c["args"].([]any)
-		c["args"] = append(args, mark("elected "+w.key), mark("flag instancetypes common-instancetypes"))
+		// config/datavolumes, of which the chart is made, has the flag.
+		args = slices.DeleteFunc(slices.Clone(args), func(a any) bool { return a == "--data-volumes" })
+		c["args"] = append(args, mark("elected "+w.key), mark("flag instancetypes common-instancetypes"), mark("flag datavolumes data-volumes"))
 	}
 }
 
@@ -188,6 +190,9 @@ createNamespace: true
 # Whether virt-controller creates the well-known instancetypes and preferences if the KubeVirt object
 # does not say whether to.
 instancetypes: false
+# Whether virt-controller fills DataVolumes (cdi.kubevirt.io) while CDI is not installed. The kinds stay
+# when the value is false again, and after the release: with them would go every disk.
+datavolumes: false
 # Whether clients may use older versions of the API groups, such as kubevirt.io/v1alpha3.
 olderVersions: true
 # The kubelet's root folder on the nodes.
@@ -226,6 +231,7 @@ func (v values) schema() []byte {
 			"pullPolicy": map[string]any{"enum": []string{"Always", "IfNotPresent", "Never"}}}),
 		"createNamespace": map[string]any{"type": "boolean"},
 		"instancetypes":   map[string]any{"type": "boolean"},
+		"datavolumes":     map[string]any{"type": "boolean"},
 		"olderVersions":   map[string]any{"type": "boolean"},
 		"kubeletRoot":     text(`^/[A-Za-z0-9._/-]*[A-Za-z0-9._-]$`),
 		"global":          map[string]any{"type": "object"},

@@ -1,0 +1,211 @@
+package filler
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/importer"
+)
+
+const (
+	// podPrefix begins the name of each importer pod. The policy kubevirt-controller-importers lets
+	// virt-controller connect to no other pod.
+	podPrefix      = "importer-"
+	containerName  = "importer"
+	importerBinary = "/usr/bin/virt-importer"
+	// importerUser is the user and group ID of the importer: QEMU's, which the launcher has too.
+	importerUser = 107
+	// groupDisk is the group that owns block devices.
+	groupDisk = 6
+	// restartsAnnotation of an importer pod is how often earlier pods of the DataVolume failed.
+	restartsAnnotation = "kubeqemu.io/restarts"
+	// componentLabel with the value containerName is CDI's label of importer pods.
+	componentLabel = "cdi.kubevirt.io"
+)
+
+// Config is what importer pods need besides their DataVolumes.
+type Config struct {
+	// Image has virt-importer: the launcher's image.
+	Image string
+	// Forbidden and Permitted are blocks of addresses of sources, as in importer.Task.
+	Forbidden, Permitted []string
+}
+
+// podName is the name of a DataVolume's importer pod.
+func podName(volume string) string {
+	const limit = 253 // of an object's name
+	name := podPrefix + volume
+	if len(name) <= limit {
+		return name
+	}
+	sum := sha256.Sum256([]byte(volume))
+	suffix := "-" + hex.EncodeToString(sum[:5])
+	return strings.TrimRight(name[:limit-len(suffix)], "-.") + suffix
+}
+
+// podOf renders the importer pod of a DataVolume. A namespace that enforces the restricted Pod
+// Security Standard admits the pod. The pod runs on whatever node its claim permits.
+func podOf(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim, config Config, restarts int32) (*corev1.Pod, error) {
+	task, err := json.Marshal(importer.Task{Source: sourceOf(volume.Spec.Source), Target: importer.Target{Block: isBlock(claim),
+		Bytes: diskBytes(volume, claim), Preallocate: ptr.Deref(volume.Spec.Preallocation, false)},
+		Forbidden: config.Forbidden, Permitted: config.Permitted})
+	if err != nil {
+		return nil, fmt.Errorf("encode the importer's task: %w", err)
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: volume.Namespace, Name: podName(volume.Name),
+			Labels: map[string]string{v1.AppLabel: "virt-importer", componentLabel: containerName, "app": "containerized-data-importer",
+				cdi.ManagedByLabel: cdi.ManagedByKubeqemu},
+			// A sidecar would outlive the importer.
+			Annotations: map[string]string{restartsAnnotation: strconv.Itoa(int(restarts)),
+				"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(volume, cdi.DataVolumeGroupVersionKind)},
+		},
+		Spec: corev1.PodSpec{
+			RestartPolicy:                 corev1.RestartPolicyOnFailure,
+			TerminationGracePeriodSeconds: ptr.To[int64](10),
+			AutomountServiceAccountToken:  ptr.To(false),
+			EnableServiceLinks:            ptr.To(false),
+			PriorityClassName:             volume.Spec.PriorityClassName,
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot:        ptr.To(true),
+				RunAsUser:           ptr.To[int64](importerUser),
+				RunAsGroup:          ptr.To[int64](importerUser),
+				FSGroup:             ptr.To[int64](importerUser),
+				FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
+				SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{container(config.Image, string(task))},
+			Volumes: []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{
+				EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(16*mebibyte, resource.BinarySI)}}}},
+		},
+	}
+	addClaim(pod, claim)
+	if http := volume.Spec.Source.HTTP; http != nil {
+		addFiles(pod, http)
+	}
+	return pod, nil
+}
+
+// container is the importer's. Its memory is booked as a whole, so that an import takes no guest's.
+func container(image, task string) corev1.Container {
+	bounded := func(cpu bool, memory, storage int64) corev1.ResourceList {
+		list := corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI),
+			corev1.ResourceEphemeralStorage: *resource.NewQuantity(storage, resource.BinarySI)}
+		if cpu {
+			list[corev1.ResourceCPU] = *resource.NewMilliQuantity(50, resource.DecimalSI)
+		}
+		return list
+	}
+	return corev1.Container{
+		Name:            containerName,
+		Image:           image,
+		ImagePullPolicy: corev1.PullIfNotPresent,
+		Command:         []string{importerBinary},
+		Env: []corev1.EnvVar{
+			{Name: importer.TaskVariable, Value: literal(task)},
+			{Name: importer.HostAddressesVariable, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.hostIPs"}}},
+		},
+		Resources: corev1.ResourceRequirements{
+			Requests: bounded(true, 96*mebibyte, 16*mebibyte),
+			Limits:   bounded(false, 96*mebibyte, 128*mebibyte),
+		},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: ptr.To(false),
+			ReadOnlyRootFilesystem:   ptr.To(true),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+		VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}},
+	}
+}
+
+// literal keeps the kubelet from expanding $(NAME) and $$ in a variable: a source's URL may have them.
+func literal(value string) string { return strings.ReplaceAll(value, "$", "$$") }
+
+// sourceOf is the importer's source of a valid DataVolume.
+func sourceOf(source *cdi.DataVolumeSource) importer.Source {
+	http := source.HTTP
+	if http == nil {
+		return importer.Source{Blank: &importer.Blank{}}
+	}
+	return importer.Source{HTTP: &importer.HTTP{URL: http.URL, Checksum: http.Checksum, Headers: http.ExtraHeaders,
+		Certificates: http.CertConfigMap != "", Credentials: http.SecretRef != "", SecretHeaders: len(http.SecretExtraHeaders)}}
+}
+
+// addClaim gives the pod its disk.
+func addClaim(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) {
+	const name = "disk"
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}}})
+	c := &pod.Spec.Containers[0]
+	if isBlock(claim) {
+		c.VolumeDevices = []corev1.VolumeDevice{{Name: name, DevicePath: importer.DiskDevice}}
+		pod.Spec.SecurityContext.SupplementalGroups = []int64{groupDisk}
+		return
+	}
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path.Dir(importer.DiskFile)})
+}
+
+// addFiles gives the pod the certificates, the credentials and the headers of its source. The kubelet
+// reads them: virt-controller may read no Secret.
+func addFiles(pod *corev1.Pod, http *cdi.DataVolumeSourceHTTP) {
+	secret := func(name string) corev1.VolumeSource {
+		return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}
+	}
+	if name := http.CertConfigMap; name != "" {
+		mount(pod, "certificates", importer.CertificatesFolder, corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}})
+	}
+	if http.SecretRef != "" {
+		mount(pod, "credentials", importer.CredentialsFolder, secret(http.SecretRef))
+	}
+	for i, name := range http.SecretExtraHeaders {
+		mount(pod, "headers-"+strconv.Itoa(i), path.Join(importer.HeadersFolder, strconv.Itoa(i)), secret(name))
+	}
+}
+
+func mount(pod *corev1.Pod, name, path string, source corev1.VolumeSource) {
+	c := &pod.Spec.Containers[0]
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: true})
+}
+
+// restartsOf is how often the import of a pod's DataVolume failed, in earlier pods and in this one.
+func restartsOf(pod *corev1.Pod) int32 {
+	earlier, err := strconv.ParseInt(pod.Annotations[restartsAnnotation], 10, 32)
+	if err != nil || earlier < 0 {
+		earlier = 0 // somebody changed the annotation
+	}
+	own := int64(0)
+	if c := containerOf(pod); c != nil {
+		own = int64(max(c.RestartCount, 0))
+	}
+	return int32(min(earlier+own, maxRestarts))
+}
+
+// maxRestarts bounds what the status counts.
+const maxRestarts = 1 << 20
+
+// containerOf is the status of the importer's container, or nil.
+func containerOf(pod *corev1.Pod) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].Name == containerName {
+			return &pod.Status.ContainerStatuses[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,242 @@
+// Package filler fills DataVolumes where the real CDI is not: it makes the claim of each and the pod
+// of its importer, follows both, and writes the status.
+//
+// decide.go says what is done next, by what is there. Nothing is kept but in the objects themselves,
+// so that another virt-controller goes on where this one ended. A claim says that it is filled
+// (cdi.PopulatedForAnnotation) before its DataVolume does; the real CDI reads the same. Owner
+// references delete everything with the DataVolume.
+package filler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
+	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/internal/importer"
+)
+
+// Progresses are what importers say. A Watcher has them.
+type Progresses interface {
+	Follow(volume types.NamespacedName, pod string, uid types.UID) *importer.Progress
+	Forget(volume types.NamespacedName)
+}
+
+// Reconciler fills DataVolumes.
+type Reconciler struct {
+	// Client's cache holds DataVolumes, importer pods, and the claims with the label
+	// cdi.ManagedByLabel.
+	Client client.Client
+	// Live reads past the cache.
+	Live       client.Reader
+	Clock      clock.PassiveClock
+	Events     events.EventRecorder
+	Config     Config
+	Progresses Progresses
+	writes     kit.Writes
+}
+
+// Reconcile takes the next step of one DataVolume.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	volume := &cdi.DataVolume{}
+	err := r.Client.Get(ctx, request.NamespacedName, volume)
+	if err != nil || volume.DeletionTimestamp != nil { // what it owns goes with it
+		r.Progresses.Forget(request.NamespacedName)
+		r.writes.Forget(request.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.writes.Behind(volume) {
+		return ctrl.Result{RequeueAfter: kit.WriteDelay}, nil
+	}
+	w, err := r.look(ctx, volume)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	s := decide(w)
+	failure := r.act(ctx, w, &s)
+	if err := r.write(ctx, volume, s); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: s.after}, failure
+}
+
+// look reads what the DataVolume's next step depends on.
+func (r *Reconciler) look(ctx context.Context, volume *cdi.DataVolume) (world, error) {
+	w := world{volume: volume, now: r.Clock.Now()}
+	key := client.ObjectKeyFromObject(volume)
+	var err error
+	if w.claim, err = r.claim(ctx, key); err != nil {
+		return w, err
+	}
+	pod := &corev1.Pod{}
+	switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: podName(key.Name)}, pod); {
+	case err == nil:
+		w.pod = pod
+	case !apierrors.IsNotFound(err):
+		return w, fmt.Errorf("get pod %s: %w", podName(key.Name), err)
+	}
+	if w.claim != nil && w.claim.Status.Phase != corev1.ClaimBound {
+		if w.firstConsumer, err = r.firstConsumer(ctx, w.claim); err != nil {
+			return w, err
+		}
+	}
+	if w.pod != nil && w.pod.Status.Phase == corev1.PodRunning && w.pod.DeletionTimestamp == nil && owns(volume, w.pod) {
+		w.progress = r.Progresses.Follow(key, w.pod.Name, w.pod.UID)
+	} else {
+		r.Progresses.Forget(key)
+	}
+	return w, nil
+}
+
+// claim returns the claim of a DataVolume, or nil. The cache lacks claims that others made.
+func (r *Reconciler) claim(ctx context.Context, key client.ObjectKey) (*corev1.PersistentVolumeClaim, error) {
+	claim := &corev1.PersistentVolumeClaim{}
+	err := r.Client.Get(ctx, key, claim)
+	if apierrors.IsNotFound(err) {
+		err = r.Live.Get(ctx, key, claim)
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get PersistentVolumeClaim %s: %w", key.Name, err)
+	}
+	return claim, nil
+}
+
+// firstConsumer says whether a claim's storage class binds when a pod uses the claim.
+func (r *Reconciler) firstConsumer(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
+	name := ptr.Deref(claim.Spec.StorageClassName, "")
+	if name == "" {
+		return false, nil // there is no default class yet, or only volumes without a class will do
+	}
+	class := &storagev1.StorageClass{}
+	switch err := r.Live.Get(ctx, client.ObjectKey{Name: name}, class); {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("get StorageClass %s: %w", name, err)
+	}
+	return ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingWaitForFirstConsumer, nil
+}
+
+// act does what a step says. A refusal by the API server becomes a condition.
+func (r *Reconciler) act(ctx context.Context, w world, s *step) error {
+	switch s.action {
+	case makeClaim:
+		return r.makeClaim(ctx, w, s)
+	case makePod:
+		return r.makePod(ctx, w, s)
+	case adoptClaim:
+		owners, err := json.Marshal(append(slices.Clone(w.claim.OwnerReferences), *metav1.NewControllerRef(w.volume, cdi.DataVolumeGroupVersionKind)))
+		if err != nil {
+			return fmt.Errorf("encode the claim's owners: %w", err)
+		}
+		return r.patchClaim(ctx, w, fmt.Sprintf(`,"labels":{%q:%q},"ownerReferences":%s`, cdi.ManagedByLabel, cdi.ManagedByKubeqemu, owners))
+	case fillClaim:
+		return r.patchClaim(ctx, w, "")
+	case deletePod:
+		err := r.Client.Delete(ctx, w.pod, client.Preconditions{UID: &w.pod.UID})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete pod %s: %w", w.pod.Name, err)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) makeClaim(ctx context.Context, w world, s *step) error {
+	claim := claimOf(w.volume)
+	err := kit.SortedRefusal(r.Client.Create(ctx, claim))
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err): // the cache was behind
+		return nil
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
+		s.invalid(w, err.Error())
+	}
+	return fmt.Errorf("create PersistentVolumeClaim %s: %w", claim.Name, err)
+}
+
+func (r *Reconciler) makePod(ctx context.Context, w world, s *step) error {
+	pod, err := podOf(w.volume, w.claim, r.Config, s.restarts)
+	if err != nil {
+		return err
+	}
+	err = kit.SortedRefusal(r.Client.Create(ctx, pod))
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		// The cache holds importer pods by their labels. So a pod that stays out of it is another's,
+		// unless the cache is only behind.
+		s.after = kit.WriteDelay
+		return r.otherPod(ctx, w, s, pod.Name)
+	case err == nil:
+		s.status.RestartCount = max(s.status.RestartCount, s.restarts)
+		s.running(corev1.ConditionFalse, reasonPending, "")
+		return nil
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
+		if s.events = nil; s.status.Phase == cdi.ImportScheduled {
+			s.status.Phase = cdi.PVCBound // nothing is scheduled
+		}
+		s.stopped(w, reasonStartingPod, err.Error())
+	}
+	return fmt.Errorf("create pod %s: %w", pod.Name, err)
+}
+
+// otherPod says of a pod that is not the DataVolume's that it is in the way.
+func (r *Reconciler) otherPod(ctx context.Context, w world, s *step, name string) error {
+	pod := &metav1.PartialObjectMetadata{}
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: w.volume.Namespace, Name: name}, pod)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !owns(w.volume, pod) {
+		s.after = recheck
+		s.stopped(w, reasonStartingPod, fmt.Sprintf("a pod %s that is not this DataVolume's is in the way of its importer: delete it", name))
+	}
+	return nil
+}
+
+// patchClaim keeps in a claim that it is filled, with more of its metadata. The version holds what
+// was decided: a claim that changed meanwhile is looked at again.
+func (r *Reconciler) patchClaim(ctx context.Context, w world, more string) error {
+	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":{%q:%q}%s}}`,
+		w.claim.UID, w.claim.ResourceVersion, cdi.PopulatedForAnnotation, w.volume.Name, more)
+	target := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.claim.Namespace, Name: w.claim.Name}}
+	if err := r.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		return fmt.Errorf("write to PersistentVolumeClaim %s that it is filled: %w", w.claim.Name, err)
+	}
+	return nil
+}
+
+// write writes the status if it changed, and then the events.
+func (r *Reconciler) write(ctx context.Context, volume *cdi.DataVolume, s step) error {
+	if equality.Semantic.DeepEqual(volume.Status, s.status) {
+		return nil
+	}
+	after := volume.DeepCopy()
+	after.Status = s.status
+	err := r.Client.Status().Patch(ctx, after, client.MergeFromWithOptions(volume, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("write status: %w", err))
+	}
+	r.writes.Note(volume, after)
+	for _, e := range s.events {
+		r.Events.Eventf(volume, nil, e.kind, e.reason, "Import", "%s", datavolume.Short(e.note))
+	}
+	return nil
+}

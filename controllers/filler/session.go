@@ -1,0 +1,174 @@
+package filler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
+)
+
+const (
+	// workers is how many DataVolumes are reconciled at once. The workers are this controller's own: no
+	// VM waits for them.
+	workers = 4
+	// syncTimeout bounds the first reading of all DataVolumes, claims and importer pods.
+	syncTimeout = time.Minute
+	// wakeups is how many DataVolumes may wait for the reconciler because of their progress. More than
+	// these are looked at when their progress changes again.
+	wakeups = 256
+)
+
+// session is a cache and a controller of DataVolumes, which can end before the process: an informer
+// of the manager's cache would stay when the kind goes.
+type session struct {
+	cancel  context.CancelFunc
+	watcher *Watcher
+	done    chan struct{}
+}
+
+// ended says whether the session ended by itself.
+func (s *session) ended() bool {
+	if s == nil {
+		return false
+	}
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close ends the session, and waits for its end. Closing nil does nothing.
+func (s *session) Close() {
+	if s == nil {
+		return
+	}
+	s.cancel()
+	<-s.done
+	s.watcher.Close()
+}
+
+// newSession begins to reconcile.
+func (f *Filler) newSession(parent context.Context) (*session, error) {
+	objects, err := cache.New(f.mgr.GetConfig(), cacheOptions(f))
+	if err != nil {
+		return nil, fmt.Errorf("make a cache: %w", err)
+	}
+	cached, err := client.New(f.mgr.GetConfig(), client.Options{HTTPClient: f.mgr.GetHTTPClient(), Scheme: f.mgr.GetScheme(), Mapper: f.mgr.GetRESTMapper(),
+		Cache: &client.CacheOptions{Reader: objects}})
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	wake := make(chan event.GenericEvent, wakeups)
+	watcher := NewWatcher(f.Dial, f.Clock, func(volume types.NamespacedName) {
+		select {
+		case wake <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: volume.Namespace, Name: volume.Name}}}:
+		default:
+		}
+	})
+	r := &Reconciler{Client: cached, Live: f.Live, Clock: f.Clock, Events: f.Events, Config: f.Config, Progresses: watcher}
+	c, err := f.newController(r, objects, wake)
+	if err != nil {
+		watcher.Close()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(parent)
+	s := &session{cancel: cancel, watcher: watcher, done: make(chan struct{})}
+	go f.run(ctx, s, objects, c)
+	return s, nil
+}
+
+// run runs a session's cache and controller until one of them ends, and then ends the other.
+func (f *Filler) run(ctx context.Context, s *session, objects cache.Cache, c controller.Controller) {
+	defer close(s.done)
+	caching := make(chan struct{})
+	go func() {
+		defer close(caching)
+		if err := objects.Start(ctx); err != nil {
+			f.log.Error(err, "the cache of DataVolumes ended")
+		}
+	}()
+	if err := c.Start(ctx); err != nil {
+		f.log.Error(err, "the controller of DataVolumes ended")
+	}
+	s.cancel()
+	<-caching
+}
+
+// newController makes the controller, with all that brings a DataVolume back.
+func (f *Filler) newController(r *Reconciler, objects cache.Cache, wake <-chan event.GenericEvent) (controller.Controller, error) {
+	options := kit.Options(workers)
+	options.Reconciler = r
+	options.SkipNameValidation = ptr.To(true) // the next session has the same name
+	options.CacheSyncTimeout = syncTimeout
+	options.Logger = f.log
+	c, err := controller.NewUnmanaged("data-volumes", options)
+	if err != nil {
+		return nil, fmt.Errorf("make a controller: %w", err)
+	}
+	owned := handler.EnqueueRequestsFromMapFunc(byOwner)
+	for _, s := range []source.Source{
+		source.Kind[client.Object](objects, &cdi.DataVolume{}, &handler.EnqueueRequestForObject{}),
+		source.Kind[client.Object](objects, &corev1.PersistentVolumeClaim{}, owned),
+		source.Kind[client.Object](objects, &corev1.Pod{}, owned),
+		source.Channel(wake, &handler.EnqueueRequestForObject{}),
+	} {
+		if err := c.Watch(s); err != nil {
+			return nil, fmt.Errorf("watch DataVolumes: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// byOwner is the DataVolume that controls an object.
+func byOwner(_ context.Context, object client.Object) []reconcile.Request {
+	reference := owner.Reference(object, cdi.DataVolumeGroupVersionKind.GroupKind())
+	if reference == nil {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: reference.Name}}}
+}
+
+// cacheOptions keep few objects in the cache, with few fields.
+func cacheOptions(f *Filler) cache.Options {
+	ours := labels.SelectorFromSet(labels.Set{cdi.ManagedByLabel: cdi.ManagedByKubeqemu})
+	return cache.Options{
+		HTTPClient: f.mgr.GetHTTPClient(), Scheme: f.mgr.GetScheme(), Mapper: f.mgr.GetRESTMapper(),
+		DefaultTransform: trim,
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.PersistentVolumeClaim{}: {Label: ours},
+			&corev1.Pod{}:                   {Label: ours},
+		},
+	}
+}
+
+// trim drops what the reconciler does not read. The spec of a DataVolume stays: its pod is made of it.
+func trim(object any) (any, error) {
+	switch o := object.(type) {
+	case *corev1.Pod:
+		o.ManagedFields, o.Labels = nil, nil
+		o.Spec = corev1.PodSpec{}
+	case *corev1.PersistentVolumeClaim:
+		o.ManagedFields = nil
+	case *cdi.DataVolume:
+		o.ManagedFields = nil
+	}
+	return object, nil
+}
