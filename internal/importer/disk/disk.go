@@ -148,6 +148,11 @@ func (d *Disk) fillHoles(ctx context.Context) error {
 	if !errors.Is(err, unix.EOPNOTSUPP) {
 		return err
 	}
+	return d.zeroHoles(ctx)
+}
+
+// zeroHoles writes zeros where the file has holes.
+func (d *Disk) zeroHoles(ctx context.Context) error {
 	zeros := make([]byte, chunk)
 	for at := int64(0); at < d.Bytes; {
 		start, end, err := d.nextHole(at)
