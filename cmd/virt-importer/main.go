@@ -88,17 +88,20 @@ func (p *program) run(ctx context.Context) error {
 	if p.Node, err = nodeAddresses(os.Getenv(importer.HostAddressesVariable), os.Getenv("KUBERNETES_SERVICE_HOST")); err != nil {
 		return err
 	}
-	meter := fill.NewMeter(began)
-	stop, err := serve(p.listen, meter)
+	job, err := fill.New(p.Config, began)
+	if err != nil {
+		return err
+	}
+	stop, err := serve(p.listen, job.Meter)
 	if err != nil {
 		return err
 	}
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go fill.Report(ctx, meter, p.Log, reportInterval)
+	go fill.Report(ctx, job.Meter, p.Log, reportInterval)
 	p.Log.Info("the import begins", "source", source(p.Task), "disk", p.Disk, "bytes", p.Task.Target.Bytes)
-	if err := fill.Run(ctx, p.Config, meter); err != nil {
+	if err := job.Run(ctx); err != nil {
 		return err
 	}
 	p.Log.Info("the import is done", "seconds", time.Since(began).Seconds())

@@ -18,7 +18,7 @@ import (
 const besideSuffix = ".source"
 
 // convertBeside downloads an image beside the disk, and converts it there: its server has no ranges.
-func (j *job) convertBeside(ctx context.Context, source *remote.File, format image.Format) error {
+func (j *Import) convertBeside(ctx context.Context, source *remote.File, format image.Format) error {
 	if j.disk.Block {
 		return fmt.Errorf("the server gives no ranges, and an image in %s cannot be converted as it comes; "+
 			"a claim of mode Filesystem would have room for it, a device has not: use another server, a raw image, or such a claim", format)
@@ -38,19 +38,20 @@ func (j *job) convertBeside(ctx context.Context, source *remote.File, format ima
 	if err != nil {
 		return fmt.Errorf("read the image beside the disk: %w", err)
 	}
-	if err := j.checkImage(format, f, size); err != nil {
+	header, err := j.checkImage(format, f, size)
+	if err != nil {
 		return err
 	}
-	return j.convert(ctx, f, size, format, 0, size)
+	return j.convert(ctx, f, size, header, 0, size)
 }
 
-func (j *job) noRoomBeside(size, free int64) error {
+func (j *Import) noRoomBeside(size, free int64) error {
 	return fmt.Errorf("the server gives no ranges, so the image of %d bytes has to be on the claim beside the disk of %d bytes for a time, "+
 		"and %d bytes are free: make the claim larger, or use another server or a raw image", size, j.disk.Bytes, free)
 }
 
 // download writes the source to a file that no longer has a name: it goes when this process does.
-func (j *job) download(ctx context.Context, source *remote.File) (f *os.File, err error) {
+func (j *Import) download(ctx context.Context, source *remote.File) (f *os.File, err error) {
 	path := j.disk.Path + besideSuffix
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("write the image beside the disk: %w", err)
@@ -68,9 +69,9 @@ func (j *job) download(ctx context.Context, source *remote.File) (f *os.File, er
 	return f, nil
 }
 
-func (j *job) downloadInto(ctx context.Context, source *remote.File, f *os.File) error {
+func (j *Import) downloadInto(ctx context.Context, source *remote.File, f *os.File) error {
 	total := max(2*source.Size, 0)
-	from := newMeasured(source, j.want, source.Size, func(read int64) { j.meter.set(read, total) })
+	from := newMeasured(source, j.want, source.Size, func(read int64) { j.Meter.set(read, total) })
 	if source.Size < 0 {
 		from.most = imageBytes(j.disk.Bytes)
 	}

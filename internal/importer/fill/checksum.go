@@ -55,7 +55,7 @@ func (c *checksum) check(h hash.Hash) error {
 }
 
 // verify reads the whole file, if there is a checksum, and returns how many bytes were read for it.
-func (j *job) verify(ctx context.Context, source *remote.File) (int64, error) {
+func (j *Import) verify(ctx context.Context, source *remote.File) (int64, error) {
 	if j.want == nil {
 		return 0, nil
 	}
@@ -70,7 +70,7 @@ func (j *job) verify(ctx context.Context, source *remote.File) (int64, error) {
 		n, err := from.Read(buffer)
 		digest.Write(buffer[:n])
 		at += int64(n)
-		j.meter.set(at, 2*source.Size)
+		j.Meter.set(at, 2*source.Size)
 		if err == io.EOF {
 			return source.Size, j.want.check(digest)
 		}

@@ -16,8 +16,9 @@ import (
 )
 
 // convertRemote converts an image that stays on its server.
-func (j *job) convertRemote(ctx context.Context, source *remote.File, format image.Format) error {
-	if err := j.checkImage(format, source, source.Size); err != nil {
+func (j *Import) convertRemote(ctx context.Context, source *remote.File, format image.Format) error {
+	header, err := j.checkImage(format, source, source.Size)
+	if err != nil {
 		return err
 	}
 	next, err := j.begin(source, true)
@@ -28,32 +29,32 @@ func (j *job) convertRemote(ctx context.Context, source *remote.File, format ima
 	if err != nil {
 		return err
 	}
-	return j.convert(ctx, source, source.Size, format, next, before)
+	return j.convert(ctx, source, source.Size, header, next, before)
 }
 
-func (j *job) checkImage(format image.Format, r io.ReaderAt, size int64) error {
-	virtual, err := image.Check(format, r, size)
-	if err == nil && virtual > j.disk.Bytes {
-		err = j.tooLarge(virtual)
+func (j *Import) checkImage(format image.Format, r io.ReaderAt, size int64) (image.Header, error) {
+	header, err := image.Check(format, r, size)
+	if err == nil && header.Size > j.disk.Bytes {
+		err = j.tooLarge(header.Size)
 	}
-	return err
+	return header, err
 }
 
 // convert converts an image from an offset of its disk on. before is how much progress there was
 // without it.
-func (j *job) convert(ctx context.Context, from io.ReaderAt, size int64, format image.Format, next, before int64) error {
+func (j *Import) convert(ctx context.Context, from io.ReaderAt, size int64, header image.Header, next, before int64) error {
 	base := before
 	if next > 0 {
-		base = max(before, j.meter.current().Done)
+		base = max(before, j.Meter.current().Done)
 	}
-	server := nbd.New(from, size)
-	server.Told = func(served int64) { j.meter.set(base+served, before+size) }
+	whole, end := header.Whole(from, size)
+	server := nbd.New(whole, end, func(served int64) { j.Meter.set(base+served, before+size) })
 	socket, stop, err := j.serve(ctx, server)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	converter := &image.Converter{QEMUImg: j.QEMUImg, Format: format, Socket: socket, Stuck: stuck, Progress: server.Served}
+	converter := &image.Converter{QEMUImg: j.QEMUImg, Header: header, Socket: socket, Stuck: stuck, Progress: server.Served}
 	virtual, err := converter.Size(ctx)
 	if err != nil {
 		return j.cause(ctx, server, err)
@@ -69,7 +70,7 @@ func (j *job) convert(ctx context.Context, from io.ReaderAt, size int64, format 
 
 // segments converts one segment after another. While one is converted, that before is written to the
 // storage.
-func (j *job) segments(ctx context.Context, converter *image.Converter, server *nbd.Server, next, virtual int64) error {
+func (j *Import) segments(ctx context.Context, converter *image.Converter, server *nbd.Server, next, virtual int64) error {
 	written := make(chan error, 1)
 	written <- nil
 	target := image.Target{Path: j.disk.Path, Block: j.disk.Block}
@@ -86,7 +87,7 @@ func (j *job) segments(ctx context.Context, converter *image.Converter, server *
 }
 
 // cause is why qemu-img failed, which it does not know itself.
-func (j *job) cause(ctx context.Context, server *nbd.Server, err error) error {
+func (j *Import) cause(ctx context.Context, server *nbd.Server, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -101,7 +102,7 @@ func (j *job) cause(ctx context.Context, server *nbd.Server, err error) error {
 }
 
 // serve serves an image on a socket.
-func (j *job) serve(ctx context.Context, server *nbd.Server) (socket string, stop func(), err error) {
+func (j *Import) serve(ctx context.Context, server *nbd.Server) (socket string, stop func(), err error) {
 	folder, err := os.MkdirTemp(j.Work, "nbd-*") // for this user alone
 	if err != nil {
 		return "", nil, fmt.Errorf("make a socket for qemu-img: %w", err)

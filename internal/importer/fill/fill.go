@@ -66,26 +66,42 @@ func (c *Config) Defaults() {
 	}
 }
 
-// job is an import that runs.
-type job struct {
+// Import is an import of this process.
+type Import struct {
 	Config
-	meter *Meter
-	disk  *disk.Disk
-	keep  *keeper
-	want  *checksum
+	*Meter
+	disk *disk.Disk
+	keep *keeper
+	want *checksum
 }
 
-// Run fills the disk. meter tells how far it is.
-func Run(ctx context.Context, c Config, meter *Meter) error {
+// New makes the import of a process that began then. From here on its Meter can be asked: it says what the
+// process before said, if there was one.
+func New(c Config, began time.Time) (*Import, error) {
 	c.Defaults()
-	target := c.Task.Target
-	d, err := disk.Open(c.Disk, target.Block, target.Bytes, target.Preallocate)
+	j := &Import{Config: c, Meter: newMeter(began)}
+	var err error
+	if source := c.Task.Source.HTTP; source != nil {
+		if j.want, err = parseChecksum(source.Checksum); err != nil {
+			return nil, err
+		}
+	}
+	if j.keep, err = newKeeper(c, j.Meter); err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+// Run fills the disk.
+func (j *Import) Run(ctx context.Context) error {
+	target := j.Task.Target
+	d, err := disk.Open(j.Disk, target.Block, target.Bytes, target.Preallocate)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	j := &job{Config: c, meter: meter, disk: d}
-	switch source := c.Task.Source; {
+	j.disk = d
+	switch source := j.Task.Source; {
 	case source.Blank != nil:
 		return j.blank(ctx)
 	case source.HTTP != nil:
@@ -94,27 +110,19 @@ func Run(ctx context.Context, c Config, meter *Meter) error {
 	return errors.New("the task names no source that is known here")
 }
 
-func (j *job) blank(ctx context.Context) error {
+func (j *Import) blank(ctx context.Context) error {
 	err := j.disk.Clear()
 	if err == nil {
 		err = j.disk.Finish(ctx)
 	}
 	if err == nil {
-		j.meter.finish()
+		j.Meter.finish()
 	}
 	return err
 }
 
 // http fills the disk from a web server, and begins anew where the source changed or broke.
-func (j *job) http(ctx context.Context) (err error) {
-	if j.want, err = parseChecksum(j.Task.Source.HTTP.Checksum); err != nil {
-		return err
-	}
-	if j.keep, err = newKeeper(j.Config, j.meter); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+func (j *Import) http(ctx context.Context) error {
 	defer j.keep.run(ctx, j.Interval)()
 	for begins := 1; ; begins++ {
 		err := j.attempt(ctx)
@@ -137,7 +145,7 @@ func (j *job) http(ctx context.Context) (err error) {
 }
 
 // attempt is the import from one opening of the source on.
-func (j *job) attempt(ctx context.Context) error {
+func (j *Import) attempt(ctx context.Context) error {
 	options, err := j.options()
 	if err != nil {
 		return err
@@ -174,13 +182,13 @@ func (j *job) attempt(ctx context.Context) error {
 	return err
 }
 
-func (j *job) tooLarge(size int64) error {
+func (j *Import) tooLarge(size int64) error {
 	return fmt.Errorf("%w: it has %d bytes, and this disk has %d; ask for a larger one", disk.ErrLarger, size, j.disk.Bytes)
 }
 
 // begin returns where the import goes on in the disk: where the state says, if this source can and is
 // the same, otherwise at the beginning of a disk that has been cleared.
-func (j *job) begin(source *remote.File, resumable bool) (int64, error) {
+func (j *Import) begin(source *remote.File, resumable bool) (int64, error) {
 	next, err := j.keep.begin(source, resumable, j.whole())
 	if err != nil {
 		return 0, err
@@ -196,13 +204,13 @@ func (j *job) begin(source *remote.File, resumable bool) (int64, error) {
 }
 
 // whole says whether the disk has the size that Clear gave it.
-func (j *job) whole() bool {
+func (j *Import) whole() bool {
 	size, err := j.disk.Size()
 	return err == nil && size >= j.disk.Bytes
 }
 
 // copyRaw copies a raw image by ranges.
-func (j *job) copyRaw(ctx context.Context, source *remote.File) error {
+func (j *Import) copyRaw(ctx context.Context, source *remote.File) error {
 	next, err := j.begin(source, true)
 	if err != nil {
 		return err
@@ -214,7 +222,7 @@ func (j *job) copyRaw(ctx context.Context, source *remote.File) error {
 	saved := next
 	rest := sectionOf(source, next)
 	_, err = j.disk.Copy(ctx, rest, next, func(offset int64) error {
-		j.meter.set(before+offset, before+source.Size)
+		j.Meter.set(before+offset, before+source.Size)
 		if offset-saved < j.Segment {
 			return nil
 		}
@@ -225,7 +233,7 @@ func (j *job) copyRaw(ctx context.Context, source *remote.File) error {
 }
 
 // reached says that the disk is written up to an offset.
-func (j *job) reached(offset int64) error {
+func (j *Import) reached(offset int64) error {
 	if err := j.disk.Sync(); err != nil {
 		return err
 	}
@@ -233,11 +241,11 @@ func (j *job) reached(offset int64) error {
 }
 
 // stream writes a raw or compressed image as it comes.
-func (j *job) stream(ctx context.Context, source *remote.File, format image.Format) error {
+func (j *Import) stream(ctx context.Context, source *remote.File, format image.Format) error {
 	if _, err := j.begin(source, false); err != nil {
 		return err
 	}
-	from := newMeasured(source, j.want, j.disk.Bytes, func(read int64) { j.meter.set(read, source.Size) })
+	from := newMeasured(source, j.want, j.disk.Bytes, func(read int64) { j.Meter.set(read, source.Size) })
 	plain, err := from.plain(format)
 	if err != nil {
 		return err

@@ -17,8 +17,8 @@ type Meter struct {
 	now, told importer.Progress
 }
 
-// NewMeter makes the meter of a process that began then.
-func NewMeter(began time.Time) *Meter {
+// newMeter makes the meter of a process that began then.
+func newMeter(began time.Time) *Meter {
 	start := importer.Progress{Since: began}
 	return &Meter{now: start, told: start}
 }

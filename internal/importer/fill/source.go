@@ -31,7 +31,7 @@ const (
 func imageBytes(disk int64) int64 { return disk + disk/2 + 1<<30 }
 
 // options are what the source is read with.
-func (j *job) options() (remote.Options, error) {
+func (j *Import) options() (remote.Options, error) {
 	source := j.Task.Source.HTTP
 	o := j.Remote
 	o.URL, o.MaxSize, o.Addresses.Node = source.URL, imageBytes(j.disk.Bytes), j.Node

@@ -23,8 +23,10 @@ type node struct {
 	Size   *int64 `json:"size,omitempty"`
 	// Backing is null for qcow2 and vmdk: whatever the header says, there is none.
 	Backing *struct{} `json:"backing"`
-	File    *node     `json:"file,omitempty"`
-	Server  *socket   `json:"server,omitempty"`
+	// Slice is how many bytes of a table of qcow2 are read at once.
+	Slice  int64   `json:"l2-cache-entry-size,omitempty"`
+	File   *node   `json:"file,omitempty"`
+	Server *socket `json:"server,omitempty"`
 }
 
 type socket struct {
@@ -44,9 +46,17 @@ func (n node) MarshalJSON() ([]byte, error) {
 	}{plain: plain(n)})
 }
 
+// maxSlice is the usual size of qcow2's tables. Where clusters are large, tables are too, and each segment
+// would read them whole.
+const maxSlice = 64 << 10
+
 // source is the image behind an NBD socket, with its format: nothing is probed.
-func source(format Format, socketPath string) node {
-	return node{Driver: string(format), File: &node{Driver: "nbd", Server: &socket{Type: "unix", Path: socketPath}}}
+func source(h Header, socketPath string) node {
+	n := node{Driver: string(h.Format), File: &node{Driver: "nbd", Server: &socket{Type: "unix", Path: socketPath}}}
+	if h.Format == QCOW2 {
+		n.Slice = min(h.Cluster, maxSlice)
+	}
+	return n
 }
 
 // filename is the node where qemu-img wants a file name.
@@ -56,16 +66,16 @@ func (n node) filename() (string, error) {
 }
 
 // infoCommand are the arguments of qemu-img that tell the size of the disk in an image.
-func infoCommand(format Format, socketPath string) ([]string, error) {
-	from, err := source(format, socketPath).filename()
+func infoCommand(h Header, socketPath string) ([]string, error) {
+	from, err := source(h, socketPath).filename()
 	return []string{"info", "--output=json", from}, err
 }
 
 // convertCommand are the arguments of qemu-img that write a segment of an image's disk to the same
 // place of a target. The target is never made and never made larger. zeroed: the target has zeros
 // already where the image has them.
-func convertCommand(format Format, socketPath string, s Segment, to Target, zeroed bool) ([]string, error) {
-	image := source(format, socketPath)
+func convertCommand(h Header, socketPath string, s Segment, to Target, zeroed bool) ([]string, error) {
+	image := source(h, socketPath)
 	from, err := node{Driver: "raw", Offset: &s.Offset, Size: &s.Bytes, File: &image}.filename()
 	if err != nil {
 		return nil, fmt.Errorf("name the image for qemu-img: %w", err)

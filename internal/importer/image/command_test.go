@@ -15,12 +15,13 @@ func TestCommands(t *testing.T) {
 		format Format
 		image  string
 	}{
-		{QCOW2, `{"driver":"qcow2","backing":null,` + file + `}`},
+		{QCOW2, `{"driver":"qcow2","backing":null,"l2-cache-entry-size":65536,` + file + `}`},
 		{VMDK, `{"driver":"vmdk","backing":null,` + file + `}`},
 		{VHDX, `{"driver":"vhdx",` + file + `}`},
 		{VDI, `{"driver":"vdi",` + file + `}`},
 	} {
-		got, err := infoCommand(c.format, socket)
+		header := Header{Format: c.format, Cluster: 2 << 20}
+		got, err := infoCommand(header, socket)
 		if want := []string{"info", "--output=json", "json:" + c.image}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %q, %v", c.format, got, err)
 		}
@@ -33,7 +34,7 @@ func TestCommands(t *testing.T) {
 			{Target{Path: "/disk/disk.img"}, true, "file.driver=file,file.filename=/disk/disk.img"},
 			{Target{Path: "/dev/a,b", Block: true}, false, "file.driver=host_device,file.filename=/dev/a,,b"},
 		} {
-			got, err := convertCommand(c.format, socket, segment, to.target, to.zeroed)
+			got, err := convertCommand(header, socket, segment, to.target, to.zeroed)
 			want := []string{"convert", "-n", "-m", "4", "-S", "4k", "--target-is-zero", "--target-image-opts",
 				`json:{"driver":"raw","offset":536870912,"size":512,"file":` + c.image + `}`, "driver=raw,offset=536870912,size=512," + to.want}
 			if !to.zeroed {

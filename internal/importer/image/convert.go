@@ -31,7 +31,7 @@ const (
 type Converter struct {
 	// QEMUImg is the program.
 	QEMUImg string
-	Format  Format
+	Header  Header
 	// Socket is the NBD server's.
 	Socket string
 	// Progress counts something that grows while qemu-img works. If it does not grow for as long as Stuck
@@ -44,7 +44,7 @@ type Converter struct {
 func (c *Converter) Size(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
-	args, err := infoCommand(c.Format, c.Socket)
+	args, err := infoCommand(c.Header, c.Socket)
 	if err != nil {
 		return 0, err
 	}
@@ -63,7 +63,7 @@ func (c *Converter) Size(ctx context.Context) (int64, error) {
 
 // Convert writes a segment. zeroed: the target has zeros already where the image has them.
 func (c *Converter) Convert(ctx context.Context, s Segment, to Target, zeroed bool) error {
-	args, err := convertCommand(c.Format, c.Socket, s, to, zeroed)
+	args, err := convertCommand(c.Header, c.Socket, s, to, zeroed)
 	if err != nil {
 		return err
 	}

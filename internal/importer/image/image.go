@@ -95,24 +95,67 @@ func Detect(head []byte) (Format, error) {
 // maxVirtual bounds what a header may claim: 64 TiB.
 const maxVirtual = 64 << 40
 
-// Check looks at the header of an image of a format that qemu-img converts, in a file of so many bytes,
-// and returns the size of the disk.
-func Check(format Format, r io.ReaderAt, size int64) (int64, error) {
-	check := map[Format]func(*header) (int64, error){QCOW2: qcow2, VMDK: vmdk, VHDX: vhdx, VDI: vdi}[format]
+// Header is what an image's header says.
+type Header struct {
+	Format Format
+	// Size is the disk's.
+	Size int64
+	// Cluster is in how many bytes at once the disk is in the file. A file may end within its last
+	// cluster. 0 means that QEMU itself looks where the file ends.
+	Cluster int64
+	// Behind is how many bytes behind that QEMU reads and does not use.
+	Behind int64
+}
+
+// Check looks at the header of an image of a format that qemu-img converts, in a file of so many bytes.
+func Check(format Format, r io.ReaderAt, size int64) (Header, error) {
+	check := map[Format]func(*header) (Header, error){QCOW2: qcow2, VMDK: vmdk, VHDX: vhdx, VDI: vdi}[format]
 	if check == nil {
-		return 0, fmt.Errorf("check an image: %q is no format that is converted", format)
+		return Header{}, fmt.Errorf("check an image: %q is no format that is converted", format)
 	}
 	h := &header{r: r, size: size}
-	virtual, err := check(h)
+	found, err := check(h)
 	switch {
 	case h.err != nil:
-		return 0, h.err
+		return Header{}, h.err
 	case err != nil:
-		return 0, fmt.Errorf("%s: %w", format, err)
-	case virtual <= 0 || virtual > maxVirtual:
-		return 0, unusable("%s: it claims that its disk has %d bytes", format, uint64(virtual))
+		return Header{}, fmt.Errorf("%s: %w", format, err)
+	case found.Size <= 0 || found.Size > maxVirtual:
+		return Header{}, unusable("%s: it claims that its disk has %d bytes", format, uint64(found.Size))
 	}
-	return virtual, nil
+	found.Format = format
+	return found, nil
+}
+
+// maxFile is more than an image refers to.
+const maxFile = 1 << 57
+
+// Whole is the file as QEMU is to see it. QEMU would take for zeros what is behind the end of a file, and
+// so make a disk with holes of an image that is cut off. It sees a file without end, and reading behind
+// the true end fails.
+func (h Header) Whole(r io.ReaderAt, size int64) (io.ReaderAt, int64) {
+	if h.Cluster == 0 {
+		return r, size
+	}
+	return &whole{r: r, size: size, end: (size+h.Cluster-1)/h.Cluster*h.Cluster + h.Behind}, maxFile
+}
+
+// whole is a file that has zeros from its size on to its end.
+type whole struct {
+	r         io.ReaderAt
+	size, end int64
+}
+
+func (w *whole) ReadAt(p []byte, offset int64) (int, error) {
+	if int64(len(p)) > w.end-offset {
+		return 0, unusable("it is cut off: it refers to byte %d, and has %d", offset+int64(len(p)), w.size)
+	}
+	there := p[:max(0, min(int64(len(p)), w.size-offset))]
+	if n, err := w.r.ReadAt(there, offset); err != nil && n < len(there) {
+		return n, err
+	}
+	clear(p[len(there):])
+	return len(p), nil
 }
 
 // header reads parts of an image. After an error of reading, all that is read is zeros, and err is

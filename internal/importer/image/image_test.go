@@ -103,8 +103,8 @@ func TestCheck(t *testing.T) {
 			if err != nil || string(format) != args[0] {
 				t.Fatalf("it is %q: %v", format, err)
 			}
-			if size, err := Check(format, bytes.NewReader(content), int64(len(content))); size != virtual || err != nil {
-				t.Errorf("its disk has %d bytes: %v", size, err)
+			if h, err := Check(format, bytes.NewReader(content), int64(len(content))); h.Size != virtual || err != nil {
+				t.Errorf("its header is %+v: %v", h, err)
 			}
 			for _, length := range []int{1, 71, 90, 400, 600} {
 				if _, err := Check(format, bytes.NewReader(content[:length]), int64(length)); !errors.Is(err, ErrUnusable) {
@@ -237,6 +237,37 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
+// TestWhole: a file has zeros up to the end of its last cluster, and nothing behind.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	r, size := Header{Cluster: 4, Behind: 4}.Whole(bytes.NewReader([]byte("0123456789")), 10)
+	if size != maxFile {
+		t.Errorf("a size of %d", size)
+	}
+	for _, c := range []struct {
+		offset int64
+		length int
+		want   string
+	}{
+		{0, 10, "0123456789"}, {3, 2, "34"}, {8, 8, "89\x00\x00\x00\x00\x00\x00"}, {12, 4, "\x00\x00\x00\x00"},
+		{12, 5, ""}, {16, 1, ""}, {maxFile - 1, 1, ""},
+	} {
+		p := bytes.Repeat([]byte("x"), c.length)
+		n, err := r.ReadAt(p, c.offset)
+		if string(p[:n]) != c.want || errors.Is(err, ErrUnusable) != (c.want == "") {
+			t.Errorf("%d bytes at %d: %q, %v", c.length, c.offset, p[:n], err)
+		}
+	}
+	if r, _ := (Header{Cluster: 8}).Whole(broken{}, 10); r != nil {
+		if _, err := r.ReadAt(make([]byte, 4), 0); !errors.Is(err, errBroken) {
+			t.Errorf("a broken file: %v", err)
+		}
+	}
+	if _, size := (Header{}).Whole(bytes.NewReader(nil), 10); size != 10 {
+		t.Errorf("a size of %d", size)
+	}
+}
+
 type broken struct{}
 
 var errBroken = errors.New("broken")
@@ -272,9 +303,9 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 		for _, format := range []Format{QCOW2, VMDK, VHDX, VDI} {
-			virtual, err := Check(format, bytes.NewReader(content), int64(size))
-			if err == nil && (virtual <= 0 || virtual > maxVirtual || virtual%512 != 0) {
-				t.Errorf("%s: a disk of %d bytes", format, virtual)
+			h, err := Check(format, bytes.NewReader(content), int64(size))
+			if err == nil && (h.Size <= 0 || h.Size > maxVirtual || h.Size%512 != 0 || h.Cluster < 0 || h.Cluster > 2<<20) {
+				t.Errorf("%s: %+v", format, h)
 			}
 		}
 	})

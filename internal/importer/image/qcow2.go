@@ -21,10 +21,10 @@ const (
 	qcow2Crypto   = 0x0537be77
 )
 
-func qcow2(h *header) (int64, error) {
+func qcow2(h *header) (Header, error) {
 	p := h.part(0, 72)
 	if p == nil {
-		return 0, unusable("it is cut off within its header")
+		return Header{}, unusable("it is cut off within its header")
 	}
 	version, bits, virtual := big32(p, 4), big32(p, 20), big(p, 24)
 	l1, l1At := uint64(big32(p, 36))*8, big(p, 40)
@@ -32,42 +32,42 @@ func qcow2(h *header) (int64, error) {
 	snapshots, snapshotsAt := big32(p, 60), big(p, 64)
 	switch {
 	case version != 2 && version != 3:
-		return 0, unusable("it has version %d; 2 and 3 are known", version)
+		return Header{}, unusable("it has version %d; 2 and 3 are known", version)
 	case big(p, 8) != 0 || big32(p, 16) != 0:
-		return 0, unusable("it has a backing file; flatten it by qemu-img convert")
+		return Header{}, unusable("it has a backing file; flatten it by qemu-img convert")
 	case big32(p, 32) != 0:
-		return 0, unusable("it is encrypted")
+		return Header{}, unusable("it is encrypted")
 	case bits < 9 || bits > 21:
-		return 0, unusable("its clusters have 2^%d bytes", bits)
+		return Header{}, unusable("its clusters have 2^%d bytes", bits)
 	case virtual == 0 || virtual > maxVirtual:
-		return 0, unusable("it claims that its disk has %d bytes", virtual)
+		return Header{}, unusable("it claims that its disk has %d bytes", virtual)
 	case l1 > qcow2MaxL1 || refcounts > qcow2MaxRefcounts>>bits+1:
-		return 0, unusable("its tables are too large: an L1 table of %d bytes, a reference count table of %d clusters", l1, refcounts)
+		return Header{}, unusable("its tables are too large: an L1 table of %d bytes, a reference count table of %d clusters", l1, refcounts)
 	case l1 < qcow2L1(virtual, bits, 8):
-		return 0, unusable("its L1 table is too short for its disk")
+		return Header{}, unusable("its L1 table is too short for its disk")
 	case l1At == 0 || l1At%(1<<bits) != 0 || !h.inside(l1At, l1):
-		return 0, unusable("it is cut off or corrupt: its L1 table is outside of the file")
+		return Header{}, unusable("it is cut off or corrupt: its L1 table is outside of the file")
 	case refcountsAt == 0 || refcountsAt%(1<<bits) != 0 || !h.inside(refcountsAt, refcounts<<bits):
-		return 0, unusable("it is cut off or corrupt: its reference count table is outside of the file")
+		return Header{}, unusable("it is cut off or corrupt: its reference count table is outside of the file")
 	case snapshots > qcow2MaxSnapshots || snapshots > 0 && !h.inside(snapshotsAt, uint64(snapshots)*40):
-		return 0, unusable("it is cut off or corrupt: its table of %d snapshots is too long, or outside of the file", snapshots)
+		return Header{}, unusable("it is cut off or corrupt: its table of %d snapshots is too long, or outside of the file", snapshots)
 	case virtual%512 != 0:
-		return 0, unusable("its disk has %d bytes, which are no whole sectors", virtual)
+		return Header{}, unusable("its disk has %d bytes, which are no whole sectors", virtual)
 	}
 	length := uint64(72)
 	if version == 3 {
 		if p = h.part(0, 104); p == nil {
-			return 0, unusable("it is cut off within its header")
+			return Header{}, unusable("it is cut off within its header")
 		}
 		length = uint64(big32(p, 100))
 		if features := big(p, 72); features&^qcow2Features != 0 {
-			return 0, unusable("it has the incompatible features %#x: corrupt, with an external data file, or unknown", features)
+			return Header{}, unusable("it has the incompatible features %#x: corrupt, with an external data file, or unknown", features)
 		}
 		if length < 104 || length > 1<<bits {
-			return 0, unusable("its header claims %d bytes", length)
+			return Header{}, unusable("its header claims %d bytes", length)
 		}
 	}
-	return int64(virtual), qcow2Extensions(h, length, 1<<bits)
+	return Header{Size: int64(virtual), Cluster: 1 << bits}, qcow2Extensions(h, length, 1<<bits)
 }
 
 // qcow2L1 is how many bytes an L1 table has at least, if an L2 entry takes so many bytes.

@@ -24,22 +24,22 @@ func newGUID(a uint32, b, c uint16, rest ...byte) (g guid) {
 	return g
 }
 
-// vhdx checks an image of Hyper-V. Both tables of regions are looked at: QEMU takes the second if the
+// vhdx checks an image of Hyper-V. QEMU finds by itself that one is cut off. Both tables of regions are looked at: QEMU takes the second if the
 // first's checksum is wrong.
-func vhdx(h *header) (int64, error) {
+func vhdx(h *header) (Header, error) {
 	metadata := newGUID(0x8b7ca206, 0x4790, 0x4b9a, 0xb8, 0xfe, 0x57, 0x5f, 0x05, 0x0f, 0x88, 0x6e)
 	size, found := int64(0), false
 	for _, at := range []uint64{vhdxRegions, vhdxRegionsCopy} {
 		table := h.part(at, vhdxTable)
 		if table == nil {
-			return 0, unusable("it is cut off within its header")
+			return Header{}, unusable("it is cut off within its header")
 		}
 		if string(table[:4]) != "regi" {
 			continue
 		}
 		entries := uint64(little32(table, 8))
 		if entries > vhdxMaxEntries {
-			return 0, unusable("its table of regions has %d entries", entries)
+			return Header{}, unusable("its table of regions has %d entries", entries)
 		}
 		for i := range entries {
 			entry := table[16+32*i:][:32]
@@ -48,18 +48,18 @@ func vhdx(h *header) (int64, error) {
 			}
 			virtual, err := vhdxMetadata(h, little(entry, 16))
 			if err != nil {
-				return 0, err
+				return Header{}, err
 			}
 			if found && virtual != size {
-				return 0, unusable("its two tables of regions contradict each other")
+				return Header{}, unusable("its two tables of regions contradict each other")
 			}
 			size, found = virtual, true
 		}
 	}
 	if !found {
-		return 0, unusable("it is corrupt: its metadata are missing")
+		return Header{}, unusable("it is corrupt: its metadata are missing")
 	}
-	return size, nil
+	return Header{Size: size}, nil
 }
 
 // vhdxMetadata reads the disk's size, and refuses a disk with a parent.

@@ -28,20 +28,20 @@ const (
 
 // Server serves a source.
 type Server struct {
-	// Told is called with how many bytes were read by clients, whenever there are more. It may be nil, and
-	// is set before Serve.
-	Told func(served int64)
-
 	source io.ReaderAt
 	size   int64
+	told   func(served int64)
 	served atomic.Int64
 
 	mu  sync.Mutex
 	err error
 }
 
-// New makes a server of the first size bytes of a source.
-func New(source io.ReaderAt, size int64) *Server { return &Server{source: source, size: size} }
+// New makes a server of the first size bytes of a source. told is called with how many bytes were read by
+// clients, whenever there are more.
+func New(source io.ReaderAt, size int64, told func(served int64)) *Server {
+	return &Server{source: source, size: size, told: told}
+}
 
 // Served is how many bytes were read by clients.
 func (s *Server) Served() int64 { return s.served.Load() }
@@ -162,9 +162,7 @@ func (s *Server) answer(conn io.ReadWriter, buffer []byte) error {
 	if _, err := conn.Write(buffer[:replyHeader+length]); err != nil {
 		return fmt.Errorf("write a reply: %w", err)
 	}
-	if served := s.served.Add(int64(length)); s.Told != nil {
-		s.Told(served)
-	}
+	s.told(s.served.Add(int64(length)))
 	return nil
 }
 
