@@ -8,7 +8,7 @@ export PATH := $(BIN):$(PATH)
 export GOFLAGS := -trimpath $(shell go env GOFLAGS)
 
 # What a bare Debian 12 machine needs; installed by `make packages`.
-PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage dmsetup \
+PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage dmsetup xz-utils zstd \
 	$(shell grep -v '^\#' config/images/packages.txt)
 
 # $(call install,PACKAGES) installs those of Debian's packages that are missing.

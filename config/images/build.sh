@@ -5,7 +5,7 @@
 #               localhost/kubeqemu/tiny-virtio-container-disk:dev   in half the time, without SATA
 #   nested      localhost/kubeqemu/tiny-nested-container-disk:dev   a guest with vhost-net, in which a test runs
 #   debian      localhost/kubeqemu/debian-container-disk:dev   Debian 12 with cloud-init, for the demo
-#   launcher    localhost/kubeqemu/virt-launcher:dev           QEMU, firmware and virt-launcher
+#   launcher    localhost/kubeqemu/virt-launcher:dev           QEMU, firmware, virt-launcher and virt-importer
 #   components  localhost/kubeqemu/virt-components:dev     virt-controller, virt-api and virt-handler
 #
 # Each target is cached: it is built again only when its recipe, its packages or its binary changed.
@@ -16,7 +16,7 @@
 #   TAG             image tag (default dev)
 #   LAUNCHER_SUITE, LAUNCHER_QEMU
 #                   Debian's release whose packages the launcher's image has, and QEMU's of which the newest is taken
-#   VIRT_LAUNCHER, VIRT_COMPONENTS
+#   VIRT_LAUNCHER, VIRT_IMPORTER, VIRT_COMPONENTS
 #                   static binaries to pack (default: built from cmd/)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,4 +1,4 @@
-# The launcher image: QEMU with the libraries, modules and firmware it uses, virt-launcher, and nothing else.
+# The launcher image: QEMU with the libraries, modules and firmware it uses, virt-launcher, virt-importer, and nothing else.
 # Sourced by build.sh. The host stays what it is: QEMU of a newer Debian runs with that one's libraries.
 
 # The release of Debian, and the release of QEMU of which its newest package is taken. Not 10.0, trixie's own: that gives
@@ -15,7 +15,7 @@ Pin-Priority: 990"
 
 launcher_packages='qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios ipxe-qemu'
 
-# qemu-img is for who looks at a guest's disks: no launcher runs it.
+# virt-importer runs qemu-img, and so does who looks at a guest's disks: no launcher does.
 launcher_programs='/usr/bin/qemu-system-x86_64 /usr/bin/qemu-img'
 
 # What QEMU loads with dlopen: virtio's own display. No GTK, SDL, audio, Spice, OpenGL, network block drivers.
@@ -37,8 +37,9 @@ launcher_firmware='/usr/share/seabios/bios-256k.bin /usr/share/seabios/vgabios-*
 	/usr/share/qemu/keymaps/en-us'
 
 build_launcher() {
-	local debs key base=$cache/launcher-root binary
+	local debs key base=$cache/launcher-root binary importer
 	binary=$(static_binary virt-launcher "${VIRT_LAUNCHER:-}")
+	importer=$(static_binary virt-importer "${VIRT_IMPORTER:-}")
 	local -x APT_CONFIG
 	APT_CONFIG=$(apt_suite "$launcher_suite" "$launcher_preferences")
 	debs=$(apt_resolve closure $launcher_packages)
@@ -56,9 +57,9 @@ build_launcher() {
 		mv "$work/root" "$base"
 		echo "$key" >"$base.key"
 	fi
-	key=$(key_of "$binary" "$repo/tools/image" <<<"$key $tag")
+	key=$(key_of "$binary" "$importer" "$repo/tools/image" <<<"$key $tag")
 	if built virt-launcher "$key"; then say "up to date"; return; fi
-	pack virt-launcher --dir "$base" --file "$binary:/usr/bin/virt-launcher:0755" \
+	pack virt-launcher --dir "$base" --file "$binary:/usr/bin/virt-launcher:0755" --file "$importer:/usr/bin/virt-importer:0755" \
 		--entrypoint /usr/bin/virt-launcher --user 107:107
 	mark_built virt-launcher "$key"
 	say "done: $(du -h "$images/virt-launcher.tar" | cut -f1)"

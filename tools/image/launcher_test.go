@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path"
@@ -55,7 +57,7 @@ func TestLauncherHoldsWhatItNeeds(t *testing.T) {
 		t.Errorf("runs %v as %q", entrypoint, user)
 	}
 	for _, name := range []string{
-		"/usr/bin/virt-launcher", "/usr/bin/qemu-system-x86_64", "/usr/bin/qemu-img",
+		"/usr/bin/virt-launcher", "/usr/bin/virt-importer", "/usr/bin/qemu-system-x86_64", "/usr/bin/qemu-img",
 		"/usr/lib64/ld-linux-x86-64.so.2", "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/qemu/hw-display-virtio-vga.so",
 		"/usr/share/seabios/bios-256k.bin", "/usr/share/seabios/vgabios-stdvga.bin", "/usr/share/seabios/vgabios-virtio.bin",
 		"/usr/share/seabios/vgabios-bochs-display.bin", "/usr/share/seabios/vgabios-ramfb.bin", "/usr/share/qemu/kvmvapic.bin",
@@ -100,7 +102,7 @@ func checkLibraries(t *testing.T, headers map[string]*tar.Header, files map[stri
 			continue
 		}
 		needed, err := file.ImportedLibraries()
-		if err != nil && !strings.Contains(name, "virt-launcher") {
+		if err != nil && !strings.Contains(name, "/virt-") {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, library := range needed {
@@ -141,7 +143,7 @@ func TestLauncherHoldsNothingElse(t *testing.T) {
 	if stubbed < 10 || headers["/usr/lib/x86_64-linux-gnu/"+stubs] == nil {
 		t.Errorf("%d links to %s; there should be 10 or more, and the library", stubbed, stubs)
 	}
-	programs := map[string]bool{"qemu-system-x86_64": true, "qemu-img": true, "virt-launcher": true}
+	programs := map[string]bool{"qemu-system-x86_64": true, "qemu-img": true, "virt-launcher": true, "virt-importer": true}
 	for name, header := range headers {
 		if header.Mode&0o6000 != 0 {
 			t.Errorf("%s has mode %o", name, header.Mode)
@@ -165,7 +167,7 @@ func TestLauncherHoldsNothingElse(t *testing.T) {
 			t.Errorf("%s is a special file (%c)", name, header.Typeflag)
 			continue
 		}
-		// By place and by kind: every program is one of the three, everything else executable is a library.
+		// By place and by kind: every program is one of the four, everything else executable is a library.
 		inBin := regexp.MustCompile(`/s?bin/`).MatchString(name)
 		library := strings.Contains(path.Base(name), ".so")
 		if inBin && !programs[path.Base(name)] || header.Mode&0o111 != 0 && !inBin && !library {
@@ -209,6 +211,38 @@ func TestLauncherRunsQEMUImg(t *testing.T) {
 		if out, err := img.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("qemu-img %v: %v: %s", args, err, out)
 		}
+	}
+}
+
+// TestLauncherRunsImporter: virt-importer fills a disk by the image's own qemu-img.
+func TestLauncherRunsImporter(t *testing.T) {
+	headers, files, _, _ := openLauncher(t)
+	root := unpack(t, headers, files)
+	addDevice(t, root, "null", 1, 3)
+	image := filepath.Join(t.TempDir(), "image.qcow2")
+	content := bytes.Repeat([]byte("content "), 1<<17)
+	if out, err := exec.Command("qemu-img", "create", "-q", "-f", "qcow2", image, "64M").CombinedOutput(); err != nil {
+		t.Fatalf("qemu-img create: %v: %s", err, out)
+	}
+	pattern := filepath.Join(t.TempDir(), "pattern")
+	if err := os.WriteFile(pattern, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("qemu-io", "-f", "qcow2", "-c", "write -s "+pattern+" 32M 1M", image).CombinedOutput(); err != nil {
+		t.Fatalf("qemu-io: %v: %s", err, out)
+	}
+	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(image))))
+	defer server.Close()
+	importer := exec.Command("/usr/bin/virt-importer", "-disk", "/tmp/disk.img", "-progress", "127.0.0.1:0", "-termination-log", "/tmp/none")
+	importer.Dir = "/"
+	importer.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 107, Gid: 107}}
+	importer.Env = []string{`IMPORT_TASK={"source":{"http":{"url":"` + server.URL + `/image.qcow2"}},"target":{"bytes":67108864},"permitted":["127.0.0.0/8"]}`}
+	if out, err := importer.CombinedOutput(); err != nil {
+		t.Fatalf("virt-importer: %v: %s", err, out)
+	}
+	disk, err := os.ReadFile(filepath.Join(root, "tmp/disk.img"))
+	if err != nil || len(disk) != 64<<20 || !bytes.Equal(disk[32<<20:33<<20], content) || len(bytes.Trim(disk[33<<20:], "\x00")) > 0 {
+		t.Errorf("the disk has %d other bytes: %v", len(disk), err)
 	}
 }
 

@@ -1,0 +1,94 @@
+package image
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func compress(t *testing.T, content []byte, command ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdin = bytes.NewReader(content)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v", command, err)
+	}
+	return out
+}
+
+// TestDecompress: what the usual programs make is read, and what is cut off or corrupt is not.
+func TestDecompress(t *testing.T) {
+	t.Parallel()
+	content := []byte(strings.Repeat("a disk with content, and ", 100_000))
+	fault := errors.New("the fault")
+	for name, command := range map[string][]string{
+		"gzip": {"gzip", "-c"}, "xz": {"xz", "-c"}, "zstd": {"zstd", "-c"}, "xz -9": {"xz", "-9", "-c"}, "zstd -19": {"zstd", "-19", "-c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			packed := compress(t, content, command...)
+			format, err := Detect(packed)
+			if err != nil || !format.Compressed() {
+				t.Fatalf("it is %q: %v", format, err)
+			}
+			read := func(from io.Reader) ([]byte, error) {
+				r, err := Decompress(format, from)
+				if err != nil {
+					return nil, err
+				}
+				defer r.Close()
+				return io.ReadAll(r)
+			}
+			if got, err := read(bytes.NewReader(packed)); err != nil || !bytes.Equal(got, content) {
+				t.Errorf("read %d bytes: %v", len(got), err)
+			}
+			if got, err := read(bytes.NewReader(append(bytes.Clone(packed), packed...))); err != nil || len(got) != 2*len(content) {
+				t.Errorf("two in a row: read %d bytes: %v", len(got), err)
+			}
+			if _, err := read(bytes.NewReader(packed[:len(packed)/2])); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "ends early") {
+				t.Errorf("cut off: %v", err)
+			}
+			if _, err := read(iotest.TimeoutReader(io.MultiReader(bytes.NewReader(packed[:10]), iotest.ErrReader(fault)))); errors.Is(err, ErrUnusable) {
+				t.Errorf("cannot be read: %v", err)
+			}
+			for at := len(packed) / 2; at < len(packed)/2+20; at++ {
+				packed[at] ^= 0x55
+			}
+			if _, err := read(bytes.NewReader(packed)); !errors.Is(err, ErrUnusable) {
+				t.Errorf("corrupt: %v", err)
+			}
+		})
+	}
+}
+
+// TestDecompressMemory: what would take much memory is refused.
+func TestDecompressMemory(t *testing.T) {
+	t.Parallel()
+	content := bytes.Repeat([]byte("x"), 1<<20)
+	for _, c := range []struct {
+		format  Format
+		command []string
+	}{
+		{XZ, []string{"xz", "-c", "--lzma2=dict=128MiB"}},
+		{Zstd, []string{"zstd", "-c", "--no-check", "--ultra", "-22", "--long=28"}},
+	} {
+		// A stream of unknown length has the whole window in its header.
+		packed := compress(t, content, c.command...)
+		r, err := Decompress(c.format, bytes.NewReader(packed))
+		if err == nil {
+			_, err = io.ReadAll(r)
+			r.Close()
+		}
+		if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "64 MiB") {
+			t.Errorf("%v: %v", c.command, err)
+		}
+	}
+	if _, err := Decompress(Raw, bytes.NewReader(content)); err == nil {
+		t.Error("raw is a compression")
+	}
+}

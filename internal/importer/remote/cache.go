@@ -1,0 +1,246 @@
+package remote
+
+import (
+	"crypto/sha256"
+	"io"
+	"sync"
+)
+
+const (
+	blockSize = 1 << 20
+	// cachedBlocks bounds the memory that blocks take.
+	cachedBlocks = 16
+	// maxRun is how many blocks one request asks for at most. Two such runs and what is being read fit
+	// into the cache.
+	maxRun = 4
+)
+
+// sum is a part of the SHA-256 of a block. Nobody finds a second block with the same.
+type sum [16]byte
+
+// block is a part of the file.
+type block struct {
+	index int64
+	data  []byte
+	// ready is closed when data is whole, or err says why it is not.
+	ready chan struct{}
+	err   error
+	// readers are those that copy from data.
+	readers int
+	// used is when the block was last asked for, counted in uses of the cache.
+	used int64
+}
+
+// cache has the blocks that are there or on their way.
+type cache struct {
+	mu   sync.Mutex
+	free sync.Cond // a block may have become free
+	size int64
+	// blocks are at most cachedBlocks.
+	blocks map[int64]*block
+	spare  [][]byte
+	uses   int64
+	// next is the block after the last run, and run that run's length.
+	next, run int64
+	// sums has the sum of each block that was read once.
+	sums []sum
+	// seen is how many bytes of the file were read at least once, received how many came in all.
+	seen, received int64
+	// failed is why no more can be read.
+	failed error
+}
+
+func (c *cache) init(size int64) {
+	c.free.L, c.size, c.blocks = &c.mu, size, map[int64]*block{}
+	if size > 0 {
+		c.sums = make([]sum, (size+blockSize-1)/blockSize)
+	}
+}
+
+// length is how many bytes a block has.
+func (c *cache) length(index int64) int64 { return min(blockSize, c.size-index*blockSize) }
+
+// put stores a block that is there already.
+func (c *cache) put(index int64, data []byte) {
+	b := &block{index: index, data: c.buffer()[:len(data)], ready: make(chan struct{})}
+	copy(b.data, data)
+	close(b.ready)
+	c.blocks[index] = b
+	c.next, c.run = index+1, 1
+	c.received += int64(len(data))
+	c.check(b)
+}
+
+// check remembers the sum of a block, or says whether the block is what it was. mu is held, or
+// nobody else is there.
+func (c *cache) check(b *block) bool {
+	full := sha256.Sum256(b.data)
+	got := sum(full[:len(sum{})])
+	if c.sums[b.index] == (sum{}) {
+		c.sums[b.index] = got
+		c.seen += int64(len(b.data))
+	}
+	return c.sums[b.index] == got
+}
+
+// take returns the block, for reading, and the runs of blocks that are now to be fetched. It waits
+// while there is no room. release must be called after reading.
+func (c *cache) take(index int64) (b *block, fetch [][]*block, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if c.failed != nil {
+			return nil, nil, c.failed
+		}
+		if b = c.blocks[index]; b != nil {
+			break
+		}
+		length := int64(1)
+		if index == c.next {
+			length = min(2*c.run, maxRun)
+		}
+		if run := c.start(index, length); run != nil {
+			b, fetch = run[0], append(fetch, run)
+			break
+		}
+		c.free.Wait()
+	}
+	b.readers++
+	c.uses++
+	b.used = c.uses
+	// Reading goes forward, and is in the last run: the next is fetched meanwhile.
+	if c.run > 1 && index >= c.next-c.run && index < c.next {
+		if run := c.start(c.next, min(2*c.run, maxRun)); run != nil {
+			fetch = append(fetch, run)
+		}
+	}
+	return b, fetch, nil
+}
+
+// start makes room for a run of blocks that begins at index, as long as it can be. It returns nil if
+// there is no room, or nothing to fetch.
+func (c *cache) start(index, length int64) (run []*block) {
+	for i := index; i < index+length && i < int64(len(c.sums)) && c.blocks[i] == nil && c.room(); i++ {
+		b := &block{index: i, data: c.buffer()[:c.length(i)], ready: make(chan struct{}), used: c.uses}
+		c.blocks[i] = b
+		run = append(run, b)
+	}
+	if run != nil {
+		c.next, c.run = index+int64(len(run)), int64(len(run))
+	}
+	return run
+}
+
+// room forgets the block that was not used for longest, if there are too many.
+func (c *cache) room() bool {
+	if len(c.blocks) < cachedBlocks {
+		return true
+	}
+	var oldest *block
+	for _, b := range c.blocks {
+		if b.readers == 0 && done(b) && (oldest == nil || b.used < oldest.used) {
+			oldest = b
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	delete(c.blocks, oldest.index)
+	c.spare = append(c.spare, oldest.data)
+	return true
+}
+
+func (c *cache) buffer() []byte {
+	if n := len(c.spare); n > 0 {
+		b := c.spare[n-1]
+		c.spare = c.spare[:n-1]
+		return b[:blockSize]
+	}
+	return make([]byte, blockSize)
+}
+
+func done(b *block) bool {
+	select {
+	case <-b.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *cache) release(b *block) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.readers--
+	c.free.Broadcast()
+}
+
+// finish says that a block is whole.
+func (c *cache) finish(b *block) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.check(b) {
+		return final(ErrChanged)
+	}
+	close(b.ready)
+	c.free.Broadcast()
+	return nil
+}
+
+// fail ends all reading. run are the blocks that will not come.
+func (c *cache) fail(run []*block, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed == nil {
+		c.failed = err
+	}
+	for _, b := range run {
+		if !done(b) {
+			b.err = err
+			close(b.ready)
+			delete(c.blocks, b.index)
+		}
+	}
+	c.free.Broadcast()
+}
+
+// ReadAt reads as io.ReaderAt says. Several may read at the same time. After an error nothing more
+// can be read.
+func (f *File) ReadAt(p []byte, offset int64) (n int, err error) {
+	for n < len(p) {
+		at := offset + int64(n)
+		if at < 0 || at >= f.Size {
+			return n, io.EOF
+		}
+		b, fetch, err := f.cache.take(at / blockSize)
+		if err != nil {
+			return n, err
+		}
+		for _, run := range fetch {
+			f.fetches.Go(func() { f.fetch(run) })
+		}
+		<-b.ready
+		if b.err == nil {
+			n += copy(p[n:], b.data[at%blockSize:])
+		}
+		f.cache.release(b)
+		if b.err != nil {
+			return n, b.err
+		}
+	}
+	return n, nil
+}
+
+// Seen is how many bytes of the file were read, each counted once.
+func (f *File) Seen() int64 {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	return f.cache.seen
+}
+
+// Received is how many bytes came from the server.
+func (f *File) Received() int64 {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	return f.cache.received
+}
