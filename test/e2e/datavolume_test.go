@@ -10,13 +10,18 @@ import (
 	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
-// TestDataVolumes uses a stand-in of CDI: its kinds alone, and the tests say what becomes of
-// DataVolumes.
+// TestDataVolumes first has Kubeqemu fill disks. Then CDI comes: a stand-in of CDI with its kinds
+// alone, and the tests say what becomes of DataVolumes. Kubeqemu fills none meanwhile.
 func TestDataVolumes(t *testing.T) {
 	t.Parallel()
+	t.Run("without CDI", func(t *testing.T) {
+		t.Run("imported", func(t *testing.T) { t.Parallel(); importedDisks(t) })
+		t.Run("refused", func(t *testing.T) { t.Parallel(); refusedSources(t) })
+	})
+	const ours = "../../config/datavolumes/crd"
 	apply(t, "", apiserver.CDI)
 	t.Cleanup(func() {
-		if _, err := output(apiserver.CDI, "kubectl", "delete", "--wait=false", "-f", "-"); err != nil {
+		if _, err := output("", "kubectl", "apply", "-k", ours); err != nil {
 			t.Error(err)
 		}
 	})

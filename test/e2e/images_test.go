@@ -10,7 +10,7 @@ import (
 
 // Images that only the tests use.
 const (
-	clientImage  = "localhost/kubeqemu-e2e/client:1"  // busybox, datagram
+	clientImage  = "localhost/kubeqemu-e2e/client:1"  // busybox, datagram, webserver
 	noDiskImage  = "localhost/kubeqemu-e2e/no-disk:1" // no folder /disk
 	corruptImage = "localhost/kubeqemu-e2e/corrupt:1" // a qcow2 header of nonsense
 	backingImage = "localhost/kubeqemu-e2e/backing:1" // a qcow2 image over /etc/passwd
@@ -38,13 +38,17 @@ func packImages(folder string) ([]string, error) {
 	if _, err := output("", "qemu-img", "create", "-u", "-f", "qcow2", "-b", "/etc/passwd", "-F", "raw", backing, "1M"); err != nil {
 		return nil, err
 	}
-	datagram := filepath.Join(folder, "datagram")
-	if _, err := output("", "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", datagram, "./datagram"); err != nil {
-		return nil, err
+	client := []string{busybox + ":/bin/busybox"}
+	for _, name := range []string{"datagram", "webserver"} {
+		program := filepath.Join(folder, name)
+		if _, err := output("", "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./"+name); err != nil {
+			return nil, err
+		}
+		client = append(client, program+":/bin/"+name)
 	}
 	var archives []string
 	for reference, files := range map[string][]string{
-		clientImage:  {busybox + ":/bin/busybox", datagram + ":/bin/datagram"},
+		clientImage:  client,
 		noDiskImage:  {empty + ":/etc/empty"},
 		corruptImage: {corrupt + ":/disk/disk.qcow2"},
 		backingImage: {backing + ":/disk/disk.qcow2"},

@@ -130,9 +130,9 @@ func (c *cluster) up() (snapshot, error) {
 }
 
 func (c *cluster) install() error {
-	c.say("kubectl apply -k config/default")
+	c.say("kubectl apply -k config/datavolumes")
 	commands := [][]string{
-		{"apply", "-k", filepath.Join(c.repository, "config", "default")},
+		{"apply", "-k", filepath.Join(c.repository, "config", "datavolumes")},
 		{"wait", "--for=condition=established", "--timeout=30s", "crd/kubevirts.kubevirt.io"},
 		// The machine's KVM may not work.
 		{"apply", "-f", filepath.Join(c.repository, "config", "samples", "kubevirt-emulation.yaml")},
