@@ -185,7 +185,7 @@ func TestDataVolumes(t *testing.T) {
 	p := newPlane(t)
 	end := p.filler()
 	p.condition(v1.ReasonFillsDataVolumes)
-	for name, test := range map[string]func(*plane){"life": life, "failure": failing, "first consumer": firstConsumer, "claims": claims,
+	for name, test := range map[string]func(*plane){"life": life, "failure": failing, "deletion": deleted, "first consumer": firstConsumer, "claims": claims,
 		"refused": refused, "schemas": schemas, "policies": policies} {
 		t.Run(name, func(t *testing.T) {
 			of := *p
@@ -248,6 +248,27 @@ func failing(p *plane) {
 		p.t.Errorf("%+v", volume.Status)
 	}
 	p.Kubectl("delete", "dv", "bad", "evicted")
+}
+
+// deleted: a DataVolume that goes in the middle of its import is left alone. The garbage collector, which
+// does not run here, takes the claim and the pod.
+func deleted(p *plane) {
+	p.volume("gone", small)
+	claim := p.bind("gone")
+	p.importers.say(podName("gone"), importer.Progress{Done: 1, Total: 4})
+	pod := p.pod("gone", corev1.PodRunning, running(), 0)
+	p.is("gone", cdi.ImportInProgress, "25.00%")
+	p.Kubectl("delete", "dv", "gone")
+	p.Until(func() string { return fmt.Sprint(p.importers.open.Load()) }, func(got string) bool { return got == "0" })
+	p.Kubectl("delete", "pod", pod.Name, "--force", "--grace-period=0")
+	p.Kubectl("delete", "pvc", claim.Name, "--wait=false")
+	time.Sleep(time.Second)
+	for name, object := range map[string]client.Object{pod.Name: &corev1.Pod{}, claim.Name: &corev1.PersistentVolumeClaim{}} {
+		err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, object)
+		if !apierrors.IsNotFound(err) && (err != nil || object.GetDeletionTimestamp() == nil) {
+			p.t.Errorf("%s was made again: %v (%v)", name, object, err)
+		}
+	}
 }
 
 // firstConsumer: a claim that is bound by its first pod waits for that pod.
