@@ -157,7 +157,7 @@ func TestFormats(t *testing.T) {
 				"ranges":               {webtest.Behaviour{ETag: `"1"`}, "", 1.05, true},
 				"ranges, checksum":     {webtest.Behaviour{ETag: `"1"`}, sum(s.file), 2.1, false},
 				"cut, time":            {webtest.Behaviour{Modified: "Mon, 01 Jan 2024 00:00:00 GMT", CutAfter: mib + 5000}, "", 1.05, false},
-				"no ranges":            {webtest.Behaviour{NoRanges: true}, "", 1, true},
+				"no ranges":            {webtest.Behaviour{NoRanges: true}, "", 1, format != "xz" && format != "gzip"},
 				"no ranges, checksum":  {webtest.Behaviour{NoRanges: true, NoSize: true}, sum(s.file), 1, false},
 				"ranges, no validator": {webtest.Behaviour{}, "", 1.05, false},
 			} {
@@ -277,7 +277,8 @@ func TestKilled(t *testing.T) {
 				}
 			}
 			filled(t, config, s)
-			if kills < 8 || last.Anew != min(c.anew, kills) || (last.AnewReason != "") != (c.anew > 0) {
+			// A process that is killed at once has not come to saying that it begins anew.
+			if kills < 8 || last.Anew > min(c.anew, kills) || last.Anew < min(c.anew, kills)-3 || (last.AnewReason != "") != (c.anew > 0) {
 				t.Errorf("killed %d times, and in the end %+v", kills, last)
 			}
 			if (next > 0) != (c.anew == 0) {

@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// maxRead is how many bytes a client may read at once. It is told so.
-	maxRead = 1 << 20
-	// maxConnections are served at the same time. Each takes maxRead bytes.
+	// maxRead is how many bytes a client may read at once. It is told so. qemu-img reads as many, and would
+	// otherwise read the halves in another order.
+	maxRead = 2 << 20
+	// maxConnections are served at the same time, and others wait. Each takes maxRead bytes.
 	maxConnections = 2
 	// maxOptions are how many options a client may send, and maxOption how long one may be.
 	maxOptions = 32
@@ -69,6 +70,11 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	defer stop()
 	room := make(chan struct{}, maxConnections)
 	for {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
 		conn, err := listener.Accept()
 		if ctx.Err() != nil {
 			if err == nil {
@@ -78,12 +84,6 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		}
 		if err != nil {
 			return fmt.Errorf("accept a connection: %w", err)
-		}
-		select {
-		case room <- struct{}{}:
-		default:
-			conn.Close()
-			continue
 		}
 		connections.Go(func() {
 			defer func() { <-room }()

@@ -221,7 +221,7 @@ func TestRequests(t *testing.T) {
 	}{
 		"the beginning":     {0, commandRead, 0, 512, 0},
 		"odd":               {0, commandRead, 12345, 777, 0},
-		"the largest":       {0, commandRead, 2 << 20, maxRead, 0},
+		"the largest":       {0, commandRead, 1 << 20, maxRead, 0},
 		"too large":         {0, commandRead, 0, maxRead + 1, codeInvalid},
 		"far too large":     {0, commandRead, 0, 1<<32 - 1, codeInvalid},
 		"nothing":           {0, commandRead, 0, 0, codeInvalid},
@@ -261,21 +261,27 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestConnections: more connections than there is memory for are closed.
+// TestConnections: a connection that there is no memory for waits until another ends.
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	_, socket := start(t, bytes.NewReader(random(1<<20)), 1<<20)
+	var clients []*client
 	for range maxConnections {
-		dial(t, socket, flagsFixed|flagsNoZeroes)
+		clients = append(clients, dial(t, socket, flagsFixed|flagsNoZeroes))
 	}
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-	if n, err := conn.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	_ = conn.SetDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("read %d bytes: %v", n, err)
+	}
+	clients[0].conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Errorf("after another ended: %v", err)
 	}
 }
 

@@ -105,7 +105,7 @@ func Open(ctx context.Context, options Options) (*File, error) {
 		f.Close()
 		return nil, fmt.Errorf("open the source: %w", err)
 	}
-	f.cache.init(f.Size)
+	f.cache.init(f.Size, func(run []*block) { f.fetches.Go(func() { f.fetch(run) }) })
 	if f.Ranges {
 		f.cache.put(0, f.Head)
 	}

@@ -247,11 +247,11 @@ func TestSilence(t *testing.T) {
 	t.Cleanup(func() { close(silent) })
 	server := webtest.Start(t, bytes.NewReader(content), int64(len(content)), webtest.Behaviour{})
 	o := options(server.URL)
-	o.Idle, o.Patience = 200*time.Millisecond, 5*time.Second
+	o.Idle, o.Patience = time.Second, 20*time.Second
 	f := open(t, o)
 	var once sync.Once
 	server.Change(func(b *webtest.Behaviour) {
-		b.Delay = 10 * time.Millisecond // 64 times, which is longer than a server may be silent
+		b.Delay = 20 * time.Millisecond // 64 times, which is longer than a server may be silent
 		b.Before = func(w http.ResponseWriter, r *http.Request) (silence bool) {
 			once.Do(func() { silence = true })
 			if silence {
@@ -366,7 +366,7 @@ func TestRedirects(t *testing.T) {
 // refuses.
 func TestSettled(t *testing.T) {
 	t.Parallel()
-	content := random(12 << 20)
+	content := random(40 << 20)
 	b := webtest.Behaviour{ETag: `"1"`}
 	mirrors := []*webtest.Server{webtest.Start(t, bytes.NewReader(content), int64(len(content)), b), webtest.Start(t, bytes.NewReader(content), int64(len(content)), b)}
 	next := 0
@@ -376,7 +376,7 @@ func TestSettled(t *testing.T) {
 		return true
 	}})
 	f := open(t, options(origin.URL))
-	if _, err := f.ReadAt(make([]byte, 1), 3<<20); err != nil || mirrors[1].Requests.Load() != 0 || origin.Requests.Load() != 1 {
+	if _, err := f.ReadAt(make([]byte, 1), 15<<20); err != nil || mirrors[1].Requests.Load() != 0 || origin.Requests.Load() != 1 {
 		t.Errorf("read: %v; %d requests at the second mirror, %d at the origin", err, mirrors[1].Requests.Load(), origin.Requests.Load())
 	}
 	mirrors[0].Change(func(b *webtest.Behaviour) {
@@ -385,7 +385,7 @@ func TestSettled(t *testing.T) {
 			return true
 		}
 	})
-	if _, err := f.ReadAt(make([]byte, 1), 6<<20); err != nil || mirrors[1].Requests.Load() != 1 {
+	if _, err := f.ReadAt(make([]byte, 1), 35<<20); err != nil || mirrors[1].Requests.Load() != 1 {
 		t.Errorf("read: %v; %d requests at the second mirror", err, mirrors[1].Requests.Load())
 	}
 }
