@@ -65,7 +65,7 @@ func withTemplates(t *testing.T, namespace, name string, templates map[string]st
 func importedDisks(t *testing.T) {
 	ns := namespace(t)
 	provision(t, ns)
-	url := serve(t, ns, "web", 3<<20)
+	url := serve(t, ns, "web", 512<<10)
 	m := withTemplates(t, ns, "imported", map[string]string{"root": `{"http":{"url":"` + url + `/disk/tiny.qcow2"}}`, "data": `{"blank":{}}`}, "root", "data")
 	seen := m.followPercentage("imported-root")
 	if len(seen) < 2 {
