@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -329,12 +330,11 @@ func TestChanges(t *testing.T) {
 func TestChangesAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 8*mib)
-	requests := 0
+	var requests atomic.Int64
 	server := webtest.Start(t, bytes.NewReader(content), int64(len(content)), webtest.Behaviour{})
 	server.Change(func(b *webtest.Behaviour) {
 		b.Before = func(w http.ResponseWriter, _ *http.Request) bool {
-			requests++
-			w.Header().Set("ETag", fmt.Sprintf(`"%d"`, requests))
+			w.Header().Set("ETag", fmt.Sprintf(`"%d"`, requests.Add(1)))
 			return false
 		}
 	})
@@ -354,10 +354,10 @@ func TestBreaks(t *testing.T) {
 	for _, always := range []bool{false, true} {
 		server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{NoRanges: true, CutAfter: 10 * mib})
 		if !always {
-			requests := 0
+			var requests atomic.Int64
 			server.Change(func(b *webtest.Behaviour) {
 				b.Before = func(http.ResponseWriter, *http.Request) bool {
-					if requests++; requests == 1 {
+					if requests.Add(1) == 1 {
 						go server.Change(func(b *webtest.Behaviour) { b.CutAfter = 0 })
 					}
 					return false
