@@ -43,10 +43,11 @@ test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests
 test-all: test long libvirt-diff web-check e2e-long compat-e2e virtctl third-party fuzz ## test, and the long ones
 
 .PHONY: long
-long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, its memory; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
+long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
 	cd tools && go test -tags long -timeout 5m ./chart
 	go test -race -tags long -timeout 10m ./launcher ./cmd/virt-launcher
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
+	go test -tags long -timeout 10m -run Memory -v ./cmd/virt-importer
 	go test -tags long -timeout 5m ./cmd/qemuargs
 	go test -tags long -timeout 10m -run TestManyManifests -v ./qemuargs/resolve
 	go test -tags long -timeout 5m -run StartTime -v ./cmd/qemuargs/local

@@ -38,7 +38,7 @@ func parseChecksum(text string) (*checksum, error) {
 	makers := map[string]func() hash.Hash{"md5": md5.New, "sha1": sha1.New, "sha256": sha256.New, "sha512": sha512.New}
 	maker := makers[strings.ToLower(name)]
 	if maker == nil {
-		return nil, errors.New("the checksum does not begin with md5:, sha1:, sha256: or sha512:")
+		return nil, errors.New("the checksum begins with none of md5:, sha1:, sha256: and sha512: as it must")
 	}
 	digest, err := hex.DecodeString(digits)
 	if err != nil || len(digest) != maker().Size() {

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,8 +174,9 @@ func TestFormats(t *testing.T) {
 						t.Fatal(err)
 					}
 					filled(t, config, s)
-					if times := float64(server.Sent.Load()) / float64(s.size()); times > c.times {
-						t.Errorf("the server sent the file %.3f times", times)
+					// A block more, as the images are small.
+					if most := int64(c.times*float64(s.size())) + mib; server.Sent.Load() > most {
+						t.Errorf("the server sent %d bytes, more than %d", server.Sent.Load(), most)
 					}
 					if p := meter.Progress(); p.Done != p.Total || p.Total < s.size() || p.Anew != 0 {
 						t.Errorf("progress %+v", p)
@@ -328,12 +330,11 @@ func TestChanges(t *testing.T) {
 func TestChangesAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 8*mib)
-	requests := 0
+	var requests atomic.Int64
 	server := webtest.Start(t, bytes.NewReader(content), int64(len(content)), webtest.Behaviour{})
 	server.Change(func(b *webtest.Behaviour) {
 		b.Before = func(w http.ResponseWriter, _ *http.Request) bool {
-			requests++
-			w.Header().Set("ETag", fmt.Sprintf(`"%d"`, requests))
+			w.Header().Set("ETag", fmt.Sprintf(`"%d"`, requests.Add(1)))
 			return false
 		}
 	})
@@ -353,10 +354,10 @@ func TestBreaks(t *testing.T) {
 	for _, always := range []bool{false, true} {
 		server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{NoRanges: true, CutAfter: 10 * mib})
 		if !always {
-			requests := 0
+			var requests atomic.Int64
 			server.Change(func(b *webtest.Behaviour) {
 				b.Before = func(http.ResponseWriter, *http.Request) bool {
-					if requests++; requests == 1 {
+					if requests.Add(1) == 1 {
 						go server.Change(func(b *webtest.Behaviour) { b.CutAfter = 0 })
 					}
 					return false
@@ -421,7 +422,7 @@ func TestRefused(t *testing.T) {
 		"tables of rubbish":              {patch(qcow2, 3<<16, "\xff\xff\xff\xff\xff\xff\xff\xff"), nil, "qemu-img"},
 		"cut off, qcow2":                 {qcow2.file[:5*mib], nil, "it is cut off: it refers to byte"},
 		"cut off, vmdk":                  {vmdk.file[:5*mib], nil, "it is cut off"},
-		"cut off, vmdk to stream":        {stream.file[:5*mib], nil, "it is cut off"},
+		"cut off, vmdk to stream":        {stream.file[:5*mib], nil, "byte "},
 		"cut off, vdi":                   {vdi.file[:5*mib], nil, "it is cut off"},
 		"cut off, vhdx":                  {vhdx.file[:10*mib], nil, "qemu-img"},
 		"web page":                       {[]byte("<!DOCTYPE html><html>"), nil, "web page"},
@@ -432,7 +433,7 @@ func TestRefused(t *testing.T) {
 		"wrong checksum":                 {raw.file, func(c *Config) { c.Task.Source.HTTP.Checksum = sum(nil) }, "checksum is another"},
 		"wrong checksum, qcow2":          {qcow2.file, func(c *Config) { c.Task.Source.HTTP.Checksum = sum(nil) }, "checksum is another"},
 		"wrong checksum, compressed":     {zstd.file, func(c *Config) { c.Task.Source.HTTP.Checksum = sum(nil) }, "checksum is another"},
-		"unknown checksum":               {raw.file, func(c *Config) { c.Task.Source.HTTP.Checksum = "crc:1" }, "does not begin with md5:"},
+		"unknown checksum":               {raw.file, func(c *Config) { c.Task.Source.HTTP.Checksum = "crc:1" }, "begins with none of md5:"},
 		"short checksum":                 {raw.file, func(c *Config) { c.Task.Source.HTTP.Checksum = "md5:00" }, "32 hexadecimal digits"},
 		"not permitted":                  {raw.file, func(c *Config) { c.Task.Permitted = nil }, "a loopback address"},
 		"no certificates":                {raw.file, func(c *Config) { c.Task.Source.HTTP.Certificates, c.Certificates = true, t.TempDir() }, "none in PEM"},

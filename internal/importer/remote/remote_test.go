@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -268,7 +269,8 @@ func TestSilence(t *testing.T) {
 	if err != nil || !bytes.Equal(got, content) {
 		t.Errorf("%d bytes: %v", len(got), err)
 	}
-	if n := server.Requests.Load() - before; n != 2 {
+	// On a busy machine the test itself may be silent for too long.
+	if n := server.Requests.Load() - before; n < 2 || n > 4 {
 		t.Errorf("%d requests, want the silent and another", n)
 	}
 }
@@ -315,7 +317,6 @@ func TestRedirects(t *testing.T) {
 	})
 	pool := x509.NewCertPool()
 	pool.AddCert(secure.Certificate())
-	var hops int
 	for name, c := range map[string]struct{ to, want string }{
 		"another host":       {target.URL + "/x", ""},
 		"file":               {"file:///etc/passwd", `scheme "file"`},
@@ -334,10 +335,10 @@ func TestRedirects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := webtest.Start(t, bytes.NewReader(content), int64(len(content)), webtest.Behaviour{User: "user", Password: "password"})
-			hops = 0
+			var hops atomic.Int64
 			server.Change(func(b *webtest.Behaviour) {
 				b.Before = func(w http.ResponseWriter, r *http.Request) bool {
-					if hops++; name == "relative, in a row" && hops > 5 {
+					if hops.Add(1) > 5 && name == "relative, in a row" {
 						return false
 					}
 					w.Header().Set("Location", c.to)
@@ -369,10 +370,9 @@ func TestSettled(t *testing.T) {
 	content := random(40 << 20)
 	b := webtest.Behaviour{ETag: `"1"`}
 	mirrors := []*webtest.Server{webtest.Start(t, bytes.NewReader(content), int64(len(content)), b), webtest.Start(t, bytes.NewReader(content), int64(len(content)), b)}
-	next := 0
+	var next atomic.Int64
 	origin := webtest.Start(t, nil, 0, webtest.Behaviour{Before: func(w http.ResponseWriter, r *http.Request) bool {
-		http.Redirect(w, r, mirrors[next].URL, http.StatusFound)
-		next = (next + 1) % 2
+		http.Redirect(w, r, mirrors[(next.Add(1)+1)%2].URL, http.StatusFound)
 		return true
 	}})
 	f := open(t, options(origin.URL))
