@@ -89,6 +89,12 @@ func (f *Filler) look(ctx context.Context) (verdict, error) {
 	return look(ctx, f.Live)
 }
 
+// ours says whether DataVolumes are the Filler's to fill now.
+func (f *Filler) ours(ctx context.Context) (bool, error) {
+	now, err := f.look(ctx)
+	return now.open, err
+}
+
 func (f *Filler) pause(ctx context.Context) {
 	period := f.Period
 	if period <= 0 {

@@ -48,7 +48,10 @@ type Reconciler struct {
 	Events     events.EventRecorder
 	Config     Config
 	Progresses Progresses
-	writes     kit.Writes
+	// Ours says whether DataVolumes are this controller's to fill. Each step asks before it changes
+	// anything: CDI may have come since the last look.
+	Ours   func(context.Context) (bool, error)
+	writes kit.Writes
 }
 
 // Reconcile takes the next step of one DataVolume.
@@ -68,6 +71,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	s := decide(w)
+	if s.action == nothing && equality.Semantic.DeepEqual(volume.Status, s.status) {
+		return ctrl.Result{RequeueAfter: s.after}, nil
+	}
+	if ours, err := r.Ours(ctx); err != nil || !ours {
+		return ctrl.Result{RequeueAfter: recheck}, err
+	}
 	failure := r.act(ctx, w, &s)
 	if err := r.write(ctx, volume, s); err != nil {
 		return ctrl.Result{}, err

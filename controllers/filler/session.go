@@ -83,7 +83,7 @@ func (f *Filler) newSession(parent context.Context) (*session, error) {
 		default:
 		}
 	})
-	r := &Reconciler{Client: cached, Live: f.Live, Clock: f.Clock, Events: f.Events, Config: f.Config, Progresses: watcher}
+	r := &Reconciler{Client: cached, Live: f.Live, Clock: f.Clock, Events: f.Events, Config: f.Config, Progresses: watcher, Ours: f.ours}
 	c, err := f.newController(r, objects, wake)
 	if err != nil {
 		watcher.Close()
