@@ -133,9 +133,13 @@ func (c *cache) take(index int64) (*block, error) {
 }
 
 // plan is the run to fetch for a block that is not there. If a block shortly before is there, reading goes
-// forward, and what is between will be read too.
+// forward, and what is between will be read too. But a block that is read again, and not in a row, is of
+// the image's tables: what is around it has been read.
 func (c *cache) plan(index int64) (first, length int64) {
 	for first = index; first > max(0, index-near); first-- {
+		if first < index && c.sums[index] != (sum{}) {
+			break
+		}
 		if c.blocks[first-1] != nil {
 			return first, max(min(2*c.run, maxRun), index-first+1)
 		}
