@@ -51,6 +51,7 @@ func main() {
 	flag.StringVar(&p.Certificates, "certificates", importer.CertificatesFolder, "`folder` with certificates of authorities")
 	flag.StringVar(&p.Credentials, "credentials", importer.CredentialsFolder, "`folder` with a user and a password")
 	flag.StringVar(&p.Headers, "headers", importer.HeadersFolder, "`folder` with folders of secret headers")
+	flag.StringVar(&p.Image, "image", importer.ImageFolder, "`folder` with the files of a container image")
 	flag.StringVar(&p.Work, "work", os.TempDir(), "`folder` for a socket")
 	flag.StringVar(&p.QEMUImg, "qemu-img", "/usr/bin/qemu-img", "`path` of qemu-img")
 	flag.StringVar(&p.termination, "termination-log", layout.TerminationLog, "`file` that gets the reason for a failure")

@@ -97,6 +97,9 @@ func podOf(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim, config C
 	if http := volume.Spec.Source.HTTP; http != nil {
 		addFiles(pod, http)
 	}
+	if registry := volume.Spec.Source.Registry; registry != nil {
+		addImage(pod, registry)
+	}
 	return pod, nil
 }
 
@@ -139,7 +142,10 @@ func literal(value string) string { return strings.ReplaceAll(value, "$", "$$") 
 // sourceOf is the importer's source of a valid DataVolume.
 func sourceOf(source *cdi.DataVolumeSource) importer.Source {
 	http := source.HTTP
-	if http == nil {
+	switch {
+	case source.Registry != nil:
+		return importer.Source{Image: &importer.Image{}}
+	case http == nil:
 		return importer.Source{Blank: &importer.Blank{}}
 	}
 	return importer.Source{HTTP: &importer.HTTP{URL: http.URL, Checksum: http.Checksum, Headers: http.ExtraHeaders,
@@ -158,6 +164,15 @@ func addClaim(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) {
 		return
 	}
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path.Dir(importer.DiskFile)})
+}
+
+// addImage gives the pod a container disk, which the node pulls.
+func addImage(pod *corev1.Pod, registry *cdi.DataVolumeSourceRegistry) {
+	mount(pod, "image", importer.ImageFolder, corev1.VolumeSource{
+		Image: &corev1.ImageVolumeSource{Reference: registry.Reference(), PullPolicy: corev1.PullIfNotPresent}})
+	if registry.Platform != nil && registry.Platform.Architecture != "" {
+		pod.Spec.NodeSelector = map[string]string{corev1.LabelArchStable: registry.Platform.Architecture}
+	}
 }
 
 // addFiles gives the pod the certificates, the credentials and the headers of its source. The kubelet

@@ -33,6 +33,8 @@ const (
 	// HeadersFolder has a folder for each Secret with headers, named 0, 1 and so on. Each file has
 	// headers, one a line, as "Name: value".
 	HeadersFolder = "/import/headers"
+	// ImageFolder has the files of a container image.
+	ImageFolder = "/import/image"
 )
 
 // Task is what an importer pod does. Secrets are not in it.
@@ -50,7 +52,12 @@ type Task struct {
 type Source struct {
 	Blank *Blank `json:"blank,omitempty"`
 	HTTP  *HTTP  `json:"http,omitempty"`
+	Image *Image `json:"image,omitempty"`
 }
+
+// Image is a container disk: an image volume of the pod, which the node has pulled, at ImageFolder. Its
+// disk is the only file in the image's folder /disk, in one of HTTP's formats without compression.
+type Image struct{}
 
 // Blank is a disk of zeros.
 type Blank struct{}

@@ -55,6 +55,22 @@ func Find(root, name string) (qemuargs.ImageFacts, error) {
 	return info, nil
 }
 
+// OpenOnly opens the only file in the folder "disk" of root, which must be a regular file. OpenOnly
+// follows no symbolic link, and opens nothing outside root.
+func OpenOnly(root string) (*os.File, error) {
+	dir, err := os.Open(root)
+	if err != nil {
+		return nil, fmt.Errorf("open image volume: %w", err)
+	}
+	defer dir.Close()
+	name, err := onlyFile(dir)
+	if err != nil {
+		return nil, err
+	}
+	f, _, err := openRegular(dir, name)
+	return f, err
+}
+
 // FindFile finds the regular file at name inside the folder root and returns
 // its path below root, as it can stand on QEMU's command line. No symbolic link
 // is followed. QEMU splits -initrd at commas and spaces where the kernel is a

@@ -3,8 +3,8 @@
 //
 // Every field of CDI's v1.66 stands here. A field that has no effect yet is refused by its path. The
 // API server refuses what will stay unsupported for long (s3, gcs, vddk, imageio, archives,
-// checkpoints). virt-controller refuses sources whose importer is still to come (registry, pvc,
-// snapshot, upload, and sourceRef): a condition and an event name the field, and the DataVolume
+// checkpoints). virt-controller refuses sources whose importer is still to come (pvc, snapshot,
+// upload, and sourceRef): a condition and an event name the field, and the DataVolume
 // waits. virt-controller refuses the first sort too, because an object may be older than the schema:
 // CDI's objects outlive CDI. A field that CDI does not have is dropped by the API server, with a
 // warning. A VirtualMachine's dataVolumeTemplates are not held against this schema, because they must

@@ -13,7 +13,7 @@ type DataVolumeSource struct {
 	// Blank is an empty disk.
 	// +optional
 	Blank *DataVolumeBlankImage `json:"blank,omitempty"`
-	// Registry is a container disk of a registry. Not supported yet: the DataVolume waits.
+	// Registry is a container disk of a registry.
 	// +optional
 	Registry *DataVolumeSourceRegistry `json:"registry,omitempty"`
 	// PVC is another claim's disk. Not supported yet: the DataVolume waits.
@@ -104,25 +104,27 @@ type DataVolumeSourceSnapshot struct {
 	Name string `json:"name"`
 }
 
-// DataVolumeSourceRegistry is a container disk of a registry.
+// DataVolumeSourceRegistry is a container disk of a registry: an image with a disk in its folder /disk.
+// The node pulls the image, as it pulls those of pods.
 type DataVolumeSourceRegistry struct {
-	// URL of the image: docker:// or oci-archive: and a reference.
+	// URL of the image: docker:// and a reference.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	URL *string `json:"url,omitempty"`
-	// ImageStream is OpenShift's.
+	// ImageStream is OpenShift's. Refused.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ImageStream *string `json:"imageStream,omitempty"`
-	// PullMethod is pod, the default, or node.
+	// PullMethod is pod or node. The node pulls the image in both cases.
 	// +optional
 	// +kubebuilder:validation:Enum=pod;node
 	PullMethod *string `json:"pullMethod,omitempty"`
-	// SecretRef names a Secret with a user, accessKeyId, and a password, secretKey.
+	// SecretRef is refused: the node pulls with the imagePullSecrets of the namespace's service account
+	// default.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	SecretRef *string `json:"secretRef,omitempty"`
-	// CertConfigMap names a ConfigMap with certificates of authorities, in PEM.
+	// CertConfigMap is refused: the node pulls with the certificates that it trusts.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	CertConfigMap *string `json:"certConfigMap,omitempty"`
@@ -133,7 +135,7 @@ type DataVolumeSourceRegistry struct {
 
 // PlatformOptions choose an image of an index.
 type PlatformOptions struct {
-	// Architecture of the guest, such as amd64.
+	// Architecture of the guest, such as amd64: the importer pod runs on such a node.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Architecture string `json:"architecture,omitempty"`

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -96,17 +98,17 @@ func (s *DataVolumeSpec) validateSources(claim *Claim, path *field.Path) field.E
 	return nil
 }
 
-const notYet = "not supported yet without CDI: use http or blank, or install CDI"
+const notYet = "not supported yet without CDI: use http, registry or blank, or install CDI"
 
 func (s *DataVolumeSource) validate(path *field.Path) (errs field.ErrorList) {
 	set := 0
-	for name, there := range map[string]bool{"registry": s.Registry != nil, "pvc": s.PVC != nil, "snapshot": s.Snapshot != nil, "upload": s.Upload != nil} {
+	for name, there := range map[string]bool{"pvc": s.PVC != nil, "snapshot": s.Snapshot != nil, "upload": s.Upload != nil} {
 		if there {
 			errs = append(errs, field.Forbidden(path.Child(name), notYet))
 			set++
 		}
 	}
-	for _, there := range []bool{s.HTTP != nil, s.Blank != nil, s.S3 != nil, s.GCS != nil, s.Imageio != nil, s.VDDK != nil} {
+	for _, there := range []bool{s.HTTP != nil, s.Blank != nil, s.Registry != nil, s.S3 != nil, s.GCS != nil, s.Imageio != nil, s.VDDK != nil} {
 		if there {
 			set++
 		}
@@ -120,7 +122,42 @@ func (s *DataVolumeSource) validate(path *field.Path) (errs field.ErrorList) {
 	if s.HTTP != nil {
 		errs = append(errs, s.HTTP.validate(path.Child("http"))...)
 	}
+	if s.Registry != nil {
+		errs = append(errs, s.Registry.validate(path.Child("registry"))...)
+	}
 	return v1.InOrder(errs)
+}
+
+// dockerScheme begins the URL of a container disk.
+const dockerScheme = "docker://"
+
+// Reference is the container image of a valid source.
+func (s *DataVolumeSourceRegistry) Reference() string {
+	return strings.TrimPrefix(ptr.Deref(s.URL, ""), dockerScheme)
+}
+
+// validate refuses what has no effect when the node pulls the image, whatever pullMethod says.
+func (s *DataVolumeSourceRegistry) validate(path *field.Path) (errs field.ErrorList) {
+	u := ptr.Deref(s.URL, "")
+	switch {
+	case u == "" && s.ImageStream == nil:
+		errs = append(errs, field.Required(path.Child("url"), "name a container image, as docker://registry.example/disk:tag"))
+	case len(u) > maxURL:
+		errs = append(errs, field.TooLong(path.Child("url"), "", maxURL))
+	case u != "" && (!strings.HasPrefix(u, dockerScheme) || s.Reference() == "" || strings.ContainsAny(u, " \t\r\n")):
+		errs = append(errs, field.Invalid(path.Child("url"), u, "must be docker:// and a container image"))
+	}
+	if s.ImageStream != nil {
+		errs = append(errs, field.Forbidden(path.Child("imageStream"), "not supported: name the image in url"))
+	}
+	const nodePulls = "not supported without CDI: the node pulls the image, with the imagePullSecrets of the namespace's service account default and the certificates that the node trusts"
+	if s.SecretRef != nil {
+		errs = append(errs, field.Forbidden(path.Child("secretRef"), nodePulls))
+	}
+	if s.CertConfigMap != nil {
+		errs = append(errs, field.Forbidden(path.Child("certConfigMap"), nodePulls))
+	}
+	return errs
 }
 
 var checksum = regexp.MustCompile(`^(|md5:[0-9a-fA-F]{32}|sha1:[0-9a-fA-F]{40}|sha256:[0-9a-fA-F]{64}|sha512:[0-9a-fA-F]{128})$`)

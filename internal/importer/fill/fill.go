@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -39,7 +40,7 @@ type Config struct {
 	// Disk is the disk's file or device.
 	Disk string
 	// Certificates, Credentials and Headers are the folders that package importer has constants for.
-	Certificates, Credentials, Headers string
+	Certificates, Credentials, Headers, Image string
 	// Work is a folder for a socket, and for the state if the disk is a device. It need not outlive the
 	// pod.
 	Work string
@@ -106,6 +107,8 @@ func (j *Import) Run(ctx context.Context) error {
 		return j.blank(ctx)
 	case source.HTTP != nil:
 		return j.http(ctx)
+	case source.Image != nil:
+		return j.image(ctx)
 	}
 	return errors.New("the task names no source that is known here")
 }
@@ -189,6 +192,10 @@ func (j *Import) tooLarge(size int64) error {
 // begin returns where the import goes on in the disk: where the state says, if this source can and is
 // the same, otherwise at the beginning of a disk that has been cleared.
 func (j *Import) begin(source *remote.File, resumable bool) (int64, error) {
+	return j.beginAt(version{source.Validator, source.Size}, resumable)
+}
+
+func (j *Import) beginAt(source version, resumable bool) (int64, error) {
 	next, err := j.keep.begin(source, resumable, j.whole())
 	if err != nil {
 		return 0, err
@@ -219,10 +226,15 @@ func (j *Import) copyRaw(ctx context.Context, source *remote.File) error {
 	if err != nil {
 		return err
 	}
+	return j.copyFrom(ctx, sectionOf(source, next), next, before, source.Size)
+}
+
+// copyFrom copies the rest of a raw image of so many bytes. before is how much progress there was without
+// it.
+func (j *Import) copyFrom(ctx context.Context, rest io.Reader, next, before, size int64) error {
 	saved := next
-	rest := sectionOf(source, next)
-	_, err = j.disk.Copy(ctx, rest, next, func(offset int64) error {
-		j.Meter.set(before+offset, before+source.Size)
+	_, err := j.disk.Copy(ctx, rest, next, func(offset int64) error {
+		j.Meter.set(before+offset, before+size)
 		if offset-saved < j.Segment {
 			return nil
 		}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/importer/disk"
-	"github.com/kubeqemu/kubeqemu/internal/importer/remote"
 )
 
 // keeper keeps the state of an import.
@@ -51,20 +50,27 @@ func newKeeper(c Config, meter *Meter) (*keeper, error) {
 	return k, nil
 }
 
+// version tells a source from what it becomes when it changes.
+type version struct {
+	// validator is empty if the source does not say.
+	validator string
+	size      int64
+}
+
 // begin returns where the import goes on. whole: the disk is as the state says.
-func (k *keeper) begin(source *remote.File, resumable, whole bool) (int64, error) {
+func (k *keeper) begin(source version, resumable, whole bool) (int64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.found {
 		reason := ""
 		switch {
 		case !resumable:
-			reason = "the importer ended early, and an image that is compressed or on a server without ranges cannot be taken up again"
+			reason = "the importer ended early, and an image that is compressed, on a server without ranges or in a container image cannot be taken up again"
 		case !whole:
 			reason = "the importer ended early, and the disk is no longer what it left"
-		case source.Validator == "":
+		case source.validator == "":
 			reason = "the importer ended early, and the server does not say by an ETag or a time whether the file is still the same"
-		case source.Validator != k.state.Validator || source.Size != k.state.Size:
+		case source.validator != k.state.Validator || source.size != k.state.Size:
 			reason = "the importer ended early, and the file changed on the server since then"
 		}
 		if reason != "" {
@@ -73,7 +79,7 @@ func (k *keeper) begin(source *remote.File, resumable, whole bool) (int64, error
 		}
 	}
 	k.found, k.started = false, true
-	k.state.Validator, k.state.Size = source.Validator, source.Size
+	k.state.Validator, k.state.Size = source.validator, source.size
 	return k.state.Next, nil
 }
 
