@@ -156,7 +156,7 @@ func watchMemory(pid int) (peaks func() (own, child int)) {
 	go func() {
 		defer close(ended)
 		for {
-			now := peak(strconv.Itoa(pid))
+			now := peak(strconv.Itoa(pid), "virt-importer")
 			if now == 0 {
 				return
 			}
@@ -165,7 +165,7 @@ func watchMemory(pid int) (peaks func() (own, child int)) {
 			for _, path := range children {
 				text, _ := os.ReadFile(path)
 				for _, c := range strings.Fields(string(text)) {
-					child = max(child, peak(c))
+					child = max(child, peak(c, "qemu-img"))
 				}
 			}
 			time.Sleep(2 * time.Millisecond)
@@ -174,10 +174,14 @@ func watchMemory(pid int) (peaks func() (own, child int)) {
 	return func() (int, int) { <-ended; return own, child }
 }
 
-// peak is VmHWM of a process, or 0 if it has ended.
-func peak(pid string) int {
+// peak is VmHWM of a process, or 0 if it has ended, or is not yet the program: between fork and exec, a child
+// has its parent's memory.
+func peak(pid, program string) int {
 	text, _ := os.ReadFile("/proc/" + pid + "/status")
 	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(line, "Name:"); ok && strings.TrimSpace(name) != program {
+			return 0
+		}
 		var kib int
 		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
 			return kib
