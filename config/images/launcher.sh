@@ -13,7 +13,7 @@ Package: src:seabios
 Pin: release n=$launcher_suite-backports
 Pin-Priority: 990"
 
-launcher_packages='qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios ipxe-qemu'
+launcher_packages='qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios ipxe-qemu ca-certificates'
 
 # virt-importer runs qemu-img, and so does who looks at a guest's disks: no launcher does.
 launcher_programs='/usr/bin/qemu-system-x86_64 /usr/bin/qemu-img'
@@ -81,6 +81,7 @@ launcher_root() {
 	for file in $(cd "$debs" && printf '%s\n' $(printf '.%s\n' $launcher_firmware) | sort -u); do
 		launcher_copy "$debs/$file" "$root/$file"
 	done
+	launcher_authorities "$debs" "$root/etc/ssl/certs/ca-certificates.crt"
 	launcher_stubs "$debs/$lib" "$root/$lib" "$root"/usr/bin/* "$root/$lib"/qemu/*.so
 	libraries=$(launcher_libraries "$debs/$lib" "$root/$lib" "$root"/usr/bin/* "$root/$lib"/qemu/*.so)
 	for file in $libraries; do
@@ -101,6 +102,17 @@ launcher_copy() {
 	case $source in "$work/debs"/*) ;; *) echo "$1 leads out of the packages, to $source" >&2; return 1 ;; esac
 	install -D -m "$([ -x "$source" ] && echo 755 || echo 644)" "$source" "$2"
 	echo ".${source#"$work/debs"}" >>"$work/copied"
+}
+
+# launcher_authorities DEBS FILE writes Mozilla's authorities into one file, as the package's own script would on a machine:
+# virt-importer fetches disks from https servers.
+launcher_authorities() {
+	local file
+	install -d "${2%/*}"
+	for file in "$1"/usr/share/ca-certificates/mozilla/*.crt; do
+		cat "$file"
+		echo ".${file#"$1"}" >>"$work/copied"
+	done >"$2"
 }
 
 # launcher_stubs FROM INTO ELF... makes, instead of the libraries in FROM, one with all that the files want of them: QEMU

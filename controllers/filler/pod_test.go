@@ -20,8 +20,9 @@ import (
 func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden.yaml") }
 
 var sources = map[string]string{
-	"blank": blank,
-	"block": `{source: {blank: {}}, preallocation: true, priorityClassName: high, pvc: {volumeMode: Block, resources: {requests: {storage: 1Gi}}}}`,
+	"blank":    blank,
+	"block":    `{source: {blank: {}}, preallocation: true, priorityClassName: high, pvc: {volumeMode: Block, resources: {requests: {storage: 1Gi}}}}`,
+	"registry": `{source: {registry: {url: "docker://registry.example/debian:13", pullMethod: node, platform: {architecture: arm64}}}, storage: {resources: {requests: {storage: 1Gi}}}}`,
 	"http": `{source: {http: {url: "https://example.com/$(X)$$/disk.qcow2", checksum: "md5:00000000000000000000000000000000", certConfigMap: ca, secretRef: login,
   extraHeaders: ["A: 1"], secretExtraHeaders: [one, two]}}, storage: {resources: {requests: {storage: 1Gi}}}}`,
 }
@@ -54,10 +55,20 @@ func TestPodGolden(t *testing.T) {
 			}
 		}
 		var task importer.Task
-		if err := json.Unmarshal([]byte(strings.ReplaceAll(pod.Spec.Containers[0].Env[0].Value, "$$", "$")), &task); err != nil || (task.Source.HTTP == nil) == (task.Source.Blank == nil) || task.Source.HTTP != nil && task.Source.HTTP.URL != v.Spec.Source.HTTP.URL {
+		if err := json.Unmarshal([]byte(strings.ReplaceAll(pod.Spec.Containers[0].Env[0].Value, "$$", "$")), &task); err != nil || set(task.Source) != 1 || task.Source.HTTP != nil && task.Source.HTTP.URL != v.Spec.Source.HTTP.URL {
 			t.Errorf("%s: the task is %+v (%v)", name, task, err)
 		}
 	}
+}
+
+// set is how many sources are set.
+func set(s importer.Source) (n int) {
+	for _, there := range []bool{s.Blank != nil, s.HTTP != nil, s.Image != nil} {
+		if there {
+			n++
+		}
+	}
+	return n
 }
 
 func TestPodName(t *testing.T) {

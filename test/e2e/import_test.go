@@ -61,12 +61,14 @@ func withTemplates(t *testing.T, namespace, name string, templates map[string]st
 }
 
 // importedDisks: without CDI, Kubeqemu fills the disks of a VM's templates itself: an image of a web
-// server, and a blank disk. The percentage is seen on the way, and never falls.
+// server, the same image of a registry, and a blank disk. The percentage is seen on the way, and never
+// falls.
 func importedDisks(t *testing.T) {
 	ns := namespace(t)
 	provision(t, ns)
 	url := serve(t, ns, "web", 512<<10)
-	m := withTemplates(t, ns, "imported", map[string]string{"root": `{"http":{"url":"` + url + `/disk/tiny.qcow2"}}`, "data": `{"blank":{}}`}, "root", "data")
+	m := withTemplates(t, ns, "imported", map[string]string{"root": `{"http":{"url":"` + url + `/disk/tiny.qcow2"}}`, "data": `{"blank":{}}`,
+		"copy": `{"registry":{"url":"docker://` + tinyImage + `"}}`}, "root", "data", "copy")
 	seen := m.followPercentage("imported-root")
 	if len(seen) < 2 {
 		t.Errorf("the percentages %v were seen on the way, want at least two", seen)
@@ -75,7 +77,10 @@ func importedDisks(t *testing.T) {
 	if got := m.in(m.shell(), "blockdev --getsize64 /dev/vdb"); got != fmt.Sprint(256<<20) {
 		t.Errorf("the guest's blank disk has %s bytes", got)
 	}
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "--timeout=30s", "datavolume/imported-root", "datavolume/imported-data")
+	if got := m.in(m.shell(), "for disk in vda vdc; do head -c 512 /dev/$disk | md5sum; done | uniq | wc -l"); got != "1" {
+		t.Errorf("the disks of the web server and of the registry have %s boot sectors", got)
+	}
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "--timeout=30s", "datavolume/imported-root", "datavolume/imported-data", "datavolume/imported-copy")
 	if shown := kubectl(t, "-n", ns, "get", "dv", "imported-root"); !strings.Contains(shown, "Succeeded") || !strings.Contains(shown, "100.0%") {
 		t.Errorf("kubectl shows\n%s", shown)
 	}

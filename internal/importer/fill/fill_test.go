@@ -187,6 +187,68 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// TestImage: a container disk gives the disk that qemu-img makes of it, in a second process too. Links,
+// and what is no disk, are refused.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"raw", "qcow2", "vmdk"} {
+		s := makeSample(t, format)
+		c := config(t, "")
+		c.Task.Source = importer.Source{Image: &importer.Image{}}
+		c.Image = imageWith(t, s.file)
+		// An importer that was killed left half a disk.
+		killed, cancel := context.WithCancel(context.Background())
+		if j, err := New(c, time.Now()); err != nil {
+			t.Fatal(err)
+		} else {
+			time.AfterFunc(20*time.Millisecond, cancel)
+			_ = j.Run(killed)
+		}
+		meter, err := fillDisk(context.Background(), c)
+		if err != nil {
+			t.Fatalf("%s: %v", format, err)
+		}
+		filled(t, c, s)
+		if p := meter.Progress(); p.Done != p.Total || p.Total < s.size() {
+			t.Errorf("%s: progress %+v", format, p)
+		}
+	}
+	compressed := makeSample(t, "gzip")
+	for words, image := range map[string]string{
+		"no folder /disk":    t.TempDir(),
+		"compressed by gzip": imageWith(t, compressed.file),
+		"has 27262977 bytes": imageWith(t, make([]byte, target+1)),
+		"it is empty":        imageWith(t, nil),
+		"symbolic link":      linkedImage(t),
+		"cannot be used":     imageWith(t, []byte("# Disk DescriptorFile")),
+	} {
+		c := config(t, "")
+		c.Task.Source, c.Image = importer.Source{Image: &importer.Image{}}, image
+		if _, err := fillDisk(context.Background(), c); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%v, want %q", err, words)
+		}
+	}
+}
+
+// imageWith is a folder as a container disk has it.
+func imageWith(t *testing.T, content []byte) string {
+	t.Helper()
+	root := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "disk"), 0o755), os.WriteFile(filepath.Join(root, "disk", "image"), content, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func linkedImage(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "disk"), 0o755), os.Symlink("/etc/passwd", filepath.Join(root, "disk", "image"))); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
 // fillDisk is an import from its beginning to its end.
 func fillDisk(ctx context.Context, c Config) (*Meter, error) {
 	job, err := New(c, time.Now())
