@@ -1,4 +1,4 @@
-// Package datavolume makes CDI's DataVolumes and tells how far they are. They are never watched:
+// Package datavolume makes DataVolumes, which CDI or package filler fills, and tells how far they are. They are never watched:
 // the cluster may get or lose CDI's kinds at any time.
 package datavolume
 
@@ -21,7 +21,7 @@ import (
 )
 
 // ErrNoCDI means that the cluster lacks CDI's kinds.
-var ErrNoCDI = errors.New("CDI is not installed: the cluster has no DataVolumes (cdi.kubevirt.io/v1beta1)")
+var ErrNoCDI = errors.New("CDI is not installed: the cluster has no DataVolumes (cdi.kubevirt.io/v1beta1); install CDI, or have Kubeqemu fill DataVolumes (config/datavolumes)")
 
 // Get reads a DataVolume. It returns nil if there is none of that name, and ErrNoCDI if there can
 // be none.
@@ -103,10 +103,10 @@ func Pause(waited time.Duration) time.Duration {
 type Progress struct {
 	// Done means that the claim's disk may be used.
 	Done bool
-	// Failed means that CDI could not fill the claim. Unless the DataVolume's phase is Failed, CDI
-	// tries again.
+	// Failed means that the claim could not be filled. Unless the DataVolume's phase is Failed, it is
+	// tried again.
 	Failed bool
-	// Unbound means that a pod must use the claim before CDI fills it.
+	// Unbound means that a pod must use the claim before it is filled.
 	Unbound bool
 	Message string
 }
@@ -141,7 +141,7 @@ func Of(name string, volume *unstructured.Unstructured) Progress {
 		phase += ", " + Short(percent)
 	}
 	if why != "" {
-		return Progress{Failed: true, Message: fmt.Sprintf("DataVolume %s is %s, and CDI tries again after a failure: %s", name, Short(phase), why)}
+		return Progress{Failed: true, Message: fmt.Sprintf("DataVolume %s is %s, and is tried again after a failure: %s", name, Short(phase), why)}
 	}
 	return Progress{Message: fmt.Sprintf("DataVolume %s is %s", name, Short(phase))}
 }
