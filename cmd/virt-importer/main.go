@@ -24,6 +24,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 	"github.com/kubeqemu/kubeqemu/internal/importer/fill"
 	"github.com/kubeqemu/kubeqemu/internal/importer/remote"
+	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -39,7 +40,7 @@ const (
 // program is what the flags say.
 type program struct {
 	fill.Config
-	file, device, termination, listen string
+	file, device, image, termination, listen string
 }
 
 func main() {
@@ -51,7 +52,7 @@ func main() {
 	flag.StringVar(&p.Certificates, "certificates", importer.CertificatesFolder, "`folder` with certificates of authorities")
 	flag.StringVar(&p.Credentials, "credentials", importer.CredentialsFolder, "`folder` with a user and a password")
 	flag.StringVar(&p.Headers, "headers", importer.HeadersFolder, "`folder` with folders of secret headers")
-	flag.StringVar(&p.Image, "image", importer.ImageFolder, "`folder` with the files of a container image")
+	flag.StringVar(&p.image, "image", importer.ImageFolder, "`folder` with the files of a container image")
 	flag.StringVar(&p.Work, "work", os.TempDir(), "`folder` for a socket")
 	flag.StringVar(&p.QEMUImg, "qemu-img", "/usr/bin/qemu-img", "`path` of qemu-img")
 	flag.StringVar(&p.termination, "termination-log", layout.TerminationLog, "`file` that gets the reason for a failure")
@@ -89,6 +90,7 @@ func (p *program) run(ctx context.Context) error {
 	if p.Node, err = nodeAddresses(os.Getenv(importer.HostAddressesVariable), os.Getenv("KUBERNETES_SERVICE_HOST")); err != nil {
 		return err
 	}
+	p.Image = func() (*os.File, error) { return diskimage.OpenOnly(p.image) }
 	job, err := fill.New(p.Config, began)
 	if err != nil {
 		return err

@@ -422,6 +422,9 @@ func kept(p *plane) {
 			p.t.Errorf("delete %s: %v", name, err)
 		}
 	}
+	if _, err := p.Try("", "delete", "--raw", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?labelSelector="+cdi.ManagedByLabel+"%3D"+cdi.ManagedByKubeqemu); err == nil || !strings.Contains(err.Error(), "kubevirt-data-volumes-kept") {
+		p.t.Errorf("delete all of them at once: %v", err)
+	}
 	// So does an uninstallation as a whole, which deletes the policy after them.
 	if _, err := p.Try("", "delete", "-k", "../../config/datavolumes/objects"); err == nil || !strings.Contains(err.Error(), "kubevirt-data-volumes-kept") {
 		p.t.Errorf("delete all: %v", err)

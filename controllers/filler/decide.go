@@ -127,10 +127,13 @@ func filledFor(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim) bool
 	return claim.Annotations[cdi.PopulatedForAnnotation] == volume.Name
 }
 
-// halfFilled says whether this controller made a claim and did not come to its end. Its DataVolume was
-// deleted without it.
+// halfFilled says whether this controller, or CDI, made a claim and did not come to its end. Its
+// DataVolume was deleted without it.
 func halfFilled(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Labels[cdi.ManagedByLabel] == cdi.ManagedByKubeqemu && annotated(claim, cdi.CreatedForAnnotation) && !annotated(claim, cdi.PopulatedForAnnotation)
+	// A populated claim is bound once it has its content.
+	populated := claim.Spec.DataSourceRef != nil && claim.Status.Phase == corev1.ClaimBound
+	return annotated(claim, cdi.CreatedForAnnotation) && !annotated(claim, cdi.PopulatedForAnnotation) &&
+		claim.Annotations[cdi.PodPhaseAnnotation] != string(corev1.PodSucceeded) && !populated
 }
 
 // annotated says whether an object has an annotation, of whatever value: CDI does not look at it.
@@ -249,6 +252,10 @@ func (s *step) fill(w world) {
 	case pod.DeletionTimestamp != nil:
 		s.running(corev1.ConditionFalse, reasonPending, fmt.Sprintf("pod %s is being deleted, and is made anew", pod.Name))
 		s.after = recheck
+	case pod.Annotations[claimAnnotation] != string(w.claim.UID):
+		s.running(corev1.ConditionFalse, reasonPending, fmt.Sprintf("pod %s is an earlier claim's, and is made anew", pod.Name))
+		s.phase(w, cdi.ImportScheduled)
+		s.action = deletePod
 	default:
 		s.followPod(w)
 	}
@@ -307,7 +314,7 @@ func (s *step) advance(w world) {
 	}
 	anew := false
 	if p := w.progress; p != nil && p.Anew > 0 {
-		told := datavolume.Short(fmt.Sprintf("The import began anew (%d times, after %d restarts): %s", p.Anew, s.status.RestartCount, p.AnewReason))
+		told := datavolume.Short(fmt.Sprintf("The import began anew (%d times since restart %d): %s", p.Anew, s.status.RestartCount, p.AnewReason))
 		if anew = told != message; anew {
 			message = told
 			s.events = append(s.events, notice{corev1.EventTypeWarning, reasonAnew, told})

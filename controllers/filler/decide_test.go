@@ -146,12 +146,23 @@ func TestDecide(t *testing.T) {
 			w.claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "1", Controller: ptr.To(true)}}
 			w.volume.Annotations = map[string]string{cdi.AdoptionAnnotation: "true"}
 		}, "Pending N/A; bound False ErrClaimNotValid; running False ; ready False ; nothing; event ErrClaimNotValid", "StatefulSet db"},
-		"nobody's claim": {func(w *world) { w.claim.OwnerReferences, w.claim.Labels = nil, nil },
+		"nobody's claim": {func(w *world) { w.claim.OwnerReferences, w.claim.Annotations = nil, nil },
 			"Pending N/A; bound False ErrClaimNotValid; running False ; ready False ; nothing; event ErrClaimNotValid", cdi.AdoptionAnnotation},
 		"a claim that was not filled to the end": {func(w *world) {
 			w.claim.OwnerReferences = nil
 			w.volume.Annotations = map[string]string{cdi.AdoptionAnnotation: "true"}
 		}, "Pending N/A; bound False ErrClaimNotValid; running False ; ready False ; nothing; event ErrClaimNotValid", "to the end"},
+		"CDI's claim that was not filled to the end": {func(w *world) {
+			w.claim.OwnerReferences, w.claim.Labels = nil, nil
+			w.volume.Annotations = map[string]string{cdi.AdoptionAnnotation: "true"}
+		}, "Pending N/A; bound False ErrClaimNotValid; running False ; ready False ; nothing; event ErrClaimNotValid", "to the end"},
+		"CDI's claim to adopt": {func(w *world) {
+			w.claim.OwnerReferences, w.claim.Labels = nil, nil
+			w.claim.Annotations[cdi.PodPhaseAnnotation] = "Succeeded"
+			w.volume.Annotations = map[string]string{cdi.AdoptionAnnotation: "true"}
+		}, "Pending N/A; bound none; running False ; ready False ; adopt claim", ""},
+		"another claim than the pod's": {func(w *world) { w.claim.UID, w.pod.Status.Phase = "another", corev1.PodSucceeded },
+			"ImportScheduled N/A; bound True Bound; running False Pending; ready False ; delete pod; event ImportScheduled", "earlier claim's"},
 		"a claim to adopt": {func(w *world) {
 			w.claim.OwnerReferences, w.claim.Annotations = nil, nil
 			w.volume.Annotations = map[string]string{cdi.AdoptionAnnotation: "true"}

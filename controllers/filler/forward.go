@@ -79,11 +79,67 @@ func (f *Forwarder) Dial(ctx context.Context, pod types.NamespacedName) (Connect
 	if _, err := client.RoundTrip(request); err != nil {
 		return nil, fmt.Errorf("forward to pod %s: %w", pod.Name, err)
 	}
-	streams, err := spdy.NewClientConnection(upgrade.conn)
+	streams, err := spdy.NewClientConnection(&bounded{Conn: upgrade.conn, left: maxReceived})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("forward to pod %s: %w", pod.Name, err), upgrade.conn.Close())
 	}
 	return &forward{conn: upgrade.conn, streams: streams}, nil
+}
+
+const (
+	// maxReceived bounds what is received on a connection, which then ends: an answer is some 400 bytes.
+	maxReceived = 1 << 20
+	// maxFrame bounds a frame.
+	maxFrame = 64 << 10
+	// frameHead is the length of a SPDY frame's head. Its first bit says that it is a control frame, of
+	// the type in bytes 2 and 3. The length of the rest is in bytes 5 to 7.
+	frameHead = 8
+	synStream = 1
+)
+
+// bounded reads SPDY frames. The API server only passes on what the kubelet of the pod's node sends, so
+// an intruder on a node speaks here. The library makes room for a frame before it reads it, and keeps
+// all that the other side sends and all streams that the other side opens.
+type bounded struct {
+	net.Conn
+	left int
+	// head is what is left of a frame's head, and body how much of its rest is still to come.
+	head []byte
+	body int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if len(b.head) == 0 && b.body == 0 {
+		if err := b.next(); err != nil {
+			return 0, err
+		}
+	}
+	if len(b.head) > 0 {
+		n := copy(p, b.head)
+		b.head = b.head[n:]
+		return n, nil
+	}
+	n, err := b.Conn.Read(p[:min(len(p), b.body)])
+	b.body -= n
+	return n, err
+}
+
+// next reads the head of a frame.
+func (b *bounded) next() error {
+	head := make([]byte, frameHead)
+	if _, err := io.ReadFull(b.Conn, head); err != nil {
+		return err
+	}
+	length := int(head[5])<<16 | int(head[6])<<8 | int(head[7])
+	b.left -= frameHead + length
+	switch {
+	case length > maxFrame || b.left < 0:
+		return errors.New("the pod's node sends too much")
+	case head[0]&0x80 != 0 && int(head[2])<<8|int(head[3]) == synStream:
+		return errors.New("the pod's node opens a stream by itself")
+	}
+	b.head, b.body = head, length
+	return nil
 }
 
 // upgrade is a RoundTripper that keeps the connection of one request.

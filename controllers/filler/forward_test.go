@@ -2,10 +2,12 @@ package filler
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -163,5 +165,37 @@ func TestDialFails(t *testing.T) {
 	if c, err := f.Dial(ctx, pod); err == nil {
 		c.Close()
 		t.Error("a server that does not answer was connected to")
+	}
+}
+
+// TestBounded: a node makes virt-controller keep little, whatever it sends.
+func TestBounded(t *testing.T) {
+	frame := func(control bool, kind byte, length int) []byte {
+		head := []byte{0, 3, 0, kind, 0, byte(length >> 16), byte(length >> 8), byte(length)}
+		if control {
+			head[0] = 0x80
+		}
+		return append(head, make([]byte, length)...)
+	}
+	for name, c := range map[string]struct {
+		sent []byte
+		want string
+	}{
+		"good":                  {append(frame(false, 0, 400), frame(true, 2, 12)...), ""},
+		"a large frame":         {frame(false, 0, maxFrame+1), "too much"},
+		"a frame of its length": {frame(false, 0, maxFrame), ""},
+		"many frames":           {bytes.Repeat(frame(false, 0, maxFrame), maxReceived/maxFrame), "too much"},
+		"a stream of its own":   {frame(true, synStream, 20), "opens a stream"},
+	} {
+		ours, theirs := net.Pipe()
+		go func() { theirs.Write(c.sent); theirs.Close() }()
+		got, err := io.ReadAll(&bounded{Conn: ours, left: maxReceived})
+		ours.Close()
+		switch {
+		case c.want == "" && (err != nil || !bytes.Equal(got, c.sent)):
+			t.Errorf("%s: %d bytes of %d (%v)", name, len(got), len(c.sent), err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
 	}
 }

@@ -31,6 +31,9 @@ const (
 	groupDisk = 6
 	// restartsAnnotation of an importer pod is how often earlier pods of the DataVolume failed.
 	restartsAnnotation = "kubeqemu.io/restarts"
+	// claimAnnotation of an importer pod is the UID of the claim that the pod fills. Another claim of the
+	// same name may come while the pod is still there.
+	claimAnnotation = "kubeqemu.io/claim-uid"
 	// componentLabel with the value containerName is CDI's label of importer pods.
 	componentLabel = "cdi.kubevirt.io"
 )
@@ -70,7 +73,7 @@ func podOf(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim, config C
 			Labels: map[string]string{v1.AppLabel: "virt-importer", componentLabel: containerName, "app": "containerized-data-importer",
 				cdi.ManagedByLabel: cdi.ManagedByKubeqemu},
 			// A sidecar would outlive the importer.
-			Annotations: map[string]string{restartsAnnotation: strconv.Itoa(int(restarts)),
+			Annotations: map[string]string{restartsAnnotation: strconv.Itoa(int(restarts)), claimAnnotation: string(claim.UID),
 				"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(volume, cdi.DataVolumeGroupVersionKind)},
 		},

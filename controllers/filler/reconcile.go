@@ -213,8 +213,13 @@ func (r *Reconciler) otherPod(ctx context.Context, w world, s *step, name string
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if !owns(w.volume, pod) {
-		s.after = recheck
+	s.after = recheck
+	if owns(w.volume, pod) {
+		// Somebody took the pod's label away.
+		if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete pod %s: %w", name, err)
+		}
+	} else {
 		s.stopped(w, reasonStartingPod, fmt.Sprintf("a pod %s that is not this DataVolume's is in the way of its importer: delete it", name))
 	}
 	return nil

@@ -79,6 +79,7 @@ func obstacle(pod *corev1.Pod) (reason, message string) {
 	case "":
 		return reasonPending, datavolume.Short(waiting.Message)
 	default:
-		return datavolume.Short(waiting.Reason), datavolume.Short(waiting.Message)
+		const most = 63 // a node says it, and the API server bounds a reason
+		return waiting.Reason[:min(len(waiting.Reason), most)], datavolume.Short(waiting.Message)
 	}
 }

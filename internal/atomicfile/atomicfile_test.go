@@ -11,8 +11,9 @@ import (
 func TestWrite(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "file")
-	for _, text := range []string{"a long text", "short", ""} {
-		if err := Write(path, []byte(text)); err != nil {
+	for i, text := range []string{"a long text", "short", "", "synced"} {
+		write := []func(string, []byte) error{Write, WriteSynced}[i%2]
+		if err := write(path, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(path)

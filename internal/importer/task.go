@@ -95,8 +95,8 @@ type Progress struct {
 	// disk or of the source's file, whichever tells the time to come better.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total"`
-	// Anew is how often the import began anew, and AnewReason why it did so last. Done falls only
-	// when Anew grows.
+	// Anew is how often the import began anew in this process, and AnewReason why it did so last. Done
+	// falls only with a new beginning: when Anew grows, or in another process whose Anew is not 0.
 	Anew       int    `json:"anew,omitempty"`
 	AnewReason string `json:"anewReason,omitempty"`
 	// Since is when this process began.

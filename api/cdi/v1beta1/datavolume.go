@@ -135,6 +135,8 @@ const (
 	// ImmediateBindingAnnotation of a DataVolume: the importer pod is the first pod of the claim, on
 	// whatever node, even if the storage binds at the first pod.
 	ImmediateBindingAnnotation = "cdi.kubevirt.io/storage.bind.immediate.requested"
+	// PodPhaseAnnotation of a claim that CDI made is the phase of CDI's pod that fills the claim.
+	PodPhaseAnnotation = "cdi.kubevirt.io/storage.pod.phase"
 	// CreatedForAnnotation of a claim is the UID of the DataVolume that the claim was made for.
 	CreatedForAnnotation = "cdi.kubevirt.io/createdForDataVolume"
 )

@@ -142,6 +142,47 @@ func (d *Disk) Finish(ctx context.Context) error {
 	return d.Sync()
 }
 
+// ZeroFrom makes zeros of a device from an offset on: it may have an earlier owner's bytes, and an older
+// partition table has a copy at its end. A file has zeros there.
+func (d *Disk) ZeroFrom(ctx context.Context, offset int64) error {
+	const step, block = 256 << 20, 4 << 10
+	if end := min((offset+block-1)/block*block, d.Bytes); d.Block && offset < end {
+		// The device makes zeros of whole blocks.
+		if _, err := d.file.WriteAt(make([]byte, end-offset), offset); err != nil {
+			return d.explain("clear the device", err)
+		}
+		offset = end
+	}
+	for ; d.Block && offset < d.Bytes; offset += step {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := d.zeroRange(ctx, offset, min(step, d.Bytes-offset)); err != nil {
+			return d.explain("clear the device", err)
+		}
+	}
+	return nil
+}
+
+// zeroRange has the device make zeros, or writes them.
+func (d *Disk) zeroRange(ctx context.Context, offset, length int64) error {
+	for _, mode := range []uint32{unix.FALLOC_FL_PUNCH_HOLE, unix.FALLOC_FL_ZERO_RANGE} {
+		if (mode != unix.FALLOC_FL_PUNCH_HOLE || !d.preallocate) && unix.Fallocate(int(d.file.Fd()), mode|unix.FALLOC_FL_KEEP_SIZE, offset, length) == nil {
+			return nil
+		}
+	}
+	zeros := make([]byte, chunk)
+	for end := offset + length; offset < end; offset += chunk {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if _, err := d.file.WriteAt(zeros[:min(chunk, end-offset)], offset); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // fillHoles allocates what the file does not have yet.
 func (d *Disk) fillHoles(ctx context.Context) error {
 	err := unix.Fallocate(int(d.file.Fd()), 0, 0, d.Bytes)

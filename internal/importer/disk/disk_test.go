@@ -195,6 +195,13 @@ func TestDevice(t *testing.T) {
 	if err != nil || !bytes.Equal(got[:len(want)], want) || !bytes.Equal(got[len(want):], bytes.Repeat([]byte("old "), (16*mib-len(want))/4)) {
 		t.Errorf("the device has something else: %v", err)
 	}
+	if err := errors.Join(d.ZeroFrom(context.Background(), int64(len(want))), d.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	got, err = os.ReadFile(file)
+	if err != nil || !bytes.Equal(got[:len(want)], want) || len(bytes.Trim(got[len(want):12*mib], "\x00")) > 0 || !bytes.HasPrefix(got[12*mib:], []byte("old ")) {
+		t.Errorf("an earlier owner's bytes are left: %v", err)
+	}
 	if _, err := Open(device, true, 16*mib+1, false); err == nil || !strings.Contains(err.Error(), "16777216 bytes") {
 		t.Errorf("a device that is too small: %v", err)
 	}
@@ -232,7 +239,7 @@ func TestStates(t *testing.T) {
 	if _, found, err := s.Load(); found || err != nil {
 		t.Errorf("there is a state: %v", err)
 	}
-	want := State{Task: "task", Validator: "Etag 1", Size: 5, Next: 3, Done: 2, Total: 9, Anew: 1}
+	want := State{Task: "task", Validator: "Etag 1", Size: 5, Next: 3, Done: 2, Total: 9}
 	if err := s.Save(want); err != nil {
 		t.Fatal(err)
 	}

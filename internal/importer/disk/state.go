@@ -24,10 +24,9 @@ type State struct {
 	Size      int64  `json:"size,omitempty"`
 	// Next is how far the disk is written: all before is on the storage.
 	Next int64 `json:"next,omitempty"`
-	// Done, Total and Anew are the progress that was told.
+	// Done and Total are the progress that was told.
 	Done  int64 `json:"done,omitempty"`
 	Total int64 `json:"total,omitempty"`
-	Anew  int   `json:"anew,omitempty"`
 }
 
 // States is where a state is kept.
@@ -49,17 +48,22 @@ func (s States) Load() (state State, found bool, err error) {
 	if err != nil {
 		return State{}, false, fmt.Errorf("read the import's state: %w", err)
 	}
-	if json.Unmarshal(text, &state) != nil || state.Next < 0 || state.Done < 0 || state.Total < 0 || state.Anew < 0 {
+	if json.Unmarshal(text, &state) != nil || state.Next < 0 || state.Done < 0 || state.Total < 0 {
 		return State{}, false, nil
 	}
 	return state, true, nil
 }
 
 // Save writes the state. What it says of the disk must be on the storage already.
-func (s States) Save(state State) error {
+func (s States) Save(state State) error { return s.save(state, atomicfile.Write) }
+
+// SaveSynced writes the state, and returns when it is on the storage.
+func (s States) SaveSynced(state State) error { return s.save(state, atomicfile.WriteSynced) }
+
+func (s States) save(state State, write func(path string, data []byte) error) error {
 	text, err := json.Marshal(state)
 	if err == nil {
-		err = atomicfile.Write(s.Path, text)
+		err = write(s.Path, text)
 	}
 	if err != nil {
 		return fmt.Errorf("write the import's state: %w", err)

@@ -65,6 +65,7 @@ func (j *Import) convert(ctx context.Context, from io.ReaderAt, size int64, head
 	case virtual > j.disk.Bytes:
 		return j.tooLarge(virtual)
 	}
+	j.end = virtual
 	return j.segments(ctx, converter, server, next, virtual)
 }
 

@@ -19,6 +19,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/importer"
@@ -40,7 +41,9 @@ type Config struct {
 	// Disk is the disk's file or device.
 	Disk string
 	// Certificates, Credentials and Headers are the folders that package importer has constants for.
-	Certificates, Credentials, Headers, Image string
+	Certificates, Credentials, Headers string
+	// Image opens the disk of a container image.
+	Image func() (*os.File, error)
 	// Work is a folder for a socket, and for the state if the disk is a device. It need not outlive the
 	// pod.
 	Work string
@@ -72,6 +75,8 @@ type Import struct {
 	Config
 	*Meter
 	disk *disk.Disk
+	// end is where the image ends in the disk.
+	end  int64
 	keep *keeper
 	want *checksum
 }
@@ -116,12 +121,20 @@ func (j *Import) Run(ctx context.Context) error {
 func (j *Import) blank(ctx context.Context) error {
 	err := j.disk.Clear()
 	if err == nil {
-		err = j.disk.Finish(ctx)
+		err = j.finish(ctx)
 	}
 	if err == nil {
 		j.Meter.finish()
 	}
 	return err
+}
+
+// finish ends the filling of a disk.
+func (j *Import) finish(ctx context.Context) error {
+	if err := j.disk.ZeroFrom(ctx, j.end); err != nil {
+		return err
+	}
+	return j.disk.Finish(ctx)
 }
 
 // http fills the disk from a web server, and begins anew where the source changed or broke.
@@ -177,7 +190,7 @@ func (j *Import) attempt(ctx context.Context) error {
 	}
 	j.Log.Info("the source was read", "received", source.Received())
 	if err == nil {
-		err = j.disk.Finish(ctx)
+		err = j.finish(ctx)
 	}
 	if err == nil {
 		err = j.keep.finish()
@@ -192,7 +205,11 @@ func (j *Import) tooLarge(size int64) error {
 // begin returns where the import goes on in the disk: where the state says, if this source can and is
 // the same, otherwise at the beginning of a disk that has been cleared.
 func (j *Import) begin(source *remote.File, resumable bool) (int64, error) {
-	return j.beginAt(version{source.Validator, source.Size}, resumable)
+	of := version{size: source.Size}
+	if source.Strong {
+		of.validator = source.Validator
+	}
+	return j.beginAt(of, resumable)
 }
 
 func (j *Import) beginAt(source version, resumable bool) (int64, error) {
@@ -204,10 +221,12 @@ func (j *Import) beginAt(source version, resumable bool) (int64, error) {
 		j.Log.Info("the import goes on", "offset", next)
 		return next, nil
 	}
-	if err := j.disk.Clear(); err != nil {
+	// The state comes first: a disk that was cleared must not be taken for the one that an older state
+	// speaks of.
+	if err := j.keep.save(); err != nil {
 		return 0, err
 	}
-	return 0, j.keep.save()
+	return 0, j.disk.Clear()
 }
 
 // whole says whether the disk has the size that Clear gave it.
@@ -233,7 +252,8 @@ func (j *Import) copyRaw(ctx context.Context, source *remote.File) error {
 // it.
 func (j *Import) copyFrom(ctx context.Context, rest io.Reader, next, before, size int64) error {
 	saved := next
-	_, err := j.disk.Copy(ctx, rest, next, func(offset int64) error {
+	var err error
+	j.end, err = j.disk.Copy(ctx, rest, next, func(offset int64) error {
 		j.Meter.set(before+offset, before+size)
 		if offset-saved < j.Segment {
 			return nil
@@ -254,6 +274,9 @@ func (j *Import) reached(offset int64) error {
 
 // stream writes a raw or compressed image as it comes.
 func (j *Import) stream(ctx context.Context, source *remote.File, format image.Format) error {
+	if format == image.Raw && source.Size < 0 && !source.Framed && j.want == nil {
+		return errors.New("the server says neither how large the file is nor where it ends, so nobody could tell a part of the file from the whole: set a checksum, or use another server")
+	}
 	if _, err := j.begin(source, false); err != nil {
 		return err
 	}
@@ -264,7 +287,7 @@ func (j *Import) stream(ctx context.Context, source *remote.File, format image.F
 	}
 	if plain != nil {
 		defer plain.Close()
-		_, err = j.disk.Copy(ctx, plain, 0, func(int64) error { return nil })
+		j.end, err = j.disk.Copy(ctx, plain, 0, func(int64) error { return nil })
 	}
 	if err == nil {
 		err = from.finish()

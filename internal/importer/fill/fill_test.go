@@ -1,6 +1,7 @@
 package fill
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -9,8 +10,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -187,8 +190,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestImage: a container disk gives the disk that qemu-img makes of it, in a second process too. Links,
-// and what is no disk, are refused.
+// TestImage: a container disk gives the disk that qemu-img makes of it, in a second process too. What is
+// no disk is refused.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2", "vmdk"} {
@@ -214,39 +217,28 @@ func TestImage(t *testing.T) {
 		}
 	}
 	compressed := makeSample(t, "gzip")
-	for words, image := range map[string]string{
-		"no folder /disk":    t.TempDir(),
-		"compressed by gzip": imageWith(t, compressed.file),
-		"has 27262977 bytes": imageWith(t, make([]byte, target+1)),
-		"it is empty":        imageWith(t, nil),
-		"symbolic link":      linkedImage(t),
-		"cannot be used":     imageWith(t, []byte("# Disk DescriptorFile")),
+	for words, content := range map[string][]byte{
+		"compressed by gzip": compressed.file,
+		"has 27262977 bytes": make([]byte, target+1),
+		"it is empty":        nil,
+		"cannot be used":     []byte("# Disk DescriptorFile"),
 	} {
 		c := config(t, "")
-		c.Task.Source, c.Image = importer.Source{Image: &importer.Image{}}, image
+		c.Task.Source, c.Image = importer.Source{Image: &importer.Image{}}, imageWith(t, content)
 		if _, err := fillDisk(context.Background(), c); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v, want %q", err, words)
 		}
 	}
 }
 
-// imageWith is a folder as a container disk has it.
-func imageWith(t *testing.T, content []byte) string {
+// imageWith opens a container image's disk.
+func imageWith(t *testing.T, content []byte) func() (*os.File, error) {
 	t.Helper()
-	root := t.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(root, "disk"), 0o755), os.WriteFile(filepath.Join(root, "disk", "image"), content, 0o644)); err != nil {
+	path := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(path, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return root
-}
-
-func linkedImage(t *testing.T) string {
-	t.Helper()
-	root := t.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(root, "disk"), 0o755), os.Symlink("/etc/passwd", filepath.Join(root, "disk", "image"))); err != nil {
-		t.Fatal(err)
-	}
-	return root
+	return func() (*os.File, error) { return os.Open(path) }
 }
 
 // fillDisk is an import from its beginning to its end.
@@ -267,7 +259,8 @@ func watch(t *testing.T, meter *Meter, last *importer.Progress) (stop func()) {
 			p := meter.Progress()
 			before, _ := last.Percent()
 			now, _ := p.Percent()
-			if now < before && p.Anew == last.Anew {
+			anew := p.Anew > last.Anew || p.Anew > 0 && !p.Since.Equal(last.Since)
+			if now < before && !anew {
 				t.Errorf("the progress fell from %+v to %+v", *last, p)
 			}
 			*last = p
@@ -282,24 +275,24 @@ func watch(t *testing.T, meter *Meter, last *importer.Progress) (stop func()) {
 }
 
 // TestKilled: an import that is ended at ten points goes on where it was, and the percentage does not
-// fall. Where it cannot go on, it begins anew and says so.
+// fall. Where it cannot go on, it begins anew and says so. On a busy machine some kills come too late.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		format   string
 		checksum bool
 		etag     string
-		anew     int
+		anew     bool
 	}{
-		{"raw", false, `"1"`, 0},
-		{"raw", true, `"1"`, 0},
-		{"qcow2", false, `"1"`, 0},
-		{"qcow2", true, `"1"`, 0},
-		{"vmdk", false, `"1"`, 0},
-		{"zstd", false, `"1"`, 10},
-		{"qcow2", false, ``, 10},
+		{"raw", false, `"1"`, false},
+		{"raw", true, `"1"`, false},
+		{"qcow2", false, `"1"`, false},
+		{"qcow2", true, `"1"`, false},
+		{"vmdk", false, `"1"`, false},
+		{"zstd", false, `"1"`, true},
+		{"qcow2", false, ``, true},
 	} {
-		t.Run(fmt.Sprintf("%s, checksum %v, %d anew", c.format, c.checksum, c.anew), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, checksum %v, anew %v", c.format, c.checksum, c.anew), func(t *testing.T) {
 			t.Parallel()
 			s := makeSample(t, c.format)
 			server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{ETag: c.etag, Delay: 100 * time.Microsecond})
@@ -315,7 +308,7 @@ func TestKilled(t *testing.T) {
 					t.Fatal(err)
 				}
 				meter := job.Meter
-				if before := next; c.anew == 0 {
+				if before := next; !c.anew {
 					if next = job.keep.state.Next; next < before {
 						t.Errorf("a process begins at %d, and another began at %d", next, before)
 					}
@@ -341,11 +334,10 @@ func TestKilled(t *testing.T) {
 				}
 			}
 			filled(t, config, s)
-			// A process that is killed at once has not come to saying that it begins anew.
-			if kills < 8 || last.Anew > min(c.anew, kills) || last.Anew < min(c.anew, kills)-3 || (last.AnewReason != "") != (c.anew > 0) {
+			if kills < 5 || (last.Anew == 1) != c.anew || (last.AnewReason != "") != c.anew {
 				t.Errorf("killed %d times, and in the end %+v", kills, last)
 			}
-			if (next > 0) != (c.anew == 0) {
+			if (next > 0) == c.anew {
 				t.Errorf("the last process began at %d", next)
 			}
 		})
@@ -386,6 +378,130 @@ func TestChanges(t *testing.T) {
 			}
 		})
 	}
+}
+
+// cutShort is an import that is killed once it has said how far the disk is.
+func cutShort(t *testing.T, c Config) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil {
+			if state, _, _ := (disk.States{Path: c.Disk + disk.StateSuffix}).Load(); state.Next > 0 {
+				cancel()
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if _, err := fillDisk(ctx, c); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the first part: %v", err)
+	}
+}
+
+// TestWeak: an ETag that is weak, or a time that is only just over, tells no two versions apart. So another
+// process begins anew.
+func TestWeak(t *testing.T) {
+	t.Parallel()
+	for name, behaviour := range map[string]webtest.Behaviour{
+		"weak ETag": {ETag: `W/"a"`}, "new file": {Modified: time.Now().UTC().Format(http.TimeFormat)},
+	} {
+		s := makeSample(t, "raw")
+		old := bytes.Repeat([]byte("old "), virtual/4)
+		behaviour.Delay = time.Millisecond
+		server := webtest.Start(t, bytes.NewReader(old), s.size(), behaviour)
+		c := config(t, server.URL)
+		cutShort(t, c)
+		server.Change(func(b *webtest.Behaviour) { b.Delay = 0 })
+		server.Replace(s.reader(), s.size(), behaviour.ETag)
+		meter, err := fillDisk(context.Background(), c)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		filled(t, c, s)
+		if p := meter.Progress(); p.Anew != 1 || p.AnewReason == "" {
+			t.Errorf("%s: progress %+v", name, p)
+		}
+	}
+}
+
+// TestClearedLater: an import that begins anew and is killed at once leaves a state of a disk that was
+// cleared, whatever the source says next.
+func TestClearedLater(t *testing.T) {
+	t.Parallel()
+	s := makeSample(t, "raw")
+	server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{ETag: `"a"`, Delay: time.Millisecond})
+	c := config(t, server.URL)
+	cutShort(t, c)
+	j, err := New(c, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j.disk, err = disk.Open(c.Disk, false, target, false); err != nil {
+		t.Fatal(err)
+	}
+	defer j.disk.Close()
+	if next, err := j.beginAt(version{`Etag "b"`, s.size()}, true); next != 0 || err != nil {
+		t.Fatalf("it goes on at %d (%v)", next, err)
+	}
+	server.Change(func(b *webtest.Behaviour) { b.Delay = 0 })
+	if _, err := fillDisk(context.Background(), c); err != nil {
+		t.Fatal(err)
+	}
+	filled(t, c, s)
+}
+
+// TestNoEnd: without a size, and without an end, a part of a raw image is not taken for the whole.
+func TestNoEnd(t *testing.T) {
+	t.Parallel()
+	s := makeSample(t, "raw")
+	for _, checksum := range []string{"", sum(s.file)} {
+		url := answering(t, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"+string(s.file[:10*mib]))
+		c := config(t, url)
+		c.Task.Source.HTTP.Checksum = checksum
+		if _, err := fillDisk(context.Background(), c); err == nil {
+			t.Errorf("a part is taken for the whole, with the checksum %q", checksum)
+		}
+		c = config(t, answering(t, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"+string(s.file)))
+		c.Task.Source.HTTP.Checksum = checksum
+		if _, err := fillDisk(context.Background(), c); (err == nil) != (checksum != "") {
+			t.Errorf("the whole, with the checksum %q: %v", checksum, err)
+		}
+	}
+}
+
+// TestBanner: what a service says that does not speak HTTP is told to nobody.
+func TestBanner(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"-ERR the-secret\r\n", "HTTP/1.1 200 OK\r\nthe-secret\r\n\r\n"} {
+		if _, err := fillDisk(context.Background(), config(t, answering(t, text))); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// answering is the URL of a server that says the same to everybody.
+func answering(t *testing.T, text string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					io.WriteString(conn, text)
+				}
+			}()
+		}
+	}()
+	return "http://" + listener.Addr().String() + "/image"
 }
 
 // TestChangesAgainAndAgain: a source that never stays the same is given up.
@@ -603,7 +719,7 @@ func TestBlock(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := os.ReadFile(file)
-			if err != nil || !bytes.Equal(got[:virtual], s.raw) || !bytes.HasPrefix(got[virtual:], []byte("old ")) {
+			if err != nil || !bytes.Equal(got[:virtual], s.raw) || len(bytes.Trim(got[virtual:], "\x00")) > 0 {
 				t.Errorf("the device has something else: %v", err)
 			}
 			if entries, err := os.ReadDir(config.Work); len(entries) > 0 || err != nil {

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"github.com/kubeqemu/kubeqemu/internal/importer/image"
-	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 )
 
 // headBytes is how much of an image tells its format.
@@ -18,7 +17,7 @@ const headBytes = 4 << 10
 // be another, and nothing tells: the files of many images are all of the same time. So no other process
 // goes on with the copy.
 func (j *Import) image(ctx context.Context) error {
-	f, err := diskimage.OpenOnly(j.Image)
+	f, err := j.Image()
 	if err != nil {
 		return fmt.Errorf("open the container disk: %w", err)
 	}
@@ -29,7 +28,7 @@ func (j *Import) image(ctx context.Context) error {
 	}
 	defer j.keep.run(ctx, j.Interval)()
 	if err = j.local(ctx, f, stat.Size()); err == nil {
-		err = j.disk.Finish(ctx)
+		err = j.finish(ctx)
 	}
 	if err == nil {
 		err = j.keep.finish()

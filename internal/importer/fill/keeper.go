@@ -44,7 +44,7 @@ func newKeeper(c Config, meter *Meter) (*keeper, error) {
 	}
 	if found && state.Task == task {
 		k.state, k.found = state, true
-		meter.resume(state.Done, state.Total, state.Anew)
+		meter.resume(state.Done, state.Total)
 	}
 	k.state.Task = task
 	return k, nil
@@ -69,7 +69,7 @@ func (k *keeper) begin(source version, resumable, whole bool) (int64, error) {
 		case !whole:
 			reason = "the importer ended early, and the disk is no longer what it left"
 		case source.validator == "":
-			reason = "the importer ended early, and the server does not say by an ETag or a time whether the file is still the same"
+			reason = "the importer ended early, and the server does not say by an ETag or an older time whether the file is still the same to the byte"
 		case source.validator != k.state.Validator || source.size != k.state.Size:
 			reason = "the importer ended early, and the file changed on the server since then"
 		}
@@ -89,7 +89,7 @@ func (k *keeper) anew(reason string) error {
 	defer k.mu.Unlock()
 	k.state.Next, k.found = 0, false
 	k.meter.anew(reason)
-	return k.saveLocked()
+	return k.saveLocked(k.states.SaveSynced)
 }
 
 // reached says that the disk is on the storage up to an offset.
@@ -97,19 +97,20 @@ func (k *keeper) reached(offset int64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.state.Next = offset
-	return k.saveLocked()
+	return k.saveLocked(k.states.SaveSynced)
 }
 
+// save returns when the state is on the storage.
 func (k *keeper) save() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.saveLocked()
+	return k.saveLocked(k.states.SaveSynced)
 }
 
-func (k *keeper) saveLocked() error {
+func (k *keeper) saveLocked(save func(disk.State) error) error {
 	now := k.meter.current()
-	k.state.Done, k.state.Total, k.state.Anew = now.Done, now.Total, now.Anew
-	if err := k.states.Save(k.state); err != nil {
+	k.state.Done, k.state.Total = now.Done, now.Total
+	if err := save(k.state); err != nil {
 		return err
 	}
 	k.meter.tell(now)
@@ -141,7 +142,7 @@ func (k *keeper) tick() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.started && k.meter.current() != k.meter.Progress() {
-		_ = k.saveLocked()
+		_ = k.saveLocked(k.states.Save)
 	}
 }
 

@@ -64,10 +64,10 @@ func (m *Meter) tell(p importer.Progress) {
 }
 
 // resume takes over what another process told.
-func (m *Meter) resume(done, total int64, anew int) {
+func (m *Meter) resume(done, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.now.Done, m.now.Total, m.now.Anew = done, total, anew
+	m.now.Done, m.now.Total = done, total
 	m.told = m.now
 }
 

@@ -21,13 +21,25 @@ type Addresses struct {
 	Permitted []netip.Prefix
 }
 
+// metadata are addresses of clouds' metadata services that are not link-local: those of AWS, Google and
+// Oracle in IPv6, and of Alibaba, Azure and Oracle.
+func metadata() []netip.Addr {
+	var all []netip.Addr
+	for _, text := range []string{"fd00:ec2::254", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "100.100.100.200", "168.63.129.16", "192.0.0.192"} {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
 // translations are prefixes of IPv6 addresses that stand for an IPv4 address, with the place of
 // its first byte. A gateway leads them to the IPv4 address.
 func translations() map[netip.Prefix]int {
 	return map[netip.Prefix]int{
-		netip.MustParsePrefix("::/96"):        12,
-		netip.MustParsePrefix("64:ff9b::/96"): 12,
-		netip.MustParsePrefix("2002::/16"):    2,
+		netip.MustParsePrefix("::/96"):           12,
+		netip.MustParsePrefix("64:ff9b::/96"):    12,
+		netip.MustParsePrefix("64:ff9b:1::/48"):  12,
+		netip.MustParsePrefix("::ffff:0:0:0/96"): 12,
+		netip.MustParsePrefix("2002::/16"):       2,
 	}
 }
 
@@ -62,6 +74,8 @@ func (a Addresses) checkOne(address netip.Addr) error {
 		kind = "a multicast address"
 	case address.IsUnspecified(), address.Is4() && address.As4()[0] == 0:
 		kind = "an unspecified address"
+	case slices.Contains(metadata(), address):
+		kind = "the address of a metadata service"
 	case address == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		kind = "the broadcast address"
 	case slices.ContainsFunc(a.Node, func(n netip.Addr) bool { return n.WithZone("").Unmap() == address }):

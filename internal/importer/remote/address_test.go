@@ -23,6 +23,7 @@ func TestAddresses(t *testing.T) {
 		"192.0.2.7": false, "::ffff:192.0.2.7": false, "2001:db8::7": false, "192.0.2.8": false, "192.0.2.9": true,
 		"10.42.1.1": false, "10.42.7.1": true, "::ffff:10.42.7.1": true, "169.254.9.9": true, "fe80::9%eth0": true,
 		"64:ff9b::127.0.0.1": false, "64:ff9b::169.254.169.254": false, "64:ff9b::93.184.216.34": true,
+		"fd00:ec2::254": false, "100.100.100.200": false, "64:ff9b:1::169.254.169.254": false, "::ffff:0:127.0.0.1": false,
 		"2002:7f00:1::": false, "2002:5db8:d822::1": true, "::127.0.0.1": false,
 	} {
 		if err := rules.check(netip.MustParseAddr(address)); (err == nil) != good || err != nil && !errors.Is(err, ErrAddress) {

@@ -20,6 +20,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -76,6 +78,10 @@ type File struct {
 	Size int64
 	// Validator tells two versions of the file apart. It is empty if the server gives none.
 	Validator string
+	// Strong: two versions never have the same Validator.
+	Strong bool
+	// Framed: the answer without a size says where it ends.
+	Framed bool
 	// Ranges: ReadAt works.
 	Ranges bool
 	// Head is the beginning of the file: a block, or the whole file.
@@ -202,7 +208,8 @@ func (f *File) known(a *answer, size int64) error {
 	case size > f.client.options.MaxSize:
 		return final(fmt.Errorf("the file has %d bytes, and so large an image cannot be for this disk: %d bytes would be the most", size, f.client.options.MaxSize))
 	}
-	f.Size, f.Validator = size, validator(a.Header)
+	f.Size, f.Validator, f.Strong = size, validator(a.Header), strong(a.Header)
+	f.Framed = slices.Contains(a.TransferEncoding, "chunked")
 	return nil
 }
 
@@ -215,6 +222,17 @@ func validator(h http.Header) string {
 		}
 	}
 	return ""
+}
+
+// strong says whether the validator tells apart any two versions: an ETag that is not weak, or a time that
+// is so long ago that the file cannot change twice within it (RFC 9110, 8.8.2.2).
+func strong(h http.Header) bool {
+	if tag := h.Get("Etag"); tag != "" {
+		return !strings.HasPrefix(tag, "W/")
+	}
+	modified, err := http.ParseTime(h.Get("Last-Modified"))
+	date, err2 := http.ParseTime(h.Get("Date"))
+	return err == nil && err2 == nil && date.Sub(modified) >= time.Minute
 }
 
 // Stream reads the whole file once, from its beginning.

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -253,7 +254,13 @@ func explain(ctx context.Context, err error) error {
 	case errors.As(err, &record):
 		return final(errors.New("the server does not speak TLS: is the URL's scheme http?"))
 	}
-	return fmt.Errorf("ask the server: %w", err)
+	var network net.Error
+	var unknown x509.UnknownAuthorityError
+	if errors.As(err, &network) || errors.As(err, &unknown) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("ask the server: %w", err)
+	}
+	// The error would quote what the server said, and the server may be one that the user cannot reach.
+	return errors.New("ask the server: the answer is not HTTP, or its headers are too long")
 }
 
 // unwrapTo returns the error just above target in the chain of err.
