@@ -25,7 +25,7 @@ import (
 // forwardProtocol is the protocol of pods/portforward.
 const forwardProtocol = "portforward.k8s.io"
 
-// maxAnswer bounds what is read of an importer's answer: head and body each. Whoever may make pods in
+// maxAnswer bounds the head and the body of an importer's answer, each. Whoever may make pods in
 // a namespace may put a pod of their own in an importer's place.
 const maxAnswer = 4 << 10
 

@@ -1,5 +1,5 @@
 // Package disk is the disk that an import fills: a file on a claim of volume mode Filesystem, or the
-// block device of a claim of volume mode Block. What is zeros in the image becomes a hole in a file.
+// block device of a claim of volume mode Block. A page of zeros in the image becomes a hole in a file.
 package disk
 
 import (

@@ -54,7 +54,7 @@ func (s States) Load() (state State, found bool, err error) {
 	return state, true, nil
 }
 
-// Save writes the state. What it says of the disk must be on the storage already.
+// Save writes the state. The disk must be on the storage already as far as the state says.
 func (s States) Save(state State) error { return s.save(state, atomicfile.Write) }
 
 // SaveSynced writes the state, and returns when it is on the storage.
