@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,132 +14,134 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
-// crdRows: what the CRDs cost kube-apiserver in memory. Copies of the CRDs, in groups of
-// another name, are created and deleted in turns; the live heap with and without them is
-// compared. Nobody watches objects of the copies, and no such objects exist.
+// crdRows: what the CRDs cost kube-apiserver in memory. Two API servers, which nobody else uses,
+// run one after the other: one without our CRDs, one with them. No objects of the kinds exist.
 func crdRows(ctx context.Context, b *bench) ([]row, error) {
 	rows := []row{
 		{ID: "crd-size", What: "the largest CRD, as compact JSON", Unit: thousandBytes, Ours: series{Name: "largest"}, Limit: 100},
 		{ID: "crd-heap", What: "kube-apiserver's heap, for all CRDs", Unit: mebibytes, Ours: series{Name: "CRDs"}},
 	}
 	size, heap := &rows[0], &rows[1]
-	kube, err := b.kube()
+	largest, err := b.sizes(size)
 	if err != nil {
 		return rows, err
-	}
-	copies, err := b.copiedCRDs()
-	if err != nil {
-		return rows, err
-	}
-	largest := 0.0
-	for _, c := range copies {
-		bytes := float64(len(c.compact)) / 1000
-		largest = max(largest, bytes)
-		part(size, strings.Replace(c.GetName(), ".bench.", ".", 1), bytes)
 	}
 	add(&size.Ours, largest)
-	const rounds = 3
+	const rounds = 2
 	for range rounds {
-		without, err := liveHeap(ctx, clusterMetrics(ctx))
+		without, err := b.heapOf(ctx, "")
 		if err != nil {
 			return rows, err
 		}
-		with, err := heapWith(ctx, kube, copies)
+		with, err := b.heapOf(ctx, filepath.Join(b.repository, "config", "crd"))
 		if err != nil {
 			return rows, err
 		}
-		b.say("CRDs: heap %.1f MiB without copies, %.1f MiB with", without, with)
+		b.say("CRDs: heap %.1f MiB without CRDs, %.1f MiB with", without, with)
 		add(&heap.Ours, with-without)
 	}
 	return rows, nil
 }
 
-// copiedCRD is a CRD of a group that only the bench uses.
-type copiedCRD struct {
-	*unstructured.Unstructured
-	compact []byte // the original
-}
-
-func (b *bench) copiedCRDs() ([]copiedCRD, error) {
+// sizes notes the size of each CRD, in thousand bytes, and returns the largest.
+func (b *bench) sizes(r *row) (largest float64, err error) {
 	files, err := filepath.Glob(filepath.Join(b.repository, "config", "crd", "*_*.yaml"))
 	if err != nil || len(files) == 0 {
-		return nil, errors.Join(err, fmt.Errorf("find the CRDs: %d files", len(files)))
+		return 0, errors.Join(err, fmt.Errorf("find the CRDs: %d files", len(files)))
 	}
-	var all []copiedCRD
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
-		c := copiedCRD{Unstructured: &unstructured.Unstructured{}}
-		if c.compact, err = yaml.YAMLToJSON(text); err == nil {
-			err = json.Unmarshal(c.compact, &c.Object)
-		}
+		compact, err := yaml.YAMLToJSON(text)
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", file, err)
+			return 0, fmt.Errorf("read %s: %w", file, err)
 		}
-		group, _, _ := unstructured.NestedString(c.Object, "spec", "group")
-		plural, _, _ := unstructured.NestedString(c.Object, "spec", "names", "plural")
-		if err := unstructured.SetNestedField(c.Object, "bench."+group, "spec", "group"); err != nil {
-			return nil, err
-		}
-		unstructured.RemoveNestedField(c.Object, "spec", "names", "shortNames")
-		unstructured.RemoveNestedField(c.Object, "spec", "names", "categories")
-		c.SetName(plural + ".bench." + group)
-		all = append(all, c)
+		group, plural, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".yaml"), "_")
+		bytes := float64(len(compact)) / 1000
+		part(r, plural+"."+group, bytes)
+		largest = max(largest, bytes)
 	}
-	return all, nil
+	return largest, nil
 }
 
-// heapWith creates the copies, measures, and deletes them again.
-func heapWith(ctx context.Context, kube client.Client, copies []copiedCRD) (live float64, err error) {
-	defer func() {
-		for _, c := range copies {
-			err = errors.Join(err, client.IgnoreNotFound(kube.Delete(context.WithoutCancel(ctx), c.Unstructured)))
+// heapOf is the live heap of an API server, in MiB, that has the CRDs of the kustomization.
+func (b *bench) heapOf(ctx context.Context, kustomization string) (live float64, err error) {
+	folder, err := os.MkdirTemp("", "crds-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	server, err := apiserver.Run(b.output("bin"), folder, "--profiling=true") // for collections on demand
+	if err != nil {
+		return 0, err
+	}
+	defer server.Close()
+	if kustomization != "" {
+		if _, err := server.Try("", "apply", "--server-side", "-k", kustomization); err != nil {
+			return 0, fmt.Errorf("apply the CRDs: %w", err)
 		}
-	}()
-	for _, c := range copies {
-		c.SetResourceVersion("")
-		if err := kube.Create(ctx, c.Unstructured.DeepCopy()); err != nil {
-			return 0, fmt.Errorf("create a copy of a CRD: %w", err)
+		if _, err := server.Try("", "wait", "--for=condition=established", "--timeout=60s", "crd", "--all"); err != nil {
+			return 0, err
+		}
+		if err := askForAll(server); err != nil {
+			return 0, err
 		}
 	}
-	for _, c := range copies {
-		group, _, _ := unstructured.NestedString(c.Object, "spec", "group")
-		plural, _, _ := unstructured.NestedString(c.Object, "spec", "names", "plural")
-		versions, _, _ := unstructured.NestedSlice(c.Object, "spec", "versions")
-		version := versions[0].(map[string]any)["name"].(string)
-		// The API server makes its schemas of a kind when somebody first asks for the kind.
-		if err := served(ctx, "/apis/"+group+"/"+version+"/"+plural); err != nil {
-			return 0, fmt.Errorf("list objects of a copy of a CRD: %w", err)
-		}
-	}
-	return liveHeap(ctx, clusterMetrics(ctx))
+	return collected(ctx, server)
 }
 
-// served asks for a path each half second, for a minute, until there is an answer.
-func served(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		_, err := command(ctx, nil, "kubectl", "get", "--raw", path)
-		if err == nil {
-			return nil
-		}
-		if waited := pause(ctx, 500*time.Millisecond); waited != nil {
-			return err
+// askForAll lists the objects of each kind. The API server makes its schemas of a kind when
+// somebody first asks for the kind.
+func askForAll(server *apiserver.Server) error {
+	names, err := server.Try("", "get", "crd", "-o", "jsonpath={.items[*].metadata.name}")
+	if err != nil {
+		return err
+	}
+	for name := range strings.FieldsSeq(names) {
+		if _, err := server.Try("", "get", name, "-A"); err != nil {
+			return fmt.Errorf("list the objects of %s: %w", name, err)
 		}
 	}
+	return nil
 }
 
-// clusterMetrics asks the cluster's kube-apiserver for its metrics.
-func clusterMetrics(ctx context.Context) func() (string, error) {
-	return func() (string, error) { return command(ctx, nil, "kubectl", "get", "--raw", "/metrics") }
+// collected is the API server's heap after a collection that is asked for, in MiB. It is the
+// least of several, after a time in which the API server makes its OpenAPI documents.
+func collected(ctx context.Context, server *apiserver.Server) (float64, error) {
+	const collections = 4
+	least := math.Inf(1)
+	for range collections {
+		if err := pause(ctx, 8*time.Second); err != nil {
+			return 0, err
+		}
+		profile, err := server.Try("", "get", "--raw", "/debug/pprof/heap?gc=1&debug=1")
+		if err != nil {
+			return 0, fmt.Errorf("ask kube-apiserver for its heap: %w", err)
+		}
+		bytes, err := heapAlloc(profile)
+		if err != nil {
+			return 0, err
+		}
+		least = min(least, mib(bytes))
+	}
+	return least, nil
+}
+
+// heapAlloc reads runtime.MemStats' HeapAlloc, in bytes, from a heap profile in text form.
+func heapAlloc(profile string) (int64, error) {
+	_, rest, found := strings.Cut(profile, "\n# HeapAlloc = ")
+	if !found {
+		return 0, errors.New("find HeapAlloc in kube-apiserver's heap profile: there is none")
+	}
+	number, _, _ := strings.Cut(rest, "\n")
+	return strconv.ParseInt(number, 10, 64)
 }
 
 // liveHeap is kube-apiserver's heap after a collection, in MiB: the least of several

@@ -52,7 +52,7 @@ var groups = []group{
 	{"apply", applyRows, true},
 	{"idle-vms", idleRows, true},
 	{"burst", burstRows, true},
-	{"crds", crdRows, true},
+	{"crds", crdRows, false},
 	{"streams", streamRows, true},
 	{"hundred", hundredRows, false},
 	{"thousand", thousandRows, false},

@@ -49,6 +49,48 @@ schema:
 	}
 }
 
+// TestTemplates: a template's spec says where its fields are explained, and no field below it has
+// a description. A template that is not found is an error.
+func TestTemplates(t *testing.T) {
+	const name = "virtualmachineinstancereplicasets.kubevirt.io"
+	const before = `---
+metadata:
+  name: ` + name + `
+spec:
+  versions:
+  - schema:
+      openAPIV3Schema:
+        properties:
+          spec:
+            properties:
+              template:
+                description: ours
+                properties:
+                  spec:
+                    description: A spec.
+                    properties:
+                      volumes:
+                        description: ours
+                        type: array
+                    type: object
+`
+	after, err := shorten([]byte(before))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.NewReplacer("                        description: ours\n", "", "A spec.", "'A spec. "+elsewhere+"'").Replace(before)
+	if string(after) != want {
+		t.Errorf("got\n%s\nwant\n%s", after, want)
+	}
+	again, err := shorten(after)
+	if err != nil || string(again) != string(after) {
+		t.Errorf("shortened again: %v\n%s", err, again)
+	}
+	if _, err := shorten([]byte(strings.Replace(before, "template:", "pattern:", 1))); err == nil {
+		t.Error("a CRD without the template is shortened")
+	}
+}
+
 // TestRules: of all kinds, presets alone lose their rules.
 func TestRules(t *testing.T) {
 	for name, kept := range map[string]bool{presets: false, "virtualmachines.kubevirt.io": true} {
