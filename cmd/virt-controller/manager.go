@@ -32,6 +32,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/vm"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/internal/listing"
+	"github.com/kubeqemu/kubeqemu/internal/portforward"
 )
 
 // newManager makes the manager with all reconcilers. Leader election is an option: pod names
@@ -153,7 +154,7 @@ func setUp(mgr ctrl.Manager, o options) error {
 
 // addFiller has virt-controller fill DataVolumes, if it was told to.
 func addFiller(mgr ctrl.Manager, o options, recorder events.EventRecorder) error {
-	forwarder, err := filler.NewForwarder(mgr.GetConfig())
+	dialer, err := portforward.New(mgr.GetConfig())
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func addFiller(mgr ctrl.Manager, o options, recorder events.EventRecorder) error
 		Enabled: o.dataVolumes,
 		Client:  mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: recorder,
 		Config: filler.Config{Image: o.launcherImage, Forbidden: o.forbidden, Permitted: o.permitted},
-		Dial:   forwarder.Dial,
+		Dial:   filler.Forward(dialer),
 	}
 	if err := f.Setup(mgr); err != nil {
 		return fmt.Errorf("set up DataVolume controller: %w", err)

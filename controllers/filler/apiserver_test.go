@@ -18,6 +18,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
+	"github.com/kubeqemu/kubeqemu/internal/portforward"
 	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
@@ -492,7 +493,7 @@ func policies(p *plane) {
 		}
 	}
 	forwarded := func(name string) error {
-		f, err := NewForwarder(p.As("system:serviceaccount:kubevirt:virt-controller", "system:serviceaccounts"))
+		f, err := portforward.New(p.As("system:serviceaccount:kubevirt:virt-controller", "system:serviceaccounts"))
 		if err != nil {
 			return err
 		}

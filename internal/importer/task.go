@@ -18,6 +18,20 @@ const (
 	Port = 8444
 	// ProgressPath answers GET with a Progress as JSON.
 	ProgressPath = "/progress"
+	// UploadPath takes PUT with a disk image as the body, where the source is Upload. The answer comes when
+	// the whole image has been taken: 204, or another status with the reason as text. The image need not be
+	// on the disk yet: Progress and the end of the pod say so. One image is taken at a time.
+	UploadPath = "/upload"
+	// IdentityPath answers GET with an Identity as JSON, where the pod has a peer.
+	IdentityPath = "/identity"
+	// PeerPath takes PUT with a Peer as JSON, where the pod has a peer: 204. The same Peer again changes
+	// nothing, another one takes the place of the earlier one.
+	PeerPath = "/peer"
+	// PeerPort is where a pod that serves a claim listens for its peer, on all addresses of the pod, with
+	// TLS 1.3. It knows its peer by the peer's certificate, and answers nobody else.
+	PeerPort = 8445
+	// PeerDiskPath answers the peer's GET and HEAD with the disk's bytes, ranges of it included.
+	PeerDiskPath = "/disk"
 )
 
 // Where an importer pod has its disk, and what a source needs besides the disk.
@@ -35,10 +49,15 @@ const (
 	HeadersFolder = "/import/headers"
 	// ImageFolder has the files of a container image.
 	ImageFolder = "/import/image"
+	// ClaimFile and ClaimDevice are the disk that a pod serves to its peer, by the claim's volume mode.
+	ClaimFile   = "/import/claim/disk.img"
+	ClaimDevice = "/dev/claim"
 )
 
 // Task is what an importer pod does. Secrets are not in it.
 type Task struct {
+	// Serve: the pod fills no disk, and has no Source and Target. It serves a claim to its peer.
+	Serve  *Serve `json:"serve,omitempty"`
 	Source Source `json:"source"`
 	Target Target `json:"target"`
 	// Forbidden are blocks of addresses, as CIDRs, that no source may have. Loopback, link-local,
@@ -50,10 +69,44 @@ type Task struct {
 
 // Source is where a disk's content comes from. One field is set.
 type Source struct {
-	Blank *Blank `json:"blank,omitempty"`
-	HTTP  *HTTP  `json:"http,omitempty"`
-	Image *Image `json:"image,omitempty"`
+	Blank  *Blank  `json:"blank,omitempty"`
+	HTTP   *HTTP   `json:"http,omitempty"`
+	Image  *Image  `json:"image,omitempty"`
+	Claim  *Claim  `json:"claim,omitempty"`
+	Upload *Upload `json:"upload,omitempty"`
 }
+
+// Claim is another claim's disk, in any namespace and on any node. A second pod, which runs beside that claim,
+// serves it as a raw image: see Serve.
+//
+// The two pods have no secrets in common and no names for each other. Each makes a key and a certificate when
+// it starts. virt-controller asks both for their Identity, through the API server, and tells each the other's:
+// it is the only one that can reach the pods' loopback addresses. It does so again whenever it asks for the
+// progress, because a container that has started again has another key.
+type Claim struct{}
+
+// Serve is the task of a pod that serves the disk on a claim to its peer, read-only, as a raw image.
+type Serve struct {
+	// Block: the disk is ClaimDevice, otherwise ClaimFile.
+	Block bool `json:"block,omitempty"`
+}
+
+// Identity is whom a pod's peer will see.
+type Identity struct {
+	// Certificate in PEM, of this process's key.
+	Certificate string `json:"certificate"`
+}
+
+// Peer is the other pod of a copied claim.
+type Peer struct {
+	Identity
+	// Address of the pod that serves, with PeerPort. The pod that serves is told no address.
+	Address string `json:"address,omitempty"`
+}
+
+// Upload is a disk image that somebody sends to UploadPath, in one of HTTP's formats. If the sender breaks off,
+// the importer waits for the image to be sent again.
+type Upload struct{}
 
 // Image is a container disk: an image volume of the pod, which the node has pulled, at ImageFolder. Its
 // disk is the only file in the image's folder /disk, in one of HTTP's formats without compression.

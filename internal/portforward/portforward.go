@@ -1,10 +1,12 @@
-package filler
+// Package portforward connects to ports of pods through the API server's pods/portforward. No NetworkPolicy
+// stops it, and the pod may listen on its loopback address alone. Neither the pod nor its node is trusted:
+// what they send is bounded.
+package portforward
 
 import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,64 +20,58 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
-
-	"github.com/kubeqemu/kubeqemu/internal/importer"
 )
 
-// forwardProtocol is the protocol of pods/portforward.
-const forwardProtocol = "portforward.k8s.io"
+// protocol is the protocol of pods/portforward.
+const protocol = "portforward.k8s.io"
 
-// maxAnswer bounds the head and the body of an importer's answer, each. Whoever may make pods in
-// a namespace may put a pod of their own in an importer's place.
-const maxAnswer = 4 << 10
-
-// Forwarder connects to importers through the API server's pods/portforward. client-go's own dialer
-// would wait without end for an API server that does not answer.
-type Forwarder struct {
+// Dialer connects to pods. client-go's own dialer would wait without end for an API server that does
+// not answer.
+type Dialer struct {
 	config *rest.Config
 	tls    *tls.Config
 	host   *url.URL
 }
 
-// NewForwarder makes a Forwarder for the API server of a configuration.
-func NewForwarder(config *rest.Config) (*Forwarder, error) {
+// New makes a Dialer for the API server of a configuration.
+func New(config *rest.Config) (*Dialer, error) {
 	host, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
-	f := &Forwarder{config: config, host: host}
+	d := &Dialer{config: config, host: host}
 	if host.Scheme == "https" {
-		if f.tls, err = rest.TLSConfigFor(config); err != nil {
+		if d.tls, err = rest.TLSConfigFor(config); err != nil {
 			return nil, fmt.Errorf("set up TLS to the API server: %w", err)
 		}
-		if f.tls == nil {
-			f.tls = &tls.Config{}
+		if d.tls == nil {
+			d.tls = &tls.Config{}
 		}
-		f.tls = f.tls.Clone()
-		f.tls.NextProtos = []string{"http/1.1"}
-		if f.tls.ServerName == "" {
-			f.tls.ServerName = host.Hostname()
+		d.tls = d.tls.Clone()
+		d.tls.NextProtos = []string{"http/1.1"}
+		if d.tls.ServerName == "" {
+			d.tls.ServerName = host.Hostname()
 		}
 	}
-	return f, nil
+	return d, nil
 }
 
-// Dial connects to the importer in a pod.
-func (f *Forwarder) Dial(ctx context.Context, pod types.NamespacedName) (Connection, error) {
-	upgrade := &upgrade{forwarder: f}
+// Dial connects to a pod. The connection is made before the context ends, or not at all.
+func (d *Dialer) Dial(ctx context.Context, pod types.NamespacedName) (*Conn, error) {
+	upgrade := &upgrade{dialer: d}
 	// The wrapping adds the credentials.
-	client, err := rest.HTTPWrappersForConfig(f.config, upgrade)
+	client, err := rest.HTTPWrappersForConfig(d.config, upgrade)
 	if err != nil {
 		return nil, fmt.Errorf("set up the forwarding: %w", err)
 	}
-	at := f.host.JoinPath("api", "v1", "namespaces", pod.Namespace, "pods", pod.Name, "portforward")
+	at := d.host.JoinPath("api", "v1", "namespaces", pod.Namespace, "pods", pod.Name, "portforward")
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("forward to pod %s: %w", pod.Name, err)
 	}
 	request.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
 	request.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
-	request.Header.Set(httpstream.HeaderProtocolVersion, forwardProtocol)
+	request.Header.Set(httpstream.HeaderProtocolVersion, protocol)
 	if _, err := client.RoundTrip(request); err != nil {
 		return nil, fmt.Errorf("forward to pod %s: %w", pod.Name, err)
 	}
@@ -83,11 +79,11 @@ func (f *Forwarder) Dial(ctx context.Context, pod types.NamespacedName) (Connect
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("forward to pod %s: %w", pod.Name, err), upgrade.conn.Close())
 	}
-	return &forward{conn: upgrade.conn, streams: streams}, nil
+	return &Conn{conn: upgrade.conn, streams: streams}, nil
 }
 
 const (
-	// maxReceived bounds what is received on a connection, which then ends: an answer is some 400 bytes.
+	// maxReceived bounds what is received on a connection, which then ends.
 	maxReceived = 1 << 20
 	// maxFrame bounds a frame.
 	maxFrame = 64 << 10
@@ -144,12 +140,12 @@ func (b *bounded) next() error {
 
 // upgrade is a RoundTripper that keeps the connection of one request.
 type upgrade struct {
-	forwarder *Forwarder
-	conn      net.Conn
+	dialer *Dialer
+	conn   net.Conn
 }
 
 func (u *upgrade) RoundTrip(request *http.Request) (response *http.Response, err error) {
-	conn, err := u.forwarder.connect(request.Context())
+	conn, err := u.dialer.connect(request.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -177,84 +173,75 @@ func (u *upgrade) RoundTrip(request *http.Request) (response *http.Response, err
 	return response, nil
 }
 
-func (f *Forwarder) connect(ctx context.Context) (net.Conn, error) {
-	address := f.host.Host
-	if f.host.Port() == "" {
+func (d *Dialer) connect(ctx context.Context) (net.Conn, error) {
+	address := d.host.Host
+	if d.host.Port() == "" {
 		port := "80"
-		if f.tls != nil {
+		if d.tls != nil {
 			port = "443"
 		}
-		address = net.JoinHostPort(f.host.Hostname(), port)
+		address = net.JoinHostPort(d.host.Hostname(), port)
 	}
-	if f.tls != nil {
-		return (&tls.Dialer{Config: f.tls}).DialContext(ctx, "tcp", address)
+	if d.tls != nil {
+		return (&tls.Dialer{Config: d.tls}).DialContext(ctx, "tcp", address)
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 }
 
-// forward is a Connection over pods/portforward.
-type forward struct {
+// Conn is a connection to a pod.
+type Conn struct {
 	conn    net.Conn
 	streams httpstream.Connection
-	asked   int
+	opened  int
 }
 
 // Close ends the connection, even one that hangs.
-func (f *forward) Close() {
-	f.conn.Close()
-	f.streams.Close()
+func (c *Conn) Close() {
+	c.conn.Close()
+	c.streams.Close()
 }
 
-// Ask asks for the progress, over a pair of streams of its own. After an error the connection is of
+// Stream is a connection to a port of a pod. Its CloseWrite ends what is sent.
+type Stream struct {
+	httpstream.Stream
+	failed httpstream.Stream
+	conn   *Conn
+	stop   func() bool
+}
+
+// Open connects to a port of the pod. The whole Conn ends with the context. After an error the Conn is of
 // no use.
-func (f *forward) Ask(ctx context.Context) (importer.Progress, error) {
-	stop := context.AfterFunc(ctx, func() { f.conn.Close() })
-	defer stop()
-	f.asked++
+func (c *Conn) Open(ctx context.Context, port int) (*Stream, error) {
+	s := &Stream{conn: c, stop: context.AfterFunc(ctx, func() { c.conn.Close() })}
+	c.opened++
 	headers := http.Header{}
-	headers.Set(corev1.PortHeader, strconv.Itoa(importer.Port))
-	headers.Set(corev1.PortForwardRequestIDHeader, strconv.Itoa(f.asked))
+	headers.Set(corev1.PortHeader, strconv.Itoa(port))
+	headers.Set(corev1.PortForwardRequestIDHeader, strconv.Itoa(c.opened))
 	headers.Set(corev1.StreamType, corev1.StreamTypeError)
-	failed, err := f.streams.CreateStream(headers)
-	if err != nil {
-		return importer.Progress{}, fmt.Errorf("open a stream: %w", err)
+	var err error
+	if s.failed, err = c.streams.CreateStream(headers); err == nil {
+		s.failed.Close() // nothing is sent
+		headers.Set(corev1.StreamType, corev1.StreamTypeData)
+		s.Stream, err = c.streams.CreateStream(headers)
 	}
-	defer f.end(failed)
-	failed.Close() // nothing is sent
-	headers.Set(corev1.StreamType, corev1.StreamTypeData)
-	data, err := f.streams.CreateStream(headers)
 	if err != nil {
-		return importer.Progress{}, fmt.Errorf("open a stream: %w", err)
+		s.Close()
+		return nil, fmt.Errorf("open a stream: %w", err)
 	}
-	defer f.end(data)
-	return ask(data)
+	return s, nil
 }
 
-// end ends a stream in both directions.
-func (f *forward) end(stream httpstream.Stream) {
-	f.streams.RemoveStreams(stream)
-	stream.Reset()
-}
+// CloseWrite ends what is sent. The answer can still be read.
+func (s *Stream) CloseWrite() error { return s.Stream.Close() }
 
-// ask sends one request and reads one answer, both bounded.
-func ask(stream io.ReadWriter) (progress importer.Progress, err error) {
-	if _, err = fmt.Fprintf(stream, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", importer.ProgressPath); err != nil {
-		return progress, fmt.Errorf("ask for the progress: %w", err)
+// Close ends the stream in both directions.
+func (s *Stream) Close() error {
+	s.stop()
+	for _, stream := range []httpstream.Stream{s.Stream, s.failed} {
+		if stream != nil {
+			s.conn.streams.RemoveStreams(stream)
+			stream.Reset()
+		}
 	}
-	response, err := http.ReadResponse(bufio.NewReader(io.LimitReader(stream, 2*maxAnswer)), nil)
-	if err != nil {
-		return progress, fmt.Errorf("read the progress: %w", err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return progress, fmt.Errorf("read the progress: the importer answers %s", response.Status)
-	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		return progress, fmt.Errorf("read the progress: %w", err)
-	}
-	if err = json.Unmarshal(body, &progress); err != nil {
-		return progress, fmt.Errorf("read the progress: %w", err)
-	}
-	return progress, nil
+	return nil
 }

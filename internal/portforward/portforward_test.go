@@ -1,10 +1,9 @@
-package filler
+package portforward
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,19 +18,19 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
-
-	"github.com/kubeqemu/kubeqemu/internal/importer"
 )
 
+const port = 8444
+
 // kubelet is a server of pods/portforward. Each stream with data goes to the handler.
-func kubelet(t *testing.T, data func(io.ReadWriter)) *Forwarder {
+func kubelet(t *testing.T, data func(io.ReadWriter)) *Dialer {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/namespaces/ns/pods/importer-data/portforward" || r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer token" {
 			http.Error(w, "no such pod", http.StatusNotFound)
 			return
 		}
-		if _, err := httpstream.Handshake(r, w, []string{forwardProtocol}); err != nil {
+		if _, err := httpstream.Handshake(r, w, []string{protocol}); err != nil {
 			return
 		}
 		streams := make(chan httpstream.Stream, 16)
@@ -46,7 +45,7 @@ func kubelet(t *testing.T, data func(io.ReadWriter)) *Forwarder {
 		for {
 			select {
 			case s := <-streams:
-				if s.Headers().Get(corev1.PortHeader) != fmt.Sprint(importer.Port) {
+				if s.Headers().Get(corev1.PortHeader) != fmt.Sprint(port) {
 					t.Errorf("port %s", s.Headers().Get(corev1.PortHeader))
 				}
 				if s.Headers().Get(corev1.StreamType) == corev1.StreamTypeData {
@@ -58,7 +57,7 @@ func kubelet(t *testing.T, data func(io.ReadWriter)) *Forwarder {
 		}
 	}))
 	t.Cleanup(server.Close)
-	f, err := NewForwarder(&rest.Config{Host: server.URL, BearerToken: "token", TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	f, err := New(&rest.Config{Host: server.URL, BearerToken: "token", TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,71 +66,38 @@ func kubelet(t *testing.T, data func(io.ReadWriter)) *Forwarder {
 
 var pod = types.NamespacedName{Namespace: "ns", Name: "importer-data"}
 
-func answer(body string) func(io.ReadWriter) {
-	return func(s io.ReadWriter) {
-		request, err := http.ReadRequest(bufio.NewReader(s))
-		if err != nil || request.URL.Path != importer.ProgressPath {
-			return
+// TestOpen: each stream is a connection of its own, in both directions.
+func TestOpen(t *testing.T) {
+	connection, err := kubelet(t, func(s io.ReadWriter) {
+		text, err := io.ReadAll(s)
+		if err == nil {
+			fmt.Fprintf(s, "%d bytes", len(text))
 		}
-		fmt.Fprintf(s, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n%s", body)
-	}
-}
-
-func TestForward(t *testing.T) {
-	want := importer.Progress{Done: 3, Total: 7, Anew: 1, AnewReason: "changed"}
-	text, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	connection, err := kubelet(t, answer(string(text))).Dial(t.Context(), pod)
+	}).Dial(t.Context(), pod)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer connection.Close()
-	for range 3 {
-		got, err := connection.Ask(t.Context())
-		if err != nil || got.Done != 3 || got.AnewReason != "changed" {
-			t.Fatalf("%+v, %v", got, err)
+	for i := range 3 {
+		stream, err := connection.Open(t.Context(), port)
+		if err != nil {
+			t.Fatal(err)
 		}
+		size := i << 20
+		_, err = stream.Write(make([]byte, size))
+		got, err2 := "", stream.CloseWrite()
+		if answer, err3 := io.ReadAll(stream); true {
+			got, err = string(answer), errors.Join(err, err2, err3)
+		}
+		if err != nil || got != fmt.Sprintf("%d bytes", size) {
+			t.Errorf("%q, %v", got, err)
+		}
+		stream.Close()
 	}
 }
 
-// TestForwardBad: whatever is in the importer's place, the question ends with an error.
-func TestForwardBad(t *testing.T) {
-	endless := func(begin string) func(io.ReadWriter) {
-		return func(s io.ReadWriter) {
-			io.WriteString(s, begin)
-			for {
-				if _, err := io.WriteString(s, strings.Repeat("x", 1<<10)); err != nil {
-					return
-				}
-			}
-		}
-	}
-	for name, data := range map[string]func(io.ReadWriter){
-		"nothing":      func(io.ReadWriter) {},
-		"no JSON":      answer("x"),
-		"a long text":  answer(`{"done":1,"anewReason":"` + strings.Repeat("x", 2*maxAnswer) + `"}`),
-		"no HTTP":      endless("hello "),
-		"endless head": endless("HTTP/1.1 200 OK\r\nA: "),
-		"endless body": endless("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"),
-		"another code": func(s io.ReadWriter) { io.WriteString(s, "HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			connection, err := kubelet(t, data).Dial(t.Context(), pod)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer connection.Close()
-			if p, err := connection.Ask(t.Context()); err == nil {
-				t.Errorf("%+v", p)
-			}
-		})
-	}
-}
-
-// TestForwardHangs: a question ends with its context.
-func TestForwardHangs(t *testing.T) {
+// TestHangs: a connection ends with the context of its stream.
+func TestHangs(t *testing.T) {
 	hold := make(chan struct{})
 	defer close(hold)
 	connection, err := kubelet(t, func(io.ReadWriter) { <-hold }).Dial(t.Context(), pod)
@@ -141,14 +107,19 @@ func TestForwardHangs(t *testing.T) {
 	defer connection.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if p, err := connection.Ask(ctx); err == nil {
-		t.Errorf("%+v", p)
+	stream, err := connection.Open(ctx, port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	if n, err := stream.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes were read", n)
 	}
 }
 
 // TestDialFails: so does a connection that is refused, or that nobody answers.
 func TestDialFails(t *testing.T) {
-	if c, err := kubelet(t, answer("")).Dial(t.Context(), types.NamespacedName{Namespace: "ns", Name: "other"}); err == nil {
+	if c, err := kubelet(t, func(io.ReadWriter) {}).Dial(t.Context(), types.NamespacedName{Namespace: "ns", Name: "other"}); err == nil {
 		c.Close()
 		t.Error("a pod that is not there was connected to")
 	}
@@ -156,7 +127,7 @@ func TestDialFails(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
 	defer server.Close()
 	defer close(hold)
-	f, err := NewForwarder(&rest.Config{Host: server.URL})
+	f, err := New(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +139,7 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// TestBounded: a node makes virt-controller keep little, whatever it sends.
+// TestBounded: a node makes its peer keep little, whatever it sends.
 func TestBounded(t *testing.T) {
 	frame := func(control bool, kind byte, length int) []byte {
 		head := []byte{0, 3, 0, kind, 0, byte(length >> 16), byte(length >> 8), byte(length)}
