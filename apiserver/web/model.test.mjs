@@ -59,3 +59,13 @@ test('facts, ages and what is wrong', () => {
   assert.equal(model.problem({ vmi: vmi('Running', {}, { conditions: [{ type: 'Paused', status: 'True', reason: 'PausedIOError', message: 'no space' }] }) }), 'no space');
   assert.equal(model.problem({ vm: vm('Stopped', { status: { conditions: [{ type: 'Failure', status: 'True', message: 'broken' }] } }) }), 'broken');
 });
+
+test('a VM says how far its disks are', () => {
+  const waits = (message, status = 'True') => model.filling({ vm: vm('Provisioning', { status: { conditions: [{ type: 'Provisioning', status, message }] } }) });
+  assert.equal(model.filling({ vm: vm('Running') }), null);
+  assert.equal(model.filling({ vmi: vmi('Running') }), null);
+  assert.equal(waits('DataVolume a is ImportInProgress, 42.0%', 'False'), null);
+  assert.deepEqual(waits('DataVolume a waits for the first pod of its claim'), { text: 'DataVolume a waits for the first pod of its claim', percent: null });
+  assert.equal(waits('DataVolume a is ImportInProgress, 42.5%').percent, 42.5);
+  assert.equal(waits('DataVolume a is ImportInProgress, 42.5%; DataVolume b is ImportScheduled, N/A; DataVolume c-7 is ImportInProgress, 7%').percent, 7);
+});

@@ -19,16 +19,7 @@ kubectl apply -f "$built/local-path.yaml"
 kubectl create namespace cdi
 kubectl apply -f "$built/cdi-operator.yaml"
 kubectl -n cdi rollout status deployment/cdi-operator --timeout=3m
-kubectl apply -f - <<'CDI'
-apiVersion: cdi.kubevirt.io/v1beta1
-kind: CDI
-metadata: {name: cdi}
-spec:
-  imagePullPolicy: IfNotPresent
-  config: {featureGates: [HonorWaitForFirstConsumer]}
-  infra: {nodeSelector: {kubernetes.io/os: linux}}
-  workload: {nodeSelector: {kubernetes.io/os: linux}}
-CDI
+kubectl apply -f "$repo/test/thirdparty/cdi.yaml"
 kubectl wait cdi/cdi --for=condition=Available --timeout=5m
 kubectl -n local-path-storage rollout status deployment/local-path-provisioner --timeout=2m
 cd "$repo"

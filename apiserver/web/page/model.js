@@ -42,6 +42,18 @@ export function problem({ vm, vmi }) {
   return '';
 }
 
+/**
+ * filling says which disks a VM waits for, and how much of the disk that is the furthest back is filled, in percent.
+ * percent is null if it is not known. filling is null if the VM waits for no disk.
+ */
+export function filling({ vm }) {
+  const c = (vm?.status?.conditions ?? []).find((c) => c.type === 'Provisioning' && c.status === 'True');
+  if (!c?.message) return null;
+  // The name of a DataVolume has no percent sign.
+  const percents = [...c.message.matchAll(/, (\d+(?:\.\d+)?)%/g)].map((match) => Number(match[1]));
+  return { text: c.message, percent: percents.length ? Math.min(...percents) : null };
+}
+
 /** facts are the small print, what is known of it. */
 export function facts({ vm, vmi }, now) {
   const spec = vmi?.spec ?? vm.spec?.template?.spec ?? {};

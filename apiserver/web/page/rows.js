@@ -64,10 +64,22 @@ function newRow(chosen) {
     part('state').dataset.tone = model.tone(word);
     // Lines break between facts only.
     set(part('facts'), model.facts(machine, now).map((fact) => fact.replaceAll(' ', '\u00a0')).join(' · '));
+    setFilling(part('filling'), machine);
     set(part('trouble'), model.problem(machine));
     setActions(part('actions'), machine, (action) => chosen(row.machine, action));
   };
   return row;
+}
+
+function setFilling(element, machine) {
+  const filling = model.filling(machine);
+  element.hidden = !filling;
+  if (!filling) return;
+  const [bar, text] = element.children;
+  if (filling.percent === null) bar.removeAttribute('value'); // it moves, and says nothing
+  else bar.value = filling.percent;
+  bar.setAttribute('aria-label', `Disks of ${machine.name}`);
+  set(text, filling.text);
 }
 
 function setActions(group, machine, chosen) {
