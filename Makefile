@@ -130,7 +130,7 @@ BENCHFLAGS ?=
 
 .PHONY: bench
 bench: packages cluster build ## measure start times and memory beside bare QEMU, libvirt and plain pods; writes docs/benchmarks.md
-	config/images/build.sh tiny launcher components
+	config/images/build.sh tiny debian launcher components
 	@if ! dpkg-query -W -f '$${Status}\n' $(BENCH_PACKAGES) 2>/dev/null | grep -c 'ok installed' | grep -qx $(words $(BENCH_PACKAGES)); then \
 		echo "installing Debian's libvirt, which the bench compares with: $(BENCH_PACKAGES)"; \
 		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(BENCH_PACKAGES) >/dev/null; } || \

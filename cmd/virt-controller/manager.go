@@ -134,7 +134,8 @@ func setUp(mgr ctrl.Manager, o options) error {
 	if err := wellKnown.Setup(mgr); err != nil {
 		return fmt.Errorf("set up instancetypes controller: %w", err)
 	}
-	if err := addFiller(mgr, o, events); err != nil {
+	volumes, err := addFiller(mgr, o, events)
+	if err != nil {
 		return err
 	}
 	verbosity := &kubevirt.Verbosity{Client: mgr.GetClient(), Component: v1.VirtController, Node: o.node, Set: o.verbosity.Set}
@@ -149,14 +150,14 @@ func setUp(mgr ctrl.Manager, o options) error {
 	if err := signer.Setup(mgr); err != nil {
 		return fmt.Errorf("set up certificate signer: %w", err)
 	}
-	return addMetrics(mgr, o, signer)
+	return addMetrics(mgr, o, signer, volumes.List)
 }
 
 // addFiller has virt-controller fill DataVolumes, if it was told to.
-func addFiller(mgr ctrl.Manager, o options, recorder events.EventRecorder) error {
+func addFiller(mgr ctrl.Manager, o options, recorder events.EventRecorder) (*filler.Filler, error) {
 	dialer, err := portforward.New(mgr.GetConfig())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	f := &filler.Filler{
 		Enabled: o.dataVolumes,
@@ -165,7 +166,7 @@ func addFiller(mgr ctrl.Manager, o options, recorder events.EventRecorder) error
 		Dial:   filler.Forward(dialer),
 	}
 	if err := f.Setup(mgr); err != nil {
-		return fmt.Errorf("set up DataVolume controller: %w", err)
+		return nil, fmt.Errorf("set up DataVolume controller: %w", err)
 	}
-	return nil
+	return f, nil
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/series"
@@ -21,7 +22,7 @@ import (
 )
 
 // addMetrics has virt-controller serve its own metrics, and the series of VMs' objects.
-func addMetrics(mgr ctrl.Manager, o options, signer *certificates.Signer) error {
+func addMetrics(mgr ctrl.Manager, o options, signer *certificates.Signer, volumes func(context.Context) ([]cdi.DataVolume, error)) error {
 	if o.metrics == "0" {
 		return nil
 	}
@@ -34,7 +35,7 @@ func addMetrics(mgr ctrl.Manager, o options, signer *certificates.Signer) error 
 	objects := &series.Objects{Log: log, PodName: podName, List: func(ctx context.Context) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error) {
 		return list(ctx, mgr.GetClient())
 	}}
-	registry.MustRegister(monitoring.Up("virt_controller"), monitoring.Leading(mgr.Elected()), objects)
+	registry.MustRegister(monitoring.Up("virt_controller"), monitoring.Leading(mgr.Elected()), objects, &series.DataVolumes{Log: log, List: volumes})
 	phases := series.NewPhases(registry)
 	instances, err := mgr.GetCache().GetInformer(context.Background(), &v1.VirtualMachineInstance{}, cache.BlockUntilSynced(false))
 	if err != nil {

@@ -90,6 +90,11 @@ func (p *program) run(ctx context.Context) error {
 	if p.Node, err = nodeAddresses(os.Getenv(importer.HostAddressesVariable), os.Getenv("KUBERNETES_SERVICE_HOST")); err != nil {
 		return err
 	}
+	routed, err := gateways()
+	if err != nil {
+		return err
+	}
+	p.Node = append(p.Node, routed...)
 	p.Image = func() (*os.File, error) { return diskimage.OpenOnly(p.image) }
 	job, err := fill.New(p.Config, began)
 	if err != nil {

@@ -2,6 +2,7 @@ package filler
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -10,6 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
@@ -39,6 +41,8 @@ type Filler struct {
 
 	mgr ctrl.Manager
 	log logr.Logger
+	// running is the session, or nil.
+	running atomic.Pointer[session]
 }
 
 // Setup registers the Filler with a manager.
@@ -53,8 +57,7 @@ func (f *Filler) Start(ctx context.Context) error {
 		f.tell(ctx, nil)
 		return nil
 	}
-	var running *session
-	defer func() { running.Close() }()
+	defer func() { f.running.Swap(nil).Close() }()
 	var known verdict
 	for ctx.Err() == nil {
 		now, err := f.look(ctx)
@@ -66,14 +69,15 @@ func (f *Filler) Start(ctx context.Context) error {
 			f.log.Info("who fills DataVolumes", "virt-controller", now.open, "why", now.message)
 		}
 		known = now
-		if ended := running.ended(); ended || !known.open {
-			running.Close()
-			running = nil
+		if f.running.Load().ended() || !known.open {
+			f.running.Swap(nil).Close()
 		}
-		if known.open && running == nil {
-			if running, err = f.newSession(ctx); err != nil {
+		if known.open && f.running.Load() == nil {
+			begun, err := f.newSession(ctx)
+			if err != nil {
 				f.log.Error(err, "cannot fill DataVolumes")
 			}
+			f.running.Store(begun)
 		}
 		if err == nil {
 			f.tell(ctx, &known)
@@ -81,6 +85,22 @@ func (f *Filler) Start(ctx context.Context) error {
 		f.pause(ctx)
 	}
 	return nil
+}
+
+// List returns the cache's own DataVolumes, which the caller must not change. There are none while DataVolumes are
+// not the Filler's to fill.
+func (f *Filler) List(ctx context.Context) ([]cdi.DataVolume, error) {
+	s := f.running.Load()
+	if s == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // the cache may not be filled yet
+	defer cancel()
+	var list cdi.DataVolumeList
+	if err := s.objects.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil && ctx.Err() == nil {
+		return nil, err
+	}
+	return list.Items, nil
 }
 
 func (f *Filler) look(ctx context.Context) (verdict, error) {

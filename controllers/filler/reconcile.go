@@ -181,7 +181,11 @@ func (r *Reconciler) makeClaim(ctx context.Context, w world, s *step) error {
 }
 
 func (r *Reconciler) makePod(ctx context.Context, w world, s *step) error {
-	pod, err := podOf(w.volume, w.claim, r.Config, s.restarts)
+	config, err := r.config(ctx)
+	if err != nil {
+		return err
+	}
+	pod, err := podOf(w.volume, w.claim, config, s.restarts)
 	if err != nil {
 		return err
 	}

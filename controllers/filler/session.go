@@ -39,6 +39,7 @@ const (
 type session struct {
 	cancel  context.CancelFunc
 	watcher *Watcher
+	objects client.Reader
 	done    chan struct{}
 }
 
@@ -90,7 +91,7 @@ func (f *Filler) newSession(parent context.Context) (*session, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(parent)
-	s := &session{cancel: cancel, watcher: watcher, done: make(chan struct{})}
+	s := &session{cancel: cancel, watcher: watcher, objects: objects, done: make(chan struct{})}
 	go f.run(ctx, s, objects, c)
 	return s, nil
 }

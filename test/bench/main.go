@@ -48,6 +48,7 @@ var groups = []group{
 	{"boot", bootRows, false},
 	{"throughput", throughputRows, false},
 	{"images", imageRows, false},
+	{"imports", importRows, false},
 	{"control-plane", planeRows, true},
 	{"apply", applyRows, true},
 	{"idle-vms", idleRows, true},

@@ -30,10 +30,13 @@ type Disk struct {
 	// preallocate: the file has no holes.
 	preallocate bool
 	file        *os.File
+	// folder has the lock of a file; nil for a device.
+	folder *os.File
 }
 
 // Open opens a disk of so many bytes. It makes the file if there is none, and changes nothing of one
-// that is there.
+// that is there. While a file is open, Open of a file in
+// its folder fails, in any process of the node.
 func Open(path string, block bool, bytes int64, preallocate bool) (*Disk, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("open the disk: a size of %d bytes is none", bytes)
@@ -47,7 +50,11 @@ func Open(path string, block bool, bytes int64, preallocate bool) (*Disk, error)
 		return nil, fmt.Errorf("open the disk: %w", err)
 	}
 	d := &Disk{Path: path, Block: block, Bytes: bytes, preallocate: preallocate, file: f}
-	if err := d.check(); err != nil {
+	err = d.check()
+	if err == nil && !block {
+		d.folder, err = lockFolder(path)
+	}
+	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("open the disk: %w", err)
 	}
@@ -80,7 +87,13 @@ func (d *Disk) check() error {
 }
 
 // Close closes the disk.
-func (d *Disk) Close() error { return d.file.Close() }
+func (d *Disk) Close() error {
+	err := d.file.Close()
+	if d.folder != nil {
+		err = errors.Join(err, d.folder.Close())
+	}
+	return err
+}
 
 // Clear makes an empty file of the disk's size. A device keeps what it has: what an import writes to it
 // is zeros too.

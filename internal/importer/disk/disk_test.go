@@ -216,13 +216,15 @@ func TestFull(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(folder, unix.MNT_DETACH) })
 	d := open(t, filepath.Join(folder, "disk.img"), false, 20*mib, false)
-	defer d.Close()
 	if err := d.Clear(); err != nil || d.Full() {
 		t.Fatalf("clear: %v", err)
 	}
 	_, err := d.Copy(context.Background(), bytes.NewReader(bytes.Repeat([]byte("x"), 10*mib)), 0, func(int64) error { return nil })
 	if !errors.Is(err, ErrFull) || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "the disk of 20971520 bytes takes 4194304") || !d.Full() {
 		t.Errorf("copy: %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
 	}
 	all := open(t, filepath.Join(folder, "all.img"), false, 20*mib, true)
 	defer all.Close()
@@ -270,4 +272,24 @@ func TestStates(t *testing.T) {
 	if err := bad.Save(want); err == nil {
 		t.Error("saved into no folder")
 	}
+}
+
+// TestOne: a disk is one importer's at a time.
+func TestOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.img")
+	first, err := Open(path, false, 1<<20, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := Open(path, false, 1<<20, false); !errors.Is(err, errBusy) {
+		t.Errorf("%v, %v; want %v", second, err, errBusy)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	third, err := Open(path, false, 1<<20, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	third.Close()
 }
