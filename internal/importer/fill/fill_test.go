@@ -439,9 +439,11 @@ func TestClearedLater(t *testing.T) {
 	if j.disk, err = disk.Open(c.Disk, false, target, false); err != nil {
 		t.Fatal(err)
 	}
-	defer j.disk.Close()
 	if next, err := j.beginAt(version{`Etag "b"`, s.size()}, true); next != 0 || err != nil {
 		t.Fatalf("it goes on at %d (%v)", next, err)
+	}
+	if err := j.disk.Close(); err != nil { // as the end of the process does
+		t.Fatal(err)
 	}
 	server.Change(func(b *webtest.Behaviour) { b.Delay = 0 })
 	if _, err := fillDisk(context.Background(), c); err != nil {
