@@ -139,5 +139,6 @@ func (s *sparse) ask() error {
 		return errors.New("ask for the claim's data: the answer contradicts itself")
 	}
 	s.data = data
+	s.source.ReadTo(data.Offset + data.Bytes)
 	return nil
 }

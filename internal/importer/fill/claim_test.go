@@ -6,10 +6,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -50,8 +52,9 @@ func (c slowConn) Write(p []byte) (int, error) {
 
 // source is a claim's disk with the process that serves it.
 type source struct {
-	t    *testing.T
-	path string
+	t     *testing.T
+	path  string
+	block bool
 	// delay is the time before each write to a connection, and sent what was written to all.
 	delay, sent atomic.Int64
 	pair        *peer.Pair
@@ -80,7 +83,7 @@ func (s *source) start(to *peer.Pair) {
 	if s.pair, err = peer.New(false); err != nil {
 		s.t.Fatal(err)
 	}
-	server, err := serve.New(serve.Config{Path: s.path, Pair: s.pair, Log: slog.New(slog.DiscardHandler)}, time.Now())
+	server, err := serve.New(serve.Config{Path: s.path, Block: s.block, Pair: s.pair, Log: slog.New(slog.DiscardHandler)}, time.Now())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -228,7 +231,7 @@ func TestClaimRefused(t *testing.T) {
 	}
 }
 
-// pod is a pod in the place of the one that serves.
+// hostilePeer is a pod in the place of the one that serves.
 func hostilePeer(t *testing.T, to *peer.Pair, handler http.HandlerFunc) {
 	t.Helper()
 	pair, err := peer.New(false)
@@ -274,6 +277,12 @@ func TestHostilePeer(t *testing.T) {
 			w.Header().Set("ETag", `"1"`)
 			w.WriteHeader(http.StatusPartialContent)
 		}, "it has 2305843009213693952 bytes, and this disk has"},
+		"no answer about data": {lying("x"), "cannot be read"},
+		"data before":          {lying(`{"offset":-1,"bytes":5}`), "contradicts itself"},
+		"data behind the end":  {lying(`{"offset":0,"bytes":4000000}`), "contradicts itself"},
+		"data of 2^63 bytes":   {lying(`{"offset":1,"bytes":9223372036854775807}`), "contradicts itself"},
+		"data of no bytes":     {lying(`{"offset":0,"bytes":0}`), "contradicts itself"},
+		"data without end":     {lying(strings.Repeat(" ", 1<<20)), "more than 1024 bytes"},
 		"a weak ETag": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("ETag", `W/"1"`)
 			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(make([]byte, 2*mib)))
@@ -284,6 +293,87 @@ func TestHostilePeer(t *testing.T) {
 		if _, err := fillDisk(context.Background(), config); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// lying serves a disk of 2 MiB, and says something about its data.
+func lying(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"1"`)
+		if r.URL.Path == importer.PeerDataPath {
+			_, _ = io.WriteString(w, text)
+			return
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(make([]byte, 2*mib)))
+	}
+}
+
+// TestClaimHoles: what is in holes does not cross the network.
+func TestClaimHoles(t *testing.T) {
+	t.Parallel()
+	c, pair := claimConfig(t)
+	s := newSource(t, nil)
+	content := make([]byte, virtual)
+	copy(content[10*mib+512:], rawContent()[:mib])
+	copy(content[13*mib:], "text")
+	f, err := os.OpenFile(s.path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(content[10*mib:12*mib], 10*mib)
+	_, err2 := f.WriteAt([]byte("text"), 13*mib)
+	if err := errors.Join(err, err2, f.Truncate(virtual), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s.start(pair)
+	defer s.stop()
+	meter, err := fillDisk(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	filled(t, c, sample{raw: content})
+	if p := meter.Progress(); p.Done != p.Total || p.Total != virtual {
+		t.Errorf("progress %+v", p)
+	}
+	// The head of the disk, two blocks of data, one with the text, and the one before it.
+	if most := int64(6 * mib); s.sent.Load() > most {
+		t.Errorf("%d bytes were sent, more than %d", s.sent.Load(), most)
+	}
+}
+
+// TestClaimDevice: a device is copied. Another process cannot tell whether it is still the same, so the copy
+// begins anew.
+func TestClaimDevice(t *testing.T) {
+	t.Parallel()
+	c, pair := claimConfig(t)
+	c.Remote.Patience = 20 * time.Second
+	content := rawContent()
+	s := newSource(t, content)
+	out, err := exec.Command("losetup", "--find", "--show", s.path).CombinedOutput()
+	if err != nil {
+		t.Fatalf("THIS MACHINE HAS NO LOOP DEVICES, and block volumes cannot be tested: losetup: %v: %s", err, out)
+	}
+	s.path, s.block = strings.TrimSpace(string(out)), true
+	t.Cleanup(func() { _ = exec.Command("losetup", "--detach", s.path).Run() })
+	s.delay.Store(int64(200 * time.Microsecond))
+	s.start(pair)
+	job, err := New(c, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- job.Run(context.Background()) }()
+	waitFor(t, "bytes are sent", func() bool { return s.sent.Load() > virtual/4 })
+	s.stop()
+	s.start(pair)
+	err = <-done
+	s.stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	filled(t, c, sample{raw: content})
+	if p := job.Progress(); p.Anew != 1 {
+		t.Errorf("progress %+v", p)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"io"
+	"math"
 	"sync"
 )
 
@@ -69,6 +70,8 @@ type cache struct {
 	blocks map[int64]*block
 	spare  [][]byte
 	uses   int64
+	// ahead is the block at which reading ahead ends.
+	ahead int64
 	// next is the block after the last run, and run that run's length.
 	next, run int64
 	// sums has the sum of each block that was read once, of the first maxSums.
@@ -83,7 +86,7 @@ type cache struct {
 }
 
 func (c *cache) init(size int64, fetch func(run []*block)) {
-	c.fetch = fetch
+	c.fetch, c.ahead = fetch, math.MaxInt64
 	c.free.L, c.size, c.blocks, c.summer = &c.mu, size, map[int64]*block{}, newSummer()
 	if size > 0 {
 		c.sums = make([]sum, min(c.total(), maxSums))
@@ -144,7 +147,7 @@ func (c *cache) take(index int64) (*block, error) {
 	b.used = c.uses
 	// Reading goes forward, and is in the last run: the next is fetched meanwhile.
 	if c.run > 1 && index >= c.next-c.run && index < c.next {
-		c.start(c.next, min(2*c.run, maxRun))
+		c.start(c.next, min(2*c.run, maxRun, c.ahead-c.next))
 	}
 	return b, nil
 }
@@ -158,7 +161,7 @@ func (c *cache) plan(index int64) (first, length int64) {
 			break
 		}
 		if c.blocks[first-1] != nil {
-			return first, max(min(2*c.run, maxRun), index-first+1)
+			return first, max(min(2*c.run, maxRun, c.ahead-first), index-first+1)
 		}
 	}
 	return index, 1
@@ -277,6 +280,13 @@ func (f *File) ReadAt(p []byte, offset int64) (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+// ReadTo says that reading goes on to an offset, and jumps there. So nothing is read ahead behind it.
+func (f *File) ReadTo(end int64) {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	f.cache.ahead = (end + blockSize - 1) / blockSize
 }
 
 // Seen is how many bytes of the file were read, each counted once.
