@@ -39,6 +39,7 @@ func TestMemory(t *testing.T) {
 		{"raw", nil, "", false},
 		{"gzip", nil, "gzip -1", false},
 		{"zstd", nil, "zstd -3", false},
+		{"zstd, the largest window", nil, "zstd -3 --long=25", false},
 		{"xz", nil, "xz -6", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

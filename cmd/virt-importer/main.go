@@ -1,5 +1,5 @@
-// Command virt-importer fills the disk of a DataVolume, and ends. It is what a pod of virt-controller's
-// runs: package importer has the contract.
+// Command virt-importer fills the disk of a DataVolume, and ends; or it serves a claim's disk to the pod that
+// copies it. It is what a pod of virt-controller's runs: package importer has the contract.
 package main
 
 import (
@@ -23,7 +23,9 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 	"github.com/kubeqemu/kubeqemu/internal/importer/fill"
+	"github.com/kubeqemu/kubeqemu/internal/importer/peer"
 	"github.com/kubeqemu/kubeqemu/internal/importer/remote"
+	"github.com/kubeqemu/kubeqemu/internal/importer/serve"
 	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
@@ -35,12 +37,15 @@ const (
 	maxMessage = 1 << 10
 	// reportInterval is the time between two lines about the progress in the log.
 	reportInterval = 10 * time.Second
+	// stopTimeout bounds the wait for answers at the end: the sender of an image waits for one.
+	stopTimeout = 3 * time.Second
 )
 
 // program is what the flags say.
 type program struct {
 	fill.Config
 	file, device, image, termination, listen string
+	claimFile, claimDevice, peerListen       string
 }
 
 func main() {
@@ -53,10 +58,13 @@ func main() {
 	flag.StringVar(&p.Credentials, "credentials", importer.CredentialsFolder, "`folder` with a user and a password")
 	flag.StringVar(&p.Headers, "headers", importer.HeadersFolder, "`folder` with folders of secret headers")
 	flag.StringVar(&p.image, "image", importer.ImageFolder, "`folder` with the files of a container image")
+	flag.StringVar(&p.claimFile, "claim", importer.ClaimFile, "`file` that is served to the peer, of a claim of mode Filesystem")
+	flag.StringVar(&p.claimDevice, "claim-device", importer.ClaimDevice, "`device` that is served to the peer, of a claim of mode Block")
+	flag.StringVar(&p.peerListen, "peer", net.JoinHostPort("", strconv.Itoa(importer.PeerPort)), "`address` to serve the peer at")
 	flag.StringVar(&p.Work, "work", os.TempDir(), "`folder` for a socket")
 	flag.StringVar(&p.QEMUImg, "qemu-img", "/usr/bin/qemu-img", "`path` of qemu-img")
 	flag.StringVar(&p.termination, "termination-log", layout.TerminationLog, "`file` that gets the reason for a failure")
-	flag.StringVar(&p.listen, "progress", net.JoinHostPort("127.0.0.1", strconv.Itoa(importer.Port)), "`address` to serve the progress at")
+	flag.StringVar(&p.listen, "progress", net.JoinHostPort("127.0.0.1", strconv.Itoa(importer.Port)), "`address` to serve the progress at, and what else virt-controller alone may ask and tell")
 	flag.Int64Var(&p.Segment, "segment", 0, "how many `bytes` of the disk are filled before that is written down; 0 means 512 MiB")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -68,7 +76,7 @@ func main() {
 	defer stop()
 	if err := p.run(ctx); err != nil {
 		text := message(ctx, p.Task, err)
-		p.Log.Error("the import failed", "error", text)
+		p.Log.Error("the task failed", "error", text)
 		if err := writeTermination(p.termination, text); err != nil {
 			p.Log.Error("write termination message", "error", err)
 		}
@@ -82,6 +90,14 @@ func (p *program) run(ctx context.Context) error {
 	if err := json.Unmarshal([]byte(os.Getenv(importer.TaskVariable)), &p.Task); err != nil {
 		return fmt.Errorf("read the task in %s: %w", importer.TaskVariable, err)
 	}
+	if p.Task.Serve != nil {
+		return p.serveClaim(ctx, began)
+	}
+	return p.fillDisk(ctx, began)
+}
+
+// fillDisk fills the disk.
+func (p *program) fillDisk(ctx context.Context, began time.Time) error {
 	p.Disk = p.file
 	if p.Task.Target.Block {
 		p.Disk = p.device
@@ -96,11 +112,24 @@ func (p *program) run(ctx context.Context) error {
 	}
 	p.Node = append(p.Node, routed...)
 	p.Image = func() (*os.File, error) { return diskimage.OpenOnly(p.image) }
+	mux := http.NewServeMux()
+	if p.Task.Source.Claim != nil {
+		pair, err := peer.New(true)
+		if err != nil {
+			return err
+		}
+		pair.Handle(mux)
+		p.Peer = pair
+	}
 	job, err := fill.New(p.Config, began)
 	if err != nil {
 		return err
 	}
-	stop, err := serve(p.listen, job.Meter)
+	mux.Handle("GET "+importer.ProgressPath, job.Meter)
+	if p.Task.Source.Upload != nil {
+		mux.Handle("PUT "+importer.UploadPath, job.Upload())
+	}
+	stop, err := listen(p.listen, mux)
 	if err != nil {
 		return err
 	}
@@ -116,19 +145,56 @@ func (p *program) run(ctx context.Context) error {
 	return nil
 }
 
-// serve serves the progress.
-func serve(address string, meter *fill.Meter) (stop func(), err error) {
+// serveClaim serves the claim's disk until ctx ends.
+func (p *program) serveClaim(ctx context.Context, began time.Time) error {
+	pair, err := peer.New(false)
+	if err != nil {
+		return err
+	}
+	path := p.claimFile
+	if p.Task.Serve.Block {
+		path = p.claimDevice
+	}
+	server, err := serve.New(serve.Config{Path: path, Block: p.Task.Serve.Block, Pair: pair, Log: p.Log}, began)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	mux := http.NewServeMux()
+	pair.Handle(mux)
+	mux.Handle("GET "+importer.ProgressPath, server)
+	// The peer's port first: who can ask for the identity can connect.
+	listener, err := net.Listen("tcp", p.peerListen)
+	if err != nil {
+		return fmt.Errorf("serve the peer: %w", err)
+	}
+	defer listener.Close()
+	stop, err := listen(p.listen, mux)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	p.Log.Info("the claim's disk is served", "disk", path, "bytes", server.Progress().Total)
+	return server.Run(ctx, listener)
+}
+
+// listen serves what virt-controller asks.
+func listen(address string, handler http.Handler) (stop func(), err error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("serve the progress: %w", err)
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET "+importer.ProgressPath, meter)
 	server := &http.Server{
-		Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: handler, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}
 	go server.Serve(listener) // until stop
-	return func() { server.Close() }, nil
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			server.Close()
+		}
+	}, nil
 }
 
 // nodeAddresses reads addresses that are separated by commas. Nothing may be missing among them: a source
@@ -151,8 +217,15 @@ func nodeAddresses(lists ...string) (addresses []netip.Addr, err error) {
 
 // source names the task's source without its secrets.
 func source(task importer.Task) string {
-	if task.Source.HTTP != nil {
-		return remote.Location(task.Source.HTTP.URL)
+	switch source := task.Source; {
+	case source.HTTP != nil:
+		return remote.Location(source.HTTP.URL)
+	case source.Image != nil:
+		return "the container disk"
+	case source.Claim != nil:
+		return "the claim"
+	case source.Upload != nil:
+		return "the upload"
 	}
 	return "blank"
 }
@@ -160,7 +233,10 @@ func source(task importer.Task) string {
 // message is what the kubelet reports of an import that failed.
 func message(ctx context.Context, task importer.Task, err error) string {
 	text := fmt.Sprintf("import %s: %s", source(task), err)
-	if ctx.Err() != nil {
+	switch {
+	case task.Serve != nil:
+		text = fmt.Sprintf("serve the claim: %s", err)
+	case ctx.Err() != nil:
 		text = fmt.Sprintf("import %s: the importer was told to end; the next one goes on", source(task))
 	}
 	return strings.ToValidUTF8(text[:min(len(text), maxMessage)], "")

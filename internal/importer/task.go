@@ -32,6 +32,9 @@ const (
 	PeerPort = 8445
 	// PeerDiskPath answers the peer's GET and HEAD with the disk's bytes, ranges of it included.
 	PeerDiskPath = "/disk"
+	// PeerDataPath answers the peer's GET with an Extent as JSON: the next one at or behind the offset that the
+	// query's parameter "from" has. It has the ETag that PeerDiskPath has. A reader need not use it.
+	PeerDataPath = "/data"
 )
 
 // Where an importer pod has its disk, and what a source needs besides the disk.
@@ -95,6 +98,13 @@ type Serve struct {
 type Identity struct {
 	// Certificate in PEM, of this process's key.
 	Certificate string `json:"certificate"`
+}
+
+// Extent is a part of a disk that may have data, in bytes. All before it, from the offset that was asked for on,
+// is zeros. Where there is no data any more, Offset is the disk's size and Bytes is 0.
+type Extent struct {
+	Offset int64 `json:"offset"`
+	Bytes  int64 `json:"bytes"`
 }
 
 // Peer is the other pod of a copied claim.

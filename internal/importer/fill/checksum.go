@@ -94,10 +94,10 @@ type measured struct {
 	told   func(read int64)
 }
 
-// newMeasured reads a source. A compressed image, whose size no server need say, may be a little larger
+// newMeasured reads a source. A compressed image, whose size nobody need say, may be a little larger
 // than the disk that is in it.
-func newMeasured(source *remote.File, want *checksum, disk int64, told func(int64)) *measured {
-	m := &measured{from: source.Stream(), want: want, most: disk + disk/64 + 1<<20, told: told}
+func newMeasured(from io.Reader, want *checksum, disk int64, told func(int64)) *measured {
+	m := &measured{from: from, want: want, most: disk + disk/64 + 1<<20, told: told}
 	if want != nil {
 		m.digest = want.make()
 	}
@@ -111,7 +111,7 @@ func (m *measured) Read(p []byte) (int, error) {
 	}
 	m.read += int64(n)
 	if m.read > m.most {
-		return 0, fmt.Errorf("the server sent more than %d bytes, and so large an image cannot be for this disk", m.most)
+		return 0, fmt.Errorf("%w: it has more than %d bytes, and so large an image cannot be for this disk", image.ErrUnusable, m.most)
 	}
 	m.told(m.read)
 	return n, err

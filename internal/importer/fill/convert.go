@@ -69,6 +69,20 @@ func (j *Import) convert(ctx context.Context, from io.ReaderAt, size int64, head
 	return j.segments(ctx, converter, server, next, virtual)
 }
 
+// data is how many bytes of the disk in an image have data.
+func (j *Import) data(ctx context.Context, from io.ReaderAt, size int64, header image.Header) (int64, error) {
+	whole, end := header.Whole(from, size)
+	server := nbd.New(whole, end, func(int64) {})
+	socket, stop, err := j.serve(ctx, server)
+	if err != nil {
+		return 0, err
+	}
+	defer stop()
+	converter := &image.Converter{QEMUImg: j.QEMUImg, Header: header, Socket: socket}
+	data, err := converter.Data(ctx)
+	return data, j.cause(ctx, server, err)
+}
+
 // segments converts one segment after another. While one is converted, that before is written to the
 // storage.
 func (j *Import) segments(ctx context.Context, converter *image.Converter, server *nbd.Server, next, virtual int64) error {

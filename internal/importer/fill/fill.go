@@ -57,7 +57,11 @@ type Config struct {
 	Interval time.Duration
 	// Remote has the times of the source, if they are not those of package remote.
 	Remote remote.Options
-	Log    *slog.Logger
+	// Peer serves the claim that is copied.
+	Peer Peer
+	// UploadIdle is how long the sender of an image may send nothing.
+	UploadIdle time.Duration
+	Log        *slog.Logger
 }
 
 // Defaults gives the sizes and times that are 0 their values.
@@ -67,6 +71,9 @@ func (c *Config) Defaults() {
 	}
 	if c.Interval == 0 {
 		c.Interval = time.Second
+	}
+	if c.UploadIdle == 0 {
+		c.UploadIdle = time.Minute
 	}
 }
 
@@ -79,13 +86,15 @@ type Import struct {
 	end  int64
 	keep *keeper
 	want *checksum
+	// uploads is where images are sent to.
+	uploads uploads
 }
 
 // New makes the import of a process that began then. From here on its Meter can be asked: it says what the
 // process before said, if there was one.
 func New(c Config, began time.Time) (*Import, error) {
 	c.Defaults()
-	j := &Import{Config: c, Meter: newMeter(began)}
+	j := &Import{Config: c, Meter: newMeter(began), uploads: newUploads(c.UploadIdle)}
 	var err error
 	if source := c.Task.Source.HTTP; source != nil {
 		if j.want, err = parseChecksum(source.Checksum); err != nil {
@@ -100,6 +109,7 @@ func New(c Config, began time.Time) (*Import, error) {
 
 // Run fills the disk.
 func (j *Import) Run(ctx context.Context) error {
+	defer j.uploads.close()
 	target := j.Task.Target
 	d, err := disk.Open(j.Disk, target.Block, target.Bytes, target.Preallocate)
 	if err != nil {
@@ -114,6 +124,10 @@ func (j *Import) Run(ctx context.Context) error {
 		return j.http(ctx)
 	case source.Image != nil:
 		return j.image(ctx)
+	case source.Claim != nil:
+		return j.claim(ctx)
+	case source.Upload != nil:
+		return j.upload(ctx)
 	}
 	return errors.New("the task names no source that is known here")
 }
@@ -137,11 +151,14 @@ func (j *Import) finish(ctx context.Context) error {
 	return j.disk.Finish(ctx)
 }
 
-// http fills the disk from a web server, and begins anew where the source changed or broke.
-func (j *Import) http(ctx context.Context) error {
+// http fills the disk from a web server.
+func (j *Import) http(ctx context.Context) error { return j.again(ctx, j.attempt) }
+
+// again attempts to fill the disk, and begins anew where the source changed or broke.
+func (j *Import) again(ctx context.Context, attempt func(context.Context) error) error {
 	defer j.keep.run(ctx, j.Interval)()
 	for begins := 1; ; begins++ {
-		err := j.attempt(ctx)
+		err := attempt(ctx)
 		if !errors.Is(err, remote.ErrChanged) && !errors.Is(err, remote.ErrBroken) || ctx.Err() != nil {
 			return err
 		}
@@ -175,15 +192,16 @@ func (j *Import) attempt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	j.Log.Info("the source is open", "bytes", source.Size, "format", string(format), "ranges", source.Ranges, "versioned", source.Validator != "")
+	ranges := twice(source.Ranges, source.Size, j.want != nil)
+	j.Log.Info("the source is open", "bytes", source.Size, "format", string(format), "ranges", ranges, "versioned", source.Validator != "")
 	switch {
 	case format == image.Raw && source.Size > j.disk.Bytes:
 		return j.tooLarge(source.Size)
-	case format.Compressed(), format == image.Raw && !source.Ranges:
+	case format.Compressed(), format == image.Raw && !ranges:
 		err = j.stream(ctx, source, format)
 	case format == image.Raw:
 		err = j.copyRaw(ctx, source)
-	case source.Ranges:
+	case ranges:
 		err = j.convertRemote(ctx, source, format)
 	default:
 		err = j.convertBeside(ctx, source, format)
@@ -196,6 +214,12 @@ func (j *Import) attempt(ctx context.Context) error {
 		err = j.keep.finish()
 	}
 	return err
+}
+
+// twice says whether a file of so many bytes may be read by ranges. With a checksum that means that it is read
+// twice, and each reading must be the same to the byte.
+func twice(ranges bool, size int64, checked bool) bool {
+	return ranges && (!checked || size <= remote.MaxCompared)
 }
 
 func (j *Import) tooLarge(size int64) error {
@@ -280,20 +304,22 @@ func (j *Import) stream(ctx context.Context, source *remote.File, format image.F
 	if _, err := j.begin(source, false); err != nil {
 		return err
 	}
-	from := newMeasured(source, j.want, j.disk.Bytes, func(read int64) { j.Meter.set(read, source.Size) })
-	plain, err := from.plain(format)
-	if err != nil {
-		return err
-	}
-	if plain != nil {
-		defer plain.Close()
-		j.end, err = j.disk.Copy(ctx, plain, 0, func(int64) error { return nil })
-	}
-	if err == nil {
-		err = from.finish()
-	}
+	err := j.write(ctx, newMeasured(source.Stream(), j.want, j.disk.Bytes, func(read int64) { j.Meter.set(read, source.Size) }), format)
 	if errors.Is(err, errChecksum) || errors.Is(err, image.ErrUnusable) || errors.Is(err, disk.ErrLarger) {
 		err = errors.Join(err, j.disk.Empty())
 	}
 	return err
+}
+
+// write writes a raw or compressed image as it comes.
+func (j *Import) write(ctx context.Context, from *measured, format image.Format) error {
+	plain, err := from.plain(format)
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	if j.end, err = j.disk.Copy(ctx, plain, 0, func(int64) error { return nil }); err != nil {
+		return err
+	}
+	return from.finish()
 }

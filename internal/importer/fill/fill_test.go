@@ -759,7 +759,7 @@ func TestFull(t *testing.T) {
 		{"qcow2", true, "4m", "the claim is full: the disk of 27262976 bytes takes"},
 		{"zstd", true, "4m", "the claim is full"},
 		{"qcow2", false, "4m", "bytes has to be on the claim beside the disk of 27262976 bytes for a time"},
-		{"qcow2", false, "15m", "the claim is full"},
+		{"qcow2", false, "15m", "bytes has to be on the claim beside the disk for a time, the disk has "},
 	} {
 		t.Run(fmt.Sprintf("%s, ranges %v, %s", c.format, c.ranges, c.size), func(t *testing.T) {
 			t.Parallel()
@@ -860,5 +860,23 @@ func TestMeter(t *testing.T) {
 	meter.anew("reason")
 	if p := meter.current(); p.Done != 0 || p.Anew != 1 || p.AnewReason != "reason" {
 		t.Errorf("anew: %+v", p)
+	}
+}
+
+// TestTwice: a file that is too large to be compared with itself is read once, if it has a checksum.
+func TestTwice(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ranges  bool
+		size    int64
+		checked bool
+		want    bool
+	}{
+		{true, mib, true, true}, {true, mib, false, true}, {false, mib, false, false}, {false, mib, true, false},
+		{true, remote.MaxCompared, true, true}, {true, remote.MaxCompared + 1, true, false}, {true, remote.MaxCompared + 1, false, true},
+	} {
+		if got := twice(c.ranges, c.size, c.checked); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
 	}
 }

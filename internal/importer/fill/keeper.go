@@ -83,6 +83,18 @@ func (k *keeper) begin(source version, resumable, whole bool) (int64, error) {
 	return k.state.Next, nil
 }
 
+// forget begins at nothing, if another process left more.
+func (k *keeper) forget(reason string) error {
+	k.mu.Lock()
+	left := k.found && (k.state.Done > 0 || k.state.Total > 0)
+	k.found, k.state.Next = false, 0
+	k.mu.Unlock()
+	if !left {
+		return nil
+	}
+	return k.anew(reason)
+}
+
 // anew begins at nothing, in this process.
 func (k *keeper) anew(reason string) error {
 	k.mu.Lock()

@@ -3,11 +3,15 @@ package fill
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 )
+
+// maxReason bounds what is told of a new beginning, in bytes.
+const maxReason = 1 << 10
 
 // Meter is how far an import is. It tells nothing that the next process could not go on from: what it
 // tells has been saved before.
@@ -77,7 +81,7 @@ func (m *Meter) anew(reason string) {
 	defer m.mu.Unlock()
 	m.now.Done, m.now.Total = 0, 0
 	m.now.Anew++
-	m.now.AnewReason = reason
+	m.now.AnewReason = strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")
 }
 
 // finish says that all is done.

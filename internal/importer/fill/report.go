@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Report logs the progress again and again until ctx ends.
+// Report logs the progress, if there is any, again and again until ctx ends.
 func Report(ctx context.Context, meter *Meter, log *slog.Logger, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -17,6 +17,10 @@ func Report(ctx context.Context, meter *Meter, log *slog.Logger, interval time.D
 			return
 		case now := <-tick.C:
 			p := meter.current()
+			if p.Done == 0 && p.Total == 0 { // it waits for its source
+				last, since = 0, now
+				continue
+			}
 			attributes := []any{"done", p.Done, "total", p.Total, "bytesPerSecond", int64(float64(p.Done-last) / now.Sub(since).Seconds())}
 			if percent, known := p.Percent(); known {
 				attributes = append(attributes, "percent", int(percent))

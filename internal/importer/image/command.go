@@ -71,6 +71,13 @@ func infoCommand(h Header, socketPath string) ([]string, error) {
 	return []string{"info", "--output=json", from}, err
 }
 
+// measureCommand are the arguments of qemu-img that tell how much of the disk in an image has data. For raw,
+// qemu-img would tell the disk's size.
+func measureCommand(h Header, socketPath string) ([]string, error) {
+	from, err := source(h, socketPath).filename()
+	return []string{"measure", "--output=json", "-O", string(QCOW2), from}, err
+}
+
 // convertCommand are the arguments of qemu-img that write a segment of an image's disk to the same
 // place of a target. The target is never made and never made larger. zeroed: the target has zeros
 // already where the image has them.

@@ -10,11 +10,17 @@ import (
 	"github.com/therootcompany/xz"
 )
 
-// maxWindow is how much of what came last a compressed image may refer to, and so how much memory it
-// takes: "xz -9" and "zstd -19" stay below.
-const maxWindow = 64 << 20
+// How much of what came last a compressed image may refer to, in bytes. So much memory decompressing takes,
+// and little beside.
+const (
+	// maxXZ is what "xz -9" needs.
+	maxXZ = 64 << 20
+	// maxZstd is what "zstd --ultra -20" and "--long=25" need. "zstd -19" needs 8 MiB, and "--long" alone
+	// 128 MiB. With maxZstd an importer stays below 64 MiB.
+	maxZstd = 32 << 20
+)
 
-// Decompress reads a compressed file. The reader takes little memory beside maxWindow.
+// Decompress reads a compressed file.
 func Decompress(format Format, r io.Reader) (io.ReadCloser, error) {
 	from := &compressed{Reader: r}
 	plain, err := decompressor(format, from)
@@ -29,10 +35,10 @@ func decompressor(format Format, r io.Reader) (io.ReadCloser, error) {
 	case Gzip:
 		return gzip.NewReader(r)
 	case XZ:
-		x, err := xz.NewReader(r, maxWindow)
+		x, err := xz.NewReader(r, maxXZ)
 		return io.NopCloser(x), err
 	case Zstd:
-		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstd))
 		if err != nil {
 			return nil, err
 		}
@@ -75,8 +81,10 @@ func explainCompressed(format Format, reading, err error) error {
 	switch {
 	case reading != nil:
 		return reading
-	case errors.Is(err, xz.ErrMemlimit), errors.Is(err, zstd.ErrWindowSizeExceeded):
-		return unusable("decompressing it takes more than %d MiB; compress it by xz -9 or zstd -19 at most", maxWindow>>20)
+	case errors.Is(err, xz.ErrMemlimit):
+		return unusable("decompressing it takes more than %d MiB; compress it by xz -9 at most", maxXZ>>20)
+	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		return unusable("decompressing it takes more than %d MiB; compress it by zstd -19 at most, without --long or with --long=25 at most", maxZstd>>20)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, xz.ErrBuf):
 		return unusable("it is cut off: %s ends early", format)
 	}

@@ -28,6 +28,7 @@ func TestDecompress(t *testing.T) {
 	fault := errors.New("the fault")
 	for name, command := range map[string][]string{
 		"gzip": {"gzip", "-c"}, "xz": {"xz", "-c"}, "zstd": {"zstd", "-c"}, "xz -9": {"xz", "-9", "-c"}, "zstd -19": {"zstd", "-19", "-c"},
+		"zstd --long=25": {"zstd", "--long=25", "-c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,9 +74,11 @@ func TestDecompressMemory(t *testing.T) {
 	for _, c := range []struct {
 		format  Format
 		command []string
+		want    string
 	}{
-		{XZ, []string{"xz", "-c", "--lzma2=dict=128MiB"}},
-		{Zstd, []string{"zstd", "-c", "--no-check", "--ultra", "-22", "--long=28"}},
+		{XZ, []string{"xz", "-c", "--lzma2=dict=128MiB"}, "64 MiB"},
+		{Zstd, []string{"zstd", "-c", "--no-check", "--ultra", "-22", "--long=28"}, "32 MiB"},
+		{Zstd, []string{"zstd", "-c", "--long=26"}, "32 MiB"},
 	} {
 		// A stream of unknown length has the whole window in its header.
 		packed := compress(t, content, c.command...)
@@ -84,9 +87,15 @@ func TestDecompressMemory(t *testing.T) {
 			_, err = io.ReadAll(r)
 			r.Close()
 		}
-		if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "64 MiB") {
+		if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v", c.command, err)
 		}
+	}
+	// A frame in one segment, whose window is all of its content: 1 GiB, it says.
+	if r, err := Decompress(Zstd, strings.NewReader("\x28\xb5\x2f\xfd\xa0\x00\x00\x00\x40"+strings.Repeat("\x00", 64))); err != nil {
+		t.Error(err)
+	} else if _, err := io.ReadAll(r); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "32 MiB") {
+		t.Errorf("one segment: %v", err)
 	}
 	if _, err := Decompress(Raw, bytes.NewReader(content)); err == nil {
 		t.Error("raw is a compression")

@@ -48,7 +48,7 @@ func (c *Converter) Size(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	out, err := c.run(ctx, args)
+	out, err := c.read(ctx, args)
 	if err != nil {
 		return 0, err
 	}
@@ -59,6 +59,30 @@ func (c *Converter) Size(ctx context.Context) (int64, error) {
 		return 0, fmt.Errorf("read what qemu-img says of the image: %w", err)
 	}
 	return info.Size, nil
+}
+
+// Data is how many bytes of the disk in the image have data, in whole clusters of 64 KiB.
+func (c *Converter) Data(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
+	defer cancel()
+	args, err := measureCommand(c.Header, c.Socket)
+	if err != nil {
+		return 0, err
+	}
+	out, err := c.read(ctx, args)
+	if err != nil {
+		return 0, err
+	}
+	var measured struct {
+		Required int64 `json:"required"`
+		Full     int64 `json:"fully-allocated"`
+	}
+	if err := json.Unmarshal(out, &measured); err != nil {
+		return 0, fmt.Errorf("read what qemu-img says of the image: %w", err)
+	}
+	// Both have the same tables; Required lacks what has no data.
+	const cluster = 64 << 10
+	return max(0, (c.Header.Size+cluster-1)/cluster*cluster-(measured.Full-measured.Required)), nil
 }
 
 // Convert writes a segment. zeroed: the target has zeros already where the image has them.
@@ -92,6 +116,16 @@ func (c *Converter) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 		}
 		last = now
 	}
+}
+
+// read is run for commands that only read the image: if one fails by itself, it is the image's fault.
+func (c *Converter) read(ctx context.Context, args []string) ([]byte, error) {
+	out, err := c.run(ctx, args)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Exited() {
+		err = unusable("%w", err)
+	}
+	return out, err
 }
 
 // run runs qemu-img, with bounds, until it ends or ctx does.

@@ -100,8 +100,8 @@ type Header struct {
 	Format Format
 	// Size is the disk's.
 	Size int64
-	// Cluster is in how many bytes at once the disk is in the file. A file may end within its last
-	// cluster. 0 means that QEMU itself looks where the file ends.
+	// Cluster is in how many bytes at once the disk is in the file. 0 means that QEMU itself looks where
+	// the file ends.
 	Cluster int64
 	// Behind is how many bytes behind that QEMU reads and does not use.
 	Behind int64
@@ -132,12 +132,13 @@ const maxFile = 1 << 57
 
 // Whole is the file as QEMU is to see it. QEMU would take for zeros what is behind the end of a file, and
 // so make a disk with holes of an image that is cut off. It sees a file without end, and reading behind
-// the true end fails.
+// the last sector of the true file fails. A file may end within its last cluster: where the disk ends within
+// it. QEMU reads no more of it than the disk has.
 func (h Header) Whole(r io.ReaderAt, size int64) (io.ReaderAt, int64) {
 	if h.Cluster == 0 {
 		return r, size
 	}
-	return &whole{r: r, size: size, end: (size+h.Cluster-1)/h.Cluster*h.Cluster + h.Behind}, maxFile
+	return &whole{r: r, size: size, end: (size+sector-1)/sector*sector + h.Behind}, maxFile
 }
 
 // whole is a file that has zeros from its size on to its end.

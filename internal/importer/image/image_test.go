@@ -237,7 +237,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestWhole: a file has zeros up to the end of its last cluster, and nothing behind.
+// TestWhole: a file has zeros up to the end of its last sector, and nothing behind.
 func TestWhole(t *testing.T) {
 	t.Parallel()
 	r, size := Header{Cluster: 4, Behind: 4}.Whole(bytes.NewReader([]byte("0123456789")), 10)
@@ -249,8 +249,8 @@ func TestWhole(t *testing.T) {
 		length int
 		want   string
 	}{
-		{0, 10, "0123456789"}, {3, 2, "34"}, {8, 8, "89\x00\x00\x00\x00\x00\x00"}, {12, 4, "\x00\x00\x00\x00"},
-		{12, 5, ""}, {16, 1, ""}, {maxFile - 1, 1, ""},
+		{0, 10, "0123456789"}, {3, 2, "34"}, {8, 8, "89\x00\x00\x00\x00\x00\x00"}, {512, 4, "\x00\x00\x00\x00"},
+		{512, 5, ""}, {516, 1, ""}, {maxFile - 1, 1, ""},
 	} {
 		p := bytes.Repeat([]byte("x"), c.length)
 		n, err := r.ReadAt(p, c.offset)

@@ -5,6 +5,7 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"io"
+	"math"
 	"sync"
 )
 
@@ -15,6 +16,11 @@ const (
 	// maxRun is how many blocks one request asks for at most. Two such runs and what is being read fit
 	// into the cache.
 	maxRun = 4
+	// maxSums bounds the memory for sums, of 16 bytes each.
+	maxSums = 512 << 10
+	// MaxCompared is the end of the part of a file, in bytes, of which what is read again is held against
+	// what it was: 512 GiB. Behind it the validator alone tells that the file changed.
+	MaxCompared = maxSums * blockSize
 	// near is how many blocks a reader may be ahead of what is there and still reads forward: qemu-img has
 	// a few requests at a time.
 	near = 8
@@ -58,14 +64,17 @@ type block struct {
 type cache struct {
 	mu   sync.Mutex
 	free sync.Cond // a block may have become free
+	// size is the file's, in bytes.
 	size int64
 	// blocks are at most cachedBlocks.
 	blocks map[int64]*block
 	spare  [][]byte
 	uses   int64
+	// ahead is the block at which reading ahead ends.
+	ahead int64
 	// next is the block after the last run, and run that run's length.
 	next, run int64
-	// sums has the sum of each block that was read once.
+	// sums has the sum of each block that was read once, of the first maxSums.
 	sums   []sum
 	summer func([]byte) sum
 	// seen is how many bytes of the file were read at least once, received how many came in all.
@@ -77,11 +86,19 @@ type cache struct {
 }
 
 func (c *cache) init(size int64, fetch func(run []*block)) {
-	c.fetch = fetch
+	c.fetch, c.ahead = fetch, math.MaxInt64
 	c.free.L, c.size, c.blocks, c.summer = &c.mu, size, map[int64]*block{}, newSummer()
 	if size > 0 {
-		c.sums = make([]sum, (size+blockSize-1)/blockSize)
+		c.sums = make([]sum, min(c.total(), maxSums))
 	}
+}
+
+// total is how many blocks the file has.
+func (c *cache) total() int64 { return (max(c.size, 0) + blockSize - 1) / blockSize }
+
+// known says whether a block was read once, as far as that is remembered.
+func (c *cache) known(index int64) bool {
+	return index < int64(len(c.sums)) && c.sums[index] != (sum{})
 }
 
 // length is how many bytes a block has.
@@ -101,11 +118,14 @@ func (c *cache) put(index int64, data []byte) {
 // check remembers the sum of a block, or says whether the block is what it was. mu is held, or
 // nobody else is there.
 func (c *cache) check(b *block, got sum) bool {
-	if c.sums[b.index] == (sum{}) {
-		c.sums[b.index] = got
-		c.seen += int64(len(b.data))
+	if c.known(b.index) {
+		return c.sums[b.index] == got
 	}
-	return c.sums[b.index] == got
+	c.seen += int64(len(b.data))
+	if b.index < int64(len(c.sums)) {
+		c.sums[b.index] = got
+	}
+	return true
 }
 
 // take returns the block, for reading, and begins to fetch what is wanted for it. It waits while there is
@@ -127,7 +147,7 @@ func (c *cache) take(index int64) (*block, error) {
 	b.used = c.uses
 	// Reading goes forward, and is in the last run: the next is fetched meanwhile.
 	if c.run > 1 && index >= c.next-c.run && index < c.next {
-		c.start(c.next, min(2*c.run, maxRun))
+		c.start(c.next, min(2*c.run, maxRun, c.ahead-c.next))
 	}
 	return b, nil
 }
@@ -137,11 +157,11 @@ func (c *cache) take(index int64) (*block, error) {
 // the image's tables: what is around it has been read.
 func (c *cache) plan(index int64) (first, length int64) {
 	for first = index; first > max(0, index-near); first-- {
-		if first < index && c.sums[index] != (sum{}) {
+		if first < index && c.known(index) {
 			break
 		}
 		if c.blocks[first-1] != nil {
-			return first, max(min(2*c.run, maxRun), index-first+1)
+			return first, max(min(2*c.run, maxRun, c.ahead-first), index-first+1)
 		}
 	}
 	return index, 1
@@ -151,7 +171,7 @@ func (c *cache) plan(index int64) (first, length int64) {
 // there is any, and anything to fetch.
 func (c *cache) start(index, length int64) bool {
 	var run []*block
-	for i := index; i < index+length && i < int64(len(c.sums)) && c.blocks[i] == nil && c.room(); i++ {
+	for i := index; i < index+length && i < c.total() && c.blocks[i] == nil && c.room(); i++ {
 		b := &block{index: i, data: c.buffer()[:c.length(i)], ready: make(chan struct{}), used: c.uses}
 		c.blocks[i] = b
 		run = append(run, b)
@@ -260,6 +280,13 @@ func (f *File) ReadAt(p []byte, offset int64) (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+// ReadTo says that reading goes on to an offset, and jumps there. So nothing is read ahead behind it.
+func (f *File) ReadTo(end int64) {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	f.cache.ahead = (end + blockSize - 1) / blockSize
 }
 
 // Seen is how many bytes of the file were read, each counted once.

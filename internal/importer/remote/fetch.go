@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 )
 
 // fetch reads a run of blocks, and takes a connection that breaks up again at the byte where it broke.
@@ -97,6 +98,58 @@ func (f *File) again(want span) (*answer, error) {
 		f.cache.mu.Unlock()
 	}
 	return a, nil
+}
+
+// Unchanged asks once more whether the file is still what it was when it was opened. It returns an error
+// that wraps ErrChanged if it is not. The file must have Ranges.
+func (f *File) Unchanged() error {
+	err := f.client.retry(f.ctx, f.client.options.Patience, func() (bool, error) {
+		want := span{0, 1}
+		a, err := f.again(want)
+		if err != nil {
+			return false, err
+		}
+		defer a.close()
+		return false, f.checkRange(a, want)
+	})
+	if err != nil {
+		return fmt.Errorf("look at the source again: %w", err)
+	}
+	return nil
+}
+
+// Ask reads what the server says at another path, of at most so many bytes, about the version of the file that was
+// opened. An error that wraps ErrChanged says that the file is another by now.
+func (f *File) Ask(path string, query url.Values, most int64) (text []byte, err error) {
+	at := *f.client.origin
+	at.Path, at.RawQuery = path, query.Encode()
+	err = f.client.retry(f.ctx, f.client.options.Patience, func() (bool, error) {
+		text, err = f.askOnce(&at, most)
+		return false, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask about the source: %w", err)
+	}
+	return text, nil
+}
+
+func (f *File) askOnce(at *url.URL, most int64) ([]byte, error) {
+	a, err := f.client.get(f.ctx, at, span{})
+	if err != nil {
+		return nil, err
+	}
+	defer a.close()
+	switch {
+	case a.StatusCode != http.StatusOK:
+		return nil, a.refusal()
+	case validator(a.Header) != f.Validator:
+		return nil, final(fmt.Errorf("%w: its ETag or its time is another", ErrChanged))
+	}
+	text, err := io.ReadAll(io.LimitReader(a.body, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = final(fmt.Errorf("the server answers with more than %d bytes", most))
+	}
+	return text, err
 }
 
 // checkRange says whether an answer is the range that was asked for, of the file that was opened.

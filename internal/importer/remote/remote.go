@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -34,6 +35,13 @@ var ErrChanged = errors.New("the file changed on the server")
 // gives no ranges. A reader that begins anew can have the file.
 var ErrBroken = errors.New("the connection broke, and the server cannot go on in the middle of the file")
 
+// SizeError says that the file is larger than Options.MaxSize. Both are in bytes.
+type SizeError struct{ Size, Most int64 }
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("the file has %d bytes, and so large an image cannot be for this disk: %d bytes would be the most", e.Size, e.Most)
+}
+
 // Options are what a file is read with.
 type Options struct {
 	URL string
@@ -45,6 +53,9 @@ type Options struct {
 	Roots *x509.CertPool
 	// Addresses are those that a server may not have.
 	Addresses Addresses
+	// Dial makes the connections, TLS included, if it is set. Whoever sets it knows the server: the URL's
+	// host, Roots and Addresses do not count, and a redirect is an error.
+	Dial func(ctx context.Context) (net.Conn, error)
 	// MaxSize is how many bytes the file may have.
 	MaxSize int64
 
@@ -128,10 +139,11 @@ func (f *File) Close() {
 	f.client.transport.CloseIdleConnections()
 }
 
-// Location is the URL without what may be secret in it.
+// Location is the URL without what may be secret in it. In a URL that cannot be used, a password may be
+// anywhere.
 func Location(address string) string {
 	u, err := url.Parse(address)
-	if err != nil {
+	if err != nil || checkURL(u) != nil {
 		return "(a URL that cannot be read)"
 	}
 	return location(u)
@@ -206,7 +218,7 @@ func (f *File) known(a *answer, size int64) error {
 	case size == 0:
 		return final(errors.New("the file is empty"))
 	case size > f.client.options.MaxSize:
-		return final(fmt.Errorf("the file has %d bytes, and so large an image cannot be for this disk: %d bytes would be the most", size, f.client.options.MaxSize))
+		return final(&SizeError{size, f.client.options.MaxSize})
 	}
 	f.Size, f.Validator, f.Strong = size, validator(a.Header), strong(a.Header)
 	f.Framed = slices.Contains(a.TransferEncoding, "chunked")

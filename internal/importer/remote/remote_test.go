@@ -319,8 +319,8 @@ func TestRedirects(t *testing.T) {
 	pool.AddCert(secure.Certificate())
 	for name, c := range map[string]struct{ to, want string }{
 		"another host":       {target.URL + "/x", ""},
-		"file":               {"file:///etc/passwd", `scheme "file"`},
-		"unix":               {"unix:/run/x", `scheme "unix"`},
+		"file":               {"file:///etc/passwd", `http:// or https://`},
+		"unix":               {"unix:/run/x", `http:// or https://`},
 		"no host":            {"http:///x", "no host"},
 		"nowhere":            {"", "no URL"},
 		"rubbish":            {"http://[::1", "no URL"},
@@ -410,8 +410,11 @@ func TestSecrets(t *testing.T) {
 		"no header":         {func(o *Options) { o.Headers = nil }, "status 403"},
 		"no authority":      {func(o *Options) { o.Roots = nil }, "certConfigMap"},
 		"another authority": {func(o *Options) { o.Roots = x509.NewCertPool() }, "certConfigMap"},
-		"a scheme":          {func(o *Options) { o.URL = "ftp://x/y" }, `scheme "ftp"`},
+		"a scheme":          {func(o *Options) { o.URL = "ftp://x/y" }, `http:// or https://`},
 		"no URL":            {func(o *Options) { o.URL = "http://secret:secret@[::" }, "the URL cannot be read"},
+		"no scheme":         {func(o *Options) { o.URL = "secret:secret@host/x" }, `http:// or https://`},
+		"no host":           {func(o *Options) { o.URL = "http:///secret:secret@host/x" }, "names no host"},
+		"a space":           {func(o *Options) { o.URL = "http://secret:sec ret@host/x" }, "the URL cannot be read"},
 		"not TLS":           {func(o *Options) { o.URL = "http" + strings.TrimPrefix(o.URL, "https") }, "status 400"},
 	} {
 		o := good
@@ -433,11 +436,53 @@ func TestLocation(t *testing.T) {
 	t.Parallel()
 	for from, want := range map[string]string{
 		"https://user:password@host:8443/a%20b/c.qcow2?token=x#y": "https://host:8443/a%20b/c.qcow2",
-		"http://host": "http://host",
-		"http://[::":  "(a URL that cannot be read)",
+		"http://host":                    "http://host",
+		"http://[::":                     "(a URL that cannot be read)",
+		"htp://user:password@host/x":     "(a URL that cannot be read)",
+		"user:password@host/x":           "(a URL that cannot be read)",
+		"https:/user:password@host/x":    "(a URL that cannot be read)",
+		"https:///user:password@host/x":  "(a URL that cannot be read)",
+		"https:user:password@host/x":     "(a URL that cannot be read)",
+		"https://user:pass word@host/x":  "(a URL that cannot be read)",
+		"https://user:pass/word@host/x":  "(a URL that cannot be read)",
+		"https://user:%zzpassword@host/": "(a URL that cannot be read)",
 	} {
 		if got := Location(from); got != want {
 			t.Errorf("%s: %s", from, got)
 		}
+	}
+}
+
+// TestManyBlocks: a file without bounds takes no memory without bounds, and each block of it can be read.
+func TestManyBlocks(t *testing.T) {
+	t.Parallel()
+	const size = 64<<40 + 5
+	c := &cache{}
+	c.init(size, func(run []*block) {
+		for _, b := range run {
+			go func() {
+				if err := c.finish(b); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+	})
+	if len(c.sums) != maxSums {
+		t.Errorf("there are %d sums", len(c.sums))
+	}
+	for _, index := range []int64{0, maxSums - 1, maxSums, maxSums + 1, size / blockSize, maxSums} {
+		b, err := c.take(index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-b.ready
+		if want := min(blockSize, size-index*blockSize); int64(len(b.data)) != want || b.err != nil {
+			t.Errorf("block %d has %d bytes: %v", index, len(b.data), b.err)
+		}
+		c.release(b)
+	}
+	first, changed := &block{index: 3, data: []byte("a")}, &block{index: 3, data: []byte("b")}
+	if !c.check(first, c.summer(first.data)) || c.check(changed, c.summer(changed.data)) || !c.check(first, c.summer(first.data)) {
+		t.Error("a block that changed is not noticed")
 	}
 }

@@ -73,6 +73,9 @@ func newClient(o Options) (*client, error) {
 		o.User = u.Username()
 		o.Password, _ = u.Password()
 	}
+	if o.Dial != nil {
+		return &client{options: o, origin: origin, transport: transportOver(o)}, nil
+	}
 	dialer := &net.Dialer{Timeout: o.Idle, KeepAlive: 30 * time.Second, Control: o.Addresses.control}
 	return &client{options: o, origin: origin, transport: &http.Transport{
 		// No proxy of the environment: the addresses that are judged are those of the source.
@@ -87,10 +90,38 @@ func newClient(o Options) (*client, error) {
 	}}, nil
 }
 
+// transportOver makes requests over the connections of Dial.
+func transportOver(o Options) *http.Transport {
+	return &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := o.Dial(ctx)
+			if err != nil {
+				return nil, &dialError{err}
+			}
+			return conn, nil
+		},
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &dialError{errors.New("it is asked by TLS alone")}
+		},
+		ResponseHeaderTimeout:  o.Idle,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		MaxConnsPerHost:        4,
+		IdleConnTimeout:        time.Minute,
+		DisableCompression:     true,
+	}
+}
+
+// dialError is an error of Options.Dial.
+type dialError struct{ error }
+
+func (e *dialError) Unwrap() error { return e.error }
+
+// checkURL says whether a URL can be a source. What stands before the first colon may be a user, so
+// another scheme is not told.
 func checkURL(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("a URL of scheme %q is no source: http and https are", u.Scheme)
+		return errors.New("a source's URL begins with http:// or https://, and this one does not")
 	case u.Hostname() == "":
 		return errors.New("the URL names no host")
 	}
@@ -154,6 +185,9 @@ func (c *client) get(ctx context.Context, at *url.URL, s span) (*answer, error) 
 		switch a.StatusCode {
 		case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 			a.close()
+			if c.options.Dial != nil {
+				return nil, final(errors.New("the server redirects, which it may not"))
+			}
 			if at, err = redirect(at, a.Header.Get("Location")); err != nil {
 				return nil, final(err)
 			}
@@ -203,7 +237,9 @@ func (c *client) once(ctx context.Context, at *url.URL, s span) (*answer, error)
 }
 
 func (c *client) header(request *http.Request, s span) {
-	request.Header.Set("Range", s.String())
+	if s != (span{}) {
+		request.Header.Set("Range", s.String())
+	}
 	request.Header.Set("Accept-Encoding", "identity")
 	request.Header.Set("User-Agent", "virt-importer")
 	if !sameHost(c.origin, request.URL) {
@@ -243,12 +279,15 @@ func port(u *url.URL) string {
 func explain(ctx context.Context, err error) error {
 	var verification *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
+	var dial *dialError
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, ErrAddress):
 		// net.OpError would tell which address the name has.
 		return final(unwrapTo(err, ErrAddress))
+	case errors.As(err, &dial):
+		return fmt.Errorf("ask the server: %w", dial.error)
 	case errors.As(err, &verification):
 		return final(fmt.Errorf("the server's certificate is not trusted: put its authority into the ConfigMap that certConfigMap names: %w", verification.Err))
 	case errors.As(err, &record):
