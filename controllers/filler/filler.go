@@ -51,11 +51,13 @@ func (f *Filler) Setup(mgr ctrl.Manager) error {
 func (f *Filler) Start(ctx context.Context) error {
 	if !f.Enabled {
 		f.tell(ctx, nil)
+		f.sweep(ctx)
 		return nil
 	}
 	var running *session
 	defer func() { running.Close() }()
 	var known verdict
+	var swept bool
 	for ctx.Err() == nil {
 		now, err := f.look(ctx)
 		if err != nil { // as before, until it is known
@@ -70,6 +72,7 @@ func (f *Filler) Start(ctx context.Context) error {
 			running.Close()
 			running = nil
 		}
+		swept = !known.open && (swept || err == nil && f.sweep(ctx))
 		if known.open && running == nil {
 			if running, err = f.newSession(ctx); err != nil {
 				f.log.Error(err, "cannot fill DataVolumes")
@@ -81,6 +84,18 @@ func (f *Filler) Start(ctx context.Context) error {
 		f.pause(ctx)
 	}
 	return nil
+}
+
+// sweep deletes the source pods of all copies, once no copy is the Filler's to make any more: nobody else
+// deletes those that are in other namespaces than their DataVolumes.
+func (f *Filler) sweep(ctx context.Context) (done bool) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	if err := sweep(ctx, f.Live, f.Client); err != nil {
+		f.log.Error(err, "cannot delete the source pods of copies")
+		return false
+	}
+	return true
 }
 
 func (f *Filler) look(ctx context.Context) (verdict, error) {
