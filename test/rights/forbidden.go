@@ -99,7 +99,7 @@ func (k kind) isNamed(g Grant) bool {
 	if slices.Equal(g.Resources, []string{callerName}) {
 		return true
 	}
-	return len(g.ResourceNames) > 0 && (g.Namespace != "" || k.resources == webhooks || k.resources == "apiservices" || slices.Equal(g.Resources, []string{"users"}))
+	return len(g.ResourceNames) > 0 && (g.Namespace != "" || k.resources == webhooks || k.resources == policies || k.resources == "apiservices" || slices.Equal(g.Resources, []string{"users"}))
 }
 
 func wildcard(g Grant) string {
