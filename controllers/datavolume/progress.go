@@ -143,19 +143,39 @@ func Of(name string, volume *unstructured.Unstructured) Progress {
 	if why != "" {
 		return Progress{Failed: true, Message: fmt.Sprintf("DataVolume %s is %s, and is tried again after a failure: %s", name, Short(phase), why)}
 	}
-	return Progress{Message: fmt.Sprintf("DataVolume %s is %s", name, Short(phase))}
+	message := fmt.Sprintf("DataVolume %s is %s", name, Short(phase))
+	if why := waiting(volume); why != "" {
+		message += ": " + why
+	}
+	return Progress{Message: message}
+}
+
+// waiting is what a copy waits for, in words, or empty.
+func waiting(volume *unstructured.Unstructured) string {
+	return first(volume, func(kind, status, reason string) bool {
+		return kind == "Running" && status == "False" && (reason == "CloneSourceInUse" || reason == "CloneWithoutSource" || reason == "ImportPVCNotReady")
+	})
 }
 
 // trouble is why a DataVolume is not being filled, or empty.
 func trouble(volume *unstructured.Unstructured) string {
+	return first(volume, func(kind, status, reason string) bool {
+		// Error, ErrStartingPod, ErrExceededQuota, ErrClaimNotValid and their like.
+		broken := strings.HasPrefix(reason, "Err") || reason == "ImagePullFailed" || reason == "CloneValidationFailed"
+		return broken && (kind == "Running" && status == "False" || kind == "Bound" && status != "True")
+	})
+}
+
+// first is the reason and the message of the first condition that is meant, or empty.
+func first(volume *unstructured.Unstructured, meant func(kind, status, reason string) bool) string {
 	conditions, _, _ := unstructured.NestedSlice(volume.Object, "status", "conditions")
 	for _, c := range conditions {
 		c, _ := c.(map[string]any)
 		reason, _ := c["reason"].(string)
 		message, _ := c["message"].(string)
-		// Error, ErrStartingPod, ErrExceededQuota, ErrClaimNotValid and their like.
-		broken := strings.HasPrefix(reason, "Err") || reason == "ImagePullFailed"
-		if broken && (c["type"] == "Running" && c["status"] == "False" || c["type"] == "Bound" && c["status"] != "True") {
+		kind, _ := c["type"].(string)
+		status, _ := c["status"].(string)
+		if meant(kind, status, reason) {
 			return Short(strings.TrimSuffix(reason+", "+message, ", "))
 		}
 	}

@@ -40,12 +40,15 @@ func TestProgress(t *testing.T) {
 		"failed: is ImportScheduled, N/A, and is tried again after a failure: ImagePullFailed, gone": volume("ImportScheduled", "N/A", condition("Running", "False", "ImagePullFailed", "gone")),
 		"failed: data is new, and is tried again after a failure: ErrClaimNotValid, no accessMode":   volume("", "", condition("Bound", "False", "ErrClaimNotValid", "no accessMode")),
 		"failed: is ImportScheduled, and is tried again after a failure: ErrStartingPod":             volume("ImportScheduled", "", condition("Running", "False", "ErrStartingPod", "")),
-		"failed: ErrExceededQuota":                     volume("Pending", "", condition("Bound", "Unknown", "ErrExceededQuota", "")),
-		"waits: is Bound":                              volume("Bound", "", condition("Bound", "True", "ErrExceededQuota", "")),
-		"waits: is being deleted":                      beingDeleted(volume("Succeeded", "")),
-		"waits: is Pending":                            volume("Pending", "", condition("Bound", "False", "Pending", "")),
-		"waits: is ImportInProgress":                   volume("ImportInProgress", "", condition("Running", "False", "Completed", ""), "nonsense", nil),
-		"waits: is " + strings.Repeat("x", 1024) + "…": volume(strings.Repeat("x", 4000), ""),
+		"failed: ErrExceededQuota":                               volume("Pending", "", condition("Bound", "Unknown", "ErrExceededQuota", "")),
+		"waits: is CloneInProgress, 12.3%":                       volume("CloneInProgress", "12.3%", condition("Running", "True", "Pod is running", "")),
+		"waits: is CloneScheduled, N/A: CloneSourceInUse, pod x": volume("CloneScheduled", "N/A", condition("Running", "False", "CloneSourceInUse", "pod x")),
+		"failed: CloneValidationFailed, too large":               volume("CloneScheduled", "N/A", condition("Running", "False", "CloneValidationFailed", "too large")),
+		"waits: is Bound":                                        volume("Bound", "", condition("Bound", "True", "ErrExceededQuota", "")),
+		"waits: is being deleted":                                beingDeleted(volume("Succeeded", "")),
+		"waits: is Pending":                                      volume("Pending", "", condition("Bound", "False", "Pending", "")),
+		"waits: is ImportInProgress":                             volume("ImportInProgress", "", condition("Running", "False", "Completed", ""), "nonsense", nil),
+		"waits: is " + strings.Repeat("x", 1024) + "…":           volume(strings.Repeat("x", 4000), ""),
 	} {
 		p := Of("data", volume)
 		got := "waits"

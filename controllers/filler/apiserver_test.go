@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -187,7 +188,7 @@ func TestDataVolumes(t *testing.T) {
 	end := p.filler()
 	p.condition(v1.ReasonFillsDataVolumes)
 	for name, test := range map[string]func(*plane){"life": life, "failure": failing, "deletion": deleted, "first consumer": firstConsumer, "claims": claims,
-		"refused": refused, "schemas": schemas, "policies": policies} {
+		"refused": refused, "schemas": schemas, "policies": policies, "copies": copies, "importer pods": importerPods} {
 		t.Run(name, func(t *testing.T) {
 			of := *p
 			of.t = t
@@ -365,21 +366,27 @@ func restarted(p *plane, end func()) {
 	p.importers.say(podName("through"), importer.Progress{Done: 1, Total: 2})
 	p.pod("through", corev1.PodRunning, running(), 0)
 	p.is("through", cdi.ImportInProgress, "50.00%")
+	p.golden()
+	p.middle("orphan")
 	end()
+	p.Kubectl("delete", "dv", "orphan")
 	p.pod("through", corev1.PodSucceeded, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}, 0)
 	p.filler()
 	p.is("through", cdi.Succeeded, "100.0%")
 	p.gone("through")
+	p.noSourcePods()
 }
 
 // standsBack: with CDI nothing is touched, and without CDI all goes on.
 func standsBack(p *plane) {
 	p.volume("waiting", small)
 	p.is("waiting", cdi.Pending, "")
+	p.middle("halfway")
 	p.apply(cdiObject)
 	p.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd/"+cdi.CDIDefinition)
 	p.apply("apiVersion: cdi.kubevirt.io/v1beta1\nkind: CDI\nmetadata: {name: cdi}\n")
 	p.condition(v1.ReasonCDIInstalled)
+	p.noSourcePods() // nobody would delete them any more
 	p.volume("theirs", small)
 	before := p.bind("waiting")
 	time.Sleep(time.Second)
@@ -397,7 +404,7 @@ func standsBack(p *plane) {
 	p.condition(v1.ReasonDefinitionForeign)
 	p.Kubectl("label", "--overwrite", "crd", cdi.DataVolumeDefinition, cdi.ManagedByLabel+"="+cdi.ManagedByKubeqemu)
 	p.condition(v1.ReasonFillsDataVolumes)
-	p.Kubectl("delete", "dv", "waiting", "theirs", "through")
+	p.Kubectl("delete", "dv", "waiting", "theirs", "through", "halfway")
 }
 
 // cdiObject is a stand-in of the kind of CDI's own object.
@@ -458,6 +465,18 @@ func policies(p *plane) {
 		change(pod)
 		return pod
 	}
+	sourcePod := func(change func(*corev1.Pod)) client.Object {
+		from := goldenClaim("2Gi")
+		from.Namespace = "default"
+		pod, err := sourcePodOf(v, from, testConfig)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		change(pod)
+		return pod
+	}
+	fromSecret := &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "x"}, Key: "y"}}
+	handler := corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"x"}}}
 	// The API server hears of a policy by a watch.
 	for policy, object := range map[string]client.Object{"importers": pod(func(pod *corev1.Pod) { pod.Name = "other" }),
 		"claims": func() client.Object { c := claim.DeepCopy(); c.OwnerReferences = nil; return c }()} {
@@ -466,6 +485,22 @@ func policies(p *plane) {
 	}
 	if err := controller.Create(p.t.Context(), pod(func(*corev1.Pod) {}), client.DryRunAll); err != nil {
 		p.t.Errorf("an importer pod is refused: %v", err)
+	}
+	if err := controller.Create(p.t.Context(), sourcePod(func(*corev1.Pod) {}), client.DryRunAll); err != nil {
+		p.t.Errorf("a source pod is refused: %v", err)
+	}
+	for _, mode := range []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock} {
+		from := goldenClaim("2Gi")
+		from.Namespace, from.Spec.VolumeMode = "default", &mode
+		v := v.DeepCopy()
+		v.Namespace = "elsewhere"
+		pod, err := sourcePodOf(v, from, testConfig)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if err := controller.Create(p.t.Context(), pod, client.DryRunAll); err != nil {
+			p.t.Errorf("a source pod of mode %s is refused: %v", mode, err)
+		}
 	}
 	for name, object := range map[string]client.Object{
 		"another name":       pod(func(pod *corev1.Pod) { pod.Name = "other" }),
@@ -484,9 +519,46 @@ func policies(p *plane) {
 			pod.Spec.Volumes[0].EmptyDir = nil
 			pod.Spec.Volumes[0].HostPath = &corev1.HostPathVolumeSource{Path: "/"}
 		}),
-		"another's claim":         pod(func(pod *corev1.Pod) { pod.Spec.Volumes[1].PersistentVolumeClaim.ClaimName = "x" }),
-		"nobody's claim":          func() client.Object { c := claim.DeepCopy(); c.OwnerReferences = nil; return c }(),
-		"a claim of another name": func() client.Object { c := claim.DeepCopy(); c.Name = "x"; return c }(),
+		"neither importer nor launcher": pod(func(pod *corev1.Pod) {
+			pod.Name, pod.Labels, pod.OwnerReferences = "other", nil, nil
+		}),
+		"a variable of a Secret": pod(func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: "X", ValueFrom: fromSecret})
+		}),
+		"its task of a Secret": pod(func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].Env[0].Value, pod.Spec.Containers[0].Env[0].ValueFrom = "", fromSecret
+		}),
+		"variables of a Secret": pod(func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "x"}}}}
+		}),
+		"a lifecycle hook": pod(func(pod *corev1.Pod) { pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &handler} }),
+		"a probe": pod(func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: handler.Exec}}
+		}),
+		"a port": pod(func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8445, HostPort: 8445}}
+		}),
+		"root":         pod(func(pod *corev1.Pod) { pod.Spec.SecurityContext.RunAsUser = new(int64) }),
+		"another user": pod(func(pod *corev1.Pod) { pod.Spec.Containers[0].SecurityContext.RunAsUser = ptr.To[int64](1) }),
+		"no seccomp": pod(func(pod *corev1.Pod) {
+			pod.Spec.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined
+		}),
+		"a source pod of a name": sourcePod(func(pod *corev1.Pod) { pod.Name = "importer-source-x" }),
+		"a source pod to write":  sourcePod(func(pod *corev1.Pod) { pod.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = false }),
+		"a source pod of a Secret": sourcePod(func(pod *corev1.Pod) {
+			pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "x"}}
+		}),
+		"a source pod of the node":  sourcePod(func(pod *corev1.Pod) { pod.Spec.HostNetwork = true }),
+		"a source pod of a command": sourcePod(func(pod *corev1.Pod) { pod.Spec.Containers[0].Command = []string{"sh"} }),
+		"a source pod of two claims": sourcePod(func(pod *corev1.Pod) {
+			two := *pod.Spec.Volumes[0].DeepCopy()
+			two.Name = "two"
+			pod.Spec.Volumes = append(pod.Spec.Volumes, two)
+		}),
+		"a source pod that is controlled": sourcePod(func(pod *corev1.Pod) { pod.OwnerReferences[0].Controller = ptr.To(true) }),
+		"another's claim":                 pod(func(pod *corev1.Pod) { pod.Spec.Volumes[1].PersistentVolumeClaim.ClaimName = "x" }),
+		"nobody's claim":                  func() client.Object { c := claim.DeepCopy(); c.OwnerReferences = nil; return c }(),
+		"a claim of another name":         func() client.Object { c := claim.DeepCopy(); c.Name = "x"; return c }(),
 	} {
 		if err := controller.Create(p.t.Context(), object, client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "kubevirt-controller-") {
 			p.t.Errorf("%s: %v, want to be forbidden", name, err)

@@ -2,6 +2,7 @@ package filler
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,25 +43,69 @@ func (f forward) Ask(ctx context.Context) (importer.Progress, error) {
 	return ask(stream)
 }
 
-// ask sends one request and reads one answer, both bounded.
 func ask(stream io.ReadWriter) (progress importer.Progress, err error) {
-	if _, err = fmt.Fprintf(stream, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", importer.ProgressPath); err != nil {
-		return progress, fmt.Errorf("ask for the progress: %w", err)
+	err = exchange(stream, http.MethodGet, importer.ProgressPath, nil, &progress)
+	return progress, err
+}
+
+// exchange sends one request over a stream of its own, and reads the answer. After an error the
+// connection is of no use.
+func (f forward) exchange(ctx context.Context, method, path string, say, into any) error {
+	stream, err := f.Open(ctx, importer.Port)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	return exchange(stream, method, path, say, into)
+}
+
+// exchange sends one request, with a body if say is not nil, and reads one answer, whose head and body
+// are both bounded. If into is nil, the answer has no body.
+func exchange(stream io.ReadWriter, method, path string, say, into any) error {
+	request, err := requestOf(method, path, say)
+	if err != nil {
+		return err
+	}
+	if _, err = stream.Write(request); err != nil {
+		return fmt.Errorf("ask for %s: %w", path, err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(io.LimitReader(stream, 2*maxAnswer)), nil)
 	if err != nil {
-		return progress, fmt.Errorf("read the progress: %w", err)
+		return fmt.Errorf("read %s: %w", path, err)
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return progress, fmt.Errorf("read the progress: the importer answers %s", response.Status)
+	want := http.StatusOK
+	if into == nil {
+		want = http.StatusNoContent
+	}
+	if response.StatusCode != want {
+		return fmt.Errorf("read %s: the importer answers %d", path, response.StatusCode)
+	}
+	if into == nil {
+		return nil
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return progress, fmt.Errorf("read the progress: %w", err)
+		return fmt.Errorf("read %s: %w", path, err)
 	}
-	if err = json.Unmarshal(body, &progress); err != nil {
-		return progress, fmt.Errorf("read the progress: %w", err)
+	if err = json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
 	}
-	return progress, nil
+	return nil
+}
+
+func requestOf(method, path string, say any) ([]byte, error) {
+	var request bytes.Buffer
+	fmt.Fprintf(&request, "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n", method, path)
+	var body []byte
+	if say != nil {
+		var err error
+		if body, err = json.Marshal(say); err != nil {
+			return nil, fmt.Errorf("encode %s: %w", path, err)
+		}
+		fmt.Fprintf(&request, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
+	}
+	request.WriteString("\r\n")
+	request.Write(body)
+	return request.Bytes(), nil
 }

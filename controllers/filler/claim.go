@@ -49,6 +49,9 @@ func inflate(form *cdi.Claim) {
 		return // another claim or a snapshot has its own size
 	}
 	size := requested(spec)
+	if size <= 0 {
+		return // a copy, whose source has the size
+	}
 	if *spec.VolumeMode == corev1.PersistentVolumeFilesystem {
 		size = withOverhead(size)
 	}
@@ -70,7 +73,7 @@ func roundUp(size int64) int64 { return (size + mebibyte - 1) / mebibyte * mebib
 // diskBytes is how large a DataVolume's disk becomes on its claim, or 0 if the claim has no room for
 // a disk. Before a claim is bound, its request counts for its capacity.
 func diskBytes(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim) int64 {
-	if form := volume.Spec.Claim(); form.Inflate {
+	if form := volume.Spec.Claim(); form.Inflate && requested(&form.Spec) > 0 {
 		return requested(&form.Spec)
 	}
 	info := v1.PersistentVolumeClaimInfo{VolumeMode: claim.Spec.VolumeMode, Requests: claim.Spec.Resources.Requests, Capacity: claim.Status.Capacity}

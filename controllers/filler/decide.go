@@ -25,7 +25,9 @@ type world struct {
 	firstConsumer bool
 	// progress is what the importer said last, or nil.
 	progress *importer.Progress
-	now      time.Time
+	// origin is what the disk is copied from, or nil if it is no copy.
+	origin *origin
+	now    time.Time
 }
 
 // action is a change of another object than the DataVolume. A step has at most one: the change brings
@@ -42,6 +44,10 @@ const (
 	fillClaim
 	makePod
 	deletePod
+	// makeSource makes the source pod of a copy.
+	makeSource
+	// deleteSourcePod deletes the pod drop.
+	deleteSourcePod
 )
 
 // step is what is done next, and what the status is until then.
@@ -51,6 +57,8 @@ type step struct {
 	events []notice
 	// restarts of a pod that is made.
 	restarts int32
+	// serving is the source pod of a copy that is needed, and drop one that is deleted.
+	serving, drop *corev1.Pod
 	// after is when the DataVolume is looked at again, even if nothing changes. 0 is never.
 	after time.Duration
 	now   metav1.Time
@@ -88,14 +96,20 @@ const recheck = 30 * time.Second
 // decide says what becomes of a DataVolume. It is pure.
 func decide(w world) step {
 	s := step{status: *w.volume.Status.DeepCopy(), was: &w.volume.Status, now: metav1.NewTime(w.now)}
+	s.next(w)
+	s.release(w)
+	return s
+}
+
+func (s *step) next(w world) {
 	switch {
 	case s.status.Phase == cdi.Succeeded:
 		s.clean(w)
-		return s
+		return
 	case w.claim == nil || owns(w.volume, w.claim) && !filledFor(w.volume, w.claim):
 		if errs := w.volume.Spec.Validate(); len(errs) > 0 {
 			s.refuse(w, errs)
-			return s
+			return
 		}
 	}
 	switch {
@@ -106,7 +120,9 @@ func decide(w world) step {
 	case w.claim == nil:
 		s.bound(corev1.ConditionFalse, reasonNotFound, "No PVC found")
 		s.phase(w, cdi.Pending)
-		s.action = makeClaim
+		if s.mayMakeClaim(w) {
+			s.action = makeClaim
+		}
 	case w.claim.DeletionTimestamp != nil:
 		s.claimGoes(w)
 	case !owns(w.volume, w.claim):
@@ -115,7 +131,6 @@ func decide(w world) step {
 		s.status.ClaimName = w.claim.Name
 		s.own(w)
 	}
-	return s
 }
 
 func owns(volume *cdi.DataVolume, object metav1.Object) bool {
@@ -206,7 +221,7 @@ func (s *step) own(w world) {
 		s.succeed(w)
 		return
 	}
-	populated := w.volume.Spec.Claim().Populated()
+	populated := storageFills(w)
 	immediate := annotated(w.volume, cdi.ImmediateBindingAnnotation)
 	switch {
 	case claim.Status.Phase == corev1.ClaimLost:
@@ -222,6 +237,9 @@ func (s *step) own(w world) {
 		s.fill(w)
 	case w.firstConsumer:
 		s.phase(w, cdi.WaitForFirstConsumer)
+	case populated && w.copies():
+		s.phase(w, cdi.CSICloneInProgress)
+		s.after = recheck
 	default:
 		// A class may come, or its binding mode may not be known yet.
 		s.phase(w, cdi.Pending)
@@ -231,6 +249,9 @@ func (s *step) own(w world) {
 
 // fill follows the importer pod of a claim.
 func (s *step) fill(w world) {
+	if w.copies() && !s.source(w) {
+		return
+	}
 	pod := w.pod
 	switch {
 	case pod == nil && diskBytes(w.volume, w.claim) <= 0:
@@ -238,11 +259,11 @@ func (s *step) fill(w world) {
 		s.phase(w, cdi.PVCBound)
 	case pod == nil:
 		s.restarts = s.status.RestartCount
-		if s.status.Phase == cdi.ImportInProgress { // somebody deleted the pod
+		if inProgress(s.status.Phase) { // somebody deleted the pod
 			s.restarts = min(s.restarts+1, maxRestarts)
 		}
 		s.action = makePod
-		if s.status.Phase != cdi.ImportInProgress {
+		if !inProgress(s.status.Phase) {
 			s.phase(w, cdi.ImportScheduled)
 		}
 	case !owns(w.volume, pod):
@@ -267,7 +288,7 @@ func (s *step) followPod(w world) {
 	s.status.RestartCount = max(s.status.RestartCount, restartsOf(pod))
 	switch pod.Status.Phase {
 	case corev1.PodSucceeded:
-		s.running(corev1.ConditionFalse, reasonCompleted, "Import Complete")
+		s.complete(w)
 		s.action = fillClaim
 	case corev1.PodFailed:
 		s.again(w)
@@ -338,22 +359,41 @@ func percentOf(progress cdi.DataVolumeProgress) (percent float64, ok bool) {
 
 // succeed ends the import.
 func (s *step) succeed(w world) {
-	s.running(corev1.ConditionFalse, reasonCompleted, "Import Complete")
+	s.complete(w)
 	s.ready(corev1.ConditionTrue, "", "")
 	s.phase(w, cdi.Succeeded)
 	s.status.Progress = cdi.ProgressDone
 }
 
-// phase changes the phase, with CDI's event of the new phase.
-func (s *step) phase(w world, phase cdi.DataVolumePhase) {
+func (s *step) complete(w world) {
+	message := "Import Complete"
+	if w.copies() {
+		message = "Clone Complete"
+	}
+	s.running(corev1.ConditionFalse, reasonCompleted, message)
+}
+
+// announcement is CDI's event of a phase that the DataVolume enters, or nothing.
+func announcement(w world, phase cdi.DataVolumePhase) (reason, note string) {
+	if w.copies() {
+		return w.origin.announcement(w.volume, phase)
+	}
 	notes := map[cdi.DataVolumePhase]string{cdi.ImportScheduled: "Import into %s scheduled", cdi.ImportInProgress: "Import into %s in progress",
 		cdi.Succeeded: "Successfully imported into PVC %s"}
-	reason := string(phase)
-	if phase == cdi.Succeeded {
+	if note = notes[phase]; note == "" {
+		return "", ""
+	}
+	if reason = string(phase); phase == cdi.Succeeded {
 		reason = "ImportSucceeded"
 	}
-	if note := notes[phase]; note != "" && w.volume.Status.Phase != phase {
-		s.events = append(s.events, notice{corev1.EventTypeNormal, reason, fmt.Sprintf(note, w.volume.Name)})
+	return reason, fmt.Sprintf(note, w.volume.Name)
+}
+
+// phase changes the phase, with an event of the new phase.
+func (s *step) phase(w world, phase cdi.DataVolumePhase) {
+	phase = phaseOf(w, phase)
+	if reason, note := announcement(w, phase); note != "" && w.volume.Status.Phase != phase {
+		s.events = append(s.events, notice{corev1.EventTypeNormal, reason, note})
 	}
 	s.status.Phase = phase
 	if s.status.Progress == "" {

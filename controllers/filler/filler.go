@@ -55,10 +55,12 @@ func (f *Filler) Setup(mgr ctrl.Manager) error {
 func (f *Filler) Start(ctx context.Context) error {
 	if !f.Enabled {
 		f.tell(ctx, nil)
+		f.sweep(ctx)
 		return nil
 	}
 	defer func() { f.running.Swap(nil).Close() }()
 	var known verdict
+	var swept bool
 	for ctx.Err() == nil {
 		now, err := f.look(ctx)
 		if err != nil { // as before, until it is known
@@ -72,6 +74,7 @@ func (f *Filler) Start(ctx context.Context) error {
 		if f.running.Load().ended() || !known.open {
 			f.running.Swap(nil).Close()
 		}
+		swept = !known.open && (swept || err == nil && f.sweep(ctx))
 		if known.open && f.running.Load() == nil {
 			begun, err := f.newSession(ctx)
 			if err != nil {
@@ -101,6 +104,18 @@ func (f *Filler) List(ctx context.Context) ([]cdi.DataVolume, error) {
 		return nil, err
 	}
 	return list.Items, nil
+}
+
+// sweep deletes the source pods of all copies, once no copy is the Filler's to make any more: nobody else
+// deletes those that are in other namespaces than their DataVolumes.
+func (f *Filler) sweep(ctx context.Context) (done bool) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	if err := sweep(ctx, f.Live, f.Client); err != nil {
+		f.log.Error(err, "cannot delete the source pods of copies")
+		return false
+	}
+	return true
 }
 
 func (f *Filler) look(ctx context.Context) (verdict, error) {

@@ -61,7 +61,7 @@ func podName(volume string) string {
 // podOf renders the importer pod of a DataVolume. A namespace that enforces the restricted Pod
 // Security Standard admits the pod. The pod runs on whatever node its claim permits.
 func podOf(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim, config Config, restarts int32) (*corev1.Pod, error) {
-	task, err := json.Marshal(importer.Task{Source: sourceOf(volume.Spec.Source), Target: importer.Target{Block: isBlock(claim),
+	task, err := json.Marshal(importer.Task{Source: sourceOf(&volume.Spec), Target: importer.Target{Block: isBlock(claim),
 		Bytes: diskBytes(volume, claim), Preallocate: ptr.Deref(volume.Spec.Preallocation, false)},
 		Forbidden: config.Forbidden, Permitted: config.Permitted})
 	if err != nil {
@@ -70,40 +70,51 @@ func podOf(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim, config C
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: volume.Namespace, Name: podName(volume.Name),
-			Labels: map[string]string{v1.AppLabel: "virt-importer", componentLabel: containerName, "app": "containerized-data-importer",
-				cdi.ManagedByLabel: cdi.ManagedByKubeqemu},
+			Labels: podLabels(),
 			// A sidecar would outlive the importer.
 			Annotations: map[string]string{restartsAnnotation: strconv.Itoa(int(restarts)), claimAnnotation: string(claim.UID),
 				"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(volume, cdi.DataVolumeGroupVersionKind)},
 		},
-		Spec: corev1.PodSpec{
-			RestartPolicy:                 corev1.RestartPolicyOnFailure,
-			TerminationGracePeriodSeconds: ptr.To[int64](10),
-			AutomountServiceAccountToken:  ptr.To(false),
-			EnableServiceLinks:            ptr.To(false),
-			PriorityClassName:             volume.Spec.PriorityClassName,
-			SecurityContext: &corev1.PodSecurityContext{
-				RunAsNonRoot:        ptr.To(true),
-				RunAsUser:           ptr.To[int64](importerUser),
-				RunAsGroup:          ptr.To[int64](importerUser),
-				FSGroup:             ptr.To[int64](importerUser),
-				FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
-				SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-			},
-			Containers: []corev1.Container{container(config.Image, string(task))},
-			Volumes: []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{
-				EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(16*mebibyte, resource.BinarySI)}}}},
-		},
+		Spec: podSpec(config.Image, string(task)),
 	}
+	pod.Spec.PriorityClassName = volume.Spec.PriorityClassName
 	addClaim(pod, claim)
-	if http := volume.Spec.Source.HTTP; http != nil {
-		addFiles(pod, http)
+	source := volume.Spec.Source
+	if source != nil && source.HTTP != nil {
+		addFiles(pod, source.HTTP)
 	}
-	if registry := volume.Spec.Source.Registry; registry != nil {
-		addImage(pod, registry)
+	if source != nil && source.Registry != nil {
+		addImage(pod, source.Registry)
 	}
 	return pod, nil
+}
+
+// podLabels are what importer pods and source pods are known by.
+func podLabels() map[string]string {
+	return map[string]string{v1.AppLabel: importerName, componentLabel: containerName, "app": "containerized-data-importer",
+		cdi.ManagedByLabel: cdi.ManagedByKubeqemu}
+}
+
+// podSpec is what importer pods and source pods have in common.
+func podSpec(image, task string) corev1.PodSpec {
+	return corev1.PodSpec{
+		RestartPolicy:                 corev1.RestartPolicyOnFailure,
+		TerminationGracePeriodSeconds: ptr.To[int64](10),
+		AutomountServiceAccountToken:  ptr.To(false),
+		EnableServiceLinks:            ptr.To(false),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot:        ptr.To(true),
+			RunAsUser:           ptr.To[int64](importerUser),
+			RunAsGroup:          ptr.To[int64](importerUser),
+			FSGroup:             ptr.To[int64](importerUser),
+			FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
+			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers: []corev1.Container{container(image, task)},
+		Volumes: []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(16*mebibyte, resource.BinarySI)}}}},
+	}
 }
 
 // container is the importer's. Its memory is booked as a whole, so that an import takes no guest's.
@@ -143,7 +154,11 @@ func container(image, task string) corev1.Container {
 func literal(value string) string { return strings.ReplaceAll(value, "$", "$$") }
 
 // sourceOf is the importer's source of a valid DataVolume.
-func sourceOf(source *cdi.DataVolumeSource) importer.Source {
+func sourceOf(spec *cdi.DataVolumeSpec) importer.Source {
+	if spec.Copies() {
+		return importer.Source{Claim: &importer.Claim{}}
+	}
+	source := spec.Source
 	http := source.HTTP
 	switch {
 	case source.Registry != nil:

@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden.yaml") }
 var sources = map[string]string{
 	"blank":    blank,
 	"block":    `{source: {blank: {}}, preallocation: true, priorityClassName: high, pvc: {volumeMode: Block, resources: {requests: {storage: 1Gi}}}}`,
+	"claim":    `{source: {pvc: {namespace: golden, name: debian}}, storage: {resources: {requests: {storage: 1Gi}}}}`,
 	"registry": `{source: {registry: {url: "docker://registry.example/debian:13", pullMethod: node, platform: {architecture: arm64}}}, storage: {resources: {requests: {storage: 1Gi}}}}`,
 	"http": `{source: {http: {url: "https://example.com/$(X)$$/disk.qcow2", checksum: "md5:00000000000000000000000000000000", certConfigMap: ca, secretRef: login,
   extraHeaders: ["A: 1"], secretExtraHeaders: [one, two]}}, storage: {resources: {requests: {storage: 1Gi}}}}`,
@@ -63,7 +64,7 @@ func TestPodGolden(t *testing.T) {
 
 // set is how many sources are set.
 func set(s importer.Source) (n int) {
-	for _, there := range []bool{s.Blank != nil, s.HTTP != nil, s.Image != nil} {
+	for _, there := range []bool{s.Blank != nil, s.HTTP != nil, s.Image != nil, s.Claim != nil} {
 		if there {
 			n++
 		}

@@ -20,10 +20,13 @@ const (
 	longestRedial = 30 * time.Second
 )
 
-// Connection asks one importer.
+// Connection asks one importer. What it does ends with its context.
 type Connection interface {
-	// Ask returns the progress. It ends with its context.
+	// Ask returns the progress.
 	Ask(context.Context) (importer.Progress, error)
+	// Identity and Introduce are for a pod that has a peer.
+	Identity(context.Context) (importer.Identity, error)
+	Introduce(context.Context, importer.Peer) error
 	Close()
 }
 
@@ -47,7 +50,7 @@ type Watcher struct {
 
 // followed is one importer.
 type followed struct {
-	pod    types.UID
+	pods   Pods
 	cancel context.CancelFunc
 	last   *importer.Progress
 }
@@ -65,23 +68,23 @@ func (w *Watcher) Close() {
 	w.ended.Wait()
 }
 
-// Follow sees to it that the importer in a DataVolume's pod is followed, and returns what it said
-// last, or nil.
-func (w *Watcher) Follow(volume types.NamespacedName, pod string, uid types.UID) *importer.Progress {
+// Follow sees to it that the importer in a DataVolume's pod is followed, and knows its source pod. It
+// returns what the importer said last, or nil.
+func (w *Watcher) Follow(volume types.NamespacedName, pods Pods) *importer.Progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.by[volume]
-	if f != nil && f.pod == uid {
+	if f != nil && f.pods == pods {
 		return f.last
 	}
 	if f != nil {
 		f.cancel()
 	}
-	f = &followed{pod: uid}
+	f = &followed{pods: pods}
 	var ctx context.Context
 	ctx, f.cancel = context.WithCancel(w.stopped)
 	w.by[volume] = f
-	w.ended.Go(func() { w.follow(ctx, volume, types.NamespacedName{Namespace: volume.Namespace, Name: pod}, f) })
+	w.ended.Go(func() { w.follow(ctx, volume, f) })
 	return nil
 }
 
@@ -96,10 +99,10 @@ func (w *Watcher) Forget(volume types.NamespacedName) {
 }
 
 // follow asks until its context ends. A connection that fails is made anew.
-func (w *Watcher) follow(ctx context.Context, volume, pod types.NamespacedName, f *followed) {
+func (w *Watcher) follow(ctx context.Context, volume types.NamespacedName, f *followed) {
 	pause := askEvery
 	for ctx.Err() == nil {
-		if w.converse(ctx, volume, pod, f) {
+		if w.converse(ctx, volume, f) {
 			pause = askEvery
 		} else {
 			pause = min(2*pause, longestRedial)
@@ -110,9 +113,9 @@ func (w *Watcher) follow(ctx context.Context, volume, pod types.NamespacedName, 
 }
 
 // converse asks over one connection until it fails, and says whether the importer answered.
-func (w *Watcher) converse(ctx context.Context, volume, pod types.NamespacedName, f *followed) (answered bool) {
+func (w *Watcher) converse(ctx context.Context, volume types.NamespacedName, f *followed) (answered bool) {
 	dialing, cancel := context.WithTimeout(ctx, askTimeout)
-	connection, err := w.dial(dialing, pod)
+	connection, err := w.connect(dialing, f.pods)
 	cancel()
 	if err != nil {
 		return false // the importer may not listen yet; the next round tries again

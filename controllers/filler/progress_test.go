@@ -3,6 +3,8 @@ package filler
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,7 +21,27 @@ import (
 type importers struct {
 	mu   sync.Mutex
 	says map[string]importer.Progress // by pod
-	open atomic.Int64
+	// process counts the starts of a pod's container. peers are whom the pods were told of, in order.
+	process map[string]int
+	peers   []string
+	open    atomic.Int64
+}
+
+// restart starts a pod's container again. It knows no peer then.
+func (i *importers) restart(pod string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.process == nil {
+		i.process = map[string]int{}
+	}
+	i.process[pod]++
+}
+
+// told is whom the pods were told of until now.
+func (i *importers) told() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clone(i.peers)
 }
 
 func (i *importers) say(pod string, p importer.Progress) {
@@ -51,6 +73,24 @@ func (c *conversation) Ask(context.Context) (importer.Progress, error) {
 		return p, errors.New("the importer does not listen")
 	}
 	return p, nil
+}
+
+func (c *conversation) Identity(context.Context) (importer.Identity, error) {
+	c.with.mu.Lock()
+	defer c.with.mu.Unlock()
+	return importer.Identity{Certificate: fmt.Sprintf("%s#%d", c.pod, c.with.process[c.pod])}, nil
+}
+
+func (c *conversation) Introduce(_ context.Context, peer importer.Peer) error {
+	c.with.mu.Lock()
+	defer c.with.mu.Unlock()
+	c.with.peers = append(c.with.peers, fmt.Sprintf("%s knows %s at %q", c.pod, peer.Certificate, peer.Address))
+	return nil
+}
+
+// importerOf is a DataVolume's importer pod of a UID.
+func importerOf(volume types.NamespacedName, uid types.UID) Pods {
+	return Pods{Importer: types.NamespacedName{Namespace: volume.Namespace, Name: podName(volume.Name)}, UID: uid}
 }
 
 var data = types.NamespacedName{Namespace: "ns", Name: "data"}
@@ -85,20 +125,20 @@ func await(t *testing.T, c *clocktesting.FakeClock, changed <-chan types.Namespa
 func TestFollow(t *testing.T) {
 	i := &importers{}
 	w, c, changed := follower(t, i.dial)
-	if p := w.Follow(data, "importer-data", "1"); p != nil {
+	if p := w.Follow(data, importerOf(data, "1")); p != nil {
 		t.Errorf("%+v before anybody asked", p)
 	}
 	i.say("importer-data", importer.Progress{Done: 1, Total: 2})
 	if got := await(t, c, changed); got != data {
 		t.Errorf("%s changed", got)
 	}
-	if p := w.Follow(data, "importer-data", "1"); p == nil || p.Done != 1 {
+	if p := w.Follow(data, importerOf(data, "1")); p == nil || p.Done != 1 {
 		t.Errorf("%+v", p)
 	}
 	i.say("importer-data", importer.Progress{Done: 2, Total: 2})
 	await(t, c, changed)
 	// Another pod of the name begins anew.
-	if p := w.Follow(data, "importer-data", "2"); p != nil {
+	if p := w.Follow(data, importerOf(data, "2")); p != nil {
 		t.Errorf("%+v of the pod before", p)
 	}
 	await(t, c, changed)
@@ -118,7 +158,7 @@ func TestHanging(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}, clock.RealClock{}, func(types.NamespacedName) { t.Error("something changed") })
-	w.Follow(data, "importer-data", "1")
+	w.Follow(data, importerOf(data, "1"))
 	dialed.Wait()
 	w.Close()
 	w.Forget(data)

@@ -4,7 +4,8 @@
 // decide.go says what is done next, by what is there. Nothing is kept but in the objects themselves,
 // so that another virt-controller goes on where this one ended. A claim says that it is filled
 // (cdi.PopulatedForAnnotation) before its DataVolume does; the real CDI reads the same. Owner
-// references delete everything with the DataVolume.
+// references delete everything with the DataVolume, but the source pods of copies: those of a DataVolume
+// that is gone are deleted by the Reconciler, which hears of each at its start.
 package filler
 
 import (
@@ -33,7 +34,7 @@ import (
 
 // Progresses are what importers say. A Watcher has them.
 type Progresses interface {
-	Follow(volume types.NamespacedName, pod string, uid types.UID) *importer.Progress
+	Follow(volume types.NamespacedName, pods Pods) *importer.Progress
 	Forget(volume types.NamespacedName)
 }
 
@@ -52,6 +53,7 @@ type Reconciler struct {
 	// anything: CDI may have come since the last look.
 	Ours   func(context.Context) (bool, error)
 	writes kit.Writes
+	uses   uses
 }
 
 // Reconcile takes the next step of one DataVolume.
@@ -61,7 +63,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil || volume.DeletionTimestamp != nil { // what it owns goes with it
 		r.Progresses.Forget(request.NamespacedName)
 		r.writes.Forget(request.NamespacedName)
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		r.uses.forget(request.NamespacedName)
+		if client.IgnoreNotFound(err) != nil {
+			return ctrl.Result{}, err
+		}
+		return ctrl.Result{}, r.dropSources(ctx, request.NamespacedName)
 	}
 	if r.writes.Behind(volume) {
 		return ctrl.Result{RequeueAfter: kit.WriteDelay}, nil
@@ -104,8 +110,13 @@ func (r *Reconciler) look(ctx context.Context, volume *cdi.DataVolume) (world, e
 			return w, err
 		}
 	}
-	if w.pod != nil && w.pod.Status.Phase == corev1.PodRunning && w.pod.DeletionTimestamp == nil && owns(volume, w.pod) {
-		w.progress = r.Progresses.Follow(key, w.pod.Name, w.pod.UID)
+	if volume.Spec.Copies() {
+		if w.origin, err = r.origin(ctx, w); err != nil {
+			return w, err
+		}
+	}
+	if pods, ok := podsOf(w); ok {
+		w.progress = r.Progresses.Follow(key, pods)
 	} else {
 		r.Progresses.Forget(key)
 	}
@@ -159,6 +170,10 @@ func (r *Reconciler) act(ctx context.Context, w world, s *step) error {
 		return r.patchClaim(ctx, w, fmt.Sprintf(`,"labels":{%q:%q},"ownerReferences":%s`, cdi.ManagedByLabel, cdi.ManagedByKubeqemu, owners))
 	case fillClaim:
 		return r.patchClaim(ctx, w, "")
+	case makeSource:
+		return r.makeSource(ctx, w, s)
+	case deleteSourcePod:
+		return deleteSource(ctx, r.Client, s.drop)
 	case deletePod:
 		err := r.Client.Delete(ctx, w.pod, client.Preconditions{UID: &w.pod.UID})
 		if client.IgnoreNotFound(err) != nil {
@@ -170,6 +185,9 @@ func (r *Reconciler) act(ctx context.Context, w world, s *step) error {
 
 func (r *Reconciler) makeClaim(ctx context.Context, w world, s *step) error {
 	claim := claimOf(w.volume)
+	if w.copies() {
+		w.origin.shape(claim)
+	}
 	err := kit.SortedRefusal(r.Client.Create(ctx, claim))
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err): // the cache was behind
@@ -189,6 +207,9 @@ func (r *Reconciler) makePod(ctx context.Context, w world, s *step) error {
 	if err != nil {
 		return err
 	}
+	if w.copies() {
+		w.origin.bind(pod, s.serving)
+	}
 	err = kit.SortedRefusal(r.Client.Create(ctx, pod))
 	switch {
 	case apierrors.IsAlreadyExists(err):
@@ -201,7 +222,7 @@ func (r *Reconciler) makePod(ctx context.Context, w world, s *step) error {
 		s.running(corev1.ConditionFalse, reasonPending, "")
 		return nil
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
-		if s.events = nil; s.status.Phase == cdi.ImportScheduled {
+		if s.events = nil; scheduled(s.status.Phase) {
 			s.status.Phase = cdi.PVCBound // nothing is scheduled
 		}
 		s.stopped(w, reasonStartingPod, err.Error())
@@ -241,6 +262,14 @@ func (r *Reconciler) patchClaim(ctx context.Context, w world, more string) error
 	return nil
 }
 
+// actionOf is what is done for a DataVolume, for its events.
+func actionOf(volume *cdi.DataVolume) string {
+	if volume.Spec.Copies() {
+		return "Clone"
+	}
+	return "Import"
+}
+
 // write writes the status if it changed, and then the events.
 func (r *Reconciler) write(ctx context.Context, volume *cdi.DataVolume, s step) error {
 	if equality.Semantic.DeepEqual(volume.Status, s.status) {
@@ -254,7 +283,7 @@ func (r *Reconciler) write(ctx context.Context, volume *cdi.DataVolume, s step) 
 	}
 	r.writes.Note(volume, after)
 	for _, e := range s.events {
-		r.Events.Eventf(volume, nil, e.kind, e.reason, "Import", "%s", datavolume.Short(e.note))
+		r.Events.Eventf(volume, nil, e.kind, e.reason, actionOf(volume), "%s", datavolume.Short(e.note))
 	}
 	return nil
 }

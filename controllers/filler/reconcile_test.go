@@ -22,8 +22,8 @@ import (
 
 type noProgress struct{}
 
-func (noProgress) Follow(types.NamespacedName, string, types.UID) *importer.Progress { return nil }
-func (noProgress) Forget(types.NamespacedName)                                       {}
+func (noProgress) Follow(types.NamespacedName, Pods) *importer.Progress { return nil }
+func (noProgress) Forget(types.NamespacedName)                          {}
 
 // TestOurs: CDI may come at any time. From then on nothing is changed, even before the Filler has
 // looked again.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
@@ -124,11 +125,11 @@ func (f *Filler) newController(r *Reconciler, objects cache.Cache, wake <-chan e
 	if err != nil {
 		return nil, fmt.Errorf("make a controller: %w", err)
 	}
-	owned := handler.EnqueueRequestsFromMapFunc(byOwner)
+	owned, pods := handler.EnqueueRequestsFromMapFunc(byOwner), handler.EnqueueRequestsFromMapFunc(byPod)
 	for _, s := range []source.Source{
 		source.Kind[client.Object](objects, &cdi.DataVolume{}, &handler.EnqueueRequestForObject{}),
 		source.Kind[client.Object](objects, &corev1.PersistentVolumeClaim{}, owned),
-		source.Kind[client.Object](objects, &corev1.Pod{}, owned),
+		source.Kind[client.Object](objects, &corev1.Pod{}, pods),
 		source.Channel(wake, &handler.EnqueueRequestForObject{}),
 	} {
 		if err := c.Watch(s); err != nil {
@@ -147,6 +148,16 @@ func byOwner(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: reference.Name}}}
 }
 
+// byPod is the DataVolume of an importer pod or a source pod.
+func byPod(ctx context.Context, object client.Object) []reconcile.Request {
+	if pod, ok := object.(*corev1.Pod); ok && isSourcePod(pod) {
+		if volume, ok := volumeOf(pod); ok {
+			return []reconcile.Request{{NamespacedName: volume}}
+		}
+	}
+	return byOwner(ctx, object)
+}
+
 // cacheOptions keep few objects in the cache, with few fields.
 func cacheOptions(f *Filler) cache.Options {
 	ours := labels.SelectorFromSet(labels.Set{cdi.ManagedByLabel: cdi.ManagedByKubeqemu})
@@ -155,7 +166,7 @@ func cacheOptions(f *Filler) cache.Options {
 		DefaultTransform: trim,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.PersistentVolumeClaim{}: {Label: ours},
-			&corev1.Pod{}:                   {Label: ours},
+			&corev1.Pod{}:                   {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: importerName})},
 		},
 	}
 }
@@ -164,7 +175,10 @@ func cacheOptions(f *Filler) cache.Options {
 func trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
-		o.ManagedFields, o.Labels = nil, nil
+		of := o.Labels[forLabel]
+		if o.ManagedFields, o.Labels = nil, nil; of != "" {
+			o.Labels = map[string]string{forLabel: of}
+		}
 		o.Spec = corev1.PodSpec{}
 	case *corev1.PersistentVolumeClaim:
 		o.ManagedFields = nil

@@ -16,6 +16,7 @@ func TestDataVolumes(t *testing.T) {
 	t.Parallel()
 	t.Run("without CDI", func(t *testing.T) {
 		t.Run("imported", func(t *testing.T) { t.Parallel(); importedDisks(t) })
+		t.Run("copied", func(t *testing.T) { t.Parallel(); copiedDisks(t) })
 		t.Run("refused", func(t *testing.T) { t.Parallel(); refusedSources(t) })
 	})
 	const ours = "../../config/datavolumes/crd"

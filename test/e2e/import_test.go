@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -147,4 +148,129 @@ func refusedSources(t *testing.T) {
 		kubectl(t, "-n", ns, "delete", "vm", name, "--timeout=120s")
 		nothingLeft(t, ns, name)
 	}
+}
+
+// dataVolume creates a DataVolume without a VM, on storage that binds at the first consumer. It is filled
+// at once.
+func dataVolume(namespace, name, spec string, args ...string) error {
+	_, err := output(fmt.Sprintf(`{"apiVersion":"cdi.kubevirt.io/v1beta1","kind":"DataVolume","metadata":{"name":%q,"annotations":{"cdi.kubevirt.io/storage.bind.immediate.requested":""}},"spec":%s}`, name, spec),
+		"kubectl", append([]string{"-n", namespace, "create", "-f", "-"}, args...)...)
+	return err
+}
+
+// ready waits until a DataVolume is filled.
+func ready(t *testing.T, namespace, name string) {
+	t.Helper()
+	kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "--timeout=120s", "datavolume/"+name)
+}
+
+// mayCopy lets somebody copy what a namespace has.
+func mayCopy(t *testing.T, namespace, name, subject string) {
+	t.Helper()
+	apply(t, namespace, fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: %[1]s}
+rules: [{apiGroups: [cdi.kubevirt.io], resources: [datavolumes/source], verbs: [create]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: %[1]s}
+subjects: [%[2]s]
+`, name, subject))
+}
+
+// noSourcePods waits until a namespace has no source pod.
+func noSourcePods(t *testing.T, namespace string) {
+	t.Helper()
+	if err := poll(60*time.Second, func() error {
+		left, err := output("", "kubectl", "-n", namespace, "get", "pods", "-l", "kubeqemu.io/source-for", "-o", "name")
+		if err == nil && left != "" {
+			err = fmt.Errorf("namespace %s still has %s", namespace, left)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// copiedDisks: a disk of another namespace is copied, for a VM and without one, by who may, and through a
+// DataSource. Nothing is left of it.
+func copiedDisks(t *testing.T) {
+	golden, ns := namespace(t), namespace(t)
+	provision(t, golden)
+	provision(t, ns)
+	url := serve(t, golden, "web", 0)
+	if err := dataVolume(golden, "golden", `{"source":{"http":{"url":"`+url+`/disk/tiny.qcow2"}},"storage":{"storageClassName":"e2e-dynamic","resources":{"requests":{"storage":"256Mi"}}}}`); err != nil {
+		t.Fatal(err)
+	}
+	ready(t, golden, "golden")
+	source := `{"pvc":{"namespace":"` + golden + `","name":"golden"}}`
+	m := withTemplates(t, ns, "copied", map[string]string{"root": source}, "root")
+	m.says(v1.ConditionFailure, "service account default of namespace "+ns+" may not clone from namespace "+golden)
+	mayCopy(t, golden, "vms", "{kind: ServiceAccount, name: default, namespace: "+ns+"}")
+	m.runs("")
+	if got := m.in(m.shell(), "blockdev --getsize64 /dev/vda"); got != fmt.Sprint(256<<20) {
+		t.Errorf("the guest's disk has %s bytes", got)
+	}
+	if shown := kubectl(t, "-n", ns, "get", "events", "-o", "jsonpath={.items[*].reason}"); !strings.Contains(shown, "CloneScheduled") || !strings.Contains(shown, "CloneSucceeded") {
+		t.Errorf("the events are %s", shown)
+	}
+	noSourcePods(t, golden)
+	copiedByTenant(t, golden, ns, source)
+	kubectl(t, "-n", ns, "delete", "vm", "copied", "--timeout=120s")
+	nothingLeft(t, ns, "copied")
+}
+
+// copiedByTenant: the same without a VM, by a user who has the right, and not before. While the source is
+// in use, the copy waits.
+func copiedByTenant(t *testing.T, golden, ns, source string) {
+	const storage = `"storage":{"storageClassName":"e2e-dynamic"}}`
+	as := tenant(t, ns)
+	may(t, ns, as, "create", "datavolumes.cdi.kubevirt.io")
+	through := `{"sourceRef":{"kind":"DataSource","name":"golden","namespace":"` + golden + `"},` + storage
+	for name, spec := range map[string]string{"direct": `{"source":` + source + "," + storage, "through": through} {
+		if err := dataVolume(ns, name, spec, as); err == nil || !strings.Contains(err.Error(), "you may not copy from namespace "+golden) {
+			t.Errorf("%s, by who may not: %v", name, err)
+		}
+	}
+	mayCopy(t, golden, "tenant", "{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant-of-"+ns+"}")
+	may(t, golden, as, "create", "datavolumes.cdi.kubevirt.io", "--subresource=source")
+	apply(t, golden, `{"apiVersion":"cdi.kubevirt.io/v1beta1","kind":"DataSource","metadata":{"name":"golden"},"spec":{"source":`+source+`}}`)
+	if err := dataVolume(ns, "through", through, as); err != nil {
+		t.Fatal(err)
+	}
+	ready(t, ns, "through")
+	apply(t, golden, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"writer"},"spec":{"terminationGracePeriodSeconds":0,
+"containers":[{"name":"c","image":%q,"imagePullPolicy":"Never","command":["busybox","sleep","600"],"volumeMounts":[{"name":"v","mountPath":"/v"}]}],
+"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"golden"}}]}}`, clientImage))
+	if err := dataVolume(ns, "waits", `{"source":`+source+","+storage, as); err != nil {
+		t.Fatal(err)
+	}
+	if err := poll(60*time.Second, func() error {
+		said, err := output("", "kubectl", "-n", ns, "get", "datavolume", "waits", "-o", `jsonpath={.status.conditions[?(@.type=="Running")]}`)
+		if err == nil && (!strings.Contains(said, "CloneSourceInUse") || !strings.Contains(said, "writer")) {
+			err = fmt.Errorf("while a pod uses the source the copy says %s", said)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	kubectl(t, "-n", golden, "delete", "pod", "writer", "--timeout=60s")
+	ready(t, ns, "waits")
+	// One that goes as soon as it has a source pod.
+	if err := dataVolume(ns, "dropped", `{"source":`+source+","+storage, as); err != nil {
+		t.Fatal(err)
+	}
+	if err := poll(60*time.Second, func() error {
+		made, err := output("", "kubectl", "-n", golden, "get", "pods", "-l", "kubeqemu.io/source-for", "-o", "name")
+		if err == nil && made == "" {
+			err = errors.New("the copy has no source pod")
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	kubectl(t, "-n", ns, "delete", "datavolume", "dropped", "through", "waits", "--timeout=120s")
+	noSourcePods(t, golden)
 }

@@ -49,7 +49,8 @@ var forbidden = []kind{
 	// virt-api writes its CA into its own, which an API server has no narrower right for.
 	{"admissionregistration.k8s.io", webhooks, "get,list,watch,update", "it sees or changes every write", Component, true},
 	{"admissionregistration.k8s.io", "*", "*", "it sees or changes every write", Worker, false},
-	{"admissionregistration.k8s.io", policies, "*", "it changes what every write is held by", Component, false},
+	{"admissionregistration.k8s.io", policies, writing + ",list,watch", "it changes what every write is held by", Component, false},
+	{"admissionregistration.k8s.io", policies, "get", "it reads what every write is held by", Component, true},
 	// virt-api writes its CA into its own, whose name holds it to its group.
 	{"apiregistration.k8s.io", "*", "create,patch,delete,deletecollection", "it answers for the API server", Component, false},
 	{"apiregistration.k8s.io", "apiservices/status", "*", "it answers for the API server", Component, false},
@@ -98,7 +99,7 @@ func (k kind) isNamed(g Grant) bool {
 	if slices.Equal(g.Resources, []string{callerName}) {
 		return true
 	}
-	return len(g.ResourceNames) > 0 && (g.Namespace != "" || k.resources == webhooks || k.resources == "apiservices" || slices.Equal(g.Resources, []string{"users"}))
+	return len(g.ResourceNames) > 0 && (g.Namespace != "" || k.resources == webhooks || k.resources == policies || k.resources == "apiservices" || slices.Equal(g.Resources, []string{"users"}))
 }
 
 func wildcard(g Grant) string {

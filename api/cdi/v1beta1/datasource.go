@@ -53,7 +53,7 @@ type DataSourceSource struct {
 
 // DataSourceRefSourceDataSource is another DataSource.
 type DataSourceRefSourceDataSource struct {
-	// Namespace of the DataSource.
+	// Namespace of the DataSource. Empty is that of the DataSource that names it.
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
 	// Name of the DataSource.

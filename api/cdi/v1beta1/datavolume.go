@@ -48,7 +48,7 @@ type DataVolumeSpec struct {
 	// dataSourceRef fills the claim.
 	// +optional
 	Source *DataVolumeSource `json:"source,omitempty"`
-	// SourceRef names a DataSource that leads to the source. Not supported yet: the DataVolume waits.
+	// SourceRef names a DataSource that leads to the claim whose disk is copied.
 	// +optional
 	SourceRef *DataVolumeSourceRef `json:"sourceRef,omitempty"`
 	// PVC is the claim as it is made. On a file system, the disk is as large as the claim without the

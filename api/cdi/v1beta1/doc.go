@@ -3,8 +3,8 @@
 //
 // Every field of CDI's v1.66 stands here. A field that has no effect yet is refused by its path. The
 // API server refuses what will stay unsupported for long (s3, gcs, vddk, imageio, archives,
-// checkpoints). virt-controller refuses sources whose importer is still to come (pvc, snapshot,
-// upload, and sourceRef): a condition and an event name the field, and the DataVolume
+// checkpoints). virt-controller refuses sources whose importer is still to come (snapshot
+// and upload): a condition and an event name the field, and the DataVolume
 // waits. virt-controller refuses the first sort too, because an object may be older than the schema:
 // CDI's objects outlive CDI. A field that CDI does not have is dropped by the API server, with a
 // warning. A VirtualMachine's dataVolumeTemplates are not held against this schema, because they must
@@ -26,6 +26,9 @@ var GroupVersion = schema.GroupVersion{Group: "cdi.kubevirt.io", Version: "v1bet
 
 // DataVolumeGroupVersionKind is the kind that owns the claim and the importer pod of a DataVolume.
 var DataVolumeGroupVersionKind = GroupVersion.WithKind("DataVolume")
+
+// DataSourceKind is the kind that sourceRef names.
+const DataSourceKind = "DataSource"
 
 // Names of the CustomResourceDefinitions: those of this package, and the one of CDI's own
 // installation.

@@ -16,7 +16,7 @@ type DataVolumeSource struct {
 	// Registry is a container disk of a registry.
 	// +optional
 	Registry *DataVolumeSourceRegistry `json:"registry,omitempty"`
-	// PVC is another claim's disk. Not supported yet: the DataVolume waits.
+	// PVC is another claim's disk, of this namespace or another one.
 	// +optional
 	PVC *DataVolumeSourcePVC `json:"pvc,omitempty"`
 	// Snapshot is a VolumeSnapshot. Not supported yet: the DataVolume waits.
@@ -86,7 +86,8 @@ type DataVolumeSourceUpload struct{}
 
 // DataVolumeSourcePVC is another claim's disk.
 type DataVolumeSourcePVC struct {
-	// Namespace of the claim.
+	// Namespace of the claim. Empty is the DataVolume's. From another one, the DataVolume's maker needs
+	// the right to create datavolumes/source there.
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
 	// Name of the claim.

@@ -46,6 +46,12 @@ const (
 	ImportScheduled DataVolumePhase = "ImportScheduled"
 	// ImportInProgress: the importer pod has started.
 	ImportInProgress DataVolumePhase = "ImportInProgress"
+	// CloneScheduled: the pods that copy another claim's disk are made, or wait for that claim.
+	CloneScheduled DataVolumePhase = "CloneScheduled"
+	// CloneInProgress: the importer pod of a copy has started.
+	CloneInProgress DataVolumePhase = "CloneInProgress"
+	// CSICloneInProgress: the storage clones another claim.
+	CSICloneInProgress DataVolumePhase = "CSICloneInProgress"
 	// Succeeded: the disk may be used.
 	Succeeded DataVolumePhase = "Succeeded"
 	// Failed: nothing is tried any more.

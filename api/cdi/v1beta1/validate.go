@@ -61,13 +61,15 @@ func (s *DataVolumeSpec) Validate() field.ErrorList {
 	if claim == nil {
 		return append(errs, field.Required(path.Child("storage"), "set storage or pvc"))
 	}
-	return append(append(errs, claim.validate()...), s.validateSources(claim, path)...)
+	return append(append(errs, claim.validate(claim.Inflate && s.Copies())...), s.validateSources(claim, path)...)
 }
 
-func (c *Claim) validate() (errs field.ErrorList) {
+// validate: a claim that is sized by a source need not say how large it is.
+func (c *Claim) validate(sized bool) (errs field.ErrorList) {
 	requests := c.Path.Child("resources", "requests").Key("storage")
 	size, set := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	switch {
+	case !set && sized:
 	case !set:
 		errs = append(errs, field.Required(requests, "say how large the disk is to be"))
 	case size.Value() <= 0 || size.Value() > MaxDiskBytes:
@@ -89,7 +91,7 @@ func (s *DataVolumeSpec) validateSources(claim *Claim, path *field.Path) field.E
 	case claim.Populated() && (s.Source != nil || s.SourceRef != nil):
 		return field.ErrorList{field.Forbidden(path.Child("source"), "the claim has a dataSource or dataSourceRef already")}
 	case s.SourceRef != nil:
-		return field.ErrorList{field.Forbidden(path.Child("sourceRef"), notYet)}
+		return s.SourceRef.validate(path.Child("sourceRef"))
 	case s.Source != nil:
 		return s.Source.validate(path.Child("source"))
 	case !claim.Populated():
@@ -98,17 +100,17 @@ func (s *DataVolumeSpec) validateSources(claim *Claim, path *field.Path) field.E
 	return nil
 }
 
-const notYet = "not supported yet without CDI: use http, registry or blank, or install CDI"
+const notYet = "not supported yet without CDI: use http, registry, pvc or blank, or install CDI"
 
 func (s *DataVolumeSource) validate(path *field.Path) (errs field.ErrorList) {
 	set := 0
-	for name, there := range map[string]bool{"pvc": s.PVC != nil, "snapshot": s.Snapshot != nil, "upload": s.Upload != nil} {
+	for name, there := range map[string]bool{"snapshot": s.Snapshot != nil, "upload": s.Upload != nil} {
 		if there {
 			errs = append(errs, field.Forbidden(path.Child(name), notYet))
 			set++
 		}
 	}
-	for _, there := range []bool{s.HTTP != nil, s.Blank != nil, s.Registry != nil, s.S3 != nil, s.GCS != nil, s.Imageio != nil, s.VDDK != nil} {
+	for _, there := range []bool{s.HTTP != nil, s.Blank != nil, s.Registry != nil, s.PVC != nil, s.S3 != nil, s.GCS != nil, s.Imageio != nil, s.VDDK != nil} {
 		if there {
 			set++
 		}
@@ -124,6 +126,9 @@ func (s *DataVolumeSource) validate(path *field.Path) (errs field.ErrorList) {
 	}
 	if s.Registry != nil {
 		errs = append(errs, s.Registry.validate(path.Child("registry"))...)
+	}
+	if s.PVC != nil {
+		errs = append(errs, s.PVC.validate(path.Child("pvc"))...)
 	}
 	return v1.InOrder(errs)
 }

@@ -1,0 +1,241 @@
+package filler
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
+)
+
+// among is a Reconciler in a cluster that has the objects.
+func among(t *testing.T, objects ...client.Object) *Reconciler {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), storagev1.AddToScheme(scheme), admissionv1.AddToScheme(scheme), cdi.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	return &Reconciler{Client: c, Live: c}
+}
+
+// dataSource leads to "pvc namespace/name" or "dataSource namespace/name".
+func dataSource(namespace, name, to string) *cdi.DataSource {
+	d := &cdi.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	kind, at, _ := strings.Cut(to, " ")
+	there, of, _ := strings.Cut(at, "/")
+	switch kind {
+	case "pvc":
+		d.Spec.Source.PVC = &cdi.DataVolumeSourcePVC{Namespace: there, Name: of}
+	case "dataSource":
+		d.Spec.Source.DataSource = &cdi.DataSourceRefSourceDataSource{Namespace: there, Name: of}
+	case "snapshot":
+		d.Spec.Source.Snapshot = &cdi.DataVolumeSourceSnapshot{Namespace: there, Name: of}
+	}
+	return d
+}
+
+// TestResolve: a DataSource leads to its own namespace or to the DataVolume's, and lends nothing of a
+// third one.
+func TestResolve(t *testing.T) {
+	r := among(t, dataSource("ns", "here", "pvc /x"), dataSource("golden", "there", "pvc golden/x"), dataSource("golden", "back", "pvc ns/x"),
+		dataSource("golden", "astray", "pvc other/x"), dataSource("ns", "sly", "pvc golden/x"), dataSource("ns", "slyer", "dataSource golden/there"),
+		dataSource("golden", "two", "dataSource /there"), dataSource("golden", "three", "dataSource golden/two"), dataSource("golden", "four", "dataSource golden/three"),
+		dataSource("golden", "five", "dataSource golden/four"), dataSource("golden", "loop", "dataSource golden/loop"), dataSource("golden", "nowhere", "dataSource golden/none"),
+		dataSource("golden", "snapshot", "snapshot golden/x"), dataSource("golden", "empty", ""), dataSource("golden", "odd", "pvc golden/.."),
+		dataSource("golden", "through", "dataSource ns/here"), dataSource("ns", "self", "pvc ns/data"))
+	for ref, want := range map[string]string{
+		"ns/here": "ns/x", "/here": "ns/x", "golden/there": "golden/x", "golden/back": "ns/x", "golden/two": "golden/x", "golden/four": "golden/x", "golden/through": "ns/x",
+		"golden/astray": "ErrNotAuthorized: leads to namespace other", "ns/sly": "ErrNotAuthorized: leads to namespace golden", "ns/slyer": "ErrNotAuthorized: leads to namespace golden",
+		"golden/five": "CloneValidationFailed: more than 4", "golden/loop": "CloneValidationFailed: more than 4", "golden/nowhere": "CloneWithoutSource: golden/none doesn't exist",
+		"golden/none": "CloneWithoutSource: golden/none doesn't exist", "golden/snapshot": "CloneValidationFailed: not supported yet", "golden/empty": "CloneValidationFailed: set pvc",
+		"golden/odd": "CloneValidationFailed: spec.source.pvc.name", "ns/self": "CloneValidationFailed: own claim",
+	} {
+		namespace, name, _ := strings.Cut(ref, "/")
+		v := volume(t, throughDS)
+		v.Spec.SourceRef.Namespace, v.Spec.SourceRef.Name = &namespace, name
+		o := &origin{}
+		if err := r.resolve(t.Context(), v, o); err != nil {
+			t.Errorf("%s: %v", ref, err)
+		}
+		reason, words, _ := strings.Cut(want, ": ")
+		if words == "" && (o.at.String() != want || o.trouble.reason != "") || words != "" && (o.trouble.reason != reason || !strings.Contains(o.trouble.note, words)) {
+			t.Errorf("%s: %s, %+v, want %s", ref, o.at, o.trouble, want)
+		}
+	}
+	o := &origin{}
+	if err := r.resolve(t.Context(), volume(t, ofDebian), o); err != nil || o.at != (types.NamespacedName{Namespace: "ns", Name: "debian"}) {
+		t.Errorf("a claim of the namespace: %s (%v)", o.at, err)
+	}
+}
+
+// policyObject is one of the two objects of the policy that asks who may copy.
+func policyObject(kind string, made time.Time) client.Object {
+	meta := metav1.ObjectMeta{Name: sourcesPolicy, CreationTimestamp: metav1.NewTime(made)}
+	if kind == bindingKind.Kind {
+		return &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta}
+	}
+	return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta}
+}
+
+// TestPermitted: a DataVolume that nobody was asked about copies from no other namespace.
+func TestPermitted(t *testing.T) {
+	const whole, half = "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"
+	late := now.Add(-time.Second)
+	early := now.Add(-time.Hour)
+	for name, c := range map[string]struct {
+		spec    string
+		from    string
+		objects []client.Object
+		want    bool
+	}{
+		"its own namespace":                 {ofDebian, "ns", nil, true},
+		"another one":                       {ofGolden, "golden", []client.Object{policyObject(whole, early), policyObject(half, early)}, true},
+		"no policy":                         {ofGolden, "golden", nil, false},
+		"no binding":                        {ofGolden, "golden", []client.Object{policyObject(half, early)}, false},
+		"a binding alone":                   {ofGolden, "golden", []client.Object{policyObject(whole, early)}, false},
+		"a later policy":                    {ofGolden, "golden", []client.Object{policyObject(whole, early), policyObject(half, late)}, false},
+		"a later binding":                   {ofGolden, "golden", []client.Object{policyObject(whole, late), policyObject(half, early)}, false},
+		"a DataSource of another namespace": {throughDS, "ns", nil, false},
+	} {
+		w := copying(t)
+		w.volume = volume(t, c.spec)
+		w.volume.CreationTimestamp, w.pod = metav1.NewTime(now), nil
+		o := &origin{at: types.NamespacedName{Namespace: c.from, Name: "debian"}}
+		if err := among(t, c.objects...).permitted(t.Context(), w, o); err != nil || (o.trouble.reason == "") != c.want {
+			t.Errorf("%s: %+v (%v)", name, o.trouble, err)
+		}
+	}
+}
+
+// TestClones: the storage clones only what it can clone.
+func TestClones(t *testing.T) {
+	class := func(name string, annotations map[string]string) *storagev1.StorageClass {
+		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
+	}
+	clones := map[string]string{cloneStrategyAnnotation: cloneByStorage}
+	r := among(t, class("fast", clones), class("copied", map[string]string{cloneStrategyAnnotation: "copy"}), class("plain", nil),
+		class("default", map[string]string{cloneStrategyAnnotation: cloneByStorage, defaultClassAnnotation: "true"}))
+	for name, c := range map[string]struct {
+		spec   string
+		change func(*origin)
+		want   bool
+	}{
+		"of one class":       {ofDebian, func(*origin) {}, true},
+		"of another class":   {`{source: {pvc: {name: debian}}, storage: {storageClassName: plain}}`, func(*origin) {}, false},
+		"another namespace":  {ofDebian, func(o *origin) { o.at.Namespace = "golden" }, false},
+		"another mode":       {ofDebian, func(o *origin) { o.claim.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }, false},
+		"another strategy":   {`{source: {pvc: {name: debian}}, storage: {storageClassName: copied}}`, func(o *origin) { o.claim.Spec.StorageClassName = ptr.To("copied") }, false},
+		"no class":           {ofDebian, func(o *origin) { o.claim.Spec.StorageClassName = nil }, false},
+		"a class that went":  {`{source: {pvc: {name: debian}}, storage: {storageClassName: gone}}`, func(o *origin) { o.claim.Spec.StorageClassName = ptr.To("gone") }, false},
+		"of the default":     {`{source: {pvc: {name: debian}}, storage: {}}`, func(o *origin) { o.claim.Spec.StorageClassName = ptr.To("default") }, true},
+		"not of the default": {`{source: {pvc: {name: debian}}, storage: {}}`, func(*origin) {}, false},
+	} {
+		o := &origin{at: types.NamespacedName{Namespace: "ns", Name: "debian"}, claim: goldenClaim("1Gi")}
+		c.change(o)
+		if got, err := r.clones(t.Context(), volume(t, c.spec), o); err != nil || got != c.want {
+			t.Errorf("%s: %v (%v)", name, got, err)
+		}
+	}
+}
+
+func TestWrites(t *testing.T) {
+	claim := func(name string, readOnly bool) corev1.Volume {
+		return corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name, ReadOnly: readOnly}}}
+	}
+	ephemeral := corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
+	for name, c := range map[string]struct {
+		volume corev1.Volume
+		claim  string
+		phase  corev1.PodPhase
+		want   bool
+	}{
+		"runs":              {claim("debian", false), "debian", corev1.PodRunning, true},
+		"starts":            {claim("debian", false), "debian", corev1.PodPending, true},
+		"on a lost node":    {claim("debian", false), "debian", corev1.PodUnknown, true},
+		"has ended":         {claim("debian", false), "debian", corev1.PodSucceeded, false},
+		"has failed":        {claim("debian", false), "debian", corev1.PodFailed, false},
+		"reads":             {claim("debian", true), "debian", corev1.PodRunning, false},
+		"has another claim": {claim("other", false), "debian", corev1.PodRunning, false},
+		"its own volume":    {ephemeral, "pod-v", corev1.PodRunning, true},
+		"another's volume":  {ephemeral, "pod-w", corev1.PodRunning, false},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "tmp"}, c.volume}}, Status: corev1.PodStatus{Phase: c.phase}}
+		if got := writes(pod, c.claim); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestUser: in the middle of a copy the source is looked at from time to time, and else at once.
+func TestUser(t *testing.T) {
+	writer := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "writer"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v",
+		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "debian"}}}}}}
+	w := copying(t)
+	r := among(t)
+	ask := func(want string) {
+		t.Helper()
+		if got, err := r.user(t.Context(), w, w.origin); err != nil || got != want {
+			t.Errorf("%q (%v), want %q", got, err, want)
+		}
+	}
+	ask("")
+	if err := r.Client.Create(t.Context(), writer); err != nil {
+		t.Fatal(err)
+	}
+	w.now = w.now.Add(useEvery - 1)
+	ask("") // as it was
+	ended, begun := w, w
+	ended.pod = w.pod.DeepCopy()
+	ended.pod.Status.Phase = corev1.PodSucceeded
+	begun.pod = nil
+	for name, w := range map[string]world{"ended": ended, "begun": begun} {
+		r.uses.note(client.ObjectKeyFromObject(w.volume), w.now)
+		if got, err := r.user(t.Context(), w, w.origin); err != nil || got != "writer" {
+			t.Errorf("%s: %q (%v)", name, got, err)
+		}
+	}
+	ask("writer")
+	r.uses.note(client.ObjectKeyFromObject(w.volume), w.now)
+	w.now = w.now.Add(useEvery)
+	ask("writer")
+	r.uses.note(client.ObjectKeyFromObject(w.volume), w.now)
+	w.now = w.now.Add(-time.Hour) // the clock was set back
+	ask("writer")
+}
+
+// TestDropSources: of a DataVolume that is gone no source pod stays, and no other pod goes.
+func TestDropSources(t *testing.T) {
+	pod := func(namespace, name, label, of string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{forLabel: label}, Annotations: map[string]string{forAnnotation: of}}}
+	}
+	all := []client.Object{pod("golden", "importer-source-1", "1", "ns/data"), pod("other", "importer-source-2", "2", "ns/data"), pod("golden", "importer-source-3", "3", "ns/other"),
+		pod("golden", "web", "4", "ns/data"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "importer-data", Annotations: map[string]string{forAnnotation: "ns/data"}}}}
+	r := among(t, all...)
+	if err := r.dropSources(t.Context(), types.NamespacedName{Namespace: "ns", Name: "data"}); err != nil {
+		t.Fatal(err)
+	}
+	list := &corev1.PodList{}
+	if err := r.Client.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for i := range list.Items {
+		left = append(left, list.Items[i].Name)
+	}
+	if fmt.Sprint(left) != "[importer-source-3 web importer-data]" {
+		t.Errorf("%v are left", left)
+	}
+}
