@@ -42,6 +42,8 @@ const (
 	fillClaim
 	makePod
 	deletePod
+	// markClaim tells uploading clients in the claim how far the importer pod is.
+	markClaim
 )
 
 // step is what is done next, and what the status is until then.
@@ -51,6 +53,8 @@ type step struct {
 	events []notice
 	// restarts of a pod that is made.
 	restarts int32
+	// marks are the annotations that markClaim writes.
+	marks map[string]string
 	// after is when the DataVolume is looked at again, even if nothing changes. 0 is never.
 	after time.Duration
 	now   metav1.Time
@@ -238,12 +242,13 @@ func (s *step) fill(w world) {
 		s.phase(w, cdi.PVCBound)
 	case pod == nil:
 		s.restarts = s.status.RestartCount
-		if s.status.Phase == cdi.ImportInProgress { // somebody deleted the pod
+		began := s.status.Phase == cdi.ImportInProgress || s.status.Phase == cdi.UploadReady
+		if began { // somebody deleted the pod
 			s.restarts = min(s.restarts+1, maxRestarts)
 		}
 		s.action = makePod
-		if s.status.Phase != cdi.ImportInProgress {
-			s.phase(w, cdi.ImportScheduled)
+		if !began || uploads(w.volume) {
+			s.phase(w, scheduled(w.volume))
 		}
 	case !owns(w.volume, pod):
 		s.stopped(w, reasonStartingPod, fmt.Sprintf("a pod %s that is not this DataVolume's is in the way of its importer: delete it", pod.Name))
@@ -254,7 +259,7 @@ func (s *step) fill(w world) {
 		s.after = recheck
 	case pod.Annotations[claimAnnotation] != string(w.claim.UID):
 		s.running(corev1.ConditionFalse, reasonPending, fmt.Sprintf("pod %s is an earlier claim's, and is made anew", pod.Name))
-		s.phase(w, cdi.ImportScheduled)
+		s.phase(w, scheduled(w.volume))
 		s.action = deletePod
 	default:
 		s.followPod(w)
@@ -263,6 +268,7 @@ func (s *step) fill(w world) {
 
 // followPod takes over what the kubelet and the importer say.
 func (s *step) followPod(w world) {
+	defer s.mark(w)
 	pod := w.pod
 	s.status.RestartCount = max(s.status.RestartCount, restartsOf(pod))
 	switch pod.Status.Phase {
@@ -272,14 +278,14 @@ func (s *step) followPod(w world) {
 	case corev1.PodFailed:
 		s.again(w)
 	case corev1.PodRunning:
-		s.phase(w, cdi.ImportInProgress)
+		s.phase(w, s.inProgress(w))
 		if reason, message := failure(pod); reason != "" {
 			s.stopped(w, reason, message)
 			return
 		}
 		s.advance(w)
 	default:
-		s.phase(w, cdi.ImportScheduled)
+		s.phase(w, scheduled(w.volume))
 		if reason, message := obstacle(pod); reason == reasonImagePullFailed || reason == reasonStartingPod {
 			s.stopped(w, reason, message)
 		} else {
@@ -302,7 +308,7 @@ func (s *step) again(w world) {
 		return
 	}
 	s.status.RestartCount = min(s.status.RestartCount+1, maxRestarts)
-	s.phase(w, cdi.ImportScheduled)
+	s.phase(w, scheduled(w.volume))
 	s.action = deletePod
 }
 
@@ -314,10 +320,11 @@ func (s *step) advance(w world) {
 	}
 	anew := false
 	if p := w.progress; p != nil && p.Anew > 0 {
-		told := datavolume.Short(fmt.Sprintf("The import began anew (%d times since restart %d): %s", p.Anew, s.status.RestartCount, p.AnewReason))
+		reason, what := anewOf(w.volume)
+		told := datavolume.Short(fmt.Sprintf("%s (%d times since restart %d): %s", what, p.Anew, s.status.RestartCount, p.AnewReason))
 		if anew = told != message; anew {
 			message = told
-			s.events = append(s.events, notice{corev1.EventTypeWarning, reasonAnew, told})
+			s.events = append(s.events, notice{corev1.EventTypeWarning, reason, told})
 		}
 	}
 	s.running(corev1.ConditionTrue, reasonPodRunning, message)
@@ -328,6 +335,8 @@ func (s *step) advance(w world) {
 	percent, known := w.progress.Percent()
 	if before, counted := percentOf(s.status.Progress); known && (!counted || percent > before || anew) {
 		s.status.Progress = cdi.DataVolumeProgress(fmt.Sprintf("%.2f%%", percent))
+	} else if anew && !known && uploads(w.volume) {
+		s.status.Progress = cdi.ProgressUnknown // nothing is sent now
 	}
 }
 
@@ -347,6 +356,7 @@ func (s *step) succeed(w world) {
 // phase changes the phase, with CDI's event of the new phase.
 func (s *step) phase(w world, phase cdi.DataVolumePhase) {
 	notes := map[cdi.DataVolumePhase]string{cdi.ImportScheduled: "Import into %s scheduled", cdi.ImportInProgress: "Import into %s in progress",
+		cdi.UploadScheduled: "Upload into %s scheduled", cdi.UploadReady: "Upload into %s ready",
 		cdi.Succeeded: "Successfully imported into PVC %s"}
 	reason := string(phase)
 	if phase == cdi.Succeeded {

@@ -66,6 +66,9 @@ func (f *Filler) Start(ctx context.Context) error {
 			f.log.Info("who fills DataVolumes", "virt-controller", now.open, "why", now.message)
 		}
 		known = now
+		if known.reason == v1.ReasonCDIInstalled {
+			f.handOver(ctx)
+		}
 		if ended := running.ended(); ended || !known.open {
 			running.Close()
 			running = nil

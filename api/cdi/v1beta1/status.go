@@ -46,6 +46,10 @@ const (
 	ImportScheduled DataVolumePhase = "ImportScheduled"
 	// ImportInProgress: the importer pod has started.
 	ImportInProgress DataVolumePhase = "ImportInProgress"
+	// UploadScheduled: the importer pod is made, for an upload.
+	UploadScheduled DataVolumePhase = "UploadScheduled"
+	// UploadReady: the importer takes an image, or is taking one.
+	UploadReady DataVolumePhase = "UploadReady"
 	// Succeeded: the disk may be used.
 	Succeeded DataVolumePhase = "Succeeded"
 	// Failed: nothing is tried any more.
