@@ -1,5 +1,5 @@
-// Package apiserver is virt-api: the webhooks, the API group subresources.kubevirt.io, and the older
-// versions of the other groups. It
+// Package apiserver is virt-api: the webhooks, the API group subresources.kubevirt.io, the older
+// versions of the other groups, and uploads of disk images. It
 // is a package, so that virt-controller's process could run virt-api too.
 package apiserver
 
@@ -25,6 +25,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/clock"
 
+	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
@@ -32,11 +33,13 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/older"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
+	"github.com/kubeqemu/kubeqemu/apiserver/upload"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/intake"
 	"github.com/kubeqemu/kubeqemu/internal/listing"
 	"github.com/kubeqemu/kubeqemu/internal/monitoring"
+	"github.com/kubeqemu/kubeqemu/internal/portforward"
 )
 
 // Options of a Server.
@@ -53,6 +56,8 @@ type Options struct {
 	// none. Node is the node that virt-api runs on.
 	SetVerbosity func(int)
 	Node         string
+	// DataVolumes: virt-api takes the images of DataVolumes that virt-controller fills.
+	DataVolumes bool
 }
 
 // Server answers the API server.
@@ -67,6 +72,7 @@ type Server struct {
 	mux             *http.ServeMux
 	group           http.Handler
 	older           *older.Server
+	uploads         *upload.Server // or nil
 }
 
 type watched interface {
@@ -107,7 +113,25 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.DataVolumes {
+		return s, s.takeUploads(config, rights)
+	}
 	return s, nil
+}
+
+// takeUploads makes what takes images from clients.
+func (s *Server) takeUploads(config *rest.Config, rights *callers.Rights) error {
+	dialer, err := portforward.New(config)
+	if err != nil {
+		return err
+	}
+	keys := func() (keys upload.Keys, err error) {
+		keys.Sign, keys.Valid, err = s.certificate.Keys(upload.Purpose)
+		return keys, err
+	}
+	s.uploads, err = upload.New(config, upload.Options{FrontProxy: s.proxy, Rights: rights, Keys: keys, Dial: upload.Forward(dialer),
+		Now: s.options.Clock.Now, Log: s.options.Log.WithName("upload")})
+	return err
 }
 
 // ServeHTTP answers the API server. The groups' paths bypass the mux, which would clean them:
@@ -115,6 +139,10 @@ func New(config *rest.Config, o Options) (*Server, error) {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if older.Serves(r.URL.EscapedPath()) {
 		s.older.ServeHTTP(w, r)
+		return
+	}
+	if s.uploads != nil && upload.Serves(r.URL.EscapedPath()) {
+		s.uploads.ServeHTTP(w, r)
 		return
 	}
 	for _, below := range []string{"/apis", "/openapi"} {
@@ -198,16 +226,19 @@ func (s *Server) watch(config *rest.Config) error {
 		return err
 	}
 	s.watched, s.others = []watched{secret, mutating, validating, published, services, s.kubeVirts}, []watched{s.handlerCA, s.frontProxy}
-	s.certificate = &serving.Certificate{CA: secret, Mutating: mutating, Validating: validating, APIServices: services, ServedNames: servedNames(), Published: published, DNSNames: s.options.DNSNames,
+	s.certificate = &serving.Certificate{CA: secret, Mutating: mutating, Validating: validating, APIServices: services, ServedNames: servedNames(s.options.DataVolumes), Published: published, DNSNames: s.options.DNSNames,
 		Clock: s.options.Clock, Log: s.options.Log.WithName("certificate"), Changed: changes}
 	return nil
 }
 
 // servedNames are the names of virt-api's APIServices.
-func servedNames() []string {
+func servedNames(dataVolumes bool) []string {
 	names := []string{subresources.Version + "." + subresources.Group, subresources.OlderVersion + "." + subresources.Group}
 	for _, v := range older.Versions() {
 		names = append(names, v.APIService())
+	}
+	if dataVolumes {
+		names = append(names, cdi.UploadService)
 	}
 	return names
 }

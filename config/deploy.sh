@@ -32,6 +32,18 @@ without_cdi_kinds() {
 	awk 'BEGIN { RS = "\n---\n"; ORS = "\n---\n" } !(/(^|\n)kind: CustomResourceDefinition\n/ && /\n  name: data(volumes|sources)\.cdi\.kubevirt\.io\n/)'
 }
 
+# upload_service is the APIService of uploads. CDI has one of the same name.
+upload_service=v1beta1.upload.cdi.kubevirt.io
+
+# without_cdis_service leaves that APIService out of manifests if it is CDI's.
+without_cdis_service() {
+	if [ -n "$(kubectl get apiservice "$upload_service" --ignore-not-found -o 'jsonpath={.spec.service.name}' | grep -vx virt-api)" ]; then
+		awk 'BEGIN { RS = "\n---\n"; ORS = "\n---\n" } !(/(^|\n)kind: APIService\n/ && /\n  name: v1beta1\.upload\.cdi\.kubevirt\.io\n/)'
+	else
+		cat
+	fi
+}
+
 # cdi_kinds_with prints which of those kinds the cluster has whose labels match a selector.
 cdi_kinds_with() {
 	kubectl get customresourcedefinitions --selector "$1" -o name | sed 's#.*/##' | grep -xF "$(printf '%s\n' "${cdi_kinds[@]}")" || true
@@ -56,9 +68,9 @@ up() {
 	say "installing $overlay"
 	if [ -n "$(cdi_kinds_with 'app.kubernetes.io/managed-by!=kubeqemu')" ]; then
 		say "the cluster's DataVolumes are CDI's; their kinds stay as they are"
-		manifests | without_cdi_kinds | kubectl apply -f -
+		manifests | without_cdi_kinds | without_cdis_service | kubectl apply -f -
 	else
-		manifests | kubectl apply -f -
+		manifests | without_cdis_service | kubectl apply -f -
 	fi
 	kubectl wait --for=condition=established --timeout=60s customresourcedefinition -l kubevirt.io
 	local workload
@@ -99,7 +111,7 @@ down() {
 	fi
 	refuse_disks
 	say "removing $overlay"
-	manifests | without_cdi_kinds | kubectl delete --ignore-not-found --wait --timeout="${TIMEOUT:-5m}" -f -
+	manifests | without_cdi_kinds | without_cdis_service | kubectl delete --ignore-not-found --wait --timeout="${TIMEOUT:-5m}" -f -
 	kubectl label nodes --all kubevirt.io/schedulable- kubeqemu.io/accelerator- >/dev/null
 	kubectl annotate nodes --all kubevirt.io/heartbeat- >/dev/null
 	say "Kubeqemu is removed"

@@ -230,7 +230,7 @@ func (c *Certificate) inject(ctx context.Context, bundle []byte) error {
 func (c *Certificate) injectServices(ctx context.Context, bundle []byte) error {
 	var failed []error
 	for _, service := range c.APIServices.All() {
-		if !slices.Contains(c.ServedNames, service.Name) || authority.SameBundle(service.Spec.CABundle, bundle) {
+		if !slices.Contains(c.ServedNames, service.Name) || !leadsHere(&service) || authority.SameBundle(service.Spec.CABundle, bundle) {
 			continue
 		}
 		service.Spec.CABundle = bundle
@@ -241,6 +241,13 @@ func (c *Certificate) injectServices(ctx context.Context, bundle []byte) error {
 		c.Log.Info("told the API server of the CA", "in", "APIService "+service.Name)
 	}
 	return errors.Join(failed...)
+}
+
+// leadsHere says whether the API server asks virt-api for an APIService. CDI's operator makes one of
+// virt-api's its own.
+func leadsHere(service *apiregistrationv1.APIService) bool {
+	to := service.Spec.Service
+	return to != nil && to.Name+"."+to.Namespace+".svc" == ServiceName
 }
 
 // publish tells virt-handlers the CA, because it signs virt-api's client certificate too.

@@ -71,7 +71,8 @@ func newServings(t *testing.T, webhooks bool) *servings {
 			Webhooks: make([]admissionregistrationv1.MutatingWebhook, 1)}, webhooks},
 		&stored[*admissionregistrationv1.ValidatingWebhookConfiguration]{&admissionregistrationv1.ValidatingWebhookConfiguration{
 			Webhooks: make([]admissionregistrationv1.ValidatingWebhook, 2)}, webhooks},
-		&stored[*apiregistrationv1.APIService]{&apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.served"}}, webhooks}, &stored[*corev1.ConfigMap]{&corev1.ConfigMap{}, webhooks},
+		&stored[*apiregistrationv1.APIService]{&apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.served"},
+			Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "kubevirt", Name: "virt-api"}}}, webhooks}, &stored[*corev1.ConfigMap]{&corev1.ConfigMap{}, webhooks},
 		clocktesting.NewFakePassiveClock(start)}
 }
 
@@ -207,6 +208,16 @@ func TestServiceNotWritable(t *testing.T) {
 	c.APIServices = services{servings: s}
 	step(t, c)
 	s.believed(c)
+}
+
+// TestServiceOfAnother: an APIService of virt-api's name that leads to another server is left alone.
+func TestServiceOfAnother(t *testing.T) {
+	s := newServings(t, true)
+	s.service.object.Spec.Service.Name = "cdi-api"
+	step(t, s.add())
+	if bundle := s.service.object.Spec.CABundle; len(bundle) > 0 {
+		t.Errorf("virt-api's CA was written: %s", bundle)
+	}
 }
 
 func TestReady(t *testing.T) {

@@ -30,6 +30,7 @@ func Main(args []string) int {
 	flags.StringVar(&o.Address, "bind-address", ":8443", "`address` that serves the API server, and /metrics to whom RBAC lets get it")
 	flags.StringVar(&o.Probes, "health-probe-bind-address", ":8081", "`address` that serves /healthz and /readyz")
 	flags.StringVar(&o.Node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for the KubeVirt object's nodeVerbosity; default $NODE_NAME")
+	flags.BoolVar(&o.DataVolumes, "data-volumes", false, "take uploaded images for the DataVolumes that virt-controller fills")
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "`file` that names the API server, where it is not that of the pod")
 	return component.Main(flags, args, os.Stderr, func(log logr.Logger, verbosity *component.Verbosity) error {
 		o.Log, o.SetVerbosity = log, verbosity.Set

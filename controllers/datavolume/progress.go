@@ -130,6 +130,9 @@ func Of(name string, volume *unstructured.Unstructured) Progress {
 	}
 	why := trouble(volume)
 	switch {
+	// Nobody has begun to send the image, or it broke off.
+	case phase == "UploadReady" && why == "" && (percent == "" || percent == "N/A"):
+		return Progress{Message: fmt.Sprintf("DataVolume %s waits for its image: virtctl image-upload dv %s --no-create", name, name)}
 	case phase == "Failed" && why == "":
 		return Progress{Failed: true, Message: fmt.Sprintf("DataVolume %s failed", name)}
 	case phase == "Failed":

@@ -188,7 +188,7 @@ func TestDataVolumes(t *testing.T) {
 	end := p.filler()
 	p.condition(v1.ReasonFillsDataVolumes)
 	for name, test := range map[string]func(*plane){"life": life, "failure": failing, "deletion": deleted, "first consumer": firstConsumer, "claims": claims,
-		"refused": refused, "schemas": schemas, "policies": policies, "copies": copies, "importer pods": importerPods} {
+		"refused": refused, "schemas": schemas, "policies": policies, "copies": copies, "importer pods": importerPods, "upload": upload} {
 		t.Run(name, func(t *testing.T) {
 			of := *p
 			of.t = t
@@ -317,8 +317,8 @@ func claims(p *plane) {
 
 // refused: the condition names the field, and the API server's refusals are passed on.
 func refused(p *plane) {
-	p.volume("upload", `{source: {upload: {}}, storage: {resources: {requests: {storage: 64Mi}}}}`)
-	p.is("upload", cdi.Pending, "spec.source.upload")
+	p.volume("snapshot", `{source: {snapshot: {namespace: default, name: x}}, storage: {resources: {requests: {storage: 64Mi}}}}`)
+	p.is("snapshot", cdi.Pending, "spec.source.snapshot")
 	p.volume("sizeless", `{source: {blank: {}}, storage: {}}`)
 	p.is("sizeless", cdi.Pending, "spec.storage.resources.requests[storage]")
 	p.volume("modeless", `{source: {blank: {}}, pvc: {resources: {requests: {storage: 64Mi}}}}`)
@@ -326,7 +326,7 @@ func refused(p *plane) {
 	p.volume("classless", `{source: {blank: {}}, priorityClassName: none, storage: {resources: {requests: {storage: 64Mi}}}}`)
 	p.bind("classless")
 	p.is("classless", cdi.PVCBound, reasonStartingPod)
-	p.Kubectl("delete", "dv", "upload", "sizeless", "modeless", "classless")
+	p.Kubectl("delete", "dv", "snapshot", "sizeless", "modeless", "classless")
 }
 
 // schemas: the API server names what it refuses.
@@ -396,6 +396,7 @@ func standsBack(p *plane) {
 	if v := get(p, "waiting", &cdi.DataVolume{}); v.Status.Phase != cdi.Pending || get(p, "waiting", &corev1.PersistentVolumeClaim{}).ResourceVersion != before.ResourceVersion {
 		p.t.Errorf("a DataVolume was touched: %+v", v.Status)
 	}
+	p.handsOver()
 	p.Kubectl("delete", "cdis.cdi.kubevirt.io", "cdi")
 	p.condition(v1.ReasonFillsDataVolumes)
 	p.is("waiting", cdi.ImportScheduled, "")
@@ -564,8 +565,8 @@ func policies(p *plane) {
 			p.t.Errorf("%s: %v, want to be forbidden", name, err)
 		}
 	}
-	forwarded := func(name string) error {
-		f, err := portforward.New(p.As("system:serviceaccount:kubevirt:virt-controller", "system:serviceaccounts"))
+	forwarded := func(account, name string) error {
+		f, err := portforward.New(p.As("system:serviceaccount:kubevirt:"+account, "system:serviceaccounts"))
 		if err != nil {
 			return err
 		}
@@ -576,10 +577,12 @@ func policies(p *plane) {
 		return err
 	}
 	// Neither pod is there. Only of the importer the API server gets so far as to look.
-	if err := forwarded("virt-launcher-x"); err == nil || !strings.Contains(err.Error(), "403") {
-		p.t.Errorf("forward to a launcher: %v", err)
-	}
-	if err := forwarded("importer-x"); err == nil || !strings.Contains(err.Error(), "404") {
-		p.t.Errorf("forward to an importer that is not there: %v", err)
+	for _, account := range []string{"virt-controller", "virt-api"} {
+		if err := forwarded(account, "virt-launcher-x"); err == nil || !strings.Contains(err.Error(), "403") {
+			p.t.Errorf("%s forwards to a launcher: %v", account, err)
+		}
+		if err := forwarded(account, "importer-x"); err == nil || !strings.Contains(err.Error(), "404") {
+			p.t.Errorf("%s forwards to an importer that is not there: %v", account, err)
+		}
 	}
 }

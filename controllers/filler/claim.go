@@ -29,6 +29,7 @@ func claimOf(volume *cdi.DataVolume) *corev1.PersistentVolumeClaim {
 	delete(annotations, cdi.PopulatedForAnnotation) // this controller says so of a claim
 	annotations[cdi.CreatedForAnnotation] = string(volume.UID)
 	annotations["cdi.kubevirt.io/storage.contentType"] = string(cdi.ContentKubeVirt)
+	forUpload(volume, annotations)
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: volume.Namespace, Name: volume.Name, Labels: labels, Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(volume, cdi.DataVolumeGroupVersionKind)}},

@@ -212,16 +212,21 @@ func phaseOf(w world, phase cdi.DataVolumePhase) cdi.DataVolumePhase {
 		return cdi.CloneScheduled
 	case w.copies() && phase == cdi.ImportInProgress:
 		return cdi.CloneInProgress
+	case uploads(w.volume) && phase == cdi.ImportInProgress && takes(w):
+		// CDI has no phase of its own for an upload that is on its way, and clients know none.
+		return cdi.UploadReady
+	case uploads(w.volume) && (phase == cdi.ImportScheduled || phase == cdi.ImportInProgress):
+		return cdi.UploadScheduled
 	}
 	return phase
 }
 
-// scheduled and inProgress say how far an import or a copy is.
+// scheduled and inProgress say how far an import, a copy or an upload is.
 func scheduled(p cdi.DataVolumePhase) bool {
-	return p == cdi.ImportScheduled || p == cdi.CloneScheduled
+	return p == cdi.ImportScheduled || p == cdi.CloneScheduled || p == cdi.UploadScheduled
 }
 func inProgress(p cdi.DataVolumePhase) bool {
-	return p == cdi.ImportInProgress || p == cdi.CloneInProgress
+	return p == cdi.ImportInProgress || p == cdi.CloneInProgress || p == cdi.UploadReady
 }
 
 // announcement is CDI's event of a phase that a copy enters, or nothing.

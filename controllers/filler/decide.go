@@ -48,6 +48,8 @@ const (
 	makeSource
 	// deleteSourcePod deletes the pod drop.
 	deleteSourcePod
+	// markClaim tells uploading clients in the claim how far the importer pod is.
+	markClaim
 )
 
 // step is what is done next, and what the status is until then.
@@ -59,6 +61,8 @@ type step struct {
 	restarts int32
 	// serving is the source pod of a copy that is needed, and drop one that is deleted.
 	serving, drop *corev1.Pod
+	// marks are the annotations that markClaim writes.
+	marks map[string]string
 	// after is when the DataVolume is looked at again, even if nothing changes. 0 is never.
 	after time.Duration
 	now   metav1.Time
@@ -259,11 +263,12 @@ func (s *step) fill(w world) {
 		s.phase(w, cdi.PVCBound)
 	case pod == nil:
 		s.restarts = s.status.RestartCount
-		if inProgress(s.status.Phase) { // somebody deleted the pod
+		began := inProgress(s.status.Phase)
+		if began { // somebody deleted the pod
 			s.restarts = min(s.restarts+1, maxRestarts)
 		}
 		s.action = makePod
-		if !inProgress(s.status.Phase) {
+		if !began || uploads(w.volume) {
 			s.phase(w, cdi.ImportScheduled)
 		}
 	case !owns(w.volume, pod):
@@ -284,6 +289,7 @@ func (s *step) fill(w world) {
 
 // followPod takes over what the kubelet and the importer say.
 func (s *step) followPod(w world) {
+	defer s.mark(w)
 	pod := w.pod
 	s.status.RestartCount = max(s.status.RestartCount, restartsOf(pod))
 	switch pod.Status.Phase {
@@ -335,10 +341,11 @@ func (s *step) advance(w world) {
 	}
 	anew := false
 	if p := w.progress; p != nil && p.Anew > 0 {
-		told := datavolume.Short(fmt.Sprintf("The import began anew (%d times since restart %d): %s", p.Anew, s.status.RestartCount, p.AnewReason))
+		reason, what := anewOf(w.volume)
+		told := datavolume.Short(fmt.Sprintf("%s (%d times since restart %d): %s", what, p.Anew, s.status.RestartCount, p.AnewReason))
 		if anew = told != message; anew {
 			message = told
-			s.events = append(s.events, notice{corev1.EventTypeWarning, reasonAnew, told})
+			s.events = append(s.events, notice{corev1.EventTypeWarning, reason, told})
 		}
 	}
 	s.running(corev1.ConditionTrue, reasonPodRunning, message)
@@ -349,6 +356,8 @@ func (s *step) advance(w world) {
 	percent, known := w.progress.Percent()
 	if before, counted := percentOf(s.status.Progress); known && (!counted || percent > before || anew) {
 		s.status.Progress = cdi.DataVolumeProgress(fmt.Sprintf("%.2f%%", percent))
+	} else if anew && !known && uploads(w.volume) {
+		s.status.Progress = cdi.ProgressUnknown // nothing is sent now
 	}
 }
 
@@ -379,6 +388,7 @@ func announcement(w world, phase cdi.DataVolumePhase) (reason, note string) {
 		return w.origin.announcement(w.volume, phase)
 	}
 	notes := map[cdi.DataVolumePhase]string{cdi.ImportScheduled: "Import into %s scheduled", cdi.ImportInProgress: "Import into %s in progress",
+		cdi.UploadScheduled: "Upload into %s scheduled", cdi.UploadReady: "Upload into %s ready",
 		cdi.Succeeded: "Successfully imported into PVC %s"}
 	if note = notes[phase]; note == "" {
 		return "", ""

@@ -45,7 +45,7 @@ func told(s step) string {
 	}
 	line := fmt.Sprintf("%s %s; bound %s; running %s; ready %s; ", s.status.Phase, s.status.Progress,
 		of(s.status.Condition(cdi.Bound)), of(s.status.Condition(cdi.Running)), of(s.status.Condition(cdi.Ready)))
-	line += [...]string{"nothing", "make claim", "adopt claim", "fill claim", "make pod", "delete pod", "make source", "delete source"}[s.action]
+	line += [...]string{"nothing", "make claim", "adopt claim", "fill claim", "make pod", "delete pod", "make source", "delete source", "mark claim"}[s.action]
 	for _, e := range s.events {
 		line += "; event " + e.reason
 	}
@@ -176,8 +176,8 @@ func TestDecide(t *testing.T) {
 		"an earlier one's claim": {func(w *world) { w.claim.OwnerReferences[0].UID = "earlier" },
 			"Pending N/A; bound False Pending; running False ; ready False ; nothing", "earlier DataVolume"},
 		"a source that is still to come": {func(w *world) {
-			w.volume.Spec.Source, w.claim, w.pod = &cdi.DataVolumeSource{Upload: &cdi.DataVolumeSourceUpload{}}, nil, nil
-		}, "Pending N/A; bound False ErrNotSupported; running False ; ready False ; nothing; event ErrNotSupported", "spec.source.upload"},
+			w.volume.Spec.Source, w.claim, w.pod = &cdi.DataVolumeSource{Snapshot: &cdi.DataVolumeSourceSnapshot{}}, nil, nil
+		}, "Pending N/A; bound False ErrNotSupported; running False ; ready False ; nothing; event ErrNotSupported", "spec.source.snapshot"},
 		"the storage fills it": {func(w *world) {
 			w.volume.Spec.Source, w.pod = nil, nil
 			w.volume.Spec.Storage.DataSourceRef = &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}

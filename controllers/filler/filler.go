@@ -71,6 +71,9 @@ func (f *Filler) Start(ctx context.Context) error {
 			f.log.Info("who fills DataVolumes", "virt-controller", now.open, "why", now.message)
 		}
 		known = now
+		if known.reason == v1.ReasonCDIInstalled {
+			f.handOver(ctx)
+		}
 		if f.running.Load().ended() || !known.open {
 			f.running.Swap(nil).Close()
 		}

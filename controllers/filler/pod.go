@@ -1,8 +1,6 @@
 package filler
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -20,9 +18,6 @@ import (
 )
 
 const (
-	// podPrefix begins the name of each importer pod. The policy kubevirt-controller-importers lets
-	// virt-controller connect to no other pod.
-	podPrefix      = "importer-"
 	containerName  = "importer"
 	importerBinary = "/usr/bin/virt-importer"
 	// importerUser is the user and group ID of the importer: QEMU's, which the launcher has too.
@@ -47,16 +42,7 @@ type Config struct {
 }
 
 // podName is the name of a DataVolume's importer pod.
-func podName(volume string) string {
-	const limit = 253 // of an object's name
-	name := podPrefix + volume
-	if len(name) <= limit {
-		return name
-	}
-	sum := sha256.Sum256([]byte(volume))
-	suffix := "-" + hex.EncodeToString(sum[:5])
-	return strings.TrimRight(name[:limit-len(suffix)], "-.") + suffix
-}
+func podName(volume string) string { return importer.PodName(volume) }
 
 // podOf renders the importer pod of a DataVolume. A namespace that enforces the restricted Pod
 // Security Standard admits the pod. The pod runs on whatever node its claim permits.
@@ -163,6 +149,8 @@ func sourceOf(spec *cdi.DataVolumeSpec) importer.Source {
 	switch {
 	case source.Registry != nil:
 		return importer.Source{Image: &importer.Image{}}
+	case source.Upload != nil:
+		return importer.Source{Upload: &importer.Upload{}}
 	case http == nil:
 		return importer.Source{Blank: &importer.Blank{}}
 	}

@@ -23,6 +23,7 @@ var sources = map[string]string{
 	"blank":    blank,
 	"block":    `{source: {blank: {}}, preallocation: true, priorityClassName: high, pvc: {volumeMode: Block, resources: {requests: {storage: 1Gi}}}}`,
 	"claim":    `{source: {pvc: {namespace: golden, name: debian}}, storage: {resources: {requests: {storage: 1Gi}}}}`,
+	"upload":   uploaded,
 	"registry": `{source: {registry: {url: "docker://registry.example/debian:13", pullMethod: node, platform: {architecture: arm64}}}, storage: {resources: {requests: {storage: 1Gi}}}}`,
 	"http": `{source: {http: {url: "https://example.com/$(X)$$/disk.qcow2", checksum: "md5:00000000000000000000000000000000", certConfigMap: ca, secretRef: login,
   extraHeaders: ["A: 1"], secretExtraHeaders: [one, two]}}, storage: {resources: {requests: {storage: 1Gi}}}}`,
@@ -64,7 +65,7 @@ func TestPodGolden(t *testing.T) {
 
 // set is how many sources are set.
 func set(s importer.Source) (n int) {
-	for _, there := range []bool{s.Blank != nil, s.HTTP != nil, s.Image != nil, s.Claim != nil} {
+	for _, there := range []bool{s.Blank != nil, s.HTTP != nil, s.Image != nil, s.Claim != nil, s.Upload != nil} {
 		if there {
 			n++
 		}
@@ -76,7 +77,7 @@ func TestPodName(t *testing.T) {
 	seen := map[string]bool{}
 	for _, volume := range []string{"a", strings.Repeat("a", 244), strings.Repeat("a", 245), strings.Repeat("a", 253), strings.Repeat("a.", 126) + "b"} {
 		name := podName(volume)
-		if !strings.HasPrefix(name, podPrefix) || len(validation.IsDNS1123Subdomain(name)) > 0 || seen[name] {
+		if !strings.HasPrefix(name, importer.PodPrefix) || len(validation.IsDNS1123Subdomain(name)) > 0 || seen[name] {
 			t.Errorf("%s of %s", name, volume)
 		}
 		seen[name] = true

@@ -167,13 +167,15 @@ func (r *Reconciler) act(ctx context.Context, w world, s *step) error {
 		if err != nil {
 			return fmt.Errorf("encode the claim's owners: %w", err)
 		}
-		return r.patchClaim(ctx, w, fmt.Sprintf(`,"labels":{%q:%q},"ownerReferences":%s`, cdi.ManagedByLabel, cdi.ManagedByKubeqemu, owners))
+		return r.patchClaim(ctx, w, filled(w), fmt.Sprintf(`,"labels":{%q:%q},"ownerReferences":%s`, cdi.ManagedByLabel, cdi.ManagedByKubeqemu, owners))
 	case fillClaim:
-		return r.patchClaim(ctx, w, "")
+		return r.patchClaim(ctx, w, filled(w), "")
 	case makeSource:
 		return r.makeSource(ctx, w, s)
 	case deleteSourcePod:
 		return deleteSource(ctx, r.Client, s.drop)
+	case markClaim:
+		return r.patchClaim(ctx, w, s.marks, "")
 	case deletePod:
 		err := r.Client.Delete(ctx, w.pod, client.Preconditions{UID: &w.pod.UID})
 		if client.IgnoreNotFound(err) != nil {
@@ -250,14 +252,26 @@ func (r *Reconciler) otherPod(ctx context.Context, w world, s *step, name string
 	return nil
 }
 
-// patchClaim keeps in a claim that it is filled, with more of its metadata. The version holds what
+// filled are the annotations of a claim that say that it is filled.
+func filled(w world) map[string]string {
+	annotations := map[string]string{cdi.PopulatedForAnnotation: w.volume.Name}
+	if uploads(w.volume) && w.pod != nil { // an adopted claim has no pod
+		annotations[cdi.PodPhaseAnnotation], annotations[cdi.PodReadyAnnotation] = string(corev1.PodSucceeded), "false"
+	}
+	return annotations
+}
+
+// patchClaim writes annotations of a claim, with more of its metadata. The version holds what
 // was decided: a claim that changed meanwhile is looked at again.
-func (r *Reconciler) patchClaim(ctx context.Context, w world, more string) error {
-	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":{%q:%q}%s}}`,
-		w.claim.UID, w.claim.ResourceVersion, cdi.PopulatedForAnnotation, w.volume.Name, more)
+func (r *Reconciler) patchClaim(ctx context.Context, w world, annotations map[string]string, more string) error {
+	encoded, err := json.Marshal(annotations)
+	if err != nil {
+		return fmt.Errorf("encode the claim's annotations: %w", err)
+	}
+	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":%s%s}}`, w.claim.UID, w.claim.ResourceVersion, encoded, more)
 	target := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.claim.Namespace, Name: w.claim.Name}}
 	if err := r.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		return fmt.Errorf("write to PersistentVolumeClaim %s that it is filled: %w", w.claim.Name, err)
+		return fmt.Errorf("write to PersistentVolumeClaim %s how far it is: %w", w.claim.Name, err)
 	}
 	return nil
 }

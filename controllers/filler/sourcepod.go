@@ -24,7 +24,7 @@ import (
 
 const (
 	// sourcePodPrefix begins the name of each source pod. The DataVolume's UID is the rest.
-	sourcePodPrefix = podPrefix + "source-"
+	sourcePodPrefix = importer.PodPrefix + "source-"
 	// importerName is the value of v1.AppLabel of importer pods and source pods. The policy
 	// kubevirt-importer-pods lets nobody but virt-controller give a pod this label, or take it away.
 	importerName = "virt-importer"

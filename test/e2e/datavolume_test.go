@@ -18,6 +18,7 @@ func TestDataVolumes(t *testing.T) {
 		t.Run("imported", func(t *testing.T) { t.Parallel(); importedDisks(t) })
 		t.Run("copied", func(t *testing.T) { t.Parallel(); copiedDisks(t) })
 		t.Run("refused", func(t *testing.T) { t.Parallel(); refusedSources(t) })
+		t.Run("uploaded", func(t *testing.T) { t.Parallel(); uploadedDisk(t) })
 	})
 	const ours = "../../config/datavolumes/crd"
 	apply(t, "", apiserver.CDI)

@@ -142,13 +142,14 @@ func (v values) openWorkload(o object) {
 	if pod["topologySpreadConstraints"] == nil {
 		pod["topologySpreadConstraints"] = mark("block " + w.key + "." + strings.ReplaceAll(w.name, "-", "_"))
 	}
+	c := pod.items("containers")[0]
+	args, _ := c["args"].([]any)
+	// config/datavolumes, of which the chart is made, has the flag.
+	args = slices.DeleteFunc(slices.Clone(args), func(a any) bool { return a == "--data-volumes" })
 	if w.controller {
-		c := pod.items("containers")[0]
-		args, _ := c["args"].([]any)
-		// config/datavolumes, of which the chart is made, has the flag.
-		args = slices.DeleteFunc(slices.Clone(args), func(a any) bool { return a == "--data-volumes" })
-		c["args"] = append(args, mark("elected "+w.key), mark("flag instancetypes common-instancetypes"), mark("flag datavolumes data-volumes"))
+		args = append(args, mark("elected "+w.key), mark("flag instancetypes common-instancetypes"))
 	}
+	c["args"] = append(args, mark("flag datavolumes data-volumes"))
 }
 
 // open copies a value with marks for images, wherever they are: in containers,
@@ -190,8 +191,8 @@ createNamespace: true
 # Whether virt-controller creates the well-known instancetypes and preferences if the KubeVirt object
 # does not say whether to.
 instancetypes: false
-# Whether virt-controller fills DataVolumes (cdi.kubevirt.io) while CDI is not installed. The kinds stay
-# when the value is false again, and after the release: with them would go every disk.
+# Whether virt-controller fills DataVolumes (cdi.kubevirt.io) while CDI is not installed, and virt-api takes
+# images for them. The kinds stay when the value is false again, and after the release: with them would go every disk.
 datavolumes: false
 # Whether clients may use older versions of the API groups, such as kubevirt.io/v1alpha3.
 olderVersions: true

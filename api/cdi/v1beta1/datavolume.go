@@ -135,8 +135,13 @@ const (
 	// ImmediateBindingAnnotation of a DataVolume: the importer pod is the first pod of the claim, on
 	// whatever node, even if the storage binds at the first pod.
 	ImmediateBindingAnnotation = "cdi.kubevirt.io/storage.bind.immediate.requested"
-	// PodPhaseAnnotation of a claim that CDI made is the phase of CDI's pod that fills the claim.
+	// PodPhaseAnnotation of a claim that CDI made, or of one for an upload, is the phase of the pod that
+	// fills the claim.
 	PodPhaseAnnotation = "cdi.kubevirt.io/storage.pod.phase"
+	// PodReadyAnnotation of a claim for an upload is "true" while the importer takes an image.
+	PodReadyAnnotation = "cdi.kubevirt.io/storage.pod.ready"
+	// UploadTargetAnnotation marks a claim for an upload.
+	UploadTargetAnnotation = "cdi.kubevirt.io/storage.upload.target"
 	// CreatedForAnnotation of a claim is the UID of the DataVolume that the claim was made for.
 	CreatedForAnnotation = "cdi.kubevirt.io/createdForDataVolume"
 )

@@ -3,8 +3,8 @@
 //
 // Every field of CDI's v1.66 stands here. A field that has no effect yet is refused by its path. The
 // API server refuses what will stay unsupported for long (s3, gcs, vddk, imageio, archives,
-// checkpoints). virt-controller refuses sources whose importer is still to come (snapshot
-// and upload): a condition and an event name the field, and the DataVolume
+// checkpoints). virt-controller refuses the source whose importer is still to come (snapshot): a
+// condition and an event name the field, and the DataVolume
 // waits. virt-controller refuses the first sort too, because an object may be older than the schema:
 // CDI's objects outlive CDI. A field that CDI does not have is dropped by the API server, with a
 // warning. A VirtualMachine's dataVolumeTemplates are not held against this schema, because they must
@@ -37,6 +37,13 @@ const (
 	DataSourceDefinition = "datasources.cdi.kubevirt.io"
 	CDIDefinition        = "cdis.cdi.kubevirt.io"
 )
+
+// UploadGroupVersion is the API by which clients ask for the right to upload an image: virt-api's, or
+// CDI's where CDI is.
+var UploadGroupVersion = schema.GroupVersion{Group: "upload.cdi.kubevirt.io", Version: "v1beta1"}
+
+// UploadService is the name of UploadGroupVersion's APIService.
+const UploadService = "v1beta1.upload.cdi.kubevirt.io"
 
 // ManagedByLabel with the value ManagedByKubeqemu is on this package's CustomResourceDefinitions, and
 // on what virt-controller makes for a DataVolume. CDI gives its definitions another value.

@@ -22,7 +22,7 @@ type DataVolumeSource struct {
 	// Snapshot is a VolumeSnapshot. Not supported yet: the DataVolume waits.
 	// +optional
 	Snapshot *DataVolumeSourceSnapshot `json:"snapshot,omitempty"`
-	// Upload is what a client sends. Not supported yet: the DataVolume waits.
+	// Upload is what a client sends, as virtctl image-upload does.
 	// +optional
 	Upload *DataVolumeSourceUpload `json:"upload,omitempty"`
 

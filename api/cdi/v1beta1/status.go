@@ -52,6 +52,10 @@ const (
 	CloneInProgress DataVolumePhase = "CloneInProgress"
 	// CSICloneInProgress: the storage clones another claim.
 	CSICloneInProgress DataVolumePhase = "CSICloneInProgress"
+	// UploadScheduled: the importer pod is made, for an upload.
+	UploadScheduled DataVolumePhase = "UploadScheduled"
+	// UploadReady: the importer takes an image, or is taking one.
+	UploadReady DataVolumePhase = "UploadReady"
 	// Succeeded: the disk may be used.
 	Succeeded DataVolumePhase = "Succeeded"
 	// Failed: nothing is tried any more.

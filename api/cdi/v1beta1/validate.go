@@ -100,17 +100,17 @@ func (s *DataVolumeSpec) validateSources(claim *Claim, path *field.Path) field.E
 	return nil
 }
 
-const notYet = "not supported yet without CDI: use http, registry, pvc or blank, or install CDI"
+const notYet = "not supported yet without CDI: use http, registry, pvc, upload or blank, or install CDI"
 
 func (s *DataVolumeSource) validate(path *field.Path) (errs field.ErrorList) {
 	set := 0
-	for name, there := range map[string]bool{"snapshot": s.Snapshot != nil, "upload": s.Upload != nil} {
+	for name, there := range map[string]bool{"snapshot": s.Snapshot != nil} {
 		if there {
 			errs = append(errs, field.Forbidden(path.Child(name), notYet))
 			set++
 		}
 	}
-	for _, there := range []bool{s.HTTP != nil, s.Blank != nil, s.Registry != nil, s.PVC != nil, s.S3 != nil, s.GCS != nil, s.Imageio != nil, s.VDDK != nil} {
+	for _, there := range []bool{s.HTTP != nil, s.Blank != nil, s.Registry != nil, s.PVC != nil, s.Upload != nil, s.S3 != nil, s.GCS != nil, s.Imageio != nil, s.VDDK != nil} {
 		if there {
 			set++
 		}
