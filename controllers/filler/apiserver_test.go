@@ -487,6 +487,11 @@ func policies(p *plane) {
 	if err := controller.Create(p.t.Context(), pod(func(*corev1.Pod) {}), client.DryRunAll); err != nil {
 		p.t.Errorf("an importer pod is refused: %v", err)
 	}
+	if err := controller.Create(p.t.Context(), pod(func(pod *corev1.Pod) {
+		pod.Spec.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0:c1,c2"}
+	}), client.DryRunAll); err != nil {
+		p.t.Errorf("an importer pod with an SELinux level, as OpenShift gives it, is refused: %v", err)
+	}
 	if err := controller.Create(p.t.Context(), sourcePod(func(*corev1.Pod) {}), client.DryRunAll); err != nil {
 		p.t.Errorf("a source pod is refused: %v", err)
 	}
@@ -541,6 +546,9 @@ func policies(p *plane) {
 		}),
 		"root":         pod(func(pod *corev1.Pod) { pod.Spec.SecurityContext.RunAsUser = new(int64) }),
 		"another user": pod(func(pod *corev1.Pod) { pod.Spec.Containers[0].SecurityContext.RunAsUser = ptr.To[int64](1) }),
+		"another SELinux type": pod(func(pod *corev1.Pod) {
+			pod.Spec.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
+		}),
 		"no seccomp": pod(func(pod *corev1.Pod) {
 			pod.Spec.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined
 		}),

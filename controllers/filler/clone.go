@@ -1,11 +1,13 @@
 package filler
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
@@ -56,8 +58,8 @@ func (o *origin) waits() notice {
 	return notice{}
 }
 
-// mayMakeClaim says whether the DataVolume's claim can be made: it needs to know what the source is, and
-// no more, unless making the claim is the copy.
+// mayMakeClaim says whether the DataVolume's claim can be made. The source must be there, and filled. It may
+// be in use, unless making the claim is the copy.
 func (s *step) mayMakeClaim(w world) bool {
 	if !w.copies() {
 		return true
@@ -113,6 +115,8 @@ func (s *step) serve(w world) bool {
 		s.stopped(w, reasonAnew, fmt.Sprintf("pod %s has lost its source pod, and is made anew", w.pod.Name))
 		s.beginAnew()
 		s.action = deletePod
+	case pod == nil && len(w.origin.pods) > 0: // the new one may have the name of an earlier one
+		s.running(corev1.ConditionFalse, reasonPending, fmt.Sprintf("source pod %s is an earlier source's, and is deleted", fullName(w.origin.pods[0])))
 	case pod == nil:
 		s.phase(w, cdi.ImportScheduled)
 		s.action = makeSource
@@ -234,8 +238,8 @@ func (o *origin) announcement(volume *cdi.DataVolume, phase cdi.DataVolumePhase)
 	of := map[cdi.DataVolumePhase]string{cdi.CloneScheduled: "Cloning from %s into %s/%s scheduled", cdi.CloneInProgress: "Cloning from %s into %s/%s in progress",
 		cdi.CSICloneInProgress: "CSI Volume clone in progress (for pvc %s)", cdi.Succeeded: "Successfully cloned from %s into %s/%s"}[phase]
 	from := o.at.String()
-	if o.at.Name == "" {
-		from = "its source"
+	if ref := volume.Spec.SourceRef; o.at.Name == "" && ref != nil {
+		from = fmt.Sprintf("DataSource %s/%s", cmp.Or(ptr.Deref(ref.Namespace, ""), volume.Namespace), ref.Name)
 	}
 	switch {
 	case of == "":

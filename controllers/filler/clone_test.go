@@ -112,7 +112,10 @@ func TestDecideCopies(t *testing.T) {
 		"another source claim": {func(w *world) { w.origin.claim.UID = "another" },
 			"CloneScheduled N/A; bound True Bound; running False ImportBeganAnew; ready none; delete pod; event ImportBeganAnew", ""},
 		"another source claim, after the importer": {func(w *world) { w.origin.claim.UID, w.pod = "another", nil },
-			fmt.Sprintf(copyBegins, "make source"), ""},
+			"  ; bound True Bound; running False Pending; ready none; delete source", "an earlier source's"},
+		"another source claim, after the source pod": {func(w *world) {
+			w.origin.claim.UID, w.pod, w.origin.pods[0].DeletionTimestamp = "another", nil, &metav1.Time{Time: now}
+		}, "  ; bound True Bound; running False Pending; ready none; nothing", ""},
 		"the DataSource leads elsewhere now": {func(w *world) { w.origin.at.Namespace, w.origin.claim.Namespace = "other", "other" },
 			"CloneScheduled N/A; bound True Bound; running False ImportBeganAnew; ready none; delete pod; event ImportBeganAnew", ""},
 		"the source is in use": {func(w *world) { none(w); w.origin.user = "db-0" },

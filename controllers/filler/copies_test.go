@@ -59,7 +59,18 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: copy, namespace: golden}
 rules: [{apiGroups: [cdi.kubevirt.io], resources: [datavolumes/source], verbs: [create]}]
-` + binding("golden", "may", "Role", "copy") + binding("default", "may", "ClusterRole", "cdi.kubevirt.io:edit") + binding("default", "maynot", "ClusterRole", "cdi.kubevirt.io:edit"))
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: copy-debian, namespace: golden}
+rules: [{apiGroups: [cdi.kubevirt.io], resources: [datavolumes/source], resourceNames: [debian], verbs: [create]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: run, namespace: golden}
+rules: [{apiGroups: [""], resources: [pods], verbs: [create]}]
+` + binding("golden", "named", "Role", "copy-debian") + binding("default", "named", "ClusterRole", "cdi.kubevirt.io:edit") +
+		binding("golden", "runner", "Role", "run") + binding("default", "runner", "ClusterRole", "cdi.kubevirt.io:edit") + binding("golden", "may", "Role", "copy") + binding("default", "may", "ClusterRole", "cdi.kubevirt.io:edit") + binding("default", "maynot", "ClusterRole", "cdi.kubevirt.io:edit"))
 	claim := &corev1.PersistentVolumeClaim{}
 	if err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: "golden", Name: "debian"}, claim); err != nil {
 		p.t.Fatal(err)
@@ -78,9 +89,9 @@ rules: [{apiGroups: [cdi.kubevirt.io], resources: [datavolumes/source], verbs: [
 	p.Until(func() string { return fmt.Sprint(p.tries("may", "probe", ofNamespace)) }, func(got string) bool { return got == "<nil>" })
 }
 
-// tries says whether a user could make a DataVolume.
-func (p *plane) tries(user, name, spec string) error {
-	_, err := p.Try(fmt.Sprintf("apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {name: %s, namespace: default}\nspec: %s\n", name, spec), "create", "--dry-run=server", "--as="+user, "-f", "-")
+// tries says whether a user could make a DataVolume, with more of its metadata.
+func (p *plane) tries(user, name, spec string, metadata ...string) error {
+	_, err := p.Try(fmt.Sprintf("apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {%s}\nspec: %s\n", strings.Join(append(metadata, "name: "+name, "namespace: default"), ", "), spec), "create", "--dry-run=server", "--as="+user, "-f", "-")
 	return err
 }
 
@@ -178,6 +189,24 @@ func copyRights(p *plane) {
 		}
 		if err := p.tries("maynot", "disk", spec); asks != (err != nil) || err != nil && !strings.Contains(err.Error(), "you may not copy from namespace golden") {
 			p.t.Errorf("%s by who may not: %v", spec, err)
+		}
+	}
+	const vms = "ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: vm, uid: x, controller: true}], annotations: {kubeqemu.io/service-account: may, cdi.kubevirt.io/storage.prePopulated: disk}"
+	if err := p.tries("maynot", "disk", ofNamespace, vms); err == nil || !strings.Contains(err.Error(), sourcesPolicy) {
+		p.t.Errorf("a DataVolume that pretends to be a VM's: %v", err)
+	}
+	// By a right to one claim, and by the right to use any claim in a pod.
+	for of, allowed := range map[string]bool{
+		"named " + ofNamespace: true,
+		"named {source: {pvc: {namespace: golden, name: other}}" + storage:                false,
+		"named {sourceRef: {kind: DataSource, name: debian, namespace: golden}" + storage: false,
+		"runner " + ofNamespace: true,
+		"runner {sourceRef: {kind: DataSource, name: debian, namespace: golden}" + storage: true,
+		"runner {source: {snapshot: {namespace: golden, name: debian}}" + storage:          false,
+	} {
+		user, spec, _ := strings.Cut(of, " ")
+		if err := p.tries(user, "disk", spec); allowed != (err == nil) {
+			p.t.Errorf("%s: %v", of, err)
 		}
 	}
 	// A tenant's DataSource lends nobody what another namespace has.

@@ -60,6 +60,9 @@ const maxDataSources = 4
 func (r *Reconciler) origin(ctx context.Context, w world) (*origin, error) {
 	key := client.ObjectKeyFromObject(w.volume)
 	o := &origin{}
+	if source := w.volume.Spec.Source; source != nil && source.PVC != nil {
+		o.at = types.NamespacedName{Namespace: cmp.Or(source.PVC.Namespace, key.Namespace), Name: source.PVC.Name}
+	}
 	var err error
 	if o.pods, err = r.sourcePods(ctx, key); err != nil {
 		return nil, err
@@ -85,12 +88,12 @@ func (r *Reconciler) origin(ctx context.Context, w world) (*origin, error) {
 	return o, err
 }
 
-// resolve finds the claim's name.
+// resolve finds the claim's name, unless the DataVolume has it.
 func (r *Reconciler) resolve(ctx context.Context, volume *cdi.DataVolume, o *origin) error {
-	if source := volume.Spec.Source; source != nil {
-		o.at = types.NamespacedName{Namespace: cmp.Or(source.PVC.Namespace, volume.Namespace), Name: source.PVC.Name}
-	} else if err := r.follow(ctx, volume, o); err != nil {
-		return err
+	if volume.Spec.SourceRef != nil {
+		if err := r.follow(ctx, volume, o); err != nil {
+			return err
+		}
 	}
 	if o.at == client.ObjectKeyFromObject(volume) {
 		o.trouble = notice{corev1.EventTypeWarning, reasonCloneInvalid, fmt.Sprintf("the source, PVC %s, is the DataVolume's own claim", o.at.Name)}

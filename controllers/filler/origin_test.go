@@ -75,9 +75,14 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%s: %s, %+v, want %s", ref, o.at, o.trouble, want)
 		}
 	}
-	o := &origin{}
-	if err := r.resolve(t.Context(), volume(t, ofDebian), o); err != nil || o.at != (types.NamespacedName{Namespace: "ns", Name: "debian"}) {
-		t.Errorf("a claim of the namespace: %s (%v)", o.at, err)
+	w := copying(t)
+	w.volume, w.claim, w.pod = volume(t, ofDebian), nil, nil
+	if o, err := r.origin(t.Context(), w); err != nil || o.at != (types.NamespacedName{Namespace: "ns", Name: "debian"}) {
+		t.Errorf("a claim of the namespace: %+v (%v)", o, err)
+	}
+	w.volume.Name = "debian"
+	if o, err := r.origin(t.Context(), w); err != nil || o.trouble.reason != reasonCloneInvalid {
+		t.Errorf("its own claim: %+v (%v)", o, err)
 	}
 }
 
