@@ -30,22 +30,25 @@ func condition(kind, status, reason, message string) any {
 
 func TestProgress(t *testing.T) {
 	for want, volume := range map[string]*unstructured.Unstructured{
-		"done":                                     volume("Succeeded", "100.0%"),
-		"waits: does not exist":                    nil,
-		"waits: is new":                            volume("", ""),
-		"waits: is ImportInProgress, 12.3%":        volume("ImportInProgress", "12.3%", condition("Running", "True", "Pod is running", "")),
-		"unbound: waits for the first pod":         volume("WaitForFirstConsumer", "N/A"),
-		"failed: data failed":                      volume("Failed", ""),
-		"failed: data failed: Error, no such host": volume("Failed", "", condition("Running", "False", "Error", "no such host")),
+		"done":                              volume("Succeeded", "100.0%"),
+		"waits: does not exist":             nil,
+		"waits: is new":                     volume("", ""),
+		"waits: is ImportInProgress, 12.3%": volume("ImportInProgress", "12.3%", condition("Running", "True", "Pod is running", "")),
+		"waits: waits for its image: virtctl image-upload dv data":                                   volume("UploadReady", "N/A", condition("Running", "True", "Pod is running", "")),
+		"waits: is UploadReady, 12.3%":                                                               volume("UploadReady", "12.3%"),
+		"failed: is UploadScheduled, N/A, and is tried again after a failure: Error, a backing file": volume("UploadScheduled", "N/A", condition("Running", "False", "Error", "a backing file")),
+		"unbound: waits for the first pod":                                                           volume("WaitForFirstConsumer", "N/A"),
+		"failed: data failed":                                                                        volume("Failed", ""),
+		"failed: data failed: Error, no such host":                                                   volume("Failed", "", condition("Running", "False", "Error", "no such host")),
 		"failed: is ImportScheduled, N/A, and is tried again after a failure: ImagePullFailed, gone": volume("ImportScheduled", "N/A", condition("Running", "False", "ImagePullFailed", "gone")),
 		"failed: data is new, and is tried again after a failure: ErrClaimNotValid, no accessMode":   volume("", "", condition("Bound", "False", "ErrClaimNotValid", "no accessMode")),
 		"failed: is ImportScheduled, and is tried again after a failure: ErrStartingPod":             volume("ImportScheduled", "", condition("Running", "False", "ErrStartingPod", "")),
-		"failed: ErrExceededQuota":                     volume("Pending", "", condition("Bound", "Unknown", "ErrExceededQuota", "")),
-		"waits: is Bound":                              volume("Bound", "", condition("Bound", "True", "ErrExceededQuota", "")),
-		"waits: is being deleted":                      beingDeleted(volume("Succeeded", "")),
-		"waits: is Pending":                            volume("Pending", "", condition("Bound", "False", "Pending", "")),
-		"waits: is ImportInProgress":                   volume("ImportInProgress", "", condition("Running", "False", "Completed", ""), "nonsense", nil),
-		"waits: is " + strings.Repeat("x", 1024) + "…": volume(strings.Repeat("x", 4000), ""),
+		"failed: ErrExceededQuota":                                                                   volume("Pending", "", condition("Bound", "Unknown", "ErrExceededQuota", "")),
+		"waits: is Bound":                                                                            volume("Bound", "", condition("Bound", "True", "ErrExceededQuota", "")),
+		"waits: is being deleted":                                                                    beingDeleted(volume("Succeeded", "")),
+		"waits: is Pending":                                                                          volume("Pending", "", condition("Bound", "False", "Pending", "")),
+		"waits: is ImportInProgress":                                                                 volume("ImportInProgress", "", condition("Running", "False", "Completed", ""), "nonsense", nil),
+		"waits: is " + strings.Repeat("x", 1024) + "…":                                               volume(strings.Repeat("x", 4000), ""),
 	} {
 		p := Of("data", volume)
 		got := "waits"
