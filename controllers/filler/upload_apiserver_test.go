@@ -79,17 +79,17 @@ func (p *plane) handsOver() {
 	}
 	gone := func(got string) bool { return got == "" }
 	p.Until(there, gone)
-	p.Kubectl("apply", "-f", "../../config/datavolumes/objects/uploads.yaml")
-	p.Kubectl("patch", "apiservice", cdi.UploadService, "--type=merge", "--patch",
-		`{"metadata":{"labels":{"app.kubernetes.io/managed-by":"cdi-operator"}},"spec":{"service":{"name":"cdi-api","namespace":"cdi"}}}`)
-	p.Until(there, gone)
-	const theirs = `
+	theirs := func(labels string) {
+		p.apply(`
 apiVersion: apiregistration.k8s.io/v1
 kind: APIService
-metadata: {name: v1beta1.upload.cdi.kubevirt.io, labels: {app.kubernetes.io/managed-by: cdi-operator}}
+metadata: {name: ` + cdi.UploadService + `, labels: {app.kubernetes.io/managed-by: cdi-operator` + labels + `}}
 spec: {group: upload.cdi.kubevirt.io, version: v1beta1, groupPriorityMinimum: 1000, versionPriority: 15, service: {name: cdi-api, namespace: cdi}}
-`
-	p.apply(theirs)
+`)
+	}
+	theirs(", kubevirt.io: virt-api-aggregator") // ours, as CDI's operator has changed it
+	p.Until(there, gone)
+	theirs("")
 	time.Sleep(time.Second) // several looks
 	if there() == "" {
 		p.t.Error("CDI's own APIService was deleted")

@@ -62,6 +62,8 @@ type testServer struct {
 	plane  *testserver.Server
 	// wrap is what users' requests go through; nil for nothing.
 	wrap func(http.RoundTripper) http.RoundTripper
+	// uploads: virt-api takes uploaded images.
+	uploads bool
 }
 
 func newTestServer(t *testing.T) *testServer {
@@ -176,7 +178,7 @@ func (s *testServer) serve() (stop func()) {
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kubevirt:virt-api", Groups: []string{"system:authenticated"}}
 	api, err := apiserver.New(config, apiserver.Options{Address: fmt.Sprintf("localhost:%d", s.port), DNSNames: []string{"localhost", serving.ServiceName},
-		Clock: s.clock, Log: testr.New(s.t)})
+		Clock: s.clock, Log: testr.New(s.t), DataVolumes: s.uploads})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -247,6 +247,9 @@ func (s *Server) writeKubeconfig(token string) error {
 	return clientcmd.WriteToFile(*config, s.kubeconfig)
 }
 
+// Kubeconfig is the file of the administrator's kubeconfig.
+func (s *Server) Kubeconfig() string { return s.kubeconfig }
+
 // As is the configuration of a user, such as
 // system:serviceaccount:kubevirt:virt-controller.
 func (s *Server) As(user string, groups ...string) *rest.Config {
