@@ -25,8 +25,9 @@ func TestTakeover(t *testing.T) {
 	p.filler("False", "CDIInstalled")
 	p.boots("first")
 
-	// CDI's operator goes first: it would delete the kinds together with the CDI object.
-	p.shell(`kubectl -n cdi delete deployments --all --wait
+	// CDI's operator goes first: it would make the other deployments anew, and delete the kinds together with the CDI object.
+	p.shell(`kubectl -n cdi delete deployment cdi-operator --cascade=foreground --timeout=2m
+kubectl -n cdi delete deployments --all --cascade=foreground --timeout=2m
 kubectl patch cdi cdi --type=merge -p '{"metadata":{"finalizers":null}}'
 kubectl delete cdi cdi --cascade=orphan
 kubectl delete validatingwebhookconfigurations,mutatingwebhookconfigurations,apiservices -l cdi.kubevirt.io
@@ -119,7 +120,7 @@ func (p place) memory() string {
 	p.Helper()
 	out, err := exec.CommandContext(p.Context(), "cluster", "enter", "--name", "third-party", "--", "sh", "-c",
 		`for p in /proc/[0-9]*; do name=$(tr '\0' ' ' < $p/cmdline 2>/dev/null | cut -d' ' -f1); case $name in
-*cdi-*|*virt-controller|*virt-importer) echo "${name##*/} $(awk '/^Pss:/{print int($2/1024)}' $p/smaps_rollup) MiB";; esac; done; true`).Output()
+*/cdi-*|*/virt-controller|*/virt-importer|virt-controller) echo "${name##*/} $(awk '/^Pss:/{print int($2/1024)}' $p/smaps_rollup) MiB";; esac; done; true`).Output()
 	if err != nil {
 		p.Fatal(err)
 	}
