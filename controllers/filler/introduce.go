@@ -79,8 +79,6 @@ type pair struct {
 	Connection
 	source  Connection
 	address string
-	// told are the identities that the two were told last.
-	told struct{ importer, source importer.Identity }
 }
 
 func (p *pair) Close() {
@@ -88,8 +86,8 @@ func (p *pair) Close() {
 	p.Connection.Close()
 }
 
-// Ask introduces the two to each other if one of them is another process than before, and returns the
-// progress.
+// Ask introduces the two to each other, and returns the progress. The two are introduced each time: a process that has
+// started again has forgotten its peer, and somebody else who may forward ports to a pod may have told it another one.
 func (p *pair) Ask(ctx context.Context) (importer.Progress, error) {
 	if err := p.introduce(ctx); err != nil {
 		return importer.Progress{}, err
@@ -106,18 +104,10 @@ func (p *pair) introduce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.told.importer == filling && p.told.source == serving {
-		return nil
-	}
-	// A process that has started again has forgotten its peer, too.
 	if err := p.source.Introduce(ctx, importer.Peer{Identity: filling}); err != nil {
 		return err
 	}
-	if err := p.Connection.Introduce(ctx, importer.Peer{Identity: serving, Address: p.address}); err != nil {
-		return err
-	}
-	p.told.importer, p.told.source = filling, serving
-	return nil
+	return p.Connection.Introduce(ctx, importer.Peer{Identity: serving, Address: p.address})
 }
 
 // checkIdentity refuses what is no certificate, or more than one. What the certificate says is for the

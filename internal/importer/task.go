@@ -83,9 +83,10 @@ type Source struct {
 // serves it as a raw image: see Serve.
 //
 // The two pods have no secrets in common and no names for each other. Each makes a key and a certificate when
-// it starts. virt-controller asks both for their Identity, through the API server, and tells each the other's:
-// it is the only one that can reach the pods' loopback addresses. It does so again whenever it asks for the
-// progress, because a container that has started again has another key.
+// it starts. virt-controller asks both for their Identity, through the API server, and tells each the other's.
+// Besides virt-controller, only who may forward ports to the pods, or exec in them, reaches their loopback addresses.
+// virt-controller does so again whenever it asks for the progress: a container that has started again has another key,
+// and another peer that somebody else has told is replaced.
 type Claim struct{}
 
 // Serve is the task of a pod that serves the disk on a claim to its peer, read-only, as a raw image.

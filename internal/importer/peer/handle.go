@@ -3,6 +3,7 @@ package peer
 import (
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 )
@@ -13,6 +14,8 @@ const maxPeer = 16 << 10
 // Handle answers what virt-controller asks and tells on the pod's loopback address.
 func (p *Pair) Handle(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+importer.IdentityPath, func(w http.ResponseWriter, _ *http.Request) {
+		now := time.Now()
+		p.asked.Store(&now)
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(p.Identity())
 	})

@@ -19,6 +19,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/importer"
@@ -30,6 +31,9 @@ type Pair struct {
 	text string
 	// reads: the other pod serves, so it must have an address.
 	reads bool
+
+	// asked is when virt-controller last asked for the identity.
+	asked atomic.Pointer[time.Time]
 
 	mu    sync.Mutex
 	other *Other
@@ -68,6 +72,15 @@ func New(reads bool) (*Pair, error) {
 		text:  string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
 		reads: reads, first: make(chan struct{}),
 	}, nil
+}
+
+// Asked is when somebody last asked for the identity over the loopback address, or the zero time. virt-controller asks
+// every 2 s.
+func (p *Pair) Asked() time.Time {
+	if at := p.asked.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }
 
 // Identity is what the other pod is to be told.

@@ -32,7 +32,14 @@ const (
 	maxPeers = 8
 	// stopTimeout bounds the wait for answers when the server ends.
 	stopTimeout = time.Second
+	// alone is how long a device is served while virt-controller does not ask for the identity.
+	alone = 30 * time.Second
 )
+
+// errAlone ends a process that serves a device. While virt-controller is away, nobody looks for pods that write to the
+// device, and a device does not tell when it was written to. The next process's device counts as another one, so the
+// copy begins anew.
+var errAlone = errors.New("virt-controller has not asked for 30 s, so nobody knows whether the device was written to meanwhile")
 
 // Config is what a Server is made with.
 type Config struct {
@@ -51,6 +58,8 @@ type Server struct {
 	// reached is how far the disk was served.
 	reached     atomic.Int64
 	connections connections
+	// alone is the constant, or shorter in a test.
+	alone time.Duration
 }
 
 // New opens the disk, for a process that began then. It must be closed.
@@ -59,7 +68,7 @@ func New(c Config, began time.Time) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Config: c, disk: d, began: began, connections: connections{most: maxPeers}}, nil
+	return &Server{Config: c, disk: d, began: began, connections: connections{most: maxPeers}, alone: alone}, nil
 }
 
 // Close closes the disk.
@@ -75,6 +84,10 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve the peer: %w", err)
+	case <-s.left(ctx):
+		server.Close()
+		<-ended
+		return errAlone
 	case <-ctx.Done():
 	}
 	stop, cancel := context.WithTimeout(context.Background(), stopTimeout)
@@ -84,6 +97,31 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	}
 	<-ended
 	return nil
+}
+
+// left is closed when virt-controller has left a device alone for too long. It is never closed for a file, whose ETag
+// tells when it was written to.
+func (s *Server) left(ctx context.Context) <-chan struct{} {
+	left := make(chan struct{})
+	if !s.Block {
+		return left
+	}
+	go func() {
+		tick := time.NewTicker(s.alone / 10)
+		defer tick.Stop()
+		for last := time.Now(); time.Since(last) < s.alone; {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			if asked := s.Pair.Asked(); asked.After(last) {
+				last = asked
+			}
+		}
+		close(left)
+	}()
+	return left
 }
 
 // config ends a handshake at once before a peer was told, and makes the peer known.

@@ -444,3 +444,37 @@ func (f *fixture) data(from string) (text []byte, tag string, status int) {
 	text, _ = io.ReadAll(response.Body)
 	return text, response.Header.Get("ETag"), response.StatusCode
 }
+
+// TestAlone: a device is served as long as virt-controller asks for the identity.
+func TestAlone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(path, random(mib), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Path: path, Pair: newPair(t, false), Log: slog.New(slog.DiscardHandler)}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.Block, s.alone = true, 2*time.Second
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(t.Context(), listener) }()
+	mux := http.NewServeMux()
+	s.Pair.Handle(mux)
+	for began := time.Now(); time.Since(began) < 2*s.alone; {
+		mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, importer.IdentityPath, nil))
+		select {
+		case err := <-ended:
+			t.Fatalf("it ends while it is asked: %v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	if err := <-ended; !errors.Is(err, errAlone) {
+		t.Errorf("%v, want %v", err, errAlone)
+	}
+}
