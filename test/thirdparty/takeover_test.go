@@ -119,7 +119,7 @@ func (p place) restarts(vm string) {
 func (p place) memory() string {
 	p.Helper()
 	out, err := exec.CommandContext(p.Context(), "cluster", "enter", "--name", "third-party", "--", "sh", "-c",
-		`for p in /proc/[0-9]*; do name=$(tr '\0' ' ' < $p/cmdline 2>/dev/null | cut -d' ' -f1); case $name in
+		`for p in /proc/[0-9]*; do name=$(tr '\0' '\n' < $p/cmdline 2>/dev/null | head -n 1); case $name in
 */cdi-*|*/virt-controller|*/virt-importer|virt-controller) echo "${name##*/} $(awk '/^Pss:/{print int($2/1024)}' $p/smaps_rollup) MiB";; esac; done; true`).Output()
 	if err != nil {
 		p.Fatal(err)
