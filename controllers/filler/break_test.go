@@ -176,3 +176,77 @@ func TestBreakSize(t *testing.T) {
 }
 
 func bytesPtr(n int64) *quantity { q := bytesOf(n); return &q }
+
+// TestBreakManyPods: where a namespace has many pods, ended ones too (the cluster keeps 12500 of them), nothing is
+// ever copied from it, and nobody is told why.
+func TestBreakManyPods(t *testing.T) {
+	v := volume(t, ofGolden)
+	source := goldenClaim("1Gi")
+	live := interceptor.NewClient(fake.NewClientBuilder().WithScheme(breakScheme(t)).WithObjects(v, source, bound(v, "2Gi")).WithStatusSubresource(v).Build(), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			o := client.ListOptions{}
+			o.ApplyOptions(opts)
+			pl, ok := list.(*corev1.PodList)
+			if !ok || o.Limit == 0 {
+				return c.List(ctx, list, opts...)
+			}
+			from := 0
+			fmt.Sscan(o.Continue, &from)
+			for i := from; i < min(from+int(o.Limit), 12000); i++ {
+				p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: fmt.Sprint("job-", i)}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
+				if o.FieldSelector == nil { // a server would leave out what a selector leaves out
+					pl.Items = append(pl.Items, p)
+				}
+			}
+			if pl.Continue = ""; from+int(o.Limit) < 12000 && o.FieldSelector == nil {
+				pl.Continue = fmt.Sprint(from + int(o.Limit))
+			}
+			return nil
+		}})
+	r := &Reconciler{Client: live, Live: live, Clock: clocktesting.NewFakePassiveClock(now), Events: events.NewFakeRecorder(100), Progresses: noProgress{}, Config: testConfig,
+		Ours: func(context.Context) (bool, error) { return true, nil }}
+	w := copying(t)
+	if _, err := r.writer(t.Context(), types.NamespacedName{Namespace: "golden", Name: "debian"}); err != nil {
+		t.Errorf("no pod writes to the claim, and the copy never begins; no condition says: %v (%s)", err, w.volume.Name)
+	}
+}
+
+// TestBreakWords: a DataVolume that was made 5 s after the policy is told that it is older than the policy, for ever.
+func TestBreakWords(t *testing.T) {
+	w := copying(t)
+	w.volume.CreationTimestamp, w.pod = metav1.NewTime(now), nil
+	made := now.Add(-5 * time.Second)
+	o := &origin{at: types.NamespacedName{Namespace: "golden", Name: "debian"}}
+	if err := among(t, policyObject(bindingKind.Kind, made), policyObject("ValidatingAdmissionPolicy", made)).permitted(t.Context(), w, o); err != nil {
+		t.Fatal(err)
+	}
+	if o.trouble.reason != "" {
+		t.Errorf("the DataVolume is 5 s younger than the policy: %s", o.trouble.note)
+	}
+}
+
+// TestBreakAway: virt-controller is away for an hour, while a copy of a device goes on to its end. Meanwhile a VM ran
+// on the source for half an hour. Nothing tells: what is read of a device has no version, and the copy is called filled.
+func TestBreakAway(t *testing.T) {
+	w := copying(t)
+	block := corev1.PersistentVolumeBlock
+	w.origin.claim.Spec.VolumeMode = &block
+	vm := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "virt-launcher-vm", CreationTimestamp: metav1.NewTime(now.Add(10 * time.Minute))},
+		Spec:   corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "debian"}}}}},
+		Status: corev1.PodStatus{Phase: corev1.PodSucceeded}} // since 20 minutes
+	r := among(t, vm)
+	if user, err := r.user(t.Context(), w, w.origin); user != "" || err != nil {
+		t.Fatal(user, err)
+	}
+	w.now = now.Add(time.Hour)
+	w.pod.Status.Phase = corev1.PodSucceeded
+	next := among(t, vm) // the next virt-controller
+	user, err := next.user(t.Context(), w, w.origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.origin.user = user
+	if s := decide(w); s.action == fillClaim {
+		t.Errorf("the claim is called filled, although pod %s wrote to the source while it was copied and is still there to be seen", vm.Name)
+	}
+}
