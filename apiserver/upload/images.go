@@ -36,7 +36,9 @@ func (s *Server) serveImage(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
 	// What is left of a refused image is not read. A known peer (Vouch) is so for one image.
 	w.Header().Set("Connection", "close")
+	defer s.linger(w, r)
 	if err == nil {
+		w.Header().Set("Content-Length", "0") // the answer ends before the connection does
 		w.WriteHeader(http.StatusOK)
 		return
 	}
@@ -56,17 +58,23 @@ func (s *Server) serveImage(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(no.code)
 	// The client may have gone; nothing else can fail.
 	_, _ = io.WriteString(w, text)
-	if no.code != http.StatusUnauthorized && r.Method == http.MethodPost {
-		s.linger(w, r)
-	}
 }
 
-// linger reads on for a moment. A connection that is closed while bytes arrive is reset, and a client that is
-// busy sending would not see the answer.
+// linger sends the answer, and gives the client a moment to close the connection. A connection that is closed while
+// bytes arrive is reset: a client that is busy sending would not see the answer, and kubectl port-forward ends when
+// one of its connections is reset.
 func (s *Server) linger(w http.ResponseWriter, r *http.Request) {
-	client := http.NewResponseController(w)
-	if client.Flush() == nil && client.SetReadDeadline(time.Now().Add(s.bounds.linger)) == nil {
-		_, _ = io.Copy(io.Discard, r.Body)
+	client, end := http.NewResponseController(w), time.NewTimer(s.bounds.linger)
+	defer end.Stop()
+	if client.Flush() != nil || client.SetReadDeadline(time.Now().Add(s.bounds.linger)) != nil {
+		return
+	}
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return // the client has closed the connection, or sends on
+	}
+	select {
+	case <-r.Context().Done():
+	case <-end.C:
 	}
 }
 

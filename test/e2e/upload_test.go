@@ -141,18 +141,24 @@ func sendImage(t *testing.T, proxy, token string, image []byte) (int, string) {
 	return response.StatusCode, string(text)
 }
 
-func downloaded(t *testing.T, url string) []byte {
+// downloaded is the file of a web server that may only be starting.
+func downloaded(t *testing.T, url string) (file []byte) {
 	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
+	if err := poll(30*time.Second, func() error {
+		response, err := http.Get(url)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("get %s: %s", url, response.Status)
+		}
+		file, err = io.ReadAll(response.Body)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("get %s: %s (%v)", url, response.Status, err)
-	}
-	return text
+	return file
 }
 
 // forwardedAPI is virt-api's address by kubectl port-forward, until the test ends.
@@ -163,10 +169,18 @@ func forwardedAPI(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if complaints.Len() > 0 {
+			t.Logf("kubectl port-forward says\n%s", complaints.String())
+		}
+	})
 	// Forwarding from 127.0.0.1:40000 -> 8443
 	line, err := bufio.NewReader(said).ReadString('\n')
 	fields := strings.Fields(line)
