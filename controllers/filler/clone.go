@@ -18,6 +18,7 @@ const (
 	reasonCloneSourceInUse   = "CloneSourceInUse"
 	reasonCloneWithoutSource = "CloneWithoutSource"
 	reasonCloneInvalid       = "CloneValidationFailed"
+	reasonCloneManyPods      = "CloneSourceHasManyPods"
 	reasonSourceNotReady     = "ImportPVCNotReady"
 	reasonErrNotAuthorized   = "ErrNotAuthorized"
 )
@@ -52,6 +53,8 @@ func (o *origin) waits() notice {
 		return warning(reasonSourceNotReady, "The source PVC %s is not bound", o.at)
 	case halfFilled(claim):
 		return warning(reasonSourceNotReady, "The source PVC %s is not fully imported", o.at)
+	case o.unknown != "":
+		return warning(reasonCloneManyPods, "It is not known whether a pod writes to the source PVC %s: %s", o.at, o.unknown)
 	case o.user != "":
 		return warning(reasonCloneSourceInUse, "Pod %s uses the source PVC %s, and may write to it", o.user, o.at)
 	}
@@ -76,7 +79,7 @@ func (s *step) mayMakeClaim(w world) bool {
 // source deals with the source of a copy, and says whether the importer pod is to be made or followed.
 // The two pods of a copy live and die together, so that no importer goes on with another source.
 func (s *step) source(w world) bool {
-	if w.copied() && w.origin.user == "" {
+	if w.copied() && w.origin.user == "" && w.origin.unknown == "" {
 		s.serving = w.origin.pod(w.volume)
 		return true
 	}
@@ -196,12 +199,17 @@ func (s *step) beginAnew() {
 	s.status.Progress = cdi.ProgressUnknown
 }
 
-// release deletes a source pod that nobody needs. Nothing else deletes it.
+// release deletes a source pod that nobody needs, such as one of an earlier DataVolume of this name.
+// Nothing else deletes it.
 func (s *step) release(w world) {
-	if s.action != nothing || !w.copies() {
+	if s.action != nothing {
 		return
 	}
-	for _, pod := range w.origin.pods {
+	pods := w.sources
+	if w.copies() {
+		pods = w.origin.pods
+	}
+	for _, pod := range pods {
 		if pod != s.serving && pod.DeletionTimestamp == nil {
 			s.action, s.drop = deleteSourcePod, pod
 			return

@@ -258,3 +258,37 @@ func TestShape(t *testing.T) {
 		}
 	}
 }
+
+// TestShapeHasRoom: a copy without a size, from a device into a file system, has room for the device.
+func TestShapeHasRoom(t *testing.T) {
+	for _, bytes := range []int64{1 << 20, 64 << 20, 1 << 30, 1<<30 + 4096, 10<<30 + 512, 1e9, 5e9, 1e10, 123456789, 3 << 40, 1e12} {
+		v := volume(t, `{source: {pvc: {name: debian, namespace: golden}}, storage: {}}`)
+		for _, fromBlock := range []bool{true, false} {
+			for _, toBlock := range []bool{true, false} {
+				src := goldenClaim(fmt.Sprint(bytes))
+				disk := bytes
+				if fromBlock {
+					src.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
+				} else { // a DataVolume of so many bytes made the source
+					disk = roundUp(bytes)
+					q := *bytesPtr(withOverhead(disk))
+					src.Spec.Resources.Requests[corev1.ResourceStorage], src.Status.Capacity = q, corev1.ResourceList{corev1.ResourceStorage: q}
+				}
+				if toBlock {
+					v.Spec.Storage.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
+				} else {
+					v.Spec.Storage.VolumeMode = ptr.To(corev1.PersistentVolumeFilesystem)
+				}
+				claim := claimOf(v)
+				o := &origin{claim: src}
+				o.shape(claim)
+				claim.Status.Phase, claim.Status.Capacity = corev1.ClaimBound, claim.Spec.Resources.Requests
+				if got := diskBytes(v, claim); got < disk {
+					t.Errorf("block %v to block %v: a disk of %d bytes gets %d", fromBlock, toBlock, disk, got)
+				}
+			}
+		}
+	}
+}
+
+func bytesPtr(n int64) *quantity { q := bytesOf(n); return &q }

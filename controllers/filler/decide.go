@@ -25,6 +25,8 @@ type world struct {
 	firstConsumer bool
 	// progress is what the importer said last, or nil.
 	progress *importer.Progress
+	// sources are the source pods that were made for a DataVolume of this name, of whatever namespace.
+	sources []*corev1.Pod
 	// origin is what the disk is copied from, or nil if it is no copy.
 	origin *origin
 	now    time.Time

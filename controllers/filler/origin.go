@@ -3,6 +3,7 @@ package filler
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +34,8 @@ type origin struct {
 	claim *corev1.PersistentVolumeClaim
 	// user is a pod that may write to the claim, or empty.
 	user string
+	// unknown is why nobody knows whether a pod may write to the claim, or empty.
+	unknown string
 	// cloned: the storage clones the claim. It is known while the DataVolume's own claim is to be made.
 	cloned bool
 	// pods are the source pods that were made for a DataVolume of this name, of whatever claim.
@@ -63,10 +66,7 @@ func (r *Reconciler) origin(ctx context.Context, w world) (*origin, error) {
 	if source := w.volume.Spec.Source; source != nil && source.PVC != nil {
 		o.at = types.NamespacedName{Namespace: cmp.Or(source.PVC.Namespace, key.Namespace), Name: source.PVC.Name}
 	}
-	var err error
-	if o.pods, err = r.sourcePods(ctx, key); err != nil {
-		return nil, err
-	}
+	o.pods = w.sources
 	if w.volume.Status.Phase == cdi.Succeeded || w.claim != nil && filledFor(w.volume, w.claim) || len(w.volume.Spec.Validate()) > 0 {
 		return o, nil
 	}
@@ -76,10 +76,13 @@ func (r *Reconciler) origin(ctx context.Context, w world) (*origin, error) {
 	if err := r.permitted(ctx, w, o); err != nil || o.trouble.reason != "" {
 		return o, err
 	}
+	var err error
 	if o.claim, err = r.claim(ctx, o.at); err != nil || o.claim == nil {
 		return o, err
 	}
-	if o.user, err = r.user(ctx, w, o); err != nil {
+	if o.user, err = r.user(ctx, w, o); errors.Is(err, errManyPods) {
+		o.unknown, err = err.Error(), nil
+	} else if err != nil {
 		return o, err
 	}
 	if w.claim == nil {
@@ -148,13 +151,14 @@ func leadsTo(source *cdi.DataSource, at types.NamespacedName, home []string) (ne
 
 // permitted makes sure that the API server has asked whether the DataVolume's maker may copy from
 // another namespace: that the policy for it was there before the DataVolume. A DataVolume of an earlier
-// version, or of CDI, was asked by other rules or by none. While the copy runs this is known.
+// version, or of CDI, was asked by other rules or by none. A source pod that was made for this very
+// DataVolume shows that it is known.
 func (r *Reconciler) permitted(ctx context.Context, w world, o *origin) error {
 	from := o.at.Namespace
 	if ref := w.volume.Spec.SourceRef; ref != nil && from == w.volume.Namespace {
 		from = cmp.Or(ptr.Deref(ref.Namespace, ""), from)
 	}
-	if from == w.volume.Namespace || w.pod != nil && owns(w.volume, w.pod) {
+	if from == w.volume.Namespace || o.served(w.volume) {
 		return nil
 	}
 	for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
@@ -166,10 +170,19 @@ func (r *Reconciler) permitted(ctx context.Context, w world, o *origin) error {
 		}
 		if err != nil || object.CreationTimestamp.Add(policyDelay).After(w.volume.CreationTimestamp.Time) {
 			o.trouble = notice{corev1.EventTypeWarning, reasonErrNotAuthorized, fmt.Sprintf("nobody has asked whether the DataVolume's maker may copy from namespace %s: "+
-				"the DataVolume is older than the %s %s. Delete the DataVolume, and make it again", from, kind, sourcesPolicy)}
+				"the DataVolume is older than the %s %s, or was made within %.0f s of it: delete it, and make it again", from, kind, sourcesPolicy, policyDelay.Seconds())}
 		}
 	}
 	return nil
+}
+
+// served says whether a source pod was made for this very DataVolume in the namespace that it copies from.
+// Nobody but this controller makes one there. An importer pod, in the DataVolume's own namespace, shows
+// less: who made the DataVolume may have made that too, before a policy forbade it.
+func (o *origin) served(volume *cdi.DataVolume) bool {
+	return slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool {
+		return pod.Namespace == o.at.Namespace && pod.Name == sourcePodName(volume) && pod.Labels[forLabel] == string(volume.UID)
+	})
 }
 
 // clones says whether the storage clones the claim: both claims are of one namespace, one class and one
@@ -193,10 +206,10 @@ func (r *Reconciler) clones(ctx context.Context, volume *cdi.DataVolume, o *orig
 }
 
 // sourcePods are the source pods that were made for a DataVolume of this name. They may be in any
-// namespace.
+// namespace. They are the cache's own, which nobody may change.
 func (r *Reconciler) sourcePods(ctx context.Context, volume types.NamespacedName) (pods []*corev1.Pod, err error) {
 	list := &corev1.PodList{}
-	if err := r.Client.List(ctx, list); err != nil { // of the cache, which has importer pods and source pods alone
+	if err := r.Client.List(ctx, list, client.HasLabels{forLabel}, client.UnsafeDisableDeepCopy); err != nil { // of the cache
 		return nil, fmt.Errorf("list source pods: %w", err)
 	}
 	for i := range list.Items {
@@ -237,7 +250,7 @@ func (o *origin) size(block bool) (size quantity) {
 	}
 	size = o.claim.Status.Capacity[corev1.ResourceStorage]
 	if !block {
-		size = bytesOf(withOverhead(size.Value()))
+		size = bytesOf(withOverhead(roundUp(size.Value())))
 	}
 	return size
 }

@@ -54,6 +54,8 @@ type Reconciler struct {
 	Ours   func(context.Context) (bool, error)
 	writes kit.Writes
 	uses   uses
+	// listings are of the pods of namespaces that are copied from.
+	listings listings
 }
 
 // Reconcile takes the next step of one DataVolume.
@@ -109,6 +111,10 @@ func (r *Reconciler) look(ctx context.Context, volume *cdi.DataVolume) (world, e
 		if w.firstConsumer, err = r.firstConsumer(ctx, w.claim); err != nil {
 			return w, err
 		}
+	}
+	// An earlier DataVolume of the name may have been a copy, whose end nobody has seen.
+	if w.sources, err = r.sourcePods(ctx, key); err != nil {
+		return w, err
 	}
 	if volume.Spec.Copies() {
 		if w.origin, err = r.origin(ctx, w); err != nil {
