@@ -31,6 +31,7 @@ kubectl -n cdi delete deployments --all --cascade=foreground --timeout=2m
 kubectl patch cdi cdi --type=merge -p '{"metadata":{"finalizers":null}}'
 kubectl delete cdi cdi --cascade=orphan
 kubectl delete validatingwebhookconfigurations,mutatingwebhookconfigurations,apiservices -l cdi.kubevirt.io
+kubectl delete namespace cdi
 kubectl apply --server-side --force-conflicts -k config/datavolumes/crd`)
 	p.deploy("config/datavolumes")
 	p.filler("True", "FillsDataVolumes")
