@@ -233,6 +233,10 @@ func TestLauncherRunsImporter(t *testing.T) {
 	}
 	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(image))))
 	defer server.Close()
+	// A pod has /proc: no source may be at a gateway of its routes.
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "proc/net"), 0o755), os.WriteFile(filepath.Join(root, "proc/net/route"), []byte("Iface\tDestination\tGateway\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
 	importer := exec.Command("/usr/bin/virt-importer", "-disk", "/tmp/disk.img", "-progress", "127.0.0.1:0", "-termination-log", "/tmp/none")
 	importer.Dir = "/"
 	importer.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 107, Gid: 107}}
