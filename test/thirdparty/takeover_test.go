@@ -42,7 +42,8 @@ kubectl apply --server-side --force-conflicts -k config/datavolumes/crd`)
 	p.keeps(claims)
 	claims = p.claims()
 
-	p.shell(`kubectl apply -f _output/third-party/cdi-operator.yaml
+	p.shell(`kubectl create namespace cdi
+kubectl apply -f _output/third-party/cdi-operator.yaml
 kubectl -n cdi rollout status deployment/cdi-operator --timeout=3m
 kubectl apply -f test/thirdparty/cdi.yaml
 kubectl wait cdi/cdi --for=condition=Available --timeout=5m`)
