@@ -34,7 +34,7 @@ func (s *Server) serveImage(w http.ResponseWriter, r *http.Request) {
 	err := s.image(w, r)
 	// net/http's own deadline began with the head of the request.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
-	// What is left of a refused image is not read. A known peer (Vouch) is so for one image.
+	// A connection carries one image: the rest of a refused image is not read, and Vouch holds for one image.
 	w.Header().Set("Connection", "close")
 	defer s.linger(w, r)
 	if err == nil {

@@ -57,7 +57,7 @@ const (
 	// chunk, in bytes, is how much of an image is copied at once.
 	chunk = 32 << 10
 	// maxAnswer bounds the head and the body of an importer's answer together, in bytes, and maxReason what is
-	// passed on of it. Whoever may make pods in a namespace may put a pod of their own in an importer's place.
+	// passed on of it. A tenant may make a pod in an importer's place.
 	maxAnswer = 8 << 10
 	maxReason = 1 << 10
 )

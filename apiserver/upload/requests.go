@@ -90,7 +90,7 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// read reads the request's body. What the client has written into the status does not count.
+// read reads the request's body. The client's status is ignored.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, namespace string) (*tokenRequest, error) {
 	text, release, err := s.bodies.Read(w, r, namespace, maxBody)
 	if err != nil {

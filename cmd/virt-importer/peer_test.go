@@ -156,7 +156,7 @@ func TestUpload(t *testing.T) {
 	file, raw := image(t)
 	pod := newPod(t, "")
 	pod.task.Source = importer.Source{Upload: &importer.Upload{}}
-	// send waits until the pod listens. What is cut off is sent in half.
+	// send waits until the pod listens. It sends half of an image that is to be cut off.
 	send := func(body io.Reader) (*http.Response, error) {
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 			if _, err := pod.progress(); err == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/portforward"
 )
 
-// maxAnswer bounds the head and the body of an importer's answer, each. Whoever may make pods in
-// a namespace may put a pod of their own in an importer's place.
+// maxAnswer bounds the head and the body of an importer's answer, each. A tenant may make a pod in
+// an importer's place.
 const maxAnswer = 4 << 10
 
 // Forward returns a Dial that connects to importers by pods/portforward.

@@ -179,7 +179,7 @@ func (s *step) serveAgain(w world, pod *corev1.Pod) {
 	s.action, s.drop, s.serving = deleteSourcePod, pod, nil
 }
 
-// wait says why a copy waits. What has been copied until then counts for nothing.
+// wait says why a copy waits. The copy begins anew afterwards.
 func (s *step) wait(w world, why notice) {
 	if old := w.volume.Status.Condition(cdi.Running); old != nil && old.Reason == why.reason {
 		waited := w.now.Sub(old.LastHeartbeatTime.Time)
