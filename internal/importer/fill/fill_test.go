@@ -527,6 +527,37 @@ func TestChangesAgainAndAgain(t *testing.T) {
 	}
 }
 
+// TestCut: an import whose connection is cut ten times and more goes on where it was. The disk is what
+// qemu-img makes of the image, and the percentage does not fall.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"raw", "qcow2", "vmdk"} {
+		for _, checksum := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, checksum %v", format, checksum), func(t *testing.T) {
+				t.Parallel()
+				s := makeSample(t, format)
+				server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{ETag: `"1"`, CutAfter: 400_000})
+				config := config(t, server.URL)
+				if checksum {
+					config.Task.Source.HTTP.Checksum = sum(s.file)
+				}
+				job, err := New(config, time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				var last importer.Progress
+				stop := watch(t, job.Meter, &last)
+				err = job.Run(context.Background())
+				stop()
+				if cuts := server.Cuts.Load(); err != nil || cuts < 10 || last.Anew != 0 {
+					t.Errorf("cut %d times, and in the end %+v: %v", cuts, last, err)
+				}
+				filled(t, config, s)
+			})
+		}
+	}
+}
+
 // TestBreaks: a stream that breaks once begins anew, and one that breaks always is given up.
 func TestBreaks(t *testing.T) {
 	t.Parallel()

@@ -123,8 +123,15 @@ func Open(ctx context.Context, options Options) (*File, error) {
 		return nil, fmt.Errorf("open the source: %w", err)
 	}
 	f.cache.init(f.Size, func(run []*block) { f.fetches.Go(func() { f.fetch(run) }) })
-	if f.Ranges {
+	switch {
+	case f.Ranges && f.Head == nil:
+		err = f.readHead()
+	case f.Ranges:
 		f.cache.put(0, f.Head)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("open the source: %w", err)
 	}
 	return f, nil
 }
@@ -188,14 +195,27 @@ func (f *File) openRanges(a *answer) error {
 	if err := f.known(a, size); err != nil {
 		return err
 	}
+	f.client.settled, f.Ranges = a.at, true
 	head := make([]byte, got.to)
-	if _, err := io.ReadFull(a.body, head); err != nil {
+	if n, err := io.ReadFull(a.body, head); err != nil && n > 0 {
+		return nil // readHead reads the beginning, and goes on after each broken connection
+	} else if err != nil {
 		return fmt.Errorf("read the beginning: %w", err)
 	}
 	if err := a.ended(); err != nil {
 		return err
 	}
-	f.client.settled, f.Ranges, f.Head = a.at, true, head
+	f.Head = head
+	return nil
+}
+
+// readHead reads the beginning after the connection of the first answer broke.
+func (f *File) readHead() error {
+	head := make([]byte, min(f.Size, blockSize))
+	if _, err := f.ReadAt(head, 0); err != nil {
+		return err
+	}
+	f.Head = head
 	return nil
 }
 

@@ -35,8 +35,9 @@ type Behaviour struct {
 // Server is a server with one file, at whatever path.
 type Server struct {
 	*httptest.Server
-	// Sent are the bytes of the file that were sent, and Requests how many were answered.
-	Sent, Requests atomic.Int64
+	// Sent are the bytes of the file that were sent, Requests how many were answered, and Cuts how many
+	// connections were cut.
+	Sent, Requests, Cuts atomic.Int64
 
 	mu        sync.Mutex
 	content   io.ReaderAt
@@ -144,6 +145,7 @@ func (s *Server) send(w http.ResponseWriter, content io.Reader, b Behaviour) {
 		}
 		if b.CutAfter > 0 && sent == b.CutAfter {
 			_ = http.NewResponseController(w).Flush()
+			s.Cuts.Add(1)
 			panic(http.ErrAbortHandler)
 		}
 		if b.Delay > 0 {
