@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,13 +40,6 @@ type origin struct {
 	// pods are the source pods that were made for a DataVolume of this name, of whatever claim.
 	pods []*corev1.Pod
 }
-
-// Annotation of a storage class, and its value, by which CDI too has the storage clone claims.
-const (
-	cloneStrategyAnnotation = "cdi.kubevirt.io/clone-strategy"
-	cloneByStorage          = "csi-clone"
-	defaultClassAnnotation  = "storageclass.kubernetes.io/is-default-class"
-)
 
 // sourcesPolicy asks, when a DataVolume is made, whether its maker may copy from another namespace.
 const sourcesPolicy = "kubevirt-data-volume-sources"
@@ -186,23 +178,25 @@ func (o *origin) served(volume *cdi.DataVolume) bool {
 }
 
 // clones says whether the storage clones the claim: both claims are of one namespace, one class and one
-// mode, and the class says so.
+// mode, and the class can.
 func (r *Reconciler) clones(ctx context.Context, volume *cdi.DataVolume, o *origin) (bool, error) {
-	name := ptr.Deref(o.claim.Spec.StorageClassName, "")
-	form := volume.Spec.Claim()
-	wanted := form.Spec.StorageClassName
-	if o.at.Namespace != volume.Namespace || name == "" || wanted != nil && *wanted != name ||
-		isBlock(o.claim) != isBlock(&corev1.PersistentVolumeClaim{Spec: form.Spec}) {
+	if o.at.Namespace != volume.Namespace {
 		return false, nil
 	}
-	class := &storagev1.StorageClass{}
-	switch err := r.Live.Get(ctx, client.ObjectKey{Name: name}, class); {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("get StorageClass %s: %w", name, err)
+	class, err := r.class(ctx, ptr.Deref(o.claim.Spec.StorageClassName, ""))
+	if err != nil || class == nil || !clones(class, o.claim) {
+		return false, err
 	}
-	return class.Annotations[cloneStrategyAnnotation] == cloneByStorage && (wanted != nil || class.Annotations[defaultClassAnnotation] == "true"), nil
+	volume, err = r.shaped(ctx, volume)
+	if err != nil {
+		return false, err
+	}
+	form := volume.Spec.Claim().Spec
+	sameClass := class.Annotations[defaultClassAnnotation] == "true" // of the form pvc the API server fills in the class
+	if form.StorageClassName != nil {
+		sameClass = *form.StorageClassName == class.Name
+	}
+	return sameClass && isBlock(o.claim) == isBlock(&corev1.PersistentVolumeClaim{Spec: form}), nil
 }
 
 // sourcePods are the source pods that were made for a DataVolume of this name. They may be in any

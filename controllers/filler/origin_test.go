@@ -196,7 +196,9 @@ func TestClones(t *testing.T) {
 		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
 	}
 	clones := map[string]string{cloneStrategyAnnotation: cloneByStorage}
-	r := among(t, class("fast", clones), class("copied", map[string]string{cloneStrategyAnnotation: "copy"}), class("plain", nil),
+	ceph := class("ceph", nil)
+	ceph.Provisioner = "rbd.csi.ceph.com"
+	r := among(t, ceph, class("fast", clones), class("copied", map[string]string{cloneStrategyAnnotation: "copy"}), class("plain", nil),
 		class("default", map[string]string{cloneStrategyAnnotation: cloneByStorage, defaultClassAnnotation: "true"}))
 	for name, c := range map[string]struct {
 		spec   string
@@ -212,6 +214,14 @@ func TestClones(t *testing.T) {
 		"a class that went":  {`{source: {pvc: {name: debian}}, storage: {storageClassName: gone}}`, func(o *origin) { o.claim.Spec.StorageClassName = ptr.To("gone") }, false},
 		"of the default":     {`{source: {pvc: {name: debian}}, storage: {}}`, func(o *origin) { o.claim.Spec.StorageClassName = ptr.To("default") }, true},
 		"not of the default": {`{source: {pvc: {name: debian}}, storage: {}}`, func(*origin) {}, false},
+		"a driver that can": {`{source: {pvc: {name: debian}}, storage: {storageClassName: ceph}}`, func(o *origin) {
+			o.claim.Spec.StorageClassName, o.claim.Spec.VolumeMode = ptr.To("ceph"), ptr.To(corev1.PersistentVolumeBlock)
+		}, true},
+		"a driver that can, of files": {`{source: {pvc: {name: debian}}, storage: {storageClassName: ceph, volumeMode: Filesystem}}`, func(o *origin) {
+			o.claim.Spec.StorageClassName = ptr.To("ceph")
+		}, false},
+		"the form pvc, of the default": {`{source: {pvc: {name: debian}}, pvc: {resources: {requests: {storage: 1Gi}}}}`, func(o *origin) { o.claim.Spec.StorageClassName = ptr.To("default") }, true},
+		"the form pvc, of no class":    {`{source: {pvc: {name: debian}}, pvc: {storageClassName: "", resources: {requests: {storage: 1Gi}}}}`, func(o *origin) { o.claim.Spec.StorageClassName = ptr.To("default") }, false},
 	} {
 		o := &origin{at: types.NamespacedName{Namespace: "ns", Name: "debian"}, claim: goldenClaim("1Gi")}
 		c.change(o)

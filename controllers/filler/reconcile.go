@@ -15,7 +15,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -147,18 +146,8 @@ func (r *Reconciler) claim(ctx context.Context, key client.ObjectKey) (*corev1.P
 
 // firstConsumer says whether a claim's storage class binds when a pod uses the claim.
 func (r *Reconciler) firstConsumer(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
-	name := ptr.Deref(claim.Spec.StorageClassName, "")
-	if name == "" {
-		return false, nil // there is no default class yet, or only volumes without a class will do
-	}
-	class := &storagev1.StorageClass{}
-	switch err := r.Live.Get(ctx, client.ObjectKey{Name: name}, class); {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("get StorageClass %s: %w", name, err)
-	}
-	return ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingWaitForFirstConsumer, nil
+	class, err := r.class(ctx, ptr.Deref(claim.Spec.StorageClassName, "")) // without a name there is no default class yet, or volumes without a class alone will do
+	return waitsForConsumer(class), err
 }
 
 // act does what a step says. A refusal by the API server becomes a condition.
@@ -192,11 +181,15 @@ func (r *Reconciler) act(ctx context.Context, w world, s *step) error {
 }
 
 func (r *Reconciler) makeClaim(ctx context.Context, w world, s *step) error {
-	claim := claimOf(w.volume)
+	volume, err := r.shaped(ctx, w.volume)
+	if err != nil {
+		return err
+	}
+	claim := claimOf(volume)
 	if w.copies() {
 		w.origin.shape(claim)
 	}
-	err := kit.SortedRefusal(r.Client.Create(ctx, claim))
+	err = kit.SortedRefusal(r.Client.Create(ctx, claim))
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err): // the cache was behind
 		return nil
