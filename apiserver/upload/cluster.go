@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -41,7 +40,7 @@ func newCluster(config *rest.Config) (*cluster, error) {
 	return &cluster{core, volumes}, nil
 }
 
-// target is a claim with the DataVolume that controls it, or nil.
+// target is a claim with the DataVolume that fills it, or nil.
 type target struct {
 	claim  *corev1.PersistentVolumeClaim
 	volume *cdi.DataVolume
@@ -53,13 +52,9 @@ func (c *cluster) find(ctx context.Context, namespace, name string) (target, err
 	if err := c.core.Get().Namespace(namespace).Resource("persistentvolumeclaims").Name(name).Do(ctx).Into(claim); err != nil {
 		return target{}, err
 	}
-	reference := metav1.GetControllerOfNoCopy(claim)
-	if reference == nil {
-		return target{claim: claim}, nil
-	}
 	volume := &cdi.DataVolume{}
 	err := c.volumes.Get().Namespace(namespace).Resource("datavolumes").Name(claim.Name).Do(ctx).Into(volume)
-	if apierrors.IsNotFound(err) || err == nil && !owner.Controls(cdi.DataVolumeGroupVersionKind.GroupKind(), volume, claim) {
+	if apierrors.IsNotFound(err) || err == nil && !owner.Controls(cdi.DataVolumeGroupVersionKind.GroupKind(), volume, claim) && !cdi.Fills(volume, claim) {
 		return target{claim: claim}, nil
 	}
 	if err != nil {
@@ -73,7 +68,7 @@ func (t target) open() error {
 	name := t.claim.Name
 	switch {
 	case t.volume == nil:
-		return fmt.Errorf("PersistentVolumeClaim %s is not the claim of a DataVolume. Without CDI, images are uploaded into DataVolumes: virtctl image-upload dv", name)
+		return fmt.Errorf("PersistentVolumeClaim %s has no DataVolume that waits for an upload: the claim was not made for one, or was filled already", name)
 	case t.volume.Spec.Source == nil || t.volume.Spec.Source.Upload == nil:
 		return fmt.Errorf("DataVolume %s has another source than upload", name)
 	case t.volume.DeletionTimestamp != nil || t.claim.DeletionTimestamp != nil:

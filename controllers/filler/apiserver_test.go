@@ -188,7 +188,7 @@ func TestDataVolumes(t *testing.T) {
 	end := p.filler()
 	p.condition(v1.ReasonFillsDataVolumes)
 	for name, test := range map[string]func(*plane){"life": life, "failure": failing, "deletion": deleted, "first consumer": firstConsumer, "claims": claims,
-		"refused": refused, "schemas": schemas, "policies": policies, "copies": copies, "importer pods": importerPods, "upload": upload} {
+		"refused": refused, "schemas": schemas, "policies": policies, "copies": copies, "importer pods": importerPods, "upload": upload, "asked": asked} {
 		t.Run(name, func(t *testing.T) {
 			of := *p
 			of.t = t

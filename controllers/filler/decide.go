@@ -112,13 +112,16 @@ func (s *step) next(w world) {
 	case s.status.Phase == cdi.Succeeded:
 		s.clean(w)
 		return
-	case w.claim == nil || owns(w.volume, w.claim) && !filledFor(w.volume, w.claim):
+	case w.claim == nil || has(w.volume, w.claim) && !filledFor(w.volume, w.claim):
 		if errs := w.volume.Spec.Validate(); len(errs) > 0 {
 			s.refuse(w, errs)
 			return
 		}
 	}
 	switch {
+	case w.claim == nil && annotated(w.volume, cdi.FillsAnnotation):
+		s.bound(corev1.ConditionFalse, reasonNotFound, "the claim that asked for an upload is gone, and the DataVolume goes with it")
+		s.phase(w, cdi.Pending)
 	case w.claim == nil && annotated(w.volume, cdi.PrePopulatedAnnotation):
 		s.bound(corev1.ConditionFalse, reasonNotFound, fmt.Sprintf("the claim is to be brought by others, as the annotation %s says", cdi.PrePopulatedAnnotation))
 		s.phase(w, cdi.Pending)
@@ -131,7 +134,7 @@ func (s *step) next(w world) {
 		}
 	case w.claim.DeletionTimestamp != nil:
 		s.claimGoes(w)
-	case !owns(w.volume, w.claim):
+	case !has(w.volume, w.claim):
 		s.foreign(w)
 	default:
 		s.status.ClaimName = w.claim.Name
@@ -141,6 +144,11 @@ func (s *step) next(w world) {
 
 func owns(volume *cdi.DataVolume, object metav1.Object) bool {
 	return owner.Controls(cdi.DataVolumeGroupVersionKind.GroupKind(), volume, object)
+}
+
+// has says whether a claim is the DataVolume's to fill.
+func has(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
+	return owns(volume, claim) || cdi.Fills(volume, claim)
 }
 
 // filledFor says whether a claim has the DataVolume's content already, whatever the source is.
@@ -181,7 +189,11 @@ func (s *step) refuse(w world, errs field.ErrorList) {
 
 // claimGoes waits until a claim that is being deleted is gone. The importer pod would keep it.
 func (s *step) claimGoes(w world) {
-	s.bound(corev1.ConditionFalse, reasonPending, fmt.Sprintf("PVC %s is being deleted, and is made anew", w.claim.Name))
+	message := fmt.Sprintf("PVC %s is being deleted, and is made anew", w.claim.Name)
+	if annotated(w.volume, cdi.FillsAnnotation) {
+		message = fmt.Sprintf("PVC %s is being deleted, and the DataVolume goes with it", w.claim.Name)
+	}
+	s.bound(corev1.ConditionFalse, reasonPending, message)
 	s.phase(w, cdi.Pending)
 	s.after = recheck
 	s.clean(w)

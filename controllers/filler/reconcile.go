@@ -42,6 +42,8 @@ type Reconciler struct {
 	// Client's cache holds DataVolumes, importer pods, and the claims with the label
 	// cdi.ManagedByLabel.
 	Client client.Client
+	// Claims has the metadata of all claims that ask for an upload.
+	Claims client.Reader
 	// Live reads past the cache.
 	Live       client.Reader
 	Clock      clock.PassiveClock
@@ -67,6 +69,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.uses.forget(request.NamespacedName)
 		if client.IgnoreNotFound(err) != nil {
 			return ctrl.Result{}, err
+		}
+		if err != nil {
+			if err := r.answer(ctx, request.NamespacedName); err != nil {
+				return ctrl.Result{}, err
+			}
 		}
 		return ctrl.Result{}, r.dropSources(ctx, request.NamespacedName)
 	}

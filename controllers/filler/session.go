@@ -3,6 +3,7 @@ package filler
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -73,6 +75,11 @@ func (f *Filler) newSession(parent context.Context) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a cache: %w", err)
 	}
+	claims, err := cache.New(f.mgr.GetConfig(), cache.Options{HTTPClient: f.mgr.GetHTTPClient(), Scheme: f.mgr.GetScheme(), Mapper: f.mgr.GetRESTMapper(),
+		DefaultTransform: trimClaim})
+	if err != nil {
+		return nil, fmt.Errorf("make a cache of claims: %w", err)
+	}
 	cached, err := client.New(f.mgr.GetConfig(), client.Options{HTTPClient: f.mgr.GetHTTPClient(), Scheme: f.mgr.GetScheme(), Mapper: f.mgr.GetRESTMapper(),
 		Cache: &client.CacheOptions{Reader: objects}})
 	if err != nil {
@@ -85,37 +92,38 @@ func (f *Filler) newSession(parent context.Context) (*session, error) {
 		default:
 		}
 	})
-	r := &Reconciler{Client: cached, Live: f.Live, Clock: f.Clock, Events: f.Events, Config: f.Config, Progresses: watcher, Ours: f.ours}
-	c, err := f.newController(r, objects, wake)
+	r := &Reconciler{Client: cached, Claims: claims, Live: f.Live, Clock: f.Clock, Events: f.Events, Config: f.Config, Progresses: watcher, Ours: f.ours}
+	c, err := f.newController(r, objects, claims, wake)
 	if err != nil {
 		watcher.Close()
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(parent)
 	s := &session{cancel: cancel, watcher: watcher, objects: objects, done: make(chan struct{})}
-	go f.run(ctx, s, objects, c)
+	go f.run(ctx, s, []cache.Cache{objects, claims}, c)
 	return s, nil
 }
 
-// run runs a session's cache and controller until one of them ends, and then ends the other.
-func (f *Filler) run(ctx context.Context, s *session, objects cache.Cache, c controller.Controller) {
+// run runs a session's caches and controller until the controller ends, and then ends the caches.
+func (f *Filler) run(ctx context.Context, s *session, caches []cache.Cache, c controller.Controller) {
 	defer close(s.done)
-	caching := make(chan struct{})
-	go func() {
-		defer close(caching)
-		if err := objects.Start(ctx); err != nil {
-			f.log.Error(err, "the cache of DataVolumes ended")
-		}
-	}()
+	var caching sync.WaitGroup
+	for _, objects := range caches {
+		caching.Go(func() {
+			if err := objects.Start(ctx); err != nil {
+				f.log.Error(err, "a cache of DataVolumes or claims ended")
+			}
+		})
+	}
 	if err := c.Start(ctx); err != nil {
 		f.log.Error(err, "the controller of DataVolumes ended")
 	}
 	s.cancel()
-	<-caching
+	caching.Wait()
 }
 
 // newController makes the controller, with all that brings a DataVolume back.
-func (f *Filler) newController(r *Reconciler, objects cache.Cache, wake <-chan event.GenericEvent) (controller.Controller, error) {
+func (f *Filler) newController(r *Reconciler, objects, claims cache.Cache, wake <-chan event.GenericEvent) (controller.Controller, error) {
 	options := kit.Options(workers)
 	options.Reconciler = r
 	options.SkipNameValidation = ptr.To(true) // the next session has the same name
@@ -130,6 +138,7 @@ func (f *Filler) newController(r *Reconciler, objects cache.Cache, wake <-chan e
 		source.Kind[client.Object](objects, &cdi.DataVolume{}, &handler.EnqueueRequestForObject{}),
 		source.Kind[client.Object](objects, &corev1.PersistentVolumeClaim{}, owned),
 		source.Kind[client.Object](objects, &corev1.Pod{}, pods),
+		source.Kind[client.Object](claims, claimKind(), &handler.EnqueueRequestForObject{}, predicate.NewPredicateFuncs(func(claim client.Object) bool { return made(claim) })),
 		source.Channel(wake, &handler.EnqueueRequestForObject{}),
 	} {
 		if err := c.Watch(s); err != nil {

@@ -98,12 +98,6 @@ func (s *testServer) virtctl(t *testing.T, image []byte, k *kubelet) {
 		t.Errorf("virtctl: %v\n%s", err, out)
 	}
 	t.Logf("virtctl says:\n%s", out)
-	// It waits for nobody then, and is told so.
-	out, err = exec.CommandContext(t.Context(), program, "--kubeconfig", s.plane.Kubeconfig(), "-n", "default", "image-upload", "pvc", "bare", "--size=64Mi",
-		"--image-path="+file, fmt.Sprintf("--uploadproxy-url=https://localhost:%d", s.port), "--insecure", "--wait-secs=1").CombinedOutput()
-	if err == nil || !bytes.Contains(out, []byte("Use virtctl image-upload dv")) {
-		t.Errorf("virtctl image-upload pvc: %v\n%s", err, out)
-	}
 }
 
 // installUploads applies config/datavolumes, makes the DataVolume disk with its claim and importer pod, and gives the

@@ -62,8 +62,36 @@ func uploadedDisk(t *testing.T) {
 		t.Errorf("a second image: %d %s", code, said)
 	}
 	sentByVirtctl(t, ns, proxy, image)
+	sentIntoClaim(t, ns, proxy, image)
 	kubectl(t, "-n", ns, "delete", "vm", "sent", "--timeout=120s")
 	nothingLeft(t, ns, "sent")
+}
+
+// sentIntoClaim: a claim of the user's own, as virtctl image-upload pvc makes it, gets an image, and its DataVolume goes
+// with it.
+func sentIntoClaim(t *testing.T, ns, proxy string, image []byte) {
+	t.Helper()
+	apply(t, ns, `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: bare, annotations: {cdi.kubevirt.io/storage.upload.target: "", cdi.kubevirt.io/storage.bind.immediate.requested: ""}}
+spec: {accessModes: [ReadWriteOnce], storageClassName: e2e-dynamic, resources: {requests: {storage: 256Mi}}}
+`)
+	reaches(t, ns, "bare", cdi.UploadReady)
+	token, err := uploadToken(ns, "editor-"+ns, "bare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, said := sendImage(t, proxy, token, image); code != http.StatusOK {
+		t.Fatalf("the image is refused: %d %s", code, said)
+	}
+	reaches(t, ns, "bare", cdi.Succeeded)
+	claim := get[corev1.PersistentVolumeClaim](t, "-n", ns, "persistentvolumeclaim", "bare")
+	if claim.Annotations[cdi.PodPhaseAnnotation] != string(corev1.PodSucceeded) || len(claim.OwnerReferences) > 0 {
+		t.Errorf("the claim: %+v", claim.ObjectMeta)
+	}
+	kubectl(t, "-n", ns, "delete", "pvc", "bare", "--timeout=60s")
+	kubectl(t, "-n", ns, "wait", "--for=delete", "dv/bare", "--timeout=60s")
 }
 
 // sentByVirtctl: KubeVirt's own client uploads, where `make virtctl` has built it.
@@ -83,7 +111,13 @@ func sentByVirtctl(t *testing.T, ns, proxy string, image []byte) {
 	if err != nil || !strings.Contains(out, "completed successfully") {
 		t.Errorf("virtctl: %v\n%s", err, out)
 	}
+	out, err = output("", virtctl, "-n", ns, "image-upload", "pvc", "claim-by-virtctl", "--size=256Mi", "--image-path="+file, "--uploadproxy-url="+proxy,
+		"--insecure", "--force-bind", "--storage-class=e2e-dynamic")
+	if err != nil || !strings.Contains(out, "completed successfully") {
+		t.Errorf("virtctl image-upload pvc: %v\n%s", err, out)
+	}
 	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "--timeout=60s", "datavolume/by-virtctl")
+	kubectl(t, "-n", ns, "delete", "pvc", "claim-by-virtctl", "--timeout=60s")
 	kubectl(t, "-n", ns, "delete", "datavolume", "by-virtctl", "--timeout=120s")
 }
 

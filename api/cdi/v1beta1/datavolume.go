@@ -122,7 +122,7 @@ type DataVolumeContentType string
 // ContentKubeVirt is a disk.
 const ContentKubeVirt DataVolumeContentType = "kubevirt"
 
-// Annotations of DataVolumes and claims, all of them CDI's.
+// Annotations of DataVolumes and claims. These are CDI's.
 const (
 	// AdoptionAnnotation of a DataVolume, set to "true", lets the DataVolume take over a claim of its
 	// name that is there already, as it is.
@@ -145,3 +145,15 @@ const (
 	// CreatedForAnnotation of a claim is the UID of the DataVolume that the claim was made for.
 	CreatedForAnnotation = "cdi.kubevirt.io/createdForDataVolume"
 )
+
+// FillsAnnotation of a DataVolume is the UID of a claim that the DataVolume fills without being its controller:
+// somebody made the claim for an upload (UploadTargetAnnotation), and virt-controller made the DataVolume.
+const FillsAnnotation = "kubeqemu.io/fills-claim"
+
+// Fills says whether a DataVolume was made to fill this very claim, which is not its own. virt-controller makes such
+// a DataVolume for a claim that asks for an upload, and nothing else makes a DataVolume write to another's claim.
+func Fills(volume, claim metav1.Object) bool {
+	_, asks := claim.GetAnnotations()[UploadTargetAnnotation]
+	return asks && metav1.GetControllerOfNoCopy(claim) == nil && claim.GetName() == volume.GetName() &&
+		claim.GetUID() != "" && volume.GetAnnotations()[FillsAnnotation] == string(claim.GetUID())
+}
