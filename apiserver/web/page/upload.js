@@ -71,6 +71,7 @@ export class Uploads {
 
   /** start sends a file. */
   async start(machine, volume, file) {
+    if (this.of(machine).get(volume)?.state === 'sending') return;
     const end = new AbortController();
     const upload = { state: 'sending', taken: 0, size: file.size, began: Date.now(), ended: 0, error: '', cancel: () => end.abort() };
     if (!this.#all.has(machine.key)) this.#all.set(machine.key, new Map());
