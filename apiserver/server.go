@@ -108,15 +108,14 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.group, err = subresources.New(config, subresources.Options{FrontProxy: s.proxy, Rights: rights, Now: s.options.Clock.Now, Log: s.options.Log.WithName("subresources"),
-		Handlers: &handlerapi.Client{Certificate: s.certificate.GetClientCertificate, Roots: s.handlerRoots, Now: s.options.Clock.Now}})
-	if err != nil {
-		return nil, err
-	}
 	if o.DataVolumes {
-		return s, s.takeUploads(config, rights)
+		if err := s.takeUploads(config, rights); err != nil {
+			return nil, err
+		}
 	}
-	return s, nil
+	s.group, err = subresources.New(config, subresources.Options{FrontProxy: s.proxy, Rights: rights, Uploads: s.uploads, Now: s.options.Clock.Now, Log: s.options.Log.WithName("subresources"),
+		Handlers: &handlerapi.Client{Certificate: s.certificate.GetClientCertificate, Roots: s.handlerRoots, Now: s.options.Clock.Now}})
+	return s, err
 }
 
 // takeUploads makes what takes images from clients.

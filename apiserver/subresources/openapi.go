@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/kubeqemu/kubeqemu/apiserver/upload"
 )
 
 // Paths of the OpenAPI documents. The API server merges the v2 document into its own, and
@@ -59,8 +61,8 @@ func paths(table []Endpoint, parameter func(name, in, kind string, required bool
 				path += "/{" + name + "}"
 				parameters = append(parameters, parameter(name, "path", "string", true))
 			}
-			for _, name := range queries[e.Name()] {
-				parameters = append(parameters, parameter(name, "query", "boolean", false))
+			for _, q := range queries[e.Name()] {
+				parameters = append(parameters, parameter(q.name, "query", q.kind, q.required))
 			}
 			all[path] = map[string]any{strings.ToLower(e.Method): map[string]any{
 				"operationId": operationID(e, n), "tags": []string{"kubevirt"}, "parameters": parameters, "responses": responses(e)}}
@@ -72,8 +74,15 @@ func paths(table []Endpoint, parameter func(name, in, kind string, required bool
 // pathParameters are those of portforward, the only endpoint that has any.
 var pathParameters = []string{"port", "protocol"}
 
+// queryParameter is a query parameter.
+type queryParameter struct {
+	name, kind string
+	required   bool
+}
+
 // queries are the query parameters of an endpoint, by the endpoint's Name.
-var queries = map[string][]string{instances + "/vnc": {"preserveSession"}, instances + "/vnc/screenshot": {"moveCursor"}}
+var queries = map[string][]queryParameter{instances + "/vnc": {{"preserveSession", "boolean", false}}, instances + "/vnc/screenshot": {{"moveCursor", "boolean", false}},
+	volumes + "/upload": {{"size", "integer", true}}}
 
 // operationID is unique, and in the style of KubeVirt's, such as v1vmi-console.
 func operationID(e Endpoint, parameters int) string {
@@ -88,6 +97,8 @@ func responses(e Endpoint) map[string]any {
 	description := func(text string) any { return map[string]any{"description": text} }
 	good := map[string]any{"200": description("OK")}
 	switch {
+	case e.Name() == volumes+"/upload":
+		good = map[string]any{"101": description("A websocket, protocol " + upload.Subprotocol)}
 	case e.Method == http.MethodGet && (e.Parameters > 0 || e.Subresource == "console" || e.Subresource == "vnc"):
 		good = map[string]any{"101": description("A websocket, protocol " + subprotocol)}
 	case e.Resource == machines && e.Method == http.MethodPut:

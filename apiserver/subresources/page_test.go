@@ -76,7 +76,7 @@ func TestOwnPage(t *testing.T) {
 		if c.site != "" {
 			r.Header.Set("Sec-Fetch-Site", c.site)
 		}
-		if err := upgradable(r); (err == nil) != c.admitted || err != nil && !apierrors.IsForbidden(err) {
+		if err := upgradable(r, subprotocol); (err == nil) != c.admitted || err != nil && !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
+	"github.com/kubeqemu/kubeqemu/apiserver/upload"
 	"github.com/kubeqemu/kubeqemu/apiserver/web"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
@@ -33,8 +34,10 @@ type Options struct {
 	FrontProxy func() (*callers.FrontProxy, error)
 	Rights     *callers.Rights
 	Handlers   *handlerapi.Client
-	Now        func() time.Time
-	Log        logr.Logger
+	// Uploads takes the images of DataVolumes; nil if virt-api takes none.
+	Uploads *upload.Server
+	Now     func() time.Time
+	Log     logr.Logger
 }
 
 // New makes a Server.
@@ -47,7 +50,11 @@ func New(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cluster: c, table: Table(), page: page, limits: newLimits(), bounds: bounds{pingInterval, streamPatience}, Options: o}, nil
+	table := Table()
+	if o.Uploads != nil {
+		table = append(table, Upload())
+	}
+	return &Server{cluster: c, table: table, page: page, limits: newLimits(), bounds: bounds{pingInterval, streamPatience}, Options: o}, nil
 }
 
 // call is a request whose user is authenticated and authorized.

@@ -19,6 +19,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
+	"github.com/kubeqemu/kubeqemu/apiserver/upload"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
@@ -59,7 +60,7 @@ func (s *Server) attach(w http.ResponseWriter, c *call, operation string, parame
 	if err := attachable(vmi, operation); err != nil {
 		return err
 	}
-	if err := upgradable(c.Request); err != nil {
+	if err := upgradable(c.Request, subprotocol); err != nil {
 		return err
 	}
 	ctx, release, err := s.limits.consoles.Take(c.Context(), c.user, c.namespace)
@@ -107,7 +108,7 @@ func (s *Server) forward(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := upgradable(c.Request); err != nil {
+	if err := upgradable(c.Request, subprotocol); err != nil {
 		return err
 	}
 	ctx, release, err := s.limits.forwards.Take(c.Context(), c.user, c.namespace)
@@ -127,6 +128,17 @@ func (s *Server) forward(w http.ResponseWriter, c *call) error {
 	}
 	s.splice(ctx, w, c, to)
 	return nil
+}
+
+// upload takes an image from the page.
+func (s *Server) upload(w http.ResponseWriter, c *call) error {
+	if err := s.Uploads.Await(c.Context(), c.user, c.namespace, c.name); err != nil {
+		return err
+	}
+	if err := upgradable(c.Request, upload.Subprotocol); err != nil {
+		return err
+	}
+	return s.Uploads.Stream(w, c.Request, c.user, c.namespace, c.name)
 }
 
 // guestAddress returns the address of a guest's ports. virt-handler looked up the addresses of
@@ -150,9 +162,9 @@ func guestAddress(vmi *v1.VirtualMachineInstance) (netip.Addr, error) {
 
 // upgradable returns an error if a request cannot become a stream. It comes before anything is
 // done for the request.
-func upgradable(r *http.Request) error {
+func upgradable(r *http.Request, protocol string) error {
 	if !websocket.IsWebSocketUpgrade(r) {
-		return apierrors.NewBadRequest("this is a websocket, protocol " + subprotocol)
+		return apierrors.NewBadRequest("this is a websocket, protocol " + protocol)
 	}
 	return ownPage(r)
 }

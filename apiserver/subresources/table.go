@@ -37,6 +37,7 @@ const (
 	machines  = "virtualmachines"
 	instances = "virtualmachineinstances"
 	expansion = "expand-vm-spec"
+	volumes   = "datavolumes"
 )
 
 // Endpoint is a row of the table from which virt-api makes both its routes and its questions to
@@ -54,7 +55,7 @@ type Endpoint struct {
 	serve func(*Server, http.ResponseWriter, *call) error
 }
 
-// Table returns all endpoints.
+// Table returns all endpoints that virt-api always serves.
 func Table() []Endpoint {
 	return []Endpoint{
 		{Resource: machines, Subresource: "start", Method: http.MethodPut, serve: counted(ofCalls, (*Server).start)},
@@ -77,6 +78,12 @@ func Table() []Endpoint {
 		{Resource: instances, Subresource: "portforward", Method: http.MethodGet, Parameters: 2, serve: (*Server).forward},
 		{Resource: expansion, Method: http.MethodPut, serve: counted(ofCalls, (*Server).expandGiven)},
 	}
+}
+
+// Upload is the endpoint through which the page sends the image of a DataVolume. It is served only if virt-api takes
+// uploads.
+func Upload() Endpoint {
+	return Endpoint{Resource: volumes, Subresource: "upload", Method: http.MethodGet, serve: (*Server).upload}
 }
 
 // Verb returns the RBAC verb of the method.

@@ -105,7 +105,8 @@ func (s *Server) image(w http.ResponseWriter, r *http.Request) error {
 	intake.Vouch(r.Context())
 	log := s.Log.WithValues("namespace", g.Namespace, "dataVolume", volume)
 	log.Info("pass on an image", "bytes", r.ContentLength)
-	err = s.pass(ctx, w, r, types.NamespacedName{Namespace: g.Namespace, Name: importer.PodName(volume)})
+	image := &body{from: r.Body, deadline: http.NewResponseController(w).SetReadDeadline, patience: s.bounds.client, grace: s.bounds.linger}
+	err = s.pass(ctx, image, r.ContentLength, types.NamespacedName{Namespace: g.Namespace, Name: importer.PodName(volume)})
 	if errors.Is(context.Cause(ctx), callers.ErrGaveWay) {
 		err = refusal{http.StatusServiceUnavailable, callers.ErrGaveWay.Error()}
 	}
@@ -145,13 +146,21 @@ func (s *Server) waiting(ctx context.Context, g grant) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("find the claim of an upload: %w", err)
 	}
-	if err := to.open(); err != nil {
-		return "", refusal{http.StatusConflict, err.Error()}
-	}
-	if !to.ready() {
-		return "", refusal{http.StatusServiceUnavailable, fmt.Sprintf("DataVolume %s takes no image yet: it is %s; kubectl describe dv %s says more", to.volume.Name, phase(to), to.volume.Name)}
+	if err := to.waits(); err != nil {
+		return "", err
 	}
 	return to.volume.Name, nil
+}
+
+// waits returns a refusal unless a claim waits for an image now.
+func (t target) waits() error {
+	if err := t.open(); err != nil {
+		return refusal{http.StatusConflict, err.Error()}
+	}
+	if !t.ready() {
+		return refusal{http.StatusServiceUnavailable, fmt.Sprintf("DataVolume %s takes no image yet: it is %s; kubectl describe dv %s says more", t.volume.Name, phase(t), t.volume.Name)}
+	}
+	return nil
 }
 
 func phase(to target) string {

@@ -69,10 +69,10 @@ type answer struct {
 	err    error
 }
 
-// pass sends a request's body to an importer, and returns nil when the importer has taken the whole image.
+// pass sends an image, of so many bytes, or of an unknown length (-1), to an importer, and returns nil when the importer has taken the whole image.
 // At any time either side may stop: the importer answers before it has read all of an image that it
 // refuses.
-func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, pod types.NamespacedName) error {
+func (s *Server) pass(ctx context.Context, image *body, length int64, pod types.NamespacedName) error {
 	dialing, cancel := context.WithTimeout(ctx, s.bounds.dial)
 	stream, err := s.Dial(dialing, pod)
 	cancel()
@@ -80,16 +80,15 @@ func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		s.Log.Info("cannot connect to an importer", "pod", pod.String(), "reason", err.Error())
 		return refusal{http.StatusServiceUnavailable, "the importer pod " + pod.Name + " cannot be reached: try again"}
 	}
-	image := &body{from: r.Body, client: http.NewResponseController(w), patience: s.bounds.client}
 	answered, sent := make(chan answer, 1), make(chan error, 1)
 	var both sync.WaitGroup
 	both.Go(func() { answered <- hear(stream) })
-	both.Go(func() { sent <- send(steady{stream, s.bounds.importer}, image, r.ContentLength) })
+	both.Go(func() { sent <- send(steady{stream, s.bounds.importer}, image, length) })
 	said, err := s.await(ctx, answered, sent, image)
 	// The sender ends when it writes. It may wait for the client, too. Some time later its reading is ended: a body of
 	// unknown length cannot be read on after that (linger).
 	stream.Close()
-	ending := time.AfterFunc(s.bounds.linger, image.end)
+	ending := time.AfterFunc(image.grace, image.end)
 	both.Wait()
 	ending.Stop()
 	if err != nil {
@@ -193,9 +192,12 @@ func readable(text string) string {
 // body reads a client's image, with a deadline of its own for each read: net/http's deadline for a whole body
 // is for small ones.
 type body struct {
-	from     io.Reader
-	client   *http.ResponseController
+	from io.Reader
+	// deadline bounds the reads that are waiting, and those to come.
+	deadline func(time.Time) error
 	patience time.Duration
+	// grace is how long a read may still wait when the upload is over.
+	grace time.Duration
 
 	mu     sync.Mutex
 	ended  bool
@@ -229,7 +231,10 @@ func (b *body) arm() error {
 	if b.ended {
 		return errEnded
 	}
-	return b.deadline(time.Now().Add(b.patience))
+	if err := b.deadline(time.Now().Add(b.patience)); err != nil {
+		return fmt.Errorf("bound the time of an image: %w", err)
+	}
+	return nil
 }
 
 // end ends a read that waits, and all that come.
@@ -238,14 +243,6 @@ func (b *body) end() {
 	defer b.mu.Unlock()
 	b.ended = true
 	_ = b.deadline(time.Unix(1, 0))
-}
-
-// deadline bounds a read. A client without a connection, in a test, has no deadline.
-func (b *body) deadline(until time.Time) error {
-	if err := b.client.SetReadDeadline(until); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return fmt.Errorf("bound the time of an image: %w", err)
-	}
-	return nil
 }
 
 // failure is why the client's image broke off, or nil.

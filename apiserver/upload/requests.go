@@ -58,8 +58,7 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return callers.NoRoute(r.Method, cdi.UploadGroupVersion.Group)
 	}
-	err = s.Rights.Check(r.Context(), who, &callers.Attributes{Namespace: namespace, Verb: "create",
-		Group: cdi.UploadGroupVersion.Group, Version: cdi.UploadGroupVersion.Version, Resource: resource})
+	err = s.Rights.Check(r.Context(), who, mayUpload(namespace))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,9 @@
 // and authorized it. Then the client sends the image with the token (images.go), straight to virt-api's
 // port, without the API server. The token is all that authorizes the second request. So before a token is
 // verified nothing is done for that request, and the image's bytes are only copied (pass.go).
+//
+// The page sends an image through the API server, as a websocket (stream.go): the API server ends other
+// requests to virt-api after a minute.
 package upload
 
 import (
@@ -81,7 +84,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	return &Server{cluster: c, Options: o,
-		requests: callers.NewKind("requests for upload tokens", 64, 16, 12), bodies: intake.NewBodies(maxBodies),
+		requests: callers.NewKind("requests to upload", 64, 16, 12), bodies: intake.NewBodies(maxBodies),
 		places: &intake.Budget{Size: maxImages, Share: maxNamespaceImages},
 		bounds: bounds{place: 2 * time.Second, dial: 15 * time.Second, client: time.Minute, importer: 5 * time.Minute, answer: 10 * time.Minute, lastWord: 5 * time.Second, linger: 2 * time.Second},
 	}, nil

@@ -80,6 +80,7 @@ type bench struct {
 	url   string
 	// proxied sends requests as the API server does, and direct as virtctl does.
 	proxied, direct *http.Client
+	certificate     *tls.Config
 }
 
 // newBench makes a bench. play is the importer: it gets the other end of each connection.
@@ -117,8 +118,8 @@ func newBench(t *testing.T, play func(net.Conn)) *bench {
 	}
 	b.bounds.place, b.bounds.linger = 100*time.Millisecond, time.Second
 	var certificate *tls.Config
-	b.url, certificate = front.Serve(b.Server)
-	b.proxied = &http.Client{Transport: &http.Transport{TLSClientConfig: certificate}}
+	b.url, certificate = front.Serve(http.HandlerFunc(b.serve))
+	b.certificate, b.proxied = certificate, &http.Client{Transport: &http.Transport{TLSClientConfig: certificate}}
 	// Images come by another connection, with the deadlines of virt-api's server.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

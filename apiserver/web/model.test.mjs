@@ -69,3 +69,31 @@ test('a VM says how far its disks are', () => {
   assert.equal(waits('DataVolume a is ImportInProgress, 42.5%').percent, 42.5);
   assert.equal(waits('DataVolume a is ImportInProgress, 42.5%; DataVolume b is ImportScheduled, N/A; DataVolume c-7 is ImportInProgress, 7%').percent, 7);
 });
+
+test('images are asked for where a VM waits for one, and told of on their way', () => {
+  const machine = (message, status = 'True') => ({ vm: vm('Provisioning', { status: { conditions: [{ type: 'Provisioning', status, message }] } }) });
+  const waits = 'DataVolume a waits for its image: virtctl image-upload dv a --no-create';
+  const coming = 'DataVolume a is UploadReady, 42.0%';
+  assert.deepEqual(model.awaited(machine(waits)), ['a']);
+  assert.deepEqual(model.awaited(machine(`DataVolume c is ImportInProgress, 7%; ${waits}; DataVolume b-2 waits for its image: virtctl`)), ['a', 'b-2']);
+  for (const none of [machine(waits, 'False'), machine(coming), machine('DataVolume a waits for the first pod of its claim'), { vmi: vmi('Running') }]) assert.deepEqual(model.awaited(none), []);
+
+  const lines = (message, upload, offered = true) => model.images(machine(message), new Map(upload ? [['a', upload]] : []), offered, 20000)
+    .map((l) => [l.volume, l.button, l.percent, l.text, l.error].join('|'));
+  const upload = (state, more) => ({ state, taken: 256 << 20, size: 1 << 30, began: 10000, ended: 15000, error: '', ...more });
+  assert.deepEqual(lines(waits), ['a|true|||']);
+  assert.deepEqual(lines(waits, null, false), [], 'where uploads are CDI\'s');
+  assert.deepEqual(lines(coming), [], 'somebody else sends it');
+  for (const message of [waits, coming]) assert.deepEqual(lines(message, upload('sending')), ['a|false|25|25% of 1.0 GiB, 25.6 MiB/s, 30 s left|']);
+  assert.deepEqual(lines(waits, upload('sending', { taken: 0, began: 19500 })), ['a|false|0|0% of 1.0 GiB|']);
+  assert.deepEqual(lines(coming, upload('sending', { taken: 1 << 30 })), ['a|false|100|100% of 1.0 GiB, the importer writes the rest|']);
+  assert.deepEqual(lines(waits, upload('sent')), ['a|false||The image is sent.|'], 'the VM does not know yet');
+  assert.deepEqual(lines(waits, upload('sent', { ended: -80000 })), ['a|true|||'], 'the image was not taken after all');
+  assert.deepEqual(lines(coming, upload('sent')), []);
+  for (const message of [waits, coming]) assert.deepEqual(lines(message, upload('failed', { error: 'no' })), ['a|true|||no']);
+  assert.deepEqual(lines('DataVolume b is UploadReady', upload('failed', { error: 'no' })), [], 'filled meanwhile');
+});
+
+test('sizes', () => {
+  assert.deepEqual([0, 1023, 1024, 1536, 200 << 10, 1 << 20, 10 * 2 ** 30, 3000 * 2 ** 40].map(model.bytes), ['0 B', '1023 B', '1.0 KiB', '1.5 KiB', '200 KiB', '1.0 MiB', '10.0 GiB', '3000 TiB']);
+});

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
 	"github.com/kubeqemu/kubeqemu/internal/golden"
 )
 
@@ -77,13 +78,13 @@ func TestDataVolumeRoles(t *testing.T) {
 		rights := single(role.Rules)
 		for right, want := range map[string]bool{"list cdi.kubevirt.io/datavolumes": true, "watch cdi.kubevirt.io/datasources": true,
 			"create cdi.kubevirt.io/datavolumes": writes, "deletecollection cdi.kubevirt.io/datasources": writes, "create cdi.kubevirt.io/datavolumes/source": writes,
-			"create upload.cdi.kubevirt.io/uploadtokenrequests": writes} {
+			"create upload.cdi.kubevirt.io/uploadtokenrequests": writes, "get subresources.kubevirt.io/" + subresources.Upload().Name(): writes} {
 			if rights[right] != want {
 				t.Errorf("%s: %s is %v, want %v", name, right, rights[right], want)
 			}
 		}
 		for right := range rights {
-			if !strings.Contains(right, " cdi.kubevirt.io/") && right != "create upload.cdi.kubevirt.io/uploadtokenrequests" || strings.Contains(right, "/status") || strings.Contains(right, "/finalizers") {
+			if !strings.Contains(right, " cdi.kubevirt.io/") && right != "create upload.cdi.kubevirt.io/uploadtokenrequests" && right != "get subresources.kubevirt.io/datavolumes/upload" || strings.Contains(right, "/status") || strings.Contains(right, "/finalizers") {
 				t.Errorf("%s may %s", name, right)
 			}
 		}

@@ -49,8 +49,10 @@ export async function act(machine, verb) {
 const streamPath = (machine, stream) => subresource(machine, 'virtualmachineinstances', stream);
 
 /** streamAddress is where a console or vnc is connected to. */
-export function streamAddress(machine, stream) {
-  const url = new URL(streamPath(machine, stream), base);
+export const streamAddress = (machine, stream) => socketAddress(streamPath(machine, stream));
+
+function socketAddress(path) {
+  const url = new URL(path, base);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   return url.href;
 }
@@ -62,13 +64,33 @@ export const protocol = 'plain.kubevirt.io';
  * whyNot asks why a stream cannot be had, which browsers do not say of websockets. An
  * answer of 400 is "this is a websocket": there is nothing else wrong with it.
  */
-export async function whyNot(machine, stream) {
+export const whyNot = (machine, stream) => whyNoSocket(streamPath(machine, stream));
+
+async function whyNoSocket(path) {
   try {
-    await request(streamPath(machine, stream));
+    await request(path);
   } catch (error) {
     if (error.code !== 400 || !/websocket/.test(error.message)) return error.message;
   }
   return '';
+}
+
+const uploadPath = (namespace, volume, size) => `${objects('subresources.kubevirt.io', namespace, 'datavolumes')}/${encodeURIComponent(volume)}/upload?size=${size}`;
+
+/** uploadAddress is where the image of a DataVolume is sent to. */
+export const uploadAddress = (namespace, volume, size) => socketAddress(uploadPath(namespace, volume, size));
+
+/** The subprotocol of images. */
+export const uploadProtocol = 'upload.kubeqemu.io';
+
+/** whyNoUpload asks why an image cannot be sent. */
+export const whyNoUpload = (namespace, volume, size) => whyNoSocket(uploadPath(namespace, volume, size));
+
+/** takesUploads says whether virt-api takes images. Where CDI is installed, uploads are CDI's. */
+export async function takesUploads() {
+  const resources = async (version) => (await (await request(`apis/${version}`)).json()).resources.map((resource) => resource.name);
+  const [ours, volumes] = await Promise.all([resources('subresources.kubevirt.io/v1'), resources('cdi.kubevirt.io/v1beta1')]);
+  return ours.includes('datavolumes/upload') && !volumes.includes('cdis');
 }
 
 /**

@@ -3,12 +3,15 @@ import * as api from './api.js';
 import { Guest } from './guest.js';
 import * as model from './model.js';
 import * as rows from './rows.js';
+import { Uploads } from './upload.js';
 
 const at = (id) => document.getElementById(id);
 const kinds = { virtualmachines: new Map(), virtualmachineinstances: new Map() };
 const read = new Set();
 const problems = new Map();
 const guest = new Guest();
+const uploads = new Uploads(() => update());
+let offered = null; // whether virt-api takes images; it is asked when the first VM waits for one
 let following = null;
 let followed = null; // which namespace
 let said = new Map();
@@ -51,12 +54,27 @@ function show() {
   const complete = read.size === Object.keys(kinds).length;
   const wanted = at('filter').value.trim().toLowerCase();
   const shown = all.filter((m) => m.name.includes(wanted));
-  rows.render(at('machines'), shown, { withNamespace: !namespace(), now: Date.now(), chosen });
+  const now = Date.now();
+  rows.render(at('machines'), shown, { withNamespace: !namespace(), now, chosen, images: (machine) => model.images(machine, uploads.of(machine), offered === true, now),
+    picked: (machine, volume, file) => uploads.start(machine, volume, file), cancelled: (machine, volume) => uploads.of(machine).get(volume)?.cancel() });
+  if (offered === null && all.some((m) => model.awaited(m).length > 0)) offer();
   showSummary(all, shown, complete);
   showLink();
   if (!complete) return;
   tell(all);
   guest.update(all);
+}
+
+/** offer finds out whether images can be uploaded. Who gets no answer is offered nothing until a VM's state changes. */
+async function offer() {
+  offered = false;
+  try {
+    offered = await api.takesUploads();
+  } catch {
+    offered = null;
+    return;
+  }
+  update();
 }
 
 function showSummary(all, shown, complete) {
@@ -129,6 +147,7 @@ async function chosen(machine, action) {
   }
 }
 
+window.addEventListener('beforeunload', (event) => { if (uploads.active) event.preventDefault(); });
 document.querySelector('.which').addEventListener('submit', (event) => event.preventDefault());
 at('namespace').addEventListener('change', () => { location.hash = at('namespace').value.trim(); });
 at('filter').addEventListener('input', update);

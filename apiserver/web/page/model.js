@@ -47,12 +47,58 @@ export function problem({ vm, vmi }) {
  * percent is null if it is not known. filling is null if the VM waits for no disk.
  */
 export function filling({ vm }) {
-  const c = (vm?.status?.conditions ?? []).find((c) => c.type === 'Provisioning' && c.status === 'True');
-  if (!c?.message) return null;
+  const message = waitsFor(vm);
+  if (!message) return null;
   // The name of a DataVolume has no percent sign.
-  const percents = [...c.message.matchAll(/, (\d+(?:\.\d+)?)%/g)].map((match) => Number(match[1]));
-  return { text: c.message, percent: percents.length ? Math.min(...percents) : null };
+  const percents = [...message.matchAll(/, (\d+(?:\.\d+)?)%/g)].map((match) => Number(match[1]));
+  return { text: message, percent: percents.length ? Math.min(...percents) : null };
 }
+
+const waitsFor = (vm) => (vm?.status?.conditions ?? []).find((c) => c.type === 'Provisioning' && c.status === 'True')?.message ?? '';
+
+/** awaited are the DataVolumes of a VM into which somebody has to send an image. */
+export const awaited = ({ vm }) => [...waitsFor(vm).matchAll(/(?:^|; )DataVolume (\S+) waits for its image/g)].map((match) => match[1]);
+
+// A VM's status says up to a minute late that its DataVolume has got its image.
+const late = 90000;
+
+/**
+ * images are the lines of a machine about images: of each DataVolume that waits for one, and of each upload, which is
+ * { state: 'sending', 'sent' or 'failed', taken, size, began, ended, error }. offered says whether virt-api takes images.
+ * Of a line, button says whether an image may be chosen, and percent is null if nothing is on its way.
+ */
+export function images(machine, uploads, offered, now) {
+  const waiting = awaited(machine);
+  const lines = [];
+  for (const volume of new Set([...(offered ? waiting : []), ...uploads.keys()])) {
+    const upload = uploads.get(volume);
+    const waits = offered && waiting.includes(volume);
+    if (upload?.state === 'sending') lines.push({ volume, button: false, ...passage(upload, now), error: '' });
+    else if (upload?.state === 'sent' && waits && now - upload.ended < late) lines.push({ volume, button: false, percent: null, text: 'The image is sent.', error: '' });
+    // After one that failed the VM's status may say for a while that the image comes.
+    else if (waits || (upload?.state === 'failed' && waitsFor(machine.vm).includes(`DataVolume ${volume} `))) lines.push({ volume, button: offered, percent: null, text: '', error: upload?.error ?? '' });
+  }
+  return lines;
+}
+
+/** passage says how far an upload is, in percent and in words. */
+export function passage({ taken, size, began }, now) {
+  const percent = Math.floor(100 * taken / size);
+  const seconds = (now - began) / 1000;
+  let text = `${percent}% of ${bytes(size)}`;
+  if (taken === size) text += ', the importer writes the rest';
+  else if (seconds >= 2 && taken > 0) text += `, ${bytes(taken / seconds)}/s, ${duration((size - taken) * seconds / taken)} left`;
+  return { percent, text };
+}
+
+/** bytes is a size as people read it. */
+export function bytes(size) {
+  let unit = 0;
+  for (; size >= 1024 && unit < 4; unit++) size /= 1024;
+  return `${unit === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][unit]}`;
+}
+
+const duration = (seconds) => (seconds < 100 ? `${Math.ceil(seconds)} s` : seconds < 6000 ? `${Math.ceil(seconds / 60)} min` : `${Math.ceil(seconds / 3600)} h`);
 
 /** facts are the small print, what is known of it. */
 export function facts({ vm, vmi }, now) {

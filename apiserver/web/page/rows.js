@@ -6,7 +6,7 @@ const template = document.getElementById('row');
 const rows = new Map();
 
 /** render shows machines, in this order, in the list. */
-export function render(list, machines, { withNamespace, now, chosen }) {
+export function render(list, machines, { withNamespace, now, chosen, images, picked, cancelled }) {
   const shown = new Set(machines.map((m) => m.key));
   for (const [key, row] of rows) {
     if (shown.has(key)) continue;
@@ -16,9 +16,9 @@ export function render(list, machines, { withNamespace, now, chosen }) {
   }
   machines.forEach((machine, at) => {
     let row = rows.get(machine.key);
-    if (!row) rows.set(machine.key, row = newRow(chosen));
+    if (!row) rows.set(machine.key, row = newRow(chosen, picked, cancelled));
     if (list.children[at] !== row.element) list.insertBefore(row.element, list.children[at] ?? null);
-    row.update(machine, withNamespace, now);
+    row.update(machine, withNamespace, now, images(machine));
   });
 }
 
@@ -47,12 +47,12 @@ function set(element, text) {
   element.hidden = text === '';
 }
 
-function newRow(chosen) {
+function newRow(chosen, picked, cancelled) {
   const element = template.content.firstElementChild.cloneNode(true);
   const part = (name) => element.querySelector(`.${name}`);
   const row = { element, machine: null, before: '' };
   row.say = (text) => set(part('refusal'), text);
-  row.update = (machine, withNamespace, now) => {
+  row.update = (machine, withNamespace, now, images) => {
     row.machine = machine;
     const word = model.state(machine);
     // What was refused was about what it was then.
@@ -64,22 +64,61 @@ function newRow(chosen) {
     part('state').dataset.tone = model.tone(word);
     // Lines break between facts only.
     set(part('facts'), model.facts(machine, now).map((fact) => fact.replaceAll(' ', '\u00a0')).join(' · '));
-    setFilling(part('filling'), machine);
+    setFilling(part('filling'), machine, images);
+    setImages(part('images'), machine, images, (volume, file) => picked(row.machine, volume, file), (volume) => cancelled(row.machine, volume));
     set(part('trouble'), model.problem(machine));
     setActions(part('actions'), machine, (action) => chosen(row.machine, action));
   };
   return row;
 }
 
-function setFilling(element, machine) {
+function setFilling(element, machine, images) {
   const filling = model.filling(machine);
-  element.hidden = !filling;
-  if (!filling) return;
+  // Of the one disk that this page fills, the upload's own bar says more.
+  element.hidden = !filling || (images.some((i) => i.percent !== null) && !filling.text.includes('; '));
+  if (element.hidden) return;
   const [bar, text] = element.children;
   if (filling.percent === null) bar.removeAttribute('value'); // it moves, and says nothing
   else bar.value = filling.percent;
   bar.setAttribute('aria-label', `Disks of ${machine.name}`);
   set(text, filling.text);
+}
+
+const imageTemplate = document.getElementById('image');
+
+/** setImages shows a line for each image that is awaited or on its way. */
+function setImages(list, machine, images, picked, cancelled) {
+  for (const line of [...list.children]) if (!images.some((i) => i.volume === line.dataset.volume)) line.remove();
+  images.forEach((image, at) => {
+    let line = [...list.children].find((l) => l.dataset.volume === image.volume);
+    if (!line) {
+      line = imageTemplate.content.firstElementChild.cloneNode(true);
+      line.dataset.volume = image.volume;
+      const file = line.querySelector('input');
+      line.querySelector('.pick').addEventListener('click', () => file.click());
+      line.querySelector('.cancel').addEventListener('click', () => cancelled(image.volume));
+      file.addEventListener('change', () => {
+        if (file.files.length) picked(image.volume, file.files[0]);
+        file.value = ''; // the same file may be chosen again
+      });
+      list.insertBefore(line, list.children[at] ?? null);
+    }
+    const part = (name) => line.querySelector(name);
+    const sending = image.percent !== null;
+    const [pick, cancel] = [part('.pick'), part('.cancel')];
+    const had = document.activeElement;
+    pick.textContent = images.length > 1 ? `Upload image into ${image.volume}` : 'Upload image';
+    pick.setAttribute('aria-label', `Upload image into ${image.volume}`);
+    cancel.setAttribute('aria-label', `Cancel upload into ${image.volume}`);
+    [pick.hidden, cancel.hidden, part('progress').hidden] = [!image.button, !sending, !sending];
+    // What had the focus has gone, and what takes its place has come.
+    if (had === pick && pick.hidden) cancel.focus();
+    if (had === cancel && cancel.hidden) pick.focus();
+    if (sending) part('progress').value = image.percent;
+    part('progress').setAttribute('aria-label', `Upload into ${image.volume}`);
+    set(part('span'), image.text);
+    set(part('.error'), image.error);
+  });
 }
 
 function setActions(group, machine, chosen) {
