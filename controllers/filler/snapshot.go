@@ -47,8 +47,9 @@ type volumeSnapshot struct {
 	Status   struct {
 		Content string `json:"boundVolumeSnapshotContentName"`
 		Ready   bool   `json:"readyToUse"`
-		Size    string `json:"restoreSize"`
-		Error   struct {
+		// Size is a quantity: a text or a number.
+		Size  any `json:"restoreSize"`
+		Error struct {
 			Message string `json:"message"`
 		} `json:"error"`
 	} `json:"status"`
@@ -89,6 +90,10 @@ func (r *Reconciler) restores(ctx context.Context, w world, o *origin) (err erro
 		}
 		return nil
 	}
+	if o.at.Namespace != w.volume.Namespace {
+		o.trouble = invalidCopy("VolumeSnapshot %s cannot be restored into the DataVolume: it is in another namespace: "+elsewhere, o.at, o.at.Namespace)
+		return nil
+	}
 	if o.trouble, err = r.readSnapshot(ctx, o); err != nil || o.trouble.reason != "" {
 		return err
 	}
@@ -108,6 +113,9 @@ func (r *Reconciler) restores(ctx context.Context, w world, o *origin) (err erro
 	}
 	return nil
 }
+
+// elsewhere is what to do with a snapshot that cannot be restored into a DataVolume, in the snapshot's namespace.
+const elsewhere = "restore the snapshot to a claim of namespace %s, and copy that claim with source.pvc"
 
 // invalidCopy is the notice of a copy that cannot be.
 func invalidCopy(format string, args ...any) notice {
@@ -147,10 +155,10 @@ func (r *Reconciler) readSnapshot(ctx context.Context, o *origin) (notice, error
 	if mode := content.Spec.Mode; mode == corev1.PersistentVolumeBlock || mode == corev1.PersistentVolumeFilesystem {
 		o.snapshot.mode = &mode
 	}
-	if of.Status.Size == "" {
+	if of.Status.Size == nil {
 		return notice{}, nil
 	}
-	size, err := parseBytes(of.Status.Size)
+	size, err := parseBytes(fmt.Sprint(of.Status.Size))
 	if err != nil {
 		return invalidCopy("VolumeSnapshot %s has a restoreSize that cannot be: %v", o.at, err), nil
 	}
@@ -161,7 +169,6 @@ func (r *Reconciler) readSnapshot(ctx context.Context, o *origin) (notice, error
 // unfit says why the storage does not restore the snapshot into the claim of a DataVolume, or nothing. form is the
 // claim with the defaults of its class.
 func (o *origin) unfit(volume *cdi.DataVolume, form corev1.PersistentVolumeClaimSpec, class *storagev1.StorageClass) string {
-	const other = ": restore the snapshot to a claim of namespace %s, and copy that with source.pvc"
 	target := corev1.PersistentVolumeFilesystem
 	if isBlock(&corev1.PersistentVolumeClaim{Spec: form}) {
 		target = corev1.PersistentVolumeBlock
@@ -169,16 +176,14 @@ func (o *origin) unfit(volume *cdi.DataVolume, form corev1.PersistentVolumeClaim
 	s, named := o.snapshot, volume.Spec.Claim().Spec.VolumeMode != nil
 	_, sized := form.Resources.Requests[corev1.ResourceStorage]
 	switch {
-	case o.at.Namespace != volume.Namespace:
-		return fmt.Sprintf("it is in another namespace"+other, o.at.Namespace)
 	case class == nil:
 		return fmt.Sprintf("name a storage class of the driver %s", s.driver)
 	case class.Provisioner != s.driver:
-		return fmt.Sprintf("it is the driver %s's, and storage class %s is %s's: name another class, or"+other[1:], s.driver, class.Name, class.Provisioner, o.at.Namespace)
+		return fmt.Sprintf("it is the driver %s's, and storage class %s is %s's: name another class, or "+elsewhere, s.driver, class.Name, class.Provisioner, o.at.Namespace)
 	case s.mode == nil && !named:
 		return "its content does not say of which volume mode it is: set the DataVolume's volumeMode to that of the claim that the snapshot is of"
 	case s.mode != nil && *s.mode != target:
-		return fmt.Sprintf("it is of volume mode %s, and the DataVolume is of %s: leave out volumeMode, or"+other[1:], *s.mode, target, o.at.Namespace)
+		return fmt.Sprintf("it is of volume mode %s, and the DataVolume is of %s: leave out volumeMode, or "+elsewhere, *s.mode, target, o.at.Namespace)
 	case s.size == 0 && !sized:
 		return "its driver does not say how large it is: set resources.requests.storage"
 	}
@@ -222,12 +227,16 @@ func (o *origin) restore(claim *corev1.PersistentVolumeClaim) {
 
 // parseBytes reads a size that another controller wrote.
 func parseBytes(text string) (int64, error) {
+	const most = 64
+	if len(text) > most {
+		return 0, fmt.Errorf("it has more than %d characters", most)
+	}
 	size, err := resource.ParseQuantity(text)
 	if err != nil {
 		return 0, err
 	}
 	if size.Sign() <= 0 || size.CmpInt64(cdi.MaxDiskBytes) > 0 {
-		return 0, fmt.Errorf("%.40s is not more than 0 and at most 1Ei", text)
+		return 0, fmt.Errorf("%s is not more than 0 and at most 1Ei", text)
 	}
 	return size.Value(), nil
 }

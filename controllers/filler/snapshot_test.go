@@ -82,6 +82,8 @@ func TestRestores(t *testing.T) {
 		"a size below nothing":    {ofSnapshot, func(s, _ object) { set(s, "-1Gi", "status", "restoreSize") }, "CloneValidationFailed: restoreSize that cannot be"},
 		"a size beyond all disks": {ofSnapshot, func(s, _ object) { set(s, "9e18", "status", "restoreSize") }, "CloneValidationFailed: restoreSize that cannot be"},
 		"a size beyond numbers":   {ofSnapshot, func(s, _ object) { set(s, "1e99", "status", "restoreSize") }, "CloneValidationFailed: restoreSize that cannot be"},
+		"a size of a number":      {ofSnapshot, func(s, _ object) { set(s, int64(3<<30), "status", "restoreSize") }, "fast 3Gi Filesystem"},
+		"a size of many digits":   {ofSnapshot, func(s, _ object) { set(s, strings.Repeat("0", 100)+"1", "status", "restoreSize") }, "CloneValidationFailed: restoreSize that cannot be"},
 		"a size of words":         {ofSnapshot, func(s, _ object) { set(s, "large", "status", "restoreSize") }, "CloneValidationFailed: restoreSize that cannot be"},
 		"missing":                 {ofSnapshot, func(s, _ object) { s.SetName("other") }, "CloneWithoutSource: The source snapshot ns/daily doesn't exist"},
 		"new":                     {ofSnapshot, func(s, _ object) { delete(s.Object, "status") }, "SnapshotNotReady: ns/daily is not ready to use"},
@@ -154,7 +156,7 @@ func TestRestoresFromElsewhere(t *testing.T) {
 	w.volume.CreationTimestamp = metav1.NewTime(now)
 	for want, objects := range map[string][]client.Object{
 		"ErrNotAuthorized: nobody has asked": nil,
-		"CloneValidationFailed: it is in another namespace: restore the snapshot to a claim of namespace golden": asked,
+		"CloneValidationFailed: it is in another namespace: restore the snapshot to a claim of namespace golden, and copy that claim with source.pvc": asked,
 	} {
 		o, err := among(t, append(objects, snapshot, content)...).origin(t.Context(), w)
 		reason, words, _ := strings.Cut(want, ": ")
