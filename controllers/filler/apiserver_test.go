@@ -188,7 +188,8 @@ func TestDataVolumes(t *testing.T) {
 	end := p.filler()
 	p.condition(v1.ReasonFillsDataVolumes)
 	for name, test := range map[string]func(*plane){"life": life, "failure": failing, "deletion": deleted, "first consumer": firstConsumer, "claims": claims,
-		"refused": refused, "schemas": schemas, "policies": policies, "copies": copies, "importer pods": importerPods, "upload": upload, "asked": asked} {
+		"refused": refused, "schemas": schemas, "policies": policies, "copies": copies, "snapshots": snapshots, "importer pods": importerPods,
+		"upload": upload, "asked": asked} {
 		t.Run(name, func(t *testing.T) {
 			of := *p
 			of.t = t
@@ -317,8 +318,6 @@ func claims(p *plane) {
 
 // refused: the condition names the field, and the API server's refusals are passed on.
 func refused(p *plane) {
-	p.volume("snapshot", `{source: {snapshot: {namespace: default, name: x}}, storage: {resources: {requests: {storage: 64Mi}}}}`)
-	p.is("snapshot", cdi.Pending, "spec.source.snapshot")
 	p.volume("sizeless", `{source: {blank: {}}, storage: {}}`)
 	p.is("sizeless", cdi.Pending, "spec.storage.resources.requests[storage]")
 	p.volume("modeless", `{source: {blank: {}}, pvc: {resources: {requests: {storage: 64Mi}}}}`)
@@ -326,7 +325,7 @@ func refused(p *plane) {
 	p.volume("classless", `{source: {blank: {}}, priorityClassName: none, storage: {resources: {requests: {storage: 64Mi}}}}`)
 	p.bind("classless")
 	p.is("classless", cdi.PVCBound, reasonStartingPod)
-	p.Kubectl("delete", "dv", "snapshot", "sizeless", "modeless", "classless")
+	p.Kubectl("delete", "dv", "sizeless", "modeless", "classless")
 }
 
 // schemas: the API server names what it refuses.

@@ -20,6 +20,7 @@ const (
 	reasonCloneInvalid       = "CloneValidationFailed"
 	reasonCloneManyPods      = "CloneSourceHasManyPods"
 	reasonSourceNotReady     = "ImportPVCNotReady"
+	reasonSnapshotNotReady   = "SnapshotNotReady"
 	reasonErrNotAuthorized   = "ErrNotAuthorized"
 )
 
@@ -29,12 +30,20 @@ const (
 	longestPause = 30 * time.Second
 )
 
-// copies says whether importer and source pods copy another claim, or the storage does.
+// copies says whether importer and source pods copy another claim, or the storage does, or restores a snapshot.
 func (w *world) copies() bool { return w.origin != nil }
 
 // storageFills says whether the storage fills the DataVolume's claim.
 func storageFills(w world) bool {
 	return w.volume.Spec.Claim().Populated() || w.copies() && w.claim.Spec.DataSource != nil
+}
+
+// cloningPhase is the phase of a copy that the storage makes.
+func cloningPhase(claim *corev1.PersistentVolumeClaim) cdi.DataVolumePhase {
+	if claim.Spec.DataSource != nil && claim.Spec.DataSource.Kind == snapshotKind {
+		return cdi.CloneFromSnapshotSourceInProgress
+	}
+	return cdi.CSICloneInProgress
 }
 
 // waits says why the claim cannot be copied now, or nothing.
@@ -45,6 +54,8 @@ func (o *origin) waits() notice {
 	switch claim := o.claim; {
 	case o.trouble.reason != "":
 		return o.trouble
+	case o.snapshot != nil:
+		return notice{}
 	case claim == nil:
 		return warning(reasonCloneWithoutSource, "The source pvc %s doesn't exist", o.at)
 	case claim.DeletionTimestamp != nil:
@@ -244,7 +255,7 @@ func inProgress(p cdi.DataVolumePhase) bool {
 // announcement is CDI's event of a phase that a copy enters, or nothing.
 func (o *origin) announcement(volume *cdi.DataVolume, phase cdi.DataVolumePhase) (reason, note string) {
 	of := map[cdi.DataVolumePhase]string{cdi.CloneScheduled: "Cloning from %s into %s/%s scheduled", cdi.CloneInProgress: "Cloning from %s into %s/%s in progress",
-		cdi.CSICloneInProgress: "CSI Volume clone in progress (for pvc %s)", cdi.Succeeded: "Successfully cloned from %s into %s/%s"}[phase]
+		cdi.CSICloneInProgress: "CSI Volume clone in progress (for pvc %s)", cdi.CloneFromSnapshotSourceInProgress: "Restoring snapshot %s in progress", cdi.Succeeded: "Successfully cloned from %s into %s/%s"}[phase]
 	from := o.at.String()
 	if ref := volume.Spec.SourceRef; o.at.Name == "" && ref != nil {
 		from = fmt.Sprintf("DataSource %s/%s", cmp.Or(ptr.Deref(ref.Namespace, ""), volume.Namespace), ref.Name)
@@ -252,7 +263,7 @@ func (o *origin) announcement(volume *cdi.DataVolume, phase cdi.DataVolumePhase)
 	switch {
 	case of == "":
 		return "", ""
-	case phase == cdi.CSICloneInProgress:
+	case phase == cdi.CSICloneInProgress, phase == cdi.CloneFromSnapshotSourceInProgress:
 		return string(phase), fmt.Sprintf(of, from)
 	case phase == cdi.Succeeded:
 		return "CloneSucceeded", fmt.Sprintf(of, from, volume.Namespace, volume.Name)

@@ -256,7 +256,7 @@ func (s *step) own(w world) {
 	case w.firstConsumer:
 		s.phase(w, cdi.WaitForFirstConsumer)
 	case populated && w.copies():
-		s.phase(w, cdi.CSICloneInProgress)
+		s.phase(w, cloningPhase(claim))
 		s.after = recheck
 	default:
 		// A class may come, or its binding mode may not be known yet.

@@ -175,7 +175,7 @@ func TestDecide(t *testing.T) {
 		}, "Pending N/A; bound False ErrClaimNotValid; running False ; ready False ; nothing; event ErrClaimNotValid", ""},
 		"an earlier one's claim": {func(w *world) { w.claim.OwnerReferences[0].UID = "earlier" },
 			"Pending N/A; bound False Pending; running False ; ready False ; nothing", "earlier DataVolume"},
-		"a source that is still to come": {func(w *world) {
+		"a source without a name": {func(w *world) {
 			w.volume.Spec.Source, w.claim, w.pod = &cdi.DataVolumeSource{Snapshot: &cdi.DataVolumeSourceSnapshot{}}, nil, nil
 		}, "Pending N/A; bound False ErrNotSupported; running False ; ready False ; nothing; event ErrNotSupported", "spec.source.snapshot"},
 		"the storage fills it": {func(w *world) {

@@ -23,12 +23,14 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 )
 
-// origin is what is known of the claim whose disk a DataVolume copies.
+// origin is what is known of the claim whose disk a DataVolume copies, or of the snapshot that it is restored from.
 type origin struct {
-	// at is the claim's name, or empty where the DataVolume's DataSource leads to none.
+	// at is the claim's or the snapshot's name, or empty where the DataVolume's DataSource leads to none.
 	at types.NamespacedName
-	// trouble is why the claim is not found, or may not be copied.
+	// trouble is why the claim or snapshot is not found, or may not be copied.
 	trouble notice
+	// snapshot is nil if the source is a claim.
+	snapshot *snapshot
 	// claim is nil if there is none.
 	claim *corev1.PersistentVolumeClaim
 	// user is a pod that may write to the claim, or empty.
@@ -55,8 +57,12 @@ const maxDataSources = 4
 func (r *Reconciler) origin(ctx context.Context, w world) (*origin, error) {
 	key := client.ObjectKeyFromObject(w.volume)
 	o := &origin{}
-	if source := w.volume.Spec.Source; source != nil && source.PVC != nil {
+	switch source := w.volume.Spec.Source; {
+	case source == nil:
+	case source.PVC != nil:
 		o.at = types.NamespacedName{Namespace: cmp.Or(source.PVC.Namespace, key.Namespace), Name: source.PVC.Name}
+	case source.Snapshot != nil:
+		o.at, o.snapshot = types.NamespacedName{Namespace: cmp.Or(source.Snapshot.Namespace, key.Namespace), Name: source.Snapshot.Name}, &snapshot{}
 	}
 	o.pods = w.sources
 	if w.volume.Status.Phase == cdi.Succeeded || w.claim != nil && filledFor(w.volume, w.claim) || len(w.volume.Spec.Validate()) > 0 {
@@ -67,6 +73,9 @@ func (r *Reconciler) origin(ctx context.Context, w world) (*origin, error) {
 	}
 	if err := r.permitted(ctx, w, o); err != nil || o.trouble.reason != "" {
 		return o, err
+	}
+	if o.snapshot != nil {
+		return o, r.restores(ctx, w, o)
 	}
 	var err error
 	if o.claim, err = r.claim(ctx, o.at); err != nil || o.claim == nil {
@@ -83,14 +92,14 @@ func (r *Reconciler) origin(ctx context.Context, w world) (*origin, error) {
 	return o, err
 }
 
-// resolve finds the claim's name, unless the DataVolume has it.
+// resolve finds the source's name, unless the DataVolume has it.
 func (r *Reconciler) resolve(ctx context.Context, volume *cdi.DataVolume, o *origin) error {
 	if volume.Spec.SourceRef != nil {
 		if err := r.follow(ctx, volume, o); err != nil {
 			return err
 		}
 	}
-	if o.at == client.ObjectKeyFromObject(volume) {
+	if o.snapshot == nil && o.at == client.ObjectKeyFromObject(volume) {
 		o.trouble = notice{corev1.EventTypeWarning, reasonCloneInvalid, fmt.Sprintf("the source, PVC %s, is the DataVolume's own claim", o.at.Name)}
 	}
 	return nil
@@ -110,11 +119,14 @@ func (r *Reconciler) follow(ctx context.Context, volume *cdi.DataVolume, o *orig
 		} else if err != nil {
 			return fmt.Errorf("get DataSource %s: %w", at, err)
 		}
-		next, isClaim, trouble := leadsTo(source, at, home)
+		next, isClaim, isSnapshot, trouble := leadsTo(source, at, home)
 		if o.trouble = trouble; trouble.reason != "" {
 			return nil
 		}
-		if at = next; isClaim {
+		if at = next; isSnapshot {
+			o.snapshot = &snapshot{}
+		}
+		if isClaim || isSnapshot {
 			o.at = at
 			return nil
 		}
@@ -123,22 +135,25 @@ func (r *Reconciler) follow(ctx context.Context, volume *cdi.DataVolume, o *orig
 	return nil
 }
 
-// leadsTo is the claim, or the next DataSource, that a DataSource names in one of the namespaces.
-func leadsTo(source *cdi.DataSource, at types.NamespacedName, home []string) (next types.NamespacedName, isClaim bool, trouble notice) {
+// leadsTo is the claim, the snapshot or the next DataSource that a DataSource names in one of the namespaces.
+func leadsTo(source *cdi.DataSource, at types.NamespacedName, home []string) (next types.NamespacedName, isClaim, isSnapshot bool, trouble notice) {
 	spec := &source.Spec.Source
 	if errs := spec.Validate(field.NewPath("spec", "source")); len(errs) > 0 {
-		return next, false, notice{corev1.EventTypeWarning, reasonCloneInvalid, datavolume.Short(fmt.Sprintf("DataSource %s: %v", at, errs.ToAggregate()))}
+		return next, false, false, notice{corev1.EventTypeWarning, reasonCloneInvalid, datavolume.Short(fmt.Sprintf("DataSource %s: %v", at, errs.ToAggregate()))}
 	}
-	if isClaim = spec.PVC != nil; isClaim {
-		next = types.NamespacedName{Namespace: spec.PVC.Namespace, Name: spec.PVC.Name}
-	} else {
+	switch {
+	case spec.PVC != nil:
+		isClaim, next = true, types.NamespacedName{Namespace: spec.PVC.Namespace, Name: spec.PVC.Name}
+	case spec.Snapshot != nil:
+		isSnapshot, next = true, types.NamespacedName{Namespace: spec.Snapshot.Namespace, Name: spec.Snapshot.Name}
+	default:
 		next = types.NamespacedName{Namespace: spec.DataSource.Namespace, Name: spec.DataSource.Name}
 	}
 	next.Namespace = cmp.Or(next.Namespace, at.Namespace)
 	if !slices.Contains(home, next.Namespace) {
 		trouble = notice{corev1.EventTypeWarning, reasonErrNotAuthorized, fmt.Sprintf("DataSource %s leads to namespace %s: it may lead to its own namespace and to the DataVolume's", at, next.Namespace)}
 	}
-	return next, isClaim, trouble
+	return next, isClaim, isSnapshot, trouble
 }
 
 // permitted makes sure that the API server has asked whether the DataVolume's maker may copy from
@@ -215,8 +230,12 @@ func (r *Reconciler) sourcePods(ctx context.Context, volume types.NamespacedName
 	return pods, nil
 }
 
-// shape fits a DataVolume's new claim to the claim that it copies.
+// shape fits a DataVolume's new claim to its source.
 func (o *origin) shape(claim *corev1.PersistentVolumeClaim) {
+	if o.snapshot != nil {
+		o.restore(claim)
+		return
+	}
 	requests := claim.Spec.Resources.Requests
 	size, sized := requests[corev1.ResourceStorage]
 	if requests == nil {

@@ -79,13 +79,13 @@ func TestResolve(t *testing.T) {
 		dataSource("golden", "astray", "pvc other/x"), dataSource("ns", "sly", "pvc golden/x"), dataSource("ns", "slyer", "dataSource golden/there"),
 		dataSource("golden", "two", "dataSource /there"), dataSource("golden", "three", "dataSource golden/two"), dataSource("golden", "four", "dataSource golden/three"),
 		dataSource("golden", "five", "dataSource golden/four"), dataSource("golden", "loop", "dataSource golden/loop"), dataSource("golden", "nowhere", "dataSource golden/none"),
-		dataSource("golden", "snapshot", "snapshot golden/x"), dataSource("golden", "empty", ""), dataSource("golden", "odd", "pvc golden/.."),
+		dataSource("golden", "snapshot", "snapshot golden/x"), dataSource("golden", "asnapshot", "snapshot other/x"), dataSource("golden", "empty", ""), dataSource("golden", "odd", "pvc golden/.."),
 		dataSource("golden", "through", "dataSource ns/here"), dataSource("ns", "self", "pvc ns/data"))
 	for ref, want := range map[string]string{
 		"ns/here": "ns/x", "/here": "ns/x", "golden/there": "golden/x", "golden/back": "ns/x", "golden/two": "golden/x", "golden/four": "golden/x", "golden/through": "ns/x",
 		"golden/astray": "ErrNotAuthorized: leads to namespace other", "ns/sly": "ErrNotAuthorized: leads to namespace golden", "ns/slyer": "ErrNotAuthorized: leads to namespace golden",
 		"golden/five": "CloneValidationFailed: more than 4", "golden/loop": "CloneValidationFailed: more than 4", "golden/nowhere": "CloneWithoutSource: golden/none doesn't exist",
-		"golden/none": "CloneWithoutSource: golden/none doesn't exist", "golden/snapshot": "CloneValidationFailed: not supported yet", "golden/empty": "CloneValidationFailed: set pvc",
+		"golden/none": "CloneWithoutSource: golden/none doesn't exist", "golden/snapshot": "snapshot golden/x", "golden/asnapshot": "ErrNotAuthorized: leads to namespace other", "golden/empty": "CloneValidationFailed: set pvc",
 		"golden/odd": "CloneValidationFailed: spec.source.pvc.name", "ns/self": "CloneValidationFailed: own claim",
 	} {
 		namespace, name, _ := strings.Cut(ref, "/")
@@ -96,7 +96,11 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%s: %v", ref, err)
 		}
 		reason, words, _ := strings.Cut(want, ": ")
-		if words == "" && (o.at.String() != want || o.trouble.reason != "") || words != "" && (o.trouble.reason != reason || !strings.Contains(o.trouble.note, words)) {
+		got := o.at.String()
+		if o.snapshot != nil {
+			got = "snapshot " + got
+		}
+		if words == "" && (got != want || o.trouble.reason != "") || words != "" && (o.trouble.reason != reason || !strings.Contains(o.trouble.note, words)) {
 			t.Errorf("%s: %s, %+v, want %s", ref, o.at, o.trouble, want)
 		}
 	}

@@ -188,7 +188,7 @@ func (r *Reconciler) act(ctx context.Context, w world, s *step) error {
 }
 
 func (r *Reconciler) makeClaim(ctx context.Context, w world, s *step) error {
-	volume, err := r.shaped(ctx, w.volume)
+	volume, err := r.shaped(ctx, w.origin.inMode(w.volume))
 	if err != nil {
 		return err
 	}

@@ -127,11 +127,16 @@ func (r *Reconciler) classFor(ctx context.Context, name *string) (*storagev1.Sto
 	if name != nil {
 		return r.class(ctx, *name)
 	}
+	return r.defaultClass(ctx, defaultVirtClassAnnotation, defaultClassAnnotation)
+}
+
+// defaultClass is the class with the first of the annotations that a class has, or nil.
+func (r *Reconciler) defaultClass(ctx context.Context, annotations ...string) (*storagev1.StorageClass, error) {
 	list := &storagev1.StorageClassList{}
 	if err := r.Live.List(ctx, list); err != nil {
 		return nil, fmt.Errorf("list StorageClasses: %w", err)
 	}
-	return defaultClass(list.Items), nil
+	return defaultClass(list.Items, annotations...), nil
 }
 
 // class is the StorageClass of a name, or nil.
@@ -149,10 +154,10 @@ func (r *Reconciler) class(ctx context.Context, name string) (*storagev1.Storage
 	return class, nil
 }
 
-// defaultClass is the class of disks that name none: the default of VMs' disks, else the cluster's default. Of several
-// the newest wins, and of those the first by name, as in the API server.
-func defaultClass(classes []storagev1.StorageClass) *storagev1.StorageClass {
-	for _, annotation := range []string{defaultVirtClassAnnotation, defaultClassAnnotation} {
+// defaultClass is the class with the first of the annotations that a class has. Of several classes the newest wins,
+// and of those the first by name, as in the API server.
+func defaultClass(classes []storagev1.StorageClass, annotations ...string) *storagev1.StorageClass {
+	for _, annotation := range annotations {
 		var found []*storagev1.StorageClass
 		for i := range classes {
 			if classes[i].Annotations[annotation] == "true" {

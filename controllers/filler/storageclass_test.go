@@ -58,7 +58,7 @@ func TestDefaultClass(t *testing.T) {
 		"c":    {class("d", 1, defaultClassAnnotation), class("c", 1, defaultClassAnnotation)},
 	} {
 		got := ""
-		if found := defaultClass(classes); found != nil {
+		if found := defaultClass(classes, defaultVirtClassAnnotation, defaultClassAnnotation); found != nil {
 			got = found.Name
 		}
 		if got != want {

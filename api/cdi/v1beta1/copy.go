@@ -6,12 +6,16 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Copies says whether the disk is another claim's.
+// Copies says whether the disk is another claim's or a VolumeSnapshot's.
 func (s *DataVolumeSpec) Copies() bool {
-	return s.SourceRef != nil || s.Source != nil && s.Source.PVC != nil
+	return s.SourceRef != nil || s.Source != nil && (s.Source.PVC != nil || s.Source.Snapshot != nil)
 }
 
 func (s *DataVolumeSourcePVC) validate(path *field.Path) field.ErrorList {
+	return validateName(path, s.Namespace, s.Name)
+}
+
+func (s *DataVolumeSourceSnapshot) validate(path *field.Path) field.ErrorList {
 	return validateName(path, s.Namespace, s.Name)
 }
 
@@ -30,9 +34,9 @@ func (s *DataSourceSource) Validate(path *field.Path) field.ErrorList {
 	case s.DataSource != nil:
 		return validateName(path.Child("dataSource"), s.DataSource.Namespace, s.DataSource.Name)
 	case s.Snapshot != nil:
-		return field.ErrorList{field.Forbidden(path.Child("snapshot"), notYet)}
+		return s.Snapshot.validate(path.Child("snapshot"))
 	}
-	return field.ErrorList{field.Required(path, "set pvc or dataSource")}
+	return field.ErrorList{field.Required(path, "set pvc, snapshot or dataSource")}
 }
 
 // validateName checks the name of an object, and its namespace: empty is the namespace of the object

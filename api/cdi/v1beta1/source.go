@@ -19,7 +19,7 @@ type DataVolumeSource struct {
 	// PVC is another claim's disk, of this namespace or another one.
 	// +optional
 	PVC *DataVolumeSourcePVC `json:"pvc,omitempty"`
-	// Snapshot is a VolumeSnapshot. Not supported yet: the DataVolume waits.
+	// Snapshot is a VolumeSnapshot of this namespace, which its storage restores.
 	// +optional
 	Snapshot *DataVolumeSourceSnapshot `json:"snapshot,omitempty"`
 	// Upload is what a client sends, as virtctl image-upload does.
@@ -97,7 +97,7 @@ type DataVolumeSourcePVC struct {
 
 // DataVolumeSourceSnapshot is a VolumeSnapshot.
 type DataVolumeSourceSnapshot struct {
-	// Namespace of the VolumeSnapshot.
+	// Namespace of the VolumeSnapshot. Empty is the DataVolume's.
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
 	// Name of the VolumeSnapshot.

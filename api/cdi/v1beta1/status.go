@@ -52,6 +52,8 @@ const (
 	CloneInProgress DataVolumePhase = "CloneInProgress"
 	// CSICloneInProgress: the storage clones another claim.
 	CSICloneInProgress DataVolumePhase = "CSICloneInProgress"
+	// CloneFromSnapshotSourceInProgress: the storage restores a VolumeSnapshot.
+	CloneFromSnapshotSourceInProgress DataVolumePhase = "CloneFromSnapshotSourceInProgress"
 	// UploadScheduled: the importer pod is made, for an upload.
 	UploadScheduled DataVolumePhase = "UploadScheduled"
 	// UploadReady: the importer takes an image, or is taking one.

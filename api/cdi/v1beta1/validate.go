@@ -100,17 +100,9 @@ func (s *DataVolumeSpec) validateSources(claim *Claim, path *field.Path) field.E
 	return nil
 }
 
-const notYet = "not supported yet without CDI: use http, registry, pvc, upload or blank, or install CDI"
-
 func (s *DataVolumeSource) validate(path *field.Path) (errs field.ErrorList) {
 	set := 0
-	for name, there := range map[string]bool{"snapshot": s.Snapshot != nil} {
-		if there {
-			errs = append(errs, field.Forbidden(path.Child(name), notYet))
-			set++
-		}
-	}
-	for _, there := range []bool{s.HTTP != nil, s.Blank != nil, s.Registry != nil, s.PVC != nil, s.Upload != nil, s.S3 != nil, s.GCS != nil, s.Imageio != nil, s.VDDK != nil} {
+	for _, there := range []bool{s.HTTP != nil, s.Blank != nil, s.Registry != nil, s.PVC != nil, s.Snapshot != nil, s.Upload != nil, s.S3 != nil, s.GCS != nil, s.Imageio != nil, s.VDDK != nil} {
 		if there {
 			set++
 		}
@@ -129,6 +121,9 @@ func (s *DataVolumeSource) validate(path *field.Path) (errs field.ErrorList) {
 	}
 	if s.PVC != nil {
 		errs = append(errs, s.PVC.validate(path.Child("pvc"))...)
+	}
+	if s.Snapshot != nil {
+		errs = append(errs, s.Snapshot.validate(path.Child("snapshot"))...)
 	}
 	return v1.InOrder(errs)
 }
