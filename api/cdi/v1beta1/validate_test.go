@@ -64,7 +64,7 @@ func TestValidate(t *testing.T) {
 		"{source: {pvc: {namespace: x, name: y}, blank: {}}, " + storage + "}":                                         "2 sources are set",
 		"{source: {snapshot: {namespace: x, name: y}}, " + storage + "}":                                               "",
 		"{source: {snapshot: {namespace: x, name: y}}, storage: {}}":                                                   "",
-		"{source: {snapshot: {namespace: x, name: ..}}, " + storage + "}":                                               "spec.source.snapshot.name: Invalid",
+		"{source: {snapshot: {namespace: x, name: ..}}, " + storage + "}":                                              "spec.source.snapshot.name: Invalid",
 		"{source: {snapshot: {name: y}, pvc: {name: y}}, " + storage + "}":                                             "2 sources are set",
 		"{source: {upload: {}}, " + storage + "}":                                                                      "",
 		"{source: {upload: {}, blank: {}}, " + storage + "}":                                                           "2 sources are set",
