@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestTakeover: DataVolumes go from CDI to Kubeqemu, as docs/datavolumes.md says. No claim is made anew, and every VM
-// boots from its disk.
+// TestTakeover: DataVolumes go from CDI to Kubeqemu and back, as docs/datavolumes.md says. No claim is made anew, and
+// every VM boots from its disk each time.
 func TestTakeover(t *testing.T) {
 	p := newPlace(t, "takeover")
 	p.apply(webServer)
@@ -39,6 +39,32 @@ kubectl apply --server-side --force-conflicts -k config/datavolumes/crd`)
 	p.boots("second")
 	t.Logf("without CDI: %s", p.memory())
 	p.restarts("first")
+	p.keeps(claims)
+	claims = p.claims()
+
+	// CDI's operator installs nothing where kinds of CDI are, unless its ConfigMap says that it has begun to.
+	p.shell(`kubectl create namespace cdi
+kubectl apply -f _output/third-party/cdi-operator.yaml
+kubectl apply -f test/thirdparty/cdi.yaml
+kubectl apply -f - <<END
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: cdi-config
+  namespace: cdi
+  labels: {operator.cdi.kubevirt.io: ""}
+  ownerReferences:
+  - {apiVersion: cdi.kubevirt.io/v1beta1, kind: CDI, name: cdi, uid: $(kubectl get cdi cdi -o jsonpath={.metadata.uid}), controller: true, blockOwnerDeletion: true}
+END
+kubectl wait cdi/cdi --for=condition=Available --timeout=5m`)
+	p.filler("False", "CDIInstalled")
+	p.apply(vm("third", http))
+	p.boots("third")
+	if made := p.kubectl("get", "persistentvolumeclaim", "third-root", "-o", `jsonpath={.metadata.labels.app\.kubernetes\.io/managed-by}`); made == "kubeqemu" {
+		t.Errorf("the claim of the third VM's disk is managed by %q", made)
+	}
+	p.restarts("first")
+	p.restarts("second")
 	p.keeps(claims)
 	p.kubectl("delete", "vm", "--all", "--timeout=4m")
 }
