@@ -234,9 +234,11 @@ func TestRequests(t *testing.T) {
 		"another namespace":      {"ann", `{"metadata":{"namespace":"other"},"spec":{"pvcName":"disk"}}`, func(*world) {}, 400, "does not match"},
 		"no JSON":                {"ann", `x`, func(*world) {}, 400, "read the UploadTokenRequest"},
 		"a long body":            {"ann", `"` + strings.Repeat("x", maxBody) + `"`, func(*world) {}, 413, "longer"},
-		"nobody's claim":         {"ann", good, func(w *world) { w.claim.OwnerReferences = nil }, 400, "not the claim of a DataVolume"},
-		"an earlier one's":       {"ann", good, func(w *world) { w.claim.OwnerReferences[0].UID = "earlier" }, 400, "not the claim of a DataVolume"},
-		"another kind's":         {"ann", good, func(w *world) { w.claim.OwnerReferences[0].Kind = "StatefulSet" }, 400, "not the claim of a DataVolume"},
+		"nobody's claim":         {"ann", good, func(w *world) { w.claim.OwnerReferences = nil }, 400, "has no DataVolume that waits for an upload"},
+		"an earlier one's":       {"ann", good, func(w *world) { w.claim.OwnerReferences[0].UID = "earlier" }, 400, "has no DataVolume that waits for an upload"},
+		"another kind's":         {"ann", good, func(w *world) { w.claim.OwnerReferences[0].Kind = "StatefulSet" }, 400, "has no DataVolume that waits for an upload"},
+		"asks for an upload":     {"ann", good, asking("u"), 201, `"token":"`},
+		"asked before":           {"ann", good, asking("earlier"), 400, "has no DataVolume that waits for an upload"},
 		"another source":         {"ann", good, func(w *world) { w.volume.Spec.Source.Upload = nil }, 400, "another source"},
 		"filled":                 {"ann", good, func(w *world) { w.volume.Status.Phase = cdi.Succeeded }, 400, "filled already"},
 		"filled, says the claim": {"ann", good, func(w *world) { w.claim.Annotations = map[string]string{cdi.PopulatedForAnnotation: "disk"} }, 400, "filled already"},
@@ -261,6 +263,14 @@ func TestRequests(t *testing.T) {
 				t.Errorf("%+v, %+v (%v)", answer, g, err)
 			}
 		})
+	}
+}
+
+// asking makes the claim one that asks for an upload, with a DataVolume for the claim of a UID.
+func asking(uid string) func(*world) {
+	return func(w *world) {
+		w.claim.OwnerReferences, w.claim.Annotations = nil, map[string]string{cdi.UploadTargetAnnotation: ""}
+		w.volume.Annotations = map[string]string{cdi.FillsAnnotation: uid}
 	}
 }
 
@@ -311,7 +321,7 @@ func TestWhoMaySend(t *testing.T) {
 		"a claim that is gone": {signed(t, keys, grant{"ns", "none", "u", until}), func(*world) {}, 401, "claim is gone"},
 		"not ready":            {signed(t, keys, grant{"ns", "disk", "u", until}), func(w *world) { w.volume.Status.Phase = cdi.UploadScheduled }, 503, "UploadScheduled"},
 		"filled":               {signed(t, keys, grant{"ns", "disk", "u", until}), func(w *world) { w.volume.Status.Phase = cdi.Succeeded }, 409, "filled already"},
-		"no upload any more":   {signed(t, keys, grant{"ns", "disk", "u", until}), func(w *world) { w.claim.OwnerReferences = nil }, 409, "not the claim"},
+		"no upload any more":   {signed(t, keys, grant{"ns", "disk", "u", until}), func(w *world) { w.claim.OwnerReferences = nil }, 409, "has no DataVolume that waits"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, func(net.Conn) { t.Error("the importer is reached") })

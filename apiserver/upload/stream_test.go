@@ -143,8 +143,8 @@ func TestStreamRights(t *testing.T) {
 		"not ready":        {"ann", "/ns/disk/upload?size=5", func(w *world) { w.volume.Status.Phase = cdi.UploadScheduled }, 503, "UploadScheduled"},
 		"filled":           {"ann", "/ns/disk/upload?size=5", func(w *world) { w.volume.Status.Phase = cdi.Succeeded }, 409, "filled already"},
 		"another source":   {"ann", "/ns/disk/upload?size=5", func(w *world) { w.volume.Spec.Source.Upload = nil }, 409, "another source"},
-		"nobody's claim":   {"ann", "/ns/disk/upload?size=5", func(w *world) { w.claim.OwnerReferences = nil }, 409, "not the claim"},
-		"an earlier one's": {"ann", "/ns/disk/upload?size=5", func(w *world) { w.claim.OwnerReferences[0].UID = "earlier" }, 409, "not the claim"},
+		"nobody's claim":   {"ann", "/ns/disk/upload?size=5", func(w *world) { w.claim.OwnerReferences = nil }, 409, "has no DataVolume that waits"},
+		"an earlier one's": {"ann", "/ns/disk/upload?size=5", func(w *world) { w.claim.OwnerReferences[0].UID = "earlier" }, 409, "has no DataVolume that waits"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, func(net.Conn) { t.Error("the importer is reached") })

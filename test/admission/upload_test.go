@@ -47,7 +47,7 @@ func TestUpload(t *testing.T) {
 	if token, err := s.uploadToken(t, "viewer", "disk"); err == nil || !strings.Contains(err.Error(), "cannot create resource") {
 		t.Errorf("who may only view gets a token: %q (%v)", token, err)
 	}
-	for claim, want := range map[string]string{"none": "not found", "plain": "not the claim of a DataVolume"} {
+	for claim, want := range map[string]string{"none": "not found", "plain": "has no DataVolume that waits for an upload"} {
 		if _, err := s.uploadToken(t, "editor", claim); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a token for %s: %v, want %s", claim, err, want)
 		}
