@@ -40,7 +40,10 @@ func (s *testServer) dataVolumes(t *testing.T) {
 	as := func(account string) string {
 		return of + ", annotations: {kubeqemu.io/service-account: " + account + "}"
 	}
-	const denied, source = "may not clone from that namespace", "names one source"
+	claimed := func(name string) string {
+		return "ownerReferences: [{apiVersion: v1, kind: PersistentVolumeClaim, name: " + name + ", uid: x}]"
+	}
+	const denied, source, unowned = "may not clone from that namespace", "names one source", "of VirtualMachines, and of claims that ask for an upload, only"
 	controller, tenant := s.as(controllerAccount), s.as("tenant")
 	create := func(by client.Client, meta, spec string) error {
 		volume := &unstructured.Unstructured{}
@@ -78,8 +81,11 @@ func (s *testServer) dataVolumes(t *testing.T) {
 		"two sources":                   {of, "source: {pvc: {namespace: default, name: x}, snapshot: {namespace: kubevirt, name: x}}", source},
 		"a DataSource":                  {of, "sourceRef: {kind: DataSource, name: x}", source},
 		"an unknown source":             {of, "source: {any: {namespace: kubevirt, name: x}}", source},
-		"of a pod":                      {"ownerReferences: [{apiVersion: v1, kind: Pod, name: vm, uid: x, controller: true}]", "source: {blank: {}}", "of VirtualMachines only"},
-		"not controlled":                {strings.Replace(of, ", controller: true", "", 1), "source: {blank: {}}", "of VirtualMachines only"},
+		"of a pod":                      {"ownerReferences: [{apiVersion: v1, kind: Pod, name: vm, uid: x, controller: true}]", "source: {blank: {}}", unowned},
+		"not controlled":                {strings.Replace(of, ", controller: true", "", 1), "source: {blank: {}}", unowned},
+		"of a claim":                    {claimed("disk"), "source: {upload: {}}", ""},
+		"of another claim":              {claimed("other"), "source: {upload: {}}", unowned},
+		"of a claim, no upload":         {claimed("disk"), "source: {blank: {}}", unowned},
 	} {
 		err := create(controller, c.meta, c.spec)
 		if c.want == "" && err != nil || c.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
