@@ -180,13 +180,15 @@ virtctl: packages cluster ## every command of KubeVirt's virtctl against a clust
 
 .PHONY: third-party
 THIRD_PARTY ?=
-third-party: packages cluster ## the real CDI and local-path-provisioner, from the sources in THIRD_PARTY=FOLDER, on a cluster of their own (15 minutes the first time)
+third-party: packages cluster ## the real CDI, local-path-provisioner and a CSI driver, from the sources in THIRD_PARTY=FOLDER, on two clusters of their own (20 minutes the first time)
 ifeq ($(THIRD_PARTY),)
-	@echo "SKIPPED: NOTHING IS TESTED WITH THE REAL CDI: THIRD_PARTY names no folder with its sources (test/thirdparty/build.sh)"
+	@echo "SKIPPED: NOTHING IS TESTED WITH THE REAL CDI AND CSI: THIRD_PARTY names no folder with its sources (test/thirdparty/build.sh)"
 else
 	config/images/build.sh tiny launcher components
 	THIRD_PARTY=$(THIRD_PARTY) test/thirdparty/build.sh
 	test/thirdparty/cluster.sh
+	THIRD_PARTY=$(THIRD_PARTY) test/thirdparty/csi-build.sh
+	test/thirdparty/csi.sh
 endif
 
 .PHONY: lint

@@ -5,49 +5,7 @@
 # This script keeps the programs that it builds in _output/third-party. CDI's images have Debian 13's nbdkit and qemu-img.
 # The script also packs a web server with the tiny guest's disk.
 set -euo pipefail
-repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-output=$repo/_output
-images=$output/images
-cache=$output/cache
-built=$output/third-party
-target=third-party started=$SECONDS
-say() { printf '%-11s %3ds  %s\n' "$target" $((SECONDS - started)) "$*" >&2; }
-. "$repo/config/images/apt.sh"
-umask 022
-mkdir -p "$built" "$images" "$cache"
-work=$(mktemp -d "$cache/$target.XXXXXX")
-trap 'rm -rf --one-file-system "$work"' EXIT
-
-# unpack NAME prints the folder with the sources of an archive.
-unpack() {
-	local archive=$THIRD_PARTY/$1.tar.xz sum
-	[ -f "$archive" ] || { echo "THIRD_PARTY=$THIRD_PARTY has no $1.tar.xz" >&2; return 1; }
-	sum=$(sha256sum "$archive" | cut -c1-16)
-	if [ ! -d "$built/$1-$sum" ]; then
-		say "unpacking $1"
-		mkdir -p "$work/$1"
-		tar -C "$work/$1" -xf "$archive"
-		mv "$work/$1/$1" "$built/$1-$sum"
-	fi
-	echo "$built/$1-$sum"
-}
-
-# program FOLDER NAME PACKAGE FLAG... builds a program into _output/third-party/bin, unless it is there.
-program() {
-	local folder=$1 name=$2 package=$3
-	shift 3
-	[ ! -x "$built/bin/$name" ] || return 0
-	say "compiling $name"
-	(cd "$folder" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' "$@" -o "$built/bin/$name" "$package")
-}
-
-# pack NAME USER ENTRYPOINT ARGUMENT... packs an image.
-pack() {
-	local name=$1 user=$2 entrypoint=$3
-	shift 3
-	"$cache/image" --ref "localhost/third-party/$name:dev" --output "$images/$name.tar" --user "$user" \
-		--entrypoint "$entrypoint" "$@" >&2
-}
+. "$(dirname "${BASH_SOURCE[0]}")/parts.sh"
 
 cdi=$(unpack containerized-data-importer)
 local_path=$(unpack local-path-provisioner)
@@ -81,11 +39,7 @@ base=$cache/third-party-root
 )
 
 bin=$built/bin
-small=$work/small # cat, for probes, and a shell
-mkdir -p "$small/bin" "$small/tmp" "$small/usr/bin" && chmod 1777 "$small/tmp"
-dpkg-deb --fsys-tarfile "$cache"/debs/busybox-static_*.deb | tar -C "$small" --wildcards -xf - './*bin/busybox'
-[ -x "$small/bin/busybox" ] || cp "$small/usr/bin/busybox" "$small/bin/busybox"
-for applet in sh cat mkdir rm chmod; do ln -sf busybox "$small/bin/$applet"; done
+small=$(small_root)
 pack cdi-operator 1001 /usr/bin/cdi-operator --dir "$small" --file "$bin/cdi-operator:/usr/bin/cdi-operator:0755"
 for name in controller apiserver uploadproxy; do
 	pack cdi-$name 1001 /usr/bin/cdi-$name --entrypoint -alsologtostderr --dir "$small" --file "$bin/cdi-$name:/usr/bin/cdi-$name:0755"
@@ -98,13 +52,7 @@ pack cdi-cloner 1001 /usr/bin/cloner_startup.sh --dir "$base" --file "$bin/cdi-c
 # The same image makes folders of the node, as root.
 pack local-path-provisioner 0 /usr/bin/local-path-provisioner --dir "$small" --file "$bin/local-path-provisioner:/usr/bin/local-path-provisioner:0755"
 
-# A web server with the tiny guest's disk.
-mkdir -p "$work/disk/www"
-tar -C "$work/disk" -xf "$images/tiny-virtio-container-disk.tar"
-for layer in "$work/disk"/*.tar.gz; do tar -C "$work/disk" -xzf "$layer" disk/tiny.qcow2; done
-mv "$work/disk/disk/tiny.qcow2" "$work/disk/www/tiny.qcow2" && chmod 644 "$work/disk/www/tiny.qcow2"
-pack web-server 1001 /bin/busybox --entrypoint httpd --entrypoint -f --entrypoint -p --entrypoint 8080 --entrypoint -h --entrypoint /www \
-	--dir "$small" --file "$work/disk/www/tiny.qcow2:/www/tiny.qcow2:0644"
+pack_web_server
 
 image() { echo "localhost/third-party/cdi-$1:dev"; }
 "$bin/manifest-generator" -resource-type=operator -resource-group=everything -operator-version=v0.0.0 -namespace=cdi \
