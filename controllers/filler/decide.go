@@ -251,7 +251,7 @@ func (s *step) own(w world) {
 		s.succeed(w)
 	case populated && w.firstConsumer:
 		s.phase(w, cdi.PendingPopulation)
-	case claim.Status.Phase == corev1.ClaimBound, w.pod != nil, !populated && w.firstConsumer && immediate:
+	case claim.Status.Phase == corev1.ClaimBound, !populated && w.pod != nil, !populated && w.firstConsumer && immediate:
 		s.fill(w)
 	case w.firstConsumer:
 		s.phase(w, cdi.WaitForFirstConsumer)
