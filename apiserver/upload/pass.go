@@ -90,7 +90,9 @@ func (s *Server) pass(ctx context.Context, image *body, length int64, pod types.
 	stream.Close()
 	ending := time.AfterFunc(image.grace, image.end)
 	both.Wait()
-	ending.Stop()
+	if !ending.Stop() {
+		image.end() // before anybody else sets a deadline
+	}
 	if err != nil {
 		return err
 	}
@@ -241,8 +243,10 @@ func (b *body) arm() error {
 func (b *body) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ended = true
-	_ = b.deadline(time.Unix(1, 0))
+	if !b.ended {
+		b.ended = true
+		_ = b.deadline(time.Unix(1, 0))
+	}
 }
 
 // failure is why the client's image broke off, or nil.

@@ -360,3 +360,14 @@ func TestStreamPlaces(t *testing.T) {
 		t.Error("nobody gives way")
 	}
 }
+
+// TestEndsOnce: who reads on after an upload is over sets a deadline of its own, which no late end takes away.
+func TestEndsOnce(t *testing.T) {
+	set := 0
+	image := &body{deadline: func(time.Time) error { set++; return nil }}
+	image.end()
+	image.end()
+	if set != 1 {
+		t.Errorf("the deadline was set %d times", set)
+	}
+}

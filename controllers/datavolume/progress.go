@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -156,7 +157,7 @@ func Of(name string, volume *unstructured.Unstructured) Progress {
 // waiting is what a copy waits for, in words, or empty.
 func waiting(volume *unstructured.Unstructured) string {
 	return first(volume, func(kind, status, reason string) bool {
-		return kind == "Running" && status == "False" && (reason == "CloneSourceInUse" || reason == "CloneWithoutSource" || reason == "ImportPVCNotReady")
+		return kind == "Running" && status == "False" && slices.Contains([]string{"CloneSourceInUse", "CloneWithoutSource", "CloneSourceHasManyPods", "ImportPVCNotReady", "SnapshotNotReady"}, reason)
 	})
 }
 

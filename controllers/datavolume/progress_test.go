@@ -46,6 +46,7 @@ func TestProgress(t *testing.T) {
 		"failed: ErrExceededQuota":                                                                   volume("Pending", "", condition("Bound", "Unknown", "ErrExceededQuota", "")),
 		"waits: is CloneInProgress, 12.3%":                                                           volume("CloneInProgress", "12.3%", condition("Running", "True", "Pod is running", "")),
 		"waits: is CloneScheduled, N/A: CloneSourceInUse, pod x":                                     volume("CloneScheduled", "N/A", condition("Running", "False", "CloneSourceInUse", "pod x")),
+		"waits: is Pending, N/A: SnapshotNotReady, not ready":                                        volume("Pending", "N/A", condition("Running", "False", "SnapshotNotReady", "not ready")),
 		"failed: CloneValidationFailed, too large":                                                   volume("CloneScheduled", "N/A", condition("Running", "False", "CloneValidationFailed", "too large")),
 		"waits: is Bound":                              volume("Bound", "", condition("Bound", "True", "ErrExceededQuota", "")),
 		"waits: is being deleted":                      beingDeleted(volume("Succeeded", "")),

@@ -63,12 +63,52 @@ func TestFills(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	w.claim.UID = "another"
-	if s := decide(w); s.action != nothing || !strings.Contains(s.status.Condition(cdi.Bound).Message, "is there already") {
+	if s := decide(w); s.action != nothing || !strings.Contains(s.status.Condition(cdi.Bound).Message, "asked for this upload") {
 		t.Errorf("another claim of the name: %+v", s)
 	}
 	w.claim = nil
 	if s := decide(w); s.action != nothing || !strings.Contains(s.status.Condition(cdi.Bound).Message, "goes with it") {
 		t.Errorf("the claim is gone: %+v", s)
+	}
+}
+
+// TestFillsNoWholeDisk: a DataVolume that names a claim writes to it only by an upload, and only if the claim is not filled.
+func TestFillsNoWholeDisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*world)
+		want   string
+	}{
+		"filled by CDI":             {func(w *world) { w.claim.Annotations[cdi.PodPhaseAnnotation] = "Succeeded" }, "Succeeded"},
+		"filled under another name": {func(w *world) { w.claim.Annotations[cdi.PopulatedForAnnotation] = "earlier" }, "Succeeded"},
+		"filled by another source":  {func(w *world) { w.volume.Spec.Source = volume(t, blank).Spec.Source }, "Pending"},
+	} {
+		w := uploading(t)
+		w.claim = askingClaim()
+		w.volume = volumeFor(w.claim)
+		w.claim.Status.Phase, w.pod = corev1.ClaimBound, nil
+		c.change(&w)
+		if s := decide(w); s.action != nothing || string(s.status.Phase) != c.want {
+			t.Errorf("%s: %s", name, told(s))
+		}
+	}
+}
+
+// TestFillsNoMore: when a claim is not the DataVolume's to fill any more, the importer pod goes, and the claim does not
+// become the DataVolume's: the DataVolume goes with a claim, and would take this one along.
+func TestFillsNoMore(t *testing.T) {
+	w := uploading(t)
+	w.claim = askingClaim()
+	w.volume = volumeFor(w.claim)
+	w.volume.UID = "uid-of-volume"
+	w.claim.Status.Phase = corev1.ClaimBound
+	w.pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.volume, cdi.DataVolumeGroupVersionKind)}
+	delete(w.claim.Annotations, cdi.UploadTargetAnnotation)
+	if s := decide(w); s.action != deletePod {
+		t.Errorf("its importer pod stays: %s", told(s))
+	}
+	w.claim.UID, w.pod, w.claim.Annotations = "another", nil, map[string]string{cdi.PopulatedForAnnotation: "data"}
+	if s := decide(w); s.action != nothing {
+		t.Errorf("another claim of the name, which is filled: %s", told(s))
 	}
 }
 

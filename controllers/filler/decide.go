@@ -2,6 +2,7 @@ package filler
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -148,12 +149,25 @@ func owns(volume *cdi.DataVolume, object metav1.Object) bool {
 
 // has says whether a claim is the DataVolume's to fill.
 func has(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
-	return owns(volume, claim) || cdi.Fills(volume, claim)
+	return owns(volume, claim) || answers(volume, claim)
 }
 
-// filledFor says whether a claim has the DataVolume's content already, whatever the source is.
+// answers says whether a DataVolume is there for an upload into a claim that is not its own. Users can make such a
+// DataVolume too: with another source it would write to a claim what the claim's maker did not ask for.
+func answers(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
+	return uploads(volume) && cdi.Fills(volume, claim)
+}
+
+// filledFor says whether a claim has the DataVolume's content already, whatever the source is. A claim that is not the
+// DataVolume's own may have been filled by CDI, or under another name.
 func filledFor(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Annotations[cdi.PopulatedForAnnotation] == volume.Name
+	return claim.Annotations[cdi.PopulatedForAnnotation] == volume.Name || answers(volume, claim) && !asks(claim) && claim.DeletionTimestamp == nil
+}
+
+// goesWithClaim says whether the DataVolume is deleted with a claim. It must not become a claim's owner: the claim would
+// go with it.
+func goesWithClaim(volume *cdi.DataVolume) bool {
+	return slices.ContainsFunc(volume.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "PersistentVolumeClaim" })
 }
 
 // halfFilled says whether this controller, or CDI, made a claim and did not come to its end. Its
@@ -212,12 +226,17 @@ func (s *step) foreign(w world) {
 		s.invalid(w, fmt.Sprintf("PVC %s belongs to %s %s: choose another name, or remove the DataVolume to use the claim as it is", name, c.Kind, c.Name))
 	case halfFilled(w.claim):
 		s.invalid(w, fmt.Sprintf("PVC %s was made for an earlier DataVolume, which did not fill it to the end: delete the claim, or choose another name", name))
+	case goesWithClaim(w.volume):
+		s.invalid(w, fmt.Sprintf("PVC %s is not, or no longer, the claim that asked for this upload: delete the DataVolume; the claim stays as it is", name))
 	case !adopted:
 		s.invalid(w, fmt.Sprintf("PVC %s is there already: choose another name, or set the annotation %s to \"true\" to take the claim over as it is", name, cdi.AdoptionAnnotation))
 	default:
 		s.action = adoptClaim
 	}
 	s.phase(w, cdi.Pending)
+	if annotated(w.volume, cdi.FillsAnnotation) && s.action == nothing {
+		s.clean(w) // the claim's user took the claim back, and the pod holds it
+	}
 }
 
 func (s *step) invalid(w world, message string) {
@@ -251,7 +270,7 @@ func (s *step) own(w world) {
 		s.succeed(w)
 	case populated && w.firstConsumer:
 		s.phase(w, cdi.PendingPopulation)
-	case claim.Status.Phase == corev1.ClaimBound, w.pod != nil, !populated && w.firstConsumer && immediate:
+	case claim.Status.Phase == corev1.ClaimBound, !populated && w.pod != nil, !populated && w.firstConsumer && immediate:
 		s.fill(w)
 	case w.firstConsumer:
 		s.phase(w, cdi.WaitForFirstConsumer)

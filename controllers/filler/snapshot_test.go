@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
+
+	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 )
 
 const ofSnapshot = `{source: {snapshot: {namespace: ns, name: daily}}, storage: {storageClassName: fast}}`
@@ -214,5 +216,19 @@ func TestDecideRestored(t *testing.T) {
 			t.Errorf("%s:\ngot  %s %v\nwant %s %s", name, got, s.events, c.want, c.says)
 		}
 		settled(t, w, s)
+	}
+}
+
+// TestRestoresBesideAnEarlierPod: the importer pod of an earlier DataVolume of the name may stay for a while, or longer if
+// somebody gave it a finalizer.
+func TestRestoresBesideAnEarlierPod(t *testing.T) {
+	w := usual(t)
+	w.volume = volume(t, ofSnapshot)
+	w.volume.UID = "uid-of-volume"
+	w.claim = claimOf(w.volume)
+	w.origin = &origin{at: types.NamespacedName{Namespace: "ns", Name: "daily"}, snapshot: &snapshot{class: "fast"}}
+	w.origin.shape(w.claim)
+	if s := decide(w); s.action != nothing || s.status.Phase != cdi.CloneFromSnapshotSourceInProgress {
+		t.Error(told(s))
 	}
 }

@@ -195,17 +195,19 @@ func (f *File) openRanges(a *answer) error {
 	if err := f.known(a, size); err != nil {
 		return err
 	}
-	f.client.settled, f.Ranges = a.at, true
 	head := make([]byte, got.to)
-	if n, err := io.ReadFull(a.body, head); err != nil && n > 0 {
-		return nil // readHead reads the beginning, and goes on after each broken connection
-	} else if err != nil {
+	n, err := io.ReadFull(a.body, head)
+	if err != nil && n == 0 {
 		return fmt.Errorf("read the beginning: %w", err)
 	}
-	if err := a.ended(); err != nil {
-		return err
-	}
-	f.Head = head
+	if err == nil {
+		if err := a.ended(); err != nil {
+			return err
+		}
+		f.Head = head
+	} // or else readHead reads the beginning, and goes on after each broken connection
+	// Nothing of an answer that is asked for again is kept: the next one may be another server's.
+	f.client.settled, f.Ranges = a.at, true
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync"
@@ -484,5 +485,30 @@ func TestManyBlocks(t *testing.T) {
 	first, changed := &block{index: 3, data: []byte("a")}, &block{index: 3, data: []byte("b")}
 	if !c.check(first, c.summer(first.data)) || c.check(changed, c.summer(changed.data)) || !c.check(first, c.summer(first.data)) {
 		t.Error("a block that changed is not noticed")
+	}
+}
+
+// TestOpenAfterACutWithoutAByte: what the first answer says counts no more if it breaks off before its first byte. The server
+// that answers next may be another one, such as behind a load balancer, and have no ranges.
+func TestOpenAfterACutWithoutAByte(t *testing.T) {
+	t.Parallel()
+	content := random(1 << 20)
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == 1 {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes 0-%d/%d", len(content)-1, len(content)))
+			w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+			w.WriteHeader(http.StatusPartialContent)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		_ = http.NewResponseController(w).Flush() // so that it does not say its size
+		_, _ = w.Write(content)
+	}))
+	defer server.Close()
+	f := open(t, options(server.URL))
+	got, err := io.ReadAll(f.Stream())
+	if err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%d bytes of %d, ranges %v, size %d: %v", len(got), len(content), f.Ranges, f.Size, err)
 	}
 }
