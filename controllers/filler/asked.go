@@ -71,8 +71,8 @@ func (r *Reconciler) answer(ctx context.Context, key types.NamespacedName) error
 		return client.IgnoreNotFound(err)
 	}
 	claim := &corev1.PersistentVolumeClaim{}
-	if err := r.Live.Get(ctx, key, claim); err != nil || !asks(claim) {
-		return client.IgnoreNotFound(err)
+	if err := r.Live.Get(ctx, key, claim); err != nil || !asks(claim) || claim.Spec.DataSource != nil || claim.Spec.DataSourceRef != nil {
+		return client.IgnoreNotFound(err) // the storage fills what has a source
 	}
 	if ours, err := r.Ours(ctx); err != nil || !ours {
 		return err

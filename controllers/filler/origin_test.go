@@ -202,7 +202,9 @@ func TestClones(t *testing.T) {
 	clones := map[string]string{cloneStrategyAnnotation: cloneByStorage}
 	ceph := class("ceph", nil)
 	ceph.Provisioner = "rbd.csi.ceph.com"
-	r := among(t, ceph, class("fast", clones), class("copied", map[string]string{cloneStrategyAnnotation: "copy"}), class("plain", nil),
+	late := class("late", nil)
+	late.Provisioner, late.VolumeBindingMode = ceph.Provisioner, ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
+	r := among(t, ceph, late, class("fast", clones), class("copied", map[string]string{cloneStrategyAnnotation: "copy"}), class("plain", nil),
 		class("default", map[string]string{cloneStrategyAnnotation: cloneByStorage, defaultClassAnnotation: "true"}))
 	for name, c := range map[string]struct {
 		spec   string
@@ -221,6 +223,9 @@ func TestClones(t *testing.T) {
 		"a driver that can": {`{source: {pvc: {name: debian}}, storage: {storageClassName: ceph}}`, func(o *origin) {
 			o.claim.Spec.StorageClassName, o.claim.Spec.VolumeMode = ptr.To("ceph"), ptr.To(corev1.PersistentVolumeBlock)
 		}, true},
+		"a driver that can, at the first pod": {`{source: {pvc: {name: debian}}, storage: {storageClassName: late}}`, func(o *origin) {
+			o.claim.Spec.StorageClassName, o.claim.Spec.VolumeMode = ptr.To("late"), ptr.To(corev1.PersistentVolumeBlock)
+		}, false},
 		"a driver that can, of files": {`{source: {pvc: {name: debian}}, storage: {storageClassName: ceph, volumeMode: Filesystem}}`, func(o *origin) {
 			o.claim.Spec.StorageClassName = ptr.To("ceph")
 		}, false},

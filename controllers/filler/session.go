@@ -138,7 +138,7 @@ func (f *Filler) newController(r *Reconciler, objects, claims cache.Cache, wake 
 		source.Kind[client.Object](objects, &cdi.DataVolume{}, &handler.EnqueueRequestForObject{}),
 		source.Kind[client.Object](objects, &corev1.PersistentVolumeClaim{}, owned),
 		source.Kind[client.Object](objects, &corev1.Pod{}, pods),
-		source.Kind[client.Object](claims, claimKind(), &handler.EnqueueRequestForObject{}, predicate.NewPredicateFuncs(func(claim client.Object) bool { return made(claim) })),
+		source.Kind[client.Object](claims, claimKind(), &handler.EnqueueRequestForObject{}, forUploads()),
 		source.Channel(wake, &handler.EnqueueRequestForObject{}),
 	} {
 		if err := c.Watch(s); err != nil {
@@ -146,6 +146,13 @@ func (f *Filler) newController(r *Reconciler, objects, claims cache.Cache, wake 
 		}
 	}
 	return c, nil
+}
+
+// forUploads lets through what happens to claims that are made for an upload, or were until now.
+func forUploads() predicate.Predicate {
+	p := predicate.NewPredicateFuncs(func(claim client.Object) bool { return made(claim) })
+	p.UpdateFunc = func(e event.UpdateEvent) bool { return made(e.ObjectOld) || made(e.ObjectNew) }
+	return p
 }
 
 // byOwner is the DataVolume that controls an object.

@@ -77,12 +77,13 @@ func longhorn(parameters map[string]string, shared, sharedFile, device capabilit
 }
 
 // clones says whether a class' driver copies a claim. The class' annotation has the last word. Without it the driver
-// copies devices alone: in a copied file system the disk is a file, which has the size of the source's.
+// copies devices alone, and at once. In a copied file system the disk is a file, which has the size of the source's. A
+// copy that waits for the first pod may find the source in use.
 func clones(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim) bool {
 	if strategy, ok := class.Annotations[cloneStrategyAnnotation]; ok {
 		return strategy == cloneByStorage
 	}
-	return traitsOf(class).clones && isBlock(claim)
+	return traitsOf(class).clones && isBlock(claim) && !waitsForConsumer(class)
 }
 
 // prefer fills in what the form storage leaves to the class. class may be nil.

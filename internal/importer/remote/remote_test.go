@@ -459,13 +459,14 @@ func TestManyBlocks(t *testing.T) {
 	t.Parallel()
 	const size = 64<<40 + 5
 	c := &cache{}
+	var finishing sync.WaitGroup
 	c.init(size, func(run []*block) {
 		for _, b := range run {
-			go func() {
+			finishing.Go(func() {
 				if err := c.finish(b); err != nil {
 					t.Error(err)
 				}
-			}()
+			})
 		}
 	})
 	if len(c.sums) != maxSums {
@@ -482,6 +483,7 @@ func TestManyBlocks(t *testing.T) {
 		}
 		c.release(b)
 	}
+	finishing.Wait() // blocks are read ahead
 	first, changed := &block{index: 3, data: []byte("a")}, &block{index: 3, data: []byte("b")}
 	if !c.check(first, c.summer(first.data)) || c.check(changed, c.summer(changed.data)) || !c.check(first, c.summer(first.data)) {
 		t.Error("a block that changed is not noticed")
