@@ -20,7 +20,7 @@ for name in csi-snapshotter snapshot-controller; do program "$snapshotter" $name
 (cd "$repo" && CGO_ENABLED=0 go build -trimpath -o "$built/bin/csi-registrar" ./test/thirdparty/registrar)
 (cd "$repo/tools" && go build -trimpath -o "$cache/image" ./image)
 
-# The driver's image has what the driver runs: mount, losetup, tar, cp and their like. Its other containers have the same.
+# The driver's image has what the driver runs: mount, losetup, cp, and tar, which runs gzip by sh. Its other containers have the same.
 base=$cache/csi-root
 (
 	APT_CONFIG=$(apt_suite trixie "")
