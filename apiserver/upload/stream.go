@@ -168,7 +168,8 @@ var (
 	errLong = errors.New("the client sent more bytes than it had said")
 )
 
-// Read reads of the image. What the last Read has returned was passed on.
+// Read reads the next bytes of the image. A Read shows that the bytes of the Read before are passed on: Read tells the
+// client so.
 func (m *messages) Read(p []byte) (int, error) {
 	n, err := m.next(p)
 	m.failed = m.failed || err != nil && err != io.EOF

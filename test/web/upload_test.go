@@ -105,7 +105,7 @@ func TestUpload(t *testing.T) {
 func (b *browser) choose(file string) {
 	b.t.Helper()
 	do(b, chromedp.SetUploadFiles("#machines .image input[type=file]", []string{file}, chromedp.NodeReady))
-	// What an earlier upload has left is gone then.
+	// By then the page no longer shows the text of an earlier upload.
 	eval[bool](b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
 }
 
