@@ -132,7 +132,7 @@ func dataVolumeTemplates(t *testing.T) {
 		}
 	}
 	kubectl(t, "-n", c.namespace, "delete", "vm", "templates", "--timeout=120s")
-	if err := poll(120*time.Second, func() error {
+	if err := poll(300*time.Second, func() error {
 		if left := kubectl(t, "-n", c.namespace, "get", "datavolumes,pvc", "-o", "name"); left != "" {
 			return fmt.Errorf("after the VM there is %s", left)
 		}

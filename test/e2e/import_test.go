@@ -96,7 +96,7 @@ func importedDisks(t *testing.T) {
 func (m vm) followPercentage(volume string) []float64 {
 	m.t.Helper()
 	var seen []float64
-	if err := poll(120*time.Second, func() error {
+	if err := poll(300*time.Second, func() error {
 		line, err := output("", "kubectl", "-n", m.namespace, "get", "datavolume", volume, "-o", "jsonpath={.status.phase} {.status.progress}")
 		phase, text, _ := strings.Cut(line, " ")
 		if err != nil || phase == "Succeeded" {
@@ -118,7 +118,7 @@ func (m vm) followPercentage(volume string) []float64 {
 // nothingLeft waits until nothing of a VM's disks is there.
 func nothingLeft(t *testing.T, namespace, vm string) {
 	t.Helper()
-	if err := poll(120*time.Second, func() error {
+	if err := poll(300*time.Second, func() error {
 		left, err := output("", "kubectl", "-n", namespace, "get", "datavolumes,persistentvolumeclaims,pods", "-o", "name")
 		if err == nil && strings.Contains(left, vm+"-") {
 			err = fmt.Errorf("after VM %s there is %s", vm, left)

@@ -124,7 +124,7 @@ func sentByVirtctl(t *testing.T, ns, proxy string, image []byte) {
 // reaches waits until a DataVolume is in a phase.
 func reaches(t *testing.T, ns, name string, phase cdi.DataVolumePhase) {
 	t.Helper()
-	if err := poll(120*time.Second, func() error {
+	if err := poll(300*time.Second, func() error {
 		got, err := output("", "kubectl", "-n", ns, "get", "datavolume", name, "-o", "jsonpath={.status.phase}")
 		if err == nil && got != string(phase) {
 			err = fmt.Errorf("DataVolume %s is %q, want %s", name, got, phase)
