@@ -35,7 +35,7 @@ func TestCommands(t *testing.T) {
 			{Target{Path: "/dev/a,b", Block: true}, false, "file.driver=host_device,file.filename=/dev/a,,b"},
 		} {
 			got, err := convertCommand(header, socket, segment, to.target, to.zeroed)
-			want := []string{"convert", "-n", "-m", "2", "-S", "4k", "--target-is-zero", "--target-image-opts",
+			want := []string{"convert", "-n", "-m", "4", "-S", "4k", "--target-is-zero", "--target-image-opts",
 				`json:{"driver":"raw","offset":536870912,"size":512,"file":` + c.image + `}`, "driver=raw,offset=536870912,size=512," + to.want}
 			if !to.zeroed {
 				want = slices.DeleteFunc(want, func(s string) bool { return s == "--target-is-zero" })
