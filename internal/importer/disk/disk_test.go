@@ -281,8 +281,8 @@ func TestOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if second, err := Open(path, false, 1<<20, false); !errors.Is(err, errBusy) {
-		t.Errorf("%v, %v; want %v", second, err, errBusy)
+	if second, err := Open(path, false, 1<<20, false); !errors.Is(err, ErrBusy) {
+		t.Errorf("%v, %v; want %v", second, err, ErrBusy)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)

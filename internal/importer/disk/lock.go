@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errBusy says that another importer has the disk: a pod that was deleted by force may still write.
-var errBusy = errors.New("another importer still fills this disk")
+// ErrBusy says that another importer has the disk: a pod that was deleted by force may still write.
+var ErrBusy = errors.New("another importer still fills this disk")
 
 // lockFolder takes the lock of a file's folder, which ends with the process. The lock is not on the file itself:
 // on NFS it would be in the way of qemu-img's own locks. Storage without such locks gives none.
@@ -21,7 +21,7 @@ func lockFolder(file string) (*os.File, error) {
 	}
 	if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		folder.Close()
-		return nil, errBusy
+		return nil, ErrBusy
 	}
 	return folder, nil
 }
