@@ -56,6 +56,16 @@ func (l *launcher) do(ctx context.Context, a life.Action, asker *link.Command) {
 		l.askReason(ctx, a)
 	case life.Probe:
 		l.probe(ctx)
+	case life.Send:
+		l.send(ctx, asker)
+	case life.StopSending:
+		l.moving.cancel()
+	case life.AnswerSwitchover:
+		l.moving.permit <- refusal(life.Answer(a))
+	case life.TakeBack:
+		l.takeBack(ctx, a)
+	case life.Run:
+		l.runReceived(ctx, asker)
 	case life.StartTimer:
 		l.timers[a.Timer].Reset(a.After)
 	case life.StopTimer:
@@ -124,11 +134,13 @@ func (l *launcher) reboot(ctx context.Context, byAgent bool, asker *link.Command
 }
 
 func (l *launcher) forUser(ctx context.Context, operation life.Operation, do func(context.Context) error, asker *link.Command) {
+	l.operating++
 	l.later(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
 		defer cancel()
 		return do(ctx)
 	}, func(err error) {
+		l.operating--
 		if err != nil {
 			l.hear(ctx, life.OperationFailed{Operation: operation}, nil)
 		}

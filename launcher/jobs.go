@@ -85,6 +85,11 @@ func (j *jobs) find(id uint64) (*job, error) {
 	return nil, fmt.Errorf("there is no job %d", id)
 }
 
+// running says whether a job has not ended.
+func (j *jobs) running() bool {
+	return slices.ContainsFunc(j.all, func(known *job) bool { return !known.Finished() })
+}
+
 func (j *jobs) list() []control.Job {
 	var out []control.Job
 	for _, known := range j.all {
@@ -94,14 +99,16 @@ func (j *jobs) list() []control.Job {
 }
 
 // startJob runs work beside the loop, and answers with the job's number at once. The state
-// report before that answer lists the job already.
-func (l *launcher) startJob(ctx context.Context, m *link.Command, kind control.JobKind, target string, total int64, work func(context.Context) (done int64, err error)) {
+// report before that answer lists the job already. ended gets the job's error, or why it cannot
+// begin, on the loop, before the report of its end. startJob returns what cancels the job.
+func (l *launcher) startJob(ctx context.Context, m *link.Command, kind control.JobKind, target string, total int64, work func(context.Context) (done int64, err error), ended func(error)) context.CancelFunc {
 	working, cancel := context.WithCancel(ctx)
 	j, err := l.jobs.begin(kind, target, total, cancel)
 	if err != nil {
 		cancel()
+		ended(err)
 		m.Answer(nil, err)
-		return
+		return cancel
 	}
 	l.link.Report(l.report())
 	m.Answer(control.JobReply{ID: j.ID}, nil)
@@ -114,8 +121,10 @@ func (l *launcher) startJob(ctx context.Context, m *link.Command, kind control.J
 			l.Log.Warn("a job has failed", "job", j.ID, "kind", kind, "target", target, "error", err)
 		}
 		l.jobs.end(j, done, err)
+		ended(err)
 		l.link.Report(l.report())
 	})
+	return cancel
 }
 
 // cancelJob cancels a job. A job that has begun to change something ends in its own way.
@@ -164,5 +173,5 @@ func (l *launcher) growDisk(ctx context.Context, m *link.Command) {
 	client := l.qmp
 	l.startJob(ctx, m, control.JobGrowDisk, disk.Name, request.Size, func(ctx context.Context) (int64, error) {
 		return disks.Grow(ctx, client, disk, request.Size)
-	})
+	}, func(error) {})
 }

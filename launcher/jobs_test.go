@@ -132,11 +132,12 @@ func (a *asked) answered(result any) error {
 func TestJobCommands(t *testing.T) {
 	a := newAsked(t)
 	begun := make(chan struct{})
+	var ended error
 	a.startJob(t.Context(), a.message(control.CommandGrowDisk, nil), control.JobGrowDisk, "data", 100, func(ctx context.Context) (int64, error) {
 		close(begun)
 		<-ctx.Done()
 		return 40, context.Canceled
-	})
+	}, func(err error) { ended = err })
 	var reply control.JobReply
 	if err := a.answered(&reply); err != nil || reply.ID == 0 {
 		t.Fatalf("%+v, %v", reply, err)
@@ -158,6 +159,9 @@ func TestJobCommands(t *testing.T) {
 		t.Error(err)
 	}
 	(<-a.results)()
+	if !errors.Is(ended, context.Canceled) {
+		t.Errorf("the job's end was told as %v", ended)
+	}
 	if err := a.ask(control.CommandQueryState, nil, &state); err != nil || len(state.Jobs) != 1 || state.Jobs[0].State != control.JobCanceled || state.Jobs[0].Done != 40 {
 		t.Errorf("after it was canceled: %+v, %v", state.Jobs, err)
 	}

@@ -114,9 +114,12 @@ type launcher struct {
 	canceled <-chan struct{} // closed when the launcher is to end; nil once the loop has seen that
 	results  chan func()     // work that other goroutines hand to the loop
 
-	busy   busy
-	jobs   jobs
-	source *stats.Source // nil until QEMU was started
+	busy busy
+	// operating is how many requests for the guest QEMU has not answered.
+	operating int
+	jobs      jobs
+	source    *stats.Source // nil until QEMU was started
+	moving    moving
 }
 
 // Run runs one VM and returns how it ended. The calling goroutine stays locked to its thread
@@ -261,6 +264,7 @@ func (l *launcher) report() control.StateReport {
 		r.QEMUPID = l.qemu.PID()
 	}
 	r.Jobs = l.jobs.list()
+	r.Migration = l.moving.report
 	return r
 }
 
@@ -312,6 +316,7 @@ func (l *launcher) close() {
 	if l.stderr != nil {
 		l.stderr.Close()
 	}
+	l.moving.close()
 	closeAll(l.files)
 	closeAll(l.images)
 	if l.link != nil {

@@ -65,6 +65,7 @@ var (
 	inspecting = queue{"inspect", 1, "still inspecting: a file system does not answer"}
 	measuring  = queue{"stats", 1, "still reading statistics"}
 	picturing  = queue{"screenshot", 1, "a screenshot is being taken already"}
+	exporting  = queue{"export", 1, "a disk is being exported already"}
 	asking     = queue{"guest agent", 8, "the guest agent has much to answer already"}
 )
 
@@ -86,6 +87,15 @@ var operations = map[string]operation{
 	control.CommandGrowDisk:  {when: (*launcher).serves, now: (*launcher).growDisk},
 	control.CommandCancelJob: {now: (*launcher).cancelJob},
 	control.CommandForgetJob: {now: (*launcher).forgetJob},
+
+	control.CommandOpenChannel: {when: (*launcher).canMove, now: (*launcher).openChannel},
+	control.CommandMirrorDisk:  {when: (*launcher).canMove, now: (*launcher).mirrorDisk},
+	control.CommandExportDisk:  {when: (*launcher).receives, beside: (*launcher).exportDisk, queue: exporting},
+	control.CommandReceive:     {when: (*launcher).receives, now: (*launcher).receive},
+	control.CommandMigrate:     {now: (*launcher).migrate},
+	control.CommandRun:         {now: (*launcher).runAsked},
+	control.CommandTakeBack:    {now: (*launcher).takeBackAsked},
+	control.CommandRelease:     {now: (*launcher).releaseAsked},
 
 	control.CommandConsole:     {when: (*launcher).hasConsole, now: (*launcher).handOutConsole},
 	control.CommandVNC:         {when: (*launcher).hasScreen, beside: (*launcher).dialVNC, timeout: operateTimeout},
@@ -220,6 +230,9 @@ func (l *launcher) changeGuest(ctx context.Context, m *link.Command) {
 
 // serves returns why a running VM cannot be changed now, or nil.
 func (l *launcher) serves(command string) error {
+	if !l.life.Stays() {
+		return fmt.Errorf("%s: the guest is being migrated", command)
+	}
 	if !l.life.Serves() {
 		return fmt.Errorf("%s: the VM is %s", command, l.life.Shown())
 	}

@@ -18,7 +18,7 @@ func handedOut(v *vm) *attached {
 	v.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := v.conn.CallForStream(ctx, control.CommandConsole)
+	conn, err := v.conn.CallForStream(ctx, control.CommandConsole, nil)
 	v.must(err)
 	return attachedTo(v, conn)
 }
@@ -28,7 +28,7 @@ func handedOut(v *vm) *attached {
 func TestOperate(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
-	if _, err := v.conn.CallForStream(context.Background(), control.CommandConsole); err == nil {
+	if _, err := v.conn.CallForStream(context.Background(), control.CommandConsole, nil); err == nil {
 		t.Error("a console before there is a guest")
 	}
 	if err := v.call(control.CommandPause, nil, nil); err == nil || !strings.Contains(err.Error(), "the VM is waiting") {

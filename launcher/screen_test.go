@@ -28,7 +28,7 @@ func pictureOf(v *vm) net.Conn {
 	v.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := v.conn.CallForStream(ctx, control.CommandScreenshot)
+	conn, err := v.conn.CallForStream(ctx, control.CommandScreenshot, nil)
 	v.must(err)
 	v.Cleanup(func() { conn.Close() })
 	return conn
@@ -42,7 +42,7 @@ func TestScreenshot(t *testing.T) { // not beside others, whose files would be c
 	ask := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_, err := v.conn.CallForStream(ctx, control.CommandScreenshot)
+		_, err := v.conn.CallForStream(ctx, control.CommandScreenshot, nil)
 		return err
 	}
 	if err := ask(); err == nil || !strings.Contains(err.Error(), "no graphics card") {

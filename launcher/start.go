@@ -42,7 +42,7 @@ func (l *launcher) startRequested(ctx context.Context, m *link.Command) {
 		return
 	}
 	l.start, l.files, m.Files = &request, files, nil
-	l.hear(ctx, life.StartAsked{Order: life.Order{Paused: request.Paused, NoACPI: request.Machine.NoACPI,
+	l.hear(ctx, life.StartAsked{Order: life.Order{Paused: request.Paused, Incoming: request.Incoming, NoACPI: request.Machine.NoACPI,
 		Keep: request.KeepLauncher, Grace: request.GraceSeconds}}, m)
 }
 
@@ -107,7 +107,7 @@ func (l *launcher) exec(ctx context.Context) error {
 	l.stderr = podlog.New(l.Stderr, "messages of QEMU", stderrBytesPerSecond, stderrBurst, l.Log)
 	maps.Copy(l.files, l.images) // their names differ
 	l.images = nil
-	q, err := process.StartQEMU(l.QEMU, &l.start.Machine, l.files, l.stderr)
+	q, err := process.StartQEMU(l.QEMU, &l.start.Machine, l.start.Incoming, l.files, l.stderr)
 	if err != nil {
 		return err
 	}
@@ -168,8 +168,8 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	starting, abort := context.WithCancel(ctx)
 	l.abort()
 	l.abort = abort
-	client, paused := l.qmp, l.start.Paused
-	l.ask(ctx, handshakeTimeout, func(context.Context) error { return handshake(starting, client, paused) }, func(err error) {
+	client, stopped := l.qmp, l.start.Paused || l.start.Incoming
+	l.ask(ctx, handshakeTimeout, func(context.Context) error { return handshake(starting, client, stopped) }, func(err error) {
 		if err != nil {
 			l.hear(ctx, life.HandshakeFailed{Err: err}, nil)
 			return
@@ -178,14 +178,14 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	})
 }
 
-// handshake connects to QEMU's monitor and lets the guest run, unless it is to start paused.
-func handshake(ctx context.Context, client *qmp.Client, paused bool) error {
+// handshake connects to QEMU's monitor and lets the guest run, unless its CPUs are to stay stopped.
+func handshake(ctx context.Context, client *qmp.Client, stopped bool) error {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	if err := client.Connect(); err != nil {
 		return fmt.Errorf("connect to QEMU: %w", err)
 	}
-	if paused {
+	if stopped {
 		return nil
 	}
 	if err := client.Cont(ctx); err != nil {

@@ -231,16 +231,16 @@ func (c *Client) Call(ctx context.Context, command string, arguments, result any
 	return nil
 }
 
-// CallForStream sends a command without arguments whose answer is a stream.
-func (c *Client) CallForStream(ctx context.Context, command string) (*Stream, error) {
-	m, err := c.ask(ctx, command, nil, nil)
+// CallForStream sends a command whose answer is a stream.
+func (c *Client) CallForStream(ctx context.Context, command string, arguments any) (*Stream, error) {
+	m, err := c.ask(ctx, command, arguments, nil)
 	if err != nil {
 		return nil, err
 	}
 	if len(m.descriptors) != 1 {
 		return nil, fmt.Errorf("%s: %w: the answer brings no stream", command, ErrProtocol)
 	}
-	return newStream(m.descriptors[0], c.limits.Closer)
+	return newStream(m.descriptors[0], command == CommandOpenChannel, c.limits.Closer)
 }
 
 // ask sends a command and waits for its answer. An error answer becomes an error. The caller

@@ -28,12 +28,13 @@ const (
 	FeatureVhostNet    = "vhost-net"       // a start request may bring open files of vhost-net
 	FeatureCluster     = "cluster-machine" // SMBIOS version and SKU; a balloon without free page reporting
 	FeatureHoldPings   = "hold-pings"      // pings of probes are answered without the guest agent
+	FeatureMigration   = "migration"       // the guest can move to another launcher, or come from one
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -63,6 +64,8 @@ func FeatureOf(command string) string {
 		return FeatureSoftReboot
 	case CommandHoldPings:
 		return FeatureHoldPings
+	case CommandOpenChannel, CommandExportDisk, CommandMirrorDisk, CommandReceive, CommandMigrate, CommandRun, CommandTakeBack, CommandRelease:
+		return FeatureMigration
 	}
 	return ""
 }
@@ -94,6 +97,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureConfigDrive, seed(func(s CloudInitSeed) bool { return s.ConfigDriveUUID != "" })},
 		{FeatureCredentials, len(r.AgentCredentials) > 0 || seed(func(s CloudInitSeed) bool { return len(s.AccessCredentials) > 0 })},
 		{FeatureKeep, r.KeepLauncher},
+		{FeatureMigration, r.Incoming},
 		{FeatureVhostNet, slices.ContainsFunc(r.Machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost })},
 		{FeatureCluster, r.Machine.SMBIOS.Version != "" || r.Machine.SMBIOS.SKU != "" || r.Machine.Balloon != nil && r.Machine.Balloon.NoReporting},
 	} {

@@ -69,6 +69,8 @@ func AnswerFile(command string) (Brought, bool) {
 		return Brought{FileVNC, streamSocket}, true
 	case CommandScreenshot:
 		return Brought{FileScreenshot, streamSocket}, true
+	case CommandOpenChannel, CommandExportDisk, CommandMirrorDisk:
+		return Brought{FileChannel, streamSocket}, true
 	}
 	return Brought{}, false
 }
@@ -151,13 +153,16 @@ func received(oob []byte) ([]descriptor, error) {
 // and ends.
 type Stream struct {
 	net.Conn
-	unix   *net.UnixConn
+	unix *net.UnixConn
+	// shared says that the launcher has this end of the socket too, so that only the launcher may
+	// end the connection.
+	shared bool
 	closer *Closer
 	oob    []byte
 	once   sync.Once
 }
 
-func newStream(d descriptor, closer *Closer) (*Stream, error) {
+func newStream(d descriptor, shared bool, closer *Closer) (*Stream, error) {
 	file := os.NewFile(uintptr(d), "stream")
 	defer closer.Close(file) // net.FileConn has a descriptor of its own
 	conn, err := net.FileConn(file)
@@ -169,7 +174,7 @@ func newStream(d descriptor, closer *Closer) (*Stream, error) {
 		closer.Close(conn)
 		return nil, fmt.Errorf("take virt-launcher's socket: %w: it is a %T", ErrProtocol, conn)
 	}
-	return &Stream{Conn: conn, unix: socket, closer: closer, oob: make([]byte, unix.CmsgSpace(MaxFiles*4))}, nil
+	return &Stream{Conn: conn, unix: socket, shared: shared, closer: closer, oob: make([]byte, unix.CmsgSpace(MaxFiles*4))}, nil
 }
 
 // Read is for one goroutine.
@@ -190,7 +195,11 @@ func (s *Stream) Read(p []byte) (int, error) {
 // Close ends reads and writes under way at once, and leaves the rest to the Closer.
 func (s *Stream) Close() error {
 	s.once.Do(func() {
-		hangUp(s.unix)
+		if s.shared {
+			_ = s.unix.SetDeadline(time.Unix(1, 0)) // shutdown(2) would end the connection for all
+		} else {
+			hangUp(s.unix)
+		}
 		s.closer.Close(s.unix)
 	})
 	return nil

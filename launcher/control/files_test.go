@@ -177,7 +177,7 @@ func TestClientRefusesFiles(t *testing.T) {
 			if tt.command != "" {
 				go func() {
 					if _, may := AnswerFile(tt.command); may {
-						stream, err := client.CallForStream(t.Context(), tt.command)
+						stream, err := client.CallForStream(t.Context(), tt.command, nil)
 						if err == nil {
 							taken <- tt.called
 							stream.Close()
@@ -240,7 +240,7 @@ func TestStreamRefusesFiles(t *testing.T) {
 	}
 	file.Close()
 	theirs.Close()
-	stream, err := newStream(descriptor(fd), closer)
+	stream, err := newStream(descriptor(fd), false, closer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ const (
 // Known says whether s is one of the states above.
 func (s State) Known() bool {
 	switch s {
-	case StateWaiting, StatePreparing, StateRunning, StatePaused, StateShuttingDown, StateExited:
+	case StateWaiting, StatePreparing, StateRunning, StatePaused, StateShuttingDown, StateExited, StateReceiving, StateReceived, StateMoved:
 		return true
 	}
 	return false
@@ -93,6 +93,8 @@ type StateReport struct {
 	QEMUSilent bool `json:"qemuSilent,omitempty"`
 	// Jobs are the running jobs, and finished jobs whose result nobody has seen yet.
 	Jobs []Job `json:"jobs,omitempty"`
+	// Migration is how far the source of a migration is, or was in the end.
+	Migration *MigrationReport `json:"migration,omitempty"`
 }
 
 // Run states of QEMU (qapi/run-state.json) in which a guest's CPUs are stopped. Only these two
@@ -175,6 +177,8 @@ type StartRequest struct {
 	AgentCredentials []AgentCredential `json:"agentCredentials,omitempty"`
 	// Paused: the guest's CPUs are not to run yet.
 	Paused bool `json:"paused,omitempty"`
+	// Incoming: the guest comes from another QEMU, which has the same Machine.
+	Incoming bool `json:"incoming,omitempty"`
 	// NoSerialLog keeps the serial port's output out of the pod's log.
 	NoSerialLog bool `json:"noSerialLog,omitempty"`
 	// KeepLauncher lets the launcher live on after a failure, until it is
@@ -227,12 +231,13 @@ const (
 	ReasonGuestPanic      Reason = "GuestPanicked"
 	ReasonQEMUExited      Reason = "QEMUExited" // QEMU ended, and neither the guest nor the launcher asked for it
 	ReasonQMPLost         Reason = "QMPLost"    // QEMU lived, but could not be driven, and was killed
+	ReasonMigrated        Reason = "Migrated"   // the guest runs on the target of a migration
 )
 
 // Known says whether r is one of the reasons above: a launcher may have written anything.
 func (r Reason) Known() bool {
 	switch r {
-	case ReasonGuestShutdown, ReasonShutdown, ReasonGracePeriodOver, ReasonNeverStarted, ReasonStartFailed, ReasonGuestPanic, ReasonQEMUExited, ReasonQMPLost:
+	case ReasonGuestShutdown, ReasonShutdown, ReasonGracePeriodOver, ReasonNeverStarted, ReasonStartFailed, ReasonGuestPanic, ReasonQEMUExited, ReasonQMPLost, ReasonMigrated:
 		return true
 	}
 	return false
@@ -250,9 +255,9 @@ type Termination struct {
 	Stderr string `json:"stderr,omitempty"`
 }
 
-// Succeeded says whether the guest went down in order.
+// Succeeded says whether the guest went down in order, or went on elsewhere.
 func (t Termination) Succeeded() bool {
-	return t.Reason == ReasonGuestShutdown || t.Reason == ReasonShutdown
+	return t.Reason == ReasonGuestShutdown || t.Reason == ReasonShutdown || t.Reason == ReasonMigrated
 }
 
 // maxTermination is Kubernetes' limit for a termination message, in bytes.

@@ -48,29 +48,45 @@ type (
 	}
 	// StopTimer stops a running timer.
 	StopTimer struct{ Timer Timer }
+	// Send begins to send the guest to another QEMU, and answers.
+	Send struct{}
+	// StopSending cancels that, unless the switchover was permitted.
+	StopSending struct{}
+	// AnswerSwitchover answers SwitchoverAsked. An empty Refusal permits the switchover.
+	AnswerSwitchover struct{ Refusal string }
+	// TakeBack lets the guest run here again, and answers. With Sent, QEMU has sent all of the
+	// guest; else QEMU still waits for the other QEMU.
+	TakeBack struct{ Sent bool }
+	// Run lets a received guest run, and answers.
+	Run struct{}
 	// Keep makes the launcher live on without its VM.
 	Keep struct{}
 	// End ends the launcher.
 	End struct{}
 )
 
-func (Report) action()       {}
-func (Answer) action()       {}
-func (Prepare) action()      {}
-func (Abort) action()        {}
-func (Exec) action()         {}
-func (Press) action()        {}
-func (AskAgent) action()     {}
-func (TellQuit) action()     {}
-func (Kill) action()         {}
-func (Operate) action()      {}
-func (Reboot) action()       {}
-func (ForgetReboot) action() {}
-func (Restart) action()      {}
-func (Continue) action()     {}
-func (AskReason) action()    {}
-func (Probe) action()        {}
-func (StartTimer) action()   {}
-func (StopTimer) action()    {}
-func (Keep) action()         {}
-func (End) action()          {}
+func (Report) action()           {}
+func (Answer) action()           {}
+func (Prepare) action()          {}
+func (Abort) action()            {}
+func (Exec) action()             {}
+func (Press) action()            {}
+func (AskAgent) action()         {}
+func (TellQuit) action()         {}
+func (Kill) action()             {}
+func (Operate) action()          {}
+func (Reboot) action()           {}
+func (ForgetReboot) action()     {}
+func (Restart) action()          {}
+func (Continue) action()         {}
+func (AskReason) action()        {}
+func (Probe) action()            {}
+func (StartTimer) action()       {}
+func (StopTimer) action()        {}
+func (Send) action()             {}
+func (StopSending) action()      {}
+func (AnswerSwitchover) action() {}
+func (TakeBack) action()         {}
+func (Run) action()              {}
+func (Keep) action()             {}
+func (End) action()              {}

@@ -33,6 +33,22 @@ type (
 	Canceled struct{}
 )
 
+// Requests of virt-handler for a guest that moves from one QEMU to another, all of them answered.
+type (
+	// MigrateAsked: the guest is to leave. Busy: QEMU was asked for something for the guest, and
+	// has not answered.
+	MigrateAsked struct{ Busy bool }
+	// TakeBackAsked: the guest is to run here again.
+	TakeBackAsked struct{}
+	// ReleaseAsked: the guest runs elsewhere.
+	ReleaseAsked struct{}
+	// RunAsked: the guest that was received is to run, unless a user had paused it.
+	RunAsked struct {
+		Paused bool
+		At     time.Time
+	}
+)
+
 // Operation is what a user may ask for on a running guest.
 type Operation string
 
@@ -72,6 +88,16 @@ type (
 	}
 	// ProbeAnswered answers Probe.
 	ProbeAnswered struct{}
+	// SwitchoverAsked: QEMU has stopped the guest in order to send the rest. The action
+	// AnswerSwitchover answers.
+	SwitchoverAsked struct{}
+	// MigrationEnded: QEMU has sent all of the guest, or Err says why not. With an error, the
+	// guest runs here if it ran before.
+	MigrationEnded struct{ Err error }
+	// ReceptionEnded: QEMU has received all of a guest, or Err says why not.
+	ReceptionEnded struct{ Err error }
+	// RunFailed: QEMU did not let a received guest run.
+	RunFailed struct{ Err error }
 )
 
 // What QEMU tells by itself. Any of these may come in any state.
@@ -144,5 +170,13 @@ func (Panic) event()           {}
 func (IOFailed) event()        {}
 func (MonitorLost) event()     {}
 func (QEMUExited) event()      {}
+func (MigrateAsked) event()    {}
+func (TakeBackAsked) event()   {}
+func (ReleaseAsked) event()    {}
+func (RunAsked) event()        {}
+func (SwitchoverAsked) event() {}
+func (MigrationEnded) event()  {}
+func (ReceptionEnded) event()  {}
+func (RunFailed) event()       {}
 func (Probed) event()          {}
 func (Expired) event()         {}

@@ -18,8 +18,13 @@ func (s *step) resumed(now time.Time) {
 	if s.Ran.IsZero() {
 		s.Ran = now
 	}
-	if s.in(Starting) {
+	switch {
+	case s.in(Starting, Received):
 		s.Phase = Running
+	case s.Leaving == Halted, s.Leaving == Switching, s.Leaving == Taking:
+		s.Leaving = Copying // QEMU has given up; MigrationEnded says why
+	case s.Leaving == Left:
+		s.Leaving = Staying
 	}
 	if s.Storage.Trial.trying() {
 		s.Storage.Trial = Settling
@@ -45,6 +50,8 @@ func (s *step) stopped() {
 		// QEMU keeps the guest, which powered off before QEMU heard that the reboot was given
 		// up. So QEMU does not end by itself.
 		s.quit(Cause{Kind: Quit})
+	case s.Leaving != Staying && s.Failed == IOError{}:
+		s.halted()
 	case s.in(Running), s.Storage.Trial.trying():
 		s.pause()
 	case s.in(ShuttingDown) && s.Failed != (IOError{}):
@@ -59,6 +66,7 @@ func (s *step) pause() {
 		s.Phase = Paused
 	}
 	s.Pauses++
+	s.stopSending() // the guest's disks are in doubt
 	if f := s.Failed; f != (IOError{}) {
 		s.Pause = control.Pause{Status: control.PausedIOError, Disk: f.Disk, Operation: f.Operation, Error: f.Text, NoSpace: f.NoSpace}
 		s.schedule()
@@ -70,7 +78,12 @@ func (s *step) pause() {
 
 // reasonTold ignores an answer that is late: the guest runs again, or was paused again.
 func (s *step) reasonTold(e ReasonTold) {
-	if s.driven() && !e.Running && e.Pause == s.Pauses && s.Pause.Status == control.PausedByUser {
+	switch {
+	case !s.driven() || e.Running || e.Pause != s.Pauses:
+	case s.in(Running) && s.Leaving == Staying: // QEMU did not let the guest of a failed migration run on
+		s.Phase, s.Pause = Paused, control.Pause{Status: e.Status}
+		s.Pauses++
+	case s.Pause.Status == control.PausedByUser:
 		s.Pause.Status = e.Status
 	}
 }

@@ -26,6 +26,8 @@ func (s *step) refusal(e OperationAsked) string {
 	switch {
 	case !s.in(Running, Paused):
 		return "the VM is " + string(s.Shown())
+	case s.Leaving != Staying:
+		return "the guest is being migrated"
 	case s.Power == Restarting:
 		return "the guest has powered off and is being started again"
 	case s.Power == Off:

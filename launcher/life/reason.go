@@ -33,6 +33,8 @@ func (s State) reason() (control.Reason, string) {
 		return control.ReasonQMPLost, "the guest powered off in order to start anew, and QEMU could not be made to: " + s.Cause.Text
 	case Quit:
 		return s.quitReason()
+	case Moved:
+		return control.ReasonMigrated, "the guest went on in another pod"
 	}
 	switch {
 	case !ran && killedLost:

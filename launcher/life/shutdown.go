@@ -22,10 +22,15 @@ func (s *step) shutdownAsked(e ShutdownAsked) {
 		s.Phase = Aborting
 		s.act(Abort{})
 		s.timer(KillTimer, QuitTime) // a file system may hang
-	case Starting:
+	case Starting, Receiving, Received:
 		s.act(Abort{})
 		s.kill(Cause{NotStarted, "asked to end while QEMU was starting"}, "asked to end before the guest runs")
 	case Running, Paused:
+		if s.Leaving.decided() { // the guest may run elsewhere, and so not here
+			s.quit(Cause{Kind: Moved})
+			return
+		}
+		s.stopSending()
 		if s.Ran.IsZero() { // CPUs that never ran react to no power button
 			s.kill(Cause{NotStarted, "asked to end before the guest ran"}, "asked to end before the guest runs")
 			return

@@ -30,6 +30,8 @@ type State struct {
 	Pauses int
 	// Failed is the last I/O error for which QEMU stops the guest; zero if there is none.
 	Failed IOError
+	// Leaving is how far the guest is on its way to another QEMU.
+	Leaving Leaving
 
 	// Lost is the error that ended QEMU's monitor; empty while the monitor works.
 	Lost string
@@ -49,6 +51,8 @@ type Order struct {
 	Paused bool
 	// NoACPI: the guest has no power button.
 	NoACPI bool
+	// Incoming: the guest comes from another QEMU.
+	Incoming bool
 	// Keep has the launcher live on after a failure.
 	Keep bool
 	// Grace is the time from the power button to QEMU's end, in seconds.
@@ -64,6 +68,8 @@ const (
 	Preparing                 // disks and seed are being made
 	Aborting                  // as Preparing, and the launcher was asked to end
 	Starting                  // QEMU was started, and its guest does not run yet
+	Receiving                 // QEMU waits for the guest of another QEMU
+	Received                  // QEMU has that guest, whose CPUs are stopped
 	Running                   // the guest's CPUs run, as far as QEMU has told
 	Paused                    // the guest's CPUs are stopped, or run on trial
 	ShuttingDown              // the power button was pressed
@@ -149,6 +155,7 @@ const (
 	Quit                          // the launcher told QEMU to quit
 	NotAgain                      // the guest powered off to reboot, and QEMU did not start it again
 	Undrivable                    // QEMU's monitor was lost, and QEMU was killed for that
+	Moved                         // the guest runs elsewhere
 )
 
 // Timer is a timer of the loop.
@@ -212,7 +219,11 @@ func (s State) runs(t Timer) bool {
 
 // driven says whether QEMU is there and has not been told to end.
 func (s State) driven() bool {
-	return s.Phase == Starting || s.Phase == Running || s.Phase == Paused || s.Phase == ShuttingDown
+	switch s.Phase {
+	case Starting, Receiving, Received, Running, Paused, ShuttingDown:
+		return true
+	}
+	return false
 }
 
 // HasEnded says whether the VM has ended.
@@ -221,13 +232,30 @@ func (s State) HasEnded() bool { return s.Phase == Kept || s.Phase == Ended }
 // Serves says whether the guest has run and QEMU was not told to end.
 func (s State) Serves() bool { return s.driven() && !s.Ran.IsZero() }
 
+// Moveable says whether a channel to another QEMU, or from one, may be opened.
+func (s State) Moveable() bool {
+	return s.Phase == Receiving || (s.Phase == Running || s.Phase == Paused) && s.Leaving == Staying && !s.Ran.IsZero()
+}
+
+// Stays says whether the guest is on its way neither to another QEMU nor from one.
+func (s State) Stays() bool {
+	return s.Leaving == Staying && s.Phase != Receiving && s.Phase != Received
+}
+
 // Shown is the state in the words of the control protocol.
 func (s State) Shown() control.State {
+	if s.Leaving.decided() && !s.HasEnded() {
+		return control.StateMoved
+	}
 	switch s.Phase {
 	case Waiting:
 		return control.StateWaiting
 	case Preparing, Aborting, Starting:
 		return control.StatePreparing
+	case Receiving:
+		return control.StateReceiving
+	case Received:
+		return control.StateReceived
 	case Running:
 		return control.StateRunning
 	case Paused:
@@ -239,6 +267,8 @@ func (s State) Shown() control.State {
 	}
 	// The protocol has no word for Quitting and Killing. Shown stays at the state before them.
 	switch {
+	case s.Ran.IsZero() && s.Order.Incoming:
+		return control.StateReceiving
 	case s.Ran.IsZero() && s.Pause.Status == "":
 		return control.StatePreparing
 	case s.Wish == Shutdown:

@@ -57,6 +57,22 @@ func (s *step) hear(heard Event) {
 		s.startAsked(e)
 	case Rejected:
 		s.rejected(e)
+	case MigrateAsked:
+		s.migrateAsked(e)
+	case SwitchoverAsked:
+		s.switchoverAsked()
+	case MigrationEnded:
+		s.migrationEnded(e)
+	case TakeBackAsked:
+		s.takeBackAsked()
+	case ReleaseAsked:
+		s.releaseAsked()
+	case ReceptionEnded:
+		s.receptionEnded(e)
+	case RunAsked:
+		s.runAsked(e)
+	case RunFailed:
+		s.runFailed(e)
 	case OperationAsked:
 		s.operationAsked(e)
 	case ShutdownAsked:
@@ -164,6 +180,8 @@ func (s *step) prepared(e Prepared) {
 func (s *step) handshaken(e Handshaken) {
 	switch {
 	case !s.in(Starting): // QEMU's RESUME was heard first
+	case s.Order.Incoming:
+		s.Phase = Receiving
 	case s.Order.Paused:
 		s.Phase, s.Pause = Paused, control.Pause{Status: control.PausedByUser}
 		s.Pauses++
@@ -237,6 +255,10 @@ func (s *step) expired(t Timer) {
 	case KillTimer:
 		s.overdue()
 	case RetryTimer:
+		if s.Leaving != Staying { // only QEMU's migration may let the guest run
+			s.schedule()
+			return
+		}
 		// Also for a guest that is shutting down: with its disk back it can.
 		s.Storage.Trial, s.Failed = Continued, IOError{}
 		s.act(Continue{})

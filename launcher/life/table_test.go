@@ -46,7 +46,20 @@ func events() []named[Event] {
 	list := []named[Event]{
 		{"start asked", start},
 		{"paused start asked", StartAsked{Order{Paused: true, Grace: 30}}},
+		{"incoming start asked", StartAsked{Order{Incoming: true, Grace: 30}}},
 		{"rejected", Rejected{"no"}},
+		{"migrate asked", MigrateAsked{}},
+		{"migrate asked while QEMU is busy", MigrateAsked{Busy: true}},
+		{"switchover asked", SwitchoverAsked{}},
+		{"migrated", MigrationEnded{}},
+		{"migration failed", MigrationEnded{errWhy}},
+		{"take back asked", TakeBackAsked{}},
+		{"release asked", ReleaseAsked{}},
+		{"received", ReceptionEnded{}},
+		{"reception failed", ReceptionEnded{errWhy}},
+		{"run asked", RunAsked{At: at(4)}},
+		{"paused run asked", RunAsked{Paused: true, At: at(4)}},
+		{"run failed", RunFailed{errWhy}},
 		{"pause asked", OperationAsked{Operation: Pause}},
 		{"unpause asked", OperationAsked{Operation: Unpause}},
 		{"reset asked", OperationAsked{Operation: Reset}},
@@ -108,6 +121,13 @@ func states() []named[[]Event] {
 	shutting := then(running, sigterm)
 	quitting := then(shutting, Expired{GraceTimer})
 	keep := StartAsked{Order{Keep: true, Grace: 30}}
+	receiving := []Event{StartAsked{Order{Incoming: true, Grace: 30}}, Prepared{}, Handshaken{at(1)}}
+	received := then(receiving, ReceptionEnded{})
+	copying := then(running, MigrateAsked{})
+	halted := then(copying, Stopped{})
+	switching := then(halted, SwitchoverAsked{})
+	left := then(switching, MigrationEnded{})
+	pausedCopying := then(byUser, MigrateAsked{})
 	return []named[[]Event]{
 		{"waiting", nil},
 		{"preparing", starting[:1]},
@@ -134,6 +154,23 @@ func states() []named[[]Event] {
 		{"paused, settling", settling},
 		{"paused, being unpaused", then(scheduled, OperationAsked{Operation: Unpause})},
 		{"paused for storage, monitor lost", then(scheduled, MonitorLost{errLost})},
+		{"receiving", receiving},
+		{"received", received},
+		{"running, received", then(received, Resumed{at(5)})},
+		{"copying", copying},
+		{"copying, I/O failed", then(copying, full)},
+		{"copying, stopped for storage", then(copying, full, Stopped{})},
+		{"copying, off", then(copying, off)},
+		{"copying, paused", pausedCopying},
+		{"copying, shutting down", then(copying, sigterm)},
+		{"halted", halted},
+		{"halted, shutting down", then(halted, sigterm)},
+		{"switching", switching},
+		{"switching, monitor lost", then(switching, MonitorLost{errLost})},
+		{"taking back", then(switching, TakeBackAsked{})},
+		{"left", left},
+		{"left, paused", then(pausedCopying, SwitchoverAsked{}, MigrationEnded{})},
+		{"quitting, released", then(left, ReleaseAsked{})},
 		{"shutting down", shutting},
 		{"shutting down, silent", then(shutting, Probed{}, Expired{PatienceTimer})},
 		{"shutting down, I/O failed", then(shutting, full)},
@@ -183,6 +220,14 @@ func impossible(s State, e Event) string {
 	case Handshaken, HandshakeFailed:
 		if s.Phase < Starting {
 			return "nobody shakes hands yet"
+		}
+	case MigrationEnded:
+		if s.Leaving == Staying {
+			return "the guest does not leave"
+		}
+	case ReceptionEnded, RunFailed:
+		if !s.Order.Incoming || !started {
+			return "no guest comes"
 		}
 	case OperationFailed, RestartFailed, ContinueFailed, ReasonTold, ProbeAnswered:
 		if !started {
@@ -242,7 +287,7 @@ func TestTable(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "  nothing: %s\n", strings.Join(idle, ", "))
 		for _, why := range []string{"nothing is being prepared", "QEMU is not being started", "nobody shakes hands yet", "nothing was asked of QEMU yet",
-			"there is no QEMU yet", "QEMU has ended", "QEMU has no monitor", "the timer does not run", "the loop has ended"} {
+			"the guest does not leave", "no guest comes", "there is no QEMU yet", "QEMU has ended", "QEMU has no monitor", "the timer does not run", "the loop has ended"} {
 			if names := never[why]; names != nil {
 				fmt.Fprintf(&b, "  cannot come, for %s: %s\n", why, strings.Join(names, ", "))
 			}
@@ -265,12 +310,13 @@ func describe(s State) string {
 }
 
 var (
-	phaseNames   = []string{"Waiting", "Preparing", "Aborting", "Starting", "Running", "Paused", "ShuttingDown", "Quitting", "Killing", "Kept", "Ended"}
+	phaseNames   = []string{"Waiting", "Preparing", "Aborting", "Starting", "Receiving", "Received", "Running", "Paused", "ShuttingDown", "Quitting", "Killing", "Kept", "Ended"}
 	powerNames   = []string{"On", "RebootAwaited", "Restarting", "Off"}
 	trialNames   = []string{"NoTrial", "Scheduled", "Continued", "Settling", "Unpausing"}
 	silenceNames = []string{"Unasked", "Asked", "Silent"}
 	wishNames    = []string{"GoOn", "Shutdown", "Cancel"}
-	causeNames   = []string{"NoCause", "NotStarted", "NotStartable", "Quit", "NotAgain", "Undrivable"}
+	causeNames   = []string{"NoCause", "NotStarted", "NotStartable", "Quit", "NotAgain", "Undrivable", "Moved"}
+	leavingNames = []string{"Staying", "Copying", "Halted", "Switching", "Taking", "Left"}
 )
 
 // difference is what has changed, field by field.
@@ -285,6 +331,8 @@ func difference(a, b State) []string {
 	add(a.Wish != b.Wish, "wish %s", wishNames[b.Wish])
 	add(a.Order.Grace != b.Order.Grace, "grace %d s", b.Order.Grace)
 	add(a.Order.Paused != b.Order.Paused, "to start paused")
+	add(a.Order.Incoming != b.Order.Incoming, "incoming")
+	add(a.Leaving != b.Leaving, "leaving %s", leavingNames[b.Leaving])
 	add(a.Order.NoACPI != b.Order.NoACPI, "no ACPI")
 	add(a.Order.Keep != b.Order.Keep, "to be kept")
 	add(a.Ran != b.Ran, "ran at %v", b.Ran.Sub(begin))
@@ -338,11 +386,11 @@ func TestTableIsWhole(t *testing.T) {
 	reached := map[string]bool{}
 	for _, s := range states() {
 		s := reach(s.value)
-		for _, name := range []string{phaseNames[s.Phase], powerNames[s.Power], trialNames[s.Storage.Trial], silenceNames[s.Silence], wishNames[s.Wish], causeNames[s.Cause.Kind]} {
+		for _, name := range []string{phaseNames[s.Phase], powerNames[s.Power], trialNames[s.Storage.Trial], silenceNames[s.Silence], wishNames[s.Wish], causeNames[s.Cause.Kind], leavingNames[s.Leaving]} {
 			reached[name] = true
 		}
 	}
-	for kind, names := range map[string][]string{"Phase": phaseNames, "Power": powerNames, "Trial": trialNames, "Silence": silenceNames, "Wish": wishNames, "CauseKind": causeNames} {
+	for kind, names := range map[string][]string{"Phase": phaseNames, "Power": powerNames, "Trial": trialNames, "Silence": silenceNames, "Wish": wishNames, "CauseKind": causeNames, "Leaving": leavingNames} {
 		if !slices.Equal(constants[kind], names) {
 			t.Errorf("the constants of %s are %v, the test has %v", kind, constants[kind], names)
 		}
@@ -359,7 +407,7 @@ func declared(t *testing.T) (eventTypes []string, constants map[string][]string)
 	t.Helper()
 	constants = map[string][]string{}
 	files := token.NewFileSet()
-	for _, name := range []string{"event.go", "state.go"} {
+	for _, name := range []string{"event.go", "state.go", "leave.go"} {
 		file, err := parser.ParseFile(files, name, nil, 0)
 		if err != nil {
 			t.Fatal(err)

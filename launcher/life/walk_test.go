@@ -24,6 +24,7 @@ type world struct {
 	pending        []Event // what may be heard of what was done
 	qemu, monitor  bool    // QEMU lives; its monitor does
 	prepares, dead bool    // a preparation goes on; QEMU was sent SIGKILL
+	away           bool    // the guest may run in another QEMU
 	quits          int
 	kills          int
 	ends           int
@@ -66,10 +67,14 @@ func TestRandomWalk(t *testing.T) {
 // next is something that can be heard now.
 func (w *world) next() Event {
 	candidates := []Event{
-		StartAsked{Order{Paused: w.coin(), NoACPI: w.random.IntN(4) == 0, Keep: w.coin(), Grace: w.random.Int64N(60)}},
+		StartAsked{Order{Paused: w.coin(), Incoming: w.random.IntN(4) == 0, NoACPI: w.random.IntN(4) == 0, Keep: w.coin(), Grace: w.random.Int64N(60)}},
 		OperationAsked{Pause, Agent{}}, OperationAsked{Unpause, Agent{}}, OperationAsked{Reset, Agent{}},
 		OperationAsked{SoftReboot, Agent{w.coin(), w.coin()}},
 		GraceShortened{w.random.Int64N(60) - 1, w.now}, Probed{},
+		MigrateAsked{w.random.IntN(4) == 0}, TakeBackAsked{}, RunAsked{w.coin(), w.now},
+	}
+	if w.random.IntN(10) == 0 {
+		candidates = append(candidates, ReleaseAsked{})
 	}
 	if w.random.IntN(40) == 0 {
 		candidates = append(candidates, ShutdownAsked{w.now}, Canceled{}, Rejected{"no"})
@@ -157,6 +162,12 @@ func (w *world) hear(e Event) {
 	case ExecFailed:
 		w.qemu, w.monitor = false, false
 	}
+	switch e := e.(type) {
+	case TakeBackAsked, Resumed: // virt-handler, or QEMU itself, has the guest run here
+		w.away = false
+	case MigrationEnded:
+		w.away = w.away && e.Err == nil
+	}
 	after, actions := Step(before, e)
 	w.state = after
 	for _, a := range actions {
@@ -192,12 +203,28 @@ func (w *world) do(a Action) {
 		w.qemu, w.monitor = true, true
 		w.either(Handshaken{w.now}, HandshakeFailed{errors.New("x")})
 	case Operate:
+		w.staysAway(a)
 		w.either(nil, OperationFailed(a))
+	case Send:
+		w.either(SwitchoverAsked{}, MigrationEnded{errors.New("x")})
+	case AnswerSwitchover:
+		w.away = a.Refusal == ""
+		if w.away {
+			w.either(MigrationEnded{}, MigrationEnded{errors.New("x")})
+		} else {
+			w.pending = append(w.pending, MigrationEnded{errors.New("x")})
+		}
+	case TakeBack:
+		w.staysAway(a)
+	case Run:
+		w.either(nil, RunFailed{errors.New("x")})
 	case Reboot:
 		w.either(nil, OperationFailed{SoftReboot})
 	case Restart:
+		w.staysAway(a)
 		w.either(nil, RestartFailed{errors.New("x")})
 	case Continue:
+		w.staysAway(a)
 		w.either(nil, ContinueFailed{})
 	case AskReason:
 		w.either(ReasonTold{a.Pause, "watchdog", w.coin()}, nil)
@@ -234,8 +261,16 @@ func (w *world) do(a Action) {
 	}
 }
 
-// shownOrder is the order in which states are reported; running and paused take turns.
-var shownOrder = map[control.State]int{control.StateWaiting: 0, control.StatePreparing: 1, control.StateRunning: 2, control.StatePaused: 2, control.StateShuttingDown: 3, control.StateExited: 4}
+// staysAway fails the test if an action lets a guest run here that may run elsewhere.
+func (w *world) staysAway(a Action) {
+	if w.away {
+		w.Errorf("%T%+v while the guest may run elsewhere: %s", a, a, describe(w.state))
+	}
+}
+
+// shownOrder is the order in which states are reported; running, paused and moved take turns.
+var shownOrder = map[control.State]int{control.StateWaiting: 0, control.StatePreparing: 1, control.StateReceiving: 2, control.StateReceived: 3,
+	control.StateRunning: 4, control.StatePaused: 4, control.StateMoved: 4, control.StateShuttingDown: 5, control.StateExited: 6}
 
 func (w *world) check(before, after State) {
 	if after.Phase < before.Phase && !(before.Phase == Paused && after.Phase == Running) {

@@ -30,8 +30,8 @@ type QEMU struct {
 
 // StartQEMU must be called on a thread that lives as long as QEMU (see Start). files holds by
 // name what the machine inherits, except QEMU's ends of its sockets, which StartQEMU makes.
-// The files stay open.
-func StartQEMU(program string, m *qemuargs.Machine, files map[string]*os.File, stderr io.Writer) (q *QEMU, err error) {
+// The files stay open. With incoming, QEMU waits for a guest of another QEMU.
+func StartQEMU(program string, m *qemuargs.Machine, incoming bool, files map[string]*os.File, stderr io.Writer) (q *QEMU, err error) {
 	q = &QEMU{}
 	theirs, err := q.sockets(m)
 	defer func() {
@@ -55,7 +55,11 @@ func StartQEMU(program string, m *qemuargs.Machine, files map[string]*os.File, s
 		}
 		inherited = append(inherited, file)
 	}
-	if q.Process, err = Start(program, qemuargs.Strings(m.Args()), inherited, stderr); err != nil {
+	args := qemuargs.Strings(m.Args())
+	if incoming {
+		args = append(args, "-incoming", "defer") // not the Machine's: source and target have the same
+	}
+	if q.Process, err = Start(program, args, inherited, stderr); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
 	return q, nil
@@ -78,14 +82,30 @@ func (q *QEMU) sockets(m *qemuargs.Machine) (map[string]*os.File, error) {
 	return theirs, nil
 }
 
-// SocketPair returns a connection, and the file at its other end, for another process.
-func SocketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
+// Pair returns the two ends of a new unix stream socket.
+func Pair(name string) (one, other *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make %s socket pair: %w", name, err)
 	}
-	theirs = os.NewFile(uintptr(fds[1]), name)
-	file := os.NewFile(uintptr(fds[0]), name)
+	return os.NewFile(uintptr(fds[0]), name), os.NewFile(uintptr(fds[1]), name), nil
+}
+
+// Duplicate returns a second descriptor of a file of Pair.
+func Duplicate(file *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate %s: %w", file.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), file.Name()), nil
+}
+
+// SocketPair returns a connection, and the file at its other end, for another process.
+func SocketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
+	file, theirs, err := Pair(name)
+	if err != nil {
+		return nil, nil, err
+	}
 	defer file.Close()
 	conn, err := net.FileConn(file)
 	if err != nil {

@@ -32,6 +32,9 @@ type Status struct {
 	Running bool   `json:"running"`
 }
 
+// StatusFinishMigrate is the run state of a guest that a migration has stopped.
+const StatusFinishMigrate = "finish-migrate"
+
 // QueryStatus returns the run state.
 func (c *Client) QueryStatus(ctx context.Context) (Status, error) {
 	var s Status

@@ -191,7 +191,7 @@ func start(t *testing.T, m *qemuargs.Machine, pod ns.NetNS) guest {
 	runtime.LockOSThread() // QEMU ends with the thread that starts it
 	t.Cleanup(runtime.UnlockOSThread)
 	stderr, said := launchertest.Pipe(t, "QEMU's standard error")
-	q, err := process.StartQEMU(launchertest.Program(t, "qemu-system-x86_64"), m, files, stderr)
+	q, err := process.StartQEMU(launchertest.Program(t, "qemu-system-x86_64"), m, false, files, stderr)
 	for _, f := range files {
 		f.Close() // QEMU has its own
 	}

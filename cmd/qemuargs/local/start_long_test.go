@@ -125,7 +125,7 @@ func timeBare(t *testing.T, v *vm, m *qemuargs.Machine) time.Duration {
 		t.Fatal(err)
 	}
 	begin := time.Now()
-	q, err := process.StartQEMU(v.qemu.path, m, map[string]*os.File{}, io.Discard)
+	q, err := process.StartQEMU(v.qemu.path, m, false, map[string]*os.File{}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -150,5 +150,5 @@ func (s *Session) Stream(ctx context.Context, command string) (*control.Stream, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return s.Client.CallForStream(ctx, command)
+	return s.Client.CallForStream(ctx, command, nil)
 }

@@ -1,0 +1,135 @@
+package life
+
+// Leaving is how far a guest is on its way to another QEMU (live migration).
+type Leaving int
+
+// The ways of a guest that leaves. Until Switching the guest can only run here. From then on it may
+// run elsewhere, and only virt-handler knows where it is to run.
+const (
+	Staying   Leaving = iota
+	Copying           // QEMU copies disks and memory, and the guest runs
+	Halted            // QEMU has stopped the guest in order to send the rest
+	Switching         // QEMU sends the rest
+	Taking            // as Switching, and the guest is to run here again
+	Left              // all was sent
+)
+
+// decided says whether the guest may run elsewhere.
+func (l Leaving) decided() bool { return l == Switching || l == Taking || l == Left }
+
+func (s *step) migrateAsked(e MigrateAsked) {
+	if why := s.mustStay(e); why != "" {
+		s.answer("cannot migrate: %s", why)
+		return
+	}
+	s.Leaving = Copying
+	s.act(Send{})
+}
+
+// mustStay says why a guest cannot leave now; empty if it can.
+func (s *step) mustStay(e MigrateAsked) string {
+	switch {
+	case !s.in(Running, Paused) || s.Ran.IsZero():
+		return "the VM is " + string(s.Shown())
+	case s.Leaving != Staying:
+		return "the guest is being migrated already"
+	case s.Lost != "":
+		return "QEMU cannot be driven any more"
+	case s.Power != On, s.Panicked:
+		return "the guest reboots or has powered off"
+	case s.Failed != IOError{}, s.Storage.Trial != NoTrial:
+		return "a disk of the guest fails"
+	case e.Busy:
+		return "QEMU is still changing something for the guest"
+	}
+	return ""
+}
+
+// halted: QEMU sends STOP before it asks for the switchover.
+func (s *step) halted() {
+	if s.Leaving == Copying {
+		s.Leaving = Halted
+	}
+}
+
+// stopSending cancels a migration that the guest must not go through with.
+func (s *step) stopSending() {
+	if s.Leaving == Copying || s.Leaving == Halted {
+		s.act(StopSending{})
+	}
+}
+
+// switchoverAsked permits the switchover to a guest with which all is well. It may be paused.
+func (s *step) switchoverAsked() {
+	why := ""
+	switch {
+	case s.Leaving != Copying && s.Leaving != Halted:
+		why = "the guest is not being migrated"
+	case s.Wish != GoOn:
+		why = "the VM is asked to end"
+	case s.Power != On, s.Panicked:
+		why = "the guest has powered off"
+	case s.Failed != IOError{}, s.Storage.Trial != NoTrial:
+		why = "a disk of the guest fails"
+	default:
+		s.Leaving = Switching
+	}
+	s.act(AnswerSwitchover{why})
+}
+
+func (s *step) migrationEnded(e MigrationEnded) {
+	switch {
+	case s.Leaving == Staying:
+	case e.Err != nil:
+		if s.Leaving != Copying && s.in(Running) { // no RESUME was heard yet
+			s.act(AskReason{s.Pauses})
+		}
+		s.Leaving = Staying
+	case s.Leaving == Taking: // all was sent before QEMU heard that it is for nothing
+		s.Leaving = Left
+		s.takeBack()
+	default:
+		s.Leaving = Left
+	}
+}
+
+// takeBack lets a guest run again that was sent. A guest that a user had paused stays paused.
+func (s *step) takeBack() {
+	if s.in(Paused) {
+		s.Leaving = Staying
+		return
+	}
+	s.act(TakeBack{Sent: true})
+}
+
+// takeBackAsked: the guest is not to run elsewhere. Where the migration has failed already, there
+// is nothing to do.
+func (s *step) takeBackAsked() {
+	switch {
+	case s.Leaving == Switching:
+		s.Leaving = Taking
+		s.act(TakeBack{})
+		s.answer("")
+	case s.Leaving == Left && s.driven():
+		s.takeBack()
+		s.answer("")
+	case s.Leaving == Copying, s.Leaving == Halted:
+		s.answer("cannot take the guest back: it is still being migrated")
+	case s.Leaving == Taking, s.in(Running, Paused, ShuttingDown):
+		s.answer("")
+	default:
+		s.answer("cannot take the guest back: the VM is %s", s.Shown())
+	}
+}
+
+func (s *step) releaseAsked() {
+	switch {
+	case s.Leaving == Switching || s.Leaving == Left:
+		s.answer("")
+		s.quit(Cause{Kind: Moved})
+	case s.Cause.Kind == Moved:
+		s.answer("")
+	default:
+		s.answer("cannot release the guest: the VM is %s", s.Shown())
+	}
+}

@@ -1,0 +1,313 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/migration"
+	"github.com/kubeqemu/kubeqemu/launcher/process"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// moving is what a launcher holds of a guest that moves from one launcher to another. The loop
+// owns it.
+type moving struct {
+	// state is QEMU's end of the channel for the guest's memory and devices; nil before
+	// open-channel.
+	state *os.File
+	// peer is the other end, which virt-handler has too. While it is open here, the channel does
+	// not end with virt-handler: QEMU would let the guest run on, which may run elsewhere by then.
+	peer    *os.File
+	mirrors []migration.Mirror
+	target  *migration.Target // nil before the first export, and before receive
+	// receiving: the target belongs to a job.
+	receiving bool
+
+	limits migration.Limits
+	// changed gets a value when QEMU may have come further.
+	changed chan struct{}
+	// permit gets the answer of package life to the question for the switchover.
+	permit chan error
+	stop   context.CancelFunc // cancels the migration; nil before one
+	report *control.MigrationReport
+}
+
+// look has the job look at QEMU.
+func (m *moving) look() {
+	select {
+	case m.changed <- struct{}{}:
+	default: // it looks anyway, or there is no job
+	}
+}
+
+func (m *moving) cancel() {
+	if m.stop != nil {
+		m.stop()
+	}
+}
+
+// close closes the channels.
+func (m *moving) close() {
+	for _, f := range []*os.File{m.state, m.peer} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	for _, d := range m.mirrors {
+		d.Channel.Close()
+	}
+	if m.target != nil {
+		m.target.Close()
+	}
+	m.state, m.peer, m.mirrors, m.target = nil, nil, nil, nil
+}
+
+// canMove returns why no channel can be opened now, or nil.
+func (l *launcher) canMove(command string) error {
+	switch {
+	case !l.life.Moveable():
+		return fmt.Errorf("%s: the VM is %s", command, l.life.Shown())
+	case l.moving.receiving, l.busy[exporting.name] > 0:
+		return fmt.Errorf("%s: the channels are in use", command)
+	}
+	return nil
+}
+
+// receives returns why the guest of another QEMU cannot be received now, or nil.
+func (l *launcher) receives(command string) error {
+	if l.life.Phase != life.Receiving {
+		return fmt.Errorf("%s: the VM is %s", command, l.life.Shown())
+	}
+	return l.canMove(command)
+}
+
+// openChannel answers with the other end of a new channel for the guest's state. A source holds
+// that end open too.
+func (l *launcher) openChannel(_ context.Context, m *link.Command) {
+	ours, theirs, err := process.Pair("channel")
+	if err != nil {
+		m.Answer(nil, err)
+		return
+	}
+	l.moving.close()
+	if l.life.Phase != life.Receiving {
+		if l.moving.peer, err = process.Duplicate(theirs); err != nil {
+			ours.Close()
+			theirs.Close()
+			m.Answer(nil, err)
+			return
+		}
+	}
+	l.moving.state = ours
+	m.Answer(nil, nil, theirs)
+}
+
+// mirrorDisk answers with the other end of a new connection to the target's disk.
+func (l *launcher) mirrorDisk(_ context.Context, m *link.Command) {
+	disk, err := l.namedDisk(m)
+	switch {
+	case err != nil:
+	case l.moving.state == nil:
+		err = errors.New("mirror-disk: no channel was opened")
+	case slices.ContainsFunc(l.moving.mirrors, func(d migration.Mirror) bool { return d.Node == disk.NodeName() }):
+		err = fmt.Errorf("mirror-disk: disk %q is mirrored already", disk.Name)
+	}
+	if err != nil {
+		m.Answer(nil, err)
+		return
+	}
+	ours, theirs, err := process.Pair("disk " + disk.Name)
+	if err != nil {
+		m.Answer(nil, err)
+		return
+	}
+	l.moving.mirrors = append(l.moving.mirrors, migration.Mirror{Node: disk.NodeName(), Channel: ours})
+	m.Answer(nil, nil, theirs)
+}
+
+// exportDisk answers with a connection to a disk of a guest that is to be received.
+func (l *launcher) exportDisk(m *link.Command) (work, error) {
+	disk, err := l.namedDisk(m)
+	if err != nil {
+		return nil, err
+	}
+	target := l.moving.receiver(l)
+	return func(ctx context.Context) (answer, error) {
+		file, err := target.Export(ctx, disk.NodeName())
+		return answer{file: file}, err
+	}, nil
+}
+
+func (m *moving) receiver(l *launcher) *migration.Target {
+	if m.target == nil {
+		m.changed = make(chan struct{}, 1)
+		m.target = &migration.Target{QEMU: l.qmp, Changed: m.changed}
+	}
+	return m.target
+}
+
+// namedDisk is the writable disk of the Machine that a command names.
+func (l *launcher) namedDisk(m *link.Command) (disk qemuargs.Disk, err error) {
+	var request control.DiskRequest
+	if err := control.Decode(m.Data, &request); err != nil {
+		return disk, err
+	}
+	for _, d := range l.start.Machine.Disks {
+		if d.Name == request.Disk && !d.ReadOnly {
+			return d, nil
+		}
+	}
+	return disk, fmt.Errorf("%s: the machine has no writable disk %q", m.Execute, request.Disk)
+}
+
+// receive lets QEMU receive a guest from the channel.
+func (l *launcher) receive(ctx context.Context, m *link.Command) {
+	state := l.moving.state
+	if state == nil {
+		m.Answer(nil, errors.New("receive: no channel was opened"))
+		return
+	}
+	target := l.moving.receiver(l)
+	l.moving.state, l.moving.receiving = nil, true
+	l.startJob(ctx, m, control.JobReceive, control.JobTargetGuest, 0, func(ctx context.Context) (int64, error) {
+		return 0, target.Receive(ctx, state)
+	}, func(err error) {
+		state.Close()
+		l.moving.receiving = false
+		l.hear(ctx, life.ReceptionEnded{Err: err}, nil)
+	})
+}
+
+// maxSeconds bounds the times of a migration: a month.
+const maxSeconds = 31 * 24 * 60 * 60
+
+// migrate asks package life whether the guest can leave.
+func (l *launcher) migrate(ctx context.Context, m *link.Command) {
+	var r control.MigrateRequest
+	err := control.Decode(m.Data, &r)
+	switch {
+	case err != nil:
+	case l.moving.state == nil:
+		err = errors.New("migrate: no channel was opened")
+	case r.BytesPerSecond < 0, r.DowntimeMilliseconds <= 0, r.DowntimeMilliseconds > maxSeconds*1000,
+		r.CompletionSeconds <= 0, r.CompletionSeconds > maxSeconds, r.StallSeconds <= 0, r.StallSeconds > maxSeconds:
+		err = fmt.Errorf("migrate: the limits %+v are not between 1 and %d seconds", r, maxSeconds)
+	}
+	if err != nil {
+		m.Answer(nil, err)
+		return
+	}
+	l.moving.limits = migration.Limits{Bandwidth: r.BytesPerSecond, Downtime: time.Duration(r.DowntimeMilliseconds) * time.Millisecond,
+		Completion: time.Duration(r.CompletionSeconds) * time.Second, Stall: time.Duration(r.StallSeconds) * time.Second, AutoConverge: r.AutoConverge}
+	l.hear(ctx, life.MigrateAsked{Busy: l.operating > 0 || l.jobs.running()}, m)
+}
+
+// send has QEMU send the guest to the channel.
+func (l *launcher) send(ctx context.Context, m *link.Command) {
+	moving := &l.moving
+	moving.changed, moving.permit, moving.report = make(chan struct{}, 1), make(chan error, 1), &control.MigrationReport{}
+	state, mirrors, permit := moving.state, moving.mirrors, moving.permit
+	moving.state, moving.mirrors = nil, nil
+	source := &migration.Source{QEMU: l.qmp, State: state, Mirrors: mirrors, Limits: moving.limits, Changed: moving.changed,
+		Permit:   func(ctx context.Context) error { return l.askSwitchover(ctx, permit) },
+		Progress: func(p migration.Progress) { l.tellProgress(ctx, p) },
+	}
+	var sent migration.Progress
+	moving.stop = l.startJob(ctx, m, control.JobMigrate, control.JobTargetGuest, 0, func(ctx context.Context) (_ int64, err error) {
+		sent, err = source.Run(ctx)
+		return sent.Transferred, err
+	}, func(err error) {
+		state.Close()
+		for _, d := range mirrors {
+			d.Channel.Close()
+		}
+		if err == nil {
+			l.moving.report = migrationReport(sent)
+		}
+		l.moving.close()
+		l.hear(ctx, life.MigrationEnded{Err: err}, nil)
+	})
+}
+
+// askSwitchover asks the loop, and with it package life.
+func (l *launcher) askSwitchover(ctx context.Context, permit <-chan error) error {
+	select {
+	case l.results <- func() { l.hear(ctx, life.SwitchoverAsked{}, nil) }:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-permit:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tellProgress reports how far the migration is.
+func (l *launcher) tellProgress(ctx context.Context, p migration.Progress) {
+	report := migrationReport(p)
+	select {
+	case l.results <- func() {
+		l.moving.report = report
+		l.link.Report(l.report())
+	}:
+	case <-ctx.Done():
+	}
+}
+
+func migrationReport(p migration.Progress) *control.MigrationReport {
+	return &control.MigrationReport{Transferred: p.Transferred, Remaining: p.Remaining, Total: p.Total, DirtyBytesPerSecond: p.DirtyRate,
+		Milliseconds: p.Elapsed.Milliseconds(), DowntimeMilliseconds: p.Downtime.Milliseconds()}
+}
+
+func (l *launcher) takeBackAsked(ctx context.Context, m *link.Command) {
+	l.hear(ctx, life.TakeBackAsked{}, m)
+}
+
+func (l *launcher) releaseAsked(ctx context.Context, m *link.Command) {
+	l.hear(ctx, life.ReleaseAsked{}, m)
+}
+
+// takeBack lets the guest run here again. QEMU does so by itself when the channel ends before the
+// target has answered.
+func (l *launcher) takeBack(ctx context.Context, a life.TakeBack) {
+	if !a.Sent {
+		l.moving.close()
+		return
+	}
+	l.ask(ctx, handshakeTimeout, l.qmp.Cont, l.warn("let the guest run here again"))
+}
+
+func (l *launcher) runAsked(ctx context.Context, m *link.Command) {
+	var request control.RunRequest
+	if err := control.Decode(m.Data, &request); err != nil {
+		m.Answer(nil, err)
+		return
+	}
+	l.hear(ctx, life.RunAsked{Paused: request.Paused, At: time.Now()}, m)
+}
+
+// runReceived lets a received guest run, and answers when QEMU has done so. QEMU takes the locks of
+// the disks then, which the source has given up.
+func (l *launcher) runReceived(ctx context.Context, m *link.Command) {
+	client := l.qmp
+	l.later(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
+		defer cancel()
+		return client.Cont(ctx)
+	}, func(err error) {
+		if err != nil {
+			l.hear(ctx, life.RunFailed{Err: err}, nil)
+			err = fmt.Errorf("let the received guest run: %w", err)
+		}
+		m.Answer(nil, err)
+	})
+}

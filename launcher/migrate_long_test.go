@@ -1,0 +1,155 @@
+//go:build long
+
+package launcher
+
+import (
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
+)
+
+// fault is something that goes wrong in a migration.
+type fault struct {
+	name string
+	do   func(m *move, job uint64)
+	// mute: the source never hears from the target.
+	mute bool
+	// ends: the guest may end with the source.
+	ends bool
+	// slow: the migration takes longer than it may.
+	slow bool
+}
+
+var faults = []fault{
+	{name: "none", do: func(*move, uint64) {}},
+	{name: "mute", do: func(*move, uint64) {}, mute: true},
+	{name: "canceled", do: func(m *move, job uint64) { m.source.call(control.CommandCancelJob, control.JobRequest{ID: job}, nil) }},
+	{name: "cut", do: func(m *move, _ uint64) { m.cut() }},
+	{name: "virt-handler gone", do: func(m *move, _ uint64) {
+		m.cut()
+		m.source.conn.Close()
+		m.source.conn = launchertest.Accept(m.source.T, m.source.handler)
+	}},
+	{name: "mute and cut", do: func(m *move, _ uint64) { m.cut() }, mute: true},
+	{name: "target's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.target.state().QEMUPID, syscall.SIGKILL) }},
+	{name: "mute, target's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.target.state().QEMUPID, syscall.SIGKILL) }, mute: true},
+	{name: "target ended", do: func(m *move, _ uint64) { m.target.cancel() }},
+	{name: "target stopped", do: func(m *move, _ uint64) { m.target.signals <- syscall.SIGTERM }},
+	{name: "source's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.source.state().QEMUPID, syscall.SIGKILL) }, ends: true},
+	{name: "too slow", do: func(*move, uint64) {}, slow: true},
+	{name: "source ended", do: func(m *move, _ uint64) { m.source.cancel() }, ends: true},
+}
+
+// state asks for a launcher's state. A launcher that has ended has none.
+func (v *vm) state() (report control.StateReport) {
+	_ = v.call(control.CommandQueryState, nil, &report)
+	return report
+}
+
+func (m *move) cut() {
+	for _, c := range m.cables {
+		c.cut()
+	}
+}
+
+// TestMigrateAtRandom: at whatever moment something goes wrong, the guest then runs exactly once, where
+// virt-handler says. A guest that is there goes on from one migration to the next.
+func TestMigrateAtRandom(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 1))
+	var source *vm
+	met := map[string]int{}
+	for i := range 60 {
+		f := faults[random.IntN(len(faults))]
+		if source == nil {
+			source = launch(t)
+			source.boot()
+		}
+		m := &move{source: source, mute: f.mute}
+		var disks []string
+		if random.IntN(2) == 0 {
+			disks = []string{"root"}
+		}
+		m.aim(disks...)
+		request := limits
+		if random.IntN(2) == 0 {
+			request.BytesPerSecond = 2 << 20 // the migration takes some seconds
+		}
+		if f.slow {
+			request = slow
+			request.CompletionSeconds = 1
+		}
+		job := m.begin(request)
+		after := time.Duration(random.IntN(1500)) * time.Millisecond
+		time.Sleep(after)
+		f.do(m, job)
+		var outcome string
+		source, outcome = m.decide(f)
+		met[f.name+": "+outcome]++
+		if t.Failed() {
+			t.Fatalf("seed %d, migration %d: %s after %s, disks %v, %d bytes a second", seed, i, f.name, after, disks, request.BytesPerSecond)
+		}
+	}
+	t.Log(met)
+}
+
+// decide does what virt-handler does, and returns the launcher that has the guest, or nil if the
+// guest has ended.
+func (m *move) decide(f fault) (*vm, string) {
+	m.source.Helper()
+	sent, alive := m.source.comesTo(func(r control.StateReport) bool {
+		return r.State == control.StateMoved || len(r.Jobs) > 0 && r.Jobs[len(r.Jobs)-1].Finished()
+	})
+	_, arrived := m.target.comesTo(func(r control.StateReport) bool { return r.State == control.StateReceived })
+	defer m.cut()
+	if arrived && (!alive || sent.State == control.StateMoved) {
+		m.target.must(m.target.call(control.CommandRun, nil, nil))
+		if alive {
+			m.source.must(m.source.call(control.CommandRelease, nil, nil))
+			m.source.expectEnd(control.ReasonMigrated, "another pod")
+		}
+		m.target.answers("1W", "1w")
+		return m.target, "migrated"
+	}
+	m.target.cancel()
+	m.target.termination()
+	if !alive {
+		if !f.ends {
+			m.source.Error("the guest is lost")
+		}
+		return nil, "ended"
+	}
+	m.source.must(m.source.call(control.CommandTakeBack, nil, nil))
+	if _, runs := m.source.comesTo(func(r control.StateReport) bool { return r.State == control.StateRunning }); !runs {
+		m.source.Error("the guest is lost")
+		return nil, "lost"
+	}
+	m.source.answers("1W", "1w")
+	m.source.comesTo(func(r control.StateReport) bool { return r.Jobs[len(r.Jobs)-1].Finished() })
+	m.source.must(m.source.call(control.CommandForgetJob, control.JobRequest{ID: sent.Jobs[len(sent.Jobs)-1].ID}, nil))
+	return m.source, "stayed"
+}
+
+// comesTo asks for a launcher's state until it is one of these. It returns false if the launcher ends.
+func (v *vm) comesTo(is func(control.StateReport) bool) (control.StateReport, bool) {
+	v.Helper()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for report := v.state(); ; {
+		if is(report) {
+			return report, true
+		}
+		select {
+		case report = <-v.conn.States:
+		case <-v.ended:
+			return report, false
+		case <-timeout.C:
+			v.Fatalf("waited %s in vain; the last state is %+v", patience, report)
+		}
+	}
+}

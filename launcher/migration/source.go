@@ -1,0 +1,223 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/qmp"
+)
+
+// Source sends a guest.
+type Source struct {
+	QEMU *qmp.Client
+	// State is QEMU's end of the channel for the guest's memory and devices. Closing the other end
+	// makes QEMU give up, and run its guest on.
+	State *os.File
+	// Mirrors are the disks that the target has files of its own for.
+	Mirrors []Mirror
+	Limits  Limits
+	// Changed gets a value after QEMU has sent an event.
+	Changed <-chan struct{}
+	// Permit is asked when the guest is stopped and its disks are copied. If Permit returns nil,
+	// QEMU sends the rest, and the guest may run elsewhere from then on.
+	Permit func(context.Context) error
+	// Progress is told how far the migration is, once a second at most.
+	Progress func(Progress)
+}
+
+// Limits bound a migration.
+type Limits struct {
+	// Bandwidth of memory and of disks, in bytes per second; 0 is no limit.
+	Bandwidth int64
+	// Downtime is how long the guest may be stopped for what QEMU copies last.
+	Downtime time.Duration
+	// Completion bounds the whole migration, and Stall the time in which the rest gets no smaller.
+	Completion, Stall time.Duration
+	// AutoConverge slows the guest down, if it changes memory faster than the channel carries it.
+	AutoConverge bool
+}
+
+// Progress is how far a migration is. Numbers are bytes.
+type Progress struct {
+	Transferred, Remaining, Total int64
+	// DirtyRate is how many bytes of memory the guest changes in a second.
+	DirtyRate int64
+	// Elapsed is the time since the beginning.
+	Elapsed time.Duration
+	// Downtime is known at the end.
+	Downtime time.Duration
+}
+
+// ErrTimeout is the error of a migration that took too long.
+var ErrTimeout = errors.New("the migration takes too long")
+
+// Run sends the guest. When Run returns nil, the target has the guest, and this QEMU's guest is
+// stopped. When Run returns an error, the guest runs here if it ran before, or QEMU has ended.
+//
+// The end of ctx cancels a migration that has no permission yet. After the permission, Run returns
+// when the target says that it has the guest, or that it could not load the guest, or when somebody
+// closes the other end of State. The other end must stay open until it is decided where the guest
+// runs: QEMU runs its guest on when the channel ends, although the target may have everything.
+func (s *Source) Run(ctx context.Context) (Progress, error) {
+	w := watch(s.Changed)
+	defer w.stop()
+	begun := time.Now()
+	limited, cancel := context.WithTimeoutCause(ctx, s.Limits.Completion, ErrTimeout)
+	defer cancel()
+	if err := s.prepare(ctx); err != nil {
+		return Progress{}, err
+	}
+	mirroring, err := s.mirror(limited, w, begun)
+	if err == nil {
+		err = s.begin(ctx)
+	}
+	if err != nil {
+		return Progress{}, errors.Join(cause(limited, err), mirroring.drop(ctx, w))
+	}
+	if err = s.converge(limited, w, begun); err == nil {
+		err = mirroring.complete(limited, w)
+	}
+	if err == nil {
+		err = s.Permit(limited)
+	}
+	if err != nil {
+		err = errors.Join(cause(limited, err), s.cancel(ctx, w), mirroring.drop(ctx, w))
+		return Progress{}, err
+	}
+	return s.finish(ctx, w, begun)
+}
+
+// cause is why a context has ended, if err says no more than that it has.
+func cause(ctx context.Context, err error) error {
+	if errors.Is(err, ctx.Err()) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (s *Source) prepare(ctx context.Context) error {
+	names := capabilities()
+	if s.Limits.AutoConverge {
+		names = append(names, qmp.CapabilityAutoConverge)
+	}
+	bandwidth := s.Limits.Bandwidth
+	if bandwidth <= 0 {
+		bandwidth = math.MaxInt32 << 10 // 2 TB/s: QEMU's default is 128 MiB/s
+	}
+	return command(ctx, "prepare migration", func(ctx context.Context) error {
+		return errors.Join(s.QEMU.SetMigrationCapabilities(ctx, names...),
+			s.QEMU.SetMigrationParameters(ctx, qmp.MigrationParameters{MaxBandwidth: bandwidth, DowntimeLimit: s.Limits.Downtime.Milliseconds()}))
+	})
+}
+
+// begin begins to send memory. QEMU keeps a descriptor that it was given and does not use, and the
+// target would wait at the other end.
+func (s *Source) begin(ctx context.Context) error {
+	return command(ctx, "begin migration", func(ctx context.Context) error {
+		if err := s.QEMU.GetFD(ctx, stateFD, s.State); err != nil {
+			return err
+		}
+		if err := s.QEMU.Migrate(ctx, stateFD); err != nil {
+			return errors.Join(err, s.QEMU.CloseFD(ctx, stateFD))
+		}
+		return nil
+	})
+}
+
+// converge waits until QEMU has stopped its guest, because the rest is small enough.
+func (s *Source) converge(ctx context.Context, w *watcher, begun time.Time) error {
+	stall := stall{limit: s.Limits.Stall, now: time.Now}
+	return w.until(ctx, func() (bool, error) {
+		m, err := s.look(ctx, w, begun)
+		if err != nil {
+			return false, err
+		}
+		return m.Status == qmp.MigrationPreSwitchover, errors.Join(failure(m), stall.look(m.RAM.Remaining))
+	})
+}
+
+func (s *Source) look(ctx context.Context, w *watcher, begun time.Time) (m qmp.Migration, err error) {
+	err = command(ctx, "ask how far the migration is", func(ctx context.Context) (err error) {
+		m, err = s.QEMU.QueryMigrate(ctx)
+		return err
+	})
+	if err == nil {
+		w.tell(s.Progress, progress(m, time.Since(begun)))
+	}
+	return m, err
+}
+
+func progress(m qmp.Migration, elapsed time.Duration) Progress {
+	return Progress{Transferred: m.RAM.Transferred, Remaining: m.RAM.Remaining, Total: m.RAM.Total, DirtyRate: m.RAM.DirtyPages * m.RAM.PageSize,
+		Elapsed: elapsed, Downtime: time.Duration(m.Downtime) * time.Millisecond}
+}
+
+// cancel ends the migration, and waits until QEMU has given it up.
+func (s *Source) cancel(ctx context.Context, w *watcher) error {
+	if err := command(ctx, "cancel migration", s.QEMU.MigrateCancel); err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+	defer stop()
+	err := w.until(ctx, func() (bool, error) {
+		m, err := s.QEMU.QueryMigrate(ctx)
+		return m.Status == qmp.MigrationCancelled || m.Status == qmp.MigrationFailed || m.Status == "", err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the end of the cancelled migration: %w", err)
+	}
+	return s.settle(ctx, w)
+}
+
+// settle waits until QEMU has let its guest run on, if the guest ran before.
+func (s *Source) settle(ctx context.Context, w *watcher) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+	defer stop()
+	return w.until(ctx, func() (bool, error) {
+		status, err := s.QEMU.QueryStatus(ctx)
+		return status.Status != qmp.StatusFinishMigrate, err
+	})
+}
+
+// finish sends the rest.
+func (s *Source) finish(ctx context.Context, w *watcher, begun time.Time) (Progress, error) {
+	if err := command(ctx, "send the rest of the guest", s.QEMU.MigrateContinue); err != nil {
+		return Progress{}, err
+	}
+	// QEMU may wait long for the target. The wait ends with QEMU at the latest.
+	err := w.until(context.WithoutCancel(ctx), func() (done bool, err error) {
+		m, err := s.look(ctx, w, begun)
+		return m.Status == qmp.MigrationCompleted, errors.Join(err, failure(m))
+	})
+	// QEMU says "completed" before it knows the downtime, and "failed" before the guest runs on.
+	if err := errors.Join(err, s.settle(ctx, w)); err != nil {
+		return Progress{}, err
+	}
+	m, err := s.look(ctx, w, begun)
+	return progress(m, time.Since(begun)), err
+}
+
+// stall finds out that a rest gets no smaller.
+type stall struct {
+	limit time.Duration
+	now   func() time.Time
+
+	least int64
+	since time.Time // of least; zero before the first look
+}
+
+func (s *stall) look(remaining int64) error {
+	now := s.now()
+	if s.since.IsZero() || remaining < s.least {
+		s.least, s.since = remaining, now
+		return nil
+	}
+	if waited := now.Sub(s.since); waited > s.limit {
+		return fmt.Errorf("%w: %d bytes are left, and were no fewer for %s", ErrTimeout, s.least, waited.Round(time.Second))
+	}
+	return nil
+}
