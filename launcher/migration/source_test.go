@@ -1,0 +1,56 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/qmp"
+)
+
+// TestStall: a rest that gets smaller is no stall, however slowly. A rest that does not is one, once
+// the limit is over.
+func TestStall(t *testing.T) {
+	now := time.Unix(0, 0)
+	s := stall{limit: 10 * time.Second, now: func() time.Time { return now }}
+	for _, look := range []struct {
+		seconds   int64
+		remaining int64
+		stalls    bool
+	}{
+		{0, 100, false}, {9, 100, false}, {10, 99, false}, {20, 150, false}, {21, 99, true}, {22, 98, false}, {32, 98, false}, {33, 120, true},
+	} {
+		now = time.Unix(look.seconds, 0)
+		if err := s.look(look.remaining); errors.Is(err, ErrTimeout) != look.stalls {
+			t.Errorf("after %d s, with %d bytes left: %v", look.seconds, look.remaining, err)
+		}
+	}
+}
+
+// TestFailure: only QEMU's word ends a migration.
+func TestFailure(t *testing.T) {
+	for status, want := range map[string]error{"": nil, "active": nil, "device": nil, qmp.MigrationPreSwitchover: nil, qmp.MigrationCompleted: nil,
+		qmp.MigrationFailed: errFailed, qmp.MigrationCancelled: context.Canceled} {
+		if got := failure(qmp.Migration{Status: status}); !errors.Is(got, want) || (got == nil) != (want == nil) {
+			t.Errorf("status %q: %v, want %v", status, got, want)
+		}
+	}
+	if got := failure(qmp.Migration{Status: qmp.MigrationFailed, Error: "no device"}); got == nil || got.Error() != "no device" {
+		t.Errorf("a reason of QEMU's becomes %v", got)
+	}
+}
+
+// TestCause: a migration that took too long says so, and not that its context ended.
+func TestCause(t *testing.T) {
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Nanosecond, ErrTimeout)
+	defer cancel()
+	<-ctx.Done()
+	if got := cause(ctx, ctx.Err()); !errors.Is(got, ErrTimeout) {
+		t.Errorf("the cause is %v", got)
+	}
+	other := errors.New("x")
+	if got := cause(ctx, other); !errors.Is(got, other) {
+		t.Errorf("another error becomes %v", got)
+	}
+}
