@@ -64,7 +64,7 @@ func TestMigrateAtRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	var source *vm
 	met := map[string]int{}
-	for i := range 60 {
+	for i := range 25 {
 		f := faults[random.IntN(len(faults))]
 		if source == nil {
 			source = launch(t)
