@@ -60,7 +60,7 @@ LONGEST_UNIT := ./netsetup ./controllers/pool ./controllers/replicaset ./control
 .PHONY: unit
 unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server
 	@# Six packages at once even on two CPUs: many tests wait, for guests and API servers. The longest begin.
-	go test -race -p 6 -timeout 10m $(LONGEST_UNIT) $$(go list ./... | grep -v /test/e2e)
+	go test -race -p 6 -timeout 20m $(LONGEST_UNIT) $$(go list ./... | grep -v /test/e2e)
 	cd test/cluster && go test -timeout 5m .
 	cd tools && go test -timeout 5m ./...
 

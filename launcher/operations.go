@@ -90,7 +90,7 @@ var operations = map[string]operation{
 
 	control.CommandOpenChannel: {when: (*launcher).canMove, now: (*launcher).openChannel},
 	control.CommandMirrorDisk:  {when: (*launcher).canMove, now: (*launcher).mirrorDisk},
-	control.CommandExportDisk:  {when: (*launcher).receives, beside: (*launcher).exportDisk, queue: exporting},
+	control.CommandExportDisk:  {when: (*launcher).receives, beside: (*launcher).exportDisk, timeout: operateTimeout, queue: exporting},
 	control.CommandReceive:     {when: (*launcher).receives, now: (*launcher).receive},
 	control.CommandMigrate:     {now: (*launcher).migrate},
 	control.CommandRun:         {now: (*launcher).runAsked},
