@@ -55,7 +55,7 @@ func TestHandlerAway(t *testing.T) {
 	shell := writes.shell()
 	// Some ten a second: for half an hour the node has other tests' guests too.
 	shell.send(strings.Replace(writeRecords, "; done", "; usleep 100000; done", 1) + "\n")
-	shell.shows(60*time.Second, `synced:30\r?\n`)
+	shell.shows(3*time.Minute, `synced:30\r?\n`)
 
 	start := stopHandler(t)
 	begin := time.Now()

@@ -188,7 +188,7 @@ func TestPowerCut(t *testing.T) {
 		}
 		shell := machines[0].shell()
 		shell.send(writeRecords + "\n")
-		shell.shows(60*time.Second, `synced:30\r?\n`)
+		shell.shows(3*time.Minute, `synced:30\r?\n`)
 		stage.run()
 		n := lastSynced(shell)
 		p.back(time.Now(), machines, before)
