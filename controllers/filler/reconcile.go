@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
@@ -221,8 +222,6 @@ func (r *Reconciler) makePod(ctx context.Context, w world, s *step) error {
 	err = kit.SortedRefusal(r.Client.Create(ctx, pod))
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		// The cache holds importer pods by their labels. So a pod that stays out of it is another's,
-		// unless the cache is only behind.
 		s.after = kit.WriteDelay
 		return r.otherPod(ctx, w, s, pod.Name)
 	case err == nil:
@@ -238,7 +237,9 @@ func (r *Reconciler) makePod(ctx context.Context, w world, s *step) error {
 	return fmt.Errorf("create pod %s: %w", pod.Name, err)
 }
 
-// otherPod says of a pod that is not the DataVolume's that it is in the way.
+// otherPod handles a pod that has the importer pod's name and is not in the cache. The cache selects
+// importer pods by their label. So a labelled pod of the DataVolume reaches the cache soon, an
+// unlabelled pod of the DataVolume never does and is deleted, and a foreign pod is in the way.
 func (r *Reconciler) otherPod(ctx context.Context, w world, s *step, name string) error {
 	pod := &metav1.PartialObjectMetadata{}
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
@@ -246,14 +247,15 @@ func (r *Reconciler) otherPod(ctx context.Context, w world, s *step, name string
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	s.after = recheck
-	if owns(w.volume, pod) {
-		// Somebody took the pod's label away.
+	switch {
+	case !owns(w.volume, pod):
+		s.after = recheck
+		s.stopped(w, reasonStartingPod, fmt.Sprintf("a pod %s that is not this DataVolume's is in the way of its importer: delete it", name))
+	case pod.Labels[v1.AppLabel] != importerName:
+		s.after = recheck
 		if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete pod %s: %w", name, err)
 		}
-	} else {
-		s.stopped(w, reasonStartingPod, fmt.Sprintf("a pod %s that is not this DataVolume's is in the way of its importer: delete it", name))
 	}
 	return nil
 }
