@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
-	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
@@ -251,7 +250,7 @@ func (r *Reconciler) otherPod(ctx context.Context, w world, s *step, name string
 	case !owns(w.volume, pod):
 		s.after = recheck
 		s.stopped(w, reasonStartingPod, fmt.Sprintf("a pod %s that is not this DataVolume's is in the way of its importer: delete it", name))
-	case pod.Labels[v1.AppLabel] != importerName:
+	case !reachesCache(pod):
 		s.after = recheck
 		if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete pod %s: %w", name, err)

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -17,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 )
 
@@ -50,5 +53,44 @@ func TestOurs(t *testing.T) {
 		if err := c.Get(t.Context(), key, volume); err != nil || (volume.Status.Phase != "") != test.changed {
 			t.Errorf("%+v: the phase is %q (%v)", test, volume.Status.Phase, err)
 		}
+	}
+}
+
+// TestPodInTheWay: a pod has the importer pod's name, and the cache does not show the pod. The importer
+// pod stays while the cache is only behind. Without its label it never reaches the cache and is deleted.
+// A foreign pod is named.
+func TestPodInTheWay(t *testing.T) {
+	v := volume(t, blank)
+	claim := bound(v, "10Gi")
+	for name, test := range map[string]struct {
+		change      func(pod *corev1.Pod)
+		after       time.Duration
+		gone, warns bool
+	}{
+		"the cache is behind": {change: func(*corev1.Pod) {}, after: kit.WriteDelay},
+		"no label":            {change: func(pod *corev1.Pod) { delete(pod.Labels, v1.AppLabel) }, after: recheck, gone: true},
+		"foreign":             {change: func(pod *corev1.Pod) { pod.OwnerReferences = nil }, after: recheck, warns: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod, err := podOf(v, claim, testConfig, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.change(pod)
+			r := among(t, pod)
+			s := &step{was: &v.Status}
+			if err := r.makePod(t.Context(), world{volume: v, claim: claim}, s); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Live.Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{}); apierrors.IsNotFound(err) != test.gone || client.IgnoreNotFound(err) != nil {
+				t.Errorf("read the pod: %v, want it gone: %t", err, test.gone)
+			}
+			if s.after != test.after {
+				t.Errorf("the DataVolume is looked at again after %v, want %v", s.after, test.after)
+			}
+			if warns := len(s.events) == 1; warns != test.warns {
+				t.Errorf("events %v, want a warning: %t", s.events, test.warns)
+			}
+		})
 	}
 }

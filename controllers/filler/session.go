@@ -182,9 +182,19 @@ func cacheOptions(f *Filler) cache.Options {
 		DefaultTransform: trim,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.PersistentVolumeClaim{}: {Label: ours},
-			&corev1.Pod{}:                   {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: importerName})},
+			&corev1.Pod{}:                   {Label: cachedPods()},
 		},
 	}
+}
+
+// cachedPods selects the pods that the cache holds: importer pods and source pods.
+func cachedPods() labels.Selector {
+	return labels.SelectorFromSet(labels.Set{v1.AppLabel: importerName})
+}
+
+// reachesCache says whether the cache holds a live pod, or soon will.
+func reachesCache(pod metav1.Object) bool {
+	return cachedPods().Matches(labels.Set(pod.GetLabels()))
 }
 
 // trim drops what the reconciler does not read. The spec of a DataVolume stays: its pod is made of it.

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
-	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 )
@@ -139,7 +138,7 @@ func (r *Reconciler) otherSource(ctx context.Context, w world, s *step, key type
 	if err := r.Live.Get(ctx, key, pod); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if isSourcePod(pod) && pod.Labels[v1.AppLabel] == importerName {
+	if isSourcePod(pod) && reachesCache(pod) {
 		return nil
 	}
 	s.after = recheck
@@ -173,7 +172,7 @@ func deleteSource(ctx context.Context, c client.Writer, pod *corev1.Pod) error {
 func sweep(ctx context.Context, live client.Reader, c client.Writer) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-	if err := live.List(ctx, list, client.MatchingLabels{v1.AppLabel: importerName}, client.HasLabels{forLabel}); err != nil {
+	if err := live.List(ctx, list, client.MatchingLabelsSelector{Selector: cachedPods()}, client.HasLabels{forLabel}); err != nil {
 		return fmt.Errorf("list source pods: %w", err)
 	}
 	for i := range list.Items {
