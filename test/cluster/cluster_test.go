@@ -210,7 +210,7 @@ func TestStateSurvivesTheFile(t *testing.T) {
 func TestParseStatWithBracketsInTheName(t *testing.T) {
 	line := "12 (a) Z (b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 424242 20"
 	got, err := parseStat(line)
-	if err != nil || got != (stat{state: 'S', start: 424242}) {
+	if err != nil || got != (stat{state: 'S', threads: 17, start: 424242}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if _, err := parseStat("12 (a) S 1"); err == nil {

@@ -57,7 +57,7 @@ func (p Plan) cut(ctx context.Context, state *State) error {
 	}); err != nil {
 		return fmt.Errorf("wait for the cluster's processes to end: %w", err)
 	}
-	state.Processes, state.Services = nil, nil
+	state.Processes, state.Services, state.NodesOff = nil, nil, nil
 	groups, err := p.cgroupDirs()
 	errs := []error{err}
 	for _, dir := range groups {

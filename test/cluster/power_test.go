@@ -57,3 +57,40 @@ func TestNodeReadySince(t *testing.T) {
 		}
 	}
 }
+
+// TestCutNode: the power of one node is cut, and all else goes on.
+func TestCutNode(t *testing.T) {
+	dir := t.TempDir()
+	var processes []Process
+	for _, name := range []string{"etcd", "node-1", "node-2"} {
+		_, p := startSleep(t, dir)
+		p.Name = name
+		processes = append(processes, p)
+	}
+	state := State{Name: "demo", NodeCount: 2, Ready: true, Processes: processes, Services: []Process{{Name: "node-1-kubelet"}, {Name: "node-2-kubelet"}}}
+	file := filepath.Join(dir, "state.json")
+	if err := state.save(file); err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range []int{0, 3} {
+		if err := CutNode(t.Context(), dir, number, io.Discard); err == nil {
+			t.Errorf("cut the power of node %d of 2", number)
+		}
+	}
+	if err := PowerOnNode(t.Context(), dir, 2, true, io.Discard); err == nil {
+		t.Error("powered on a node whose power was not cut")
+	}
+	if err := CutNode(t.Context(), dir, 2, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if !processes[0].Alive() || !processes[1].Alive() || processes[2].Alive() {
+		t.Errorf("alive are etcd: %v, node 1: %v, node 2: %v", processes[0].Alive(), processes[1].Alive(), processes[2].Alive())
+	}
+	now, err := loadState(file)
+	if err != nil || len(now.Processes) != 2 || len(now.Services) != 1 || now.Services[0].Name != "node-1-kubelet" || !now.Ready || len(now.NodesOff) != 1 {
+		t.Errorf("state is %+v (%v)", now, err)
+	}
+	if err := CutNode(t.Context(), dir, 2, io.Discard); err != nil {
+		t.Errorf("cut what an earlier cut may have left: %v", err)
+	}
+}

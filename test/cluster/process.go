@@ -32,8 +32,9 @@ type Process struct {
 
 // stat is what this package needs of /proc/PID/stat.
 type stat struct {
-	state byte
-	start uint64
+	state   byte
+	threads int
+	start   uint64
 }
 
 // parseStat reads past the command name, which may hold blanks and parentheses.
@@ -47,7 +48,11 @@ func parseStat(text string) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("parse process start time: %w", err)
 	}
-	return stat{state: fields[0][0], start: start}, nil
+	threads, err := strconv.Atoi(fields[17])
+	if err != nil {
+		return stat{}, fmt.Errorf("parse process threads: %w", err)
+	}
+	return stat{state: fields[0][0], threads: threads, start: start}, nil
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {
@@ -75,10 +80,11 @@ func observe(name string, pid int, log string) (Process, error) {
 }
 
 // Alive is false for a zombie: nothing of it runs, and only its parent can
-// remove it.
+// remove it. A process that was killed is a zombie as soon as its first thread has ended. While others
+// are left, its files are open, and no other process can listen where this one did.
 func (p Process) Alive() bool {
 	s, err := readStat(p.PID)
-	return err == nil && s.start == p.Start && s.state != 'Z' && s.state != 'X'
+	return err == nil && s.start == p.Start && (s.state != 'Z' && s.state != 'X' || s.threads > 1)
 }
 
 // signal does nothing when the process is gone. It cannot hit another process that got the PID

@@ -18,10 +18,11 @@ type State struct {
 	NodeCount int       `json:"nodeCount"`
 	Bin       string    `json:"bin"`
 	Created   time.Time `json:"created"`
-	Ready     bool      `json:"ready"`     // up has ended well
-	Off       bool      `json:"off"`       // its power was cut
-	Processes []Process `json:"processes"` // control plane and every node's PID 1, in the order of starting
-	Services  []Process `json:"services"`  // started by a node's PID 1, and ended with it
+	Ready     bool      `json:"ready"`              // up has ended well
+	Off       bool      `json:"off"`                // its power was cut
+	NodesOff  []string  `json:"nodesOff,omitempty"` // the names of nodes whose power was cut, by CutNode
+	Processes []Process `json:"processes"`          // control plane and every node's PID 1, in the order of starting
+	Services  []Process `json:"services"`           // started by a node's PID 1, and ended with it
 }
 
 // loadState returns nil without an error when there is no state file.

@@ -89,7 +89,8 @@ func root() *cobra.Command {
 	}
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(buildCommand(), upCommand(), downCommand(), checkCommand(), statusCommand(),
-		loadImageCommand(), packImageCommand(), enterCommand(), stopCommand(), startCommand(), powerCutCommand(), powerOnCommand())
+		loadImageCommand(), packImageCommand(), enterCommand(), stopCommand(), startCommand(), powerCutCommand(), powerOnCommand(),
+		plugCommand("unplug", "Take a node off the network; its programs and containers go on", true), plugCommand("plug", "Put a node back on the network", false))
 	return cmd
 }
 
@@ -295,6 +296,7 @@ func startCommand() *cobra.Command {
 
 func powerCutCommand() *cobra.Command {
 	var p place
+	var node int
 	cmd := &cobra.Command{
 		Use:   "power-cut",
 		Short: "Kill all of a cluster at once, as a power cut does; power-on brings it back",
@@ -310,16 +312,40 @@ still there, and the kernel's boot ID is the same.`,
 			if err := p.resolve(); err != nil {
 				return err
 			}
+			if node > 0 {
+				return cluster.CutNode(cmd.Context(), p.dir, node, os.Stdout)
+			}
 			return cluster.PowerCut(cmd.Context(), p.dir, os.Stdout)
 		},
 	}
 	p.flags(cmd)
+	cmd.Flags().IntVar(&node, "node", 0, "cut the power of this node alone, from 1; 0: of all, and of the control plane")
+	return cmd
+}
+
+func plugCommand(name, short string, off bool) *cobra.Command {
+	var p place
+	var node int
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.resolve(); err != nil {
+				return err
+			}
+			return cluster.Unplug(cmd.Context(), p.dir, node, off)
+		},
+	}
+	p.flags(cmd)
+	cmd.Flags().IntVar(&node, "node", 0, "which node, from 1 (required)")
 	return cmd
 }
 
 func powerOnCommand() *cobra.Command {
 	var p place
 	var noWait bool
+	var node int
 	cmd := &cobra.Command{
 		Use:   "power-on",
 		Short: "Start a cluster again after power-cut, and wait until its nodes are ready",
@@ -328,10 +354,14 @@ func powerOnCommand() *cobra.Command {
 			if err := p.resolve(); err != nil {
 				return err
 			}
+			if node > 0 {
+				return cluster.PowerOnNode(cmd.Context(), p.dir, node, !noWait, os.Stdout)
+			}
 			return cluster.PowerOn(cmd.Context(), p.dir, !noWait, os.Stdout)
 		},
 	}
 	p.flags(cmd)
+	cmd.Flags().IntVar(&node, "node", 0, "the node whose power alone was cut, from 1; 0: all was cut")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the API server answers, whether or not the nodes are ready")
 	return cmd
 }
