@@ -29,6 +29,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
+	"github.com/kubeqemu/kubeqemu/apiserver/evacuation"
 	"github.com/kubeqemu/kubeqemu/apiserver/objects"
 	"github.com/kubeqemu/kubeqemu/apiserver/older"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
@@ -95,6 +96,21 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	admission.Register(s.mux, s.facts, presets.Any, intake.NewBodies(maxReviews))
+	guard, err := evacuation.New(config)
+	if err != nil {
+		return nil, err
+	}
+	admission.RegisterEvictions(s.mux, &admission.Evictions{Evict: guard.Evict, Keys: func() ([][]byte, error) {
+		var all [][]byte
+		for _, purpose := range evacuation.Purposes(s.options.Clock.Now()) {
+			_, valid, err := s.certificate.Keys(purpose)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, valid...)
+		}
+		return all, nil
+	}})
 	access, err := monitoring.NewAccess(config, s.options.Clock.Now, s.options.Log.WithName("metrics"))
 	if err != nil {
 		return nil, err
@@ -113,7 +129,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	s.group, err = subresources.New(config, subresources.Options{FrontProxy: s.proxy, Rights: rights, Uploads: s.uploads, Now: s.options.Clock.Now, Log: s.options.Log.WithName("subresources"),
+	s.group, err = subresources.New(config, subresources.Options{FrontProxy: s.proxy, Rights: rights, Uploads: s.uploads, Evacuations: guard, Now: s.options.Clock.Now, Log: s.options.Log.WithName("subresources"),
 		Handlers: &handlerapi.Client{Certificate: s.certificate.GetClientCertificate, Roots: s.handlerRoots, Now: s.options.Clock.Now}})
 	return s, err
 }
@@ -226,7 +242,8 @@ func (s *Server) watch(config *rest.Config) error {
 	}
 	s.watched, s.others = []watched{secret, mutating, validating, published, services, s.kubeVirts}, []watched{s.handlerCA, s.frontProxy}
 	s.certificate = &serving.Certificate{CA: secret, Mutating: mutating, Validating: validating, APIServices: services, ServedNames: servedNames(s.options.DataVolumes), Published: published, DNSNames: s.options.DNSNames,
-		Clock: s.options.Clock, Log: s.options.Log.WithName("certificate"), Changed: changes}
+		Hidden: map[string]serving.Hidden{evacuation.Webhook: {Purpose: evacuation.Purpose, Path: evacuation.SecretPath}},
+		Clock:  s.options.Clock, Log: s.options.Log.WithName("certificate"), Changed: changes}
 	return nil
 }
 

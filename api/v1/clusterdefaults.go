@@ -156,7 +156,7 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 			spec.Domain.Machine.Type = machine
 		}
 	}
-	if strategy := config.EvictionStrategy; spec.EvictionStrategy == nil && strategy != nil && supportedEviction(*strategy) {
+	if strategy := config.EvictionStrategy; spec.EvictionStrategy == nil && strategy != nil && supportedEviction(*strategy, vmi.Name) {
 		spec.EvictionStrategy = ptr.To(*strategy)
 	}
 	if devices := &spec.Domain.Devices; config.silent() && devices.LogSerialConsole == nil {
@@ -169,10 +169,10 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 	}
 }
 
-// supportedEviction says whether a guest may have an eviction strategy: what needs migration is
-// refused.
-func supportedEviction(s EvictionStrategy) bool {
-	return s == EvictionStrategyNone || s == EvictionStrategyLiveMigrateIfPossible
+// supportedEviction says whether a VMI of a name may have an eviction strategy. LiveMigrate is refused,
+// because there is no migration yet, and so is External with a long name.
+func supportedEviction(s EvictionStrategy, name string) bool {
+	return s == EvictionStrategyNone || s == EvictionStrategyLiveMigrateIfPossible || s == EvictionStrategyExternal && len(name) <= maxWholeName
 }
 
 // silent says whether serial ports are not logged by default.

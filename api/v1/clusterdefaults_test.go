@@ -45,6 +45,7 @@ func TestApplyClusterDefaults(t *testing.T) {
 		{"log", `{"virtualMachineOptions":{}}`, `{}`, `{}`},
 		{"eviction", `{"evictionStrategy":"LiveMigrateIfPossible"}`, `{}`, `{"evictionStrategy":"LiveMigrateIfPossible"}`},
 		{"eviction is set", `{"evictionStrategy":"LiveMigrateIfPossible"}`, `{"evictionStrategy":"None"}`, `{"evictionStrategy":"None"}`},
+		{"eviction by others", `{"evictionStrategy":"External"}`, `{}`, `{"evictionStrategy":"External"}`},
 		{"eviction that needs migration", `{"evictionStrategy":"LiveMigrate"}`, `{}`, `{}`},
 		{"set already", masquerade, defaultNetwork, defaultNetwork},
 	}

@@ -29,6 +29,9 @@ const (
 	// ConditionAccessCredentialsSynchronized: the guest's users have the keys and passwords
 	// that the guest agent brings. If it brings none, the condition is missing.
 	ConditionAccessCredentialsSynchronized ConditionType = "AccessCredentialsSynchronized"
+	// ConditionEvictionRequested: an eviction of the launcher pod was refused, and the guest is asked
+	// to leave its node.
+	ConditionEvictionRequested ConditionType = "EvictionRequested"
 	// ConditionProvisioning: a disk is being filled, and the VMI waits for it.
 	ConditionProvisioning ConditionType = "Provisioning"
 )

@@ -56,8 +56,8 @@ type KubeVirtConfiguration struct {
 	// SeccompConfiguration says which system calls the launcher pods may make.
 	// +optional
 	SeccompConfiguration *SeccompConfiguration `json:"seccompConfiguration,omitempty"`
-	// EvictionStrategy of guests that name none. LiveMigrate and External have no effect: there
-	// is no migration yet.
+	// EvictionStrategy of new guests that name none. LiveMigrate has no effect: there is no
+	// migration yet.
 	// +optional
 	// +kubebuilder:validation:Enum=None;LiveMigrate;LiveMigrateIfPossible;External
 	EvictionStrategy *EvictionStrategy `json:"evictionStrategy,omitempty"`

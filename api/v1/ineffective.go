@@ -64,7 +64,7 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "certificateRotateStrategy", why: "the components' certificates live for a day, and their CAs for 30 days"},
 	{path: "synchronizationPort", why: noMigration},
 	{path: "configuration.migrations", why: noMigration},
-	{path: "configuration.evictionStrategy", why: noMigration, asHere: harmless{texts: []string{"None", "LiveMigrateIfPossible"}}},
+	{path: "configuration.evictionStrategy", why: noMigration, asHere: harmless{texts: []string{"None", "LiveMigrateIfPossible", "External"}}},
 	{path: "configuration.vmRolloutStrategy", why: "a running guest gets no CPU, memory or device; restart its VirtualMachine", asHere: harmless{texts: []string{"Stage"}}},
 	{path: "configuration.liveUpdateConfiguration", why: "a running guest gets no CPU, memory or device"},
 	{path: "configuration.virtualMachineInstancesPerNode", why: "a node takes 110 guests at most", asHere: harmless{most: MaxInstancesPerNode}},

@@ -1,9 +1,11 @@
 package v1
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
 
@@ -14,6 +16,32 @@ func TestValidatePlacement(t *testing.T) {
 		"paused":                {func(s *spec) { s.StartStrategy = StartStrategyPaused }, ""},
 		"service account":       {func(s *spec) { s.ServiceAccountName = "No Name" }, ".serviceAccountName"},
 		"eviction by migration": {func(s *spec) { s.EvictionStrategy = ptr.To[EvictionStrategy]("LiveMigrate") }, ".evictionStrategy"},
+		"eviction by others":    {func(s *spec) { s.EvictionStrategy = ptr.To(EvictionStrategyExternal) }, ""},
 		"no DNS at all":         {func(s *spec) { s.DNSPolicy = corev1.DNSNone }, ".dnsConfig.nameservers"},
 	}.try(t, "spec")
+}
+
+// TestValidateEvictedName: an eviction names only the pod, so the pod's name has the VMI's in whole.
+func TestValidateEvictedName(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		strategy EvictionStrategy
+		refused  bool
+	}{
+		{strings.Repeat("a", maxWholeName), EvictionStrategyExternal, false}, {strings.Repeat("a", maxWholeName+1), EvictionStrategyExternal, true},
+		{strings.Repeat("a", maxWholeName+1), EvictionStrategyNone, false},
+	} {
+		spec := &VirtualMachineInstanceSpec{EvictionStrategy: &c.strategy}
+		if errs := validateEvictedName(spec, c.name); (len(errs) > 0) != c.refused || c.refused && errs[0].Field != "metadata.name" {
+			t.Errorf("%s, %d characters: %v", c.strategy, len(c.name), errs)
+		}
+		byDefault := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: c.name}}
+		ApplyClusterDefaults(byDefault, &KubeVirtConfiguration{EvictionStrategy: &c.strategy})
+		if got := byDefault.Spec.EvictionStrategy; (got == nil) != c.refused {
+			t.Errorf("%s by default, %d characters: the VMI has %v", c.strategy, len(c.name), got)
+		}
+		if name := LauncherPodName(c.name, "uid", FirstPod); (VMIOfLauncherPod(name) == c.name) != (len(c.name) <= maxWholeName) {
+			t.Errorf("%d characters: the pod %s is of the VMI %q", len(c.name), name, VMIOfLauncherPod(name))
+		}
+	}
 }

@@ -33,6 +33,8 @@ const (
 	// killed for memory.
 	ReasonRejected  = "UnexpectedAdmissionError"
 	ReasonOOMKilled = "OOMKilled"
+	// ReasonEvictionRequested is KubeVirt's, of the condition EvictionRequested.
+	ReasonEvictionRequested = "EvictionRequested"
 	// ReasonNotPaused is the reason of the pod's readiness gate.
 	ReasonNotPaused = "NotPaused"
 )

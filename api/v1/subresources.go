@@ -58,3 +58,16 @@ type UnpauseOptions struct {
 	// +listType=atomic
 	DryRun []string `json:"dryRun,omitempty"`
 }
+
+// EvacuateCancelOptions of virtualmachines/evacuate/cancel and virtualmachineinstances/evacuate/cancel.
+type EvacuateCancelOptions struct {
+	metav1.TypeMeta `json:",inline"`
+	// DryRun is empty, or All: then nothing is done.
+	// +optional
+	// +listType=atomic
+	DryRun []string `json:"dryRun,omitempty"`
+	// EvacuationNodeName is the node that the guest was asked to leave. Another node is refused. It may
+	// be empty.
+	// +optional
+	EvacuationNodeName string `json:"evacuationNodeName,omitempty"`
+}

@@ -42,6 +42,7 @@ var (
 // past the schema has no effect.
 func Validate(vmi *VirtualMachineInstance) field.ErrorList {
 	errs := validateAnnotations(vmi.Annotations, field.NewPath("metadata", "annotations"))
+	errs = append(errs, validateEvictedName(&vmi.Spec, vmi.Name)...)
 	return append(errs, validateSpec(&vmi.Spec, field.NewPath("spec"))...)
 }
 

@@ -96,11 +96,13 @@ type VirtualMachineInstanceSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
-	// EvictionStrategy is None or LiveMigrateIfPossible. With either, an eviction ends the
-	// guest: live migration is not supported yet.
+	// EvictionStrategy says what an eviction of the launcher pod does, such as kubectl drain's. None
+	// and LiveMigrateIfPossible: the eviction ends the guest, because live migration is not supported
+	// yet. External: the eviction is refused, and status.evacuationNodeName asks another program to
+	// bring the guest elsewhere. Default: the KubeVirt object's configuration.evictionStrategy.
 	// +optional
 	// +kubebuilder:validation:Enum=None;LiveMigrate;LiveMigrateIfPossible;External
-	// +kubebuilder:validation:XValidation:rule="self == 'None' || self == 'LiveMigrateIfPossible'",message="live migration is not supported yet; use None or LiveMigrateIfPossible"
+	// +kubebuilder:validation:XValidation:rule="self != 'LiveMigrate'",message="live migration is not supported yet; use None, LiveMigrateIfPossible or External"
 	EvictionStrategy *EvictionStrategy `json:"evictionStrategy,omitempty"`
 
 	// Hostname of the guest and of the launcher pod. Default: the first label
@@ -173,6 +175,7 @@ type EvictionStrategy string
 const (
 	EvictionStrategyNone                  EvictionStrategy = "None"
 	EvictionStrategyLiveMigrateIfPossible EvictionStrategy = "LiveMigrateIfPossible"
+	EvictionStrategyExternal              EvictionStrategy = "External"
 )
 
 // VirtualMachineInstancePhase is where a VMI is in its life. It never goes back.
@@ -237,6 +240,11 @@ type VirtualMachineInstanceStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=2
 	LauncherPods []LauncherPod `json:"launcherPods,omitempty"`
+	// EvacuationNodeName is the node that the guest is asked to leave, by an eviction of its launcher pod.
+	// virt-api writes it. It stays until the guest has left, or the evacuation is cancelled.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	EvacuationNodeName string `json:"evacuationNodeName,omitempty"`
 	// QOSClass of the launcher pod.
 	// +optional
 	QOSClass *string `json:"qosClass,omitempty"`

@@ -13,7 +13,8 @@ var runStrategies = []VirtualMachineRunStrategy{RunStrategyAlways, RunStrategyHa
 // template is defaulted when something is made from it. Before an instancetype or a preference
 // is applied to the template, call ValidateVirtualMachineSpec instead.
 func ValidateVirtualMachine(vm *VirtualMachine) field.ErrorList {
-	return append(ValidateVirtualMachineSpec(vm), ValidateTemplate(&vm.Spec.Template, field.NewPath("spec", "template"))...)
+	errs := append(ValidateVirtualMachineSpec(vm), validateEvictedName(&vm.Spec.Template.Spec, vm.Name)...)
+	return append(errs, ValidateTemplate(&vm.Spec.Template, field.NewPath("spec", "template"))...)
 }
 
 // ValidateVirtualMachineSpec returns every error of a VirtualMachine but its

@@ -60,16 +60,21 @@ type server struct {
 func (s *server) serve(answer answer, takesPresets func(*admissionv1.AdmissionRequest) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := s.decide(w, r, answer, takesPresets)
-		if err != nil {
-			refuse(w, err)
-			return
-		}
-		// decide has given back its places: a slow reader of the answer holds none.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
-		w.Header().Set("Content-Type", "application/json")
-		// The client may have gone; nothing else can fail.
-		_, _ = w.Write(text)
+		respond(w, text, err)
 	})
+}
+
+// respond sends an answer, or why there is none. Its caller has given back the places that the question
+// took: a slow reader of the answer holds none.
+func respond(w http.ResponseWriter, text []byte, err error) {
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
+	w.Header().Set("Content-Type", "application/json")
+	// The client may have gone; nothing else can fail.
+	_, _ = w.Write(text)
 }
 
 // decide reads a question and returns the answer to it.

@@ -77,6 +77,8 @@ type Certificate struct {
 	// API server holds each to the group and version in its spec.
 	APIServices Objects[apiregistrationv1.APIService]
 	ServedNames []string
+	// Hidden are the webhooks of Validating whose path has a secret, by name.
+	Hidden map[string]Hidden
 	// Published tells virt-handlers the CA of virt-api's client certificates.
 	Published Object[*corev1.ConfigMap]
 	Clock     clock.PassiveClock
@@ -151,7 +153,7 @@ func (c *Certificate) step(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := c.inject(ctx, cas.Bundle()); err != nil {
+	if err := c.inject(ctx, cas); err != nil {
 		return 0, fmt.Errorf("tell the API server of virt-api's CA: %w", err)
 	}
 	c.injected.Store(true)
@@ -196,9 +198,10 @@ func (c *Certificate) authorities(ctx context.Context) (authority.CAs, error) {
 	return cas, nil
 }
 
-// inject writes the CAs into the webhook configurations, if they hold others. It skips a
+// inject writes the CAs and secret paths into the webhook configurations, if they hold others. It skips a
 // configuration that is not installed.
-func (c *Certificate) inject(ctx context.Context, bundle []byte) error {
+func (c *Certificate) inject(ctx context.Context, cas authority.CAs) error {
+	bundle := cas.Bundle()
 	if config := c.Mutating.Get(); config != nil {
 		changed := false
 		for i := range config.Webhooks {
@@ -214,7 +217,15 @@ func (c *Certificate) inject(ctx context.Context, bundle []byte) error {
 	if config := c.Validating.Get(); config != nil {
 		changed := false
 		for i := range config.Webhooks {
-			changed = write(&config.Webhooks[i].ClientConfig, bundle) || changed
+			webhook := &config.Webhooks[i]
+			changed = write(&webhook.ClientConfig, bundle) || changed
+			if hidden, ok := c.Hidden[webhook.Name]; ok {
+				led, err := hidden.lead(&webhook.ClientConfig, cas, c.Clock.Now())
+				if err != nil {
+					return err
+				}
+				changed = led || changed
+			}
 		}
 		if changed {
 			if err := c.Validating.Update(ctx, config); err != nil {

@@ -26,7 +26,11 @@ func (c *Certificate) Keys(purpose string) (sign []byte, valid [][]byte, err err
 	if err != nil {
 		return nil, nil, fmt.Errorf("read virt-api's CA from Secret %s: %w", SecretName, err)
 	}
-	now, settled := c.Clock.Now(), false
+	return keys(held, purpose, c.Clock.Now())
+}
+
+func keys(held authority.CAs, purpose string, now time.Time) (sign []byte, valid [][]byte, err error) {
+	settled := false
 	for _, ca := range held { // the newest first
 		if ca.Key == nil {
 			continue

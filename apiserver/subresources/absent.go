@@ -42,7 +42,7 @@ func absences() []absence {
 	}
 	for _, resource := range []string{machines, instances} {
 		all = append(all, absence{resource + "/addvolume", noHotplug}, absence{resource + "/removevolume", noHotplug},
-			absence{resource + "/evacuate/cancel", "no VM is evacuated, because " + noMigration}, absence{resource + "/objectgraph", noGraph})
+			absence{resource + "/objectgraph", noGraph})
 	}
 	for _, sub := range []string{"fetchcertchain", "querylaunchmeasurement", "setupsession", "injectlaunchsecret"} {
 		all = append(all, absence{instances + "/sev/" + sub, noSEV})

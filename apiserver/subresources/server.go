@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
+	"github.com/kubeqemu/kubeqemu/apiserver/evacuation"
 	"github.com/kubeqemu/kubeqemu/apiserver/upload"
 	"github.com/kubeqemu/kubeqemu/apiserver/web"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
@@ -36,8 +37,10 @@ type Options struct {
 	Handlers   *handlerapi.Client
 	// Uploads takes the images of DataVolumes; nil if virt-api takes none.
 	Uploads *upload.Server
-	Now     func() time.Time
-	Log     logr.Logger
+	// Evacuations takes back that guests are asked to leave their nodes.
+	Evacuations *evacuation.Guard
+	Now         func() time.Time
+	Log         logr.Logger
 }
 
 // New makes a Server.

@@ -17,7 +17,6 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/series"
-	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/internal/monitoring"
 )
 
@@ -50,7 +49,9 @@ func addMetrics(mgr ctrl.Manager, o options, signer *certificates.Signer, volume
 		Handler: access.Guard(monitoring.Handler(prometheus.Gatherers{metrics.Registry, registry}))})
 }
 
-func podName(i *v1.VirtualMachineInstance) string { return vmi.PodName(i.Name, i.UID, vmi.First) }
+func podName(i *v1.VirtualMachineInstance) string {
+	return v1.LauncherPodName(i.Name, i.UID, v1.FirstPod)
+}
 
 // list returns the cache's own objects, which the caller must not change.
 func list(ctx context.Context, from client.Reader) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error) {

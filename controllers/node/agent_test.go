@@ -19,7 +19,6 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -80,7 +79,7 @@ func TestAgentAfterRestart(t *testing.T) {
 	object := running()
 	object.Namespace, object.Name, object.UID = "ns", "vm", "u1"
 	object.Status.NodeName, object.Status.ActivePods = "n1", map[types.UID]string{"p": "n1"}
-	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1", vmi.First)}
+	pod := types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName("vm", "u1", v1.FirstPod)}
 	object.Status.LauncherPods = []v1.LauncherPod{{Name: pod.Name, IPs: []string{"10.244.0.5"}}}
 	machine := &qemuargs.Machine{Agent: &qemuargs.Agent{}}
 	started := time.Unix(1000, 0)

@@ -29,7 +29,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -65,7 +64,7 @@ func IndexByPod(o client.Object) []string {
 	if !ok {
 		return nil
 	}
-	return vmi.PodNames(object)
+	return object.LauncherPodNames()
 }
 
 // Setup registers the reconciler with a manager.
@@ -175,10 +174,10 @@ func (r *Reconciler) withoutLauncher(ctx context.Context, object *v1.VirtualMach
 	return ctrl.Result{}, err
 }
 
-// pods are the names of the pods that may be the VMI's launchers; see vmi.PodNames.
+// pods are the names of the pods that may be the VMI's launchers; see LauncherPodNames of a VMI.
 func pods(object *v1.VirtualMachineInstance) []types.NamespacedName {
 	var all []types.NamespacedName
-	for _, name := range vmi.PodNames(object) {
+	for _, name := range object.LauncherPodNames() {
 		all = append(all, types.NamespacedName{Namespace: object.Namespace, Name: name})
 	}
 	return all

@@ -23,7 +23,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -66,7 +65,7 @@ func TestGather(t *testing.T) {
 			builder = builder.WithObjects(tt.other)
 		}
 		pod := func(name string) types.NamespacedName {
-			return types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, types.UID(name), vmi.First)}
+			return types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName(name, types.UID(name), v1.FirstPod)}
 		}
 		own := reporting(pod("own"), control.StateReport{})
 		own.Since = now.Add(-tt.waited)
@@ -84,7 +83,7 @@ func TestWake(t *testing.T) {
 	now := time.Unix(100_000, 0)
 	coming := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "coming", UID: "coming", CreationTimestamp: metav1.NewTime(now)},
 		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Scheduled, ActivePods: map[types.UID]string{"p": "n1"}}}
-	preparing := reporting(types.NamespacedName{Namespace: "ns", Name: vmi.PodName("coming", "coming", vmi.First)}, control.StateReport{State: control.StatePreparing})
+	preparing := reporting(types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName("coming", "coming", v1.FirstPod)}, control.StateReport{State: control.StatePreparing})
 	set := connected(t, preparing)
 	c := fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(coming).Build()
 	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Sessions: set, woken: make(chan event.GenericEvent, 10)}

@@ -19,7 +19,6 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -86,7 +85,7 @@ func TestVouchedAfterWiring(t *testing.T) {
 // no pod has.
 func TestReportsOnlyItsPod(t *testing.T) {
 	started := time.Unix(1000, 0)
-	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1", vmi.First)}
+	pod := types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName("vm", "u1", v1.FirstPod)}
 	tests := []struct {
 		name  string
 		pods  []v1.LauncherPod

@@ -8,14 +8,13 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 )
 
 // TestWhosePod: of a launcher the pod's name says which VMI it is for, and only a
 // name that virt-controller wrote down does, whatever hash is in it.
 func TestWhosePod(t *testing.T) {
 	const uid, migration = types.UID("0a1b2c3d-0000-4000-8000-000000000001"), types.UID("0a1b2c3d-0000-4000-8000-000000000002")
-	first, target := vmi.PodName("vm", uid, vmi.First), vmi.PodName("vm", uid, migration)
+	first, target := v1.LauncherPodName("vm", uid, v1.FirstPod), v1.LauncherPodName("vm", uid, migration)
 	for what, c := range map[string]struct {
 		pod, namespace string
 		lists          []string
@@ -24,7 +23,7 @@ func TestWhosePod(t *testing.T) {
 		"its first":                             {first, "ns", []string{first}, true, true},
 		"its first, before it was seen":         {first, "ns", nil, false, false},
 		"in another namespace":                  {first, "other", []string{first}, true, false},
-		"of an earlier VMI":                     {vmi.PodName("vm", migration, vmi.First), "ns", []string{first}, true, false},
+		"of an earlier VMI":                     {v1.LauncherPodName("vm", migration, v1.FirstPod), "ns", []string{first}, true, false},
 		"a migration's":                         {target, "ns", []string{first, target}, true, true},
 		"a migration's that nobody knows":       {target, "ns", []string{first}, true, false},
 		"a name like it":                        {"virt-launcher-vm-0000000000", "ns", []string{first}, true, false},

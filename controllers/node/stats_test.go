@@ -20,7 +20,6 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/series"
-	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
@@ -48,7 +47,7 @@ func (n *statsNode) add(name, text string) {
 	asked := &atomic.Int32{}
 	n.asked[name] = asked
 	ours, theirs := controltest.Pair(n.t)
-	pod := types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, types.UID(name), vmi.First)}
+	pod := types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName(name, types.UID(name), v1.FirstPod)}
 	if !n.sessions.Add(&sessions.Session{Slot: name, Pod: pod, Features: control.Features(), Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(*control.Message) {})}) {
 		n.t.Fatal("the session is not taken")
 	}
@@ -135,7 +134,7 @@ func TestStatsCollector(t *testing.T) {
 func TestStatsShared(t *testing.T) {
 	n := newStatsNode(t)
 	n.add("good", aStatistic)
-	launcher := n.sessions.Get(types.NamespacedName{Namespace: "ns", Name: vmi.PodName("good", "good", vmi.First)})
+	launcher := n.sessions.Get(types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName("good", "good", v1.FirstPod)})
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {

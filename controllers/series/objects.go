@@ -51,7 +51,7 @@ func guestLabels(annotations map[string]string) labels {
 }
 
 // instance sends the series of an instance. The labels evictable and outdated are constant:
-// nothing holds up an eviction, and nothing acts on an outdated launcher.
+// no eviction waits for a migration, and nothing acts on an outdated launcher.
 func (o *Objects) instance(to chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
 	who := labels{"node", vmi.Status.NodeName, "namespace", vmi.Namespace, "name", vmi.Name}
 	more := labels{"phase", strings.ToLower(string(vmi.Status.Phase)), "evictable", "true", "outdated", "false"}

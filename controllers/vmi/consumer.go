@@ -30,7 +30,7 @@ const consumerTime = 30 * time.Second
 
 // ConsumerName is the name of a VMI's consumer.
 func ConsumerName(vmi *v1.VirtualMachineInstance) string {
-	return podName("virt-consumer-", vmi.Name, vmi.UID, First)
+	return v1.ConsumerPodName(vmi.Name, vmi.UID)
 }
 
 // Consumer renders a VMI's consumer. It asks for the same resources as the launcher pod, one slot

@@ -130,7 +130,7 @@ func TestFirstConsumer(t *testing.T) {
 			t.Errorf("%s: of the consumer is left: %s", step.phase, status)
 		}
 	}
-	c.pod(PodName(c.vmi.Name, c.vmi.UID, First))
+	c.pod(v1.LauncherPodName(c.vmi.Name, c.vmi.UID, v1.FirstPod))
 }
 
 // TestConsumerInVain: a consumer after which the claim is not bound is made anew, but not at once.
@@ -173,7 +173,7 @@ func TestConsumerOfCollected(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.later()
-	c.pod(PodName(c.vmi.Name, c.vmi.UID, First))
+	c.pod(v1.LauncherPodName(c.vmi.Name, c.vmi.UID, v1.FirstPod))
 	if c.pods() != 1 || c.provisioning() != "" {
 		t.Errorf("%d pods, Provisioning says %q", c.pods(), c.provisioning())
 	}

@@ -439,6 +439,9 @@ func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
 	if s, old := vmi.Status.Condition(v1.ConditionSynchronized), before.Status.Condition(v1.ConditionSynchronized); s != nil && (old == nil || old.Reason != s.Reason) {
 		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, s.Reason, "Synchronize", "%s", s.Message)
 	}
+	if c := vmi.Status.Condition(v1.ConditionEvictionRequested); c != nil && before.Status.Condition(v1.ConditionEvictionRequested) == nil {
+		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, c.Reason, "Evict", "%s", c.Message)
+	}
 	if before.IsFinal() || !vmi.IsFinal() {
 		return
 	}

@@ -115,7 +115,7 @@ func TestFilledEarly(t *testing.T) {
 	if after := c.later(); after != earlyDelay {
 		t.Errorf("looked at again after %s", after)
 	}
-	pod := c.pod(PodName(c.vmi.Name, c.vmi.UID, First))
+	pod := c.pod(v1.LauncherPodName(c.vmi.Name, c.vmi.UID, v1.FirstPod))
 	pod.Spec.NodeName = "node1"
 	if err := c.client.Update(t.Context(), pod); err != nil {
 		t.Fatal(err)

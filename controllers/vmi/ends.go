@@ -64,7 +64,7 @@ func (r *Reconciler) lastWord(vmi *v1.VirtualMachineInstance, fallback end) end 
 func (r *Reconciler) takeDown(ctx context.Context, pod *corev1.Pod) {
 	vmi := &v1.VirtualMachineInstance{}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: nameOfVMI(pod)}, vmi)
-	if err != nil || rejected(pod) || pod.Name != PodName(vmi.Name, vmi.UID, First) || vmi.Status.ActivePods[pod.UID] == "" {
+	if err != nil || rejected(pod) || pod.Name != v1.LauncherPodName(vmi.Name, vmi.UID, v1.FirstPod) || vmi.Status.ActivePods[pod.UID] == "" {
 		return
 	}
 	if last, ended := podEnd(pod); ended {

@@ -21,7 +21,7 @@ import (
 func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (found *corev1.Pod, watched bool, err error) {
 	pod := &corev1.Pod{}
 	watched = true
-	key := client.ObjectKey{Namespace: vmi.Namespace, Name: PodName(vmi.Name, vmi.UID, First)}
+	key := client.ObjectKey{Namespace: vmi.Namespace, Name: v1.LauncherPodName(vmi.Name, vmi.UID, v1.FirstPod)}
 	err = r.Client.Get(ctx, key, pod)
 	if apierrors.IsNotFound(err) && (vmi.Status.Phase != "" || vmi.DeletionTimestamp != nil) && !vmi.IsFinal() {
 		// A VMI ends when its pod is gone, so the cache, which may be behind, is not enough.

@@ -4,7 +4,6 @@ package vmi
 
 import (
 	"crypto/sha1"
-	"crypto/sha256"
 	"encoding/hex"
 	"maps"
 	"path"
@@ -15,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -49,55 +47,12 @@ type PodConfig struct {
 	Emulation bool
 }
 
-// First is the role of a VMI's first launcher pod. The target pod of a migration has the
-// migration's UID for its role.
-const First types.UID = ""
-
-// PodName is the name of a VMI's launcher pod in a role. The name depends on nothing else. So
-// two reconciles that create the same pod at once create one pod, and a VMI has a second pod
-// only in a migration.
-//
-// The name contains a hash of the VMI's UID. virt-handler learns only the pod's name from the
-// kubelet, and by the hash tells the pod from one of an earlier VMI of the same name. The name
-// proves nothing beyond that; see PodNames.
-func PodName(name string, uid, role types.UID) string {
-	return podName("virt-launcher-", name, uid, role)
-}
-
-func podName(prefix, name string, uid, role types.UID) string {
-	const limit = 253 // of an object's name
-	of := string(uid)
-	if role != First {
-		of += "/" + string(role) // no UID has a slash
-	}
-	sum := sha256.Sum256([]byte(of))
-	suffix := "-" + hex.EncodeToString(sum[:5])
-	prefix += name
-	if over := len(prefix) + len(suffix) - limit; over > 0 {
-		prefix = strings.TrimRight(prefix[:len(prefix)-over], "-.")
-	}
-	return prefix + suffix
-}
-
-// PodNames are the names of a VMI's launcher pods: the name of its first pod, and those in the
-// status, which only virt-controller may write. A pod of another name is not the VMI's,
-// whatever its labels say.
-func PodNames(vmi *v1.VirtualMachineInstance) []string {
-	names := []string{PodName(vmi.Name, vmi.UID, First)}
-	for _, pod := range vmi.Status.LauncherPods {
-		if !slices.Contains(names, pod.Name) {
-			names = append(names, pod.Name)
-		}
-	}
-	return names
-}
-
 // Pod renders the launcher pod of a defaulted VMI, whose status already holds the facts about
 // its claims. A namespace that enforces the restricted Pod Security Standard admits the pod.
 func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:            PodName(vmi.Name, vmi.UID, First),
+			Name:            v1.LauncherPodName(vmi.Name, vmi.UID, v1.FirstPod),
 			Namespace:       vmi.Namespace,
 			Labels:          podLabels(vmi),
 			Annotations:     podAnnotations(vmi),

@@ -4,14 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	podsecurity "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
@@ -130,79 +127,6 @@ func TestPodMounts(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestPodName(t *testing.T) {
-	const uid = types.UID("0a1b2c3d-0000-4000-8000-000000000001")
-	long := strings.Repeat("a", 253)
-	names := map[string]string{}
-	for _, tt := range []struct {
-		name string
-		uid  types.UID
-	}{
-		{"vm", uid}, {"vm", uid + "2"}, {"vm2", uid}, {"dotted.name", uid},
-		{long, uid}, {long, uid + "2"},
-		// The cut falls on, before and after characters that may not end a part.
-		{strings.Repeat("a", 226) + "-" + strings.Repeat("b", 20), uid + "3"}, {strings.Repeat("a", 227) + "." + strings.Repeat("b", 20), uid + "4"},
-		{strings.Repeat("a", 228) + "-" + strings.Repeat("b", 20), uid + "5"}, {strings.Repeat("a.", 120) + "a", uid + "6"},
-	} {
-		got := PodName(tt.name, tt.uid, First)
-		if errs := validation.IsDNS1123Subdomain(got); len(errs) > 0 {
-			t.Errorf("%q: pod name %q: %v", tt.name, got, errs)
-		}
-		if !strings.HasPrefix(got, "virt-launcher-"+tt.name[:min(len(tt.name), 200)]) {
-			t.Errorf("%q: pod name %q", tt.name, got)
-		}
-		if other, ok := names[got]; ok {
-			t.Errorf("%q and %q have the same pod name", other, tt.name)
-		}
-		names[got] = tt.name
-		if again := PodName(tt.name, tt.uid, First); again != got {
-			t.Errorf("%q: %q, then %q", tt.name, got, again)
-		}
-	}
-}
-
-// TestPodRoles: a VMI has one first pod, whoever makes it, and another for each
-// migration. A pod that virt-controller did not write down is none of the VMI's.
-func TestPodRoles(t *testing.T) {
-	const uid, other = types.UID("0a1b2c3d-0000-4000-8000-000000000001"), types.UID("0a1b2c3d-0000-4000-8000-000000000002")
-	seen := map[string]string{}
-	for _, c := range []struct {
-		what      string
-		uid, role types.UID
-	}{
-		{"first", uid, First}, {"another VMI's first", other, First}, {"a migration's", uid, other}, {"another migration's", uid, uid},
-		{"of another VMI, by a migration", other, uid}, {"joined", uid + "/" + other + "x", First},
-	} {
-		name := PodName("vm", c.uid, c.role)
-		if before, there := seen[name]; there {
-			t.Errorf("%s and %s have the same name", before, c.what)
-		}
-		seen[name] = c.what
-	}
-	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: uid}}
-	first, target := PodName("vm", uid, First), PodName("vm", uid, other)
-	if names := PodNames(vmi); !slices.Equal(names, []string{first}) {
-		t.Errorf("a new VMI has the pods %q", names)
-	}
-	vmi.Status.LauncherPods = []v1.LauncherPod{{Name: first}, {Name: target}}
-	if names := PodNames(vmi); !slices.Equal(names, []string{first, target}) {
-		t.Errorf("a VMI that migrates has the pods %q", names)
-	}
-}
-
-func FuzzPodName(f *testing.F) {
-	f.Add("vm", "uid")
-	f.Add(strings.Repeat("a.-", 90), "uid")
-	f.Fuzz(func(t *testing.T, name, uid string) {
-		if len(validation.IsDNS1123Subdomain(name)) > 0 {
-			t.Skip("no name of an object")
-		}
-		if errs := validation.IsDNS1123Subdomain(PodName(name, types.UID(uid), First)); len(errs) > 0 {
-			t.Errorf("%q, %q: %q: %v", name, uid, PodName(name, types.UID(uid), First), errs)
-		}
-	})
 }
 
 // The hash was made with sha1sum.

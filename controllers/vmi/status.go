@@ -34,6 +34,7 @@ func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav
 	}
 	status.RuntimeUser = RuntimeUser
 	observeScheduling(status, pod, now)
+	observeEviction(status, now)
 	observeWaiting(status, pod, now)
 	if c := computeStatus(pod); c != nil && c.State.Running != nil {
 		status.SetPhase(v1.Scheduled, now)
@@ -107,10 +108,28 @@ func finish(status *v1.VirtualMachineInstanceStatus, e end, now metav1.Time) {
 		status.Reason = e.reason
 	}
 	status.RemoveCondition(v1.ConditionPaused)
+	endEviction(status)
 	// The guest's operating system and its addresses stay in the status.
 	status.RemoveCondition(v1.ConditionAgentConnected)
 	status.FSFreezeStatus = ""
 	setReady(status, metav1.ConditionFalse, e.reason, e.message, now)
+}
+
+// observeEviction says in a condition that the guest is asked to leave its node. A guest that is on
+// another node has left it.
+func observeEviction(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
+	if status.EvacuationNodeName == "" || status.EvacuationNodeName != status.NodeName {
+		endEviction(status)
+		return
+	}
+	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionEvictionRequested, Status: metav1.ConditionTrue, Reason: v1.ReasonEvictionRequested,
+		Message: "an eviction asks the guest to leave node " + status.EvacuationNodeName + "; its evictionStrategy External leaves that to another program"}, now)
+}
+
+// endEviction takes back that the guest is asked to leave a node.
+func endEviction(status *v1.VirtualMachineInstanceStatus) {
+	status.EvacuationNodeName = ""
+	status.RemoveCondition(v1.ConditionEvictionRequested)
 }
 
 // observeScheduling copies the scheduler's complaint to the VMI.
@@ -164,6 +183,7 @@ func noteRejection(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now
 	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
 		Reason: v1.ReasonRejected, Message: "the node turned the launcher pod away, and it is made anew: " + pod.Status.Message}, now)
 	setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is being made anew", now)
+	endEviction(status)
 }
 
 // wasRejected says whether the VMI is to get another pod. A VMI that is Scheduling has a

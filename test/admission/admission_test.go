@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/apiserver/evacuation"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 )
 
@@ -74,6 +75,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("launcher pods by status", s.launcherPodsStatus)
 	t.Run("DataVolumes", s.dataVolumes)
 	t.Run("own node", s.ownNode)
+	t.Run("evictions", s.evictions)
 	t.Run("newer schema", s.newerSchema)
 	t.Run("applied again", s.appliedAgain)
 	t.Run("rotation", func(t *testing.T) { s.rotation(t, start) })
@@ -510,7 +512,12 @@ func (s *testServer) down(t *testing.T, stop func()) {
 	if err := s.admin.Create(t.Context(), vmi); err != nil {
 		t.Fatal(err)
 	}
+	_, launcher := s.launched(t, "launched", v1.EvictionStrategyNone)
+	tenant, plain := s.evictor(t, "waiting"), s.plainPod(t, "evicted")
 	stop()
+	if err := evict(t, tenant, launcher); err == nil || !strings.Contains(err.Error(), "evictions.kubevirt.io") || strings.Contains(err.Error(), evacuation.Path+"/") {
+		t.Errorf("the eviction of a launcher: %v, want an error that names the webhook and no secret", err)
+	}
 	if err := s.admin.Create(t.Context(), tiny("refused")); err == nil || !strings.Contains(err.Error(), "virtualmachineinstances-mutator.kubevirt.io") {
 		t.Errorf("a new VMI: %v, want an error that names the webhook", err)
 	}
@@ -524,6 +531,7 @@ func (s *testServer) down(t *testing.T, stop func()) {
 		name string
 		do   func() error
 	}{
+		{"the eviction of another pod", func() error { return evict(t, tenant, plain) }},
 		{"a pod", func() error { return s.admin.Create(t.Context(), pod) }},
 		{"a VMI of virt-controller's", func() error { return controller.Create(t.Context(), made) }},
 		{"a KubeVirt", func() error {

@@ -245,7 +245,7 @@ func TestLauncherNameTaken(t *testing.T) {
 	start := stopController(t)
 	v := create(t, ns, tiny("victim"))
 	uid := v.get().UID
-	forged := impostor(genuine, launcherpods.PodName(v.name, uid, launcherpods.First))
+	forged := impostor(genuine, v1.LauncherPodName(v.name, uid, v1.FirstPod))
 	if err := makePod(t, ns, forged, tenant(t, ns)); err == nil || !strings.Contains(err.Error(), "only virt-controller makes pods") {
 		t.Errorf("a tenant makes the launcher: %v", err)
 	}

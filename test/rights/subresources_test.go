@@ -21,9 +21,17 @@ func TestSubresources(t *testing.T) {
 	var got strings.Builder
 	for _, e := range subresources.Table() {
 		var may []string
+		// Of a path below the object, the API server asks RBAC about the first part alone.
+		first := e.Resource
+		if parent, _, below := strings.Cut(e.Subresource, "/"); below {
+			first += "/" + parent
+		}
 		for _, role := range roles {
 			if rights[role][e.Verb()+" "+subresources.Group+"/"+e.Name()] {
 				may = append(may, role)
+				if first != e.Resource && !rights[role][e.Verb()+" "+subresources.Group+"/"+first] {
+					t.Errorf("%s may use %s, but not %s: the API server asks for that", role, e.Name(), first)
+				}
 			}
 		}
 		if len(may) == 0 {

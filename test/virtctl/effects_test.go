@@ -60,7 +60,11 @@ func all(effects ...effect) effect {
 
 // becomes: an object's value is another than before, and comes to be this one.
 func becomes(object, path, want string) effect {
-	return effect{fmt.Sprintf("`%s` of %s becomes `%s`", strings.Trim(path, "{}"), object, want), func(b *bench) (after, error) {
+	becomes := "becomes `" + want + "`"
+	if want == "" {
+		becomes = "becomes empty"
+	}
+	return effect{fmt.Sprintf("`%s` of %s %s", strings.Trim(path, "{}"), object, becomes), func(b *bench) (after, error) {
 		if before, err := b.value(object, path); err != nil || before == want {
 			return nil, errors.Join(err, fmt.Errorf("%s of %s is %q before", path, object, before))
 		}

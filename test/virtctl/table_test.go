@@ -47,6 +47,8 @@ const (
 	paused   = `{.status.conditions[?(@.type=="Paused")].status}`
 	strategy = "{.spec.runStrategy}"
 	uid      = "{.metadata.uid}"
+	leaves   = "{.status.evacuationNodeName}"
+	evict    = `kubectl patch vmi vm --subresource=status --type=merge --patch="{\"status\":{\"evacuationNodeName\":\"$(kubectl get vmi vm -o jsonpath={.status.nodeName})\"}}"` // as an eviction does
 	ssh      = `-i key --known-hosts known -t "-o StrictHostKeyChecking=no"`
 )
 
@@ -98,6 +100,11 @@ func power() []command {
 		}},
 		{"reset", "", []line{{prepare: isRunning("virtctl unpause vm vm"), line: "virtctl reset vm", effect: rebooted("vm")}}},
 		{"soft-reboot", "", []line{{line: "virtctl soft-reboot vm", effect: rebooted("vm"), note: "The guest has no agent, and obeys the power button"}}},
+		{"evacuate-cancel", "", []line{
+			{prepare: sh(evict), line: "virtctl evacuate-cancel vm vm --dry-run", effect: stays("vmi/vm", leaves)},
+			{line: "virtctl evacuate-cancel vm vm", effect: becomes("vmi/vm", leaves, "")},
+			{prepare: sh(evict), line: "virtctl evacuate-cancel vmi vm", effect: becomes("vmi/vm", leaves, "")},
+		}},
 		{"restart", "", []line{
 			{line: "virtctl restart vm --dry-run", effect: stays("vmi/vm", uid)},
 			{line: "virtctl restart vm", effect: changes("vmi/vm", uid)},
@@ -391,10 +398,6 @@ func unserved() []command {
 	return []command{
 		{"migrate", "no live migration", []line{{line: "virtctl migrate vm --dry-run --addedNodeSelector=a=b", missing: "live migration is not supported by Kubeqemu yet"}}},
 		{"migrate-cancel", "no live migration", []line{{line: "virtctl migrate-cancel vm --dry-run", missing: "virtualmachineinstancemigrations"}}},
-		{"evacuate-cancel", "no live migration", []line{
-			{line: "virtctl evacuate-cancel vm vm --dry-run", missing: "no VM is evacuated"},
-			{line: "virtctl evacuate-cancel vmi vm", missing: "no VM is evacuated"},
-		}},
 		{"addvolume", "no hotplug", []line{{line: "virtctl addvolume vm --volume-name=claim --serial=1 --cache=none --disk-type=disk --bus=scsi --persist --dry-run", missing: "hotplug is not supported by Kubeqemu yet"},
 			{line: "virtctl addvolume vm --volume-name=claim", missing: "hotplug is not supported by Kubeqemu yet"}}},
 		{"removevolume", "no hotplug", []line{{line: "virtctl removevolume vm --volume-name=claim --persist --dry-run", missing: "hotplug is not supported by Kubeqemu yet"}}},

@@ -25,7 +25,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
-	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
@@ -44,7 +43,7 @@ type slotted struct {
 func newSlotted(t *testing.T) *slotted {
 	t.Helper()
 	object := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "u1"}}
-	s := &slotted{pod: types.NamespacedName{Namespace: "ns", Name: vmi.PodName("vm", "u1", vmi.First)}}
+	s := &slotted{pod: types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName("vm", "u1", v1.FirstPod)}}
 	s.sessions = sessions.NewSet(testr.New(t), func(types.NamespacedName) {})
 	t.Cleanup(s.sessions.Close)
 	kubelet := nodetest.NewKubelet(map[string][]types.NamespacedName{device: {s.pod}})

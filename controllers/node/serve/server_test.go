@@ -26,7 +26,6 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/authority/authoritytest"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
@@ -93,7 +92,7 @@ func ownServing(h *testHandler) *tls.Certificate {
 // first finds the launcher in a VMI's first pod.
 func first(set *sessions.Set) func(*v1.VirtualMachineInstance) *sessions.Session {
 	return func(o *v1.VirtualMachineInstance) *sessions.Session {
-		return set.Get(types.NamespacedName{Namespace: o.Namespace, Name: vmi.PodName(o.Name, o.UID, vmi.First)})
+		return set.Get(types.NamespacedName{Namespace: o.Namespace, Name: v1.LauncherPodName(o.Name, o.UID, v1.FirstPod)})
 	}
 }
 
@@ -105,7 +104,7 @@ func connectAs(t *testing.T, set *sessions.Set, name string, uid types.UID) *con
 	t.Helper()
 	ours, theirs := controltest.Pair(t)
 	end := control.NewConn(theirs)
-	launcher := &sessions.Session{Slot: name, Pod: types.NamespacedName{Namespace: "ns", Name: vmi.PodName(name, uid, vmi.First)}, Features: control.Features(),
+	launcher := &sessions.Session{Slot: name, Pod: types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName(name, uid, v1.FirstPod)}, Features: control.Features(),
 		Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
 	if !set.Add(launcher) {
 		t.Fatal("the session is not taken")

@@ -1,0 +1,84 @@
+package v1
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// FirstPod is the role of a VMI's first launcher pod. The target pod of a migration has the
+// migration's UID for its role.
+const FirstPod types.UID = ""
+
+const (
+	launcherPrefix = "virt-launcher-"
+	consumerPrefix = "virt-consumer-"
+	// maxObjectName bounds an object's name, in characters.
+	maxObjectName = 253
+	// podHash is how many bytes of the hash of a VMI's UID its pods' names have. A name that is cut has
+	// more of them, by which it is known.
+	podHash    = 5
+	cutPodHash = 8
+	// maxWholeName is the longest name of a VMI, in characters, that is whole in the name of its launcher pod.
+	maxWholeName = maxObjectName - len(launcherPrefix) - len("-") - 2*podHash
+)
+
+// LauncherPodName is the name of a VMI's launcher pod in a role. The name depends on nothing else. So
+// two reconciles that create the same pod at once create one pod, and a VMI has a second pod
+// only in a migration.
+//
+// The name contains a hash of the VMI's UID. virt-handler learns only the pod's name from the
+// kubelet, and by the hash tells the pod from one of an earlier VMI of the same name. The name
+// proves nothing beyond that; see LauncherPodNames.
+func LauncherPodName(name string, uid, role types.UID) string {
+	return podName(launcherPrefix, name, uid, role)
+}
+
+// ConsumerPodName is the name of the pod that has a VMI's claims bound, before its launcher pod.
+func ConsumerPodName(name string, uid types.UID) string {
+	return podName(consumerPrefix, name, uid, FirstPod)
+}
+
+func podName(prefix, name string, uid, role types.UID) string {
+	of := string(uid)
+	if role != FirstPod {
+		of += "/" + string(role) // no UID has a slash
+	}
+	sum := sha256.Sum256([]byte(of))
+	suffix := "-" + hex.EncodeToString(sum[:podHash])
+	prefix += name
+	if len(prefix)+len(suffix) > maxObjectName {
+		suffix = "-" + hex.EncodeToString(sum[:cutPodHash])
+		prefix = strings.TrimRight(prefix[:maxObjectName-len(suffix)], "-.")
+	}
+	return prefix + suffix
+}
+
+// launcherPodName matches the names of launcher pods that have the VMI's name in whole.
+var launcherPodName = regexp.MustCompile(`^` + launcherPrefix + `(.+)-[0-9a-f]{10}$`)
+
+// VMIOfLauncherPod is the name of the VMI that a launcher pod of this name can belong to. It is empty
+// if the name is no launcher pod's, and if the VMI's name was cut: it has more than 228 characters.
+func VMIOfLauncherPod(pod string) string {
+	if parts := launcherPodName.FindStringSubmatch(pod); parts != nil {
+		return parts[1]
+	}
+	return ""
+}
+
+// LauncherPodNames are the names of a VMI's launcher pods: the name of its first pod, and the names in
+// the status, which only virt-controller may write. A pod of another name is not the VMI's,
+// whatever its labels say.
+func (vmi *VirtualMachineInstance) LauncherPodNames() []string {
+	names := []string{LauncherPodName(vmi.Name, vmi.UID, FirstPod)}
+	for _, pod := range vmi.Status.LauncherPods {
+		if !slices.Contains(names, pod.Name) {
+			names = append(names, pod.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+func evictedBy(strategy v1.EvictionStrategy) func(*v1.VirtualMachineInstanceSpec) {
+	return func(s *v1.VirtualMachineInstanceSpec) { s.EvictionStrategy = ptr.To(strategy) }
+}
+
+// drain drains the node of the pods that a selector names, and returns kubectl's complaint.
+func drain(node, selector string, timeout time.Duration) error {
+	_, err := output("", "kubectl", "drain", node, "--pod-selector="+selector, "--delete-emptydir-data", "--ignore-daemonsets", "--timeout="+timeout.String())
+	return err
+}
+
+// TestDrain: kubectl drain ends a guest with the strategy None. It asks a guest with the strategy External
+// to leave, which can be taken back, and ends once that guest's VMI is deleted. A drain cordons the node,
+// so no other test runs beside this one.
+func TestDrain(t *testing.T) {
+	if nodes := get[corev1.NodeList](t, "nodes"); len(nodes.Items) != 1 {
+		t.Fatalf("the cluster has %d nodes: the test drains the only one", len(nodes.Items))
+	}
+	ns := namespace(t)
+	machine := func(name string, strategy v1.EvictionStrategy) (vm, types.UID) {
+		m := createVM(t, ns, name, v1.RunStrategyAlways, evictedBy(strategy))
+		return m, m.runs("")
+	}
+	ends, ended := machine("drain-ends", v1.EvictionStrategyNone)
+	stays, stayed := machine("drain-stays", v1.EvictionStrategyExternal)
+	const selector = "kubevirt.io/vm in (drain-ends, drain-stays)"
+	node := stays.get().Status.NodeName
+	t.Cleanup(func() { kubectl(t, "uncordon", node) })
+	err := drain(node, selector, 15*time.Second)
+	if err == nil || !strings.Contains(err.Error(), `Eviction triggered evacuation of VMI "`+ns+`/drain-stays"`) {
+		t.Fatalf("kubectl drain: %v, want the VMI that stays named", err)
+	}
+	err = poll(time.Minute, func() error {
+		if uid := ends.uid(); uid == ended {
+			return errors.New("the guest that may be ended runs on")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	now := stays.get()
+	if now.UID != stayed || now.Status.Phase != v1.Running || now.Status.EvacuationNodeName != node {
+		t.Errorf("the VMI that stays is %s, asked to leave %q", now.Status.Phase, now.Status.EvacuationNodeName)
+	}
+	stays.awaitCondition(v1.ConditionEvictionRequested, "asks the guest to leave node "+node)
+	stays.awaitEvents(v1.ReasonEvictionRequested)
+
+	editor := stays.editor()
+	stays.asked(http.StatusConflict, "not asked to leave", "", "virtualmachines", "evacuate/cancel", v1.EvacuateCancelOptions{EvacuationNodeName: "another"})
+	stays.asked(http.StatusOK, "", "", "virtualmachines", "evacuate/cancel", v1.EvacuateCancelOptions{DryRun: []string{"All"}})
+	if asked := stays.get().Status.EvacuationNodeName; asked != node {
+		t.Errorf("after a dry run the guest is asked to leave %q", asked)
+	}
+	stays.asked(http.StatusOK, "", editor, "virtualmachineinstances", "evacuate/cancel", v1.EvacuateCancelOptions{EvacuationNodeName: node})
+	if asked := stays.get().Status.EvacuationNodeName; asked != "" {
+		t.Errorf("after its evacuation was cancelled the guest is asked to leave %q", asked)
+	}
+
+	over := make(chan error, 1)
+	go func() { over <- drain(node, selector, 2*time.Minute) }()
+	err = poll(time.Minute, func() error {
+		if asked := stays.get().Status.EvacuationNodeName; asked != node {
+			return fmt.Errorf("the guest is asked to leave %q", asked)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	kubectl(t, "-n", ns, "delete", "vmi", stays.name, "--wait=false") // as a cluster's own controller does
+	if err := <-over; err != nil {
+		t.Errorf("kubectl drain, when the guest has left: %v", err)
+	}
+	for _, m := range []vm{ends, stays} {
+		m.awaitCondition(v1.ConditionPodScheduled, "unschedulable")
+	}
+	kubectl(t, "uncordon", node)
+	ends.runs(ended)
+	stays.runs(stayed)
+	if asked := stays.get().Status.EvacuationNodeName; asked != "" {
+		t.Errorf("the next guest is asked to leave %q", asked)
+	}
+	if pods := get[corev1.PodList](t, "-n", ns, "pods", "-l", selector); len(pods.Items) != 2 {
+		t.Errorf("there are %d launcher pods, want 2", len(pods.Items))
+	}
+}
+
+// editor is a user with Kubernetes' role edit in the VMI's namespace, who may cancel its evacuation.
+func (v vmi) editor() string {
+	v.t.Helper()
+	user := "edit-" + v.namespace
+	kubectl(v.t, "-n", v.namespace, "create", "rolebinding", "edit", "--clusterrole=edit", "--user="+user)
+	err := poll(30*time.Second, func() error {
+		code, status := ask(v.t, configOf(v.t, user), http.MethodPut, v.path("virtualmachineinstances", "evacuate/cancel"), v1.EvacuateCancelOptions{DryRun: []string{"All"}})
+		if code != http.StatusOK {
+			return fmt.Errorf("%s may not cancel an evacuation: %d %s", user, code, status.Message)
+		}
+		return nil
+	})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return user
+}
