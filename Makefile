@@ -74,10 +74,12 @@ OUTAGES := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestCon
 empty :=
 # $(call any,TESTS) is a pattern of exactly these tests.
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$
+# What needs a second node.
+TWO_NODES := TestDeadNode TestLostNode
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
-run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '$(call any,$(WAITS_AND_FLOODS) $(OUTAGES))' ./test/e2e
+run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '$(call any,$(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES))' ./test/e2e
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
@@ -90,6 +92,7 @@ prometheus: # what a test scrapes with; the product needs nothing of it
 .PHONY: e2e-long
 e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tests of outages, power cuts, churn and floods at full length (an hour)
 	@$(MAKE) --no-print-directory -j2 e2e-waits-and-floods e2e-outages
+	@$(MAKE) --no-print-directory e2e-two-nodes
 
 run_e2e_long = KUBEQEMU_E2E_LONG=1 go test -race -timeout 120m -v -run '$(call any,$(1))' ./test/e2e
 
@@ -100,6 +103,10 @@ e2e-waits-and-floods: # half of e2e-long
 .PHONY: e2e-outages
 e2e-outages: # the other half
 	$(call run_e2e_long,$(OUTAGES) $(LONGER))
+
+.PHONY: e2e-two-nodes
+e2e-two-nodes: packages cluster images ## the end-to-end tests that need a second node (6 minutes)
+	KUBEQEMU_E2E_CLUSTER=two KUBEQEMU_E2E_NODES=2 $(call run_e2e_long,$(TWO_NODES))
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.
 WEB_PACKAGES := chromium fonts-dejavu-core

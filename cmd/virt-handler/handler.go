@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -57,7 +58,7 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	l := &launchers{manager: mgr, options: o, acceleration: acceleration, changed: changed}
 	l.sessions = sessions.NewSet(mgr.GetLogger().WithName("sessions"), l.notify)
 	reconciler := &node.Reconciler{
-		Client: mgr.GetClient(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
 		NodeName: o.node, Chooser: acceleration, Sessions: l.sessions, Changed: changed, OpenVhostNet: netsetup.OpenVhostNet,
 		Cluster: func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
 			return kubevirt.Configuration(ctx, mgr.GetClient())
@@ -178,26 +179,38 @@ func (l *launchers) renewLease(ctx context.Context) error {
 	return writer.Start(ctx)
 }
 
-// notify queues the VMI of a pod. A VMI that is not in the cache yet is queued when it arrives
-// there.
+// notify queues the VMI of a pod. A VMI that is not in the cache is queued by the name that the pod's
+// name has: the VMI may be gone, and the pod with it, but not its guest. A VMI that is not in the cache
+// yet is queued once more when it arrives there.
 func (l *launchers) notify(pod types.NamespacedName) {
-	l.queue(l.ctx, client.InNamespace(pod.Namespace), client.MatchingFields{node.PodIndex: pod.Name})
+	if l.queue(l.ctx, client.InNamespace(pod.Namespace), client.MatchingFields{node.PodIndex: pod.Name}) > 0 {
+		return
+	}
+	if name := v1.VMIOfLauncherPod(pod.Name); name != "" {
+		l.send(l.ctx, &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: name}})
+	}
 }
 
 // notifyAll queues the node's VMIs.
 func (l *launchers) notifyAll(ctx context.Context) { l.queue(ctx) }
 
-func (l *launchers) queue(ctx context.Context, which ...client.ListOption) {
+// queue queues VMIs in the cache, and returns how many.
+func (l *launchers) queue(ctx context.Context, which ...client.ListOption) int {
 	var vmis v1.VirtualMachineInstanceList
 	if err := l.manager.GetClient().List(ctx, &vmis, which...); err != nil {
 		ctrl.Log.Error(err, "find VMIs of launchers")
-		return
+		return 0
 	}
 	for i := range vmis.Items {
-		select {
-		case l.changed <- event.GenericEvent{Object: &vmis.Items[i]}:
-		case <-ctx.Done():
-		}
+		l.send(ctx, &vmis.Items[i])
+	}
+	return len(vmis.Items)
+}
+
+func (l *launchers) send(ctx context.Context, vmi *v1.VirtualMachineInstance) {
+	select {
+	case l.changed <- event.GenericEvent{Object: vmi}:
+	case <-ctx.Done():
 	}
 }
 

@@ -35,7 +35,9 @@ import (
 // Reconciler starts the VMs of one node and reports what their launchers say.
 // Its client's cache holds only the VMIs of the node.
 type Reconciler struct {
-	Client   client.Client
+	Client client.Client
+	// Live reads past the cache. It is read before a guest counts as one whose VMI is gone.
+	Live     client.Reader
 	Events   events.EventRecorder
 	Clock    clock.PassiveClock
 	NodeName string
@@ -83,9 +85,16 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile takes one VMI a step further. Where no launcher is connected, it says so in the
-// status after a while, and does no more: absence of information is never death.
+// Reconcile takes one VMI a step further, and then ends guests that earlier VMIs of the name have left.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	result, err := r.step(ctx, request)
+	result.RequeueAfter = sooner(result.RequeueAfter, r.endStale(ctx, request.NamespacedName))
+	return result, err
+}
+
+// step takes one VMI a step further. Where no launcher is connected, it says so in the
+// status after a while, and does no more: absence of information is never death.
+func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	r.gathering.note(request.NamespacedName, false)
 	r.wake(ctx, request.Namespace)
 	object := &v1.VirtualMachineInstance{}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"encoding/json"
 	"slices"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 // growing is a VMI with a disk on a claim of 1 GiB, and a launcher that writes
@@ -46,24 +44,8 @@ func newGrowing(t *testing.T) *growing {
 // session is a virt-handler that was just started, and finds the launcher so.
 func (g *growing) session(jobs ...control.Job) *sessions.Session {
 	g.Helper()
-	ours, theirs := controltest.Pair(g.T)
-	s := &sessions.Session{Features: control.Features(), Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
-	launcher := control.NewConn(theirs)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			m, err := launcher.Receive()
-			if err != nil {
-				return
-			}
-			g.asked <- m.Execute + " " + string(m.Data)
-			if launcher.Send(control.Message{ID: m.ID, Return: json.RawMessage("{}")}) != nil {
-				return
-			}
-		}
-	}()
-	g.Cleanup(func() { s.Client.Close(); launcher.Close(); <-done })
+	s := answering(g.T, g.asked)
+	s.Features = control.Features()
 	g.report(s, jobs...)
 	return s
 }

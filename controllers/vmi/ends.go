@@ -108,6 +108,9 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 	switch {
 	case pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed:
 		return end{}, false
+	case c != nil && c.State.Running != nil && pod.Status.Reason == "":
+		// Kubernetes says so of the pods of a node that is out of service, before it deletes them.
+		return end{v1.Failed, v1.ReasonPodDeleted, "the launcher pod was deleted by force: its node is out of service, or gone"}, true
 	case c == nil || c.State.Terminated == nil:
 		// The pod was rejected or evicted before the launcher ran.
 		return end{v1.Failed, orElse(pod.Status.Reason, "PodFailed"), orElse(pod.Status.Message, "the launcher pod failed before the launcher ran")}, true

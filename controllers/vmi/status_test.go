@@ -95,6 +95,8 @@ func TestPodEnd(t *testing.T) {
 			end{v1.Failed, "Terminated", "imminent node shutdown"}, true},
 		{"evicted, and killed", because(terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 137}), "Evicted", "low on memory"),
 			end{v1.Failed, "Evicted", "low on memory"}, true},
+		{"its node is out of service", podIn(corev1.PodFailed, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}),
+			end{v1.Failed, v1.ReasonPodDeleted, "the launcher pod was deleted by force: its node is out of service, or gone"}, true},
 		{"evicted before it ran", without(podIn(corev1.PodFailed, corev1.ContainerState{}), "Evicted", "low on memory"),
 			end{v1.Failed, "Evicted", "low on memory"}, true},
 		{"failed without any word", without(podIn(corev1.PodFailed, corev1.ContainerState{}), "", ""),

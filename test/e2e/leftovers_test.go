@@ -93,7 +93,7 @@ func (s snapshot) difference(before snapshot) []string {
 	return lines
 }
 
-// settledNode waits until the node runs what the API server lists, and nothing
+// settledNode waits until the first node runs what the API server lists, and nothing
 // of a pod or a slot that is gone, and returns what there is then.
 func settledNode(timeout time.Duration) (s snapshot, err error) {
 	err = poll(timeout, func() error {
@@ -105,6 +105,7 @@ func settledNode(timeout time.Duration) (s snapshot, err error) {
 			return err
 		}
 		launchers := 0
+		pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == secondName })
 		for _, pod := range pods.Items {
 			if pod.DeletionTimestamp != nil {
 				return fmt.Errorf("wait for the node to settle: pod %s is being deleted", pod.Name)

@@ -6,6 +6,7 @@
 //
 //	KUBEQEMU_E2E_KEEP=1        use the cluster if it is up, and leave it up
 //	KUBEQEMU_E2E_CLUSTER=NAME  the cluster's name (default e2e)
+//	KUBEQEMU_E2E_NODES=2       what some tests need (default 1)
 //	KUBEQEMU_E2E_LONG=1        outages of minutes, a hundred cycles
 package e2e
 
@@ -51,6 +52,7 @@ func run(m *testing.M) int {
 type cluster struct {
 	repository string
 	name       string
+	nodes      string
 	keep       bool
 	started    time.Time
 }
@@ -58,14 +60,20 @@ type cluster struct {
 // clusterVariable names the cluster, for the tests and for who runs them.
 const clusterVariable = "KUBEQEMU_E2E_CLUSTER"
 
+// nodesVariable is how many nodes the cluster has.
+const nodesVariable = "KUBEQEMU_E2E_NODES"
+
 func newCluster() (*cluster, error) {
 	repository, err := filepath.Abs("../..")
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{repository: repository, name: os.Getenv(clusterVariable), keep: os.Getenv("KUBEQEMU_E2E_KEEP") == "1", started: time.Now()}
+	c := &cluster{repository: repository, name: os.Getenv(clusterVariable), nodes: os.Getenv(nodesVariable), keep: os.Getenv("KUBEQEMU_E2E_KEEP") == "1", started: time.Now()}
 	if c.name == "" {
 		c.name = "e2e"
+	}
+	if c.nodes == "" {
+		c.nodes = "1"
 	}
 	bin := c.output("bin")
 	for _, needed := range append(c.images(), filepath.Join(bin, "cluster"), filepath.Join(bin, "kubectl")) {
@@ -105,7 +113,7 @@ func (c *cluster) up() (snapshot, error) {
 		}
 	}
 	c.say("bringing up cluster %q", c.name)
-	if _, err := output("", "cluster", "up", "--name", c.name); err != nil {
+	if _, err := output("", "cluster", "up", "--name", c.name, "--nodes", c.nodes); err != nil {
 		return nil, err
 	}
 	c.say("loading images")
@@ -129,14 +137,25 @@ func (c *cluster) up() (snapshot, error) {
 	return settledNode(60 * time.Second)
 }
 
-func (c *cluster) install() error {
+func (c *cluster) install() (err error) {
 	c.say("kubectl apply -k config/datavolumes")
-	commands := [][]string{
+	var commands [][]string
+	if c.nodes == "2" {
+		// The control plane comes to the first node: tests take the second one away. It tolerates a
+		// cordoned node.
+		const taint = "e2e.example.com/later"
+		commands = append(commands, []string{"taint", "node", secondName, taint + "=:NoSchedule"})
+		defer func() {
+			_, untainted := output("", "kubectl", "taint", "node", secondName, taint+"-")
+			err = errors.Join(err, untainted)
+		}()
+	}
+	commands = append(commands, [][]string{
 		{"apply", "-k", filepath.Join(c.repository, "config", "datavolumes")},
 		{"wait", "--for=condition=established", "--timeout=30s", "crd/kubevirts.kubevirt.io"},
 		// The machine's KVM may not work.
 		{"apply", "-f", filepath.Join(c.repository, "config", "samples", "kubevirt-emulation.yaml")},
-	}
+	}...)
 	if c.keep {
 		// The images of the same tag may be new ones.
 		commands = append(commands, []string{"-n", "kubevirt", "rollout", "restart", "deployment/virt-controller", "daemonset/virt-handler"},

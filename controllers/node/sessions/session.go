@@ -47,6 +47,9 @@ type Session struct {
 	// that was.
 	pingFailed, pingSeen time.Time
 
+	// checked is when NextCheck last said that a check is due.
+	checked time.Time
+
 	growths map[string]Growth // of disks on claims, by name
 	// question is the last question about statistics.
 	question *statsQuestion
@@ -80,6 +83,22 @@ func (s *Session) SetState(state control.StateReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state = state
+}
+
+// NextCheck returns how long it takes until the session is to be checked, at most once an interval. If it
+// returns 0, the session counts as checked.
+func (s *Session) NextCheck(now time.Time, interval time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.Since
+	if s.checked.After(last) {
+		last = s.checked
+	}
+	if wait := interval - now.Sub(last); wait > 0 {
+		return wait
+	}
+	s.checked = now
+	return 0
 }
 
 // Silent says whether the launcher has owed an answer for longer than probePatience.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -58,6 +59,19 @@ func (s *Set) Get(pod types.NamespacedName) *Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byPod[pod]
+}
+
+// Of returns the sessions of the pods that can be a VMI's by their names, in no order.
+func (s *Set) Of(vmi types.NamespacedName) []*Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*Session
+	for pod, launcher := range s.byPod {
+		if pod.Namespace == vmi.Namespace && v1.VMIOfLauncherPod(pod.Name) == vmi.Name {
+			all = append(all, launcher)
+		}
+	}
+	return all
 }
 
 // Connected says whether a slot has a connection, with or without a hello.
