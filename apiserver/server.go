@@ -156,7 +156,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.older.ServeHTTP(w, r)
 		return
 	}
-	if s.uploads != nil && upload.Serves(r.URL.EscapedPath()) {
+	if upload.Serves(r.URL.EscapedPath()) {
+		if s.uploads == nil {
+			upload.ServeNone(w, r)
+			return
+		}
 		s.uploads.ServeHTTP(w, r)
 		return
 	}

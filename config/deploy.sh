@@ -44,6 +44,18 @@ without_cdis_service() {
 	fi
 }
 
+# remove_stray_service deletes that APIService if an earlier installation left it, which OVERLAY does not have. It leads
+# to virt-api, which does not serve it any more. Kubernetes cannot discover its kinds then, and until it can, it
+# finishes the deletion of no namespace.
+remove_stray_service() {
+	local service
+	service=$(kubectl get apiservice "$upload_service" --ignore-not-found -o 'jsonpath={.spec.service.namespace}/{.spec.service.name}')
+	[ "$service" = kubevirt/virt-api ] || return 0
+	! manifests | grep -x "  name: $upload_service" >/dev/null || return 0
+	say "removing the APIService of uploads, which $overlay does not have"
+	kubectl delete apiservice "$upload_service" --ignore-not-found
+}
+
 # cdi_kinds_with prints which of those kinds the cluster has whose labels match a selector.
 cdi_kinds_with() {
 	kubectl get customresourcedefinitions --selector "$1" -o name | sed 's#.*/##' | grep -xF "$(printf '%s\n' "${cdi_kinds[@]}")" || true
@@ -66,6 +78,7 @@ up() {
 	target
 	say "images:  ${REGISTRY:-localhost/kubeqemu}/virt-*:${TAG:-dev}"
 	say "installing $overlay"
+	remove_stray_service
 	if [ -n "$(cdi_kinds_with 'app.kubernetes.io/managed-by!=kubeqemu')" ]; then
 		say "the cluster's DataVolumes are CDI's; their kinds stay as they are"
 		manifests | without_cdi_kinds | without_cdis_service | kubectl apply -f -
@@ -111,6 +124,7 @@ down() {
 	fi
 	refuse_disks
 	say "removing $overlay"
+	remove_stray_service
 	manifests | without_cdi_kinds | without_cdis_service | kubectl delete --ignore-not-found --wait --timeout="${TIMEOUT:-5m}" -f -
 	kubectl label nodes --all kubevirt.io/schedulable- kubeqemu.io/accelerator- >/dev/null
 	kubectl annotate nodes --all kubevirt.io/heartbeat- >/dev/null

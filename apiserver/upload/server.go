@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
@@ -98,6 +99,19 @@ var imagePaths = []string{"/v1beta1/upload-async", "/v1beta1/upload", "/v1alpha1
 // Serves says whether a path is this package's.
 func Serves(path string) bool {
 	return path == root || strings.HasPrefix(path, root+"/") || slices.Contains(imagePaths, path)
+}
+
+// ServeNone answers what Serves where virt-api takes no uploads. The group is there and has no resources: an
+// APIService may lead here, and if Kubernetes cannot discover its group, it finishes the deletion of no
+// namespace.
+func ServeNone(w http.ResponseWriter, r *http.Request) {
+	if path := strings.TrimSuffix(r.URL.EscapedPath(), "/"); path != root || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		http.NotFound(w, r)
+		return
+	}
+	none := discovery()
+	none.APIResources = []metav1.APIResource{}
+	callers.Write(w, http.StatusOK, none)
 }
 
 // ServeHTTP answers what Serves.

@@ -564,3 +564,25 @@ func TestPlaces(t *testing.T) {
 	}
 	b.idle()
 }
+
+// TestServeNone: where virt-api takes no uploads, the group can be discovered, and has nothing.
+func TestServeNone(t *testing.T) {
+	for path, want := range map[string]int{root: http.StatusOK, root + "/": http.StatusOK, root + "/namespaces/ns/uploadtokenrequests": http.StatusNotFound, imagePaths[0]: http.StatusNotFound} {
+		recorder := httptest.NewRecorder()
+		ServeNone(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+		if recorder.Code != want {
+			t.Errorf("%s: %d, want %d", path, recorder.Code, want)
+		}
+		var list metav1.APIResourceList
+		if want != http.StatusOK {
+			continue
+		}
+		if err := json.Unmarshal(recorder.Body.Bytes(), &list); err != nil || list.GroupVersion != cdi.UploadGroupVersion.String() || list.APIResources == nil || len(list.APIResources) > 0 {
+			t.Errorf("%s: %s (%v)", path, recorder.Body, err)
+		}
+	}
+	recorder := httptest.NewRecorder()
+	if ServeNone(recorder, httptest.NewRequest(http.MethodPost, root, nil)); recorder.Code != http.StatusNotFound {
+		t.Errorf("a POST: %d", recorder.Code)
+	}
+}

@@ -23,6 +23,7 @@ func TestInstallation(t *testing.T) {
 			t.Errorf("after %s the VMI is %s", after, phase)
 		}
 	}
+	t.Cleanup(func() { reinstall(t) })
 	_, err := present.deploy("down")
 	if err == nil || !strings.Contains(err.Error(), "FORCE=1") || !strings.Contains(err.Error(), v.name) {
 		t.Fatalf("make undeploy with a VM: %v, want to be refused, and the VM to be named", err)
@@ -33,6 +34,10 @@ func TestInstallation(t *testing.T) {
 		t.Errorf("make deploy: %v\n%s", err, out)
 	}
 	same("make deploy")
+	// config/default has no uploads, and the tests' cluster had.
+	if left := kubectl(t, "get", "apiservice", "v1beta1.upload.cdi.kubevirt.io", "--ignore-not-found", "-o", "name"); left != "" {
+		t.Errorf("make deploy left %s, which nothing serves: no namespace of the cluster could be deleted", left)
+	}
 
 	chart := present.chart(t)
 	helm(t, "upgrade", "--install", "kubeqemu", chart, "--namespace", ns, "--take-ownership", "--force-conflicts")

@@ -79,14 +79,20 @@ func helm(t *testing.T, args ...string) {
 	}
 }
 
+// reinstall brings back what the tests' cluster had at first: it fills DataVolumes.
+func reinstall(t *testing.T) {
+	t.Helper()
+	if _, err := present.deploy("up", "OVERLAY=config/datavolumes"); err != nil {
+		t.Error(err)
+	}
+}
+
 // uninstall removes whatever is installed, with its VMs; the test's end brings
 // the present version back.
 func uninstall(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
-		if _, err := present.deploy("up"); err != nil {
-			t.Error(err)
-		}
+		reinstall(t)
 		permitEmulation(t)
 	})
 	out, err := present.deploy("down", "FORCE=1")
