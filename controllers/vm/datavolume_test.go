@@ -573,8 +573,10 @@ func cloned(s subject) {
 	s.none()
 	vm := s.vm()
 	s.change(vm, func() { vm.Spec.Template.Spec.ServiceAccountName = "cloner" })
-	s.grant("default", images)
+	// Before the grant: the controller may look at the VM as it was until now once more.
 	s.says(v1.ConditionFailure, "service account cloner")
+	s.grant("default", images)
+	s.none()
 	s.change(vm, func() { vm.Spec.Template.Spec.ServiceAccountName = "" })
 	s.is(v1.VirtualMachineStatusProvisioning)
 	if name, _, _ := unstructured.NestedString(s.volume("disk").Object, "spec", "source", "pvc", "name"); name != "golden" {
