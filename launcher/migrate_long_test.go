@@ -20,6 +20,8 @@ type fault struct {
 	mute bool
 	// ends: the guest may end with the source.
 	ends bool
+	// kills: the target may end after it has received everything.
+	kills bool
 	// slow: the migration takes longer than it may.
 	slow bool
 }
@@ -35,10 +37,10 @@ var faults = []fault{
 		m.source.conn = launchertest.Accept(m.source.T, m.source.handler)
 	}},
 	{name: "mute and cut", do: func(m *move, _ uint64) { m.cut() }, mute: true},
-	{name: "target's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.target.state().QEMUPID, syscall.SIGKILL) }},
-	{name: "mute, target's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.target.state().QEMUPID, syscall.SIGKILL) }, mute: true},
-	{name: "target ended", do: func(m *move, _ uint64) { m.target.cancel() }},
-	{name: "target stopped", do: func(m *move, _ uint64) { m.target.signals <- syscall.SIGTERM }},
+	{name: "target's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.target.state().QEMUPID, syscall.SIGKILL) }, kills: true},
+	{name: "mute, target's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.target.state().QEMUPID, syscall.SIGKILL) }, mute: true, kills: true},
+	{name: "target ended", do: func(m *move, _ uint64) { m.target.cancel() }, kills: true},
+	{name: "target stopped", do: func(m *move, _ uint64) { m.target.signals <- syscall.SIGTERM }, kills: true},
 	{name: "source's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.source.state().QEMUPID, syscall.SIGKILL) }, ends: true},
 	{name: "too slow", do: func(*move, uint64) {}, slow: true},
 	{name: "source ended", do: func(m *move, _ uint64) { m.source.cancel() }, ends: true},
@@ -108,13 +110,19 @@ func (m *move) decide(f fault) (*vm, string) {
 	_, arrived := m.target.comesTo(func(r control.StateReport) bool { return r.State == control.StateReceived })
 	defer m.cut()
 	if arrived && (!alive || sent.State == control.StateMoved) {
-		m.target.must(m.target.call(control.CommandRun, nil, nil))
-		if alive {
-			m.source.must(m.source.call(control.CommandRelease, nil, nil))
-			m.source.expectEnd(control.ReasonMigrated, "another pod")
+		err := m.target.call(control.CommandRun, nil, nil)
+		if err == nil {
+			if alive {
+				m.source.must(m.source.call(control.CommandRelease, nil, nil))
+				m.source.expectEnd(control.ReasonMigrated, "another pod")
+			}
+			m.target.answers("1W", "1w")
+			return m.target, "migrated"
 		}
-		m.target.answers("1W", "1w")
-		return m.target, "migrated"
+		// The target's QEMU may have died since it said that it has the guest.
+		if !f.kills {
+			m.source.Errorf("the guest does not run on the target: %v", err)
+		}
 	}
 	m.target.cancel()
 	m.target.termination()
