@@ -13,6 +13,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/migration"
 	"github.com/kubeqemu/kubeqemu/launcher/process"
+	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -296,7 +297,8 @@ func (l *launcher) runAsked(ctx context.Context, m *link.Command) {
 }
 
 // runReceived lets a received guest run, and answers when QEMU has done so. QEMU takes the locks of
-// the disks then, which the source has given up.
+// the disks then, which the source has given up. A QEMU that does not answer in time may wait for storage, and let the guest
+// run later.
 func (l *launcher) runReceived(ctx context.Context, m *link.Command) {
 	client := l.qmp
 	l.later(ctx, func() error {
@@ -304,10 +306,15 @@ func (l *launcher) runReceived(ctx context.Context, m *link.Command) {
 		defer cancel()
 		return client.Cont(ctx)
 	}, func(err error) {
-		if err != nil {
+		var refused *qmp.Error
+		if errors.As(err, &refused) {
 			l.hear(ctx, life.RunFailed{Err: err}, nil)
+			m.Answer(control.RunReply{Refused: bounded(refused.Error(), control.MaxJobError)}, nil)
+			return
+		}
+		if err != nil {
 			err = fmt.Errorf("let the received guest run: %w", err)
 		}
-		m.Answer(nil, err)
+		m.Answer(control.RunReply{}, err)
 	})
 }

@@ -109,7 +109,7 @@ func (c *Client) Do(ctx context.Context, to Target, operation string, parameters
 	defer conn.Close()
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return answered(response)
+		return Refusal(response)
 	}
 	return nil
 }
@@ -117,13 +117,17 @@ func (c *Client) Do(ctx context.Context, to Target, operation string, parameters
 // Stream opens a stream, which the caller closes. It ends by itself when the node
 // is gone.
 func (c *Client) Stream(ctx context.Context, to Target, operation string, parameters url.Values) (net.Conn, error) {
-	conn, response, err := c.ask(ctx, http.MethodGet, to, operation, parameters)
+	return c.Upgraded(c.ask(ctx, http.MethodGet, to, operation, parameters))
+}
+
+// Upgraded makes a stream of the answer to a request for one. It takes the results of Send.
+func (c *Client) Upgraded(conn net.Conn, response *http.Response, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		defer conn.Close()
-		return nil, answered(response)
+		return nil, Refusal(response)
 	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		conn.Close()
@@ -132,7 +136,8 @@ func (c *Client) Stream(ctx context.Context, to Target, operation string, parame
 	return &watched{conn, EndWhenGone(conn, cmp.Or(c.GoneAfter, GoneAfter))}, nil
 }
 
-func answered(response *http.Response) error {
+// Refusal is the error that an answer without success brings.
+func Refusal(response *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(response.Body, MaxText))
 	if err != nil {
 		return fmt.Errorf("read virt-handler's answer: %w", err)
@@ -140,19 +145,13 @@ func answered(response *http.Response) error {
 	return &Error{response.StatusCode, strings.TrimSpace(string(text))}
 }
 
-// ask sends a request and reads the head of the answer.
+// ask sends a request of virt-api and reads the head of the answer.
 func (c *Client) ask(ctx context.Context, method string, to Target, operation string, parameters url.Values) (net.Conn, *http.Response, error) {
-	conn, err := c.dial(ctx, to)
-	if err != nil {
-		return nil, nil, fmt.Errorf("connect to virt-handler of node %s: %w", to.Node, err)
-	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
 	query := url.Values{UID: {to.UID}}
 	for key, values := range parameters {
 		query[key] = values
 	}
-	request := &http.Request{Method: method, Host: authority.ServerName(to.Node), Header: http.Header{}, URL: &url.URL{
+	request := &http.Request{Method: method, Header: http.Header{}, URL: &url.URL{
 		Path:     strings.NewReplacer("{namespace}", to.Namespace, "{name}", to.Name, "{operation}", operation).Replace(Pattern),
 		RawQuery: query.Encode(),
 	}}
@@ -160,7 +159,20 @@ func (c *Client) ask(ctx context.Context, method string, to Target, operation st
 		request.Header.Set("Connection", "Upgrade")
 		request.Header.Set("Upgrade", Protocol)
 	}
-	response, err := roundTrip(conn, request)
+	return c.Send(ctx, to, request, answerTimeout)
+}
+
+// Send sends a request to the virt-handler of a node, and reads the head of the answer within a time. The caller
+// closes the connection. Of to, only the address and the node count.
+func (c *Client) Send(ctx context.Context, to Target, request *http.Request, within time.Duration) (net.Conn, *http.Response, error) {
+	conn, err := c.dial(ctx, to)
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to virt-handler of node %s: %w", to.Node, err)
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	request.Host = authority.ServerName(to.Node)
+	response, err := roundTrip(conn, request, within)
 	if err != nil {
 		conn.Close()
 		return nil, nil, fmt.Errorf("ask virt-handler of node %s: %w", to.Node, err)
@@ -173,8 +185,8 @@ type answer struct {
 	head *http.Response
 }
 
-func roundTrip(conn *tls.Conn, request *http.Request) (answer, error) {
-	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+func roundTrip(conn *tls.Conn, request *http.Request, within time.Duration) (answer, error) {
+	if err := conn.SetDeadline(time.Now().Add(within)); err != nil {
 		return answer{}, err
 	}
 	if err := request.Write(conn); err != nil {
@@ -234,21 +246,25 @@ func (c *Client) dial(ctx context.Context, to Target) (*tls.Conn, error) {
 
 // ServerConfig lets in virt-api, and no other peer. roots returns the CAs of virt-api.
 func ServerConfig(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), roots func() (*x509.CertPool, error), now func() time.Time) *tls.Config {
+	return ConfigFor(certificate, now, func(state tls.ConnectionState) error {
+		pool, err := roots()
+		if err != nil {
+			return err
+		}
+		name, err := authority.Peer(state, authority.APIClient, pool, now())
+		if err == nil && name != authority.APIName {
+			err = errors.New("the peer's certificate is not in virt-api's name")
+		}
+		return err
+	})
+}
+
+// ConfigFor lets in the peers that check accepts.
+func ConfigFor(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), now func() time.Time, check func(tls.ConnectionState) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, GetCertificate: certificate, Time: now, NextProtos: []string{"http/1.1"},
 		// Any certificate, because VerifyConnection checks it: the CAs change while the server
 		// runs.
-		ClientAuth: tls.RequireAnyClientCert, SessionTicketsDisabled: true,
-		VerifyConnection: func(state tls.ConnectionState) error {
-			pool, err := roots()
-			if err != nil {
-				return err
-			}
-			name, err := authority.Peer(state, authority.APIClient, pool, now())
-			if err == nil && name != authority.APIName {
-				err = errors.New("the peer's certificate is not in virt-api's name")
-			}
-			return err
-		},
+		ClientAuth: tls.RequireAnyClientCert, SessionTicketsDisabled: true, VerifyConnection: check,
 	}
 }

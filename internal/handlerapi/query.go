@@ -43,7 +43,7 @@ func (c *Client) Query(ctx context.Context, to Target, operation string) ([]byte
 	defer conn.Close()
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, answered(response)
+		return nil, Refusal(response)
 	}
 	document, err := io.ReadAll(io.LimitReader(response.Body, MaxDocument+1))
 	if err == nil && len(document) > MaxDocument {

@@ -25,7 +25,8 @@ const (
 	CommandReceive = "receive"
 	// CommandMigrate is MigrateRequest → JobReply. Canceled, the guest runs on.
 	CommandMigrate = "migrate"
-	// CommandRun lets a received guest run: RunRequest → nothing, when the guest's CPUs run.
+	// CommandRun lets a received guest run: RunRequest → RunReply, when the guest's CPUs run or QEMU has
+	// refused. After an error the guest may have run.
 	CommandRun = "run"
 	// CommandTakeBack lets a guest run on its source again: nothing → nothing, when its CPUs run or
 	// QEMU was told so. The guest must not run on the target.
@@ -79,6 +80,12 @@ type MigrateRequest struct {
 type RunRequest struct {
 	// Paused leaves the guest's CPUs stopped, because a user had paused the guest.
 	Paused bool `json:"paused,omitempty"`
+}
+
+// RunReply is the answer to run.
+type RunReply struct {
+	// Refused is why QEMU did not let the guest run. The guest has not run then: its source may take it back.
+	Refused string `json:"refused,omitempty"`
 }
 
 // MigrationReport is how far the migration is that the launcher was asked for last.

@@ -29,7 +29,7 @@ func (s *step) runAsked(e RunAsked) {
 	}
 }
 
-// runFailed: nothing of the guest is lost. Its source can take it back.
+// runFailed: QEMU did not let the guest run. Nothing of the guest is lost: its source can take it back.
 func (s *step) runFailed(e RunFailed) {
 	if s.in(Received) {
 		s.kill(Cause{NotStartable, "let the received guest run: " + e.Err.Error()}, "the received guest does not run")

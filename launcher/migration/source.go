@@ -79,16 +79,26 @@ func (s *Source) Run(ctx context.Context) (Progress, error) {
 		return Progress{}, errors.Join(cause(limited, err), mirroring.drop(ctx, w))
 	}
 	if err = s.converge(limited, w, begun); err == nil {
-		err = mirroring.complete(limited, w)
-	}
-	if err == nil {
-		err = s.Permit(limited)
+		err = s.switchOver(limited, w, mirroring)
 	}
 	if err != nil {
 		err = errors.Join(cause(limited, err), s.cancel(ctx, w), mirroring.drop(ctx, w))
 		return Progress{}, err
 	}
 	return s.finish(ctx, w, begun)
+}
+
+// switchoverTimeout bounds the time for which the guest may stand still before its rest is sent. A target's disk may hang.
+const switchoverTimeout = 30 * time.Second
+
+// switchOver ends the copies of disks, and asks for the permission. The guest stands still meanwhile.
+func (s *Source) switchOver(ctx context.Context, w *watcher, mirroring *mirrors) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, switchoverTimeout, fmt.Errorf("%w: the guest stood still for %s", ErrTimeout, switchoverTimeout))
+	defer cancel()
+	if err := mirroring.complete(ctx, w); err != nil {
+		return cause(ctx, err)
+	}
+	return cause(ctx, s.Permit(ctx))
 }
 
 // cause is why a context has ended, if err says no more than that it has.

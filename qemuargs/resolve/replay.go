@@ -1,0 +1,84 @@
+package resolve
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// Origin is where a guest comes from that moves to another node.
+type Origin struct {
+	// Machine is the source's. QEMU takes a target with one device more without complaint, so the target gets
+	// this Machine, and never one that is resolved anew.
+	Machine qemuargs.Machine
+	// QEMUVersion of the source's launcher.
+	QEMUVersion string
+}
+
+// Replay is the Machine with which another node receives a VMI's guest. It is the source's, but for what the guest
+// does not see and the node decides: the form of QEMU's monitor, and whether the kernel moves the packets. The
+// source's launcher reports the Machine, and a launcher is a tenant's: so the VMI's spec says which interfaces
+// there are.
+func Replay(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.Machine, error) {
+	m := from.Machine
+	switch {
+	case m.Version != qemuargs.Version:
+		return nil, fmt.Errorf("the source's Machine has version %d, and this node knows version %d", m.Version, qemuargs.Version)
+	case m.Accelerator != host.Accelerator:
+		return nil, fmt.Errorf("the guest runs under %s, and this node has %s", m.Accelerator, host.Accelerator)
+	}
+	if err := notOlder(from.QEMUVersion, host.QEMUVersion); err != nil {
+		return nil, err
+	}
+	interfaces := vmi.Spec.Domain.Devices.Interfaces
+	if len(m.NICs) != len(interfaces) {
+		return nil, fmt.Errorf("the source's Machine has %d interfaces, and the spec %d", len(m.NICs), len(interfaces))
+	}
+	m.NICs = append([]qemuargs.NIC(nil), m.NICs...)
+	for i, nic := range interfaces {
+		n := &m.NICs[i]
+		if n.Name != nic.Name || n.Queues != Queues(vmi, nic) || n.User != nil {
+			return nil, fmt.Errorf("the source's Machine has not the interface %q of the spec, with %d queues", nic.Name, Queues(vmi, nic))
+		}
+		if err := checkMAC(vmi, nic, n.MAC); err != nil {
+			return nil, err
+		}
+		n.Vhost = n.Vhost && host.VhostNet
+	}
+	m.MonitorObject = monitorObject(host.QEMUVersion, nil)
+	return &m, nil
+}
+
+// checkMAC refuses another hardware address than the spec's. With a bridge, the spec need not have one: the guest has the
+// address of its first pod's link.
+func checkMAC(vmi *v1.VirtualMachineInstance, nic v1.Interface, mac string) error {
+	address, err := net.ParseMAC(mac)
+	if err != nil || len(address) != 6 || address[0]&1 != 0 {
+		return fmt.Errorf("the source's Machine has the hardware address %.32q for interface %q", mac, nic.Name)
+	}
+	if want := MAC(vmi, nic, NIC{}); mac != want && (nic.Bridge == nil || nic.MacAddress != "") {
+		return fmt.Errorf("the source's Machine has the hardware address %s for interface %q, and the spec %s", mac, nic.Name, want)
+	}
+	return nil
+}
+
+// errOlder: QEMU promises that a guest can go to the same and to later versions (docs/devel/migration/compatibility.rst).
+var errOlder = errors.New("a guest cannot go to an older QEMU")
+
+func notOlder(source, target string) error {
+	from, err := release(source)
+	if err != nil {
+		return fmt.Errorf("read the source's QEMU version: %w", err)
+	}
+	to, err := release(target)
+	if err != nil {
+		return fmt.Errorf("read the target's QEMU version: %w", err)
+	}
+	if to.before(from) {
+		return fmt.Errorf("%w: from %s to %s", errOlder, source, target)
+	}
+	return nil
+}

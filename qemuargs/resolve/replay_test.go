@@ -1,0 +1,55 @@
+package resolve
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// TestReplayOnTarget: the target's Machine is the source's, but for what the node decides, and what the spec does not have is
+// refused.
+func TestReplayOnTarget(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 2, Cores: 1, Threads: 1}
+	multi := true
+	vmi.Spec.Domain.Devices.NetworkInterfaceMultiQueue = &multi
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Model: "virtio"}}
+	good := func() Origin {
+		return Origin{QEMUVersion: "7.2.22", Machine: qemuargs.Machine{Version: qemuargs.Version, Type: "pc-q35-7.2", Accelerator: qemuargs.TCG, MemoryBytes: 1 << 30,
+			NICs: []qemuargs.NIC{{Name: "default", Queues: 2, MAC: "02:00:00:00:00:01", Vhost: true}}}}
+	}
+	host := Host{Accelerator: qemuargs.TCG, QEMUVersion: "7.2.22", VhostNet: true}
+	from := good()
+	got, err := Replay(vmi, from, host)
+	if err != nil || !reflect.DeepEqual(*got, good().Machine) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if !reflect.DeepEqual(from, good()) {
+		t.Error("the source's Machine was changed")
+	}
+	newer := Host{Accelerator: qemuargs.TCG, QEMUVersion: "11.1.0"}
+	if got, err = Replay(vmi, from, newer); err != nil || !got.MonitorObject || got.NICs[0].Vhost || got.Type != "pc-q35-7.2" || !from.Machine.NICs[0].Vhost {
+		t.Errorf("on a newer QEMU without vhost-net: %+v, %v", got, err)
+	}
+	for says, change := range map[string]func(*Origin, *Host){
+		"has version 2":       func(o *Origin, _ *Host) { o.Machine.Version++ },
+		"runs under tcg":      func(_ *Origin, h *Host) { h.Accelerator = qemuargs.KVM },
+		"to an older QEMU":    func(o *Origin, _ *Host) { o.QEMUVersion = "10.0.3" },
+		"source's QEMU":       func(o *Origin, _ *Host) { o.QEMUVersion = "x" },
+		"target's QEMU":       func(_ *Origin, h *Host) { h.QEMUVersion = "" },
+		"0 interfaces":        func(o *Origin, _ *Host) { o.Machine.NICs = nil },
+		`interface "default"`: func(o *Origin, _ *Host) { o.Machine.NICs[0].Queues = 200 },
+		"with 2 queues":       func(o *Origin, _ *Host) { o.Machine.NICs[0].Name = "other" },
+		"of the spec":         func(o *Origin, _ *Host) { o.Machine.NICs[0].User = &qemuargs.UserNetwork{} },
+	} {
+		from, to := good(), host
+		change(&from, &to)
+		if _, err := Replay(vmi, from, to); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(says, "older") != errors.Is(err, errOlder) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+}
