@@ -105,15 +105,16 @@ type KubeVirtConfiguration struct {
 	// +optional
 	HostDisk *HostDiskConfiguration `json:"hostDisk,omitempty"`
 
+	// MigrationConfiguration bounds live migrations.
+	// +optional
+	MigrationConfiguration *ClusterMigrationConfiguration `json:"migrations,omitempty"`
+
 	UnusedConfiguration `json:",inline"`
 }
 
 // UnusedConfiguration holds what nothing reads yet. The condition FieldsWithoutEffect says why of
 // each field that is set.
 type UnusedConfiguration struct {
-	// MigrationConfiguration has no effect.
-	// +optional
-	MigrationConfiguration *Kept `json:"migrations,omitempty"`
 	// OVMFPath has no effect.
 	// +optional
 	OVMFPath string `json:"ovmfPath,omitempty"`

@@ -62,9 +62,17 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "workloadUpdateStrategy", why: "a running guest is never touched; restart its VirtualMachine"},
 	{path: "uninstallStrategy", why: "there is no operator, and the deletion of this object removes nothing; `make undeploy` refuses while there are VirtualMachines"},
 	{path: "certificateRotateStrategy", why: "the components' certificates live for a day, and their CAs for 30 days"},
-	{path: "synchronizationPort", why: noMigration},
-	{path: "configuration.migrations", why: noMigration},
-	{path: "configuration.evictionStrategy", why: noMigration, asHere: harmless{texts: []string{"None", "LiveMigrateIfPossible", "External"}}},
+	{path: "synchronizationPort", why: oneCluster},
+	{path: migrations + "nodeDrainTaintKey", why: "no taint has a guest move; drain the node, or make a VirtualMachineInstanceMigration"},
+	{path: migrations + "allowPostCopy", why: "memory is copied before the guest runs on the target"},
+	{path: migrations + "allowWorkloadDisruption", why: "a guest that changes memory faster than it is copied stays where it is"},
+	{path: migrations + "unsafeMigrationOverride", why: "a guest whose disks only one node can use stays where it is"},
+	{path: migrations + "disableTLS", why: "virt-handlers always speak TLS"},
+	{path: migrations + "network", why: "virt-handlers speak over the network of the nodes"},
+	{path: migrations + "matchSELinuxLevelOnMigration", why: "the container runtime chooses the SELinux level"},
+	{path: migrations + "utilityVolumesTimeout", why: "a VirtualMachineInstance with utilityVolumes is refused"},
+	{path: migrations + "experimental", why: "what is experimental in KubeVirt is not here"},
+	{path: "configuration.evictionStrategy", why: "no eviction has a guest move yet", asHere: harmless{texts: []string{"None", "LiveMigrateIfPossible", "External"}}},
 	{path: "configuration.vmRolloutStrategy", why: "a running guest gets no CPU, memory or device; restart its VirtualMachine", asHere: harmless{texts: []string{"Stage"}}},
 	{path: "configuration.liveUpdateConfiguration", why: "a running guest gets no CPU, memory or device"},
 	{path: "configuration.virtualMachineInstancesPerNode", why: "a node takes 110 guests at most", asHere: harmless{most: MaxInstancesPerNode}},
@@ -108,15 +116,16 @@ var ineffectiveFields = []ineffectiveField{
 	{path: developer + "diskVerification", why: "no program reads the format of a disk"},
 	{path: developer + "clusterProfiler", why: "the components have no profiler"},
 	{path: developer + "logVerbosity.virtOperator", why: "there is no operator"},
-	{path: developer + "logVerbosity.virtSynchronizationController", why: noMigration},
+	{path: developer + "logVerbosity.virtSynchronizationController", why: oneCluster},
 }
 
 const (
 	developer      = "configuration.developerConfiguration."
+	migrations     = "configuration.migrations."
 	byInstallation = "the manifests or the Helm chart install the components: set it there"
 	byMonitoring   = "scraping is configured where Prometheus is; docs/metrics.md has an example"
 	byImage        = "the firmware is in virt-launcher's image"
-	noMigration    = "there is no live migration yet"
+	oneCluster     = "no guest moves to another cluster"
 	onlyAMD64      = "guests are amd64"
 	fixedRates     = "the components' request rates are fixed"
 )

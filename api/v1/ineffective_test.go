@@ -32,6 +32,13 @@ var effective = map[string]string{
 	"configuration.virtualMachineOptions.disableSerialConsoleLog":  "TestApplyClusterDefaults",
 	"configuration.hostDisk":                                       "TestValidateHostDisks",
 	"configuration.commonInstancetypesDeployment.enabled":          "controllers/instancetypes TestInstallAndRemove",
+	migrations + "parallelMigrationsPerCluster":                    "controllers/migration TestNext",
+	migrations + "parallelOutboundMigrationsPerNode":               "controllers/migration TestNext",
+	migrations + "bandwidthPerMigration":                           "controllers/node TestLimits",
+	migrations + "completionTimeoutPerGiB":                         "controllers/node TestLimits",
+	migrations + "progressTimeout":                                 "controllers/node TestLimits",
+	migrations + "maxDowntimeMs":                                   "controllers/node TestLimits",
+	migrations + "allowAutoConverge":                               "controllers/node TestLimits",
 	developer + "useEmulation":                                     "test/e2e",
 	developer + "cpuAllocationRatio":                               "controllers/vmi TestResourcesOfCluster",
 	developer + "memoryOvercommit":                                 "controllers/vmi TestResourcesOfCluster",
@@ -107,8 +114,8 @@ func TestIneffectiveFields(t *testing.T) {
 			instancetype: {referencePolicy: expand}, architectureConfiguration: {defaultArchitecture: arm64}, network: {permitSlirpInterface: true}, roleAggregationStrategy: Manual, virtualMachineInstancesPerNode: 250}}`,
 			[]string{"spec.configuration.evictionStrategy", "spec.configuration.vmRolloutStrategy", "spec.configuration.virtualMachineInstancesPerNode", "spec.configuration.architectureConfiguration.defaultArchitecture", "spec.configuration.tlsConfiguration.minTLSVersion",
 				"spec.configuration.instancetype.referencePolicy", "spec.configuration.roleAggregationStrategy", "spec.configuration.network.permitSlirpInterface", "spec.configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent"}},
-		"objects": {`{infra: {nodePlacement: {nodeSelector: {a: b}}}, workloads: {nodePlacement: {}}, configuration: {migrations: {allowPostCopy: false, bandwidthPerMigration: 64Mi}, developerConfiguration: {logVerbosity: {virtOperator: 4, virtAPI: 2}}}}`,
-			[]string{"spec.infra", "spec.configuration.migrations", "spec.configuration.developerConfiguration.logVerbosity.virtOperator"}},
+		"objects": {`{infra: {nodePlacement: {nodeSelector: {a: b}}}, workloads: {nodePlacement: {}}, configuration: {migrations: {allowPostCopy: true, bandwidthPerMigration: 64Mi, allowAutoConverge: true}, developerConfiguration: {logVerbosity: {virtOperator: 4, virtAPI: 2}}}}`,
+			[]string{"spec.infra", "spec.configuration.migrations.allowPostCopy", "spec.configuration.developerConfiguration.logVerbosity.virtOperator"}},
 	} {
 		var spec KubeVirtSpec
 		if err := yaml.UnmarshalStrict([]byte(c.spec), &spec); err != nil {

@@ -70,11 +70,20 @@ func VMIOfLauncherPod(pod string) string {
 	return ""
 }
 
-// LauncherPodNames are the names of a VMI's launcher pods: the name of its first pod, and the names in
-// the status, which only virt-controller may write. A pod of another name is not the VMI's,
+// LauncherPod is the name of the launcher pod that has the guest, or is to have it: the first pod, until the
+// guest has moved.
+func (vmi *VirtualMachineInstance) LauncherPod() string {
+	if vmi.Status.LauncherPod != "" {
+		return vmi.Status.LauncherPod
+	}
+	return LauncherPodName(vmi.Name, vmi.UID, FirstPod)
+}
+
+// LauncherPodNames are the names of a VMI's launcher pods: the name of the pod that has the guest, and the
+// names in the status, which only virt-controller may write. A pod of another name is not the VMI's,
 // whatever its labels say.
 func (vmi *VirtualMachineInstance) LauncherPodNames() []string {
-	names := []string{LauncherPodName(vmi.Name, vmi.UID, FirstPod)}
+	names := []string{vmi.LauncherPod()}
 	for _, pod := range vmi.Status.LauncherPods {
 		if !slices.Contains(names, pod.Name) {
 			names = append(names, pod.Name)

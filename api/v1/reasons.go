@@ -23,7 +23,6 @@ const (
 	ReasonPodDeleted     = "PodDeleted"
 	ReasonPodTerminating = "PodTerminating"
 	ReasonLauncherKilled = "LauncherKilled"
-	ReasonNotMigratable  = "NotMigratable"
 	// ReasonPvcNotFound and ReasonDataVolumeFailed are KubeVirt's: a claim is missing, or a
 	// disk could not be filled.
 	ReasonPvcNotFound        = "FailedPvcNotFound"

@@ -17,6 +17,7 @@ var (
 	VirtualMachineGroupVersionKind                   = GroupVersion.WithKind("VirtualMachine")
 	VirtualMachineInstanceGroupVersionKind           = GroupVersion.WithKind("VirtualMachineInstance")
 	VirtualMachineInstanceReplicaSetGroupVersionKind = GroupVersion.WithKind("VirtualMachineInstanceReplicaSet")
+	VirtualMachineInstanceMigrationGroupVersionKind  = GroupVersion.WithKind("VirtualMachineInstanceMigration")
 )
 
 // AddToScheme registers the kinds of this package.
@@ -25,6 +26,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &VirtualMachine{}, &VirtualMachineList{})
 	s.AddKnownTypes(GroupVersion, &VirtualMachineInstanceReplicaSet{}, &VirtualMachineInstanceReplicaSetList{})
 	s.AddKnownTypes(GroupVersion, &VirtualMachineInstancePreset{}, &VirtualMachineInstancePresetList{})
+	s.AddKnownTypes(GroupVersion, &VirtualMachineInstanceMigration{}, &VirtualMachineInstanceMigrationList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -59,6 +59,18 @@ type UnpauseOptions struct {
 	DryRun []string `json:"dryRun,omitempty"`
 }
 
+// MigrateOptions of virtualmachines/migrate.
+type MigrateOptions struct {
+	metav1.TypeMeta `json:",inline"`
+	// DryRun is empty, or All: then nothing is done.
+	// +optional
+	// +listType=atomic
+	DryRun []string `json:"dryRun,omitempty"`
+	// AddedNodeSelector is the migration's addedNodeSelector.
+	// +optional
+	AddedNodeSelector map[string]string `json:"addedNodeSelector,omitempty"`
+}
+
 // EvacuateCancelOptions of virtualmachines/evacuate/cancel and virtualmachineinstances/evacuate/cancel.
 type EvacuateCancelOptions struct {
 	metav1.TypeMeta `json:",inline"`

@@ -218,7 +218,7 @@ type VirtualMachineStatus struct {
 	// +optional
 	Ready bool `json:"ready,omitempty"`
 	// PrintableStatus is where the machine is, in one word: Stopped, Starting,
-	// Running, Paused, Stopping, Terminating, CrashLoopBackOff, or what keeps it
+	// Running, Migrating, Paused, Stopping, Terminating, CrashLoopBackOff, or what keeps it
 	// from starting.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -267,6 +267,7 @@ type VirtualMachinePrintableStatus string
 const (
 	VirtualMachineStatusTerminating             VirtualMachinePrintableStatus = "Terminating"
 	VirtualMachineStatusStopping                VirtualMachinePrintableStatus = "Stopping"
+	VirtualMachineStatusMigrating               VirtualMachinePrintableStatus = "Migrating"
 	VirtualMachineStatusPaused                  VirtualMachinePrintableStatus = "Paused"
 	VirtualMachineStatusRunning                 VirtualMachinePrintableStatus = "Running"
 	VirtualMachineStatusPvcNotFound             VirtualMachinePrintableStatus = "ErrorPvcNotFound"

@@ -13,6 +13,7 @@ import (
 // +kubebuilder:resource:path=virtualmachineinstances,shortName=vmi;vmis,categories=all
 // +kubebuilder:subresource:status
 // +kubebuilder:selectablefield:JSONPath=.status.nodeName
+// +kubebuilder:selectablefield:JSONPath=.status.migrationState.targetNode
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=.metadata.creationTimestamp
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=.status.phase
 // +kubebuilder:printcolumn:name="IP",type=string,JSONPath=.status.interfaces[0].ipAddress
@@ -238,8 +239,25 @@ type VirtualMachineInstanceStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:MaxItems=8
 	LauncherPods []LauncherPod `json:"launcherPods,omitempty"`
+	// LauncherPod is the name of the launcher pod that has the guest, once the guest has moved. Empty: the
+	// guest is in its first pod. KubeVirt has no such field.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	LauncherPod string `json:"launcherPod,omitempty"`
+	// MigrationState is the state of the last migration.
+	// +optional
+	MigrationState *VirtualMachineInstanceMigrationState `json:"migrationState,omitempty"`
+	// MigrationMethod is LiveMigration, or BlockMigration if disks are copied too. It is empty if the guest
+	// cannot move.
+	// +optional
+	// +kubebuilder:validation:Enum=LiveMigration;BlockMigration
+	MigrationMethod MigrationMethod `json:"migrationMethod,omitempty"`
+	// MigrationTransport is Unix.
+	// +optional
+	// +kubebuilder:validation:Enum=Unix
+	MigrationTransport string `json:"migrationTransport,omitempty"`
 	// EvacuationNodeName is the node that the guest is asked to leave, by an eviction of its launcher pod.
 	// virt-api writes it. It stays until the guest has left, or the evacuation is cancelled.
 	// +optional

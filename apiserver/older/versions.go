@@ -62,6 +62,8 @@ func resources() []resource {
 			shortNames: []string{"vmi", "vmis"}},
 		{group: kubevirt, plural: "virtualmachineinstancereplicasets", singular: "virtualmachineinstancereplicaset", kind: "VirtualMachineInstanceReplicaSet",
 			scale: true, categories: all, shortNames: []string{"vmirs", "vmirss"}},
+		{group: kubevirt, plural: "virtualmachineinstancemigrations", singular: "virtualmachineinstancemigration", kind: "VirtualMachineInstanceMigration",
+			categories: all, shortNames: []string{"vmim", "vmims"}},
 		{group: kubevirt, plural: "virtualmachineinstancepresets", singular: "virtualmachineinstancepreset", kind: "VirtualMachineInstancePreset",
 			shortNames: []string{"vmipreset", "vmipresets"}},
 		{group: pool, plural: "virtualmachinepools", singular: "virtualmachinepool", kind: "VirtualMachinePool", scale: true, categories: all,

@@ -1,0 +1,112 @@
+package v1
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// AllowPodBridgeMigrationAnnotation set to any value lets a guest move that is bridged to the pod network. Such
+// a guest has the pod's address, and keeps the old pod's address until its DHCP lease ends.
+const AllowPodBridgeMigrationAnnotation = "kubevirt.io/allow-pod-bridge-network-live-migration"
+
+// Reasons for which a guest cannot move to another node, with KubeVirt's names.
+const (
+	// ReasonMigratable is of the condition that is True. KubeVirt gives it no reason.
+	ReasonMigratable             = "Migratable"
+	ReasonInterfaceNotMigratable = "InterfaceNotLiveMigratable"
+	ReasonDisksNotMigratable     = "DisksNotLiveMigratable"
+)
+
+// MigrationMethod says what is copied besides memory.
+type MigrationMethod string
+
+// Migration methods, with KubeVirt's names.
+const (
+	// MethodLiveMigration: both nodes use the same disks.
+	MethodLiveMigration MigrationMethod = "LiveMigration"
+	// MethodBlockMigration: some disks are the node's own, and are copied.
+	MethodBlockMigration MigrationMethod = "BlockMigration"
+)
+
+// TransportUnix is the only migration transport: QEMU sends to a unix socket.
+const TransportUnix = "Unix"
+
+// NotMigratable is why the guest cannot move to another node: a reason and a sentence. Both are empty if it
+// can. The status must hold what is known of the VMI's claims.
+func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
+	if _, allowed := vmi.Annotations[AllowPodBridgeMigrationAnnotation]; !allowed {
+		for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
+			if nic.Bridge != nil {
+				return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d] is bridged to the pod network, and its guest has the address of its pod, which every node gives anew; the annotation %s permits that",
+					i, AllowPodBridgeMigrationAnnotation)
+			}
+		}
+	}
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if why := vmi.diskStays(v); why != "" {
+			return ReasonDisksNotMigratable, fmt.Sprintf("spec.volumes[%d], %s, %s", i, v.Name, why)
+		}
+	}
+	return "", ""
+}
+
+// diskStays is why a volume's disk is on one node only; empty if it is on all nodes, or can be copied.
+func (vmi *VirtualMachineInstance) diskStays(v *Volume) string {
+	if v.HostDisk != nil && !ptr.Deref(v.HostDisk.Shared, false) {
+		return "is a file of its node; shared: true says that all nodes have the same file"
+	}
+	claim := v.Claim()
+	if claim == nil {
+		return ""
+	}
+	info := vmi.Status.ClaimInfo(v.Name)
+	if info == nil {
+		return fmt.Sprintf("is on the claim %s, of which nothing is known yet", claim.Name)
+	}
+	if slices.Contains(info.AccessModes, corev1.ReadWriteMany) || claim.ReadOnly && slices.Contains(info.AccessModes, corev1.ReadOnlyMany) {
+		return ""
+	}
+	return fmt.Sprintf("is on the claim %s, which only one node can use: its access modes %v lack ReadWriteMany", claim.Name, info.AccessModes)
+}
+
+// Method is how the guest's disks get to the target.
+func (vmi *VirtualMachineInstance) Method() MigrationMethod {
+	if len(vmi.CopiedDisks()) > 0 {
+		return MethodBlockMigration
+	}
+	return MethodLiveMigration
+}
+
+// SharesDisks says whether the guest can write to a disk that both nodes of a migration have.
+func (vmi *VirtualMachineInstance) SharesDisks() bool {
+	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks, func(d Disk) bool {
+		_, readOnly := d.Target()
+		i := slices.IndexFunc(vmi.Spec.Volumes, func(v Volume) bool { return v.Name == d.Name })
+		if i < 0 || readOnly {
+			return false
+		}
+		v := &vmi.Spec.Volumes[i]
+		return v.HostDisk != nil || v.Claim() != nil && !v.Claim().Overlay && !v.Claim().ReadOnly
+	})
+}
+
+// CopiedDisks are the disks that the target has files of its own for, and that the guest can write to. A
+// migration copies them.
+func (vmi *VirtualMachineInstance) CopiedDisks() []string {
+	var out []string
+	for _, d := range vmi.Spec.Domain.Devices.Disks {
+		_, readOnly := d.Target()
+		i := slices.IndexFunc(vmi.Spec.Volumes, func(v Volume) bool { return v.Name == d.Name })
+		if i < 0 || readOnly {
+			continue
+		}
+		if v := &vmi.Spec.Volumes[i]; v.HostDisk == nil && (v.Claim() == nil || v.Claim().Overlay) {
+			out = append(out, d.Name)
+		}
+	}
+	return out
+}

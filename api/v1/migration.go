@@ -1,0 +1,426 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// VirtualMachineInstanceMigration moves a running guest to another node (live migration). It is one
+// attempt: it ends Succeeded or Failed. Deleting it before that cancels the attempt, and the guest stays
+// where it is.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=virtualmachineinstancemigrations,shortName=vmim;vmims,categories=all
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=.status.phase,description="How far the migration is"
+// +kubebuilder:printcolumn:name="VMI",type=string,JSONPath=.spec.vmiName,description="The VirtualMachineInstance whose guest moves"
+// +kubebuilder:printcolumn:name="Source",type=string,JSONPath=.status.migrationState.sourceNode,priority=1
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=.status.migrationState.targetNode,priority=1
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=.status.migrationState.failureReason,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=.metadata.creationTimestamp
+type VirtualMachineInstanceMigration struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec VirtualMachineInstanceMigrationSpec `json:"spec"`
+	// +optional
+	Status VirtualMachineInstanceMigrationStatus `json:"status,omitempty"`
+}
+
+// VirtualMachineInstanceMigrationList is a list of VirtualMachineInstanceMigrations.
+//
+// +kubebuilder:object:root=true
+type VirtualMachineInstanceMigrationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []VirtualMachineInstanceMigration `json:"items"`
+}
+
+// VirtualMachineInstanceMigrationSpec says whose guest moves, and where it may go.
+//
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="update of Migration object's spec is restricted"
+type VirtualMachineInstanceMigrationSpec struct {
+	// VMIName is the name of the VirtualMachineInstance, in the migration's namespace.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	VMIName string `json:"vmiName"`
+	// AddedNodeSelector restricts the nodes to which the guest may go, beside what the
+	// VirtualMachineInstance itself says. Where both have a key, the VirtualMachineInstance's value holds.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	AddedNodeSelector map[string]string `json:"addedNodeSelector,omitempty"`
+	// Priority decides which of several migrations that wait begins first. Default: user-triggered.
+	// +optional
+	// +kubebuilder:validation:Enum=system-critical;user-triggered;system-maintenance
+	Priority *MigrationPriority `json:"priority,omitempty"`
+	// SendTo is refused: a guest cannot move to another cluster.
+	// +optional
+	SendTo *Unsupported `json:"sendTo,omitempty"`
+	// Receive is refused: a guest cannot come from another cluster.
+	// +optional
+	Receive *Unsupported `json:"receive,omitempty"`
+}
+
+// MigrationPriority decides which migration begins first.
+type MigrationPriority string
+
+// Priorities, the highest first. A migration without a priority is user-triggered.
+const (
+	PrioritySystemCritical    MigrationPriority = "system-critical"
+	PriorityUserTriggered     MigrationPriority = "user-triggered"
+	PrioritySystemMaintenance MigrationPriority = "system-maintenance"
+)
+
+// VirtualMachineInstanceMigrationPhase is how far a migration is. It never goes back.
+type VirtualMachineInstanceMigrationPhase string
+
+// Phases, in order, with KubeVirt's names.
+const (
+	// MigrationPending: the migration waits for others, or for a quota.
+	MigrationPending VirtualMachineInstanceMigrationPhase = "Pending"
+	// MigrationScheduling: the target pod exists.
+	MigrationScheduling VirtualMachineInstanceMigrationPhase = "Scheduling"
+	// MigrationScheduled: the target's launcher runs on its node.
+	MigrationScheduled VirtualMachineInstanceMigrationPhase = "Scheduled"
+	// MigrationPreparingTarget: the target's virt-handler was told of the migration.
+	MigrationPreparingTarget VirtualMachineInstanceMigrationPhase = "PreparingTarget"
+	// MigrationTargetReady: the source's virt-handler may connect to the target's.
+	MigrationTargetReady VirtualMachineInstanceMigrationPhase = "TargetReady"
+	// MigrationRunning: disks and memory are copied.
+	MigrationRunning VirtualMachineInstanceMigrationPhase = "Running"
+	// MigrationSucceeded: the guest runs on the target.
+	MigrationSucceeded VirtualMachineInstanceMigrationPhase = "Succeeded"
+	// MigrationFailed: the guest stays on the source, or has ended.
+	MigrationFailed VirtualMachineInstanceMigrationPhase = "Failed"
+)
+
+// VirtualMachineInstanceMigrationStatus is how far a migration is.
+type VirtualMachineInstanceMigrationStatus struct {
+	// +optional
+	// +kubebuilder:validation:Enum=Pending;Scheduling;Scheduled;PreparingTarget;TargetReady;Running;Succeeded;Failed
+	Phase VirtualMachineInstanceMigrationPhase `json:"phase,omitempty"`
+	// Conditions of the migration.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []VirtualMachineInstanceMigrationCondition `json:"conditions,omitempty"`
+	// PhaseTransitionTimestamps says when each phase was entered.
+	// +optional
+	// +listType=atomic
+	PhaseTransitionTimestamps []VirtualMachineInstanceMigrationPhaseTransitionTimestamp `json:"phaseTransitionTimestamps,omitempty"`
+	// MigrationState is a copy of the VirtualMachineInstance's status.migrationState. It stays when another
+	// migration of the VirtualMachineInstance begins.
+	// +optional
+	MigrationState *VirtualMachineInstanceMigrationState `json:"migrationState,omitempty"`
+}
+
+// MigrationConditionType names a condition of a migration.
+type MigrationConditionType string
+
+// Conditions of a migration, with KubeVirt's names.
+const (
+	// MigrationAbortRequested: the migration was deleted before its end.
+	MigrationAbortRequested MigrationConditionType = "migrationAbortRequested"
+	// MigrationRejectedByResourceQuota: a quota leaves no room for the target pod.
+	MigrationRejectedByResourceQuota MigrationConditionType = "migrationRejectedByResourceQuota"
+)
+
+// VirtualMachineInstanceMigrationCondition is one condition of a migration.
+type VirtualMachineInstanceMigrationCondition struct {
+	Type MigrationConditionType `json:"type"`
+	// Status is True, False or Unknown.
+	Status metav1.ConditionStatus `json:"status"`
+	// LastProbeTime has no value; it is there for KubeVirt's clients.
+	// +optional
+	// +nullable
+	LastProbeTime metav1.Time `json:"lastProbeTime,omitempty"`
+	// LastTransitionTime is when the status changed last.
+	// +optional
+	// +nullable
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// Reason is why, in one word.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Message is why, in a sentence.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// VirtualMachineInstanceMigrationPhaseTransitionTimestamp says when a phase was entered.
+type VirtualMachineInstanceMigrationPhaseTransitionTimestamp struct {
+	Phase VirtualMachineInstanceMigrationPhase `json:"phase,omitempty"`
+	// PhaseTransitionTimestamp is when it was entered.
+	PhaseTransitionTimestamp metav1.Time `json:"phaseTransitionTimestamp,omitempty"`
+}
+
+const (
+	// MigrationFinalizer keeps a migration that was deleted until its target pod is gone.
+	MigrationFinalizer = "kubevirt.io/migrationJobFinalize"
+	// VMINameLabel holds, on a migration, the name of its VirtualMachineInstance: "virtctl migrate-cancel"
+	// selects by it.
+	VMINameLabel = "kubevirt.io/vmi-name"
+	// MigrationJobLabel holds the migration's UID on its target pod.
+	MigrationJobLabel = "kubevirt.io/migrationJobUID"
+	// MigrationJobNameAnnotation holds the migration's name on its target pod.
+	MigrationJobNameAnnotation = "kubevirt.io/migrationJobName"
+)
+
+// IsFinal says whether the migration has ended.
+func (m *VirtualMachineInstanceMigration) IsFinal() bool {
+	return m.Status.Phase == MigrationSucceeded || m.Status.Phase == MigrationFailed
+}
+
+// IsUnderway says whether the migration has begun, and has not ended.
+func (m *VirtualMachineInstanceMigration) IsUnderway() bool {
+	return !m.IsFinal() && migrationOrder[m.Status.Phase] > migrationOrder[MigrationPending]
+}
+
+// EffectivePriority is the priority, or its default.
+func (m *VirtualMachineInstanceMigration) EffectivePriority() MigrationPriority {
+	if m.Spec.Priority == nil {
+		return PriorityUserTriggered
+	}
+	return *m.Spec.Priority
+}
+
+// migrationOrder is the order of the phases; a phase never goes back.
+var migrationOrder = map[VirtualMachineInstanceMigrationPhase]int{"": 0, MigrationPending: 1, MigrationScheduling: 2, MigrationScheduled: 3,
+	MigrationPreparingTarget: 4, MigrationTargetReady: 5, MigrationRunning: 6, MigrationSucceeded: 7, MigrationFailed: 7}
+
+// SetPhase moves the phase on, and notes the time. It does nothing for a phase that has been passed.
+func (s *VirtualMachineInstanceMigrationStatus) SetPhase(p VirtualMachineInstanceMigrationPhase, now metav1.Time) {
+	if migrationOrder[p] <= migrationOrder[s.Phase] {
+		return
+	}
+	s.Phase = p
+	s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps, VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: p, PhaseTransitionTimestamp: now})
+}
+
+// Entered is when a phase was entered; zero if it was not.
+func (s *VirtualMachineInstanceMigrationStatus) Entered(p VirtualMachineInstanceMigrationPhase) metav1.Time {
+	for _, t := range s.PhaseTransitionTimestamps {
+		if t.Phase == p {
+			return t.PhaseTransitionTimestamp
+		}
+	}
+	return metav1.Time{}
+}
+
+// Condition returns a condition, or nil.
+func (s *VirtualMachineInstanceMigrationStatus) Condition(t MigrationConditionType) *VirtualMachineInstanceMigrationCondition {
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == t {
+			return &s.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// SetCondition sets a condition; its transition time changes only with its status.
+func (s *VirtualMachineInstanceMigrationStatus) SetCondition(c VirtualMachineInstanceMigrationCondition, now metav1.Time) {
+	old := s.Condition(c.Type)
+	if old == nil {
+		c.LastTransitionTime = now
+		s.Conditions = append(s.Conditions, c)
+		return
+	}
+	c.LastTransitionTime = old.LastTransitionTime
+	if old.Status != c.Status {
+		c.LastTransitionTime = now
+	}
+	*old = c
+}
+
+// RemoveCondition removes a condition.
+func (s *VirtualMachineInstanceMigrationStatus) RemoveCondition(t MigrationConditionType) {
+	var kept []VirtualMachineInstanceMigrationCondition
+	for _, c := range s.Conditions {
+		if c.Type != t {
+			kept = append(kept, c)
+		}
+	}
+	s.Conditions = kept
+}
+
+// VirtualMachineInstanceMigrationState is the state of a VirtualMachineInstance's last migration.
+//
+// Three programs write it. The source's virt-handler writes sourceState, the target's virt-handler writes
+// targetState, and virt-controller writes the rest. Decision alone has several writers.
+type VirtualMachineInstanceMigrationState struct {
+	// MigrationUID is the UID of the VirtualMachineInstanceMigration.
+	MigrationUID types.UID `json:"migrationUid,omitempty"`
+	// MigrationName is its name. KubeVirt has no such field.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	MigrationName string `json:"migrationName,omitempty"`
+	// SourceNode and SourcePod are where the guest runs as the migration begins.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	SourceNode string `json:"sourceNode,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	SourcePod string `json:"sourcePod,omitempty"`
+	// TargetNode and TargetPod are where the guest is to go. The node is known once the pod is scheduled.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	TargetNode string `json:"targetNode,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	TargetPod string `json:"targetPod,omitempty"`
+	// TargetNodeAddress is the address of the target's virt-handler.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	TargetNodeAddress string `json:"targetNodeAddress,omitempty"`
+	// TargetNodeDomainDetected: the target's QEMU was started.
+	// +optional
+	TargetNodeDomainDetected bool `json:"targetNodeDomainDetected,omitempty"`
+	// TargetNodeDomainReadyTimestamp is when the guest ran on the target.
+	// +optional
+	TargetNodeDomainReadyTimestamp *metav1.Time `json:"targetNodeDomainReadyTimestamp,omitempty"`
+	// StartTimestamp is when the source began to copy, and EndTimestamp when the migration had ended.
+	// +optional
+	StartTimestamp *metav1.Time `json:"startTimestamp,omitempty"`
+	// +optional
+	EndTimestamp *metav1.Time `json:"endTimestamp,omitempty"`
+	// Mode is PreCopy: the guest's memory is copied before the guest runs on the target.
+	// +optional
+	// +kubebuilder:validation:Enum=PreCopy
+	Mode MigrationMode `json:"mode,omitempty"`
+	// Decision says where the guest is to run. While it is empty, the guest runs on the source, or is
+	// stopped for the last bytes. The target's virt-handler writes Target once it has all of the guest and
+	// before the guest runs there. The source's virt-handler, or virt-controller, writes Source to end a
+	// migration. Each write carries the version that it was computed from, so that only one of them succeeds.
+	// KubeVirt has no such field.
+	// +optional
+	// +kubebuilder:validation:Enum=Source;Target
+	Decision MigrationDecision `json:"decision,omitempty"`
+	// SourceState is what the source's virt-handler reports.
+	// +optional
+	SourceState *MigrationSourceState `json:"sourceState,omitempty"`
+	// TargetState is what the target's virt-handler reports.
+	// +optional
+	TargetState *MigrationTargetState `json:"targetState,omitempty"`
+	// Completed: the migration has ended. KubeVirt sets it for a migration that failed, too.
+	// +optional
+	Completed bool `json:"completed,omitempty"`
+	// Failed: the guest did not move.
+	// +optional
+	Failed bool `json:"failed,omitempty"`
+	// FailureReason says why the guest did not move.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	FailureReason string `json:"failureReason,omitempty"`
+	// AbortRequested: the migration was deleted before its end.
+	// +optional
+	AbortRequested bool `json:"abortRequested,omitempty"`
+	// AbortStatus is Aborting after AbortRequested, then Succeeded, or Failed if the guest has moved all the
+	// same.
+	// +optional
+	// +kubebuilder:validation:Enum=Aborting;Succeeded;Failed
+	AbortStatus MigrationAbortStatus `json:"abortStatus,omitempty"`
+	// MigrationConfiguration bounds the migration.
+	// +optional
+	MigrationConfiguration *MigrationConfiguration `json:"migrationConfiguration,omitempty"`
+}
+
+// MigrationMode is how a guest's memory gets to the target.
+type MigrationMode string
+
+// MigrationPreCopy: memory is copied while the guest runs on the source.
+const MigrationPreCopy MigrationMode = "PreCopy"
+
+// MigrationDecision says where a guest that migrates is to run.
+type MigrationDecision string
+
+// Decisions.
+const (
+	DecisionSource MigrationDecision = "Source"
+	DecisionTarget MigrationDecision = "Target"
+)
+
+// MigrationAbortStatus is how far the cancellation of a migration is.
+type MigrationAbortStatus string
+
+// Stages of a cancellation, with KubeVirt's names.
+const (
+	MigrationAborting       MigrationAbortStatus = "Aborting"
+	MigrationAbortSucceeded MigrationAbortStatus = "Succeeded"
+	MigrationAbortFailed    MigrationAbortStatus = "Failed"
+)
+
+// MigrationSourceState is what the source's virt-handler reports of a migration.
+type MigrationSourceState struct {
+	// StartTimestamp is when the copying began.
+	// +optional
+	StartTimestamp *metav1.Time `json:"startTimestamp,omitempty"`
+	// Progress is written every few seconds, and at the end.
+	// +optional
+	Progress *MigrationProgress `json:"progress,omitempty"`
+	// Failure says why the guest did not move.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Failure string `json:"failure,omitempty"`
+}
+
+// MigrationProgress is how far the copying is. The launcher measures it, in the tenant's pod.
+type MigrationProgress struct {
+	// TransferredBytes, RemainingBytes and TotalBytes count disks, and then memory.
+	// +optional
+	TransferredBytes int64 `json:"transferredBytes,omitempty"`
+	// +optional
+	RemainingBytes int64 `json:"remainingBytes,omitempty"`
+	// +optional
+	TotalBytes int64 `json:"totalBytes,omitempty"`
+	// DirtyBytesPerSecond is how much memory the guest changes in a second.
+	// +optional
+	DirtyBytesPerSecond int64 `json:"dirtyBytesPerSecond,omitempty"`
+	// Milliseconds is the time since the copying began.
+	// +optional
+	Milliseconds int64 `json:"milliseconds,omitempty"`
+	// DowntimeMilliseconds is how long the guest's CPUs stood still, as QEMU measured it on the source. It is
+	// known at the end.
+	// +optional
+	DowntimeMilliseconds int64 `json:"downtimeMilliseconds,omitempty"`
+}
+
+// MigrationTargetState is what the target's virt-handler reports of a migration.
+type MigrationTargetState struct {
+	// NodeAddress is the address of the target's virt-handler: the source may connect to it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	NodeAddress string `json:"nodeAddress,omitempty"`
+	// DomainDetected: QEMU was started, and waits for the guest.
+	// +optional
+	DomainDetected bool `json:"domainDetected,omitempty"`
+	// DomainReadyTimestamp is when the guest ran here.
+	// +optional
+	DomainReadyTimestamp *metav1.Time `json:"domainReadyTimestamp,omitempty"`
+	// Failure says why the guest cannot run here.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Failure string `json:"failure,omitempty"`
+}
+
+// Ended says whether the migration has ended.
+func (s *VirtualMachineInstanceMigrationState) Ended() bool { return s.Completed || s.Failed }
+
+// Migration is the VMI's migration that is under way, or nil.
+func (vmi *VirtualMachineInstance) Migration() *VirtualMachineInstanceMigrationState {
+	if s := vmi.Status.MigrationState; s != nil && !s.Ended() {
+		return s
+	}
+	return nil
+}
+
+// Settle takes over where the guest is to run, once that is decided. Before the decision the guest is where it was.
+func (s *VirtualMachineInstanceStatus) Settle() {
+	switch m := s.MigrationState; {
+	case m == nil || s.Phase == Succeeded || s.Phase == Failed:
+	case m.Decision == DecisionTarget:
+		s.LauncherPod, s.NodeName = m.TargetPod, m.TargetNode
+	case m.Decision == DecisionSource && s.LauncherPod == m.TargetPod:
+		// The target was to run the guest, and its QEMU did not let the guest run.
+		s.LauncherPod, s.NodeName = m.SourcePod, m.SourceNode
+	}
+}

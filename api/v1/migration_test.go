@@ -1,0 +1,142 @@
+package v1
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+)
+
+// TestNotMigratable: a guest moves if every node can have its address and its disks, or if its disks can be copied.
+func TestNotMigratable(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec, annotation string
+		modes            []corev1.PersistentVolumeAccessMode
+		reason           string
+		copied           []string
+	}{
+		"bare":            {`{}`, "", nil, "", nil},
+		"masquerade":      {`{domain: {devices: {interfaces: [{name: a, masquerade: {}}]}}}`, "", nil, "", nil},
+		"bridge":          {`{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, "", nil, ReasonInterfaceNotMigratable, nil},
+		"bridge that may": {`{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, AllowPodBridgeMigrationAnnotation, nil, "", nil},
+		"local disks": {`{domain: {devices: {disks: [{name: a, disk: {}}, {name: b, cdrom: {}}, {name: c, disk: {readonly: true}}, {name: d}]}},
+			volumes: [{name: a, containerDisk: {image: x}}, {name: b, containerDisk: {image: x}}, {name: c, emptyDisk: {capacity: 1Mi}}, {name: d, cloudInitNoCloud: {userData: x}}]}`, "", nil, "", []string{"a", "d"}},
+		"shared claim":        {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, dataVolume: {name: x}}]}`, "", []corev1.PersistentVolumeAccessMode{"ReadWriteOnce", "ReadWriteMany"}, "", nil},
+		"claim of one node":   {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, persistentVolumeClaim: {claimName: x}}]}`, "", []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"}, ReasonDisksNotMigratable, nil},
+		"unknown claim":       {`{volumes: [{name: b, persistentVolumeClaim: {claimName: x}}]}`, "", nil, ReasonDisksNotMigratable, nil},
+		"only written by one": {`{volumes: [{name: a, persistentVolumeClaim: {claimName: x}}]}`, "", []corev1.PersistentVolumeAccessMode{"ReadOnlyMany"}, ReasonDisksNotMigratable, nil},
+		"only read":           {`{volumes: [{name: a, persistentVolumeClaim: {claimName: x, readOnly: true}}]}`, "", []corev1.PersistentVolumeAccessMode{"ReadOnlyMany"}, "", nil},
+		"overlay": {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, ephemeral: {persistentVolumeClaim: {claimName: x}}}]}`, "",
+			[]corev1.PersistentVolumeAccessMode{"ReadOnlyMany"}, "", []string{"a"}},
+		"host disk":        {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, hostDisk: {path: /x/y, type: Disk}}]}`, "", nil, ReasonDisksNotMigratable, nil},
+		"shared host disk": {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, hostDisk: {path: /x/y, type: Disk, shared: true}}]}`, "", nil, "", nil},
+	} {
+		vmi := &VirtualMachineInstance{}
+		if err := yaml.UnmarshalStrict([]byte(c.spec), &vmi.Spec); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if c.annotation != "" {
+			vmi.Annotations = map[string]string{c.annotation: ""}
+		}
+		if c.modes != nil {
+			vmi.Status.VolumeStatus = []VolumeStatus{{Name: "a", PersistentVolumeClaimInfo: &PersistentVolumeClaimInfo{AccessModes: c.modes}}}
+		}
+		reason, message := vmi.NotMigratable()
+		if reason != c.reason || (reason == "") != (message == "") || reason != "" && !strings.HasPrefix(message, "spec.") {
+			t.Errorf("%s: %q, %q, want %q", name, reason, message, c.reason)
+		}
+		if shares := strings.HasPrefix(name, "shared"); vmi.SharesDisks() != (shares || name == "claim of one node" || name == "host disk") {
+			t.Errorf("%s: shares disks: %v", name, vmi.SharesDisks())
+		}
+		if got := vmi.CopiedDisks(); !slices.Equal(got, c.copied) || (vmi.Method() == MethodBlockMigration) != (len(c.copied) > 0) {
+			t.Errorf("%s: copies %v by %s, want %v", name, got, vmi.Method(), c.copied)
+		}
+	}
+}
+
+// TestMigrationConfiguration: what is not set has KubeVirt's value.
+func TestMigrationConfiguration(t *testing.T) {
+	type values struct {
+		parallel, outbound             int
+		bandwidth                      int64
+		completion, progress, downtime time.Duration
+		converge                       bool
+	}
+	of := func(c *MigrationConfiguration) values {
+		return values{c.Parallel(), c.Outbound(), c.Bandwidth(), c.Completion(1<<30 + 1), c.Progress(), c.Downtime(), c.AutoConverge()}
+	}
+	defaults := values{5, 2, 0, 300 * time.Second, 150 * time.Second, 300 * time.Millisecond, false}
+	if got := of(nil); got != defaults {
+		t.Errorf("without a configuration: %+v", got)
+	}
+	if got := of((&KubeVirtConfiguration{MigrationConfiguration: &ClusterMigrationConfiguration{}}).Migrations()); got != defaults {
+		t.Errorf("of an empty configuration: %+v", got)
+	}
+	if got := of((*KubeVirtConfiguration)(nil).Migrations()); got != defaults {
+		t.Errorf("of no KubeVirt: %+v", got)
+	}
+	set := &MigrationConfiguration{ParallelMigrationsPerCluster: ptr.To[uint32](1), ParallelOutboundMigrationsPerNode: ptr.To[uint32](3), BandwidthPerMigration: ptr.To(resource.MustParse("64Mi")),
+		CompletionTimeoutPerGiB: ptr.To[int64](10), ProgressTimeout: ptr.To[int64](20), MaxDowntimeMs: ptr.To[uint64](40), AllowAutoConverge: ptr.To(true)}
+	if got, want := of(set), (values{1, 3, 64 << 20, 20 * time.Second, 20 * time.Second, 40 * time.Millisecond, true}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := set.Completion(0); got != 10*time.Second {
+		t.Errorf("nothing takes %s", got)
+	}
+}
+
+// TestMigrationPhases: a phase never goes back, and each is noted with its time.
+func TestMigrationPhases(t *testing.T) {
+	m := &VirtualMachineInstanceMigration{}
+	for i, p := range []VirtualMachineInstanceMigrationPhase{MigrationPending, MigrationScheduling, MigrationPending, MigrationRunning, MigrationTargetReady, MigrationFailed, MigrationSucceeded} {
+		if m.IsFinal() != (i > 5) || m.IsUnderway() != (i > 1 && i < 6) {
+			t.Errorf("before %s: final %v, under way %v", p, m.IsFinal(), m.IsUnderway())
+		}
+		m.Status.SetPhase(p, metav1.Unix(int64(i), 0))
+	}
+	if m.Status.Phase != MigrationFailed || len(m.Status.PhaseTransitionTimestamps) != 4 {
+		t.Errorf("%+v", m.Status)
+	}
+	if at, never := m.Status.Entered(MigrationRunning), m.Status.Entered(MigrationTargetReady); at.Unix() != 3 || !never.IsZero() {
+		t.Errorf("running since %s", at)
+	}
+}
+
+// TestMigrationConditions: the time of a condition changes with its status.
+func TestMigrationConditions(t *testing.T) {
+	var s VirtualMachineInstanceMigrationStatus
+	c := VirtualMachineInstanceMigrationCondition{Type: MigrationAbortRequested, Status: metav1.ConditionTrue}
+	s.SetCondition(c, metav1.Unix(1, 0))
+	c.Message = "again"
+	s.SetCondition(c, metav1.Unix(2, 0))
+	if got := s.Condition(c.Type); got.Message != "again" || got.LastTransitionTime.Unix() != 1 {
+		t.Errorf("%+v", got)
+	}
+	c.Status = metav1.ConditionFalse
+	s.SetCondition(c, metav1.Unix(3, 0))
+	if got := s.Condition(c.Type); got.LastTransitionTime.Unix() != 3 || len(s.Conditions) != 1 {
+		t.Errorf("%+v", got)
+	}
+	if s.RemoveCondition(c.Type); s.Condition(c.Type) != nil {
+		t.Error("it is still there")
+	}
+}
+
+// TestLauncherPodOf: the guest is in its first pod, until the status names another.
+func TestLauncherPodOf(t *testing.T) {
+	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u"}}
+	first, second := LauncherPodName("a", "u", FirstPod), LauncherPodName("a", "u", "m")
+	if vmi.LauncherPod() != first || first == second {
+		t.Errorf("the guest is in %q", vmi.LauncherPod())
+	}
+	vmi.Status.LauncherPods = []LauncherPod{{Name: first}, {Name: second}}
+	if vmi.Status.LauncherPod = second; vmi.LauncherPod() != second || !slices.Equal(vmi.LauncherPodNames(), []string{second, first}) {
+		t.Errorf("the guest is in %q of %q", vmi.LauncherPod(), vmi.LauncherPodNames())
+	}
+}

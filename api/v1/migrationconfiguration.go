@@ -1,0 +1,149 @@
+package v1
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// ClusterMigrationConfiguration bounds the migrations of a cluster.
+type ClusterMigrationConfiguration struct {
+	MigrationConfiguration       `json:",inline"`
+	UnusedMigrationConfiguration `json:",inline"`
+}
+
+// UnusedMigrationConfiguration holds what nothing reads yet. The condition FieldsWithoutEffect says why of
+// each field that is set.
+type UnusedMigrationConfiguration struct {
+	// NodeDrainTaintKey has no effect.
+	// +optional
+	NodeDrainTaintKey *string `json:"nodeDrainTaintKey,omitempty"`
+	// AllowPostCopy has no effect.
+	// +optional
+	AllowPostCopy *bool `json:"allowPostCopy,omitempty"`
+	// AllowWorkloadDisruption has no effect.
+	// +optional
+	AllowWorkloadDisruption *bool `json:"allowWorkloadDisruption,omitempty"`
+	// UnsafeMigrationOverride has no effect.
+	// +optional
+	UnsafeMigrationOverride *bool `json:"unsafeMigrationOverride,omitempty"`
+	// DisableTLS has no effect.
+	// +optional
+	DisableTLS *bool `json:"disableTLS,omitempty"`
+	// Network has no effect.
+	// +optional
+	Network *string `json:"network,omitempty"`
+	// MatchSELinuxLevelOnMigration has no effect.
+	// +optional
+	MatchSELinuxLevelOnMigration *bool `json:"matchSELinuxLevelOnMigration,omitempty"`
+	// UtilityVolumesTimeout has no effect.
+	// +optional
+	UtilityVolumesTimeout *int64 `json:"utilityVolumesTimeout,omitempty"`
+	// Experimental has no effect.
+	// +optional
+	Experimental *Kept `json:"experimental,omitempty"`
+}
+
+// MigrationConfiguration bounds migrations. A migration keeps what held when it began.
+type MigrationConfiguration struct {
+	// ParallelMigrationsPerCluster is how many migrations run at a time. Default: 5.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	ParallelMigrationsPerCluster *uint32 `json:"parallelMigrationsPerCluster,omitempty"`
+	// ParallelOutboundMigrationsPerNode is how many guests leave one node at a time. Default: 2.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	ParallelOutboundMigrationsPerNode *uint32 `json:"parallelOutboundMigrationsPerNode,omitempty"`
+	// BandwidthPerMigration bounds what a migration sends in a second. 0 is no bound. Default: 0.
+	// +optional
+	BandwidthPerMigration *resource.Quantity `json:"bandwidthPerMigration,omitempty"`
+	// CompletionTimeoutPerGiB is how long a migration may take for each GiB of the guest's memory and of
+	// disks that are copied. Unit: seconds. Default: 150.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=86400
+	CompletionTimeoutPerGiB *int64 `json:"completionTimeoutPerGiB,omitempty"`
+	// ProgressTimeout is how long a migration may go on without getting nearer to its end. Unit: seconds.
+	// Default: 150.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=86400
+	ProgressTimeout *int64 `json:"progressTimeout,omitempty"`
+	// MaxDowntimeMs is how long the guest's CPUs may stand still while the last bytes are copied. Unit:
+	// milliseconds. Default: 300 (KubeVirt: 900).
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=60000
+	MaxDowntimeMs *uint64 `json:"maxDowntimeMs,omitempty"`
+	// AllowAutoConverge lets QEMU slow the guest down if the guest changes memory faster than it is copied.
+	// Default: false.
+	// +optional
+	AllowAutoConverge *bool `json:"allowAutoConverge,omitempty"`
+}
+
+// Defaults of a MigrationConfiguration, KubeVirt's but for the downtime. KubeVirt's field comments give them.
+const (
+	defaultParallelMigrations = 5
+	defaultOutboundMigrations = 2
+	defaultCompletionPerGiB   = 150
+	defaultProgressTimeout    = 150
+	defaultMaxDowntime        = 300
+)
+
+// Migrations is what bounds migrations; nil stands for the defaults.
+func (c *KubeVirtConfiguration) Migrations() *MigrationConfiguration {
+	if c == nil || c.MigrationConfiguration == nil {
+		return nil
+	}
+	return &c.MigrationConfiguration.MigrationConfiguration
+}
+
+// Parallel is how many migrations run at a time in the cluster.
+func (c *MigrationConfiguration) Parallel() int {
+	return int(valueOr(c, func(c *MigrationConfiguration) *uint32 { return c.ParallelMigrationsPerCluster }, defaultParallelMigrations))
+}
+
+// Outbound is how many guests leave one node at a time.
+func (c *MigrationConfiguration) Outbound() int {
+	return int(valueOr(c, func(c *MigrationConfiguration) *uint32 { return c.ParallelOutboundMigrationsPerNode }, defaultOutboundMigrations))
+}
+
+// Bandwidth is how many bytes a migration may send in a second; 0 is no bound.
+func (c *MigrationConfiguration) Bandwidth() int64 {
+	if c == nil || c.BandwidthPerMigration == nil {
+		return 0
+	}
+	return max(c.BandwidthPerMigration.Value(), 0)
+}
+
+// Completion is how long the copying of a number of bytes may take. A part of a GiB counts as a whole one.
+func (c *MigrationConfiguration) Completion(bytes int64) time.Duration {
+	const gib = 1 << 30
+	perGiB := valueOr(c, func(c *MigrationConfiguration) *int64 { return c.CompletionTimeoutPerGiB }, defaultCompletionPerGiB)
+	return time.Duration(perGiB*max((bytes+gib-1)/gib, 1)) * time.Second
+}
+
+// Progress is how long a migration may go on without getting nearer to its end.
+func (c *MigrationConfiguration) Progress() time.Duration {
+	return time.Duration(valueOr(c, func(c *MigrationConfiguration) *int64 { return c.ProgressTimeout }, defaultProgressTimeout)) * time.Second
+}
+
+// Downtime is how long the guest's CPUs may stand still.
+func (c *MigrationConfiguration) Downtime() time.Duration {
+	return time.Duration(valueOr(c, func(c *MigrationConfiguration) *uint64 { return c.MaxDowntimeMs }, defaultMaxDowntime)) * time.Millisecond
+}
+
+// AutoConverge says whether QEMU may slow the guest down.
+func (c *MigrationConfiguration) AutoConverge() bool {
+	return valueOr(c, func(c *MigrationConfiguration) *bool { return c.AllowAutoConverge }, false)
+}
+
+func valueOr[T any](c *MigrationConfiguration, of func(*MigrationConfiguration) *T, fallback T) T {
+	if c == nil {
+		return fallback
+	}
+	if v := of(c); v != nil {
+		return *v
+	}
+	return fallback
+}
