@@ -78,8 +78,8 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	if err := verbosity.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up the log's verbosity: %w", err)
 	}
-	if err := addServer(mgr, o, reconciler); err != nil {
-		return nil, fmt.Errorf("set up server: %w", err)
+	if l.arrivals, err = addServers(mgr, o, reconciler); err != nil {
+		return nil, fmt.Errorf("set up servers: %w", err)
 	}
 	// The manager starts these once its caches are filled. Before that, no VMI would be found
 	// for a launcher that connects.
@@ -95,6 +95,7 @@ type launchers struct {
 
 	acceleration  *accelerator.Chooser
 	configuration *accelerator.Follower
+	arrivals      *node.Arrivals
 
 	ctx context.Context
 }
@@ -183,6 +184,7 @@ func (l *launchers) renewLease(ctx context.Context) error {
 // name has: the VMI may be gone, and the pod with it, but not its guest. A VMI that is not in the cache
 // yet is queued once more when it arrives there.
 func (l *launchers) notify(pod types.NamespacedName) {
+	defer l.arrivals.Notify(l.ctx, pod)
 	if l.queue(l.ctx, client.InNamespace(pod.Namespace), client.MatchingFields{node.PodIndex: pod.Name}) > 0 {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/internal/component"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
@@ -25,6 +26,8 @@ type options struct {
 	kubelet     string
 	run         string
 	address     string
+	migrations  string
+	nodeAddress string
 	probes      string
 	metrics     string
 	verbosity   *component.Verbosity
@@ -41,6 +44,8 @@ func Main(args []string) int {
 	flags.StringVar(&o.kubelet, "kubelet-root", "/var/lib/kubelet", "the kubelet's root `folder`, with device-plugins and pod-resources in it")
 	flags.StringVar(&o.run, "run-dir", "/run/kubeqemu", "`folder` on the host for slots and device nodes")
 	flags.StringVar(&o.address, "bind-address", fmt.Sprintf(":%d", handlerapi.Port), "`address` that serves virt-api, and nobody else, with TLS")
+	flags.StringVar(&o.migrations, "migration-bind-address", fmt.Sprintf(":%d", peers.Port), "`address` that serves the virt-handlers of nodes from which guests come, with TLS")
+	flags.StringVar(&o.nodeAddress, "node-address", os.Getenv("NODE_ADDRESS"), "`address` of this node, to which guests come from other nodes; default $NODE_ADDRESS")
 	flags.StringVar(&o.probes, "health-probe-bind-address", "127.0.0.1:8082", "`address` that serves /healthz and /readyz")
 	flags.StringVar(&o.metrics, "metrics-bind-address", fmt.Sprintf(":%d", metricsPort), "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
 	return component.Main(flags, args, os.Stderr, func(log logr.Logger, verbosity *component.Verbosity) error {

@@ -46,11 +46,22 @@ func withAgent(state control.StateReport) bool {
 
 // keepAgentReport keeps the status's facts from the guest's agent. It runs after report, while
 // the launcher has not yet sent a report of the agent on this connection: the launcher sends
-// that right after its hello, whatever it told an earlier virt-handler or connection.
+// that right after its hello, whatever it told an earlier virt-handler or connection. A guest that
+// has moved has another pod, whose addresses are in the report.
 func keepAgentReport(object, before *v1.VirtualMachineInstance) {
-	if known := before.Status.Interfaces; object.Status.Phase == v1.Running && len(known) > 0 {
-		object.Status.Interfaces = known
+	known := before.Status.Interfaces
+	if object.Status.Phase != v1.Running || len(known) == 0 {
+		return
 	}
+	now := object.Status.Interfaces
+	out := slices.Clone(known)
+	for i := range out {
+		at := slices.IndexFunc(now, func(s v1.NetworkInterfaceStatus) bool { return s.Name != "" && s.Name == out[i].Name })
+		if at >= 0 && now[at].IP != out[i].IP {
+			out[i].IP, out[i].IPs = now[at].IP, now[at].IPs
+		}
+	}
+	object.Status.Interfaces = out
 }
 
 func guestOS(os control.GuestOS) v1.VirtualMachineInstanceGuestOSInfo {

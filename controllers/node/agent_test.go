@@ -178,3 +178,22 @@ func FuzzAgentReport(f *testing.F) {
 		}
 	})
 }
+
+// TestAgentAfterMove: a guest that has moved has the addresses of its new pod, and what its agent said of its interfaces,
+// until the agent says more.
+func TestAgentAfterMove(t *testing.T) {
+	vmi := func(interfaces ...v1.NetworkInterfaceStatus) *v1.VirtualMachineInstance {
+		return &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running, Interfaces: interfaces}}
+	}
+	guests := v1.NetworkInterfaceStatus{InterfaceName: "docker0", IP: "172.17.0.1", IPs: []string{"172.17.0.1"}, InfoSource: fromAgent}
+	before := vmi(v1.NetworkInterfaceStatus{Name: "default", InterfaceName: "eth0", MAC: "m", IP: "10.0.1.1", IPs: []string{"10.0.1.1"}, InfoSource: fromDomain + ", " + fromAgent}, guests)
+	now := vmi(v1.NetworkInterfaceStatus{Name: "default", MAC: "m", IP: "10.0.2.1", IPs: []string{"10.0.2.1"}, InfoSource: fromDomain})
+	keepAgentReport(now, before)
+	want := []v1.NetworkInterfaceStatus{{Name: "default", InterfaceName: "eth0", MAC: "m", IP: "10.0.2.1", IPs: []string{"10.0.2.1"}, InfoSource: fromDomain + ", " + fromAgent}, guests}
+	if diff := cmp.Diff(want, now.Status.Interfaces); diff != "" {
+		t.Error(diff)
+	}
+	if before.Status.Interfaces[0].IP != "10.0.1.1" {
+		t.Error("what was read is changed")
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"time"
 
@@ -50,6 +49,8 @@ type Reconciler struct {
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 	// Changed brings the VMIs whose launchers reported something.
 	Changed <-chan event.GenericEvent
+	// Departures send guests to other nodes. Nil stands for a node that no guest leaves.
+	Departures *Departures
 
 	writes      kit.Writes
 	gathering   gathering
@@ -100,7 +101,9 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	object := &v1.VirtualMachineInstance{}
 	if err := r.Client.Get(ctx, request.NamespacedName, object); err != nil {
 		r.writes.Forget(request.NamespacedName)
-		r.vhostCounts.forget(request.NamespacedName)
+		if len(r.Sessions.Of(request.NamespacedName)) == 0 { // a guest that comes is not in the cache yet
+			r.vhostCounts.forget(request.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.writes.Behind(object) {
@@ -117,6 +120,7 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if err != nil {
 		return r.refuse(ctx, object, err)
 	}
+	r.depart(object, launcher)
 	before := object.DeepCopy()
 	wait, startErr := r.advance(ctx, object, launcher)
 	if wait > 0 && startErr == nil {
@@ -167,11 +171,7 @@ func (r *Reconciler) withoutLauncher(ctx context.Context, object *v1.VirtualMach
 	if object.Status.NodeName != r.NodeName || object.Status.Phase != v1.Running {
 		return ctrl.Result{}, nil
 	}
-	gone := time.Duration(math.MaxInt64)
-	for _, pod := range pods(object) {
-		gone = min(gone, r.Sessions.Gone(pod))
-	}
-	if wait := gonePatience - gone; wait > 0 {
+	if wait := gonePatience - r.Sessions.Gone(podOf(object)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	before := object.DeepCopy()
@@ -183,13 +183,9 @@ func (r *Reconciler) withoutLauncher(ctx context.Context, object *v1.VirtualMach
 	return ctrl.Result{}, err
 }
 
-// pods are the names of the pods that may be the VMI's launchers; see LauncherPodNames of a VMI.
-func pods(object *v1.VirtualMachineInstance) []types.NamespacedName {
-	var all []types.NamespacedName
-	for _, name := range object.LauncherPodNames() {
-		all = append(all, types.NamespacedName{Namespace: object.Namespace, Name: name})
-	}
-	return all
+// podOf is the name of the launcher pod that has the VMI's guest.
+func podOf(object *v1.VirtualMachineInstance) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.Namespace, Name: object.LauncherPod()}
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.VirtualMachineInstance) (written bool, err error) {

@@ -171,7 +171,8 @@ func onItsWay(object *v1.VirtualMachineInstance, node string, now time.Time) boo
 	return object.Status.Phase == v1.Scheduling || object.Status.Phase == v1.Scheduled
 }
 
-// toStart says whether a launcher waits to start a guest, and the VMI is not being deleted.
+// toStart says whether a launcher waits to start a guest, and the VMI is not being deleted. A guest that runs, or
+// ran, is never started a second time.
 func toStart(object *v1.VirtualMachineInstance, launcher *sessions.Session) bool {
-	return launcher.State().State == control.StateWaiting && object.DeletionTimestamp == nil
+	return launcher.State().State == control.StateWaiting && object.DeletionTimestamp == nil && object.Status.Phase != v1.Running
 }

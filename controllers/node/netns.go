@@ -53,17 +53,12 @@ func vouchedFor(launcher *sessions.Session, object *v1.VirtualMachineInstance) (
 }
 
 // session returns the connected launcher of a VMI that is on this node, or nil. The VMI's
-// status, which virt-controller writes, says which node and which pods are the VMI's.
+// status, which virt-controller writes, says which node and which pod have the VMI's guest.
 func (r *Reconciler) session(object *v1.VirtualMachineInstance) *sessions.Session {
 	if object.Status.NodeName != r.NodeName || len(object.Status.ActivePods) == 0 {
 		return nil
 	}
-	for _, pod := range pods(object) {
-		if launcher := r.Sessions.Get(pod); launcher != nil {
-			return launcher
-		}
-	}
-	return nil
+	return r.Sessions.Get(podOf(object))
 }
 
 // Launcher returns the VMI's launcher, or nil while the launcher's network namespace lacks an

@@ -156,7 +156,7 @@ func TestRecordedLauncher(t *testing.T) {
 	if err := s.Call(t.Context(), control.CommandQueryState, nil, &asked); err != nil || asked.State != control.StateRunning || asked.Machine.Type != "pc-q35-7.2" {
 		t.Errorf("query-state: %+v, %v", asked, err)
 	}
-	stream, err := s.Stream(t.Context(), control.CommandConsole)
+	stream, err := s.Stream(t.Context(), control.CommandConsole, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,6 +64,11 @@ func (r *Reconciler) endStale(ctx context.Context, vmi types.NamespacedName) tim
 		log.Info("cannot tell whether a VMI is gone", "reason", control.Short(err.Error()))
 		return staleAfter
 	}
+	if now != nil {
+		for _, launcher := range launchers {
+			r.depart(now, launcher) // the guest may run on another node since virt-handler was restarted
+		}
+	}
 	left(now)
 	for _, launcher := range launchers {
 		log.Info("end a guest at once: its VMI has ended, or is gone", "pod", launcher.Pod.String())

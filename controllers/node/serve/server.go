@@ -256,7 +256,7 @@ func (s *Server) open(r *http.Request) (key string, guest net.Conn, err error) {
 			return "", nil, err
 		}
 	}
-	stream, err := launcher.Stream(r.Context(), command)
+	stream, err := launcher.Stream(r.Context(), command, nil)
 	if err != nil {
 		return "", nil, err
 	}

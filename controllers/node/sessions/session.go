@@ -38,6 +38,8 @@ type Session struct {
 
 	mu    sync.Mutex
 	state control.StateReport
+	// news is closed at the next report; nil while nobody waits for it.
+	news chan struct{}
 	// agent is nil until the launcher has reported on the guest's agent. agentSaid is
 	// the newest report that has not been read.
 	agent     *control.AgentReport
@@ -83,6 +85,38 @@ func (s *Session) SetState(state control.StateReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state = state
+	if s.news != nil {
+		close(s.news)
+		s.news = nil
+	}
+}
+
+// Await waits until the launcher reports a state that is wanted, and returns that state. It fails when ctx or the
+// session ends.
+func (s *Session) Await(ctx context.Context, wanted func(control.StateReport) bool) (control.StateReport, error) {
+	for {
+		state, news := s.follow()
+		if wanted(state) {
+			return state, nil
+		}
+		select {
+		case <-news:
+		case <-s.Client.Done():
+			return state, fmt.Errorf("%w: %w", control.ErrClosed, s.Client.Err())
+		case <-ctx.Done():
+			return state, context.Cause(ctx)
+		}
+	}
+}
+
+// follow returns the launcher's state, and a channel that is closed at the next report.
+func (s *Session) follow() (control.StateReport, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.news == nil {
+		s.news = make(chan struct{})
+	}
+	return s.state, s.news
 }
 
 // NextCheck returns how long it takes until the session is to be checked, at most once an interval. If it
@@ -163,11 +197,11 @@ func (s *Session) Call(ctx context.Context, command string, arguments, result an
 }
 
 // Stream is Call for an answer that is a stream.
-func (s *Session) Stream(ctx context.Context, command string) (*control.Stream, error) {
+func (s *Session) Stream(ctx context.Context, command string, arguments any) (*control.Stream, error) {
 	if err := s.Has(command); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return s.Client.CallForStream(ctx, command, nil)
+	return s.Client.CallForStream(ctx, command, arguments)
 }

@@ -1,0 +1,617 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/go-logr/logr/testr"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocks "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// moving is a guest that is to move from the node here to the node there. The virt-handlers are real; the launchers are
+// played, and the API server is made up.
+type moving struct {
+	*testing.T
+	api            client.WithWatch // what the virt-handlers see of the API server
+	raw            client.WithWatch
+	away           atomic.Bool // the API server does not answer the virt-handlers
+	clock          *clocks.FakeClock
+	here           *Reconciler
+	there          *Arrivals
+	source, target *played
+}
+
+// played is a launcher that a test plays. It answers every command, and keeps what it was asked.
+type played struct {
+	*testing.T
+	conn *control.Conn
+
+	mu      sync.Mutex
+	asked   []string
+	refuse  map[string]string // errors, by command
+	answers map[string]string // by command
+	state   control.StateReport
+	ends    []*os.File
+}
+
+func newMoving(t *testing.T) *moving {
+	t.Helper()
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vm", UID: "u"}}
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("64Mi"))}
+	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", Disk: &v1.DiskTarget{Bus: "virtio"}}}
+	vmi.Spec.Volumes = []v1.Volume{{Name: "root", EmptyDisk: &v1.EmptyDiskSource{}}}
+	first, second := v1.LauncherPodName("vm", "u", v1.FirstPod), v1.LauncherPodName("vm", "u", "m")
+	vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "here",
+		LauncherPods:   []v1.LauncherPod{{Name: first, UID: "p1", IPs: []string{"10.244.0.5"}}, {Name: second, UID: "p2", IPs: []string{"10.244.0.5"}}},
+		MigrationState: &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "here", SourcePod: first, TargetNode: "there", TargetPod: second}}
+	m := &moving{T: t, clock: clocks.NewFakeClock(time.Now())}
+	gone := errors.New("the API server is away")
+	m.raw = fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(vmi).WithStatusSubresource(vmi).Build()
+	m.api = interceptor.NewClient(m.raw, interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			if m.away.Load() {
+				return gone
+			}
+			return w.Get(ctx, key, o, options...)
+		},
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch, options ...client.SubResourcePatchOption) error {
+			if m.away.Load() {
+				return gone
+			}
+			return w.SubResource(sub).Patch(ctx, o, p, options...)
+		},
+	})
+	netns := nodetest.PodNetwork(t)
+	machine := &qemuargs.Machine{Version: qemuargs.Version, Type: "pc-q35-7.2", Accelerator: qemuargs.TCG, MemoryBytes: 64 << 20}
+	var a, b *sessions.Set
+	a, m.source = m.launcher(netns, first, control.StateReport{State: control.StateRunning, Machine: machine})
+	b, m.target = m.launcher(netns, second, control.StateReport{State: control.StateWaiting})
+	m.here = m.node("here", a)
+	m.there = &Arrivals{Node: m.node("there", b), Coming: m.api, Address: "192.0.2.2"}
+	m.restart()
+	return m
+}
+
+func (m *moving) node(name string, set *sessions.Set) *Reconciler {
+	acceleration := accelerator.New(broken)
+	acceleration.PermitEmulation(true)
+	return &Reconciler{Client: m.api, Live: m.api, Events: events.NewFakeRecorder(100), Clock: m.clock, NodeName: name, Chooser: acceleration, Sessions: set}
+}
+
+// restart starts the source's virt-handler anew.
+func (m *moving) restart() {
+	if m.here.Departures != nil {
+		m.here.Departures.Close()
+	}
+	m.here.Departures = NewDepartures(m.here, m, peers.CPU{})
+	m.Cleanup(m.here.Departures.Close)
+}
+
+// moving is the way from the one virt-handler to the other, without TLS.
+func (m *moving) Prepare(ctx context.Context, to peers.Destination, offer *peers.Offer) error {
+	err := m.there.Prepare(ctx, "here", to.Migration, offer)
+	if err != nil { // as package peers answers
+		code := http.StatusConflict
+		if errors.Is(err, peers.ErrNotYet) {
+			code = http.StatusServiceUnavailable
+		}
+		return &handlerapi.Error{Code: code, Text: err.Error()}
+	}
+	return nil
+}
+
+func (m *moving) State(ctx context.Context, to peers.Destination) (net.Conn, error) {
+	return m.there.State(ctx, "here", to.Migration)
+}
+
+func (m *moving) Disk(ctx context.Context, to peers.Destination, disk string) (net.Conn, error) {
+	return m.there.Disk(ctx, "here", to.Migration, disk)
+}
+
+func (m *moving) Receive(ctx context.Context, to peers.Destination) error {
+	return m.there.Receive(ctx, "here", to.Migration)
+}
+
+// launcher connects a launcher that is played with a virt-handler.
+func (m *moving) launcher(netns ns.NetNS, pod string, state control.StateReport) (*sessions.Set, *played) {
+	m.Helper()
+	greeted := make(chan struct{}, 100)
+	set := sessions.NewSet(testr.New(m.T), func(types.NamespacedName) { greeted <- struct{}{} })
+	ours, theirs := controltest.Pair(m.T)
+	if !set.Connect("slot", types.NamespacedName{Namespace: "default", Name: pod}, control.NewConn(ours)) {
+		m.Fatal("the launcher is not taken")
+	}
+	p := &played{T: m.T, conn: control.NewConn(theirs), state: state, refuse: map[string]string{}, answers: map[string]string{control.CommandMigrate: `{"id":1}`, control.CommandReceive: `{"id":1}`}}
+	hello := nodetest.Hello()
+	hello.State = state
+	nodetest.NewLauncher(m.T, theirs).Send(control.EventHello, hello, nodetest.NetNSFile(m.T, netns))
+	theirs.SetReadDeadline(time.Time{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.play()
+	}()
+	m.Cleanup(func() { set.Close(); theirs.Close(); <-done; p.close() })
+	<-greeted
+	return set, p
+}
+
+// play answers until the connection ends.
+func (p *played) play() {
+	for {
+		command, err := p.conn.Receive()
+		if err != nil {
+			return
+		}
+		command.Close()
+		p.mu.Lock()
+		if command.Execute != control.CommandQueryState {
+			p.asked = append(p.asked, command.Execute)
+		}
+		answer := control.Message{ID: command.ID, Return: json.RawMessage("{}")}
+		if text, ok := p.answers[command.Execute]; ok {
+			answer.Return = json.RawMessage(text)
+		}
+		if command.Execute == control.CommandExportDisk && slices.Contains(p.asked, control.CommandReceive) {
+			p.refuse[command.Execute] = "the channels are in use"
+		}
+		if why, ok := p.refuse[command.Execute]; ok {
+			answer.Return, answer.Error = nil, &control.RemoteError{Description: why}
+		} else if brought, ok := control.AnswerFile(command.Execute); ok {
+			ours, theirs := controltest.Pair(p.T)
+			file, _ := theirs.File()
+			theirs.Close()
+			own, _ := ours.File()
+			ours.Close()
+			p.ends = append(p.ends, own)
+			answer.Files = []control.File{{Name: brought.Name, File: file}}
+		}
+		if command.Execute == control.CommandQueryState {
+			answer.Return, _ = json.Marshal(p.state)
+		}
+		p.mu.Unlock()
+		err = p.conn.Send(answer)
+		for _, f := range answer.Files {
+			f.Close()
+		}
+		if err != nil {
+			return
+		}
+		if answer.Error == nil {
+			p.obey(command.Execute)
+		}
+	}
+}
+
+// obey is what follows a command at once.
+func (p *played) obey(command string) {
+	switch command {
+	case control.CommandStart:
+		p.report(control.StateReceiving)
+	case control.CommandMigrate:
+		p.report(p.is().State, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobRunning})
+	case control.CommandCancelJob:
+		p.report(control.StateRunning, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobCanceled})
+	case control.CommandRelease:
+		p.report(control.StateExited)
+	case control.CommandRun, control.CommandTakeBack:
+		if !strings.Contains(p.answers[command], "refused") {
+			p.report(control.StateRunning)
+		}
+	}
+}
+
+func (p *played) is() control.StateReport {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state
+}
+
+// report has the launcher report a state, with its jobs.
+func (p *played) report(state control.State, jobs ...control.Job) {
+	p.mu.Lock()
+	p.state.State, p.state.Jobs = state, jobs
+	data, _ := json.Marshal(p.state)
+	p.mu.Unlock()
+	_ = p.conn.Send(control.Message{Event: control.EventState, Data: data})
+}
+
+func (p *played) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.ends {
+		f.Close()
+	}
+}
+
+// wasAsked says how often the launcher was asked for a command.
+func (p *played) wasAsked(command string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(slices.DeleteFunc(slices.Clone(p.asked), func(c string) bool { return c != command }))
+}
+
+// sent is a source that has sent everything.
+func (p *played) sent() {
+	p.mu.Lock()
+	p.state.Migration = &control.MigrationReport{Transferred: 1000, DowntimeMilliseconds: 42}
+	p.mu.Unlock()
+	p.report(control.StateMoved, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobDone, Done: 1000})
+}
+
+func (m *moving) vmi() *v1.VirtualMachineInstance {
+	m.Helper()
+	vmi := &v1.VirtualMachineInstance{}
+	if err := m.raw.Get(context.Background(), types.NamespacedName{Namespace: "default", Name: "vm"}, vmi); err != nil {
+		m.Fatal(err)
+	}
+	return vmi
+}
+
+func (m *moving) status() *v1.VirtualMachineInstanceMigrationState {
+	return m.vmi().Status.MigrationState
+}
+
+// decide writes what virt-controller writes.
+func (m *moving) decide(d v1.MigrationDecision) {
+	m.Helper()
+	for range 100 {
+		vmi := m.vmi()
+		vmi.Status.MigrationState.Decision = d
+		if m.raw.Status().Update(context.Background(), vmi) == nil {
+			return
+		}
+	}
+	m.Fatal("the decision cannot be written")
+}
+
+// until reconciles on both nodes until something is so.
+func (m *moving) until(what string, so func() bool) {
+	m.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !so(); <-tick.C {
+		if time.Now().After(deadline) {
+			m.Fatalf("not %s: %+v\nthe source was asked for %v, the target for %v", what, m.status(), m.source.asked, m.target.asked)
+		}
+		_, _ = m.there.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}})
+		if launcher := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod}); launcher != nil {
+			m.here.depart(m.vmi(), launcher)
+		}
+	}
+}
+
+// copies brings the guest to where it is copied.
+func (m *moving) copies() {
+	m.Helper()
+	m.until("copied", func() bool { return m.source.wasAsked(control.CommandMigrate) == 1 && m.status().SourceState != nil })
+}
+
+// idle waits until nothing goes on at the source any more.
+func (m *moving) idle() {
+	m.Helper()
+	m.until("idle", func() bool {
+		m.here.Departures.mu.Lock()
+		defer m.here.Departures.mu.Unlock()
+		return len(m.here.Departures.underway) == 0
+	})
+}
+
+// runsOn checks that just one launcher was told to let the guest run, or never let it stand.
+func (m *moving) runsOn(side v1.MigrationDecision) {
+	m.Helper()
+	ran, released := m.target.wasAsked(control.CommandRun), m.source.wasAsked(control.CommandRelease)
+	back := m.source.is().State == control.StateRunning
+	good := side == v1.DecisionTarget && ran == 1 && released == 1 && !back || side == v1.DecisionSource && released == 0 && back && m.target.is().State != control.StateRunning
+	if !good || m.status().Decision != side {
+		m.Errorf("decided is %s; the source is %s, the target %s; run %d times, released %d times", m.status().Decision, m.source.is().State, m.target.is().State, ran, released)
+	}
+}
+
+// TestMoves: the guest goes to the target, which says so before it lets the guest run.
+func TestMoves(t *testing.T) {
+	m := newMoving(t)
+	m.copies()
+	if s := m.status(); s.TargetState.NodeAddress != "192.0.2.2" || s.SourceState.StartTimestamp == nil || s.Decision != "" {
+		t.Errorf("as it is copied: %+v", s)
+	}
+	for command, times := range map[string]int{control.CommandOpenChannel: 1, control.CommandMirrorDisk: 1} {
+		if got := m.source.wasAsked(command); got != times {
+			t.Errorf("the source was asked %d times for %s", got, command)
+		}
+	}
+	for command, times := range map[string]int{control.CommandStart: 1, control.CommandOpenChannel: 1, control.CommandReceive: 1, control.CommandExportDisk: 1, control.CommandRun: 0} {
+		if got := m.target.wasAsked(command); got != times {
+			t.Errorf("the target was asked %d times for %s", got, command)
+		}
+	}
+	// What QEMU sends at one end arrives at the other.
+	if _, err := m.source.ends[0].WriteString("state"); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 5)
+	if _, err := m.target.ends[0].Read(got); err != nil || string(got) != "state" {
+		t.Errorf("%q arrives, %v", got, err)
+	}
+	m.source.sent()
+	m.target.report(control.StateReceived)
+	m.until("released", func() bool { return m.source.wasAsked(control.CommandRelease) > 0 })
+	m.idle()
+	m.runsOn(v1.DecisionTarget)
+	if s := m.status(); s.TargetState.DomainReadyTimestamp == nil || s.SourceState.Progress.DowntimeMilliseconds != 42 || !s.TargetState.DomainDetected {
+		t.Errorf("%+v %+v", s.TargetState, s.SourceState)
+	}
+}
+
+// TestStays: whatever fails, the guest stays, and the reason is said.
+func TestStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail func(m *moving)
+		says string
+	}{
+		"the target's launcher refuses": {func(m *moving) { m.target.refuse[control.CommandStart] = "no room" }, "no room"},
+		"the source's launcher refuses": {func(m *moving) { m.source.refuse[control.CommandMigrate] = "the guest reboots" }, "the guest reboots"},
+		"a disk cannot be exported":     {func(m *moving) { m.target.refuse[control.CommandExportDisk] = "no such disk" }, "no such disk"},
+		"the copying fails": {func(m *moving) {
+			m.copies()
+			m.source.report(control.StateRunning, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobFailed, Error: "it takes too long"})
+		}, "it takes too long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMoving(t)
+			c.fail(m)
+			m.until("decided", func() bool { return m.status().Decision != "" })
+			m.idle()
+			m.runsOn(v1.DecisionSource)
+			if s := m.status(); s.SourceState == nil || !strings.Contains(s.SourceState.Failure, c.says) {
+				t.Errorf("%+v", s.SourceState)
+			}
+		})
+	}
+}
+
+// TestCancelled: virt-controller decides for the source as the guest is copied.
+func TestCancelled(t *testing.T) {
+	m := newMoving(t)
+	m.copies()
+	m.decide(v1.DecisionSource)
+	m.until("cancelled", func() bool { return m.source.wasAsked(control.CommandCancelJob) > 0 })
+	m.target.report(control.StateReceived) // it has everything all the same
+	m.idle()
+	m.runsOn(v1.DecisionSource)
+	if m.target.wasAsked(control.CommandRun) != 0 {
+		t.Error("the target was told to run the guest")
+	}
+}
+
+// TestNoWordOfTheTarget: the source has sent everything, and the target does not say that it has the guest.
+func TestNoWordOfTheTarget(t *testing.T) {
+	m := newMoving(t)
+	m.copies()
+	m.source.sent()
+	m.until("waiting", func() bool { return m.source.is().State == control.StateMoved })
+	if m.source.wasAsked(control.CommandTakeBack) != 0 {
+		t.Error("the target was not waited for")
+	}
+	m.until("taken back", func() bool {
+		m.clock.Step(time.Second)
+		return m.source.wasAsked(control.CommandTakeBack) > 0
+	})
+	m.idle()
+	m.target.report(control.StateReceived) // too late
+	m.until("looked at", func() bool { return m.target.is().State == control.StateReceived })
+	m.runsOn(v1.DecisionSource)
+}
+
+// TestNoAPIServer: without the API server the guest stands still on both sides, and runs on one of them afterwards.
+func TestNoAPIServer(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		m := newMoving(t)
+		m.copies()
+		m.away.Store(true)
+		m.source.sent()
+		m.target.report(control.StateReceived)
+		if late {
+			m.clock.Step(decisionPatience + time.Second)
+		}
+		for begun := time.Now(); time.Since(begun) < time.Second; {
+			m.until("looked at", func() bool { return m.target.is().State == control.StateReceived })
+			if m.target.wasAsked(control.CommandRun)+m.source.wasAsked(control.CommandTakeBack)+m.source.wasAsked(control.CommandRelease) > 0 || m.status().Decision != "" {
+				t.Fatalf("decided without the API server: %v, %v", m.source.asked, m.target.asked)
+			}
+		}
+		m.away.Store(false)
+		m.until("decided", func() bool {
+			return m.source.wasAsked(control.CommandRelease) == 1 || m.source.wasAsked(control.CommandTakeBack) == 1
+		})
+		m.idle()
+		m.runsOn(m.status().Decision)
+	}
+}
+
+// TestRefusedToRun: the target's QEMU does not let the guest run, and the source takes it back.
+func TestRefusedToRun(t *testing.T) {
+	m := newMoving(t)
+	m.target.answers[control.CommandRun] = `{"refused":"Failed to get a lock"}`
+	m.copies()
+	m.source.sent()
+	m.target.report(control.StateReceived)
+	m.until("taken back", func() bool { return m.source.wasAsked(control.CommandTakeBack) > 0 })
+	m.idle()
+	m.runsOn(v1.DecisionSource)
+	if s := m.status(); !strings.Contains(s.TargetState.Failure, "Failed to get a lock") {
+		t.Errorf("%+v", s.TargetState)
+	}
+}
+
+// TestMayHaveRun: the target's launcher does not say whether the guest ran. Its source must not take it back.
+func TestMayHaveRun(t *testing.T) {
+	m := newMoving(t)
+	m.target.refuse[control.CommandRun] = "QEMU does not answer"
+	m.copies()
+	m.source.sent()
+	m.target.report(control.StateReceived)
+	m.until("tried", func() bool { return m.target.wasAsked(control.CommandRun) > 1 })
+	if m.source.wasAsked(control.CommandTakeBack) != 0 || m.status().Decision != v1.DecisionTarget {
+		t.Errorf("%+v, the source was asked for %v", m.status(), m.source.asked)
+	}
+}
+
+// TestRestarted: a virt-handler that was restarted goes on with the guests that its predecessor has sent.
+func TestRestarted(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(m *moving)
+		on        v1.MigrationDecision
+	}{
+		"as it is copied": {func(*moving) {}, v1.DecisionSource},
+		"as it is sent":   {func(m *moving) { m.source.sent(); m.target.report(control.StateReceived) }, v1.DecisionTarget},
+		"as it is refused": {func(m *moving) {
+			m.source.report(control.StateRunning, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobFailed, Error: "x"})
+		}, v1.DecisionSource},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMoving(t)
+			m.copies()
+			m.here.Departures.Close()
+			c.meanwhile(m)
+			m.until("reported", func() bool {
+				s := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod})
+				return s.State().State == m.source.is().State
+			})
+			m.restart()
+			m.until("over", func() bool {
+				return m.source.wasAsked(control.CommandRelease) > 0 || m.status().Decision == v1.DecisionSource
+			})
+			m.idle()
+			m.runsOn(c.on)
+		})
+	}
+}
+
+// TestUnexpected: no other guest is received, from no other node, and each channel once.
+func TestUnexpected(t *testing.T) {
+	m := newMoving(t)
+	offer := func(change func(*peers.Offer)) *peers.Offer {
+		o := &peers.Offer{Namespace: "default", Name: "vm", UID: "u", QEMUVersion: "7.2.22", Machine: *m.source.state.Machine}
+		change(o)
+		return o
+	}
+	same := func(*peers.Offer) {}
+	m.until("ready", func() bool { return m.there.Expects(t.Context(), "here") })
+	if m.there.Expects(t.Context(), "elsewhere") {
+		t.Error("a guest is expected from another node")
+	}
+	for name, err := range map[string]error{
+		"another node":      m.there.Prepare(t.Context(), "elsewhere", "m", offer(same)),
+		"another migration": m.there.Prepare(t.Context(), "here", "n", offer(same)),
+		"another VMI":       m.there.Prepare(t.Context(), "here", "m", offer(func(o *peers.Offer) { o.Name = "other" })),
+		"an earlier VMI":    m.there.Prepare(t.Context(), "here", "m", offer(func(o *peers.Offer) { o.UID = "v" })),
+	} {
+		if !errors.Is(err, peers.ErrUnexpected) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	m.until("copied", func() bool { return m.source.wasAsked(control.CommandMigrate) == 1 })
+	for name, open := range map[string]func() (net.Conn, error){
+		"the state again":  func() (net.Conn, error) { return m.there.State(t.Context(), "here", "m") },
+		"received again":   func() (net.Conn, error) { return nil, m.there.Receive(t.Context(), "here", "m") },
+		"a disk again":     func() (net.Conn, error) { return m.there.Disk(t.Context(), "here", "m", "root") },
+		"another disk":     func() (net.Conn, error) { return m.there.Disk(t.Context(), "here", "m", "other") },
+		"from another one": func() (net.Conn, error) { return m.there.State(t.Context(), "elsewhere", "m") },
+	} {
+		if _, err := open(); !errors.Is(err, peers.ErrUnexpected) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	m.decide(v1.DecisionSource)
+	m.until("cancelled", func() bool { return !m.there.Expects(t.Context(), "here") })
+}
+
+// TestLimits: a migration has the limits of its configuration, by what is to be copied.
+func TestLimits(t *testing.T) {
+	machine := &qemuargs.Machine{MemoryBytes: 1 << 30, Disks: []qemuargs.Disk{{Overlay: &qemuargs.Overlay{VirtualSize: 2 << 30}}, {Image: qemuargs.Image{Create: 1 << 30}}, {Image: qemuargs.Image{Create: 1 << 40, Volume: "Filesystem"}}}}
+	config := &v1.MigrationConfiguration{BandwidthPerMigration: ptr.To(resource.MustParse("1Mi")), MaxDowntimeMs: ptr.To[uint64](50), AllowAutoConverge: ptr.To(true)}
+	want := control.MigrateRequest{BytesPerSecond: 1 << 20, DowntimeMilliseconds: 50, CompletionSeconds: 600, StallSeconds: 150, AutoConverge: true}
+	if got := limits(config, machine); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestEndedWithoutTheSource: the migration has ended while the source's virt-handler was away, and its guest still stands.
+func TestEndedWithoutTheSource(t *testing.T) {
+	for decision, command := range map[v1.MigrationDecision]string{v1.DecisionSource: control.CommandTakeBack, v1.DecisionTarget: control.CommandRelease} {
+		m := newMoving(t)
+		m.copies()
+		m.here.Departures.Close()
+		m.source.sent()
+		vmi := m.vmi()
+		s := vmi.Status.MigrationState
+		s.Decision, s.Completed, s.Failed = decision, true, decision == v1.DecisionSource
+		s.TargetState = &v1.MigrationTargetState{DomainReadyTimestamp: &metav1.Time{Time: time.Now()}}
+		if err := m.raw.Status().Update(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		m.until("reported", func() bool {
+			return m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod}).State().State == control.StateMoved
+		})
+		m.restart()
+		m.until("done", func() bool { return m.source.wasAsked(command) > 0 })
+		m.idle()
+	}
+}
+
+// TestStillRuns: a guest that runs here although it is decided that it runs on the target is ended at once.
+func TestStillRuns(t *testing.T) {
+	m := newMoving(t)
+	m.copies()
+	m.decide(v1.DecisionTarget)
+	m.here.Departures.Close()
+	m.restart()
+	m.until("ended", func() bool { return m.source.wasAsked(control.CommandShutdown) > 0 })
+}
+
+// TestStall: nothing sent for too long is noticed.
+func TestStall(t *testing.T) {
+	now := time.Unix(0, 0)
+	s := stall{limit: time.Minute, now: func() time.Time { return now }}
+	for i, c := range []struct {
+		at      int64
+		carried int64
+		stalls  bool
+	}{{0, 0, false}, {50, 0, false}, {61, 0, true}, {62, 1, false}, {120, 1, false}, {123, 1, true}, {124, 2, false}} {
+		now = time.Unix(c.at, 0)
+		if got := s.look(c.carried); got != c.stalls {
+			t.Errorf("look %d: %v", i, got)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package peers
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// CPU is what matters of a node's processor to a guest under KVM.
+type CPU struct {
+	// Vendor, Family and Model are those of /proc/cpuinfo.
+	Vendor string `json:"vendor"`
+	Family string `json:"family"`
+	Model  string `json:"model"`
+	// Flags are sorted.
+	Flags []string `json:"flags"`
+}
+
+// ReadCPU reads the first processor of a /proc/cpuinfo.
+func ReadCPU(from io.Reader) (CPU, error) {
+	var c CPU
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		name, value, ok := strings.Cut(lines.Text(), ":")
+		if !ok {
+			break // an empty line ends a processor
+		}
+		value = strings.TrimSpace(value)
+		switch strings.TrimSpace(name) {
+		case "vendor_id":
+			c.Vendor = value
+		case "cpu family":
+			c.Family = value
+		case "model":
+			c.Model = value
+		case "flags":
+			c.Flags = strings.Fields(value)
+			slices.Sort(c.Flags)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return c, fmt.Errorf("read /proc/cpuinfo: %w", err)
+	}
+	if c.Vendor == "" || len(c.Flags) == 0 {
+		return c, fmt.Errorf("read /proc/cpuinfo: it names no vendor, or no flags")
+	}
+	return c, nil
+}
+
+// Takes says why this processor cannot go on with a guest that began on another; empty if it can. The guest may
+// use all that its processor has. With the host's own model, it also knows which processor that is.
+func (c CPU) Takes(from CPU, model string) string {
+	for _, flag := range from.Flags {
+		if _, has := slices.BinarySearch(c.Flags, flag); !has {
+			return fmt.Sprintf("the source's processor has %.32q, and the target's has not", flag)
+		}
+	}
+	if model == "host" && (c.Vendor != from.Vendor || c.Family != from.Family || c.Model != from.Model) {
+		return fmt.Sprintf("the guest has its node's own CPU model, and the processors differ: %.64q and %.64q", from.kind(), c.kind())
+	}
+	return ""
+}
+
+func (c CPU) kind() string { return c.Vendor + " " + c.Family + " " + c.Model }

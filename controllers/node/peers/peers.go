@@ -1,0 +1,97 @@
+// Package peers lets two virt-handlers talk about a guest that moves from the node of one to the node of the
+// other: HTTP/1.1 over TLS. The source's virt-handler dials.
+//
+//	POST /v1/migrations/UID/prepare     Offer → nothing, once the target waits for the guest
+//	GET  /v1/migrations/UID/state       with "Upgrade: kubeqemu-stream": the guest's memory and devices
+//	GET  /v1/migrations/UID/disks/NAME  the same, for a disk
+//	POST /v1/migrations/UID/receive     nothing → nothing; all channels are open
+//
+// The UID is that of the VirtualMachineInstanceMigration. Errors are answered with a status and one line of text.
+//
+// The source shows the certificate of the role authority.HandlerClient, and the target that of
+// authority.HandlerServer. The target lets in only nodes from which a guest is to come.
+package peers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeqemu/kubeqemu/internal/jsonsize"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// Port is where virt-handler waits for other virt-handlers, on its node's addresses.
+const Port = 8188
+
+// Version is the version of the protocol. Needs say what a guest needs beyond it.
+const Version = 1
+
+// Offer is a guest that is to come.
+type Offer struct {
+	Version int `json:"version"`
+	// Needs are features of this protocol without which the guest cannot move. There are none yet. A target
+	// refuses a need that it does not know, and names it.
+	Needs []string `json:"needs,omitempty"`
+	// VMI whose guest it is.
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+	// Machine is the source's, and QEMUVersion that of its QEMU.
+	Machine     qemuargs.Machine `json:"machine"`
+	QEMUVersion string           `json:"qemuVersion"`
+	// CPU is the source's processor.
+	CPU CPU `json:"cpu"`
+}
+
+// Bounds of an offer. A Machine has at most 256 KiB.
+const (
+	maxOffer  = 320 << 10
+	maxValues = 20 << 10
+)
+
+var errBadOffer = errors.New("bad offer")
+
+// readOffer decodes an offer, within bounds. It ignores fields that it does not know: a source that cannot do
+// without one says so in Needs.
+func readOffer(text []byte) (*Offer, error) {
+	if n := jsonsize.Values(text); n > maxValues {
+		return nil, fmt.Errorf("%w: %d values, at most %d are read", errBadOffer, n, maxValues)
+	}
+	var offer Offer
+	if err := json.Unmarshal(text, &offer); err != nil {
+		return nil, fmt.Errorf("%w: %w", errBadOffer, err)
+	}
+	switch {
+	case offer.Version != Version:
+		return nil, fmt.Errorf("%w: the source speaks version %d of the protocol, and this virt-handler version %d", errBadOffer, offer.Version, Version)
+	case len(offer.Needs) > 0:
+		return nil, fmt.Errorf("%w: the guest needs %.64q, which this virt-handler does not know", errBadOffer, offer.Needs[0])
+	}
+	return &offer, nil
+}
+
+// buffer is how much a relay holds of each direction, in bytes.
+const buffer = 128 << 10
+
+// Relay carries bytes between two connections until one of them ends, and closes both.
+func Relay(a, b net.Conn) {
+	end := sync.OnceFunc(func() {
+		a.Close()
+		b.Close()
+	})
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+		both.Go(func() {
+			defer end()
+			// Without the wrappers io.CopyBuffer would look for methods that copy without the buffer.
+			_, _ = io.CopyBuffer(struct{ io.Writer }{way[0]}, struct{ io.Reader }{way[1]}, make([]byte, buffer))
+		})
+	}
+	both.Wait()
+}

@@ -1,0 +1,308 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/timer"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+const (
+	// progressInterval is the time between two writes of the progress.
+	progressInterval = 5 * time.Second
+	// cancelTimeout is how long a launcher may take to give a migration up.
+	cancelTimeout = 2 * time.Minute
+)
+
+// channels are the connections between the channels of the two launchers.
+type channels struct {
+	pairs []*pair
+	// carried is how many bytes were carried to the target.
+	carried atomic.Int64
+}
+
+// pair is a channel of the launcher here, and the connection to that of the target.
+type pair struct {
+	ends [2]net.Conn
+	done chan struct{}
+}
+
+// connect carries bytes between two ends until one of them ends.
+func (c *channels) connect(launcher, peer net.Conn) {
+	p := &pair{[2]net.Conn{launcher, peer}, make(chan struct{})}
+	c.pairs = append(c.pairs, p)
+	go func() {
+		defer close(p.done)
+		peers.Relay(launcher, &counted{peer, &c.carried})
+	}()
+}
+
+// close ends the connections, one after the other: a launcher with many files to be closed at once loses its session.
+func (c *channels) close() {
+	for _, p := range c.pairs {
+		for _, end := range p.ends {
+			end.Close()
+		}
+		<-p.done
+	}
+	c.pairs = nil
+}
+
+// counted counts the bytes that are written.
+type counted struct {
+	net.Conn
+	bytes *atomic.Int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+// send has the launcher send its guest, and returns when the launcher has done so. After an error the guest runs here,
+// or it is not known whether it has arrived: see conclude.
+func (d *departure) send(ctx context.Context) error {
+	launcher := d.launcher()
+	if launcher == nil {
+		return control.ErrClosed
+	}
+	if err := launcher.Has(control.CommandMigrate); err != nil {
+		return err
+	}
+	machine := launcher.State().Machine
+	if machine == nil {
+		return errors.New("the launcher reports no Machine")
+	}
+	m := d.vmi.Status.MigrationState
+	to := peers.Destination{Address: m.TargetState.NodeAddress, Node: m.TargetNode, Migration: m.MigrationUID}
+	offer := &peers.Offer{Version: peers.Version, Namespace: d.vmi.Namespace, Name: d.vmi.Name, UID: d.vmi.UID,
+		Machine: *machine, QEMUVersion: launcher.QEMUVersion, CPU: d.of.CPU}
+	if err := d.prepare(ctx, to, offer); err != nil {
+		return err
+	}
+	if err := d.connect(ctx, launcher, to); err != nil {
+		return err
+	}
+	bounds := limits(m.MigrationConfiguration, machine)
+	// The launcher holds these limits itself. But a launcher is a tenant's, and a migration takes a place that others
+	// wait for.
+	most := time.Duration(bounds.CompletionSeconds)*time.Second + launcherSlack
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the launcher did not end the migration within %s", most))
+	defer cancel()
+	return d.copy(ctx, launcher, bounds)
+}
+
+// launcherSlack is how much longer than its own limits a launcher may take.
+const launcherSlack = time.Minute
+
+const (
+	// offerPatience is how long a target may take until it can look at an offer. Its virt-handler, or its launcher, may
+	// be about to connect.
+	offerPatience = 20 * time.Second
+	offerInterval = time.Second
+)
+
+// prepare offers the guest to the target.
+func (d *departure) prepare(ctx context.Context, to peers.Destination, offer *peers.Offer) error {
+	until := d.of.Node.Clock.Now().Add(offerPatience)
+	for {
+		err := d.of.Peers.Prepare(ctx, to, offer)
+		var refused *handlerapi.Error
+		if err == nil || errors.As(err, &refused) && refused.Code != http.StatusServiceUnavailable && refused.Code != http.StatusForbidden ||
+			d.of.Node.Clock.Now().After(until) || !timer.Wait(offerInterval, ctx.Done()) {
+			return err
+		}
+	}
+}
+
+// connect opens the channels, and connects those of the launcher here with those of the target's.
+func (d *departure) connect(ctx context.Context, launcher *sessions.Session, to peers.Destination) error {
+	pair := func(command string, arguments any, peer net.Conn, err error) error {
+		if err != nil {
+			return err
+		}
+		stream, err := launcher.Stream(ctx, command, arguments)
+		if err != nil {
+			peer.Close()
+			return err
+		}
+		d.open.connect(stream, peer)
+		return nil
+	}
+	state, err := d.of.Peers.State(ctx, to)
+	if err := pair(control.CommandOpenChannel, nil, state, err); err != nil {
+		return err
+	}
+	for _, disk := range d.vmi.CopiedDisks() {
+		peer, err := d.of.Peers.Disk(ctx, to, disk)
+		if err := pair(control.CommandMirrorDisk, control.DiskRequest{Disk: disk}, peer, err); err != nil {
+			return fmt.Errorf("disk %s: %w", disk, err)
+		}
+	}
+	return d.of.Peers.Receive(ctx, to)
+}
+
+// limits are those of a migration of a Machine.
+func limits(c *v1.MigrationConfiguration, machine *qemuargs.Machine) control.MigrateRequest {
+	bytes := machine.MemoryBytes
+	for _, disk := range machine.Disks {
+		if disk.Overlay != nil {
+			bytes += disk.Overlay.VirtualSize
+		} else if disk.Image.Volume == "" {
+			bytes += disk.Image.Create
+		}
+	}
+	return control.MigrateRequest{BytesPerSecond: c.Bandwidth(), DowntimeMilliseconds: c.Downtime().Milliseconds(), AutoConverge: c.AutoConverge(),
+		CompletionSeconds: int64(c.Completion(bytes) / time.Second), StallSeconds: int64(c.Progress() / time.Second)}
+}
+
+// copy has the launcher send the guest to the channels. It returns nil once the guest may have arrived.
+func (d *departure) copy(ctx context.Context, launcher *sessions.Session, request control.MigrateRequest) error {
+	var reply control.JobReply
+	if err := launcher.Call(ctx, control.CommandMigrate, request, &reply); err != nil {
+		return err
+	}
+	begun := metav1.NewTime(d.of.Node.Clock.Now())
+	idle := stall{limit: time.Duration(request.StallSeconds)*time.Second + launcherSlack, now: d.of.Node.Clock.Now}
+	for first := true; ; first = false {
+		state, err := d.wait(ctx, launcher, reply.ID, first)
+		switch {
+		case err == nil && state.State == control.StateMoved:
+			return nil
+		case err == nil:
+			return outcome(state, reply.ID)
+		case d.of.ctx.Err() != nil: // the next virt-handler goes on
+			return errInterrupted
+		case ctx.Err() != nil:
+			return d.interrupt(context.Cause(ctx))
+		case !errors.Is(err, errNotYet):
+			return err
+		case idle.look(d.open.carried.Load()):
+			return d.interrupt(fmt.Errorf("nothing was sent for %s", idle.limit))
+		}
+		d.report(ctx, func(s *v1.MigrationSourceState) {
+			if s.StartTimestamp == nil {
+				s.StartTimestamp = &begun
+			}
+			s.Progress = progress(state.Migration)
+		})
+	}
+}
+
+// stall finds out that nothing is sent any more.
+type stall struct {
+	limit time.Duration
+	now   func() time.Time
+
+	carried int64
+	since   time.Time
+}
+
+// look says whether nothing was sent for longer than the limit.
+func (s *stall) look(carried int64) bool {
+	if now := s.now(); s.since.IsZero() || carried != s.carried {
+		s.carried, s.since = carried, now
+	}
+	return s.now().Sub(s.since) > s.limit
+}
+
+var errNotYet = errors.New("the guest is still being copied")
+
+// wait waits until a job has ended, or the guest may have arrived, but for no longer than the time between two reports.
+// The first report is due at once.
+func (d *departure) wait(ctx context.Context, launcher *sessions.Session, job uint64, first bool) (control.StateReport, error) {
+	interval := progressInterval
+	if first {
+		interval = 0
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, interval, errNotYet)
+	defer cancel()
+	return launcher.Await(ctx, func(s control.StateReport) bool { return s.State == control.StateMoved || ended(s, job) != nil })
+}
+
+// ended is a job that has ended, or nil.
+func ended(state control.StateReport, id uint64) *control.Job {
+	job := control.NewestJob(state.Jobs, control.JobMigrate, control.JobTargetGuest)
+	if job == nil || job.ID < id || !job.Finished() {
+		return nil
+	}
+	return job
+}
+
+// outcome is the error of a job that has ended.
+func outcome(state control.StateReport, id uint64) error {
+	switch job := ended(state, id); job.State {
+	case control.JobDone:
+		return nil
+	case control.JobCanceled:
+		return errDecided
+	default:
+		return errors.New(control.Short(job.Error))
+	}
+}
+
+// interrupt has the launcher give the migration up, and returns why. It returns nil if the guest may have arrived.
+func (d *departure) interrupt(why error) error {
+	launcher := d.launcher()
+	if launcher == nil {
+		return why
+	}
+	ctx, cancel := context.WithTimeout(d.of.ctx, cancelTimeout)
+	defer cancel()
+	state := launcher.State()
+	if job := control.NewestJob(state.Jobs, control.JobMigrate, control.JobTargetGuest); job != nil && !job.Finished() && state.State != control.StateMoved {
+		if err := launcher.Call(ctx, control.CommandCancelJob, control.JobRequest{ID: job.ID}, nil); err != nil {
+			d.log.Info("cannot cancel the sending of a guest", "reason", control.Short(err.Error()))
+		}
+		state, _ = launcher.Await(ctx, func(s control.StateReport) bool { return s.State == control.StateMoved || ended(s, job.ID) != nil })
+	}
+	if state.State == control.StateMoved {
+		return nil
+	}
+	return why
+}
+
+// progress is what a launcher reports, in the words of the API.
+func progress(r *control.MigrationReport) *v1.MigrationProgress {
+	if r == nil {
+		return nil
+	}
+	return &v1.MigrationProgress{TransferredBytes: r.Transferred, RemainingBytes: r.Remaining, TotalBytes: r.Total,
+		DirtyBytesPerSecond: r.DirtyBytesPerSecond, Milliseconds: r.Milliseconds, DowntimeMilliseconds: r.DowntimeMilliseconds}
+}
+
+// report writes what is new into the VMI's status. A report that cannot be written is left out.
+func (d *departure) report(ctx context.Context, change func(*v1.MigrationSourceState)) {
+	now, err := d.of.Node.amend(ctx, d.vmi, func(_ *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
+		state := sourceState(s).DeepCopy()
+		change(state)
+		s.SourceState = state
+		return true
+	})
+	if err != nil {
+		d.log.V(1).Info("cannot report how far a guest is", "reason", err.Error())
+		return
+	}
+	d.vmi = now
+}
+
+func sourceState(s *v1.VirtualMachineInstanceMigrationState) *v1.MigrationSourceState {
+	if s.SourceState == nil {
+		return &v1.MigrationSourceState{}
+	}
+	return s.SourceState
+}
