@@ -12,26 +12,24 @@ import (
 
 // absence is an endpoint of KubeVirt's that is not served, and what a user of it is told.
 type absence struct {
-	// name is the path without namespace and object, such as virtualmachines/migrate.
+	// name is the path without namespace and object, such as virtualmachines/memorydump.
 	name string
 	text string
 }
 
 const (
-	noMigration = "live migration is not supported by Kubeqemu yet"
-	noHotplug   = "volumes of a running VM cannot be changed, because hotplug is not supported by Kubeqemu yet: change the VM's spec.template and restart the VM"
-	noDump      = "memory dumps are not supported by Kubeqemu yet"
-	noGraph     = "the graph of a VM's objects is not supported by Kubeqemu yet"
-	noBackup    = "backups are not supported by Kubeqemu yet"
-	noSEV       = "confidential VMs (AMD SEV) are not supported by Kubeqemu yet"
-	noProfiler  = "Kubeqemu's components have no profiler"
+	noHotplug  = "volumes of a running VM cannot be changed, because hotplug is not supported by Kubeqemu yet: change the VM's spec.template and restart the VM"
+	noDump     = "memory dumps are not supported by Kubeqemu yet"
+	noGraph    = "the graph of a VM's objects is not supported by Kubeqemu yet"
+	noBackup   = "backups are not supported by Kubeqemu yet"
+	noSEV      = "confidential VMs (AMD SEV) are not supported by Kubeqemu yet"
+	noProfiler = "Kubeqemu's components have no profiler"
 )
 
 // absences returns KubeVirt's endpoints that are not served. Every method of them is absent, so
 // that RBAC is not asked about them.
 func absences() []absence {
 	all := []absence{
-		{machines + "/migrate", noMigration},
 		{machines + "/memorydump", noDump},
 		{machines + "/removememorydump", noDump},
 		{instances + "/usbredir", "USB redirection is not supported by Kubeqemu yet"},

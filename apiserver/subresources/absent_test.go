@@ -37,9 +37,9 @@ func TestAbsent(t *testing.T) {
 func TestUnknown(t *testing.T) {
 	s := serve(t)
 	for _, path := range []string{
-		root + "/migrate", root + "/virtualmachines/migrate", root + "/namespaces/ns/virtualmachines/migrate", root + "/namespaces/ns/virtualmachines/vm/migrate/",
-		root + "/namespaces/ns/virtualmachineinstances/vm/migrate", root + "/namespaces/ns/virtualmachines/vm/more/migrate", root + "/namespaces/ns/guestfs",
-		root + "/namespaces/ns/virtualmachines/vm/%6digrate", root + "//guestfs", "/apis/" + Group + "/v2/guestfs",
+		root + "/memorydump", root + "/virtualmachines/memorydump", root + "/namespaces/ns/virtualmachines/memorydump", root + "/namespaces/ns/virtualmachines/vm/memorydump/",
+		root + "/namespaces/ns/virtualmachineinstances/vm/memorydump", root + "/namespaces/ns/virtualmachines/vm/more/memorydump", root + "/namespaces/ns/guestfs",
+		root + "/namespaces/ns/virtualmachines/vm/%6demorydump", root + "//guestfs", "/apis/" + Group + "/v2/guestfs",
 	} {
 		if code, status := s.ask(true, "ann", http.MethodPut, path, ""); code != http.StatusNotFound || strings.Contains(status.Message, "is not served") {
 			t.Errorf("%s: %d %s", path, code, status.Message)

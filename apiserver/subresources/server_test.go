@@ -91,6 +91,9 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "PATCH /apis/kubevirt.io/v1/namespaces/ns/virtualmachines/vm":
 		f.patches = append(f.patches, string(body)+"?"+r.URL.RawQuery)
 		answer(&v1.VirtualMachine{TypeMeta: metav1.TypeMeta{Kind: "VirtualMachine", APIVersion: "kubevirt.io/v1"}, ObjectMeta: meta})
+	case "POST /apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstancemigrations":
+		f.patches = append(f.patches, string(body)+"?"+r.URL.RawQuery)
+		answer(&v1.VirtualMachineInstanceMigration{TypeMeta: metav1.TypeMeta{Kind: "VirtualMachineInstanceMigration", APIVersion: "kubevirt.io/v1"}, ObjectMeta: meta})
 	default:
 		w.WriteHeader(http.StatusNotFound)
 		answer(&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: metav1.StatusReasonNotFound, Code: 404, Message: path})

@@ -61,6 +61,7 @@ func Table() []Endpoint {
 		{Resource: machines, Subresource: "start", Method: http.MethodPut, serve: counted(ofCalls, (*Server).start)},
 		{Resource: machines, Subresource: "stop", Method: http.MethodPut, serve: counted(ofCalls, (*Server).stop)},
 		{Resource: machines, Subresource: "restart", Method: http.MethodPut, serve: counted(ofCalls, (*Server).restart)},
+		{Resource: machines, Subresource: "migrate", Method: http.MethodPut, serve: counted(ofCalls, (*Server).migrate)},
 		{Resource: machines, Subresource: "evacuate/cancel", Method: http.MethodPut, serve: counted(ofCalls, (*Server).cancelEvacuationOfVM)},
 		{Resource: machines, Subresource: "expand-spec", Method: http.MethodGet, serve: counted(ofCalls, (*Server).expandSpec)},
 		{Resource: machines, Subresource: "portforward", Method: http.MethodGet, Parameters: 2, serve: (*Server).forward},

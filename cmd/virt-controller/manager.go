@@ -26,6 +26,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/instancetypes"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
+	"github.com/kubeqemu/kubeqemu/controllers/migration"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
 	"github.com/kubeqemu/kubeqemu/controllers/pool"
 	"github.com/kubeqemu/kubeqemu/controllers/replicaset"
@@ -108,6 +109,10 @@ func setUp(mgr ctrl.Manager, o options) error {
 	}
 	if err := vmis.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VMI controller: %w", err)
+	}
+	moves := &migration.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: events, Cluster: cluster, TargetPod: vmis.TargetPod}
+	if err := moves.Setup(mgr); err != nil {
+		return fmt.Errorf("set up migration controller: %w", err)
 	}
 	vms := &vm.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Jitter: rand.Float64,

@@ -49,9 +49,7 @@ func addMetrics(mgr ctrl.Manager, o options, signer *certificates.Signer, volume
 		Handler: access.Guard(monitoring.Handler(prometheus.Gatherers{metrics.Registry, registry}))})
 }
 
-func podName(i *v1.VirtualMachineInstance) string {
-	return v1.LauncherPodName(i.Name, i.UID, v1.FirstPod)
-}
+func podName(i *v1.VirtualMachineInstance) string { return i.LauncherPod() }
 
 // list returns the cache's own objects, which the caller must not change.
 func list(ctx context.Context, from client.Reader) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error) {

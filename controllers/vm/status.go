@@ -125,6 +125,8 @@ func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) v1
 		return v1.VirtualMachineStatusStopped
 	case vmi.DeletionTimestamp != nil || p.action == stop:
 		return v1.VirtualMachineStatusStopping
+	case migrates(vmi):
+		return v1.VirtualMachineStatusMigrating
 	case isTrue(vmi, v1.ConditionPaused):
 		return v1.VirtualMachineStatusPaused
 	case vmi.Status.Phase == v1.Running:
@@ -138,6 +140,12 @@ func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) v1
 		return v1.VirtualMachineStatusStarting
 	}
 	return v1.VirtualMachineStatusUnknown
+}
+
+// migrates says whether the guest is being copied to another node.
+func migrates(vmi *v1.VirtualMachineInstance) bool {
+	m := vmi.Migration()
+	return m != nil && m.StartTimestamp != nil
 }
 
 // waiting is KubeVirt's word for what a VMI that does not run yet waits for, if there is one.

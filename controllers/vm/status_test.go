@@ -28,6 +28,12 @@ func isFalseFor(kind v1.ConditionType, reason string) v1.VirtualMachineInstanceC
 	return v1.VirtualMachineInstanceCondition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.Unix(10, 0)}
 }
 
+// moving is a VMI whose guest is being copied to another node.
+func moving(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{StartTimestamp: &metav1.Time{Time: now}}
+	return vmi
+}
+
 // TestPrintable: what comes first in KubeVirt's order wins.
 func TestPrintable(t *testing.T) {
 	gone := func(vm *v1.VirtualMachine) *v1.VirtualMachine {
@@ -49,6 +55,7 @@ func TestPrintable(t *testing.T) {
 		{"Stopping", always, deleting(saying(run(v1.Running), everything...)), plan{}},
 		{"Stopping", always, run(v1.Running), plan{action: stop}},
 		{"Stopping", always, deleting(run(v1.Pending)), failed},
+		{"Migrating", always, moving(saying(run(v1.Running), everything...)), plan{}},
 		{"Paused", always, saying(run(v1.Running), everything...), plan{}},
 		{"Running", always, saying(run(v1.Running), everything[1:]...), failed},
 		{"ErrorPvcNotFound", always, saying(run(v1.Pending), everything[1:]...), failed},
@@ -104,13 +111,13 @@ func TestConditions(t *testing.T) {
 	}
 	vmi := run()
 	step(vmi, nil, later, "Ready=False/VMIConditionMissing")
-	saying(vmi, isTrueFor(v1.ConditionReady, "GuestRunning"), isTrueFor(v1.ConditionPaused, "PausedByUser"), isFalseFor(v1.ConditionLiveMigratable, "NotMigratable"))
+	saying(vmi, isTrueFor(v1.ConditionReady, "GuestRunning"), isTrueFor(v1.ConditionPaused, "PausedByUser"), isFalseFor(v1.ConditionLiveMigratable, "DisksNotLiveMigratable"))
 	vmi.Annotations = map[string]string{v1.TemplateHashAnnotation: "another", v1.VMGenerationAnnotation: "2"}
-	step(vmi, nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser", "LiveMigratable=False/NotMigratable", "RestartRequired=True/TemplateChanged")
+	step(vmi, nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser", "LiveMigratable=False/DisksNotLiveMigratable", "RestartRequired=True/TemplateChanged")
 	if s := vm.Status; !s.Ready || !s.Created || s.ObservedGeneration != 2 || s.DesiredGeneration != 3 || s.Condition(v1.ConditionPaused).LastTransitionTime != metav1.Unix(10, 0) {
 		t.Errorf("status %+v", s)
 	}
-	step(deleting(vmi), nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser", "LiveMigratable=False/NotMigratable")
+	step(deleting(vmi), nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser", "LiveMigratable=False/DisksNotLiveMigratable")
 	step(nil, nil, later, "Ready=False/VMINotExists")
 	if s := vm.Status; s.Ready || s.Created || s.ObservedGeneration != 3 {
 		t.Errorf("status %+v", s)

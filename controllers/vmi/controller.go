@@ -76,25 +76,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if r.writes.Behind(vmi) {
 		return ctrl.Result{RequeueAfter: kit.WriteDelay}, nil
 	}
+	before := vmi.DeepCopy()
+	vmi.Status.Settle()
 	pod, watched, err := r.pod(ctx, vmi)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	before := vmi.DeepCopy()
+	companions, err := r.companions(ctx, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	var after time.Duration
 	var stepErr error
 	admitted := true
 	switch {
 	case vmi.DeletionTimestamp != nil:
-		stepErr = r.remove(ctx, vmi, pod)
+		stepErr = errors.Join(ignoreConflict(r.remove(ctx, vmi, pod)), ignoreConflict(r.removeCompanions(ctx, companions)))
 	case vmi.IsFinal():
 		r.ends.forget(vmi.UID)
 		return ctrl.Result{}, nil
+	case r.between(vmi, pod, companions):
+		return ctrl.Result{RequeueAfter: betweenDelay}, nil
 	case pod != nil && rejected(pod) && !launched(&vmi.Status):
 		after, stepErr = r.replace(ctx, vmi, pod)
 	case pod != nil:
 		begin(&vmi.Status, r.now())
 		_, stepErr = r.observeVolumes(ctx, vmi)
+		observeMigratable(vmi, r.now())
 		observe(&vmi.Status, pod, r.now())
 		observeReadiness(vmi, pod, r.now())
 	default:
@@ -108,6 +116,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if pod != nil && !reported(&before.Status) && r.early(pod) && vmi.DeletionTimestamp == nil {
 		return ctrl.Result{RequeueAfter: earlyDelay}, nil
 	}
+	observeCompanions(vmi, companions)
 	if err := r.writeStatus(ctx, before, vmi); err != nil {
 		return ctrl.Result{}, ignoreConflict(err)
 	}
@@ -121,10 +130,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if pod != nil && stepErr == nil {
 		stepErr = r.follow(ctx, vmi, pod)
 	}
-	if vmi.DeletionTimestamp != nil && pod == nil && stepErr == nil {
+	if vmi.DeletionTimestamp != nil && pod == nil && stepErr == nil && !r.holdUp(vmi, companions) {
 		stepErr = r.release(ctx, vmi)
 	}
-	if pod != nil && !watched && after == 0 {
+	if (pod != nil && !watched || vmi.DeletionTimestamp != nil && len(companions) > 0) && after == 0 {
 		after = unwatchedDelay
 	}
 	return ctrl.Result{RequeueAfter: after}, ignoreConflict(stepErr)
@@ -289,9 +298,12 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		return nil, nil
 	}
 	begin(status, r.now())
-	if missing, err := r.observeVolumes(ctx, vmi); err != nil {
+	missing, err := r.observeVolumes(ctx, vmi)
+	if err != nil {
 		return nil, err
-	} else if missing != "" {
+	}
+	observeMigratable(vmi, r.now())
+	if missing != "" {
 		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
 		r.unsynchronized(vmi, v1.ReasonPvcNotFound, fmt.Sprintf("PVC %s/%s does not exist, waiting for it to appear", vmi.Namespace, missing))
 		return nil, nil

@@ -87,7 +87,7 @@ func (c *cluster) pods() int {
 	return len(pods.Items)
 }
 
-const created = "Scheduling  ; LiveMigratable=False/NotMigratable Ready=False/GuestNotRunning"
+const created = "Scheduling  ; LiveMigratable=True/Migratable Ready=False/GuestNotRunning"
 
 func TestReconcileCreatesOnce(t *testing.T) {
 	c := newCluster(t, "", interceptor.Funcs{})
@@ -114,10 +114,10 @@ func TestReconcileReportsOnce(t *testing.T) {
 		"by a late clock":                 {func(*corev1.Pod) {}, -time.Second, true, "  ;"},
 		"waits":                           {func(*corev1.Pod) {}, 3 * time.Second, false, created},
 		"by a clock that is an hour late": {func(*corev1.Pod) {}, -time.Hour, false, created},
-		"bound":                           {func(pod *corev1.Pod) { pod.Spec.NodeName = "node1" }, 0, false, "Scheduling node1 ; LiveMigratable=False/NotMigratable Ready=False/GuestNotRunning"},
+		"bound":                           {func(pod *corev1.Pod) { pod.Spec.NodeName = "node1" }, 0, false, "Scheduling node1 ; LiveMigratable=True/Migratable Ready=False/GuestNotRunning"},
 		"no node": {func(pod *corev1.Pod) {
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"}}
-		}, 0, false, "Scheduling  ; LiveMigratable=False/NotMigratable PodScheduled=False/Unschedulable Ready=False/GuestNotRunning"},
+		}, 0, false, "Scheduling  ; LiveMigratable=True/Migratable PodScheduled=False/Unschedulable Ready=False/GuestNotRunning"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := Pod(load(t, "testdata/minimal"), testConfig)
@@ -211,7 +211,7 @@ func TestReconcileStrangePodInTheWay(t *testing.T) {
 			if s := c.get().Status.Condition(v1.ConditionSynchronized); s == nil || !strings.Contains(s.Message, "is in the way; delete it: ") {
 				t.Errorf("condition %+v", s)
 			}
-			want := "Pending  ; LiveMigratable=False/NotMigratable Ready=False/PodNotExists Synchronized=False/FailedCreate"
+			want := "Pending  ; LiveMigratable=True/Migratable Ready=False/PodNotExists Synchronized=False/FailedCreate"
 			if got := c.status(); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
@@ -393,7 +393,7 @@ func TestReconcilePodRejectedAfterItRan(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := c.status(); got != "Failed  UnexpectedAdmissionError; Ready=False/UnexpectedAdmissionError" || c.pods() != 1 {
+		if got := c.status(); got != "Failed  UnexpectedAdmissionError; LiveMigratable=True/Migratable Ready=False/UnexpectedAdmissionError" || c.pods() != 1 {
 			t.Errorf("%s: status %s, %d pods", phase, got, c.pods())
 		}
 	}
@@ -433,7 +433,7 @@ func TestReconcileOrphanedPod(t *testing.T) {
 	if queue.Len() != 1 {
 		t.Error("that its pod is gone does not bring the VMI back")
 	}
-	if last, ok := c.ends.of(vmi.UID); !ok || last.reason != "OOMKilled" {
+	if last, ok := c.ends.of(vmi); !ok || last.reason != "OOMKilled" {
 		t.Errorf("it ended as %+v", last)
 	}
 	pod.Finalizers = nil

@@ -26,23 +26,31 @@ import (
 // could only guess.
 type ends struct {
 	mu    sync.Mutex
-	byVMI map[types.UID]end
+	byVMI map[types.UID]podsEnd
 }
 
-func (e *ends) remember(vmi types.UID, last end) {
+// podsEnd is how the VM in a pod ended.
+type podsEnd struct {
+	pod string
+	end
+}
+
+func (e *ends) remember(vmi types.UID, pod string, last end) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.byVMI == nil {
-		e.byVMI = map[types.UID]end{}
+		e.byVMI = map[types.UID]podsEnd{}
 	}
-	e.byVMI[vmi] = last
+	e.byVMI[vmi] = podsEnd{pod, last}
 }
 
-func (e *ends) of(vmi types.UID) (end, bool) {
+// of returns how the VM ended in the pod that has the VMI's guest. How it ended in a pod that the guest has left
+// says nothing.
+func (e *ends) of(vmi *v1.VirtualMachineInstance) (end, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	last, ok := e.byVMI[vmi]
-	return last, ok
+	last, ok := e.byVMI[vmi.UID]
+	return last.end, ok && last.pod == vmi.LauncherPod()
 }
 
 func (e *ends) forget(vmi types.UID) {
@@ -53,7 +61,7 @@ func (e *ends) forget(vmi types.UID) {
 
 // lastWord is the VM's end by the last status of its deleted pod, or else fallback.
 func (r *Reconciler) lastWord(vmi *v1.VirtualMachineInstance, fallback end) end {
-	if last, ok := r.ends.of(vmi.UID); ok {
+	if last, ok := r.ends.of(vmi); ok {
 		return last
 	}
 	return fallback
@@ -64,11 +72,11 @@ func (r *Reconciler) lastWord(vmi *v1.VirtualMachineInstance, fallback end) end 
 func (r *Reconciler) takeDown(ctx context.Context, pod *corev1.Pod) {
 	vmi := &v1.VirtualMachineInstance{}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: nameOfVMI(pod)}, vmi)
-	if err != nil || rejected(pod) || pod.Name != v1.LauncherPodName(vmi.Name, vmi.UID, v1.FirstPod) || vmi.Status.ActivePods[pod.UID] == "" {
+	if err != nil || rejected(pod) || pod.Name != vmi.LauncherPod() || vmi.Status.ActivePods[pod.UID] == "" {
 		return
 	}
 	if last, ended := podEnd(pod); ended {
-		r.ends.remember(vmi.UID, last)
+		r.ends.remember(vmi.UID, pod.Name, last)
 	}
 }
 
@@ -152,7 +160,9 @@ func lost(t *corev1.ContainerStateTerminated) bool {
 
 func saidEnd(said control.Termination) end {
 	e := end{phase: v1.Failed, reason: string(said.Reason), message: said.Message}
-	if said.Succeeded() {
+	if said.Reason == control.ReasonMigrated { // and the VMI's guest is to be in this pod
+		e.message = "the guest was lost as it moved to another pod: it left its pod, and did not go on in the other"
+	} else if said.Succeeded() {
 		e.phase = v1.Succeeded
 	} else if last := strings.TrimSpace(said.Stderr); last != "" {
 		e.message += "; QEMU's last words: " + last

@@ -14,14 +14,14 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// pod returns the VMI's launcher pod, or nil. A pod of the right name that is not the VMI's
+// pod returns the launcher pod that has the VMI's guest, or nil. A pod of the right name that is not the VMI's
 // own does not count, whatever its labels say. watched says whether the pod's changes bring us
 // back: a pod without the launchers' label is not in the cache, and a pod without owner may
 // name another VMI, or none.
 func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (found *corev1.Pod, watched bool, err error) {
 	pod := &corev1.Pod{}
 	watched = true
-	key := client.ObjectKey{Namespace: vmi.Namespace, Name: v1.LauncherPodName(vmi.Name, vmi.UID, v1.FirstPod)}
+	key := client.ObjectKey{Namespace: vmi.Namespace, Name: vmi.LauncherPod()}
 	err = r.Client.Get(ctx, key, pod)
 	if apierrors.IsNotFound(err) && (vmi.Status.Phase != "" || vmi.DeletionTimestamp != nil) && !vmi.IsFinal() {
 		// A VMI ends when its pod is gone, so the cache, which may be behind, is not enough.

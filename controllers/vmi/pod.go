@@ -102,6 +102,38 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	return pod
 }
 
+// targetPod renders the pod to which a migration moves the guest of a defaulted VMI. It differs from the guest's
+// present pod only in its name, in what names the migration, and in the nodes that it may be on.
+func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInstanceMigration, config PodConfig) *corev1.Pod {
+	pod := Pod(vmi, config)
+	pod.Name = v1.LauncherPodName(vmi.Name, vmi.UID, migration.UID)
+	pod.Labels[v1.MigrationJobLabel] = string(migration.UID)
+	pod.Annotations[v1.MigrationJobNameAnnotation] = migration.Name
+	for key, value := range migration.Spec.AddedNodeSelector {
+		if _, ok := pod.Spec.NodeSelector[key]; !ok {
+			pod.Spec.NodeSelector[key] = value
+		}
+	}
+	keepApart(pod, vmi)
+	return pod
+}
+
+// keepApart keeps a pod off the nodes of the VMI's other pods.
+func keepApart(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	if pod.Spec.Affinity == nil {
+		pod.Spec.Affinity = &corev1.Affinity{}
+	}
+	affinity := pod.Spec.Affinity
+	if affinity.PodAntiAffinity == nil {
+		affinity.PodAntiAffinity = &corev1.PodAntiAffinity{}
+	}
+	anti := affinity.PodAntiAffinity
+	anti.RequiredDuringSchedulingIgnoredDuringExecution = append(anti.RequiredDuringSchedulingIgnoredDuringExecution, corev1.PodAffinityTerm{
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1.CreatedByLabel: string(vmi.UID)}},
+		TopologyKey:   corev1.LabelHostname,
+	})
+}
+
 func podLabels(vmi *v1.VirtualMachineInstance) map[string]string {
 	labels := map[string]string{}
 	maps.Copy(labels, vmi.Labels)

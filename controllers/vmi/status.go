@@ -15,10 +15,6 @@ func begin(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
 		return
 	}
 	status.SetPhase(v1.Pending, now)
-	if status.Condition(v1.ConditionLiveMigratable) == nil {
-		status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionLiveMigratable, Status: metav1.ConditionFalse,
-			Reason: v1.ReasonNotMigratable, Message: "live migration is not supported yet"}, now)
-	}
 }
 
 // observe brings a status up to date with the launcher pod. It is pure.

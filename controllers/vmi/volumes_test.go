@@ -39,7 +39,7 @@ func TestClaimAppears(t *testing.T) {
 		if err := c.reconcile(); err != nil {
 			t.Fatal(err)
 		}
-		const want = "Pending  ; LiveMigratable=False/NotMigratable Ready=False/PodNotExists Synchronized=False/FailedPvcNotFound"
+		const want = "Pending  ; LiveMigratable=False/DisksNotLiveMigratable Ready=False/PodNotExists Synchronized=False/FailedPvcNotFound"
 		if got := c.status(); got != want || c.pods() != 0 {
 			t.Errorf("got  %s, %d pods\nwant %s", got, c.pods(), want)
 		}
@@ -57,8 +57,9 @@ func TestClaimAppears(t *testing.T) {
 	if err := c.reconcile(); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.status(); got != created || c.pods() != 1 {
-		t.Errorf("got  %s, %d pods\nwant %s", got, c.pods(), created)
+	const want = "Scheduling  ; LiveMigratable=False/DisksNotLiveMigratable Ready=False/GuestNotRunning"
+	if got := c.status(); got != want || c.pods() != 1 {
+		t.Errorf("got  %s, %d pods\nwant %s", got, c.pods(), want)
 	}
 	var pods corev1.PodList
 	if err := c.client.List(context.Background(), &pods); err != nil || len(pods.Items[0].Spec.Containers[0].VolumeDevices) != 1 {

@@ -1,0 +1,45 @@
+package migration
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// announce makes events of what is new, on the migration and on its VMI.
+func (r *Reconciler) announce(before *v1.VirtualMachineInstanceMigration, w *work) {
+	m := w.migration
+	if before.Status.Phase == m.Status.Phase {
+		return
+	}
+	say := func(kind, reason, action, text string, arguments ...any) {
+		r.Events.Eventf(m, nil, kind, reason, action, text, arguments...)
+		if w.vmi != nil {
+			r.Events.Eventf(w.vmi, m, kind, reason, action, text, arguments...)
+		}
+	}
+	switch s := m.Status.MigrationState; m.Status.Phase {
+	case v1.MigrationPreparingTarget:
+		say(corev1.EventTypeNormal, "PreparingTarget", "Migrate", "VirtualMachineInstance is to go from node %s to node %s", s.SourceNode, s.TargetNode)
+	case v1.MigrationRunning:
+		say(corev1.EventTypeNormal, "Migrating", "Migrate", "VirtualMachineInstance is migrating.")
+	case v1.MigrationSucceeded:
+		say(corev1.EventTypeNormal, "SuccessfulMigration", "Migrate", "The VirtualMachineInstance went from node %s to node %s%s", s.SourceNode, s.TargetNode, downtime(s))
+	case v1.MigrationFailed:
+		if s.AbortRequested {
+			say(corev1.EventTypeNormal, "SuccessfulAbortMigration", "Migrate", "The migration was cancelled")
+			return
+		}
+		say(corev1.EventTypeWarning, "FailedMigration", "Migrate", "%s", s.FailureReason)
+	}
+}
+
+// downtime says how long the guest stood still.
+func downtime(s *v1.VirtualMachineInstanceMigrationState) string {
+	if !measured(s) {
+		return ""
+	}
+	return fmt.Sprintf(", and stood still for %d ms", s.SourceState.Progress.DowntimeMilliseconds)
+}

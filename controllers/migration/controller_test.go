@@ -1,0 +1,679 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// cluster is a Reconciler on an API server that is made up. The test plays the scheduler, the kubelets and the
+// virt-handlers.
+type cluster struct {
+	*Reconciler
+	t      *testing.T
+	client client.WithWatch
+	clock  *clocktesting.FakePassiveClock
+	events *events.FakeRecorder
+	// refuse is the API server's answer to the creation of a pod.
+	refuse error
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(s), v1.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), events: events.NewFakeRecorder(100)}
+	c.client = fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(&v1.VirtualMachineInstance{}, &v1.VirtualMachineInstanceMigration{}, &corev1.Pod{}).
+		WithIndex(&v1.VirtualMachineInstanceMigration{}, nameIndex, indexByVMI).WithIndex(&v1.VirtualMachineInstance{}, migrationIndex, indexByMigration).WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, options ...client.CreateOption) error {
+		if _, pod := o.(*corev1.Pod); pod && c.refuse != nil {
+			return c.refuse
+		}
+		return w.Create(ctx, o, options...)
+	}}).Build()
+	c.Reconciler = &Reconciler{Client: c.client, Live: c.client, Events: c.events, Clock: c.clock,
+		Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil },
+		TargetPod: func(_ context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) (*corev1.Pod, error) {
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: v1.LauncherPodName(vmi.Name, vmi.UID, m.UID), UID: "target",
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)}}}, nil
+		}}
+	return c
+}
+
+// vm makes a VMI whose guest runs on a node, and its pod.
+func (c *cluster) vm(name, node string) *v1.VirtualMachineInstance {
+	c.t.Helper()
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name + "-uid"), Finalizers: []string{v1.VMIFinalizer}}}
+	vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: node, LauncherPods: []v1.LauncherPod{{Name: vmi.LauncherPod(), UID: "source"}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: vmi.LauncherPod(), UID: "source",
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	c.make(vmi, pod)
+	return vmi
+}
+
+// migration makes a migration of a VMI.
+func (c *cluster) migration(name, vmi string) *v1.VirtualMachineInstanceMigration {
+	c.t.Helper()
+	m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(c.clock.Now())}}
+	m.Spec.VMIName = vmi
+	c.make(m)
+	return m
+}
+
+func (c *cluster) make(objects ...client.Object) {
+	c.t.Helper()
+	for _, o := range objects {
+		if err := c.client.Create(context.Background(), o); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// steps reconciles until nothing changes any more, and returns the migration and its VMI.
+func (c *cluster) steps(m *v1.VirtualMachineInstanceMigration) (*v1.VirtualMachineInstanceMigration, *v1.VirtualMachineInstance) {
+	c.t.Helper()
+	for range 8 {
+		if _, err := c.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(m)}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	now, vmi := &v1.VirtualMachineInstanceMigration{}, &v1.VirtualMachineInstance{}
+	if err := c.client.Get(context.Background(), client.ObjectKeyFromObject(m), now); err != nil {
+		now = nil
+	}
+	if err := c.client.Get(context.Background(), types.NamespacedName{Namespace: "default", Name: m.Spec.VMIName}, vmi); err != nil {
+		vmi = nil
+	}
+	return now, vmi
+}
+
+// target changes the target pod.
+func (c *cluster) target(m *v1.VirtualMachineInstanceMigration, change func(*corev1.Pod)) {
+	c.t.Helper()
+	pod := &corev1.Pod{}
+	key := types.NamespacedName{Namespace: "default", Name: v1.LauncherPodName(m.Spec.VMIName, types.UID(m.Spec.VMIName+"-uid"), m.UID)}
+	if err := c.client.Get(context.Background(), key, pod); err != nil {
+		c.t.Fatal(err)
+	}
+	change(pod)
+	status := pod.Status
+	if err := c.client.Update(context.Background(), pod); err != nil {
+		c.t.Fatal(err)
+	}
+	pod.Status = status
+	if err := c.client.Status().Update(context.Background(), pod); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) targets() int {
+	c.t.Helper()
+	var pods corev1.PodList
+	if err := c.client.List(context.Background(), &pods); err != nil {
+		c.t.Fatal(err)
+	}
+	return len(slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.UID != "target" }))
+}
+
+// launches has the target's launcher run on a node.
+func (c *cluster) launches(m *v1.VirtualMachineInstanceMigration, node string) {
+	c.t.Helper()
+	c.target(m, func(pod *corev1.Pod) {
+		pod.Spec.NodeName = node
+		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
+	})
+}
+
+// handlers writes what the virt-handlers report.
+func (c *cluster) handlers(m *v1.VirtualMachineInstanceMigration, change func(*v1.VirtualMachineInstanceMigrationState)) {
+	c.t.Helper()
+	vmi := &v1.VirtualMachineInstance{}
+	if err := c.client.Get(context.Background(), types.NamespacedName{Namespace: "default", Name: m.Spec.VMIName}, vmi); err != nil {
+		c.t.Fatal(err)
+	}
+	change(vmi.Status.MigrationState)
+	if err := c.client.Status().Update(context.Background(), vmi); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// said returns the reasons of the events since the last call.
+func (c *cluster) said() string {
+	var out []string
+	for {
+		select {
+		case e := <-c.events.Events:
+			out = append(out, strings.Fields(e)[1])
+		default:
+			return strings.Join(out, " ")
+		}
+	}
+}
+
+// stages brings a migration to a phase.
+var stages = []struct {
+	phase v1.VirtualMachineInstanceMigrationPhase
+	come  func(c *cluster, m *v1.VirtualMachineInstanceMigration)
+}{
+	{v1.MigrationScheduling, func(*cluster, *v1.VirtualMachineInstanceMigration) {}},
+	{v1.MigrationPreparingTarget, func(c *cluster, m *v1.VirtualMachineInstanceMigration) { c.launches(m, "node2") }},
+	{v1.MigrationTargetReady, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
+		c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {
+			s.TargetState = &v1.MigrationTargetState{NodeAddress: "10.0.0.2"}
+		})
+	}},
+	{v1.MigrationRunning, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
+		c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {
+			s.SourceState = &v1.MigrationSourceState{StartTimestamp: ptr.To(metav1.NewTime(c.clock.Now()))}
+		})
+	}},
+}
+
+// comes brings a migration to a phase.
+func (c *cluster) comes(m *v1.VirtualMachineInstanceMigration, to v1.VirtualMachineInstanceMigrationPhase) {
+	c.t.Helper()
+	for _, stage := range stages {
+		c.steps(m)
+		stage.come(c, m)
+		now, _ := c.steps(m)
+		if now.Status.Phase != stage.phase {
+			c.t.Fatalf("the phase is %s, want %s", now.Status.Phase, stage.phase)
+		}
+		if stage.phase == to {
+			return
+		}
+	}
+}
+
+// arrives has the guest run on the target. The VMI's controller follows.
+func (c *cluster) arrives(m *v1.VirtualMachineInstanceMigration) {
+	c.t.Helper()
+	vmi := &v1.VirtualMachineInstance{}
+	if err := c.client.Get(context.Background(), types.NamespacedName{Namespace: "default", Name: m.Spec.VMIName}, vmi); err != nil {
+		c.t.Fatal(err)
+	}
+	vmi.Status.LauncherPod, vmi.Status.NodeName = vmi.Status.MigrationState.TargetPod, vmi.Status.MigrationState.TargetNode
+	if err := c.client.Status().Update(context.Background(), vmi); err != nil {
+		c.t.Fatal(err)
+	}
+	c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {
+		s.Decision, s.TargetState.DomainReadyTimestamp = v1.DecisionTarget, ptr.To(metav1.NewTime(c.clock.Now()))
+		s.SourceState.Progress = &v1.MigrationProgress{DowntimeMilliseconds: 42}
+	})
+}
+
+// TestSucceeds follows a migration from its creation to its end.
+func TestSucceeds(t *testing.T) {
+	c := newCluster(t)
+	c.vm("a", "node1")
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationRunning)
+	if said := c.said(); said != "SuccessfulCreate PreparingTarget PreparingTarget Migrating Migrating" {
+		t.Errorf("events %s", said)
+	}
+	now, vmi := c.steps(m)
+	s := vmi.Status.MigrationState
+	if !hasFinalizer(now) || now.Labels[v1.VMINameLabel] != "a" || s.SourceNode != "node1" || s.TargetNode != "node2" || s.TargetNodeAddress != "10.0.0.2" ||
+		s.StartTimestamp == nil || s.Mode != v1.MigrationPreCopy || len(vmi.Status.LauncherPods) != 2 || now.Status.MigrationState.TargetPod != s.TargetPod {
+		t.Errorf("%+v\n%+v", now, s)
+	}
+	c.arrives(m)
+	c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {})
+	now, vmi = c.steps(m)
+	if s := now.Status.MigrationState; now.Status.Phase != v1.MigrationSucceeded || !s.Completed || s.Failed || s.EndTimestamp == nil || s.SourceState.Progress.DowntimeMilliseconds != 42 {
+		t.Errorf("%s %+v", now.Status.Phase, s)
+	}
+	if vmi.Migration() != nil || !vmi.Status.MigrationState.Completed {
+		t.Errorf("the VMI says %+v", vmi.Status.MigrationState)
+	}
+	if said := c.said(); said != "SuccessfulMigration SuccessfulMigration" {
+		t.Errorf("events %s", said)
+	}
+}
+
+// TestSourceIsEnded: a source pod that its virt-handler has not ended is deleted after a while.
+func TestSourceIsEnded(t *testing.T) {
+	c := newCluster(t)
+	vmi := c.vm("a", "node1")
+	source := types.NamespacedName{Namespace: "default", Name: vmi.LauncherPod()}
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationRunning)
+	c.arrives(m)
+	if now, _ := c.steps(m); !hasFinalizer(now) || now.Status.Phase != v1.MigrationSucceeded || c.client.Get(t.Context(), source, &corev1.Pod{}) != nil {
+		t.Error("the source's virt-handler was not waited for")
+	}
+	c.clock.SetTime(c.clock.Now().Add(releasePatience + time.Second))
+	if now, _ := c.steps(m); hasFinalizer(now) || c.client.Get(t.Context(), source, &corev1.Pod{}) == nil {
+		t.Error("the source pod is still there")
+	}
+}
+
+// TestCancel: a migration that is deleted leaves the guest where it is, in each phase, and no target pod.
+func TestCancel(t *testing.T) {
+	for _, stage := range stages {
+		c := newCluster(t)
+		c.vm("a", "node1")
+		m := c.migration("m", "a")
+		c.comes(m, stage.phase)
+		if err := c.client.Delete(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		now, vmi := c.steps(m)
+		s := vmi.Status.MigrationState
+		if now != nil || c.targets() != 0 || s.Decision != v1.DecisionSource || !s.Failed || !s.AbortRequested || s.AbortStatus != v1.MigrationAbortSucceeded {
+			t.Errorf("cancelled in %s: %+v, %d targets, %+v", stage.phase, now, c.targets(), s)
+		}
+		if said := c.said(); !strings.HasSuffix(said, "SuccessfulAbortMigration SuccessfulAbortMigration") {
+			t.Errorf("cancelled in %s: events %s", stage.phase, said)
+		}
+		// Another one may begin at once.
+		c.comes(c.migration("n", "a"), v1.MigrationRunning)
+	}
+}
+
+// TestCancelTooLate: a guest that runs on the target already has moved, whatever becomes of the migration.
+func TestCancelTooLate(t *testing.T) {
+	c := newCluster(t)
+	c.vm("a", "node1")
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationRunning)
+	c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.Decision = v1.DecisionTarget })
+	if err := c.client.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if now, vmi := c.steps(m); now == nil || vmi.Status.MigrationState.Ended() {
+		t.Errorf("ended before the guest ran: %+v", vmi.Status.MigrationState)
+	}
+	c.arrives(m)
+	c.steps(m)
+	c.clock.SetTime(c.clock.Now().Add(releasePatience + time.Second))
+	if now, vmi := c.steps(m); now != nil || vmi.Status.MigrationState.AbortStatus != v1.MigrationAbortFailed || vmi.Status.MigrationState.Failed || c.targets() != 1 {
+		t.Errorf("%+v, %+v", now, vmi.Status.MigrationState)
+	}
+}
+
+// TestFails: whatever goes wrong, the guest stays, the target pod goes, and the reason is said.
+func TestFails(t *testing.T) {
+	end := func(pod *corev1.Pod) {
+		pod.Status.Phase = corev1.PodFailed
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"reason":"QEMUExited","message":"no memory"}`}}}}
+	}
+	for name, f := range map[string]struct {
+		in   v1.VirtualMachineInstanceMigrationPhase
+		goes func(c *cluster, m *v1.VirtualMachineInstanceMigration)
+		says string
+	}{
+		"no node takes it": {v1.MigrationScheduling, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
+			c.target(m, func(pod *corev1.Pod) {
+				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available"}}
+			})
+			c.clock.SetTime(c.clock.Now().Add(unscheduledTimeout + time.Second))
+		}, "no node took the target pod within 5m0s: 0/1 nodes are available"},
+		"the target is never ready": {v1.MigrationPreparingTarget, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
+			c.clock.SetTime(c.clock.Now().Add(prepareTimeout + time.Second))
+		}, "the target was not ready within 15m0s"},
+		"the target pod ends": {v1.MigrationRunning, func(c *cluster, m *v1.VirtualMachineInstanceMigration) { c.target(m, end) }, "the target pod has ended: no memory"},
+		"the target cannot": {v1.MigrationTargetReady, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
+			c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.TargetState.Failure = "no such CPU" })
+		}, "no such CPU"},
+		"the source cannot": {v1.MigrationRunning, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
+			c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {
+				s.SourceState.Failure, s.Decision = "it takes too long", v1.DecisionSource
+			})
+		}, "it takes too long"},
+		"the guest ends": {v1.MigrationRunning, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
+			vmi := &v1.VirtualMachineInstance{}
+			if err := c.client.Get(c.t.Context(), types.NamespacedName{Namespace: "default", Name: "a"}, vmi); err != nil {
+				c.t.Fatal(err)
+			}
+			vmi.Status.Phase = v1.Succeeded
+			if err := c.client.Status().Update(c.t.Context(), vmi); err != nil {
+				c.t.Fatal(err)
+			}
+		}, "the guest has ended"},
+	} {
+		c := newCluster(t)
+		c.vm("a", "node1")
+		m := c.migration("m", "a")
+		c.comes(m, f.in)
+		f.goes(c, m)
+		now, vmi := c.steps(m)
+		s := vmi.Status.MigrationState
+		if now.Status.Phase != v1.MigrationFailed || now.Status.MigrationState.FailureReason != f.says || s.Decision != v1.DecisionSource || !s.Failed || s.AbortRequested || c.targets() != 0 || hasFinalizer(now) {
+			t.Errorf("%s: %s, %d targets, %+v", name, now.Status.Phase, c.targets(), s)
+		}
+		if said := c.said(); !strings.HasSuffix(said, "FailedMigration FailedMigration") {
+			t.Errorf("%s: events %s", name, said)
+		}
+	}
+}
+
+// TestTargetThatDoesNotEnd: the kubelet of the target's node does not answer, and the migration ends all the same.
+func TestTargetThatDoesNotEnd(t *testing.T) {
+	c := newCluster(t)
+	c.vm("a", "node1")
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationPreparingTarget)
+	c.target(m, func(pod *corev1.Pod) { pod.Finalizers = []string{"example.com/stays"} })
+	c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.Decision = v1.DecisionSource })
+	if now, _ := c.steps(m); now.IsFinal() || c.targets() != 1 {
+		t.Errorf("%s with the target still there", now.Status.Phase)
+	}
+	c.clock.SetTime(time.Now().Add(time.Hour)) // the deletion has the real time
+	if now, _ := c.steps(m); now.Status.Phase != v1.MigrationFailed {
+		t.Errorf("still %s", now.Status.Phase)
+	}
+}
+
+// TestNeverBegins: what cannot begin fails, and says why.
+func TestNeverBegins(t *testing.T) {
+	for name, n := range map[string]struct {
+		change func(*v1.VirtualMachineInstance)
+		says   string
+	}{
+		"ended": {func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Failed }, "the guest has ended"},
+		"bridge": {func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Bridge: &v1.InterfaceBridge{}}}
+		}, "bridged"},
+	} {
+		c := newCluster(t)
+		vmi := c.vm("a", "node1")
+		n.change(vmi)
+		status := vmi.Status
+		if err := c.client.Update(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		vmi.Status = status
+		if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		now, vmi := c.steps(c.migration("m", "a"))
+		if now.Status.Phase != v1.MigrationFailed || !strings.Contains(now.Status.MigrationState.FailureReason, n.says) || vmi.Status.MigrationState != nil || hasFinalizer(now) {
+			t.Errorf("%s: %s, %+v", name, now.Status.Phase, now.Status.MigrationState)
+		}
+	}
+	c := newCluster(t)
+	if now, _ := c.steps(c.migration("m", "b")); now.Status.Phase != v1.MigrationFailed || !strings.Contains(now.Status.MigrationState.FailureReason, `no VirtualMachineInstance "b"`) {
+		t.Errorf("without a VMI: %+v", now.Status)
+	}
+}
+
+// TestWaits: a migration waits for the VMI's other migration, for the guest's start, and for a quota.
+func TestWaits(t *testing.T) {
+	c := newCluster(t)
+	c.vm("a", "node1")
+	first, second := c.migration("m", "a"), c.migration("n", "a")
+	c.comes(first, v1.MigrationRunning)
+	if now, vmi := c.steps(second); now.Status.Phase != v1.MigrationPending || vmi.Status.MigrationState.MigrationUID != "m" || c.targets() != 1 {
+		t.Errorf("%s beside another, %d targets", now.Status.Phase, c.targets())
+	}
+	c.arrives(first)
+	c.steps(first)
+	if now, _ := c.steps(second); now.Status.MigrationState != nil {
+		t.Errorf("begun before the first one is cleaned up after: %+v", now.Status.MigrationState)
+	}
+	c.clock.SetTime(c.clock.Now().Add(releasePatience + time.Second))
+	c.steps(first)
+	c.refuse = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("exceeded quota"))
+	now, _ := c.steps(second)
+	if q := now.Status.Condition(v1.MigrationRejectedByResourceQuota); now.Status.Phase != v1.MigrationPending || q == nil || !strings.Contains(q.Message, "exceeded quota") {
+		t.Errorf("with a full quota: %+v", now.Status)
+	}
+	c.refuse = nil
+	if now, _ := c.steps(second); now.Status.Phase != v1.MigrationScheduling || now.Status.Condition(v1.MigrationRejectedByResourceQuota) != nil {
+		t.Errorf("with room: %+v", now.Status)
+	}
+}
+
+// TestKeepsFew: of a VMI's ended migrations, the newest five are kept.
+func TestKeepsFew(t *testing.T) {
+	c := newCluster(t)
+	for i := range kept + 3 {
+		c.clock.SetTime(c.clock.Now().Add(time.Minute))
+		c.steps(c.migration(fmt.Sprint("m", i), "gone"))
+	}
+	var all v1.VirtualMachineInstanceMigrationList
+	if err := c.client.List(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range all.Items {
+		names = append(names, m.Name)
+	}
+	if want := []string{"m3", "m4", "m5", "m6", "m7"}; !slices.Equal(names, want) {
+		t.Errorf("kept are %v, want %v", names, want)
+	}
+}
+
+// TestNext: the limits of the cluster and of each node hold, and the first in priority and age begins first.
+func TestNext(t *testing.T) {
+	type m struct {
+		name, node string
+		priority   v1.MigrationPriority
+		phase      v1.VirtualMachineInstanceMigrationPhase
+		deleted    bool
+		refused    bool
+	}
+	limit := func(parallel, outbound uint32) *v1.MigrationConfiguration {
+		return &v1.MigrationConfiguration{ParallelMigrationsPerCluster: &parallel, ParallelOutboundMigrationsPerNode: &outbound}
+	}
+	for name, c := range map[string]struct {
+		config *v1.MigrationConfiguration
+		all    []m
+		want   string
+	}{
+		"nothing":            {nil, nil, ""},
+		"two of a node":      {nil, []m{{name: "a", node: "1"}, {name: "b", node: "1"}, {name: "c", node: "1"}, {name: "d", node: "2"}}, "a b d"},
+		"five of a cluster":  {nil, []m{{name: "a", node: "1"}, {name: "b", node: "2"}, {name: "c", node: "3"}, {name: "d", node: "4"}, {name: "e", node: "5"}, {name: "f", node: "6"}}, "a b c d e"},
+		"others run":         {nil, []m{{name: "a", node: "1", phase: v1.MigrationRunning}, {name: "b", node: "1"}, {name: "c", node: "1"}}, "b"},
+		"others have ended":  {limit(1, 1), []m{{name: "a", node: "1", phase: v1.MigrationSucceeded}, {name: "b", node: "1"}, {name: "c", node: "1", phase: v1.MigrationPending}}, "b"},
+		"by priority":        {limit(2, 2), []m{{name: "a", node: "1", priority: v1.PrioritySystemMaintenance}, {name: "b", node: "2"}, {name: "c", node: "3", priority: v1.PrioritySystemCritical}}, "c b"},
+		"two of a VMI":       {nil, []m{{name: "a", node: "1"}, {name: "a'", node: "1"}, {name: "b", node: "1"}}, "a b"},
+		"a quota comes last": {limit(1, 1), []m{{name: "a", node: "1", refused: true}, {name: "b", node: "2", priority: v1.PrioritySystemMaintenance}}, "b"},
+		"deleted or nowhere": {nil, []m{{name: "a", node: "1", deleted: true}, {name: "b", node: ""}, {name: "c", node: "1"}}, "c"},
+	} {
+		nodes := map[string]string{}
+		var all []v1.VirtualMachineInstanceMigration
+		for i, x := range c.all {
+			o := v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Name: x.name, UID: types.UID(x.name), CreationTimestamp: metav1.Unix(int64(i), 0)}}
+			o.Spec.VMIName = strings.TrimRight(x.name, "'")
+			if x.refused {
+				o.Status.Conditions = []v1.VirtualMachineInstanceMigrationCondition{{Type: v1.MigrationRejectedByResourceQuota}}
+			}
+			o.Status.Phase = x.phase
+			if x.priority != "" {
+				o.Spec.Priority = &x.priority
+			}
+			if x.deleted {
+				o.DeletionTimestamp = &metav1.Time{}
+			}
+			nodes[x.name] = x.node
+			all = append(all, o)
+		}
+		var got []string
+		for _, uid := range next(all, func(m *v1.VirtualMachineInstanceMigration) string { return nodes[m.Name] }, c.config) {
+			got = append(got, string(uid))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %v, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestUnsettled: a migration does not begin before the VMI says where the last one has brought the guest.
+func TestUnsettled(t *testing.T) {
+	for _, decision := range []v1.MigrationDecision{v1.DecisionTarget, v1.DecisionSource} {
+		c := newCluster(t)
+		vmi := c.vm("a", "node1")
+		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "l", SourceNode: "node1", SourcePod: vmi.LauncherPod(), TargetNode: "node2", TargetPod: "target", Decision: decision, Completed: true}
+		if decision == v1.DecisionSource {
+			vmi.Status.LauncherPod, vmi.Status.NodeName = "target", "node2"
+		}
+		if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		m := c.migration("m", "a")
+		if _, vmi := c.steps(m); vmi.Status.MigrationState.MigrationUID != "l" {
+			t.Errorf("decided for %s: begun from %+v", decision, vmi.Status.MigrationState)
+		}
+		vmi = mustGet(t, c)
+		vmi.Status.Settle()
+		if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		if _, vmi := c.steps(m); vmi.Status.MigrationState.MigrationUID != "m" || vmi.Status.MigrationState.SourceNode != vmi.Status.NodeName {
+			t.Errorf("decided for %s: not begun", decision)
+		}
+	}
+}
+
+// TestOrphan: a migration whose object somebody has removed by force ends all the same.
+func TestOrphan(t *testing.T) {
+	c := newCluster(t)
+	c.vm("a", "node1")
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationRunning)
+	now, _ := c.steps(m)
+	now.Finalizers = nil
+	if err := c.client.Update(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.client.Delete(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	for _, queued := range c.ofVMI(t.Context(), mustGet(t, c)) {
+		if queued.Name == "m" {
+			c.steps(m)
+		}
+	}
+	if s := mustGet(t, c).Status.MigrationState; !s.Ended() || s.Decision != v1.DecisionSource || c.targets() != 0 {
+		t.Errorf("%d targets, %+v", c.targets(), s)
+	}
+	c.comes(c.migration("n", "a"), v1.MigrationRunning)
+}
+
+func mustGet(t *testing.T, c *cluster) *v1.VirtualMachineInstance {
+	t.Helper()
+	vmi := &v1.VirtualMachineInstance{}
+	if err := c.client.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "a"}, vmi); err != nil {
+		t.Fatal(err)
+	}
+	return vmi
+}
+
+// TestSourceIsLost: the target may have the only copy of a guest whose source is gone, and has some time to say so.
+func TestSourceIsLost(t *testing.T) {
+	for name, lose := range map[string]func(c *cluster, pod *corev1.Pod) error{
+		"gone": func(c *cluster, pod *corev1.Pod) error { return c.client.Delete(c.t.Context(), pod) },
+		"left": func(c *cluster, pod *corev1.Pod) error {
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"reason":"Migrated"}`}}}}
+			return c.client.Status().Update(c.t.Context(), pod)
+		},
+	} {
+		c := newCluster(t)
+		vmi := c.vm("a", "node1")
+		m := c.migration("m", "a")
+		c.comes(m, v1.MigrationRunning)
+		pod := &corev1.Pod{}
+		if err := c.client.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: vmi.LauncherPod()}, pod); err != nil {
+			t.Fatal(err)
+		}
+		if err := lose(c, pod); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.client.Delete(t.Context(), m); err != nil { // cancelled, too
+			t.Fatal(err)
+		}
+		if _, vmi := c.steps(m); vmi.Status.MigrationState.Decision != "" {
+			t.Errorf("%s: decided for the source at once", name)
+		}
+		c.clock.SetTime(c.clock.Now().Add(lostTimeout + time.Second))
+		if _, vmi := c.steps(m); vmi.Status.MigrationState.Decision != v1.DecisionSource || vmi.Status.MigrationState.FailureReason != "the source pod is gone" {
+			t.Errorf("%s: %+v", name, vmi.Status.MigrationState)
+		}
+	}
+}
+
+// TestTargetPodRefused: what cannot be made is given up, at once or after a while.
+func TestTargetPodRefused(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for name, r := range map[string]struct {
+		err   error
+		waits time.Duration
+		says  string
+	}{
+		"invalid":   {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "x", nil), 0, "cannot be made"},
+		"quota":     {apierrors.NewForbidden(pods, "x", errors.New("exceeded quota")), prepareTimeout + time.Second, "exceeded quota"},
+		"contended": {apierrors.NewConflict(pods, "x", errors.New("the quota is in use")), -1, ""},
+		"stranger":  {apierrors.NewAlreadyExists(pods, "x"), 0, "is in the way"},
+	} {
+		c := newCluster(t)
+		c.vm("a", "node1")
+		m := c.migration("m", "a")
+		c.refuse = r.err
+		now, _ := c.steps(m)
+		if r.waits != 0 {
+			if now.Status.Phase != v1.MigrationPending {
+				t.Errorf("%s: %s at once", name, now.Status.Phase)
+			}
+			c.clock.SetTime(c.clock.Now().Add(max(r.waits, 0)))
+			now, _ = c.steps(m)
+		}
+		if r.waits < 0 {
+			c.refuse = nil
+			now, _ = c.steps(m)
+			if now.Status.Phase != v1.MigrationScheduling {
+				t.Errorf("%s: %s afterwards", name, now.Status.Phase)
+			}
+			continue
+		}
+		if now.Status.Phase != v1.MigrationFailed || !strings.Contains(now.Status.MigrationState.FailureReason, r.says) {
+			t.Errorf("%s: %s, %+v", name, now.Status.Phase, now.Status.MigrationState)
+		}
+	}
+}
+
+// TestComesBack: the target has ended before anybody knew that the guest ran there. The source has the guest again, if the
+// guest wrote to no disk that both have.
+func TestComesBack(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		c := newCluster(t)
+		vmi := c.vm("a", "node1")
+		if shared {
+			vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "d"}}
+			vmi.Spec.Volumes = []v1.Volume{{Name: "d", HostDisk: &v1.HostDisk{Shared: ptr.To(true)}}}
+			if err := c.client.Update(t.Context(), vmi); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := c.migration("m", "a")
+		c.comes(m, v1.MigrationRunning)
+		c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.Decision = v1.DecisionTarget })
+		c.target(m, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+		now, vmi := c.steps(m)
+		if s := vmi.Status.MigrationState; (s.Decision == v1.DecisionSource) == shared || now.IsFinal() == shared {
+			t.Errorf("shared %v: decided for %s, the migration is %s", shared, s.Decision, now.Status.Phase)
+		}
+	}
+}

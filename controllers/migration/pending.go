@@ -1,0 +1,192 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
+)
+
+// waitDelay is the time between two looks at a migration that waits. Events mostly bring the next look.
+const waitDelay = 10 * time.Second
+
+// wait begins a migration when it may begin.
+func (r *Reconciler) wait(ctx context.Context, w *work) (time.Duration, error) {
+	status := &w.migration.Status
+	if why := hopeless(w); why != "" {
+		if behind, err := r.behind(ctx, w); behind || err != nil {
+			return kit.WriteDelay, err
+		}
+		end(w, why)
+		return 0, nil
+	}
+	status.SetPhase(v1.MigrationPending, w.stamp())
+	if w.vmi.Status.Phase != v1.Running || w.vmi.Migration() != nil || unsettled(w.vmi) {
+		return waitDelay, nil // its event brings us back
+	}
+	if goes, err := r.lastGoes(ctx, w); goes || err != nil {
+		return waitDelay, err
+	}
+	config, err := r.configuration(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if room, err := r.hasRoom(ctx, w, config); err != nil || !room {
+		return waitDelay, err
+	}
+	return 0, r.begin(ctx, w, config)
+}
+
+// hopeless is why a migration that has not begun will never begin; empty if it may.
+func hopeless(w *work) string {
+	switch {
+	case w.migration.DeletionTimestamp != nil:
+		return "the migration was deleted before it began"
+	case w.vmi == nil:
+		return fmt.Sprintf("there is no VirtualMachineInstance %q", w.migration.Spec.VMIName)
+	case w.migration.IsUnderway():
+		return "the VirtualMachineInstance is not the one whose guest moved"
+	case w.vmi.DeletionTimestamp != nil:
+		return "the VirtualMachineInstance is being deleted"
+	case w.vmi.IsFinal():
+		return "the guest has ended"
+	case len(w.vmi.Status.LauncherPods) >= maxLauncherPods:
+		return "launcher pods of the VirtualMachineInstance are left on nodes that do not answer; delete them"
+	}
+	if reason, message := w.vmi.NotMigratable(); reason != "" && w.vmi.Status.Phase == v1.Running {
+		return message
+	}
+	return ""
+}
+
+// maxLauncherPods is how many launcher pods the status of a VMI lists, by the CRD.
+const maxLauncherPods = 8
+
+// behind says whether the cache lacks what the API server has of the VMI.
+func (r *Reconciler) behind(ctx context.Context, w *work) (bool, error) {
+	now := &v1.VirtualMachineInstance{}
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: w.migration.Namespace, Name: w.migration.Spec.VMIName}, now)
+	if apierrors.IsNotFound(err) {
+		return w.vmi != nil, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get VMI %s: %w", w.migration.Spec.VMIName, err)
+	}
+	return w.vmi == nil || now.ResourceVersion != w.vmi.ResourceVersion, nil
+}
+
+// unsettled says whether it is decided where the VMI's guest runs, and the VMI does not say so yet.
+func unsettled(vmi *v1.VirtualMachineInstance) bool {
+	settled := vmi.Status.DeepCopy()
+	settled.Settle()
+	return settled.LauncherPod != vmi.Status.LauncherPod || settled.NodeName != vmi.Status.NodeName
+}
+
+// lastGoes says whether the VMI's last migration is still to be cleaned up after.
+func (r *Reconciler) lastGoes(ctx context.Context, w *work) (bool, error) {
+	last := w.vmi.Status.MigrationState
+	if last == nil {
+		return false, nil
+	}
+	all, err := r.list(ctx, client.InNamespace(w.migration.Namespace), client.MatchingFields{nameIndex: w.vmi.Name})
+	if err != nil {
+		return false, fmt.Errorf("list migrations: %w", err)
+	}
+	return slices.ContainsFunc(all, func(m v1.VirtualMachineInstanceMigration) bool {
+		return m.UID == last.MigrationUID && (!m.IsFinal() || hasFinalizer(&m))
+	}), nil
+}
+
+func (r *Reconciler) configuration(ctx context.Context) (*v1.MigrationConfiguration, error) {
+	cluster, err := r.Cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.Migrations(), nil
+}
+
+// begin writes into the VMI's status that the guest moves. The status holds one migration, so that a VMI has one
+// target at a time.
+func (r *Reconciler) begin(ctx context.Context, w *work, config *v1.MigrationConfiguration) error {
+	target := v1.LauncherPodName(w.vmi.Name, w.vmi.UID, w.migration.UID)
+	return r.writeVMI(ctx, w, func(s *v1.VirtualMachineInstanceStatus) {
+		s.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: w.migration.UID, MigrationName: w.migration.Name, SourceNode: s.NodeName, SourcePod: w.vmi.LauncherPod(),
+			TargetPod: target, MigrationConfiguration: config}
+		s.LauncherPods = append(slices.Clone(s.LauncherPods), v1.LauncherPod{Name: target})
+	})
+}
+
+// hasRoom says whether a migration may begin: whether the limits leave it room, after all that wait and come
+// first.
+func (r *Reconciler) hasRoom(ctx context.Context, w *work, config *v1.MigrationConfiguration) (bool, error) {
+	all, err := r.list(ctx)
+	if err != nil {
+		return false, fmt.Errorf("list migrations: %w", err)
+	}
+	// from is the node that a guest leaves, or is to leave.
+	from := func(m *v1.VirtualMachineInstanceMigration) string {
+		if m.Status.MigrationState != nil {
+			return m.Status.MigrationState.SourceNode
+		}
+		vmi := &v1.VirtualMachineInstance{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.VMIName}, vmi, client.UnsafeDisableDeepCopy)
+		if err != nil || vmi.Status.Phase != v1.Running || vmi.Migration() != nil {
+			return "" // it does not begin now, whatever the limits leave
+		}
+		return vmi.Status.NodeName
+	}
+	return slices.Contains(next(all, from, config), w.migration.UID), nil
+}
+
+// next returns the UIDs of the waiting migrations that may begin, in the order of priority and age. A migration
+// that waits for room on its own node, or for a quota, holds up no other. It is pure.
+func next(all []v1.VirtualMachineInstanceMigration, source func(*v1.VirtualMachineInstanceMigration) string, config *v1.MigrationConfiguration) []types.UID {
+	running, from := 0, map[string]int{}
+	var waiting []*v1.VirtualMachineInstanceMigration
+	for i := range all {
+		switch m := &all[i]; {
+		case m.IsUnderway():
+			running++
+			from[source(m)]++
+		case waits(m) && m.DeletionTimestamp == nil && source(m) != "":
+			waiting = append(waiting, m)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *v1.VirtualMachineInstanceMigration) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(string(a.UID), string(b.UID)))
+	})
+	var out []types.UID
+	chosen := map[types.NamespacedName]bool{} // VMIs
+	for _, m := range waiting {
+		vmi, node := types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}, source(m)
+		if running >= config.Parallel() {
+			break
+		}
+		if from[node] >= config.Outbound() || chosen[vmi] {
+			continue
+		}
+		running++
+		from[node]++
+		chosen[vmi] = true
+		out = append(out, m.UID)
+	}
+	return out
+}
+
+// rank is a priority as a number; the lowest comes first. A migration that a quota holds up comes last.
+func rank(m *v1.VirtualMachineInstanceMigration) int {
+	order := []v1.MigrationPriority{v1.PrioritySystemCritical, v1.PriorityUserTriggered, v1.PrioritySystemMaintenance}
+	if m.Status.Condition(v1.MigrationRejectedByResourceQuota) != nil {
+		return len(order)
+	}
+	return slices.Index(order, m.EffectivePriority())
+}

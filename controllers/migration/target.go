@@ -1,0 +1,115 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
+)
+
+// lookDelay is the time between two looks at a migration that is under way, for its timeouts.
+const lookDelay = 15 * time.Second
+
+// advance makes the target pod, tells the virt-handlers of each other, and follows what they report.
+func (r *Reconciler) advance(ctx context.Context, w *work) (time.Duration, error) {
+	if w.target == nil {
+		return r.makeTarget(ctx, w)
+	}
+	status := &w.migration.Status
+	status.RemoveCondition(v1.MigrationRejectedByResourceQuota)
+	status.SetPhase(v1.MigrationScheduling, w.stamp())
+	if !launches(w.target) {
+		return lookDelay, nil
+	}
+	status.SetPhase(v1.MigrationScheduled, w.stamp())
+	err := r.writeVMI(ctx, w, func(s *v1.VirtualMachineInstanceStatus) {
+		s.MigrationState.TargetNode = w.target.Spec.NodeName
+		repeat(s.MigrationState)
+	})
+	if err != nil {
+		return 0, err
+	}
+	status.SetPhase(v1.MigrationPreparingTarget, w.stamp())
+	if w.state().TargetNodeAddress != "" {
+		status.SetPhase(v1.MigrationTargetReady, w.stamp())
+	}
+	if w.state().StartTimestamp != nil {
+		status.SetPhase(v1.MigrationRunning, w.stamp())
+	}
+	return lookDelay, nil
+}
+
+// repeat copies what the virt-handlers report to where KubeVirt has it. It is pure.
+func repeat(s *v1.VirtualMachineInstanceMigrationState) {
+	if t := s.TargetState; t != nil {
+		s.TargetNodeAddress, s.TargetNodeDomainDetected, s.TargetNodeDomainReadyTimestamp = t.NodeAddress, t.DomainDetected, t.DomainReadyTimestamp
+	}
+	if f := s.SourceState; f != nil && f.StartTimestamp != nil {
+		s.StartTimestamp, s.Mode = f.StartTimestamp, v1.MigrationPreCopy
+	}
+}
+
+// launches says whether the launcher of a pod runs on its node.
+func launches(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.State.Running != nil {
+			return pod.Spec.NodeName != ""
+		}
+	}
+	return false
+}
+
+// quotaDelay is the time between two attempts to make a target pod that the API server refuses.
+const quotaDelay = 10 * time.Second
+
+// makeTarget makes the target pod. The migration is Pending until there is one.
+func (r *Reconciler) makeTarget(ctx context.Context, w *work) (time.Duration, error) {
+	config, err := r.configuration(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if room, err := r.hasRoom(ctx, w, config); err != nil || !room {
+		return quotaDelay, err
+	}
+	pod, err := r.TargetPod(ctx, w.vmi, w.migration)
+	if err == nil {
+		err = kit.SortedRefusal(r.Client.Create(ctx, pod))
+	}
+	status := &w.migration.Status
+	switch {
+	case err == nil:
+		r.Events.Eventf(w.migration, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created migration target pod %s", pod.Name)
+		status.RemoveCondition(v1.MigrationRejectedByResourceQuota)
+		status.SetPhase(v1.MigrationScheduling, w.stamp())
+		return lookDelay, nil
+	case apierrors.IsInvalid(err): // trying again would not help
+		return 0, r.decideForSource(ctx, w, "the target pod cannot be made: "+err.Error())
+	case apierrors.IsAlreadyExists(err):
+		if ours, getErr := r.pod(ctx, w.vmi, pod.Name, true); ours != nil || getErr != nil {
+			return kit.WriteDelay, getErr // the cache is behind
+		}
+		return 0, r.decideForSource(ctx, w, fmt.Sprintf("a pod %q that is not the VirtualMachineInstance's is in the way; delete it", pod.Name))
+	case apierrors.IsForbidden(err), apierrors.IsConflict(err): // a quota, or a quota that others use at the same time
+		return r.refused(w, err)
+	}
+	return 0, fmt.Errorf("create target pod: %w", err)
+}
+
+// refused says that the API server refuses the target pod. It keeps the first words: those of a quota name numbers that
+// change all the time.
+func (r *Reconciler) refused(w *work, err error) (time.Duration, error) {
+	status := &w.migration.Status
+	status.SetPhase(v1.MigrationPending, w.stamp())
+	if status.Condition(v1.MigrationRejectedByResourceQuota) == nil && !apierrors.IsConflict(err) {
+		r.Events.Eventf(w.migration, w.vmi, corev1.EventTypeWarning, v1.ReasonFailedCreate, "Create", "%s", err)
+		status.SetCondition(v1.VirtualMachineInstanceMigrationCondition{Type: v1.MigrationRejectedByResourceQuota, Status: metav1.ConditionTrue, Reason: v1.ReasonFailedCreate,
+			Message: bounded(err.Error())}, w.stamp())
+	}
+	return quotaDelay, nil
+}
