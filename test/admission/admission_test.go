@@ -75,6 +75,8 @@ func TestAdmission(t *testing.T) {
 	t.Run("launcher pods by status", s.launcherPodsStatus)
 	t.Run("DataVolumes", s.dataVolumes)
 	t.Run("own node", s.ownNode)
+	t.Run("two nodes", s.twoNodes)
+	t.Run("migrations", s.migrations)
 	t.Run("evictions", s.evictions)
 	t.Run("newer schema", s.newerSchema)
 	t.Run("applied again", s.appliedAgain)

@@ -23,6 +23,7 @@ var kinds = map[string]reflect.Type{
 	"VirtualMachine":                    reflect.TypeFor[v1.VirtualMachine](),
 	"VirtualMachineInstance":            reflect.TypeFor[v1.VirtualMachineInstance](),
 	"VirtualMachineInstancePreset":      reflect.TypeFor[v1.VirtualMachineInstancePreset](),
+	"VirtualMachineInstanceMigration":   reflect.TypeFor[v1.VirtualMachineInstanceMigration](),
 	"VirtualMachineInstanceReplicaSet":  reflect.TypeFor[v1.VirtualMachineInstanceReplicaSet](),
 	"VirtualMachineInstancetype":        reflect.TypeFor[instancetype.VirtualMachineInstancetype](),
 	"VirtualMachineClusterInstancetype": reflect.TypeFor[instancetype.VirtualMachineClusterInstancetype](),
@@ -39,6 +40,15 @@ var others = []string{
 	"KubeVirt.spec.configuration.hostDisk",              // ours
 	".status.conditions[].observedGeneration",           // ours
 	"VirtualMachineInstance.status.launcherPods",        // ours
+	"VirtualMachineInstance.status.launcherPod",         // ours
+	".status.migrationState.migrationName",              // ours
+	".status.migrationState.decision",                   // ours
+	".migrationState.sourceState.startTimestamp",        // ours
+	".migrationState.sourceState.progress",              // ours
+	".migrationState.sourceState.failure",               // ours
+	".migrationState.targetState.failure",               // ours
+	".maxDowntimeMs",                                    // of v1.9
+	".configuration.migrations.experimental",            // of v1.9
 	".networks[].resourceClaim",                         // of v1.9; refused
 	".devices.preferredVideoType",                       // of v1.9
 	".spec.serviceAccountName",                          // of v1.9; of CDI after v1.66, refused

@@ -106,7 +106,7 @@ var examples = map[string]example{
 	"windows": {exampleOf(instancetypes, "VirtualMachinePreference", "windows",
 		"spec: {clock: {preferredClockOffset: {utc: {}}}, devices: {preferredDiskBus: sata, preferredInterfaceModel: e1000, preferredTPM: {}}, features: {preferredHyperv: {relaxed: {}}, preferredSmm: {}}, firmware: {preferredEfi: {secureBoot: true}}}"),
 		[]string{"preferredTPM", "preferredHyperv", "preferredSmm", "preferredEfi"}},
-	"migration-job":            {exampleOf("kubevirt.io/v1", "VirtualMachineInstanceMigration", "migration-job", "spec: {vmiName: vmi-migratable}"), []string{"VirtualMachineInstanceMigration"}},
+	"migration-job":            {manifest: exampleOf("kubevirt.io/v1", "VirtualMachineInstanceMigration", "migration-job", "spec: {vmiName: vmi-migratable}")},
 	"example-migration-policy": {exampleOf("migrations.kubevirt.io/v1alpha1", "MigrationPolicy", "example", "spec: {allowAutoConverge: false}"), []string{"MigrationPolicy"}},
 }
 

@@ -45,7 +45,7 @@ func lookAtRunning(t *testing.T, v vmi) {
 		t.Errorf("columns are %v, want %v", have, columns)
 	}
 	row := strings.Fields(table[1])
-	want := []string{v.name, "", "Running", pod.Status.PodIP, pod.Spec.NodeName, "True", "False"}
+	want := []string{v.name, "", "Running", pod.Status.PodIP, pod.Spec.NodeName, "True", "True"}
 	if len(row) > 1 {
 		want[1] = row[1]
 	}
@@ -63,7 +63,7 @@ func lookAtRunning(t *testing.T, v vmi) {
 	if want := []v1.VirtualMachineInstancePhase{v1.Pending, v1.Scheduling, v1.Scheduled, v1.Running}; !slices.Equal(phases, want) {
 		t.Errorf("phases were %v, want %v", phases, want)
 	}
-	for kind, want := range map[v1.ConditionType]string{v1.ConditionReady: "True", v1.ConditionSoftwareEmulation: "True", v1.ConditionLiveMigratable: "False"} {
+	for kind, want := range map[v1.ConditionType]string{v1.ConditionReady: "True", v1.ConditionSoftwareEmulation: "True", v1.ConditionLiveMigratable: "True"} {
 		if c := status.Condition(kind); c == nil || string(c.Status) != want {
 			t.Errorf("condition %s is %+v, want %s", kind, c, want)
 		}

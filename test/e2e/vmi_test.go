@@ -119,18 +119,18 @@ func (v vmi) delete() time.Duration {
 	return time.Since(start)
 }
 
-// pod is the VMI's launcher pod, by the UID in its status: labels can be
+// pod is the launcher pod that has the VMI's guest, by its name and the UID in the status: labels can be
 // anyone's.
 func (v vmi) pod() *corev1.Pod {
 	v.t.Helper()
-	active := v.get().Status.ActivePods
+	now := v.get()
 	pods := get[corev1.PodList](v.t, "-n", v.namespace, "pods", "-l", "kubevirt.io=virt-launcher")
 	for i := range pods.Items {
-		if _, ok := active[pods.Items[i].UID]; ok {
+		if _, ok := now.Status.ActivePods[pods.Items[i].UID]; ok && pods.Items[i].Name == now.LauncherPod() {
 			return &pods.Items[i]
 		}
 	}
-	v.t.Fatalf("VMI %s: none of its active pods %v is there", v.name, active)
+	v.t.Fatalf("VMI %s: its pod %s is not among its active pods %v, or not there", v.name, now.LauncherPod(), now.Status.ActivePods)
 	return nil
 }
 

@@ -48,6 +48,7 @@ const (
 	strategy = "{.spec.runStrategy}"
 	uid      = "{.metadata.uid}"
 	leaves   = "{.status.evacuationNodeName}"
+	migrates = "{.status.migrationState.migrationUid}"
 	evict    = `kubectl patch vmi vm --subresource=status --type=merge --patch="{\"status\":{\"evacuationNodeName\":\"$(kubectl get vmi vm -o jsonpath={.status.nodeName})\"}}"` // as an eviction does
 	ssh      = `-i key --known-hosts known -t "-o StrictHostKeyChecking=no"`
 )
@@ -104,6 +105,16 @@ func power() []command {
 			{prepare: sh(evict), line: "virtctl evacuate-cancel vm vm --dry-run", effect: stays("vmi/vm", leaves)},
 			{line: "virtctl evacuate-cancel vm vm", effect: becomes("vmi/vm", leaves, "")},
 			{prepare: sh(evict), line: "virtctl evacuate-cancel vmi vm", effect: becomes("vmi/vm", leaves, "")},
+		}},
+		{"migrate", "", []line{
+			{line: "virtctl migrate vm --dry-run --addedNodeSelector=a=b", effect: stays("vm/vm", printed)},
+			{line: "virtctl migrate vm", effect: changes("vmi/vm", migrates), note: "The cluster of this test has one node, so that the guest goes nowhere"},
+			{line: "virtctl migrate vm", missing: "in-flight migration detected"},
+		}},
+		{"migrate-cancel", "", []line{
+			{line: "virtctl migrate-cancel vm --dry-run", effect: stays("vmi/vm", migrates)},
+			{line: "virtctl migrate-cancel vm", effect: becomes("vmi/vm", "{.status.migrationState.abortStatus}", "Succeeded")},
+			{line: "virtctl migrate-cancel vm", missing: "Found no migration to cancel"},
 		}},
 		{"restart", "", []line{
 			{line: "virtctl restart vm --dry-run", effect: stays("vmi/vm", uid)},
@@ -396,8 +407,6 @@ const noUpload = "virtctl has made the claim by then, and waits for CDI's pod th
 
 func unserved() []command {
 	return []command{
-		{"migrate", "no live migration", []line{{line: "virtctl migrate vm --dry-run --addedNodeSelector=a=b", missing: "live migration is not supported by Kubeqemu yet"}}},
-		{"migrate-cancel", "no live migration", []line{{line: "virtctl migrate-cancel vm --dry-run", missing: "virtualmachineinstancemigrations"}}},
 		{"addvolume", "no hotplug", []line{{line: "virtctl addvolume vm --volume-name=claim --serial=1 --cache=none --disk-type=disk --bus=scsi --persist --dry-run", missing: "hotplug is not supported by Kubeqemu yet"},
 			{line: "virtctl addvolume vm --volume-name=claim", missing: "hotplug is not supported by Kubeqemu yet"}}},
 		{"removevolume", "no hotplug", []line{{line: "virtctl removevolume vm --volume-name=claim --persist --dry-run", missing: "hotplug is not supported by Kubeqemu yet"}}},

@@ -1,0 +1,109 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// twoNodes: of a VMI that migrates from node n1 to node n2, each virt-handler writes its own part, and n3's nothing.
+// Where the guest runs is decided once.
+func (s *testServer) twoNodes(t *testing.T) {
+	controller := s.as(controllerAccount)
+	vmi := tiny("moving")
+	if err := controller.Create(t.Context(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	now := metav1.Now()
+	under := v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "n1", SourcePod: "p1", TargetNode: "n2", TargetPod: "p2"}
+	decided := func(d v1.MigrationDecision) v1.VirtualMachineInstanceMigrationState {
+		m := under
+		m.Decision = d
+		return m
+	}
+	arrived, over := decided(v1.DecisionTarget), decided(v1.DecisionSource)
+	arrived.TargetState = &v1.MigrationTargetState{DomainReadyTimestamp: &now}
+	over.Completed, over.Failed = true, true
+	const state = `{"status":{"migrationState":{%s}}}`
+	toSource, toTarget := fmt.Sprintf(state, `"decision":"Source"`), fmt.Sprintf(state, `"decision":"Target"`)
+	from, to := fmt.Sprintf(state, `"sourceState":{"failure":"x"}`), fmt.Sprintf(state, `"targetState":{"nodeAddress":"10.0.0.2"}`)
+	const source, target, once, both, own = "writes sourceState", "writes targetState", "decides once", "begins and ends no migration", "of its own node"
+	for name, c := range map[string]struct {
+		runsOn string
+		before v1.VirtualMachineInstanceMigrationState
+		patch  string
+		// says is what each node's virt-handler is told; nothing where it may.
+		n1, n2, n3 string
+	}{
+		"the source's part":          {"n1", under, from, "", source, own},
+		"the target's part":          {"n1", under, to, target, "", own},
+		"decide for the source":      {"n1", under, toSource, "", "", own},
+		"decide for the target":      {"n1", under, toTarget, once, "", own},
+		"both at once":               {"n1", under, fmt.Sprintf(state, `"decision":"Target","targetState":{"domainDetected":true}`), target, "", own},
+		"decide again":               {"n1", decided(v1.DecisionSource), toTarget, once, once, own},
+		"take back":                  {"n2", decided(v1.DecisionTarget), toSource, once, "", own},
+		"take back what runs":        {"n2", arrived, toSource, once, once, own},
+		"take a decision away":       {"n1", decided(v1.DecisionSource), fmt.Sprintf(state, `"decision":null`), both, both, own},
+		"the source's part, later":   {"n2", arrived, from, "", source, own},
+		"after the end":              {"n1", over, to, target, own, own},
+		"the source's part, ended":   {"n2", over, from, own, source, own},
+		"another target":             {"n1", under, fmt.Sprintf(state, `"targetNode":"n3"`), both, both, own},
+		"the end":                    {"n1", under, fmt.Sprintf(state, `"completed":true`), both, both, own},
+		"no migration":               {"n1", under, `{"status":{"migrationState":null}}`, both, "about the migration", own},
+		"something else":             {"n1", under, `{"status":{"fsFreezeStatus":"frozen"}}`, "", "about the migration", own},
+		"something else, taken away": {"n1", under, `{"status":{"interfaces":null}}`, "", "about the migration", own},
+		"the node":                   {"n1", under, `{"status":{"nodeName":"n2"}}`, "to another node", "to another node", own},
+		"the pod":                    {"n1", under, `{"status":{"launcherPod":"p2"}}`, "to another node", "to another node", own},
+		"the end of the VMI":         {"n1", under, `{"status":{"phase":"Failed"}}`, "never to its end", "about the migration", own},
+	} {
+		for node, says := range map[string]string{"n1": c.n1, "n2": c.n2, "n3": c.n3} {
+			fresh := &v1.VirtualMachineInstance{}
+			if err := controller.Get(t.Context(), client.ObjectKeyFromObject(vmi), fresh); err != nil {
+				t.Fatal(err)
+			}
+			fresh.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: c.runsOn, Interfaces: []v1.NetworkInterfaceStatus{{Name: "default"}}, MigrationState: c.before.DeepCopy()}
+			if err := controller.Status().Update(t.Context(), fresh); err != nil {
+				t.Fatal(err)
+			}
+			err := s.onNode(handlerAccount, node).Status().Patch(t.Context(), fresh, client.RawPatch(types.MergePatchType, []byte(c.patch)))
+			if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+				t.Errorf("%s, by %s: %v, want %q", name, node, err, says)
+			}
+		}
+	}
+}
+
+// migrations: a migration's spec says whose guest moves, and does not change.
+func (s *testServer) migrations(t *testing.T) {
+	admin := s.admin
+	for name, c := range map[string]struct{ spec, says string }{
+		"good":            {`{"vmiName":"a","addedNodeSelector":{"a":"b"},"priority":"user-triggered"}`, ""},
+		"no VMI":          {`{}`, "spec.vmiName"},
+		"another cluster": {`{"vmiName":"a","sendTo":{"migrationID":"x"}}`, "spec.sendTo"},
+		"from another":    {`{"vmiName":"a","receive":{"migrationID":"x"}}`, "spec.receive"},
+		"a high priority": {`{"vmiName":"a","priority":"system-critical"}`, "only virt-controller"},
+		"priority":        {`{"vmiName":"a","priority":"first"}`, "spec.priority"},
+	} {
+		m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "m-"}}
+		if err := json.Unmarshal([]byte(c.spec), &m.Spec); err != nil {
+			t.Fatal(err)
+		}
+		err := admin.Create(t.Context(), m)
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+		if err == nil {
+			err := admin.Patch(t.Context(), m, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"vmiName":"b"}}`)))
+			if err == nil || !strings.Contains(err.Error(), "is restricted") {
+				t.Errorf("%s: the spec changes: %v", name, err)
+			}
+		}
+	}
+}
