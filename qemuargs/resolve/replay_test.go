@@ -17,7 +17,7 @@ func TestReplayOnTarget(t *testing.T) {
 	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 2, Cores: 1, Threads: 1}
 	multi := true
 	vmi.Spec.Domain.Devices.NetworkInterfaceMultiQueue = &multi
-	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Model: "virtio"}}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Model: "virtio", MacAddress: "02:00:00:00:00:01"}}
 	good := func() Origin {
 		return Origin{QEMUVersion: "7.2.22", Machine: qemuargs.Machine{Version: qemuargs.Version, Type: "pc-q35-7.2", Accelerator: qemuargs.TCG, MemoryBytes: 1 << 30,
 			NICs: []qemuargs.NIC{{Name: "default", Queues: 2, MAC: "02:00:00:00:00:01", Vhost: true}}}}
@@ -36,15 +36,16 @@ func TestReplayOnTarget(t *testing.T) {
 		t.Errorf("on a newer QEMU without vhost-net: %+v, %v", got, err)
 	}
 	for says, change := range map[string]func(*Origin, *Host){
-		"has version 2":       func(o *Origin, _ *Host) { o.Machine.Version++ },
-		"runs under tcg":      func(_ *Origin, h *Host) { h.Accelerator = qemuargs.KVM },
-		"to an older QEMU":    func(o *Origin, _ *Host) { o.QEMUVersion = "10.0.3" },
-		"source's QEMU":       func(o *Origin, _ *Host) { o.QEMUVersion = "x" },
-		"target's QEMU":       func(_ *Origin, h *Host) { h.QEMUVersion = "" },
-		"0 interfaces":        func(o *Origin, _ *Host) { o.Machine.NICs = nil },
-		`interface "default"`: func(o *Origin, _ *Host) { o.Machine.NICs[0].Queues = 200 },
-		"with 2 queues":       func(o *Origin, _ *Host) { o.Machine.NICs[0].Name = "other" },
-		"of the spec":         func(o *Origin, _ *Host) { o.Machine.NICs[0].User = &qemuargs.UserNetwork{} },
+		"has version 2":                      func(o *Origin, _ *Host) { o.Machine.Version++ },
+		"runs under tcg":                     func(_ *Origin, h *Host) { h.Accelerator = qemuargs.KVM },
+		"to an older QEMU":                   func(o *Origin, _ *Host) { o.QEMUVersion = "10.0.3" },
+		"source's QEMU":                      func(o *Origin, _ *Host) { o.QEMUVersion = "x" },
+		"target's QEMU":                      func(_ *Origin, h *Host) { h.QEMUVersion = "" },
+		"0 interfaces":                       func(o *Origin, _ *Host) { o.Machine.NICs = nil },
+		`interface "default"`:                func(o *Origin, _ *Host) { o.Machine.NICs[0].Queues = 200 },
+		"with 2 queues":                      func(o *Origin, _ *Host) { o.Machine.NICs[0].Name = "other" },
+		"hardware address 02:00:00:00:00:02": func(o *Origin, _ *Host) { o.Machine.NICs[0].MAC = "02:00:00:00:00:02" },
+		"of the spec":                        func(o *Origin, _ *Host) { o.Machine.NICs[0].User = &qemuargs.UserNetwork{} },
 	} {
 		from, to := good(), host
 		change(&from, &to)

@@ -177,8 +177,9 @@ func TestFormats(t *testing.T) {
 						t.Fatal(err)
 					}
 					filled(t, config, s)
-					// A block more, as the images are small.
-					if most := int64(c.times*float64(s.size())) + mib; server.Sent.Load() > most {
+					// Four blocks more, as the images are small: on a busy machine a run of blocks that was read
+					// ahead is forgotten before it is needed.
+					if most := int64(c.times*float64(s.size())) + 4*mib; server.Sent.Load() > most {
 						t.Errorf("the server sent %d bytes, more than %d", server.Sent.Load(), most)
 					}
 					if p := meter.Progress(); p.Done != p.Total || p.Total < s.size() || p.Anew != 0 {
@@ -314,9 +315,9 @@ func TestKilled(t *testing.T) {
 					}
 				}
 				ctx, cancel := context.WithCancel(context.Background())
-				if point <= 10 {
+				if at := point; at <= 10 {
 					go func() {
-						for ctx.Err() == nil && meter.current().Done*11 < point*meter.current().Total || meter.current().Total == 0 {
+						for ctx.Err() == nil && meter.current().Done*11 < at*meter.current().Total || meter.current().Total == 0 {
 							time.Sleep(time.Millisecond)
 						}
 						cancel()
