@@ -34,7 +34,12 @@ func addMetrics(mgr ctrl.Manager, o options, signer *certificates.Signer, volume
 	objects := &series.Objects{Log: log, PodName: podName, List: func(ctx context.Context) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error) {
 		return list(ctx, mgr.GetClient())
 	}}
-	registry.MustRegister(monitoring.Up("virt_controller"), monitoring.Leading(mgr.Elected()), objects, &series.DataVolumes{Log: log, List: volumes})
+	moves := &series.Migrations{Log: log, List: func(ctx context.Context) ([]v1.VirtualMachineInstanceMigration, error) {
+		var all v1.VirtualMachineInstanceMigrationList
+		err := mgr.GetClient().List(ctx, &all, client.UnsafeDisableDeepCopy)
+		return all.Items, err
+	}}
+	registry.MustRegister(monitoring.Up("virt_controller"), monitoring.Leading(mgr.Elected()), objects, moves, &series.DataVolumes{Log: log, List: volumes})
 	phases := series.NewPhases(registry)
 	instances, err := mgr.GetCache().GetInformer(context.Background(), &v1.VirtualMachineInstance{}, cache.BlockUntilSynced(false))
 	if err != nil {

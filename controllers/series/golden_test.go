@@ -59,6 +59,7 @@ var kubeVirts = map[string]string{
 	"kubevirt_vm_running_status_last_transition_timestamp_seconds":     `counter metrics should have "_total" suffix`,
 	"kubevirt_vm_migrating_status_last_transition_timestamp_seconds":   `counter metrics should have "_total" suffix`,
 	"kubevirt_vm_non_running_status_last_transition_timestamp_seconds": `counter metrics should have "_total" suffix`,
+	"kubevirt_vmi_migration_data_total_bytes":                          `non-counter metrics should not have "_total" suffix`,
 	"kubevirt_vm_error_status_last_transition_timestamp_seconds":       `counter metrics should have "_total" suffix`,
 }
 

@@ -2,10 +2,12 @@ package series
 
 import (
 	"context"
+	"strconv"
 	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -50,11 +52,16 @@ func guestLabels(annotations map[string]string) labels {
 	return labels{"os", annotations[osAnnotation], "workload", annotations[workloadAnnotation], "flavor", annotations[flavorAnnotation]}
 }
 
-// instance sends the series of an instance. The labels evictable and outdated are constant:
-// no eviction waits for a migration, and nothing acts on an outdated launcher.
+// stays says whether an instance is to move when it is evicted, and cannot.
+func stays(vmi *v1.VirtualMachineInstance) bool {
+	reason, _ := vmi.NotMigratable()
+	return reason != "" && !vmi.IsFinal() && ptr.Deref(vmi.Spec.EvictionStrategy, "") == v1.EvictionStrategyLiveMigrate
+}
+
+// instance sends the series of an instance. The label outdated is constant: nothing acts on an outdated launcher.
 func (o *Objects) instance(to chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
 	who := labels{"node", vmi.Status.NodeName, "namespace", vmi.Namespace, "name", vmi.Name}
-	more := labels{"phase", strings.ToLower(string(vmi.Status.Phase)), "evictable", "true", "outdated", "false"}
+	more := labels{"phase", strings.ToLower(string(vmi.Status.Phase)), "evictable", strconv.FormatBool(!stays(vmi)), "outdated", "false"}
 	a := vmi.Annotations
 	more = append(more, "instance_type", either(a["kubevirt.io/instancetype-name"], a["kubevirt.io/cluster-instancetype-name"]),
 		"preference", either(a["kubevirt.io/preference-name"], a["kubevirt.io/cluster-preference-name"]))
@@ -65,7 +72,8 @@ func (o *Objects) instance(to chan<- prometheus.Metric, vmi *v1.VirtualMachineIn
 		more = append(more, "vmi_pod", o.PodName(vmi))
 	}
 	gauge("kubevirt_vmi_info", "A VirtualMachineInstance; always 1.").send(to, 1, who, more, guestLabels(a))
-	gauge("kubevirt_vmi_non_evictable", "1 if the VirtualMachineInstance is to be migrated when it is evicted, and cannot be.").send(to, 0, who)
+	gauge("kubevirt_vmi_non_evictable", "1 if the VirtualMachineInstance is to be migrated when it is evicted, and cannot be.").send(to, one(stays(vmi)), who)
+	migration(to, vmi)
 	for _, nic := range vmi.Status.Interfaces {
 		if nic.Name == "" {
 			continue // the guest made it: any number of series, or one twice
@@ -77,6 +85,13 @@ func (o *Objects) instance(to chan<- prometheus.Metric, vmi *v1.VirtualMachineIn
 		gauge("kubevirt_vmi_status_addresses", "The address of an interface of a VirtualMachineInstance; always 1.").
 			send(to, 1, who, labels{"vnic_name", nic.Name, "address", nic.IP, "type", kind})
 	}
+}
+
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 func either(a, b string) string {
