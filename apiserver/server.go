@@ -96,7 +96,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	admission.Register(s.mux, s.facts, presets.Any, intake.NewBodies(maxReviews))
-	guard, err := evacuation.New(config)
+	guard, err := evacuation.New(config, func() map[string]string { return v1.ClusterConfiguration(s.kubeVirts.All()).NodeSelectors() })
 	if err != nil {
 		return nil, err
 	}

@@ -169,10 +169,9 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 	}
 }
 
-// supportedEviction says whether a VMI of a name may have an eviction strategy. LiveMigrate is refused,
-// because there is no migration yet, and so is External with a long name.
+// supportedEviction says whether a VMI of a name may have an eviction strategy; see validateEvictedName.
 func supportedEviction(s EvictionStrategy, name string) bool {
-	return s == EvictionStrategyNone || s == EvictionStrategyLiveMigrateIfPossible || s == EvictionStrategyExternal && len(name) <= maxWholeName
+	return !s.refuses() || len(name) <= maxWholeName
 }
 
 // silent says whether serial ports are not logged by default.

@@ -46,7 +46,7 @@ func TestApplyClusterDefaults(t *testing.T) {
 		{"eviction", `{"evictionStrategy":"LiveMigrateIfPossible"}`, `{}`, `{"evictionStrategy":"LiveMigrateIfPossible"}`},
 		{"eviction is set", `{"evictionStrategy":"LiveMigrateIfPossible"}`, `{"evictionStrategy":"None"}`, `{"evictionStrategy":"None"}`},
 		{"eviction by others", `{"evictionStrategy":"External"}`, `{}`, `{"evictionStrategy":"External"}`},
-		{"eviction that needs migration", `{"evictionStrategy":"LiveMigrate"}`, `{}`, `{}`},
+		{"eviction by migration", `{"evictionStrategy":"LiveMigrate"}`, `{}`, `{"evictionStrategy":"LiveMigrate"}`},
 		{"set already", masquerade, defaultNetwork, defaultNetwork},
 	}
 	for _, tt := range tests {

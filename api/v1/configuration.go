@@ -56,8 +56,7 @@ type KubeVirtConfiguration struct {
 	// SeccompConfiguration says which system calls the launcher pods may make.
 	// +optional
 	SeccompConfiguration *SeccompConfiguration `json:"seccompConfiguration,omitempty"`
-	// EvictionStrategy of new guests that name none. LiveMigrate has no effect: there is no
-	// migration yet.
+	// EvictionStrategy of new guests that name none.
 	// +optional
 	// +kubebuilder:validation:Enum=None;LiveMigrate;LiveMigrateIfPossible;External
 	EvictionStrategy *EvictionStrategy `json:"evictionStrategy,omitempty"`

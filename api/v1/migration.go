@@ -162,6 +162,9 @@ const (
 	VMINameLabel = "kubevirt.io/vmi-name"
 	// MigrationJobLabel holds the migration's UID on its target pod.
 	MigrationJobLabel = "kubevirt.io/migrationJobUID"
+	// EvacuationMigrationAnnotation holds, on a migration that an eviction asked for, the node that the guest is to
+	// leave.
+	EvacuationMigrationAnnotation = "kubevirt.io/evacuationMigration"
 	// MigrationJobNameAnnotation holds the migration's name on its target pod.
 	MigrationJobNameAnnotation = "kubevirt.io/migrationJobName"
 )
@@ -254,17 +257,19 @@ type VirtualMachineInstanceMigrationState struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	MigrationName string `json:"migrationName,omitempty"`
-	// SourceNode and SourcePod are where the guest runs as the migration begins.
+	// SourceNode is where the guest runs as the migration begins.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	SourceNode string `json:"sourceNode,omitempty"`
+	// SourcePod is the launcher pod that the guest leaves.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	SourcePod string `json:"sourcePod,omitempty"`
-	// TargetNode and TargetPod are where the guest is to go. The node is known once the pod is scheduled.
+	// TargetNode is where the guest is to go. It is known once the target pod is scheduled.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	TargetNode string `json:"targetNode,omitempty"`
+	// TargetPod is the launcher pod that the guest is to go to.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	TargetPod string `json:"targetPod,omitempty"`
@@ -278,9 +283,10 @@ type VirtualMachineInstanceMigrationState struct {
 	// TargetNodeDomainReadyTimestamp is when the guest ran on the target.
 	// +optional
 	TargetNodeDomainReadyTimestamp *metav1.Time `json:"targetNodeDomainReadyTimestamp,omitempty"`
-	// StartTimestamp is when the source began to copy, and EndTimestamp when the migration had ended.
+	// StartTimestamp is when the source began to copy.
 	// +optional
 	StartTimestamp *metav1.Time `json:"startTimestamp,omitempty"`
+	// EndTimestamp is when the migration had ended.
 	// +optional
 	EndTimestamp *metav1.Time `json:"endTimestamp,omitempty"`
 	// Mode is PreCopy: the guest's memory is copied before the guest runs on the target.
@@ -365,11 +371,13 @@ type MigrationSourceState struct {
 
 // MigrationProgress is how far the copying is. The launcher measures it, in the tenant's pod.
 type MigrationProgress struct {
-	// TransferredBytes, RemainingBytes and TotalBytes count disks, and then memory.
+	// TransferredBytes is how much was sent: of the copied disks, and then of the memory.
 	// +optional
 	TransferredBytes int64 `json:"transferredBytes,omitempty"`
+	// RemainingBytes is how much is still to be sent of what is copied now.
 	// +optional
 	RemainingBytes int64 `json:"remainingBytes,omitempty"`
+	// TotalBytes is the size of what is copied now.
 	// +optional
 	TotalBytes int64 `json:"totalBytes,omitempty"`
 	// DirtyBytesPerSecond is how much memory the guest changes in a second.

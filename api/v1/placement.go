@@ -23,11 +23,11 @@ func (vmi *VirtualMachineInstance) GuestHostname() string {
 // validateEvictedName refuses a name that does not fit into the name of a launcher pod whose eviction
 // may be refused: an eviction names only the pod.
 func validateEvictedName(spec *VirtualMachineInstanceSpec, name string) field.ErrorList {
-	if s := spec.EvictionStrategy; s == nil || *s != EvictionStrategyExternal || len(name) <= maxWholeName {
+	if s := spec.EvictionStrategy; s == nil || !s.refuses() || len(name) <= maxWholeName {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), name,
-		fmt.Sprintf("must have no more than %d characters with evictionStrategy External", maxWholeName))}
+		fmt.Sprintf("must have no more than %d characters with evictionStrategy %s", maxWholeName, *spec.EvictionStrategy))}
 }
 
 // validatePlacement checks what becomes part of the pod. Some of it only the API server can
@@ -51,7 +51,7 @@ func validatePlacement(spec *VirtualMachineInstanceSpec, path *field.Path) field
 	}
 	errs = append(errs, oneOf(spec.StartStrategy, path.Child("startStrategy"), "", StartStrategyPaused)...)
 	if s := spec.EvictionStrategy; s != nil {
-		errs = append(errs, oneOf(*s, path.Child("evictionStrategy"), EvictionStrategyNone, EvictionStrategyLiveMigrateIfPossible, EvictionStrategyExternal)...)
+		errs = append(errs, oneOf(*s, path.Child("evictionStrategy"), EvictionStrategyNone, EvictionStrategyLiveMigrate, EvictionStrategyLiveMigrateIfPossible, EvictionStrategyExternal)...)
 	}
 	errs = append(errs, oneOf(spec.DNSPolicy, path.Child("dnsPolicy"), "", corev1.DNSClusterFirst,
 		corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)...)

@@ -15,7 +15,8 @@ func TestValidatePlacement(t *testing.T) {
 		"hostname that is none": {func(s *spec) { s.Hostname, s.Subdomain = "Web_0", "web.example" }, ".hostname .subdomain"},
 		"paused":                {func(s *spec) { s.StartStrategy = StartStrategyPaused }, ""},
 		"service account":       {func(s *spec) { s.ServiceAccountName = "No Name" }, ".serviceAccountName"},
-		"eviction by migration": {func(s *spec) { s.EvictionStrategy = ptr.To[EvictionStrategy]("LiveMigrate") }, ".evictionStrategy"},
+		"eviction by migration": {func(s *spec) { s.EvictionStrategy = ptr.To(EvictionStrategyLiveMigrate) }, ""},
+		"eviction by nobody":    {func(s *spec) { s.EvictionStrategy = ptr.To[EvictionStrategy]("Evict") }, ".evictionStrategy"},
 		"eviction by others":    {func(s *spec) { s.EvictionStrategy = ptr.To(EvictionStrategyExternal) }, ""},
 		"no DNS at all":         {func(s *spec) { s.DNSPolicy = corev1.DNSNone }, ".dnsConfig.nameservers"},
 	}.try(t, "spec")
@@ -29,7 +30,8 @@ func TestValidateEvictedName(t *testing.T) {
 		refused  bool
 	}{
 		{strings.Repeat("a", maxWholeName), EvictionStrategyExternal, false}, {strings.Repeat("a", maxWholeName+1), EvictionStrategyExternal, true},
-		{strings.Repeat("a", maxWholeName+1), EvictionStrategyNone, false},
+		{strings.Repeat("a", maxWholeName), EvictionStrategyLiveMigrate, false}, {strings.Repeat("a", maxWholeName+1), EvictionStrategyLiveMigrate, true},
+		{strings.Repeat("a", maxWholeName+1), EvictionStrategyNone, false}, {strings.Repeat("a", maxWholeName+1), EvictionStrategyLiveMigrateIfPossible, false},
 	} {
 		spec := &VirtualMachineInstanceSpec{EvictionStrategy: &c.strategy}
 		if errs := validateEvictedName(spec, c.name); (len(errs) > 0) != c.refused || c.refused && errs[0].Field != "metadata.name" {

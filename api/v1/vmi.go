@@ -97,13 +97,14 @@ type VirtualMachineInstanceSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
-	// EvictionStrategy says what an eviction of the launcher pod does, such as kubectl drain's. None
-	// and LiveMigrateIfPossible: the eviction ends the guest, because live migration is not supported
-	// yet. External: the eviction is refused, and status.evacuationNodeName asks another program to
-	// bring the guest elsewhere. Default: the KubeVirt object's configuration.evictionStrategy.
+	// EvictionStrategy says what an eviction of the launcher pod does, such as kubectl drain's. None:
+	// the eviction ends the guest. LiveMigrate: the eviction is refused until the guest has moved to
+	// another node; where there is no other node, the eviction ends the guest. LiveMigrateIfPossible:
+	// the same, and a guest that cannot move is ended. External: the eviction is refused, and
+	// status.evacuationNodeName asks another program to bring the guest elsewhere. Default: the
+	// KubeVirt object's configuration.evictionStrategy.
 	// +optional
 	// +kubebuilder:validation:Enum=None;LiveMigrate;LiveMigrateIfPossible;External
-	// +kubebuilder:validation:XValidation:rule="self != 'LiveMigrate'",message="live migration is not supported yet; use None, LiveMigrateIfPossible or External"
 	EvictionStrategy *EvictionStrategy `json:"evictionStrategy,omitempty"`
 
 	// Hostname of the guest and of the launcher pod. Default: the first label
@@ -172,12 +173,23 @@ const StartStrategyPaused StartStrategy = "Paused"
 // EvictionStrategy says what an eviction of the pod does to the guest.
 type EvictionStrategy string
 
-// Eviction strategies that are supported.
+// Eviction strategies.
 const (
 	EvictionStrategyNone                  EvictionStrategy = "None"
+	EvictionStrategyLiveMigrate           EvictionStrategy = "LiveMigrate"
 	EvictionStrategyLiveMigrateIfPossible EvictionStrategy = "LiveMigrateIfPossible"
 	EvictionStrategyExternal              EvictionStrategy = "External"
 )
+
+// Moves says whether an eviction with the strategy has the guest move to another node.
+func (s *EvictionStrategy) Moves() bool {
+	return s != nil && (*s == EvictionStrategyLiveMigrate || *s == EvictionStrategyLiveMigrateIfPossible)
+}
+
+// refuses says whether evictions with the strategy may be refused whatever the guest is like.
+func (s EvictionStrategy) refuses() bool {
+	return s == EvictionStrategyLiveMigrate || s == EvictionStrategyExternal
+}
 
 // VirtualMachineInstancePhase is where a VMI is in its life. It never goes back.
 type VirtualMachineInstancePhase string
@@ -381,6 +393,8 @@ const (
 	// PauseGuestAgentProbesAnnotation set to "true" holds a VMI's guestAgentPing probes: they
 	// succeed, and the guest agent is not asked. It may be set and removed while the guest runs.
 	PauseGuestAgentProbesAnnotation = "kubevirt.io/pause-guest-agent-probes"
+	// SchedulableLabel is "true" on nodes whose virt-handler renews its Lease.
+	SchedulableLabel = "kubevirt.io/schedulable"
 	// VMIFinalizer keeps a VMI until its pods are gone.
 	VMIFinalizer = "kubevirt.io/foregroundDeleteVirtualMachine"
 )

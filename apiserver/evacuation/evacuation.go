@@ -8,11 +8,14 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -31,10 +34,13 @@ type Eviction struct {
 // must see the present state.
 type Guard struct {
 	client rest.Interface
+	nodes  rest.Interface // of Kubernetes' own kinds
+	// nodeSelectors are those that the cluster's configuration adds to all launcher pods.
+	nodeSelectors func() map[string]string
 }
 
-// New makes a Guard.
-func New(config *rest.Config) (*Guard, error) {
+// New makes a Guard. nodeSelectors returns what the cluster's configuration has all launcher pods select.
+func New(config *rest.Config, nodeSelectors func() map[string]string) (*Guard, error) {
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("make scheme: %w", err)
@@ -48,7 +54,13 @@ func New(config *rest.Config) (*Guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	return &Guard{client}, nil
+	core := rest.CopyConfig(config)
+	core.GroupVersion, core.APIPath, core.NegotiatedSerializer = &corev1.SchemeGroupVersion, "/api", clientscheme.Codecs.WithoutConversion()
+	nodes, err := rest.RESTClientFor(core)
+	if err != nil {
+		return nil, fmt.Errorf("make client of nodes: %w", err)
+	}
+	return &Guard{client, nodes, nodeSelectors}, nil
 }
 
 const instances = "virtualmachineinstances"
@@ -85,15 +97,68 @@ func (g *Guard) get(ctx context.Context, namespace, name string) (*v1.VirtualMac
 }
 
 func (g *Guard) answer(ctx context.Context, vmi *v1.VirtualMachineInstance, e Eviction) error {
-	node := nodeToLeave(vmi, e.Pod.Name)
+	strategy := ptr.Deref(vmi.Spec.EvictionStrategy, v1.EvictionStrategyNone)
+	if strategy == v1.EvictionStrategyNone || vmi.IsFinal() || vmi.DeletionTimestamp != nil {
+		return nil
+	}
+	node := runsIn(vmi, e.Pod.Name)
+	if m := vmi.Migration(); node == "" && m != nil && (e.Pod.Name == m.SourcePod || e.Pod.Name == m.TargetPod) {
+		// The guest may be there in the next moment, or in this one: the status follows the decision.
+		return tooMany("VMI %s/%s migrates between two pods: try again", vmi.Namespace, vmi.Name)
+	}
 	switch {
 	case node == "":
 		return nil
-	case vmi.Status.EvacuationNodeName == node:
-		return tooMany("Evacuation in progress: Eviction triggered evacuation of VMI \"%s/%s\"", vmi.Namespace, vmi.Name) // KubeVirt's words
+	case strategy == v1.EvictionStrategyExternal:
+		return g.ask(ctx, vmi, node, e)
+	}
+	return g.move(ctx, vmi, node, e)
+}
+
+// runsIn returns the node of a guest that runs in a pod, by the VMI's status. It is empty if the guest is not there.
+func runsIn(vmi *v1.VirtualMachineInstance, pod string) string {
+	for _, p := range vmi.Status.LauncherPods {
+		if p.Name == pod && vmi.Status.ActivePods[p.UID] == vmi.Status.NodeName {
+			return vmi.Status.NodeName
+		}
+	}
+	return ""
+}
+
+// move answers the eviction of a guest that is to move. A guest that does not run yet has nothing to lose. Where no other
+// node would ever take the guest, the guest could never leave: the eviction ends it.
+func (g *Guard) move(ctx context.Context, vmi *v1.VirtualMachineInstance, node string, e Eviction) error {
+	reason, why := vmi.NotMigratable()
+	if vmi.Status.Phase != v1.Running || reason != "" && *vmi.Spec.EvictionStrategy == v1.EvictionStrategyLiveMigrateIfPossible {
+		return nil
+	}
+	if !e.Trusted {
+		return stranger(vmi) // who is told nothing of the VMI or of the nodes
+	}
+	if vmi.Migration() == nil {
+		if end, err := g.mustEnd(ctx, vmi); end || err != nil {
+			return err
+		}
+	}
+	if reason != "" { // KubeVirt's words, up to the colon
+		return tooMany("VMI %s is configured with an eviction strategy but is not live-migratable: %s", vmi.Name, why)
+	}
+	return g.ask(ctx, vmi, node, e)
+}
+
+// stranger is the answer to a question of which nobody knows who asks it.
+func stranger(vmi *v1.VirtualMachineInstance) error {
+	return tooMany("VMI %s/%s is not evicted, because its evictionStrategy is %s; only an account that may evict pods in all namespaces can have it brought elsewhere, once virt-api has started: stop or delete it instead",
+		vmi.Namespace, vmi.Name, *vmi.Spec.EvictionStrategy)
+}
+
+// ask asks a guest to leave its node, and refuses the eviction.
+func (g *Guard) ask(ctx context.Context, vmi *v1.VirtualMachineInstance, node string, e Eviction) error {
+	switch {
 	case !e.Trusted:
-		return tooMany("VMI %s/%s is not evicted, because its evictionStrategy is External; only an account that may evict pods in all namespaces can have it brought elsewhere, once virt-api has started: stop or delete it instead",
-			vmi.Namespace, vmi.Name)
+		return stranger(vmi)
+	case vmi.Status.EvacuationNodeName == node:
+		return tooMany("Evacuation in progress: Eviction triggered evacuation of VMI \"%s/%s\"%s", vmi.Namespace, vmi.Name, lastFailure(vmi)) // KubeVirt's words
 	case !e.DryRun:
 		if err := g.write(ctx, vmi, node, nil); err != nil {
 			return err
@@ -102,20 +167,13 @@ func (g *Guard) answer(ctx context.Context, vmi *v1.VirtualMachineInstance, e Ev
 	return tooMany("Eviction triggered evacuation of VMI \"%s/%s\"", vmi.Namespace, vmi.Name) // KubeVirt's words
 }
 
-// nodeToLeave returns the node that the eviction of a pod asks a guest to leave. It is empty if the pod may
-// be evicted.
-func nodeToLeave(vmi *v1.VirtualMachineInstance, pod string) string {
-	s := vmi.Spec.EvictionStrategy
-	if s == nil || *s != v1.EvictionStrategyExternal || vmi.IsFinal() || vmi.DeletionTimestamp != nil || vmi.Status.NodeName == "" {
+// lastFailure is why the last migration of a guest has failed, to be added to a sentence. kubectl drain prints it.
+func lastFailure(vmi *v1.VirtualMachineInstance) string {
+	last := vmi.Status.MigrationState
+	if last == nil || !last.Failed || last.FailureReason == "" {
 		return ""
 	}
-	for _, p := range vmi.Status.LauncherPods {
-		// Only the pod where the guest runs.
-		if p.Name == pod && vmi.Status.ActivePods[p.UID] == vmi.Status.NodeName {
-			return vmi.Status.NodeName
-		}
-	}
-	return ""
+	return ": its last migration failed: " + last.FailureReason
 }
 
 // Cancel takes back that a guest is asked to leave its node. With a node, it fails with a conflict if

@@ -5,12 +5,16 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -25,7 +29,7 @@ func guest() *v1.VirtualMachineInstance {
 	return &v1.VirtualMachineInstance{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "VirtualMachineInstance"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: uid, ResourceVersion: "7"},
-		Spec:       v1.VirtualMachineInstanceSpec{EvictionStrategy: ptr.To(v1.EvictionStrategyExternal)},
+		Spec:       v1.VirtualMachineInstanceSpec{Architecture: "amd64", EvictionStrategy: ptr.To(v1.EvictionStrategyExternal)},
 		Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "node1",
 			LauncherPods: []v1.LauncherPod{{Name: v1.LauncherPodName("vm", uid, v1.FirstPod), UID: "pod"}, {Name: v1.LauncherPodName("vm", uid, "m"), UID: "target"}},
 			ActivePods:   map[types.UID]string{"pod": "node1", "target": "node2"}},
@@ -36,28 +40,152 @@ func strategy(s v1.EvictionStrategy) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) { vmi.Spec.EvictionStrategy = &s }
 }
 
-func TestNodeToLeave(t *testing.T) {
+// TestAnswer: only the pod where the guest is asks the guest to leave. While the guest migrates, neither of its pods is
+// evicted.
+func TestAnswer(t *testing.T) {
+	const triggered, migrates = "Eviction triggered evacuation", "migrates between two pods"
 	first, target := v1.LauncherPodName("vm", uid, v1.FirstPod), v1.LauncherPodName("vm", uid, "m")
+	under := func(decision v1.MigrationDecision) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourcePod: first, TargetPod: target, SourceNode: "node1", TargetNode: "node2", Decision: decision}
+		}
+	}
+	arrived := func(vmi *v1.VirtualMachineInstance) {
+		under(v1.DecisionTarget)(vmi)
+		vmi.Status.NodeName, vmi.Status.LauncherPod = "node2", target
+	}
 	for name, c := range map[string]struct {
 		pod  string
 		edit func(*v1.VirtualMachineInstance)
-		want string
+		want string // empty if the pod may be evicted
 	}{
-		"External":                      {first, func(*v1.VirtualMachineInstance) {}, "node1"},
-		"None":                          {first, strategy(v1.EvictionStrategyNone), ""},
-		"LiveMigrateIfPossible":         {first, strategy(v1.EvictionStrategyLiveMigrateIfPossible), ""},
-		"no strategy":                   {first, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.EvictionStrategy = nil }, ""},
-		"the guest has ended":           {first, func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Succeeded }, ""},
-		"the VMI is being deleted":      {first, func(vmi *v1.VirtualMachineInstance) { vmi.DeletionTimestamp = ptr.To(metav1.Now()) }, ""},
-		"no node yet":                   {first, func(vmi *v1.VirtualMachineInstance) { vmi.Status.NodeName, vmi.Status.ActivePods = "", nil }, ""},
-		"the pod is not known":          {"virt-launcher-vm-0000000000", func(*v1.VirtualMachineInstance) {}, ""},
-		"a pod where the guest is not":  {target, func(*v1.VirtualMachineInstance) {}, ""},
-		"the guest came to another pod": {target, func(vmi *v1.VirtualMachineInstance) { vmi.Status.NodeName = "node2" }, "node2"},
+		"its pod":                         {first, func(*v1.VirtualMachineInstance) {}, triggered},
+		"None":                            {first, strategy(v1.EvictionStrategyNone), ""},
+		"no strategy":                     {first, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.EvictionStrategy = nil }, ""},
+		"the guest has ended":             {first, func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Succeeded }, ""},
+		"the VMI is being deleted":        {first, func(vmi *v1.VirtualMachineInstance) { vmi.DeletionTimestamp = ptr.To(metav1.Now()) }, ""},
+		"no node yet":                     {first, func(vmi *v1.VirtualMachineInstance) { vmi.Status.NodeName, vmi.Status.ActivePods = "", nil }, ""},
+		"the pod is not known":            {"virt-launcher-vm-0000000000", func(*v1.VirtualMachineInstance) {}, ""},
+		"a pod where the guest is not":    {target, func(*v1.VirtualMachineInstance) {}, ""},
+		"the source of a migration":       {first, under(""), triggered},
+		"the target of a migration":       {target, under(""), migrates},
+		"the target that was decided for": {target, under(v1.DecisionTarget), migrates},
+		"the target that has the guest":   {target, arrived, triggered},
+		"the source that was left":        {first, arrived, migrates},
+		"None, the target":                {target, func(vmi *v1.VirtualMachineInstance) { under("")(vmi); strategy(v1.EvictionStrategyNone)(vmi) }, ""},
+		"a target of earlier": {target, func(vmi *v1.VirtualMachineInstance) {
+			under(v1.DecisionSource)(vmi)
+			vmi.Status.MigrationState.Completed = true
+		}, ""},
 	} {
-		vmi := guest()
-		c.edit(vmi)
-		if got := nodeToLeave(vmi, c.pod); got != c.want {
-			t.Errorf("%s: asked to leave %q, want %q", name, got, c.want)
+		for _, external := range []bool{true, false} {
+			s := &apiServer{t: t, vmi: guest(), nodes: []corev1.Node{node("node1"), node("node2")}}
+			if !external {
+				strategy(v1.EvictionStrategyLiveMigrate)(s.vmi)
+			}
+			c.edit(s.vmi)
+			err := s.guard().Evict(t.Context(), Eviction{Pod: types.NamespacedName{Namespace: "ns", Name: c.pod}, Trusted: true})
+			if c.want == "" && err != nil || c.want != "" && (!apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%s, External: %v: said %v, want %q", name, external, err, c.want)
+			}
+		}
+	}
+}
+
+// node is a node that takes guests.
+func node(name string, edits ...func(*corev1.Node)) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.SchedulableLabel: "true", "kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "pool": "guests"}}}
+	for _, edit := range edits {
+		edit(&n)
+	}
+	return n
+}
+
+func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
+
+func tainted(effect corev1.TaintEffect) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "own", Effect: effect}} }
+}
+
+// TestMove: a guest that is to move stays until it has moved. It is ended where it cannot move, and its strategy
+// permits that or there is no other node.
+func TestMove(t *testing.T) {
+	const triggered, not = `Eviction triggered evacuation of VMI "ns/vm"`, "not live-migratable: "
+	bridged := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Bridge: &v1.InterfaceBridge{}}}
+	}
+	selects := func(name string) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": name}
+		}
+	}
+	failed := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status.EvacuationNodeName = "node1"
+		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", Completed: true, Failed: true, FailureReason: "no room"}
+	}
+	one, two := node("node1", cordoned), []corev1.Node{node("node1", cordoned), node("node2")}
+	for name, c := range map[string]struct {
+		nodes    []corev1.Node
+		edit     func(*v1.VirtualMachineInstance)
+		stranger bool
+		dry      bool
+		// said is for LiveMigrate and for LiveMigrateIfPossible; empty if the pod may be evicted.
+		said, possible string
+		marks          bool
+	}{
+		"to another node":               {nodes: two, said: triggered, possible: triggered, marks: true},
+		"a dry run":                     {nodes: two, dry: true, said: triggered, possible: triggered},
+		"a stranger":                    {nodes: two, stranger: true, said: "evictionStrategy is LiveMigrate", possible: "evictionStrategy is LiveMigrateIfPossible"},
+		"a stranger, the only node":     {nodes: []corev1.Node{one}, stranger: true, said: "only an account", possible: "only an account"},
+		"the only node":                 {nodes: []corev1.Node{one}},
+		"another that is cordoned":      {nodes: []corev1.Node{one, node("node2", cordoned)}},
+		"another that is tainted":       {nodes: []corev1.Node{one, node("node2", tainted(corev1.TaintEffectNoSchedule))}},
+		"another that ends pods":        {nodes: []corev1.Node{one, node("node2", tainted(corev1.TaintEffectNoExecute))}},
+		"another that is not liked":     {nodes: []corev1.Node{one, node("node2", tainted(corev1.TaintEffectPreferNoSchedule))}, said: triggered, possible: triggered, marks: true},
+		"another that is deleted":       {nodes: []corev1.Node{one, node("node2", func(n *corev1.Node) { n.DeletionTimestamp = ptr.To(metav1.Now()) })}},
+		"another whose handler is away": {nodes: []corev1.Node{one, node("node2", func(n *corev1.Node) { n.Labels[v1.SchedulableLabel] = "false" })}, said: triggered, possible: triggered, marks: true},
+		"another that has no handler":   {nodes: []corev1.Node{one, node("node2", func(n *corev1.Node) { delete(n.Labels, v1.SchedulableLabel) })}},
+		"another that has a fault": {nodes: []corev1.Node{one, node("node2", func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}}
+		})}, said: triggered, possible: triggered, marks: true},
+		"another of another processor": {nodes: []corev1.Node{one, node("node2", func(n *corev1.Node) { n.Labels["kubernetes.io/arch"] = "arm64" })}},
+		"another outside of the pool":  {nodes: []corev1.Node{one, node("node2", func(n *corev1.Node) { delete(n.Labels, "pool") })}},
+		"the only node, not cordoned":  {nodes: []corev1.Node{node("node1")}, said: triggered, possible: triggered, marks: true},
+		"its node is gone":             {nodes: []corev1.Node{node("node2")}, said: triggered, possible: triggered, marks: true},
+		"a stranger, it cannot move":   {nodes: two, stranger: true, edit: bridged, said: "only an account"},
+		"a stranger, asked to leave":   {nodes: two, stranger: true, edit: failed, said: "only an account", possible: "only an account"},
+		"another on the second page":   {nodes: []corev1.Node{one, node("node2", cordoned), node("node3")}, said: triggered, possible: triggered, marks: true},
+		"a taint that it tolerates": {nodes: []corev1.Node{one, node("node2", tainted(corev1.TaintEffectNoSchedule))}, said: triggered, possible: triggered, marks: true,
+			edit: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Spec.Tolerations = []corev1.Toleration{{Key: "own", Operator: corev1.TolerationOpExists}}
+			}},
+		"it wants its node":       {nodes: two, edit: selects("node1")},
+		"it wants the other":      {nodes: two, edit: selects("node2"), said: triggered, possible: triggered, marks: true},
+		"it cannot move":          {nodes: two, edit: bridged, said: not},
+		"it cannot move anywhere": {nodes: []corev1.Node{one}, edit: bridged},
+		"it does not run yet":     {nodes: two, edit: func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Scheduled }},
+		"it moves, and the node is cordoned": {nodes: []corev1.Node{one, node("node2", cordoned)}, said: triggered, possible: triggered, marks: true,
+			edit: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m"}
+			}},
+		"its last migration failed": {nodes: two, said: "Evacuation in progress: " + triggered + ": its last migration failed: no room", possible: "no room", edit: failed},
+	} {
+		for strategy, said := range map[v1.EvictionStrategy]string{v1.EvictionStrategyLiveMigrate: c.said, v1.EvictionStrategyLiveMigrateIfPossible: c.possible} {
+			s := &apiServer{t: t, vmi: guest(), nodes: c.nodes}
+			s.vmi.Spec.EvictionStrategy = &strategy
+			if c.edit != nil {
+				c.edit(s.vmi)
+			}
+			err := s.guard().Evict(t.Context(), Eviction{Pod: types.NamespacedName{Namespace: "ns", Name: s.vmi.LauncherPod()}, Trusted: !c.stranger, DryRun: c.dry})
+			if said == "" && err != nil || said != "" && (!apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), said)) {
+				t.Errorf("%s, %s: said %v, want %q", name, strategy, err, said)
+			}
+			if marked := strings.Join(s.patches, "\n") == marking; marked != c.marks {
+				t.Errorf("%s, %s: wrote %s", name, strategy, s.patches)
+			}
+			if c.stranger && (s.looks > 0 || err != nil && (strings.Contains(err.Error(), "bridged") || strings.Contains(err.Error(), "no room"))) {
+				t.Errorf("%s, %s: a stranger learns of the nodes or of the VMI: %v", name, strategy, err)
+			}
 		}
 	}
 }
@@ -72,6 +200,8 @@ type apiServer struct {
 	prunes  bool // its kind has no evacuationNodeName
 	changes int  // how often the VMI still changes before a patch
 	patches []string
+	nodes   []corev1.Node
+	looks   int // how often the nodes were listed
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -85,6 +215,19 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	resource := v1.GroupVersion.WithResource(instances).GroupResource()
 	switch path := "/apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstances/vm"; {
+	case r.Method == http.MethodGet && r.URL.Path == "/api/v1/nodes":
+		s.looks++
+		s.page(w, r)
+	case r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/api/v1/nodes/"):
+		s.looks++
+		i := slices.IndexFunc(s.nodes, func(n corev1.Node) bool { return "/api/v1/nodes/"+n.Name == r.URL.Path })
+		if i < 0 {
+			fail(apierrors.NewNotFound(corev1.Resource("nodes"), r.URL.Path))
+			return
+		}
+		n := s.nodes[i]
+		n.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+		_ = json.NewEncoder(w).Encode(n)
 	case s.down:
 		fail(apierrors.NewInternalError(io.ErrUnexpectedEOF))
 	case s.vmi == nil:
@@ -104,7 +247,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.patches = append(s.patches, string(body)+r.URL.RawQuery)
 		patched := s.vmi.DeepCopy()
 		if patched.Status.EvacuationNodeName = ""; !s.prunes && !strings.Contains(string(body), "null") {
-			patched.Status.EvacuationNodeName = "node1"
+			patched.Status.EvacuationNodeName = s.vmi.Status.NodeName
 		}
 		_ = json.NewEncoder(w).Encode(patched)
 	default:
@@ -113,11 +256,35 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// page answers with one node of those that a selector names, and says that there are more.
+func (s *apiServer) page(w http.ResponseWriter, r *http.Request) {
+	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	list := corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+	var wanted []corev1.Node
+	for _, n := range s.nodes {
+		if selector.Matches(labels.Set(n.Labels)) {
+			wanted = append(wanted, n)
+		}
+	}
+	at, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+	if at < len(wanted) {
+		list.Items = wanted[at : at+1]
+	}
+	if at+1 < len(wanted) {
+		list.Continue = strconv.Itoa(at + 1)
+	}
+	_ = json.NewEncoder(w).Encode(list)
+}
+
 func (s *apiServer) guard() *Guard {
 	s.t.Helper()
 	server := httptest.NewServer(s)
 	s.t.Cleanup(server.Close)
-	g, err := New(&rest.Config{Host: server.URL})
+	g, err := New(&rest.Config{Host: server.URL}, func() map[string]string { return map[string]string{"pool": "guests"} })
 	if err != nil {
 		s.t.Fatal(err)
 	}

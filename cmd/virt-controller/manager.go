@@ -114,6 +114,9 @@ func setUp(mgr ctrl.Manager, o options) error {
 	if err := moves.Setup(mgr); err != nil {
 		return fmt.Errorf("set up migration controller: %w", err)
 	}
+	if err := (&migration.Evacuator{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: c}).Setup(mgr); err != nil {
+		return fmt.Errorf("set up evacuation controller: %w", err)
+	}
 	vms := &vm.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Jitter: rand.Float64,
 		Events:  events,

@@ -249,7 +249,7 @@ func (r *Reconciler) mark(ctx context.Context, w *work) (changed bool, err error
 		marked.Finalizers = append(marked.Finalizers, v1.MigrationFinalizer)
 	}
 	if len(marked.OwnerReferences) == 0 && w.vmi != nil {
-		marked.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineInstanceGroupVersionKind.Kind, Name: w.vmi.Name, UID: w.vmi.UID}}
+		marked.OwnerReferences = []metav1.OwnerReference{ownedBy(w.vmi)}
 	}
 	if equality.Semantic.DeepEqual(marked.ObjectMeta, migration.ObjectMeta) {
 		return false, nil
@@ -259,6 +259,11 @@ func (r *Reconciler) mark(ctx context.Context, w *work) (changed bool, err error
 		return true, fmt.Errorf("write finalizer: %w", err)
 	}
 	return true, nil
+}
+
+// ownedBy has a migration go with its VMI.
+func ownedBy(vmi *v1.VirtualMachineInstance) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineInstanceGroupVersionKind.Kind, Name: vmi.Name, UID: vmi.UID}
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, before, migration *v1.VirtualMachineInstanceMigration) error {

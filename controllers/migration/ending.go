@@ -53,6 +53,8 @@ func giveUp(w *work) string {
 		return "the migration was cancelled"
 	case w.vmi.DeletionTimestamp != nil:
 		return "the VirtualMachineInstance is being deleted"
+	case w.target == nil && moot(m, w.vmi) != "":
+		return moot(m, w.vmi)
 	case w.target == nil && m.IsUnderway():
 		return "the target pod was deleted"
 	case w.target == nil:

@@ -22,6 +22,9 @@ const waitDelay = 10 * time.Second
 // wait begins a migration when it may begin.
 func (r *Reconciler) wait(ctx context.Context, w *work) (time.Duration, error) {
 	status := &w.migration.Status
+	if w.vmi != nil && moot(w.migration, w.vmi) != "" && !w.migration.IsUnderway() {
+		return r.drop(ctx, w)
+	}
 	if why := hopeless(w); why != "" {
 		if behind, err := r.behind(ctx, w); behind || err != nil {
 			return kit.WriteDelay, err
@@ -66,6 +69,21 @@ func hopeless(w *work) string {
 		return message
 	}
 	return ""
+}
+
+// drop deletes an evacuation that nobody needs any more. It has not failed: it holds up no later one.
+func (r *Reconciler) drop(ctx context.Context, w *work) (time.Duration, error) {
+	if behind, err := r.behind(ctx, w); behind || err != nil {
+		return kit.WriteDelay, err
+	}
+	if w.migration.DeletionTimestamp != nil {
+		end(w, moot(w.migration, w.vmi))
+		return 0, nil
+	}
+	if err := r.Client.Delete(ctx, w.migration, client.Preconditions{UID: &w.migration.UID}); client.IgnoreNotFound(err) != nil {
+		return 0, fmt.Errorf("delete migration: %w", err)
+	}
+	return waitDelay, nil
 }
 
 // maxLauncherPods is how many launcher pods the status of a VMI lists, by the CRD.

@@ -61,7 +61,7 @@ func Trim(object any) (any, error) {
 	}
 	trimmed := &metav1.PartialObjectMetadata{TypeMeta: node.TypeMeta, ObjectMeta: metav1.ObjectMeta{
 		Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: map[string]string{}}}
-	for _, key := range []string{SchedulableLabel, AcceleratorKey} {
+	for _, key := range []string{v1.SchedulableLabel, AcceleratorKey} {
 		if value, ok := node.Labels[key]; ok {
 			trimmed.Labels[key] = value
 		}
@@ -88,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case apierrors.IsNotFound(nodeErr):
 		delete(r.heard, request.Name)
 		return ctrl.Result{}, r.forget(ctx, lease)
-	case lease == nil && node.Labels[SchedulableLabel] == "":
+	case lease == nil && node.Labels[v1.SchedulableLabel] == "":
 		return ctrl.Result{}, nil // the node never had a virt-handler
 	}
 	return again, r.label(ctx, node, lease, left > 0)

@@ -19,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
 // nodes is a Reconciler on a cluster with one node.
@@ -105,7 +107,7 @@ func (n *nodes) has(want map[string]string, writes int) {
 func TestNodeComesAndGoes(t *testing.T) {
 	theirs := map[string]string{"theirs": "too"}
 	want := func(schedulable, accelerator string) map[string]string {
-		return map[string]string{"theirs": "too", SchedulableLabel: schedulable, AcceleratorKey: accelerator}
+		return map[string]string{"theirs": "too", v1.SchedulableLabel: schedulable, AcceleratorKey: accelerator}
 	}
 	n := newNodes(t, node(theirs))
 	if again := n.reconcile(); again.RequeueAfter != 0 {
@@ -148,19 +150,19 @@ func TestNodeComesAndGoes(t *testing.T) {
 
 // TestControllerRestarts: the next one does not take an old Lease for a new.
 func TestControllerRestarts(t *testing.T) {
-	n := newNodes(t, node(map[string]string{SchedulableLabel: "true"}))
+	n := newNodes(t, node(map[string]string{v1.SchedulableLabel: "true"}))
 	n.renew("tcg")
 	n.clock.SetTime(at(1000).Add(Lifetime))
 	n.reconcile()
-	n.has(map[string]string{SchedulableLabel: "false", AcceleratorKey: "tcg"}, 1)
+	n.has(map[string]string{v1.SchedulableLabel: "false", AcceleratorKey: "tcg"}, 1)
 }
 
 // TestUserChangesLabel: it is ours.
 func TestUserChangesLabel(t *testing.T) {
-	n := newNodes(t, node(map[string]string{SchedulableLabel: "false", AcceleratorKey: "kvm"}))
+	n := newNodes(t, node(map[string]string{v1.SchedulableLabel: "false", AcceleratorKey: "kvm"}))
 	n.renew("tcg")
 	n.reconcile()
-	n.has(map[string]string{SchedulableLabel: "true", AcceleratorKey: "tcg"}, 1)
+	n.has(map[string]string{v1.SchedulableLabel: "true", AcceleratorKey: "tcg"}, 1)
 }
 
 // TestCacheIsBehind: a Lease that only the cache does not know to be renewed.
@@ -181,7 +183,7 @@ func TestCacheIsBehind(t *testing.T) {
 	n.clock.SetTime(at(1000).Add(2 * Lifetime))
 	n.renew("tcg")
 	n.reconcile()
-	n.has(map[string]string{SchedulableLabel: "true", AcceleratorKey: "tcg"}, 1)
+	n.has(map[string]string{v1.SchedulableLabel: "true", AcceleratorKey: "tcg"}, 1)
 }
 
 // TestNodeIsDeleted: its Lease goes with it, once virt-handler has.
@@ -213,15 +215,15 @@ func TestWriteFails(t *testing.T) {
 	}
 	n.fail = nil
 	n.reconcile()
-	n.has(map[string]string{SchedulableLabel: "true", AcceleratorKey: "tcg"}, 2)
+	n.has(map[string]string{v1.SchedulableLabel: "true", AcceleratorKey: "tcg"}, 2)
 }
 
 func TestTrim(t *testing.T) {
 	full := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{
-		Name: "node-1", UID: "u", ResourceVersion: "7", Labels: map[string]string{"theirs": "x", SchedulableLabel: "true"},
+		Name: "node-1", UID: "u", ResourceVersion: "7", Labels: map[string]string{"theirs": "x", v1.SchedulableLabel: "true"},
 		Annotations: map[string]string{"large": "x"}, ManagedFields: []metav1.ManagedFieldsEntry{{}}}}
 	want := &metav1.PartialObjectMetadata{TypeMeta: full.TypeMeta, ObjectMeta: metav1.ObjectMeta{
-		Name: "node-1", UID: "u", ResourceVersion: "7", Labels: map[string]string{SchedulableLabel: "true"}}}
+		Name: "node-1", UID: "u", ResourceVersion: "7", Labels: map[string]string{v1.SchedulableLabel: "true"}}}
 	got, err := Trim(full)
 	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
 const (
@@ -28,9 +30,6 @@ const (
 	// QEMUVersionKey is an annotation of Leases: the versions of the connected launchers'
 	// QEMUs, separated by commas.
 	QEMUVersionKey = "kubeqemu.io/qemu-version"
-	// SchedulableLabel is KubeVirt's label. It is "true" on nodes whose virt-handler renews
-	// its Lease.
-	SchedulableLabel = "kubevirt.io/schedulable"
 	// HeartbeatAnnotation is KubeVirt's annotation of nodes: when virt-handler had last
 	// renewed its Lease at the time of the last change of labels. It is written only together
 	// with labels, because each write of a node reaches all watchers of nodes. The Lease has
@@ -84,9 +83,9 @@ func (h heard) left(now time.Time) time.Duration {
 // labels are the labels that the node should have. When virt-handler is gone, the
 // accelerator's label stays: nothing says that the accelerator has changed.
 func labels(lease *coordinationv1.Lease, alive bool) map[string]string {
-	want := map[string]string{SchedulableLabel: "false"}
+	want := map[string]string{v1.SchedulableLabel: "false"}
 	if alive {
-		want[SchedulableLabel] = "true"
+		want[v1.SchedulableLabel] = "true"
 	}
 	if lease != nil {
 		// A node writes its Lease itself. Only known values become a label.

@@ -66,7 +66,7 @@ func TestListen(t *testing.T) {
 }
 
 func TestLabels(t *testing.T) {
-	const accelerator, schedulable = AcceleratorKey, SchedulableLabel
+	const accelerator, schedulable = AcceleratorKey, v1.SchedulableLabel
 	tests := []struct {
 		name  string
 		lease *coordinationv1.Lease

@@ -119,7 +119,8 @@ func observeEviction(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
 		return
 	}
 	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionEvictionRequested, Status: metav1.ConditionTrue, Reason: v1.ReasonEvictionRequested,
-		Message: "an eviction asks the guest to leave node " + status.EvacuationNodeName + "; its evictionStrategy External leaves that to another program"}, now)
+		Message: "an eviction asks the guest to leave node " + status.EvacuationNodeName +
+			"; with the evictionStrategy External another program brings it elsewhere, otherwise a migration does"}, now)
 }
 
 // endEviction takes back that the guest is asked to leave a node.

@@ -35,6 +35,8 @@ func (s *testServer) launched(t *testing.T, name string, strategy v1.EvictionStr
 	controller := s.as(controllerAccount)
 	of := tiny(name)
 	of.Spec.EvictionStrategy = &strategy
+	of.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}}
+	of.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Masquerade: &v1.InterfaceMasquerade{}}} // the guest can move
 	v1.Default(of)
 	if err := controller.Create(t.Context(), of); err != nil {
 		t.Fatal(err)
@@ -122,12 +124,34 @@ func (s *testServer) evictions(t *testing.T) {
 		t.Errorf("after a drain the guest is asked to leave %q", node)
 	}
 	refused("the drain's next try", evict(t, drainer, pod), "Evacuation in progress")
-	for _, name := range []string{"none", "if-possible"} {
-		strategy := map[string]v1.EvictionStrategy{"none": v1.EvictionStrategyNone, "if-possible": v1.EvictionStrategyLiveMigrateIfPossible}[name]
-		_, pod := s.launched(t, name, strategy)
-		if err := evict(t, tenant, pod); err != nil {
-			t.Errorf("%s: %v", name, err)
+	_, ends := s.launched(t, "none", v1.EvictionStrategyNone)
+	if err := evict(t, tenant, ends); err != nil {
+		t.Errorf("the strategy None: %v", err)
+	}
+	own := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{v1.SchedulableLabel: "true"}}, Spec: corev1.NodeSpec{Unschedulable: true}}
+	if err := s.admin.Create(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	for name, strategy := range map[string]v1.EvictionStrategy{"moves": v1.EvictionStrategyLiveMigrate, "if-possible": v1.EvictionStrategyLiveMigrateIfPossible} {
+		moves, pod := s.launched(t, name, strategy)
+		refused("by a tenant", evict(t, tenant, pod), "only an account that may evict pods in all namespaces")
+		other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "another", Labels: map[string]string{v1.SchedulableLabel: "true", corev1.LabelArchStable: "amd64"}}}
+		if err := s.admin.Create(t.Context(), other); err != nil {
+			t.Fatal(err)
 		}
+		refused("where there is another node", evict(t, drainer, pod), "Eviction triggered evacuation")
+		if node := s.asked(t, moves); node != "n1" {
+			t.Errorf("%s: after a drain the guest is asked to leave %q", strategy, node)
+		}
+		if err := s.admin.Delete(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		if err := evict(t, drainer, pod); err != nil {
+			t.Errorf("%s, on the only node: %v", strategy, err)
+		}
+	}
+	if err := s.admin.Delete(t.Context(), own); err != nil {
+		t.Fatal(err)
 	}
 	if err := evict(t, tenant, s.plainPod(t, "evictable")); err != nil {
 		t.Errorf("a pod that is no launcher: %v", err)

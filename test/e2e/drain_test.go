@@ -25,7 +25,7 @@ func drain(node, selector string, timeout time.Duration) error {
 	return err
 }
 
-// TestDrain: kubectl drain ends a guest with the strategy None. It asks a guest with the strategy External
+// TestDrain: kubectl drain ends a guest with the strategy None, and one that is to move, because there is no other node. It asks a guest with the strategy External
 // to leave, which can be taken back, and ends once that guest's VMI is deleted. A drain cordons the node,
 // so no other test runs beside this one.
 func TestDrain(t *testing.T) {
@@ -38,8 +38,9 @@ func TestDrain(t *testing.T) {
 		return m, m.runs("")
 	}
 	ends, ended := machine("drain-ends", v1.EvictionStrategyNone)
+	moves, moved := machine("drain-moves", v1.EvictionStrategyLiveMigrate)
 	stays, stayed := machine("drain-stays", v1.EvictionStrategyExternal)
-	const selector = "kubevirt.io/vm in (drain-ends, drain-stays)"
+	const selector = "kubevirt.io/vm in (drain-ends, drain-moves, drain-stays)"
 	node := stays.get().Status.NodeName
 	t.Cleanup(func() { kubectl(t, "uncordon", node) })
 	err := drain(node, selector, 15*time.Second)
@@ -47,8 +48,8 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("kubectl drain: %v, want the VMI that stays named", err)
 	}
 	err = poll(time.Minute, func() error {
-		if uid := ends.uid(); uid == ended {
-			return errors.New("the guest that may be ended runs on")
+		if ends.uid() == ended || moves.uid() == moved {
+			return errors.New("a guest that may be ended runs on")
 		}
 		return nil
 	})
@@ -88,17 +89,18 @@ func TestDrain(t *testing.T) {
 	if err := <-over; err != nil {
 		t.Errorf("kubectl drain, when the guest has left: %v", err)
 	}
-	for _, m := range []vm{ends, stays} {
+	for _, m := range []vm{ends, moves, stays} {
 		m.awaitCondition(v1.ConditionPodScheduled, "unschedulable")
 	}
 	kubectl(t, "uncordon", node)
 	ends.runs(ended)
+	moves.runs(moved)
 	stays.runs(stayed)
 	if asked := stays.get().Status.EvacuationNodeName; asked != "" {
 		t.Errorf("the next guest is asked to leave %q", asked)
 	}
-	if pods := get[corev1.PodList](t, "-n", ns, "pods", "-l", selector); len(pods.Items) != 2 {
-		t.Errorf("there are %d launcher pods, want 2", len(pods.Items))
+	if pods := get[corev1.PodList](t, "-n", ns, "pods", "-l", selector); len(pods.Items) != 3 {
+		t.Errorf("there are %d launcher pods, want 3", len(pods.Items))
 	}
 }
 
@@ -118,4 +120,29 @@ func (v vmi) editor() string {
 		v.t.Fatal(err)
 	}
 	return user
+}
+
+// TestDrainMoves: kubectl drain has a guest move to another node, and then ends.
+func TestDrainMoves(t *testing.T) {
+	newSecondNode(t)
+	ns := namespace(t)
+	kubectl(t, "cordon", secondName)
+	m := createVM(t, ns, "drain-moves", v1.RunStrategyAlways, evictedBy(v1.EvictionStrategyLiveMigrate))
+	uid := m.runs("")
+	m.log().shows(3*time.Minute, "tiny: eth0")
+	kubectl(t, "uncordon", secondName)
+	t.Cleanup(func() { kubectl(t, "uncordon", firstName) })
+	begun := time.Now()
+	if err := drain(firstName, "kubevirt.io/vm=drain-moves", 3*time.Minute); err != nil {
+		t.Errorf("kubectl drain: %v", err)
+	}
+	t.Logf("kubectl drain took %.1f s", time.Since(begun).Seconds())
+	now := m.get()
+	if now.UID != uid || now.Status.Phase != v1.Running || now.Status.NodeName != secondName || now.Status.EvacuationNodeName != "" {
+		t.Errorf("VMI %s is %s on %s, asked to leave %q", now.UID, now.Status.Phase, now.Status.NodeName, now.Status.EvacuationNodeName)
+	}
+	moves := get[v1.VirtualMachineInstanceMigrationList](t, "-n", ns, "vmim").Items
+	if len(moves) != 1 || moves[0].Annotations[v1.EvacuationMigrationAnnotation] != firstName || moves[0].EffectivePriority() != v1.PrioritySystemCritical {
+		t.Errorf("the migrations are %+v", moves)
+	}
 }

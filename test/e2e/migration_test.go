@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"crypto/md5"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -66,7 +67,22 @@ func emptyDisk(name, size string) func(*v1.VirtualMachineInstanceSpec) {
 	}
 }
 
-// TestMigration: a VM's guest goes to the other node and back, with its memory, its disks and its address inside, and
+// The guest of TestMigration counts. It writes each number to its disk with fsync before it tells the number.
+const (
+	firstSector = 8192 // of the numbers
+	counting    = `(i=0; while :; do i=$((i+1)); printf '%016d' $i | dd of=/dev/vdb bs=512 seek=$((8192+i)) conv=sync,fsync,notrunc 2>/dev/null; echo $i >/tmp/count; usleep 50000; done) & echo started`
+)
+
+// numbers is the MD5 sum of the first n numbers, as the guest writes them.
+func numbers(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "%016d", i+1)
+	}
+	return fmt.Sprintf("%x  -", md5.Sum([]byte(text.String())))
+}
+
+// TestMigration: a VM's guest goes back and forth between two nodes, with its memory, its disks and its address inside, and
 // without a restart.
 func TestMigration(t *testing.T) {
 	newSecondNode(t)
@@ -93,15 +109,18 @@ func TestMigration(t *testing.T) {
 	}
 	must("mkdir -p /tmp && dd if=/dev/urandom of=/dev/vdb bs=1M count=4 conv=fsync 2>/dev/null && sync")
 	sum := must("dd if=/dev/vdb bs=1M count=4 2>/dev/null | md5sum")
-	must("(i=0; while :; do i=$((i+1)); echo $i >/tmp/count; usleep 100000; done) & echo started")
+	must(counting)
 	guests := guestsOn(t, m.get().Spec.Domain.Firmware.UUID)
-	for i, to := range []string{secondName, firstName} {
+	var downtimes []int64
+	for i := range 20 {
+		to := []string{secondName, firstName}[i%2]
 		from := m.get().Status.NodeName
 		before, booted := m.pod(), seconds(t, must("cut -d' ' -f1 /proc/uptime"))
-		count := seconds(t, must("cat /tmp/count"))
+		count := int(seconds(t, must("cat /tmp/count")))
 		begun := time.Now()
 		s := m.migrate(fmt.Sprint("move-", i), nil).ends(v1.MigrationSucceeded)
 		t.Logf("from %s to %s in %.1f s; QEMU's downtime is %d ms, %d bytes were sent", from, to, time.Since(begun).Seconds(), s.SourceState.Progress.DowntimeMilliseconds, s.SourceState.Progress.TransferredBytes)
+		downtimes = append(downtimes, s.SourceState.Progress.DowntimeMilliseconds)
 		now := m.get()
 		if now.UID != uid || now.Status.Phase != v1.Running || now.Status.NodeName != to || s.SourceNode != from || s.TargetNode != to {
 			t.Fatalf("VMI %s is %s on %s; %+v", now.UID, now.Status.Phase, now.Status.NodeName, s)
@@ -114,14 +133,19 @@ func TestMigration(t *testing.T) {
 		if up := seconds(t, must("cut -d' ' -f1 /proc/uptime")); up < booted {
 			t.Errorf("the guest was up for %.1f s, and now for %.1f s", booted, up)
 		}
-		if now := seconds(t, must("cat /tmp/count")); now <= count {
-			t.Errorf("the guest counted to %.0f, and now is at %.0f", count, now)
+		told := int(seconds(t, must("cat /tmp/count")))
+		if told <= count {
+			t.Errorf("the guest counted to %d, and now is at %d", count, told)
+		}
+		if got := must(fmt.Sprintf("echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/vdb bs=512 skip=%d count=%d 2>/dev/null | tr -d '\\000' | md5sum", firstSector+1, told)); got != numbers(told) {
+			t.Errorf("of %d numbers that the guest wrote, some are lost", told)
 		}
 		if got := must("sync; echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/vdb bs=1M count=4 2>/dev/null | md5sum"); got != sum {
 			t.Errorf("the disk has %s, and had %s", got, sum)
 		}
 		m.reached(before, to)
 	}
+	t.Logf("the downtimes, in ms: %d", downtimes)
 	m.awaitEvents("PreparingTarget", "Migrating", "SuccessfulMigration")
 	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
 }

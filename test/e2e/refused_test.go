@@ -92,7 +92,7 @@ func TestRefused(t *testing.T) {
 		"gpus":               {`domain: {devices: {gpus: [{name: a, deviceName: b}]}}`, []string{"spec.domain.devices.gpus"}},
 		"hugepages":          {`domain: {memory: {hugepages: {pageSize: 2Mi}}}`, []string{"spec.domain.memory.hugepages"}},
 		"dedicated-cpus":     {`domain: {cpu: {dedicatedCpuPlacement: true}}`, []string{"spec.domain.cpu.dedicatedCpuPlacement"}},
-		"live-migrate":       {`evictionStrategy: LiveMigrate`, []string{"spec.evictionStrategy"}},
+		"eviction":           {`evictionStrategy: Evict`, []string{"spec.evictionStrategy"}},
 		"probe":              {`livenessProbe: {tcpSocket: {port: 80}, guestAgentPing: {}}`, []string{"spec.livenessProbe"}},
 		"start-strategy":     {`startStrategy: Later`, []string{"spec.startStrategy"}},
 		"hostname":           {`hostname: Not_A_Label`, []string{"spec.hostname"}},
