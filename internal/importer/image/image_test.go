@@ -115,6 +115,27 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// describe changes the description in a vmdk image of qemu-img's. What is left of a longer one stays behind it.
+func describe(p []byte, change func([]byte) []byte) []byte {
+	text, _, _ := bytes.Cut(p[sector:], []byte{0})
+	copy(p[sector:], change(bytes.Clone(text)))
+	return p
+}
+
+// TestCheckLeftover: QEMU leaves the end of a longer description behind a shorter one. It does so in one of 256 images that it
+// converts.
+func TestCheckLeftover(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(sample(t, "vmdk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	content = describe(content, func(text []byte) []byte { return append(text[:len(text)-8], "\n\x00RW 1\n"...) })
+	if h, err := Check(VMDK, bytes.NewReader(content), int64(len(content))); err != nil || h.Size != virtual {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
+
 // TestCheckRefuses: each change of a good image makes it one that is refused.
 func TestCheckRefuses(t *testing.T) {
 	t.Parallel()
@@ -189,21 +210,24 @@ func TestCheckRefuses(t *testing.T) {
 		"qcow2: crypto":            {"qcow2", big(112, []uint32{qcow2Crypto, 16}), "encrypted"},
 		"qcow2: long extension":    {"qcow2", big(112, []uint32{7, 1 << 31}), "extension"},
 
-		"vmdk: version":         {"vmdk", little(4, uint32(9)), "version"},
-		"vmdk: no size":         {"vmdk", little(12, uint64(0)), "other files"},
-		"vmdk: 2^63":            {"vmdk", little(12, uint64(1<<63)), "sectors"},
-		"vmdk: grains":          {"vmdk", little(20, uint64(100)), "grains"},
-		"vmdk: large grains":    {"vmdk", little(20, uint64(1<<40)), "grains"},
-		"vmdk: tables":          {"vmdk", little(44, uint32(1<<30)), "tables"},
-		"vmdk: many tables":     {"vmdk", func(p []byte) []byte { return little(12, uint64(1<<36))(little(44, uint32(1))(p)) }, "tables are too large"},
-		"vmdk: no description":  {"vmdk", little(28, uint64(0)), "description"},
-		"vmdk: outside":         {"vmdk", little(28, uint64(1<<50)), "description"},
-		"vmdk: long":            {"vmdk", little(36, uint64(1<<50)), "description"},
-		"vmdk: flat":            {"vmdk", swap("monolithicSparse", "monolithicFlat"), "type"},
-		"vmdk: foreign extent":  {"vmdk", swap("# Extent description\n", "RW 1 FLAT \"/etc/a\" 0\n"), "other files"},
-		"vmdk: parent":          {"vmdk", swap("parentCID=ffffffff", "parentCID=12345678"), "parent"},
-		"vmdk: parent's name":   {"vmdk", swap("# Extent description", "parentFileNameHint=/x"), "parent"},
-		"vmdk: footer missing":  {"vmdk", little(56, uint64(1<<64-1)), "footer"},
+		"vmdk: version":        {"vmdk", little(4, uint32(9)), "version"},
+		"vmdk: no size":        {"vmdk", little(12, uint64(0)), "other files"},
+		"vmdk: 2^63":           {"vmdk", little(12, uint64(1<<63)), "sectors"},
+		"vmdk: grains":         {"vmdk", little(20, uint64(100)), "grains"},
+		"vmdk: large grains":   {"vmdk", little(20, uint64(1<<40)), "grains"},
+		"vmdk: tables":         {"vmdk", little(44, uint32(1<<30)), "tables"},
+		"vmdk: many tables":    {"vmdk", func(p []byte) []byte { return little(12, uint64(1<<36))(little(44, uint32(1))(p)) }, "tables are too large"},
+		"vmdk: no description": {"vmdk", little(28, uint64(0)), "description"},
+		"vmdk: outside":        {"vmdk", little(28, uint64(1<<50)), "description"},
+		"vmdk: long":           {"vmdk", little(36, uint64(1<<50)), "description"},
+		"vmdk: flat":           {"vmdk", swap("monolithicSparse", "monolithicFlat"), "type"},
+		"vmdk: foreign extent": {"vmdk", swap("# Extent description\n", "RW 1 FLAT \"/etc/a\" 0\n"), "other files"},
+		"vmdk: parent":         {"vmdk", swap("parentCID=ffffffff", "parentCID=12345678"), "parent"},
+		"vmdk: parent's name":  {"vmdk", swap("# Extent description", "parentFileNameHint=/x"), "parent"},
+		"vmdk: footer missing": {"vmdk", little(56, uint64(1<<64-1)), "footer"},
+		"vmdk: endless": {"vmdk", func(p []byte) []byte {
+			return describe(p, func(text []byte) []byte { return append(text, bytes.Repeat([]byte("#"), 20*sector-len(text))...) })
+		}, "no end"},
 		"vmdk: no type":         {"vmdk", swap("createType", "createTipe"), "type"},
 		"vdi: version":          {"vdi", little(0x44, uint32(2)), "version"},
 		"vdi: differencing":     {"vdi", little(0x4c, uint32(4)), "parent"},

@@ -54,7 +54,13 @@ func vmdk(h *header) (Header, error) {
 	if description == nil {
 		return Header{}, unusable("it is cut off: its description is outside of the file")
 	}
-	return found, vmdkDescription(string(bytes.TrimRight(description, "\x00")))
+	// QEMU reads up to the first zero byte, wherever that is. Behind it is what is left of a longer description: QEMU writes
+	// the description anew when the image's number (CID) has changed.
+	text, _, ended := bytes.Cut(description, []byte{0})
+	if !ended {
+		return Header{}, unusable("its description has no end")
+	}
+	return found, vmdkDescription(string(text))
 }
 
 // vmdkHeader checks a header of one extent.
