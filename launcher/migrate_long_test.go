@@ -4,6 +4,7 @@ package launcher
 
 import (
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -105,7 +106,9 @@ func TestMigrateAtRandom(t *testing.T) {
 func (m *move) decide(f fault) (*vm, string) {
 	m.source.Helper()
 	sent, alive := m.source.comesTo(func(r control.StateReport) bool {
-		return r.State == control.StateMoved || len(r.Jobs) > 0 && r.Jobs[len(r.Jobs)-1].Finished()
+		// A report may still wait to be read that is older than this migration.
+		i := slices.IndexFunc(r.Jobs, func(j control.Job) bool { return j.ID == m.job })
+		return i >= 0 && (r.State == control.StateMoved || r.Jobs[i].Finished())
 	})
 	_, arrived := m.target.comesTo(func(r control.StateReport) bool { return r.State == control.StateReceived })
 	defer m.cut()

@@ -18,6 +18,8 @@ type move struct {
 	source, target *vm
 	cables         []*cable
 	mute           bool // nothing is carried to the source
+	// job is the source's.
+	job uint64
 }
 
 // cable carries bytes between a channel of the source and one of the target, as the virt-handlers
@@ -99,6 +101,7 @@ func (m *move) begin(request control.MigrateRequest) (job uint64) {
 	m.target.must(m.target.call(control.CommandReceive, nil, nil))
 	var reply control.JobReply
 	m.source.must(m.source.call(control.CommandMigrate, request, &reply))
+	m.job = reply.ID
 	return reply.ID
 }
 
