@@ -115,7 +115,11 @@ func (m *move) decide(f fault) (*vm, string) {
 	if arrived && (!alive || sent.State == control.StateMoved) {
 		err := m.target.call(control.CommandRun, nil, nil)
 		if err == nil {
-			if alive {
+			switch {
+			case f.ends: // the source may have died since it said that the guest has moved
+				_ = m.source.call(control.CommandRelease, nil, nil)
+				m.source.termination()
+			case alive:
 				m.source.must(m.source.call(control.CommandRelease, nil, nil))
 				m.source.expectEnd(control.ReasonMigrated, "another pod")
 			}
