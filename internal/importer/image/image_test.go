@@ -115,7 +115,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// describe changes the description in a vmdk image of qemu-img's. What is left of a longer one stays behind it.
+// describe changes the description in a vmdk image of qemu-img's. The end of a longer description stays behind a shorter one.
 func describe(p []byte, change func([]byte) []byte) []byte {
 	text, _, _ := bytes.Cut(p[sector:], []byte{0})
 	copy(p[sector:], change(bytes.Clone(text)))
