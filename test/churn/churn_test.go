@@ -292,6 +292,31 @@ func (w *world) holdsAsBefore(c *simulation.Component, old simulation.Use) {
 	w.t.Logf("%s, before and after %d starts: %+v, %+v", c.Name, starts, old, now)
 }
 
+// mostWritten lists, for each VMI and each pod that components wrote more often than others of its kind, these writes in their order.
+func mostWritten(all []simulation.Write) (lines []string) {
+	type object struct{ resource, name string }
+	writes, least := map[object][]string{}, map[string]int{}
+	for _, one := range all {
+		_, resource, _ := strings.Cut(one.What, " ")
+		resource, _, _ = strings.Cut(resource, "/")
+		if o := (object{resource, one.Name}); one.Component() && one.OfInstance() && one.Name != "" {
+			writes[o] = append(writes[o], fmt.Sprintf("%s %s: %s", one.At.Format(time.StampMilli), one.User, one.What))
+		}
+	}
+	for o, of := range writes {
+		if n, ok := least[o.resource]; !ok || len(of) < n {
+			least[o.resource] = len(of)
+		}
+	}
+	for o, of := range writes {
+		if len(of) > least[o.resource] {
+			lines = append(lines, fmt.Sprintf("%s %s: %s", o.resource, o.name, strings.Join(of, ", ")))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
 // fills runs as many guests as the node takes, and counts what is written.
 func (w *world) fills() {
 	w.t.Helper()
@@ -317,6 +342,7 @@ func (w *world) fills() {
 	w.t.Logf("a start is %.1f writes to the VMI and its pod, %.1f with all others", float64(instances)/full, float64(all)/full)
 	if instances > full*writesPerStart || all > full*allWritesPerStart {
 		w.t.Errorf("want at most %d, and %d", writesPerStart, allWritesPerStart)
+		w.t.Logf("the VMIs and pods that were written more often than others:\n%s", strings.Join(mostWritten(written), "\n"))
 	}
 
 	time.Sleep(time.Minute)
