@@ -122,7 +122,7 @@ func lookAtMTU(t *testing.T, mtu int) {
 	largest := mtu - 28
 	for _, v := range guests {
 		address := v.await(v1.Running).Status.Interfaces[0].IP
-		v.log().shows(90*time.Second, fmt.Sprintf("tiny: eth0 .* mtu %d", mtu))
+		v.log().shows(3*time.Minute, fmt.Sprintf("tiny: eth0 .* mtu %d", mtu))
 		shell := v.echoDatagrams(pod)
 		for from, ask := range map[string]func(size int) error{
 			"a pod":     func(size int) error { return askGuest(ns, address, 5000, size) },

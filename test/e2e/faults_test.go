@@ -105,7 +105,7 @@ func TestHandlerKilled(t *testing.T) {
 	}
 	address := vmis[0].pod().Status.PodIP
 	leases := regexp.QuoteMeta("tiny: eth0 " + address + "/32 via ")
-	vmis[0].log().shows(60*time.Second, leases)
+	vmis[0].log().shows(3*time.Minute, leases)
 	watch := startTranscript(t, "watch of VMIs", "kubectl", "-n", ns, "get", "vmi", "--watch", "-o",
 		`jsonpath={.metadata.name} {.status.phase} {.status.conditions[?(@.type=="Ready")].status}{"\n"}`)
 	watch.expect(10*time.Second, `(?s)Running.*Running.*Running.*Running`)
