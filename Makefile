@@ -75,7 +75,7 @@ empty :=
 # $(call any,TESTS) is a pattern of exactly these tests.
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What needs a second node.
-TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled TestDrainMoves
+TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled TestMigrationFaults TestMigrationLargeDisk TestDrainMoves
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
@@ -105,7 +105,7 @@ e2e-outages: # the other half
 	$(call run_e2e_long,$(OUTAGES) $(LONGER))
 
 .PHONY: e2e-two-nodes
-e2e-two-nodes: packages cluster images ## the end-to-end tests that need a second node (6 minutes)
+e2e-two-nodes: packages cluster images ## the end-to-end tests that need a second node (20 minutes)
 	KUBEQEMU_E2E_CLUSTER=two KUBEQEMU_E2E_NODES=2 $(call run_e2e_long,$(TWO_NODES))
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.
@@ -213,7 +213,7 @@ lint: ## gofmt, go vet, staticcheck, and that generated files are up to date
 	@git diff --exit-code -- api config/crd config/datavolumes/crd || { echo "generated files are not up to date: commit what 'make generate' wrote"; exit 1; }
 
 # The API but for CDI's group, which has an overlay of its own.
-CORE_API := $(patsubst %,paths=./api/%/...,v1 instancetype pool)
+CORE_API := $(patsubst %,paths=./api/%/...,v1 instancetype migrations pool)
 
 .PHONY: generate
 generate: ## write deepcopy functions and the CRDs from api

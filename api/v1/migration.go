@@ -325,7 +325,11 @@ type VirtualMachineInstanceMigrationState struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Aborting;Succeeded;Failed
 	AbortStatus MigrationAbortStatus `json:"abortStatus,omitempty"`
-	// MigrationConfiguration bounds the migration.
+	// MigrationPolicyName is the MigrationPolicy that held for the guest when the migration began.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	MigrationPolicyName string `json:"migrationPolicyName,omitempty"`
+	// MigrationConfiguration bounds the migration. What the MigrationPolicy sets is in it.
 	// +optional
 	MigrationConfiguration *MigrationConfiguration `json:"migrationConfiguration,omitempty"`
 }

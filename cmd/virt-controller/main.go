@@ -17,6 +17,7 @@ import (
 
 	cdiv1beta1 "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	instancetypev1beta1 "github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
+	migrationsv1alpha1 "github.com/kubeqemu/kubeqemu/api/migrations/v1alpha1"
 	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
@@ -89,5 +90,5 @@ func newScheme() (*runtime.Scheme, error) {
 	if err := scheme.AddToScheme(s); err != nil {
 		return nil, err
 	}
-	return s, errors.Join(v1.AddToScheme(s), cdiv1beta1.AddToScheme(s), instancetypev1beta1.AddToScheme(s), poolv1beta1.AddToScheme(s))
+	return s, errors.Join(v1.AddToScheme(s), cdiv1beta1.AddToScheme(s), instancetypev1beta1.AddToScheme(s), migrationsv1alpha1.AddToScheme(s), poolv1beta1.AddToScheme(s))
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kubeqemu/kubeqemu/api/migrations/v1alpha1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
@@ -46,7 +47,11 @@ func (r *Reconciler) wait(ctx context.Context, w *work) (time.Duration, error) {
 	if room, err := r.hasRoom(ctx, w, config); err != nil || !room {
 		return waitDelay, err
 	}
-	return 0, r.begin(ctx, w, config)
+	policy, err := r.policy(ctx, w.vmi)
+	if err != nil {
+		return 0, err
+	}
+	return 0, r.begin(ctx, w, config, policy)
 }
 
 // hopeless is why a migration that has not begun will never begin; empty if it may.
@@ -133,12 +138,16 @@ func (r *Reconciler) configuration(ctx context.Context) (*v1.MigrationConfigurat
 }
 
 // begin writes into the VMI's status that the guest moves. The status holds one migration, so that a VMI has one
-// target at a time.
-func (r *Reconciler) begin(ctx context.Context, w *work, config *v1.MigrationConfiguration) error {
+// target at a time. policy may be nil.
+func (r *Reconciler) begin(ctx context.Context, w *work, config *v1.MigrationConfiguration, policy *v1alpha1.MigrationPolicy) error {
 	target := v1.LauncherPodName(w.vmi.Name, w.vmi.UID, w.migration.UID)
+	name := ""
+	if policy != nil {
+		config, name = overridden(config, policy), policy.Name
+	}
 	return r.writeVMI(ctx, w, func(s *v1.VirtualMachineInstanceStatus) {
 		s.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: w.migration.UID, MigrationName: w.migration.Name, SourceNode: s.NodeName, SourcePod: w.vmi.LauncherPod(),
-			TargetPod: target, MigrationConfiguration: config}
+			TargetPod: target, MigrationConfiguration: config, MigrationPolicyName: name}
 		s.LauncherPods = append(slices.Clone(s.LauncherPods), v1.LauncherPod{Name: target})
 	})
 }

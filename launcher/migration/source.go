@@ -66,7 +66,7 @@ func (s *Source) Run(ctx context.Context) (Progress, error) {
 	w := watch(s.Changed)
 	defer w.stop()
 	begun := time.Now()
-	limited, cancel := context.WithTimeoutCause(ctx, s.Limits.Completion, ErrTimeout)
+	limited, cancel := context.WithTimeoutCause(ctx, s.Limits.Completion, fmt.Errorf("%w: completionTimeoutPerGiB gives it %s", ErrTimeout, s.Limits.Completion))
 	defer cancel()
 	if err := s.prepare(ctx); err != nil {
 		return Progress{}, err
@@ -227,7 +227,7 @@ func (s *stall) look(remaining int64) error {
 		return nil
 	}
 	if waited := now.Sub(s.since); waited > s.limit {
-		return fmt.Errorf("%w: %d bytes are left, and were no fewer for %s", ErrTimeout, s.least, waited.Round(time.Second))
+		return fmt.Errorf("%w: %d bytes are left, and were no fewer for %s (progressTimeout)", ErrTimeout, s.least, waited.Round(time.Second))
 	}
 	return nil
 }

@@ -1,13 +1,18 @@
 package admission
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -105,5 +110,62 @@ func (s *testServer) migrations(t *testing.T) {
 				t.Errorf("%s: the spec changes: %v", name, err)
 			}
 		}
+	}
+}
+
+// warnings keeps what the API server warns of.
+type warnings struct {
+	mu    sync.Mutex
+	heard []string
+}
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard = append(w.heard, text)
+}
+
+// next returns what was heard since the last call.
+func (w *warnings) next() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer func() { w.heard = nil }()
+	return strings.Join(w.heard, "\n")
+}
+
+// migrationPolicies: a value out of bounds is refused, and of a field that has no effect there is a warning.
+func (s *testServer) migrationPolicies(t *testing.T) {
+	heard := &warnings{}
+	config := rest.CopyConfig(s.config)
+	config.WarningHandler = heard
+	admin := s.client(config)
+	for name, c := range map[string]struct{ spec, refused, warned string }{
+		"KubeVirt's example": {`{"allowAutoConverge":false,"bandwidthPerMigration":"2000Mi","completionTimeoutPerGiB":100,"allowPostCopy":false,"selectors":{"namespaceSelector":{"a":"b"},"virtualMachineInstanceSelector":{"c":"d"}}}`, "", ""},
+		"a number":           {`{"bandwidthPerMigration":1000}`, "", ""},
+		"less than none":     {`{"bandwidthPerMigration":"-1Mi"}`, "spec.bandwidthPerMigration", ""},
+		"less than 0":        {`{"bandwidthPerMigration":-1}`, "spec.bandwidthPerMigration", ""},
+		"no time":            {`{"completionTimeoutPerGiB":0}`, "spec.completionTimeoutPerGiB", ""},
+		"a minute's pause":   {`{"maxDowntimeMs":60001}`, "spec.maxDowntimeMs", ""},
+		"post-copy":          {`{"allowPostCopy":true}`, "", "spec.allowPostCopy has no effect"},
+		"a pause":            {`{"allowWorkloadDisruption":true}`, "", "spec.allowWorkloadDisruption has no effect"},
+		"an experiment":      {`{"experimental":{"compression":"zstd"}}`, "", "spec.experimental has no effect"},
+	} {
+		p := &unstructured.Unstructured{}
+		if err := json.Unmarshal([]byte(`{"apiVersion":"migrations.kubevirt.io/v1alpha1","kind":"MigrationPolicy","metadata":{"generateName":"p-"},"spec":`+c.spec+`}`), p); err != nil {
+			t.Fatal(err)
+		}
+		// The API server hears of an admission policy a moment after it was made.
+		s.poll(name, func() error {
+			created := p.DeepCopy()
+			err := admin.Create(t.Context(), created)
+			said := heard.next()
+			if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+				return fmt.Errorf("%w, want %q", cmp.Or(err, errors.New("it was taken")), c.refused)
+			}
+			if (said == "") != (c.warned == "") || !strings.Contains(said, c.warned) {
+				return fmt.Errorf("warned of %q, want %q", said, c.warned)
+			}
+			return nil
+		})
 	}
 }

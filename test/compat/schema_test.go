@@ -12,6 +12,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 	instancetype "kubevirt.io/api/instancetype/v1beta1"
+	migrations "kubevirt.io/api/migrations/v1alpha1"
 	pool "kubevirt.io/api/pool/v1beta1"
 	cdi "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
@@ -29,6 +30,7 @@ var kinds = map[string]reflect.Type{
 	"VirtualMachineClusterInstancetype": reflect.TypeFor[instancetype.VirtualMachineClusterInstancetype](),
 	"VirtualMachinePreference":          reflect.TypeFor[instancetype.VirtualMachinePreference](),
 	"VirtualMachineClusterPreference":   reflect.TypeFor[instancetype.VirtualMachineClusterPreference](),
+	"MigrationPolicy":                   reflect.TypeFor[migrations.MigrationPolicy](),
 	"VirtualMachinePool":                reflect.TypeFor[pool.VirtualMachinePool](),
 	"DataVolume":                        reflect.TypeFor[cdi.DataVolume](),
 	"DataSource":                        reflect.TypeFor[cdi.DataSource](),
@@ -49,6 +51,7 @@ var others = []string{
 	".migrationState.targetState.failure",               // ours
 	".maxDowntimeMs",                                    // of v1.9
 	".configuration.migrations.experimental",            // of v1.9
+	"MigrationPolicy.spec.experimental",                 // of v1.9
 	".networks[].resourceClaim",                         // of v1.9; refused
 	".devices.preferredVideoType",                       // of v1.9
 	".spec.serviceAccountName",                          // of v1.9; of CDI after v1.66, refused

@@ -106,8 +106,9 @@ var examples = map[string]example{
 	"windows": {exampleOf(instancetypes, "VirtualMachinePreference", "windows",
 		"spec: {clock: {preferredClockOffset: {utc: {}}}, devices: {preferredDiskBus: sata, preferredInterfaceModel: e1000, preferredTPM: {}}, features: {preferredHyperv: {relaxed: {}}, preferredSmm: {}}, firmware: {preferredEfi: {secureBoot: true}}}"),
 		[]string{"preferredTPM", "preferredHyperv", "preferredSmm", "preferredEfi"}},
-	"migration-job":            {manifest: exampleOf("kubevirt.io/v1", "VirtualMachineInstanceMigration", "migration-job", "spec: {vmiName: vmi-migratable}")},
-	"example-migration-policy": {exampleOf("migrations.kubevirt.io/v1alpha1", "MigrationPolicy", "example", "spec: {allowAutoConverge: false}"), []string{"MigrationPolicy"}},
+	"migration-job": {manifest: exampleOf("kubevirt.io/v1", "VirtualMachineInstanceMigration", "migration-job", "spec: {vmiName: vmi-migratable}")},
+	"example-migration-policy": {manifest: exampleOf("migrations.kubevirt.io/v1alpha1", "MigrationPolicy", "e2e-example-policy",
+		"spec: {allowAutoConverge: false, bandwidthPerMigration: 2000Mi, completionTimeoutPerGiB: 100, allowPostCopy: false, selectors: {namespaceSelector: {namespace-key: namespace-value}, virtualMachineInstanceSelector: {vmi-key: vmi-value}}}")},
 }
 
 // TestExamples: the samples are accepted, and of KubeVirt's examples those of
@@ -153,7 +154,7 @@ func TestExamplesRun(t *testing.T) {
 	const priority = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: e2e-non-preemptible}\npreemptionPolicy: Never\nvalue: 999999999\n"
 	apply(t, ns, prepared+"---\n"+priority)
 	t.Cleanup(func() {
-		for _, what := range []string{"priorityclass/e2e-non-preemptible", "virtualmachineclusterinstancetype/e2e-cluster-csmall"} {
+		for _, what := range []string{"priorityclass/e2e-non-preemptible", "virtualmachineclusterinstancetype/e2e-cluster-csmall", "migrationpolicy/e2e-example-policy"} {
 			if _, err := output("", "kubectl", "delete", what); err != nil {
 				t.Error(err)
 			}

@@ -89,6 +89,9 @@ func beyondUsers(rights map[string]bool) []string {
 		case group == "instancetype.kubevirt.io" && strings.Contains(resource, "cluster") && !reads:
 			wrong = append(wrong, right+": it is for all namespaces")
 		case group == "instancetype.kubevirt.io" && sub == "":
+		case group == "migrations.kubevirt.io" && !reads:
+			wrong = append(wrong, right+": a policy is for all namespaces")
+		case group == "migrations.kubevirt.io" && sub == "":
 		case group == "pool.kubevirt.io" && (sub == "" || sub == "scale"):
 		case group != "kubevirt.io" && group != "subresources.kubevirt.io":
 			wrong = append(wrong, right+": not a kind of ours")
@@ -113,6 +116,7 @@ func TestBeyondUsers(t *testing.T) {
 		"update kubevirt.io/virtualmachineinstances/finalizers": true, "get /secrets": true, "patch kubevirt.io/kubevirts": true,
 		"list kubevirt.io/kubevirts": false, "create /pods/exec": true, "patch kubevirt.io/virtualmachineinstancereplicasets/scale": false,
 		"patch pool.kubevirt.io/virtualmachinepools/scale": false, "patch pool.kubevirt.io/virtualmachinepools/status": true,
+		"list migrations.kubevirt.io/migrationpolicies": false, "patch migrations.kubevirt.io/migrationpolicies": true,
 		"get subresources.kubevirt.io/virtualmachineinstances/vsock": true, "get kubevirt.io/virtualmachines/console": true,
 	} {
 		if wrong := beyondUsers(map[string]bool{right: true}); (len(wrong) > 0) != bad {
@@ -217,6 +221,8 @@ func TestUsersByTheAPIServer(t *testing.T) {
 		{"create", "pool.kubevirt.io/virtualmachinepools", "admin edit"},
 		{"patch", "pool.kubevirt.io/virtualmachinepools/scale", "admin edit"},
 		{"update", "pool.kubevirt.io/virtualmachinepools/status", ""},
+		{"list", "migrations.kubevirt.io/migrationpolicies", "admin edit view"},
+		{"create", "migrations.kubevirt.io/migrationpolicies", ""},
 		{"get", served + "/console", "admin edit"},
 		{"get", served + "/vnc/screenshot", "admin"},
 		{"update", served + "/pause", "admin edit"},
