@@ -26,8 +26,9 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: packages ## one-machine Kubernetes with Kubeqemu, boot a Debian VM, show its console
-	@test/demo/demo.sh
+NODES ?= 1
+demo: packages ## one-machine Kubernetes with Kubeqemu, boot a Debian VM, show its console; NODES=2 moves a guest from one node to another
+	@NODES=$(NODES) test/demo/demo.sh
 
 .PHONY: down
 down: ## end the demo's cluster; nothing is left behind

@@ -41,6 +41,11 @@ func writeQEMU(file, root string) error {
 // be there. taps are the queues of the machine's only NIC; QEMU alone has them afterwards. The
 // caller must be locked to its thread: QEMU ends with that thread.
 func execBare(ctx context.Context, program string, m *qemuargs.Machine, taps ...*os.File) (*bareQEMU, error) {
+	return execBareWith(ctx, program, nil, m, taps...)
+}
+
+// execBareWith is execBare with more arguments at the end.
+func execBareWith(ctx context.Context, program string, more []string, m *qemuargs.Machine, taps ...*os.File) (*bareQEMU, error) {
 	q := &bareQEMU{}
 	var theirs []*os.File
 	defer func() {
@@ -63,7 +68,7 @@ func execBare(ctx context.Context, program string, m *qemuargs.Machine, taps ...
 		}
 		*ours[i.Kind], theirs = conn, append(theirs, file)
 	}
-	q.cmd = exec.CommandContext(ctx, program, qemuargs.Strings(m.Args())...)
+	q.cmd = exec.CommandContext(ctx, program, append(qemuargs.Strings(m.Args()), more...)...)
 	q.cmd.ExtraFiles = theirs
 	q.cmd.Env = qemuargs.Environment()
 	q.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -81,22 +86,42 @@ func execBare(ctx context.Context, program string, m *qemuargs.Machine, taps ...
 // run lets the guest's CPUs run.
 func (q *bareQEMU) run() error {
 	for _, command := range []string{"qmp_capabilities", "cont"} {
-		if _, err := fmt.Fprintf(q.qmp, "{\"execute\":%q}\n", command); err != nil {
-			return fmt.Errorf("%s: %w", command, err)
-		}
-		if err := q.answered(); err != nil {
-			return fmt.Errorf("%s: %w", command, err)
+		if err := q.ask(command, nil, nil); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// answered skips events, up to the answer of the command under way.
-func (q *bareQEMU) answered() error {
+// ask sends a QMP command, and decodes what it returns.
+func (q *bareQEMU) ask(command string, arguments map[string]any, returned any) error {
+	message := map[string]any{"execute": command}
+	if arguments != nil {
+		message["arguments"] = arguments
+	}
+	text, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	if _, err := q.qmp.Write(append(text, '\n')); err != nil {
+		return fmt.Errorf("%s: %w", command, err)
+	}
+	answer, err := q.answer()
+	if err == nil && returned != nil {
+		err = json.Unmarshal(answer, returned)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", command, err)
+	}
+	return nil
+}
+
+// answer skips events, up to the answer of the command under way.
+func (q *bareQEMU) answer() (json.RawMessage, error) {
 	for {
 		line, err := q.lines.ReadBytes('\n')
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var m struct {
 			Return json.RawMessage `json:"return"`
@@ -104,11 +129,11 @@ func (q *bareQEMU) answered() error {
 		}
 		switch err := json.Unmarshal(line, &m); {
 		case err != nil:
-			return err
+			return nil, err
 		case m.Error != nil:
-			return fmt.Errorf("QEMU says %s", m.Error)
+			return nil, fmt.Errorf("QEMU says %s", m.Error)
 		case m.Return != nil:
-			return nil
+			return m.Return, nil
 		}
 	}
 }

@@ -47,6 +47,7 @@ var groups = []group{
 	{"memory", memoryRows, false},
 	{"boot", bootRows, false},
 	{"throughput", throughputRows, false},
+	{"migration", migrationRows, false},
 	{"images", imageRows, false},
 	{"imports", importRows, false},
 	{"control-plane", planeRows, true},

@@ -1,18 +1,21 @@
 #!/bin/bash
 # `make demo`: from a clone to a Debian guest's login prompt on a real
 # one-machine Kubernetes. What can run side by side does.
+# `make demo NODES=2`: the same on two nodes, and a guest that counts moves from one to the other.
 set -euo pipefail
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$repo"
 bin=$repo/_output/bin
 images=$repo/_output/images
 sample=config/samples/vmi-debian.yaml
+nodes=${NODES:-1}
 export PATH=$bin:$PATH
 mkdir -p "$bin"
 
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 labelled() { sed -u "s/^/  $1 | /"; }
 fail() { say "failed: $*"; exit 1; }
+[[ $nodes =~ ^[1-4]$ ]] || fail "NODES is \"$nodes\"; it may be 1 to 4"
 
 say "building: Kubernetes and containerd from source (about 8 minutes the first time), and images"
 # The guests' images are made by waiting for packages and disk, Kubernetes by the compiler.
@@ -26,7 +29,7 @@ wait "$guest" || fail "the guests' images could not be built"
 trap - EXIT
 
 say "starting Kubernetes"
-cluster up --name demo 2>&1 | labelled "cluster    "
+cluster up --name demo --nodes "$nodes" 2>&1 | labelled "cluster    "
 export KUBECONFIG=$repo/_output/cluster/demo/kubeconfig
 cluster load-image --name demo "$images"/{virt-launcher,virt-components,{debian,tiny,tiny-virtio}-container-disk}.tar 2>&1 | labelled "images     "
 
@@ -48,29 +51,70 @@ kubectl wait --for=jsonpath='{.status.phase}'=Running --timeout=2m vmi/debian | 
 	{ kubectl describe vmi debian; fail "the VM did not start"; }
 pod=$(kubectl get pods -l kubevirt.io=virt-launcher,vmi.kubevirt.io/id=debian --field-selector=status.phase=Running -o name | head -n 1)
 
+# attach attaches to the serial console of the guest in a pod. Its pod's log has whole lines only, and a prompt is none.
+attach() {
+	coproc console { exec kubectl exec -i "$1" -- virt-launcher console 2>/dev/null; }
+	attached=$console_PID
+	trap 'kill "$attached" 2>/dev/null || true' EXIT
+}
+
+# shows prints what the console says until a line ends with the text. While the console is silent, it types the second argument.
+shows() {
+	local text=$1 types=${2-} line= c deadline=$((SECONDS + 600))
+	until [[ $line == *"$text" ]]; do
+		# Character by character: the prompt does not end its line.
+		if IFS= read -r -N 1 -t 5 -u "${console[0]}" c; then
+			printf '%s' "$c"
+			line+=$c
+			[[ $c == $'\n' ]] && line=
+		elif ! kill -0 "$attached" 2>/dev/null || ((SECONDS > deadline)); then
+			return 1
+		else
+			printf '%s' "$types" >&"${console[1]}"
+		fi
+	done
+}
+
+detach() {
+	printf '\x1d' >&"${console[1]}" # Ctrl+]
+	wait "$attached" 2>/dev/null || true
+	trap - EXIT
+}
+
 say "the guest boots, emulated: about a minute to its login prompt; its serial console:"
-deadline=$((SECONDS + 600))
-# Not its pod's log: that has whole lines only, and the prompt is none.
-coproc console { exec kubectl exec -i "$pod" -- virt-launcher console 2>/dev/null; }
-attached=$console_PID
-trap 'kill "$attached" 2>/dev/null || true' EXIT
-line=
-until [[ $line == *" login: " ]]; do
-	# Character by character: the prompt does not end its line.
-	if IFS= read -r -N 1 -t 5 -u "${console[0]}" c; then
-		printf '%s' "$c"
-		line+=$c
-		[[ $c == $'\n' ]] && line=
-	elif ! kill -0 "$attached" 2>/dev/null || ((SECONDS > deadline)); then
-		kubectl describe vmi debian
-		fail "the guest did not reach its login prompt"
-	fi
-done
-printf '\x1d' >&"${console[1]}" # Ctrl+] detaches
-wait "$attached" 2>/dev/null || true
-trap - EXIT
+attach "$pod"
+shows " login: " || { kubectl describe vmi debian; fail "the guest did not reach its login prompt"; }
+detach
 printf '\n\n'
 say "the guest is up"
+
+# moves has a guest count, moves it to another node, and shows what it counted there, and for how long it stood still.
+moves() {
+	local manifest=config/samples/vm-tiny.yaml from to before after name state='{.status.migrationState'
+	say "another guest, which counts, moves to another node"
+	kubectl delete --ignore-not-found --wait -f "$manifest" | labelled "kubectl    "
+	kubectl apply -f "$manifest" | labelled "kubectl    "
+	kubectl wait --for=condition=Ready --timeout=3m vm/tiny | labelled "kubectl    " || { kubectl describe vmi tiny; fail "the VM did not start"; }
+	before=$(kubectl get vmi tiny -o 'jsonpath={.status.launcherPods[0].name}')
+	attach "$before"
+	shows "tiny# " $'\n' >/dev/null || fail "the guest did not reach its prompt"
+	printf 'i=0; while :; do i=$((i+1)); echo counted to $i; usleep 50000; done\n' >&"${console[1]}"
+	shows "counted to 20" >/dev/null || fail "the guest does not count"
+	detach
+	name=$(kubectl create -o name -f - <<<'{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration", "metadata": {"generateName": "demo-"}, "spec": {"vmiName": "tiny"}}')
+	say "$name"
+	kubectl wait --for=jsonpath='{.status.migrationState.completed}'=true --timeout=5m "$name" | labelled "kubectl    "
+	[ "$(kubectl get "$name" -o 'jsonpath={.status.phase}')" = Succeeded ] || { kubectl describe "$name"; fail "the guest did not move"; }
+	from=$(kubectl get vmi tiny -o "jsonpath=$state.sourceNode}") to=$(kubectl get vmi tiny -o "jsonpath=$state.targetNode}")
+	after=$(kubectl get vmi tiny -o "jsonpath=$state.targetPod}")
+	attach "$after"
+	shows "counted to" >/dev/null || fail "the guest does not count on"
+	detach
+	kubectl logs "$before" | grep '^counted to' | tail -n 2 | labelled "$from     "
+	kubectl logs "$after" | grep '^counted to' | head -n 2 | labelled "$to     "
+	say "the guest stood still for $(kubectl get vmi tiny -o "jsonpath=$state.sourceState.progress.downtimeMilliseconds}") ms, as QEMU measured"
+}
+if ((nodes > 1)); then moves; fi
 kubectl get vmi -o wide
 cat <<END
 
