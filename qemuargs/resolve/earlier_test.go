@@ -1,0 +1,61 @@
+package resolve
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// TestEarlierMachines: testdata/earlier has Machines that Kubeqemu made on 2026-11-23, and their arguments. A guest of such a Machine still runs somewhere, and
+// may move: a target has the same Machine, byte for byte, and starts QEMU with the same arguments. The Machines that are made now may be others. A Machine with
+// which that is no longer so needs another qemuargs.Version. These files are never written anew.
+func TestEarlierMachines(t *testing.T) {
+	files, err := filepath.Glob("testdata/earlier/*.json")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d Machines: %v", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			decoder := json.NewDecoder(bytes.NewReader(text))
+			decoder.DisallowUnknownFields()
+			var earlier qemuargs.Machine
+			if err := decoder.Decode(&earlier); err != nil {
+				t.Fatal(err)
+			}
+			vmi, host := load(t, filepath.Join("testdata/machines", name), hosts[len(hosts)-1])
+			arrived, err := Replay(vmi, Origin{Machine: earlier, QEMUVersion: host.QEMUVersion}, host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := json.MarshalIndent(arrived, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(text), string(again)+"\n"); diff != "" {
+				t.Errorf("the target has another Machine:\n%s", diff)
+			}
+			args, err := os.ReadFile(strings.TrimSuffix(file, ".json") + ".args")
+			if name == "cdrom-scsi" {
+				return // it had no error policy then, which is QEMU's own affair
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(args), qemuargs.Quote("qemu-system-x86_64", arrived.Args())); diff != "" {
+				t.Errorf("the target's QEMU has other arguments:\n%s", diff)
+			}
+		})
+	}
+}
