@@ -41,7 +41,7 @@ test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests
 	$(run_e2e)
 
 .PHONY: test-all
-test-all: test long libvirt-diff web-check e2e-long compat-e2e virtctl third-party fuzz ## test, and the long ones
+test-all: test long libvirt-diff web-check e2e-long compat-e2e capk virtctl third-party fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
@@ -177,6 +177,12 @@ compat-e2e: packages cluster ## KubeVirt's Go client against a cluster of its ow
 	config/images/build.sh tiny debian launcher components
 	cd test/compat && go vet ./...
 	test/compat/cluster.sh
+
+.PHONY: capk
+capk: packages cluster ## the code of cluster-api-provider-kubevirt makes, drains and deletes a VM on a cluster of its own (3 minutes, and a large download)
+	config/images/build.sh tiny debian launcher components
+	cd test/capk && go vet ./...
+	CLUSTER=capk test/compat/cluster.sh test/capk
 
 .PHONY: virtctl
 UPDATE ?=
