@@ -21,7 +21,7 @@ func (r *Reconciler) policy(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	var policies v1alpha1.MigrationPolicyList
 	err := r.Live.List(ctx, &policies)
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return nil, nil // Helm does not add a kind when it upgrades
+		return nil, nil // an installation whose kinds are of an earlier version
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list MigrationPolicies: %w", err)

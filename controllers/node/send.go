@@ -30,6 +30,8 @@ const (
 // channels are the connections between the channels of the two launchers.
 type channels struct {
 	pairs []*pair
+	// pace is that of all of them together.
+	pace *peers.Pace
 	// carried is how many bytes were carried to the target.
 	carried atomic.Int64
 }
@@ -38,15 +40,17 @@ type channels struct {
 type pair struct {
 	ends [2]net.Conn
 	done chan struct{}
+	end  context.CancelFunc
 }
 
 // connect carries bytes between two ends until one of them ends.
 func (c *channels) connect(launcher, peer net.Conn) {
-	p := &pair{[2]net.Conn{launcher, peer}, make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &pair{[2]net.Conn{launcher, peer}, make(chan struct{}), cancel}
 	c.pairs = append(c.pairs, p)
 	go func() {
 		defer close(p.done)
-		peers.Relay(launcher, &counted{peer, &c.carried})
+		peers.Relay(ctx, launcher, &counted{peer, &c.carried}, c.pace)
 	}()
 }
 
@@ -56,6 +60,7 @@ func (c *channels) close() {
 		for _, end := range p.ends {
 			end.Close()
 		}
+		p.end()
 		<-p.done
 	}
 	c.pairs = nil
@@ -94,6 +99,7 @@ func (d *departure) send(ctx context.Context) error {
 	if err := d.prepare(ctx, to, offer); err != nil {
 		return err
 	}
+	d.open.pace = peers.NewPace(m.MigrationConfiguration.Bandwidth())
 	if err := d.connect(ctx, launcher, to); err != nil {
 		return err
 	}

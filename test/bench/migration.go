@@ -297,7 +297,7 @@ func (l *link) connect(ctx context.Context, source *launched) (wait func(), err 
 		return nil, err
 	}
 	var done sync.WaitGroup
-	done.Go(func() { peers.Relay(ours, theirs) })
+	done.Go(func() { peers.Relay(context.Background(), ours, theirs, nil) })
 	return func() { ours.Close(); done.Wait() }, nil
 }
 

@@ -202,6 +202,9 @@ func TestMigrationFaults(t *testing.T) {
 	m.log().shows(3*time.Minute, "tiny: eth0")
 	shell := m.shell()
 	m.in(shell, "mkdir -p /tmp; "+canary)
+	if out, status := shell.run(3*time.Minute, "while [ ! -e /tmp/count ]; do usleep 100000; done"); status != 0 {
+		t.Fatalf("the guest does not count: %s", out)
+	}
 	guests := guestsOn(t, m.get().Spec.Domain.Firmware.UUID)
 	for _, f := range migrationFaults {
 		count := int(seconds(t, m.in(shell, "cat /tmp/count")))

@@ -16,9 +16,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -74,24 +71,4 @@ func readOffer(text []byte) (*Offer, error) {
 		return nil, fmt.Errorf("%w: the guest needs %.64q, which this virt-handler does not know", errBadOffer, offer.Needs[0])
 	}
 	return &offer, nil
-}
-
-// buffer is how much a relay holds of each direction, in bytes.
-const buffer = 128 << 10
-
-// Relay carries bytes between two connections until one of them ends, and closes both.
-func Relay(a, b net.Conn) {
-	end := sync.OnceFunc(func() {
-		a.Close()
-		b.Close()
-	})
-	var both sync.WaitGroup
-	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
-		both.Go(func() {
-			defer end()
-			// Without the wrappers io.CopyBuffer would look for methods that copy without the buffer.
-			_, _ = io.CopyBuffer(struct{ io.Writer }{way[0]}, struct{ io.Reader }{way[1]}, make([]byte, buffer))
-		})
-	}
-	both.Wait()
 }

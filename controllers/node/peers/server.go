@@ -193,7 +193,7 @@ func (s *Server) channel(w http.ResponseWriter, r *http.Request, open func(conte
 		return
 	}
 	defer handlerapi.EndWhenGone(conn, cmp.Or(s.goneAfter, handlerapi.GoneAfter))()
-	Relay(&rest{conn, buffered.Reader}, launcher)
+	Relay(r.Context(), &rest{conn, buffered.Reader}, launcher, nil) // the source's virt-handler keeps the pace
 }
 
 // fail answers with an error. A launcher's text in it is made printable, and cut to handlerapi.MaxText.

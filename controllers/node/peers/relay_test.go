@@ -1,0 +1,83 @@
+package peers
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// TestPace: all channels of a migration together carry no more than the pace in each direction, whatever the launchers send.
+func TestPace(t *testing.T) {
+	const perSecond, channels, each = 1 << 20, 2, 768 << 10
+	pace := NewPace(perSecond)
+	ends := make([]net.Conn, channels)
+	for i := range ends {
+		launcher, here := net.Pipe()
+		there, target := net.Pipe()
+		ends[i] = target
+		done := make(chan struct{})
+		go func() { defer close(done); Relay(t.Context(), here, there, pace) }()
+		t.Cleanup(func() { launcher.Close(); target.Close(); <-done })
+		go launcher.Write(make([]byte, each))
+		go io.Copy(io.Discard, launcher)
+	}
+	begun := time.Now()
+	for _, end := range ends {
+		if _, err := io.ReadFull(end, make([]byte, each)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The first of it may come at once.
+	least := time.Duration(channels*each-buffer) * time.Second / perSecond * 8 / 10
+	if took := time.Since(begun); took < least {
+		t.Errorf("%d bytes took %s, want at least %s", channels*each, took, least)
+	}
+	begun = time.Now()
+	if _, err := ends[0].Write(make([]byte, buffer)); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > least/2 {
+		t.Errorf("what comes back waited %s for what goes there", took)
+	}
+}
+
+// TestPaceEnds: a relay that waits for its pace for hours ends with its context, and with the other connection.
+func TestPaceEnds(t *testing.T) {
+	for name, end := range map[string]func(cancel context.CancelFunc, target net.Conn){
+		"context": func(cancel context.CancelFunc, _ net.Conn) { cancel() },
+		"target":  func(_ context.CancelFunc, target net.Conn) { target.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			launcher, here := net.Pipe()
+			there, target := net.Pipe()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan struct{})
+			go func() { defer close(done); Relay(ctx, here, there, NewPace(1)) }()
+			go io.Copy(io.Discard, target)
+			if _, err := launcher.Write(make([]byte, buffer)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := launcher.Write(make([]byte, buffer)); err != nil { // which now waits
+				t.Fatal(err)
+			}
+			end(cancel, target)
+			select {
+			case <-done:
+			case <-time.After(30 * time.Second):
+				t.Fatal("the relay did not end")
+			}
+		})
+	}
+}
+
+// TestNoPace: 0 is no bound.
+func TestNoPace(t *testing.T) {
+	for _, n := range []int64{0, -1} {
+		if NewPace(n) != nil {
+			t.Errorf("%d bytes a second are a bound", n)
+		}
+	}
+}
