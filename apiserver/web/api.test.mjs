@@ -1,7 +1,7 @@
 // node --test apiserver/web/api.test.mjs, or make web-check
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { follow, takesUploads } from './page/api.js';
+import { act, follow, mayMigrate, takesUploads } from './page/api.js';
 import { send } from './page/upload.js';
 
 test('watches that end at once are not asked for without pause', async () => {
@@ -33,6 +33,21 @@ test('images are offered unless CDI takes them', async () => {
   assert.equal(await takesUploads(), false);
   globalThis.fetch = async () => new Response('{}', { status: 503 });
   await assert.rejects(takesUploads());
+});
+
+test('migrations are asked for, and cancelled by deletion', async () => {
+  const asked = [];
+  globalThis.fetch = async (url, { method, body }) => {
+    asked.push(`${method} ${url.pathname.slice(url.pathname.indexOf('apis/'))}`);
+    return new Response(JSON.stringify({ status: { allowed: JSON.parse(body ?? '{}').spec?.resourceAttributes.namespace === 'ns' } }));
+  };
+  const machine = { namespace: 'ns', name: 'm', vmi: { status: { migrationState: { migrationName: 'go' } } } };
+  await act(machine, 'migrate');
+  await act(machine, 'migrate-cancel');
+  assert.equal(await mayMigrate('ns'), true);
+  assert.equal(await mayMigrate('other'), false);
+  assert.deepEqual(asked.slice(0, 3), ['PUT apis/subresources.kubevirt.io/v1/namespaces/ns/virtualmachines/m/migrate',
+    'DELETE apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstancemigrations/go', 'POST apis/authorization.k8s.io/v1/selfsubjectaccessreviews']);
 });
 
 /** A Server is the other end of a websocket: it takes what is sent when it is told to. */

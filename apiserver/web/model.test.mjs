@@ -32,6 +32,29 @@ test('actions are those that there is something for', () => {
   assert.equal(actions({ vmi: bare }), 'pause console screen-');
 });
 
+test('a guest that can migrate has a button for who may move it, and a bar on its way', () => {
+  const able = { conditions: [{ type: 'LiveMigratable', status: 'True' }] };
+  const of = (migrationState) => ({ vm: vm('Running'), vmi: vmi('Running', {}, { ...able, migrationState }) });
+  const names = (machine, migrates = true) => model.actions(machine, migrates).filter((a) => a.id === 'migrate').map((a) => `${a.verb}${a.enabled ? '' : '-'}`).join(' ');
+  const under = { migrationName: 'go', sourceNode: 'n1' };
+  assert.equal(names(of(undefined)), 'migrate');
+  assert.equal(names(of(undefined), false), '', 'who may not');
+  assert.equal(names({ vm: vm('Running'), vmi: vmi('Running') }), '', 'a guest that cannot');
+  assert.equal(names({ vmi: vmi('Running', {}, able) }), '', 'virt-api moves VMs');
+  assert.equal(names(of(under)), 'migrate-cancel');
+  assert.equal(names(of({ ...under, completed: true })), 'migrate');
+  assert.equal(model.moving(of(undefined)), null);
+  assert.equal(model.moving(of({ ...under, completed: true })), null);
+  assert.deepEqual(model.moving(of(under)), { name: 'go', text: 'Moves from n1 to another node', percent: null });
+  assert.deepEqual(model.moving(of({ ...under, targetNode: 'n2', sourceState: { progress: { transferredBytes: 3 << 20, remainingBytes: 1 << 20, totalBytes: 4 << 20 } } })),
+    { name: 'go', text: 'Moves from n1 to n2, 3.0 MiB sent', percent: 75 });
+  const now = Date.parse('2026-01-01T00:10:00Z');
+  const failed = { ...under, completed: true, failed: true, failureReason: 'too slow', endTimestamp: '2026-01-01T00:05:00Z' };
+  assert.equal(model.problem(of(failed), now), 'The migration failed: too slow');
+  assert.equal(model.problem(of(failed), now + 600000), '', 'long ago');
+  assert.equal(model.problem(of({ ...failed, abortRequested: true }), now), '', 'cancelled');
+});
+
 test('VMs and VMIs of the same name are one machine', () => {
   const map = (...objects) => new Map(objects.map((o) => [model.key(o), o]));
   const joined = model.machines(map(vm('Running')), map(vmi('Running'), vmi('Running', { name: 'a', ownerReferences: undefined })));

@@ -91,7 +91,7 @@ func TestPage(t *testing.T) {
 	for _, part := range []struct {
 		name string
 		run  func(*browser, string)
-	}{{"Console", (*browser).console}, {"Screen", (*browser).screen}, {"Keyboard", (*browser).keyboard}, {"Refused", (*browser).refused}} {
+	}{{"Console", (*browser).console}, {"Screen", (*browser).screen}, {"Keyboard", (*browser).keyboard}, {"Migration", (*browser).migration}, {"Refused", (*browser).refused}} {
 		// Each begins where the last has left the page.
 		if !t.Run(part.name, func(t *testing.T) { part.run(&browser{t, b.ctx}, ns) }) {
 			t.FailNow()
@@ -120,6 +120,19 @@ func (b *browser) console(string) {
 	}
 	b.press(kb.Escape)
 	b.await("it is closed, and focus is back", `!document.querySelector("dialog[open]") && document.activeElement.getAttribute("aria-label") === "Console web"`)
+}
+
+// migration begins a migration and cancels it. The cluster has one node, so that no node takes the guest.
+func (b *browser) migration(ns string) {
+	b.tabTo("Migrate web")
+	b.press(kb.Enter)
+	b.await("the guest is about to move", row("web", `?.querySelector(".filling").innerText.includes("Moves from node-1 to another node")`))
+	b.nameless()
+	b.shootAll("migration")
+	b.tabTo("Cancel migration web")
+	b.press(kb.Enter)
+	b.await("the guest stays", row("web", `?.querySelector(".filling").hidden && document.activeElement.getAttribute("aria-label") === "Migrate web"`))
+	kubectl(b.t, "", "-n", ns, "wait", "vmi/web", "--for=jsonpath={.status.migrationState.abortStatus}=Succeeded", "--timeout=60s")
 }
 
 // screen sees what the guest's graphics device shows.

@@ -40,10 +40,23 @@ function subresource(machine, resource, sub) {
   return `${objects('subresources.kubevirt.io', machine.namespace, resource)}/${encodeURIComponent(machine.name)}/${sub}`;
 }
 
-/** act asks for a verb: of the VM for start, stop and restart, of the VMI for others. */
+/** act asks for a verb: of the VM for start, stop, restart and migrate, of the VMI for others. A migration is cancelled by its deletion. */
 export async function act(machine, verb) {
-  const resource = ['start', 'stop', 'restart'].includes(verb) ? 'virtualmachines' : 'virtualmachineinstances';
+  if (verb === 'migrate-cancel') {
+    const { migrationName } = machine.vmi.status.migrationState;
+    await request(`${objects('kubevirt.io', machine.namespace, 'virtualmachineinstancemigrations')}/${encodeURIComponent(migrationName)}`, { method: 'DELETE' });
+    return;
+  }
+  const resource = ['start', 'stop', 'restart', 'migrate'].includes(verb) ? 'virtualmachines' : 'virtualmachineinstances';
   await request(subresource(machine, resource, verb), { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: '{}' });
+}
+
+/** mayMigrate says whether the user may move guests of a namespace, or with an empty name, of all. */
+export async function mayMigrate(namespace) {
+  const resourceAttributes = { namespace, verb: 'update', group: 'subresources.kubevirt.io', resource: 'virtualmachines', subresource: 'migrate' };
+  const body = JSON.stringify({ apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec: { resourceAttributes } });
+  const answer = await request('apis/authorization.k8s.io/v1/selfsubjectaccessreviews', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
+  return (await answer.json()).status.allowed;
 }
 
 const streamPath = (machine, stream) => subresource(machine, 'virtualmachineinstances', stream);

@@ -12,6 +12,7 @@ const problems = new Map();
 const guest = new Guest();
 const uploads = new Uploads(() => update());
 let offered = null; // whether virt-api takes images; it is asked when the first VM waits for one
+let migrates = false; // whether the user may move the guests of the namespace
 let following = null;
 let followed = null; // which namespace
 let said = new Map();
@@ -35,6 +36,9 @@ function follow() {
       changed: (objects) => { kinds[resource] = objects; read.add(resource); update(); },
       problem: (error) => { problems.set(resource, error); showLink(); } });
   }
+  if (!same) migrates = false;
+  // Who gets no answer is offered no migration until the page is looked at again.
+  api.mayMigrate(namespace()).then((may) => { if (!signal.aborted) { migrates = may; update(); } }, () => {});
   at('namespace').value = namespace();
   document.title = namespace() ? `${namespace()} – virtual machines` : 'Virtual machines';
   update();
@@ -55,7 +59,7 @@ function show() {
   const wanted = at('filter').value.trim().toLowerCase();
   const shown = all.filter((m) => m.name.includes(wanted));
   const now = Date.now();
-  rows.render(at('machines'), shown, { withNamespace: !namespace(), now, chosen, images: (machine) => model.images(machine, uploads.of(machine), offered === true, now),
+  rows.render(at('machines'), shown, { withNamespace: !namespace(), now, migrates, chosen, images: (machine) => model.images(machine, uploads.of(machine), offered === true, now),
     picked: (machine, volume, file) => uploads.start(machine, volume, file), cancelled: (machine, volume) => uploads.of(machine).get(volume)?.cancel() });
   if (offered === null && all.some((m) => model.awaited(m).length > 0)) offer();
   showSummary(all, shown, complete);

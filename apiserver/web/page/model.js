@@ -30,8 +30,11 @@ export function tone(word) {
   return 'busy';
 }
 
+// How long the failure of a migration is told.
+const recent = 600000;
+
 /** problem is what is wrong with a machine, in the cluster's own words. */
-export function problem({ vm, vmi }) {
+export function problem({ vm, vmi }, now) {
   for (const object of [vmi, vm]) {
     for (const c of object?.status?.conditions ?? []) {
       const wrong = (c.type === 'Failure' && c.status === 'True') || (c.type === 'Synchronized' && c.status === 'False') ||
@@ -39,7 +42,24 @@ export function problem({ vm, vmi }) {
       if (wrong && c.message) return c.message;
     }
   }
+  const last = vmi?.status?.migrationState;
+  if (last?.failed && !last.abortRequested && now - Date.parse(last.endTimestamp) < recent) return `The migration failed: ${last.failureReason}`;
   return '';
+}
+
+const migratable = (vmi) => (vmi?.status?.conditions ?? []).some((c) => c.type === 'LiveMigratable' && c.status === 'True');
+
+/**
+ * moving says how far a guest is that moves to another node. percent is of what is copied now, first disks and then memory, and null if nothing is.
+ * name is the migration's. moving is null if the guest stays where it is.
+ */
+export function moving({ vmi }) {
+  const migration = vmi?.status?.migrationState;
+  if (!migration || migration.completed || final(vmi)) return null;
+  const { transferredBytes = 0, remainingBytes = 0, totalBytes = 0 } = migration.sourceState?.progress ?? {};
+  let text = `Moves from ${migration.sourceNode} to ${migration.targetNode ?? 'another node'}`;
+  if (transferredBytes > 0) text += `, ${bytes(transferredBytes)} sent`;
+  return { name: migration.migrationName, text, percent: totalBytes > 0 ? Math.max(0, Math.floor(100 * (1 - remainingBytes / totalBytes))) : null };
 }
 
 /**
@@ -132,8 +152,9 @@ export function age(since, now) {
 /**
  * actions are what the buttons of a machine do now: verb is of its VM, or of its VMI.
  * Without enabled there is nothing to do it to; whether it may be done, the API server says.
+ * migrates says whether the user may move guests, which few users may.
  */
-export function actions(machine) {
+export function actions(machine, migrates) {
   const { vm, vmi } = machine;
   const word = state(machine);
   const runs = Boolean(vmi) && !final(vmi) && !vmi.metadata.deletionTimestamp;
@@ -143,6 +164,8 @@ export function actions(machine) {
     const stopped = word === 'Stopped';
     list.push({ id: 'power', verb: stopped ? 'start' : 'stop', enabled: word !== 'Stopping' && word !== 'Terminating' });
     list.push({ id: 'restart', verb: 'restart', enabled: runs });
+    const move = moving(machine);
+    if (migrates && (move || migratable(vmi))) list.push({ id: 'migrate', verb: move ? 'migrate-cancel' : 'migrate', enabled: live });
   }
   list.push({ id: 'pause', verb: paused(vmi) ? 'unpause' : 'pause', enabled: live });
   list.push({ id: 'console', enabled: live && attached(vmi, 'autoattachSerialConsole') });

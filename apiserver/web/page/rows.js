@@ -1,12 +1,12 @@
 // The list: one row for each machine, kept while it is there, so that focus stays.
 import * as model from './model.js';
 
-const labels = { start: 'Start', stop: 'Stop', restart: 'Restart', pause: 'Pause', unpause: 'Unpause', console: 'Console', screen: 'Screen' };
+const labels = { start: 'Start', stop: 'Stop', restart: 'Restart', migrate: 'Migrate', 'migrate-cancel': 'Cancel migration', pause: 'Pause', unpause: 'Unpause', console: 'Console', screen: 'Screen' };
 const template = document.getElementById('row');
 const rows = new Map();
 
 /** render shows machines, in this order, in the list. */
-export function render(list, machines, { withNamespace, now, chosen, images, picked, cancelled }) {
+export function render(list, machines, { withNamespace, now, migrates, chosen, images, picked, cancelled }) {
   const shown = new Set(machines.map((m) => m.key));
   for (const [key, row] of rows) {
     if (shown.has(key)) continue;
@@ -18,7 +18,7 @@ export function render(list, machines, { withNamespace, now, chosen, images, pic
     let row = rows.get(machine.key);
     if (!row) rows.set(machine.key, row = newRow(chosen, picked, cancelled));
     if (list.children[at] !== row.element) list.insertBefore(row.element, list.children[at] ?? null);
-    row.update(machine, withNamespace, now, images(machine));
+    row.update(machine, withNamespace, now, migrates, images(machine));
   });
 }
 
@@ -52,7 +52,7 @@ function newRow(chosen, picked, cancelled) {
   const part = (name) => element.querySelector(`.${name}`);
   const row = { element, machine: null, before: '' };
   row.say = (text) => set(part('refusal'), text);
-  row.update = (machine, withNamespace, now, images) => {
+  row.update = (machine, withNamespace, now, migrates, images) => {
     row.machine = machine;
     const word = model.state(machine);
     // What was refused was about what it was then.
@@ -66,22 +66,24 @@ function newRow(chosen, picked, cancelled) {
     set(part('facts'), model.facts(machine, now).map((fact) => fact.replaceAll(' ', '\u00a0')).join(' · '));
     setFilling(part('filling'), machine, images);
     setImages(part('images'), machine, images, (volume, file) => picked(row.machine, volume, file), (volume) => cancelled(row.machine, volume));
-    set(part('trouble'), model.problem(machine));
-    setActions(part('actions'), machine, (action) => chosen(row.machine, action));
+    set(part('trouble'), model.problem(machine, now));
+    setActions(part('actions'), machine, migrates, (action) => chosen(row.machine, action));
   };
   return row;
 }
 
+/** setFilling shows how far the disks are that a VM waits for, or how far a guest is that moves. */
 function setFilling(element, machine, images) {
-  const filling = model.filling(machine);
+  const filling = model.filling(machine), moving = model.moving(machine);
+  const shown = filling ?? moving;
   // Of the one disk that this page fills, the upload's own bar says more.
-  element.hidden = !filling || (images.some((i) => i.percent !== null) && !filling.text.includes('; '));
+  element.hidden = !shown || (filling !== null && images.some((i) => i.percent !== null) && !filling.text.includes('; '));
   if (element.hidden) return;
   const [bar, text] = element.children;
-  if (filling.percent === null) bar.removeAttribute('value'); // it moves, and says nothing
-  else bar.value = filling.percent;
-  bar.setAttribute('aria-label', `Disks of ${machine.name}`);
-  set(text, filling.text);
+  if (shown.percent === null) bar.removeAttribute('value'); // it moves, and says nothing
+  else bar.value = shown.percent;
+  bar.setAttribute('aria-label', filling ? `Disks of ${machine.name}` : `Migration of ${machine.name}`);
+  set(text, shown.text);
 }
 
 const imageTemplate = document.getElementById('image');
@@ -121,9 +123,9 @@ function setImages(list, machine, images, picked, cancelled) {
   });
 }
 
-function setActions(group, machine, chosen) {
+function setActions(group, machine, migrates, chosen) {
   group.setAttribute('aria-label', `Actions of ${machine.name}`);
-  const actions = model.actions(machine);
+  const actions = model.actions(machine, migrates);
   for (const button of [...group.children]) if (!actions.some((a) => a.id === button.dataset.id)) button.remove();
   actions.forEach((action, at) => {
     let button = group.querySelector(`[data-id=${action.id}]`);
