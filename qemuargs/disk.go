@@ -33,9 +33,6 @@ type Disk struct {
 	Bus string      `json:"bus,omitempty"`
 	// LUN is the drive's logical unit number on a SCSI controller.
 	LUN *int `json:"lun,omitempty"`
-	// DeviceID is the text of a SCSI drive's device identification page, of which Linux makes the names in /dev/disk/by-id.
-	// Empty: QEMU makes the text of the serial number, or makes none.
-	DeviceID string `json:"deviceID,omitempty"`
 	// Queues of a virtio-blk device, and the entries of each.
 	Queues    int `json:"queues,omitempty"`
 	QueueSize int `json:"queueSize,omitempty"`
@@ -227,6 +224,17 @@ func (i Image) nodes(d Disk, role string, readOnly bool) []any {
 	return []any{file, format}
 }
 
+// scsiID is the text of a SCSI drive's device identification page, of which Linux makes the
+// names in /dev/disk/by-id. QEMU itself would refuse to take it from a serial number of more
+// than 20 bytes, and a drive without a serial number would have none. The text is that of
+// KubeVirt's guests: libvirt makes it of KubeVirt's id for the disk.
+func (d Disk) scsiID() string {
+	if d.Serial != "" {
+		return d.Serial
+	}
+	return "drive-ua-" + d.Name
+}
+
 type diskProps struct {
 	Driver    DiskDriver `json:"driver" from:"driver"`
 	ID        string     `json:"id" from:"name"`
@@ -235,7 +243,7 @@ type diskProps struct {
 	Unit      *int       `json:"unit,omitempty" from:"pci,lun" rule:"each SATA bus has one drive"`
 	SCSIID    *int       `json:"scsi-id,omitempty" from:"lun" rule:"the drives differ by their logical unit number"`
 	LUN       *int       `json:"lun,omitempty" from:"lun"`
-	DeviceID  string     `json:"device_id,omitempty" from:"deviceID"`
+	DeviceID  string     `json:"device_id,omitempty" from:"serial,name,lun" rule:"the serial number, or without one the id that KubeVirt's guests see"`
 	Queues    int        `json:"num-queues,omitempty" from:"queues"`
 	QueueSize int        `json:"queue-size,omitempty" from:"queueSize"`
 	Drive     string     `json:"drive" from:"name"`
@@ -248,7 +256,7 @@ type diskProps struct {
 
 // Device is the -device of the disk.
 func (d Disk) Device() any {
-	p := diskProps{Driver: d.Driver, ID: d.ID(), Bus: d.Bus, Queues: d.Queues, QueueSize: d.QueueSize, Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex, DeviceID: d.DeviceID,
+	p := diskProps{Driver: d.Driver, ID: d.ID(), Bus: d.Bus, Queues: d.Queues, QueueSize: d.QueueSize, Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex,
 		WriteBack: "on",
 		// KubeVirt's default errorPolicy, also of CD-ROMs: an I/O error stops the guest's CPUs
 		// before the guest sees it.
@@ -258,7 +266,7 @@ func (d Disk) Device() any {
 		p.Bus, p.Addr = d.PCI.Bus, d.PCI.addr()
 	}
 	if d.LUN != nil {
-		p.SCSIID, p.LUN = &zero, d.LUN
+		p.SCSIID, p.LUN, p.DeviceID = &zero, d.LUN, d.scsiID()
 	}
 	if d.PCI == nil && d.LUN == nil {
 		p.Unit = &zero // each AHCI bus has one drive

@@ -75,16 +75,6 @@ func device(d *v1.Disk, by entry) qemuargs.Disk {
 	return qemuargs.Disk{Name: d.Name, Serial: d.Serial, BootIndex: ptr.Deref(d.BootOrder, 0), Driver: diskDriver(bus, d.CDRom != nil), ReadOnly: readOnly}
 }
 
-// scsiID is the text of a SCSI drive's device identification page. QEMU itself would refuse to take it from a serial number of more
-// than 20 bytes, and a drive without a serial number would have none. The text is that of
-// KubeVirt's guests: libvirt makes it of KubeVirt's id for the disk.
-func scsiID(d qemuargs.Disk) string {
-	if d.Serial != "" {
-		return d.Serial
-	}
-	return "drive-ua-" + d.Name
-}
-
 // diskBuses give the disks their places, in the order of the calls.
 type diskBuses struct {
 	slots  *allocator
@@ -95,7 +85,7 @@ type diskBuses struct {
 
 func (b *diskBuses) place(disk *qemuargs.Disk, bus v1.DiskBus, by entry) {
 	// A disk has no place on the buses that it is not on.
-	for _, place := range []string{"pci", "bus", "lun", "deviceID", "queues", "queueSize"} {
+	for _, place := range []string{"pci", "bus", "lun", "queues", "queueSize"} {
 		by.add(place, ".disk.bus .cdrom.bus", "")
 	}
 	switch bus {
@@ -106,8 +96,7 @@ func (b *diskBuses) place(disk *qemuargs.Disk, bus v1.DiskBus, by entry) {
 		by.add("queues", ".disk.bus "+vcpus, oneQueuePerCPU)
 		by.add("queueSize", ".disk.bus", queueSizeRule)
 	case v1.DiskBusSCSI:
-		disk.Bus, disk.LUN, disk.DeviceID = qemuargs.SCSIBus, ptr.To(b.luns), scsiID(*disk)
-		by.add("deviceID", ".serial .name .disk.bus .cdrom.bus", "the serial number, or without one the id that KubeVirt's guests see")
+		disk.Bus, disk.LUN = qemuargs.SCSIBus, ptr.To(b.luns)
 		by.add("bus", ".disk.bus .cdrom.bus", "the SCSI controller's")
 		by.add("lun", drivesSoFar, "the next number on the controller, in the order of the disks")
 		b.luns++

@@ -13,9 +13,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestEarlierMachines: testdata/earlier has Machines that Kubeqemu made on 2026-11-23, and their arguments. A guest of such a Machine still runs somewhere, and
-// may move: a target has the same Machine, byte for byte, and starts QEMU with the same arguments. The Machines that are made now may be others. A Machine with
-// which that is no longer so needs another qemuargs.Version. These files are never written anew.
+// TestEarlierMachines: testdata/earlier has Machines of the first version of Kubeqemu whose guests could move (2026-11-26), and their arguments. A guest of such a
+// Machine may still run, and may move: a target gets the same Machine, byte for byte, and starts QEMU with the same arguments. What is made of the same
+// manifest now may be another Machine. If this test fails, qemuargs.Version has to rise. These files are never written anew.
 func TestEarlierMachines(t *testing.T) {
 	files, err := filepath.Glob("testdata/earlier/*.json")
 	if err != nil || len(files) < 10 {
@@ -47,9 +47,6 @@ func TestEarlierMachines(t *testing.T) {
 				t.Errorf("the target has another Machine:\n%s", diff)
 			}
 			args, err := os.ReadFile(strings.TrimSuffix(file, ".json") + ".args")
-			if name == "cdrom-scsi" {
-				return // it had no error policy then, which is QEMU's own affair
-			}
 			if err != nil {
 				t.Fatal(err)
 			}

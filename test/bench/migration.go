@@ -386,6 +386,7 @@ func migrateBare(ctx context.Context, program string, m *qemuargs.Machine, socke
 	if err := source.run(); err != nil {
 		return took, err
 	}
+	source.serial.SetDeadline(time.Now().Add(patience))
 	for said := [1]byte{}; said[0] != banner; {
 		if _, err := source.serial.Read(said[:]); err != nil {
 			return took, fmt.Errorf("wait until the guest has filled its memory: %w", err)
@@ -408,7 +409,7 @@ func migrateBare(ctx context.Context, program string, m *qemuargs.Machine, socke
 		Status   string `json:"status"`
 		Downtime int64  `json:"downtime"`
 	}
-	err = poll(ctx, patience, func() (bool, error) {
+	err = askOften(ctx, func() (bool, error) {
 		if err := source.ask("query-migrate", nil, &state); err != nil {
 			return false, err
 		}
@@ -421,15 +422,29 @@ func migrateBare(ctx context.Context, program string, m *qemuargs.Machine, socke
 		return took, err
 	}
 	// The target takes the last of it after the source has sent it.
-	err = poll(ctx, patience, func() (bool, error) {
+	err = askOften(ctx, func() (bool, error) {
 		var status struct {
 			Status string `json:"status"`
 		}
 		err := target.ask("query-status", nil, &status)
-		return status.Status != "inmigrate", err
+		return status.Status == "paused", err
 	})
 	if err == nil {
 		err = target.ask("cont", nil, nil)
 	}
 	return moved{time.Since(begin), time.Duration(state.Downtime) * time.Millisecond}, err
+}
+
+// askOften asks every 2 ms until the answer is yes: what is asked for is timed.
+func askOften(ctx context.Context, ask func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		if ok, err := ask(); ok || err != nil {
+			return err
+		}
+		if err := pause(ctx, 2*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }

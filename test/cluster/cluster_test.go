@@ -419,8 +419,15 @@ func TestAlreadyUpTellsHalfDead(t *testing.T) {
 	_, alive := startSleep(t, t.TempDir())
 	gone := alive
 	gone.Name, gone.Start = "kubelet", alive.Start-1
-	err := alreadyUp(t.Context(), t.TempDir(), &State{Name: "demo", Ready: true, Processes: []Process{alive}, Services: []Process{gone}}, io.Discard)
+	err := alreadyUp(t.Context(), t.TempDir(), 1, &State{Name: "demo", NodeCount: 1, Ready: true, Processes: []Process{alive}, Services: []Process{gone}}, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "kubelet") || !strings.Contains(err.Error(), "cluster down --name demo") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAlreadyUpWithOtherNodes(t *testing.T) {
+	err := alreadyUp(t.Context(), t.TempDir(), 2, &State{Name: "demo", NodeCount: 1, Ready: true}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "up with 1 nodes, not 2") || !strings.Contains(err.Error(), "cluster down --name demo") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -54,7 +54,7 @@ func Up(ctx context.Context, o Options, out io.Writer) error {
 		return err
 	}
 	if state != nil {
-		return alreadyUp(ctx, o.Dir, state, out)
+		return alreadyUp(ctx, o.Dir, o.Nodes, state, out)
 	}
 	plan, err := choosePlan(o)
 	if err != nil {
@@ -83,8 +83,11 @@ func Up(ctx context.Context, o Options, out io.Writer) error {
 }
 
 // alreadyUp is nil for a cluster in which nothing is missing.
-func alreadyUp(ctx context.Context, dir string, state *State, out io.Writer) error {
+func alreadyUp(ctx context.Context, dir string, nodes int, state *State, out io.Writer) error {
 	hint := state.hint()
+	if state.NodeCount != nodes {
+		return fmt.Errorf("bring up cluster %q: it is up with %d nodes, not %d; %s", state.Name, state.NodeCount, nodes, hint)
+	}
 	if state.Off {
 		return fmt.Errorf("bring up cluster %q: its power was cut; %s", state.Name, hint)
 	}

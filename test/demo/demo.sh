@@ -55,6 +55,8 @@ pod=$(kubectl get pods -l kubevirt.io=virt-launcher,vmi.kubevirt.io/id=debian --
 attach() {
 	coproc console { exec kubectl exec -i "$1" -- virt-launcher console 2>/dev/null; }
 	attached=$console_PID
+	# Bash takes its own descriptors away when the console ends.
+	exec {from}<&"${console[0]}" {to}>&"${console[1]}"
 	trap 'kill "$attached" 2>/dev/null || true' EXIT
 }
 
@@ -62,22 +64,23 @@ attach() {
 shows() {
 	local text=$1 types=${2-} line= c deadline=$((SECONDS + 600))
 	until [[ $line == *"$text" ]]; do
+		((SECONDS < deadline)) || return 1
 		# Character by character: the prompt does not end its line.
-		if IFS= read -r -N 1 -t 5 -u "${console[0]}" c; then
+		if IFS= read -r -N 1 -t 5 -u "$from" c; then
 			printf '%s' "$c"
 			line+=$c
 			[[ $c == $'\n' ]] && line=
-		elif ! kill -0 "$attached" 2>/dev/null || ((SECONDS > deadline)); then
-			return 1
 		else
-			printf '%s' "$types" >&"${console[1]}"
+			kill -0 "$attached" 2>/dev/null || return 1
+			printf '%s' "$types" >&"$to" || return 1
 		fi
 	done
 }
 
 detach() {
-	printf '\x1d' >&"${console[1]}" # Ctrl+]
+	printf '\x1d' >&"$to" || true # Ctrl+]
 	wait "$attached" 2>/dev/null || true
+	exec {from}<&- {to}>&-
 	trap - EXIT
 }
 
@@ -90,29 +93,31 @@ say "the guest is up"
 
 # moves has a guest count, moves it to another node, and shows what it counted there, and for how long it stood still.
 moves() {
-	local manifest=config/samples/vm-tiny.yaml from to before after name state='{.status.migrationState'
+	local manifest source target before after name state='{.status.migrationState'
+	manifest=$(sed 's/\btiny$/counter/' config/samples/vm-tiny.yaml)
 	say "another guest, which counts, moves to another node"
-	kubectl delete --ignore-not-found --wait -f "$manifest" | labelled "kubectl    "
-	kubectl apply -f "$manifest" | labelled "kubectl    "
-	kubectl wait --for=condition=Ready --timeout=3m vm/tiny | labelled "kubectl    " || { kubectl describe vmi tiny; fail "the VM did not start"; }
-	before=$(kubectl get vmi tiny -o 'jsonpath={.status.launcherPods[0].name}')
+	kubectl delete --ignore-not-found --wait vm/counter | labelled "kubectl    "
+	kubectl apply -f - <<<"$manifest" | labelled "kubectl    "
+	kubectl wait --for=condition=Ready --timeout=3m vm/counter | labelled "kubectl    " || { kubectl describe vmi counter; fail "the VM did not start"; }
+	before=$(kubectl get vmi counter -o 'jsonpath={.status.launcherPods[0].name}')
 	attach "$before"
 	shows "tiny# " $'\n' >/dev/null || fail "the guest did not reach its prompt"
-	printf 'i=0; while :; do i=$((i+1)); echo counted to $i; usleep 50000; done\n' >&"${console[1]}"
+	printf 'i=0; while :; do i=$((i+1)); echo counted to $i; usleep 50000; done\n' >&"$to"
 	shows "counted to 20" >/dev/null || fail "the guest does not count"
 	detach
-	name=$(kubectl create -o name -f - <<<'{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration", "metadata": {"generateName": "demo-"}, "spec": {"vmiName": "tiny"}}')
+	name=$(kubectl create -o name -f - <<<'{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration", "metadata": {"generateName": "demo-"}, "spec": {"vmiName": "counter"}}')
 	say "$name"
-	kubectl wait --for=jsonpath='{.status.migrationState.completed}'=true --timeout=5m "$name" | labelled "kubectl    "
+	# Longer than a target pod may wait for a node.
+	kubectl wait --for=jsonpath="$state.completed}"=true --timeout=7m "$name" | labelled "kubectl    " || { kubectl describe "$name"; fail "the migration did not end"; }
 	[ "$(kubectl get "$name" -o 'jsonpath={.status.phase}')" = Succeeded ] || { kubectl describe "$name"; fail "the guest did not move"; }
-	from=$(kubectl get vmi tiny -o "jsonpath=$state.sourceNode}") to=$(kubectl get vmi tiny -o "jsonpath=$state.targetNode}")
-	after=$(kubectl get vmi tiny -o "jsonpath=$state.targetPod}")
+	source=$(kubectl get vmi counter -o "jsonpath=$state.sourceNode}") target=$(kubectl get vmi counter -o "jsonpath=$state.targetNode}")
+	after=$(kubectl get vmi counter -o "jsonpath=$state.targetPod}")
 	attach "$after"
 	shows "counted to" >/dev/null || fail "the guest does not count on"
 	detach
-	kubectl logs "$before" | grep '^counted to' | tail -n 2 | labelled "$from     "
-	kubectl logs "$after" | grep '^counted to' | head -n 2 | labelled "$to     "
-	say "the guest stood still for $(kubectl get vmi tiny -o "jsonpath=$state.sourceState.progress.downtimeMilliseconds}") ms, as QEMU measured"
+	kubectl logs "$before" | sed -n '/^counted to/p' | tail -n 2 | labelled "$source     "
+	kubectl logs "$after" | sed -n '/^counted to/{p;n;p;:end;n;b end}' | labelled "$target     "
+	say "the guest stood still for $(kubectl get vmi counter -o "jsonpath=$state.sourceState.progress.downtimeMilliseconds}") ms, as QEMU measured"
 }
 if ((nodes > 1)); then moves; fi
 kubectl get vmi -o wide

@@ -13,16 +13,15 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// The guest of TestMigrationLargeDisk writes its disk from the beginning to the end, and again, in blocks of 4 MiB. Each block begins with the number
-// of the pass and the block's own. A file has the last block that was written.
+// The guest of TestMigrationLargeDisk writes its disk from the beginning to the end, and again, in blocks of 4 MiB. A block is full of the number
+// of the pass and of the block's own. A file has the last block that was written.
 const (
 	largeDisk = 512 // blocks
-	rewriting = `mkdir -p /tmp; dd if=/dev/urandom of=/tmp/block bs=1M count=4 2>/dev/null; block() { printf '%012d%04d' $1 $2 | dd of=/tmp/block bs=16 conv=notrunc 2>/dev/null; }
-(p=0; while [ ! -e /tmp/stop ]; do p=$((p+1)); k=0; while [ $k -lt 512 ] && [ ! -e /tmp/stop ]; do block $p $k; dd if=/tmp/block of=/dev/vdb bs=4M seek=$k conv=notrunc 2>/dev/null; echo $p $k >/tmp/last; k=$((k+1)); done; done; sync; echo over >/tmp/over) & echo started`
-	// rereading compares the disk with what was written last. Of a block only the first 4 KiB differ from pass to pass.
-	rereading = `echo 3 >/proc/sys/vm/drop_caches; rest() { dd if=$1 bs=4096 skip=1 2>/dev/null | md5sum; }; head() { dd if=$1 bs=4096 count=1 2>/dev/null | md5sum; }
-want=$(rest /tmp/block); read p last </tmp/last; k=0; while [ $k -lt 512 ]; do n=$p; [ $k -le $last ] || n=$((p-1)); block $n $k; dd if=/dev/vdb of=/tmp/back bs=4M skip=$k count=1 2>/dev/null
-[ "$(rest /tmp/back)" = "$want" ] && [ "$(head /tmp/back)" = "$(head /tmp/block)" ] || echo block $k is not of pass $n; k=$((k+1)); done`
+	rewriting = `mkdir -p /tmp; block() { yes $(printf '%012d%03d' $1 $2) | head -c 4194304; }
+(p=0; while [ ! -e /tmp/stop ]; do p=$((p+1)); k=0; while [ $k -lt 512 ] && [ ! -e /tmp/stop ]; do block $p $k >/tmp/block; dd if=/tmp/block of=/dev/vdb bs=4M seek=$k conv=notrunc 2>/dev/null; echo $p $k >/tmp/last; k=$((k+1)); done; done; sync; echo over >/tmp/over) & echo started`
+	// rereading compares the disk with what was written last.
+	rereading = `echo 3 >/proc/sys/vm/drop_caches; read p last </tmp/last; k=0; while [ $k -lt 512 ]; do n=$p; [ $k -le $last ] || n=$((p-1))
+[ "$(dd if=/dev/vdb bs=4M skip=$k count=1 2>/dev/null | md5sum)" = "$(block $n $k | md5sum)" ] || echo block $k is not of pass $n; k=$((k+1)); done`
 )
 
 // peak is the most memory that a process had at a time, in bytes.
