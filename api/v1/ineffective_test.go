@@ -33,7 +33,6 @@ var effective = map[string]string{
 	"configuration.hostDisk":                                       "TestValidateHostDisks",
 	"configuration.evictionStrategy":                               "TestApplyClusterDefaults",
 	"configuration.commonInstancetypesDeployment.enabled":          "controllers/instancetypes TestInstallAndRemove",
-	"workloadUpdateStrategy.workloadUpdateMethods":                 "controllers/migration TestUpdates",
 	migrations + "parallelMigrationsPerCluster":                    "controllers/migration TestNext",
 	migrations + "parallelOutboundMigrationsPerNode":               "controllers/migration TestNext",
 	migrations + "bandwidthPerMigration":                           "controllers/node TestLimits",

@@ -42,11 +42,8 @@ type KubeVirtList struct {
 type KubeVirtSpec struct {
 	// Configuration of the cluster.
 	// +optional
-	Configuration KubeVirtConfiguration `json:"configuration,omitempty"`
-	// WorkloadUpdateStrategy says what becomes of running guests when virt-launcher's image is another one.
-	// +optional
-	WorkloadUpdateStrategy WorkloadUpdateStrategy `json:"workloadUpdateStrategy,omitempty"`
-	OperatorSettings       `json:",inline"`
+	Configuration    KubeVirtConfiguration `json:"configuration,omitempty"`
+	OperatorSettings `json:",inline"`
 }
 
 // OperatorSettings are for KubeVirt's operator, and have no effect here: the manifests, their
@@ -76,6 +73,9 @@ type OperatorSettings struct {
 	// MonitorAccount has no effect.
 	// +optional
 	MonitorAccount string `json:"monitorAccount,omitempty"`
+	// WorkloadUpdateStrategy has no effect.
+	// +optional
+	WorkloadUpdateStrategy *Kept `json:"workloadUpdateStrategy,omitempty"`
 	// UninstallStrategy has no effect.
 	// +optional
 	// +kubebuilder:validation:Enum=RemoveWorkloads;BlockUninstallIfWorkloadsExist
@@ -104,38 +104,6 @@ type OperatorSettings struct {
 	// CustomizeComponents have no effect.
 	// +optional
 	CustomizeComponents *Kept `json:"customizeComponents,omitempty"`
-}
-
-// WorkloadUpdateStrategy says what becomes of guests whose launchers are of an earlier image.
-type WorkloadUpdateStrategy struct {
-	// WorkloadUpdateMethods: with LiveMigrate, guests that can migrate move to launchers of the present image. Evict has no effect: other guests
-	// keep their launchers until they are started again. Default: every guest keeps its launcher.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=8
-	WorkloadUpdateMethods []WorkloadUpdateMethod `json:"workloadUpdateMethods,omitempty"`
-	// BatchEvictionSize has no effect.
-	// +optional
-	BatchEvictionSize *int `json:"batchEvictionSize,omitempty"`
-	// BatchEvictionInterval has no effect.
-	// +optional
-	BatchEvictionInterval *metav1.Duration `json:"batchEvictionInterval,omitempty"`
-}
-
-// WorkloadUpdateMethod is a way to replace a launcher.
-//
-// +kubebuilder:validation:Enum=LiveMigrate;Evict
-type WorkloadUpdateMethod string
-
-// Methods.
-const (
-	WorkloadUpdateLiveMigrate WorkloadUpdateMethod = "LiveMigrate"
-	WorkloadUpdateEvict       WorkloadUpdateMethod = "Evict"
-)
-
-// Moves says whether guests that can migrate move to launchers of the present image.
-func (s *WorkloadUpdateStrategy) Moves() bool {
-	return slices.Contains(s.WorkloadUpdateMethods, WorkloadUpdateLiveMigrate)
 }
 
 // Kept is an object that is stored as it is and that nothing reads.

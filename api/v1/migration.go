@@ -165,9 +165,6 @@ const (
 	// EvacuationMigrationAnnotation holds, on a migration that an eviction asked for, the node that the guest is to
 	// leave.
 	EvacuationMigrationAnnotation = "kubevirt.io/evacuationMigration"
-	// WorkloadUpdateMigrationAnnotation holds, on a migration by which a guest gets a launcher of the present image, the launcher pod that the
-	// guest is to leave. KubeVirt leaves the value empty.
-	WorkloadUpdateMigrationAnnotation = "kubevirt.io/workloadUpdateMigration"
 	// MigrationJobNameAnnotation holds the migration's name on its target pod.
 	MigrationJobNameAnnotation = "kubevirt.io/migrationJobName"
 )

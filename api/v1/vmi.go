@@ -309,10 +309,6 @@ type LauncherPod struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	IPs []string `json:"ips,omitempty"`
-	// Image of the pod's virt-launcher, as virt-controller asked for it. It is missing of pods of earlier versions.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	Image string `json:"image,omitempty"`
 }
 
 // PhaseTransitionTimestamp says when a phase was entered.

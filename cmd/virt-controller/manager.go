@@ -110,17 +110,12 @@ func setUp(mgr ctrl.Manager, o options) error {
 	if err := vmis.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VMI controller: %w", err)
 	}
-	moves := &migration.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: events, Cluster: cluster, LauncherImage: o.launcherImage, TargetPod: vmis.TargetPod}
+	moves := &migration.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: events, Cluster: cluster, TargetPod: vmis.TargetPod}
 	if err := moves.Setup(mgr); err != nil {
 		return fmt.Errorf("set up migration controller: %w", err)
 	}
 	if err := (&migration.Evacuator{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: c}).Setup(mgr); err != nil {
 		return fmt.Errorf("set up evacuation controller: %w", err)
-	}
-	updates := &migration.Updater{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: c, LauncherImage: o.launcherImage,
-		KubeVirt: func(ctx context.Context) (*v1.KubeVirtSpec, error) { return kubevirt.Spec(ctx, mgr.GetClient()) }}
-	if err := updates.Setup(mgr); err != nil {
-		return fmt.Errorf("set up workload update controller: %w", err)
 	}
 	vms := &vm.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Jitter: rand.Float64,

@@ -13,21 +13,9 @@ import (
 
 // Configuration returns the cluster's configuration, which is empty without a KubeVirt object.
 func Configuration(ctx context.Context, reader client.Reader) (*v1.KubeVirtConfiguration, error) {
-	spec, err := Spec(ctx, reader)
-	if err != nil {
-		return nil, err
-	}
-	return &spec.Configuration, nil
-}
-
-// Spec returns the spec of the KubeVirt object that is in force. It is empty without such an object.
-func Spec(ctx context.Context, reader client.Reader) (*v1.KubeVirtSpec, error) {
 	var list v1.KubeVirtList
 	if err := reader.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("list KubeVirts: %w", err)
 	}
-	if kv := v1.KubeVirtInForce(list.Items); kv != nil {
-		return &kv.Spec, nil
-	}
-	return &v1.KubeVirtSpec{}, nil
+	return v1.ClusterConfiguration(list.Items), nil
 }

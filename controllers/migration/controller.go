@@ -37,14 +37,11 @@ type Reconciler struct {
 	Clock  clock.PassiveClock
 	// Cluster returns the cluster's configuration.
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
-	// LauncherImage is the image of a target pod's virt-launcher.
-	LauncherImage string
 	// TargetPod renders the target pod of a migration.
 	TargetPod func(context.Context, *v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigration) (*corev1.Pod, error)
 
 	migrations, vmis kit.Writes
-	// absences are of sources that are gone, and ends of targets that have ended.
-	absences, ends absences
+	absences         absences
 }
 
 const (
@@ -159,9 +156,7 @@ type work struct {
 	// so.
 	left time.Duration
 	lost bool
-	// ended is how long the target is known to have ended.
-	ended time.Duration
-	now   time.Time
+	now  time.Time
 }
 
 // mine says whether the VMI's last migration is this one.
@@ -189,13 +184,7 @@ func (r *Reconciler) look(ctx context.Context, migration *v1.VirtualMachineInsta
 	w.vmi = vmi
 	if w.target, err = r.pod(ctx, vmi, v1.LauncherPodName(vmi.Name, vmi.UID, migration.UID), migration.IsUnderway()); err != nil || !w.mine() || w.state().Decision != "" {
 		r.absences.forget(migration.UID)
-		r.ends.forget(migration.UID)
 		return w, err
-	}
-	if targetFailure(w) != "" {
-		w.ended = r.ends.since(migration.UID, w.now)
-	} else {
-		r.ends.forget(migration.UID)
 	}
 	source, err := r.pod(ctx, vmi, w.state().SourcePod, true)
 	if w.lost = source == nil || leftBehind(source); w.lost {
@@ -238,9 +227,6 @@ func (r *Reconciler) step(ctx context.Context, w *work) (time.Duration, error) {
 		return r.fail(ctx, w)
 	case v1.DecisionTarget:
 		return r.arrive(ctx, w)
-	}
-	if knows := sourceKnows(w); knows > 0 {
-		return knows, nil
 	}
 	if why := giveUp(w); why != "" {
 		return 0, r.decideForSource(ctx, w, why)

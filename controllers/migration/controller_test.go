@@ -334,25 +334,15 @@ func TestFails(t *testing.T) {
 		"the target is never ready": {v1.MigrationPreparingTarget, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
 			c.clock.SetTime(c.clock.Now().Add(prepareTimeout + time.Second))
 		}, "the target was not ready within 15m0s"},
-		"the target pod ends": {v1.MigrationRunning, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
-			c.target(m, end)
-			if now, _ := c.steps(m); now.IsFinal() {
-				c.t.Error("the source's virt-handler has no time to say why")
-			}
-			c.clock.SetTime(c.clock.Now().Add(sourceWord))
-		}, "the target pod has ended: no memory"},
-		"the target pod ends early": {v1.MigrationPreparingTarget, func(c *cluster, m *v1.VirtualMachineInstanceMigration) { c.target(m, end) }, "the target pod has ended: no memory"},
-		"the target ends because the source has given up": {v1.MigrationRunning, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
-			c.target(m, end)
-			c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.TargetState.Failure = "QEMU has ended" })
-			c.steps(m)
-			c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {
-				s.SourceState.Failure, s.Decision = "it takes too long", v1.DecisionSource
-			})
-		}, "it takes too long; the target says: QEMU has ended"},
+		"the target pod ends": {v1.MigrationRunning, func(c *cluster, m *v1.VirtualMachineInstanceMigration) { c.target(m, end) }, "the target pod has ended: no memory"},
 		"the target cannot": {v1.MigrationTargetReady, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
 			c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.TargetState.Failure = "no such CPU" })
 		}, "no such CPU"},
+		"the target ends because the source has given up": {v1.MigrationRunning, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
+			c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {
+				s.TargetState.Failure, s.SourceState.Failure, s.Decision = "QEMU has ended", "it takes too long", v1.DecisionSource
+			})
+		}, "QEMU has ended; the source says: it takes too long"},
 		"the source cannot": {v1.MigrationRunning, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
 			c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {
 				s.SourceState.Failure, s.Decision = "it takes too long", v1.DecisionSource

@@ -31,30 +31,7 @@ const (
 	// lostTimeout is how long the target has to decide after the source's pod is gone. Its virt-handler may be
 	// restarted meanwhile.
 	lostTimeout = time.Minute
-	// sourceWord is how long the source's virt-handler has to say why the migration failed, after the target has ended. Mostly the target ends
-	// because the source has given up.
-	sourceWord = 10 * time.Second
 )
-
-// targetFailure is why the target has ended; empty if it has not.
-func targetFailure(w *work) string {
-	switch t := w.state().TargetState; {
-	case w.target != nil && over(w.target):
-		return "the target pod has ended" + after(": ", lastWords(w.target))
-	case t != nil:
-		return t.Failure
-	}
-	return ""
-}
-
-// sourceKnows is how long the source's virt-handler may still take to say why the migration failed; 0 if nobody waits for that. It is pure.
-func sourceKnows(w *work) time.Duration {
-	copies := w.state().StartTimestamp != nil || w.state().SourceState != nil && w.state().SourceState.StartTimestamp != nil
-	if targetFailure(w) == "" || !copies || w.lost || w.vmi.IsFinal() || w.vmi.DeletionTimestamp != nil || w.migration.DeletionTimestamp != nil {
-		return 0
-	}
-	return max(sourceWord-w.ended, 0)
-}
 
 // giveUp is why a migration without a decision is to end; empty if it is to go on. It is pure.
 func giveUp(w *work) string {
@@ -67,7 +44,7 @@ func giveUp(w *work) string {
 	case w.vmi.IsFinal():
 		return "the guest has ended"
 	case w.target != nil && over(w.target):
-		return targetFailure(w)
+		return "the target pod has ended" + after(": ", lastWords(w.target))
 	case w.lost && w.left <= lostTimeout && w.target != nil:
 		return "" // the target may have the only copy of the guest
 	case w.lost:
@@ -87,8 +64,8 @@ func giveUp(w *work) string {
 		return ""
 	case w.target.DeletionTimestamp != nil:
 		return "the target pod is being deleted"
-	case targetFailure(w) != "":
-		return targetFailure(w)
+	case s.TargetState != nil && s.TargetState.Failure != "":
+		return s.TargetState.Failure
 	case w.target.Spec.NodeName == "" && passed(begun, unscheduledTimeout):
 		return fmt.Sprintf("no node took the target pod within %s%s", unscheduledTimeout, after(": ", unscheduled(w.target)))
 	case s.StartTimestamp == nil && passed(begun, prepareTimeout):
@@ -251,19 +228,19 @@ func (r *Reconciler) fail(ctx context.Context, w *work) (time.Duration, error) {
 	return 0, nil
 }
 
-// failure is why a migration has failed, in the words of both nodes.
+// failure is why a migration has failed: virt-controller's reason, or else the nodes', and what the source says besides.
 func failure(s *v1.VirtualMachineInstanceMigrationState) string {
-	source, target := "", ""
+	why, source := s.FailureReason, ""
+	if s.TargetState != nil {
+		why = cmp.Or(why, s.TargetState.Failure)
+	}
 	if s.SourceState != nil {
 		source = s.SourceState.Failure
 	}
-	if s.TargetState != nil {
-		target = s.TargetState.Failure
+	if why != "" && source != "" && source != why {
+		why += "; the source says: " + source
 	}
-	if source != "" && target != "" {
-		source += "; the target says: " + target
-	}
-	return bounded(cmp.Or(s.FailureReason, source, target, "the guest stays where it is"))
+	return bounded(cmp.Or(why, source, "the guest stays where it is"))
 }
 
 // arrive ends a migration when the guest runs on the target.

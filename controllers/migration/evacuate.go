@@ -84,11 +84,11 @@ func (e *Evacuator) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	}) {
 		return ctrl.Result{}, nil // its end brings us back
 	}
-	failed := failures(vmi, all.Items, v1.EvacuationMigrationAnnotation, vmi.Status.NodeName)
+	failed := failures(vmi, all.Items)
 	if wait := backOff(failed, e.Clock.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	behind, err := create(ctx, e.Client, e.Live, vmi, evacuationOf(vmi, failed))
+	behind, err := e.create(ctx, vmi, evacuationOf(vmi, failed))
 	if err != nil {
 		e.Events.Eventf(vmi, nil, corev1.EventTypeWarning, v1.ReasonFailedCreate, "Evacuate", "cannot make a migration off node %s: %s", vmi.Status.NodeName, control.Short(err.Error()))
 		return ctrl.Result{}, fmt.Errorf("create migration: %w", err)
@@ -101,13 +101,13 @@ func (e *Evacuator) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 
 // create makes a migration. It says whether the cache is behind: the migration is there already. A migration of that name
 // that has ended, or that is of somebody else, gives way to a name that the API server makes.
-func create(ctx context.Context, c client.Client, live client.Reader, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) (behind bool, err error) {
-	err = c.Create(ctx, m)
+func (e *Evacuator) create(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) (behind bool, err error) {
+	err = e.Client.Create(ctx, m)
 	if !apierrors.IsAlreadyExists(err) {
 		return false, err
 	}
 	there := &v1.VirtualMachineInstanceMigration{}
-	switch err := live.Get(ctx, client.ObjectKeyFromObject(m), there); {
+	switch err := e.Live.Get(ctx, client.ObjectKeyFromObject(m), there); {
 	case apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
@@ -116,17 +116,17 @@ func create(ctx context.Context, c client.Client, live client.Reader, vmi *v1.Vi
 		return true, nil
 	}
 	m.GenerateName, m.Name, m.ResourceVersion = m.Name+"-", "", ""
-	return false, c.Create(ctx, m)
+	return false, e.Client.Create(ctx, m)
 }
 
-// failures returns the migrations of a guest that virt-controller has made, with this annotation, and that have failed, the newest last. The API
+// failures returns the migrations that were to bring a guest off its present node and have failed, the newest last. The API
 // server's clock says which is the newest.
-func failures(vmi *v1.VirtualMachineInstance, all []v1.VirtualMachineInstanceMigration, annotation, value string) []*v1.VirtualMachineInstanceMigration {
+func failures(vmi *v1.VirtualMachineInstance, all []v1.VirtualMachineInstanceMigration) []*v1.VirtualMachineInstanceMigration {
 	var out []*v1.VirtualMachineInstanceMigration
 	for i := range all {
 		m := &all[i]
 		own := slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == vmi.UID })
-		if own && m.Status.Phase == v1.MigrationFailed && m.Annotations[annotation] == value {
+		if own && m.Status.Phase == v1.MigrationFailed && m.Annotations[v1.EvacuationMigrationAnnotation] == vmi.Status.NodeName {
 			out = append(out, m)
 		}
 	}
@@ -136,7 +136,7 @@ func failures(vmi *v1.VirtualMachineInstance, all []v1.VirtualMachineInstanceMig
 	return out
 }
 
-// The time between the failure of such a migration and the next: doubled with each failure, KubeVirt's values.
+// The time between the failure of an evacuation and the next: doubled with each failure, KubeVirt's values.
 const (
 	firstBackOff = 20 * time.Second
 	lastBackOff  = 5 * time.Minute
@@ -155,35 +155,29 @@ func backOff(failed []*v1.VirtualMachineInstanceMigration, now time.Time) time.D
 	return ended.Add(wait).Sub(now)
 }
 
-// evacuationOf is the next migration of a guest that is to leave its node.
+// evacuationOf is the next migration of a guest that is to leave its node. Its name depends on the last failure, so
+// that the same migration is not made twice.
 func evacuationOf(vmi *v1.VirtualMachineInstance, failed []*v1.VirtualMachineInstanceMigration) *v1.VirtualMachineInstanceMigration {
-	m := migrationOf(vmi, "kubevirt-evacuation-", vmi.Status.NodeName+"/"+vmi.Status.LauncherPod, failed) // KubeVirt's prefix
-	m.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: vmi.Status.NodeName}
-	m.Spec.Priority = ptr.To(v1.PrioritySystemCritical)
-	return m
-}
-
-// migrationOf is a migration that virt-controller makes. Its name depends on why it is made and on the last failure, so that the same migration
-// is not made twice.
-func migrationOf(vmi *v1.VirtualMachineInstance, prefix, why string, failed []*v1.VirtualMachineInstanceMigration) *v1.VirtualMachineInstanceMigration {
-	of := string(vmi.UID) + "/" + why
+	of := string(vmi.UID) + "/" + vmi.Status.NodeName + "/" + vmi.Status.LauncherPod
 	if len(failed) > 0 {
 		of += "/" + string(failed[len(failed)-1].UID)
 	}
 	sum := sha256.Sum256([]byte(of))
-	m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: prefix + hex.EncodeToString(sum[:5]),
-		OwnerReferences: []metav1.OwnerReference{ownedBy(vmi)}, Finalizers: []string{v1.MigrationFinalizer}}}
-	m.Spec.VMIName = vmi.Name
+	m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{
+		Namespace: vmi.Namespace, Name: "kubevirt-evacuation-" + hex.EncodeToString(sum[:5]), // KubeVirt's prefix
+		Annotations:     map[string]string{v1.EvacuationMigrationAnnotation: vmi.Status.NodeName},
+		OwnerReferences: []metav1.OwnerReference{ownedBy(vmi)},
+		Finalizers:      []string{v1.MigrationFinalizer},
+	}}
+	m.Spec = v1.VirtualMachineInstanceMigrationSpec{VMIName: vmi.Name, Priority: ptr.To(v1.PrioritySystemCritical)}
 	return m
 }
 
-// moot is why a migration that virt-controller has made is not needed any more; empty if it is needed.
+// moot is why a migration of an evacuation is not needed any more; empty if it is needed.
 func moot(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) string {
-	if node := m.Annotations[v1.EvacuationMigrationAnnotation]; node != "" && (node != vmi.Status.EvacuationNodeName || node != vmi.Status.NodeName) {
-		return fmt.Sprintf("nobody asks the guest to leave node %q any more", node)
+	node := m.Annotations[v1.EvacuationMigrationAnnotation]
+	if node == "" || node == vmi.Status.EvacuationNodeName && node == vmi.Status.NodeName {
+		return ""
 	}
-	if pod := m.Annotations[v1.WorkloadUpdateMigrationAnnotation]; pod != "" && pod != vmi.LauncherPod() {
-		return fmt.Sprintf("the guest has left pod %q, whose launcher was to be replaced", pod)
-	}
-	return ""
+	return fmt.Sprintf("nobody asks the guest to leave node %q any more", node)
 }

@@ -129,7 +129,7 @@ func TestEvacuationName(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := &Evacuator{Client: c.client, Live: c.client, Events: c.events, Clock: c.clock}
-		behind, err := create(t.Context(), e.Client, e.Live, vmi, evacuationOf(vmi, nil))
+		behind, err := e.create(t.Context(), vmi, evacuationOf(vmi, nil))
 		if err != nil || behind != (n.want == 1) {
 			t.Errorf("%s: behind %v, %v", name, behind, err)
 		}

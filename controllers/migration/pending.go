@@ -148,7 +148,7 @@ func (r *Reconciler) begin(ctx context.Context, w *work, config *v1.MigrationCon
 	return r.writeVMI(ctx, w, func(s *v1.VirtualMachineInstanceStatus) {
 		s.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: w.migration.UID, MigrationName: w.migration.Name, SourceNode: s.NodeName, SourcePod: w.vmi.LauncherPod(),
 			TargetPod: target, MigrationConfiguration: config, MigrationPolicyName: name}
-		s.LauncherPods = append(slices.Clone(s.LauncherPods), v1.LauncherPod{Name: target, Image: r.LauncherImage})
+		s.LauncherPods = append(slices.Clone(s.LauncherPods), v1.LauncherPod{Name: target})
 	})
 }
 

@@ -107,7 +107,7 @@ func observeCompanions(vmi *v1.VirtualMachineInstance, found map[string]*corev1.
 		case pod == nil || ended(pod):
 			delete(status.ActivePods, p.UID)
 		default:
-			list = append(list, v1.LauncherPod{Name: pod.Name, UID: pod.UID, IPs: podIPs(pod), Image: p.Image})
+			list = append(list, v1.LauncherPod{Name: pod.Name, UID: pod.UID, IPs: podIPs(pod)})
 			if pod.Spec.NodeName == "" {
 				continue
 			}

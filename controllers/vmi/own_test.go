@@ -48,7 +48,6 @@ func TestTrimPod(t *testing.T) {
 		read := func(pod *corev1.Pod) reading {
 			r := reading{Gate: unpaused(instance, pod, metav1.Unix(1000, 0)), VMI: nameOfVMI(pod), Owned: owns(instance, pod)}
 			observe(&r.Status, pod, metav1.Unix(1000, 0))
-			r.Status.LauncherPods[0].Image = "" // it is noted when the pod is made, and kept
 			return r
 		}
 		got, want := read(trimmed), read(whole)

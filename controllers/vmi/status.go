@@ -57,16 +57,13 @@ func toldByHandler(ready *v1.VirtualMachineInstanceCondition) bool {
 // observePod notes the pod in the status, in place of an entry of the same name. The VMI's
 // other pod stays, such as the target of a migration.
 func observePod(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod) {
-	seen := v1.LauncherPod{Name: pod.Name, UID: pod.UID, IPs: podIPs(pod), Image: launcherImage(pod)}
+	seen := v1.LauncherPod{Name: pod.Name, UID: pod.UID, IPs: podIPs(pod)}
 	list, active := []v1.LauncherPod{seen}, map[types.UID]string{}
 	if pod.Spec.NodeName != "" {
 		active[pod.UID] = pod.Spec.NodeName
 	}
 	for _, other := range status.LauncherPods {
 		if other.Name == pod.Name {
-			if list[0].Image == "" && (other.UID == pod.UID || other.UID == "") {
-				list[0].Image = other.Image
-			}
 			continue
 		}
 		list = append(list, other)
@@ -78,16 +75,6 @@ func observePod(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod) {
 	if len(active) > 0 {
 		status.ActivePods = active
 	}
-}
-
-// launcherImage is the image of virt-launcher in a pod that was just made. Cached pods lack their containers.
-func launcherImage(pod *corev1.Pod) string {
-	for _, c := range pod.Spec.Containers {
-		if c.Name == ContainerName {
-			return c.Image
-		}
-	}
-	return ""
 }
 
 // podIPs are a pod's addresses. Kubernetes permits one address of each family; more than two

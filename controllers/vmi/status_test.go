@@ -263,10 +263,6 @@ func TestObserveTwoPods(t *testing.T) {
 	}
 	step(pod("first", "1", ""), []v1.LauncherPod{{Name: "first", UID: "1"}}, nil)
 	step(pod("first", "1", "n1"), []v1.LauncherPod{{Name: "first", UID: "1"}}, map[types.UID]string{"1": "n1"})
-	made := pod("first", "1", "n1")
-	made.Spec.Containers = []corev1.Container{{Name: ContainerName, Image: "launcher:1"}}
-	step(made, []v1.LauncherPod{{Name: "first", UID: "1", Image: "launcher:1"}}, map[types.UID]string{"1": "n1"})
-	step(pod("first", "1", "n1"), []v1.LauncherPod{{Name: "first", UID: "1", Image: "launcher:1"}}, map[types.UID]string{"1": "n1"})
 	// The node turned it away, and it was made anew.
 	step(pod("first", "2", "n1", "10.0.0.2"), []v1.LauncherPod{{Name: "first", UID: "2", IPs: []string{"10.0.0.2"}}}, map[types.UID]string{"2": "n1"})
 	status.LauncherPods = append(status.LauncherPods, v1.LauncherPod{Name: "target", UID: "3", IPs: []string{"10.0.1.3"}})

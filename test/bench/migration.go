@@ -312,10 +312,6 @@ func (l *link) move(ctx context.Context, source, target *launched) (moved, error
 	if err := source.conn.Call(ctx, control.CommandMigrate, limits, &job); err != nil {
 		return moved{}, fmt.Errorf("tell the source to migrate: %w", err)
 	}
-	sent, err := source.comesTo(ctx, control.StateMoved)
-	if err != nil {
-		return moved{}, err
-	}
 	if _, err := target.comesTo(ctx, control.StateReceived); err != nil {
 		return moved{}, err
 	}
@@ -323,6 +319,11 @@ func (l *link) move(ctx context.Context, source, target *launched) (moved, error
 		return moved{}, fmt.Errorf("let the guest run on the target: %w", err)
 	}
 	running, err := target.comesTo(ctx, control.StateRunning)
+	if err != nil {
+		return moved{}, err
+	}
+	// QEMU knows the downtime a moment after it has sent everything.
+	sent, err := source.reports(ctx, "the job's end", func(r control.StateReport) bool { return len(r.Jobs) == 1 && r.Jobs[0].Finished() })
 	if err != nil {
 		return moved{}, err
 	}
@@ -351,6 +352,11 @@ func (v traveller) launch(ctx context.Context, b *bench, folder string) (*launch
 
 // comesTo waits for a state, whatever states come before.
 func (l *launched) comesTo(ctx context.Context, want control.State) (stateAt, error) {
+	return l.reports(ctx, "state "+string(want), func(r control.StateReport) bool { return r.State == want })
+}
+
+// reports waits for a report.
+func (l *launched) reports(ctx context.Context, what string, is func(control.StateReport) bool) (stateAt, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
@@ -359,13 +365,13 @@ func (l *launched) comesTo(ctx context.Context, want control.State) (stateAt, er
 			switch {
 			case s.err != nil:
 				return s, fmt.Errorf("read virt-launcher's state: %w", s.err)
-			case s.State == want:
+			case is(s.StateReport):
 				return s, nil
 			case s.State == control.StateExited:
-				return s, fmt.Errorf("the VM ended before it was %s", want)
+				return s, fmt.Errorf("wait for %s: the VM has ended", what)
 			}
 		case <-ctx.Done():
-			return stateAt{}, fmt.Errorf("wait until the VM is %s: %w", want, ctx.Err())
+			return stateAt{}, fmt.Errorf("wait for %s: %w", what, ctx.Err())
 		}
 	}
 }

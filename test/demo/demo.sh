@@ -60,9 +60,12 @@ attach() {
 	trap 'kill "$attached" 2>/dev/null || true' EXIT
 }
 
+# types writes to the console. A console that has ended would end Bash itself (SIGPIPE), so a child writes.
+types() { (printf '%s' "$1" >&"$to") 2>/dev/null; }
+
 # shows prints what the console says until a line ends with the text. While the console is silent, it types the second argument.
 shows() {
-	local text=$1 types=${2-} line= c deadline=$((SECONDS + 600))
+	local text=$1 silent=${2-} line= c deadline=$((SECONDS + 600))
 	until [[ $line == *"$text" ]]; do
 		((SECONDS < deadline)) || return 1
 		# Character by character: the prompt does not end its line.
@@ -72,13 +75,14 @@ shows() {
 			[[ $c == $'\n' ]] && line=
 		else
 			kill -0 "$attached" 2>/dev/null || return 1
-			printf '%s' "$types" >&"$to" || return 1
+			types "$silent" || return 1
 		fi
 	done
 }
 
 detach() {
-	printf '\x1d' >&"$to" || true # Ctrl+]
+	types $'\x1d' || true # Ctrl+]
+	timeout 5 tail --pid="$attached" -f /dev/null || kill "$attached" 2>/dev/null || true
 	wait "$attached" 2>/dev/null || true
 	exec {from}<&- {to}>&-
 	trap - EXIT
@@ -102,7 +106,7 @@ moves() {
 	before=$(kubectl get vmi counter -o 'jsonpath={.status.launcherPods[0].name}')
 	attach "$before"
 	shows "tiny# " $'\n' >/dev/null || fail "the guest did not reach its prompt"
-	printf 'i=0; while :; do i=$((i+1)); echo counted to $i; usleep 50000; done\n' >&"$to"
+	types 'i=0; while :; do i=$((i+1)); echo counted to $i; usleep 50000; done'$'\n' || true
 	shows "counted to 20" >/dev/null || fail "the guest does not count"
 	detach
 	name=$(kubectl create -o name -f - <<<'{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration", "metadata": {"generateName": "demo-"}, "spec": {"vmiName": "counter"}}')
