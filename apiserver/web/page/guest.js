@@ -29,7 +29,8 @@ export class Guest {
     at('guest-again').addEventListener('click', () => { this.#connect(); this.#view?.focus(); });
     at('guest-keys').addEventListener('click', () => { this.#view?.ctrlAltDel(); this.#view?.focus(); });
     at('guest-close').addEventListener('click', () => at('guest').close());
-    at('guest').addEventListener('close', () => this.#closed());
+    // The event may come so late that the dialog is open again.
+    at('guest').addEventListener('close', () => { if (!at('guest').open) this.#closed(); });
     at('guest-surface').addEventListener('keydown', (event) => {
       if (!leaves(event)) return;
       event.preventDefault();
