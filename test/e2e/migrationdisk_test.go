@@ -13,11 +13,12 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// The guest of TestMigrationLargeDisk writes its disk from the beginning to the end, and again, in blocks of 4 MiB. A block is full of the number
-// of the pass and of the block's own. A file has the last block that was written.
+// The guest of TestMigrationLargeDisk writes its disk from the beginning to the end, and again, in blocks of 4 MiB. A block has the same random pages as every
+// other, in an order that begins elsewhere in each block and in each pass: no page is as it was in the pass before. A file has the last block that was
+// written.
 const (
 	largeDisk = 512 // blocks
-	rewriting = `mkdir -p /tmp; block() { yes $(printf '%012d%03d' $1 $2) | head -c 4194304; }
+	rewriting = `mkdir -p /tmp; dd if=/dev/urandom of=/tmp/pages bs=1M count=4 2>/dev/null; block() { o=$((($1*37+$2*5)%1024)); { dd if=/tmp/pages bs=4096 skip=$o; dd if=/tmp/pages bs=4096 count=$o; } 2>/dev/null; }
 (p=0; while [ ! -e /tmp/stop ]; do p=$((p+1)); k=0; while [ $k -lt 512 ] && [ ! -e /tmp/stop ]; do block $p $k >/tmp/block; dd if=/tmp/block of=/dev/vdb bs=4M seek=$k conv=notrunc 2>/dev/null; echo $p $k >/tmp/last; k=$((k+1)); done; done; sync; echo over >/tmp/over) & echo started`
 	// rereading compares the disk with what was written last.
 	rereading = `echo 3 >/proc/sys/vm/drop_caches; read p last </tmp/last; k=0; while [ $k -lt 512 ]; do n=$p; [ $k -le $last ] || n=$((p-1))

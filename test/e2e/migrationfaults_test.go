@@ -18,8 +18,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// slowMoves are the limits by which a tiny guest, of some 90 MB, takes about 30 s to move.
-const slowMoves = "bandwidthPerMigration: 3Mi"
+// slowMoves are the limits by which a tiny guest, of some 90 MB, takes 15 s to move, and longer if the machine does much else.
+const slowMoves = "bandwidthPerMigration: 6Mi"
 
 // policy makes or changes the MigrationPolicy of a namespace.
 func policy(t *testing.T, namespace, limits string) {

@@ -82,6 +82,12 @@ func isRunning(line string) func(b *bench) error {
 	}
 }
 
+// migrationIsGone waits until a migration that was cancelled has been deleted.
+func migrationIsGone(b *bench) error {
+	_, err := b.shell("kubectl wait --for=delete vmim -l kubevirt.io/vmi-name=vm --timeout=60s")
+	return err
+}
+
 func power() []command {
 	return []command{
 		{"start", "", []line{
@@ -114,7 +120,7 @@ func power() []command {
 		{"migrate-cancel", "", []line{
 			{line: "virtctl migrate-cancel vm --dry-run", effect: stays("vmi/vm", migrates)},
 			{line: "virtctl migrate-cancel vm", effect: becomes("vmi/vm", "{.status.migrationState.abortStatus}", "Succeeded")},
-			{line: "virtctl migrate-cancel vm", missing: "Found no migration to cancel"},
+			{prepare: migrationIsGone, line: "virtctl migrate-cancel vm", missing: "Found no migration to cancel"},
 		}},
 		{"restart", "", []line{
 			{line: "virtctl restart vm --dry-run", effect: stays("vmi/vm", uid)},
