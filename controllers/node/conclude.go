@@ -63,7 +63,7 @@ func (d *departure) settle(ctx context.Context, failed error, late bool) (over b
 	case v1.DecisionTarget:
 		return d.leave(ctx, vmi, launcher, late)
 	case v1.DecisionSource:
-		if failed != nil && sourceState(vmi.Status.MigrationState).Failure == "" {
+		if failed != nil && !errors.Is(failed, errDecided) && sourceState(vmi.Status.MigrationState).Failure == "" {
 			// Somebody else has decided. Mostly the target has ended because the source gave up, and only the source knows why.
 			d.vmi = vmi
 			d.report(ctx, func(s *v1.MigrationSourceState) { s.Failure = control.Printable(failed.Error(), maxMessage) })
