@@ -78,6 +78,7 @@ shows() {
 			types "$silent" || return 1
 		fi
 	done
+	return 0
 }
 
 detach() {
