@@ -329,7 +329,7 @@ type VirtualMachineInstanceMigrationState struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	MigrationPolicyName string `json:"migrationPolicyName,omitempty"`
-	// MigrationConfiguration bounds the migration. What the MigrationPolicy sets is in it.
+	// MigrationConfiguration bounds the migration. It includes the limits of the MigrationPolicy.
 	// +optional
 	MigrationConfiguration *MigrationConfiguration `json:"migrationConfiguration,omitempty"`
 }

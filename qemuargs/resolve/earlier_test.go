@@ -14,8 +14,8 @@ import (
 )
 
 // TestEarlierMachines: testdata/earlier has Machines of the first version of Kubeqemu whose guests could move (2026-11-26), and their arguments. A guest of such a
-// Machine may still run, and may move: a target gets the same Machine, byte for byte, and starts QEMU with the same arguments. What is made of the same
-// manifest now may be another Machine. If this test fails, qemuargs.Version has to rise. These files are never written anew.
+// Machine may still run, and may move: a target gets the same Machine, byte for byte, and starts QEMU with the same arguments. The present version may make
+// another Machine of the same manifest. If this test fails, qemuargs.Version has to rise. These files are never written anew.
 func TestEarlierMachines(t *testing.T) {
 	files, err := filepath.Glob("testdata/earlier/*.json")
 	if err != nil || len(files) < 10 {

@@ -7,8 +7,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// MigrationPolicy bounds the live migrations of the guests that it selects. What a policy does not set is as the
-// KubeVirt object's configuration.migrations has it.
+// MigrationPolicy bounds the live migrations of the guests that it selects. The KubeVirt object's
+// configuration.migrations has the limits that a policy leaves out.
 //
 // If several policies select a guest, the policy with the most labels in its selectors holds, and of two with as many,
 // the policy with more labels of the guest. Then the first name holds. The order is KubeVirt's.
@@ -17,7 +17,7 @@ import (
 // +kubebuilder:resource:path=migrationpolicies,scope=Cluster,categories=all
 // +kubebuilder:metadata:labels="kubevirt.io="
 // +kubebuilder:subresource:status
-// +kubebuilder:printcolumn:name="Bandwidth",type=string,JSONPath=.spec.bandwidthPerMigration,description="What a migration sends in a second at most"
+// +kubebuilder:printcolumn:name="Bandwidth",type=string,JSONPath=.spec.bandwidthPerMigration,description="Most bytes that a migration sends in a second"
 // +kubebuilder:printcolumn:name="Completion",type=integer,JSONPath=.spec.completionTimeoutPerGiB,description="How many seconds a migration may take for each GiB"
 // +kubebuilder:printcolumn:name="Downtime",type=integer,JSONPath=.spec.maxDowntimeMs,description="How many milliseconds the guest may stand still"
 // +kubebuilder:printcolumn:name="AutoConverge",type=boolean,JSONPath=.spec.allowAutoConverge,description="Whether QEMU may slow the guest down"

@@ -41,8 +41,8 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Relay carries bytes between two connections until one of them ends, or ctx, and closes both. What it reads from here counts for one direction of
-// the pace, and what it reads from there for the other.
+// Relay carries bytes between two connections until one of them ends, or ctx, and closes both. The bytes from here count for one direction of
+// the pace, and the bytes from there for the other.
 func Relay(ctx context.Context, here, there net.Conn, pace *Pace) {
 	ctx, cancel := context.WithCancel(ctx)
 	end := sync.OnceFunc(func() {
