@@ -61,11 +61,13 @@ module() {
 
 # small_root prints a folder with cat, for probes, and a shell.
 small_root() {
-	local small=$work/small applet
+	local small=$work/small applet deb
 	if [ ! -d "$small" ]; then
+		# The guests' images may come from another work tree (config/images/build.sh), and busybox with them.
+		deb=$(apt_resolve only busybox-static) && apt_fetch "$deb" || return 1
 		mkdir -p "$small/bin" "$small/tmp" "$small/usr/bin" && chmod 1777 "$small/tmp"
-		dpkg-deb --fsys-tarfile "$cache"/debs/busybox-static_*.deb | tar -C "$small" --wildcards -xf - './*bin/busybox'
-		[ -x "$small/bin/busybox" ] || cp "$small/usr/bin/busybox" "$small/bin/busybox"
+		dpkg-deb --fsys-tarfile "$cache/debs/$deb" | tar -C "$small" --wildcards -xf - './*bin/busybox' || return 1
+		[ -x "$small/bin/busybox" ] || cp "$small/usr/bin/busybox" "$small/bin/busybox" || return 1
 		for applet in sh cat mkdir rm chmod; do ln -sf busybox "$small/bin/$applet"; done
 	fi
 	echo "$small"
