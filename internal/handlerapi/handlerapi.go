@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/authority"
+	"github.com/kubeqemu/kubeqemu/internal/batch"
 )
 
 // Port that virt-handler listens on, on its node's addresses; KubeVirt's.
@@ -225,7 +226,7 @@ func (c *Client) dial(ctx context.Context, to Target) (*tls.Conn, error) {
 	if c.Port != 0 {
 		port = c.Port
 	}
-	dialer := &tls.Dialer{NetDialer: &net.Dialer{KeepAliveConfig: KeepAlive()}, Config: &tls.Config{
+	config := &tls.Config{
 		MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: authority.ServerName(to.Node), GetClientCertificate: c.Certificate, Time: c.Now,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			node, err := authority.Peer(state, authority.HandlerServer, roots, c.Now())
@@ -234,14 +235,19 @@ func (c *Client) dial(ctx context.Context, to Target) (*tls.Conn, error) {
 			}
 			return err
 		},
-	}}
+	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(to.Address, fmt.Sprint(port)))
+	conn, err := (&net.Dialer{KeepAliveConfig: KeepAlive()}).DialContext(ctx, "tcp", net.JoinHostPort(to.Address, fmt.Sprint(port)))
 	if err != nil {
 		return nil, err
 	}
-	return conn.(*tls.Conn), nil
+	secured := tls.Client(batch.New(conn), config) // a migration's stream begins to batch: see package peers
+	if err := secured.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secured, nil
 }
 
 // ServerConfig lets in virt-api, and no other peer. roots returns the CAs of virt-api.

@@ -83,6 +83,9 @@ type watched struct {
 	stop func()
 }
 
+// NetConn is the connection itself.
+func (w *watched) NetConn() net.Conn { return w.Conn }
+
 func (w *watched) Close() error {
 	err := w.Conn.Close()
 	w.stop()

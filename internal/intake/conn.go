@@ -117,8 +117,15 @@ func (c *Conn) release() {
 
 // giveWay resets the connection: the peer may not be there to take a proper end.
 func (c *Conn) giveWay() {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
+	for conn := c.Conn; conn != nil; {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		outer, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = outer.NetConn()
 	}
 	c.Close()
 }

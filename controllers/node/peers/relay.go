@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/time/rate"
+
+	"github.com/kubeqemu/kubeqemu/internal/batch"
 )
 
 // buffer is how much a relay holds of each direction, in bytes.
@@ -45,10 +47,20 @@ func (p *paced) Read(b []byte) (int, error) {
 // the pace, and the bytes from there for the other.
 func Relay(ctx context.Context, here, there net.Conn, pace *Pace) {
 	ctx, cancel := context.WithCancel(ctx)
+	for _, conn := range []net.Conn{here, there} {
+		if b := batch.Of(conn); b != nil {
+			b.Begin(buffer)
+		}
+	}
 	end := sync.OnceFunc(func() {
 		cancel()
-		here.Close()
-		there.Close()
+		for _, conn := range []net.Conn{here, there} {
+			// What is beneath TLS first: TLS would wait 5 s to say that it ends, if the peer takes nothing more.
+			if b := batch.Of(conn); b != nil {
+				b.Conn.Close()
+			}
+			conn.Close()
+		}
 	})
 	defer context.AfterFunc(ctx, end)()
 	var both sync.WaitGroup
@@ -58,8 +70,7 @@ func Relay(ctx context.Context, here, there net.Conn, pace *Pace) {
 		if limiter != nil {
 			reader = &paced{from, ctx, limiter}
 		}
-		// Without the wrappers io.CopyBuffer would look for methods that copy without the buffer.
-		_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{reader}, make([]byte, buffer))
+		_ = carryOver(to, reader, batch.Of(to), batch.Of(from))
 	}
 	if pace == nil {
 		pace = &Pace{}
@@ -67,4 +78,31 @@ func Relay(ctx context.Context, here, there net.Conn, pace *Pace) {
 	both.Go(func() { carry(there, here, pace.there) })
 	both.Go(func() { carry(here, there, pace.back) })
 	both.Wait()
+}
+
+// carryOver carries bytes until an end. TLS records that have come already go on together. into and out are what is beneath the
+// TLS of the two sides, or nil.
+func carryOver(to io.Writer, from io.Reader, into, out *batch.Conn) error {
+	held := make([]byte, buffer)
+	for {
+		n, err := from.Read(held)
+		for err == nil && out != nil && len(held)-n >= batch.Record && out.More() {
+			var more int
+			more, err = from.Read(held[n:])
+			n += more
+		}
+		if n > 0 {
+			if _, err := to.Write(held[:n]); err != nil {
+				return err
+			}
+			if into != nil {
+				if err := into.Flush(); err != nil {
+					return err
+				}
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
 }

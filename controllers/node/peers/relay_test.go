@@ -2,10 +2,15 @@ package peers
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/internal/authority"
+	"github.com/kubeqemu/kubeqemu/internal/batch"
 )
 
 // TestPace: all channels of a migration together carry no more than the pace in each direction, whatever the launchers send.
@@ -79,5 +84,37 @@ func TestNoPace(t *testing.T) {
 		if NewPace(n) != nil {
 			t.Errorf("%d bytes a second are a bound", n)
 		}
+	}
+}
+
+// TestEndsAtOnce: a relay to a node that takes nothing more ends at once. TLS would wait 5 s to say so, and the guest stands still
+// meanwhile.
+func TestEndsAtOnce(t *testing.T) {
+	cas := newAuthorities(t)
+	guest := &target{guests: make(chan net.Conn, 1)}
+	to := serve(t, cas, cas.issue(authority.HandlerServer, "b"), guest)
+	there, err := dial(cas, cas.issue(authority.HandlerClient, "a"), &to).State(t.Context(), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer (<-guest.guests).Close() // nobody reads from it
+	if batch.Of(there) == nil {
+		t.Fatal("the channel carries one TLS record with each system call")
+	}
+	launcher, here := net.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	go func() { defer close(done); Relay(ctx, here, there, nil) }()
+	for stuck := false; !stuck; {
+		launcher.SetWriteDeadline(time.Now().Add(time.Second))
+		_, err := launcher.Write(make([]byte, 32<<10))
+		stuck = errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	begun := time.Now()
+	cancel()
+	<-done
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Errorf("the end took %s", took)
 	}
 }

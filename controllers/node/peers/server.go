@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kubeqemu/kubeqemu/internal/authority"
+	"github.com/kubeqemu/kubeqemu/internal/batch"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/intake"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -83,7 +84,7 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 		return err
 	})
 	known := intake.Known(config, func(tls.ConnectionState) bool { return true })
-	if err := server.Serve(tls.NewListener(intake.Listen(listener, strangers), known)); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(tls.NewListener(intake.Listen(batch.Listener{Listener: listener}, strangers), known)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve other virt-handlers: %w", err)
 	}
 	return nil
@@ -215,5 +216,8 @@ type rest struct {
 	net.Conn
 	reader interface{ Read([]byte) (int, error) }
 }
+
+// NetConn is the connection itself.
+func (r *rest) NetConn() net.Conn { return r.Conn }
 
 func (r *rest) Read(p []byte) (int, error) { return r.reader.Read(p) }
