@@ -121,9 +121,13 @@ type VolumeStatus struct {
 	// the other buses, in the spec's order. The guest may name it otherwise.
 	// +optional
 	Target string `json:"target,omitempty"`
-	// PersistentVolumeClaimInfo is about the volume's claim.
+	// PersistentVolumeClaimInfo is about the claim that has the volume's disk now.
 	// +optional
 	PersistentVolumeClaimInfo *PersistentVolumeClaimInfo `json:"persistentVolumeClaimInfo,omitempty"`
+	// Moves: a migration copies the disk to another claim, because a MigrationPolicy permits it. KubeVirt
+	// has no such field.
+	// +optional
+	Moves bool `json:"moves,omitempty"`
 }
 
 // PersistentVolumeClaimInfo is what the status shows of a claim.

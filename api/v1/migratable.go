@@ -59,8 +59,8 @@ func (vmi *VirtualMachineInstance) diskStays(v *Volume) string {
 	if v.HostDisk != nil && !ptr.Deref(v.HostDisk.Shared, false) {
 		return "is a file of its node; shared: true says that all nodes have the same file"
 	}
-	claim := v.Claim()
-	if claim == nil {
+	claim := vmi.Claim(v)
+	if claim == nil || vmi.Moves(v.Name) {
 		return ""
 	}
 	info := vmi.Status.ClaimInfo(v.Name)
@@ -70,7 +70,7 @@ func (vmi *VirtualMachineInstance) diskStays(v *Volume) string {
 	if slices.Contains(info.AccessModes, corev1.ReadWriteMany) || claim.ReadOnly && slices.Contains(info.AccessModes, corev1.ReadOnlyMany) {
 		return ""
 	}
-	return fmt.Sprintf("is on the claim %s, which only one node can use: its access modes %v lack ReadWriteMany", claim.Name, info.AccessModes)
+	return fmt.Sprintf("is on the claim %s, which only one node can use: its access modes %v lack ReadWriteMany; a MigrationPolicy with allowClaimCopy lets the disks of dataVolumeTemplates be copied", claim.Name, info.AccessModes)
 }
 
 // Method is how the guest's disks get to the target.
@@ -90,7 +90,7 @@ func (vmi *VirtualMachineInstance) SharesDisks() bool {
 			return false
 		}
 		v := &vmi.Spec.Volumes[i]
-		return v.HostDisk != nil || v.Claim() != nil && !v.Claim().Overlay && !v.Claim().ReadOnly
+		return v.HostDisk != nil || v.Claim() != nil && !v.Claim().Overlay && !v.Claim().ReadOnly && !vmi.Moves(v.Name)
 	})
 }
 
@@ -104,7 +104,7 @@ func (vmi *VirtualMachineInstance) CopiedDisks() []string {
 		if i < 0 || readOnly {
 			continue
 		}
-		if v := &vmi.Spec.Volumes[i]; v.HostDisk == nil && (v.Claim() == nil || v.Claim().Overlay) {
+		if v := &vmi.Spec.Volumes[i]; v.HostDisk == nil && (v.Claim() == nil || v.Claim().Overlay || vmi.Moves(v.Name)) {
 			out = append(out, d.Name)
 		}
 	}

@@ -431,8 +431,10 @@ func (s *VirtualMachineInstanceStatus) Settle() {
 	case m == nil || s.Phase == Succeeded || s.Phase == Failed:
 	case m.Decision == DecisionTarget:
 		s.LauncherPod, s.NodeName = m.TargetPod, m.TargetNode
+		s.TakeDestinations()
 	case m.Decision == DecisionSource && s.LauncherPod == m.TargetPod:
 		// The target was to run the guest, and its QEMU did not let the guest run.
 		s.LauncherPod, s.NodeName = m.SourcePod, m.SourceNode
+		s.hold(sourceClaim)
 	}
 }

@@ -258,6 +258,12 @@ type VirtualMachineStatus struct {
 	// +optional
 	// +nullable
 	PreferenceRef *InstancetypeStatusRef `json:"preferenceRef,omitempty"`
+	// MovedClaims are the claims of the template whose disks are on other claims, because a migration copied them. The
+	// machine starts with the claims that have the disks. KubeVirt has no such field.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	MovedClaims []MovedClaim `json:"movedClaims,omitempty"`
 }
 
 // VirtualMachinePrintableStatus is where a machine is, in one word.

@@ -242,6 +242,11 @@ type VirtualMachineInstanceStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	VolumeStatus []VolumeStatus `json:"volumeStatus,omitempty"`
+	// MigratedVolumes are the volumes whose disks the migration that is under way copies to other claims.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	MigratedVolumes []StorageMigratedVolumeInfo `json:"migratedVolumes,omitempty"`
 	// ActivePods maps the UID of each launcher pod of this VMI to its node.
 	// +optional
 	ActivePods map[types.UID]string `json:"activePods,omitempty"`

@@ -37,6 +37,10 @@ func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 	maps.Copy(vmi.Annotations, template.ObjectMeta.Annotations)
 	vmi.Annotations[VMGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	vmi.Annotations[TemplateHashAnnotation] = vm.TemplateHash()
+	delete(vmi.Annotations, ClaimsAnnotation)
+	if held := vm.claimsAnnotation(); held != "" {
+		vmi.Annotations[ClaimsAnnotation] = held
+	}
 	if paused {
 		vmi.Spec.StartStrategy = StartStrategyPaused
 	}

@@ -99,6 +99,7 @@ func setUp(mgr ctrl.Manager, o options) error {
 	if err != nil {
 		return err
 	}
+	policies := &migration.Policies{Live: mgr.GetAPIReader(), Clock: c}
 	vmis := &vmi.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c,
 		Events:  events,
@@ -106,11 +107,12 @@ func setUp(mgr ctrl.Manager, o options) error {
 		Cluster: cluster,
 		Follow:  o.follow,
 		Presets: presets.In,
+		Policy:  policies.Recent,
 	}
 	if err := vmis.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VMI controller: %w", err)
 	}
-	moves := &migration.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: events, Cluster: cluster, TargetPod: vmis.TargetPod}
+	moves := &migration.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: events, Cluster: cluster, TargetPod: vmis.TargetPod, Policies: policies}
 	if err := moves.Setup(mgr); err != nil {
 		return fmt.Errorf("set up migration controller: %w", err)
 	}

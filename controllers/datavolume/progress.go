@@ -67,6 +67,15 @@ func (s *State) Collected() bool {
 	return s.Claim != nil && s.Claim.Annotations[collectedAnnotation] == "true"
 }
 
+// Named is a DataVolume of which only the name is set.
+func Named(key types.NamespacedName) *unstructured.Unstructured {
+	volume := &unstructured.Unstructured{}
+	volume.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)
+	volume.SetNamespace(key.Namespace)
+	volume.SetName(key.Name)
+	return volume
+}
+
 // Look reads the state of a disk.
 func Look(ctx context.Context, live client.Reader, key types.NamespacedName) (State, error) {
 	volume, err := Get(ctx, live, key)

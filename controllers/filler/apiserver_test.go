@@ -479,7 +479,7 @@ func policies(p *plane) {
 	handler := corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"x"}}}
 	// The API server hears of a policy by a watch.
 	for policy, object := range map[string]client.Object{"importers": pod(func(pod *corev1.Pod) { pod.Name = "other" }),
-		"claims": func() client.Object { c := claim.DeepCopy(); c.OwnerReferences = nil; return c }()} {
+		"claims": func() client.Object { c := claim.DeepCopy(); c.Name = "other"; return c }()} {
 		p.Until(func() string { return fmt.Sprint(controller.Create(p.t.Context(), object, client.DryRunAll)) },
 			func(got string) bool { return strings.Contains(got, "kubevirt-controller-"+policy) })
 	}

@@ -39,6 +39,8 @@ type Reconciler struct {
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 	// TargetPod renders the target pod of a migration.
 	TargetPod func(context.Context, *v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigration) (*corev1.Pod, error)
+	// Policies are the cluster's MigrationPolicies.
+	Policies *Policies
 
 	migrations, vmis kit.Writes
 	absences         absences
@@ -142,6 +144,9 @@ func (r *Reconciler) orphan(ctx context.Context, key types.NamespacedName) (ctrl
 			return ctrl.Result{}, err
 		}
 		after, err := r.step(ctx, w)
+		if err == nil {
+			err = r.removeClaims(ctx, gone)
+		}
 		return ctrl.Result{RequeueAfter: after}, ignoreConflict(err)
 	}
 	return ctrl.Result{}, nil

@@ -59,7 +59,7 @@ func giveUp(w *work) string {
 		return "the target pod was deleted"
 	case w.target == nil:
 		if c := m.Status.Condition(v1.MigrationRejectedByResourceQuota); c != nil && passed(c.LastTransitionTime, prepareTimeout) {
-			return "the target pod was refused for " + prepareTimeout.String() + ": " + c.Message
+			return "the API server refused the target pod, or a claim of it, for " + prepareTimeout.String() + ": " + c.Message
 		}
 		return ""
 	case w.target.DeletionTimestamp != nil:
@@ -217,6 +217,7 @@ func (r *Reconciler) fail(ctx context.Context, w *work) (time.Duration, error) {
 		repeat(s)
 		s.FailureReason = failure(s)
 		s.Failed, s.Completed, s.EndTimestamp = true, true, &now
+		status.MigratedVolumes = nil
 		if s.AbortRequested {
 			s.AbortStatus = v1.MigrationAbortSucceeded
 		}
@@ -264,6 +265,7 @@ func (r *Reconciler) arrive(ctx context.Context, w *work) (time.Duration, error)
 		status.Settle()
 		repeat(s)
 		s.Completed, s.Failed, s.FailureReason, s.EndTimestamp = true, why != "", why, &now
+		status.MigratedVolumes = nil
 		if w.migration.DeletionTimestamp != nil {
 			s.AbortRequested, s.AbortStatus = true, v1.MigrationAbortFailed
 		}
@@ -276,21 +278,28 @@ func (r *Reconciler) arrive(ctx context.Context, w *work) (time.Duration, error)
 }
 
 // comesBack says whether the source may have the guest again, although it was decided that the guest runs on the target:
-// the target has ended, and nobody knows that the guest ran there. If it did, it wrote only to disks of its own, so that the
-// source's memory and disks are still of one moment.
+// the target has ended, and nobody knows that the guest ran there. If it did, it wrote only to disks that end with it, so that the
+// source's memory and disks are still of one moment, and nothing is lost that would last.
 func (r *Reconciler) comesBack(ctx context.Context, w *work) bool {
-	if w.target == nil || !over(w.target) || w.vmi.SharesDisks() {
+	if w.target == nil || !over(w.target) || w.vmi.SharesDisks() || len(w.vmi.Status.MigratedVolumes) > 0 && !neverRan(w.target) {
 		return false
 	}
 	source, err := r.pod(ctx, w.vmi, w.state().SourcePod, false)
 	return err == nil && source != nil && !over(source) && source.DeletionTimestamp == nil
 }
 
+// neverRan says whether a target's launcher says that its guest never ran. A disk on a claim outlives the guest, and so does what the
+// guest may have written to it.
+func neverRan(target *corev1.Pod) bool {
+	said, ok := termination(target)
+	return ok && (said.Reason == control.ReasonNeverStarted || said.Reason == control.ReasonStartFailed)
+}
+
 // giveBack decides for the source.
 func (r *Reconciler) giveBack(ctx context.Context, w *work) error {
 	return r.writeVMI(ctx, w, func(status *v1.VirtualMachineInstanceStatus) {
 		s := status.MigrationState
-		s.Decision, s.FailureReason = v1.DecisionSource, bounded("the target pod has ended before the guest ran there"+after(": ", lastWords(w.target)))
+		s.Decision, s.FailureReason = v1.DecisionSource, bounded("the target pod has ended before it was reported that the guest ran there"+after(": ", lastWords(w.target)))
 		status.Settle()
 	})
 }
@@ -320,6 +329,9 @@ func (r *Reconciler) conclude(ctx context.Context, w *work) (time.Duration, erro
 		return wait, err
 	}
 	if hasFinalizer(w.migration) {
+		if err := r.removeClaims(ctx, w.migration); err != nil {
+			return 0, err
+		}
 		freed := w.migration.DeepCopy()
 		freed.Finalizers = slices.DeleteFunc(freed.Finalizers, func(f string) bool { return f == v1.MigrationFinalizer })
 		if err := r.Client.Patch(ctx, freed, client.MergeFromWithOptions(w.migration, client.MergeFromWithOptimisticLock{})); err != nil {
@@ -344,8 +356,13 @@ func (r *Reconciler) endSource(ctx context.Context, w *work) (time.Duration, err
 		return time.Second, nil
 	}
 	pod, err := r.pod(ctx, w.vmi, s.SourcePod, false)
-	if pod == nil || err != nil || over(pod) || pod.DeletionTimestamp != nil {
+	switch {
+	case pod == nil || err != nil || pod.DeletionTimestamp != nil:
 		return 0, err
+	case over(pod) && hasFinalizer(w.migration):
+		return 0, r.freeClaims(ctx, w.vmi, pod)
+	case over(pod):
+		return 0, nil
 	}
 	if wait := releasePatience - w.now.Sub(s.EndTimestamp.Time); wait > 0 {
 		return wait, nil

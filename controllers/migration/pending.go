@@ -47,9 +47,12 @@ func (r *Reconciler) wait(ctx context.Context, w *work) (time.Duration, error) {
 	if room, err := r.hasRoom(ctx, w, config); err != nil || !room {
 		return waitDelay, err
 	}
-	policy, err := r.policy(ctx, w.vmi)
+	policy, err := r.Policies.Now(ctx, w.vmi)
 	if err != nil {
 		return 0, err
+	}
+	if w.vmi.CopiesClaims() && !policy.CopiesClaims() {
+		return waitDelay, nil // the VMI's controller is about to notice that
 	}
 	return 0, r.begin(ctx, w, config, policy)
 }
@@ -141,13 +144,14 @@ func (r *Reconciler) configuration(ctx context.Context) (*v1.MigrationConfigurat
 // target at a time. policy may be nil.
 func (r *Reconciler) begin(ctx context.Context, w *work, config *v1.MigrationConfiguration, policy *v1alpha1.MigrationPolicy) error {
 	target := v1.LauncherPodName(w.vmi.Name, w.vmi.UID, w.migration.UID)
-	name := ""
+	claims, name := copies(w.vmi, w.migration.UID), ""
 	if policy != nil {
 		config, name = overridden(config, policy), policy.Name
 	}
 	return r.writeVMI(ctx, w, func(s *v1.VirtualMachineInstanceStatus) {
 		s.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: w.migration.UID, MigrationName: w.migration.Name, SourceNode: s.NodeName, SourcePod: w.vmi.LauncherPod(),
 			TargetPod: target, MigrationConfiguration: config, MigrationPolicyName: name}
+		s.MigratedVolumes = claims
 		s.LauncherPods = append(slices.Clone(s.LauncherPods), v1.LauncherPod{Name: target})
 	})
 }

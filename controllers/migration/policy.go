@@ -4,36 +4,109 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kubeqemu/kubeqemu/api/migrations/v1alpha1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// policy returns the MigrationPolicy that holds for a VMI, or nil. Policies and namespaces are read when a migration
-// begins, and are not watched: the caches of a watch would cost memory at all other times.
-func (r *Reconciler) policy(ctx context.Context, vmi *v1.VirtualMachineInstance) (*v1alpha1.MigrationPolicy, error) {
+// Policies finds the MigrationPolicies of VMIs. Policies and namespaces are not watched: the caches of a watch would cost
+// memory at all times.
+type Policies struct {
+	// Live reads past the cache.
+	Live  client.Reader
+	Clock clock.PassiveClock
+
+	mu         sync.Mutex
+	read       time.Time // of what follows
+	policies   []v1alpha1.MigrationPolicy
+	namespaces map[string]labels.Set
+}
+
+// policiesAge is how long Recent believes what it has read.
+const policiesAge = 10 * time.Second
+
+// Recent is Now, but may be some seconds old. It is asked often.
+func (p *Policies) Recent(ctx context.Context, vmi *v1.VirtualMachineInstance) (*v1alpha1.MigrationPolicy, error) {
+	policies, set, fresh := p.kept(vmi.Namespace)
+	if !fresh {
+		now, err := p.list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		policies, set = now, nil
+		p.keep(func() { p.read, p.policies, p.namespaces = p.Clock.Now(), now, map[string]labels.Set{} })
+	}
+	if len(policies) == 0 {
+		return nil, nil
+	}
+	if set == nil {
+		var err error
+		if set, err = p.labels(ctx, vmi.Namespace); err != nil {
+			return nil, err
+		}
+		p.keep(func() { p.namespaces[vmi.Namespace] = set })
+	}
+	return chosen(policies, vmi.Labels, set), nil
+}
+
+// kept is what was read lately. The labels are nil if they were not read. Nothing is read under the mutex: an API server that is
+// slow would hold up everybody.
+func (p *Policies) kept(namespace string) (policies []v1alpha1.MigrationPolicy, set labels.Set, fresh bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	age := p.Clock.Since(p.read)
+	return p.policies, p.namespaces[namespace], age >= 0 && age <= policiesAge && p.namespaces != nil
+}
+
+func (p *Policies) keep(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+}
+
+// Now returns the MigrationPolicy that holds for a VMI, or nil.
+func (p *Policies) Now(ctx context.Context, vmi *v1.VirtualMachineInstance) (*v1alpha1.MigrationPolicy, error) {
+	policies, err := p.list(ctx)
+	if err != nil || len(policies) == 0 {
+		return nil, err
+	}
+	set, err := p.labels(ctx, vmi.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return chosen(policies, vmi.Labels, set), nil
+}
+
+func (p *Policies) list(ctx context.Context) ([]v1alpha1.MigrationPolicy, error) {
 	var policies v1alpha1.MigrationPolicyList
-	err := r.Live.List(ctx, &policies)
+	err := p.Live.List(ctx, &policies)
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		return nil, nil // an installation whose kinds are of an earlier version
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list MigrationPolicies: %w", err)
 	}
-	if len(policies.Items) == 0 {
-		return nil, nil
-	}
+	return policies.Items, nil
+}
+
+func (p *Policies) labels(ctx context.Context, name string) (labels.Set, error) {
 	var namespace corev1.Namespace
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: vmi.Namespace}, &namespace); err != nil {
+	if err := p.Live.Get(ctx, client.ObjectKey{Name: name}, &namespace); err != nil {
 		return nil, fmt.Errorf("get the namespace, for MigrationPolicies: %w", err)
 	}
-	return chosen(policies.Items, vmi.Labels, namespace.Labels), nil
+	if namespace.Labels == nil {
+		return labels.Set{}, nil
+	}
+	return namespace.Labels, nil
 }
 
 // chosen returns the policy that holds for a guest of these labels in a namespace of these labels, or nil. It

@@ -107,7 +107,7 @@ func TestPolicyUnknown(t *testing.T) {
 	c := newCluster(t)
 	for name, err := range map[string]error{"no kind": &meta.NoKindMatchError{}, "not served": apierrors.NewNotFound(schema.GroupResource{}, "")} {
 		c.Live = interceptor.NewClient(c.client, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return err }})
-		if policy, err := c.policy(t.Context(), &v1.VirtualMachineInstance{}); policy != nil || err != nil {
+		if policy, err := (&Policies{Live: c.Live, Clock: c.clock}).Now(t.Context(), &v1.VirtualMachineInstance{}); policy != nil || err != nil {
 			t.Errorf("%s: %v, %v", name, policy, err)
 		}
 	}

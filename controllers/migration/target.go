@@ -77,6 +77,15 @@ func (r *Reconciler) makeTarget(ctx context.Context, w *work) (time.Duration, er
 	if room, err := r.hasRoom(ctx, w, config); err != nil || !room {
 		return quotaDelay, err
 	}
+	if why, err := r.makeClaims(ctx, w); apierrors.IsForbidden(err) || apierrors.IsConflict(err) {
+		return r.refused(w, err)
+	} else if apierrors.IsInvalid(err) {
+		return 0, r.decideForSource(ctx, w, "a claim for the target cannot be made: "+err.Error())
+	} else if err != nil {
+		return 0, err
+	} else if why != "" {
+		return 0, r.decideForSource(ctx, w, why)
+	}
 	pod, err := r.TargetPod(ctx, w.vmi, w.migration)
 	if err == nil {
 		err = kit.SortedRefusal(r.Client.Create(ctx, pod))
@@ -101,7 +110,7 @@ func (r *Reconciler) makeTarget(ctx context.Context, w *work) (time.Duration, er
 	return 0, fmt.Errorf("create target pod: %w", err)
 }
 
-// refused says that the API server refuses the target pod. It keeps the first words: those of a quota name numbers that
+// refused says that the API server refuses the target pod, or a claim of it. It keeps the first words: those of a quota name numbers that
 // change all the time.
 func (r *Reconciler) refused(w *work, err error) (time.Duration, error) {
 	status := &w.migration.Status

@@ -260,8 +260,8 @@ func (a *Arrivals) refusal(vmi *v1.VirtualMachineInstance) string {
 
 // giveBack decides for the source, because QEMU did not let the guest run here.
 func (a *Arrivals) giveBack(ctx context.Context, vmi *v1.VirtualMachineInstance, why string) error {
-	_, err := a.Node.amend(ctx, vmi, func(_ *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
-		if s.Decision != v1.DecisionTarget || targetState(s).DomainReadyTimestamp != nil {
+	_, err := a.Node.amend(ctx, vmi, func(now *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
+		if s.Decision != v1.DecisionTarget || targetState(s).DomainReadyTimestamp != nil || now.IsFinal() {
 			return false
 		}
 		state := *targetState(s)
@@ -361,6 +361,13 @@ func (a *Arrivals) done(migration types.UID) {
 func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, offer *peers.Offer) error {
 	machine, err := a.replay(vmi, launcher, offer)
 	if err != nil {
+		return err
+	}
+	facts, err := inspectMoved(ctx, launcher, vmi, false)
+	if err != nil {
+		return err
+	}
+	if err := makeMoved(machine, vmi, offer.Claims, facts); err != nil {
 		return err
 	}
 	request, err := handover.Start(vmi, machine)

@@ -14,11 +14,12 @@ import (
 // has no right to read claims.
 func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
 	var out []control.Claim
-	for _, v := range vmi.Spec.Volumes {
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
 		if v.HostDisk != nil {
 			out = append(out, control.Claim{Volume: v.Name, File: path.Base(v.HostDisk.Path), ReadOnly: handover.OnlyRead(vmi, v.Name)})
 		}
-		source := v.Claim()
+		source := vmi.Claim(v)
 		if source == nil {
 			continue
 		}

@@ -58,8 +58,9 @@ type played struct {
 
 	mu      sync.Mutex
 	asked   []string
-	refuse  map[string]string // errors, by command
-	answers map[string]string // by command
+	refuse  map[string]string          // errors, by command
+	answers map[string]string          // by command
+	given   map[string]json.RawMessage // the last arguments, by command
 	state   control.StateReport
 	ends    []*os.File
 }
@@ -151,7 +152,7 @@ func (m *moving) launcher(netns ns.NetNS, pod string, state control.StateReport)
 	if !set.Connect("slot", types.NamespacedName{Namespace: "default", Name: pod}, control.NewConn(ours)) {
 		m.Fatal("the launcher is not taken")
 	}
-	p := &played{T: m.T, conn: control.NewConn(theirs), state: state, refuse: map[string]string{}, answers: map[string]string{control.CommandMigrate: `{"id":1}`, control.CommandReceive: `{"id":1}`}}
+	p := &played{T: m.T, conn: control.NewConn(theirs), state: state, refuse: map[string]string{}, given: map[string]json.RawMessage{}, answers: map[string]string{control.CommandMigrate: `{"id":1}`, control.CommandReceive: `{"id":1}`}}
 	hello := nodetest.Hello()
 	hello.State = state
 	nodetest.NewLauncher(m.T, theirs).Send(control.EventHello, hello, nodetest.NetNSFile(m.T, netns))
@@ -177,6 +178,7 @@ func (p *played) play() {
 		p.mu.Lock()
 		if command.Execute != control.CommandQueryState {
 			p.asked = append(p.asked, command.Execute)
+			p.given[command.Execute] = slices.Clone(command.Data)
 		}
 		answer := control.Message{ID: command.ID, Return: json.RawMessage("{}")}
 		if text, ok := p.answers[command.Execute]; ok {
@@ -562,8 +564,12 @@ func TestLimits(t *testing.T) {
 	machine := &qemuargs.Machine{MemoryBytes: 1 << 30, Disks: []qemuargs.Disk{{Overlay: &qemuargs.Overlay{VirtualSize: 2 << 30}}, {Image: qemuargs.Image{Create: 1 << 30}}, {Image: qemuargs.Image{Create: 1 << 40, Volume: "Filesystem"}}}}
 	config := &v1.MigrationConfiguration{BandwidthPerMigration: ptr.To(resource.MustParse("1Mi")), MaxDowntimeMs: ptr.To[uint64](50), AllowAutoConverge: ptr.To(true)}
 	want := control.MigrateRequest{BytesPerSecond: 1 << 20, DowntimeMilliseconds: 50, CompletionSeconds: 600, StallSeconds: 150, AutoConverge: true}
-	if got := limits(config, machine); got != want {
+	if got := limits(config, machine, nil); got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+	want.CompletionSeconds = 900
+	if got := limits(config, machine, map[string]int64{"root": 2 << 30, "less than nothing": -5 << 30}); got != want {
+		t.Errorf("with a disk of a claim: %+v, want %+v", got, want)
 	}
 }
 

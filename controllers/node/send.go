@@ -38,7 +38,6 @@ type channels struct {
 
 // pair is a channel of the launcher here, and the connection to that of the target.
 type pair struct {
-	ends [2]net.Conn
 	done chan struct{}
 	end  context.CancelFunc
 }
@@ -46,7 +45,7 @@ type pair struct {
 // connect carries bytes between two ends until one of them ends.
 func (c *channels) connect(launcher, peer net.Conn) {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &pair{[2]net.Conn{launcher, peer}, make(chan struct{}), cancel}
+	p := &pair{make(chan struct{}), cancel}
 	c.pairs = append(c.pairs, p)
 	go func() {
 		defer close(p.done)
@@ -57,9 +56,6 @@ func (c *channels) connect(launcher, peer net.Conn) {
 // close ends the connections, one after the other: a launcher with many files to be closed at once loses its session.
 func (c *channels) close() {
 	for _, p := range c.pairs {
-		for _, end := range p.ends {
-			end.Close()
-		}
 		p.end()
 		<-p.done
 	}
@@ -71,6 +67,9 @@ type counted struct {
 	net.Conn
 	bytes *atomic.Int64
 }
+
+// NetConn is the connection itself.
+func (c *counted) NetConn() net.Conn { return c.Conn }
 
 func (c *counted) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
@@ -96,6 +95,13 @@ func (d *departure) send(ctx context.Context) error {
 	to := peers.Destination{Address: m.TargetState.NodeAddress, Node: m.TargetNode, Migration: m.MigrationUID}
 	offer := &peers.Offer{Version: peers.Version, Namespace: d.vmi.Namespace, Name: d.vmi.Name, UID: d.vmi.UID,
 		Machine: *machine, QEMUVersion: launcher.QEMUVersion, CPU: d.of.CPU}
+	var err error
+	if offer.Claims, err = movedSizes(ctx, launcher, d.vmi); err != nil {
+		return err
+	}
+	if len(offer.Claims) > 0 {
+		offer.Needs = []string{peers.NeedClaims}
+	}
 	if err := d.prepare(ctx, to, offer); err != nil {
 		return err
 	}
@@ -103,7 +109,7 @@ func (d *departure) send(ctx context.Context) error {
 	if err := d.connect(ctx, launcher, to); err != nil {
 		return err
 	}
-	bounds := limits(m.MigrationConfiguration, machine)
+	bounds := limits(m.MigrationConfiguration, machine, offer.Claims)
 	// The launcher holds these limits itself. But a launcher is a tenant's, and a migration takes a place that others
 	// wait for.
 	most := time.Duration(bounds.CompletionSeconds)*time.Second + launcherSlack
@@ -111,6 +117,9 @@ func (d *departure) send(ctx context.Context) error {
 	defer cancel()
 	return d.copy(ctx, launcher, bounds)
 }
+
+// maxCopied bounds what a launcher says of the sizes of disks, in bytes, so that the time for them is a number.
+const maxCopied = 64 << 40
 
 // launcherSlack is how much longer than its own limits a launcher may take.
 const launcherSlack = time.Minute
@@ -162,9 +171,12 @@ func (d *departure) connect(ctx context.Context, launcher *sessions.Session, to 
 	return d.of.Peers.Receive(ctx, to)
 }
 
-// limits are those of a migration of a Machine.
-func limits(c *v1.MigrationConfiguration, machine *qemuargs.Machine) control.MigrateRequest {
+// limits are those of a migration of a Machine. claims are the sizes of the disks that are copied to other claims.
+func limits(c *v1.MigrationConfiguration, machine *qemuargs.Machine, claims map[string]int64) control.MigrateRequest {
 	bytes := machine.MemoryBytes
+	for _, size := range claims {
+		bytes = min(bytes+min(max(size, 0), maxCopied), maxCopied)
+	}
 	for _, disk := range machine.Disks {
 		if disk.Overlay != nil {
 			bytes += disk.Overlay.VirtualSize

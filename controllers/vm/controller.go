@@ -96,7 +96,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if errors.Is(stepErr, errUnread) {
 		return ctrl.Result{}, stepErr
 	}
-	if err := r.writeStatus(ctx, vm, observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now()))); err != nil {
+	if p.moved, err = r.movedNow(ctx, vm, now, p.disks.lost); err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.writeStatus(ctx, vm, observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now())), p.disks.lost...); err != nil {
 		return ctrl.Result{}, ignoreConflict(err)
 	}
 	if p.action == release && stepErr == nil {
@@ -104,6 +107,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if p.action == wait && stepErr == nil {
 		stepErr = r.follow(ctx, vm, now)
+	}
+	if stepErr == nil {
+		stepErr = r.dropLeft(ctx, vm, now)
 	}
 	after, stepErr := r.patient(vm, stepErr)
 	return ctrl.Result{RequeueAfter: max(after, p.after)}, ignoreConflict(stepErr)
@@ -412,7 +418,8 @@ func (r *Reconciler) follow(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.
 	return err
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, status v1.VirtualMachineStatus) error {
+// writeStatus writes the status if it has changed. lost are claims that are gone.
+func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, status v1.VirtualMachineStatus, lost ...string) error {
 	if equality.Semantic.DeepEqual(vm.Status, status) {
 		return nil
 	}
@@ -421,12 +428,17 @@ func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, sta
 	if err := r.Client.Status().Patch(ctx, vm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("write status: %w", err)
 	}
-	r.announce(before, vm)
+	r.announce(before, vm, lost)
 	return nil
 }
 
-// announce makes an event of a new failure.
-func (r *Reconciler) announce(before, vm *v1.VirtualMachine) {
+// announce makes events of a new failure, and of disks that are made anew.
+func (r *Reconciler) announce(before, vm *v1.VirtualMachine, lost []string) {
+	for _, claim := range lost {
+		if before.Status.Holds(claim) {
+			r.Events.Eventf(vm, nil, corev1.EventTypeWarning, "ClaimLost", "Provision", "claim %s, to which a migration copied a disk, is gone: the VM starts with the disk of its template, which is made anew if it is gone, too", claim)
+		}
+	}
 	c, old := vm.Status.Condition(v1.ConditionFailure), before.Status.Condition(v1.ConditionFailure)
 	// CDI's text about a failure may change at every attempt of CDI's.
 	again := c != nil && old != nil && old.Reason == c.Reason && (old.Message == c.Message || c.Reason == v1.ReasonDataVolumeFailed)

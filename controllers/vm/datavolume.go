@@ -33,6 +33,8 @@ type disks struct {
 	taken, failed string
 	// waits says what the VM's start waits for, failed included.
 	waits string
+	// lost are the claims to which migrations have copied disks, and that are gone.
+	lost []string
 }
 
 // missing is a DataVolume to be made.
@@ -63,13 +65,18 @@ func waitsForDisk(vmi *v1.VirtualMachineInstance) bool {
 		s != nil && (s.Reason == v1.ReasonPvcNotFound || s.Reason == v1.ReasonDataVolumeFailed))
 }
 
-// survey says how the VM's disks are, given their states by name. It is pure.
-func survey(vm *v1.VirtualMachine, states map[string]datavolume.State) disks {
-	var d disks
-	var taken, failed, waits []string
+// survey says how the VM's disks are, given their states by name. Disks that migrations have copied to other claims need no
+// DataVolume. It is pure.
+func survey(vm *v1.VirtualMachine, states map[string]datavolume.State, moved elsewhere) disks {
+	d := disks{lost: moved.lost}
+	var taken, failed []string
+	waits := moved.waits()
 	for i := range vm.Spec.DataVolumeTemplates {
 		template := &vm.Spec.DataVolumeTemplates[i]
 		name := template.ObjectMeta.Name
+		if moved.kept[name] {
+			continue
+		}
 		state := states[name]
 		kind, object := "DataVolume", state.Volume
 		if object == nil {
@@ -115,10 +122,13 @@ func joined(texts []string) string {
 
 // look reads the states of the VM's disks, by name. It returns ErrNoCDI if a DataVolume is missing
 // and there can be none.
-func (r *Reconciler) look(ctx context.Context, vm *v1.VirtualMachine) (map[string]datavolume.State, error) {
+func (r *Reconciler) look(ctx context.Context, vm *v1.VirtualMachine, moved elsewhere) (map[string]datavolume.State, error) {
 	states := map[string]datavolume.State{}
 	for i := range vm.Spec.DataVolumeTemplates {
 		name := vm.Spec.DataVolumeTemplates[i].ObjectMeta.Name
+		if moved.kept[name] {
+			continue
+		}
 		state, err := datavolume.Look(ctx, r.Live, client.ObjectKey{Namespace: vm.Namespace, Name: name})
 		if err != nil {
 			return nil, err
@@ -134,14 +144,22 @@ func (r *Reconciler) look(ctx context.Context, vm *v1.VirtualMachine) (map[strin
 // fill makes the DataVolumes that are missing, and puts off the start until all are filled.
 // They are filled side by side, whether or not the VM is stopped meanwhile.
 func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) (*failure, error) {
-	states, err := r.look(ctx, vm)
+	moved, err := r.findElsewhere(ctx, vm, p.action == start || vmi != nil)
+	if err != nil {
+		return nil, err
+	}
+	if vmi != nil && len(moved.lost) > 0 {
+		p.postpone(waitsSince(vm, vmi), r.Clock.Now())
+		return &failure{v1.ReasonPvcNotFound, fmt.Sprintf("claim %s, to which a migration copied a disk, is gone: restart the VM, and the disk is made anew from its template", joined(moved.lost))}, nil
+	}
+	states, err := r.look(ctx, vm, moved)
 	switch {
 	case err != nil && !errors.Is(err, datavolume.ErrNoCDI) && !apierrors.IsForbidden(err):
 		return nil, fmt.Errorf("%w: %w", errUnread, err)
 	case err != nil:
 		return unfilled(v1.ReasonFailedDataVolumeCreate, err)
 	}
-	d := survey(vm, states)
+	d := survey(vm, states, moved)
 	if vmi == nil { // a VMI says what it waits for
 		p.disks = d
 	}

@@ -100,7 +100,7 @@ func TestSurvey(t *testing.T) {
 		"a claim of another's volume": {a: claim(controlled("cdi.kubevirt.io/v1beta1", "DataVolume", "b", "b")), taken: "claim a belongs to DataVolume b"},
 	} {
 		// The other template's disk is filled, and says nothing.
-		d := survey(vm, map[string]datavolume.State{"a": c.a, "b": state("Succeeded")})
+		d := survey(vm, map[string]datavolume.State{"a": c.a, "b": state("Succeeded")}, elsewhere{})
 		var missing []string
 		for _, m := range d.missing {
 			text := m.template.ObjectMeta.Name
@@ -113,7 +113,7 @@ func TestSurvey(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", name, d, c)
 		}
 	}
-	both := survey(vm, map[string]datavolume.State{"a": state("ImportInProgress"), "b": state("Failed")})
+	both := survey(vm, map[string]datavolume.State{"a": state("ImportInProgress"), "b": state("Failed")}, elsewhere{})
 	if both.failed != "DataVolume a failed" || both.waits != "DataVolume a is ImportInProgress; DataVolume a failed" {
 		t.Errorf("side by side: %+v", both)
 	}

@@ -42,6 +42,8 @@ type plan struct {
 	chosen *choice.Choice
 	// disks are the DataVolumes of a VM without a VMI, once carryOut knows them.
 	disks disks
+	// moved is what is known of claims whose disks are on other claims, once carryOut is done.
+	moved []v1.MovedClaim
 	// after is how long to wait where time alone changes the plan.
 	after time.Duration
 }

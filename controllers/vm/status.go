@@ -21,6 +21,7 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	status.StateChangeRequests = p.requests
 	status.StateChangeRequests = status.PendingRequests(vmi)
 	status.StartFailure = p.startFailure
+	status.MovedClaims = p.moved
 	if p.chosen != nil {
 		status.InstancetypeRef, status.PreferenceRef = p.chosen.Refs()
 	}

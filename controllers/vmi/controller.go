@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
+	"github.com/kubeqemu/kubeqemu/api/migrations/v1alpha1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
@@ -39,6 +40,8 @@ type Reconciler struct {
 	Follow follow.Keys
 	// Presets reads the presets of a namespace.
 	Presets kit.Presets
+	// Policy returns the MigrationPolicy of a VMI, or nil. It may be some seconds old.
+	Policy func(context.Context, *v1.VirtualMachineInstance) (*v1alpha1.MigrationPolicy, error)
 
 	ends   ends
 	writes kit.Writes
@@ -102,6 +105,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case pod != nil:
 		begin(&vmi.Status, r.now())
 		_, stepErr = r.observeVolumes(ctx, vmi)
+		if stepErr == nil {
+			after = r.observeMoves(ctx, vmi)
+		}
 		observeMigratable(vmi, r.now())
 		observe(&vmi.Status, pod, r.now())
 		observeReadiness(vmi, pod, r.now())
@@ -123,20 +129,27 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	r.announce(before, vmi)
 	if pod != nil && stepErr == nil {
 		var booting time.Duration
-		if booting, stepErr = r.openGate(ctx, vmi, pod); booting > 0 && after == 0 {
-			after = booting
-		}
+		booting, stepErr = r.openGate(ctx, vmi, pod)
+		after = sooner(after, booting)
 	}
 	if pod != nil && stepErr == nil {
 		stepErr = r.follow(ctx, vmi, pod)
 	}
 	if vmi.DeletionTimestamp != nil && pod == nil && stepErr == nil && !r.holdUp(vmi, companions) {
-		stepErr = r.release(ctx, vmi)
+		after, stepErr = r.letGo(ctx, vmi)
 	}
-	if (pod != nil && !watched || vmi.DeletionTimestamp != nil && len(companions) > 0) && after == 0 {
-		after = unwatchedDelay
+	if pod != nil && !watched || vmi.DeletionTimestamp != nil && len(companions) > 0 {
+		after = sooner(after, unwatchedDelay)
 	}
 	return ctrl.Result{RequeueAfter: after}, ignoreConflict(stepErr)
+}
+
+// sooner is the shorter of two waits, of which 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // earlyDelay is how long the scheduler has for a new pod before the VMI's status reports the

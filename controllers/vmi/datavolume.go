@@ -58,8 +58,8 @@ func (r *Reconciler) filled(ctx context.Context, vmi *v1.VirtualMachineInstance)
 func (r *Reconciler) fillings(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]datavolume.Progress, error) {
 	var all []datavolume.Progress
 	seen := map[string]bool{}
-	for _, v := range vmi.Spec.Volumes {
-		source := v.Claim()
+	for i := range vmi.Spec.Volumes {
+		source := vmi.Claim(&vmi.Spec.Volumes[i])
 		if source == nil || seen[source.Name] {
 			continue
 		}

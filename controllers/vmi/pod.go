@@ -103,8 +103,11 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 }
 
 // targetPod renders the pod to which a migration moves the guest of a defaulted VMI. It differs from the guest's
-// present pod only in its name, in what names the migration, and in the nodes that it may be on.
+// present pod only in its name, in what names the migration, in the nodes that it may be on, and in the claims to which
+// the migration copies disks.
 func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInstanceMigration, config PodConfig) *corev1.Pod {
+	vmi = vmi.DeepCopy()
+	vmi.Status.TakeDestinations()
 	pod := Pod(vmi, config)
 	pod.Name = v1.LauncherPodName(vmi.Name, vmi.UID, migration.UID)
 	pod.Labels[v1.MigrationJobLabel] = string(migration.UID)
@@ -257,8 +260,9 @@ const groupDisk = 6
 // container.
 func addClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	c := &pod.Spec.Containers[0]
-	for i, v := range vmi.Spec.Volumes {
-		source := v.Claim()
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		source := vmi.Claim(v)
 		if source == nil {
 			continue
 		}

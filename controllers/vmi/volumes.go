@@ -21,8 +21,8 @@ const claimIndex = "claim"
 func indexByClaim(o client.Object) []string {
 	var names []string
 	if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
-		for _, v := range vmi.Spec.Volumes {
-			if c := v.Claim(); c != nil {
+		for i := range vmi.Spec.Volumes {
+			if c := vmi.Claim(&vmi.Spec.Volumes[i]); c != nil {
 				names = append(names, c.Name)
 			}
 		}
@@ -76,8 +76,8 @@ func onlyStorage(list corev1.ResourceList) corev1.ResourceList {
 // volume that a pod uses cannot go.
 func (r *Reconciler) observeVolumes(ctx context.Context, vmi *v1.VirtualMachineInstance) (missing string, err error) {
 	claims := map[string]*corev1.PersistentVolumeClaim{}
-	for _, v := range vmi.Spec.Volumes {
-		source := v.Claim()
+	for i := range vmi.Spec.Volumes {
+		source := vmi.Claim(&vmi.Spec.Volumes[i])
 		if source == nil {
 			continue
 		}
@@ -100,9 +100,10 @@ func (r *Reconciler) observeVolumes(ctx context.Context, vmi *v1.VirtualMachineI
 func volumeStatus(vmi *v1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) []v1.VolumeStatus {
 	targets := diskTargets(vmi.Spec.Domain.Devices.Disks)
 	var out []v1.VolumeStatus
-	for _, v := range vmi.Spec.Volumes {
-		s := v1.VolumeStatus{Name: v.Name, Target: targets[v.Name]}
-		if source := v.Claim(); source != nil {
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		s := v1.VolumeStatus{Name: v.Name, Target: targets[v.Name], Moves: moves(&vmi.Status, v.Name)}
+		if source := vmi.Claim(v); source != nil {
 			s.PersistentVolumeClaimInfo = vmi.Status.ClaimInfo(v.Name)
 			if claim := claims[source.Name]; claim != nil {
 				s.PersistentVolumeClaimInfo = claimInfo(claim)

@@ -74,6 +74,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("launcher pods", s.launcherPods)
 	t.Run("launcher pods by status", s.launcherPodsStatus)
 	t.Run("DataVolumes", s.dataVolumes)
+	t.Run("claims of migrations", s.claimsOfMigrations)
 	t.Run("own node", s.ownNode)
 	t.Run("two nodes", s.twoNodes)
 	t.Run("migrations", s.migrations)

@@ -146,7 +146,7 @@ func (s *testServer) install() {
 	if err := s.admin.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1.KubeVirtNamespace}}); err != nil {
 		s.t.Fatal(err)
 	}
-	for _, file := range []string{"api/rbac.yaml", "api/webhooks.yaml", "older-versions/rbac.yaml", "api/vmi-update.yaml", "api/kubevirt-anywhere.yaml", "rbac/launcher-pods.yaml", "rbac/handler-own-node.yaml", "rbac/migrations.yaml", "rbac/controller-pod-condition.yaml", "rbac/controller-data-volumes.yaml"} {
+	for _, file := range []string{"api/rbac.yaml", "api/webhooks.yaml", "older-versions/rbac.yaml", "api/vmi-update.yaml", "api/kubevirt-anywhere.yaml", "rbac/launcher-pods.yaml", "rbac/handler-own-node.yaml", "rbac/migrations.yaml", "rbac/controller-pod-condition.yaml", "rbac/controller-data-volumes.yaml", "rbac/controller-claims.yaml"} {
 		text, err := os.ReadFile(filepath.Join("../../config", file))
 		if err != nil {
 			s.t.Fatal(err)

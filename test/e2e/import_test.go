@@ -42,7 +42,7 @@ func template(name, source string) string {
 // withTemplates creates a VM whose disks are the DataVolumes of its templates. The first is the root.
 func withTemplates(t *testing.T, namespace, name string, templates map[string]string, order ...string) vm {
 	t.Helper()
-	manifest := manifestOf(t, name, v1.RunStrategyAlways, offline, func(s *v1.VirtualMachineInstanceSpec) {
+	manifest := manifestOf(t, name, v1.RunStrategyAlways, offline, evictedBy(v1.EvictionStrategyLiveMigrateIfPossible), func(s *v1.VirtualMachineInstanceSpec) {
 		s.Domain.Devices.Disks, s.Volumes = nil, nil
 		for _, disk := range order {
 			s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, v1.Disk{Name: disk, Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}})

@@ -12,7 +12,16 @@ import (
 
 // onNode runs a shell script in the node's network, PID and mount namespaces.
 func onNode(script string, args ...string) (string, error) {
-	enter := []string{"enter", "--name", os.Getenv(clusterVariable), "--", "sh", "-c", script, "sh"}
+	return onNodeNamed(firstName, script, args...)
+}
+
+// onNodeNamed runs it in those of the first or the second node.
+func onNodeNamed(node, script string, args ...string) (string, error) {
+	number := "1"
+	if node == secondName {
+		number = "2"
+	}
+	enter := []string{"enter", "--name", os.Getenv(clusterVariable), "--node", number, "--", "sh", "-c", script, "sh"}
 	return output("", "cluster", append(enter, args...)...)
 }
 

@@ -20,7 +20,7 @@ volumeBindingMode: WaitForFirstConsumer
 // selectedNode is the annotation by which the scheduler asks a provisioner for a volume.
 const selectedNode = "volume.kubernetes.io/selected-node"
 
-// provision makes a folder of the node, and a volume of it, for each claim of the namespace and of the
+// provision makes a folder of the claim's node, and a volume of it, for each claim of the namespace and of the
 // class e2e-dynamic, until the test ends.
 func provision(t *testing.T, namespace string) claims {
 	t.Helper()
@@ -30,8 +30,10 @@ func provision(t *testing.T, namespace string) claims {
 	t.Cleanup(func() {
 		close(stop)
 		<-stopped
-		if _, err := onNode(`rm -rf --one-file-system "$1"`, c.nodeFolder("")); err != nil {
-			t.Error(err)
+		for _, node := range get[corev1.NodeList](t, "nodes").Items {
+			if _, err := onNodeNamed(node.Name, `rm -rf --one-file-system "$1"`, c.nodeFolder("")); err != nil {
+				t.Error(err)
+			}
 		}
 		if _, err := output("", "kubectl", "delete", "persistentvolume", "-l", "provisioned-for="+namespace, "--wait=false"); err != nil {
 			t.Error(err)
@@ -66,7 +68,7 @@ func (c claims) provisionOnce(made map[string]bool) error {
 			continue
 		}
 		path := c.nodeFolder(uid)
-		if out, err := onNode(`mkdir -p "$1" && chmod 777 "$1"`, path); err != nil {
+		if out, err := onNodeNamed(claim.Annotations[selectedNode], `mkdir -p "$1" && chmod 777 "$1"`, path); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		size := claim.Spec.Resources.Requests[corev1.ResourceStorage]

@@ -187,7 +187,9 @@ func (m *matcher) normalKind(kind string) string {
 // find returns the object that the matcher means, or nil if it means none.
 func (m *matcher) find(ctx context.Context, get Get, vm *v1.VirtualMachine) (*Found, error) {
 	ref := &v1.InstancetypeStatusRef{Name: m.name, Kind: m.normalKind(m.kind), InferFromVolume: m.volume, InferFromVolumeFailurePolicy: m.policy}
-	if m.volume != "" {
+	if old := m.remembered; m.volume != "" && old != nil && old.InferFromVolume == m.volume && old.ControllerRevisionRef != nil && moved(vm, m.volume) {
+		ref.Name, ref.Kind = old.Name, old.Kind
+	} else if m.volume != "" {
 		name, kind, err := m.infer(ctx, get, vm)
 		if err != nil {
 			return nil, err
@@ -214,6 +216,18 @@ func (m *matcher) find(ctx context.Context, get Get, vm *v1.VirtualMachine) (*Fo
 		return nil, missing(err, ref.Kind, key.Name)
 	}
 	return found, nil
+}
+
+// moved says whether a migration has copied a volume's disk to another claim. Then the DataVolume and the claim that said what to
+// infer are gone.
+func moved(vm *v1.VirtualMachine, volume string) bool {
+	for i := range vm.Spec.Template.Spec.Volumes {
+		v := &vm.Spec.Template.Spec.Volumes[i]
+		if claim := v.Claim(); v.Name == volume && claim != nil {
+			return vm.Status.HeldBy(claim.Name) != claim.Name
+		}
+	}
+	return false
 }
 
 func newObject(kind string) Object {

@@ -201,3 +201,31 @@ func TestInferTemplate(t *testing.T) {
 		}
 	}
 }
+
+// TestInferAfterMove: a VM whose disk a migration has copied to another claim keeps what was inferred. The DataVolume that said it
+// is gone.
+func TestInferAfterMove(t *testing.T) {
+	for name, c := range map[string]struct {
+		moved    []v1.MovedClaim
+		inferred string // the volume that the kept instancetype was inferred from
+		ok       bool
+	}{
+		"moved":                {[]v1.MovedClaim{{ClaimName: "root", HeldBy: "root-1"}}, "root", true},
+		"another disk moved":   {[]v1.MovedClaim{{ClaimName: "data", HeldBy: "data-1"}}, "root", false},
+		"not moved":            {nil, "root", false},
+		"inferred from others": {[]v1.MovedClaim{{ClaimName: "root", HeldBy: "root-1"}}, "data", false},
+	} {
+		vm := &v1.VirtualMachine{}
+		vm.Namespace = "ns"
+		vm.Spec.Instancetype = &v1.InstancetypeMatcher{InferFromVolume: "root"}
+		vm.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "root", DataVolume: &v1.DataVolumeSource{Name: "root"}}}
+		vm.Status.MovedClaims = c.moved
+		vm.Status.InstancetypeRef = &v1.InstancetypeStatusRef{Name: "small", Kind: "VirtualMachineInstancetype", InferFromVolume: c.inferred, ControllerRevisionRef: &v1.ControllerRevisionRef{Name: "kept"}}
+		r := &reader{}
+		_, err := Find(t.Context(), r.get, vm)
+		asked := strings.Join(r.asked, ", ")
+		if (asked == "ControllerRevision ns/kept" || asked == "PersistentVolumeClaim ns/kept") != c.ok {
+			t.Errorf("%s: asked for %s (%v)", name, asked, err)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -21,6 +22,7 @@ import (
 // +kubebuilder:printcolumn:name="Completion",type=integer,JSONPath=.spec.completionTimeoutPerGiB,description="How many seconds a migration may take for each GiB"
 // +kubebuilder:printcolumn:name="Downtime",type=integer,JSONPath=.spec.maxDowntimeMs,description="How many milliseconds the guest may stand still"
 // +kubebuilder:printcolumn:name="AutoConverge",type=boolean,JSONPath=.spec.allowAutoConverge,description="Whether QEMU may slow the guest down"
+// +kubebuilder:printcolumn:name="ClaimCopy",type=boolean,JSONPath=.spec.allowClaimCopy,description="Whether disks of claims that one node can use are copied"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=.metadata.creationTimestamp
 type MigrationPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -66,8 +68,18 @@ type MigrationPolicySpec struct {
 	// AllowAutoConverge lets QEMU slow the guest down if the guest changes memory faster than it is copied.
 	// +optional
 	AllowAutoConverge *bool `json:"allowAutoConverge,omitempty"`
+	// AllowClaimCopy lets a migration copy a disk of the VirtualMachine's dataVolumeTemplates whose claim only one
+	// node can use. The migration makes a claim of the same class and size for the target, and the old claim is deleted
+	// once the guest runs there. Default: false. KubeVirt has no such field.
+	// +optional
+	AllowClaimCopy *bool `json:"allowClaimCopy,omitempty"`
 
 	UnusedMigrationPolicySpec `json:",inline"`
+}
+
+// CopiesClaims says whether a migration may copy the disks of claims. p may be nil.
+func (p *MigrationPolicy) CopiesClaims() bool {
+	return p != nil && ptr.Deref(p.Spec.AllowClaimCopy, false)
 }
 
 // UnusedMigrationPolicySpec holds what nothing reads yet. The API server warns of each field that is set.

@@ -96,6 +96,11 @@ func (in *MigrationPolicySpec) DeepCopyInto(out *MigrationPolicySpec) {
 		*out = new(bool)
 		**out = **in
 	}
+	if in.AllowClaimCopy != nil {
+		in, out := &in.AllowClaimCopy, &out.AllowClaimCopy
+		*out = new(bool)
+		**out = **in
+	}
 	in.UnusedMigrationPolicySpec.DeepCopyInto(&out.UnusedMigrationPolicySpec)
 }
 

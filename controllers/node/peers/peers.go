@@ -32,8 +32,8 @@ const Version = 1
 // Offer is a guest that is to come.
 type Offer struct {
 	Version int `json:"version"`
-	// Needs are features of this protocol without which the guest cannot move. There are none yet. A target
-	// refuses a need that it does not know, and names it.
+	// Needs are features of this protocol without which the guest cannot move. A target refuses a need that it does
+	// not know, and names it.
 	Needs []string `json:"needs,omitempty"`
 	// VMI whose guest it is.
 	Namespace string    `json:"namespace"`
@@ -44,7 +44,13 @@ type Offer struct {
 	QEMUVersion string           `json:"qemuVersion"`
 	// CPU is the source's processor.
 	CPU CPU `json:"cpu"`
+	// Claims are the sizes, in bytes, of the disks for which the target has claims of its own, by name. An offer with
+	// such disks has NeedClaims.
+	Claims map[string]int64 `json:"claims,omitempty"`
 }
+
+// NeedClaims is the need of a guest whose disks on claims are copied to other claims.
+const NeedClaims = "claims"
 
 // Bounds of an offer. A Machine has at most 256 KiB.
 const (
@@ -67,8 +73,11 @@ func readOffer(text []byte) (*Offer, error) {
 	switch {
 	case offer.Version != Version:
 		return nil, fmt.Errorf("%w: the source speaks version %d of the protocol, and this virt-handler version %d", errBadOffer, offer.Version, Version)
-	case len(offer.Needs) > 0:
-		return nil, fmt.Errorf("%w: the guest needs %.64q, which this virt-handler does not know", errBadOffer, offer.Needs[0])
+	}
+	for _, need := range offer.Needs {
+		if need != NeedClaims {
+			return nil, fmt.Errorf("%w: the guest needs %.64q, which this virt-handler does not know", errBadOffer, need)
+		}
 	}
 	return &offer, nil
 }

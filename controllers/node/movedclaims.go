@@ -1,0 +1,83 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// This file is about disks on claims that a migration copies to other claims. The source says how large each disk is, and the
+// target's launcher makes an empty disk of that size, into which QEMU copies.
+
+// inspectMoved asks a launcher about the disks on claims that a migration copies. The facts are in the order of the volumes.
+func inspectMoved(ctx context.Context, launcher *sessions.Session, vmi *v1.VirtualMachineInstance, readOnly bool) ([]qemuargs.VolumeFacts, error) {
+	moved := vmi.Status.MigratedVolumes
+	if len(moved) == 0 {
+		return nil, nil
+	}
+	var request control.InspectRequest
+	for _, m := range moved {
+		request.Claims = append(request.Claims, control.Claim{Volume: m.VolumeName, ReadOnly: readOnly})
+	}
+	var reply control.InspectReply
+	if err := launcher.Call(ctx, control.CommandInspect, request, &reply); err != nil {
+		return nil, fmt.Errorf("inspect the disks that are copied: %w", err)
+	}
+	if len(reply.Claims) != len(moved) {
+		return nil, fmt.Errorf("inspect the disks that are copied: %w: asked about %d, got %d", control.ErrProtocol, len(moved), len(reply.Claims))
+	}
+	for i, facts := range reply.Claims {
+		if facts.Error != "" {
+			return nil, fmt.Errorf("inspect the disk of volume %s: %s", moved[i].VolumeName, control.Short(facts.Error))
+		}
+	}
+	return reply.Claims, nil
+}
+
+// movedSizes are the sizes of the disks on claims that a migration copies, by volume, as the source's launcher sees them.
+func movedSizes(ctx context.Context, launcher *sessions.Session, vmi *v1.VirtualMachineInstance) (map[string]int64, error) {
+	facts, err := inspectMoved(ctx, launcher, vmi, true)
+	if err != nil || len(facts) == 0 {
+		return nil, err
+	}
+	sizes := map[string]int64{}
+	for i, m := range vmi.Status.MigratedVolumes {
+		sizes[m.VolumeName] = facts[i].Size
+	}
+	return sizes, nil
+}
+
+// makeMoved has a Machine say that the target's launcher makes the disks into which the migration copies. The sizes are a
+// source's, and facts are what the target's launcher has found on the target's claims.
+func makeMoved(m *qemuargs.Machine, vmi *v1.VirtualMachineInstance, sizes map[string]int64, facts []qemuargs.VolumeFacts) error {
+	m.Disks = append([]qemuargs.Disk(nil), m.Disks...)
+	for i, moved := range vmi.Status.MigratedVolumes {
+		disk := diskOf(m, moved.VolumeName)
+		size := sizes[moved.VolumeName]
+		switch {
+		case disk == nil || disk.ReadOnly || disk.Image.Volume != qemuargs.FileVolume || disk.Overlay != nil:
+			return fmt.Errorf("the source's Machine has no disk %q in a file of a claim", moved.VolumeName)
+		case size <= 0 || size%512 != 0:
+			return fmt.Errorf("the source's disk %q has %d bytes, which is no size of a disk", moved.VolumeName, size)
+		case !facts[i].Missing:
+			return fmt.Errorf("the target's claim for volume %s has a disk already", moved.VolumeName)
+		case size > facts[i].Free:
+			return fmt.Errorf("the target's claim for volume %s has no room for its disk of %d bytes: %d are free", moved.VolumeName, size, facts[i].Free)
+		}
+		disk.Image.Create, disk.Image.Direct = size, disk.Image.Direct && facts[i].Direct
+	}
+	return nil
+}
+
+func diskOf(m *qemuargs.Machine, name string) *qemuargs.Disk {
+	for i := range m.Disks {
+		if m.Disks[i].Name == name {
+			return &m.Disks[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+const gib = 1 << 30
+
+// newMovingClaim is a guest whose disk is on a claim, and is copied to another.
+func newMovingClaim(t *testing.T) *moving {
+	t.Helper()
+	m := newMoving(t)
+	vmi := m.vmi()
+	vmi.Spec.Volumes = []v1.Volume{{Name: "root", DataVolume: &v1.DataVolumeSource{Name: "root"}}}
+	if err := m.raw.Update(context.Background(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "root"}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "root-1"}}}
+	if err := m.raw.Status().Update(context.Background(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	m.source.mu.Lock()
+	defer m.source.mu.Unlock()
+	machine := *m.source.state.Machine
+	machine.Disks = []qemuargs.Disk{{Name: "root", Image: qemuargs.Image{Path: "/claims/root/disk.img", Format: qemuargs.Raw, Volume: qemuargs.FileVolume, Create: 5}}}
+	m.source.state.Machine = &machine
+	m.source.answers[control.CommandInspect] = `{"claims":[{"size":1073741824}]}`
+	m.target.answers[control.CommandInspect] = `{"claims":[{"missing":true,"free":2147483648}]}`
+	return m
+}
+
+// begins has the source's launcher report its Machine.
+func (m *moving) begins() {
+	m.Helper()
+	m.source.report(control.StateRunning)
+	launcher := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod})
+	_, err := launcher.Await(m.Context(), func(s control.StateReport) bool { return s.Machine != nil && len(s.Machine.Disks) == 1 })
+	if err != nil {
+		m.Fatal(err)
+	}
+}
+
+// TestClaimMoves: the target's launcher makes a disk as large as the source's, and the disk is copied.
+func TestClaimMoves(t *testing.T) {
+	m := newMovingClaim(t)
+	m.begins()
+	m.copies()
+	var start control.StartRequest
+	if err := json.Unmarshal(m.target.given[control.CommandStart], &start); err != nil {
+		t.Fatal(err)
+	}
+	if disk := start.Machine.Disks[0]; disk.Image.Create != gib || disk.Image.Path != "/claims/root/disk.img" || !start.Incoming {
+		t.Errorf("the target starts with %+v", disk)
+	}
+	if m.source.wasAsked(control.CommandMirrorDisk) != 1 || m.target.wasAsked(control.CommandExportDisk) != 1 {
+		t.Errorf("the source was asked for %v, the target for %v", m.source.asked, m.target.asked)
+	}
+	var asked control.InspectRequest
+	if err := json.Unmarshal(m.source.given[control.CommandInspect], &asked); err != nil || len(asked.Claims) != 1 || asked.Claims[0] != (control.Claim{Volume: "root", ReadOnly: true}) {
+		t.Errorf("the source inspects %+v (%v)", asked, err)
+	}
+}
+
+// TestClaimDoesNotMove: a target without room for the disk, or whose claim has a disk, says so, and the guest stays.
+func TestClaimDoesNotMove(t *testing.T) {
+	for name, c := range map[string]struct{ source, target, says string }{
+		"no room":               {"", `{"claims":[{"missing":true,"free":1073741823}]}`, "has no room for its disk of 1073741824 bytes: 1073741823 are free"},
+		"a disk is there":       {"", `{"claims":[{"size":1073741824}]}`, "has a disk already"},
+		"no volume":             {"", `{"claims":[{"error":"no such folder"}]}`, "no such folder"},
+		"a claim too few":       {"", `{}`, "asked about 1, got 0"},
+		"a source without disk": {`{"claims":[{"missing":true}]}`, "", "has 0 bytes, which is no size"},
+		"a source's odd size":   {`{"claims":[{"size":-512}]}`, "", "has -512 bytes, which is no size"},
+		"a source's error":      {`{"claims":[{"error":"broken"}]}`, "", "inspect the disk of volume root: broken"},
+	} {
+		m := newMovingClaim(t)
+		m.source.mu.Lock()
+		m.target.mu.Lock()
+		if c.source != "" {
+			m.source.answers[control.CommandInspect] = c.source
+		}
+		if c.target != "" {
+			m.target.answers[control.CommandInspect] = c.target
+		}
+		m.target.mu.Unlock()
+		m.source.mu.Unlock()
+		m.begins()
+		m.until(name, func() bool { return m.status().Decision == v1.DecisionSource })
+		m.idle()
+		if s := m.status().SourceState; s == nil || !strings.Contains(s.Failure, c.says) {
+			t.Errorf("%s: %+v, want %q", name, s, c.says)
+		}
+		if m.target.wasAsked(control.CommandStart) != 0 || m.source.wasAsked(control.CommandMigrate) != 0 {
+			t.Errorf("%s: the source was asked for %v, the target for %v", name, m.source.asked, m.target.asked)
+		}
+	}
+}
+
+// TestMakeMoved: only a disk in a file of a claim that the guest can write to is made.
+func TestMakeMoved(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root"}}
+	facts := []qemuargs.VolumeFacts{{Missing: true, Free: 2 * gib}}
+	file := qemuargs.Disk{Name: "root", Image: qemuargs.Image{Volume: qemuargs.FileVolume}}
+	readOnly, overlay, device, other := file, file, file, file
+	readOnly.ReadOnly, overlay.Overlay, device.Image.Volume, other.Name = true, &qemuargs.Overlay{}, qemuargs.BlockVolume, "other"
+	for name, c := range map[string]struct {
+		disk qemuargs.Disk
+		ok   bool
+	}{"a file": {file, true}, "only read": {readOnly, false}, "an overlay": {overlay, false}, "a device": {device, false}, "another": {other, false}} {
+		from := []qemuargs.Disk{c.disk}
+		machine := &qemuargs.Machine{Disks: from}
+		err := makeMoved(machine, vmi, map[string]int64{"root": gib}, facts)
+		if (err == nil) != c.ok || c.ok && machine.Disks[0].Image.Create != gib {
+			t.Errorf("%s: %v, %+v", name, err, machine.Disks[0])
+		}
+		if from[0].Image.Create != 0 {
+			t.Errorf("%s: the source's Machine was changed", name)
+		}
+	}
+}

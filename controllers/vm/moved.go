@@ -1,0 +1,254 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
+)
+
+// This file keeps on which claims the disks of a VM are, after migrations have copied them, and deletes the claims that the
+// disks have left. Package migration makes the new claims.
+
+// moved is what the status says of moved claims, given the VM's VMI, or nil. lost are the claims that are gone: their disks
+// begin anew. It is pure.
+func moved(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, lost []string) []v1.MovedClaim {
+	var out []v1.MovedClaim
+	for _, m := range vm.Status.MovedClaims {
+		if !slices.Contains(lost, m.HeldBy) {
+			out = append(out, m)
+		}
+	}
+	if vmi == nil {
+		return out
+	}
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		named, info := v.Claim(), vmi.Status.ClaimInfo(v.Name)
+		if named != nil && !named.Overlay && info != nil && info.ClaimName != "" {
+			out = held(out, named.Name, info.ClaimName)
+		}
+	}
+	return out
+}
+
+// movedNow is moved, but takes nothing back because of a VMI that the cache has from before a migration: another
+// virt-controller may have noted more than this one has seen.
+func (r *Reconciler) movedNow(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, lost []string) ([]v1.MovedClaim, error) {
+	list := moved(vm, vmi, lost)
+	changed := slices.ContainsFunc(vm.Status.MovedClaims, func(m v1.MovedClaim) bool {
+		return !slices.Contains(lost, m.HeldBy) && !slices.Contains(list, m)
+	})
+	if !changed {
+		return list, nil
+	}
+	live, err := own(ctx, r.Live, vm)
+	if err != nil {
+		return nil, err
+	}
+	return moved(vm, live, lost), nil
+}
+
+// held notes which claim has the disk of a claim of the template.
+func held(list []v1.MovedClaim, named, has string) []v1.MovedClaim {
+	i := slices.IndexFunc(list, func(m v1.MovedClaim) bool { return m.ClaimName == named })
+	switch {
+	case i < 0 && has == named:
+	case i < 0:
+		list = append(list, v1.MovedClaim{ClaimName: named, HeldBy: has})
+	case has == named: // the guest did not run on the target
+		list = slices.Delete(list, i, i+1)
+	default:
+		list[i].HeldBy = has
+	}
+	return list
+}
+
+// left is the migration after which the claims are to be deleted that the VM's disks have left; empty if there is nothing to
+// delete. A migration counts only if the guest ran on the target. It is pure.
+func left(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) types.UID {
+	if vm.DeletionTimestamp != nil || vmi == nil || len(vm.Status.MovedClaims) == 0 {
+		return ""
+	}
+	m := vmi.Status.MigrationState
+	if m == nil || !m.Completed || m.Failed || m.Decision != v1.DecisionTarget {
+		return ""
+	}
+	if !slices.ContainsFunc(vm.Status.MovedClaims, func(c v1.MovedClaim) bool { return c.CleanedUp != m.MigrationUID && hasDisk(vmi, &c) }) {
+		return ""
+	}
+	return m.MigrationUID
+}
+
+// dropLeft deletes the claims that the VM's disks have left.
+func (r *Reconciler) dropLeft(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
+	migration := left(vm, vmi)
+	if migration == "" {
+		return nil
+	}
+	// The claims first: a claim of a migration that begins after this is not among them.
+	var claims corev1.PersistentVolumeClaimList
+	if err := r.Live.List(ctx, &claims, client.InNamespace(vm.Namespace), client.HasLabels{v1.CopyOfLabel}); err != nil {
+		return fmt.Errorf("list the claims to which migrations have copied disks: %w", err)
+	}
+	vmi, err := r.settled(ctx, vm, migration)
+	if vmi == nil || err != nil {
+		return err
+	}
+	status := vm.Status.DeepCopy()
+	for i := range status.MovedClaims {
+		m := &status.MovedClaims[i]
+		if m.CleanedUp == migration || !hasDisk(vmi, m) || !sound(vm, claims.Items, m) {
+			continue
+		}
+		if err := r.dropTemplate(ctx, vm, m.ClaimName); err != nil {
+			return err
+		}
+		for j := range claims.Items {
+			if c := &claims.Items[j]; c.Name != m.HeldBy && copyOf(vm, c, m) && c.DeletionTimestamp == nil {
+				if err := r.drop(ctx, vm, c, c.UID); err != nil {
+					return err
+				}
+			}
+		}
+		m.CleanedUp = migration
+	}
+	return r.writeStatus(ctx, vm, *status)
+}
+
+// settled reads past the cache whether the VM and its VMI are as they seem, and returns the VMI, or nil if they are not.
+func (r *Reconciler) settled(ctx context.Context, vm *v1.VirtualMachine, migration types.UID) (*v1.VirtualMachineInstance, error) {
+	live := &v1.VirtualMachine{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil {
+		return nil, fmt.Errorf("get VirtualMachine: %w", err)
+	}
+	vmi, err := own(ctx, r.Live, vm)
+	if err != nil || vmi == nil || live.UID != vm.UID || live.ResourceVersion != vm.ResourceVersion || left(live, vmi) != migration {
+		return nil, err
+	}
+	return vmi, nil
+}
+
+// hasDisk says whether the guest of a VMI has its disk on the claim that the VM's status names.
+func hasDisk(vmi *v1.VirtualMachineInstance, m *v1.MovedClaim) bool {
+	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool {
+		named, info := v.Claim(), vmi.Status.ClaimInfo(v.Name)
+		return named != nil && !named.Overlay && named.Name == m.ClaimName && info != nil && info.ClaimName == m.HeldBy
+	})
+}
+
+// sound says whether the claim that has a disk is there to stay, and is what a migration made.
+func sound(vm *v1.VirtualMachine, claims []corev1.PersistentVolumeClaim, m *v1.MovedClaim) bool {
+	return slices.ContainsFunc(claims, func(c corev1.PersistentVolumeClaim) bool {
+		return c.Name == m.HeldBy && c.DeletionTimestamp == nil && copyOf(vm, &c, m)
+	})
+}
+
+// copyOf says whether a migration of the VM made a claim for the disk.
+func copyOf(vm *v1.VirtualMachine, claim *corev1.PersistentVolumeClaim, m *v1.MovedClaim) bool {
+	return claim.Annotations[v1.CopyOfAnnotation] == m.ClaimName && owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, claim)
+}
+
+// dropTemplate deletes the DataVolume of the VM's template, whose claim goes with it, or the claim alone, if it is the VM's.
+func (r *Reconciler) dropTemplate(ctx context.Context, vm *v1.VirtualMachine, name string) error {
+	key := client.ObjectKey{Namespace: vm.Namespace, Name: name}
+	state, err := datavolume.Look(ctx, r.Live, key)
+	if err != nil {
+		return fmt.Errorf("look at the disk %s, which a migration has copied: %w", name, err)
+	}
+	there, object := state.Volume, client.Object(datavolume.Named(key))
+	if there == nil {
+		there, object = state.Claim, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	}
+	if there == nil || there.DeletionTimestamp != nil || !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, there) {
+		return nil
+	}
+	return r.drop(ctx, vm, object, there.UID)
+}
+
+// drop deletes what a disk has left. A claim that a pod still uses goes when the pod has ended.
+func (r *Reconciler) drop(ctx context.Context, vm *v1.VirtualMachine, object client.Object, uid types.UID) error {
+	if err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete %s, whose disk a migration has copied: %w", object.GetName(), err)
+	}
+	r.Events.Eventf(vm, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Migrate", "Deleted %s: a migration has copied its disk to another claim", object.GetName())
+	return nil
+}
+
+// elsewhere are the disks of the VM's templates that are on other claims.
+type elsewhere struct {
+	// kept are the names of the DataVolumes that are not needed.
+	kept map[string]bool
+	// lost are the claims that are gone, leaving those that are being deleted, and older those that are gone while
+	// an earlier copy of the disk is there.
+	lost, leaving []string
+	older         []string
+}
+
+// findElsewhere looks at the claims to which migrations have copied the VM's disks. A claim that is gone is lost only when the VM
+// is to start: until then a backup may bring the claim back.
+func (r *Reconciler) findElsewhere(ctx context.Context, vm *v1.VirtualMachine, starts bool) (elsewhere, error) {
+	found := elsewhere{kept: map[string]bool{}}
+	for i := range vm.Spec.DataVolumeTemplates {
+		name := vm.Spec.DataVolumeTemplates[i].ObjectMeta.Name
+		by := vm.Status.HeldBy(name)
+		if by == name {
+			continue
+		}
+		claim := &corev1.PersistentVolumeClaim{}
+		err := r.Live.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: by}, claim)
+		switch {
+		case apierrors.IsNotFound(err) && starts:
+			earlier, err := r.earlierCopy(ctx, vm, name)
+			if err != nil {
+				return found, err
+			}
+			if earlier == "" {
+				found.lost = append(found.lost, by)
+				continue
+			}
+			found.older = append(found.older, fmt.Sprintf("claim %s, to which a migration copied a disk, is gone, and claim %s has an earlier copy of the disk: save what you need of the copy and delete it, and the disk is made anew from its template", by, earlier))
+		case err != nil && !apierrors.IsNotFound(err):
+			return found, fmt.Errorf("%w: get claim %s: %w", errUnread, by, err)
+		case err == nil && claim.DeletionTimestamp != nil:
+			found.leaving = append(found.leaving, by)
+		}
+		found.kept[name] = true
+	}
+	return found, nil
+}
+
+// earlierCopy is a claim to which a migration copied a disk before, or empty.
+func (r *Reconciler) earlierCopy(ctx context.Context, vm *v1.VirtualMachine, name string) (string, error) {
+	var claims corev1.PersistentVolumeClaimList
+	if err := r.Live.List(ctx, &claims, client.InNamespace(vm.Namespace), client.HasLabels{v1.CopyOfLabel}); err != nil {
+		return "", fmt.Errorf("%w: list the claims to which migrations have copied disks: %w", errUnread, err)
+	}
+	for i := range claims.Items {
+		if c := &claims.Items[i]; copyOf(vm, c, &v1.MovedClaim{ClaimName: name}) {
+			return c.Name, nil
+		}
+	}
+	return "", nil
+}
+
+// waits says what a VM's start waits for.
+func (e elsewhere) waits() []string {
+	out := slices.Clone(e.older)
+	for _, claim := range e.lost {
+		out = append(out, fmt.Sprintf("claim %s, to which a migration copied a disk, is gone: the VM starts with what there is of its template", claim))
+	}
+	for _, claim := range e.leaving {
+		out = append(out, fmt.Sprintf("claim %s, to which a migration copied a disk, is being deleted", claim))
+	}
+	return out
+}

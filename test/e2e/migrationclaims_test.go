@@ -1,0 +1,153 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// copyPolicy lets migrations of a namespace copy the disks of claims.
+func copyPolicy(t *testing.T, namespace string) {
+	t.Helper()
+	apply(t, "", fmt.Sprintf(`apiVersion: migrations.kubevirt.io/v1alpha1
+kind: MigrationPolicy
+metadata: {name: %[1]s}
+spec:
+  selectors: {namespaceSelector: {kubernetes.io/metadata.name: %[1]s}}
+  allowClaimCopy: true
+`, namespace))
+	t.Cleanup(func() { kubectl(t, "delete", "migrationpolicy", namespace) })
+}
+
+// disksOn waits until the VM's two disks, and no others, are on claims of the namespace, and returns the claims' names.
+func (m vm) disksOn(node string) []string {
+	m.t.Helper()
+	var names []string
+	err := poll(2*time.Minute, func() error {
+		names = nil
+		all, err := getObject[corev1.PersistentVolumeClaimList]("-n", m.namespace, "persistentvolumeclaims")
+		if err != nil {
+			return err
+		}
+		for _, claim := range all.Items {
+			names = append(names, claim.Name)
+			if on := claim.Annotations[selectedNode]; claim.DeletionTimestamp != nil || on != node {
+				return fmt.Errorf("claim %s is of node %s, being deleted: %t", claim.Name, on, claim.DeletionTimestamp != nil)
+			}
+		}
+		if len(names) != 2 {
+			return fmt.Errorf("there are the claims %v, want two", names)
+		}
+		return nil
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return names
+}
+
+// TestMigrationClaims: a guest whose disks are on claims that one node can use moves with its disks, back and forth, and by a
+// drain. Its next start has the same disks. A migration that fails leaves no claim.
+func TestMigrationClaims(t *testing.T) {
+	newSecondNode(t)
+	ns := namespace(t)
+	provision(t, ns)
+	copyPolicy(t, ns)
+	kubectl(t, "cordon", secondName)
+	m := withTemplates(t, ns, "claims", map[string]string{"root": `{"registry":{"url":"docker://` + tinyImage + `"}}`, "data": `{"blank":{}}`}, "root", "data")
+	if err := poll(4*time.Minute, func() error {
+		now, err := m.instance()
+		if err == nil && now.Status.Phase != v1.Running {
+			err = fmt.Errorf("the VMI is %s", now.Status.Phase)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	uid := m.uid()
+	kubectl(t, "uncordon", secondName)
+	if err := poll(time.Minute, func() error {
+		if c := m.condition(v1.ConditionLiveMigratable); c.Status != metav1.ConditionTrue {
+			return fmt.Errorf("LiveMigratable is %+v", c)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	first := m.disksOn(firstName)
+	shell := m.shell()
+	boot := m.in(shell, "head -c 33554432 /dev/vda | md5sum")
+	m.in(shell, "mkdir -p /tmp")
+	m.in(shell, counting)
+
+	cancelled := m.migrate("cancelled", map[string]string{"no": "node"})
+	if err := poll(time.Minute, func() error {
+		if n := len(get[corev1.PersistentVolumeClaimList](t, "-n", ns, "persistentvolumeclaims").Items); n != 4 {
+			return fmt.Errorf("there are %d claims, want 4", n)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	kubectl(t, "-n", ns, "delete", "vmim", cancelled.name, "--timeout=60s")
+	if now := m.disksOn(firstName); !slices.Equal(now, first) {
+		t.Errorf("after a cancelled migration there are %v", now)
+	}
+
+	whole := func() {
+		t.Helper()
+		shell = m.shell()
+		told := int(seconds(t, m.in(shell, "cat /tmp/count")))
+		if got := m.in(shell, fmt.Sprintf("echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/vdb bs=512 skip=%d count=%d 2>/dev/null | tr -d '\\000' | md5sum", firstSector+1, told)); got != numbers(told) {
+			t.Errorf("of %d numbers that the guest wrote, some are lost", told)
+		}
+		if got := m.in(shell, "head -c 33554432 /dev/vda | md5sum"); got != boot {
+			t.Errorf("the root disk has %s, and had %s", got, boot)
+		}
+	}
+	for i, to := range []string{secondName, firstName} {
+		begun := time.Now()
+		s := m.migrate(fmt.Sprint("move-", i), nil).ends(v1.MigrationSucceeded)
+		t.Logf("to %s in %.1f s; QEMU's downtime is %d ms, %d MiB were sent", to, time.Since(begun).Seconds(), s.SourceState.Progress.DowntimeMilliseconds, s.SourceState.Progress.TransferredBytes>>20)
+		whole()
+		if names := m.disksOn(to); slices.ContainsFunc(names, func(name string) bool { return slices.Contains(first, name) }) {
+			t.Errorf("on %s there are the claims %v, and at first there were %v", to, names, first)
+		}
+		if left := kubectl(t, "-n", ns, "get", "datavolumes", "-o", "name"); left != "" {
+			t.Errorf("there are %s", left)
+		}
+	}
+	t.Cleanup(func() { kubectl(t, "uncordon", firstName) })
+	if err := drain(firstName, "kubevirt.io=virt-launcher", 3*time.Minute); err != nil {
+		t.Errorf("kubectl drain: %v", err)
+	}
+	kubectl(t, "uncordon", firstName)
+	whole()
+	if m.uid() != uid {
+		t.Error("the guest was restarted")
+	}
+	told := m.in(shell, "cat /tmp/count")
+	names := m.disksOn(secondName)
+	kubectl(t, "-n", ns, "delete", "vmi", m.name, "--timeout=120s")
+	m.runs(uid)
+	if now := m.disksOn(secondName); !slices.Equal(now, names) {
+		t.Errorf("the next start has the claims %v, and before there were %v", now, names)
+	}
+	shell = m.shell()
+	n := int(seconds(t, told))
+	if got := m.in(shell, fmt.Sprintf("dd if=/dev/vdb bs=512 skip=%d count=%d 2>/dev/null | tr -d '\\000' | md5sum", firstSector+1, n)); got != numbers(n) {
+		t.Errorf("after a restart some of %d numbers are lost", n)
+	}
+	if left := kubectl(t, "-n", ns, "get", "datavolumes", "-o", "name"); strings.TrimSpace(left) != "" {
+		t.Errorf("after a restart there are %s", left)
+	}
+	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
+	nothingLeft(t, ns, m.name)
+}
