@@ -16,8 +16,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// This file makes the claims to which a migration copies disks that only one node can use, and deletes them if the
-// migration fails. If it succeeds, the VM's controller deletes the old claims: see package vm.
+// This file makes the claims to which a migration copies disks that only one node can use. If the migration fails, this
+// file deletes the new claims. If the migration succeeds, package vm deletes the old claims.
 
 // copies says between which claims a migration of a VMI copies. It is pure.
 func copies(vmi *v1.VirtualMachineInstance, migration types.UID) []v1.StorageMigratedVolumeInfo {

@@ -218,7 +218,7 @@ func TestKeeps(t *testing.T) {
 }
 
 // TestClaimLost: a disk whose claim somebody has deleted is made anew at the next start, as a DataVolume is that somebody has
-// deleted. What there is of the template is used, and not deleted.
+// deleted. If the DataVolume of the template is still there, the VM starts with that DataVolume, and the DataVolume stays.
 func TestClaimLost(t *testing.T) {
 	for _, there := range []bool{false, true} {
 		c := newTravelled()

@@ -55,7 +55,8 @@ func Relay(ctx context.Context, here, there net.Conn, pace *Pace) {
 	end := sync.OnceFunc(func() {
 		cancel()
 		for _, conn := range []net.Conn{here, there} {
-			// What is beneath TLS first: TLS would wait 5 s to say that it ends, if the peer takes nothing more.
+			// TLS sends a last record when it closes, and waits up to 5 s for a peer that reads nothing more. So Relay closes
+			// the TCP connection first.
 			if b := batch.Of(conn); b != nil {
 				b.Conn.Close()
 			}
