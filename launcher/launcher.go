@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	monitor "github.com/digitalocean/go-qemu/qmp"
@@ -262,10 +263,18 @@ func (l *launcher) report() control.StateReport {
 	}
 	if l.qemu != nil {
 		r.QEMUPID = l.qemu.PID()
+		if last := lastLine(l.qemu.Said()); r.Failure != "" && l.life.Order.Incoming && last != "" {
+			r.Failure += ": " + last
+		}
 	}
 	r.Jobs = l.jobs.list()
 	r.Migration = l.moving.report
 	return r
+}
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
 // termination says how the VM ended, with QEMU's last words.

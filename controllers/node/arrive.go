@@ -183,7 +183,7 @@ func (a *Arrivals) undecided(ctx context.Context, vmi *v1.VirtualMachineInstance
 		case control.StateExited:
 			now.Failure = "the target's QEMU has ended"
 			if state.Failure != "" {
-				now.Failure += ": " + control.Short(state.Failure)
+				now.Failure += ": " + control.Printable(state.Failure, maxMessage)
 			}
 		}
 		s.TargetState = &now
@@ -331,7 +331,7 @@ func (a *Arrivals) Prepare(ctx context.Context, node string, migration types.UID
 		return fmt.Errorf("start the target's QEMU: %w", err)
 	}
 	if state.State != control.StateReceiving {
-		return fmt.Errorf("start the target's QEMU: the launcher is %s: %s", state.State, control.Short(state.Failure))
+		return fmt.Errorf("start the target's QEMU: the launcher is %s: %s", state.State, control.Printable(state.Failure, maxMessage))
 	}
 	a.remember(migration, &arrival{launcher: launcher, disks: vmi.CopiedDisks()})
 	return nil

@@ -85,7 +85,7 @@ type StateReport struct {
 	// StartedAt is when the guest's CPUs first ran.
 	StartedAt *time.Time `json:"startedAt,omitempty"`
 	QEMUPID   int        `json:"qemuPID,omitempty"`
-	// Failure says how the VM ended, if its launcher lives on (KeepLauncher).
+	// Failure says how the VM ended, if its launcher lives on (KeepLauncher), or why the guest of another launcher did not come (Incoming).
 	Failure string `json:"failure,omitempty"`
 	// Pause says why the guest's CPUs are stopped; nil while they run.
 	Pause *Pause `json:"pause,omitempty"`

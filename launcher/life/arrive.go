@@ -8,7 +8,7 @@ func (s *step) receptionEnded(e ReceptionEnded) {
 	case e.Err != nil:
 		s.kill(Cause{NotStartable, e.Err.Error()}, "the guest could not be received")
 	default:
-		s.Phase = Received
+		s.Phase, s.Whole = Received, true
 	}
 }
 

@@ -137,6 +137,25 @@ func TestExit(t *testing.T) {
 	}
 }
 
+// TestIncomingFails: a launcher whose guest does not come says why in its last report. Any other launcher says it as it ends.
+func TestIncomingFails(t *testing.T) {
+	incoming := StartAsked{Order{Incoming: true, Grace: 30}}
+	for name, tt := range map[string]struct {
+		heard []Event
+		want  string
+	}{
+		"disks cannot be made":       {[]Event{incoming, Prepared{errWhy}}, "StartFailed: why"},
+		"QEMU is killed":             {[]Event{incoming, Prepared{}, Handshaken{at(1)}, killed}, "StartFailed: QEMU was killed by signal 9 (killed) before the guest ran"},
+		"no guest is to come":        {[]Event{start, Prepared{errWhy}}, ""},
+		"the guest has come":         {[]Event{incoming, Prepared{}, Handshaken{at(1)}, ReceptionEnded{}, killed}, ""},
+		"the guest has come and ran": {[]Event{incoming, Prepared{}, Handshaken{at(1)}, ReceptionEnded{}, Resumed{at(2)}, killed}, ""},
+	} {
+		if s, _ := live(t, tt.heard); s.Phase != Ended || s.Report().Failure != tt.want {
+			t.Errorf("%s: phase %d, %q, want %q", name, s.Phase, s.Report().Failure, tt.want)
+		}
+	}
+}
+
 // TestKeep: a launcher that is to be kept lives on after a failure, says how the VM
 // failed, and says it again when it is asked to end; after nothing else.
 func TestKeep(t *testing.T) {

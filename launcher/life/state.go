@@ -32,6 +32,8 @@ type State struct {
 	Failed IOError
 	// Leaving is how far the guest is on its way to another QEMU.
 	Leaving Leaving
+	// Whole: QEMU has got all of a guest that ran in another QEMU.
+	Whole bool
 
 	// Lost is the error that ended QEMU's monitor; empty while the monitor works.
 	Lost string
@@ -289,7 +291,8 @@ func (s State) Report() control.StateReport {
 	if s.Pause.Status != "" {
 		r.Pause = &s.Pause
 	}
-	if s.Phase == Kept {
+	// A launcher whose guest does not come says why: its pod is deleted before anybody reads its end.
+	if s.Phase == Kept || s.Phase == Ended && s.Order.Incoming && !s.Whole {
 		t := s.Termination()
 		r.Failure = fmt.Sprintf("%s: %s", t.Reason, t.Message)
 	}
