@@ -342,7 +342,7 @@ func TestFails(t *testing.T) {
 			c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {
 				s.TargetState.Failure, s.SourceState.Failure, s.Decision = "QEMU has ended", "it takes too long", v1.DecisionSource
 			})
-		}, "QEMU has ended; the source says: it takes too long"},
+		}, "it takes too long; the target says: QEMU has ended"},
 		"the source cannot": {v1.MigrationRunning, func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
 			c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {
 				s.SourceState.Failure, s.Decision = "it takes too long", v1.DecisionSource

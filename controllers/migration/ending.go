@@ -229,19 +229,26 @@ func (r *Reconciler) fail(ctx context.Context, w *work) (time.Duration, error) {
 	return 0, nil
 }
 
-// failure is why a migration has failed: virt-controller's reason, or else the nodes', and what the source says besides.
+// failure is why a migration has failed: virt-controller's reason, or else the nodes'. Of these the source's comes first: mostly a target ends
+// because the source has given up.
 func failure(s *v1.VirtualMachineInstanceMigrationState) string {
-	why, source := s.FailureReason, ""
-	if s.TargetState != nil {
-		why = cmp.Or(why, s.TargetState.Failure)
-	}
+	own, source, target := s.FailureReason, "", ""
 	if s.SourceState != nil {
 		source = s.SourceState.Failure
 	}
-	if why != "" && source != "" && source != why {
-		why += "; the source says: " + source
+	if s.TargetState != nil {
+		target = s.TargetState.Failure
 	}
-	return bounded(cmp.Or(why, source, "the guest stays where it is"))
+	if own == target { // virt-controller has read it there
+		own = ""
+	}
+	switch {
+	case own != "" && source != "" && source != own:
+		own += "; the source says: " + source
+	case own == "" && source != "" && target != "":
+		own = source + "; the target says: " + target
+	}
+	return bounded(cmp.Or(own, source, target, "the guest stays where it is"))
 }
 
 // arrive ends a migration when the guest runs on the target.
