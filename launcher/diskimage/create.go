@@ -66,11 +66,14 @@ func Create(path string, size int64) error {
 		cluster int64
 		data    any
 	}{{0, header}, {tableCluster, uint64(countsCluster << clusterBits)}, {countsCluster, counts}} {
-		w := io.NewOffsetWriter(f, part.cluster<<clusterBits)
-		err = errors.Join(err, binary.Write(w, binary.BigEndian, part.data))
+		if err == nil {
+			err = binary.Write(io.NewOffsetWriter(f, part.cluster<<clusterBits), binary.BigEndian, part.data)
+		}
 	}
-	// The L1 table is a hole: no part of the disk has been written.
-	if err := errors.Join(err, f.Truncate(clusters<<clusterBits), f.Close()); err != nil {
+	if err == nil { // the L1 table is a hole: no part of the disk has been written
+		err = f.Truncate(clusters << clusterBits)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("make a qcow2 image: %w", err)
 	}
 	return nil
