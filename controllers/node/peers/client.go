@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -100,5 +101,10 @@ func (c *Client) channel(ctx context.Context, to Destination, path string) (net.
 }
 
 func (c *Client) send(ctx context.Context, to Destination, request *http.Request, within time.Duration) (net.Conn, *http.Response, error) {
-	return c.Send(ctx, handlerapi.Target{Address: to.Address, Node: to.Node}, request, within)
+	conn, response, err := c.Send(ctx, handlerapi.Target{Address: to.Address, Node: to.Node}, request, within)
+	// crypto/tls names an alert of the peer so.
+	if alert := (*net.OpError)(nil); errors.As(err, &alert) && alert.Op == "remote error" {
+		err = fmt.Errorf("its virt-handler does not let this node's in, whose certificate is of another CA or of another role, or from which no guest is to come: %w", err)
+	}
+	return conn, response, err
 }

@@ -208,10 +208,10 @@ func TestRefused(t *testing.T) {
 		says           string
 	}{
 		"good":                {server, client, same, func(*Offer) {}, ""},
-		"another source":      {server, cas.issue(authority.HandlerClient, "c"), same, func(*Offer) {}, "bad certificate"},
-		"another CA's source": {server, others.issue(authority.HandlerClient, "a"), same, func(*Offer) {}, "bad certificate"},
-		"virt-api":            {server, cas.issue(authority.APIClient, "a"), same, func(*Offer) {}, "bad certificate"},
-		"a server":            {server, cas.issue(authority.HandlerServer, "a"), same, func(*Offer) {}, "bad certificate"},
+		"another source":      {server, cas.issue(authority.HandlerClient, "c"), same, func(*Offer) {}, "does not let this node's in"},
+		"another CA's source": {server, others.issue(authority.HandlerClient, "a"), same, func(*Offer) {}, "does not let this node's in"},
+		"virt-api":            {server, cas.issue(authority.APIClient, "a"), same, func(*Offer) {}, "does not let this node's in"},
+		"a server":            {server, cas.issue(authority.HandlerServer, "a"), same, func(*Offer) {}, "does not let this node's in"},
 		"another target":      {cas.issue(authority.HandlerServer, "c"), client, same, func(*Offer) {}, "not b."},
 		"another CA's target": {others.issue(authority.HandlerServer, "b"), client, same, func(*Offer) {}, "unknown authority"},
 		"a client as target":  {cas.issue(authority.HandlerClient, "b"), client, same, func(*Offer) {}, "certificate"},
