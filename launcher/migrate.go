@@ -129,7 +129,7 @@ func (l *launcher) mirrorDisk(_ context.Context, m *link.Command) {
 		m.Answer(nil, err)
 		return
 	}
-	l.moving.mirrors = append(l.moving.mirrors, migration.Mirror{Node: disk.NodeName(), Channel: ours})
+	l.moving.mirrors = append(l.moving.mirrors, migration.Mirror{Disk: disk.Name, Node: disk.NodeName(), Channel: ours})
 	m.Answer(nil, nil, theirs)
 }
 
@@ -178,9 +178,9 @@ func (l *launcher) receive(ctx context.Context, m *link.Command) {
 	target := l.moving.receiver(l)
 	l.moving.state, l.moving.receiving = nil, true
 	l.startJob(ctx, m, control.JobReceive, control.JobTargetGuest, 0, func(ctx context.Context) (int64, error) {
+		defer state.Close() // also if nobody waits for the result any more: the source would wait for the target
 		return 0, target.Receive(ctx, state)
 	}, func(err error) {
-		state.Close()
 		l.moving.receiving = false
 		l.hear(ctx, life.ReceptionEnded{Err: err}, nil)
 	})
@@ -222,13 +222,15 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 	}
 	var sent migration.Progress
 	moving.stop = l.startJob(ctx, m, control.JobMigrate, control.JobTargetGuest, 0, func(ctx context.Context) (_ int64, err error) {
+		defer func() {
+			state.Close()
+			for _, d := range mirrors {
+				d.Channel.Close()
+			}
+		}()
 		sent, err = source.Run(ctx)
 		return sent.Transferred, err
 	}, func(err error) {
-		state.Close()
-		for _, d := range mirrors {
-			d.Channel.Close()
-		}
 		if err == nil {
 			l.moving.report = migrationReport(sent)
 		}

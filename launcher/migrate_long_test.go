@@ -3,6 +3,8 @@
 package launcher
 
 import (
+	"flag"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"syscall"
@@ -47,58 +49,113 @@ var faults = []fault{
 	{name: "source ended", do: func(m *move, _ uint64) { m.source.cancel() }, ends: true},
 }
 
-// state asks for a launcher's state. A launcher that has ended has none.
-func (v *vm) state() (report control.StateReport) {
-	_ = v.call(control.CommandQueryState, nil, &report)
-	return report
-}
-
 func (m *move) cut() {
 	for _, c := range m.cables {
 		c.cut()
 	}
 }
 
+var (
+	faultCount = flag.Int("faults", 200, "`number` of migrations in which something goes wrong at random")
+	faultSeed  = flag.Uint64("fault-seed", 0, "`seed` of the first of these migrations; 0 is the time")
+)
+
+// faultLanes is how many guests move at a time. Migrations mostly wait.
+const faultLanes = 4
+
 // TestMigrateAtRandom: at whatever moment something goes wrong, the guest then runs exactly once, where
-// virt-handler says. A guest that is there goes on from one migration to the next.
+// virt-handler says. A guest that is there goes on from one migration to the next. Each migration has a seed of its own: -faults 1
+// -fault-seed SEED has the same go wrong at the same time, with a new guest.
 func TestMigrateAtRandom(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	random := rand.New(rand.NewPCG(seed, 1))
-	var source *vm
-	met := map[string]int{}
-	for i := range 25 {
-		f := faults[random.IntN(len(faults))]
-		if source == nil {
-			source = launch(t)
-			source.boot()
+	next := *faultSeed
+	if next == 0 {
+		next = uint64(time.Now().UnixNano())
+	}
+	for lane := range faultLanes {
+		first, count := next, (*faultCount+lane)/faultLanes
+		next += uint64(count)
+		t.Run(fmt.Sprint(lane), func(t *testing.T) {
+			t.Parallel()
+			met := map[string]int{}
+			var source *vm
+			for i := range count {
+				source = (&chance{seed: first + uint64(i)}).befall(t, source, met)
+			}
+			t.Logf("%d migrations, seeds from %d: %v", count, first, met)
+		})
+	}
+}
+
+// chance is a migration in which something goes wrong.
+type chance struct {
+	seed    uint64
+	fault   fault
+	disks   []string
+	request control.MigrateRequest
+	after   time.Duration
+}
+
+func (c *chance) String() string {
+	return fmt.Sprintf("%s after %s, disks %v, %d bytes a second (-faults 1 -fault-seed %d)", c.fault.name, c.after, c.disks, c.request.BytesPerSecond, c.seed)
+}
+
+func (c *chance) draw() {
+	random := rand.New(rand.NewPCG(c.seed, 1))
+	c.fault = faults[random.IntN(len(faults))]
+	if random.IntN(2) == 0 {
+		c.disks = []string{"root"}
+	}
+	c.request = limits
+	// Where no virt-handler notices that a channel is cut, only a limit does.
+	c.request.StallSeconds, c.request.CompletionSeconds = 5, 60
+	if random.IntN(2) == 0 {
+		c.request.BytesPerSecond = 2 << 20 // the migration takes some seconds
+	}
+	switch {
+	case c.fault.slow:
+		c.request = slow
+		c.request.CompletionSeconds = 1
+	case c.fault.mute && c.disks != nil: // nothing says that the disk arrives
+		c.request.CompletionSeconds = 5
+	}
+	c.after = time.Duration(random.IntN(1500)) * time.Millisecond
+}
+
+// befall has a guest move, and something go wrong. It returns the launcher that has the guest, or nil if the guest has ended. A nil
+// source is a new guest.
+func (c *chance) befall(t *testing.T, source *vm, met map[string]int) *vm {
+	c.draw()
+	begun := time.Now()
+	defer func() {
+		if took := time.Since(begun); took > 30*time.Second {
+			t.Logf("took %s: %s", took.Round(time.Second), c)
 		}
-		m := &move{source: source, mute: f.mute}
-		var disks []string
-		if random.IntN(2) == 0 {
-			disks = []string{"root"}
-		}
-		m.aim(disks...)
-		request := limits
-		if random.IntN(2) == 0 {
-			request.BytesPerSecond = 2 << 20 // the migration takes some seconds
-		}
-		if f.slow {
-			request = slow
-			request.CompletionSeconds = 1
-		}
-		job := m.begin(request)
-		after := time.Duration(random.IntN(1500)) * time.Millisecond
-		time.Sleep(after)
-		f.do(m, job)
-		var outcome string
-		source, outcome = m.decide(f)
-		met[f.name+": "+outcome]++
 		if t.Failed() {
-			t.Fatalf("seed %d, migration %d: %s after %s, disks %v, %d bytes a second", seed, i, f.name, after, disks, request.BytesPerSecond)
+			t.Logf("what went wrong: %s", c)
+		}
+	}()
+	if source == nil {
+		source = launch(t)
+		source.boot()
+	}
+	m := &move{source: source, mute: c.fault.mute}
+	m.aim(c.disks...)
+	job := m.begin(c.request)
+	time.Sleep(c.after)
+	c.fault.do(m, job)
+	now, outcome := m.decide(c.fault)
+	met[c.fault.name+": "+outcome]++
+	if t.Failed() {
+		t.FailNow()
+	}
+	for _, v := range []*vm{m.source, m.target} {
+		if v != now {
+			v.stop()
+			v.retired = true
 		}
 	}
-	t.Log(met)
+	return now
 }
 
 // decide does what virt-handler does, and returns the launcher that has the guest, or nil if the
@@ -139,7 +196,12 @@ func (m *move) decide(f fault) (*vm, string) {
 		}
 		return nil, "ended"
 	}
-	m.source.must(m.source.call(control.CommandTakeBack, nil, nil))
+	if err := m.source.call(control.CommandTakeBack, nil, nil); err != nil && f.ends { // the source may have died since it said how far it is
+		m.source.termination()
+		return nil, "ended"
+	} else if err != nil {
+		m.source.Fatal(err)
+	}
 	if _, runs := m.source.comesTo(func(r control.StateReport) bool { return r.State == control.StateRunning }); !runs {
 		m.source.Error("the guest is lost")
 		return nil, "lost"

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
@@ -84,6 +85,12 @@ func (m *move) connect(atSource, atTarget string, arguments any) {
 		}()
 	}
 	m.source.Cleanup(func() { c.cut(); <-done; <-done })
+}
+
+// state asks for a launcher's state. A launcher that has ended has none.
+func (v *vm) state() (report control.StateReport) {
+	_ = v.call(control.CommandQueryState, nil, &report)
+	return report
 }
 
 func (v *vm) stream(command string, arguments any) *control.Stream {
@@ -367,4 +374,29 @@ func TestMigrateRefused(t *testing.T) {
 		}
 	}
 	v.answers("1W", "1w")
+}
+
+// TestSilentTargetDisk: a target whose disk says nothing holds up no guest, and the migration fails.
+func TestSilentTargetDisk(t *testing.T) {
+	t.Parallel()
+	m := &move{source: launch(t), mute: true}
+	m.source.boot()
+	m.aim("root")
+	request := limits
+	request.CompletionSeconds = 5
+	begun := time.Now()
+	m.begin(request)
+	m.source.answers("1", "1")
+	time.Sleep(time.Second)
+	m.source.answers("2W", "2w")
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Errorf("the guest answers after %s", took)
+	}
+	if failed := m.source.jobEnded(); failed.State != control.StateRunning || failed.Jobs[0].State != control.JobFailed || !strings.Contains(failed.Jobs[0].Error, "root") {
+		t.Errorf("the source says %+v", failed)
+	}
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("the migration took %s", took)
+	}
+	m.source.answers("3W", "3w")
 }

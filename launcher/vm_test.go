@@ -38,6 +38,8 @@ type vm struct {
 	cancel context.CancelFunc
 	end    control.Termination
 	ended  chan struct{} // closed when end is set
+	// retired: if the test fails, its reason is not here.
+	retired bool
 }
 
 // launch runs a launcher and waits for its hello. The request that start sends
@@ -89,15 +91,8 @@ func (v *vm) run() {
 }
 
 func (v *vm) cleanup() {
-	if v.cancel != nil {
-		v.cancel()
-		select {
-		case <-v.ended:
-		case <-time.After(patience):
-			v.Error("the launcher did not end with its context")
-		}
-	}
-	if v.Failed() {
+	v.stop()
+	if v.Failed() && !v.retired {
 		m := v.request.Machine
 		v.Logf("QEMU's command line (3 is the QMP socket, 4 the serial port's):\n%s", qemuargs.Quote(v.QEMU, m.Args()))
 		v.Logf("the launcher's log:\n%s", v.log.String())
@@ -107,6 +102,18 @@ func (v *vm) cleanup() {
 		}
 	}
 	os.RemoveAll(v.dir)
+}
+
+// stop ends the launcher.
+func (v *vm) stop() {
+	if v.cancel != nil {
+		v.cancel()
+		select {
+		case <-v.ended:
+		case <-time.After(patience):
+			v.Error("the launcher did not end with its context")
+		}
+	}
 }
 
 func last(s string, n int) string { return s[max(0, len(s)-n):] }

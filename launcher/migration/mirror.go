@@ -8,11 +8,15 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 )
 
 // Mirror is a disk of which the target has a file of its own.
 type Mirror struct {
+	// Disk is the disk's name.
+	Disk string
 	// Node is the block node that the disk's device uses, in both QEMUs.
 	Node string
 	// Channel is QEMU's end of a connection to the target's export of the node.
@@ -43,7 +47,7 @@ func (s *Source) mirror(ctx context.Context, w *watcher, begun time.Time) (*mirr
 	m := &mirrors{qemu: s.QEMU}
 	for i, disk := range s.Mirrors {
 		if err := m.start(ctx, i, disk, s.Limits.Bandwidth); err != nil {
-			return m, fmt.Errorf("copy disk %s: %w", disk.Node, err)
+			return m, fmt.Errorf("copy disk %s to the target: %w", disk.Disk, err)
 		}
 	}
 	stall := stall{limit: s.Limits.Stall, now: time.Now}
@@ -56,7 +60,7 @@ func (s *Source) mirror(ctx context.Context, w *watcher, begun time.Time) (*mirr
 		ready := true
 		for i, j := range jobs {
 			if j.Status == qmp.JobConcluded {
-				return false, fmt.Errorf("copy disk %s: %s", s.Mirrors[i].Node, j.Error)
+				return false, fmt.Errorf("copy disk %s to the target: %s", s.Mirrors[i].Disk, j.Error)
 			}
 			left, total = left+j.Total-j.Progress, total+j.Total
 			ready = ready && j.Status == qmp.JobReady
@@ -71,6 +75,9 @@ func (s *Source) mirror(ctx context.Context, w *watcher, begun time.Time) (*mirr
 
 func (m *mirrors) start(ctx context.Context, number int, disk Mirror, speed int64) error {
 	s := started{number: number}
+	if err := greeted(ctx, disk.Channel); err != nil {
+		return fmt.Errorf("reach the target's disk: %w", err)
+	}
 	if err := command(ctx, "reach the target's disk", func(ctx context.Context) error {
 		if err := m.qemu.GetFD(ctx, s.node(), disk.Channel); err != nil {
 			return err
@@ -88,6 +95,27 @@ func (m *mirrors) start(ctx context.Context, number int, disk Mirror, speed int6
 	})
 	m.started[len(m.started)-1].begun = err == nil
 	return err
+}
+
+const (
+	// greetingTimeout is how long the target's export may take to say something.
+	greetingTimeout = 30 * time.Second
+	greetingLook    = 100 * time.Millisecond
+)
+
+// greeted waits until the target's export has said something, or has ended. QEMU would wait for the export in its main loop (block/nbd.c,
+// nbd_open), and the guest would soon stand still with that loop: a target that says nothing must not reach QEMU.
+func greeted(ctx context.Context, channel *os.File) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, greetingTimeout, fmt.Errorf("%w: the target's disk said nothing for %s", ErrTimeout, greetingTimeout))
+	defer cancel()
+	look := []unix.PollFd{{Fd: int32(channel.Fd()), Events: unix.POLLIN}}
+	for ctx.Err() == nil {
+		n, err := unix.Poll(look, int(greetingLook.Milliseconds()))
+		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // jobs are the mirrors' jobs, in the order of the mirrors.
