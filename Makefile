@@ -76,7 +76,8 @@ empty :=
 # $(call any,TESTS) is a pattern of exactly these tests.
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What needs a second node.
-TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled TestMigrationFaults TestMigrationLargeDisk TestMigrationClaims TestDrainMoves
+TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk \
+	TestMigrationClaims TestMigrationTargetFull TestDrainMoves
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 

@@ -137,16 +137,17 @@ func (c *cluster) up() (snapshot, error) {
 	return settledNode(60 * time.Second)
 }
 
+// notYet is a taint by which Kubeqemu's control plane comes to the first node: tests take the second one away. The control plane tolerates a
+// cordoned node.
+const notYet = "e2e.example.com/later"
+
 func (c *cluster) install() (err error) {
 	c.say("kubectl apply -k config/datavolumes")
 	var commands [][]string
 	if c.nodes == "2" {
-		// The control plane comes to the first node: tests take the second one away. It tolerates a
-		// cordoned node.
-		const taint = "e2e.example.com/later"
-		commands = append(commands, []string{"taint", "node", secondName, taint + "=:NoSchedule"})
+		commands = append(commands, []string{"taint", "node", secondName, notYet + "=:NoSchedule"})
 		defer func() {
-			_, untainted := output("", "kubectl", "taint", "node", secondName, taint+"-")
+			_, untainted := output("", "kubectl", "taint", "node", secondName, notYet+"-")
 			err = errors.Join(err, untainted)
 		}()
 	}
