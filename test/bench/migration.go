@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -42,10 +43,19 @@ const (
 type traveller struct {
 	memory int64 // bytes
 	busy   bool  // it writes to its memory all the time
+	// bandwidth is what the migration may send in a second, in bytes; 0 is no limit.
+	bandwidth int64
 }
 
+// gigabit is what a link of 1 Gbit/s carries in a second, in bytes. Most links between two nodes carry less than QEMU sends without a limit.
+const gigabit = 1_000_000_000 / 8
+
 func (v traveller) String() string {
-	return fmt.Sprintf("%d MiB, %s", v.memory>>20, map[bool]string{false: "idle", true: "writing to 32 MiB"}[v.busy])
+	text := fmt.Sprintf("%d MiB, %s", v.memory>>20, map[bool]string{false: "idle", true: "writing to 32 MiB"}[v.busy])
+	if v.bandwidth != 0 {
+		text += fmt.Sprintf(", at most %d MB/s", v.bandwidth/1_000_000)
+	}
+	return text
 }
 
 // bootSector is a guest that fills three quarters of its memory, writes the banner, and then halts or writes on.
@@ -87,18 +97,27 @@ func (v traveller) bootSector() []byte {
 	return sector
 }
 
+// travellers are the guests that are measured, without a limit and with the link that two nodes often have. Then QEMU has the link's bandwidth as its limit, and
+// the channel carries no more: for the last of a guest QEMU knows no limit.
+func travellers() (all []traveller) {
+	for _, bandwidth := range []int64{0, gigabit} {
+		for _, memory := range []int64{256 << 20, 1 << 30} {
+			for _, busy := range []bool{false, true} {
+				all = append(all, traveller{memory, busy, bandwidth})
+			}
+		}
+	}
+	return all
+}
+
 // migrationRows: a guest moves from one launcher to another, over the mTLS channel of two virt-handlers, and beside it from one bare QEMU to another.
 func migrationRows(ctx context.Context, b *bench) (rows []row, err error) {
-	var guests []traveller
-	for _, memory := range []int64{256 << 20, 1 << 30} {
-		for _, busy := range []bool{false, true} {
-			g := traveller{memory, busy}
-			guests = append(guests, g)
-			id := strings.NewReplacer(" ", "-", ",", "").Replace(g.String())
-			for _, r := range []row{{ID: "migration-time-" + id, What: "migration, told to migrate → guest runs on the target, " + g.String()}, {ID: "migration-downtime-" + id, What: "its downtime by query-migrate"}} {
-				r.Unit, r.Ours, r.Beside, r.Limit, r.OfRatio = milliseconds, series{Name: "two launchers, two virt-handlers"}, []series{{Name: "migrate between two bare QEMUs, same arguments"}}, 1.2, true
-				rows = append(rows, r)
-			}
+	guests := travellers()
+	for _, g := range guests {
+		id := strings.NewReplacer(" ", "-", ",", "", "/", "-").Replace(g.String())
+		for _, r := range []row{{ID: "migration-time-" + id, What: "migration, told to migrate → guest runs on the target, " + g.String()}, {ID: "migration-downtime-" + id, What: "its downtime by query-migrate"}} {
+			r.Unit, r.Ours, r.Beside, r.Limit, r.OfRatio = milliseconds, series{Name: "two launchers, two virt-handlers"}, []series{{Name: "migrate between two bare QEMUs, same arguments"}}, 1.2, true
+			rows = append(rows, r)
 		}
 	}
 	folder, err := os.MkdirTemp("", "kubeqemu-bench-")
@@ -118,7 +137,7 @@ func migrationRows(ctx context.Context, b *bench) (rows []row, err error) {
 			if err != nil {
 				return rows, fmt.Errorf("round %d, %s: %w", round, g, err)
 			}
-			bare, err := migrateBare(ctx, b.qemu, machine, filepath.Join(own, "socket"))
+			bare, err := migrateBare(ctx, b.qemu, machine, filepath.Join(own, "socket"), g.bandwidth)
 			if err = errors.Join(err, os.RemoveAll(own)); err != nil {
 				return rows, fmt.Errorf("round %d, %s, bare: %w", round, g, err)
 			}
@@ -272,17 +291,17 @@ func (l *link) migrate(ctx context.Context, b *bench, g traveller, folder string
 		return took, nil, err
 	}
 	l.target.set(target)
-	relayed, err := l.connect(ctx, source)
+	relayed, err := l.connect(ctx, source, g.bandwidth)
 	if err != nil {
 		return took, nil, err
 	}
 	defer relayed()
-	took, err = l.move(ctx, source, target)
+	took, err = l.move(ctx, source, target, g.bandwidth)
 	return took, source.machine, err
 }
 
-// connect connects the two launchers' channels. The returned function waits for the end of the channel.
-func (l *link) connect(ctx context.Context, source *launched) (wait func(), err error) {
+// connect connects the two launchers' channels, which carry no more than bandwidth. The returned function waits for the end of the channel.
+func (l *link) connect(ctx context.Context, source *launched, bandwidth int64) (wait func(), err error) {
 	ours, err := source.conn.CallForStream(ctx, control.CommandOpenChannel, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open the source's channel: %w", err)
@@ -297,17 +316,17 @@ func (l *link) connect(ctx context.Context, source *launched) (wait func(), err 
 		return nil, err
 	}
 	var done sync.WaitGroup
-	done.Go(func() { peers.Relay(context.Background(), ours, theirs, nil) })
+	done.Go(func() { peers.Relay(context.Background(), ours, theirs, peers.NewPace(bandwidth)) })
 	return func() { ours.Close(); done.Wait() }, nil
 }
 
 // move times a migration over channels that are open.
-func (l *link) move(ctx context.Context, source, target *launched) (moved, error) {
+func (l *link) move(ctx context.Context, source, target *launched, bandwidth int64) (moved, error) {
 	begin := time.Now()
 	if err := l.client.Receive(ctx, l.to); err != nil {
 		return moved{}, err
 	}
-	limits := control.MigrateRequest{DowntimeMilliseconds: downtimeLimit, CompletionSeconds: 600, StallSeconds: 600}
+	limits := control.MigrateRequest{BytesPerSecond: bandwidth, DowntimeMilliseconds: downtimeLimit, CompletionSeconds: 600, StallSeconds: 600}
 	var job control.JobReply
 	if err := source.conn.Call(ctx, control.CommandMigrate, limits, &job); err != nil {
 		return moved{}, fmt.Errorf("tell the source to migrate: %w", err)
@@ -376,8 +395,31 @@ func (l *launched) reports(ctx context.Context, what string, is func(control.Sta
 	}
 }
 
+// narrow listens on a unix socket, and connects its first client with another socket. The two carry no more than bandwidth.
+func narrow(socket, to string, bandwidth int64) (stop func(), err error) {
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		from, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		there, err := net.Dial("unix", to)
+		if err != nil {
+			from.Close() // QEMU says that the migration failed
+			return
+		}
+		peers.Relay(ctx, from, there, peers.NewPace(bandwidth))
+	})
+	return func() { listener.Close(); cancel(); done.Wait() }, nil
+}
+
 // migrateBare does the same with two bare QEMUs and QEMU's own migrate, over a unix socket.
-func migrateBare(ctx context.Context, program string, m *qemuargs.Machine, socket string) (took moved, err error) {
+func migrateBare(ctx context.Context, program string, m *qemuargs.Machine, socket string, bandwidth int64) (took moved, err error) {
 	// QEMU ends with the thread that started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -403,9 +445,17 @@ func migrateBare(ctx context.Context, program string, m *qemuargs.Machine, socke
 		return took, err
 	}
 	defer func() { err = errors.Join(err, target.end()) }()
-	limits := map[string]any{"max-bandwidth": int64(math.MaxInt32) << 10, "downtime-limit": downtimeLimit}
+	limits := map[string]any{"max-bandwidth": cmp.Or(bandwidth, math.MaxInt32<<10), "downtime-limit": downtimeLimit}
 	if err := errors.Join(target.ask("qmp_capabilities", nil, nil), source.ask("migrate-set-parameters", limits, nil)); err != nil {
 		return took, err
+	}
+	if bandwidth != 0 {
+		stop, err := narrow(socket+"-link", socket, bandwidth)
+		if err != nil {
+			return took, err
+		}
+		defer stop()
+		socket += "-link"
 	}
 	begin := time.Now()
 	if err := source.ask("migrate", map[string]any{"uri": "unix:" + socket}, nil); err != nil {
