@@ -3,9 +3,6 @@ package serving
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -296,14 +293,14 @@ func (c *Certificate) renew(cas authority.CAs, now time.Time) error {
 		slices.Equal(current.Leaf.DNSNames, c.DNSNames) && current.Leaf.CheckSignatureFrom(signer) == nil {
 		return nil
 	}
-	client, err := issue(cas, &x509.Certificate{
+	client, err := cas.Certify(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: authority.APIName, Organization: []string{string(authority.APIClient)}},
 		ExtKeyUsage: []x509.ExtKeyUsage{authority.APIClient.ExtUsage()},
 	}, now)
 	if err != nil {
 		return err
 	}
-	serving, err := issue(cas, &x509.Certificate{
+	serving, err := cas.Certify(&x509.Certificate{
 		Subject: pkix.Name{CommonName: authority.APIName}, DNSNames: c.DNSNames, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, now)
 	if err != nil {
@@ -314,21 +311,4 @@ func (c *Certificate) renew(cas authority.CAs, now time.Time) error {
 	leaf := serving.Leaf
 	c.Log.Info("made certificates", "issuer", leaf.Issuer.CommonName, "notAfter", leaf.NotAfter, "renewAt", authority.RenewAt(leaf))
 	return nil
-}
-
-// issue makes a key, and a certificate for it.
-func issue(cas authority.CAs, names *x509.Certificate, now time.Time) (*tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make key: %w", err)
-	}
-	der, err := cas.Issue(names, &key.PublicKey, authority.CertificateLife, now)
-	if err != nil {
-		return nil, err
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("read certificate: %w", err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }

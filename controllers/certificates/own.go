@@ -1,13 +1,9 @@
 package certificates
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -45,19 +41,7 @@ func (o *ownCertificate) good(cas authority.CAs, now time.Time) bool {
 }
 
 func issueOwn(cas authority.CAs, now time.Time) (*tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make key: %w", err)
-	}
 	const role = authority.ControllerServer
-	der, err := cas.Issue(&x509.Certificate{Subject: pkix.Name{Organization: []string{string(role)}, CommonName: authority.ControllerName},
-		DNSNames: []string{authority.MetricsName}, ExtKeyUsage: []x509.ExtKeyUsage{role.ExtUsage()}}, &key.PublicKey, 0, now)
-	if err != nil {
-		return nil, err
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("read own certificate: %w", err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+	return cas.Certify(&x509.Certificate{Subject: pkix.Name{Organization: []string{string(role)}, CommonName: authority.ControllerName},
+		DNSNames: []string{authority.MetricsName}, ExtKeyUsage: []x509.ExtKeyUsage{role.ExtUsage()}}, now)
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -217,6 +218,23 @@ func (as CAs) Issue(names *x509.Certificate, key any, life time.Duration, now ti
 		return nil, fmt.Errorf("sign certificate: %w", err)
 	}
 	return der, nil
+}
+
+// Certify makes a key, and a certificate for it as Issue does, with the longest life.
+func (as CAs) Certify(names *x509.Certificate, now time.Time) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	der, err := as.Issue(names, &key.PublicKey, 0, now)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate: %w", err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
 const (

@@ -7,6 +7,8 @@ import (
 	"bufio"
 	"net"
 	"sync"
+
+	"github.com/kubeqemu/kubeqemu/internal/layers"
 )
 
 // Record is more than a TLS record has, in bytes: 16 KiB, a byte for the type, and what the cipher and the header add (at most
@@ -27,16 +29,8 @@ func New(inner net.Conn) *Conn { return &Conn{Conn: inner} }
 
 // Of returns the Conn beneath a connection, or nil if there is none.
 func Of(conn net.Conn) *Conn {
-	for {
-		if c, ok := conn.(*Conn); ok {
-			return c
-		}
-		outer, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			return nil
-		}
-		conn = outer.NetConn()
-	}
+	c, _ := layers.Find[*Conn](conn)
+	return c
 }
 
 // NetConn is the connection itself.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/internal/layers"
 )
 
 // GoneAfter is how long a stream with data on its way waits to hear from its peer's node.
@@ -18,12 +20,8 @@ const GoneAfter = 40 * time.Second
 // nothing, and would apply to the keepalive too (tcp(7)). EndWhenGone watches until stop is
 // called; stop waits for the end of the watch.
 func EndWhenGone(conn net.Conn, after time.Duration) (stop func()) {
-	for { // below TLS, whose Close would send an alert first
-		outer, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			break
-		}
-		conn = outer.NetConn()
+	for beneath := range layers.Of(conn) { // to the innermost: TLS would send an alert before it closes
+		conn = beneath
 	}
 	raw, ok := conn.(syscall.Conn)
 	if !ok {

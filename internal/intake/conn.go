@@ -12,6 +12,8 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+
+	"github.com/kubeqemu/kubeqemu/internal/layers"
 )
 
 // Bounds of what is read from a peer that is not known, in bytes.
@@ -117,15 +119,8 @@ func (c *Conn) release() {
 
 // giveWay resets the connection: the peer may not be there to take a proper end.
 func (c *Conn) giveWay() {
-	for conn := c.Conn; conn != nil; {
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0)
-		}
-		outer, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			break
-		}
-		conn = outer.NetConn()
+	if tcp, ok := layers.Find[*net.TCPConn](c.Conn); ok {
+		_ = tcp.SetLinger(0)
 	}
 	c.Close()
 }
@@ -168,17 +163,8 @@ func (c *Conn) progress(state http.ConnState) {
 
 // of finds the Conn below a connection.
 func of(conn net.Conn) *Conn {
-	for conn != nil {
-		if c, ok := conn.(*Conn); ok {
-			return c
-		}
-		outer, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			return nil
-		}
-		conn = outer.NetConn()
-	}
-	return nil
+	c, _ := layers.Find[*Conn](conn)
+	return c
 }
 
 // Known returns a configuration that makes a peer known from its first request on, if known

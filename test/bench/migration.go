@@ -3,9 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -214,20 +211,11 @@ func newLink() (*link, error) {
 		return nil, err
 	}
 	issue := func(role authority.Role, node string) (*tls.Certificate, error) {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return nil, err
-		}
 		names := &x509.Certificate{Subject: pkix.Name{Organization: []string{string(role)}, CommonName: node}, ExtKeyUsage: []x509.ExtKeyUsage{role.ExtUsage()}}
 		if role == authority.HandlerServer {
 			names.DNSNames = []string{authority.ServerName(node)}
 		}
-		der, err := cas.Issue(names, &key.PublicKey, 0, time.Now())
-		if err != nil {
-			return nil, err
-		}
-		leaf, err := x509.ParseCertificate(der)
-		return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
+		return cas.Certify(names, time.Now())
 	}
 	client, err := issue(authority.HandlerClient, "source")
 	if err != nil {

@@ -2,12 +2,8 @@ package peers
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kubeqemu/kubeqemu/internal/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority/authoritytest"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -77,46 +74,16 @@ func (t *target) open(node string, migration types.UID) (net.Conn, error) {
 	return ours, nil
 }
 
-// authorities make certificates for a test.
-type authorities struct {
-	t   *testing.T
-	cas authority.CAs
-}
-
-func newAuthorities(t *testing.T) *authorities {
-	t.Helper()
-	cas, _, err := authority.CAs(nil).Rotate(time.Now(), authority.New("virt-handler"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authorities{t, cas}
-}
-
-func (a *authorities) issue(role authority.Role, node string) *tls.Certificate {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	names := &x509.Certificate{Subject: pkix.Name{Organization: []string{string(role)}, CommonName: node}, ExtKeyUsage: []x509.ExtKeyUsage{role.ExtUsage()}}
+// issue makes a certificate of a virt-handler, or of another role.
+func issue(ca *authoritytest.CA, role authority.Role, node string) *tls.Certificate {
 	if role == authority.HandlerServer {
-		names.DNSNames = []string{authority.ServerName(node)}
+		return ca.Certify(role, node, role.ExtUsage(), authority.ServerName(node))
 	}
-	der, err := a.cas.Issue(names, &key.PublicKey, 0, time.Now())
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+	return ca.Certify(role, node, role.ExtUsage())
 }
-
-func (a *authorities) pool() (*x509.CertPool, error) { return authority.Pool(string(a.cas.Bundle())) }
 
 // serve starts node b's server, and returns where it is.
-func serve(t *testing.T, cas *authorities, shown *tls.Certificate, to Target) Destination {
+func serve(t *testing.T, cas *authoritytest.CA, shown *tls.Certificate, to Target) Destination {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -124,7 +91,7 @@ func serve(t *testing.T, cas *authorities, shown *tls.Certificate, to Target) De
 	}
 	s := &Server{Target: to, Clock: clock.RealClock{}, Log: logr.Discard(),
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return shown, nil },
-		Roots:       func(context.Context) (*x509.CertPool, error) { return cas.pool() }}
+		Roots:       func(context.Context) (*x509.CertPool, error) { return cas.Pool() }}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -137,12 +104,12 @@ func serve(t *testing.T, cas *authorities, shown *tls.Certificate, to Target) De
 }
 
 // dial makes a client that shows a certificate. The destination's address gets its port.
-func dial(cas *authorities, shown *tls.Certificate, to *Destination) *Client {
+func dial(cas *authoritytest.CA, shown *tls.Certificate, to *Destination) *Client {
 	host, port, _ := net.SplitHostPort(to.Address)
 	to.Address = host
 	number := 0
 	fmt.Sscan(port, &number)
-	return &Client{handlerapi.Client{Now: time.Now, Port: number, Roots: cas.pool,
+	return &Client{handlerapi.Client{Now: time.Now, Port: number, Roots: cas.Pool,
 		Certificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return shown, nil }}}
 }
 
@@ -153,9 +120,9 @@ func offer() *Offer {
 
 // TestMove: an offer arrives as it is, and bytes go both ways over channels.
 func TestMove(t *testing.T) {
-	cas, b := newAuthorities(t), &target{guests: make(chan net.Conn, 1), received: make(chan struct{})}
-	to := serve(t, cas, cas.issue(authority.HandlerServer, "b"), b)
-	source := dial(cas, cas.issue(authority.HandlerClient, "a"), &to)
+	cas, b := authoritytest.New(t, "virt-handler"), &target{guests: make(chan net.Conn, 1), received: make(chan struct{})}
+	to := serve(t, cas, issue(cas, authority.HandlerServer, "b"), b)
+	source := dial(cas, issue(cas, authority.HandlerClient, "a"), &to)
 	sent := offer()
 	if err := source.Prepare(t.Context(), to, sent); err != nil {
 		t.Fatal(err)
@@ -197,8 +164,8 @@ func TestMove(t *testing.T) {
 
 // TestRefused: nobody else gets in, and nothing else.
 func TestRefused(t *testing.T) {
-	cas, others := newAuthorities(t), newAuthorities(t)
-	server, client := cas.issue(authority.HandlerServer, "b"), cas.issue(authority.HandlerClient, "a")
+	cas, others := authoritytest.New(t, "virt-handler"), authoritytest.New(t, "virt-handler")
+	server, client := issue(cas, authority.HandlerServer, "b"), issue(cas, authority.HandlerClient, "a")
 	other := func(change func(*Destination)) func(*Destination) { return change }
 	same := other(func(*Destination) {})
 	for name, c := range map[string]struct {
@@ -208,13 +175,13 @@ func TestRefused(t *testing.T) {
 		says           string
 	}{
 		"good":                {server, client, same, func(*Offer) {}, ""},
-		"another source":      {server, cas.issue(authority.HandlerClient, "c"), same, func(*Offer) {}, "does not let this node's in"},
-		"another CA's source": {server, others.issue(authority.HandlerClient, "a"), same, func(*Offer) {}, "does not let this node's in"},
-		"virt-api":            {server, cas.issue(authority.APIClient, "a"), same, func(*Offer) {}, "does not let this node's in"},
-		"a server":            {server, cas.issue(authority.HandlerServer, "a"), same, func(*Offer) {}, "does not let this node's in"},
-		"another target":      {cas.issue(authority.HandlerServer, "c"), client, same, func(*Offer) {}, "not b."},
-		"another CA's target": {others.issue(authority.HandlerServer, "b"), client, same, func(*Offer) {}, "unknown authority"},
-		"a client as target":  {cas.issue(authority.HandlerClient, "b"), client, same, func(*Offer) {}, "certificate"},
+		"another source":      {server, issue(cas, authority.HandlerClient, "c"), same, func(*Offer) {}, "does not let this node's in"},
+		"another CA's source": {server, issue(others, authority.HandlerClient, "a"), same, func(*Offer) {}, "does not let this node's in"},
+		"virt-api":            {server, issue(cas, authority.APIClient, "a"), same, func(*Offer) {}, "does not let this node's in"},
+		"a server":            {server, issue(cas, authority.HandlerServer, "a"), same, func(*Offer) {}, "does not let this node's in"},
+		"another target":      {issue(cas, authority.HandlerServer, "c"), client, same, func(*Offer) {}, "not b."},
+		"another CA's target": {issue(others, authority.HandlerServer, "b"), client, same, func(*Offer) {}, "unknown authority"},
+		"a client as target":  {issue(cas, authority.HandlerClient, "b"), client, same, func(*Offer) {}, "certificate"},
 		"another migration":   {server, client, other(func(d *Destination) { d.Migration = "n" }), func(*Offer) {}, "no such guest"},
 		"a newer protocol":    {server, client, same, func(o *Offer) { o.Version++ }, "version 2"},
 		"a need":              {server, client, same, func(o *Offer) { o.Needs = []string{"teleport"} }, `"teleport"`},
@@ -239,9 +206,9 @@ func TestRefused(t *testing.T) {
 
 // TestTargetsReason: why the target cannot take a guest gets to the source.
 func TestTargetsReason(t *testing.T) {
-	cas, b := newAuthorities(t), &target{refuse: errors.New("no \x1b[31mroom"), guests: make(chan net.Conn, 1)}
-	to := serve(t, cas, cas.issue(authority.HandlerServer, "b"), b)
-	source := dial(cas, cas.issue(authority.HandlerClient, "a"), &to)
+	cas, b := authoritytest.New(t, "virt-handler"), &target{refuse: errors.New("no \x1b[31mroom"), guests: make(chan net.Conn, 1)}
+	to := serve(t, cas, issue(cas, authority.HandlerServer, "b"), b)
+	source := dial(cas, issue(cas, authority.HandlerClient, "a"), &to)
 	if err := source.Prepare(t.Context(), to, offer()); err == nil || !strings.Contains(err.Error(), "node b cannot take the guest") || !strings.Contains(err.Error(), "room") || strings.Contains(err.Error(), "\x1b") {
 		t.Errorf("%v", err)
 	}

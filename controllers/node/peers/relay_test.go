@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/authority"
+	"github.com/kubeqemu/kubeqemu/internal/authority/authoritytest"
 	"github.com/kubeqemu/kubeqemu/internal/batch"
 )
 
@@ -90,10 +91,10 @@ func TestNoPace(t *testing.T) {
 // TestEndsAtOnce: a relay to a node that takes nothing more ends at once. TLS would wait 5 s to say so, and the guest stands still
 // meanwhile.
 func TestEndsAtOnce(t *testing.T) {
-	cas := newAuthorities(t)
+	cas := authoritytest.New(t, "virt-handler")
 	guest := &target{guests: make(chan net.Conn, 1)}
-	to := serve(t, cas, cas.issue(authority.HandlerServer, "b"), guest)
-	there, err := dial(cas, cas.issue(authority.HandlerClient, "a"), &to).State(t.Context(), to)
+	to := serve(t, cas, issue(cas, authority.HandlerServer, "b"), guest)
+	there, err := dial(cas, issue(cas, authority.HandlerClient, "a"), &to).State(t.Context(), to)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,6 @@
 package authoritytest
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -33,19 +30,15 @@ func New(t testing.TB, component string) *CA {
 // Certify issues a certificate and its key. The role may be empty.
 func (c *CA) Certify(role authority.Role, name string, usage x509.ExtKeyUsage, dns ...string) *tls.Certificate {
 	c.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		c.t.Fatal(err)
-	}
 	names := &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: dns, ExtKeyUsage: []x509.ExtKeyUsage{usage}}
 	if role != "" {
 		names.Subject.Organization = []string{string(role)}
 	}
-	der, err := c.Issue(names, &key.PublicKey, 0, time.Now())
+	certificate, err := c.CAs.Certify(names, time.Now())
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return certificate
 }
 
 // Pool has the CA's certificates.
