@@ -37,35 +37,9 @@ func sharedClaim(t *testing.T, namespace, name string) {
 			t.Fatal(err)
 		}
 	}
-	apply(t, "", storageClass+fmt.Sprintf(`---
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: %[1]s-%[2]s}
-spec:
-  capacity: {storage: 64Mi}
-  accessModes: [ReadWriteMany]
-  persistentVolumeReclaimPolicy: Retain
-  storageClassName: e2e-local
-  claimRef: {namespace: %[1]s, name: %[2]s}
-  local: {path: %[3]s}
-  nodeAffinity:
-    required:
-      nodeSelectorTerms:
-      - matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux]}]
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {namespace: %[1]s, name: %[2]s}
-spec:
-  accessModes: [ReadWriteMany]
-  storageClassName: e2e-local
-  resources: {requests: {storage: 64Mi}}
-`, namespace, name, folder))
-	t.Cleanup(func() {
-		if _, err := output("", "kubectl", "delete", "persistentvolume", namespace+"-"+name, "--wait=false"); err != nil {
-			t.Error(err)
-		}
-	})
+	c := claims{t, namespace}
+	c.sharedVolume(name, "Filesystem", "64Mi", folder, corev1.ReadWriteMany)
+	c.sharedClaim(name, "Filesystem", "64Mi", corev1.ReadWriteMany)
 }
 
 // canary has the guest count, and keep the number on the disk that both nodes have. Before the guest writes the next number it

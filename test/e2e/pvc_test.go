@@ -38,13 +38,19 @@ allowVolumeExpansion: true
 // volume makes a local PersistentVolume of a path of the node.
 func (c claims) volume(name, mode, size, path string) {
 	c.t.Helper()
+	c.sharedVolume(name, mode, size, path, corev1.ReadWriteOnce)
+}
+
+// sharedVolume is volume with an access mode.
+func (c claims) sharedVolume(name, mode, size, path string, access corev1.PersistentVolumeAccessMode) {
+	c.t.Helper()
 	apply(c.t, "", storageClass+fmt.Sprintf(`---
 apiVersion: v1
 kind: PersistentVolume
 metadata: {name: %[1]s-%[2]s, labels: {for: %[2]s}}
 spec:
   capacity: {storage: %[4]s}
-  accessModes: [ReadWriteOnce]
+  accessModes: [%[6]s]
   volumeMode: %[3]s
   persistentVolumeReclaimPolicy: Retain
   storageClassName: e2e-local
@@ -54,7 +60,7 @@ spec:
     required:
       nodeSelectorTerms:
       - matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux]}]
-`, c.namespace, name, mode, size, path))
+`, c.namespace, name, mode, size, path, access))
 	c.t.Cleanup(func() {
 		if _, err := output("", "kubectl", "delete", "persistentvolume", c.namespace+"-"+name, "--wait=false"); err != nil {
 			c.t.Error(err)
@@ -65,15 +71,21 @@ spec:
 // claim makes a claim, and no volume.
 func (c claims) claim(name, mode, size string) {
 	c.t.Helper()
+	c.sharedClaim(name, mode, size, corev1.ReadWriteOnce)
+}
+
+// sharedClaim is claim with an access mode.
+func (c claims) sharedClaim(name, mode, size string, access corev1.PersistentVolumeAccessMode) {
+	c.t.Helper()
 	apply(c.t, c.namespace, fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: %s}
 spec:
-  accessModes: [ReadWriteOnce]
+  accessModes: [%s]
   volumeMode: %s
   storageClassName: e2e-local
   resources: {requests: {storage: %s}}
-`, name, mode, size))
+`, name, access, mode, size))
 }
 
 // folder makes a folder of the node, which a script fills, and a claim for it.
