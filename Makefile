@@ -44,7 +44,7 @@ test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests
 test-all: test long libvirt-diff web-check e2e-long compat-e2e capk virtctl third-party fuzz ## test, and the long ones
 
 .PHONY: long
-long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
+long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, 200 migrations in which something goes wrong at random, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
 	cd tools && go test -tags long -timeout 5m ./chart
 	go test -race -tags long -timeout 10m ./launcher ./cmd/virt-launcher
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
@@ -107,7 +107,7 @@ e2e-outages: # the other half
 	$(call run_e2e_long,$(OUTAGES) $(LONGER))
 
 .PHONY: e2e-two-nodes
-e2e-two-nodes: packages cluster images ## the end-to-end tests that need a second node (20 minutes)
+e2e-two-nodes: packages cluster images ## the end-to-end tests that need a second node (25 minutes)
 	KUBEQEMU_E2E_CLUSTER=two KUBEQEMU_E2E_NODES=2 $(call run_e2e_long,$(TWO_NODES))
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.
