@@ -113,7 +113,11 @@ func migrationRows(ctx context.Context, b *bench) (rows []row, err error) {
 	for _, g := range guests {
 		id := strings.NewReplacer(" ", "-", ",", "", "/", "-").Replace(g.String())
 		for _, r := range []row{{ID: "migration-time-" + id, What: "migration, told to migrate → guest runs on the target, " + g.String()}, {ID: "migration-downtime-" + id, What: "its downtime by query-migrate"}} {
-			r.Unit, r.Ours, r.Beside, r.Limit, r.OfRatio = milliseconds, series{Name: "two launchers, two virt-handlers"}, []series{{Name: "migrate between two bare QEMUs, same arguments"}}, 1.2, true
+			bare := "migrate between two bare QEMUs, same arguments"
+			if g.bandwidth != 0 {
+				bare += ", channel of the same width"
+			}
+			r.Unit, r.Ours, r.Beside, r.Limit, r.OfRatio = milliseconds, series{Name: "two launchers, two virt-handlers"}, []series{{Name: bare}}, 1.2, true
 			rows = append(rows, r)
 		}
 	}
