@@ -78,11 +78,13 @@ type KubeVirtConfiguration struct {
 	NetworkConfiguration *NetworkConfiguration `json:"network,omitempty"`
 	// +optional
 	VirtualMachineOptions *VirtualMachineOptions `json:"virtualMachineOptions,omitempty"`
-	// VMRolloutStrategy: with Stage, a running guest keeps what its VirtualMachine's template
-	// said when it was started. LiveUpdate has no effect.
+	// VMRolloutStrategy says what a change of a VirtualMachine's template does while the guest
+	// runs. Stage: the change holds from the next start on. LiveUpdate: a guest that can migrate
+	// follows nodeSelector, affinity and tolerations, and its next migration heeds them; other
+	// changes hold from the next start on. Default: LiveUpdate.
 	// +optional
 	// +kubebuilder:validation:Enum=Stage;LiveUpdate
-	VMRolloutStrategy *string `json:"vmRolloutStrategy,omitempty"`
+	VMRolloutStrategy *RolloutStrategy `json:"vmRolloutStrategy,omitempty"`
 	// TLSConfiguration: every server speaks TLS 1.3. An older minimum changes nothing, and TLS
 	// 1.3 has no choice of ciphers.
 	// +optional

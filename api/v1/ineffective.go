@@ -72,7 +72,6 @@ var ineffectiveFields = []ineffectiveField{
 	{path: migrations + "matchSELinuxLevelOnMigration", why: "the container runtime chooses the SELinux level"},
 	{path: migrations + "utilityVolumesTimeout", why: "a VirtualMachineInstance with utilityVolumes is refused"},
 	{path: migrations + "experimental", why: "what is experimental in KubeVirt is not here"},
-	{path: "configuration.vmRolloutStrategy", why: "a running guest gets no CPU, memory or device; restart its VirtualMachine", asHere: harmless{texts: []string{"Stage"}}},
 	{path: "configuration.liveUpdateConfiguration", why: "a running guest gets no CPU, memory or device"},
 	{path: "configuration.virtualMachineInstancesPerNode", why: "a node takes 110 guests at most", asHere: harmless{most: MaxInstancesPerNode}},
 	{path: "configuration.ovmfPath", why: byImage},

@@ -62,7 +62,9 @@ type VirtualMachineSpec struct {
 	RunStrategy *VirtualMachineRunStrategy `json:"runStrategy,omitempty"`
 
 	// Template of the VirtualMachineInstances. A change of its spec holds from the next start
-	// on; until then the condition RestartRequired is True.
+	// on; until then the condition RestartRequired is True. A running guest that can migrate
+	// follows nodeSelector, affinity and tolerations, unless the KubeVirt object's
+	// configuration.vmRolloutStrategy is Stage: its next migration heeds them.
 	Template VirtualMachineInstanceTemplateSpec `json:"template"`
 
 	// Instancetype is the machine's size. The template must not set the same fields. The machine
@@ -344,6 +346,9 @@ const (
 	// TemplateHashAnnotation of a VirtualMachineInstance is the hash (TemplateHash) of the
 	// template that it was made from.
 	TemplateHashAnnotation = "kubeqemu.io/template-hash"
+	// PlacementHashAnnotation of a VirtualMachineInstance is the hash (PlacementHash) of the
+	// template's placement that it has.
+	PlacementHashAnnotation = "kubeqemu.io/placement-hash"
 	// MachineTypeAnnotation is for a VirtualMachine whose template names no machine type. It
 	// holds the type of the first start, which every later start gets.
 	MachineTypeAnnotation = "kubeqemu.io/machine-type"

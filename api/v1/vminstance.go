@@ -37,6 +37,7 @@ func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 	maps.Copy(vmi.Annotations, template.ObjectMeta.Annotations)
 	vmi.Annotations[VMGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	vmi.Annotations[TemplateHashAnnotation] = vm.TemplateHash()
+	vmi.Annotations[PlacementHashAnnotation] = vm.PlacementHash()
 	delete(vmi.Annotations, ClaimsAnnotation)
 	if held := vm.claimsAnnotation(); held != "" {
 		vmi.Annotations[ClaimsAnnotation] = held
@@ -51,14 +52,21 @@ func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 	return vmi
 }
 
-// TemplateHash is a hash of the template's spec, and of the instancetype and preference that
-// the VM names. It covers what the user wrote, without defaults: later versions may default
-// more fields, and must leave a running guest as it is.
+// TemplateHash is a hash of the template's spec without its placement, and of the instancetype and
+// preference that the VM names. It covers what the user wrote, without defaults: later versions may
+// default more fields, and must leave a running guest as it is.
 func (vm *VirtualMachine) TemplateHash() string {
-	said := []any{&vm.Spec.Template.Spec}
+	spec := vm.Spec.Template.Spec
+	spec.Place(Placement{})
+	said := []any{&spec}
 	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
 		said = append(said, vm.Spec.Instancetype, vm.Spec.Preference)
 	}
+	return hashOf(said...)
+}
+
+// hashOf is a hash of objects as JSON.
+func hashOf(said ...any) string {
 	var text []byte
 	for _, s := range said {
 		// Quantities are written in one form: 1Gi is 1024Mi.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
@@ -82,6 +83,11 @@ func TestTemplateHash(t *testing.T) {
 		"run strategy": func(vm *VirtualMachine) { vm.Spec.RunStrategy = ptr.To(RunStrategyHalted) },
 		"labels":       func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels = nil },
 		"1024Mi":       func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Memory = memory(t, "1024Mi") },
+		"placement": func(vm *VirtualMachine) {
+			vm.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"}
+			vm.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}
+			vm.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "c"}}
+		},
 	} {
 		edited := vm.DeepCopy()
 		edit(edited)

@@ -1530,7 +1530,7 @@ func (in *KubeVirtConfiguration) DeepCopyInto(out *KubeVirtConfiguration) {
 	}
 	if in.VMRolloutStrategy != nil {
 		in, out := &in.VMRolloutStrategy, &out.VMRolloutStrategy
-		*out = new(string)
+		*out = new(RolloutStrategy)
 		**out = **in
 	}
 	if in.TLSConfiguration != nil {

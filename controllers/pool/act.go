@@ -94,8 +94,7 @@ func (r *Reconciler) restart(ctx context.Context, pool *v1beta1.VirtualMachinePo
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), vmi); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	made := vmi.Annotations[v1.TemplateHashAnnotation]
-	if vmi.DeletionTimestamp != nil || !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi) || made == "" || made == vm.TemplateHash() {
+	if vmi.DeletionTimestamp != nil || !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi) || vm.IsOfTemplate(vmi) && vm.IsPlaced(vmi) {
 		return nil // the VM's status is behind
 	}
 	asked := vm.DeepCopy()

@@ -17,9 +17,11 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -56,8 +58,24 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1.VirtualMachine{}).
 		// A VM's VMI has the VM's name. So does a foreign VMI that is in the VM's way.
 		Watches(&v1.VirtualMachineInstance{}, &handler.EnqueueRequestForObject{}).
+		// The roll-out strategy says which VMs need a restart.
+		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(kit.Options(4)).
 		Complete(r)
+}
+
+// all are the VMs that the cache has.
+func (r *Reconciler) all(ctx context.Context, _ client.Object) []ctrl.Request {
+	var vms v1.VirtualMachineList
+	if err := r.Client.List(ctx, &vms, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list VirtualMachines")
+		return nil
+	}
+	requests := make([]ctrl.Request, len(vms.Items))
+	for i := range vms.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&vms.Items[i])
+	}
+	return requests
 }
 
 // Trim drops fields that this controller does not read from a VM before the VM is cached.
@@ -85,6 +103,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			return ctrl.Result{}, ignoreConflict(err)
 		}
 	}
+	cluster, err := r.Cluster(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	p := decide(vm, vmi, r.Clock.Now(), r.Jitter())
 	if p.action == enable {
 		return ctrl.Result{}, ignoreConflict(r.enable(ctx, vm))
@@ -99,6 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if p.moved, err = r.movedNow(ctx, vm, now, p.disks.lost); err != nil {
 		return ctrl.Result{}, err
 	}
+	p.staged = staged(vm, now, cluster.Rollout())
 	if err := r.writeStatus(ctx, vm, observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now())), p.disks.lost...); err != nil {
 		return ctrl.Result{}, ignoreConflict(err)
 	}
@@ -107,6 +130,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if p.action == wait && stepErr == nil {
 		stepErr = r.follow(ctx, vm, now)
+	}
+	if p.action == wait && stepErr == nil && failed == nil {
+		stepErr = r.place(ctx, vm, now, cluster.Rollout())
 	}
 	if stepErr == nil {
 		stepErr = r.dropLeft(ctx, vm, now)
@@ -199,7 +225,7 @@ func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 // type of a running guest, and an intruder on the node may report anything: see
 // v1.KnownMachineType.
 func pinned(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) string {
-	if vmi == nil || vmi.Status.Machine == nil || vm.Annotations[v1.MachineTypeAnnotation] != "" || vm.NamesMachine() || outdated(vm, vmi) {
+	if vmi == nil || vmi.Status.Machine == nil || vm.Annotations[v1.MachineTypeAnnotation] != "" || vm.NamesMachine() || !vm.IsOfTemplate(vmi) {
 		return ""
 	}
 	if machine := vmi.Status.Machine.Type; v1.KnownMachineType(machine) {

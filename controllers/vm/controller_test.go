@@ -27,7 +27,7 @@ func TestReconciler(t *testing.T) {
 	for name, test := range map[string]func(subject){
 		"life": life, "restart": restart, "manual": manual, "rerun on failure": rerunOnFailure, "once": once, "halted": halted,
 		"back-off": backsOff, "taken": taken, "orphan": orphan, "applied twice": appliedTwice, "refused": refused, "accepted": accepted,
-		"restart required": restartRequired, "invalid": invalid, "machine type": machineType, "idle": idle, "deleted at once": deletedAtOnce,
+		"restart required": restartRequired, "placement": placed, "placement stays": unplaced, "invalid": invalid, "machine type": machineType, "idle": idle, "deleted at once": deletedAtOnce,
 		"instancetype": sized, "conflict": conflicting, "inferred": inferred, "inferred without CDI": inferredWithoutCDI, "template's metadata": followed,
 		"preset": preset, "many presets": manyPresets, "large presets": largePresets, "preset's schema": presetSchema,
 	} {
@@ -49,7 +49,7 @@ func life(s subject) {
 	if want := map[string]string{"kubevirt.io/vm": "vm"}; !maps.Equal(vmi.Labels, want) {
 		s.t.Errorf("labels %v, want %v", vmi.Labels, want)
 	}
-	if a := vmi.Annotations; a["note"] != "this" || a[v1.VMGenerationAnnotation] != "1" || len(a) != 3 {
+	if a := vmi.Annotations; a["note"] != "this" || a[v1.VMGenerationAnnotation] != "1" || len(a) != 4 {
 		s.t.Errorf("annotations %v", a)
 	}
 	if !vm.Status.Created || vm.Status.Ready || vm.Status.RunStrategy != v1.RunStrategyAlways || vm.Status.ObservedGeneration != 1 || vm.Status.DesiredGeneration != 1 {

@@ -25,7 +25,7 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	if p.chosen != nil {
 		status.InstancetypeRef, status.PreferenceRef = p.chosen.Refs()
 	}
-	status.Conditions = conditions(vm, vmi, p.disks, failed, now)
+	status.Conditions = conditions(vm, vmi, p, failed, now)
 	ready := status.Condition(v1.ConditionReady)
 	status.Ready = ready != nil && ready.Status == metav1.ConditionTrue
 	status.PrintableStatus = printable(vm, vmi, p)
@@ -42,7 +42,7 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 
 // carriedOut is the generation of the VM's spec from which the present guest was made.
 func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) int64 {
-	if vmi != nil && outdated(vm, vmi) {
+	if vmi != nil && !(vm.IsOfTemplate(vmi) && vm.IsPlaced(vmi)) {
 		if made, err := strconv.ParseInt(vmi.Annotations[v1.VMGenerationAnnotation], 10, 64); err == nil {
 			return made
 		}
@@ -51,7 +51,7 @@ func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) int64 {
 }
 
 // conditions are the conditions of the VMI, if there is one, and the VM's own.
-func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, d disks, failed *failure, now metav1.Time) []v1.VirtualMachineInstanceCondition {
+func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure, now metav1.Time) []v1.VirtualMachineInstanceCondition {
 	var list []v1.VirtualMachineInstanceCondition
 	set := func(c v1.VirtualMachineInstanceCondition) {
 		c.LastTransitionTime = now
@@ -70,15 +70,14 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, d disks, 
 	}
 	if vmi != nil {
 		list = append(list, copied(vmi.Status.Conditions)...)
-	} else if d.waits != "" {
-		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue, Reason: v1.ReasonDataVolumeNotReady, Message: d.waits})
+	} else if p.disks.waits != "" {
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue, Reason: v1.ReasonDataVolumeNotReady, Message: p.disks.waits})
 	}
 	if failed != nil {
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFailure, Status: metav1.ConditionTrue, Reason: failed.reason, Message: failed.message})
 	}
-	if vmi != nil && !vmi.IsFinal() && vmi.DeletionTimestamp == nil && outdated(vm, vmi) {
-		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionRestartRequired, Status: metav1.ConditionTrue, Reason: v1.ReasonTemplateChanged,
-			Message: "the template's spec was changed; the change holds from the next start on"})
+	if p.staged != "" {
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionRestartRequired, Status: metav1.ConditionTrue, Reason: v1.ReasonTemplateChanged, Message: p.staged})
 	}
 	for i := range list {
 		list[i].ObservedGeneration = vm.Generation

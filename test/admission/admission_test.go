@@ -328,6 +328,16 @@ func (s *testServer) update(t *testing.T) {
 	if err := patch(controller, `{"spec":{"hostname":"again"}}`); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "update of VMI object is restricted") {
 		t.Errorf("virt-controller changes the spec of a VMI with a phase: %v", err)
 	}
+	placed := `{"spec":{"nodeSelector":{"a":"b"},"tolerations":[{"key":"c","operator":"Exists"}],"affinity":{"nodeAffinity":{}}}}`
+	if err := patch(user, placed); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "update of VMI object is restricted") {
+		t.Errorf("a user changes the placement of a VMI: %v", err)
+	}
+	if err := patch(controller, strings.Replace(placed, `"affinity"`, `"hostname":"again","affinity"`, 1)); !apierrors.IsInvalid(err) {
+		t.Errorf("virt-controller changes more than the placement: %v", err)
+	}
+	if err := patch(controller, placed); err != nil {
+		t.Errorf("virt-controller changes the placement: %v", err)
+	}
 	// A label that stays as it is is nobody's matter, one that goes is.
 	if err := patch(user, `{"metadata":{"labels":{"more":"x"}}}`); err != nil {
 		t.Error(err)

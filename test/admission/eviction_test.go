@@ -222,3 +222,25 @@ func TestEvacuationPolicy(t *testing.T) {
 		}
 	}
 }
+
+// TestPlacementPolicy: of a VMI's spec, virt-controller changes nothing but the placement once there is a phase. So the policy
+// names every other field.
+func TestPlacementPolicy(t *testing.T) {
+	text, err := os.ReadFile("../../config/api/vmi-update.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	follows := map[string]bool{}
+	for placement, i := reflect.TypeFor[v1.Placement](), 0; i < placement.NumField(); i++ {
+		name, _, _ := strings.Cut(placement.Field(i).Tag.Get("json"), ",")
+		follows[name] = true
+	}
+	spec := reflect.TypeFor[v1.VirtualMachineInstanceSpec]()
+	for i := range spec.NumField() {
+		name, _, _ := strings.Cut(spec.Field(i).Tag.Get("json"), ",")
+		held := strings.Contains(string(text), fmt.Sprintf("object.spec.?%[1]s == oldObject.spec.?%[1]s\n", name))
+		if held == follows[name] {
+			t.Errorf("the policy kubevirt-vmi-update keeps %s as it is: %v", name, held)
+		}
+	}
+}
