@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/migration"
@@ -295,18 +296,32 @@ func (l *launcher) runAsked(ctx context.Context, m *link.Command) {
 		m.Answer(nil, err)
 		return
 	}
-	l.hear(ctx, life.RunAsked{Paused: request.Paused, At: time.Now()}, m)
+	asked := life.RunAsked{Paused: request.Paused, At: time.Now()}
+	if !request.Paused || l.life.Phase != life.Received {
+		l.hear(ctx, asked, m)
+		return
+	}
+	// A guest that arrives paused may run at any time from now on.
+	machine, log := &l.start.Machine, l.Log
+	l.later(ctx, func() error {
+		disks.Arrived(machine, log)
+		return nil
+	}, func(error) { l.hear(ctx, asked, m) })
 }
 
 // runReceived lets a received guest run, and answers when QEMU has done so. QEMU takes the locks of
 // the disks then, which the source has given up. A QEMU that does not answer in time may wait for storage, and let the guest
 // run later.
 func (l *launcher) runReceived(ctx context.Context, m *link.Command) {
-	client := l.qmp
+	client, machine, log := l.qmp, &l.start.Machine, l.Log
 	l.later(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
 		defer cancel()
-		return client.Cont(ctx)
+		if err := client.Cont(ctx); err != nil {
+			return err
+		}
+		disks.Arrived(machine, log)
+		return nil
 	}, func(err error) {
 		var refused *qmp.Error
 		if errors.As(err, &refused) {

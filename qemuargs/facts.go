@@ -33,10 +33,20 @@ type VolumeFacts struct {
 	// bytes: less than Size where it is sparse.
 	Free  int64 `json:"free,omitempty"`
 	Taken int64 `json:"taken,omitempty"`
+	// Blank: nobody has written to the disk that is there.
+	Blank bool `json:"blank,omitempty"`
+	// Incoming is the UUID of the machine of which a migration left an incomplete disk there.
+	Incoming string `json:"incoming,omitempty"`
 	// Direct: O_DIRECT works on it.
 	Direct bool `json:"direct,omitempty"`
 	// Error says why it cannot be used.
 	Error string `json:"error,omitempty"`
+}
+
+// Replaceable says whether a migration of a machine may make a disk in the volume: there is none, or what is
+// there is blank, or an earlier migration of the machine left it.
+func (f *VolumeFacts) Replaceable(uuid string) bool {
+	return !f.Block && (f.Missing || f.Blank || uuid != "" && f.Incoming == uuid)
 }
 
 // KernelFacts is what a kernel's image holds.

@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // PersistentVolumeClaimVolumeSource is a disk that outlives the VMI. On a volume of mode
@@ -128,6 +129,10 @@ type VolumeStatus struct {
 	// has no such field.
 	// +optional
 	Moves bool `json:"moves,omitempty"`
+	// MovesTo is the claim that the VirtualMachine's template names now, and to which the next migration
+	// copies the disk. KubeVirt has no such field.
+	// +optional
+	MovesTo *PersistentVolumeClaimInfo `json:"movesTo,omitempty"`
 }
 
 // PersistentVolumeClaimInfo is what the status shows of a claim.
@@ -197,4 +202,29 @@ func (s *VirtualMachineInstanceStatus) ClaimInfo(volume string) *PersistentVolum
 		}
 	}
 	return nil
+}
+
+// InfoOfClaim is what a status shows of a claim.
+func InfoOfClaim(claim *corev1.PersistentVolumeClaim) *PersistentVolumeClaimInfo {
+	info := &PersistentVolumeClaimInfo{
+		ClaimName: claim.Name, AccessModes: claim.Spec.AccessModes,
+		VolumeMode: ptr.To(ptr.Deref(claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)),
+		Requests:   OnlyStorage(claim.Spec.Resources.Requests),
+	}
+	if claim.Status.Phase == corev1.ClaimBound {
+		info.Capacity = OnlyStorage(claim.Status.Capacity)
+	}
+	if !info.IsBlock() {
+		info.FilesystemOverhead = DefaultFilesystemOverhead
+	}
+	return info
+}
+
+// OnlyStorage is a list without anything but storage.
+func OnlyStorage(list corev1.ResourceList) corev1.ResourceList {
+	storage, ok := list[corev1.ResourceStorage]
+	if !ok {
+		return nil
+	}
+	return corev1.ResourceList{corev1.ResourceStorage: storage}
 }

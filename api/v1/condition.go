@@ -42,6 +42,11 @@ const (
 	ConditionFailure ConditionType = "Failure"
 	// ConditionRestartRequired: the template's spec is not the running guest's.
 	ConditionRestartRequired ConditionType = "RestartRequired"
+	// ConditionVolumesChange: a migration is to copy disks to the claims that the template names now.
+	ConditionVolumesChange ConditionType = "VolumesChange"
+	// ConditionManualRecoveryRequired: the guest has ended before its disks were copied to the claims
+	// that the template names, and somebody must say which claims to start with.
+	ConditionManualRecoveryRequired ConditionType = "ManualRecoveryRequired"
 )
 
 // SetCondition sets a condition; its transition time changes only with its status.

@@ -41,6 +41,7 @@ var effective = map[string]string{
 	migrations + "progressTimeout":                                 "controllers/node TestLimits",
 	migrations + "maxDowntimeMs":                                   "controllers/node TestLimits",
 	migrations + "allowAutoConverge":                               "controllers/node TestLimits",
+	"workloadUpdateStrategy.workloadUpdateMethods":                 "controllers/migration TestUpdates",
 	developer + "useEmulation":                                     "test/e2e",
 	developer + "cpuAllocationRatio":                               "controllers/vmi TestResourcesOfCluster",
 	developer + "memoryOvercommit":                                 "controllers/vmi TestResourcesOfCluster",

@@ -42,8 +42,11 @@ type KubeVirtList struct {
 type KubeVirtSpec struct {
 	// Configuration of the cluster.
 	// +optional
-	Configuration    KubeVirtConfiguration `json:"configuration,omitempty"`
-	OperatorSettings `json:",inline"`
+	Configuration KubeVirtConfiguration `json:"configuration,omitempty"`
+	// WorkloadUpdateStrategy says what becomes of running guests when virt-controller makes launchers of another image.
+	// +optional
+	WorkloadUpdateStrategy *WorkloadUpdateStrategy `json:"workloadUpdateStrategy,omitempty"`
+	OperatorSettings       `json:",inline"`
 }
 
 // OperatorSettings are for KubeVirt's operator, and have no effect here: the manifests, their
@@ -73,9 +76,6 @@ type OperatorSettings struct {
 	// MonitorAccount has no effect.
 	// +optional
 	MonitorAccount string `json:"monitorAccount,omitempty"`
-	// WorkloadUpdateStrategy has no effect.
-	// +optional
-	WorkloadUpdateStrategy *Kept `json:"workloadUpdateStrategy,omitempty"`
 	// UninstallStrategy has no effect.
 	// +optional
 	// +kubebuilder:validation:Enum=RemoveWorkloads;BlockUninstallIfWorkloadsExist

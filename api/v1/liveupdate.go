@@ -20,7 +20,7 @@ func (c *KubeVirtConfiguration) Rollout() RolloutStrategy {
 	if c == nil || c.VMRolloutStrategy == nil {
 		return RolloutLiveUpdate
 	}
-	return RolloutStrategy(*c.VMRolloutStrategy)
+	return *c.VMRolloutStrategy
 }
 
 // Placement is what a spec says of the nodes for its guest, and what a running guest follows: its
@@ -49,14 +49,19 @@ func (vm *VirtualMachine) PlacementHash() string {
 }
 
 // IsOfTemplate says whether a VirtualMachineInstance was made from what the VM's template says now,
-// but for the placement. One that says nothing of its template is.
+// but for the placement and the names of claims. A VirtualMachineInstance without the annotation passes.
 func (vm *VirtualMachine) IsOfTemplate(vmi *VirtualMachineInstance) bool {
 	made := vmi.Annotations[TemplateHashAnnotation]
-	return made == "" || made == vm.TemplateHash()
+	if made == "" || made == vm.TemplateHash() {
+		return true
+	}
+	// Before there was a placement hash, the template's hash was of all of the spec.
+	_, known := vmi.Annotations[PlacementHashAnnotation]
+	return !known && made == vm.wholeHash()
 }
 
-// IsPlaced says whether a VirtualMachineInstance has the placement that the VM's template says now.
-// One that says nothing of its placement has.
+// IsPlaced says whether a VirtualMachineInstance has the placement that the VM's template says now. A
+// VirtualMachineInstance without the annotation passes: it never follows the template.
 func (vm *VirtualMachine) IsPlaced(vmi *VirtualMachineInstance) bool {
 	placed := vmi.Annotations[PlacementHashAnnotation]
 	return placed == "" || placed == vm.PlacementHash()

@@ -165,6 +165,12 @@ const (
 	// EvacuationMigrationAnnotation holds, on a migration that an eviction asked for, the node that the guest is to
 	// leave.
 	EvacuationMigrationAnnotation = "kubevirt.io/evacuationMigration"
+	// WorkloadUpdateMigrationAnnotation holds, on a migration that brings a guest to a launcher of the present image, the
+	// launcher pod that the guest is to leave. KubeVirt leaves the value empty.
+	WorkloadUpdateMigrationAnnotation = "kubevirt.io/workloadUpdateMigration"
+	// VolumeUpdateAnnotation holds, on a migration that copies disks to the claims that users named, a hash of these
+	// claims (VirtualMachineInstance.VolumeUpdate).
+	VolumeUpdateAnnotation = "kubeqemu.io/volume-update"
 	// MigrationJobNameAnnotation holds the migration's name on its target pod.
 	MigrationJobNameAnnotation = "kubevirt.io/migrationJobName"
 )

@@ -95,10 +95,17 @@ func (vmi *VirtualMachineInstance) Moves(volume string) bool {
 	if vmi.Migration() != nil {
 		return vmi.Status.MigratesVolume(volume)
 	}
+	return vmi.MovesTo(volume) != nil || vmi.CopiesClaim(volume)
+}
+
+// CopiesClaim says whether a migration that would begin now makes a claim for a volume's disk and copies the disk there, because a
+// MigrationPolicy permits it.
+func (vmi *VirtualMachineInstance) CopiesClaim(volume string) bool {
 	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(s VolumeStatus) bool { return s.Name == volume && s.Moves })
 }
 
-// CopiesClaims says whether a migration that would begin now copies the disks of claims.
+// CopiesClaims says whether a migration that would begin now copies the disks of claims because a MigrationPolicy permits
+// it.
 func (vmi *VirtualMachineInstance) CopiesClaims() bool {
 	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(s VolumeStatus) bool { return s.Moves })
 }

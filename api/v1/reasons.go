@@ -85,6 +85,11 @@ const (
 	ReasonVMINotExists        = "VMINotExists"
 	ReasonVMIConditionMissing = "VMIConditionMissing"
 	ReasonTemplateChanged     = "TemplateChanged"
+	// ReasonVolumesToCopy: disks wait for the migration that copies them. ReasonVolumesUnready: they
+	// wait for something else first. ReasonVolumesNotCopied: the guest has ended before.
+	ReasonVolumesToCopy    = "VolumesToCopy"
+	ReasonVolumesUnready   = "VolumesUnready"
+	ReasonVolumesNotCopied = "VolumesNotCopied"
 	// ReasonFailedDataVolumeCreate and ReasonUnauthorizedDataVolumeCreate are KubeVirt's: a
 	// DataVolume could not be made, or the VM's service account may not clone what the DataVolume
 	// is filled from. ReasonSuccessfulDataVolumeCreate is of an event.

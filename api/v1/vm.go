@@ -81,12 +81,12 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	DataVolumeTemplates []DataVolumeTemplate `json:"dataVolumeTemplates,omitempty"`
 
-	// UpdateVolumesStrategy is for changes of the template's volumes while the guest runs.
-	// Replacement: they hold from the next start on. Migration is refused: not supported yet.
-	// Default: Replacement.
+	// UpdateVolumesStrategy is for volumes that the template puts on other claims while the guest
+	// runs. Replacement: they hold from the next start on. Migration: the guest is moved to another
+	// node, and its disks are copied to the new claims; until that is done, the machine does not start
+	// anew. Default: Replacement.
 	// +optional
 	// +kubebuilder:validation:Enum=Migration;Replacement
-	// +kubebuilder:validation:XValidation:rule="self == 'Replacement'",message="volume migration is not supported yet"
 	UpdateVolumesStrategy *UpdateVolumesStrategy `json:"updateVolumesStrategy,omitempty"`
 }
 
@@ -196,8 +196,13 @@ type ControllerRevisionRef struct {
 // UpdateVolumesStrategy is Replacement or Migration.
 type UpdateVolumesStrategy string
 
-// UpdateVolumesStrategyReplacement: changed volumes wait for the next start.
-const UpdateVolumesStrategyReplacement UpdateVolumesStrategy = "Replacement"
+// Values of UpdateVolumesStrategy.
+const (
+	// UpdateVolumesStrategyReplacement: changed volumes wait for the next start.
+	UpdateVolumesStrategyReplacement UpdateVolumesStrategy = "Replacement"
+	// UpdateVolumesStrategyMigration: a migration copies the disks to the new claims.
+	UpdateVolumesStrategyMigration UpdateVolumesStrategy = "Migration"
+)
 
 // VirtualMachineRunStrategy says when a guest runs.
 type VirtualMachineRunStrategy string
@@ -225,7 +230,8 @@ type VirtualMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	PrintableStatus VirtualMachinePrintableStatus `json:"printableStatus,omitempty"`
-	// Conditions are the VirtualMachineInstance's, and Failure and RestartRequired.
+	// Conditions are the VirtualMachineInstance's, and Failure, RestartRequired, VolumesChange and
+	// ManualRecoveryRequired.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -266,6 +272,10 @@ type VirtualMachineStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	MovedClaims []MovedClaim `json:"movedClaims,omitempty"`
+	// VolumeUpdateState is about volumes that the template puts on other claims than the guest has.
+	// +optional
+	// +nullable
+	VolumeUpdateState *VolumeUpdateState `json:"volumeUpdateState,omitempty"`
 }
 
 // VirtualMachinePrintableStatus is where a machine is, in one word.

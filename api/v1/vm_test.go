@@ -28,7 +28,7 @@ func TestValidateVirtualMachine(t *testing.T) {
 		"preference":   {func(vm *VirtualMachine) { vm.Spec.Preference = &PreferenceMatcher{} }, "spec.preference: Invalid value: \"\": either name or inferFromVolume must be set"},
 		"data volumes": {func(vm *VirtualMachine) { vm.Spec.DataVolumeTemplates = make([]DataVolumeTemplate, 33) }, "spec.dataVolumeTemplates: Too many"},
 		"replacement":  {func(vm *VirtualMachine) { vm.Spec.UpdateVolumesStrategy = ptr.To(UpdateVolumesStrategyReplacement) }, ""},
-		"migration": {func(vm *VirtualMachine) { vm.Spec.UpdateVolumesStrategy = ptr.To[UpdateVolumesStrategy]("Migration") },
+		"volumes": {func(vm *VirtualMachine) { vm.Spec.UpdateVolumesStrategy = ptr.To[UpdateVolumesStrategy]("Other") },
 			"spec.updateVolumesStrategy: Unsupported"},
 		"label": {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels = map[string]string{"a": "not a value"} }, "spec.template.metadata.labels"},
 		"annotation": {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Annotations = map[string]string{"not a key": ""} },

@@ -289,6 +289,10 @@ type VirtualMachineInstanceStatus struct {
 	// RuntimeUser is the user ID that QEMU runs as.
 	// +optional
 	RuntimeUser int64 `json:"runtimeUser,omitempty"`
+	// LauncherContainerImageVersion is the image of the launcher that has the guest, as virt-controller asked for it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	LauncherContainerImageVersion string `json:"launcherContainerImageVersion,omitempty"`
 	// GuestOSInfo is the guest's operating system, as its guest agent reported it last. The
 	// guest controls what is reported.
 	// +optional

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,13 +53,26 @@ func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 	return vmi
 }
 
-// TemplateHash is a hash of the template's spec without its placement, and of the instancetype and
-// preference that the VM names. It covers what the user wrote, without defaults: later versions may
+// TemplateHash is a hash of the template's spec without its placement and the names of its claims, and
+// of the instancetype and preference that the VM names. It covers what the user wrote, without defaults: later versions may
 // default more fields, and must leave a running guest as it is.
 func (vm *VirtualMachine) TemplateHash() string {
 	spec := vm.Spec.Template.Spec
 	spec.Place(Placement{})
-	said := []any{&spec}
+	spec.Volumes = slices.Clone(spec.Volumes)
+	for i := range spec.Volumes {
+		if spec.Volumes[i].updatable() {
+			spec.Volumes[i] = spec.Volumes[i].withoutClaim()
+		}
+	}
+	return vm.hashWith(&spec)
+}
+
+// wholeHash is a hash as TemplateHash, but of all of the template's spec.
+func (vm *VirtualMachine) wholeHash() string { return vm.hashWith(&vm.Spec.Template.Spec) }
+
+func (vm *VirtualMachine) hashWith(spec *VirtualMachineInstanceSpec) string {
+	said := []any{spec}
 	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
 		said = append(said, vm.Spec.Instancetype, vm.Spec.Preference)
 	}

@@ -38,8 +38,8 @@ func ValidateVirtualMachineSpec(vm *VirtualMachine) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("preference"), m.Name, "either name or inferFromVolume must be set"))
 	}
 	errs = append(errs, validateDataVolumeTemplates(vm, path.Child("dataVolumeTemplates"))...)
-	if u := spec.UpdateVolumesStrategy; u != nil && *u != UpdateVolumesStrategyReplacement {
-		errs = append(errs, field.NotSupported(path.Child("updateVolumesStrategy"), *u, []UpdateVolumesStrategy{UpdateVolumesStrategyReplacement}))
+	if u := spec.UpdateVolumesStrategy; u != nil {
+		errs = append(errs, oneOf(*u, path.Child("updateVolumesStrategy"), UpdateVolumesStrategyReplacement, UpdateVolumesStrategyMigration)...)
 	}
 	return errs
 }

@@ -3,16 +3,11 @@ package evacuation
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 
+	"github.com/kubeqemu/kubeqemu/api/nodefit"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
@@ -37,7 +32,7 @@ func (g *Guard) mustEnd(ctx context.Context, vmi *v1.VirtualMachineInstance) (bo
 // selectors, cordons and taints. The scheduler knows more: where affinities or a lack of memory keep the guest off, the
 // guest's migration says so.
 func (g *Guard) otherNode(ctx context.Context, vmi *v1.VirtualMachineInstance) (bool, error) {
-	selector, err := g.selector(vmi)
+	selector, err := nodefit.Selector(vmi, g.nodeSelectors())
 	if err != nil {
 		return false, fmt.Errorf("read nodeSelector: %w", err)
 	}
@@ -51,7 +46,7 @@ func (g *Guard) otherNode(ctx context.Context, vmi *v1.VirtualMachineInstance) (
 			return false, fmt.Errorf("list nodes: %w", err)
 		}
 		for i := range page.Items {
-			if node := &page.Items[i]; node.Name != vmi.Status.NodeName && takes(node, vmi.Spec.Tolerations) {
+			if node := &page.Items[i]; node.Name != vmi.Status.NodeName && nodefit.Takes(node, vmi.Spec.Tolerations) {
 				return true, nil
 			}
 		}
@@ -59,40 +54,4 @@ func (g *Guard) otherNode(ctx context.Context, vmi *v1.VirtualMachineInstance) (
 			return false, nil
 		}
 	}
-}
-
-// selector selects the nodes that have, or had, a virt-handler, and that the guest's pods may be on.
-func (g *Guard) selector(vmi *v1.VirtualMachineInstance) (labels.Selector, error) {
-	wanted := labels.Set{}
-	maps.Copy(wanted, g.nodeSelectors())
-	maps.Copy(wanted, vmi.Spec.NodeSelector)
-	if vmi.Spec.Architecture != "" {
-		wanted[corev1.LabelArchStable] = vmi.Spec.Architecture
-	}
-	selector, err := labels.ValidatedSelectorFromSet(wanted)
-	if err != nil {
-		return nil, err
-	}
-	// The label is "false" while virt-handler is away.
-	handler, err := labels.NewRequirement(v1.SchedulableLabel, selection.Exists, nil)
-	if err != nil {
-		return nil, err
-	}
-	return selector.Add(*handler), nil
-}
-
-// faults is the prefix of taints by which Kubernetes itself says that a node has a fault.
-const faults = "node.kubernetes.io/"
-
-// takes says whether the scheduler may put a pod with these tolerations on a node, once the node has no fault.
-func takes(node *corev1.Node, tolerations []corev1.Toleration) bool {
-	if node.Spec.Unschedulable || node.DeletionTimestamp != nil {
-		return false
-	}
-	return !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
-		if taint.Effect == corev1.TaintEffectPreferNoSchedule || strings.HasPrefix(taint.Key, faults) {
-			return false
-		}
-		return !slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(logr.Discard(), &taint, true) })
-	})
 }

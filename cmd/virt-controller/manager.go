@@ -116,8 +116,10 @@ func setUp(mgr ctrl.Manager, o options) error {
 	if err := moves.Setup(mgr); err != nil {
 		return fmt.Errorf("set up migration controller: %w", err)
 	}
-	if err := (&migration.Evacuator{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: c}).Setup(mgr); err != nil {
-		return fmt.Errorf("set up evacuation controller: %w", err)
+	if err := (&migration.Mover{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: c, LauncherImage: o.launcherImage,
+		KubeVirt:  func(ctx context.Context) (*v1.KubeVirtSpec, error) { return kubevirt.Spec(ctx, mgr.GetClient()) },
+		RolledOut: func(ctx context.Context) (bool, error) { return kubevirt.HandlersRolledOut(ctx, mgr.GetClient()) }}).Setup(mgr); err != nil {
+		return fmt.Errorf("set up the controller that makes migrations: %w", err)
 	}
 	vms := &vm.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Jitter: rand.Float64,

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -13,9 +15,35 @@ import (
 
 // Configuration returns the cluster's configuration, which is empty without a KubeVirt object.
 func Configuration(ctx context.Context, reader client.Reader) (*v1.KubeVirtConfiguration, error) {
+	spec, err := Spec(ctx, reader)
+	if err != nil {
+		return nil, err
+	}
+	return &spec.Configuration, nil
+}
+
+// Spec returns the spec of the KubeVirt object that is in force. It is empty without such an object.
+func Spec(ctx context.Context, reader client.Reader) (*v1.KubeVirtSpec, error) {
 	var list v1.KubeVirtList
 	if err := reader.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("list KubeVirts: %w", err)
 	}
-	return v1.ClusterConfiguration(list.Items), nil
+	if kv := v1.KubeVirtInForce(list.Items); kv != nil {
+		return &kv.Spec, nil
+	}
+	return &v1.KubeVirtSpec{}, nil
+}
+
+// HandlersRolledOut says whether every node that is to have a virt-handler has one of the present DaemonSet, which works.
+func HandlersRolledOut(ctx context.Context, reader client.Reader) (bool, error) {
+	set := &appsv1.DaemonSet{}
+	err := reader.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: v1.VirtHandler}, set)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get DaemonSet %s: %w", v1.VirtHandler, err)
+	}
+	c := handlerComponent(set)
+	return c.rolledOut() && c.complete(), nil
 }

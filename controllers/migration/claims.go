@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -19,24 +18,36 @@ import (
 // This file makes the claims to which a migration copies disks that only one node can use. If the migration fails, this
 // file deletes the new claims. If the migration succeeds, package vm deletes the old claims.
 
-// copies says between which claims a migration of a VMI copies. It is pure.
-func copies(vmi *v1.VirtualMachineInstance, migration types.UID) []v1.StorageMigratedVolumeInfo {
+// copies says between which claims a migration of a VMI copies. It is pure. A migration that was not made for it copies to a claim that a user
+// named only if the guest could not move otherwise: a claim that cannot take the disk must not keep the guest on a node that is being
+// drained.
+func copies(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInstanceMigration) []v1.StorageMigratedVolumeInfo {
 	var out []v1.StorageMigratedVolumeInfo
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		has := vmi.Status.ClaimInfo(v.Name)
-		if has == nil || v.Claim() == nil || !vmi.Moves(v.Name) {
+		if has == nil || v.Claim() == nil {
 			continue
 		}
-		to := has.DeepCopy()
-		to.ClaimName, to.Capacity = v1.CopyName(v.Claim().Name, migration), nil
+		to := vmi.MovesTo(v.Name).DeepCopy()
+		shared := slices.Contains(has.AccessModes, corev1.ReadWriteMany)
+		if migration.Annotations[v1.VolumeUpdateAnnotation] == "" && (shared || vmi.CopiesClaim(v.Name)) {
+			to = nil
+		}
+		switch {
+		case to == nil && !vmi.CopiesClaim(v.Name):
+			continue
+		case to == nil:
+			to = has.DeepCopy()
+			to.ClaimName, to.Capacity = v1.CopyName(v.Claim().Name, migration.UID), nil
+		}
 		out = append(out, v1.StorageMigratedVolumeInfo{VolumeName: v.Name, SourcePVCInfo: has.DeepCopy(), DestinationPVCInfo: to})
 	}
 	return out
 }
 
-// makeClaims makes the claims of the target. why is why it can never be done: somebody else's claim has the name, or the source's
-// claim is gone.
+// makeClaims makes the claims of the target, but for those that a user named. why is why it can never be done: somebody else's
+// claim has the name, or a claim is gone.
 func (r *Reconciler) makeClaims(ctx context.Context, w *work) (why string, err error) {
 	for i := range w.vmi.Status.MigratedVolumes {
 		m := &w.vmi.Status.MigratedVolumes[i]
@@ -48,10 +59,16 @@ func (r *Reconciler) makeClaims(ctx context.Context, w *work) (why string, err e
 		switch err := r.Live.Get(ctx, key, there); {
 		case err == nil && there.Labels[v1.CopyOfLabel] == string(w.migration.UID):
 			continue
+		case err == nil && !makes(w, m) && there.DeletionTimestamp != nil:
+			return fmt.Sprintf("the claim %q, to which the disk is to be copied, is being deleted", key.Name), nil
+		case err == nil && !makes(w, m):
+			continue
 		case err == nil:
 			return fmt.Sprintf("a claim %q that is not the migration's is in the way; delete it", key.Name), nil
 		case !apierrors.IsNotFound(err):
 			return "", fmt.Errorf("get claim %s: %w", key.Name, err)
+		case !makes(w, m):
+			return fmt.Sprintf("the claim %q, to which the disk is to be copied, is gone", key.Name), nil
 		}
 		from := &corev1.PersistentVolumeClaim{}
 		switch err := r.Live.Get(ctx, client.ObjectKey{Namespace: w.vmi.Namespace, Name: m.SourcePVCInfo.ClaimName}, from); {
@@ -70,6 +87,11 @@ func (r *Reconciler) makeClaims(ctx context.Context, w *work) (why string, err e
 		r.Events.Eventf(w.migration, claim, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created claim %s, to which the disk of volume %s is copied", claim.Name, m.VolumeName)
 	}
 	return "", nil
+}
+
+// makes says whether the migration makes the claim to which it copies a disk. It does not make a claim that a user named.
+func makes(w *work, m *v1.StorageMigratedVolumeInfo) bool {
+	return m.DestinationPVCInfo.ClaimName == v1.CopyName(specClaim(w.vmi, m.VolumeName), w.migration.UID)
 }
 
 // withoutVM says whether the VM of a VMI is gone, or is being deleted. The garbage collector would delete a claim of such a VM.

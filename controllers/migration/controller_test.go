@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -519,6 +520,44 @@ func TestNext(t *testing.T) {
 		}
 		var got []string
 		for _, uid := range next(all, func(m *v1.VirtualMachineInstanceMigration) string { return nodes[m.Name] }, c.config) {
+			got = append(got, string(uid))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %v, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestLowestPriority: migrations that any user of a VM can cause take half of the places, and one for each namespace.
+func TestLowestPriority(t *testing.T) {
+	low := v1.PrioritySystemMaintenance
+	one := func(name, namespace string, updates bool, phase v1.VirtualMachineInstanceMigrationPhase) v1.VirtualMachineInstanceMigration {
+		m := v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID(name)}}
+		m.Spec.VMIName, m.Spec.Priority, m.Status.Phase = name, &low, phase
+		if updates {
+			m.Annotations = map[string]string{v1.VolumeUpdateAnnotation: "x"}
+		}
+		return m
+	}
+	of := func(m v1.VirtualMachineInstanceMigration) v1.VirtualMachineInstanceMigration {
+		m.Spec.Priority = nil
+		return m
+	}
+	type all = []v1.VirtualMachineInstanceMigration
+	for name, c := range map[string]struct {
+		all  all
+		node string
+		want string
+	}{
+		"half of the places":       {all{one("a", "1", true, ""), one("b", "2", true, ""), one("c", "3", true, "")}, "", "a b"},
+		"one of a namespace":       {all{one("a", "1", true, ""), one("b", "1", true, ""), one("c", "2", true, "")}, "", "a c"},
+		"another runs":             {all{one("a", "1", true, v1.MigrationRunning), one("b", "1", true, ""), one("c", "2", true, "")}, "", "c"},
+		"launchers":                {all{one("a", "1", false, ""), one("b", "1", false, ""), one("c", "1", false, "")}, "", "a b"},
+		"one from a node":          {all{one("a", "1", true, ""), one("b", "2", true, "")}, "node", "a"},
+		"others take what is left": {all{one("a", "1", true, v1.MigrationRunning), one("b", "2", true, v1.MigrationRunning), one("c", "3", true, ""), of(one("d", "1", false, "")), of(one("e", "1", false, ""))}, "", "d e"},
+	} {
+		var got []string
+		for _, uid := range next(c.all, func(m *v1.VirtualMachineInstanceMigration) string { return cmp.Or(c.node, m.Name) }, (&v1.KubeVirtConfiguration{}).Migrations()) {
 			got = append(got, string(uid))
 		}
 		if strings.Join(got, " ") != c.want {

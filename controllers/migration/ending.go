@@ -55,6 +55,8 @@ func giveUp(w *work) string {
 		return "the VirtualMachineInstance is being deleted"
 	case w.target == nil && moot(m, w.vmi) != "":
 		return moot(m, w.vmi)
+	case unwanted(w.vmi) != "":
+		return unwanted(w.vmi)
 	case w.target == nil && m.IsUnderway():
 		return "the target pod was deleted"
 	case w.target == nil:
@@ -266,6 +268,9 @@ func (r *Reconciler) arrive(ctx context.Context, w *work) (time.Duration, error)
 		return 0, r.giveBack(ctx, w)
 	default:
 		return lookDelay, nil
+	}
+	if renamed, err := r.nameClaims(ctx, w); renamed || err != nil {
+		return 0, err // its event brings us back
 	}
 	err := r.writeVMI(ctx, w, func(status *v1.VirtualMachineInstanceStatus) {
 		s := status.MigrationState

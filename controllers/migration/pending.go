@@ -79,7 +79,7 @@ func hopeless(w *work) string {
 	return ""
 }
 
-// drop deletes an evacuation that nobody needs any more. It has not failed: it holds up no later one.
+// drop deletes a migration of ours that nobody needs any more. It has not failed: it holds up no later one.
 func (r *Reconciler) drop(ctx context.Context, w *work) (time.Duration, error) {
 	if behind, err := r.behind(ctx, w); behind || err != nil {
 		return kit.WriteDelay, err
@@ -144,7 +144,7 @@ func (r *Reconciler) configuration(ctx context.Context) (*v1.MigrationConfigurat
 // target at a time. policy may be nil.
 func (r *Reconciler) begin(ctx context.Context, w *work, config *v1.MigrationConfiguration, policy *v1alpha1.MigrationPolicy) error {
 	target := v1.LauncherPodName(w.vmi.Name, w.vmi.UID, w.migration.UID)
-	claims, name := copies(w.vmi, w.migration.UID), ""
+	claims, name := copies(w.vmi, w.migration), ""
 	if policy != nil {
 		config, name = overridden(config, policy), policy.Name
 	}
@@ -179,15 +179,21 @@ func (r *Reconciler) hasRoom(ctx context.Context, w *work, config *v1.MigrationC
 }
 
 // next returns the UIDs of the waiting migrations that may begin, in the order of priority and age. A migration
-// that waits for room on its own node, or for a quota, holds up no other. It is pure.
+// that waits for room on its own node, or for a quota, holds up no other. Migrations of the lowest priority take half of the places at
+// most, and one for each namespace: every user who may edit a VM can cause them. It is pure.
 func next(all []v1.VirtualMachineInstanceMigration, source func(*v1.VirtualMachineInstanceMigration) string, config *v1.MigrationConfiguration) []types.UID {
-	running, from := 0, map[string]int{}
+	taken, lowest := places{nodes: map[string]int{}, namespaces: map[string]int{}}, places{nodes: map[string]int{}, namespaces: map[string]int{}}
+	take := func(m *v1.VirtualMachineInstanceMigration, node string) {
+		taken.take(m, node)
+		if m.EffectivePriority() == v1.PrioritySystemMaintenance {
+			lowest.take(m, node)
+		}
+	}
 	var waiting []*v1.VirtualMachineInstanceMigration
 	for i := range all {
 		switch m := &all[i]; {
 		case m.IsUnderway():
-			running++
-			from[source(m)]++
+			take(m, source(m))
 		case waits(m) && m.DeletionTimestamp == nil && source(m) != "":
 			waiting = append(waiting, m)
 		}
@@ -199,18 +205,40 @@ func next(all []v1.VirtualMachineInstanceMigration, source func(*v1.VirtualMachi
 	chosen := map[types.NamespacedName]bool{} // VMIs
 	for _, m := range waiting {
 		vmi, node := types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}, source(m)
-		if running >= config.Parallel() {
+		if taken.all >= config.Parallel() {
 			break
 		}
-		if from[node] >= config.Outbound() || chosen[vmi] {
+		if taken.nodes[node] >= config.Outbound() || chosen[vmi] {
 			continue
 		}
-		running++
-		from[node]++
+		if m.EffectivePriority() == v1.PrioritySystemMaintenance &&
+			(lowest.all >= max(1, config.Parallel()/2) || lowest.nodes[node] >= max(1, config.Outbound()/2) || isTenants(m) && lowest.namespaces[m.Namespace] >= 1) {
+			continue
+		}
+		take(m, node)
 		chosen[vmi] = true
 		out = append(out, m.UID)
 	}
 	return out
+}
+
+// places are the places that migrations have taken. Of namespaces only those count that a tenant has caused.
+type places struct {
+	all               int
+	nodes, namespaces map[string]int
+}
+
+func (p *places) take(m *v1.VirtualMachineInstanceMigration, node string) {
+	p.all++
+	p.nodes[node]++
+	if isTenants(m) {
+		p.namespaces[m.Namespace]++
+	}
+}
+
+// isTenants says whether a user who may only edit the VM has caused the migration.
+func isTenants(m *v1.VirtualMachineInstanceMigration) bool {
+	return m.Annotations[v1.VolumeUpdateAnnotation] != ""
 }
 
 // rank is a priority as a number; the lowest comes first. A migration that a quota holds up comes last.

@@ -51,10 +51,34 @@ func movedSizes(ctx context.Context, launcher *sessions.Session, vmi *v1.Virtual
 	return sizes, nil
 }
 
+// atMostClaims are sizes of disks, each at most as large as the claims between which the disk is copied. A launcher says the sizes, and a
+// migration has time for each byte.
+func atMostClaims(sizes map[string]int64, vmi *v1.VirtualMachineInstance) map[string]int64 {
+	out := map[string]int64{}
+	for _, m := range vmi.Status.MigratedVolumes {
+		claims := int64(0)
+		for _, info := range []*v1.PersistentVolumeClaimInfo{m.SourcePVCInfo, m.DestinationPVCInfo} {
+			if info != nil {
+				claims = max(claims, info.Requests.Storage().Value(), info.Capacity.Storage().Value())
+			}
+		}
+		if size, ok := sizes[m.VolumeName]; ok {
+			out[m.VolumeName] = min(size, claims)
+		}
+	}
+	return out
+}
+
 // makeMoved has a Machine say that the target's launcher makes the disks into which the migration copies. The sizes are a
 // source's, and facts are what the target's launcher has found on the target's claims.
 func makeMoved(m *qemuargs.Machine, vmi *v1.VirtualMachineInstance, sizes map[string]int64, facts []qemuargs.VolumeFacts) error {
 	m.Disks = append([]qemuargs.Disk(nil), m.Disks...)
+	for i := range m.Disks {
+		// The source's launcher may have made a disk that both nodes have. The target must not make it anew.
+		if image := &m.Disks[i].Image; image.Volume != "" {
+			image.Create = 0
+		}
+	}
 	for i, moved := range vmi.Status.MigratedVolumes {
 		disk := diskOf(m, moved.VolumeName)
 		size := sizes[moved.VolumeName]
@@ -63,10 +87,10 @@ func makeMoved(m *qemuargs.Machine, vmi *v1.VirtualMachineInstance, sizes map[st
 			return fmt.Errorf("the source's Machine has no disk %q in a file of a claim", moved.VolumeName)
 		case size <= 0 || size%512 != 0:
 			return fmt.Errorf("the source's disk %q has %d bytes, which is no size of a disk", moved.VolumeName, size)
-		case !facts[i].Missing:
-			return fmt.Errorf("the target's claim for volume %s has a disk already", moved.VolumeName)
-		case size > facts[i].Free:
-			return fmt.Errorf("the target's claim for volume %s has no room for its disk of %d bytes: %d are free", moved.VolumeName, size, facts[i].Free)
+		case !facts[i].Replaceable(m.UUID):
+			return fmt.Errorf("the target's claim for volume %s has a disk already, with data on it; name an empty claim", moved.VolumeName)
+		case size > facts[i].Free+facts[i].Taken:
+			return fmt.Errorf("the target's claim for volume %s has no room for its disk of %d bytes: %d are free", moved.VolumeName, size, facts[i].Free+facts[i].Taken)
 		}
 		disk.Image.Create, disk.Image.Direct = size, disk.Image.Direct && facts[i].Direct
 	}

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -70,11 +73,53 @@ func TestClaimMoves(t *testing.T) {
 	}
 }
 
+// TestAtMostClaims: a launcher that says that its disk is large gets no more time than its claims permit.
+func TestAtMostClaims(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{
+		{VolumeName: "a", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{Requests: storage("1Gi")}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{Requests: storage("1Gi"), Capacity: storage("2Gi")}},
+		{VolumeName: "b", DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{Requests: storage("1Gi")}}, {VolumeName: "c"}}
+	got := atMostClaims(map[string]int64{"a": 1 << 50, "b": 7, "c": 7, "d": 7}, vmi)
+	if diff := cmp.Diff(map[string]int64{"a": 2 * gib, "b": 7, "c": 0}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func storage(size string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+}
+
+// TestSharedDiskIsKept: the source's launcher has made a disk that both nodes have. The target does not make it anew.
+func TestSharedDiskIsKept(t *testing.T) {
+	m := &qemuargs.Machine{UUID: "machine", Disks: []qemuargs.Disk{
+		{Name: "shared", Image: qemuargs.Image{Volume: qemuargs.FileVolume, Create: 5}},
+		{Name: "moved", Image: qemuargs.Image{Volume: qemuargs.FileVolume, Create: 5}},
+		{Name: "empty", Image: qemuargs.Image{Create: 7}}}}
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "moved"}}
+	for name, facts := range map[string]qemuargs.VolumeFacts{"missing": {Missing: true, Free: gib}, "blank": {Blank: true, Free: gib}, "ours": {Incoming: "machine", Free: 0, Taken: gib}} {
+		now := *m
+		if err := makeMoved(&now, vmi, map[string]int64{"moved": gib}, []qemuargs.VolumeFacts{facts}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for i, want := range []int64{0, gib, 7} {
+			if got := now.Disks[i].Image.Create; got != want {
+				t.Errorf("%s: of disk %s %d bytes are made, want %d", name, now.Disks[i].Name, got, want)
+			}
+		}
+	}
+	if m.Disks[0].Image.Create != 5 {
+		t.Error("the source's Machine is changed")
+	}
+}
+
 // TestClaimDoesNotMove: a target without room for the disk, or whose claim has a disk, says so, and the guest stays.
 func TestClaimDoesNotMove(t *testing.T) {
 	for name, c := range map[string]struct{ source, target, says string }{
 		"no room":               {"", `{"claims":[{"missing":true,"free":1073741823}]}`, "has no room for its disk of 1073741824 bytes: 1073741823 are free"},
 		"a disk is there":       {"", `{"claims":[{"size":1073741824}]}`, "has a disk already"},
+		"another machine's":     {"", `{"claims":[{"size":1073741824,"incoming":"other"}]}`, "has a disk already"},
+		"a block device":        {"", `{"claims":[{"size":1073741824,"block":true,"blank":true}]}`, "has a disk already"},
 		"no volume":             {"", `{"claims":[{"error":"no such folder"}]}`, "no such folder"},
 		"a claim too few":       {"", `{}`, "asked about 1, got 0"},
 		"a source without disk": {`{"claims":[{"missing":true}]}`, "", "has 0 bytes, which is no size"},

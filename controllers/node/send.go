@@ -109,7 +109,7 @@ func (d *departure) send(ctx context.Context) error {
 	if err := d.connect(ctx, launcher, to); err != nil {
 		return err
 	}
-	bounds := limits(m.MigrationConfiguration, machine, offer.Claims)
+	bounds := limits(m.MigrationConfiguration, machine, atMostClaims(offer.Claims, d.vmi))
 	// The launcher holds these limits itself. But a launcher is a tenant's, and a migration takes a place that others
 	// wait for.
 	most := time.Duration(bounds.CompletionSeconds)*time.Second + launcherSlack

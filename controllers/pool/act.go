@@ -94,8 +94,13 @@ func (r *Reconciler) restart(ctx context.Context, pool *v1beta1.VirtualMachinePo
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), vmi); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if vmi.DeletionTimestamp != nil || !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi) || vm.IsOfTemplate(vmi) && vm.IsPlaced(vmi) {
+	_, renamed := vm.VolumeUpdates(vmi, v1.RolloutStage)
+	current := vm.IsOfTemplate(vmi) && vm.IsPlaced(vmi) && len(renamed) == 0
+	if vmi.DeletionTimestamp != nil || !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi) || current {
 		return nil // the VM's status is behind
+	}
+	if len(vm.Status.PendingVolumes()) > 0 {
+		return nil // a migration copies disks, without which the guest could not start
 	}
 	asked := vm.DeepCopy()
 	asked.Status.StateChangeRequests = []v1.VirtualMachineStateChangeRequest{{Action: v1.StopRequest, UID: &vmi.UID}, {Action: v1.StartRequest}}

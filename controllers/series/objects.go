@@ -18,7 +18,9 @@ type Objects struct {
 	List func(context.Context) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error)
 	// PodName is the name of an instance's launcher pod.
 	PodName func(*v1.VirtualMachineInstance) string
-	Log     logr.Logger
+	// LauncherImage is the image of new launchers.
+	LauncherImage string
+	Log           logr.Logger
 }
 
 // Describe describes nothing, because series have different labels: empty ones are left out.
@@ -31,9 +33,14 @@ func (o *Objects) Collect(to chan<- prometheus.Metric) {
 		o.Log.Error(err, "list VirtualMachines and their instances for metrics")
 		return
 	}
+	count := 0
 	for i := range instances {
 		o.instance(to, &instances[i])
+		if o.outdated(&instances[i]) {
+			count++
+		}
 	}
+	gauge("kubevirt_vmi_number_of_outdated", "Guests whose launchers are of another image than new ones.").send(to, float64(count))
 	transitions := newTransitions()
 	for i := range machines {
 		machine(to, &machines[i])
@@ -58,10 +65,16 @@ func stays(vmi *v1.VirtualMachineInstance) bool {
 	return reason != "" && !vmi.IsFinal() && ptr.Deref(vmi.Spec.EvictionStrategy, "") == v1.EvictionStrategyLiveMigrate
 }
 
-// instance sends the series of an instance. The label outdated is constant: nothing acts on an outdated launcher.
+// outdated says whether an instance's guest has a launcher of another image than new ones.
+func (o *Objects) outdated(vmi *v1.VirtualMachineInstance) bool {
+	image := vmi.Status.LauncherContainerImageVersion
+	return image != "" && image != o.LauncherImage && !vmi.IsFinal()
+}
+
+// instance sends the series of an instance.
 func (o *Objects) instance(to chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
 	who := labels{"node", vmi.Status.NodeName, "namespace", vmi.Namespace, "name", vmi.Name}
-	more := labels{"phase", strings.ToLower(string(vmi.Status.Phase)), "evictable", strconv.FormatBool(!stays(vmi)), "outdated", "false"}
+	more := labels{"phase", strings.ToLower(string(vmi.Status.Phase)), "evictable", strconv.FormatBool(!stays(vmi)), "outdated", strconv.FormatBool(o.outdated(vmi))}
 	a := vmi.Annotations
 	more = append(more, "instance_type", either(a["kubevirt.io/instancetype-name"], a["kubevirt.io/cluster-instancetype-name"]),
 		"preference", either(a["kubevirt.io/preference-name"], a["kubevirt.io/cluster-preference-name"]))

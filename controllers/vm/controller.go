@@ -28,6 +28,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // Reconciler starts and stops VMs by making and deleting their VMIs.
@@ -111,6 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if p.action == enable {
 		return ctrl.Result{}, ignoreConflict(r.enable(ctx, vm))
 	}
+	p.volumes = r.findVolumeUpdate(ctx, vm, vmi, cluster.Rollout(), p.action == wait)
 	now, failed, stepErr := r.carryOut(ctx, vm, vmi, &p)
 	if errors.Is(stepErr, errBehind) {
 		return ctrl.Result{RequeueAfter: behindDelay}, nil
@@ -138,6 +140,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		stepErr = r.dropLeft(ctx, vm, now)
 	}
 	after, stepErr := r.patient(vm, stepErr)
+	if p.after == 0 {
+		p.after = p.volumes.after
+	}
 	return ctrl.Result{RequeueAfter: max(after, p.after)}, ignoreConflict(stepErr)
 }
 
@@ -257,6 +262,9 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 			return vmi, failed, err
 		}
 	}
+	if p.action == start && len(p.volumes.pending) > 0 {
+		p.action = wait
+	}
 	if p.action != start {
 		return vmi, nil, nil
 	}
@@ -299,7 +307,7 @@ func (r *Reconciler) assemble(ctx context.Context, vm, expanded *v1.VirtualMachi
 		return nil, nil, err
 	}
 	made = expanded.Draft(paused)
-	made.Annotations[v1.TemplateHashAnnotation] = vm.TemplateHash()
+	made.Annotations[v1.TemplateHashAnnotation], made.Annotations[v1.PlacementHashAnnotation] = vm.TemplateHash(), vm.PlacementHash()
 	r.Follow.Note(templateMetadata(vm), made)
 	if overridden, err = r.Presets.Apply(ctx, made); err != nil {
 		return nil, nil, err
@@ -458,11 +466,20 @@ func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, sta
 	return nil
 }
 
-// announce makes events of a new failure, and of disks that are made anew.
+// announce makes events of a new failure, of disks that are made anew, and of disks that are to be copied.
 func (r *Reconciler) announce(before, vm *v1.VirtualMachine, lost []string) {
 	for _, claim := range lost {
 		if before.Status.Holds(claim) {
 			r.Events.Eventf(vm, nil, corev1.EventTypeWarning, "ClaimLost", "Provision", "claim %s, to which a migration copied a disk, is gone: the VM starts with the disk of its template, which is made anew if it is gone, too", claim)
+		}
+	}
+	for _, kind := range []v1.ConditionType{v1.ConditionManualRecoveryRequired, v1.ConditionVolumesChange} {
+		if c, old := vm.Status.Condition(kind), before.Status.Condition(kind); c != nil && (old == nil || old.Reason != c.Reason) {
+			how := corev1.EventTypeWarning
+			if c.Reason == v1.ReasonVolumesToCopy {
+				how = corev1.EventTypeNormal
+			}
+			r.Events.Eventf(vm, nil, how, c.Reason, "UpdateVolumes", "%s", control.Short(c.Message))
 		}
 	}
 	c, old := vm.Status.Condition(v1.ConditionFailure), before.Status.Condition(v1.ConditionFailure)

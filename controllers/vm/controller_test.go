@@ -305,7 +305,7 @@ func refused(s subject) {
 		"runStrategy: Always\n  preference: {name: small, inferFromVolume: root}" + template:            "either name or inferFromVolume",
 		"runStrategy: Always" + strings.Replace(template, "memory: {guest: 128Mi}", "", 1):              "spec.template.spec.domain.memory",
 		"runStrategy: Always\n  dataVolumeTemplates: [{metadata: {name: x}}]" + template:                "spec.dataVolumeTemplates",
-		"runStrategy: Always\n  updateVolumesStrategy: Migration" + template:                            "spec.updateVolumesStrategy",
+		"runStrategy: Always\n  updateVolumesStrategy: Other" + template:                                "spec.updateVolumesStrategy",
 		"runStrategy: Always\n  colour: red" + template:                                                 "spec.colour",
 		"runStrategy: Always" + strings.Replace(template, "domain:", "colour: red\n      domain:", 1):   "spec.template.spec.colour",
 		"runStrategy: Always" + strings.Replace(template, "resources: {}", "devices2: {}", 1):           "spec.template.spec.domain.devices2",

@@ -52,7 +52,7 @@ func wantsDisks(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) 
 		return false
 	}
 	if vmi != nil {
-		return vmi.DeletionTimestamp == nil && waitsForDisk(vmi)
+		return vmi.DeletionTimestamp == nil && (waitsForDisk(vmi) || p.volumes.unready != "")
 	}
 	return vm.Annotations[v1.ImmediateDataVolumeCreationAnnotation] != "false" || p.action == start
 }

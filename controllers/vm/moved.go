@@ -34,11 +34,21 @@ func moved(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, lost []string)
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		named, info := v.Claim(), vmi.Status.ClaimInfo(v.Name)
-		if named != nil && !named.Overlay && info != nil && info.ClaimName != "" {
+		if named != nil && !named.Overlay && info != nil && info.ClaimName != "" && vm.KeepsHeld(vmi, v, info.ClaimName) {
 			out = held(out, named.Name, info.ClaimName)
 		}
 	}
-	return out
+	return slices.DeleteFunc(out, func(m v1.MovedClaim) bool { return !matters(vm, vmi, &m) })
+}
+
+// matters says whether it still matters which claim has the disk of a claim: the template or the VMI names the claim, or the disk
+// is to be copied once more.
+func matters(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, m *v1.MovedClaim) bool {
+	names := func(v v1.Volume) bool { return v.Claim() != nil && v.Claim().Name == m.ClaimName }
+	return slices.ContainsFunc(vm.Spec.Template.Spec.Volumes, names) || slices.ContainsFunc(vmi.Spec.Volumes, names) ||
+		slices.ContainsFunc(vm.Status.PendingVolumes(), func(p v1.StorageMigratedVolumeInfo) bool {
+			return p.SourcePVCInfo != nil && p.SourcePVCInfo.ClaimName == m.HeldBy
+		})
 }
 
 // movedNow is moved, but takes nothing back because of a VMI that the cache has from before a migration: another

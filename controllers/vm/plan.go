@@ -44,6 +44,8 @@ type plan struct {
 	disks disks
 	// moved is what is known of claims whose disks are on other claims, once carryOut is done.
 	moved []v1.MovedClaim
+	// volumes are those that the template puts on other claims than the guest has.
+	volumes volumeUpdate
 	// staged is why the guest needs a restart to be as the template says, once carryOut is done; empty if it needs none.
 	staged string
 	// after is how long to wait where time alone changes the plan.

@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,7 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	status.StateChangeRequests = p.requests
 	status.StateChangeRequests = status.PendingRequests(vmi)
 	status.StartFailure = p.startFailure
-	status.MovedClaims = p.moved
+	status.MovedClaims, status.VolumeUpdateState = p.moved, p.volumes.state()
 	if p.chosen != nil {
 		status.InstancetypeRef, status.PreferenceRef = p.chosen.Refs()
 	}
@@ -30,7 +31,7 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	status.Ready = ready != nil && ready.Status == metav1.ConditionTrue
 	status.PrintableStatus = printable(vm, vmi, p)
 	status.DesiredGeneration = vm.Generation
-	status.ObservedGeneration = carriedOut(vm, vmi)
+	status.ObservedGeneration = carriedOut(vm, vmi, p)
 	switch strategy := vm.Strategy(); {
 	case vmi != nil || strategy != v1.RunStrategyRerunOnFailure:
 		status.RunStrategy = strategy
@@ -41,8 +42,8 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 }
 
 // carriedOut is the generation of the VM's spec from which the present guest was made.
-func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) int64 {
-	if vmi != nil && !(vm.IsOfTemplate(vmi) && vm.IsPlaced(vmi)) {
+func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) int64 {
+	if vmi != nil && !(vm.IsOfTemplate(vmi) && vm.IsPlaced(vmi) && len(p.volumes.pending) == 0 && p.staged == "") {
 		if made, err := strconv.ParseInt(vmi.Annotations[v1.VMGenerationAnnotation], 10, 64); err == nil {
 			return made
 		}
@@ -79,6 +80,9 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, f
 	if p.staged != "" {
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionRestartRequired, Status: metav1.ConditionTrue, Reason: v1.ReasonTemplateChanged, Message: p.staged})
 	}
+	if c := p.volumes.condition(vmi); c != nil {
+		set(*c)
+	}
 	for i := range list {
 		list[i].ObservedGeneration = vm.Generation
 	}
@@ -96,9 +100,10 @@ const (
 // the node may write anything. So they are bounded, and a condition with the type of one of
 // the VM's own is dropped.
 func copied(conditions []v1.VirtualMachineInstanceCondition) []v1.VirtualMachineInstanceCondition {
+	own := []v1.ConditionType{v1.ConditionFailure, v1.ConditionRestartRequired, v1.ConditionVolumesChange, v1.ConditionManualRecoveryRequired}
 	var list []v1.VirtualMachineInstanceCondition
 	for _, c := range conditions {
-		if len(list) == maxCopied || c.Type == v1.ConditionFailure || c.Type == v1.ConditionRestartRequired || len(c.Type) > maxWord || len(c.Reason) > maxWord {
+		if len(list) == maxCopied || slices.Contains(own, c.Type) || len(c.Type) > maxWord || len(c.Reason) > maxWord {
 			continue
 		}
 		if len(c.Message) > maxMessage {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -56,6 +57,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1.VirtualMachineInstance{}).
 		Watches(&corev1.Pod{}, r.podEvents()).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
+		// A VM's VMI has the VM's name.
+		Watches(&v1.VirtualMachine{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(updatesVolumes())).
 		WithOptions(kit.Options(8)).
 		Complete(r)
 }
@@ -104,9 +107,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		after, stepErr = r.replace(ctx, vmi, pod)
 	case pod != nil:
 		begin(&vmi.Status, r.now())
-		_, stepErr = r.observeVolumes(ctx, vmi)
-		if stepErr == nil {
-			after = r.observeMoves(ctx, vmi)
+		vm, err := r.machine(ctx, r.Client, vmi)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if _, stepErr = r.observeVolumes(ctx, vmi); stepErr == nil {
+			after = r.observeMoves(ctx, vmi, vm)
 		}
 		observeMigratable(vmi, r.now())
 		observe(&vmi.Status, pod, r.now())

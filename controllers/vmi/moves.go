@@ -7,9 +7,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
@@ -20,17 +23,13 @@ import (
 // tells when a policy changes: see migration.Policies.
 const policyDelay = 30 * time.Second
 
-// observeMoves says of each volume whether a migration copies its disk to a claim of its own. It returns after how long to
-// look again, because a policy may change. During a migration, and while the policies cannot be read, the status stays as it
-// was.
-func (r *Reconciler) observeMoves(ctx context.Context, vmi *v1.VirtualMachineInstance) time.Duration {
+// observeMoves says of each volume whether a migration copies its disk to another claim. It returns after how long to
+// look again, because a policy may change. During a migration, and while the policies cannot be read, it stays as it
+// was whether a disk is copied.
+func (r *Reconciler) observeMoves(ctx context.Context, vmi *v1.VirtualMachineInstance, vm *v1.VirtualMachine) time.Duration {
+	r.observeUpdate(vmi, vm)
 	if vmi.Migration() != nil || r.Policy == nil {
 		return 0
-	}
-	vm, err := r.machine(ctx, r.Client, vmi)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "find out whether disks may be copied")
-		return policyDelay
 	}
 	candidates := copyable(vmi, vm)
 	permitted, again := false, time.Duration(0)
@@ -49,9 +48,46 @@ func (r *Reconciler) observeMoves(ctx context.Context, vmi *v1.VirtualMachineIns
 	return again
 }
 
+// observeUpdate takes over from the VM which claims its user named for the guest's disks, and what the VM says of that.
+func (r *Reconciler) observeUpdate(vmi *v1.VirtualMachineInstance, vm *v1.VirtualMachine) {
+	for i := range vmi.Status.VolumeStatus {
+		vmi.Status.VolumeStatus[i].MovesTo = named(vm, vmi.Status.VolumeStatus[i].Name)
+	}
+	if vm != nil {
+		if c := vm.Status.Condition(v1.ConditionVolumesChange); c != nil {
+			vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message}, r.now())
+			return
+		}
+	}
+	vmi.Status.RemoveCondition(v1.ConditionVolumesChange)
+}
+
+// named is the claim that a user named for a volume, and that is ready to take its disk, or nil.
+func named(vm *v1.VirtualMachine, volume string) *v1.PersistentVolumeClaimInfo {
+	if vm == nil {
+		return nil
+	}
+	for _, m := range vm.Status.PendingVolumes() {
+		if m.VolumeName == volume && m.DestinationPVCInfo.IsReady() {
+			return m.DestinationPVCInfo.DeepCopy()
+		}
+	}
+	return nil
+}
+
 // moves is what the status says of a volume.
 func moves(status *v1.VirtualMachineInstanceStatus, volume string) bool {
 	return slices.ContainsFunc(status.VolumeStatus, func(s v1.VolumeStatus) bool { return s.Name == volume && s.Moves })
+}
+
+// movesTo is the claim that the status has for a volume, or nil.
+func movesTo(status *v1.VirtualMachineInstanceStatus, volume string) *v1.PersistentVolumeClaimInfo {
+	for i := range status.VolumeStatus {
+		if status.VolumeStatus[i].Name == volume {
+			return status.VolumeStatus[i].MovesTo
+		}
+	}
+	return nil
 }
 
 // copyable are the volumes whose disks a migration may copy, if a policy permits it: those of the VM's own
@@ -108,7 +144,11 @@ func (r *Reconciler) letGo(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 		if err != nil {
 			return 0, err
 		}
-		if vm != nil && vm.DeletionTimestamp == nil && !noted(vm, vmi) {
+		cluster, err := r.cluster(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if vm != nil && vm.DeletionTimestamp == nil && !vm.Knows(vmi, cluster.Rollout()) {
 			return unnotedDelay, nil
 		}
 	}
@@ -120,14 +160,18 @@ func hasClaims(vmi *v1.VirtualMachineInstance) bool {
 	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool { return s.PersistentVolumeClaimInfo != nil })
 }
 
-// noted says whether a VM knows which claims have the disks of its VMI, as far as the VMI knows.
-func noted(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
-	for i := range vmi.Spec.Volumes {
-		v := &vmi.Spec.Volumes[i]
-		named, info := v.Claim(), vmi.Status.ClaimInfo(v.Name)
-		if named != nil && !named.Overlay && info != nil && vm.Status.HeldBy(named.Name) != info.ClaimName {
-			return false
-		}
+// updatesVolumes lets pass that a VM says something else of disks that are to be copied to other claims.
+func updatesVolumes() predicate.Predicate {
+	said := func(vm *v1.VirtualMachine) any {
+		return []any{vm.Status.VolumeUpdateState, vm.Status.Condition(v1.ConditionVolumesChange)}
 	}
-	return true
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*v1.VirtualMachine)
+			now, is := e.ObjectNew.(*v1.VirtualMachine)
+			return ok && is && !equality.Semantic.DeepEqual(said(before), said(now))
+		},
+	}
 }

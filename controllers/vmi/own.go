@@ -66,7 +66,8 @@ func TrimPod(keys follow.Keys) func(object any) (any, error) {
 			}
 		}
 		pod.Annotations = kept
-		pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, ReadinessGates: pod.Spec.ReadinessGates}
+		pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, ReadinessGates: pod.Spec.ReadinessGates,
+			Containers: []corev1.Container{{Name: ContainerName, Image: launcherImage(pod)}}}
 		return pod, nil
 	}
 }

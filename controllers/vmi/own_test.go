@@ -34,7 +34,7 @@ func TestTrimPod(t *testing.T) {
 	if a := trimmed.Annotations; len(a) != 2 || a["descheduler.alpha.kubernetes.io/evict"] != "true" {
 		t.Errorf("annotations trimmed to %v", a)
 	}
-	if len(trimmed.Spec.Containers)+len(trimmed.Spec.Volumes) > 0 || !equality.Semantic.DeepEqual(trimmed.Labels, whole.Labels) {
+	if len(trimmed.Spec.Containers) != 1 || len(trimmed.Spec.Containers[0].VolumeMounts)+len(trimmed.Spec.Volumes) > 0 || !equality.Semantic.DeepEqual(trimmed.Labels, whole.Labels) {
 		t.Errorf("trimmed to %+v", trimmed)
 	}
 	// A pod that the garbage collector took the owner from still names its VMI.

@@ -28,7 +28,7 @@ func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav
 	if pod.Status.QOSClass != "" {
 		status.QOSClass = ptr.To(string(pod.Status.QOSClass))
 	}
-	status.RuntimeUser = RuntimeUser
+	status.RuntimeUser, status.LauncherContainerImageVersion = RuntimeUser, launcherImage(pod)
 	observeScheduling(status, pod, now)
 	observeEviction(status, now)
 	observeWaiting(status, pod, now)
@@ -75,6 +75,16 @@ func observePod(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod) {
 	if len(active) > 0 {
 		status.ActivePods = active
 	}
+}
+
+// launcherImage is the image of virt-launcher that a pod asks for.
+func launcherImage(pod *corev1.Pod) string {
+	for _, c := range pod.Spec.Containers {
+		if c.Name == ContainerName {
+			return c.Image
+		}
+	}
+	return ""
 }
 
 // podIPs are a pod's addresses. Kubernetes permits one address of each family; more than two

@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -58,17 +57,9 @@ func TrimClaim(object any) (any, error) {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion, OwnerReferences: owners},
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode,
-			Resources: corev1.VolumeResourceRequirements{Requests: onlyStorage(claim.Spec.Resources.Requests)}},
-		Status: corev1.PersistentVolumeClaimStatus{Phase: claim.Status.Phase, Capacity: onlyStorage(claim.Status.Capacity)},
+			Resources: corev1.VolumeResourceRequirements{Requests: v1.OnlyStorage(claim.Spec.Resources.Requests)}},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: claim.Status.Phase, Capacity: v1.OnlyStorage(claim.Status.Capacity)},
 	}, nil
-}
-
-func onlyStorage(list corev1.ResourceList) corev1.ResourceList {
-	storage, ok := list[corev1.ResourceStorage]
-	if !ok {
-		return nil
-	}
-	return corev1.ResourceList{corev1.ResourceStorage: storage}
 }
 
 // observeVolumes brings the status of the volumes up to date, and returns the name of the
@@ -102,31 +93,16 @@ func volumeStatus(vmi *v1.VirtualMachineInstance, claims map[string]*corev1.Pers
 	var out []v1.VolumeStatus
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		s := v1.VolumeStatus{Name: v.Name, Target: targets[v.Name], Moves: moves(&vmi.Status, v.Name)}
+		s := v1.VolumeStatus{Name: v.Name, Target: targets[v.Name], Moves: moves(&vmi.Status, v.Name), MovesTo: movesTo(&vmi.Status, v.Name)}
 		if source := vmi.Claim(v); source != nil {
 			s.PersistentVolumeClaimInfo = vmi.Status.ClaimInfo(v.Name)
 			if claim := claims[source.Name]; claim != nil {
-				s.PersistentVolumeClaimInfo = claimInfo(claim)
+				s.PersistentVolumeClaimInfo = v1.InfoOfClaim(claim)
 			}
 		}
 		out = append(out, s)
 	}
 	return out
-}
-
-func claimInfo(claim *corev1.PersistentVolumeClaim) *v1.PersistentVolumeClaimInfo {
-	info := &v1.PersistentVolumeClaimInfo{
-		ClaimName: claim.Name, AccessModes: claim.Spec.AccessModes,
-		VolumeMode: ptr.To(ptr.Deref(claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)),
-		Requests:   onlyStorage(claim.Spec.Resources.Requests),
-	}
-	if claim.Status.Phase == corev1.ClaimBound {
-		info.Capacity = onlyStorage(claim.Status.Capacity)
-	}
-	if !info.IsBlock() {
-		info.FilesystemOverhead = v1.DefaultFilesystemOverhead
-	}
-	return info
 }
 
 // diskTargets are KubeVirt's names of disks, which count by bus, in order.

@@ -136,7 +136,7 @@ func TestVolumeStatus(t *testing.T) {
 	if err != nil || trimmed.(client.Object).GetLabels() != nil {
 		t.Fatalf("%v, %+v", err, trimmed)
 	}
-	if diff := cmp.Diff(claimInfo(root), claimInfo(trimmed.(*corev1.PersistentVolumeClaim))); diff != "" {
+	if diff := cmp.Diff(v1.InfoOfClaim(root), v1.InfoOfClaim(trimmed.(*corev1.PersistentVolumeClaim))); diff != "" {
 		t.Errorf("of a trimmed claim, -want +got:\n%s", diff)
 	}
 }

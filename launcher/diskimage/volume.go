@@ -41,6 +41,7 @@ func InspectVolume(root, name string, readOnly bool) (qemuargs.VolumeFacts, erro
 		return qemuargs.VolumeFacts{}, fmt.Errorf("%w: /%s is empty; delete it, and one is made", ErrUnusable, name)
 	}
 	info.Size, info.Direct = stat.Size(), directWorks(f)
+	info.Blank, info.Incoming = blank(f), incomingOf(root, name, f)
 	if s, ok := stat.Sys().(*syscall.Stat_t); ok {
 		info.Taken = s.Blocks * 512 // stat's unit, whatever the file system's is
 	}

@@ -29,9 +29,25 @@ func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, pat
 	if err := f.makeFiles(request); err != nil {
 		return nil, err
 	}
+	if !request.Incoming {
+		Arrived(&request.Machine, log)
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return openVolumes(ctx, &request.Machine, log)
+}
+
+// Arrived notes that the guest uses its disks in volumes: no migration may make them anew. What cannot be noted is logged, because the
+// guest runs all the same.
+func Arrived(m *qemuargs.Machine, log *slog.Logger) {
+	for _, d := range m.Disks {
+		if d.Image.Volume != qemuargs.FileVolume || d.ReadOnly || d.Overlay != nil {
+			continue
+		}
+		if err := diskimage.Arrived(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path)); err != nil {
+			log.Warn("cannot note that the guest uses a disk", "disk", d.Name, "error", err)
+		}
+	}
 }
 
 // openVolumes opens the images in volumes. ctx bounds the wait for a disk that something
@@ -109,6 +125,8 @@ func (f Folders) makeFiles(request *control.StartRequest) error {
 		switch {
 		case d.Overlay != nil:
 			err = diskimage.Create(d.Overlay.Path, d.Overlay.VirtualSize)
+		case d.Image.Create > 0 && d.Image.Volume != "" && request.Incoming:
+			err = diskimage.CreateIncoming(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), request.Machine.UUID, d.Image.Create)
 		case d.Image.Create > 0 && d.Image.Volume != "":
 			err = diskimage.CreateVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), d.Image.Create)
 		case d.Image.Create > 0:

@@ -293,6 +293,8 @@ func (s *testServer) kubeVirtElsewhere(t *testing.T) {
 func (s *testServer) update(t *testing.T) {
 	user, controller := s.as("somebody"), s.as(controllerAccount)
 	vmi := tiny("update")
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "data", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})
+	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root"}, {Name: "data"}}
 	if err := user.Create(t.Context(), vmi); err != nil {
 		t.Fatal(err)
 	}
@@ -337,6 +339,29 @@ func (s *testServer) update(t *testing.T) {
 	}
 	if err := patch(controller, placed); err != nil {
 		t.Errorf("virt-controller changes the placement: %v", err)
+	}
+	// What is on a claim may be on another claim. Nothing else of the volumes changes.
+	text, err := json.Marshal(vmi.Spec.Volumes[0]) // with its defaults
+	if err != nil {
+		t.Fatal(err)
+	}
+	const claim = `{"name":"data","persistentVolumeClaim":{"claimName":"other"}}`
+	root := string(text)
+	for volumes, permitted := range map[string]bool{
+		strings.Replace(root, "v1", "v2", 1) + "," + claim: false,
+		root: false,
+		root + "," + claim + `,{"name":"more","persistentVolumeClaim":{"claimName":"other"}}`: false,
+		root + `,{"name":"data","containerDisk":{"image":"image:v1"}}`:                        false,
+		`{"name":"root","persistentVolumeClaim":{"claimName":"other"}},` + claim:              false,
+		root + "," + claim: true,
+		root + `,{"name":"data","dataVolume":{"name":"another"}}`: true,
+	} {
+		if err := patch(controller, `{"spec":{"volumes":[`+volumes+`]}}`); (err == nil) != permitted {
+			t.Errorf("virt-controller writes the volumes %s: %v", volumes, err)
+		}
+	}
+	if err := patch(user, `{"spec":{"volumes":[`+root+`,{"name":"data","persistentVolumeClaim":{"claimName":"mine"}}]}}`); !apierrors.IsInvalid(err) {
+		t.Errorf("a user puts a volume on another claim: %v", err)
 	}
 	// A label that stays as it is is nobody's matter, one that goes is.
 	if err := patch(user, `{"metadata":{"labels":{"more":"x"}}}`); err != nil {

@@ -238,7 +238,7 @@ func TestPlacementPolicy(t *testing.T) {
 	spec := reflect.TypeFor[v1.VirtualMachineInstanceSpec]()
 	for i := range spec.NumField() {
 		name, _, _ := strings.Cut(spec.Field(i).Tag.Get("json"), ",")
-		held := strings.Contains(string(text), fmt.Sprintf("object.spec.?%[1]s == oldObject.spec.?%[1]s\n", name))
+		held := strings.Contains(string(text), fmt.Sprintf("object.spec.?%[1]s == oldObject.spec.?%[1]s", name))
 		if held == follows[name] {
 			t.Errorf("the policy kubevirt-vmi-update keeps %s as it is: %v", name, held)
 		}

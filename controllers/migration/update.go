@@ -1,0 +1,189 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kubeqemu/kubeqemu/api/nodefit"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// This file has guests move to launchers of the present image, one after the other, if the KubeVirt object says so.
+
+const (
+	// turnDelay is the time between two looks at a guest that waits for its turn, or for virt-handlers.
+	turnDelay = 30 * time.Second
+	// aloneDelay is the time between two looks at a guest that has no other node.
+	aloneDelay = 5 * time.Minute
+	// againDelay is how long after an update that somebody took back the guest gets another.
+	againDelay = 10 * time.Minute
+	// volumesDelay is how long after an update of its volumes a guest gets another.
+	volumesDelay = time.Minute
+)
+
+// outdated says whether a guest has a launcher of another image, and could move.
+func (m *Mover) outdated(vmi *v1.VirtualMachineInstance) bool {
+	image := vmi.Status.LauncherContainerImageVersion
+	if image == "" || image == m.LauncherImage || vmi.Status.Phase != v1.Running || vmi.DeletionTimestamp != nil {
+		return false
+	}
+	reason, _ := vmi.NotMigratable()
+	return reason == ""
+}
+
+// allOutdated queues every outdated VMI: the strategy may have changed.
+func (m *Mover) allOutdated(ctx context.Context, _ client.Object) []reconcile.Request {
+	var vmis v1.VirtualMachineInstanceList
+	if err := m.Client.List(ctx, &vmis, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list VirtualMachineInstances")
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range vmis.Items {
+		if m.outdated(&vmis.Items[i]) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&vmis.Items[i])})
+		}
+	}
+	return out
+}
+
+// update is the cause by which an outdated guest is to move now. Without a cause it says when to look again.
+func (m *Mover) update(ctx context.Context, vmi *v1.VirtualMachineInstance) (*cause, time.Duration, error) {
+	if !m.outdated(vmi) {
+		return nil, 0, nil
+	}
+	spec, err := m.KubeVirt(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !spec.WorkloadUpdateStrategy.Moves() {
+		return nil, 0, m.withdraw(ctx, vmi)
+	}
+	if rolledOut, err := m.RolledOut(ctx); err != nil || !rolledOut {
+		return nil, turnDelay, err
+	}
+	if wait := m.updates.wait(vmi, againDelay, m.Clock.Now()); wait > 0 {
+		return nil, wait, nil
+	}
+	if turn, err := m.hasTurn(ctx, vmi, spec.Configuration.Migrations()); err != nil || !turn {
+		return nil, turnDelay, err
+	}
+	if other, err := m.otherNode(ctx, vmi, spec.Configuration.NodeSelectors()); err != nil || !other {
+		return nil, aloneDelay, err
+	}
+	return &cause{v1.WorkloadUpdateMigrationAnnotation, vmi.LauncherPod(), "kubevirt-workload-update-", v1.PrioritySystemMaintenance, "a launcher of image " + m.LauncherImage}, 0, nil
+}
+
+// withdraw deletes the migrations that were made for an update and have not begun.
+func (m *Mover) withdraw(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	var all v1.VirtualMachineInstanceMigrationList
+	if err := m.Client.List(ctx, &all, client.InNamespace(vmi.Namespace), client.MatchingFields{nameIndex: vmi.Name}); err != nil {
+		return fmt.Errorf("list migrations: %w", err)
+	}
+	for i := range all.Items {
+		update := &all.Items[i]
+		if update.Annotations[v1.WorkloadUpdateMigrationAnnotation] == "" || !waits(update) || update.DeletionTimestamp != nil {
+			continue
+		}
+		if err := m.Client.Delete(ctx, update, client.Preconditions{UID: &update.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete migration %s: %w", update.Name, err)
+		}
+	}
+	return nil
+}
+
+// hasTurn says whether a guest may have its update now: no more of them are made than may run, see next.
+func (m *Mover) hasTurn(ctx context.Context, vmi *v1.VirtualMachineInstance, config *v1.MigrationConfiguration) (bool, error) {
+	var all v1.VirtualMachineInstanceMigrationList
+	if err := m.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("list migrations: %w", err)
+	}
+	under, from := 0, 0
+	for i := range all.Items {
+		other := &all.Items[i]
+		if other.IsFinal() || other.Annotations[v1.WorkloadUpdateMigrationAnnotation] == "" || other.Namespace == vmi.Namespace && other.Spec.VMIName == vmi.Name {
+			continue
+		}
+		under++
+		moves := &v1.VirtualMachineInstance{}
+		err := m.Client.Get(ctx, client.ObjectKey{Namespace: other.Namespace, Name: other.Spec.VMIName}, moves, client.UnsafeDisableDeepCopy)
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("get VMI %s: %w", other.Spec.VMIName, err)
+		}
+		if err == nil && moves.Status.NodeName == vmi.Status.NodeName {
+			from++
+		}
+	}
+	return under < max(1, config.Parallel()/2) && from < max(1, config.Outbound()/2), nil
+}
+
+// otherNode says whether another node may take the guest.
+func (m *Mover) otherNode(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster map[string]string) (bool, error) {
+	selector, err := nodefit.Selector(vmi, cluster)
+	if err != nil {
+		return false, fmt.Errorf("read nodeSelector: %w", err)
+	}
+	const page = 100
+	for more := ""; ; {
+		var nodes corev1.NodeList
+		if err := m.Live.List(ctx, &nodes, client.MatchingLabelsSelector{Selector: selector}, client.Limit(page), client.Continue(more)); err != nil {
+			return false, fmt.Errorf("list nodes: %w", err)
+		}
+		if slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool {
+			return n.Name != vmi.Status.NodeName && n.Labels[v1.SchedulableLabel] == "true" && nodefit.Takes(&n, vmi.Spec.Tolerations)
+		}) {
+			return true, nil
+		}
+		if more = nodes.Continue; more == "" {
+			return false, nil
+		}
+	}
+}
+
+// updates are the last updates of guests that were made, of launchers and of volumes. A user who deletes an update of a launcher does not get
+// it back at once, and a user who names other claims all the time does not have migrations made without a pause.
+type updates struct {
+	mu   sync.Mutex
+	made map[types.NamespacedName]madeUpdate
+}
+
+type madeUpdate struct {
+	vmi types.UID
+	pod string
+	at  time.Time
+}
+
+func (u *updates) note(vmi *v1.VirtualMachineInstance, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.made == nil {
+		u.made = map[types.NamespacedName]madeUpdate{}
+	}
+	u.made[client.ObjectKeyFromObject(vmi)] = madeUpdate{vmi.UID, vmi.LauncherPod(), now}
+}
+
+// wait is how long a guest has to wait for its next update.
+func (u *updates) wait(vmi *v1.VirtualMachineInstance, pause time.Duration, now time.Time) time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	last, ok := u.made[client.ObjectKeyFromObject(vmi)]
+	if !ok || last.vmi != vmi.UID || last.pod != vmi.LauncherPod() && pause == againDelay {
+		return 0
+	}
+	return max(0, last.at.Add(pause).Sub(now))
+}
+
+func (u *updates) forget(key types.NamespacedName) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.made, key)
+}

@@ -1,0 +1,182 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+const newImage, oldImage = "launcher:2", "launcher:1"
+
+// outdated makes a VMI on node1 whose launcher is of the old image, after edit.
+func (c *cluster) outdated(name string, edit func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
+	c.t.Helper()
+	vmi := c.vm(name, "node1")
+	vmi.Status.LauncherContainerImageVersion = oldImage
+	edit(vmi)
+	status := vmi.Status
+	if err := c.client.Update(c.t.Context(), vmi); err != nil {
+		c.t.Fatal(err)
+	}
+	vmi.Status = status
+	if err := c.client.Status().Update(c.t.Context(), vmi); err != nil {
+		c.t.Fatal(err)
+	}
+	return vmi
+}
+
+// mover is a Mover of a cluster with two nodes, whose KubeVirt object has the methods.
+func (c *cluster) mover(methods ...v1.WorkloadUpdateMethod) (*Mover, *v1.KubeVirtSpec) {
+	c.t.Helper()
+	for _, name := range []string{"node1", "node2"} {
+		c.make(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.SchedulableLabel: "true"}}})
+	}
+	spec := &v1.KubeVirtSpec{WorkloadUpdateStrategy: &v1.WorkloadUpdateStrategy{WorkloadUpdateMethods: methods}}
+	return &Mover{Client: c.client, Live: c.client, Events: c.events, Clock: c.clock, LauncherImage: newImage,
+		KubeVirt:  func(context.Context) (*v1.KubeVirtSpec, error) { return spec, nil },
+		RolledOut: func(context.Context) (bool, error) { return true, nil }}, spec
+}
+
+// updates reconciles a VMI twice, as two events do, and returns all migrations.
+func (c *cluster) updates(m *Mover, vmi *v1.VirtualMachineInstance) ([]v1.VirtualMachineInstanceMigration, time.Duration) {
+	c.t.Helper()
+	var after time.Duration
+	for range 2 {
+		result, err := m.Reconcile(c.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(vmi)})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		after = result.RequeueAfter
+	}
+	var all v1.VirtualMachineInstanceMigrationList
+	if err := c.client.List(c.t.Context(), &all); err != nil {
+		c.t.Fatal(err)
+	}
+	return all.Items, after
+}
+
+// TestUpdates: a guest whose launcher is of another image gets one migration, after those of users, if the strategy says so.
+func TestUpdates(t *testing.T) {
+	both := []v1.WorkloadUpdateMethod{v1.WorkloadUpdateEvict, v1.WorkloadUpdateLiveMigrate}
+	for name, n := range map[string]struct {
+		edit    func(*v1.VirtualMachineInstance)
+		methods []v1.WorkloadUpdateMethod
+		want    int
+	}{
+		"LiveMigrate":       {func(*v1.VirtualMachineInstance) {}, both, 1},
+		"Evict":             {func(*v1.VirtualMachineInstance) {}, both[:1], 0},
+		"no method":         {func(*v1.VirtualMachineInstance) {}, nil, 0},
+		"the present image": {func(vmi *v1.VirtualMachineInstance) { vmi.Status.LauncherContainerImageVersion = newImage }, both, 0},
+		"no known image":    {func(vmi *v1.VirtualMachineInstance) { vmi.Status.LauncherContainerImageVersion = "" }, both, 0},
+		"it has ended":      {func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Failed }, both, 0},
+		"it cannot move": {func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Bridge: &v1.InterfaceBridge{}}}
+		}, both, 0},
+		"it moves": {func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m"}
+		}, both, 0},
+		"no node has its labels": {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.NodeSelector = map[string]string{"rack": "7"} }, both, 0},
+	} {
+		c := newCluster(t)
+		m, _ := c.mover(n.methods...)
+		vmi := c.outdated("a", n.edit)
+		made, _ := c.updates(m, vmi)
+		if len(made) != n.want {
+			t.Errorf("%s: %d migrations", name, len(made))
+			continue
+		}
+		for _, made := range made {
+			if !strings.HasPrefix(made.Name, "kubevirt-workload-update-") || made.Spec.VMIName != "a" || made.EffectivePriority() != v1.PrioritySystemMaintenance ||
+				made.Annotations[v1.WorkloadUpdateMigrationAnnotation] != vmi.LauncherPod() || len(made.OwnerReferences) != 1 || made.OwnerReferences[0].UID != vmi.UID {
+				t.Errorf("%s: %+v", name, made)
+			}
+		}
+	}
+}
+
+// TestUpdatesWait: no guest moves while virt-handlers are being replaced, to a node that is cordoned, or while others have the places
+// of updates.
+func TestUpdatesWait(t *testing.T) {
+	c := newCluster(t)
+	m, _ := c.mover(v1.WorkloadUpdateLiveMigrate)
+	vmi := c.outdated("a", func(*v1.VirtualMachineInstance) {})
+	m.RolledOut = func(context.Context) (bool, error) { return false, nil }
+	if made, after := c.updates(m, vmi); len(made) != 0 || after != turnDelay {
+		t.Errorf("during a roll-out: %d migrations, looked at again after %s", len(made), after)
+	}
+	m.RolledOut = func(context.Context) (bool, error) { return true, nil }
+	node := &corev1.Node{}
+	if err := c.client.Get(t.Context(), client.ObjectKey{Name: "node2"}, node); err != nil {
+		t.Fatal(err)
+	}
+	node.Spec.Unschedulable = true
+	if err := c.client.Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	if made, after := c.updates(m, vmi); len(made) != 0 || after != aloneDelay {
+		t.Errorf("with the other node cordoned: %d migrations, looked at again after %s", len(made), after)
+	}
+	node.Spec.Unschedulable = false
+	if err := c.client.Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	second := c.outdated("b", func(*v1.VirtualMachineInstance) {})
+	if made, _ := c.updates(m, vmi); len(made) != 1 {
+		t.Fatalf("%d migrations", len(made))
+	}
+	// Both leave node1, from which two guests may go at a time.
+	if made, after := c.updates(m, second); len(made) != 1 || after != turnDelay {
+		t.Errorf("beside another update of the node: %d migrations, looked at again after %s", len(made), after)
+	}
+}
+
+// TestUpdateTakenBack: an update that somebody deletes does not come back at once, and one that is not wanted any more goes.
+func TestUpdateTakenBack(t *testing.T) {
+	c := newCluster(t)
+	m, spec := c.mover(v1.WorkloadUpdateLiveMigrate)
+	vmi := c.outdated("a", func(*v1.VirtualMachineInstance) {})
+	gone := func() {
+		t.Helper()
+		made, _ := c.updates(m, vmi)
+		if len(made) != 1 {
+			t.Fatalf("%d migrations", len(made))
+		}
+		made[0].Finalizers = nil
+		if err := errors.Join(c.client.Update(t.Context(), &made[0]), client.IgnoreNotFound(c.client.Delete(t.Context(), &made[0]))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone()
+	if made, after := c.updates(m, vmi); len(made) != 0 || after != againDelay {
+		t.Errorf("%d migrations, looked at again after %s", len(made), after)
+	}
+	c.clock.SetTime(c.clock.Now().Add(againDelay))
+	if made, _ := c.updates(m, vmi); len(made) != 1 {
+		t.Errorf("after the pause: %d migrations", len(made))
+	}
+	spec.WorkloadUpdateStrategy = nil
+	if made, _ := c.updates(m, vmi); len(made) != 1 || made[0].DeletionTimestamp == nil {
+		t.Errorf("without the strategy there are %+v", made)
+	}
+}
+
+// TestUpdateIsMoot: a guest that has left the launcher by another migration needs no update.
+func TestUpdateIsMoot(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Status.LauncherPod = "new"
+	for pod, want := range map[string]bool{"old": true, "new": false, "": false} {
+		m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1.WorkloadUpdateMigrationAnnotation: pod}}}
+		if got := moot(m, vmi); (got != "") != want {
+			t.Errorf("pod %q: %q", pod, got)
+		}
+	}
+}
