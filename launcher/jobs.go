@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/disks"
+	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 )
 
@@ -130,7 +131,11 @@ func (l *launcher) startJob(ctx context.Context, m *link.Command, kind control.J
 // cancelJob cancels a job. A job that has begun to change something ends in its own way.
 func (l *launcher) cancelJob(_ context.Context, m *link.Command) {
 	j, err := l.namedJob(m)
-	if err == nil {
+	switch {
+	case err != nil:
+	case j.Kind == control.JobMigrate && !j.Finished() && l.life.Leaving == life.Trailing, j.Kind == control.JobReceive && !j.Finished() && l.life.Memory == life.Coming:
+		err = fmt.Errorf("cannot cancel job %d: the guest's memory follows the guest to another node (post-copy), and there is no way back", j.ID)
+	default:
 		j.cancel()
 	}
 	m.Answer(nil, err)

@@ -37,8 +37,10 @@ type moving struct {
 	changed chan struct{}
 	// permit gets the answer of package life to the question for the switchover.
 	permit chan error
-	stop   context.CancelFunc // cancels the migration; nil before one
-	report *control.MigrationReport
+	// postCopy is closed when the memory is to come last; nil if it cannot.
+	postCopy chan struct{}
+	stop     context.CancelFunc // cancels the migration; nil before one
+	report   *control.MigrationReport
 }
 
 // look has the job look at QEMU.
@@ -147,6 +149,19 @@ func (l *launcher) exportDisk(m *link.Command) (work, error) {
 	}, nil
 }
 
+// permitPostCopy has QEMU be ready for a guest whose memory comes last.
+func (l *launcher) permitPostCopy(*link.Command) (work, error) {
+	target := l.moving.receiver(l)
+	return result(func(ctx context.Context) (control.PostCopyReply, error) {
+		err := target.PermitPostCopy(ctx)
+		var refused *qmp.Error
+		if errors.As(err, &refused) {
+			return control.PostCopyReply{Refused: bounded(refused.Error(), control.MaxJobError)}, nil
+		}
+		return control.PostCopyReply{}, err
+	}), nil
+}
+
 func (m *moving) receiver(l *launcher) *migration.Target {
 	if m.target == nil {
 		m.changed = make(chan struct{}, 1)
@@ -180,11 +195,22 @@ func (l *launcher) receive(ctx context.Context, m *link.Command) {
 	l.moving.state, l.moving.receiving = nil, true
 	l.startJob(ctx, m, control.JobReceive, control.JobTargetGuest, 0, func(ctx context.Context) (int64, error) {
 		defer state.Close() // also if nobody waits for the result any more: the source would wait for the target
-		return 0, target.Receive(ctx, state)
+		return 0, target.Receive(ctx, state, func() { l.tell(ctx, life.AllButMemory{}) })
 	}, func(err error) {
 		l.moving.receiving = false
+		if l.life.Memory == life.Coming && err != nil && !errors.Is(err, migration.ErrNoReturn) {
+			return // QEMU has ended, and the loop hears of that
+		}
 		l.hear(ctx, life.ReceptionEnded{Err: err}, nil)
 	})
+}
+
+// tell has the loop hear an event of a job's.
+func (l *launcher) tell(ctx context.Context, e life.Event) {
+	select {
+	case l.results <- func() { l.hear(ctx, e, nil) }:
+	case <-ctx.Done():
+	}
 }
 
 // maxSeconds bounds the times of a migration: a month.
@@ -207,7 +233,8 @@ func (l *launcher) migrate(ctx context.Context, m *link.Command) {
 		return
 	}
 	l.moving.limits = migration.Limits{Bandwidth: r.BytesPerSecond, Downtime: time.Duration(r.DowntimeMilliseconds) * time.Millisecond,
-		Completion: time.Duration(r.CompletionSeconds) * time.Second, Stall: time.Duration(r.StallSeconds) * time.Second, AutoConverge: r.AutoConverge}
+		Completion: time.Duration(r.CompletionSeconds) * time.Second, Stall: time.Duration(r.StallSeconds) * time.Second, AutoConverge: r.AutoConverge,
+		PostCopy: r.PostCopy}
 	l.hear(ctx, life.MigrateAsked{Busy: l.operating > 0 || l.jobs.running()}, m)
 }
 
@@ -216,9 +243,14 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 	moving := &l.moving
 	moving.changed, moving.permit, moving.report = make(chan struct{}, 1), make(chan error, 1), &control.MigrationReport{}
 	state, mirrors, permit := moving.state, moving.mirrors, moving.permit
-	moving.state, moving.mirrors = nil, nil
+	moving.state, moving.mirrors, moving.postCopy = nil, nil, nil
+	if moving.limits.PostCopy {
+		moving.postCopy = make(chan struct{})
+	}
 	source := &migration.Source{QEMU: l.qmp, State: state, Mirrors: mirrors, Limits: moving.limits, Changed: moving.changed,
+		PostCopy: moving.postCopy,
 		Permit:   func(ctx context.Context) error { return l.askSwitchover(ctx, permit) },
+		Trails:   func() { l.tell(ctx, life.MemoryTrails{}) },
 		Progress: func(p migration.Progress) { l.tellProgress(ctx, p) },
 	}
 	var sent migration.Progress
@@ -236,17 +268,32 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 			l.moving.report = migrationReport(sent)
 		}
 		l.moving.close()
-		l.hear(ctx, life.MigrationEnded{Err: err}, nil)
+		l.moving.postCopy = nil
+		l.hear(ctx, life.MigrationEnded{Err: err, NoReturn: errors.Is(err, migration.ErrNoReturn)}, nil)
 	})
+}
+
+// postCopyAsked has the memory of the guest come last that is being sent.
+func (l *launcher) postCopyAsked(_ context.Context, m *link.Command) {
+	j, err := l.namedJob(m)
+	switch {
+	case err != nil:
+	case j.Kind != control.JobMigrate || j.Finished() || l.moving.postCopy == nil:
+		err = fmt.Errorf("post-copy: job %d is no migration that can go on by post-copy", j.ID)
+	default:
+		select {
+		case <-l.moving.postCopy: // once more changes nothing
+		default:
+			close(l.moving.postCopy)
+			l.moving.look()
+		}
+	}
+	m.Answer(nil, err)
 }
 
 // askSwitchover asks the loop, and with it package life.
 func (l *launcher) askSwitchover(ctx context.Context, permit <-chan error) error {
-	select {
-	case l.results <- func() { l.hear(ctx, life.SwitchoverAsked{}, nil) }:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	l.tell(ctx, life.SwitchoverAsked{})
 	select {
 	case err := <-permit:
 		return err
@@ -269,7 +316,7 @@ func (l *launcher) tellProgress(ctx context.Context, p migration.Progress) {
 
 func migrationReport(p migration.Progress) *control.MigrationReport {
 	return &control.MigrationReport{Transferred: p.Transferred, Remaining: p.Remaining, Total: p.Total, DirtyBytesPerSecond: p.DirtyRate,
-		Milliseconds: p.Elapsed.Milliseconds(), DowntimeMilliseconds: p.Downtime.Milliseconds()}
+		Milliseconds: p.Elapsed.Milliseconds(), DowntimeMilliseconds: p.Downtime.Milliseconds(), PostCopyDue: p.PostCopyDue}
 }
 
 func (l *launcher) takeBackAsked(ctx context.Context, m *link.Command) {

@@ -127,6 +127,12 @@ func (v *vm) untilReport(what string, is func(control.StateReport) bool) control
 	}
 }
 
+// state asks for a launcher's state. A launcher that has ended has none.
+func (v *vm) state() (report control.StateReport) {
+	_ = v.call(control.CommandQueryState, nil, &report)
+	return report
+}
+
 // answers says something at the guest's serial port, and waits for the guest's answer.
 func (v *vm) answers(text, answer string) {
 	v.Helper()

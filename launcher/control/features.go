@@ -29,12 +29,13 @@ const (
 	FeatureCluster     = "cluster-machine" // SMBIOS version and SKU; a balloon without free page reporting
 	FeatureHoldPings   = "hold-pings"      // pings of probes are answered without the guest agent
 	FeatureMigration   = "migration"       // the guest can move to another launcher, or come from one
+	FeaturePostCopy    = "post-copy"       // and go on there before its memory is there
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -66,6 +67,8 @@ func FeatureOf(command string) string {
 		return FeatureHoldPings
 	case CommandOpenChannel, CommandExportDisk, CommandMirrorDisk, CommandReceive, CommandMigrate, CommandRun, CommandTakeBack, CommandRelease:
 		return FeatureMigration
+	case CommandPermitPostCopy, CommandPostCopy:
+		return FeaturePostCopy
 	}
 	return ""
 }

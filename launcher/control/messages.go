@@ -229,15 +229,16 @@ const (
 	ReasonNeverStarted    Reason = "NeverStarted"        // the launcher was asked to end before the VM was started
 	ReasonStartFailed     Reason = "StartFailed"         // QEMU did not come up
 	ReasonGuestPanic      Reason = "GuestPanicked"
-	ReasonQEMUExited      Reason = "QEMUExited" // QEMU ended, and neither the guest nor the launcher asked for it
-	ReasonQMPLost         Reason = "QMPLost"    // QEMU lived, but could not be driven, and was killed
-	ReasonMigrated        Reason = "Migrated"   // the guest runs on the target of a migration
+	ReasonQEMUExited      Reason = "QEMUExited"     // QEMU ended, and neither the guest nor the launcher asked for it
+	ReasonQMPLost         Reason = "QMPLost"        // QEMU lived, but could not be driven, and was killed
+	ReasonMigrated        Reason = "Migrated"       // the guest runs on the target of a migration
+	ReasonPostCopyFailed  Reason = "PostCopyFailed" // the guest's memory did not follow the guest to another node
 )
 
 // Known says whether r is one of the reasons above: a launcher may have written anything.
 func (r Reason) Known() bool {
 	switch r {
-	case ReasonGuestShutdown, ReasonShutdown, ReasonGracePeriodOver, ReasonNeverStarted, ReasonStartFailed, ReasonGuestPanic, ReasonQEMUExited, ReasonQMPLost, ReasonMigrated:
+	case ReasonGuestShutdown, ReasonShutdown, ReasonGracePeriodOver, ReasonNeverStarted, ReasonStartFailed, ReasonGuestPanic, ReasonQEMUExited, ReasonQMPLost, ReasonMigrated, ReasonPostCopyFailed:
 		return true
 	}
 	return false

@@ -11,6 +11,11 @@ package control
 //	                                            source: state moved; target: state received
 //	then    target: run      source: release    or, if the guest is not to run there,
 //	        source: take-back
+//
+// With FeaturePostCopy the guest's memory may come last. The target is asked for permit-post-copy before receive, and the
+// source's migrate has PostCopy. Once its report says PostCopyDue, the source may be told post-copy. Then the states are
+// the same, but the jobs end only when the memory has arrived. Before that the guest can run on the target alone, release is
+// refused, and take-back ends the guest.
 const (
 	// CommandOpenChannel → nothing, with FileChannel: the other end of the channel that carries
 	// the guest's memory and devices. A channel that was opened before is closed.
@@ -33,6 +38,11 @@ const (
 	CommandTakeBack = "take-back"
 	// CommandRelease ends the source: nothing → nothing. The guest runs on the target.
 	CommandRelease = "release"
+	// CommandPermitPostCopy is for the target, in state receiving: nothing → PostCopyReply.
+	CommandPermitPostCopy = "permit-post-copy"
+	// CommandPostCopy is for the source: JobRequest, of a migrate with PostCopy, → nothing. The job can still be canceled
+	// until the source's state is moved.
+	CommandPostCopy = "post-copy"
 )
 
 // FileChannel is the file that goes with the answer to open-channel, export-disk and mirror-disk.
@@ -74,6 +84,14 @@ type MigrateRequest struct {
 	StallSeconds      int64 `json:"stallSeconds"`
 	// AutoConverge slows the guest down, if it changes memory faster than it is sent.
 	AutoConverge bool `json:"autoConverge,omitempty"`
+	// PostCopy: the target has permitted that the memory comes last. It needs FeaturePostCopy.
+	PostCopy bool `json:"postCopy,omitempty"`
+}
+
+// PostCopyReply is the answer to permit-post-copy.
+type PostCopyReply struct {
+	// Refused is why the memory cannot come last; empty if it can.
+	Refused string `json:"refused,omitempty"`
 }
 
 // RunRequest lets a received guest run.
@@ -101,4 +119,7 @@ type MigrationReport struct {
 	// DowntimeMilliseconds is how long the guest was stopped, as far as the source knows; 0 before
 	// the end.
 	DowntimeMilliseconds int64 `json:"downtimeMilliseconds,omitempty"`
+	// PostCopyDue: the migration has taken as long as it may, and ends without success within a minute unless
+	// virt-handler says post-copy.
+	PostCopyDue bool `json:"postCopyDue,omitempty"`
 }

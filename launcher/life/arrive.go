@@ -2,13 +2,33 @@ package life
 
 import "github.com/kubeqemu/kubeqemu/launcher/control"
 
+// Memory is whether the memory of a guest is where the guest is.
+type Memory int
+
+// Where the memory is.
+const (
+	Here   Memory = iota
+	Coming        // a received guest's memory follows it
+)
+
+// allButMemory: QEMU has the guest's CPUs and devices. It can let the guest run, and no other QEMU can any more.
+func (s *step) allButMemory() {
+	if s.in(Receiving) {
+		s.Phase, s.Came, s.Memory = Received, true, Coming
+	}
+}
+
 func (s *step) receptionEnded(e ReceptionEnded) {
 	switch {
+	case s.Memory == Coming && e.Err == nil:
+		s.Memory = Here
+	case s.Memory == Coming && s.driven():
+		s.lose(e.Err.Error())
 	case !s.in(Receiving):
 	case e.Err != nil:
 		s.kill(Cause{NotStartable, e.Err.Error()}, "the guest could not be received")
 	default:
-		s.Phase, s.Whole = Received, true
+		s.Phase, s.Came = Received, true
 	}
 }
 
@@ -29,9 +49,14 @@ func (s *step) runAsked(e RunAsked) {
 	}
 }
 
-// runFailed: QEMU did not let the guest run. Nothing of the guest is lost: its source can take it back.
+// runFailed: QEMU did not let the guest run. Nothing of the guest is lost, unless its memory is still coming: its source can
+// take it back.
 func (s *step) runFailed(e RunFailed) {
-	if s.in(Received) {
+	switch {
+	case !s.in(Received):
+	case s.Memory == Coming:
+		s.lose("QEMU did not let the received guest run: " + e.Err.Error())
+	default:
 		s.kill(Cause{NotStartable, "let the received guest run: " + e.Err.Error()}, "the received guest does not run")
 	}
 }

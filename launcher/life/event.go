@@ -91,9 +91,16 @@ type (
 	// SwitchoverAsked: QEMU has stopped the guest in order to send the rest. The action
 	// AnswerSwitchover answers.
 	SwitchoverAsked struct{}
+	// MemoryTrails: QEMU has sent the guest without its memory, and sends that now.
+	MemoryTrails struct{}
 	// MigrationEnded: QEMU has sent all of the guest, or Err says why not. With an error, the
-	// guest runs here if it ran before.
-	MigrationEnded struct{ Err error }
+	// guest runs here if it ran before. NoReturn: it cannot.
+	MigrationEnded struct {
+		Err      error
+		NoReturn bool
+	}
+	// AllButMemory: QEMU has received all of a guest but its memory.
+	AllButMemory struct{}
 	// ReceptionEnded: QEMU has received all of a guest, or Err says why not.
 	ReceptionEnded struct{ Err error }
 	// RunFailed: QEMU did not let a received guest run.
@@ -175,7 +182,9 @@ func (TakeBackAsked) event()   {}
 func (ReleaseAsked) event()    {}
 func (RunAsked) event()        {}
 func (SwitchoverAsked) event() {}
+func (MemoryTrails) event()    {}
 func (MigrationEnded) event()  {}
+func (AllButMemory) event()    {}
 func (ReceptionEnded) event()  {}
 func (RunFailed) event()       {}
 func (Probed) event()          {}

@@ -12,6 +12,10 @@ func (s *step) resumed(now time.Time) {
 	if !s.listens() || s.in(Killing) {
 		return
 	}
+	if s.Leaving.trails() {
+		s.lose("the guest ran again here after it had left")
+		return
+	}
 	if s.Power == Restarting {
 		s.Power, s.LastShutdown, s.Panicked = On, "", false
 	}

@@ -11,11 +11,16 @@ const (
 	Halted            // QEMU has stopped the guest in order to send the rest
 	Switching         // QEMU sends the rest
 	Taking            // as Switching, and the guest is to run here again
+	Trailing          // as Switching, and the memory follows the guest: it cannot run here again
+	Torn              // as Trailing, and the memory does not follow any more
 	Left              // all was sent
 )
 
 // decided says whether the guest may run elsewhere.
-func (l Leaving) decided() bool { return l == Switching || l == Taking || l == Left }
+func (l Leaving) decided() bool { return l >= Switching }
+
+// trails says whether the guest cannot run here again: QEMU has given its CPUs away, and not all of its memory.
+func (l Leaving) trails() bool { return l == Trailing || l == Torn }
 
 func (s *step) migrateAsked(e MigrateAsked) {
 	if why := s.mustStay(e); why != "" {
@@ -35,6 +40,8 @@ func (s *step) mustStay(e MigrateAsked) string {
 		return "the guest is being migrated already"
 	case s.Lost != "":
 		return "QEMU cannot be driven any more"
+	case s.Memory == Coming:
+		return "the guest's memory is still coming"
 	case s.Power != On, s.Panicked:
 		return "the guest reboots or has powered off"
 	case s.Failed != IOError{}, s.Storage.Trial != NoTrial:
@@ -77,9 +84,24 @@ func (s *step) switchoverAsked() {
 	s.act(AnswerSwitchover{why})
 }
 
+// memoryTrails: QEMU sends the memory after the guest.
+func (s *step) memoryTrails() {
+	if s.Leaving == Switching {
+		s.Leaving = Trailing
+	}
+}
+
 func (s *step) migrationEnded(e MigrationEnded) {
+	if s.Leaving == Trailing && s.Wish == Shutdown && s.driven() {
+		s.quit(Cause{Kind: Moved})
+	}
 	switch {
 	case s.Leaving == Staying:
+	case e.NoReturn && s.Leaving == Taking && s.driven():
+		s.Leaving = Torn
+		s.lose("the guest cannot go on at the target, and has left all but its memory")
+	case e.NoReturn, e.Err != nil && s.Leaving.trails():
+		s.Leaving = Torn
 	case e.Err != nil:
 		if s.Leaving != Copying && s.in(Running) { // no RESUME was heard yet
 			s.act(AskReason{s.Pauses})
@@ -102,10 +124,18 @@ func (s *step) takeBack() {
 	s.act(TakeBack{Sent: true})
 }
 
+// lose ends a guest of which no QEMU has everything.
+func (s *step) lose(why string) {
+	s.kill(Cause{Scattered, why}, "the guest can run neither here nor elsewhere")
+}
+
 // takeBackAsked: the guest is not to run elsewhere. Where the migration has failed already, there
 // is nothing to do.
 func (s *step) takeBackAsked() {
 	switch {
+	case s.Leaving.trails() && s.driven():
+		s.answer("")
+		s.lose("the guest cannot go on at the target, and has left all but its memory")
 	case s.Leaving == Switching:
 		s.Leaving = Taking
 		s.act(TakeBack{})
@@ -124,7 +154,9 @@ func (s *step) takeBackAsked() {
 
 func (s *step) releaseAsked() {
 	switch {
-	case s.Leaving == Switching || s.Leaving == Left:
+	case s.Leaving == Trailing:
+		s.answer("cannot release the guest: its memory is still being sent")
+	case s.driven() && (s.Leaving == Switching || s.Leaving == Torn || s.Leaving == Left):
 		s.answer("")
 		s.quit(Cause{Kind: Moved})
 	case s.Cause.Kind == Moved:

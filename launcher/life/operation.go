@@ -26,7 +26,7 @@ func (s *step) refusal(e OperationAsked) string {
 	switch {
 	case !s.in(Running, Paused):
 		return "the VM is " + string(s.Shown())
-	case s.Leaving != Staying:
+	case s.Leaving != Staying, s.Memory == Coming:
 		return "the guest is being migrated"
 	case s.Power == Restarting:
 		return "the guest has powered off and is being started again"

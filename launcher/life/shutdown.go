@@ -23,10 +23,19 @@ func (s *step) shutdownAsked(e ShutdownAsked) {
 		s.act(Abort{})
 		s.timer(KillTimer, QuitTime) // a file system may hang
 	case Starting, Receiving, Received:
+		if s.Memory == Coming {
+			s.lose("asked to end before the guest ran here, and the guest has left its source")
+			return
+		}
 		s.act(Abort{})
 		s.kill(Cause{NotStarted, "asked to end while QEMU was starting"}, "asked to end before the guest runs")
 	case Running, Paused:
-		if s.Leaving.decided() { // the guest may run elsewhere, and so not here
+		switch { // the guest may run elsewhere, and so not here
+		case s.Leaving == Trailing && s.Order.Grace > 0: // and it needs its memory, also in order to shut down
+			s.Pressed = e.At
+			s.timer(GraceTimer, seconds(s.Order.Grace))
+			return
+		case s.Leaving.decided():
 			s.quit(Cause{Kind: Moved})
 			return
 		}
@@ -63,14 +72,22 @@ func (s *step) graceShortened(e GraceShortened) {
 		return
 	}
 	s.Order.Grace = e.Seconds
-	if !s.in(ShuttingDown) {
+	if !s.in(ShuttingDown) && !s.endsLater() {
 		return
 	}
 	if left := s.Pressed.Add(seconds(e.Seconds)).Sub(e.At); left > 0 {
 		s.timer(GraceTimer, left)
 	} else {
-		s.quit(Cause{Kind: Quit})
+		s.graceOver()
 	}
+}
+
+func (s *step) graceOver() {
+	if s.endsLater() {
+		s.quit(Cause{Kind: Moved})
+		return
+	}
+	s.quit(Cause{Kind: Quit})
 }
 
 func (s *step) canceled() {

@@ -32,8 +32,10 @@ type State struct {
 	Failed IOError
 	// Leaving is how far the guest is on its way to another QEMU.
 	Leaving Leaving
-	// Whole: QEMU has got all of a guest that ran in another QEMU.
-	Whole bool
+	// Came: QEMU has got a guest that ran in another QEMU. The guest's memory may still be coming.
+	Came bool
+	// Memory is Coming for a guest that was received before its memory.
+	Memory Memory
 
 	// Lost is the error that ended QEMU's monitor; empty while the monitor works.
 	Lost string
@@ -158,6 +160,7 @@ const (
 	NotAgain                      // the guest powered off to reboot, and QEMU did not start it again
 	Undrivable                    // QEMU's monitor was lost, and QEMU was killed for that
 	Moved                         // the guest runs elsewhere
+	Scattered                     // the guest was on its way, and no QEMU has all of it
 )
 
 // Timer is a timer of the loop.
@@ -203,8 +206,10 @@ const (
 // the next state.
 func (s State) runs(t Timer) bool {
 	switch t {
-	case ButtonTimer, GraceTimer:
+	case ButtonTimer:
 		return s.Phase == ShuttingDown
+	case GraceTimer:
+		return s.Phase == ShuttingDown || s.endsLater()
 	case KillTimer:
 		return s.Phase == Aborting || s.Phase == Quitting || s.driven() && s.Lost != ""
 	case RetryTimer:
@@ -217,6 +222,11 @@ func (s State) runs(t Timer) bool {
 		return s.Power == RebootAwaited
 	}
 	return false
+}
+
+// endsLater says whether a launcher that was asked to end still sends the memory of a guest that runs elsewhere.
+func (s State) endsLater() bool {
+	return s.Leaving == Trailing && s.Wish == Shutdown && (s.Phase == Running || s.Phase == Paused)
 }
 
 // driven says whether QEMU is there and has not been told to end.
@@ -236,12 +246,12 @@ func (s State) Serves() bool { return s.driven() && !s.Ran.IsZero() }
 
 // Moveable says whether a channel to another QEMU, or from one, may be opened.
 func (s State) Moveable() bool {
-	return s.Phase == Receiving || (s.Phase == Running || s.Phase == Paused) && s.Leaving == Staying && !s.Ran.IsZero()
+	return s.Phase == Receiving || (s.Phase == Running || s.Phase == Paused) && s.Leaving == Staying && s.Memory == Here && !s.Ran.IsZero()
 }
 
 // Stays says whether the guest is on its way neither to another QEMU nor from one.
 func (s State) Stays() bool {
-	return s.Leaving == Staying && s.Phase != Receiving && s.Phase != Received
+	return s.Leaving == Staying && s.Memory == Here && s.Phase != Receiving && s.Phase != Received
 }
 
 // Shown is the state in the words of the control protocol.
@@ -292,7 +302,7 @@ func (s State) Report() control.StateReport {
 		r.Pause = &s.Pause
 	}
 	// A launcher whose guest does not come says why: its pod is deleted before anybody reads its end.
-	if s.Phase == Kept || s.Phase == Ended && s.Order.Incoming && !s.Whole {
+	if s.Phase == Kept || s.Phase == Ended && s.Order.Incoming && !s.Came {
 		t := s.Termination()
 		r.Failure = fmt.Sprintf("%s: %s", t.Reason, t.Message)
 	}

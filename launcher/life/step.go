@@ -61,12 +61,16 @@ func (s *step) hear(heard Event) {
 		s.migrateAsked(e)
 	case SwitchoverAsked:
 		s.switchoverAsked()
+	case MemoryTrails:
+		s.memoryTrails()
 	case MigrationEnded:
 		s.migrationEnded(e)
 	case TakeBackAsked:
 		s.takeBackAsked()
 	case ReleaseAsked:
 		s.releaseAsked()
+	case AllButMemory:
+		s.allButMemory()
 	case ReceptionEnded:
 		s.receptionEnded(e)
 	case RunAsked:
@@ -251,7 +255,7 @@ func (s *step) expired(t Timer) {
 		s.timer(ButtonTimer, PressInterval)
 		s.press()
 	case GraceTimer:
-		s.quit(Cause{Kind: Quit})
+		s.graceOver()
 	case KillTimer:
 		s.overdue()
 	case RetryTimer:

@@ -51,10 +51,13 @@ func events() []named[Event] {
 		{"migrate asked", MigrateAsked{}},
 		{"migrate asked while QEMU is busy", MigrateAsked{Busy: true}},
 		{"switchover asked", SwitchoverAsked{}},
+		{"memory trails", MemoryTrails{}},
 		{"migrated", MigrationEnded{}},
-		{"migration failed", MigrationEnded{errWhy}},
+		{"migration failed", MigrationEnded{Err: errWhy}},
+		{"memory torn", MigrationEnded{errWhy, true}},
 		{"take back asked", TakeBackAsked{}},
 		{"release asked", ReleaseAsked{}},
+		{"received but the memory", AllButMemory{}},
 		{"received", ReceptionEnded{}},
 		{"reception failed", ReceptionEnded{errWhy}},
 		{"run asked", RunAsked{At: at(4)}},
@@ -128,6 +131,8 @@ func states() []named[[]Event] {
 	switching := then(halted, SwitchoverAsked{})
 	left := then(switching, MigrationEnded{})
 	pausedCopying := then(byUser, MigrateAsked{})
+	trailing := then(switching, MemoryTrails{})
+	coming := then(receiving, AllButMemory{})
 	return []named[[]Event]{
 		{"waiting", nil},
 		{"preparing", starting[:1]},
@@ -157,6 +162,12 @@ func states() []named[[]Event] {
 		{"receiving", receiving},
 		{"received", received},
 		{"running, received", then(received, Resumed{at(5)})},
+		{"received, memory coming", coming},
+		{"running, memory coming", then(coming, Resumed{at(5)})},
+		{"paused, memory coming", then(coming, RunAsked{Paused: true, At: at(5)})},
+		{"shutting down, memory coming", then(coming, Resumed{at(5)}, sigterm)},
+		{"killing, scattered", then(coming, Resumed{at(5)}, ReceptionEnded{errWhy})},
+		{"running, received after all", then(coming, Resumed{at(5)}, ReceptionEnded{})},
 		{"copying", copying},
 		{"copying, I/O failed", then(copying, full)},
 		{"copying, stopped for storage", then(copying, full, Stopped{})},
@@ -168,6 +179,12 @@ func states() []named[[]Event] {
 		{"switching", switching},
 		{"switching, monitor lost", then(switching, MonitorLost{errLost})},
 		{"taking back", then(switching, TakeBackAsked{})},
+		{"trailing", trailing},
+		{"trailing, to end later", then(trailing, sigterm)},
+		{"trailing, monitor lost", then(trailing, MonitorLost{errLost})},
+		{"trailing, paused", then(pausedCopying, SwitchoverAsked{}, MemoryTrails{})},
+		{"torn", then(trailing, MigrationEnded{errWhy, true})},
+		{"killing, taken back while trailing", then(trailing, TakeBackAsked{})},
 		{"left", left},
 		{"left, paused", then(pausedCopying, SwitchoverAsked{}, MigrationEnded{})},
 		{"quitting, released", then(left, ReleaseAsked{})},
@@ -225,7 +242,11 @@ func impossible(s State, e Event) string {
 		if s.Leaving == Staying {
 			return "the guest does not leave"
 		}
-	case ReceptionEnded, RunFailed:
+	case MemoryTrails:
+		if s.Leaving == Staying {
+			return "the guest does not leave"
+		}
+	case AllButMemory, ReceptionEnded, RunFailed:
 		if !s.Order.Incoming || !started {
 			return "no guest comes"
 		}
@@ -315,8 +336,9 @@ var (
 	trialNames   = []string{"NoTrial", "Scheduled", "Continued", "Settling", "Unpausing"}
 	silenceNames = []string{"Unasked", "Asked", "Silent"}
 	wishNames    = []string{"GoOn", "Shutdown", "Cancel"}
-	causeNames   = []string{"NoCause", "NotStarted", "NotStartable", "Quit", "NotAgain", "Undrivable", "Moved"}
-	leavingNames = []string{"Staying", "Copying", "Halted", "Switching", "Taking", "Left"}
+	causeNames   = []string{"NoCause", "NotStarted", "NotStartable", "Quit", "NotAgain", "Undrivable", "Moved", "Scattered"}
+	leavingNames = []string{"Staying", "Copying", "Halted", "Switching", "Taking", "Trailing", "Torn", "Left"}
+	memoryNames  = []string{"Here", "Coming"}
 )
 
 // difference is what has changed, field by field.
@@ -333,6 +355,7 @@ func difference(a, b State) []string {
 	add(a.Order.Paused != b.Order.Paused, "to start paused")
 	add(a.Order.Incoming != b.Order.Incoming, "incoming")
 	add(a.Leaving != b.Leaving, "leaving %s", leavingNames[b.Leaving])
+	add(a.Memory != b.Memory, "memory %s", memoryNames[b.Memory])
 	add(a.Order.NoACPI != b.Order.NoACPI, "no ACPI")
 	add(a.Order.Keep != b.Order.Keep, "to be kept")
 	add(a.Ran != b.Ran, "ran at %v", b.Ran.Sub(begin))
@@ -386,11 +409,11 @@ func TestTableIsWhole(t *testing.T) {
 	reached := map[string]bool{}
 	for _, s := range states() {
 		s := reach(s.value)
-		for _, name := range []string{phaseNames[s.Phase], powerNames[s.Power], trialNames[s.Storage.Trial], silenceNames[s.Silence], wishNames[s.Wish], causeNames[s.Cause.Kind], leavingNames[s.Leaving]} {
+		for _, name := range []string{phaseNames[s.Phase], powerNames[s.Power], trialNames[s.Storage.Trial], silenceNames[s.Silence], wishNames[s.Wish], causeNames[s.Cause.Kind], leavingNames[s.Leaving], memoryNames[s.Memory]} {
 			reached[name] = true
 		}
 	}
-	for kind, names := range map[string][]string{"Phase": phaseNames, "Power": powerNames, "Trial": trialNames, "Silence": silenceNames, "Wish": wishNames, "CauseKind": causeNames, "Leaving": leavingNames} {
+	for kind, names := range map[string][]string{"Phase": phaseNames, "Power": powerNames, "Trial": trialNames, "Silence": silenceNames, "Wish": wishNames, "CauseKind": causeNames, "Leaving": leavingNames, "Memory": memoryNames} {
 		if !slices.Equal(constants[kind], names) {
 			t.Errorf("the constants of %s are %v, the test has %v", kind, constants[kind], names)
 		}
@@ -407,7 +430,7 @@ func declared(t *testing.T) (eventTypes []string, constants map[string][]string)
 	t.Helper()
 	constants = map[string][]string{}
 	files := token.NewFileSet()
-	for _, name := range []string{"event.go", "state.go", "leave.go"} {
+	for _, name := range []string{"event.go", "state.go", "leave.go", "arrive.go"} {
 		file, err := parser.ParseFile(files, name, nil, 0)
 		if err != nil {
 			t.Fatal(err)

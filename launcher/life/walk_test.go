@@ -85,6 +85,12 @@ func (w *world) next() Event {
 			candidates = append(candidates, MonitorLost{errors.New("x")})
 		}
 	}
+	if w.qemu && !w.dead && w.state.Phase == Receiving {
+		candidates = append(candidates, AllButMemory{}, ReceptionEnded{})
+	}
+	if w.qemu && !w.dead && w.state.Memory == Coming {
+		candidates = append(candidates, ReceptionEnded{}, ReceptionEnded{errors.New("x")})
+	}
 	if w.qemu && (w.dead || w.random.IntN(20) == 0) {
 		candidates = append(candidates, QEMUExited{Exit{Code: w.random.IntN(2), Signal: syscall.Signal(9 * w.random.IntN(2))}})
 	}
@@ -166,7 +172,7 @@ func (w *world) hear(e Event) {
 	case TakeBackAsked, Resumed: // virt-handler, or QEMU itself, has the guest run here
 		w.away = false
 	case MigrationEnded:
-		w.away = w.away && e.Err == nil
+		w.away = w.away && (e.Err == nil || e.NoReturn)
 	}
 	after, actions := Step(before, e)
 	w.state = after
@@ -206,13 +212,17 @@ func (w *world) do(a Action) {
 		w.staysAway(a)
 		w.either(nil, OperationFailed(a))
 	case Send:
-		w.either(SwitchoverAsked{}, MigrationEnded{errors.New("x")})
+		w.either(SwitchoverAsked{}, MigrationEnded{Err: errors.New("x")})
 	case AnswerSwitchover:
 		w.away = a.Refusal == ""
-		if w.away {
-			w.either(MigrationEnded{}, MigrationEnded{errors.New("x")})
-		} else {
-			w.pending = append(w.pending, MigrationEnded{errors.New("x")})
+		switch {
+		case !w.away:
+			w.pending = append(w.pending, MigrationEnded{Err: errors.New("x")})
+		case w.coin():
+			w.either(MigrationEnded{}, MigrationEnded{Err: errors.New("x")})
+		default:
+			w.pending = append(w.pending, MemoryTrails{})
+			w.either(MigrationEnded{}, MigrationEnded{errors.New("x"), true})
 		}
 	case TakeBack:
 		w.staysAway(a)
@@ -268,8 +278,9 @@ func (w *world) staysAway(a Action) {
 	}
 }
 
-// shownOrder is the order in which states are reported; running, paused and moved take turns.
-var shownOrder = map[control.State]int{control.StateWaiting: 0, control.StatePreparing: 1, control.StateReceiving: 2, control.StateReceived: 3,
+// shownOrder is the order in which states are reported; running, paused and moved take turns. A received guest whose QEMU is being killed is
+// shown as receiving again, so that nobody lets it run.
+var shownOrder = map[control.State]int{control.StateWaiting: 0, control.StatePreparing: 1, control.StateReceiving: 2, control.StateReceived: 2,
 	control.StateRunning: 4, control.StatePaused: 4, control.StateMoved: 4, control.StateShuttingDown: 5, control.StateExited: 6}
 
 func (w *world) check(before, after State) {

@@ -19,8 +19,8 @@ import (
 const stateFD = "migration"
 
 // capabilities are those that source and target both need.
-func capabilities() []string {
-	return []string{qmp.CapabilityEvents, qmp.CapabilityReturnPath, qmp.CapabilityPause, qmp.CapabilityLateActivate}
+func capabilities() map[string]bool {
+	return map[string]bool{qmp.CapabilityEvents: true, qmp.CapabilityReturnPath: true, qmp.CapabilityPause: true, qmp.CapabilityLateActivate: true}
 }
 
 const (
@@ -38,6 +38,8 @@ type watcher struct {
 	changed <-chan struct{}
 	tick    *time.Ticker
 	told    time.Time // when progress was told last
+	// postCopyDue goes along with the progress.
+	postCopyDue bool
 }
 
 func watch(changed <-chan struct{}) *watcher {
@@ -69,6 +71,10 @@ func (w *watcher) tell(to func(Progress), p Progress) {
 	}
 }
 
+// ErrNoReturn is the error of a guest whose memory no longer follows it, in post-copy. The source's QEMU cannot
+// run the guest again, and the target's QEMU has not all of its memory.
+var ErrNoReturn = errors.New("the guest's memory did not follow it to the target")
+
 // errFailed is the error of a migration for which QEMU gives no reason.
 var errFailed = errors.New("QEMU gives no reason")
 
@@ -83,6 +89,17 @@ func failure(m qmp.Migration) error {
 		return context.Canceled
 	}
 	return errFailed
+}
+
+// broken is ErrNoReturn if a guest's memory cannot follow it any more. trails says whether it did before.
+func broken(m qmp.Migration, trails bool) error {
+	switch {
+	case m.Status == qmp.MigrationPostCopyPaused:
+		return fmt.Errorf("%w: the channel between the nodes has ended", ErrNoReturn)
+	case trails && failure(m) != nil:
+		return ErrNoReturn
+	}
+	return nil
 }
 
 // command runs a command to QEMU within commandTimeout, whatever becomes of ctx: QEMU may carry

@@ -25,6 +25,11 @@ type Source struct {
 	// Permit is asked when the guest is stopped and its disks are copied. If Permit returns nil,
 	// QEMU sends the rest, and the guest may run elsewhere from then on.
 	Permit func(context.Context) error
+	// PostCopy is closed when the guest is to go on at the target before its memory is there. It needs
+	// Limits.PostCopy, and takes effect once the disks are copied.
+	PostCopy <-chan struct{}
+	// Trails is called once the memory follows the guest.
+	Trails func()
 	// Progress is told how far the migration is, once a second at most.
 	Progress func(Progress)
 }
@@ -39,7 +44,13 @@ type Limits struct {
 	Completion, Stall time.Duration
 	// AutoConverge slows the guest down, if it changes memory faster than the channel carries it.
 	AutoConverge bool
+	// PostCopy: where Completion or Stall would end the copying of memory, Progress says PostCopyDue, and the copying goes
+	// on for postCopyPatience.
+	PostCopy bool
 }
+
+// postCopyPatience is how long somebody has to close Source.PostCopy after post-copy was due.
+const postCopyPatience = time.Minute
 
 // Progress is how far a migration is. Numbers are bytes.
 type Progress struct {
@@ -50,13 +61,16 @@ type Progress struct {
 	Elapsed time.Duration
 	// Downtime is known at the end.
 	Downtime time.Duration
+	// PostCopyDue: the migration ends soon without success unless it goes on by post-copy.
+	PostCopyDue bool
 }
 
 // ErrTimeout is the error of a migration that took too long.
 var ErrTimeout = errors.New("the migration takes too long")
 
 // Run sends the guest. When Run returns nil, the target has the guest, and this QEMU's guest is
-// stopped. When Run returns an error, the guest runs here if it ran before, or QEMU has ended.
+// stopped. When Run returns an error, the guest runs here if it ran before, or QEMU has ended. After
+// ErrNoReturn the guest cannot run here.
 //
 // The end of ctx cancels a migration that has no permission yet. After the permission, Run returns
 // when the target says that it has the guest, or that it could not load the guest, or when somebody
@@ -66,7 +80,7 @@ func (s *Source) Run(ctx context.Context) (Progress, error) {
 	w := watch(s.Changed)
 	defer w.stop()
 	begun := time.Now()
-	limited, cancel := context.WithTimeoutCause(ctx, s.Limits.Completion, fmt.Errorf("%w: completionTimeoutPerGiB gives it %s", ErrTimeout, s.Limits.Completion))
+	limited, cancel := context.WithTimeoutCause(ctx, s.Limits.Completion, tooLong(s.Limits))
 	defer cancel()
 	if err := s.prepare(ctx); err != nil {
 		return Progress{}, err
@@ -78,11 +92,11 @@ func (s *Source) Run(ctx context.Context) (Progress, error) {
 	if err != nil {
 		return Progress{}, errors.Join(cause(limited, err), mirroring.drop(ctx, w))
 	}
-	if err = s.converge(limited, w, begun); err == nil {
-		err = s.switchOver(limited, w, mirroring)
+	if err = s.converge(ctx, w, begun); err == nil {
+		err = s.switchOver(ctx, w, mirroring)
 	}
 	if err != nil {
-		err = errors.Join(cause(limited, err), s.cancel(ctx, w), mirroring.drop(ctx, w))
+		err = errors.Join(err, s.cancel(ctx, w), mirroring.drop(ctx, w))
 		return Progress{}, err
 	}
 	return s.finish(ctx, w, begun)
@@ -110,17 +124,15 @@ func cause(ctx context.Context, err error) error {
 }
 
 func (s *Source) prepare(ctx context.Context) error {
-	names := capabilities()
-	if s.Limits.AutoConverge {
-		names = append(names, qmp.CapabilityAutoConverge)
-	}
+	names := capabilities() // an earlier migration may have turned others on
+	names[qmp.CapabilityAutoConverge], names[qmp.CapabilityPostCopy] = s.Limits.AutoConverge, s.Limits.PostCopy
 	bandwidth := s.Limits.Bandwidth
 	if bandwidth <= 0 {
 		bandwidth = math.MaxInt32 << 10 // 2 TB/s: QEMU's default is 128 MiB/s
 	}
 	return command(ctx, "prepare migration", func(ctx context.Context) error {
-		return errors.Join(s.QEMU.SetMigrationCapabilities(ctx, names...),
-			s.QEMU.SetMigrationParameters(ctx, qmp.MigrationParameters{MaxBandwidth: bandwidth, DowntimeLimit: s.Limits.Downtime.Milliseconds()}))
+		return errors.Join(s.QEMU.SetMigrationCapabilities(ctx, names),
+			s.QEMU.SetMigrationParameters(ctx, qmp.MigrationParameters{MaxBandwidth: bandwidth, MaxPostCopyBandwidth: bandwidth, DowntimeLimit: s.Limits.Downtime.Milliseconds()}))
 	})
 }
 
@@ -138,16 +150,65 @@ func (s *Source) begin(ctx context.Context) error {
 	})
 }
 
-// converge waits until QEMU has stopped its guest, because the rest is small enough.
+// converge waits until QEMU has stopped its guest, because the rest is small enough, or because the memory is to
+// follow.
 func (s *Source) converge(ctx context.Context, w *watcher, begun time.Time) error {
-	stall := stall{limit: s.Limits.Stall, now: time.Now}
+	patience, asked := newPatience(s.Limits, begun, time.Now), s.PostCopy
 	return w.until(ctx, func() (bool, error) {
 		m, err := s.look(ctx, w, begun)
-		if err != nil {
-			return false, err
+		if err == nil {
+			err = errors.Join(failure(m), patience.look(m.RAM.Remaining))
 		}
-		return m.Status == qmp.MigrationPreSwitchover, errors.Join(failure(m), stall.look(m.RAM.Remaining))
+		if w.postCopyDue = patience.due(); err != nil || m.Status == qmp.MigrationPreSwitchover {
+			return true, err
+		}
+		select {
+		case <-asked:
+			asked = nil
+			return false, command(ctx, "begin post-copy", s.QEMU.MigrateStartPostCopy)
+		default: // so is a nil channel
+			return false, nil
+		}
 	})
+}
+
+// patience says when the copying of memory has taken too long. It is pure but for now.
+type patience struct {
+	limits Limits
+	begun  time.Time
+	now    func() time.Time
+	stall  stall
+	// since is when post-copy has become due; zero before. why is the error without it.
+	since time.Time
+	why   error
+}
+
+func newPatience(limits Limits, begun time.Time, now func() time.Time) *patience {
+	return &patience{limits: limits, begun: begun, now: now, stall: stall{limit: limits.Stall, now: now}}
+}
+
+// look returns why the migration ends without success, or nil if it goes on.
+func (p *patience) look(remaining int64) error {
+	why := p.stall.look(remaining)
+	if p.now().Sub(p.begun) > p.limits.Completion {
+		why = tooLong(p.limits)
+	}
+	switch {
+	case !p.limits.PostCopy:
+		return why
+	case !p.due() && why != nil:
+		p.since, p.why = p.now(), why
+	case p.due() && p.now().Sub(p.since) > postCopyPatience:
+		return fmt.Errorf("%w, and did not go on by post-copy within %s", p.why, postCopyPatience)
+	}
+	return nil
+}
+
+// due says whether only post-copy brings the migration to its end.
+func (p *patience) due() bool { return !p.since.IsZero() }
+
+func tooLong(l Limits) error {
+	return fmt.Errorf("%w: completionTimeoutPerGiB gives it %s", ErrTimeout, l.Completion)
 }
 
 func (s *Source) look(ctx context.Context, w *watcher, begun time.Time) (m qmp.Migration, err error) {
@@ -156,7 +217,9 @@ func (s *Source) look(ctx context.Context, w *watcher, begun time.Time) (m qmp.M
 		return err
 	})
 	if err == nil {
-		w.tell(s.Progress, progress(m, time.Since(begun)))
+		p := progress(m, time.Since(begun))
+		p.PostCopyDue = w.postCopyDue
+		w.tell(s.Progress, p)
 	}
 	return m, err
 }
@@ -199,10 +262,18 @@ func (s *Source) finish(ctx context.Context, w *watcher, begun time.Time) (Progr
 		return Progress{}, err
 	}
 	// QEMU may wait long for the target. The wait ends with QEMU at the latest.
+	trails := false
 	err := w.until(context.WithoutCancel(ctx), func() (done bool, err error) {
 		m, err := s.look(ctx, w, begun)
-		return m.Status == qmp.MigrationCompleted, errors.Join(err, failure(m))
+		if m.Status == qmp.MigrationPostCopy && !trails {
+			trails = true
+			s.Trails()
+		}
+		return m.Status == qmp.MigrationCompleted, errors.Join(err, failure(m), broken(m, trails))
 	})
+	if errors.Is(err, ErrNoReturn) {
+		return Progress{}, err
+	}
 	// QEMU says "completed" before it knows the downtime, and "failed" before the guest runs on.
 	if err := errors.Join(err, s.settle(ctx, w)); err != nil {
 		return Progress{}, err

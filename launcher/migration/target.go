@@ -100,13 +100,24 @@ func autobind() (*net.UnixListener, error) {
 
 func exportID(node string) string { return "export-" + node }
 
+// PermitPostCopy lets the guest's memory come after the guest. The error is QEMU's reason why it cannot: it cannot use
+// userfaultfd(2), for example. A source that is not permitted the same sends the memory first.
+func (t *Target) PermitPostCopy(ctx context.Context) error {
+	return command(ctx, "permit post-copy", func(ctx context.Context) error {
+		return t.QEMU.SetMigrationCapabilities(ctx, map[string]bool{qmp.CapabilityPostCopy: true})
+	})
+}
+
 // Receive receives the guest from QEMU's end of a channel. When Receive returns nil, QEMU has all
 // of the guest. The guest's CPUs are stopped until Cont, and QEMU has no lock on a disk until then.
-func (t *Target) Receive(ctx context.Context, state *os.File) error {
+//
+// If the guest's memory comes after it, trails is called once QEMU has all but the memory: the guest may run then. Receive
+// returns when the memory is there. ErrNoReturn says that it does not come.
+func (t *Target) Receive(ctx context.Context, state *os.File, trails func()) error {
 	w := watch(t.Changed)
 	defer w.stop()
 	err := command(ctx, "receive the guest", func(ctx context.Context) error {
-		if err := t.QEMU.SetMigrationCapabilities(ctx, capabilities()...); err != nil {
+		if err := t.QEMU.SetMigrationCapabilities(ctx, capabilities()); err != nil {
 			return err
 		}
 		if err := t.QEMU.GetFD(ctx, stateFD, state); err != nil {
@@ -117,14 +128,36 @@ func (t *Target) Receive(ctx context.Context, state *os.File) error {
 	if err != nil {
 		return err
 	}
+	all := false
 	err = w.until(ctx, func() (bool, error) {
 		m, err := t.QEMU.QueryMigrate(ctx)
-		return m.Status == qmp.MigrationCompleted, errors.Join(err, failure(m))
+		if err != nil || m.Status != qmp.MigrationPostCopy {
+			all = m.Status == qmp.MigrationCompleted
+			return all, errors.Join(err, failure(m), broken(m, false))
+		}
+		// QEMU has all but the memory when it takes the guest from inmigrate to paused (loadvm_postcopy_handle_run).
+		status, err := t.QEMU.QueryStatus(ctx)
+		return status.Status == qmp.StatusPaused, err
 	})
 	if err != nil {
 		return fmt.Errorf("receive the guest: %w", err)
 	}
-	return t.unserve(ctx, w)
+	if err := t.unserve(ctx, w); err != nil || all {
+		return err
+	}
+	trails()
+	return t.awaitMemory(ctx, w)
+}
+
+// awaitMemory waits for the memory of a guest that may run already. A QEMU that does not answer is asked again.
+func (t *Target) awaitMemory(ctx context.Context, w *watcher) error {
+	return w.until(ctx, func() (bool, error) {
+		m, err := t.QEMU.QueryMigrate(ctx)
+		if err != nil && t.QEMU.Err() == nil {
+			return false, nil
+		}
+		return m.Status == qmp.MigrationCompleted, errors.Join(err, broken(m, true))
+	})
 }
 
 // unserve ends the exports, so that only the guest writes to the disks.

@@ -35,6 +35,9 @@ type Status struct {
 // StatusFinishMigrate is the run state of a guest that a migration has stopped.
 const StatusFinishMigrate = "finish-migrate"
 
+// StatusPaused is the run state of a guest that QEMU was told to stop, or not to start.
+const StatusPaused = "paused"
+
 // QueryStatus returns the run state.
 func (c *Client) QueryStatus(ctx context.Context) (Status, error) {
 	var s Status

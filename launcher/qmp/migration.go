@@ -2,7 +2,9 @@ package qmp
 
 import (
 	"context"
+	"maps"
 	"os"
+	"slices"
 )
 
 // Capabilities of a migration (qapi/migration.json, MigrationCapability). Both QEMUs need the same.
@@ -19,17 +21,20 @@ const (
 	// CapabilityAutoConverge has the source slow its guest down, if the guest changes memory faster
 	// than the channel carries it. Only the source needs it.
 	CapabilityAutoConverge = "auto-converge"
+	// CapabilityPostCopy lets a guest run on the target before its memory is there. A QEMU that waits
+	// for a guest refuses it where QEMU cannot use userfaultfd(2).
+	CapabilityPostCopy = "postcopy-ram"
 )
 
-// SetMigrationCapabilities turns capabilities on.
-func (c *Client) SetMigrationCapabilities(ctx context.Context, names ...string) error {
+// SetMigrationCapabilities turns capabilities on, or off. The others stay as they are.
+func (c *Client) SetMigrationCapabilities(ctx context.Context, capabilities map[string]bool) error {
 	type capability struct {
 		Name  string `json:"capability"`
 		State bool   `json:"state"`
 	}
 	list := []capability{}
-	for _, name := range names {
-		list = append(list, capability{name, true})
+	for _, name := range slices.Sorted(maps.Keys(capabilities)) {
+		list = append(list, capability{name, capabilities[name]})
 	}
 	return c.Execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": list}, nil)
 }
@@ -38,6 +43,8 @@ func (c *Client) SetMigrationCapabilities(ctx context.Context, names ...string) 
 type MigrationParameters struct {
 	// MaxBandwidth is in bytes per second.
 	MaxBandwidth int64 `json:"max-bandwidth"`
+	// MaxPostCopyBandwidth is in bytes per second. Pages that the guest waits for do not count.
+	MaxPostCopyBandwidth int64 `json:"max-postcopy-bandwidth"`
 	// DowntimeLimit is in milliseconds.
 	DowntimeLimit int64 `json:"downtime-limit"`
 }
@@ -74,6 +81,12 @@ func (c *Client) MigrateContinue(ctx context.Context) error {
 	return c.Execute(ctx, "migrate-continue", map[string]string{"state": MigrationPreSwitchover}, nil)
 }
 
+// MigrateStartPostCopy has a source with CapabilityPostCopy stop its guest and send the state of CPUs and
+// devices, and the memory after that. It has no effect once QEMU has stopped the guest anyway.
+func (c *Client) MigrateStartPostCopy(ctx context.Context) error {
+	return c.Execute(ctx, "migrate-start-postcopy", nil, nil)
+}
+
 // MigrateCancel ends a migration, and the guest runs on. Without a migration nothing happens.
 func (c *Client) MigrateCancel(ctx context.Context) error {
 	return c.Execute(ctx, "migrate_cancel", nil, nil)
@@ -85,6 +98,11 @@ const (
 	MigrationCompleted     = "completed"
 	MigrationFailed        = "failed"
 	MigrationCancelled     = "cancelled"
+	// MigrationPostCopy: the target has, or is about to get, the state of CPUs and devices, and memory
+	// follows. The source's QEMU cannot run the guest again.
+	MigrationPostCopy = "postcopy-active"
+	// MigrationPostCopyPaused: the channel has ended meanwhile.
+	MigrationPostCopyPaused = "postcopy-paused"
 )
 
 // Migration is how far a migration is (qapi/migration.json, MigrationInfo).
