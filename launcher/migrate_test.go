@@ -87,12 +87,6 @@ func (m *move) connect(atSource, atTarget string, arguments any) {
 	m.source.Cleanup(func() { c.cut(); <-done; <-done })
 }
 
-// state asks for a launcher's state. A launcher that has ended has none.
-func (v *vm) state() (report control.StateReport) {
-	_ = v.call(control.CommandQueryState, nil, &report)
-	return report
-}
-
 func (v *vm) stream(command string, arguments any) *control.Stream {
 	v.Helper()
 	stream, err := v.conn.CallForStream(v.Context(), command, arguments)

@@ -20,6 +20,8 @@ func (i Ineffective) String() string { return i.Field + ": " + i.Why }
 // ineffectiveField is a field of a KubeVirt's spec that nothing reads.
 type ineffectiveField struct {
 	path, why string
+	// with is the path of a field that gives this one an effect; "" for none.
+	with string
 	// asHere are the values that ask for what is so anyway.
 	asHere harmless
 }
@@ -65,8 +67,7 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "certificateRotateStrategy", why: "the components' certificates live for a day, and their CAs for 30 days"},
 	{path: "synchronizationPort", why: oneCluster},
 	{path: migrations + "nodeDrainTaintKey", why: "no taint has a guest move; drain the node, or make a VirtualMachineInstanceMigration"},
-	{path: migrations + "allowPostCopy", why: "memory is copied before the guest runs on the target"},
-	{path: migrations + "allowWorkloadDisruption", why: "a guest that changes memory faster than it is copied stays where it is"},
+	{path: migrations + "allowWorkloadDisruption", why: "no guest is paused so that its migration ends; set allowPostCopy", with: migrations + "allowPostCopy"},
 	{path: migrations + "unsafeMigrationOverride", why: "a guest whose disks only one node can use stays where it is"},
 	{path: migrations + "disableTLS", why: "virt-handlers always speak TLS"},
 	{path: migrations + "network", why: "virt-handlers speak over the network of the nodes"},
@@ -143,7 +144,7 @@ func IneffectiveFields(spec *KubeVirtSpec) ([]Ineffective, error) {
 	var out []Ineffective
 	for _, f := range ineffectiveFields {
 		value := lookup(fields, strings.Split(f.path, "."))
-		if isSet(value) && !f.asHere.has(value) {
+		if isSet(value) && !f.asHere.has(value) && (f.with == "" || !isSet(lookup(fields, strings.Split(f.with, ".")))) {
 			out = append(out, Ineffective{"spec." + f.path, f.why})
 		}
 	}

@@ -42,6 +42,8 @@ var effective = map[string]string{
 	migrations + "maxDowntimeMs":                                   "controllers/node TestLimits",
 	migrations + "allowAutoConverge":                               "controllers/node TestLimits",
 	"workloadUpdateStrategy.workloadUpdateMethods":                 "controllers/migration TestUpdates",
+	migrations + "allowPostCopy":                                   "controllers/node TestLimits",
+	migrations + "allowWorkloadDisruption":                         "TestPostCopyAllowed",
 	developer + "useEmulation":                                     "test/e2e",
 	developer + "cpuAllocationRatio":                               "controllers/vmi TestResourcesOfCluster",
 	developer + "memoryOvercommit":                                 "controllers/vmi TestResourcesOfCluster",
@@ -117,8 +119,9 @@ func TestIneffectiveFields(t *testing.T) {
 			instancetype: {referencePolicy: expand}, architectureConfiguration: {defaultArchitecture: arm64}, network: {permitSlirpInterface: true}, roleAggregationStrategy: Manual, virtualMachineInstancesPerNode: 250}}`,
 			[]string{"spec.configuration.virtualMachineInstancesPerNode", "spec.configuration.architectureConfiguration.defaultArchitecture", "spec.configuration.tlsConfiguration.minTLSVersion",
 				"spec.configuration.instancetype.referencePolicy", "spec.configuration.roleAggregationStrategy", "spec.configuration.network.permitSlirpInterface", "spec.configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent"}},
-		"objects": {`{infra: {nodePlacement: {nodeSelector: {a: b}}}, workloads: {nodePlacement: {}}, configuration: {migrations: {allowPostCopy: true, bandwidthPerMigration: 64Mi, allowAutoConverge: true}, developerConfiguration: {logVerbosity: {virtOperator: 4, virtAPI: 2}}}}`,
-			[]string{"spec.infra", "spec.configuration.migrations.allowPostCopy", "spec.configuration.developerConfiguration.logVerbosity.virtOperator"}},
+		"a field beside what gives it an effect": {`{configuration: {migrations: {allowPostCopy: true, allowWorkloadDisruption: true}}}`, nil},
+		"objects": {`{infra: {nodePlacement: {nodeSelector: {a: b}}}, workloads: {nodePlacement: {}}, configuration: {migrations: {allowWorkloadDisruption: true, bandwidthPerMigration: 64Mi, allowAutoConverge: true}, developerConfiguration: {logVerbosity: {virtOperator: 4, virtAPI: 2}}}}`,
+			[]string{"spec.infra", "spec.configuration.migrations.allowWorkloadDisruption", "spec.configuration.developerConfiguration.logVerbosity.virtOperator"}},
 	} {
 		var spec KubeVirtSpec
 		if err := yaml.UnmarshalStrict([]byte(c.spec), &spec); err != nil {

@@ -124,6 +124,9 @@ const (
 	MigrationAbortRequested MigrationConditionType = "migrationAbortRequested"
 	// MigrationRejectedByResourceQuota: a quota leaves no room for the target pod.
 	MigrationRejectedByResourceQuota MigrationConditionType = "migrationRejectedByResourceQuota"
+	// MigrationPostCopyRefused: the configuration allows post-copy, and the nodes or their components cannot.
+	// KubeVirt has no such condition.
+	MigrationPostCopyRefused MigrationConditionType = "migrationPostCopyRefused"
 )
 
 // VirtualMachineInstanceMigrationCondition is one condition of a migration.
@@ -286,7 +289,7 @@ type VirtualMachineInstanceMigrationState struct {
 	// TargetNodeDomainDetected: the target's QEMU was started.
 	// +optional
 	TargetNodeDomainDetected bool `json:"targetNodeDomainDetected,omitempty"`
-	// TargetNodeDomainReadyTimestamp is when the guest ran on the target.
+	// TargetNodeDomainReadyTimestamp is when the guest ran on the target, and all of its memory was there.
 	// +optional
 	TargetNodeDomainReadyTimestamp *metav1.Time `json:"targetNodeDomainReadyTimestamp,omitempty"`
 	// StartTimestamp is when the source began to copy.
@@ -295,9 +298,10 @@ type VirtualMachineInstanceMigrationState struct {
 	// EndTimestamp is when the migration had ended.
 	// +optional
 	EndTimestamp *metav1.Time `json:"endTimestamp,omitempty"`
-	// Mode is PreCopy: the guest's memory is copied before the guest runs on the target.
+	// Mode is PreCopy: the guest's memory is copied before the guest runs on the target. PostCopy: the guest goes on
+	// there before that, or is about to. Then the migration can no longer be cancelled.
 	// +optional
-	// +kubebuilder:validation:Enum=PreCopy
+	// +kubebuilder:validation:Enum=PreCopy;PostCopy
 	Mode MigrationMode `json:"mode,omitempty"`
 	// Decision says where the guest is to run. While it is empty, the guest runs on the source, or is
 	// stopped for the last bytes. The target's virt-handler writes Target once it has all of the guest and
@@ -343,8 +347,13 @@ type VirtualMachineInstanceMigrationState struct {
 // MigrationMode is how a guest's memory gets to the target.
 type MigrationMode string
 
-// MigrationPreCopy: memory is copied while the guest runs on the source.
-const MigrationPreCopy MigrationMode = "PreCopy"
+// Modes.
+const (
+	// MigrationPreCopy: memory is copied while the guest runs on the source.
+	MigrationPreCopy MigrationMode = "PreCopy"
+	// MigrationPostCopy: the rest of the memory follows while the guest runs on the target.
+	MigrationPostCopy MigrationMode = "PostCopy"
+)
 
 // MigrationDecision says where a guest that migrates is to run.
 type MigrationDecision string
@@ -373,6 +382,14 @@ type MigrationSourceState struct {
 	// Progress is written every few seconds, and at the end.
 	// +optional
 	Progress *MigrationProgress `json:"progress,omitempty"`
+	// PostCopyTimestamp is when the source's virt-handler had the guest go on by post-copy. From then on nobody
+	// cancels the migration.
+	// +optional
+	PostCopyTimestamp *metav1.Time `json:"postCopyTimestamp,omitempty"`
+	// PostCopyRefused says why the guest cannot go on by post-copy, although the configuration allows that.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	PostCopyRefused string `json:"postCopyRefused,omitempty"`
 	// Failure says why the guest did not move.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
@@ -411,13 +428,18 @@ type MigrationTargetState struct {
 	// DomainDetected: QEMU was started, and waits for the guest.
 	// +optional
 	DomainDetected bool `json:"domainDetected,omitempty"`
-	// DomainReadyTimestamp is when the guest ran here.
+	// DomainReadyTimestamp is when the guest ran here, and all of its memory was here.
 	// +optional
 	DomainReadyTimestamp *metav1.Time `json:"domainReadyTimestamp,omitempty"`
 	// Failure says why the guest cannot run here.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Failure string `json:"failure,omitempty"`
+}
+
+// PostCopy says whether the guest goes on by post-copy. Then it cannot run on its source again.
+func (s *VirtualMachineInstanceMigrationState) PostCopy() bool {
+	return s.SourceState != nil && s.SourceState.PostCopyTimestamp != nil
 }
 
 // Ended says whether the migration has ended.

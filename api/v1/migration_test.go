@@ -140,3 +140,19 @@ func TestLauncherPodOf(t *testing.T) {
 		t.Errorf("the guest is in %q of %q", vmi.LauncherPod(), vmi.LauncherPodNames())
 	}
 }
+
+// TestPostCopyAllowed: allowWorkloadDisruption follows allowPostCopy, and forbids post-copy where it is false.
+func TestPostCopyAllowed(t *testing.T) {
+	no, yes := ptr.To(false), ptr.To(true)
+	for _, c := range []struct {
+		postCopy, disruption *bool
+		want                 bool
+	}{{nil, nil, false}, {nil, yes, false}, {no, yes, false}, {yes, nil, true}, {yes, yes, true}, {yes, no, false}} {
+		if got := (&MigrationConfiguration{AllowPostCopy: c.postCopy, AllowWorkloadDisruption: c.disruption}).PostCopy(); got != c.want {
+			t.Errorf("%v, %v: %t", c.postCopy, c.disruption, got)
+		}
+	}
+	if (*MigrationConfiguration)(nil).PostCopy() {
+		t.Error("without a configuration post-copy is allowed")
+	}
+}

@@ -18,12 +18,6 @@ type UnusedMigrationConfiguration struct {
 	// NodeDrainTaintKey has no effect.
 	// +optional
 	NodeDrainTaintKey *string `json:"nodeDrainTaintKey,omitempty"`
-	// AllowPostCopy has no effect.
-	// +optional
-	AllowPostCopy *bool `json:"allowPostCopy,omitempty"`
-	// AllowWorkloadDisruption has no effect.
-	// +optional
-	AllowWorkloadDisruption *bool `json:"allowWorkloadDisruption,omitempty"`
 	// UnsafeMigrationOverride has no effect.
 	// +optional
 	UnsafeMigrationOverride *bool `json:"unsafeMigrationOverride,omitempty"`
@@ -79,6 +73,15 @@ type MigrationConfiguration struct {
 	// Default: false.
 	// +optional
 	AllowAutoConverge *bool `json:"allowAutoConverge,omitempty"`
+	// AllowPostCopy lets a guest go on at the target before its memory is there, where the copying of memory
+	// would end without success, because it takes longer than completionTimeoutPerGiB or progressTimeout allow.
+	// If a node or the connection between the nodes fails from then on, the guest is lost. Default: false.
+	// +optional
+	AllowPostCopy *bool `json:"allowPostCopy,omitempty"`
+	// AllowWorkloadDisruption: false forbids post-copy. Default: what allowPostCopy says. Without allowPostCopy
+	// it has no effect: no guest is paused so that its migration ends.
+	// +optional
+	AllowWorkloadDisruption *bool `json:"allowWorkloadDisruption,omitempty"`
 }
 
 // Defaults of a MigrationConfiguration, KubeVirt's but for the downtime. KubeVirt's field comments give them.
@@ -136,6 +139,12 @@ func (c *MigrationConfiguration) Downtime() time.Duration {
 // AutoConverge says whether QEMU may slow the guest down.
 func (c *MigrationConfiguration) AutoConverge() bool {
 	return valueOr(c, func(c *MigrationConfiguration) *bool { return c.AllowAutoConverge }, false)
+}
+
+// PostCopy says whether the guest may go on at the target before its memory is there.
+func (c *MigrationConfiguration) PostCopy() bool {
+	return valueOr(c, func(c *MigrationConfiguration) *bool { return c.AllowPostCopy }, false) &&
+		valueOr(c, func(c *MigrationConfiguration) *bool { return c.AllowWorkloadDisruption }, true)
 }
 
 func valueOr[T any](c *MigrationConfiguration, of func(*MigrationConfiguration) *T, fallback T) T {

@@ -83,7 +83,7 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	}
 	// The manager starts these once its caches are filled. Before that, no VMI would be found
 	// for a launcher that connects.
-	return mgr, errors.Join(mgr.Add(weight), mgr.Add(manager.RunnableFunc(l.judge)), mgr.Add(manager.RunnableFunc(l.serve)), mgr.Add(manager.RunnableFunc(l.renewLease)))
+	return mgr, errors.Join(mgr.Add(weight), mgr.Add(manager.RunnableFunc(l.judge)), mgr.Add(manager.RunnableFunc(l.serve)), mgr.Add(manager.RunnableFunc(l.handOutFaults)), mgr.Add(manager.RunnableFunc(l.renewLease)))
 }
 
 // launchers is the side of virt-handler that faces launchers and the kubelet.
@@ -141,10 +141,28 @@ func (l *launchers) serve(ctx context.Context) error {
 	return err
 }
 
+// handOutFaults hands out the node's /dev/userfaultfd until ctx ends. Kernels before 6.1 have none.
+func (l *launchers) handOutFaults(ctx context.Context) error {
+	const device = "/dev/userfaultfd"
+	plugin := &slots.FaultPlugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Log: l.manager.GetLogger().WithName("device-plugin")}
+	switch _, err := os.Stat(device); {
+	case errors.Is(err, fs.ErrNotExist):
+		plugin.Log.Info("guests cannot come to this node by post-copy", "reason", "there is no "+device)
+	case err != nil:
+		return fmt.Errorf("look for %s: %w", device, err)
+	default:
+		plugin.Device = filepath.Join(l.options.run, "dev", "userfaultfd")
+		if err := makeDevice(device, plugin.Device); err != nil {
+			return err
+		}
+	}
+	return plugin.Start(ctx)
+}
+
 // judge finds out whether KVM works. Nothing else waits in it: launchers that run need no
 // verdict.
 func (l *launchers) judge(ctx context.Context) error {
-	ready := func() error { return makeKVMDevice(l.kvmDevice()) }
+	ready := func() error { return makeDevice("/dev/kvm", l.kvmDevice()) }
 	if choice, _ := l.acceleration.Choice(); choice.Accelerator == qemuargs.KVM {
 		return ready() // --accelerator=kvm needs no check
 	}
@@ -244,13 +262,13 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
 }
 
-// makeKVMDevice makes a copy of the device node /dev/kvm that every user may open, so that the
-// host's own node keeps its mode. The copy's folder is closed to the host's other users.
-// containerd makes the pod's device node from the copy.
-func makeKVMDevice(path string) error {
+// makeDevice makes a copy of a device node that every user may open, so that the host's own
+// node keeps its mode. The copy's folder is closed to the host's other users. containerd makes
+// the pod's device node from the copy.
+func makeDevice(device, path string) error {
 	var host unix.Stat_t
-	if err := unix.Stat("/dev/kvm", &host); err != nil {
-		return fmt.Errorf("find /dev/kvm: %w", err)
+	if err := unix.Stat(device, &host); err != nil {
+		return fmt.Errorf("find %s: %w", device, err)
 	}
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -260,14 +278,14 @@ func makeKVMDevice(path string) error {
 		return fmt.Errorf("close device folder: %w", err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("replace KVM device node: %w", err)
+		return fmt.Errorf("replace device node %s: %w", path, err)
 	}
 	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(host.Rdev)); err != nil {
-		return fmt.Errorf("make KVM device node: %w", err)
+		return fmt.Errorf("make device node %s: %w", path, err)
 	}
 	// The umask cut Mknod's mode.
 	if err := os.Chmod(path, 0o666); err != nil {
-		return fmt.Errorf("open KVM device node: %w", err)
+		return fmt.Errorf("open device node %s to all users: %w", path, err)
 	}
 	return nil
 }

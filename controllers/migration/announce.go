@@ -11,16 +11,23 @@ import (
 // announce makes events of what is new, on the migration and on its VMI.
 func (r *Reconciler) announce(before *v1.VirtualMachineInstanceMigration, w *work) {
 	m := w.migration
-	if before.Status.Phase == m.Status.Phase {
-		return
-	}
 	say := func(kind, reason, action, text string, arguments ...any) {
 		r.Events.Eventf(m, nil, kind, reason, action, text, arguments...)
 		if w.vmi != nil {
 			r.Events.Eventf(w.vmi, m, kind, reason, action, text, arguments...)
 		}
 	}
-	switch s := m.Status.MigrationState; m.Status.Phase {
+	s, last := m.Status.MigrationState, before.Status.MigrationState
+	if s != nil && s.PostCopy() && (last == nil || !last.PostCopy()) {
+		say(corev1.EventTypeNormal, "PostCopy", "Migrate", "The copying of memory took too long: the VirtualMachineInstance goes on at node %s, and the rest of its memory follows", s.TargetNode)
+	}
+	if c := m.Status.Condition(v1.MigrationPostCopyRefused); c != nil && before.Status.Condition(v1.MigrationPostCopyRefused) == nil {
+		say(corev1.EventTypeWarning, "PostCopyRefused", "Migrate", "%s", c.Message)
+	}
+	if before.Status.Phase == m.Status.Phase {
+		return
+	}
+	switch m.Status.Phase {
 	case v1.MigrationPreparingTarget:
 		say(corev1.EventTypeNormal, "PreparingTarget", "Migrate", "VirtualMachineInstance is to go from node %s to node %s", s.SourceNode, s.TargetNode)
 	case v1.MigrationRunning:

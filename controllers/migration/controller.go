@@ -227,6 +227,7 @@ func (r *Reconciler) step(ctx context.Context, w *work) (time.Duration, error) {
 		return r.wait(ctx, w)
 	}
 	r.noteCancel(w)
+	r.notePostCopy(w)
 	switch w.state().Decision {
 	case v1.DecisionSource:
 		return r.fail(ctx, w)

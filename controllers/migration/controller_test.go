@@ -722,3 +722,98 @@ func TestComesBack(t *testing.T) {
 		}
 	}
 }
+
+// goesOn writes what the source's virt-handler writes before the guest goes on by post-copy.
+func (c *cluster) goesOn(m *v1.VirtualMachineInstanceMigration) {
+	c.t.Helper()
+	c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {
+		s.SourceState.PostCopyTimestamp = ptr.To(metav1.NewTime(c.clock.Now()))
+	})
+}
+
+// TestPostCopy: a guest that goes on by post-copy has moved when all of its memory is on the target. Nobody cancels that.
+func TestPostCopy(t *testing.T) {
+	c := newCluster(t)
+	c.vm("a", "node1")
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationRunning)
+	c.said()
+	c.goesOn(m)
+	if now, vmi := c.steps(m); vmi.Status.MigrationState.Mode != v1.MigrationPostCopy || now.Status.MigrationState.Mode != v1.MigrationPostCopy {
+		t.Errorf("%+v", vmi.Status.MigrationState)
+	}
+	if said := c.said(); said != "PostCopy PostCopy" {
+		t.Errorf("events %s", said)
+	}
+	if err := c.client.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	now, vmi := c.steps(m)
+	if cancel := now.Status.Condition(v1.MigrationAbortRequested); vmi.Status.MigrationState.Decision != "" || cancel == nil || !strings.Contains(cancel.Message, "cannot be cancelled") {
+		t.Errorf("%+v, %+v", vmi.Status.MigrationState, now.Status.Conditions)
+	}
+	c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.Decision = v1.DecisionTarget })
+	if now, _ := c.steps(m); now == nil || now.IsFinal() {
+		t.Errorf("ended before the memory has arrived: %+v", now)
+	}
+	c.arrives(m)
+	c.steps(m)
+	c.clock.SetTime(c.clock.Now().Add(releasePatience + time.Second))
+	if now, vmi := c.steps(m); now != nil || vmi.Status.MigrationState.AbortStatus != v1.MigrationAbortFailed || vmi.Status.MigrationState.Failed || vmi.Status.MigrationState.Mode != v1.MigrationPostCopy {
+		t.Errorf("%+v, %+v", now, vmi.Status.MigrationState)
+	}
+}
+
+// TestPostCopyLost: a guest of which the target has ended does not come back to the source once it ran on the target, and it is
+// decided for the source if it did not.
+func TestPostCopyLost(t *testing.T) {
+	end := func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }
+	c := newCluster(t)
+	c.vm("a", "node1")
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationRunning)
+	c.goesOn(m)
+	c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.Decision = v1.DecisionTarget })
+	c.target(m, end)
+	if _, vmi := c.steps(m); vmi.Status.MigrationState.Decision != v1.DecisionTarget {
+		t.Errorf("the guest runs twice: %+v", vmi.Status.MigrationState)
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	if err := c.client.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "a"}, vmi); err != nil {
+		t.Fatal(err)
+	}
+	vmi.Status.Phase = v1.Failed // the VMI's controller has seen the end of the target pod
+	if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := c.steps(m); now.Status.Phase != v1.MigrationFailed || !strings.Contains(now.Status.MigrationState.FailureReason, "before all of its memory") {
+		t.Errorf("%+v", now.Status)
+	}
+	early := c.migration("early", "b")
+	c.vm("b", "node1")
+	c.comes(early, v1.MigrationRunning)
+	c.goesOn(early)
+	c.target(early, end)
+	if _, vmi := c.steps(early); vmi.Status.MigrationState.Decision != v1.DecisionSource {
+		t.Errorf("%+v", vmi.Status.MigrationState)
+	}
+}
+
+// TestPostCopyRefused: the migration says why it cannot go on by post-copy.
+func TestPostCopyRefused(t *testing.T) {
+	c := newCluster(t)
+	c.vm("a", "node1")
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationRunning)
+	c.said()
+	c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {
+		s.SourceState.PostCopyRefused = "the target: no device"
+	})
+	now, _ := c.steps(m)
+	if refused := now.Status.Condition(v1.MigrationPostCopyRefused); refused == nil || !strings.Contains(refused.Message, "no device") {
+		t.Errorf("%+v", now.Status.Conditions)
+	}
+	if said := c.said(); said != "PostCopyRefused PostCopyRefused" {
+		t.Errorf("events %s", said)
+	}
+}

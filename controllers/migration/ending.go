@@ -49,13 +49,14 @@ func giveUp(w *work) string {
 		return "" // the target may have the only copy of the guest
 	case w.lost:
 		return "the source pod is gone"
-	case m.DeletionTimestamp != nil:
+	// From the word post-copy on, the guest may be able to run on the target alone, and only there it can shut down.
+	case m.DeletionTimestamp != nil && !s.PostCopy():
 		return "the migration was cancelled"
-	case w.vmi.DeletionTimestamp != nil:
+	case w.vmi.DeletionTimestamp != nil && !s.PostCopy():
 		return "the VirtualMachineInstance is being deleted"
 	case w.target == nil && moot(m, w.vmi) != "":
 		return moot(m, w.vmi)
-	case unwanted(w.vmi) != "":
+	case unwanted(w.vmi) != "" && !s.PostCopy():
 		return unwanted(w.vmi)
 	case w.target == nil && m.IsUnderway():
 		return "the target pod was deleted"
@@ -72,7 +73,7 @@ func giveUp(w *work) string {
 		return fmt.Sprintf("no node took the target pod within %s%s", unscheduledTimeout, after(": ", unscheduled(w.target)))
 	case s.StartTimestamp == nil && passed(begun, prepareTimeout):
 		return fmt.Sprintf("the target was not ready within %s", prepareTimeout)
-	case passed(begun, copyTimeout):
+	case passed(begun, copyTimeout) && !s.PostCopy():
 		return fmt.Sprintf("the migration did not end within %s", copyTimeout)
 	}
 	return ""
@@ -166,8 +167,21 @@ func bounded(text string) string {
 
 // noteCancel says in the migration that it was deleted.
 func (r *Reconciler) noteCancel(w *work) {
-	if w.migration.DeletionTimestamp != nil {
-		w.migration.Status.SetCondition(v1.VirtualMachineInstanceMigrationCondition{Type: v1.MigrationAbortRequested, Status: metav1.ConditionTrue}, w.stamp())
+	if w.migration.DeletionTimestamp == nil {
+		return
+	}
+	c := v1.VirtualMachineInstanceMigrationCondition{Type: v1.MigrationAbortRequested, Status: metav1.ConditionTrue}
+	if w.state().PostCopy() {
+		c.Reason, c.Message = "PostCopy", "the migration cannot be cancelled any more: the guest's memory follows the guest to node "+w.state().TargetNode
+	}
+	w.migration.Status.SetCondition(c, w.stamp())
+}
+
+// notePostCopy says in the migration that it cannot go on by post-copy, although it may.
+func (r *Reconciler) notePostCopy(w *work) {
+	if s := w.state().SourceState; s != nil && s.PostCopyRefused != "" {
+		w.migration.Status.SetCondition(v1.VirtualMachineInstanceMigrationCondition{Type: v1.MigrationPostCopyRefused, Status: metav1.ConditionTrue, Reason: "NotPossible",
+			Message: "the memory is copied before the guest runs on the target: " + bounded(s.PostCopyRefused)}, w.stamp())
 	}
 }
 
@@ -264,10 +278,13 @@ func (r *Reconciler) arrive(ctx context.Context, w *work) (time.Duration, error)
 		}
 	case w.vmi.IsFinal():
 		why = "the guest has ended before it ran on the target"
+		if s.PostCopy() {
+			why = "the guest has ended before all of its memory was on the target"
+		}
 	case r.comesBack(ctx, w):
 		return 0, r.giveBack(ctx, w)
 	default:
-		return lookDelay, nil
+		return lookDelay, r.writeVMI(ctx, w, func(status *v1.VirtualMachineInstanceStatus) { repeat(status.MigrationState) })
 	}
 	if renamed, err := r.nameClaims(ctx, w); renamed || err != nil {
 		return 0, err // its event brings us back
@@ -293,7 +310,7 @@ func (r *Reconciler) arrive(ctx context.Context, w *work) (time.Duration, error)
 // the target has ended, and nobody knows that the guest ran there. If it did, it wrote only to disks that end with it, so that the
 // source's memory and disks are still of one moment, and nothing is lost that would last.
 func (r *Reconciler) comesBack(ctx context.Context, w *work) bool {
-	if w.target == nil || !over(w.target) || w.vmi.SharesDisks() || len(w.vmi.Status.MigratedVolumes) > 0 && !neverRan(w.target) {
+	if w.target == nil || !over(w.target) || w.state().PostCopy() || w.vmi.SharesDisks() || len(w.vmi.Status.MigratedVolumes) > 0 && !neverRan(w.target) {
 		return false
 	}
 	source, err := r.pod(ctx, w.vmi, w.state().SourcePod, false)

@@ -144,5 +144,7 @@ func overridden(config *v1.MigrationConfiguration, p *v1alpha1.MigrationPolicy) 
 	out.CompletionTimeoutPerGiB = cmp.Or(spec.CompletionTimeoutPerGiB, out.CompletionTimeoutPerGiB)
 	out.MaxDowntimeMs = cmp.Or(spec.MaxDowntimeMs, out.MaxDowntimeMs)
 	out.AllowAutoConverge = cmp.Or(spec.AllowAutoConverge, out.AllowAutoConverge)
+	out.AllowPostCopy = cmp.Or(spec.AllowPostCopy, out.AllowPostCopy)
+	out.AllowWorkloadDisruption = cmp.Or(spec.AllowWorkloadDisruption, out.AllowWorkloadDisruption)
 	return out
 }

@@ -62,16 +62,17 @@ func TestPolicies(t *testing.T) {
 // TestOverridden: a policy changes what it sets, and nothing else, of a copy.
 func TestOverridden(t *testing.T) {
 	cluster := &v1.MigrationConfiguration{ParallelMigrationsPerCluster: ptr.To[uint32](3), BandwidthPerMigration: ptr.To(resource.MustParse("1Gi")), ProgressTimeout: ptr.To[int64](30),
-		MaxDowntimeMs: ptr.To[uint64](50), AllowAutoConverge: ptr.To(true)}
+		MaxDowntimeMs: ptr.To[uint64](50), AllowAutoConverge: ptr.To(true), AllowWorkloadDisruption: ptr.To(true)}
 	was := cluster.DeepCopy()
-	spec := v1alpha1.MigrationPolicySpec{BandwidthPerMigration: ptr.To(resource.MustParse("8Mi")), CompletionTimeoutPerGiB: ptr.To[int64](7), MaxDowntimeMs: ptr.To[uint64](9), AllowAutoConverge: ptr.To(false)}
+	spec := v1alpha1.MigrationPolicySpec{BandwidthPerMigration: ptr.To(resource.MustParse("8Mi")), CompletionTimeoutPerGiB: ptr.To[int64](7), MaxDowntimeMs: ptr.To[uint64](9), AllowAutoConverge: ptr.To(false), AllowPostCopy: ptr.To(true), AllowWorkloadDisruption: ptr.To(false)}
 	for name, c := range map[string]struct {
 		config *v1.MigrationConfiguration
 		spec   v1alpha1.MigrationPolicySpec
 		want   v1.MigrationConfiguration
 	}{
 		"everything": {cluster, spec, v1.MigrationConfiguration{ParallelMigrationsPerCluster: was.ParallelMigrationsPerCluster, ProgressTimeout: was.ProgressTimeout,
-			BandwidthPerMigration: spec.BandwidthPerMigration, CompletionTimeoutPerGiB: spec.CompletionTimeoutPerGiB, MaxDowntimeMs: spec.MaxDowntimeMs, AllowAutoConverge: spec.AllowAutoConverge}},
+			BandwidthPerMigration: spec.BandwidthPerMigration, CompletionTimeoutPerGiB: spec.CompletionTimeoutPerGiB, MaxDowntimeMs: spec.MaxDowntimeMs, AllowAutoConverge: spec.AllowAutoConverge,
+			AllowPostCopy: spec.AllowPostCopy, AllowWorkloadDisruption: spec.AllowWorkloadDisruption}},
 		"nothing":       {cluster, v1alpha1.MigrationPolicySpec{}, *was},
 		"over defaults": {nil, v1alpha1.MigrationPolicySpec{MaxDowntimeMs: ptr.To[uint64](9)}, v1.MigrationConfiguration{MaxDowntimeMs: ptr.To[uint64](9)}},
 	} {

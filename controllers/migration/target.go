@@ -53,6 +53,9 @@ func repeat(s *v1.VirtualMachineInstanceMigrationState) {
 	if f := s.SourceState; f != nil && f.StartTimestamp != nil {
 		s.StartTimestamp, s.Mode = f.StartTimestamp, v1.MigrationPreCopy
 	}
+	if s.PostCopy() {
+		s.Mode = v1.MigrationPostCopy
+	}
 }
 
 // launches says whether the launcher of a pod runs on its node.

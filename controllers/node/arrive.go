@@ -169,7 +169,8 @@ func (a *Arrivals) launcher(vmi *v1.VirtualMachineInstance) (*sessions.Session, 
 func (a *Arrivals) undecided(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) error {
 	state := launcher.State()
 	vmi, err := a.Node.amend(ctx, vmi, func(vmi *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
-		if s.Decision != "" || vmi.DeletionTimestamp != nil || vmi.IsFinal() {
+		// A guest that comes by post-copy can shut down in order only here.
+		if s.Decision != "" || vmi.DeletionTimestamp != nil && !s.PostCopy() || vmi.IsFinal() {
 			return false
 		}
 		before := targetState(s)
@@ -214,6 +215,8 @@ func (a *Arrivals) decided(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	case control.StateReceived:
 		if refused, err := a.run(ctx, vmi, launcher); err != nil {
 			return err
+		} else if refused != "" && vmi.Status.MigrationState.PostCopy() {
+			return nil // nobody else has the guest, and the launcher ends it
 		} else if refused != "" {
 			a.refuse(vmi, launcher, refused)
 			return a.giveBack(ctx, vmi, refused)
@@ -221,6 +224,9 @@ func (a *Arrivals) decided(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	case control.StateRunning, control.StatePaused:
 	default:
 		return nil
+	}
+	if receiving(launcher.State()) {
+		return nil // the launcher says when its memory is here
 	}
 	now := metav1.NewTime(a.Node.Clock.Now())
 	_, err := a.Node.amend(ctx, vmi, func(_ *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
@@ -298,29 +304,26 @@ func (a *Arrivals) expected(ctx context.Context, fits func(*v1.VirtualMachineIns
 const receiveTimeout = 2 * time.Minute
 
 // Prepare has the target's launcher wait for a guest.
-func (a *Arrivals) Prepare(ctx context.Context, node string, migration types.UID, offer *peers.Offer) error {
+func (a *Arrivals) Prepare(ctx context.Context, node string, migration types.UID, offer *peers.Offer) (*peers.Answer, error) {
 	vmi, err := a.expected(ctx, func(m *v1.VirtualMachineInstanceMigrationState) bool {
 		return m.SourceNode == node && m.MigrationUID == migration
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if vmi.Namespace != offer.Namespace || vmi.Name != offer.Name || vmi.UID != offer.UID {
-		return peers.ErrUnexpected
+		return nil, peers.ErrUnexpected
 	}
 	launcher, err := a.launcher(vmi)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if launcher == nil {
-		return peers.ErrNotYet
-	}
-	if !a.begin(migration) {
-		return peers.ErrNotYet
+	if launcher == nil || !a.begin(migration) {
+		return nil, peers.ErrNotYet
 	}
 	defer a.done(migration)
 	if err := a.start(ctx, vmi, launcher, offer); err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, receiveTimeout, fmt.Errorf("QEMU did not wait for the guest within %s", receiveTimeout))
 	defer cancel()
@@ -328,13 +331,17 @@ func (a *Arrivals) Prepare(ctx context.Context, node string, migration types.UID
 		return s.State != control.StateWaiting && s.State != control.StatePreparing
 	})
 	if err != nil {
-		return fmt.Errorf("start the target's QEMU: %w", err)
+		return nil, fmt.Errorf("start the target's QEMU: %w", err)
 	}
 	if state.State != control.StateReceiving {
-		return fmt.Errorf("start the target's QEMU: the launcher is %s: %s", state.State, control.Printable(state.Failure, maxMessage))
+		return nil, fmt.Errorf("start the target's QEMU: the launcher is %s: %s", state.State, control.Printable(state.Failure, maxMessage))
+	}
+	answer, err := a.grant(ctx, vmi, launcher, offer.Wishes)
+	if err != nil {
+		return nil, err
 	}
 	a.remember(migration, &arrival{launcher: launcher, disks: vmi.CopiedDisks()})
-	return nil
+	return answer, nil
 }
 
 // begin notes that an offer is looked at. It returns false if another one of the migration is.

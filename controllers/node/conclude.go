@@ -59,6 +59,9 @@ func (d *departure) settle(ctx context.Context, failed error, late bool) (over b
 		return true, nil
 	}
 	launcher := d.launcher()
+	if launcher != nil {
+		d.endTrail(vmi, launcher.State())
+	}
 	switch vmi.Status.MigrationState.Decision {
 	case v1.DecisionTarget:
 		return d.leave(ctx, vmi, launcher, late)
@@ -77,6 +80,9 @@ func (d *departure) settle(ctx context.Context, failed error, late bool) (over b
 	here := launcher != nil && launcher.State().State != control.StateMoved
 	if launcher == nil || !late && (failed == nil || !here) {
 		return false, nil
+	}
+	if vmi.Status.MigrationState.PostCopy() && !returns(launcher.State()) {
+		return false, nil // virt-controller sees the end of the target
 	}
 	if failed == nil {
 		failed = fmt.Errorf("the target did not say within %s that it has the guest", decisionPatience)

@@ -19,7 +19,7 @@ import (
 
 // Peers are the virt-handlers of other nodes. A *peers.Client reaches them.
 type Peers interface {
-	Prepare(ctx context.Context, to peers.Destination, offer *peers.Offer) error
+	Prepare(ctx context.Context, to peers.Destination, offer *peers.Offer) (*peers.Answer, error)
 	State(ctx context.Context, to peers.Destination) (net.Conn, error)
 	Disk(ctx context.Context, to peers.Destination, disk string) (net.Conn, error)
 	Receive(ctx context.Context, to peers.Destination) error
@@ -66,7 +66,8 @@ type departure struct {
 	// stop ends the copying; its cause is why.
 	stop context.CancelCauseFunc
 	// open are the channels to the target.
-	open channels
+	open     channels
+	postCopy postCopy
 }
 
 var (

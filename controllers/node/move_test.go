@@ -49,6 +49,8 @@ type moving struct {
 	here           *Reconciler
 	there          *Arrivals
 	source, target *played
+	// older: the target's virt-handler is of a version that answers an offer with nothing.
+	older bool
 }
 
 // played is a launcher that a test plays. It answers every command, and keeps what it was asked.
@@ -119,16 +121,25 @@ func (m *moving) restart() {
 }
 
 // moving is the way from the one virt-handler to the other, without TLS.
-func (m *moving) Prepare(ctx context.Context, to peers.Destination, offer *peers.Offer) error {
-	err := m.there.Prepare(ctx, "here", to.Migration, offer)
+func (m *moving) Prepare(ctx context.Context, to peers.Destination, offer *peers.Offer) (*peers.Answer, error) {
+	answer, err := m.there.Prepare(ctx, "here", to.Migration, offer)
 	if err != nil { // as package peers answers
 		code := http.StatusConflict
 		if errors.Is(err, peers.ErrNotYet) {
 			code = http.StatusServiceUnavailable
 		}
-		return &handlerapi.Error{Code: code, Text: err.Error()}
+		return nil, &handlerapi.Error{Code: code, Text: err.Error()}
 	}
-	return nil
+	if m.older {
+		return &peers.Answer{}, nil
+	}
+	return answer, nil
+}
+
+// prepare offers the target's virt-handler a guest, and drops the answer.
+func (m *moving) prepare(node string, migration types.UID, offer *peers.Offer) error {
+	_, err := m.there.Prepare(m.Context(), node, migration, offer)
+	return err
 }
 
 func (m *moving) State(ctx context.Context, to peers.Destination) (net.Conn, error) {
@@ -228,7 +239,7 @@ func (p *played) obey(command string) {
 		p.report(control.StateExited)
 	case control.CommandRun, control.CommandTakeBack:
 		if !strings.Contains(p.answers[command], "refused") {
-			p.report(control.StateRunning)
+			p.report(control.StateRunning, p.is().Jobs...)
 		}
 	}
 }
@@ -254,6 +265,13 @@ func (p *played) close() {
 	for _, f := range p.ends {
 		f.Close()
 	}
+}
+
+// arguments are those of the last command of a kind.
+func (p *played) arguments(command string) json.RawMessage {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.given[command]
 }
 
 // wasAsked says how often the launcher was asked for a command.
@@ -534,10 +552,10 @@ func TestUnexpected(t *testing.T) {
 		t.Error("a guest is expected from another node")
 	}
 	for name, err := range map[string]error{
-		"another node":      m.there.Prepare(t.Context(), "elsewhere", "m", offer(same)),
-		"another migration": m.there.Prepare(t.Context(), "here", "n", offer(same)),
-		"another VMI":       m.there.Prepare(t.Context(), "here", "m", offer(func(o *peers.Offer) { o.Name = "other" })),
-		"an earlier VMI":    m.there.Prepare(t.Context(), "here", "m", offer(func(o *peers.Offer) { o.UID = "v" })),
+		"another node":      m.prepare("elsewhere", "m", offer(same)),
+		"another migration": m.prepare("here", "n", offer(same)),
+		"another VMI":       m.prepare("here", "m", offer(func(o *peers.Offer) { o.Name = "other" })),
+		"an earlier VMI":    m.prepare("here", "m", offer(func(o *peers.Offer) { o.UID = "v" })),
 	} {
 		if !errors.Is(err, peers.ErrUnexpected) {
 			t.Errorf("%s: %v", name, err)
@@ -562,7 +580,7 @@ func TestUnexpected(t *testing.T) {
 // TestLimits: a migration has the limits of its configuration, by what is to be copied.
 func TestLimits(t *testing.T) {
 	machine := &qemuargs.Machine{MemoryBytes: 1 << 30, Disks: []qemuargs.Disk{{Overlay: &qemuargs.Overlay{VirtualSize: 2 << 30}}, {Image: qemuargs.Image{Create: 1 << 30}}, {Image: qemuargs.Image{Create: 1 << 40, Volume: "Filesystem"}}}}
-	config := &v1.MigrationConfiguration{BandwidthPerMigration: ptr.To(resource.MustParse("1Mi")), MaxDowntimeMs: ptr.To[uint64](50), AllowAutoConverge: ptr.To(true)}
+	config := &v1.MigrationConfiguration{BandwidthPerMigration: ptr.To(resource.MustParse("1Mi")), MaxDowntimeMs: ptr.To[uint64](50), AllowAutoConverge: ptr.To(true), AllowPostCopy: ptr.To(true)}
 	want := control.MigrateRequest{BytesPerSecond: 1 << 20, DowntimeMilliseconds: 50, CompletionSeconds: 600, StallSeconds: 150, AutoConverge: true}
 	if got := limits(config, machine, nil); got != want {
 		t.Errorf("%+v, want %+v", got, want)

@@ -31,13 +31,13 @@ func newMovingClaim(t *testing.T) *moving {
 	if err := m.raw.Status().Update(context.Background(), vmi); err != nil {
 		t.Fatal(err)
 	}
+	m.source.answer(control.CommandInspect, `{"claims":[{"size":1073741824}]}`)
+	m.target.answer(control.CommandInspect, `{"claims":[{"missing":true,"free":2147483648}]}`)
 	m.source.mu.Lock()
 	defer m.source.mu.Unlock()
 	machine := *m.source.state.Machine
 	machine.Disks = []qemuargs.Disk{{Name: "root", Image: qemuargs.Image{Path: "/claims/root/disk.img", Format: qemuargs.Raw, Volume: qemuargs.FileVolume, Create: 5}}}
 	m.source.state.Machine = &machine
-	m.source.answers[control.CommandInspect] = `{"claims":[{"size":1073741824}]}`
-	m.target.answers[control.CommandInspect] = `{"claims":[{"missing":true,"free":2147483648}]}`
 	return m
 }
 
@@ -58,7 +58,7 @@ func TestClaimMoves(t *testing.T) {
 	m.begins()
 	m.copies()
 	var start control.StartRequest
-	if err := json.Unmarshal(m.target.given[control.CommandStart], &start); err != nil {
+	if err := json.Unmarshal(m.target.arguments(control.CommandStart), &start); err != nil {
 		t.Fatal(err)
 	}
 	if disk := start.Machine.Disks[0]; disk.Image.Create != gib || disk.Image.Path != "/claims/root/disk.img" || !start.Incoming {
@@ -68,7 +68,7 @@ func TestClaimMoves(t *testing.T) {
 		t.Errorf("the source was asked for %v, the target for %v", m.source.asked, m.target.asked)
 	}
 	var asked control.InspectRequest
-	if err := json.Unmarshal(m.source.given[control.CommandInspect], &asked); err != nil || len(asked.Claims) != 1 || asked.Claims[0] != (control.Claim{Volume: "root", ReadOnly: true}) {
+	if err := json.Unmarshal(m.source.arguments(control.CommandInspect), &asked); err != nil || len(asked.Claims) != 1 || asked.Claims[0] != (control.Claim{Volume: "root", ReadOnly: true}) {
 		t.Errorf("the source inspects %+v (%v)", asked, err)
 	}
 }

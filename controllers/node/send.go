@@ -102,17 +102,24 @@ func (d *departure) send(ctx context.Context) error {
 	if len(offer.Claims) > 0 {
 		offer.Needs = []string{peers.NeedClaims}
 	}
-	if err := d.prepare(ctx, to, offer); err != nil {
+	offer.Wishes = d.wishes(launcher)
+	answer, err := d.prepare(ctx, to, offer)
+	if err != nil {
 		return err
 	}
+	d.postCopy.hear(answer)
 	d.open.pace = peers.NewPace(m.MigrationConfiguration.Bandwidth())
 	if err := d.connect(ctx, launcher, to); err != nil {
 		return err
 	}
 	bounds := limits(m.MigrationConfiguration, machine, atMostClaims(offer.Claims, d.vmi))
+	bounds.PostCopy = d.postCopy.granted
 	// The launcher holds these limits itself. But a launcher is a tenant's, and a migration takes a place that others
 	// wait for.
 	most := time.Duration(bounds.CompletionSeconds)*time.Second + launcherSlack
+	if bounds.PostCopy {
+		most += postCopyPatience
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the launcher did not end the migration within %s", most))
 	defer cancel()
 	return d.copy(ctx, launcher, bounds)
@@ -132,14 +139,14 @@ const (
 )
 
 // prepare offers the guest to the target.
-func (d *departure) prepare(ctx context.Context, to peers.Destination, offer *peers.Offer) error {
+func (d *departure) prepare(ctx context.Context, to peers.Destination, offer *peers.Offer) (*peers.Answer, error) {
 	until := d.of.Node.Clock.Now().Add(offerPatience)
 	for {
-		err := d.of.Peers.Prepare(ctx, to, offer)
+		answer, err := d.of.Peers.Prepare(ctx, to, offer)
 		var refused *handlerapi.Error
 		if err == nil || errors.As(err, &refused) && refused.Code != http.StatusServiceUnavailable && refused.Code != http.StatusForbidden ||
 			d.of.Node.Clock.Now().After(until) || !timer.Wait(offerInterval, ctx.Done()) {
-			return err
+			return answer, err
 		}
 	}
 }
@@ -196,11 +203,16 @@ func (d *departure) copy(ctx context.Context, launcher *sessions.Session, reques
 	}
 	begun := metav1.NewTime(d.of.Node.Clock.Now())
 	idle := stall{limit: time.Duration(request.StallSeconds)*time.Second + launcherSlack, now: d.of.Node.Clock.Now}
-	for first := true; ; first = false {
-		state, err := d.wait(ctx, launcher, reply.ID, first)
+	at := now
+	for {
+		state, err := d.wait(ctx, launcher, reply.ID, at)
 		switch {
 		case err == nil && state.State == control.StateMoved:
 			return nil
+		case err == nil && ended(state, reply.ID) == nil:
+			d.goOnByPostCopy(ctx, launcher, reply.ID)
+			at = soon
+			continue
 		case err == nil:
 			return outcome(state, reply.ID)
 		case d.of.ctx.Err() != nil: // the next virt-handler goes on
@@ -216,8 +228,9 @@ func (d *departure) copy(ctx context.Context, launcher *sessions.Session, reques
 			if s.StartTimestamp == nil {
 				s.StartTimestamp = &begun
 			}
-			s.Progress = progress(state.Migration)
+			s.Progress, s.PostCopyRefused = progress(state.Migration), d.postCopy.refused
 		})
+		at = soonOrDue
 	}
 }
 
@@ -240,16 +253,28 @@ func (s *stall) look(carried int64) bool {
 
 var errNotYet = errors.New("the guest is still being copied")
 
-// wait waits until a job has ended, or the guest may have arrived, but for no longer than the time between two reports.
-// The first report is due at once.
-func (d *departure) wait(ctx context.Context, launcher *sessions.Session, job uint64, first bool) (control.StateReport, error) {
+// next is when the next report is due: at once, after progressInterval, or then and as soon as only post-copy brings the migration to
+// its end.
+type next int
+
+const (
+	now next = iota
+	soon
+	soonOrDue
+)
+
+// wait waits until a job has ended, or the guest may have arrived, but for no longer than until the next report.
+func (d *departure) wait(ctx context.Context, launcher *sessions.Session, job uint64, at next) (control.StateReport, error) {
 	interval := progressInterval
-	if first {
+	if at == now {
 		interval = 0
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, interval, errNotYet)
 	defer cancel()
-	return launcher.Await(ctx, func(s control.StateReport) bool { return s.State == control.StateMoved || ended(s, job) != nil })
+	due := at == soonOrDue && d.postCopy.granted && !d.postCopy.begun
+	return launcher.Await(ctx, func(s control.StateReport) bool {
+		return s.State == control.StateMoved || ended(s, job) != nil || due && s.Migration != nil && s.Migration.PostCopyDue
+	})
 }
 
 // ended is a job that has ended, or nil.

@@ -134,7 +134,7 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 	known := err == nil && said.Reason.Known()
 	// With cgroup v1 the kernel kills only the largest process, QEMU, and the launcher sees no
 	// more than a SIGKILL. With v2 (memory.oom.group) the kernel kills both.
-	if t.Reason == v1.ReasonOOMKilled && (!known || said.Reason == control.ReasonQEMUExited && said.Signal == syscall.SIGKILL.String()) {
+	if t.Reason == v1.ReasonOOMKilled && (!known || (said.Reason == control.ReasonQEMUExited || said.Reason == control.ReasonPostCopyFailed) && said.Signal == syscall.SIGKILL.String()) {
 		return end{v1.Failed, v1.ReasonOOMKilled, "virt-launcher or QEMU used more memory than the pod's limit"}, true
 	}
 	if known {

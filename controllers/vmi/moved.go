@@ -29,11 +29,36 @@ func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	if errs := v1.ValidateHostDisks(vmi, config.Cluster); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi.Name, errs)
 	}
+	if m := vmi.Status.MigrationState; m != nil && m.MigrationConfiguration.PostCopy() {
+		if config.PostCopy, err = r.offersFaults(ctx); err != nil {
+			return nil, err
+		}
+	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
 	pod := targetPod(defaulted, migration, config)
 	r.Follow.Note(metadataOf(vmi), pod)
 	return pod, nil
+}
+
+// offersFaults says whether all nodes that take guests offer FaultResource. While an earlier virt-handler is on a node, a pod that
+// asks for the resource would find no place there.
+func (r *Reconciler) offersFaults(ctx context.Context) (bool, error) {
+	nodes := corev1.NodeList{}
+	for {
+		if err := r.Live.List(ctx, &nodes, client.Limit(500), client.Continue(nodes.Continue)); err != nil {
+			return false, fmt.Errorf("list nodes, for post-copy: %w", err)
+		}
+		for i := range nodes.Items {
+			has := nodes.Items[i].Status.Allocatable
+			if slots, faults := has[SlotResource], has[FaultResource]; !slots.IsZero() && faults.IsZero() {
+				return false, nil
+			}
+		}
+		if nodes.Continue == "" {
+			return true, nil
+		}
+	}
 }
 
 // betweenDelay is the time between two looks at a guest whose pod has ended, and whose migration is not decided.
@@ -59,7 +84,7 @@ func (r *Reconciler) between(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, co
 		}
 		last, ended := podEnd(pod)
 		return ended && last.reason == string(control.ReasonMigrated)
-	case m.Decision == v1.DecisionTarget && (m.TargetState == nil || m.TargetState.DomainReadyTimestamp == nil) && pod != nil && ended(pod):
+	case m.Decision == v1.DecisionTarget && !m.PostCopy() && (m.TargetState == nil || m.TargetState.DomainReadyTimestamp == nil) && pod != nil && ended(pod):
 		// The target's QEMU may not have let the guest run, which still is at the source then.
 		source := companions[m.SourcePod]
 		c := computeStatus(pod)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,6 +46,43 @@ func TestTargetPod(t *testing.T) {
 		target.Spec.NodeSelector, target.Spec.Affinity = first.Spec.NodeSelector, first.Spec.Affinity
 		if diff := cmp.Diff(first, target); diff != "" {
 			t.Errorf("%s: the target pod differs from the first: %s", dir, diff)
+		}
+	}
+}
+
+// TestPostCopyPod: only the target pod of a migration that may go on by post-copy asks for userfaultfd, and only once every node that takes guests
+// offers it. It is as restricted as any other.
+func TestPostCopyPod(t *testing.T) {
+	quantity := func(n string) corev1.ResourceList {
+		return corev1.ResourceList{SlotResource: resource.MustParse("110"), FaultResource: resource.MustParse(n)}
+	}
+	for name, c := range map[string]struct {
+		allows bool
+		nodes  map[string]corev1.ResourceList
+		want   bool
+	}{
+		"allowed":                     {true, map[string]corev1.ResourceList{"a": quantity("110"), "b": quantity("110"), "takes no guests": {}}, true},
+		"not allowed":                 {false, map[string]corev1.ResourceList{"a": quantity("110")}, false},
+		"an earlier virt-handler":     {true, map[string]corev1.ResourceList{"a": quantity("110"), "b": {SlotResource: resource.MustParse("110")}}, false},
+		"a virt-handler that is away": {true, map[string]corev1.ResourceList{"a": quantity("110"), "b": quantity("0")}, false},
+	} {
+		m := newMove(t)
+		for node, allocatable := range c.nodes {
+			if err := m.client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: corev1.NodeStatus{Allocatable: allocatable}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		vmi := load(t, "testdata/minimal")
+		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", MigrationConfiguration: &v1.MigrationConfiguration{AllowPostCopy: &c.allows}}
+		pod, err := m.TargetPod(t.Context(), vmi, testMigration())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, got := pod.Spec.Containers[0].Resources.Limits[FaultResource]; got != c.want {
+			t.Errorf("%s: the pod asks for userfaultfd: %t", name, got)
+		}
+		if s := pod.Spec.Containers[0].SecurityContext; *s.AllowPrivilegeEscalation || len(s.Capabilities.Add) != 0 || pod.Spec.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+			t.Errorf("%s: the pod is less restricted: %+v", name, s)
 		}
 	}
 }

@@ -28,6 +28,10 @@ const (
 	// SlotResource is the resource that virt-handler's device plugin advertises. One slot is
 	// the right to one connection to virt-handler.
 	SlotResource corev1.ResourceName = "devices.kubevirt.io/vm"
+	// FaultResource is the resource of the right to a node's /dev/userfaultfd, if the node has it. With the device QEMU
+	// receives a guest whose memory comes later. Every virt-handler advertises the resource, so that it decides nothing about
+	// where a pod may be.
+	FaultResource corev1.ResourceName = "devices.kubevirt.io/userfaultfd"
 	// ContainerName is the name of the launcher's container in its pod.
 	ContainerName  = "compute"
 	launcherBinary = "/usr/bin/virt-launcher"
@@ -45,6 +49,8 @@ type PodConfig struct {
 	Cluster *v1.KubeVirtConfiguration
 	// Emulation adds the memory of TCG's translation cache to the request.
 	Emulation bool
+	// PostCopy lets the target pod of a migration that may go on by post-copy ask for FaultResource.
+	PostCopy bool
 }
 
 // Pod renders the launcher pod of a defaulted VMI, whose status already holds the facts about
@@ -118,6 +124,10 @@ func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInsta
 		}
 	}
 	keepApart(pod, vmi)
+	if config.PostCopy {
+		one, r := *resource.NewQuantity(1, resource.DecimalSI), &pod.Spec.Containers[0].Resources
+		r.Requests[FaultResource], r.Limits[FaultResource] = one, one
+	}
 	return pod
 }
 

@@ -78,6 +78,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("own node", s.ownNode)
 	t.Run("two nodes", s.twoNodes)
 	t.Run("migrations", s.migrations)
+	t.Run("migration cancel", s.migrationCancel)
 	t.Run("migration policies", s.migrationPolicies)
 	t.Run("evictions", s.evictions)
 	t.Run("newer schema", s.newerSchema)

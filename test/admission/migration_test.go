@@ -35,6 +35,8 @@ func (s *testServer) twoNodes(t *testing.T) {
 	arrived, over := decided(v1.DecisionTarget), decided(v1.DecisionSource)
 	arrived.TargetState = &v1.MigrationTargetState{DomainReadyTimestamp: &now}
 	over.Completed, over.Failed = true, true
+	following := decided(v1.DecisionTarget)
+	following.SourceState = &v1.MigrationSourceState{PostCopyTimestamp: &now}
 	const state = `{"status":{"migrationState":{%s}}}`
 	toSource, toTarget := fmt.Sprintf(state, `"decision":"Source"`), fmt.Sprintf(state, `"decision":"Target"`)
 	from, to := fmt.Sprintf(state, `"sourceState":{"failure":"x"}`), fmt.Sprintf(state, `"targetState":{"nodeAddress":"10.0.0.2"}`)
@@ -53,6 +55,7 @@ func (s *testServer) twoNodes(t *testing.T) {
 		"both at once":               {"n1", under, fmt.Sprintf(state, `"decision":"Target","targetState":{"domainDetected":true}`), target, "", own},
 		"decide again":               {"n1", decided(v1.DecisionSource), toTarget, once, once, own},
 		"take back":                  {"n2", decided(v1.DecisionTarget), toSource, once, "", own},
+		"take back in post-copy":     {"n2", following, toSource, once, once, own},
 		"take back what runs":        {"n2", arrived, toSource, once, once, own},
 		"take a decision away":       {"n1", decided(v1.DecisionSource), fmt.Sprintf(state, `"decision":null`), both, both, own},
 		"the source's part, later":   {"n2", arrived, from, "", source, own},
@@ -112,6 +115,38 @@ func (s *testServer) migrations(t *testing.T) {
 	}
 }
 
+// migrationCancel: nobody but Kubernetes' own controllers deletes a migration in post-copy before its end.
+func (s *testServer) migrationCancel(t *testing.T) {
+	for name, c := range map[string]struct {
+		phase v1.VirtualMachineInstanceMigrationPhase
+		mode  v1.MigrationMode
+		by    client.Client
+		says  string
+	}{
+		"pre-copy":                      {v1.MigrationRunning, v1.MigrationPreCopy, s.admin, ""},
+		"post-copy":                     {v1.MigrationRunning, v1.MigrationPostCopy, s.admin, "cannot be cancelled any more"},
+		"post-copy, ended":              {v1.MigrationSucceeded, v1.MigrationPostCopy, s.admin, ""},
+		"post-copy, by virt-controller": {v1.MigrationRunning, v1.MigrationPostCopy, s.as(controllerAccount), ""},
+		"not begun":                     {"", "", s.admin, ""},
+	} {
+		m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "m-"}}
+		m.Spec.VMIName = "a"
+		if err := s.admin.Create(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		if c.phase != "" {
+			m.Status.Phase, m.Status.MigrationState = c.phase, &v1.VirtualMachineInstanceMigrationState{Mode: c.mode}
+			if err := s.as(controllerAccount).Status().Update(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := c.by.Delete(t.Context(), m)
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+}
+
 // warnings keeps what the API server warns of.
 type warnings struct {
 	mu    sync.Mutex
@@ -147,7 +182,7 @@ func (s *testServer) migrationPolicies(t *testing.T) {
 	}
 	// The API server hears of an admission policy a moment after it was made. Until then it warns of nothing.
 	s.poll("the API server warns", func() error {
-		err := admin.Create(t.Context(), policies(`{"allowPostCopy":true}`))
+		err := admin.Create(t.Context(), policies(`{"allowWorkloadDisruption":true}`))
 		if said := heard.next(); err == nil && said == "" {
 			err = errors.New("it does not warn")
 		}
@@ -160,7 +195,7 @@ func (s *testServer) migrationPolicies(t *testing.T) {
 		"less than 0":        {`{"bandwidthPerMigration":-1}`, "spec.bandwidthPerMigration", ""},
 		"no time":            {`{"completionTimeoutPerGiB":0}`, "spec.completionTimeoutPerGiB", ""},
 		"a minute's pause":   {`{"maxDowntimeMs":60001}`, "spec.maxDowntimeMs", ""},
-		"post-copy":          {`{"allowPostCopy":true}`, "", "spec.allowPostCopy has no effect"},
+		"post-copy":          {`{"allowPostCopy":true,"allowWorkloadDisruption":true}`, "", ""},
 		"a pause":            {`{"allowWorkloadDisruption":true}`, "", "spec.allowWorkloadDisruption has no effect"},
 		"an experiment":      {`{"experimental":{"compression":"zstd"}}`, "", "spec.experimental has no effect"},
 	} {

@@ -192,7 +192,9 @@ func (a *arrival) get() *launched {
 func (a *arrival) Expects(context.Context, string) bool { return true }
 
 // Prepare is peers.Target's. The launcher is prepared already.
-func (a *arrival) Prepare(context.Context, string, types.UID, *peers.Offer) error { return nil }
+func (a *arrival) Prepare(context.Context, string, types.UID, *peers.Offer) (*peers.Answer, error) {
+	return &peers.Answer{}, nil
+}
 
 // State is peers.Target's.
 func (a *arrival) State(ctx context.Context, _ string, _ types.UID) (net.Conn, error) {

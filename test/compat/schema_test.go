@@ -51,6 +51,8 @@ var others = []string{
 	".status.migrationState.decision",                      // ours
 	".migrationState.sourceState.startTimestamp",           // ours
 	".migrationState.sourceState.progress",                 // ours
+	".migrationState.sourceState.postCopyTimestamp",        // ours
+	".migrationState.sourceState.postCopyRefused",          // ours
 	".migrationState.sourceState.failure",                  // ours
 	".migrationState.targetState.failure",                  // ours
 	".maxDowntimeMs",                                       // of v1.9

@@ -68,6 +68,14 @@ type MigrationPolicySpec struct {
 	// AllowAutoConverge lets QEMU slow the guest down if the guest changes memory faster than it is copied.
 	// +optional
 	AllowAutoConverge *bool `json:"allowAutoConverge,omitempty"`
+	// AllowPostCopy lets a guest go on at the target before its memory is there, where the copying of memory would end
+	// without success, because it takes too long. If a node or the connection between the nodes fails from then on, the
+	// guest is lost.
+	// +optional
+	AllowPostCopy *bool `json:"allowPostCopy,omitempty"`
+	// AllowWorkloadDisruption: false forbids post-copy. Default: what allowPostCopy says.
+	// +optional
+	AllowWorkloadDisruption *bool `json:"allowWorkloadDisruption,omitempty"`
 	// AllowClaimCopy lets a migration copy a disk of the VirtualMachine's dataVolumeTemplates whose claim only one
 	// node can use. The migration makes a claim of the same class and size for the target, and the old claim is deleted
 	// once the guest runs there. Default: false. KubeVirt has no such field.
@@ -84,12 +92,6 @@ func (p *MigrationPolicy) CopiesClaims() bool {
 
 // UnusedMigrationPolicySpec holds what nothing reads yet. The API server warns of each field that is set.
 type UnusedMigrationPolicySpec struct {
-	// AllowPostCopy has no effect.
-	// +optional
-	AllowPostCopy *bool `json:"allowPostCopy,omitempty"`
-	// AllowWorkloadDisruption has no effect.
-	// +optional
-	AllowWorkloadDisruption *bool `json:"allowWorkloadDisruption,omitempty"`
 	// Experimental has no effect.
 	// +optional
 	Experimental *v1.Kept `json:"experimental,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -32,40 +33,45 @@ type Destination struct {
 }
 
 // Prepare offers a guest, and returns when the target waits for it.
-func (c *Client) Prepare(ctx context.Context, to Destination, offer *Offer) error {
+func (c *Client) Prepare(ctx context.Context, to Destination, offer *Offer) (*Answer, error) {
 	text, err := json.Marshal(offer)
 	if err != nil {
-		return fmt.Errorf("encode offer: %w", err)
+		return nil, fmt.Errorf("encode offer: %w", err)
 	}
-	if err := c.post(ctx, to, "prepare", text, prepareTimeout); err != nil {
-		return fmt.Errorf("node %s cannot take the guest: %w", to.Node, err)
+	said, err := c.post(ctx, to, "prepare", text, prepareTimeout)
+	if err != nil {
+		return nil, fmt.Errorf("node %s cannot take the guest: %w", to.Node, err)
 	}
-	return nil
+	return readAnswer(said)
 }
 
 // Receive has the target receive the guest over the channels, which are all open.
 func (c *Client) Receive(ctx context.Context, to Destination) error {
-	if err := c.post(ctx, to, "receive", nil, channelTimeout); err != nil {
+	if _, err := c.post(ctx, to, "receive", nil, channelTimeout); err != nil {
 		return fmt.Errorf("node %s cannot receive the guest: %w", to.Node, err)
 	}
 	return nil
 }
 
-func (c *Client) post(ctx context.Context, to Destination, what string, text []byte, within time.Duration) error {
+func (c *Client) post(ctx context.Context, to Destination, what string, text []byte, within time.Duration) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, path(to.Migration, what), bytes.NewReader(text))
 	if err != nil {
-		return fmt.Errorf("make request: %w", err)
+		return nil, fmt.Errorf("make request: %w", err)
 	}
 	conn, response, err := c.send(ctx, to, request, within)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer conn.Close()
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return handlerapi.Refusal(response)
+		return nil, handlerapi.Refusal(response)
 	}
-	return nil
+	said, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	return said, nil
 }
 
 // State opens the channel for the guest's memory and devices.

@@ -1,7 +1,7 @@
 // Package peers lets two virt-handlers talk about a guest that moves from the node of one to the node of the
 // other: HTTP/1.1 over TLS. The source's virt-handler dials.
 //
-//	POST /v1/migrations/UID/prepare     Offer → nothing, once the target waits for the guest
+//	POST /v1/migrations/UID/prepare     Offer → Answer, once the target waits for the guest
 //	GET  /v1/migrations/UID/state       with "Upgrade: kubeqemu-stream": the guest's memory and devices
 //	GET  /v1/migrations/UID/disks/NAME  the same, for a disk
 //	POST /v1/migrations/UID/receive     nothing → nothing; all channels are open
@@ -47,7 +47,20 @@ type Offer struct {
 	// Claims are the sizes, in bytes, of the disks for which the target has claims of its own, by name. An offer with
 	// such disks has NeedClaims.
 	Claims map[string]int64 `json:"claims,omitempty"`
+	// Wishes are features that the source would use if the target can. A target ignores a wish that it does not know.
+	Wishes []string `json:"wishes,omitempty"`
 }
+
+// Answer is what a target says of an offer that it takes. That of an earlier version is empty.
+type Answer struct {
+	// Granted are the wishes that the target can fulfil.
+	Granted []string `json:"granted,omitempty"`
+	// Denied says why it cannot fulfil others, by name.
+	Denied map[string]string `json:"denied,omitempty"`
+}
+
+// WishPostCopy is the wish that the guest's memory may come after the guest.
+const WishPostCopy = "post-copy"
 
 // NeedClaims is the need of a guest whose disks on claims are copied to other claims.
 const NeedClaims = "claims"
@@ -57,6 +70,27 @@ const (
 	maxOffer  = 320 << 10
 	maxValues = 20 << 10
 )
+
+// Bounds of an answer.
+const (
+	maxAnswer       = 8 << 10
+	maxAnswerValues = 100
+)
+
+// readAnswer decodes an answer, within bounds. No text is an empty answer.
+func readAnswer(text []byte) (*Answer, error) {
+	var answer Answer
+	if len(text) == 0 {
+		return &answer, nil
+	}
+	if n := jsonsize.Values(text); n > maxAnswerValues {
+		return nil, fmt.Errorf("the target's answer has %d values, at most %d are read", n, maxAnswerValues)
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return nil, fmt.Errorf("decode the target's answer: %w", err)
+	}
+	return &answer, nil
+}
 
 var errBadOffer = errors.New("bad offer")
 

@@ -36,14 +36,14 @@ type target struct {
 
 func (t *target) Expects(_ context.Context, node string) bool { return node == "a" }
 
-func (t *target) Prepare(_ context.Context, node string, migration types.UID, offer *Offer) error {
+func (t *target) Prepare(_ context.Context, node string, migration types.UID, offer *Offer) (*Answer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if node != "a" || migration != "m" {
-		return ErrUnexpected
+		return nil, ErrUnexpected
 	}
 	t.offered = offer
-	return t.refuse
+	return &Answer{Granted: offer.Wishes}, t.refuse
 }
 
 func (t *target) State(_ context.Context, node string, migration types.UID) (net.Conn, error) {
@@ -124,7 +124,7 @@ func TestMove(t *testing.T) {
 	to := serve(t, cas, issue(cas, authority.HandlerServer, "b"), b)
 	source := dial(cas, issue(cas, authority.HandlerClient, "a"), &to)
 	sent := offer()
-	if err := source.Prepare(t.Context(), to, sent); err != nil {
+	if _, err := source.Prepare(t.Context(), to, sent); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.offered; got.Name != "vm" || got.UID != "u" || got.Machine.Type != "pc-q35-7.2" || got.CPU.Flags[0] != "a" {
@@ -194,7 +194,7 @@ func TestRefused(t *testing.T) {
 		c.to(&to)
 		o := offer()
 		c.offer(o)
-		err := source.Prepare(t.Context(), to, o)
+		_, err := source.Prepare(t.Context(), to, o)
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
@@ -209,7 +209,7 @@ func TestTargetsReason(t *testing.T) {
 	cas, b := authoritytest.New(t, "virt-handler"), &target{refuse: errors.New("no \x1b[31mroom"), guests: make(chan net.Conn, 1)}
 	to := serve(t, cas, issue(cas, authority.HandlerServer, "b"), b)
 	source := dial(cas, issue(cas, authority.HandlerClient, "a"), &to)
-	if err := source.Prepare(t.Context(), to, offer()); err == nil || !strings.Contains(err.Error(), "node b cannot take the guest") || !strings.Contains(err.Error(), "room") || strings.Contains(err.Error(), "\x1b") {
+	if _, err := source.Prepare(t.Context(), to, offer()); err == nil || !strings.Contains(err.Error(), "node b cannot take the guest") || !strings.Contains(err.Error(), "room") || strings.Contains(err.Error(), "\x1b") {
 		t.Errorf("%v", err)
 	}
 	if _, err := source.Disk(t.Context(), to, "other"); err == nil || !strings.Contains(err.Error(), `no disk "other"`) {

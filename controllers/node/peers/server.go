@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -27,7 +28,7 @@ type Target interface {
 	// Expects says whether a guest is to come from a node now.
 	Expects(ctx context.Context, node string) bool
 	// Prepare has a launcher wait for a guest that a node offers.
-	Prepare(ctx context.Context, node string, migration types.UID, offer *Offer) error
+	Prepare(ctx context.Context, node string, migration types.UID, offer *Offer) (*Answer, error)
 	// State returns the launcher's end of the channel for the guest's memory and devices.
 	State(ctx context.Context, node string, migration types.UID) (net.Conn, error)
 	// Disk returns the launcher's end of a channel to a disk.
@@ -159,15 +160,20 @@ func (s *Server) prepare(w http.ResponseWriter, r *http.Request, read *intake.Bo
 	}
 	offer, err := readOffer(text)
 	release()
+	var answer *Answer
 	if err == nil {
-		err = s.Target.Prepare(r.Context(), node, migration, offer)
+		answer, err = s.Target.Prepare(r.Context(), node, migration, offer)
+	}
+	if err == nil {
+		text, err = json.Marshal(answer)
 	}
 	if err != nil {
 		s.Log.Info("refuse a guest", "node", node, "migration", migration, "reason", control.Printable(err.Error(), handlerapi.MaxText))
 		fail(w, err)
 		return
 	}
-	w.WriteHeader(http.StatusOK)
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text) // a peer that is gone makes its offer again
 }
 
 // channel connects the peer with a socket of the launcher.

@@ -2,19 +2,11 @@ package slots
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"net"
-	"os"
-	"path/filepath"
 	"strconv"
-	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
@@ -41,92 +33,12 @@ type Plugin struct {
 	stop <-chan struct{}
 }
 
-const (
-	pluginSocket = "kubeqemu-vm.sock"
-	// registerInterval is the time between attempts while the kubelet starts, or is too busy
-	// to answer.
-	registerInterval = 2 * time.Second
-)
-
 // Start implements manager.Runnable.
 func (p *Plugin) Start(ctx context.Context) error {
 	p.stop = ctx.Done()
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch device plugin folder: %w", err)
-	}
-	defer watcher.Close()
-	if err := watcher.Add(p.Dir); err != nil {
-		return fmt.Errorf("watch device plugin folder %s: %w", p.Dir, err)
-	}
-	for {
-		if err := p.serve(ctx, watcher); err != nil || ctx.Err() != nil {
-			return err
-		}
-		p.Log.Info("kubelet was restarted; registering again")
-	}
-}
-
-// serve serves and registers. It returns when the kubelet was restarted: a starting kubelet
-// removes the sockets of all plugins, and makes its own anew.
-func (p *Plugin) serve(ctx context.Context, watcher *fsnotify.Watcher) error {
-	p.Slots.Unregistered()
-	socket := filepath.Join(p.Dir, pluginSocket)
-	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove old device plugin socket: %w", err)
-	}
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		return fmt.Errorf("listen for the kubelet: %w", err)
-	}
-	server := grpc.NewServer()
-	deviceplugin.RegisterDevicePluginServer(server, p)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	defer func() {
-		server.Stop()
-		<-served
-	}()
-	kubelet := filepath.Join(p.Dir, filepath.Base(deviceplugin.KubeletSocket))
-	retry := time.NewTimer(0)
-	defer retry.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-retry.C:
-			if err := p.register(ctx, kubelet); err != nil {
-				p.Log.Info("not registered with the kubelet yet", "reason", err.Error())
-				retry.Reset(registerInterval)
-			}
-		case event := <-watcher.Events:
-			if event.Name == kubelet && event.Has(fsnotify.Create) {
-				return nil
-			}
-		case err := <-watcher.Errors:
-			return fmt.Errorf("watch device plugin folder: %w", err)
-		}
-	}
-}
-
-func (p *Plugin) register(ctx context.Context, kubelet string) error {
-	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
-	defer cancel()
-	conn, err := grpc.NewClient("unix://"+kubelet, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = deviceplugin.NewRegistrationClient(conn).Register(ctx, &deviceplugin.RegisterRequest{
-		Version: deviceplugin.Version, Endpoint: pluginSocket, ResourceName: string(vmi.SlotResource),
-		Options: &deviceplugin.DevicePluginOptions{GetPreferredAllocationAvailable: true},
-	})
-	if err != nil {
-		return fmt.Errorf("register with the kubelet: %w", err)
-	}
-	p.Slots.Registered()
-	p.Log.Info("registered with the kubelet", "resource", vmi.SlotResource)
-	return nil
+	s := service{dir: p.Dir, socket: "kubeqemu-vm.sock", resource: vmi.SlotResource, server: p, log: p.Log,
+		options: &deviceplugin.DevicePluginOptions{GetPreferredAllocationAvailable: true}, registered: p.Slots.Registered, unregistered: p.Slots.Unregistered}
+	return s.run(ctx)
 }
 
 // GetDevicePluginOptions is called by the kubelet.
@@ -155,9 +67,13 @@ func (p *Plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreaming
 }
 
 func slotDevices(choice accelerator.Choice) []*deviceplugin.Device {
-	devices := make([]*deviceplugin.Device, choice.Slots)
+	return numbered("vm", choice.Slots)
+}
+
+func numbered(name string, count int) []*deviceplugin.Device {
+	devices := make([]*deviceplugin.Device, count)
 	for i := range devices {
-		devices[i] = &deviceplugin.Device{ID: "vm" + strconv.Itoa(i), Health: deviceplugin.Healthy}
+		devices[i] = &deviceplugin.Device{ID: name + strconv.Itoa(i), Health: deviceplugin.Healthy}
 	}
 	return devices
 }

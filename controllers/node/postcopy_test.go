@@ -1,0 +1,215 @@
+package node
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// newLate is newMoving, with a configuration that allows post-copy.
+func newLate(t *testing.T) *moving {
+	t.Helper()
+	m := newMoving(t)
+	vmi := m.vmi()
+	vmi.Status.MigrationState.MigrationConfiguration = &v1.MigrationConfiguration{AllowPostCopy: ptr.To(true)}
+	if err := m.raw.Status().Update(t.Context(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// job is the job of a launcher whose guest moves.
+func job(kind control.JobKind, state control.JobState) control.Job {
+	return control.Job{ID: 1, Kind: kind, Target: control.JobTargetGuest, State: state}
+}
+
+// due has the source's launcher say that only post-copy brings the migration to its end.
+func (m *moving) due() {
+	m.source.mu.Lock()
+	m.source.state.Migration = &control.MigrationReport{PostCopyDue: true}
+	m.source.mu.Unlock()
+	m.source.report(control.StateRunning, job(control.JobMigrate, control.JobRunning))
+}
+
+// leaves brings the guest to where it has left the source, and its memory has not.
+func (m *moving) leaves() {
+	m.Helper()
+	m.copies()
+	m.due()
+	m.until("told to go on by post-copy", func() bool { return m.source.wasAsked(control.CommandPostCopy) == 1 })
+	m.source.report(control.StateMoved, job(control.JobMigrate, control.JobRunning))
+}
+
+// TestPostCopy: the guest runs on the target before its memory is there. The migration ends, and with it the source, when the memory is.
+func TestPostCopy(t *testing.T) {
+	m := newLate(t)
+	m.copies()
+	var asked control.MigrateRequest
+	if err := json.Unmarshal(m.source.arguments(control.CommandMigrate), &asked); err != nil || !asked.PostCopy || m.target.wasAsked(control.CommandPermitPostCopy) != 1 || m.status().PostCopy() {
+		t.Errorf("the source was asked %+v (%v), the target for %v; %+v", asked, err, m.target.asked, m.status().SourceState)
+	}
+	m.leaves()
+	if !m.status().PostCopy() {
+		t.Error("the launcher was told before it was written that nobody may cancel")
+	}
+	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
+	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) == 1 })
+	m.target.report(control.StateRunning, job(control.JobReceive, control.JobRunning))
+	m.clock.Step(2 * decisionPatience) // the memory takes long
+	m.open(5)
+	if s := m.status(); s.Decision != v1.DecisionTarget || s.TargetState.DomainReadyTimestamp != nil || m.source.wasAsked(control.CommandRelease) != 0 {
+		t.Errorf("as the memory comes: %+v, released %d times", s.TargetState, m.source.wasAsked(control.CommandRelease))
+	}
+	m.target.report(control.StateRunning, job(control.JobReceive, control.JobDone))
+	m.source.sent()
+	m.until("released", func() bool { return m.source.wasAsked(control.CommandRelease) > 0 })
+	m.idle()
+	m.runsOn(v1.DecisionTarget)
+	if m.status().TargetState.DomainReadyTimestamp == nil {
+		t.Error("nobody says that the guest is there")
+	}
+}
+
+// open looks some times at what follows, and fails if the channels are closed meanwhile.
+func (m *moving) open(times int) {
+	m.Helper()
+	looks := 0
+	m.until("looked at", func() bool { looks++; return looks > times*20 })
+	if _, err := m.source.ends[0].WriteString("x"); err != nil {
+		m.Errorf("the channel has ended: %v", err)
+	}
+}
+
+// TestPostCopyRefused: where a side cannot, the migration goes on without, and says why.
+func TestPostCopyRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*moving)
+		says   string
+	}{
+		"no device": {func(m *moving) {
+			m.target.answer(control.CommandPermitPostCopy, `{"refused":"Userfaultfd not available"}`)
+		}, "the target: Userfaultfd not available"},
+		"the target's launcher":     {func(m *moving) { m.lacks(m.there.Node, m.status().TargetPod) }, "the target: "},
+		"the source's launcher":     {func(m *moving) { m.lacks(m.here, m.status().SourcePod) }, "the source: "},
+		"the target's virt-handler": {func(m *moving) { m.older = true }, "of a version without post-copy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newLate(t)
+			c.change(m)
+			m.copies()
+			m.due()
+			m.open(2)
+			if s := m.status(); !strings.Contains(s.SourceState.PostCopyRefused, c.says) || s.PostCopy() || m.source.wasAsked(control.CommandPostCopy) != 0 || strings.Contains(string(m.source.arguments(control.CommandMigrate)), "postCopy") {
+				t.Errorf("%+v, %s", s.SourceState, m.source.arguments(control.CommandMigrate))
+			}
+			m.source.sent()
+			m.target.report(control.StateReceived)
+			m.until("released", func() bool { return m.source.wasAsked(control.CommandRelease) > 0 })
+			m.idle()
+			m.runsOn(v1.DecisionTarget)
+		})
+	}
+}
+
+// TestPostCopyNoReturn: once the guest has left by post-copy, the source's virt-handler decides nothing as long as its launcher cannot let
+// the guest run again.
+func TestPostCopyNoReturn(t *testing.T) {
+	for name, c := range map[string]struct {
+		state   control.JobState
+		returns bool
+	}{"the memory follows": {control.JobRunning, false}, "the memory follows no more": {control.JobFailed, false}, "all was sent": {control.JobDone, true}} {
+		t.Run(name, func(t *testing.T) {
+			m := newLate(t)
+			m.leaves()
+			m.source.report(control.StateMoved, job(control.JobMigrate, c.state))
+			m.clock.Step(2 * decisionPatience)
+			if c.returns {
+				m.until("decided", func() bool {
+					m.clock.Step(time.Second)
+					return m.status().Decision == v1.DecisionSource
+				})
+				m.idle()
+				m.runsOn(v1.DecisionSource)
+				return
+			}
+			m.open(10)
+			if s := m.status(); s.Decision != "" {
+				t.Errorf("decided is %s", s.Decision)
+			}
+			m.decide(v1.DecisionSource) // virt-controller, because the target has ended
+			m.until("taken back", func() bool { return m.source.wasAsked(control.CommandTakeBack) > 0 })
+		})
+	}
+}
+
+// TestPostCopyTooSlow: a launcher that sends nothing more does not keep its migration's place.
+func TestPostCopyTooSlow(t *testing.T) {
+	m := newLate(t)
+	m.leaves()
+	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
+	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) == 1 })
+	m.open(5)
+	m.clock.Step((*v1.MigrationConfiguration)(nil).Progress() + 2*launcherSlack)
+	ended := make(chan error, 1)
+	go func() {
+		buffer := make([]byte, 100)
+		for {
+			if _, err := m.target.ends[0].Read(buffer); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	m.until("cut off", func() bool {
+		m.clock.Step(time.Second)
+		return len(ended) > 0
+	})
+}
+
+// TestNotCommitted: a migration that is decided meanwhile does not go on by post-copy.
+func TestNotCommitted(t *testing.T) {
+	m := newLate(t)
+	m.copies()
+	m.decide(v1.DecisionSource)
+	m.due()
+	m.until("cancelled", func() bool { return m.source.wasAsked(control.CommandCancelJob) > 0 })
+	m.idle()
+	if m.source.wasAsked(control.CommandPostCopy) != 0 || m.status().PostCopy() {
+		t.Errorf("the source was asked for %v", m.source.asked)
+	}
+	m.runsOn(v1.DecisionSource)
+}
+
+// TestPostCopyRunRefused: the source does not get a guest back that has left by post-copy.
+func TestPostCopyRunRefused(t *testing.T) {
+	m := newLate(t)
+	m.leaves()
+	m.target.answer(control.CommandRun, `{"refused":"no lock"}`)
+	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
+	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) > 0 })
+	m.open(2)
+	if s := m.status(); s.Decision != v1.DecisionTarget || s.TargetState.DomainReadyTimestamp != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+// answer has the launcher answer a command with a text.
+func (p *played) answer(command, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers[command] = text
+}
+
+// lacks takes the feature post-copy from a launcher.
+func (m *moving) lacks(node *Reconciler, pod string) {
+	launcher := node.Sessions.Get(types.NamespacedName{Namespace: "default", Name: pod})
+	launcher.Features = slices.DeleteFunc(launcher.Features, func(f string) bool { return f == control.FeaturePostCopy })
+}
