@@ -133,7 +133,7 @@ func (l *launcher) cancelJob(_ context.Context, m *link.Command) {
 	j, err := l.namedJob(m)
 	switch {
 	case err != nil:
-	case j.Kind == control.JobMigrate && !j.Finished() && l.life.Leaving == life.Trailing, j.Kind == control.JobReceive && !j.Finished() && l.life.Memory == life.Coming:
+	case j.Kind == control.JobMigrate && !j.Finished() && l.life.Follows(), j.Kind == control.JobReceive && !j.Finished() && l.life.Memory == life.Coming:
 		err = fmt.Errorf("cannot cancel job %d: the guest's memory follows the guest to another node (post-copy), and there is no way back", j.ID)
 	default:
 		j.cancel()

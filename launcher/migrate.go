@@ -274,7 +274,7 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 }
 
 // postCopyAsked has the memory of the guest come last that is being sent.
-func (l *launcher) postCopyAsked(_ context.Context, m *link.Command) {
+func (l *launcher) postCopyAsked(ctx context.Context, m *link.Command) {
 	j, err := l.namedJob(m)
 	switch {
 	case err != nil:
@@ -285,6 +285,7 @@ func (l *launcher) postCopyAsked(_ context.Context, m *link.Command) {
 		case <-l.moving.postCopy: // once more changes nothing
 		default:
 			close(l.moving.postCopy)
+			l.hear(ctx, life.PostCopyBegun{}, nil)
 			l.moving.look()
 		}
 	}

@@ -211,22 +211,3 @@ func (m *move) decide(f fault) (*vm, string) {
 	m.source.must(m.source.call(control.CommandForgetJob, control.JobRequest{ID: sent.Jobs[len(sent.Jobs)-1].ID}, nil))
 	return m.source, "stayed"
 }
-
-// comesTo asks for a launcher's state until it is one of these. It returns false if the launcher ends.
-func (v *vm) comesTo(is func(control.StateReport) bool) (control.StateReport, bool) {
-	v.Helper()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	for report := v.state(); ; {
-		if is(report) {
-			return report, true
-		}
-		select {
-		case report = <-v.conn.States:
-		case <-v.ended:
-			return report, false
-		case <-timeout.C:
-			v.Fatalf("waited %s in vain; the last state is %+v", patience, report)
-		}
-	}
-}

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"os"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
@@ -19,6 +22,7 @@ type move struct {
 	source, target *vm
 	cables         []*cable
 	mute           bool // nothing is carried to the source
+	slow           bool // the guest's state is carried slowly to the target, whatever QEMU's own limit is
 	// job is the source's.
 	job uint64
 }
@@ -79,12 +83,30 @@ func (m *move) connect(atSource, atTarget string, arguments any) {
 			if i == 0 && m.mute {
 				to = io.Discard
 			}
-			io.Copy(to, c.ends[1-i])
+			from := io.Reader(c.ends[1-i])
+			if i == 1 && m.slow && atSource == control.CommandOpenChannel {
+				from = &slowly{from, rate.NewLimiter(64<<10, 4<<10)}
+			}
+			io.Copy(to, from)
 			c.cut()
 			done <- struct{}{}
 		}()
 	}
 	m.source.Cleanup(func() { c.cut(); <-done; <-done })
+}
+
+// slowly reads no faster than a limiter lets it.
+type slowly struct {
+	io.Reader
+	limiter *rate.Limiter
+}
+
+func (s *slowly) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p[:min(len(p), s.limiter.Burst())])
+	if wait := s.limiter.WaitN(context.Background(), n); err == nil {
+		err = wait
+	}
+	return n, err
 }
 
 func (v *vm) stream(command string, arguments any) *control.Stream {
@@ -399,4 +421,23 @@ func TestSilentTargetDisk(t *testing.T) {
 		t.Errorf("the migration took %s", took)
 	}
 	m.source.answers("3W", "3w")
+}
+
+// comesTo asks for a launcher's state until it is one of these. It returns false if the launcher ends.
+func (v *vm) comesTo(is func(control.StateReport) bool) (control.StateReport, bool) {
+	v.Helper()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for report := v.state(); ; {
+		if is(report) {
+			return report, true
+		}
+		select {
+		case report = <-v.conn.States:
+		case <-v.ended:
+			return report, false
+		case <-timeout.C:
+			v.Fatalf("waited %s in vain; the last state is %+v", patience, report)
+		}
+	}
 }

@@ -336,10 +336,7 @@ func (a *Arrivals) Prepare(ctx context.Context, node string, migration types.UID
 	if state.State != control.StateReceiving {
 		return nil, fmt.Errorf("start the target's QEMU: the launcher is %s: %s", state.State, control.Printable(state.Failure, maxMessage))
 	}
-	answer, err := a.grant(ctx, vmi, launcher, offer.Wishes)
-	if err != nil {
-		return nil, err
-	}
+	answer := a.grant(ctx, vmi, launcher, offer.Wishes)
 	a.remember(migration, &arrival{launcher: launcher, disks: vmi.CopiedDisks()})
 	return answer, nil
 }

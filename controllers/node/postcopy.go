@@ -124,25 +124,25 @@ func receiving(state control.StateReport) bool {
 }
 
 // grant says whether the target fulfils the source's wishes.
-func (a *Arrivals) grant(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, wishes []string) (*peers.Answer, error) {
+func (a *Arrivals) grant(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, wishes []string) *peers.Answer {
 	if !slices.Contains(wishes, peers.WishPostCopy) {
-		return &peers.Answer{}, nil
+		return &peers.Answer{}
 	}
 	deny := func(why string) *peers.Answer {
 		return &peers.Answer{Denied: map[string]string{peers.WishPostCopy: control.Short(why)}}
 	}
 	if !vmi.Status.MigrationState.MigrationConfiguration.PostCopy() {
-		return deny("the migration's configuration does not allow it"), nil
+		return deny("the migration's configuration does not allow it")
 	}
 	if err := launcher.Has(control.CommandPermitPostCopy); err != nil {
-		return deny(err.Error()), nil
+		return deny(err.Error())
 	}
 	var reply control.PostCopyReply
 	if err := launcher.Call(ctx, control.CommandPermitPostCopy, nil, &reply); err != nil {
-		return nil, err
+		return deny(err.Error())
 	}
 	if reply.Refused != "" {
-		return deny(reply.Refused), nil
+		return deny(reply.Refused)
 	}
-	return &peers.Answer{Granted: []string{peers.WishPostCopy}}, nil
+	return &peers.Answer{Granted: []string{peers.WishPostCopy}}
 }

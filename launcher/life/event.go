@@ -91,6 +91,8 @@ type (
 	// SwitchoverAsked: QEMU has stopped the guest in order to send the rest. The action
 	// AnswerSwitchover answers.
 	SwitchoverAsked struct{}
+	// PostCopyBegun: QEMU was told to send the guest before its memory.
+	PostCopyBegun struct{}
 	// MemoryTrails: QEMU has sent the guest without its memory, and sends that now.
 	MemoryTrails struct{}
 	// MigrationEnded: QEMU has sent all of the guest, or Err says why not. With an error, the
@@ -182,6 +184,7 @@ func (TakeBackAsked) event()   {}
 func (ReleaseAsked) event()    {}
 func (RunAsked) event()        {}
 func (SwitchoverAsked) event() {}
+func (PostCopyBegun) event()   {}
 func (MemoryTrails) event()    {}
 func (MigrationEnded) event()  {}
 func (AllButMemory) event()    {}

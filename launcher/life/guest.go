@@ -25,6 +25,9 @@ func (s *step) resumed(now time.Time) {
 	switch {
 	case s.in(Starting, Received):
 		s.Phase = Running
+	case s.endsLater():
+		s.Leaving = Copying
+		s.beginShutdown(s.Pressed)
 	case s.Leaving == Halted, s.Leaving == Switching, s.Leaving == Taking:
 		s.Leaving = Copying // QEMU has given up; MigrationEnded says why
 	case s.Leaving == Left:

@@ -27,7 +27,7 @@ func (s *step) migrateAsked(e MigrateAsked) {
 		s.answer("cannot migrate: %s", why)
 		return
 	}
-	s.Leaving = Copying
+	s.Leaving, s.PostCopy = Copying, false
 	s.act(Send{})
 }
 
@@ -84,6 +84,13 @@ func (s *step) switchoverAsked() {
 	s.act(AnswerSwitchover{why})
 }
 
+// postCopyBegun: from the switchover on the memory follows the guest.
+func (s *step) postCopyBegun() {
+	if s.Leaving == Copying || s.Leaving == Halted {
+		s.PostCopy = true
+	}
+}
+
 // memoryTrails: QEMU sends the memory after the guest.
 func (s *step) memoryTrails() {
 	if s.Leaving == Switching {
@@ -92,7 +99,7 @@ func (s *step) memoryTrails() {
 }
 
 func (s *step) migrationEnded(e MigrationEnded) {
-	if s.Leaving == Trailing && s.Wish == Shutdown && s.driven() {
+	if s.endsLater() && (e.Err == nil || e.NoReturn || s.Leaving.trails()) {
 		s.quit(Cause{Kind: Moved})
 	}
 	switch {
@@ -106,7 +113,10 @@ func (s *step) migrationEnded(e MigrationEnded) {
 		if s.Leaving != Copying && s.in(Running) { // no RESUME was heard yet
 			s.act(AskReason{s.Pauses})
 		}
-		s.Leaving = Staying
+		shutDown := s.endsLater()
+		if s.Leaving = Staying; shutDown {
+			s.beginShutdown(s.Pressed)
+		}
 	case s.Leaving == Taking: // all was sent before QEMU heard that it is for nothing
 		s.Leaving = Left
 		s.takeBack()
@@ -154,7 +164,7 @@ func (s *step) takeBackAsked() {
 
 func (s *step) releaseAsked() {
 	switch {
-	case s.Leaving == Trailing:
+	case s.Follows():
 		s.answer("cannot release the guest: its memory is still being sent")
 	case s.driven() && (s.Leaving == Switching || s.Leaving == Torn || s.Leaving == Left):
 		s.answer("")

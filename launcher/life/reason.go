@@ -39,7 +39,7 @@ func (s State) reason() (control.Reason, string) {
 		return control.ReasonPostCopyFailed, s.Cause.Text
 	}
 	switch {
-	case !killedLost && (s.Leaving.trails() || s.Memory == Coming && s.Exit != Exit{}):
+	case !killedLost && (s.Follows() || s.Leaving == Torn || s.Memory == Coming && s.Exit != Exit{}):
 		return control.ReasonPostCopyFailed, fmt.Sprintf("QEMU %s while the guest's memory followed the guest to another node", s.Exit)
 	case !ran && killedLost:
 		return control.ReasonStartFailed, "QEMU could not be driven, and was killed before the guest ran: " + s.Cause.Text

@@ -31,7 +31,7 @@ func (s *step) shutdownAsked(e ShutdownAsked) {
 		s.kill(Cause{NotStarted, "asked to end while QEMU was starting"}, "asked to end before the guest runs")
 	case Running, Paused:
 		switch { // the guest may run elsewhere, and so not here
-		case s.Leaving == Trailing && s.Order.Grace > 0: // and it needs its memory, also in order to shut down
+		case s.Follows() && s.Order.Grace > 0: // and it needs its memory, also in order to shut down
 			s.Pressed = e.At
 			s.timer(GraceTimer, seconds(s.Order.Grace))
 			return

@@ -34,6 +34,8 @@ type State struct {
 	Leaving Leaving
 	// Came: QEMU has got a guest that ran in another QEMU. The guest's memory may still be coming.
 	Came bool
+	// PostCopy: the guest that leaves was told to leave before its memory.
+	PostCopy bool
 	// Memory is Coming for a guest that was received before its memory.
 	Memory Memory
 
@@ -224,9 +226,12 @@ func (s State) runs(t Timer) bool {
 	return false
 }
 
+// Follows says whether the memory of the guest follows it, or is about to.
+func (s State) Follows() bool { return s.Leaving == Trailing || s.Leaving == Switching && s.PostCopy }
+
 // endsLater says whether a launcher that was asked to end still sends the memory of a guest that runs elsewhere.
 func (s State) endsLater() bool {
-	return s.Leaving == Trailing && s.Wish == Shutdown && (s.Phase == Running || s.Phase == Paused)
+	return s.Follows() && s.Wish == Shutdown && (s.Phase == Running || s.Phase == Paused)
 }
 
 // driven says whether QEMU is there and has not been told to end.

@@ -61,6 +61,8 @@ func (s *step) hear(heard Event) {
 		s.migrateAsked(e)
 	case SwitchoverAsked:
 		s.switchoverAsked()
+	case PostCopyBegun:
+		s.postCopyBegun()
 	case MemoryTrails:
 		s.memoryTrails()
 	case MigrationEnded:

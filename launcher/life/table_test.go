@@ -51,6 +51,7 @@ func events() []named[Event] {
 		{"migrate asked", MigrateAsked{}},
 		{"migrate asked while QEMU is busy", MigrateAsked{Busy: true}},
 		{"switchover asked", SwitchoverAsked{}},
+		{"post-copy begun", PostCopyBegun{}},
 		{"memory trails", MemoryTrails{}},
 		{"migrated", MigrationEnded{}},
 		{"migration failed", MigrationEnded{Err: errWhy}},
@@ -179,6 +180,9 @@ func states() []named[[]Event] {
 		{"switching", switching},
 		{"switching, monitor lost", then(switching, MonitorLost{errLost})},
 		{"taking back", then(switching, TakeBackAsked{})},
+		{"copying, to trail", then(copying, PostCopyBegun{})},
+		{"switching, to trail", then(copying, PostCopyBegun{}, Stopped{}, SwitchoverAsked{})},
+		{"switching, to trail, to end later", then(copying, PostCopyBegun{}, Stopped{}, SwitchoverAsked{}, sigterm)},
 		{"trailing", trailing},
 		{"trailing, to end later", then(trailing, sigterm)},
 		{"trailing, monitor lost", then(trailing, MonitorLost{errLost})},
@@ -355,6 +359,7 @@ func difference(a, b State) []string {
 	add(a.Order.Paused != b.Order.Paused, "to start paused")
 	add(a.Order.Incoming != b.Order.Incoming, "incoming")
 	add(a.Leaving != b.Leaving, "leaving %s", leavingNames[b.Leaving])
+	add(a.PostCopy != b.PostCopy, "post-copy %t", b.PostCopy)
 	add(a.Memory != b.Memory, "memory %s", memoryNames[b.Memory])
 	add(a.Order.NoACPI != b.Order.NoACPI, "no ACPI")
 	add(a.Order.Keep != b.Order.Keep, "to be kept")

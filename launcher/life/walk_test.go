@@ -212,6 +212,9 @@ func (w *world) do(a Action) {
 		w.staysAway(a)
 		w.either(nil, OperationFailed(a))
 	case Send:
+		if w.coin() {
+			w.pending = append(w.pending, PostCopyBegun{})
+		}
 		w.either(SwitchoverAsked{}, MigrationEnded{Err: errors.New("x")})
 	case AnswerSwitchover:
 		w.away = a.Refusal == ""
