@@ -191,7 +191,8 @@ func (l *launcher) receive(ctx context.Context, m *link.Command) {
 		m.Answer(nil, errors.New("receive: no channel was opened"))
 		return
 	}
-	target := l.moving.receiver(l)
+	target, machine, log := l.moving.receiver(l), &l.start.Machine, l.Log
+	target.Whole = func() { disks.Whole(machine, log) }
 	l.moving.state, l.moving.receiving = nil, true
 	l.startJob(ctx, m, control.JobReceive, control.JobTargetGuest, 0, func(ctx context.Context) (int64, error) {
 		defer state.Close() // also if nobody waits for the result any more: the source would wait for the target
@@ -344,32 +345,30 @@ func (l *launcher) runAsked(ctx context.Context, m *link.Command) {
 		m.Answer(nil, err)
 		return
 	}
-	asked := life.RunAsked{Paused: request.Paused, At: time.Now()}
-	if !request.Paused || l.life.Phase != life.Received {
-		l.hear(ctx, asked, m)
+	l.hear(ctx, life.RunAsked{Paused: request.Paused, At: time.Now()}, m)
+}
+
+// arrived notes that the guest uses its disks here, as soon as it may run: a guest that arrives paused may run at any time.
+func (l *launcher) arrived(ctx context.Context, before life.State) {
+	if !before.Order.Incoming || before.Phase != life.Received || l.life.Phase != life.Running && l.life.Phase != life.Paused {
 		return
 	}
-	// A guest that arrives paused may run at any time from now on.
 	machine, log := &l.start.Machine, l.Log
 	l.later(ctx, func() error {
 		disks.Arrived(machine, log)
 		return nil
-	}, func(error) { l.hear(ctx, asked, m) })
+	}, func(error) {})
 }
 
 // runReceived lets a received guest run, and answers when QEMU has done so. QEMU takes the locks of
 // the disks then, which the source has given up. A QEMU that does not answer in time may wait for storage, and let the guest
 // run later.
 func (l *launcher) runReceived(ctx context.Context, m *link.Command) {
-	client, machine, log := l.qmp, &l.start.Machine, l.Log
+	client := l.qmp
 	l.later(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
 		defer cancel()
-		if err := client.Cont(ctx); err != nil {
-			return err
-		}
-		disks.Arrived(machine, log)
-		return nil
+		return client.Cont(ctx)
 	}, func(err error) {
 		var refused *qmp.Error
 		if errors.As(err, &refused) {

@@ -118,7 +118,7 @@ func setUp(mgr ctrl.Manager, o options) error {
 	}
 	if err := (&migration.Mover{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: c, LauncherImage: o.launcherImage,
 		KubeVirt:  func(ctx context.Context) (*v1.KubeVirtSpec, error) { return kubevirt.Spec(ctx, mgr.GetClient()) },
-		RolledOut: func(ctx context.Context) (bool, error) { return kubevirt.HandlersRolledOut(ctx, mgr.GetClient()) }}).Setup(mgr); err != nil {
+		RolledOut: func(ctx context.Context) (bool, error) { return kubevirt.RolledOut(ctx, mgr.GetClient()) }}).Setup(mgr); err != nil {
 		return fmt.Errorf("set up the controller that makes migrations: %w", err)
 	}
 	vms := &vm.Reconciler{

@@ -34,16 +34,19 @@ func Spec(ctx context.Context, reader client.Reader) (*v1.KubeVirtSpec, error) {
 	return &v1.KubeVirtSpec{}, nil
 }
 
-// HandlersRolledOut says whether every node that is to have a virt-handler has one of the present DaemonSet, which works.
-func HandlersRolledOut(ctx context.Context, reader client.Reader) (bool, error) {
-	set := &appsv1.DaemonSet{}
-	err := reader.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: v1.VirtHandler}, set)
-	if apierrors.IsNotFound(err) {
-		return false, nil
+// RolledOut says whether every node that is to have a virt-handler has one of the present DaemonSet, which works, and every virt-controller is of
+// the present Deployment.
+func RolledOut(ctx context.Context, reader client.Reader) (bool, error) {
+	set, deployment := &appsv1.DaemonSet{}, &appsv1.Deployment{}
+	for name, object := range map[string]client.Object{v1.VirtHandler: set, v1.VirtController: deployment} {
+		err := reader.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: name}, object)
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("get %s: %w", name, err)
+		}
 	}
-	if err != nil {
-		return false, fmt.Errorf("get DaemonSet %s: %w", v1.VirtHandler, err)
-	}
-	c := handlerComponent(set)
-	return c.rolledOut() && c.complete(), nil
+	handlers, controllers := handlerComponent(set), deployed(v1.VirtController, deployment)
+	return handlers.rolledOut() && handlers.complete() && controllers.rolledOut() && deployment.Status.Replicas <= controllers.wanted, nil
 }

@@ -30,6 +30,9 @@ func copies(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInstance
 			continue
 		}
 		to := vmi.MovesTo(v.Name).DeepCopy()
+		if to != nil && isOn(vmi, to.ClaimName) {
+			to = nil // another disk of the guest is there, and the VM's controller is about to notice that
+		}
 		shared := slices.Contains(has.AccessModes, corev1.ReadWriteMany)
 		if migration.Annotations[v1.VolumeUpdateAnnotation] == "" && (shared || vmi.CopiesClaim(v.Name)) {
 			to = nil
@@ -87,6 +90,14 @@ func (r *Reconciler) makeClaims(ctx context.Context, w *work) (why string, err e
 		r.Events.Eventf(w.migration, claim, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created claim %s, to which the disk of volume %s is copied", claim.Name, m.VolumeName)
 	}
 	return "", nil
+}
+
+// isOn says whether a claim has a disk of a VMI.
+func isOn(vmi *v1.VirtualMachineInstance, claim string) bool {
+	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool {
+		has := vmi.Claim(&v)
+		return has != nil && has.Name == claim
+	})
 }
 
 // makes says whether the migration makes the claim to which it copies a disk. It does not make a claim that a user named.

@@ -73,6 +73,15 @@ func (m *Mover) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 		m.updates.forget(request.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	var all v1.VirtualMachineInstanceMigrationList
+	if err := m.Client.List(ctx, &all, client.InNamespace(vmi.Namespace), client.MatchingFields{nameIndex: vmi.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return ctrl.Result{}, fmt.Errorf("list migrations: %w", err)
+	}
+	if slices.ContainsFunc(all.Items, func(m v1.VirtualMachineInstanceMigration) bool {
+		return isUpdate(&m) && m.DeletionTimestamp != nil && !m.IsFinal()
+	}) {
+		m.updates.note(vmi, m.Clock.Now()) // somebody takes it back
+	}
 	if vmi.Migration() != nil {
 		return ctrl.Result{}, nil
 	}
@@ -83,10 +92,6 @@ func (m *Mover) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 		if why, wait, err = m.update(ctx, vmi); why == nil || err != nil {
 			return ctrl.Result{RequeueAfter: wait}, err
 		}
-	}
-	var all v1.VirtualMachineInstanceMigrationList
-	if err := m.Client.List(ctx, &all, client.InNamespace(vmi.Namespace), client.MatchingFields{nameIndex: vmi.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return ctrl.Result{}, fmt.Errorf("list migrations: %w", err)
 	}
 	if slices.ContainsFunc(all.Items, func(m v1.VirtualMachineInstanceMigration) bool {
 		return !m.IsFinal() && (m.IsUnderway() || why.of(&m))

@@ -251,6 +251,10 @@ func TestRenames(t *testing.T) {
 		vmi.Spec.Volumes = []v1.Volume{n.volume}
 		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m"}
 		vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "disk", DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: n.to}}}
+		if renames(vmi) != nil {
+			t.Errorf("%s: renamed before the guest has the disk there", name)
+		}
+		vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: n.to}}}
 		text, err := json.Marshal(renames(vmi))
 		if err != nil || string(text) != n.want {
 			t.Errorf("%s: %s (%v), want %s", name, text, err, n.want)

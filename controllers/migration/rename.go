@@ -28,7 +28,7 @@ func renames(vmi *v1.VirtualMachineInstance) []operation {
 	var out []operation
 	for _, m := range vmi.UserClaims() {
 		i := slices.IndexFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.Name == m.VolumeName })
-		if i < 0 {
+		if has := vmi.Status.ClaimInfo(m.VolumeName); i < 0 || has == nil || has.ClaimName != m.DestinationPVCInfo.ClaimName {
 			continue
 		}
 		v, at := &vmi.Spec.Volumes[i], fmt.Sprintf("/spec/volumes/%d", i)
@@ -49,7 +49,9 @@ func renames(vmi *v1.VirtualMachineInstance) []operation {
 
 // nameClaims writes the VMI's spec, if the guest has disks on claims that users named. It says whether it has.
 func (r *Reconciler) nameClaims(ctx context.Context, w *work) (bool, error) {
-	operations := renames(w.vmi)
+	settled := w.vmi.DeepCopy()
+	settled.Status.Settle()
+	operations := renames(settled)
 	if len(operations) == 0 {
 		return false, nil
 	}

@@ -91,7 +91,7 @@ func (m *Mover) withdraw(ctx context.Context, vmi *v1.VirtualMachineInstance) er
 	}
 	for i := range all.Items {
 		update := &all.Items[i]
-		if update.Annotations[v1.WorkloadUpdateMigrationAnnotation] == "" || !waits(update) || update.DeletionTimestamp != nil {
+		if !isUpdate(update) || !waits(update) || update.DeletionTimestamp != nil {
 			continue
 		}
 		if err := m.Client.Delete(ctx, update, client.Preconditions{UID: &update.UID}); client.IgnoreNotFound(err) != nil {
@@ -99,6 +99,12 @@ func (m *Mover) withdraw(ctx context.Context, vmi *v1.VirtualMachineInstance) er
 		}
 	}
 	return nil
+}
+
+// isUpdate says whether virt-controller made a migration to bring a guest to a launcher of another image. The API server lets only
+// virt-controller make migrations of the lowest priority, and lets others write the annotation.
+func isUpdate(m *v1.VirtualMachineInstanceMigration) bool {
+	return m.Annotations[v1.WorkloadUpdateMigrationAnnotation] != "" && m.EffectivePriority() == v1.PrioritySystemMaintenance
 }
 
 // hasTurn says whether a guest may have its update now: no more of them are made than may run, see next.
@@ -110,7 +116,7 @@ func (m *Mover) hasTurn(ctx context.Context, vmi *v1.VirtualMachineInstance, con
 	under, from := 0, 0
 	for i := range all.Items {
 		other := &all.Items[i]
-		if other.IsFinal() || other.Annotations[v1.WorkloadUpdateMigrationAnnotation] == "" || other.Namespace == vmi.Namespace && other.Spec.VMIName == vmi.Name {
+		if other.IsFinal() || !isUpdate(other) || other.Namespace == vmi.Namespace && other.Spec.VMIName == vmi.Name {
 			continue
 		}
 		under++

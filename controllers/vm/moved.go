@@ -41,14 +41,15 @@ func moved(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, lost []string)
 	return slices.DeleteFunc(out, func(m v1.MovedClaim) bool { return !matters(vm, vmi, &m) })
 }
 
-// matters says whether it still matters which claim has the disk of a claim: the template or the VMI names the claim, or the disk
-// is to be copied once more.
+// matters says whether it still matters which claim has the disk of a claim. It does not once a migration has copied the disk on, to a claim
+// that a user named and the VMI's spec names.
 func matters(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, m *v1.MovedClaim) bool {
-	names := func(v v1.Volume) bool { return v.Claim() != nil && v.Claim().Name == m.ClaimName }
-	return slices.ContainsFunc(vm.Spec.Template.Spec.Volumes, names) || slices.ContainsFunc(vmi.Spec.Volumes, names) ||
-		slices.ContainsFunc(vm.Status.PendingVolumes(), func(p v1.StorageMigratedVolumeInfo) bool {
-			return p.SourcePVCInfo != nil && p.SourcePVCInfo.ClaimName == m.HeldBy
-		})
+	return !slices.ContainsFunc(vm.Status.PendingVolumes(), func(p v1.StorageMigratedVolumeInfo) bool {
+		return p.SourcePVCInfo != nil && p.SourcePVCInfo.ClaimName == m.HeldBy && p.DestinationPVCInfo != nil &&
+			slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool {
+				return v.Name == p.VolumeName && v.Claim() != nil && v.Claim().Name == p.DestinationPVCInfo.ClaimName
+			})
+	})
 }
 
 // movedNow is moved, but takes nothing back because of a VMI that the cache has from before a migration: another

@@ -41,7 +41,8 @@ func (r *Reconciler) findVolumeUpdate(ctx context.Context, vm *v1.VirtualMachine
 	looked := 0
 	for i := range u.pending {
 		m := &u.pending[i]
-		if info := readyBefore(vm, m); info != nil {
+		why := claimedBy(vm, vmi, m)
+		if info := readyBefore(vm, m); info != nil && why == "" {
 			m.DestinationPVCInfo = info
 			continue
 		}
@@ -49,7 +50,6 @@ func (r *Reconciler) findVolumeUpdate(ctx context.Context, vm *v1.VirtualMachine
 			continue
 		}
 		looked++
-		why := claimedBy(vm, vmi, m)
 		var claim *corev1.PersistentVolumeClaim
 		if why == "" {
 			claim, why = r.lookAtClaim(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: m.DestinationPVCInfo.ClaimName})

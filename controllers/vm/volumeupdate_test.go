@@ -221,11 +221,11 @@ func TestMovedWithUpdate(t *testing.T) {
 		"the user names another":       {"new", "old", "old-1", nil, "old=old-1"},
 		"a policy copies once more":    {"new", "old", "old-2", nil, "old=old-2"},
 		"the guest has the other":      {"new", "old", "new", nil, "old=old-1"},
-		"the VMI names the other":      {"new", "new", "new", nil, ""},
-		"it does, and is not copied": {"new", "new", "new", func(vm *v1.VirtualMachine, _ *v1.VirtualMachineInstance) {
+		"the VMI names the other":      {"new", "new", "new", nil, "old=old-1"},
+		"it does, and the disk was copied there": {"new", "new", "new", func(vm *v1.VirtualMachine, _ *v1.VirtualMachineInstance) {
 			vm.Status.VolumeUpdateState = (&volumeUpdate{pending: []v1.StorageMigratedVolumeInfo{{VolumeName: "root",
 				SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "old-1"}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "new"}}}}).state()
-		}, "old=old-1"},
+		}, ""},
 		"the copying to a user's claim ends": {"old", "old", "new", func(_ *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) { arriving(vmi, "new") }, "old=old-1"},
 		"it ends, and so does the VMI": {"old", "old", "new", func(_ *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) {
 			arriving(vmi, "new")

@@ -1,6 +1,8 @@
 package diskimage
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +27,8 @@ func noteName(disk string) string { return "." + disk + "-incoming" }
 // migration of the machine has left, becomes that disk, unless something uses it. CreateIncoming never replaces a file: another QEMU
 // that opens a blank disk at the same time is kept off by QEMU's lock.
 func CreateIncoming(root, name, machine string, size int64) error {
-	if err := CreateVolume(root, name, size); err != nil {
+	made, err := createVolume(root, name, size)
+	if err != nil {
 		return err
 	}
 	f, err := OpenVolume(root, name, false)
@@ -33,16 +36,22 @@ func CreateIncoming(root, name, machine string, size int64) error {
 		return err
 	}
 	defer f.Close()
-	if incomingOf(root, name, f) != machine && !blank(f) {
+	// Not every file system tells holes from data: of a disk that was just made, it is known that nothing is in it.
+	ours := machine != "" && incomingOf(root, name, f) == machine
+	if !made && !ours && !blank(f) {
 		return fmt.Errorf("%w: the volume has a disk /%s already, with data on it; delete the disk, or take an empty volume", ErrUnusable, name)
 	}
 	if err := Free(f, false); err != nil {
 		return err
 	}
+	// The note comes first: what is emptied is ours to copy into, whatever happens from now on.
+	if err := writeNote(root, name, machine, f); err != nil {
+		return err
+	}
 	if err := errors.Join(f.Truncate(0), f.Truncate(size), f.Sync()); err != nil {
 		return fmt.Errorf("empty the disk /%s: %w", name, err)
 	}
-	return writeNote(root, name, machine, f)
+	return nil
 }
 
 func writeNote(root, name, machine string, disk *os.File) error {
@@ -64,13 +73,27 @@ func writeNote(root, name, machine string, disk *os.File) error {
 	return nil
 }
 
-// identity is the number of a file and the time of its birth, where the file system knows it: numbers are given again.
+// identity is the number of a file and the time of its birth: numbers are given again. Where the file system does not know that time, the
+// file's handle stands for it.
 func identity(f *os.File) (string, error) {
 	var stat unix.Statx_t
 	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &stat); err != nil {
 		return "", fmt.Errorf("ask which file the disk is: %w", err)
 	}
+	if stat.Mask&unix.STATX_BTIME == 0 {
+		return fmt.Sprintf("%d %s", stat.Ino, generation(f)), nil
+	}
 	return fmt.Sprintf("%d %d.%09d", stat.Ino, stat.Btime.Sec, stat.Btime.Nsec), nil
+}
+
+// generation is a hash of what a file system knows a file by, over which numbers are not given again; empty if it does not say.
+func generation(f *os.File) string {
+	handle, _, err := unix.NameToHandleAt(int(f.Fd()), "", unix.AT_EMPTY_PATH)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(handle.Bytes())
+	return hex.EncodeToString(sum[:8])
 }
 
 // Arrived removes the note beside a disk, once a guest uses the disk.
@@ -82,23 +105,66 @@ func Arrived(root, name string) error {
 	return nil
 }
 
+// whole stands in the note of a disk to which all was copied, and whose guest may have run there.
+const whole = " whole"
+
+// NoteWhole notes that all of a disk was copied, if there is a note.
+func NoteWhole(root, name string) error {
+	f, err := OpenVolume(root, noteName(filepath.Base(name)), false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxNote))
+	if err == nil && !strings.HasSuffix(string(text), whole) {
+		_, err = f.WriteString(whole)
+	}
+	if err := errors.Join(err, f.Sync()); err != nil {
+		return fmt.Errorf("note that the disk /%s is whole: %w", name, err)
+	}
+	return nil
+}
+
+// Whole fails if a migration has left a disk half copied.
+func Whole(root, name string) error {
+	f, err := OpenVolume(root, name, true)
+	if err != nil {
+		return nil // the start itself says what is wrong
+	}
+	defer f.Close()
+	if machine, isWhole := noteOf(root, name, f); machine != "" && !isWhole {
+		return fmt.Errorf("%w: a migration has left /%s incomplete; delete it, or start from the volume that it was copied from", ErrUnusable, name)
+	}
+	return nil
+}
+
 // incomingOf is the machine of which a migration has begun to copy a disk into the volume, and that has not run there; empty if there is
-// none. Somebody else may have put anything there.
+// none.
 func incomingOf(root, name string, disk *os.File) string {
+	machine, _ := noteOf(root, name, disk)
+	return machine
+}
+
+// noteOf reads the note beside a disk. Somebody else may have put anything there.
+func noteOf(root, name string, disk *os.File) (machine string, isWhole bool) {
 	f, err := OpenVolume(root, noteName(filepath.Base(name)), true)
 	if err != nil {
-		return ""
+		return "", false
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxNote))
 	if err != nil {
-		return ""
+		return "", false
 	}
-	machine, of, _ := strings.Cut(string(text), " ")
+	note, isWhole := strings.CutSuffix(string(text), whole)
+	machine, of, _ := strings.Cut(note, " ")
 	if is, err := identity(disk); err != nil || of != is {
-		return ""
+		return "", false
 	}
-	return machine
+	return machine, isWhole
 }
 
 // blank says whether a disk is one hole: nobody has written to it.

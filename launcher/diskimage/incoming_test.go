@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestCreateIncoming: a migration makes a disk where there is none, or where nothing is lost.
@@ -68,6 +70,85 @@ func TestCreateIncoming(t *testing.T) {
 	}
 	if text, err := os.ReadFile("/etc/passwd"); err != nil || len(text) == 0 {
 		t.Errorf("what a link led to: %v", err)
+	}
+}
+
+// TestCreateIncomingOnRAM: a file system that does not tell holes from data is as good as others.
+func TestCreateIncomingOnRAM(t *testing.T) {
+	root := t.TempDir()
+	if err := unix.Mount("ramfs", root, "ramfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(root, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	for range 2 { // the second time what the first has left is there
+		if err := errors.Join(CreateIncoming(root, "disk.img", "m", 1<<20), scribble(root)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(Arrived(root, "disk.img")); err != nil {
+		t.Error(err)
+	}
+	if err := CreateIncoming(root, "disk.img", "m", 1<<20); !errors.Is(err, ErrUnusable) {
+		t.Errorf("on a disk that a guest uses: %v", err)
+	}
+}
+
+// TestWhole: no guest starts from a disk that a migration has left half copied.
+func TestWhole(t *testing.T) {
+	for name, c := range map[string]struct {
+		steps []func(root string) error
+		whole bool
+	}{
+		"no migration":        {[]func(string) error{func(root string) error { return CreateVolume(root, "disk.img", 1<<20) }}, true},
+		"half copied":         {[]func(string) error{incoming, scribble}, false},
+		"copied":              {[]func(string) error{incoming, scribble, noteWhole}, true},
+		"copied, noted twice": {[]func(string) error{incoming, noteWhole, noteWhole}, true},
+		"the guest ran":       {[]func(string) error{incoming, scribble, noteWhole, arrived}, true},
+		"copied anew":         {[]func(string) error{incoming, noteWhole, incoming}, false},
+		"another disk":        {[]func(string) error{incoming, func(root string) error { return os.Remove(filepath.Join(root, "disk.img")) }, func(root string) error { return CreateVolume(root, "disk.img", 1<<20) }}, true},
+		"no disk":             {nil, true},
+	} {
+		root := t.TempDir()
+		for _, step := range c.steps {
+			if err := step(root); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if err := Whole(root, "disk.img"); (err == nil) != c.whole {
+			t.Errorf("%s: %v", name, err)
+		}
+		if facts, err := InspectVolume(root, "disk.img", false); name != "no disk" && name != "no migration" && name != "another disk" && name != "the guest ran" && (err != nil || !facts.Replaceable("m")) {
+			t.Errorf("%s: facts %+v (%v)", name, facts, err)
+		}
+	}
+}
+
+func incoming(root string) error  { return CreateIncoming(root, "disk.img", "m", 1<<20) }
+func noteWhole(root string) error { return NoteWhole(root, "disk.img") }
+func arrived(root string) error   { return Arrived(root, "disk.img") }
+
+// TestIncomingCut: a power cut while a disk is emptied leaves one that the next migration can use.
+func TestIncomingCut(t *testing.T) {
+	root := t.TempDir()
+	if err := errors.Join(CreateIncoming(root, "disk.img", "m", 1<<20), os.Truncate(filepath.Join(root, "disk.img"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	facts, err := InspectVolume(root, "disk.img", false)
+	if err != nil || !facts.Replaceable("m") {
+		t.Errorf("%+v (%v)", facts, err)
+	}
+	if err := CreateIncoming(root, "disk.img", "m", 1<<20); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(os.Truncate(filepath.Join(root, "disk.img"), 4096), os.WriteFile(filepath.Join(root, "disk.img"), make([]byte, 4096), 0o660), Arrived(root, "disk.img")); err != nil {
+		t.Fatal(err)
+	}
+	if err := CreateIncoming(root, "disk.img", "", 1<<20); err == nil {
+		t.Error("a machine without UUID replaces a disk with data")
 	}
 }
 

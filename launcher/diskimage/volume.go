@@ -37,7 +37,7 @@ func InspectVolume(root, name string, readOnly bool) (qemuargs.VolumeFacts, erro
 	switch {
 	case err != nil:
 		return qemuargs.VolumeFacts{}, fmt.Errorf("stat /%s: %w", name, err)
-	case stat.Size() == 0:
+	case stat.Size() == 0 && incomingOf(root, name, f) == "":
 		return qemuargs.VolumeFacts{}, fmt.Errorf("%w: /%s is empty; delete it, and one is made", ErrUnusable, name)
 	}
 	info.Size, info.Direct = stat.Size(), directWorks(f)
@@ -172,30 +172,37 @@ func explainUse(name string, stat unix.Stat_t, readOnly bool, err error, remedy 
 // unless there is one. The disk appears with its full size or not at all, and never replaces
 // anything.
 func CreateVolume(root, name string, size int64) error {
+	_, err := createVolume(root, name, size)
+	return err
+}
+
+// createVolume is CreateVolume, and says whether it has made the disk.
+func createVolume(root, name string, size int64) (made bool, err error) {
 	f, err := os.CreateTemp(root, "."+name+"-*")
 	if err != nil {
-		return explainCreate(root, name, err)
+		return false, explainCreate(root, name, err)
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
 	// Others in the volume's group may read the disk, such as a backup program.
 	for _, step := range []func() error{func() error { return f.Chmod(0o660) }, func() error { return f.Truncate(size) }, f.Sync} {
 		if err := step(); err != nil {
-			return fmt.Errorf("make a disk of %d bytes in the volume: %w", size, err)
+			return false, fmt.Errorf("make a disk of %d bytes in the volume: %w", size, err)
 		}
 	}
-	if err := placeNew(f.Name(), filepath.Join(root, filepath.Base(name))); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("name the new disk: %w", err)
+	if err = placeNew(f.Name(), filepath.Join(root, filepath.Base(name))); err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, fmt.Errorf("name the new disk: %w", err)
 	}
+	made = err == nil
 	dir, err := os.Open(root)
 	if err != nil {
-		return fmt.Errorf("open volume: %w", err)
+		return made, fmt.Errorf("open volume: %w", err)
 	}
 	defer dir.Close()
 	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // not every file system can
-		return fmt.Errorf("sync volume: %w", err)
+		return made, fmt.Errorf("sync volume: %w", err)
 	}
-	return nil
+	return made, nil
 }
 
 // placeNew renames a file to a name that nothing has.

@@ -30,6 +30,9 @@ func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, pat
 		return nil, err
 	}
 	if !request.Incoming {
+		if err := refuseIncomplete(&request.Machine); err != nil {
+			return nil, err
+		}
 		Arrived(&request.Machine, log)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -37,17 +40,49 @@ func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, pat
 	return openVolumes(ctx, &request.Machine, log)
 }
 
-// Arrived notes that the guest uses its disks in volumes: no migration may make them anew. What cannot be noted is logged, because the
+// refuseIncomplete fails if a migration has left one of the disks half copied.
+func refuseIncomplete(m *qemuargs.Machine) error {
+	return inVolumes(m, func(d *qemuargs.Disk, root, name string) error {
+		if err := diskimage.Whole(root, name); err != nil {
+			return fmt.Errorf("open disk %s: %w", d.Name, err)
+		}
+		return nil
+	})
+}
+
+// Whole notes that a migration has copied all of the disks in volumes.
+func Whole(m *qemuargs.Machine, log *slog.Logger) {
+	_ = inVolumes(m, func(d *qemuargs.Disk, root, name string) error {
+		if err := diskimage.NoteWhole(root, name); err != nil {
+			log.Warn("cannot note that a disk is whole", "disk", d.Name, "error", err)
+		}
+		return nil
+	})
+}
+
+// Arrived notes that the guest uses its disks in volumes: no migration may copy into them anew. What cannot be noted is logged, because the
 // guest runs all the same.
 func Arrived(m *qemuargs.Machine, log *slog.Logger) {
-	for _, d := range m.Disks {
+	_ = inVolumes(m, func(d *qemuargs.Disk, root, name string) error {
+		if err := diskimage.Arrived(root, name); err != nil {
+			log.Warn("cannot note that the guest uses a disk", "disk", d.Name, "error", err)
+		}
+		return nil
+	})
+}
+
+// inVolumes visits the disks that the guest writes to and that are files in volumes, until an error.
+func inVolumes(m *qemuargs.Machine, visit func(d *qemuargs.Disk, root, name string) error) error {
+	for i := range m.Disks {
+		d := &m.Disks[i]
 		if d.Image.Volume != qemuargs.FileVolume || d.ReadOnly || d.Overlay != nil {
 			continue
 		}
-		if err := diskimage.Arrived(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path)); err != nil {
-			log.Warn("cannot note that the guest uses a disk", "disk", d.Name, "error", err)
+		if err := visit(d, filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path)); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // openVolumes opens the images in volumes. ctx bounds the wait for a disk that something

@@ -17,6 +17,8 @@ type Target struct {
 	QEMU *qmp.Client
 	// Changed gets a value after QEMU has sent an event.
 	Changed <-chan struct{}
+	// Whole, if set, is called once the copied disks are as the guest left them.
+	Whole func()
 
 	listener *net.UnixListener // of QEMU's NBD server; nil before the first Export
 	nodes    []string          // that are exported
@@ -142,8 +144,14 @@ func (t *Target) Receive(ctx context.Context, state *os.File, trails func()) err
 	if err != nil {
 		return fmt.Errorf("receive the guest: %w", err)
 	}
-	if err := t.unserve(ctx, w); err != nil || all {
+	if err := t.unserve(ctx, w); err != nil {
 		return err
+	}
+	if t.Whole != nil {
+		t.Whole()
+	}
+	if all {
+		return nil
 	}
 	trails()
 	return t.awaitMemory(ctx, w)

@@ -85,7 +85,7 @@ func TestVolumeUpdate(t *testing.T) {
 	m.vmSays(v1.ConditionRestartRequired, "")
 	kubectl(t, "-n", ns, "delete", "pvc", "next-data")
 	emptyClaim(t, ns, "next-root", kubectl(t, "-n", ns, "get", "pvc", "update-root", "-o", "jsonpath={.spec.resources.requests.storage}"))
-	emptyClaim(t, ns, "next-data", "512Mi")
+	emptyClaim(t, ns, "next-data", kubectl(t, "-n", ns, "get", "pvc", "update-data", "-o", "jsonpath={.spec.resources.requests.storage}"))
 	m.usesClaims("next-root", "next-data")
 	m.vmSays(v1.ConditionVolumesChange, "")
 	m.whole(boot)
@@ -100,10 +100,8 @@ func TestVolumeUpdate(t *testing.T) {
 	}
 
 	// A start before the disks were copied would have other disks. A claim that has data is not overwritten.
-	full := "update-root" // the old disk
-	m.names(full, "next-data")
-	failed := "has a disk already"
-	m.vmSays(v1.ConditionVolumesChange, failed)
+	m.names("update-root", "update-data") // the old disks
+	m.vmSays(v1.ConditionVolumesChange, "has a disk already")
 	m.whole(boot)
 	told := int(seconds(t, m.in(m.shell(), "cat /tmp/count")))
 	kubectl(t, "-n", ns, "delete", "vmi", m.name, "--timeout=120s")
