@@ -154,18 +154,46 @@ func (t *Target) Receive(ctx context.Context, state *os.File, trails func()) err
 		return nil
 	}
 	trails()
-	return t.awaitMemory(ctx, w)
+	return t.awaitMemory(ctx, w, state)
 }
 
-// awaitMemory waits for the memory of a guest that may run already. A QEMU that does not answer is asked again.
-func (t *Target) awaitMemory(ctx context.Context, w *watcher) error {
+// unanswered is how many questions in a row QEMU may leave without an answer after the channel has ended. Each waits for 10 s (package
+// qmp).
+const unanswered = 3
+
+// awaitMemory waits for the memory of a guest that may run already. A QEMU that does not answer is asked again: its main loop may wait
+// for a page of the guest's memory. Once the channel has ended, such a page never comes.
+func (t *Target) awaitMemory(ctx context.Context, w *watcher, state *os.File) error {
+	silent := 0
 	return w.until(ctx, func() (bool, error) {
 		m, err := t.QEMU.QueryMigrate(ctx)
 		if err != nil && t.QEMU.Err() == nil {
+			if hungUp(state) {
+				silent++
+			}
+			if silent == unanswered {
+				return false, fmt.Errorf("%w: the channel between the nodes has ended, and QEMU waits for memory", ErrNoReturn)
+			}
 			return false, nil
 		}
+		silent = 0
 		return m.Status == qmp.MigrationCompleted, errors.Join(err, broken(m, true))
 	})
+}
+
+// hungUp says whether the other end of a socket is closed. It leaves alone whether the socket blocks, which QEMU shares: (*os.File).Fd
+// would change that.
+func hungUp(socket *os.File) (hung bool) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = raw.Control(func(fd uintptr) {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(poll, 0)
+		hung = err == nil && n == 1 && poll[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0
+	})
+	return hung && err == nil
 }
 
 // unserve ends the exports, so that only the guest writes to the disks.
