@@ -95,9 +95,9 @@ func TestFieldsWithoutEffect(t *testing.T) {
 		}
 	}
 	awaitFields("False")
-	configure(t, `{"permittedHostDevices":{"pciHostDevices":[{"pciVendorSelector":"10DE:1EB8","resourceName":"example.com/gpu"}]},"migrations":{"parallelMigrationsPerCluster":5,"allowPostCopy":true}}`,
+	configure(t, `{"permittedHostDevices":{"pciHostDevices":[{"pciVendorSelector":"10DE:1EB8","resourceName":"example.com/gpu"}]},"migrations":{"parallelMigrationsPerCluster":5,"disableTLS":true}}`,
 		`{"permittedHostDevices":null,"migrations":null}`)
-	awaitFields("True", "spec.configuration.permittedHostDevices: ", "spec.configuration.migrations.allowPostCopy: ")
+	awaitFields("True", "spec.configuration.permittedHostDevices: ", "spec.configuration.migrations.disableTLS: ")
 	kept := kubectl(t, "-n", "kubevirt", "get", "kubevirt", "kubevirt", "-o", "jsonpath={.spec.configuration.permittedHostDevices.pciHostDevices[0].resourceName}")
 	if kept != "example.com/gpu" {
 		t.Errorf("kept is %q", kept)
