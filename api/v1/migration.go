@@ -437,9 +437,10 @@ type MigrationTargetState struct {
 	Failure string `json:"failure,omitempty"`
 }
 
-// PostCopy says whether the guest goes on by post-copy. Then it cannot run on its source again.
+// PostCopy says whether the guest goes on by post-copy. Then it cannot run on its source again. A source's node has no say in that where the
+// configuration, which virt-controller writes, does not allow post-copy.
 func (s *VirtualMachineInstanceMigrationState) PostCopy() bool {
-	return s.SourceState != nil && s.SourceState.PostCopyTimestamp != nil
+	return s.MigrationConfiguration.PostCopy() && s.SourceState != nil && s.SourceState.PostCopyTimestamp != nil
 }
 
 // Ended says whether the migration has ended.

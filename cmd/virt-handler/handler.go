@@ -35,6 +35,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/internal/timer"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -141,22 +142,32 @@ func (l *launchers) serve(ctx context.Context) error {
 	return err
 }
 
-// handOutFaults hands out the node's /dev/userfaultfd until ctx ends. Kernels before 6.1 have none.
+// faultsDelay is the time between two attempts to hand out /dev/userfaultfd.
+const faultsDelay = time.Minute
+
+// handOutFaults hands out the node's /dev/userfaultfd until ctx ends. Kernels before 6.1 have none. A fault here ends no virt-handler:
+// all else goes on without post-copy.
 func (l *launchers) handOutFaults(ctx context.Context) error {
 	const device = "/dev/userfaultfd"
 	plugin := &slots.FaultPlugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Log: l.manager.GetLogger().WithName("device-plugin")}
-	switch _, err := os.Stat(device); {
-	case errors.Is(err, fs.ErrNotExist):
-		plugin.Log.Info("guests cannot come to this node by post-copy", "reason", "there is no "+device)
-	case err != nil:
-		return fmt.Errorf("look for %s: %w", device, err)
-	default:
-		plugin.Device = filepath.Join(l.options.run, "dev", "userfaultfd")
-		if err := makeDevice(device, plugin.Device); err != nil {
-			return err
+	copied := filepath.Join(l.options.run, "dev", "userfaultfd")
+	_, err := os.Stat(device)
+	if err == nil {
+		err = makeDevice(device, copied)
+	}
+	if err == nil {
+		plugin.Device = copied
+	} else {
+		plugin.Log.Info("guests cannot come to this node by post-copy", "reason", err.Error())
+	}
+	for {
+		if err := plugin.Start(ctx); err != nil {
+			plugin.Log.Error(err, "hand out /dev/userfaultfd")
+		}
+		if !timer.Wait(faultsDelay, ctx.Done()) {
+			return nil
 		}
 	}
-	return plugin.Start(ctx)
 }
 
 // judge finds out whether KVM works. Nothing else waits in it: launchers that run need no

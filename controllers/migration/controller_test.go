@@ -727,6 +727,7 @@ func TestComesBack(t *testing.T) {
 func (c *cluster) goesOn(m *v1.VirtualMachineInstanceMigration) {
 	c.t.Helper()
 	c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) {
+		s.MigrationConfiguration = &v1.MigrationConfiguration{AllowPostCopy: ptr.To(true)}
 		s.SourceState.PostCopyTimestamp = ptr.To(metav1.NewTime(c.clock.Now()))
 	})
 }
@@ -761,6 +762,27 @@ func TestPostCopy(t *testing.T) {
 	c.clock.SetTime(c.clock.Now().Add(releasePatience + time.Second))
 	if now, vmi := c.steps(m); now != nil || vmi.Status.MigrationState.AbortStatus != v1.MigrationAbortFailed || vmi.Status.MigrationState.Failed || vmi.Status.MigrationState.Mode != v1.MigrationPostCopy {
 		t.Errorf("%+v, %+v", now, vmi.Status.MigrationState)
+	}
+}
+
+// TestPostCopyUndecided: a guest that left by post-copy does not run nowhere for ever, and a source's node cannot pretend that a guest did.
+func TestPostCopyUndecided(t *testing.T) {
+	c := newCluster(t)
+	c.vm("a", "node1")
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationRunning)
+	c.goesOn(m)
+	c.clock.SetTime(c.clock.Now().Add(undecidedTimeout))
+	if _, vmi := c.steps(m); vmi.Status.MigrationState.Decision != "" {
+		t.Errorf("decided too early: %+v", vmi.Status.MigrationState)
+	}
+	c.clock.SetTime(c.clock.Now().Add(2 * time.Second))
+	if _, vmi := c.steps(m); vmi.Status.MigrationState.Decision != v1.DecisionSource {
+		t.Errorf("not decided: %+v", vmi.Status.MigrationState)
+	}
+	forged := &v1.VirtualMachineInstanceMigrationState{SourceState: &v1.MigrationSourceState{PostCopyTimestamp: ptr.To(metav1.Unix(1, 0))}}
+	if forged.PostCopy() {
+		t.Error("a migration that may not go on by post-copy does")
 	}
 }
 

@@ -31,6 +31,8 @@ const (
 	// lostTimeout is how long the target has to decide after the source's pod is gone. Its virt-handler may be
 	// restarted meanwhile.
 	lostTimeout = time.Minute
+	// undecidedTimeout is how long a guest that goes on by post-copy may run nowhere.
+	undecidedTimeout = 10 * time.Minute
 )
 
 // giveUp is why a migration without a decision is to end; empty if it is to go on. It is pure.
@@ -73,6 +75,8 @@ func giveUp(w *work) string {
 		return fmt.Sprintf("no node took the target pod within %s%s", unscheduledTimeout, after(": ", unscheduled(w.target)))
 	case s.StartTimestamp == nil && passed(begun, prepareTimeout):
 		return fmt.Sprintf("the target was not ready within %s", prepareTimeout)
+	case s.PostCopy() && passed(*s.SourceState.PostCopyTimestamp, undecidedTimeout):
+		return fmt.Sprintf("the guest left by post-copy, and the target did not take it within %s", undecidedTimeout)
 	case passed(begun, copyTimeout) && !s.PostCopy():
 		return fmt.Sprintf("the migration did not end within %s", copyTimeout)
 	}
