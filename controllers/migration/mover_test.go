@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -38,20 +37,7 @@ func (c *cluster) leaver(name string, edit func(*v1.VirtualMachineInstance)) *v1
 // evacuates reconciles a VMI twice, as two events do, and returns its migrations.
 func (c *cluster) evacuates(vmi *v1.VirtualMachineInstance) ([]v1.VirtualMachineInstanceMigration, time.Duration) {
 	c.t.Helper()
-	e := &Mover{Client: c.client, Live: c.client, Events: c.events, Clock: c.clock}
-	var after time.Duration
-	for range 2 {
-		result, err := e.Reconcile(c.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(vmi)})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		after = result.RequeueAfter
-	}
-	var all v1.VirtualMachineInstanceMigrationList
-	if err := c.client.List(c.t.Context(), &all); err != nil {
-		c.t.Fatal(err)
-	}
-	return all.Items, after
+	return c.updates(&Mover{Client: c.client, Live: c.client, Events: c.events, Clock: c.clock}, vmi)
 }
 
 // TestEvacuation: a guest that an eviction asks to leave its node gets one migration, before those of users.

@@ -75,11 +75,6 @@ func named(vm *v1.VirtualMachine, volume string) *v1.PersistentVolumeClaimInfo {
 	return nil
 }
 
-// moves is what the status says of a volume.
-func moves(status *v1.VirtualMachineInstanceStatus, volume string) bool {
-	return slices.ContainsFunc(status.VolumeStatus, func(s v1.VolumeStatus) bool { return s.Name == volume && s.Moves })
-}
-
 // movesTo is the claim that the status has for a volume, or nil.
 func movesTo(status *v1.VirtualMachineInstanceStatus, volume string) *v1.PersistentVolumeClaimInfo {
 	for i := range status.VolumeStatus {

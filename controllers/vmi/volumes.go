@@ -93,7 +93,7 @@ func volumeStatus(vmi *v1.VirtualMachineInstance, claims map[string]*corev1.Pers
 	var out []v1.VolumeStatus
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		s := v1.VolumeStatus{Name: v.Name, Target: targets[v.Name], Moves: moves(&vmi.Status, v.Name), MovesTo: movesTo(&vmi.Status, v.Name)}
+		s := v1.VolumeStatus{Name: v.Name, Target: targets[v.Name], Moves: vmi.CopiesClaim(v.Name), MovesTo: movesTo(&vmi.Status, v.Name)}
 		if source := vmi.Claim(v); source != nil {
 			s.PersistentVolumeClaimInfo = vmi.Status.ClaimInfo(v.Name)
 			if claim := claims[source.Name]; claim != nil {

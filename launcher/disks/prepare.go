@@ -60,8 +60,8 @@ func Whole(m *qemuargs.Machine, log *slog.Logger) {
 	})
 }
 
-// Arrived notes that the guest uses its disks in volumes: no migration may copy into them anew. What cannot be noted is logged, because the
-// guest runs all the same.
+// Arrived notes that the guest uses its disks in volumes. From then on no migration may copy into these disks anew. Arrived logs an error and
+// goes on, because the guest runs all the same.
 func Arrived(m *qemuargs.Machine, log *slog.Logger) {
 	_ = inVolumes(m, func(d *qemuargs.Disk, root, name string) error {
 		if err := diskimage.Arrived(root, name); err != nil {

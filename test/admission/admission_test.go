@@ -341,7 +341,7 @@ func (s *testServer) update(t *testing.T) {
 	if err := patch(controller, placed); err != nil {
 		t.Errorf("virt-controller changes the placement: %v", err)
 	}
-	// What is on a claim may be on another claim. Nothing else of the volumes changes.
+	// virt-controller may put a volume from one claim on another claim. It changes nothing else of the volumes.
 	text, err := json.Marshal(vmi.Spec.Volumes[0]) // with its defaults
 	if err != nil {
 		t.Fatal(err)
