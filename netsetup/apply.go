@@ -80,7 +80,9 @@ func ensureBridge(b Bridge) error {
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU, attrs.HardwareAddr = b.Name, b.MTU, mac
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		// The bridge leads to one guest. Without snooping it keeps no multicast from the guest,
+		// such as IPv6's neighbour discovery right after a migration.
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: new(bool)}); err != nil {
 			return fmt.Errorf("add link: %w", err)
 		}
 		link, err = netlink.LinkByName(b.Name)

@@ -9,8 +9,6 @@ import (
 )
 
 const (
-	// takeoverSuffix is appended to the pod interface's name (KubeVirt's choice).
-	takeoverSuffix = "-nic"
 	// dhcpPort is the server's (RFC 2131).
 	dhcpPort, dhcpClientPort = 67, 68
 )
@@ -19,11 +17,15 @@ const (
 // choice). It is link-local, so that it hides no route of the guest's.
 func bridgedServer() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 75, 10}) }
 
-// Bridged asks for a guest that takes the place of the pod on its network: it
+// Bridged asks for a guest that takes the place of the pod on a network: it
 // gets the pod's IPv4 addresses and routes.
 type Bridged struct {
 	// MAC is the guest's. Empty: the pod interface's, which the network knows.
 	MAC string `json:"mac,omitempty"`
+	// Beside: the network is beside the pod's own. It may leave the pod without an IPv4 address.
+	// Then the guest is on that network with its MAC and any address, and nothing in the pod
+	// speaks there.
+	Beside bool `json:"beside,omitempty"`
 	// Queues is the number of tap queues; 0 means 1.
 	Queues int `json:"queues,omitempty"`
 }
@@ -39,6 +41,9 @@ type Takeover struct {
 	// NICMAC is the pod interface's new MAC: a bridge takes frames for a port's own MAC itself,
 	// and would keep them from the guest.
 	NICMAC string `json:"nicMAC"`
+	// SharedMAC: the pod interface has the guest's MAC nevertheless, and the bridge is made to
+	// forget whose MAC it is.
+	SharedMAC bool `json:"sharedMAC,omitempty"`
 	// StandIn is the stand-in's name while it is made.
 	StandIn string `json:"standIn"`
 	// MAC, MTU and Addresses are the CNI plugin's, for the stand-in.
@@ -70,9 +75,12 @@ func planBridge(facts Facts, b Bridged) (*Plan, error) {
 	if b.Queues < 1 || b.Queues > maxQueues {
 		return nil, fmt.Errorf("%d queues: want 1 to %d", b.Queues, maxQueues)
 	}
-	bridge, nic := bridgeName(facts.Link), facts.Link+takeoverSuffix
-	if facts.Link == "" || len(bridge) > maxLinkName {
-		return nil, fmt.Errorf("bridge name %q for pod interface %q: want at most %d characters", bridge, facts.Link, maxLinkName)
+	names, err := namesFor(facts.Link)
+	if err != nil {
+		return nil, err
+	}
+	if facts.Kind == kindIPVLAN {
+		return nil, fmt.Errorf("pod interface %q is an ipvlan, which shares its MAC with its node: no guest can be bridged to it", facts.Link)
 	}
 	guest, err := ethernet(b.MAC)
 	if err != nil {
@@ -84,24 +92,30 @@ func planBridge(facts Facts, b Bridged) (*Plan, error) {
 	}
 	mac := otherMAC(pod, guest)
 	addresses := ipv4Of(facts.Addresses)
-	if len(addresses) == 0 {
+	if len(addresses) == 0 && !b.Beside {
 		return nil, fmt.Errorf("pod interface %q has no IPv4 address", facts.Link)
 	}
 	routes := ipv4Routes(facts.Routes)
 	plan := &Plan{
-		Bridge: Bridge{Name: bridge, MAC: mac, MTU: facts.MTU, Addresses: []netip.Prefix{host(bridgedServer())}},
-		Tap:    Tap{Name: TapName, Bridge: bridge, MTU: facts.MTU, Queues: b.Queues},
-		Tables: []Table{bridgedTable(nic, guest.String(), mac, addresses)},
-		Takeover: &Takeover{Link: facts.Link, NIC: nic, NICMAC: mac, StandIn: standInName(facts.Link),
+		Bridge: Bridge{Name: names.Bridge, MAC: mac, MTU: facts.MTU},
+		Tap:    Tap{Name: names.Tap, Bridge: names.Bridge, MTU: facts.MTU, Queues: b.Queues},
+		Takeover: &Takeover{Link: facts.Link, NIC: names.NIC, NICMAC: mac, StandIn: names.StandIn,
 			MAC: facts.MAC, MTU: facts.MTU, Addresses: facts.Addresses, Routes: routes},
-		Sysctls: bridgedSysctls(bridge),
 	}
+	if facts.Kind == kindMACVLAN { // it gets frames for its own MAC only
+		plan.Takeover.NICMAC, plan.Takeover.SharedMAC = guest.String(), true
+	}
+	if len(addresses) == 0 {
+		plan.Tables = []Table{wireTable(names, guest.String())}
+		plan.Sysctls = wireSysctls(names.Bridge)
+		return plan, nil
+	}
+	plan.Bridge.Addresses = []netip.Prefix{host(bridgedServer())}
+	plan.Tables = []Table{bridgedTable(names, guest.String(), mac, addresses, b.Beside)}
+	plan.Sysctls = bridgedSysctls(names.Bridge)
 	plan.Guest, plan.Router, plan.Routes = told(addresses, routes)
 	return plan, nil
 }
-
-func bridgeName(link string) string  { return "k6t-" + link }
-func standInName(link string) string { return "k6p-" + link }
 
 func ethernet(mac string) (net.HardwareAddr, error) {
 	out, err := net.ParseMAC(mac)
@@ -122,6 +136,15 @@ func otherMAC(pod, guest net.HardwareAddr) string {
 			return out.String()
 		}
 	}
+}
+
+// GuestAddresses are the addresses, without prefix length, that a guest gets which is bridged to
+// an interface: those for IPv4.
+func GuestAddresses(facts Facts) (out []string) {
+	for _, a := range ipv4Of(facts.Addresses) {
+		out = append(out, a.Addr().String())
+	}
+	return out
 }
 
 func ipv4Of(all []netip.Prefix) (out []netip.Prefix) {
@@ -177,7 +200,7 @@ func told(addresses []netip.Prefix, routes []Route) (guest []netip.Prefix, route
 }
 
 func bridgedSysctls(bridge string) []Sysctl {
-	return []Sysctl{
+	return append([]Sysctl{
 		// The stand-in has the pod's address, so the kernel takes the address for a local one:
 		// without arp_ignore, the pod would answer when the guest asks whether its address is
 		// taken.
@@ -187,6 +210,12 @@ func bridgedSysctls(bridge string) []Sysctl {
 		// for this link counts; 2 lets through what 1 would not.
 		{Name: "net/ipv4/conf/" + bridge + "/accept_local", Value: "1"},
 		{Name: "net/ipv4/conf/" + bridge + "/rp_filter", Value: "2"},
+	}, wireSysctls(bridge)...)
+}
+
+// wireSysctls keep the pod's stack off a network.
+func wireSysctls(bridge string) []Sysctl {
+	return []Sysctl{
 		{Name: "net/ipv6/conf/" + bridge + "/disable_ipv6", Value: "1", Optional: true},
 		// The pod's IP rules are not for frames between guest and network. On nodes with
 		// br_netfilter these would be tracked as connections twice.
@@ -198,20 +227,22 @@ func bridgedSysctls(bridge string) []Sysctl {
 
 // bridgedTable restricts the guest to its MAC and its addresses. It keeps the guest's DHCP
 // inside the pod: no request reaches the network, and no server there can answer. It cuts off
-// the pod's own stack, which has the same address, from the network.
-func bridgedTable(nic, guestMAC, bridgeMAC string, addresses []netip.Prefix) Table {
+// the pod's own stack, which has the same address, from the network. announced lets the guest's
+// switches hear by RARP where the guest is, which QEMU sends after a migration.
+func bridgedTable(names names, guestMAC, bridgeMAC string, addresses []netip.Prefix, announced bool) Table {
+	tap, nic := names.Tap, names.NIC
 	const arp, ip = "arp", "ip"
 	broadcast := host(netip.AddrFrom4([4]byte{255, 255, 255, 255}))
 	none := host(netip.IPv4Unspecified())
-	question := Rule{In: TapName, EtherType: ip, Protocol: "UDP", Port: dhcpPort, Verdict: "deliver", ToMAC: bridgeMAC}
+	question := Rule{In: tap, EtherType: ip, Protocol: "UDP", Port: dhcpPort, Verdict: "deliver", ToMAC: bridgeMAC}
 	fresh := question
 	fresh.Source = none
 	guest := []Rule{
-		{In: TapName, Tag: "8021q", Verdict: "drop"},
-		{In: TapName, Tag: "8021ad", Verdict: "drop"},
-		{In: TapName, NotSourceMAC: guestMAC, Verdict: "drop"},
-		{In: TapName, EtherType: arp, NotSenderMAC: guestMAC, Verdict: "drop"},
-		{In: TapName, EtherType: arp, Sender: none, Verdict: "accept"}, // it probes for an address
+		{In: tap, Tag: "8021q", Verdict: "drop"},
+		{In: tap, Tag: "8021ad", Verdict: "drop"},
+		{In: tap, NotSourceMAC: guestMAC, Verdict: "drop"},
+		{In: tap, EtherType: arp, NotSenderMAC: guestMAC, Verdict: "drop"},
+		{In: tap, EtherType: arp, Sender: none, Verdict: "accept"}, // it probes for an address
 		fresh,
 	}
 	for _, a := range addresses {
@@ -221,16 +252,19 @@ func bridgedTable(nic, guestMAC, bridgeMAC string, addresses []netip.Prefix) Tab
 		renewal.Source, renewal.Destination = own, host(bridgedServer())
 		rebinding.Source, rebinding.Destination = own, broadcast
 		guest = append(guest, renewal, rebinding,
-			Rule{In: TapName, EtherType: arp, Sender: own, Verdict: "accept"},
-			Rule{In: TapName, EtherType: ip, Source: own, Verdict: "accept"})
+			Rule{In: tap, EtherType: arp, Sender: own, Verdict: "accept"},
+			Rule{In: tap, EtherType: ip, Source: own, Verdict: "accept"})
 	}
-	guest = append(guest, Rule{In: TapName, Verdict: "drop"})
-	return Table{Family: "bridge", Name: TableName, Chains: []Chain{
+	if announced {
+		guest = append(guest, Rule{In: tap, EtherType: "rarp", Verdict: "accept"})
+	}
+	guest = append(guest, Rule{In: tap, Verdict: "drop"})
+	return Table{Family: "bridge", Name: names.Table, Chains: []Chain{
 		{Name: "guest", Type: "filter", Hook: "prerouting", Priority: -300, Rules: guest},
 		{Name: "input", Type: "filter", Hook: "input", Priority: 0, Rules: []Rule{
-			{In: TapName, EtherType: arp, Verdict: "accept"},
-			{In: TapName, EtherType: ip, Protocol: "UDP", Port: dhcpPort, Verdict: "accept"},
-			{In: TapName, Verdict: "drop"},
+			{In: tap, EtherType: arp, Verdict: "accept"},
+			{In: tap, EtherType: ip, Protocol: "UDP", Port: dhcpPort, Verdict: "accept"},
+			{In: tap, Verdict: "drop"},
 			{In: nic, Verdict: "drop"},
 		}},
 		{Name: "forward", Type: "filter", Hook: "forward", Priority: 0, Rules: []Rule{
@@ -238,6 +272,26 @@ func bridgedTable(nic, guestMAC, bridgeMAC string, addresses []netip.Prefix) Tab
 		}},
 		{Name: "output", Type: "filter", Hook: "output", Priority: 0, Rules: []Rule{
 			{Out: nic, Verdict: "drop"},
+		}},
+	}}
+}
+
+// wireTable holds the guest to its MAC, in ARP too, on a network that gives no addresses. The
+// guest may use any address, IPv6 and VLAN tags: what these may do is the network's to say. The
+// pod's stack neither hears nor speaks there.
+func wireTable(names names, guestMAC string) Table {
+	return Table{Family: "bridge", Name: names.Table, Chains: []Chain{
+		{Name: "guest", Type: "filter", Hook: "prerouting", Priority: -300, Rules: []Rule{
+			{In: names.Tap, NotSourceMAC: guestMAC, Verdict: "drop"},
+			{In: names.Tap, EtherType: "arp", NotSenderMAC: guestMAC, Verdict: "drop"},
+		}},
+		{Name: "input", Type: "filter", Hook: "input", Priority: 0, Rules: []Rule{
+			{In: names.Tap, Verdict: "drop"},
+			{In: names.NIC, Verdict: "drop"},
+		}},
+		{Name: "output", Type: "filter", Hook: "output", Priority: 0, Rules: []Rule{
+			{Out: names.Tap, Verdict: "drop"},
+			{Out: names.NIC, Verdict: "drop"},
 		}},
 	}}
 }

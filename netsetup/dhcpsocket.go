@@ -10,7 +10,7 @@ import (
 
 // ListenDHCP opens a UDP socket on port 67 (RFC 2131) that sees only the plan's bridge, i.e.
 // only the guest, and may send broadcasts. It is for the launcher, which may not open such a
-// socket itself. Apply must have run.
+// socket itself. Apply must have run, and the plan Serves.
 func ListenDHCP(netns ns.NetNS, plan *Plan) (*os.File, error) {
 	var f *os.File
 	err := netns.Do(func(ns.NetNS) (err error) {

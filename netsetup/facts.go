@@ -22,6 +22,8 @@ type Facts struct {
 	// Index is the interface index within the pod's network namespace, of the
 	// stand-in after a takeover. No plan depends on it.
 	Index int `json:"index"`
+	// Kind is the kernel's name for the kind of link where a plan depends on it: macvlan, ipvlan.
+	Kind string `json:"kind,omitempty"`
 	// MTU in bytes, without the Ethernet header.
 	MTU int `json:"mtu"`
 	// MAC in lower-case colon form.
@@ -41,9 +43,18 @@ type Route struct {
 	Gateway netip.Addr `json:"gateway,omitzero"`
 }
 
+// Kinds of links that share a network card of the node.
+const (
+	kindMACVLAN = "macvlan"
+	kindIPVLAN  = "ipvlan"
+)
+
+// ErrNoLink means that the network namespace has no interface of the name.
+var ErrNoLink = errors.New("there is no such interface")
+
 // ReadFacts reads the interface called link in the network namespace netns, or what
 // stands for it: the facts are the same before, during and after a Takeover. It
-// changes nothing.
+// changes nothing. Without the interface it fails with ErrNoLink.
 func ReadFacts(netns ns.NetNS, link string) (Facts, error) {
 	var facts Facts
 	err := netns.Do(func(ns.NetNS) (err error) {
@@ -57,17 +68,27 @@ func ReadFacts(netns ns.NetNS, link string) (Facts, error) {
 }
 
 func readFacts(name string) (Facts, error) {
-	link, taken, err := podLink(name)
+	names, err := namesFor(name)
+	if err != nil {
+		return Facts{}, err
+	}
+	link, taken, err := podLink(name, names)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return Facts{}, ErrNoLink
+	}
 	if err != nil {
 		return Facts{}, err
 	}
 	attrs := link.Attrs()
 	facts := Facts{Link: name, Index: attrs.Index, MTU: attrs.MTU, MAC: attrs.HardwareAddr.String()}
+	if facts.Kind, err = kindOf(name, names); err != nil {
+		return Facts{}, fmt.Errorf("read its kind: %w", err)
+	}
 	if facts.Addresses, err = addressesOf(link); err != nil {
 		return Facts{}, fmt.Errorf("list addresses: %w", err)
 	}
 	if taken {
-		facts.Routes, err = savedRoutes(bridgeName(name))
+		facts.Routes, err = savedRoutes(names.Bridge)
 	} else {
 		facts.Routes, err = mainRoutes(link)
 	}
@@ -80,6 +101,23 @@ func readFacts(name string) (Facts, error) {
 		return cmp.Or(a.Destination.Compare(b.Destination), a.Gateway.Compare(b.Gateway))
 	})
 	return facts, nil
+}
+
+// kindOf returns the kind of the pod's interface, which may have been renamed, if it is of those
+// that a plan depends on.
+func kindOf(name string, names names) (string, error) {
+	link, err := netlink.LinkByName(names.NIC)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		link, err = netlink.LinkByName(name)
+	}
+	if err != nil {
+		return "", err
+	}
+	switch kind := link.Type(); kind {
+	case kindMACVLAN, kindIPVLAN:
+		return kind, nil
+	}
+	return "", nil
 }
 
 // CNI plugins make far fewer. The listing of more stops at once, so that a namespace that

@@ -35,11 +35,11 @@ func PlanMasquerade(facts Facts, m Masquerade) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plan masquerade: %w", err)
 	}
-	bridge := bridgeName(facts.Link)
-	if facts.Link == "" || len(bridge) > maxLinkName {
-		return nil, fmt.Errorf("plan masquerade: bridge name %q for pod interface %q: want at most %d characters", bridge, facts.Link, maxLinkName)
+	names, err := namesFor(facts.Link)
+	if err != nil {
+		return nil, fmt.Errorf("plan masquerade: %w", err)
 	}
-	network := m.Network
+	bridge, network := names.Bridge, m.Network
 	if err := checkConflict(facts, network); err != nil {
 		return nil, fmt.Errorf("plan masquerade: %w", err)
 	}
@@ -55,7 +55,7 @@ func PlanMasquerade(facts Facts, m Masquerade) (*Plan, error) {
 	}
 	return &Plan{
 		Bridge:  Bridge{Name: bridge, MAC: BridgeMAC, MTU: facts.MTU, Addresses: []netip.Prefix{netip.PrefixFrom(gateway, network.Bits())}},
-		Tap:     Tap{Name: TapName, Bridge: bridge, MTU: facts.MTU, Queues: m.Queues},
+		Tap:     Tap{Name: names.Tap, Bridge: bridge, MTU: facts.MTU, Queues: m.Queues},
 		Guest:   []netip.Prefix{netip.PrefixFrom(guest, network.Bits())},
 		Router:  gateway,
 		Tables:  []Table{nat.table()},

@@ -47,7 +47,7 @@ func TestReadFacts(t *testing.T) {
 	if diff := cmp.Diff(p.facts, again, equality); diff != "" {
 		t.Errorf("changed by Apply, -before +after:\n%s", diff)
 	}
-	if _, err := ReadFacts(p.pod, "eth7"); !errors.As(err, new(netlink.LinkNotFoundError)) {
+	if _, err := ReadFacts(p.pod, "eth7"); !errors.Is(err, ErrNoLink) {
 		t.Errorf("facts of no link: %v", err)
 	}
 }

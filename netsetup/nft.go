@@ -216,8 +216,8 @@ func (r Rule) matchFrame() ([]expr.Any, error) {
 	}
 	switch r.EtherType {
 	case "":
-	case "arp", "ip":
-		number := map[string]uint16{"arp": unix.ETH_P_ARP, "ip": unix.ETH_P_IP}[r.EtherType]
+	case "arp", "rarp", "ip":
+		number := map[string]uint16{"arp": unix.ETH_P_ARP, "rarp": unix.ETH_P_RARP, "ip": unix.ETH_P_IP}[r.EtherType]
 		out = append(out, &expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(number)})
 	default:

@@ -15,7 +15,7 @@ const (
 	// BridgeMAC is the gateway's MAC as every masqueraded guest sees it (KubeVirt's value): a
 	// guest that is restarted or migrated keeps a valid ARP entry.
 	BridgeMAC = "02:00:00:00:00:00"
-	// TapName is the tap's name within the pod.
+	// TapName is the name, within the pod, of the tap for the pod's own interface.
 	TapName = "tap0"
 
 	maxQueues   = 256 // MAX_TAP_QUEUES in drivers/net/tun.c
@@ -26,8 +26,9 @@ const (
 type Plan struct {
 	Bridge Bridge `json:"bridge"`
 	Tap    Tap    `json:"tap"`
-	// Guest holds the guest's addresses, with prefix length, the first one for DHCP.
-	Guest []netip.Prefix `json:"guest"`
+	// Guest holds the guest's addresses, with prefix length, the first one for DHCP. Without any,
+	// the network serves the guest itself.
+	Guest []netip.Prefix `json:"guest,omitempty"`
 	// Router is the guest's default gateway, if any, and Routes are its further
 	// routes, those on the link first.
 	Router netip.Addr `json:"router,omitzero"`
@@ -40,7 +41,10 @@ type Plan struct {
 	Takeover *Takeover `json:"takeover,omitempty"`
 }
 
-// Lease is what DHCP tells the guest with this MAC of the plan.
+// Serves says whether the guest gets its address by DHCP from the pod.
+func (p *Plan) Serves() bool { return len(p.Guest) > 0 }
+
+// Lease is what DHCP tells the guest with this MAC of the plan, which Serves.
 func (p *Plan) Lease(mac string) dhcp.Lease {
 	lease := dhcp.Lease{ClientMAC: mac, ClientIP: p.Guest[0], ServerIP: p.Bridge.Addresses[0].Addr(), Router: p.Router,
 		MTU: uint16(min(p.Bridge.MTU, 1<<16-1))}
@@ -57,7 +61,7 @@ type Bridge struct {
 	MTU  int    `json:"mtu"`
 	// Addresses are those that the guest knows it by: as gateway, with the private
 	// network's prefix length, or as DHCP server.
-	Addresses []netip.Prefix `json:"addresses"`
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
 
 // Tap is the guest's link. It lives as long as its queues are open.

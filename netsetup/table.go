@@ -2,7 +2,8 @@ package netsetup
 
 import "net/netip"
 
-// TableName names every nftables table that this package makes. It touches no other table.
+// TableName begins the name of every nftables table that this package makes, and is the whole
+// name of those for the pod's own interface. This package touches no other table.
 const TableName = "kubeqemu"
 
 // Table is an nftables table, replaced as a whole.
@@ -36,7 +37,7 @@ type Rule struct {
 	NotSourceMAC string `json:"notSourceMAC,omitempty"`
 	// Tag, in a bridge table, is 8021q or 8021ad: a frame with that VLAN tag.
 	Tag string `json:"tag,omitempty"`
-	// EtherType, in a bridge table, is arp or ip; there, the fields below need it. It is the
+	// EtherType, in a bridge table, is arp, rarp or ip; there, the fields below need it. It is the
 	// type behind a VLAN tag.
 	EtherType string `json:"etherType,omitempty"`
 	// Sender and NotSenderMAC match the sender in an ARP packet: its address, and any MAC but

@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	// savedTable is the routing table for Takeover.Routes. No rule leads to it.
-	savedTable = 27505
+	// savedTable is the routing table for Takeover.Routes of the pod's own interface. Those of
+	// others are in savedTables and the index of the bridge. No rule leads there.
+	savedTable  = 27505
+	savedTables = 1 << 30
 	// standInAlias marks a complete stand-in: from then on it has the facts.
 	standInAlias = "kubeqemu: has what the CNI plugin set; the guest has the interface"
 )
@@ -22,7 +24,7 @@ const (
 func (t *Takeover) steps(bridge string) []step {
 	unlessTaken := func(do func() error) func() error {
 		return func() error {
-			if _, taken, err := podLink(t.Link); err != nil || taken {
+			if _, taken, err := podLink(t.Link, names{StandIn: t.StandIn}); err != nil || taken {
 				return err
 			}
 			return do()
@@ -49,14 +51,15 @@ func (t *Takeover) steps(bridge string) []step {
 		// Frames with the guest's own MAC may come back from the network: the bridge must not
 		// take the guest to be there.
 		step{"keep the bridge from learning", nic(func(link netlink.Link) error { return netlink.LinkSetLearning(link, false) })},
+		step{"have the bridge forget the MAC", nic(t.shareMAC)},
 		step{"bring pod interface up", nic(netlink.LinkSetUp)},
 	)
 }
 
 // podLink returns the link that has the CNI plugin's settings: the pod's interface, or, after a
 // takeover, its stand-in.
-func podLink(name string) (link netlink.Link, taken bool, err error) {
-	link, err = netlink.LinkByName(standInName(name))
+func podLink(name string, names names) (link netlink.Link, taken bool, err error) {
+	link, err = netlink.LinkByName(names.StandIn)
 	if err == nil && link.Attrs().Alias == standInAlias {
 		return link, true, nil
 	}
@@ -126,6 +129,23 @@ func (t *Takeover) changeMAC(link netlink.Link) error {
 	return ensureMAC(link, mac)
 }
 
+// shareMAC removes the bridge's entry by which it takes frames for a port's MAC itself. The frames
+// then go to the other port, which is the guest's.
+func (t *Takeover) shareMAC(link netlink.Link) error {
+	if !t.SharedMAC {
+		return nil
+	}
+	mac, err := net.ParseMAC(t.NICMAC)
+	if err != nil {
+		return err
+	}
+	err = netlink.NeighDel(&netlink.Neigh{Family: unix.AF_BRIDGE, LinkIndex: link.Attrs().Index, HardwareAddr: mac, Flags: netlink.NTF_MASTER})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
 func (t *Takeover) enslave(link netlink.Link, bridge string) error {
 	master, err := netlink.LinkByName(bridge)
 	if err != nil || link.Attrs().MasterIndex == master.Attrs().Index {
@@ -137,7 +157,7 @@ func (t *Takeover) enslave(link netlink.Link, bridge string) error {
 // saveRoute saves a route over the bridge, which stays up from now on: the kernel keeps no
 // route over a link that is down. order gives every route a key of its own.
 func saveRoute(bridge netlink.Link, r Route, order int) error {
-	route := &netlink.Route{Table: savedTable, LinkIndex: bridge.Attrs().Index, Dst: ipNetOf(r.Destination), Priority: order}
+	route := &netlink.Route{Table: savedTableOf(bridge), LinkIndex: bridge.Attrs().Index, Dst: ipNetOf(r.Destination), Priority: order}
 	if r.Gateway.IsValid() {
 		route.Gw = r.Gateway.AsSlice()
 		route.Flags = int(netlink.FLAG_ONLINK) // the kernel then looks up no route to the gateway
@@ -178,7 +198,16 @@ func savedRoutes(bridge string) ([]Route, error) {
 	return out, nil
 }
 
+// savedTableOf returns a table of the bridge's own: the kernel takes routes of one destination and
+// one metric for the same route, whatever their link.
+func savedTableOf(bridge netlink.Link) int {
+	if bridge.Attrs().Name == bridgePrefix+firstLink {
+		return savedTable
+	}
+	return savedTables | bridge.Attrs().Index
+}
+
 func savedOver(bridge netlink.Link) ([]netlink.Route, error) {
-	filter := &netlink.Route{Table: savedTable, LinkIndex: bridge.Attrs().Index}
+	filter := &netlink.Route{Table: savedTableOf(bridge), LinkIndex: bridge.Attrs().Index}
 	return listRoutes(netlink.FAMILY_V4, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
 }
