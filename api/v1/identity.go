@@ -25,8 +25,10 @@ func (vm *VirtualMachine) Identify(vmi *VirtualMachineInstance, config *KubeVirt
 	// The interface that is added for a guest without one needs a MAC too.
 	ApplyClusterDefaults(vmi, config)
 	for i := range domain.Devices.Interfaces {
-		// With the bridge binding the MAC is the pod's: networks may let only that MAC pass.
-		if nic := &domain.Devices.Interfaces[i]; nic.MacAddress == "" && nic.Bridge == nil {
+		// With a bridge to the pod network the MAC is the pod's: networks may let only that MAC
+		// pass. On a network of Multus the pod's interface gets the MAC that is made here.
+		nic := &domain.Devices.Interfaces[i]
+		if nic.MacAddress == "" && (nic.Bridge == nil || !vmi.Spec.OnPods(nic.Name)) {
 			nic.MacAddress = MAC(vm.UID, nic.Name)
 		}
 	}

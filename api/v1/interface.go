@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -26,8 +27,8 @@ type Interface struct {
 	// +optional
 	// +kubebuilder:validation:Enum=virtio;e1000;e1000e;rtl8139
 	Model string `json:"model,omitempty"`
-	// MacAddress of the guest's interface. Default: with bridge the pod interface's, else made
-	// from the object's UID.
+	// MacAddress of the guest's interface. Default: with bridge on the pod network the pod
+	// interface's, else made from the object's UID.
 	// +optional
 	// +kubebuilder:validation:MaxLength=17
 	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}$`
@@ -38,7 +39,7 @@ type Interface struct {
 	// +kubebuilder:validation:Minimum=1
 	BootOrder *uint32 `json:"bootOrder,omitempty"`
 	// Ports that masquerade forwards from the pod's address to the guest. Default: all. With
-	// bridge, all ports are the guest's. The pod shows listed ports.
+	// bridge, all ports are the guest's. The pod shows the listed ports of its own network.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
@@ -47,10 +48,13 @@ type Interface struct {
 	// +optional
 	DHCPOptions *DHCPOptions `json:"dhcpOptions,omitempty"`
 
-	// Bridge: the guest takes over the pod's address, by DHCP. IPv4 only.
+	// Bridge: on the pod network the guest takes over the pod's address, by DHCP, IPv4 only. On
+	// a network of Multus the guest is on that network, with the address that the network's IPAM
+	// gives, or, without IPAM, with any.
 	// +optional
 	Bridge *InterfaceBridge `json:"bridge,omitempty"`
-	// Masquerade: the guest has a private address behind the pod's, with NAT.
+	// Masquerade: the guest has a private address behind the pod's, with NAT. Only on the pod
+	// network.
 	// +optional
 	Masquerade *InterfaceMasquerade `json:"masquerade,omitempty"`
 
@@ -96,7 +100,7 @@ var (
 	bindingRule     = "exactly one binding must be set (supported: bridge, masquerade)"
 )
 
-// InterfaceBridge is the binding by which the guest takes over the pod's address.
+// InterfaceBridge is the binding by which the guest takes the pod's place on a network.
 type InterfaceBridge struct{}
 
 // InterfaceMasquerade is the NAT binding.
@@ -151,7 +155,7 @@ type DHCPPrivateOptions struct {
 	Value string `json:"value"`
 }
 
-// Network an interface connects to.
+// Network an interface connects to. Exactly one source is set.
 type Network struct {
 	// Name of the network; an interface refers to it.
 	// +kubebuilder:validation:MinLength=1
@@ -160,10 +164,10 @@ type Network struct {
 	// Pod is the pod's own network.
 	// +optional
 	Pod *PodNetwork `json:"pod,omitempty"`
-
-	// Multus is refused: not supported yet.
+	// Multus is a network that Multus connects the pod to, beside the pod's own or in its place.
 	// +optional
-	Multus *Unsupported `json:"multus,omitempty"`
+	Multus *MultusNetwork `json:"multus,omitempty"`
+
 	// ResourceClaim is refused: not supported yet.
 	// +optional
 	ResourceClaim *Unsupported `json:"resourceClaim,omitempty"`
@@ -180,6 +184,20 @@ type PodNetwork struct {
 	// VMIPv6NetworkCIDR is refused: not supported yet.
 	// +optional
 	VMIPv6NetworkCIDR UnsupportedString `json:"vmIPv6NetworkCIDR,omitempty"`
+}
+
+// MultusNetwork is a network of a NetworkAttachmentDefinition.
+type MultusNetwork struct {
+	// NetworkName of the NetworkAttachmentDefinition: its name, in the namespace of the VMI, or
+	// namespace/name. Multus decides whether the pod may use it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`
+	NetworkName string `json:"networkName"`
+	// Default: the network is the pod's own, in place of the cluster's. At most one network is
+	// so, and then none is the pod's.
+	// +optional
+	Default bool `json:"default,omitempty"`
 }
 
 // defaultInterfaces: a VMI that lists neither networks nor interfaces is on the
@@ -208,12 +226,16 @@ func defaultInterfaces(spec *VirtualMachineInstanceSpec) {
 	}
 }
 
+// maxInterfaces is how many cards fit into the machine beside its disks. It is checked before a pod
+// is connected to as many networks.
+const maxInterfaces = 31
+
 func validateNetworks(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	devices := &spec.Domain.Devices
 	nics := path.Child("domain", "devices", "interfaces")
 	networks, connected := map[string]Network{}, sets.New[string]()
-	podNetworks := 0
+	first := -1 // the network that is the pod's own
 	for i, n := range spec.Networks {
 		p := path.Child("networks").Index(i)
 		if _, ok := networks[n.Name]; ok {
@@ -221,11 +243,18 @@ func validateNetworks(spec *VirtualMachineInstanceSpec, path *field.Path) field.
 		}
 		networks[n.Name] = n
 		errs = append(errs, validateNetwork(n, p)...)
-		if n.Pod != nil {
-			if podNetworks++; podNetworks > 1 {
-				errs = append(errs, field.Forbidden(p.Child("pod"), "only one network can be the pod's"))
-			}
+		switch {
+		case !n.IsPods():
+		case first < 0:
+			first = i
+		case n.Pod != nil:
+			errs = append(errs, field.Forbidden(p.Child("pod"), "only one network can be the pod's, and spec.networks["+strconv.Itoa(first)+"] is"))
+		default:
+			errs = append(errs, field.Forbidden(p.Child("multus", "default"), "only one network can be the pod's, and spec.networks["+strconv.Itoa(first)+"] is"))
 		}
+	}
+	if n := len(devices.Interfaces); n > maxInterfaces {
+		errs = append(errs, field.TooMany(nics, n, maxInterfaces))
 	}
 	for i, nic := range devices.Interfaces {
 		p := nics.Index(i)
@@ -236,8 +265,12 @@ func validateNetworks(spec *VirtualMachineInstanceSpec, path *field.Path) field.
 		if !interfaceName.MatchString(nic.Name) {
 			errs = append(errs, field.Invalid(p.Child("name"), nic.Name, "must be at most 63 letters, digits, '-' and '_'"))
 		}
-		if _, ok := networks[nic.Name]; !ok {
+		network, ok := networks[nic.Name]
+		if !ok {
 			errs = append(errs, field.NotFound(p.Child("name"), nic.Name+" (no network of this name in spec.networks)"))
+		}
+		if nic.Masquerade != nil && network.Multus != nil && network.Pod == nil {
+			errs = append(errs, field.Forbidden(p.Child("masquerade"), "masquerade is for the pod network only; a network of multus takes bridge"))
 		}
 		errs = append(errs, validateInterface(&nic, p)...)
 	}
@@ -250,11 +283,15 @@ func validateNetworks(spec *VirtualMachineInstanceSpec, path *field.Path) field.
 }
 
 func validateNetwork(n Network, path *field.Path) field.ErrorList {
-	if n.Pod == nil {
-		if n.Multus != nil || n.ResourceClaim != nil {
-			return nil // reported as not supported
-		}
-		return field.ErrorList{field.Required(path.Child("pod"), "exactly one network source must be set (supported: pod)")}
+	switch {
+	case n.Pod != nil && n.Multus != nil:
+		return field.ErrorList{field.Forbidden(path.Child("multus"), "exactly one network source must be set, and pod is")}
+	case n.Multus != nil:
+		return validateMultus(n.Multus, path.Child("multus"))
+	case n.Pod == nil && n.ResourceClaim != nil:
+		return nil // reported as not supported
+	case n.Pod == nil:
+		return field.ErrorList{field.Required(path.Child("pod"), "exactly one network source must be set (supported: pod, multus)")}
 	}
 	cidr := path.Child("pod", "vmNetworkCIDR")
 	prefix, err := netip.ParsePrefix(n.Pod.VMNetworkCIDR)
@@ -267,6 +304,27 @@ func validateNetwork(n Network, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR, "must be an IPv4 network address with a prefix length between 8 and 29")}
 	}
 	return nil
+}
+
+func validateMultus(m *MultusNetwork, path *field.Path) field.ErrorList {
+	path = path.Child("networkName")
+	if m.NetworkName == "" {
+		return field.ErrorList{field.Required(path, "the name of a NetworkAttachmentDefinition, or namespace/name")}
+	}
+	namespace, name, both := strings.Cut(m.NetworkName, "/")
+	if !both {
+		namespace, name = "", m.NetworkName
+	}
+	var errs field.ErrorList
+	if both {
+		for _, message := range validation.IsDNS1123Label(namespace) {
+			errs = append(errs, field.Invalid(path, m.NetworkName, "the namespace: "+message))
+		}
+	}
+	for _, message := range validation.IsDNS1123Subdomain(name) {
+		errs = append(errs, field.Invalid(path, m.NetworkName, "the name: "+message))
+	}
+	return errs
 }
 
 func validateInterface(nic *Interface, path *field.Path) field.ErrorList {

@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -11,6 +13,17 @@ func TestValidateNetworks(t *testing.T) {
 	cidr := func(network string) func(*spec) {
 		return func(s *spec) { s.Networks[0].Pod.VMNetworkCIDR = network }
 	}
+	multus := func(name string, first bool) func(*spec) {
+		return func(s *spec) {
+			nic := "nic" + strconv.Itoa(len(s.Networks))
+			s.Networks = append(s.Networks, Network{Name: nic, Multus: &MultusNetwork{NetworkName: name, Default: first}})
+			s.Domain.Devices.Interfaces = append(s.Domain.Devices.Interfaces, Interface{Name: nic, Model: "virtio", Bridge: &InterfaceBridge{}})
+		}
+	}
+	without := func(s *spec, name string) {
+		s.Networks = slices.DeleteFunc(s.Networks, func(n Network) bool { return n.Name == name })
+		s.Domain.Devices.Interfaces = slices.DeleteFunc(s.Domain.Devices.Interfaces, func(n Interface) bool { return n.Name == name })
+	}
 	const wrongCIDR = "[0].pod.vmNetworkCIDR"
 	edits{
 		"no interface":              {func(s *spec) { s.Domain.Devices.Interfaces, s.Networks = nil, nil }, ""},
@@ -20,6 +33,38 @@ func TestValidateNetworks(t *testing.T) {
 			s.Networks = append(s.Networks, Network{Name: "more", Pod: &PodNetwork{VMNetworkCIDR: "10.1.0.0/24"}})
 			s.Domain.Devices.Interfaces = append(s.Domain.Devices.Interfaces, Interface{Name: "more", Model: "virtio", Masquerade: &InterfaceMasquerade{}})
 		}, "[1].pod"},
+		"network of Multus":               {multus("lan", false), ""},
+		"of another namespace":            {multus("office/lan.v2", false), ""},
+		"Multus's in the pod's place":     {func(s *spec) { multus("lan", true)(s); without(s, "default") }, ""},
+		"no pod network":                  {func(s *spec) { multus("lan", false)(s); without(s, "default") }, ""},
+		"Multus's default beside the pod": {multus("lan", true), "[1].multus.default"},
+		"two defaults of Multus": {func(s *spec) {
+			multus("lan", true)(s)
+			multus("wan", true)(s)
+			without(s, "default")
+		}, "[1].multus.default"},
+		"the pod's after Multus's default": {func(s *spec) {
+			multus("lan", true)(s)
+			slices.Reverse(s.Networks)
+		}, "[1].pod"},
+		"both sources":         {func(s *spec) { s.Networks[0].Multus = &MultusNetwork{NetworkName: "lan"} }, "[0].multus"},
+		"no name":              {multus("", false), "[1].multus.networkName"},
+		"no name in namespace": {multus("office/", false), "[1].multus.networkName"},
+		"no namespace":         {multus("/lan", false), "[1].multus.networkName"},
+		"three parts":          {multus("a/b/c", false), "[1].multus.networkName"},
+		"an annotation":        {multus(`lan","interface":"eth0`, false), "[1].multus.networkName"},
+		"an interface name":    {multus("lan@eth0", false), "[1].multus.networkName"},
+		"list":                 {multus("lan,wan", false), "[1].multus.networkName"},
+		"masquerade on Multus's": {func(s *spec) {
+			multus("lan", false)(s)
+			nic := &s.Domain.Devices.Interfaces[1]
+			nic.Bridge, nic.Masquerade = nil, &InterfaceMasquerade{}
+		}, "spec.domain.devices.interfaces[1].masquerade"},
+		"32 networks": {func(s *spec) {
+			for i := range 31 {
+				multus("lan"+strconv.Itoa(i), false)(s)
+			}
+		}, "spec.domain.devices.interfaces"},
 		"network without source":     {func(s *spec) { s.Networks[0].Pod = nil }, "[0].pod"},
 		"no CIDR":                    {cidr("10.0.2.0"), wrongCIDR},
 		"host's address in the CIDR": {cidr("10.0.2.1/24"), wrongCIDR},
@@ -58,4 +103,25 @@ func TestValidateInterfaces(t *testing.T) {
 		"boot order shared by disk and interface": {nic(func(n *Interface) { n.BootOrder = ptr.To[uint32](2) }), "[0].bootOrder"},
 		"interface down":                          {nic(func(n *Interface) { n.State = "down" }), "[0].state"},
 	}.try(t, "spec.domain.devices.interfaces")
+}
+
+// TestLink: the names of a pod's interfaces are KubeVirt's.
+func TestLink(t *testing.T) {
+	for _, c := range []struct {
+		network Network
+		want    string
+	}{
+		{Network{Name: "red", Multus: &MultusNetwork{NetworkName: "lan"}}, "podb1f51a511f1"},
+		{Network{Name: "red", Multus: &MultusNetwork{NetworkName: "lan", Default: true}}, "eth0"},
+		{Network{Name: "red", Pod: &PodNetwork{}}, "eth0"},
+	} {
+		if got := c.network.Link(); got != c.want || len(got) > 15 {
+			t.Errorf("%+v: %s, want %s", c.network, got, c.want)
+		}
+	}
+	for _, c := range []struct{ text, namespace, name string }{{"lan", "own", "lan"}, {"office/lan", "office", "lan"}} {
+		if namespace, name := (&MultusNetwork{NetworkName: c.text}).Definition("own"); namespace != c.namespace || name != c.name {
+			t.Errorf("%s: %s/%s", c.text, namespace, name)
+		}
+	}
 }

@@ -39,7 +39,7 @@ const TransportUnix = "Unix"
 func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 	if _, allowed := vmi.Annotations[AllowPodBridgeMigrationAnnotation]; !allowed {
 		for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
-			if nic.Bridge != nil {
+			if nic.Bridge != nil && vmi.Spec.OnPods(nic.Name) {
 				return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d] is bridged to the pod network, and its guest has the address of its pod, which every node gives anew; the annotation %s permits that",
 					i, AllowPodBridgeMigrationAnnotation)
 			}

@@ -21,10 +21,12 @@ func TestNotMigratable(t *testing.T) {
 		reason           string
 		copied           []string
 	}{
-		"bare":            {`{}`, "", nil, "", nil},
-		"masquerade":      {`{domain: {devices: {interfaces: [{name: a, masquerade: {}}]}}}`, "", nil, "", nil},
-		"bridge":          {`{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, "", nil, ReasonInterfaceNotMigratable, nil},
-		"bridge that may": {`{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, AllowPodBridgeMigrationAnnotation, nil, "", nil},
+		"bare":                              {`{}`, "", nil, "", nil},
+		"masquerade":                        {`{domain: {devices: {interfaces: [{name: a, masquerade: {}}]}}}`, "", nil, "", nil},
+		"bridge":                            {`{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, "", nil, ReasonInterfaceNotMigratable, nil},
+		"bridge to a network of Multus":     {`{networks: [{name: a, multus: {networkName: lan}}], domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, "", nil, "", nil},
+		"bridge to Multus as the pod's own": {`{networks: [{name: a, multus: {networkName: lan, default: true}}], domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, "", nil, ReasonInterfaceNotMigratable, nil},
+		"bridge that may":                   {`{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, AllowPodBridgeMigrationAnnotation, nil, "", nil},
 		"local disks": {`{domain: {devices: {disks: [{name: a, disk: {}}, {name: b, cdrom: {}}, {name: c, disk: {readonly: true}}, {name: d}]}},
 			volumes: [{name: a, containerDisk: {image: x}}, {name: b, containerDisk: {image: x}}, {name: c, emptyDisk: {capacity: 1Mi}}, {name: d, cloudInitNoCloud: {userData: x}}]}`, "", nil, "", []string{"a", "d"}},
 		"shared claim":        {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, dataVolume: {name: x}}]}`, "", []corev1.PersistentVolumeAccessMode{"ReadWriteOnce", "ReadWriteMany"}, "", nil},

@@ -176,14 +176,14 @@ func validateHTTPGet(g *corev1.HTTPGetAction, spec *VirtualMachineInstanceSpec, 
 // an interface's list: those become ports of the pod's container.
 func validateProbePort(port intstr.IntOrString, spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if !slices.ContainsFunc(spec.Networks, func(n Network) bool { return n.Pod != nil }) {
+	if !slices.ContainsFunc(spec.Networks, func(n Network) bool { return n.IsPods() }) {
 		errs = append(errs, field.Invalid(path, "", path.String()+" is only allowed if the Pod Network is attached"))
 	}
 	if port.Type == intstr.String {
 		if !slices.ContainsFunc(spec.Domain.Devices.Interfaces, func(i Interface) bool {
-			return slices.ContainsFunc(i.Ports, func(p Port) bool { return p.Name == port.StrVal && p.Name != "" })
+			return spec.OnPods(i.Name) && slices.ContainsFunc(i.Ports, func(p Port) bool { return p.Name == port.StrVal && p.Name != "" })
 		}) {
-			errs = append(errs, field.Invalid(path.Child("port"), port.StrVal, "no interface has a port of this name"))
+			errs = append(errs, field.Invalid(path.Child("port"), port.StrVal, "no interface on the pod network has a port of this name"))
 		}
 		return errs
 	}

@@ -13,6 +13,9 @@ const (
 	ReasonFailedCreate = "FailedCreate"
 	ReasonFailedUpdate = "FailedUpdate"
 	ReasonFailedDelete = "FailedDelete"
+	// ReasonSandboxFailed: the node cannot connect the launcher pod to its networks. It is the
+	// kubelet's reason, of its events.
+	ReasonSandboxFailed = "FailedCreatePodSandBox"
 	// ReasonPaused: a guest's CPUs are stopped, or a ReplicaSet or pool is told to do nothing.
 	ReasonPaused = "Paused"
 )

@@ -49,6 +49,13 @@ func TestInstance(t *testing.T) {
 		t.Errorf("machine %+v, start strategy %q", vmi.Spec.Domain.Machine, vmi.Spec.StartStrategy)
 	}
 
+	// The bridge is not the pod's any more, so that its MAC stays the same, too.
+	beside := vm.DeepCopy()
+	beside.Spec.Template.Spec.Networks = []Network{{Name: nics[1].Name, Multus: &MultusNetwork{NetworkName: "lan"}}}
+	if got, want := beside.Instance(plain, false).Spec.Domain.Devices.Interfaces[1].MacAddress, MAC(vm.UID, nics[1].Name); got != want {
+		t.Errorf("MAC on a network of Multus %q, want %q", got, want)
+	}
+
 	vm.Annotations = map[string]string{MachineTypeAnnotation: "pc-q35-7.2"}
 	vm.Spec.Template.Spec.Domain.Machine = &Machine{}
 	if vmi := vm.Instance(plain, true); vmi.Spec.Domain.Machine.Type != "pc-q35-7.2" || vmi.Spec.StartStrategy != StartStrategyPaused {

@@ -362,7 +362,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestGuestAddress: ports are forwarded to interfaces of the spec's alone. Of a VMI
+// TestGuestAddress: ports are forwarded to the interface on the pod's own network alone. Of a VMI
 // without any, all that its status has is what the guest's agent says.
 func TestGuestAddress(t *testing.T) {
 	said := v1.NetworkInterfaceStatus{InterfaceName: "eth0", IP: "10.96.0.1", InfoSource: "guest-agent"}
@@ -371,6 +371,10 @@ func TestGuestAddress(t *testing.T) {
 		status []v1.NetworkInterfaceStatus
 		want   string
 	}{
+		"beside the pod's network": {[]v1.Interface{{Name: "lan"}}, []v1.NetworkInterfaceStatus{{Name: "lan", IP: "10.96.0.1"}}, ""},
+		"the pod's after another":  {[]v1.Interface{{Name: "lan"}, {Name: "default"}}, []v1.NetworkInterfaceStatus{{Name: "lan", IP: "10.96.0.1"}, {Name: "default", IP: "10.0.0.5"}}, "10.0.0.5"},
+		"the pod's by Multus":      {[]v1.Interface{{Name: "first"}}, []v1.NetworkInterfaceStatus{{Name: "first", IP: "10.0.0.5"}}, "10.0.0.5"},
+
 		"none":                       {},
 		"the spec's":                 {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{{Name: "default", IP: "10.0.0.5"}}, "10.0.0.5"},
 		"no NIC, and an agent":       {nil, []v1.NetworkInterfaceStatus{said}, ""},
@@ -380,6 +384,8 @@ func TestGuestAddress(t *testing.T) {
 	} {
 		vmi := instanceIn(v1.Running)
 		vmi.Spec.Domain.Devices.Interfaces, vmi.Status.Interfaces = c.spec, c.status
+		vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}, {Name: "lan", Multus: &v1.MultusNetwork{NetworkName: "lan"}},
+			{Name: "first", Multus: &v1.MultusNetwork{NetworkName: "lan", Default: true}}}
 		got, err := guestAddress(vmi)
 		if c.want == "" != (err != nil) || err == nil && got.String() != c.want {
 			t.Errorf("%s: %s, %v; want %q", name, got, err, c.want)

@@ -141,16 +141,16 @@ func (s *Server) upload(w http.ResponseWriter, c *call) error {
 	return s.Uploads.Stream(w, c.Request, c.user, c.namespace, c.name)
 }
 
-// guestAddress returns the address of a guest's ports. virt-handler looked up the addresses of
-// the interfaces in the VMI's spec itself. Other interfaces come from the guest's agent: with
-// their addresses, a guest could make virt-api connect anywhere.
+// guestAddress returns the address of a guest's ports: the pod's own, which the kubelet has
+// reported. Other interfaces come from the guest's agent, or are on networks whose addresses a
+// tenant may choose: with their addresses, a guest or a tenant could make virt-api connect anywhere.
 func guestAddress(vmi *v1.VirtualMachineInstance) (netip.Addr, error) {
 	own := vmi.Spec.Domain.Devices.Interfaces
 	at := slices.IndexFunc(vmi.Status.Interfaces, func(s v1.NetworkInterfaceStatus) bool {
-		return slices.ContainsFunc(own, func(i v1.Interface) bool { return i.Name == s.Name })
+		return slices.ContainsFunc(own, func(i v1.Interface) bool { return i.Name == s.Name && vmi.Spec.OnPods(i.Name) })
 	})
 	if at < 0 {
-		return netip.Addr{}, vmiConflict(vmi, "VMI has no network interface")
+		return netip.Addr{}, vmiConflict(vmi, "VMI has no network interface on the pod network")
 	}
 	address, err := netip.ParseAddr(vmi.Status.Interfaces[at].IP)
 	// Global unicast only: a node must not make virt-api connect to itself (loopback).

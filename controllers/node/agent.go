@@ -57,7 +57,7 @@ func keepAgentReport(object, before *v1.VirtualMachineInstance) {
 	out := slices.Clone(known)
 	for i := range out {
 		at := slices.IndexFunc(now, func(s v1.NetworkInterfaceStatus) bool { return s.Name != "" && s.Name == out[i].Name })
-		if at >= 0 && now[at].IP != out[i].IP {
+		if at >= 0 && now[at].IP != "" && now[at].IP != out[i].IP {
 			out[i].IP, out[i].IPs = now[at].IP, now[at].IPs
 		}
 	}
@@ -74,7 +74,21 @@ func guestOS(os control.GuestOS) v1.VirtualMachineInstanceGuestOSInfo {
 const (
 	fromDomain = "domain"
 	fromAgent  = "guest-agent"
+	fromMultus = "multus-status"
 )
+
+// sources names who knows an interface of the VMI's spec. The pod's link of a network of Multus is
+// virt-handler's to see, so Multus is not asked.
+func sources(agent, multus bool) string {
+	out := fromDomain
+	if agent {
+		out += ", " + fromAgent
+	}
+	if multus {
+		out += ", " + fromMultus
+	}
+	return out
+}
 
 // withGuest adds what the guest says of its interfaces to the known facts. A guest is believed
 // only about itself. The address to which virt-api forwards ports stays the pod's: a guest, or
@@ -85,17 +99,23 @@ func withGuest(object *v1.VirtualMachineInstance, known []v1.NetworkInterfaceSta
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
 		bridged[nic.Name] = nic.Bridge != nil
 	}
+	told := map[string]bool{}
 	for _, i := range said {
 		name := control.Printable(i.Name, maxInterfaceName)
 		at := slices.IndexFunc(out, func(s v1.NetworkInterfaceStatus) bool {
-			return s.MAC == i.MAC && s.InterfaceName == "" && s.InfoSource == fromDomain
+			return s.Name != "" && s.MAC == i.MAC && !told[s.Name]
 		})
 		switch {
 		case at >= 0:
 			own := &out[at]
-			own.InterfaceName, own.InfoSource = name, fromDomain+", "+fromAgent
+			told[own.Name] = true
+			own.InterfaceName, own.InfoSource = name, sources(true, !object.Spec.OnPods(own.Name))
 			if bridged[own.Name] {
 				own.IPs = merged(own.IPs, i.Addresses)
+			}
+			// virt-api forwards no ports to the address of a network beside the pod's.
+			if own.IP == "" && len(own.IPs) > 0 && !object.Spec.OnPods(own.Name) {
+				own.IP = own.IPs[0]
 			}
 		case len(out) < maxInterfaces:
 			guest := v1.NetworkInterfaceStatus{InterfaceName: name, MAC: control.Printable(i.MAC, maxInterfaceName), InfoSource: fromAgent, IPs: merged(nil, i.Addresses)}

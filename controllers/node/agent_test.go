@@ -84,7 +84,7 @@ func TestAgentAfterRestart(t *testing.T) {
 	machine := &qemuargs.Machine{Agent: &qemuargs.Agent{}}
 	started := time.Unix(1000, 0)
 	launcher := reporting(pod, control.StateReport{State: control.StateRunning, Machine: machine, StartedAt: &started})
-	launcher.Links = map[string]netsetup.Facts{sessions.PodLink: {Link: sessions.PodLink, Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24")}}}
+	launcher.TakeLink(netsetup.Facts{Link: v1.PodLink, Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24")}})
 	r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(object).WithStatusSubresource(object).Build(),
 		Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: connected(t, launcher)}
 	step := func() v1.VirtualMachineInstanceStatus {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +28,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
@@ -383,18 +383,37 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 	if errs := unfit(&request, launcher.Features); len(errs) > 0 {
 		return errs.ToAggregate()
 	}
-	w := &wiring{openVhostNet: func(queues int) ([]*os.File, error) {
-		a.Node.vhostCounts.note(vmi)
-		return a.Node.OpenVhostNet(queues)
-	}}
+	links, err := linksOf(launcher, vmi)
+	if err != nil {
+		return err
+	}
+	if err := sameAddresses(vmi, links); err != nil {
+		return err
+	}
+	w := a.Node.wiring(vmi, machine)
 	defer w.close()
-	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, linksOf(launcher, vmi), netns) }); err != nil {
+	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, links, netns) }); err != nil {
 		return err
 	}
 	a.Node.warnUnfiltered(ctx, vmi, w)
 	request.DHCP = w.leases
 	if err := launcher.Call(ctx, control.CommandStart, request, nil, w.files...); err != nil {
 		return fmt.Errorf("hand the machine to the launcher: %w", err)
+	}
+	return nil
+}
+
+// sameAddresses refuses a pod whose addresses on a network beside the pod's own are not the guest's:
+// the guest keeps the addresses that it has, and the filter of this pod would hold it to the pod's.
+func sameAddresses(vmi *v1.VirtualMachineInstance, links map[string]netsetup.Facts) error {
+	for _, s := range vmi.Status.Interfaces {
+		link, ok := links[s.Name]
+		if !ok || vmi.Spec.OnPods(s.Name) {
+			continue
+		}
+		if given := netsetup.GuestAddresses(link); len(given) > 0 && !slices.Contains(given, s.IP) {
+			return fmt.Errorf("network %q gives the guest %s on this node, and the guest has %q: a guest can move if the network has no IPAM, or one that gives the VMI the same address everywhere", s.Name, given[0], s.IP)
+		}
 	}
 	return nil
 }

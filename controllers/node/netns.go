@@ -49,7 +49,15 @@ func vouched(facts netsetup.Facts, pod []string) ([]string, error) {
 
 // vouchedFor calls vouched with the known addresses of a VMI's launcher pod.
 func vouchedFor(launcher *sessions.Session, object *v1.VirtualMachineInstance) ([]string, error) {
-	return vouched(launcher.Links[sessions.PodLink], object.Status.LauncherPodIPs(launcher.Pod.Name))
+	pod := object.Status.LauncherPodIPs(launcher.Pod.Name)
+	if len(pod) == 0 {
+		return nil, nil
+	}
+	facts, err := launcher.Link(v1.PodLink)
+	if err != nil {
+		return nil, err
+	}
+	return vouched(facts, pod)
 }
 
 // session returns the connected launcher of a VMI that is on this node, or nil. The VMI's

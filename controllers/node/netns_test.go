@@ -18,7 +18,6 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
-	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -62,7 +61,7 @@ func TestVouchedAfterWiring(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			netns := nodetest.PodNetwork(t)
 			for range 2 {
-				facts, err := netsetup.ReadFacts(netns, sessions.PodLink)
+				facts, err := netsetup.ReadFacts(netns, v1.PodLink)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -104,7 +103,7 @@ func TestReportsOnlyItsPod(t *testing.T) {
 				Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Scheduled, ActivePods: map[types.UID]string{"p": "n1"}, LauncherPods: tt.pods}}
 			object.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Masquerade: &v1.InterfaceMasquerade{}}}
 			launcher := reporting(pod, control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{Type: "pc-q35-7.2"}, StartedAt: &started})
-			launcher.Links = map[string]netsetup.Facts{sessions.PodLink: {Link: sessions.PodLink, Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"), netip.MustParsePrefix("8.8.8.8/32")}}}
+			launcher.TakeLink(netsetup.Facts{Link: v1.PodLink, Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"), netip.MustParsePrefix("8.8.8.8/32")}})
 			r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(object).WithStatusSubresource(object).Build(),
 				Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: connected(t, launcher)}
 			for range 2 {

@@ -1,10 +1,12 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
@@ -135,28 +137,63 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 
 // networkFacts is what virt-handler knows of the pod's link behind an interface.
 type networkFacts struct {
-	link string
-	ips  []string // IPv4 first
-	nic  resolve.NIC
+	link   string
+	beside bool     // on a network beside the pod's own
+	ips    []string // IPv4 first
+	nic    resolve.NIC
 }
 
-// linksOf returns the pod's link behind each of the VMI's interfaces, by interface.
-func linksOf(launcher *sessions.Session, object *v1.VirtualMachineInstance) map[string]netsetup.Facts {
-	out := map[string]netsetup.Facts{}
-	for _, nic := range object.Spec.Domain.Devices.Interfaces {
-		out[nic.Name] = launcher.Links[sessions.PodLink] // every supported network is the pod network
+// missingLink is the error of a pod that lacks the link of an interface.
+type missingLink struct {
+	network, link string
+	index         int // of the interface in the spec
+	multus        bool
+}
+
+func (m missingLink) Error() string {
+	text := fmt.Sprintf("network %q: the pod has no interface %q", m.network, m.link)
+	if m.multus {
+		text += ": is Multus installed on this node?"
 	}
-	return out
+	return text
+}
+
+func (m missingLink) inSpec() *field.Error {
+	return field.Forbidden(field.NewPath("spec", "domain", "devices", "interfaces").Index(m.index), m.Error())
+}
+
+// linksOf returns the pod's link behind each of the VMI's interfaces, by interface, and those that
+// there are with the error.
+func linksOf(launcher *sessions.Session, object *v1.VirtualMachineInstance) (map[string]netsetup.Facts, error) {
+	out := map[string]netsetup.Facts{}
+	var errs []error
+	for i, nic := range object.Spec.Domain.Devices.Interfaces {
+		link := v1.PodLink
+		if !object.Spec.OnPods(nic.Name) {
+			link = object.Spec.Network(nic.Name).Link()
+		}
+		facts, err := launcher.Link(link)
+		switch {
+		case errors.Is(err, netsetup.ErrNoLink):
+			errs = append(errs, missingLink{network: nic.Name, link: link, index: i, multus: link != v1.PodLink})
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			out[nic.Name] = facts
+		}
+	}
+	return out, errors.Join(errs...)
 }
 
 // networkOf is what is known of a VMI's networks, by interface. ips are the pod's own
-// addresses.
+// addresses. A link that cannot be read is left out: it had no part in the guest's start.
 func networkOf(launcher *sessions.Session, object *v1.VirtualMachineInstance, ips []string) map[string]networkFacts {
 	out := map[string]networkFacts{}
-	for name, link := range linksOf(launcher, object) {
-		facts := networkFacts{link: link.Link, nic: nicFacts(link)}
-		if link.Link == sessions.PodLink {
-			facts.ips = ips
+	links, _ := linksOf(launcher, object)
+	for name, link := range links {
+		facts := networkFacts{link: link.Link, nic: nicFacts(link), ips: ips}
+		if link.Link != v1.PodLink {
+			facts.beside, facts.ips = true, netsetup.GuestAddresses(link)
 		}
 		out[name] = facts
 	}
@@ -171,7 +208,7 @@ func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFac
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
 		facts := network[nic.Name]
 		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: resolve.MAC(object, nic, facts.nic), IPs: facts.ips, PodInterfaceName: facts.link,
-			InfoSource: fromDomain, QueueCount: int32(resolve.Queues(object, nic))}
+			InfoSource: sources(false, facts.beside), QueueCount: int32(resolve.Queues(object, nic))}
 		if len(facts.ips) > 0 {
 			s.IP = facts.ips[0]
 		}

@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -250,6 +249,6 @@ func TestReportBelievesNoLauncher(t *testing.T) {
 
 // someNetwork is that of an interface of every name that is used here.
 func someNetwork() map[string]networkFacts {
-	facts := networkFacts{link: sessions.PodLink, ips: []string{"10.0.0.1", "fd00::1"}}
+	facts := networkFacts{link: v1.PodLink, ips: []string{"10.0.0.1", "fd00::1"}}
 	return map[string]networkFacts{"default": facts, "other": facts}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -13,6 +12,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
@@ -20,7 +20,14 @@ import (
 // decides, wires the network, and hands the machine over. Every step may be repeated after a
 // crash. With hold the guest's CPUs stay stopped; see gather.
 func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, hold bool) error {
-	host, err := r.host(ctx, vmi, launcher)
+	links, err := linksOf(launcher, vmi)
+	if missing := new(missingLink); errors.As(err, missing) {
+		return r.reject(ctx, launcher, field.ErrorList{missing.inSpec()}) // plugins connect a pod when it is made, and never later
+	}
+	if err != nil {
+		return err
+	}
+	host, err := r.host(ctx, vmi, launcher, links)
 	if err != nil {
 		return err
 	}
@@ -37,12 +44,9 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if errs := unfit(&request, launcher.Features); len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
 	}
-	w := &wiring{openVhostNet: func(queues int) ([]*os.File, error) {
-		r.vhostCounts.note(vmi)
-		return r.OpenVhostNet(queues)
-	}}
+	w := r.wiring(vmi, machine)
 	defer w.close()
-	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, linksOf(launcher, vmi), netns) }); err != nil {
+	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, links, netns) }); err != nil {
 		return err
 	}
 	r.warnUnfiltered(ctx, vmi, w)
@@ -67,7 +71,7 @@ func unfit(request *control.StartRequest, features []string) field.ErrorList {
 }
 
 // host gathers what resolve.Machine needs besides the VMI.
-func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (resolve.Host, error) {
+func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, links map[string]netsetup.Facts) (resolve.Host, error) {
 	choice, _ := r.Chooser.Choice()
 	if choice.Accelerator == "" { // the node's choice changed after this pod got its slot
 		return resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
@@ -98,8 +102,8 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		facts.Block, facts.DiskSize, facts.Path = asked.Block, diskSize(vmi, asked.Volume), "" // the launcher must not change these
 		host.Claims[asked.Volume] = facts
 	}
-	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		host.NICs[nic.Name] = nicFacts(linksOf(launcher, vmi)[nic.Name])
+	for nic, link := range links {
+		host.NICs[nic] = nicFacts(link)
 	}
 	return host, nil
 }

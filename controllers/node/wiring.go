@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,15 @@ type wiring struct {
 	unfiltered []string
 
 	openVhostNet func(queues int) ([]*os.File, error)
+}
+
+// wiring is for one hand-over to a launcher. It counts as one of vhost-net's files, if the machine
+// has any.
+func (r *Reconciler) wiring(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine) *wiring {
+	if slices.ContainsFunc(machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost }) {
+		r.vhostCounts.note(vmi)
+	}
+	return &wiring{openVhostNet: r.OpenVhostNet}
 }
 
 // close closes this process's copies; QEMU and the launcher have their own.
@@ -52,9 +62,11 @@ func (w *wiring) connect(vmi *v1.VirtualMachineInstance, nic v1.Interface, resol
 	if err != nil {
 		return err
 	}
-	lease, err := lease(vmi, nic, resolved, plan)
-	if err != nil {
-		return err
+	var offer dhcp.Lease
+	if plan.Serves() {
+		if offer, err = lease(vmi, nic, resolved, plan); err != nil {
+			return err
+		}
 	}
 	err = netsetup.Apply(netns, plan)
 	if errors.Is(err, netsetup.ErrUnfiltered) {
@@ -76,12 +88,15 @@ func (w *wiring) connect(vmi *v1.VirtualMachineInstance, nic v1.Interface, resol
 		}
 		w.bring(qemuargs.InheritedVhost, resolved.Name, files)
 	}
+	if !plan.Serves() {
+		return nil
+	}
 	socket, err := netsetup.ListenDHCP(netns, plan)
 	if err != nil {
 		return err
 	}
 	w.files = append(w.files, control.File{Name: control.DHCPFile(nic.Name), File: socket})
-	server := control.DHCPServer{NIC: nic.Name, Lease: lease}
+	server := control.DHCPServer{NIC: nic.Name, Lease: offer}
 	if vmi.Spec.Subdomain != "" {
 		server.Service = vmi.Spec.Subdomain + "." + vmi.Namespace + ".svc"
 	}
@@ -100,7 +115,7 @@ func (w *wiring) bring(kind qemuargs.InheritedKind, nic string, files []*os.File
 // plan is the network plan of an interface.
 func plan(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, facts netsetup.Facts) (*netsetup.Plan, error) {
 	if nic.Bridge != nil {
-		return netsetup.PlanBridge(facts, netsetup.Bridged{MAC: resolved.MAC, Queues: resolved.Queues})
+		return netsetup.PlanBridge(facts, netsetup.Bridged{MAC: resolved.MAC, Queues: resolved.Queues, Beside: !vmi.Spec.OnPods(nic.Name)})
 	}
 	binding := netsetup.Masquerade{Queues: resolved.Queues}
 	for _, n := range vmi.Spec.Networks {

@@ -117,6 +117,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		observeMigratable(vmi, r.now())
 		observe(&vmi.Status, pod, r.now())
 		observeReadiness(vmi, pod, r.now())
+		if stepErr == nil {
+			var connecting time.Duration
+			connecting, stepErr = r.observeSandbox(ctx, vmi, pod)
+			after = sooner(after, connecting)
+		}
 	default:
 		admitted, stepErr = r.admit(ctx, vmi)
 		if admitted && !vmi.IsFinal() {

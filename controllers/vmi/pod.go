@@ -171,10 +171,12 @@ func podAnnotations(vmi *v1.VirtualMachineInstance) map[string]string {
 	annotations := map[string]string{}
 	for key, value := range vmi.Annotations {
 		// kubectl's own annotations describe the VMI, not the pod.
-		if !strings.HasPrefix(key, "kubectl.kubernetes.io") {
+		// Multus obeys its annotations: only spec.networks may write them.
+		if !strings.HasPrefix(key, "kubectl.kubernetes.io") && !slices.Contains(multusAnnotations, key) {
 			annotations[key] = value
 		}
 	}
+	addNetworks(annotations, vmi)
 	annotations[v1.DomainAnnotation] = vmi.Name
 	annotations["kubectl.kubernetes.io/default-container"] = ContainerName
 	return annotations
@@ -210,6 +212,9 @@ func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Containe
 		},
 	}
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		if !vmi.Spec.OnPods(nic.Name) {
+			continue
+		}
 		for _, p := range nic.Ports {
 			c.Ports = append(c.Ports, corev1.ContainerPort{Name: p.Name, ContainerPort: p.Port, Protocol: corev1.Protocol(p.Protocol)})
 		}

@@ -20,9 +20,13 @@ var nicDrivers = map[string]string{
 // 5.0. It is written down because 10.0 makes it 1024.
 const queueSize = 256
 
-// maxQueues of an interface: each is a file that is handed to the launcher, two with
-// vhost-net, and a message brings 253 at most (launcher/control).
-const maxQueues = 32
+// maxQueues of an interface, and maxQueuesOfAll interfaces: each is a file that is handed to the
+// launcher, two with vhost-net, and a message brings 253 at most (launcher/control), of which
+// each interface may need one for DHCP.
+const (
+	maxQueues      = 32
+	maxQueuesOfAll = 96
+)
 
 // queueSizeRule is its reason, in short.
 const queueSizeRule = "QEMU's own number, written down because later releases have another"
@@ -85,13 +89,19 @@ func queues(vmi *v1.VirtualMachineInstance, nic v1.Interface, by entry) int {
 		by.add("queues", ".model spec.domain.devices.networkInterfaceMultiqueue", "one queue, unless a virtio card shall have more")
 		return 1
 	}
-	by.add("queues", ".model spec.domain.devices.networkInterfaceMultiqueue "+vcpus, "one queue for each virtual CPU, 32 at most")
-	return int(min(domain.CPU.VCPUs(), maxQueues))
+	by.add("queues", interfaces+"[*].model spec.domain.devices.networkInterfaceMultiqueue "+vcpus, "one queue for each virtual CPU, 32 at most, and 96 of all virtio cards")
+	virtio := 0
+	for _, other := range domain.Devices.Interfaces {
+		if other.Model == "virtio" {
+			virtio++
+		}
+	}
+	return int(min(domain.CPU.VCPUs(), maxQueues, max(int64(maxQueuesOfAll/max(virtio, 1)), 1)))
 }
 
-// MAC is the hardware address of an interface: first the spec's. Else, with the bridge binding,
-// the pod interface's own, because networks may let only that address pass. Else it is made
-// from the object's UID under QEMU's prefix, so that it stays the same.
+// MAC is the hardware address of an interface: first the spec's. Else, with a bridge to the pod
+// network, the pod interface's own, because networks may let only that address pass. Else it is
+// made from the object's UID under QEMU's prefix, so that it stays the same.
 func MAC(vmi *v1.VirtualMachineInstance, nic v1.Interface, host NIC) string {
 	return mac(vmi, nic, host, entry{})
 }
@@ -101,10 +111,10 @@ func mac(vmi *v1.VirtualMachineInstance, nic v1.Interface, host NIC, by entry) s
 		by.add("mac", ".macAddress", "")
 		return mac.String()
 	}
-	if nic.Bridge != nil && host.MAC != "" {
-		by.add("mac", ".macAddress .bridge host.nics[].mac", "the pod's own: with a bridge networks may let only that MAC pass")
+	if nic.Bridge != nil && host.MAC != "" && vmi.Spec.OnPods(nic.Name) {
+		by.add("mac", ".macAddress .bridge spec.networks[*].multus.default host.nics[].mac", "the pod's own: with a bridge the pod network may let only that MAC pass")
 		return host.MAC
 	}
-	by.add("mac", ".macAddress .bridge metadata.uid .name host.nics[].mac", "made of the object's UID and the interface's name, so that it stays the same")
+	by.add("mac", ".macAddress .bridge spec.networks[*].multus.default metadata.uid .name host.nics[].mac", "made of the object's UID and the interface's name, so that it stays the same")
 	return v1.MAC(vmi.UID, nic.Name)
 }

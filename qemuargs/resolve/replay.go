@@ -52,14 +52,14 @@ func Replay(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.M
 	return &m, nil
 }
 
-// checkMAC refuses another hardware address than the spec's. With a bridge, the spec need not have one: the guest has the
-// address of its first pod's link.
+// checkMAC refuses another hardware address than the spec's. With a bridge to the pod network, the spec need not have one:
+// the guest has the address of its first pod's link.
 func checkMAC(vmi *v1.VirtualMachineInstance, nic v1.Interface, mac string) error {
 	address, err := net.ParseMAC(mac)
 	if err != nil || len(address) != 6 || address[0]&1 != 0 {
 		return fmt.Errorf("the source's Machine has the hardware address %.32q for interface %q", mac, nic.Name)
 	}
-	if want := MAC(vmi, nic, NIC{}); mac != want && (nic.Bridge == nil || nic.MacAddress != "") {
+	if want := MAC(vmi, nic, NIC{}); mac != want && (nic.Bridge == nil || nic.MacAddress != "" || !vmi.Spec.OnPods(nic.Name)) {
 		return fmt.Errorf("the source's Machine has the hardware address %s for interface %q, and the spec %s", mac, nic.Name, want)
 	}
 	return nil

@@ -41,6 +41,9 @@ func networkNotes(m *qemuargs.Machine, vmi *v1.VirtualMachineInstance) []string 
 		for _, f := range nic.User.Forwards {
 			out = append(out, fmt.Sprintf("%s port %d of %s leads to port %d of the guest", f.Protocol, f.Port, f.Address, f.GuestPort))
 		}
+		if network := vmi.Spec.Network(nic.Name); network != nil && network.Multus != nil {
+			out = append(out, fmt.Sprintf("interface %s is on a network of its own here, and not on %s", nic.Name, network.Multus.NetworkName))
+		}
 		if nic.Queues > 1 {
 			out = append(out, fmt.Sprintf("interface %s has %d queues, and the network here serves one of them", nic.Name, nic.Queues))
 		}

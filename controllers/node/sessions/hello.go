@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 )
@@ -59,7 +60,7 @@ func (s *Session) greet(m *control.Message) error {
 	return nil
 }
 
-// enter takes the pod's network namespace, and reads the pod's link in it.
+// enter takes the pod's network namespace, and reads the pod's own link in it.
 func (s *Session) enter(file *os.File) error {
 	netns, err := netsetup.FromFile(file)
 	if err != nil {
@@ -68,12 +69,8 @@ func (s *Session) enter(file *os.File) error {
 	s.inNetNS.Lock()
 	s.netns = netns
 	s.inNetNS.Unlock()
-	facts, err := netsetup.ReadFacts(netns, PodLink)
-	if err != nil {
-		return fmt.Errorf("read pod network: %w", err)
-	}
-	s.Links = map[string]netsetup.Facts{PodLink: facts}
-	return nil
+	_, err = s.Link(v1.PodLink)
+	return err
 }
 
 // maxFeatures is more than any launcher has.
@@ -89,6 +86,3 @@ func Plausible(state control.StateReport) bool {
 	m := state.Machine
 	return state.State.Known() && len(state.Jobs) <= control.MaxJobs && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts), len(m.Inputs), len(m.CPU.Flags)) <= maxDevices)
 }
-
-// PodLink is the pod's interface, by the CRI's convention.
-const PodLink = "eth0"

@@ -27,8 +27,6 @@ type Session struct {
 	// greet sets these. They do not change later.
 	QEMUVersion string
 	Features    []string
-	// Links are the pod's links as the CNI plugins left them, by their names in the pod.
-	Links map[string]netsetup.Facts
 
 	// events bounds how often a launcher can make virt-handler work.
 	events *rate.Limiter
@@ -61,6 +59,43 @@ type Session struct {
 	// number to another pod's namespace.
 	inNetNS sync.RWMutex
 	netns   ns.NetNS // nil before hello and after close
+
+	linksMu sync.Mutex
+	links   map[string]netsetup.Facts // those that were read, by name
+}
+
+// Link returns one of the pod's links as the CNI plugins left it. Plugins make links before the
+// launcher runs, so a link is read once. Without the link, the error is netsetup.ErrNoLink.
+func (s *Session) Link(name string) (netsetup.Facts, error) {
+	s.linksMu.Lock()
+	defer s.linksMu.Unlock()
+	if facts, ok := s.links[name]; ok {
+		return facts, nil
+	}
+	var facts netsetup.Facts
+	err := s.Inside(func(netns ns.NetNS) (err error) {
+		facts, err = netsetup.ReadFacts(netns, name)
+		return err
+	})
+	if err != nil {
+		return netsetup.Facts{}, fmt.Errorf("read pod network: %w", err)
+	}
+	s.take(facts)
+	return facts, nil
+}
+
+// TakeLink notes the facts of a link that was read elsewhere.
+func (s *Session) TakeLink(facts netsetup.Facts) {
+	s.linksMu.Lock()
+	defer s.linksMu.Unlock()
+	s.take(facts)
+}
+
+func (s *Session) take(facts netsetup.Facts) {
+	if s.links == nil {
+		s.links = map[string]netsetup.Facts{}
+	}
+	s.links[facts.Link] = facts
 }
 
 // Inside runs work with the pod's network namespace, unless the session ended.

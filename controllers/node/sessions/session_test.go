@@ -18,6 +18,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/go-logr/logr/testr"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -50,11 +51,12 @@ func TestHello(t *testing.T) {
 	if s == nil {
 		t.Fatal("no session after hello")
 	}
-	if got := fmt.Sprint(s.Links[PodLink].Addresses); !strings.Contains(got, "10.244.0.5/24") || !strings.Contains(got, "fd00::5/64") {
+	link, err := s.Link(v1.PodLink)
+	if got := fmt.Sprint(link.Addresses); err != nil || !strings.Contains(got, "10.244.0.5/24") || !strings.Contains(got, "fd00::5/64") {
 		t.Errorf("the pod's addresses are %s", got)
 	}
-	if s.State().State != control.StateWaiting || s.QEMUVersion != "7.2.22" || s.Links[PodLink].MTU != 1450 {
-		t.Errorf("state %v, QEMU %q, MTU %d", s.State(), s.QEMUVersion, s.Links[PodLink].MTU)
+	if s.State().State != control.StateWaiting || s.QEMUVersion != "7.2.22" || link.MTU != 1450 {
+		t.Errorf("state %v, QEMU %q, MTU %d", s.State(), s.QEMUVersion, link.MTU)
 	}
 	launcher.Send(control.EventState, control.StateReport{State: control.StatePreparing})
 	n.Await(t)

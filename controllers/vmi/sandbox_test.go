@@ -1,0 +1,80 @@
+package vmi
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+const sandboxMessage = `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox "%s": plugin type="multus" name="multus" failed (add): ` +
+	`Multus: [tenant/pod/1]: cannot find a network-attachment-definition (lan) in namespace (tenant)`
+
+// sandboxed is a pod that was bound at a time, with the conditions that are given.
+func sandboxed(phase corev1.PodPhase, conditions ...corev1.PodCondition) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "pod", UID: "1"}}
+	pod.Status.Phase = phase
+	pod.Status.Conditions = append(conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Unix(1000, 0)})
+	return pod
+}
+
+func sandboxEvent(name, uid string, at int64, message string) *corev1.Event {
+	return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: name}, Reason: v1.ReasonSandboxFailed, Message: message,
+		InvolvedObject: corev1.ObjectReference{UID: "1"}, LastTimestamp: metav1.Unix(at, 0)}
+}
+
+// TestSandbox: why the node cannot connect the pod is in the status of a VMI with a network of
+// Multus, the same for all attempts, until the node has.
+func TestSandbox(t *testing.T) {
+	const multus = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}}]}}, networks: [{name: lan, multus: {networkName: lan}}]}`
+	const plain = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: default, masquerade: {}}]}}, networks: [{name: default, pod: {}}]}`
+	ready := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
+	const why = "the node cannot connect the pod, and tries again: Multus: [tenant/pod/1]: cannot find a network-attachment-definition (lan) in namespace (tenant)"
+	for name, c := range map[string]struct {
+		spec  string
+		pod   *corev1.Pod
+		age   time.Duration
+		told  bool // what the status said before
+		want  string
+		again time.Duration
+	}{
+		"too early":            {spec: multus, pod: sandboxed(corev1.PodPending), age: 2 * time.Second, again: 3 * time.Second},
+		"it cannot":            {spec: multus, pod: sandboxed(corev1.PodPending), age: 6 * time.Second, want: why, again: connectPatience},
+		"it still cannot":      {spec: multus, pod: sandboxed(corev1.PodPending), age: 60 * time.Second, told: true, want: why, again: 40 * time.Second},
+		"it has":               {spec: multus, pod: sandboxed(corev1.PodPending, ready), age: 60 * time.Second, told: true},
+		"it runs":              {spec: multus, pod: sandboxed(corev1.PodRunning, ready), age: 60 * time.Second, told: true},
+		"no network of Multus": {spec: plain, pod: sandboxed(corev1.PodPending), age: 60 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := fake.NewClientBuilder().WithObjects(sandboxEvent("a", "1", 1001, strings.Replace(sandboxMessage, "%s", "first", 1)),
+				sandboxEvent("b", "1", 1002, strings.Replace(sandboxMessage, "%s", "second", 1))).
+				WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
+				WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).Build()
+			r := &Reconciler{Live: events, Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0).Add(c.age))}
+			vmi := besideVMI(t, c.spec)
+			vmi.CreationTimestamp = metav1.Unix(900, 0)
+			if c.told {
+				r.unsynchronized(vmi, v1.ReasonSandboxFailed, why)
+			}
+			again, err := r.observeSandbox(context.Background(), vmi, c.pod)
+			if name == "it cannot" {
+				again = min(again, connectPatience) // it follows the VMI's age
+			}
+			if err != nil || again != c.again {
+				t.Errorf("again in %s: %v", again, err)
+			}
+			got := vmi.Status.Condition(v1.ConditionSynchronized)
+			if c.want == "" && got != nil || c.want != "" && (got == nil || got.Message != c.want || got.Reason != v1.ReasonSandboxFailed) {
+				t.Errorf("condition %+v", got)
+			}
+		})
+	}
+}
