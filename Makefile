@@ -8,7 +8,7 @@ export PATH := $(BIN):$(PATH)
 export GOFLAGS := -trimpath $(shell go env GOFLAGS)
 
 # What a bare Debian 12 machine needs; installed by `make packages`.
-PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage dmsetup xz-utils zstd \
+PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage dmsetup xz-utils zstd dnsmasq-base \
 	$(shell grep -v '^\#' config/images/packages.txt)
 
 # $(call install,PACKAGES) installs those of Debian's packages that are missing.
@@ -77,7 +77,7 @@ empty :=
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What needs a second node.
 TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk \
-	TestMigrationClaims TestMigrationPostCopy TestMigrationTargetFull TestDrainMoves TestVolumeUpdate TestWorkloadUpdate
+	TestMigrationClaims TestMigrationNetwork TestMigrationPostCopy TestMigrationTargetFull TestDrainMoves TestVolumeUpdate TestWorkloadUpdate
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 

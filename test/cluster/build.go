@@ -48,6 +48,7 @@ func Build(ctx context.Context, source, output string, out io.Writer) error {
 		{"kubectl", source, "./kubectl", versions},
 		{"containerd " + containerd + " (about 1 minute the first time)", tools, "tool",
 			"-X " + containerdModule + "/version.Version=" + containerd},
+		{"Multus (half a minute the first time)", filepath.Join(source, "multus"), "tool", ""},
 		{"the pause program", source, "./pause", ""},
 	}
 	for _, b := range builds {

@@ -156,6 +156,7 @@ func (p Plan) writeCertificates(now time.Time) error {
 	for _, n := range p.Nodes {
 		dir := p.nodeDir(n)
 		clients[dir+"/kubelet.kubeconfig"] = identity{user: "system:node:" + n.Name, groups: []string{"system:nodes"}}
+		clients[dir+"/"+multusKubeconfig] = identity{user: "multus"}
 		clients[dir+"/kube-proxy.kubeconfig"] = identity{user: "system:kube-proxy"}
 		serving, err := ca.issue(identity{user: "kubelet " + n.Name, dns: []string{n.Name}, ips: []netip.Addr{n.Address}}, now)
 		if err != nil {

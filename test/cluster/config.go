@@ -46,7 +46,7 @@ func (p Plan) kubeconfig(user string, ca, client keyPair) ([]byte, error) {
 // nodeConfigs are a node's configuration files by their path in its folder.
 func (p Plan) nodeConfigs(n NodePlan, restrictOOMScore bool) (map[string][]byte, error) {
 	data := map[string]any{
-		"Socket": criSocket, "PauseImage": pauseImage, "Node": innerNode, "RestrictOOMScore": restrictOOMScore,
+		"Socket": criSocket, "Bin": innerBin, "PauseImage": pauseImage, "Node": innerNode, "RestrictOOMScore": restrictOOMScore,
 		"Address": n.Address, "Cgroup": n.Cgroup, "Pods": n.Pods, "ServiceAPI": p.ServiceAPI(),
 	}
 	files := map[string][]byte{"containerd.toml": nil, "kubelet.yaml": nil, "cni/10-pods.conflist": nil}

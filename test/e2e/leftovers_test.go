@@ -44,7 +44,7 @@ var random = []struct {
 }
 
 // What looking around itself needs, and what comes and goes by itself.
-var transient = regexp.MustCompile(`^process (sh|grep|sed|xargs|awk|mawk|ls|ip|nft|find|head|runc.*|exe|ptp|host-local|portmap)$`)
+var transient = regexp.MustCompile(`^process (sh|grep|sed|xargs|awk|mawk|ls|ip|nft|find|head|runc.*|exe|ptp|host-local|portmap|multus|bridge|macvlan|static)$`)
 
 func nodeSnapshot() (snapshot, error) {
 	out, err := onNode(lookAround)

@@ -89,7 +89,7 @@ func root() *cobra.Command {
 	}
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(buildCommand(), upCommand(), downCommand(), checkCommand(), statusCommand(),
-		loadImageCommand(), packImageCommand(), enterCommand(), stopCommand(), startCommand(), powerCutCommand(), powerOnCommand(),
+		loadImageCommand(), packImageCommand(), enterCommand(), multusCommand(), stopCommand(), startCommand(), powerCutCommand(), powerOnCommand(),
 		plugCommand("unplug", "Take a node off the network; its programs and containers go on", true), plugCommand("plug", "Put a node back on the network", false))
 	return cmd
 }
@@ -257,6 +257,28 @@ func enterCommand() *cobra.Command {
 	p.flags(cmd)
 	cmd.Flags().IntVar(&node, "node", 1, "which node, from 1")
 	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+func multusCommand() *cobra.Command {
+	var p place
+	var off bool
+	cmd := &cobra.Command{
+		Use:   "multus",
+		Short: "Have Multus connect the pods that are made from now on, on all nodes",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.resolve(); err != nil {
+				return err
+			}
+			if off {
+				return cluster.RemoveMultus(cmd.Context(), p.dir)
+			}
+			return cluster.InstallMultus(cmd.Context(), p.dir)
+		},
+	}
+	p.flags(cmd)
+	cmd.Flags().BoolVar(&off, "off", false, "the cluster's own plugin connects the pods again, and Multus's objects go")
 	return cmd
 }
 
