@@ -65,11 +65,12 @@ func parse(list string) ([]string, error) {
 	return keys, nil
 }
 
-// reserved says whether a key is one of KubeVirt's, of Kubeqemu's or of kubectl's own. Components,
-// NetworkPolicies and caches rely on these.
+// reserved says whether a key is one of KubeVirt's, of Kubeqemu's or of kubectl's own, or one by
+// which a pod's networks are chosen, as Multus does. Components, NetworkPolicies and caches rely
+// on these.
 func reserved(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
-	return slices.ContainsFunc([]string{"kubevirt.io", "kubeqemu.io", "kubectl.kubernetes.io"}, func(d string) bool {
+	return slices.ContainsFunc([]string{"kubevirt.io", "kubeqemu.io", "kubectl.kubernetes.io", "cni.cncf.io", "multus-cni.io"}, func(d string) bool {
 		return domain == d || strings.HasSuffix(domain, "."+d)
 	})
 }

@@ -38,6 +38,8 @@ func TestParse(t *testing.T) {
 		"kubevirt.io/created-by":            "only components write",
 		"vmi.kubevirt.io/id":                "only components write",
 		"kubeqemu.io/template-hash":         "only components write",
+		"k8s.v1.cni.cncf.io/networks":       "only components write",
+		"v1.multus-cni.io/*":                "only components write",
 		"kubectl.kubernetes.io/*":           "only components write",
 		"notkubevirt.io/a,kubevirt.io.eu/a": "",
 	} {
