@@ -132,7 +132,10 @@ func (s *Source) prepare(ctx context.Context) error {
 	}
 	return command(ctx, "prepare migration", func(ctx context.Context) error {
 		return errors.Join(s.QEMU.SetMigrationCapabilities(ctx, names),
-			s.QEMU.SetMigrationParameters(ctx, qmp.MigrationParameters{MaxBandwidth: bandwidth, MaxPostCopyBandwidth: bandwidth, DowntimeLimit: s.Limits.Downtime.Milliseconds()}))
+			s.QEMU.SetMigrationParameters(ctx, qmp.MigrationParameters{MaxBandwidth: bandwidth, MaxPostCopyBandwidth: bandwidth, DowntimeLimit: s.Limits.Downtime.Milliseconds()}),
+			// The stack of the target's pod has spoken with the guest's MAC on the networks of Multus, before
+			// virt-handler took the links. The switches there would send the guest's frames to the target.
+			s.QEMU.AnnounceSelf(ctx))
 	})
 }
 
