@@ -53,11 +53,13 @@ func TestPlanBesideGolden(t *testing.T) {
 func TestPlanBesideRefuses(t *testing.T) {
 	ipvlan := besideFacts()
 	ipvlan.Kind = kindIPVLAN
+	card := besideFacts()
+	card.Kind = kindDevice
 	long := besideFacts()
 	long.Link += "5"
 	tap0 := besideFacts()
 	tap0.Link = "pod0"
-	for _, facts := range []Facts{ipvlan, long, tap0} {
+	for _, facts := range []Facts{ipvlan, card, long, tap0} {
 		if _, err := PlanBridge(facts, Bridged{MAC: guestMAC, Beside: true}); err == nil || !strings.Contains(err.Error(), facts.Link) {
 			t.Errorf("%s: %v", facts.Link, err)
 		}

@@ -79,8 +79,11 @@ func planBridge(facts Facts, b Bridged) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if facts.Kind == kindIPVLAN {
+	switch facts.Kind {
+	case kindIPVLAN:
 		return nil, fmt.Errorf("pod interface %q is an ipvlan, which shares its MAC with its node: no guest can be bridged to it", facts.Link)
+	case kindDevice: // it outlives the pod, and its plugin looks for it by its name to give it back
+		return nil, fmt.Errorf("pod interface %q is a network card of the node (host-device, SR-IOV): no guest can be bridged to it", facts.Link)
 	}
 	guest, err := ethernet(b.MAC)
 	if err != nil {

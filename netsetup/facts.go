@@ -22,16 +22,18 @@ type Facts struct {
 	// Index is the interface index within the pod's network namespace, of the
 	// stand-in after a takeover. No plan depends on it.
 	Index int `json:"index"`
-	// Kind is the kernel's name for the kind of link where a plan depends on it: macvlan, ipvlan.
+	// Kind is the kind of link where a plan depends on it: macvlan, ipvlan, or device, which is a
+	// network card of the node.
 	Kind string `json:"kind,omitempty"`
 	// MTU in bytes, without the Ethernet header.
 	MTU int `json:"mtu"`
 	// MAC in lower-case colon form.
 	MAC string `json:"mac"`
-	// Addresses are the global addresses of both families, with prefix length, in ascending order.
+	// Addresses are the global addresses, with prefix length, in ascending order: of both families
+	// on the pod's own interface, and of IPv4 on others.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 	// Routes are the main table's routes over Link that the kernel uses, in
-	// ascending order of destination; after a takeover those for IPv4.
+	// ascending order of destination, of the same families; after a takeover those for IPv4.
 	Routes []Route `json:"routes,omitempty"`
 }
 
@@ -43,10 +45,11 @@ type Route struct {
 	Gateway netip.Addr `json:"gateway,omitzero"`
 }
 
-// Kinds of links that share a network card of the node.
+// Kinds of links that share a network card of the node, or are one.
 const (
 	kindMACVLAN = "macvlan"
 	kindIPVLAN  = "ipvlan"
+	kindDevice  = "device" // netlink's word for a link that a driver made, and nobody's command
 )
 
 // ErrNoLink means that the network namespace has no interface of the name.
@@ -84,13 +87,14 @@ func readFacts(name string) (Facts, error) {
 	if facts.Kind, err = kindOf(name, names); err != nil {
 		return Facts{}, fmt.Errorf("read its kind: %w", err)
 	}
-	if facts.Addresses, err = addressesOf(link); err != nil {
+	families := familiesOf(name)
+	if facts.Addresses, err = addressesOf(link, families); err != nil {
 		return Facts{}, fmt.Errorf("list addresses: %w", err)
 	}
 	if taken {
 		facts.Routes, err = savedRoutes(names.Bridge)
 	} else {
-		facts.Routes, err = mainRoutes(link)
+		facts.Routes, err = mainRoutes(link, families)
 	}
 	if err != nil {
 		return Facts{}, fmt.Errorf("list routes: %w", err)
@@ -101,6 +105,16 @@ func readFacts(name string) (Facts, error) {
 		return cmp.Or(a.Destination.Compare(b.Destination), a.Gateway.Compare(b.Gateway))
 	})
 	return facts, nil
+}
+
+// familiesOf are the address families that are read of the pod's interface called name. On a
+// network beside the pod's own, any machine there can give the interface IPv6 addresses and routes
+// without end, by router advertisements. No plan uses these, so they are not even counted.
+func familiesOf(name string) []int {
+	if name == firstLink {
+		return []int{netlink.FAMILY_V4, netlink.FAMILY_V6}
+	}
+	return []int{netlink.FAMILY_V4}
 }
 
 // kindOf returns the kind of the pod's interface, which may have been renamed, if it is of those
@@ -114,7 +128,7 @@ func kindOf(name string, names names) (string, error) {
 		return "", err
 	}
 	switch kind := link.Type(); kind {
-	case kindMACVLAN, kindIPVLAN:
+	case kindMACVLAN, kindIPVLAN, kindDevice:
 		return kind, nil
 	}
 	return "", nil
@@ -130,21 +144,31 @@ const (
 // ErrTooMany means that an interface has more addresses or routes than a pod's.
 var ErrTooMany = errors.New("too many for a pod")
 
-func addressesOf(link netlink.Link) ([]netip.Prefix, error) {
+func addressesOf(link netlink.Link, families []int) ([]netip.Prefix, error) {
 	var out []netip.Prefix
+	for _, family := range families {
+		if err := listAddresses(link, family, &out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// listAddresses appends a link's addresses of a family.
+func listAddresses(link netlink.Link, family int, out *[]netip.Prefix) error {
 	// netlink.AddrList would hold all addresses in memory before the first is seen.
 	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
-	request.AddData(nl.NewIfAddrmsg(netlink.FAMILY_ALL))
+	request.AddData(nl.NewIfAddrmsg(family))
 	err := request.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWADDR, func(message []byte) bool {
 		if p, ok := addressOf(message, link.Attrs().Index); ok && !p.Addr().IsLinkLocalUnicast() {
-			out = append(out, p)
+			*out = append(*out, p)
 		}
-		return len(out) <= maxAddresses
+		return len(*out) <= maxAddresses
 	})
-	if err == nil && len(out) > maxAddresses {
+	if err == nil && len(*out) > maxAddresses {
 		err = fmt.Errorf("%w: more than %d", ErrTooMany, maxAddresses)
 	}
-	return out, err
+	return err
 }
 
 // addressOf reads an RTM_NEWADDR: the address of this side, with its prefix.
@@ -175,9 +199,9 @@ func addressOf(message []byte, index int) (netip.Prefix, bool) {
 // mainRoutes returns the main table's routes over a link. Of the routes to one destination,
 // only those with the smallest metric count: a lease has no metrics, so the guest could take
 // any.
-func mainRoutes(link netlink.Link) ([]Route, error) {
+func mainRoutes(link netlink.Link, families []int) ([]Route, error) {
 	var out []Route
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+	for _, family := range families {
 		routes, err := listRoutes(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
 		if err != nil {
 			return nil, err

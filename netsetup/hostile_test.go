@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -110,6 +111,41 @@ func TestFactsAreBounded(t *testing.T) {
 			}
 			t.Logf("%d %s are refused after %v", tt.count, name, time.Since(begin))
 		})
+	}
+}
+
+// TestFactsBesideFlooded: a machine on a network beside the pod's, which sends router advertisements, does
+// not keep the network from being read. Before the takeover, IPv6 is not off yet.
+func TestFactsBesideFlooded(t *testing.T) {
+	netns := newNetNS(t)
+	err := netns.Do(func(ns.NetNS) error {
+		for link, address := range map[string]string{"eth0": podIP + "/24", besideLink: "192.0.2.10/24"} {
+			veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "x" + link[:3]}
+			veth.Name = link
+			if err := errors.Join(netlink.LinkAdd(veth), configureLink(link, address, podMTU), configureLink(veth.PeerName, "", podMTU)); err != nil {
+				return err
+			}
+		}
+		var lines strings.Builder
+		for i := range maxRoutes + 44 {
+			fmt.Fprintf(&lines, "route add 2001:db8:%x::/64 dev %s\n", i+1, besideLink)
+		}
+		for i := range maxAddresses + 1 {
+			fmt.Fprintf(&lines, "address add 2001:db8::%x/128 dev %s nodad\n", i+1, besideLink)
+		}
+		cmd := exec.Command("ip", "-6", "-batch", "-")
+		cmd.Stdin, cmd.Stderr = strings.NewReader(lines.String()), os.Stderr
+		return cmd.Run()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts, err := ReadFacts(netns, besideLink)
+	if err != nil || len(facts.Addresses) != 1 || facts.Addresses[0] != netip.MustParsePrefix("192.0.2.10/24") || len(facts.Routes) != 1 {
+		t.Errorf("%+v: %v", facts, err)
+	}
+	if facts, err = ReadFacts(netns, "eth0"); err != nil || len(facts.Addresses) != 1 {
+		t.Errorf("the pod's own: %+v: %v", facts, err)
 	}
 }
 

@@ -234,7 +234,7 @@ func validateNetworks(spec *VirtualMachineInstanceSpec, path *field.Path) field.
 	var errs field.ErrorList
 	devices := &spec.Domain.Devices
 	nics := path.Child("domain", "devices", "interfaces")
-	networks, connected := map[string]Network{}, sets.New[string]()
+	networks, connected, links := map[string]Network{}, sets.New[string](), map[string]int{}
 	first := -1 // the network that is the pod's own
 	for i, n := range spec.Networks {
 		p := path.Child("networks").Index(i)
@@ -243,6 +243,11 @@ func validateNetworks(spec *VirtualMachineInstanceSpec, path *field.Path) field.
 		}
 		networks[n.Name] = n
 		errs = append(errs, validateNetwork(n, p)...)
+		// Of names with one sum, one would decide what the other's guest interface is connected to.
+		if other, ok := links[n.Link()]; ok && !n.IsPods() && spec.Networks[other].Name != n.Name {
+			errs = append(errs, field.Invalid(p.Child("name"), n.Name, "gives the pod's interface the same name, "+n.Link()+", as spec.networks["+strconv.Itoa(other)+"].name does: choose another name"))
+		}
+		links[n.Link()] = i
 		switch {
 		case !n.IsPods():
 		case first < 0:

@@ -55,6 +55,14 @@ func TestValidateNetworks(t *testing.T) {
 		"an annotation":        {multus(`lan","interface":"eth0`, false), "[1].multus.networkName"},
 		"an interface name":    {multus("lan@eth0", false), "[1].multus.networkName"},
 		"list":                 {multus("lan,wan", false), "[1].multus.networkName"},
+		// The sums of both names begin with aad342421ee.
+		"names with one link": {func(s *spec) {
+			multus("lan", false)(s)
+			multus("wan", false)(s)
+			for i, name := range []string{"lan-1529642", "lan-2464210"} {
+				s.Networks[i+1].Name, s.Domain.Devices.Interfaces[i+1].Name = name, name
+			}
+		}, "[2].name"},
 		"masquerade on Multus's": {func(s *spec) {
 			multus("lan", false)(s)
 			nic := &s.Domain.Devices.Interfaces[1]

@@ -35,7 +35,7 @@ const (
 const TransportUnix = "Unix"
 
 // NotMigratable is why the guest cannot move to another node: a reason and a sentence. Both are empty if it
-// can. The status must hold what is known of the VMI's claims.
+// can. The status must hold what is known of the VMI's claims and interfaces.
 func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 	if _, allowed := vmi.Annotations[AllowPodBridgeMigrationAnnotation]; !allowed {
 		for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
@@ -45,6 +45,11 @@ func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 			}
 		}
 	}
+	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		if why := vmi.interfaceStays(nic); why != "" {
+			return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, %s", i, nic.Name, why)
+		}
+	}
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		if why := vmi.diskStays(v); why != "" {
@@ -52,6 +57,23 @@ func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 		}
 	}
 	return "", ""
+}
+
+// interfaceStays is why an interface on a network of Multus keeps the guest on its node; empty if it does
+// not. If the network's IPAM gives the guest's address, the target's pod has the guest's address and MAC
+// while the guest still runs at the source: the pod would reset the guest's connections.
+func (vmi *VirtualMachineInstance) interfaceStays(nic Interface) string {
+	if vmi.Spec.OnPods(nic.Name) {
+		return ""
+	}
+	i := slices.IndexFunc(vmi.Status.Interfaces, func(s NetworkInterfaceStatus) bool { return s.Name == nic.Name })
+	switch {
+	case i < 0 || vmi.Status.Interfaces[i].IPAM == nil:
+		return "is on a network of Multus, of which it is not known yet whether it has IPAM; a guest on a network without IPAM can move"
+	case *vmi.Status.Interfaces[i].IPAM:
+		return "is on a network of Multus that gives it an address by IPAM, which the migration's target would use before the guest is there; a guest on a network without IPAM can move"
+	}
+	return ""
 }
 
 // diskStays is why a volume's disk is on one node only; empty if it is on all nodes, or can be copied.

@@ -24,7 +24,7 @@ func TestNotMigratable(t *testing.T) {
 		"bare":                              {`{}`, "", nil, "", nil},
 		"masquerade":                        {`{domain: {devices: {interfaces: [{name: a, masquerade: {}}]}}}`, "", nil, "", nil},
 		"bridge":                            {`{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, "", nil, ReasonInterfaceNotMigratable, nil},
-		"bridge to a network of Multus":     {`{networks: [{name: a, multus: {networkName: lan}}], domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, "", nil, "", nil},
+		"bridge to Multus, not known yet":   {`{networks: [{name: a, multus: {networkName: lan}}], domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, "", nil, ReasonInterfaceNotMigratable, nil},
 		"bridge to Multus as the pod's own": {`{networks: [{name: a, multus: {networkName: lan, default: true}}], domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, "", nil, ReasonInterfaceNotMigratable, nil},
 		"bridge that may":                   {`{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, AllowPodBridgeMigrationAnnotation, nil, "", nil},
 		"local disks": {`{domain: {devices: {disks: [{name: a, disk: {}}, {name: b, cdrom: {}}, {name: c, disk: {readonly: true}}, {name: d}]}},
@@ -58,6 +58,32 @@ func TestNotMigratable(t *testing.T) {
 		}
 		if got := vmi.CopiedDisks(); !slices.Equal(got, c.copied) || (vmi.Method() == MethodBlockMigration) != (len(c.copied) > 0) {
 			t.Errorf("%s: copies %v by %s, want %v", name, got, vmi.Method(), c.copied)
+		}
+	}
+}
+
+// TestInterfaceStays: a guest on a network of Multus moves if virt-handler has seen that the network has no IPAM.
+func TestInterfaceStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		status []NetworkInterfaceStatus
+		says   string
+	}{
+		"no IPAM":                         {[]NetworkInterfaceStatus{{Name: "default"}, {Name: "lan", IP: "192.168.1.50", IPAM: ptr.To(false)}}, ""},
+		"IPAM":                            {[]NetworkInterfaceStatus{{Name: "lan", IP: "192.0.2.9", IPAM: ptr.To(true)}}, "spec.domain.devices.interfaces[1], lan, is on a network of Multus that gives it an address by IPAM"},
+		"no status":                       {nil, "interfaces[1], lan, is on a network of Multus, of which it is not known yet"},
+		"of a virt-handler before":        {[]NetworkInterfaceStatus{{Name: "lan", PodInterfaceName: "pod0"}}, "not known yet"},
+		"another interface has no IPAM":   {[]NetworkInterfaceStatus{{Name: "default", IPAM: ptr.To(false)}}, "not known yet"},
+		"an interface of the agent's too": {[]NetworkInterfaceStatus{{InterfaceName: "lan", IPAM: ptr.To(false)}}, "not known yet"},
+	} {
+		vmi := &VirtualMachineInstance{}
+		// The annotation is about the pod network alone.
+		vmi.Annotations = map[string]string{AllowPodBridgeMigrationAnnotation: ""}
+		vmi.Spec.Networks = []Network{{Name: "default", Pod: &PodNetwork{}}, {Name: "lan", Multus: &MultusNetwork{NetworkName: "lan"}}}
+		vmi.Spec.Domain.Devices.Interfaces = []Interface{{Name: "default", Masquerade: &InterfaceMasquerade{}}, {Name: "lan", Bridge: &InterfaceBridge{}}}
+		vmi.Status.Interfaces = c.status
+		reason, message := vmi.NotMigratable()
+		if c.says == "" && reason != "" || c.says != "" && (reason != ReasonInterfaceNotMigratable || !strings.Contains(message, c.says) || !strings.Contains(message, "a network without IPAM can move")) {
+			t.Errorf("%s: %q, %q, want %q", name, reason, message, c.says)
 		}
 	}
 }

@@ -356,6 +356,10 @@ type NetworkInterfaceStatus struct {
 	// QueueCount is the number of queues.
 	// +optional
 	QueueCount int32 `json:"queueCount,omitempty"`
+	// IPAM says, of an interface on a network of Multus, whether the network has given it an IPv4
+	// address. The guest then cannot move. Without a value it is not known.
+	// +optional
+	IPAM *bool `json:"ipam,omitempty"`
 }
 
 // VirtualMachineInstanceCondition is one condition of a VMI.

@@ -83,6 +83,7 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			vmi.Spec.TerminationGracePeriodSeconds = ptr.To[int64](30)
 		}
 		vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default"}}
+		vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}}
 		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionAgentConnected, Status: metav1.ConditionTrue}, metav1.Now())
 		vmi.Status.Phase, vmi.Status.Interfaces = v1.Running, []v1.NetworkInterfaceStatus{{Name: "default", IP: f.ip}}
 		answer(vmi)
@@ -362,7 +363,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestGuestAddress: ports are forwarded to the interface on the pod's own network alone. Of a VMI
+// TestGuestAddress: ports are forwarded to the interface on the cluster's pod network alone. Of a VMI
 // without any, all that its status has is what the guest's agent says.
 func TestGuestAddress(t *testing.T) {
 	said := v1.NetworkInterfaceStatus{InterfaceName: "eth0", IP: "10.96.0.1", InfoSource: "guest-agent"}
@@ -373,7 +374,7 @@ func TestGuestAddress(t *testing.T) {
 	}{
 		"beside the pod's network": {[]v1.Interface{{Name: "lan"}}, []v1.NetworkInterfaceStatus{{Name: "lan", IP: "10.96.0.1"}}, ""},
 		"the pod's after another":  {[]v1.Interface{{Name: "lan"}, {Name: "default"}}, []v1.NetworkInterfaceStatus{{Name: "lan", IP: "10.96.0.1"}, {Name: "default", IP: "10.0.0.5"}}, "10.0.0.5"},
-		"the pod's by Multus":      {[]v1.Interface{{Name: "first"}}, []v1.NetworkInterfaceStatus{{Name: "first", IP: "10.0.0.5"}}, "10.0.0.5"},
+		"the pod's by Multus":      {[]v1.Interface{{Name: "first"}}, []v1.NetworkInterfaceStatus{{Name: "first", IP: "10.0.0.5"}}, ""},
 
 		"none":                       {},
 		"the spec's":                 {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{{Name: "default", IP: "10.0.0.5"}}, "10.0.0.5"},

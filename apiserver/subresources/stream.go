@@ -141,13 +141,15 @@ func (s *Server) upload(w http.ResponseWriter, c *call) error {
 	return s.Uploads.Stream(w, c.Request, c.user, c.namespace, c.name)
 }
 
-// guestAddress returns the address of a guest's ports: the pod's own, which the kubelet has
-// reported. Other interfaces come from the guest's agent, or are on networks whose addresses a
-// tenant may choose: with their addresses, a guest or a tenant could make virt-api connect anywhere.
+// guestAddress returns the address of a guest's ports: that on the cluster's pod network, which the
+// kubelet has reported. Other interfaces come from the guest's agent, or are on networks of Multus,
+// whose addresses a tenant may choose, also if the network is in the place of the pod network: with
+// their addresses, a guest or a tenant could make virt-api connect anywhere.
 func guestAddress(vmi *v1.VirtualMachineInstance) (netip.Addr, error) {
 	own := vmi.Spec.Domain.Devices.Interfaces
 	at := slices.IndexFunc(vmi.Status.Interfaces, func(s v1.NetworkInterfaceStatus) bool {
-		return slices.ContainsFunc(own, func(i v1.Interface) bool { return i.Name == s.Name && vmi.Spec.OnPods(i.Name) })
+		network := vmi.Spec.Network(s.Name)
+		return network != nil && network.Pod != nil && slices.ContainsFunc(own, func(i v1.Interface) bool { return i.Name == s.Name })
 	})
 	if at < 0 {
 		return netip.Addr{}, vmiConflict(vmi, "VMI has no network interface on the pod network")

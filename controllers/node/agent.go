@@ -60,6 +60,9 @@ func keepAgentReport(object, before *v1.VirtualMachineInstance) {
 		if at >= 0 && now[at].IP != "" && now[at].IP != out[i].IP {
 			out[i].IP, out[i].IPs = now[at].IP, now[at].IPs
 		}
+		if at >= 0 && now[at].IPAM != nil {
+			out[i].IPAM = now[at].IPAM
+		}
 	}
 	object.Status.Interfaces = out
 }

@@ -390,9 +390,13 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 	if err := sameAddresses(vmi, links); err != nil {
 		return err
 	}
+	connections, errs := connections(vmi, machine, links)
+	if len(errs) > 0 {
+		return errs.ToAggregate()
+	}
 	w := a.Node.wiring(vmi, machine)
 	defer w.close()
-	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, links, netns) }); err != nil {
+	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, connections, netns) }); err != nil {
 		return err
 	}
 	a.Node.warnUnfiltered(ctx, vmi, w)
@@ -405,14 +409,18 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 
 // sameAddresses refuses a pod whose addresses on a network beside the pod's own are not the guest's:
 // the guest keeps the addresses that it has, and the filter of this pod would hold it to the pod's.
+// Guests on networks with IPAM do not migrate (NotMigratable). But a NetworkAttachmentDefinition may
+// have changed since the guest started.
 func sameAddresses(vmi *v1.VirtualMachineInstance, links map[string]netsetup.Facts) error {
 	for _, s := range vmi.Status.Interfaces {
 		link, ok := links[s.Name]
 		if !ok || vmi.Spec.OnPods(s.Name) {
 			continue
 		}
-		if given := netsetup.GuestAddresses(link); len(given) > 0 && !slices.Contains(given, s.IP) {
-			return fmt.Errorf("network %q gives the guest %s on this node, and the guest has %q: a guest can move if the network has no IPAM, or one that gives the VMI the same address everywhere", s.Name, given[0], s.IP)
+		for _, given := range netsetup.GuestAddresses(link) {
+			if !slices.Contains(s.IPs, given) {
+				return fmt.Errorf("network %q gives the guest %s on this node, and the guest has %q: a guest on a network without IPAM can move", s.Name, given, s.IPs)
+			}
 		}
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
@@ -61,9 +62,9 @@ func TestBesideStatus(t *testing.T) {
 	started := metav1.Unix(1000, 0).Time
 	state := control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{Type: "pc-q35-11.1"}, StartedAt: &started}
 	report(vmi, state, networkOf(launcher, vmi, []string{"10.244.0.5"}), metav1.Unix(2000, 0))
-	lan := v1.NetworkInterfaceStatus{Name: "lan", MAC: v1.MAC(vmi.UID, "lan"), PodInterfaceName: vmi.Spec.Networks[2].Link(), InfoSource: "domain, multus-status", QueueCount: 1}
+	lan := v1.NetworkInterfaceStatus{Name: "lan", MAC: v1.MAC(vmi.UID, "lan"), PodInterfaceName: vmi.Spec.Networks[2].Link(), InfoSource: "domain, multus-status", QueueCount: 1, IPAM: ptr.To(false)}
 	pods := v1.NetworkInterfaceStatus{Name: "default", MAC: v1.MAC(vmi.UID, "default"), IP: "10.244.0.5", IPs: []string{"10.244.0.5"}, PodInterfaceName: "eth0", InfoSource: "domain", QueueCount: 1}
-	given := v1.NetworkInterfaceStatus{Name: "given", MAC: v1.MAC(vmi.UID, "given"), IP: "192.0.2.9", IPs: []string{"192.0.2.9"}, PodInterfaceName: vmi.Spec.Networks[1].Link(), InfoSource: "domain, multus-status", QueueCount: 1}
+	given := v1.NetworkInterfaceStatus{Name: "given", MAC: v1.MAC(vmi.UID, "given"), IP: "192.0.2.9", IPs: []string{"192.0.2.9"}, PodInterfaceName: vmi.Spec.Networks[1].Link(), InfoSource: "domain, multus-status", QueueCount: 1, IPAM: ptr.To(true)}
 	if diff := cmp.Diff([]v1.NetworkInterfaceStatus{lan, pods, given}, vmi.Status.Interfaces); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -80,8 +81,11 @@ func TestBesideStatus(t *testing.T) {
 		t.Errorf("with the agent, -want +got:\n%s", diff)
 	}
 	// A virt-handler that has begun anew has not heard the agent yet.
-	again := before.DeepCopy()
-	keepAgentReport(again, vmi)
+	again, old := before.DeepCopy(), vmi.DeepCopy()
+	for i := range old.Status.Interfaces {
+		old.Status.Interfaces[i].IPAM = nil // of a virt-handler that did not say it
+	}
+	keepAgentReport(again, old)
 	if diff := cmp.Diff(vmi.Status.Interfaces, again.Status.Interfaces); diff != "" {
 		t.Errorf("kept, -want +got:\n%s", diff)
 	}
@@ -141,6 +145,40 @@ func TestStartBeside(t *testing.T) {
 	}
 }
 
+// TestStartPlansAll: if one of the links cannot have a guest, the launcher is told so with the interface's field,
+// and no interface is wired.
+func TestStartPlansAll(t *testing.T) {
+	n, netns, vmi := newNode(t), nodetest.PodNetwork(t), besideVMI()
+	vmi.Spec.Domain.Devices.AutoattachGraphicsDevice, vmi.Spec.Domain.Devices.AutoattachSerialConsole = ptr.To(false), ptr.To(false)
+	v1.Default(vmi)
+	facts := besideLinks(vmi)
+	addLink(t, netns, facts["lan"])
+	launcher := n.Dial(t, "vm1")
+	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, netns))
+	n.Await(t)
+	session := n.sessions.Get(nodetest.Pod("a"))
+	given := facts["given"] // the last interface
+	given.Kind = "ipvlan"
+	session.TakeLink(given)
+	acceleration := accelerator.New(broken)
+	acceleration.PermitEmulation(true)
+	r := &Reconciler{Chooser: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
+	before := links(t, netns)
+	started := make(chan error, 1)
+	go func() { started <- r.start(t.Context(), vmi, session, false) }()
+	last := answerUntil(t, launcher, control.CommandStart, control.CommandReject)
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	var why control.Termination
+	if err := control.Decode(last.Data, &why); err != nil || last.Execute != control.CommandReject || !strings.Contains(why.Message, `spec.domain.devices.interfaces[2]: Forbidden: network "given"`) || !strings.Contains(why.Message, "is an ipvlan") {
+		t.Errorf("%s %s: %v", last.Execute, last.Data, err)
+	}
+	if after := links(t, netns); !slices.Equal(before, after) {
+		t.Errorf("links %v, before %v", after, before)
+	}
+}
+
 // tapOf asks the kernel for the name of a queue's tap.
 func tapOf(t *testing.T, f *os.File) string {
 	t.Helper()
@@ -190,12 +228,31 @@ func addLink(t *testing.T, netns ns.NetNS, facts netsetup.Facts) {
 func TestSameAddresses(t *testing.T) {
 	vmi := besideVMI()
 	links := besideLinks(vmi)
-	vmi.Status.Interfaces = []v1.NetworkInterfaceStatus{{Name: "default", IP: "10.244.7.7"}, {Name: "lan", IP: "192.168.1.50"}, {Name: "given", IP: "192.0.2.9"}, {InterfaceName: "br0", IP: "172.16.0.1"}}
+	vmi.Status.Interfaces = []v1.NetworkInterfaceStatus{{Name: "default", IPs: []string{"10.244.7.7"}}, {Name: "lan", IPs: []string{"192.168.1.50"}}, {Name: "given", IPs: []string{"192.0.2.9", "192.0.2.10"}}, {InterfaceName: "br0", IP: "172.16.0.1"}}
 	if err := sameAddresses(vmi, links); err != nil {
 		t.Error(err)
 	}
-	vmi.Status.Interfaces[2].IP = "192.0.2.10"
-	if err := sameAddresses(vmi, links); err == nil || !strings.Contains(err.Error(), `network "given" gives the guest 192.0.2.9 on this node, and the guest has "192.0.2.10"`) {
+	vmi.Status.Interfaces[2].IPs = []string{"192.0.2.10"}
+	if err := sameAddresses(vmi, links); err == nil || !strings.Contains(err.Error(), `network "given" gives the guest 192.0.2.9 on this node, and the guest has ["192.0.2.10"]`) {
 		t.Errorf("got %v", err)
+	}
+	// Another address of the pod's than the first is not the guest's.
+	vmi.Status.Interfaces[2].IPs = []string{"192.0.2.9"}
+	given := links["given"]
+	given.Addresses = append(given.Addresses, prefix("192.0.2.10/24"))
+	links["given"] = given
+	if err := sameAddresses(vmi, links); err == nil || !strings.Contains(err.Error(), "192.0.2.10 on this node") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestNeedsOf: a target that knows no networks of Multus, or no copies of claims, refuses a guest that has them.
+func TestNeedsOf(t *testing.T) {
+	vmi := besideVMI()
+	if got := needsOf(vmi, map[string]int64{"root": 1}); !slices.Equal(got, []string{peers.NeedClaims, peers.NeedNetworks}) {
+		t.Errorf("got %q", got)
+	}
+	if vmi.Spec.Networks = vmi.Spec.Networks[:1]; len(needsOf(vmi, nil)) != 0 {
+		t.Errorf("a guest on the pod network needs %q", needsOf(vmi, nil))
 	}
 }

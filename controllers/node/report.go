@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
@@ -159,7 +160,12 @@ func (m missingLink) Error() string {
 }
 
 func (m missingLink) inSpec() *field.Error {
-	return field.Forbidden(field.NewPath("spec", "domain", "devices", "interfaces").Index(m.index), m.Error())
+	return field.Forbidden(interfacePath(m.index), m.Error())
+}
+
+// interfacePath is the field of an interface in a VMI.
+func interfacePath(index int) *field.Path {
+	return field.NewPath("spec", "domain", "devices", "interfaces").Index(index)
 }
 
 // linksOf returns the pod's link behind each of the VMI's interfaces, by interface, and those that
@@ -211,6 +217,9 @@ func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFac
 			InfoSource: sources(false, facts.beside), QueueCount: int32(resolve.Queues(object, nic))}
 		if len(facts.ips) > 0 {
 			s.IP = facts.ips[0]
+		}
+		if facts.beside {
+			s.IPAM = ptr.To(len(facts.ips) > 0)
 		}
 		out = append(out, s)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -99,9 +100,7 @@ func (d *departure) send(ctx context.Context) error {
 	if offer.Claims, err = movedSizes(ctx, launcher, d.vmi); err != nil {
 		return err
 	}
-	if len(offer.Claims) > 0 {
-		offer.Needs = []string{peers.NeedClaims}
-	}
+	offer.Needs = needsOf(d.vmi, offer.Claims)
 	offer.Wishes = d.wishes(launcher)
 	answer, err := d.prepare(ctx, to, offer)
 	if err != nil {
@@ -123,6 +122,18 @@ func (d *departure) send(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the launcher did not end the migration within %s", most))
 	defer cancel()
 	return d.copy(ctx, launcher, bounds)
+}
+
+// needsOf is what a target must know of, so that the guest can move there.
+func needsOf(vmi *v1.VirtualMachineInstance, claims map[string]int64) []string {
+	var needs []string
+	if len(claims) > 0 {
+		needs = append(needs, peers.NeedClaims)
+	}
+	if slices.ContainsFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Multus != nil }) {
+		needs = append(needs, peers.NeedNetworks)
+	}
+	return needs
 }
 
 // maxCopied bounds what a launcher says of the sizes of disks, in bytes, so that the time for them is a number.

@@ -44,9 +44,13 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if errs := unfit(&request, launcher.Features); len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
 	}
+	connections, errs := connections(vmi, machine, links)
+	if len(errs) > 0 {
+		return r.reject(ctx, launcher, errs)
+	}
 	w := r.wiring(vmi, machine)
 	defer w.close()
-	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, machine, links, netns) }); err != nil {
+	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, connections, netns) }); err != nil {
 		return err
 	}
 	r.warnUnfiltered(ctx, vmi, w)

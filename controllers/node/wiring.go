@@ -10,6 +10,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -46,57 +47,74 @@ func (w *wiring) close() {
 	}
 }
 
-// wire connects the VMI's interfaces in the launcher's network namespace. facts holds the
-// pod's link behind each interface, by interface.
-func (w *wiring) wire(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, facts map[string]netsetup.Facts, netns ns.NetNS) error {
+// connection is how an interface of the VMI's is going to be wired.
+type connection struct {
+	name  string // of the interface
+	nic   qemuargs.NIC
+	plan  *netsetup.Plan
+	lease dhcp.Lease // if the plan Serves
+}
+
+// connections plans all of the VMI's interfaces, before any is wired. facts holds the pod's link
+// behind each interface, by interface. Neither the spec nor what the plugins have made changes
+// later: an interface that cannot be planned never can. It is pure.
+func connections(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, facts map[string]netsetup.Facts) ([]connection, field.ErrorList) {
+	var out []connection
+	var errs field.ErrorList
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		if err := w.connect(vmi, nic, machine.NICs[i], facts[nic.Name], netns); err != nil {
-			return fmt.Errorf("wire interface %s: %w", nic.Name, err)
+		c := connection{name: nic.Name, nic: machine.NICs[i]}
+		var err error
+		if c.plan, err = plan(vmi, nic, c.nic, facts[nic.Name]); err == nil && c.plan.Serves() {
+			c.lease, err = lease(vmi, nic, c.nic, c.plan)
+		}
+		if err != nil {
+			errs = append(errs, field.Forbidden(interfacePath(i), fmt.Sprintf("network %q: %v", nic.Name, err)))
+		}
+		out = append(out, c)
+	}
+	return out, errs
+}
+
+// wire connects the VMI's interfaces in the launcher's network namespace.
+func (w *wiring) wire(vmi *v1.VirtualMachineInstance, connections []connection, netns ns.NetNS) error {
+	for _, c := range connections {
+		if err := w.connect(vmi, c, netns); err != nil {
+			return fmt.Errorf("wire interface %s: %w", c.name, err)
 		}
 	}
 	return nil
 }
 
-func (w *wiring) connect(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, facts netsetup.Facts, netns ns.NetNS) error {
-	plan, err := plan(vmi, nic, resolved, facts)
-	if err != nil {
-		return err
-	}
-	var offer dhcp.Lease
-	if plan.Serves() {
-		if offer, err = lease(vmi, nic, resolved, plan); err != nil {
-			return err
-		}
-	}
-	err = netsetup.Apply(netns, plan)
+func (w *wiring) connect(vmi *v1.VirtualMachineInstance, c connection, netns ns.NetNS) error {
+	err := netsetup.Apply(netns, c.plan)
 	if errors.Is(err, netsetup.ErrUnfiltered) {
-		w.unfiltered = append(w.unfiltered, nic.Name)
+		w.unfiltered = append(w.unfiltered, c.name)
 		err = nil
 	}
 	if err != nil {
 		return err
 	}
-	taps, err := netsetup.OpenTap(netns, plan)
+	taps, err := netsetup.OpenTap(netns, c.plan)
 	if err != nil {
 		return err
 	}
-	w.bring(qemuargs.InheritedTap, resolved.Name, taps)
-	if resolved.Vhost {
-		files, err := w.openVhostNet(resolved.Queues)
+	w.bring(qemuargs.InheritedTap, c.nic.Name, taps)
+	if c.nic.Vhost {
+		files, err := w.openVhostNet(c.nic.Queues)
 		if err != nil {
 			return err
 		}
-		w.bring(qemuargs.InheritedVhost, resolved.Name, files)
+		w.bring(qemuargs.InheritedVhost, c.nic.Name, files)
 	}
-	if !plan.Serves() {
+	if !c.plan.Serves() {
 		return nil
 	}
-	socket, err := netsetup.ListenDHCP(netns, plan)
+	socket, err := netsetup.ListenDHCP(netns, c.plan)
 	if err != nil {
 		return err
 	}
-	w.files = append(w.files, control.File{Name: control.DHCPFile(nic.Name), File: socket})
-	server := control.DHCPServer{NIC: nic.Name, Lease: offer}
+	w.files = append(w.files, control.File{Name: control.DHCPFile(c.name), File: socket})
+	server := control.DHCPServer{NIC: c.name, Lease: c.lease}
 	if vmi.Spec.Subdomain != "" {
 		server.Service = vmi.Spec.Subdomain + "." + vmi.Namespace + ".svc"
 	}

@@ -43,6 +43,7 @@ var others = []string{
 	".status.conditions[].observedGeneration",              // ours
 	"VirtualMachineInstance.status.launcherPods",           // ours
 	"VirtualMachineInstance.status.launcherPod",            // ours
+	"VirtualMachineInstance.status.interfaces[].ipam",      // ours
 	"VirtualMachineInstance.status.volumeStatus[].moves",   // ours
 	"VirtualMachineInstance.status.volumeStatus[].movesTo", // ours
 	"VirtualMachine.status.movedClaims",                    // ours

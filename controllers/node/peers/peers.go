@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -65,6 +66,13 @@ const WishPostCopy = "post-copy"
 // NeedClaims is the need of a guest whose disks on claims are copied to other claims.
 const NeedClaims = "claims"
 
+// NeedNetworks is the need of a guest that is on a network of Multus. A target that does not know
+// such networks would connect the guest's interface to the pod network.
+const NeedNetworks = "networks"
+
+// needs are those that a target of this release knows.
+func needs() []string { return []string{NeedClaims, NeedNetworks} }
+
 // Bounds of an offer. A Machine has at most 256 KiB.
 const (
 	maxOffer  = 320 << 10
@@ -109,7 +117,7 @@ func readOffer(text []byte) (*Offer, error) {
 		return nil, fmt.Errorf("%w: the source speaks version %d of the protocol, and this virt-handler version %d", errBadOffer, offer.Version, Version)
 	}
 	for _, need := range offer.Needs {
-		if need != NeedClaims {
+		if !slices.Contains(needs(), need) {
 			return nil, fmt.Errorf("%w: the guest needs %.64q, which this virt-handler does not know", errBadOffer, need)
 		}
 	}

@@ -184,6 +184,7 @@ func TestRefused(t *testing.T) {
 		"a client as target":  {issue(cas, authority.HandlerClient, "b"), client, same, func(*Offer) {}, "certificate"},
 		"another migration":   {server, client, other(func(d *Destination) { d.Migration = "n" }), func(*Offer) {}, "no such guest"},
 		"a newer protocol":    {server, client, same, func(o *Offer) { o.Version++ }, "version 2"},
+		"known needs":         {server, client, same, func(o *Offer) { o.Needs = []string{NeedClaims, NeedNetworks} }, ""},
 		"a need":              {server, client, same, func(o *Offer) { o.Needs = []string{"teleport"} }, `"teleport"`},
 		"a long offer":        {server, client, same, func(o *Offer) { o.Name = strings.Repeat("x", maxOffer) }, "longer than"},
 		"many values":         {server, client, same, func(o *Offer) { o.CPU.Flags = make([]string, maxValues) }, "values"},
