@@ -77,7 +77,7 @@ empty :=
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What needs a second node.
 TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk \
-	TestMigrationClaims TestMigrationNetwork TestMigrationPostCopy TestMigrationTargetFull TestDrainMoves TestVolumeUpdate TestWorkloadUpdate
+	TestMigrationClaims TestMigrationNetwork TestMigrationPostCopy TestMigrationSSH TestMigrationTargetFull TestDrainMoves TestVolumeUpdate TestWorkloadUpdate
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
@@ -108,6 +108,7 @@ e2e-outages: # the other half
 
 .PHONY: e2e-two-nodes
 e2e-two-nodes: packages cluster images ## the end-to-end tests that need a second node (25 minutes)
+	$(call install,openssh-client)
 	KUBEQEMU_E2E_CLUSTER=two KUBEQEMU_E2E_NODES=2 $(call run_e2e_long,$(TWO_NODES))
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.

@@ -124,11 +124,11 @@ func (l lan) lease(mac string) (string, error) {
 	return "", fmt.Errorf("dnsmasq has no lease of %s: %q", mac, text)
 }
 
-// awaitLease waits until the guest's interface has its address from the network's DHCP server.
+// awaitLease waits until the guest's interface has its address from the network's DHCP server. The Debian guest boots for minutes.
 func (l lan) awaitLease(v vmi, nic string) string {
 	l.t.Helper()
 	var address string
-	err := poll(3*time.Minute, func() (err error) {
+	err := poll(8*time.Minute, func() (err error) {
 		address, err = l.lease(nicOf(v.get(), nic).MAC)
 		return err
 	})
