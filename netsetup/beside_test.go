@@ -306,6 +306,56 @@ func TestBesideIPAM(t *testing.T) {
 	}
 }
 
+// TestBesideReachesPodNetwork: a guest with an address of IPAM sends nothing to the pod network by its
+// second card. The pod of a guest with masquerade forwards.
+func TestBesideReachesPodNetwork(t *testing.T) {
+	p := newBeside(t, lans()["bridge"], map[string]any{"type": "static", "addresses": []any{map[string]string{"address": "192.0.2.9/24"}}})
+	masquerade, err := PlanMasquerade(p.podFacts(), Masquerade{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Apply(p.pod, masquerade); err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	p.run(p.guest, nil, "ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.1")
+	p.run(p.guest, nil, "ip", "neigh", "replace", "192.0.2.1", "lladdr", p.plan.Bridge.MAC, "dev", guestLink)
+	if p.passes("postrouting", "ip daddr 198.51.100.1", func() {
+		conn, err := p.dialUDP(p.guest, "198.51.100.1:67")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for range 3 {
+			if _, err := conn.Write([]byte("to another network")); err != nil {
+				t.Fatal(err)
+			}
+			p.run(p.guest, nil, "busybox", "arping", "-q", "-c", "1", "-w", "1", "-I", guestLink, "192.0.2.1") // it comes after
+		}
+	}) {
+		t.Error("a datagram of the second card's leaves the pod by the pod network")
+	}
+	p.renew()
+}
+
+// podFacts are those of the pod's own interface.
+func (p *pod) podFacts() Facts {
+	p.t.Helper()
+	facts, err := ReadFacts(p.pod, "eth0")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return facts
+}
+
+func (p *pod) dialUDP(netns ns.NetNS, address string) (conn net.Conn, err error) {
+	err = netns.Do(func(ns.NetNS) error {
+		conn, err = net.Dial("udp4", address)
+		return err
+	})
+	return conn, err
+}
+
 // TestBesideTwo: two networks with the same routes do not share what is saved of them, and the pod
 // network of the same guest stays as it is.
 func TestBesideTwo(t *testing.T) {

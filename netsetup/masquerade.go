@@ -213,5 +213,7 @@ func (n masqueradeNAT) forward() []Rule {
 		{Out: n.bridge, Connection: "dnat", Verdict: "accept"},
 		{Out: n.bridge, Verdict: "drop"},
 		{In: n.link, Verdict: "drop"},
+		// From a network beside the pod's own, also before virt-handler has taken its link.
+		{Out: n.link, Verdict: "drop"},
 	}
 }

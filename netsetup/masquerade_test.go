@@ -453,6 +453,14 @@ func TestHostileNeighbour(t *testing.T) {
 	}) {
 		t.Error("the pod routes between strangers")
 	}
+	// From the second network to the pod network: its machines are no neighbours of the pods there.
+	p.run(p.other, nil, "ip", "route", "add", "198.51.100.0/24", "via", "10.245.0.5")
+	const beyond = "iifname net1 ip daddr 198.51.100.1"
+	if p.passes("postrouting", "ip daddr 198.51.100.1", func() {
+		p.proves(beyond, func() { p.fail(p.other, "198.51.100.1:80") })
+	}) {
+		t.Error("the pod routes from its second network to the pod network")
+	}
 	// Loopback over the wire.
 	p.run(p.other, nil, "ip", "addr", "del", "127.0.0.1/8", "dev", "lo")
 	p.inside(p.other, func() error {
