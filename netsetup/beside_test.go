@@ -234,6 +234,52 @@ func TestBeside(t *testing.T) {
 	}
 }
 
+// TestBesideAfterCrash stops after every step, beside a pod network whose guest is masqueraded, and starts
+// anew with nothing but what the kernel holds.
+func TestBesideAfterCrash(t *testing.T) {
+	ipam := map[string]any{"type": "static", "addresses": []any{map[string]string{"address": "192.0.2.9/24"}}}
+	for name, l := range lans() {
+		for given, ipam := range map[string]map[string]any{"no IPAM": {}, "IPAM": ipam} {
+			t.Run(name+", "+given, func(t *testing.T) {
+				for stop, s := range newBeside(t, l, ipam).plan.steps() {
+					t.Run(s.name, func(t *testing.T) { crashBeside(t, l, ipam, stop) })
+				}
+			})
+		}
+	}
+}
+
+func crashBeside(t *testing.T, l lan, ipam map[string]any, stop int) {
+	p := newBeside(t, l, ipam)
+	first := p.plan
+	if err := replaceTables(p.pod, p.plan.Tables); err != nil {
+		t.Fatal(err)
+	}
+	p.inside(p.pod, func() error {
+		for _, s := range p.plan.steps()[:stop+1] {
+			if err := s.do(); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+		return nil
+	})
+	p.replanBeside()
+	if diff := cmp.Diff(first, p.plan, equality); diff != "" {
+		t.Errorf("plan, -before +after the crash:\n%s", diff)
+	}
+	if err := Apply(p.pod, p.plan); err != nil {
+		t.Fatal(err)
+	}
+	queues, err := OpenTap(p.pod, p.plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.connectGuest(queues)
+	p.run(p.guest, nil, "ip", "addr", "add", "192.0.2.9/24", "dev", guestLink)
+	p.serveTCP(p.guest, ":80")
+	p.reach(p.other, "192.0.2.9:80", "192.0.2.1")
+}
+
 // lanDHCP is the network's own DHCP server.
 func (p *pod) lanDHCP() {
 	p.t.Helper()
