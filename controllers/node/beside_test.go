@@ -179,6 +179,25 @@ func TestStartPlansAll(t *testing.T) {
 	}
 }
 
+// TestConnectionsOverlap: an address that the private network of the masqueraded interface has too is refused, and
+// so no guest runs whose masqueraded interface hears nothing.
+func TestConnectionsOverlap(t *testing.T) {
+	vmi := besideVMI()
+	vmi.Spec.Networks[0].Pod.VMNetworkCIDR = "192.0.2.0/28"
+	machine := &qemuargs.Machine{}
+	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		machine.NICs = append(machine.NICs, qemuargs.NIC{Name: nic.Name, MAC: v1.MAC(vmi.UID, nic.Name), Queues: 1})
+	}
+	_, errs := connections(vmi, machine, besideLinks(vmi))
+	if want := `spec.domain.devices.interfaces[2]: Forbidden: network "given" gives the address 192.0.2.9, which is in the private network 192.0.2.0/28 of interface "default"`; len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
+		t.Errorf("got %v", errs)
+	}
+	vmi.Spec.Networks[0].Pod.VMNetworkCIDR = "192.0.2.16/28"
+	if got, errs := connections(vmi, machine, besideLinks(vmi)); len(errs) > 0 || len(got) != 3 {
+		t.Errorf("got %v", errs)
+	}
+}
+
 // tapOf asks the kernel for the name of a queue's tap.
 func tapOf(t *testing.T, f *os.File) string {
 	t.Helper()

@@ -72,7 +72,33 @@ func connections(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, fact
 		}
 		out = append(out, c)
 	}
+	if len(errs) == 0 {
+		errs = overlaps(out)
+	}
 	return out, errs
+}
+
+// overlaps refuses an interface whose address is in the private network of a masqueraded one. The
+// stand-in has the address, so the pod's stack would take the masqueraded guest's packets for its own.
+func overlaps(all []connection) (errs field.ErrorList) {
+	for _, masqueraded := range all {
+		if masqueraded.plan.Takeover != nil {
+			continue
+		}
+		private := masqueraded.plan.Bridge.Addresses[0].Masked()
+		for i, c := range all {
+			if c.plan.Takeover == nil {
+				continue
+			}
+			for _, a := range c.plan.Takeover.Addresses {
+				if private.Contains(a.Addr()) {
+					errs = append(errs, field.Forbidden(interfacePath(i), fmt.Sprintf("network %q gives the address %s, which is in the private network %s of interface %q: set spec.networks[].pod.vmNetworkCIDR to another network",
+						c.name, a.Addr(), private, masqueraded.name)))
+				}
+			}
+		}
+	}
+	return errs
 }
 
 // wire connects the VMI's interfaces in the launcher's network namespace.
