@@ -66,6 +66,22 @@ func TestPlanBesideRefuses(t *testing.T) {
 	}
 }
 
+// TestBesideHostDevice: a link that the plugin moves from the node into the pod, and back, stays as it is,
+// whatever its kind.
+func TestBesideHostDevice(t *testing.T) {
+	p := newPod(t, Masquerade{})
+	p.node = newNetNS(t)
+	p.run(p.node, nil, "ip", "link", "add", "card0", "type", "veth", "peer", "name", "cable")
+	lan{kind: "host-device", config: map[string]any{"device": "card0"}}.attach(p, map[string]any{})
+	facts, err := ReadFacts(p.pod, besideLink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := PlanBridge(facts, Bridged{MAC: guestMAC, Beside: true}); err == nil || !strings.Contains(err.Error(), "is a network card of the node") {
+		t.Errorf("facts %+v are planned: %v", facts, err)
+	}
+}
+
 // lan is a network beside the pod's, and a machine on it, which is "other". attach calls the real
 // plugin.
 type lan struct {

@@ -127,6 +127,11 @@ func kindOf(name string, names names) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The plugin host-device, which can move a VLAN's link or a bond too, writes the link's name on the
+	// node into the alias, and gives the link back by it.
+	if alias := link.Attrs().Alias; name != firstLink && alias != "" && alias != standInAlias {
+		return kindDevice, nil
+	}
 	switch kind := link.Type(); kind {
 	case kindMACVLAN, kindIPVLAN, kindDevice:
 		return kind, nil
