@@ -85,9 +85,12 @@ func instance() *v1.VirtualMachineInstance {
 	d.CPU = &v1.CPU{Cores: 2}
 	d.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("512Mi"))}
 	d.Devices.Disks = []v1.Disk{{Name: "root"}, {Name: "data"}}
-	d.Devices.Interfaces = []v1.Interface{{Name: "default"}}
+	d.Devices.Interfaces = []v1.Interface{{Name: "default"}, {Name: "other"}}
+	vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}, {Name: "other", Multus: &v1.MultusNetwork{NetworkName: "lan"}}}
 	vmi.Status = v1.VirtualMachineInstanceStatus{NodeName: "node-1", Phase: v1.Running, Machine: &v1.Machine{Type: "pc-q35-7.2"},
-		ActivePods: map[types.UID]string{"5678": "node-1"}, Interfaces: []v1.NetworkInterfaceStatus{{Name: "default", IP: "10.0.0.7"}, {Name: "other"},
+		ActivePods: map[types.UID]string{"5678": "node-1"}, Interfaces: []v1.NetworkInterfaceStatus{{Name: "default", IP: "10.0.0.7"},
+			// Without IPAM the address is the guest's word, which may be another each time.
+			{Name: "other", IP: "192.168.1.50", IPAM: ptr.To(false)},
 			// What the guest's agent says, which would be one series twice.
 			{IP: "172.17.0.1", InterfaceName: "docker0", InfoSource: "guest-agent"}, {IP: "172.17.0.1", InterfaceName: "docker0", InfoSource: "guest-agent"}}}
 	return vmi

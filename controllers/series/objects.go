@@ -91,12 +91,15 @@ func (o *Objects) instance(to chan<- prometheus.Metric, vmi *v1.VirtualMachineIn
 		if nic.Name == "" {
 			continue // the guest made it: any number of series, or one twice
 		}
-		kind := "ExternalInterface"
-		if nic.IP == "" {
+		kind, address := "ExternalInterface", nic.IP
+		if !vmi.Spec.OnPods(nic.Name) && !ptr.Deref(nic.IPAM, false) {
+			address = "" // the guest says it, and may say another each time: any number of series
+		}
+		if address == "" {
 			kind = "SystemInterface"
 		}
 		gauge("kubevirt_vmi_status_addresses", "The address of an interface of a VirtualMachineInstance; always 1.").
-			send(to, 1, who, labels{"vnic_name", nic.Name, "address", nic.IP, "type", kind})
+			send(to, 1, who, labels{"vnic_name", nic.Name, "address", address, "type", kind})
 	}
 }
 
