@@ -100,6 +100,32 @@ func TestVhostNet(t *testing.T) {
 	}
 }
 
+// TestVhostHandoversOfCards: a hand-over counts once, however many cards it has files for, and not at all if
+// the network could not be wired before the first.
+func TestVhostHandoversOfCards(t *testing.T) {
+	vmi, device := demanding(), &vhostDevice{}
+	r := &Reconciler{OpenVhostNet: device.open}
+	for range vhostHandovers {
+		r.wiring(vmi).close()
+	}
+	for n := range vhostHandovers {
+		if !r.vhostCounts.left(vmi) {
+			t.Fatalf("none is left after %d", n)
+		}
+		w := r.wiring(vmi)
+		for range 2 {
+			files, err := w.openVhostNet(1)
+			closeAll(files)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if r.vhostCounts.left(vmi) {
+		t.Error("more are left")
+	}
+}
+
 // TestVhostHandovers: a VMI's launcher gets files of vhost-net a few times. Another VMI has its
 // own count, also under the same name.
 func TestVhostHandovers(t *testing.T) {

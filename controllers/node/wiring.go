@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	corev1 "k8s.io/api/core/v1"
@@ -31,13 +30,17 @@ type wiring struct {
 	openVhostNet func(queues int) ([]*os.File, error)
 }
 
-// wiring is for one hand-over to a launcher. It counts as one of vhost-net's files, if the machine
-// has any.
-func (r *Reconciler) wiring(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine) *wiring {
-	if slices.ContainsFunc(machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost }) {
-		r.vhostCounts.note(vmi)
-	}
-	return &wiring{openVhostNet: r.OpenVhostNet}
+// wiring is for one hand-over to a launcher. It counts as one of vhost-net's files, however many cards
+// have some, once the first is open: a hand-over that fails before has given the launcher none.
+func (r *Reconciler) wiring(vmi *v1.VirtualMachineInstance) *wiring {
+	counted := false
+	return &wiring{openVhostNet: func(queues int) ([]*os.File, error) {
+		if !counted {
+			r.vhostCounts.note(vmi)
+			counted = true
+		}
+		return r.OpenVhostNet(queues)
+	}}
 }
 
 // close closes this process's copies; QEMU and the launcher have their own.
