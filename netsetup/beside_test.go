@@ -159,7 +159,7 @@ func (p *pod) replanBeside() {
 }
 
 // sources returns the MACs, but for the node's own, from which frames reach the machine on the
-// network, from now until the returned function is called.
+// network, and those that ARP names as the sender's, from now until the returned function is called.
 func (p *pod) sources() func() []string {
 	p.t.Helper()
 	var fd int
@@ -193,8 +193,14 @@ func (p *pod) sources() func() []string {
 			if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype == unix.PACKET_OUTGOING || n < 12 {
 				continue
 			}
-			if mac := net.HardwareAddr(frame[6:12]).String(); !slices.Contains(out, mac) && !slices.Contains(own, mac) {
-				out = append(out, mac)
+			macs := []net.HardwareAddr{frame[6:12]}
+			if n >= 28 && frame[12] == 0x08 && frame[13] == 0x06 { // the kernel has taken a tag out
+				macs = append(macs, frame[22:28])
+			}
+			for _, m := range macs {
+				if mac := m.String(); !slices.Contains(out, mac) && !slices.Contains(own, mac) {
+					out = append(out, mac)
+				}
 			}
 		}
 	}
@@ -309,10 +315,13 @@ func (p *pod) lanDHCP() {
 	p.t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 }
 
-// spoofsNothing has the guest send under another MAC, in the frame and in ARP.
+// spoofsNothing has the guest send under another MAC, in the frame and in ARP, also behind a VLAN tag.
 func (p *pod) spoofsNothing(heard func() []string) {
 	p.t.Helper()
 	heard()
+	for _, tag := range [][]byte{nil, {0x81, 0, 0, 5}, {0x88, 0xa8, 0, 5}} {
+		p.sendARP("52:54:00:66:66:66", "192.0.2.1", tag...)
+	}
 	p.guestSends(slices.Concat(net.HardwareAddr{0x52, 0x54, 0, 0x66, 0x66, 0x66}, []byte{0x88, 0xb5}, make([]byte, 50)))
 	// What the guest sends after it has come.
 	p.reach(p.guest, "192.0.2.1:8080", "192.0.2.77")
