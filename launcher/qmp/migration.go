@@ -70,10 +70,10 @@ func (c *Client) Migrate(ctx context.Context, fd string) error {
 	return c.Execute(ctx, "migrate", map[string]string{"uri": "fd:" + fd}, nil)
 }
 
-// AnnounceSelf has QEMU send a frame with each card's MAC, five times within a second, so that
-// switches learn where the guest is. A virtio card has its guest send ARP besides.
+// AnnounceSelf has QEMU send a frame with each card's MAC, once and at once, so that switches learn where the guest is. A virtio card has its
+// guest send ARP besides. More rounds would go on after a short migration, when the guest is elsewhere.
 func (c *Client) AnnounceSelf(ctx context.Context) error {
-	return c.Execute(ctx, "announce-self", map[string]int{"initial": 50, "max": 550, "rounds": 5, "step": 100}, nil) // milliseconds; QEMU's own after a migration
+	return c.Execute(ctx, "announce-self", map[string]int{"initial": 50, "max": 550, "rounds": 1, "step": 100}, nil) // milliseconds, as after a migration
 }
 
 // MigrateIncoming begins to receive a guest from a descriptor that GetFD gave. QEMU was started
