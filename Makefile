@@ -71,7 +71,7 @@ WAITS_AND_FLOODS := TestHandlerAway TestCycles TestHostileAgent TestNetworkGarba
 OUTAGES := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled \
 	TestDiskFails TestEvicted TestExamplesRun TestHandlerIsGone TestImportFaults TestInstallation TestKubeletKilled TestMTU TestMultus TestNodeFull \
 	TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus TestRuntimeRestarted TestStopped TestTwoControllers \
-	TestUpgrade TestWeb TestWithoutAPI
+	TestUpgrade TestWeb TestWithoutAPI TestWorkloadUpdateOneNode
 empty :=
 # $(call any,TESTS) is a pattern of exactly these tests.
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -194,6 +195,18 @@ func (m *VirtualMachineInstanceMigration) EffectivePriority() MigrationPriority 
 		return PriorityUserTriggered
 	}
 	return *m.Spec.Priority
+}
+
+// UpdatesLauncher says whether virt-controller made the migration to bring a guest to a launcher of another image. The API server lets
+// only virt-controller make migrations of the lowest priority, and lets others write the annotation.
+func (m *VirtualMachineInstanceMigration) UpdatesLauncher() bool {
+	return m.Annotations[WorkloadUpdateMigrationAnnotation] != "" && m.EffectivePriority() == PrioritySystemMaintenance
+}
+
+// StaysOnNode says whether the migration brings the guest to another pod on the guest's own node, because no other node takes the guest.
+// virt-controller selects a node only for such an update. All other migrations bring the guest to another node.
+func (m *VirtualMachineInstanceMigration) StaysOnNode() bool {
+	return m.UpdatesLauncher() && m.Spec.AddedNodeSelector[corev1.LabelHostname] != ""
 }
 
 // migrationOrder is the order of the phases; a phase never goes back.

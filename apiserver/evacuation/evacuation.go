@@ -118,7 +118,7 @@ func (g *Guard) answer(ctx context.Context, vmi *v1.VirtualMachineInstance, e Ev
 // runsIn returns the node of a guest that runs in a pod, by the VMI's status. It is empty if the guest is not there.
 func runsIn(vmi *v1.VirtualMachineInstance, pod string) string {
 	for _, p := range vmi.Status.LauncherPods {
-		if p.Name == pod && vmi.Status.ActivePods[p.UID] == vmi.Status.NodeName {
+		if p.Name == pod && pod == vmi.LauncherPod() && vmi.Status.ActivePods[p.UID] == vmi.Status.NodeName {
 			return vmi.Status.NodeName
 		}
 	}

@@ -72,7 +72,19 @@ func TestAnswer(t *testing.T) {
 		"the target that was decided for": {target, under(v1.DecisionTarget), migrates},
 		"the target that has the guest":   {target, arrived, triggered},
 		"the source that was left":        {first, arrived, migrates},
-		"None, the target":                {target, func(vmi *v1.VirtualMachineInstance) { under("")(vmi); strategy(v1.EvictionStrategyNone)(vmi) }, ""},
+		"the target, on the same node": {target, func(vmi *v1.VirtualMachineInstance) {
+			under("")(vmi)
+			vmi.Status.ActivePods["target"] = "node1"
+		}, migrates},
+		"the source that was left, on the same node": {first, func(vmi *v1.VirtualMachineInstance) {
+			under(v1.DecisionTarget)(vmi)
+			vmi.Status.LauncherPod, vmi.Status.ActivePods["target"] = target, "node1"
+		}, migrates},
+		"the source that was left on the same node, after the end": {first, func(vmi *v1.VirtualMachineInstance) {
+			under(v1.DecisionTarget)(vmi)
+			vmi.Status.LauncherPod, vmi.Status.ActivePods["target"], vmi.Status.MigrationState.Completed = target, "node1", true
+		}, ""},
+		"None, the target": {target, func(vmi *v1.VirtualMachineInstance) { under("")(vmi); strategy(v1.EvictionStrategyNone)(vmi) }, ""},
 		"a target of earlier": {target, func(vmi *v1.VirtualMachineInstance) {
 			under(v1.DecisionSource)(vmi)
 			vmi.Status.MigrationState.Completed = true

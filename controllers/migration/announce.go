@@ -29,11 +29,11 @@ func (r *Reconciler) announce(before *v1.VirtualMachineInstanceMigration, w *wor
 	}
 	switch m.Status.Phase {
 	case v1.MigrationPreparingTarget:
-		say(corev1.EventTypeNormal, "PreparingTarget", "Migrate", "VirtualMachineInstance is to go from node %s to node %s", s.SourceNode, s.TargetNode)
+		say(corev1.EventTypeNormal, "PreparingTarget", "Migrate", "VirtualMachineInstance is to go %s", way(s))
 	case v1.MigrationRunning:
 		say(corev1.EventTypeNormal, "Migrating", "Migrate", "VirtualMachineInstance is migrating.")
 	case v1.MigrationSucceeded:
-		say(corev1.EventTypeNormal, "SuccessfulMigration", "Migrate", "The VirtualMachineInstance went from node %s to node %s%s", s.SourceNode, s.TargetNode, downtime(s))
+		say(corev1.EventTypeNormal, "SuccessfulMigration", "Migrate", "The VirtualMachineInstance went %s%s", way(s), downtime(s))
 	case v1.MigrationFailed:
 		if s.AbortRequested {
 			say(corev1.EventTypeNormal, "SuccessfulAbortMigration", "Migrate", "The migration was cancelled")
@@ -41,6 +41,14 @@ func (r *Reconciler) announce(before *v1.VirtualMachineInstanceMigration, w *wor
 		}
 		say(corev1.EventTypeWarning, "FailedMigration", "Migrate", "%s", s.FailureReason)
 	}
+}
+
+// way says from where to where the guest goes.
+func way(s *v1.VirtualMachineInstanceMigrationState) string {
+	if s.SourceNode == s.TargetNode {
+		return fmt.Sprintf("from pod %s to pod %s on node %s", s.SourcePod, s.TargetPod, s.SourceNode)
+	}
+	return fmt.Sprintf("from node %s to node %s", s.SourceNode, s.TargetNode)
 }
 
 // downtime says how long the guest stood still.

@@ -15,6 +15,8 @@ type cause struct {
 	priority v1.MigrationPriority
 	// purpose completes "a migration to …".
 	purpose string
+	// hostname is the label of the guest's own node, if the guest is to go to another pod there.
+	hostname string
 }
 
 // of says whether a migration was made for the cause.
@@ -38,12 +40,12 @@ func causeOf(vmi *v1.VirtualMachineInstance) *cause {
 	}
 	// An eviction of the guest's pod was refused, and virt-api wrote which node the guest is to leave.
 	if node := vmi.Status.EvacuationNodeName; node != "" && node == vmi.Status.NodeName && vmi.Spec.EvictionStrategy.Moves() {
-		return &cause{v1.EvacuationMigrationAnnotation, node, "kubevirt-evacuation-", v1.PrioritySystemCritical, "leave node " + node}
+		return &cause{annotation: v1.EvacuationMigrationAnnotation, value: node, prefix: "kubevirt-evacuation-", priority: v1.PrioritySystemCritical, purpose: "leave node " + node}
 	}
 	// The VM's template puts volumes on other claims. Every user who may edit the VM can cause such a migration. So it comes after the
 	// migrations of users who may migrate.
 	if update := vmi.VolumeUpdate(); update != "" {
-		return &cause{v1.VolumeUpdateAnnotation, update, "kubevirt-workload-update-", v1.PrioritySystemMaintenance, "copy disks to the claims that the template names"}
+		return &cause{annotation: v1.VolumeUpdateAnnotation, value: update, prefix: "kubevirt-workload-update-", priority: v1.PrioritySystemMaintenance, purpose: "copy disks to the claims that the template names"}
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (m *Mover) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, fmt.Errorf("list migrations: %w", err)
 	}
 	if slices.ContainsFunc(all.Items, func(m v1.VirtualMachineInstanceMigration) bool {
-		return isUpdate(&m) && m.DeletionTimestamp != nil && !m.IsFinal()
+		return m.UpdatesLauncher() && m.DeletionTimestamp != nil && !m.IsFinal()
 	}) {
 		m.updates.note(vmi, m.Clock.Now()) // somebody takes it back
 	}
@@ -189,5 +189,8 @@ func migrationFor(vmi *v1.VirtualMachineInstance, why *cause, failed []*v1.Virtu
 		Finalizers:      []string{v1.MigrationFinalizer},
 	}}
 	m.Spec = v1.VirtualMachineInstanceMigrationSpec{VMIName: vmi.Name, Priority: ptr.To(why.priority)}
+	if why.hostname != "" {
+		m.Spec.AddedNodeSelector = map[string]string{corev1.LabelHostname: why.hostname}
+	}
 	return m
 }

@@ -3,7 +3,6 @@ package migration
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +21,7 @@ import (
 const (
 	// turnDelay is the time between two looks at a guest that waits for its turn, or for virt-handlers.
 	turnDelay = 30 * time.Second
-	// aloneDelay is the time between two looks at a guest that has no other node.
+	// aloneDelay is the time between two looks at a guest that no node takes.
 	aloneDelay = 5 * time.Minute
 	// againDelay is how long after an update that somebody took back the guest gets another.
 	againDelay = 10 * time.Minute
@@ -77,10 +76,16 @@ func (m *Mover) update(ctx context.Context, vmi *v1.VirtualMachineInstance) (*ca
 	if turn, err := m.hasTurn(ctx, vmi, spec.Configuration.Migrations()); err != nil || !turn {
 		return nil, turnDelay, err
 	}
-	if other, err := m.otherNode(ctx, vmi, spec.Configuration.NodeSelectors()); err != nil || !other {
+	to, err := m.goesTo(ctx, vmi, spec.Configuration.NodeSelectors())
+	if err != nil || !to.other && to.hostname == "" {
 		return nil, aloneDelay, err
 	}
-	return &cause{v1.WorkloadUpdateMigrationAnnotation, vmi.LauncherPod(), "kubevirt-workload-update-", v1.PrioritySystemMaintenance, "a launcher of image " + m.LauncherImage}, 0, nil
+	why := &cause{annotation: v1.WorkloadUpdateMigrationAnnotation, value: vmi.LauncherPod(), prefix: "kubevirt-workload-update-", priority: v1.PrioritySystemMaintenance,
+		purpose: "a launcher of image " + m.LauncherImage}
+	if !to.other {
+		why.hostname = to.hostname
+	}
+	return why, 0, nil
 }
 
 // withdraw deletes the migrations that were made for an update and have not begun.
@@ -91,7 +96,7 @@ func (m *Mover) withdraw(ctx context.Context, vmi *v1.VirtualMachineInstance) er
 	}
 	for i := range all.Items {
 		update := &all.Items[i]
-		if !isUpdate(update) || !waits(update) || update.DeletionTimestamp != nil {
+		if !update.UpdatesLauncher() || !waits(update) || update.DeletionTimestamp != nil {
 			continue
 		}
 		if err := m.Client.Delete(ctx, update, client.Preconditions{UID: &update.UID}); client.IgnoreNotFound(err) != nil {
@@ -99,12 +104,6 @@ func (m *Mover) withdraw(ctx context.Context, vmi *v1.VirtualMachineInstance) er
 		}
 	}
 	return nil
-}
-
-// isUpdate says whether virt-controller made a migration to bring a guest to a launcher of another image. The API server lets only
-// virt-controller make migrations of the lowest priority, and lets others write the annotation.
-func isUpdate(m *v1.VirtualMachineInstanceMigration) bool {
-	return m.Annotations[v1.WorkloadUpdateMigrationAnnotation] != "" && m.EffectivePriority() == v1.PrioritySystemMaintenance
 }
 
 // hasTurn says whether a guest may have its update now: no more of them are made than may run, see next.
@@ -116,7 +115,7 @@ func (m *Mover) hasTurn(ctx context.Context, vmi *v1.VirtualMachineInstance, con
 	under, from := 0, 0
 	for i := range all.Items {
 		other := &all.Items[i]
-		if other.IsFinal() || !isUpdate(other) || other.Namespace == vmi.Namespace && other.Spec.VMIName == vmi.Name {
+		if other.IsFinal() || !other.UpdatesLauncher() || other.Namespace == vmi.Namespace && other.Spec.VMIName == vmi.Name {
 			continue
 		}
 		under++
@@ -132,25 +131,42 @@ func (m *Mover) hasTurn(ctx context.Context, vmi *v1.VirtualMachineInstance, con
 	return under < max(1, config.Parallel()/2) && from < max(1, config.Outbound()/2), nil
 }
 
-// otherNode says whether another node may take the guest.
-func (m *Mover) otherNode(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster map[string]string) (bool, error) {
+// destination is where an update can bring a guest.
+type destination struct {
+	// other: another node takes the guest.
+	other bool
+	// hostname is the label of the guest's own node, if that node takes another pod of the guest.
+	hostname string
+}
+
+// look takes a page of nodes into account. A node that virt-handler has left takes no guest. It is pure.
+func (d *destination) look(nodes []corev1.Node, own string, tolerations []corev1.Toleration) {
+	for i := range nodes {
+		switch n := &nodes[i]; {
+		case n.Labels[v1.SchedulableLabel] != "true" || !nodefit.Takes(n, tolerations):
+		case n.Name == own:
+			d.hostname = n.Labels[corev1.LabelHostname]
+		default:
+			d.other = true
+		}
+	}
+}
+
+// goesTo says where an update can bring a guest.
+func (m *Mover) goesTo(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster map[string]string) (to destination, err error) {
 	selector, err := nodefit.Selector(vmi, cluster)
 	if err != nil {
-		return false, fmt.Errorf("read nodeSelector: %w", err)
+		return to, fmt.Errorf("read nodeSelector: %w", err)
 	}
 	const page = 100
 	for more := ""; ; {
 		var nodes corev1.NodeList
 		if err := m.Live.List(ctx, &nodes, client.MatchingLabelsSelector{Selector: selector}, client.Limit(page), client.Continue(more)); err != nil {
-			return false, fmt.Errorf("list nodes: %w", err)
+			return to, fmt.Errorf("list nodes: %w", err)
 		}
-		if slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool {
-			return n.Name != vmi.Status.NodeName && n.Labels[v1.SchedulableLabel] == "true" && nodefit.Takes(&n, vmi.Spec.Tolerations)
-		}) {
-			return true, nil
-		}
-		if more = nodes.Continue; more == "" {
-			return false, nil
+		to.look(nodes.Items, vmi.Status.NodeName, vmi.Spec.Tolerations)
+		if more = nodes.Continue; to.other || more == "" {
+			return to, nil
 		}
 	}
 }

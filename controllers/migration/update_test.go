@@ -38,7 +38,7 @@ func (c *cluster) outdated(name string, edit func(*v1.VirtualMachineInstance)) *
 func (c *cluster) mover(methods ...v1.WorkloadUpdateMethod) (*Mover, *v1.KubeVirtSpec) {
 	c.t.Helper()
 	for _, name := range []string{"node1", "node2"} {
-		c.make(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.SchedulableLabel: "true"}}})
+		c.make(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.SchedulableLabel: "true", corev1.LabelHostname: "host-of-" + name}}})
 	}
 	spec := &v1.KubeVirtSpec{WorkloadUpdateStrategy: &v1.WorkloadUpdateStrategy{WorkloadUpdateMethods: methods}}
 	return &Mover{Client: c.client, Live: c.client, Events: c.events, Clock: c.clock, LauncherImage: newImage,
@@ -96,7 +96,7 @@ func TestUpdates(t *testing.T) {
 		}
 		for _, made := range made {
 			if !strings.HasPrefix(made.Name, "kubevirt-workload-update-") || made.Spec.VMIName != "a" || made.EffectivePriority() != v1.PrioritySystemMaintenance ||
-				made.Annotations[v1.WorkloadUpdateMigrationAnnotation] != vmi.LauncherPod() || len(made.OwnerReferences) != 1 || made.OwnerReferences[0].UID != vmi.UID {
+				made.Annotations[v1.WorkloadUpdateMigrationAnnotation] != vmi.LauncherPod() || made.StaysOnNode() || !made.UpdatesLauncher() || len(made.OwnerReferences) != 1 || made.OwnerReferences[0].UID != vmi.UID {
 				t.Errorf("%s: %+v", name, made)
 			}
 		}
@@ -114,21 +114,13 @@ func TestUpdatesWait(t *testing.T) {
 		t.Errorf("during a roll-out: %d migrations, looked at again after %s", len(made), after)
 	}
 	m.RolledOut = func(context.Context) (bool, error) { return true, nil }
-	node := &corev1.Node{}
-	if err := c.client.Get(t.Context(), client.ObjectKey{Name: "node2"}, node); err != nil {
-		t.Fatal(err)
-	}
-	node.Spec.Unschedulable = true
-	if err := c.client.Update(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	c.cordon("node1", true)
+	c.cordon("node2", true)
 	if made, after := c.updates(m, vmi); len(made) != 0 || after != aloneDelay {
-		t.Errorf("with the other node cordoned: %d migrations, looked at again after %s", len(made), after)
+		t.Errorf("with both nodes cordoned: %d migrations, looked at again after %s", len(made), after)
 	}
-	node.Spec.Unschedulable = false
-	if err := c.client.Update(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	c.cordon("node1", false)
+	c.cordon("node2", false)
 	second := c.outdated("b", func(*v1.VirtualMachineInstance) {})
 	if made, _ := c.updates(m, vmi); len(made) != 1 {
 		t.Fatalf("%d migrations", len(made))
@@ -136,6 +128,73 @@ func TestUpdatesWait(t *testing.T) {
 	// Both leave node1, from which two guests may go at a time.
 	if made, after := c.updates(m, second); len(made) != 1 || after != turnDelay {
 		t.Errorf("beside another update of the node: %d migrations, looked at again after %s", len(made), after)
+	}
+}
+
+func (c *cluster) cordon(name string, cordoned bool) {
+	c.t.Helper()
+	node := &corev1.Node{}
+	if err := c.client.Get(c.t.Context(), client.ObjectKey{Name: name}, node); err != nil {
+		c.t.Fatal(err)
+	}
+	node.Spec.Unschedulable = cordoned
+	if err := c.client.Update(c.t.Context(), node); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestDestination: a guest goes to any other node that takes it, and to another pod on its own node only if there is none.
+func TestDestination(t *testing.T) {
+	node := func(name string, edit func(*corev1.Node)) corev1.Node {
+		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.SchedulableLabel: "true", corev1.LabelHostname: name + "-host"}}}
+		edit(&n)
+		return n
+	}
+	fine := func(*corev1.Node) {}
+	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }
+	away := func(n *corev1.Node) { n.Labels[v1.SchedulableLabel] = "false" }
+	tainted := func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "own", Effect: corev1.TaintEffectNoSchedule}}
+	}
+	tolerates := []corev1.Toleration{{Key: "own", Operator: corev1.TolerationOpExists}}
+	for name, c := range map[string]struct {
+		pages       [][]corev1.Node
+		tolerations []corev1.Toleration
+		want        destination
+	}{
+		"no node":                          {},
+		"its own node":                     {pages: [][]corev1.Node{{node("own", fine)}}, want: destination{hostname: "own-host"}},
+		"another":                          {pages: [][]corev1.Node{{node("own", fine), node("b", fine)}}, want: destination{true, "own-host"}},
+		"another on a later page":          {pages: [][]corev1.Node{{node("own", fine)}, {node("b", fine)}}, want: destination{true, "own-host"}},
+		"another that is cordoned":         {pages: [][]corev1.Node{{node("own", fine), node("b", cordoned)}}, want: destination{hostname: "own-host"}},
+		"another without virt-handler":     {pages: [][]corev1.Node{{node("own", fine), node("b", away)}}, want: destination{hostname: "own-host"}},
+		"another that is tainted":          {pages: [][]corev1.Node{{node("own", fine), node("b", tainted)}}, want: destination{hostname: "own-host"}},
+		"another whose taint it tolerates": {pages: [][]corev1.Node{{node("own", fine), node("b", tainted)}}, tolerations: tolerates, want: destination{true, "own-host"}},
+		"its own is cordoned":              {pages: [][]corev1.Node{{node("own", cordoned)}}},
+		"its own has no virt-handler":      {pages: [][]corev1.Node{{node("own", away)}}},
+		"its own is tainted":               {pages: [][]corev1.Node{{node("own", tainted)}}},
+		"its own has no hostname":          {pages: [][]corev1.Node{{node("own", func(n *corev1.Node) { delete(n.Labels, corev1.LabelHostname) })}}},
+		"another, and its own is cordoned": {pages: [][]corev1.Node{{node("own", cordoned), node("b", fine)}}, want: destination{other: true}},
+	} {
+		var got destination
+		for _, page := range c.pages {
+			got.look(page, "own", c.tolerations)
+		}
+		if got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// TestUpdateOnOwnNode: where only the guest's own node takes the guest, its update names that node.
+func TestUpdateOnOwnNode(t *testing.T) {
+	c := newCluster(t)
+	m, _ := c.mover(v1.WorkloadUpdateLiveMigrate)
+	vmi := c.outdated("a", func(*v1.VirtualMachineInstance) {})
+	c.cordon("node2", true)
+	made, _ := c.updates(m, vmi)
+	if len(made) != 1 || !made[0].StaysOnNode() || made[0].Spec.AddedNodeSelector[corev1.LabelHostname] != "host-of-node1" {
+		t.Errorf("the migrations are %+v", made)
 	}
 }
 

@@ -113,6 +113,7 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if object.IsFinal() {
 		return ctrl.Result{}, nil
 	}
+	r.departLeft(object)
 	if launcher == nil {
 		return r.withoutLauncher(ctx, object)
 	}

@@ -107,6 +107,18 @@ func (d *Departures) Step(vmi *v1.VirtualMachineInstance, launcher *sessions.Ses
 	})
 }
 
+// departLeft has the launcher that a guest has left for another launcher of this node end, if an earlier virt-handler has not done that.
+// Where the guest went to another node, see endStale.
+func (r *Reconciler) departLeft(vmi *v1.VirtualMachineInstance) {
+	m := vmi.Status.MigrationState
+	if m == nil || m.SourceNode != r.NodeName || m.TargetNode != r.NodeName || m.SourcePod == vmi.LauncherPod() {
+		return
+	}
+	if left := r.Sessions.Get(types.NamespacedName{Namespace: vmi.Namespace, Name: m.SourcePod}); left != nil {
+		r.depart(vmi, left)
+	}
+}
+
 // depart has a guest leave, if its VMI says so.
 func (r *Reconciler) depart(vmi *v1.VirtualMachineInstance, launcher *sessions.Session) {
 	if r.Departures != nil {

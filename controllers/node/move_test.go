@@ -614,6 +614,51 @@ func TestEndedWithoutTheSource(t *testing.T) {
 	}
 }
 
+// TestEndedOnOneNode: the guest went to another pod of the same node while virt-handler was away. The next virt-handler ends the launcher that
+// the guest has left, whether it still has the guest or not.
+func TestEndedOnOneNode(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave   func(*moving)
+		command string
+	}{
+		"moved":      {func(m *moving) { m.source.sent() }, control.CommandRelease},
+		"still runs": {func(*moving) {}, control.CommandShutdown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMoving(t)
+			m.copies()
+			m.here.Departures.Close()
+			c.leave(m)
+			vmi := m.vmi()
+			s := vmi.Status.MigrationState
+			s.Decision, s.Completed, s.TargetNode = v1.DecisionTarget, true, "here"
+			s.TargetState = &v1.MigrationTargetState{DomainReadyTimestamp: &metav1.Time{Time: time.Now()}}
+			vmi.Status.Settle()
+			if vmi.Status.NodeName != "here" || vmi.Status.LauncherPod != s.TargetPod {
+				t.Fatalf("the guest is in %s on %s", vmi.Status.LauncherPod, vmi.Status.NodeName)
+			}
+			if err := m.raw.Status().Update(t.Context(), vmi); err != nil {
+				t.Fatal(err)
+			}
+			m.until("reported", func() bool {
+				return m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: s.SourcePod}).State().State == m.source.is().State
+			})
+			m.restart()
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			for deadline := time.Now().Add(20 * time.Second); m.source.wasAsked(c.command) == 0; <-tick.C {
+				if time.Now().After(deadline) {
+					t.Fatalf("the source was asked for %v", m.source.asked)
+				}
+				if _, err := m.here.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.idle()
+		})
+	}
+}
+
 // TestStillRuns: a guest that runs here although it is decided that it runs on the target is ended at once.
 func TestStillRuns(t *testing.T) {
 	m := newMoving(t)

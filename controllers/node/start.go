@@ -48,7 +48,7 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
 	}
-	w := r.wiring(vmi)
+	w := r.wiring(vmi, launcher.Pod.Name)
 	defer w.close()
 	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, connections, netns) }); err != nil {
 		return err

@@ -14,33 +14,33 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// vhostHandovers is how often the launcher of one VMI gets files of vhost-net. A start is
+// vhostHandovers is how often one launcher of a VMI gets files of vhost-net. A start is
 // repeated after a failure. A hostile launcher could keep the files, say that its start failed,
 // and ask again: each file holds kernel memory that counts as nobody's (vhost_net_open in
 // drivers/vhost/net.c). Its next start then has QEMU move the packets.
 const vhostHandovers = 3
 
-// vhostCounts counts, for each VMI, how often its launcher got files of vhost-net.
+// vhostCounts counts, for each VMI, how often its newest launcher got files of vhost-net. The files of an earlier launcher end with its pod.
 type vhostCounts struct {
 	mu sync.Mutex
 	by map[types.NamespacedName]vhostCount
 }
 
 type vhostCount struct {
-	to    types.UID // the VMI's; another VMI of the name begins anew
+	to    string // the launcher's pod, whose name tells the VMI's UID; another pod begins anew
 	times int
 }
 
-// left says whether a VMI's launcher may get files once more.
-func (h *vhostCounts) left(vmi *v1.VirtualMachineInstance) bool {
+// left says whether a launcher of a VMI may get files once more.
+func (h *vhostCounts) left(vmi *v1.VirtualMachineInstance, pod string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before := h.by[client.ObjectKeyFromObject(vmi)]
-	return before.to != vmi.UID || before.times < vhostHandovers
+	return before.to != pod || before.times < vhostHandovers
 }
 
-// note notes that a VMI's launcher gets files.
-func (h *vhostCounts) note(vmi *v1.VirtualMachineInstance) {
+// note notes that a launcher of a VMI gets files.
+func (h *vhostCounts) note(vmi *v1.VirtualMachineInstance, pod string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.by == nil {
@@ -48,8 +48,8 @@ func (h *vhostCounts) note(vmi *v1.VirtualMachineInstance) {
 	}
 	name := client.ObjectKeyFromObject(vmi)
 	now := h.by[name]
-	if now.to != vmi.UID {
-		now = vhostCount{to: vmi.UID}
+	if now.to != pod {
+		now = vhostCount{to: pod}
 	}
 	now.times++
 	h.by[name] = now
@@ -66,7 +66,7 @@ func (h *vhostCounts) forget(name types.NamespacedName) {
 // can take the files for it. A launcher of an older image would refuse the files. Opening the
 // device loads the kernel's module, so a node that emulates is not asked.
 func (r *Reconciler) hasVhostNet(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, by qemuargs.Accelerator) bool {
-	if by != qemuargs.KVM || r.OpenVhostNet == nil || !slices.Contains(launcher.Features, control.FeatureVhostNet) || !r.vhostCounts.left(vmi) {
+	if by != qemuargs.KVM || r.OpenVhostNet == nil || !slices.Contains(launcher.Features, control.FeatureVhostNet) || !r.vhostCounts.left(vmi, launcher.Pod.Name) {
 		return false
 	}
 	files, err := r.OpenVhostNet(1)

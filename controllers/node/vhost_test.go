@@ -106,13 +106,13 @@ func TestVhostHandoversOfCards(t *testing.T) {
 	vmi, device := demanding(), &vhostDevice{}
 	r := &Reconciler{OpenVhostNet: device.open}
 	for range vhostHandovers {
-		r.wiring(vmi).close()
+		r.wiring(vmi, "pod").close()
 	}
 	for n := range vhostHandovers {
-		if !r.vhostCounts.left(vmi) {
+		if !r.vhostCounts.left(vmi, "pod") {
 			t.Fatalf("none is left after %d", n)
 		}
-		w := r.wiring(vmi)
+		w := r.wiring(vmi, "pod")
 		for range 2 {
 			files, err := w.openVhostNet(1)
 			closeAll(files)
@@ -121,33 +121,31 @@ func TestVhostHandoversOfCards(t *testing.T) {
 			}
 		}
 	}
-	if r.vhostCounts.left(vmi) {
+	if r.vhostCounts.left(vmi, "pod") {
 		t.Error("more are left")
 	}
 }
 
-// TestVhostHandovers: a VMI's launcher gets files of vhost-net a few times. Another VMI has its
-// own count, also under the same name.
+// TestVhostHandovers: a launcher gets files of vhost-net a few times. Another launcher has its own count, also that of another pod
+// of the same VMI.
 func TestVhostHandovers(t *testing.T) {
 	vmi, h := demanding(), &vhostCounts{}
 	another := vmi.DeepCopy()
 	another.Name = "another"
-	again := vmi.DeepCopy()
-	again.UID = "again"
 	for n := range vhostHandovers {
-		if !h.left(vmi) {
+		if !h.left(vmi, "first") {
 			t.Fatalf("none is left after %d", n)
 		}
-		h.note(vmi)
+		h.note(vmi, "first")
 	}
-	if h.left(vmi) || !h.left(another) || !h.left(again) {
-		t.Errorf("left are %v, another's %v, the next one's %v", h.left(vmi), h.left(another), h.left(again))
+	if h.left(vmi, "first") || !h.left(another, "another") || !h.left(vmi, "second") {
+		t.Errorf("left are %v, another's %v, the next pod's %v", h.left(vmi, "first"), h.left(another, "another"), h.left(vmi, "second"))
 	}
-	h.note(again)
-	if !h.left(again) || h.by[client.ObjectKeyFromObject(again)].times != 1 {
-		t.Errorf("the next VMI of the name has %+v", h.by)
+	h.note(vmi, "second")
+	if !h.left(vmi, "second") || h.by[client.ObjectKeyFromObject(vmi)].times != 1 {
+		t.Errorf("the VMI's next pod has %+v", h.by)
 	}
-	if h.forget(client.ObjectKeyFromObject(again)); len(h.by) > 0 {
+	if h.forget(client.ObjectKeyFromObject(vmi)); len(h.by) > 0 {
 		t.Errorf("a VMI that is gone is remembered: %v", h.by)
 	}
 }

@@ -30,13 +30,13 @@ type wiring struct {
 	openVhostNet func(queues int) ([]*os.File, error)
 }
 
-// wiring is for one hand-over to a launcher. It counts as one of vhost-net's files, however many cards
+// wiring is for one hand-over to the launcher of a pod. It counts as one of vhost-net's files, however many cards
 // have some, once the first is open: a hand-over that fails before has given the launcher none.
-func (r *Reconciler) wiring(vmi *v1.VirtualMachineInstance) *wiring {
+func (r *Reconciler) wiring(vmi *v1.VirtualMachineInstance, pod string) *wiring {
 	counted := false
 	return &wiring{openVhostNet: func(queues int) ([]*os.File, error) {
 		if !counted {
-			r.vhostCounts.note(vmi)
+			r.vhostCounts.note(vmi, pod)
 			counted = true
 		}
 		return r.OpenVhostNet(queues)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -25,6 +26,7 @@ func testMigration() *v1.VirtualMachineInstanceMigration {
 func TestTargetPod(t *testing.T) {
 	for _, dir := range cases(t) {
 		vmi := load(t, dir)
+		vmi.Status.NodeName, vmi.Status.ActivePods = "a", map[types.UID]string{"1": "a", "2": "b", "3": ""}
 		first, target := Pod(vmi, testConfig), targetPod(vmi, testMigration(), testConfig)
 		if target.Name == first.Name || target.Labels[v1.MigrationJobLabel] != "m" || target.Annotations[v1.MigrationJobNameAnnotation] != "move" {
 			t.Errorf("%s: %s %v %v", dir, target.Name, target.Labels, target.Annotations)
@@ -32,9 +34,8 @@ func TestTargetPod(t *testing.T) {
 		if s := target.Spec.NodeSelector; s["rack"] != "2" || s[corev1.LabelArchStable] != "amd64" {
 			t.Errorf("%s: node selector %v", dir, s)
 		}
-		terms := target.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-		if last := terms[len(terms)-1]; last.TopologyKey != corev1.LabelHostname || last.LabelSelector.MatchLabels[v1.CreatedByLabel] != string(vmi.UID) {
-			t.Errorf("%s: anti-affinity %v", dir, terms)
+		if diff := cmp.Diff([]corev1.NodeSelectorTerm{{MatchFields: off("a", "b")}}, target.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); diff != "" {
+			t.Errorf("%s: node affinity: %s", dir, diff)
 		}
 		if first.Labels[v1.CreatedByLabel] != string(vmi.UID) {
 			t.Errorf("%s: the first pod's labels are %v", dir, first.Labels)
@@ -43,9 +44,58 @@ func TestTargetPod(t *testing.T) {
 		target.Name = first.Name
 		delete(target.Labels, v1.MigrationJobLabel)
 		delete(target.Annotations, v1.MigrationJobNameAnnotation)
-		target.Spec.NodeSelector, target.Spec.Affinity = first.Spec.NodeSelector, first.Spec.Affinity
+		target.Spec.NodeSelector = first.Spec.NodeSelector
+		if target.Spec.Affinity.NodeAffinity = nil; first.Spec.Affinity == nil && *target.Spec.Affinity == (corev1.Affinity{}) {
+			target.Spec.Affinity = nil
+		}
 		if diff := cmp.Diff(first, target); diff != "" {
 			t.Errorf("%s: the target pod differs from the first: %s", dir, diff)
+		}
+	}
+}
+
+// off are the requirements that keep a pod off nodes.
+func off(nodes ...string) []corev1.NodeSelectorRequirement {
+	var out []corev1.NodeSelectorRequirement
+	for _, node := range nodes {
+		out = append(out, corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}})
+	}
+	return out
+}
+
+// TestKeptApart: a target pod that must be on another node is kept off by each alternative that the VMI's own affinity has, and by no
+// pod. The target of an update that stays on the guest's node has the VMI's own affinity.
+func TestKeptApart(t *testing.T) {
+	rack := corev1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpExists}
+	terms := func(t ...corev1.NodeSelectorTerm) *corev1.Affinity {
+		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: t}}}
+	}
+	update := testMigration()
+	update.Annotations, update.Spec.Priority = map[string]string{v1.WorkloadUpdateMigrationAnnotation: "old"}, ptr.To(v1.PrioritySystemMaintenance)
+	elsewhere := update.DeepCopy()
+	update.Spec.AddedNodeSelector = map[string]string{corev1.LabelHostname: "a"}
+	users := testMigration()
+	users.Annotations, users.Spec.AddedNodeSelector = update.Annotations, update.Spec.AddedNodeSelector
+	for name, c := range map[string]struct {
+		migration *v1.VirtualMachineInstanceMigration
+		own, want *corev1.Affinity
+	}{
+		"no affinity":              {testMigration(), nil, terms(corev1.NodeSelectorTerm{MatchFields: off("a")})},
+		"a preference":             {testMigration(), &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}, terms(corev1.NodeSelectorTerm{MatchFields: off("a")})},
+		"two alternatives":         {testMigration(), terms(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{rack}}, corev1.NodeSelectorTerm{MatchFields: off("b")}), terms(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{rack}, MatchFields: off("a")}, corev1.NodeSelectorTerm{MatchFields: off("b", "a")})},
+		"a term that fits no node": {testMigration(), terms(corev1.NodeSelectorTerm{}), terms(corev1.NodeSelectorTerm{})},
+		"an update to another":     {elsewhere, nil, terms(corev1.NodeSelectorTerm{MatchFields: off("a")})},
+		"an update that stays":     {update, nil, nil},
+		"a user's to its own node": {users, nil, terms(corev1.NodeSelectorTerm{MatchFields: off("a")})},
+	} {
+		vmi := load(t, "testdata/minimal")
+		vmi.Spec.Affinity, vmi.Status.NodeName = c.own, "a"
+		pod := targetPod(vmi, c.migration, testConfig)
+		if diff := cmp.Diff(c.want, pod.Spec.Affinity); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if c.migration == update && pod.Spec.NodeSelector[corev1.LabelHostname] != "a" {
+			t.Errorf("%s: node selector %v", name, pod.Spec.NodeSelector)
 		}
 	}
 }

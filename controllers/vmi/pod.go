@@ -123,7 +123,9 @@ func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInsta
 			pod.Spec.NodeSelector[key] = value
 		}
 	}
-	keepApart(pod, vmi)
+	if !migration.StaysOnNode() {
+		keepApart(pod, vmi)
+	}
 	if config.PostCopy {
 		one, r := *resource.NewQuantity(1, resource.DecimalSI), &pod.Spec.Containers[0].Resources
 		r.Requests[FaultResource], r.Limits[FaultResource] = one, one
@@ -131,20 +133,39 @@ func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInsta
 	return pod
 }
 
-// keepApart keeps a pod off the nodes of the VMI's other pods.
+// keepApart keeps a pod off the nodes of the VMI's other pods. It names the nodes: an anti-affinity to the pods would also keep later pods off
+// this pod's node, and an update may have to bring the guest to another pod there.
 func keepApart(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	nodes := map[string]bool{vmi.Status.NodeName: true}
+	for _, node := range vmi.Status.ActivePods {
+		nodes[node] = true
+	}
+	delete(nodes, "")
+	var off []corev1.NodeSelectorRequirement
+	for _, node := range slices.Sorted(maps.Keys(nodes)) {
+		off = append(off, corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}})
+	}
+	if len(off) == 0 {
+		return
+	}
 	if pod.Spec.Affinity == nil {
 		pod.Spec.Affinity = &corev1.Affinity{}
 	}
-	affinity := pod.Spec.Affinity
-	if affinity.PodAntiAffinity == nil {
-		affinity.PodAntiAffinity = &corev1.PodAntiAffinity{}
+	if pod.Spec.Affinity.NodeAffinity == nil {
+		pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	anti := affinity.PodAntiAffinity
-	anti.RequiredDuringSchedulingIgnoredDuringExecution = append(anti.RequiredDuringSchedulingIgnoredDuringExecution, corev1.PodAffinityTerm{
-		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1.CreatedByLabel: string(vmi.UID)}},
-		TopologyKey:   corev1.LabelHostname,
-	})
+	affinity := pod.Spec.Affinity.NodeAffinity
+	if affinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		affinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: off}}}
+		return
+	}
+	// A node fits if one of the terms fits. A term without requirements fits no node.
+	terms := affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	for i := range terms {
+		if t := &terms[i]; len(t.MatchExpressions)+len(t.MatchFields) > 0 {
+			t.MatchFields = append(t.MatchFields, off...)
+		}
+	}
 }
 
 func podLabels(vmi *v1.VirtualMachineInstance) map[string]string {
