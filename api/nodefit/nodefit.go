@@ -51,3 +51,12 @@ func Takes(node *corev1.Node, tolerations []corev1.Toleration) bool {
 		return !slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(logr.Discard(), &taint, true) })
 	})
 }
+
+// Drained says whether a guest with these tolerations is to leave a node, because the node has a taint with the key. A guest that tolerates
+// the taint stays: it could come back at once.
+func Drained(node *corev1.Node, key string, tolerations []corev1.Toleration) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+		return taint.Key == key && taint.Effect == corev1.TaintEffectNoSchedule &&
+			!slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(logr.Discard(), &taint, true) })
+	})
+}

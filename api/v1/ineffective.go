@@ -66,7 +66,6 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "uninstallStrategy", why: "there is no operator, and the deletion of this object removes nothing; `make undeploy` refuses while there are VirtualMachines"},
 	{path: "certificateRotateStrategy", why: "the components' certificates live for a day, and their CAs for 30 days"},
 	{path: "synchronizationPort", why: oneCluster},
-	{path: migrations + "nodeDrainTaintKey", why: "no taint has a guest move; drain the node, or make a VirtualMachineInstanceMigration"},
 	{path: migrations + "allowWorkloadDisruption", why: "no guest is paused so that its migration ends; set allowPostCopy", with: migrations + "allowPostCopy"},
 	{path: migrations + "unsafeMigrationOverride", why: "a guest whose disks only one node can use stays where it is"},
 	{path: migrations + "disableTLS", why: "virt-handlers always speak TLS"},

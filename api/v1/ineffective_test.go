@@ -42,6 +42,7 @@ var effective = map[string]string{
 	migrations + "maxDowntimeMs":                                   "controllers/node TestLimits",
 	migrations + "allowAutoConverge":                               "controllers/node TestLimits",
 	"workloadUpdateStrategy.workloadUpdateMethods":                 "controllers/migration TestUpdates",
+	migrations + "nodeDrainTaintKey":                               "controllers/migration TestTaintedNode",
 	migrations + "allowPostCopy":                                   "controllers/node TestLimits",
 	migrations + "allowWorkloadDisruption":                         "TestPostCopyAllowed",
 	developer + "useEmulation":                                     "test/e2e",

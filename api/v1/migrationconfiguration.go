@@ -10,14 +10,16 @@ import (
 type ClusterMigrationConfiguration struct {
 	MigrationConfiguration       `json:",inline"`
 	UnusedMigrationConfiguration `json:",inline"`
+	// NodeDrainTaintKey is the key of a taint. Guests leave a node that has it with the effect NoSchedule, if their evictionStrategy has
+	// them move and they do not tolerate it. Default: kubevirt.io/drain.
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	NodeDrainTaintKey *string `json:"nodeDrainTaintKey,omitempty"`
 }
 
 // UnusedMigrationConfiguration holds what nothing reads yet. The condition FieldsWithoutEffect says why of
 // each field that is set.
 type UnusedMigrationConfiguration struct {
-	// NodeDrainTaintKey has no effect.
-	// +optional
-	NodeDrainTaintKey *string `json:"nodeDrainTaintKey,omitempty"`
 	// UnsafeMigrationOverride has no effect.
 	// +optional
 	UnsafeMigrationOverride *bool `json:"unsafeMigrationOverride,omitempty"`
@@ -99,6 +101,17 @@ func (c *KubeVirtConfiguration) Migrations() *MigrationConfiguration {
 		return nil
 	}
 	return &c.MigrationConfiguration.MigrationConfiguration
+}
+
+// defaultDrainTaintKey is KubeVirt's.
+const defaultDrainTaintKey = "kubevirt.io/drain"
+
+// DrainTaintKey is the key of the taint by which the guests of a node are to leave it.
+func (c *KubeVirtConfiguration) DrainTaintKey() string {
+	if c == nil || c.MigrationConfiguration == nil || c.MigrationConfiguration.NodeDrainTaintKey == nil {
+		return defaultDrainTaintKey
+	}
+	return *c.MigrationConfiguration.NodeDrainTaintKey
 }
 
 // Parallel is how many migrations run at a time in the cluster.

@@ -30,8 +30,8 @@ func (c *cause) counts(m *v1.VirtualMachineInstanceMigration) bool {
 	return c.of(m) || c.annotation == v1.VolumeUpdateAnnotation && m.Annotations[c.annotation] != ""
 }
 
-// causeOf is why a guest is to move now, or nil. It is pure.
-func causeOf(vmi *v1.VirtualMachineInstance) *cause {
+// causeOf is why a guest is to move now, or nil. drained says that the guest's node has the taint by which guests leave it. It is pure.
+func causeOf(vmi *v1.VirtualMachineInstance, drained bool) *cause {
 	if vmi.Status.Phase != v1.Running || vmi.DeletionTimestamp != nil {
 		return nil
 	}
@@ -39,7 +39,7 @@ func causeOf(vmi *v1.VirtualMachineInstance) *cause {
 		return nil
 	}
 	// An eviction of the guest's pod was refused, and virt-api wrote which node the guest is to leave.
-	if node := vmi.Status.EvacuationNodeName; node != "" && node == vmi.Status.NodeName && vmi.Spec.EvictionStrategy.Moves() {
+	if node := vmi.Status.NodeName; node != "" && (node == vmi.Status.EvacuationNodeName || drained) && vmi.Spec.EvictionStrategy.Moves() {
 		return &cause{annotation: v1.EvacuationMigrationAnnotation, value: node, prefix: "kubevirt-evacuation-", priority: v1.PrioritySystemCritical, purpose: "leave node " + node}
 	}
 	// The VM's template puts volumes on other claims. Every user who may edit the VM can cause such a migration. So it comes after the
@@ -50,9 +50,9 @@ func causeOf(vmi *v1.VirtualMachineInstance) *cause {
 	return nil
 }
 
-// moot is why a migration that virt-controller made is not needed any more; empty if it is needed.
-func moot(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) string {
-	if node := m.Annotations[v1.EvacuationMigrationAnnotation]; node != "" && (node != vmi.Status.EvacuationNodeName || node != vmi.Status.NodeName) {
+// moot is why a migration that virt-controller made is not needed any more; empty if it is needed. drained is as for causeOf.
+func moot(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance, drained bool) string {
+	if node := m.Annotations[v1.EvacuationMigrationAnnotation]; node != "" && (node != vmi.Status.NodeName || node != vmi.Status.EvacuationNodeName && !drained) {
 		return fmt.Sprintf("nobody asks the guest to leave node %q any more", node)
 	}
 	if pod := m.Annotations[v1.WorkloadUpdateMigrationAnnotation]; pod != "" && pod != vmi.LauncherPod() {

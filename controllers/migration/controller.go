@@ -161,7 +161,9 @@ type work struct {
 	// so.
 	left time.Duration
 	lost bool
-	now  time.Time
+	// drained: the guest's node has the taint by which guests leave it. It is looked at only for a migration by which the guest leaves its node.
+	drained bool
+	now     time.Time
 }
 
 // mine says whether the VMI's last migration is this one.
@@ -187,6 +189,11 @@ func (r *Reconciler) look(ctx context.Context, migration *v1.VirtualMachineInsta
 		return nil, fmt.Errorf("get VMI %s: %w", key.Name, err)
 	}
 	w.vmi = vmi
+	if migration.Annotations[v1.EvacuationMigrationAnnotation] != "" {
+		if w.drained, err = drained(ctx, r.Client, vmi, r.Cluster); err != nil {
+			return nil, err
+		}
+	}
 	if w.target, err = r.pod(ctx, vmi, v1.LauncherPodName(vmi.Name, vmi.UID, migration.UID), migration.IsUnderway()); err != nil || !w.mine() || w.state().Decision != "" {
 		r.absences.forget(migration.UID)
 		return w, err

@@ -56,8 +56,8 @@ func giveUp(w *work) string {
 		return "the migration was cancelled"
 	case w.vmi.DeletionTimestamp != nil && !s.PostCopy():
 		return "the VirtualMachineInstance is being deleted"
-	case w.target == nil && moot(m, w.vmi) != "":
-		return moot(m, w.vmi)
+	case w.target == nil && moot(m, w.vmi, w.drained) != "":
+		return moot(m, w.vmi, w.drained)
 	case unwanted(w.vmi) != "" && !s.PostCopy():
 		return unwanted(w.vmi)
 	case w.target == nil && m.IsUnderway():

@@ -48,14 +48,12 @@ type Mover struct {
 
 // Setup registers the reconciler with a manager, after Reconciler, whose index it uses.
 func (m *Mover) Setup(mgr ctrl.Manager) error {
-	toMove := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		vmi := o.(*v1.VirtualMachineInstance)
-		return causeOf(vmi) != nil || m.outdated(vmi)
-	})
+	toMove := predicate.NewPredicateFuncs(func(o client.Object) bool { return m.toMove(context.Background(), o.(*v1.VirtualMachineInstance)) })
 	return ctrl.NewControllerManagedBy(mgr).Named("mover").
 		For(&v1.VirtualMachineInstance{}, builder.WithPredicates(toMove)).
 		Watches(&v1.VirtualMachineInstanceMigration{}, handler.EnqueueRequestsFromMapFunc(itsVMI)).
-		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(m.allOutdated), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(m.itsGuests), builder.WithPredicates(getsTaints())).
+		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(m.all), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(kit.Options(1)).
 		Complete(m)
 }
@@ -85,10 +83,16 @@ func (m *Mover) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if vmi.Migration() != nil {
 		return ctrl.Result{}, nil
 	}
-	why := causeOf(vmi)
+	drained, err := m.drained(ctx, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if drained {
+		m.complain(vmi)
+	}
+	why := causeOf(vmi, drained)
 	if why == nil {
 		var wait time.Duration
-		var err error
 		if why, wait, err = m.update(ctx, vmi); why == nil || err != nil {
 			return ctrl.Result{RequeueAfter: wait}, err
 		}
@@ -105,7 +109,7 @@ func (m *Mover) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if wait := backOff(failed, m.Clock.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	behind, err := m.create(ctx, vmi, migrationFor(vmi, why, failed))
+	behind, err := m.create(ctx, vmi, drained, migrationFor(vmi, why, failed))
 	if err != nil {
 		m.Events.Eventf(vmi, nil, corev1.EventTypeWarning, v1.ReasonFailedCreate, "Migrate", "cannot make a migration to %s: %s", why.purpose, control.Short(err.Error()))
 		return ctrl.Result{}, fmt.Errorf("create migration: %w", err)
@@ -121,7 +125,7 @@ func (m *Mover) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 
 // create makes a migration. It says whether the cache is behind: the migration is there already. A migration of that name
 // that has ended, or that is of somebody else, gives way to a name that the API server makes.
-func (m *Mover) create(ctx context.Context, vmi *v1.VirtualMachineInstance, made *v1.VirtualMachineInstanceMigration) (behind bool, err error) {
+func (m *Mover) create(ctx context.Context, vmi *v1.VirtualMachineInstance, drained bool, made *v1.VirtualMachineInstanceMigration) (behind bool, err error) {
 	err = m.Client.Create(ctx, made)
 	if !apierrors.IsAlreadyExists(err) {
 		return false, err
@@ -132,7 +136,7 @@ func (m *Mover) create(ctx context.Context, vmi *v1.VirtualMachineInstance, made
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("get migration %s: %w", made.Name, err)
-	case !there.IsFinal() && there.Spec.VMIName == vmi.Name && moot(there, vmi) == "":
+	case !there.IsFinal() && there.Spec.VMIName == vmi.Name && moot(there, vmi, drained) == "":
 		return true, nil
 	}
 	made.GenerateName, made.Name, made.ResourceVersion = made.Name+"-", "", ""

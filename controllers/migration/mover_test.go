@@ -151,7 +151,7 @@ func TestVolumeUpdate(t *testing.T) {
 	}
 	c.arrives(job)
 	m, now := c.steps(job)
-	if m.Status.Phase != v1.MigrationSucceeded || now.Claim(&now.Spec.Volumes[0]).Name != "next" || now.Spec.Volumes[0].Claim().Name != "next" || causeOf(now) != nil {
+	if m.Status.Phase != v1.MigrationSucceeded || now.Claim(&now.Spec.Volumes[0]).Name != "next" || now.Spec.Volumes[0].Claim().Name != "next" || causeOf(now, false) != nil {
 		t.Errorf("%s, the disk is on %s", m.Status.Phase, now.Claim(&now.Spec.Volumes[0]).Name)
 	}
 }
@@ -297,7 +297,7 @@ func TestEvacuationName(t *testing.T) {
 	} {
 		c := newCluster(t)
 		vmi := c.leaver("a", func(*v1.VirtualMachineInstance) {})
-		taken := migrationFor(vmi, causeOf(vmi), nil)
+		taken := migrationFor(vmi, causeOf(vmi, false), nil)
 		n.edit(taken)
 		status := taken.Status
 		c.make(taken)
@@ -306,7 +306,7 @@ func TestEvacuationName(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := &Mover{Client: c.client, Live: c.client, Events: c.events, Clock: c.clock}
-		behind, err := e.create(t.Context(), vmi, migrationFor(vmi, causeOf(vmi), nil))
+		behind, err := e.create(t.Context(), vmi, false, migrationFor(vmi, causeOf(vmi, false), nil))
 		if err != nil || behind != (n.want == 1) {
 			t.Errorf("%s: behind %v, %v", name, behind, err)
 		}

@@ -23,7 +23,7 @@ const waitDelay = 10 * time.Second
 // wait begins a migration when it may begin.
 func (r *Reconciler) wait(ctx context.Context, w *work) (time.Duration, error) {
 	status := &w.migration.Status
-	if w.vmi != nil && moot(w.migration, w.vmi) != "" && !w.migration.IsUnderway() {
+	if w.vmi != nil && moot(w.migration, w.vmi, w.drained) != "" && !w.migration.IsUnderway() {
 		return r.drop(ctx, w)
 	}
 	if why := hopeless(w); why != "" {
@@ -85,7 +85,7 @@ func (r *Reconciler) drop(ctx context.Context, w *work) (time.Duration, error) {
 		return kit.WriteDelay, err
 	}
 	if w.migration.DeletionTimestamp != nil {
-		end(w, moot(w.migration, w.vmi))
+		end(w, moot(w.migration, w.vmi, w.drained))
 		return 0, nil
 	}
 	if err := r.Client.Delete(ctx, w.migration, client.Preconditions{UID: &w.migration.UID}); client.IgnoreNotFound(err) != nil {

@@ -8,9 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kubeqemu/kubeqemu/api/nodefit"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -37,22 +35,6 @@ func (m *Mover) outdated(vmi *v1.VirtualMachineInstance) bool {
 	}
 	reason, _ := vmi.NotMigratable()
 	return reason == ""
-}
-
-// allOutdated queues every outdated VMI: the strategy may have changed.
-func (m *Mover) allOutdated(ctx context.Context, _ client.Object) []reconcile.Request {
-	var vmis v1.VirtualMachineInstanceList
-	if err := m.Client.List(ctx, &vmis, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "list VirtualMachineInstances")
-		return nil
-	}
-	var out []reconcile.Request
-	for i := range vmis.Items {
-		if m.outdated(&vmis.Items[i]) {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&vmis.Items[i])})
-		}
-	}
-	return out
 }
 
 // update is the cause by which an outdated guest is to move now. Without a cause it says when to look again.

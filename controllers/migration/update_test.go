@@ -234,7 +234,7 @@ func TestUpdateIsMoot(t *testing.T) {
 	vmi.Status.LauncherPod = "new"
 	for pod, want := range map[string]bool{"old": true, "new": false, "": false} {
 		m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1.WorkloadUpdateMigrationAnnotation: pod}}}
-		if got := moot(m, vmi); (got != "") != want {
+		if got := moot(m, vmi, false); (got != "") != want {
 			t.Errorf("pod %q: %q", pod, got)
 		}
 	}

@@ -53,8 +53,11 @@ func requestForLease(_ context.Context, lease client.Object) []reconcile.Request
 	return nil
 }
 
-// Trim is the cache's transformation of nodes. It keeps their names, and our labels.
+// Trim is the cache's transformation of nodes. It keeps their names, and our labels of their metadata, and the taints of whole nodes.
 func Trim(object any) (any, error) {
+	if node, ok := object.(*corev1.Node); ok {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}, Spec: corev1.NodeSpec{Taints: node.Spec.Taints}}, nil
+	}
 	node, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
 		return object, nil

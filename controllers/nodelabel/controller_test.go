@@ -228,4 +228,11 @@ func TestTrim(t *testing.T) {
 	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u", ResourceVersion: "7", Labels: map[string]string{"theirs": "x"}},
+		Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24", Taints: []corev1.Taint{{Key: "a"}}}, Status: corev1.NodeStatus{Images: []corev1.ContainerImage{{}}}}
+	whole := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u", ResourceVersion: "7"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "a"}}}}
+	got, err = Trim(node)
+	if diff := cmp.Diff(any(whole), got); diff != "" || err != nil {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
 }

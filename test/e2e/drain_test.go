@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,8 @@ func (v vmi) editor() string {
 	return user
 }
 
-// TestDrainMoves: kubectl drain has a guest move to another node, and then ends.
+// TestDrainMoves: kubectl drain has a guest move to another node, and then ends. A taint kubevirt.io/drain has the guest move back, and
+// leaves a guest with the strategy None where it is.
 func TestDrainMoves(t *testing.T) {
 	newSecondNode(t)
 	ns := namespace(t)
@@ -144,5 +146,33 @@ func TestDrainMoves(t *testing.T) {
 	moves := get[v1.VirtualMachineInstanceMigrationList](t, "-n", ns, "vmim").Items
 	if len(moves) != 1 || moves[0].Annotations[v1.EvacuationMigrationAnnotation] != firstName || moves[0].EffectivePriority() != v1.PrioritySystemCritical {
 		t.Errorf("the migrations are %+v", moves)
+	}
+
+	stays := createVM(t, ns, "drain-stays", v1.RunStrategyAlways, evictedBy(v1.EvictionStrategyNone)) // the first node is cordoned
+	stayed := stays.runs("")
+	kubectl(t, "uncordon", firstName)
+	const taint = "kubevirt.io/drain:NoSchedule"
+	kubectl(t, "taint", "node", secondName, taint)
+	t.Cleanup(func() { kubectl(t, "taint", "node", secondName, taint+"-") })
+	err := poll(2*time.Minute, func() error {
+		if now := m.get(); now.Status.NodeName != firstName || now.Status.Phase != v1.Running || now.Status.MigrationState == nil || !now.Status.MigrationState.Completed {
+			return fmt.Errorf("the VMI is %s on %s: %+v", now.Status.Phase, now.Status.NodeName, now.Status.MigrationState)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if m.uid() != uid {
+		t.Error("the guest was restarted")
+	}
+	made := get[v1.VirtualMachineInstanceMigrationList](t, "-n", ns, "vmim", "-l", v1.VMINameLabel+"=drain-moves").Items
+	if !slices.ContainsFunc(made, func(m v1.VirtualMachineInstanceMigration) bool {
+		return m.Annotations[v1.EvacuationMigrationAnnotation] == secondName && m.EffectivePriority() == v1.PrioritySystemCritical && m.Status.Phase == v1.MigrationSucceeded
+	}) {
+		t.Errorf("the migrations are %+v", made)
+	}
+	if now := stays.get(); now.UID != stayed || now.Status.NodeName != secondName || now.Status.Phase != v1.Running || now.Status.EvacuationNodeName != "" {
+		t.Errorf("the VMI with the strategy None is %s on %s, asked to leave %q", now.Status.Phase, now.Status.NodeName, now.Status.EvacuationNodeName)
 	}
 }
