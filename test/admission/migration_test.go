@@ -37,6 +37,8 @@ func (s *testServer) twoNodes(t *testing.T) {
 	over.Completed, over.Failed = true, true
 	following := decided(v1.DecisionTarget)
 	following.SourceState = &v1.MigrationSourceState{PostCopyTimestamp: &now}
+	alone, aloneDecided := under, decided(v1.DecisionSource)
+	alone.TargetNode, aloneDecided.TargetNode = "n1", "n1"
 	const state = `{"status":{"migrationState":{%s}}}`
 	toSource, toTarget := fmt.Sprintf(state, `"decision":"Source"`), fmt.Sprintf(state, `"decision":"Target"`)
 	from, to := fmt.Sprintf(state, `"sourceState":{"failure":"x"}`), fmt.Sprintf(state, `"targetState":{"nodeAddress":"10.0.0.2"}`)
@@ -68,6 +70,9 @@ func (s *testServer) twoNodes(t *testing.T) {
 		"something else, taken away": {"n1", under, `{"status":{"interfaces":null}}`, "", "about the migration", own},
 		"the node":                   {"n1", under, `{"status":{"nodeName":"n2"}}`, "to another node", "to another node", own},
 		"the pod":                    {"n1", under, `{"status":{"launcherPod":"p2"}}`, "to another node", "to another node", own},
+		"on one node":                {"n1", alone, fmt.Sprintf(state, `"decision":"Target","sourceState":{"failure":"x"},"targetState":{"domainDetected":true}`), "", own, own},
+		"on one node, again":         {"n1", aloneDecided, toTarget, once, own, own},
+		"on one node, the pod":       {"n1", alone, `{"status":{"launcherPod":"p2"}}`, "to another node", own, own},
 		"the end of the VMI":         {"n1", under, `{"status":{"phase":"Failed"}}`, "never to its end", "about the migration", own},
 	} {
 		for node, says := range map[string]string{"n1": c.n1, "n2": c.n2, "n3": c.n3} {
