@@ -118,8 +118,11 @@ func greeted(ctx context.Context, channel *os.File) error {
 	return context.Cause(ctx)
 }
 
-// jobs are the mirrors' jobs, in the order of the mirrors.
+// jobs are the mirrors' jobs, in the order of the mirrors. Without mirrors, QEMU is asked nothing: the guest may stand still meanwhile.
 func (m *mirrors) jobs(ctx context.Context) (jobs []qmp.Job, err error) {
+	if len(m.started) == 0 {
+		return nil, nil
+	}
 	var all []qmp.Job
 	err = command(ctx, "ask how far the disks are", func(ctx context.Context) (err error) {
 		all, err = m.qemu.QueryJobs(ctx)

@@ -54,3 +54,18 @@ func TestCause(t *testing.T) {
 		t.Errorf("another error becomes %v", got)
 	}
 }
+
+// TestNoMirrors: without copied disks, QEMU is asked nothing about them. The guest stands still at the switchover, and each question would
+// prolong that. There is no QEMU here to ask.
+func TestNoMirrors(t *testing.T) {
+	w := watch(nil)
+	defer w.stop()
+	s := &Source{Limits: Limits{Stall: time.Second}}
+	m, err := s.mirror(t.Context(), w, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.complete(t.Context(), w), m.drop(t.Context(), w)); err != nil {
+		t.Error(err)
+	}
+}
