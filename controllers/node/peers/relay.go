@@ -6,13 +6,20 @@ import (
 	"net"
 	"sync"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
 	"github.com/kubeqemu/kubeqemu/internal/batch"
+	"github.com/kubeqemu/kubeqemu/internal/layers"
 )
 
-// buffer is how much a relay holds of each direction, in bytes.
-const buffer = 128 << 10
+const (
+	// buffer is how much a relay holds of each direction, in bytes.
+	buffer = 128 << 10
+	// unsent is how much the kernel holds that TCP has not sent yet, in bytes. Without it that is as much as net.ipv4.tcp_wmem permits, 4 MiB. A link of 1 Gbit/s
+	// needs 30 ms for so much, and the guest stands still while the last of it goes. What TCP has sent is not bounded: a long way needs much.
+	unsent = 256 << 10
+)
 
 // Pace bounds what all channels of a migration carry in a second, for each direction. QEMU keeps the bound by itself. But QEMU is a tenant's, and the
 // link between two nodes is everybody's. A nil Pace is no bound.
@@ -51,6 +58,9 @@ func Relay(ctx context.Context, here, there net.Conn, pace *Pace) {
 		if b := batch.Of(conn); b != nil {
 			b.Begin(buffer)
 		}
+		if tcp, ok := layers.Find[*net.TCPConn](conn); ok {
+			keepShort(tcp)
+		}
 	}
 	end := sync.OnceFunc(func() {
 		cancel()
@@ -79,6 +89,15 @@ func Relay(ctx context.Context, here, there net.Conn, pace *Pace) {
 	both.Go(func() { carry(there, here, pace.there) })
 	both.Go(func() { carry(here, there, pace.back) })
 	both.Wait()
+}
+
+// keepShort has a connection hold no more than unsent. An error is of a connection that has ended, which reads and writes say too.
+func keepShort(conn *net.TCPConn) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent) })
 }
 
 // carryOver carries bytes until an end. TLS records that have come already go on together. into and out are what is beneath the

@@ -9,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/authority/authoritytest"
 	"github.com/kubeqemu/kubeqemu/internal/batch"
+	"github.com/kubeqemu/kubeqemu/internal/layers"
 )
 
 // TestPace: all channels of a migration together carry no more than the pace in each direction, whatever the launchers send.
@@ -112,10 +115,31 @@ func TestEndsAtOnce(t *testing.T) {
 		_, err := launcher.Write(make([]byte, 32<<10))
 		stuck = errors.Is(err, os.ErrDeadlineExceeded)
 	}
+	if n, most := waiting(t, there), unsent+buffer; n > most {
+		t.Errorf("%d bytes wait in the kernel, want at most %d: the guest stands still until such bytes have gone", n, most)
+	}
 	begun := time.Now()
 	cancel()
 	<-done
 	if took := time.Since(begun); took > 4*time.Second {
 		t.Errorf("the end took %s", took)
 	}
+}
+
+// waiting is how many bytes of a connection TCP has not sent yet (tcp(7), SIOCOUTQNSD).
+func waiting(t *testing.T, conn net.Conn) (n int) {
+	t.Helper()
+	tcp, ok := layers.Find[*net.TCPConn](conn)
+	if !ok {
+		t.Fatal("no TCP is beneath the channel")
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD) })
+	if err := errors.Join(failed, err); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
