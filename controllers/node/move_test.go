@@ -579,14 +579,17 @@ func TestUnexpected(t *testing.T) {
 
 // TestLimits: a migration has the limits of its configuration, by what is to be copied.
 func TestLimits(t *testing.T) {
-	machine := &qemuargs.Machine{MemoryBytes: 1 << 30, Disks: []qemuargs.Disk{{Overlay: &qemuargs.Overlay{VirtualSize: 2 << 30}}, {Image: qemuargs.Image{Create: 1 << 30}}, {Image: qemuargs.Image{Create: 1 << 40, Volume: "Filesystem"}}}}
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("1Gi"))}
+	// The launcher says more memory than there is.
+	machine := &qemuargs.Machine{MemoryBytes: 1 << 60, Disks: []qemuargs.Disk{{Overlay: &qemuargs.Overlay{VirtualSize: 2 << 30}}, {Image: qemuargs.Image{Create: 1 << 30}}, {Image: qemuargs.Image{Create: 1 << 40, Volume: "Filesystem"}}}}
 	config := &v1.MigrationConfiguration{BandwidthPerMigration: ptr.To(resource.MustParse("1Mi")), MaxDowntimeMs: ptr.To[uint64](50), AllowAutoConverge: ptr.To(true), AllowPostCopy: ptr.To(true)}
 	want := control.MigrateRequest{BytesPerSecond: 1 << 20, DowntimeMilliseconds: 50, CompletionSeconds: 600, StallSeconds: 150, AutoConverge: true}
-	if got := limits(config, machine, nil); got != want {
+	if got := limits(config, vmi, machine, nil); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	want.CompletionSeconds = 900
-	if got := limits(config, machine, map[string]int64{"root": 2 << 30, "less than nothing": -5 << 30}); got != want {
+	if got := limits(config, vmi, machine, map[string]int64{"root": 2 << 30, "less than nothing": -5 << 30}); got != want {
 		t.Errorf("with a disk of a claim: %+v, want %+v", got, want)
 	}
 }

@@ -101,10 +101,7 @@ func (d *departure) endTrail(vmi *v1.VirtualMachineInstance, state control.State
 	}
 	p, config, now := &d.postCopy, vmi.Status.MigrationState.MigrationConfiguration, d.of.Node.Clock.Now
 	if p.until.IsZero() {
-		memory := int64(0)
-		if state.Machine != nil {
-			memory = state.Machine.MemoryBytes
-		}
+		memory := memoryOf(vmi)
 		most := postCopyFactor * config.Completion(memory)
 		if rate := config.Bandwidth(); rate > 0 {
 			most = max(most, time.Duration(2*memory/rate)*time.Second)

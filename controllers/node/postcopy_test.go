@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -171,6 +172,30 @@ func TestPostCopyTooSlow(t *testing.T) {
 	m.until("cut off", func() bool {
 		m.clock.Step(time.Second)
 		return len(ended) > 0
+	})
+}
+
+// TestPostCopyLies: a launcher that says more memory than its guest has does not keep its place longer, although it sends something all
+// the time.
+func TestPostCopyLies(t *testing.T) {
+	m := newLate(t)
+	m.source.mu.Lock()
+	m.source.state.Machine.MemoryBytes = 1 << 50
+	m.source.mu.Unlock()
+	m.leaves()
+	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
+	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) == 1 })
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, m.target.ends[0])
+		ended <- err
+	}()
+	m.open(5)
+	m.clock.Step(postCopyFactor * (*v1.MigrationConfiguration)(nil).Completion(1)) // of a GiB at most
+	m.until("cut off", func() bool {
+		_, err := m.source.ends[0].WriteString("x")
+		m.clock.Step(time.Second)
+		return err != nil || len(ended) > 0
 	})
 }
 

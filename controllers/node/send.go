@@ -111,7 +111,7 @@ func (d *departure) send(ctx context.Context) error {
 	if err := d.connect(ctx, launcher, to); err != nil {
 		return err
 	}
-	bounds := limits(m.MigrationConfiguration, machine, atMostClaims(offer.Claims, d.vmi))
+	bounds := limits(m.MigrationConfiguration, d.vmi, machine, atMostClaims(offer.Claims, d.vmi))
 	bounds.PostCopy = d.postCopy.granted
 	// The launcher holds these limits itself. But a launcher is a tenant's, and a migration takes a place that others
 	// wait for.
@@ -189,9 +189,18 @@ func (d *departure) connect(ctx context.Context, launcher *sessions.Session, to 
 	return d.of.Peers.Receive(ctx, to)
 }
 
-// limits are those of a migration of a Machine. claims are the sizes of the disks that are copied to other claims.
-func limits(c *v1.MigrationConfiguration, machine *qemuargs.Machine, claims map[string]int64) control.MigrateRequest {
-	bytes := machine.MemoryBytes
+// memoryOf is how many bytes of memory a VMI's guest has. A launcher's Machine says it, too, but a launcher is a tenant's, and each byte
+// gives a migration time.
+func memoryOf(vmi *v1.VirtualMachineInstance) int64 {
+	if memory := vmi.Spec.Domain.Memory; memory != nil && memory.Guest != nil {
+		return max(memory.Guest.Value(), 0)
+	}
+	return 0
+}
+
+// limits are those of a migration of a VMI's Machine. claims are the sizes of the disks that are copied to other claims.
+func limits(c *v1.MigrationConfiguration, vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, claims map[string]int64) control.MigrateRequest {
+	bytes := memoryOf(vmi)
 	for _, size := range claims {
 		bytes = min(bytes+min(max(size, 0), maxCopied), maxCopied)
 	}

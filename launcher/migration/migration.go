@@ -102,6 +102,33 @@ func broken(m qmp.Migration, trails bool) error {
 	return nil
 }
 
+// unanswered is how many questions in a row QEMU may leave without an answer once nobody can help it any more. Each waits for 10 s
+// (package qmp).
+const unanswered = 3
+
+// errSilent is the error of a QEMU that has left so many.
+var errSilent = errors.New("the channel between the nodes has ended, and QEMU does not answer")
+
+// insist asks QEMU until it answers, or ends. A QEMU that does not answer in time may do later what it was told: its main loop may wait for
+// storage, or for a page of the guest's memory. lost says whether such a page never comes.
+func insist[T any](ctx context.Context, client *qmp.Client, lost func() bool, question func(context.Context) (T, error)) (T, error) {
+	for silent := 0; ; {
+		answer, err := question(ctx)
+		if ctx.Err() != nil || client.Err() != nil || !errors.Is(err, qmp.ErrTimeout) {
+			return answer, err
+		}
+		if lost() {
+			silent++
+		}
+		if silent == unanswered {
+			return answer, errSilent
+		}
+	}
+}
+
+// never is that of a source, which needs nothing from its target in order to answer.
+func never() bool { return false }
+
 // command runs a command to QEMU within commandTimeout, whatever becomes of ctx: QEMU may carry
 // out a command for which nobody waits any more.
 func command(ctx context.Context, what string, run func(context.Context) error) error {

@@ -220,11 +220,15 @@ func (s *Source) look(ctx context.Context, w *watcher, begun time.Time) (m qmp.M
 		return err
 	})
 	if err == nil {
-		p := progress(m, time.Since(begun))
-		p.PostCopyDue = w.postCopyDue
-		w.tell(s.Progress, p)
+		s.tell(w, m, begun)
 	}
 	return m, err
+}
+
+func (s *Source) tell(w *watcher, m qmp.Migration, begun time.Time) {
+	p := progress(m, time.Since(begun))
+	p.PostCopyDue = w.postCopyDue
+	w.tell(s.Progress, p)
 }
 
 func progress(m qmp.Migration, elapsed time.Duration) Progress {
@@ -251,23 +255,26 @@ func (s *Source) cancel(ctx context.Context, w *watcher) error {
 
 // settle waits until QEMU has let its guest run on, if the guest ran before.
 func (s *Source) settle(ctx context.Context, w *watcher) error {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
-	defer stop()
 	return w.until(ctx, func() (bool, error) {
-		status, err := s.QEMU.QueryStatus(ctx)
+		status, err := insist(ctx, s.QEMU, never, s.QEMU.QueryStatus)
 		return status.Status != qmp.StatusFinishMigrate, err
 	})
 }
 
-// finish sends the rest.
+// finish sends the rest. A QEMU that is late may send it all the same, and the guest then runs elsewhere. So only QEMU says that it did
+// not, by its word or its end.
 func (s *Source) finish(ctx context.Context, w *watcher, begun time.Time) (Progress, error) {
-	if err := command(ctx, "send the rest of the guest", s.QEMU.MigrateContinue); err != nil {
-		return Progress{}, err
+	ctx = context.WithoutCancel(ctx)
+	if err := s.QEMU.MigrateContinue(ctx); err != nil && (s.QEMU.Err() != nil || !errors.Is(err, qmp.ErrTimeout)) {
+		return Progress{}, fmt.Errorf("send the rest of the guest: %w", err)
 	}
 	// QEMU may wait long for the target. The wait ends with QEMU at the latest.
 	trails := false
-	err := w.until(context.WithoutCancel(ctx), func() (done bool, err error) {
-		m, err := s.look(ctx, w, begun)
+	err := w.until(ctx, func() (done bool, err error) {
+		m, err := insist(ctx, s.QEMU, never, s.QEMU.QueryMigrate)
+		if err == nil {
+			s.tell(w, m, begun)
+		}
 		if m.Status == qmp.MigrationPostCopy && !trails {
 			trails = true
 			s.Trails()
@@ -281,7 +288,7 @@ func (s *Source) finish(ctx context.Context, w *watcher, begun time.Time) (Progr
 	if err := errors.Join(err, s.settle(ctx, w)); err != nil {
 		return Progress{}, err
 	}
-	m, err := s.look(ctx, w, begun)
+	m, err := insist(ctx, s.QEMU, never, s.QEMU.QueryMigrate)
 	return progress(m, time.Since(begun)), err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -130,21 +131,21 @@ func (t *Target) Receive(ctx context.Context, state *os.File, trails func()) err
 	if err != nil {
 		return err
 	}
-	all := false
+	all, lost := false, func() bool { return hungUp(state) }
 	err = w.until(ctx, func() (bool, error) {
-		m, err := t.QEMU.QueryMigrate(ctx)
+		m, err := insist(ctx, t.QEMU, lost, t.QEMU.QueryMigrate)
 		if err != nil || m.Status != qmp.MigrationPostCopy {
 			all = m.Status == qmp.MigrationCompleted
 			return all, errors.Join(err, failure(m), broken(m, false))
 		}
 		// QEMU has all but the memory when it takes the guest from inmigrate to paused (loadvm_postcopy_handle_run).
-		status, err := t.QEMU.QueryStatus(ctx)
+		status, err := insist(ctx, t.QEMU, lost, t.QEMU.QueryStatus)
 		return status.Status == qmp.StatusPaused, err
 	})
 	if err != nil {
 		return fmt.Errorf("receive the guest: %w", err)
 	}
-	if err := t.unserve(ctx, w); err != nil {
+	if err := t.unserve(ctx, w, lost); err != nil {
 		return err
 	}
 	if t.Whole != nil {
@@ -154,29 +155,16 @@ func (t *Target) Receive(ctx context.Context, state *os.File, trails func()) err
 		return nil
 	}
 	trails()
-	return t.awaitMemory(ctx, w, state)
+	return t.awaitMemory(ctx, w, lost)
 }
 
-// unanswered is how many questions in a row QEMU may leave without an answer after the channel has ended. Each waits for 10 s (package
-// qmp).
-const unanswered = 3
-
-// awaitMemory waits for the memory of a guest that may run already. A QEMU that does not answer is asked again: its main loop may wait
-// for a page of the guest's memory. Once the channel has ended, such a page never comes.
-func (t *Target) awaitMemory(ctx context.Context, w *watcher, state *os.File) error {
-	silent := 0
+// awaitMemory waits for the memory of a guest that may run already.
+func (t *Target) awaitMemory(ctx context.Context, w *watcher, lost func() bool) error {
 	return w.until(ctx, func() (bool, error) {
-		m, err := t.QEMU.QueryMigrate(ctx)
-		if err != nil && t.QEMU.Err() == nil {
-			if hungUp(state) {
-				silent++
-			}
-			if silent == unanswered {
-				return false, fmt.Errorf("%w: the channel between the nodes has ended, and QEMU waits for memory", ErrNoReturn)
-			}
-			return false, nil
+		m, err := insist(ctx, t.QEMU, lost, t.QEMU.QueryMigrate)
+		if errors.Is(err, errSilent) {
+			err = fmt.Errorf("%w: %w", ErrNoReturn, err)
 		}
-		silent = 0
 		return m.Status == qmp.MigrationCompleted, errors.Join(err, broken(m, true))
 	})
 }
@@ -197,25 +185,34 @@ func hungUp(socket *os.File) (hung bool) {
 }
 
 // unserve ends the exports, so that only the guest writes to the disks.
-func (t *Target) unserve(ctx context.Context, w *watcher) error {
+func (t *Target) unserve(ctx context.Context, w *watcher, lost func() bool) error {
 	if t.listener == nil {
 		return nil
 	}
 	defer t.Close()
+	// The guest may be able to run here alone, and so QEMU has as long as the guest may run nowhere.
+	ctx, stop := context.WithTimeout(ctx, unserveTimeout)
+	defer stop()
 	for _, node := range t.nodes {
-		if err := command(ctx, "end the export of "+node, func(ctx context.Context) error { return t.QEMU.BlockExportDelete(ctx, exportID(node)) }); err != nil {
-			return err
+		if err := t.QEMU.BlockExportDelete(ctx, exportID(node)); err != nil {
+			return fmt.Errorf("end the export of %s: %w", node, err)
 		}
 	}
 	err := w.until(ctx, func() (bool, error) {
-		exports, err := t.QEMU.QueryBlockExports(ctx)
+		exports, err := insist(ctx, t.QEMU, lost, t.QEMU.QueryBlockExports)
 		return len(exports) == 0, err
 	})
 	if err != nil {
 		return fmt.Errorf("wait for the end of the exports: %w", err)
 	}
-	return command(ctx, "end the service of disks", t.QEMU.NBDServerStop)
+	if err := t.QEMU.NBDServerStop(ctx); err != nil {
+		return fmt.Errorf("end the service of disks: %w", err)
+	}
+	return nil
 }
+
+// unserveTimeout is virt-controller's for a guest that left by post-copy and runs nowhere.
+const unserveTimeout = 10 * time.Minute
 
 // Close closes the socket that QEMU's NBD server listens on.
 func (t *Target) Close() {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -39,10 +40,18 @@ func (s *testServer) twoNodes(t *testing.T) {
 	following.SourceState = &v1.MigrationSourceState{PostCopyTimestamp: &now}
 	alone, aloneDecided := under, decided(v1.DecisionSource)
 	alone.TargetNode, aloneDecided.TargetNode = "n1", "n1"
+	allowed, forbidden, begun := under, under, following
+	allowed.MigrationConfiguration = &v1.MigrationConfiguration{AllowPostCopy: ptr.To(true)}
+	forbidden.MigrationConfiguration = &v1.MigrationConfiguration{AllowPostCopy: ptr.To(true), AllowWorkloadDisruption: ptr.To(false)}
+	late := allowed
+	late.Decision = v1.DecisionTarget
+	begun.MigrationConfiguration = allowed.MigrationConfiguration
 	const state = `{"status":{"migrationState":{%s}}}`
+	toPostCopy := fmt.Sprintf(state, `"sourceState":{"postCopyTimestamp":"2026-01-01T00:00:00Z"}`)
 	toSource, toTarget := fmt.Sprintf(state, `"decision":"Source"`), fmt.Sprintf(state, `"decision":"Target"`)
 	from, to := fmt.Sprintf(state, `"sourceState":{"failure":"x"}`), fmt.Sprintf(state, `"targetState":{"nodeAddress":"10.0.0.2"}`)
 	const source, target, once, both, own = "writes sourceState", "writes targetState", "decides once", "begins and ends no migration", "of its own node"
+	const postCopy = "begins post-copy once"
 	for name, c := range map[string]struct {
 		runsOn string
 		before v1.VirtualMachineInstanceMigrationState
@@ -58,6 +67,13 @@ func (s *testServer) twoNodes(t *testing.T) {
 		"decide again":               {"n1", decided(v1.DecisionSource), toTarget, once, once, own},
 		"take back":                  {"n2", decided(v1.DecisionTarget), toSource, once, "", own},
 		"take back in post-copy":     {"n2", following, toSource, once, once, own},
+		"post-copy":                  {"n1", allowed, toPostCopy, "", source, own},
+		"post-copy, not configured":  {"n1", under, toPostCopy, postCopy, source, own},
+		"post-copy, forbidden":       {"n1", forbidden, toPostCopy, postCopy, source, own},
+		"post-copy, decided":         {"n1", late, toPostCopy, postCopy, source, own},
+		"post-copy at another time":  {"n1", begun, toPostCopy, postCopy, source, own},
+		"post-copy, taken away":      {"n1", begun, fmt.Sprintf(state, `"sourceState":{"postCopyTimestamp":null}`), postCopy, source, own},
+		"more, in post-copy":         {"n1", begun, from, "", source, own},
 		"take back what runs":        {"n2", arrived, toSource, once, once, own},
 		"take a decision away":       {"n1", decided(v1.DecisionSource), fmt.Sprintf(state, `"decision":null`), both, both, own},
 		"the source's part, later":   {"n2", arrived, from, "", source, own},

@@ -1,0 +1,152 @@
+package migration
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/process"
+	"github.com/kubeqemu/kubeqemu/launcher/qmp"
+)
+
+// played is a QEMU that answers each question with the next of its answers, and with the last one for ever. It leaves a question without
+// an answer where that is "".
+type played struct {
+	mu      sync.Mutex
+	answers map[string][]string
+}
+
+func (p *played) next(command string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.answers[command]
+	if len(list) == 0 {
+		return "{}"
+	}
+	if len(list) > 1 {
+		p.answers[command] = list[1:]
+	}
+	return list[0]
+}
+
+// play returns a client that waits for no answer longer than 20 ms.
+func play(t *testing.T, answers map[string][]string) *qmp.Client {
+	t.Helper()
+	ours, theirs, err := process.Pair("qmp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns := make([]net.Conn, 2)
+	for i, file := range []*os.File{ours, theirs} {
+		if conns[i], err = net.FileConn(file); err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
+	}
+	p, served := &played{answers: answers}, make(chan struct{})
+	go func() {
+		defer close(served)
+		fmt.Fprintln(conns[1], `{"QMP": {"version": {"qemu": {"micro": 0, "minor": 0, "major": 10}, "package": ""}, "capabilities": []}}`)
+		for lines := bufio.NewScanner(conns[1]); lines.Scan(); {
+			var asked struct {
+				Execute string
+				ID      uint64
+			}
+			if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
+				t.Error(err)
+			}
+			switch answer := p.next(asked.Execute); answer {
+			case "":
+			case "end":
+				conns[1].Close()
+			default:
+				fmt.Fprintf(conns[1], `{"return": %s, "id": %d}`+"\n", answer, asked.ID)
+			}
+		}
+	}()
+	client := qmp.New(conns[0].(*net.UnixConn), qmp.Options{Timeout: 20 * time.Millisecond})
+	t.Cleanup(func() { client.Close(); conns[1].Close(); <-served })
+	if err := client.Connect(); err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+const (
+	switching = `{"status": "pre-switchover"}`
+	trailing  = `{"status": "postcopy-active"}`
+	done      = `{"status": "completed", "downtime": 7}`
+	stopped   = `{"status": "postmigrate", "running": false}`
+	silent    = ""
+)
+
+// TestLateSource: a QEMU that does not answer in time when it is to send the rest has not failed. It may send the rest, and the guest then runs
+// elsewhere.
+func TestLateSource(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers map[string][]string
+		trails  int
+		fails   error
+	}{
+		"answers": {map[string][]string{"query-migrate": {done}, "query-status": {stopped}}, 0, nil},
+		"late to send": {map[string][]string{"migrate-continue": {silent}, "query-migrate": {silent, silent, silent, silent, switching, trailing, silent, done, silent, done},
+			"query-status": {silent, stopped}}, 1, nil},
+		"ends":  {map[string][]string{"migrate-continue": {silent}, "query-migrate": {silent, "end"}}, 0, qmp.ErrClosed},
+		"fails": {map[string][]string{"query-migrate": {silent, `{"status": "failed"}`}, "query-status": {silent, `{"status": "running", "running": true}`}}, 0, errFailed},
+		"torn":  {map[string][]string{"query-migrate": {trailing, silent, `{"status": "failed"}`}}, 1, ErrNoReturn},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, trails := watch(nil), 0
+			w.tick.Reset(time.Millisecond)
+			defer w.stop()
+			s := &Source{QEMU: play(t, c.answers), Trails: func() { trails++ }, Progress: func(Progress) {}}
+			sent, err := s.finish(t.Context(), w, time.Now())
+			if !errors.Is(err, c.fails) || (err == nil) != (c.fails == nil) || trails != c.trails || err == nil && sent.Downtime != 7*time.Millisecond {
+				t.Errorf("%+v, %v, want %v; the memory trailed %d times", sent, err, c.fails, trails)
+			}
+		})
+	}
+}
+
+// TestLateTarget: a target waits for a QEMU that does not answer in time, as long as the guest may still come.
+func TestLateTarget(t *testing.T) {
+	late := []string{silent, silent, silent, silent, silent}
+	for name, c := range map[string]struct {
+		answers map[string][]string
+		hungUp  bool
+		trails  int
+		fails   error
+	}{
+		"late to have the guest":      {map[string][]string{"query-migrate": append(late, done)}, false, 0, nil},
+		"late to have all but memory": {map[string][]string{"query-migrate": append(late, trailing, done), "query-status": append(late, `{"status": "paused"}`)}, false, 1, nil},
+		"nobody sends any more":       {map[string][]string{"query-migrate": {silent}}, true, 0, errSilent},
+		"no memory comes any more":    {map[string][]string{"query-migrate": {trailing, silent}, "query-status": {`{"status": "paused"}`}}, true, 1, ErrNoReturn},
+		"late, and all has come":      {map[string][]string{"query-migrate": {silent, silent, done}}, true, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state, peer, err := process.Pair("channel")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer state.Close()
+			defer peer.Close()
+			if c.hungUp {
+				peer.Close()
+			}
+			trails := 0
+			target := &Target{QEMU: play(t, c.answers)}
+			err = target.Receive(t.Context(), state, func() { trails++ })
+			if !errors.Is(err, c.fails) || (err == nil) != (c.fails == nil) || trails != c.trails {
+				t.Errorf("%v, want %v; the memory trailed %d times", err, c.fails, trails)
+			}
+		})
+	}
+}
