@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // begin makes a new VMI Pending.
@@ -109,6 +110,7 @@ type end struct {
 }
 
 func finish(status *v1.VirtualMachineInstanceStatus, e end, now metav1.Time) {
+	e = e.inPostCopy(status.MigrationState)
 	status.SetPhase(e.phase, now)
 	if e.phase == v1.Failed {
 		status.Reason = e.reason
@@ -119,6 +121,16 @@ func finish(status *v1.VirtualMachineInstanceStatus, e end, now metav1.Time) {
 	status.RemoveCondition(v1.ConditionAgentConnected)
 	status.FSFreezeStatus = ""
 	setReady(status, metav1.ConditionFalse, e.reason, e.message, now)
+}
+
+// inPostCopy is the end of a guest whose migration this is. Where a launcher ends with its pod before the guest's memory is there, nobody
+// else says that this was the end of a guest in post-copy.
+func (e end) inPostCopy(m *v1.VirtualMachineInstanceMigrationState) end {
+	unsaid := e.phase == v1.Failed && (e.reason == v1.ReasonLauncherKilled || e.reason == v1.ReasonPodDeleted)
+	if !unsaid || m == nil || m.Ended() || !m.PostCopy() || m.Decision != v1.DecisionTarget || m.TargetState != nil && m.TargetState.DomainReadyTimestamp != nil {
+		return e
+	}
+	return end{v1.Failed, string(control.ReasonPostCopyFailed), "not all of the guest's memory was on the node to which the guest had moved: " + e.message}
 }
 
 // observeEviction says in a condition that the guest is asked to leave its node. A guest that is on

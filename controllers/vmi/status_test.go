@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -156,6 +157,12 @@ func TestObserve(t *testing.T) {
 	creating := podIn(corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}})
 	shutDown := terminated(corev1.ContainerStateTerminated{Message: `{"reason":"Shutdown"}`})
 
+	inPostCopy := func(arrived *metav1.Time) v1.VirtualMachineInstanceStatus {
+		s := was(v1.Running, ready)
+		s.MigrationState = &v1.VirtualMachineInstanceMigrationState{Decision: v1.DecisionTarget, MigrationConfiguration: &v1.MigrationConfiguration{AllowPostCopy: ptr.To(true)},
+			SourceState: &v1.MigrationSourceState{PostCopyTimestamp: &then}, TargetState: &v1.MigrationTargetState{DomainReadyTimestamp: arrived}}
+		return s
+	}
 	told := func(reason string) v1.VirtualMachineInstanceCondition {
 		return v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason}
 	}
@@ -183,6 +190,9 @@ func TestObserve(t *testing.T) {
 		{"with an agent", was(v1.Running, ready, agent), podIn(corev1.PodRunning, running()), "Running node1 ; Ready=True/GuestRunning AgentConnected=True/"},
 		{"killed while it was frozen", frozen, terminated(corev1.ContainerStateTerminated{ExitCode: 137}), "Failed node1 LauncherKilled; Ready=False/LauncherKilled"},
 		{"killed", was(v1.Running, ready), terminated(corev1.ContainerStateTerminated{ExitCode: 137}), "Failed node1 LauncherKilled; Ready=False/LauncherKilled"},
+		{"killed in post-copy", inPostCopy(nil), terminated(corev1.ContainerStateTerminated{ExitCode: 137}), "Failed node1 PostCopyFailed; Ready=False/PostCopyFailed"},
+		{"killed after post-copy", inPostCopy(&now), terminated(corev1.ContainerStateTerminated{ExitCode: 137}), "Failed node1 LauncherKilled; Ready=False/LauncherKilled"},
+		{"shut down in post-copy", inPostCopy(nil), shutDown, "Succeeded node1 ; Ready=False/Shutdown"},
 		{"turned away after a power cut", was(v1.Running, ready), without(podIn(corev1.PodFailed, corev1.ContainerState{}), "UnexpectedAdmissionError", ""), "Failed node1 UnexpectedAdmissionError; Ready=False/UnexpectedAdmissionError"},
 		{"evicted at once", was(v1.Pending), without(podIn(corev1.PodFailed, corev1.ContainerState{}), "Evicted", ""), "Failed node1 Evicted; Ready=False/Evicted"},
 	}
