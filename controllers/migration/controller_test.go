@@ -811,6 +811,18 @@ func TestPostCopyLost(t *testing.T) {
 	if now, _ := c.steps(m); now.Status.Phase != v1.MigrationFailed || !strings.Contains(now.Status.MigrationState.FailureReason, "before all of its memory") {
 		t.Errorf("%+v", now.Status)
 	}
+	refused := c.migration("refused", "c")
+	c.vm("c", "node1")
+	c.comes(refused, v1.MigrationRunning)
+	c.goesOn(refused)
+	c.handlers(refused, func(s *v1.VirtualMachineInstanceMigrationState) { s.Decision = v1.DecisionTarget })
+	c.target(refused, func(pod *corev1.Pod) {
+		end(pod)
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "compute", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"reason":"StartFailed"}`}}}}
+	})
+	if _, vmi := c.steps(refused); vmi.Status.MigrationState.Decision != v1.DecisionSource {
+		t.Errorf("a whole guest that the target did not let run is not given back: %+v", vmi.Status.MigrationState)
+	}
 	early := c.migration("early", "b")
 	c.vm("b", "node1")
 	c.comes(early, v1.MigrationRunning)

@@ -312,9 +312,10 @@ func (r *Reconciler) arrive(ctx context.Context, w *work) (time.Duration, error)
 
 // comesBack says whether the source may have the guest again, although it was decided that the guest runs on the target:
 // the target has ended, and nobody knows that the guest ran there. If it did, it wrote only to disks that end with it, so that the
-// source's memory and disks are still of one moment, and nothing is lost that would last.
+// source's memory and disks are still of one moment, and nothing is lost that would last. After post-copy the target's launcher must say that the
+// guest never ran: what it wrote to its memory there is not at the source.
 func (r *Reconciler) comesBack(ctx context.Context, w *work) bool {
-	if w.target == nil || !over(w.target) || w.state().PostCopy() || w.vmi.SharesDisks() || len(w.vmi.Status.MigratedVolumes) > 0 && !neverRan(w.target) {
+	if w.target == nil || !over(w.target) || w.state().PostCopy() && !neverRan(w.target) || w.vmi.SharesDisks() || len(w.vmi.Status.MigratedVolumes) > 0 && !neverRan(w.target) {
 		return false
 	}
 	source, err := r.pod(ctx, w.vmi, w.state().SourcePod, false)

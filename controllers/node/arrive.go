@@ -215,8 +215,9 @@ func (a *Arrivals) decided(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	case control.StateReceived:
 		if refused, err := a.run(ctx, vmi, launcher); err != nil {
 			return err
-		} else if refused != "" && vmi.Status.MigrationState.PostCopy() {
-			return nil // nobody else has the guest, and the launcher ends it
+		} else if refused != "" && receiving(launcher.State()) {
+			// The source can take the guest back once it has sent all of the memory. QEMU may let the guest run before.
+			return fmt.Errorf("let the guest run that has come before its memory: %s", refused)
 		} else if refused != "" {
 			a.refuse(vmi, launcher, refused)
 			return a.giveBack(ctx, vmi, refused)

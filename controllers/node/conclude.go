@@ -131,9 +131,12 @@ func (d *departure) stay(ctx context.Context, launcher *sessions.Session) (over 
 	if launcher == nil {
 		return true, nil // its next hello begins anew
 	}
+	state := launcher.State()
+	if d.postCopy.completes(state, d.of.Node.Clock.Now()) {
+		return false, nil
+	}
 	// QEMU runs its guest on when the channel has ended, and virt-handler has an end of it, too.
 	d.open.close()
-	state := launcher.State()
 	if state.State == control.StateMoved {
 		return false, launcher.Call(ctx, control.CommandTakeBack, nil, nil)
 	}

@@ -25,6 +25,8 @@ type postCopy struct {
 	refused string
 	// begun: the launcher was told to go on by post-copy.
 	begun bool
+	// back is when it was first seen that the guest is to run here again.
+	back time.Time
 	// sent finds out that no memory follows any more, and until is when it must all be there.
 	sent  stall
 	until time.Time
@@ -88,6 +90,18 @@ func (d *departure) goOnByPostCopy(ctx context.Context, launcher *sessions.Sessi
 func returns(state control.StateReport) bool {
 	job := control.NewestJob(state.Jobs, control.JobMigrate, control.JobTargetGuest)
 	return state.State != control.StateMoved || job != nil && job.State == control.JobDone
+}
+
+// returnPatience is how long the source has to hear that the target has all of the memory.
+const returnPatience = 10 * time.Second
+
+// completes says whether a guest that is to run on the source again is about to be able to. The target gives a guest back once it has all of
+// the memory, and the source's QEMU hears of that a little later.
+func (p *postCopy) completes(state control.StateReport, now time.Time) bool {
+	if p.back.IsZero() {
+		p.back = now
+	}
+	return p.begun && state.State == control.StateMoved && sending(state) && now.Sub(p.back) < returnPatience
 }
 
 // postCopyFactor is how many times longer than its pre-copy a guest's memory may follow it. A guest that has run on the target is

@@ -146,7 +146,10 @@ func TestPostCopyNoReturn(t *testing.T) {
 				t.Errorf("decided is %s", s.Decision)
 			}
 			m.decide(v1.DecisionSource) // virt-controller, because the target has ended
-			m.until("taken back", func() bool { return m.source.wasAsked(control.CommandTakeBack) > 0 })
+			m.until("taken back", func() bool {
+				m.clock.Step(time.Second) // the source may have everything soon
+				return m.source.wasAsked(control.CommandTakeBack) > 0
+			})
 		})
 	}
 }
@@ -213,16 +216,30 @@ func TestNotCommitted(t *testing.T) {
 	m.runsOn(v1.DecisionSource)
 }
 
-// TestPostCopyRunRefused: the source does not get a guest back that has left by post-copy.
+// TestPostCopyRunRefused: while the memory of a guest comes that the target's QEMU does not let run, the target asks again. When all of the
+// memory is there, the source has everything too, and takes the guest back.
 func TestPostCopyRunRefused(t *testing.T) {
 	m := newLate(t)
 	m.leaves()
 	m.target.answer(control.CommandRun, `{"refused":"no lock"}`)
 	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
-	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) > 0 })
+	m.until("asked to run again", func() bool { return m.target.wasAsked(control.CommandRun) > 1 })
 	m.open(2)
 	if s := m.status(); s.Decision != v1.DecisionTarget || s.TargetState.DomainReadyTimestamp != nil {
 		t.Errorf("%+v", s)
+	}
+	m.target.report(control.StateReceived, job(control.JobReceive, control.JobDone))
+	m.until("given back", func() bool { return m.status().Decision == v1.DecisionSource })
+	m.open(2) // the source's QEMU has not heard yet that all has come
+	if m.source.wasAsked(control.CommandTakeBack) != 0 {
+		t.Error("the source takes back a guest of which QEMU does not say that it was sent")
+	}
+	m.source.sent()
+	m.until("taken back", func() bool { return m.source.wasAsked(control.CommandTakeBack) > 0 })
+	m.idle()
+	m.runsOn(v1.DecisionSource)
+	if s := m.status(); !strings.Contains(s.TargetState.Failure, "no lock") {
+		t.Errorf("%+v", s.TargetState)
 	}
 }
 

@@ -84,7 +84,7 @@ func (r *Reconciler) between(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, co
 		}
 		last, ended := podEnd(pod)
 		return ended && last.reason == string(control.ReasonMigrated)
-	case m.Decision == v1.DecisionTarget && !m.PostCopy() && (m.TargetState == nil || m.TargetState.DomainReadyTimestamp == nil) && pod != nil && ended(pod):
+	case m.Decision == v1.DecisionTarget && (!m.PostCopy() || neverRan(pod)) && (m.TargetState == nil || m.TargetState.DomainReadyTimestamp == nil) && pod != nil && ended(pod):
 		// The target's QEMU may not have let the guest run, which still is at the source then.
 		source := companions[m.SourcePod]
 		c := computeStatus(pod)
@@ -92,6 +92,16 @@ func (r *Reconciler) between(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, co
 			r.Clock.Since(c.State.Terminated.FinishedAt.Time).Abs() < giveBackPatience
 	}
 	return false
+}
+
+// neverRan says whether a pod has ended, and its launcher says that the guest did not run there. A guest that left its source by
+// post-copy is whole there then: a launcher that has not all of its memory ends with another reason.
+func neverRan(pod *corev1.Pod) bool {
+	if pod == nil {
+		return false
+	}
+	last, ended := podEnd(pod)
+	return ended && (last.reason == string(control.ReasonStartFailed) || last.reason == string(control.ReasonNeverStarted))
 }
 
 // companions are the VMI's launcher pods that are there and do not have its guest: the target of a migration, or

@@ -190,7 +190,7 @@ func (m *move) ends(pod *corev1.Pod, reason string) {
 		m.t.Fatal(err)
 	}
 	now.Status.Phase = corev1.PodSucceeded
-	now.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"reason":"` + reason + `"}`}}
+	now.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(m.Clock.Now()), Message: `{"reason":"` + reason + `"}`}}
 	if err := m.client.Status().Update(context.Background(), now); err != nil {
 		m.t.Fatal(err)
 	}
@@ -261,6 +261,23 @@ func TestBetween(t *testing.T) {
 	m.ends(m.source, "QEMUExited")
 	if s := m.get().Status; s.Phase != v1.Failed {
 		t.Errorf("a guest that crashed as it was copied is %s", s.Phase)
+	}
+}
+
+// TestPostCopyBetween: the end of a target whose QEMU did not let a guest run that had all of its memory there is not the guest's end: its
+// source is about to get it back. Any other end of a target is.
+func TestPostCopyBetween(t *testing.T) {
+	for reason, want := range map[string]v1.VirtualMachineInstancePhase{"StartFailed": v1.Running, "PostCopyFailed": v1.Failed, "QEMUExited": v1.Failed} {
+		m := newMove(t)
+		m.change(func(s *v1.VirtualMachineInstanceStatus) {
+			now := metav1.Unix(1, 0)
+			s.MigrationState.Decision, s.MigrationState.MigrationConfiguration = v1.DecisionTarget, &v1.MigrationConfiguration{AllowPostCopy: ptr.To(true)}
+			s.MigrationState.SourceState = &v1.MigrationSourceState{PostCopyTimestamp: &now}
+		})
+		m.ends(m.target, reason)
+		if got := m.get().Status.Phase; got != want {
+			t.Errorf("%s: the VMI is %s, want %s", reason, got, want)
+		}
 	}
 }
 

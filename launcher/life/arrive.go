@@ -49,13 +49,11 @@ func (s *step) runAsked(e RunAsked) {
 	}
 }
 
-// runFailed: QEMU did not let the guest run. Nothing of the guest is lost, unless its memory is still coming: its source can
-// take it back.
+// runFailed: QEMU did not let the guest run. Nothing of the guest is lost: its source can take it back once all of the memory has
+// come. Until then the guest may be asked to run again.
 func (s *step) runFailed(e RunFailed) {
 	switch {
-	case !s.in(Received):
-	case s.Memory == Coming:
-		s.lose("QEMU did not let the received guest run: " + e.Err.Error())
+	case !s.in(Received), s.Memory == Coming:
 	default:
 		s.kill(Cause{NotStartable, "let the received guest run: " + e.Err.Error()}, "the received guest does not run")
 	}

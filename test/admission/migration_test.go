@@ -66,7 +66,7 @@ func (s *testServer) twoNodes(t *testing.T) {
 		"both at once":               {"n1", under, fmt.Sprintf(state, `"decision":"Target","targetState":{"domainDetected":true}`), target, "", own},
 		"decide again":               {"n1", decided(v1.DecisionSource), toTarget, once, once, own},
 		"take back":                  {"n2", decided(v1.DecisionTarget), toSource, once, "", own},
-		"take back in post-copy":     {"n2", following, toSource, once, once, own},
+		"take back in post-copy":     {"n2", following, toSource, once, "", own},
 		"post-copy":                  {"n1", allowed, toPostCopy, "", source, own},
 		"post-copy, not configured":  {"n1", under, toPostCopy, postCopy, source, own},
 		"post-copy, forbidden":       {"n1", forbidden, toPostCopy, postCopy, source, own},
