@@ -46,8 +46,10 @@ var random = []struct {
 // What looking around itself needs, and what comes and goes by itself.
 var transient = regexp.MustCompile(`^process (sh|grep|sed|xargs|awk|mawk|ls|ip|nft|find|head|runc.*|exe|ptp|host-local|portmap|multus|bridge|macvlan|static)$`)
 
-func nodeSnapshot() (snapshot, error) {
-	out, err := onNode(lookAround)
+func nodeSnapshot() (snapshot, error) { return nodeSnapshotOf(firstName) }
+
+func nodeSnapshotOf(node string) (snapshot, error) {
+	out, err := onNodeNamed(node, lookAround)
 	if err != nil {
 		return nil, err
 	}
@@ -142,20 +144,29 @@ func awaitNode(before snapshot, timeout time.Duration) error {
 // left on it is gone then.
 func addsNothing(t *testing.T) (check func()) {
 	t.Helper()
-	before, err := settledNode(60 * time.Second)
+	if _, err := settledNode(60 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	return addsNothingOn(t, firstName)
+}
+
+// addsNothingOn is addsNothing for a node that has settled.
+func addsNothingOn(t *testing.T, node string) (check func()) {
+	t.Helper()
+	before, err := nodeSnapshotOf(node)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return func() {
 		t.Helper()
 		err := poll(30*time.Second, func() error {
-			now, err := nodeSnapshot()
+			now, err := nodeSnapshotOf(node)
 			if err != nil {
 				return err
 			}
 			more := slices.DeleteFunc(now.difference(before), func(line string) bool { return strings.HasPrefix(line, "-") })
 			if len(more) > 0 {
-				return fmt.Errorf("the node has more than it had:\n  %s", strings.Join(more, "\n  "))
+				return fmt.Errorf("%s has more than it had:\n  %s", node, strings.Join(more, "\n  "))
 			}
 			return nil
 		})

@@ -27,8 +27,8 @@ func policy(t *testing.T, namespace, limits string) {
 	apply(t, "", fmt.Sprintf("apiVersion: migrations.kubevirt.io/v1alpha1\nkind: MigrationPolicy\nmetadata: {name: %[1]s}\nspec: {selectors: {namespaceSelector: {kubernetes.io/metadata.name: %[1]s}}, %[2]s}\n", namespace, limits))
 }
 
-// sharedClaim makes a claim of a folder that all nodes have: the nodes' /tmp is the machine's.
-func sharedClaim(t *testing.T, namespace, name string) {
+// sharedClaim makes a claim of a folder that all nodes have, and returns the folder: the nodes' /tmp is the machine's.
+func sharedClaim(t *testing.T, namespace, name string) string {
 	t.Helper()
 	folder := t.TempDir()
 	// Only the test's own folders, and never /tmp.
@@ -40,6 +40,7 @@ func sharedClaim(t *testing.T, namespace, name string) {
 	c := claims{t, namespace}
 	c.sharedVolume(name, "Filesystem", "64Mi", folder, corev1.ReadWriteMany)
 	c.sharedClaim(name, "Filesystem", "64Mi", corev1.ReadWriteMany)
+	return folder
 }
 
 // canary has the guest count, and keep the number on the disk that both nodes have. Before the guest writes the next number it
@@ -140,19 +141,23 @@ var migrationFaults = []struct {
 	// On a machine that does much else, the guest may take longer than it may.
 	{"controller-killed", func(m moving) { awaitController(m.t, controller{}).kill(m.t) }, ""},
 	// After 30 s the source may decide for itself.
-	{"api-server-away", func(m moving) { m.without("kube-apiserver", 25*time.Second) }, ""},
-	{"link-cut", func(m moving) {
-		second := newSecondNode(m.t)
-		m.t.Cleanup(func() { output("", "cluster", "plug", "--name", os.Getenv(clusterVariable), "--node", "2") })
-		second.cluster("unplug")
-		time.Sleep(10 * time.Second)
-		second.cluster("plug")
-	}, ""},
+	{"api-server-away", func(m moving) { m.without("kube-apiserver", func() { time.Sleep(25 * time.Second) }) }, ""},
+	{"link-cut", func(m moving) { m.cut(10 * time.Second) }, ""},
 	{"deleted", func(m moving) { kubectl(m.t, "-n", m.namespace, "delete", "vmim", m.migration.name, "--timeout=60s") }, ""},
 }
 
-// without stops a part of the control plane for a while.
-func (m moving) without(program string, while time.Duration) {
+// cut takes the second node off the network for a while.
+func (m moving) cut(while time.Duration) {
+	m.t.Helper()
+	second := newSecondNode(m.t)
+	m.t.Cleanup(func() { output("", "cluster", "plug", "--name", os.Getenv(clusterVariable), "--node", "2") })
+	second.cluster("unplug")
+	time.Sleep(while)
+	second.cluster("plug")
+}
+
+// without stops a part of the control plane, and starts it after something else was done.
+func (m moving) without(program string, meanwhile func()) {
 	m.t.Helper()
 	m.t.Cleanup(func() { output("", "cluster", "start", "--name", os.Getenv(clusterVariable), program) })
 	for _, command := range []string{"stop", "start"} {
@@ -160,7 +165,7 @@ func (m moving) without(program string, while time.Duration) {
 			m.t.Error(err)
 		}
 		if command == "stop" {
-			time.Sleep(while)
+			meanwhile()
 		}
 	}
 	err := poll(2*time.Minute, func() error { _, err := output("", "kubectl", "get", "--raw", "/readyz"); return err })
