@@ -102,9 +102,11 @@ func broken(m qmp.Migration, trails bool) error {
 	return nil
 }
 
-// unanswered is how many questions in a row QEMU may leave without an answer once nobody can help it any more. Each waits for 10 s
-// (package qmp).
+// unanswered is how many questions in a row QEMU may leave without an answer once nobody can help it any more.
 const unanswered = 3
+
+// answerTimeout is how long one of these questions waits. QEMU answers within milliseconds, unless its main loop waits.
+const answerTimeout = 10 * time.Second
 
 // errSilent is the error of a QEMU that has left so many.
 var errSilent = errors.New("the channel between the nodes has ended, and QEMU does not answer")
@@ -113,7 +115,9 @@ var errSilent = errors.New("the channel between the nodes has ended, and QEMU do
 // storage, or for a page of the guest's memory. lost says whether such a page never comes.
 func insist[T any](ctx context.Context, client *qmp.Client, lost func() bool, question func(context.Context) (T, error)) (T, error) {
 	for silent := 0; ; {
-		answer, err := question(ctx)
+		asked, stop := context.WithTimeout(ctx, min(answerTimeout, client.Timeout()))
+		answer, err := question(asked)
+		stop()
 		if ctx.Err() != nil || client.Err() != nil || !errors.Is(err, qmp.ErrTimeout) {
 			return answer, err
 		}

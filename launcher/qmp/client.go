@@ -158,6 +158,9 @@ func (c *Client) Events(ctx context.Context) (<-chan monitor.Event, error) {
 	return out, nil
 }
 
+// Timeout bounds each command whose context has no deadline.
+func (c *Client) Timeout() time.Duration { return c.timeout }
+
 // Done is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
