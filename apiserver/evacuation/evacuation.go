@@ -135,7 +135,7 @@ func (g *Guard) move(ctx context.Context, vmi *v1.VirtualMachineInstance, node s
 	if !e.Trusted {
 		return stranger(vmi) // who is told nothing of the VMI or of the nodes
 	}
-	if vmi.Migration() == nil {
+	if !goesElsewhere(vmi) {
 		if end, err := g.mustEnd(ctx, vmi); end || err != nil {
 			return err
 		}
@@ -144,6 +144,20 @@ func (g *Guard) move(ctx context.Context, vmi *v1.VirtualMachineInstance, node s
 		return tooMany("VMI %s is configured with an eviction strategy but is not live-migratable: %s", vmi.Name, why)
 	}
 	return g.ask(ctx, vmi, node, e)
+}
+
+// goesElsewhere says whether a guest migrates, and has a pod on another node. A target pod that no node has taken, and one on the guest's own
+// node, do not bring the guest off its node.
+func goesElsewhere(vmi *v1.VirtualMachineInstance) bool {
+	if vmi.Migration() == nil {
+		return false
+	}
+	for _, node := range vmi.Status.ActivePods {
+		if node != vmi.Status.NodeName {
+			return true
+		}
+	}
+	return false
 }
 
 // stranger is the answer to a question of which nobody knows who asks it.

@@ -180,6 +180,19 @@ func TestMove(t *testing.T) {
 			edit: func(vmi *v1.VirtualMachineInstance) {
 				vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m"}
 			}},
+		"it moves to another pod there, and the node is cordoned": {nodes: []corev1.Node{one},
+			edit: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Status.MigrationState, vmi.Status.ActivePods["target"] = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m"}, "node1"
+			}},
+		"it moves, and no node takes its target pod": {nodes: []corev1.Node{one},
+			edit: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m"}
+				delete(vmi.Status.ActivePods, "target")
+			}},
+		"it moves to another pod there, and there is another node": {nodes: two, said: triggered, possible: triggered, marks: true,
+			edit: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Status.MigrationState, vmi.Status.ActivePods["target"] = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m"}, "node1"
+			}},
 		"its last migration failed": {nodes: two, said: "Evacuation in progress: " + triggered + ": its last migration failed: no room", possible: "no room", edit: failed},
 	} {
 		for strategy, said := range map[v1.EvictionStrategy]string{v1.EvictionStrategyLiveMigrate: c.said, v1.EvictionStrategyLiveMigrateIfPossible: c.possible} {

@@ -39,7 +39,7 @@ func causeOf(vmi *v1.VirtualMachineInstance, drained bool) *cause {
 		return nil
 	}
 	// An eviction of the guest's pod was refused, and virt-api wrote which node the guest is to leave.
-	if node := vmi.Status.NodeName; node != "" && (node == vmi.Status.EvacuationNodeName || drained) && vmi.Spec.EvictionStrategy.Moves() {
+	if node := vmi.Status.NodeName; toLeave(vmi, drained) {
 		return &cause{annotation: v1.EvacuationMigrationAnnotation, value: node, prefix: "kubevirt-evacuation-", priority: v1.PrioritySystemCritical, purpose: "leave node " + node}
 	}
 	// The VM's template puts volumes on other claims. Every user who may edit the VM can cause such a migration. So it comes after the
@@ -50,6 +50,12 @@ func causeOf(vmi *v1.VirtualMachineInstance, drained bool) *cause {
 	return nil
 }
 
+// toLeave says whether a guest is to leave its node. drained is as for causeOf.
+func toLeave(vmi *v1.VirtualMachineInstance, drained bool) bool {
+	node := vmi.Status.NodeName
+	return node != "" && (node == vmi.Status.EvacuationNodeName || drained) && vmi.Spec.EvictionStrategy.Moves()
+}
+
 // moot is why a migration that virt-controller made is not needed any more; empty if it is needed. drained is as for causeOf.
 func moot(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance, drained bool) string {
 	if node := m.Annotations[v1.EvacuationMigrationAnnotation]; node != "" && (node != vmi.Status.NodeName || node != vmi.Status.EvacuationNodeName && !drained) {
@@ -57,6 +63,9 @@ func moot(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance,
 	}
 	if pod := m.Annotations[v1.WorkloadUpdateMigrationAnnotation]; pod != "" && pod != vmi.LauncherPod() {
 		return fmt.Sprintf("the guest has left the launcher pod %s already", pod)
+	}
+	if m.StaysOnNode() && toLeave(vmi, drained) {
+		return fmt.Sprintf("the guest is to leave node %q, and this migration would keep the guest there", vmi.Status.NodeName)
 	}
 	if update := m.Annotations[v1.VolumeUpdateAnnotation]; update != "" && update != vmi.VolumeUpdate() {
 		return "the VirtualMachine's template does not name the claims any more to which the migration was to copy disks"

@@ -161,7 +161,8 @@ type work struct {
 	// so.
 	left time.Duration
 	lost bool
-	// drained: the guest's node has the taint by which guests leave it. It is looked at only for a migration by which the guest leaves its node.
+	// drained: the guest's node has the taint by which guests leave it. It is looked at only for a migration by which the guest leaves its node, and for one that
+	// keeps the guest there.
 	drained bool
 	now     time.Time
 }
@@ -189,7 +190,7 @@ func (r *Reconciler) look(ctx context.Context, migration *v1.VirtualMachineInsta
 		return nil, fmt.Errorf("get VMI %s: %w", key.Name, err)
 	}
 	w.vmi = vmi
-	if migration.Annotations[v1.EvacuationMigrationAnnotation] != "" {
+	if migration.Annotations[v1.EvacuationMigrationAnnotation] != "" || migration.StaysOnNode() {
 		if w.drained, err = drained(ctx, r.Client, vmi, r.Cluster); err != nil {
 			return nil, err
 		}

@@ -56,7 +56,8 @@ func giveUp(w *work) string {
 		return "the migration was cancelled"
 	case w.vmi.DeletionTimestamp != nil && !s.PostCopy():
 		return "the VirtualMachineInstance is being deleted"
-	case w.target == nil && moot(m, w.vmi, w.drained) != "":
+	// A target pod on the guest's own node may wait for room there, or for its network, until the end of prepareTimeout. A drain does not.
+	case (w.target == nil || m.StaysOnNode() && s.StartTimestamp == nil) && moot(m, w.vmi, w.drained) != "":
 		return moot(m, w.vmi, w.drained)
 	case unwanted(w.vmi) != "" && !s.PostCopy():
 		return unwanted(w.vmi)

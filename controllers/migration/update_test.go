@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -237,5 +238,77 @@ func TestUpdateIsMoot(t *testing.T) {
 		if got := moot(m, vmi, false); (got != "") != want {
 			t.Errorf("pod %q: %q", pod, got)
 		}
+	}
+}
+
+// TestUpdateMakesWay: an update that keeps a guest on its node holds up no eviction and no taint, unless the guest is being copied already. A target
+// pod that finds no room on the node would wait for minutes.
+func TestUpdateMakesWay(t *testing.T) {
+	evicted := func(vmi *v1.VirtualMachineInstance) { vmi.Status.EvacuationNodeName = "node1" }
+	tainted := func(*v1.VirtualMachineInstance) {}
+	for name, n := range map[string]struct {
+		asked  func(*v1.VirtualMachineInstance)
+		taints []string
+		edit   func(*v1.VirtualMachineInstanceMigration)
+		copies bool
+		goes   bool
+	}{
+		"evicted":               {asked: evicted},
+		"tainted":               {asked: tainted, taints: []string{"kubevirt.io/drain"}},
+		"nobody asks":           {asked: tainted, goes: true},
+		"it is copied already":  {asked: evicted, copies: true, goes: true},
+		"it goes anywhere else": {asked: evicted, edit: func(m *v1.VirtualMachineInstanceMigration) { m.Spec.AddedNodeSelector = nil }, goes: true},
+		"a strategy that has the guest stay": {asked: func(vmi *v1.VirtualMachineInstance) {
+			evicted(vmi)
+			vmi.Spec.EvictionStrategy = ptr.To(v1.EvictionStrategyExternal)
+		}, goes: true},
+	} {
+		c := newCluster(t)
+		c.mover()
+		vmi := c.leaver("a", func(vmi *v1.VirtualMachineInstance) {
+			n.asked(vmi)
+			vmi.Status.EvacuationNodeName = ""
+		})
+		m := c.migration("m", "a")
+		m.Annotations = map[string]string{v1.WorkloadUpdateMigrationAnnotation: vmi.LauncherPod()}
+		m.Spec.Priority, m.Spec.AddedNodeSelector = ptr.To(v1.PrioritySystemMaintenance), map[string]string{corev1.LabelHostname: "host-of-node1"}
+		if n.edit != nil {
+			n.edit(m)
+		}
+		if err := c.client.Update(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		if _, vmi = c.steps(m); c.targets() != 1 {
+			t.Fatalf("%s: there is no target pod", name)
+		}
+		n.asked(vmi)
+		if n.copies {
+			vmi.Status.MigrationState.StartTimestamp = &metav1.Time{Time: c.clock.Now()}
+		}
+		if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		c.taint("node1", n.taints...)
+		now, vmi := c.steps(m)
+		if goes := !now.IsFinal() && vmi.Migration() != nil; goes != n.goes || c.targets() != map[bool]int{true: 1}[n.goes] {
+			t.Errorf("%s: the migration is %s, there are %d target pods: %+v", name, now.Status.Phase, c.targets(), vmi.Status.MigrationState)
+		} else if !goes && !strings.Contains(now.Status.MigrationState.FailureReason, "is to leave node") {
+			t.Errorf("%s: the reason is %q", name, now.Status.MigrationState.FailureReason)
+		}
+	}
+}
+
+// TestUpdateThatWaitsMakesWay: an update that keeps a guest on its node and has not begun is deleted once the guest is to leave the node.
+func TestUpdateThatWaitsMakesWay(t *testing.T) {
+	c := newCluster(t)
+	vmi := c.leaver("a", func(*v1.VirtualMachineInstance) {})
+	m := c.migration("m", "a")
+	m.Annotations = map[string]string{v1.WorkloadUpdateMigrationAnnotation: vmi.LauncherPod()}
+	m.Spec.Priority, m.Spec.AddedNodeSelector = ptr.To(v1.PrioritySystemMaintenance), map[string]string{corev1.LabelHostname: "host-of-node1"}
+	if err := c.client.Update(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if now, vmi := c.steps(m); now != nil && !now.IsFinal() || vmi.Migration() != nil {
+		t.Errorf("the migration is %+v", now)
 	}
 }
