@@ -78,7 +78,7 @@ func (m *Mover) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if slices.ContainsFunc(all.Items, func(m v1.VirtualMachineInstanceMigration) bool {
 		return m.UpdatesLauncher() && m.DeletionTimestamp != nil && !m.IsFinal()
 	}) {
-		m.updates.note(vmi, m.Clock.Now()) // somebody takes it back
+		m.updates.note(vmi, 0, m.Clock.Now()) // somebody takes it back
 	}
 	if vmi.Migration() != nil {
 		return ctrl.Result{}, nil
@@ -117,8 +117,11 @@ func (m *Mover) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if behind {
 		return ctrl.Result{RequeueAfter: kit.WriteDelay}, nil
 	}
-	if why.annotation != v1.EvacuationMigrationAnnotation {
-		m.updates.note(vmi, m.Clock.Now())
+	switch why.annotation {
+	case v1.WorkloadUpdateMigrationAnnotation:
+		m.updates.note(vmi, 1, m.Clock.Now())
+	case v1.VolumeUpdateAnnotation:
+		m.updates.note(vmi, 0, m.Clock.Now())
 	}
 	return ctrl.Result{}, nil
 }

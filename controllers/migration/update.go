@@ -21,8 +21,10 @@ const (
 	turnDelay = 30 * time.Second
 	// aloneDelay is the time between two looks at a guest that no node takes.
 	aloneDelay = 5 * time.Minute
-	// againDelay is how long after an update that somebody took back the guest gets another.
-	againDelay = 10 * time.Minute
+	// againDelay is how long after an update the guest gets another: somebody took the update back, or it failed, or a webhook gave the new launcher
+	// another image. With each further one the time doubles, at most againDoubled times.
+	againDelay   = 10 * time.Minute
+	againDoubled = 5
 	// volumesDelay is how long after an update of its volumes a guest gets another.
 	volumesDelay = time.Minute
 )
@@ -52,7 +54,7 @@ func (m *Mover) update(ctx context.Context, vmi *v1.VirtualMachineInstance) (*ca
 	if rolledOut, err := m.RolledOut(ctx); err != nil || !rolledOut {
 		return nil, turnDelay, err
 	}
-	if wait := m.updates.wait(vmi, againDelay, m.Clock.Now()); wait > 0 {
+	if wait := m.updates.wait(vmi, m.updates.again(vmi), m.Clock.Now()); wait > 0 {
 		return nil, wait, nil
 	}
 	if turn, err := m.hasTurn(ctx, vmi, spec.Configuration.Migrations()); err != nil || !turn {
@@ -162,25 +164,43 @@ type updates struct {
 
 type madeUpdate struct {
 	vmi types.UID
-	pod string
-	at  time.Time
+	// times is how many updates of the launcher were made.
+	times int
+	at    time.Time
 }
 
-func (u *updates) note(vmi *v1.VirtualMachineInstance, now time.Time) {
+// note notes that an update was made, or was taken back. launchers is how many updates of the launcher were made.
+func (u *updates) note(vmi *v1.VirtualMachineInstance, launchers int, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.made == nil {
 		u.made = map[types.NamespacedName]madeUpdate{}
 	}
-	u.made[client.ObjectKeyFromObject(vmi)] = madeUpdate{vmi.UID, vmi.LauncherPod(), now}
+	last := u.last(vmi)
+	u.made[client.ObjectKeyFromObject(vmi)] = madeUpdate{vmi.UID, last.times + launchers, now}
+}
+
+// last is the last update of a VMI, without any if there is none. u.mu is held.
+func (u *updates) last(vmi *v1.VirtualMachineInstance) madeUpdate {
+	if last := u.made[client.ObjectKeyFromObject(vmi)]; last.vmi == vmi.UID {
+		return last
+	}
+	return madeUpdate{}
+}
+
+// again is the pause after the last update of a guest's launcher.
+func (u *updates) again(vmi *v1.VirtualMachineInstance) time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return againDelay << min(max(u.last(vmi).times-1, 0), againDoubled)
 }
 
 // wait is how long a guest has to wait for its next update.
 func (u *updates) wait(vmi *v1.VirtualMachineInstance, pause time.Duration, now time.Time) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	last, ok := u.made[client.ObjectKeyFromObject(vmi)]
-	if !ok || last.vmi != vmi.UID || last.pod != vmi.LauncherPod() && pause == againDelay {
+	last := u.last(vmi)
+	if last.at.IsZero() {
 		return 0
 	}
 	return max(0, last.at.Add(pause).Sub(now))

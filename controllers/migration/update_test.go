@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -226,6 +227,32 @@ func TestUpdateTakenBack(t *testing.T) {
 	spec.WorkloadUpdateStrategy = nil
 	if made, _ := c.updates(m, vmi); len(made) != 1 || made[0].DeletionTimestamp == nil {
 		t.Errorf("without the strategy there are %+v", made)
+	}
+}
+
+// TestUpdateWithoutEnd: a guest whose launcher has another image after each update, because a webhook changes the images of new pods, is not moved
+// without a pause, and more and more seldom. So is one whose updates fail.
+func TestUpdateWithoutEnd(t *testing.T) {
+	c := newCluster(t)
+	m, _ := c.mover(v1.WorkloadUpdateLiveMigrate)
+	vmi := c.outdated("a", func(*v1.VirtualMachineInstance) {})
+	for i, pause := range []time.Duration{1, 2, 4, 8, 16, 32, 32} {
+		made, _ := c.updates(m, vmi)
+		if len(made) != 1 {
+			t.Fatalf("update %d: %d migrations", i, len(made))
+		}
+		made[0].Finalizers = nil
+		if err := errors.Join(c.client.Update(t.Context(), &made[0]), c.client.Delete(t.Context(), &made[0])); err != nil {
+			t.Fatal(err)
+		}
+		vmi.Status.LauncherPod = fmt.Sprint("pod-", i)
+		if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		if made, after := c.updates(m, vmi); len(made) != 0 || after != pause*againDelay {
+			t.Fatalf("after update %d: %d migrations, looked at again after %s", i, len(made), after)
+		}
+		c.clock.SetTime(c.clock.Now().Add(pause * againDelay))
 	}
 }
 
