@@ -106,7 +106,7 @@ func (m *Mover) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	failed := failures(vmi, why, all.Items)
-	if wait := backOff(failed, m.Clock.Now()); wait > 0 {
+	if wait := why.backOff(failed, m.Clock.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	behind, err := m.create(ctx, vmi, drained, migrationFor(vmi, why, failed))
@@ -168,12 +168,17 @@ const (
 	lastBackOff  = 5 * time.Minute
 )
 
-// backOff is how long to wait before the next migration. It is pure.
-func backOff(failed []*v1.VirtualMachineInstanceMigration, now time.Time) time.Duration {
+// backOff is how long to wait before the next migration. It is pure. The pauses between updates of a launcher are in the objects too: another
+// virt-controller knows nothing of those that it has not made.
+func (c *cause) backOff(failed []*v1.VirtualMachineInstanceMigration, now time.Time) time.Duration {
 	if len(failed) == 0 {
 		return 0
 	}
-	wait := min(firstBackOff<<min(len(failed)-1, kept), lastBackOff)
+	first, last := firstBackOff, lastBackOff
+	if c.annotation == v1.WorkloadUpdateMigrationAnnotation {
+		first, last = againDelay, againDelay<<againDoubled
+	}
+	wait := min(first<<min(len(failed)-1, kept), last)
 	ended := failed[len(failed)-1].Status.Entered(v1.MigrationFailed)
 	if ended.After(now) {
 		return 0 // by the clock of another virt-controller, which is ahead

@@ -325,7 +325,7 @@ func TestBackOffClock(t *testing.T) {
 	now := time.Unix(1000, 0)
 	m := &v1.VirtualMachineInstanceMigration{}
 	m.Status.SetPhase(v1.MigrationFailed, metav1.NewTime(now.Add(time.Hour)))
-	if wait := backOff([]*v1.VirtualMachineInstanceMigration{m}, now); wait != 0 {
+	if wait := (&cause{}).backOff([]*v1.VirtualMachineInstanceMigration{m}, now); wait != 0 {
 		t.Errorf("after a failure an hour from now it waits for %v", wait)
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -251,6 +253,37 @@ func TestUpdateWithoutEnd(t *testing.T) {
 		}
 		if made, after := c.updates(m, vmi); len(made) != 0 || after != pause*againDelay {
 			t.Fatalf("after update %d: %d migrations, looked at again after %s", i, len(made), after)
+		}
+		c.clock.SetTime(c.clock.Now().Add(pause * againDelay))
+	}
+}
+
+// TestUpdateFails: an update that fails is tried again after longer and longer pauses, also by a virt-controller that did not make it.
+func TestUpdateFails(t *testing.T) {
+	c := newCluster(t)
+	vmi := c.outdated("a", func(*v1.VirtualMachineInstance) {})
+	first, _ := c.mover(v1.WorkloadUpdateLiveMigrate)
+	for i, pause := range []time.Duration{1, 2, 4, 8} {
+		m := &Mover{Client: first.Client, Live: first.Live, Events: first.Events, Clock: first.Clock, LauncherImage: newImage, KubeVirt: first.KubeVirt, RolledOut: first.RolledOut}
+		made, _ := c.updates(m, vmi)
+		at := slices.IndexFunc(made, func(m v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() })
+		if at < 0 {
+			t.Fatalf("after %d failures there is no other migration", i)
+		}
+		open := &made[at]
+		open.UID, open.CreationTimestamp = types.UID(open.Name), metav1.NewTime(c.clock.Now()) // as the API server does
+		open.Status.SetPhase(v1.MigrationFailed, metav1.NewTime(c.clock.Now()))
+		status := open.Status
+		if err := c.client.Update(t.Context(), open); err != nil {
+			t.Fatal(err)
+		}
+		open.Status = status
+		if err := c.client.Status().Update(t.Context(), open); err != nil {
+			t.Fatal(err)
+		}
+		other := &Mover{Client: m.Client, Live: m.Live, Events: m.Events, Clock: m.Clock, LauncherImage: newImage, KubeVirt: m.KubeVirt, RolledOut: m.RolledOut}
+		if made, after := c.updates(other, vmi); len(made) != i+1 || after != pause*againDelay {
+			t.Fatalf("after %d failures: %d migrations, looked at again after %s", i+1, len(made), after)
 		}
 		c.clock.SetTime(c.clock.Now().Add(pause * againDelay))
 	}
