@@ -34,8 +34,13 @@ func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 			return nil, err
 		}
 	}
+	companions, err := r.companions(ctx, vmi)
+	if err != nil {
+		return nil, err
+	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
+	observeCompanions(defaulted, companions) // a pod that has just ended keeps the target off no node
 	pod := targetPod(defaulted, migration, config)
 	r.Follow.Note(metadataOf(vmi), pod)
 	return pod, nil

@@ -100,6 +100,34 @@ func TestKeptApart(t *testing.T) {
 	}
 }
 
+// TestBackAgain: a guest may go back to the node that it has just left. A pod that has ended there may still be in the VMI's status.
+func TestBackAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave func(*move)
+		want  []corev1.NodeSelectorRequirement
+	}{
+		"its pod there has ended":  {func(m *move) { m.ends(m.source, "Migrated") }, off("node2")},
+		"its pod there is gone":    {func(m *move) { m.client.Delete(t.Context(), m.source) }, off("node2")},
+		"its pod there is running": {func(*move) {}, off("node1", "node2")},
+	} {
+		m := newMove(t)
+		m.change(func(s *v1.VirtualMachineInstanceStatus) {
+			s.MigrationState.Decision, s.MigrationState.Completed = v1.DecisionTarget, true
+		})
+		stale := m.get()
+		c.leave(m)
+		again := testMigration()
+		again.UID = "again"
+		pod, err := m.TargetPod(t.Context(), stale, again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]corev1.NodeSelectorTerm{{MatchFields: c.want}}, pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
 // TestPostCopyPod: only the target pod of a migration that may go on by post-copy asks for userfaultfd, and only once every node that takes guests
 // offers it. It is as restricted as any other.
 func TestPostCopyPod(t *testing.T) {
