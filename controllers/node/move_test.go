@@ -69,14 +69,20 @@ type played struct {
 
 func newMoving(t *testing.T) *moving {
 	t.Helper()
+	return newMovingTo(t, "there")
+}
+
+// newMovingTo is as newMoving. If the guest is to move to another pod of the node here, one virt-handler is source and target.
+func newMovingTo(t *testing.T, node string) *moving {
+	t.Helper()
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vm", UID: "u"}}
 	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("64Mi"))}
 	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", Disk: &v1.DiskTarget{Bus: "virtio"}}}
 	vmi.Spec.Volumes = []v1.Volume{{Name: "root", EmptyDisk: &v1.EmptyDiskSource{}}}
 	first, second := v1.LauncherPodName("vm", "u", v1.FirstPod), v1.LauncherPodName("vm", "u", "m")
-	vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "here",
+	vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "here", ActivePods: map[types.UID]string{"p1": "here", "p2": node},
 		LauncherPods:   []v1.LauncherPod{{Name: first, UID: "p1", IPs: []string{"10.244.0.5"}}, {Name: second, UID: "p2", IPs: []string{"10.244.0.5"}}},
-		MigrationState: &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "here", SourcePod: first, TargetNode: "there", TargetPod: second}}
+		MigrationState: &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "here", SourcePod: first, TargetNode: node, TargetPod: second}}
 	m := &moving{T: t, clock: clocks.NewFakeClock(time.Now())}
 	gone := errors.New("the API server is away")
 	m.raw = fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(vmi).WithStatusSubresource(vmi).Build()
@@ -96,11 +102,18 @@ func newMoving(t *testing.T) *moving {
 	})
 	netns := nodetest.PodNetwork(t)
 	machine := &qemuargs.Machine{Version: qemuargs.Version, Type: "pc-q35-7.2", Accelerator: qemuargs.TCG, MemoryBytes: 64 << 20}
-	var a, b *sessions.Set
-	a, m.source = m.launcher(netns, first, control.StateReport{State: control.StateRunning, Machine: machine})
-	b, m.target = m.launcher(netns, second, control.StateReport{State: control.StateWaiting})
+	a, greeted := m.sessions()
+	b, alsoGreeted := a, greeted
+	if node != "here" {
+		b, alsoGreeted = m.sessions()
+	}
+	m.source = m.launcher(a, greeted, netns, first, control.StateReport{State: control.StateRunning, Machine: machine})
+	m.target = m.launcher(b, alsoGreeted, netns, second, control.StateReport{State: control.StateWaiting})
 	m.here = m.node("here", a)
 	m.there = &Arrivals{Node: m.node("there", b), Coming: m.api, Address: "192.0.2.2"}
+	if node == "here" {
+		m.there.Node = m.here
+	}
 	m.restart()
 	return m
 }
@@ -154,13 +167,17 @@ func (m *moving) Receive(ctx context.Context, to peers.Destination) error {
 	return m.there.Receive(ctx, "here", to.Migration)
 }
 
-// launcher connects a launcher that is played with a virt-handler.
-func (m *moving) launcher(netns ns.NetNS, pod string, state control.StateReport) (*sessions.Set, *played) {
-	m.Helper()
+// sessions are those of a virt-handler. Each report of a launcher greets.
+func (m *moving) sessions() (*sessions.Set, chan struct{}) {
 	greeted := make(chan struct{}, 100)
-	set := sessions.NewSet(testr.New(m.T), func(types.NamespacedName) { greeted <- struct{}{} })
+	return sessions.NewSet(testr.New(m.T), func(types.NamespacedName) { greeted <- struct{}{} }), greeted
+}
+
+// launcher connects a launcher that is played with a virt-handler.
+func (m *moving) launcher(set *sessions.Set, greeted chan struct{}, netns ns.NetNS, pod string, state control.StateReport) *played {
+	m.Helper()
 	ours, theirs := controltest.Pair(m.T)
-	if !set.Connect("slot", types.NamespacedName{Namespace: "default", Name: pod}, control.NewConn(ours)) {
+	if !set.Connect("slot of "+pod, types.NamespacedName{Namespace: "default", Name: pod}, control.NewConn(ours)) {
 		m.Fatal("the launcher is not taken")
 	}
 	p := &played{T: m.T, conn: control.NewConn(theirs), state: state, refuse: map[string]string{}, given: map[string]json.RawMessage{}, answers: map[string]string{control.CommandMigrate: `{"id":1}`, control.CommandReceive: `{"id":1}`}}
@@ -175,7 +192,7 @@ func (m *moving) launcher(netns ns.NetNS, pod string, state control.StateReport)
 	}()
 	m.Cleanup(func() { set.Close(); theirs.Close(); <-done; p.close() })
 	<-greeted
-	return set, p
+	return p
 }
 
 // play answers until the connection ends.
@@ -325,9 +342,20 @@ func (m *moving) until(what string, so func() bool) {
 			m.Fatalf("not %s: %+v\nthe source was asked for %v, the target for %v", what, m.status(), m.source.asked, m.target.asked)
 		}
 		_, _ = m.there.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}})
-		if launcher := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod}); launcher != nil {
+		if m.there.Node == m.here {
+			_, _ = m.here.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}})
+			m.settle()
+		} else if launcher := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod}); launcher != nil {
 			m.here.depart(m.vmi(), launcher)
 		}
+	}
+}
+
+// settle writes what virt-controller writes once it is decided where the guest runs. Another program may be faster.
+func (m *moving) settle() {
+	vmi := m.vmi()
+	if vmi.Status.Settle(); !m.away.Load() {
+		_ = m.raw.Status().Update(context.Background(), vmi)
 	}
 }
 
@@ -614,6 +642,66 @@ func TestEndedWithoutTheSource(t *testing.T) {
 		m.restart()
 		m.until("done", func() bool { return m.source.wasAsked(command) > 0 })
 		m.idle()
+	}
+}
+
+// TestOneNode: the guest goes to another pod of its node, and one virt-handler is source and target. The guest runs in one of the two pods, also
+// where that virt-handler is restarted on the way.
+func TestOneNode(t *testing.T) {
+	sent := func(m *moving) { m.source.sent(); m.target.report(control.StateReceived) }
+	away := func(m *moving) {
+		m.here.Departures.Close()
+		m.there = &Arrivals{Node: m.here, Coming: m.api, Address: "192.0.2.2"}
+	}
+	for name, c := range map[string]struct {
+		happens func(*moving)
+		on      v1.MigrationDecision
+	}{
+		"it moves": {sent, v1.DecisionTarget},
+		"the copying fails": {func(m *moving) {
+			m.source.report(control.StateRunning, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobFailed, Error: "x"})
+		}, v1.DecisionSource},
+		"restarted as it is copied":    {func(m *moving) { away(m); m.target.report(control.StateExited) }, v1.DecisionSource},
+		"restarted as it is sent":      {func(m *moving) { away(m); sent(m) }, v1.DecisionTarget},
+		"restarted after the decision": {func(m *moving) { away(m); sent(m); m.decide(v1.DecisionTarget); m.settle() }, v1.DecisionTarget},
+		"restarted as it runs": {func(m *moving) {
+			away(m)
+			sent(m)
+			m.decide(v1.DecisionTarget)
+			m.settle()
+			m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) == 1 })
+		}, v1.DecisionTarget},
+		"the target's QEMU does not let it run": {func(m *moving) {
+			m.target.mu.Lock()
+			m.target.answers[control.CommandRun] = `{"refused":"Failed to get a lock"}`
+			m.target.mu.Unlock()
+			sent(m)
+		}, v1.DecisionSource},
+		"restarted, and the target's QEMU has not all of it": {func(m *moving) { away(m); m.source.sent(); m.target.report(control.StateExited) }, v1.DecisionSource},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMovingTo(t, "here")
+			m.copies()
+			c.happens(m)
+			m.until("reported", func() bool {
+				s := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod})
+				return s.State().State == m.source.is().State
+			})
+			m.restart()
+			m.until("over", func() bool {
+				m.clock.Step(time.Second)
+				return m.source.wasAsked(control.CommandRelease) > 0 || m.status().Decision == v1.DecisionSource && m.source.is().State == control.StateRunning
+			})
+			m.idle()
+			m.runsOn(c.on)
+			pod := map[v1.MigrationDecision]string{v1.DecisionSource: m.status().SourcePod, v1.DecisionTarget: m.status().TargetPod}[c.on]
+			m.until("settled", func() bool { vmi := m.vmi(); return vmi.LauncherPod() == pod && vmi.Status.NodeName == "here" })
+			for name, p := range map[string]*played{"source": m.source, "target": m.target} {
+				if n := p.wasAsked(control.CommandShutdown); n > 0 {
+					t.Errorf("the %s was asked %d times to shut down", name, n)
+				}
+			}
+		})
 	}
 }
 
