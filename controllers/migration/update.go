@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -90,15 +91,19 @@ func (m *Mover) withdraw(ctx context.Context, vmi *v1.VirtualMachineInstance) er
 	return nil
 }
 
-// hasTurn says whether a guest may have its update now: no more of them are made than may run, see next.
+// hasTurn says whether a guest may have its update now: no more of them are made than may run, see next. A user who may edit a VM can have its
+// updates fail, by an affinity to no node say, and each such update has a place for minutes. So namespaces with fewer failed updates come first.
 func (m *Mover) hasTurn(ctx context.Context, vmi *v1.VirtualMachineInstance, config *v1.MigrationConfiguration) (bool, error) {
 	var all v1.VirtualMachineInstanceMigrationList
 	if err := m.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list migrations: %w", err)
 	}
-	under, from := 0, 0
+	under, from, failed := 0, 0, map[string]int{}
 	for i := range all.Items {
 		other := &all.Items[i]
+		if other.UpdatesLauncher() && other.Status.Phase == v1.MigrationFailed {
+			failed[other.Namespace]++
+		}
 		if other.IsFinal() || !other.UpdatesLauncher() || other.Namespace == vmi.Namespace && other.Spec.VMIName == vmi.Name {
 			continue
 		}
@@ -112,7 +117,8 @@ func (m *Mover) hasTurn(ctx context.Context, vmi *v1.VirtualMachineInstance, con
 			from++
 		}
 	}
-	return under < max(1, config.Parallel()/2) && from < max(1, config.Outbound()/2), nil
+	room := under < max(1, config.Parallel()/2) && from < max(1, config.Outbound()/2)
+	return m.updates.hasTurn(vmi, room, failed, m.Clock.Now()), nil
 }
 
 // destination is where an update can bring a guest.
@@ -160,6 +166,32 @@ func (m *Mover) goesTo(ctx context.Context, vmi *v1.VirtualMachineInstance, clus
 type updates struct {
 	mu   sync.Mutex
 	made map[types.NamespacedName]madeUpdate
+	// waiting is when guests that wait for their turn were last looked at.
+	waiting map[types.NamespacedName]time.Time
+}
+
+// hasTurn says whether a guest has its turn, if there is room, and notes that it waits if it does not. failed are the updates that failed, by
+// namespace.
+func (u *updates) hasTurn(vmi *v1.VirtualMachineInstance, room bool, failed map[string]int, now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	maps.DeleteFunc(u.waiting, func(other types.NamespacedName, at time.Time) bool {
+		if now.Sub(at) > 2*turnDelay {
+			return true // it does not wait any more, or was not looked at in time
+		}
+		room = room && failed[other.Namespace] >= failed[vmi.Namespace]
+		return false
+	})
+	key := client.ObjectKeyFromObject(vmi)
+	if room {
+		delete(u.waiting, key)
+		return true
+	}
+	if u.waiting == nil {
+		u.waiting = map[types.NamespacedName]time.Time{}
+	}
+	u.waiting[key] = now
+	return false
 }
 
 type madeUpdate struct {
@@ -210,4 +242,5 @@ func (u *updates) forget(key types.NamespacedName) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.made, key)
+	delete(u.waiting, key)
 }

@@ -289,6 +289,40 @@ func TestUpdateFails(t *testing.T) {
 	}
 }
 
+// TestUpdateTurns: a namespace whose updates fail comes after namespaces that wait and whose updates do not. It waits for no namespace that does not
+// wait any more.
+func TestUpdateTurns(t *testing.T) {
+	vmi := func(namespace, name string) *v1.VirtualMachineInstance {
+		return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	u, now, failed := &updates{}, time.Unix(1000, 0), map[string]int{"bad": 2, "unlucky": 1}
+	turn := func(namespace, name string, room bool) bool {
+		return u.hasTurn(vmi(namespace, name), room, failed, now)
+	}
+	if !turn("bad", "a", true) {
+		t.Error("nobody waits, and a guest has no turn")
+	}
+	if turn("good", "a", false) || turn("unlucky", "a", false) || turn("bad", "b", false) {
+		t.Error("without room a guest has its turn")
+	}
+	if turn("bad", "b", true) || turn("unlucky", "a", true) || !turn("good", "a", true) {
+		t.Error("the order of the first turn is wrong")
+	}
+	if turn("bad", "b", true) || !turn("unlucky", "a", true) || !turn("bad", "b", true) {
+		t.Error("the order of the later turns is wrong")
+	}
+	if turn("good", "b", false) || turn("bad", "b", true) {
+		t.Error("a guest that waits is passed over")
+	}
+	if now = now.Add(2*turnDelay + 1); !turn("bad", "b", true) {
+		t.Error("a guest waits for one that does not wait any more")
+	}
+	turn("good", "b", false)
+	if u.forget(client.ObjectKeyFromObject(vmi("good", "b"))); !turn("bad", "b", true) || len(u.waiting) != 0 {
+		t.Errorf("a guest that is gone waits: %v", u.waiting)
+	}
+}
+
 // TestUpdateIsMoot: a guest that has left the launcher by another migration needs no update.
 func TestUpdateIsMoot(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
