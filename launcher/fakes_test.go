@@ -31,6 +31,7 @@ var fakes = processtest.Fakes{
 	"qemu-failing":       func() { qemu(func(m *fakeMonitor) { fail(2500, 3) }) },
 	"qemu-crashing":      func() { qemu(func(m *fakeMonitor) { m.run(); fail(2500, 3) }) },
 	"qemu-leaving":       func() { qemu(func(m *fakeMonitor) { m.run(); m.conn.Close(); os.Exit(0) }) },
+	"qemu-received":      func() { qemu((*fakeMonitor).receive) },
 	"qemu-pausing":       func() { qemu((*fakeMonitor).pause) },
 	"qemu-panicking":     func() { qemu((*fakeMonitor).panic) },
 	"qemu-not-again":     func() { qemu((*fakeMonitor).notAgain) },
@@ -107,6 +108,24 @@ func (m *fakeMonitor) event(name, data string) {
 }
 
 func (m *fakeMonitor) run() { m.handshake(); m.next("cont"); m.event("RESUME", "{}") }
+
+// receive has a guest at once, and reads the word to let it run, but does not answer it.
+func (m *fakeMonitor) receive() {
+	m.handshake()
+	told := false
+	for m.commands.Scan() {
+		switch {
+		case m.reads("cont") && told:
+			fail(0, 99)
+		case m.reads("cont"):
+			told = true
+		case m.reads("query-migrate"):
+			m.answer(`"return": {"status": "completed"}`)
+		default:
+			m.answer(`"return": {}`)
+		}
+	}
+}
 
 // endless sends a line of 100 MB.
 func (m *fakeMonitor) endless() {

@@ -362,23 +362,44 @@ func (l *launcher) arrived(ctx context.Context, before life.State) {
 
 // runReceived lets a received guest run, and answers when QEMU has done so. QEMU takes the locks of
 // the disks then, which the source has given up. A QEMU that does not answer in time may wait for storage, and let the guest
-// run later.
+// run later. virt-handler waits for operateTimeout, and the launcher until QEMU has answered or ended.
 func (l *launcher) runReceived(ctx context.Context, m *link.Command) {
 	client := l.qmp
-	l.later(ctx, func() error {
-		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
-		defer cancel()
-		return client.Cont(ctx)
-	}, func(err error) {
-		var refused *qmp.Error
-		if errors.As(err, &refused) {
-			l.hear(ctx, life.RunFailed{Err: err}, nil)
-			m.Answer(control.RunReply{Refused: bounded(refused.Error(), control.MaxJobError)}, nil)
+	patience, stop := context.WithTimeout(ctx, operateTimeout)
+	answer := func(refused string, err error) { // once
+		if m == nil {
 			return
 		}
 		if err != nil {
 			err = fmt.Errorf("let the received guest run: %w", err)
 		}
-		m.Answer(control.RunReply{}, err)
+		m.Answer(control.RunReply{Refused: refused}, err)
+		m = nil
+	}
+	l.later(ctx, func() error {
+		<-patience.Done()
+		return qmp.ErrTimeout
+	}, func(err error) { answer("", err) })
+	l.later(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, forever)
+		defer cancel()
+		return client.Cont(ctx)
+	}, func(err error) {
+		defer stop()
+		var refused *qmp.Error
+		switch {
+		case err == nil:
+			l.hear(ctx, life.RunAnswered{}, nil)
+			answer("", nil)
+		case errors.As(err, &refused):
+			l.hear(ctx, life.RunFailed{Err: err, Unheard: m == nil}, nil)
+			if l.life.Phase == life.Received { // its memory still comes, and it may be asked to run again
+				answer("", err)
+				return
+			}
+			answer(bounded(refused.Error(), control.MaxJobError), nil)
+		default:
+			answer("", err)
+		}
 	})
 }

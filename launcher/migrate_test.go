@@ -441,3 +441,25 @@ func (v *vm) comesTo(is func(control.StateReport) bool) (control.StateReport, bo
 		}
 	}
 }
+
+// TestRunNotAnswered: a QEMU that does not answer may have let the guest run. It is told once, and the launcher does not say of its end that the
+// guest never ran.
+func TestRunNotAnswered(t *testing.T) {
+	t.Parallel()
+	v := launch(t, withQEMU(t, "qemu-received"))
+	v.request.Incoming = true
+	v.must(v.call(control.CommandStart, v.request, nil))
+	v.until(control.StateReceiving)
+	v.stream(control.CommandOpenChannel, nil)
+	v.must(v.call(control.CommandReceive, nil, nil))
+	v.until(control.StateReceived)
+	answers := make(chan error, 2)
+	for range 2 {
+		go func() { answers <- v.conn.Ask(control.CommandRun, control.RunRequest{}, nil) }()
+	}
+	if err := launchertest.Receive(t, answers, "an answer"); err == nil || !strings.Contains(err.Error(), "has not answered") {
+		t.Errorf("the second word is answered with %v", err)
+	}
+	v.signals <- syscall.SIGTERM
+	v.expectEnd(control.ReasonQEMUExited, "killed by signal 9")
+}

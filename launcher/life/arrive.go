@@ -11,6 +11,20 @@ const (
 	Coming        // a received guest's memory follows it
 )
 
+// Letting is how far QEMU is with the word to let a received guest run. From that word on the guest may have run, until QEMU
+// refuses: QEMU's event RESUME may be late, or be lost with QEMU.
+type Letting int
+
+// How far QEMU is.
+const (
+	NotLet   Letting = iota
+	BeingLet         // QEMU was told, and has not answered
+	Let
+)
+
+// mayHaveRun says whether the guest has run here, as far as anybody can know.
+func (s State) mayHaveRun() bool { return !s.Ran.IsZero() || s.Letting != NotLet }
+
 // allButMemory: QEMU has the guest's CPUs and devices. It can let the guest run, and no other QEMU can any more.
 func (s *step) allButMemory() {
 	if s.in(Receiving) {
@@ -33,27 +47,41 @@ func (s *step) receptionEnded(e ReceptionEnded) {
 }
 
 // runAsked lets a received guest run. The guest ran before elsewhere, so that it counts as one that
-// has run, paused or not.
+// has run, paused or not. QEMU is told once, until it has answered: of two words, a refusal of the second says nothing of the first.
 func (s *step) runAsked(e RunAsked) {
 	switch {
-	case s.Order.Incoming && s.in(Running, Paused, ShuttingDown):
+	case s.Order.Incoming && s.in(Running, Paused, ShuttingDown), s.in(Received) && s.Letting == Let:
 		s.answer("")
 	case !s.in(Received):
 		s.answer("cannot run a received guest: the VM is %s", s.Shown())
+	case s.Letting == BeingLet:
+		s.answer("cannot run the received guest yet: QEMU was told, and has not answered")
 	case e.Paused:
 		s.Phase, s.Ran, s.Pause = Paused, e.At, control.Pause{Status: control.PausedByUser}
 		s.Pauses++
 		s.answer("")
 	default:
+		s.Letting = BeingLet
 		s.act(Run{})
 	}
 }
 
+// runAnswered: QEMU lets the guest run.
+func (s *step) runAnswered() {
+	if s.Letting == BeingLet {
+		s.Letting = Let
+	}
+}
+
 // runFailed: QEMU did not let the guest run. Nothing of the guest is lost: its source can take it back once all of the memory has
-// come. Until then the guest may be asked to run again.
+// come. Until then the guest may be asked to run again. So it may if nobody hears of the refusal: the source then takes nothing back.
 func (s *step) runFailed(e RunFailed) {
+	if s.Letting != BeingLet {
+		return
+	}
+	s.Letting = NotLet
 	switch {
-	case !s.in(Received), s.Memory == Coming:
+	case !s.in(Received), s.Memory == Coming, e.Unheard:
 	default:
 		s.kill(Cause{NotStartable, "let the received guest run: " + e.Err.Error()}, "the received guest does not run")
 	}

@@ -105,8 +105,13 @@ type (
 	AllButMemory struct{}
 	// ReceptionEnded: QEMU has received all of a guest, or Err says why not.
 	ReceptionEnded struct{ Err error }
-	// RunFailed: QEMU did not let a received guest run.
-	RunFailed struct{ Err error }
+	// RunAnswered: QEMU lets a received guest run.
+	RunAnswered struct{}
+	// RunFailed: QEMU did not let a received guest run. Unheard: virt-handler does not wait for the answer any more.
+	RunFailed struct {
+		Err     error
+		Unheard bool
+	}
 )
 
 // What QEMU tells by itself. Any of these may come in any state.
@@ -190,5 +195,6 @@ func (MigrationEnded) event()  {}
 func (AllButMemory) event()    {}
 func (ReceptionEnded) event()  {}
 func (RunFailed) event()       {}
+func (RunAnswered) event()     {}
 func (Probed) event()          {}
 func (Expired) event()         {}

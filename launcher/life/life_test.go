@@ -294,3 +294,40 @@ func TestSilence(t *testing.T) {
 		t.Errorf("answered: %+v, %v", s, actions)
 	}
 }
+
+// TestMayHaveRun: once QEMU was told to let a received guest run, only QEMU's refusal says that the guest did not run. virt-controller has a guest
+// run on its source again whose launcher says that the guest never ran.
+func TestMayHaveRun(t *testing.T) {
+	received := []Event{StartAsked{Order{Incoming: true, Grace: 30}}, Prepared{}, Handshaken{at(1)}, ReceptionEnded{}}
+	coming := []Event{StartAsked{Order{Incoming: true, Grace: 30}}, Prepared{}, Handshaken{at(1)}, AllButMemory{}}
+	told, refused := RunAsked{At: at(2)}, RunFailed{Err: errWhy}
+	for name, tt := range map[string]struct {
+		heard []Event
+		ran   bool
+	}{
+		"QEMU dies before it is told":                   {slices.Concat(received, []Event{killed}), false},
+		"QEMU dies before it answers":                   {slices.Concat(received, []Event{told, killed}), true},
+		"QEMU ends well before it answers":              {slices.Concat(received, []Event{told, exit0}), true},
+		"QEMU ends well before it answers and is whole": {slices.Concat(coming, []Event{told, exit0}), true},
+		"QEMU dies once it has answered":                {slices.Concat(received, []Event{told, RunAnswered{}, killed}), true},
+		"QEMU's memory comes before it answers":         {slices.Concat(coming, []Event{told, ReceptionEnded{}, killed}), true},
+		"the monitor is lost":                           {slices.Concat(received, []Event{told, MonitorLost{errLost}, Expired{KillTimer}, killed}), true},
+		"asked to end before it is told":                {slices.Concat(received, []Event{sigterm, killed}), false},
+		"asked to end before it answers":                {slices.Concat(received, []Event{told, sigterm, killed}), true},
+		"canceled before it answers":                    {slices.Concat(received, []Event{told, Canceled{}, killed}), true},
+		"QEMU refuses":                                  {slices.Concat(received, []Event{told, refused, killed}), false},
+		"QEMU refuses before the memory is there":       {slices.Concat(coming, []Event{told, refused, ReceptionEnded{}, sigterm, killed}), false},
+		"QEMU refuses late":                             {slices.Concat(received, []Event{told, RunFailed{errWhy, true}, sigterm, killed}), false},
+		"QEMU refuses late, and is told again":          {slices.Concat(received, []Event{told, RunFailed{errWhy, true}, told, killed}), true},
+	} {
+		s, _ := live(t, tt.heard)
+		reason := s.Termination().Reason
+		if never := reason == control.ReasonStartFailed || reason == control.ReasonNeverStarted; s.Phase != Ended || never == tt.ran {
+			t.Errorf("%s: %s, phase %d", name, reason, s.Phase)
+		}
+	}
+	s := reach(slices.Concat(received, []Event{told}))
+	if _, did := Step(s, told); slices.Contains(did, Action(Run{})) {
+		t.Error("QEMU is told twice before it has answered")
+	}
+}

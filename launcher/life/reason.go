@@ -23,7 +23,7 @@ func (s State) Termination() control.Termination {
 }
 
 func (s State) reason() (control.Reason, string) {
-	ran, killedLost := !s.Ran.IsZero(), s.Cause.Kind == Undrivable
+	ran, killedLost := s.mayHaveRun(), s.Cause.Kind == Undrivable
 	switch s.Cause.Kind {
 	case NotStarted:
 		return control.ReasonNeverStarted, s.Cause.Text

@@ -28,6 +28,10 @@ func (s *step) shutdownAsked(e ShutdownAsked) {
 			return
 		}
 		s.act(Abort{})
+		if s.mayHaveRun() {
+			s.kill(Cause{}, "asked to end, and the received guest may run already")
+			return
+		}
 		s.kill(Cause{NotStarted, "asked to end while QEMU was starting"}, "asked to end before the guest runs")
 	case Running, Paused:
 		switch { // the guest may run elsewhere, and so not here

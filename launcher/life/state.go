@@ -38,6 +38,8 @@ type State struct {
 	PostCopy bool
 	// Memory is Coming for a guest that was received before its memory.
 	Memory Memory
+	// Letting is how far QEMU is with the word to let a received guest run.
+	Letting Letting
 
 	// Lost is the error that ended QEMU's monitor; empty while the monitor works.
 	Lost string

@@ -77,6 +77,8 @@ func (s *step) hear(heard Event) {
 		s.receptionEnded(e)
 	case RunAsked:
 		s.runAsked(e)
+	case RunAnswered:
+		s.runAnswered()
 	case RunFailed:
 		s.runFailed(e)
 	case OperationAsked:

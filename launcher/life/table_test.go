@@ -63,7 +63,9 @@ func events() []named[Event] {
 		{"reception failed", ReceptionEnded{errWhy}},
 		{"run asked", RunAsked{At: at(4)}},
 		{"paused run asked", RunAsked{Paused: true, At: at(4)}},
-		{"run failed", RunFailed{errWhy}},
+		{"let run", RunAnswered{}},
+		{"run failed", RunFailed{Err: errWhy}},
+		{"run failed unheard", RunFailed{errWhy, true}},
 		{"pause asked", OperationAsked{Operation: Pause}},
 		{"unpause asked", OperationAsked{Operation: Unpause}},
 		{"reset asked", OperationAsked{Operation: Reset}},
@@ -162,8 +164,11 @@ func states() []named[[]Event] {
 		{"paused for storage, monitor lost", then(scheduled, MonitorLost{errLost})},
 		{"receiving", receiving},
 		{"received", received},
+		{"received, being let run", then(received, RunAsked{At: at(4)})},
+		{"received, let run", then(received, RunAsked{At: at(4)}, RunAnswered{})},
 		{"running, received", then(received, Resumed{at(5)})},
 		{"received, memory coming", coming},
+		{"received, memory coming, being let run", then(coming, RunAsked{At: at(4)})},
 		{"running, memory coming", then(coming, Resumed{at(5)})},
 		{"paused, memory coming", then(coming, RunAsked{Paused: true, At: at(5)})},
 		{"shutting down, memory coming", then(coming, Resumed{at(5)}, sigterm)},
@@ -250,7 +255,7 @@ func impossible(s State, e Event) string {
 		if s.Leaving == Staying {
 			return "the guest does not leave"
 		}
-	case AllButMemory, ReceptionEnded, RunFailed:
+	case AllButMemory, ReceptionEnded, RunAnswered, RunFailed:
 		if !s.Order.Incoming || !started {
 			return "no guest comes"
 		}
@@ -343,6 +348,7 @@ var (
 	causeNames   = []string{"NoCause", "NotStarted", "NotStartable", "Quit", "NotAgain", "Undrivable", "Moved", "Scattered"}
 	leavingNames = []string{"Staying", "Copying", "Halted", "Switching", "Taking", "Trailing", "Torn", "Left"}
 	memoryNames  = []string{"Here", "Coming"}
+	lettingNames = []string{"NotLet", "BeingLet", "Let"}
 )
 
 // difference is what has changed, field by field.
@@ -361,6 +367,7 @@ func difference(a, b State) []string {
 	add(a.Leaving != b.Leaving, "leaving %s", leavingNames[b.Leaving])
 	add(a.PostCopy != b.PostCopy, "post-copy %t", b.PostCopy)
 	add(a.Memory != b.Memory, "memory %s", memoryNames[b.Memory])
+	add(a.Letting != b.Letting, "%s", lettingNames[b.Letting])
 	add(a.Order.NoACPI != b.Order.NoACPI, "no ACPI")
 	add(a.Order.Keep != b.Order.Keep, "to be kept")
 	add(a.Ran != b.Ran, "ran at %v", b.Ran.Sub(begin))
@@ -414,11 +421,11 @@ func TestTableIsWhole(t *testing.T) {
 	reached := map[string]bool{}
 	for _, s := range states() {
 		s := reach(s.value)
-		for _, name := range []string{phaseNames[s.Phase], powerNames[s.Power], trialNames[s.Storage.Trial], silenceNames[s.Silence], wishNames[s.Wish], causeNames[s.Cause.Kind], leavingNames[s.Leaving], memoryNames[s.Memory]} {
+		for _, name := range []string{phaseNames[s.Phase], powerNames[s.Power], trialNames[s.Storage.Trial], silenceNames[s.Silence], wishNames[s.Wish], causeNames[s.Cause.Kind], leavingNames[s.Leaving], memoryNames[s.Memory], lettingNames[s.Letting]} {
 			reached[name] = true
 		}
 	}
-	for kind, names := range map[string][]string{"Phase": phaseNames, "Power": powerNames, "Trial": trialNames, "Silence": silenceNames, "Wish": wishNames, "CauseKind": causeNames, "Leaving": leavingNames, "Memory": memoryNames} {
+	for kind, names := range map[string][]string{"Phase": phaseNames, "Power": powerNames, "Trial": trialNames, "Silence": silenceNames, "Wish": wishNames, "CauseKind": causeNames, "Leaving": leavingNames, "Memory": memoryNames, "Letting": lettingNames} {
 		if !slices.Equal(constants[kind], names) {
 			t.Errorf("the constants of %s are %v, the test has %v", kind, constants[kind], names)
 		}

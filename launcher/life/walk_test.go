@@ -230,7 +230,7 @@ func (w *world) do(a Action) {
 	case TakeBack:
 		w.staysAway(a)
 	case Run:
-		w.either(nil, RunFailed{errors.New("x")})
+		w.either(RunAnswered{}, RunFailed{errors.New("x"), w.coin()})
 	case Reboot:
 		w.either(nil, OperationFailed{SoftReboot})
 	case Restart:
