@@ -223,6 +223,9 @@ func (a *Arrivals) decided(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 			return a.giveBack(ctx, vmi, refused)
 		}
 	case control.StateRunning, control.StatePaused:
+	case control.StateExited:
+		// A launcher that is kept after the failure would hold the migration, and its place, until somebody deletes its pod.
+		return endAtOnce(ctx, launcher)
 	default:
 		return nil
 	}

@@ -154,6 +154,19 @@ func TestPostCopyNoReturn(t *testing.T) {
 	}
 }
 
+// TestPostCopyKept: the launcher of a guest that has failed before its memory was there is not kept: its migration would not end.
+func TestPostCopyKept(t *testing.T) {
+	m := newLate(t)
+	m.leaves()
+	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
+	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) == 1 })
+	m.target.report(control.StateExited, job(control.JobReceive, control.JobFailed))
+	m.until("asked to end", func() bool { return m.target.wasAsked(control.CommandShutdown) > 0 })
+	if s := m.status(); s.Decision != v1.DecisionTarget || s.TargetState.DomainReadyTimestamp != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestPostCopyTooSlow: a launcher that sends nothing more does not keep its migration's place.
 func TestPostCopyTooSlow(t *testing.T) {
 	m := newLate(t)
