@@ -66,6 +66,8 @@ type arrival struct {
 	disks []string
 	// refused is why QEMU did not let the guest run.
 	refused string
+	// silent is when QEMU first did not say whether it lets the guest run that has come with all of its memory.
+	silent time.Time
 }
 
 var _ peers.Target = &Arrivals{}
@@ -214,7 +216,7 @@ func (a *Arrivals) decided(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	switch launcher.State().State {
 	case control.StateReceived:
 		if refused, err := a.run(ctx, vmi, launcher); err != nil {
-			return err
+			return errors.Join(err, a.endSilent(ctx, vmi, launcher))
 		} else if refused != "" && receiving(launcher.State()) {
 			// The source can take the guest back once it has sent all of the memory. QEMU may let the guest run before.
 			return fmt.Errorf("let the guest run that has come before its memory: %s", refused)

@@ -167,6 +167,37 @@ func TestPostCopyKept(t *testing.T) {
 	}
 }
 
+// TestPostCopySilent: a QEMU that never says whether it lets a guest run does not keep its migration's place.
+func TestPostCopySilent(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		m := newLate(t)
+		m.leaves()
+		m.target.mu.Lock()
+		m.target.refuse[control.CommandRun] = "QEMU does not answer"
+		m.target.mu.Unlock()
+		if !known { // the target's virt-handler was restarted
+			m.there.mu.Lock()
+			m.there.offered = nil
+			m.there.mu.Unlock()
+		}
+		m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
+		m.until("asked to run", func() bool { return m.target.wasAsked(control.CommandRun) > 0 })
+		m.clock.Step(2 * runPatience) // the memory takes long
+		m.target.report(control.StateReceived, job(control.JobReceive, control.JobDone))
+		m.source.sent()
+		asked := m.target.wasAsked(control.CommandRun)
+		m.until("asked to run again", func() bool { return m.target.wasAsked(control.CommandRun) > asked+2 })
+		if m.target.wasAsked(control.CommandShutdown) != 0 {
+			t.Error("a guest ends at once whose QEMU does not answer")
+		}
+		m.clock.Step(runPatience)
+		m.until("ended", func() bool { return m.target.wasAsked(control.CommandShutdown) > 0 })
+		if s := m.status(); s.Decision != v1.DecisionTarget || m.source.wasAsked(control.CommandTakeBack) != 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
 // TestPostCopyTooSlow: a launcher that sends nothing more does not keep its migration's place.
 func TestPostCopyTooSlow(t *testing.T) {
 	m := newLate(t)
