@@ -25,6 +25,7 @@ type world struct {
 	qemu, monitor  bool    // QEMU lives; its monitor does
 	prepares, dead bool    // a preparation goes on; QEMU was sent SIGKILL
 	away           bool    // the guest may run in another QEMU
+	told           bool    // QEMU was told to let a received guest run, and has not refused
 	quits          int
 	kills          int
 	ends           int
@@ -168,6 +169,9 @@ func (w *world) hear(e Event) {
 	case ExecFailed:
 		w.qemu, w.monitor = false, false
 	}
+	if _, refused := e.(RunFailed); refused {
+		w.told = false
+	}
 	switch e := e.(type) {
 	case TakeBackAsked, Resumed: // virt-handler, or QEMU itself, has the guest run here
 		w.away = false
@@ -230,6 +234,10 @@ func (w *world) do(a Action) {
 	case TakeBack:
 		w.staysAway(a)
 	case Run:
+		if w.told {
+			w.Error("QEMU is told twice to let a guest run")
+		}
+		w.told = true
 		w.either(RunAnswered{}, RunFailed{errors.New("x"), w.coin()})
 	case Reboot:
 		w.either(nil, OperationFailed{SoftReboot})
@@ -310,6 +318,9 @@ func (w *world) check(before, after State) {
 	if after.HasEnded() {
 		if r := after.Termination().Reason; !r.Known() {
 			w.Errorf("ended with reason %q", r)
+		}
+		if r := after.Termination().Reason; w.told && (r == control.ReasonStartFailed || r == control.ReasonNeverStarted) {
+			w.Errorf("ended with reason %q, and the guest may have run", r)
 		}
 	}
 	if !w.end.IsZero() && !w.dead && w.now.After(w.end) {
