@@ -3,8 +3,10 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -247,7 +249,22 @@ func (r *runners) look() (again string) {
 		r.next = now.Add(500 * time.Millisecond)
 		r.find()
 	}
-	for pid, task := range r.tasks {
+	// First comes the QEMU that ran the guest last: on a busy machine the guest may leave it and run elsewhere between two looks.
+	last := 0
+	if len(r.ran) > 0 {
+		last = r.ran[len(r.ran)-1]
+	}
+	pids := slices.SortedFunc(maps.Keys(r.tasks), func(a, b int) int {
+		switch last {
+		case a:
+			return -1
+		case b:
+			return 1
+		}
+		return a - b
+	})
+	for _, pid := range pids {
+		task := r.tasks[pid]
 		text, err := os.ReadFile(filepath.Join(task, "schedstat"))
 		if err != nil {
 			delete(r.tasks, pid)
