@@ -102,8 +102,9 @@ func broken(m qmp.Migration, trails bool) error {
 	return nil
 }
 
-// unanswered is how many questions in a row QEMU may leave without an answer once nobody can help it any more.
-const unanswered = 3
+// unanswered is how many questions in a row QEMU may leave without an answer once nobody can help it any more. That is a minute: a QEMU that has
+// the whole guest may also wait for its storage, and from here the two look the same.
+const unanswered = 6
 
 // answerTimeout is how long one of these questions waits. QEMU answers within milliseconds, unless its main loop waits.
 const answerTimeout = 10 * time.Second

@@ -124,7 +124,7 @@ func TestLateTarget(t *testing.T) {
 		trails  int
 		fails   error
 	}{
-		"late to have the guest":      {map[string][]string{"query-migrate": append(late, done)}, false, 0, nil},
+		"late to have the guest":      {map[string][]string{"query-migrate": append(late, silent, silent, done)}, false, 0, nil},
 		"late to have all but memory": {map[string][]string{"query-migrate": append(late, trailing, done), "query-status": append(late, `{"status": "paused"}`)}, false, 1, nil},
 		"nobody sends any more":       {map[string][]string{"query-migrate": {silent}}, true, 0, errSilent},
 		"no memory comes any more":    {map[string][]string{"query-migrate": {trailing, silent}, "query-status": {`{"status": "paused"}`}}, true, 1, ErrNoReturn},

@@ -96,10 +96,11 @@ func (m vm) busy() {
 	m.log().shows(3*time.Minute, "tiny: eth0")
 	shell := m.shell()
 	m.in(shell, "mkdir -p /tmp; "+canary)
-	m.in(shell, churning)
+	// The canary has then written over the numbers of an earlier guest.
 	if out, status := shell.run(3*time.Minute, "while [ ! -e /tmp/count ]; do usleep 100000; done"); status != 0 {
 		m.t.Fatalf("the guest does not count: %s", out)
 	}
+	m.in(shell, churning)
 }
 
 // continues checks that the guest goes on in the same VMI, and that no other QEMU has written to its disk.
