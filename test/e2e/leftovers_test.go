@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -128,6 +130,9 @@ func settledNode(timeout time.Duration) (s snapshot, err error) {
 // awaitNode waits until the node is as before. Slots are collected up to 20 s
 // after their pods.
 func awaitNode(before snapshot, timeout time.Duration) error {
+	if err := bringHome(); err != nil {
+		return err
+	}
 	return poll(timeout, func() error {
 		now, err := nodeSnapshot()
 		if err != nil {
@@ -138,6 +143,38 @@ func awaitNode(before snapshot, timeout time.Duration) error {
 		}
 		return nil
 	})
+}
+
+// bringHome brings virt-api and virt-controller back to the first node, where they began: a drain, or an API server that was away for long,
+// brings them to the second.
+func bringHome() (err error) {
+	if os.Getenv(nodesVariable) != "2" {
+		return nil
+	}
+	pods, err := getObject[corev1.PodList]("-n", "kubevirt", "pods", "-l", "kubevirt.io in (virt-api, virt-controller)")
+	if err != nil {
+		return err
+	}
+	pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.Spec.NodeName != secondName })
+	if len(pods.Items) == 0 {
+		return nil
+	}
+	if _, err := output("", "kubectl", "taint", "node", secondName, notYet+"=:NoSchedule"); err != nil {
+		return err
+	}
+	defer func() {
+		_, untainted := output("", "kubectl", "taint", "node", secondName, notYet+"-")
+		err = errors.Join(err, untainted)
+	}()
+	for _, pod := range pods.Items {
+		if _, err := output("", "kubectl", "-n", "kubevirt", "delete", "pod", pod.Name); err != nil {
+			return err
+		}
+		if _, err := output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/"+pod.Labels["kubevirt.io"]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // addsNothing is leavesNothing for tests that start the node anew: what others
@@ -181,6 +218,9 @@ func addsNothingOn(t *testing.T, node string) (check func()) {
 // it do not run beside others.
 func leavesNothing(t *testing.T) (check func()) {
 	t.Helper()
+	if err := bringHome(); err != nil {
+		t.Fatal(err)
+	}
 	before, err := settledNode(60 * time.Second)
 	if err != nil {
 		t.Fatal(err)
