@@ -62,7 +62,7 @@ func TestPostCopy(t *testing.T) {
 		t.Error("the launcher was told before it was written that nobody may cancel")
 	}
 	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
-	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) == 1 })
+	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) > 0 })
 	m.target.report(control.StateRunning, job(control.JobReceive, control.JobRunning))
 	m.clock.Step(2 * decisionPatience) // the memory takes long
 	m.open(5)
@@ -159,7 +159,7 @@ func TestPostCopyKept(t *testing.T) {
 	m := newLate(t)
 	m.leaves()
 	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
-	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) == 1 })
+	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) > 0 })
 	m.target.report(control.StateExited, job(control.JobReceive, control.JobFailed))
 	m.until("asked to end", func() bool { return m.target.wasAsked(control.CommandShutdown) > 0 })
 	if s := m.status(); s.Decision != v1.DecisionTarget || s.TargetState.DomainReadyTimestamp != nil {
@@ -203,7 +203,7 @@ func TestPostCopyTooSlow(t *testing.T) {
 	m := newLate(t)
 	m.leaves()
 	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
-	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) == 1 })
+	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) > 0 })
 	m.open(5)
 	m.clock.Step((*v1.MigrationConfiguration)(nil).Progress() + 2*launcherSlack)
 	ended := make(chan error, 1)
@@ -231,7 +231,7 @@ func TestPostCopyLies(t *testing.T) {
 	m.source.mu.Unlock()
 	m.leaves()
 	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
-	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) == 1 })
+	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) > 0 })
 	ended := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(io.Discard, m.target.ends[0])
