@@ -358,18 +358,19 @@ func TestChanges(t *testing.T) {
 			s := makeSample(t, format)
 			old := bytes.Clone(s.file)
 			copy(old[2*mib:], bytes.Repeat([]byte("old"), mib))
-			server := webtest.Start(t, bytes.NewReader(old), s.size(), webtest.Behaviour{ETag: `"old"`, Delay: 100 * time.Microsecond})
+			var server *webtest.Server
+			// The importer asks for one piece after the other. The source changes when the importer has asked for the second.
+			server = webtest.Start(t, bytes.NewReader(old), s.size(), webtest.Behaviour{ETag: `"old"`, Before: func(_ http.ResponseWriter, r *http.Request) bool {
+				if piece := r.Header.Get("Range"); piece != "" && !strings.HasPrefix(piece, "bytes=0-") {
+					server.Replace(s.reader(), s.size(), `"new"`)
+				}
+				return false
+			}})
 			config := config(t, server.URL)
 			job, err := New(config, time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
-			go func() {
-				for server.Sent.Load() < s.size()/2 {
-					time.Sleep(time.Millisecond)
-				}
-				server.Replace(s.reader(), s.size(), `"new"`)
-			}()
 			var last importer.Progress
 			stop := watch(t, job.Meter, &last)
 			err = job.Run(context.Background())
