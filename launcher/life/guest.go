@@ -46,6 +46,7 @@ func (s *step) goesOn() {
 	s.Storage, s.Failed, s.Pause = Storage{}, IOError{}, control.Pause{}
 	if s.in(Paused) {
 		s.Phase = Running
+		s.Pauses++ // QEMU's answer about the pause that is over may still come
 	}
 }
 

@@ -206,7 +206,9 @@ func TestPauses(t *testing.T) {
 	want(hear(ReasonTold{Pause: 7, Status: "watchdog"}), control.StatePaused, user)
 	want(hear(ReasonTold{Pause: s.Pauses, Status: "running", Running: true}), control.StatePaused, user)
 	want(hear(ReasonTold{Pause: s.Pauses, Status: "watchdog"}), control.StatePaused, control.Pause{Status: "watchdog"})
+	over := s.Pauses
 	want(hear(Resumed{at(2)}), control.StateRunning, none)
+	want(hear(ReasonTold{Pause: over, Status: "paused"}), control.StateRunning, none)
 	want(hear(full, Stopped{}), control.StatePaused, storage)
 	want(hear(ReasonTold{Pause: s.Pauses, Status: "io-error"}), control.StatePaused, storage)
 	// An attempt in vain is not seen from outside.

@@ -26,7 +26,7 @@ type State struct {
 	Silence Silence
 	// Pause says why the guest's CPUs are stopped. Its Status is empty while they run.
 	Pause control.Pause
-	// Pauses counts the pauses: QEMU's answer about one pause must not be taken for another's.
+	// Pauses counts the pauses and their ends: QEMU's answer about one pause must not be taken for another's, or for the time after it.
 	Pauses int
 	// Failed is the last I/O error for which QEMU stops the guest; zero if there is none.
 	Failed IOError
