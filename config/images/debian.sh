@@ -1,4 +1,4 @@
-# The Debian 12 guest with cloud-init. Sourced by build.sh.
+# The Debian 12 guest with cloud-init, which boots by the BIOS and by UEFI, with secure boot too. Sourced by build.sh.
 
 # The generic kernel, not the cloud one: that has no AHCI driver, and KubeVirt's default disk bus is sata.
 debian_packages='systemd-sysv systemd-resolved udev dbus cloud-init qemu-guest-agent openssh-server linux-image-amd64
@@ -9,17 +9,22 @@ debian_left_out='/lib/modules/*/kernel/drivers/gpu/drm/amd/* /lib/modules/*/kern
 	/lib/modules/*/kernel/drivers/media/* /lib/modules/*/kernel/drivers/net/wireless/* /lib/modules/*/kernel/sound/*
 	/lib/modules/*/kernel/drivers/infiniband/* /lib/modules/*/kernel/drivers/iio/* /lib/modules/*/kernel/drivers/staging/*
 	/usr/share/doc/* /usr/share/man/* /usr/share/info/* /usr/share/locale/*'
+# What UEFI boots: a loader that Microsoft has signed, and Debian's loader, which the former trusts. Debian's kernel is signed too.
+debian_loaders='shim-signed grub-efi-amd64-signed'
 debian_size=1200 # MiB
 debian_boot=64   # MiB, of these for the boot partition
 
 build_debian() {
-	local debs key
+	local debs loaders key
 	# The versions, so that a security update of any package makes a new image.
 	debs=$(apt_resolve closure $debian_packages)
-	key=$(key_of "$here/debian.sh" "$here/debian" "$repo/tools/image" /usr/lib/syslinux/mbr/mbr.bin <<<"$debs $tag")
+	loaders=$(apt_resolve only $debian_loaders)
+	key=$(key_of "$here/debian.sh" "$here/debian" "$repo/tools/image" /usr/lib/syslinux/mbr/mbr.bin <<<"$debs $loaders $tag")
 	if kept debian-container-disk "$key"; then say "up to date"; return; fi
 	say "installing $(wc -w <<<"$debs") packages and Debian's base"
 	debian_root
+	apt_fetch $loaders
+	apt_extract "$work/loaders" $loaders
 	debian_disk
 	pack debian-container-disk --owner 107:107 --file "$work/debian.qcow2:/disk/debian.qcow2:0440"
 	keep_built debian-container-disk "$key"
@@ -44,7 +49,18 @@ debian_root() {
 	say "root file system: $(du -sh --apparent-size "$work/root" | cut -f1)"
 }
 
-# debian_disk makes $work/debian.qcow2: a FAT partition with syslinux, kernel and initrd, and the root partition.
+# debian_uefi makes the files by which UEFI boots, without a variable of the firmware's that would name them.
+debian_uefi() {
+	local from=$work/loaders/usr/lib efi=$work/uefi/EFI
+	install -D -m 644 "$from/shim/shimx64.efi.signed" "$efi/BOOT/BOOTX64.EFI"
+	install -D -m 644 "$from/grub/x86_64-efi-signed/grubx64.efi.signed" "$efi/BOOT/grubx64.efi"
+	install -d "$efi/debian"
+	printf '%s\n' 'set timeout=0' 'menuentry debian {' "	linux /vmlinuz $(sed -n 's/^ *APPEND //p' "$here/debian/syslinux.cfg")" '	initrd /initrd' '}' \
+		>"$efi/debian/grub.cfg"
+	find "$work/uefi" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+}
+
+# debian_disk makes $work/debian.qcow2: a FAT partition with syslinux, UEFI's loaders, kernel and initrd, and the root partition.
 debian_disk() {
 	local raw=$work/debian.raw offset=$((1 << 20)) root_start=$((1 + debian_boot)) file
 	mkdir "$work/boot"
@@ -64,6 +80,8 @@ debian_disk() {
 		mcopy -m -i "$raw@@$offset" "$file" ::
 	done
 	syslinux --install --offset $offset "$raw"
+	debian_uefi
+	mcopy -s -m -i "$raw@@$offset" "$work"/uefi/* ::
 	truncate -s $((debian_size - root_start))M "$work/root.ext4"
 	mke2fs -q -t ext4 -L debian-root -U 6b756265-7165-4d75-8000-000000000001 -E hash_seed=6b756265-7165-4d75-8000-000000000002 \
 		-m 1 -d "$work/root" "$work/root.ext4"

@@ -13,7 +13,7 @@ Package: src:seabios
 Pin: release n=$launcher_suite-backports
 Pin-Priority: 990"
 
-launcher_packages='qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios ipxe-qemu ca-certificates'
+launcher_packages='qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios ovmf ipxe-qemu ca-certificates'
 
 # virt-importer runs qemu-img, and so does who looks at a guest's disks: no launcher does.
 launcher_programs='/usr/bin/qemu-system-x86_64 /usr/bin/qemu-img'
@@ -28,12 +28,14 @@ launcher_modules='hw-display-virtio-gpu hw-display-virtio-gpu-pci hw-display-vir
 launcher_stubbed='libcapstone.so.5 libpmem.so.1 librdmacm.so.1 libibverbs.so.1 libsasl2.so.2 libvdeplug.so.2 libfuse3.so.4
 	libbpf.so.1 libgio-2.0.so.0 libudev.so.1 libslirp.so.0 libgnutls.so.30'
 
-# Firmware of the machine type q35: the BIOS, option ROMs of displays, boot helpers for -kernel, network boot
+# Firmware of the machine type q35: the BIOS, UEFI with secure boot and without, option ROMs of displays, boot helpers for -kernel, network boot
 # for the models that KubeVirt knows, and a keymap for VNC.
 launcher_firmware='/usr/share/seabios/bios-256k.bin /usr/share/seabios/vgabios-*.bin /usr/share/qemu/kvmvapic.bin
 	/usr/share/qemu/linuxboot_dma.bin /usr/share/qemu/multiboot_dma.bin /usr/share/qemu/pvh.bin
 	/usr/share/qemu/efi-virtio.rom /usr/share/qemu/efi-e1000.rom /usr/share/qemu/efi-e1000e.rom /usr/share/qemu/efi-rtl8139.rom
 	/usr/share/qemu/pxe-virtio.rom /usr/share/qemu/pxe-e1000.rom
+	/usr/share/OVMF/OVMF_CODE_4M.fd /usr/share/OVMF/OVMF_VARS_4M.fd
+	/usr/share/OVMF/OVMF_CODE_4M.secboot.fd /usr/share/OVMF/OVMF_VARS_4M.ms.fd
 	/usr/share/qemu/keymaps/en-us'
 
 build_launcher() {

@@ -1,13 +1,14 @@
-# The tiny guest: Debian's kernel and a busybox initramfs on a FAT partition that syslinux boots from an MBR.
+# The tiny guest: Debian's kernel and a busybox initramfs on a FAT partition. The BIOS boots it by syslinux from an MBR, and
+# UEFI by systemd-boot.
 # Sourced by build.sh.
 
 # What the guest can use; with everything these depend on, they are loaded by the device's own alias.
 tiny_modules='virtio_pci virtio_blk virtio_net virtio_scsi virtio-rng virtio_balloon virtio_console
-	sd_mod sr_mod isofs vfat nls_cp437 nls_ascii nls_utf8 button evdev'
+	sd_mod sr_mod isofs vfat nls_cp437 nls_ascii nls_utf8 button evdev efivarfs'
 
 # Two images that differ in their kernel. Debian's generic kernel knows every device we emulate. Its cloud kernel has
 # no driver for AHCI (a SATA disk or CD-ROM of q35), e1000 or the watchdog, but it is up in half the time: it is
-# packed with LZ4, and TCG takes 2.6 s to unpack the other's XZ. Both boot from a disk on any bus, by the BIOS.
+# packed with LZ4, and TCG takes 2.6 s to unpack the other's XZ. Both boot from a disk on any bus.
 build_tiny() {
 	tiny_image tiny linux-image-amd64 "$tiny_modules ahci e1000 e1000e i6300esb"
 	tiny_image tiny-virtio linux-image-cloud-amd64 "$tiny_modules"
@@ -25,7 +26,7 @@ tiny_image() {
 	local name=$1 modules=$3 kernel version debs key tree=$work/$1
 	kernel=$(apt-cache depends "$2" | awk '/Depends:/ {print $2; exit}')
 	version=${kernel#linux-image-}
-	debs=$(apt_resolve only "$kernel" busybox-static)
+	debs=$(apt_resolve only "$kernel" busybox-static systemd-boot-efi)
 	key=$(key_of "$here/tiny.sh" "$here/tiny" "$repo/tools/image" /usr/lib/syslinux/mbr/mbr.bin <<<"$debs $tag")
 	if kept "$name-container-disk" "$key"; then say "$name: up to date"; return; fi
 	apt_fetch $debs
@@ -70,6 +71,17 @@ tiny_closure() {
 	done | grep . | sort -u
 }
 
+# uefi_loader FOLDER NAME SYSLINUX.CFG SYSTEMD-BOOT makes the files by which UEFI boots what syslinux.cfg says, without a
+# variable of the firmware's that would name them.
+uefi_loader() {
+	local folder=$1 name=$2
+	install -D -m 644 "$4" "$folder/EFI/BOOT/BOOTX64.EFI"
+	install -d "$folder/loader/entries"
+	echo 'timeout 0' >"$folder/loader/loader.conf"
+	printf '%s\n' "title $name" 'linux /vmlinuz' 'initrd /initrd' "options $(sed -n 's/^ *APPEND //p' "$3")" >"$folder/loader/entries/$name.conf"
+	find "$folder" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+}
+
 # tiny_disk makes $tree/tiny.qcow2, without loop devices or mounts.
 tiny_disk() {
 	local raw=$tree/tiny.raw offset=$((2048 * 512)) file
@@ -84,6 +96,8 @@ tiny_disk() {
 		mcopy -m -i "$raw@@$offset" "$tree/$file" ::
 	done
 	syslinux --install --offset $offset "$raw"
+	uefi_loader "$tree/loader" tiny "$here/tiny/syslinux.cfg" "$tree/debs/usr/lib/systemd/boot/efi/systemd-bootx64.efi"
+	mcopy -s -m -i "$raw@@$offset" "$tree"/loader/* ::
 	qemu-img convert -f raw -O qcow2 "$raw" "$tree/tiny.qcow2"
 	say "$name: disk: $(stat -c %s "$tree/tiny.qcow2") bytes"
 }
