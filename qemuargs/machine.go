@@ -47,9 +47,13 @@ type Machine struct {
 	// NoACPI leaves the guest without ACPI tables, and so without a power button.
 	NoACPI bool `json:"noACPI,omitempty"`
 	// SerialBIOS lets SeaBIOS write to the serial port too.
-	SerialBIOS bool  `json:"serialBIOS,omitempty"`
-	Clock      Clock `json:"clock,omitzero"`
-	CPU        CPU   `json:"cpu"`
+	SerialBIOS bool `json:"serialBIOS,omitempty"`
+	// Firmware is UEFI. A machine without Firmware has SeaBIOS.
+	Firmware *Firmware `json:"firmware,omitempty"`
+	// SMM is the CPUs' system management mode. QEMU's own choice depends on the accelerator and the host's kernel.
+	SMM   Switch `json:"smm,omitempty"`
+	Clock Clock  `json:"clock,omitzero"`
+	CPU   CPU    `json:"cpu"`
 	// MemoryBytes is the guest's RAM, a multiple of 1 MiB.
 	MemoryBytes int64 `json:"memoryBytes"`
 	// Memory, if set, has places for more memory.

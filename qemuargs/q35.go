@@ -31,7 +31,10 @@ func (m *Machine) board() Options {
 			o = append(o, Option{Key: off.name, Value: "off", From: off.from})
 		}
 	}
-	return o
+	if m.SMM != "" {
+		o = append(o, Option{Key: "smm", Value: string(m.SMM), From: "smm"})
+	}
+	return append(o, m.Firmware.board()...)
 }
 
 // boardArgs are the arguments of its clocks and chipset.

@@ -76,18 +76,44 @@ func applyFeatures(p *v1beta1.FeaturePreferences, d *v1.DomainSpec) {
 	if d.Features.APIC == nil {
 		d.Features.APIC = p.PreferredApic.DeepCopy()
 	}
+	if d.Features.SMM == nil {
+		d.Features.SMM = p.PreferredSmm.DeepCopy()
+	}
 }
 
-// applyFirmware does nothing if the template has a boot loader.
+// applyFirmware leaves the choice between BIOS and UEFI to a template that has a boot loader.
 func applyFirmware(p *v1beta1.FirmwarePreferences, d *v1.DomainSpec) {
-	if p == nil || !ptr.Deref(p.PreferredUseBios, false) || d.Firmware != nil && d.Firmware.Bootloader != nil {
+	if p == nil {
+		return
+	}
+	if efi := d.UEFI(); efi != nil && p.PreferredEfi == nil {
+		preferCopy(&efi.SecureBoot, p.PreferredUseSecureBoot)
+	}
+	loader := preferredBootloader(p)
+	if loader == nil || d.Firmware != nil && d.Firmware.Bootloader != nil {
 		return
 	}
 	if d.Firmware == nil {
 		d.Firmware = &v1.Firmware{}
 	}
-	d.Firmware.Bootloader = &v1.Bootloader{BIOS: &v1.BIOS{}}
-	preferCopy(&d.Firmware.Bootloader.BIOS.UseSerial, p.PreferredUseBiosSerial)
+	d.Firmware.Bootloader = loader
+}
+
+// preferredBootloader is nil if a preference says nothing of it.
+func preferredBootloader(p *v1beta1.FirmwarePreferences) *v1.Bootloader {
+	switch {
+	case ptr.Deref(p.PreferredUseBios, false):
+		loader := &v1.Bootloader{BIOS: &v1.BIOS{}}
+		preferCopy(&loader.BIOS.UseSerial, p.PreferredUseBiosSerial)
+		return loader
+	case p.PreferredEfi != nil:
+		return &v1.Bootloader{EFI: p.PreferredEfi.DeepCopy()}
+	case ptr.Deref(p.PreferredUseEfi, false):
+		loader := &v1.Bootloader{EFI: &v1.EFI{}}
+		preferCopy(&loader.EFI.SecureBoot, p.PreferredUseSecureBoot)
+		return loader
+	}
+	return nil
 }
 
 // applyAttachments sets which devices the spec implies.

@@ -159,6 +159,9 @@ type Features struct {
 	// APIC is always there; it cannot be turned off.
 	// +optional
 	APIC *FeatureAPIC `json:"apic,omitempty"`
+	// SMM is the CPUs' system management mode, which secure boot needs.
+	// +optional
+	SMM *FeatureState `json:"smm,omitempty"`
 
 	// Hyperv is refused: not supported yet.
 	// +optional
@@ -166,9 +169,6 @@ type Features struct {
 	// HypervPassthrough is refused: not supported yet.
 	// +optional
 	HypervPassthrough *Unsupported `json:"hypervPassthrough,omitempty"`
-	// SMM is refused: not supported yet.
-	// +optional
-	SMM *Unsupported `json:"smm,omitempty"`
 	// KVM is refused: not supported yet.
 	// +optional
 	KVM *Unsupported `json:"kvm,omitempty"`

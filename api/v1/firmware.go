@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // Firmware is the machine's identity, which SMBIOS shows to the guest, and what the machine
@@ -33,14 +34,39 @@ type Firmware struct {
 	ACPI *Unsupported `json:"acpi,omitempty"`
 }
 
-// Bootloader is the firmware that the machine starts with.
+// Bootloader is the firmware that the machine starts with: one of the two.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.bios) || !has(self.efi)",message="a machine has one firmware: set bios or efi, not both"
 type Bootloader struct {
 	// BIOS is SeaBIOS.
 	// +optional
 	BIOS *BIOS `json:"bios,omitempty"`
-	// EFI is refused: not supported yet.
+	// EFI is UEFI: OVMF.
 	// +optional
-	EFI *Unsupported `json:"efi,omitempty"`
+	EFI *EFI `json:"efi,omitempty"`
+}
+
+// EFI is UEFI: OVMF. The guest's variables live as long as the VirtualMachineInstance. They outlive
+// a reboot of the guest, and move with it to another node.
+type EFI struct {
+	// SecureBoot lets the firmware start only what is signed by a key that it knows. Microsoft's
+	// keys are enrolled. Secure boot needs features.smm. Default: true.
+	// +optional
+	SecureBoot *bool `json:"secureBoot,omitempty"`
+	// Persistent is refused: no variables outlive the VirtualMachineInstance yet.
+	// +optional
+	Persistent UnsupportedPersistence `json:"persistent,omitempty"`
+}
+
+// Secure says whether secure boot is on.
+func (e *EFI) Secure() bool { return ptr.Deref(e.SecureBoot, true) }
+
+// UEFI is the firmware of a machine that starts with UEFI, or nil.
+func (d *DomainSpec) UEFI() *EFI {
+	if d.Firmware == nil || d.Firmware.Bootloader == nil {
+		return nil
+	}
+	return d.Firmware.Bootloader.EFI
 }
 
 // BIOS is SeaBIOS.
@@ -121,6 +147,29 @@ func validateFirmware(f *Firmware, p *field.Path) field.ErrorList {
 	}
 	if k := f.KernelBoot; k != nil {
 		errs = append(errs, validateKernelBoot(k, p.Child("kernelBoot"))...)
+	}
+	return errs
+}
+
+// validateUEFI looks at the firmware and at the features that it needs.
+func validateUEFI(d *DomainSpec, p *field.Path) field.ErrorList {
+	efi := d.UEFI()
+	if efi == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	bootloader := p.Child("firmware", "bootloader")
+	if d.Firmware.Bootloader.BIOS != nil {
+		errs = append(errs, field.Invalid(bootloader, "bios and efi", "a machine has one firmware: set bios or efi, not both"))
+	}
+	features := d.Features
+	if efi.Secure() && (features == nil || features.SMM == nil || !ptr.Deref(features.SMM.Enabled, true)) {
+		errs = append(errs, field.Invalid(bootloader.Child("efi", "secureBoot"), true,
+			"secure boot needs system management mode: set "+p.Child("features", "smm", "enabled").String()+" to true, or secureBoot to false"))
+	}
+	if features != nil && !ptr.Deref(features.ACPI.Enabled, true) {
+		errs = append(errs, field.Invalid(p.Child("features", "acpi", "enabled"), false,
+			"UEFI needs ACPI: leave ACPI on, or take "+bootloader.Child("bios").String()))
 	}
 	return errs
 }

@@ -34,6 +34,9 @@ func TestUnsupported(t *testing.T) {
 		case UnsupportedBool:
 			set(reflect.ValueOf(UnsupportedBool(true)))
 			return
+		case UnsupportedPersistence:
+			set(reflect.ValueOf(UnsupportedPersistence(true)))
+			return
 		case UnsupportedNumber:
 			set(reflect.ValueOf(UnsupportedNumber(1)))
 			return
@@ -74,7 +77,7 @@ func TestUnsupported(t *testing.T) {
 		Default(whole)
 		errs := Validate(whole)
 		for _, e := range errs {
-			if e.Field == path && e.Detail == notSupported {
+			if e.Field == path && strings.HasPrefix(e.Detail, notSupported) {
 				count++
 			}
 		}

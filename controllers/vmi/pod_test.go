@@ -152,16 +152,18 @@ func TestOverhead(t *testing.T) {
 		graphics  *bool
 		seeds     int
 		emulation bool
+		uefi      bool
 		want      int64 // MiB
 	}{
-		{"smallest", "64Mi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 0, false, 64 + 2 + 3},
-		{"one GiB", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 0, false, 64 + 2 + 3},
-		{"a byte more", "1073741825", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 0, false, 64 + 4 + 3},
-		{"64 GiB", "64Gi", v1.CPU{Cores: 4, Sockets: 2, Threads: 2}, ptr.To(false), 0, false, 64 + 128 + 48},
-		{"graphics by default", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, nil, 0, false, 64 + 2 + 3 + 16},
-		{"graphics", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(true), 0, false, 64 + 2 + 3 + 16},
-		{"emulated", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 0, true, 64 + 2 + 3 + 160},
-		{"two seeds", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 2, false, 64 + 2 + 3 + 2},
+		{"smallest", "64Mi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 0, false, false, 64 + 2 + 3},
+		{"UEFI", "64Mi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 0, false, true, 64 + 2 + 3 + 6},
+		{"one GiB", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 0, false, false, 64 + 2 + 3},
+		{"a byte more", "1073741825", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 0, false, false, 64 + 4 + 3},
+		{"64 GiB", "64Gi", v1.CPU{Cores: 4, Sockets: 2, Threads: 2}, ptr.To(false), 0, false, false, 64 + 128 + 48},
+		{"graphics by default", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, nil, 0, false, false, 64 + 2 + 3 + 16},
+		{"graphics", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(true), 0, false, false, 64 + 2 + 3 + 16},
+		{"emulated", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 0, true, false, 64 + 2 + 3 + 160},
+		{"two seeds", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 2, false, false, 64 + 2 + 3 + 2},
 	}
 	for _, tt := range tests {
 		vmi := &v1.VirtualMachineInstance{}
@@ -171,6 +173,9 @@ func TestOverhead(t *testing.T) {
 		vmi.Spec.Volumes = []v1.Volume{{ContainerDisk: &v1.ContainerDiskSource{}}}
 		for range tt.seeds {
 			vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{CloudInitNoCloud: &v1.CloudInitNoCloudSource{}})
+		}
+		if tt.uefi {
+			vmi.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{}}}
 		}
 		if got := Overhead(vmi, tt.emulation); got != tt.want*mib {
 			t.Errorf("%s: %d MiB and %d bytes, want %d MiB", tt.name, got/mib, got%mib, tt.want)

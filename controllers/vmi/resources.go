@@ -17,6 +17,7 @@ const (
 	overheadPerGiB    = 2 * mib // page tables
 	overheadPerVCPU   = 3 * mib
 	overheadGraphics  = 16 * mib  // VGA memory
+	overheadUEFI      = 6 * mib   // 4 MiB of flash chips, the variables' file in memory, and how QEMU keeps the chips
 	overheadEmulation = 160 * mib // TCG's translation cache (tb-size=128) and its tables
 	overheadRun       = 8 * mib   // sockets, and small files in memory; part of overheadFixed
 	overheadSeed      = 1 * mib   // a cloud-init seed, in memory
@@ -32,6 +33,9 @@ func Overhead(vmi *v1.VirtualMachineInstance, emulation bool) int64 {
 		overheadPerVCPU*domain.CPU.VCPUs()
 	if g := domain.Devices.AutoattachGraphicsDevice; g == nil || *g {
 		total += overheadGraphics
+	}
+	if domain.UEFI() != nil {
+		total += overheadUEFI
 	}
 	if emulation {
 		total += overheadEmulation

@@ -155,6 +155,9 @@ func closeAll(files map[string]*os.File) {
 }
 
 func (f Folders) makeFiles(request *control.StartRequest) error {
+	if err := makeVariables(request.Machine.Firmware); err != nil {
+		return err
+	}
 	for _, d := range request.Machine.Disks {
 		var err error
 		switch {

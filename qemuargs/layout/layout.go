@@ -37,6 +37,10 @@ const (
 	AgentSocket = RunDir + "/agent.sock"
 	// VNCSocket is QEMU's VNC server.
 	VNCSocket = RunDir + "/vnc.sock"
+	// FirmwareDir holds OVMF's files, by Debian's names.
+	FirmwareDir = "/usr/share/OVMF"
+	// Variables are the guest's UEFI variables.
+	Variables = RunDir + "/uefi-variables.fd"
 	// TerminationLog is Kubernetes' default terminationMessagePath.
 	TerminationLog = "/dev/termination-log"
 	// QEMU is the emulator in the launcher image.

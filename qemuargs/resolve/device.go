@@ -35,7 +35,7 @@ func attach(devices *v1.Devices, host Host, m *qemuargs.Machine, slots *allocato
 	}
 	why.add("graphics", "spec.domain.devices.autoattachGraphicsDevice", unlessOff)
 	if enabled(devices.AutoattachGraphicsDevice) {
-		m.Graphics = graphics(devices.Video, host, why)
+		m.Graphics = graphics(devices.Video, m.Firmware != nil, host, why)
 	}
 	// Typing needs graphics. Without ACPI a guest resets by the keyboard's controller.
 	m.PS2 = m.Graphics != nil || m.NoACPI
@@ -75,14 +75,17 @@ func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator, why *Dec
 
 var displays = map[string]qemuargs.Display{"vga": qemuargs.VGA, "virtio": qemuargs.VirtioVGA, "bochs": qemuargs.Bochs, "ramfb": qemuargs.RAMFB}
 
-func graphics(video *v1.VideoDevice, host Host, why *Decisions) *qemuargs.Graphics {
+func graphics(video *v1.VideoDevice, uefi bool, host Host, why *Decisions) *qemuargs.Graphics {
 	const videoType = "spec.domain.devices.video.type"
-	why.add("graphics.display", videoType, "vga unless another type is named")
+	why.add("graphics.display", videoType+" spec.domain.firmware.bootloader.efi", "unless a type is named, vga, and bochs with UEFI")
 	why.add("graphics.pci", videoType, ownSlot+"; ramfb is no PCI device")
 	why.add("graphics.socket", "", "the launcher's VNC socket")
 	g := &qemuargs.Graphics{Display: qemuargs.VGA, Socket: layout.Below(host.Root, layout.VNCSocket)}
-	if video != nil {
+	switch {
+	case video != nil:
 		g.Display = displays[video.Type]
+	case uefi: // which needs no VGA, nor do its guests
+		g.Display = qemuargs.Bochs
 	}
 	if g.Display != qemuargs.RAMFB {
 		address := integrated(graphicsSlot)

@@ -2,12 +2,14 @@ package resolve
 
 import (
 	"cmp"
+	"path"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // smbios takes the cluster's texts, and KubeVirt's where the cluster has none: guests and their
@@ -34,6 +36,48 @@ func smbios(firmware *v1.Firmware, host Host, why *Decisions) qemuargs.SMBIOS {
 func serialBIOS(f *v1.Firmware, why *Decisions) bool {
 	why.add("serialBIOS", "spec.domain.firmware.bootloader.bios.useSerial", "the BIOS writes to the serial port where there are no graphics")
 	return f.Bootloader != nil && f.Bootloader.BIOS != nil && ptr.Deref(f.Bootloader.BIOS.UseSerial, false)
+}
+
+// OVMF's files by Debian's names. Debian's build for secure boot does not start without SMM, so a machine without secure
+// boot has the other build.
+const (
+	ovmfCode       = "OVMF_CODE_4M.fd"
+	ovmfVariables  = "OVMF_VARS_4M.fd"
+	ovmfSecureCode = "OVMF_CODE_4M.secboot.fd"
+	ovmfMicrosoft  = "OVMF_VARS_4M.ms.fd" // with Microsoft's keys
+)
+
+// firmware is nil for a machine with SeaBIOS.
+func firmware(domain *v1.DomainSpec, host Host, why *Decisions) *qemuargs.Firmware {
+	const field = "spec.domain.firmware.bootloader.efi"
+	why.add("firmware", field, "the BIOS unless UEFI is named")
+	efi := domain.UEFI()
+	if efi == nil {
+		return nil
+	}
+	folder, code, variables := cmp.Or(host.FirmwareDir, layout.FirmwareDir), ovmfCode, ovmfVariables
+	if efi.Secure() {
+		code, variables = ovmfSecureCode, ovmfMicrosoft
+	}
+	const build = field + ".secureBoot host.firmwareDir"
+	why.add("firmware.code", build, "OVMF has a build for secure boot")
+	why.add("firmware.variables", field, "")
+	why.add("firmware.variables.template", build, "for secure boot, with Microsoft's keys")
+	why.add("firmware.variables.path", "", "the launcher's copy of the template")
+	why.add("firmware.secureBoot", field+".secureBoot", "on unless it is turned off")
+	return &qemuargs.Firmware{Code: path.Join(folder, code), SecureBoot: efi.Secure(),
+		Variables: qemuargs.Variables{Path: layout.Below(host.Root, layout.Variables), Template: path.Join(folder, variables)}}
+}
+
+func smm(features *v1.Features, why *Decisions) qemuargs.Switch {
+	why.add("smm", "spec.domain.features.smm.enabled", "QEMU's choice unless it is named")
+	switch {
+	case features == nil || features.SMM == nil:
+		return ""
+	case enabled(features.SMM.Enabled):
+		return qemuargs.On
+	}
+	return qemuargs.Off
 }
 
 // foundByLauncher is why a path is a fact.

@@ -26,6 +26,8 @@ type Host struct {
 	SMBIOS qemuargs.SMBIOS `json:"smbios,omitzero"`
 	// NoFreePageReporting: the cluster's guests do not give back the pages that they have freed.
 	NoFreePageReporting bool `json:"noFreePageReporting,omitempty"`
+	// FirmwareDir is the folder with OVMF's files, where that is not the one of package layout.
+	FirmwareDir string `json:"firmwareDir,omitempty"`
 	// NICs by interface name.
 	NICs map[string]NIC `json:"nics,omitempty"`
 	// Root is the folder that stands for the pod's root, where there is no pod: the paths of

@@ -76,6 +76,8 @@ func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.
 		Clock:         clock(domain.Clock, why),
 		MonitorObject: monitorObject(host.QEMUVersion, why),
 		SerialBIOS:    serialBIOS(domain.Firmware, why),
+		Firmware:      firmware(domain, host, why),
+		SMM:           smm(domain.Features, why),
 		// As libvirt does for KubeVirt. SeaBIOS then sets up no disk that it does not boot from.
 		Boot: qemuargs.BootStrict,
 	}

@@ -145,6 +145,14 @@ func relocate(t *testing.T, m *qemuargs.Machine) {
 			}
 		}
 	}
+	if f := m.Firmware; f != nil {
+		f.Code, f.Variables.Path = filepath.Join(dir, "code.fd"), filepath.Join(dir, "variables.fd")
+		for path, size := range map[string]int{f.Code: qemuargs.CodeBytes, f.Variables.Path: qemuargs.VariablesBytes} {
+			if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	if m.Graphics != nil {
 		m.Graphics.Socket = filepath.Join(dir, "vnc")
 	}

@@ -32,6 +32,9 @@ func Of(m *qemuargs.Machine, emulator string) (Domain, error) {
 	if !m.NoACPI {
 		d.Features.ACPI = &struct{}{}
 	}
+	if m.SMM != "" {
+		d.Features.SMM = &State{string(m.SMM)}
+	}
 	var err error
 	d.Devices, err = devices(m, emulator)
 	return d, err
@@ -61,6 +64,10 @@ func operatingSystem(m *qemuargs.Machine) OS {
 	os := OS{Type: OSType{Arch: "x86_64", Machine: m.Type, Value: "hvm"}, SMBIOS: Mode{"sysinfo"}}
 	if m.SerialBIOS {
 		os.BIOS = &BIOS{"yes"}
+	}
+	if f := m.Firmware; f != nil {
+		os.Loader = &Loader{ReadOnly: "yes", Secure: map[bool]string{true: "yes", false: "no"}[f.SecureBoot], Type: "pflash", Path: f.Code}
+		os.NVRAM = f.Variables.Path
 	}
 	if m.Kernel != nil {
 		os.Kernel, os.Initrd, os.Args = m.Kernel.Path, m.Kernel.Initrd, m.Kernel.Args

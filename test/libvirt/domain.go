@@ -48,12 +48,14 @@ type Entry struct {
 
 // OS is the board, and what is booted.
 type OS struct {
-	Type   OSType `xml:"type"`
-	BIOS   *BIOS  `xml:"bios"`
-	SMBIOS Mode   `xml:"smbios"`
-	Kernel string `xml:"kernel,omitempty"`
-	Initrd string `xml:"initrd,omitempty"`
-	Args   string `xml:"cmdline,omitempty"`
+	Type   OSType  `xml:"type"`
+	Loader *Loader `xml:"loader"`
+	NVRAM  string  `xml:"nvram,omitempty"`
+	BIOS   *BIOS   `xml:"bios"`
+	SMBIOS Mode    `xml:"smbios"`
+	Kernel string  `xml:"kernel,omitempty"`
+	Initrd string  `xml:"initrd,omitempty"`
+	Args   string  `xml:"cmdline,omitempty"`
 }
 
 // OSType is the machine type.
@@ -61,6 +63,14 @@ type OSType struct {
 	Arch    string `xml:"arch,attr"`
 	Machine string `xml:"machine,attr"`
 	Value   string `xml:",chardata"` // always hvm
+}
+
+// Loader is UEFI's code.
+type Loader struct {
+	ReadOnly string `xml:"readonly,attr"`
+	Secure   string `xml:"secure,attr"`
+	Type     string `xml:"type,attr"`
+	Path     string `xml:",chardata"`
 }
 
 // BIOS says where SeaBIOS writes to.
@@ -81,6 +91,7 @@ type State struct {
 // Features of the board.
 type Features struct {
 	ACPI   *struct{} `xml:"acpi"`
+	SMM    *State    `xml:"smm"`
 	VMPort *State    `xml:"vmport"`
 }
 

@@ -106,6 +106,9 @@ func libvirtArguments(t *testing.T, features []feature) map[string][]compare.Arg
 				fmt.Fprintln(&files, d.Overlay.Path)
 			}
 		}
+		if u := f.machine.Firmware; u != nil {
+			fmt.Fprintf(&files, "%s\n%s\n", u.Code, u.Variables.Path)
+		}
 	}
 	write(t, filepath.Join(folder, "files"), files.String())
 	ask(t, folder)

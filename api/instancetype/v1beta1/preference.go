@@ -271,6 +271,9 @@ type FeaturePreferences struct {
 	// PreferredApic is features.apic.
 	// +optional
 	PreferredApic *v1.FeatureAPIC `json:"preferredApic,omitempty"`
+	// PreferredSmm is features.smm.
+	// +optional
+	PreferredSmm *v1.FeatureState `json:"preferredSmm,omitempty"`
 
 	// PreferredHyperv is refused: not supported yet.
 	// +optional
@@ -281,9 +284,6 @@ type FeaturePreferences struct {
 	// PreferredPvspinlock is refused: not supported yet.
 	// +optional
 	PreferredPvspinlock *v1.Unsupported `json:"preferredPvspinlock,omitempty"`
-	// PreferredSmm is refused: not supported yet.
-	// +optional
-	PreferredSmm *v1.Unsupported `json:"preferredSmm,omitempty"`
 }
 
 // FirmwarePreferences are of the firmware.
@@ -294,16 +294,16 @@ type FirmwarePreferences struct {
 	// PreferredUseBiosSerial lets SeaBIOS write to the serial port.
 	// +optional
 	PreferredUseBiosSerial *bool `json:"preferredUseBiosSerial,omitempty"`
-
-	// PreferredUseEfi is refused: not supported yet.
+	// PreferredEfi is firmware.bootloader.efi.
 	// +optional
-	PreferredUseEfi v1.UnsupportedBool `json:"preferredUseEfi,omitempty"`
-	// PreferredUseSecureBoot is refused: not supported yet.
+	PreferredEfi *v1.EFI `json:"preferredEfi,omitempty"`
+	// PreferredUseEfi is UEFI. Deprecated: preferredEfi takes its place, and outweighs it.
 	// +optional
-	PreferredUseSecureBoot v1.UnsupportedBool `json:"preferredUseSecureBoot,omitempty"`
-	// PreferredEfi is refused: not supported yet.
+	PreferredUseEfi *bool `json:"preferredUseEfi,omitempty"`
+	// PreferredUseSecureBoot is firmware.bootloader.efi.secureBoot, where the machine has UEFI.
+	// Deprecated: preferredEfi takes its place, and outweighs it.
 	// +optional
-	PreferredEfi *v1.Unsupported `json:"preferredEfi,omitempty"`
+	PreferredUseSecureBoot *bool `json:"preferredUseSecureBoot,omitempty"`
 }
 
 // MachinePreferences are of the machine.

@@ -212,6 +212,11 @@ func (in *FeaturePreferences) DeepCopyInto(out *FeaturePreferences) {
 		*out = new(v1.FeatureAPIC)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.PreferredSmm != nil {
+		in, out := &in.PreferredSmm, &out.PreferredSmm
+		*out = new(v1.FeatureState)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.PreferredHyperv != nil {
 		in, out := &in.PreferredHyperv, &out.PreferredHyperv
 		*out = new(v1.Unsupported)
@@ -224,11 +229,6 @@ func (in *FeaturePreferences) DeepCopyInto(out *FeaturePreferences) {
 	}
 	if in.PreferredPvspinlock != nil {
 		in, out := &in.PreferredPvspinlock, &out.PreferredPvspinlock
-		*out = new(v1.Unsupported)
-		**out = **in
-	}
-	if in.PreferredSmm != nil {
-		in, out := &in.PreferredSmm, &out.PreferredSmm
 		*out = new(v1.Unsupported)
 		**out = **in
 	}
@@ -259,7 +259,17 @@ func (in *FirmwarePreferences) DeepCopyInto(out *FirmwarePreferences) {
 	}
 	if in.PreferredEfi != nil {
 		in, out := &in.PreferredEfi, &out.PreferredEfi
-		*out = new(v1.Unsupported)
+		*out = new(v1.EFI)
+		(*in).DeepCopyInto(*out)
+	}
+	if in.PreferredUseEfi != nil {
+		in, out := &in.PreferredUseEfi, &out.PreferredUseEfi
+		*out = new(bool)
+		**out = **in
+	}
+	if in.PreferredUseSecureBoot != nil {
+		in, out := &in.PreferredUseSecureBoot, &out.PreferredUseSecureBoot
+		*out = new(bool)
 		**out = **in
 	}
 }

@@ -25,6 +25,8 @@ import (
 type Options struct {
 	// QEMU is the program's name or path.
 	QEMU string
+	// Firmware is the folder with OVMF's files, for UEFI; empty means Debian's.
+	Firmware string
 	// Accelerator is empty for KVM if it works, and else emulation.
 	Accelerator qemuargs.Accelerator
 	// Images are archives, folders or files, by an image's reference or by its volume.
@@ -204,7 +206,7 @@ func (v *vm) request(machine *qemuargs.Machine) (control.StartRequest, error) {
 
 // host gathers what resolve.Machine needs besides the VMI.
 func (v *vm) host(ctx context.Context) (resolve.Host, error) {
-	host := resolve.Host{Accelerator: v.Accelerator, QEMUVersion: v.qemu.version, NICs: map[string]resolve.NIC{}, Root: v.folder.path}
+	host := resolve.Host{Accelerator: v.Accelerator, QEMUVersion: v.qemu.version, NICs: map[string]resolve.NIC{}, Root: v.folder.path, FirmwareDir: v.Firmware}
 	if host.Accelerator == "" {
 		var why string
 		if host.Accelerator, why = chooseAccelerator(ctx, v.Cache); why != "" {
