@@ -22,6 +22,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/golden"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/launcher/process/processtest"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // fakes is the command itself, as a program of its own.
@@ -411,6 +412,42 @@ func TestRunOnTerminal(t *testing.T) {
 	s.out.Expect("interrupt: the power button is pressed")
 	s.press(ctrlC)
 	s.expectCode(local.CodeEnded)
+}
+
+// TestRunUEFI: the tiny guest starts by UEFI.
+func TestRunUEFI(t *testing.T) {
+	t.Parallel()
+	image, err := filepath.Abs(tinyImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample, err := os.ReadFile("../../config/samples/vmi-tiny.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest := strings.Replace(string(sample), "  domain:\n", "  domain:\n    firmware: {bootloader: {efi: {secureBoot: false}}}\n", 1)
+	manifest = strings.Replace(manifest, "128Mi", "256Mi", 1) // UEFI and Linux together need more than 128 MiB
+	root, err := filepath.Abs("../../_output/cache/launcher-root")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStarted(t, manifest, "--image", "localhost/kubeqemu/tiny-container-disk:dev="+image, "--firmware", layout.Below(root, layout.FirmwareDir)).begin()
+	s.out.Expect("BdsDxe: starting ")
+	s.out.Expect("tiny: eth0 10.0.2.2/24")
+	s.press("ls /sys/firmware/efi\n")
+	s.out.Expect("runtime-map")
+	s.signal(syscall.SIGTERM)
+	s.out.Expect("tiny: ACPI power button, shutting down")
+}
+
+// TestRunWithoutOVMF: who has no OVMF is told where it is looked for, and of which package it is.
+func TestRunWithoutOVMF(t *testing.T) {
+	t.Parallel()
+	manifest := strings.Replace(sectorVM, "  domain:\n", "  domain:\n    firmware: {bootloader: {efi: {secureBoot: false}}}\n", 1)
+	dir := t.TempDir()
+	launchertest.Guest(t, filepath.Join(dir, "guest.img"))
+	s := newStarted(t, manifest, "--image", "root="+filepath.Join(dir, "guest.img"), "--firmware", filepath.Join(dir, "none")).begin()
+	s.notes.Expect("UEFI needs OVMF's files in " + filepath.Join(dir, "none") + " (Debian's package ovmf)")
 }
 
 // TestRunTiny: an ordinary user's guest answers on a forwarded port, and goes down by the power

@@ -85,10 +85,9 @@ var examples = map[string]example{
 		"spec: {domain: {memory: {guest: 128Mi}}, selector: {matchLabels: {kubevirt.io/vmPreset: vmi-preset-small}}}")},
 	"clarge":         {manifest: exampleOf(instancetypes, "VirtualMachineInstancetype", "clarge", "spec: {cpu: {guest: 4}, memory: {guest: 2Gi}}")},
 	"cluster-csmall": {manifest: exampleOf(instancetypes, "VirtualMachineClusterInstancetype", "e2e-cluster-csmall", "spec: {cpu: {guest: 1}, memory: {guest: 128Mi}}")},
+	"vmi-alpine-efi": {manifest: exampleVMI("vmi-alpine-efi", specOf(onDisk+`, firmware: {bootloader: {efi: {secureBoot: false}}}`, disk))},
+	"vmi-secureboot": {manifest: exampleVMI("vmi-secureboot", specOf(onDisk+`, features: {acpi: {}, smm: {enabled: true}}, firmware: {bootloader: {efi: {secureBoot: true}}}`, disk))},
 
-	"vmi-alpine-efi": {exampleVMI("vmi-alpine-efi", specOf(onDisk+`, firmware: {bootloader: {efi: {secureBoot: false}}}`, disk)), []string{"firmware.bootloader.efi"}},
-	"vmi-secureboot": {exampleVMI("vmi-secureboot", specOf(onDisk+`, features: {acpi: {}, smm: {enabled: true}}, firmware: {bootloader: {efi: {secureBoot: true}}}`, disk)),
-		[]string{"firmware.bootloader.efi", "features.smm"}},
 	"vmi-fedora-isolated": {exampleVMI("vmi-fedora-isolated", specOf(onDisk+`, cpu: {cores: 1, sockets: 1, threads: 1, dedicatedCpuPlacement: true, isolateEmulatorThread: true}`, disk)),
 		[]string{"cpu.dedicatedCpuPlacement", "cpu.isolateEmulatorThread"}},
 	"vmi-multus-ptp": {manifest: exampleVMI("vmi-multus-ptp", specOf(
@@ -105,7 +104,7 @@ var examples = map[string]example{
 		`annotations: {hooks.kubevirt.io/hookSidecars: '[{"image": "example"}]'}, labels:`, 1), []string{"hooks.kubevirt.io/hookSidecars"}},
 	"windows": {exampleOf(instancetypes, "VirtualMachinePreference", "windows",
 		"spec: {clock: {preferredClockOffset: {utc: {}}}, devices: {preferredDiskBus: sata, preferredInterfaceModel: e1000, preferredTPM: {}}, features: {preferredHyperv: {relaxed: {}}, preferredSmm: {}}, firmware: {preferredEfi: {secureBoot: true}}}"),
-		[]string{"preferredTPM", "preferredHyperv", "preferredSmm", "preferredEfi"}},
+		[]string{"preferredTPM", "preferredHyperv"}},
 	"migration-job": {manifest: exampleOf("kubevirt.io/v1", "VirtualMachineInstanceMigration", "migration-job", "spec: {vmiName: vmi-migratable}")},
 	"example-migration-policy": {manifest: exampleOf("migrations.kubevirt.io/v1alpha1", "MigrationPolicy", "e2e-example-policy",
 		"spec: {allowAutoConverge: false, bandwidthPerMigration: 2000Mi, completionTimeoutPerGiB: 100, allowPostCopy: false, selectors: {namespaceSelector: {namespace-key: namespace-value}, virtualMachineInstanceSelector: {vmi-key: vmi-value}}}")},
