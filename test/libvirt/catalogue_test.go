@@ -53,6 +53,7 @@ func newFeature(t *testing.T, folder string, accelerator qemuargs.Accelerator) f
 		read(t, own, &host)
 	}
 	host.Accelerator, host.VhostNet = accelerator, true
+	host.FirmwareDir = "/var/lib/ovmf" // where testdata/libvirt.sh can make files
 	m, errs := resolve.Machine(f.vmi, host)
 	if len(errs) > 0 {
 		t.Fatalf("%s: %v", f.name, errs.ToAggregate())

@@ -63,6 +63,7 @@ func TestLauncherHoldsWhatItNeeds(t *testing.T) {
 		"/usr/share/seabios/vgabios-bochs-display.bin", "/usr/share/seabios/vgabios-ramfb.bin", "/usr/share/qemu/kvmvapic.bin",
 		"/usr/share/qemu/linuxboot_dma.bin", "/usr/share/qemu/multiboot_dma.bin", "/usr/share/qemu/pvh.bin",
 		"/usr/share/qemu/efi-virtio.rom", "/usr/share/qemu/efi-e1000.rom", "/usr/share/qemu/efi-e1000e.rom", "/usr/share/qemu/efi-rtl8139.rom",
+		"/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd", "/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.ms.fd",
 		"/usr/share/qemu/keymaps/en-us", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/etc/ssl/certs/ca-certificates.crt",
 	} {
 		if header := headers[name]; header == nil || header.Typeflag != tar.TypeReg || header.Size == 0 {
@@ -118,7 +119,7 @@ func checkLibraries(t *testing.T, headers map[string]*tar.Header, files map[stri
 }
 
 // outside of these is nothing but the folders that lead there and those that are mounted upon.
-var launcherFolders = regexp.MustCompile(`^/(usr/bin|usr/lib64|usr/lib/x86_64-linux-gnu(/qemu)?|usr/share/(seabios|qemu|qemu/keymaps|kubeqemu)|etc|etc/ssl/certs)/[^/]+$` +
+var launcherFolders = regexp.MustCompile(`^/(usr/bin|usr/lib64|usr/lib/x86_64-linux-gnu(/qemu)?|usr/share/(seabios|OVMF|qemu|qemu/keymaps|kubeqemu)|etc|etc/ssl/certs)/[^/]+$` +
 	`|^/(lib|lib64|var/run)$`)
 
 // absentLibraries are what the stubs keep away: a program that calls nothing of
