@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,7 +59,8 @@ func (v *vm) written() []byte {
 }
 
 // TestMigrateUEFI: the variables of a guest with UEFI arrive in the target's own file, where the target's copy of the template
-// was, with secure boot and without.
+// was, with secure boot and without. The firmware's code comes along: the target's own is none at all, and the guest starts
+// with its firmware again.
 func TestMigrateUEFI(t *testing.T) {
 	t.Parallel()
 	for name, secure := range map[string]bool{"plain": false, "secure boot": true} {
@@ -82,6 +84,12 @@ func TestMigrateUEFI(t *testing.T) {
 			if got := m.target.written(); !bytes.Equal(got, sent) {
 				t.Error("the target's variables are not the source's")
 			}
+			before := len(m.target.stdout.String())
+			m.target.must(m.target.call(control.CommandReset, nil, nil))
+			m.target.stdout.Expect("BdsDxe: ")
+			if again := m.target.stdout.String()[before:]; !strings.Contains(again, "BdsDxe: ") {
+				t.Errorf("after a reset OVMF says %q", again)
+			}
 		})
 	}
 }
@@ -93,6 +101,8 @@ func (m *move) aimUEFI() {
 	machine := m.source.request.Machine
 	firmware := *machine.Firmware
 	firmware.Variables.Path = m.target.path("variables.fd")
+	firmware.Code = m.target.path("code.fd")
+	m.target.must(os.WriteFile(firmware.Code, make([]byte, qemuargs.CodeBytes), 0o644))
 	machine.Firmware = &firmware
 	m.target.request.Machine, m.target.request.Incoming = machine, true
 	m.target.request.Needs = m.target.request.NeededFeatures()
