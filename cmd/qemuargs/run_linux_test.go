@@ -440,6 +440,39 @@ func TestRunUEFI(t *testing.T) {
 	s.out.Expect("tiny: ACPI power button, shutting down")
 }
 
+// TestRunUEFINetwork: UEFI boots over the network first, where that is the order.
+func TestRunUEFINetwork(t *testing.T) {
+	t.Parallel()
+	image, err := filepath.Abs(tinyImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs("../../_output/cache/launcher-root")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStarted(t, `
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: network}
+spec:
+  domain:
+    memory: {guest: 256Mi}
+    firmware: {bootloader: {efi: {secureBoot: false}}}
+    devices:
+      autoattachGraphicsDevice: false
+      disks: [{name: root, disk: {bus: virtio}, bootOrder: 2}]
+      interfaces: [{name: default, masquerade: {}, bootOrder: 1, macAddress: "52:54:00:00:00:0a"}]
+  networks: [{name: default, pod: {}}]
+  volumes: [{name: root, containerDisk: {image: "registry.example/tiny:v1"}}]
+`, "--image", "root="+image, "--firmware", layout.Below(root, layout.FirmwareDir)).begin()
+	s.out.Expect("net0: 52:54:00:00:00:0a using virtio-net")
+	s.out.Expect("net0: 10.0.2.2/255.255.255.0 gw 10.0.2.1")
+	if before := s.out.String(); strings.Contains(before, "BdsDxe: starting") {
+		t.Errorf("the disk was started first: %q", before)
+	}
+}
+
 // TestRunWithoutOVMF: who has no OVMF is told where it is looked for, and of which package it is.
 func TestRunWithoutOVMF(t *testing.T) {
 	t.Parallel()
