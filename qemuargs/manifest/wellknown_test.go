@@ -68,6 +68,8 @@ spec:
 		"legacy":         {"e1000", "ide-hd"},
 		"alpine":         {"virtio-rng", "virtio-blk", "virtio-net"},
 		"rhel.8.desktop": {"virtio-tablet"},
+		"debian":         {"pflash0=pflash0", "/OVMF_CODE_4M.fd"},
+		"fedora":         {"smm=on", "/OVMF_CODE_4M.secboot.fd"},
 	} {
 		for _, word := range want {
 			if !strings.Contains(args[name], word) {

@@ -67,6 +67,10 @@ func (c *choices) vmi() (*v1.VirtualMachineInstance, Host) {
 	}
 	if c.flag() {
 		d.Features = &v1.Features{ACPI: v1.FeatureState{Enabled: c.maybe()}, APIC: &v1.FeatureAPIC{Enabled: c.maybe()}}
+		if c.flag() {
+			d.Features.SMM = &v1.FeatureState{Enabled: c.maybe()}
+			d.Firmware.Bootloader = &v1.Bootloader{EFI: &v1.EFI{SecureBoot: c.maybe(), Persistent: v1.UnsupportedPersistence(c.flag())}}
+		}
 	}
 	c.devices(&d.Devices)
 	c.disks(vmi, host)
