@@ -75,6 +75,7 @@ pack() {
 }
 
 . "$here/apt.sh"
+. "$here/fat.sh"
 . "$here/tiny.sh"
 . "$here/debian.sh"
 . "$here/launcher.sh"

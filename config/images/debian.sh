@@ -19,7 +19,7 @@ build_debian() {
 	# The versions, so that a security update of any package makes a new image.
 	debs=$(apt_resolve closure $debian_packages)
 	loaders=$(apt_resolve only $debian_loaders)
-	key=$(key_of "$here/debian.sh" "$here/debian" "$repo/tools/image" /usr/lib/syslinux/mbr/mbr.bin <<<"$debs $loaders $tag")
+	key=$(key_of "$here/debian.sh" "$here/debian" "$here/fat.sh" "$repo/tools/image" /usr/lib/syslinux/mbr/mbr.bin <<<"$debs $loaders $tag")
 	if kept debian-container-disk "$key"; then say "up to date"; return; fi
 	say "installing $(wc -w <<<"$debs") packages and Debian's base"
 	debian_root
@@ -81,7 +81,7 @@ debian_disk() {
 	done
 	syslinux --install --offset $offset "$raw"
 	debian_uefi
-	mcopy -s -m -i "$raw@@$offset" "$work"/uefi/* ::
+	fat_copy "$raw@@$offset" "$work/uefi"
 	truncate -s $((debian_size - root_start))M "$work/root.ext4"
 	mke2fs -q -t ext4 -L debian-root -U 6b756265-7165-4d75-8000-000000000001 -E hash_seed=6b756265-7165-4d75-8000-000000000002 \
 		-m 1 -d "$work/root" "$work/root.ext4"

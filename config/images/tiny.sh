@@ -27,7 +27,7 @@ tiny_image() {
 	kernel=$(apt-cache depends "$2" | awk '/Depends:/ {print $2; exit}')
 	version=${kernel#linux-image-}
 	debs=$(apt_resolve only "$kernel" busybox-static systemd-boot-efi)
-	key=$(key_of "$here/tiny.sh" "$here/tiny" "$repo/tools/image" /usr/lib/syslinux/mbr/mbr.bin <<<"$debs $tag")
+	key=$(key_of "$here/tiny.sh" "$here/tiny" "$here/fat.sh" "$repo/tools/image" /usr/lib/syslinux/mbr/mbr.bin <<<"$debs $tag")
 	if kept "$name-container-disk" "$key"; then say "$name: up to date"; return; fi
 	apt_fetch $debs
 	say "$name: extracting $version and busybox"
@@ -97,7 +97,7 @@ tiny_disk() {
 	done
 	syslinux --install --offset $offset "$raw"
 	uefi_loader "$tree/loader" tiny "$here/tiny/syslinux.cfg" "$tree/debs/usr/lib/systemd/boot/efi/systemd-bootx64.efi"
-	mcopy -s -m -i "$raw@@$offset" "$tree"/loader/* ::
+	fat_copy "$raw@@$offset" "$tree/loader"
 	qemu-img convert -f raw -O qcow2 "$raw" "$tree/tiny.qcow2"
 	say "$name: disk: $(stat -c %s "$tree/tiny.qcow2") bytes"
 }
