@@ -254,6 +254,9 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 		Trails:   func() { l.tell(ctx, life.MemoryTrails{}) },
 		Progress: func(p migration.Progress) { l.tellProgress(ctx, p) },
 	}
+	if f := l.start.Machine.Firmware; f != nil {
+		source.Variables = f.Variables.Path
+	}
 	var sent migration.Progress
 	moving.stop = l.startJob(ctx, m, control.JobMigrate, control.JobTargetGuest, 0, func(ctx context.Context) (_ int64, err error) {
 		defer func() {

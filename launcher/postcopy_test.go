@@ -19,12 +19,17 @@ func prepareLate(t *testing.T, disks ...string) *move {
 	m := &move{source: launch(t), slow: true}
 	m.source.boot()
 	m.aim(disks...)
+	m.permitPostCopy()
+	return m
+}
+
+func (m *move) permitPostCopy() {
+	m.source.Helper()
 	var permitted control.PostCopyReply
 	m.target.must(m.target.call(control.CommandPermitPostCopy, nil, &permitted))
 	if permitted.Refused != "" {
-		t.Fatalf("the target refuses post-copy: %s", permitted.Refused)
+		m.source.Fatalf("the target refuses post-copy: %s", permitted.Refused)
 	}
-	return m
 }
 
 // postCopy does what virt-handler does until the guest has left all but its memory.

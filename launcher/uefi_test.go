@@ -94,6 +94,65 @@ func TestMigrateUEFI(t *testing.T) {
 	}
 }
 
+// TestPostCopyUEFI: the target's QEMU writes the variables to its own file while the flash chips' contents are on their way still.
+func TestPostCopyUEFI(t *testing.T) {
+	t.Parallel()
+	m := &move{source: launch(t)}
+	m.source.uefi(false)
+	m.source.must(m.source.call(control.CommandStart, m.source.request, nil))
+	m.source.until(control.StateRunning)
+	m.source.written()
+	m.aimUEFI()
+	m.permitPostCopy()
+	request := late // OVMF has some 15 MiB that are not zero
+	request.BytesPerSecond = 2 << 20
+	m.postCopy(request)
+	sent, err := os.ReadFile(m.source.request.Machine.Firmware.Variables.Path)
+	m.source.must(err)
+	m.target.must(m.target.call(control.CommandRun, control.RunRequest{}, nil))
+	m.target.until(control.StateRunning)
+	if job := m.source.state().Jobs[0]; job.Finished() {
+		t.Fatal("the memory has arrived at once: nothing is tested")
+	}
+	m.source.jobEnded()
+	m.target.jobEnded()
+	m.source.must(m.source.call(control.CommandRelease, nil, nil))
+	m.source.expectEnd(control.ReasonMigrated, "another pod")
+	if got := m.target.written(); !bytes.Equal(got, sent) {
+		t.Error("the target's variables are not the source's")
+	}
+	m.target.must(m.target.call(control.CommandReset, nil, nil))
+	m.target.stdout.Expect("BdsDxe: ")
+}
+
+// TestMigrateUEFIWritten: a guest that writes UEFI variables while its memory is copied stays, because QEMU would leave these
+// behind. It can move later.
+func TestMigrateUEFIWritten(t *testing.T) {
+	t.Parallel()
+	m := &move{source: launch(t)}
+	m.source.uefi(false)
+	m.source.must(m.source.call(control.CommandStart, m.source.request, nil))
+	m.source.until(control.StateRunning)
+	m.source.written()
+	m.aimUEFI()
+	request := limits
+	request.BytesPerSecond = 2 << 20
+	job := m.begin(request)
+	m.source.untilReport("memory to be sent", func(r control.StateReport) bool { return r.Migration != nil && r.Migration.Transferred > 0 })
+	m.source.must(os.Chtimes(m.source.request.Machine.Firmware.Variables.Path, time.Time{}, time.Now())) // as QEMU's writes do
+	failed := m.source.jobEnded()
+	if failed.State != control.StateRunning || failed.Jobs[0].State != control.JobFailed || !strings.Contains(failed.Jobs[0].Error, "UEFI variables") {
+		t.Errorf("the source says %+v", failed)
+	}
+	m.source.must(m.source.call(control.CommandForgetJob, control.JobRequest{ID: job}, nil))
+	if end := m.target.termination(); end.Succeeded() {
+		t.Errorf("the target ends with %+v", end)
+	}
+	m.aimUEFI()
+	m.begin(limits)
+	m.target.until(control.StateReceived)
+}
+
 // aimUEFI is aim for a target with variables of its own.
 func (m *move) aimUEFI() {
 	m.source.Helper()

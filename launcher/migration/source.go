@@ -20,6 +20,8 @@ type Source struct {
 	// Mirrors are the disks that the target has files of its own for.
 	Mirrors []Mirror
 	Limits  Limits
+	// Variables is the file of the guest's UEFI variables; empty without UEFI.
+	Variables string
 	// Changed gets a value after QEMU has sent an event.
 	Changed <-chan struct{}
 	// Permit is asked when the guest is stopped and its disks are copied. If Permit returns nil,
@@ -85,7 +87,12 @@ func (s *Source) Run(ctx context.Context) (Progress, error) {
 	if err := s.prepare(ctx); err != nil {
 		return Progress{}, err
 	}
+	// After the mirrors, which may take long: what the guest writes meanwhile QEMU sends.
 	mirroring, err := s.mirror(limited, w, begun)
+	var variables time.Time
+	if err == nil {
+		variables, err = s.written()
+	}
 	if err == nil {
 		err = s.begin(ctx)
 	}
@@ -93,7 +100,7 @@ func (s *Source) Run(ctx context.Context) (Progress, error) {
 		return Progress{}, errors.Join(cause(limited, err), mirroring.drop(ctx, w))
 	}
 	if err = s.converge(ctx, w, begun); err == nil {
-		err = s.switchOver(ctx, w, mirroring)
+		err = s.switchOver(ctx, w, mirroring, variables)
 	}
 	if err != nil {
 		err = errors.Join(err, s.cancel(ctx, w), mirroring.drop(ctx, w))
@@ -105,14 +112,34 @@ func (s *Source) Run(ctx context.Context) (Progress, error) {
 // switchoverTimeout bounds the time for which the guest may stand still before its rest is sent. A target's disk may hang.
 const switchoverTimeout = 30 * time.Second
 
-// switchOver ends the copies of disks, and asks for the permission. The guest stands still meanwhile.
-func (s *Source) switchOver(ctx context.Context, w *watcher, mirroring *mirrors) error {
+// switchOver ends the copies of disks, and asks for the permission. The guest stands still meanwhile. variables is when
+// the guest's UEFI variables were last written before memory was sent.
+func (s *Source) switchOver(ctx context.Context, w *watcher, mirroring *mirrors, variables time.Time) error {
+	if now, err := s.written(); err != nil || !now.Equal(variables) {
+		return errors.Join(err, errVariables)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, switchoverTimeout, fmt.Errorf("%w: the guest stood still for %s", ErrTimeout, switchoverTimeout))
 	defer cancel()
 	if err := mirroring.complete(ctx, w); err != nil {
 		return cause(ctx, err)
 	}
 	return cause(ctx, s.Permit(ctx))
+}
+
+// errVariables: a flash chip does not tell QEMU's migration that the guest has written to it (hw/block/pflash_cfi01.c). So QEMU
+// sends the chip once, and the target would have, and write to its file, what the chip held then.
+var errVariables = errors.New("the guest has written UEFI variables while its memory was copied, and QEMU does not send these again: migrate the guest again when it has started")
+
+// written is when the guest's UEFI variables were last written. QEMU writes each change to their file at once.
+func (s *Source) written() (time.Time, error) {
+	if s.Variables == "" {
+		return time.Time{}, nil
+	}
+	info, err := os.Stat(s.Variables)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look at the UEFI variables: %w", err)
+	}
+	return info.ModTime(), nil
 }
 
 // cause is why a context has ended, if err says no more than that it has.
