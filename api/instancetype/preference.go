@@ -81,7 +81,7 @@ func applyFeatures(p *v1beta1.FeaturePreferences, d *v1.DomainSpec) {
 	}
 }
 
-// applyFirmware leaves the choice between BIOS and UEFI to a template that has a boot loader.
+// applyFirmware leaves the choice between BIOS and UEFI to a template that names one of the two.
 func applyFirmware(p *v1beta1.FirmwarePreferences, d *v1.DomainSpec) {
 	if p == nil {
 		return
@@ -90,7 +90,7 @@ func applyFirmware(p *v1beta1.FirmwarePreferences, d *v1.DomainSpec) {
 		preferCopy(&efi.SecureBoot, p.PreferredUseSecureBoot)
 	}
 	loader := preferredBootloader(p)
-	if loader == nil || d.Firmware != nil && d.Firmware.Bootloader != nil {
+	if loader == nil || d.Firmware != nil && d.Firmware.Bootloader != nil && *d.Firmware.Bootloader != (v1.Bootloader{}) {
 		return
 	}
 	if d.Firmware == nil {
