@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// firstLink is the pod's own interface, by the CRI's convention. What is made for it has the
-	// names that releases had which knew no other interface.
+	// firstLink is the pod's own interface, by the CRI's convention. Its bridge and tap keep the
+	// names of releases that knew no other interface.
 	firstLink = "eth0"
 	// hashPrefix begins the name of an interface on a network beside the pod's own, before 11
 	// hexadecimal digits (KubeVirt's choice). The digits alone are in the names of what is made
