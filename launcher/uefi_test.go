@@ -94,15 +94,22 @@ func TestMigrateUEFI(t *testing.T) {
 	}
 }
 
-// TestPostCopyUEFI: the target's QEMU writes the variables to its own file while the flash chips' contents are on their way still.
-func TestPostCopyUEFI(t *testing.T) {
-	t.Parallel()
+// newUEFIMove has a guest run that has written its variables, and a target for the guest.
+func newUEFIMove(t *testing.T) *move {
+	t.Helper()
 	m := &move{source: launch(t)}
 	m.source.uefi(false)
 	m.source.must(m.source.call(control.CommandStart, m.source.request, nil))
 	m.source.until(control.StateRunning)
 	m.source.written()
 	m.aimUEFI()
+	return m
+}
+
+// TestPostCopyUEFI: the target's QEMU writes the variables to its own file while the flash chips' contents are on their way still.
+func TestPostCopyUEFI(t *testing.T) {
+	t.Parallel()
+	m := newUEFIMove(t)
 	m.permitPostCopy()
 	request := late // OVMF has some 15 MiB that are not zero
 	request.BytesPerSecond = 2 << 20
@@ -129,12 +136,7 @@ func TestPostCopyUEFI(t *testing.T) {
 // behind. It can move later.
 func TestMigrateUEFIWritten(t *testing.T) {
 	t.Parallel()
-	m := &move{source: launch(t)}
-	m.source.uefi(false)
-	m.source.must(m.source.call(control.CommandStart, m.source.request, nil))
-	m.source.until(control.StateRunning)
-	m.source.written()
-	m.aimUEFI()
+	m := newUEFIMove(t)
 	request := limits
 	request.BytesPerSecond = 2 << 20
 	job := m.begin(request)
