@@ -43,7 +43,8 @@ type Reconciler struct {
 	Policies *Policies
 
 	migrations, vmis kit.Writes
-	absences         absences
+	// gone are the sources that are gone, and decided are the migrations whose guests are to run on their targets.
+	gone, decided sightings
 }
 
 const (
@@ -106,6 +107,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, ignoreConflict(err)
 	}
 	if migration.IsFinal() {
+		r.decided.forget(migration.UID)
 		after, err := r.conclude(ctx, w)
 		return ctrl.Result{RequeueAfter: after}, ignoreConflict(err)
 	}
@@ -196,14 +198,17 @@ func (r *Reconciler) look(ctx context.Context, migration *v1.VirtualMachineInsta
 		}
 	}
 	if w.target, err = r.pod(ctx, vmi, v1.LauncherPodName(vmi.Name, vmi.UID, migration.UID), migration.IsUnderway()); err != nil || !w.mine() || w.state().Decision != "" {
-		r.absences.forget(migration.UID)
+		r.gone.forget(migration.UID)
+		if w.mine() && w.state().Decision == v1.DecisionTarget {
+			r.decided.since(migration.UID, w.now)
+		}
 		return w, err
 	}
 	source, err := r.pod(ctx, vmi, w.state().SourcePod, true)
 	if w.lost = source == nil || leftBehind(source); w.lost {
-		w.left = r.absences.since(migration.UID, w.now)
+		w.left = r.gone.since(migration.UID, w.now)
 	} else {
-		r.absences.forget(migration.UID)
+		r.gone.forget(migration.UID)
 	}
 	return w, err
 }

@@ -453,6 +453,31 @@ func TestWaits(t *testing.T) {
 	}
 }
 
+// TestOverdue: launchers that say for ever that they have their guests do not keep the places of others.
+func TestOverdue(t *testing.T) {
+	c := newCluster(t)
+	for _, name := range []string{"a", "b", "c"} {
+		c.vm(name, "node1")
+	}
+	for _, name := range []string{"a", "b"} { // as many as may leave a node at a time
+		m := c.migration("of-"+name, name)
+		c.comes(m, v1.MigrationRunning)
+		c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.Decision = v1.DecisionTarget })
+		c.steps(m)
+	}
+	waits := c.migration("of-c", "c")
+	if now, _ := c.steps(waits); now.IsUnderway() {
+		t.Fatal("a third migration begins beside two")
+	}
+	c.clock.SetTime(c.clock.Now().Add(overdue + time.Second))
+	if now, _ := c.steps(waits); !now.IsUnderway() {
+		t.Errorf("the third migration is %s", now.Status.Phase)
+	}
+	if now, vmi := c.steps(&v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "of-a"}, Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: "a"}}); now.IsFinal() || vmi.Status.MigrationState.Decision != v1.DecisionTarget {
+		t.Errorf("the overdue migration is %s", now.Status.Phase)
+	}
+}
+
 // TestKeepsFew: of a VMI's ended migrations, the newest five are kept.
 func TestKeepsFew(t *testing.T) {
 	c := newCluster(t)

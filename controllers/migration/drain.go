@@ -99,7 +99,28 @@ func getsTaints() predicate.Predicate {
 
 // complain says that a guest stays on a node that it is to leave. A guest that is to move only if possible may stay.
 func (m *Mover) complain(vmi *v1.VirtualMachineInstance) {
-	if _, why := vmi.NotMigratable(); why != "" && *vmi.Spec.EvictionStrategy == v1.EvictionStrategyLiveMigrate {
+	if _, why := vmi.NotMigratable(); why != "" {
+		m.complainOf(vmi, why)
+	}
+}
+
+func (m *Mover) complainOf(vmi *v1.VirtualMachineInstance, why string) {
+	if *vmi.Spec.EvictionStrategy == v1.EvictionStrategyLiveMigrate {
 		m.Events.Eventf(vmi, nil, corev1.EventTypeWarning, v1.ReasonFailedCreate, "Migrate", "The guest is to leave node %s, which has the taint of nodeDrainTaintKey, and cannot: %s", vmi.Status.NodeName, control.Short(why))
 	}
+}
+
+// alone says whether no other node takes a guest that is to leave its node, which has the taint, and says so in an event. A migration without a
+// target would have a place for minutes, of the highest priority, again and again.
+func (m *Mover) alone(ctx context.Context, vmi *v1.VirtualMachineInstance) (bool, error) {
+	spec, err := m.KubeVirt(ctx)
+	if err != nil {
+		return false, err
+	}
+	to, err := m.goesTo(ctx, vmi, spec.Configuration.NodeSelectors())
+	if err != nil || to.other {
+		return false, err
+	}
+	m.complainOf(vmi, "no other node that takes guests has the labels that the guest asks for, and no taint that the guest does not tolerate")
+	return true, nil
 }

@@ -97,6 +97,25 @@ func TestTaintedNode(t *testing.T) {
 	}
 }
 
+// TestTaintWithoutAnotherNode: a guest stays that no other node takes, and an event says so. It moves once a node takes it.
+func TestTaintWithoutAnotherNode(t *testing.T) {
+	c := newCluster(t)
+	m, _ := c.mover()
+	c.taint("node1", "kubevirt.io/drain")
+	c.taint("node2", "example.com/full")
+	vmi := c.leaver("a", func(vmi *v1.VirtualMachineInstance) { vmi.Status.EvacuationNodeName = "" })
+	if made, wait := c.updates(m, vmi); len(made) != 0 || wait != aloneDelay {
+		t.Errorf("%d migrations, and another look after %s", len(made), wait)
+	}
+	if said := c.said(); !strings.Contains(said, v1.ReasonFailedCreate) {
+		t.Errorf("the events are %q", said)
+	}
+	c.taint("node2")
+	if made, _ := c.updates(m, vmi); len(made) != 1 {
+		t.Errorf("%d migrations with another node", len(made))
+	}
+}
+
 // TestTaintTakenBack: a migration that a taint caused is dropped with the taint if it waits, and goes on if it has begun.
 func TestTaintTakenBack(t *testing.T) {
 	for _, begun := range []bool{false, true} {

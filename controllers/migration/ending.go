@@ -33,6 +33,9 @@ const (
 	lostTimeout = time.Minute
 	// undecidedTimeout is how long a guest that goes on by post-copy may run nowhere.
 	undecidedTimeout = 10 * time.Minute
+	// overdue is how long a guest that is to run on the target may take to run there until its migration takes no place of others. A launcher whose
+	// image is a tenant's may say for ever that it has the guest. The migration goes on: the guest may run there, on a node that does not answer.
+	overdue = 10 * time.Minute
 )
 
 // giveUp is why a migration without a decision is to end; empty if it is to go on. It is pure.
@@ -100,28 +103,29 @@ func termination(pod *corev1.Pod) (said control.Termination, ok bool) {
 	return said, false
 }
 
-// absences are the times since which sources are gone, by migration.
-type absences struct {
+// sightings are when something was first seen of migrations.
+type sightings struct {
 	mu   sync.Mutex
 	from map[types.UID]time.Time
 }
 
-func (a *absences) since(migration types.UID, now time.Time) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.from == nil {
-		a.from = map[types.UID]time.Time{}
+// since notes that it is seen of a migration now, and returns how long ago it was first seen.
+func (s *sightings) since(migration types.UID, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.from == nil {
+		s.from = map[types.UID]time.Time{}
 	}
-	if _, known := a.from[migration]; !known {
-		a.from[migration] = now
+	if _, known := s.from[migration]; !known {
+		s.from[migration] = now
 	}
-	return now.Sub(a.from[migration])
+	return now.Sub(s.from[migration])
 }
 
-func (a *absences) forget(migration types.UID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.from, migration)
+func (s *sightings) forget(migration types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.from, migration)
 }
 
 func after(separator, text string) string {

@@ -102,6 +102,11 @@ func (m *Mover) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	}) {
 		return ctrl.Result{}, nil // its end brings us back
 	}
+	if drained && vmi.Status.EvacuationNodeName != vmi.Status.NodeName {
+		if alone, err := m.alone(ctx, vmi); err != nil || alone {
+			return ctrl.Result{RequeueAfter: aloneDelay}, err
+		}
+	}
 	if wait := m.updates.wait(vmi, volumesDelay, m.Clock.Now()); wait > 0 && why.annotation == v1.VolumeUpdateAnnotation {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}

@@ -163,6 +163,7 @@ func (r *Reconciler) hasRoom(ctx context.Context, w *work, config *v1.MigrationC
 	if err != nil {
 		return false, fmt.Errorf("list migrations: %w", err)
 	}
+	all = slices.DeleteFunc(slices.Clone(all), func(m v1.VirtualMachineInstanceMigration) bool { return r.isOverdue(&m, w.now) })
 	// from is the node that a guest leaves, or is to leave.
 	from := func(m *v1.VirtualMachineInstanceMigration) string {
 		if m.Status.MigrationState != nil {
@@ -176,6 +177,12 @@ func (r *Reconciler) hasRoom(ctx context.Context, w *work, config *v1.MigrationC
 		return vmi.Status.NodeName
 	}
 	return slices.Contains(next(all, from, config), w.migration.UID), nil
+}
+
+// isOverdue says whether a migration has had its place for long enough: see overdue.
+func (r *Reconciler) isOverdue(m *v1.VirtualMachineInstanceMigration, now time.Time) bool {
+	s := m.Status.MigrationState
+	return m.IsUnderway() && s != nil && s.Decision == v1.DecisionTarget && r.decided.since(m.UID, now) > overdue
 }
 
 // next returns the UIDs of the waiting migrations that may begin, in the order of priority and age. A migration

@@ -536,6 +536,24 @@ func TestMayHaveRun(t *testing.T) {
 	}
 }
 
+// TestSilentTarget: a QEMU that never says whether it lets a guest run does not keep the guest standing still for ever.
+func TestSilentTarget(t *testing.T) {
+	m := newMoving(t)
+	m.copies()
+	m.target.refuse[control.CommandRun] = "QEMU does not answer"
+	m.source.sent()
+	m.target.report(control.StateReceived)
+	m.until("asked to run", func() bool { return m.target.wasAsked(control.CommandRun) > 2 })
+	if m.target.wasAsked(control.CommandShutdown) != 0 {
+		t.Error("a guest ends at once whose QEMU does not answer")
+	}
+	m.clock.Step(runPatience)
+	m.until("ended", func() bool { return m.target.wasAsked(control.CommandShutdown) > 0 })
+	if s := m.status(); s.Decision != v1.DecisionTarget {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestRestarted: a virt-handler that was restarted goes on with the guests that its predecessor has sent.
 func TestRestarted(t *testing.T) {
 	for name, c := range map[string]struct {

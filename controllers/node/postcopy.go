@@ -134,35 +134,6 @@ func receiving(state control.StateReport) bool {
 	return job != nil && !job.Finished()
 }
 
-// runPatience is virt-controller's for a guest that left by post-copy and runs nowhere.
-const runPatience = 10 * time.Minute
-
-// endSilent ends a guest that left its source by post-copy and has all of its memory here, if QEMU does not say for runPatience whether it lets
-// the guest run. The guest may have run, so that it cannot go back.
-func (a *Arrivals) endSilent(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) error {
-	m, state, now := vmi.Status.MigrationState, launcher.State(), a.Node.Clock.Now()
-	if !m.PostCopy() || state.State != control.StateReceived || receiving(state) {
-		return nil
-	}
-	a.mu.Lock()
-	known := a.offered[m.MigrationUID]
-	a.mu.Unlock()
-	if known == nil { // by the virt-handler before
-		known = &arrival{launcher: launcher}
-		a.remember(m.MigrationUID, known)
-	}
-	a.mu.Lock()
-	if known.silent.IsZero() {
-		known.silent = now
-	}
-	since := known.silent
-	a.mu.Unlock()
-	if now.Sub(since) < runPatience {
-		return nil
-	}
-	return endAtOnce(ctx, launcher)
-}
-
 // grant says whether the target fulfils the source's wishes.
 func (a *Arrivals) grant(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, wishes []string) *peers.Answer {
 	if !slices.Contains(wishes, peers.WishPostCopy) {
