@@ -323,7 +323,7 @@ func (p *pod) spoofsNothing(heard func() []string) {
 		p.sendARP("52:54:00:66:66:66", "192.0.2.1", tag...)
 	}
 	p.guestSends(slices.Concat(net.HardwareAddr{0x52, 0x54, 0, 0x66, 0x66, 0x66}, []byte{0x88, 0xb5}, make([]byte, 50)))
-	// What the guest sends after it has come.
+	// The next message of the guest arrives after those above.
 	p.reach(p.guest, "192.0.2.1:8080", "192.0.2.77")
 	if got := heard(); !slices.Equal(got, []string{guestMAC}) {
 		p.t.Errorf("heard %v after the guest sent under another MAC", got)
