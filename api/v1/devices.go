@@ -141,9 +141,9 @@ type Watchdog struct {
 	// +optional
 	I6300ESB *I6300ESBWatchdog `json:"i6300esb,omitempty"`
 
-	// Diag288 is refused: it is a device of s390x.
+	// Diag288 is never supported: it is a device of s390x.
 	// +optional
-	Diag288 *Unsupported `json:"diag288,omitempty"`
+	Diag288 *Never `json:"diag288,omitempty" never:"it is a device of s390x"`
 }
 
 // I6300ESBWatchdog is an Intel 6300ESB.

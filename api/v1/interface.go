@@ -64,18 +64,18 @@ type Interface struct {
 	// PasstBinding is refused: not supported yet.
 	// +optional
 	PasstBinding *Unsupported `json:"passtBinding,omitempty"`
-	// Binding is refused: binding plugins are libvirt hooks.
+	// Binding is never supported: a binding plugin changes the XML of libvirt, and there is none here.
 	// +optional
-	Binding *Unsupported `json:"binding,omitempty"`
-	// Slirp is refused, as KubeVirt does.
+	Binding *Never `json:"binding,omitempty" never:"a binding plugin changes the XML of libvirt, and there is none here"`
+	// Slirp is never supported: KubeVirt refuses this binding, too.
 	// +optional
-	Slirp *Unsupported `json:"slirp,omitempty"`
-	// Macvtap is refused, as KubeVirt does.
+	Slirp *Never `json:"slirp,omitempty" never:"KubeVirt refuses this binding, too"`
+	// Macvtap is never supported: KubeVirt refuses this binding, too.
 	// +optional
-	Macvtap *Unsupported `json:"macvtap,omitempty"`
-	// Passt is refused, as KubeVirt does.
+	Macvtap *Never `json:"macvtap,omitempty" never:"KubeVirt refuses this binding, too"`
+	// Passt is never supported: KubeVirt refuses this binding, too.
 	// +optional
-	Passt *Unsupported `json:"passt,omitempty"`
+	Passt *Never `json:"passt,omitempty" never:"KubeVirt refuses this binding, too"`
 	// PciAddress is refused: not supported yet.
 	// +optional
 	PciAddress UnsupportedString `json:"pciAddress,omitempty"`

@@ -19,6 +19,15 @@ const notSupported = "not supported yet"
 // +kubebuilder:validation:XValidation:rule="false",message="not supported yet"
 type Unsupported struct{}
 
+// Never is a field of KubeVirt that is refused, and will be. The field's tag never says why.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+// +kubebuilder:validation:XValidation:rule="false",message="never supported; kubectl explain says why"
+type Never struct{}
+
+// neverTag is the tag that says why a field is never supported.
+const neverTag = "never"
+
 // UnsupportedList is a list of KubeVirt that may only be empty.
 //
 // +listType=atomic
@@ -108,6 +117,10 @@ func validateUnsupported(value reflect.Value, path *field.Path) field.ErrorList 
 			}
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			child := path.Child(name)
+			if why, ok := f.Tag.Lookup(neverTag); ok && !value.Field(i).IsZero() {
+				errs = append(errs, field.Forbidden(child, "never supported: "+why))
+				continue
+			}
 			if strings.Contains(options, "inline") {
 				child = path
 			}

@@ -25,6 +25,9 @@ func TestUnsupported(t *testing.T) {
 		case *Unsupported:
 			set(reflect.ValueOf(&Unsupported{}))
 			return
+		case *Never:
+			set(reflect.ValueOf(&Never{}))
+			return
 		case UnsupportedList:
 			set(reflect.ValueOf(UnsupportedList{{}}))
 			return
@@ -77,7 +80,7 @@ func TestUnsupported(t *testing.T) {
 		Default(whole)
 		errs := Validate(whole)
 		for _, e := range errs {
-			if e.Field == path && strings.HasPrefix(e.Detail, notSupported) {
+			if e.Field == path && (strings.HasPrefix(e.Detail, notSupported) || strings.HasPrefix(e.Detail, "never supported: ")) {
 				count++
 			}
 		}
