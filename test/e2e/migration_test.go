@@ -70,7 +70,7 @@ func emptyDisk(name, size string) func(*v1.VirtualMachineInstanceSpec) {
 // The guest of TestMigration counts. It writes each number to its disk with fsync before it tells the number.
 const (
 	firstSector = 8192 // of the numbers
-	counting    = `(i=0; while :; do i=$((i+1)); printf '%016d' $i | dd of=/dev/vdb bs=512 seek=$((8192+i)) conv=sync,fsync,notrunc 2>/dev/null; echo $i >/tmp/count; usleep 50000; done) & echo started`
+	counting    = `(i=0; while :; do i=$((i+1)); printf '%016d' $i | dd of=/dev/vdb bs=512 seek=$((8192+i)) conv=sync,fsync,notrunc 2>/dev/null; echo $i >/tmp/next; mv /tmp/next /tmp/count; usleep 50000; done) & echo started`
 )
 
 // numbers is the MD5 sum of the first n numbers, as the guest writes them.

@@ -110,7 +110,7 @@ func answerRequest(t *testing.T, csr certificatesv1.CertificateSigningRequest, n
 }
 
 // counts has the guest count in its memory.
-const counts = `mkdir -p /tmp; (i=0; while :; do i=$((i+1)); echo $i >/tmp/count; usleep 200000; done) & echo started`
+const counts = `mkdir -p /tmp; (i=0; while :; do i=$((i+1)); echo $i >/tmp/next; mv /tmp/next /tmp/count; usleep 200000; done) & echo started`
 
 // TestMigrationCertificates: a virt-handler whose certificate is of another CA, or of another role, neither sends guests nor receives any. The guests go on
 // where they are, and move as soon as virt-handler has the right certificates.

@@ -45,7 +45,7 @@ func sharedClaim(t *testing.T, namespace, name string) string {
 
 // canary has the guest count, and keep the number on the disk that both nodes have. Before the guest writes the next number it
 // looks whether the last one is there: if another QEMU ran the same guest, there would be another. It counts slowly, since each program that starts changes memory.
-const canary = `(i=0; while :; do printf '%016d' $i | dd of=/dev/vdc bs=512 conv=sync,fsync,notrunc 2>/dev/null; echo $i >/tmp/count; usleep 200000
+const canary = `(i=0; while :; do printf '%016d' $i | dd of=/dev/vdc bs=512 conv=sync,fsync,notrunc 2>/dev/null; echo $i >/tmp/next; mv /tmp/next /tmp/count; usleep 200000
 echo 3 >/proc/sys/vm/drop_caches; was=$(dd if=/dev/vdc bs=16 count=1 2>/dev/null); [ "$was" = "$(printf '%016d' $i)" ] || echo "$was is there, and not $i" >>/tmp/two; i=$((i+1)); done) & echo started`
 
 // process returns the PID of a pod's process, on whatever node: the nodes' kernel is the machine's. Of two processes of the program it is the

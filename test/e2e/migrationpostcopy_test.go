@@ -12,7 +12,7 @@ import (
 )
 
 // churning has the guest change 24 MiB of its memory all the time, and count.
-const churning = `(while :; do dd if=/dev/urandom of=/tmp/churn bs=1M count=24 conv=notrunc 2>/dev/null; done) & (i=0; while :; do i=$((i+1)); echo $i >/tmp/count; usleep 100000; done) & echo started`
+const churning = `(while :; do dd if=/dev/urandom of=/tmp/churn bs=1M count=24 conv=notrunc 2>/dev/null; done) & (i=0; while :; do i=$((i+1)); echo $i >/tmp/next; mv /tmp/next /tmp/count; usleep 100000; done) & echo started`
 
 // trailing begins a migration, and waits until the guest has left and its memory has not.
 func (v vmi) trailing(name string) (migration, *v1.VirtualMachineInstanceMigrationState) {
