@@ -41,6 +41,9 @@ const (
 	FirmwareDir = "/usr/share/OVMF"
 	// Variables are the guest's UEFI variables.
 	Variables = RunDir + "/uefi-variables.fd"
+	// StateDir holds the volume of the claim with the guest's state, if the VMI has such a claim. Each kind of state has a
+	// folder of its own there. Whoever can mount the claim can write to it, so nothing in it is believed.
+	StateDir = "/var/lib/kubeqemu/state"
 	// TerminationLog is Kubernetes' default terminationMessagePath.
 	TerminationLog = "/dev/termination-log"
 	// QEMU is the emulator in the launcher image.
