@@ -139,7 +139,7 @@ func (m *Machine) platform() []Arg {
 		{Flag: "-smbios", Value: m.SMBIOS.options(m.UUID), Of: Part{Field: "smbios"}},
 	}
 	args = append(args, m.boardArgs()...)
-	args = append(args, m.Firmware.args()...)
+	args = append(args, m.Firmware.args(m.descriptors())...)
 	args = append(args, m.Kernel.args()...)
 	if m.Boot == BootStrict {
 		args = append(args, Arg{Flag: "-boot", Value: "strict=on", From: "boot"})

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"strconv"
 )
 
 // DiskDriver is the QEMU device a disk is shown by.
@@ -168,9 +167,9 @@ func (d Disk) args(files descriptors) []Arg {
 	image.Below, overlay.Below = "image", "overlay"
 	file, inVolume := files[Inherited{Kind: InheritedDisk, Name: d.Name}]
 	if inVolume {
-		number := strconv.Itoa(file)
-		args = append(args, Arg{Flag: "-add-fd", Value: Options{{Key: "fd", Value: number, Rule: inheritedRule},
-			{Key: "set", Value: number, Rule: "the set has the descriptor's number"}}, Of: image, From: "volume"})
+		_, arg := inheritedSet(file)
+		arg.Of, arg.From = image, "volume"
+		args = append(args, arg)
 	}
 	for _, node := range d.Blockdevs(file) {
 		arg := Arg{Flag: "-blockdev", Value: node, Of: image}

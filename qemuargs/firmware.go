@@ -25,6 +25,9 @@ type Variables struct {
 	// Template, which holds the first variables.
 	Path     string `json:"path"`
 	Template string `json:"template"`
+	// InState: the file is in a folder of the volume with the guest's state, and outlives the machine. The launcher makes the
+	// file only if there is none, and QEMU inherits the file: others who can write to the volume could put a link at Path.
+	InState bool `json:"inState,omitempty"`
 }
 
 // Switch is on or off; empty leaves the choice to QEMU.
@@ -52,7 +55,7 @@ type codeFile struct {
 type variablesFile struct {
 	Driver   string `json:"driver" rule:"the variables are a file"`
 	NodeName string `json:"node-name" rule:"the name by which the flash chip finds the file"`
-	Filename string `json:"filename" from:"variables.path"`
+	Filename string `json:"filename" from:"variables.path,variables.inState"`
 	ReadOnly bool   `json:"read-only" rule:"the guest writes its variables"`
 }
 
@@ -70,8 +73,8 @@ type variablesFlash struct {
 	File     string      `json:"file" rule:"the file of the flash chip"`
 }
 
-// args are none for a machine with SeaBIOS.
-func (f *Firmware) args() []Arg {
+// args are none for a machine with SeaBIOS. files are those that QEMU inherits.
+func (f *Firmware) args(files descriptors) []Arg {
 	if f == nil {
 		return nil
 	}
@@ -79,9 +82,16 @@ func (f *Firmware) args() []Arg {
 	args := []Arg{
 		{Flag: "-blockdev", Value: codeFile{Driver: "file", NodeName: codeNode + ".file", Filename: f.Code, ReadOnly: true}, Of: of},
 		{Flag: "-blockdev", Value: codeFlash{Driver: Raw, NodeName: codeNode, ReadOnly: true, File: codeNode + ".file"}, Of: of},
-		{Flag: "-blockdev", Value: variablesFile{Driver: "file", NodeName: variablesNode + ".file", Filename: f.Variables.Path}, Of: of},
-		{Flag: "-blockdev", Value: variablesFlash{Driver: Raw, NodeName: variablesNode, File: variablesNode + ".file"}, Of: of},
 	}
+	variables := f.Variables.Path
+	if f.Variables.InState {
+		set, arg := inheritedSet(files[Inherited{Kind: InheritedVariables}])
+		arg.Of, arg.From = of, "variables.inState"
+		variables, args = set, append(args, arg)
+	}
+	args = append(args,
+		Arg{Flag: "-blockdev", Value: variablesFile{Driver: "file", NodeName: variablesNode + ".file", Filename: variables}, Of: of},
+		Arg{Flag: "-blockdev", Value: variablesFlash{Driver: Raw, NodeName: variablesNode, File: variablesNode + ".file"}, Of: of})
 	if f.SecureBoot {
 		args = append(args, Arg{Flag: "-global", Value: Options{{Key: "driver", Value: "cfi.pflash01", Rule: "both flash chips"},
 			{Key: "property", Value: "secure", Rule: "only system management mode writes to them"}, {Key: "value", Value: "on", Rule: "as secure boot needs it"}}, Of: of, From: "secureBoot"})

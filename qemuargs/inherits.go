@@ -7,12 +7,13 @@ type InheritedKind string
 
 // Kinds of inherited files.
 const (
-	InheritedQMP    InheritedKind = "qmp"    // the monitor's socket
-	InheritedSerial InheritedKind = "serial" // the serial port's socket
-	InheritedAgent  InheritedKind = "agent"  // the socket of the guest agent's port
-	InheritedTap    InheritedKind = "tap"    // a queue of the tap behind a NIC
-	InheritedVhost  InheritedKind = "vhost"  // /dev/vhost-net, opened for a queue of a tap
-	InheritedDisk   InheritedKind = "disk"   // the image of a disk, where that lies in a volume
+	InheritedQMP       InheritedKind = "qmp"       // the monitor's socket
+	InheritedSerial    InheritedKind = "serial"    // the serial port's socket
+	InheritedAgent     InheritedKind = "agent"     // the socket of the guest agent's port
+	InheritedTap       InheritedKind = "tap"       // a queue of the tap behind a NIC
+	InheritedVhost     InheritedKind = "vhost"     // /dev/vhost-net, opened for a queue of a tap
+	InheritedDisk      InheritedKind = "disk"      // the image of a disk, where that lies in a volume
+	InheritedVariables InheritedKind = "variables" // the UEFI variables, where they are in a volume
 )
 
 // Inherited is a file that QEMU gets as an open descriptor.
@@ -25,7 +26,7 @@ type Inherited struct {
 }
 
 // String is the file's name where others speak of it: qmp, serial, agent,
-// tap/<nic>/<queue>, vhost/<nic>/<queue>, disk/<name>. Names of NICs and disks hold no slash.
+// tap/<nic>/<queue>, vhost/<nic>/<queue>, disk/<name>, variables. Names of NICs and disks hold no slash.
 func (i Inherited) String() string {
 	switch i.Kind {
 	case InheritedTap, InheritedVhost:
@@ -63,7 +64,17 @@ func (m *Machine) Inherits() []Inherited {
 			files = append(files, Inherited{Kind: InheritedDisk, Name: d.Name})
 		}
 	}
+	if m.Firmware != nil && m.Firmware.Variables.InState {
+		files = append(files, Inherited{Kind: InheritedVariables})
+	}
 	return files
+}
+
+// inheritedSet is the path by which QEMU opens an inherited file, and the argument that makes the path.
+func inheritedSet(file int) (path string, arg Arg) {
+	number := strconv.Itoa(file)
+	return "/dev/fdset/" + number, Arg{Flag: "-add-fd", Value: Options{{Key: "fd", Value: number, Rule: inheritedRule},
+		{Key: "set", Value: number, Rule: "the set has the descriptor's number"}}}
 }
 
 // descriptors are the numbers, in the QEMU process, of the files that it inherits.

@@ -114,7 +114,7 @@ func (v *Volume) Claim() *VolumeClaim {
 	return nil
 }
 
-// VolumeStatus is the status of one of the spec's volumes.
+// VolumeStatus is the status of one of the spec's volumes, or of the claim with the guest's state.
 type VolumeStatus struct {
 	// Name of the volume.
 	Name string `json:"name"`

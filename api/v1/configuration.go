@@ -106,6 +106,13 @@ type KubeVirtConfiguration struct {
 	// +optional
 	HostDisk *HostDiskConfiguration `json:"hostDisk,omitempty"`
 
+	// VMStateStorageClass is the StorageClass of the claims with guests' state, such as persistent UEFI variables. Default: the
+	// default class of VMs' disks (annotation storageclass.kubevirt.io/is-default-virt-class), else the cluster's default class.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	VMStateStorageClass string `json:"vmStateStorageClass,omitempty"`
+
 	// MigrationConfiguration bounds live migrations.
 	// +optional
 	MigrationConfiguration *ClusterMigrationConfiguration `json:"migrations,omitempty"`
@@ -160,9 +167,6 @@ type UnusedConfiguration struct {
 	// HandlerConfiguration has no effect.
 	// +optional
 	HandlerConfiguration *Kept `json:"handlerConfiguration,omitempty"`
-	// VMStateStorageClass has no effect.
-	// +optional
-	VMStateStorageClass string `json:"vmStateStorageClass,omitempty"`
 	// KSMConfiguration has no effect.
 	// +optional
 	KSMConfiguration *Kept `json:"ksmConfiguration,omitempty"`

@@ -46,16 +46,16 @@ type Bootloader struct {
 	EFI *EFI `json:"efi,omitempty"`
 }
 
-// EFI is UEFI: OVMF. The guest's variables live as long as the VirtualMachineInstance. They outlive
-// a reboot of the guest, and move with it to another node.
+// EFI is UEFI: OVMF. The guest's variables outlive a reboot of the guest, and move with it to another node.
 type EFI struct {
 	// SecureBoot lets the firmware start only what is signed by a key that it knows. Microsoft's
 	// keys are enrolled. Secure boot needs features.smm. Default: true.
 	// +optional
 	SecureBoot *bool `json:"secureBoot,omitempty"`
-	// Persistent is refused: no variables outlive the VirtualMachineInstance yet.
+	// Persistent keeps the guest's variables on a claim that belongs to the VirtualMachine, so that they outlive the
+	// VirtualMachineInstance. The claim of a VirtualMachineInstance without a VirtualMachine goes with it. Default: false.
 	// +optional
-	Persistent UnsupportedPersistence `json:"persistent,omitempty"`
+	Persistent *bool `json:"persistent,omitempty"`
 }
 
 // Secure says whether secure boot is on.

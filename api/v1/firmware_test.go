@@ -32,7 +32,7 @@ func TestValidateFirmware(t *testing.T) {
 		"secure boot without SMM":   {uefi(EFI{}, &Features{}), ".firmware.bootloader.efi.secureBoot"},
 		"secure boot with SMM off":  {uefi(EFI{SecureBoot: ptr.To(true)}, &Features{SMM: &FeatureState{Enabled: ptr.To(false)}}), ".firmware.bootloader.efi.secureBoot"},
 		"SMM with the BIOS":         {func(s *spec) { s.Domain.Features = smm }, ""},
-		"variables that outlive it": {uefi(EFI{Persistent: true}, smm), ".firmware.bootloader.efi.persistent"},
+		"variables that outlive it": {uefi(EFI{Persistent: ptr.To(true)}, smm), ""},
 		"UEFI without ACPI":         {uefi(EFI{SecureBoot: ptr.To(false)}, &Features{ACPI: FeatureState{Enabled: ptr.To(false)}}), ".features.acpi.enabled"},
 		"two firmwares": {func(s *spec) {
 			s.Domain.Features, s.Domain.Firmware.Bootloader = smm, &Bootloader{BIOS: &BIOS{}, EFI: &EFI{}}

@@ -95,7 +95,6 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "configuration.controllerConfiguration", why: fixedRates}, {path: "configuration.handlerConfiguration", why: fixedRates},
 	{path: "configuration.tlsConfiguration.minTLSVersion", why: "every server speaks TLS 1.3 only", asHere: harmless{texts: []string{"VersionTLS13"}}},
 	{path: "configuration.tlsConfiguration.ciphers", why: "every server speaks TLS 1.3 only, which has no choice of ciphers"},
-	{path: "configuration.vmStateStorageClass", why: "a VirtualMachineInstance with a persistent TPM or EFI state is refused"},
 	{path: "configuration.ksmConfiguration", why: "the nodes' KSM is left as it is"},
 	{path: "configuration.autoCPULimitNamespaceLabelSelector", why: "a pod's CPU is limited by its VirtualMachineInstance alone"},
 	{path: "configuration.virtTemplateDeployment", why: "there are no templates of VirtualMachines"},

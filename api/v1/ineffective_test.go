@@ -32,6 +32,7 @@ var effective = map[string]string{
 	"configuration.virtualMachineOptions.disableSerialConsoleLog":  "TestApplyClusterDefaults",
 	"configuration.hostDisk":                                       "TestValidateHostDisks",
 	"configuration.evictionStrategy":                               "TestApplyClusterDefaults",
+	"configuration.vmStateStorageClass":                            "controllers/vmi TestStateClaim",
 	"configuration.vmRolloutStrategy":                              "controllers/vm TestStaged",
 	"configuration.commonInstancetypesDeployment.enabled":          "controllers/instancetypes TestInstallAndRemove",
 	migrations + "parallelMigrationsPerCluster":                    "controllers/migration TestNext",

@@ -71,7 +71,7 @@ func validateEmulatedMachines(config *KubeVirtConfiguration, root *field.Path) f
 	return errs
 }
 
-// validatePods refuses what the API server would refuse of every launcher pod.
+// validatePods refuses what the API server would refuse of every launcher pod, and of every claim with a guest's state.
 func validatePods(config *KubeVirtConfiguration, root *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if d := config.DeveloperConfiguration; d != nil {
@@ -86,9 +86,12 @@ func validatePods(config *KubeVirtConfiguration, root *field.Path) field.ErrorLi
 		at := root.Child("seccompConfiguration", "virtualMachineInstanceProfile", "customProfile", "localhostProfile")
 		errs = append(errs, field.Invalid(at, profile, "must be a path below the kubelet's folder of seccomp profiles"))
 	}
-	if name := config.DefaultRuntimeClass; name != "" {
+	for child, name := range map[string]string{"defaultRuntimeClass": config.DefaultRuntimeClass, "vmStateStorageClass": config.VMStateStorageClass} {
+		if name == "" {
+			continue
+		}
 		for _, message := range validation.IsDNS1123Subdomain(name) {
-			errs = append(errs, field.Invalid(root.Child("defaultRuntimeClass"), name, message))
+			errs = append(errs, field.Invalid(root.Child(child), name, message))
 		}
 	}
 	if q := config.CPURequest; q != nil && q.Sign() <= 0 {

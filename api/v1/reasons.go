@@ -31,6 +31,8 @@ const (
 	ReasonPvcNotFound        = "FailedPvcNotFound"
 	ReasonDataVolumeFailed   = "FailedDataVolumeImport"
 	ReasonDataVolumeNotReady = "DataVolumeNotReady"
+	// ReasonStateClaim is KubeVirt's: there is no claim for the guest's state, and none could be made.
+	ReasonStateClaim = "FailedBackendStorageCreate"
 	// ReasonRejected and ReasonOOMKilled are the kubelet's: it rejected the pod, or the kernel
 	// killed for memory.
 	ReasonRejected  = "UnexpectedAdmissionError"

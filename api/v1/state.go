@@ -1,8 +1,27 @@
 package v1
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
 // The guest's state is what the machine itself keeps for a guest, besides the disks: UEFI variables, for
 // example. State that outlives the VirtualMachineInstance is on a claim that virt-controller makes, one for
 // each VirtualMachine, or for each VirtualMachineInstance without one.
+
+const (
+	// StateClaimLabel is KubeVirt's label of the claim. Its value is the VirtualMachine's name.
+	StateClaimLabel = "persistent-state-for"
+	// StateClaimBytes is how much storage the claim asks for, KubeVirt's 10Mi.
+	StateClaimBytes = 10 << 20
+)
+
+const stateClaimPrefix = StateClaimLabel + "-"
 
 // StateClaim says whether the guest's state is on a claim.
 func (s *VirtualMachineInstanceSpec) StateClaim() bool {
@@ -12,5 +31,46 @@ func (s *VirtualMachineInstanceSpec) StateClaim() bool {
 // PersistentVariables says whether the UEFI variables outlive the VirtualMachineInstance.
 func (d *DomainSpec) PersistentVariables() bool {
 	efi := d.UEFI()
-	return efi != nil && bool(efi.Persistent)
+	return efi != nil && ptr.Deref(efi.Persistent, false)
+}
+
+// StateClaimName is the name of the claim with a guest's state. It has KubeVirt's form, but not KubeVirt's random end: the end
+// is of the owner's UID, so that nothing can make two claims for one owner.
+func StateClaimName(guest string, owner types.UID) string {
+	return podName(stateClaimPrefix, guest, owner, FirstPod)
+}
+
+// StateClaimInfo is what the status says of the claim with the guest's state, or nil. The entry has the claim's name, as in
+// KubeVirt, where the other entries have the names of volumes.
+func (vmi *VirtualMachineInstance) StateClaimInfo() *PersistentVolumeClaimInfo {
+	if !vmi.Spec.StateClaim() {
+		return nil
+	}
+	for i := range vmi.Status.VolumeStatus {
+		s := &vmi.Status.VolumeStatus[i]
+		if info := s.PersistentVolumeClaimInfo; info != nil && s.Name == info.ClaimName && strings.HasPrefix(s.Name, stateClaimPrefix) && !vmi.Spec.hasVolume(s.Name) {
+			return info
+		}
+	}
+	return nil
+}
+
+func (s *VirtualMachineInstanceSpec) hasVolume(name string) bool {
+	return slices.ContainsFunc(s.Volumes, func(v Volume) bool { return v.Name == name })
+}
+
+// stateStays is why the guest's state is on one node only; empty if it is on all nodes, or if no claim has it.
+func (vmi *VirtualMachineInstance) stateStays() string {
+	if !vmi.Spec.StateClaim() {
+		return ""
+	}
+	info := vmi.StateClaimInfo()
+	if info == nil {
+		return "the state that outlives the VMI is on a claim of which nothing is known yet"
+	}
+	if slices.Contains(info.AccessModes, corev1.ReadWriteMany) {
+		return ""
+	}
+	return fmt.Sprintf("the state that outlives the VMI is on the claim %s, which only one node can use: its access modes %v lack ReadWriteMany; the KubeVirt's configuration.vmStateStorageClass may name a class for new claims that several nodes can use",
+		info.ClaimName, info.AccessModes)
 }

@@ -237,10 +237,11 @@ type VirtualMachineInstanceStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	Interfaces []NetworkInterfaceStatus `json:"interfaces,omitempty"`
-	// VolumeStatus has one entry per volume, in the spec's order.
+	// VolumeStatus has one entry per volume, in the spec's order, and one for the claim with the guest's state, which has
+	// the claim's name.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:MaxItems=257
 	VolumeStatus []VolumeStatus `json:"volumeStatus,omitempty"`
 	// MigratedVolumes are the volumes whose disks the migration that is under way copies to other claims.
 	// +optional

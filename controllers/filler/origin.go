@@ -21,6 +21,7 @@ import (
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
+	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
 )
 
 // origin is what is known of the claim whose disk a DataVolume copies, or of the snapshot that it is restored from.
@@ -207,7 +208,7 @@ func (r *Reconciler) clones(ctx context.Context, volume *cdi.DataVolume, o *orig
 		return false, err
 	}
 	form := volume.Spec.Claim().Spec
-	sameClass := class.Annotations[defaultClassAnnotation] == "true" // of the form pvc the API server fills in the class
+	sameClass := class.Annotations[storageclass.DefaultAnnotation] == "true" // of the form pvc the API server fills in the class
 	if form.StorageClassName != nil {
 		sameClass = *form.StorageClassName == class.Name
 	}

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
+	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
 )
 
 // byPhase is a client that selects pods by their phase, as an API server does.
@@ -206,7 +207,7 @@ func TestClones(t *testing.T) {
 	late := class("late", nil)
 	late.Provisioner, late.VolumeBindingMode = ceph.Provisioner, ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
 	r := among(t, ceph, late, class("fast", clones), class("copied", map[string]string{cloneStrategyAnnotation: "copy"}), class("plain", nil),
-		class("default", map[string]string{cloneStrategyAnnotation: cloneByStorage, defaultClassAnnotation: "true"}))
+		class("default", map[string]string{cloneStrategyAnnotation: cloneByStorage, storageclass.DefaultAnnotation: "true"}))
 	for name, c := range map[string]struct {
 		spec   string
 		change func(*origin)

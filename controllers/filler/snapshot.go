@@ -19,6 +19,7 @@ import (
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
+	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
 )
 
 const (
@@ -196,7 +197,7 @@ func (r *Reconciler) classOf(ctx context.Context, volume *cdi.DataVolume) (*stor
 	if name != nil || volume.Spec.Storage != nil {
 		return r.class(ctx, ptr.Deref(name, ""))
 	}
-	return r.defaultClass(ctx, defaultClassAnnotation) // the API server's, for a claim that names none
+	return r.defaultClass(ctx, storageclass.DefaultAnnotation) // the API server's, for a claim that names none
 }
 
 // inMode is a DataVolume with the volume mode of the snapshot that it is restored from, unless it names one.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
+	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
 )
 
 const ofSnapshot = `{source: {snapshot: {namespace: ns, name: daily}}, storage: {storageClassName: fast}}`
@@ -105,7 +106,7 @@ func TestRestores(t *testing.T) {
 		snapshot, content := taken(t)
 		c.change(snapshot, content)
 		r := among(t, snapshot, content, class("fast", "csi.example.com", nil), class("slow", "other.example.com", nil),
-			class("virt", "csi.example.com", map[string]string{defaultVirtClassAnnotation: "true"}), class("cluster", "csi.example.com", map[string]string{defaultClassAnnotation: "true"}))
+			class("virt", "csi.example.com", map[string]string{storageclass.DefaultVirtAnnotation: "true"}), class("cluster", "csi.example.com", map[string]string{storageclass.DefaultAnnotation: "true"}))
 		w := world{volume: volume(t, c.spec), now: now}
 		var err error
 		if w.origin, err = r.origin(t.Context(), w); err != nil {

@@ -2,12 +2,13 @@ package filler
 
 import (
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
 )
 
 // TestPrefer: a DataVolume gets what its class is best at, within what it asks for.
@@ -44,33 +45,10 @@ func TestPrefer(t *testing.T) {
 	}
 }
 
-// TestDefaultClass: the default of VMs' disks comes before the cluster's, and of several the newest.
-func TestDefaultClass(t *testing.T) {
-	class := func(name string, age int, annotation string) storagev1.StorageClass {
-		return storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotation: "true"},
-			CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-time.Duration(age) * time.Hour))}}
-	}
-	for want, classes := range map[string][]storagev1.StorageClass{
-		"":     {class("a", 1, "x")},
-		"b":    {class("a", 1, "x"), class("b", 1, defaultClassAnnotation)},
-		"new":  {class("old", 2, defaultClassAnnotation), class("new", 1, defaultClassAnnotation)},
-		"virt": {class("new", 1, defaultClassAnnotation), class("virt", 9, defaultVirtClassAnnotation)},
-		"c":    {class("d", 1, defaultClassAnnotation), class("c", 1, defaultClassAnnotation)},
-	} {
-		got := ""
-		if found := defaultClass(classes, defaultVirtClassAnnotation, defaultClassAnnotation); found != nil {
-			got = found.Name
-		}
-		if got != want {
-			t.Errorf("the default is %q, want %q", got, want)
-		}
-	}
-}
-
 // TestShaped: the class is the named one, the default one, or none, and the DataVolume itself is not changed.
 func TestShaped(t *testing.T) {
 	fast := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "rbd.csi.ceph.com"}
-	usual := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "usual", Annotations: map[string]string{defaultClassAnnotation: "true"}}}
+	usual := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "usual", Annotations: map[string]string{storageclass.DefaultAnnotation: "true"}}}
 	r := among(t, fast, usual)
 	for spec, want := range map[string]string{
 		`{source: {blank: {}}, storage: {storageClassName: fast}}`: "fast Block",

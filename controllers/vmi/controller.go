@@ -68,7 +68,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile takes one VMI a step further. It reads the VMI and its pod,
@@ -210,6 +211,8 @@ func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Du
 		return datavolume.Pause(waited), nil
 	case errors.Is(err, errVanished), errors.Is(err, errContended):
 		return vanishedDelay, nil
+	case errors.Is(err, errNoState):
+		return r.retryAfter(vmi, soonest), nil
 	}
 	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) || apierrors.IsBadRequest(err) || kit.PresetsUnread(err)) {
 		return 0, err
@@ -325,6 +328,11 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	missing, err := r.observeVolumes(ctx, vmi)
 	if err != nil {
 		return nil, err
+	}
+	if missing == "" {
+		if err := r.keepState(ctx, vmi, cluster); err != nil {
+			return nil, err
+		}
 	}
 	observeMigratable(vmi, r.now())
 	if missing != "" {

@@ -101,6 +101,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	addImages(pod, vmi)
 	addSecrets(pod, vmi)
 	addClaims(pod, vmi)
+	addState(pod, vmi)
 	addHostDisks(pod, vmi, config.Cluster)
 	if config.Cluster != nil {
 		applyCluster(pod, config.Cluster)

@@ -25,6 +25,9 @@ func indexByClaim(o client.Object) []string {
 				names = append(names, c.Name)
 			}
 		}
+		if info := vmi.StateClaimInfo(); info != nil {
+			names = append(names, info.ClaimName)
+		}
 	}
 	return names
 }
@@ -54,12 +57,14 @@ func TrimClaim(object any) (any, error) {
 	if owner := filler(claim); owner != nil {
 		owners = []metav1.OwnerReference{*owner}
 	}
-	return &corev1.PersistentVolumeClaim{
+	trimmed := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion, OwnerReferences: owners},
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode,
 			Resources: corev1.VolumeResourceRequirements{Requests: v1.OnlyStorage(claim.Spec.Resources.Requests)}},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: claim.Status.Phase, Capacity: v1.OnlyStorage(claim.Status.Capacity)},
-	}, nil
+	}
+	trimState(claim, trimmed)
+	return trimmed, nil
 }
 
 // observeVolumes brings the status of the volumes up to date, and returns the name of the
@@ -83,8 +88,8 @@ func (r *Reconciler) observeVolumes(ctx context.Context, vmi *v1.VirtualMachineI
 			missing = source.Name
 		}
 	}
-	vmi.Status.VolumeStatus = volumeStatus(vmi, claims)
-	return missing, nil
+	vmi.Status.VolumeStatus = append(volumeStatus(vmi, claims), stateEntry(vmi)...)
+	return missing, r.observeState(ctx, vmi)
 }
 
 // volumeStatus is the status of the VMI's volumes. It is pure.

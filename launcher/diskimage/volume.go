@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -82,25 +83,31 @@ func OpenVolume(root, name string, readOnly bool) (*os.File, error) {
 		return nil, fmt.Errorf("open volume: %w", err)
 	}
 	defer dir.Close()
+	return openIn(dir, "", name, readOnly)
+}
+
+// openIn opens a file in a folder that is open. folder is the folder's path in the volume, for errors.
+func openIn(dir *os.File, folder, name string, readOnly bool) (*os.File, error) {
+	shown := path.Join("/", folder, name)
 	// O_PATH neither touches a device nor waits for a FIFO's other end.
 	at, err := openBeneath(dir, filepath.Base(name), unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
-		return nil, fmt.Errorf("find /%s: %w", name, err)
+		return nil, fmt.Errorf("find %s: %w", shown, err)
 	}
 	defer at.Close()
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(at.Fd()), &stat); err != nil {
-		return nil, fmt.Errorf("stat /%s: %w", name, err)
+		return nil, fmt.Errorf("stat %s: %w", shown, err)
 	}
 	switch {
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
-		return nil, fmt.Errorf("%w: /%s is a %s, not a regular file", ErrUnusable, name, kind(stat.Mode))
+		return nil, fmt.Errorf("%w: %s is a %s, not a regular file", ErrUnusable, shown, kind(stat.Mode))
 	case stat.Nlink > 1:
-		return nil, fmt.Errorf("%w: /%s has %d names (hard links); what the guest writes would change them all", ErrUnusable, name, stat.Nlink)
+		return nil, fmt.Errorf("%w: %s has %d names (hard links); what the guest writes would change them all", ErrUnusable, shown, stat.Nlink)
 	}
 	f, err := reopen(at, access(readOnly))
 	if err != nil {
-		return nil, explainUse("/"+name, stat, readOnly, err, fmt.Sprintf("make it readable and writable for group %d", os.Getgid()))
+		return nil, explainUse(shown, stat, readOnly, err, fmt.Sprintf("make it readable and writable for group %d", os.Getgid()))
 	}
 	return f, nil
 }

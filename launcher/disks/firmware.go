@@ -4,27 +4,47 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// makeVariables makes the file of the guest's UEFI variables: a copy of the template, whatever was there. A guest that
+// makeVariables makes the file of the guest's UEFI variables: a copy of the template, whatever was there. Variables that are
+// part of the guest's state are left alone: openVariables makes these. A guest that
 // arrives from another launcher brings its variables, and QEMU writes them over the copy.
 func makeVariables(f *qemuargs.Firmware) error {
 	if f == nil {
 		return nil
 	}
 	err := diskimage.HasSize(f.Code, qemuargs.CodeBytes)
-	if err == nil {
+	if err == nil && !f.Variables.InState {
 		err = diskimage.Copy(f.Variables.Template, f.Variables.Path, qemuargs.VariablesBytes)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	return explainVariables(f, err)
+}
+
+// openVariables opens the variables that are part of the guest's state, and makes them of the template if there are none.
+func openVariables(f *qemuargs.Firmware) (*os.File, error) {
+	folder := filepath.Dir(f.Variables.Path)
+	file, err := diskimage.OpenState(filepath.Dir(folder), filepath.Base(folder), filepath.Base(f.Variables.Path), f.Variables.Template, qemuargs.VariablesBytes)
+	return file, explainVariables(f, err)
+}
+
+func explainVariables(f *qemuargs.Firmware, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist) && (missing(f.Code) || missing(f.Variables.Template)):
 		return fmt.Errorf("make the UEFI variables: %w; UEFI needs OVMF's files in %s (Debian's package ovmf)", err, filepath.Dir(f.Code))
+	case f.Variables.InState:
+		return fmt.Errorf("open the UEFI variables on the claim with the guest's state: %w", err)
 	}
-	if err != nil {
-		return fmt.Errorf("make the UEFI variables: %w", err)
-	}
-	return nil
+	return fmt.Errorf("make the UEFI variables: %w", err)
+}
+
+func missing(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }

@@ -85,11 +85,20 @@ func inVolumes(m *qemuargs.Machine, visit func(d *qemuargs.Disk, root, name stri
 	return nil
 }
 
-// openVolumes opens the images in volumes. ctx bounds the wait for a disk that something
+// openVolumes opens the images in volumes, and the variables in the volume with the guest's state. ctx bounds the wait for a disk that something
 // else uses.
 func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (map[string]*os.File, error) {
 	files := map[string]*os.File{}
 	for _, i := range m.Inherits() {
+		if i.Kind == qemuargs.InheritedVariables {
+			f, err := openVariables(m.Firmware)
+			if err != nil {
+				closeAll(files)
+				return nil, err
+			}
+			files[i.String()] = f
+			continue
+		}
 		if i.Kind != qemuargs.InheritedDisk {
 			continue
 		}

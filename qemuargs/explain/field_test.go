@@ -135,7 +135,7 @@ func TestField(t *testing.T) {
 		"preference":                          {"spec.preference is not set", "-device disk-root driver bus addr num-queues queue-size; -object objrng0 ; -device rng0 ", ""},
 		"memory.hugepages.pageSize":           {"spec.template.spec.domain.memory.hugepages is not set", "", refusedNote},
 		"firmware.acpi.slicNameRef":           {"spec.template.spec.domain.firmware.acpi is not set", "", refusedNote},
-		"firmware.bootloader.efi.persistent":  {"spec.template.spec.domain.firmware.bootloader.efi.persistent is not set", "", refusedNote},
+		"firmware.bootloader.efi.persistent":  {"spec.template.spec.domain.firmware.bootloader.efi.persistent is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
 		"firmware.bootloader.efi.secureBoot":  {"spec.template.spec.domain.firmware.bootloader.efi.secureBoot is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
 		"disks[data].disk.readonly":           {disks + "[1].disk.readonly is not set", "-blockdev disk-data.file read-only discard; -blockdev disk-data read-only discard", ""},
 	} {

@@ -93,5 +93,15 @@ func AccessCredential(dir string, number int) string {
 	return path.Join(dir, accessCredentials, strconv.Itoa(number))
 }
 
+// StateVariables are the guest's UEFI variables on the claim with its state. Each of OVMF's two builds has its own: variables
+// that began without the keys of secure boot would leave secure boot off.
+func StateVariables(secureBoot bool) string {
+	name := "uefi-variables.fd"
+	if secureBoot {
+		name = "uefi-variables-secure-boot.fd"
+	}
+	return path.Join(StateDir, "nvram", name)
+}
+
 // CloudInit is the seed made for a cloud-init volume.
 func CloudInit(volume string) string { return path.Join(RunDir, "cloud-init-"+volume+".iso") }

@@ -63,10 +63,15 @@ func firmware(domain *v1.DomainSpec, host Host, why *Decisions) *qemuargs.Firmwa
 	why.add("firmware.code", build, "OVMF has a build for secure boot")
 	why.add("firmware.variables", field, "")
 	why.add("firmware.variables.template", build, "for secure boot, with Microsoft's keys")
-	why.add("firmware.variables.path", "", "the launcher's copy of the template")
+	why.add("firmware.variables.path", field+".persistent", "the launcher's copy of the template")
+	why.add("firmware.variables.inState", field+".persistent", "")
 	why.add("firmware.secureBoot", field+".secureBoot", "on unless it is turned off")
+	kept, persistent := layout.Variables, domain.PersistentVariables()
+	if persistent {
+		kept = layout.StateVariables(efi.Secure())
+	}
 	return &qemuargs.Firmware{Code: path.Join(folder, code), SecureBoot: efi.Secure(),
-		Variables: qemuargs.Variables{Path: layout.Below(host.Root, layout.Variables), Template: path.Join(folder, variables)}}
+		Variables: qemuargs.Variables{Path: layout.Below(host.Root, kept), Template: path.Join(folder, variables), InState: persistent}}
 }
 
 func smm(features *v1.Features, why *Decisions) qemuargs.Switch {

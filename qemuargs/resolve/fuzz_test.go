@@ -69,7 +69,7 @@ func (c *choices) vmi() (*v1.VirtualMachineInstance, Host) {
 		d.Features = &v1.Features{ACPI: v1.FeatureState{Enabled: c.maybe()}, APIC: &v1.FeatureAPIC{Enabled: c.maybe()}}
 		if c.flag() {
 			d.Features.SMM = &v1.FeatureState{Enabled: c.maybe()}
-			d.Firmware.Bootloader = &v1.Bootloader{EFI: &v1.EFI{SecureBoot: c.maybe(), Persistent: v1.UnsupportedPersistence(c.flag())}}
+			d.Firmware.Bootloader = &v1.Bootloader{EFI: &v1.EFI{SecureBoot: c.maybe(), Persistent: c.maybe()}}
 		}
 	}
 	c.devices(&d.Devices)

@@ -228,6 +228,12 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 			var queue *os.File
 			queue, taps[i.Name] = tap(t, taps[i.Name], m.NICs[nic].Queues > 1)
 			add(queue)
+		case qemuargs.InheritedVariables:
+			f, err := os.OpenFile(m.Firmware.Variables.Path, os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			add(f)
 		case qemuargs.InheritedDisk:
 			d := m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
 			flags := os.O_RDWR

@@ -51,9 +51,6 @@ func waitsFor(o Object) ([]string, error) {
 			paths = append(paths, path)
 		}
 	}
-	if f := preference.Spec.Firmware; f != nil && f.PreferredEfi != nil {
-		f.PreferredEfi.Persistent = false // which is among the paths
-	}
 	_, errs = instancetype.Expand(smallest(), &size.Spec, &preference.Spec)
 	for _, e := range errs {
 		path := strings.TrimPrefix(e.Field, "spec.template.")

@@ -65,7 +65,7 @@ func (f *folder) fill() error {
 		}
 	}
 	var errs []error
-	for _, dir := range []string{layout.RunDir, layout.SlotDir, layout.OverlayDir, layout.ImageVolumeDir, layout.SecretDir} {
+	for _, dir := range []string{layout.RunDir, layout.SlotDir, layout.OverlayDir, layout.ImageVolumeDir, layout.SecretDir, layout.StateDir} {
 		errs = append(errs, os.MkdirAll(f.below(dir), 0o700))
 	}
 	return errors.Join(errs...)

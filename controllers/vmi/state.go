@@ -1,0 +1,223 @@
+package vmi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
+)
+
+// errNoState means that there is no claim for the guest's state, and that somebody has to change the cluster first.
+var errNoState = errors.New("no claim for the guest's state")
+
+// stateOwner is what the claim with a VMI's state belongs to, and goes with: the VM, or the VMI if no VM has made it.
+func stateOwner(vmi *v1.VirtualMachineInstance) metav1.OwnerReference {
+	if vm := owner.Reference(vmi, v1.VirtualMachineGroupVersionKind.GroupKind()); vm != nil && vm.Name == vmi.Name {
+		return *vm
+	}
+	return *metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)
+}
+
+// ownsState says whether a claim has the state of a VMI: the label and the owner say so. Neither of them alone will do. Without
+// the owner, whoever may make claims could give a VM another state, and the claim would outlive the VM.
+func ownsState(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) bool {
+	of := stateOwner(vmi)
+	kind := schema.FromAPIVersionAndKind(of.APIVersion, of.Kind).GroupKind()
+	reference := owner.Reference(claim, kind)
+	return claim.Labels[v1.StateClaimLabel] == idLabel(vmi.Name) && reference != nil && reference.UID == of.UID && reference.Name == of.Name
+}
+
+// stateClaim is the claim with a VMI's state among claims, or nil. The one with the name that this package gives comes
+// first. It is pure.
+func stateClaim(vmi *v1.VirtualMachineInstance, claims []corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	usual := v1.StateClaimName(vmi.Name, stateOwner(vmi).UID)
+	var found *corev1.PersistentVolumeClaim
+	for i := range claims {
+		claim := &claims[i]
+		if !ownsState(vmi, claim) {
+			continue
+		}
+		if claim.Name == usual {
+			return claim
+		}
+		if found == nil || claim.Name < found.Name {
+			found = claim
+		}
+	}
+	return found
+}
+
+// newStateClaim is the claim for a VMI's state. It is pure.
+func newStateClaim(vmi *v1.VirtualMachineInstance, class *storagev1.StorageClass) *corev1.PersistentVolumeClaim {
+	of := stateOwner(vmi)
+	const mode = corev1.PersistentVolumeFilesystem
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: v1.StateClaimName(vmi.Name, of.UID),
+			Labels: map[string]string{v1.StateClaimLabel: idLabel(vmi.Name)}, OwnerReferences: []metav1.OwnerReference{of}},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class.Name, VolumeMode: ptr.To(mode),
+			AccessModes: []corev1.PersistentVolumeAccessMode{storageclass.AccessMode(class, mode)},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceStorage: *resource.NewQuantity(v1.StateClaimBytes, resource.BinarySI)}}},
+	}
+}
+
+// keepState sees to it that a VMI whose state outlives it has a claim, and notes the claim in the status. A claim that
+// waits for its first pod does not hold the launcher pod up, which is that pod.
+func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster *v1.KubeVirtConfiguration) error {
+	if !vmi.Spec.StateClaim() {
+		return nil
+	}
+	var list corev1.PersistentVolumeClaimList
+	if err := r.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingLabels{v1.StateClaimLabel: idLabel(vmi.Name)}); err != nil {
+		return fmt.Errorf("list the claims with the guest's state: %w", err)
+	}
+	claim := stateClaim(vmi, list.Items)
+	var err error
+	if claim == nil {
+		claim, err = r.makeStateClaim(ctx, vmi, cluster)
+	}
+	switch {
+	case err == nil && claim.DeletionTimestamp != nil:
+		err = fmt.Errorf("%w: the claim %s is being deleted", errNoState, claim.Name)
+	case err == nil && ptr.Deref(claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) != corev1.PersistentVolumeFilesystem:
+		err = fmt.Errorf("%w: the claim %s is a block device, and must be a file system; delete the claim", errNoState, claim.Name)
+	}
+	switch {
+	case errors.Is(err, errVanished), errors.Is(err, errContended):
+		return err
+	case err != nil:
+		setReady(&vmi.Status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
+		r.unsynchronized(vmi, v1.ReasonStateClaim, err.Error())
+		observeMigratable(vmi, r.now())
+		return err
+	}
+	if c := vmi.Status.Condition(v1.ConditionSynchronized); c != nil && c.Reason == v1.ReasonStateClaim {
+		vmi.Status.RemoveCondition(v1.ConditionSynchronized)
+	}
+	noteState(vmi, claim)
+	return nil
+}
+
+// makeStateClaim makes the claim, or returns the one that the cache does not have yet.
+func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster *v1.KubeVirtConfiguration) (*corev1.PersistentVolumeClaim, error) {
+	class, err := r.stateClass(ctx, cluster.VMStateStorageClass)
+	if err != nil {
+		return nil, err
+	}
+	claim := newStateClaim(vmi, class)
+	err = kit.SortedRefusal(r.Client.Create(ctx, claim))
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		there := &corev1.PersistentVolumeClaim{}
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(claim), there); apierrors.IsNotFound(err) {
+			return nil, errVanished
+		} else if err != nil {
+			return nil, fmt.Errorf("get claim %s: %w", claim.Name, err)
+		}
+		if !ownsState(vmi, there) {
+			return nil, fmt.Errorf("%w: a claim %s that is not this VMI's is in the way; delete it", errNoState, claim.Name)
+		}
+		return there, nil
+	case apierrors.IsConflict(err):
+		return nil, fmt.Errorf("create claim %s: %w: %s", claim.Name, errContended, err)
+	case err != nil:
+		return nil, fmt.Errorf("create claim %s for the guest's state: %w", claim.Name, err)
+	}
+	r.Events.Eventf(vmi, claim, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created claim %s for the guest's state", claim.Name)
+	return claim, nil
+}
+
+// stateClass is the class of claims with state: the configured one, or else the default.
+func (r *Reconciler) stateClass(ctx context.Context, configured string) (*storagev1.StorageClass, error) {
+	if configured != "" {
+		class := &storagev1.StorageClass{}
+		err := r.Live.Get(ctx, client.ObjectKey{Name: configured}, class)
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("%w: the StorageClass %s, which the KubeVirt names in configuration.vmStateStorageClass, does not exist", errNoState, configured)
+		} else if err != nil {
+			return nil, fmt.Errorf("get StorageClass %s: %w", configured, err)
+		}
+		return class, nil
+	}
+	var list storagev1.StorageClassList
+	if err := r.Live.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("list StorageClasses: %w", err)
+	}
+	class := storageclass.Default(list.Items, storageclass.DefaultVirtAnnotation, storageclass.DefaultAnnotation)
+	if class == nil {
+		return nil, fmt.Errorf("%w: no StorageClass is the cluster's default; name one in the KubeVirt's configuration.vmStateStorageClass", errNoState)
+	}
+	return class, nil
+}
+
+// stateEntry is the status' entry of the claim with the state, in a slice of one, or nothing.
+func stateEntry(vmi *v1.VirtualMachineInstance) []v1.VolumeStatus {
+	info := vmi.StateClaimInfo()
+	if info == nil {
+		return nil
+	}
+	return []v1.VolumeStatus{{Name: info.ClaimName, PersistentVolumeClaimInfo: info}}
+}
+
+// noteState has the status say which claim has the state.
+func noteState(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) {
+	if old := vmi.StateClaimInfo(); old != nil {
+		vmi.Status.VolumeStatus = slices.DeleteFunc(vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool { return s.PersistentVolumeClaimInfo == old })
+	}
+	vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{Name: claim.Name, PersistentVolumeClaimInfo: v1.InfoOfClaim(claim)})
+}
+
+// observeState brings what the status says of the claim with the state up to date. The pod has the claim of the status.
+func (r *Reconciler) observeState(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	info := vmi.StateClaimInfo()
+	if info == nil {
+		return nil
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: info.ClaimName}, claim)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get PersistentVolumeClaim %s: %w", info.ClaimName, err)
+	}
+	noteState(vmi, claim)
+	return nil
+}
+
+// addState mounts the volume of the claim with the guest's state.
+func addState(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	info := vmi.StateClaimInfo()
+	if info == nil {
+		return
+	}
+	c := &pod.Spec.Containers[0]
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "state", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: info.ClaimName}}})
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "state", MountPath: layout.StateDir})
+}
+
+// trimState keeps of a claim with state what this file reads.
+func trimState(from, to *corev1.PersistentVolumeClaim) {
+	value, ok := from.Labels[v1.StateClaimLabel]
+	if !ok {
+		return
+	}
+	to.Labels, to.DeletionTimestamp = map[string]string{v1.StateClaimLabel: value}, from.DeletionTimestamp
+	to.OwnerReferences = slices.Clone(from.OwnerReferences)
+}
