@@ -14,7 +14,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// claimsOfMigrations: virt-controller makes empty claims for the disks of VMs that migrate, and deletes what VMs control.
+// claimsOfMigrations: virt-controller makes empty claims for the disks of VMs that migrate and for guests' state, and deletes what VMs control.
 func (s *testServer) claimsOfMigrations(t *testing.T) {
 	const (
 		of     = "ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: vm, uid: x, controller: true}]"
@@ -56,6 +56,33 @@ func (s *testServer) claimsOfMigrations(t *testing.T) {
 		}
 		if err := tenant.Create(t.Context(), claim("copy", c.meta, c.spec), client.DryRunAll); err != nil {
 			t.Errorf("%s, by a tenant: %v", name, err)
+		}
+	}
+	const (
+		state = of + ", labels: {persistent-state-for: vm}"
+		small = "accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Mi}}"
+	)
+	for what, c := range map[string]struct{ name, meta, spec, want string }{
+		"with state":            {"persistent-state-for-vm-x", state, small, ""},
+		"of a VMI, with state":  {"persistent-state-for-vm-x", strings.Replace(state, "kind: VirtualMachine,", "kind: VirtualMachineInstance,", 1), small, ""},
+		"of a class":            {"persistent-state-for-vm-x", state, small + ", storageClassName: local, volumeMode: Filesystem", ""},
+		"large":                 {"persistent-state-for-vm-x", state, strings.Replace(small, "10Mi", "10485761", 1), others},
+		"huge":                  {"persistent-state-for-vm-x", state, strings.Replace(small, "10Mi", "1Ti", 1), others},
+		"a device":              {"persistent-state-for-vm-x", state, small + ", volumeMode: Block", others},
+		"of another name":       {"data", state, small, others},
+		"of a name without end": {"persistent-state-for", state, small, others},
+		"without the label":     {"persistent-state-for-vm-x", of, small, others},
+		"of nobody":             {"persistent-state-for-vm-x", "labels: {persistent-state-for: vm}", small, others},
+		"not controlled":        {"persistent-state-for-vm-x", strings.Replace(state, ", controller: true", "", 1), small, others},
+		"of a pod":              {"persistent-state-for-vm-x", strings.Replace(state, "kind: VirtualMachine", "kind: Pod", 1), small, others},
+		"of another group":      {"persistent-state-for-vm-x", strings.Replace(state, "kubevirt.io/v1", "example.com/v1", 1), small, others},
+		"of two":                {"persistent-state-for-vm-x", strings.Replace(state, "}]", "}, {apiVersion: v1, kind: Pod, name: p, uid: y}]", 1), small, others},
+		"of a volume":           {"persistent-state-for-vm-x", state, small + ", volumeName: theirs", empty},
+		"from another claim":    {"persistent-state-for-vm-x", state, small + ", dataSourceRef: {kind: PersistentVolumeClaim, name: s}", empty},
+	} {
+		err := controller.Create(t.Context(), claim(c.name, c.meta, c.spec), client.DryRunAll)
+		if c.want == "" && err != nil || c.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("state, %s: %v, want %q", what, err, c.want)
 		}
 	}
 	for name, c := range map[string]struct {

@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// stateClaims are the claims with the state of a VM's guest.
+func (m vm) stateClaims() ([]corev1.PersistentVolumeClaim, error) {
+	list, err := getObject[corev1.PersistentVolumeClaimList]("-n", m.namespace, "persistentvolumeclaims", "-l", "persistent-state-for="+m.name)
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// TestUEFIPersistent: UEFI variables outlive the VMI on a claim of the VM, which goes with the VM. A tenant who puts something
+// else into the claim is told so.
+func TestUEFIPersistent(t *testing.T) {
+	ns := namespace(t)
+	c := provision(t, ns)
+	configure(t, `{"vmStateStorageClass":"e2e-none"}`, `{"vmStateStorageClass":null}`)
+	m := createVM(t, ns, "uefi", v1.RunStrategyManual, uefi(v1.EFI{SecureBoot: ptr.To(false), Persistent: ptr.To(true)}))
+	m.asks(startIt)
+	if err := poll(time.Minute, func() error {
+		now, err := m.instance()
+		if err != nil {
+			return err
+		}
+		if s := now.Status.Condition(v1.ConditionSynchronized); s == nil || s.Reason != "FailedBackendStorageCreate" || !strings.Contains(s.Message, "StorageClass e2e-none") {
+			return fmt.Errorf("without the class: %+v", s)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	m.awaitEvents("FailedBackendStorageCreate")
+	configure(t, `{"vmStateStorageClass":"e2e-dynamic"}`, `{"vmStateStorageClass":null}`)
+	first := m.runs("")
+	pod := m.pod().Name
+	m.log().expect(4*time.Minute, "tiny: up")
+	run := m.runner()
+	run(mounts)
+	run(keep("Kept", "for the next VMI"))
+
+	claims, err := m.stateClaims()
+	if err != nil || len(claims) != 1 {
+		t.Fatalf("%d claims (%v)", len(claims), err)
+	}
+	claim := claims[0]
+	if owner := claim.OwnerReferences; len(owner) != 1 || owner[0].Kind != "VirtualMachine" || owner[0].UID != m.machine().UID || claim.Spec.Resources.Requests.Storage().String() != "10Mi" {
+		t.Errorf("the claim is %+v", claim)
+	}
+	m.awaitCondition(v1.ConditionLiveMigratable, "DisksNotLiveMigratable", claim.Name, "ReadWriteMany")
+
+	m.asks(stopIt(first), startIt)
+	second := m.runs(first)
+	if m.pod().Name == pod {
+		t.Error("the pod is the same")
+	}
+	m.log().expect(4*time.Minute, "tiny: up")
+	run = m.runner()
+	run(mounts)
+	if got := run(kept("Kept")); !strings.Contains(got, "for the next VMI") {
+		t.Errorf("after the restart the variable is %q", got)
+	}
+
+	file := c.nodeFolder(string(claim.UID)) + "/nvram/uefi-variables.fd"
+	m.asks(stopIt(second))
+	m.is(v1.VirtualMachineStatusStopped)
+	if out, err := onNodeNamed(claim.Annotations[selectedNode], `mv "$1" "$1.was" && ln -s /dev/shm/elsewhere "$1"`, file); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	m.asks(startIt)
+	if err := poll(2*time.Minute, func() error {
+		now, err := m.instance()
+		if err != nil {
+			return err
+		}
+		if r := now.Status.Condition(v1.ConditionReady); r == nil || !strings.Contains(r.Message, "/nvram/uefi-variables.fd is a symbolic link") {
+			return fmt.Errorf("with a link in the claim: %s, %+v", now.Status.Phase, r)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := onNodeNamed(claim.Annotations[selectedNode], `mv -T "$1.was" "$1"`, file); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	m.runs(second)
+	m.log().expect(4*time.Minute, "tiny: up")
+	run = m.runner()
+	run(mounts)
+	if got := run(kept("Kept")); !strings.Contains(got, "for the next VMI") {
+		t.Errorf("when the link is gone the variable is %q", got)
+	}
+
+	kubectl(t, "-n", ns, "delete", "vm", m.name)
+	if err := poll(time.Minute, func() error {
+		if claims, err := m.stateClaims(); err != nil || len(claims) > 0 {
+			return fmt.Errorf("the VM's deletion left %d claims (%v)", len(claims), err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
