@@ -161,7 +161,9 @@ func (m *move) aimUEFI() {
 	m.target = launch(m.source.T)
 	machine := m.source.request.Machine
 	firmware := *machine.Firmware
-	firmware.Variables.Path = m.target.path("variables.fd")
+	if !firmware.Variables.InState {
+		firmware.Variables.Path = m.target.path("variables.fd")
+	}
 	firmware.Code = m.target.path("code.fd")
 	m.target.must(os.WriteFile(firmware.Code, make([]byte, qemuargs.CodeBytes), 0o644))
 	machine.Firmware = &firmware
