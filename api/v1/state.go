@@ -3,7 +3,6 @@ package v1
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,8 +20,6 @@ const (
 	StateClaimBytes = 10 << 20
 )
 
-const stateClaimPrefix = StateClaimLabel + "-"
-
 // StateClaim says whether the guest's state is on a claim.
 func (s *VirtualMachineInstanceSpec) StateClaim() bool {
 	return s.Domain.PersistentVariables()
@@ -37,7 +34,7 @@ func (d *DomainSpec) PersistentVariables() bool {
 // StateClaimName is the name of the claim with a guest's state. It has KubeVirt's form, but not KubeVirt's random end: the end
 // is of the owner's UID, so that nothing can make two claims for one owner.
 func StateClaimName(guest string, owner types.UID) string {
-	return podName(stateClaimPrefix, guest, owner, FirstPod)
+	return podName(StateClaimLabel+"-", guest, owner, FirstPod)
 }
 
 // StateClaimInfo is what the status says of the claim with the guest's state, or nil. The entry has the claim's name, as in
@@ -48,7 +45,7 @@ func (vmi *VirtualMachineInstance) StateClaimInfo() *PersistentVolumeClaimInfo {
 	}
 	for i := range vmi.Status.VolumeStatus {
 		s := &vmi.Status.VolumeStatus[i]
-		if info := s.PersistentVolumeClaimInfo; info != nil && s.Name == info.ClaimName && strings.HasPrefix(s.Name, stateClaimPrefix) && !vmi.Spec.hasVolume(s.Name) {
+		if info := s.PersistentVolumeClaimInfo; info != nil && s.Name == info.ClaimName && !vmi.Spec.hasVolume(s.Name) {
 			return info
 		}
 	}

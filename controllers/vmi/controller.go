@@ -113,6 +113,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			return ctrl.Result{}, err
 		}
 		if _, stepErr = r.observeVolumes(ctx, vmi); stepErr == nil {
+			stepErr = r.observeState(ctx, vmi, pod)
+		}
+		if stepErr == nil {
 			after = r.observeMoves(ctx, vmi, vm)
 		}
 		observeMigratable(vmi, r.now())

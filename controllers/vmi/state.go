@@ -182,19 +182,24 @@ func noteState(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeCla
 	vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{Name: claim.Name, PersistentVolumeClaimInfo: v1.InfoOfClaim(claim)})
 }
 
-// observeState brings what the status says of the claim with the state up to date. The pod has the claim of the status.
-func (r *Reconciler) observeState(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
-	info := vmi.StateClaimInfo()
-	if info == nil {
+// stateVolume is the name of the pod's volume with the guest's state.
+const stateVolume = "state"
+
+// observeState brings what the status says of the claim with the state up to date. The pod says which claim it is: the
+// status may have been lost when the pod was made.
+func (r *Reconciler) observeState(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == stateVolume && v.PersistentVolumeClaim != nil })
+	if i < 0 || !vmi.Spec.StateClaim() {
 		return nil
 	}
 	claim := &corev1.PersistentVolumeClaim{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: info.ClaimName}, claim)
+	key := client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Spec.Volumes[i].PersistentVolumeClaim.ClaimName}
+	err := r.Client.Get(ctx, key, claim)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("get PersistentVolumeClaim %s: %w", info.ClaimName, err)
+		return fmt.Errorf("get PersistentVolumeClaim %s: %w", key.Name, err)
 	}
 	noteState(vmi, claim)
 	return nil
@@ -207,9 +212,9 @@ func addState(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 		return
 	}
 	c := &pod.Spec.Containers[0]
-	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "state", VolumeSource: corev1.VolumeSource{
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: stateVolume, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: info.ClaimName}}})
-	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "state", MountPath: layout.StateDir})
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: stateVolume, MountPath: layout.StateDir})
 }
 
 // trimState keeps of a claim with state what this file reads.

@@ -120,6 +120,18 @@ func TestStateClaim(t *testing.T) {
 			if mounted != claim.Name+" at "+layout.StateDir {
 				t.Errorf("mounted: %q", mounted)
 			}
+			// The status is not written at once when the pod is made, and may be lost.
+			vmi.Status.VolumeStatus = nil
+			if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			vmi = c.get()
+			if info := vmi.StateClaimInfo(); info == nil || info.ClaimName != claim.Name {
+				t.Errorf("after its loss the volume status is %+v", vmi.Status.VolumeStatus)
+			}
 			if got := indexByClaim(vmi); len(got) != 1 || got[0] != claim.Name {
 				t.Errorf("indexed by %q", got)
 			}
@@ -189,7 +201,7 @@ func TestStateClaimRefused(t *testing.T) {
 				}
 			}
 			if len(tt.there) == 0 {
-				if err := c.client.Create(t.Context(), local.DeepCopy()); err != nil {
+				if err := c.client.Create(t.Context(), storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -201,6 +213,21 @@ func TestStateClaimRefused(t *testing.T) {
 				t.Errorf("%d pods, %s", c.pods(), got)
 			}
 		})
+	}
+}
+
+// TestStateClaimAdopted: a claim that its user gave to the VM, such as one restored from a backup, is taken.
+func TestStateClaimAdopted(t *testing.T) {
+	vm := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "minimal", UID: "the-vm", Controller: ptr.To(true)}
+	c := newStateful(t, interceptor.Funcs{}, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "restored",
+		Labels: map[string]string{v1.StateClaimLabel: "minimal"}, OwnerReferences: []metav1.OwnerReference{vm}}})
+	for range 2 {
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info := c.get().StateClaimInfo(); info == nil || info.ClaimName != "restored" || len(c.claims()) != 1 || c.pods() != 1 {
+		t.Errorf("%+v, %d claims, %d pods", info, len(c.claims()), c.pods())
 	}
 }
 

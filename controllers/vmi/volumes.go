@@ -89,7 +89,7 @@ func (r *Reconciler) observeVolumes(ctx context.Context, vmi *v1.VirtualMachineI
 		}
 	}
 	vmi.Status.VolumeStatus = append(volumeStatus(vmi, claims), stateEntry(vmi)...)
-	return missing, r.observeState(ctx, vmi)
+	return missing, nil
 }
 
 // volumeStatus is the status of the VMI's volumes. It is pure.

@@ -112,3 +112,69 @@ func TestUEFIPersistent(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// sharedState makes a storage class whose volumes both nodes have, and one volume of the class.
+func sharedState(t *testing.T) {
+	t.Helper()
+	path := fmt.Sprintf("/tmp/e2e-state-%d", time.Now().UnixNano()) // the machine's, and so every node's
+	if out, err := onNode(`mkdir -m 777 "$1"`, path); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	name := strings.TrimPrefix(path, "/tmp/")
+	t.Cleanup(func() {
+		if _, err := output("", "kubectl", "delete", "persistentvolume", name, "--wait=false"); err != nil {
+			t.Error(err)
+		}
+		if _, err := onNode(`rm -rf --one-file-system "$1"`, path); err != nil {
+			t.Error(err)
+		}
+	})
+	// The name of NFS' driver says that the class' volumes can be shared. The driver itself is not there.
+	apply(t, "", fmt.Sprintf(`apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: e2e-shared}
+provisioner: nfs.csi.k8s.io
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %s}
+spec:
+  capacity: {storage: 10Mi}
+  accessModes: [ReadWriteMany]
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: e2e-shared
+  hostPath: {path: %s}
+`, name, path))
+}
+
+// TestMigrationUEFIPersistent: a guest whose variables are on a claim of both nodes moves, and goes on to keep its variables there.
+func TestMigrationUEFIPersistent(t *testing.T) {
+	newSecondNode(t)
+	ns := namespace(t)
+	sharedState(t)
+	configure(t, `{"vmStateStorageClass":"e2e-shared"}`, `{"vmStateStorageClass":null}`)
+	m := createVM(t, ns, "uefi", v1.RunStrategyAlways, uefi(v1.EFI{SecureBoot: ptr.To(false), Persistent: ptr.To(true)}))
+	first := m.runs("")
+	m.log().expect(4*time.Minute, "tiny: up")
+	run := m.runner()
+	run(mounts)
+	run(keep("Source", "made before the migration"))
+	m.canMove()
+	source := m.get().Status.NodeName
+	m.migrate("move", nil).ends(v1.MigrationSucceeded)
+	if target := m.get().Status.NodeName; target == source {
+		t.Fatalf("the guest is on %s still", target)
+	}
+	run = m.runner()
+	run(keep("Target", "made after the migration"))
+	m.asks(stopIt(first), startIt)
+	m.runs(first)
+	m.log().expect(4*time.Minute, "tiny: up")
+	run = m.runner()
+	run(mounts)
+	for name, want := range map[string]string{"Source": "made before the migration", "Target": "made after the migration"} {
+		if got := run(kept(name)); !strings.Contains(got, want) {
+			t.Errorf("after migration and restart the variable %s is %q", name, got)
+		}
+	}
+}
