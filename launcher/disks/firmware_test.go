@@ -83,3 +83,59 @@ func TestMakeVariablesFails(t *testing.T) {
 		})
 	}
 }
+
+// TestOpenVariables: variables in the volume with the guest's state are made once and left alone, and what is wrong is said of
+// the file that it is wrong with.
+func TestOpenVariables(t *testing.T) {
+	dir := t.TempDir()
+	f := &qemuargs.Firmware{Code: filepath.Join(dir, "code.fd"), Variables: qemuargs.Variables{InState: true,
+		Path: filepath.Join(dir, "state/nvram/variables.fd"), Template: filepath.Join(dir, "template.fd")}}
+	fails := func(want string) {
+		t.Helper()
+		file, err := openVariables(f)
+		if err == nil {
+			file.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+	if err := os.WriteFile(f.Code, make([]byte, qemuargs.CodeBytes), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "state"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	fails("package ovmf")
+	if err := os.WriteFile(f.Variables.Template, bytes.Repeat([]byte("t"), qemuargs.VariablesBytes), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := makeVariables(f); err != nil {
+			t.Fatal(err)
+		}
+		file, err := openVariables(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteString("guest"); err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
+	}
+	if err := os.Remove(f.Variables.Template); err != nil {
+		t.Fatal(err)
+	}
+	if file, err := openVariables(f); err != nil {
+		t.Errorf("the template is not needed any more: %v", err)
+	} else {
+		file.Close()
+	}
+	if got, err := os.ReadFile(f.Variables.Path); err != nil || !bytes.HasPrefix(got, []byte("guesttt")) {
+		t.Errorf("the variables are %.10q (%v)", got, err)
+	}
+	if err := os.Truncate(f.Variables.Path, 100); err != nil {
+		t.Fatal(err)
+	}
+	fails("on the claim with the guest's state: disk image cannot be used: /nvram/variables.fd has 100 bytes")
+}

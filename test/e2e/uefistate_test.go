@@ -94,6 +94,7 @@ func TestUEFIPersistent(t *testing.T) {
 	if out, err := onNodeNamed(claim.Annotations[selectedNode], `mv -T "$1.was" "$1"`, file); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	m.asks(startIt)
 	m.runs(second)
 	m.log().expect(4*time.Minute, "tiny: up")
 	run = m.runner()
