@@ -188,12 +188,12 @@ const stateVolume = "state"
 // observeState brings what the status says of the claim with the state up to date. The pod says which claim it is: the
 // status may have been lost when the pod was made.
 func (r *Reconciler) observeState(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
-	i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == stateVolume && v.PersistentVolumeClaim != nil })
-	if i < 0 || !vmi.Spec.StateClaim() {
+	volumes := onlyState(pod.Spec.Volumes)
+	if len(volumes) == 0 || !vmi.Spec.StateClaim() {
 		return nil
 	}
 	claim := &corev1.PersistentVolumeClaim{}
-	key := client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Spec.Volumes[i].PersistentVolumeClaim.ClaimName}
+	key := client.ObjectKey{Namespace: vmi.Namespace, Name: volumes[0].PersistentVolumeClaim.ClaimName}
 	err := r.Client.Get(ctx, key, claim)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -202,6 +202,16 @@ func (r *Reconciler) observeState(ctx context.Context, vmi *v1.VirtualMachineIns
 		return fmt.Errorf("get PersistentVolumeClaim %s: %w", key.Name, err)
 	}
 	noteState(vmi, claim)
+	return nil
+}
+
+// onlyState are, of a pod's volumes, the one with the guest's state.
+func onlyState(volumes []corev1.Volume) []corev1.Volume {
+	for _, v := range volumes {
+		if v.Name == stateVolume && v.PersistentVolumeClaim != nil {
+			return []corev1.Volume{v}
+		}
+	}
 	return nil
 }
 

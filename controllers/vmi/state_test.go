@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
@@ -120,12 +121,18 @@ func TestStateClaim(t *testing.T) {
 			if mounted != claim.Name+" at "+layout.StateDir {
 				t.Errorf("mounted: %q", mounted)
 			}
-			// The status is not written at once when the pod is made, and may be lost.
+			// The status is not written at once when the pod is made. The pod, as the cache has it, says which claim it is.
 			vmi.Status.VolumeStatus = nil
-			if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+			cached, err := TrimPod(follow.Keys{})(pods.Items[0].DeepCopy())
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := c.reconcile(); err != nil {
+			if err := errors.Join(c.client.Status().Update(t.Context(), vmi), c.client.Delete(t.Context(), &pods.Items[0])); err != nil {
+				t.Fatal(err)
+			}
+			trimmed := cached.(*corev1.Pod)
+			trimmed.ResourceVersion = ""
+			if err := errors.Join(c.client.Create(t.Context(), trimmed), c.reconcile()); err != nil {
 				t.Fatal(err)
 			}
 			vmi = c.get()
