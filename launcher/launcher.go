@@ -37,6 +37,8 @@ import (
 // /etc/resolv.conf.
 type Config struct {
 	QEMU string
+	// TPM is swtpm, which emulates TPMs.
+	TPM string
 	// QEMUVersion is a file that holds QEMU's version. Without the file the launcher runs QEMU
 	// to learn the version, which takes as much CPU time as a third of a start.
 	QEMUVersion   string
@@ -68,7 +70,7 @@ func (c *Config) defaults() {
 		value *string
 		path  string
 	}{
-		{&c.QEMU, layout.QEMU}, {&c.SlotSocket, layout.SlotSocket},
+		{&c.QEMU, layout.QEMU}, {&c.TPM, layout.SWTPM}, {&c.SlotSocket, layout.SlotSocket},
 		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.VNCSocket, layout.VNCSocket}, {&c.AgentSocket, layout.AgentSocket}, {&c.ResolvConf, "/etc/resolv.conf"},
 	} {
 		if *d.value == "" {
@@ -109,6 +111,7 @@ type launcher struct {
 	abort  context.CancelFunc  // ends the preparation or the handshake
 
 	qemu     *process.QEMU
+	tpm      *process.TPM // nil without a TPM
 	qmp      *qmp.Client
 	events   <-chan monitor.Event
 	exited   <-chan life.Exit
@@ -222,6 +225,8 @@ func (l *launcher) step(ctx context.Context) {
 		l.hear(ctx, life.Expired{Timer: life.PatienceTimer}, nil)
 	case <-l.timers[life.RebootTimer].C:
 		l.hear(ctx, life.Expired{Timer: life.RebootTimer}, nil)
+	case <-l.timers[life.TPMTimer].C:
+		l.hear(ctx, life.Expired{Timer: life.TPMTimer}, nil)
 	}
 }
 
@@ -284,6 +289,9 @@ func (l *launcher) termination() control.Termination {
 	if l.qemu != nil {
 		t.Stderr = l.qemu.Said()
 	}
+	if err := l.closeTPM(); err != nil && t.Reason == control.ReasonStartFailed {
+		t.Message += "; " + err.Error()
+	}
 	return t
 }
 
@@ -323,6 +331,7 @@ func (l *launcher) close() {
 	if l.agent != nil {
 		l.agent.Close()
 	}
+	l.closeTPM()
 	if l.stderr != nil {
 		l.stderr.Close()
 	}

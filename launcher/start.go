@@ -107,6 +107,9 @@ func (l *launcher) exec(ctx context.Context) error {
 	l.stderr = podlog.New(l.Stderr, "messages of QEMU", stderrBytesPerSecond, stderrBurst, l.Log)
 	maps.Copy(l.files, l.images) // their names differ
 	l.images = nil
+	if err := l.startTPM(ctx); err != nil {
+		return err
+	}
 	q, err := process.StartQEMU(l.QEMU, &l.start.Machine, l.start.Incoming, l.files, l.stderr)
 	if err != nil {
 		return err

@@ -104,6 +104,7 @@ func (m *Machine) Args() []Arg {
 	if m.Agent != nil {
 		args = append(args, m.Agent.args(files[Inherited{Kind: InheritedAgent}])...)
 	}
+	args = append(args, m.TPM.args(files[Inherited{Kind: InheritedTPM}])...)
 	args = append(args, m.display()...)
 	return append(args,
 		Arg{Flag: "-sandbox", Value: "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny", Rule: "QEMU gives up what it does not need"},

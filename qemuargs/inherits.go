@@ -10,6 +10,7 @@ const (
 	InheritedQMP       InheritedKind = "qmp"       // the monitor's socket
 	InheritedSerial    InheritedKind = "serial"    // the serial port's socket
 	InheritedAgent     InheritedKind = "agent"     // the socket of the guest agent's port
+	InheritedTPM       InheritedKind = "tpm"       // the control socket of the TPM's emulator
 	InheritedTap       InheritedKind = "tap"       // a queue of the tap behind a NIC
 	InheritedVhost     InheritedKind = "vhost"     // /dev/vhost-net, opened for a queue of a tap
 	InheritedDisk      InheritedKind = "disk"      // the image of a disk, where that lies in a volume
@@ -25,7 +26,7 @@ type Inherited struct {
 	Index int
 }
 
-// String is the file's name where others speak of it: qmp, serial, agent,
+// String is the file's name where others speak of it: qmp, serial, agent, tpm,
 // tap/<nic>/<queue>, vhost/<nic>/<queue>, disk/<name>, variables. Names of NICs and disks hold no slash.
 func (i Inherited) String() string {
 	switch i.Kind {
@@ -50,6 +51,9 @@ func (m *Machine) Inherits() []Inherited {
 	}
 	if m.Agent != nil {
 		files = append(files, Inherited{Kind: InheritedAgent})
+	}
+	if m.TPM != nil {
+		files = append(files, Inherited{Kind: InheritedTPM})
 	}
 	for _, nic := range m.NICs {
 		for queue := range nic.tapQueues() {

@@ -73,6 +73,7 @@ type Machine struct {
 	Serial    *Serial         `json:"serial,omitempty"`
 	Graphics  *Graphics       `json:"graphics,omitempty"`
 	Agent     *Agent          `json:"agent,omitempty"`
+	TPM       *TPM            `json:"tpm,omitempty"`
 	Boot      BootRestriction `json:"boot,omitempty"`
 }
 

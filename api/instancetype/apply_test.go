@@ -79,6 +79,8 @@ func TestApply(t *testing.T) {
 		{"no UEFI for a template with the BIOS", "", "{firmware: {preferredEfi: {}}, features: {preferredSmm: {}}}", "domain: {firmware: {bootloader: {bios: {}}}, features: {smm: {enabled: false}}}",
 			"domain: {firmware: {bootloader: {bios: {}}}, features: {smm: {enabled: false}}}"},
 		{"UEFI for an empty boot loader", "", "firmware: {preferredEfi: {secureBoot: false}}", "domain: {firmware: {bootloader: {}}}", "domain: {firmware: {bootloader: {efi: {secureBoot: false}}}}"},
+		{"TPM", "", "devices: {preferredTPM: {}}", "domain: {}", "domain: {devices: {tpm: {}}}"},
+		{"a template without a TPM", "", "devices: {preferredTPM: {}}", "domain: {devices: {tpm: {enabled: false}}}", "domain: {devices: {tpm: {enabled: false}}}"},
 		{"UEFI is not preferred", "", "firmware: {preferredUseEfi: false}", "domain: {}", "domain: {}"},
 		{"what is set stays", "", "{machine: {preferredMachineType: pc-q35-7.2}, clock: {preferredTimer: {hpet: {}}}, preferredTerminationGracePeriodSeconds: 3}",
 			"{terminationGracePeriodSeconds: 0, domain: {machine: {type: q35}, clock: {timer: {}}}}",

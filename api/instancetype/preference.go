@@ -126,6 +126,9 @@ func applyAttachments(p *v1beta1.DevicePreferences, d *v1.Devices) {
 	preferCopy(&d.BlockMultiQueue, p.PreferredBlockMultiQueue)
 	preferCopy(&d.NetworkInterfaceMultiQueue, p.PreferredNetworkInterfaceMultiQueue)
 	preferCopy(&d.Rng, p.PreferredRng)
+	if d.TPM == nil {
+		d.TPM = p.PreferredTPM.DeepCopy()
+	}
 }
 
 // applyBuses comes after applyAttachments: it also sets the buses of devices that the spec

@@ -32,6 +32,9 @@ const (
 	// ConditionEvictionRequested: an eviction of the launcher pod was refused, and the guest is asked
 	// to leave its node.
 	ConditionEvictionRequested ConditionType = "EvictionRequested"
+	// ConditionTPMFailed: the emulator of the guest's TPM has ended, and the TPM answers no command until
+	// the VirtualMachineInstance starts anew.
+	ConditionTPMFailed ConditionType = "TPMFailed"
 	// ConditionProvisioning: a disk is being filled, and the VMI waits for it.
 	ConditionProvisioning ConditionType = "Provisioning"
 )

@@ -31,6 +31,9 @@ type Devices struct {
 	// Rng adds a virtio random number generator fed from /dev/urandom.
 	// +optional
 	Rng *Rng `json:"rng,omitempty"`
+	// TPM adds a TPM 2.0.
+	// +optional
+	TPM *TPMDevice `json:"tpm,omitempty"`
 	// Video is the graphics card. Refused if autoattachGraphicsDevice is false.
 	// +optional
 	Video *VideoDevice `json:"video,omitempty"`
@@ -74,9 +77,6 @@ type Devices struct {
 	// AutoattachVSOCK is refused: not supported yet.
 	// +optional
 	AutoattachVSOCK UnsupportedBool `json:"autoattachVSOCK,omitempty"`
-	// TPM is refused: not supported yet.
-	// +optional
-	TPM *Unsupported `json:"tpm,omitempty"`
 	// GPUs are refused: not supported yet.
 	// +optional
 	GPUs UnsupportedList `json:"gpus,omitempty"`

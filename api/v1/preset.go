@@ -163,6 +163,9 @@ type PresetDevices struct {
 	// Rng is refused: a preset cannot set it.
 	// +optional
 	Rng *NotByPreset `json:"rng,omitempty"`
+	// TPM is refused: a preset cannot set it.
+	// +optional
+	TPM *NotByPreset `json:"tpm,omitempty"`
 	// Video is refused: a preset cannot set it.
 	// +optional
 	Video *NotByPreset `json:"video,omitempty"`
@@ -200,9 +203,6 @@ type PresetDevices struct {
 	// AutoattachVSOCK is refused: not supported yet.
 	// +optional
 	AutoattachVSOCK UnsupportedBool `json:"autoattachVSOCK,omitempty"`
-	// TPM is refused: not supported yet.
-	// +optional
-	TPM *Unsupported `json:"tpm,omitempty"`
 	// GPUs are refused: not supported yet.
 	// +optional
 	GPUs UnsupportedList `json:"gpus,omitempty"`

@@ -61,6 +61,8 @@ const (
 	ReasonPausedIOError = "PausedIOError"
 	// ReasonTCG is the reason of SoftwareEmulation.
 	ReasonTCG = "TCG"
+	// ReasonTPMEmulatorEnded is the reason of TPMFailed.
+	ReasonTPMEmulatorEnded = "TPMEmulatorEnded"
 )
 
 // Reasons of Ready for a guest that runs: GuestRunning if no readiness probe asks it. Otherwise

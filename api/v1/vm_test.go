@@ -34,7 +34,7 @@ func TestValidateVirtualMachine(t *testing.T) {
 		"annotation": {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Annotations = map[string]string{"not a key": ""} },
 			"spec.template.metadata.annotations"},
 		"no memory": {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Resources = ResourceRequirements{} }, "spec.template.spec.domain.memory.guest: Required"},
-		"tpm":       {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Devices.TPM = &Unsupported{} }, "spec.template.spec.domain.devices.tpm: Forbidden"},
+		"sound":     {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Devices.Sound = &Unsupported{} }, "spec.template.spec.domain.devices.sound: Forbidden"},
 	} {
 		vm := validVM(t)
 		c.edit(vm)

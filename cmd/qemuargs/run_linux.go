@@ -71,6 +71,7 @@ Exit codes: 0 the guest has powered off; 1 the VM was not started; 2 wrong usage
 	flags.StringVar(&f.pull, "pull", "", "when to ask a registry: Always, IfNotPresent or Never (default: the manifest's imagePullPolicy)")
 	flags.StringVar(&f.QEMU, "qemu", "qemu-system-x86_64", "QEMU's name or path")
 	flags.StringVar(&f.Firmware, "firmware", layout.FirmwareDir, "the `folder` with OVMF's files by Debian's names, for UEFI")
+	flags.StringVar(&f.TPM, "swtpm", "swtpm", "the name or path of swtpm, for a TPM")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: kvm if it works)")
 	flags.BoolVar(&f.Console, "console", true, "show the guest's serial console")
 	flags.StringVar(&f.VNC, "vnc", "", "show the VNC socket's path; --vnc=`[ADDRESS:]PORT` listens there (default address: 127.0.0.1)")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -438,6 +439,46 @@ func TestRunUEFI(t *testing.T) {
 	s.out.Expect("runtime-map")
 	s.signal(syscall.SIGTERM)
 	s.out.Expect("tiny: ACPI power button, shutting down")
+}
+
+// TestRunTPM: the guest of a UEFI machine with a TPM finds a TPM 2.0 in which UEFI has measured what it started, and extends a PCR.
+func TestRunTPM(t *testing.T) {
+	t.Parallel()
+	image, err := filepath.Abs("../../_output/images/tiny-container-disk.tar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample, err := os.ReadFile("../../config/samples/vmi-tiny.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest := strings.Replace(string(sample), "  domain:\n", "  domain:\n    firmware: {bootloader: {efi: {secureBoot: false}}}\n", 1)
+	manifest = strings.Replace(manifest, "    devices:\n", "    devices:\n      tpm: {}\n", 1)
+	manifest = strings.Replace(manifest, "128Mi", "256Mi", 1)
+	const root = "../../_output/cache/launcher-root"
+	s := newStarted(t, manifest, "--image", "localhost/kubeqemu/tiny-container-disk:dev="+image, "--firmware", layout.Below(root, layout.FirmwareDir),
+		"--swtpm", launchertest.TPM(t, root)).begin()
+	s.out.Expect("tiny: eth0 10.0.2.2/24")
+	s.press("echo version $(cat /sys/class/tpm/tpm0/tpm_version_major) bios $(cat /sys/class/tpm/tpm0/pcr-sha256/0)\n")
+	s.out.Expect("version 2 bios ")
+	if zero := "version 2 bios " + strings.Repeat("0", 64); strings.Contains(s.out.String(), zero) {
+		t.Error("UEFI has measured nothing")
+	}
+	digest := sha256.Sum256([]byte("something"))
+	s.press(launchertest.ExtendPCR(23, digest) + "; echo; echo 23 is $(cat /sys/class/tpm/tpm0/pcr-sha256/23)\n")
+	s.out.Expect(fmt.Sprintf("23 is %X", sha256.Sum256(append(make([]byte, 32), digest[:]...))))
+	s.signal(syscall.SIGTERM)
+	s.out.Expect("tiny: ACPI power button, shutting down")
+}
+
+// TestRunWithoutSWTPM: who has no swtpm is told of which package it is.
+func TestRunWithoutSWTPM(t *testing.T) {
+	t.Parallel()
+	manifest := strings.Replace(sectorVM, "    devices:\n", "    devices:\n      tpm: {}\n", 1)
+	dir := t.TempDir()
+	launchertest.Guest(t, filepath.Join(dir, "guest.img"))
+	s := newStarted(t, manifest, "--image", "root="+filepath.Join(dir, "guest.img"), "--swtpm", filepath.Join(dir, "none")).begin()
+	s.notes.Expect("install it (Debian: swtpm), or name it with --swtpm")
 }
 
 // TestRunUEFINetwork: UEFI boots over the network first, where that is the order.

@@ -139,6 +139,7 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 		reportAgent(object, ptr.Deref(agent, control.AgentReport{}), now)
 	}
 	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
+	reportTPM(object, launcher.State(), now)
 	if startErr != nil {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
 			Reason: v1.ReasonStartFailed, Message: control.Printable(startErr.Error(), maxMessage)}, now)

@@ -236,6 +236,7 @@ func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance) {
 		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "ShuttingDown", "Shutdown", "Signaled Graceful Shutdown")
 	}
 	r.announcePause(before, object)
+	r.announceTPM(before, object)
 	if silent(ready) && !silent(old) {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, ready.Reason, "Probe", "%s", ready.Message)
 	}

@@ -277,7 +277,7 @@ func TestSchema(t *testing.T) {
 		"two":         {"maxUnavailable: 1", "scaleInStrategy: {unmanaged: {}, opportunistic: {}}", "only one strategy may be set"},
 		"name":        {"  name: tiny\n", "  name: " + strings.Repeat("x", 53) + "\n", "longer than 52"},
 		"strategy":    {"runStrategy: Always", "runStrategy: WaitAsReceiver", "spec.virtualMachineTemplate.spec.runStrategy"},
-		"tpm":         {"autoattachGraphicsDevice: false", "tpm: {}", "spec.virtualMachineTemplate.spec.template.spec.domain.devices.tpm"},
+		"sound":       {"autoattachGraphicsDevice: false", "sound: {}", "spec.virtualMachineTemplate.spec.template.spec.domain.devices.sound"},
 		"memory":      {"            memory:\n              guest: 128Mi\n", "", "no memory"},
 		"unknown":     {"terminationGracePeriodSeconds: 20", "terminationGraceSeconds: 20", "terminationGraceSeconds"},
 	} {

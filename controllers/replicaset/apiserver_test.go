@@ -206,7 +206,7 @@ func TestSchema(t *testing.T) {
 	for old, c := range map[string]struct{ new, want string }{
 		"replicas: 3": {"replicas: -1", "spec.replicas"},
 		"  selector:\n    matchLabels:\n      app: tiny\n": {"", "spec.selector"},
-		"          autoattachGraphicsDevice: false\n":      {"          tpm: {}\n", "spec.template.spec.domain.devices.tpm"},
+		"          autoattachGraphicsDevice: false\n":      {"          sound: {}\n", "spec.template.spec.domain.devices.sound"},
 		"terminationGracePeriodSeconds: 20":                {"terminationGraceSeconds: 20", "spec.template.spec.terminationGraceSeconds"},
 	} {
 		changed := strings.Replace(string(text), old, c.new, 1)

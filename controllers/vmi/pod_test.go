@@ -165,6 +165,13 @@ func TestOverhead(t *testing.T) {
 		{"emulated", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 0, true, false, 64 + 2 + 3 + 160},
 		{"two seeds", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 2, false, false, 64 + 2 + 3 + 2},
 	}
+	withTPM := &v1.VirtualMachineInstance{}
+	withTPM.Spec.Domain.Memory, withTPM.Spec.Domain.CPU = &v1.Memory{Guest: ptr.To(resource.MustParse("64Mi"))}, &v1.CPU{Cores: 1, Sockets: 1, Threads: 1}
+	bare := Overhead(withTPM, false)
+	withTPM.Spec.Domain.Devices.TPM = &v1.TPMDevice{}
+	if got := Overhead(withTPM, false) - bare; got != 8*mib {
+		t.Errorf("a TPM books %d bytes", got)
+	}
 	for _, tt := range tests {
 		vmi := &v1.VirtualMachineInstance{}
 		vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse(tt.memory))}

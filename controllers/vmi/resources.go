@@ -18,6 +18,7 @@ const (
 	overheadPerVCPU   = 3 * mib
 	overheadGraphics  = 16 * mib  // VGA memory
 	overheadUEFI      = 6 * mib   // 4 MiB of flash chips, the variables' file in memory, and how QEMU keeps the chips
+	overheadTPM       = 8 * mib   // swtpm with its libraries, and its state in memory
 	overheadEmulation = 160 * mib // TCG's translation cache (tb-size=128) and its tables
 	overheadRun       = 8 * mib   // sockets, and small files in memory; part of overheadFixed
 	overheadSeed      = 1 * mib   // a cloud-init seed, in memory
@@ -36,6 +37,9 @@ func Overhead(vmi *v1.VirtualMachineInstance, emulation bool) int64 {
 	}
 	if domain.UEFI() != nil {
 		total += overheadUEFI
+	}
+	if domain.TPM() != nil {
+		total += overheadTPM
 	}
 	if emulation {
 		total += overheadEmulation

@@ -32,12 +32,13 @@ const (
 	FeaturePostCopy    = "post-copy"       // and go on there before its memory is there
 	FeatureUEFI        = "uefi"            // UEFI, and system management mode on or off
 	FeatureState       = "state"           // UEFI variables on the claim with the guest's state
+	FeatureTPM         = "tpm"
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -105,6 +106,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureMigration, r.Incoming},
 		{FeatureUEFI, r.Machine.Firmware != nil || r.Machine.SMM != ""},
 		{FeatureState, r.Machine.Firmware != nil && r.Machine.Firmware.Variables.InState},
+		{FeatureTPM, r.Machine.TPM != nil},
 		{FeatureVhostNet, slices.ContainsFunc(r.Machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost })},
 		{FeatureCluster, r.Machine.SMBIOS.Version != "" || r.Machine.SMBIOS.SKU != "" || r.Machine.Balloon != nil && r.Machine.Balloon.NoReporting},
 	} {

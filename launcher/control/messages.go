@@ -91,6 +91,8 @@ type StateReport struct {
 	Pause *Pause `json:"pause,omitempty"`
 	// QEMUSilent: QEMU has not answered for some time. It may answer again.
 	QEMUSilent bool `json:"qemuSilent,omitempty"`
+	// TPMLost says how the emulator of the machine's TPM has ended. The guest's TPM fails from then on.
+	TPMLost string `json:"tpmLost,omitempty"`
 	// Jobs are the running jobs, and finished jobs whose result nobody has seen yet.
 	Jobs []Job `json:"jobs,omitempty"`
 	// Migration is how far the source of a migration is, or was in the end.

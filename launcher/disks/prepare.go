@@ -167,6 +167,9 @@ func (f Folders) makeFiles(request *control.StartRequest) error {
 	if err := makeVariables(request.Machine.Firmware); err != nil {
 		return err
 	}
+	if err := makeTPM(request.Machine.TPM); err != nil {
+		return err
+	}
 	for _, d := range request.Machine.Disks {
 		var err error
 		switch {

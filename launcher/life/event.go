@@ -137,6 +137,12 @@ type (
 	QEMUExited struct{ Exit Exit }
 )
 
+// TPMEnded: the emulator of the machine's TPM has ended, after it Said its last line.
+type TPMEnded struct {
+	Exit Exit
+	Said string
+}
+
 // Probed: virt-handler wants to know whether QEMU answers.
 type Probed struct{}
 
@@ -197,4 +203,5 @@ func (ReceptionEnded) event()  {}
 func (RunFailed) event()       {}
 func (RunAnswered) event()     {}
 func (Probed) event()          {}
+func (TPMEnded) event()        {}
 func (Expired) event()         {}

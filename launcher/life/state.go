@@ -40,6 +40,7 @@ type State struct {
 	Memory Memory
 	// Letting is how far QEMU is with the word to let a received guest run.
 	Letting Letting
+	TPM     TPM
 
 	// Lost is the error that ended QEMU's monitor; empty while the monitor works.
 	Lost string
@@ -179,6 +180,7 @@ const (
 	SettleTimer                // until that guest counts as running
 	PatienceTimer              // until a QEMU that does not answer is called silent
 	RebootTimer                // until a power-off is no reboot any more
+	TPMTimer                   // until a QEMU that outlives its TPM has lost it
 
 	Timers // how many there are
 )
@@ -224,6 +226,8 @@ func (s State) runs(t Timer) bool {
 		return s.Silence == Asked
 	case RebootTimer:
 		return s.Power == RebootAwaited
+	case TPMTimer:
+		return s.TPM.Ending != "" && s.driven()
 	}
 	return false
 }
@@ -308,6 +312,7 @@ func (s State) Report() control.StateReport {
 	if s.Pause.Status != "" {
 		r.Pause = &s.Pause
 	}
+	r.TPMLost = s.TPM.Lost
 	// A launcher whose guest does not come says why: its pod is deleted before anybody reads its end.
 	if s.Phase == Kept || s.Phase == Ended && s.Order.Incoming && !s.Came {
 		t := s.Termination()
@@ -322,8 +327,9 @@ type reported struct {
 	ran     time.Time
 	pause   control.Pause
 	silence bool
+	tpmLost string
 }
 
 func (s State) reported() reported {
-	return reported{s.Shown(), s.Ran, s.Pause, s.Silence == Silent}
+	return reported{s.Shown(), s.Ran, s.Pause, s.Silence == Silent, s.TPM.Lost}
 }

@@ -140,6 +140,8 @@ func (s *step) hear(heard Event) {
 			s.act(Probe{})
 			s.timer(PatienceTimer, PatienceTime)
 		}
+	case TPMEnded:
+		s.tpmEnded(e)
 	case Expired:
 		s.expired(e.Timer)
 	}
@@ -276,5 +278,7 @@ func (s *step) expired(t Timer) {
 		s.Silence = Silent
 	case RebootTimer:
 		s.forgetReboot()
+	case TPMTimer:
+		s.tpmLost()
 	}
 }

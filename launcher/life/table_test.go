@@ -33,6 +33,8 @@ var (
 	off     = PoweredDown{Guest: true, Reason: "guest-shutdown"}
 	softly  = OperationAsked{Operation: SoftReboot}
 	sigterm = ShutdownAsked{At: at(100)}
+
+	tpmKilled = TPMEnded{Exit: Exit{Signal: syscall.SIGKILL}, Said: "oh"}
 )
 
 // named is something with a name that stands in the table.
@@ -103,6 +105,7 @@ func events() []named[Event] {
 		{"QEMU failed", QEMUExited{Exit{Code: 1}}},
 		{"QEMU killed", QEMUExited{Exit{Signal: syscall.SIGKILL}}},
 		{"probed", Probed{}},
+		{"TPM ended", tpmKilled},
 	}
 	for t := range Timers {
 		list = append(list, named[Event]{timerNames[t] + " expired", Expired{t}})
@@ -110,7 +113,7 @@ func events() []named[Event] {
 	return list
 }
 
-var timerNames = [Timers]string{"button", "grace", "kill", "retry", "settle", "patience", "reboot"}
+var timerNames = [Timers]string{"button", "grace", "kill", "retry", "settle", "patience", "reboot", "TPM"}
 
 // states are reached, and no state of another make: each has what was heard on
 // the way to it. All phases are among them, and all that a phase may hold.
@@ -148,6 +151,8 @@ func states() []named[[]Event] {
 		{"running, to be kept", []Event{keep, Prepared{}, Handshaken{at(1)}}},
 		{"running, probed", then(running, Probed{})},
 		{"running, silent", then(running, Probed{}, Expired{PatienceTimer})},
+		{"running, TPM ended", then(running, tpmKilled)},
+		{"running, TPM lost", then(running, tpmKilled, Expired{TPMTimer})},
 		{"running, I/O failed", then(running, full)},
 		{"running, panicked", then(running, Panic{})},
 		{"running, reboot awaited", then(running, softly)},
@@ -263,6 +268,10 @@ func impossible(s State, e Event) string {
 		if !started {
 			return "nothing was asked of QEMU yet"
 		}
+	case TPMEnded:
+		if s.Phase < Starting {
+			return "there is no QEMU yet"
+		}
 	case Resumed, Stopped, PoweredDown, Panic, IOFailed, MonitorLost, QEMUExited:
 		_, exited := e.(QEMUExited)
 		switch {
@@ -377,6 +386,8 @@ func difference(a, b State) []string {
 	add(a.Silence != b.Silence, "silence %s", silenceNames[b.Silence])
 	add(a.Pause != b.Pause, "pause %q", strings.TrimSpace(b.Pause.Status+" "+b.Pause.Disk))
 	add(a.Failed != b.Failed, "failed %q", b.Failed.Disk)
+	add(a.TPM.Ending != b.TPM.Ending && b.TPM.Ending != "", "TPM ending")
+	add(a.TPM.Lost != b.TPM.Lost, "TPM lost")
 	add(a.Lost != b.Lost, "monitor lost")
 	add(a.Panicked != b.Panicked, "panicked %t", b.Panicked)
 	add(a.LastShutdown != b.LastShutdown, "last shutdown %q", b.LastShutdown)

@@ -92,6 +92,9 @@ func (w *world) next() Event {
 	if w.qemu && !w.dead && w.state.Memory == Coming {
 		candidates = append(candidates, ReceptionEnded{}, ReceptionEnded{errors.New("x")})
 	}
+	if w.qemu && w.random.IntN(20) == 0 {
+		candidates = append(candidates, TPMEnded{Exit: Exit{Code: w.random.IntN(2)}})
+	}
 	if w.qemu && (w.dead || w.random.IntN(20) == 0) {
 		candidates = append(candidates, QEMUExited{Exit{Code: w.random.IntN(2), Signal: syscall.Signal(9 * w.random.IntN(2))}})
 	}
@@ -175,7 +178,8 @@ func (w *world) hear(e Event) {
 	switch e := e.(type) {
 	case TakeBackAsked, Resumed: // virt-handler, or QEMU itself, has the guest run here
 		w.away = false
-	case MigrationEnded:
+	case MigrationEnded: // after which no word of the same migration comes
+		w.pending = slices.DeleteFunc(w.pending, func(late Event) bool { return late == MemoryTrails{} })
 		w.away = w.away && (e.Err == nil || e.NoReturn)
 	}
 	after, actions := Step(before, e)

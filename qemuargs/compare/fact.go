@@ -224,7 +224,7 @@ func (g *graph) bus(name string) string {
 // references are the properties that name another argument, with the flag of that.
 var references = map[string]string{
 	"audiodev": "-audiodev", "backing": "-blockdev", "chardev": "-chardev", "drive": "-blockdev", "file": "-blockdev",
-	"iothread": "-object", "memdev": "-object", "memory-backend": "-object", "netdev": "-netdev", "pflash0": "-blockdev", "pflash1": "-blockdev", "rng": "-object",
+	"iothread": "-object", "memdev": "-object", "memory-backend": "-object", "netdev": "-netdev", "pflash0": "-blockdev", "pflash1": "-blockdev", "rng": "-object", "tpmdev": "-tpmdev",
 }
 
 // placeBackends gives each argument that others refer to its place by them.

@@ -125,7 +125,7 @@ func TestField(t *testing.T) {
 		"spec.instancetype":                   {"spec.instancetype is not set", "-m  size; -object pc.ram size; -smp   sockets cores threads; -device disk-root num-queues; -device pci.3 ; -device pci.4 ; -device pci.5 ", ""},
 		"evictionStrategy":                    {"spec.template.spec.evictionStrategy: None (vm.yaml:10)", "", "makes no argument: the cluster looks at it when a pod is evicted"},
 		"runStrategy":                         {"spec.runStrategy is not set", "", "makes no argument: it is not of the VirtualMachineInstance, but of the VirtualMachine around it"},
-		"devices.tpm":                         {"spec.template.spec.domain.devices.tpm is not set", "", "is refused: Kubeqemu does not support it yet"},
+		"devices.sound":                       {"spec.template.spec.domain.devices.sound is not set", "", "is refused: Kubeqemu does not support it yet"},
 		"devices.autoattachMemBalloon":        {"spec.template.spec.domain.devices.autoattachMemBalloon: false (vm.yaml:12)", "", "makes no argument of this machine; it decided about: balloon (there unless it is turned off)"},
 		"devices.watchdog":                    {"spec.template.spec.domain.devices.watchdog is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
 		"spec.template.spec":                  {"spec.template.spec is not set", "", whole},

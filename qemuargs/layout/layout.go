@@ -44,10 +44,14 @@ const (
 	// StateDir holds the volume of the claim with the guest's state, if the VMI has such a claim. Each kind of state has a
 	// folder of its own there. Whoever can mount the claim can write to it, so nothing in it is believed.
 	StateDir = "/var/lib/kubeqemu/state"
+	// TPM holds the state of a TPM that ends with its VMI.
+	TPM = RunDir + "/tpm"
 	// TerminationLog is Kubernetes' default terminationMessagePath.
 	TerminationLog = "/dev/termination-log"
 	// QEMU is the emulator in the launcher image.
 	QEMU = "/usr/bin/qemu-system-x86_64"
+	// SWTPM is the emulator of TPMs in the launcher image.
+	SWTPM = "/usr/bin/swtpm"
 	// QEMUVersion is a file with QEMU's version, such as 11.1.3, written as the
 	// image is built.
 	QEMUVersion = "/usr/share/kubeqemu/qemu-version"

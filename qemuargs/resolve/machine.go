@@ -78,6 +78,7 @@ func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.
 		SerialBIOS:    serialBIOS(domain.Firmware, why),
 		Firmware:      firmware(domain, host, why),
 		SMM:           smm(domain.Features, why),
+		TPM:           tpm(domain, host, why),
 		// As libvirt does for KubeVirt. SeaBIOS then sets up no disk that it does not boot from.
 		Boot: qemuargs.BootStrict,
 	}

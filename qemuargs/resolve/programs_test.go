@@ -58,14 +58,17 @@ func (p *program) ask(t testing.TB) {
 	}
 }
 
-// command runs QEMU, one of another Debian by that one's own loader. It ends with
+// command runs QEMU or swtpm, one of another Debian by that one's own loader. It ends with
 // the test.
 func (p program) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(p.path, args...)
 	if p.root != "" {
 		libraries := p.root + "/usr/lib/x86_64-linux-gnu"
-		cmd = exec.Command(p.root+"/usr/lib64/ld-linux-x86-64.so.2", append([]string{"--inhibit-cache", "--library-path", libraries, p.path,
-			"-L", p.root + "/usr/share/qemu", "-L", p.root + "/usr/share/seabios"}, args...)...)
+		loaded := []string{"--inhibit-cache", "--library-path", libraries + ":" + libraries + "/swtpm", p.path}
+		if filepath.Base(p.path) != "swtpm" {
+			loaded = append(loaded, "-L", p.root+"/usr/share/qemu", "-L", p.root+"/usr/share/seabios")
+		}
+		cmd = exec.Command(p.root+"/usr/lib64/ld-linux-x86-64.so.2", append(loaded, args...)...)
 		cmd.Env = append(os.Environ(), fmt.Sprintf("QEMU_MODULE_DIR=%s/qemu", libraries))
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

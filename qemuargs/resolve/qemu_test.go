@@ -220,6 +220,8 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 			monitor = pair()
 		case qemuargs.InheritedSerial, qemuargs.InheritedAgent:
 			pair()
+		case qemuargs.InheritedTPM:
+			add(tpmEmulator(t))
 		case qemuargs.InheritedTap:
 			if taps[i.Name] == "" {
 				taps[i.Name] = "kqtest%d"

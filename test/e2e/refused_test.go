@@ -93,7 +93,7 @@ func TestRefused(t *testing.T) {
 		"claim-without-name": {`volumes: [{name: root, persistentVolumeClaim: {claimName: ""}}]`, []string{"spec.volumes[0].persistentVolumeClaim.claimName"}},
 		"capacity-exponent":  {`volumes: [{name: root, emptyDisk: {capacity: "1e-999999999"}}]`, []string{"spec.volumes[0].emptyDisk.capacity"}},
 		"cloud-init-1-MB":    {`volumes: [` + root + `, {name: seed, cloudInitNoCloud: {userData: "` + strings.Repeat("x", 1<<20) + `"}}]`, []string{"spec.volumes[1].cloudInitNoCloud.userData"}},
-		"tpm":                {`domain: {devices: {tpm: {}}}`, []string{"spec.domain.devices.tpm"}},
+		"sound":              {`domain: {devices: {sound: {}}}`, []string{"spec.domain.devices.sound"}},
 		"gpus":               {`domain: {devices: {gpus: [{name: a, deviceName: b}]}}`, []string{"spec.domain.devices.gpus"}},
 		"hugepages":          {`domain: {memory: {hugepages: {pageSize: 2Mi}}}`, []string{"spec.domain.memory.hugepages"}},
 		"dedicated-cpus":     {`domain: {cpu: {dedicatedCpuPlacement: true}}`, []string{"spec.domain.cpu.dedicatedCpuPlacement"}},

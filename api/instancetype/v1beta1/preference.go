@@ -213,6 +213,9 @@ type DevicePreferences struct {
 	// PreferredRng adds a random number generator.
 	// +optional
 	PreferredRng *v1.Rng `json:"preferredRng,omitempty"`
+	// PreferredTPM is devices.tpm.
+	// +optional
+	PreferredTPM *v1.TPMDevice `json:"preferredTPM,omitempty"`
 	// PreferredBlockMultiQueue is devices.blockMultiQueue.
 	// +optional
 	PreferredBlockMultiQueue *bool `json:"preferredBlockMultiQueue,omitempty"`
@@ -252,9 +255,6 @@ type DevicePreferences struct {
 	// PreferredDiskBlockSize is refused: not supported yet.
 	// +optional
 	PreferredDiskBlockSize *v1.Unsupported `json:"preferredDiskBlockSize,omitempty"`
-	// PreferredTPM is refused: not supported yet.
-	// +optional
-	PreferredTPM *v1.Unsupported `json:"preferredTPM,omitempty"`
 	// PreferredPanicDeviceModel is refused: not supported yet.
 	// +optional
 	PreferredPanicDeviceModel v1.UnsupportedString `json:"preferredPanicDeviceModel,omitempty"`

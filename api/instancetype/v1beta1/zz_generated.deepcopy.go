@@ -162,6 +162,11 @@ func (in *DevicePreferences) DeepCopyInto(out *DevicePreferences) {
 		*out = new(v1.Rng)
 		**out = **in
 	}
+	if in.PreferredTPM != nil {
+		in, out := &in.PreferredTPM, &out.PreferredTPM
+		*out = new(v1.TPMDevice)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.PreferredBlockMultiQueue != nil {
 		in, out := &in.PreferredBlockMultiQueue, &out.PreferredBlockMultiQueue
 		*out = new(bool)
@@ -179,11 +184,6 @@ func (in *DevicePreferences) DeepCopyInto(out *DevicePreferences) {
 	}
 	if in.PreferredDiskBlockSize != nil {
 		in, out := &in.PreferredDiskBlockSize, &out.PreferredDiskBlockSize
-		*out = new(v1.Unsupported)
-		**out = **in
-	}
-	if in.PreferredTPM != nil {
-		in, out := &in.PreferredTPM, &out.PreferredTPM
 		*out = new(v1.Unsupported)
 		**out = **in
 	}

@@ -69,7 +69,7 @@ func (v *vm) config(console net.Conn, messages *os.File) launcher.Config {
 		level = slog.LevelDebug
 	}
 	return launcher.Config{
-		QEMU: v.qemu.path, QEMUVersion: v.qemu.versionFile, Folders: v.folder.folders(),
+		QEMU: v.qemu.path, TPM: v.TPM, QEMUVersion: v.qemu.versionFile, Folders: v.folder.folders(),
 		SlotSocket: v.folder.below(layout.SlotSocket), ConsoleSocket: v.folder.below(layout.ConsoleSocket),
 		VNCSocket: v.folder.below(layout.VNCSocket), AgentSocket: v.folder.below(layout.AgentSocket),
 		Stdout: messages, Stderr: messages, Console: console,

@@ -27,6 +27,8 @@ type Options struct {
 	QEMU string
 	// Firmware is the folder with OVMF's files, for UEFI; empty means Debian's.
 	Firmware string
+	// TPM is the name or path of swtpm, for a TPM.
+	TPM string
 	// Accelerator is empty for KVM if it works, and else emulation.
 	Accelerator qemuargs.Accelerator
 	// Images are archives, folders or files, by an image's reference or by its volume.
@@ -179,6 +181,11 @@ func (v *vm) prepare(ctx context.Context) (control.StartRequest, error) {
 	machine, errs := resolve.Machine(v.vmi, host)
 	if len(errs) > 0 {
 		return request, v.object.Invalid(errs)
+	}
+	if machine.TPM != nil {
+		if v.TPM, err = findTPM(v.TPM); err != nil {
+			return request, err
+		}
 	}
 	if machine.Kernel != nil && strings.ContainsAny(v.folder.path, ", ") {
 		return request, fmt.Errorf("boot a kernel below %s: QEMU splits paths at commas and spaces; set TMPDIR to a folder without", v.folder.path)

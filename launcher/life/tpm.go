@@ -1,0 +1,33 @@
+package life
+
+import (
+	"fmt"
+	"time"
+)
+
+// TPM is what became of the emulator of the machine's TPM. It is empty while the emulator lives, and for a machine without a TPM.
+type TPM struct {
+	// Ending says how the emulator has ended, while QEMU may be about to end too: the emulator ends with QEMU.
+	Ending string
+	// Lost says how the emulator has ended without QEMU.
+	Lost string
+}
+
+// TPMTime is how long QEMU may outlive the emulator of its TPM before the TPM counts as lost. The emulator ends when
+// QEMU's process does, and the kernel takes longer to free QEMU's memory.
+const TPMTime = 5 * time.Second
+
+// tpmEnded leaves a guest running whose TPM has failed, as it would run on a board whose TPM has failed: its disks are whole, and every
+// command to the TPM fails from now on. Nobody can start the emulator anew, because the guest's measurements are lost.
+func (s *step) tpmEnded(e TPMEnded) {
+	if !s.driven() || s.TPM != (TPM{}) {
+		return
+	}
+	s.TPM.Ending = fmt.Sprintf("the emulator of the TPM %s", e.Exit)
+	if e.Said != "" {
+		s.TPM.Ending += ": " + e.Said
+	}
+	s.timer(TPMTimer, TPMTime)
+}
+
+func (s *step) tpmLost() { s.TPM = TPM{Lost: s.TPM.Ending} }

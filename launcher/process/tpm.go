@@ -1,0 +1,92 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// tpmEndTime is how long swtpm has to end after QEMU. It writes each change of its state at once, and has nothing left to do.
+const tpmEndTime = time.Second
+
+// TPM is a started swtpm, the emulator of a TPM.
+type TPM struct {
+	*Process
+	log   io.Closer
+	ended chan struct{} // closed at its end
+	exit  life.Exit     // valid then
+}
+
+// StartTPM starts the emulator of a machine's TPM, and returns QEMU's end of its control socket. swtpm ends when QEMU has closed that
+// end. StartTPM must be called on a thread that lives as long as the TPM (see Start). swtpm has the same user as the
+// launcher, and no more rights. It gives up system calls that it does not need by a filter of its own.
+func StartTPM(program string, m *qemuargs.TPM, log io.WriteCloser) (t *TPM, control *os.File, err error) {
+	defer func() {
+		if err != nil {
+			log.Close()
+			err = fmt.Errorf("start the TPM: %w", err)
+		}
+	}()
+	// swtpm splits its arguments at commas and follows links, so it gets the folder as a descriptor.
+	fd, err := unix.Open(m.Folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, &os.PathError{Op: "open", Path: m.Folder, Err: err}
+	}
+	folder := os.NewFile(uintptr(fd), m.Folder)
+	defer folder.Close()
+	control, theirs, err := Pair(string(qemuargs.InheritedTPM))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer theirs.Close()
+	p, err := Start(program, []string{"socket", "--tpm2", "--ctrl", "type=unixio,clientfd=3", "--tpmstate", "dir=/proc/self/fd/4,mode=0600", "--terminate"},
+		[]*os.File{theirs, folder}, log)
+	if errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%w: Debian's package swtpm has it", err)
+	}
+	if err != nil {
+		control.Close()
+		return nil, nil, err
+	}
+	t = &TPM{Process: p, log: log, ended: make(chan struct{})}
+	go func() {
+		t.exit = <-p.exited
+		close(t.ended)
+	}()
+	return t, control, nil
+}
+
+// Ended is closed when swtpm has ended.
+func (t *TPM) Ended() <-chan struct{} { return t.ended }
+
+// Exit is how swtpm has ended.
+func (t *TPM) Exit() life.Exit { return t.exit }
+
+// Close waits until swtpm has ended, but not for long. It returns an error if swtpm did not end well.
+func (t *TPM) Close() error {
+	defer t.log.Close()
+	timeout := time.NewTimer(tpmEndTime)
+	defer timeout.Stop()
+	select {
+	case <-t.ended:
+		if t.exit == (life.Exit{}) {
+			return nil
+		}
+		return fmt.Errorf("the emulator of the TPM %s: %s", t.exit, t.said)
+	case <-timeout.C:
+	}
+	t.Kill()
+	timeout.Reset(endTimeout)
+	select {
+	case <-t.ended:
+	case <-timeout.C:
+	}
+	return errors.New("the emulator of the TPM did not end with QEMU, and was killed")
+}

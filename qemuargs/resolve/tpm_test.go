@@ -1,0 +1,34 @@
+package resolve
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// tpmEmulator starts the image's swtpm for the test's time, and returns QEMU's end of its control socket.
+func tpmEmulator(t *testing.T) *os.File {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "theirs")
+	defer theirs.Close()
+	root, err := filepath.Abs(imageRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := program{path: root + "/usr/bin/swtpm", root: root}.command("socket", "--tpm2", "--ctrl", "type=unixio,clientfd=3", "--tpmstate", "dir="+t.TempDir(), "--terminate")
+	cmd.ExtraFiles = []*os.File{theirs}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return os.NewFile(uintptr(fds[0]), "TPM")
+}

@@ -1,0 +1,41 @@
+package qemuargs
+
+// TPMInterface is how the guest talks to a TPM: the name of QEMU's device.
+type TPMInterface string
+
+// Interfaces of a TPM. TIS is older: Linux knows it since 3.x, and every firmware knows it. CRB is that of TPM 2.0.
+const (
+	TIS TPMInterface = "tpm-tis"
+	CRB TPMInterface = "tpm-crb"
+)
+
+// TPM is a TPM 2.0. The program swtpm emulates it beside QEMU. QEMU inherits swtpm's control socket, over which it hands
+// swtpm another socket for the guest's commands. A TPM is no PCI device: its registers are at 0xfed40000.
+type TPM struct {
+	Interface TPMInterface `json:"interface"`
+	// Folder holds the TPM's state. swtpm gets it as an open descriptor, and QEMU does not see it.
+	Folder string `json:"folder"`
+}
+
+const tpmID = "tpm0"
+
+type tpmProps struct {
+	Driver string `json:"driver" from:"interface"`
+	ID     string `json:"id" rule:"the device's name"`
+	TPMDev string `json:"tpmdev" rule:"the emulator of the TPM"`
+}
+
+// args are none for a machine without a TPM; file is the descriptor of the control socket.
+func (t *TPM) args(file int) []Arg {
+	if t == nil {
+		return nil
+	}
+	of := Part{Field: "tpm"}
+	const socketID, backend = "chrtpm", "tpm-" + tpmID
+	return []Arg{
+		{Flag: "-chardev", Value: socket(socketID, file), Of: of},
+		{Flag: "-tpmdev", Value: Options{{Value: "emulator", Rule: "a program beside QEMU is the TPM"}, {Key: "id", Value: backend, Rule: "the emulator's name"},
+			{Key: "chardev", Value: socketID, Rule: "swtpm is at the other end"}}, Of: of},
+		{Flag: "-device", Value: tpmProps{Driver: string(t.Interface), ID: tpmID, TPMDev: backend}, Of: of},
+	}
+}
