@@ -77,7 +77,7 @@ empty :=
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What needs a second node.
 TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk \
-	TestMigrationClaims TestMigrationNetwork TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMoves TestVolumeUpdate TestWorkloadUpdate
+	TestMigrationClaims TestMigrationNetwork TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMoves TestVolumeUpdate TestWorkloadUpdate
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 

@@ -444,7 +444,7 @@ func TestRunUEFI(t *testing.T) {
 // TestRunTPM: the guest of a UEFI machine with a TPM finds a TPM 2.0 in which UEFI has measured what it started, and extends a PCR.
 func TestRunTPM(t *testing.T) {
 	t.Parallel()
-	image, err := filepath.Abs("../../_output/images/tiny-container-disk.tar")
+	image, err := filepath.Abs("../../_output/images/tiny-virtio-container-disk.tar")
 	if err != nil {
 		t.Fatal(err)
 	}

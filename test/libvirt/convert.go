@@ -118,7 +118,7 @@ func clock(m *qemuargs.Machine) Clock {
 }
 
 func devices(m *qemuargs.Machine, emulator string) (Devices, error) {
-	d := Devices{Emulator: emulator, Controllers: controllers(m), Balloon: Balloon{Model: "none"}}
+	d := Devices{Emulator: emulator, Controllers: controllers(m), Balloon: Balloon{Model: "none"}, TPM: tpm(m.TPM)}
 	names := map[string]int{}
 	for _, disk := range m.Disks {
 		out, err := diskOf(disk, names)

@@ -138,6 +138,7 @@ type Devices struct {
 	Watchdogs   []Watchdog   `xml:"watchdog"`
 	Balloon     Balloon      `xml:"memballoon"`
 	RNGs        []RNG        `xml:"rng"`
+	TPM         *TPM         `xml:"tpm"`
 }
 
 // Address is a device's place: a PCI address, or a drive's or a USB device's port.

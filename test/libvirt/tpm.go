@@ -1,0 +1,22 @@
+package libvirt
+
+import "github.com/kubeqemu/kubeqemu/qemuargs"
+
+// TPM is a TPM 2.0 that swtpm emulates.
+type TPM struct {
+	Model   string     `xml:"model,attr"`
+	Backend TPMBackend `xml:"backend"`
+}
+
+// TPMBackend is what the TPM is.
+type TPMBackend struct {
+	Type    string `xml:"type,attr"`
+	Version string `xml:"version,attr"`
+}
+
+func tpm(t *qemuargs.TPM) *TPM {
+	if t == nil {
+		return nil
+	}
+	return &TPM{Model: string(t.Interface), Backend: TPMBackend{Type: "emulator", Version: "2.0"}}
+}
