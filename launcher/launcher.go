@@ -110,13 +110,15 @@ type launcher struct {
 	images map[string]*os.File // of disks in volumes, likewise
 	abort  context.CancelFunc  // ends the preparation or the handshake
 
-	qemu     *process.QEMU
-	tpm      *process.TPM // nil without a TPM
-	qmp      *qmp.Client
-	events   <-chan monitor.Event
-	exited   <-chan life.Exit
-	canceled <-chan struct{} // closed when the launcher is to end; nil once the loop has seen that
-	results  chan func()     // work that other goroutines hand to the loop
+	qemu *process.QEMU
+	tpm  *process.TPM // nil without a TPM
+	// arrivingTPM is the open folder of a TPM in a volume, until its guest has arrived and runs.
+	arrivingTPM *os.File
+	qmp         *qmp.Client
+	events      <-chan monitor.Event
+	exited      <-chan life.Exit
+	canceled    <-chan struct{} // closed when the launcher is to end; nil once the loop has seen that
+	results     chan func()     // work that other goroutines hand to the loop
 
 	busy busy
 	// operating is how many requests for the guest QEMU has not answered.
@@ -332,6 +334,7 @@ func (l *launcher) close() {
 		l.agent.Close()
 	}
 	l.closeTPM()
+	l.forgetTPM()
 	if l.stderr != nil {
 		l.stderr.Close()
 	}

@@ -258,6 +258,7 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 		source.Variables = f.Variables.Path
 	}
 	var sent migration.Progress
+	tpm := l.tpm
 	moving.stop = l.startJob(ctx, m, control.JobMigrate, control.JobTargetGuest, 0, func(ctx context.Context) (_ int64, err error) {
 		defer func() {
 			state.Close()
@@ -266,6 +267,9 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 			}
 		}()
 		sent, err = source.Run(ctx)
+		if err != nil && tpm.HasEnded() {
+			err = fmt.Errorf("%w; the emulator of the TPM %s", err, tpm.Exit())
+		}
 		return sent.Transferred, err
 	}, func(err error) {
 		if err == nil {
@@ -356,6 +360,7 @@ func (l *launcher) arrived(ctx context.Context, before life.State) {
 	if !before.Order.Incoming || before.Phase != life.Received || l.life.Phase != life.Running && l.life.Phase != life.Paused {
 		return
 	}
+	l.keepTPM(ctx)
 	machine, log := &l.start.Machine, l.Log
 	l.later(ctx, func() error {
 		disks.Arrived(machine, log)

@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 
+	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 	"github.com/kubeqemu/kubeqemu/launcher/process"
@@ -15,8 +16,13 @@ func (l *launcher) startTPM(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
+	folder := l.files[disks.TPMFolder]
+	if m.InState && l.start.Incoming {
+		delete(l.files, disks.TPMFolder) // which close alone closes
+		l.arrivingTPM = folder
+	}
 	log := podlog.New(l.Stderr, "messages of the TPM", stderrBytesPerSecond, stderrBurst, l.Log)
-	tpm, file, err := process.StartTPM(l.TPM, m, log)
+	tpm, file, err := process.StartTPM(l.TPM, folder, log)
 	if err != nil {
 		return err
 	}
@@ -39,4 +45,26 @@ func (l *launcher) closeTPM() error {
 	tpm := l.tpm
 	l.tpm = nil
 	return tpm.Close()
+}
+
+// keepTPM makes the state of a TPM that has arrived the one that the VM's next start finds. It runs beside the loop.
+func (l *launcher) keepTPM(ctx context.Context) {
+	folder, machine, log := l.arrivingTPM, l.start.Machine.TPM, l.Log
+	if folder == nil {
+		return
+	}
+	l.arrivingTPM = nil
+	l.later(ctx, func() error {
+		defer folder.Close()
+		disks.ArrivedTPM(machine, folder, log)
+		return nil
+	}, func(error) {})
+}
+
+// forgetTPM removes the state of a TPM that has not arrived.
+func (l *launcher) forgetTPM() {
+	if l.arrivingTPM != nil {
+		disks.ForgetTPM(l.start.Machine.TPM, l.arrivingTPM)
+		l.arrivingTPM.Close()
+	}
 }

@@ -15,6 +15,8 @@ type TPM struct {
 	Interface TPMInterface `json:"interface"`
 	// Folder holds the TPM's state. swtpm gets it as an open descriptor, and QEMU does not see it.
 	Folder string `json:"folder"`
+	// InState: Folder is in the volume with the guest's state, and outlives the machine. The state is in a folder in there.
+	InState bool `json:"inState,omitempty"`
 }
 
 const tpmID = "tpm0"

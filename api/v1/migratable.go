@@ -56,6 +56,9 @@ func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 			return ReasonDisksNotMigratable, fmt.Sprintf("spec.volumes[%d], %s, %s", i, v.Name, why)
 		}
 	}
+	if why := vmi.tpmStays(); why != "" {
+		return ReasonTPMNotMigratable, why
+	}
 	if why := vmi.stateStays(); why != "" {
 		return ReasonDisksNotMigratable, why
 	}

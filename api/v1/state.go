@@ -22,7 +22,7 @@ const (
 
 // StateClaim says whether the guest's state is on a claim.
 func (s *VirtualMachineInstanceSpec) StateClaim() bool {
-	return s.Domain.PersistentVariables()
+	return s.Domain.PersistentVariables() || s.Domain.PersistentTPM()
 }
 
 // PersistentVariables says whether the UEFI variables outlive the VirtualMachineInstance.

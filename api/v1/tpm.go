@@ -1,15 +1,19 @@
 package v1
 
-import "k8s.io/utils/ptr"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
 
 // TPMDevice is a TPM 2.0, which a program beside QEMU emulates.
 type TPMDevice struct {
 	// Enabled: false leaves the TPM out. Default: true.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
-	// Persistent is refused: no TPM state outlives the VirtualMachineInstance yet.
+	// Persistent keeps the TPM's state on a claim that belongs to the VirtualMachine, so that it outlives the
+	// VirtualMachineInstance. The claim of a VirtualMachineInstance without a VirtualMachine goes with it. Default: false.
 	// +optional
-	Persistent UnsupportedPersistence `json:"persistent,omitempty"`
+	Persistent *bool `json:"persistent,omitempty"`
 }
 
 // TPM is the machine's TPM, or nil.
@@ -18,4 +22,21 @@ func (d *DomainSpec) TPM() *TPMDevice {
 		return t
 	}
 	return nil
+}
+
+// PersistentTPM says whether the TPM's state outlives the VirtualMachineInstance.
+func (d *DomainSpec) PersistentTPM() bool {
+	t := d.TPM()
+	return t != nil && ptr.Deref(t.Persistent, false)
+}
+
+// ReasonTPMNotMigratable: the guest's TPM has failed, and has no state that could move with the guest.
+const ReasonTPMNotMigratable = "TPMNotLiveMigratable"
+
+// tpmStays is why a TPM keeps its guest on the node; empty if it does not.
+func (vmi *VirtualMachineInstance) tpmStays() string {
+	if c := vmi.Status.Condition(ConditionTPMFailed); c == nil || c.Status != metav1.ConditionTrue {
+		return ""
+	}
+	return "the guest's TPM has failed, so that there is no state of it that could move; the guest can move when the VM was stopped and started"
 }

@@ -31,7 +31,7 @@ const (
 	FeatureMigration   = "migration"       // the guest can move to another launcher, or come from one
 	FeaturePostCopy    = "post-copy"       // and go on there before its memory is there
 	FeatureUEFI        = "uefi"            // UEFI, and system management mode on or off
-	FeatureState       = "state"           // UEFI variables on the claim with the guest's state
+	FeatureState       = "state"           // UEFI variables, or a TPM, on the claim with the guest's state
 	FeatureTPM         = "tpm"
 )
 
@@ -105,7 +105,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureKeep, r.KeepLauncher},
 		{FeatureMigration, r.Incoming},
 		{FeatureUEFI, r.Machine.Firmware != nil || r.Machine.SMM != ""},
-		{FeatureState, r.Machine.Firmware != nil && r.Machine.Firmware.Variables.InState},
+		{FeatureState, r.Machine.Firmware != nil && r.Machine.Firmware.Variables.InState || r.Machine.TPM != nil && r.Machine.TPM.InState},
 		{FeatureTPM, r.Machine.TPM != nil},
 		{FeatureVhostNet, slices.ContainsFunc(r.Machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost })},
 		{FeatureCluster, r.Machine.SMBIOS.Version != "" || r.Machine.SMBIOS.SKU != "" || r.Machine.Balloon != nil && r.Machine.Balloon.NoReporting},

@@ -37,7 +37,15 @@ func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, pat
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return openVolumes(ctx, &request.Machine, log)
+	files, err := openVolumes(ctx, &request.Machine, log)
+	if t := request.Machine.TPM; err == nil && t != nil {
+		if files[TPMFolder], err = openTPM(t, request.Incoming); err != nil {
+			delete(files, TPMFolder)
+			closeAll(files)
+			return nil, err
+		}
+	}
+	return files, err
 }
 
 // refuseIncomplete fails if a migration has left one of the disks half copied.
@@ -165,9 +173,6 @@ func closeAll(files map[string]*os.File) {
 
 func (f Folders) makeFiles(request *control.StartRequest) error {
 	if err := makeVariables(request.Machine.Firmware); err != nil {
-		return err
-	}
-	if err := makeTPM(request.Machine.TPM); err != nil {
 		return err
 	}
 	for _, d := range request.Machine.Disks {

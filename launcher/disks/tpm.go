@@ -2,19 +2,46 @@ package disks
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 
+	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// makeTPM makes the empty folder in which a new TPM keeps its state. A guest that arrives from another launcher brings the
-// state of its TPM.
-func makeTPM(t *qemuargs.TPM) error {
-	if t == nil {
-		return nil
+// TPMFolder is the name, among the files that Prepare returns, of the open folder with the TPM's state. QEMU does not inherit it.
+const TPMFolder = "tpm-folder"
+
+// openTPM opens the folder with the state of a machine's TPM, and makes it unless there is one from before. A guest that arrives from another
+// launcher brings the state.
+func openTPM(t *qemuargs.TPM, incoming bool) (*os.File, error) {
+	if t.InState {
+		f, err := diskimage.OpenTPM(filepath.Dir(t.Folder), filepath.Base(t.Folder), incoming)
+		if err != nil {
+			return nil, fmt.Errorf("open the TPM's state on the claim with the guest's state: %w", err)
+		}
+		return f, nil
 	}
 	if err := os.Mkdir(t.Folder, 0o700); err != nil {
-		return fmt.Errorf("make the folder of the TPM's state: %w", err)
+		return nil, fmt.Errorf("make the folder of the TPM's state: %w", err)
 	}
-	return nil
+	f, err := os.Open(t.Folder)
+	if err != nil {
+		return nil, fmt.Errorf("open the folder of the TPM's state: %w", err)
+	}
+	return f, nil
+}
+
+// ArrivedTPM notes that the state of the TPM in an open folder is the one that counts: its guest has arrived from another launcher, and runs. ArrivedTPM
+// logs an error and goes on, because the guest runs all the same.
+func ArrivedTPM(t *qemuargs.TPM, folder *os.File, log *slog.Logger) {
+	if err := diskimage.KeepTPM(filepath.Dir(t.Folder), filepath.Base(t.Folder), folder); err != nil {
+		log.Warn("the next start of the VM has the TPM's state from before the migration", "error", err)
+	}
+}
+
+// ForgetTPM removes the state of a TPM whose guest has not arrived. If that fails, the VM's next start does so.
+func ForgetTPM(t *qemuargs.TPM, folder *os.File) {
+	_ = diskimage.ForgetTPM(filepath.Dir(t.Folder), filepath.Base(t.Folder), folder)
 }

@@ -7,8 +7,6 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -24,28 +22,22 @@ type TPM struct {
 	exit  life.Exit     // valid then
 }
 
-// StartTPM starts the emulator of a machine's TPM, and returns QEMU's end of its control socket. swtpm ends when QEMU has closed that
-// end. StartTPM must be called on a thread that lives as long as the TPM (see Start). swtpm has the same user as the
+// StartTPM starts the emulator of a TPM whose state is in an open folder, which stays open. StartTPM returns QEMU's end of the emulator's control socket. swtpm ends
+// when QEMU has closed that end. StartTPM must be called on a thread that lives as long as the TPM (see Start). swtpm has the same user as the
 // launcher, and no more rights. It gives up system calls that it does not need by a filter of its own.
-func StartTPM(program string, m *qemuargs.TPM, log io.WriteCloser) (t *TPM, control *os.File, err error) {
+func StartTPM(program string, folder *os.File, log io.WriteCloser) (t *TPM, control *os.File, err error) {
 	defer func() {
 		if err != nil {
 			log.Close()
 			err = fmt.Errorf("start the TPM: %w", err)
 		}
 	}()
-	// swtpm splits its arguments at commas and follows links, so it gets the folder as a descriptor.
-	fd, err := unix.Open(m.Folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, &os.PathError{Op: "open", Path: m.Folder, Err: err}
-	}
-	folder := os.NewFile(uintptr(fd), m.Folder)
-	defer folder.Close()
 	control, theirs, err := Pair(string(qemuargs.InheritedTPM))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer theirs.Close()
+	// swtpm splits its arguments at commas, and follows links. So it gets the folder as a descriptor.
 	p, err := Start(program, []string{"socket", "--tpm2", "--ctrl", "type=unixio,clientfd=3", "--tpmstate", "dir=/proc/self/fd/4,mode=0600", "--terminate"},
 		[]*os.File{theirs, folder}, log)
 	if errors.Is(err, os.ErrNotExist) {
@@ -65,6 +57,19 @@ func StartTPM(program string, m *qemuargs.TPM, log io.WriteCloser) (t *TPM, cont
 
 // Ended is closed when swtpm has ended.
 func (t *TPM) Ended() <-chan struct{} { return t.ended }
+
+// HasEnded says whether there was an emulator, and it has ended.
+func (t *TPM) HasEnded() bool {
+	if t == nil {
+		return false
+	}
+	select {
+	case <-t.ended:
+		return true
+	default:
+		return false
+	}
+}
 
 // Exit is how swtpm has ended.
 func (t *TPM) Exit() life.Exit { return t.exit }

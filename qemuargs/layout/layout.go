@@ -46,6 +46,8 @@ const (
 	StateDir = "/var/lib/kubeqemu/state"
 	// TPM holds the state of a TPM that ends with its VMI.
 	TPM = RunDir + "/tpm"
+	// StateTPM holds the state of a TPM on the claim with the guest's state.
+	StateTPM = StateDir + "/tpm"
 	// TerminationLog is Kubernetes' default terminationMessagePath.
 	TerminationLog = "/dev/termination-log"
 	// QEMU is the emulator in the launcher image.

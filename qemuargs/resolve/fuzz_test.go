@@ -88,7 +88,7 @@ func (c *choices) devices(d *v1.Devices) {
 		d.Watchdog = &v1.Watchdog{Name: choose(c, "dog", "", "-"), I6300ESB: &v1.I6300ESBWatchdog{Action: choose(c, "", "reset", "poweroff", "shutdown", "none")}}
 	}
 	if c.flag() {
-		d.TPM = &v1.TPMDevice{Enabled: c.maybe(), Persistent: v1.UnsupportedPersistence(c.flag())}
+		d.TPM = &v1.TPMDevice{Enabled: c.maybe(), Persistent: c.maybe()}
 	}
 	if c.flag() {
 		d.Video = &v1.VideoDevice{Type: choose(c, "", "vga", "virtio", "bochs", "ramfb", "cirrus")}

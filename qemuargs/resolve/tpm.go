@@ -13,7 +13,11 @@ func tpm(domain *v1.DomainSpec, host Host, why *Decisions) *qemuargs.TPM {
 	if domain.TPM() == nil {
 		return nil
 	}
-	why.add("tpm.interface", field, "tpm-tis, as in KubeVirt")
-	why.add("tpm.folder", "", "the launcher's folder for the TPM's state")
+	why.add("tpm.interface", field+".persistent", "as in KubeVirt, tpm-crb if the state is persistent, and else tpm-tis")
+	why.add("tpm.folder", field+".persistent", "the folder for the TPM's state")
+	why.add("tpm.inState", field+".persistent", "")
+	if domain.PersistentTPM() {
+		return &qemuargs.TPM{Interface: qemuargs.CRB, Folder: layout.Below(host.Root, layout.StateTPM), InState: true}
+	}
 	return &qemuargs.TPM{Interface: qemuargs.TIS, Folder: layout.Below(host.Root, layout.TPM)}
 }

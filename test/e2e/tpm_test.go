@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
@@ -75,10 +77,61 @@ func TestTPM(t *testing.T) {
 	}
 }
 
+// TestTPMPersistent: an NV index outlives the VMI, on the claim that the UEFI variables are on too. The next VMI's PCRs begin anew.
+func TestTPMPersistent(t *testing.T) {
+	ns := namespace(t)
+	c := provision(t, ns)
+	configure(t, `{"vmStateStorageClass":"e2e-dynamic"}`, `{"vmStateStorageClass":null}`)
+	m := createVM(t, ns, "tpm", v1.RunStrategyManual, uefi(v1.EFI{SecureBoot: new(bool), Persistent: ptr.To(true)}), withTPM(v1.TPMDevice{Persistent: ptr.To(true)}))
+	m.asks(startIt)
+	first := m.runs("")
+	m.log().expect(4*time.Minute, "tiny: up")
+	digest := sha256.Sum256([]byte("this guest"))
+	useTPM(t, m.runner(), digest, "eightchr")
+	m.asks(stopIt(first), startIt)
+	second := m.runs(first)
+	m.log().expect(4*time.Minute, "tiny: up")
+	run := m.runner()
+	if !keptByTPM(run, "eightchr") {
+		t.Error("the next VMI's TPM has lost the NV index")
+	}
+	if got := run(pcr23); !strings.Contains(got, strings.Repeat("0", 64)) {
+		t.Errorf("the next VMI's PCR 23 is %q", got)
+	}
+	m.asks(stopIt(second))
+	m.is(v1.VirtualMachineStatusStopped)
+	claims, err := m.stateClaims()
+	if err != nil || len(claims) != 1 {
+		t.Fatalf("%d claims (%v)", len(claims), err)
+	}
+	file := c.nodeFolder(string(claims[0].UID)) + "/tpm/1/tpm2-00.permall"
+	if out, err := onNodeNamed(claims[0].Annotations[selectedNode], `truncate -s 100 "$1"`, file); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	m.asks(startIt)
+	if err := poll(2*time.Minute, func() error {
+		now, err := m.instance()
+		if err != nil {
+			return err
+		}
+		if r := now.Status.Condition(v1.ConditionReady); r == nil || !strings.Contains(r.Message, "/tpm/1/tpm2-00.permall: it has 100 bytes") {
+			return fmt.Errorf("with a broken TPM in the claim: %s, %+v", now.Status.Phase, r)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestMigrationTPM: a guest takes its TPM's PCRs and NV indices to another node.
 func TestMigrationTPM(t *testing.T) {
 	newSecondNode(t)
-	m := createVM(t, namespace(t), "tpm", v1.RunStrategyAlways, uefi(v1.EFI{SecureBoot: new(bool)}), withTPM(v1.TPMDevice{}))
+	moveTPM(t, createVM(t, namespace(t), "tpm", v1.RunStrategyAlways, uefi(v1.EFI{SecureBoot: new(bool)}), withTPM(v1.TPMDevice{})))
+}
+
+// moveTPM has a VM's guest use its TPM and move.
+func moveTPM(t *testing.T, m vm) {
+	t.Helper()
 	m.runs("")
 	m.log().expect(4*time.Minute, "tiny: up")
 	run := m.runner()
@@ -95,5 +148,25 @@ func TestMigrationTPM(t *testing.T) {
 	}
 	if !keptByTPM(run, "eightchr") {
 		t.Error("after the migration the NV index has lost its text")
+	}
+}
+
+// TestMigrationTPMPersistent: a guest whose TPM is on a claim of both nodes moves, and the VM's next start finds the TPM there.
+func TestMigrationTPMPersistent(t *testing.T) {
+	newSecondNode(t)
+	ns := namespace(t)
+	sharedState(t)
+	configure(t, `{"vmStateStorageClass":"e2e-shared"}`, `{"vmStateStorageClass":null}`)
+	m := createVM(t, ns, "tpm", v1.RunStrategyAlways, uefi(v1.EFI{SecureBoot: new(bool)}), withTPM(v1.TPMDevice{Persistent: ptr.To(true)}))
+	first := m.runs("")
+	moveTPM(t, m)
+	if got := m.runner()(launchertest.WriteNV([8]byte([]byte("atTarget")))); !strings.Contains(got, "8002") {
+		t.Errorf("the TPM refuses to write: %q", got)
+	}
+	m.asks(stopIt(first), startIt)
+	m.runs(first)
+	m.log().expect(4*time.Minute, "tiny: up")
+	if !keptByTPM(m.runner(), "atTarget") {
+		t.Error("after migration and restart the NV index has lost its text")
 	}
 }
