@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/cloudinit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/iso9660"
 	"github.com/kubeqemu/kubeqemu/launcher/secrets"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
@@ -29,7 +30,7 @@ func makeSeed(dir string, seed control.CloudInitSeed, path string) error {
 	if seed.ConfigDriveUUID != "" {
 		label, files = cloudinit.ConfigDriveLabel, cloudinit.ConfigDrive
 	}
-	image, err := cloudinit.Seed(label, files(instance, seed.UserData, seed.NetworkData))
+	image, err := iso9660.Image(label, files(instance, seed.UserData, seed.NetworkData))
 	if err == nil {
 		err = os.WriteFile(path, image, 0o600)
 	}

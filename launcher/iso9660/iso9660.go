@@ -1,4 +1,4 @@
-package cloudinit
+package iso9660
 
 import (
 	"bytes"
@@ -35,6 +35,9 @@ type volume struct {
 	primary, joliet *tree
 	files           []*node
 	size            uint32 // in sectors
+	// continued are the nodes whose names go on in the continuation area, which begins at a sector.
+	continued []*node
+	area      uint32
 }
 
 // tree is one of the two trees of directories.
@@ -59,6 +62,7 @@ func newVolume(label string, root *node) *volume {
 			t.extent[d] = v.take(t.length[d])
 		}
 	}
+	v.continueNames()
 	for _, d := range v.primary.dirs {
 		for _, c := range d.children {
 			if c.file {
@@ -71,6 +75,29 @@ func newVolume(label string, root *node) *volume {
 	}
 	v.size += padding
 	return v
+}
+
+// continueNames gives the rest of each long name a place in the continuation area. A rest does not cross the end of a sector
+// (P1281, 5.1: an area lies within a sector).
+func (v *volume) continueNames() {
+	end := uint32(0)
+	for _, d := range v.primary.dirs {
+		for _, c := range d.children {
+			if len(c.name) <= maxInline {
+				continue
+			}
+			length := uint32(len(restOfName(c.name)))
+			if end%sector+length > sector {
+				end = sectors(end) * sector
+			}
+			c.rest, end = end, end+length
+			v.continued = append(v.continued, c)
+		}
+	}
+	v.area = v.take(end)
+	for _, c := range v.continued {
+		c.rest += v.area * sector
+	}
 }
 
 func sectors(length uint32) uint32 { return (length + sector - 1) / sector }
@@ -95,6 +122,9 @@ func (v *volume) bytes() []byte {
 			put(t.extent[d], t.directory(d))
 		}
 	}
+	for _, c := range v.continued {
+		copy(out[c.rest:], restOfName(c.name))
+	}
 	for _, f := range v.files {
 		put(f.extent, f.data) // an empty file has no extent and puts nothing
 	}
@@ -111,7 +141,11 @@ func (v *volume) descriptor(t *tree) []byte {
 	}
 	copy(b[1:], "CD001\x01")
 	t.text(b[8:40], "")
-	t.text(b[40:72], v.label)
+	label := v.label
+	if t.joliet {
+		label = cut(label, maxJolietLabel)
+	}
+	t.text(b[40:72], label)
 	both32(b[80:], v.size)
 	both16(b[120:], 1) // volumes in the set
 	both16(b[124:], 1) // this volume's number
@@ -151,7 +185,7 @@ func newTree(root *node, joliet bool) *tree {
 func (t *tree) sorted(d *node) []*node {
 	return slices.SortedFunc(slices.Values(d.children), func(a, b *node) int {
 		if t.joliet {
-			return strings.Compare(a.name, b.name)
+			return strings.Compare(a.joliet, b.joliet)
 		}
 		aBase, aExt, _ := strings.Cut(a.short, ".")
 		bBase, bExt, _ := strings.Cut(b.short, ".")
@@ -165,7 +199,7 @@ func (t *tree) identifier(n *node) string {
 	case n.parent == nil:
 		return "\x00"
 	case t.joliet:
-		return ucs2(n.name)
+		return ucs2(n.joliet)
 	case n.file:
 		return n.short + ";1"
 	}
@@ -197,10 +231,10 @@ func (t *tree) directory(d *node) []byte {
 	if d.parent != nil {
 		parent = d.parent
 	}
-	b := t.record("\x00", d, t.systemUse(d, d.parent == nil, ""))
-	b = append(b, t.record("\x01", parent, t.systemUse(parent, false, ""))...)
+	b := t.record("\x00", d, t.systemUse(d, d.parent == nil, nil))
+	b = append(b, t.record("\x01", parent, t.systemUse(parent, false, nil))...)
 	for _, c := range t.sorted(d) {
-		r := t.record(t.identifier(c), c, t.systemUse(c, false, c.name))
+		r := t.record(t.identifier(c), c, t.systemUse(c, false, c))
 		// A record does not cross the end of a sector.
 		if left := sector - len(b)%sector; left < len(r) {
 			b = append(b, make([]byte, left)...)
@@ -232,13 +266,13 @@ func (t *tree) record(id string, n *node, systemUse []byte) []byte {
 	if len(b)%2 == 1 {
 		b = append(b, 0)
 	}
-	b[0] = byte(len(b)) // at most 34+14 + 7+18+36+26 + 5+64, or 34+128
+	b[0] = byte(len(b)) // at most 34+14 + 36+26 + 5+maxInline, or 34+128
 	return b
 }
 
 // systemUse returns the entries of Rock Ridge (IEEE P1281 and P1282): POSIX attributes, times
-// and the name, and in the root the entries that announce Rock Ridge.
-func (t *tree) systemUse(n *node, announce bool, name string) []byte {
+// and the name of named, unless that is nil, and in the root the entries that announce Rock Ridge.
+func (t *tree) systemUse(n *node, announce bool, named *node) []byte {
 	if t.joliet {
 		return nil
 	}
@@ -263,11 +297,39 @@ func (t *tree) systemUse(n *node, announce bool, name string) []byte {
 	b = append(b, px...)
 	b = append(b, "TF\x1a\x01\x0e"...) // modified, accessed, changed
 	b = append(b, bytes.Repeat(recordTime[:], 3)...)
-	if name != "" {
-		b = append(b, 'N', 'M', byte(5+len(name)), 1, 0)
-		b = append(b, name...)
+	switch {
+	case named == nil:
+	case len(named.name) <= maxInline:
+		b = append(b, nameEntry(named.name, false)...)
+	default:
+		b = append(b, nameEntry(named.name[:firstPart], true)...)
+		ce := make([]byte, 28)
+		copy(ce, "CE\x1c\x01")
+		both32(ce[4:], named.rest/sector)
+		both32(ce[12:], named.rest%sector)
+		both32(ce[20:], uint32(len(restOfName(named.name))))
+		b = append(b, ce...)
 	}
 	return b
+}
+
+// A record has 254 bytes at most. A name that does not fit goes on in the continuation area, to
+// which an entry of 28 bytes leads.
+const (
+	maxInline = 254 - 48 - 36 - 26 - 5
+	firstPart = maxInline - 28
+)
+
+// restOfName is what the continuation area holds of a long name.
+func restOfName(name string) []byte { return nameEntry(name[firstPart:], false) }
+
+// nameEntry is an entry with a name, or with a part that another entry follows.
+func nameEntry(part string, goesOn bool) []byte {
+	flags := byte(0)
+	if goesOn {
+		flags = 1
+	}
+	return append([]byte{'N', 'M', byte(5 + len(part)), 1, flags}, part...)
 }
 
 // text fills a field of a descriptor, which is padded with spaces.
