@@ -28,6 +28,7 @@ type moving struct {
 	// not end with virt-handler: QEMU would let the guest run on, which may run elsewhere by then.
 	peer    *os.File
 	mirrors []migration.Mirror
+	carried []migration.Carried
 	target  *migration.Target // nil before the first export, and before receive
 	// receiving: the target belongs to a job.
 	receiving bool
@@ -67,10 +68,13 @@ func (m *moving) close() {
 	for _, d := range m.mirrors {
 		d.Channel.Close()
 	}
+	for _, d := range m.carried {
+		d.Channel.Close()
+	}
 	if m.target != nil {
 		m.target.Close()
 	}
-	m.state, m.peer, m.mirrors, m.target = nil, nil, nil, nil
+	m.state, m.peer, m.mirrors, m.carried, m.target = nil, nil, nil, nil, nil
 }
 
 // canMove returns why no channel can be opened now, or nil.
@@ -120,7 +124,8 @@ func (l *launcher) mirrorDisk(_ context.Context, m *link.Command) {
 	case err != nil:
 	case l.moving.state == nil:
 		err = errors.New("mirror-disk: no channel was opened")
-	case slices.ContainsFunc(l.moving.mirrors, func(d migration.Mirror) bool { return d.Node == disk.NodeName() }):
+	case slices.ContainsFunc(l.moving.mirrors, func(d migration.Mirror) bool { return d.Node == disk.NodeName() }),
+		slices.ContainsFunc(l.moving.carried, func(d migration.Carried) bool { return d.Disk == disk.Name }):
 		err = fmt.Errorf("mirror-disk: disk %q is mirrored already", disk.Name)
 	}
 	if err != nil {
@@ -130,6 +135,11 @@ func (l *launcher) mirrorDisk(_ context.Context, m *link.Command) {
 	ours, theirs, err := process.Pair("disk " + disk.Name)
 	if err != nil {
 		m.Answer(nil, err)
+		return
+	}
+	if disk.Carried() {
+		l.moving.carried = append(l.moving.carried, migration.Carried{Disk: disk.Name, Path: disk.Image.Path, Size: disk.Image.Packed, Channel: ours})
+		m.Answer(nil, nil, theirs)
 		return
 	}
 	l.moving.mirrors = append(l.moving.mirrors, migration.Mirror{Disk: disk.Name, Node: disk.NodeName(), Channel: ours})
@@ -143,6 +153,12 @@ func (l *launcher) exportDisk(m *link.Command) (work, error) {
 		return nil, err
 	}
 	target := l.moving.receiver(l)
+	if disk.Carried() {
+		return func(context.Context) (answer, error) {
+			file, err := target.Take(disk.Name, disk.Image.Path, disk.Image.Packed)
+			return answer{file: file}, err
+		}, nil
+	}
 	return func(ctx context.Context) (answer, error) {
 		file, err := target.Export(ctx, disk.NodeName())
 		return answer{file: file}, err
@@ -170,18 +186,18 @@ func (m *moving) receiver(l *launcher) *migration.Target {
 	return m.target
 }
 
-// namedDisk is the writable disk of the Machine that a command names.
+// namedDisk is the disk of the Machine that a command names, which is writable or carried.
 func (l *launcher) namedDisk(m *link.Command) (disk qemuargs.Disk, err error) {
 	var request control.DiskRequest
 	if err := control.Decode(m.Data, &request); err != nil {
 		return disk, err
 	}
 	for _, d := range l.start.Machine.Disks {
-		if d.Name == request.Disk && !d.ReadOnly {
+		if d.Name == request.Disk && (!d.ReadOnly || d.Carried()) {
 			return d, nil
 		}
 	}
-	return disk, fmt.Errorf("%s: the machine has no writable disk %q", m.Execute, request.Disk)
+	return disk, fmt.Errorf("%s: the machine has no disk %q that is copied", m.Execute, request.Disk)
 }
 
 // receive lets QEMU receive a guest from the channel.
@@ -243,12 +259,12 @@ func (l *launcher) migrate(ctx context.Context, m *link.Command) {
 func (l *launcher) send(ctx context.Context, m *link.Command) {
 	moving := &l.moving
 	moving.changed, moving.permit, moving.report = make(chan struct{}, 1), make(chan error, 1), &control.MigrationReport{}
-	state, mirrors, permit := moving.state, moving.mirrors, moving.permit
-	moving.state, moving.mirrors, moving.postCopy = nil, nil, nil
+	state, mirrors, carried, permit := moving.state, moving.mirrors, moving.carried, moving.permit
+	moving.state, moving.mirrors, moving.carried, moving.postCopy = nil, nil, nil, nil
 	if moving.limits.PostCopy {
 		moving.postCopy = make(chan struct{})
 	}
-	source := &migration.Source{QEMU: l.qmp, State: state, Mirrors: mirrors, Limits: moving.limits, Changed: moving.changed,
+	source := &migration.Source{QEMU: l.qmp, State: state, Mirrors: mirrors, Carried: carried, Limits: moving.limits, Changed: moving.changed,
 		PostCopy: moving.postCopy,
 		Permit:   func(ctx context.Context) error { return l.askSwitchover(ctx, permit) },
 		Trails:   func() { l.tell(ctx, life.MemoryTrails{}) },
@@ -263,6 +279,9 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 		defer func() {
 			state.Close()
 			for _, d := range mirrors {
+				d.Channel.Close()
+			}
+			for _, d := range carried {
 				d.Channel.Close()
 			}
 		}()

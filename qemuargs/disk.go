@@ -62,6 +62,9 @@ type Image struct {
 	// QEMU starts; 0 for an image that exists. In a volume, the launcher never replaces an
 	// existing file.
 	Create int64 `json:"create,omitempty"`
+	// Packed is the size, in bytes, of an image that the launcher has made of the files of a config volume before it knew of the
+	// Machine; 0 for any other image.
+	Packed int64 `json:"packed,omitempty"`
 	// Volume, if set, says that the image lies where others than the launcher may write too.
 	// The launcher opens it, and QEMU gets a descriptor: QEMU uses that file, whatever becomes
 	// of the path meanwhile. QEMU locks the file.

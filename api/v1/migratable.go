@@ -122,14 +122,14 @@ func (vmi *VirtualMachineInstance) SharesDisks() bool {
 	})
 }
 
-// CopiedDisks are the disks that the target has files of its own for, and that the guest can write to. A
-// migration copies them.
+// CopiedDisks are the disks that the target has files of its own for, and that the guest can write to or that
+// are made of a config volume, which may hold other files by then. A migration copies them.
 func (vmi *VirtualMachineInstance) CopiedDisks() []string {
 	var out []string
 	for _, d := range vmi.Spec.Domain.Devices.Disks {
 		_, readOnly := d.Target()
 		i := slices.IndexFunc(vmi.Spec.Volumes, func(v Volume) bool { return v.Name == d.Name })
-		if i < 0 || readOnly {
+		if i < 0 || readOnly && !vmi.Spec.Volumes[i].IsConfig() {
 			continue
 		}
 		if v := &vmi.Spec.Volumes[i]; v.HostDisk == nil && (v.Claim() == nil || v.Claim().Overlay || vmi.Moves(v.Name)) {

@@ -69,6 +69,7 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 		errs = append(errs, field.Invalid(domain.Child("features", "apic", "enabled"), false, "a q35 machine always has an APIC"))
 	}
 	errs = append(errs, validateVolumes(spec.Volumes, path.Child("volumes"))...)
+	errs = append(errs, validateServiceAccounts(spec, path)...)
 	errs = append(errs, validateAccessCredentials(spec, path.Child("accessCredentials"))...)
 	devices := domain.Child("devices")
 	errs = append(errs, validateDevices(&spec.Domain.Devices, devices)...)

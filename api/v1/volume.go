@@ -14,7 +14,7 @@ import (
 
 // Volume is where a disk's content comes from. Exactly one source is set.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump), has(self.containerPath)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, cloudInitConfigDrive, emptyDisk)"
+// +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump), has(self.containerPath)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, cloudInitConfigDrive, emptyDisk, configMap, secret, downwardAPI, serviceAccount, sysprep)"
 type Volume struct {
 	// Name of the volume; a disk refers to it.
 	// +kubebuilder:validation:MinLength=1
@@ -48,22 +48,22 @@ type Volume struct {
 	// hostDisk.folders permit it (KubeVirt: the feature gate HostDisk).
 	// +optional
 	HostDisk *HostDisk `json:"hostDisk,omitempty"`
+	// ConfigMap is a disk with the entries of a ConfigMap as files, as they are when the VMI starts.
+	// +optional
+	ConfigMap *ConfigMapVolumeSource `json:"configMap,omitempty"`
+	// Secret is a disk with the entries of a Secret as files, as they are when the VMI starts.
+	// +optional
+	Secret *SecretVolumeSource `json:"secret,omitempty"`
+	// DownwardAPI is a disk with facts about the launcher pod as files, as they are when the VMI starts.
+	// +optional
+	DownwardAPI *DownwardAPIVolumeSource `json:"downwardAPI,omitempty"`
+	// ServiceAccount is a disk with a token of a service account. At most one volume may be one.
+	// +optional
+	ServiceAccount *ServiceAccountVolumeSource `json:"serviceAccount,omitempty"`
+	// Sysprep is a disk with Windows' answer files.
+	// +optional
+	Sysprep *SysprepSource `json:"sysprep,omitempty"`
 
-	// ConfigMap is refused: not supported yet.
-	// +optional
-	ConfigMap *Unsupported `json:"configMap,omitempty"`
-	// Secret is refused: not supported yet.
-	// +optional
-	Secret *Unsupported `json:"secret,omitempty"`
-	// DownwardAPI is refused: not supported yet.
-	// +optional
-	DownwardAPI *Unsupported `json:"downwardAPI,omitempty"`
-	// ServiceAccount is refused: not supported yet.
-	// +optional
-	ServiceAccount *Unsupported `json:"serviceAccount,omitempty"`
-	// Sysprep is refused: not supported yet.
-	// +optional
-	Sysprep *Unsupported `json:"sysprep,omitempty"`
 	// DownwardMetrics is refused: not supported yet.
 	// +optional
 	DownwardMetrics *Unsupported `json:"downwardMetrics,omitempty"`
@@ -175,7 +175,7 @@ func hasFixedTag(image string) bool {
 	return tagged && tag != "latest"
 }
 
-const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, cloudInitConfigDrive, emptyDisk)"
+const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, cloudInitConfigDrive, emptyDisk, configMap, secret, downwardAPI, serviceAccount, sysprep)"
 
 func validateVolumes(volumes []Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -233,6 +233,12 @@ func validateSource(v Volume, path *field.Path) field.ErrorList {
 		sources++
 		errs = append(errs, h.validate(path.Child("hostDisk"))...)
 	}
+	for _, set := range []bool{v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.ServiceAccount != nil, v.Sysprep != nil} {
+		if set {
+			sources++
+		}
+	}
+	errs = append(errs, validateConfigVolume(&v, path)...)
 	// A source that is refused is reported by its own path.
 	if refused := refusedSources(v, path); sources+refused != 1 {
 		errs = append(errs, field.Invalid(path, v.Name, sourceRule))

@@ -164,7 +164,7 @@ func rights(kind string) [][]right {
 
 // Account is the service account that a VM runs as.
 func Account(vm *v1.VirtualMachine) string {
-	return cmp.Or(vm.Spec.Template.Spec.ServiceAccountName, "default")
+	return cmp.Or(vm.Spec.Template.Spec.PodServiceAccount(), "default")
 }
 
 // mayClone returns an error of ErrUnauthorized if the VM's account may not clone the source. It may

@@ -21,6 +21,7 @@ func Inspection(vmi *v1.VirtualMachineInstance) control.InspectRequest {
 			request.ContainerDisks = append(request.ContainerDisks, control.ContainerDisk{Volume: v.Name, Path: v.ContainerDisk.Path})
 		}
 	}
+	request.ConfigVolumes = configVolumes(vmi)
 	if k := vmi.KernelContainer(); k != nil {
 		request.Kernel = &control.KernelFiles{Kernel: k.KernelPath, Initrd: k.InitrdPath}
 	}
@@ -35,6 +36,9 @@ func Take(host *resolve.Host, asked control.InspectRequest, reply control.Inspec
 	}
 	if len(reply.Claims) != len(asked.Claims) {
 		return fmt.Errorf("inspect claims: %w: asked about %d, got %d", control.ErrProtocol, len(asked.Claims), len(reply.Claims))
+	}
+	if err := takeConfig(host, asked, reply); err != nil {
+		return err
 	}
 	host.OverlayDirect = reply.OverlayDirect
 	if asked.Kernel != nil {

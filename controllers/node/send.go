@@ -133,6 +133,9 @@ func needsOf(vmi *v1.VirtualMachineInstance, claims map[string]int64) []string {
 	if slices.ContainsFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Multus != nil }) {
 		needs = append(needs, peers.NeedNetworks)
 	}
+	if slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.IsConfig() }) {
+		needs = append(needs, peers.NeedConfigVolumes)
+	}
 	return needs
 }
 

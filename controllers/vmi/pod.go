@@ -76,7 +76,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 			TopologySpreadConstraints:     slices.Clone(vmi.Spec.TopologySpreadConstraints),
 			PriorityClassName:             vmi.Spec.PriorityClassName,
 			SchedulerName:                 vmi.Spec.SchedulerName,
-			ServiceAccountName:            vmi.Spec.ServiceAccountName,
+			ServiceAccountName:            vmi.Spec.PodServiceAccount(),
 			Hostname:                      vmi.GuestHostname(),
 			Subdomain:                     vmi.Spec.Subdomain,
 			DNSPolicy:                     vmi.Spec.DNSPolicy,
@@ -100,6 +100,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	}
 	addImages(pod, vmi)
 	addSecrets(pod, vmi)
+	addConfigVolumes(pod, vmi)
 	addClaims(pod, vmi)
 	addState(pod, vmi)
 	addHostDisks(pod, vmi, config.Cluster)

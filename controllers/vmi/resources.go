@@ -23,6 +23,7 @@ const (
 	overheadRun       = 8 * mib   // sockets, and small files in memory; part of overheadFixed
 	overheadSeed      = 1 * mib   // a cloud-init seed, in memory
 	overheadSecret    = 1 * mib   // data from a Secret in a seed
+	overheadConfig    = 3 * mib   // a disk of files, in memory (qemuargs.MaxPacked)
 )
 
 // Overhead is the memory booked besides guest RAM, in bytes.
@@ -47,10 +48,13 @@ func Overhead(vmi *v1.VirtualMachineInstance, emulation bool) int64 {
 	return total + seeds(vmi)
 }
 
-// seeds is the memory that cloud-init seeds may take, in bytes.
+// seeds is the memory that cloud-init seeds and disks of files may take, in bytes.
 func seeds(vmi *v1.VirtualMachineInstance) int64 {
 	total := int64(0)
 	for _, v := range vmi.Spec.Volumes {
+		if v.IsConfig() {
+			total += overheadConfig
+		}
 		ci := v.CloudInit()
 		if ci == nil {
 			continue

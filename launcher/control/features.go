@@ -33,12 +33,13 @@ const (
 	FeatureUEFI        = "uefi"            // UEFI, and system management mode on or off
 	FeatureState       = "state"           // UEFI variables, or a TPM, on the claim with the guest's state
 	FeatureTPM         = "tpm"
+	FeatureConfig      = "config-volumes"  // disks made of config volumes
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -107,6 +108,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureUEFI, r.Machine.Firmware != nil || r.Machine.SMM != ""},
 		{FeatureState, r.Machine.Firmware != nil && r.Machine.Firmware.Variables.InState || r.Machine.TPM != nil && r.Machine.TPM.InState},
 		{FeatureTPM, r.Machine.TPM != nil},
+		{FeatureConfig, slices.ContainsFunc(r.Machine.Disks, func(d qemuargs.Disk) bool { return d.Image.Packed > 0 })},
 		{FeatureVhostNet, slices.ContainsFunc(r.Machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost })},
 		{FeatureCluster, r.Machine.SMBIOS.Version != "" || r.Machine.SMBIOS.SKU != "" || r.Machine.Balloon != nil && r.Machine.Balloon.NoReporting},
 	} {

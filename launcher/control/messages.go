@@ -123,6 +123,8 @@ type InspectRequest struct {
 	ContainerDisks []ContainerDisk `json:"containerDisks,omitempty"`
 	// Claims are the disks on PersistentVolumeClaims.
 	Claims []Claim `json:"claims,omitempty"`
+	// ConfigVolumes are volumes of which the launcher makes disks.
+	ConfigVolumes []ConfigVolume `json:"configVolumes,omitempty"`
 	// Kernel names the files to be booted in the kernel's image volume.
 	Kernel *KernelFiles `json:"kernel,omitempty"`
 }
@@ -155,6 +157,8 @@ type ContainerDisk struct {
 type InspectReply struct {
 	ContainerDisks []qemuargs.ImageFacts  `json:"containerDisks,omitempty"`
 	Claims         []qemuargs.VolumeFacts `json:"claims,omitempty"`
+	// ConfigVolumes has one entry per config volume, in the request's order.
+	ConfigVolumes []qemuargs.ConfigFacts `json:"configVolumes,omitempty"`
 	// Kernel answers the request's.
 	Kernel *qemuargs.KernelFacts `json:"kernel,omitempty"`
 	// OverlayDirect: O_DIRECT works where overlays are made.

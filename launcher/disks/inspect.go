@@ -18,6 +18,8 @@ type Folders struct {
 	Overlays string
 	Kernel   string // the image of a kernel that is booted directly
 	Secrets  string // one folder for each Secret
+	Config   string // one folder for each volume of which a disk is made
+	Run      string // those disks
 	Claims   string // one folder for each claim of mode Filesystem
 	Blocks   string // one device for each claim of mode Block
 }
@@ -26,6 +28,7 @@ type Folders struct {
 func (f *Folders) Default() {
 	f.Images, f.Overlays = cmp.Or(f.Images, layout.ImageVolumeDir), cmp.Or(f.Overlays, layout.OverlayDir)
 	f.Kernel, f.Secrets = cmp.Or(f.Kernel, layout.KernelDir), cmp.Or(f.Secrets, layout.SecretDir)
+	f.Config, f.Run = cmp.Or(f.Config, layout.ConfigDir), cmp.Or(f.Run, layout.RunDir)
 	f.Claims, f.Blocks = cmp.Or(f.Claims, layout.ClaimDir), cmp.Or(f.Blocks, layout.BlockDir)
 }
 
@@ -57,6 +60,9 @@ func (f Folders) Inspect(request control.InspectRequest) control.InspectReply {
 			facts = qemuargs.VolumeFacts{Error: err.Error()}
 		}
 		reply.Claims = append(reply.Claims, facts)
+	}
+	for _, c := range request.ConfigVolumes {
+		reply.ConfigVolumes = append(reply.ConfigVolumes, f.makeConfig(c))
 	}
 	return reply
 }

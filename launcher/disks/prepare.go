@@ -180,6 +180,8 @@ func (f Folders) makeFiles(request *control.StartRequest) error {
 		switch {
 		case d.Overlay != nil:
 			err = diskimage.Create(d.Overlay.Path, d.Overlay.VirtualSize)
+		case d.Image.Packed > 0:
+			err = placeConfig(d.Image, request.Incoming)
 		case d.Image.Create > 0 && d.Image.Volume != "" && request.Incoming:
 			err = diskimage.CreateIncoming(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), request.Machine.UUID, d.Image.Create)
 		case d.Image.Create > 0 && d.Image.Volume != "":

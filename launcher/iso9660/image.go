@@ -15,7 +15,7 @@ import (
 const (
 	MaxFileSize = 4 << 20  // bytes in one file
 	MaxSize     = 16 << 20 // bytes in all files
-	MaxFiles    = 4096
+	MaxFiles    = 512
 	// MaxLabel is how many characters a label has at most: what a volume identifier holds. Joliet holds the first 16 of them.
 	MaxLabel       = 32
 	maxJolietLabel = 16
@@ -31,7 +31,7 @@ var (
 	ErrDuplicate = errors.New("name is taken")
 	ErrFileSize  = errors.New("file is larger than 4 MiB")
 	ErrSize      = errors.New("files are larger than 16 MiB together")
-	ErrFileCount = errors.New("more than 4096 files")
+	ErrFileCount = errors.New("more than 512 files")
 	ErrLabel     = errors.New("label must be 1 to 32 of A-Z a-z 0-9 . _ -")
 )
 

@@ -19,6 +19,8 @@ type Source struct {
 	State *os.File
 	// Mirrors are the disks that the target has files of its own for.
 	Mirrors []Mirror
+	// Carried are those of them that are only read.
+	Carried []Carried
 	Limits  Limits
 	// Variables is the file of the guest's UEFI variables; empty without UEFI.
 	Variables string
@@ -86,6 +88,9 @@ func (s *Source) Run(ctx context.Context) (Progress, error) {
 	defer cancel()
 	if err := s.prepare(ctx); err != nil {
 		return Progress{}, err
+	}
+	if err := s.carry(limited); err != nil {
+		return Progress{}, cause(limited, err)
 	}
 	// After the mirrors, which may take long: what the guest writes meanwhile QEMU sends.
 	mirroring, err := s.mirror(limited, w, begun)

@@ -23,6 +23,7 @@ type Target struct {
 
 	listener *net.UnixListener // of QEMU's NBD server; nil before the first Export
 	nodes    []string          // that are exported
+	taken    []taken
 }
 
 // serverFD is the name by which QEMU knows the socket of its NBD server.
@@ -148,6 +149,9 @@ func (t *Target) Receive(ctx context.Context, state *os.File, trails func()) err
 	if err := t.unserve(ctx, w, lost); err != nil {
 		return err
 	}
+	if err := t.whole(); err != nil {
+		return err
+	}
 	if t.Whole != nil {
 		t.Whole()
 	}
@@ -214,8 +218,11 @@ func (t *Target) unserve(ctx context.Context, w *watcher, lost func() bool) erro
 // unserveTimeout is virt-controller's for a guest that left by post-copy and runs nowhere.
 const unserveTimeout = 10 * time.Minute
 
-// Close closes the socket that QEMU's NBD server listens on.
+// Close closes the socket that QEMU's NBD server listens on, and the connections over which files come.
 func (t *Target) Close() {
+	for _, file := range t.taken {
+		file.conn.Close()
+	}
 	if t.listener != nil {
 		t.listener.Close()
 		t.listener = nil

@@ -45,6 +45,11 @@ var elsewhereFields = []struct{ field, why string }{
 	{"spec.domain.devices.interfaces[*].state", "up is all that there is"},
 	{"spec.volumes[*].cloudInitNoCloud", seed},
 	{"spec.volumes[*].cloudInitConfigDrive", seed},
+	{"spec.volumes[*].configMap", packed},
+	{"spec.volumes[*].secret", packed},
+	{"spec.volumes[*].downwardAPI", packed},
+	{"spec.volumes[*].serviceAccount", packed},
+	{"spec.volumes[*].sysprep", packed},
 	{"spec.volumes[*].persistentVolumeClaim.claimName", mounted},
 	{"spec.volumes[*].ephemeral.persistentVolumeClaim", mounted},
 	{"spec.volumes[*].dataVolume.name", mounted},
@@ -60,6 +65,7 @@ var elsewhereFields = []struct{ field, why string }{
 const (
 	scheduling = "the cluster chooses the node by it"
 	seed       = "the launcher writes it into the seed before QEMU starts"
+	packed     = "the launcher makes a disk of the files before QEMU starts"
 	mounted    = "the pod has the volume, the launcher opens the disk, and QEMU gets a descriptor"
 	guestNames = "DHCP tells it to the guest, and the pod has it"
 )

@@ -23,6 +23,8 @@ const (
 	KernelDir = "/var/lib/kubeqemu/kernel"
 	// SecretDir holds one folder per Secret with cloud-init data.
 	SecretDir = "/var/lib/kubeqemu/secrets"
+	// ConfigDir holds one folder per volume of which the launcher makes a disk.
+	ConfigDir = "/var/lib/kubeqemu/config"
 	// ClaimDir holds one folder per PersistentVolumeClaim of mode Filesystem, and
 	// per file of the node that is a disk.
 	ClaimDir = "/var/lib/kubeqemu/claims"
@@ -108,6 +110,12 @@ func StateVariables(secureBoot bool) string {
 	}
 	return path.Join(StateDir, "nvram", name)
 }
+
+// Config is the folder with the files of a config volume.
+func Config(volume string) string { return path.Join(ConfigDir, volume) }
+
+// ConfigImage is the disk made of a config volume's files.
+func ConfigImage(volume string) string { return path.Join(RunDir, "config-"+volume+".iso") }
 
 // CloudInit is the seed made for a cloud-init volume.
 func CloudInit(volume string) string { return path.Join(RunDir, "cloud-init-"+volume+".iso") }

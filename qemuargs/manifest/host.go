@@ -114,14 +114,15 @@ func HostOf(name string, facts resolve.Host) Host { return Host{name: name, pres
 
 // Of returns what the host says of a VMI. A preset takes every container disk for a qcow2
 // image of 1 GiB at /disk/disk.qcow2, every claim and hostDisk for a disk of 1 GiB on a file
-// system, and every MTU for 1500.
+// system, every config volume for a disk of 512 KiB, and every MTU for 1500.
 func (h Host) Of(i Instance) resolve.Host {
 	host := h.preset
 	if h.told {
 		return host
 	}
-	const gib = 1 << 30
+	const gib, configSize = 1 << 30, 512 << 10
 	host.ContainerDisks, host.Claims, host.NICs = map[string]qemuargs.ImageFacts{}, map[string]qemuargs.VolumeFacts{}, map[string]resolve.NIC{}
+	host.ConfigVolumes = map[string]qemuargs.ConfigFacts{}
 	for _, v := range i.Spec.Volumes {
 		switch {
 		case v.Claim() != nil || v.HostDisk != nil:
@@ -132,6 +133,8 @@ func (h Host) Of(i Instance) resolve.Host {
 				file = "disk/disk.qcow2"
 			}
 			host.ContainerDisks[v.Name] = qemuargs.ImageFacts{Path: path.Join(layout.ImageVolume(v.Name), file), Format: qemuargs.QCOW2, VirtualSize: gib, Direct: true}
+		case v.IsConfig():
+			host.ConfigVolumes[v.Name] = qemuargs.ConfigFacts{Size: configSize}
 		}
 	}
 	if k := i.KernelContainer(); k != nil {

@@ -139,6 +139,9 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path, 
 		disk.Image = qemuargs.Image{Path: layout.Below(host.Root, layout.CloudInit(volume.Name)), Format: qemuargs.Raw}
 		return nil
 	}
+	if volume.IsConfig() {
+		return config(disk, &volume, host, path, by)
+	}
 	if e := volume.EmptyDisk; e != nil {
 		by.add("image", "volume.name volume.emptyDisk", "the launcher makes the disk")
 		by.add("image.path", "volume.name", "the file that the launcher makes")

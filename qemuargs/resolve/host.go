@@ -15,6 +15,8 @@ type Host struct {
 	ContainerDisks map[string]qemuargs.ImageFacts `json:"containerDisks,omitempty"`
 	// Claims by volume name: PersistentVolumeClaims, and files of the node.
 	Claims map[string]qemuargs.VolumeFacts `json:"claims,omitempty"`
+	// ConfigVolumes by volume name: those of which the launcher makes disks.
+	ConfigVolumes map[string]qemuargs.ConfigFacts `json:"configVolumes,omitempty"`
 	// OverlayDirect: O_DIRECT works where overlays are made.
 	OverlayDirect bool `json:"overlayDirect,omitempty"`
 	// Kernel is what the launcher found out about the kernel that is booted directly.

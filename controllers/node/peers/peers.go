@@ -70,8 +70,11 @@ const NeedClaims = "claims"
 // such networks would connect the guest's interface to the pod network.
 const NeedNetworks = "networks"
 
+// NeedConfigVolumes is the need of a guest with disks that the source's launcher has made of files.
+const NeedConfigVolumes = "config-volumes"
+
 // needs are those that a target of this release knows.
-func needs() []string { return []string{NeedClaims, NeedNetworks} }
+func needs() []string { return []string{NeedClaims, NeedNetworks, NeedConfigVolumes} }
 
 // Bounds of an offer. A Machine has at most 256 KiB.
 const (

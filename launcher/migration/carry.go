@@ -1,0 +1,113 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/process"
+)
+
+// Carried is a disk's file that the guest only reads and that the target could not make itself: the files of which it was
+// made may be others by now. The launchers copy it, for QEMU mirrors no disk into one that is only read.
+type Carried struct {
+	Disk string
+	// Path of the file, which does not change.
+	Path string
+	// Size of the file, in bytes.
+	Size int64
+	// Channel leads to the target's launcher.
+	Channel *os.File
+}
+
+// got is what the target says when it has a file.
+const got = 'K'
+
+// carryTimeout bounds how long the files may take. They are small.
+const carryTimeout = time.Minute
+
+// carry sends the files, one after the other, and waits until the target has them.
+func (s *Source) carry(ctx context.Context) error {
+	for _, c := range s.Carried {
+		if err := c.send(ctx); err != nil {
+			return fmt.Errorf("copy disk %s to the target: %w", c.Disk, err)
+		}
+	}
+	return nil
+}
+
+func (c Carried) send(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, carryTimeout)
+	defer cancel()
+	file, err := os.Open(c.Path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	conn, err := net.FileConn(c.Channel)
+	if err != nil {
+		return fmt.Errorf("use the channel: %w", err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })() // in the past: ends what waits
+	if _, err := io.CopyN(conn, file, c.Size); err != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	answer := make([]byte, 1)
+	if _, err := io.ReadFull(conn, answer); err != nil || answer[0] != got {
+		return errors.Join(ctx.Err(), errors.New("the target does not say that it has the disk"), err)
+	}
+	return nil
+}
+
+// Take returns one end of a connection, over which the content of a file of size bytes comes from the source. The file has
+// that size already. QEMU has opened it, and reads it only when the guest runs.
+func (t *Target) Take(disk, path string, size int64) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("take disk %s: %w", disk, err)
+	}
+	conn, theirs, err := process.SocketPair("disk " + disk)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	came := make(chan error, 1)
+	t.taken = append(t.taken, taken{disk, conn, came})
+	go func() {
+		defer conn.Close()
+		defer file.Close()
+		_, err := io.CopyN(file, conn, size)
+		came <- err // before the source hears of it, and lets the guest come
+		if err == nil {
+			conn.Write([]byte{got}) // without it the source does not go on
+		}
+	}()
+	return theirs, nil
+}
+
+// taken is a file that comes from the source.
+type taken struct {
+	disk string
+	conn net.Conn
+	came chan error
+}
+
+// whole says whether all files have come. The source sends the guest only after them.
+func (t *Target) whole() error {
+	for _, file := range t.taken {
+		select {
+		case err := <-file.came:
+			if err != nil {
+				return fmt.Errorf("receive disk %s: %w", file.disk, err)
+			}
+		default:
+			return fmt.Errorf("receive disk %s: the guest has come, and the disk has not", file.disk)
+		}
+	}
+	return nil
+}
