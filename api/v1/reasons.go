@@ -13,6 +13,9 @@ const (
 	ReasonFailedCreate = "FailedCreate"
 	ReasonFailedUpdate = "FailedUpdate"
 	ReasonFailedDelete = "FailedDelete"
+	// ReasonMountFailed: the node cannot mount a ConfigMap, a Secret or another volume of the launcher pod. It is the kubelet's
+	// reason.
+	ReasonMountFailed = "FailedMount"
 	// ReasonSandboxFailed: the node cannot connect the launcher pod to its networks. It is the
 	// kubelet's reason, of its events.
 	ReasonSandboxFailed = "FailedCreatePodSandBox"

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/handover"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -25,10 +26,10 @@ const (
 	maxComplaint     = 1024 // bytes
 )
 
-// observeSandbox says in the VMI's status why its node cannot connect the pod, such as a
-// NetworkAttachmentDefinition that does not exist. Only the kubelet's events say so. They are read
-// only of VMIs with a network of Multus: a cluster's own network connects all pods or none. It
-// returns when to look again, or 0.
+// observeSandbox says in the VMI's status why its node cannot connect the pod or mount its volumes, such as a
+// NetworkAttachmentDefinition or a ConfigMap that does not exist. Only the kubelet's events say so. They are read only of
+// VMIs with a network of Multus, for a cluster's own network connects all pods or none, and of VMIs that refer to ConfigMaps
+// and Secrets. It returns when to look again, or 0.
 func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
 	since, waits := unconnected(vmi, pod)
 	if !waits {
@@ -38,23 +39,41 @@ func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineI
 	if wait := connectPatience - r.Clock.Since(since); wait > 0 {
 		return wait, nil
 	}
-	events := &corev1.EventList{}
-	err := r.Live.List(ctx, events, client.InNamespace(pod.Namespace), client.Limit(maxSandboxEvents),
-		client.MatchingFields{"involvedObject.uid": string(pod.UID), "reason": v1.ReasonSandboxFailed})
-	if err != nil {
-		return 0, fmt.Errorf("list the pod's events: %w", err)
-	}
-	if len(events.Items) > 0 {
-		last := slices.MaxFunc(events.Items, func(a, b corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
-		r.unsynchronized(vmi, v1.ReasonSandboxFailed, "the node cannot connect the pod, and tries again: "+complaint(last.Message))
+	for _, trouble := range troubles(vmi) {
+		events := &corev1.EventList{}
+		err := r.Live.List(ctx, events, client.InNamespace(pod.Namespace), client.Limit(maxSandboxEvents),
+			client.MatchingFields{"involvedObject.uid": string(pod.UID), "reason": trouble.reason})
+		if err != nil {
+			return 0, fmt.Errorf("list the pod's events: %w", err)
+		}
+		if len(events.Items) > 0 {
+			last := slices.MaxFunc(events.Items, func(a, b corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
+			r.unsynchronized(vmi, trouble.reason, "the node cannot "+trouble.cannot+", and tries again: "+complaint(last.Message))
+			break
+		}
 	}
 	return r.retryAfter(vmi, connectPatience), nil
 }
 
-// unconnected says whether a pod waits for its node to connect it to a network of Multus, and since
+// trouble is what a node may be unable to do for a pod, and the reason of the kubelet's events about it.
+type trouble struct{ reason, cannot string }
+
+// troubles are those that a VMI's own fields may lead to, in the order in which the kubelet does them.
+func troubles(vmi *v1.VirtualMachineInstance) []trouble {
+	var out []trouble
+	if len(handover.Secrets(vmi)) > 0 || slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.IsConfig() }) {
+		out = append(out, trouble{v1.ReasonMountFailed, "mount a volume of the pod"})
+	}
+	if slices.ContainsFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Multus != nil }) {
+		out = append(out, trouble{v1.ReasonSandboxFailed, "connect the pod"})
+	}
+	return out
+}
+
+// unconnected says whether a pod waits for its node to do what the VMI's fields may prevent, and since
 // when.
 func unconnected(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (since time.Time, waits bool) {
-	if pod.Status.Phase != corev1.PodPending || pod.DeletionTimestamp != nil || !slices.ContainsFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Multus != nil }) {
+	if pod.Status.Phase != corev1.PodPending || pod.DeletionTimestamp != nil || len(troubles(vmi)) == 0 {
 		return time.Time{}, false
 	}
 	for _, c := range pod.Status.Conditions {
@@ -68,8 +87,8 @@ func unconnected(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (since time.Ti
 	return since, waits
 }
 
-// complaint is the part of the kubelet's message that stays the same at each attempt: what the
-// network plugin says. Before it, the kubelet names the sandbox, which is another each time.
+// complaint is the part of the kubelet's message that stays the same at each attempt. Before what a
+// network plugin says, the kubelet names the sandbox, which is another each time.
 func complaint(message string) string {
 	if _, said, ok := strings.Cut(message, "failed (add): "); ok {
 		message = said
@@ -79,7 +98,7 @@ func complaint(message string) string {
 
 // connected takes a complaint of observeSandbox back, once the node has connected the pod.
 func connected(status *v1.VirtualMachineInstanceStatus) {
-	if s := status.Condition(v1.ConditionSynchronized); s != nil && s.Reason == v1.ReasonSandboxFailed {
+	if s := status.Condition(v1.ConditionSynchronized); s != nil && (s.Reason == v1.ReasonSandboxFailed || s.Reason == v1.ReasonMountFailed) {
 		status.RemoveCondition(v1.ConditionSynchronized)
 	}
 }

@@ -1,0 +1,111 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/launcher/process"
+)
+
+// carrying is a file that a source sends, and a target's file for it.
+func carrying(t *testing.T, data []byte) (from Carried, to *Target, path string) {
+	t.Helper()
+	dir := t.TempDir()
+	source, path := filepath.Join(dir, "source"), filepath.Join(dir, "target")
+	for name, content := range map[string][]byte{source: data, path: make([]byte, len(data))} {
+		if err := os.WriteFile(name, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to = &Target{}
+	channel, err := to.Take("files", path, int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { channel.Close(); to.Close() })
+	return Carried{Disk: "files", Path: source, Size: int64(len(data)), Channel: channel}, to, path
+}
+
+// sockets are the two ends of a connection.
+func sockets(t *testing.T) (one, other *os.File) {
+	t.Helper()
+	one, other, err := process.Pair("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { one.Close(); other.Close() })
+	return one, other
+}
+
+// TestCarry: the target has the file when the source goes on, and not before.
+func TestCarry(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789abcde\n"), 200_000)
+	from, to, path := carrying(t, data)
+	if err := to.whole(); err == nil {
+		t.Error("the target takes a guest whose file has not come")
+	}
+	if err := (&Source{Carried: []Carried{from}}).carry(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.whole(); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes have come (%v), and they differ", len(got), err)
+	}
+}
+
+// TestCarryFails: a source that says less than it should, or a target that says nothing, ends the migration.
+func TestCarryFails(t *testing.T) {
+	t.Run("the source ends early", func(t *testing.T) {
+		from, to, _ := carrying(t, []byte("content"))
+		if _, err := from.Channel.Write([]byte("cont")); err != nil {
+			t.Fatal(err)
+		}
+		from.Channel.Close()
+		taken := to.taken[0]
+		if err := <-taken.came; err == nil {
+			t.Error("half a file is taken for the whole")
+		} else {
+			taken.came <- err
+		}
+		if err := to.whole(); err == nil || !strings.Contains(err.Error(), "files") {
+			t.Errorf("error %v, want one that names the disk", err)
+		}
+	})
+	t.Run("the target is silent", func(t *testing.T) {
+		from, _, _ := carrying(t, []byte("content"))
+		silent, other := sockets(t)
+		defer other.Close()
+		from.Channel.Close()
+		from.Channel = silent
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := from.send(ctx); err == nil || ctx.Err() == nil {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("the target ends", func(t *testing.T) {
+		from, _, _ := carrying(t, []byte("content"))
+		silent, other := sockets(t)
+		go func() { io.CopyN(io.Discard, other, 7); other.Close() }()
+		from.Channel.Close()
+		from.Channel = silent
+		if err := from.send(t.Context()); err == nil || !strings.Contains(err.Error(), "does not say") {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("the file is shorter than the machine says", func(t *testing.T) {
+		from, _, _ := carrying(t, []byte("content"))
+		from.Size++
+		if err := from.send(t.Context()); err == nil {
+			t.Error("it was sent")
+		}
+	})
+}
