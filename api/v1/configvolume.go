@@ -117,13 +117,6 @@ func (spec *VirtualMachineInstanceSpec) PodServiceAccount() string {
 	return spec.ServiceAccountName
 }
 
-// ReadOnlyDisk says whether the guest can only read a disk that shows the volume. A hard disk on SATA
-// cannot be read-only.
-func (v *Volume) ReadOnlyDisk(d *Disk) bool {
-	bus, readOnly := d.Target()
-	return readOnly || v.IsConfig() && bus != DiskBusSATA
-}
-
 var (
 	// configLabel is the schema's pattern too.
 	configLabel = regexp.MustCompile(`^[A-Za-z0-9._-]{0,32}$`)

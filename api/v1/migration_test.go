@@ -29,6 +29,8 @@ func TestNotMigratable(t *testing.T) {
 		"bridge that may":                   {`{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}}`, AllowPodBridgeMigrationAnnotation, nil, "", nil},
 		"local disks": {`{domain: {devices: {disks: [{name: a, disk: {}}, {name: b, cdrom: {}}, {name: c, disk: {readonly: true}}, {name: d}]}},
 			volumes: [{name: a, containerDisk: {image: x}}, {name: b, containerDisk: {image: x}}, {name: c, emptyDisk: {capacity: 1Mi}}, {name: d, cloudInitNoCloud: {userData: x}}]}`, "", nil, "", []string{"a", "d"}},
+		"disks of files": {`{domain: {devices: {disks: [{name: a, disk: {bus: virtio}}, {name: b, cdrom: {bus: sata}}, {name: c, disk: {bus: sata}}, {name: d, cdrom: {}}, {name: e, cdrom: {}}]}},
+			volumes: [{name: a, configMap: {name: x}}, {name: b, secret: {secretName: x}}, {name: c, downwardAPI: {}}, {name: d, serviceAccount: {serviceAccountName: x}}, {name: e, sysprep: {secret: {name: x}}}]}`, "", nil, "", []string{"a", "b", "c", "d", "e"}},
 		"shared claim":        {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, dataVolume: {name: x}}]}`, "", []corev1.PersistentVolumeAccessMode{"ReadWriteOnce", "ReadWriteMany"}, "", nil},
 		"claim of one node":   {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, persistentVolumeClaim: {claimName: x}}]}`, "", []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"}, ReasonDisksNotMigratable, nil},
 		"unknown claim":       {`{volumes: [{name: b, persistentVolumeClaim: {claimName: x}}]}`, "", nil, ReasonDisksNotMigratable, nil},

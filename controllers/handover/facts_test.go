@@ -2,13 +2,36 @@ package handover
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"testing"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
+
+// TestConfigVolumes: the launcher is asked about each config volume, and what it says goes by the volume's name.
+func TestConfigVolumes(t *testing.T) {
+	var vmi v1.VirtualMachineInstance
+	text := `{"spec":{"volumes":[{"name":"a","configMap":{"name":"x","volumeLabel":"L"}},{"name":"b","emptyDisk":{"capacity":"1Mi"}},{"name":"c","sysprep":{"secret":{"name":"y"}}}]}}`
+	if err := json.Unmarshal([]byte(text), &vmi); err != nil {
+		t.Fatal(err)
+	}
+	asked := Inspection(&vmi)
+	if want := []control.ConfigVolume{{Volume: "a", Label: "L"}, {Volume: "c", Label: "unattendCD", AnswerFile: true}}; !reflect.DeepEqual(asked.ConfigVolumes, want) {
+		t.Errorf("asked about %+v, want %+v", asked.ConfigVolumes, want)
+	}
+	var host resolve.Host
+	facts := []qemuargs.ConfigFacts{{Size: 2048}, {Error: "no"}}
+	if err := Take(&host, asked, control.InspectReply{ConfigVolumes: facts}); err != nil || host.ConfigVolumes["a"] != facts[0] || host.ConfigVolumes["c"] != facts[1] {
+		t.Errorf("%+v (%v)", host.ConfigVolumes, err)
+	}
+	if err := Take(&host, asked, control.InspectReply{ConfigVolumes: facts[:1]}); !errors.Is(err, control.ErrProtocol) {
+		t.Errorf("half an answer: %v", err)
+	}
+}
 
 // TestConfigure: what the cluster's configuration says of every machine is a fact of the host.
 func TestConfigure(t *testing.T) {

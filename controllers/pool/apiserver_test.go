@@ -271,7 +271,6 @@ func TestSchema(t *testing.T) {
 		"selector":    {"  selector:\n    matchLabels:\n      app: tiny\n", "", "spec.selector"},
 		"unavailable": {"maxUnavailable: 1", "maxUnavailable: 130%", "spec.maxUnavailable"},
 		"healing":     {"maxUnavailable: 1", "autohealing: {startUpFailureThreshold: 2}", "spec.autohealing: Invalid value: not supported yet"},
-		"config maps": {"maxUnavailable: 1", "nameGeneration: {appendIndexToConfigMapRefs: true}", "spec.nameGeneration.appendIndexToConfigMapRefs"},
 		"memory kept": {"maxUnavailable: 1", "scaleInStrategy: {proactive: {statePreservation: Online}}", "spec.scaleInStrategy.proactive.statePreservation"},
 		"selectors":   {"maxUnavailable: 1", "updateStrategy: {proactive: {selectionPolicy: {selectors: {labelSelector: {}}}}}", "spec.updateStrategy.proactive.selectionPolicy.selectors"},
 		"two":         {"maxUnavailable: 1", "scaleInStrategy: {unmanaged: {}, opportunistic: {}}", "only one strategy may be set"},
@@ -292,7 +291,7 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	for _, good := range []string{"maxUnavailable: 20%", "scaleInStrategy: {proactive: {statePreservation: Offline, selectionPolicy: {sortPolicy: Oldest}}}",
-		"updateStrategy: {opportunistic: {}}", "nameGeneration: {appendIndexToSecretRefs: true, appendIndexToConfigMapRefs: false}"} {
+		"updateStrategy: {opportunistic: {}}", "nameGeneration: {appendIndexToSecretRefs: true, appendIndexToConfigMapRefs: true}"} {
 		if _, err := p.Try(strings.Replace(string(text), "maxUnavailable: 1", good, 1), "apply", "--server-side", "--dry-run=server", "-f", "-"); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}

@@ -21,7 +21,11 @@ import (
 // KubeVirt's name is <pool>-<generation>.
 func revision(pool *v1beta1.VirtualMachinePool) (string, error) {
 	template := &pool.Spec.VirtualMachineTemplate
-	text, err := json.Marshal([]any{template.ObjectMeta.Labels, template.ObjectMeta.Annotations, template.Spec, appendsToSecrets(pool)})
+	parts := []any{template.ObjectMeta.Labels, template.ObjectMeta.Annotations, template.Spec, appendsToSecrets(pool)}
+	if appendsToConfigMaps(pool) { // other pools keep the names that they had before there was this
+		parts = append(parts, true)
+	}
+	text, err := json.Marshal(parts)
 	if err != nil {
 		return "", fmt.Errorf("encode template: %w", err)
 	}
@@ -32,6 +36,11 @@ func revision(pool *v1beta1.VirtualMachinePool) (string, error) {
 func appendsToSecrets(pool *v1beta1.VirtualMachinePool) bool {
 	n := pool.Spec.NameGeneration
 	return n != nil && n.AppendIndexToSecretRefs != nil && *n.AppendIndexToSecretRefs
+}
+
+func appendsToConfigMaps(pool *v1beta1.VirtualMachinePool) bool {
+	n := pool.Spec.NameGeneration
+	return n != nil && n.AppendIndexToConfigMapRefs != nil && *n.AppendIndexToConfigMapRefs
 }
 
 func machineName(pool *v1beta1.VirtualMachinePool, index int) string {
@@ -66,6 +75,9 @@ func renew(pool *v1beta1.VirtualMachinePool, vm *v1.VirtualMachine, index int, r
 	appendToDataVolumes(&vm.Spec, "-"+strconv.Itoa(index))
 	if appendsToSecrets(pool) {
 		appendToSecrets(&vm.Spec.Template.Spec, "-"+strconv.Itoa(index))
+	}
+	if appendsToConfigMaps(pool) {
+		appendToConfigMaps(&vm.Spec.Template.Spec, "-"+strconv.Itoa(index))
 	}
 	label := map[string]string{v1beta1.RevisionLabel: revision}
 	vm.Labels = with(vm.Labels, label)
@@ -103,8 +115,19 @@ func appendToDataVolumes(spec *v1.VirtualMachineSpec, suffix string) {
 	}
 }
 
+func appendToConfigMaps(spec *v1.VirtualMachineInstanceSpec, suffix string) {
+	for i := range spec.Volumes {
+		if c := spec.Volumes[i].ConfigMap; c != nil {
+			c.Name += suffix
+		}
+	}
+}
+
 func appendToSecrets(spec *v1.VirtualMachineInstanceSpec, suffix string) {
 	for i := range spec.Volumes {
+		if s := spec.Volumes[i].Secret; s != nil {
+			s.SecretName += suffix
+		}
 		init := spec.Volumes[i].CloudInit()
 		if init == nil {
 			continue

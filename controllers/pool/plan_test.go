@@ -192,13 +192,14 @@ func TestIndexOf(t *testing.T) {
 
 func TestMachine(t *testing.T) {
 	pool := web(1, func(s *v1beta1.VirtualMachinePoolSpec) {
-		s.NameGeneration = &v1beta1.VirtualMachinePoolNameGeneration{AppendIndexToSecretRefs: ptr.To(true)}
+		s.NameGeneration = &v1beta1.VirtualMachinePoolNameGeneration{AppendIndexToSecretRefs: ptr.To(true), AppendIndexToConfigMapRefs: ptr.To(true)}
 		template := &s.VirtualMachineTemplate
 		template.ObjectMeta.Labels = map[string]string{"app": "web"}
 		init := &v1.CloudInitNoCloudSource{}
 		init.UserDataSecretRef = &corev1.LocalObjectReference{Name: "login"}
 		init.NetworkDataSecretRef = &corev1.LocalObjectReference{Name: "net"}
-		template.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "init", CloudInitNoCloud: init}}
+		template.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "init", CloudInitNoCloud: init}, {Name: "keys", Secret: &v1.SecretVolumeSource{SecretName: "keys"}},
+			{Name: "settings", ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}
 	})
 	before, err := revision(pool)
 	if err != nil {
@@ -209,6 +210,9 @@ func TestMachine(t *testing.T) {
 	if got.Name != "web-3" || got.Namespace != "ns" || !controls(pool, got) || init.UserDataSecretRef.Name != "login-3" || init.NetworkDataSecretRef.Name != "net-3" ||
 		got.Labels["app"] != "web" || got.Labels[v1beta1.RevisionLabel] != before || got.Spec.Template.ObjectMeta.Labels[v1beta1.RevisionLabel] != before {
 		t.Errorf("the VirtualMachine is %+v", got)
+	}
+	if v := got.Spec.Template.Spec.Volumes; v[1].Secret.SecretName != "keys-3" || v[2].ConfigMap.Name != "settings-3" {
+		t.Errorf("the volumes are %+v", v)
 	}
 	if again, err := revision(pool); err != nil || again != before || pool.Spec.VirtualMachineTemplate.Spec.Template.Spec.Volumes[0].CloudInitNoCloud.UserDataSecretRef.Name != "login" {
 		t.Errorf("the pool was changed: %s, %v", again, err)

@@ -31,6 +31,44 @@ func sandboxEvent(name, uid string, at int64, message string) *corev1.Event {
 		InvolvedObject: corev1.ObjectReference{UID: "1"}, LastTimestamp: metav1.Unix(at, 0)}
 }
 
+// TestMountFailed: that a ConfigMap or a Secret is missing is in the status of a VMI that refers to one, until the node has
+// mounted it.
+func TestMountFailed(t *testing.T) {
+	const text = `MountVolume.SetUp failed for volume "config-0" : configmap "settings" not found`
+	ready := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
+	for name, c := range map[string]struct {
+		volume string
+		pod    *corev1.Pod
+		says   bool
+	}{
+		"a ConfigMap":                 {"{name: a, configMap: {name: settings}}", sandboxed(corev1.PodPending), true},
+		"a cloud-init Secret":         {"{name: a, cloudInitNoCloud: {secretRef: {name: settings}}}", sandboxed(corev1.PodPending), true},
+		"it is mounted":               {"{name: a, configMap: {name: settings}}", sandboxed(corev1.PodPending, ready), false},
+		"nothing that can be missing": {"{name: a, emptyDisk: {capacity: 1Mi}}", sandboxed(corev1.PodPending), false},
+	} {
+		event := sandboxEvent("a", "1", 1001, text)
+		event.Reason = v1.ReasonMountFailed
+		events := fake.NewClientBuilder().WithObjects(event).
+			WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
+			WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).Build()
+		r := &Reconciler{Live: events, Clock: clocktesting.NewFakePassiveClock(time.Unix(1060, 0))}
+		vmi := besideVMI(t, "{domain: {memory: {guest: 128Mi}}, volumes: ["+c.volume+"]}")
+		vmi.CreationTimestamp = metav1.Unix(900, 0)
+		for range 2 {
+			if _, err := r.observeSandbox(context.Background(), vmi, c.pod); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := vmi.Status.Condition(v1.ConditionSynchronized)
+		if (got != nil) != c.says || c.says && (got.Reason != v1.ReasonMountFailed || got.Message != "the node cannot mount a volume of the pod, and tries again: "+text) {
+			t.Errorf("%s: condition %+v", name, got)
+		}
+		if _, err := r.observeSandbox(context.Background(), vmi, sandboxed(corev1.PodRunning, ready)); err != nil || vmi.Status.Condition(v1.ConditionSynchronized) != nil {
+			t.Errorf("%s: the condition stays (%v)", name, err)
+		}
+	}
+}
+
 // TestSandbox: why the node cannot connect the pod is in the status of a VMI with a network of
 // Multus, the same for all attempts, until the node has.
 func TestSandbox(t *testing.T) {

@@ -54,6 +54,14 @@ func object(t *testing.T, kind, name string, data map[string]string) string {
 	return string(text)
 }
 
+// hold makes an object or changes it. The objects are too large for the annotation of an apply by the client.
+func hold(t *testing.T, namespace, manifest string) {
+	t.Helper()
+	if _, err := output(manifest, "kubectl", "-n", namespace, "apply", "--server-side", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // mounting mounts the volume with a label at /tmp/LABEL, anew if it is mounted.
 const mounting = `modprobe -qa isofs; look() { mkdir -p /tmp/$1; umount /tmp/$1 2>/dev/null; echo 3 >/proc/sys/vm/drop_caches; mount -o ro -t iso9660 $(findfs LABEL=$1) /tmp/$1; }; `
 
@@ -67,8 +75,8 @@ func TestConfigVolumes(t *testing.T) {
 	ns := namespace(t)
 	long := strings.Repeat("long-name.", 25) + "end"
 	large := strings.Repeat("0123456789abcdef", 16<<10)
-	apply(t, ns, object(t, "Secret", "keys", map[string]string{"token": "secret\n", "large": large}))
-	apply(t, ns, object(t, "ConfigMap", "answers", map[string]string{"Autounattend.xml": "<unattend/>", "script.ps1": "# script"}))
+	hold(t, ns, object(t, "Secret", "keys", map[string]string{"token": "secret\n", "large": large}))
+	hold(t, ns, object(t, "ConfigMap", "answers", map[string]string{"Autounattend.xml": "<unattend/>", "script.ps1": "# script"}))
 	kubectl(t, "-n", ns, "create", "serviceaccount", "robot")
 	m := createVM(t, ns, "files", v1.RunStrategyAlways, offline,
 		files(hardDisk(v1.DiskBusVirtio), settings()), files(cdrom(v1.DiskBusSATA), keys()), files(hardDisk(v1.DiskBusSATA), facts()),
@@ -77,7 +85,7 @@ func TestConfigVolumes(t *testing.T) {
 		files(cdrom(v1.DiskBusSCSI), v1.Volume{Name: "none", ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Optional: new(bool), VolumeLabel: "none"}}),
 		func(s *v1.VirtualMachineInstanceSpec) { *s.Volumes[len(s.Volumes)-1].ConfigMap.Optional = true })
 	m.awaitCondition(v1.ConditionSynchronized, v1.ReasonMountFailed, `configmap "settings" not found`)
-	apply(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "hello", "Greeting": "Hello", long: "long", ".hidden": ""}))
+	hold(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "hello", "Greeting": "Hello", long: "long", ".hidden": ""}))
 	m.runs("")
 	if s := m.get().Status.Condition(v1.ConditionSynchronized); s != nil && s.Status == metav1.ConditionFalse {
 		t.Errorf("the guest runs, and the VMI says %+v", s)
@@ -119,7 +127,7 @@ func TestConfigVolumes(t *testing.T) {
 			t.Error("the launcher has a token of its own")
 		}
 	}
-	apply(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "good evening"}))
+	hold(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "good evening"}))
 	if got := m.in(shell, mounting+"look settings; cat /tmp/settings/greeting"); got != "hello" {
 		t.Errorf("the disk of a running guest has changed: %q", got)
 	}
@@ -134,12 +142,12 @@ func TestConfigVolumes(t *testing.T) {
 // TestConfigVolumeRefused: a volume of which no disk can be made ends the VMI, which says why, and names the volume.
 func TestConfigVolumeRefused(t *testing.T) {
 	ns := namespace(t)
-	apply(t, ns, object(t, "ConfigMap", "answers", map[string]string{"unattended.xml": "<unattend/>"}))
+	hold(t, ns, object(t, "ConfigMap", "answers", map[string]string{"unattended.xml": "<unattend/>"}))
 	many := map[string]string{}
 	for i := range 600 {
 		many[fmt.Sprint("key-", i)] = ""
 	}
-	apply(t, ns, object(t, "ConfigMap", "many", many))
+	hold(t, ns, object(t, "ConfigMap", "many", many))
 	for name, c := range map[string]struct {
 		volume v1.Volume
 		says   string
@@ -167,8 +175,8 @@ func TestMigrationConfigVolumes(t *testing.T) {
 		random[i] = byte(i * i >> 3)
 	}
 	text := base64.StdEncoding.EncodeToString(random)
-	apply(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "hello", "text": text}))
-	apply(t, ns, object(t, "Secret", "keys", map[string]string{"token": "secret"}))
+	hold(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "hello", "text": text}))
+	hold(t, ns, object(t, "Secret", "keys", map[string]string{"token": "secret"}))
 	m := createVM(t, ns, "files", v1.RunStrategyAlways, offline,
 		files(cdrom(v1.DiskBusSATA), settings()), files(hardDisk(v1.DiskBusVirtio), keys()), files(hardDisk(v1.DiskBusSATA), facts()))
 	m.runs("")
@@ -185,8 +193,8 @@ func TestMigrationConfigVolumes(t *testing.T) {
 	if !strings.Contains(before, sum(text)) || !strings.Contains(before, "secret") || !strings.Contains(before, "hello") {
 		t.Fatalf("the guest reads %q", before)
 	}
-	apply(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "good evening"}))
-	apply(t, ns, object(t, "Secret", "keys", map[string]string{"token": strings.Repeat("other", 50_000)}))
+	hold(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "good evening"}))
+	hold(t, ns, object(t, "Secret", "keys", map[string]string{"token": strings.Repeat("other", 50_000)}))
 	for i := range 2 {
 		begun := time.Now()
 		m.migrate(fmt.Sprint("move-", i), nil).ends(v1.MigrationSucceeded)

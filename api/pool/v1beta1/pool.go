@@ -104,12 +104,12 @@ type VirtualMachineTemplateSpec struct {
 
 // VirtualMachinePoolNameGeneration appends indices to names.
 type VirtualMachinePoolNameGeneration struct {
-	// AppendIndexToConfigMapRefs is refused: not supported yet, as are volumes
-	// of ConfigMaps.
+	// AppendIndexToConfigMapRefs: where the template has a volume of the ConfigMap x, the
+	// VirtualMachine <pool>-3 has one of x-3. Default: false.
 	// +optional
-	AppendIndexToConfigMapRefs v1.UnsupportedBool `json:"appendIndexToConfigMapRefs,omitempty"`
+	AppendIndexToConfigMapRefs *bool `json:"appendIndexToConfigMapRefs,omitempty"`
 	// AppendIndexToSecretRefs: where the template names the Secret x for
-	// cloud-init, the VirtualMachine <pool>-3 gets its data from x-3. Secrets
+	// cloud-init or has a volume of it, the VirtualMachine <pool>-3 gets its data from x-3. Secrets
 	// with credentials of registries keep their names. Default: false.
 	// +optional
 	AppendIndexToSecretRefs *bool `json:"appendIndexToSecretRefs,omitempty"`

@@ -37,9 +37,6 @@ func Validate(pool *VirtualMachinePool) field.ErrorList {
 			errs = append(errs, field.Invalid(path.Child("maxUnavailable"), m.String(), "must be a number or a percentage from 0% to 100%"))
 		}
 	}
-	if n := spec.NameGeneration; n != nil && bool(n.AppendIndexToConfigMapRefs) {
-		errs = append(errs, field.Forbidden(path.Child("nameGeneration", "appendIndexToConfigMapRefs"), notSupported))
-	}
 	if spec.Autohealing != nil {
 		errs = append(errs, field.Forbidden(path.Child("autohealing"), notSupported))
 	}

@@ -59,11 +59,10 @@ func TestValidate(t *testing.T) {
 		}, ""},
 		"not yet": {func(p *VirtualMachinePool) {
 			p.Spec.Autohealing = &v1.Unsupported{}
-			p.Spec.NameGeneration = &VirtualMachinePoolNameGeneration{AppendIndexToConfigMapRefs: true}
 			policy := &VirtualMachinePoolSelectionPolicy{Selectors: &v1.Unsupported{}, SortPolicy: ptr.To(VirtualMachinePoolSortPolicy("Best"))}
 			p.Spec.ScaleInStrategy = &VirtualMachinePoolScaleInStrategy{Proactive: &VirtualMachinePoolProactiveScaleInStrategy{SelectionPolicy: policy, StatePreservation: ptr.To(StatePreservation("Online"))}}
 			p.Spec.UpdateStrategy = &VirtualMachinePoolUpdateStrategy{Proactive: &VirtualMachinePoolProactiveUpdateStrategy{SelectionPolicy: policy}}
-		}, "spec.autohealing spec.nameGeneration.appendIndexToConfigMapRefs spec.scaleInStrategy.proactive.selectionPolicy.selectors " +
+		}, "spec.autohealing spec.scaleInStrategy.proactive.selectionPolicy.selectors " +
 			"spec.scaleInStrategy.proactive.selectionPolicy.sortPolicy spec.scaleInStrategy.proactive.statePreservation " +
 			"spec.updateStrategy.proactive.selectionPolicy.selectors spec.updateStrategy.proactive.selectionPolicy.sortPolicy"},
 		"two strategies": {func(p *VirtualMachinePool) {

@@ -77,7 +77,7 @@ func (f *folder) below(path string) string { return layout.Below(f.path, path) }
 // folders are where the launcher finds disks.
 func (f *folder) folders() disks.Folders {
 	return disks.Folders{Images: f.below(layout.ImageVolumeDir), Overlays: f.below(layout.OverlayDir), Kernel: f.below(layout.KernelDir),
-		Secrets: f.below(layout.SecretDir), Claims: f.below(layout.ClaimDir), Blocks: f.below(layout.BlockDir)}
+		Secrets: f.below(layout.SecretDir), Config: f.below(layout.ConfigDir), Run: f.below(layout.RunDir), Claims: f.below(layout.ClaimDir), Blocks: f.below(layout.BlockDir)}
 }
 
 func (f *folder) remove() error {

@@ -130,6 +130,8 @@ var errStopped = errors.New("asked to end before the VM was started")
 func (v *vm) check() error {
 	errs, unused := v.checkDisks(v.vmi)
 	errs = append(errs, missing(v.set, v.vmi.Namespace, handover.Secrets(v.vmi))...)
+	_, noFiles := configFiles(v.set, v.vmi)
+	errs = append(errs, noFiles...)
 	if invalid := v1.Validate(v.vmi); len(invalid) > 0 {
 		errs = invalid // the volumes may be of no kind at all
 	}
@@ -222,6 +224,10 @@ func (v *vm) host(ctx context.Context) (resolve.Host, error) {
 	}
 	asked, err := v.inspection(ctx)
 	if err != nil {
+		return host, err
+	}
+	files, _ := configFiles(v.set, v.vmi) // check has looked at the errors
+	if err := v.folder.writeConfig(files); err != nil {
 		return host, err
 	}
 	if err := handover.Take(&host, asked, v.folder.folders().Inspect(asked)); err != nil {
