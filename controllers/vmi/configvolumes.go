@@ -19,7 +19,7 @@ const tokenSeconds = 3607
 func addConfigVolumes(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	for i := range vmi.Spec.Volumes {
 		if v := &vmi.Spec.Volumes[i]; v.IsConfig() {
-			mount(pod, "config-"+strconv.Itoa(i), layout.Config(v.Name), configSource(v))
+			mount(pod, configName(i), layout.Config(v.Name), configSource(v))
 		}
 	}
 }
@@ -42,6 +42,29 @@ func configSource(v *v1.Volume) corev1.VolumeSource {
 	}
 	return corev1.VolumeSource{}
 }
+
+// letFilesMiss lets the pod start without the ConfigMaps and Secrets of config volumes. The guest brings along the disks that
+// were made of them.
+func letFilesMiss(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	for i := range vmi.Spec.Volumes {
+		if !vmi.Spec.Volumes[i].IsConfig() {
+			continue
+		}
+		for j := range pod.Spec.Volumes {
+			volume := &pod.Spec.Volumes[j]
+			switch {
+			case volume.Name != configName(i):
+			case volume.ConfigMap != nil:
+				volume.ConfigMap.Optional = ptr.To(true)
+			case volume.Secret != nil:
+				volume.Secret.Optional = ptr.To(true)
+			}
+		}
+	}
+}
+
+// configName is the name that a config volume has in the pod.
+func configName(i int) string { return "config-" + strconv.Itoa(i) }
 
 func ofConfigMap(name string, optional *bool) corev1.VolumeSource {
 	return corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Optional: optional}}

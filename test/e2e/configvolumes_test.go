@@ -196,6 +196,9 @@ func TestMigrationConfigVolumes(t *testing.T) {
 	hold(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "good evening"}))
 	hold(t, ns, object(t, "Secret", "keys", map[string]string{"token": strings.Repeat("other", 50_000)}))
 	for i := range 2 {
+		if i == 1 {
+			kubectl(t, "-n", ns, "delete", "configmap/settings", "secret/keys")
+		}
 		begun := time.Now()
 		m.migrate(fmt.Sprint("move-", i), nil).ends(v1.MigrationSucceeded)
 		t.Logf("moved in %.1f s", time.Since(begun).Seconds())

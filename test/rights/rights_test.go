@@ -13,6 +13,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/internal/golden"
 )
 
@@ -138,7 +139,7 @@ func secretsIn(spec corev1.PodSpec) []string {
 	return found
 }
 
-// TestLaunchers: launcher pods have no token, whatever the VMI.
+// TestLaunchers: launcher pods have no token but the one that a VMI's volume brings into the guest.
 func TestLaunchers(t *testing.T) {
 	files, err := filepath.Glob("../../controllers/vmi/testdata/*/pod.golden.yaml")
 	if err != nil || len(files) == 0 {
@@ -156,12 +157,32 @@ func TestLaunchers(t *testing.T) {
 		if mount := pod.Spec.AutomountServiceAccountToken; mount == nil || *mount {
 			t.Errorf("%s has a token", file)
 		}
+		account := serviceAccount(t, filepath.Join(filepath.Dir(file), "vmi.yaml"))
 		for _, v := range pod.Spec.Volumes {
-			if v.Projected != nil || v.HostPath != nil {
+			if v.HostPath != nil || v.Projected != nil && (account == "" || pod.Spec.ServiceAccountName != account) {
 				t.Errorf("%s has the volume %+v", file, v)
 			}
 		}
 	}
+}
+
+// serviceAccount is the service account whose token a VMI asks for; empty for none.
+func serviceAccount(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vmi v1.VirtualMachineInstance
+	if err := sigsyaml.Unmarshal(text, &vmi); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range vmi.Spec.Volumes {
+		if v.ServiceAccount != nil {
+			return v.ServiceAccount.ServiceAccountName
+		}
+	}
+	return ""
 }
 
 // TestWalkFails: the walk finds what it must find, in manifests and not only in

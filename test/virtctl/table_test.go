@@ -312,7 +312,7 @@ func objects() []command {
 			{line: "virtctl expose vmi vm --name=of-vmi --port=7 --protocol=UDP --type=NodePort --ip-family=IPv4 --ip-family-policy=SingleStack", effect: leadsTo("of-vmi", "vmi.kubevirt.io/id=vm")},
 			{line: "virtctl expose vmirs set --name=of-set --port=7 --cluster-ip=None", effect: leadsTo("of-set", "app=set")},
 		}},
-		{"create vm", "no sysprep", []line{
+		{"create vm", "", []line{
 			{line: "virtctl create vm --name=made --run-strategy=Always --termination-grace-period=0 --memory=128Mi --volume-containerdisk=src:" + tiny + " | kubectl create -f -",
 				effect: becomes("vm/made", printed, "Running")},
 			{prepare: sh("kubectl delete vm made"), line: "virtctl create vm --name=typed --run-strategy=Halted --instancetype=virtualmachineinstancetype/small --preference=virtualmachinepreference/virtio --volume-containerdisk=src:" + tiny + " | kubectl create -f -",
@@ -333,7 +333,8 @@ func objects() []command {
 			{prepare: sh("kubectl delete vm imported && echo '" + dataSource + "' | kubectl create -f -"),
 				line:   "virtctl create vm --name=copied --memory=128Mi --volume-datasource=src:source --volume-clone-pvc=src:virtctl/claim --volume-blank=size:1Gi | kubectl create -f -",
 				effect: all(becomes("vm/copied", printed, "Provisioning"), fills("copied", "blank pvc pvc")), note: "CDI's kinds are there, and CDI is not"},
-			{prepare: sh("kubectl delete vm copied && kubectl delete -f cdi.yaml"), line: "virtctl create vm --name=answered --volume-sysprep=src:answers | kubectl create -f -", missing: "sysprep"},
+			{prepare: sh("kubectl delete vm copied && kubectl delete -f cdi.yaml"), line: "virtctl create vm --name=answered --run-strategy=Halted --volume-sysprep=src:answers | kubectl create -f -",
+				effect: becomes("vm/answered", printed, "Stopped")},
 		}},
 		{"create instancetype", "no devices of the host, no I/O threads", []line{
 			{line: "virtctl create instancetype --name=one --cpu=1 --memory=128Mi --namespaced | kubectl create -f -", effect: becomes("virtualmachineinstancetype/one", "{.spec.cpu.guest}", "1")},
