@@ -62,8 +62,15 @@ func hold(t *testing.T, namespace, manifest string) {
 	}
 }
 
-// mounting mounts the volume with a label at /tmp/LABEL, anew if it is mounted.
-const mounting = `modprobe -qa isofs; look() { mkdir -p /tmp/$1; umount /tmp/$1 2>/dev/null; echo 3 >/proc/sys/vm/drop_caches; mount -o ro -t iso9660 $(findfs LABEL=$1) /tmp/$1; }; `
+// onSATA gives the guest the kernel that knows SATA.
+func onSATA(s *v1.VirtualMachineInstanceSpec) { s.Volumes[0].ContainerDisk.Image = sataImage }
+
+// mounting mounts the volumes with labels at /tmp/LABEL, anew if they are mounted.
+func mounting(labels ...string) string {
+	return `modprobe -qa isofs; look() { mkdir -p /tmp/$1; umount /tmp/$1 2>/dev/null; echo 3 >/proc/sys/vm/drop_caches
+for i in $(seq 100); do d=$(findfs LABEL=$1 2>/dev/null) && break; usleep 100000; done; mount -o ro -t iso9660 $d /tmp/$1; }
+for l in ` + strings.Join(labels, " ") + `; do look $l || echo "no volume $l"; done; `
+}
 
 // sum is the md5 sum of a text as the guest prints it.
 func sum(text string) string { return fmt.Sprintf("%x", md5.Sum([]byte(text))) }
@@ -78,7 +85,7 @@ func TestConfigVolumes(t *testing.T) {
 	hold(t, ns, object(t, "Secret", "keys", map[string]string{"token": "secret\n", "large": large}))
 	hold(t, ns, object(t, "ConfigMap", "answers", map[string]string{"Autounattend.xml": "<unattend/>", "script.ps1": "# script"}))
 	kubectl(t, "-n", ns, "create", "serviceaccount", "robot")
-	m := createVM(t, ns, "files", v1.RunStrategyAlways, offline,
+	m := createVM(t, ns, "files", v1.RunStrategyAlways, offline, onSATA,
 		files(hardDisk(v1.DiskBusVirtio), settings()), files(cdrom(v1.DiskBusSATA), keys()), files(hardDisk(v1.DiskBusSATA), facts()),
 		files(hardDisk(v1.DiskBusSCSI), v1.Volume{Name: "robot", ServiceAccount: &v1.ServiceAccountVolumeSource{ServiceAccountName: "robot"}}),
 		files(cdrom(v1.DiskBusSCSI), v1.Volume{Name: "answers", Sysprep: &v1.SysprepSource{ConfigMap: &corev1.LocalObjectReference{Name: "answers"}}}),
@@ -94,7 +101,9 @@ func TestConfigVolumes(t *testing.T) {
 		t.Errorf("LiveMigratable is %+v", c)
 	}
 	shell := m.shell()
-	m.in(shell, mounting+"for l in settings Keys.of-16_chars facts cfgdata unattendCD none; do look $l; done")
+	if out := m.in(shell, mounting("settings", "Keys.of-16_chars", "facts", "cfgdata", "unattendCD", "none")); out != "" {
+		t.Fatal(out)
+	}
 	for command, want := range map[string]string{
 		"cat /tmp/settings/greeting":                   "hello",
 		"cat /tmp/settings/Greeting":                   "Hello",
@@ -128,13 +137,13 @@ func TestConfigVolumes(t *testing.T) {
 		}
 	}
 	hold(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "good evening"}))
-	if got := m.in(shell, mounting+"look settings; cat /tmp/settings/greeting"); got != "hello" {
+	if got := m.in(shell, mounting("settings")+"cat /tmp/settings/greeting"); got != "hello" {
 		t.Errorf("the disk of a running guest has changed: %q", got)
 	}
 	before := m.uid()
 	asksRestart(m)
 	m.runs(before)
-	if got := m.in(m.shell(), mounting+"look settings; cat /tmp/settings/greeting; ls -A /tmp/settings | wc -l"); got != "good evening1" && got != "good evening\n1" {
+	if got := m.in(m.shell(), mounting("settings")+"cat /tmp/settings/greeting; ls -A /tmp/settings | wc -l"); got != "good evening1" && got != "good evening\n1" {
 		t.Errorf("after a restart the disk has %q", got)
 	}
 }
@@ -177,7 +186,7 @@ func TestMigrationConfigVolumes(t *testing.T) {
 	text := base64.StdEncoding.EncodeToString(random)
 	hold(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "hello", "text": text}))
 	hold(t, ns, object(t, "Secret", "keys", map[string]string{"token": "secret"}))
-	m := createVM(t, ns, "files", v1.RunStrategyAlways, offline,
+	m := createVM(t, ns, "files", v1.RunStrategyAlways, offline, onSATA,
 		files(cdrom(v1.DiskBusSATA), settings()), files(hardDisk(v1.DiskBusVirtio), keys()), files(hardDisk(v1.DiskBusSATA), facts()))
 	m.runs("")
 	uid := m.uid()
@@ -186,7 +195,7 @@ func TestMigrationConfigVolumes(t *testing.T) {
 	}
 	read := func() string {
 		t.Helper()
-		return m.in(m.shell(), mounting+"for l in settings Keys.of-16_chars facts; do look $l; done; "+
+		return m.in(m.shell(), mounting("settings", "Keys.of-16_chars", "facts")+
 			"cat /tmp/settings/greeting; md5sum </tmp/settings/text; cat /tmp/Keys.of-16_chars/token; md5sum </tmp/facts/labels")
 	}
 	before := read()
