@@ -13,6 +13,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Apply brings the network namespace into the planned state, except for the tap (OpenTap). It
@@ -53,6 +54,9 @@ func (p *Plan) steps() []step {
 	for _, s := range p.Sysctls {
 		steps = append(steps, step{"set sysctl", s.write})
 	}
+	// Only now: the kernel takes no IPv6 address for a link on which IPv6 is switched off.
+	steps = append(steps, step{fmt.Sprintf("address bridge %q", p.Bridge.Name),
+		onLink(p.Bridge.Name, func(link netlink.Link) error { return ensureAddresses(link, p.Bridge.Addresses) })})
 	steps = append(steps, step{fmt.Sprintf("bring up bridge %q", p.Bridge.Name), onLink(p.Bridge.Name, netlink.LinkSetUp)})
 	if p.Takeover != nil {
 		steps = append(steps, p.Takeover.steps(p.Bridge.Name)...)
@@ -101,7 +105,7 @@ func ensureBridge(b Bridge) error {
 			return fmt.Errorf("set MTU %d: %w", b.MTU, err)
 		}
 	}
-	return ensureAddresses(link, b.Addresses)
+	return nil
 }
 
 func ensureMAC(link netlink.Link, mac net.HardwareAddr) error {
@@ -138,7 +142,11 @@ func ensureAddresses(link netlink.Link, want []netip.Prefix) error {
 		if slices.Contains(kept, p) {
 			continue
 		}
-		if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: ipNetOf(p)}); err != nil {
+		address := &netlink.Addr{IPNet: ipNetOf(p)}
+		if p.Addr().Is6() {
+			address.Flags = unix.IFA_F_NODAD // it is of use at once
+		}
+		if err := netlink.AddrReplace(link, address); err != nil {
 			return fmt.Errorf("add address %s: %w", p, err)
 		}
 	}
@@ -156,7 +164,7 @@ func (s Sysctl) write() error {
 	if err != nil {
 		return fmt.Errorf("read sysctl %s: %w", s.Name, err)
 	}
-	if strings.TrimSpace(string(have)) == s.Value {
+	if value := strings.TrimSpace(string(have)); value == s.Value || s.From != "" && value != s.From {
 		return nil
 	}
 	if err := os.WriteFile(path, []byte(s.Value), 0); err != nil {

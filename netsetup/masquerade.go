@@ -11,6 +11,9 @@ type Masquerade struct {
 	// Network is the private IPv4 network, 10.0.2.0/24 when unset: its first
 	// address is the gateway's, its second the guest's.
 	Network netip.Prefix `json:"network,omitzero"`
+	// Network6 is the private IPv6 network, fd10:0:2::/120 when unset. A pod without an IPv6
+	// address needs none.
+	Network6 netip.Prefix `json:"network6,omitzero"`
 	// Ports are those of the pod's address that lead to the guest; all other
 	// traffic to the pod stays with the pod's own stack. None listed: everything
 	// leads to the guest, ICMP too.
@@ -27,58 +30,82 @@ type Port struct {
 	Port uint16 `json:"port"`
 }
 
-// PlanMasquerade plans a guest behind the pod's IPv4 address. The names,
-// addresses and reachability are KubeVirt's; see the Table for what is stricter.
-// It fails for a private network that holds the pod's own address or gateway.
+// PlanMasquerade plans a guest behind the pod's addresses, in each family that the pod has an
+// address of. The names, addresses and reachability are KubeVirt's; see the Tables for what is
+// stricter. It fails for a private network that holds the pod's own address or gateway.
 func PlanMasquerade(facts Facts, m Masquerade) (*Plan, error) {
-	m, err := m.withDefaults()
+	plan, err := planMasquerade(facts, m)
 	if err != nil {
 		return nil, fmt.Errorf("plan masquerade: %w", err)
+	}
+	return plan, nil
+}
+
+func planMasquerade(facts Facts, m Masquerade) (*Plan, error) {
+	m, err := m.withDefaults()
+	if err != nil {
+		return nil, err
 	}
 	names, err := namesFor(facts.Link)
 	if err != nil {
-		return nil, fmt.Errorf("plan masquerade: %w", err)
+		return nil, err
 	}
-	bridge, network := names.Bridge, m.Network
-	if err := checkConflict(facts, network); err != nil {
-		return nil, fmt.Errorf("plan masquerade: %w", err)
+	plan := &Plan{
+		Bridge: Bridge{Name: names.Bridge, MAC: BridgeMAC, MTU: facts.MTU},
+		Tap:    Tap{Name: names.Tap, Bridge: names.Bridge, MTU: facts.MTU, Queues: m.Queues},
 	}
-	gateway := network.Addr().Next()
+	v4, v6 := addressesLike(facts.Addresses, m.Network), addressesLike(facts.Addresses, m.Network6)
+	if len(v4)+len(v6) == 0 {
+		return nil, fmt.Errorf("pod interface %q has no address", facts.Link)
+	}
+	if len(v4) > 0 {
+		err = plan.masquerade4(facts, m, v4)
+	} else {
+		plan.Tables = append(plan.Tables, silent4(names.Bridge))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(v6) > 0 {
+		err = plan.masquerade6(facts, m, v6)
+	} else {
+		// Else the guest could reach by link-local addresses whatever in the pod listens on [::],
+		// past the IPv4 rules.
+		plan.Sysctls = append(plan.Sysctls, Sysctl{Name: "net/ipv6/conf/" + names.Bridge + "/disable_ipv6", Value: "1", Optional: true})
+	}
+	return plan, err
+}
+
+// masquerade4 adds the guest's place in the private IPv4 network. pod are the pod's addresses.
+func (p *Plan) masquerade4(facts Facts, m Masquerade, pod []netip.Addr) error {
+	if err := checkConflict(facts, m.Network); err != nil {
+		return err
+	}
+	gateway := m.Network.Addr().Next()
 	guest := gateway.Next()
 	nat := masqueradeNAT{
-		family: "ip", pod: addressesLike(facts.Addresses, network), link: facts.Link, bridge: bridge,
+		family: "ip", pod: pod, link: facts.Link, bridge: p.Bridge.Name,
 		gateway: gateway, guest: guest, loopback: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
 		loopbacks: netip.MustParsePrefix("127.0.0.0/8"), ports: m.Ports,
 	}
-	if len(nat.pod) == 0 {
-		return nil, fmt.Errorf("plan masquerade: pod interface %q has no IPv4 address", facts.Link)
-	}
-	return &Plan{
-		Bridge:  Bridge{Name: bridge, MAC: BridgeMAC, MTU: facts.MTU, Addresses: []netip.Prefix{netip.PrefixFrom(gateway, network.Bits())}},
-		Tap:     Tap{Name: names.Tap, Bridge: bridge, MTU: facts.MTU, Queues: m.Queues},
-		Guest:   []netip.Prefix{netip.PrefixFrom(guest, network.Bits())},
-		Router:  gateway,
-		Tables:  []Table{nat.table()},
-		Sysctls: masqueradeSysctls(bridge),
-	}, nil
-}
-
-func masqueradeSysctls(bridge string) []Sysctl {
-	return []Sysctl{
-		{Name: "net/ipv4/ip_forward", Value: "1"},
+	p.Bridge.Addresses = append(p.Bridge.Addresses, netip.PrefixFrom(gateway, m.Network.Bits()))
+	p.Guest, p.Router = []netip.Prefix{netip.PrefixFrom(guest, m.Network.Bits())}, gateway
+	p.Tables = append(p.Tables, nat.table(nat.guestRules()))
+	p.Sysctls = append(p.Sysctls,
+		Sysctl{Name: "net/ipv4/ip_forward", Value: "1"},
 		// A connection to 127.0.0.1 that is translated to the guest leaves by the
 		// bridge, and its replies come in by it, with a loopback address. What this
 		// would open to the guest, the table's first chain shuts.
-		{Name: "net/ipv4/conf/" + bridge + "/route_localnet", Value: "1"},
-		// Until IPv6 is planned: else the guest could reach by link-local addresses
-		// whatever in the pod listens on [::], past the IPv4 rules.
-		{Name: "net/ipv6/conf/" + bridge + "/disable_ipv6", Value: "1", Optional: true},
-	}
+		Sysctl{Name: "net/ipv4/conf/" + p.Bridge.Name + "/route_localnet", Value: "1"})
+	return nil
 }
 
 func (m Masquerade) withDefaults() (Masquerade, error) {
 	if !m.Network.IsValid() {
 		m.Network = netip.MustParsePrefix("10.0.2.0/24")
+	}
+	if !m.Network6.IsValid() {
+		m.Network6 = netip.MustParsePrefix("fd10:0:2::/120")
 	}
 	if m.Queues == 0 {
 		m.Queues = 1
@@ -86,6 +113,9 @@ func (m Masquerade) withDefaults() (Masquerade, error) {
 	// /30 is the smallest with two host addresses between network and broadcast.
 	if n := m.Network; !n.Addr().Is4() || n != n.Masked() || n.Bits() > 30 || !usable(n.Addr()) {
 		return m, fmt.Errorf("private network %s: want an IPv4 unicast network of at most 30 bits without host part", n)
+	}
+	if n := m.Network6; !n.Addr().Is6() || n.Addr().Is4In6() || n != n.Masked() || n.Bits() > 126 || !usable(n.Addr()) || n.Addr().IsLinkLocalUnicast() {
+		return m, fmt.Errorf("private network %s: want an IPv6 unicast network of at most 126 bits without host part", n)
 	}
 	if m.Queues < 1 || m.Queues > maxQueues {
 		return m, fmt.Errorf("%d queues: want 1 to %d", m.Queues, maxQueues)
@@ -143,7 +173,7 @@ type masqueradeNAT struct {
 	pod            []netip.Addr
 	link, bridge   string
 	gateway, guest netip.Addr
-	loopback       netip.Addr
+	loopback       netip.Addr // unset where the kernel can lead none of it to the guest
 	loopbacks      netip.Prefix
 	ports          []Port
 }
@@ -152,18 +182,19 @@ type masqueradeNAT struct {
 // guest from sending under another address and from reaching the pod's loopback,
 // keeps others from reaching the guest by routing to its private address, and
 // keeps the pod, which forwards now, from routing between strangers.
-func (n masqueradeNAT) table() Table {
+func (n masqueradeNAT) table(guest []Rule) Table {
+	outbound := []Rule{{NotOut: n.bridge, Source: host(n.guest), Verdict: "masquerade"}}
+	if n.loopback.IsValid() {
+		outbound = append([]Rule{{Out: n.bridge, Source: host(n.loopback), Verdict: "snat", To: n.gateway}}, outbound...)
+	}
 	return Table{Family: n.family, Name: TableName, Chains: []Chain{
 		// Before connection tracking, so that these see what the guest sent, not the
 		// replies already translated back to 127.0.0.1.
-		{Name: "guest", Type: "filter", Hook: "prerouting", Priority: -300, Rules: n.guestRules()},
+		{Name: "guest", Type: "filter", Hook: "prerouting", Priority: -300, Rules: guest},
 		{Name: "prerouting", Type: "nat", Hook: "prerouting", Priority: -100, Rules: n.inbound()},
 		{Name: "output", Type: "nat", Hook: "output", Priority: -100, Rules: n.local()},
 		{Name: "forward", Type: "filter", Hook: "forward", Priority: 0, Rules: n.forward()},
-		{Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100, Rules: []Rule{
-			{Out: n.bridge, Source: host(n.loopback), Verdict: "snat", To: n.gateway},
-			{NotOut: n.bridge, Source: host(n.guest), Verdict: "masquerade"},
-		}},
+		{Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100, Rules: outbound},
 	}}
 }
 
@@ -188,6 +219,9 @@ func (n masqueradeNAT) inbound() []Rule {
 
 // local leads what other containers of the pod send to 127.0.0.1 to the guest.
 func (n masqueradeNAT) local() []Rule {
+	if !n.loopback.IsValid() {
+		return nil
+	}
 	return n.toGuest(Rule{Destination: host(n.loopback)})
 }
 
@@ -208,6 +242,9 @@ func (n masqueradeNAT) forward() []Rule {
 	return []Rule{
 		// No translation is applied to an invalid packet: it would leave with the private address.
 		{In: n.bridge, Connection: "invalid", Verdict: "drop"},
+		// Nobody else is in the private network. For each address the pod would ask for a neighbour,
+		// and all pods of the node share the kernel's table of neighbours.
+		{In: n.bridge, Out: n.bridge, Verdict: "drop"},
 		{In: n.bridge, Verdict: "accept"},
 		{Out: n.bridge, Connection: "established", Verdict: "accept"},
 		{Out: n.bridge, Connection: "dnat", Verdict: "accept"},

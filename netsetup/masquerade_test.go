@@ -192,11 +192,13 @@ func TestOnlyListedPortsLeadToTheGuest(t *testing.T) {
 	p.exchangeUDP(p.other, podIP+":53")
 }
 
-func (p *pod) echoUDP(netns ns.NetNS, address string) {
+func (p *pod) echoUDP(netns ns.NetNS, address string) { p.echoUDPBy(netns, "udp4", address) }
+
+func (p *pod) echoUDPBy(netns ns.NetNS, network, address string) {
 	p.t.Helper()
 	var conn net.PacketConn
 	p.inside(netns, func() (err error) {
-		conn, err = net.ListenPacket("udp4", address)
+		conn, err = net.ListenPacket(network, address)
 		return err
 	})
 	p.t.Cleanup(func() { conn.Close() })
@@ -212,11 +214,13 @@ func (p *pod) echoUDP(netns ns.NetNS, address string) {
 	}()
 }
 
-func (p *pod) exchangeUDP(netns ns.NetNS, address string) {
+func (p *pod) exchangeUDP(netns ns.NetNS, address string) { p.exchangeUDPBy(netns, "udp4", address) }
+
+func (p *pod) exchangeUDPBy(netns ns.NetNS, network, address string) {
 	p.t.Helper()
 	var conn net.Conn
 	p.inside(netns, func() (err error) {
-		conn, err = net.Dial("udp4", address)
+		conn, err = net.Dial(network, address)
 		return err
 	})
 	defer conn.Close()

@@ -120,6 +120,7 @@ func (r Rule) exprs(family nftables.TableFamily) ([]expr.Any, error) {
 	if err != nil {
 		return nil, err
 	}
+	port = append(port, r.matchICMP()...)
 	connection, err := matchConnection(r.Connection)
 	if err != nil {
 		return nil, err
@@ -129,6 +130,10 @@ func (r Rule) exprs(family nftables.TableFamily) ([]expr.Any, error) {
 		return nil, err
 	}
 	out = append(append(out, port...), connection...)
+	if r.Over != 0 {
+		// The burst is a second's packets.
+		out = append(out, &expr.Limit{Type: expr.LimitTypePkts, Unit: expr.LimitTimeSecond, Rate: r.Over, Burst: uint32(r.Over), Over: true})
+	}
 	return append(append(out, &expr.Counter{}), verdict...), nil
 }
 
@@ -143,11 +148,15 @@ func matchLink(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 }
 
 func matchAddress(offset uint32, p netip.Prefix) []expr.Any {
+	return matchAddressIn(expr.PayloadBaseNetworkHeader, offset, p)
+}
+
+func matchAddressIn(header expr.PayloadBase, offset uint32, p netip.Prefix) []expr.Any {
 	if !p.IsValid() {
 		return nil
 	}
 	size := uint32(p.Addr().BitLen() / 8)
-	out := []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}}
+	out := []expr.Any{&expr.Payload{DestRegister: 1, Base: header, Offset: offset, Len: size}}
 	if !p.IsSingleIP() {
 		mask := net.CIDRMask(p.Bits(), p.Addr().BitLen())
 		out = append(out, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: mask, Xor: make([]byte, size)})
@@ -170,6 +179,20 @@ func matchPort(protocol string, port uint16) ([]expr.Any, error) {
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(port)},
 	}, nil
+}
+
+// matchICMP matches an ICMPv6 message. Its type is its first octet (RFC 4443, 2.1), and a
+// neighbour advertisement's target is at 8 (RFC 4861, 4.4).
+func (r Rule) matchICMP() []expr.Any {
+	if r.ICMP == 0 {
+		return nil
+	}
+	return append([]expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_ICMPV6}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{r.ICMP}},
+	}, matchAddressIn(expr.PayloadBaseTransportHeader, 8, r.Target)...)
 }
 
 func matchConnection(connection string) ([]expr.Any, error) {

@@ -26,13 +26,15 @@ const (
 type Plan struct {
 	Bridge Bridge `json:"bridge"`
 	Tap    Tap    `json:"tap"`
-	// Guest holds the guest's addresses, with prefix length, the first one for DHCP. Without any,
+	// Guest holds the guest's IPv4 addresses, with prefix length, the first one for DHCP. Without any,
 	// the network serves the guest itself.
 	Guest []netip.Prefix `json:"guest,omitempty"`
 	// Router is the guest's default gateway, if any, and Routes are its further
 	// routes, those on the link first.
 	Router netip.Addr `json:"router,omitzero"`
 	Routes []Route    `json:"routes,omitempty"`
+	// IPv6 is the guest's place in a private IPv6 network, if it has one.
+	IPv6 *GuestIPv6 `json:"ipv6,omitempty"`
 	// Tables are in place before the links are, so that no packet passes unfiltered.
 	Tables []Table `json:"tables"`
 	// Sysctls are written after the bridge is made, since some are the bridge's.
@@ -41,7 +43,7 @@ type Plan struct {
 	Takeover *Takeover `json:"takeover,omitempty"`
 }
 
-// Serves says whether the guest gets its address by DHCP from the pod.
+// Serves says whether the guest gets an IPv4 address by DHCP from the pod.
 func (p *Plan) Serves() bool { return len(p.Guest) > 0 }
 
 // Lease is what DHCP tells the guest with this MAC of the plan, which Serves.
@@ -77,6 +79,8 @@ type Sysctl struct {
 	// Name is the path below /proc/sys, e.g. net/ipv4/ip_forward.
 	Name  string `json:"name"`
 	Value string `json:"value"`
+	// From is the only value that is replaced; any, when empty.
+	From string `json:"from,omitempty"`
 	// Optional: a kernel built without the setting has nothing to be set.
 	Optional bool `json:"optional,omitempty"`
 }

@@ -268,11 +268,13 @@ func (p *pod) run(netns ns.NetNS, env []string, name string, args ...string) str
 }
 
 // serveTCP answers each connection with whose address it came from, then echoes.
-func (p *pod) serveTCP(netns ns.NetNS, address string) {
+func (p *pod) serveTCP(netns ns.NetNS, address string) { p.serveTCPBy(netns, "tcp4", address) }
+
+func (p *pod) serveTCPBy(netns ns.NetNS, network, address string) {
 	p.t.Helper()
 	var listener net.Listener
 	p.inside(netns, func() (err error) {
-		listener, err = net.Listen("tcp4", address)
+		listener, err = net.Listen(network, address)
 		return err
 	})
 	p.t.Cleanup(func() { listener.Close() })

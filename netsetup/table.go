@@ -50,6 +50,12 @@ type Rule struct {
 	// Protocol is TCP or UDP, Port its destination port.
 	Protocol string `json:"protocol,omitempty"`
 	Port     uint16 `json:"port,omitempty"`
+	// ICMP, in an ip6 table, is the type of an ICMPv6 message. Target is the address that a
+	// neighbour advertisement is about.
+	ICMP   uint8        `json:"icmp,omitempty"`
+	Target netip.Prefix `json:"target,omitzero"`
+	// Over matches those packets that exceed so many a second.
+	Over uint64 `json:"over,omitempty"`
 	// Connection is invalid, established (or related) or dnat.
 	Connection string `json:"connection,omitempty"`
 	// Verdict is accept, drop, dnat, snat or masquerade; or deliver, in a bridge table: the

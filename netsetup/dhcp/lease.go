@@ -93,7 +93,7 @@ func (l Lease) Check() error {
 		}
 	}
 	for _, d := range l.SearchDomains {
-		if !encodable(d) {
+		if !Encodable(d) {
 			return fmt.Errorf("lease with search domain %q: want labels of 1 to 63 octets, 253 together", d)
 		}
 	}

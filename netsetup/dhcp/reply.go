@@ -233,8 +233,8 @@ func search(domains []string, request, reply *dhcpv4.DHCPv4) {
 	reply.DeleteOption(dhcpv4.OptionDNSDomainSearchList)
 }
 
-// encodable tells whether a domain name fits the wire format of RFC 1035.
-func encodable(domain string) bool {
+// Encodable tells whether a domain name fits the wire format of RFC 1035.
+func Encodable(domain string) bool {
 	domain = strings.TrimSuffix(domain, ".")
 	if len(domain) > 253 {
 		return false
