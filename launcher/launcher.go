@@ -10,6 +10,7 @@ package launcher
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -29,7 +30,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/launcher/serial"
 	"github.com/kubeqemu/kubeqemu/launcher/stats"
-	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -103,7 +103,7 @@ type launcher struct {
 	agent  *agent.Agent  // nil if the machine has no port for the agent
 	probes *agent.Probes // nil if the socket could not be made
 	stderr *podlog.Log   // passes QEMU's messages on to the pod's log
-	leases []*dhcp.Server
+	leases []io.Closer   // DHCP servers, and those for IPv6
 
 	start  *control.StartRequest
 	files  map[string]*os.File // of the start request, by name, until QEMU has them

@@ -84,6 +84,9 @@ func startFiles(brought []control.File, request *control.StartRequest) (map[stri
 	for _, d := range request.DHCP {
 		needed = append(needed, control.DHCPFile(d.NIC))
 	}
+	for _, d := range request.IPv6 {
+		needed = append(needed, control.RouterFile(d.NIC), control.DHCP6File(d.NIC))
+	}
 	files := map[string]*os.File{}
 	for _, f := range brought {
 		if !slices.Contains(needed, f.Name) {

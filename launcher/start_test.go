@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
+	"github.com/kubeqemu/kubeqemu/netsetup/ipv6"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -255,6 +257,36 @@ func TestDHCPRefusesLease(t *testing.T) {
 	v.request.DHCP = []control.DHCPServer{{NIC: "default", Lease: dhcp.Lease{ClientMAC: "none"}}}
 	v.must(v.call(control.CommandStart, v.request, nil, control.File{Name: control.DHCPFile("default"), File: zero}))
 	v.expectEnd(control.ReasonStartFailed, `serve DHCP to default: lease for MAC "none"`)
+}
+
+// TestIPv6RefusesLease: likewise, and both sockets have to come.
+func TestIPv6RefusesLease(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	zero, err := os.Open("/dev/zero")
+	v.must(err)
+	defer zero.Close()
+	v.request.IPv6 = []control.IPv6Server{{NIC: "default"}}
+	router, server := control.File{Name: control.RouterFile("default"), File: zero}, control.File{Name: control.DHCP6File("default"), File: zero}
+	if err := v.call(control.CommandStart, v.request, nil, router); err == nil || !strings.Contains(err.Error(), `"dhcp6/default"`) {
+		t.Errorf("start without a socket: %v", err)
+	}
+	v.must(v.call(control.CommandStart, v.request, nil, router, server))
+	v.expectEnd(control.ReasonStartFailed, "serve IPv6 to default: lease of address")
+}
+
+// TestResolver: servers that only the pod itself can reach are not told.
+func TestResolver(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	text := "search a.test . b.test.\nnameserver 10.96.0.10\nnameserver fd00:10:96::a\nnameserver ::1\nnameserver fe80::53%eth0\nnameserver nonsense\n"
+	if err := os.WriteFile(file, []byte(text+strings.Repeat("nameserver fd00::53\n", 20)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := readResolver(file)
+	if !slices.Equal(r.servers4, []netip.Addr{netip.MustParseAddr("10.96.0.10")}) || len(r.servers6) != ipv6.MaxServers ||
+		r.servers6[0] != netip.MustParseAddr("fd00:10:96::a") || r.servers6[1] != netip.MustParseAddr("fd00::53") || !slices.Equal(r.search, []string{"a.test", "b.test"}) {
+		t.Errorf("%+v", r)
+	}
 }
 
 // TestTap: a tap goes with QEMU; the launcher does not hold it.

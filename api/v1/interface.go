@@ -181,9 +181,12 @@ type PodNetwork struct {
 	// +kubebuilder:validation:MaxLength=18
 	VMNetworkCIDR string `json:"vmNetworkCIDR,omitempty"`
 
-	// VMIPv6NetworkCIDR is refused: not supported yet.
+	// VMIPv6NetworkCIDR is the guest's private IPv6 network with masquerade, /48 to /126, in a pod
+	// that has an IPv6 address. The gateway has its first address, the guest its second. Default:
+	// fd10:0:2::/120.
 	// +optional
-	VMIPv6NetworkCIDR UnsupportedString `json:"vmIPv6NetworkCIDR,omitempty"`
+	// +kubebuilder:validation:MaxLength=43
+	VMIPv6NetworkCIDR string `json:"vmIPv6NetworkCIDR,omitempty"`
 }
 
 // MultusNetwork is a network of a NetworkAttachmentDefinition.
@@ -307,6 +310,24 @@ func validateNetwork(n Network, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR, "must be a unicast network")}
 	case !prefix.Addr().Is4() || prefix.Masked() != prefix || prefix.Bits() > 29 || prefix.Bits() < 8:
 		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR, "must be an IPv4 network address with a prefix length between 8 and 29")}
+	}
+	return validateIPv6Network(n.Pod.VMIPv6NetworkCIDR, path.Child("pod", "vmIPv6NetworkCIDR"))
+}
+
+// validateIPv6Network allows none, and networks that have room for a gateway and a guest.
+func validateIPv6Network(network string, path *field.Path) field.ErrorList {
+	if network == "" {
+		return nil
+	}
+	prefix, err := netip.ParsePrefix(network)
+	addr := prefix.Addr()
+	switch {
+	case err != nil || !addr.Is6() || addr.Is4In6():
+		return field.ErrorList{field.Invalid(path, network, "must be an IPv6 network such as fd10:0:2::/120")}
+	case addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast() || addr.IsUnspecified():
+		return field.ErrorList{field.Invalid(path, network, "must be a unicast network, and not a link-local one")}
+	case prefix.Masked() != prefix || prefix.Bits() < 48 || prefix.Bits() > 126:
+		return field.ErrorList{field.Invalid(path, network, "must be an IPv6 network address with a prefix length between 48 and 126")}
 	}
 	return nil
 }

@@ -13,6 +13,9 @@ func TestValidateNetworks(t *testing.T) {
 	cidr := func(network string) func(*spec) {
 		return func(s *spec) { s.Networks[0].Pod.VMNetworkCIDR = network }
 	}
+	cidr6 := func(network string) func(*spec) {
+		return func(s *spec) { s.Networks[0].Pod.VMIPv6NetworkCIDR = network }
+	}
 	multus := func(name string, first bool) func(*spec) {
 		return func(s *spec) {
 			nic := "nic" + strconv.Itoa(len(s.Networks))
@@ -24,7 +27,7 @@ func TestValidateNetworks(t *testing.T) {
 		s.Networks = slices.DeleteFunc(s.Networks, func(n Network) bool { return n.Name == name })
 		s.Domain.Devices.Interfaces = slices.DeleteFunc(s.Domain.Devices.Interfaces, func(n Interface) bool { return n.Name == name })
 	}
-	const wrongCIDR = "[0].pod.vmNetworkCIDR"
+	const wrongCIDR, wrongCIDR6 = "[0].pod.vmNetworkCIDR", "[0].pod.vmIPv6NetworkCIDR"
 	edits{
 		"no interface":              {func(s *spec) { s.Domain.Devices.Interfaces, s.Networks = nil, nil }, ""},
 		"network without interface": {func(s *spec) { s.Domain.Devices.Interfaces = nil }, "[0].name"},
@@ -33,6 +36,16 @@ func TestValidateNetworks(t *testing.T) {
 			s.Networks = append(s.Networks, Network{Name: "more", Pod: &PodNetwork{VMNetworkCIDR: "10.1.0.0/24"}})
 			s.Domain.Devices.Interfaces = append(s.Domain.Devices.Interfaces, Interface{Name: "more", Model: "virtio", Masquerade: &InterfaceMasquerade{}})
 		}, "[1].pod"},
+		"IPv6 network":                    {cidr6("fd20:1::/64"), ""},
+		"IPv4 for the IPv6 network":       {cidr6("10.0.2.0/24"), wrongCIDR6},
+		"IPv4 in IPv6":                    {cidr6("::ffff:10.0.2.0/120"), wrongCIDR6},
+		"IPv6 host part":                  {cidr6("fd20:1::1/64"), wrongCIDR6},
+		"IPv6 too small":                  {cidr6("fd20:1::/127"), wrongCIDR6},
+		"IPv6 too large":                  {cidr6("fd20::/47"), wrongCIDR6},
+		"IPv6 link-local":                 {cidr6("fe80::/64"), wrongCIDR6},
+		"IPv6 multicast":                  {cidr6("ff02::/64"), wrongCIDR6},
+		"IPv6 with a zone":                {cidr6("fd20:1::%eth0/64"), wrongCIDR6},
+		"no IPv6 network":                 {cidr6("fd20"), wrongCIDR6},
 		"network of Multus":               {multus("lan", false), ""},
 		"of another namespace":            {multus("office/lan.v2", false), ""},
 		"Multus's in the pod's place":     {func(s *spec) { multus("lan", true)(s); without(s, "default") }, ""},

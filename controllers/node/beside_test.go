@@ -95,7 +95,7 @@ func TestBesideStatus(t *testing.T) {
 // tap of each by its name, and a DHCP socket for those that have an address to tell. Without one of
 // the links, the guest does not start, and nothing is wired.
 func TestStartBeside(t *testing.T) {
-	for name, missing := range map[string]string{"": "", "without Multus": "lan"} {
+	for name, missing := range map[string]string{"": "", "without Multus": "lan", "older launcher": ""} {
 		t.Run(name, func(t *testing.T) {
 			n, netns, vmi := newNode(t), nodetest.PodNetwork(t), besideVMI()
 			vmi.Spec.Domain.Devices.AutoattachGraphicsDevice, vmi.Spec.Domain.Devices.AutoattachSerialConsole = ptr.To(false), ptr.To(false)
@@ -106,7 +106,11 @@ func TestStartBeside(t *testing.T) {
 				}
 			}
 			launcher := n.Dial(t, "vm1")
-			launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, netns))
+			hello, sockets := nodetest.Hello(), []string{"router/default", "dhcp6/default"}
+			if name == "older launcher" { // it knows nothing of IPv6, and gets none
+				hello.Features, sockets = slices.DeleteFunc(control.Features(), func(f string) bool { return f == control.FeatureIPv6 }), nil
+			}
+			launcher.Send(control.EventHello, hello, nodetest.NetNSFile(t, netns))
 			n.Await(t)
 			acceleration := accelerator.New(broken)
 			acceleration.PermitEmulation(true)
@@ -134,12 +138,16 @@ func TestStartBeside(t *testing.T) {
 					}
 				}
 			}
-			if want := []string{"tap/lan/0", "tap/default/0", "dhcp/default", "tap/given/0", "dhcp/given"}; !slices.Equal(names, want) {
+			want := slices.Concat([]string{"tap/lan/0", "tap/default/0", "dhcp/default"}, sockets, []string{"tap/given/0", "dhcp/given"})
+			if !slices.Equal(names, want) {
 				t.Errorf("it came with the files %q, want %q", names, want)
 			}
 			var request control.StartRequest
 			if err := control.Decode(last.Data, &request); err != nil || len(request.DHCP) != 2 || request.DHCP[1].Lease.ClientIP != prefix("192.0.2.9/24") || request.DHCP[1].Lease.ClientMAC != v1.MAC(vmi.UID, "given") {
 				t.Errorf("leases %+v: %v", request.DHCP, err)
+			}
+			if len(request.IPv6) != len(sockets)/2 || slices.Contains(request.Needs, control.FeatureIPv6) != (len(sockets) > 0) {
+				t.Errorf("IPv6 %+v, needs %q", request.IPv6, request.Needs)
 			}
 		})
 	}

@@ -133,7 +133,7 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 	if err := sameAddresses(vmi, links); err != nil {
 		return err
 	}
-	connections, errs := connections(vmi, machine, links)
+	connections, errs := connections(vmi, machine, withoutIPv6(links, launcher.Features))
 	if len(errs) > 0 {
 		return errs.ToAggregate()
 	}
@@ -143,7 +143,7 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 		return err
 	}
 	a.Node.warnUnfiltered(ctx, vmi, w)
-	request.DHCP = w.leases
+	w.serve(&request)
 	if err := launcher.Call(ctx, control.CommandStart, request, nil, w.files...); err != nil {
 		return fmt.Errorf("hand the machine to the launcher: %w", err)
 	}

@@ -44,7 +44,7 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if errs := unfit(&request, launcher.Features); len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
 	}
-	connections, errs := connections(vmi, machine, links)
+	connections, errs := connections(vmi, machine, withoutIPv6(links, launcher.Features))
 	if len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
 	}
@@ -54,7 +54,7 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		return err
 	}
 	r.warnUnfiltered(ctx, vmi, w)
-	request.DHCP = w.leases
+	w.serve(&request)
 	if err := launcher.Call(ctx, control.CommandStart, request, nil, w.files...); err != nil {
 		return fmt.Errorf("hand the machine to the launcher: %w", err)
 	}

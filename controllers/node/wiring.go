@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,7 @@ import (
 type wiring struct {
 	files  []control.File
 	leases []control.DHCPServer
+	ipv6   []control.IPv6Server
 	// unfiltered are the interfaces whose guests may send from any address
 	// (netsetup.ErrUnfiltered).
 	unfiltered []string
@@ -88,15 +90,16 @@ func overlaps(all []connection) (errs field.ErrorList) {
 		if masqueraded.plan.Takeover != nil {
 			continue
 		}
-		private := masqueraded.plan.Bridge.Addresses[0].Masked()
 		for i, c := range all {
 			if c.plan.Takeover == nil {
 				continue
 			}
 			for _, a := range c.plan.Takeover.Addresses {
-				if private.Contains(a.Addr()) {
-					errs = append(errs, field.Forbidden(interfacePath(i), fmt.Sprintf("network %q gives the address %s, which is in the private network %s of interface %q: set spec.networks[].pod.vmNetworkCIDR to another network",
-						c.name, a.Addr(), private, masqueraded.name)))
+				for _, private := range masqueraded.plan.Bridge.Addresses {
+					if private.Contains(a.Addr()) {
+						errs = append(errs, field.Forbidden(interfacePath(i), fmt.Sprintf("network %q gives the address %s, which is in the private network %s of interface %q: set spec.networks[].pod.vmNetworkCIDR to another network",
+							c.name, a.Addr(), private.Masked(), masqueraded.name)))
+					}
 				}
 			}
 		}
@@ -135,20 +138,49 @@ func (w *wiring) connect(vmi *v1.VirtualMachineInstance, c connection, netns ns.
 		}
 		w.bring(qemuargs.InheritedVhost, c.nic.Name, files)
 	}
-	if !c.plan.Serves() {
-		return nil
-	}
-	socket, err := netsetup.ListenDHCP(netns, c.plan)
-	if err != nil {
-		return err
-	}
-	w.files = append(w.files, control.File{Name: control.DHCPFile(c.name), File: socket})
-	server := control.DHCPServer{NIC: c.name, Lease: c.lease}
+	service := ""
 	if vmi.Spec.Subdomain != "" {
-		server.Service = vmi.Spec.Subdomain + "." + vmi.Namespace + ".svc"
+		service = vmi.Spec.Subdomain + "." + vmi.Namespace + ".svc"
 	}
-	w.leases = append(w.leases, server)
+	if c.plan.Serves() {
+		socket, err := netsetup.ListenDHCP(netns, c.plan)
+		if err != nil {
+			return err
+		}
+		w.files = append(w.files, control.File{Name: control.DHCPFile(c.name), File: socket})
+		w.leases = append(w.leases, control.DHCPServer{NIC: c.name, Lease: c.lease, Service: service})
+	}
+	if c.plan.IPv6 != nil {
+		router, dhcp, err := netsetup.ListenIPv6(netns, c.plan)
+		if err != nil {
+			return err
+		}
+		w.files = append(w.files, control.File{Name: control.RouterFile(c.name), File: router}, control.File{Name: control.DHCP6File(c.name), File: dhcp})
+		w.ipv6 = append(w.ipv6, control.IPv6Server{NIC: c.name, Lease: c.plan.Lease6(), Service: service})
+	}
 	return nil
+}
+
+// serve completes a start request with what the launcher tells the guest.
+func (w *wiring) serve(request *control.StartRequest) {
+	request.DHCP, request.IPv6 = w.leases, w.ipv6
+	request.Needs = request.NeededFeatures()
+}
+
+// withoutIPv6 takes IPv6 from the pod's own interface, for a launcher that knows nothing of it:
+// a guest in a pod with both families then has IPv4 alone, as with the virt-handler of its launcher's release.
+func withoutIPv6(links map[string]netsetup.Facts, features []string) map[string]netsetup.Facts {
+	if slices.Contains(features, control.FeatureIPv6) {
+		return links
+	}
+	out := map[string]netsetup.Facts{}
+	for nic, facts := range links {
+		if facts.Link == v1.PodLink {
+			facts.Addresses = slices.DeleteFunc(slices.Clone(facts.Addresses), func(a netip.Prefix) bool { return a.Addr().Is6() })
+		}
+		out[nic] = facts
+	}
+	return out
 }
 
 // bring adds the files behind an interface's queues.
@@ -166,9 +198,15 @@ func plan(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NI
 	}
 	binding := netsetup.Masquerade{Queues: resolved.Queues}
 	for _, n := range vmi.Spec.Networks {
-		if n.Name == nic.Name && n.Pod != nil && n.Pod.VMNetworkCIDR != "" {
+		if n.Name != nic.Name || n.Pod == nil {
+			continue
+		}
+		for text, into := range map[string]*netip.Prefix{n.Pod.VMNetworkCIDR: &binding.Network, n.Pod.VMIPv6NetworkCIDR: &binding.Network6} {
+			if text == "" {
+				continue
+			}
 			var err error
-			if binding.Network, err = netip.ParsePrefix(n.Pod.VMNetworkCIDR); err != nil {
+			if *into, err = netip.ParsePrefix(text); err != nil {
 				return nil, err
 			}
 		}

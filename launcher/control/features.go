@@ -34,12 +34,13 @@ const (
 	FeatureState       = "state"           // UEFI variables, or a TPM, on the claim with the guest's state
 	FeatureTPM         = "tpm"
 	FeatureConfig      = "config-volumes"  // disks made of config volumes
+	FeatureIPv6        = "ipv6"            // the guest is told of an IPv6 address and a router
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -109,6 +110,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureState, r.Machine.Firmware != nil && r.Machine.Firmware.Variables.InState || r.Machine.TPM != nil && r.Machine.TPM.InState},
 		{FeatureTPM, r.Machine.TPM != nil},
 		{FeatureConfig, slices.ContainsFunc(r.Machine.Disks, func(d qemuargs.Disk) bool { return d.Image.Packed > 0 })},
+		{FeatureIPv6, len(r.IPv6) > 0},
 		{FeatureVhostNet, slices.ContainsFunc(r.Machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost })},
 		{FeatureCluster, r.Machine.SMBIOS.Version != "" || r.Machine.SMBIOS.SKU != "" || r.Machine.Balloon != nil && r.Machine.Balloon.NoReporting},
 	} {

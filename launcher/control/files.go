@@ -24,7 +24,7 @@ const (
 )
 
 // Names of the files that go with messages. Those of a start request come from
-// qemuargs.Inherited and DHCPFile.
+// qemuargs.Inherited, DHCPFile, RouterFile and DHCP6File.
 const (
 	FileNetNS      = "netns"
 	FileConsole    = "console"
@@ -34,6 +34,10 @@ const (
 
 // DHCPFile is the name of the socket on which a NIC's lease is served.
 func DHCPFile(nic string) string { return "dhcp/" + nic }
+
+// RouterFile and DHCP6File are the names of the sockets of an IPv6Server.
+func RouterFile(nic string) string { return "router/" + nic }
+func DHCP6File(nic string) string  { return "dhcp6/" + nic }
 
 // File is a file that goes with a message, and its name there.
 type File struct {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
+	"github.com/kubeqemu/kubeqemu/netsetup/ipv6"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -172,13 +173,15 @@ type GraceRequest struct {
 }
 
 // StartRequest is everything the launcher needs to start QEMU. With it go the taps
-// that the Machine inherits, and the socket (DHCPFile) of each entry of DHCP.
+// that the Machine inherits, and the sockets of each entry of DHCP (DHCPFile) and of IPv6
+// (RouterFile, DHCP6File).
 type StartRequest struct {
 	// Needs are the features without which the launcher must not start the VM.
 	Needs     []string         `json:"needs,omitempty"`
 	Machine   qemuargs.Machine `json:"machine"`
 	CloudInit []CloudInitSeed  `json:"cloudInit,omitempty"`
 	DHCP      []DHCPServer     `json:"dhcp,omitempty"`
+	IPv6      []IPv6Server     `json:"ipv6,omitempty"`
 	// AgentCredentials are the Secrets that the guest's agent brings into the guest.
 	AgentCredentials []AgentCredential `json:"agentCredentials,omitempty"`
 	// Paused: the guest's CPUs are not to run yet.
@@ -221,6 +224,15 @@ type DHCPServer struct {
 	Lease dhcp.Lease `json:"lease"`
 	// Service is the guest's own domain within the cluster's, such as
 	// web.team-a.svc; the guest searches it first.
+	Service string `json:"service,omitempty"`
+}
+
+// IPv6Server is what the launcher tells the guest in IPv6 on two sockets of the handler's. Name
+// servers and search domains that the lease leaves out come from the pod's resolv.conf.
+type IPv6Server struct {
+	NIC   string     `json:"nic"`
+	Lease ipv6.Lease `json:"lease"`
+	// Service is as in DHCPServer.
 	Service string `json:"service,omitempty"`
 }
 
