@@ -47,6 +47,7 @@ test-all: test long libvirt-diff web-check e2e-long compat-e2e capk virtctl thir
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, 200 migrations in which something goes wrong at random, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
 	cd tools && go test -tags long -timeout 5m ./chart
 	go test -race -tags long -timeout 10m ./launcher ./cmd/virt-launcher
+	go test -race -tags long -timeout 5m -run OverThreeTimes -v ./netsetup
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
 	go test -tags long -timeout 10m -run Memory -v ./cmd/virt-importer
 	go test -tags long -timeout 5m ./cmd/qemuargs
@@ -78,10 +79,12 @@ any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What needs a second node.
 TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk \
 	TestMigrationClaims TestMigrationNetwork TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMoves TestVolumeUpdate TestWorkloadUpdate
+# What needs clusters with IPv6.
+FAMILIES := TestDualStack TestIPv6Only
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
-run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '$(call any,$(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES))' ./test/e2e
+run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '$(call any,$(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES) $(FAMILIES))' ./test/e2e
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
@@ -95,6 +98,7 @@ prometheus: # what a test scrapes with; the product needs nothing of it
 e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tests of outages, power cuts, churn and floods at full length (an hour)
 	@$(MAKE) --no-print-directory -j2 e2e-waits-and-floods e2e-outages
 	@$(MAKE) --no-print-directory e2e-two-nodes
+	@$(MAKE) --no-print-directory e2e-families
 
 run_e2e_long = KUBEQEMU_E2E_LONG=1 go test -race -timeout 120m -v -run '$(call any,$(1))' ./test/e2e
 
@@ -110,6 +114,11 @@ e2e-outages: # the other half
 e2e-two-nodes: packages cluster images ## the end-to-end tests that need a second node (25 minutes)
 	$(call install,openssh-client)
 	KUBEQEMU_E2E_CLUSTER=two KUBEQEMU_E2E_NODES=2 $(call run_e2e_long,$(TWO_NODES))
+
+.PHONY: e2e-families
+e2e-families: packages cluster images ## the end-to-end tests of dual stack and of IPv6 only (8 minutes)
+	KUBEQEMU_E2E_CLUSTER=dual KUBEQEMU_E2E_IPS=dual $(call run_e2e_long,TestDualStack)
+	KUBEQEMU_E2E_CLUSTER=six KUBEQEMU_E2E_IPS=ipv6 $(call run_e2e_long,TestIPv6Only)
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.
 WEB_PACKAGES := chromium fonts-dejavu-core

@@ -104,7 +104,7 @@ func TestGuestIsConfiguredByDHCP(t *testing.T) {
 // TestMTU: the guest is told the pod's MTU, all its links carry that much, and
 // nothing on the way cuts a packet up. Several queues change nothing.
 func TestMTU(t *testing.T) {
-	for _, mtu := range []int{1400, 9000} {
+	for _, mtu := range []int{1280, 9000} {
 		for name, setUp := range map[string]func(t *testing.T) *pod{
 			"masquerade": func(t *testing.T) *pod { return newPodOfMTU(t, Masquerade{Queues: 4}, mtu) },
 			"bridge":     func(t *testing.T) *pod { return newBridgedOfMTU(t, networks()["ptp"], Bridged{Queues: 4}, mtu) },

@@ -42,6 +42,7 @@ type pod struct {
 	facts             Facts
 	plan              *Plan
 	guestMAC          string
+	leaseSeconds      uint32 // 0: the server's own
 }
 
 func newPod(t *testing.T, m Masquerade) *pod {
@@ -202,7 +203,7 @@ func (p *pod) serveDHCP() {
 	lease := p.plan.Lease(p.guestMAC)
 	lease.DNS = []netip.Addr{netip.MustParseAddr("10.96.0.10")}
 	lease.SearchDomains = []string{"default.svc.cluster.local", "svc.cluster.local"}
-	lease.Hostname = "testvm"
+	lease.Hostname, lease.Seconds = "testvm", p.leaseSeconds
 	server := dhcp.Serve(conn, lease, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	p.t.Cleanup(func() { server.Close() })
 }

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +25,7 @@ import (
 
 func testPlan(t *testing.T, index, nodes int) Plan {
 	t.Helper()
-	p, err := NewPlan("demo", filepath.Join(t.TempDir(), "demo"), index, nodes)
+	p, err := NewPlan("demo", filepath.Join(t.TempDir(), "demo"), index, nodes, IPv4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +56,44 @@ func TestPlansOfDifferentIndexesShareNoAddress(t *testing.T) {
 	}
 }
 
+// TestPlansOfFamilies: a plan has the families that it is asked for, IPv4 first, and those of different
+// indexes share no IPv6 address.
+func TestPlansOfFamilies(t *testing.T) {
+	var all []netip.Prefix
+	for i := range indexes {
+		for families, want := range map[Families]int{IPv4: 1, DualStack: 2, IPv6: 1} {
+			p, err := NewPlan("demo", "/demo", i, maxNodes, families)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(p.All) != want || p.Network.Addr().Is4() != (families != IPv6) || p.Ranges != p.All[0] {
+				t.Errorf("%q: %+v", families, p.All)
+			}
+			for f, r := range p.All {
+				var pods []netip.Prefix
+				for _, n := range p.Nodes {
+					if !r.Network.Contains(n.Addresses[f]) || !r.Pods.Contains(n.PodNetworks[f].Addr()) || slices.ContainsFunc(pods, n.PodNetworks[f].Overlaps) {
+						t.Errorf("%q: node %+v", families, n)
+					}
+					pods = append(pods, n.PodNetworks[f])
+				}
+			}
+			if families != IPv6 {
+				continue
+			}
+			for _, mine := range []netip.Prefix{p.Network, p.Pods, p.Services} {
+				if slices.ContainsFunc(all, mine.Overlaps) {
+					t.Errorf("index %d: %s is another's too", i, mine)
+				}
+				all = append(all, mine)
+			}
+		}
+	}
+}
+
 func TestPlanOfTheSameNameInTwoFoldersDiffers(t *testing.T) {
-	a, errA := NewPlan("demo", "/a", 0, 1)
-	b, errB := NewPlan("demo", "/b", 0, 1)
+	a, errA := NewPlan("demo", "/a", 0, 1, IPv4)
+	b, errB := NewPlan("demo", "/b", 0, 1, IPv4)
 	if errA != nil || errB != nil || a.ID == b.ID {
 		t.Fatalf("got %q and %q (%v, %v)", a.ID, b.ID, errA, errB)
 	}
@@ -81,7 +117,7 @@ func TestNewPlanRefuses(t *testing.T) {
 		{"../x", "/d", 0, 1}, {"", "/d", 0, 1}, {"a", "d", 0, 1},
 		{"a", "/d", -1, 1}, {"a", "/d", indexes, 1}, {"a", "/d", 0, 0}, {"a", "/d", 0, maxNodes + 1},
 	} {
-		if p, err := NewPlan(c.name, c.dir, c.index, c.nodes); err == nil {
+		if p, err := NewPlan(c.name, c.dir, c.index, c.nodes, IPv4); err == nil {
 			t.Errorf("%+v was accepted: %+v", c, p)
 		}
 	}
@@ -419,14 +455,14 @@ func TestAlreadyUpTellsHalfDead(t *testing.T) {
 	_, alive := startSleep(t, t.TempDir())
 	gone := alive
 	gone.Name, gone.Start = "kubelet", alive.Start-1
-	err := alreadyUp(t.Context(), t.TempDir(), 1, &State{Name: "demo", NodeCount: 1, Ready: true, Processes: []Process{alive}, Services: []Process{gone}}, io.Discard)
+	err := alreadyUp(t.Context(), t.TempDir(), 1, IPv4, &State{Name: "demo", NodeCount: 1, Ready: true, Processes: []Process{alive}, Services: []Process{gone}}, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "kubelet") || !strings.Contains(err.Error(), "cluster down --name demo") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestAlreadyUpWithOtherNodes(t *testing.T) {
-	err := alreadyUp(t.Context(), t.TempDir(), 2, &State{Name: "demo", NodeCount: 1, Ready: true}, io.Discard)
+	err := alreadyUp(t.Context(), t.TempDir(), 2, IPv4, &State{Name: "demo", NodeCount: 1, Ready: true}, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "up with 1 nodes, not 2") || !strings.Contains(err.Error(), "cluster down --name demo") {
 		t.Errorf("got %v", err)
 	}

@@ -31,7 +31,7 @@ func (p Plan) stores() []program {
 		"--advertise-address=" + p.API.String(),
 		fmt.Sprintf("--secure-port=%d", apiPort),
 		"--etcd-servers=" + p.etcdURL(etcdPort),
-		"--service-cluster-ip-range=" + p.Services.String(),
+		"--service-cluster-ip-range=" + join(p.allServices()),
 		"--allow-privileged=true",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",

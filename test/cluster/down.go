@@ -43,7 +43,7 @@ func planOf(name, dir string) (Plan, *State, error) {
 	if state.Name != name {
 		return Plan{}, nil, fmt.Errorf("take cluster %q: the one in %s is named %q", name, dir, state.Name)
 	}
-	plan, err := NewPlan(name, dir, state.Index, state.NodeCount)
+	plan, err := NewPlan(name, dir, state.Index, state.NodeCount, state.Families)
 	return plan, state, err
 }
 

@@ -41,24 +41,35 @@ func addresses() ([]netip.Prefix, error) {
 // clashes says whether a local network overlaps one of the plan's.
 func (p Plan) clashes(local []netip.Prefix) bool {
 	for _, l := range local {
-		if l.Overlaps(p.Network) || l.Overlaps(p.Pods) || l.Overlaps(p.Services) {
-			return true
+		for _, r := range p.All {
+			if l.Overlaps(r.Network) || l.Overlaps(r.Pods) || l.Overlaps(r.Services) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
 func (p Plan) addBridge(ctx context.Context) error {
-	for _, args := range [][]string{
-		{"link", "add", p.ID, "type", "bridge"},
-		{"address", "add", netip.PrefixFrom(p.API, p.Network.Bits()).String(), "dev", p.ID},
-		{"link", "set", p.ID, "up"},
-	} {
+	steps := [][]string{{"link", "add", p.ID, "type", "bridge"}}
+	for _, r := range p.All {
+		steps = append(steps, addAddress(netip.PrefixFrom(r.API, r.Network.Bits()), p.ID))
+	}
+	for _, args := range append(steps, []string{"link", "set", p.ID, "up"}) {
 		if err := ip(ctx, args...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// addAddress is ip's command. Nobody else has the address: the kernel need not look before it is of use.
+func addAddress(address netip.Prefix, link string) []string {
+	args := []string{"address", "add", address.String(), "dev", link}
+	if address.Addr().Is6() {
+		args = append(args, "nodad")
+	}
+	return args
 }
 
 // connect gives the node, whose PID 1 is init, its eth0 and every route. Over them the machine
@@ -74,15 +85,14 @@ func (p Plan) connect(ctx context.Context, n NodePlan, init Process) error {
 			return err
 		}
 	}
-	inside := [][]string{
-		{"link", "set", "lo", "up"},
-		{"address", "add", netip.PrefixFrom(n.Address, p.Network.Bits()).String(), "dev", "eth0"},
-		{"link", "set", "eth0", "up"},
-		{"route", "add", "default", "via", p.API.String()},
-	}
-	for _, other := range p.Nodes {
-		if other.Name != n.Name {
-			inside = append(inside, []string{"route", "add", other.Pods.String(), "via", other.Address.String()})
+	inside := [][]string{{"link", "set", "lo", "up"}, {"link", "set", "eth0", "up"}}
+	for i, r := range p.All {
+		inside = append(inside, addAddress(netip.PrefixFrom(n.Addresses[i], r.Network.Bits()), "eth0"),
+			[]string{"route", "add", "default", "via", r.API.String()})
+		for _, other := range p.Nodes {
+			if other.Name != n.Name {
+				inside = append(inside, []string{"route", "add", other.PodNetworks[i].String(), "via", other.Addresses[i].String()})
+			}
 		}
 	}
 	for _, args := range inside {
@@ -90,7 +100,12 @@ func (p Plan) connect(ctx context.Context, n NodePlan, init Process) error {
 			return err
 		}
 	}
-	return ip(ctx, "route", "add", n.Pods.String(), "via", n.Address.String(), "dev", p.ID)
+	for i, pods := range n.PodNetworks {
+		if err := ip(ctx, "route", "add", pods.String(), "via", n.Addresses[i].String(), "dev", p.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // links are the root namespace's links of this cluster.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -168,7 +169,7 @@ func (n NodePlan) services() map[string]service {
 			"--config=" + innerNode + "/kubelet.yaml",
 			"--kubeconfig=" + innerNode + "/kubelet.kubeconfig",
 			"--hostname-override=" + n.Name,
-			"--node-ip=" + n.Address.String(),
+			"--node-ip=" + join(n.Addresses),
 			"--v=2",
 		},
 	} {
@@ -189,10 +190,10 @@ func (u *upRun) startKubelet(n *node) error {
 		"--proxy-mode=nftables",
 		"--kubeconfig="+innerNode+"/kube-proxy.kubeconfig",
 		"--hostname-override="+n.plan.Name,
-		"--cluster-cidr="+u.plan.Pods.String(),
+		"--cluster-cidr="+join(u.plan.allPods()),
 		// Conntrack's size is the machine's, not the namespace's.
 		"--conntrack-max-per-core=0", "--conntrack-min=0",
 		"--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
 		"--metrics-bind-address=127.0.0.1:10249",
-		fmt.Sprintf("--healthz-bind-address=%s:%d", n.plan.Address, proxyCheckPort)))
+		"--healthz-bind-address="+netip.AddrPortFrom(n.plan.Address, proxyCheckPort).String()))
 }

@@ -257,6 +257,10 @@ func (m mountSetup) apply() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
 		return fmt.Errorf("enable forwarding: %w", err)
 	}
+	// It is not there on a kernel without IPv6.
+	if err := os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0o644); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("enable forwarding of IPv6: %w", err)
+	}
 	// Volumes with bidirectional mount propagation need shared mounts; the
 	// new peer groups reach no further than this namespace.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {

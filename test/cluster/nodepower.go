@@ -63,8 +63,10 @@ func (p Plan) cutNode(ctx context.Context, n NodePlan, state *State) error {
 	for _, h := range trees {
 		errs = append(errs, removeCgroup(ctx, filepath.Join(h.root, n.Cgroup)))
 	}
-	// The kernel deletes a dead namespace's links itself, but not the route in the root namespace.
-	_ = ip(ctx, "route", "delete", n.Pods.String(), "dev", p.ID)
+	// The kernel deletes a dead namespace's links itself, but not the routes in the root namespace.
+	for _, pods := range n.PodNetworks {
+		_ = ip(ctx, "route", "delete", pods.String(), "dev", p.ID)
+	}
 	links := p
 	links.ID = n.Link
 	files := p

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path"
 	"regexp"
+	"strings"
 )
 
 const (
@@ -27,27 +28,114 @@ const (
 //
 // Index i (0 to 63) owns 10.199.i.0/24 for the bridge and the nodes,
 // 10.200.(4i).0/22 for pods (a /24 for each node), 10.201.i.0/24 for services
-// and 127.77.i.1 for what only the control plane itself dials.
+// and 127.77.i.1 for what only the control plane itself dials. In IPv6 it owns
+// fd00:10:199:i::/64, fd00:10:200:i::/64 (an /80 for each node) and
+// fd00:10:201:i::/112, with i in hexadecimal digits.
 type Plan struct {
 	Name     string
 	Dir      string // absolute; everything the cluster writes is in here
 	ID       string // "kq" and 6 hex digits: the bridge, and the prefix of links and cgroups
 	Index    int
-	Network  netip.Prefix
-	API      netip.Addr // the bridge's address, where kube-apiserver listens
+	Families Families
 	Loopback netip.Addr
+	Ranges            // those of the first family
+	All      []Ranges // one for each family
+	Nodes    []NodePlan
+}
+
+// Ranges are the networks of one address family.
+type Ranges struct {
+	Network  netip.Prefix
+	API      netip.Addr // the bridge's address; kube-apiserver listens at the first family's
 	Pods     netip.Prefix
 	Services netip.Prefix
-	Nodes    []NodePlan
+}
+
+// Families are the address families of a cluster's nodes, pods and Services.
+type Families string
+
+const (
+	IPv4      Families = "" // also of a state file that does not say it
+	DualStack Families = "dual"
+	IPv6      Families = "ipv6"
+)
+
+// ParseFamilies takes ipv4, dual and ipv6.
+func ParseFamilies(text string) (Families, error) {
+	switch text {
+	case "ipv4":
+		return IPv4, nil
+	case string(DualStack), string(IPv6):
+		return Families(text), nil
+	}
+	return "", fmt.Errorf("address families %q: want ipv4, dual or ipv6", text)
+}
+
+func ranges4(index int) Ranges {
+	i := byte(index)
+	return Ranges{
+		Network:  netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 199, i, 0}), 24),
+		API:      netip.AddrFrom4([4]byte{10, 199, i, 1}),
+		Pods:     netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200, 4 * i, 0}), 22),
+		Services: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 201, i, 0}), 24),
+	}
+}
+
+func ranges6(index int) Ranges {
+	network := func(second uint16, bits int) netip.Prefix {
+		return netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 0x10, byte(second >> 8), byte(second), 0, byte(index)}), bits)
+	}
+	nodes := network(0x199, 64)
+	return Ranges{Network: nodes, API: nodes.Addr().Next(), Pods: network(0x200, 64), Services: network(0x201, 112)}
+}
+
+// node returns a node's address and its pods' network, counted from 1.
+func (r Ranges) node(n int) (netip.Addr, netip.Prefix) {
+	address := r.Network.Addr().AsSlice()
+	address[len(address)-1] = byte(10 + n)
+	pods, place, bits := r.Pods.Addr().AsSlice(), 2, 24
+	if r.Pods.Addr().Is6() {
+		place, bits = 9, 80
+	}
+	pods[place] += byte(n - 1)
+	a, _ := netip.AddrFromSlice(address)
+	b, _ := netip.AddrFromSlice(pods)
+	return a, netip.PrefixFrom(b, bits)
+}
+
+// join writes a value of each family as the programs of Kubernetes take a pair.
+func join[T fmt.Stringer](values []T) string {
+	var texts []string
+	for _, v := range values {
+		texts = append(texts, v.String())
+	}
+	return strings.Join(texts, ",")
+}
+
+func (p Plan) allPods() (out []netip.Prefix) {
+	for _, r := range p.All {
+		out = append(out, r.Pods)
+	}
+	return out
+}
+
+func (p Plan) allServices() (out []netip.Prefix) {
+	for _, r := range p.All {
+		out = append(out, r.Services)
+	}
+	return out
 }
 
 // NodePlan is the part of the plan that belongs to one node.
 type NodePlan struct {
 	Name    string
-	Address netip.Addr
+	Address netip.Addr // of the first family, as Pods is
 	Pods    netip.Prefix
-	Link    string // the root namespace's end of the veth pair; the node's is eth0
-	Cgroup  string // below every cgroup hierarchy's root, with a leading slash
+	// Addresses and PodNetworks are those of each family.
+	Addresses   []netip.Addr
+	PodNetworks []netip.Prefix
+	Link        string // the root namespace's end of the veth pair; the node's is eth0
+	Cgroup      string // below every cgroup hierarchy's root, with a leading slash
 }
 
 // Names become part of file names and of an environment variable.
@@ -65,7 +153,7 @@ func hash(s string) uint32 {
 
 // NewPlan lays out a cluster. Link names have at most 15 bytes (IFNAMSIZ), so
 // they carry a hash of name and folder instead of the name.
-func NewPlan(name, dir string, index, nodes int) (Plan, error) {
+func NewPlan(name, dir string, index, nodes int, families Families) (Plan, error) {
 	switch {
 	case !validName.MatchString(name):
 		return Plan{}, fmt.Errorf("cluster name %q: want 1 to 32 lower-case letters, digits and inner dashes", name)
@@ -76,32 +164,39 @@ func NewPlan(name, dir string, index, nodes int) (Plan, error) {
 	case !path.IsAbs(dir):
 		return Plan{}, fmt.Errorf("folder %q: want an absolute path", dir)
 	}
-	i := byte(index)
 	p := Plan{
 		Name:     name,
 		Dir:      path.Clean(dir),
 		ID:       fmt.Sprintf("kq%06x", hash(name+"\x00"+path.Clean(dir))&0xffffff),
 		Index:    index,
-		Network:  netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 199, i, 0}), 24),
-		API:      netip.AddrFrom4([4]byte{10, 199, i, 1}),
-		Loopback: netip.AddrFrom4([4]byte{127, 77, i, 1}),
-		Pods:     netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200, 4 * i, 0}), 22),
-		Services: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 201, i, 0}), 24),
+		Families: families,
+		Loopback: netip.AddrFrom4([4]byte{127, 77, byte(index), 1}),
 	}
+	if families != IPv6 {
+		p.All = append(p.All, ranges4(index))
+	}
+	if families != IPv4 {
+		p.All = append(p.All, ranges6(index))
+	}
+	p.Ranges = p.All[0]
 	for n := 1; n <= nodes; n++ {
-		p.Nodes = append(p.Nodes, NodePlan{
-			Name:    fmt.Sprintf("node-%d", n),
-			Address: netip.AddrFrom4([4]byte{10, 199, i, byte(10 + n)}),
-			Pods:    netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200, 4*i + byte(n-1), 0}), 24),
-			Link:    fmt.Sprintf("%sn%d", p.ID, n),
-			Cgroup:  fmt.Sprintf("/%s/node-%d", p.ID, n),
-		})
+		node := NodePlan{
+			Name:   fmt.Sprintf("node-%d", n),
+			Link:   fmt.Sprintf("%sn%d", p.ID, n),
+			Cgroup: fmt.Sprintf("/%s/node-%d", p.ID, n),
+		}
+		for _, r := range p.All {
+			address, pods := r.node(n)
+			node.Addresses, node.PodNetworks = append(node.Addresses, address), append(node.PodNetworks, pods)
+		}
+		node.Address, node.Pods = node.Addresses[0], node.PodNetworks[0]
+		p.Nodes = append(p.Nodes, node)
 	}
 	return p, nil
 }
 
 // ServiceAPI is the address of the service default/kubernetes: kube-apiserver
-// takes the first of the range.
+// takes the first of the first range.
 func (p Plan) ServiceAPI() netip.Addr { return p.Services.Addr().Next() }
 
 // APIURL is kube-apiserver's address for everyone but pods.

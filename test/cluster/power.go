@@ -88,7 +88,7 @@ func PowerOn(ctx context.Context, dir string, awaitNodes bool, out io.Writer) er
 	if state == nil || !state.Off {
 		return fmt.Errorf("power on the cluster in %s: its power was not cut", dir)
 	}
-	plan, err := NewPlan(state.Name, dir, state.Index, state.NodeCount)
+	plan, err := NewPlan(state.Name, dir, state.Index, state.NodeCount, state.Families)
 	if err != nil {
 		return err
 	}

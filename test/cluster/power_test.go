@@ -36,7 +36,7 @@ func TestPowerCutKillsAllAtOnce(t *testing.T) {
 	if _, _, err := running(dir); !errors.Is(err, ErrNotUp) {
 		t.Errorf("a cluster without power is used: %v", err)
 	}
-	if err := alreadyUp(t.Context(), dir, off.NodeCount, off, io.Discard); err == nil || !strings.Contains(err.Error(), "cluster power-on --name demo") {
+	if err := alreadyUp(t.Context(), dir, off.NodeCount, off.Families, off, io.Discard); err == nil || !strings.Contains(err.Error(), "cluster power-on --name demo") {
 		t.Errorf("up on a cluster without power: %v", err)
 	}
 	if err := PowerCut(t.Context(), dir, io.Discard); err == nil {

@@ -20,7 +20,7 @@ func loadUp(dir string) (*State, Plan, error) {
 	if state == nil || !state.Ready {
 		return nil, Plan{}, fmt.Errorf("find cluster in %s: none is up there", dir)
 	}
-	plan, err := NewPlan(state.Name, dir, state.Index, state.NodeCount)
+	plan, err := NewPlan(state.Name, dir, state.Index, state.NodeCount, state.Families)
 	return state, plan, err
 }
 

@@ -16,6 +16,7 @@ type State struct {
 	Name      string    `json:"name"`
 	Index     int       `json:"index"`
 	NodeCount int       `json:"nodeCount"`
+	Families  Families  `json:"families,omitempty"`
 	Bin       string    `json:"bin"`
 	Created   time.Time `json:"created"`
 	Ready     bool      `json:"ready"`              // up has ended well

@@ -27,7 +27,7 @@ func running(dir string) (Plan, *State, error) {
 	if state.Off {
 		return Plan{}, nil, fmt.Errorf("%w: its power was cut; %s", ErrNotUp, state.hint())
 	}
-	plan, err := NewPlan(state.Name, dir, state.Index, state.NodeCount)
+	plan, err := NewPlan(state.Name, dir, state.Index, state.NodeCount, state.Families)
 	return plan, state, err
 }
 

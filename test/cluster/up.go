@@ -22,6 +22,8 @@ type Options struct {
 	Bin   string // absolute; what Build made
 	Index int    // -1 for the first free one
 	Nodes int
+	// Families are those of nodes, pods and Services.
+	Families Families
 }
 
 // upRun brings a cluster up. Its context ends, with a deadProcess as the cause, when any
@@ -54,7 +56,7 @@ func Up(ctx context.Context, o Options, out io.Writer) error {
 		return err
 	}
 	if state != nil {
-		return alreadyUp(ctx, o.Dir, o.Nodes, state, out)
+		return alreadyUp(ctx, o.Dir, o.Nodes, o.Families, state, out)
 	}
 	plan, err := choosePlan(o)
 	if err != nil {
@@ -67,7 +69,7 @@ func Up(ctx context.Context, o Options, out io.Writer) error {
 	defer cancel(nil)
 	u := &upRun{
 		ctx: ctx, cancel: cancel, plan: plan, say: NewProgress(out),
-		state: &State{Name: o.Name, Index: plan.Index, NodeCount: o.Nodes, Bin: o.Bin, Created: time.Now().UTC()},
+		state: &State{Name: o.Name, Index: plan.Index, NodeCount: o.Nodes, Families: o.Families, Bin: o.Bin, Created: time.Now().UTC()},
 	}
 	if err := u.run(); err != nil {
 		if dead := new(deadProcess); errors.As(context.Cause(ctx), dead) {
@@ -83,10 +85,13 @@ func Up(ctx context.Context, o Options, out io.Writer) error {
 }
 
 // alreadyUp is nil for a cluster in which nothing is missing.
-func alreadyUp(ctx context.Context, dir string, nodes int, state *State, out io.Writer) error {
+func alreadyUp(ctx context.Context, dir string, nodes int, families Families, state *State, out io.Writer) error {
 	hint := state.hint()
 	if state.NodeCount != nodes {
 		return fmt.Errorf("bring up cluster %q: it is up with %d nodes, not %d; %s", state.Name, state.NodeCount, nodes, hint)
+	}
+	if state.Families != families {
+		return fmt.Errorf("bring up cluster %q: it is up with other address families; %s", state.Name, hint)
 	}
 	if state.Off {
 		return fmt.Errorf("bring up cluster %q: its power was cut; %s", state.Name, hint)
@@ -101,7 +106,7 @@ func alreadyUp(ctx context.Context, dir string, nodes int, state *State, out io.
 	if !state.Ready {
 		return fmt.Errorf("bring up cluster %q: another `up` works on it or was broken off; %s", state.Name, hint)
 	}
-	plan, err := NewPlan(state.Name, dir, state.Index, state.NodeCount)
+	plan, err := NewPlan(state.Name, dir, state.Index, state.NodeCount, state.Families)
 	if err != nil {
 		return err
 	}
@@ -128,7 +133,7 @@ func choosePlan(o Options) (Plan, error) {
 		first, tries = FirstIndex(o.Name), indexes
 	}
 	for i := range tries {
-		plan, err := NewPlan(o.Name, o.Dir, (first+i)%indexes, o.Nodes)
+		plan, err := NewPlan(o.Name, o.Dir, (first+i)%indexes, o.Nodes, o.Families)
 		if err != nil || !plan.clashes(local) {
 			return plan, err
 		}

@@ -7,10 +7,12 @@
 //	KUBEQEMU_E2E_KEEP=1        use the cluster if it is up, and leave it up
 //	KUBEQEMU_E2E_CLUSTER=NAME  the cluster's name (default e2e)
 //	KUBEQEMU_E2E_NODES=2       what some tests need (default 1)
+//	KUBEQEMU_E2E_IPS=dual      the address families: ipv4, dual or ipv6 (default ipv4)
 //	KUBEQEMU_E2E_LONG=1        outages of minutes, a hundred cycles
 package e2e
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -53,6 +55,7 @@ type cluster struct {
 	repository string
 	name       string
 	nodes      string
+	ips        string
 	keep       bool
 	started    time.Time
 }
@@ -63,12 +66,15 @@ const clusterVariable = "KUBEQEMU_E2E_CLUSTER"
 // nodesVariable is how many nodes the cluster has.
 const nodesVariable = "KUBEQEMU_E2E_NODES"
 
+// ipsVariable is the address families of the cluster, as `cluster up` takes them.
+const ipsVariable = "KUBEQEMU_E2E_IPS"
+
 func newCluster() (*cluster, error) {
 	repository, err := filepath.Abs("../..")
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{repository: repository, name: os.Getenv(clusterVariable), nodes: os.Getenv(nodesVariable), keep: os.Getenv("KUBEQEMU_E2E_KEEP") == "1", started: time.Now()}
+	c := &cluster{repository: repository, name: os.Getenv(clusterVariable), nodes: os.Getenv(nodesVariable), ips: cmp.Or(os.Getenv(ipsVariable), "ipv4"), keep: os.Getenv("KUBEQEMU_E2E_KEEP") == "1", started: time.Now()}
 	if c.name == "" {
 		c.name = "e2e"
 	}
@@ -113,7 +119,7 @@ func (c *cluster) up() (snapshot, error) {
 		}
 	}
 	c.say("bringing up cluster %q", c.name)
-	if _, err := output("", "cluster", "up", "--name", c.name, "--nodes", c.nodes); err != nil {
+	if _, err := output("", "cluster", "up", "--name", c.name, "--nodes", c.nodes, "--ips", c.ips); err != nil {
 		return nil, err
 	}
 	c.say("loading images")

@@ -118,7 +118,7 @@ func buildCommand() *cobra.Command {
 
 func upCommand() *cobra.Command {
 	var p place
-	var bin string
+	var bin, ips string
 	var index, nodes int
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -132,12 +132,17 @@ func upCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cluster.Up(cmd.Context(), cluster.Options{Name: p.name, Dir: p.dir, Bin: bin, Index: index, Nodes: nodes}, os.Stdout)
+			families, err := cluster.ParseFamilies(ips)
+			if err != nil {
+				return err
+			}
+			return cluster.Up(cmd.Context(), cluster.Options{Name: p.name, Dir: p.dir, Bin: bin, Index: index, Nodes: nodes, Families: families}, os.Stdout)
 		},
 	}
 	p.flags(cmd)
 	cmd.Flags().StringVar(&bin, "bin", "", "the `folder` that `cluster build` filled (default <repository>/_output/bin)")
 	cmd.Flags().IntVar(&index, "index", -1, "which of 64 address ranges to use; -1: the first free one")
+	cmd.Flags().StringVar(&ips, "ips", "ipv4", "the address families of nodes, pods and Services: ipv4, dual (IPv4 first) or ipv6")
 	cmd.Flags().IntVar(&nodes, "nodes", 1, "the number of nodes, up to 4")
 	return cmd
 }

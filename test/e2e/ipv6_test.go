@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// TestDualStack needs a cluster with both families, and TestIPv6Only one without IPv4: the guest
+// has what its pod has.
+func TestDualStack(t *testing.T) {
+	onFamilies(t, "dual")
+	ns := namespace(t)
+	v := familiesReached(t, ns, 2)
+	v.log().shows(time.Minute, `tiny: eth0 10\.0\.2\.2/24 via 10\.0\.2\.1`)
+}
+
+func TestIPv6Only(t *testing.T) {
+	onFamilies(t, "ipv6")
+	ns := namespace(t)
+	v := familiesReached(t, ns, 1)
+	// Nobody answers DHCP for IPv4.
+	if out, _ := v.shell().run(30*time.Second, "ip -4 -o addr show dev eth0; ip -4 route"); strings.TrimSpace(out) != "" {
+		t.Errorf("the guest has IPv4: %s", out)
+	}
+	// A guest that has a client of DHCPv6, and takes name servers of both.
+	d := create(t, ns, tiny("debian", debian("ssh-ed25519 AAAA"), asks6))
+	d.await(v1.Running)
+	server := get[corev1.Service](t, "-n", "default", "service", "kubernetes").Spec.ClusterIP // as the kubelet says it
+	d.log().shows(6*time.Minute, `guest has fd10:0:2::2/128 default via fe80::1 .*`+regexp.QuoteMeta(server))
+	address := d.get().Status.Interfaces[0].IP
+	if err := poll(time.Minute, func() error { return answersSSH(ns, address) }); err != nil {
+		t.Error(err)
+	}
+}
+
+// asks6 has the Debian guest ask for IPv6 alone, and say on its console what it got.
+func asks6(s *v1.VirtualMachineInstanceSpec) {
+	seed := s.Volumes[len(s.Volumes)-1].CloudInitNoCloud
+	seed.NetworkData = "version: 2\nethernets:\n  enp1s0: {dhcp6: true}\n"
+	seed.UserData += `runcmd:
+- |
+  until [ -n "$(ip -6 -o addr show dev enp1s0 scope global)" ]; do sleep 1; done
+  echo guest has $(ip -6 -o addr show dev enp1s0 scope global | sed 's/.*inet6 \([^ ]*\).*/\1/') \
+    $(ip -6 route show default | cut -d' ' -f1-3) $(resolvectl dns enp1s0) >/dev/ttyS0
+`
+}
+
+// answersSSH wants a server's first words, as a pod hears them.
+func answersSSH(ns, address string) error {
+	out, err := output("", "kubectl", "-n", ns, "exec", "client", "--", "busybox", "nc", "-w", "3", address, "22")
+	if err == nil && !strings.HasPrefix(out, "SSH-2.0") {
+		err = fmt.Errorf("%s:22 says %q", address, out)
+	}
+	return err
+}
+
+// onFamilies fails on a cluster with other address families: the test could prove nothing.
+func onFamilies(t *testing.T, families string) {
+	t.Helper()
+	if have := os.Getenv(ipsVariable); have != families {
+		t.Fatalf("the cluster has the address families %q: set %s=%s", have, ipsVariable, families)
+	}
+}
+
+// familiesReached wants a guest to be reached by a pod and by a Service, and to reach both, in each
+// family of the cluster. It returns the guest.
+func familiesReached(t *testing.T, ns string, families int) vmi {
+	t.Helper()
+	apply(t, ns, strings.ReplaceAll(clientManifest, "spec:\n  selector", "spec:\n  ipFamilyPolicy: PreferDualStack\n  selector"))
+	open, listed := create(t, ns, tiny("open")), create(t, ns, tiny("listed", ports(7)))
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
+	for _, v := range []vmi{open, listed} {
+		v.await(v1.Running)
+		v.log().shows(180*time.Second, `tiny: eth0 fd10:0:2::2/120 via fe80::1 mtu 1[0-9]{3}`)
+	}
+	// The kubelet's report may come after the guest is running.
+	addresses := func(v vmi) []string {
+		var out []string
+		err := poll(30*time.Second, func() error {
+			nic := v.get().Status.Interfaces[0]
+			if out = nic.IPs; len(out) != families || nic.IP != out[0] || !slices.ContainsFunc(out, is6) {
+				return fmt.Errorf("status.interfaces[0]: %+v", nic)
+			}
+			var pod []string
+			for _, ip := range v.pod().Status.PodIPs {
+				pod = append(pod, ip.IP)
+			}
+			if !slices.Equal(out, pod) {
+				return fmt.Errorf("status.interfaces[0] has %q, the pod %q", out, pod)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	openIPs, listedIPs := addresses(open), addresses(listed)
+	services := func(name string) []string { return get[corev1.Service](t, "-n", ns, "service", name).Spec.ClusterIPs }
+	for i := range families {
+		for _, target := range []struct {
+			address string
+			port    int
+		}{{listedIPs[i], 7}, {openIPs[i], 9999}, {services("guest")[i], 80}} {
+			if err := poll(20*time.Second, func() error { return echoes(ns, target.address, target.port) }); err != nil {
+				t.Errorf("from a pod: %v", err)
+			}
+		}
+		if err := echoes(ns, listedIPs[i], 9999); err == nil {
+			t.Errorf("a port that is not listed is reached at %s", listedIPs[i])
+		}
+		if err := nodeEchoes(openIPs[i], 7); err != nil {
+			t.Errorf("from the node: %v", err)
+		}
+	}
+	client := get[corev1.Pod](t, "-n", ns, "pod", "client")
+	for name, v := range map[string]vmi{"open": open, "listed": listed} {
+		shell := v.shell()
+		for i := range families {
+			for _, address := range []string{client.Status.PodIPs[i].IP + " 8080", services("client")[i] + " 80"} {
+				out, status := shell.run(20*time.Second, "echo to-and-fro | nc -w 5 "+address)
+				if status != 0 || strings.TrimSpace(out) != "to-and-fro" {
+					t.Errorf("from guest %s to %s: %q (%d)", name, address, out, status)
+				}
+			}
+		}
+	}
+	return open
+}
+
+func is6(ip string) bool {
+	a, err := netip.ParseAddr(ip)
+	return err == nil && a.Is6()
+}
