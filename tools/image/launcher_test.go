@@ -57,7 +57,7 @@ func TestLauncherHoldsWhatItNeeds(t *testing.T) {
 		t.Errorf("runs %v as %q", entrypoint, user)
 	}
 	for _, name := range []string{
-		"/usr/bin/virt-launcher", "/usr/bin/virt-importer", "/usr/bin/qemu-system-x86_64", "/usr/bin/qemu-img",
+		"/usr/bin/virt-launcher", "/usr/bin/virt-importer", "/usr/bin/qemu-system-x86_64", "/usr/bin/qemu-img", "/usr/bin/swtpm",
 		"/usr/lib64/ld-linux-x86-64.so.2", "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/qemu/hw-display-virtio-vga.so",
 		"/usr/share/seabios/bios-256k.bin", "/usr/share/seabios/vgabios-stdvga.bin", "/usr/share/seabios/vgabios-virtio.bin",
 		"/usr/share/seabios/vgabios-bochs-display.bin", "/usr/share/seabios/vgabios-ramfb.bin", "/usr/share/qemu/kvmvapic.bin",
@@ -107,7 +107,10 @@ func checkLibraries(t *testing.T, headers map[string]*tar.Header, files map[stri
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, library := range needed {
-			if headers["/usr/lib/x86_64-linux-gnu/"+library] == nil && headers["/usr/lib64/"+library] == nil {
+			if library == "libcrypto.so.3" && !strings.Contains(name, "tpms.so.") {
+				t.Errorf("%s needs OpenSSL, which is there for swtpm alone", name)
+			}
+			if headers["/usr/lib/x86_64-linux-gnu/"+library] == nil && headers["/usr/lib/x86_64-linux-gnu/swtpm/"+library] == nil && headers["/usr/lib64/"+library] == nil {
 				t.Errorf("%s needs %s, which is not in the image", name, library)
 			}
 		}
@@ -119,12 +122,12 @@ func checkLibraries(t *testing.T, headers map[string]*tar.Header, files map[stri
 }
 
 // outside of these is nothing but the folders that lead there and those that are mounted upon.
-var launcherFolders = regexp.MustCompile(`^/(usr/bin|usr/lib64|usr/lib/x86_64-linux-gnu(/qemu)?|usr/share/(seabios|OVMF|qemu|qemu/keymaps|kubeqemu)|etc|etc/ssl/certs)/[^/]+$` +
+var launcherFolders = regexp.MustCompile(`^/(usr/bin|usr/lib64|usr/lib/x86_64-linux-gnu(/qemu|/swtpm)?|usr/share/(seabios|OVMF|qemu|qemu/keymaps|kubeqemu)|etc|etc/ssl/certs)/[^/]+$` +
 	`|^/(lib|lib64|var/run)$`)
 
 // absentLibraries are what the stubs keep away: a program that calls nothing of
-// OpenSSL has none of its faults either.
-var absentLibraries = regexp.MustCompile(`/lib(crypto|ssl|gnutls|p11-kit|capstone|gio-2.0|slirp|kmod|ndctl|daxctl|nl-3|nl-route-3|elf)\.so`)
+// GnuTLS has none of its faults either.
+var absentLibraries = regexp.MustCompile(`/lib(ssl|gnutls|p11-kit|capstone|gio-2.0|slirp|kmod|ndctl|daxctl|nl-3|nl-route-3|elf)\.so`)
 
 const stubs = "libkubeqemu-stubs.so"
 
@@ -144,7 +147,7 @@ func TestLauncherHoldsNothingElse(t *testing.T) {
 	if stubbed < 10 || headers["/usr/lib/x86_64-linux-gnu/"+stubs] == nil {
 		t.Errorf("%d links to %s; there should be 10 or more, and the library", stubbed, stubs)
 	}
-	programs := map[string]bool{"qemu-system-x86_64": true, "qemu-img": true, "virt-launcher": true, "virt-importer": true}
+	programs := map[string]bool{"qemu-system-x86_64": true, "qemu-img": true, "swtpm": true, "virt-launcher": true, "virt-importer": true}
 	for name, header := range headers {
 		if header.Mode&0o6000 != 0 {
 			t.Errorf("%s has mode %o", name, header.Mode)
@@ -168,7 +171,7 @@ func TestLauncherHoldsNothingElse(t *testing.T) {
 			t.Errorf("%s is a special file (%c)", name, header.Typeflag)
 			continue
 		}
-		// By place and by kind: every program is one of the four, everything else executable is a library.
+		// By place and by kind: every program is one of the five, everything else executable is a library.
 		inBin := regexp.MustCompile(`/s?bin/`).MatchString(name)
 		library := strings.Contains(path.Base(name), ".so")
 		if inBin && !programs[path.Base(name)] || header.Mode&0o111 != 0 && !inBin && !library {
@@ -212,6 +215,19 @@ func TestLauncherRunsQEMUImg(t *testing.T) {
 		if out, err := img.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("qemu-img %v: %v: %s", args, err, out)
 		}
+	}
+}
+
+// TestLauncherRunsSWTPM: the TPM's emulator starts by the image's own libraries, and finds its own in a folder beside these.
+func TestLauncherRunsSWTPM(t *testing.T) {
+	headers, files, _, _ := openLauncher(t)
+	root := unpack(t, headers, files)
+	addDevice(t, root, "null", 1, 3)
+	swtpm := exec.Command("/usr/bin/swtpm", "socket", "--tpm2", "--print-capabilities")
+	swtpm.Dir = "/"
+	swtpm.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 107, Gid: 107}}
+	if out, err := swtpm.CombinedOutput(); err != nil || !strings.Contains(string(out), "cmdarg-seccomp") {
+		t.Errorf("swtpm: %v: %s", err, out)
 	}
 }
 

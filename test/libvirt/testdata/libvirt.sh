@@ -43,13 +43,18 @@ while read -r file; do
 	chown $user "$file"
 done <"$folder/files"
 
-mkdir -p "$home/run" "$home/cache" "$home/config/libvirt"
+mkdir -p "$home/run" "$home/cache" "$home/config/libvirt" "$home/bin"
+# libvirt asks swtpm's programs whether they know TPM 2.0, and starts none of them for a domain that does not run.
+for program in swtpm swtpm_setup swtpm_ioctl; do
+	printf '%s\n' '#!/bin/sh' 'echo '"'"'{"type": "'$program'", "features": ["tpm-1.2", "tpm-2.0"]}'"'" >"$home/bin/$program"
+	chmod 755 "$home/bin/$program"
+done
 # Else libvirtd wants virtlogd for QEMU's output.
 echo 'stdio_handler = "file"' >"$home/config/libvirt/qemu.conf"
 chown -R $user:$user "$home"
 
 as() {
-	env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME="$home" XDG_RUNTIME_DIR="$home/run" XDG_CACHE_HOME="$home/cache" XDG_CONFIG_HOME="$home/config" \
+	env -i LC_ALL=C PATH="$home/bin":/usr/sbin:/usr/bin:/sbin:/bin HOME="$home" XDG_RUNTIME_DIR="$home/run" XDG_CACHE_HOME="$home/cache" XDG_CONFIG_HOME="$home/config" \
 		setpriv --reuid $user --regid $user --clear-groups --inh-caps=+net_admin --ambient-caps=+net_admin --pdeathsig KILL -- "$@"
 }
 as libvirtd --timeout 0 >"$folder/log" 2>&1 &
