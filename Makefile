@@ -80,7 +80,7 @@ any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk \
 	TestMigrationClaims TestMigrationNetwork TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMoves TestVolumeUpdate TestWorkloadUpdate
 # What needs clusters with IPv6.
-FAMILIES := TestDualStack TestIPv6Only
+FAMILIES := TestDualStack TestIPv6Only TestIPv6OnlyDHCP TestMigrationDualStack
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
@@ -117,8 +117,8 @@ e2e-two-nodes: packages cluster images ## the end-to-end tests that need a secon
 
 .PHONY: e2e-families
 e2e-families: packages cluster images ## the end-to-end tests of dual stack and of IPv6 only (8 minutes)
-	KUBEQEMU_E2E_CLUSTER=dual KUBEQEMU_E2E_IPS=dual $(call run_e2e_long,TestDualStack)
-	KUBEQEMU_E2E_CLUSTER=six KUBEQEMU_E2E_IPS=ipv6 $(call run_e2e_long,TestIPv6Only)
+	KUBEQEMU_E2E_CLUSTER=dual KUBEQEMU_E2E_IPS=dual KUBEQEMU_E2E_NODES=2 $(call run_e2e_long,TestDualStack TestMigrationDualStack)
+	KUBEQEMU_E2E_CLUSTER=six KUBEQEMU_E2E_IPS=ipv6 $(call run_e2e_long,TestIPv6Only TestIPv6OnlyDHCP)
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.
 WEB_PACKAGES := chromium fonts-dejavu-core

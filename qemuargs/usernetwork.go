@@ -58,7 +58,7 @@ type userString struct {
 }
 
 func (u *UserNetwork) netdev(id string) any {
-	// Pods have IPv4 alone (package netsetup), so the guest gets no IPv6 here either.
+	// The guest has IPv4 alone, as in a pod that has no IPv6 address (package netsetup).
 	p := userProps{Type: "user", ID: id, IPv6: false, Network: u.Network.String(), Host: u.Router.String(),
 		DHCPStart: u.Guest.String(), DNS: u.DNS.String(), Hostname: u.Hostname}
 	for _, f := range u.Forwards {

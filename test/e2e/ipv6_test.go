@@ -32,7 +32,14 @@ func TestIPv6Only(t *testing.T) {
 	if out, _ := v.shell().run(30*time.Second, "ip -4 -o addr show dev eth0; ip -4 route"); strings.TrimSpace(out) != "" {
 		t.Errorf("the guest has IPv4: %s", out)
 	}
-	// A guest that has a client of DHCPv6, and takes name servers of both.
+}
+
+// TestIPv6OnlyDHCP has a guest with a client of DHCPv6, which takes name servers from it and from router
+// advertisements.
+func TestIPv6OnlyDHCP(t *testing.T) {
+	onFamilies(t, "ipv6")
+	ns := namespace(t)
+	apply(t, ns, clientManifest)
 	d := create(t, ns, tiny("debian", debian("ssh-ed25519 AAAA"), asks6))
 	d.await(v1.Running)
 	server := get[corev1.Service](t, "-n", "default", "service", "kubernetes").Spec.ClusterIP // as the kubelet says it
@@ -64,6 +71,53 @@ func answersSSH(ns, address string) error {
 	return err
 }
 
+// TestMigrationDualStack: a guest that has moved to another node, and to another pod with other addresses, goes
+// on with its own, in both families, and so it does when it is then rebooted.
+func TestMigrationDualStack(t *testing.T) {
+	onFamilies(t, "dual")
+	newSecondNode(t)
+	ns := namespace(t)
+	apply(t, ns, clientManifest)
+	kubectl(t, "cordon", secondName)
+	m := createVM(t, ns, "open", v1.RunStrategyAlways, cloudInit("#tiny\n"))
+	m.runs("")
+	kubectl(t, "uncordon", secondName)
+	const lease = `tiny: eth0 fd10:0:2::2/120 via fe80::1`
+	m.log().shows(6*time.Minute, lease)
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
+	client := get[corev1.Pod](t, "-n", ns, "pod", "client").Status.PodIPs
+	reached := func(when string) {
+		t.Helper()
+		shell := m.shell()
+		for i := range 2 {
+			err := poll(30*time.Second, func() error {
+				pod, nic := m.pod().Status.PodIPs, m.get().Status.Interfaces[0]
+				if len(pod) != 2 || len(nic.IPs) != 2 || nic.IPs[i] != pod[i].IP {
+					return fmt.Errorf("the pod has %v, status.interfaces[0] %q", pod, nic.IPs)
+				}
+				return echoes(ns, pod[i].IP, 9999)
+			})
+			if err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+			if out, status := shell.run(60*time.Second, "echo to-and-fro | nc -w 5 "+client[i].IP+" 8080"); status != 0 || strings.TrimSpace(out) != "to-and-fro" {
+				t.Errorf("%s, from the guest to %s: %q (%d)", when, client[i].IP, out, status)
+			}
+		}
+	}
+	reached("before")
+	for i, to := range []string{secondName, firstName} {
+		if s := m.migrate(fmt.Sprint("move-", i), nil).ends(v1.MigrationSucceeded); s.TargetNode != to {
+			t.Fatalf("moved to %s", s.TargetNode)
+		}
+		reached("on " + to)
+	}
+	m.shell().send("reboot -f\n")
+	m.log().shows(6*time.Minute, lease) // the log is this pod's, in which the guest has not booted before
+	reached("after a reboot")
+	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
+}
+
 // onFamilies fails on a cluster with other address families: the test could prove nothing.
 func onFamilies(t *testing.T, families string) {
 	t.Helper()
@@ -81,7 +135,7 @@ func familiesReached(t *testing.T, ns string, families int) vmi {
 	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
 	for _, v := range []vmi{open, listed} {
 		v.await(v1.Running)
-		v.log().shows(180*time.Second, `tiny: eth0 fd10:0:2::2/120 via fe80::1 mtu 1[0-9]{3}`)
+		v.log().shows(6*time.Minute, `tiny: eth0 fd10:0:2::2/120 via fe80::1 mtu 1[0-9]{3}`)
 	}
 	// The kubelet's report may come after the guest is running.
 	addresses := func(v vmi) []string {
@@ -112,7 +166,7 @@ func familiesReached(t *testing.T, ns string, families int) vmi {
 			address string
 			port    int
 		}{{listedIPs[i], 7}, {openIPs[i], 9999}, {services("guest")[i], 80}} {
-			if err := poll(20*time.Second, func() error { return echoes(ns, target.address, target.port) }); err != nil {
+			if err := poll(40*time.Second, func() error { return echoes(ns, target.address, target.port) }); err != nil {
 				t.Errorf("from a pod: %v", err)
 			}
 		}
@@ -128,7 +182,7 @@ func familiesReached(t *testing.T, ns string, families int) vmi {
 		shell := v.shell()
 		for i := range families {
 			for _, address := range []string{client.Status.PodIPs[i].IP + " 8080", services("client")[i] + " 80"} {
-				out, status := shell.run(20*time.Second, "echo to-and-fro | nc -w 5 "+address)
+				out, status := shell.run(60*time.Second, "echo to-and-fro | nc -w 5 "+address)
 				if status != 0 || strings.TrimSpace(out) != "to-and-fro" {
 					t.Errorf("from guest %s to %s: %q (%d)", name, address, out, status)
 				}
