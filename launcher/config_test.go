@@ -112,6 +112,9 @@ func TestMigrateConfigDisks(t *testing.T) {
 	}
 	m.source.request.Needs = m.source.request.NeededFeatures()
 	m.source.boot()
+	if err := m.source.call(control.CommandInspect, control.InspectRequest{ConfigVolumes: []control.ConfigVolume{{Volume: "a", Label: "a"}}}, nil); err == nil {
+		t.Error("a disk that QEMU has is made anew")
+	}
 	m.target = launch(t, configFolders(t))
 	target := *machine
 	target.Disks = append([]qemuargs.Disk(nil), machine.Disks...)

@@ -205,6 +205,9 @@ func (l *launcher) inspect(m *link.Command) (work, error) {
 	if err := control.Decode(m.Data, &request); err != nil {
 		return nil, err
 	}
+	if len(request.ConfigVolumes) > 0 && l.start != nil {
+		return nil, errors.New("inspect: the disks of config volumes were made for the machine, and stay as they are")
+	}
 	folders := l.Folders
 	return func(context.Context) (answer, error) { return answer{result: folders.Inspect(request)}, nil }, nil
 }

@@ -91,6 +91,9 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	}
 	handover.Configure(&host, cluster)
 	request := handover.Inspection(vmi)
+	if len(control.Lacks(launcher.Features, []string{control.FeatureConfig})) > 0 {
+		request.ConfigVolumes = nil // package resolve refuses a volume of which nothing is known
+	}
 	if request.Claims, err = claims(vmi); err != nil {
 		return host, err
 	}
