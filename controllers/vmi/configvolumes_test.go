@@ -5,8 +5,27 @@ import (
 	"slices"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
+
+// TestConfigOverhead: each disk of files is booked, and has room in the pod's folder in memory.
+func TestConfigOverhead(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	v1.Default(vmi)
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("64Mi"))}
+	vmi.Spec.Domain.CPU = &v1.CPU{Cores: 1, Sockets: 1, Threads: 1}
+	booked, run := Overhead(vmi, false), runDirSize(vmi)
+	vmi.Spec.Volumes = []v1.Volume{{ConfigMap: &v1.ConfigMapVolumeSource{}}, {Sysprep: &v1.SysprepSource{}}}
+	for what, more := range map[string]int64{"overhead": Overhead(vmi, false) - booked, "folder": runDirSize(vmi) - run} {
+		if more != 2*qemuargs.MaxPacked {
+			t.Errorf("the %s of two disks of files is %d bytes, and each may have %d", what, more, qemuargs.MaxPacked)
+		}
+	}
+}
 
 // TestTargetWithoutFiles: a guest moves although its ConfigMaps and Secrets are gone, and starts only with those that it must
 // have. Secrets that are not of config volumes stay needed.

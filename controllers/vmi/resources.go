@@ -23,7 +23,7 @@ const (
 	overheadRun       = 8 * mib   // sockets, and small files in memory; part of overheadFixed
 	overheadSeed      = 1 * mib   // a cloud-init seed, in memory
 	overheadSecret    = 1 * mib   // data from a Secret in a seed
-	overheadConfig    = 3 * mib   // a disk of files, in memory (qemuargs.MaxPacked)
+	overheadConfig    = 3 * mib   // a disk of files, in memory: qemuargs.MaxPacked
 )
 
 // Overhead is the memory booked besides guest RAM, in bytes.
