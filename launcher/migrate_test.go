@@ -23,6 +23,8 @@ type move struct {
 	cables         []*cable
 	mute           bool // nothing is carried to the source
 	slow           bool // the guest's state is carried slowly to the target, whatever QEMU's own limit is
+	// configure changes what the target is asked to start.
+	configure func(*control.StartRequest)
 	// job is the source's.
 	job uint64
 }
@@ -60,6 +62,9 @@ func (m *move) aim(disks ...string) {
 		m.target.request.Machine = m.source.request.Machine
 	} else {
 		m.target.must(os.WriteFile(m.target.request.Machine.Disks[0].Image.Path, make([]byte, 1<<20), 0o644))
+	}
+	if m.configure != nil {
+		m.configure(&m.target.request)
 	}
 	m.target.request.Incoming = true
 	m.target.request.Needs = m.target.request.NeededFeatures()

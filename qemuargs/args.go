@@ -80,6 +80,9 @@ func Strings(args []Arg) []string {
 func (m *Machine) Args() []Arg {
 	args, files := m.platform(), m.descriptors()
 	args = append(args, m.monitor(files)...)
+	for _, t := range m.IOThreads {
+		args = append(args, t.arg())
+	}
 	for _, p := range m.RootPorts {
 		args = append(args, Arg{Flag: "-device", Value: p.device(), Of: Part{Field: "rootPorts", Name: p.ID}})
 	}

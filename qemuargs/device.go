@@ -26,9 +26,11 @@ func (c AHCI) device() any {
 // SCSI is a virtio SCSI controller, whose bus is scsi0.0.
 type SCSI struct {
 	// Queues for requests, and the entries of each.
-	Queues    int        `json:"queues"`
-	QueueSize int        `json:"queueSize"`
-	PCI       PCIAddress `json:"pci"`
+	Queues    int `json:"queues"`
+	QueueSize int `json:"queueSize"`
+	// IOThread serves the controller; QEMU's main loop does where it is empty.
+	IOThread string     `json:"ioThread,omitempty"`
+	PCI      PCIAddress `json:"pci"`
 }
 
 // SCSIBus is the bus of the SCSI controller.
@@ -39,11 +41,12 @@ type scsiProps struct {
 	ID        string `json:"id" rule:"the controller's name"`
 	Queues    int    `json:"num_queues,omitempty" from:"queues"`
 	QueueSize int    `json:"virtqueue_size,omitempty" from:"queueSize"`
+	IOThread  string `json:"iothread,omitempty" from:"ioThread"`
 	pciPlace
 }
 
 func (c SCSI) device() any {
-	return scsiProps{Driver: "virtio-scsi-pci-non-transitional", ID: "scsi0", Queues: c.Queues, QueueSize: c.QueueSize, pciPlace: c.PCI.place()}
+	return scsiProps{Driver: "virtio-scsi-pci-non-transitional", ID: "scsi0", Queues: c.Queues, QueueSize: c.QueueSize, IOThread: c.IOThread, pciPlace: c.PCI.place()}
 }
 
 type usbProps struct {

@@ -35,6 +35,15 @@ type Disk struct {
 	// Queues of a virtio-blk device, and the entries of each.
 	Queues    int `json:"queues,omitempty"`
 	QueueSize int `json:"queueSize,omitempty"`
+	// WriteThrough: the guest's drive has no write cache: QEMU flushes after each write.
+	WriteThrough bool        `json:"writeThrough,omitempty"`
+	AIO          AIO         `json:"aio,omitempty"`
+	OnError      OnError     `json:"onError,omitempty"`
+	Shared       bool        `json:"shared,omitempty"` // other QEMUs may write too
+	Blocks       *BlockSizes `json:"blocks,omitempty"`
+	// IOThread serves the disk, or IOThreadPool its queues; a disk without either is served by QEMU's main loop.
+	IOThread     string   `json:"ioThread,omitempty"`
+	IOThreadPool []string `json:"ioThreadPool,omitempty"`
 	// Image is what the guest reads.
 	Image Image `json:"image"`
 	// Overlay, if set, takes all writes, and Image is only read. The
@@ -104,6 +113,7 @@ type imageFile struct {
 	ReadOnly bool       `json:"read-only" from:"../readOnly,../overlay"`
 	Discard  string     `json:"discard,omitempty" from:"../readOnly,../overlay"`
 	Cache    blockCache `json:"cache" from:"direct"`
+	AIO      AIO        `json:"aio,omitempty" from:"../aio"`
 	// Locking is QEMU's image locking, by open file description locks.
 	Locking string `json:"locking,omitempty" from:"volume"`
 }
@@ -127,6 +137,7 @@ type overlayFile struct {
 	ReadOnly bool       `json:"read-only" rule:"the overlay takes all writes"`
 	Discard  string     `json:"discard" rule:"what the guest discards takes no room"`
 	Cache    blockCache `json:"cache" from:"direct"`
+	AIO      AIO        `json:"aio,omitempty" from:"../aio"`
 }
 
 type overlayNode struct {
@@ -155,6 +166,14 @@ func (d Disk) nodeName(role string) string {
 	suffix = "." + hex.EncodeToString(sum[:4]) + suffix
 	return d.ID()[:limit-len(suffix)] + suffix
 }
+
+// Tuned says whether the disk has anything that launchers before 2026-11-27 do not know.
+func (d Disk) Tuned() bool {
+	return d.WriteThrough || d.AIO != "" || d.OnError != "" || d.Shared || d.Blocks != nil
+}
+
+// IsVirtio says whether the disk is a virtio-blk device.
+func (d Disk) IsVirtio() bool { return d.PCI != nil }
 
 // ID is the QEMU device id of the disk.
 func (d Disk) ID() string { return "disk-" + d.Name }
@@ -196,7 +215,7 @@ func (d Disk) Blockdevs(fdset int) []any {
 		return d.Image.nodes(d, "", d.ReadOnly)
 	}
 	cache := blockCache{Direct: d.Overlay.Direct}
-	file := overlayFile{Driver: "file", NodeName: d.nodeName("file"), Filename: d.Overlay.Path, Discard: "unmap", Cache: cache}
+	file := overlayFile{Driver: "file", NodeName: d.nodeName("file"), Filename: d.Overlay.Path, Discard: "unmap", Cache: cache, AIO: d.AIO}
 	top := overlayNode{Driver: QCOW2, NodeName: d.nodeName(""), Discard: "unmap", Cache: cache,
 		File: file.NodeName, Backing: d.nodeName("base")}
 	return append(d.Image.nodes(d, "base", true), file, top)
@@ -209,7 +228,7 @@ func (i Image) nodes(d Disk, role string, readOnly bool) []any {
 	if role != "" {
 		fileRole = role + "file"
 	}
-	file := imageFile{Driver: "file", NodeName: d.nodeName(fileRole), Filename: i.Path, ReadOnly: readOnly, Cache: cache}
+	file := imageFile{Driver: "file", NodeName: d.nodeName(fileRole), Filename: i.Path, ReadOnly: readOnly, Cache: cache, AIO: d.AIO}
 	format := imageNode{Driver: i.Format, NodeName: d.nodeName(role), ReadOnly: readOnly, Cache: cache, File: file.NodeName}
 	if i.Volume != "" {
 		file.Locking = "on"
@@ -238,31 +257,38 @@ func (d Disk) scsiID() string {
 }
 
 type diskProps struct {
-	Driver    DiskDriver `json:"driver" from:"driver"`
-	ID        string     `json:"id" from:"name"`
-	Bus       string     `json:"bus" from:"pci,bus"`
-	Addr      string     `json:"addr,omitempty" from:"pci"`
-	Unit      *int       `json:"unit,omitempty" from:"pci,lun" rule:"each SATA bus has one drive"`
-	SCSIID    *int       `json:"scsi-id,omitempty" from:"lun" rule:"the drives differ by their logical unit number"`
-	LUN       *int       `json:"lun,omitempty" from:"lun"`
-	DeviceID  string     `json:"device_id,omitempty" from:"serial,name,lun" rule:"the serial number, or without one the id that KubeVirt's guests see"`
-	Queues    int        `json:"num-queues,omitempty" from:"queues"`
-	QueueSize int        `json:"queue-size,omitempty" from:"queueSize"`
-	Drive     string     `json:"drive" from:"name"`
-	Serial    string     `json:"serial,omitempty" from:"serial"`
-	BootIndex uint32     `json:"bootindex,omitempty" from:"bootIndex"`
-	WriteBack string     `json:"write-cache,omitempty" rule:"the disk has a write cache, which the guest flushes"`
-	WError    string     `json:"werror,omitempty" rule:"an I/O error stops the guest before the guest sees it"`
-	RError    string     `json:"rerror,omitempty" rule:"an I/O error stops the guest before the guest sees it"`
+	Driver    DiskDriver    `json:"driver" from:"driver"`
+	ID        string        `json:"id" from:"name"`
+	Bus       string        `json:"bus" from:"pci,bus"`
+	Addr      string        `json:"addr,omitempty" from:"pci"`
+	Unit      *int          `json:"unit,omitempty" from:"pci,lun" rule:"each SATA bus has one drive"`
+	SCSIID    *int          `json:"scsi-id,omitempty" from:"lun" rule:"the drives differ by their logical unit number"`
+	LUN       *int          `json:"lun,omitempty" from:"lun"`
+	DeviceID  string        `json:"device_id,omitempty" from:"serial,name,lun" rule:"the serial number, or without one the id that KubeVirt's guests see"`
+	Queues    int           `json:"num-queues,omitempty" from:"queues"`
+	QueueSize int           `json:"queue-size,omitempty" from:"queueSize"`
+	Drive     string        `json:"drive" from:"name"`
+	Serial    string        `json:"serial,omitempty" from:"serial"`
+	BootIndex uint32        `json:"bootindex,omitempty" from:"bootIndex"`
+	Logical   uint32        `json:"logical_block_size,omitempty" from:"blocks.logical"`
+	Physical  uint32        `json:"physical_block_size,omitempty" from:"blocks.physical"`
+	Discard   *uint32       `json:"discard_granularity,omitempty" from:"blocks.discardGranularity"`
+	ShareRW   bool          `json:"share-rw,omitempty" from:"shared"`
+	IOThread  string        `json:"iothread,omitempty" from:"ioThread"`
+	IOThreads []queueThread `json:"iothread-vq-mapping,omitempty" from:"ioThreadPool"`
+	WriteBack string        `json:"write-cache,omitempty" from:"writeThrough" rule:"with a write cache, which the guest flushes, unless each write goes through"`
+	WError    string        `json:"werror,omitempty" from:"onError" rule:"an I/O error stops the guest before the guest sees it, unless the disk says otherwise"`
+	RError    string        `json:"rerror,omitempty" from:"onError" rule:"an I/O error stops the guest before the guest sees it, unless the disk says otherwise"`
 }
 
 // Device is the -device of the disk.
 func (d Disk) Device() any {
 	p := diskProps{Driver: d.Driver, ID: d.ID(), Bus: d.Bus, Queues: d.Queues, QueueSize: d.QueueSize, Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex,
-		WriteBack: "on",
-		// KubeVirt's default errorPolicy, also of CD-ROMs: an I/O error stops the guest's CPUs
-		// before the guest sees it.
-		WError: "stop", RError: "stop"}
+		WriteBack: onOff(!d.WriteThrough), IOThread: d.IOThread, IOThreads: queueThreads(d.IOThreadPool), ShareRW: d.Shared}
+	p.WError, p.RError = d.OnError.policies()
+	if b := d.Blocks; b != nil {
+		p.Logical, p.Physical, p.Discard = b.Logical, b.Physical, b.DiscardGranularity
+	}
 	zero := 0
 	if d.PCI != nil {
 		p.Bus, p.Addr = d.PCI.Bus, d.PCI.addr()

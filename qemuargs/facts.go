@@ -39,8 +39,15 @@ type VolumeFacts struct {
 	Incoming string `json:"incoming,omitempty"`
 	// Direct: O_DIRECT works on it.
 	Direct bool `json:"direct,omitempty"`
+	// Blocks are the sizes of the device's blocks, or twice that of the file system's.
+	Blocks *BlockSizes `json:"blocks,omitempty"`
 	// Error says why it cannot be used.
 	Error string `json:"error,omitempty"`
+}
+
+// FullyTaken says whether the disk has all of its room: a device, or a file without holes.
+func (f *VolumeFacts) FullyTaken() bool {
+	return f.Block || !f.Missing && f.Size > 0 && f.Taken >= f.Size
 }
 
 // Replaceable says whether a migration of a machine may make a disk in the volume: there is none, or what is

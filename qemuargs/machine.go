@@ -60,6 +60,7 @@ type Machine struct {
 	Memory    *MemoryPlaces   `json:"memory,omitempty"`
 	SMBIOS    SMBIOS          `json:"smbios"`
 	Kernel    *Kernel         `json:"kernel,omitempty"`
+	IOThreads []IOThread      `json:"ioThreads,omitempty"`
 	RootPorts []RootPort      `json:"rootPorts,omitempty"`
 	AHCI      []AHCI          `json:"ahci,omitempty"`
 	SCSI      *SCSI           `json:"scsi,omitempty"`

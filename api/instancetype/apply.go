@@ -65,6 +65,8 @@ func conflicts(size *v1beta1.VirtualMachineInstancetypeSpec, vmi *v1.VirtualMach
 		_, both := spec.NodeSelector[name]
 		conflict(both, path.Child("nodeSelector").Key(name))
 	}
+	conflict(size.IOThreadsPolicy != nil && spec.Domain.IOThreadsPolicy != nil, domain.Child("ioThreadsPolicy"))
+	conflict(size.IOThreads != nil && spec.Domain.IOThreads != nil, domain.Child("ioThreads"))
 	conflict(size.SchedulerName != "" && spec.SchedulerName != "", path.Child("schedulerName"))
 	for _, name := range slices.Sorted(maps.Keys(size.Annotations)) {
 		other, both := vmi.Annotations[name]
@@ -97,6 +99,10 @@ func applySize(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1
 		spec.Domain.Resources.Requests[corev1.ResourceMemory] = *resource.NewQuantity(request, resource.BinarySI)
 	}
 	spec.NodeSelector = merge(spec.NodeSelector, size.NodeSelector)
+	preferCopy(&spec.Domain.IOThreadsPolicy, size.IOThreadsPolicy)
+	if spec.Domain.IOThreads == nil {
+		spec.Domain.IOThreads = size.IOThreads.DeepCopy()
+	}
 	if size.SchedulerName != "" {
 		spec.SchedulerName = size.SchedulerName
 	}

@@ -61,6 +61,12 @@ func TestApply(t *testing.T) {
 				"interfaces: [{name: default, model: virtio, masquerade: {}}, {name: other, bridge: {}, model: e1000}], " +
 				"inputs: [{name: pointer, bus: virtio, type: tablet}], rng: {}, autoattachGraphicsDevice: false}}\n" +
 				"networks: [{name: default, pod: {}}, {name: other, pod: {}}]\n"},
+		{"how disks are read and written", "", "devices: {preferredDiskCache: writeback, preferredDiskIO: threads, preferredDiskDedicatedIoThread: true, preferredDiskBlockSize: {matchVolume: {}}}",
+			"domain: {devices: {disks: [{name: a}, {name: b, disk: {bus: virtio}}, {name: c, cdrom: {}}, {name: d, disk: {bus: virtio}, cache: none, io: native, dedicatedIOThread: false, blockSize: {custom: {logical: 512, physical: 4096}}}]}}",
+			"domain: {devices: {disks: [{name: a, cache: writeback, io: threads, blockSize: {matchVolume: {}}}, {name: b, disk: {bus: virtio}, cache: writeback, io: threads, dedicatedIOThread: true, blockSize: {matchVolume: {}}}, " +
+				"{name: c, cdrom: {}}, {name: d, disk: {bus: virtio}, cache: none, io: native, dedicatedIOThread: false, blockSize: {custom: {logical: 512, physical: 4096}}}]}}"},
+		{"threads for disks", "{cpu: {guest: 1}, memory: {guest: 1Gi}, ioThreadsPolicy: supplementalPool, ioThreads: {supplementalPoolThreadCount: 4}}", "", "domain: {}",
+			"domain: {ioThreadsPolicy: supplementalPool, ioThreads: {supplementalPoolThreadCount: 4}, cpu: {sockets: 1, cores: 1, threads: 1}, memory: {guest: 1Gi}}"},
 		{"devices that the spec implies", "", "devices: {preferredDiskBus: virtio, preferredInterfaceModel: e1000, preferredInputBus: virtio, preferredAutoattachInputDevice: true, preferredInterfaceMasquerade: {}}",
 			"{domain: {}, volumes: [{name: root, emptyDisk: {capacity: 1Gi}}]}",
 			"domain: {devices: {disks: [{name: root, disk: {bus: virtio}}], inputs: [{name: default-0, bus: virtio}], autoattachInputDevice: true}}\n" +
@@ -116,6 +122,8 @@ func TestApplyConflicts(t *testing.T) {
 		{"placement", everything, "", "{metadata: {annotations: {a: c}}, spec: {nodeSelector: {a: b}, schedulerName: other}}",
 			[]string{"spec.nodeSelector[a]", "spec.schedulerName", "metadata.annotations[a]"}},
 		{"the same annotation", everything, "", "metadata: {annotations: {a: b}}", nil},
+		{"threads for disks", "{cpu: {guest: 1}, memory: {guest: 1Gi}, ioThreadsPolicy: auto, ioThreads: {}}", "", "spec: {domain: {ioThreadsPolicy: shared, ioThreads: {}}}",
+			[]string{"spec.domain.ioThreadsPolicy", "spec.domain.ioThreads"}},
 		{"not divisible", everything, "cpu: {preferredCPUTopology: spread}", "spec: {}", []string{"spec.instancetype"}},
 	}
 	for _, tt := range tests {

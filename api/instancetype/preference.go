@@ -156,6 +156,21 @@ func applyBuses(p *v1beta1.DevicePreferences, d *v1.Devices) {
 		if disk.Disk != nil {
 			prefer(&disk.Disk.Bus, p.PreferredDiskBus)
 		}
+		if disk.Lun == nil {
+			applyTuning(p, disk)
+		}
+	}
+}
+
+// applyTuning sets how a hard disk's data is read and written.
+func applyTuning(p *v1beta1.DevicePreferences, disk *v1.Disk) {
+	prefer(&disk.Cache, p.PreferredDiskCache)
+	prefer(&disk.IO, p.PreferredDiskIO)
+	if disk.BlockSize == nil {
+		disk.BlockSize = p.PreferredDiskBlockSize.DeepCopy()
+	}
+	if disk.Disk != nil && disk.Disk.Bus == v1.DiskBusVirtio {
+		preferCopy(&disk.DedicatedIOThread, p.PreferredDiskDedicatedIoThread)
 	}
 }
 

@@ -47,34 +47,45 @@ type Disk struct {
 	// CDRom: a CD-ROM drive.
 	// +optional
 	CDRom *CDRomTarget `json:"cdrom,omitempty"`
+	// Cache is none, writethrough or writeback. Default: none if O_DIRECT works on the disk's file or
+	// device, else writethrough. A cloud-init seed lies in memory: cache only says whether the guest's
+	// drive has a write cache.
+	// +optional
+	// +kubebuilder:validation:Enum="";none;writethrough;writeback
+	Cache DriverCache `json:"cache,omitempty"`
+	// IO is native, threads or io_uring. native needs cache none. io_uring needs a node whose seccomp
+	// profile lets containers use it. Default: native for a block device, and for a file all of whose room is taken,
+	// if cache is none and less than half of the node's room for native I/O (fs.aio-max-nr) is taken; else threads.
+	// It means nothing for a cloud-init seed, which lies in memory.
+	// +optional
+	// +kubebuilder:validation:Enum="";native;threads;io_uring
+	IO DriverIO `json:"io,omitempty"`
+	// ErrorPolicy is what happens if a read or a write fails on the host. stop pauses the guest; ignore and
+	// report tell the guest that all went well, or of the error; enospace pauses the guest if there is no
+	// room, and else tells it of the error. Default: stop.
+	// +optional
+	// +kubebuilder:validation:Enum="";stop;ignore;report;enospace
+	ErrorPolicy *DiskErrorPolicy `json:"errorPolicy,omitempty"`
+	// DedicatedIOThread gives the disk a thread of QEMU's own. Only on bus virtio. Default: false.
+	// +optional
+	DedicatedIOThread *bool `json:"dedicatedIOThread,omitempty"`
+	// Shareable: other guests may use the disk at the same time. It needs cache none, and a file system in which
+	// O_DIRECT works. Default: false.
+	// +optional
+	Shareable *bool `json:"shareable,omitempty"`
+	// BlockSize is the size of the disk's sectors. Default: 512 bytes.
+	// +optional
+	BlockSize *BlockSize `json:"blockSize,omitempty"`
 
 	// Lun is refused: not supported yet.
 	// +optional
 	Lun *Unsupported `json:"lun,omitempty"`
-	// Cache is refused: not supported yet.
-	// +optional
-	Cache UnsupportedString `json:"cache,omitempty"`
-	// IO is refused: not supported yet.
-	// +optional
-	IO UnsupportedString `json:"io,omitempty"`
-	// ErrorPolicy is refused: not supported yet.
-	// +optional
-	ErrorPolicy UnsupportedString `json:"errorPolicy,omitempty"`
 	// Tag is refused: not supported yet.
 	// +optional
 	Tag UnsupportedString `json:"tag,omitempty"`
-	// DedicatedIOThread is refused: not supported yet.
-	// +optional
-	DedicatedIOThread UnsupportedBool `json:"dedicatedIOThread,omitempty"`
-	// Shareable is refused: not supported yet.
-	// +optional
-	Shareable UnsupportedBool `json:"shareable,omitempty"`
 	// ChangedBlockTracking is refused: not supported yet.
 	// +optional
 	ChangedBlockTracking UnsupportedBool `json:"changedBlockTracking,omitempty"`
-	// BlockSize is refused: not supported yet.
-	// +optional
-	BlockSize *Unsupported `json:"blockSize,omitempty"`
 }
 
 // DiskTarget is a hard disk.
@@ -170,6 +181,7 @@ func validateDisks(spec *VirtualMachineInstanceSpec, path *field.Path) field.Err
 			errs = append(errs, field.TooLong(p.Child("serial"), "", maxSCSISerial))
 		}
 		errs = append(errs, validateDiskTarget(&d, p)...)
+		errs = append(errs, validateDiskTuning(&d, p)...)
 		if c := volume.PersistentVolumeClaim; c != nil && c.ReadOnly && d.Disk != nil && d.Disk.Bus == DiskBusSATA {
 			errs = append(errs, field.Forbidden(p.Child("disk", "bus"), "a SATA hard disk cannot be read-only, and its volume is; use bus virtio or scsi, or a cdrom"))
 		}

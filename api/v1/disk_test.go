@@ -25,6 +25,15 @@ func TestValidateDisks(t *testing.T) {
 		"disk and CD-ROM":                   {func(s *spec) { disks(s)[1].Disk = &DiskTarget{Bus: DiskBusVirtio} }, "[1]"},
 		"writable CD-ROM":                   {func(s *spec) { disks(s)[1].CDRom.ReadOnly = ptr.To(false) }, "[1].cdrom.readonly"},
 		"open tray":                         {func(s *spec) { disks(s)[1].CDRom.Tray = "open" }, "[1].cdrom.tray"},
+		"native I/O through the page cache": {func(s *spec) { disks(s)[0].IO, disks(s)[0].Cache = IONative, CacheWriteBack }, "[0].io"},
+		"native I/O":                        {func(s *spec) { disks(s)[0].IO, disks(s)[0].Cache = IONative, CacheNone }, ""},
+		"no cache mode":                     {func(s *spec) { disks(s)[0].Cache = "unsafe" }, "[0].cache"},
+		"no kind of I/O":                    {func(s *spec) { disks(s)[0].IO = "default" }, "[0].io"},
+		"no error policy":                   {func(s *spec) { disks(s)[0].ErrorPolicy = ptr.To[DiskErrorPolicy]("panic") }, "[0].errorPolicy"},
+		"shared through the page cache":     {func(s *spec) { disks(s)[0].Shareable, disks(s)[0].Cache = ptr.To(true), CacheWriteThrough }, "[0].shareable"},
+		"thread of a SATA disk":             {func(s *spec) { disks(s)[0].Disk.Bus, disks(s)[0].DedicatedIOThread = "sata", ptr.To(true) }, "[0].dedicatedIOThread"},
+		"no thread of a SATA disk":          {func(s *spec) { disks(s)[0].Disk.Bus, disks(s)[0].DedicatedIOThread = "sata", ptr.To(false) }, ""},
+		"block size of a CD-ROM":            {func(s *spec) { disks(s)[1].BlockSize = &BlockSize{MatchVolume: &FeatureState{}} }, "[1].blockSize"},
 		"empty CD-ROM": {func(s *spec) {
 			s.Volumes[2] = Volume{Name: "seed", EmptyDisk: &EmptyDiskSource{Capacity: resource.MustParse("1Gi")}}
 			disks(s)[2] = Disk{Name: "seed", CDRom: &CDRomTarget{Bus: DiskBusSATA, Tray: "closed"}}

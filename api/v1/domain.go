@@ -32,6 +32,14 @@ type DomainSpec struct {
 	// Devices of the guest.
 	// +optional
 	Devices Devices `json:"devices,omitempty"`
+	// IOThreadsPolicy is shared, auto or supplementalPool: how QEMU's threads for disks are shared out.
+	// Default: disks have no threads of their own, unless dedicatedIOThread gives them some; then the others share one.
+	// +optional
+	// +kubebuilder:validation:Enum="";shared;auto;supplementalPool
+	IOThreadsPolicy *IOThreadsPolicy `json:"ioThreadsPolicy,omitempty"`
+	// IOThreads is the pool of the policy supplementalPool.
+	// +optional
+	IOThreads *DiskIOThreads `json:"ioThreads,omitempty"`
 
 	// Chassis is refused: not supported yet.
 	// +optional
@@ -39,12 +47,6 @@ type DomainSpec struct {
 	// LaunchSecurity is refused: not supported yet.
 	// +optional
 	LaunchSecurity *Unsupported `json:"launchSecurity,omitempty"`
-	// IOThreadsPolicy is refused: not supported yet.
-	// +optional
-	IOThreadsPolicy UnsupportedString `json:"ioThreadsPolicy,omitempty"`
-	// IOThreads is refused: not supported yet.
-	// +optional
-	IOThreads *Unsupported `json:"ioThreads,omitempty"`
 	// RebootPolicy is refused: not supported yet.
 	// +optional
 	RebootPolicy UnsupportedString `json:"rebootPolicy,omitempty"`

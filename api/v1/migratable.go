@@ -88,8 +88,10 @@ func (vmi *VirtualMachineInstance) diskStays(v *Volume) string {
 		return "is a file of its node; shared: true says that all nodes have the same file"
 	}
 	claim := vmi.Claim(v)
-	if claim == nil || vmi.Moves(v.Name) {
+	if shared := vmi.shares(v.Name); claim == nil || vmi.Moves(v.Name) && !shared {
 		return ""
+	} else if shared && vmi.Moves(v.Name) {
+		return "is shared with other guests (shareable): a copy of it would not be"
 	}
 	info := vmi.Status.ClaimInfo(v.Name)
 	if info == nil {
@@ -99,6 +101,11 @@ func (vmi *VirtualMachineInstance) diskStays(v *Volume) string {
 		return ""
 	}
 	return fmt.Sprintf("is on the claim %s, which only one node can use: its access modes %v lack ReadWriteMany; a MigrationPolicy with allowClaimCopy lets the disks of dataVolumeTemplates be copied", claim.Name, info.AccessModes)
+}
+
+// shares says whether the volume's disk is shared with other guests.
+func (vmi *VirtualMachineInstance) shares(volume string) bool {
+	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks, func(d Disk) bool { return d.Name == volume && d.IsShared() })
 }
 
 // Method is how the guest's disks get to the target.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 func onClaim(volume, claim string) Volume {
@@ -92,6 +93,18 @@ func TestMovesByCopy(t *testing.T) {
 	check("without a policy", false)
 	vmi.Status.VolumeStatus[0].Moves = true
 	check("with a policy", true)
+	vmi.Spec.Domain.Devices.Disks[0].Shareable = ptr.To(true)
+	if reason, message := vmi.NotMigratable(); reason != ReasonDisksNotMigratable || !strings.Contains(message, "shareable") {
+		t.Errorf("a disk that is shared and would be copied: %q, %q", reason, message)
+	}
+	vmi.Status.VolumeStatus[0].PersistentVolumeClaimInfo.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	vmi.Status.VolumeStatus[0].Moves = false
+	if reason, message := vmi.NotMigratable(); reason != "" {
+		t.Errorf("a disk that is shared by all nodes: %q, %q", reason, message)
+	}
+	vmi.Spec.Domain.Devices.Disks[0].Shareable = nil
+	vmi.Status.VolumeStatus[0].PersistentVolumeClaimInfo.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	vmi.Status.VolumeStatus[0].Moves = true
 	// A migration that is under way goes on as it began.
 	vmi.Status.MigrationState = &VirtualMachineInstanceMigrationState{}
 	check("a migration that copies no claims", false)

@@ -86,7 +86,7 @@ type NotByPresetList []UnsupportedItem
 type NotByPresetBool bool
 
 // PresetDomain has every field of a VMI's domain. A preset sets each of resources' quantities,
-// cpu, memory, machine, firmware, clock.utc, clock.timer, features and devices.watchdog as a whole.
+// cpu, memory, machine, firmware, clock.utc, clock.timer, features, ioThreadsPolicy and devices.watchdog as a whole.
 type PresetDomain struct {
 	// Resources of the launcher pod. Each quantity is set by itself.
 	// +optional
@@ -114,6 +114,13 @@ type PresetDomain struct {
 	// Devices: only the watchdog can be set.
 	// +optional
 	Devices PresetDevices `json:"devices,omitempty"`
+	// IOThreadsPolicy is shared, auto or supplementalPool.
+	// +optional
+	// +kubebuilder:validation:Enum="";shared;auto;supplementalPool
+	IOThreadsPolicy *IOThreadsPolicy `json:"ioThreadsPolicy,omitempty"`
+	// IOThreads are refused: a preset cannot set them.
+	// +optional
+	IOThreads *NotByPreset `json:"ioThreads,omitempty"`
 
 	// Chassis is refused: not supported yet.
 	// +optional
@@ -121,12 +128,6 @@ type PresetDomain struct {
 	// LaunchSecurity is refused: not supported yet.
 	// +optional
 	LaunchSecurity *Unsupported `json:"launchSecurity,omitempty"`
-	// IOThreadsPolicy is refused: not supported yet.
-	// +optional
-	IOThreadsPolicy UnsupportedString `json:"ioThreadsPolicy,omitempty"`
-	// IOThreads is refused: not supported yet.
-	// +optional
-	IOThreads *Unsupported `json:"ioThreads,omitempty"`
 	// RebootPolicy is refused: not supported yet.
 	// +optional
 	RebootPolicy UnsupportedString `json:"rebootPolicy,omitempty"`
@@ -235,7 +236,7 @@ func (p *VirtualMachineInstancePreset) domain() *DomainSpec {
 	return &DomainSpec{
 		Resources: ResourceRequirements{Requests: d.Resources.Requests, Limits: d.Resources.Limits},
 		CPU:       d.CPU, Memory: d.Memory, Machine: d.Machine, Firmware: d.Firmware, Clock: d.Clock, Features: d.Features,
-		Devices: Devices{Watchdog: d.Devices.Watchdog},
+		Devices: Devices{Watchdog: d.Devices.Watchdog}, IOThreadsPolicy: d.IOThreadsPolicy,
 	}
 }
 

@@ -164,6 +164,7 @@ func parts(own, preset *DomainSpec) []part {
 		whole("machine", &own.Machine, preset.Machine),
 		whole("firmware", &own.Firmware, preset.Firmware),
 		whole("features", &own.Features, preset.Features),
+		whole("ioThreadsPolicy", &own.IOThreadsPolicy, preset.IOThreadsPolicy),
 		whole("devices.watchdog", &own.Devices.Watchdog, preset.Devices.Watchdog),
 	)
 	if preset.Clock == nil {

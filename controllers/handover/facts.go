@@ -40,7 +40,7 @@ func Take(host *resolve.Host, asked control.InspectRequest, reply control.Inspec
 	if err := takeConfig(host, asked, reply); err != nil {
 		return err
 	}
-	host.OverlayDirect = reply.OverlayDirect
+	host.OverlayDirect, host.OverlayBlocks, host.AIO = reply.OverlayDirect, reply.OverlayBlocks, reply.AIO
 	if asked.Kernel != nil {
 		host.Kernel = reply.Kernel
 	}

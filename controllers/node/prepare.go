@@ -106,7 +106,7 @@ func (a *Arrivals) done(migration types.UID) {
 
 // start is as the start of a guest that begins here, but that the Machine is the source's.
 func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, offer *peers.Offer) error {
-	machine, err := a.replay(vmi, launcher, offer)
+	machine, err := a.replay(ctx, vmi, launcher, offer)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func sameAddresses(vmi *v1.VirtualMachineInstance, links map[string]netsetup.Fac
 }
 
 // replay is the Machine with which the guest can be received here, or why it cannot.
-func (a *Arrivals) replay(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, offer *peers.Offer) (*qemuargs.Machine, error) {
+func (a *Arrivals) replay(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, offer *peers.Offer) (*qemuargs.Machine, error) {
 	choice, _ := a.Node.Chooser.Choice()
 	if choice.Accelerator == "" {
 		return nil, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
@@ -180,6 +180,13 @@ func (a *Arrivals) replay(vmi *v1.VirtualMachineInstance, launcher *sessions.Ses
 			return nil, errors.New(why)
 		}
 	}
-	return resolve.Replay(vmi, resolve.Origin{Machine: offer.Machine, QEMUVersion: offer.QEMUVersion},
-		resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, VhostNet: a.Node.hasVhostNet(vmi, launcher, choice.Accelerator)})
+	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, VhostNet: a.Node.hasVhostNet(vmi, launcher, choice.Accelerator)}
+	if slices.ContainsFunc(offer.Machine.Disks, func(d qemuargs.Disk) bool { return d.AIO != "" }) {
+		var reply control.InspectReply
+		if err := launcher.Call(ctx, control.CommandInspect, control.InspectRequest{}, &reply); err != nil {
+			return nil, fmt.Errorf("ask for the kinds of I/O: %w", err)
+		}
+		host.AIO = reply.AIO
+	}
+	return resolve.Replay(vmi, resolve.Origin{Machine: offer.Machine, QEMUVersion: offer.QEMUVersion}, host)
 }

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -19,6 +20,7 @@ const (
 	overheadGraphics  = 16 * mib  // VGA memory
 	overheadUEFI      = 6 * mib   // 4 MiB of flash chips, the variables' file in memory, and how QEMU keeps the chips
 	overheadTPM       = 8 * mib   // swtpm with its libraries, and its state in memory
+	overheadIOThread  = 1 * mib   // a thread for disks, and its coroutines
 	overheadEmulation = 160 * mib // TCG's translation cache (tb-size=128) and its tables
 	overheadRun       = 8 * mib   // sockets, and small files in memory; part of overheadFixed
 	overheadSeed      = 1 * mib   // a cloud-init seed, in memory
@@ -42,10 +44,34 @@ func Overhead(vmi *v1.VirtualMachineInstance, emulation bool) int64 {
 	if domain.TPM() != nil {
 		total += overheadTPM
 	}
+	total += overheadIOThread * ioThreads(domain)
 	if emulation {
 		total += overheadEmulation
 	}
 	return total + seeds(vmi)
+}
+
+// ioThreads is how many threads for disks there are at most.
+func ioThreads(domain *v1.DomainSpec) int64 {
+	policy := ptr.Deref(domain.IOThreadsPolicy, "")
+	if policy == v1.IOThreadsPolicySupplementalPool && domain.IOThreads != nil {
+		return int64(ptr.Deref(domain.IOThreads.SupplementalPoolThreadCount, 0))
+	}
+	own, others := int64(0), int64(0)
+	for _, d := range domain.Devices.Disks {
+		if ptr.Deref(d.DedicatedIOThread, false) {
+			own++
+		} else {
+			others++
+		}
+	}
+	switch {
+	case policy == v1.IOThreadsPolicyAuto:
+		return own + others
+	case policy == v1.IOThreadsPolicyShared, own > 0:
+		return own + min(others, 1)
+	}
+	return 0
 }
 
 // seeds is the memory that cloud-init seeds and disks of files may take, in bytes.

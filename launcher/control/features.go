@@ -35,12 +35,13 @@ const (
 	FeatureTPM         = "tpm"
 	FeatureConfig      = "config-volumes"  // disks made of config volumes
 	FeatureIPv6        = "ipv6"            // the guest is told of an IPv6 address and a router
+	FeatureDiskTuning  = "disk-tuning"     // disks' cache modes, kinds of I/O, error policies, block sizes, threads; disks that guests share
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -111,6 +112,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureTPM, r.Machine.TPM != nil},
 		{FeatureConfig, slices.ContainsFunc(r.Machine.Disks, func(d qemuargs.Disk) bool { return d.Image.Packed > 0 })},
 		{FeatureIPv6, len(r.IPv6) > 0},
+		{FeatureDiskTuning, len(r.Machine.IOThreads) > 0 || slices.ContainsFunc(r.Machine.Disks, qemuargs.Disk.Tuned)},
 		{FeatureVhostNet, slices.ContainsFunc(r.Machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost })},
 		{FeatureCluster, r.Machine.SMBIOS.Version != "" || r.Machine.SMBIOS.SKU != "" || r.Machine.Balloon != nil && r.Machine.Balloon.NoReporting},
 	} {

@@ -164,6 +164,10 @@ type InspectReply struct {
 	Kernel *qemuargs.KernelFacts `json:"kernel,omitempty"`
 	// OverlayDirect: O_DIRECT works where overlays are made.
 	OverlayDirect bool `json:"overlayDirect,omitempty"`
+	// OverlayBlocks are the sizes of blocks where overlays are made.
+	OverlayBlocks *qemuargs.BlockSizes `json:"overlayBlocks,omitempty"`
+	// AIO says which kinds of I/O QEMU can use.
+	AIO qemuargs.AIOFacts `json:"aio,omitzero"`
 }
 
 // GraceRequest shortens the time from the power button to QEMU's end, also of a shutdown under

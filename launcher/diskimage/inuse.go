@@ -30,6 +30,15 @@ func Free(f *os.File, readOnly bool) error {
 	if !readOnly {
 		conflicts = append(conflicts, unsharedBase+permWrite)
 	}
+	return free(f, conflicts)
+}
+
+// FreeToShare is Free for a disk that is to be written to, and that others may write to as well.
+func FreeToShare(f *os.File) error {
+	return free(f, []int64{unsharedBase + permRead, unsharedBase + permWrite})
+}
+
+func free(f *os.File, conflicts []int64) error {
 	for _, start := range conflicts {
 		lock := unix.Flock_t{Type: unix.F_WRLCK, Start: start, Len: 1}
 		if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err == nil && lock.Type != unix.F_UNLCK {

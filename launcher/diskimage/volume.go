@@ -23,7 +23,7 @@ func InspectVolume(root, name string, readOnly bool) (qemuargs.VolumeFacts, erro
 	if err := unix.Statfs(root, &statfs); err != nil {
 		return qemuargs.VolumeFacts{}, fmt.Errorf("ask for the volume's free space: %w", err)
 	}
-	info := qemuargs.VolumeFacts{Free: int64(statfs.Bavail) * cmp.Or(statfs.Frsize, statfs.Bsize)}
+	info := qemuargs.VolumeFacts{Free: int64(statfs.Bavail) * cmp.Or(statfs.Frsize, statfs.Bsize), Blocks: fileBlocks(&statfs)}
 	f, err := OpenVolume(root, name, readOnly)
 	if errors.Is(err, fs.ErrNotExist) {
 		info.Missing = true
@@ -238,7 +238,7 @@ func InspectBlock(path string, readOnly bool) (qemuargs.VolumeFacts, error) {
 	case size == 0:
 		return qemuargs.VolumeFacts{}, fmt.Errorf("%w: the block device has no size", ErrUnusable)
 	}
-	return qemuargs.VolumeFacts{Block: true, Size: size, Direct: directWorks(f)}, nil
+	return qemuargs.VolumeFacts{Block: true, Size: size, Direct: directWorks(f), Blocks: deviceBlocks(f, "/sys")}, nil
 }
 
 // OpenBlock opens the block device at path. For writing it asks for exclusive use: QEMU's own
@@ -251,6 +251,9 @@ func OpenBlock(path string, readOnly bool) (*os.File, error) {
 	}
 	return openBlock(path, flags)
 }
+
+// OpenSharedBlock opens the block device at path for writing. Others may have it too.
+func OpenSharedBlock(path string) (*os.File, error) { return openBlock(path, unix.O_RDWR) }
 
 func openBlock(path string, flags int) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -34,7 +34,7 @@ func (f *Folders) Default() {
 
 // Inspect returns facts that only the pod can see.
 func (f Folders) Inspect(request control.InspectRequest) control.InspectReply {
-	reply := control.InspectReply{OverlayDirect: diskimage.DirectWorks(f.Overlays)}
+	reply := control.InspectReply{OverlayDirect: diskimage.DirectWorks(f.Overlays), OverlayBlocks: diskimage.FolderBlocks(f.Overlays), AIO: diskimage.ProbeAIO("/proc")}
 	if request.Kernel != nil {
 		reply.Kernel = findKernel(f.Kernel, *request.Kernel)
 	}

@@ -139,7 +139,7 @@ func openWhenFree(ctx context.Context, d *qemuargs.Disk, log *slog.Logger) (*os.
 		f, err := openVolume(d)
 		inUse := err
 		if err == nil {
-			inUse = diskimage.Free(f, d.ReadOnly || d.Overlay != nil)
+			inUse = free(f, d)
 		}
 		if !errors.Is(inUse, diskimage.ErrInUse) || ctx.Err() != nil {
 			return f, err
@@ -157,9 +157,20 @@ func openWhenFree(ctx context.Context, d *qemuargs.Disk, log *slog.Logger) (*os.
 	}
 }
 
+func free(f *os.File, d *qemuargs.Disk) error {
+	readOnly := d.ReadOnly || d.Overlay != nil
+	if d.Shared && !readOnly {
+		return diskimage.FreeToShare(f)
+	}
+	return diskimage.Free(f, readOnly)
+}
+
 func openVolume(d *qemuargs.Disk) (*os.File, error) {
 	readOnly := d.ReadOnly || d.Overlay != nil
-	if d.Image.Volume == qemuargs.BlockVolume {
+	switch {
+	case d.Image.Volume == qemuargs.BlockVolume && d.Shared && !readOnly:
+		return diskimage.OpenSharedBlock(d.Image.Path)
+	case d.Image.Volume == qemuargs.BlockVolume:
 		return diskimage.OpenBlock(d.Image.Path, readOnly)
 	}
 	return diskimage.OpenVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), readOnly)

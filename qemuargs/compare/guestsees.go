@@ -10,7 +10,7 @@ var hostFlags = []string{"-name", "-S", "-no-user-config", "-nodefaults", "-over
 	"-display", "-vnc", "-sandbox", "-msg"}
 
 // hostProperties are the properties of -device that name a backend or say what QEMU does with it.
-var hostProperties = []string{"drive", "netdev", "chardev", "rng", "werror", "rerror", "id", "romfile"}
+var hostProperties = []string{"drive", "netdev", "chardev", "rng", "werror", "rerror", "id", "romfile", "iothread", "iothread-vq-mapping", "share-rw"}
 
 // guestSees says whether the guest can tell the machine with one argument from the machine with
 // the other. An argument that is not there is "".

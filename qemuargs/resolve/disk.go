@@ -45,6 +45,7 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 		if err := source(&disk, vmi.Spec.Volumes[by.volume], host, path, by); err != nil {
 			errs = append(errs, err)
 		}
+		errs = append(errs, tuning(&disk, &d, &vmi.Spec.Volumes[by.volume], host, field.NewPath("spec", "domain", "devices", "disks").Index(i), by)...)
 		m.Disks = append(m.Disks, disk)
 	}
 	sata := &buses.sata
@@ -59,6 +60,9 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 		why.add("scsi.queues", vcpus, oneQueuePerCPU)
 		why.add("scsi.queueSize", "", queueSizeRule)
 		why.add("scsi.pci", "", ownSlot)
+	}
+	if err := ioThreads(vmi, host, m, why); err != nil {
+		errs = append(errs, err)
 	}
 	return errs
 }

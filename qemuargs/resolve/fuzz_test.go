@@ -72,6 +72,12 @@ func (c *choices) vmi() (*v1.VirtualMachineInstance, Host) {
 			d.Firmware.Bootloader = &v1.Bootloader{EFI: &v1.EFI{SecureBoot: c.maybe(), Persistent: c.maybe()}}
 		}
 	}
+	host.OverlayDirect, host.AIO = c.flag(), qemuargs.AIOFacts{Native: c.flag(), IOURing: c.flag()}
+	host.OverlayBlocks = choose(c, nil, &qemuargs.BlockSizes{Logical: 4096, Physical: 4096}, &qemuargs.BlockSizes{Logical: 1 << 31, Physical: 7})
+	d.IOThreadsPolicy = choose(c, nil, ptr.To(v1.IOThreadsPolicyShared), ptr.To(v1.IOThreadsPolicyAuto), ptr.To(v1.IOThreadsPolicySupplementalPool), ptr.To[v1.IOThreadsPolicy]("a,b"))
+	if c.flag() {
+		d.IOThreads = &v1.DiskIOThreads{SupplementalPoolThreadCount: choose(c, nil, ptr.To[uint32](3), ptr.To[uint32](0), ptr.To[uint32](1<<31))}
+	}
 	c.devices(&d.Devices)
 	c.disks(vmi, host)
 	c.interfaces(vmi, host)
@@ -98,6 +104,21 @@ func (c *choices) devices(d *v1.Devices) {
 	}
 }
 
+// tuning is mostly none, so that most VMIs stay valid.
+func (c *choices) tuning(d *v1.Disk) {
+	if c.number(4) < 3 {
+		return
+	}
+	d.Cache, d.IO = choose[v1.DriverCache](c, "", "none", "writethrough", "writeback", "unsafe"), choose[v1.DriverIO](c, "", "native", "threads", "io_uring", "a,b")
+	d.ErrorPolicy = choose(c, nil, ptr.To[v1.DiskErrorPolicy]("report"), ptr.To[v1.DiskErrorPolicy]("enospace"), ptr.To[v1.DiskErrorPolicy]("a,b"))
+	d.Shareable, d.DedicatedIOThread = c.maybe(), c.maybe()
+	if c.flag() {
+		d.BlockSize = &v1.BlockSize{Custom: &v1.CustomBlockSize{Logical: choose[uint32](c, 512, 4096, 0, 3), Physical: choose[uint32](c, 4096, 512, 1<<31)}}
+	} else if c.flag() {
+		d.BlockSize = &v1.BlockSize{MatchVolume: &v1.FeatureState{Enabled: c.maybe()}}
+	}
+}
+
 func (c *choices) disks(vmi *v1.VirtualMachineInstance, host Host) {
 	for i := range c.number(40) {
 		name := fmt.Sprintf("%s%d", choose(c, "disk-", "a-disk-with-a-name-that-is-longer-than-node-names-", "UPPER"), i)
@@ -107,6 +128,7 @@ func (c *choices) disks(vmi *v1.VirtualMachineInstance, host Host) {
 		} else {
 			disk.Disk = &v1.DiskTarget{Bus: choose[v1.DiskBus](c, "virtio", "", "sata", "scsi", "ide"), ReadOnly: c.flag()}
 		}
+		c.tuning(&disk)
 		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, disk)
 		volume := v1.Volume{Name: name}
 		switch c.number(4) {

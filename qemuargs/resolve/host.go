@@ -19,6 +19,10 @@ type Host struct {
 	ConfigVolumes map[string]qemuargs.ConfigFacts `json:"configVolumes,omitempty"`
 	// OverlayDirect: O_DIRECT works where overlays are made.
 	OverlayDirect bool `json:"overlayDirect,omitempty"`
+	// OverlayBlocks are the sizes of blocks where overlays are made.
+	OverlayBlocks *qemuargs.BlockSizes `json:"overlayBlocks,omitempty"`
+	// AIO says which kinds of I/O QEMU can use there.
+	AIO qemuargs.AIOFacts `json:"aio,omitzero"`
 	// Kernel is what the launcher found out about the kernel that is booted directly.
 	Kernel *qemuargs.KernelFacts `json:"kernel,omitempty"`
 	// VhostNet: the node's kernel can move guests' packets (vhost-net), and the launcher can

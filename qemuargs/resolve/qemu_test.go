@@ -133,6 +133,9 @@ func relocate(t *testing.T, m *qemuargs.Machine) {
 		if d.Overlay != nil {
 			d.Overlay.Direct = d.Overlay.Direct && direct
 		}
+		if d.AIO == qemuargs.Native && !direct {
+			d.AIO = qemuargs.Threads
+		}
 	}
 	if m.Kernel != nil {
 		for _, path := range []*string{&m.Kernel.Path, &m.Kernel.Initrd} {

@@ -48,8 +48,31 @@ func Replay(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.M
 		}
 		n.Vhost = n.Vhost && host.VhostNet
 	}
+	if err := replayDisks(vmi, &m, host); err != nil {
+		return nil, err
+	}
 	m.MonitorObject = monitorObject(host.QEMUVersion, nil)
 	return &m, nil
+}
+
+// replayDisks chooses the kinds of I/O anew, which the guest does not see.
+func replayDisks(vmi *v1.VirtualMachineInstance, m *qemuargs.Machine, host Host) error {
+	m.Disks = append([]qemuargs.Disk(nil), m.Disks...)
+	wanted := map[string]v1.DriverIO{}
+	for _, d := range vmi.Spec.Domain.Devices.Disks {
+		wanted[d.Name] = d.IO
+	}
+	for i := range m.Disks {
+		switch d := &m.Disks[i]; {
+		case d.AIO == qemuargs.IOURing && !host.AIO.IOURing:
+			return fmt.Errorf("the disk %.64q has io io_uring, which this node denies to pods", d.Name)
+		case d.AIO == qemuargs.Native && !host.AIO.Native && wanted[d.Name] == v1.IONative:
+			return fmt.Errorf("the disk %.64q has io native, for which this node has no room left (fs.aio-max-nr)", d.Name)
+		case d.AIO == qemuargs.Native && !host.AIO.Native:
+			d.AIO = ""
+		}
+	}
+	return nil
 }
 
 // checkMAC refuses another hardware address than the spec's. With a bridge to the pod network, the spec need not have one:

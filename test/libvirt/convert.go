@@ -23,6 +23,7 @@ func Of(m *qemuargs.Machine, emulator string) (Domain, error) {
 		UUID:    m.UUID,
 		Memory:  Bytes{Unit: "b", Value: m.MemoryBytes},
 		VCPU:    VCPU{Placement: "static", Count: m.CPU.Count()},
+		Threads: len(m.IOThreads),
 		Sysinfo: sysinfo(m),
 		OS:      operatingSystem(m),
 		CPU:     cpu(m.CPU),
@@ -193,7 +194,11 @@ func controllers(m *qemuargs.Machine) []Controller {
 		out = append(out, Controller{Type: "sata", Index: i + 1, Address: address})
 	}
 	if m.SCSI != nil {
-		out = append(out, Controller{Type: "scsi", Model: nonTransitional, Address: pci(&m.SCSI.PCI)})
+		scsi := Controller{Type: "scsi", Model: nonTransitional, Address: pci(&m.SCSI.PCI)}
+		if m.SCSI.IOThread != "" {
+			scsi.Driver = &ControllerDriver{IOThread: threadNumber(m.SCSI.IOThread)}
+		}
+		out = append(out, scsi)
 	}
 	if m.USB != nil {
 		out = append(out, Controller{Type: "usb", Model: "qemu-xhci", Ports: m.USB.Ports, Address: pci(&m.USB.PCI)})
@@ -210,6 +215,7 @@ func controllers(m *qemuargs.Machine) []Controller {
 func diskOf(d qemuargs.Disk, names map[string]int) (Disk, error) {
 	out := Disk{Type: "file", Device: "disk", Serial: d.Serial, Alias: alias(d.Name), Source: DiskSource{File: d.Image.Path},
 		Driver: DiskDriver{Name: "qemu", Type: string(d.Image.Format), ErrorPolicy: "stop", Discard: "unmap"}}
+	tuning(d, &out)
 	prefix := ""
 	switch {
 	case d.PCI != nil:
@@ -241,6 +247,23 @@ func diskOf(d qemuargs.Disk, names map[string]int) (Disk, error) {
 	return out, nil
 }
 
+// tuning is how a disk's data is read and written.
+func tuning(d qemuargs.Disk, out *Disk) {
+	if d.OnError != qemuargs.Stop {
+		out.Driver.ErrorPolicy = map[qemuargs.OnError]string{qemuargs.Ignore: "ignore", qemuargs.Report: "report", qemuargs.StopIfFull: "enospace"}[d.OnError]
+	}
+	out.Driver.IO, out.Driver.IOThread = string(d.AIO), threadNumber(d.IOThread)
+	if b := d.Blocks; b != nil {
+		out.BlockIO = &BlockIO{b.Logical, b.Physical, b.DiscardGranularity}
+	}
+	if d.Shared {
+		out.Shared = &struct{}{}
+	}
+}
+
+// threadNumber is libvirt's number of a thread.
+func threadNumber(id string) string { return strings.TrimPrefix(id, "iothread") }
+
 // image is the file or device behind a disk. KubeVirt opens it with O_DIRECT where that works
 // for all files, and else has each write reach the disk.
 func image(d qemuargs.Disk, out *Disk) {
@@ -256,12 +279,16 @@ func image(d qemuargs.Disk, out *Disk) {
 	} else {
 		out.Backing = &BackingStore{}
 	}
-	out.Driver.Cache = "writethrough"
-	if direct {
+	switch {
+	case direct:
 		out.Driver.Cache = "none"
+	case d.WriteThrough:
+		out.Driver.Cache = "writethrough"
+	default:
+		out.Driver.Cache = "writeback"
 	}
-	if direct && out.Source.Dev != "" {
-		out.Driver.IO = "native"
+	if direct && out.Source.Dev != "" && d.AIO == "" {
+		out.Driver.IO = string(qemuargs.Native)
 	}
 }
 

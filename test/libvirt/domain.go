@@ -14,6 +14,7 @@ type Domain struct {
 	UUID     string    `xml:"uuid"`
 	Memory   Bytes     `xml:"memory"`
 	VCPU     VCPU      `xml:"vcpu"`
+	Threads  int       `xml:"iothreads,omitempty"`
 	Sysinfo  Sysinfo   `xml:"sysinfo"`
 	OS       OS        `xml:"os"`
 	Features *Features `xml:"features"`
@@ -165,10 +166,19 @@ type Disk struct {
 	Backing  *BackingStore `xml:"backingStore"`
 	Target   DiskTarget    `xml:"target"`
 	ReadOnly *struct{}     `xml:"readonly"`
+	Shared   *struct{}     `xml:"shareable"`
+	BlockIO  *BlockIO      `xml:"blockio"`
 	Serial   string        `xml:"serial,omitempty"`
 	Boot     *Boot         `xml:"boot"`
 	Alias    Alias         `xml:"alias"`
 	Address  *Address      `xml:"address"`
+}
+
+// BlockIO has the sizes of a disk's blocks, in bytes.
+type BlockIO struct {
+	Logical  uint32  `xml:"logical_block_size,attr"`
+	Physical uint32  `xml:"physical_block_size,attr"`
+	Discard  *uint32 `xml:"discard_granularity,attr"`
 }
 
 // Alias is a device's id.
@@ -185,6 +195,7 @@ type DiskDriver struct {
 	Discard     string `xml:"discard,attr,omitempty"`
 	IO          string `xml:"io,attr,omitempty"`
 	Queues      int    `xml:"queues,attr,omitempty"`
+	IOThread    string `xml:"iothread,attr,omitempty"`
 }
 
 // DiskSource is a file or a block device.
@@ -236,7 +247,8 @@ type ControllerTarget struct {
 
 // ControllerDriver has a controller's queues.
 type ControllerDriver struct {
-	Queues int `xml:"queues,attr"`
+	Queues   int    `xml:"queues,attr,omitempty"`
+	IOThread string `xml:"iothread,attr,omitempty"`
 }
 
 // Interface is a network card on a tap.

@@ -336,11 +336,11 @@ func objects() []command {
 			{prepare: sh("kubectl delete vm copied && kubectl delete -f cdi.yaml"), line: "virtctl create vm --name=answered --run-strategy=Halted --volume-sysprep=src:answers | kubectl create -f -",
 				effect: becomes("vm/answered", printed, "Stopped")},
 		}},
-		{"create instancetype", "no devices of the host, no I/O threads", []line{
+		{"create instancetype", "no devices of the host", []line{
 			{line: "virtctl create instancetype --name=one --cpu=1 --memory=128Mi --namespaced | kubectl create -f -", effect: becomes("virtualmachineinstancetype/one", "{.spec.cpu.guest}", "1")},
 			{line: "virtctl create instancetype --name=gpu --cpu=1 --memory=128Mi --gpu=name:a,devicename:b --namespaced | kubectl create -f -", missing: "gpus"},
 			{line: "virtctl create instancetype --name=device --cpu=1 --memory=128Mi --hostdevice=name:a,devicename:b --namespaced | kubectl create -f -", missing: "hostDevices"},
-			{line: "virtctl create instancetype --name=threads --cpu=1 --memory=128Mi --iothreadspolicy=auto --namespaced | kubectl create -f -", missing: "ioThreadsPolicy"},
+			{line: "virtctl create instancetype --name=threads --cpu=1 --memory=128Mi --iothreadspolicy=auto --namespaced | kubectl create -f -", effect: becomes("virtualmachineinstancetype/threads", "{.spec.ioThreadsPolicy}", "auto")},
 		}},
 		{"create preference", "", []line{
 			{line: "virtctl create preference --name=cores --cpu-topology=cores --machine-type=q35 --namespaced | kubectl create -f -", effect: becomes("virtualmachinepreference/cores", "{.spec.cpu.preferredCPUTopology}{.spec.machine.preferredMachineType}", "coresq35")},

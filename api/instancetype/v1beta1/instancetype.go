@@ -71,6 +71,13 @@ type VirtualMachineInstancetypeSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Annotations map[string]string `json:"annotations,omitempty"`
+	// IOThreadsPolicy is domain.ioThreadsPolicy.
+	// +optional
+	// +kubebuilder:validation:Enum="";shared;auto;supplementalPool
+	IOThreadsPolicy *v1.IOThreadsPolicy `json:"ioThreadsPolicy,omitempty"`
+	// IOThreads is domain.ioThreads.
+	// +optional
+	IOThreads *v1.DiskIOThreads `json:"ioThreads,omitempty"`
 
 	// GPUs are refused: not supported yet.
 	// +optional
@@ -78,12 +85,6 @@ type VirtualMachineInstancetypeSpec struct {
 	// HostDevices are refused: not supported yet.
 	// +optional
 	HostDevices v1.UnsupportedList `json:"hostDevices,omitempty"`
-	// IOThreadsPolicy is refused: not supported yet.
-	// +optional
-	IOThreadsPolicy v1.UnsupportedString `json:"ioThreadsPolicy,omitempty"`
-	// IOThreads is refused: not supported yet.
-	// +optional
-	IOThreads *v1.Unsupported `json:"ioThreads,omitempty"`
 	// LaunchSecurity is refused: not supported yet.
 	// +optional
 	LaunchSecurity *v1.Unsupported `json:"launchSecurity,omitempty"`

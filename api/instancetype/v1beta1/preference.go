@@ -198,6 +198,20 @@ type DevicePreferences struct {
 	// +optional
 	// +kubebuilder:validation:Enum=virtio;sata;scsi
 	PreferredDiskBus v1.DiskBus `json:"preferredDiskBus,omitempty"`
+	// PreferredDiskDedicatedIoThread is dedicatedIOThread of disks on bus virtio that do not say.
+	// +optional
+	PreferredDiskDedicatedIoThread *bool `json:"preferredDiskDedicatedIoThread,omitempty"`
+	// PreferredDiskCache is the cache mode of hard disks that name none.
+	// +optional
+	// +kubebuilder:validation:Enum="";none;writethrough;writeback
+	PreferredDiskCache v1.DriverCache `json:"preferredDiskCache,omitempty"`
+	// PreferredDiskIO is the kind of I/O of hard disks that name none.
+	// +optional
+	// +kubebuilder:validation:Enum="";native;threads;io_uring
+	PreferredDiskIO v1.DriverIO `json:"preferredDiskIO,omitempty"`
+	// PreferredDiskBlockSize is the block size of hard disks that name none.
+	// +optional
+	PreferredDiskBlockSize *v1.BlockSize `json:"preferredDiskBlockSize,omitempty"`
 	// PreferredCdromBus is the bus of CD-ROM drives that name none.
 	// +optional
 	// +kubebuilder:validation:Enum=sata;scsi
@@ -243,18 +257,6 @@ type DevicePreferences struct {
 	// PreferredUseVirtioTransitional is refused: not supported yet.
 	// +optional
 	PreferredUseVirtioTransitional v1.UnsupportedBool `json:"preferredUseVirtioTransitional,omitempty"`
-	// PreferredDiskDedicatedIoThread is refused: not supported yet.
-	// +optional
-	PreferredDiskDedicatedIoThread v1.UnsupportedBool `json:"preferredDiskDedicatedIoThread,omitempty"`
-	// PreferredDiskCache is refused: not supported yet.
-	// +optional
-	PreferredDiskCache v1.UnsupportedString `json:"preferredDiskCache,omitempty"`
-	// PreferredDiskIO is refused: not supported yet.
-	// +optional
-	PreferredDiskIO v1.UnsupportedString `json:"preferredDiskIO,omitempty"`
-	// PreferredDiskBlockSize is refused: not supported yet.
-	// +optional
-	PreferredDiskBlockSize *v1.Unsupported `json:"preferredDiskBlockSize,omitempty"`
 	// PreferredPanicDeviceModel is refused: not supported yet.
 	// +optional
 	PreferredPanicDeviceModel v1.UnsupportedString `json:"preferredPanicDeviceModel,omitempty"`

@@ -1,0 +1,124 @@
+package resolve
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// version90 is the first QEMU that shares a disk's queues out among threads.
+var version90 = version{9, 0}
+
+// The fields that decide about threads.
+const (
+	threadFields = "spec.domain.ioThreadsPolicy " + diskList + "[*].dedicatedIOThread"
+	poolCount    = "spec.domain.ioThreads.supplementalPoolThreadCount"
+	cpuRequest   = "spec.domain.resources.requests.cpu"
+)
+
+// ioThreads gives the disks on bus virtio, and the SCSI controller, their threads, as KubeVirt does.
+func ioThreads(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, why *Decisions) *field.Error {
+	domain := &vmi.Spec.Domain
+	policy := ptr.Deref(domain.IOThreadsPolicy, "")
+	dedicated := func(d v1.Disk) bool { return ptr.Deref(d.DedicatedIOThread, false) }
+	for i, d := range m.Disks {
+		by := entry{to: why, list: "disks", name: d.Name, field: diskList, index: i}
+		by.add("ioThread", ".disk.bus "+threadFields, "no thread of its own, unless a policy or a disk asks for threads")
+		by.add("ioThreadPool", poolCount, "only the policy supplementalPool has a pool")
+	}
+	why.add("scsi.ioThread", threadFields, "the first of the threads that disks share")
+	if policy == v1.IOThreadsPolicySupplementalPool {
+		return pool(int(ptr.Deref(domain.IOThreads.SupplementalPoolThreadCount, 0)), host, m, why)
+	}
+	if policy == "" && !slices.ContainsFunc(domain.Devices.Disks, dedicated) {
+		return nil
+	}
+	shared, own := 0, 0
+	for i, d := range domain.Devices.Disks {
+		switch {
+		case dedicated(d):
+			own++
+		case m.Disks[i].IsVirtio():
+			shared++
+		}
+	}
+	if m.SCSI != nil {
+		shared = max(shared, 1)
+	}
+	limit, limitFields := threadLimit(domain)
+	shared = min(shared, max(limit-own, 1))
+	if shared+own > v1.MaxIOThreads {
+		return field.Invalid(field.NewPath("spec", "domain", "devices", "disks"), "", fmt.Sprintf("%d disks have a thread of their own (dedicatedIOThread); a machine has %d threads for disks at most", own, v1.MaxIOThreads))
+	}
+	threads := addThreads(m, shared+own, threadFields+" "+limitFields, "a thread for each disk that asks for its own, and for the others one, or with the policy auto as many as their turn needs: twice the pod's CPUs in all", why)
+	turn, next := 0, shared
+	for i, d := range domain.Devices.Disks {
+		by := entry{to: why, list: "disks", name: d.Name, field: diskList, index: i}
+		switch {
+		case dedicated(d):
+			m.Disks[i].IOThread, next = threads[next], next+1
+			by.add("ioThread", diskList+"[*].disk.bus "+threadFields+" "+limitFields, "a thread of its own")
+		case m.Disks[i].IsVirtio():
+			m.Disks[i].IOThread, turn = threads[turn], (turn+1)%shared
+			by.add("ioThread", diskList+"[..].disk.bus "+threadFields+" "+limitFields, "the next of the threads that disks share")
+		}
+	}
+	if m.SCSI != nil {
+		m.SCSI.IOThread = threads[0]
+	}
+	return nil
+}
+
+// threadLimit is how many threads there are in all before disks must share: with the policy auto two for each CPU that
+// the pod requests, or else may use; otherwise one. It also returns the fields that say so.
+func threadLimit(domain *v1.DomainSpec) (limit int, fields string) {
+	if ptr.Deref(domain.IOThreadsPolicy, "") != v1.IOThreadsPolicyAuto {
+		return 1, ""
+	}
+	cpus, fields := int64(1), cpuRequest
+	if request, ok := domain.Resources.Requests[corev1.ResourceCPU]; ok {
+		cpus = request.Value()
+	} else if limit, ok := domain.Resources.Limits[corev1.ResourceCPU]; ok {
+		cpus, fields = limit.Value(), cpuRequest+" spec.domain.resources.limits.cpu"
+	}
+	return int(2 * min(max(cpus, 1), v1.MaxIOThreads/2)), fields
+}
+
+// pool has all threads serve each disk on bus virtio.
+func pool(count int, host Host, m *qemuargs.Machine, why *Decisions) *field.Error {
+	qemu, err := release(host.QEMUVersion)
+	if err != nil {
+		return nil // the machine's type says so
+	}
+	if qemu.before(version90) {
+		return field.Forbidden(field.NewPath("spec", "domain", "ioThreadsPolicy"), fmt.Sprintf("supplementalPool needs QEMU 9.0, and this node has QEMU %s; use shared or auto", host.QEMUVersion))
+	}
+	threads := addThreads(m, count, "spec.domain.ioThreadsPolicy "+poolCount, "the threads of the pool", why)
+	for i := range m.Disks {
+		if d := &m.Disks[i]; d.IsVirtio() {
+			d.IOThreadPool = threads
+			by := entry{to: why, list: "disks", name: d.Name, field: diskList, index: i}
+			by.add("ioThreadPool", ".disk.bus "+poolCount, "all threads of the pool")
+		}
+	}
+	return nil
+}
+
+// addThreads names the machine's threads as libvirt does.
+func addThreads(m *qemuargs.Machine, count int, by, rule string, why *Decisions) (ids []string) {
+	for n := 1; n <= count; n++ {
+		id := fmt.Sprintf("iothread%d", n)
+		ids = append(ids, id)
+		m.IOThreads = append(m.IOThreads, qemuargs.IOThread{ID: id})
+		e := entry{to: why, list: "ioThreads", name: id}
+		e.add("", by, rule)
+		e.add("id", "", "the thread's number")
+	}
+	return ids
+}
