@@ -10,10 +10,12 @@ const AgentPortID = "agent0"
 // own; the launcher is at its other end.
 type Agent struct {
 	PCI PCIAddress `json:"pci"`
+	// Transitional: guests without virtio 1 know the device too.
+	Transitional bool `json:"transitional,omitempty"`
 }
 
 type virtioSerialProps struct {
-	Driver   string `json:"driver" rule:"the controller of the port"`
+	Driver   string `json:"driver" from:"transitional" rule:"the controller of the port"`
 	ID       string `json:"id" rule:"the controller's name"`
 	MaxPorts int    `json:"max_ports" rule:"port 0, which can only be a console, and port 1"`
 	pciPlace
@@ -36,7 +38,7 @@ func (a *Agent) args(file int) []Arg {
 		{Flag: "-chardev", Value: socket(AgentPortID, file), Of: of},
 		// Port 0 can only be a console. QEMU's default of 31 ports would have
 		// the guest set up 64 queues.
-		{Flag: "-device", Value: virtioSerialProps{Driver: "virtio-serial-pci-non-transitional", ID: controller, MaxPorts: 2, pciPlace: a.PCI.place()}, Of: of},
+		{Flag: "-device", Value: virtioSerialProps{Driver: virtio("virtio-serial-pci", a.Transitional), ID: controller, MaxPorts: 2, pciPlace: a.PCI.place()}, Of: of},
 		{Flag: "-device", Value: serialPortProps{Driver: "virtserialport", ID: AgentPortID, Bus: controller + ".0", Number: 1, Chardev: AgentPortID, Name: AgentPort}, Of: of},
 	}
 }

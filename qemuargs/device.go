@@ -31,13 +31,15 @@ type SCSI struct {
 	// IOThread serves the controller; QEMU's main loop does where it is empty.
 	IOThread string     `json:"ioThread,omitempty"`
 	PCI      PCIAddress `json:"pci"`
+	// Transitional: guests without virtio 1 know the device too.
+	Transitional bool `json:"transitional,omitempty"`
 }
 
 // SCSIBus is the bus of the SCSI controller.
 const SCSIBus = "scsi0.0"
 
 type scsiProps struct {
-	Driver    string `json:"driver" rule:"the controller of bus scsi"`
+	Driver    string `json:"driver" from:"transitional" rule:"the controller of bus scsi"`
 	ID        string `json:"id" rule:"the controller's name"`
 	Queues    int    `json:"num_queues,omitempty" from:"queues"`
 	QueueSize int    `json:"virtqueue_size,omitempty" from:"queueSize"`
@@ -46,7 +48,7 @@ type scsiProps struct {
 }
 
 func (c SCSI) device() any {
-	return scsiProps{Driver: "virtio-scsi-pci-non-transitional", ID: "scsi0", Queues: c.Queues, QueueSize: c.QueueSize, IOThread: c.IOThread, pciPlace: c.PCI.place()}
+	return scsiProps{Driver: virtio("virtio-scsi-pci", c.Transitional), ID: "scsi0", Queues: c.Queues, QueueSize: c.QueueSize, IOThread: c.IOThread, pciPlace: c.PCI.place()}
 }
 
 type usbProps struct {
@@ -62,7 +64,7 @@ func (c USB) device() any {
 }
 
 type rngDeviceProps struct {
-	Driver string `json:"driver" rule:"the random number generator"`
+	Driver string `json:"driver" from:"transitional" rule:"the random number generator"`
 	ID     string `json:"id" rule:"the device's name"`
 	RNG    string `json:"rng,omitempty" rule:"the source of its random numbers"`
 	pciPlace
@@ -75,12 +77,12 @@ func (r *RNG) args() []Arg {
 	of := Part{Field: "rng"}
 	return []Arg{
 		{Flag: "-object", Value: rngProps{QOMType: "rng-random", ID: "objrng0", Filename: "/dev/urandom"}, Of: of},
-		{Flag: "-device", Value: rngDeviceProps{Driver: "virtio-rng-pci-non-transitional", ID: "rng0", RNG: "objrng0", pciPlace: r.PCI.place()}, Of: of},
+		{Flag: "-device", Value: rngDeviceProps{Driver: virtio("virtio-rng-pci", r.Transitional), ID: "rng0", RNG: "objrng0", pciPlace: r.PCI.place()}, Of: of},
 	}
 }
 
 type balloonProps struct {
-	Driver        string `json:"driver" rule:"the memory balloon"`
+	Driver        string `json:"driver" from:"transitional" rule:"the memory balloon"`
 	ID            string `json:"id" rule:"the device's name"`
 	FreePageHints bool   `json:"free-page-reporting,omitempty" from:"noReporting" rule:"the guest gives back freed pages"`
 	pciPlace
@@ -90,7 +92,7 @@ func (b *Balloon) args() []Arg {
 	if b == nil {
 		return nil
 	}
-	return []Arg{{Flag: "-device", Value: balloonProps{Driver: "virtio-balloon-pci-non-transitional", ID: BalloonID, FreePageHints: !b.NoReporting, pciPlace: b.PCI.place()}, Of: Part{Field: "balloon"}}}
+	return []Arg{{Flag: "-device", Value: balloonProps{Driver: virtio("virtio-balloon-pci", b.Transitional), ID: BalloonID, FreePageHints: !b.NoReporting, pciPlace: b.PCI.place()}, Of: Part{Field: "balloon"}}}
 }
 
 type watchdogProps struct {

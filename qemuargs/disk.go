@@ -32,6 +32,8 @@ type Disk struct {
 	Bus string      `json:"bus,omitempty"`
 	// LUN is the drive's logical unit number on a SCSI controller.
 	LUN *int `json:"lun,omitempty"`
+	// USBPort of the USB controller, from 1; 0 for a disk that is not on USB.
+	USBPort int `json:"usbPort,omitempty"`
 	// Queues of a virtio-blk device, and the entries of each.
 	Queues    int `json:"queues,omitempty"`
 	QueueSize int `json:"queueSize,omitempty"`
@@ -169,7 +171,7 @@ func (d Disk) nodeName(role string) string {
 
 // Tuned says whether the disk has anything that launchers before 2026-11-27 do not know.
 func (d Disk) Tuned() bool {
-	return d.WriteThrough || d.AIO != "" || d.OnError != "" || d.Shared || d.Blocks != nil
+	return d.WriteThrough || d.AIO != "" || d.OnError != "" || d.Shared || d.Blocks != nil || d.USBPort > 0 || d.Driver == SCSIBlock || d.Driver == VirtioBlkTransitional
 }
 
 // IsVirtio says whether the disk is a virtio-blk device.
@@ -201,6 +203,7 @@ func (d Disk) args(files descriptors) []Arg {
 		}
 		args = append(args, arg)
 	}
+	args = append(args, d.bridge(of)...)
 	return append(args, Arg{Flag: "-device", Value: d.Device(), Of: of})
 }
 
@@ -259,12 +262,14 @@ func (d Disk) scsiID() string {
 type diskProps struct {
 	Driver    DiskDriver    `json:"driver" from:"driver"`
 	ID        string        `json:"id" from:"name"`
-	Bus       string        `json:"bus" from:"pci,bus"`
+	Bus       string        `json:"bus" from:"pci,bus,name,driver"`
 	Addr      string        `json:"addr,omitempty" from:"pci"`
-	Unit      *int          `json:"unit,omitempty" from:"pci,lun" rule:"each SATA bus has one drive"`
-	SCSIID    *int          `json:"scsi-id,omitempty" from:"lun" rule:"the drives differ by their logical unit number"`
-	LUN       *int          `json:"lun,omitempty" from:"lun"`
-	DeviceID  string        `json:"device_id,omitempty" from:"serial,name,lun" rule:"the serial number, or without one the id that KubeVirt's guests see"`
+	Port      string        `json:"port,omitempty" from:"usbPort,bus,driver"`
+	Removable *bool         `json:"removable,omitempty" from:"bus,driver" rule:"a disk on USB stays in its drive"`
+	Unit      *int          `json:"unit,omitempty" from:"pci,lun,bus" rule:"each SATA bus has one drive"`
+	SCSIID    *int          `json:"scsi-id,omitempty" from:"lun,bus,driver" rule:"the drives differ by their logical unit number, or a drive is alone"`
+	LUN       *int          `json:"lun,omitempty" from:"lun,bus,driver"`
+	DeviceID  string        `json:"device_id,omitempty" from:"serial,name,lun,driver" rule:"the serial number, or without one the id that KubeVirt's guests see"`
 	Queues    int           `json:"num-queues,omitempty" from:"queues"`
 	QueueSize int           `json:"queue-size,omitempty" from:"queueSize"`
 	Drive     string        `json:"drive" from:"name"`
@@ -276,7 +281,7 @@ type diskProps struct {
 	ShareRW   bool          `json:"share-rw,omitempty" from:"shared"`
 	IOThread  string        `json:"iothread,omitempty" from:"ioThread"`
 	IOThreads []queueThread `json:"iothread-vq-mapping,omitempty" from:"ioThreadPool"`
-	WriteBack string        `json:"write-cache,omitempty" from:"writeThrough" rule:"with a write cache, which the guest flushes, unless each write goes through"`
+	WriteBack string        `json:"write-cache,omitempty" from:"writeThrough,driver" rule:"with a write cache, which the guest flushes, unless each write goes through"`
 	WError    string        `json:"werror,omitempty" from:"onError" rule:"an I/O error stops the guest before the guest sees it, unless the disk says otherwise"`
 	RError    string        `json:"rerror,omitempty" from:"onError" rule:"an I/O error stops the guest before the guest sees it, unless the disk says otherwise"`
 }
@@ -284,17 +289,27 @@ type diskProps struct {
 // Device is the -device of the disk.
 func (d Disk) Device() any {
 	p := diskProps{Driver: d.Driver, ID: d.ID(), Bus: d.Bus, Queues: d.Queues, QueueSize: d.QueueSize, Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex,
-		WriteBack: onOff(!d.WriteThrough), IOThread: d.IOThread, IOThreads: queueThreads(d.IOThreadPool), ShareRW: d.Shared}
+		IOThread: d.IOThread, IOThreads: queueThreads(d.IOThreadPool), ShareRW: d.Shared}
+	if d.Driver != SCSIBlock { // what the guest sees of that one is the device's own
+		p.WriteBack = onOff(!d.WriteThrough)
+	}
 	p.WError, p.RError = d.OnError.policies()
 	if b := d.Blocks; b != nil {
 		p.Logical, p.Physical, p.Discard = b.Logical, b.Physical, b.DiscardGranularity
+	}
+	if d.Bus == USBBus {
+		d.onUSB(&p)
+		return p
 	}
 	zero := 0
 	if d.PCI != nil {
 		p.Bus, p.Addr = d.PCI.Bus, d.PCI.addr()
 	}
 	if d.LUN != nil {
-		p.SCSIID, p.LUN, p.DeviceID = &zero, d.LUN, d.scsiID()
+		p.SCSIID, p.LUN = &zero, d.LUN
+		if d.Driver != SCSIBlock {
+			p.DeviceID = d.scsiID()
+		}
 	}
 	if d.PCI == nil && d.LUN == nil {
 		p.Unit = &zero // each AHCI bus has one drive

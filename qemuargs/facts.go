@@ -39,6 +39,8 @@ type VolumeFacts struct {
 	Incoming string `json:"incoming,omitempty"`
 	// Direct: O_DIRECT works on it.
 	Direct bool `json:"direct,omitempty"`
+	// SCSI: the device takes SCSI commands (SG_IO).
+	SCSI bool `json:"scsi,omitempty"`
 	// Blocks are the sizes of the device's blocks, or twice that of the file system's.
 	Blocks *BlockSizes `json:"blocks,omitempty"`
 	// Error says why it cannot be used.

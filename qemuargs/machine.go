@@ -136,6 +136,8 @@ type SMBIOS struct {
 // RNG is a virtio random number generator fed from /dev/urandom.
 type RNG struct {
 	PCI PCIAddress `json:"pci"`
+	// Transitional: guests without virtio 1 know the device too.
+	Transitional bool `json:"transitional,omitempty"`
 }
 
 // Serial is the first serial port; the launcher is at its other end.
@@ -146,6 +148,8 @@ type Balloon struct {
 	PCI PCIAddress `json:"pci"`
 	// NoReporting: the guest reports no free pages.
 	NoReporting bool `json:"noReporting,omitempty"`
+	// Transitional: guests without virtio 1 know the device too.
+	Transitional bool `json:"transitional,omitempty"`
 }
 
 // BalloonID is the QEMU device id of the balloon.

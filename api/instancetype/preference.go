@@ -129,6 +129,7 @@ func applyAttachments(p *v1beta1.DevicePreferences, d *v1.Devices) {
 	if d.TPM == nil {
 		d.TPM = p.PreferredTPM.DeepCopy()
 	}
+	preferCopy(&d.UseVirtioTransitional, p.PreferredUseVirtioTransitional)
 }
 
 // applyBuses comes after applyAttachments: it also sets the buses of devices that the spec
@@ -150,15 +151,17 @@ func applyBuses(p *v1beta1.DevicePreferences, d *v1.Devices) {
 			prefer(&disk.CDRom.Bus, p.PreferredCdromBus)
 			continue
 		}
+		if disk.Lun != nil {
+			prefer(&disk.Lun.Bus, p.PreferredLunBus)
+			continue
+		}
 		if disk.Disk == nil && p.PreferredDiskBus != "" {
 			disk.Disk = &v1.DiskTarget{}
 		}
 		if disk.Disk != nil {
 			prefer(&disk.Disk.Bus, p.PreferredDiskBus)
 		}
-		if disk.Lun == nil {
-			applyTuning(p, disk)
-		}
+		applyTuning(p, disk)
 	}
 }
 
@@ -166,7 +169,7 @@ func applyBuses(p *v1beta1.DevicePreferences, d *v1.Devices) {
 func applyTuning(p *v1beta1.DevicePreferences, disk *v1.Disk) {
 	prefer(&disk.Cache, p.PreferredDiskCache)
 	prefer(&disk.IO, p.PreferredDiskIO)
-	if disk.BlockSize == nil {
+	if disk.BlockSize == nil && (disk.Disk == nil || disk.Disk.Bus != v1.DiskBusUSB) {
 		disk.BlockSize = p.PreferredDiskBlockSize.DeepCopy()
 	}
 	if disk.Disk != nil && disk.Disk.Bus == v1.DiskBusVirtio {

@@ -62,7 +62,7 @@ func TestDefault(t *testing.T) {
 		{"disk's target and bus", `{domain: {devices: {disks: [{name: a}, {name: b, disk: {}}]}}}`, disks, `[{"name":"a","disk":{"bus":"sata"}},{"name":"b","disk":{"bus":"sata"}}]`},
 		{"CD-ROM", `{domain: {devices: {disks: [{name: a, cdrom: {}}]}}}`, disks, `[{"name":"a","cdrom":{"bus":"sata","readonly":true,"tray":"closed"}}]`},
 		{"CD-ROM that is set", `{domain: {devices: {disks: [{name: a, cdrom: {bus: virtio, readonly: false}}]}}}`, disks, `[{"name":"a","cdrom":{"bus":"virtio","readonly":false,"tray":"closed"}}]`},
-		{"LUN", `{domain: {devices: {disks: [{name: a, lun: {}}]}}}`, disks, `[{"name":"a","lun":{}}]`},
+		{"LUN", `{domain: {devices: {disks: [{name: a, lun: {}}]}}}`, disks, `[{"name":"a","lun":{"bus":"scsi"}}]`},
 
 		{"interface", `{domain: {devices: {interfaces: [{name: a, ports: [{port: 80}, {port: 53, protocol: UDP}]}]}}}`,
 			func(vmi *VirtualMachineInstance) any { return vmi.Spec.Domain.Devices.Interfaces },

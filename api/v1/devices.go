@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
@@ -70,10 +72,11 @@ type Devices struct {
 	// DisableHotplug has no effect: only free PCI slots are kept for hotplug.
 	// +optional
 	DisableHotplug bool `json:"disableHotplug,omitempty"`
-
-	// UseVirtioTransitional is refused: not supported yet.
+	// UseVirtioTransitional makes virtio devices that guests without virtio 1 know too. They are conventional PCI devices on
+	// the root bus: twelve interfaces and disks at most. Default: false.
 	// +optional
-	UseVirtioTransitional UnsupportedBool `json:"useVirtioTransitional,omitempty"`
+	UseVirtioTransitional *bool `json:"useVirtioTransitional,omitempty"`
+
 	// AutoattachVSOCK is refused: not supported yet.
 	// +optional
 	AutoattachVSOCK UnsupportedBool `json:"autoattachVSOCK,omitempty"`
@@ -177,6 +180,25 @@ func defaultDevices(d *Devices) {
 	}
 }
 
+// onUSB is how many disks are on the USB controller, and inputs if there are such disks.
+func (d *Devices) onUSB() int {
+	disks, inputs := 0, 0
+	for i := range d.Disks {
+		if bus, _ := d.Disks[i].Target(); bus == DiskBusUSB {
+			disks++
+		}
+	}
+	for _, in := range d.Inputs {
+		if in.Bus == "usb" {
+			inputs++
+		}
+	}
+	if disks == 0 {
+		return 0
+	}
+	return disks + inputs
+}
+
 func validateDevices(d *Devices, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if w := d.Watchdog; w != nil {
@@ -189,6 +211,9 @@ func validateDevices(d *Devices, path *field.Path) field.ErrorList {
 	const maxInputs = 15 // ports of a qemu-xhci
 	if len(d.Inputs) > maxInputs {
 		errs = append(errs, field.TooMany(path.Child("inputs"), len(d.Inputs), maxInputs))
+	}
+	if n := d.onUSB(); n > maxInputs {
+		errs = append(errs, field.Invalid(path.Child("disks"), n, fmt.Sprintf("the USB controller has %d ports for disks and inputs on bus usb", maxInputs)))
 	}
 	seen := map[string]bool{}
 	for i, input := range d.Inputs {

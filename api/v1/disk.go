@@ -20,6 +20,8 @@ const (
 	DiskBusSATA DiskBus = "sata"
 	// DiskBusSCSI is a drive on a virtio-scsi controller.
 	DiskBusSCSI DiskBus = "scsi"
+	// DiskBusUSB is a drive on the USB controller.
+	DiskBusUSB DiskBus = "usb"
 )
 
 // Disk shows a volume to the guest.
@@ -73,16 +75,17 @@ type Disk struct {
 	// O_DIRECT works. Default: false.
 	// +optional
 	Shareable *bool `json:"shareable,omitempty"`
+	// Tag is what a cloud-init ConfigDrive (cloudInitConfigDrive) tells the guest about the disk, with its place. Without a ConfigDrive it has no effect.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Tag string `json:"tag,omitempty"`
 	// BlockSize is the size of the disk's sectors. Default: 512 bytes.
 	// +optional
 	BlockSize *BlockSize `json:"blockSize,omitempty"`
 
-	// Lun is refused: not supported yet.
+	// Lun: a SCSI device of the node.
 	// +optional
-	Lun *Unsupported `json:"lun,omitempty"`
-	// Tag is refused: not supported yet.
-	// +optional
-	Tag UnsupportedString `json:"tag,omitempty"`
+	Lun *LunTarget `json:"lun,omitempty"`
 	// ChangedBlockTracking is refused: not supported yet.
 	// +optional
 	ChangedBlockTracking UnsupportedBool `json:"changedBlockTracking,omitempty"`
@@ -90,24 +93,27 @@ type Disk struct {
 
 // DiskTarget is a hard disk.
 type DiskTarget struct {
-	// Bus is virtio, sata or scsi. Default: sata.
+	// Bus is virtio, sata, scsi or usb. Default: sata.
 	// +optional
-	// +kubebuilder:validation:Enum=virtio;sata;scsi
+	// +kubebuilder:validation:Enum=virtio;sata;scsi;usb
 	Bus DiskBus `json:"bus,omitempty"`
 	// ReadOnly: the guest cannot write. Refused on sata. Default: false.
 	// +optional
 	ReadOnly bool `json:"readonly,omitempty"`
 
-	// PciAddress is refused: not supported yet.
+	// PciAddress is the disk's place, as 0000:BB:SS.0 in hex: a slot of the root bus (BB is 00), or the slot 00 of the bus
+	// behind a root port (BB is 01 to 20). Only on bus virtio. Default: the next root port that is free.
 	// +optional
-	PciAddress UnsupportedString `json:"pciAddress,omitempty"`
+	// +kubebuilder:validation:MaxLength=12
+	// +kubebuilder:validation:Pattern=`^([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])?$`
+	PciAddress string `json:"pciAddress,omitempty"`
 }
 
 // CDRomTarget is a CD-ROM drive.
 type CDRomTarget struct {
-	// Bus is sata or scsi. Default: sata.
+	// Bus is sata, scsi or usb. Default: sata.
 	// +optional
-	// +kubebuilder:validation:Enum=virtio;sata;scsi
+	// +kubebuilder:validation:Enum=virtio;sata;scsi;usb
 	Bus DiskBus `json:"bus,omitempty"`
 	// ReadOnly must not be false. Default: true.
 	// +optional
@@ -124,6 +130,8 @@ func (d *Disk) Target() (bus DiskBus, readOnly bool) {
 	switch {
 	case d.CDRom != nil:
 		return d.CDRom.Bus, true
+	case d.Lun != nil:
+		return d.Lun.Bus, d.Lun.ReadOnly
 	case d.Disk != nil:
 		return d.Disk.Bus, d.Disk.ReadOnly
 	}
@@ -142,6 +150,9 @@ func defaultDisks(spec *VirtualMachineInstanceSpec) {
 		}
 		if d.Disk != nil && d.Disk.Bus == "" {
 			d.Disk.Bus = DiskBusSATA
+		}
+		if d.Lun != nil && d.Lun.Bus == "" {
+			d.Lun.Bus = DiskBusSCSI
 		}
 		if d.CDRom != nil {
 			if d.CDRom.Bus == "" {
@@ -182,6 +193,7 @@ func validateDisks(spec *VirtualMachineInstanceSpec, path *field.Path) field.Err
 		}
 		errs = append(errs, validateDiskTarget(&d, p)...)
 		errs = append(errs, validateDiskTuning(&d, p)...)
+		errs = append(errs, validateLun(&d, &volume, p)...)
 		if c := volume.PersistentVolumeClaim; c != nil && c.ReadOnly && d.Disk != nil && d.Disk.Bus == DiskBusSATA {
 			errs = append(errs, field.Forbidden(p.Child("disk", "bus"), "a SATA hard disk cannot be read-only, and its volume is; use bus virtio or scsi, or a cdrom"))
 		}
@@ -200,9 +212,9 @@ func validateDiskTarget(d *Disk, path *field.Path) field.ErrorList {
 	case d.Disk != nil && d.Disk.Bus == DiskBusSATA && d.Disk.ReadOnly:
 		return field.ErrorList{field.Forbidden(disk.Child("readonly"), "a SATA hard disk cannot be read-only; use bus virtio or scsi, or a cdrom")}
 	case d.Disk != nil:
-		return oneOf(d.Disk.Bus, disk.Child("bus"), DiskBusSATA, DiskBusSCSI, DiskBusVirtio)
+		return oneOf(d.Disk.Bus, disk.Child("bus"), DiskBusSATA, DiskBusSCSI, DiskBusUSB, DiskBusVirtio)
 	case d.CDRom != nil:
-		errs := oneOf(d.CDRom.Bus, cdrom.Child("bus"), DiskBusSATA, DiskBusSCSI)
+		errs := oneOf(d.CDRom.Bus, cdrom.Child("bus"), DiskBusSATA, DiskBusSCSI, DiskBusUSB)
 		if d.CDRom.ReadOnly != nil && !*d.CDRom.ReadOnly {
 			errs = append(errs, field.Invalid(cdrom.Child("readonly"), false, "a CD-ROM is always read-only"))
 		}

@@ -108,6 +108,7 @@ func validateDiskTuning(d *Disk, path *field.Path) field.ErrorList {
 	errs := oneOf(d.Cache, path.Child("cache"), "", CacheNone, CacheWriteThrough, CacheWriteBack)
 	errs = append(errs, oneOf(d.IO, path.Child("io"), "", IONative, IOThreads, IOURing)...)
 	errs = append(errs, oneOf(ptr.Deref(d.ErrorPolicy, ""), path.Child("errorPolicy"), "", DiskErrorPolicyStop, DiskErrorPolicyIgnore, DiskErrorPolicyReport, DiskErrorPolicyEnospace)...)
+	errs = append(errs, validateTag(d.Tag, path)...)
 	bus, _ := d.Target()
 	if d.IO == IONative && d.Cache != "" && d.Cache != CacheNone {
 		errs = append(errs, field.Forbidden(path.Child("io"), fmt.Sprintf("native I/O goes past the page cache, and cache is %s; use cache none, or io threads", d.Cache)))
@@ -121,6 +122,16 @@ func validateDiskTuning(d *Disk, path *field.Path) field.ErrorList {
 	return append(errs, validateBlockSize(d, path.Child("blockSize"))...)
 }
 
+// maxTag bounds what a ConfigDrive tells of a device.
+const maxTag = 256
+
+func validateTag(tag string, path *field.Path) field.ErrorList {
+	if len(tag) > maxTag {
+		return field.ErrorList{field.TooLong(path.Child("tag"), "", maxTag)}
+	}
+	return nil
+}
+
 func validateBlockSize(d *Disk, path *field.Path) field.ErrorList {
 	b := d.BlockSize
 	if b == nil {
@@ -128,6 +139,9 @@ func validateBlockSize(d *Disk, path *field.Path) field.ErrorList {
 	}
 	if d.CDRom != nil {
 		return field.ErrorList{field.Forbidden(path, "a CD-ROM has sectors of 2048 bytes")}
+	}
+	if d.Disk != nil && d.Disk.Bus == DiskBusUSB {
+		return field.ErrorList{field.Forbidden(path, "a disk on bus usb has sectors of 512 bytes; use bus virtio or scsi")}
 	}
 	c := b.Custom
 	if c == nil {

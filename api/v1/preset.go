@@ -198,9 +198,9 @@ type PresetDevices struct {
 	// +optional
 	DisableHotplug *NotByPresetBool `json:"disableHotplug,omitempty"`
 
-	// UseVirtioTransitional is refused: not supported yet.
+	// UseVirtioTransitional is refused: a preset cannot set it.
 	// +optional
-	UseVirtioTransitional UnsupportedBool `json:"useVirtioTransitional,omitempty"`
+	UseVirtioTransitional *NotByPresetBool `json:"useVirtioTransitional,omitempty"`
 	// AutoattachVSOCK is refused: not supported yet.
 	// +optional
 	AutoattachVSOCK UnsupportedBool `json:"autoattachVSOCK,omitempty"`

@@ -17,7 +17,7 @@ func Start(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine) (control.S
 		KeepLauncher: vmi.Annotations[v1.KeepLauncherAnnotation] == "true", NoSerialLog: !ptr.Deref(vmi.Spec.Domain.Devices.LogSerialConsole, true)}
 	request.AgentCredentials = AgentCredentials(vmi)
 	var err error
-	request.CloudInit, err = seeds(vmi, machine.UUID)
+	request.CloudInit, err = seeds(vmi, machine)
 	return request, err
 }
 
@@ -38,7 +38,7 @@ func AgentCredentials(vmi *v1.VirtualMachineInstance) []control.AgentCredential 
 }
 
 // seeds are the data from which the launcher makes cloud-init's volumes.
-func seeds(vmi *v1.VirtualMachineInstance, machineUUID string) ([]control.CloudInitSeed, error) {
+func seeds(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine) ([]control.CloudInitSeed, error) {
 	var out []control.CloudInitSeed
 	for _, v := range vmi.Spec.Volumes {
 		source := v.CloudInit()
@@ -52,11 +52,11 @@ func seeds(vmi *v1.VirtualMachineInstance, machineUUID string) ([]control.CloudI
 		// cloud-init runs its first-boot modules when it finds a new instance ID, or a new
 		// UUID of the ConfigDrive. A VM that is started again with its disk must not run them:
 		// it has the same machine UUID as before.
-		seed := control.CloudInitSeed{Volume: v.Name, InstanceID: machineUUID, Hostname: vmi.GuestHostname(), UserData: user, NetworkData: network,
+		seed := control.CloudInitSeed{Volume: v.Name, InstanceID: machine.UUID, Hostname: vmi.GuestHostname(), UserData: user, NetworkData: network,
 			UserDataSecret: source.UserDataSecretRef != nil, NetworkDataSecret: source.NetworkDataSecretRef != nil,
 			AccessCredentials: vmi.Spec.SeedCredentials(&v)}
 		if v.CloudInitConfigDrive != nil {
-			seed.InstanceID, seed.ConfigDriveUUID = vmi.Name+"."+vmi.Namespace, machineUUID
+			seed.InstanceID, seed.ConfigDriveUUID, seed.Devices = vmi.Name+"."+vmi.Namespace, machine.UUID, tagged(vmi, machine)
 		}
 		out = append(out, seed)
 	}

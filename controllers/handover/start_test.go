@@ -7,7 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/cloudinit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // TestSeeds: each kind of seed has what cloud-init knows a first boot by, and the
@@ -27,10 +29,17 @@ func TestSeeds(t *testing.T) {
 		{Name: "a", CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserDataBase64: "eA==", NetworkDataSecretRef: &corev1.LocalObjectReference{Name: "n"}}},
 		{Name: "b", CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserDataSecretRef: &corev1.LocalObjectReference{Name: "u"}, NetworkData: "{}"}},
 	}
-	got, err := seeds(vmi, "uuid")
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Tag: "mgmt"}, {Name: "other"}}
+	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", Tag: "boot", Serial: "S1", Disk: &v1.DiskTarget{Bus: "virtio"}}, {Name: "a"}, {Name: "b", Tag: "seed", CDRom: &v1.CDRomTarget{Bus: "scsi"}}}
+	lun := 3
+	machine := &qemuargs.Machine{UUID: "uuid", NICs: []qemuargs.NIC{{Name: "default", MAC: "02:00:00:00:00:01", PCI: qemuargs.PCIAddress{Bus: "pci.10"}}, {Name: "other"}},
+		Disks: []qemuargs.Disk{{Name: "root", PCI: &qemuargs.PCIAddress{Bus: "pcie.0", Slot: 0x1b}}, {Name: "a"}, {Name: "b", LUN: &lun}}}
+	got, err := seeds(vmi, machine)
 	want := []control.CloudInitSeed{
 		{Volume: "a", InstanceID: "uuid", Hostname: "vm", UserData: []byte("x"), NetworkData: []byte{}, NetworkDataSecret: true, AccessCredentials: []int{0, 2}},
-		{Volume: "b", InstanceID: "vm.example.team-a", ConfigDriveUUID: "uuid", Hostname: "vm", UserData: []byte{}, NetworkData: []byte("{}"), UserDataSecret: true, AccessCredentials: []int{1}},
+		{Volume: "b", InstanceID: "vm.example.team-a", ConfigDriveUUID: "uuid", Hostname: "vm", UserData: []byte{}, NetworkData: []byte("{}"), UserDataSecret: true, AccessCredentials: []int{1},
+			Devices: []cloudinit.Device{{Type: "nic", Bus: "pci", Address: "0000:0a:00.0", MAC: "02:00:00:00:00:01", Tags: []string{"mgmt"}},
+				{Type: "disk", Bus: "pci", Address: "0000:00:1b.0", Serial: "S1", Tags: []string{"boot"}}, {Type: "disk", Bus: "scsi", Address: "0:0:0:3", Tags: []string{"seed"}}}},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v, -want +got:\n%s", err, diff)

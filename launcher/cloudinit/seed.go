@@ -19,6 +19,20 @@ type Instance struct {
 	Hostname string
 	// Keys are public SSH keys for the default user, a line each.
 	Keys []string
+	// Devices are those with tags, of which a ConfigDrive tells.
+	Devices []Device
+}
+
+// Device is a device of the guest and its tags (https://docs.openstack.org/nova/latest/user/metadata.html).
+type Device struct {
+	// Type is nic or disk.
+	Type string `json:"type"`
+	// Bus is pci, scsi, sata or usb, and Address the place on it.
+	Bus     string   `json:"bus"`
+	Address string   `json:"address,omitempty"`
+	MAC     string   `json:"mac,omitempty"`
+	Serial  string   `json:"serial,omitempty"`
+	Tags    []string `json:"tags"`
 }
 
 // Labels of the volumes that the seeds go on.
@@ -53,7 +67,8 @@ func ConfigDrive(i Instance, userData, networkData []byte) []iso9660.File {
 		Hostname   string            `json:"hostname"`
 		UUID       string            `json:"uuid"`
 		Keys       map[string]string `json:"public_keys,omitempty"`
-	}{i.ID, i.Hostname, i.UUID, numbered(i.Keys)}
+		Devices    []Device          `json:"devices,omitempty"`
+	}{i.ID, i.Hostname, i.UUID, numbered(i.Keys), i.Devices}
 	const dir = "openstack/latest/"
 	files := []iso9660.File{{Path: dir + "meta_data.json", Data: line(metaData)}, {Path: dir + "user_data", Data: userData}}
 	if len(networkData) > 0 {

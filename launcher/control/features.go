@@ -36,12 +36,14 @@ const (
 	FeatureConfig      = "config-volumes"  // disks made of config volumes
 	FeatureIPv6        = "ipv6"            // the guest is told of an IPv6 address and a router
 	FeatureDiskTuning  = "disk-tuning"     // disks' cache modes, kinds of I/O, error policies, block sizes, threads; disks that guests share
+	FeatureDeviceTags  = "device-tags"     // a ConfigDrive seed that tells of devices
+	FeatureDiskTuning  = "disk-tuning"     // disks' cache modes, kinds of I/O, error policies, block sizes, threads and buses; LUNs; disks that guests share; transitional devices
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -104,6 +106,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureAgent, r.Machine.Agent != nil},
 		{FeaturePause, r.Paused},
 		{FeatureConfigDrive, seed(func(s CloudInitSeed) bool { return s.ConfigDriveUUID != "" })},
+		{FeatureDeviceTags, seed(func(s CloudInitSeed) bool { return len(s.Devices) > 0 })},
 		{FeatureCredentials, len(r.AgentCredentials) > 0 || seed(func(s CloudInitSeed) bool { return len(s.AccessCredentials) > 0 })},
 		{FeatureKeep, r.KeepLauncher},
 		{FeatureMigration, r.Incoming},
@@ -113,6 +116,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureConfig, slices.ContainsFunc(r.Machine.Disks, func(d qemuargs.Disk) bool { return d.Image.Packed > 0 })},
 		{FeatureIPv6, len(r.IPv6) > 0},
 		{FeatureDiskTuning, len(r.Machine.IOThreads) > 0 || slices.ContainsFunc(r.Machine.Disks, qemuargs.Disk.Tuned)},
+		{FeatureDiskTuning, len(r.Machine.IOThreads) > 0 || r.Machine.Agent != nil && r.Machine.Agent.Transitional || slices.ContainsFunc(r.Machine.Disks, qemuargs.Disk.Tuned)},
 		{FeatureVhostNet, slices.ContainsFunc(r.Machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost })},
 		{FeatureCluster, r.Machine.SMBIOS.Version != "" || r.Machine.SMBIOS.SKU != "" || r.Machine.Balloon != nil && r.Machine.Balloon.NoReporting},
 	} {

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/cloudinit"
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
 	"github.com/kubeqemu/kubeqemu/netsetup/ipv6"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -211,6 +212,9 @@ type CloudInitSeed struct {
 	// AccessCredentials are numbers of Secrets that the pod mounts (package layout
 	// says where), with public SSH keys for the seed.
 	AccessCredentials []int `json:"accessCredentials,omitempty"`
+
+	// Devices are those with tags, of which a ConfigDrive seed tells.
+	Devices []cloudinit.Device `json:"devices,omitempty"`
 
 	Hostname    string `json:"hostname"`
 	UserData    []byte `json:"userData,omitempty"`

@@ -238,7 +238,7 @@ func InspectBlock(path string, readOnly bool) (qemuargs.VolumeFacts, error) {
 	case size == 0:
 		return qemuargs.VolumeFacts{}, fmt.Errorf("%w: the block device has no size", ErrUnusable)
 	}
-	return qemuargs.VolumeFacts{Block: true, Size: size, Direct: directWorks(f), Blocks: deviceBlocks(f, "/sys")}, nil
+	return qemuargs.VolumeFacts{Block: true, Size: size, Direct: directWorks(f), Blocks: deviceBlocks(f, "/sys"), SCSI: takesSCSI(f)}, nil
 }
 
 // OpenBlock opens the block device at path. For writing it asks for exclusive use: QEMU's own

@@ -25,7 +25,7 @@ func makeSeed(dir string, seed control.CloudInitSeed, path string) error {
 	if err != nil {
 		return fmt.Errorf("read SSH keys for volume %s: %w", seed.Volume, err)
 	}
-	instance := cloudinit.Instance{ID: seed.InstanceID, UUID: seed.ConfigDriveUUID, Hostname: seed.Hostname, Keys: keys}
+	instance := cloudinit.Instance{ID: seed.InstanceID, UUID: seed.ConfigDriveUUID, Hostname: seed.Hostname, Keys: keys, Devices: seed.Devices}
 	label, files := cloudinit.NoCloudLabel, cloudinit.NoCloud
 	if seed.ConfigDriveUUID != "" {
 		label, files = cloudinit.ConfigDriveLabel, cloudinit.ConfigDrive

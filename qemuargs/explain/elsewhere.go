@@ -38,6 +38,9 @@ var elsewhereFields = []struct{ field, why string }{
 	{"spec.domain.devices.disableHotplug", "only free PCI slots are kept for hotplug"},
 	{"spec.domain.devices.disks[*].cdrom.readonly", "a CD-ROM is always read-only"},
 	{"spec.domain.devices.disks[*].cdrom.tray", "a tray is always closed"},
+	{"spec.domain.devices.disks[*].lun.bus", "a LUN is always on bus scsi"},
+	{"spec.domain.devices.disks[*].tag", configDrive},
+	{"spec.domain.devices.interfaces[*].tag", configDrive},
 	{"spec.domain.devices.inputs[*].type", "an input is always a tablet"},
 	{"spec.domain.devices.interfaces[*].ports", "the network of the pod is set up by it, and QEMU gets a tap"},
 	{"spec.domain.devices.interfaces[*].dhcpOptions", "the guest is told it by DHCP"},
@@ -63,11 +66,12 @@ var elsewhereFields = []struct{ field, why string }{
 }
 
 const (
-	scheduling = "the cluster chooses the node by it"
-	seed       = "the launcher writes it into the seed before QEMU starts"
-	packed     = "the launcher makes a disk of the files before QEMU starts"
-	mounted    = "the pod has the volume, the launcher opens the disk, and QEMU gets a descriptor"
-	guestNames = "DHCP tells it to the guest, and the pod has it"
+	scheduling  = "the cluster chooses the node by it"
+	seed        = "the launcher writes it into the seed before QEMU starts"
+	configDrive = "the launcher writes it into the config drive, if there is one"
+	packed      = "the launcher makes a disk of the files before QEMU starts"
+	mounted     = "the pod has the volume, the launcher opens the disk, and QEMU gets a descriptor"
+	guestNames  = "DHCP tells it to the guest, and the pod has it"
 )
 
 // elsewhere says who looks at a field that makes no argument.

@@ -462,6 +462,13 @@ var notSeen = []*regexp.Regexp{
 	regexp.MustCompile(`^-blockdev (filename|locking) from host\.claims\[\]\.block$`),
 	// Several queues are for several CPUs, and the catalogue has those as cores.
 	regexp.MustCompile(`^-device mq from spec\.domain\.cpu\.(sockets|threads)$`),
+	// An input's driver follows whether the input has a PCI address, and not which.
+	regexp.MustCompile(`^-device driver from spec\.domain\.devices\.(disks\[\]\.disk|interfaces\[\])\.pciAddress$`),
+	// What a virtio card has, it has in both models.
+	regexp.MustCompile(`^-device (host|guest|rx|tx)_\w+ from spec\.domain\.devices\.useVirtioTransitional$`),
+	// A disk is a LUN or none, and of a LUN alone QEMU knows no write cache.
+	regexp.MustCompile(`^-(device|machine) [\w-]+ from spec\.domain\.devices\.disks\[\]\.lun$`),
+	regexp.MustCompile(`^-device write-cache from spec\.domain\.devices\.(disks\[\]\.(disk|cdrom)\.bus|useVirtioTransitional)$`),
 	// Every host of the catalogue has pods. qemuargs' TestOriginsAreTrue has a host without.
 	regexp.MustCompile(`^-netdev (type|(vhost)?fds?|vhost) from host\.nics\[\]\.user$`),
 	// Each change is tried once, and the bus of a second disk changes where that disk is no disk of files.

@@ -132,7 +132,7 @@ func TestField(t *testing.T) {
 		"spec.template":                       {"spec.template is not set", "", whole},
 		"template":                            {"spec.template is not set", "", whole},
 		"template.spec":                       {"spec.template.spec is not set", "", whole},
-		"preference":                          {"spec.preference is not set", "-device disk-root driver bus addr num-queues queue-size; -object objrng0 ; -device rng0 ", ""},
+		"preference":                          {"spec.preference is not set", "-device disk-root driver bus addr num-queues queue-size write-cache; -object objrng0 ; -device rng0 ", ""},
 		"memory.hugepages.pageSize":           {"spec.template.spec.domain.memory.hugepages is not set", "", refusedNote},
 		"firmware.acpi.slicNameRef":           {"spec.template.spec.domain.firmware.acpi is not set", "", refusedNote},
 		"firmware.bootloader.efi.persistent":  {"spec.template.spec.domain.firmware.bootloader.efi.persistent is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},

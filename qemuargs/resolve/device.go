@@ -12,13 +12,15 @@ const unlessOff = "there unless it is turned off"
 // attach adds the devices other than disks and network cards.
 func attach(devices *v1.Devices, host Host, m *qemuargs.Machine, slots *allocator, why *Decisions) {
 	if devices.Rng != nil {
-		m.RNG = &qemuargs.RNG{PCI: integrated(rngSlot)}
+		m.RNG = &qemuargs.RNG{PCI: integrated(rngSlot), Transitional: devices.Transitional()}
+		why.add("rng.transitional", transitionalField, "")
 		why.add("rng", "spec.domain.devices.rng", "")
 		why.add("rng.pci", "", ownSlot)
 	}
 	why.add("balloon", "spec.domain.devices.autoattachMemBalloon", unlessOff)
 	if enabled(devices.AutoattachMemBalloon) {
-		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot), NoReporting: host.NoFreePageReporting}
+		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot), NoReporting: host.NoFreePageReporting, Transitional: devices.Transitional()}
+		why.add("balloon.transitional", transitionalField, "")
 		why.add("balloon.noReporting", "host.noFreePageReporting", "")
 		why.add("balloon.pci", "", ownSlot)
 	}
@@ -40,13 +42,14 @@ func attach(devices *v1.Devices, host Host, m *qemuargs.Machine, slots *allocato
 	// Typing needs graphics. Without ACPI a guest resets by the keyboard's controller.
 	m.PS2 = m.Graphics != nil || m.NoACPI
 	why.add("ps2", "spec.domain.devices.autoattachGraphicsDevice spec.domain.features.acpi.enabled", "a keyboard needs graphics; without ACPI the guest resets by the keyboard's controller")
-	m.Agent = &qemuargs.Agent{PCI: integrated(agentSlot)}
+	m.Agent = &qemuargs.Agent{PCI: integrated(agentSlot), Transitional: devices.Transitional()}
+	why.add("agent.transitional", transitionalField, "")
 	why.add("agent", "", "every machine has the port of QEMU's guest agent")
 	why.add("agent.pci", "", ownSlot)
 }
 
 func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator, why *Decisions) {
-	ports := 0
+	ports, inputs := 0, 0
 	const list = "spec.domain.devices.inputs"
 	for i, in := range devices.Inputs {
 		by := entry{to: why, list: "inputs", name: in.Name, field: list, index: i}
@@ -56,19 +59,20 @@ func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator, why *Dec
 		by.add("pci", ".bus", "a tablet on bus usb is no PCI device")
 		input := qemuargs.Input{Name: in.Name}
 		if in.Bus == "virtio" {
-			by.add("pci", interfaces+"[*].model "+list+"[..].bus", nextSlot)
+			by.add("pci", interfaces+"[*].model "+list+"[..].bus "+transitionalField+" "+pinFields, nextSlot)
 			address := slots.integrate()
 			input.PCI = &address
 		} else {
-			ports++
-			input.Port = ports
+			inputs++
+			input.Port = inputs
 		}
 		m.Inputs = append(m.Inputs, input)
 	}
+	ports = inputs + usbDisks(m.Disks)
 	if ports > 0 {
 		m.USB = &qemuargs.USB{Ports: ports, PCI: integrated(usbSlot)}
-		why.add("usb", list+"[*].bus", "inputs on bus usb need a controller")
-		why.add("usb.ports", list+"[*].bus", "one for each input on bus usb")
+		why.add("usb", list+"[*].bus "+drives, "inputs and disks on bus usb need a controller")
+		why.add("usb.ports", list+"[*].bus "+drives, "one for each input and disk on bus usb")
 		why.add("usb.pci", "", ownSlot)
 	}
 }

@@ -21,8 +21,8 @@ const drivesPerController = 6
 // those up to the one that is decided about.
 const (
 	diskList    = "spec.domain.devices.disks"
-	drives      = diskList + "[*].disk.bus " + diskList + "[*].cdrom.bus"
-	drivesSoFar = diskList + "[..].disk.bus " + diskList + "[..].cdrom.bus"
+	drives      = diskList + "[*].disk.bus " + diskList + "[*].cdrom.bus " + diskList + "[*].lun"
+	drivesSoFar = diskList + "[..].disk.bus " + diskList + "[..].cdrom.bus " + diskList + "[..].lun"
 )
 
 // oneQueuePerCPU is the rule of blockQueues.
@@ -35,12 +35,12 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 	for i, v := range vmi.Spec.Volumes {
 		volumes[v.Name] = i
 	}
-	buses := &diskBuses{slots: slots, queues: blockQueues(vmi)}
+	buses := &diskBuses{slots: slots, queues: blockQueues(vmi), usb: usbInputs(&vmi.Spec.Domain.Devices), transitional: vmi.Spec.Domain.Devices.Transitional()}
 	for i, d := range vmi.Spec.Domain.Devices.Disks {
 		by := entry{to: why, list: "disks", name: d.Name, field: diskList, index: i, volume: volumes[d.Name]}
 		disk := device(&d, by)
 		bus, _ := d.Target()
-		buses.place(&disk, bus, by)
+		buses.place(&disk, &d, bus, by)
 		path := field.NewPath("spec", "volumes").Index(by.volume)
 		if err := source(&disk, vmi.Spec.Volumes[by.volume], host, path, by); err != nil {
 			errs = append(errs, err)
@@ -55,7 +55,8 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 		errs = append(errs, field.Invalid(field.NewPath("spec", "domain", "devices", "disks"), "", fmt.Sprintf("%d disks on bus sata, at most %d fit", sata.used, (maxAHCI+1)*drivesPerController)))
 	}
 	if buses.luns > 0 {
-		m.SCSI = &qemuargs.SCSI{Queues: buses.queues, QueueSize: queueSize, PCI: integrated(scsiSlot)}
+		m.SCSI = &qemuargs.SCSI{Queues: buses.queues, QueueSize: queueSize, PCI: integrated(scsiSlot), Transitional: buses.transitional}
+		why.add("scsi.transitional", transitionalField, "")
 		why.add("scsi", drives, "disks on bus scsi need a controller")
 		why.add("scsi.queues", vcpus, oneQueuePerCPU)
 		why.add("scsi.queueSize", "", queueSizeRule)
@@ -73,10 +74,10 @@ func device(d *v1.Disk, by entry) qemuargs.Disk {
 	by.add("name", ".name", "")
 	by.add("serial", ".serial", "")
 	by.add("bootIndex", ".bootOrder", "")
-	by.add("driver", ".disk.bus .cdrom.bus", "")
-	by.add("readOnly", ".disk.readonly .cdrom", "a CD-ROM is only read, and a hard disk where it says so")
+	by.add("driver", ".disk.bus .cdrom.bus .lun", "")
+	by.add("readOnly", ".disk.readonly .cdrom .lun.readonly", "a CD-ROM is only read, and another disk where it says so")
 	bus, readOnly := d.Target()
-	return qemuargs.Disk{Name: d.Name, Serial: d.Serial, BootIndex: ptr.Deref(d.BootOrder, 0), Driver: diskDriver(bus, d.CDRom != nil), ReadOnly: readOnly}
+	return qemuargs.Disk{Name: d.Name, Serial: d.Serial, BootIndex: ptr.Deref(d.BootOrder, 0), Driver: diskDriver(bus, d), ReadOnly: readOnly}
 }
 
 // diskBuses give the disks their places, in the order of the calls.
@@ -84,19 +85,21 @@ type diskBuses struct {
 	slots  *allocator
 	sata   sataBus
 	luns   int // of the SCSI controller
+	usb    int // ports of the USB controller that are taken
 	queues int // of a disk on bus virtio
+
+	transitional bool
 }
 
-func (b *diskBuses) place(disk *qemuargs.Disk, bus v1.DiskBus, by entry) {
+func (b *diskBuses) place(disk *qemuargs.Disk, d *v1.Disk, bus v1.DiskBus, by entry) {
 	// A disk has no place on the buses that it is not on.
-	for _, place := range []string{"pci", "bus", "lun", "queues", "queueSize"} {
+	for _, place := range []string{"pci", "bus", "lun", "usbPort", "queues", "queueSize"} {
 		by.add(place, ".disk.bus .cdrom.bus", "")
 	}
 	switch bus {
 	case v1.DiskBusVirtio:
-		address := b.slots.plug()
+		address := b.address(disk, d, by)
 		disk.PCI, disk.Queues, disk.QueueSize = &address, b.queues, queueSize
-		by.add("pci", interfaces+"[*].model "+diskList+"[..].disk.bus", nextPort)
 		by.add("queues", ".disk.bus "+vcpus, oneQueuePerCPU)
 		by.add("queueSize", ".disk.bus", queueSizeRule)
 	case v1.DiskBusSCSI:
@@ -104,6 +107,11 @@ func (b *diskBuses) place(disk *qemuargs.Disk, bus v1.DiskBus, by entry) {
 		by.add("bus", ".disk.bus .cdrom.bus", "the SCSI controller's")
 		by.add("lun", drivesSoFar, "the next number on the controller, in the order of the disks")
 		b.luns++
+	case v1.DiskBusUSB:
+		b.usb++
+		disk.Bus, disk.USBPort = qemuargs.USBBus, b.usb
+		by.add("bus", ".disk.bus .cdrom.bus", "the USB controller's")
+		by.add("usbPort", drivesSoFar+" spec.domain.devices.inputs[*].bus", "the next port of the USB controller: inputs come first")
 	default:
 		disk.Bus = b.sata.next()
 		by.add("bus", drivesSoFar, "the next SATA port, in the order of the disks")
@@ -118,8 +126,15 @@ func blockQueues(vmi *v1.VirtualMachineInstance) int {
 	return int(vmi.Spec.Domain.CPU.VCPUs())
 }
 
-func diskDriver(bus v1.DiskBus, cdrom bool) qemuargs.DiskDriver {
+func diskDriver(bus v1.DiskBus, d *v1.Disk) qemuargs.DiskDriver {
+	cdrom := d.CDRom != nil
 	switch {
+	case d.Lun != nil:
+		return qemuargs.SCSIBlock
+	case bus == v1.DiskBusUSB && cdrom:
+		return qemuargs.SCSICD
+	case bus == v1.DiskBusUSB:
+		return qemuargs.USBDisk
 	case bus == v1.DiskBusVirtio:
 		return qemuargs.VirtioBlk
 	case bus == v1.DiskBusSCSI && cdrom:
@@ -208,13 +223,17 @@ func claim(disk *qemuargs.Disk, volume string, source v1.VolumeClaim, host Host,
 		return field.Invalid(path, source.Name, "the launcher has not inspected it")
 	case facts.Error != "":
 		return field.Invalid(path, source.Name, facts.Error)
+	case disk.Driver == qemuargs.SCSIBlock && !facts.Block:
+		return field.Invalid(path, source.Name, "a LUN needs a claim of mode Block (volumeMode: Block)")
+	case disk.Driver == qemuargs.SCSIBlock && !facts.SCSI:
+		return field.Invalid(path, source.Name, "the claim's device takes no SCSI commands; use disk instead of lun")
 	}
 	disk.Image = qemuargs.Image{Path: cmp.Or(facts.Path, pathpkg.Join(layout.Claim(volume), layout.ClaimDisk)), Format: qemuargs.Raw, Direct: facts.Direct, Volume: qemuargs.FileVolume}
 	by.add("image", "volume.name volume.persistentVolumeClaim volume.dataVolume volume.ephemeral", "the volume is a claim")
 	by.add("image.format", "", "the disk on a claim is always raw")
 	by.add("image.direct", "host.claims[].direct", withoutPageCache)
 	by.add("image.volume", "host.claims[].block", "QEMU gets a descriptor of the claim's disk: of a device, or of a file that it locks")
-	by.add("readOnly", ".disk.readonly .cdrom volume.persistentVolumeClaim.readOnly", "a CD-ROM is only read, and a hard disk where it or its volume says so")
+	by.add("readOnly", ".disk.readonly .cdrom .lun.readonly volume.persistentVolumeClaim.readOnly", "a CD-ROM is only read, and another disk where it or its volume says so")
 	overlay := "no overlay: the volume is not ephemeral"
 	if source.Overlay {
 		overlay = overlayRule(disk.ReadOnly, "an overlay takes the guest's writes: the volume is ephemeral")

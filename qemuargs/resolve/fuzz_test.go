@@ -78,6 +78,7 @@ func (c *choices) vmi() (*v1.VirtualMachineInstance, Host) {
 	if c.flag() {
 		d.IOThreads = &v1.DiskIOThreads{SupplementalPoolThreadCount: choose(c, nil, ptr.To[uint32](3), ptr.To[uint32](0), ptr.To[uint32](1<<31))}
 	}
+	d.Devices.UseVirtioTransitional = c.maybe()
 	c.devices(&d.Devices)
 	c.disks(vmi, host)
 	c.interfaces(vmi, host)
@@ -104,6 +105,11 @@ func (c *choices) devices(d *v1.Devices) {
 	}
 }
 
+// place is a PCI address, of which some are none.
+func (c *choices) place() string {
+	return choose(c, "0000:03:00.0", "0000:00:06.0", "0000:00:10.0", "0000:20:00.0", "0000:00:1e.0", "0000:00:1f.0", "a,b")
+}
+
 // tuning is mostly none, so that most VMIs stay valid.
 func (c *choices) tuning(d *v1.Disk) {
 	if c.number(4) < 3 {
@@ -124,9 +130,12 @@ func (c *choices) disks(vmi *v1.VirtualMachineInstance, host Host) {
 		name := fmt.Sprintf("%s%d", choose(c, "disk-", "a-disk-with-a-name-that-is-longer-than-node-names-", "UPPER"), i)
 		disk := v1.Disk{Name: name, BootOrder: c.order(), Serial: choose(c, "", "S1", "a,b")}
 		if c.flag() {
-			disk.CDRom = &v1.CDRomTarget{Bus: choose[v1.DiskBus](c, "", "sata", "scsi", "virtio"), ReadOnly: c.maybe()}
+			disk.CDRom = &v1.CDRomTarget{Bus: choose[v1.DiskBus](c, "", "sata", "scsi", "virtio", "usb"), ReadOnly: c.maybe()}
 		} else {
-			disk.Disk = &v1.DiskTarget{Bus: choose[v1.DiskBus](c, "virtio", "", "sata", "scsi", "ide"), ReadOnly: c.flag()}
+			disk.Disk = &v1.DiskTarget{Bus: choose[v1.DiskBus](c, "virtio", "", "sata", "scsi", "ide", "usb"), ReadOnly: c.flag()}
+			if c.number(4) == 3 {
+				disk.Disk.PciAddress = c.place()
+			}
 		}
 		c.tuning(&disk)
 		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, disk)
@@ -152,6 +161,9 @@ func (c *choices) interfaces(vmi *v1.VirtualMachineInstance, host Host) {
 	}
 	nic := v1.Interface{Name: choose(c, "default", "Net_1", "a,b"), Model: choose(c, "", "virtio", "e1000", "e1000e", "rtl8139", "ne2k_isa"), BootOrder: c.order(),
 		MacAddress: choose(c, "", "52:54:00:00:00:01", "01:00:00:00:00:00")}
+	if c.number(4) == 3 {
+		nic.PciAddress = c.place()
+	}
 	if c.flag() {
 		nic.Bridge = &v1.InterfaceBridge{}
 	} else {

@@ -43,7 +43,7 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 	if m.Kernel, kernelErr = kernel(vmi, host, path.Child("firmware", "kernelBoot", "container"), why); kernelErr != nil {
 		errs = append(errs, kernelErr)
 	}
-	slots := &allocator{why: why}
+	slots := &allocator{why: why, pinned: pinsOf(devices)}
 	// Interfaces first: guests name interfaces by slot, and a disk that is added later must not
 	// rename them.
 	m.NICs = nics(vmi, host, board, slots, why)
@@ -53,6 +53,7 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 	if m.RootPorts, err = slots.rootPorts(m.MemoryBytes); err != nil {
 		errs = append(errs, field.Invalid(path.Child("devices"), "", err.Error()))
 	}
+	errs = append(errs, slots.giveWay(m, path.Child("devices"))...)
 	if len(errs) > 0 {
 		return nil, errs
 	}

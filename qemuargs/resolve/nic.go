@@ -65,12 +65,20 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 			n.NoUSO, n.NoTunnels = !board.before(version82), !board.before(version102)
 			n.Vhost = host.VhostNet && host.Accelerator == qemuargs.KVM
 		}
-		switch nic.Model {
-		case "e1000", "rtl8139":
-			by.add("pci", interfaces+"[..].model", nextSlot)
+		transitional := vmi.Spec.Domain.Devices.Transitional()
+		if transitional && n.IsVirtio() {
+			n.Driver = "virtio-net-pci-transitional"
+			by.add("driver", ".model "+transitionalField, transitionalRule)
+		}
+		switch {
+		case nic.PciAddress != "":
+			by.add("pci", ".pciAddress", "")
+			n.PCI = slots.pin(nic.PciAddress)
+		case nic.Conventional(transitional):
+			by.add("pci", interfaces+"[..].model "+transitionalField+" "+pinFields, nextSlot)
 			n.PCI = slots.integrate()
 		default:
-			by.add("pci", interfaces+"[..].model", nextPort)
+			by.add("pci", interfaces+"[..].model "+transitionalField+" "+pinFields, nextPort)
 			n.PCI = slots.plug()
 		}
 		out = append(out, n)

@@ -2,7 +2,9 @@ package resolve
 
 import (
 	"fmt"
+	"math"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -42,8 +44,9 @@ func packed(slot uint8, n int) qemuargs.PCIAddress {
 // allocator hands out PCI addresses in the order of the calls. rootPorts returns an error if
 // they do not all fit.
 type allocator struct {
-	plugged    int
-	integrated int
+	plugged    int // the highest port that is taken
+	integrated int // slots that were passed
+	pinned     pins
 	why        *Decisions
 }
 
@@ -55,18 +58,20 @@ const (
 )
 
 // plugs are the fields that say how many ports are taken.
-const plugs = interfaces + "[*].model spec.domain.devices.disks[*].disk.bus"
+const plugs = interfaces + "[*].model spec.domain.devices.disks[*].disk.bus " + transitionalField + " " + pinFields
 
 // plug takes the next root port.
 func (a *allocator) plug() qemuargs.PCIAddress {
-	a.plugged++
+	for a.plugged++; a.pinned.has(v1.PCIPlace{Bus: uint8(min(a.plugged, math.MaxUint8))}); a.plugged++ {
+	}
 	return qemuargs.PCIAddress{Bus: rootPortID(a.plugged)}
 }
 
 // integrate takes the next of the slots on pcie.0 that are not reserved for one device:
 // conventional PCI devices may not sit in an Express slot (QEMU docs/pcie.txt).
 func (a *allocator) integrate() qemuargs.PCIAddress {
-	a.integrated++
+	for a.integrated++; a.pinned.has(v1.PCIPlace{Slot: integratedSlot + uint8(a.integrated) - 1}); a.integrated++ {
+	}
 	return integrated(integratedSlot + uint8(a.integrated) - 1)
 }
 
@@ -80,16 +85,16 @@ func (a *allocator) rootPorts(memory int64) ([]qemuargs.RootPort, error) {
 	if memory > 2<<30 {
 		spare = 6
 	}
-	total := min(a.plugged+spare, maxRootPorts)
 	if a.plugged > maxRootPorts {
 		return nil, fmt.Errorf("%d PCI Express devices, at most %d fit; put some disks on bus sata or scsi", a.plugged, maxRootPorts)
 	}
+	total := a.total(spare)
 	if a.integrated > lastIntegrated-integratedSlot+1 {
 		return nil, fmt.Errorf("%d conventional PCI cards and inputs on bus virtio, at most %d fit; use model virtio, and bus usb", a.integrated, lastIntegrated-integratedSlot+1)
 	}
 	ports := make([]qemuargs.RootPort, total)
 	for i := range ports {
-		ports[i] = qemuargs.RootPort{ID: rootPortID(i + 1), Chassis: uint8(i + 1), Spare: i >= a.plugged, PCI: packed(rootPortSlot, i)}
+		ports[i] = qemuargs.RootPort{ID: rootPortID(i + 1), Chassis: uint8(i + 1), Spare: !a.takes(i + 1), PCI: packed(rootPortSlot, i)}
 		by := entry{to: a.why, list: "rootPorts", name: ports[i].ID}
 		if by.add("", plugs, "one port for each PCI Express device"); ports[i].Spare {
 			by.add("", plugs+" spec.domain.memory.guest", "a spare port for hotplug: there are 3, or 6 if the guest has more than 2 GiB")

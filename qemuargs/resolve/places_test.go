@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -134,7 +135,8 @@ func TestRootPorts(t *testing.T) {
 				places[p.ID+" 0x0"] = "kept free"
 			}
 		}
-		if spare != want {
+		// Before a port that a pciAddress names there may be more.
+		if pinned := strings.Contains(filepath.Base(dir), "pci-address"); spare < want || spare > want && !pinned {
 			t.Errorf("%s: %d spare ports, want %d", dir, spare, want)
 		}
 		for _, word := range qemuargs.Strings(m.Args()) {

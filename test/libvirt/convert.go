@@ -12,6 +12,14 @@ import (
 // nonTransitional is the model by which libvirt knows virtio devices that are of virtio 1 alone.
 const nonTransitional = "virtio-non-transitional"
 
+// virtioModel is libvirt's model of a virtio device.
+func virtioModel(transitional bool) string {
+	if transitional {
+		return "virtio-transitional"
+	}
+	return nonTransitional
+}
+
 // Of describes a Machine to libvirt with the elements that KubeVirt's converter
 // (pkg/virt-launcher/virtwrap/converter) writes for the same VMI. KubeVirt leaves PCI
 // addresses to libvirt; here each device gets the Machine's, so that devices can be matched.
@@ -148,13 +156,13 @@ func devices(m *qemuargs.Machine, emulator string) (Devices, error) {
 		d.Watchdogs = []Watchdog{{Model: "i6300esb", Action: w.Action, Address: pci(&w.PCI)}}
 	}
 	if b := m.Balloon; b != nil {
-		d.Balloon = Balloon{Model: nonTransitional, Address: pci(&b.PCI)}
+		d.Balloon = Balloon{Model: virtioModel(b.Transitional), Address: pci(&b.PCI)}
 		if !b.NoReporting {
 			d.Balloon.FreePageReporting = "on"
 		}
 	}
 	if r := m.RNG; r != nil {
-		d.RNGs = []RNG{{Model: nonTransitional, Backend: Backend{Model: "random", Path: "/dev/urandom"}, Address: pci(&r.PCI)}}
+		d.RNGs = []RNG{{Model: virtioModel(r.Transitional), Backend: Backend{Model: "random", Path: "/dev/urandom"}, Address: pci(&r.PCI)}}
 	}
 	return d, nil
 }
@@ -194,7 +202,7 @@ func controllers(m *qemuargs.Machine) []Controller {
 		out = append(out, Controller{Type: "sata", Index: i + 1, Address: address})
 	}
 	if m.SCSI != nil {
-		scsi := Controller{Type: "scsi", Model: nonTransitional, Address: pci(&m.SCSI.PCI)}
+		scsi := Controller{Type: "scsi", Model: virtioModel(m.SCSI.Transitional), Address: pci(&m.SCSI.PCI)}
 		if m.SCSI.IOThread != "" {
 			scsi.Driver = &ControllerDriver{IOThread: threadNumber(m.SCSI.IOThread)}
 		}
@@ -206,7 +214,7 @@ func controllers(m *qemuargs.Machine) []Controller {
 		out = append(out, Controller{Type: "usb", Model: "none"})
 	}
 	if m.Agent != nil {
-		out = append(out, Controller{Type: "virtio-serial", Model: nonTransitional, Address: pci(&m.Agent.PCI)})
+		out = append(out, Controller{Type: "virtio-serial", Model: virtioModel(m.Agent.Transitional), Address: pci(&m.Agent.PCI)})
 	}
 	return out
 }
@@ -219,11 +227,14 @@ func diskOf(d qemuargs.Disk, names map[string]int) (Disk, error) {
 	prefix := ""
 	switch {
 	case d.PCI != nil:
-		out.Model, out.Address = nonTransitional, pci(d.PCI)
+		out.Model, out.Address = virtioModel(d.Driver == qemuargs.VirtioBlkTransitional), pci(d.PCI)
 		out.Target.Bus, prefix = "virtio", "vd"
 	case d.LUN != nil:
 		out.Address = &Address{Type: "drive", Controller: "0", Bus: "0", Target: "0", Unit: strconv.Itoa(*d.LUN)}
 		out.Target.Bus, prefix = "scsi", "sd"
+	case d.USBPort > 0:
+		out.Address = &Address{Type: "usb", Bus: "0", Port: strconv.Itoa(d.USBPort)}
+		out.Target.Bus, prefix = "usb", "sd"
 	default:
 		controller, port, err := sataPort(d.Bus)
 		if err != nil {
@@ -236,6 +247,9 @@ func diskOf(d qemuargs.Disk, names map[string]int) (Disk, error) {
 	names[prefix]++
 	if d.Driver == qemuargs.IDECD || d.Driver == qemuargs.SCSICD {
 		out.Device, out.Driver.Discard = "cdrom", ""
+	}
+	if d.Driver == qemuargs.SCSIBlock {
+		out.Device, out.Driver.Discard = "lun", ""
 	}
 	if d.ReadOnly {
 		out.ReadOnly = &struct{}{}
@@ -318,7 +332,7 @@ func diskName(prefix string, n int) string {
 func interfaceOf(n qemuargs.NIC, tap string) Interface {
 	out := Interface{Type: "ethernet", MAC: MAC{n.MAC}, Target: InterfaceTarget{Dev: tap, Managed: "no"}, Model: Model{n.Driver}, Alias: alias(n.Name), Address: pci(&n.PCI)}
 	if n.IsVirtio() {
-		out.Model.Type = nonTransitional
+		out.Model.Type = virtioModel(n.Driver == "virtio-net-pci-transitional")
 	}
 	if n.Queues > 1 {
 		out.Driver = &InterfaceDriver{Name: "vhost", Queues: n.Queues}

@@ -196,7 +196,7 @@ type DevicePreferences struct {
 	PreferredInputType string `json:"preferredInputType,omitempty"`
 	// PreferredDiskBus is the bus of disks that name none.
 	// +optional
-	// +kubebuilder:validation:Enum=virtio;sata;scsi
+	// +kubebuilder:validation:Enum=virtio;sata;scsi;usb
 	PreferredDiskBus v1.DiskBus `json:"preferredDiskBus,omitempty"`
 	// PreferredDiskDedicatedIoThread is dedicatedIOThread of disks on bus virtio that do not say.
 	// +optional
@@ -214,7 +214,7 @@ type DevicePreferences struct {
 	PreferredDiskBlockSize *v1.BlockSize `json:"preferredDiskBlockSize,omitempty"`
 	// PreferredCdromBus is the bus of CD-ROM drives that name none.
 	// +optional
-	// +kubebuilder:validation:Enum=sata;scsi
+	// +kubebuilder:validation:Enum=sata;scsi;usb
 	PreferredCdromBus v1.DiskBus `json:"preferredCdromBus,omitempty"`
 	// PreferredInterfaceModel is the model of interfaces that name none.
 	// +optional
@@ -236,12 +236,15 @@ type DevicePreferences struct {
 	// PreferredNetworkInterfaceMultiQueue is devices.networkInterfaceMultiqueue.
 	// +optional
 	PreferredNetworkInterfaceMultiQueue *bool `json:"preferredNetworkInterfaceMultiQueue,omitempty"`
+	// PreferredUseVirtioTransitional is devices.useVirtioTransitional.
+	// +optional
+	PreferredUseVirtioTransitional *bool `json:"preferredUseVirtioTransitional,omitempty"`
 	// PreferredVideoType is the graphics card's type.
 	// +optional
 	// +kubebuilder:validation:Enum=vga;virtio;bochs;ramfb
 	PreferredVideoType string `json:"preferredVideoType,omitempty"`
 
-	// PreferredLunBus has no effect: there are no LUNs.
+	// PreferredLunBus is the bus of LUNs that name none.
 	// +optional
 	// +kubebuilder:validation:Enum=virtio;sata;scsi
 	PreferredLunBus v1.DiskBus `json:"preferredLunBus,omitempty"`
@@ -254,9 +257,6 @@ type DevicePreferences struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	PreferredVirtualGPUOptions *Ineffective `json:"preferredVirtualGPUOptions,omitempty"`
 
-	// PreferredUseVirtioTransitional is refused: not supported yet.
-	// +optional
-	PreferredUseVirtioTransitional v1.UnsupportedBool `json:"preferredUseVirtioTransitional,omitempty"`
 	// PreferredPanicDeviceModel is refused: not supported yet.
 	// +optional
 	PreferredPanicDeviceModel v1.UnsupportedString `json:"preferredPanicDeviceModel,omitempty"`

@@ -177,6 +177,11 @@ func (in *DevicePreferences) DeepCopyInto(out *DevicePreferences) {
 		*out = new(bool)
 		**out = **in
 	}
+	if in.PreferredUseVirtioTransitional != nil {
+		in, out := &in.PreferredUseVirtioTransitional, &out.PreferredUseVirtioTransitional
+		*out = new(bool)
+		**out = **in
+	}
 	if in.PreferredVirtualGPUOptions != nil {
 		in, out := &in.PreferredVirtualGPUOptions, &out.PreferredVirtualGPUOptions
 		*out = new(Ineffective)
