@@ -79,6 +79,13 @@ func applyFeatures(p *v1beta1.FeaturePreferences, d *v1.DomainSpec) {
 	if d.Features.SMM == nil {
 		d.Features.SMM = p.PreferredSmm.DeepCopy()
 	}
+	if d.Features.KVM == nil {
+		d.Features.KVM = p.PreferredKvm.DeepCopy()
+	}
+	if d.Features.Pvspinlock == nil {
+		d.Features.Pvspinlock = p.PreferredPvspinlock.DeepCopy()
+	}
+	applyHyperv(p.PreferredHyperv, d.Features)
 }
 
 // applyFirmware leaves the choice between BIOS and UEFI to a template that names one of the two.

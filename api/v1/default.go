@@ -48,6 +48,7 @@ func defaultDomain(d *DomainSpec, uid types.UID) {
 		d.Machine.Type = "q35"
 	}
 	defaultFirmware(d, uid)
+	defaultHyperv(d.Features)
 	defaultResources(d)
 	defaultCPU(d)
 	defaultDevices(&d.Devices)

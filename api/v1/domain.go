@@ -164,19 +164,20 @@ type Features struct {
 	// SMM is the CPUs' system management mode, which secure boot needs.
 	// +optional
 	SMM *FeatureState `json:"smm,omitempty"`
-
-	// Hyperv is refused: not supported yet.
+	// Hyperv are the interfaces of Microsoft's Hyper-V that the guest is offered; only there under KVM.
 	// +optional
-	Hyperv *Unsupported `json:"hyperv,omitempty"`
-	// HypervPassthrough is refused: not supported yet.
+	Hyperv *FeatureHyperv `json:"hyperv,omitempty"`
+	// HypervPassthrough offers the guest all interfaces of Hyper-V that its node has (QEMU -cpu
+	// hv-passthrough=); only there under KVM. The guest does not migrate. It excludes hyperv.
 	// +optional
-	HypervPassthrough *Unsupported `json:"hypervPassthrough,omitempty"`
-	// KVM is refused: not supported yet.
+	HypervPassthrough *FeatureState `json:"hypervPassthrough,omitempty"`
+	// KVM is what the guest sees of KVM.
 	// +optional
-	KVM *Unsupported `json:"kvm,omitempty"`
-	// Pvspinlock is refused: not supported yet.
+	KVM *FeatureKVM `json:"kvm,omitempty"`
+	// Pvspinlock lets the guest's CPUs sleep while they wait for a lock (QEMU -cpu kvm-pv-unhalt=);
+	// only there under KVM. Unset: QEMU's choice.
 	// +optional
-	Pvspinlock *Unsupported `json:"pvspinlock,omitempty"`
+	Pvspinlock *FeatureState `json:"pvspinlock,omitempty"`
 }
 
 // FeatureState turns a feature on or off.
@@ -192,7 +193,8 @@ type FeatureAPIC struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self",message="a q35 machine always has an APIC"
 	Enabled *bool `json:"enabled,omitempty"`
-	// EndOfInterrupt is refused: not supported yet.
+	// EndOfInterrupt lets the guest end interrupts without leaving to the host (QEMU -cpu
+	// kvm-pv-eoi=on); only there under KVM. False leaves it to QEMU.
 	// +optional
-	EndOfInterrupt UnsupportedBool `json:"endOfInterrupt,omitempty"`
+	EndOfInterrupt bool `json:"endOfInterrupt,omitempty"`
 }

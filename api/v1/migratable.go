@@ -18,6 +18,8 @@ const (
 	ReasonMigratable             = "Migratable"
 	ReasonInterfaceNotMigratable = "InterfaceNotLiveMigratable"
 	ReasonDisksNotMigratable     = "DisksNotLiveMigratable"
+	ReasonHypervNotMigratable    = "HypervPassthroughNotLiveMigratable"
+	ReasonTSCNotMigratable       = "NoTSCFrequencyNotLiveMigratable"
 )
 
 // MigrationMethod says what is copied besides memory.
@@ -49,6 +51,9 @@ func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 		if why := vmi.interfaceStays(nic); why != "" {
 			return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, %s", i, nic.Name, why)
 		}
+	}
+	if reason, message := vmi.Spec.Domain.hypervStays(); reason != "" {
+		return reason, message
 	}
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]

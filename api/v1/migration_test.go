@@ -38,8 +38,11 @@ func TestNotMigratable(t *testing.T) {
 		"only read":           {`{volumes: [{name: a, persistentVolumeClaim: {claimName: x, readOnly: true}}]}`, "", []corev1.PersistentVolumeAccessMode{"ReadOnlyMany"}, "", nil},
 		"overlay": {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, ephemeral: {persistentVolumeClaim: {claimName: x}}}]}`, "",
 			[]corev1.PersistentVolumeAccessMode{"ReadOnlyMany"}, "", []string{"a"}},
-		"host disk":        {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, hostDisk: {path: /x/y, type: Disk}}]}`, "", nil, ReasonDisksNotMigratable, nil},
-		"shared host disk": {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, hostDisk: {path: /x/y, type: Disk, shared: true}}]}`, "", nil, "", nil},
+		"host disk":          {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, hostDisk: {path: /x/y, type: Disk}}]}`, "", nil, ReasonDisksNotMigratable, nil},
+		"the node's Hyper-V": {`{domain: {features: {hypervPassthrough: {}}}}`, "", nil, ReasonHypervNotMigratable, nil},
+		"Hyper-V":            {`{domain: {features: {hypervPassthrough: {enabled: false}, hyperv: {relaxed: {}, frequencies: {}, reenlightenment: {enabled: false}}}}}`, "", nil, "", nil},
+		"Hyper-V's TSC":      {`{domain: {features: {hyperv: {reenlightenment: {}}}}}`, "", nil, ReasonTSCNotMigratable, nil},
+		"shared host disk":   {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, hostDisk: {path: /x/y, type: Disk, shared: true}}]}`, "", nil, "", nil},
 	} {
 		vmi := &VirtualMachineInstance{}
 		if err := yaml.UnmarshalStrict([]byte(c.spec), &vmi.Spec); err != nil {

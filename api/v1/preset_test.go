@@ -228,7 +228,7 @@ func TestValidatePreset(t *testing.T) {
 		"no label":                     {"selector: {matchLabels: {'a b': c}}", "spec.selector.matchLabels"},
 		"too many vCPUs":               {forAll + "domain: {cpu: {cores: 20, sockets: 20}}", "spec.domain.cpu"},
 		"a CPU feature":                {forAll + "domain: {cpu: {features: [{}]}}", "spec.domain.cpu.features"},
-		"hyperv":                       {forAll + "domain: {features: {hyperv: {}}}", "spec.domain.features.hyperv"},
+		"hyperv":                       {forAll + "domain: {features: {hyperv: {synic: {}, vpindex: {enabled: false}}}}", "spec.domain.features.hyperv.vpindex.enabled"},
 		"I/O threads":                  {forAll + "domain: {ioThreadsPolicy: auto, ioThreads: {}}", "spec.domain.ioThreads"},
 		"no policy of I/O threads":     {forAll + "domain: {ioThreadsPolicy: many}", "spec.domain.ioThreadsPolicy"},
 		"disks":                        {forAll + "domain: {devices: {disks: [{}]}}", "spec.domain.devices.disks"},

@@ -27,7 +27,7 @@ var elsewhereFields = []struct{ field, why string }{
 	{"spec.networks[*].pod", "the network of the pod is set up by it, and QEMU gets a tap"},
 	{"spec.networks[*].multus.networkName", "the network of the pod is set up by it, and QEMU gets a tap"},
 	{"spec.domain.resources.overcommitGuestOverhead", "the pod's memory request follows it"},
-	{"spec.domain.features.apic", "a q35 machine always has an APIC"},
+	{"spec.domain.features.apic.enabled", "a q35 machine always has an APIC"},
 	{"spec.domain.clock.utc", "the clock shows UTC anyway"},
 	{"spec.domain.clock.timer.hpet.tickPolicy", "delay is all that QEMU has"},
 	{"spec.domain.clock.timer.rtc.present", "a q35 machine always has an RTC"},

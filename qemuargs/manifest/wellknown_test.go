@@ -69,6 +69,7 @@ spec:
 		"alpine":         {"virtio-rng", "virtio-blk", "virtio-net"},
 		"rhel.8.desktop": {"virtio-tablet"},
 		"debian":         {"pflash0=pflash0", "/OVMF_CODE_4M.fd"},
+		"windows.7":      {"e1000e", "ide-hd", "hpet=off"},
 		"fedora":         {"smm=on", "/OVMF_CODE_4M.secboot.fd"},
 	} {
 		for _, word := range want {

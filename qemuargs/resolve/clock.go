@@ -5,7 +5,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// clock decides the timers hpet, pit and rtc. The timers kvm and hyperv are CPU flags; see cpu.go.
+// clock decides the timers hpet, pit and rtc. The timers kvm and hyperv are CPU flags; see hyperv.go.
 func clock(c *v1.Clock, why *Decisions) qemuargs.Clock {
 	var out qemuargs.Clock
 	if c == nil || c.Timer == nil {

@@ -36,7 +36,7 @@ func cpu(domain *v1.DomainSpec, accelerator qemuargs.Accelerator, why *Decisions
 	return qemuargs.CPU{
 		Model:   model,
 		Sockets: domain.CPU.Sockets, Cores: domain.CPU.Cores, Threads: domain.CPU.Threads,
-		Flags: cpuFlags(domain.Clock, accelerator, why),
+		Flags: paravirtualFlags(domain, accelerator, why),
 	}, err
 }
 
@@ -73,21 +73,4 @@ func knownModel(model string) bool {
 	}
 	n, err := strconv.Atoi(model[i+2:])
 	return err == nil && n >= 1 && n <= cpuModels[model[:i]] && model[i+2:] == strconv.Itoa(n)
-}
-
-// cpuFlags are the paravirtual clocks, which only KVM has.
-func cpuFlags(c *v1.Clock, accelerator qemuargs.Accelerator, why *Decisions) []string {
-	if c == nil || c.Timer == nil || accelerator != qemuargs.KVM {
-		return nil
-	}
-	var flags []string
-	if t := c.Timer.KVM; t != nil && !enabled(t.Present) {
-		flags = append(flags, "kvmclock=off")
-		why.add("cpu.flags[kvmclock=off]", "spec.domain.clock.timer.kvm.present host.accelerator", "only KVM has the clock")
-	}
-	if t := c.Timer.Hyperv; t != nil && enabled(t.Present) {
-		flags = append(flags, "hv-time=on")
-		why.add("cpu.flags[hv-time=on]", "spec.domain.clock.timer.hyperv spec.domain.clock.timer.hyperv.present host.accelerator", "only KVM has the clock")
-	}
-	return flags
 }

@@ -104,7 +104,7 @@ var examples = map[string]example{
 		`annotations: {hooks.kubevirt.io/hookSidecars: '[{"image": "example"}]'}, labels:`, 1), []string{"hooks.kubevirt.io/hookSidecars"}},
 	"windows": {exampleOf(instancetypes, "VirtualMachinePreference", "windows",
 		"spec: {clock: {preferredClockOffset: {utc: {}}}, devices: {preferredDiskBus: sata, preferredInterfaceModel: e1000, preferredTPM: {}}, features: {preferredHyperv: {relaxed: {}}, preferredSmm: {}}, firmware: {preferredEfi: {secureBoot: true}}}"),
-		[]string{"preferredHyperv"}},
+		nil},
 	"migration-job": {manifest: exampleOf("kubevirt.io/v1", "VirtualMachineInstanceMigration", "migration-job", "spec: {vmiName: vmi-migratable}")},
 	"example-migration-policy": {manifest: exampleOf("migrations.kubevirt.io/v1alpha1", "MigrationPolicy", "e2e-example-policy",
 		"spec: {allowAutoConverge: false, bandwidthPerMigration: 2000Mi, completionTimeoutPerGiB: 100, allowPostCopy: false, selectors: {namespaceSelector: {namespace-key: namespace-value}, virtualMachineInstanceSelector: {vmi-key: vmi-value}}}")},

@@ -120,7 +120,7 @@ func TestKubeVirtManifests(t *testing.T) {
     cpu: {cores: 2}
     devices:
       interfaces: [{name: default, masquerade: {}, model: e1000}]
-      sound: {}
+      clientPassthrough: {}
     features: {acpi: {}, apic: {}, hyperv: {relaxed: {}, vapic: {}, spinlocks: {spinlocks: 8191}}, smm: {}}
     firmware: {uuid: 5d307ca9-b3ef-428c-8861-06e72d69f223, bootloader: {efi: {secureBoot: true}}}
     resources: {requests: {memory: 2Gi}}
@@ -128,7 +128,7 @@ func TestKubeVirtManifests(t *testing.T) {
   volumes: [{name: pvcdisk, persistentVolumeClaim: {claimName: disk-windows}}]
 `)
 	_, err := output(refused, "kubectl", "-n", ns, "apply", "-f", "-")
-	for _, path := range []string{"spec.domain.devices.sound", "spec.domain.features.hyperv"} {
+	for _, path := range []string{"spec.domain.devices.clientPassthrough"} {
 		if err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("a Windows VMI: %v, want an error that names %s", err, path)
 		}

@@ -44,6 +44,7 @@ func Of(m *qemuargs.Machine, emulator string) (Domain, error) {
 	if m.SMM != "" {
 		d.Features.SMM = &State{string(m.SMM)}
 	}
+	d.Features.paravirtual(m.CPU.Flags)
 	var err error
 	d.Devices, err = devices(m, emulator)
 	return d, err

@@ -91,9 +91,13 @@ type State struct {
 
 // Features of the board.
 type Features struct {
-	ACPI   *struct{} `xml:"acpi"`
-	SMM    *State    `xml:"smm"`
-	VMPort *State    `xml:"vmport"`
+	ACPI       *struct{} `xml:"acpi"`
+	APIC       *APIC     `xml:"apic"`
+	HyperV     *HyperV   `xml:"hyperv"`
+	KVM        *KVM      `xml:"kvm"`
+	PVSpinlock *State    `xml:"pvspinlock"`
+	SMM        *State    `xml:"smm"`
+	VMPort     *State    `xml:"vmport"`
 }
 
 // CPU is model and topology.

@@ -276,16 +276,15 @@ type FeaturePreferences struct {
 	// PreferredSmm is features.smm.
 	// +optional
 	PreferredSmm *v1.FeatureState `json:"preferredSmm,omitempty"`
-
-	// PreferredHyperv is refused: not supported yet.
+	// PreferredHyperv is features.hyperv, each feature by itself.
 	// +optional
-	PreferredHyperv *v1.Unsupported `json:"preferredHyperv,omitempty"`
-	// PreferredKvm is refused: not supported yet.
+	PreferredHyperv *v1.FeatureHyperv `json:"preferredHyperv,omitempty"`
+	// PreferredKvm is features.kvm.
 	// +optional
-	PreferredKvm *v1.Unsupported `json:"preferredKvm,omitempty"`
-	// PreferredPvspinlock is refused: not supported yet.
+	PreferredKvm *v1.FeatureKVM `json:"preferredKvm,omitempty"`
+	// PreferredPvspinlock is features.pvspinlock.
 	// +optional
-	PreferredPvspinlock *v1.Unsupported `json:"preferredPvspinlock,omitempty"`
+	PreferredPvspinlock *v1.FeatureState `json:"preferredPvspinlock,omitempty"`
 }
 
 // FirmwarePreferences are of the firmware.

@@ -224,18 +224,18 @@ func (in *FeaturePreferences) DeepCopyInto(out *FeaturePreferences) {
 	}
 	if in.PreferredHyperv != nil {
 		in, out := &in.PreferredHyperv, &out.PreferredHyperv
-		*out = new(v1.Unsupported)
-		**out = **in
+		*out = new(v1.FeatureHyperv)
+		(*in).DeepCopyInto(*out)
 	}
 	if in.PreferredKvm != nil {
 		in, out := &in.PreferredKvm, &out.PreferredKvm
-		*out = new(v1.Unsupported)
+		*out = new(v1.FeatureKVM)
 		**out = **in
 	}
 	if in.PreferredPvspinlock != nil {
 		in, out := &in.PreferredPvspinlock, &out.PreferredPvspinlock
-		*out = new(v1.Unsupported)
-		**out = **in
+		*out = new(v1.FeatureState)
+		(*in).DeepCopyInto(*out)
 	}
 }
 

@@ -1,0 +1,99 @@
+package resolve
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// The fields of what the guest is offered of Hyper-V and KVM.
+const (
+	features = "spec.domain.features."
+	hyperv   = features + "hyperv."
+)
+
+// paravirtual collects flags of -cpu that only KVM has, each with what it was decided by.
+type paravirtual struct {
+	flags []string
+	why   *Decisions
+}
+
+// add adds a flag. by are fields, of which each can be turned on and off by its field enabled.
+func (p *paravirtual) add(on bool, flag string, by ...string) {
+	if !on {
+		return
+	}
+	p.flags = append(p.flags, flag)
+	p.why.add("cpu.flags["+flag+"]", strings.Join(by, " ")+" host.accelerator", "only KVM has it")
+}
+
+// switched is a field that is there or not, and its field enabled.
+func switched(fields ...string) string {
+	var out []string
+	for _, f := range fields {
+		out = append(out, f, f+".enabled")
+	}
+	return strings.Join(out, " ")
+}
+
+// paravirtualFlags are the interfaces of KVM and of Hyper-V. Under TCG QEMU 7.2 does not start with some of them, and later
+// QEMUs ignore them all: an emulated guest has none.
+func paravirtualFlags(domain *v1.DomainSpec, accelerator qemuargs.Accelerator, why *Decisions) []string {
+	if accelerator != qemuargs.KVM {
+		return nil
+	}
+	p := &paravirtual{why: why}
+	f := domain.Features
+	if f == nil {
+		f = &v1.Features{}
+	}
+	timers := &v1.Timer{}
+	if domain.Clock != nil && domain.Clock.Timer != nil {
+		timers = domain.Clock.Timer
+	}
+	p.add(timers.KVM != nil && !enabled(timers.KVM.Present), "kvmclock=off", "spec.domain.clock.timer.kvm.present")
+	p.add(f.KVM != nil && f.KVM.Hidden, "kvm=off", features+"kvm.hidden")
+	p.add(f.APIC != nil && f.APIC.EndOfInterrupt, "kvm-pv-eoi=on", features+"apic.endOfInterrupt")
+	if f.Pvspinlock != nil {
+		state := map[bool]qemuargs.Switch{true: qemuargs.On, false: qemuargs.Off}[f.Pvspinlock.Is()]
+		p.add(true, "kvm-pv-unhalt="+string(state), switched(features+"pvspinlock"))
+	}
+	p.add(f.HypervPassthrough.Is(), "hv-passthrough=on", switched(features+"hypervPassthrough"))
+	h := f.Hyperv
+	if h == nil {
+		h = &v1.FeatureHyperv{}
+	}
+	p.add(timers.Hyperv != nil && enabled(timers.Hyperv.Present) || h.SyNICTimer.Is(), "hv-time=on",
+		"spec.domain.clock.timer.hyperv spec.domain.clock.timer.hyperv.present", switched(hyperv+"synictimer"))
+	p.hyperv(h)
+	return p.flags
+}
+
+// hyperv adds the interfaces of a VMI that has its defaults: what they need of each other is on.
+func (p *paravirtual) hyperv(h *v1.FeatureHyperv) {
+	p.add(h.Relaxed.Is(), "hv-relaxed=on", switched(hyperv+"relaxed"))
+	p.add(h.VAPIC.Is(), "hv-vapic=on", switched(hyperv+"vapic"))
+	if s := h.Spinlocks; s.Is() {
+		p.add(true, fmt.Sprintf("hv-spinlocks=%#x", *s.Retries), switched(hyperv+"spinlocks"), hyperv+"spinlocks.spinlocks")
+	}
+	p.add(h.VPIndex.Is(), "hv-vpindex=on", switched(hyperv+"vpindex"))
+	p.add(h.Runtime.Is(), "hv-runtime=on", switched(hyperv+"runtime"))
+	p.add(h.SyNIC.Is(), "hv-synic=on", switched(hyperv+"synic"))
+	timers := h.SyNICTimer.Is()
+	p.add(timers, "hv-stimer=on", switched(hyperv+"synictimer"))
+	p.add(timers && h.SyNICTimer.Direct.Is(), "hv-stimer-direct=on", switched(hyperv+"synictimer", hyperv+"synictimer.direct"))
+	p.add(h.Reset.Is(), "hv-reset=on", switched(hyperv+"reset"))
+	if v := h.VendorID; v.Is() {
+		p.add(true, "hv-vendor-id="+v.VendorID, switched(hyperv+"vendorid"), hyperv+"vendorid.vendorid")
+	}
+	p.add(h.Frequencies.Is(), "hv-frequencies=on", switched(hyperv+"frequencies"))
+	p.add(h.Reenlightenment.Is(), "hv-reenlightenment=on", switched(hyperv+"reenlightenment"))
+	flush := h.TLBFlush.Is()
+	p.add(flush, "hv-tlbflush=on", switched(hyperv+"tlbflush"))
+	p.add(flush && h.TLBFlush.Direct.Is(), "hv-tlbflush-direct=on", switched(hyperv+"tlbflush", hyperv+"tlbflush.direct"))
+	p.add(flush && h.TLBFlush.Extended.Is(), "hv-tlbflush-ext=on", switched(hyperv+"tlbflush", hyperv+"tlbflush.extended"))
+	p.add(h.IPI.Is(), "hv-ipi=on", switched(hyperv+"ipi"))
+	p.add(h.EVMCS.Is(), "hv-evmcs=on", switched(hyperv+"evmcs"))
+}
