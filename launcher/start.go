@@ -110,6 +110,7 @@ func (l *launcher) exec(ctx context.Context) error {
 	l.stderr = podlog.New(l.Stderr, "messages of QEMU", stderrBytesPerSecond, stderrBurst, l.Log)
 	maps.Copy(l.files, l.images) // their names differ
 	l.images = nil
+	l.start.Machine.Clock = l.start.Machine.Clock.At(time.Now())
 	if err := l.startTPM(ctx); err != nil {
 		return err
 	}

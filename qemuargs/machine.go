@@ -121,6 +121,10 @@ type Clock struct {
 	RTCCatchUp bool `json:"rtcCatchUp,omitempty"`
 	// RTCSource is the RTC's own clock: host, or vm, which stands while the guest does.
 	RTCSource string `json:"rtcSource,omitempty"`
+	// Offset is what the RTC is ahead of UTC. Unit: seconds.
+	Offset int64 `json:"offset,omitempty"`
+	// Start is when QEMU starts, in seconds since 1970. It is 0 without an Offset.
+	Start int64 `json:"start,omitempty"`
 }
 
 // SMBIOS holds the strings of SMBIOS structure type 1 (System).

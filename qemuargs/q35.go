@@ -52,7 +52,7 @@ func (m *Machine) boardArgs() []Arg {
 }
 
 func (c Clock) rtc() Options {
-	o := Options{{Key: "base", Value: "utc", Rule: "the clock shows UTC"}}
+	o := Options{c.base()}
 	if c.RTCSource != "" {
 		o = append(o, Option{Key: "clock", Value: c.RTCSource, From: "clock.rtcSource"})
 	}

@@ -55,8 +55,8 @@ func applyClock(p *v1beta1.ClockPreferences, d *v1.DomainSpec) {
 	if d.Clock == nil {
 		d.Clock = &v1.Clock{}
 	}
-	if p.PreferredClockOffset != nil {
-		preferCopy(&d.Clock.UTC, p.PreferredClockOffset.UTC)
+	if o := p.PreferredClockOffset.DeepCopy(); o != nil && d.Clock.UTC == nil && d.Clock.Timezone == "" {
+		d.Clock.UTC, d.Clock.Timezone = o.UTC, o.Timezone
 	}
 	if d.Clock.Timer == nil {
 		d.Clock.Timer = p.PreferredTimer.DeepCopy()

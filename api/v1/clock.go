@@ -4,23 +4,28 @@ import "k8s.io/apimachinery/pkg/util/validation/field"
 
 // Clock of the guest.
 type Clock struct {
-	// UTC: the guest's clock holds UTC (QEMU -rtc base=utc). It is also the default.
+	// UTC: the guest's clock holds UTC (QEMU -rtc base=utc), or is ahead of it. It is also the default.
+	// It excludes timezone.
 	// +optional
 	UTC *ClockOffsetUTC `json:"utc,omitempty"`
 	// Timer sets which timers the guest has, and how they catch up.
 	// +optional
 	Timer *Timer `json:"timer,omitempty"`
-
-	// Timezone is refused: not supported yet.
+	// Timezone is a time zone of the IANA such as Europe/Berlin: the guest's clock shows the
+	// zone's time when the guest starts (QEMU -rtc base=), and goes on from there.
 	// +optional
-	Timezone UnsupportedString `json:"timezone,omitempty"`
+	// +kubebuilder:validation:MaxLength=64
+	Timezone string `json:"timezone,omitempty"`
 }
 
-// ClockOffsetUTC means UTC.
+// ClockOffsetUTC means UTC, or a clock that is ahead of it.
 type ClockOffsetUTC struct {
-	// OffsetSeconds from UTC must be 0.
+	// OffsetSeconds is what the guest's clock is ahead of UTC when the guest starts. Unit: seconds,
+	// 1,000,000,000 at most. Default: 0.
 	// +optional
-	OffsetSeconds UnsupportedNumber `json:"offsetSeconds,omitempty"`
+	// +kubebuilder:validation:Minimum=-1000000000
+	// +kubebuilder:validation:Maximum=1000000000
+	OffsetSeconds *int64 `json:"offsetSeconds,omitempty"`
 }
 
 // Timer holds the guest's timers. A timer that is left out is as QEMU has it.
@@ -91,10 +96,13 @@ type RTCTimer struct {
 }
 
 func validateClock(c *Clock, path *field.Path) field.ErrorList {
-	if c == nil || c.Timer == nil {
+	if c == nil {
 		return nil
 	}
-	var errs field.ErrorList
+	errs := validateClockOffset(c, path)
+	if c.Timer == nil {
+		return errs
+	}
 	timer := path.Child("timer")
 	policy := func(name, value string, allowed ...string) {
 		for _, a := range append(allowed, "") {

@@ -11,6 +11,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/internal/zone"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
@@ -81,6 +82,8 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		return resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}
 	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, NICs: map[string]resolve.NIC{}}
+	now := r.Clock.Now()
+	host.Now, host.ZoneOffset = now.Unix(), zone.Offset(vmi.Spec.Domain.Timezone(), now)
 	host.VhostNet = r.hasVhostNet(vmi, launcher, choice.Accelerator)
 	cluster := &v1.KubeVirtConfiguration{}
 	var err error

@@ -30,6 +30,7 @@ const (
 	FeatureHoldPings   = "hold-pings"      // pings of probes are answered without the guest agent
 	FeatureMigration   = "migration"       // the guest can move to another launcher, or come from one
 	FeaturePostCopy    = "post-copy"       // and go on there before its memory is there
+	FeatureClock       = "clock-offset"    // a clock that is ahead of UTC, or behind
 	FeatureUEFI        = "uefi"            // UEFI, and system management mode on or off
 	FeatureState       = "state"           // UEFI variables, or a TPM, on the claim with the guest's state
 	FeatureTPM         = "tpm"
@@ -43,7 +44,7 @@ const (
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -110,6 +111,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureCredentials, len(r.AgentCredentials) > 0 || seed(func(s CloudInitSeed) bool { return len(s.AccessCredentials) > 0 })},
 		{FeatureKeep, r.KeepLauncher},
 		{FeatureMigration, r.Incoming},
+		{FeatureClock, r.Machine.Clock.Offset != 0},
 		{FeatureUEFI, r.Machine.Firmware != nil || r.Machine.SMM != ""},
 		{FeatureState, r.Machine.Firmware != nil && r.Machine.Firmware.Variables.InState || r.Machine.TPM != nil && r.Machine.TPM.InState},
 		{FeatureTPM, r.Machine.TPM != nil},

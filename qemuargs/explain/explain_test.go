@@ -142,7 +142,7 @@ var otherTexts = map[string][]string{
 	"bus": {"virtio", "sata", "scsi", "usb"}, "model": {"virtio", "e1000", "e1000e", "Haswell", "host-model"},
 	"type": {"q35", "pc-q35-6.2", "pc-q35-7.2", "vga", "virtio", "bochs", "ramfb"}, "action": {"reset", "poweroff", "shutdown"},
 	"tickPolicy": {"delay", "discard", "catchup"}, "track": {"guest", "wall"}, "guest": {"256Mi", "8Gi"}, "memory": {"256Mi", "8Gi"}, "cpu": {"3"},
-	"uuid": {"5d307ca9-b3ef-428c-8861-06e72d69f223"}, "uid": {"5d307ca9-b3ef-428c-8861-06e72d69f224"}, "macAddress": {"52:54:00:00:00:77"}, "mac": {"0a:58:0a:f4:00:99"},
+	"timezone": {"America/New_York"}, "uuid": {"5d307ca9-b3ef-428c-8861-06e72d69f223"}, "uid": {"5d307ca9-b3ef-428c-8861-06e72d69f224"}, "macAddress": {"52:54:00:00:00:77"}, "mac": {"0a:58:0a:f4:00:99"},
 	"cache": {"none", "writethrough", "writeback"}, "io": {"native", "threads"}, "errorPolicy": {"stop", "ignore", "report", "enospace"},
 	"accelerator": {"kvm", "tcg"}, "qemuVersion": {"7.2.22", "8.2.0", "10.1.0", "11.1.3"}, "format": {"raw", "qcow2"},
 }

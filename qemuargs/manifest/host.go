@@ -10,9 +10,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	sigsyaml "sigs.k8s.io/yaml"
 
+	"github.com/kubeqemu/kubeqemu/internal/zone"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
@@ -23,6 +25,9 @@ const DefaultHost = "kvm"
 
 // imageQEMU is the release of QEMU that a preset has, unless it names another.
 const imageQEMU = "11.1.3"
+
+// presetNow is the moment at which a preset's guests start: 2026-01-01T00:00:00Z.
+const presetNow = 1767225600
 
 // Host is what a VMI's node and pod are taken to be.
 type Host struct {
@@ -114,7 +119,7 @@ func HostOf(name string, facts resolve.Host) Host { return Host{name: name, pres
 
 // Of returns what the host says of a VMI. A preset takes every container disk for a qcow2
 // image of 1 GiB at /disk/disk.qcow2, every claim and hostDisk for a disk of 1 GiB on a file
-// system, every config volume for a disk of 512 KiB, and every MTU for 1500.
+// system, every config volume for a disk of 512 KiB, and every MTU for 1500. The guest starts when 2026 begins.
 func (h Host) Of(i Instance) resolve.Host {
 	host := h.preset
 	if h.told {
@@ -143,6 +148,7 @@ func (h Host) Of(i Instance) resolve.Host {
 			host.Kernel.Initrd = path.Join(layout.KernelDir, k.InitrdPath)
 		}
 	}
+	host.Now, host.ZoneOffset = presetNow, zone.Offset(i.Spec.Domain.Timezone(), time.Unix(presetNow, 0))
 	for _, nic := range i.Spec.Domain.Devices.Interfaces {
 		host.NICs[nic.Name] = resolve.NIC{MTU: 1500}
 	}

@@ -34,6 +34,11 @@ type Host struct {
 	NoFreePageReporting bool `json:"noFreePageReporting,omitempty"`
 	// FirmwareDir is the folder with OVMF's files, where that is not the one of package layout.
 	FirmwareDir string `json:"firmwareDir,omitempty"`
+	// Now is the moment of the start, in seconds since 1970.
+	Now int64 `json:"now,omitempty"`
+	// ZoneOffset is what the VMI's time zone is ahead of UTC then, in seconds. It is unset for a zone
+	// that is none.
+	ZoneOffset *int64 `json:"zoneOffset,omitempty"`
 	// NICs by interface name.
 	NICs map[string]NIC `json:"nics,omitempty"`
 	// Root is the folder that stands for the pod's root, where there is no pod: the paths of

@@ -38,6 +38,9 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 		errs = append(errs, field.Invalid(path.Child("cpu", "model"), domain.CPU.Model, err.Error()))
 	}
 	m.Type = machineType
+	if err := clockOffset(domain.Clock, host, &m.Clock, path.Child("clock"), why); err != nil {
+		errs = append(errs, err)
+	}
 	devices := &domain.Devices
 	var kernelErr *field.Error
 	if m.Kernel, kernelErr = kernel(vmi, host, path.Child("firmware", "kernelBoot", "container"), why); kernelErr != nil {

@@ -101,6 +101,9 @@ func cpu(c qemuargs.CPU) CPU {
 // clock has the timers of which the Machine says anything.
 func clock(m *qemuargs.Machine) Clock {
 	c := Clock{Offset: "utc", Adjustment: "reset"}
+	if m.Clock.Offset != 0 {
+		c.Offset, c.Basis, c.Adjustment = "variable", "utc", strconv.FormatInt(m.Clock.Offset, 10)
+	}
 	if m.Clock.RTCCatchUp || m.Clock.RTCSource != "" {
 		t := Timer{Name: "rtc", Present: "yes", Track: map[string]string{"vm": "guest", "host": "wall"}[m.Clock.RTCSource]}
 		if m.Clock.RTCCatchUp {

@@ -118,6 +118,7 @@ type Topology struct {
 type Clock struct {
 	Offset     string  `xml:"offset,attr"`
 	Adjustment string  `xml:"adjustment,attr,omitempty"`
+	Basis      string  `xml:"basis,attr,omitempty"`
 	Timers     []Timer `xml:"timer"`
 }
 

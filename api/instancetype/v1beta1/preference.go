@@ -117,7 +117,7 @@ type VolumePreferences struct {
 
 // ClockPreferences are of the guest's clock.
 type ClockPreferences struct {
-	// PreferredClockOffset is UTC.
+	// PreferredClockOffset is used as a whole if the template sets none.
 	// +optional
 	PreferredClockOffset *ClockOffset `json:"preferredClockOffset,omitempty"`
 	// PreferredTimer is used as a whole if the template sets no timer.
@@ -127,12 +127,13 @@ type ClockPreferences struct {
 
 // ClockOffset is the offset of the guest's clock.
 type ClockOffset struct {
-	// UTC without offset.
+	// UTC is clock.utc.
 	// +optional
 	UTC *v1.ClockOffsetUTC `json:"utc,omitempty"`
-	// Timezone is refused: not supported yet.
+	// Timezone is clock.timezone.
 	// +optional
-	Timezone v1.UnsupportedString `json:"timezone,omitempty"`
+	// +kubebuilder:validation:MaxLength=64
+	Timezone string `json:"timezone,omitempty"`
 }
 
 // CPUPreferences are of the CPUs.

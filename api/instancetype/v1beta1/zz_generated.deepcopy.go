@@ -80,7 +80,7 @@ func (in *ClockOffset) DeepCopyInto(out *ClockOffset) {
 	if in.UTC != nil {
 		in, out := &in.UTC, &out.UTC
 		*out = new(v1.ClockOffsetUTC)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 }
 

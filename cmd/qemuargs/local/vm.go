@@ -15,6 +15,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/cmd/qemuargs/local/images"
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
+	"github.com/kubeqemu/kubeqemu/internal/zone"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
@@ -216,6 +217,8 @@ func (v *vm) request(machine *qemuargs.Machine) (control.StartRequest, error) {
 // host gathers what resolve.Machine needs besides the VMI.
 func (v *vm) host(ctx context.Context) (resolve.Host, error) {
 	host := resolve.Host{Accelerator: v.Accelerator, QEMUVersion: v.qemu.version, NICs: map[string]resolve.NIC{}, Root: v.folder.path, FirmwareDir: v.Firmware}
+	now := time.Now()
+	host.Now, host.ZoneOffset = now.Unix(), zone.Offset(v.vmi.Spec.Domain.Timezone(), now)
 	if host.Accelerator == "" {
 		var why string
 		if host.Accelerator, why = chooseAccelerator(ctx, v.Cache); why != "" {

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/internal/zone"
+)
+
+// tiny is the run of the sample with the tiny guest, whose domain has more fields.
+func tiny(t *testing.T, domain string, args ...string) *started {
+	t.Helper()
+	image, err := filepath.Abs(tinyImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample, err := os.ReadFile("../../config/samples/vmi-tiny.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest := strings.Replace(string(sample), "  domain:\n", "  domain:\n"+domain, 1)
+	return newStarted(t, manifest, append(args, "--image", "localhost/kubeqemu/tiny-container-disk:dev="+image)...)
+}
+
+// says has the guest's shell run a command, and returns what the command prints on one line. The mark tells one question
+// from another.
+func (s *started) says(mark, command string) string {
+	s.Helper()
+	answer := regexp.MustCompile(mark + `=\[([^\]$]*)\]=`)
+	s.press("echo " + mark + "'='[$(" + command + ")]=\n") // the quotes keep the shell's echo of the line apart
+	s.out.WaitFor("the answer "+mark, func(data []byte) bool { return answer.Match(data) })
+	return answer.FindStringSubmatch(s.out.String())[1]
+}
+
+// TestRunClock: the guest's clock is ahead of UTC by what the VMI says, after a reboot too.
+func TestRunClock(t *testing.T) {
+	t.Parallel()
+	kathmandu := zone.Offset("Asia/Kathmandu", time.Now())
+	for name, c := range map[string]struct {
+		clock string
+		ahead int64
+	}{
+		"offset":   {"utc: {offsetSeconds: -86400}", -86400},
+		"timezone": {"timezone: Asia/Kathmandu", *kathmandu},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := tiny(t, "    clock: {"+c.clock+"}\n").begin()
+			for boot := range 2 {
+				mark := fmt.Sprintf("boot%d", boot)
+				s.out.WaitFor("the guest to be up", func(data []byte) bool { return strings.Count(string(data), "tiny: up") > boot })
+				seconds, err := strconv.ParseInt(s.says(mark, "cat /sys/class/rtc/rtc0/since_epoch"), 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ahead := seconds - time.Now().Unix(); ahead < c.ahead-60 || ahead > c.ahead+2 {
+					t.Errorf("%s: the guest's clock is %d seconds ahead of UTC, want %d", mark, ahead, c.ahead)
+				}
+				if boot == 0 {
+					s.press("reboot\n")
+				}
+			}
+		})
+	}
+}
