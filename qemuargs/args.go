@@ -142,6 +142,7 @@ func (m *Machine) platform() []Arg {
 		{Flag: "-uuid", Value: m.UUID, From: "uuid"},
 		{Flag: "-smbios", Value: m.SMBIOS.options(m.UUID), Of: Part{Field: "smbios"}},
 	}
+	args = append(args, m.Chassis.args()...)
 	args = append(args, m.boardArgs()...)
 	args = append(args, m.Firmware.args(m.descriptors())...)
 	args = append(args, m.Kernel.args()...)

@@ -57,25 +57,28 @@ type Machine struct {
 	// MemoryBytes is the guest's RAM, a multiple of 1 MiB.
 	MemoryBytes int64 `json:"memoryBytes"`
 	// Memory, if set, has places for more memory.
-	Memory    *MemoryPlaces   `json:"memory,omitempty"`
-	SMBIOS    SMBIOS          `json:"smbios"`
-	Kernel    *Kernel         `json:"kernel,omitempty"`
-	IOThreads []IOThread      `json:"ioThreads,omitempty"`
-	RootPorts []RootPort      `json:"rootPorts,omitempty"`
-	AHCI      []AHCI          `json:"ahci,omitempty"`
-	SCSI      *SCSI           `json:"scsi,omitempty"`
-	USB       *USB            `json:"usb,omitempty"`
-	NICs      []NIC           `json:"nics,omitempty"`
-	Disks     []Disk          `json:"disks,omitempty"`
-	RNG       *RNG            `json:"rng,omitempty"`
-	Balloon   *Balloon        `json:"balloon,omitempty"`
-	Watchdog  *Watchdog       `json:"watchdog,omitempty"`
-	Inputs    []Input         `json:"inputs,omitempty"`
-	Serial    *Serial         `json:"serial,omitempty"`
-	Graphics  *Graphics       `json:"graphics,omitempty"`
-	Agent     *Agent          `json:"agent,omitempty"`
-	TPM       *TPM            `json:"tpm,omitempty"`
-	Boot      BootRestriction `json:"boot,omitempty"`
+	Memory  *MemoryPlaces `json:"memory,omitempty"`
+	SMBIOS  SMBIOS        `json:"smbios"`
+	Chassis *Chassis      `json:"chassis,omitempty"`
+	// NoPCIHole64 leaves the machine without a window for PCI devices above 4 GiB.
+	NoPCIHole64 bool            `json:"noPCIHole64,omitempty"`
+	Kernel      *Kernel         `json:"kernel,omitempty"`
+	IOThreads   []IOThread      `json:"ioThreads,omitempty"`
+	RootPorts   []RootPort      `json:"rootPorts,omitempty"`
+	AHCI        []AHCI          `json:"ahci,omitempty"`
+	SCSI        *SCSI           `json:"scsi,omitempty"`
+	USB         *USB            `json:"usb,omitempty"`
+	NICs        []NIC           `json:"nics,omitempty"`
+	Disks       []Disk          `json:"disks,omitempty"`
+	RNG         *RNG            `json:"rng,omitempty"`
+	Balloon     *Balloon        `json:"balloon,omitempty"`
+	Watchdog    *Watchdog       `json:"watchdog,omitempty"`
+	Inputs      []Input         `json:"inputs,omitempty"`
+	Serial      *Serial         `json:"serial,omitempty"`
+	Graphics    *Graphics       `json:"graphics,omitempty"`
+	Agent       *Agent          `json:"agent,omitempty"`
+	TPM         *TPM            `json:"tpm,omitempty"`
+	Boot        BootRestriction `json:"boot,omitempty"`
 }
 
 // BootRestriction says which devices the firmware may try.

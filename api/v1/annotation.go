@@ -4,13 +4,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// DisablePCIHole64Annotation set to true takes away the window for PCI devices above 4 GiB, which some old guests cannot take.
+const DisablePCIHole64Annotation = "kubevirt.io/disablePCIHole64"
+
 // unsupportedAnnotations are KubeVirt's annotations that change the guest, or run a third
 // party's program beside it. To ignore them would give another guest than was asked for. The
 // schema cannot see annotations.
 func unsupportedAnnotations() []unsupportedAnnotation {
 	return []unsupportedAnnotation{
 		{"hooks.kubevirt.io/hookSidecars", noHooks},
-		{"kubevirt.io/disablePCIHole64", notSupported},
 		{"kubevirt.io/ignitiondata", notSupported},
 		{"kubevirt.io/placePCIDevicesOnRootComplex", notSupported},
 	}

@@ -41,9 +41,9 @@ type DomainSpec struct {
 	// +optional
 	IOThreads *DiskIOThreads `json:"ioThreads,omitempty"`
 
-	// Chassis is refused: not supported yet.
+	// Chassis that SMBIOS describes to the guest.
 	// +optional
-	Chassis *Unsupported `json:"chassis,omitempty"`
+	Chassis *Chassis `json:"chassis,omitempty"`
 	// LaunchSecurity is refused: not supported yet.
 	// +optional
 	LaunchSecurity *Unsupported `json:"launchSecurity,omitempty"`

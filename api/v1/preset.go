@@ -86,7 +86,7 @@ type NotByPresetList []UnsupportedItem
 type NotByPresetBool bool
 
 // PresetDomain has every field of a VMI's domain. A preset sets each of resources' quantities,
-// cpu, memory, machine, firmware, clock.utc, clock.timer, features, ioThreadsPolicy and devices.watchdog as a whole.
+// cpu, memory, machine, firmware, clock.utc, clock.timezone, clock.timer, features, ioThreadsPolicy and devices.watchdog as a whole.
 type PresetDomain struct {
 	// Resources of the launcher pod. Each quantity is set by itself.
 	// +optional
@@ -105,7 +105,7 @@ type PresetDomain struct {
 	// Firmware is set as a whole.
 	// +optional
 	Firmware *Firmware `json:"firmware,omitempty"`
-	// Clock of the guest: utc and timer are set each as a whole.
+	// Clock of the guest: utc, timezone and timer are set each as a whole.
 	// +optional
 	Clock *Clock `json:"clock,omitempty"`
 	// Features are set as a whole.

@@ -174,7 +174,7 @@ func parts(own, preset *DomainSpec) []part {
 	if clock == nil {
 		clock = &Clock{}
 	}
-	for _, p := range slices.Concat(whole("clock.utc", &clock.UTC, preset.Clock.UTC), whole("clock.timer", &clock.Timer, preset.Clock.Timer)) {
+	for _, p := range slices.Concat(whole("clock.utc", &clock.UTC, preset.Clock.UTC), whole("clock.timer", &clock.Timer, preset.Clock.Timer), text("clock.timezone", &clock.Timezone, preset.Clock.Timezone)) {
 		take := p.take
 		p.take = func() {
 			take()
@@ -192,6 +192,18 @@ func whole[T any](path string, own **T, preset *T) []part {
 	}
 	p := part{path: "spec.domain." + path, wanted: asJSON(preset), take: func() { *own = preset }}
 	if !isUnset(*own) {
+		p.had = asJSON(*own)
+	}
+	return []part{p}
+}
+
+// text is a part that is a text, if the preset sets it.
+func text(path string, own *string, preset string) []part {
+	if preset == "" {
+		return nil
+	}
+	p := part{path: "spec.domain." + path, wanted: asJSON(preset), take: func() { *own = preset }}
+	if *own != "" {
 		p.had = asJSON(*own)
 	}
 	return []part{p}

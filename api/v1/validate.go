@@ -64,6 +64,7 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	}
 	errs = append(errs, validateFirmware(spec.Domain.Firmware, domain.Child("firmware"))...)
 	errs = append(errs, validateUEFI(&spec.Domain, domain)...)
+	errs = append(errs, validateChassis(spec.Domain.Chassis, domain.Child("chassis"))...)
 	errs = append(errs, validateHyperv(&spec.Domain, domain)...)
 	errs = append(errs, validateClock(spec.Domain.Clock, domain.Child("clock"))...)
 	if f := spec.Domain.Features; f != nil && f.APIC != nil && f.APIC.Enabled != nil && !*f.APIC.Enabled {

@@ -69,3 +69,36 @@ func TestRunClock(t *testing.T) {
 		})
 	}
 }
+
+// TestRunBoard: the guest sees the chassis, and has a window for PCI above 4 GiB unless the VMI takes it away.
+func TestRunBoard(t *testing.T) {
+	t.Parallel()
+	const windows = `grep -c '^[0-9a-f]\{9,\}-.*PCI Bus' /proc/iomem`
+	t.Run("plain", func(t *testing.T) {
+		t.Parallel()
+		s := tiny(t, "").begin()
+		s.out.Expect("tiny: up")
+		if got := s.says("high", windows); got != "1" {
+			t.Errorf("%s windows above 4 GiB, want 1", got)
+		}
+	})
+	t.Run("changed", func(t *testing.T) {
+		t.Parallel()
+		s := tiny(t, "    chassis: {manufacturer: 'Example, Inc.', version: '1.2', serial: CH-0001, asset: A 17}\n")
+		text, err := os.ReadFile(s.manifest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := strings.Replace(string(text), "metadata:\n", "metadata:\n  annotations: {kubevirt.io/disablePCIHole64: \"true\"}\n", 1)
+		if err := os.WriteFile(s.manifest, []byte(changed), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s.begin().out.Expect("tiny: up")
+		if got := s.says("high", windows); got != "0" {
+			t.Errorf("%s windows above 4 GiB, want 0", got)
+		}
+		if got, want := s.says("chassis", "cd /sys/class/dmi/id; paste -d/ chassis_vendor chassis_version chassis_serial chassis_asset_tag"), "Example, Inc./1.2/CH-0001/A 17"; got != want {
+			t.Errorf("the chassis is %q, want %q", got, want)
+		}
+	})
+}

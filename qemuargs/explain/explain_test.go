@@ -473,6 +473,8 @@ var notSeen = []*regexp.Regexp{
 	regexp.MustCompile(`^-netdev (type|(vhost)?fds?|vhost) from host\.nics\[\]\.user$`),
 	// Each change is tried once, and the bus of a second disk changes where that disk is no disk of files.
 	regexp.MustCompile(`^-blockdev (read-only|discard) from spec\.domain\.devices\.disks\[\]\.disk\.bus$`),
+	// The changes know no annotations.
+	regexp.MustCompile(` from metadata\.annotations\[\]$`),
 	// A volume is of one kind, and the fields of others are not in its place.
 	regexp.MustCompile(` from spec\.volumes\[\]\.(containerDisk|ephemeral|hostDisk|configMap|secret|downwardAPI|serviceAccount|sysprep)$`),
 }

@@ -77,6 +77,8 @@ func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.
 		CPU:           cpu,
 		MemoryBytes:   guestMemory(domain.Memory.Guest.Value(), why),
 		SMBIOS:        smbios(domain.Firmware, host, why),
+		Chassis:       chassis(domain.Chassis, why),
+		NoPCIHole64:   noPCIHole64(vmi, why),
 		Clock:         clock(domain.Clock, why),
 		MonitorObject: monitorObject(host.QEMUVersion, why),
 		SerialBIOS:    serialBIOS(domain.Firmware, why),

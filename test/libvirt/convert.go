@@ -61,6 +61,14 @@ func (d Domain) XML() ([]byte, error) {
 
 func sysinfo(m *qemuargs.Machine) Sysinfo {
 	s := Sysinfo{Type: "smbios"}
+	if c := m.Chassis; c != nil {
+		s.Chassis = &Strings{}
+		for _, e := range []Entry{{"manufacturer", c.Manufacturer}, {"version", c.Version}, {"serial", c.Serial}, {"asset", c.Asset}, {"sku", c.SKU}} {
+			if e.Value != "" {
+				s.Chassis.Entries = append(s.Chassis.Entries, e)
+			}
+		}
+	}
 	for _, e := range []Entry{{"manufacturer", m.SMBIOS.Manufacturer}, {"product", m.SMBIOS.Product}, {"version", m.SMBIOS.Version}, {"serial", m.SMBIOS.Serial}, {"uuid", m.UUID},
 		{"sku", m.SMBIOS.SKU}, {"family", m.SMBIOS.Family}} {
 		if e.Value != "" {
@@ -190,6 +198,9 @@ func pci(a *qemuargs.PCIAddress) *Address {
 
 func controllers(m *qemuargs.Machine) []Controller {
 	out := []Controller{{Type: "pci", Model: "pcie-root"}}
+	if m.NoPCIHole64 {
+		out[0].Hole64 = &Bytes{Unit: "KiB"}
+	}
 	for i, p := range m.RootPorts {
 		address := pci(&p.PCI)
 		if p.PCI.Function == 0 {

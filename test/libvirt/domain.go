@@ -37,8 +37,14 @@ type VCPU struct {
 
 // Sysinfo holds the strings of SMBIOS structure type 1.
 type Sysinfo struct {
-	Type    string  `xml:"type,attr"`
-	Entries []Entry `xml:"system>entry"`
+	Type    string   `xml:"type,attr"`
+	Entries []Entry  `xml:"system>entry"`
+	Chassis *Strings `xml:"chassis"` // of type 3
+}
+
+// Strings are those of another structure.
+type Strings struct {
+	Entries []Entry `xml:"entry"`
 }
 
 // Entry is one such string.
@@ -240,6 +246,7 @@ type Controller struct {
 	Model   string            `xml:"model,attr,omitempty"`
 	Ports   int               `xml:"ports,attr,omitempty"`
 	Target  *ControllerTarget `xml:"target"`
+	Hole64  *Bytes            `xml:"pcihole64"`
 	Driver  *ControllerDriver `xml:"driver"`
 	Address *Address          `xml:"address"`
 }
