@@ -175,8 +175,8 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	starting, abort := context.WithCancel(ctx)
 	l.abort()
 	l.abort = abort
-	client, stopped := l.qmp, l.start.Paused || l.start.Incoming
-	l.ask(ctx, handshakeTimeout, func(context.Context) error { return handshake(starting, client, stopped) }, func(err error) {
+	client, stopped, required := l.qmp, l.start.Paused || l.start.Incoming, l.start.Machine.CPU.Required
+	l.ask(ctx, handshakeTimeout, func(context.Context) error { return handshake(starting, client, stopped, required) }, func(err error) {
 		if err != nil {
 			l.hear(ctx, life.HandshakeFailed{Err: err}, nil)
 			return
@@ -185,15 +185,15 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	})
 }
 
-// handshake connects to QEMU's monitor and lets the guest run, unless its CPUs are to stay stopped.
-func handshake(ctx context.Context, client *qmp.Client, stopped bool) error {
+// handshake connects to QEMU's monitor and lets the guest run, unless its CPUs are to stay stopped, or lack a feature.
+func handshake(ctx context.Context, client *qmp.Client, stopped bool, required []string) error {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	if err := client.Connect(); err != nil {
 		return fmt.Errorf("connect to QEMU: %w", err)
 	}
-	if stopped {
-		return nil
+	if err := hasRequired(ctx, client, required); err != nil || stopped {
+		return err
 	}
 	if err := client.Cont(ctx); err != nil {
 		return fmt.Errorf("run the guest: %w", err)

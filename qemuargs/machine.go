@@ -96,6 +96,8 @@ type CPU struct {
 	Threads uint32 `json:"threads"`
 	// Flags are added to the model, such as kvmclock=off.
 	Flags []string `json:"flags,omitempty"`
+	// Required are features without which the guest must not run. QEMU only warns of those that its host lacks.
+	Required []string `json:"required,omitempty"`
 	// MaxSockets, of Cores and Threads each, is how many sockets the machine can have; 0 means
 	// no more than Sockets.
 	MaxSockets uint32 `json:"maxSockets,omitempty"`

@@ -45,7 +45,7 @@ func (m *Machine) boardArgs() []Arg {
 		{Flag: "-global", Value: "ICH9-LPC.disable_s4=1", Rule: "no suspend to disk: nobody would wake the guest"},
 	}
 	if m.NoPCIHole64 {
-		args = append(args, Arg{Flag: "-global", Value: Options{{Key: "q35-pcihost.pci-hole64-size", Value: "0", Rule: "no window for PCI devices above 4 GiB"}}, From: "noPCIHole64"})
+		args = append(args, Arg{Flag: "-global", Value: Options{{Key: "q35-pcihost.pci-hole64-size", Value: "0K", Rule: "no window for PCI devices above 4 GiB"}}, From: "noPCIHole64"})
 	}
 	// Without KVM there is no such device, and QEMU would warn.
 	if m.Clock.PITPolicy != "" && m.Accelerator == KVM {

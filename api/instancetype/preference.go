@@ -37,6 +37,7 @@ func applyPreference(p *v1beta1.VirtualMachinePreferenceSpec, vmi *v1.VirtualMac
 		}
 		prefer(&spec.Domain.Machine.Type, p.Machine.PreferredMachineType)
 	}
+	applyCPUFeatures(p.CPU, &spec.Domain)
 	applyClock(p.Clock, &spec.Domain)
 	applyFeatures(p.Features, &spec.Domain)
 	applyFirmware(p.Firmware, &spec.Domain)

@@ -24,7 +24,7 @@ type unsupportedAnnotation struct{ name, why string }
 const noHooks = "a hook changes libvirt's domain XML, and there is none here. Some fields do what common hooks do: " +
 	"the SMBIOS serial number is domain.firmware.serial, and the SMBIOS vendor, product, version, SKU and family are smbios in the KubeVirt object; " +
 	"the CPU model is domain.cpu.model; the boot order is bootOrder of disks and interfaces; a disk's serial number is its serial; " +
-	"the kernel's arguments are domain.firmware.kernelBoot.kernelArgs. CPU features, a boot menu and disk tuning have no field yet"
+	"the kernel's arguments are domain.firmware.kernelBoot.kernelArgs. CPU features are domain.cpu.features. A boot menu and disk tuning have no field yet"
 
 func validateAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList

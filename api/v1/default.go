@@ -49,6 +49,7 @@ func defaultDomain(d *DomainSpec, uid types.UID) {
 	}
 	defaultFirmware(d, uid)
 	defaultHyperv(d.Features)
+	defaultEVMCS(d)
 	defaultResources(d)
 	defaultCPU(d)
 	defaultDevices(&d.Devices)

@@ -74,6 +74,7 @@ func TestDefault(t *testing.T) {
 		{"no interface is added to a network", `{networks: [{name: a, pod: {}}]}`, func(vmi *VirtualMachineInstance) any { return vmi.Spec.Domain.Devices }, `{}`},
 		{"Hyper-V", `{domain: {features: {hyperv: {synictimer: {}, tlbflush: {direct: {}}, spinlocks: {}}}}}`, func(vmi *VirtualMachineInstance) any { return vmi.Spec.Domain.Features.Hyperv },
 			`{"vapic":{"enabled":true},"spinlocks":{"spinlocks":4096},"vpindex":{"enabled":true},"synic":{"enabled":true},"synictimer":{},"tlbflush":{"direct":{}}}`},
+		{"Hyper-V within the guest", `{domain: {features: {hyperv: {evmcs: {}}}}}`, cpu, `{"cores":1,"sockets":1,"threads":1,"model":"host-model","features":[{"name":"vmx","policy":"require"}]}`},
 		{"Hyper-V that is off needs nothing", `{domain: {features: {hyperv: {synic: {enabled: false}, evmcs: {enabled: false}, tlbflush: {enabled: false, direct: {}}, spinlocks: {enabled: false}}}}}`,
 			func(vmi *VirtualMachineInstance) any { return vmi.Spec.Domain.Features.Hyperv },
 			`{"spinlocks":{"enabled":false},"synic":{"enabled":false},"tlbflush":{"enabled":false,"direct":{}},"evmcs":{"enabled":false}}`},

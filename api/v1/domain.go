@@ -101,9 +101,11 @@ type CPU struct {
 	// MaxSockets is refused: not supported yet.
 	// +optional
 	MaxSockets UnsupportedNumber `json:"maxSockets,omitempty"`
-	// Features are refused: not supported yet.
+	// Features that the guest's CPUs have beside the model's, or lack.
 	// +optional
-	Features UnsupportedList `json:"features,omitempty"`
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Features []CPUFeature `json:"features,omitempty"`
 	// DedicatedCPUPlacement is refused: not supported yet.
 	// +optional
 	DedicatedCPUPlacement UnsupportedBool `json:"dedicatedCpuPlacement,omitempty"`

@@ -122,9 +122,9 @@ type PresetDomain struct {
 	// +optional
 	IOThreads *NotByPreset `json:"ioThreads,omitempty"`
 
-	// Chassis is refused: not supported yet.
+	// Chassis is refused: a preset does not set it.
 	// +optional
-	Chassis *Unsupported `json:"chassis,omitempty"`
+	Chassis *NotByPreset `json:"chassis,omitempty"`
 	// LaunchSecurity is refused: not supported yet.
 	// +optional
 	LaunchSecurity *Unsupported `json:"launchSecurity,omitempty"`

@@ -227,7 +227,7 @@ func TestValidatePreset(t *testing.T) {
 		"many values":                  {fmt.Sprintf("selector: {matchExpressions: [{key: a, operator: In, values: [%s]}]}", numbered(65, "v%d")), "spec.selector.matchExpressions[0].values"},
 		"no label":                     {"selector: {matchLabels: {'a b': c}}", "spec.selector.matchLabels"},
 		"too many vCPUs":               {forAll + "domain: {cpu: {cores: 20, sockets: 20}}", "spec.domain.cpu"},
-		"a CPU feature":                {forAll + "domain: {cpu: {features: [{}]}}", "spec.domain.cpu.features"},
+		"a CPU feature":                {forAll + "domain: {cpu: {features: [{name: A}]}}", "spec.domain.cpu.features[0].name"},
 		"hyperv":                       {forAll + "domain: {features: {hyperv: {synic: {}, vpindex: {enabled: false}}}}", "spec.domain.features.hyperv.vpindex.enabled"},
 		"I/O threads":                  {forAll + "domain: {ioThreadsPolicy: auto, ioThreads: {}}", "spec.domain.ioThreads"},
 		"no policy of I/O threads":     {forAll + "domain: {ioThreadsPolicy: many}", "spec.domain.ioThreadsPolicy"},

@@ -135,7 +135,8 @@ func validateCPU(d *DomainSpec, path *field.Path) field.ErrorList {
 	if !cpuModel.MatchString(c.Model) {
 		errs = append(errs, field.Invalid(path.Child("cpu", "model"), c.Model, "must be letters, digits, '.', '_' and '-'"))
 	}
-	return errs
+	errs = append(errs, validateCPUFeatures(c.Features, path.Child("cpu", "features"))...)
+	return append(errs, validateEVMCS(d, path)...)
 }
 
 const serialRule = "must be at most 256 letters, digits, '_', '.', '+' and '-'"

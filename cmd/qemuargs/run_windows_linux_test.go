@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/zone"
+	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
 
 // tiny is the run of the sample with the tiny guest, whose domain has more fields.
@@ -100,5 +101,25 @@ func TestRunBoard(t *testing.T) {
 		if got, want := s.says("chassis", "cd /sys/class/dmi/id; paste -d/ chassis_vendor chassis_version chassis_serial chassis_asset_tag"), "Example, Inc./1.2/CH-0001/A 17"; got != want {
 			t.Errorf("the chassis is %q, want %q", got, want)
 		}
+	})
+}
+
+// TestRunCPUFeatures: a guest has not the feature that the VMI disables, and what is only optional does not keep the guest from
+// running. QEMU has no vmx when it emulates: a guest that requires it does not start.
+func TestRunCPUFeatures(t *testing.T) {
+	t.Parallel()
+	t.Run("runs", func(t *testing.T) {
+		t.Parallel()
+		s := tiny(t, "    cpu: {features: [{name: aes, policy: disable}, {name: pclmulqdq}, {name: vmx, policy: optional}]}\n").begin()
+		s.out.Expect("tiny: up")
+		if got := s.says("flags", `for f in aes pclmulqdq vmx; do grep -c "^flags.* $f " /proc/cpuinfo; done | paste -s -d,`); got != "0,1,0" {
+			t.Errorf("the guest's CPU has aes, pclmulqdq, vmx: %s, want 0,1,0", got)
+		}
+	})
+	t.Run("is refused", func(t *testing.T) {
+		t.Parallel()
+		s := tiny(t, "    cpu: {features: [{name: vmx}]}\n").begin()
+		s.notes.Expect(`this node cannot give the guest the CPU feature "vmx", which spec.domain.cpu.features requires`)
+		launchertest.Receive(s.T, s.ended, "the command's end")
 	})
 }

@@ -32,6 +32,7 @@ const (
 	FeaturePostCopy    = "post-copy"       // and go on there before its memory is there
 	FeatureClock       = "clock-offset"    // a clock that is ahead of UTC, or behind
 	FeatureBoard       = "board"           // a chassis of the VMI's, and no window for PCI above 4 GiB
+	FeatureRequired    = "required-cpu"    // a guest whose CPU lacks a required feature does not run
 	FeatureUEFI        = "uefi"            // UEFI, and system management mode on or off
 	FeatureState       = "state"           // UEFI variables, or a TPM, on the claim with the guest's state
 	FeatureTPM         = "tpm"
@@ -45,7 +46,7 @@ const (
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -114,6 +115,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureMigration, r.Incoming},
 		{FeatureClock, r.Machine.Clock.Offset != 0},
 		{FeatureBoard, r.Machine.Chassis != nil || r.Machine.NoPCIHole64},
+		{FeatureRequired, len(r.Machine.CPU.Required) > 0},
 		{FeatureUEFI, r.Machine.Firmware != nil || r.Machine.SMM != ""},
 		{FeatureState, r.Machine.Firmware != nil && r.Machine.Firmware.Variables.InState || r.Machine.TPM != nil && r.Machine.TPM.InState},
 		{FeatureTPM, r.Machine.TPM != nil},

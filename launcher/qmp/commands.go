@@ -119,3 +119,8 @@ const (
 func (c *Client) SetShutdownAction(ctx context.Context, action string) error {
 	return c.Execute(ctx, "set-action", map[string]string{"shutdown": action}, nil)
 }
+
+// HasCPUFeature says whether the guest's CPU at a QOM path has a feature. QEMU has taken away those that its host lacks.
+func (c *Client) HasCPUFeature(ctx context.Context, path, feature string) (has bool, err error) {
+	return has, c.Execute(ctx, "qom-get", map[string]string{"path": path, "property": feature}, &has)
+}

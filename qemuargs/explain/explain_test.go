@@ -142,7 +142,7 @@ var otherTexts = map[string][]string{
 	"bus": {"virtio", "sata", "scsi", "usb"}, "model": {"virtio", "e1000", "e1000e", "Haswell", "host-model"},
 	"type": {"q35", "pc-q35-6.2", "pc-q35-7.2", "vga", "virtio", "bochs", "ramfb"}, "action": {"reset", "poweroff", "shutdown"},
 	"tickPolicy": {"delay", "discard", "catchup"}, "track": {"guest", "wall"}, "guest": {"256Mi", "8Gi"}, "memory": {"256Mi", "8Gi"}, "cpu": {"3"},
-	"timezone": {"America/New_York"}, "uuid": {"5d307ca9-b3ef-428c-8861-06e72d69f223"}, "uid": {"5d307ca9-b3ef-428c-8861-06e72d69f224"}, "macAddress": {"52:54:00:00:00:77"}, "mac": {"0a:58:0a:f4:00:99"},
+	"policy": {"require", "disable"}, "timezone": {"America/New_York"}, "uuid": {"5d307ca9-b3ef-428c-8861-06e72d69f223"}, "uid": {"5d307ca9-b3ef-428c-8861-06e72d69f224"}, "macAddress": {"52:54:00:00:00:77"}, "mac": {"0a:58:0a:f4:00:99"},
 	"cache": {"none", "writethrough", "writeback"}, "io": {"native", "threads"}, "errorPolicy": {"stop", "ignore", "report", "enospace"},
 	"accelerator": {"kvm", "tcg"}, "qemuVersion": {"7.2.22", "8.2.0", "10.1.0", "11.1.3"}, "format": {"raw", "qcow2"},
 }
@@ -473,6 +473,8 @@ var notSeen = []*regexp.Regexp{
 	regexp.MustCompile(`^-netdev (type|(vhost)?fds?|vhost) from host\.nics\[\]\.user$`),
 	// Each change is tried once, and the bus of a second disk changes where that disk is no disk of files.
 	regexp.MustCompile(`^-blockdev (read-only|discard) from spec\.domain\.devices\.disks\[\]\.disk\.bus$`),
+	// The changes add a letter to a name, and no CPU feature has such a name.
+	regexp.MustCompile(`^-cpu  from spec\.domain\.cpu\.features\[\]\.name$`),
 	// The changes know no annotations.
 	regexp.MustCompile(` from metadata\.annotations\[\]$`),
 	// A volume is of one kind, and the fields of others are not in its place.

@@ -38,6 +38,9 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 		errs = append(errs, field.Invalid(path.Child("cpu", "model"), domain.CPU.Model, err.Error()))
 	}
 	m.Type = machineType
+	qemu, _ := release(host.QEMUVersion) // of which the machine type says what is wrong
+	features, required, featureErrs := cpuFeatures(domain.CPU, qemu, path.Child("cpu", "features"), why)
+	m.CPU.Flags, m.CPU.Required, errs = append(features, m.CPU.Flags...), required, append(errs, featureErrs...)
 	if err := clockOffset(domain.Clock, host, &m.Clock, path.Child("clock"), why); err != nil {
 		errs = append(errs, err)
 	}

@@ -56,6 +56,7 @@ func TestRefused(t *testing.T) {
 		"no-vcpu":            {`domain: {cpu: {sockets: 0}}`, []string{"spec.domain.cpu.sockets"}},
 		"vcpus-negative":     {`domain: {cpu: {threads: -1}}`, []string{"spec.domain.cpu.threads"}},
 		"cpu-model-options":  {`domain: {cpu: {model: "max,+vmx"}}`, []string{"spec.domain.cpu.model"}},
+		"cpu-feature":        {`domain: {cpu: {features: [{name: "aes,hv-passthrough"}]}}`, []string{"spec.domain.cpu.features[0].name"}},
 		"machine-pc":         {`domain: {machine: {type: pc}}`, []string{"spec.domain.machine.type"}},
 		"machine-options":    {`domain: {machine: {type: "q35,smm=on"}}`, []string{"spec.domain.machine.type"}},
 		"uuid":               {`domain: {firmware: {uuid: "1"}}`, []string{"spec.domain.firmware.uuid"}},

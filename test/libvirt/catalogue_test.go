@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,6 +82,12 @@ func (f feature) domain(t *testing.T, emulator string) string {
 	// The Machine does not say any more which of the two modes of host CPUs the VMI has.
 	if cpu := f.vmi.Spec.Domain.CPU; cpu != nil && cpu.Model == "host-model" {
 		domain.CPU.Mode = "host-model"
+	}
+	// The Machine has QEMU's names of features.
+	vmi := f.vmi.DeepCopy()
+	v1.Default(vmi)
+	for _, feature := range vmi.Spec.Domain.CPU.Features {
+		domain.CPU.Features = append(domain.CPU.Features, CPUFeature{cmp.Or(string(feature.Policy), "require"), feature.Name})
 	}
 	text, err := domain.XML()
 	if err != nil {

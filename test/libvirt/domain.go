@@ -108,9 +108,16 @@ type Features struct {
 
 // CPU is model and topology.
 type CPU struct {
-	Mode     string   `xml:"mode,attr"`
-	Model    string   `xml:"model,omitempty"`
-	Topology Topology `xml:"topology"`
+	Mode     string       `xml:"mode,attr"`
+	Model    string       `xml:"model,omitempty"`
+	Topology Topology     `xml:"topology"`
+	Features []CPUFeature `xml:"feature"`
+}
+
+// CPUFeature is a feature beside the model's.
+type CPUFeature struct {
+	Policy string `xml:"policy,attr"`
+	Name   string `xml:"name,attr"`
 }
 
 // Topology is the CPUs' arrangement.

@@ -147,9 +147,11 @@ type CPUPreferences struct {
 	// SpreadOptions are of the topology spread.
 	// +optional
 	SpreadOptions *SpreadOptions `json:"spreadOptions,omitempty"`
-	// PreferredCPUFeatures are refused: not supported yet.
+	// PreferredCPUFeatures are cpu.features, those that the template does not name.
 	// +optional
-	PreferredCPUFeatures v1.UnsupportedList `json:"preferredCPUFeatures,omitempty"`
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	PreferredCPUFeatures []v1.CPUFeature `json:"preferredCPUFeatures,omitempty"`
 }
 
 // SpreadOptions say how CPUs are spread.

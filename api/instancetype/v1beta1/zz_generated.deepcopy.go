@@ -59,7 +59,7 @@ func (in *CPUPreferences) DeepCopyInto(out *CPUPreferences) {
 	}
 	if in.PreferredCPUFeatures != nil {
 		in, out := &in.PreferredCPUFeatures, &out.PreferredCPUFeatures
-		*out = make(v1.UnsupportedList, len(*in))
+		*out = make([]v1.CPUFeature, len(*in))
 		copy(*out, *in)
 	}
 }

@@ -1,0 +1,94 @@
+package v1
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// CPUFeature is a feature of the guest's CPUs, beside those of the model (QEMU -cpu NAME=on, NAME=off).
+type CPUFeature struct {
+	// Name is QEMU's or libvirt's, such as vmx, sse4.1 or lahf_lm.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Name string `json:"name"`
+	// Policy is require (the guest has the feature, or does not start), optional and force (the guest has
+	// the feature if its node has), disable or forbid (the guest does not have the feature). Default: require.
+	// +optional
+	// +kubebuilder:validation:Enum="";force;require;optional;disable;forbid
+	Policy FeaturePolicy `json:"policy,omitempty"`
+}
+
+// FeaturePolicy says whether the guest has a CPU feature.
+type FeaturePolicy string
+
+// Policies, with libvirt's names.
+const (
+	FeatureForce    FeaturePolicy = "force"
+	FeatureRequire  FeaturePolicy = "require"
+	FeatureOptional FeaturePolicy = "optional"
+	FeatureDisable  FeaturePolicy = "disable"
+	FeatureForbid   FeaturePolicy = "forbid"
+)
+
+var featurePolicies = []FeaturePolicy{"", FeatureForce, FeatureRequire, FeatureOptional, FeatureDisable, FeatureForbid}
+
+// maxCPUFeatures bounds QEMU's argument.
+const maxCPUFeatures = 256
+
+// cpuFeatureName keeps out what has a meaning in QEMU's argument.
+var cpuFeatureName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+func validateCPUFeatures(features []CPUFeature, path *field.Path) field.ErrorList {
+	if len(features) > maxCPUFeatures {
+		return field.ErrorList{field.TooMany(path, len(features), maxCPUFeatures)}
+	}
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, f := range features {
+		at, name := path.Index(i), strings.ReplaceAll(f.Name, "_", "-")
+		switch {
+		case !cpuFeatureName.MatchString(f.Name):
+			errs = append(errs, field.Invalid(at.Child("name"), f.Name, "must be the name of a CPU feature, such as vmx: lower-case letters, digits, '.', '_' and '-'"))
+		case seen[name]:
+			errs = append(errs, field.Duplicate(at.Child("name"), f.Name))
+		}
+		seen[name] = true
+		if !slices.Contains(featurePolicies, f.Policy) {
+			errs = append(errs, field.NotSupported(at.Child("policy"), f.Policy, featurePolicies[1:]))
+		}
+	}
+	return errs
+}
+
+const nestedVirtualization = "vmx"
+
+// defaultEVMCS has the CPU feature that evmcs needs. It is KubeVirt's default.
+func defaultEVMCS(d *DomainSpec) {
+	if d.Features == nil || d.Features.Hyperv == nil || !d.Features.Hyperv.EVMCS.Is() {
+		return
+	}
+	if d.CPU == nil {
+		d.CPU = &CPU{}
+	}
+	if !slices.ContainsFunc(d.CPU.Features, func(f CPUFeature) bool { return f.Name == nestedVirtualization }) {
+		d.CPU.Features = append(d.CPU.Features, CPUFeature{Name: nestedVirtualization, Policy: FeatureRequire})
+	}
+}
+
+// validateEVMCS refuses evmcs without the CPU feature that it needs.
+func validateEVMCS(d *DomainSpec, path *field.Path) field.ErrorList {
+	if d.Features == nil || d.Features.Hyperv == nil || !d.Features.Hyperv.EVMCS.Is() {
+		return nil
+	}
+	for i, f := range d.CPU.Features {
+		if f.Name == nestedVirtualization && f.Policy != "" && f.Policy != FeatureRequire {
+			at := path.Child("cpu", "features").Index(i).Child("policy")
+			return field.ErrorList{field.Invalid(at, f.Policy, fmt.Sprintf("%s needs %s: set require", path.Child("features", "hyperv", "evmcs"), nestedVirtualization))}
+		}
+	}
+	return nil
+}
