@@ -120,12 +120,6 @@ type rngProps struct {
 	Filename string `json:"filename" rule:"the kernel's random numbers"`
 }
 
-type memoryProps struct {
-	QOMType string `json:"qom-type" rule:"memory of QEMU's own process"`
-	ID      string `json:"id" rule:"the name that migration knows"`
-	Size    int64  `json:"size" from:"memoryBytes"`
-}
-
 func (m *Machine) platform() []Arg {
 	args := []Arg{
 		{Flag: "-name", Value: Options{{Key: "guest", Value: m.Name, From: "name"}, {Key: "debug-threads", Value: "on", Rule: "QEMU's threads have names"}}, From: "name"},
@@ -136,7 +130,7 @@ func (m *Machine) platform() []Arg {
 		{Flag: "-accel", Value: m.accel(), From: "accelerator"},
 		{Flag: "-cpu", Value: m.CPU.model(), Of: Part{Field: "cpu"}},
 		{Flag: "-m", Value: m.memory(), From: "memoryBytes"},
-		{Flag: "-object", Value: memoryProps{QOMType: "memory-backend-ram", ID: ramID, Size: m.MemoryBytes}, From: "memoryBytes"},
+		m.ram(),
 		{Flag: "-overcommit", Value: "mem-lock=off", Rule: "QEMU does not lock the guest's memory: the guest takes it as it uses it"},
 		{Flag: "-smp", Value: m.CPU.smp(), Of: Part{Field: "cpu"}},
 		{Flag: "-uuid", Value: m.UUID, From: "uuid"},

@@ -56,6 +56,8 @@ type Machine struct {
 	CPU   CPU    `json:"cpu"`
 	// MemoryBytes is the guest's RAM, a multiple of 1 MiB.
 	MemoryBytes int64 `json:"memoryBytes"`
+	// HugePageBytes is the size of the node's huge pages that are the guest's memory; 0 for pages of the usual size.
+	HugePageBytes int64 `json:"hugePageBytes,omitempty"`
 	// Memory, if set, has places for more memory.
 	Memory  *MemoryPlaces `json:"memory,omitempty"`
 	SMBIOS  SMBIOS        `json:"smbios"`

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -51,8 +52,13 @@ func conflicts(size *v1beta1.VirtualMachineInstancetypeSpec, vmi *v1.VirtualMach
 		conflict(cpu.Sockets != 0, domain.Child("cpu", "sockets"))
 		conflict(cpu.Threads != 0, domain.Child("cpu", "threads"))
 		conflict(cpu.Model != "" && size.CPU.Model != "", domain.Child("cpu", "model"))
+		conflict(cpu.MaxSockets != 0 && size.CPU.MaxSockets != 0, domain.Child("cpu", "maxSockets"))
 	}
-	conflict(spec.Domain.Memory != nil && spec.Domain.Memory.Guest != nil, domain.Child("memory", "guest"))
+	if memory := spec.Domain.Memory; memory != nil {
+		conflict(memory.Guest != nil, domain.Child("memory", "guest"))
+		conflict(memory.Hugepages != nil && size.Memory.Hugepages != nil, domain.Child("memory", "hugepages"))
+		conflict(memory.MaxGuest != nil && size.Memory.MaxGuest != nil, domain.Child("memory", "maxGuest"))
+	}
 	resources := domain.Child("resources")
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		_, requested := spec.Domain.Resources.Requests[name]
@@ -84,11 +90,21 @@ func applySize(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1
 		spec.Domain.CPU.Model = size.CPU.Model
 	}
 	errs := spread(size.CPU.Guest, preference, spec.Domain.CPU)
+	if size.CPU.MaxSockets != 0 {
+		spec.Domain.CPU.MaxSockets = size.CPU.MaxSockets
+		spec.Domain.CPU.LimitMaxSockets()
+	}
 	if spec.Domain.Memory == nil {
 		spec.Domain.Memory = &v1.Memory{}
 	}
 	guest := size.Memory.Guest.DeepCopy()
 	spec.Domain.Memory.Guest = &guest
+	if size.Memory.Hugepages != nil {
+		spec.Domain.Memory.Hugepages = size.Memory.Hugepages.DeepCopy()
+	}
+	if size.Memory.MaxGuest != nil {
+		spec.Domain.Memory.MaxGuest = ptr.To(size.Memory.MaxGuest.DeepCopy())
+	}
 	if percent := int64(size.Memory.OvercommitPercent); percent > 0 {
 		if spec.Domain.Resources.Requests == nil {
 			spec.Domain.Resources.Requests = v1.ResourceList{}

@@ -78,6 +78,7 @@ func defaultResources(d *DomainSpec) {
 			return
 		}
 	}
+	d.Memory.Guest = d.Memory.Hugepages.defaultMemory()
 }
 
 func defaultCPU(d *DomainSpec) {

@@ -98,9 +98,12 @@ type CPU struct {
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._-]*$`
 	Model string `json:"model,omitempty"`
 
-	// MaxSockets is refused: not supported yet.
+	// MaxSockets is how many sockets the guest can have, those that it begins with among them (QEMU -smp maxcpus). The guest
+	// sees the places. Default: no more than it begins with.
 	// +optional
-	MaxSockets UnsupportedNumber `json:"maxSockets,omitempty"`
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=512
+	MaxSockets uint32 `json:"maxSockets,omitempty"`
 	// Features that the guest's CPUs have beside the model's, or lack.
 	// +optional
 	// +listType=atomic
@@ -132,13 +135,15 @@ type Memory struct {
 	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
 	Guest *resource.Quantity `json:"guest,omitempty"`
 
-	// MaxGuest is refused: not supported yet.
+	// MaxGuest is how much memory the guest can have, Guest included (QEMU -m maxmem). Default: no more than Guest. Exponents
+	// are refused.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="false",message="not supported yet"
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
 	MaxGuest *resource.Quantity `json:"maxGuest,omitempty"`
-	// Hugepages are refused: not supported yet.
+	// Hugepages of the node are the guest's memory.
 	// +optional
-	Hugepages *Unsupported `json:"hugepages,omitempty"`
+	Hugepages *Hugepages `json:"hugepages,omitempty"`
 	// ReservedOverhead is refused: not supported yet.
 	// +optional
 	ReservedOverhead *Unsupported `json:"reservedOverhead,omitempty"`

@@ -59,6 +59,9 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	domain := path.Child("domain")
 	errs = append(errs, validateMemory(&spec.Domain, domain)...)
 	errs = append(errs, validateCPU(&spec.Domain, domain)...)
+	if spec.Domain.Memory.Guest != nil {
+		errs = append(errs, validateCeiling(&spec.Domain, domain)...)
+	}
 	if t := spec.Domain.Machine.Type; !machineType.MatchString(t) {
 		errs = append(errs, field.Invalid(domain.Child("machine", "type"), t, "must be q35 or pc-q35-X.Y"))
 	}
@@ -93,12 +96,10 @@ func validateMemory(d *DomainSpec, path *field.Path) field.ErrorList {
 			"no memory requested: set it, or resources.requests.memory, or resources.limits.memory")}
 	}
 	var errs field.ErrorList
-	if d.Memory.MaxGuest != nil {
-		errs = append(errs, field.Forbidden(path.Child("memory", "maxGuest"), notSupported))
-	}
 	if v := guest.Value(); v < minGuestMemory || v > maxGuestMemory {
 		errs = append(errs, field.Invalid(path.Child("memory", "guest"), guest.String(), "must be between 1M and 64Ti"))
 	}
+	errs = append(errs, validateHugepages(d.Memory, path.Child("memory"))...)
 	return append(errs, validateResources(d, path.Child("resources"))...)
 }
 

@@ -113,19 +113,20 @@ func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Resource
 	if r.Limits == nil {
 		r.Limits = corev1.ResourceList{}
 	}
+	huge := bookHugePages(r, domain.Memory)
 	memory, ok := r.Requests[corev1.ResourceMemory]
 	if !ok {
 		if memory, ok = r.Limits[corev1.ResourceMemory]; !ok {
 			memory = guestRequest(domain.Memory.Guest, config.Cluster)
 		}
 	}
-	request := memory.Value() + overhead
-	if domain.Resources.OvercommitGuestOverhead {
+	request := max(memory.Value()-huge, 0) + overhead
+	if domain.Resources.OvercommitGuestOverhead && huge == 0 {
 		request = memory.Value()
 	}
 	r.Requests[corev1.ResourceMemory] = *resource.NewQuantity(request, resource.BinarySI)
 	if limit, ok := r.Limits[corev1.ResourceMemory]; ok {
-		r.Limits[corev1.ResourceMemory] = *resource.NewQuantity(limit.Value()+overhead, resource.BinarySI)
+		r.Limits[corev1.ResourceMemory] = *resource.NewQuantity(max(limit.Value()-huge, 0)+overhead, resource.BinarySI)
 	}
 	if _, ok := r.Requests[corev1.ResourceCPU]; !ok {
 		r.Requests[corev1.ResourceCPU] = cpuRequest(domain.CPU.VCPUs(), config.Cluster)

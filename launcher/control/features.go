@@ -41,12 +41,13 @@ const (
 	FeatureDiskTuning  = "disk-tuning"     // disks' cache modes, kinds of I/O, error policies, block sizes, threads; disks that guests share
 	FeatureDeviceTags  = "device-tags"     // a ConfigDrive seed that tells of devices
 	FeatureDiskTuning  = "disk-tuning"     // disks' cache modes, kinds of I/O, error policies, block sizes, threads and buses; LUNs; disks that guests share; transitional devices
+	FeatureHugePages   = "huge-pages"      // the guest's memory is huge pages of the node
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -116,6 +117,7 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureClock, r.Machine.Clock.Offset != 0},
 		{FeatureBoard, r.Machine.Chassis != nil || r.Machine.NoPCIHole64},
 		{FeatureRequired, len(r.Machine.CPU.Required) > 0},
+		{FeatureHugePages, r.Machine.HugePageBytes != 0},
 		{FeatureUEFI, r.Machine.Firmware != nil || r.Machine.SMM != ""},
 		{FeatureState, r.Machine.Firmware != nil && r.Machine.Firmware.Variables.InState || r.Machine.TPM != nil && r.Machine.TPM.InState},
 		{FeatureTPM, r.Machine.TPM != nil},

@@ -141,7 +141,7 @@ type step struct {
 var otherTexts = map[string][]string{
 	"bus": {"virtio", "sata", "scsi", "usb"}, "model": {"virtio", "e1000", "e1000e", "Haswell", "host-model"},
 	"type": {"q35", "pc-q35-6.2", "pc-q35-7.2", "vga", "virtio", "bochs", "ramfb"}, "action": {"reset", "poweroff", "shutdown"},
-	"tickPolicy": {"delay", "discard", "catchup"}, "track": {"guest", "wall"}, "guest": {"256Mi", "8Gi"}, "memory": {"256Mi", "8Gi"}, "cpu": {"3"},
+	"tickPolicy": {"delay", "discard", "catchup"}, "track": {"guest", "wall"}, "guest": {"256Mi", "4Gi", "8Gi"}, "pageSize": {"2Mi", "1Gi"}, "maxGuest": {"2Gi", "8Gi"}, "memory": {"256Mi", "8Gi"}, "cpu": {"3"},
 	"policy": {"require", "disable"}, "timezone": {"America/New_York"}, "uuid": {"5d307ca9-b3ef-428c-8861-06e72d69f223"}, "uid": {"5d307ca9-b3ef-428c-8861-06e72d69f224"}, "macAddress": {"52:54:00:00:00:77"}, "mac": {"0a:58:0a:f4:00:99"},
 	"cache": {"none", "writethrough", "writeback"}, "io": {"native", "threads"}, "errorPolicy": {"stop", "ignore", "report", "enospace"},
 	"accelerator": {"kvm", "tcg"}, "qemuVersion": {"7.2.22", "8.2.0", "10.1.0", "11.1.3"}, "format": {"raw", "qcow2"},
@@ -151,6 +151,7 @@ var otherTexts = map[string][]string{
 var absent = map[string]any{
 	"spec.domain.devices.autoattachSerialConsole": false, "spec.domain.devices.autoattachMemBalloon": false, "spec.domain.devices.autoattachGraphicsDevice": true,
 	"spec.domain.firmware.bootloader.efi": map[string]any{"secureBoot": false}, "spec.domain.features.smm.enabled": true,
+	"spec.domain.memory.hugepages": map[string]any{"pageSize": "2Mi"}, "spec.domain.memory.maxGuest": "16Gi", "spec.domain.cpu.maxSockets": 8,
 	"spec.domain.features.acpi.enabled": false, "spec.domain.devices.networkInterfaceMultiqueue": true, "spec.domain.firmware.serial": "SN-1",
 	"spec.domain.devices.video.type": "ramfb", "spec.domain.cpu.threads": 2, "spec.domain.cpu.sockets": 2, "spec.domain.cpu.cores": 4,
 	"spec.domain.devices.disks[0].bootOrder": 3, "spec.domain.devices.disks[1].bootOrder": 4, "spec.domain.devices.interfaces[0].bootOrder": 2,

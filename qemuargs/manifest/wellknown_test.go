@@ -64,6 +64,7 @@ spec:
 	}
 	for name, want := range map[string][]string{
 		"u1.nano":        {"512"},
+		"m1.large1gi":    {`"hugetlbsize":1073741824`},
 		"rhel.8.dpdk":    {"cores=4", "threads=2"},
 		"legacy":         {"e1000", "ide-hd"},
 		"alpine":         {"virtio-rng", "virtio-blk", "virtio-net"},

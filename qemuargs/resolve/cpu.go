@@ -36,7 +36,8 @@ func cpu(domain *v1.DomainSpec, accelerator qemuargs.Accelerator, why *Decisions
 	return qemuargs.CPU{
 		Model:   model,
 		Sockets: domain.CPU.Sockets, Cores: domain.CPU.Cores, Threads: domain.CPU.Threads,
-		Flags: paravirtualFlags(domain, accelerator, why),
+		Flags:      paravirtualFlags(domain, accelerator, why),
+		MaxSockets: maxSockets(domain.CPU, why),
 	}, err
 }
 

@@ -10,7 +10,8 @@ import (
 const unlessOff = "there unless it is turned off"
 
 // attach adds the devices other than disks and network cards.
-func attach(devices *v1.Devices, host Host, m *qemuargs.Machine, slots *allocator, why *Decisions) {
+func attach(domain *v1.DomainSpec, host Host, m *qemuargs.Machine, slots *allocator, why *Decisions) {
+	devices := &domain.Devices
 	if devices.Rng != nil {
 		m.RNG = &qemuargs.RNG{PCI: integrated(rngSlot), Transitional: devices.Transitional()}
 		why.add("rng.transitional", transitionalField, "")
@@ -19,9 +20,9 @@ func attach(devices *v1.Devices, host Host, m *qemuargs.Machine, slots *allocato
 	}
 	why.add("balloon", "spec.domain.devices.autoattachMemBalloon", unlessOff)
 	if enabled(devices.AutoattachMemBalloon) {
-		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot), NoReporting: host.NoFreePageReporting, Transitional: devices.Transitional()}
+		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot), NoReporting: host.NoFreePageReporting || keepsPages(domain), Transitional: devices.Transitional()}
 		why.add("balloon.transitional", transitionalField, "")
-		why.add("balloon.noReporting", "host.noFreePageReporting", "")
+		why.add("balloon.noReporting", "host.noFreePageReporting spec.domain.memory.hugepages", "a guest of huge pages keeps its pages")
 		why.add("balloon.pci", "", ownSlot)
 	}
 	if devices.Watchdog != nil {

@@ -55,7 +55,7 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 	m.NICs = nics(vmi, host, board, slots, why)
 	errs = append(errs, disks(vmi, host, m, slots, why)...)
 	boot(devices, m.Disks, why)
-	attach(devices, host, m, slots, why)
+	attach(domain, host, m, slots, why)
 	if m.RootPorts, err = slots.rootPorts(m.MemoryBytes); err != nil {
 		errs = append(errs, field.Invalid(path.Child("devices"), "", err.Error()))
 	}
@@ -79,6 +79,8 @@ func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.
 		NoACPI:        domain.Features != nil && domain.Features.ACPI.Enabled != nil && !*domain.Features.ACPI.Enabled,
 		CPU:           cpu,
 		MemoryBytes:   guestMemory(domain.Memory.Guest.Value(), why),
+		HugePageBytes: hugePages(domain.Memory, why),
+		Memory:        memoryPlaces(domain.Memory, why),
 		SMBIOS:        smbios(domain.Firmware, host, why),
 		Chassis:       chassis(domain.Chassis, why),
 		NoPCIHole64:   noPCIHole64(vmi, why),

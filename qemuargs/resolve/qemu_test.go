@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/internal/hugepagetest"
 	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -86,6 +87,7 @@ func refusesDevice(t *testing.T, q program, m *qemuargs.Machine) {
 // startStopped starts the machine and returns what QEMU said on standard error.
 func startStopped(t *testing.T, q program, m *qemuargs.Machine) (said string) {
 	relocate(t, m)
+	lendPages(t, m)
 	monitor, files := inherited(t, m)
 	args := m.Args()
 	cmd := q.command(qemuargs.Strings(args)...)
@@ -178,6 +180,23 @@ func relocate(t *testing.T, m *qemuargs.Machine) {
 	}
 	if m.Graphics != nil {
 		m.Graphics.Socket = filepath.Join(dir, "vnc")
+	}
+}
+
+// lendPages lends the machine huge pages. Few kernels have 1 GiB in one piece once they run: then pages of 2 MiB are the
+// machine's, with the same arguments but for the number.
+func lendPages(t *testing.T, m *qemuargs.Machine) {
+	if m.HugePageBytes == 0 {
+		return
+	}
+	err := hugepagetest.Lend(t, m.HugePageBytes, m.MemoryBytes)
+	if err != nil && m.HugePageBytes > 2<<20 {
+		t.Logf("pages of 2 MiB instead of %d MiB: %v", m.HugePageBytes>>20, err)
+		m.HugePageBytes = 2 << 20
+		err = hugepagetest.Lend(t, m.HugePageBytes, m.MemoryBytes)
+	}
+	if err != nil {
+		t.Fatalf("THIS MACHINE HAS NO HUGE PAGES, and they cannot be tested (run the tests as root): %v", err)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestRefused(t *testing.T) {
 		"cloud-init-1-MB":    {`volumes: [` + root + `, {name: seed, cloudInitNoCloud: {userData: "` + strings.Repeat("x", 1<<20) + `"}}]`, []string{"spec.volumes[1].cloudInitNoCloud.userData"}},
 		"sound":              {`domain: {devices: {sound: {}}}`, []string{"spec.domain.devices.sound"}},
 		"gpus":               {`domain: {devices: {gpus: [{name: a, deviceName: b}]}}`, []string{"spec.domain.devices.gpus"}},
-		"hugepages":          {`domain: {memory: {hugepages: {pageSize: 2Mi}}}`, []string{"spec.domain.memory.hugepages"}},
+		"hugepages":          {`domain: {memory: {hugepages: {pageSize: 64Ki}}}`, []string{"spec.domain.memory.hugepages.pageSize"}},
 		"dedicated-cpus":     {`domain: {cpu: {dedicatedCpuPlacement: true}}`, []string{"spec.domain.cpu.dedicatedCpuPlacement"}},
 		"eviction":           {`evictionStrategy: Evict`, []string{"spec.evictionStrategy"}},
 		"probe":              {`livenessProbe: {tcpSocket: {port: 80}, guestAgentPing: {}}`, []string{"spec.livenessProbe"}},

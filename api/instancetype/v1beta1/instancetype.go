@@ -116,9 +116,11 @@ type CPUInstancetype struct {
 	// Realtime is refused: not supported yet.
 	// +optional
 	Realtime *v1.Unsupported `json:"realtime,omitempty"`
-	// MaxSockets is refused: not supported yet.
+	// MaxSockets is how many sockets the guest can have.
 	// +optional
-	MaxSockets v1.UnsupportedNumber `json:"maxSockets,omitempty"`
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=512
+	MaxSockets uint32 `json:"maxSockets,omitempty"`
 }
 
 // MemoryInstancetype is the guest's memory.
@@ -134,10 +136,12 @@ type MemoryInstancetype struct {
 	// +kubebuilder:validation:Maximum=100
 	OvercommitPercent int32 `json:"overcommitPercent,omitempty"`
 
-	// Hugepages are refused: not supported yet.
+	// Hugepages of the node are the guest's memory.
 	// +optional
-	Hugepages *v1.Unsupported `json:"hugepages,omitempty"`
-	// MaxGuest is refused: not supported yet.
+	Hugepages *v1.Hugepages `json:"hugepages,omitempty"`
+	// MaxGuest is how much memory the guest can have, Guest included. Exponents are refused.
 	// +optional
-	MaxGuest *v1.Unsupported `json:"maxGuest,omitempty"`
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
+	MaxGuest *resource.Quantity `json:"maxGuest,omitempty"`
 }

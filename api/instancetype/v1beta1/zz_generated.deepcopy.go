@@ -325,13 +325,13 @@ func (in *MemoryInstancetype) DeepCopyInto(out *MemoryInstancetype) {
 	out.Guest = in.Guest.DeepCopy()
 	if in.Hugepages != nil {
 		in, out := &in.Hugepages, &out.Hugepages
-		*out = new(v1.Unsupported)
+		*out = new(v1.Hugepages)
 		**out = **in
 	}
 	if in.MaxGuest != nil {
 		in, out := &in.MaxGuest, &out.MaxGuest
-		*out = new(v1.Unsupported)
-		**out = **in
+		x := (*in).DeepCopy()
+		*out = &x
 	}
 }
 
