@@ -25,6 +25,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/pinning"
 	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
@@ -51,6 +52,8 @@ type Config struct {
 	// DiskPatience is how long a start waits for a disk that another process on the node still
 	// uses: when a pod was deleted by force, its QEMU lives on for seconds. 0: no wait.
 	DiskPatience time.Duration
+	// HostCPUs are the CPUs that the launcher may run on. Nil: as the kernel says.
+	HostCPUs func() ([]pinning.CPU, error)
 	// Stdout gets what the guest writes to its serial port; QEMU's own
 	// messages go to Stderr.
 	Stdout, Stderr *os.File
@@ -110,6 +113,7 @@ type launcher struct {
 	images map[string]*os.File // of disks in volumes, likewise
 	abort  context.CancelFunc  // ends the preparation or the handshake
 
+	cpus *pinning.Plan // nil for a guest that shares its CPUs
 	qemu *process.QEMU
 	tpm  *process.TPM // nil without a TPM
 	// arrivingTPM is the open folder of a TPM in a volume, until its guest has arrived and runs.

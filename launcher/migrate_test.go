@@ -66,14 +66,20 @@ func (m *move) aim(disks ...string) {
 	if m.configure != nil {
 		m.configure(&m.target.request)
 	}
+	m.receive()
+	for _, disk := range disks {
+		m.connect(control.CommandMirrorDisk, control.CommandExportDisk, control.DiskRequest{Disk: disk})
+	}
+}
+
+// receive has the target wait for the guest, and opens the channel for the guest's state.
+func (m *move) receive() {
+	m.source.Helper()
 	m.target.request.Incoming = true
 	m.target.request.Needs = m.target.request.NeededFeatures()
 	m.target.must(m.target.call(control.CommandStart, m.target.request, nil))
 	m.target.until(control.StateReceiving)
 	m.connect(control.CommandOpenChannel, control.CommandOpenChannel, nil)
-	for _, disk := range disks {
-		m.connect(control.CommandMirrorDisk, control.CommandExportDisk, control.DiskRequest{Disk: disk})
-	}
 }
 
 // connect opens a channel at both launchers and connects the two.

@@ -14,6 +14,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/pinning"
 	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
@@ -104,13 +105,17 @@ func startFiles(brought []control.File, request *control.StartRequest) (map[stri
 
 // exec starts QEMU. Beside the loop it then does the QMP handshake and lets the guest run.
 func (l *launcher) exec(ctx context.Context) error {
-	if err := l.serveDHCP(); err != nil {
+	err := l.serveDHCP()
+	if err != nil {
 		return err
 	}
 	l.stderr = podlog.New(l.Stderr, "messages of QEMU", stderrBytesPerSecond, stderrBurst, l.Log)
 	maps.Copy(l.files, l.images) // their names differ
 	l.images = nil
 	l.start.Machine.Clock = l.start.Machine.Clock.At(time.Now())
+	if l.cpus, err = l.dedicate(); err != nil {
+		return err
+	}
 	if err := l.startTPM(ctx); err != nil {
 		return err
 	}
@@ -176,7 +181,8 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	l.abort()
 	l.abort = abort
 	client, stopped, required := l.qmp, l.start.Paused || l.start.Incoming, l.start.Machine.CPU.Required
-	l.ask(ctx, handshakeTimeout, func(context.Context) error { return handshake(starting, client, stopped, required) }, func(err error) {
+	plan, pid := l.cpus, l.qemu.PID()
+	l.ask(ctx, handshakeTimeout, func(context.Context) error { return handshake(starting, client, plan, pid, stopped, required) }, func(err error) {
 		if err != nil {
 			l.hear(ctx, life.HandshakeFailed{Err: err}, nil)
 			return
@@ -185,15 +191,24 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	})
 }
 
-// handshake connects to QEMU's monitor and lets the guest run, unless its CPUs are to stay stopped, or lack a feature.
-func handshake(ctx context.Context, client *qmp.Client, stopped bool, required []string) error {
+// handshake connects to QEMU's monitor, gives the guest's CPUs their places, and lets the guest run, unless its CPUs are to
+// stay stopped, or lack a feature.
+func handshake(ctx context.Context, client *qmp.Client, plan *pinning.Plan, pid int, stopped bool, required []string) error {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	if err := client.Connect(); err != nil {
 		return fmt.Errorf("connect to QEMU: %w", err)
 	}
-	if err := hasRequired(ctx, client, required); err != nil || stopped {
+	if err := hasRequired(ctx, client, required); err != nil {
 		return err
+	}
+	if plan != nil {
+		if err := pin(ctx, client, plan, pid); err != nil {
+			return err
+		}
+	}
+	if stopped {
+		return nil
 	}
 	if err := client.Cont(ctx); err != nil {
 		return fmt.Errorf("run the guest: %w", err)

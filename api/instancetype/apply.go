@@ -52,6 +52,8 @@ func conflicts(size *v1beta1.VirtualMachineInstancetypeSpec, vmi *v1.VirtualMach
 		conflict(cpu.Sockets != 0, domain.Child("cpu", "sockets"))
 		conflict(cpu.Threads != 0, domain.Child("cpu", "threads"))
 		conflict(cpu.Model != "" && size.CPU.Model != "", domain.Child("cpu", "model"))
+		conflict(cpu.DedicatedCPUPlacement && size.CPU.DedicatedCPUPlacement != nil, domain.Child("cpu", "dedicatedCpuPlacement"))
+		conflict(cpu.IsolateEmulatorThread && size.CPU.IsolateEmulatorThread != nil, domain.Child("cpu", "isolateEmulatorThread"))
 		conflict(cpu.MaxSockets != 0 && size.CPU.MaxSockets != 0, domain.Child("cpu", "maxSockets"))
 	}
 	if memory := spec.Domain.Memory; memory != nil {
@@ -90,6 +92,12 @@ func applySize(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1
 		spec.Domain.CPU.Model = size.CPU.Model
 	}
 	errs := spread(size.CPU.Guest, preference, spec.Domain.CPU)
+	if size.CPU.DedicatedCPUPlacement != nil {
+		spec.Domain.CPU.DedicatedCPUPlacement = *size.CPU.DedicatedCPUPlacement
+	}
+	if size.CPU.IsolateEmulatorThread != nil {
+		spec.Domain.CPU.IsolateEmulatorThread = *size.CPU.IsolateEmulatorThread
+	}
 	if size.CPU.MaxSockets != 0 {
 		spec.Domain.CPU.MaxSockets = size.CPU.MaxSockets
 		spec.Domain.CPU.LimitMaxSockets()

@@ -109,12 +109,13 @@ type CPU struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	Features []CPUFeature `json:"features,omitempty"`
-	// DedicatedCPUPlacement is refused: not supported yet.
+	// DedicatedCPUPlacement gives each of the guest's CPUs a CPU of the node to itself. The node's kubelet needs the CPU manager
+	// policy "static". Default: false.
 	// +optional
-	DedicatedCPUPlacement UnsupportedBool `json:"dedicatedCpuPlacement,omitempty"`
-	// IsolateEmulatorThread is refused: not supported yet.
+	DedicatedCPUPlacement bool `json:"dedicatedCpuPlacement,omitempty"`
+	// IsolateEmulatorThread gives QEMU's other threads one more CPU of the node. It needs DedicatedCPUPlacement. Default: false.
 	// +optional
-	IsolateEmulatorThread UnsupportedBool `json:"isolateEmulatorThread,omitempty"`
+	IsolateEmulatorThread bool `json:"isolateEmulatorThread,omitempty"`
 	// NUMA is refused: not supported yet.
 	// +optional
 	NUMA *Unsupported `json:"numa,omitempty"`
@@ -144,9 +145,9 @@ type Memory struct {
 	// Hugepages of the node are the guest's memory.
 	// +optional
 	Hugepages *Hugepages `json:"hugepages,omitempty"`
-	// ReservedOverhead is refused: not supported yet.
+	// ReservedOverhead is memory that the pod books besides the guest's.
 	// +optional
-	ReservedOverhead *Unsupported `json:"reservedOverhead,omitempty"`
+	ReservedOverhead *ReservedOverhead `json:"reservedOverhead,omitempty"`
 }
 
 // Machine is QEMU's machine (-machine).

@@ -59,6 +59,7 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	domain := path.Child("domain")
 	errs = append(errs, validateMemory(&spec.Domain, domain)...)
 	errs = append(errs, validateCPU(&spec.Domain, domain)...)
+	errs = append(errs, validateDedicated(&spec.Domain, domain)...)
 	if spec.Domain.Memory.Guest != nil {
 		errs = append(errs, validateCeiling(&spec.Domain, domain)...)
 	}
@@ -100,6 +101,7 @@ func validateMemory(d *DomainSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("memory", "guest"), guest.String(), "must be between 1M and 64Ti"))
 	}
 	errs = append(errs, validateHugepages(d.Memory, path.Child("memory"))...)
+	errs = append(errs, validateReservedOverhead(d.Memory, path.Child("memory"))...)
 	return append(errs, validateResources(d, path.Child("resources"))...)
 }
 

@@ -204,8 +204,14 @@ func (l *launchers) renewLease(ctx context.Context) error {
 	if err := l.configuration.Follow(ctx); err != nil {
 		return err
 	}
+	own := types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: os.Getenv("POD_NAME")}
+	kubelet, err := slots.DialKubelet(filepath.Join(l.options.kubelet, "pod-resources", "kubelet.sock"), own)
+	if err != nil {
+		return err
+	}
+	defer kubelet.Close()
 	writer := &node.LeaseWriter{Client: l.manager.GetClient(), Clock: clock.RealClock{}, Log: l.manager.GetLogger().WithName("lease"),
-		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions}
+		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: kubelet.OwnCPUs}
 	return writer.Start(ctx)
 }
 

@@ -16,6 +16,7 @@ func Start(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine) (control.S
 	request := control.StartRequest{Machine: *machine, GraceSeconds: vmi.GracePeriodSeconds(), Paused: vmi.Spec.StartStrategy == v1.StartStrategyPaused,
 		KeepLauncher: vmi.Annotations[v1.KeepLauncherAnnotation] == "true", NoSerialLog: !ptr.Deref(vmi.Spec.Domain.Devices.LogSerialConsole, true)}
 	request.AgentCredentials = AgentCredentials(vmi)
+	request.DedicatedCPUs = dedicatedCPUs(vmi.Spec.Domain.CPU)
 	var err error
 	request.CloudInit, err = seeds(vmi, machine)
 	return request, err

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +39,8 @@ type LeaseWriter struct {
 	NodeName string
 	Chooser  *accelerator.Chooser
 	Sessions *sessions.Set
+	// OwnCPUs, if set, says whether the kubelet gives containers CPUs of their own.
+	OwnCPUs func(ctx context.Context) (bool, error)
 }
 
 // Start implements manager.Runnable.
@@ -66,6 +69,7 @@ func (w *LeaseWriter) renew(ctx context.Context, choice accelerator.Choice) erro
 	ctx, cancel := context.WithTimeout(ctx, renewInterval/2)
 	defer cancel()
 	lease := w.lease(choice)
+	w.noteCPUs(ctx, lease)
 	empty := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: lease.Name, Namespace: lease.Namespace}}
 	err := w.Client.Patch(ctx, lease.DeepCopy(), client.MergeFrom(empty))
 	if apierrors.IsNotFound(err) {
@@ -75,6 +79,19 @@ func (w *LeaseWriter) renew(ctx context.Context, choice accelerator.Choice) erro
 		return fmt.Errorf("write Lease %s: %w", lease.Name, err)
 	}
 	return nil
+}
+
+// noteCPUs writes nothing where the kubelet does not answer: the Lease then keeps what it says.
+func (w *LeaseWriter) noteCPUs(ctx context.Context, lease *coordinationv1.Lease) {
+	if w.OwnCPUs == nil {
+		return
+	}
+	own, err := w.OwnCPUs(ctx)
+	if err != nil {
+		w.Log.V(1).Info("the Lease does not say whether pods can have CPUs of their own", "error", err.Error())
+		return
+	}
+	lease.Annotations[nodelabel.CPUManagerKey] = strconv.FormatBool(own)
 }
 
 func (w *LeaseWriter) lease(choice accelerator.Choice) *coordinationv1.Lease {

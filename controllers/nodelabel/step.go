@@ -25,6 +25,8 @@ const (
 	// AcceleratorKey is an annotation of Leases and a label of nodes: kvm,
 	// tcg, or none.
 	AcceleratorKey = "kubeqemu.io/accelerator"
+	// CPUManagerKey is an annotation of Leases: "true" if the kubelet gives containers CPUs of their own, "false" if not.
+	CPUManagerKey = "kubeqemu.io/cpu-manager"
 	// ReasonKey is an annotation of Leases: the reason for the accelerator.
 	ReasonKey = "kubeqemu.io/accelerator-reason"
 	// QEMUVersionKey is an annotation of Leases: the versions of the connected launchers'
@@ -81,7 +83,8 @@ func (h heard) left(now time.Time) time.Duration {
 }
 
 // labels are the labels that the node should have. When virt-handler is gone, the
-// accelerator's label stays: nothing says that the accelerator has changed.
+// labels of the accelerator and the CPU manager stay: nothing says that these have changed, and a kubelet that starts anew ends
+// pods whose node selector its node no longer matches.
 func labels(lease *coordinationv1.Lease, alive bool) map[string]string {
 	want := map[string]string{v1.SchedulableLabel: "false"}
 	if alive {
@@ -91,6 +94,9 @@ func labels(lease *coordinationv1.Lease, alive bool) map[string]string {
 		// A node writes its Lease itself. Only known values become a label.
 		if a := lease.Annotations[AcceleratorKey]; slices.Contains(accelerators, a) {
 			want[AcceleratorKey] = a
+		}
+		if own := lease.Annotations[CPUManagerKey]; own == "true" || own == "false" {
+			want[v1.CPUManagerLabel], want[v1.OldCPUManagerLabel] = own, own
 		}
 	}
 	return want

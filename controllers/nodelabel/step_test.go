@@ -65,6 +65,11 @@ func TestListen(t *testing.T) {
 	}
 }
 
+func withCPUs(l *coordinationv1.Lease, own string) *coordinationv1.Lease {
+	l.Annotations[CPUManagerKey] = own
+	return l
+}
+
 func TestLabels(t *testing.T) {
 	const accelerator, schedulable = AcceleratorKey, v1.SchedulableLabel
 	tests := []struct {
@@ -76,6 +81,9 @@ func TestLabels(t *testing.T) {
 		{"emulates", lease(at(1), "tcg"), true, map[string]string{schedulable: "true", accelerator: "tcg"}},
 		{"KVM", lease(at(1), "kvm"), true, map[string]string{schedulable: "true", accelerator: "kvm"}},
 		{"offers nothing", lease(at(1), "none"), true, map[string]string{schedulable: "true", accelerator: "none"}},
+		{"CPUs of their own", withCPUs(lease(at(1), "kvm"), "true"), true, map[string]string{schedulable: "true", accelerator: "kvm", v1.CPUManagerLabel: "true", v1.OldCPUManagerLabel: "true"}},
+		{"shared CPUs, gone", withCPUs(lease(at(1), "kvm"), "false"), false, map[string]string{schedulable: "false", accelerator: "kvm", v1.CPUManagerLabel: "false", v1.OldCPUManagerLabel: "false"}},
+		{"CPUs of a liar", withCPUs(lease(at(1), "kvm"), "x"), true, map[string]string{schedulable: "true", accelerator: "kvm"}},
 		{"gone", lease(at(1), "kvm"), false, map[string]string{schedulable: "false", accelerator: "kvm"}},
 		{"Lease deleted", nil, false, map[string]string{schedulable: "false"}},
 		{"lies", lease(at(1), "kvm\n"), true, map[string]string{schedulable: "true"}},

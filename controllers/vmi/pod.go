@@ -213,6 +213,9 @@ func nodeSelector(vmi *v1.VirtualMachineInstance) map[string]string {
 	selector := map[string]string{}
 	maps.Copy(selector, vmi.Spec.NodeSelector)
 	selector[corev1.LabelArchStable] = vmi.Spec.Architecture
+	if vmi.Spec.Domain.CPU.Dedicated() {
+		selector[v1.CPUManagerLabel] = "true" // which stays while virt-handler is gone
+	}
 	return selector
 }
 

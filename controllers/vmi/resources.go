@@ -48,7 +48,7 @@ func Overhead(vmi *v1.VirtualMachineInstance, emulation bool) int64 {
 	if emulation {
 		total += overheadEmulation
 	}
-	return total + seeds(vmi)
+	return total + seeds(vmi) + domain.Memory.AddedOverhead()
 }
 
 // ioThreads is how many threads for disks there are at most.
@@ -130,6 +130,9 @@ func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Resource
 	}
 	if _, ok := r.Requests[corev1.ResourceCPU]; !ok {
 		r.Requests[corev1.ResourceCPU] = cpuRequest(domain.CPU.VCPUs(), config.Cluster)
+	}
+	if domain.CPU.Dedicated() {
+		bookDedicated(r, domain, overhead)
 	}
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	r.Requests[SlotResource], r.Limits[SlotResource] = one, one

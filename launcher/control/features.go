@@ -35,19 +35,19 @@ const (
 	FeatureRequired    = "required-cpu"    // a guest whose CPU lacks a required feature does not run
 	FeatureUEFI        = "uefi"            // UEFI, and system management mode on or off
 	FeatureState       = "state"           // UEFI variables, or a TPM, on the claim with the guest's state
-	FeatureTPM         = "tpm"
+	FeatureTPM         = "tpm"             // a TPM, by swtpm
 	FeatureConfig      = "config-volumes"  // disks made of config volumes
 	FeatureIPv6        = "ipv6"            // the guest is told of an IPv6 address and a router
-	FeatureDiskTuning  = "disk-tuning"     // disks' cache modes, kinds of I/O, error policies, block sizes, threads; disks that guests share
 	FeatureDeviceTags  = "device-tags"     // a ConfigDrive seed that tells of devices
 	FeatureDiskTuning  = "disk-tuning"     // disks' cache modes, kinds of I/O, error policies, block sizes, threads and buses; LUNs; disks that guests share; transitional devices
+	FeatureDedicated   = "dedicated-cpus"  // each of the guest's CPUs has a CPU of the node to itself
 	FeatureHugePages   = "huge-pages"      // the guest's memory is huge pages of the node
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -117,13 +117,13 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureClock, r.Machine.Clock.Offset != 0},
 		{FeatureBoard, r.Machine.Chassis != nil || r.Machine.NoPCIHole64},
 		{FeatureRequired, len(r.Machine.CPU.Required) > 0},
+		{FeatureDedicated, r.DedicatedCPUs != nil},
 		{FeatureHugePages, r.Machine.HugePageBytes != 0},
 		{FeatureUEFI, r.Machine.Firmware != nil || r.Machine.SMM != ""},
 		{FeatureState, r.Machine.Firmware != nil && r.Machine.Firmware.Variables.InState || r.Machine.TPM != nil && r.Machine.TPM.InState},
 		{FeatureTPM, r.Machine.TPM != nil},
 		{FeatureConfig, slices.ContainsFunc(r.Machine.Disks, func(d qemuargs.Disk) bool { return d.Image.Packed > 0 })},
 		{FeatureIPv6, len(r.IPv6) > 0},
-		{FeatureDiskTuning, len(r.Machine.IOThreads) > 0 || slices.ContainsFunc(r.Machine.Disks, qemuargs.Disk.Tuned)},
 		{FeatureDiskTuning, len(r.Machine.IOThreads) > 0 || r.Machine.Agent != nil && r.Machine.Agent.Transitional || slices.ContainsFunc(r.Machine.Disks, qemuargs.Disk.Tuned)},
 		{FeatureVhostNet, slices.ContainsFunc(r.Machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost })},
 		{FeatureCluster, r.Machine.SMBIOS.Version != "" || r.Machine.SMBIOS.SKU != "" || r.Machine.Balloon != nil && r.Machine.Balloon.NoReporting},

@@ -198,6 +198,8 @@ type StartRequest struct {
 	// KeepLauncher lets the launcher live on after a failure, until it is
 	// asked to end, so that somebody can look around.
 	KeepLauncher bool `json:"keepLauncher,omitempty"`
+	// DedicatedCPUs, if set, gives each of the guest's CPUs one of the pod's.
+	DedicatedCPUs *DedicatedCPUs `json:"dedicatedCPUs,omitempty"`
 	// GraceSeconds is the time from the power button to QEMU's end.
 	GraceSeconds int64 `json:"graceSeconds"`
 }

@@ -28,6 +28,8 @@ var elsewhereFields = []struct{ field, why string }{
 	{"spec.networks[*].multus.networkName", "the network of the pod is set up by it, and QEMU gets a tap"},
 	{"spec.domain.resources.overcommitGuestOverhead", "the pod's memory request follows it"},
 	{"spec.domain.features.apic.enabled", "a q35 machine always has an APIC"},
+	{"spec.domain.cpu.isolateEmulatorThread", "the launcher moves QEMU's threads by it"},
+	{"spec.domain.memory.reservedOverhead", "the pod's memory request follows it"},
 	{"spec.domain.clock.timer.hpet.tickPolicy", "delay is all that QEMU has"},
 	{"spec.domain.clock.timer.rtc.present", "a q35 machine always has an RTC"},
 	{"spec.domain.firmware.kernelBoot.container.imagePullPolicy", "the kubelet pulls the image by it"},

@@ -151,7 +151,7 @@ var otherTexts = map[string][]string{
 var absent = map[string]any{
 	"spec.domain.devices.autoattachSerialConsole": false, "spec.domain.devices.autoattachMemBalloon": false, "spec.domain.devices.autoattachGraphicsDevice": true,
 	"spec.domain.firmware.bootloader.efi": map[string]any{"secureBoot": false}, "spec.domain.features.smm.enabled": true,
-	"spec.domain.memory.hugepages": map[string]any{"pageSize": "2Mi"}, "spec.domain.memory.maxGuest": "16Gi", "spec.domain.cpu.maxSockets": 8,
+	"spec.domain.memory.hugepages": map[string]any{"pageSize": "2Mi"}, "spec.domain.memory.maxGuest": "16Gi", "spec.domain.cpu.maxSockets": 8, "spec.domain.cpu.dedicatedCpuPlacement": true,
 	"spec.domain.features.acpi.enabled": false, "spec.domain.devices.networkInterfaceMultiqueue": true, "spec.domain.firmware.serial": "SN-1",
 	"spec.domain.devices.video.type": "ramfb", "spec.domain.cpu.threads": 2, "spec.domain.cpu.sockets": 2, "spec.domain.cpu.cores": 4,
 	"spec.domain.devices.disks[0].bootOrder": 3, "spec.domain.devices.disks[1].bootOrder": 4, "spec.domain.devices.interfaces[0].bootOrder": 2,

@@ -22,7 +22,7 @@ func attach(domain *v1.DomainSpec, host Host, m *qemuargs.Machine, slots *alloca
 	if enabled(devices.AutoattachMemBalloon) {
 		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot), NoReporting: host.NoFreePageReporting || keepsPages(domain), Transitional: devices.Transitional()}
 		why.add("balloon.transitional", transitionalField, "")
-		why.add("balloon.noReporting", "host.noFreePageReporting spec.domain.memory.hugepages", "a guest of huge pages keeps its pages")
+		why.add("balloon.noReporting", "host.noFreePageReporting spec.domain.memory.hugepages spec.domain.cpu.dedicatedCpuPlacement", "a guest of huge pages, or with CPUs of its own, keeps its pages")
 		why.add("balloon.pci", "", ownSlot)
 	}
 	if devices.Watchdog != nil {

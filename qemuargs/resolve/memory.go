@@ -31,5 +31,8 @@ func maxSockets(cpu *v1.CPU, why *Decisions) uint32 {
 }
 
 // keepsPages says whether the guest's pages stay QEMU's when the guest has freed them, as in KubeVirt. A huge page that QEMU
-// gives back is another pod's before the guest wants it again, and the guest would be killed.
-func keepsPages(domain *v1.DomainSpec) bool { return domain.Memory.Hugepages != nil }
+// gives back is another pod's before the guest wants it again, and the guest would be killed. A guest with CPUs of its own is not to
+// wait for pages that it had before.
+func keepsPages(domain *v1.DomainSpec) bool {
+	return domain.Memory.Hugepages != nil || domain.CPU.Dedicated()
+}

@@ -47,7 +47,7 @@ func (p Plan) kubeconfig(user string, ca, client keyPair) ([]byte, error) {
 func (p Plan) nodeConfigs(n NodePlan, restrictOOMScore bool) (map[string][]byte, error) {
 	data := map[string]any{
 		"Socket": criSocket, "Bin": innerBin, "PauseImage": pauseImage, "Node": innerNode, "RestrictOOMScore": restrictOOMScore,
-		"Address": n.Address, "Cgroup": n.Cgroup, "PodNetworks": n.PodNetworks, "ServiceAPI": p.ServiceAPI(),
+		"Address": n.Address, "Cgroup": n.Cgroup, "PodNetworks": n.PodNetworks, "ServiceAPI": p.ServiceAPI(), "OwnCPUs": p.OwnCPUs,
 	}
 	files := map[string][]byte{"containerd.toml": nil, "kubelet.yaml": nil, "cni/10-pods.conflist": nil}
 	for file := range files {

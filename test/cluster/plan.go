@@ -41,6 +41,8 @@ type Plan struct {
 	Ranges            // those of the first family
 	All      []Ranges // one for each family
 	Nodes    []NodePlan
+	// OwnCPUs: the kubelets give pods CPUs of their own. Only up needs to know: it writes the kubelets' configuration.
+	OwnCPUs bool
 }
 
 // Ranges are the networks of one address family.

@@ -24,6 +24,8 @@ type Options struct {
 	Nodes int
 	// Families are those of nodes, pods and Services.
 	Families Families
+	// OwnCPUs: the kubelets give pods CPUs of their own (the CPU manager policy static), all but one of the machine's.
+	OwnCPUs bool
 }
 
 // upRun brings a cluster up. Its context ends, with a deadProcess as the cause, when any
@@ -62,6 +64,7 @@ func Up(ctx context.Context, o Options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	plan.OwnCPUs = o.OwnCPUs
 	if err := plan.precheck(o.Bin); err != nil {
 		return err
 	}

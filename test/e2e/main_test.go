@@ -8,6 +8,7 @@
 //	KUBEQEMU_E2E_CLUSTER=NAME  the cluster's name (default e2e)
 //	KUBEQEMU_E2E_NODES=2       what some tests need (default 1)
 //	KUBEQEMU_E2E_IPS=dual      the address families: ipv4, dual or ipv6 (default ipv4)
+//	KUBEQEMU_E2E_OWN_CPUS=1    kubelets that give pods CPUs of their own
 //	KUBEQEMU_E2E_LONG=1        outages of minutes, a hundred cycles
 package e2e
 
@@ -119,7 +120,11 @@ func (c *cluster) up() (snapshot, error) {
 		}
 	}
 	c.say("bringing up cluster %q", c.name)
-	if _, err := output("", "cluster", "up", "--name", c.name, "--nodes", c.nodes, "--ips", c.ips); err != nil {
+	up := []string{"up", "--name", c.name, "--nodes", c.nodes, "--ips", c.ips}
+	if os.Getenv(ownCPUsVariable) == "1" {
+		up = append(up, "--own-cpus")
+	}
+	if _, err := output("", "cluster", up...); err != nil {
 		return nil, err
 	}
 	c.say("loading images")

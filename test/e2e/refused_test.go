@@ -99,7 +99,7 @@ func TestRefused(t *testing.T) {
 		"sound":              {`domain: {devices: {sound: {}}}`, []string{"spec.domain.devices.sound"}},
 		"gpus":               {`domain: {devices: {gpus: [{name: a, deviceName: b}]}}`, []string{"spec.domain.devices.gpus"}},
 		"hugepages":          {`domain: {memory: {hugepages: {pageSize: 64Ki}}}`, []string{"spec.domain.memory.hugepages.pageSize"}},
-		"dedicated-cpus":     {`domain: {cpu: {dedicatedCpuPlacement: true}}`, []string{"spec.domain.cpu.dedicatedCpuPlacement"}},
+		"dedicated-cpus":     {`domain: {cpu: {isolateEmulatorThread: true}}`, []string{"spec.domain.cpu.isolateEmulatorThread"}},
 		"eviction":           {`evictionStrategy: Evict`, []string{"spec.evictionStrategy"}},
 		"probe":              {`livenessProbe: {tcpSocket: {port: 80}, guestAgentPing: {}}`, []string{"spec.livenessProbe"}},
 		"start-strategy":     {`startStrategy: Later`, []string{"spec.startStrategy"}},

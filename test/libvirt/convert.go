@@ -37,6 +37,16 @@ func Of(m *qemuargs.Machine, emulator string) (Domain, error) {
 		CPU:     cpu(m.CPU),
 		Clock:   clock(m),
 	}
+	if m.Memory != nil {
+		d.MaxMemory = &MaxMemory{Unit: "b", Value: m.Memory.MaxBytes}
+	}
+	if m.HugePageBytes != 0 {
+		d.Backing = &Backing{Pages: []Page{{Size: m.HugePageBytes, Unit: "b"}}, Source: &Source{"memfd"}}
+	}
+	if c := m.CPU; c.MaxSockets != 0 {
+		d.VCPU.Current, d.VCPU.Count = c.Count(), int(c.MaxSockets*c.Cores*c.Threads)
+		d.CPU.Topology.Sockets = c.MaxSockets
+	}
 	d.Features = &Features{VMPort: &State{"off"}}
 	if !m.NoACPI {
 		d.Features.ACPI = &struct{}{}

@@ -8,19 +8,21 @@ import "encoding/xml"
 // Domain is libvirt's description of a machine (https://libvirt.org/formatdomain.html), as far
 // as a Machine needs it.
 type Domain struct {
-	XMLName  xml.Name  `xml:"domain"`
-	Type     string    `xml:"type,attr"`
-	Name     string    `xml:"name"`
-	UUID     string    `xml:"uuid"`
-	Memory   Bytes     `xml:"memory"`
-	VCPU     VCPU      `xml:"vcpu"`
-	Threads  int       `xml:"iothreads,omitempty"`
-	Sysinfo  Sysinfo   `xml:"sysinfo"`
-	OS       OS        `xml:"os"`
-	Features *Features `xml:"features"`
-	CPU      CPU       `xml:"cpu"`
-	Clock    Clock     `xml:"clock"`
-	Devices  Devices   `xml:"devices"`
+	XMLName   xml.Name   `xml:"domain"`
+	Type      string     `xml:"type,attr"`
+	Name      string     `xml:"name"`
+	UUID      string     `xml:"uuid"`
+	MaxMemory *MaxMemory `xml:"maxMemory"`
+	Memory    Bytes      `xml:"memory"`
+	Backing   *Backing   `xml:"memoryBacking"`
+	VCPU      VCPU       `xml:"vcpu"`
+	Threads   int        `xml:"iothreads,omitempty"`
+	Sysinfo   Sysinfo    `xml:"sysinfo"`
+	OS        OS         `xml:"os"`
+	Features  *Features  `xml:"features"`
+	CPU       CPU        `xml:"cpu"`
+	Clock     Clock      `xml:"clock"`
+	Devices   Devices    `xml:"devices"`
 }
 
 // Bytes is an amount of memory.
@@ -29,9 +31,33 @@ type Bytes struct {
 	Value int64  `xml:",chardata"`
 }
 
-// VCPU is the number of virtual CPUs.
+// MaxMemory is how much the guest can have.
+type MaxMemory struct {
+	Unit  string `xml:"unit,attr"` // always b
+	Value int64  `xml:",chardata"`
+}
+
+// Backing is what the guest's memory is of.
+type Backing struct {
+	Pages  []Page  `xml:"hugepages>page"`
+	Source *Source `xml:"source"`
+}
+
+// Page is the size of huge pages.
+type Page struct {
+	Size int64  `xml:"size,attr"`
+	Unit string `xml:"unit,attr"` // always b
+}
+
+// Source is the kind of memory.
+type Source struct {
+	Type string `xml:"type,attr"`
+}
+
+// VCPU is the number of virtual CPUs: the most that the guest can have, and those that it begins with.
 type VCPU struct {
 	Placement string `xml:"placement,attr"`
+	Current   int    `xml:"current,attr,omitempty"`
 	Count     int    `xml:",chardata"`
 }
 

@@ -104,12 +104,12 @@ type CPUInstancetype struct {
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._-]*$`
 	Model string `json:"model,omitempty"`
 
-	// DedicatedCPUPlacement is refused: not supported yet.
+	// DedicatedCPUPlacement gives each of the guest's CPUs a CPU of the node to itself. Default: false.
 	// +optional
-	DedicatedCPUPlacement v1.UnsupportedBool `json:"dedicatedCPUPlacement,omitempty"`
-	// IsolateEmulatorThread is refused: not supported yet.
+	DedicatedCPUPlacement *bool `json:"dedicatedCPUPlacement,omitempty"`
+	// IsolateEmulatorThread gives QEMU's other threads one more CPU of the node. Default: false.
 	// +optional
-	IsolateEmulatorThread v1.UnsupportedBool `json:"isolateEmulatorThread,omitempty"`
+	IsolateEmulatorThread *bool `json:"isolateEmulatorThread,omitempty"`
 	// NUMA is refused: not supported yet.
 	// +optional
 	NUMA *v1.Unsupported `json:"numa,omitempty"`

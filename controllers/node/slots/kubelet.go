@@ -37,6 +37,18 @@ func DialKubelet(socket string, own types.NamespacedName) (*Kubelet, error) {
 // Close ends the connection.
 func (k *Kubelet) Close() error { return k.conn.Close() }
 
+// OwnCPUs says whether the kubelet gives containers CPUs of their own: whether its CPU manager's policy is static. With the policy none
+// there are no CPUs that a container could have to itself.
+func (k *Kubelet) OwnCPUs(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
+	defer cancel()
+	all, err := k.client.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+	if err != nil {
+		return false, fmt.Errorf("ask the kubelet for allocatable CPUs: %w", err)
+	}
+	return len(all.CpuIds) > 0, nil
+}
+
 // Devices maps each slot device in use to the pods that the kubelet lists for it: one pod,
 // except while an ended pod still lingers. whole says that the kubelet knows all pods of its
 // node. The kubelet gets all its pods but the static ones from the API server in one list, so

@@ -19,6 +19,11 @@ import (
 type lister struct {
 	podresources.UnimplementedPodResourcesListerServer
 	pods []*podresources.PodResources
+	cpus []int64
+}
+
+func (l *lister) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+	return &podresources.AllocatableResourcesResponse{CpuIds: l.cpus}, nil
 }
 
 func (l *lister) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
@@ -60,6 +65,29 @@ func TestDevices(t *testing.T) {
 		defer asker.Close()
 		if held, whole, err := asker.Devices(context.Background()); err != nil || whole != tt.whole || !reflect.DeepEqual(held, tt.held) {
 			t.Errorf("%s: %v, %v, %v; want %v, %v", tt.name, held, whole, err, tt.held, tt.whole)
+		}
+	}
+}
+
+// TestOwnCPUs: only with the policy static are there CPUs to give away.
+func TestOwnCPUs(t *testing.T) {
+	for want, cpus := range map[bool][]int64{false: nil, true: {1, 2}} {
+		socket := filepath.Join(t.TempDir(), "s")
+		listener, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := grpc.NewServer()
+		podresources.RegisterPodResourcesListerServer(server, &lister{cpus: cpus})
+		go server.Serve(listener)
+		defer server.Stop()
+		asker, err := DialKubelet(socket, types.NamespacedName{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer asker.Close()
+		if got, err := asker.OwnCPUs(t.Context()); err != nil || got != want {
+			t.Errorf("with CPUs %v: %v, %v", cpus, got, err)
 		}
 	}
 }

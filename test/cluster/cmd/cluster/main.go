@@ -120,6 +120,7 @@ func upCommand() *cobra.Command {
 	var p place
 	var bin, ips string
 	var index, nodes int
+	var ownCPUs bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring a cluster up; it goes on in the background",
@@ -136,7 +137,7 @@ func upCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cluster.Up(cmd.Context(), cluster.Options{Name: p.name, Dir: p.dir, Bin: bin, Index: index, Nodes: nodes, Families: families}, os.Stdout)
+			return cluster.Up(cmd.Context(), cluster.Options{Name: p.name, Dir: p.dir, Bin: bin, Index: index, Nodes: nodes, Families: families, OwnCPUs: ownCPUs}, os.Stdout)
 		},
 	}
 	p.flags(cmd)
@@ -144,6 +145,7 @@ func upCommand() *cobra.Command {
 	cmd.Flags().IntVar(&index, "index", -1, "which of 64 address ranges to use; -1: the first free one")
 	cmd.Flags().StringVar(&ips, "ips", "ipv4", "the address families of nodes, pods and Services: ipv4, dual (IPv4 first) or ipv6")
 	cmd.Flags().IntVar(&nodes, "nodes", 1, "the number of nodes, up to 4")
+	cmd.Flags().BoolVar(&ownCPUs, "own-cpus", false, "the kubelets give pods CPUs of their own (CPU manager policy static), all but one of the machine's")
 	return cmd
 }
 

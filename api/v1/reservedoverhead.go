@@ -1,0 +1,56 @@
+package v1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// ReservedOverhead is memory that the pod books besides the guest's, and what QEMU may do with it.
+type ReservedOverhead struct {
+	// AddedOverhead is added to what the pod books for QEMU itself. Exponents are refused.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
+	AddedOverhead *resource.Quantity `json:"addedOverhead,omitempty"`
+	// MemLock says whether QEMU locks its memory. Required is refused: no device that a guest can have here locks memory.
+	// +optional
+	// +kubebuilder:validation:Enum=Required;NotRequired
+	// +kubebuilder:validation:XValidation:rule="self != 'Required'",message="not supported yet: no device that a guest can have here locks memory"
+	MemLock MemLock `json:"memLock,omitempty"`
+}
+
+// MemLock says whether QEMU locks its memory.
+type MemLock string
+
+// MemLocks.
+const (
+	MemLockRequired    MemLock = "Required"
+	MemLockNotRequired MemLock = "NotRequired"
+)
+
+// AddedOverhead is how many bytes the pod books more for QEMU.
+func (m *Memory) AddedOverhead() int64 {
+	if m.ReservedOverhead == nil || m.ReservedOverhead.AddedOverhead == nil {
+		return 0
+	}
+	return m.ReservedOverhead.AddedOverhead.Value()
+}
+
+func validateReservedOverhead(m *Memory, path *field.Path) field.ErrorList {
+	if m.ReservedOverhead == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	path = path.Child("reservedOverhead")
+	if n := m.AddedOverhead(); n < 0 || n > maxGuestMemory {
+		errs = append(errs, field.Invalid(path.Child("addedOverhead"), m.ReservedOverhead.AddedOverhead.String(), "must be between 0 and 64Ti"))
+	}
+	switch m.ReservedOverhead.MemLock {
+	case "", MemLockNotRequired:
+	case MemLockRequired:
+		errs = append(errs, field.Forbidden(path.Child("memLock"), notSupported+": no device that a guest can have here locks memory"))
+	default:
+		errs = append(errs, field.NotSupported(path.Child("memLock"), m.ReservedOverhead.MemLock, []MemLock{MemLockRequired, MemLockNotRequired}))
+	}
+	return errs
+}

@@ -1,0 +1,92 @@
+package pinning
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestNew(t *testing.T) {
+	// Two sockets, which are nodes too, of two cores with two threads each. The kernel numbers the second threads last.
+	all := []CPU{{0, 0, 0, 0}, {1, 0, 0, 1}, {2, 1, 1, 0}, {3, 1, 1, 1}, {4, 0, 0, 0}, {5, 0, 0, 1}, {6, 1, 1, 0}, {7, 1, 1, 1}}
+	of := func(ids ...int) (cpus []CPU) {
+		for _, id := range ids {
+			cpus = append(cpus, all[id])
+		}
+		return cpus
+	}
+	tests := []struct {
+		name          string
+		vcpus         int
+		isolate       bool
+		cpus          []CPU
+		guest, others []int
+		problem       string
+	}{
+		{"one", 1, false, of(3), []int{3}, []int{3}, ""},
+		{"one and another", 1, true, of(3, 7), []int{3}, []int{7}, ""},
+		{"threads of a core come together", 4, false, of(0, 1, 4, 5), []int{0, 4, 1, 5}, []int{0, 4, 1, 5}, ""},
+		{"nodes come together", 4, false, of(0, 2, 4, 6), []int{0, 4, 2, 6}, []int{0, 4, 2, 6}, ""},
+		{"any order", 4, false, of(6, 4, 2, 0), []int{0, 4, 2, 6}, []int{0, 4, 2, 6}, ""},
+		{"all, isolated", 7, true, all, []int{0, 4, 1, 5, 2, 6, 3}, []int{7}, ""},
+		{"too few", 3, false, of(0, 1), nil, nil, "needs 3 CPUs of the node to itself, and the pod has only 2 (CPUs 0-1)"},
+		{"too few to isolate", 2, true, of(0, 1), nil, nil, "needs 3 CPUs"},
+		{"the node's", 2, false, all, nil, nil, "the pod has 8, which are not its own (CPUs 0-7)"},
+		{"none", 1, false, nil, nil, nil, "only 0"},
+	}
+	for _, tt := range tests {
+		given := slices.Clone(tt.cpus)
+		p, err := New(tt.vcpus, tt.isolate, tt.cpus)
+		switch {
+		case tt.problem != "":
+			if err == nil || !strings.Contains(err.Error(), tt.problem) {
+				t.Errorf("%s: %v, %v, want an error with %q", tt.name, p, err, tt.problem)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", tt.name, err)
+		case !slices.Equal(p.VCPUs, tt.guest) || !slices.Equal(p.Others, tt.others):
+			t.Errorf("%s: %v, want %v and %v", tt.name, p, tt.guest, tt.others)
+		}
+		if !slices.Equal(given, tt.cpus) {
+			t.Errorf("%s: New changed the CPUs that it was given", tt.name)
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	for want, ids := range map[string][]int{"": nil, "7": {7}, "0-2": {2, 0, 1}, "0,2-3,8": {8, 3, 2, 0}} {
+		if got := List(ids); got != want {
+			t.Errorf("%v is written %q, want %q", ids, got, want)
+		}
+	}
+}
+
+// TestPlaceAll: the kernel keeps another process, and what it starts, on one CPU. A thread that is none is no error.
+func TestPlaceAll(t *testing.T) {
+	own, err := Own()
+	if err != nil || len(own) == 0 {
+		t.Fatalf("%v, %v", own, err)
+	}
+	sleep := exec.Command("sleep", "60")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { sleep.Process.Kill(); sleep.Wait() }()
+	last := own[len(own)-1].ID
+	if err := PlaceAll(sleep.Process.Pid, []int{last}, map[int]bool{}); err != nil {
+		t.Fatal(err)
+	}
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(sleep.Process.Pid, &set); err != nil || set.Count() != 1 || !set.IsSet(last) {
+		t.Errorf("the process may run on %d CPUs, %v: %v", set.Count(), set.IsSet(last), err)
+	}
+	if err := Place(1<<30, []int{last}); err != nil {
+		t.Errorf("a thread that has ended: %v", err)
+	}
+	if err := Place(sleep.Process.Pid, []int{1000}); err == nil {
+		t.Error("a CPU that the machine does not have is no error")
+	}
+}
