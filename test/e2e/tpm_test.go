@@ -137,6 +137,7 @@ func moveTPM(t *testing.T, m vm) {
 	run := m.runner()
 	digest := sha256.Sum256([]byte("this guest"))
 	useTPM(t, run, digest, "eightchr")
+	m.canMove()
 	source := m.get().Status.NodeName
 	m.migrate("move", nil).ends(v1.MigrationSucceeded)
 	if target := m.get().Status.NodeName; target == source {
