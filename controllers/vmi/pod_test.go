@@ -189,3 +189,31 @@ func TestOverhead(t *testing.T) {
 		}
 	}
 }
+
+// TestThreadOverhead: a MiB for each thread that serves disks.
+func TestThreadOverhead(t *testing.T) {
+	for name, tt := range map[string]struct {
+		policy v1.IOThreadsPolicy
+		pool   uint32
+		own    int // disks with a thread of their own
+		others int
+		want   int64
+	}{
+		"none": {"", 0, 0, 3, 0}, "shared": {v1.IOThreadsPolicyShared, 0, 0, 3, 1}, "dedicated": {"", 0, 2, 3, 3}, "all dedicated": {"", 0, 2, 0, 2},
+		"auto": {v1.IOThreadsPolicyAuto, 0, 1, 3, 4}, "pool": {v1.IOThreadsPolicySupplementalPool, 7, 0, 3, 7},
+	} {
+		domain := &v1.DomainSpec{}
+		if tt.policy != "" {
+			domain.IOThreadsPolicy = &tt.policy
+		}
+		if tt.pool > 0 {
+			domain.IOThreads = &v1.DiskIOThreads{SupplementalPoolThreadCount: &tt.pool}
+		}
+		for i := range tt.own + tt.others {
+			domain.Devices.Disks = append(domain.Devices.Disks, v1.Disk{DedicatedIOThread: ptr.To(i < tt.own)})
+		}
+		if got := ioThreads(domain); got != tt.want {
+			t.Errorf("%s: %d threads, want %d", name, got, tt.want)
+		}
+	}
+}

@@ -274,7 +274,7 @@ func diskOf(d qemuargs.Disk, names map[string]int) (Disk, error) {
 		out.Device, out.Driver.Discard = "cdrom", ""
 	}
 	if d.Driver == qemuargs.SCSIBlock {
-		out.Device, out.Driver.Discard = "lun", ""
+		out.Device = "lun"
 	}
 	if d.ReadOnly {
 		out.ReadOnly = &struct{}{}
