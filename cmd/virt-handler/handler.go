@@ -58,7 +58,9 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	changed := make(chan event.GenericEvent, 1024)
 	l := &launchers{manager: mgr, options: o, acceleration: acceleration, changed: changed}
 	l.sessions = sessions.NewSet(mgr.GetLogger().WithName("sessions"), l.notify)
+	hyperV, err := kvmcheck.HasHyperV()
 	reconciler := &node.Reconciler{
+		NoHyperV: err == nil && !hyperV, // a node without KVM emulates
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
 		NodeName: o.node, Chooser: acceleration, Sessions: l.sessions, Changed: changed, OpenVhostNet: netsetup.OpenVhostNet,
 		Cluster: func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {

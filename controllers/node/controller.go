@@ -45,6 +45,8 @@ type Reconciler struct {
 	// OpenVhostNet opens the kernel's vhost-net (netsetup.OpenVhostNet). It is tried before each
 	// start, because a module may be loaded at any time. Nil stands for a kernel without it.
 	OpenVhostNet func(queues int) ([]*os.File, error)
+	// NoHyperV: the kernel's KVM has none of Hyper-V's interfaces.
+	NoHyperV bool
 	// Cluster returns the cluster's configuration. Nil stands for an empty one.
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 	// Changed brings the VMIs whose launchers reported something.

@@ -84,6 +84,7 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, NICs: map[string]resolve.NIC{}}
 	now := r.Clock.Now()
 	host.Now, host.ZoneOffset = now.Unix(), zone.Offset(vmi.Spec.Domain.Timezone(), now)
+	host.NoHyperV = r.NoHyperV
 	host.VhostNet = r.hasVhostNet(vmi, launcher, choice.Accelerator)
 	cluster := &v1.KubeVirtConfiguration{}
 	var err error

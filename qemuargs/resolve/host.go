@@ -28,6 +28,8 @@ type Host struct {
 	// VhostNet: the node's kernel can move guests' packets (vhost-net), and the launcher can
 	// take the files for it.
 	VhostNet bool `json:"vhostNet,omitempty"`
+	// NoHyperV: the node's kernel has none of Hyper-V's interfaces.
+	NoHyperV bool `json:"noHyperV,omitempty"`
 	// SMBIOS holds the cluster's texts, of which an empty one is KubeVirt's.
 	SMBIOS qemuargs.SMBIOS `json:"smbios,omitzero"`
 	// NoFreePageReporting: the cluster's guests do not give back the pages that they have freed.

@@ -2,7 +2,10 @@ package resolve
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -96,4 +99,29 @@ func (p *paravirtual) hyperv(h *v1.FeatureHyperv) {
 	p.add(flush && h.TLBFlush.Extended.Is(), "hv-tlbflush-ext=on", switched(hyperv+"tlbflush", hyperv+"tlbflush.extended"))
 	p.add(h.IPI.Is(), "hv-ipi=on", switched(hyperv+"ipi"))
 	p.add(h.EVMCS.Is(), "hv-evmcs=on", switched(hyperv+"evmcs"))
+}
+
+// kernelWithoutHyperV refuses Hyper-V's interfaces on a node whose kernel has none, but for those that QEMU does without the
+// kernel. With the others QEMU ends at its start, or tells the guest of none.
+func kernelWithoutHyperV(flags []string, host Host, path *field.Path) *field.Error {
+	if !host.NoHyperV || host.Accelerator != qemuargs.KVM {
+		return nil
+	}
+	own := []string{"hv-relaxed", "hv-spinlocks", "hv-vendor-id", "hv-passthrough"}
+	missing := ""
+	for _, flag := range flags {
+		name, _, _ := strings.Cut(flag, "=")
+		// The clock may be there for the timers of features.hyperv alone.
+		if strings.HasPrefix(name, "hv-") && !slices.Contains(own, name) && (missing == "" || missing == "hv-time") {
+			missing = name
+		}
+	}
+	if missing == "" {
+		return nil
+	}
+	at := path.Child("features", "hyperv")
+	if missing == "hv-time" {
+		at = path.Child("clock", "timer", "hyperv")
+	}
+	return field.Invalid(at, missing, "this node's kernel has none of Hyper-V's interfaces (CONFIG_KVM_HYPERV), which QEMU needs for it")
 }

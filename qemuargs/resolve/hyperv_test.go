@@ -23,7 +23,9 @@ func TestKVMFlagsAreKnown(t *testing.T) {
 		flags += len(machine.CPU.Flags)
 		machine.Accelerator, machine.CPU.Model, machine.Clock.PITPolicy = qemuargs.TCG, "max", ""
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			if said := startStopped(t, q, machine); strings.Contains(said, "warning") {
+			// vmx, which evmcs requires, is none that TCG has.
+			said := strings.ReplaceAll(startStopped(t, q, machine), "warning: TCG doesn't support requested feature", "")
+			if strings.Contains(said, "warning") {
 				t.Errorf("QEMU %s warns:\n%s", q.version, said)
 			}
 		})

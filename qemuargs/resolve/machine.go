@@ -44,6 +44,9 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 	if err := clockOffset(domain.Clock, host, &m.Clock, path.Child("clock"), why); err != nil {
 		errs = append(errs, err)
 	}
+	if err := kernelWithoutHyperV(m.CPU.Flags, host, path); err != nil {
+		errs = append(errs, err)
+	}
 	devices := &domain.Devices
 	var kernelErr *field.Error
 	if m.Kernel, kernelErr = kernel(vmi, host, path.Child("firmware", "kernelBoot", "container"), why); kernelErr != nil {

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/cmd/qemuargs/local/images"
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
+	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/internal/zone"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -224,6 +225,10 @@ func (v *vm) host(ctx context.Context) (resolve.Host, error) {
 		if host.Accelerator, why = chooseAccelerator(ctx, v.Cache); why != "" {
 			v.notes.say("the CPUs are emulated, which is slow; KVM does not work: %s", why)
 		}
+	}
+	if host.Accelerator == qemuargs.KVM {
+		hyperV, err := kvmcheck.HasHyperV()
+		host.NoHyperV = err == nil && !hyperV
 	}
 	asked, err := v.inspection(ctx)
 	if err != nil {
