@@ -281,9 +281,9 @@ type diskProps struct {
 	ShareRW   bool          `json:"share-rw,omitempty" from:"shared"`
 	IOThread  string        `json:"iothread,omitempty" from:"ioThread"`
 	IOThreads []queueThread `json:"iothread-vq-mapping,omitempty" from:"ioThreadPool"`
-	WriteBack string        `json:"write-cache,omitempty" from:"writeThrough,driver" rule:"with a write cache, which the guest flushes, unless each write goes through"`
-	WError    string        `json:"werror,omitempty" from:"onError" rule:"an I/O error stops the guest before the guest sees it, unless the disk says otherwise"`
-	RError    string        `json:"rerror,omitempty" from:"onError" rule:"an I/O error stops the guest before the guest sees it, unless the disk says otherwise"`
+	WriteBack string        `json:"write-cache,omitempty" from:"writeThrough,driver"`
+	WError    string        `json:"werror,omitempty" from:"onError"`
+	RError    string        `json:"rerror,omitempty" from:"onError"`
 }
 
 // Device is the -device of the disk.

@@ -75,7 +75,7 @@ func device(d *v1.Disk, by entry) qemuargs.Disk {
 	by.add("serial", ".serial", "")
 	by.add("bootIndex", ".bootOrder", "")
 	by.add("driver", ".disk.bus .cdrom.bus .lun", "")
-	by.add("readOnly", ".disk.readonly .cdrom .lun.readonly", "a CD-ROM is only read, and another disk where it says so")
+	by.add("readOnly", ".disk.readonly .cdrom", "a CD-ROM is only read, and a hard disk where it says so")
 	bus, readOnly := d.Target()
 	return qemuargs.Disk{Name: d.Name, Serial: d.Serial, BootIndex: ptr.Deref(d.BootOrder, 0), Driver: diskDriver(bus, d), ReadOnly: readOnly}
 }

@@ -15,7 +15,7 @@ func tuning(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path 
 	disk.Shared = d.IsShared()
 	by.add("shared", ".shareable", "")
 	disk.OnError = onErrors[ptr.Deref(d.ErrorPolicy, "")]
-	by.add("onError", ".errorPolicy", "an I/O error pauses the guest, unless the disk says otherwise")
+	by.add("onError", ".errorPolicy", "an I/O error stops the guest before the guest sees it, unless the disk says otherwise")
 	var errs field.ErrorList
 	for _, err := range []*field.Error{
 		caching(disk, d, volume, path, by),
