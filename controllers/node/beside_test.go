@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -114,7 +115,7 @@ func TestStartBeside(t *testing.T) {
 			n.Await(t)
 			acceleration := accelerator.New(broken)
 			acceleration.PermitEmulation(true)
-			r := &Reconciler{Chooser: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
+			r := &Reconciler{Chooser: acceleration, Clock: clock.RealClock{}, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
 			before := links(t, netns)
 			started := make(chan error, 1)
 			go func() { started <- r.start(t.Context(), vmi, n.sessions.Get(nodetest.Pod("a")), false) }()
@@ -170,7 +171,7 @@ func TestStartPlansAll(t *testing.T) {
 	session.TakeLink(given)
 	acceleration := accelerator.New(broken)
 	acceleration.PermitEmulation(true)
-	r := &Reconciler{Chooser: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
+	r := &Reconciler{Chooser: acceleration, Clock: clock.RealClock{}, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
 	before := links(t, netns)
 	started := make(chan error, 1)
 	go func() { started <- r.start(t.Context(), vmi, session, false) }()

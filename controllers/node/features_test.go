@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -65,7 +66,7 @@ func TestNeeds(t *testing.T) {
 			n.Await(t)
 			acceleration := accelerator.New(broken)
 			acceleration.PermitEmulation(true)
-			r := &Reconciler{Chooser: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
+			r := &Reconciler{Chooser: acceleration, Clock: clock.RealClock{}, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
 			before := links(t, netns)
 			started := make(chan error, 1)
 			go func() { started <- r.start(t.Context(), demanding(), n.sessions.Get(nodetest.Pod("a")), false) }()

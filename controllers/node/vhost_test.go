@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
@@ -74,7 +75,7 @@ func TestVhostNet(t *testing.T) {
 			n.Await(t)
 			acceleration := accelerator.New(c.kvm)
 			acceleration.PermitEmulation(true)
-			r := &Reconciler{Chooser: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10), OpenVhostNet: c.device.open}
+			r := &Reconciler{Chooser: acceleration, Clock: clock.RealClock{}, Sessions: n.sessions, Events: events.NewFakeRecorder(10), OpenVhostNet: c.device.open}
 			started := make(chan error, 1)
 			go func() { started <- r.start(t.Context(), demanding(), n.sessions.Get(nodetest.Pod("a")), false) }()
 			last := control.CommandStart
