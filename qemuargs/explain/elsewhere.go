@@ -28,6 +28,7 @@ var elsewhereFields = []struct{ field, why string }{
 	{"spec.networks[*].multus.networkName", "the network of the pod is set up by it, and QEMU gets a tap"},
 	{"spec.domain.resources.overcommitGuestOverhead", "the pod's memory request follows it"},
 	{"spec.domain.features.apic.enabled", "a q35 machine always has an APIC"},
+	{"spec.domain.cpu.dedicatedCpuPlacement", "the launcher gives the guest's CPUs their places by it"},
 	{"spec.domain.cpu.isolateEmulatorThread", "the launcher moves QEMU's threads by it"},
 	{"spec.domain.memory.reservedOverhead", "the pod's memory request follows it"},
 	{"spec.domain.clock.timer.hpet.tickPolicy", "delay is all that QEMU has"},
