@@ -36,6 +36,8 @@ const (
 	ReasonDataVolumeNotReady = "DataVolumeNotReady"
 	// ReasonStateClaim is KubeVirt's: there is no claim for the guest's state, and none could be made.
 	ReasonStateClaim = "FailedBackendStorageCreate"
+	// ReasonStateLeft: a guest begins without state, and there is a claim that may have its state of before.
+	ReasonStateLeft = "StateLeftBehind"
 	// ReasonRejected and ReasonOOMKilled are the kubelet's: it rejected the pod, or the kernel
 	// killed for memory.
 	ReasonRejected  = "UnexpectedAdmissionError"

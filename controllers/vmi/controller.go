@@ -93,6 +93,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	gone, err := r.stateGone(ctx, vmi, pod)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	var after time.Duration
 	var stepErr error
 	admitted := true
@@ -105,7 +109,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case r.between(vmi, pod, companions):
 		return ctrl.Result{RequeueAfter: betweenDelay}, nil
 	case pod != nil && rejected(pod) && !launched(&vmi.Status):
-		after, stepErr = r.replace(ctx, vmi, pod)
+		after, stepErr = r.replace(ctx, vmi, pod, rejection(pod))
+	case pod != nil && gone != "" && !launched(&vmi.Status):
+		after, stepErr = r.replace(ctx, vmi, pod, replacement{v1.ReasonPvcNotFound,
+			fmt.Sprintf("PVC %s/%s, which had the guest's state, is gone; it is made anew and empty, and the launcher pod too", vmi.Namespace, gone)})
 	case pod != nil:
 		begin(&vmi.Status, r.now())
 		vm, err := r.machine(ctx, r.Client, vmi)
@@ -217,10 +224,15 @@ func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Du
 	case errors.Is(err, errNoState):
 		return r.retryAfter(vmi, soonest), nil
 	}
-	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) || apierrors.IsBadRequest(err) || kit.PresetsUnread(err)) {
+	if err == nil || !(isRefusal(err) || kit.PresetsUnread(err)) {
 		return 0, err
 	}
 	return r.retryAfter(vmi, soonest), nil
+}
+
+// isRefusal says whether the API server will not do something until somebody changes the cluster.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) || apierrors.IsBadRequest(err)
 }
 
 // longestDelay bounds the time between two attempts.
@@ -373,7 +385,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		if !owns(vmi, existing) {
 			err = fmt.Errorf("a pod %q that is not this VMI's is in the way; delete it: %w", pod.Name, err)
 		} else if rejected(existing) {
-			noteRejection(status, existing, r.now())
+			rejection(existing).note(status, r.now())
 			return nil, nil
 		} else {
 			observe(status, existing, r.now())
@@ -411,13 +423,13 @@ func (r *Reconciler) podConfig(ctx context.Context) (PodConfig, error) {
 // pod: the wait keeps the attempts apart, and grows with the VMI's age (retryAfter).
 const replaceAfter = 3 * time.Second
 
-// replace deletes a rejected pod; once the pod is gone, create makes another. It returns how
+// replace deletes a pod in which no guest can start; once the pod is gone, create makes another. It returns how
 // long to wait if it is too early to delete the pod.
-func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
+func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, why replacement) (time.Duration, error) {
 	noted := wasRejected(&vmi.Status)
-	noteRejection(&vmi.Status, pod, r.now())
+	why.note(&vmi.Status, r.now())
 	if pod.DeletionTimestamp != nil || !noted {
-		// The status must say first that the pod was rejected: without that, a pod that is
+		// The status must say first that the pod is replaced: without that, a pod that is
 		// gone would end the VMI. The event of the status write brings us back.
 		return 0, nil
 	}
@@ -428,7 +440,7 @@ func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance
 		return min(wait, longestDelay), nil
 	}
 	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {
-		return 0, fmt.Errorf("delete rejected launcher pod: %w", err)
+		return 0, fmt.Errorf("delete launcher pod that cannot start: %w", err)
 	}
 	return 0, nil
 }

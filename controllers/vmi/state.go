@@ -89,7 +89,7 @@ func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstan
 	claim := stateClaim(vmi, list.Items)
 	var err error
 	if claim == nil {
-		claim, err = r.makeStateClaim(ctx, vmi, cluster)
+		claim, err = r.makeStateClaim(ctx, vmi, cluster, leftClaims(vmi, list.Items))
 	}
 	switch {
 	case err == nil && claim.DeletionTimestamp != nil:
@@ -98,23 +98,53 @@ func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstan
 		err = fmt.Errorf("%w: the claim %s is a block device, and must be a file system; delete the claim", errNoState, claim.Name)
 	}
 	switch {
-	case errors.Is(err, errVanished), errors.Is(err, errContended):
+	case err == nil:
+	case !errors.Is(err, errNoState) && !isRefusal(err): // tried again soon
 		return err
-	case err != nil:
+	default:
 		setReady(&vmi.Status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
 		r.unsynchronized(vmi, v1.ReasonStateClaim, err.Error())
 		observeMigratable(vmi, r.now())
 		return err
 	}
-	if c := vmi.Status.Condition(v1.ConditionSynchronized); c != nil && c.Reason == v1.ReasonStateClaim {
+	// Of a VMI that had a pod the condition says that the pod is being replaced, until there is another (wasRejected).
+	if c := vmi.Status.Condition(v1.ConditionSynchronized); c != nil && c.Reason == v1.ReasonStateClaim && !reported(&vmi.Status) {
 		vmi.Status.RemoveCondition(v1.ConditionSynchronized)
 	}
 	noteState(vmi, claim)
 	return nil
 }
 
-// makeStateClaim makes the claim, or returns the one that the cache does not have yet.
-func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster *v1.KubeVirtConfiguration) (*corev1.PersistentVolumeClaim, error) {
+// leftClaims are the names, in order, of the claims that may have the state of an earlier VM of the same name: nothing controls them, or a VM of
+// that name with another UID does. Such a claim stays after --cascade=orphan, or comes from a backup. It is pure.
+func leftClaims(vmi *v1.VirtualMachineInstance, claims []corev1.PersistentVolumeClaim) (names []string) {
+	for i := range claims {
+		claim := &claims[i]
+		vm := owner.Reference(claim, v1.VirtualMachineGroupVersionKind.GroupKind())
+		if free := metav1.GetControllerOfNoCopy(claim) == nil; claim.Labels[v1.StateClaimLabel] == idLabel(vmi.Name) && claim.DeletionTimestamp == nil &&
+			!ownsState(vmi, claim) && (free || vm != nil && vm.Name == vmi.Name) {
+			names = append(names, claim.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// announceLeft says that a guest begins without the state that an earlier guest may have left. The user must hear of it before the guest has
+// written much: with the old state the guest would have its keys.
+func (r *Reconciler) announceLeft(vmi *v1.VirtualMachineInstance, made string, left []string) {
+	if len(left) == 0 {
+		return
+	}
+	of := stateOwner(vmi)
+	r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, v1.ReasonStateLeft, "Create",
+		"The guest begins with an empty state on the new claim %s, although the claim %s (%d in all) has the label %s of this VM: the VM does not control that claim. "+
+			"To use its state, stop the VM, delete %s, and give %s an ownerReference to the %s %s, UID %s, with controller: true. Otherwise remove the label from it",
+		made, left[0], len(left), v1.StateClaimLabel, made, left[0], of.Kind, of.Name, of.UID)
+}
+
+// makeStateClaim makes the claim, or returns the one that the cache does not have yet. left are the claims of leftClaims.
+func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster *v1.KubeVirtConfiguration, left []string) (*corev1.PersistentVolumeClaim, error) {
 	class, err := r.stateClass(ctx, cluster.VMStateStorageClass)
 	if err != nil {
 		return nil, err
@@ -139,6 +169,7 @@ func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineI
 		return nil, fmt.Errorf("create claim %s for the guest's state: %w", claim.Name, err)
 	}
 	r.Events.Eventf(vmi, claim, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created claim %s for the guest's state", claim.Name)
+	r.announceLeft(vmi, claim.Name, left)
 	return claim, nil
 }
 
@@ -203,6 +234,29 @@ func (r *Reconciler) observeState(ctx context.Context, vmi *v1.VirtualMachineIns
 	}
 	noteState(vmi, claim)
 	return nil
+}
+
+// stateGone is the name of the claim with the state that a launcher pod waits for in vain; empty if there is none. The claim's finalizer
+// kubernetes.io/pvc-protection keeps it only while a pod with a node uses it. The scheduler gives a pod without its claim no node.
+func (r *Reconciler) stateGone(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (string, error) {
+	if pod == nil || pod.Spec.NodeName != "" || pod.Status.Phase != corev1.PodPending && pod.Status.Phase != "" || !vmi.Spec.StateClaim() {
+		return "", nil
+	}
+	volumes := onlyState(pod.Spec.Volumes)
+	if len(volumes) == 0 {
+		return "", nil
+	}
+	name := volumes[0].PersistentVolumeClaim.ClaimName
+	for _, reader := range []client.Reader{r.Client, r.Live} { // the cache may be behind
+		err := reader.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: name}, &corev1.PersistentVolumeClaim{})
+		if err == nil {
+			return "", nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return "", fmt.Errorf("get PersistentVolumeClaim %s: %w", name, err)
+		}
+	}
+	return name, nil
 }
 
 // onlyState are, of a pod's volumes, the one with the guest's state.

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -235,6 +237,137 @@ func TestStateClaimAdopted(t *testing.T) {
 	}
 	if info := c.get().StateClaimInfo(); info == nil || info.ClaimName != "restored" || len(c.claims()) != 1 || c.pods() != 1 {
 		t.Errorf("%+v, %d claims, %d pods", info, len(c.claims()), c.pods())
+	}
+}
+
+// TestStateClaimGone: a claim that was deleted while its pod had no node is made anew, with the pod. A pod with a node is left alone.
+func TestStateClaimGone(t *testing.T) {
+	local := storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation)
+	run := func(c *cluster, times int) {
+		t.Helper()
+		for range times {
+			if err := c.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	only := func(c *cluster) *corev1.Pod {
+		t.Helper()
+		var pods corev1.PodList
+		if err := c.client.List(t.Context(), &pods); err != nil || len(pods.Items) != 1 {
+			t.Fatalf("%d pods (%v); %s", len(pods.Items), err, c.status())
+		}
+		return &pods.Items[0]
+	}
+	for name, tt := range map[string]struct {
+		node    string
+		noClass bool // for a while
+		anew    bool
+	}{
+		"no node":               {anew: true},
+		"no node, and no class": {noClass: true, anew: true},
+		"a node":                {node: "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newStateful(t, interceptor.Funcs{}, local.DeepCopy())
+			run(c, 2)
+			pod := only(c)
+			pod.Spec.NodeName = tt.node
+			pod.Labels = map[string]string{"the": "first"}
+			claims := c.claims()
+			if err := errors.Join(c.client.Update(t.Context(), pod), c.client.Delete(t.Context(), &claims[0])); err != nil {
+				t.Fatal(err)
+			}
+			if tt.noClass {
+				if err := c.client.Delete(t.Context(), local.DeepCopy()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.Clock = clocktesting.NewFakePassiveClock(time.Unix(2000, 0))
+			run(c, 1)
+			s := c.get().Status.Condition(v1.ConditionSynchronized)
+			if said := s != nil && s.Reason == v1.ReasonPvcNotFound && strings.Contains(s.Message, claims[0].Name); said != tt.anew || c.pods() != 1 {
+				t.Errorf("condition %+v, %d pods", s, c.pods())
+			}
+			run(c, 3)
+			if tt.noClass {
+				if got := c.status(); c.pods() != 0 || !strings.HasPrefix(got, "Scheduling") || !strings.Contains(got, v1.ReasonStateClaim) {
+					t.Errorf("without a class: %d pods, %s", c.pods(), got)
+				}
+				if err := c.client.Create(t.Context(), local.DeepCopy()); err != nil {
+					t.Fatal(err)
+				}
+				run(c, 2)
+			}
+			pod = only(c)
+			if anew := pod.Labels["the"] == "" && len(c.claims()) == 1; anew != tt.anew {
+				t.Errorf("the pod has the labels %v, and there are %d claims; %s", pod.Labels, len(c.claims()), c.status())
+			}
+			if got := c.status(); strings.Contains(got, "Synchronized") || strings.HasPrefix(got, "Failed") {
+				t.Errorf("in the end: %s", got)
+			}
+		})
+	}
+}
+
+// TestStateClaimLeft: where an earlier VM of the name may have left its state, an event names the claim, and says what to do.
+func TestStateClaimLeft(t *testing.T) {
+	local := storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation)
+	vm := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "minimal", UID: "an-earlier-vm", Controller: ptr.To(true)}
+	another := vm
+	another.Name = "another"
+	for name, tt := range map[string]struct {
+		label  string
+		owners []metav1.OwnerReference
+		told   bool
+	}{
+		"orphan":            {"minimal", nil, true},
+		"restored":          {"minimal", []metav1.OwnerReference{vm}, true},
+		"another VM's":      {"minimal", []metav1.OwnerReference{another}, false},
+		"of another's name": {"another", nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newStateful(t, interceptor.Funcs{}, local, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "old",
+				Labels: map[string]string{v1.StateClaimLabel: tt.label}, OwnerReferences: tt.owners}})
+			for range 2 {
+				if err := c.reconcile(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var told []string
+			for recorded := c.Events.(*events.FakeRecorder).Events; len(recorded) > 0; {
+				if e := <-recorded; strings.Contains(e, v1.ReasonStateLeft) {
+					told = append(told, e)
+				}
+			}
+			if want := map[bool]int{true: 1}[tt.told]; len(told) != want || c.pods() != 1 {
+				t.Fatalf("%d events %q, want %d; %d pods", len(told), told, want, c.pods())
+			}
+			for _, part := range []string{"Warning", "the claim old (1 in all)", "delete " + v1.StateClaimName("minimal", "the-vm"), "VirtualMachine minimal, UID the-vm"} {
+				if tt.told && !strings.Contains(told[0], part) {
+					t.Errorf("%q does not say %q", told[0], part)
+				}
+			}
+		})
+	}
+}
+
+// TestStateClaimTransient: an error that passes by itself is no condition.
+func TestStateClaimTransient(t *testing.T) {
+	fails := true
+	c := newStateful(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if _, ok := o.(*corev1.PersistentVolumeClaim); ok && fails {
+			return apierrors.NewTimeoutError("etcd is slow", 1)
+		}
+		return w.Create(ctx, o, opts...)
+	}}, storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation))
+	err := errors.Join(c.reconcile(), c.reconcile())
+	if got := c.status(); err == nil || strings.Contains(got, "Synchronized") || c.pods() != 0 {
+		t.Errorf("%s, %v", got, err)
+	}
+	fails = false
+	if err := c.reconcile(); err != nil || c.pods() != 1 {
+		t.Errorf("%v, %s", err, c.status())
 	}
 }
 

@@ -195,25 +195,34 @@ func launched(status *v1.VirtualMachineInstanceStatus) bool {
 	return status.Phase == v1.Scheduled || status.Phase == v1.Running
 }
 
-// noteRejection says in the status why a VMI's pod is being replaced. The VMI becomes
+// replacement is why a VMI's pod is being replaced: the condition's reason, which wasRejected knows, and message.
+type replacement struct{ reason, message string }
+
+// rejection is why a rejected pod is replaced.
+func rejection(pod *corev1.Pod) replacement {
+	return replacement{v1.ReasonRejected, "the node turned the launcher pod away, and it is made anew: " + pod.Status.Message}
+}
+
+// note says in the status why the pod is being replaced. The VMI becomes
 // Scheduling, because the kubelet may reject a pod before the status reports the pod.
-func noteRejection(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
+func (why replacement) note(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
 	status.SetPhase(v1.Scheduling, now)
 	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-		Reason: v1.ReasonRejected, Message: "the node turned the launcher pod away, and it is made anew: " + pod.Status.Message}, now)
+		Reason: why.reason, Message: why.message}, now)
 	setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is being made anew", now)
 	endEviction(status)
 }
 
 // wasRejected says whether the VMI is to get another pod. A VMI that is Scheduling has a
-// condition about a missing or unfilled claim, or a pod that could not be created, only after
-// a rejection: before its first pod it is Pending.
+// condition about a missing or unfilled claim, or a pod or a claim that could not be created, only after
+// a rejection, or the loss of the claim with its state: before its first pod it is Pending.
 func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
 	if status.Phase != v1.Scheduling {
 		return false
 	}
 	s := status.Condition(v1.ConditionSynchronized)
-	return status.Condition(v1.ConditionProvisioning) != nil || s != nil && (s.Reason == v1.ReasonRejected || s.Reason == v1.ReasonFailedCreate || s.Reason == v1.ReasonPvcNotFound || s.Reason == v1.ReasonDataVolumeFailed)
+	return status.Condition(v1.ConditionProvisioning) != nil || s != nil && (s.Reason == v1.ReasonRejected || s.Reason == v1.ReasonFailedCreate || s.Reason == v1.ReasonPvcNotFound ||
+		s.Reason == v1.ReasonDataVolumeFailed || s.Reason == v1.ReasonStateClaim)
 }
 
 func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {

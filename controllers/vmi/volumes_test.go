@@ -96,7 +96,7 @@ func TestClaimGoneWhileReplacing(t *testing.T) {
 	if err := c.client.Update(context.Background(), vmi); err != nil {
 		t.Fatal(err)
 	}
-	noteRejection(&vmi.Status, &corev1.Pod{}, metav1.Unix(1000, 0))
+	rejection(&corev1.Pod{}).note(&vmi.Status, metav1.Unix(1000, 0))
 	if err := c.client.Status().Update(context.Background(), vmi); err != nil {
 		t.Fatal(err)
 	}
