@@ -110,7 +110,7 @@ type KubeVirtConfiguration struct {
 	// default class of VMs' disks (annotation storageclass.kubevirt.io/is-default-virt-class), else the cluster's default class.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
 	VMStateStorageClass string `json:"vmStateStorageClass,omitempty"`
 
 	// MigrationConfiguration bounds live migrations.

@@ -86,12 +86,12 @@ func validatePods(config *KubeVirtConfiguration, root *field.Path) field.ErrorLi
 		at := root.Child("seccompConfiguration", "virtualMachineInstanceProfile", "customProfile", "localhostProfile")
 		errs = append(errs, field.Invalid(at, profile, "must be a path below the kubelet's folder of seccomp profiles"))
 	}
-	for child, name := range map[string]string{"defaultRuntimeClass": config.DefaultRuntimeClass, "vmStateStorageClass": config.VMStateStorageClass} {
-		if name == "" {
+	for _, name := range []struct{ child, value string }{{"defaultRuntimeClass", config.DefaultRuntimeClass}, {"vmStateStorageClass", config.VMStateStorageClass}} {
+		if name.value == "" {
 			continue
 		}
-		for _, message := range validation.IsDNS1123Subdomain(name) {
-			errs = append(errs, field.Invalid(root.Child(child), name, message))
+		for _, message := range validation.IsDNS1123Subdomain(name.value) {
+			errs = append(errs, field.Invalid(root.Child(name.child), name.value, message))
 		}
 	}
 	if q := config.CPURequest; q != nil && q.Sign() <= 0 {

@@ -25,6 +25,8 @@ func TestValidateKubeVirt(t *testing.T) {
 		"node selectors":        {`{developerConfiguration: {nodeSelectors: {"a b": x}}}`, []string{config + "developerConfiguration.nodeSelectors[a b]"}},
 		"seccomp profile":       {`{seccompConfiguration: {virtualMachineInstanceProfile: {customProfile: {localhostProfile: ../x.json}}}}`, []string{config + "seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile"}},
 		"runtime class":         {`{defaultRuntimeClass: "A b"}`, []string{config + "defaultRuntimeClass"}},
+		"classes":               {`{defaultRuntimeClass: "A b", vmStateStorageClass: "A b"}`, []string{config + "defaultRuntimeClass", config + "vmStateStorageClass"}},
+		"empty class":           {`{vmStateStorageClass: ""}`, nil},
 		"CPU request":           {`{cpuRequest: "-1"}`, []string{config + "cpuRequest"}},
 		"binding":               {`{network: {defaultNetworkInterface: slirp}}`, []string{config + "network.defaultNetworkInterface"}},
 	} {
