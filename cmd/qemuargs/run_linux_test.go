@@ -459,8 +459,9 @@ func TestRunTPM(t *testing.T) {
 	s := newStarted(t, manifest, "--image", "localhost/kubeqemu/tiny-container-disk:dev="+image, "--firmware", layout.Below(root, layout.FirmwareDir),
 		"--swtpm", launchertest.TPM(t, root)).begin()
 	s.out.Expect("tiny: eth0 10.0.2.2/24")
-	s.press("echo version $(cat /sys/class/tpm/tpm0/tpm_version_major) bios $(cat /sys/class/tpm/tpm0/pcr-sha256/0)\n")
+	s.press("echo version $(cat /sys/class/tpm/tpm0/tpm_version_major) bios $(cat /sys/class/tpm/tpm0/pcr-sha256/0) end\n")
 	s.out.Expect("version 2 bios ")
+	s.out.Expect(" end") // the digest has come
 	if zero := "version 2 bios " + strings.Repeat("0", 64); strings.Contains(s.out.String(), zero) {
 		t.Error("UEFI has measured nothing")
 	}
