@@ -14,7 +14,7 @@ func reportTPM(object *v1.VirtualMachineInstance, state control.StateReport, now
 		return
 	}
 	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionTPMFailed, Status: metav1.ConditionTrue, Reason: v1.ReasonTPMEmulatorEnded,
-		Message: "the guest's TPM has failed, and works again when the VM is stopped and started: " + control.Short(state.TPMLost)}, now)
+		Message: "the guest's TPM has failed, and works again when the VM is stopped and started: " + control.Printable(state.TPMLost, maxMessage)}, now)
 }
 
 // announceTPM makes an event of it.
