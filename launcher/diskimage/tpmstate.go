@@ -108,6 +108,10 @@ func tpmFolders(root, folder string) (*os.File, tpmNames, error) {
 			found.last = n
 		}
 	}
+	if found.last == maxTPMNumber-1 { // a guest that arrives would find no higher number that counts
+		dir.Close()
+		return nil, found, fmt.Errorf("%w: /%s has a folder %d, and the highest number is %d; give the folder the number 1", ErrUnusable, folder, found.last, found.last-1)
+	}
 	return dir, found, nil
 }
 
@@ -122,10 +126,10 @@ func fewNames(dir *os.File, shown string) ([]string, error) {
 	if len(names) > maxTPMFiles {
 		return nil, fmt.Errorf("%w: /%s has more than %d entries", ErrUnusable, shown, maxTPMFiles)
 	}
-	if len(names) == 0 { // an error of an empty folder is io.EOF
-		return nil, nil
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF is of an empty folder
+		return nil, fmt.Errorf("list /%s: %w", shown, err)
 	}
-	return names, err
+	return names, nil
 }
 
 // removeOthers removes the folders of TPMs that have gone, and of those that have not arrived. What remains is removed another time.

@@ -124,6 +124,7 @@ func TestHostileTPM(t *testing.T) {
 			return os.WriteFile(root+"/"+file, []byte("\x02\x01\x00\x0a\x00\x00\x00\x00\x00\x0c??"), 0o600)
 		}, ""},
 		"a number out of bounds": {func(root string) error { return os.Mkdir(root+"/tpm/99999999999999999999", 0o700) }, ""},
+		"the last number":        {func(root string) error { return os.Mkdir(root+"/tpm/1073741823", 0o700) }, "/tpm has a folder 1073741823"},
 		"a number with a sign":   {func(root string) error { return os.Symlink(outside, root+"/tpm/+2") }, ""},
 		"links to remove":        {func(root string) error { return os.Symlink(outside, root+"/tpm/"+arriving+"x") }, ""},
 		"many entries": {func(root string) (err error) {
