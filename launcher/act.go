@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
@@ -29,6 +30,7 @@ func (l *launcher) do(ctx context.Context, a life.Action, asker *link.Command) {
 	case life.Exec:
 		if err := l.exec(ctx); err != nil {
 			l.exited, l.events = nil, nil
+			l.endTPM()
 			l.hear(ctx, life.ExecFailed{Err: err}, nil)
 		}
 	case life.Press:
@@ -64,6 +66,8 @@ func (l *launcher) do(ctx context.Context, a life.Action, asker *link.Command) {
 		l.moving.permit <- refusal(life.Answer(a))
 	case life.TakeBack:
 		l.takeBack(ctx, a)
+	case life.RefuseRun:
+		asker.Answer(control.RunReply{Refused: bounded(a.Why, control.MaxJobError)}, nil)
 	case life.Run:
 		l.runReceived(ctx, asker)
 	case life.StartTimer:

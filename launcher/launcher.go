@@ -10,12 +10,12 @@ package launcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"runtime"
-	"strings"
 	"time"
 
 	monitor "github.com/digitalocean/go-qemu/qmp"
@@ -118,11 +118,15 @@ type launcher struct {
 	tpm  *process.TPM // nil without a TPM
 	// arrivingTPM is the open folder of a TPM in a volume, until its guest has arrived and runs.
 	arrivingTPM *os.File
-	qmp         *qmp.Client
-	events      <-chan monitor.Event
-	exited      <-chan life.Exit
-	canceled    <-chan struct{} // closed when the launcher is to end; nil once the loop has seen that
-	results     chan func()     // work that other goroutines hand to the loop
+	// keepingTPM: the state of a TPM that has arrived is not yet the one that counts.
+	keepingTPM bool
+	// variables is the file of the guest's UEFI variables, as QEMU has it; nil without UEFI.
+	variables *os.File
+	qmp       *qmp.Client
+	events    <-chan monitor.Event
+	exited    <-chan life.Exit
+	canceled  <-chan struct{} // closed when the launcher is to end; nil once the loop has seen that
+	results   chan func()     // work that other goroutines hand to the loop
 
 	busy busy
 	// operating is how many requests for the guest QEMU has not answered.
@@ -275,18 +279,16 @@ func (l *launcher) report() control.StateReport {
 	}
 	if l.qemu != nil {
 		r.QEMUPID = l.qemu.PID()
-		if last := lastLine(l.qemu.Said()); r.Failure != "" && l.life.Order.Incoming && last != "" {
+		if last := l.qemu.LastLine(); r.Failure != "" && l.life.Order.Incoming && last != "" {
 			r.Failure += ": " + last
+		}
+		if r.Failure != "" && l.life.Order.Incoming && l.life.TPM.Lost == "" && l.tpm.HasEnded() && l.tpm.Exit() != (life.Exit{}) {
+			r.Failure += fmt.Sprintf("; the emulator of the TPM %s: %s", l.tpm.Exit(), l.tpm.LastLine())
 		}
 	}
 	r.Jobs = l.jobs.list()
 	r.Migration = l.moving.report
 	return r
-}
-
-func lastLine(text string) string {
-	text = strings.TrimSpace(text)
-	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
 // termination says how the VM ended, with QEMU's last words.
@@ -295,7 +297,8 @@ func (l *launcher) termination() control.Termination {
 	if l.qemu != nil {
 		t.Stderr = l.qemu.Said()
 	}
-	if err := l.closeTPM(); err != nil && t.Reason == control.ReasonStartFailed {
+	// Where the emulator's end was the cause, the message says so already.
+	if err := l.closeTPM(); err != nil && t.Reason == control.ReasonStartFailed && l.life.TPM.Lost == "" {
 		t.Message += "; " + err.Error()
 	}
 	return t
@@ -341,6 +344,9 @@ func (l *launcher) close() {
 	l.forgetTPM()
 	if l.stderr != nil {
 		l.stderr.Close()
+	}
+	if l.variables != nil {
+		l.variables.Close()
 	}
 	l.moving.close()
 	closeAll(l.files)

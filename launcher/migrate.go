@@ -252,7 +252,7 @@ func (l *launcher) migrate(ctx context.Context, m *link.Command) {
 	l.moving.limits = migration.Limits{Bandwidth: r.BytesPerSecond, Downtime: time.Duration(r.DowntimeMilliseconds) * time.Millisecond,
 		Completion: time.Duration(r.CompletionSeconds) * time.Second, Stall: time.Duration(r.StallSeconds) * time.Second, AutoConverge: r.AutoConverge,
 		PostCopy: r.PostCopy}
-	l.hear(ctx, life.MigrateAsked{Busy: l.operating > 0 || l.jobs.running()}, m)
+	l.hear(ctx, life.MigrateAsked{Busy: l.operating > 0 || l.jobs.running() || l.keepingTPM}, m)
 }
 
 // send has QEMU send the guest to the channel.
@@ -265,13 +265,10 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 		moving.postCopy = make(chan struct{})
 	}
 	source := &migration.Source{QEMU: l.qmp, State: state, Mirrors: mirrors, Carried: carried, Limits: moving.limits, Changed: moving.changed,
-		PostCopy: moving.postCopy,
+		Variables: l.variables, PostCopy: moving.postCopy,
 		Permit:   func(ctx context.Context) error { return l.askSwitchover(ctx, permit) },
 		Trails:   func() { l.tell(ctx, life.MemoryTrails{}) },
 		Progress: func(p migration.Progress) { l.tellProgress(ctx, p) },
-	}
-	if f := l.start.Machine.Firmware; f != nil {
-		source.Variables = f.Variables.Path
 	}
 	var sent migration.Progress
 	tpm := l.tpm

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/agent"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/pinning"
@@ -114,6 +115,9 @@ func (l *launcher) exec(ctx context.Context) error {
 	l.images = nil
 	l.start.Machine.Clock = l.start.Machine.Clock.At(time.Now())
 	if l.cpus, err = l.dedicate(); err != nil {
+		return err
+	}
+	if l.variables, err = disks.HoldVariables(l.start.Machine.Firmware, l.files); err != nil {
 		return err
 	}
 	if err := l.startTPM(ctx); err != nil {

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
@@ -32,7 +33,7 @@ func (l *launcher) startTPM(ctx context.Context) error {
 		return nil
 	}, func(error) {
 		l.Log.Info("the TPM's emulator has ended", "exit", tpm.Exit().String())
-		l.hear(ctx, life.TPMEnded{Exit: tpm.Exit(), Said: lastLine(tpm.Said())}, nil)
+		l.hear(ctx, life.TPMEnded{Exit: tpm.Exit(), Said: tpm.LastLine()}, nil)
 	})
 	return nil
 }
@@ -47,18 +48,29 @@ func (l *launcher) closeTPM() error {
 	return tpm.Close()
 }
 
+// endTPM ends the emulator of a QEMU that could not be started. The emulator itself ends only after QEMU has talked to it.
+func (l *launcher) endTPM() {
+	if l.tpm != nil {
+		l.tpm.End()
+		l.tpm = nil
+	}
+}
+
+// keepTPMPause is the time between the first two attempts to keep the state of a TPM that has arrived.
+const keepTPMPause = time.Second
+
 // keepTPM makes the state of a TPM that has arrived the one that the VM's next start finds. It runs beside the loop.
 func (l *launcher) keepTPM(ctx context.Context) {
 	folder, machine, log := l.arrivingTPM, l.start.Machine.TPM, l.Log
 	if folder == nil {
 		return
 	}
-	l.arrivingTPM = nil
+	l.arrivingTPM, l.keepingTPM = nil, true
 	l.later(ctx, func() error {
 		defer folder.Close()
-		disks.ArrivedTPM(machine, folder, log)
+		disks.ArrivedTPM(ctx, machine, folder, keepTPMPause, log)
 		return nil
-	}, func(error) {})
+	}, func(error) { l.keepingTPM = false })
 }
 
 // forgetTPM removes the state of a TPM that has not arrived.

@@ -132,6 +132,39 @@ func TestTPMDoesNotStart(t *testing.T) {
 	}
 }
 
+// TestTPMWithoutQEMU: where QEMU cannot be started, the VM's end says why, and its TPM's emulator, which has done nothing wrong, ends by itself.
+func TestTPMWithoutQEMU(t *testing.T) {
+	t.Parallel()
+	program, version := launchertest.TPM(t, "../_output/cache/launcher-root"), filepath.Join(t.TempDir(), "qemu-version")
+	if err := os.WriteFile(version, []byte("7.2.22\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v := launch(t, func(c *Config) { c.TPM, c.QEMU, c.QEMUVersion = program, version+".none", version })
+	v.tpm()
+	v.must(v.call(control.CommandStart, v.request, nil))
+	if end := v.expectEnd(control.ReasonStartFailed, "start QEMU: "); strings.Contains(end.Message, "emulator") {
+		t.Errorf("the end is %+v", end)
+	}
+	if pids := v.emulators(); len(pids) != 0 {
+		t.Errorf("the emulator is left: %v", pids)
+	}
+}
+
+// TestReceiveBrokenTPM: the report of a target whose TPM does not start has the emulator's last words, because nobody reads the end of a target's pod.
+func TestReceiveBrokenTPM(t *testing.T) {
+	t.Parallel()
+	v := launchBrokenTPM(t, "echo no entropy >&2; exit 1")
+	v.request.Incoming = true
+	v.must(v.call(control.CommandStart, v.request, nil))
+	report := v.until(control.StateExited)
+	if want := "the emulator of the TPM exited with code 1: no entropy"; strings.Count(report.Failure, want) != 1 || strings.HasSuffix(report.Failure, "\n") {
+		t.Errorf("the report says %q", report.Failure)
+	}
+	if end := v.expectEnd(control.ReasonStartFailed, "no entropy"); strings.Count(end.Message, "no entropy") != 1 || strings.Contains(end.Message, "\n") {
+		t.Errorf("the end is %q", end.Message)
+	}
+}
+
 // TestMigrateTPM: the TPM's state goes with the guest, and the source's emulator ends with the source's QEMU.
 func TestMigrateTPM(t *testing.T) {
 	t.Parallel()
@@ -167,11 +200,38 @@ func TestMigrateTPMLost(t *testing.T) {
 	m.aimTPM()
 	m.source.must(syscall.Kill(m.source.emulators()[0], syscall.SIGKILL))
 	m.source.untilReport("the TPM to be lost", func(r control.StateReport) bool { return r.TPMLost != "" })
-	m.begin(limits)
-	failed := m.source.jobEnded()
-	if failed.State != control.StateRunning || failed.Jobs[0].State != control.JobFailed || !strings.Contains(failed.Jobs[0].Error, "the emulator of the TPM was killed") {
-		t.Errorf("the source says %+v", failed)
+	m.target.must(m.target.call(control.CommandReceive, nil, nil))
+	if err := m.source.call(control.CommandMigrate, limits, nil); err == nil || !strings.Contains(err.Error(), "the emulator of the TPM was killed by signal 9") {
+		t.Errorf("the source says %v", err)
 	}
+	if s := m.source.state(); s.State != control.StateRunning || len(s.Jobs) > 0 {
+		t.Errorf("the source is %+v", s)
+	}
+}
+
+// TestReceivedTPMLost: a guest that has come is not let run by a target whose TPM has failed, and goes on at its source, whose TPM is whole.
+func TestReceivedTPMLost(t *testing.T) {
+	t.Parallel()
+	m := &move{source: launchTPM(t)}
+	m.source.boot()
+	m.aimTPM()
+	m.begin(limits)
+	m.target.until(control.StateReceived)
+	m.source.until(control.StateMoved)
+	m.target.must(syscall.Kill(m.target.emulators()[0], syscall.SIGKILL))
+	m.target.log.Expect("the TPM's emulator has ended")
+	var reply control.RunReply
+	m.target.must(m.target.call(control.CommandRun, control.RunRequest{}, &reply))
+	if reply.Refused != "the emulator of the TPM was killed by signal 9 (killed)" {
+		t.Errorf("the target says %+v", reply)
+	}
+	if end := m.target.termination(); end.Reason != control.ReasonStartFailed {
+		t.Errorf("the target ends with %+v", end)
+	}
+	m.source.must(m.source.call(control.CommandTakeBack, nil, nil))
+	m.source.until(control.StateRunning)
+	m.source.must(m.source.call(control.CommandReset, nil, nil))
+	m.source.stdout.Expect(banner)
 }
 
 // aimTPM is aim for a target whose TPM has a folder of its own.

@@ -1,10 +1,14 @@
 package disks
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,4 +45,126 @@ func TestVolumeDirect(t *testing.T) {
 			}
 		}
 	}
+}
+
+// stateMachine is a machine whose UEFI variables are in a volume with the guest's state.
+func stateMachine(t *testing.T) *qemuargs.Machine {
+	t.Helper()
+	dir := t.TempDir()
+	f := &qemuargs.Firmware{Variables: qemuargs.Variables{Path: filepath.Join(dir, "state/nvram/variables.fd"), Template: filepath.Join(dir, "template.fd"), InState: true}}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "state"), 0o700), os.WriteFile(f.Variables.Template, make([]byte, qemuargs.VariablesBytes), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return &qemuargs.Machine{Firmware: f}
+}
+
+// heard is a handler of a log that tells of its first message.
+type heard struct {
+	slog.Handler
+	once sync.Once
+	told chan struct{}
+}
+
+func (h *heard) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *heard) Handle(context.Context, slog.Record) error {
+	h.once.Do(func() { close(h.told) })
+	return nil
+}
+
+// TestVariablesInUse: the variables that another QEMU has are awaited, as disks are. After the wait QEMU's own lock decides.
+func TestVariablesInUse(t *testing.T) {
+	const name = "variables"
+	m := stateMachine(t)
+	files, err := openVolumes(t.Context(), m, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As QEMU locks: its permission to write, which is byte 101 (include/block/block-common.h).
+	if err := unix.FcntlFlock(files[name].Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Start: 101, Len: 1}); err != nil {
+		t.Fatal(err)
+	}
+	log := &heard{told: make(chan struct{})}
+	opened := make(chan error, 1)
+	go func() {
+		next, err := openVolumes(t.Context(), m, slog.New(log))
+		closeAll(next)
+		opened <- err
+	}()
+	select {
+	case <-log.told:
+	case err := <-opened:
+		t.Fatalf("the variables are opened while they are in use (%v)", err)
+	}
+	closeAll(files)
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHoldVariables: what is held is QEMU's file, whatever is at its path by now, and it holds no lock of QEMU's.
+func TestHoldVariables(t *testing.T) {
+	m := stateMachine(t)
+	files, err := openVolumes(t.Context(), m, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := m.Firmware.Variables.Path
+	if err := errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o600),
+		unix.FcntlFlock(files["variables"].Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Start: 101, Len: 1})); err != nil {
+		t.Fatal(err)
+	}
+	held, err := HoldVariables(m.Firmware, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	closeAll(files)
+	info, err := held.Stat()
+	old, err2 := os.Stat(path + ".old")
+	if err != nil || err2 != nil || !os.SameFile(info, old) || held.Name() != path {
+		t.Errorf("%s is held (%v, %v)", held.Name(), err, err2)
+	}
+	f, err := os.Open(path + ".old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := diskimage.Free(f, false); err != nil {
+		t.Error(err)
+	}
+	if held, err := HoldVariables(nil, nil); held != nil || err != nil {
+		t.Errorf("without UEFI: %v, %v", held, err)
+	}
+}
+
+// TestArrivedTPM: the state of a TPM that has arrived is kept as soon as the volume lets it, and a folder that is gone ends the attempts.
+func TestArrivedTPM(t *testing.T) {
+	root := t.TempDir()
+	tpm := &qemuargs.TPM{Folder: filepath.Join(root, "tpm"), InState: true}
+	folder, err := openTPM(tpm, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	away := filepath.Join(t.TempDir(), "away")
+	// A link in the folder's place: no attempt can succeed.
+	if err := errors.Join(os.Rename(tpm.Folder, away), os.Symlink(away, tpm.Folder)); err != nil {
+		t.Fatal(err)
+	}
+	log := &heard{told: make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ArrivedTPM(t.Context(), tpm, folder, time.Millisecond, slog.New(log))
+	}()
+	<-log.told
+	if err := unix.Renameat2(unix.AT_FDCWD, away, unix.AT_FDCWD, tpm.Folder, unix.RENAME_EXCHANGE); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	if _, err := os.Stat(filepath.Join(tpm.Folder, "1")); err != nil {
+		t.Error(err)
+	}
+	ArrivedTPM(t.Context(), tpm, folder, time.Hour, slog.New(slog.DiscardHandler)) // it has its number
 }

@@ -99,7 +99,8 @@ func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (ma
 	files := map[string]*os.File{}
 	for _, i := range m.Inherits() {
 		if i.Kind == qemuargs.InheritedVariables {
-			f, err := openVariables(m.Firmware)
+			open := func() (*os.File, error) { return openVariables(m.Firmware) }
+			f, err := openWhenFree(ctx, "UEFI variables", open, func(f *os.File) error { return diskimage.Free(f, false) }, log)
 			if err != nil {
 				closeAll(files)
 				return nil, err
@@ -111,7 +112,7 @@ func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (ma
 			continue
 		}
 		d := &m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
-		f, err := openWhenFree(ctx, d, log)
+		f, err := openWhenFree(ctx, d.Name, func() (*os.File, error) { return openVolume(d) }, func(f *os.File) error { return free(f, d) }, log)
 		if err != nil {
 			closeAll(files)
 			return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
@@ -129,17 +130,17 @@ func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (ma
 	return files, nil
 }
 
-// openWhenFree opens a disk's image, and waits while something else uses the image. After the
+// openWhenFree opens an image, and waits while something else uses the image. After the
 // wait it opens an image that is a file all the same: QEMU's own lock decides, and QEMU's
 // error says best what is wrong.
-func openWhenFree(ctx context.Context, d *qemuargs.Disk, log *slog.Logger) (*os.File, error) {
+func openWhenFree(ctx context.Context, name string, open func() (*os.File, error), free func(*os.File) error, log *slog.Logger) (*os.File, error) {
 	tick := time.NewTicker(diskInterval)
 	defer tick.Stop()
 	for waits := false; ; waits = true {
-		f, err := openVolume(d)
+		f, err := open()
 		inUse := err
 		if err == nil {
-			inUse = free(f, d)
+			inUse = free(f)
 		}
 		if !errors.Is(inUse, diskimage.ErrInUse) || ctx.Err() != nil {
 			return f, err
@@ -148,7 +149,7 @@ func openWhenFree(ctx context.Context, d *qemuargs.Disk, log *slog.Logger) (*os.
 			f.Close()
 		}
 		if !waits {
-			log.Info("waiting for a disk", "disk", d.Name, "because", inUse.Error())
+			log.Info("waiting for a disk", "disk", name, "because", inUse.Error())
 		}
 		select {
 		case <-ctx.Done():

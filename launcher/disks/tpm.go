@@ -1,10 +1,14 @@
 package disks
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -33,11 +37,23 @@ func openTPM(t *qemuargs.TPM, incoming bool) (*os.File, error) {
 	return f, nil
 }
 
-// ArrivedTPM notes that the state of the TPM in an open folder is the one that counts: its guest has arrived from another launcher, and runs. ArrivedTPM
-// logs an error and goes on, because the guest runs all the same.
-func ArrivedTPM(t *qemuargs.TPM, folder *os.File, log *slog.Logger) {
-	if err := diskimage.KeepTPM(filepath.Dir(t.Folder), filepath.Base(t.Folder), folder); err != nil {
-		log.Warn("the next start of the VM has the TPM's state from before the migration", "error", err)
+// ArrivedTPM notes that the state of the TPM in an open folder is the one that counts: its guest has arrived from another launcher, and runs. After an
+// error, which ArrivedTPM logs, it tries again until ctx ends: the guest runs all the same. The pauses begin with pause, and grow.
+func ArrivedTPM(ctx context.Context, t *qemuargs.TPM, folder *os.File, pause time.Duration, log *slog.Logger) {
+	for ; ; pause = min(2*pause, time.Minute) {
+		err := diskimage.KeepTPM(filepath.Dir(t.Folder), filepath.Base(t.Folder), folder)
+		if err == nil {
+			return
+		}
+		log.Warn("until this succeeds, a start of the VM would find the TPM's state from before the migration", "error", err)
+		if errors.Is(err, fs.ErrNotExist) {
+			return // the folder has its number, or is gone
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
 	}
 }
 

@@ -59,6 +59,8 @@ type (
 	TakeBack struct{ Sent bool }
 	// Run lets a received guest run, and answers.
 	Run struct{}
+	// RefuseRun answers RunAsked: the guest will never run here, so that its source can take it back.
+	RefuseRun struct{ Why string }
 	// Keep makes the launcher live on without its VM.
 	Keep struct{}
 	// End ends the launcher.
@@ -88,5 +90,6 @@ func (StopSending) action()      {}
 func (AnswerSwitchover) action() {}
 func (TakeBack) action()         {}
 func (Run) action()              {}
+func (RefuseRun) action()        {}
 func (Keep) action()             {}
 func (End) action()              {}

@@ -1,5 +1,7 @@
 package life
 
+import "cmp"
+
 // Leaving is how far a guest is on its way to another QEMU (live migration).
 type Leaving int
 
@@ -46,6 +48,8 @@ func (s *step) mustStay(e MigrateAsked) string {
 		return "the guest reboots or has powered off"
 	case s.Failed != IOError{}, s.Storage.Trial != NoTrial:
 		return "a disk of the guest fails"
+	case s.TPM != TPM{}:
+		return "the guest's TPM has failed, so that there is no state of it that could move: " + cmp.Or(s.TPM.Lost, s.TPM.Ending)
 	case e.Busy:
 		return "QEMU is still changing something for the guest"
 	}

@@ -152,6 +152,10 @@ func states() []named[[]Event] {
 		{"running, probed", then(running, Probed{})},
 		{"running, silent", then(running, Probed{}, Expired{PatienceTimer})},
 		{"running, TPM ended", then(running, tpmKilled)},
+		{"starting, TPM ended", then(starting, tpmKilled)},
+		{"running, TPM ended before", then(starting, tpmKilled, Handshaken{at(1)})},
+		{"received, TPM ended", then(received, tpmKilled)},
+		{"received, memory coming, TPM ended", then(coming, tpmKilled)},
 		{"running, TPM lost", then(running, tpmKilled, Expired{TPMTimer})},
 		{"running, I/O failed", then(running, full)},
 		{"running, panicked", then(running, Panic{})},
@@ -388,6 +392,7 @@ func difference(a, b State) []string {
 	add(a.Failed != b.Failed, "failed %q", b.Failed.Disk)
 	add(a.TPM.Ending != b.TPM.Ending && b.TPM.Ending != "", "TPM ending")
 	add(a.TPM.Lost != b.TPM.Lost, "TPM lost")
+	add(a.TPM.Early != b.TPM.Early, "TPM early")
 	add(a.Lost != b.Lost, "monitor lost")
 	add(a.Panicked != b.Panicked, "panicked %t", b.Panicked)
 	add(a.LastShutdown != b.LastShutdown, "last shutdown %q", b.LastShutdown)

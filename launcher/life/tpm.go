@@ -11,6 +11,8 @@ type TPM struct {
 	Ending string
 	// Lost says how the emulator has ended without QEMU.
 	Lost string
+	// Early: the emulator ended before the guest ran here.
+	Early bool
 }
 
 // TPMTime is how long QEMU may outlive the emulator of its TPM before the TPM counts as lost. The emulator ends when
@@ -27,7 +29,15 @@ func (s *step) tpmEnded(e TPMEnded) {
 	if e.Said != "" {
 		s.TPM.Ending += ": " + e.Said
 	}
+	s.TPM.Early = s.in(Starting, Receiving, Received) && !s.mayHaveRun()
 	s.timer(TPMTimer, TPMTime)
 }
 
-func (s *step) tpmLost() { s.TPM = TPM{Lost: s.TPM.Ending} }
+// tpmLost ends a guest that was to begin without its TPM. A guest that comes from another QEMU does not end here: it may have left its source.
+// virt-handler hears that it cannot run here when it asks (runAsked), and its source, whose TPM is whole, takes it back.
+func (s *step) tpmLost() {
+	s.TPM.Ending, s.TPM.Lost = "", s.TPM.Ending
+	if s.TPM.Early && !s.Order.Incoming && !s.in(ShuttingDown) {
+		s.kill(Cause{NotStartable, s.TPM.Lost}, "the TPM failed before the guest ran")
+	}
+}

@@ -19,4 +19,44 @@ func TestTPM(t *testing.T) {
 	if want := "the emulator of the TPM was killed by signal 9 (killed): oh"; !slices.Equal(actions, []Action{Report{}}) || s.Report().TPMLost != want || s.Phase != Running {
 		t.Errorf("QEMU goes on: %v, %+v", actions, s.Report())
 	}
+	if _, actions := Step(s, MigrateAsked{}); !slices.Equal(actions, []Action{Answer{"cannot migrate: the guest's TPM has failed, so that there is no state of it that could move: the emulator of the TPM was killed by signal 9 (killed): oh"}}) {
+		t.Errorf("asked to migrate: %v", actions)
+	}
+}
+
+// TestTPMEarly: a guest whose TPM has failed before the guest ran does not begin. A guest that was received is refused once virt-handler asks for
+// it, unless its source has let go of it. What QEMU's own end says comes first.
+func TestTPMEarly(t *testing.T) {
+	const why = "the emulator of the TPM was killed by signal 9 (killed): oh"
+	starting := []Event{start, Prepared{}}
+	receiving := []Event{StartAsked{Order{Incoming: true, Grace: 30}}, Prepared{}, Handshaken{at(1)}}
+	then := func(before []Event, more ...Event) []Event { return slices.Concat(before, more) }
+	failed, refused := Cause{NotStartable, why}, Cause{NotStartable, "let the received guest run: " + why}
+	run, paused, lost := RunAsked{At: at(2)}, RunAsked{Paused: true, At: at(2)}, Expired{TPMTimer}
+	for name, c := range map[string]struct {
+		heard []Event
+		phase Phase
+		cause Cause
+	}{
+		"starting":                  {then(starting, tpmKilled, lost), Killing, failed},
+		"running by then":           {then(starting, tpmKilled, Handshaken{at(1)}, lost), Killing, failed},
+		"the guest had run already": {then(starting, Handshaken{at(1)}, tpmKilled, lost), Running, Cause{}},
+		"QEMU has ended by itself":  {then(starting, tpmKilled, QEMUExited{Exit{Code: 1}}), Ended, Cause{}},
+		"receiving":                 {then(receiving, tpmKilled, lost), Receiving, Cause{}},
+		"received":                  {then(receiving, tpmKilled, ReceptionEnded{}, lost), Received, Cause{}},
+		"asked to run":              {then(receiving, ReceptionEnded{}, tpmKilled, run), Killing, refused},
+		"asked to run later":        {then(receiving, ReceptionEnded{}, tpmKilled, lost, run), Killing, refused},
+		"asked to stay paused":      {then(receiving, ReceptionEnded{}, tpmKilled, paused), Killing, refused},
+		"may run":                   {then(receiving, ReceptionEnded{}, run, tpmKilled, lost), Received, Cause{}},
+		"memory is coming":          {then(receiving, AllButMemory{}, tpmKilled, lost, paused), Paused, Cause{}},
+	} {
+		s := reach(c.heard[:len(c.heard)-1])
+		s, actions := Step(s, c.heard[len(c.heard)-1])
+		if s.Phase != c.phase || s.Cause != c.cause {
+			t.Errorf("%s: phase %s, cause %+v", name, phaseNames[s.Phase], s.Cause)
+		}
+		if slices.Contains(actions, Action(RefuseRun{why})) != (c.cause == refused) || slices.Contains(actions, Action(Answer{})) && c.cause == refused {
+			t.Errorf("%s: %v", name, actions)
+		}
+	}
 }

@@ -22,8 +22,9 @@ type Source struct {
 	// Carried are those of them that are only read.
 	Carried []Carried
 	Limits  Limits
-	// Variables is the file of the guest's UEFI variables; empty without UEFI.
-	Variables string
+	// Variables is the file of the guest's UEFI variables that QEMU has, under the name where the target looks for it if it has
+	// the same volume; nil without UEFI.
+	Variables *os.File
 	// Changed gets a value after QEMU has sent an event.
 	Changed <-chan struct{}
 	// Permit is asked when the guest is stopped and its disks are copied. If Permit returns nil,
@@ -137,15 +138,25 @@ var errVariables = errors.New("the guest has written UEFI variables while its me
 
 // written is when the guest's UEFI variables were last written. QEMU writes each change to their file at once.
 func (s *Source) written() (time.Time, error) {
-	if s.Variables == "" {
+	if s.Variables == nil {
 		return time.Time{}, nil
 	}
-	info, err := os.Stat(s.Variables)
+	info, err := s.Variables.Stat()
 	if err != nil {
 		return time.Time{}, fmt.Errorf("look at the UEFI variables: %w", err)
 	}
+	named, err := os.Lstat(s.Variables.Name())
+	if err == nil && !os.SameFile(info, named) {
+		err = errReplaced
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look for the UEFI variables: %w", err)
+	}
 	return info.ModTime(), nil
 }
+
+// errReplaced: others may write to the volume with the guest's state. The target would write the guest's variables over what was put there.
+var errReplaced = errors.New("the file was replaced since the guest started, and QEMU still has the old file: stop and start the VM, which then has the new variables")
 
 // cause is why a context has ended, if err says no more than that it has.
 func cause(ctx context.Context, err error) error {

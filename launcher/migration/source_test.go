@@ -3,6 +3,8 @@ package migration
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -67,5 +69,47 @@ func TestNoMirrors(t *testing.T) {
 	}
 	if err := errors.Join(m.complete(t.Context(), w), m.drop(t.Context(), w)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWritten: the file that QEMU has counts, and not what others put in its place since. A file that was replaced keeps the guest from moving.
+func TestWritten(t *testing.T) {
+	if at, err := (&Source{}).written(); err != nil || !at.IsZero() {
+		t.Errorf("without UEFI: %v, %v", at, err)
+	}
+	path := filepath.Join(t.TempDir(), "variables.fd")
+	create := func() error { return os.WriteFile(path, []byte("v"), 0o600) }
+	for name, c := range map[string]struct {
+		change func() error
+		want   error
+		later  bool
+	}{
+		"untouched":    {func() error { return nil }, nil, false},
+		"written":      {func() error { return os.Chtimes(path, time.Time{}, time.Unix(2000, 0)) }, nil, true},
+		"another file": {func() error { return errors.Join(os.Rename(path, path+".old"), create()) }, errReplaced, false},
+		"a link to it": {func() error { return errors.Join(os.Rename(path, path+".old"), os.Symlink(path+".old", path)) }, errReplaced, false},
+		"no file":      {func() error { return os.Remove(path) }, os.ErrNotExist, false},
+	} {
+		_ = os.Remove(path)
+		if err := errors.Join(create(), os.Chtimes(path, time.Time{}, time.Unix(1000, 0))); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &Source{Variables: f}
+		before, err := s.written()
+		if err != nil || !before.Equal(time.Unix(1000, 0)) {
+			t.Errorf("%s: before %v, %v", name, before, err)
+		}
+		if err := c.change(); err != nil {
+			t.Fatal(err)
+		}
+		after, err := s.written()
+		if !errors.Is(err, c.want) || err == nil && after.After(before) != c.later {
+			t.Errorf("%s: %v, %v", name, after, err)
+		}
+		f.Close()
 	}
 }

@@ -120,6 +120,12 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Said is the last of what the process wrote, 2 KiB at most.
 func (p *Process) Said() string { return p.said.String() }
 
+// LastLine is the last line that the process wrote.
+func (p *Process) LastLine() string {
+	text := strings.TrimSpace(p.Said())
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
 // Exited returns a channel that gets, once, how the process has ended.
 func (p *Process) Exited() <-chan life.Exit { return p.exited }
 

@@ -31,8 +31,8 @@ type QEMU struct {
 // StartQEMU must be called on a thread that lives as long as QEMU (see Start). files holds by
 // name what the machine inherits, except QEMU's ends of its sockets, which StartQEMU makes.
 // The files stay open. With incoming, QEMU waits for a guest of another QEMU.
-func StartQEMU(program string, m *qemuargs.Machine, incoming bool, files map[string]*os.File, stderr io.Writer) (q *QEMU, err error) {
-	q = &QEMU{}
+func StartQEMU(program string, m *qemuargs.Machine, incoming bool, files map[string]*os.File, stderr io.Writer) (_ *QEMU, err error) {
+	q := &QEMU{} // no result: a return of nil must leave it for closeOurs
 	theirs, err := q.sockets(m)
 	defer func() {
 		for _, f := range theirs {

@@ -1,11 +1,45 @@
 package process
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
+
+// TestStartQEMUFails: a QEMU that cannot be started is an error, and leaves no descriptor open.
+func TestStartQEMUFails(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "none")
+	for name, c := range map[string]struct {
+		machine *qemuargs.Machine
+		want    string
+	}{
+		"no program": {&qemuargs.Machine{Serial: &qemuargs.Serial{}}, "start QEMU: "},
+		"no disk":    {&qemuargs.Machine{Disks: []qemuargs.Disk{{Name: "a", Image: qemuargs.Image{Path: "/a", Volume: qemuargs.FileVolume}}}}, "nobody has brought disk/a"},
+	} {
+		before := openFiles(t)
+		q, err := StartQEMU(missing, c.machine, false, nil, io.Discard)
+		if q != nil || err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, %v", name, q, err)
+		}
+		if after := openFiles(t); after != before {
+			t.Errorf("%s: %d files are open, and were %d before", name, after, before)
+		}
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
 
 // TestQEMUVersion: what is written in the image is QEMU's version; without it, or
 // where it is no version, QEMU is asked.

@@ -16,10 +16,10 @@ const tpmEndTime = time.Second
 
 // TPM is a started swtpm, the emulator of a TPM.
 type TPM struct {
-	*Process
-	log   io.Closer
-	ended chan struct{} // closed at its end
-	exit  life.Exit     // valid then
+	process *Process
+	log     io.Closer
+	ended   chan struct{} // closed at its end
+	exit    life.Exit     // valid then
 }
 
 // StartTPM starts the emulator of a TPM whose state is in an open folder, which stays open. StartTPM returns QEMU's end of the emulator's control socket. swtpm ends
@@ -47,7 +47,7 @@ func StartTPM(program string, folder *os.File, log io.WriteCloser) (t *TPM, cont
 		control.Close()
 		return nil, nil, err
 	}
-	t = &TPM{Process: p, log: log, ended: make(chan struct{})}
+	t = &TPM{process: p, log: log, ended: make(chan struct{})}
 	go func() {
 		t.exit = <-p.exited
 		close(t.ended)
@@ -71,8 +71,23 @@ func (t *TPM) HasEnded() bool {
 	}
 }
 
+// LastLine is the last line that swtpm wrote.
+func (t *TPM) LastLine() string { return t.process.LastLine() }
+
 // Exit is how swtpm has ended.
 func (t *TPM) Exit() life.Exit { return t.exit }
+
+// End kills swtpm, and waits until it is gone, but not for long.
+func (t *TPM) End() {
+	defer t.log.Close()
+	t.process.Kill()
+	timeout := time.NewTimer(endTimeout)
+	defer timeout.Stop()
+	select {
+	case <-t.ended:
+	case <-timeout.C:
+	}
+}
 
 // Close waits until swtpm has ended, but not for long. It returns an error if swtpm did not end well.
 func (t *TPM) Close() error {
@@ -84,14 +99,9 @@ func (t *TPM) Close() error {
 		if t.exit == (life.Exit{}) {
 			return nil
 		}
-		return fmt.Errorf("the emulator of the TPM %s: %s", t.exit, t.said)
+		return fmt.Errorf("the emulator of the TPM %s: %s", t.exit, t.LastLine())
 	case <-timeout.C:
 	}
-	t.Kill()
-	timeout.Reset(endTimeout)
-	select {
-	case <-t.ended:
-	case <-timeout.C:
-	}
+	t.End()
 	return errors.New("the emulator of the TPM did not end with QEMU, and was killed")
 }
