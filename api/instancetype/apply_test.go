@@ -79,6 +79,7 @@ func TestApply(t *testing.T) {
 				"features: {acpi: {enabled: false}, apic: {}}, clock: {utc: {}, timer: {hpet: {present: false}}}}}"},
 		{"UEFI", "", "{firmware: {preferredEfi: {secureBoot: false}, preferredUseSecureBoot: true}, features: {preferredSmm: {}}}", "domain: {}",
 			"domain: {firmware: {bootloader: {efi: {secureBoot: false}}}, features: {smm: {}}}"},
+		{"a CPU feature's other name", "", "cpu: {preferredCPUFeatures: [{name: lahf-lm}, {name: sse4_1}]}", "domain: {cpu: {features: [{name: lahf_lm, policy: disable}]}}", "domain: {cpu: {features: [{name: lahf_lm, policy: disable}, {name: sse4_1}]}}"},
 		{"CPU features", "", "cpu: {preferredCPUFeatures: [{name: vmx}, {name: aes, policy: disable}]}", "domain: {cpu: {features: [{name: aes}]}}", "domain: {cpu: {features: [{name: aes}, {name: vmx}]}}"},
 		{"time zone", "", "clock: {preferredClockOffset: {timezone: Europe/Berlin}}", "domain: {}", "domain: {clock: {timezone: Europe/Berlin}}"},
 		{"no time zone for a clock with UTC", "", "clock: {preferredClockOffset: {timezone: Europe/Berlin}}", "domain: {clock: {utc: {}}}", "domain: {clock: {utc: {}}}"},

@@ -17,7 +17,7 @@ func applyCPUFeatures(p *v1beta1.CPUPreferences, d *v1.DomainSpec) {
 	}
 	own := d.CPU.Features
 	for _, f := range p.PreferredCPUFeatures {
-		if !slices.ContainsFunc(own, func(o v1.CPUFeature) bool { return o.Name == f.Name }) {
+		if !slices.ContainsFunc(own, func(o v1.CPUFeature) bool { return o.QEMUName() == f.QEMUName() }) {
 			d.CPU.Features = append(d.CPU.Features, f)
 		}
 	}

@@ -49,7 +49,7 @@ func validateCPUFeatures(features []CPUFeature, path *field.Path) field.ErrorLis
 	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i, f := range features {
-		at, name := path.Index(i), strings.ReplaceAll(f.Name, "_", "-")
+		at, name := path.Index(i), f.QEMUName()
 		switch {
 		case !cpuFeatureName.MatchString(f.Name):
 			errs = append(errs, field.Invalid(at.Child("name"), f.Name, "must be the name of a CPU feature, such as vmx: lower-case letters, digits, '.', '_' and '-'"))
@@ -64,7 +64,34 @@ func validateCPUFeatures(features []CPUFeature, path *field.Path) field.ErrorLis
 	return errs
 }
 
-const nestedVirtualization = "vmx"
+// The names of features that have a meaning of their own.
+const (
+	nestedVirtualization = "vmx"
+	invariantTSC         = "invtsc"
+)
+
+// QEMUName is QEMU's own name of the feature. Linux and libvirt write some names with underscores, and QEMU has further names for
+// some features (target/i386/cpu.c, x86_cpu_initfn).
+func (f CPUFeature) QEMUName() string {
+	switch name := strings.ReplaceAll(f.Name, "_", "-"); name {
+	case "sse3":
+		return "pni"
+	case "pclmuldq":
+		return "pclmulqdq"
+	case "sse4-1":
+		return "sse4.1"
+	case "sse4-2":
+		return "sse4.2"
+	case "xd":
+		return "nx"
+	case "ffxsr":
+		return "fxsr-opt"
+	case "i64":
+		return "lm"
+	default:
+		return name
+	}
+}
 
 // defaultEVMCS has the CPU feature that evmcs needs. It is KubeVirt's default.
 func defaultEVMCS(d *DomainSpec) {

