@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 
@@ -207,13 +208,22 @@ func hypervTimer(c *Clock) *PresentTimer {
 	return c.Timer.Hyperv
 }
 
-// hypervStays is why Hyper-V's interfaces keep the guest on its node: a reason and a sentence. Both are empty if they do not.
-func (d *DomainSpec) hypervStays() (reason, message string) {
+// cpuStays is why Hyper-V's interfaces or the CPU's TSC keep the guest on its node: a reason and a sentence. Both are empty if
+// they do not. QEMU refuses to migrate a guest that has invtsc without a TSC frequency (target/i386/kvm/kvm.c,
+// kvm_arch_init_vcpu).
+func (d *DomainSpec) cpuStays() (reason, message string) {
 	switch {
 	case d.HypervPassedThrough():
 		return ReasonHypervNotMigratable, "spec.domain.features.hypervPassthrough gives the guest the interfaces of its own node; a guest with spec.domain.features.hyperv can move"
 	case d.Features != nil && d.Features.Hyperv != nil && d.Features.Hyperv.Reenlightenment.Is():
 		return ReasonTSCNotMigratable, "spec.domain.features.hyperv.reenlightenment needs a TSC frequency that all nodes keep, and none is set here; a guest without reenlightenment can move"
+	case d.CPU == nil:
+		return "", ""
+	}
+	for i, f := range d.CPU.Features {
+		if f.QEMUName() == invariantTSC && f.Policy != FeatureDisable && f.Policy != FeatureForbid {
+			return ReasonTSCNotMigratable, fmt.Sprintf("spec.domain.cpu.features[%d], %s, needs a TSC frequency that all nodes keep, and none is set here; a guest without %s can move", i, f.Name, invariantTSC)
+		}
 	}
 	return "", ""
 }

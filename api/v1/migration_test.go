@@ -38,11 +38,16 @@ func TestNotMigratable(t *testing.T) {
 		"only read":           {`{volumes: [{name: a, persistentVolumeClaim: {claimName: x, readOnly: true}}]}`, "", []corev1.PersistentVolumeAccessMode{"ReadOnlyMany"}, "", nil},
 		"overlay": {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, ephemeral: {persistentVolumeClaim: {claimName: x}}}]}`, "",
 			[]corev1.PersistentVolumeAccessMode{"ReadOnlyMany"}, "", []string{"a"}},
-		"host disk":          {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, hostDisk: {path: /x/y, type: Disk}}]}`, "", nil, ReasonDisksNotMigratable, nil},
-		"the node's Hyper-V": {`{domain: {features: {hypervPassthrough: {}}}}`, "", nil, ReasonHypervNotMigratable, nil},
-		"Hyper-V":            {`{domain: {features: {hypervPassthrough: {enabled: false}, hyperv: {relaxed: {}, frequencies: {}, reenlightenment: {enabled: false}}}}}`, "", nil, "", nil},
-		"Hyper-V's TSC":      {`{domain: {features: {hyperv: {reenlightenment: {}}}}}`, "", nil, ReasonTSCNotMigratable, nil},
-		"shared host disk":   {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, hostDisk: {path: /x/y, type: Disk, shared: true}}]}`, "", nil, "", nil},
+		"host disk":                 {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, hostDisk: {path: /x/y, type: Disk}}]}`, "", nil, ReasonDisksNotMigratable, nil},
+		"the node's Hyper-V":        {`{domain: {features: {hypervPassthrough: {}}}}`, "", nil, ReasonHypervNotMigratable, nil},
+		"Hyper-V":                   {`{domain: {features: {hypervPassthrough: {enabled: false}, hyperv: {relaxed: {}, frequencies: {}, reenlightenment: {enabled: false}}}}}`, "", nil, "", nil},
+		"Hyper-V's TSC":             {`{domain: {features: {hyperv: {reenlightenment: {}}}}}`, "", nil, ReasonTSCNotMigratable, nil},
+		"an invariant TSC":          {`{domain: {cpu: {features: [{name: aes}, {name: invtsc}]}}}`, "", nil, ReasonTSCNotMigratable, nil},
+		"such a TSC if it is there": {`{domain: {cpu: {features: [{name: invtsc, policy: optional}]}}}`, "", nil, ReasonTSCNotMigratable, nil},
+		"such a TSC by force":       {`{domain: {cpu: {features: [{name: invtsc, policy: force}]}}}`, "", nil, ReasonTSCNotMigratable, nil},
+		"no invariant TSC":          {`{domain: {cpu: {features: [{name: invtsc, policy: disable}, {name: aes}]}}}`, "", nil, "", nil},
+		"a forbidden TSC":           {`{domain: {cpu: {features: [{name: invtsc, policy: forbid}]}}}`, "", nil, "", nil},
+		"shared host disk":          {`{domain: {devices: {disks: [{name: a}]}}, volumes: [{name: a, hostDisk: {path: /x/y, type: Disk, shared: true}}]}`, "", nil, "", nil},
 	} {
 		vmi := &VirtualMachineInstance{}
 		if err := yaml.UnmarshalStrict([]byte(c.spec), &vmi.Spec); err != nil {
