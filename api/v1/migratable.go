@@ -92,6 +92,9 @@ func (vmi *VirtualMachineInstance) diskStays(v *Volume) string {
 	if v.HostDisk != nil && !ptr.Deref(v.HostDisk.Shared, false) {
 		return "is a file of its node; shared: true says that all nodes have the same file"
 	}
+	if v.ServiceAccount != nil {
+		return "has a token that ends with its pod, and the guest would keep it after that; a guest without the volume can move"
+	}
 	claim := vmi.Claim(v)
 	if shared := vmi.shares(v.Name); claim == nil || vmi.Moves(v.Name) && !shared {
 		return ""

@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,23 +44,19 @@ func configSource(v *v1.Volume) corev1.VolumeSource {
 	return corev1.VolumeSource{}
 }
 
-// letFilesMiss lets the pod start without the ConfigMaps and Secrets of config volumes. The guest brings along the disks that
-// were made of them.
-func letFilesMiss(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+// leaveFilesOut gives the pod none of the ConfigMaps, Secrets and tokens of config volumes. The guest brings along the disks
+// that were made of them, and nothing in the pod reads the files.
+func leaveFilesOut(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	left := map[string]bool{}
 	for i := range vmi.Spec.Volumes {
-		if !vmi.Spec.Volumes[i].IsConfig() {
-			continue
+		if vmi.Spec.Volumes[i].IsConfig() {
+			left[configName(i)] = true
 		}
-		for j := range pod.Spec.Volumes {
-			volume := &pod.Spec.Volumes[j]
-			switch {
-			case volume.Name != configName(i):
-			case volume.ConfigMap != nil:
-				volume.ConfigMap.Optional = ptr.To(true)
-			case volume.Secret != nil:
-				volume.Secret.Optional = ptr.To(true)
-			}
-		}
+	}
+	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return left[v.Name] })
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return left[m.Name] })
 	}
 }
 

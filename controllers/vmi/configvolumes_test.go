@@ -3,13 +3,16 @@ package vmi
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // TestConfigOverhead: each disk of files is booked, and has room in the pod's folder in memory.
@@ -27,8 +30,8 @@ func TestConfigOverhead(t *testing.T) {
 	}
 }
 
-// TestTargetWithoutFiles: a guest moves although its ConfigMaps and Secrets are gone, and starts only with those that it must
-// have. Secrets that are not of config volumes stay needed.
+// TestTargetWithoutFiles: the pod that a guest moves to has none of the ConfigMaps, Secrets and tokens of config volumes, and
+// starts although they are gone. Secrets that are not of config volumes stay.
 func TestTargetWithoutFiles(t *testing.T) {
 	var vmi v1.VirtualMachineInstance
 	text := `{"metadata":{"name":"a","uid":"1"},"spec":{"domain":{"memory":{"guest":"64Mi"}},"volumes":[
@@ -38,22 +41,25 @@ func TestTargetWithoutFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	v1.Default(&vmi)
-	optional := func(target bool) (names []string) {
-		pod := Pod(&vmi, testConfig)
-		if target {
-			pod = targetPod(&vmi, testMigration(), testConfig)
+	files := func(pod *corev1.Pod) (names []string) {
+		for _, m := range pod.Spec.Containers[0].VolumeMounts {
+			if strings.HasPrefix(m.MountPath, layout.ConfigDir) {
+				names = append(names, m.Name)
+			}
 		}
 		for _, v := range pod.Spec.Volumes {
-			if v.ConfigMap != nil && v.ConfigMap.Optional != nil && *v.ConfigMap.Optional || v.Secret != nil && v.Secret.Optional != nil && *v.Secret.Optional {
+			if v.ConfigMap != nil || v.Secret != nil || v.Projected != nil {
 				names = append(names, v.Name)
 			}
 		}
-		return names
+		slices.Sort(names)
+		return slices.Compact(names)
 	}
-	if got := optional(false); len(got) > 0 {
-		t.Errorf("the first pod starts without %q", got)
+	first, target := files(Pod(&vmi, testConfig)), files(targetPod(&vmi, testMigration(), testConfig))
+	if len(first) != 5 || !slices.Equal(first[:4], []string{"config-0", "config-1", "config-2", "config-3"}) {
+		t.Errorf("the first pod has the files of %q", first)
 	}
-	if got := optional(true); !slices.Equal(got, []string{"config-0", "config-1", "config-2"}) {
-		t.Errorf("the target pod starts without %q", got)
+	if !slices.Equal(target, first[4:]) {
+		t.Errorf("the target pod has the files of %q, want %q", target, first[4:])
 	}
 }

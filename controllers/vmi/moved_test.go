@@ -41,7 +41,7 @@ func TestTargetPod(t *testing.T) {
 			t.Errorf("%s: the first pod's labels are %v", dir, first.Labels)
 		}
 		// Nothing else differs.
-		letFilesMiss(first, vmi) // see TestTargetWithoutFiles
+		leaveFilesOut(first, vmi) // see TestTargetWithoutFiles
 		target.Name = first.Name
 		delete(target.Labels, v1.MigrationJobLabel)
 		delete(target.Annotations, v1.MigrationJobNameAnnotation)

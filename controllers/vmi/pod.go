@@ -112,7 +112,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 
 // targetPod renders the pod to which a migration moves the guest of a defaulted VMI. It differs from the guest's
 // present pod only in its name, in what names the migration, in the nodes that it may be on, in the claims to which
-// the migration copies disks, and in what may be missing.
+// the migration copies disks, and in the files that it lacks.
 func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInstanceMigration, config PodConfig) *corev1.Pod {
 	vmi = vmi.DeepCopy()
 	vmi.Status.TakeDestinations()
@@ -125,7 +125,7 @@ func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInsta
 			pod.Spec.NodeSelector[key] = value
 		}
 	}
-	letFilesMiss(pod, vmi)
+	leaveFilesOut(pod, vmi)
 	if !migration.StaysOnNode() {
 		keepApart(pod, vmi)
 	}
