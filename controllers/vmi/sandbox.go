@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -20,9 +21,9 @@ import (
 const (
 	// connectPatience is how long a node may take to connect a pod before its events are read.
 	connectPatience = 5 * time.Second
-	// maxSandboxEvents is more events than the kubelet makes of one pod and one reason: it counts
-	// the same event in one object.
-	maxSandboxEvents = 20
+	// maxSandboxEvents is more events than the kubelet makes of one pod: it counts the same event in one object, and from the
+	// tenth on those that are alike.
+	maxSandboxEvents = 100
 	maxComplaint     = 1024 // bytes
 )
 
@@ -39,21 +40,38 @@ func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineI
 	if wait := connectPatience - r.Clock.Since(since); wait > 0 {
 		return wait, nil
 	}
-	for _, trouble := range troubles(vmi) {
-		events := &corev1.EventList{}
-		err := r.Live.List(ctx, events, client.InNamespace(pod.Namespace), client.Limit(maxSandboxEvents),
-			client.MatchingFields{"involvedObject.uid": string(pod.UID), "reason": trouble.reason})
-		if err != nil {
-			return 0, fmt.Errorf("list the pod's events: %w", err)
-		}
-		if len(events.Items) > 0 {
-			last := slices.MaxFunc(events.Items, func(a, b corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
-			r.unsynchronized(vmi, trouble.reason, "the node cannot "+trouble.cannot+", and tries again: "+complaint(last.Message))
-			break
-		}
+	events := &corev1.EventList{}
+	err := r.Live.List(ctx, events, client.InNamespace(pod.Namespace), client.Limit(maxSandboxEvents), client.MatchingFields{"involvedObject.uid": string(pod.UID)})
+	if err != nil {
+		return 0, fmt.Errorf("list the pod's events: %w", err)
+	}
+	if trouble, message := latest(troubles(vmi), events.Items); trouble != nil {
+		r.unsynchronized(vmi, trouble.reason, "the node cannot "+trouble.cannot+", and tries again: "+complaint(message))
 	}
 	return r.retryAfter(vmi, connectPatience), nil
 }
+
+// latest is the trouble of which the latest event tells, and the best message about it; nil without such an event. An event
+// stays for an hour, also when its trouble has gone by: the node connects a pod only after it has mounted all volumes.
+// Beside the messages that name an object, the kubelet has messages that only count volumes, and may be later.
+func latest(troubles []trouble, events []corev1.Event) (of *trouble, message string) {
+	var newest metav1.Time
+	for i, t := range troubles {
+		about := slices.DeleteFunc(slices.Clone(events), func(e corev1.Event) bool { return e.Reason != t.reason })
+		slices.SortStableFunc(about, func(a, b corev1.Event) int { return b.LastTimestamp.Compare(a.LastTimestamp.Time) })
+		if len(about) == 0 || of != nil && !about[0].LastTimestamp.After(newest.Time) {
+			continue
+		}
+		of, newest, message = &troubles[i], about[0].LastTimestamp, about[0].Message
+		if named := slices.IndexFunc(about, namesVolume); named >= 0 {
+			message = about[named].Message
+		}
+	}
+	return of, message
+}
+
+// namesVolume says whether the kubelet's message names the volume that it cannot mount.
+func namesVolume(e corev1.Event) bool { return strings.Contains(e.Message, "MountVolume.") }
 
 // trouble is what a node may be unable to do for a pod, and the reason of the kubelet's events about it.
 type trouble struct{ reason, cannot string }

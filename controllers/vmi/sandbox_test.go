@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -49,8 +50,7 @@ func TestMountFailed(t *testing.T) {
 		event := sandboxEvent("a", "1", 1001, text)
 		event.Reason = v1.ReasonMountFailed
 		events := fake.NewClientBuilder().WithObjects(event).
-			WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
-			WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).Build()
+			WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
 		r := &Reconciler{Live: events, Clock: clocktesting.NewFakePassiveClock(time.Unix(1060, 0))}
 		vmi := besideVMI(t, "{domain: {memory: {guest: 128Mi}}, volumes: ["+c.volume+"]}")
 		vmi.CreationTimestamp = metav1.Unix(900, 0)
@@ -65,6 +65,36 @@ func TestMountFailed(t *testing.T) {
 		}
 		if _, err := r.observeSandbox(context.Background(), vmi, sandboxed(corev1.PodRunning, ready)); err != nil || vmi.Status.Condition(v1.ConditionSynchronized) != nil {
 			t.Errorf("%s: the condition stays (%v)", name, err)
+		}
+	}
+}
+
+// TestLatestTrouble: what has gone by does not hide what is wrong now, and a message that names a volume is better than a later
+// one that does not.
+func TestLatestTrouble(t *testing.T) {
+	both := []trouble{{v1.ReasonMountFailed, "mount"}, {v1.ReasonSandboxFailed, "connect"}}
+	event := func(reason string, at int64, message string) corev1.Event {
+		e := sandboxEvent("a", "1", at, message)
+		e.Reason = reason
+		return *e
+	}
+	named, later := event(v1.ReasonMountFailed, 10, `MountVolume.SetUp failed for volume "a"`), event(v1.ReasonMountFailed, 20, "Unable to attach or mount volumes")
+	for name, c := range map[string]struct {
+		troubles  []trouble
+		events    []corev1.Event
+		of, wants string
+	}{
+		"nothing":                       {both, nil, "", ""},
+		"other events":                  {both, []corev1.Event{event("Scheduled", 30, "bound")}, "", ""},
+		"a trouble that it cannot have": {both[:1], []corev1.Event{event(v1.ReasonSandboxFailed, 30, "plugin")}, "", ""},
+		"mounted, and not connected":    {both, []corev1.Event{named, event(v1.ReasonSandboxFailed, 15, "plugin")}, v1.ReasonSandboxFailed, "plugin"},
+		"the last of two":               {both, []corev1.Event{event(v1.ReasonSandboxFailed, 15, "old"), event(v1.ReasonSandboxFailed, 16, "new"), named}, v1.ReasonSandboxFailed, "new"},
+		"not mounted any more":          {both, []corev1.Event{event(v1.ReasonSandboxFailed, 5, "plugin"), later, named}, v1.ReasonMountFailed, named.Message},
+		"a message without a name":      {both, []corev1.Event{later}, v1.ReasonMountFailed, later.Message},
+	} {
+		of, message := latest(c.troubles, c.events)
+		if reason := ptr.Deref(of, trouble{}).reason; reason != c.of || message != c.wants {
+			t.Errorf("%s: %q, %q", name, reason, message)
 		}
 	}
 }
@@ -94,8 +124,7 @@ func TestSandbox(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			events := fake.NewClientBuilder().WithObjects(sandboxEvent("a", "1", 1001, strings.Replace(sandboxMessage, "%s", "first", 1)),
 				sandboxEvent("b", "1", 1002, strings.Replace(sandboxMessage, "%s", "second", 1))).
-				WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
-				WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).Build()
+				WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
 			r := &Reconciler{Live: events, Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0).Add(c.age))}
 			vmi := besideVMI(t, c.spec)
 			vmi.CreationTimestamp = metav1.Unix(900, 0)
