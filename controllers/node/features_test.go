@@ -31,6 +31,9 @@ func demanding() *v1.VirtualMachineInstance {
 	vmi.Spec.AccessCredentials = []v1.AccessCredential{{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{
 		Source:            v1.SSHPublicKeyAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: "keys"}},
 		PropagationMethod: v1.SSHPublicKeyAccessCredentialPropagationMethod{ConfigDrive: &v1.ConfigDriveSSHPublicKeyAccessCredentialPropagation{}}}}}
+	vmi.Spec.Domain.Clock = &v1.Clock{Timezone: "Asia/Kathmandu"}
+	vmi.Spec.Domain.Chassis = &v1.Chassis{Asset: "rack-1"}
+	vmi.Spec.Domain.CPU = &v1.CPU{Features: []v1.CPUFeature{{Name: "aes"}}}
 	v1.Default(vmi)
 	return vmi
 }
@@ -55,7 +58,8 @@ func links(t *testing.T, netns ns.NetNS) []string {
 // TestNeeds: a launcher with one feature less than a VM needs is told
 // that by the feature's name, before anything is wired; with all of them it is started.
 func TestNeeds(t *testing.T) {
-	needs := []string{control.FeatureConsole, control.FeatureVNC, control.FeatureAgent, control.FeaturePause, control.FeatureConfigDrive, control.FeatureCredentials, control.FeatureKeep}
+	needs := []string{control.FeatureConsole, control.FeatureVNC, control.FeatureAgent, control.FeaturePause, control.FeatureConfigDrive, control.FeatureCredentials, control.FeatureKeep,
+		control.FeatureClock, control.FeatureBoard, control.FeatureRequired}
 	for _, missing := range append(needs, "") {
 		t.Run(missing, func(t *testing.T) {
 			n, netns := newNode(t), nodetest.PodNetwork(t)
@@ -80,6 +84,9 @@ func TestNeeds(t *testing.T) {
 				if err := control.Decode(last.Data, &request); err != nil || last.Execute != control.CommandStart || !wired || !slices.Equal(request.Needs, needs) {
 					t.Errorf("%s with the needs %q, wired %v: %v", last.Execute, request.Needs, wired, err)
 				}
+				if offset := request.Machine.Clock.Offset; offset != 20700 { // Nepal's time has been 5:45 hours ahead of UTC since 1986
+					t.Errorf("the clock is %d seconds ahead of UTC", offset)
+				}
 				var names []string
 				for _, f := range last.Files {
 					names = append(names, f.Name)
@@ -93,6 +100,35 @@ func TestNeeds(t *testing.T) {
 				t.Errorf("%s %s, wired %v", last.Execute, last.Data, wired)
 			}
 		})
+	}
+}
+
+// TestConfigVolumesNeedLauncher: a launcher that makes no disks of config volumes is not asked about any, and is told what
+// it lacks.
+func TestConfigVolumesNeedLauncher(t *testing.T) {
+	n, netns := newNode(t), nodetest.PodNetwork(t)
+	launcher := n.Dial(t, "vm1")
+	hello := nodetest.Hello()
+	hello.Features = slices.DeleteFunc(control.Features(), func(f string) bool { return f == control.FeatureConfig })
+	launcher.Send(control.EventHello, hello, nodetest.NetNSFile(t, netns))
+	n.Await(t)
+	acceleration := accelerator.New(broken)
+	acceleration.PermitEmulation(true)
+	r := &Reconciler{Chooser: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}}
+	vmi := demanding()
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "files", ConfigMap: &v1.ConfigMapVolumeSource{}})
+	vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: "files"})
+	v1.Default(vmi)
+	started := make(chan error, 1)
+	go func() { started <- r.start(t.Context(), vmi, n.sessions.Get(nodetest.Pod("a")), false) }()
+	first := answerUntil(t, launcher, control.CommandInspect, control.CommandStart, control.CommandReject)
+	if first.Execute != control.CommandReject || !strings.Contains(string(first.Data), `needs the feature \"config-volumes\", which this pod's virt-launcher does not have`) {
+		t.Errorf("%s %s", first.Execute, first.Data)
+	}
+	if first.Execute == control.CommandReject {
+		if err := <-started; err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -28,6 +28,12 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if err != nil {
 		return err
 	}
+	// The launcher of an older image does not know the question about config volumes.
+	if len(handover.Inspection(vmi).ConfigVolumes) > 0 {
+		if errs := lacking(launcher.Features, []string{control.FeatureConfig}); len(errs) > 0 {
+			return r.reject(ctx, launcher, errs)
+		}
+	}
 	host, err := r.host(ctx, vmi, launcher, links)
 	if err != nil {
 		return err
@@ -65,12 +71,18 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 // unfit says why a launcher cannot run the VM, before anything is wired. The launcher comes
 // with the pod's image, so that repeating the start would not help.
 func unfit(request *control.StartRequest, features []string) field.ErrorList {
-	var errs field.ErrorList
-	for _, feature := range control.Lacks(features, request.Needs) {
-		errs = append(errs, field.Forbidden(field.NewPath("spec"), fmt.Sprintf("needs the feature %q, which this pod's virt-launcher does not have: delete the VMI and make it anew, or restart its VM", feature)))
-	}
+	errs := lacking(features, request.Needs)
 	if err := control.CheckMachine(&request.Machine); err != nil {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "domain"), err.Error()))
+	}
+	return errs
+}
+
+// lacking says which needed features are not among a launcher's, and what to do.
+func lacking(features, needs []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, feature := range control.Lacks(features, needs) {
+		errs = append(errs, field.Forbidden(field.NewPath("spec"), fmt.Sprintf("needs the feature %q, which this pod's virt-launcher does not have: delete the VMI and make it anew, or restart its VM", feature)))
 	}
 	return errs
 }
@@ -95,9 +107,6 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	}
 	handover.Configure(&host, cluster)
 	request := handover.Inspection(vmi)
-	if len(control.Lacks(launcher.Features, []string{control.FeatureConfig})) > 0 {
-		request.ConfigVolumes = nil // package resolve refuses a volume of which nothing is known
-	}
 	if request.Claims, err = claims(vmi); err != nil {
 		return host, err
 	}
