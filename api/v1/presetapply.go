@@ -174,7 +174,7 @@ func parts(own, preset *DomainSpec) []part {
 	if clock == nil {
 		clock = &Clock{}
 	}
-	for _, p := range slices.Concat(whole("clock.utc", &clock.UTC, preset.Clock.UTC), whole("clock.timer", &clock.Timer, preset.Clock.Timer), text("clock.timezone", &clock.Timezone, preset.Clock.Timezone)) {
+	for _, p := range slices.Concat(clockOffset(clock, preset.Clock), whole("clock.timer", &clock.Timer, preset.Clock.Timer)) {
 		take := p.take
 		p.take = func() {
 			take()
@@ -197,14 +197,15 @@ func whole[T any](path string, own **T, preset *T) []part {
 	return []part{p}
 }
 
-// text is a part that is a text, if the preset sets it.
-func text(path string, own *string, preset string) []part {
-	if preset == "" {
+// clockOffset is the part of a clock that utc and timezone say together: a clock has one of them. An empty utc wins over a time
+// zone, because it says that the clock shows UTC; otherwise it is no value.
+func clockOffset(own, preset *Clock) []part {
+	if isUnset(preset.UTC) && preset.Timezone == "" {
 		return nil
 	}
-	p := part{path: "spec.domain." + path, wanted: asJSON(preset), take: func() { *own = preset }}
-	if *own != "" {
-		p.had = asJSON(*own)
+	p := part{path: "spec.domain.clock", wanted: asJSON(Clock{UTC: preset.UTC, Timezone: preset.Timezone}), take: func() { own.UTC, own.Timezone = preset.UTC, preset.Timezone }}
+	if !isUnset(own.UTC) || own.Timezone != "" || own.UTC != nil && preset.Timezone != "" {
+		p.had = asJSON(Clock{UTC: own.UTC, Timezone: own.Timezone})
 	}
 	return []part{p}
 }
