@@ -66,11 +66,15 @@ func featureSince(name string) (since version, ok bool) {
 	return version{}, false
 }
 
-// cpuFeatures are the flags of the CPU's features, and the features without which the guest must not run.
-func cpuFeatures(c *v1.CPU, qemu version, path *field.Path, why *Decisions) (flags, required []string, errs field.ErrorList) {
+// cpuFeatures are the flags of the CPU's features, and the features without which the guest must not run. The
+// feature without is left out.
+func cpuFeatures(c *v1.CPU, without string, qemu version, path *field.Path, why *Decisions) (flags, required []string, errs field.ErrorList) {
 	const list = "spec.domain.cpu.features"
 	for i, f := range c.Features {
 		name := f.QEMUName()
+		if name == without {
+			continue
+		}
 		since, known := featureSince(name)
 		switch {
 		case !known:

@@ -101,6 +101,15 @@ func (p *paravirtual) hyperv(h *v1.FeatureHyperv) {
 	p.add(h.EVMCS.Is(), "hv-evmcs=on", switched(hyperv+"evmcs"))
 }
 
+// notEmulated is the CPU feature that the guest needs for evmcs alone; empty if it is not emulated, or has no evmcs. An emulated
+// guest has no evmcs, and QEMU cannot emulate vmx.
+func notEmulated(domain *v1.DomainSpec, accelerator qemuargs.Accelerator) string {
+	if accelerator == qemuargs.KVM || domain.Features == nil || domain.Features.Hyperv == nil || !domain.Features.Hyperv.EVMCS.Is() {
+		return ""
+	}
+	return "vmx"
+}
+
 // kernelWithoutHyperV refuses Hyper-V's interfaces on a node whose kernel has none, but for those that QEMU does without the
 // kernel. With the others QEMU ends at its start, or tells the guest of none.
 func kernelWithoutHyperV(flags []string, host Host, path *field.Path) *field.Error {

@@ -39,7 +39,7 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 	}
 	m.Type = machineType
 	qemu, _ := release(host.QEMUVersion) // of which the machine type says what is wrong
-	features, required, featureErrs := cpuFeatures(domain.CPU, qemu, path.Child("cpu", "features"), why)
+	features, required, featureErrs := cpuFeatures(domain.CPU, notEmulated(domain, host.Accelerator), qemu, path.Child("cpu", "features"), why)
 	m.CPU.Flags, m.CPU.Required, errs = append(features, m.CPU.Flags...), required, append(errs, featureErrs...)
 	if err := clockOffset(domain.Clock, host, &m.Clock, path.Child("clock"), why); err != nil {
 		errs = append(errs, err)
