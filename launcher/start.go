@@ -113,7 +113,7 @@ func (l *launcher) exec(ctx context.Context) error {
 	l.stderr = podlog.New(l.Stderr, "messages of QEMU", stderrBytesPerSecond, stderrBurst, l.Log)
 	maps.Copy(l.files, l.images) // their names differ
 	l.images = nil
-	l.start.Machine.Clock = l.start.Machine.Clock.At(time.Now())
+	l.changeMachine(func(m *qemuargs.Machine) { m.Clock = m.Clock.At(time.Now()) })
 	if l.cpus, err = l.dedicate(); err != nil {
 		return err
 	}
@@ -184,9 +184,17 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	starting, abort := context.WithCancel(ctx)
 	l.abort()
 	l.abort = abort
-	client, stopped, required := l.qmp, l.start.Paused || l.start.Incoming, l.start.Machine.CPU.Required
+	client, stopped, incoming, cpu := l.qmp, l.start.Paused || l.start.Incoming, l.start.Incoming, l.start.Machine.CPU
 	plan, pid := l.cpus, l.qemu.PID()
-	l.ask(ctx, handshakeTimeout, func(context.Context) error { return handshake(starting, client, plan, pid, stopped, required) }, func(err error) {
+	l.ask(ctx, handshakeTimeout, func(context.Context) error {
+		return handshake(starting, client, plan, pid, stopped, func(ctx context.Context) error {
+			settled, err := settle(ctx, client, cpu, incoming)
+			if err != nil {
+				return err
+			}
+			return l.change(ctx, func(m *qemuargs.Machine) { m.CPU = settled })
+		})
+	}, func(err error) {
 		if err != nil {
 			l.hear(ctx, life.HandshakeFailed{Err: err}, nil)
 			return
@@ -197,13 +205,13 @@ func (l *launcher) shakeHands(ctx context.Context) {
 
 // handshake connects to QEMU's monitor, gives the guest's CPUs their places, and lets the guest run, unless its CPUs are to
 // stay stopped, or lack a feature.
-func handshake(ctx context.Context, client *qmp.Client, plan *pinning.Plan, pid int, stopped bool, required []string) error {
+func handshake(ctx context.Context, client *qmp.Client, plan *pinning.Plan, pid int, stopped bool, settleCPU func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	if err := client.Connect(); err != nil {
 		return fmt.Errorf("connect to QEMU: %w", err)
 	}
-	if err := hasRequired(ctx, client, required); err != nil {
+	if err := settleCPU(ctx); err != nil {
 		return err
 	}
 	if plan != nil {

@@ -84,5 +84,5 @@ const maxDevices = 512
 // as much memory here.
 func Plausible(state control.StateReport) bool {
 	m := state.Machine
-	return state.State.Known() && len(state.Jobs) <= control.MaxJobs && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts), len(m.Inputs), len(m.CPU.Flags)) <= maxDevices)
+	return state.State.Known() && len(state.Jobs) <= control.MaxJobs && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts), len(m.Inputs), len(m.CPU.Flags), len(m.CPU.Required)) <= maxDevices)
 }

@@ -364,6 +364,17 @@ func TestHelloWithOthersNetNS(t *testing.T) {
 	n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
 }
 
+// TestPlausibleCPU: a Machine has no more CPU features than any VM has.
+func TestPlausibleCPU(t *testing.T) {
+	for n, want := range map[int]bool{maxDevices: true, maxDevices + 1: false} {
+		for name, cpu := range map[string]qemuargs.CPU{"flags": {Flags: make([]string, n)}, "required features": {Required: make([]string, n)}} {
+			if got := Plausible(control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{CPU: cpu}}); got != want {
+				t.Errorf("%d %s: %v", n, name, got)
+			}
+		}
+	}
+}
+
 // TestStatsBounded: statistics of more devices than any VM has are none.
 func TestStatsBounded(t *testing.T) {
 	for _, list := range []string{"vcpus", "disks", "nics"} {
