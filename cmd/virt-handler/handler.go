@@ -61,7 +61,7 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	hyperV, err := kvmcheck.HasHyperV()
 	reconciler := &node.Reconciler{
 		NoHyperV: err == nil && !hyperV, // a node without KVM emulates
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
+		Client:   mgr.GetClient(), Live: mgr.GetAPIReader(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
 		NodeName: o.node, Chooser: acceleration, Sessions: l.sessions, Changed: changed, OpenVhostNet: netsetup.OpenVhostNet,
 		Cluster: func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
 			return kubevirt.Configuration(ctx, mgr.GetClient())
