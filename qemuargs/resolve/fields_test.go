@@ -27,6 +27,11 @@ var whole = []string{"accessCredentials", "affinity", "dnsConfig", "livenessProb
 // noArgument are the fields of what makes the Machine that make no argument of QEMU by themselves, and what they do.
 var noArgument = map[string]string{
 	"domain.clock.timer.hpet.tickPolicy":                              "only the default, delay, is accepted: QEMU has no other",
+	"domain.cpu.isolateEmulatorThread":                                "the launcher gives QEMU's other threads a CPU of their own",
+	"domain.devices.disks[].tag":                                      "the config drive tells the guest",
+	"domain.devices.interfaces[].tag":                                 "the config drive tells the guest",
+	"domain.memory.reservedOverhead.addedOverhead":                    "memory that the pod books beside the guest's",
+	"networks[].pod.vmIPv6NetworkCIDR":                                "the private network of the guest in the pod",
 	"domain.clock.timer.rtc.present":                                  "only true is accepted: QEMU's q35 always has one",
 	"domain.devices.disableHotplug":                                   "no port for hotplug is kept; there is no hotplug yet",
 	"domain.devices.disks[].cdrom.readonly":                           "a CD-ROM is read-only in any case; false is refused",

@@ -173,7 +173,7 @@ func TestControllersAreTheTop(t *testing.T) {
 // TestLifeIsPure: what decides over a VM's life gets the words of the control
 // protocol, and reaches neither files nor processes nor a log.
 func TestLifeIsPure(t *testing.T) {
-	allowed := []string{"fmt", "slices", "syscall", "time", module + "/launcher/control"}
+	allowed := []string{"cmp", "fmt", "slices", "syscall", "time", module + "/launcher/control"}
 	for _, p := range packages(t) {
 		if p.ImportPath != module+"/launcher/life" {
 			continue
