@@ -87,6 +87,8 @@ const (
 	// handshakeTimeout bounds the time from QEMU's exec until the guest runs. A loaded node
 	// may take seconds to read QEMU from disk.
 	handshakeTimeout = 60 * time.Second
+	// hugePagesPerGiB is how much longer the handshake may take for each GiB of huge pages.
+	hugePagesPerGiB = 10 * time.Second
 	// stderrBytesPerSecond and stderrBurst limit how many bytes of QEMU's messages go to the
 	// pod's log. QEMU says little, but a guest can make it warn without end.
 	stderrBytesPerSecond = 4 << 10

@@ -149,7 +149,7 @@ func (l *launcher) exec(ctx context.Context) error {
 		return err
 	}
 	// Before QEMU answers anything it opens the disks, and slow storage delays that.
-	l.qmp = qmp.New(q.QMP, qmp.Options{Logger: l.Log, Timeout: handshakeTimeout})
+	l.qmp = qmp.New(q.QMP, qmp.Options{Logger: l.Log, Timeout: handshakePatience(&l.start.Machine)})
 	l.source = &stats.Source{Machine: &l.start.Machine, Taps: taps, PID: q.PID(), Client: l.qmp}
 	if l.events, err = l.qmp.Events(ctx); err != nil {
 		q.End()
@@ -186,8 +186,9 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	l.abort = abort
 	client, stopped, incoming, cpu := l.qmp, l.start.Paused || l.start.Incoming, l.start.Incoming, l.start.Machine.CPU
 	plan, pid := l.cpus, l.qemu.PID()
-	l.ask(ctx, handshakeTimeout, func(context.Context) error {
-		return handshake(starting, client, plan, pid, stopped, func(ctx context.Context) error {
+	patience := handshakePatience(&l.start.Machine)
+	l.ask(ctx, patience, func(context.Context) error {
+		return handshake(starting, client, plan, pid, stopped, patience, func(ctx context.Context) error {
 			settled, err := settle(ctx, client, cpu, incoming)
 			if err != nil {
 				return err
@@ -203,10 +204,19 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	})
 }
 
+// handshakePatience is how long the handshake may take. QEMU takes all of a guest's huge pages before it answers, and the kernel clears each: 3.8 s for
+// 1 GiB were seen on one CPU.
+func handshakePatience(m *qemuargs.Machine) time.Duration {
+	if m.HugePageBytes == 0 {
+		return handshakeTimeout
+	}
+	return handshakeTimeout + time.Duration(m.MemoryBytes>>30)*hugePagesPerGiB
+}
+
 // handshake connects to QEMU's monitor, gives the guest's CPUs their places, and lets the guest run, unless its CPUs are to
 // stay stopped, or lack a feature.
-func handshake(ctx context.Context, client *qmp.Client, plan *pinning.Plan, pid int, stopped bool, settleCPU func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+func handshake(ctx context.Context, client *qmp.Client, plan *pinning.Plan, pid int, stopped bool, patience time.Duration, settleCPU func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := client.Connect(); err != nil {
 		return fmt.Errorf("connect to QEMU: %w", err)

@@ -280,11 +280,6 @@ func TestNeedsOf(t *testing.T) {
 	if got := needsOf(vmi, map[string]int64{"root": 1}); !slices.Equal(got, []string{peers.NeedClaims, peers.NeedNetworks}) {
 		t.Errorf("got %q", got)
 	}
-	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "files", ConfigMap: &v1.ConfigMapVolumeSource{}})
-	if got := needsOf(vmi, nil); !slices.Contains(got, peers.NeedConfigVolumes) {
-		t.Errorf("a guest with files needs %q", got)
-	}
-	vmi.Spec.Volumes = nil
 	if vmi.Spec.Networks = vmi.Spec.Networks[:1]; len(needsOf(vmi, nil)) != 0 {
 		t.Errorf("a guest on the pod network needs %q", needsOf(vmi, nil))
 	}

@@ -92,7 +92,27 @@ func makeMoved(m *qemuargs.Machine, vmi *v1.VirtualMachineInstance, sizes map[st
 		case size > facts[i].Free+facts[i].Taken:
 			return fmt.Errorf("the target's claim for volume %s has no room for its disk of %d bytes: %d are free", moved.VolumeName, size, facts[i].Free+facts[i].Taken)
 		}
-		disk.Image.Create, disk.Image.Direct = size, disk.Image.Direct && facts[i].Direct
+		disk.Image.Create = size
+		if err := keepDirect(disk, vmi, facts[i].Direct); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepDirect has QEMU go past the page cache of the target as at the source, where the target's claim permits that. QEMU refuses native I/O without
+// O_DIRECT. A disk whose spec asks for the one or the other does not move to such a claim.
+func keepDirect(disk *qemuargs.Disk, vmi *v1.VirtualMachineInstance, direct bool) error {
+	if direct || !disk.Image.Direct {
+		return nil
+	}
+	for _, d := range vmi.Spec.Domain.Devices.Disks {
+		if d.Name == disk.Name && (d.Cache == v1.CacheNone || d.IO == v1.IONative) {
+			return fmt.Errorf("the spec's cache or io of disk %q needs O_DIRECT, which does not work on the target's claim for it", disk.Name)
+		}
+	}
+	if disk.Image.Direct = false; disk.AIO == qemuargs.Native {
+		disk.AIO = ""
 	}
 	return nil
 }

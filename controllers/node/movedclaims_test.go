@@ -172,3 +172,21 @@ func TestMakeMoved(t *testing.T) {
 		}
 	}
 }
+
+// TestMovedWithoutDirect: QEMU refuses native I/O without O_DIRECT. So a disk that moves to a claim without O_DIRECT goes without both, unless its
+// spec asks for one of them.
+func TestMovedWithoutDirect(t *testing.T) {
+	for name, c := range map[string]struct {
+		disk v1.Disk
+		ok   bool
+	}{"by default": {v1.Disk{Name: "root"}, true}, "cache none": {v1.Disk{Name: "root", Cache: v1.CacheNone}, false}, "native": {v1.Disk{Name: "root", IO: v1.IONative}, false}} {
+		vmi := &v1.VirtualMachineInstance{}
+		vmi.Spec.Domain.Devices.Disks = []v1.Disk{c.disk}
+		vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root"}}
+		m := &qemuargs.Machine{Disks: []qemuargs.Disk{{Name: "root", AIO: qemuargs.Native, Image: qemuargs.Image{Volume: qemuargs.FileVolume, Direct: true}}}}
+		err := makeMoved(m, vmi, map[string]int64{"root": gib}, []qemuargs.VolumeFacts{{Missing: true, Free: 2 * gib}})
+		if d := m.Disks[0]; (err == nil) != c.ok || c.ok && (d.Image.Direct || d.AIO != "") {
+			t.Errorf("%s: %v, %+v", name, err, d)
+		}
+	}
+}

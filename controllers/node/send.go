@@ -100,7 +100,7 @@ func (d *departure) send(ctx context.Context) error {
 	if offer.Claims, err = movedSizes(ctx, launcher, d.vmi); err != nil {
 		return err
 	}
-	offer.Needs = needsOf(d.vmi, offer.Claims)
+	offer.Needs = append(needsOf(d.vmi, offer.Claims), control.MachineNeeds(machine)...)
 	offer.Wishes = d.wishes(launcher)
 	answer, err := d.prepare(ctx, to, offer)
 	if err != nil {
@@ -132,9 +132,6 @@ func needsOf(vmi *v1.VirtualMachineInstance, claims map[string]int64) []string {
 	}
 	if slices.ContainsFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Multus != nil }) {
 		needs = append(needs, peers.NeedNetworks)
-	}
-	if slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.IsConfig() }) {
-		needs = append(needs, peers.NeedConfigVolumes)
 	}
 	return needs
 }

@@ -41,13 +41,14 @@ const (
 	FeatureDeviceTags  = "device-tags"     // a ConfigDrive seed that tells of devices
 	FeatureDiskTuning  = "disk-tuning"     // disks' cache modes, kinds of I/O, error policies, block sizes, threads and buses; LUNs; disks that guests share; transitional devices
 	FeatureDedicated   = "dedicated-cpus"  // each of the guest's CPUs has a CPU of the node to itself
+	FeaturePlaces      = "places"          // places for more CPUs and memory
 	FeatureHugePages   = "huge-pages"      // the guest's memory is huge pages of the node
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -96,15 +97,53 @@ func Lacks(features, needs []string) []string {
 	return out
 }
 
+// machineFeatures are the features of Machines with fields that virt-handlers of earlier releases do not know.
+func machineFeatures(m *qemuargs.Machine) []feature {
+	return []feature{
+		{FeatureClock, m.Clock.Offset != 0},
+		{FeatureBoard, m.Chassis != nil || m.NoPCIHole64},
+		{FeatureRequired, len(m.CPU.Required) > 0},
+		{FeatureHugePages, m.HugePageBytes != 0},
+		{FeaturePlaces, m.Memory != nil || m.CPU.MaxSockets != 0},
+		{FeatureState, m.Firmware != nil && m.Firmware.Variables.InState || m.TPM != nil && m.TPM.InState},
+		{FeatureTPM, m.TPM != nil},
+		{FeatureConfig, slices.ContainsFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Image.Packed > 0 })},
+		{FeatureDiskTuning, len(m.IOThreads) > 0 || m.Agent != nil && m.Agent.Transitional || slices.ContainsFunc(m.Disks, qemuargs.Disk.Tuned)},
+	}
+}
+
+// MachineNeeds returns the features of a Machine that a migration's target must know: its virt-handler would leave out fields of the Machine that
+// it does not know, and the guest would go on with another machine.
+func MachineNeeds(m *qemuargs.Machine) []string { return needed(machineFeatures(m)) }
+
+// KnownMachineNeeds are all that MachineNeeds returns in this release.
+func KnownMachineNeeds() (out []string) {
+	for _, f := range machineFeatures(&qemuargs.Machine{}) {
+		out = append(out, f.name)
+	}
+	return out
+}
+
+// feature is a feature, and whether something needs it.
+type feature struct {
+	name   string
+	needed bool
+}
+
+func needed(features []feature) (out []string) {
+	for _, f := range features {
+		if f.needed {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
+
 // NeededFeatures are the features that a request's VM needs beyond the core: without them the
 // VM would not be what its spec says.
 func (r *StartRequest) NeededFeatures() []string {
 	seed := func(has func(CloudInitSeed) bool) bool { return slices.ContainsFunc(r.CloudInit, has) }
-	var out []string
-	for _, f := range []struct {
-		name   string
-		needed bool
-	}{
+	return append(needed([]feature{
 		{FeatureConsole, r.Machine.Serial != nil},
 		{FeatureVNC, r.Machine.Graphics != nil},
 		{FeatureAgent, r.Machine.Agent != nil},
@@ -114,23 +153,10 @@ func (r *StartRequest) NeededFeatures() []string {
 		{FeatureCredentials, len(r.AgentCredentials) > 0 || seed(func(s CloudInitSeed) bool { return len(s.AccessCredentials) > 0 })},
 		{FeatureKeep, r.KeepLauncher},
 		{FeatureMigration, r.Incoming},
-		{FeatureClock, r.Machine.Clock.Offset != 0},
-		{FeatureBoard, r.Machine.Chassis != nil || r.Machine.NoPCIHole64},
-		{FeatureRequired, len(r.Machine.CPU.Required) > 0},
 		{FeatureDedicated, r.DedicatedCPUs != nil},
-		{FeatureHugePages, r.Machine.HugePageBytes != 0},
 		{FeatureUEFI, r.Machine.Firmware != nil || r.Machine.SMM != ""},
-		{FeatureState, r.Machine.Firmware != nil && r.Machine.Firmware.Variables.InState || r.Machine.TPM != nil && r.Machine.TPM.InState},
-		{FeatureTPM, r.Machine.TPM != nil},
-		{FeatureConfig, slices.ContainsFunc(r.Machine.Disks, func(d qemuargs.Disk) bool { return d.Image.Packed > 0 })},
 		{FeatureIPv6, len(r.IPv6) > 0},
-		{FeatureDiskTuning, len(r.Machine.IOThreads) > 0 || r.Machine.Agent != nil && r.Machine.Agent.Transitional || slices.ContainsFunc(r.Machine.Disks, qemuargs.Disk.Tuned)},
 		{FeatureVhostNet, slices.ContainsFunc(r.Machine.NICs, func(n qemuargs.NIC) bool { return n.Vhost })},
 		{FeatureCluster, r.Machine.SMBIOS.Version != "" || r.Machine.SMBIOS.SKU != "" || r.Machine.Balloon != nil && r.Machine.Balloon.NoReporting},
-	} {
-		if f.needed {
-			out = append(out, f.name)
-		}
-	}
-	return out
+	}), MachineNeeds(&r.Machine)...)
 }

@@ -34,7 +34,7 @@ func ioThreads(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, w
 	}
 	why.add("scsi.ioThread", threadFields, "the first of the threads that disks share")
 	if policy == v1.IOThreadsPolicySupplementalPool {
-		return pool(int(ptr.Deref(domain.IOThreads.SupplementalPoolThreadCount, 0)), host, m, why)
+		return pool(int(ptr.Deref(domain.IOThreads.SupplementalPoolThreadCount, 0)), domain, host, m, why)
 	}
 	if policy == "" && !slices.ContainsFunc(domain.Devices.Disks, dedicated) {
 		return nil
@@ -72,7 +72,22 @@ func ioThreads(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, w
 	if m.SCSI != nil {
 		m.SCSI.IOThread = threads[0]
 	}
+	spareRoom(domain, m, threadFields+" "+limitFields, why)
 	return nil
+}
+
+// spareRoom leaves native I/O to disks that ask for it, if there are several threads: each takes 1024 of the node's fs.aio-max-nr, which all pods share.
+func spareRoom(domain *v1.DomainSpec, m *qemuargs.Machine, fields string, why *Decisions) {
+	if len(m.IOThreads) < 2 {
+		return
+	}
+	for i, d := range domain.Devices.Disks {
+		if m.Disks[i].AIO == qemuargs.Native && d.IO == "" {
+			m.Disks[i].AIO = ""
+			by := entry{to: why, list: "disks", name: d.Name, field: diskList, index: i}
+			by.add("aio", ".io "+fields, "no kind is named, and several threads would take much of the node's room for native I/O")
+		}
+	}
 }
 
 // threadLimit is how many threads there are in all before disks must share: with the policy auto two for each CPU that
@@ -91,7 +106,7 @@ func threadLimit(domain *v1.DomainSpec) (limit int, fields string) {
 }
 
 // pool has all threads serve each disk on bus virtio.
-func pool(count int, host Host, m *qemuargs.Machine, why *Decisions) *field.Error {
+func pool(count int, domain *v1.DomainSpec, host Host, m *qemuargs.Machine, why *Decisions) *field.Error {
 	qemu, err := release(host.QEMUVersion)
 	if err != nil {
 		return nil // the machine's type says so
@@ -107,6 +122,7 @@ func pool(count int, host Host, m *qemuargs.Machine, why *Decisions) *field.Erro
 			by.add("ioThreadPool", ".disk.bus "+poolCount, "all threads of the pool")
 		}
 	}
+	spareRoom(domain, m, "spec.domain.ioThreadsPolicy "+poolCount, why)
 	return nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeqemu/kubeqemu/internal/jsonsize"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -70,11 +71,10 @@ const NeedClaims = "claims"
 // such networks would connect the guest's interface to the pod network.
 const NeedNetworks = "networks"
 
-// NeedConfigVolumes is the need of a guest with disks that the source's launcher has made of files.
-const NeedConfigVolumes = "config-volumes"
-
-// needs are those that a target of this release knows.
-func needs() []string { return []string{NeedClaims, NeedNetworks, NeedConfigVolumes} }
+// needs are those that a target of this release knows: of the protocol, and of Machines.
+func needs() []string {
+	return append([]string{NeedClaims, NeedNetworks}, control.KnownMachineNeeds()...)
+}
 
 // Bounds of an offer. A Machine has at most 256 KiB.
 const (
