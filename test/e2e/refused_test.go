@@ -61,7 +61,6 @@ func TestRefused(t *testing.T) {
 		"machine-options":    {`domain: {machine: {type: "q35,smm=on"}}`, []string{"spec.domain.machine.type"}},
 		"uuid":               {`domain: {firmware: {uuid: "1"}}`, []string{"spec.domain.firmware.uuid"}},
 		"serial-with-comma":  {`domain: {firmware: {serial: "a,b"}}`, []string{"spec.domain.firmware.serial"}},
-		"efi-persistent":     {`domain: {firmware: {bootloader: {efi: {secureBoot: false, persistent: true}}}}`, []string{"spec.domain.firmware.bootloader.efi.persistent"}},
 		"efi-and-bios":       {`domain: {firmware: {bootloader: {efi: {secureBoot: false}, bios: {}}}}`, []string{"spec.domain.firmware.bootloader"}},
 		"efi-without-smm":    {`domain: {firmware: {bootloader: {efi: {}}}}`, []string{"spec.domain.firmware.bootloader.efi.secureBoot", "spec.domain.features.smm.enabled"}},
 		"efi-without-acpi":   {`domain: {features: {acpi: {enabled: false}}, firmware: {bootloader: {efi: {secureBoot: false}}}}`, []string{"spec.domain.features.acpi.enabled"}},
