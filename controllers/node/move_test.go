@@ -255,7 +255,7 @@ func (p *played) obey(command string) {
 	case control.CommandRelease:
 		p.report(control.StateExited)
 	case control.CommandRun, control.CommandTakeBack:
-		if !strings.Contains(p.answers[command], "refused") {
+		if !strings.Contains(p.answers[command], "refused") && p.is().State != control.StateExited { // a launcher that has ended runs nothing
 			p.report(control.StateRunning, p.is().Jobs...)
 		}
 	}
