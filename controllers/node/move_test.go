@@ -539,8 +539,10 @@ func TestMayHaveRun(t *testing.T) {
 // TestSilentTarget: a QEMU that never says whether it lets a guest run does not keep the guest standing still for ever.
 func TestSilentTarget(t *testing.T) {
 	m := newMoving(t)
-	m.copies()
+	m.target.mu.Lock()
 	m.target.refuse[control.CommandRun] = "QEMU does not answer"
+	m.target.mu.Unlock()
+	m.copies()
 	m.source.sent()
 	m.target.report(control.StateReceived)
 	m.until("asked to run", func() bool { return m.target.wasAsked(control.CommandRun) > 2 })
