@@ -78,7 +78,7 @@ empty :=
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What needs a second node.
 TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk \
-	TestMigrationClaims TestMigrationNetwork TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMoves TestVolumeUpdate TestWorkloadUpdate
+	TestMigrationClaims TestMigrationConfigVolumes TestMigrationNetwork TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMoves TestVolumeUpdate TestWorkloadUpdate
 # What needs clusters with IPv6.
 FAMILIES := TestDualStack TestIPv6Only TestIPv6OnlyDHCP TestMigrationDualStack
 # What needs kubelets that give pods CPUs of their own.

@@ -100,7 +100,8 @@ func TestConfigVolumes(t *testing.T) {
 	if s := m.get().Status.Condition(v1.ConditionSynchronized); s != nil && s.Status == metav1.ConditionFalse {
 		t.Errorf("the guest runs, and the VMI says %+v", s)
 	}
-	if c := m.condition(v1.ConditionLiveMigratable); c.Status != metav1.ConditionTrue {
+	// The token ends with its pod.
+	if c := m.condition(v1.ConditionLiveMigratable); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "robot, has a token") {
 		t.Errorf("LiveMigratable is %+v", c)
 	}
 	shell := m.shell()
