@@ -1,11 +1,11 @@
 package ipv6
 
 import (
-	"fmt"
+	"encoding/binary"
 	"net"
 	"time"
 
-	"github.com/mdlayher/ndp"
+	"github.com/insomniacslk/dhcp/rfc1035label"
 )
 
 const (
@@ -22,48 +22,65 @@ func Advertisement(lease Lease) ([]byte, error) {
 	if err := lease.Check(); err != nil {
 		return nil, err
 	}
+	domains := fitting(lease.SearchDomains, func(domains []string) int { return len(advertisement(lease, domains)) })
+	return advertisement(lease, domains), nil
+}
+
+// Types of ICMPv6 messages, and of their options (RFC 4861, 4.6, and RFC 8106, 5).
+const (
+	routerSolicitation  = 133
+	routerAdvertisement = 134
+
+	optionSourceMAC = 1
+	optionPrefix    = 3
+	optionMTU       = 5
+	optionServers   = 25
+	optionDomains   = 31
+)
+
+// advertisement is the message (RFC 4861, 4.2) without its checksum, which the kernel computes. The library ndp, with which the tests read the
+// message, would bring tables of all of Unicode into a launcher that has 8 MiB.
+func advertisement(lease Lease, domains []string) []byte {
+	const managed, other, onLink, lifetime, forever = 0x80, 0x40, 0x80, uint32(routerLifetime / time.Second), ^uint32(0)
+	be := binary.BigEndian
 	mac, _ := net.ParseMAC(lease.RouterMAC)
 	network := lease.Guest.Masked()
-	m := &ndp.RouterAdvertisement{
-		CurrentHopLimit: 64, ManagedConfiguration: true, OtherConfiguration: true, RouterLifetime: routerLifetime,
-		Options: []ndp.Option{
-			&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: mac},
-			ndp.NewMTU(lease.MTU),
-			&ndp.PrefixInformation{PrefixLength: uint8(network.Bits()), OnLink: true, ValidLifetime: ndp.Infinity, PreferredLifetime: ndp.Infinity, Prefix: network.Addr()},
-		},
-	}
-	if len(lease.DNS) > 0 {
-		m.Options = append(m.Options, &ndp.RecursiveDNSServer{Lifetime: routerLifetime, Servers: lease.DNS})
-	}
-	with := func(domains []string) *ndp.RouterAdvertisement {
-		if len(domains) == 0 {
-			return m
+	m := []byte{routerAdvertisement, 0, 0, 0, 64, managed | other}
+	m = be.AppendUint16(m, uint16(lifetime))
+	m = append(m, make([]byte, 8)...) // times of neighbours: the guest's own
+	m = append(m, optionSourceMAC, 1)
+	m = append(m, mac...)
+	m = be.AppendUint32(append(m, optionMTU, 1, 0, 0), lease.MTU)
+	m = append(m, optionPrefix, 4, uint8(network.Bits()), onLink)
+	m = be.AppendUint32(be.AppendUint32(m, forever), forever)
+	m = append(append(m, 0, 0, 0, 0), network.Addr().AsSlice()...)
+	if n := len(lease.DNS); n > 0 {
+		m = be.AppendUint32(append(m, optionServers, uint8(1+2*n), 0, 0), lifetime)
+		for _, server := range lease.DNS {
+			m = append(m, server.AsSlice()...)
 		}
-		more := *m
-		more.Options = append(m.Options[:len(m.Options):len(m.Options)], &ndp.DNSSearchList{Lifetime: routerLifetime, DomainNames: domains})
-		return &more
 	}
-	domains := fitting(lease.SearchDomains, func(domains []string) int {
-		out, err := ndp.MarshalMessage(with(domains))
-		if err != nil { // a name that the library takes for no domain name
-			return maxPayload + 1
-		}
-		return len(out)
-	})
-	out, err := ndp.MarshalMessage(with(domains))
-	if err != nil {
-		return nil, fmt.Errorf("make router advertisement: %w", err)
+	if len(domains) == 0 {
+		return m
 	}
-	return out, nil
+	names := (&rfc1035label.Labels{Labels: domains}).ToBytes()
+	names = append(names, make([]byte, -len(names)&7)...) // an option's length is in units of 8 octets
+	m = be.AppendUint32(append(m, optionDomains, uint8(1+len(names)/8), 0, 0), lifetime)
+	return append(m, names...)
 }
 
 // solicits is true for a guest's question for routers (RFC 4861, 6.1.1). The socket sees no
 // packet from beyond the link, so the hop limit is not looked at.
 func solicits(packet []byte) bool {
-	m, err := ndp.ParseMessage(packet)
-	if err != nil {
+	const header = 8
+	if len(packet) < header || packet[0] != routerSolicitation || packet[1] != 0 {
 		return false
 	}
-	_, ok := m.(*ndp.RouterSolicitation)
-	return ok
+	for options := packet[header:]; len(options) > 0; {
+		if len(options) < 2 || options[1] == 0 || len(options) < 8*int(options[1]) {
+			return false
+		}
+		options = options[8*int(options[1]):]
+	}
+	return true
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // maxLauncherRSS is the budget of an idle virt-launcher, in KiB.
-const maxLauncherRSS = 8<<10 + 512 // 8 MiB is the budget, and 8196 KiB were seen since the launcher serves IPv6 and has TPMs
+const maxLauncherRSS = 8 << 10
 
 // TestRestricted: the launcher runs where the restricted Pod Security Standard
 // is enforced, and it and QEMU can do nothing.
