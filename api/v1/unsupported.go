@@ -56,13 +56,6 @@ type UnsupportedBool bool
 // +kubebuilder:validation:XValidation:rule="self == 0",message="not supported yet"
 type UnsupportedNumber int64
 
-// UnsupportedPersistence is a state that would outlive the VirtualMachineInstance. It may only be off.
-//
-// +kubebuilder:validation:XValidation:rule="!self",message="not supported yet: the state ends with the VirtualMachineInstance; leave the field out"
-type UnsupportedPersistence bool
-
-const notPersistent = notSupported + ": the state ends with the VirtualMachineInstance; leave the field out"
-
 // RefusedFields returns an error for every field of a struct that is set and not supported yet, by
 // its JSON path.
 func RefusedFields[T any](of *T, path *field.Path) field.ErrorList {
@@ -86,11 +79,6 @@ func validateUnsupported(value reflect.Value, path *field.Path) field.ErrorList 
 	case *NotByPreset, NotByPresetList, *NotByPresetBool:
 		if !value.IsZero() && !(value.Kind() == reflect.Slice && value.Len() == 0) {
 			return field.ErrorList{field.Forbidden(path, notByPreset)}
-		}
-		return nil
-	case UnsupportedPersistence:
-		if !value.IsZero() {
-			return field.ErrorList{field.Forbidden(path, notPersistent)}
 		}
 		return nil
 	case UnsupportedString, UnsupportedBool, UnsupportedNumber:

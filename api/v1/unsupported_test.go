@@ -37,9 +37,6 @@ func TestUnsupported(t *testing.T) {
 		case UnsupportedBool:
 			set(reflect.ValueOf(UnsupportedBool(true)))
 			return
-		case UnsupportedPersistence:
-			set(reflect.ValueOf(UnsupportedPersistence(true)))
-			return
 		case UnsupportedNumber:
 			set(reflect.ValueOf(UnsupportedNumber(1)))
 			return

@@ -14,8 +14,8 @@ import (
 // fieldsHead is how the part of docs/arguments.md begins that lists the fields.
 const fieldsHead = `## Every field
 
-What becomes of each field below ` + "`spec`" + ` of a VirtualMachineInstance. A case leads to its command line. "No argument" is said of fields that other
-parts of a VM than QEMU's command line come from. "Not yet" and "never" are refused by the field's path.
+This table lists each field below ` + "`spec`" + ` of a VirtualMachineInstance, and the cases that show its arguments. A case leads to its command line. A field with
+"no argument" shapes another part of the VM, such as its pod. A field with "not yet" or "never" is refused by its path.
 
 | field below ` + "`spec`" + ` | what becomes of it |
 |---|---|
