@@ -81,12 +81,15 @@ TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled Test
 	TestMigrationClaims TestMigrationConfigVolumes TestMigrationNetwork TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMoves TestVolumeUpdate TestWorkloadUpdate
 # What needs clusters with IPv6.
 FAMILIES := TestDualStack TestIPv6Only TestIPv6OnlyDHCP TestMigrationDualStack
+# Firmware that computes long under emulation: secure boot, measured boots, and variables and TPMs that outlive a stop.
+# TestUEFI, TestRunTPM and the launcher's tests hold the same in make test, each with a shorter boot.
+FIRMWARE := TestSecureBoot TestTPM TestTPMPersistent TestUEFIPersistent
 # What needs kubelets that give pods CPUs of their own.
 OWN_CPUS := TestDedicatedCPUs
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
-run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '$(call any,$(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES) $(FAMILIES) $(OWN_CPUS))' ./test/e2e
+run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '$(call any,$(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES) $(FAMILIES) $(FIRMWARE) $(OWN_CPUS))' ./test/e2e
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
@@ -101,6 +104,7 @@ e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tes
 	@$(MAKE) --no-print-directory -j2 e2e-waits-and-floods e2e-outages
 	@$(MAKE) --no-print-directory e2e-two-nodes
 	@$(MAKE) --no-print-directory e2e-families
+	@$(MAKE) --no-print-directory e2e-firmware
 	@$(MAKE) --no-print-directory e2e-own-cpus
 
 run_e2e_long = KUBEQEMU_E2E_LONG=1 go test -race -timeout 120m -v -run '$(call any,$(1))' ./test/e2e
@@ -122,6 +126,10 @@ e2e-two-nodes: packages cluster images ## the end-to-end tests that need a secon
 e2e-families: packages cluster images ## the end-to-end tests of dual stack and of IPv6 only (8 minutes)
 	KUBEQEMU_E2E_CLUSTER=dual KUBEQEMU_E2E_IPS=dual KUBEQEMU_E2E_NODES=2 $(call run_e2e_long,TestDualStack TestMigrationDualStack)
 	KUBEQEMU_E2E_CLUSTER=six KUBEQEMU_E2E_IPS=ipv6 $(call run_e2e_long,TestIPv6Only TestIPv6OnlyDHCP)
+
+.PHONY: e2e-firmware
+e2e-firmware: packages cluster images ## the end-to-end tests of secure boot, TPMs and variables that outlive a stop (8 minutes)
+	KUBEQEMU_E2E_CLUSTER=firmware $(call run_e2e_long,$(FIRMWARE))
 
 .PHONY: e2e-own-cpus
 e2e-own-cpus: packages cluster images ## the end-to-end test of guests with CPUs of their own, which needs two CPUs (3 minutes)
