@@ -117,15 +117,19 @@ func (r row) besides() string {
 }
 
 func (r row) budget() string {
+	bound := "≤"
+	if r.Unit.isRate() {
+		bound = "≥"
+	}
 	switch {
 	case r.None:
 		return "none"
 	case r.Limit == 0:
 		return ""
 	case r.OfRatio:
-		return fmt.Sprintf("≤ %g × %s", r.Limit, r.Beside[0].Name)
+		return fmt.Sprintf("%s %g × %s", bound, r.Limit, r.Beside[0].Name)
 	}
-	return fmt.Sprintf("≤ %g %s", r.Limit, r.Unit)
+	return fmt.Sprintf("%s %g %s", bound, r.Limit, r.Unit)
 }
 
 // spread is a median with its quartiles, where there are any.

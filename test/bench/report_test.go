@@ -21,6 +21,8 @@ func TestVerdict(t *testing.T) {
 		"failed":         {row{Ours: samples(1), Limit: 8, Failure: "why"}, unmeasured},
 		"ratio within":   {row{Ours: samples(150, 300), Beside: []series{samples(100, 200)}, Limit: 1.5, OfRatio: true}, held},
 		"ratio over":     {row{Ours: samples(16), Beside: []series{samples(10), samples(100)}, Limit: 1.5, OfRatio: true}, notHeld},
+		"rate within":    {row{Unit: megabytesPerSecond, Ours: samples(95), Beside: []series{samples(100)}, Limit: 0.9, OfRatio: true}, held},
+		"rate below":     {row{Unit: megabytesPerSecond, Ours: samples(85), Beside: []series{samples(100)}, Limit: 0.9, OfRatio: true}, notHeld},
 		"nothing beside": {row{Ours: samples(1), Limit: 1.5, OfRatio: true}, unmeasured},
 	}
 	for name, tt := range tests {

@@ -11,7 +11,7 @@ type series struct {
 func (s series) summary() summary { return summarise(s.Samples) }
 
 // row is one line of the table: a figure of ours, what stands beside it in
-// the same run, and what it may be at most.
+// the same run, and its budget.
 type row struct {
 	ID     string   `json:"id"`
 	What   string   `json:"what"`
@@ -19,7 +19,7 @@ type row struct {
 	Ours   series   `json:"ours"`
 	Beside []series `json:"beside,omitempty"`
 	// Limit of the budget, in Unit, or of ours ÷ Beside[0] where OfRatio is
-	// set; 0 means that no budget was given.
+	// set: at least for a rate, at most for anything else. 0 means that no budget was given.
 	Limit   float64 `json:"limit,omitempty"`
 	OfRatio bool    `json:"ofRatio,omitempty"`
 	// None is a budget of 0.
@@ -45,6 +45,9 @@ const (
 	// megabytesPerSecond are 10^6 bytes per second.
 	megabytesPerSecond unit = "MB/s"
 )
+
+// isRate: more is better.
+func (u unit) isRate() bool { return u == megabytesPerSecond }
 
 // ratio of ours to the first beside it, round by round.
 func (r row) ratio() summary {
@@ -74,7 +77,7 @@ func (r row) verdict() verdict {
 		return unmeasured
 	case r.Limit == 0 && !r.None:
 		return noBudget
-	case got.Median <= r.Limit:
+	case r.Unit.isRate() && got.Median >= r.Limit, !r.Unit.isRate() && got.Median <= r.Limit:
 		return held
 	}
 	return notHeld
