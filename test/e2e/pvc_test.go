@@ -122,7 +122,7 @@ func offline(s *v1.VirtualMachineInstanceSpec) {
 // in runs a command in the guest, and returns what it prints.
 func (v vmi) in(shell *transcript, command string) string {
 	v.t.Helper()
-	out, code := shell.run(30*time.Second, command)
+	out, code := shell.run(2*time.Minute, command)
 	if code != 0 {
 		v.t.Fatalf("%s: exit code %d: %s", command, code, out)
 	}
