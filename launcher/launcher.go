@@ -133,9 +133,11 @@ type launcher struct {
 	busy busy
 	// operating is how many requests for the guest QEMU has not answered.
 	operating int
-	jobs      jobs
-	source    *stats.Source // nil until QEMU was started
-	moving    moving
+	// linking: QEMU has not answered yet to a change of a link.
+	linking bool
+	jobs    jobs
+	source  *stats.Source // nil until QEMU was started
+	moving  moving
 }
 
 // Run runs one VM and returns how it ended. The calling goroutine stays locked to its thread

@@ -413,6 +413,7 @@ func (l *launcher) runReceived(ctx context.Context, m *link.Command) {
 		var refused *qmp.Error
 		switch {
 		case err == nil:
+			l.settleLinks(ctx)
 			l.hear(ctx, life.RunAnswered{}, nil)
 			answer("", nil)
 		case errors.As(err, &refused):

@@ -185,10 +185,13 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	l.abort()
 	l.abort = abort
 	client, stopped, incoming, cpu := l.qmp, l.start.Paused || l.start.Incoming, l.start.Incoming, l.start.Machine.CPU
-	plan, pid := l.cpus, l.qemu.PID()
+	plan, pid, nics := l.cpus, l.qemu.PID(), l.start.Machine.NICs
 	patience := handshakePatience(&l.start.Machine)
 	l.ask(ctx, patience, func(context.Context) error {
 		return handshake(starting, client, plan, pid, stopped, patience, func(ctx context.Context) error {
+			if err := setLinks(ctx, client, nics); err != nil {
+				return err
+			}
 			settled, err := settle(ctx, client, cpu, incoming)
 			if err != nil {
 				return err
@@ -213,15 +216,15 @@ func handshakePatience(m *qemuargs.Machine) time.Duration {
 	return handshakeTimeout + time.Duration(m.MemoryBytes>>30)*hugePagesPerGiB
 }
 
-// handshake connects to QEMU's monitor, gives the guest's CPUs their places, and lets the guest run, unless its CPUs are to
+// handshake connects to QEMU's monitor, prepares the guest, gives the guest's CPUs their places, and lets the guest run, unless its CPUs are to
 // stay stopped, or lack a feature.
-func handshake(ctx context.Context, client *qmp.Client, plan *pinning.Plan, pid int, stopped bool, patience time.Duration, settleCPU func(context.Context) error) error {
+func handshake(ctx context.Context, client *qmp.Client, plan *pinning.Plan, pid int, stopped bool, patience time.Duration, prepare func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := client.Connect(); err != nil {
 		return fmt.Errorf("connect to QEMU: %w", err)
 	}
-	if err := settleCPU(ctx); err != nil {
+	if err := prepare(ctx); err != nil {
 		return err
 	}
 	if plan != nil {

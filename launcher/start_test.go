@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -286,6 +287,48 @@ func TestResolver(t *testing.T) {
 	if !slices.Equal(r.servers4, []netip.Addr{netip.MustParseAddr("10.96.0.10")}) || len(r.servers6) != ipv6.MaxServers ||
 		r.servers6[0] != netip.MustParseAddr("fd00:10:96::a") || r.servers6[1] != netip.MustParseAddr("fd00::53") || !slices.Equal(r.search, []string{"a.test", "b.test"}) {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestSetLink: QEMU takes the links of cards up and down, before the guest runs and later, and the Machine says what they are.
+func TestSetLink(t *testing.T) {
+	t.Parallel()
+	v := launch(t)
+	var files []control.File
+	for i, driver := range []string{"virtio-net-pci-non-transitional", "e1000e"} {
+		tap, _ := newTap(t)
+		defer tap.Close()
+		name := string(rune('a' + i))
+		files = append(files, control.File{Name: "tap/" + name + "/0", File: tap})
+		v.request.Machine.NICs = append(v.request.Machine.NICs, qemuargs.NIC{Name: name, Driver: driver, MAC: "52:54:00:00:00:0" + name, Queues: 1, PCI: qemuargs.PCIAddress{Bus: fmt.Sprintf("pci.%d", 2+i)}, Down: i == 0})
+	}
+	down := func(report control.StateReport) (out string) {
+		for _, n := range report.Machine.NICs {
+			if n.Down {
+				out += n.Name
+			}
+		}
+		return out
+	}
+	if err := v.call(control.CommandSetLink, control.SetLinkRequest{NIC: "a"}, nil); err == nil || !strings.Contains(err.Error(), "the VM is waiting") {
+		t.Errorf("before the start: %v", err)
+	}
+	if got := down(v.boot(files...)); got != "a" {
+		t.Errorf("down are %q", got)
+	}
+	for _, c := range []struct {
+		request control.SetLinkRequest
+		want    string
+	}{
+		{control.SetLinkRequest{NIC: "b", Down: true}, "ab"}, {control.SetLinkRequest{NIC: "b", Down: true}, "ab"}, {control.SetLinkRequest{NIC: "a"}, "b"}, {control.SetLinkRequest{NIC: "b"}, ""},
+	} {
+		v.must(v.call(control.CommandSetLink, c.request, nil))
+		if got := down(receiveState(v)); got != c.want {
+			t.Errorf("after %+v: %q, want %q", c.request, got, c.want)
+		}
+	}
+	if err := v.call(control.CommandSetLink, control.SetLinkRequest{NIC: "c"}, nil); err == nil || !strings.Contains(err.Error(), `no interface "c"`) {
+		t.Errorf("a card that is not there: %v", err)
 	}
 }
 

@@ -27,6 +27,9 @@ type NIC struct {
 	// memory (vhost-net), and QEMU sees none of them. The guest sees the same card,
 	// but for features that an old kernel lacks. It means nothing for a UserNetwork.
 	Vhost bool `json:"vhost,omitempty"`
+	// Down: the card's link is down. QEMU has no argument for it: virt-launcher says it by set_link
+	// before the guest runs, and whenever it changes.
+	Down bool `json:"down,omitempty"`
 	// BootIndex 0 means that the card is not booted from.
 	BootIndex uint32     `json:"bootIndex,omitempty"`
 	PCI       PCIAddress `json:"pci"`

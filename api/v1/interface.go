@@ -92,11 +92,13 @@ type Interface struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Tag string `json:"tag,omitempty"`
-	// State is up; down and absent are refused: not supported yet.
+	// State of the card's link: up, or down, as with a cable that is pulled. A running guest follows a
+	// change in the template of its VirtualMachine. absent, in such a template only: from the next start
+	// on the VirtualMachineInstance has neither the interface nor its network; for binding bridge, and
+	// not for the pod's own network. Default: up.
 	// +optional
 	// +kubebuilder:validation:Enum=up;down;absent
-	// +kubebuilder:validation:XValidation:rule="self == 'up'",message="only up is supported yet"
-	State string `json:"state,omitempty"`
+	State InterfaceState `json:"state,omitempty"`
 }
 
 var (
@@ -285,6 +287,7 @@ func validateNetworks(spec *VirtualMachineInstanceSpec, path *field.Path) field.
 			errs = append(errs, field.Forbidden(p.Child("masquerade"), "masquerade is for the pod network only; a network of multus takes bridge"))
 		}
 		errs = append(errs, validateInterface(&nic, p)...)
+		errs = append(errs, validateAbsent(&nic, network, p.Child("state"))...)
 	}
 	for i, n := range spec.Networks {
 		if !connected.Has(n.Name) {
@@ -371,7 +374,7 @@ func validateInterface(nic *Interface, path *field.Path) field.ErrorList {
 	}
 	errs = append(errs, oneOf(nic.Model, path.Child("model"), interfaceModels...)...)
 	errs = append(errs, validateTag(nic.Tag, path)...)
-	errs = append(errs, oneOf(nic.State, path.Child("state"), "", "up")...)
+	errs = append(errs, oneOf(nic.State, path.Child("state"), "", LinkUp, LinkDown, LinkAbsent)...)
 	if nic.MacAddress != "" {
 		errs = append(errs, validateMAC(nic, path.Child("macAddress"))...)
 	}

@@ -122,7 +122,8 @@ func TestValidateInterfaces(t *testing.T) {
 		"DHCP option twice":                       {dhcp(private(DHCPPrivateOptions{224, "x"}, DHCPPrivateOptions{224, "y"})), "[0].dhcpOptions.privateOptions[1].option"},
 		"more DHCP options than fit":              {dhcp(private(DHCPPrivateOptions{224, long}, DHCPPrivateOptions{225, long}, DHCPPrivateOptions{226, long})), "[0].dhcpOptions"},
 		"boot order shared by disk and interface": {nic(func(n *Interface) { n.BootOrder = ptr.To[uint32](2) }), "[0].bootOrder"},
-		"interface down":                          {nic(func(n *Interface) { n.State = "down" }), "[0].state"},
+		"interface down":                          {nic(func(n *Interface) { n.State = LinkDown }), ""},
+		"interface sideways":                      {nic(func(n *Interface) { n.State = "sideways" }), "[0].state"},
 	}.try(t, "spec.domain.devices.interfaces")
 }
 

@@ -49,10 +49,10 @@ func (vm *VirtualMachine) PlacementHash() string {
 }
 
 // IsOfTemplate says whether a VirtualMachineInstance was made from what the VM's template says now,
-// but for the placement and the names of claims. A VirtualMachineInstance without the annotation passes.
+// but for the placement, the names of claims and the states of links. A VirtualMachineInstance without the annotation passes.
 func (vm *VirtualMachine) IsOfTemplate(vmi *VirtualMachineInstance) bool {
 	made := vmi.Annotations[TemplateHashAnnotation]
-	if made == "" || made == vm.TemplateHash() {
+	if made == "" || made == vm.TemplateHash() || made == vm.linkedHash() {
 		return true
 	}
 	// Before there was a placement hash, the template's hash was of all of the spec.

@@ -43,6 +43,7 @@ var (
 func Validate(vmi *VirtualMachineInstance) field.ErrorList {
 	errs := validateAnnotations(vmi.Annotations, field.NewPath("metadata", "annotations"))
 	errs = append(errs, validateEvictedName(&vmi.Spec, vmi.Name)...)
+	errs = append(errs, refuseAbsent(&vmi.Spec, field.NewPath("spec"))...)
 	return append(errs, validateSpec(&vmi.Spec, field.NewPath("spec"))...)
 }
 

@@ -357,6 +357,9 @@ type NetworkInterfaceStatus struct {
 	// QueueCount is the number of queues.
 	// +optional
 	QueueCount int32 `json:"queueCount,omitempty"`
+	// LinkState is up or down: the state of the link of the guest's card. Without a value it is not known.
+	// +optional
+	LinkState InterfaceState `json:"linkState,omitempty"`
 	// IPAM says, of an interface on a network of Multus, whether the network has given it an IPv4
 	// address. The guest then cannot move. Without a value it is not known.
 	// +optional

@@ -24,6 +24,7 @@ func (vm *VirtualMachine) Instance(config *KubeVirtConfiguration, paused bool) *
 // in what the template leaves out.
 func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 	template := vm.Spec.Template.DeepCopy()
+	dropAbsent(&template.Spec)
 	vmi := &VirtualMachineInstance{
 		TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: "VirtualMachineInstance"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -53,11 +54,19 @@ func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 	return vmi
 }
 
-// TemplateHash is a hash of the template's spec without its placement and the names of its claims, and
+// TemplateHash is a hash of the template's spec without its placement, the names of its claims and the states of links, and
 // of the instancetype and preference that the VM names. It covers what the user wrote, without defaults: later versions may
 // default more fields, and must leave a running guest as it is.
 func (vm *VirtualMachine) TemplateHash() string {
 	spec := vm.Spec.Template.Spec
+	spec.Domain.Devices.Interfaces = withoutLinkStates(spec.Domain.Devices.Interfaces)
+	return vm.placelessHash(spec)
+}
+
+// linkedHash is a hash as TemplateHash, with the states of links: the TemplateHash of earlier releases.
+func (vm *VirtualMachine) linkedHash() string { return vm.placelessHash(vm.Spec.Template.Spec) }
+
+func (vm *VirtualMachine) placelessHash(spec VirtualMachineInstanceSpec) string {
 	spec.Place(Placement{})
 	spec.Volumes = slices.Clone(spec.Volumes)
 	for i := range spec.Volumes {

@@ -63,6 +63,9 @@ func keepAgentReport(object, before *v1.VirtualMachineInstance) {
 		if at >= 0 && now[at].IPAM != nil {
 			out[i].IPAM = now[at].IPAM
 		}
+		if at >= 0 {
+			out[i].LinkState = now[at].LinkState
+		}
 	}
 	object.Status.Interfaces = out
 }

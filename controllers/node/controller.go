@@ -132,7 +132,7 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if len(ips) == 0 && startErr == nil {
 		return ctrl.Result{}, nil // the pod has no addresses yet; their change brings us back
 	}
-	again := sooner(r.growDisks(ctx, object, launcher), r.holdPings(ctx, object, launcher))
+	again := sooner(r.setLinks(ctx, object, launcher), sooner(r.growDisks(ctx, object, launcher), r.holdPings(ctx, object, launcher)))
 	now := metav1.NewTime(r.Clock.Now())
 	report(object, launcher.State(), networkOf(launcher, object, ips), now)
 	if agent := launcher.Agent(); agent == nil && withAgent(launcher.State()) {

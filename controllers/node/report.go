@@ -142,6 +142,8 @@ type networkFacts struct {
 	beside bool     // on a network beside the pod's own
 	ips    []string // IPv4 first
 	nic    resolve.NIC
+	// linkState is of the guest's card; empty if the launcher is of a release that does not change it.
+	linkState v1.InterfaceState
 }
 
 // missingLink is the error of a pod that lacks the link of an interface.
@@ -197,7 +199,7 @@ func networkOf(launcher *sessions.Session, object *v1.VirtualMachineInstance, ip
 	out := map[string]networkFacts{}
 	links, _ := linksOf(launcher, object)
 	for name, link := range links {
-		facts := networkFacts{link: link.Link, nic: nicFacts(link), ips: ips}
+		facts := networkFacts{link: link.Link, nic: nicFacts(link), ips: ips, linkState: linkState(launcher, name)}
 		if link.Link != v1.PodLink {
 			facts.beside, facts.ips = true, netsetup.GuestAddresses(link)
 		}
@@ -214,7 +216,7 @@ func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFac
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
 		facts := network[nic.Name]
 		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: resolve.MAC(object, nic, facts.nic), IPs: facts.ips, PodInterfaceName: facts.link,
-			InfoSource: sources(false, facts.beside), QueueCount: int32(resolve.Queues(object, nic))}
+			InfoSource: sources(false, facts.beside), QueueCount: int32(resolve.Queues(object, nic)), LinkState: facts.linkState}
 		if len(facts.ips) > 0 {
 			s.IP = facts.ips[0]
 		}

@@ -123,7 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if p.moved, err = r.movedNow(ctx, vm, now, p.disks.lost); err != nil {
 		return ctrl.Result{}, err
 	}
-	p.staged = staged(vm, now, cluster.Rollout())
+	p.staged, p.links = staged(vm, now, cluster.Rollout()), links(vm, now, cluster.Rollout())
 	if err := r.writeStatus(ctx, vm, observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now())), p.disks.lost...); err != nil {
 		return ctrl.Result{}, ignoreConflict(err)
 	}
@@ -132,6 +132,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if p.action == wait && stepErr == nil {
 		stepErr = r.follow(ctx, vm, now)
+	}
+	if p.action == wait && stepErr == nil && failed == nil {
+		stepErr = r.link(ctx, vm, now, p.links)
 	}
 	if p.action == wait && stepErr == nil && failed == nil {
 		stepErr = r.place(ctx, vm, now, cluster.Rollout())

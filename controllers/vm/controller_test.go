@@ -27,7 +27,7 @@ func TestReconciler(t *testing.T) {
 	for name, test := range map[string]func(subject){
 		"life": life, "restart": restart, "manual": manual, "rerun on failure": rerunOnFailure, "once": once, "halted": halted,
 		"back-off": backsOff, "taken": taken, "orphan": orphan, "applied twice": appliedTwice, "refused": refused, "accepted": accepted,
-		"restart required": restartRequired, "placement": placed, "placement stays": unplaced, "invalid": invalid, "machine type": machineType, "idle": idle, "deleted at once": deletedAtOnce,
+		"restart required": restartRequired, "placement": placed, "placement stays": unplaced, "links": linked, "invalid": invalid, "machine type": machineType, "idle": idle, "deleted at once": deletedAtOnce,
 		"instancetype": sized, "conflict": conflicting, "inferred": inferred, "inferred without CDI": inferredWithoutCDI, "template's metadata": followed,
 		"preset": preset, "many presets": manyPresets, "large presets": largePresets, "preset's schema": presetSchema,
 	} {

@@ -30,6 +30,9 @@ func staged(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.Ro
 	if _, staged := vm.VolumeUpdates(vmi, rollout); len(staged) > 0 {
 		return fmt.Sprintf("the template puts volume %s on another claim; the change holds from the next start on, and nothing is copied. With spec.updateVolumesStrategy Migration, a migration copies disks that the guest has written to, on file systems", staged[0].VolumeName)
 	}
+	if _, staged := vm.LinkUpdates(vmi, rollout); staged != "" {
+		return staged
+	}
 	if vm.IsPlaced(vmi) {
 		return ""
 	}

@@ -134,3 +134,58 @@ func unplaced(s subject) {
 	}
 	s.awaitCondition(v1.ConditionRestartRequired, "")
 }
+
+// linked: a running guest follows the states of links, and needs no restart; an interface goes with the next start.
+func linked(s subject) {
+	const nics = `
+template:
+  spec:
+    domain:
+      memory: {guest: 64Mi}
+      devices:
+        interfaces:
+        - {name: own, masquerade: {}}
+        - {name: lan, bridge: {}}
+    networks:
+    - {name: own, pod: {}}
+    - {name: lan, multus: {networkName: lan}}
+`
+	if err := s.client.Create(ctx, s.object("runStrategy: Always"+nics)); err != nil {
+		s.t.Fatal(err)
+	}
+	vmi := s.vmi("")
+	s.goes(vmi, v1.Running)
+	until(s.t, func() error {
+		vmi.Status.Interfaces = []v1.NetworkInterfaceStatus{{Name: "own", LinkState: v1.LinkUp}, {Name: "lan", LinkState: v1.LinkUp}}
+		if err := s.client.Status().Update(ctx, vmi); err != nil {
+			return errors.Join(err, s.client.Get(ctx, s.key(), vmi))
+		}
+		return nil
+	})
+	vm := s.is(v1.VirtualMachineStatusRunning)
+	for _, state := range []v1.InterfaceState{v1.LinkDown, v1.LinkUp, v1.LinkDown, ""} {
+		s.change(vm, func() { vm.Spec.Template.Spec.Domain.Devices.Interface("lan").State = state })
+		until(s.t, func() error {
+			if err := s.client.Get(ctx, s.key(), vmi); err != nil {
+				return err
+			}
+			own, lan := vmi.Spec.Domain.Devices.Interface("own"), vmi.Spec.Domain.Devices.Interface("lan")
+			got := s.vm().Status
+			if own.State != "" || lan.State != state || got.ObservedGeneration != vm.Generation || got.Condition(v1.ConditionRestartRequired) != nil {
+				return fmt.Errorf("links %q and %q, want %q; status %+v", own.State, lan.State, state, got)
+			}
+			return nil
+		})
+	}
+	s.change(vm, func() { vm.Spec.Template.Spec.Domain.Devices.Interface("lan").State = v1.LinkAbsent })
+	if c := s.awaitCondition(v1.ConditionRestartRequired, "TemplateChanged"); !strings.Contains(c.Message, "interface lan is absent") {
+		s.t.Errorf("condition %+v", c)
+	}
+	s.asks(toStop(vmi.UID), toStart())
+	s.stopped(vmi)
+	second := s.vmi(vmi.UID)
+	if n := second.Spec.Networks; len(n) != 1 || n[0].Name != "own" || len(second.Spec.Domain.Devices.Interfaces) != 1 {
+		s.t.Errorf("the second start has %+v", second.Spec)
+	}
+	s.awaitCondition(v1.ConditionRestartRequired, "")
+}

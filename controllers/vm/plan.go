@@ -48,6 +48,8 @@ type plan struct {
 	volumes volumeUpdate
 	// staged is why the guest needs a restart to be as the template says, once carryOut is done; empty if it needs none.
 	staged string
+	// links are the interfaces whose links are to follow the template, and their states.
+	links map[string]v1.InterfaceState
 	// after is how long to wait where time alone changes the plan.
 	after time.Duration
 }

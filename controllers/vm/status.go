@@ -43,7 +43,7 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 
 // carriedOut is the generation of the VM's spec from which the present guest was made.
 func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) int64 {
-	if vmi != nil && !(vm.IsOfTemplate(vmi) && vm.IsPlaced(vmi) && len(p.volumes.pending) == 0 && p.staged == "") {
+	if vmi != nil && !(vm.IsOfTemplate(vmi) && vm.IsPlaced(vmi) && len(p.volumes.pending) == 0 && p.staged == "" && len(p.links) == 0) {
 		if made, err := strconv.ParseInt(vmi.Annotations[v1.VMGenerationAnnotation], 10, 64); err == nil {
 			return made
 		}

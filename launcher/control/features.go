@@ -42,13 +42,14 @@ const (
 	FeatureDiskTuning  = "disk-tuning"     // disks' cache modes, kinds of I/O, error policies, block sizes, threads and buses; LUNs; disks that guests share; transitional devices
 	FeatureDedicated   = "dedicated-cpus"  // each of the guest's CPUs has a CPU of the node to itself
 	FeaturePlaces      = "places"          // places for more CPUs and memory
+	FeatureLinkState   = "link-state"      // set-link, and a card whose link is down from the start
 	FeatureHugePages   = "huge-pages"      // the guest's memory is huge pages of the node
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -74,6 +75,8 @@ func FeatureOf(command string) string {
 		return FeatureStats
 	case CommandGuestInfo, CommandUsers, CommandFileSystems, CommandFreeze, CommandUnfreeze:
 		return FeatureAgent
+	case CommandSetLink:
+		return FeatureLinkState
 	case CommandSoftReboot:
 		return FeatureSoftReboot
 	case CommandHoldPings:
@@ -107,6 +110,7 @@ func machineFeatures(m *qemuargs.Machine) []feature {
 		{FeaturePlaces, m.Memory != nil || m.CPU.MaxSockets != 0},
 		{FeatureState, m.Firmware != nil && m.Firmware.Variables.InState || m.TPM != nil && m.TPM.InState},
 		{FeatureTPM, m.TPM != nil},
+		{FeatureLinkState, slices.ContainsFunc(m.NICs, func(n qemuargs.NIC) bool { return n.Down })},
 		{FeatureConfig, slices.ContainsFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Image.Packed > 0 })},
 		{FeatureDiskTuning, len(m.IOThreads) > 0 || m.Agent != nil && m.Agent.Transitional || slices.ContainsFunc(m.Disks, qemuargs.Disk.Tuned)},
 	}

@@ -17,6 +17,15 @@ func (c *Client) SystemReset(ctx context.Context) error {
 	return c.Execute(ctx, "system_reset", nil, nil)
 }
 
+// SetLink puts the link of a network card up or down, by the card's device id. The guest sees its cable pulled, or plugged in
+// again. QEMU moves no packet over a link that is down, and neither does vhost-net.
+func (c *Client) SetLink(ctx context.Context, device string, up bool) error {
+	return c.Execute(ctx, "set_link", struct {
+		Name string `json:"name"`
+		Up   bool   `json:"up"`
+	}{device, up}, nil)
+}
+
 // Quit ends QEMU at once. QEMU replies before it exits, but the connection may end before the
 // reply is read: ErrClosed then means that QEMU has ended.
 func (c *Client) Quit(ctx context.Context) error { return c.Execute(ctx, "quit", nil, nil) }

@@ -47,7 +47,7 @@ var elsewhereFields = []struct{ field, why string }{
 	{"spec.domain.devices.interfaces[*].ports", "the network of the pod is set up by it, and QEMU gets a tap"},
 	{"spec.domain.devices.interfaces[*].dhcpOptions", "the guest is told it by DHCP"},
 	{"spec.domain.devices.interfaces[*].masquerade", "the network of the pod is set up by it, and QEMU gets a tap"},
-	{"spec.domain.devices.interfaces[*].state", "up is all that there is"},
+	{"spec.domain.devices.interfaces[*].state", "the launcher tells QEMU before the guest runs, by set_link"},
 	{"spec.volumes[*].cloudInitNoCloud", seed},
 	{"spec.volumes[*].cloudInitConfigDrive", seed},
 	{"spec.volumes[*].configMap", packed},

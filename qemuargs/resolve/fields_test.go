@@ -36,7 +36,6 @@ var noArgument = map[string]string{
 	"domain.devices.disableHotplug":                                   "no port for hotplug is kept; there is no hotplug yet",
 	"domain.devices.disks[].cdrom.readonly":                           "a CD-ROM is read-only in any case; false is refused",
 	"domain.devices.logSerialConsole":                                 "the console's output goes to the pod's log, in a container of its own",
-	"domain.devices.interfaces[].state":                               "only up is accepted yet",
 	"domain.devices.watchdog.name":                                    "names the device in the VMI",
 	"domain.devices.disks[].cdrom.tray":                               "only closed is accepted yet",
 	"domain.devices.inputs[].type":                                    "a tablet; KubeVirt has no other",

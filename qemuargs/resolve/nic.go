@@ -48,7 +48,7 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 		n := qemuargs.NIC{
 			Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: mac(vmi, nic, host.NICs[nic.Name], by),
 			MTU: host.NICs[nic.Name].MTU, Queues: queues(vmi, nic, by), BootIndex: ptr.Deref(nic.BootOrder, 0),
-			User: host.NICs[nic.Name].User,
+			User: host.NICs[nic.Name].User, Down: nic.Link() == v1.LinkDown,
 		}
 		by.add("", ".name", "each interface is a network card")
 		by.add("name", ".name", "")

@@ -341,6 +341,30 @@ func (s *testServer) update(t *testing.T) {
 	if err := patch(controller, placed); err != nil {
 		t.Errorf("virt-controller changes the placement: %v", err)
 	}
+	// Of the domain, virt-controller may change the states of links.
+	nics, err := json.Marshal(vmi.Spec.Domain.Devices.Interfaces) // with their defaults
+	if err != nil || len(vmi.Spec.Domain.Devices.Interfaces) == 0 {
+		t.Fatalf("interfaces %s: %v", nics, err)
+	}
+	stated := func(more string) string {
+		return `{"spec":{"domain":{"devices":{"interfaces":` + strings.Replace(string(nics), `"name":`, more+`,"name":`, 1) + `}}}}`
+	}
+	if err := patch(user, stated(`"state":"down"`)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "update of VMI object is restricted") {
+		t.Errorf("a user changes the link of a VMI: %v", err)
+	}
+	for _, more := range []string{`"state":"absent"`, `"state":"down","macAddress":"52:54:00:00:00:01"`, `"state":"down","tag":"x"`} {
+		if err := patch(controller, stated(more)); !apierrors.IsInvalid(err) {
+			t.Errorf("virt-controller writes %s into an interface: %v", more, err)
+		}
+	}
+	if err := patch(controller, strings.Replace(stated(`"state":"down"`), `"devices"`, `"ioThreadsPolicy":"shared","devices"`, 1)); !apierrors.IsInvalid(err) {
+		t.Errorf("virt-controller changes more than a link: %v", err)
+	}
+	for _, state := range []string{"down", "up"} {
+		if err := patch(controller, stated(`"state":"`+state+`"`)); err != nil {
+			t.Errorf("virt-controller puts a link %s: %v", state, err)
+		}
+	}
 	// virt-controller may put a volume from one claim on another claim. It changes nothing else of the volumes.
 	text, err := json.Marshal(vmi.Spec.Volumes[0]) // with its defaults
 	if err != nil {

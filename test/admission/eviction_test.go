@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -241,6 +242,31 @@ func TestPlacementPolicy(t *testing.T) {
 		held := strings.Contains(string(text), fmt.Sprintf("object.spec.?%[1]s == oldObject.spec.?%[1]s", name))
 		if held == follows[name] {
 			t.Errorf("the policy kubevirt-vmi-update keeps %s as it is: %v", name, held)
+		}
+	}
+}
+
+// TestLinkPolicy: of a VMI's domain, virt-controller changes nothing but the states of links. So the policy names every other field.
+func TestLinkPolicy(t *testing.T) {
+	text, err := os.ReadFile("../../config/api/vmi-update.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []struct {
+		of     reflect.Type
+		rule   string
+		except []string
+	}{
+		{reflect.TypeFor[v1.DomainSpec](), "object.spec.domain.?%[1]s == oldObject.spec.domain.?%[1]s\n", []string{"devices"}},
+		{reflect.TypeFor[v1.Devices](), "object.spec.domain.?devices.?%[1]s == oldObject.spec.domain.?devices.?%[1]s\n", []string{"interfaces"}},
+		{reflect.TypeFor[v1.Interface](), "i.?%[1]s == o.?%[1]s", []string{"name", "state"}},
+	} {
+		for i := range part.of.NumField() {
+			name, _, _ := strings.Cut(part.of.Field(i).Tag.Get("json"), ",")
+			held := strings.Contains(string(text), fmt.Sprintf(part.rule, name))
+			if held == slices.Contains(part.except, name) {
+				t.Errorf("the policy kubevirt-vmi-update keeps %s of %s as it is: %v", name, part.of.Name(), held)
+			}
 		}
 	}
 }

@@ -1,0 +1,89 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/qmp"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// This file is about the links of the guest's network cards. QEMU's command line has no word for a link that is down.
+
+// setLinks takes down the links that the Machine says are down, before the guest runs.
+func setLinks(ctx context.Context, client *qmp.Client, nics []qemuargs.NIC) error {
+	for _, nic := range nics {
+		if !nic.Down {
+			continue
+		}
+		if err := client.SetLink(ctx, nic.ID(), false); err != nil {
+			return fmt.Errorf("take down the link of interface %q: %w", nic.Name, err)
+		}
+	}
+	return nil
+}
+
+// setLink changes the link of a card, and the Machine with it: the Machine that a migration's target gets has the link's state.
+func (l *launcher) setLink(ctx context.Context, m *link.Command) {
+	var request control.SetLinkRequest
+	if err := control.Decode(m.Data, &request); err != nil {
+		m.Answer(nil, err)
+		return
+	}
+	i := slices.IndexFunc(l.start.Machine.NICs, func(n qemuargs.NIC) bool { return n.Name == request.NIC })
+	switch {
+	case i < 0:
+		m.Answer(nil, fmt.Errorf("set-link: the machine has no interface %q", bounded(request.NIC, control.MaxJobError)))
+		return
+	case l.linking:
+		m.Answer(nil, errors.New("set-link: another link is being changed"))
+		return
+	}
+	device, client := l.start.Machine.NICs[i].ID(), l.qmp
+	l.linking = true
+	l.operating++
+	l.later(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
+		defer cancel()
+		return client.SetLink(ctx, device, !request.Down)
+	}, func(err error) {
+		l.linking = false
+		l.operating--
+		if err == nil {
+			l.noteLink(i, request.Down)
+			l.Log.Info("link changed", "interface", request.NIC, "down", request.Down)
+		}
+		m.Answer(nil, err)
+	})
+}
+
+// noteLink has the Machine say what a link is, and reports that.
+func (l *launcher) noteLink(nic int, down bool) {
+	l.changeMachine(func(m *qemuargs.Machine) {
+		m.NICs = slices.Clone(m.NICs)
+		m.NICs[nic].Down = down
+	})
+	l.link.Report(l.report())
+}
+
+// settleLinks gives the links of a guest that has come the states that the Machine says. What has come says what they were when
+// the guest left, and a link may have changed after the Machine was sent.
+func (l *launcher) settleLinks(ctx context.Context) {
+	client, nics := l.qmp, l.start.Machine.NICs
+	l.linking = true // nobody changes a link meanwhile
+	l.ask(ctx, operateTimeout, func(ctx context.Context) error {
+		for _, nic := range nics {
+			if err := client.SetLink(ctx, nic.ID(), !nic.Down); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func(err error) {
+		l.linking = false
+		l.warn("settle the links of the guest that has come")(err)
+	})
+}
