@@ -48,7 +48,7 @@ func (p *pod) cni(command, kind, id string, netns ns.NetNS) {
 	p.t.Helper()
 	config, err := json.Marshal(map[string]any{
 		"cniVersion": "1.0.0", "name": "pods", "type": kind, "mtu": p.mtu,
-		"bridge": "cni0", "isGateway": true, "hairpinMode": true,
+		"bridge": "cni0", "isGateway": true, "hairpinMode": true, "master": "up0", "mode": "bridge",
 		"ipam": map[string]any{"type": "host-local", "dataDir": p.leases, "routes": []any{map[string]string{"dst": "0.0.0.0/0"}},
 			"ranges": []any{[]any{map[string]string{"subnet": "10.88.0.0/24"}}}},
 	})
