@@ -70,7 +70,7 @@ unit: packages image-launcher image-tiny cluster ## unit tests (-race), with rea
 # TestHandlerAway waits for half an hour.
 WAITS_AND_FLOODS := TestHandlerAway TestCycles TestHostileAgent TestNetworkGarbage TestSerialFlood TestVirtioGarbage
 OUTAGES := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled \
-	TestDiskFails TestEvicted TestExamplesRun TestHandlerIsGone TestImportFaults TestInstallation TestKubeletKilled TestMTU TestMultus TestNodeFull \
+	TestDiskFails TestEvicted TestExamplesRun TestHandlerIsGone TestImportFaults TestInstallation TestKubeletKilled TestLinkState TestMTU TestMultus TestNodeFull \
 	TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus TestRuntimeRestarted TestStopped TestTwoControllers \
 	TestUpgrade TestWeb TestWithoutAPI TestWorkloadUpdateOneNode
 empty :=

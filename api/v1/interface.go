@@ -58,12 +58,14 @@ type Interface struct {
 	// +optional
 	Masquerade *InterfaceMasquerade `json:"masquerade,omitempty"`
 
-	// SRIOV is refused: not supported yet.
+	// SRIOV is refused: not supported yet, as no component reads which device of the node the network gives; bridge on a network of Multus connects the guest to the same LAN.
 	// +optional
-	SRIOV *Unsupported `json:"sriov,omitempty"`
-	// PasstBinding is refused: not supported yet.
+	// +kubebuilder:validation:XValidation:rule="false",message="not supported yet: no component reads which device of the node the network gives; bridge on a network of Multus connects the guest to the same LAN"
+	SRIOV *Unsupported `json:"sriov,omitempty" notYet:"no component reads which device of the node the network gives; bridge on a network of Multus connects the guest to the same LAN"`
+	// PasstBinding is refused: not supported yet, as passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network.
 	// +optional
-	PasstBinding *Unsupported `json:"passtBinding,omitempty"`
+	// +kubebuilder:validation:XValidation:rule="false",message="not supported yet: passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"
+	PasstBinding *Unsupported `json:"passtBinding,omitempty" notYet:"passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"`
 	// Binding is never supported: a binding plugin changes the XML of libvirt, and there is none here.
 	// +optional
 	Binding *Never `json:"binding,omitempty" never:"a binding plugin changes the XML of libvirt, and there is none here"`

@@ -25,8 +25,8 @@ type Unsupported struct{}
 // +kubebuilder:validation:XValidation:rule="false",message="never supported; kubectl explain says why"
 type Never struct{}
 
-// neverTag is the tag that says why a field is never supported.
-const neverTag = "never"
+// neverTag is the tag that says why a field is never supported, and notYetTag the one that says why it is not supported yet.
+const neverTag, notYetTag = "never", "notYet"
 
 // UnsupportedList is a list of KubeVirt that may only be empty.
 //
@@ -107,6 +107,10 @@ func validateUnsupported(value reflect.Value, path *field.Path) field.ErrorList 
 			child := path.Child(name)
 			if why, ok := f.Tag.Lookup(neverTag); ok && !value.Field(i).IsZero() {
 				errs = append(errs, field.Forbidden(child, "never supported: "+why))
+				continue
+			}
+			if why, ok := f.Tag.Lookup(notYetTag); ok && !value.Field(i).IsZero() {
+				errs = append(errs, field.Forbidden(child, notSupported+": "+why))
 				continue
 			}
 			if strings.Contains(options, "inline") {

@@ -138,17 +138,17 @@ func unplaced(s subject) {
 // linked: a running guest follows the states of links, and needs no restart; an interface goes with the next start.
 func linked(s subject) {
 	const nics = `
-template:
-  spec:
-    domain:
-      memory: {guest: 64Mi}
-      devices:
-        interfaces:
-        - {name: own, masquerade: {}}
-        - {name: lan, bridge: {}}
-    networks:
-    - {name: own, pod: {}}
-    - {name: lan, multus: {networkName: lan}}
+  template:
+    spec:
+      domain:
+        memory: {guest: 64Mi}
+        devices:
+          interfaces:
+          - {name: own, masquerade: {}}
+          - {name: lan, bridge: {}}
+      networks:
+      - {name: own, pod: {}}
+      - {name: lan, multus: {networkName: lan}}
 `
 	if err := s.client.Create(ctx, s.object("runStrategy: Always"+nics)); err != nil {
 		s.t.Fatal(err)

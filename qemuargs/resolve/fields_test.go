@@ -83,7 +83,8 @@ func refusal(of map[string]any) string {
 	for _, rule := range rules {
 		switch message := rule.(map[string]any)["message"].(string); {
 		case strings.HasPrefix(message, "not supported yet"):
-			return "not yet"
+			_, why, _ := strings.Cut(message, "not supported yet")
+			return "not yet" + why
 		case strings.HasPrefix(message, "never supported"):
 			_, why, _ := strings.Cut(strings.Join(strings.Fields(text), " "), "never supported: ")
 			return "never: " + strings.TrimSuffix(why, ".")
