@@ -83,8 +83,10 @@ func refusal(of map[string]any) string {
 	for _, rule := range rules {
 		switch message := rule.(map[string]any)["message"].(string); {
 		case strings.HasPrefix(message, "not supported yet"):
-			_, why, _ := strings.Cut(message, "not supported yet")
-			return "not yet" + why
+			if why, ok := strings.CutPrefix(message, "not supported yet: "); ok {
+				return "not yet: " + why
+			}
+			return "not yet"
 		case strings.HasPrefix(message, "never supported"):
 			_, why, _ := strings.Cut(strings.Join(strings.Fields(text), " "), "never supported: ")
 			return "never: " + strings.TrimSuffix(why, ".")
@@ -105,7 +107,7 @@ func (f listed) becomes(t *testing.T, all []shown) string {
 	why, none := noArgument[f.path]
 	machine := strings.HasPrefix(f.path, "domain.") || strings.HasPrefix(f.path, "volumes[]") || strings.HasPrefix(f.path, "networks[]")
 	switch {
-	case f.said == "not yet" || strings.HasPrefix(f.said, "never: "):
+	case f.said == "not yet" || strings.HasPrefix(f.said, "not yet: ") || strings.HasPrefix(f.said, "never: "):
 		return f.said
 	case len(links) > 0 && none:
 		t.Errorf("%s is listed as a field without an argument, and %s shows one", f.path, links)
