@@ -9,6 +9,55 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
+// carrier waits until the guest's kernel and the VMI's status say what the link of its first card is.
+func (m vm) carrier(when string, want v1.InterfaceState) {
+	m.t.Helper()
+	said := map[v1.InterfaceState]string{v1.LinkUp: "1", v1.LinkDown: "0"}[want]
+	shell := m.shell()
+	err := poll(time.Minute, func() error {
+		if got := m.get().Status.Interfaces[0].LinkState; got != want {
+			return fmt.Errorf("status.interfaces[0].linkState is %q", got)
+		}
+		if out, status := shell.run(20*time.Second, "ip link set eth0 up; cat /sys/class/net/eth0/carrier"); status != 0 || strings.TrimSpace(out) != said {
+			return fmt.Errorf("the guest's carrier is %q (%d), want %s", out, status, said)
+		}
+		return nil
+	})
+	if err != nil {
+		m.t.Fatalf("%s: %v", when, err)
+	}
+}
+
+// setLink has the template of a VM say the state of the link of its first interface.
+func (m vm) setLink(state string) {
+	m.t.Helper()
+	kubectl(m.t, "-n", m.namespace, "patch", "vm", m.name, "--type=json", "--patch",
+		`[{"op":"add","path":"/spec/template/spec/domain/devices/interfaces/0/state","value":"`+state+`"}]`)
+}
+
+// TestMigrationLinkState: a link stays down where the guest goes, and a change that comes while the guest moves is carried out.
+func TestMigrationLinkState(t *testing.T) {
+	newSecondNode(t)
+	ns := namespace(t)
+	kubectl(t, "cordon", secondName)
+	m := createVM(t, ns, "cable", v1.RunStrategyAlways, cloudInit("#tiny\n"))
+	uid := m.runs("")
+	kubectl(t, "uncordon", secondName)
+	m.log().shows(3*time.Minute, "tiny: eth0")
+	m.setLink("down")
+	m.carrier("taken down", v1.LinkDown)
+	m.migrate("there", nil).ends(v1.MigrationSucceeded)
+	m.carrier("moved", v1.LinkDown)
+	back := m.migrate("back", nil)
+	m.setLink("up")
+	back.ends(v1.MigrationSucceeded)
+	m.carrier("moved back", v1.LinkUp)
+	if m.uid() != uid || m.get().Status.NodeName != firstName {
+		t.Errorf("the guest is %s on %s, and was %s", m.uid(), m.get().Status.NodeName, uid)
+	}
+	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
+}
+
 // TestLinkState: the guest's kernel sees the cable pulled and plugged in again while the guest runs, without a restart, and a
 // guest that starts with its link down finds no carrier.
 func TestLinkState(t *testing.T) {
@@ -20,54 +69,32 @@ func TestLinkState(t *testing.T) {
 	m.log().shows(2*time.Minute, `tiny: eth0 10\.0\.2\.2/24`)
 	pod := m.pod().Name
 
-	carrier := func(when string, want v1.InterfaceState) {
-		t.Helper()
-		said := map[v1.InterfaceState]string{v1.LinkUp: "1", v1.LinkDown: "0"}[want]
-		shell := m.shell()
-		err := poll(time.Minute, func() error {
-			if got := m.get().Status.Interfaces[0].LinkState; got != want {
-				return fmt.Errorf("status.interfaces[0].linkState is %q", got)
-			}
-			if out, status := shell.run(20*time.Second, "ip link set eth0 up; cat /sys/class/net/eth0/carrier"); status != 0 || strings.TrimSpace(out) != said {
-				return fmt.Errorf("the guest's carrier is %q (%d), want %s", out, status, said)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatalf("%s: %v", when, err)
-		}
-	}
-	set := func(state string) {
-		t.Helper()
-		kubectl(t, "-n", ns, "patch", "vm", m.name, "--type=json", "--patch",
-			`[{"op":"add","path":"/spec/template/spec/domain/devices/interfaces/0/state","value":"`+state+`"}]`)
-	}
 	reached := func() error { return echoes(ns, m.get().Status.Interfaces[0].IP, 7) }
-	carrier("at first", v1.LinkUp)
+	m.carrier("at first", v1.LinkUp)
 	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
 	if err := poll(time.Minute, reached); err != nil {
 		t.Fatal(err)
 	}
-	set("down")
-	carrier("taken down", v1.LinkDown)
+	m.setLink("down")
+	m.carrier("taken down", v1.LinkDown)
 	if err := reached(); err == nil {
 		t.Error("the guest is reached over a link that is down")
 	}
-	set("up")
-	carrier("taken up", v1.LinkUp)
+	m.setLink("up")
+	m.carrier("taken up", v1.LinkUp)
 	if err := poll(time.Minute, reached); err != nil {
 		t.Error(err)
 	}
-	set("down")
-	carrier("taken down again", v1.LinkDown)
+	m.setLink("down")
+	m.carrier("taken down again", v1.LinkDown)
 	if vm := m.machine(); vm.Status.Condition(v1.ConditionRestartRequired) != nil || vm.Status.ObservedGeneration != vm.Generation || m.uid() != uid || m.pod().Name != pod {
 		t.Errorf("the VM was restarted, or has to be: %+v", vm.Status)
 	}
 
 	kubectl(t, "-n", ns, "delete", "vmi", m.name, "--wait=false")
 	m.runs(uid)
-	carrier("started down", v1.LinkDown)
-	set("up")
-	carrier("taken up after a start", v1.LinkUp)
+	m.carrier("started down", v1.LinkDown)
+	m.setLink("up")
+	m.carrier("taken up after a start", v1.LinkUp)
 	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
 }
