@@ -66,9 +66,9 @@ type Interface struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="false",message="not supported yet: passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"
 	PasstBinding *Unsupported `json:"passtBinding,omitempty" notYet:"passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"`
-	// Binding is never supported: a binding plugin changes the XML of libvirt, and there is none here.
+	// Binding is never supported: a binding plugin changes the XML of libvirt, and there is none here; masquerade, and bridge on a network of Multus without IPAM for managedTap, connect the guest to the same networks.
 	// +optional
-	Binding *Never `json:"binding,omitempty" never:"a binding plugin changes the XML of libvirt, and there is none here"`
+	Binding *Never `json:"binding,omitempty" never:"a binding plugin changes the XML of libvirt, and there is none here; masquerade, and bridge on a network of Multus without IPAM for managedTap, connect the guest to the same networks"`
 	// Slirp is never supported: KubeVirt refuses this binding, too.
 	// +optional
 	Slirp *Never `json:"slirp,omitempty" never:"KubeVirt refuses this binding, too"`

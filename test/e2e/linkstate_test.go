@@ -35,7 +35,8 @@ func (m vm) setLink(state string) {
 		`[{"op":"add","path":"/spec/template/spec/domain/devices/interfaces/0/state","value":"`+state+`"}]`)
 }
 
-// TestMigrationLinkState: a link stays down where the guest goes, and a change that comes while the guest moves is carried out.
+// TestMigrationLinkState: a link stays down where the guest goes, and a change that comes while the guest moves is carried out. A guest
+// that reboots there gets its lease again.
 func TestMigrationLinkState(t *testing.T) {
 	newSecondNode(t)
 	ns := namespace(t)
@@ -55,6 +56,11 @@ func TestMigrationLinkState(t *testing.T) {
 	if m.uid() != uid || m.get().Status.NodeName != firstName {
 		t.Errorf("the guest is %s on %s, and was %s", m.uid(), m.get().Status.NodeName, uid)
 	}
+	// A guest that reboots where it has come to gets its lease again.
+	log := m.log()
+	m.shell().send("reboot -f\n")
+	log.shows(3*time.Minute, `tiny: eth0 10\.0\.2\.2/24`)
+	m.carrier("rebooted", v1.LinkUp)
 	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
 }
 
