@@ -132,6 +132,14 @@ func TestSharedVolume(t *testing.T) {
 				v.request.Machine.Disks[1].Shared = true
 				v.boot()
 			}
+			// A guest that only reads waits for none of the others.
+			reader := launch(t, func(c *Config) { c.DiskPatience = patience })
+			reader.onVolume(mode, path, 0)
+			reader.request.Machine.Disks[1].Shared, reader.request.Machine.Disks[1].ReadOnly = true, true
+			reader.boot()
+			if log := reader.log.String(); strings.Contains(log, "waiting for a disk") {
+				t.Errorf("a guest that only reads waited:\n%s", log)
+			}
 			alone := launch(t)
 			alone.onVolume(mode, path, 0)
 			alone.must(alone.call(control.CommandStart, alone.request, nil))

@@ -44,7 +44,7 @@ func (l *launcher) startRequested(ctx context.Context, m *link.Command) {
 		return
 	}
 	l.start, l.files, m.Files = &request, files, nil
-	l.hear(ctx, life.StartAsked{Order: life.Order{Paused: request.Paused, Incoming: request.Incoming, NoACPI: request.Machine.NoACPI,
+	l.hear(ctx, life.StartAsked{Order: life.Order{Paused: request.Paused, Incoming: request.Incoming, NoACPI: request.Machine.NoACPI, EndsOnReboot: request.Machine.EndOnReboot,
 		Keep: request.KeepLauncher, Grace: request.GraceSeconds}}, m)
 }
 
@@ -151,6 +151,9 @@ func (l *launcher) exec(ctx context.Context) error {
 	// Before QEMU answers anything it opens the disks, and slow storage delays that.
 	l.qmp = qmp.New(q.QMP, qmp.Options{Logger: l.Log, Timeout: handshakePatience(&l.start.Machine)})
 	l.source = &stats.Source{Machine: &l.start.Machine, Taps: taps, PID: q.PID(), Client: l.qmp}
+	if l.tpm != nil {
+		l.source.Helpers = []int{l.tpm.PID()}
+	}
 	if l.events, err = l.qmp.Events(ctx); err != nil {
 		q.End()
 		return fmt.Errorf("subscribe to QEMU's events: %w", err)

@@ -137,11 +137,17 @@ func (m *Machine) platform() []Arg {
 		{Flag: "-smbios", Value: m.SMBIOS.options(m.UUID), Of: Part{Field: "smbios"}},
 	}
 	args = append(args, m.Chassis.args()...)
+	for _, t := range m.ACPITables {
+		args = append(args, t.args()...)
+	}
 	args = append(args, m.boardArgs()...)
 	args = append(args, m.Firmware.args(m.descriptors())...)
 	args = append(args, m.Kernel.args()...)
 	if m.Boot == BootStrict {
 		args = append(args, Arg{Flag: "-boot", Value: "strict=on", From: "boot"})
+	}
+	if m.EndOnReboot {
+		args = append(args, Arg{Flag: "-action", Value: Options{{Key: "reboot", Value: "shutdown", Rule: "QEMU ends where it would reset the guest"}}, From: "endOnReboot"})
 	}
 	return args
 }

@@ -132,9 +132,9 @@ func (i Input) device() any {
 	return usbTabletProps{Driver: "usb-tablet", ID: i.ID(), Bus: "usb.0", Port: strconv.Itoa(i.Port)}
 }
 
-// platformDevices are the random number generator, balloon, watchdog and inputs.
+// platformDevices are the random number generator, balloon, watchdog, panic devices, sound card and inputs.
 func (m *Machine) platformDevices() []Arg {
-	args := slices.Concat(m.RNG.args(), m.Balloon.args(), m.Watchdog.args())
+	args := slices.Concat(m.RNG.args(), m.Balloon.args(), m.Watchdog.args(), m.PanicPort.args(), m.PanicCard.args(), m.Sound.args())
 	for _, i := range m.Inputs {
 		args = append(args, Arg{Flag: "-device", Value: i.device(), Of: Part{Field: "inputs", Name: i.Name}})
 	}

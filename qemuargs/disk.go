@@ -43,6 +43,7 @@ type Disk struct {
 	OnError      OnError     `json:"onError,omitempty"`
 	Shared       bool        `json:"shared,omitempty"` // other QEMUs may write too
 	Blocks       *BlockSizes `json:"blocks,omitempty"`
+	NoDiscard    bool        `json:"noDiscard,omitempty"` // a virtio-blk device offers no discard
 	// IOThread serves the disk, or IOThreadPool its queues; a disk without either is served by QEMU's main loop.
 	IOThread     string   `json:"ioThread,omitempty"`
 	IOThreadPool []string `json:"ioThreadPool,omitempty"`
@@ -278,6 +279,7 @@ type diskProps struct {
 	Logical   uint32        `json:"logical_block_size,omitempty" from:"blocks.logical"`
 	Physical  uint32        `json:"physical_block_size,omitempty" from:"blocks.physical"`
 	Discard   *uint32       `json:"discard_granularity,omitempty" from:"blocks.discardGranularity"`
+	NoDiscard *bool         `json:"discard,omitempty" from:"noDiscard"`
 	ShareRW   bool          `json:"share-rw,omitempty" from:"shared"`
 	IOThread  string        `json:"iothread,omitempty" from:"ioThread"`
 	IOThreads []queueThread `json:"iothread-vq-mapping,omitempty" from:"ioThreadPool"`
@@ -296,6 +298,9 @@ func (d Disk) Device() any {
 	p.WError, p.RError = d.OnError.policies()
 	if b := d.Blocks; b != nil {
 		p.Logical, p.Physical, p.Discard = b.Logical, b.Physical, b.DiscardGranularity
+	}
+	if d.NoDiscard {
+		p.NoDiscard = new(bool)
 	}
 	if d.Bus == USBBus {
 		d.onUSB(&p)

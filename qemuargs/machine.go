@@ -63,24 +63,32 @@ type Machine struct {
 	SMBIOS  SMBIOS        `json:"smbios"`
 	Chassis *Chassis      `json:"chassis,omitempty"`
 	// NoPCIHole64 leaves the machine without a window for PCI devices above 4 GiB.
-	NoPCIHole64 bool            `json:"noPCIHole64,omitempty"`
-	Kernel      *Kernel         `json:"kernel,omitempty"`
-	IOThreads   []IOThread      `json:"ioThreads,omitempty"`
-	RootPorts   []RootPort      `json:"rootPorts,omitempty"`
-	AHCI        []AHCI          `json:"ahci,omitempty"`
-	SCSI        *SCSI           `json:"scsi,omitempty"`
-	USB         *USB            `json:"usb,omitempty"`
-	NICs        []NIC           `json:"nics,omitempty"`
-	Disks       []Disk          `json:"disks,omitempty"`
-	RNG         *RNG            `json:"rng,omitempty"`
-	Balloon     *Balloon        `json:"balloon,omitempty"`
-	Watchdog    *Watchdog       `json:"watchdog,omitempty"`
-	Inputs      []Input         `json:"inputs,omitempty"`
-	Serial      *Serial         `json:"serial,omitempty"`
-	Graphics    *Graphics       `json:"graphics,omitempty"`
-	Agent       *Agent          `json:"agent,omitempty"`
-	TPM         *TPM            `json:"tpm,omitempty"`
-	Boot        BootRestriction `json:"boot,omitempty"`
+	NoPCIHole64 bool `json:"noPCIHole64,omitempty"`
+	// ACPITables are those that the guest finds beside QEMU's own.
+	ACPITables []ACPITable `json:"acpiTables,omitempty"`
+	// EndOnReboot: a reboot of the guest ends QEMU, as a power-off does.
+	EndOnReboot bool       `json:"endOnReboot,omitempty"`
+	Kernel      *Kernel    `json:"kernel,omitempty"`
+	IOThreads   []IOThread `json:"ioThreads,omitempty"`
+	RootPorts   []RootPort `json:"rootPorts,omitempty"`
+	AHCI        []AHCI     `json:"ahci,omitempty"`
+	SCSI        *SCSI      `json:"scsi,omitempty"`
+	USB         *USB       `json:"usb,omitempty"`
+	NICs        []NIC      `json:"nics,omitempty"`
+	Disks       []Disk     `json:"disks,omitempty"`
+	RNG         *RNG       `json:"rng,omitempty"`
+	Balloon     *Balloon   `json:"balloon,omitempty"`
+	Watchdog    *Watchdog  `json:"watchdog,omitempty"`
+	// PanicPort and PanicCard are where the guest's kernel says that it has panicked.
+	PanicPort *PanicPort      `json:"panicPort,omitempty"`
+	PanicCard *PanicCard      `json:"panicCard,omitempty"`
+	Sound     *Sound          `json:"sound,omitempty"`
+	Inputs    []Input         `json:"inputs,omitempty"`
+	Serial    *Serial         `json:"serial,omitempty"`
+	Graphics  *Graphics       `json:"graphics,omitempty"`
+	Agent     *Agent          `json:"agent,omitempty"`
+	TPM       *TPM            `json:"tpm,omitempty"`
+	Boot      BootRestriction `json:"boot,omitempty"`
 }
 
 // BootRestriction says which devices the firmware may try.

@@ -31,7 +31,9 @@ type NIC struct {
 	// before the guest runs, and whenever it changes.
 	Down bool `json:"down,omitempty"`
 	// BootIndex 0 means that the card is not booted from.
-	BootIndex uint32     `json:"bootIndex,omitempty"`
+	BootIndex uint32 `json:"bootIndex,omitempty"`
+	// ACPIIndex is the card's number that ACPI tells the guest; 0 is none.
+	ACPIIndex int        `json:"acpiIndex,omitempty"`
 	PCI       PCIAddress `json:"pci"`
 	// User is the network inside QEMU; nil with a tap.
 	User *UserNetwork `json:"user,omitempty"`
@@ -100,12 +102,13 @@ type nicProps struct {
 	GuestTunnel     *bool   `json:"guest_tunnel,omitempty" from:"noTunnels,driver"`
 	GuestTunnelCsum *bool   `json:"guest_tunnel_csum,omitempty" from:"noTunnels,driver"`
 	BootIndex       uint32  `json:"bootindex,omitempty" from:"bootIndex"`
+	ACPIIndex       int     `json:"acpi-index,omitempty" from:"acpiIndex"`
 	ROMFile         *string `json:"romfile,omitempty" from:"bootIndex" rule:"without a boot index no firmware of the card's own"`
 }
 
 // Device is the -device of the card.
 func (n NIC) Device() any {
-	p := nicProps{Driver: n.Driver, ID: n.ID(), pciPlace: n.PCI.place(), Netdev: n.netdevID(), MAC: n.MAC, BootIndex: n.BootIndex}
+	p := nicProps{Driver: n.Driver, ID: n.ID(), pciPlace: n.PCI.place(), Netdev: n.netdevID(), MAC: n.MAC, BootIndex: n.BootIndex, ACPIIndex: n.ACPIIndex}
 	if n.BootIndex == 0 {
 		noROM := "" // no option ROM, no wait for PXE
 		p.ROMFile = &noROM

@@ -63,8 +63,16 @@ func TestApply(t *testing.T) {
 				"networks: [{name: default, pod: {}}, {name: other, pod: {}}]\n"},
 		{"how disks are read and written", "", "devices: {preferredDiskCache: writeback, preferredDiskIO: threads, preferredDiskDedicatedIoThread: true, preferredDiskBlockSize: {matchVolume: {}}}",
 			"domain: {devices: {disks: [{name: a}, {name: b, disk: {bus: virtio}}, {name: c, cdrom: {}}, {name: d, disk: {bus: virtio}, cache: none, io: native, dedicatedIOThread: false, blockSize: {custom: {logical: 512, physical: 4096}}}]}}",
-			"domain: {devices: {disks: [{name: a, cache: writeback, io: threads, blockSize: {matchVolume: {}}}, {name: b, disk: {bus: virtio}, cache: writeback, io: threads, dedicatedIOThread: true, blockSize: {matchVolume: {}}}, " +
+			"domain: {devices: {disks: [{name: a, cache: writeback, io: threads}, {name: b, disk: {bus: virtio}, cache: writeback, io: threads, dedicatedIOThread: true, blockSize: {matchVolume: {}}}, " +
 				"{name: c, cdrom: {}}, {name: d, disk: {bus: virtio}, cache: none, io: native, dedicatedIOThread: false, blockSize: {custom: {logical: 512, physical: 4096}}}]}}"},
+		{"what a disk leaves no room for", "", "devices: {preferredDiskCache: writeback, preferredDiskIO: native, preferredDiskBlockSize: {custom: {logical: 4096, physical: 4096}}}",
+			"domain: {devices: {disks: [{name: a, disk: {bus: sata}, shareable: true}, {name: b, disk: {bus: virtio}, io: native}, {name: c, disk: {bus: scsi}, cache: writethrough}, {name: d, disk: {bus: usb}, cache: none}]}}",
+			"domain: {devices: {disks: [{name: a, disk: {bus: sata}, shareable: true, io: native}, {name: b, disk: {bus: virtio}, io: native, blockSize: {custom: {logical: 4096, physical: 4096}}}, " +
+				"{name: c, disk: {bus: scsi}, cache: writethrough, blockSize: {custom: {logical: 4096, physical: 4096}}}, {name: d, disk: {bus: usb}, cache: none, io: native}]}}"},
+		{"sound and panics", "", "devices: {preferredSoundModel: ac97, preferredPanicDeviceModel: pvpanic}", "domain: {devices: {sound: {name: a}, panicDevices: [{}, {model: isa}]}}",
+			"domain: {devices: {sound: {name: a, model: ac97}, panicDevices: [{model: pvpanic}, {model: isa}]}}"},
+		{"a size that SATA has", "", "devices: {preferredDiskBlockSize: {custom: {logical: 512, physical: 4096}}}", "domain: {devices: {disks: [{name: a, disk: {bus: sata}}]}}",
+			"domain: {devices: {disks: [{name: a, disk: {bus: sata}, blockSize: {custom: {logical: 512, physical: 4096}}}]}}"},
 		{"threads for disks", "{cpu: {guest: 1}, memory: {guest: 1Gi}, ioThreadsPolicy: supplementalPool, ioThreads: {supplementalPoolThreadCount: 4}}", "", "domain: {}",
 			"domain: {ioThreadsPolicy: supplementalPool, ioThreads: {supplementalPoolThreadCount: 4}, cpu: {sockets: 1, cores: 1, threads: 1}, memory: {guest: 1Gi}}"},
 		{"devices that the spec implies", "", "devices: {preferredDiskBus: virtio, preferredInterfaceModel: e1000, preferredInputBus: virtio, preferredAutoattachInputDevice: true, preferredInterfaceMasquerade: {}}",

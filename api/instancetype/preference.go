@@ -153,6 +153,12 @@ func applyBuses(p *v1beta1.DevicePreferences, d *v1.Devices) {
 		prefer(&d.Inputs[i].Bus, p.PreferredInputBus)
 		prefer(&d.Inputs[i].Type, p.PreferredInputType)
 	}
+	if d.Sound != nil {
+		prefer(&d.Sound.Model, p.PreferredSoundModel)
+	}
+	for i := range d.PanicDevices {
+		preferCopy(&d.PanicDevices[i].Model, p.PreferredPanicDeviceModel)
+	}
 	for i := range d.Disks {
 		disk := &d.Disks[i]
 		if disk.CDRom != nil {
@@ -173,16 +179,34 @@ func applyBuses(p *v1beta1.DevicePreferences, d *v1.Devices) {
 	}
 }
 
-// applyTuning sets how a hard disk's data is read and written.
+// applyTuning sets how a hard disk's data is read and written. A preference that the disk's own fields, or its bus, leave no room for has
+// no effect.
 func applyTuning(p *v1beta1.DevicePreferences, disk *v1.Disk) {
-	prefer(&disk.Cache, p.PreferredDiskCache)
-	prefer(&disk.IO, p.PreferredDiskIO)
-	if disk.BlockSize == nil && (disk.Disk == nil || disk.Disk.Bus != v1.DiskBusUSB) {
+	past := func(c v1.DriverCache) bool { return c == "" || c == v1.CacheNone }
+	if past(p.PreferredDiskCache) || !disk.IsShared() && disk.IO != v1.IONative {
+		prefer(&disk.Cache, p.PreferredDiskCache)
+	}
+	if p.PreferredDiskIO != v1.IONative || past(disk.Cache) {
+		prefer(&disk.IO, p.PreferredDiskIO)
+	}
+	if disk.BlockSize == nil && canHave(disk, p.PreferredDiskBlockSize) {
 		disk.BlockSize = p.PreferredDiskBlockSize.DeepCopy()
 	}
 	if disk.Disk != nil && disk.Disk.Bus == v1.DiskBusVirtio {
 		preferCopy(&disk.DedicatedIOThread, p.PreferredDiskDedicatedIoThread)
 	}
+}
+
+// canHave says whether a hard disk can have sectors of a size. A disk on bus usb has those of 512 bytes alone. So has a disk on bus sata, which
+// is the bus of a disk that names none, but there the size of physical blocks is free.
+func canHave(disk *v1.Disk, size *v1.BlockSize) bool {
+	switch {
+	case disk.Disk == nil || disk.Disk.Bus == "" || disk.Disk.Bus == v1.DiskBusSATA:
+		return size == nil || !size.MatchesVolume() && (size.Custom == nil || size.Custom.Logical == v1.MinBlockSize)
+	case disk.Disk.Bus == v1.DiskBusUSB:
+		return false
+	}
+	return true
 }
 
 func applyInterfaces(p *v1beta1.DevicePreferences, spec *v1.VirtualMachineInstanceSpec) {

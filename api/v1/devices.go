@@ -77,9 +77,9 @@ type Devices struct {
 	// +optional
 	UseVirtioTransitional *bool `json:"useVirtioTransitional,omitempty"`
 
-	// AutoattachVSOCK is refused: not supported yet.
+	// AutoattachVSOCK is refused: not supported yet: the addresses of VSOCK (CIDs) are those of the whole node, and virt-handler gives none out yet; KubeVirt has it as alpha.
 	// +optional
-	AutoattachVSOCK UnsupportedBool `json:"autoattachVSOCK,omitempty"`
+	AutoattachVSOCK UnsupportedBool `json:"autoattachVSOCK,omitempty" later:"the addresses of VSOCK (CIDs) are those of the whole node, and virt-handler gives none out yet; KubeVirt has it as alpha"`
 	// GPUs are refused: not supported yet.
 	// +optional
 	GPUs UnsupportedList `json:"gpus,omitempty"`
@@ -89,18 +89,21 @@ type Devices struct {
 	// Filesystems are refused: not supported yet.
 	// +optional
 	Filesystems UnsupportedList `json:"filesystems,omitempty"`
-	// PanicDevices are refused: not supported yet.
+	// PanicDevices tell QEMU that the guest's kernel has panicked. The VirtualMachineInstance then fails with the reason
+	// GuestPanicked. Each model once.
 	// +optional
-	PanicDevices UnsupportedList `json:"panicDevices,omitempty"`
-	// Sound is refused: not supported yet.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=3
+	PanicDevices []PanicDevice `json:"panicDevices,omitempty"`
+	// Sound is a sound card. Nobody hears it: VNC has no sound here.
 	// +optional
-	Sound *Unsupported `json:"sound,omitempty"`
-	// ClientPassthrough is refused: not supported yet.
+	Sound *SoundDevice `json:"sound,omitempty"`
+	// ClientPassthrough is refused: not supported yet: the subresource usbredir, by which a client brings its USB devices, is not there yet.
 	// +optional
-	ClientPassthrough *Unsupported `json:"clientPassthrough,omitempty"`
-	// DownwardMetrics is refused: not supported yet.
+	ClientPassthrough *Unsupported `json:"clientPassthrough,omitempty" later:"the subresource usbredir, by which a client brings its USB devices, is not there yet"`
+	// DownwardMetrics is refused: not supported yet: the metrics of the node that a guest would see are not gathered yet; KubeVirt has it as alpha.
 	// +optional
-	DownwardMetrics *Unsupported `json:"downwardMetrics,omitempty"`
+	DownwardMetrics *Unsupported `json:"downwardMetrics,omitempty" later:"the metrics of the node that a guest would see are not gathered yet; KubeVirt has it as alpha"`
 }
 
 // Rng is a virtio random number generator.
@@ -178,6 +181,14 @@ func defaultDevices(d *Devices) {
 	if d.Video != nil && d.Video.Type == "" {
 		d.Video.Type = "vga"
 	}
+	if d.Sound != nil && d.Sound.Model == "" {
+		d.Sound.Model = SoundICH9
+	}
+	for i := range d.PanicDevices {
+		if d.PanicDevices[i].Model == nil {
+			d.PanicDevices[i].Model = ptr.To(PanicISA)
+		}
+	}
 }
 
 // onUSB is how many disks are on the USB controller, and inputs if there are such disks.
@@ -228,6 +239,7 @@ func validateDevices(d *Devices, path *field.Path) field.ErrorList {
 		errs = append(errs, oneOf(input.Type, p.Child("type"), "tablet")...)
 		errs = append(errs, oneOf(input.Bus, p.Child("bus"), "usb", "virtio")...)
 	}
+	errs = append(errs, validateSoundAndPanic(d, path)...)
 	if d.Video != nil {
 		errs = append(errs, oneOf(d.Video.Type, path.Child("video", "type"), videoTypes...)...)
 		if !ptr.Deref(d.AutoattachGraphicsDevice, true) {

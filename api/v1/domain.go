@@ -47,9 +47,11 @@ type DomainSpec struct {
 	// LaunchSecurity is refused: not supported yet.
 	// +optional
 	LaunchSecurity *Unsupported `json:"launchSecurity,omitempty"`
-	// RebootPolicy is refused: not supported yet.
+	// RebootPolicy is what a reboot of the guest does. Reboot starts the guest anew in the same pod. Terminate ends the
+	// VirtualMachineInstance, as a power-off does. Default: Reboot.
 	// +optional
-	RebootPolicy UnsupportedString `json:"rebootPolicy,omitempty"`
+	// +kubebuilder:validation:Enum=Reboot;Terminate
+	RebootPolicy *RebootPolicy `json:"rebootPolicy,omitempty"`
 }
 
 // ResourceRequirements of the launcher pod.

@@ -29,9 +29,9 @@ type Firmware struct {
 	// +optional
 	KernelBoot *KernelBoot `json:"kernelBoot,omitempty"`
 
-	// ACPI tables are refused: not supported yet.
+	// ACPI tables of licenses of Windows.
 	// +optional
-	ACPI *Unsupported `json:"acpi,omitempty"`
+	ACPI *ACPITables `json:"acpi,omitempty"`
 }
 
 // Bootloader is the firmware that the machine starts with: one of the two.

@@ -58,14 +58,14 @@ type Interface struct {
 	// +optional
 	Masquerade *InterfaceMasquerade `json:"masquerade,omitempty"`
 
-	// SRIOV is refused: not supported yet, as no component reads which device of the node the network gives; bridge on a network of Multus connects the guest to the same LAN.
+	// SRIOV is refused: not supported yet: no component reads which device of the node the network gives; bridge on a network of Multus connects the guest to the same LAN.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="false",message="not supported yet: no component reads which device of the node the network gives; bridge on a network of Multus connects the guest to the same LAN"
-	SRIOV *Unsupported `json:"sriov,omitempty" notYet:"no component reads which device of the node the network gives; bridge on a network of Multus connects the guest to the same LAN"`
-	// PasstBinding is refused: not supported yet, as passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network.
+	SRIOV *Unsupported `json:"sriov,omitempty" later:"no component reads which device of the node the network gives; bridge on a network of Multus connects the guest to the same LAN"`
+	// PasstBinding is refused: not supported yet: passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="false",message="not supported yet: passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"
-	PasstBinding *Unsupported `json:"passtBinding,omitempty" notYet:"passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"`
+	PasstBinding *Unsupported `json:"passtBinding,omitempty" later:"passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"`
 	// Binding is never supported: a binding plugin changes the XML of libvirt, and there is none here; masquerade, and bridge on a network of Multus without IPAM for managedTap, connect the guest to the same networks.
 	// +optional
 	Binding *Never `json:"binding,omitempty" never:"a binding plugin changes the XML of libvirt, and there is none here; masquerade, and bridge on a network of Multus without IPAM for managedTap, connect the guest to the same networks"`
@@ -84,9 +84,12 @@ type Interface struct {
 	// +kubebuilder:validation:MaxLength=12
 	// +kubebuilder:validation:Pattern=`^([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])?$`
 	PciAddress string `json:"pciAddress,omitempty"`
-	// ACPIIndex is refused: not supported yet.
+	// ACPIIndex is the number of the card that ACPI tells the guest, from 1 to 16383: systemd calls the interface eno1 for
+	// the number 1. Each number once. Default: none.
 	// +optional
-	ACPIIndex UnsupportedNumber `json:"acpiIndex,omitempty"`
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=16383
+	ACPIIndex int `json:"acpiIndex,omitempty"`
 	// PortRanges are refused: not supported yet. List the ports, or none, which forwards all.
 	// +optional
 	PortRanges UnsupportedList `json:"portRanges,omitempty"`

@@ -42,6 +42,15 @@ func validateIOThreads(d *DomainSpec, path *field.Path) field.ErrorList {
 	if d.IOThreads != nil {
 		threads = d.IOThreads.SupplementalPoolThreadCount
 	}
+	own := 0
+	for _, disk := range d.Devices.Disks {
+		if ptr.Deref(disk.DedicatedIOThread, false) {
+			own++
+		}
+	}
+	if own > MaxIOThreads {
+		errs = append(errs, field.Invalid(path.Child("devices", "disks"), own, fmt.Sprintf("a machine has %d threads for disks at most, and more disks ask for their own (dedicatedIOThread)", MaxIOThreads)))
+	}
 	switch {
 	case threads == nil && policy == IOThreadsPolicySupplementalPool:
 		errs = append(errs, field.Required(count, "the policy supplementalPool needs the number of its threads"))

@@ -13,9 +13,9 @@ type LunTarget struct {
 	// +optional
 	ReadOnly bool `json:"readonly,omitempty"`
 
-	// Reservation is refused: not supported yet.
+	// Reservation is never supported: reservations go through qemu-pr-helper, which needs CAP_SYS_RAWIO on the node.
 	// +optional
-	Reservation UnsupportedBool `json:"reservation,omitempty"`
+	Reservation NeverBool `json:"reservation,omitempty" never:"reservations go through qemu-pr-helper, which needs CAP_SYS_RAWIO on the node"`
 }
 
 func validateLun(d *Disk, volume *Volume, path *field.Path) field.ErrorList {
@@ -33,7 +33,7 @@ func validateLun(d *Disk, volume *Volume, path *field.Path) field.ErrorList {
 	for _, own := range []struct {
 		name string
 		set  bool
-	}{{"serial", d.Serial != ""}, {"blockSize", d.BlockSize != nil}} {
+	}{{"serial", d.Serial != ""}, {"blockSize", d.BlockSize.asks()}} {
 		if own.set {
 			errs = append(errs, field.Forbidden(path.Child(own.name), "the guest sees the LUN's own"))
 		}

@@ -85,6 +85,12 @@ type NotByPresetList []UnsupportedItem
 // +kubebuilder:validation:XValidation:rule="false",message="a preset cannot set it; set it in the VirtualMachineInstance"
 type NotByPresetBool bool
 
+// NotByPresetString is a text that a preset cannot set.
+//
+// +kubebuilder:validation:MaxLength=1024
+// +kubebuilder:validation:XValidation:rule="self.size() == 0",message="a preset cannot set it; set it in the VirtualMachineInstance"
+type NotByPresetString string
+
 // PresetDomain has every field of a VMI's domain. A preset sets each of resources' quantities,
 // cpu, memory, machine, firmware, clock.utc, clock.timezone, clock.timer, features, ioThreadsPolicy and devices.watchdog as a whole.
 type PresetDomain struct {
@@ -128,9 +134,9 @@ type PresetDomain struct {
 	// LaunchSecurity is refused: not supported yet.
 	// +optional
 	LaunchSecurity *Unsupported `json:"launchSecurity,omitempty"`
-	// RebootPolicy is refused: not supported yet.
+	// RebootPolicy is refused: a preset cannot set it.
 	// +optional
-	RebootPolicy UnsupportedString `json:"rebootPolicy,omitempty"`
+	RebootPolicy NotByPresetString `json:"rebootPolicy,omitempty"`
 }
 
 // PresetResources are the resources that a preset sets.
@@ -213,12 +219,12 @@ type PresetDevices struct {
 	// Filesystems are refused: not supported yet.
 	// +optional
 	Filesystems UnsupportedList `json:"filesystems,omitempty"`
-	// PanicDevices are refused: not supported yet.
+	// PanicDevices are refused: a preset cannot set them.
 	// +optional
-	PanicDevices UnsupportedList `json:"panicDevices,omitempty"`
-	// Sound is refused: not supported yet.
+	PanicDevices NotByPresetList `json:"panicDevices,omitempty"`
+	// Sound is refused: a preset cannot set it.
 	// +optional
-	Sound *Unsupported `json:"sound,omitempty"`
+	Sound *NotByPreset `json:"sound,omitempty"`
 	// ClientPassthrough is refused: not supported yet.
 	// +optional
 	ClientPassthrough *Unsupported `json:"clientPassthrough,omitempty"`

@@ -270,7 +270,7 @@ func TestValidatePreset(t *testing.T) {
 // TestPresetHasEveryField: a field of a VMI's domain is set by a preset, or refused by its path.
 // No field is unknown, which some clients would drop in silence.
 func TestPresetHasEveryField(t *testing.T) {
-	refused := map[reflect.Type]bool{reflect.TypeFor[*NotByPreset](): true, reflect.TypeFor[NotByPresetList](): true, reflect.TypeFor[*NotByPresetBool](): true,
+	refused := map[reflect.Type]bool{reflect.TypeFor[*NotByPreset](): true, reflect.TypeFor[NotByPresetList](): true, reflect.TypeFor[*NotByPresetBool](): true, reflect.TypeFor[NotByPresetString](): true,
 		reflect.TypeFor[PresetDevices](): true, reflect.TypeFor[PresetResources](): true}
 	for _, pair := range [][2]reflect.Type{
 		{reflect.TypeFor[DomainSpec](), reflect.TypeFor[PresetDomain]()},

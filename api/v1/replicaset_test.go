@@ -35,7 +35,7 @@ func TestValidateReplicaSet(t *testing.T) {
 			s.Template.Spec.Domain.Resources = ResourceRequirements{}
 			s.Template.Spec.Volumes = s.Template.Spec.Volumes[:2]
 		}, []string{template + "devices.disks[2].name", template + "memory.guest"}},
-		{"not supported", func(s *spec) { s.Template.Spec.Domain.Devices.Sound = &Unsupported{} }, []string{template + "devices.sound"}},
+		{"not supported", func(s *spec) { s.Template.Spec.Domain.Devices.DownwardMetrics = &Unsupported{} }, []string{template + "devices.downwardMetrics"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -25,8 +25,16 @@ type Unsupported struct{}
 // +kubebuilder:validation:XValidation:rule="false",message="never supported; kubectl explain says why"
 type Never struct{}
 
-// neverTag is the tag that says why a field is never supported, and notYetTag the one that says why it is not supported yet.
-const neverTag, notYetTag = "never", "notYet"
+// NeverBool is a switch of KubeVirt that may only be off, and always will. The field's tag never says why.
+//
+// +kubebuilder:validation:XValidation:rule="!self",message="never supported; kubectl explain says why"
+type NeverBool bool
+
+// neverTag is the tag that says why a field is never supported, and laterTag says why one is not supported yet.
+const (
+	neverTag = "never"
+	laterTag = "later"
+)
 
 // UnsupportedList is a list of KubeVirt that may only be empty.
 //
@@ -51,11 +59,6 @@ type UnsupportedString string
 // +kubebuilder:validation:XValidation:rule="!self",message="not supported yet"
 type UnsupportedBool bool
 
-// UnsupportedNumber is a number of KubeVirt that may only be 0.
-//
-// +kubebuilder:validation:XValidation:rule="self == 0",message="not supported yet"
-type UnsupportedNumber int64
-
 // RefusedFields returns an error for every field of a struct that is set and not supported yet, by
 // its JSON path.
 func RefusedFields[T any](of *T, path *field.Path) field.ErrorList {
@@ -76,12 +79,12 @@ func validateUnsupported(value reflect.Value, path *field.Path) field.ErrorList 
 			return field.ErrorList{field.Forbidden(path, notSupported)}
 		}
 		return nil
-	case *NotByPreset, NotByPresetList, *NotByPresetBool:
+	case *NotByPreset, NotByPresetList, *NotByPresetBool, NotByPresetString:
 		if !value.IsZero() && !(value.Kind() == reflect.Slice && value.Len() == 0) {
 			return field.ErrorList{field.Forbidden(path, notByPreset)}
 		}
 		return nil
-	case UnsupportedString, UnsupportedBool, UnsupportedNumber:
+	case UnsupportedString, UnsupportedBool:
 		if !value.IsZero() {
 			return field.ErrorList{field.Forbidden(path, notSupported)}
 		}
@@ -109,7 +112,7 @@ func validateUnsupported(value reflect.Value, path *field.Path) field.ErrorList 
 				errs = append(errs, field.Forbidden(child, "never supported: "+why))
 				continue
 			}
-			if why, ok := f.Tag.Lookup(notYetTag); ok && !value.Field(i).IsZero() {
+			if why, ok := f.Tag.Lookup(laterTag); ok && !value.Field(i).IsZero() {
 				errs = append(errs, field.Forbidden(child, notSupported+": "+why))
 				continue
 			}

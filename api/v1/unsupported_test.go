@@ -37,8 +37,8 @@ func TestUnsupported(t *testing.T) {
 		case UnsupportedBool:
 			set(reflect.ValueOf(UnsupportedBool(true)))
 			return
-		case UnsupportedNumber:
-			set(reflect.ValueOf(UnsupportedNumber(1)))
+		case NeverBool:
+			set(reflect.ValueOf(NeverBool(true)))
 			return
 		}
 		if !strings.HasPrefix(value.Type().String(), "v1.") && value.Kind() == reflect.Struct || value.Type().PkgPath() != "" && value.Type().PkgPath() != reflect.TypeFor[Disk]().PkgPath() {
@@ -85,7 +85,7 @@ func TestUnsupported(t *testing.T) {
 			t.Errorf("%s: reported %d times, want once: %v", path, count, errs)
 		}
 	})
-	for _, path := range []string{"spec.domain.devices.sound", "spec.domain.cpu.numa", "spec.domain.devices.disks[0].changedBlockTracking", "spec.utilityVolumes",
+	for _, path := range []string{"spec.domain.devices.downwardMetrics", "spec.domain.devices.disks[0].lun.reservation", "spec.domain.cpu.numa", "spec.domain.devices.disks[0].changedBlockTracking", "spec.utilityVolumes",
 		"spec.domain.devices.interfaces[0].sriov", "spec.volumes[0].dataVolume.hotpluggable", "spec.networks[0].resourceClaim"} {
 		if !tried.Has(path) {
 			t.Errorf("%s was not tried", path)

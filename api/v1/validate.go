@@ -69,6 +69,9 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	}
 	errs = append(errs, validateFirmware(spec.Domain.Firmware, domain.Child("firmware"))...)
 	errs = append(errs, validateUEFI(&spec.Domain, domain)...)
+	errs = append(errs, validateACPITables(spec, domain)...)
+	errs = append(errs, validateACPIIndexes(&spec.Domain, domain)...)
+	errs = append(errs, validateReboot(&spec.Domain, domain)...)
 	errs = append(errs, validateChassis(spec.Domain.Chassis, domain.Child("chassis"))...)
 	errs = append(errs, validateHyperv(&spec.Domain, domain)...)
 	errs = append(errs, validateClock(spec.Domain.Clock, domain.Child("clock"))...)

@@ -34,7 +34,7 @@ func TestValidateVirtualMachine(t *testing.T) {
 		"annotation": {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Annotations = map[string]string{"not a key": ""} },
 			"spec.template.metadata.annotations"},
 		"no memory": {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Resources = ResourceRequirements{} }, "spec.template.spec.domain.memory.guest: Required"},
-		"sound":     {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Devices.Sound = &Unsupported{} }, "spec.template.spec.domain.devices.sound: Forbidden"},
+		"metrics":   {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Devices.DownwardMetrics = &Unsupported{} }, "spec.template.spec.domain.devices.downwardMetrics: Forbidden"},
 	} {
 		vm := validVM(t)
 		c.edit(vm)

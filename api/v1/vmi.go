@@ -284,6 +284,9 @@ type VirtualMachineInstanceStatus struct {
 	// QOSClass of the launcher pod.
 	// +optional
 	QOSClass *string `json:"qosClass,omitempty"`
+	// Memory of the guest, and what the launcher pod books besides it.
+	// +optional
+	Memory *MemoryStatus `json:"memory,omitempty"`
 	// Machine is what QEMU was started as.
 	// +optional
 	Machine *Machine `json:"machine,omitempty"`
@@ -403,6 +406,8 @@ const (
 	VirtualMachineInstanceIDLabel = "vmi.kubevirt.io/id"
 	// DomainAnnotation holds the VMI's name on its pods.
 	DomainAnnotation = "kubevirt.io/domain"
+	// MemoryOverheadAnnotation holds the memory that a launcher pod books besides the guest's, as a quantity.
+	MemoryOverheadAnnotation = "kubeqemu.io/memory-overhead"
 	// KeepLauncherAnnotation set to "true" lets the launcher pod live on after
 	// the guest failed, until it or the VMI is deleted, so that somebody can
 	// look around in it. The VMI stays Running meanwhile, and not Ready.

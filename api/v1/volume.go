@@ -64,9 +64,9 @@ type Volume struct {
 	// +optional
 	Sysprep *SysprepSource `json:"sysprep,omitempty"`
 
-	// DownwardMetrics is refused: not supported yet.
+	// DownwardMetrics is refused: not supported yet: the metrics of the node that a guest would see are not gathered yet; KubeVirt has it as alpha.
 	// +optional
-	DownwardMetrics *Unsupported `json:"downwardMetrics,omitempty"`
+	DownwardMetrics *Unsupported `json:"downwardMetrics,omitempty" later:"the metrics of the node that a guest would see are not gathered yet; KubeVirt has it as alpha"`
 	// MemoryDump is refused: not supported yet.
 	// +optional
 	MemoryDump *Unsupported `json:"memoryDump,omitempty"`

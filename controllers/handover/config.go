@@ -2,6 +2,7 @@ package handover
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -9,11 +10,12 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
-// configVolumes are the volumes of which the launcher makes disks.
+// configVolumes are the volumes of which the launcher makes disks. A volume with an ACPI table may have no disk.
 func configVolumes(vmi *v1.VirtualMachineInstance) []control.ConfigVolume {
 	var out []control.ConfigVolume
 	for _, v := range vmi.Spec.Volumes {
-		if v.IsConfig() {
+		shown := slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks, func(d v1.Disk) bool { return d.Name == v.Name })
+		if v.IsConfig() && (shown || !vmi.Spec.IsACPITable(v.Name)) {
 			out = append(out, control.ConfigVolume{Volume: v.Name, Label: v.ConfigLabel(), AnswerFile: v.Sysprep != nil})
 		}
 	}

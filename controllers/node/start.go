@@ -97,6 +97,7 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	now := r.Clock.Now()
 	host.Now, host.ZoneOffset = now.Unix(), zone.Offset(vmi.Spec.Domain.Timezone(), now)
 	host.NoHyperV = r.NoHyperV
+	host.PlainDisks = len(control.Lacks(launcher.Features, []string{control.FeatureDiskTuning})) > 0
 	host.VhostNet = r.hasVhostNet(vmi, launcher, choice.Accelerator)
 	cluster := &v1.KubeVirtConfiguration{}
 	var err error

@@ -88,6 +88,7 @@ func instance() *v1.VirtualMachineInstance {
 	d.Devices.Interfaces = []v1.Interface{{Name: "default"}, {Name: "other"}}
 	vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}, {Name: "other", Multus: &v1.MultusNetwork{NetworkName: "lan"}}}
 	vmi.Status = v1.VirtualMachineInstanceStatus{NodeName: "node-1", Phase: v1.Running, Machine: &v1.Machine{Type: "pc-q35-7.2"},
+		Memory:     &v1.MemoryStatus{MemoryOverhead: ptr.To(resource.MustParse("290Mi"))},
 		ActivePods: map[types.UID]string{"5678": "node-1"}, Interfaces: []v1.NetworkInterfaceStatus{{Name: "default", IP: "10.0.0.7"},
 			// Without IPAM the address is the guest's word, which may be another each time.
 			{Name: "other", IP: "192.168.1.50", IPAM: ptr.To(false)},
@@ -103,7 +104,7 @@ func TestVMIStats(t *testing.T) {
 	stats := &control.Stats{
 		CPU:      &control.CPUStats{User: 12_500_000_000, System: 2_500_000_000},
 		VCPUs:    []control.VCPUStats{{Time: 5_000_000_000, Delay: 1_000_000, Wait: n(7_000_000)}, {Time: 6_000_000_000}, {Time: 1}}, // the third is none
-		Resident: 200 << 20, Balloon: n(512 << 20),
+		Resident: 200 << 20, Own: &control.OwnMemory{QEMU: 20 << 20, Launcher: 9 << 20}, Balloon: n(512 << 20),
 		Guest: &control.GuestMemory{Available: n(500 << 20), Unused: n(300 << 20), Usable: n(400 << 20), Cached: n(50 << 20), SwapIn: n(1), SwapOut: n(2), MajorFaults: n(3)},
 		Disks: []control.DiskStats{
 			{Name: "root", Read: control.IOStats{Operations: 10, Bytes: 40960, Time: 5_000_000}, Write: control.IOStats{Operations: 20, Bytes: 81920, Time: 50_000_000}, Flush: control.IOStats{Operations: 3, Time: 9_000_000}},

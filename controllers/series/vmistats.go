@@ -13,6 +13,7 @@ import (
 type vmiMetrics struct {
 	cpu, cpuUser, cpuSystem                                         metric
 	vcpu, vcpuWait, vcpuDelay                                       metric
+	ownQEMU, ownLauncher, booked                                    metric
 	resident, domain, balloon                                       metric
 	available, unused, usable, cached, swapIn, swapOut              metric
 	majorFaults, minorFaults                                        metric
@@ -35,6 +36,9 @@ func newVMIMetrics() vmiMetrics {
 		vcpuDelay: counter(p+"vcpu_delay_seconds_total", "Time that a virtual CPU could have run, and had no CPU of the host's."),
 
 		resident:    gauge(p+"memory_resident_bytes", "Memory of QEMU's process that is in RAM."),
+		ownQEMU:     gauge("kubeqemu_vmi_memory_qemu_own_bytes", "Memory of QEMU's process that is in RAM and no other's, without the guest's memory."),
+		ownLauncher: gauge("kubeqemu_vmi_memory_launcher_own_bytes", "The same of virt-launcher and its helpers."),
+		booked:      gauge(p+"launcher_memory_overhead_bytes", "Memory that the launcher pod books besides the guest's."),
 		domain:      gauge(p+"memory_domain_bytes", "Memory of the guest, as its spec says."),
 		balloon:     gauge(p+"memory_actual_balloon_bytes", "Memory that the balloon leaves to the guest."),
 		available:   gauge(p+"memory_available_bytes", "Memory that the guest's kernel knows of: MemTotal."),
@@ -120,6 +124,13 @@ func (s VMIStats) memory(to chan<- prometheus.Metric, vmi *v1.VirtualMachineInst
 	}
 	if stats.Resident > 0 {
 		m.resident.send(to, float64(stats.Resident), of)
+	}
+	if o := stats.Own; o != nil {
+		m.ownQEMU.send(to, float64(o.QEMU), of)
+		m.ownLauncher.send(to, float64(o.Launcher), of)
+	}
+	if b := vmi.Status.Memory; b != nil && b.MemoryOverhead != nil {
+		m.booked.send(to, float64(b.MemoryOverhead.Value()), of)
 	}
 	guest := stats.Guest
 	if guest == nil {

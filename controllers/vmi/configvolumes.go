@@ -45,11 +45,11 @@ func configSource(v *v1.Volume) corev1.VolumeSource {
 }
 
 // leaveFilesOut gives the pod none of the ConfigMaps, Secrets and tokens of config volumes. The guest brings along the disks
-// that were made of them, and nothing in the pod reads the files.
+// that were made of them, and nothing in the pod reads the files. The launcher copies ACPI tables anew.
 func leaveFilesOut(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	left := map[string]bool{}
 	for i := range vmi.Spec.Volumes {
-		if vmi.Spec.Volumes[i].IsConfig() {
+		if v := &vmi.Spec.Volumes[i]; v.IsConfig() && !vmi.Spec.IsACPITable(v.Name) {
 			left[configName(i)] = true
 		}
 	}

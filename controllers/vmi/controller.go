@@ -127,6 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		observeMigratable(vmi, r.now())
 		observe(&vmi.Status, pod, r.now())
+		observeMemory(vmi, pod)
 		observeReadiness(vmi, pod, r.now())
 		if stepErr == nil {
 			var connecting time.Duration

@@ -61,7 +61,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 			Name:            v1.LauncherPodName(vmi.Name, vmi.UID, v1.FirstPod),
 			Namespace:       vmi.Namespace,
 			Labels:          podLabels(vmi),
-			Annotations:     podAnnotations(vmi),
+			Annotations:     podAnnotations(vmi, config),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)},
 		},
 		Spec: corev1.PodSpec{
@@ -191,7 +191,7 @@ func idLabel(name string) string {
 	return name[:54] + "-" + hex.EncodeToString(sum[:])[:8]
 }
 
-func podAnnotations(vmi *v1.VirtualMachineInstance) map[string]string {
+func podAnnotations(vmi *v1.VirtualMachineInstance, config PodConfig) map[string]string {
 	annotations := map[string]string{}
 	for key, value := range vmi.Annotations {
 		// kubectl's own annotations describe the VMI, not the pod.
@@ -202,6 +202,7 @@ func podAnnotations(vmi *v1.VirtualMachineInstance) map[string]string {
 	}
 	addNetworks(annotations, vmi)
 	annotations[v1.DomainAnnotation] = vmi.Name
+	annotations[v1.MemoryOverheadAnnotation] = bookedBeside(vmi, config).String()
 	annotations["kubectl.kubernetes.io/default-container"] = ContainerName
 	return annotations
 }

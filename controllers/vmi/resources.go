@@ -98,12 +98,17 @@ func seeds(vmi *v1.VirtualMachineInstance) int64 {
 // runDirSize limits the pod's folder in memory, in bytes.
 func runDirSize(vmi *v1.VirtualMachineInstance) int64 { return overheadRun + seeds(vmi) }
 
+// bookedBeside is the memory that a pod books besides its guest's.
+func bookedBeside(vmi *v1.VirtualMachineInstance, config PodConfig) *resource.Quantity {
+	return resource.NewQuantity(scaled(Overhead(vmi, config.Emulation), config.Cluster), resource.BinarySI)
+}
+
 // resources are those of the launcher's container: the VMI's own, with the overhead added to
 // the memory, and one slot. The cluster's configuration says what the container requests of CPU
 // and memory if the VMI does not.
 func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.ResourceRequirements {
 	domain := &vmi.Spec.Domain
-	overhead := scaled(Overhead(vmi, config.Emulation), config.Cluster)
+	overhead := bookedBeside(vmi, config).Value()
 	r := corev1.ResourceRequirements{
 		Requests: corev1.ResourceList(domain.Resources.Requests.DeepCopy()), Limits: corev1.ResourceList(domain.Resources.Limits.DeepCopy()),
 	}

@@ -44,12 +44,14 @@ const (
 	FeaturePlaces      = "places"          // places for more CPUs and memory
 	FeatureLinkState   = "link-state"      // set-link, and a card whose link is down from the start
 	FeatureHugePages   = "huge-pages"      // the guest's memory is huge pages of the node
+	FeatureExtras      = "extra-devices"   // panic devices, sound cards, numbers of cards for ACPI, reboots that end the guest, virtio disks of which nothing can be discarded
+	FeatureACPITables  = "acpi-tables"     // ACPI tables of Secrets
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState, FeatureExtras, FeatureACPITables}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -111,6 +113,9 @@ func machineFeatures(m *qemuargs.Machine) []feature {
 		{FeatureState, m.Firmware != nil && m.Firmware.Variables.InState || m.TPM != nil && m.TPM.InState},
 		{FeatureTPM, m.TPM != nil},
 		{FeatureLinkState, slices.ContainsFunc(m.NICs, func(n qemuargs.NIC) bool { return n.Down })},
+		{FeatureExtras, m.PanicPort != nil || m.PanicCard != nil || m.Sound != nil || m.EndOnReboot || slices.ContainsFunc(m.NICs, func(n qemuargs.NIC) bool { return n.ACPIIndex != 0 }) ||
+			slices.ContainsFunc(m.Disks, func(d qemuargs.Disk) bool { return d.NoDiscard })},
+		{FeatureACPITables, len(m.ACPITables) > 0},
 		{FeatureConfig, slices.ContainsFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Image.Packed > 0 })},
 		{FeatureDiskTuning, len(m.IOThreads) > 0 || m.Agent != nil && m.Agent.Transitional || slices.ContainsFunc(m.Disks, qemuargs.Disk.Tuned)},
 	}

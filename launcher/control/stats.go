@@ -6,17 +6,25 @@ type Stats struct {
 	CPU   *CPUStats   `json:"cpu,omitempty"`
 	VCPUs []VCPUStats `json:"vcpus,omitempty"` // by index
 	// Resident is the memory of QEMU's process that is in RAM.
-	Resident uint64       `json:"resident,omitempty"`
-	Balloon  *uint64      `json:"balloon,omitempty"` // the memory that the balloon leaves to the guest
-	Guest    *GuestMemory `json:"guest,omitempty"`
-	Disks    []DiskStats  `json:"disks,omitempty"`
-	NICs     []NICStats   `json:"nics,omitempty"`
+	Resident uint64 `json:"resident,omitempty"`
+	// Own is the memory of the VM's processes besides the guest's; nil if the kernel does not tell.
+	Own     *OwnMemory   `json:"own,omitempty"`
+	Balloon *uint64      `json:"balloon,omitempty"` // the memory that the balloon leaves to the guest
+	Guest   *GuestMemory `json:"guest,omitempty"`
+	Disks   []DiskStats  `json:"disks,omitempty"`
+	NICs    []NICStats   `json:"nics,omitempty"`
 }
 
 // CPUStats is the CPU time of QEMU's process: that of the virtual CPUs and QEMU's own.
 type CPUStats struct {
 	User   uint64 `json:"user"`
 	System uint64 `json:"system"`
+}
+
+// OwnMemory is memory in RAM that belongs to a VM's processes alone, without the guest's memory, in bytes.
+type OwnMemory struct {
+	QEMU     uint64 `json:"qemu"`
+	Launcher uint64 `json:"launcher"` // with its helpers, such as a TPM's emulator
 }
 
 // VCPUStats says how the host's scheduler treated the thread of a virtual CPU.

@@ -33,8 +33,11 @@ func Free(f *os.File, readOnly bool) error {
 	return free(f, conflicts)
 }
 
-// FreeToShare is Free for a disk that is to be written to, and that others may write to as well.
-func FreeToShare(f *os.File) error {
+// FreeToShare is Free for a disk that others may write to as well.
+func FreeToShare(f *os.File, readOnly bool) error {
+	if readOnly {
+		return free(f, []int64{unsharedBase + permRead})
+	}
 	return free(f, []int64{unsharedBase + permRead, unsharedBase + permWrite})
 }
 

@@ -160,8 +160,8 @@ func openWhenFree(ctx context.Context, name string, open func() (*os.File, error
 
 func free(f *os.File, d *qemuargs.Disk) error {
 	readOnly := d.ReadOnly || d.Overlay != nil
-	if d.Shared && !readOnly {
-		return diskimage.FreeToShare(f)
+	if d.Shared {
+		return diskimage.FreeToShare(f, readOnly)
 	}
 	return diskimage.Free(f, readOnly)
 }
@@ -186,6 +186,11 @@ func closeAll(files map[string]*os.File) {
 func (f Folders) makeFiles(request *control.StartRequest) error {
 	if err := makeVariables(request.Machine.Firmware); err != nil {
 		return err
+	}
+	for _, t := range request.Machine.ACPITables {
+		if err := f.makeTable(t); err != nil {
+			return err
+		}
 	}
 	for _, d := range request.Machine.Disks {
 		var err error

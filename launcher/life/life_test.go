@@ -22,6 +22,8 @@ var (
 func TestLives(t *testing.T) {
 	paused := StartAsked{Order{Paused: true, Grace: 1}}
 	noACPI := StartAsked{Order{NoACPI: true, Grace: 3600}}
+	once, reset := StartAsked{Order{EndsOnReboot: true, Grace: 30}}, PoweredDown{Guest: true, Reason: "guest-reset"}
+	const rebooted = "the guest rebooted, and its rebootPolicy is Terminate"
 	ran := []Event{start, Prepared{}, Resumed{at(1)}, Handshaken{at(1)}}
 	after := func(first Event, more ...Event) []Event {
 		return append([]Event{first, Prepared{}, Resumed{at(1)}, Handshaken{at(1)}}, more...)
@@ -36,6 +38,12 @@ func TestLives(t *testing.T) {
 		{"powers off", after(start, off, exit0), "", control.ReasonGuestShutdown, "the guest powered off"},
 		{"powers off, and is told to quit meanwhile", after(start, off, sigterm, Expired{GraceTimer}, quits, exit0), "Press AskAgent TellQuit", control.ReasonShutdown, "the guest powered off after the ACPI power button"},
 		{"resets", after(start, Resumed{at(5)}, off, exit0), "", control.ReasonGuestShutdown, "the guest powered off"},
+		{"ends by a reboot", after(once, reset, exit0), "", control.ReasonGuestShutdown, rebooted},
+		{"ends by a user's reset", after(once, OperationAsked{Operation: Reset}, PoweredDown{Reason: "host-qmp-system-reset"}, exit0), "Operate", control.ReasonGuestShutdown, rebooted},
+		{"ends by a soft reboot", after(once, softly, off, exit0), "Press", control.ReasonGuestShutdown, "the guest powered off"},
+		{"ends by a soft reboot of its agent", after(once, OperationAsked{SoftReboot, Agent{Connected: true}}, reset, exit0), "Reboot", control.ReasonGuestShutdown, rebooted},
+		{"reboots in place of powering off", after(once, sigterm, reset, exit0), "Press AskAgent", control.ReasonShutdown, "the guest powered off after the ACPI power button"},
+		{"is ended by a reset that nobody ordered", after(start, PoweredDown{Reason: "host-qmp-system-reset"}, exit0), "", control.ReasonQEMUExited, `QEMU exited with code 0 (shutdown reason "host-qmp-system-reset")`},
 		{"heeds the power button", after(start, sigterm, off, exit0), "Press AskAgent", control.ReasonShutdown, "the guest powered off after the ACPI power button"},
 		{"heeds it the second time", after(start, sigterm, Expired{ButtonTimer}, off, exit0), "Press AskAgent Press", control.ReasonShutdown, "the guest powered off after the ACPI power button"},
 		{"is asked to end again and again", after(start, sigterm, sigterm, sigterm, Expired{GraceTimer}, quits, exit0), "Press AskAgent TellQuit", control.ReasonGracePeriodOver, "the guest did not power off within 30 seconds; QEMU was ended"},

@@ -47,8 +47,13 @@ func (s *step) refusal(e OperationAsked) string {
 }
 
 // softReboot: a guest that reboots by the power button only powers off. So for RebootTime a
-// power-off counts as the reboot.
+// power-off counts as the reboot. A guest that ends by a reboot need not be started again.
 func (s *step) softReboot(byAgent bool) {
+	if !byAgent && s.Order.EndsOnReboot {
+		s.press()
+		s.answer("")
+		return
+	}
 	if !byAgent {
 		s.Power = RebootAwaited
 		s.timer(RebootTimer, RebootTime)

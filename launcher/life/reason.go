@@ -51,7 +51,7 @@ func (s State) reason() (control.Reason, string) {
 		return control.ReasonQEMUExited, fmt.Sprintf("QEMU %s", s.Exit)
 	case s.Panicked || s.LastShutdown == "guest-panic":
 		return control.ReasonGuestPanic, "the guest's kernel panicked"
-	case s.Power.off():
+	case s.Power.off(), s.endedByReset():
 		return s.poweredOff()
 	}
 	return control.ReasonQEMUExited, fmt.Sprintf("QEMU %s (shutdown reason %q)", s.Exit, s.LastShutdown)
@@ -69,9 +69,17 @@ func (s State) quitReason() (control.Reason, string) {
 	return control.ReasonGracePeriodOver, fmt.Sprintf("the guest did not power off within %d seconds; QEMU was ended", s.Order.Grace)
 }
 
+// endedByReset says whether QEMU ended in place of a reset, by the guest or by a user (ShutdownCause in qapi/run-state.json).
+func (s State) endedByReset() bool {
+	return s.Order.EndsOnReboot && (s.LastShutdown == "guest-reset" || s.LastShutdown == "host-qmp-system-reset")
+}
+
 func (s State) poweredOff() (control.Reason, string) {
 	if s.Wish == Shutdown {
 		return control.ReasonShutdown, "the guest powered off after the ACPI power button"
+	}
+	if s.endedByReset() {
+		return control.ReasonGuestShutdown, "the guest rebooted, and its rebootPolicy is Terminate"
 	}
 	return control.ReasonGuestShutdown, "the guest powered off"
 }

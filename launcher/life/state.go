@@ -60,6 +60,8 @@ type Order struct {
 	Paused bool
 	// NoACPI: the guest has no power button.
 	NoACPI bool
+	// EndsOnReboot: QEMU ends where it would reset the guest.
+	EndsOnReboot bool
 	// Incoming: the guest comes from another QEMU.
 	Incoming bool
 	// Keep has the launcher live on after a failure.

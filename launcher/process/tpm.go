@@ -22,6 +22,9 @@ type TPM struct {
 	exit    life.Exit     // valid then
 }
 
+// PID is the emulator's process ID.
+func (t *TPM) PID() int { return t.process.PID() }
+
 // StartTPM starts the emulator of a TPM whose state is in an open folder, which stays open. StartTPM returns QEMU's end of the emulator's control socket. swtpm ends
 // when QEMU has closed that end. StartTPM must be called on a thread that lives as long as the TPM (see Start). swtpm has the same user as the
 // launcher, and no more rights. It gives up system calls that it does not need by a filter of its own.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +24,12 @@ type Source struct {
 	PID    int // QEMU's
 	Client *qmp.Client
 
+	// Helpers are processes of the launcher's.
+	Helpers []int
+
+	ownAt   time.Time // when ownLast was read
+	ownLast *control.OwnMemory
+
 	threads []int // of virtual CPUs; nil until QEMU was asked
 }
 
@@ -38,6 +45,7 @@ func (s *Source) Read(ctx context.Context) control.Stats {
 			out.CPU, out.Resident = &cpu, resident
 		}
 	}
+	out.Own = s.own()
 	out.NICs = s.nics()
 	if asked {
 		if actual, err := s.Client.QueryBalloon(ctx); err == nil {

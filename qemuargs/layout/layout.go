@@ -117,5 +117,8 @@ func Config(volume string) string { return path.Join(ConfigDir, volume) }
 // ConfigImage is the disk made of a config volume's files.
 func ConfigImage(volume string) string { return path.Join(RunDir, "config-"+volume+".iso") }
 
+// ACPITable is the launcher's copy of a table that a volume holds.
+func ACPITable(signature string) string { return path.Join(RunDir, "acpi-"+signature) }
+
 // CloudInit is the seed made for a cloud-init volume.
 func CloudInit(volume string) string { return path.Join(RunDir, "cloud-init-"+volume+".iso") }

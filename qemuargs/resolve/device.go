@@ -31,6 +31,8 @@ func attach(domain *v1.DomainSpec, host Host, m *qemuargs.Machine, slots *alloca
 		why.add("watchdog.action", "spec.domain.devices.watchdog.i6300esb.action", "")
 		why.add("watchdog.pci", "", ownSlot)
 	}
+	panicDevices(devices, m, why)
+	sound(devices.Sound, m, why)
 	inputs(devices, m, slots, why)
 	why.add("serial", "spec.domain.devices.autoattachSerialConsole", unlessOff)
 	if enabled(devices.AutoattachSerialConsole) {

@@ -18,7 +18,7 @@ func tuning(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path 
 	by.add("onError", ".errorPolicy", "an I/O error stops the guest before the guest sees it, unless the disk says otherwise")
 	var errs field.ErrorList
 	for _, err := range []*field.Error{
-		caching(disk, d, volume, path, by),
+		caching(disk, d, volume, host, path, by),
 		kindOfIO(disk, d, volume, host, path.Child("io"), by),
 		blockSizes(disk, d, volume, host, path.Child("blockSize"), by),
 	} {
@@ -44,7 +44,7 @@ func goesPastCache(d *qemuargs.Disk) bool {
 
 // caching decides between the cache modes. KubeVirt's choice, where the disk has none: none if O_DIRECT works, else
 // writethrough. Here a base that is only read may be in the page cache all the same.
-func caching(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, path *field.Path, by entry) *field.Error {
+func caching(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path *field.Path, by entry) *field.Error {
 	written, overlay, writtenIs := disk.Image.Direct, disk.Overlay, "image.direct"
 	if overlay != nil {
 		written, writtenIs = overlay.Direct, "overlay.direct"
@@ -55,8 +55,8 @@ func caching(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, path *field.Pat
 		by.add("writeThrough", ".cache", "the seed lies in memory, and has a write cache unless cache is writethrough")
 		return nil
 	case d.Cache == "" && !disk.Shared:
-		disk.WriteThrough = !written
-		by.add("writeThrough", ".cache =disks["+disk.Name+"]."+writtenIs, "no cache mode is named: O_DIRECT, and where that does not work each write goes through to the disk")
+		disk.WriteThrough = !written && !host.PlainDisks
+		by.add("writeThrough", ".cache =disks["+disk.Name+"]."+writtenIs+" host.plainDisks", "no cache mode is named: O_DIRECT, and where that does not work each write goes through to the disk, unless the pod's launcher is too old for that")
 		return nil
 	case d.Cache == v1.CacheWriteThrough, d.Cache == v1.CacheWriteBack:
 		disk.Image.Direct, disk.WriteThrough = false, d.Cache == v1.CacheWriteThrough
@@ -84,7 +84,7 @@ func kindOfIO(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, pat
 	switch {
 	case inMemory(volume):
 		return nil // where the kinds of I/O are one
-	case d.IO == v1.IOURing && !host.AIO.IOURing:
+	case d.IO == v1.IOURing && !host.AIO.IOURing && !host.PlainDisks: // of an old launcher it is said what it lacks
 		return field.Invalid(path, d.IO, "the kernel or the seccomp profile of the node denies io_uring to this pod (the profile RuntimeDefault does); use io native or threads")
 	case d.IO == v1.IOURing:
 		disk.AIO = qemuargs.IOURing
@@ -94,7 +94,7 @@ func kindOfIO(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, pat
 		return nil
 	case d.IO == v1.IONative && !goesPastCache(disk) && disk.Image.Path != "":
 		return field.Invalid(path, d.IO, "native I/O needs O_DIRECT, which does not work on the disk of volume "+d.Name+"; use io threads")
-	case d.IO == v1.IONative && !host.AIO.Native:
+	case d.IO == v1.IONative && !host.AIO.Native && !host.PlainDisks:
 		return field.Invalid(path, d.IO, "the node has no room left for native I/O; use io threads, or raise the node's fs.aio-max-nr")
 	case d.IO == v1.IONative:
 		disk.AIO = qemuargs.Native
@@ -110,6 +110,9 @@ func kindOfIO(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, pat
 	by.add("aio", ".io .cache host.claims[].direct host.claims[].block host.claims[].size host.claims[].taken host.aio.nativePlenty", "no kind is named: native for a device, and for a file that has all of its room, if cache is none and the node has plenty of room for native I/O; else threads")
 	return nil
 }
+
+// maxSector is the size of a page of a guest of amd64, in bytes. Linux' virtio_blk refuses larger sectors.
+const maxSector = 4096
 
 // blockSizes decides what sectors the guest sees.
 func blockSizes(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path *field.Path, by entry) *field.Error {
@@ -127,6 +130,8 @@ func blockSizes(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, p
 		switch {
 		case disk.Image.Path == "":
 			return nil
+		case facts != nil && facts.Logical > maxSector:
+			return field.Invalid(path, d.Name, fmt.Sprintf("the volume has blocks of %d bytes, and a guest cannot use sectors larger than its pages of %d bytes; name the sizes in blockSize.custom", facts.Logical, maxSector))
 		case facts == nil || !v1.IsBlockSize(int64(facts.Logical)) || !v1.IsBlockSize(int64(facts.Physical)) || facts.Logical > facts.Physical:
 			return field.Invalid(path, d.Name, "the volume's block sizes are not known, or are none that a disk can have; name them in blockSize.custom")
 		case disk.Driver == qemuargs.IDEDisk && facts.Logical != v1.MinBlockSize:
@@ -139,6 +144,8 @@ func blockSizes(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, p
 	case d.BlockSize != nil && d.BlockSize.Custom != nil:
 		c := d.BlockSize.Custom
 		disk.Blocks = &qemuargs.BlockSizes{Logical: c.Logical, Physical: c.Physical, DiscardGranularity: c.DiscardGranularity}
+		disk.NoDiscard = d.Disk != nil && d.Disk.Bus == v1.DiskBusVirtio && c.DiscardGranularity != nil && *c.DiscardGranularity == 0
+		by.add("noDiscard", ".blockSize.custom.discardGranularity .disk.bus", "virtio-blk offers to discard, whatever the granularity is")
 		says(".blockSize.custom", "")
 	}
 	return nil

@@ -71,6 +71,7 @@ func paravirtualFlags(domain *v1.DomainSpec, accelerator qemuargs.Accelerator, w
 	p.add(timers.Hyperv != nil && enabled(timers.Hyperv.Present) || h.SyNICTimer.Is(), "hv-time=on",
 		"spec.domain.clock.timer.hyperv spec.domain.clock.timer.hyperv.present", switched(hyperv+"synictimer"))
 	p.hyperv(h)
+	p.add(domain.Devices.HasPanic(v1.PanicHyperv), "hv-crash=on", panicBy)
 	return p.flags
 }
 

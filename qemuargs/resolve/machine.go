@@ -87,6 +87,8 @@ func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.
 		SMBIOS:        smbios(domain.Firmware, host, why),
 		Chassis:       chassis(domain.Chassis, why),
 		NoPCIHole64:   noPCIHole64(vmi, why),
+		ACPITables:    acpiTables(&vmi.Spec, host, why),
+		EndOnReboot:   endOnReboot(domain.RebootPolicy, why),
 		Clock:         clock(domain.Clock, why),
 		MonitorObject: monitorObject(host.QEMUVersion, why),
 		SerialBIOS:    serialBIOS(domain.Firmware, why),

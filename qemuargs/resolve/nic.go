@@ -47,7 +47,7 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 		by := entry{to: why, list: "nics", name: nic.Name, field: interfaces, index: i}
 		n := qemuargs.NIC{
 			Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: mac(vmi, nic, host.NICs[nic.Name], by),
-			MTU: host.NICs[nic.Name].MTU, Queues: queues(vmi, nic, by), BootIndex: ptr.Deref(nic.BootOrder, 0),
+			MTU: host.NICs[nic.Name].MTU, Queues: queues(vmi, nic, by), BootIndex: ptr.Deref(nic.BootOrder, 0), ACPIIndex: nic.ACPIIndex,
 			User: host.NICs[nic.Name].User, Down: nic.Link() == v1.LinkDown,
 		}
 		by.add("", ".name", "each interface is a network card")
@@ -55,6 +55,7 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 		by.add("driver", ".model", "")
 		by.add("mtu", "host.nics[].mtu", "the MTU of the pod's link")
 		by.add("bootIndex", ".bootOrder", "")
+		by.add("acpiIndex", ".acpiIndex", "")
 		by.add("vhost", ".model host.vhostNet host.accelerator", vhostRule)
 		by.add("user", "host.nics[].user", "a tap, unless the host has no pod")
 		if n.IsVirtio() {

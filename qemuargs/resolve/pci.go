@@ -25,6 +25,8 @@ const (
 	ahciSlot       = 0x0c // to 0x0f, eight functions each
 	integratedSlot = 0x10 // to 0x1b: conventional cards of the network, and inputs
 	lastIntegrated = 0x1b
+	panicSlot      = 0x1c
+	soundSlot      = 0x1d
 
 	maxRootPorts    = 32
 	maxAHCI         = 32 // besides the chipset's

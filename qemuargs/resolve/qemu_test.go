@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"bufio"
+	"encoding/binary"
 	"encoding/json"
 	"net"
 	"os"
@@ -135,6 +136,9 @@ func startStopped(t *testing.T, q program, m *qemuargs.Machine) (said string) {
 	return ""
 }
 
+// acpiHeader is the size of the header of an ACPI table, in bytes.
+const acpiHeader = 36
+
 // relocate gives the machine files that exist.
 func relocate(t *testing.T, m *qemuargs.Machine) {
 	dir := t.TempDir()
@@ -176,6 +180,15 @@ func relocate(t *testing.T, m *qemuargs.Machine) {
 			if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+	for i := range m.ACPITables {
+		table := &m.ACPITables[i]
+		table.Path = filepath.Join(dir, table.Name)
+		// The table's header: signature and length, and nothing that QEMU looks at.
+		header := binary.LittleEndian.AppendUint32([]byte(table.Name), acpiHeader)
+		if err := os.WriteFile(table.Path, append(header, make([]byte, acpiHeader-len(header))...), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if m.Graphics != nil {

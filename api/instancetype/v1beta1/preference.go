@@ -251,18 +251,19 @@ type DevicePreferences struct {
 	// +optional
 	// +kubebuilder:validation:Enum=virtio;sata;scsi
 	PreferredLunBus v1.DiskBus `json:"preferredLunBus,omitempty"`
-	// PreferredSoundModel has no effect: there are no sound devices.
+	// PreferredSoundModel is the model of a sound card that names none.
 	// +optional
-	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Enum="";ich9;ac97
 	PreferredSoundModel string `json:"preferredSoundModel,omitempty"`
 	// PreferredVirtualGPUOptions has no effect: there are no GPUs.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	PreferredVirtualGPUOptions *Ineffective `json:"preferredVirtualGPUOptions,omitempty"`
 
-	// PreferredPanicDeviceModel is refused: not supported yet.
+	// PreferredPanicDeviceModel is the model of panic devices that name none.
 	// +optional
-	PreferredPanicDeviceModel v1.UnsupportedString `json:"preferredPanicDeviceModel,omitempty"`
+	// +kubebuilder:validation:Enum=hyperv;isa;pvpanic
+	PreferredPanicDeviceModel *v1.PanicDeviceModel `json:"preferredPanicDeviceModel,omitempty"`
 }
 
 // Ineffective holds options of devices that Kubeqemu does not have.

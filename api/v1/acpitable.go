@@ -1,0 +1,73 @@
+package v1
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// ACPITables are tables that the guest finds beside QEMU's own. Each is in a Secret.
+type ACPITables struct {
+	// SlicNameRef is the name of a volume of kind secret. The Secret's entry slic.bin is the table SLIC: its header and all.
+	// The volume needs no disk.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	SlicNameRef string `json:"slicNameRef,omitempty"`
+	// MsdmNameRef is the name of a volume of kind secret. The Secret's entry msdm.bin is the table MSDM: its header and all.
+	// The volume needs no disk.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	MsdmNameRef string `json:"msdmNameRef,omitempty"`
+}
+
+// ACPITable is a table of ACPITables.
+type ACPITable struct {
+	// Field of ACPITables that names the volume.
+	Field  string
+	Volume string
+	// Signature of the table.
+	Signature string
+}
+
+// ACPITables are the tables of the VMI that its volumes hold.
+func (spec *VirtualMachineInstanceSpec) ACPITables() (out []ACPITable) {
+	f := spec.Domain.Firmware
+	if f == nil || f.ACPI == nil {
+		return nil
+	}
+	for _, t := range []ACPITable{{"slicNameRef", f.ACPI.SlicNameRef, "SLIC"}, {"msdmNameRef", f.ACPI.MsdmNameRef, "MSDM"}} {
+		if t.Volume != "" {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// IsACPITable says whether a volume holds an ACPI table.
+func (spec *VirtualMachineInstanceSpec) IsACPITable(volume string) bool {
+	return slices.ContainsFunc(spec.ACPITables(), func(t ACPITable) bool { return t.Volume == volume })
+}
+
+func validateACPITables(spec *VirtualMachineInstanceSpec, domain *field.Path) field.ErrorList {
+	f, path := spec.Domain.Firmware, domain.Child("firmware", "acpi")
+	if f == nil || f.ACPI == nil {
+		return nil
+	}
+	if *f.ACPI == (ACPITables{}) {
+		return field.ErrorList{field.Required(path, "name the volume of a table, in slicNameRef or msdmNameRef")}
+	}
+	var errs field.ErrorList
+	if spec.Domain.withoutACPI() {
+		errs = append(errs, field.Forbidden(path, "features.acpi.enabled is false: the guest has no ACPI tables"))
+	}
+	for _, t := range spec.ACPITables() {
+		i := slices.IndexFunc(spec.Volumes, func(v Volume) bool { return v.Name == t.Volume })
+		switch p := path.Child(t.Field); {
+		case i < 0:
+			errs = append(errs, field.NotFound(p, t.Volume+" (no volume of this name in spec.volumes)"))
+		case spec.Volumes[i].Secret == nil:
+			errs = append(errs, field.Invalid(p, t.Volume, "the volume must be of kind secret"))
+		}
+	}
+	return errs
+}
