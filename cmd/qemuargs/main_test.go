@@ -88,7 +88,7 @@ func TestRenderRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ manifest, want string }{
 		"unknown field":   {head + "spec:\n  domain:\n    memory:\n      guest: 64Mi\n      gest: 1\n", `-:8: VirtualMachineInstance "bad": unknown field "spec.domain.memory.gest"`},
 		"no memory":       {head + "spec:\n  domain: {devices: {autoattachPodInterface: false}}\n", `-:5: VirtualMachineInstance "bad": spec.domain.memory.guest: Required value`},
-		"not supported":   {head + "spec:\n  domain:\n    memory: {guest: 64Mi}\n    devices:\n      sound: {}\n", `-:8: VirtualMachineInstance "bad": spec.domain.devices.sound`},
+		"not supported":   {head + "spec:\n  domain:\n    memory: {guest: 64Mi}\n    devices:\n      downwardMetrics: {}\n", `-:8: VirtualMachineInstance "bad": spec.domain.devices.downwardMetrics`},
 		"another kind":    {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", "there is no VirtualMachineInstance"},
 		"VM's template":   {"---\n# of the team\napiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: bad}\nspec:\n  running: true\n  template: {spec: {domain: {}}}\n", `-:8: VirtualMachine "bad": spec.template.spec.domain.memory.guest`},
 		"not YAML at all": {"{", "-:1: document: is no YAML of an object"},

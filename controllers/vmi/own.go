@@ -58,7 +58,7 @@ func TrimPod(keys follow.Keys) func(object any) (any, error) {
 		pod.ManagedFields = nil
 		var kept map[string]string
 		for key, value := range pod.Annotations {
-			if key == v1.DomainAnnotation || keys.Keeps(key) {
+			if key == v1.DomainAnnotation || key == v1.MemoryOverheadAnnotation || keys.Keeps(key) {
 				if kept == nil {
 					kept = map[string]string{}
 				}

@@ -95,7 +95,7 @@ func TestRefused(t *testing.T) {
 		"claim-without-name": {`volumes: [{name: root, persistentVolumeClaim: {claimName: ""}}]`, []string{"spec.volumes[0].persistentVolumeClaim.claimName"}},
 		"capacity-exponent":  {`volumes: [{name: root, emptyDisk: {capacity: "1e-999999999"}}]`, []string{"spec.volumes[0].emptyDisk.capacity"}},
 		"cloud-init-1-MB":    {`volumes: [` + root + `, {name: seed, cloudInitNoCloud: {userData: "` + strings.Repeat("x", 1<<20) + `"}}]`, []string{"spec.volumes[1].cloudInitNoCloud.userData"}},
-		"sound":              {`domain: {devices: {sound: {}}}`, []string{"spec.domain.devices.sound"}},
+		"metrics":            {`domain: {devices: {downwardMetrics: {}}}`, []string{"spec.domain.devices.downwardMetrics"}},
 		"gpus":               {`domain: {devices: {gpus: [{name: a, deviceName: b}]}}`, []string{"spec.domain.devices.gpus"}},
 		"hugepages":          {`domain: {memory: {hugepages: {pageSize: 64Ki}}}`, []string{"spec.domain.memory.hugepages.pageSize"}},
 		"dedicated-cpus":     {`domain: {cpu: {isolateEmulatorThread: true}}`, []string{"spec.domain.cpu.isolateEmulatorThread"}},

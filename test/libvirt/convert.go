@@ -3,6 +3,7 @@ package libvirt
 import (
 	"encoding/xml"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -55,6 +56,9 @@ func Of(m *qemuargs.Machine, emulator string) (Domain, error) {
 		d.Features.SMM = &State{string(m.SMM)}
 	}
 	d.Features.paravirtual(m.CPU.Flags)
+	if m.EndOnReboot {
+		d.OnReboot = "destroy"
+	}
 	var err error
 	d.Devices, err = devices(m, emulator)
 	return d, err
@@ -96,6 +100,11 @@ func operatingSystem(m *qemuargs.Machine) OS {
 	if f := m.Firmware; f != nil {
 		os.Loader = &Loader{ReadOnly: "yes", Secure: map[bool]string{true: "yes", false: "no"}[f.SecureBoot], Type: "pflash", Path: f.Code}
 		os.NVRAM = f.Variables.Path
+	}
+	for _, t := range m.ACPITables {
+		if t.Name == "SLIC" {
+			os.Tables = append(os.Tables, Table{"slic", t.Path})
+		}
 	}
 	if m.Kernel != nil {
 		os.Kernel, os.Initrd, os.Args = m.Kernel.Path, m.Kernel.Initrd, m.Kernel.Args
@@ -182,6 +191,15 @@ func devices(m *qemuargs.Machine, emulator string) (Devices, error) {
 		if !b.NoReporting {
 			d.Balloon.FreePageReporting = "on"
 		}
+	}
+	if s := m.Sound; s != nil {
+		d.Sounds = []Sound{{string(s.Model), pci(&s.PCI)}}
+	}
+	if m.PanicPort != nil {
+		d.Panics = append(d.Panics, Panic{"isa"})
+	}
+	if slices.Contains(m.CPU.Flags, "hv-crash=on") {
+		d.Panics = append(d.Panics, Panic{"hyperv"})
 	}
 	if r := m.RNG; r != nil {
 		d.RNGs = []RNG{{Model: virtioModel(r.Transitional), Backend: Backend{Model: "random", Path: "/dev/urandom"}, Address: pci(&r.PCI)}}
@@ -361,6 +379,9 @@ func interfaceOf(n qemuargs.NIC, tap string) Interface {
 	}
 	if n.Queues > 1 {
 		out.Driver = &InterfaceDriver{Name: "vhost", Queues: n.Queues}
+	}
+	if n.ACPIIndex > 0 {
+		out.ACPI = &ACPIIndex{n.ACPIIndex}
 	}
 	if n.MTU > 0 {
 		out.MTU = &MTU{n.MTU}

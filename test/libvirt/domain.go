@@ -22,6 +22,7 @@ type Domain struct {
 	Features  *Features  `xml:"features"`
 	CPU       CPU        `xml:"cpu"`
 	Clock     Clock      `xml:"clock"`
+	OnReboot  string     `xml:"on_reboot,omitempty"`
 	Devices   Devices    `xml:"devices"`
 }
 
@@ -89,6 +90,14 @@ type OS struct {
 	Kernel string  `xml:"kernel,omitempty"`
 	Initrd string  `xml:"initrd,omitempty"`
 	Args   string  `xml:"cmdline,omitempty"`
+	// Tables of ACPI.
+	Tables []Table `xml:"acpi>table"`
+}
+
+// Table is an ACPI table in a file; libvirt 9.0 knows slic alone.
+type Table struct {
+	Type string `xml:"type,attr"`
+	Path string `xml:",chardata"`
 }
 
 // OSType is the machine type.
@@ -184,6 +193,19 @@ type Devices struct {
 	Balloon     Balloon      `xml:"memballoon"`
 	RNGs        []RNG        `xml:"rng"`
 	TPM         *TPM         `xml:"tpm"`
+	Sounds      []Sound      `xml:"sound"`
+	Panics      []Panic      `xml:"panic"`
+}
+
+// Sound is a sound card.
+type Sound struct {
+	Model   string   `xml:"model,attr"`
+	Address *Address `xml:"address"`
+}
+
+// Panic is a panic device; libvirt 9.0 knows isa and hyperv of those that Kubeqemu has.
+type Panic struct {
+	Model string `xml:"model,attr"`
 }
 
 // Address is a device's place: a PCI address, or a drive's or a USB device's port.
@@ -306,8 +328,14 @@ type Interface struct {
 	MTU     *MTU             `xml:"mtu"`
 	Boot    *Boot            `xml:"boot"`
 	ROM     *ROM             `xml:"rom"`
+	ACPI    *ACPIIndex       `xml:"acpi"`
 	Alias   Alias            `xml:"alias"`
 	Address *Address         `xml:"address"`
+}
+
+// ACPIIndex is the number of a card.
+type ACPIIndex struct {
+	Index int `xml:"index,attr"`
 }
 
 // MAC is a card's hardware address.
