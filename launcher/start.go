@@ -210,10 +210,10 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	})
 }
 
-// handshakePatience is how long the handshake may take. QEMU takes all of a guest's huge pages before it answers, and the kernel clears each: 3.8 s for
-// 1 GiB were seen on one CPU.
+// handshakePatience is how long the handshake may take. QEMU takes all of a guest's huge pages, or of memory that it takes at its start, before it answers, and
+// the kernel clears each: 3.8 s for 1 GiB of huge pages were seen on one CPU.
 func handshakePatience(m *qemuargs.Machine) time.Duration {
-	if m.HugePageBytes == 0 {
+	if m.HugePageBytes == 0 && !m.PreallocMemory {
 		return handshakeTimeout
 	}
 	return handshakeTimeout + time.Duration(m.MemoryBytes>>30)*hugePagesPerGiB

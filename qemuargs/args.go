@@ -103,6 +103,9 @@ func (m *Machine) Args() []Arg {
 	for _, d := range m.Disks {
 		args = append(args, d.args(files)...)
 	}
+	for _, f := range m.FileSystems {
+		args = append(args, f.args(files[Inherited{Kind: InheritedFileSystem, Name: f.Name}])...)
+	}
 	args = append(args, m.platformDevices()...)
 	if m.Agent != nil {
 		args = append(args, m.Agent.args(files[Inherited{Kind: InheritedAgent}])...)

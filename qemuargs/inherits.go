@@ -15,24 +15,26 @@ const (
 	InheritedVhost     InheritedKind = "vhost"     // /dev/vhost-net, opened for a queue of a tap
 	InheritedDisk      InheritedKind = "disk"      // the image of a disk, where that lies in a volume
 	InheritedVariables InheritedKind = "variables" // the UEFI variables, where they are in a volume
+	// InheritedFileSystem is a connection to the program that serves a file system.
+	InheritedFileSystem InheritedKind = "filesystem"
 )
 
 // Inherited is a file that QEMU gets as an open descriptor.
 type Inherited struct {
 	Kind InheritedKind
-	// Name of the NIC or disk in the Machine; empty where there is one of the kind.
+	// Name of the NIC, disk or file system in the Machine; empty where there is one of the kind.
 	Name string
 	// Index of a tap's queue, also of the queue that a vhost file is for.
 	Index int
 }
 
 // String is the file's name where others speak of it: qmp, serial, agent, tpm,
-// tap/<nic>/<queue>, vhost/<nic>/<queue>, disk/<name>, variables. Names of NICs and disks hold no slash.
+// tap/<nic>/<queue>, vhost/<nic>/<queue>, disk/<name>, filesystem/<name>, variables. Names of NICs, disks and file systems hold no slash.
 func (i Inherited) String() string {
 	switch i.Kind {
 	case InheritedTap, InheritedVhost:
 		return string(i.Kind) + "/" + i.Name + "/" + strconv.Itoa(i.Index)
-	case InheritedDisk:
+	case InheritedDisk, InheritedFileSystem:
 		return string(i.Kind) + "/" + i.Name
 	}
 	return string(i.Kind)
@@ -70,6 +72,9 @@ func (m *Machine) Inherits() []Inherited {
 	}
 	if m.Firmware != nil && m.Firmware.Variables.InState {
 		files = append(files, Inherited{Kind: InheritedVariables})
+	}
+	for _, f := range m.FileSystems {
+		files = append(files, Inherited{Kind: InheritedFileSystem, Name: f.Name})
 	}
 	return files
 }

@@ -58,6 +58,8 @@ type Machine struct {
 	MemoryBytes int64 `json:"memoryBytes"`
 	// HugePageBytes is the size of the node's huge pages that are the guest's memory; 0 for pages of the usual size.
 	HugePageBytes int64 `json:"hugePageBytes,omitempty"`
+	// PreallocMemory: QEMU takes all of a guest's memory that it shares with other programs at its start.
+	PreallocMemory bool `json:"preallocMemory,omitempty"`
 	// Memory, if set, has places for more memory.
 	Memory  *MemoryPlaces `json:"memory,omitempty"`
 	SMBIOS  SMBIOS        `json:"smbios"`
@@ -67,18 +69,19 @@ type Machine struct {
 	// ACPITables are those that the guest finds beside QEMU's own.
 	ACPITables []ACPITable `json:"acpiTables,omitempty"`
 	// EndOnReboot: a reboot of the guest ends QEMU, as a power-off does.
-	EndOnReboot bool       `json:"endOnReboot,omitempty"`
-	Kernel      *Kernel    `json:"kernel,omitempty"`
-	IOThreads   []IOThread `json:"ioThreads,omitempty"`
-	RootPorts   []RootPort `json:"rootPorts,omitempty"`
-	AHCI        []AHCI     `json:"ahci,omitempty"`
-	SCSI        *SCSI      `json:"scsi,omitempty"`
-	USB         *USB       `json:"usb,omitempty"`
-	NICs        []NIC      `json:"nics,omitempty"`
-	Disks       []Disk     `json:"disks,omitempty"`
-	RNG         *RNG       `json:"rng,omitempty"`
-	Balloon     *Balloon   `json:"balloon,omitempty"`
-	Watchdog    *Watchdog  `json:"watchdog,omitempty"`
+	EndOnReboot bool         `json:"endOnReboot,omitempty"`
+	Kernel      *Kernel      `json:"kernel,omitempty"`
+	IOThreads   []IOThread   `json:"ioThreads,omitempty"`
+	RootPorts   []RootPort   `json:"rootPorts,omitempty"`
+	AHCI        []AHCI       `json:"ahci,omitempty"`
+	SCSI        *SCSI        `json:"scsi,omitempty"`
+	USB         *USB         `json:"usb,omitempty"`
+	NICs        []NIC        `json:"nics,omitempty"`
+	Disks       []Disk       `json:"disks,omitempty"`
+	FileSystems []FileSystem `json:"fileSystems,omitempty"`
+	RNG         *RNG         `json:"rng,omitempty"`
+	Balloon     *Balloon     `json:"balloon,omitempty"`
+	Watchdog    *Watchdog    `json:"watchdog,omitempty"`
 	// PanicPort and PanicCard are where the guest's kernel says that it has panicked.
 	PanicPort *PanicPort      `json:"panicPort,omitempty"`
 	PanicCard *PanicCard      `json:"panicCard,omitempty"`

@@ -1,9 +1,18 @@
 package qemuargs
 
 type memoryProps struct {
-	QOMType string `json:"qom-type" from:"hugePageBytes" rule:"memory of QEMU's own process"`
+	QOMType string `json:"qom-type" from:"hugePageBytes,fileSystems" rule:"memory of QEMU's own process"`
 	ID      string `json:"id" rule:"the name that migration knows"`
 	Size    int64  `json:"size" from:"memoryBytes"`
+}
+
+// sharedMemoryProps is memory that the programs beside QEMU can map too: a file in memory that has no name.
+type sharedMemoryProps struct {
+	QOMType  string `json:"qom-type" from:"hugePageBytes,fileSystems" rule:"memory of QEMU's own process, of a kind that other programs can map"`
+	ID       string `json:"id" rule:"the name that migration knows"`
+	Size     int64  `json:"size" from:"memoryBytes"`
+	Share    bool   `json:"share" from:"fileSystems" rule:"virtiofsd reads and writes the guest's memory"`
+	Prealloc bool   `json:"prealloc,omitempty" from:"preallocMemory" rule:"QEMU takes all pages at its start, so that they are its own container's"`
 }
 
 // hugeMemoryProps is memory of huge pages. The kernel gives QEMU the pages through a file in memory that has no name: no
@@ -12,6 +21,7 @@ type hugeMemoryProps struct {
 	QOMType  string `json:"qom-type" from:"hugePageBytes" rule:"memory of QEMU's own process, of a kind that can be of huge pages"`
 	ID       string `json:"id" rule:"the name that migration knows"`
 	Size     int64  `json:"size" from:"memoryBytes"`
+	Share    bool   `json:"share,omitempty" from:"fileSystems" rule:"virtiofsd reads and writes the guest's memory"`
 	Huge     bool   `json:"hugetlb" from:"hugePageBytes" rule:"the memory is huge pages"`
 	Page     int64  `json:"hugetlbsize" from:"hugePageBytes"`
 	Prealloc bool   `json:"prealloc" from:"hugePageBytes" rule:"QEMU takes all pages at its start: where one is missing it ends with an error, and the guest is not killed later"`
@@ -19,9 +29,16 @@ type hugeMemoryProps struct {
 
 // ram is the memory backend of the guest's RAM.
 func (m *Machine) ram() Arg {
-	if m.HugePageBytes == 0 {
-		return Arg{Flag: "-object", Value: memoryProps{QOMType: "memory-backend-ram", ID: ramID, Size: m.MemoryBytes}, From: "memoryBytes,hugePageBytes"}
+	const memfd = "memory-backend-memfd"
+	arg := Arg{Flag: "-object", From: "memoryBytes,hugePageBytes,fileSystems"}
+	shared := len(m.FileSystems) > 0
+	switch {
+	case m.HugePageBytes != 0:
+		arg.Value = hugeMemoryProps{QOMType: memfd, ID: ramID, Size: m.MemoryBytes, Share: shared, Huge: true, Page: m.HugePageBytes, Prealloc: true}
+	case shared:
+		arg.Value = sharedMemoryProps{QOMType: memfd, ID: ramID, Size: m.MemoryBytes, Share: true, Prealloc: m.PreallocMemory}
+	default:
+		arg.Value = memoryProps{QOMType: "memory-backend-ram", ID: ramID, Size: m.MemoryBytes}
 	}
-	return Arg{Flag: "-object", Value: hugeMemoryProps{QOMType: "memory-backend-memfd", ID: ramID, Size: m.MemoryBytes, Huge: true, Page: m.HugePageBytes, Prealloc: true},
-		From: "memoryBytes,hugePageBytes"}
+	return arg
 }

@@ -35,6 +35,9 @@ const (
 	// ConditionTPMFailed: the emulator of the guest's TPM has ended, and the TPM answers no command until
 	// the VirtualMachineInstance starts anew.
 	ConditionTPMFailed ConditionType = "TPMFailed"
+	// ConditionFilesystemFailed: the program that serves one of the guest's file systems has ended, and the
+	// file system does not answer until the VirtualMachineInstance starts anew.
+	ConditionFilesystemFailed ConditionType = "FilesystemFailed"
 	// ConditionProvisioning: a disk is being filled, and the VMI waits for it.
 	ConditionProvisioning ConditionType = "Provisioning"
 )

@@ -21,6 +21,12 @@ type Devices struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=256
 	Interfaces []Interface `json:"interfaces,omitempty"`
+	// Filesystems share files of volumes with the guest, by virtiofs.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Filesystems []Filesystem `json:"filesystems,omitempty"`
 	// Inputs are pointing devices.
 	// +optional
 	// +listType=map
@@ -86,9 +92,6 @@ type Devices struct {
 	// HostDevices are refused: not supported yet.
 	// +optional
 	HostDevices UnsupportedList `json:"hostDevices,omitempty"`
-	// Filesystems are refused: not supported yet.
-	// +optional
-	Filesystems UnsupportedList `json:"filesystems,omitempty"`
 	// PanicDevices tell QEMU that the guest's kernel has panicked. The VirtualMachineInstance then fails with the reason
 	// GuestPanicked. Each model once.
 	// +optional

@@ -55,8 +55,14 @@ func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 	if reason, message := vmi.Spec.Domain.cpuStays(); reason != "" {
 		return reason, message
 	}
+	if why := vmi.filesystemsStay(); why != "" {
+		return ReasonVirtioFSNotMigratable, why
+	}
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
+		if vmi.Spec.IsFilesystem(v.Name) {
+			continue
+		}
 		if why := vmi.diskStays(v); why != "" {
 			return ReasonDisksNotMigratable, fmt.Sprintf("spec.volumes[%d], %s, %s", i, v.Name, why)
 		}

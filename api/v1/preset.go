@@ -216,9 +216,9 @@ type PresetDevices struct {
 	// HostDevices are refused: not supported yet.
 	// +optional
 	HostDevices UnsupportedList `json:"hostDevices,omitempty"`
-	// Filesystems are refused: not supported yet.
+	// Filesystems are refused: a preset cannot set them.
 	// +optional
-	Filesystems UnsupportedList `json:"filesystems,omitempty"`
+	Filesystems NotByPresetList `json:"filesystems,omitempty"`
 	// PanicDevices are refused: a preset cannot set them.
 	// +optional
 	PanicDevices NotByPresetList `json:"panicDevices,omitempty"`

@@ -44,6 +44,8 @@ const (
 	ReasonOOMKilled = "OOMKilled"
 	// ReasonEvictionRequested is KubeVirt's, of the condition EvictionRequested.
 	ReasonEvictionRequested = "EvictionRequested"
+	// ReasonVirtioFSDEnded is the reason of FilesystemFailed.
+	ReasonVirtioFSDEnded = "VirtioFSDEnded"
 	// ReasonNotPaused is the reason of the pod's readiness gate.
 	ReasonNotPaused = "NotPaused"
 )

@@ -84,6 +84,7 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	devices := domain.Child("devices")
 	errs = append(errs, validateDevices(&spec.Domain.Devices, devices)...)
 	errs = append(errs, validateDisks(spec, devices.Child("disks"))...)
+	errs = append(errs, validateFilesystems(spec, devices.Child("filesystems"))...)
 	errs = append(errs, validatePCIAddresses(&spec.Domain.Devices, devices)...)
 	errs = append(errs, validateIOThreads(&spec.Domain, domain)...)
 	errs = append(errs, validateNetworks(spec, path)...)

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Volume is where a disk's content comes from. Exactly one source is set.
+// Volume is where the content of a disk or of a file system comes from. Exactly one source is set.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.containerDisk), has(self.cloudInitNoCloud), has(self.emptyDisk), has(self.persistentVolumeClaim), has(self.dataVolume), has(self.ephemeral), has(self.hostDisk), has(self.cloudInitConfigDrive), has(self.configMap), has(self.secret), has(self.downwardAPI), has(self.serviceAccount), has(self.sysprep), has(self.downwardMetrics), has(self.memoryDump), has(self.containerPath)].filter(b, b).size() == 1",message="exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, cloudInitConfigDrive, emptyDisk, configMap, secret, downwardAPI, serviceAccount, sysprep)"
 type Volume struct {
-	// Name of the volume; a disk refers to it.
+	// Name of the volume; a disk or a file system refers to it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
@@ -70,9 +70,9 @@ type Volume struct {
 	// MemoryDump is refused: not supported yet.
 	// +optional
 	MemoryDump *Unsupported `json:"memoryDump,omitempty"`
-	// ContainerPath is refused: not supported yet.
+	// ContainerPath is never supported: a path of the launcher's container has nothing for a guest.
 	// +optional
-	ContainerPath *Unsupported `json:"containerPath,omitempty"`
+	ContainerPath *Never `json:"containerPath,omitempty" never:"in KubeVirt it is Alpha, and shares what a webhook has put into the launcher's container; share a configMap, secret, serviceAccount, downwardAPI or persistentVolumeClaim"`
 }
 
 // ContainerDiskSource is a disk image (qcow2 or raw) in a container image.

@@ -1,4 +1,4 @@
-# The launcher image: QEMU with the libraries, modules and firmware it uses, swtpm, virt-launcher, virt-importer, and nothing else.
+# The launcher image: QEMU with the libraries, modules and firmware it uses, swtpm, virtiofsd, virt-launcher, virt-importer, and nothing else.
 # Sourced by build.sh. The host stays what it is: QEMU of a newer Debian runs with that one's libraries.
 
 # The release of Debian, and the release of QEMU of which its newest package is taken. Not 10.0, trixie's own: that gives
@@ -13,10 +13,10 @@ Package: src:seabios
 Pin: release n=$launcher_suite-backports
 Pin-Priority: 990"
 
-launcher_packages='qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios ovmf swtpm ipxe-qemu ca-certificates'
+launcher_packages='qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios ovmf swtpm virtiofsd ipxe-qemu ca-certificates'
 
 # virt-importer runs qemu-img, and so does who looks at a guest's disks: no launcher does.
-launcher_programs='/usr/bin/qemu-system-x86_64 /usr/bin/qemu-img /usr/bin/swtpm'
+launcher_programs='/usr/bin/qemu-system-x86_64 /usr/bin/qemu-img /usr/bin/swtpm /usr/libexec/virtiofsd'
 
 # Libraries that a program finds in a folder of its own.
 launcher_private='swtpm/libswtpm_libtpms.so.0'
@@ -88,8 +88,8 @@ launcher_root() {
 		launcher_copy "$debs/$file" "$root/$file"
 	done
 	launcher_authorities "$debs" "$root/etc/ssl/certs/ca-certificates.crt"
-	launcher_stubs "$debs/$lib" "$root/$lib" "$root"/usr/bin/* "$root/$lib"/qemu/*.so
-	libraries=$(launcher_libraries "$debs/$lib" "$root/$lib:$root/$lib/swtpm" "$root"/usr/bin/* "$root/$lib"/qemu/*.so)
+	launcher_stubs "$debs/$lib" "$root/$lib" "$root"/usr/bin/* "$root"/usr/libexec/* "$root/$lib"/qemu/*.so
+	libraries=$(launcher_libraries "$debs/$lib" "$root/$lib:$root/$lib/swtpm" "$root"/usr/bin/* "$root"/usr/libexec/* "$root/$lib"/qemu/*.so)
 	for file in $libraries; do
 		case $file in "$root"/*) ;; *) launcher_copy "$file" "$root/$lib/${file##*/}" ;; esac
 	done

@@ -4,7 +4,7 @@
 
 # What the guest can use; with everything these depend on, they are loaded by the device's own alias.
 tiny_modules='virtio_pci virtio_blk virtio_net virtio_scsi virtio-rng virtio_balloon virtio_console
-	sd_mod sr_mod isofs vfat nls_cp437 nls_ascii nls_utf8 button evdev efivarfs'
+	sd_mod sr_mod isofs vfat nls_cp437 nls_ascii nls_utf8 button evdev efivarfs virtiofs'
 
 # Two images that differ in their kernel. Debian's generic kernel knows every device we emulate. Its cloud kernel has
 # no driver for AHCI (a SATA disk or CD-ROM of q35), USB, e1000 or the watchdog, but it is up in half the time: it is

@@ -2,7 +2,6 @@ package handover
 
 import (
 	"fmt"
-	"slices"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -10,12 +9,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
-// configVolumes are the volumes of which the launcher makes disks. A volume with an ACPI table may have no disk.
+// configVolumes are the volumes of which the launcher makes disks.
 func configVolumes(vmi *v1.VirtualMachineInstance) []control.ConfigVolume {
 	var out []control.ConfigVolume
 	for _, v := range vmi.Spec.Volumes {
-		shown := slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks, func(d v1.Disk) bool { return d.Name == v.Name })
-		if v.IsConfig() && (shown || !vmi.Spec.IsACPITable(v.Name)) {
+		if vmi.Spec.IsConfigDisk(&v) {
 			out = append(out, control.ConfigVolume{Volume: v.Name, Label: v.ConfigLabel(), AnswerFile: v.Sysprep != nil})
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// claims returns the VMI's volumes on PersistentVolumeClaims and in files of the node. The
+// claims returns the disks of the VMI on PersistentVolumeClaims and in files of the node. The
 // facts about a claim are those that virt-controller wrote into the VMI's status: virt-handler
 // has no right to read claims.
 func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
@@ -20,7 +20,7 @@ func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
 			out = append(out, control.Claim{Volume: v.Name, File: path.Base(v.HostDisk.Path), ReadOnly: handover.OnlyRead(vmi, v.Name)})
 		}
 		source := vmi.Claim(v)
-		if source == nil {
+		if source == nil || vmi.Spec.IsFilesystem(v.Name) {
 			continue
 		}
 		info := vmi.Status.ClaimInfo(v.Name)

@@ -20,6 +20,9 @@ func applyCluster(pod *corev1.Pod, config *v1.KubeVirtConfiguration) {
 	}
 	if config.ImagePullPolicy != "" {
 		spec.Containers[0].ImagePullPolicy = config.ImagePullPolicy
+		for i := range spec.InitContainers {
+			spec.InitContainers[i].ImagePullPolicy = config.ImagePullPolicy
+		}
 	}
 	if profile := config.LocalhostProfile(); profile != "" {
 		spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To(profile)}

@@ -16,11 +16,13 @@ import (
 // again.
 const tokenSeconds = 3607
 
-// addConfigVolumes mounts the volumes of which the launcher makes disks.
+// addConfigVolumes mounts the volumes of which the launcher makes disks, and those whose files the guest shares.
 func addConfigVolumes(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	for i := range vmi.Spec.Volumes {
 		if v := &vmi.Spec.Volumes[i]; v.IsConfig() {
-			mount(pod, configName(i), layout.Config(v.Name), configSource(v))
+			c, at := holder(pod, v.Name, layout.Config(v.Name))
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: configName(i), VolumeSource: configSource(v)})
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: configName(i), MountPath: at, ReadOnly: true})
 		}
 	}
 }
@@ -44,12 +46,12 @@ func configSource(v *v1.Volume) corev1.VolumeSource {
 	return corev1.VolumeSource{}
 }
 
-// leaveFilesOut gives the pod none of the ConfigMaps, Secrets and tokens of config volumes. The guest brings along the disks
+// leaveFilesOut gives the pod none of the ConfigMaps, Secrets and tokens of which disks were made. The guest brings along the disks
 // that were made of them, and nothing in the pod reads the files. The launcher copies ACPI tables anew.
 func leaveFilesOut(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	left := map[string]bool{}
 	for i := range vmi.Spec.Volumes {
-		if v := &vmi.Spec.Volumes[i]; v.IsConfig() && !vmi.Spec.IsACPITable(v.Name) {
+		if v := &vmi.Spec.Volumes[i]; vmi.Spec.IsConfigDisk(v) && !vmi.Spec.IsACPITable(v.Name) {
 			left[configName(i)] = true
 		}
 	}

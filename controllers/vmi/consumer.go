@@ -48,7 +48,7 @@ func Consumer(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 			volumes = append(volumes, v)
 		}
 	}
-	pod.Spec.Volumes = volumes
+	pod.Spec.Volumes, pod.Spec.InitContainers = volumes, nil
 	c := &pod.Spec.Containers[0]
 	c.Command = []string{launcherBinary, "bind-claims"}
 	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {

@@ -125,6 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if stepErr == nil {
 			after = r.observeMoves(ctx, vmi, vm)
 		}
+		observeFilesystems(&vmi.Status, pod, r.now())
 		observeMigratable(vmi, r.now())
 		observe(&vmi.Status, pod, r.now())
 		observeMemory(vmi, pod)
@@ -501,6 +502,9 @@ func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
 	}
 	if c := vmi.Status.Condition(v1.ConditionEvictionRequested); c != nil && before.Status.Condition(v1.ConditionEvictionRequested) == nil {
 		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, c.Reason, "Evict", "%s", c.Message)
+	}
+	if c := vmi.Status.Condition(v1.ConditionFilesystemFailed); c != nil && before.Status.Condition(v1.ConditionFilesystemFailed) == nil {
+		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, string(c.Type), "Watch", "%s", c.Message)
 	}
 	if before.IsFinal() || !vmi.IsFinal() {
 		return

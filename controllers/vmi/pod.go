@@ -98,6 +98,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 			},
 		},
 	}
+	addFilesystems(pod, vmi, config)
 	addImages(pod, vmi)
 	addSecrets(pod, vmi)
 	addConfigVolumes(pod, vmi)
@@ -302,13 +303,13 @@ const groupDisk = 6
 // addClaims mounts the volumes of PersistentVolumeClaims. Block volumes become devices of the
 // container.
 func addClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
-	c := &pod.Spec.Containers[0]
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		source := vmi.Claim(v)
 		if source == nil {
 			continue
 		}
+		c, at := holder(pod, v.Name, layout.Claim(v.Name))
 		name := "claim-" + strconv.Itoa(i)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: source.Name, ReadOnly: source.ReadOnlyVolume}}})
@@ -317,7 +318,7 @@ func addClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 			pod.Spec.SecurityContext.SupplementalGroups = []int64{groupDisk}
 			continue
 		}
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: layout.Claim(v.Name), ReadOnly: source.ReadOnly})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: at, ReadOnly: source.ReadOnly})
 	}
 }
 

@@ -78,7 +78,7 @@ func ioThreads(domain *v1.DomainSpec) int64 {
 func seeds(vmi *v1.VirtualMachineInstance) int64 {
 	total := int64(0)
 	for _, v := range vmi.Spec.Volumes {
-		if v.IsConfig() {
+		if vmi.Spec.IsConfigDisk(&v) {
 			total += overheadConfig
 		}
 		ci := v.CloudInit()

@@ -166,8 +166,8 @@ func observeScheduling(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod,
 // observeWaiting copies the kubelet's complaint to the VMI, such as an image that cannot be
 // pulled.
 func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
-	c := computeStatus(pod)
-	if c == nil || c.State.Waiting == nil || c.State.Waiting.Message == "" {
+	c := waitingStatus(pod)
+	if c == nil {
 		// A complaint of virt-handler (StartFailed) is virt-handler's to take back. A
 		// complaint that the pod could not be created ends when there is a pod; see
 		// wasRejected.
@@ -223,6 +223,27 @@ func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
 	s := status.Condition(v1.ConditionSynchronized)
 	return status.Condition(v1.ConditionProvisioning) != nil || s != nil && (s.Reason == v1.ReasonRejected || s.Reason == v1.ReasonFailedCreate || s.Reason == v1.ReasonPvcNotFound ||
 		s.Reason == v1.ReasonDataVolumeFailed || s.Reason == v1.ReasonStateClaim)
+}
+
+// waitingStatus is the container of which the kubelet says why it waits: the launcher's, or one that the launcher's waits for.
+func waitingStatus(pod *corev1.Pod) *corev1.ContainerStatus {
+	compute := computeStatus(pod)
+	if waits(compute) {
+		return compute
+	}
+	if compute != nil && compute.State.Waiting == nil {
+		return nil // it runs, or has ended
+	}
+	for i := range pod.Status.InitContainerStatuses {
+		if c := &pod.Status.InitContainerStatuses[i]; waits(c) {
+			return c
+		}
+	}
+	return nil
+}
+
+func waits(c *corev1.ContainerStatus) bool {
+	return c != nil && c.State.Waiting != nil && c.State.Waiting.Message != ""
 }
 
 func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {

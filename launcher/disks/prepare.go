@@ -35,9 +35,15 @@ func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, pat
 		}
 		Arrived(&request.Machine, log)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	files, err := openVolumes(ctx, &request.Machine, log)
+	files, err := openVolumes(waiting, &request.Machine, log)
+	if err == nil {
+		if err := connectFileSystems(ctx, &request.Machine, files); err != nil {
+			closeAll(files)
+			return nil, err
+		}
+	}
 	if t := request.Machine.TPM; err == nil && t != nil {
 		if files[TPMFolder], err = openTPM(t, request.Incoming); err != nil {
 			delete(files, TPMFolder)

@@ -52,6 +52,15 @@ const (
 	StateTPM = StateDir + "/tpm"
 	// TerminationLog is Kubernetes' default terminationMessagePath.
 	TerminationLog = "/dev/termination-log"
+	// FileSystemDir holds one folder per file system, with the socket of the program that serves it. The folder is that program's
+	// container's too, so nothing in it is believed.
+	FileSystemDir = "/run/kubeqemu-filesystems"
+	// FileSystemRoot is where a file system's container has the files that it shares, and FileSystemSocketDir where it has its
+	// socket.
+	FileSystemRoot      = "/run/kubeqemu-shared"
+	FileSystemSocketDir = "/run/kubeqemu-filesystem"
+	// VirtioFSD is the program that serves a file system.
+	VirtioFSD = "/usr/libexec/virtiofsd"
 	// QEMU is the emulator in the launcher image.
 	QEMU = "/usr/bin/qemu-system-x86_64"
 	// SWTPM is the emulator of TPMs in the launcher image.
@@ -119,6 +128,18 @@ func ConfigImage(volume string) string { return path.Join(RunDir, "config-"+volu
 
 // ACPITable is the launcher's copy of a table that a volume holds.
 func ACPITable(signature string) string { return path.Join(RunDir, "acpi-"+signature) }
+
+// fileSystemSocket is the socket's name in its folder.
+const fileSystemSocket = "virtiofsd.sock"
+
+// FileSystemFolder is the folder with a file system's socket, in the launcher's container.
+func FileSystemFolder(name string) string { return path.Join(FileSystemDir, name) }
+
+// FileSystemSocket is a file system's socket, in the launcher's container.
+func FileSystemSocket(name string) string { return path.Join(FileSystemFolder(name), fileSystemSocket) }
+
+// OwnFileSystemSocket is the same socket in the file system's container.
+func OwnFileSystemSocket() string { return path.Join(FileSystemSocketDir, fileSystemSocket) }
 
 // CloudInit is the seed made for a cloud-init volume.
 func CloudInit(volume string) string { return path.Join(RunDir, "cloud-init-"+volume+".iso") }

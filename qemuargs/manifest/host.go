@@ -130,6 +130,7 @@ func (h Host) Of(i Instance) resolve.Host {
 	host.ConfigVolumes = map[string]qemuargs.ConfigFacts{}
 	for _, v := range i.Spec.Volumes {
 		switch {
+		case i.Spec.IsFilesystem(v.Name):
 		case v.Claim() != nil || v.HostDisk != nil:
 			host.Claims[v.Name] = qemuargs.VolumeFacts{DiskSize: gib, Size: gib, Direct: true}
 		case v.ContainerDisk != nil:

@@ -277,6 +277,8 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 			pair()
 		case qemuargs.InheritedTPM:
 			add(tpmEmulator(t))
+		case qemuargs.InheritedFileSystem:
+			add(virtiofsd(t))
 		case qemuargs.InheritedTap:
 			if taps[i.Name] == "" {
 				taps[i.Name] = "kqtest%d"

@@ -1,0 +1,115 @@
+package vmi
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
+)
+
+// Each file system of a guest has a container with virtiofsd, which has the volume and a socket, and nothing else. The containers are
+// sidecars: the kubelet starts them before the launcher's container, and ends them after it. So a guest that shuts down still has its file
+// systems, and the pod ends with the launcher.
+
+const (
+	// filesystemMemory is booked for virtiofsd: 6 MiB of its own, and what the kernel keeps for each file that the guest knows.
+	filesystemMemory = 80 * mib
+	// filesystemRoom is what virtiofsd may take of memory beside the guest's: each of the files that the guest knows takes about 1.8 KiB of
+	// the kernel's memory, and virtiofsd 0.3 KiB.
+	filesystemRoom = 256 * mib
+	// filesystemFiles is how many files of a file system the guest may know at a time: virtiofsd keeps each open.
+	filesystemFiles = 65536
+	// filesystemSocketSize limits the folder in memory with a file system's socket.
+	filesystemSocketSize = 1 * mib
+)
+
+// addFilesystems adds the containers that share files with the guest, and connects them with the launcher's container.
+func addFilesystems(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig) {
+	c := &pod.Spec.Containers[0]
+	for i, f := range vmi.Spec.Domain.Devices.Filesystems {
+		socket := "filesystem-" + strconv.Itoa(i)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: socket, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(filesystemSocketSize, resource.BinarySI)}}})
+		// Who connects to a socket need not write to its folder.
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: socket, MountPath: layout.FileSystemFolder(f.Name), ReadOnly: true})
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
+			Name:            v1.FilesystemContainerPrefix + f.Name,
+			Image:           c.Image,
+			ImagePullPolicy: c.ImagePullPolicy,
+			RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
+			Command:         virtiofsd(),
+			Resources:       filesystemResources(&vmi.Spec.Domain),
+			SecurityContext: c.SecurityContext.DeepCopy(),
+			VolumeMounts:    []corev1.VolumeMount{{Name: socket, MountPath: layout.FileSystemSocketDir}},
+		})
+	}
+}
+
+// virtiofsd is the command of a container that shares files. The container is its sandbox: virtiofsd could make another only with privileges. A
+// guest that moves goes on also where a file that it had open has another name on the target, as in a ConfigMap that has changed: the guest gets
+// an error for that file alone.
+func virtiofsd() []string {
+	return []string{layout.VirtioFSD, "--socket-path=" + layout.OwnFileSystemSocket(), "--shared-dir=" + layout.FileSystemRoot,
+		"--sandbox=none", "--seccomp=kill", "--cache=auto", "--rlimit-nofile=" + strconv.Itoa(filesystemFiles), "--migration-on-error=guest-error"}
+}
+
+// filesystemResources are those of a container that shares files. CPU and the requests are KubeVirt's. The kernel books a page of the guest's
+// memory on the container that touches the page first, and that may be virtiofsd's, which reads a file into a page that is new. So the limit is as
+// much as the guest has and more, or virtiofsd would be killed. QEMU touches all pages of a guest with CPUs of its own first; that pod must have
+// the same requests and limits, or the kubelet gives it no CPUs.
+func filesystemResources(domain *v1.DomainSpec) corev1.ResourceRequirements {
+	memory := *resource.NewQuantity(filesystemMemory, resource.BinarySI)
+	if domain.CPU.Dedicated() {
+		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: memory}
+		return corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
+	}
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: memory},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(domain.Memory.Guest.Value()+filesystemRoom, resource.BinarySI)},
+	}
+}
+
+// holder is the container that mounts a volume, and where: the container that shares the volume's files, or else the launcher's, which mounts the
+// volume at path.
+func holder(pod *corev1.Pod, volume, path string) (c *corev1.Container, at string) {
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.Name == v1.FilesystemContainerPrefix+volume {
+			return c, layout.FileSystemRoot
+		}
+	}
+	return &pod.Spec.Containers[0], path
+}
+
+// observeFilesystems says in a condition that a file system of the guest has failed: its virtiofsd has ended since the launcher's container
+// runs. QEMU cannot connect to another. It is pure.
+func observeFilesystems(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
+	compute := computeStatus(pod)
+	if status.Phase != v1.Running || compute == nil || compute.State.Running == nil || pod.DeletionTimestamp != nil {
+		if status.Phase != v1.Running {
+			status.RemoveCondition(v1.ConditionFilesystemFailed)
+		}
+		return
+	}
+	var failed []string
+	for i := range pod.Status.InitContainerStatuses {
+		c := &pod.Status.InitContainerStatuses[i]
+		name, shares := strings.CutPrefix(c.Name, v1.FilesystemContainerPrefix)
+		if end := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated); shares && end != nil && end.FinishedAt.After(compute.State.Running.StartedAt.Time) {
+			failed = append(failed, fmt.Sprintf("%s (its container %s: %s, exit code %d)", name, c.Name, end.Reason, end.ExitCode))
+		}
+	}
+	if len(failed) == 0 {
+		status.RemoveCondition(v1.ConditionFilesystemFailed)
+		return
+	}
+	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Status: metav1.ConditionTrue, Reason: v1.ReasonVirtioFSDEnded,
+		Message: "the program that serves a file system of the guest has ended, and what the guest does there hangs until the VM is stopped and started: " + strings.Join(failed, ", ")}, now)
+}

@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// sharing shares a volume's files with the guest.
+func sharing(volume v1.Volume) func(*v1.VirtualMachineInstanceSpec) {
+	return func(s *v1.VirtualMachineInstanceSpec) {
+		s.Domain.Devices.Filesystems = append(s.Domain.Devices.Filesystems, v1.Filesystem{Name: volume.Name, Virtiofs: &v1.FilesystemVirtiofs{}})
+		s.Volumes = append(s.Volumes, volume)
+	}
+}
+
+func onlyClaim(name string, readOnly bool) v1.Volume {
+	return v1.Volume{Name: name, PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name, ReadOnly: readOnly}}
+}
+
+// attaching mounts the file systems of these names at /tmp/NAME.
+func attaching(names ...string) string {
+	return "modprobe -qa virtiofs; for n in " + strings.Join(names, " ") + `; do mkdir -p /tmp/$n && mount -t virtiofs $n /tmp/$n || echo "no file system $n"; done`
+}
+
+// says checks what commands print in the guest.
+func (v vmi) prints(shell *transcript, wants [][2]string) {
+	v.t.Helper()
+	for _, w := range wants {
+		if got := v.in(shell, w[0]); got != w[1] {
+			v.t.Errorf("%s: %q, want %q", w[0], got, w[1])
+		}
+	}
+}
+
+// TestFilesystems: a guest shares the files of a claim, read and written under load, and of one that is only read. Files have owners and modes as on
+// the claim, and what the guest makes is the pod's user's. Links, devices and other users' files in the claim lead nowhere. The guest's stop ends
+// the pod.
+func TestFilesystems(t *testing.T) {
+	t.Parallel()
+	c := claims{t, namespace(t)}
+	path := c.folder("data", "1Gi", `chmod 2775 . && chgrp 107 . && head -c 67108864 /dev/urandom >big && printf secret >/root/e2e-outside && `+
+		`printf private >private && chmod 600 private && printf group >group && chgrp 107 group && chmod 664 group && `+
+		`ln -s /root/e2e-outside absolute && ln -s ../../../../../../../../root/e2e-outside relative && ln -s /proc/1/root root && `+
+		`mkfifo fifo && chmod 666 fifo && mknod disk b 7 0 && mknod null c 1 3 && chmod 666 disk null && mkdir deep && printf x >deep/file && ln big deep/hard`)
+	t.Cleanup(func() { onNode("rm -f /root/e2e-outside") })
+	c.folder("library", "64Mi", "printf book >book; chmod 644 book")
+	m := createVM(t, c.namespace, "shares", v1.RunStrategyAlways, offline, sharing(onlyClaim("data", false)), sharing(onlyClaim("library", true)))
+	m.runs("")
+	shell := m.shell()
+	if out := m.in(shell, attaching("data", "library")); out != "" {
+		t.Fatal(out)
+	}
+	sum, err := onNode(`md5sum <"$1"/big`, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.prints(shell, [][2]string{
+		{"cat /tmp/library/book", "book"},
+		{"touch /tmp/library/x 2>&1 | grep -c Read-only", "1"},
+		{"md5sum </tmp/data/big", strings.TrimSpace(sum)},
+		// The guest's root is the pod's user.
+		{"cat /tmp/data/private 2>&1 | grep -c denied", "1"},
+		{"stat -c %u:%g:%a /tmp/data/private", "0:0:600"},
+		{"echo more >>/tmp/data/group && cat /tmp/data/group", "groupmore"},
+		{"echo x >/tmp/data/made && stat -c %u:%g /tmp/data/made", "107:107"},
+		{"chown 0 /tmp/data/made 2>&1 | grep -c permitted", "1"},
+		// Links lead to the guest's own files.
+		{"cat /tmp/data/absolute /tmp/data/relative 2>&1 | grep -c 'No such'", "2"},
+		{"ls /tmp/data/root/root 2>&1 | grep -c e2e-outside", "0"},
+		{"mknod /tmp/data/mine c 1 3 2>&1 | grep -c permitted", "1"},
+		// A FIFO is one of the guest's own, and a device one of the guest's.
+		{"(echo through >/tmp/data/fifo &) ; cat /tmp/data/fifo", "through"},
+		{"mkfifo /tmp/data/myfifo && stat -c %F /tmp/data/myfifo", "fifo"},
+		{"cat /tmp/data/null | wc -c", "0"},
+		{"ln -s /etc/passwd /tmp/data/link && readlink /tmp/data/link", "/etc/passwd"},
+	})
+	if out, err := onNode(`stat -c %u:%g "$1"/made`, path); err != nil || strings.TrimSpace(out) != "107:107" {
+		t.Errorf("the guest's file is of %q (%v)", out, err)
+	}
+	// Four write and four read at a time, more than the guest has memory for.
+	load := `cd /tmp/data; for i in 1 2 3 4; do (dd if=big of=copy$i bs=1M 2>/dev/null; sync) & (md5sum <big >sum$i) & done; wait; cat sum?; md5sum copy? big`
+	out, code := shell.run(3*time.Minute, load)
+	if want := strings.Fields(sum)[0]; code != 0 || strings.Count(out, want) != 9 {
+		t.Errorf("under load: %d: %s, want %s nine times", code, out, want)
+	}
+	if out, err := onNode(`cd "$1" && md5sum copy? | sort -u -k1,1 | wc -l && md5sum <copy1`, path); err != nil || strings.Join(strings.Fields(out), " ") != "1 "+strings.Join(strings.Fields(sum), " ") {
+		t.Errorf("on the node: %q (%v), want %s", out, err, sum)
+	}
+	// What the guest does not look up anew it sees too.
+	if _, err := onNode(`printf fresh >"$1"/deep/fresh`, path); err != nil {
+		t.Fatal(err)
+	}
+	m.prints(shell, [][2]string{{"for i in $(seq 30); do cat /tmp/data/deep/fresh 2>/dev/null && break; usleep 200000; done", "fresh"}})
+	pod := m.pod()
+	for _, s := range pod.Status.InitContainerStatuses {
+		if s.RestartCount != 0 || s.State.Running == nil {
+			t.Errorf("container %s: %+v", s.Name, s)
+		}
+	}
+	began := time.Now()
+	m.in(shell, "sync")
+	m.powerOff()
+	if err := poll(time.Minute, func() error {
+		if now, err := getObject[corev1.Pod]("-n", c.namespace, "pod", pod.Name); err == nil && now.Status.Phase == corev1.PodRunning {
+			return fmt.Errorf("the pod is %s still", now.Status.Phase)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	t.Logf("the pod ended %v after the guest was told to power off", time.Since(began).Round(time.Second/10))
+}
+
+// TestFilesystemsLive: a guest has the files of a ConfigMap, a Secret, the downward API and a service account, and sees a change of the ConfigMap
+// and of its own labels without a restart.
+func TestFilesystemsLive(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	hold(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "hello"}))
+	hold(t, ns, object(t, "Secret", "keys", map[string]string{"token": "secret"}))
+	kubectl(t, "-n", ns, "create", "serviceaccount", "robot")
+	m := createVM(t, ns, "files", v1.RunStrategyAlways, offline, sharing(settings()), sharing(keys()), sharing(facts()),
+		sharing(v1.Volume{Name: "robot", ServiceAccount: &v1.ServiceAccountVolumeSource{ServiceAccountName: "robot"}}))
+	m.runs("")
+	shell := m.shell()
+	if out := m.in(shell, attaching("settings", "keys", "facts", "robot")); out != "" {
+		t.Fatal(out)
+	}
+	m.prints(shell, [][2]string{
+		{"cat /tmp/settings/greeting", "hello"},
+		{"cat /tmp/keys/token", "secret"},
+		{"grep -c kubevirt.io= /tmp/facts/labels", "1"},
+		{"cat /tmp/robot/namespace", ns},
+		{"wc -c </tmp/robot/token | tr -d 0-9", ""},
+		{"touch /tmp/settings/x 2>&1 | grep -c Read-only", "1"},
+	})
+	if c := m.condition(v1.ConditionLiveMigratable); c.Status != "True" {
+		t.Errorf("LiveMigratable is %+v", c)
+	}
+	hold(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "good evening", "more": "yes"}))
+	kubectl(t, "-n", ns, "label", "vmi", m.name, "e2e.example.com/mood=glad")
+	// The kubelet looks at the ConfigMaps of a pod about once a minute.
+	if out, code := shell.run(3*time.Minute, "until grep -q evening /tmp/settings/greeting; do sleep 1; done; cat /tmp/settings/more"); code != 0 || !strings.Contains(out, "yes") {
+		t.Errorf("the changed ConfigMap: %d: %s", code, out)
+	}
+}
+
+// TestFilesystemDies: the program behind a file system is killed. The VMI says so, what the guest does there hangs, the rest of the guest goes on,
+// the stop ends, and after the next start the file system is there.
+func TestFilesystemDies(t *testing.T) {
+	t.Parallel()
+	c := claims{t, namespace(t)}
+	c.folder("data", "64Mi", "chmod 2775 . && chgrp 107 . && echo there >file")
+	m := createVM(t, c.namespace, "orphan", v1.RunStrategyAlways, offline, grace(5), sharing(onlyClaim("data", false)))
+	first := m.runs("")
+	shell := m.shell()
+	m.prints(shell, [][2]string{{attaching("data"), ""}, {"cat /tmp/data/file", "there"}})
+	if _, err := onNode(`kill -KILL "$1"`, m.virtiofsd()); err != nil {
+		t.Fatal(err)
+	}
+	m.awaitCondition(v1.ConditionFilesystemFailed, v1.ReasonVirtioFSDEnded, "data (its container virtiofs-data: Error, exit code 137)")
+	m.awaitEvents(string(v1.ConditionFilesystemFailed))
+	m.awaitCondition(v1.ConditionLiveMigratable, v1.ReasonVirtioFSNotMigratable)
+	m.prints(shell, [][2]string{{"cat /tmp/data/other >/dev/null 2>&1 & usleep 500000; echo on", "on"}})
+	began := time.Now()
+	m.asks(stopIt(first), startIt)
+	m.runs(first)
+	t.Logf("stopped and started in %v", time.Since(began).Round(time.Second))
+	m.prints(m.shell(), [][2]string{{attaching("data"), ""}, {"cat /tmp/data/file", "there"}})
+	if now := m.get().Status.Condition(v1.ConditionFilesystemFailed); now != nil {
+		t.Errorf("the next VMI says %+v", now)
+	}
+}
+
+// virtiofsd is the process on the node that serves the VMI's only file system.
+func (v vmi) virtiofsd() string {
+	v.t.Helper()
+	uid := strings.ReplaceAll(string(v.pod().UID), "-", "[-_]")
+	out, err := onNode(`for p in /proc/[0-9]*; do grep -qs "` + uid + `" $p/cgroup && [ "$(cat $p/comm)" = virtiofsd ] && echo ${p#/proc/}; done`)
+	if err != nil || len(strings.Fields(out)) != 1 {
+		v.t.Fatalf("find virtiofsd: %q (%v)", out, err)
+	}
+	return strings.TrimSpace(out)
+}
