@@ -104,6 +104,18 @@ func validateFilesystems(spec *VirtualMachineInstanceSpec, path *field.Path) fie
 	return errs
 }
 
+// ValidateFilesystemClaims refuses file systems on claims that are devices, by what the VMI's status knows of its claims.
+func ValidateFilesystemClaims(vmi *VirtualMachineInstance) field.ErrorList {
+	var errs field.ErrorList
+	for i, f := range vmi.Spec.Domain.Devices.Filesystems {
+		if info := vmi.Status.ClaimInfo(f.Name); info != nil && info.IsBlock() {
+			errs = append(errs, field.Invalid(field.NewPath("spec", "domain", "devices", "filesystems").Index(i).Child("name"), f.Name,
+				fmt.Sprintf("the claim %s is a device (volumeMode: Block), which has no files to share; use a claim of mode Filesystem, or a disk", info.ClaimName)))
+		}
+	}
+	return errs
+}
+
 // filesystemsStay is why a file system keeps the guest on its node; empty if none does.
 func (vmi *VirtualMachineInstance) filesystemsStay() string {
 	if c := vmi.Status.Condition(ConditionFilesystemFailed); c != nil && c.Status == metav1.ConditionTrue {

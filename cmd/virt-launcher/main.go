@@ -27,6 +27,7 @@ Commands:
   run         wait for virt-handler, run the VM it describes, and end with it (default)
   console     attach to the serial console of the VM in this pod; leave with Ctrl+]
   bind-claims end at once: a pod that does nothing else has its claims bound where a VM will run
+  serve-files share a folder with the VM in this pod, by virtiofsd: serve-files [FLAGS] -- FLAGS OF VIRTIOFSD
   guest-ping  ask whether QEMU's guest agent answers in the VM in this pod
   guest-exec  run a command in it by that agent: guest-exec [FLAGS] -- COMMAND [ARGS...]
 
@@ -46,6 +47,8 @@ func main() {
 		os.Exit(console(args))
 	case "bind-claims":
 		parse(flag.NewFlagSet("bind-claims", flag.ExitOnError), args)
+	case "serve-files":
+		os.Exit(serveFiles(args))
 	case "guest-ping":
 		os.Exit(guestPing(args))
 	case "guest-exec":

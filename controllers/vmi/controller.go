@@ -366,7 +366,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	v1.Default(defaulted)
 	// Checked again: a host disk may have been permitted when the VMI came, and not be so any
 	// more.
-	if errs := v1.ValidateHostDisks(vmi, cluster); len(errs) > 0 {
+	if errs := append(v1.ValidateHostDisks(vmi, cluster), v1.ValidateFilesystemClaims(defaulted)...); len(errs) > 0 {
 		r.refuse(vmi, v1.ReasonInvalidSpec, errs.ToAggregate().Error())
 		return nil, nil
 	}

@@ -57,8 +57,8 @@ func addFilesystems(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodC
 // guest that moves goes on also where a file that it had open has another name on the target, as in a ConfigMap that has changed: the guest gets
 // an error for that file alone.
 func virtiofsd() []string {
-	return []string{layout.VirtioFSD, "--socket-path=" + layout.OwnFileSystemSocket(), "--shared-dir=" + layout.FileSystemRoot,
-		"--sandbox=none", "--seccomp=kill", "--cache=auto", "--rlimit-nofile=" + strconv.Itoa(filesystemFiles), "--migration-on-error=guest-error"}
+	return []string{launcherBinary, "serve-files", "--most=" + strconv.Itoa(filesystemFiles), "--", "--socket-path=" + layout.OwnFileSystemSocket(), "--shared-dir=" + layout.FileSystemRoot,
+		"--sandbox=none", "--seccomp=kill", "--cache=auto", "--migration-on-error=guest-error"}
 }
 
 // filesystemResources are those of a container that shares files. CPU and the requests are KubeVirt's. The kernel books a page of the guest's
