@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -65,7 +66,7 @@ func (p program) command(args ...string) *exec.Cmd {
 	if p.root != "" {
 		libraries := p.root + "/usr/lib/x86_64-linux-gnu"
 		loaded := []string{"--inhibit-cache", "--library-path", libraries + ":" + libraries + "/swtpm", p.path}
-		if filepath.Base(p.path) != "swtpm" {
+		if strings.HasPrefix(filepath.Base(p.path), "qemu-") {
 			loaded = append(loaded, "-L", p.root+"/usr/share/qemu", "-L", p.root+"/usr/share/seabios")
 		}
 		cmd = exec.Command(p.root+"/usr/lib64/ld-linux-x86-64.so.2", append(loaded, args...)...)

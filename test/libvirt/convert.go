@@ -44,6 +44,7 @@ func Of(m *qemuargs.Machine, emulator string) (Domain, error) {
 	if m.HugePageBytes != 0 {
 		d.Backing = &Backing{Pages: []Page{{Size: m.HugePageBytes, Unit: "b"}}, Source: &Source{"memfd"}}
 	}
+	d.Backing = d.Backing.shared(m)
 	if c := m.CPU; c.MaxSockets != 0 {
 		d.VCPU.Current, d.VCPU.Count = c.Count(), int(c.MaxSockets*c.Cores*c.Threads)
 		d.CPU.Topology.Sockets = c.MaxSockets
@@ -166,6 +167,9 @@ func devices(m *qemuargs.Machine, emulator string) (Devices, error) {
 			return d, err
 		}
 		d.Disks = append(d.Disks, out)
+	}
+	for _, f := range m.FileSystems {
+		d.Filesystems = append(d.Filesystems, filesystem(f))
 	}
 	for i, nic := range m.NICs {
 		d.Interfaces = append(d.Interfaces, interfaceOf(nic, fmt.Sprintf("tap%d", i)))

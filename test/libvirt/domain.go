@@ -40,8 +40,10 @@ type MaxMemory struct {
 
 // Backing is what the guest's memory is of.
 type Backing struct {
-	Pages  []Page  `xml:"hugepages>page"`
-	Source *Source `xml:"source"`
+	Pages      []Page  `xml:"hugepages>page"`
+	Source     *Source `xml:"source"`
+	Access     *Mode   `xml:"access"`
+	Allocation *Mode   `xml:"allocation"`
 }
 
 // Page is the size of huge pages.
@@ -193,6 +195,7 @@ type Devices struct {
 	Balloon     Balloon      `xml:"memballoon"`
 	RNGs        []RNG        `xml:"rng"`
 	TPM         *TPM         `xml:"tpm"`
+	Filesystems []Filesystem `xml:"filesystem"`
 	Sounds      []Sound      `xml:"sound"`
 	Panics      []Panic      `xml:"panic"`
 }
