@@ -72,13 +72,13 @@ WAITS_AND_FLOODS := TestHandlerAway TestCycles TestHostileAgent TestNetworkGarba
 OUTAGES := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled \
 	TestDiskFails TestEvicted TestExamplesRun TestHandlerIsGone TestImportFaults TestInstallation TestKubeletKilled TestLinkState TestMTU TestMultus TestNodeFull \
 	TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus TestRuntimeRestarted TestStopped TestTwoControllers \
-	TestUpgrade TestWeb TestWithoutAPI TestWorkloadUpdateOneNode
+	TestUpgrade TestWeb TestWithoutAPI TestWorkloadUpdateOneNode TestFilesystems TestFilesystemsLive TestFilesystemDies TestFilesystemCrowd
 empty :=
 # $(call any,TESTS) is a pattern of exactly these tests.
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What needs a second node.
 TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk \
-	TestMigrationClaims TestMigrationConfigVolumes TestMigrationLinkState TestMigrationNetwork TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMoves TestVolumeUpdate TestWorkloadUpdate
+	TestMigrationClaims TestMigrationConfigVolumes TestMigrationLinkState TestMigrationNetwork TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMoves TestVolumeUpdate TestWorkloadUpdate TestMigrationFilesystems
 # What needs clusters with IPv6.
 FAMILIES := TestDualStack TestIPv6Only TestIPv6OnlyDHCP TestMigrationDualStack
 # Firmware that computes long under emulation: secure boot, measured boots, and variables and TPMs that outlive a stop.

@@ -40,6 +40,10 @@ func (d *departure) wishes(launcher *sessions.Session) []string {
 	if !d.vmi.Status.MigrationState.MigrationConfiguration.PostCopy() {
 		return nil
 	}
+	if len(d.vmi.Spec.Domain.Devices.Filesystems) > 0 {
+		d.postCopy.refused = "the guest has file systems, whose programs cannot wait for memory that is not there yet"
+		return nil
+	}
 	if err := launcher.Has(control.CommandPostCopy); err != nil {
 		d.postCopy.refused = "the source: " + control.Short(err.Error())
 		return nil

@@ -29,7 +29,7 @@ func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	if errs := v1.ValidateHostDisks(vmi, config.Cluster); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi.Name, errs)
 	}
-	if m := vmi.Status.MigrationState; m != nil && m.MigrationConfiguration.PostCopy() {
+	if m := vmi.Status.MigrationState; m != nil && m.MigrationConfiguration.PostCopy() && len(vmi.Spec.Domain.Devices.Filesystems) == 0 {
 		if config.PostCopy, err = r.offersFaults(ctx); err != nil {
 			return nil, err
 		}

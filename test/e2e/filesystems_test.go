@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func TestFilesystems(t *testing.T) {
 	t.Parallel()
 	c := claims{t, namespace(t)}
 	path := c.folder("data", "1Gi", `chmod 2775 . && chgrp 107 . && head -c 67108864 /dev/urandom >big && printf secret >/root/e2e-outside && `+
-		`printf private >private && chmod 600 private && printf group >group && chgrp 107 group && chmod 664 group && `+
+		`printf group >group && chgrp 107 group && chmod 664 group && `+
 		`ln -s /root/e2e-outside absolute && ln -s ../../../../../../../../root/e2e-outside relative && ln -s /proc/1/root root && `+
 		`mkfifo fifo && chmod 666 fifo && mknod disk b 7 0 && mknod null c 1 3 && chmod 666 disk null && mkdir deep && printf x >deep/file && ln big deep/hard`)
 	t.Cleanup(func() { onNode("rm -f /root/e2e-outside") })
@@ -60,6 +61,10 @@ func TestFilesystems(t *testing.T) {
 	shell := m.shell()
 	if out := m.in(shell, attaching("data", "library")); out != "" {
 		t.Fatal(out)
+	}
+	// The kubelet gave the claim's files to the pod's group when the pod began.
+	if out, err := onNode(`cd "$1" && printf private >private && chmod 600 private`, path); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 	sum, err := onNode(`md5sum <"$1"/big`, path)
 	if err != nil {
@@ -188,9 +193,83 @@ func TestFilesystemDies(t *testing.T) {
 func (v vmi) virtiofsd() string {
 	v.t.Helper()
 	uid := strings.ReplaceAll(string(v.pod().UID), "-", "[-_]")
-	out, err := onNode(`for p in /proc/[0-9]*; do grep -qs "` + uid + `" $p/cgroup && [ "$(cat $p/comm)" = virtiofsd ] && echo ${p#/proc/}; done`)
+	out, err := onNode(`for p in /proc/[0-9]*; do grep -qs "` + uid + `" $p/cgroup && [ "$(cat $p/comm)" = virtiofsd ] && echo ${p#/proc/}; done; true`)
 	if err != nil || len(strings.Fields(out)) != 1 {
 		v.t.Fatalf("find virtiofsd: %q (%v)", out, err)
 	}
 	return strings.TrimSpace(out)
+}
+
+// TestFilesystemCrowd: a claim has more files than virtiofsd may keep open. The guest is told so, virtiofsd and the guest go on, and the guest's stop
+// ends as ever.
+func TestFilesystemCrowd(t *testing.T) {
+	t.Parallel()
+	files := 100_000
+	if os.Getenv("KUBEQEMU_E2E_LONG") == "1" {
+		files = 1_000_000
+	}
+	c := claims{t, namespace(t)}
+	path := c.folder("data", "1Gi", "chmod 2775 . && chgrp 107 . && echo there >file")
+	m := createVM(t, c.namespace, "crowded", v1.RunStrategyAlways, offline, onFirst, grace(5), sharing(onlyClaim("data", false)))
+	first := m.runs("")
+	if out, err := onNode(`mkdir "$1"/crowd && cd "$1"/crowd && seq -f f%.0f `+fmt.Sprint(files)+` | xargs touch`, path); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	shell := m.shell()
+	m.prints(shell, [][2]string{{attaching("data"), ""}})
+	out, code := shell.run(20*time.Minute, "ls -l /tmp/data/crowd 2>&1 >/dev/null | head -1; ls -f /tmp/data/crowd | wc -l")
+	t.Logf("the guest says of the crowd: %d: %s", code, out)
+	m.prints(shell, [][2]string{
+		{"echo 3 >/proc/sys/vm/drop_caches; cat /tmp/data/file", "there"},
+		{"stat -c %F /tmp/data/crowd/f77", "regular empty file"},
+	})
+	for _, s := range m.pod().Status.InitContainerStatuses {
+		if s.RestartCount != 0 {
+			t.Errorf("container %s: %+v", s.Name, s)
+		}
+	}
+	began := time.Now()
+	m.asks(stopIt(first))
+	m.is(v1.VirtualMachineStatusStopped)
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("the stop took %v", took)
+	}
+}
+
+// TestMigrationFilesystems: a guest moves while it writes to a claim of both nodes, with a file that stays open, and has a ConfigMap's files.
+func TestMigrationFilesystems(t *testing.T) {
+	newSecondNode(t)
+	c := claims{t, namespace(t)}
+	folder := fmt.Sprintf("/tmp/e2e-shared-%d", time.Now().UnixNano()) // the machine's, and so every node's
+	if out, err := onNode(`mkdir -m 2777 "$1" && chgrp 107 "$1"`, folder); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { onNode(`rm -rf --one-file-system "$1"`, folder) })
+	c.sharedVolume("data", "Filesystem", "64Mi", folder, corev1.ReadWriteMany)
+	c.sharedClaim("data", "Filesystem", "64Mi", corev1.ReadWriteMany)
+	hold(t, c.namespace, object(t, "ConfigMap", "settings", map[string]string{"greeting": "hello"}))
+	m := createVM(t, c.namespace, "shares", v1.RunStrategyAlways, offline, sharing(onlyClaim("data", false)), sharing(settings()))
+	m.runs("")
+	shell := m.shell()
+	m.prints(shell, [][2]string{
+		{attaching("data", "settings"), ""},
+		{"cat /tmp/settings/greeting", "hello"},
+		{"(exec 9>/tmp/data/open; i=0; while :; do i=$((i+1)); echo $i >&9; echo $i >/tmp/data/now; usleep 20000; done) >/dev/null 2>&1 & echo begun", "begun"},
+	})
+	m.canMove()
+	for i := range 2 {
+		source := m.get().Status.NodeName
+		m.migrate(fmt.Sprintf("move-%d", i), nil).ends(v1.MigrationSucceeded)
+		if target := m.get().Status.NodeName; target == source {
+			t.Fatalf("the guest is on %s still", target)
+		}
+		shell = m.shell()
+		before := m.in(shell, "tail -n 1 /tmp/data/open")
+		m.prints(shell, [][2]string{{"for i in $(seq 60); do [ $(tail -n 1 /tmp/data/open) -gt " + before + " ] && echo goes on && break; usleep 500000; done", "goes on"}})
+	}
+	m.prints(shell, [][2]string{{"cat /tmp/settings/greeting", "hello"}})
+	// Each number is there once, in order: no write was lost, and none came twice.
+	if out, err := onNode(`n=$(wc -l <"$1/open"); head -n $n "$1/open" | head -n 1000000 | awk '$1 != NR {print "line", NR, "is", $1; exit}'`, folder); err != nil || strings.TrimSpace(out) != "" {
+		t.Errorf("the file that was open: %q (%v)", out, err)
+	}
 }
