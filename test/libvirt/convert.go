@@ -42,7 +42,7 @@ func Of(m *qemuargs.Machine, emulator string) (Domain, error) {
 		d.MaxMemory = &MaxMemory{Unit: "b", Value: m.Memory.MaxBytes}
 	}
 	if m.HugePageBytes != 0 {
-		d.Backing = &Backing{Pages: []Page{{Size: m.HugePageBytes, Unit: "b"}}, Source: &Source{"memfd"}}
+		d.Backing = &Backing{Huge: &HugePages{[]Page{{Size: m.HugePageBytes, Unit: "b"}}}, Source: &Source{"memfd"}}
 	}
 	d.Backing = d.Backing.shared(m)
 	if c := m.CPU; c.MaxSockets != 0 {

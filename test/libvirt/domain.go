@@ -40,10 +40,15 @@ type MaxMemory struct {
 
 // Backing is what the guest's memory is of.
 type Backing struct {
-	Pages      []Page  `xml:"hugepages>page"`
-	Source     *Source `xml:"source"`
-	Access     *Mode   `xml:"access"`
-	Allocation *Mode   `xml:"allocation"`
+	Huge       *HugePages `xml:"hugepages"`
+	Source     *Source    `xml:"source"`
+	Access     *Mode      `xml:"access"`
+	Allocation *Mode      `xml:"allocation"`
+}
+
+// HugePages are the sizes of huge pages.
+type HugePages struct {
+	Pages []Page `xml:"page"`
 }
 
 // Page is the size of huge pages.
