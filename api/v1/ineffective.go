@@ -86,7 +86,7 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "configuration.selinuxLauncherType", why: "there is no SELinux policy of ours; a launcher pod has the container runtime's type"},
 	{path: "configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile", why: "KubeVirt's virt-handler installs kubevirt/kubevirt.json, and nobody does here; the launcher pods keep the container runtime's profile",
 		asHere: harmless{allBut: kubeVirtsProfile}},
-	{path: "configuration.supportContainerResources", why: "a launcher pod has one container"},
+	{path: "configuration.supportContainerResources", why: "docs/machine.md and docs/storage.md say what a launcher pod's containers book"},
 	{path: "configuration.supportedGuestAgentVersions", why: "every version of the guest agent is supported; a command that the agent lacks is refused"},
 	{path: "configuration.memBalloonStatsPeriod", why: "the balloon is asked when somebody reads the metrics"},
 	{path: "configuration.permittedHostDevices", why: "a VirtualMachineInstance with hostDevices or gpus is refused"},

@@ -22,8 +22,8 @@ import (
 const (
 	// filesystemMemory is booked for virtiofsd: 6 MiB of its own, and what the kernel keeps for each file that the guest knows.
 	filesystemMemory = 80 * mib
-	// filesystemRoom is what virtiofsd may take of memory beside the guest's: each of the files that the guest knows takes about 1.8 KiB of
-	// the kernel's memory, and virtiofsd 0.3 KiB.
+	// filesystemRoom is what virtiofsd may take of memory beside the guest's: for each file that the guest knows, reckoned as 2 KiB of
+	// the kernel's memory and virtiofsd's.
 	filesystemRoom = 256 * mib
 	// filesystemFiles is how many files of a file system the guest may know at a time: virtiofsd keeps each open.
 	filesystemFiles = 65536

@@ -49,9 +49,13 @@ func imagesOf(vmi *v1.VirtualMachineInstance) []image {
 // checkDisks says which of a VMI's volumes cannot be had, and which flags are for none of them.
 func (o Options) checkDisks(vmi *v1.VirtualMachineInstance) (errs field.ErrorList, unused []error) {
 	claims := map[string]bool{}
+	for i := range vmi.Spec.Domain.Devices.Filesystems {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "domain", "devices", "filesystems").Index(i), "a container of the pod serves it, and there is no pod here; take it out, or make the volume a disk"))
+	}
 	for i, v := range vmi.Spec.Volumes {
 		path := field.NewPath("spec", "volumes").Index(i)
 		switch {
+		case vmi.Spec.IsFilesystem(v.Name):
 		case v.HostDisk != nil:
 			errs = append(errs, field.Forbidden(path.Child("hostDisk"), "a hostDisk is a file of a cluster's node, and there is no cluster here"))
 		case v.Claim() != nil && o.Volumes[v.Name] == "":
