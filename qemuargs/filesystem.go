@@ -18,7 +18,7 @@ func FileSystemID(name string) string { return "fs-" + name }
 type fileSystemProps struct {
 	Driver  string `json:"driver" rule:"a virtio file system"`
 	ID      string `json:"id" from:"name"`
-	Chardev string `json:"chardev" rule:"virtiofsd is at the other end"`
+	Chardev string `json:"chardev" from:"name" rule:"virtiofsd is at the other end"`
 	Tag     string `json:"tag" from:"name"`
 	Queue   int    `json:"queue-size" from:"queueSize"`
 	pciPlace
@@ -27,8 +27,14 @@ type fileSystemProps struct {
 // args are the file system's; file is the descriptor of the connection to virtiofsd.
 func (f FileSystem) args(file int) []Arg {
 	of, chardev := Part{Field: "fileSystems", Name: f.Name}, "chr-"+FileSystemID(f.Name)
+	connection := socket(chardev, file)
+	for i := range connection {
+		if connection[i].Key == "id" {
+			connection[i].From = "name"
+		}
+	}
 	return []Arg{
-		{Flag: "-chardev", Value: socket(chardev, file), Of: of},
+		{Flag: "-chardev", Value: connection, Of: of},
 		{Flag: "-device", Value: fileSystemProps{Driver: "vhost-user-fs-pci", ID: FileSystemID(f.Name), Chardev: chardev, Tag: f.Name, Queue: f.QueueSize, pciPlace: f.PCI.place()}, Of: of},
 	}
 }

@@ -1,17 +1,17 @@
 package qemuargs
 
 type memoryProps struct {
-	QOMType string `json:"qom-type" from:"hugePageBytes,fileSystems" rule:"memory of QEMU's own process"`
+	QOMType string `json:"qom-type" from:"hugePageBytes" rule:"memory of QEMU's own process"`
 	ID      string `json:"id" rule:"the name that migration knows"`
 	Size    int64  `json:"size" from:"memoryBytes"`
 }
 
 // sharedMemoryProps is memory that the programs beside QEMU can map too: a file in memory that has no name.
 type sharedMemoryProps struct {
-	QOMType  string `json:"qom-type" from:"hugePageBytes,fileSystems" rule:"memory of QEMU's own process, of a kind that other programs can map"`
+	QOMType  string `json:"qom-type" from:"hugePageBytes" rule:"memory of QEMU's own process, of a kind that other programs can map"`
 	ID       string `json:"id" rule:"the name that migration knows"`
 	Size     int64  `json:"size" from:"memoryBytes"`
-	Share    bool   `json:"share" from:"fileSystems" rule:"virtiofsd reads and writes the guest's memory"`
+	Share    bool   `json:"share" rule:"virtiofsd reads and writes the guest's memory"`
 	Prealloc bool   `json:"prealloc,omitempty" from:"preallocMemory" rule:"QEMU takes all pages at its start, so that they are its own container's"`
 }
 
@@ -21,7 +21,7 @@ type hugeMemoryProps struct {
 	QOMType  string `json:"qom-type" from:"hugePageBytes" rule:"memory of QEMU's own process, of a kind that can be of huge pages"`
 	ID       string `json:"id" rule:"the name that migration knows"`
 	Size     int64  `json:"size" from:"memoryBytes"`
-	Share    bool   `json:"share,omitempty" from:"fileSystems" rule:"virtiofsd reads and writes the guest's memory"`
+	Share    bool   `json:"share,omitempty" rule:"virtiofsd reads and writes the guest's memory"`
 	Huge     bool   `json:"hugetlb" from:"hugePageBytes" rule:"the memory is huge pages"`
 	Page     int64  `json:"hugetlbsize" from:"hugePageBytes"`
 	Prealloc bool   `json:"prealloc" from:"hugePageBytes" rule:"QEMU takes all pages at its start: where one is missing it ends with an error, and the guest is not killed later"`
@@ -30,7 +30,7 @@ type hugeMemoryProps struct {
 // ram is the memory backend of the guest's RAM.
 func (m *Machine) ram() Arg {
 	const memfd = "memory-backend-memfd"
-	arg := Arg{Flag: "-object", From: "memoryBytes,hugePageBytes,fileSystems"}
+	arg := Arg{Flag: "-object", From: "memoryBytes,hugePageBytes"}
 	shared := len(m.FileSystems) > 0
 	switch {
 	case m.HugePageBytes != 0:

@@ -17,6 +17,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 func TestMain(m *testing.M) { golden.Main(m, "testdata/*/*.golden.yaml") }
@@ -113,6 +114,13 @@ func TestPodMounts(t *testing.T) {
 			}
 			volumes[m.Name]++
 			paths[m.MountPath] = true
+		}
+		for _, c := range spec.InitContainers {
+			for _, m := range c.VolumeMounts {
+				if m.MountPath != layout.FileSystemSocketDir { // the launcher's container has it too
+					volumes[m.Name]++
+				}
+			}
 		}
 		for _, d := range spec.Containers[0].VolumeDevices {
 			if _, ok := volumes[d.Name]; !ok || paths[d.DevicePath] {

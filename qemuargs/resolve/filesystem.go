@@ -19,13 +19,13 @@ func fileSystems(domain *v1.DomainSpec, host Host, m *qemuargs.Machine, slots *a
 		by.add("name", ".name", "")
 		by.add("queueSize", "", "as in KubeVirt")
 		by.add("socket", ".name", "where the file system's container listens")
-		by.add("pci", interfaces+"[*].model "+diskList+"[*].disk.bus "+fileSystemList+"[..].name "+pinFields, "the next port for PCI Express devices: interfaces come first, then disks, then file systems")
+		by.add("pci", interfaces+"[*].model "+diskList+"[*].disk.bus "+pinFields, "the next port for PCI Express devices: interfaces come first, then disks, then file systems")
 		m.FileSystems = append(m.FileSystems, qemuargs.FileSystem{Name: f.Name, QueueSize: fileSystemQueue,
 			Socket: layout.Below(host.Root, layout.FileSystemSocket(f.Name)), PCI: slots.plug()})
 	}
 	why.add("fileSystems", fileSystemList, "")
 	// The kernel books a page of shared memory on the container that touches it first, and virtiofsd's container has little memory of its own where
 	// each container has a limit (controllers/vmi).
-	why.add("preallocMemory", fileSystemList+" spec.domain.cpu.dedicatedCpuPlacement spec.domain.memory.hugepages.pageSize", "QEMU takes the memory of a guest with file systems and CPUs of its own at its start; it always does so with huge pages")
+	why.add("preallocMemory", "spec.domain.cpu.dedicatedCpuPlacement spec.domain.memory.hugepages.pageSize", "QEMU takes the memory of a guest with file systems and CPUs of its own at its start; it always does so with huge pages")
 	m.PreallocMemory = len(m.FileSystems) > 0 && domain.CPU.Dedicated() && m.HugePageBytes == 0
 }
