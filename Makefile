@@ -85,7 +85,7 @@ FAMILIES := TestDualStack TestIPv6Only TestIPv6OnlyDHCP TestMigrationDualStack
 # TestUEFI, TestRunTPM and the launcher's tests hold the same in make test, each with a shorter boot.
 FIRMWARE := TestSecureBoot TestTPM TestTPMPersistent TestUEFIPersistent
 # What needs kubelets that give pods CPUs of their own.
-OWN_CPUS := TestDedicatedCPUs
+OWN_CPUS := TestDedicatedCPUs TestRealtime
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
@@ -132,7 +132,7 @@ e2e-firmware: packages cluster images ## the end-to-end tests of secure boot, TP
 	KUBEQEMU_E2E_CLUSTER=firmware $(call run_e2e_long,$(FIRMWARE))
 
 .PHONY: e2e-own-cpus
-e2e-own-cpus: packages cluster images ## the end-to-end test of guests with CPUs of their own, which needs two CPUs (3 minutes)
+e2e-own-cpus: packages cluster images ## the end-to-end tests of guests with CPUs of their own, which need two CPUs and 160 MiB of huge pages (4 minutes)
 	KUBEQEMU_E2E_CLUSTER=cpus KUBEQEMU_E2E_OWN_CPUS=1 $(call run_e2e_long,$(OWN_CPUS))
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.

@@ -3,24 +3,21 @@ package launcher
 import (
 	"context"
 	"fmt"
-	"os"
+	"slices"
 
 	"github.com/kubeqemu/kubeqemu/launcher/pinning"
+	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// dedicate decides where the threads of a guest with dedicated CPUs run. In its pod the launcher itself makes room for the guest before
-// QEMU starts: QEMU's threads begin where the launcher's are.
+// dedicate decides where the threads of a guest with dedicated CPUs run. The launcher itself makes room for the guest before QEMU starts.
 func (l *launcher) dedicate() (*pinning.Plan, error) {
 	asked := l.start.DedicatedCPUs
 	if asked == nil {
 		return nil, nil
 	}
-	own := l.HostCPUs
-	if own == nil {
-		own = pinning.Own
-	}
-	cpus, err := own()
+	cpus, err := l.ownCPUs()
 	if err != nil {
 		return nil, err
 	}
@@ -29,10 +26,45 @@ func (l *launcher) dedicate() (*pinning.Plan, error) {
 		return nil, err
 	}
 	l.Log.Info("dedicated CPUs", "guest", plan.VCPUs, "others", plan.Others)
-	if os.Getpid() != 1 {
-		return plan, nil // a test's process is not the launcher's alone
+	l.changeMachine(func(m *qemuargs.Machine) { m.NUMA = takenNear(m.NUMA, plan) })
+	if l.PID == 0 {
+		return plan, nil
 	}
-	return plan, pinning.PlaceAll(os.Getpid(), plan.Others, nil)
+	return plan, pinning.PlaceAll(l.PID, plan.Others, nil)
+}
+
+// takenNear has QEMU take each node's pages on the node's own CPUs. A guest that comes from another host brings that host's CPUs along.
+func takenNear(nodes []qemuargs.NUMANode, plan *pinning.Plan) []qemuargs.NUMANode {
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		nodes[i].TakenOn = plan.Near(nodes[i].FirstCPU, nodes[i].CPUs)
+	}
+	return nodes
+}
+
+// startQEMU starts QEMU on all of the guest's CPUs: QEMU takes huge pages before the guest runs, with as many threads as the guest has CPUs. Once it
+// answers, pin gives its threads their places.
+func (l *launcher) startQEMU() (q *process.QEMU, err error) {
+	start := func() error {
+		q, err = process.StartQEMU(l.QEMU, &l.start.Machine, l.start.Incoming, l.files, l.stderr)
+		return err
+	}
+	if l.cpus == nil {
+		err = start()
+		return q, err
+	}
+	if err = pinning.On(l.cpus.All(), start); err != nil && q != nil {
+		q.End()
+	}
+	return q, err
+}
+
+// ownCPUs are those that the launcher may run on.
+func (l *launcher) ownCPUs() ([]pinning.CPU, error) {
+	if l.HostCPUs != nil {
+		return l.HostCPUs()
+	}
+	return pinning.Own()
 }
 
 // pin places the threads of a QEMU whose guest does not run yet.

@@ -3,12 +3,15 @@ package launcher
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/pinning"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // onItsOwn gives the guest dedicated CPUs.
@@ -129,4 +132,63 @@ func TestDedicatedCPUsMissing(t *testing.T) {
 			v.expectEnd(control.ReasonStartFailed, tt.says)
 		})
 	}
+}
+
+// TestOwnThreads: before QEMU starts, the threads of the launcher's process go to the CPU that is isolated for them. Another process stands for the
+// launcher's here, because this one is the test's.
+func TestOwnThreads(t *testing.T) {
+	t.Parallel()
+	sleep := exec.Command("sleep", "600")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sleep.Process.Kill(); sleep.Wait() })
+	cpus := own(t, 2)
+	both, _ := cpus()
+	v := launch(t, func(c *Config) { c.HostCPUs, c.PID = cpus, sleep.Process.Pid })
+	if before := v.allowed(sleep.Process.Pid)["sleep"]; len(before) != 1 || before[0] == pinning.List([]int{both[1].ID}) {
+		t.Fatalf("the process may run on %v from the start on: nothing is tested", before)
+	}
+	v.onItsOwn(true)
+	v.boot()
+	if got, want := v.allowed(sleep.Process.Pid)["sleep"], pinning.List([]int{both[1].ID}); len(got) != 1 || got[0] != want {
+		t.Errorf("the launcher's threads may run on %v, want %s", got, want)
+	}
+}
+
+// TestNUMA: the guest has its nodes, QEMU has taken all of their pages, each node's on the CPUs of that node, and so again where the guest moves to: with
+// the same nodes, although all CPUs are of one node there.
+func TestNUMA(t *testing.T) {
+	cpus := own(t, 2)
+	both, _ := cpus()
+	apart := []pinning.CPU{{ID: both[0].ID}, {ID: both[1].ID, Node: 1}}
+	m := &move{source: launch(t, func(c *Config) { c.HostCPUs = func() ([]pinning.CPU, error) { return apart, nil } })}
+	machine := &m.source.request.Machine
+	machine.CPU.Sockets, machine.CPU.Cores, machine.CPU.Threads = 2, 1, 1
+	half := machine.MemoryBytes / 2
+	machine.NUMA = []qemuargs.NUMANode{{ID: "0", CPUs: 1, MemoryBytes: half, TakenOn: []int{900}}, {ID: "1", FirstCPU: 1, CPUs: 1, MemoryBytes: machine.MemoryBytes - half}}
+	m.source.onItsOwn(false)
+	m.source.onHugePages(2)
+	report := m.source.boot()
+	if got := m.source.hugeMemory(report.QEMUPID); got != machine.MemoryBytes {
+		t.Errorf("%d bytes of QEMU are huge pages, want the guest's %d", got, machine.MemoryBytes)
+	}
+	for i, n := range report.Machine.NUMA {
+		if want := []int{both[i].ID}; !slices.Equal(n.TakenOn, want) {
+			t.Errorf("node %d takes its pages on CPUs %v, want %v", i, n.TakenOn, want)
+		}
+	}
+	m.target = launch(t, func(c *Config) { c.HostCPUs = cpus })
+	m.target.request.Machine = *report.Machine
+	m.target.request.Machine.NUMA[0].TakenOn = []int{901} // of the other host
+	m.target.onItsOwn(false)
+	m.receive()
+	m.begin(limits)
+	m.target.until(control.StateReceived)
+	m.source.until(control.StateMoved)
+	nodes := m.target.state().Machine.NUMA
+	if len(nodes) != 2 || nodes[0].TakenOn != nil || nodes[1].TakenOn != nil {
+		t.Errorf("at the target the nodes are %v", nodes)
+	}
+	m.released()
 }

@@ -54,6 +54,9 @@ type Config struct {
 	DiskPatience time.Duration
 	// HostCPUs are the CPUs that the launcher may run on. Nil: as the kernel says.
 	HostCPUs func() ([]pinning.CPU, error)
+	// PID is the process whose threads make room for a guest with dedicated CPUs: the launcher's own. 0: none does, because the process
+	// is not the launcher's alone.
+	PID int
 	// Stdout gets what the guest writes to its serial port; QEMU's own
 	// messages go to Stderr.
 	Stdout, Stderr *os.File

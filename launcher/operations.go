@@ -11,6 +11,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/pinning"
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 )
 
@@ -210,8 +211,20 @@ func (l *launcher) inspect(m *link.Command) (work, error) {
 	if len(request.ConfigVolumes) > 0 && l.start != nil {
 		return nil, errors.New("inspect: the disks of config volumes were made for the machine, and stay as they are")
 	}
-	folders := l.Folders
-	return func(context.Context) (answer, error) { return answer{result: folders.Inspect(request)}, nil }, nil
+	folders, cpus := l.Folders, l.ownCPUs
+	return func(context.Context) (answer, error) {
+		reply := folders.Inspect(request)
+		if request.CPUs {
+			own, err := cpus()
+			if err != nil {
+				return answer{}, err
+			}
+			for _, c := range pinning.Sorted(own) {
+				reply.CPUNodes = append(reply.CPUNodes, c.Node)
+			}
+		}
+		return answer{result: reply}, nil
+	}, nil
 }
 
 func (l *launcher) shutdown(ctx context.Context, m *link.Command) {

@@ -17,7 +17,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/pinning"
 	"github.com/kubeqemu/kubeqemu/launcher/podlog"
-	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/launcher/serial"
 	"github.com/kubeqemu/kubeqemu/launcher/stats"
@@ -123,7 +122,7 @@ func (l *launcher) exec(ctx context.Context) error {
 	if err := l.startTPM(ctx); err != nil {
 		return err
 	}
-	q, err := process.StartQEMU(l.QEMU, &l.start.Machine, l.start.Incoming, l.files, l.stderr)
+	q, err := l.startQEMU()
 	if err != nil {
 		return err
 	}

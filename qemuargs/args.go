@@ -133,12 +133,14 @@ func (m *Machine) platform() []Arg {
 		{Flag: "-accel", Value: m.accel(), From: "accelerator"},
 		{Flag: "-cpu", Value: m.CPU.model(), Of: Part{Field: "cpu"}},
 		{Flag: "-m", Value: m.memory(), From: "memoryBytes"},
-		m.ram(),
+	}
+	args = append(args, m.ram()...)
+	args = append(args, []Arg{
 		{Flag: "-overcommit", Value: "mem-lock=off", Rule: "QEMU does not lock the guest's memory: the guest takes it as it uses it"},
 		{Flag: "-smp", Value: m.CPU.smp(), Of: Part{Field: "cpu"}},
 		{Flag: "-uuid", Value: m.UUID, From: "uuid"},
 		{Flag: "-smbios", Value: m.SMBIOS.options(m.UUID), Of: Part{Field: "smbios"}},
-	}
+	}...)
 	args = append(args, m.Chassis.args()...)
 	for _, t := range m.ACPITables {
 		args = append(args, t.args()...)

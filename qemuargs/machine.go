@@ -60,6 +60,8 @@ type Machine struct {
 	HugePageBytes int64 `json:"hugePageBytes,omitempty"`
 	// PreallocMemory: QEMU takes all of a guest's memory that it shares with other programs at its start.
 	PreallocMemory bool `json:"preallocMemory,omitempty"`
+	// NUMA are the guest's NUMA nodes, with all of its memory; none for a guest that sees no nodes.
+	NUMA []NUMANode `json:"numa,omitempty"`
 	// Memory, if set, has places for more memory.
 	Memory  *MemoryPlaces `json:"memory,omitempty"`
 	SMBIOS  SMBIOS        `json:"smbios"`

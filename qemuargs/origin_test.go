@@ -139,6 +139,9 @@ func changes(path string, v reflect.Value) []change {
 			return []change{becomes(reflect.Zero(v.Type()))}
 		}
 		var out []change
+		if path == "numa" && v.Len() > 0 { // the whole memory is one object without nodes
+			out = append(out, becomes(reflect.Zero(v.Type())))
+		}
 		for i := range v.Len() {
 			out = append(out, changes(path+"["+entryName(v.Index(i))+"]", v.Index(i))...)
 		}

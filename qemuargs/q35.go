@@ -21,7 +21,9 @@ func (m *Machine) board() Options {
 		{Key: "vmport", Value: "off", Rule: "no I/O port of VMware's"},
 		{Key: "dump-guest-core", Value: "off", Rule: "the guest's memory is not in QEMU's core files"},
 		{Key: "acpi", Value: acpi, From: "noACPI"},
-		{Key: "memory-backend", Value: ramID, Rule: "the guest's memory is the object of this name"},
+	}
+	if len(m.NUMA) == 0 { // with NUMA nodes, each names its own
+		o = append(o, Option{Key: "memory-backend", Value: ramID, From: "numa", Rule: "the guest's memory is the object of this name"})
 	}
 	for _, off := range []struct {
 		name, from string

@@ -27,11 +27,22 @@ type hugeMemoryProps struct {
 	Prealloc bool   `json:"prealloc" from:"hugePageBytes" rule:"QEMU takes all pages at its start: where one is missing it ends with an error, and the guest is not killed later"`
 }
 
-// ram is the memory backend of the guest's RAM.
-func (m *Machine) ram() Arg {
-	const memfd = "memory-backend-memfd"
-	arg := Arg{Flag: "-object", From: "memoryBytes,hugePageBytes"}
+// ram is the memory backend of the guest's RAM, or of each of its NUMA nodes.
+func (m *Machine) ram() []Arg {
 	shared := len(m.FileSystems) > 0
+	var args []Arg
+	for _, n := range m.NUMA {
+		args = append(args, n.args(m.HugePageBytes, shared)...)
+	}
+	if len(args) == 0 {
+		args = append(args, m.wholeRAM(shared))
+	}
+	return args
+}
+
+func (m *Machine) wholeRAM(shared bool) Arg {
+	const memfd = "memory-backend-memfd"
+	arg := Arg{Flag: "-object", From: "memoryBytes,hugePageBytes,numa"}
 	switch {
 	case m.HugePageBytes != 0:
 		arg.Value = hugeMemoryProps{QOMType: memfd, ID: ramID, Size: m.MemoryBytes, Share: shared, Huge: true, Page: m.HugePageBytes, Prealloc: true}

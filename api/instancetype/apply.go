@@ -54,6 +54,8 @@ func conflicts(size *v1beta1.VirtualMachineInstancetypeSpec, vmi *v1.VirtualMach
 		conflict(cpu.Model != "" && size.CPU.Model != "", domain.Child("cpu", "model"))
 		conflict(cpu.DedicatedCPUPlacement && size.CPU.DedicatedCPUPlacement != nil, domain.Child("cpu", "dedicatedCpuPlacement"))
 		conflict(cpu.IsolateEmulatorThread && size.CPU.IsolateEmulatorThread != nil, domain.Child("cpu", "isolateEmulatorThread"))
+		conflict(cpu.NUMA != nil && size.CPU.NUMA != nil, domain.Child("cpu", "numa"))
+		conflict(cpu.Realtime != nil && size.CPU.Realtime != nil, domain.Child("cpu", "realtime"))
 		conflict(cpu.MaxSockets != 0 && size.CPU.MaxSockets != 0, domain.Child("cpu", "maxSockets"))
 	}
 	if memory := spec.Domain.Memory; memory != nil {
@@ -94,6 +96,12 @@ func applySize(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1
 	errs := spread(size.CPU.Guest, preference, spec.Domain.CPU)
 	if size.CPU.DedicatedCPUPlacement != nil {
 		spec.Domain.CPU.DedicatedCPUPlacement = *size.CPU.DedicatedCPUPlacement
+	}
+	if size.CPU.NUMA != nil {
+		spec.Domain.CPU.NUMA = size.CPU.NUMA.DeepCopy()
+	}
+	if size.CPU.Realtime != nil {
+		spec.Domain.CPU.Realtime = size.CPU.Realtime.DeepCopy()
 	}
 	if size.CPU.IsolateEmulatorThread != nil {
 		spec.Domain.CPU.IsolateEmulatorThread = *size.CPU.IsolateEmulatorThread

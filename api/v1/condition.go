@@ -38,6 +38,10 @@ const (
 	// ConditionFilesystemFailed: the program that serves one of the guest's file systems has ended, and the
 	// file system does not answer until the VirtualMachineInstance starts anew.
 	ConditionFilesystemFailed ConditionType = "FilesystemFailed"
+	// ConditionRealtime says whether the threads of the guest's CPUs have the real-time scheduler that the spec asks for. It is our own.
+	ConditionRealtime ConditionType = "Realtime"
+	// ConditionNUMAMemoryUnbound is True for a guest that sees NUMA nodes: its memory is near them, but not bound to them. It is our own.
+	ConditionNUMAMemoryUnbound ConditionType = "NUMAMemoryUnbound"
 	// ConditionProvisioning: a disk is being filled, and the VMI waits for it.
 	ConditionProvisioning ConditionType = "Provisioning"
 )

@@ -14,6 +14,10 @@ const (
 	OldCPUManagerLabel = "cpumanager"
 )
 
+// RealtimeLabel is KubeVirt's label of nodes on which real-time threads may run without end (kernel.sched_rt_runtime_us is -1). A pod whose guest has
+// the real-time scheduler selects it.
+const RealtimeLabel = "kubevirt.io/realtime"
+
 // Dedicated says whether the guest has CPUs of the node to itself.
 func (c *CPU) Dedicated() bool { return c != nil && c.DedicatedCPUPlacement }
 

@@ -118,12 +118,12 @@ type CPU struct {
 	// IsolateEmulatorThread gives QEMU's other threads one more CPU of the node. It needs DedicatedCPUPlacement. Default: false.
 	// +optional
 	IsolateEmulatorThread bool `json:"isolateEmulatorThread,omitempty"`
-	// NUMA is refused: not supported yet.
+	// NUMA topology of the guest.
 	// +optional
-	NUMA *Unsupported `json:"numa,omitempty"`
-	// Realtime is refused: not supported yet.
+	NUMA *NUMA `json:"numa,omitempty"`
+	// Realtime scheduling of the guest's CPUs.
 	// +optional
-	Realtime *Unsupported `json:"realtime,omitempty"`
+	Realtime *Realtime `json:"realtime,omitempty"`
 }
 
 // VCPUs is the number of the guest's CPUs.

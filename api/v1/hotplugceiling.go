@@ -2,6 +2,7 @@ package v1
 
 import (
 	"fmt"
+	"math/bits"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -13,12 +14,26 @@ const (
 	memoryBlock      = int64(2) << 20
 )
 
+// maxAPICID is the last number by which an interrupt finds a CPU without the host's help.
+const maxAPICID = 254
+
+// apicSockets is how many sockets a machine can have: each level of a CPU's APIC ID takes whole bits, so that sockets of 3 cores have the numbers of 4.
+func (c *CPU) apicSockets() uint32 {
+	threadBits, coreBits := bits.Len32(max(c.Threads, 1)-1), bits.Len32(max(c.Cores, 1)-1)
+	last := uint64(max(c.Cores, 1)-1)<<threadBits + uint64(max(c.Threads, 1)-1) // of a socket
+	if last > maxAPICID {
+		return 1
+	}
+	return uint32((maxAPICID-last)>>(threadBits+coreBits)) + 1
+}
+
 // LimitMaxSockets makes MaxSockets as large as a machine can have it. An instancetype does not know how a preference lays out its
 // CPUs: 32 sockets of one core each are 32 sockets of 32 cores each with a preference for cores.
 func (c *CPU) LimitMaxSockets() {
 	if perSocket := uint64(c.Cores) * uint64(c.Threads); perSocket > 0 && uint64(c.MaxSockets)*perSocket > maxVCPUs {
 		c.MaxSockets = max(c.Sockets, uint32(maxVCPUs/perSocket))
 	}
+	c.MaxSockets = min(c.MaxSockets, max(c.Sockets, c.apicSockets()))
 }
 
 // validateCeiling returns what is wrong with cpu.maxSockets and memory.maxGuest, the most that a guest can grow to.
@@ -31,6 +46,8 @@ func validateCeiling(d *DomainSpec, path *field.Path) field.ErrorList {
 		}
 		if n := float64(c.Cores) * float64(c.MaxSockets) * float64(c.Threads); n > maxVCPUs {
 			errs = append(errs, field.Invalid(at, c.MaxSockets, fmt.Sprintf("cores × maxSockets × threads must be at most %d", maxVCPUs)))
+		} else if most := max(c.Sockets, c.apicSockets()); c.MaxSockets > most {
+			errs = append(errs, field.Invalid(at, c.MaxSockets, fmt.Sprintf("must be at most %d with sockets of %d cores × %d threads, whose APIC IDs take whole bits", most, c.Cores, c.Threads)))
 		}
 	}
 	if d.Memory.MaxGuest == nil {

@@ -68,6 +68,11 @@ const (
 	ReasonPausedIOError = "PausedIOError"
 	// ReasonTCG is the reason of SoftwareEmulation.
 	ReasonTCG = "TCG"
+	// ReasonScheduled and ReasonNotScheduled are the reasons of Realtime.
+	ReasonScheduled    = "Scheduled"
+	ReasonNotScheduled = "Refused"
+	// ReasonFirstTouch is the reason of NUMAMemoryUnbound.
+	ReasonFirstTouch = "FirstTouch"
 	// ReasonTPMEmulatorEnded is the reason of TPMFailed.
 	ReasonTPMEmulatorEnded = "TPMEmulatorEnded"
 )

@@ -12,10 +12,9 @@ type ReservedOverhead struct {
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
 	AddedOverhead *resource.Quantity `json:"addedOverhead,omitempty"`
-	// MemLock says whether QEMU locks its memory. Required is refused: no device that a guest can have here locks memory.
+	// MemLock says whether QEMU may lock its memory: Required raises the limit of QEMU's process (RLIMIT_MEMLOCK) to what the pod books.
 	// +optional
 	// +kubebuilder:validation:Enum=Required;NotRequired
-	// +kubebuilder:validation:XValidation:rule="self != 'Required'",message="not supported yet: no device that a guest can have here locks memory"
 	MemLock MemLock `json:"memLock,omitempty"`
 }
 
@@ -36,6 +35,11 @@ func (m *Memory) AddedOverhead() int64 {
 	return m.ReservedOverhead.AddedOverhead.Value()
 }
 
+// LocksMemory says whether QEMU may lock all of its memory.
+func (m *Memory) LocksMemory() bool {
+	return m != nil && m.ReservedOverhead != nil && m.ReservedOverhead.MemLock == MemLockRequired
+}
+
 func validateReservedOverhead(m *Memory, path *field.Path) field.ErrorList {
 	if m.ReservedOverhead == nil {
 		return nil
@@ -46,9 +50,7 @@ func validateReservedOverhead(m *Memory, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("addedOverhead"), m.ReservedOverhead.AddedOverhead.String(), "must be between 0 and 64Ti"))
 	}
 	switch m.ReservedOverhead.MemLock {
-	case "", MemLockNotRequired:
-	case MemLockRequired:
-		errs = append(errs, field.Forbidden(path.Child("memLock"), notSupported+": no device that a guest can have here locks memory"))
+	case "", MemLockNotRequired, MemLockRequired:
 	default:
 		errs = append(errs, field.NotSupported(path.Child("memLock"), m.ReservedOverhead.MemLock, []MemLock{MemLockRequired, MemLockNotRequired}))
 	}

@@ -61,6 +61,7 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	errs = append(errs, validateMemory(&spec.Domain, domain)...)
 	errs = append(errs, validateCPU(&spec.Domain, domain)...)
 	errs = append(errs, validateDedicated(&spec.Domain, domain)...)
+	errs = append(errs, validateNUMA(&spec.Domain, domain)...)
 	if spec.Domain.Memory.Guest != nil {
 		errs = append(errs, validateCeiling(&spec.Domain, domain)...)
 	}
@@ -114,6 +115,9 @@ func validateResources(d *DomainSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for name, list := range map[string]ResourceList{"requests": d.Resources.Requests, "limits": d.Resources.Limits} {
 		for resourceName, q := range list {
+			if strings.HasPrefix(string(resourceName), corev1.ResourceHugePagesPrefix) {
+				errs = append(errs, field.Forbidden(path.Child(name).Key(string(resourceName)), "the pod's huge pages are the guest's memory: set memory.hugepages.pageSize"))
+			}
 			if q.Sign() < 0 {
 				errs = append(errs, field.Invalid(path.Child(name).Key(string(resourceName)), q.String(), "must not be negative"))
 			}

@@ -31,6 +31,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/elevate"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
@@ -56,13 +57,19 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	weight := &node.Weight{Cgroups: "/sys/fs/cgroup", Self: "/proc/self/cgroup", PodUID: os.Getenv("POD_UID"), Log: mgr.GetLogger().WithName("weight")}
 	weight.Hold()
 	changed := make(chan event.GenericEvent, 1024)
-	l := &launchers{manager: mgr, options: o, acceleration: acceleration, changed: changed}
+	own := types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: os.Getenv("POD_NAME")}
+	kubelet, err := slots.DialKubelet(filepath.Join(o.kubelet, "pod-resources", "kubelet.sock"), own)
+	if err != nil {
+		return nil, err
+	}
+	l := &launchers{manager: mgr, options: o, acceleration: acceleration, changed: changed, kubelet: kubelet}
 	l.sessions = sessions.NewSet(mgr.GetLogger().WithName("sessions"), l.notify)
 	hyperV, err := kvmcheck.HasHyperV()
 	reconciler := &node.Reconciler{
 		NoHyperV: err == nil && !hyperV, // a node without KVM emulates
 		Client:   mgr.GetClient(), Live: mgr.GetAPIReader(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
 		NodeName: o.node, Chooser: acceleration, Sessions: l.sessions, Changed: changed, OpenVhostNet: netsetup.OpenVhostNet,
+		Kernel: &elevate.Kernel{CPUs: kubelet.CPUs},
 		Cluster: func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
 			return kubevirt.Configuration(ctx, mgr.GetClient())
 		},
@@ -96,6 +103,7 @@ type launchers struct {
 	sessions *sessions.Set
 	changed  chan<- event.GenericEvent
 
+	kubelet       *slots.Kubelet // whose connection lives as long as this process
 	acceleration  *accelerator.Chooser
 	configuration *accelerator.Follower
 	arrivals      *node.Arrivals
@@ -106,13 +114,8 @@ type launchers struct {
 // serve opens the slots and runs the device plugin until ctx ends.
 func (l *launchers) serve(ctx context.Context) error {
 	l.ctx = ctx
-	own := types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: os.Getenv("POD_NAME")}
-	kubelet, err := slots.DialKubelet(filepath.Join(l.options.kubelet, "pod-resources", "kubelet.sock"), own)
-	if err != nil {
-		return err
-	}
-	defer kubelet.Close()
 	defer l.sessions.Close()
+	kubelet := l.kubelet
 	log := l.manager.GetLogger().WithName("slots")
 	devices, err := slots.Open(filepath.Join(l.options.run, "slots"), kubelet, log, l.sessions)
 	if err != nil {
@@ -206,14 +209,8 @@ func (l *launchers) renewLease(ctx context.Context) error {
 	if err := l.configuration.Follow(ctx); err != nil {
 		return err
 	}
-	own := types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: os.Getenv("POD_NAME")}
-	kubelet, err := slots.DialKubelet(filepath.Join(l.options.kubelet, "pod-resources", "kubelet.sock"), own)
-	if err != nil {
-		return err
-	}
-	defer kubelet.Close()
 	writer := &node.LeaseWriter{Client: l.manager.GetClient(), Clock: clock.RealClock{}, Log: l.manager.GetLogger().WithName("lease"),
-		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: kubelet.OwnCPUs}
+		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: l.kubelet.OwnCPUs, Realtime: elevate.Unthrottled}
 	return writer.Start(ctx)
 }
 

@@ -87,7 +87,7 @@ func run(args []string) int {
 	debug.SetMemoryLimit(6 << 20)
 
 	flags := flag.NewFlagSet("run", flag.ExitOnError)
-	config := launcher.Config{DiskPatience: diskPatience, Stdout: os.Stdout, Stderr: os.Stderr}
+	config := launcher.Config{PID: os.Getpid(), DiskPatience: diskPatience, Stdout: os.Stdout, Stderr: os.Stderr}
 	flags.StringVar(&config.SlotSocket, "slot", layout.SlotSocket, "`socket` of virt-handler")
 	flags.StringVar(&config.QEMU, "qemu", layout.QEMU, "`path` of QEMU")
 	flags.StringVar(&config.QEMUVersion, "qemu-version", "", "`file` with QEMU's version, if it is not the image's QEMU; without one, QEMU is asked")

@@ -1,8 +1,11 @@
 package handover
 
 import (
+	"fmt"
+
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
 // dedicatedCPUs is nil for a guest that shares its CPUs.
@@ -11,4 +14,27 @@ func dedicatedCPUs(cpu *v1.CPU) *control.DedicatedCPUs {
 		return nil
 	}
 	return &control.DedicatedCPUs{IsolateEmulator: cpu.IsolateEmulatorThread}
+}
+
+const (
+	// maxHostCPUs and maxHostNodes are more than any pod has (CONFIG_NR_CPUS and MAX_NUMNODES of the kernel).
+	maxHostCPUs  = 8192
+	maxHostNodes = 1024
+)
+
+// takeNodes takes the NUMA nodes of the pod's CPUs. The launcher may be a tenant's: a node of which it lies is its guest's only.
+func takeNodes(host *resolve.Host, asked control.InspectRequest, reply control.InspectReply) error {
+	if !asked.CPUs {
+		return nil
+	}
+	if n := len(reply.CPUNodes); n == 0 || n > maxHostCPUs {
+		return fmt.Errorf("inspect CPUs: %w: the pod has %d", control.ErrProtocol, n)
+	}
+	for i, node := range reply.CPUNodes {
+		if node < 0 || node >= maxHostNodes || i > 0 && node < reply.CPUNodes[i-1] {
+			return fmt.Errorf("inspect CPUs: %w: node %d of CPU %d of the pod", control.ErrProtocol, node, i)
+		}
+	}
+	host.CPUNodes = reply.CPUNodes
+	return nil
 }

@@ -22,6 +22,7 @@ func Inspection(vmi *v1.VirtualMachineInstance) control.InspectRequest {
 		}
 	}
 	request.ConfigVolumes = configVolumes(vmi)
+	request.CPUs = vmi.Spec.Domain.CPU.MapsNUMA()
 	if k := vmi.KernelContainer(); k != nil {
 		request.Kernel = &control.KernelFiles{Kernel: k.KernelPath, Initrd: k.InitrdPath}
 	}
@@ -41,6 +42,9 @@ func Take(host *resolve.Host, asked control.InspectRequest, reply control.Inspec
 		return err
 	}
 	host.OverlayDirect, host.OverlayBlocks, host.AIO = reply.OverlayDirect, reply.OverlayBlocks, reply.AIO
+	if err := takeNodes(host, asked, reply); err != nil {
+		return err
+	}
 	if asked.Kernel != nil {
 		host.Kernel = reply.Kernel
 	}

@@ -51,3 +51,27 @@ func TestConfigure(t *testing.T) {
 		}
 	}
 }
+
+// TestNodes: the launcher is asked for its CPUs' nodes only if the guest sees them, and its answer is bounded.
+func TestNodes(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	if Inspection(vmi).CPUs {
+		t.Error("asked for a guest that sees no nodes")
+	}
+	vmi.Spec.Domain.CPU = &v1.CPU{NUMA: &v1.NUMA{GuestMappingPassthrough: &v1.NUMAGuestMappingPassthrough{}}}
+	asked := Inspection(vmi)
+	for _, tt := range []struct {
+		nodes []int
+		ok    bool
+	}{{[]int{0}, true}, {[]int{0, 0, 3, 1023}, true}, {nil, false}, {[]int{-1}, false}, {[]int{1024}, false}, {[]int{1, 0}, false}, {make([]int, 8193), false}} {
+		var host resolve.Host
+		err := Take(&host, asked, control.InspectReply{CPUNodes: tt.nodes})
+		if (err == nil) != tt.ok || !tt.ok && !errors.Is(err, control.ErrProtocol) || tt.ok && !reflect.DeepEqual(host.CPUNodes, tt.nodes) {
+			t.Errorf("%d nodes: %v, %v", len(tt.nodes), host.CPUNodes, err)
+		}
+	}
+	var host resolve.Host
+	if err := Take(&host, control.InspectRequest{}, control.InspectReply{CPUNodes: []int{5}}); err != nil || host.CPUNodes != nil {
+		t.Errorf("unasked: %v, %v", host.CPUNodes, err)
+	}
+}

@@ -47,6 +47,8 @@ type Reconciler struct {
 	OpenVhostNet func(queues int) ([]*os.File, error)
 	// NoHyperV: the kernel's KVM has none of Hyper-V's interfaces.
 	NoHyperV bool
+	// Kernel lets QEMUs lock memory, and gives guests the real-time scheduler. Nil gives nothing.
+	Kernel Kernel
 	// Cluster returns the cluster's configuration. Nil stands for an empty one.
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 	// Changed brings the VMIs whose launchers reported something.
@@ -142,6 +144,8 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	}
 	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
 	reportTPM(object, launcher.State(), now)
+	reportNUMA(object, now)
+	again = sooner(again, r.speed(ctx, object, launcher, now))
 	if startErr != nil {
 		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
 			Reason: v1.ReasonStartFailed, Message: control.Printable(startErr.Error(), maxMessage)}, now)

@@ -41,6 +41,8 @@ type LeaseWriter struct {
 	Sessions *sessions.Set
 	// OwnCPUs, if set, says whether the kubelet gives containers CPUs of their own.
 	OwnCPUs func(ctx context.Context) (bool, error)
+	// Realtime, if set, says whether the kernel lets real-time threads run without end.
+	Realtime func() (bool, error)
 }
 
 // Start implements manager.Runnable.
@@ -81,8 +83,15 @@ func (w *LeaseWriter) renew(ctx context.Context, choice accelerator.Choice) erro
 	return nil
 }
 
-// noteCPUs writes nothing where the kubelet does not answer: the Lease then keeps what it says.
+// noteCPUs writes nothing where the kubelet or the kernel does not answer: the Lease then keeps what it says.
 func (w *LeaseWriter) noteCPUs(ctx context.Context, lease *coordinationv1.Lease) {
+	if w.Realtime != nil {
+		if yes, err := w.Realtime(); err != nil {
+			w.Log.V(1).Info("the Lease does not say whether guests can have the real-time scheduler", "error", err.Error())
+		} else {
+			lease.Annotations[nodelabel.RealtimeKey] = strconv.FormatBool(yes)
+		}
+	}
 	if w.OwnCPUs == nil {
 		return
 	}

@@ -137,6 +137,9 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 	if len(errs) > 0 {
 		return errs.ToAggregate()
 	}
+	if err := a.Node.lockMemory(vmi, launcher); err != nil {
+		return err
+	}
 	w := a.Node.wiring(vmi, launcher.Pod.Name)
 	defer w.close()
 	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, connections, netns) }); err != nil {

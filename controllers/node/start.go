@@ -55,6 +55,12 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
 	}
+	if err := r.lockMemory(vmi, launcher); err != nil {
+		if errs := lockRefused(err); errs != nil {
+			return r.reject(ctx, launcher, errs)
+		}
+		return err
+	}
 	w := r.wiring(vmi, launcher.Pod.Name)
 	defer w.close()
 	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, connections, netns) }); err != nil {

@@ -64,7 +64,7 @@ func Trim(object any) (any, error) {
 	}
 	trimmed := &metav1.PartialObjectMetadata{TypeMeta: node.TypeMeta, ObjectMeta: metav1.ObjectMeta{
 		Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: map[string]string{}}}
-	for _, key := range []string{v1.SchedulableLabel, AcceleratorKey, v1.CPUManagerLabel, v1.OldCPUManagerLabel} {
+	for _, key := range []string{v1.SchedulableLabel, AcceleratorKey, v1.CPUManagerLabel, v1.OldCPUManagerLabel, v1.RealtimeLabel} {
 		if value, ok := node.Labels[key]; ok {
 			trimmed.Labels[key] = value
 		}

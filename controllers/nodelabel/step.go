@@ -27,6 +27,8 @@ const (
 	AcceleratorKey = "kubeqemu.io/accelerator"
 	// CPUManagerKey is an annotation of Leases: "true" if the kubelet gives containers CPUs of their own, "false" if not.
 	CPUManagerKey = "kubeqemu.io/cpu-manager"
+	// RealtimeKey is an annotation of Leases: "true" if the node lets threads with the real-time scheduler run without end, "false" if not.
+	RealtimeKey = "kubeqemu.io/realtime"
 	// ReasonKey is an annotation of Leases: the reason for the accelerator.
 	ReasonKey = "kubeqemu.io/accelerator-reason"
 	// QEMUVersionKey is an annotation of Leases: the versions of the connected launchers'
@@ -83,7 +85,7 @@ func (h heard) left(now time.Time) time.Duration {
 }
 
 // labels are the labels that the node should have. When virt-handler is gone, the
-// labels of the accelerator and the CPU manager stay: nothing says that these have changed, and a kubelet that starts anew ends
+// labels of the accelerator, the CPU manager and the scheduler stay: nothing says that these have changed, and a kubelet that starts anew ends
 // pods whose node selector its node no longer matches.
 func labels(lease *coordinationv1.Lease, alive bool) map[string]string {
 	want := map[string]string{v1.SchedulableLabel: "false"}
@@ -97,6 +99,9 @@ func labels(lease *coordinationv1.Lease, alive bool) map[string]string {
 		}
 		if own := lease.Annotations[CPUManagerKey]; own == "true" || own == "false" {
 			want[v1.CPUManagerLabel], want[v1.OldCPUManagerLabel] = own, own
+		}
+		if r := lease.Annotations[RealtimeKey]; r == "true" || r == "false" {
+			want[v1.RealtimeLabel] = r
 		}
 	}
 	return want

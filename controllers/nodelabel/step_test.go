@@ -70,6 +70,11 @@ func withCPUs(l *coordinationv1.Lease, own string) *coordinationv1.Lease {
 	return l
 }
 
+func withRealtime(l *coordinationv1.Lease, yes string) *coordinationv1.Lease {
+	l.Annotations[RealtimeKey] = yes
+	return l
+}
+
 func TestLabels(t *testing.T) {
 	const accelerator, schedulable = AcceleratorKey, v1.SchedulableLabel
 	tests := []struct {
@@ -84,6 +89,9 @@ func TestLabels(t *testing.T) {
 		{"CPUs of their own", withCPUs(lease(at(1), "kvm"), "true"), true, map[string]string{schedulable: "true", accelerator: "kvm", v1.CPUManagerLabel: "true", v1.OldCPUManagerLabel: "true"}},
 		{"shared CPUs, gone", withCPUs(lease(at(1), "kvm"), "false"), false, map[string]string{schedulable: "false", accelerator: "kvm", v1.CPUManagerLabel: "false", v1.OldCPUManagerLabel: "false"}},
 		{"CPUs of a liar", withCPUs(lease(at(1), "kvm"), "x"), true, map[string]string{schedulable: "true", accelerator: "kvm"}},
+		{"real-time threads", withRealtime(lease(at(1), "kvm"), "true"), true, map[string]string{schedulable: "true", accelerator: "kvm", v1.RealtimeLabel: "true"}},
+		{"limited real-time threads, gone", withRealtime(lease(at(1), "kvm"), "false"), false, map[string]string{schedulable: "false", accelerator: "kvm", v1.RealtimeLabel: "false"}},
+		{"real-time threads of a liar", withRealtime(lease(at(1), "kvm"), "1"), true, map[string]string{schedulable: "true", accelerator: "kvm"}},
 		{"gone", lease(at(1), "kvm"), false, map[string]string{schedulable: "false", accelerator: "kvm"}},
 		{"Lease deleted", nil, false, map[string]string{schedulable: "false"}},
 		{"lies", lease(at(1), "kvm\n"), true, map[string]string{schedulable: "true"}},

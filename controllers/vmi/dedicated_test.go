@@ -23,6 +23,7 @@ func TestDedicatedIsGuaranteed(t *testing.T) {
 		memory int64
 	}{
 		"nothing said":   {func(*v1.DomainSpec) {}, nil, 3, gib + overhead},
+		"real-time":      {func(d *v1.DomainSpec) { d.CPU.Realtime = &v1.Realtime{} }, nil, 3, gib + overhead},
 		"not isolated":   {func(d *v1.DomainSpec) { d.CPU.IsolateEmulatorThread = false }, nil, 2, gib + overhead},
 		"overcommit":     {func(*v1.DomainSpec) {}, half, 3, gib + overhead},
 		"no overhead":    {func(d *v1.DomainSpec) { d.Resources.OvercommitGuestOverhead = true }, nil, 3, gib + overhead},
@@ -46,8 +47,9 @@ func TestDedicatedIsGuaranteed(t *testing.T) {
 				t.Errorf("%s: %s of %s, at most %s, want %d", name, request.String(), resourceName, limit.String(), want)
 			}
 		}
-		if pod.Spec.NodeSelector[v1.CPUManagerLabel] != "true" {
-			t.Errorf("%s: the pod selects nodes by %v", name, pod.Spec.NodeSelector)
+		realtime := vmi.Spec.Domain.CPU.Realtime != nil
+		if selects := pod.Spec.NodeSelector; selects[v1.CPUManagerLabel] != "true" || (selects[v1.RealtimeLabel] == "true") != realtime {
+			t.Errorf("%s: the pod selects nodes by %v", name, selects)
 		}
 	}
 }

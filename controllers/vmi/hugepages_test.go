@@ -17,17 +17,22 @@ func TestHugePagesAreBookedOnce(t *testing.T) {
 		resources v1.ResourceRequirements
 		memory    int64
 		limit     int64
+		percent   int
 	}{
-		"nothing said":     {v1.ResourceRequirements{}, overhead, 0},
-		"less than memory": {v1.ResourceRequirements{Requests: list("1Gi")}, overhead, 0},
-		"more than memory": {v1.ResourceRequirements{Requests: list("3Gi"), Limits: list("4Gi")}, gib + overhead, 2*gib + overhead},
-		"only a limit":     {v1.ResourceRequirements{Limits: list("3Gi")}, gib + overhead, gib + overhead},
+		"overcommit":       {v1.ResourceRequirements{}, overhead, 0, 200},
+		"undercommit":      {v1.ResourceRequirements{}, overhead, 0, 50},
+		"nothing said":     {v1.ResourceRequirements{}, overhead, 0, 0},
+		"less than memory": {v1.ResourceRequirements{Requests: list("1Gi")}, overhead, 0, 0},
+		"more than memory": {v1.ResourceRequirements{Requests: list("3Gi"), Limits: list("4Gi")}, gib + overhead, 2*gib + overhead, 0},
+		"only a limit":     {v1.ResourceRequirements{Limits: list("3Gi")}, gib + overhead, gib + overhead, 0},
 		// The overhead is all of the pod's memory then: a pod without it would not start.
-		"no overhead": {v1.ResourceRequirements{OvercommitGuestOverhead: true}, overhead, 0},
+		"no overhead": {v1.ResourceRequirements{OvercommitGuestOverhead: true}, overhead, 0, 0},
 	} {
 		vmi := load(t, "testdata/hugepages")
 		vmi.Spec.Domain.Resources = tt.resources
-		r := resources(vmi, testConfig)
+		config := testConfig
+		config.Cluster = &v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{MemoryOvercommit: tt.percent}}
+		r := resources(vmi, config)
 		huge := corev1.ResourceName("hugepages-2Mi")
 		if request, limit := r.Requests[huge], r.Limits[huge]; request.Value() != 2*gib || limit.Value() != 2*gib {
 			t.Errorf("%s: %s of huge pages, at most %s", name, request.String(), limit.String())

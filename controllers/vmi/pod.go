@@ -218,6 +218,9 @@ func nodeSelector(vmi *v1.VirtualMachineInstance) map[string]string {
 	if vmi.Spec.Domain.CPU.Dedicated() {
 		selector[v1.CPUManagerLabel] = "true" // which stays while virt-handler is gone
 	}
+	if vmi.Spec.Domain.CPU != nil && vmi.Spec.Domain.CPU.Realtime != nil {
+		selector[v1.RealtimeLabel] = "true" // likewise
+	}
 	return selector
 }
 

@@ -123,6 +123,9 @@ func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Resource
 	if !ok {
 		if memory, ok = r.Limits[corev1.ResourceMemory]; !ok {
 			memory = guestRequest(domain.Memory.Guest, config.Cluster)
+			if huge > 0 {
+				memory = *domain.Memory.Guest // overcommit is of ordinary memory, and the guest has none
+			}
 		}
 	}
 	request := max(memory.Value()-huge, 0) + overhead

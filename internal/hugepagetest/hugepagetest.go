@@ -17,10 +17,10 @@ import (
 func Lend(t testing.TB, pageBytes, bytes int64) error {
 	t.Helper()
 	pages := int((bytes + pageBytes - 1) / pageBytes)
-	err := change(pageBytes, pages)
+	err := Change(pageBytes, pages)
 	if err == nil {
 		t.Cleanup(func() {
-			if err := change(pageBytes, -pages); err != nil {
+			if err := Change(pageBytes, -pages); err != nil {
 				t.Errorf("give back huge pages: %v", err)
 			}
 		})
@@ -28,9 +28,9 @@ func Lend(t testing.TB, pageBytes, bytes int64) error {
 	return err
 }
 
-// change adds to the pool of huge pages. Tests of several packages run at the same time, so the file that holds the pool's
+// Change adds to the pool of huge pages, or takes from it. Tests of several packages run at the same time, so the file that holds the pool's
 // size is read and written under a lock.
-func change(pageBytes int64, pages int) error {
+func Change(pageBytes int64, pages int) error {
 	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "kubeqemu-hugepages.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err

@@ -94,6 +94,21 @@ func NewConn(c *net.UnixConn) *Conn {
 	return conn
 }
 
+// PeerPID is the process that dialed, by the kernel's word, in the PID namespace of this process. It is 0 for a process of another namespace.
+func (c *Conn) PeerPID() int {
+	raw, err := c.unix.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) {
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(peer.Pid)
+		}
+	})
+	return pid
+}
+
 // Close closes the socket, which ends a Receive under way.
 func (c *Conn) Close() (err error) {
 	if c.closer == nil {

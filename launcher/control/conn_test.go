@@ -282,3 +282,11 @@ func FuzzReceive(f *testing.F) {
 		}
 	})
 }
+
+// TestPeerPID: the kernel says who has dialed.
+func TestPeerPID(t *testing.T) {
+	a, _ := socketpair(t)
+	if got := NewConn(a).PeerPID(); got != os.Getpid() {
+		t.Errorf("process %d has dialed, want %d", got, os.Getpid())
+	}
+}

@@ -43,6 +43,7 @@ const (
 	FeatureDedicated   = "dedicated-cpus"  // each of the guest's CPUs has a CPU of the node to itself
 	FeaturePlaces      = "places"          // places for more CPUs and memory
 	FeatureLinkState   = "link-state"      // set-link, and a card whose link is down from the start
+	FeatureNUMA        = "numa"            // the guest has NUMA nodes
 	FeatureHugePages   = "huge-pages"      // the guest's memory is huge pages of the node
 	FeatureExtras      = "extra-devices"   // panic devices, sound cards, numbers of cards for ACPI, reboots that end the guest, virtio disks of which nothing can be discarded
 	FeatureACPITables  = "acpi-tables"     // ACPI tables of Secrets
@@ -52,7 +53,7 @@ const (
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState, FeatureExtras, FeatureACPITables, FeatureFileSystems}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState, FeatureExtras, FeatureACPITables, FeatureFileSystems, FeatureNUMA}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -111,6 +112,7 @@ func machineFeatures(m *qemuargs.Machine) []feature {
 		{FeatureRequired, len(m.CPU.Required) > 0},
 		{FeatureHugePages, m.HugePageBytes != 0},
 		{FeaturePlaces, m.Memory != nil || m.CPU.MaxSockets != 0},
+		{FeatureNUMA, len(m.NUMA) > 0},
 		{FeatureState, m.Firmware != nil && m.Firmware.Variables.InState || m.TPM != nil && m.TPM.InState},
 		{FeatureTPM, m.TPM != nil},
 		{FeatureLinkState, slices.ContainsFunc(m.NICs, func(n qemuargs.NIC) bool { return n.Down })},

@@ -130,6 +130,8 @@ type InspectRequest struct {
 	ConfigVolumes []ConfigVolume `json:"configVolumes,omitempty"`
 	// Kernel names the files to be booted in the kernel's image volume.
 	Kernel *KernelFiles `json:"kernel,omitempty"`
+	// CPUs asks for the pod's CPUs.
+	CPUs bool `json:"cpus,omitempty"`
 }
 
 // Claim names the volume of a disk on a PersistentVolumeClaim, or the folder of a
@@ -170,6 +172,8 @@ type InspectReply struct {
 	OverlayBlocks *qemuargs.BlockSizes `json:"overlayBlocks,omitempty"`
 	// AIO says which kinds of I/O QEMU can use.
 	AIO qemuargs.AIOFacts `json:"aio,omitzero"`
+	// CPUNodes are the NUMA nodes of the CPUs that the launcher may run on, in the order in which the guest's CPUs get them.
+	CPUNodes []int `json:"cpuNodes,omitempty"`
 }
 
 // GraceRequest shortens the time from the power button to QEMU's end, also of a shutdown under

@@ -19,10 +19,17 @@ type CPU struct {
 
 // Plan is where threads run.
 type Plan struct {
-	// VCPUs is the CPU of each of the guest's, by QEMU's index.
-	VCPUs []int
+	// VCPUs is the CPU of each of the guest's, by QEMU's index, and Nodes the NUMA node of that CPU.
+	VCPUs, Nodes []int
 	// Others are the CPUs of all other threads.
 	Others []int
+}
+
+// Sorted are the CPUs in the order of their nodes, sockets and cores.
+func Sorted(cpus []CPU) []CPU {
+	return slices.SortedFunc(slices.Values(cpus), func(a, b CPU) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Socket, b.Socket), cmp.Compare(a.Core, b.Core), cmp.Compare(a.ID, b.ID))
+	})
 }
 
 // New places the threads of a guest that has the CPUs to itself. It takes the CPUs in the order of their nodes, sockets and
@@ -33,22 +40,45 @@ func New(vcpus int, isolate bool, cpus []CPU) (*Plan, error) {
 	if isolate {
 		need++
 	}
-	sorted := slices.SortedFunc(slices.Values(cpus), func(a, b CPU) int {
-		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Socket, b.Socket), cmp.Compare(a.Core, b.Core), cmp.Compare(a.ID, b.ID))
-	})
-	ids := make([]int, len(sorted))
+	sorted := Sorted(cpus)
+	ids, nodes := make([]int, len(sorted)), make([]int, len(sorted))
 	for i, c := range sorted {
-		ids[i] = c.ID
+		ids[i], nodes[i] = c.ID, c.Node
 	}
 	// With more CPUs than the pod asked for, the CPUs are those that the node's other pods have too.
 	if len(ids) != need {
-		return nil, fmt.Errorf("dedicated CPUs: the guest needs %d CPUs of the node to itself, and the pod has %s (CPUs %s): the node's kubelet needs the CPU manager policy static",
-			need, amount(len(ids), need), List(ids))
+		return nil, fmt.Errorf("dedicated CPUs: the guest needs %s of the node to itself, and the pod has %s (CPUs %s): the node's kubelet needs the CPU manager policy static",
+			count(need), amount(len(ids), need), List(ids))
 	}
-	if !isolate {
-		return &Plan{VCPUs: ids, Others: ids}, nil
+	plan := &Plan{VCPUs: ids[:vcpus], Nodes: nodes[:vcpus], Others: ids}
+	if isolate {
+		plan.Others = ids[vcpus:]
 	}
-	return &Plan{VCPUs: ids[:vcpus], Others: ids[vcpus:]}, nil
+	return plan, nil
+}
+
+// All are the CPUs of all threads.
+func (p *Plan) All() []int {
+	all := slices.Concat(p.VCPUs, p.Others)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Near are the CPUs of the guest's CPUs from first on, n of them. It is nil where all of the guest's CPUs are on one node: all CPUs are
+// equally near then. Places for more CPUs have none.
+func (p *Plan) Near(first, n int) []int {
+	if len(slices.Compact(slices.Clone(p.Nodes))) < 2 {
+		return nil
+	}
+	first, end := min(first, len(p.VCPUs)), min(first+n, len(p.VCPUs))
+	return slices.Clone(p.VCPUs[first:max(first, end)])
+}
+
+func count(n int) string {
+	if n == 1 {
+		return "1 CPU"
+	}
+	return fmt.Sprintf("%d CPUs", n)
 }
 
 func amount(has, needs int) string {

@@ -1,7 +1,10 @@
 package pinning
 
 import (
+	"errors"
+	"fmt"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -83,10 +86,55 @@ func TestPlaceAll(t *testing.T) {
 	if err := unix.SchedGetaffinity(sleep.Process.Pid, &set); err != nil || set.Count() != 1 || !set.IsSet(last) {
 		t.Errorf("the process may run on %d CPUs, %v: %v", set.Count(), set.IsSet(last), err)
 	}
-	if err := Place(1<<30, []int{last}); err != nil {
+	if err := Place(1<<30, []int{last}); !errors.Is(err, unix.ESRCH) {
 		t.Errorf("a thread that has ended: %v", err)
 	}
 	if err := Place(sleep.Process.Pid, []int{1000}); err == nil {
 		t.Error("a CPU that the machine does not have is no error")
+	}
+}
+
+// TestOn: a process that is started on other CPUs than its starter's runs there, and the starter's thread is where it was.
+func TestOn(t *testing.T) {
+	own, err := Own()
+	if err != nil || len(own) < 2 {
+		t.Fatalf("THIS MACHINE HAS %d CPUs, and the test needs two: %v", len(own), err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	first, last := own[0].ID, own[len(own)-1].ID
+	err = On([]int{first}, func() error {
+		sleep := exec.Command("sleep", "60")
+		err := On([]int{first, last}, sleep.Start)
+		if err != nil {
+			return err
+		}
+		defer func() { sleep.Process.Kill(); sleep.Wait() }()
+		var theirs, ours unix.CPUSet
+		if err := errors.Join(unix.SchedGetaffinity(sleep.Process.Pid, &theirs), unix.SchedGetaffinity(0, &ours)); err != nil {
+			return err
+		}
+		if theirs.Count() != 2 || ours.Count() != 1 || !ours.IsSet(first) {
+			t.Errorf("the process may run on %d CPUs, and the thread that started it on %d", theirs.Count(), ours.Count())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNear: each of the guest's nodes takes its pages on the CPUs of its own, if there are several nodes.
+func TestNear(t *testing.T) {
+	two := Plan{VCPUs: []int{0, 2, 1}, Nodes: []int{0, 0, 1}}
+	one := Plan{VCPUs: []int{0, 2, 1}, Nodes: []int{1, 1, 1}}
+	for _, tt := range []struct {
+		plan     Plan
+		first, n int
+		want     string
+	}{{two, 0, 2, "[0 2]"}, {two, 2, 1, "[1]"}, {two, 2, 5, "[1]"}, {two, 3, 2, "[]"}, {two, 9, 2, "[]"}, {one, 0, 3, "[]"}, {one, 0, 2, "[]"}} {
+		if got := fmt.Sprint(tt.plan.Near(tt.first, tt.n)); got != tt.want {
+			t.Errorf("near %d and %d more of %v: %s, want %s", tt.first, tt.n, tt.plan, got, tt.want)
+		}
 	}
 }

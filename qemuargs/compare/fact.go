@@ -53,7 +53,7 @@ type node struct {
 var firstKeys = map[string]string{
 	"-accel": "accel", "-action": "", "-audiodev": "driver", "-blockdev": "driver", "-boot": "order", "-chardev": "backend", "-cpu": "model",
 	"-device": "driver", "-display": "type", "-global": "", "-m": "size", "-machine": "type", "-mon": "chardev", "-msg": "", "-name": "guest",
-	"-netdev": "type", "-object": "qom-type", "-overcommit": "", "-rtc": "base", "-sandbox": "enable", "-smbios": "", "-smp": "cpus", "-vnc": "vnc",
+	"-netdev": "type", "-numa": "type", "-object": "qom-type", "-overcommit": "", "-rtc": "base", "-sandbox": "enable", "-smbios": "", "-smp": "cpus", "-vnc": "vnc",
 }
 
 func newNode(a Argument) *node {

@@ -142,7 +142,7 @@ func TestField(t *testing.T) {
 		"template.spec":                       {"spec.template.spec is not set", "", whole},
 		"preference":                          {"spec.preference is not set", "-device disk-root driver bus addr num-queues queue-size write-cache; -object objrng0 ; -device rng0 ", ""},
 		"memory.hugepages.pageSize":           {"spec.template.spec.domain.memory.hugepages.pageSize is not set", "-object pc.ram qom-type", ""},
-		"cpu.realtime.mask":                   {"spec.template.spec.domain.cpu.realtime is not set", "", refusedNote},
+		"launchSecurity.sev":                  {"spec.template.spec.domain.launchSecurity is not set", "", refusedNote},
 		"firmware.acpi.slicNameRef":           {"spec.template.spec.domain.firmware.acpi.slicNameRef is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
 		"firmware.bootloader.efi.persistent":  {"spec.template.spec.domain.firmware.bootloader.efi.persistent is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
 		"firmware.bootloader.efi.secureBoot":  {"spec.template.spec.domain.firmware.bootloader.efi.secureBoot is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},

@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,7 +37,7 @@ func cpu(domain *v1.DomainSpec, accelerator qemuargs.Accelerator, why *Decisions
 	return qemuargs.CPU{
 		Model:   model,
 		Sockets: domain.CPU.Sockets, Cores: domain.CPU.Cores, Threads: domain.CPU.Threads,
-		Flags:      paravirtualFlags(domain, accelerator, why),
+		Flags:      append(paravirtualFlags(domain, accelerator, why), realtimeFlags(domain.CPU, why)...),
 		MaxSockets: maxSockets(domain.CPU, why),
 	}, err
 }
@@ -74,4 +75,15 @@ func knownModel(model string) bool {
 	}
 	n, err := strconv.Atoi(model[i+2:])
 	return err == nil && n >= 1 && n <= cpuModels[model[:i]] && model[i+2:] == strconv.Itoa(n)
+}
+
+// realtimeFlags turn performance counters off, as in KubeVirt: their interrupts would delay a guest that must answer in time.
+func realtimeFlags(cpu *v1.CPU, why *Decisions) []string {
+	asked := slices.ContainsFunc(cpu.Features, func(f v1.CPUFeature) bool { return f.QEMUName() == "pmu" })
+	if cpu.Realtime == nil || asked {
+		return nil
+	}
+	const off = "pmu=off"
+	why.add("cpu.flags["+off+"]", "spec.domain.cpu.realtime", "off for a guest that must answer in time, unless the features name it")
+	return []string{off}
 }

@@ -31,6 +31,7 @@ var noArgument = map[string]string{
 	"domain.devices.disks[].tag":                                      "the config drive tells the guest",
 	"domain.devices.interfaces[].tag":                                 "the config drive tells the guest",
 	"domain.memory.reservedOverhead.addedOverhead":                    "memory that the pod books beside the guest's",
+	"domain.memory.reservedOverhead.memLock":                          "virt-handler raises QEMU's limit of locked memory",
 	"networks[].pod.vmIPv6NetworkCIDR":                                "the private network of the guest in the pod",
 	"domain.clock.timer.rtc.present":                                  "only true is accepted: QEMU's q35 always has one",
 	"domain.devices.disableHotplug":                                   "no port for hotplug is kept; there is no hotplug yet",

@@ -43,6 +43,8 @@ type Host struct {
 	// ZoneOffset is what the VMI's time zone is ahead of UTC then, in seconds. It is unset for a zone
 	// that is none.
 	ZoneOffset *int64 `json:"zoneOffset,omitempty"`
+	// CPUNodes are the host's NUMA nodes of the CPUs that the pod has to itself, in the order in which the guest's CPUs get them.
+	CPUNodes []int `json:"cpuNodes,omitempty"`
 	// NICs by interface name.
 	NICs map[string]NIC `json:"nics,omitempty"`
 	// Root is the folder that stands for the pod's root, where there is no pod: the paths of

@@ -47,6 +47,9 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 	if err := kernelWithoutHyperV(m.CPU.Flags, host, path); err != nil {
 		errs = append(errs, err)
 	}
+	if err := fitsAddresses(domain, m, path.Child("memory")); err != nil {
+		errs = append(errs, err)
+	}
 	devices := &domain.Devices
 	var kernelErr *field.Error
 	if m.Kernel, kernelErr = kernel(vmi, host, path.Child("firmware", "kernelBoot", "container"), why); kernelErr != nil {
@@ -99,6 +102,7 @@ func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.
 		// As libvirt does for KubeVirt. SeaBIOS then sets up no disk that it does not boot from.
 		Boot: qemuargs.BootStrict,
 	}
+	m.NUMA = numa(domain, host, m.MemoryBytes, why)
 	why.add("name", "metadata.namespace metadata.name", "")
 	why.add("uuid", "spec.domain.firmware.uuid", "")
 	why.add("accelerator", "host.accelerator", "")

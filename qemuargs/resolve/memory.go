@@ -1,6 +1,10 @@
 package resolve
 
 import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -35,4 +39,23 @@ func maxSockets(cpu *v1.CPU, why *Decisions) uint32 {
 // wait for pages that it had before.
 func keepsPages(domain *v1.DomainSpec) bool {
 	return domain.Memory.Hugepages != nil || domain.CPU.Dedicated()
+}
+
+// smallAddresses is how much memory a CPU with 40 bits for addresses can have, in bytes. QEMU puts up to 4 GiB of devices below, up to 32 GiB above, and
+// nothing into the last 12 GiB of an AMD CPU's TiB.
+const smallAddresses = int64(960) << 30
+
+// fitsAddresses refuses memory that the CPU model cannot address. All of QEMU's models have 40 bits but those that take the host's own.
+func fitsAddresses(domain *v1.DomainSpec, m *qemuargs.Machine, path *field.Path) *field.Error {
+	if m.Accelerator == qemuargs.KVM && (m.CPU.Model == "host" || m.CPU.Model == "max") {
+		return nil
+	}
+	const why = "the CPU model %s addresses at most 960Gi; host-passthrough and host-model address what the node does, if the node has KVM"
+	switch {
+	case m.MemoryBytes > smallAddresses:
+		return field.Invalid(path.Child("guest"), domain.Memory.Guest.String(), fmt.Sprintf(why, m.CPU.Model))
+	case m.Memory != nil && m.Memory.MaxBytes > smallAddresses:
+		return field.Invalid(path.Child("maxGuest"), domain.Memory.MaxGuest.String(), fmt.Sprintf(why, m.CPU.Model))
+	}
+	return nil
 }

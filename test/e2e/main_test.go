@@ -21,6 +21,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/internal/hugepagetest"
 )
 
 func TestMain(m *testing.M) {
@@ -43,7 +45,11 @@ func run(m *testing.M) int {
 		code = m.Run()
 		err = awaitNode(baseline, 60*time.Second)
 	}
-	if err = errors.Join(err, c.down(code != 0 || err != nil)); err != nil {
+	err = errors.Join(err, c.down(code != 0 || err != nil))
+	if c.lent > 0 {
+		err = errors.Join(err, hugepagetest.Change(2<<20, -c.lent))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
@@ -58,6 +64,7 @@ type cluster struct {
 	nodes      string
 	ips        string
 	keep       bool
+	lent       int // huge pages
 	started    time.Time
 }
 
@@ -123,6 +130,11 @@ func (c *cluster) up() (snapshot, error) {
 	up := []string{"up", "--name", c.name, "--nodes", c.nodes, "--ips", c.ips}
 	if os.Getenv(ownCPUsVariable) == "1" {
 		up = append(up, "--own-cpus")
+		// The kubelet offers the pages that are there when it starts.
+		if err := hugepagetest.Change(2<<20, hugePages); err != nil {
+			return nil, err
+		}
+		c.lent = hugePages
 	}
 	if _, err := output("", "cluster", up...); err != nil {
 		return nil, err

@@ -54,6 +54,7 @@ type VirtualMachineClusterInstancetypeList struct {
 
 // VirtualMachineInstancetypeSpec is a size. The template of a VirtualMachine that names it must
 // not set the same fields.
+// +kubebuilder:validation:XValidation:rule="!has(self.cpu.dedicatedCPUPlacement) || !self.cpu.dedicatedCPUPlacement || !has(self.memory.overcommitPercent) || self.memory.overcommitPercent == 0",message="a guest with cpu.dedicatedCPUPlacement has all of its memory: memory.overcommitPercent must not be set",fieldPath=".memory.overcommitPercent"
 type VirtualMachineInstancetypeSpec struct {
 	// CPU is the number and model of the guest's CPUs.
 	CPU CPUInstancetype `json:"cpu"`
@@ -110,12 +111,12 @@ type CPUInstancetype struct {
 	// IsolateEmulatorThread gives QEMU's other threads one more CPU of the node. Default: false.
 	// +optional
 	IsolateEmulatorThread *bool `json:"isolateEmulatorThread,omitempty"`
-	// NUMA is refused: not supported yet.
+	// NUMA topology of the guest.
 	// +optional
-	NUMA *v1.Unsupported `json:"numa,omitempty"`
-	// Realtime is refused: not supported yet.
+	NUMA *v1.NUMA `json:"numa,omitempty"`
+	// Realtime scheduling of the guest's CPUs.
 	// +optional
-	Realtime *v1.Unsupported `json:"realtime,omitempty"`
+	Realtime *v1.Realtime `json:"realtime,omitempty"`
 	// MaxSockets is how many sockets the guest can have.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -124,6 +125,7 @@ type CPUInstancetype struct {
 }
 
 // MemoryInstancetype is the guest's memory.
+// +kubebuilder:validation:XValidation:rule="!has(self.hugepages) || !has(self.overcommitPercent) || self.overcommitPercent == 0",message="hugepages and overcommitPercent should not be requested together",fieldPath=".overcommitPercent"
 type MemoryInstancetype struct {
 	// Guest is the guest's RAM, 1M to 64Ti. Exponents are refused.
 	// +kubebuilder:validation:XIntOrString

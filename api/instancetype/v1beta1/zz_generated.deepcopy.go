@@ -24,12 +24,12 @@ func (in *CPUInstancetype) DeepCopyInto(out *CPUInstancetype) {
 	}
 	if in.NUMA != nil {
 		in, out := &in.NUMA, &out.NUMA
-		*out = new(v1.Unsupported)
-		**out = **in
+		*out = new(v1.NUMA)
+		(*in).DeepCopyInto(*out)
 	}
 	if in.Realtime != nil {
 		in, out := &in.Realtime, &out.Realtime
-		*out = new(v1.Unsupported)
+		*out = new(v1.Realtime)
 		**out = **in
 	}
 }

@@ -157,7 +157,7 @@ func TestWaitsFor(t *testing.T) {
 		want       []string
 	}{
 		"supported":    {Instancetype, "{cpu: {guest: 2}, memory: {guest: 1Gi}}", nil},
-		"refused":      {Instancetype, "{cpu: {guest: 2, numa: {guestMappingPassthrough: {}}}, memory: {guest: 1Gi}, launchSecurity: {sev: {}}}", []string{"cpu.numa", "launchSecurity"}},
+		"refused":      {Instancetype, "{cpu: {guest: 2}, memory: {guest: 1Gi}, gpus: [{}], launchSecurity: {sev: {}}}", []string{"gpus", "launchSecurity"}},
 		"not known":    {Instancetype, "{cpu: {guest: 2}, memory: {guest: 1Gi}, newer: 1}", []string{"newer"}},
 		"too large":    {Instancetype, "{cpu: {guest: 1}, memory: {guest: 65Ti}}", []string{"spec.domain.memory.guest: 65Ti"}},
 		"of the VMI":   {Preference, "{preferredArchitecture: arm64, annotations: {kubevirt.io/ignitiondata: x}}", []string{"metadata.annotations[kubevirt.io/ignitiondata]", "spec.architecture: arm64"}},

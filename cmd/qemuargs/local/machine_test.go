@@ -183,6 +183,40 @@ func inCluster(t *testing.T, v *vm, data string) *qemuargs.Machine {
 	return machine
 }
 
+// TestDedicatedCPUsHere: no kubelet gives CPUs away here. The VM runs all the same, a note says so, and the guest has one NUMA node.
+func TestDedicatedCPUsHere(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/root/disk/root.img", 1<<20)
+	v := readyVM(t, dir, `
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: own, namespace: default, uid: 0a1b2c3d-0000-4000-8000-000000000001}
+spec:
+  domain:
+    cpu: {cores: 3, dedicatedCpuPlacement: true, isolateEmulatorThread: true, numa: {guestMappingPassthrough: {}}, realtime: {}}
+    memory: {guest: 256Mi, hugepages: {pageSize: 2Mi}}
+    devices: {autoattachPodInterface: false, disks: [{name: root, disk: {bus: virtio}}]}
+  volumes: [{name: root, containerDisk: {image: registry.example/root:v1}}]
+`, Options{Accelerator: qemuargs.TCG, Cache: dir + "/cache", Images: map[string]string{"root": dir + "/root"}})
+	var said strings.Builder
+	v.notes = newNotes(&said)
+	host, err := v.host(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, errs := resolve.Machine(v.vmi, host)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	if len(machine.NUMA) != 1 || machine.NUMA[0].CPUs != 3 {
+		t.Errorf("the guest's nodes are %+v", machine.NUMA)
+	}
+	request, err := v.request(machine)
+	if err != nil || request.DedicatedCPUs != nil || !strings.Contains(said.String(), "run on all CPUs of this machine") {
+		t.Errorf("the request's CPUs are %+v, %v, and the notes %q", request.DedicatedCPUs, err, said.String())
+	}
+}
+
 // TestRefused: what is not to be had here is named, all at once, with the flag that helps.
 func TestRefused(t *testing.T) {
 	text := strings.NewReplacer("metadata: {name: seed, namespace: team-a}", "metadata: {name: other}",

@@ -210,6 +210,10 @@ func (v *vm) request(machine *qemuargs.Machine) (control.StartRequest, error) {
 	if request.Paused {
 		v.notes.say("the VM's startStrategy is Paused, and it is started all the same")
 	}
+	if request.DedicatedCPUs != nil {
+		v.notes.say("the VM's CPUs are to be dedicated, and here they run on all CPUs of this machine: only a kubelet gives CPUs away")
+		request.DedicatedCPUs = nil
+	}
 	request.Paused, request.KeepLauncher, request.NoSerialLog = false, false, true
 	request.Needs = request.NeededFeatures()
 	return request, err
@@ -263,6 +267,7 @@ func (v *vm) host(ctx context.Context) (resolve.Host, error) {
 // inspection brings the images, and asks about them as virt-handler does.
 func (v *vm) inspection(ctx context.Context) (control.InspectRequest, error) {
 	asked := handover.Inspection(v.vmi)
+	asked.CPUs = false // no kubelet has given any: a guest with NUMA nodes has one
 	disks, err := v.bringAll(ctx, v.folder, &images.Cache{Folder: v.Cache, Report: v.notes.progress}, v.vmi)
 	for i := range asked.ContainerDisks {
 		if disk, ok := disks[asked.ContainerDisks[i].Volume]; ok {

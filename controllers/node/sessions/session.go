@@ -20,6 +20,7 @@ import (
 // message of the launcher changes that.
 type Session struct {
 	Slot   string
+	PID    int       // of the process that dialed, or 0 where this process cannot see it
 	Since  time.Time // when the launcher dialed
 	Pod    types.NamespacedName
 	Client *control.Client

@@ -145,7 +145,7 @@ func (s *Set) served(slotID string) {
 
 func (s *Set) serve(slotID string, pod types.NamespacedName, conn *control.Conn, closer *control.Closer) {
 	log := s.log.WithValues("pod", pod.String())
-	launcher := &Session{Slot: slotID, Since: time.Now(), Pod: pod, events: rate.NewLimiter(eventRate, eventBurst), agentNews: make(chan struct{}, 1)}
+	launcher := &Session{Slot: slotID, PID: conn.PeerPID(), Since: time.Now(), Pod: pod, events: rate.NewLimiter(eventRate, eventBurst), agentNews: make(chan struct{}, 1)}
 	hello := make(chan error, 1)
 	greeted := false
 	ready := make(chan struct{}) // closed once launcher.Client is set

@@ -3,6 +3,7 @@ package slots
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -47,6 +48,27 @@ func (k *Kubelet) OwnCPUs(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("ask the kubelet for allocatable CPUs: %w", err)
 	}
 	return len(all.CpuIds) > 0, nil
+}
+
+// CPUs are those that the container of a pod that has a slot has to itself.
+func (k *Kubelet) CPUs(ctx context.Context, name types.NamespacedName) ([]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
+	defer cancel()
+	list, err := k.client.List(ctx, &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("ask the kubelet for a container's CPUs: %w", err)
+	}
+	for _, pod := range list.PodResources {
+		if pod.Namespace != name.Namespace || pod.Name != name.Name {
+			continue
+		}
+		for _, container := range pod.Containers {
+			if slices.ContainsFunc(container.Devices, func(d *podresources.ContainerDevices) bool { return d.ResourceName == string(vmi.SlotResource) }) {
+				return container.CpuIds, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("the kubelet knows no container with a slot in pod %s", name)
 }
 
 // Devices maps each slot device in use to the pods that the kubelet lists for it: one pod,

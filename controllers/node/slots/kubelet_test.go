@@ -91,3 +91,34 @@ func TestOwnCPUs(t *testing.T) {
 		}
 	}
 }
+
+// TestCPUs: the CPUs are those of the pod's container with the slot, and of no other.
+func TestCPUs(t *testing.T) {
+	container := func(resource, id string, cpus ...int64) *podresources.ContainerResources {
+		return &podresources.ContainerResources{CpuIds: cpus, Devices: []*podresources.ContainerDevices{{ResourceName: resource, DeviceIds: []string{id}}}}
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, &lister{pods: []*podresources.PodResources{
+		{Name: "a", Namespace: "other", Containers: []*podresources.ContainerResources{container(string(vmi.SlotResource), "vm1", 8)}},
+		{Name: "a", Namespace: "default", Containers: []*podresources.ContainerResources{container("example.com/other", "x", 7), container(string(vmi.SlotResource), "vm2", 1, 2)}},
+		{Name: "b", Namespace: "default", Containers: []*podresources.ContainerResources{{CpuIds: []int64{9}}}},
+	}})
+	go server.Serve(listener)
+	defer server.Stop()
+	asker, err := DialKubelet(socket, types.NamespacedName{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asker.Close()
+	if got, err := asker.CPUs(t.Context(), types.NamespacedName{Namespace: "default", Name: "a"}); err != nil || !reflect.DeepEqual(got, []int64{1, 2}) {
+		t.Errorf("the CPUs are %v, %v", got, err)
+	}
+	if got, err := asker.CPUs(t.Context(), types.NamespacedName{Namespace: "default", Name: "b"}); err == nil {
+		t.Errorf("a pod without a slot has the CPUs %v", got)
+	}
+}
