@@ -126,7 +126,9 @@ down() {
 	say "removing $overlay"
 	remove_stray_service
 	manifests | without_cdi_kinds | without_cdis_service | kubectl delete --ignore-not-found --wait --timeout="${TIMEOUT:-5m}" -f -
-	kubectl label nodes --all kubevirt.io/schedulable- kubeqemu.io/accelerator- >/dev/null
+	local labels
+	labels=$(kubectl get nodes -o 'jsonpath={.items[*].metadata.labels}' | grep -oE '"[a-z-]+\.node\.kubevirt\.io/[^"]+"' | tr -d '"' | sort -u | sed 's/$/-/')
+	kubectl label nodes --all kubevirt.io/schedulable- kubeqemu.io/accelerator- kubevirt.io/cpumanager- cpumanager- $labels >/dev/null
 	kubectl annotate nodes --all kubevirt.io/heartbeat- >/dev/null
 	say "Kubeqemu is removed"
 }

@@ -23,6 +23,27 @@ func TestOptionalFeatures(t *testing.T) {
 	}
 }
 
+// TestHostsOwnFeatures: what QEMU gives of a node's own CPU is required wherever the guest goes, and what it does not give stays off.
+func TestHostsOwnFeatures(t *testing.T) {
+	for name, c := range map[string]struct {
+		asked, flags, required []string
+	}{
+		"all":         {[]string{"apic=on", "aes=on", "family=6"}, []string{"apic=on", "aes=on", "family=6"}, []string{"apic", "aes"}},
+		"all but vmx": {[]string{"apic=on", "vmx=on"}, []string{"apic=on", "vmx=off"}, []string{"apic"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := launch(t)
+			cpu := &v.request.Machine.CPU
+			cpu.Model, cpu.Flags = "base", c.asked
+			got := v.boot().Machine.CPU
+			if !slices.Equal(got.Flags, c.flags) || !slices.Equal(got.Required, c.required) {
+				t.Errorf("flags %q and required %q, want %q and %q", got.Flags, got.Required, c.flags, c.required)
+			}
+		})
+	}
+}
+
 // TestRequiredFeature: a guest whose CPU lacks a required feature does not run, and is not received.
 func TestRequiredFeature(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -11,7 +11,7 @@ type Empty struct{}
 
 // KubeVirtConfiguration has defaults and permissions for VirtualMachineInstances. A change
 // holds for those that are created later. A change of useEmulation, logVerbosity,
-// virtualMachineInstancesPerNode or commonInstancetypesDeployment holds at once, and a change of
+// virtualMachineInstancesPerNode, obsoleteCPUModels or commonInstancetypesDeployment holds at once, and a change of
 // smbios or disableFreePageReporting for each start on a node. A field without an effect is kept, and the KubeVirt's condition
 // FieldsWithoutEffect names it.
 //
@@ -117,6 +117,12 @@ type KubeVirtConfiguration struct {
 	// +optional
 	MigrationConfiguration *ClusterMigrationConfiguration `json:"migrations,omitempty"`
 
+	// ObsoleteCPUModels, with the value true, are CPU models that no node is labelled with, so that no guest that names one is
+	// started. Default: KubeVirt's, such as qemu64, kvm64 and Conroe. An empty map has none.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=256
+	ObsoleteCPUModels map[string]bool `json:"obsoleteCPUModels,omitempty"`
+
 	UnusedConfiguration `json:",inline"`
 }
 
@@ -152,9 +158,6 @@ type UnusedConfiguration struct {
 	// MinCPUModel has no effect.
 	// +optional
 	MinCPUModel string `json:"minCPUModel,omitempty"`
-	// ObsoleteCPUModels have no effect.
-	// +optional
-	ObsoleteCPUModels map[string]bool `json:"obsoleteCPUModels,omitempty"`
 	// APIConfiguration has no effect.
 	// +optional
 	APIConfiguration *Kept `json:"apiConfiguration,omitempty"`

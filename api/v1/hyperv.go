@@ -211,19 +211,16 @@ func hypervTimer(c *Clock) *PresentTimer {
 // cpuStays is why Hyper-V's interfaces or the CPU's TSC keep the guest on its node: a reason and a sentence. Both are empty if
 // they do not. QEMU refuses to migrate a guest that has invtsc without a TSC frequency (target/i386/kvm/kvm.c,
 // kvm_arch_init_vcpu).
-func (d *DomainSpec) cpuStays() (reason, message string) {
-	switch {
+func (vmi *VirtualMachineInstance) cpuStays() (reason, message string) {
+	d := &vmi.Spec.Domain
+	switch i := d.invtsc(); {
 	case d.HypervPassedThrough():
 		return ReasonHypervNotMigratable, "spec.domain.features.hypervPassthrough gives the guest the interfaces of its own node; a guest with spec.domain.features.hyperv can move"
-	case d.Features != nil && d.Features.Hyperv != nil && d.Features.Hyperv.Reenlightenment.Is():
-		return ReasonTSCNotMigratable, "spec.domain.features.hyperv.reenlightenment needs a TSC frequency that all nodes keep, and none is set here; a guest without reenlightenment can move"
-	case d.CPU == nil:
+	case !d.NeedsTSCFrequency() || vmi.TSCFrequency() != 0:
 		return "", ""
+	case i < 0:
+		return ReasonTSCNotMigratable, "spec.domain.features.hyperv.reenlightenment needs a TSC frequency that all nodes keep, and no node told one when the guest was made; a guest without reenlightenment can move"
+	default:
+		return ReasonTSCNotMigratable, fmt.Sprintf("spec.domain.cpu.features[%d], %s, needs a TSC frequency that all nodes keep, and no node told one when the guest was made; a guest without %s can move", i, d.CPU.Features[i].Name, invariantTSC)
 	}
-	for i, f := range d.CPU.Features {
-		if f.QEMUName() == invariantTSC && f.Policy != FeatureDisable && f.Policy != FeatureForbid {
-			return ReasonTSCNotMigratable, fmt.Sprintf("spec.domain.cpu.features[%d], %s, needs a TSC frequency that all nodes keep, and none is set here; a guest without %s can move", i, f.Name, invariantTSC)
-		}
-	}
-	return "", ""
 }

@@ -33,6 +33,7 @@ var effective = map[string]string{
 	"configuration.hostDisk":                                       "TestValidateHostDisks",
 	"configuration.evictionStrategy":                               "TestApplyClusterDefaults",
 	"configuration.vmStateStorageClass":                            "controllers/vmi TestStateClaim",
+	"configuration.obsoleteCPUModels":                              "controllers/nodelabel TestCPULabels",
 	"configuration.vmRolloutStrategy":                              "controllers/vm TestStaged",
 	"configuration.commonInstancetypesDeployment.enabled":          "controllers/instancetypes TestInstallAndRemove",
 	migrations + "parallelMigrationsPerCluster":                    "controllers/migration TestNext",

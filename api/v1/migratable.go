@@ -52,7 +52,7 @@ func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 			return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, %s", i, nic.Name, why)
 		}
 	}
-	if reason, message := vmi.Spec.Domain.cpuStays(); reason != "" {
+	if reason, message := vmi.cpuStays(); reason != "" {
 		return reason, message
 	}
 	if why := vmi.filesystemsStay(); why != "" {

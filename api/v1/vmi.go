@@ -293,6 +293,9 @@ type VirtualMachineInstanceStatus struct {
 	// RuntimeUser is the user ID that QEMU runs as.
 	// +optional
 	RuntimeUser int64 `json:"runtimeUser,omitempty"`
+	// TopologyHints are what the guest's node must be like. virt-controller finds them out before the guest starts.
+	// +optional
+	TopologyHints *TopologyHints `json:"topologyHints,omitempty"`
 	// LauncherContainerImageVersion is the image of the launcher that has the guest, as virt-controller asked for it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024

@@ -14,6 +14,7 @@ import (
 	virtapi "github.com/kubeqemu/kubeqemu/cmd/virt-api"
 	virtcontroller "github.com/kubeqemu/kubeqemu/cmd/virt-controller"
 	virthandler "github.com/kubeqemu/kubeqemu/cmd/virt-handler"
+	"github.com/kubeqemu/kubeqemu/controllers/node/cpuprobe"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 )
 
@@ -29,6 +30,8 @@ func run(args []string) int {
 		"virt-handler":    virthandler.Main,
 		// virt-handler runs this program again to check KVM in a process of its own.
 		kvmcheck.Argument: func([]string) int { return kvmcheck.Main(os.Stdout) },
+		// And to become a QEMU that says which CPUs it can give guests.
+		cpuprobe.Argument: func(args []string) int { return cpuprobe.Main(args, os.Stderr) },
 	}
 	names := []string{filepath.Base(args[0])}
 	if len(args) > 1 {
@@ -40,6 +43,7 @@ func run(args []string) int {
 		}
 	}
 	delete(components, kvmcheck.Argument)
+	delete(components, cpuprobe.Argument)
 	fmt.Fprintf(os.Stderr, "usage: virt-components COMPONENT [FLAG]...\ncomponents: %s; with --help each lists its flags\n",
 		strings.Join(slices.Sorted(maps.Keys(components)), ", "))
 	return 2

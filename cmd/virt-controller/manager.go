@@ -154,7 +154,7 @@ func setUp(mgr ctrl.Manager, o options) error {
 	if err := verbosity.Setup(mgr); err != nil {
 		return fmt.Errorf("set up the log's verbosity: %w", err)
 	}
-	nodes := &nodelabel.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c}
+	nodes := &nodelabel.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Cluster: cluster}
 	if err := nodes.Setup(mgr); err != nil {
 		return fmt.Errorf("set up node label controller: %w", err)
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/cpus"
 	"github.com/kubeqemu/kubeqemu/controllers/node/elevate"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
@@ -64,12 +65,14 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	}
 	l := &launchers{manager: mgr, options: o, acceleration: acceleration, changed: changed, kubelet: kubelet}
 	l.sessions = sessions.NewSet(mgr.GetLogger().WithName("sessions"), l.notify)
+	l.cpus = &cpus.Finder{Chooser: acceleration, Ask: cpus.Ask(o.launcherRoot), Clock: clock.RealClock{}, Log: mgr.GetLogger().WithName("cpus")}
 	hyperV, err := kvmcheck.HasHyperV()
 	reconciler := &node.Reconciler{
 		NoHyperV: err == nil && !hyperV, // a node without KVM emulates
 		Client:   mgr.GetClient(), Live: mgr.GetAPIReader(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
 		NodeName: o.node, Chooser: acceleration, Sessions: l.sessions, Changed: changed, OpenVhostNet: netsetup.OpenVhostNet,
-		Kernel: &elevate.Kernel{CPUs: kubelet.CPUs},
+		Kernel:    &elevate.Kernel{CPUs: kubelet.CPUs},
+		HostModel: l.cpus.HostModel,
 		Cluster: func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
 			return kubevirt.Configuration(ctx, mgr.GetClient())
 		},
@@ -93,7 +96,7 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	}
 	// The manager starts these once its caches are filled. Before that, no VMI would be found
 	// for a launcher that connects.
-	return mgr, errors.Join(mgr.Add(weight), mgr.Add(manager.RunnableFunc(l.judge)), mgr.Add(manager.RunnableFunc(l.serve)), mgr.Add(manager.RunnableFunc(l.handOutFaults)), mgr.Add(manager.RunnableFunc(l.renewLease)))
+	return mgr, errors.Join(mgr.Add(weight), mgr.Add(manager.RunnableFunc(l.judge)), mgr.Add(manager.RunnableFunc(l.serve)), mgr.Add(manager.RunnableFunc(l.handOutFaults)), mgr.Add(manager.RunnableFunc(l.renewLease)), mgr.Add(l.cpus))
 }
 
 // launchers is the side of virt-handler that faces launchers and the kubelet.
@@ -106,6 +109,7 @@ type launchers struct {
 	kubelet       *slots.Kubelet // whose connection lives as long as this process
 	acceleration  *accelerator.Chooser
 	configuration *accelerator.Follower
+	cpus          *cpus.Finder
 	arrivals      *node.Arrivals
 
 	ctx context.Context
@@ -210,7 +214,7 @@ func (l *launchers) renewLease(ctx context.Context) error {
 		return err
 	}
 	writer := &node.LeaseWriter{Client: l.manager.GetClient(), Clock: clock.RealClock{}, Log: l.manager.GetLogger().WithName("lease"),
-		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: l.kubelet.OwnCPUs, Realtime: elevate.Unthrottled}
+		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: l.kubelet.OwnCPUs, Realtime: elevate.Unthrottled, CPUs: l.cpus.Told}
 	return writer.Start(ctx)
 }
 

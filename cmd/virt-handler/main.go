@@ -21,16 +21,17 @@ import (
 )
 
 type options struct {
-	node        string
-	accelerator string
-	kubelet     string
-	run         string
-	address     string
-	migrations  string
-	nodeAddress string
-	probes      string
-	metrics     string
-	verbosity   *component.Verbosity
+	node         string
+	accelerator  string
+	kubelet      string
+	run          string
+	address      string
+	migrations   string
+	nodeAddress  string
+	launcherRoot string
+	probes       string
+	metrics      string
+	verbosity    *component.Verbosity
 }
 
 // Main runs virt-handler with the arguments after its name until a signal ends it,
@@ -46,6 +47,7 @@ func Main(args []string) int {
 	flags.StringVar(&o.address, "bind-address", fmt.Sprintf(":%d", handlerapi.Port), "`address` that serves virt-api, and nobody else, with TLS")
 	flags.StringVar(&o.migrations, "migration-bind-address", fmt.Sprintf(":%d", peers.Port), "`address` that serves the virt-handlers of nodes from which guests come, with TLS")
 	flags.StringVar(&o.nodeAddress, "node-address", os.Getenv("NODE_ADDRESS"), "`address` of this node, to which guests come from other nodes; default $NODE_ADDRESS")
+	flags.StringVar(&o.launcherRoot, "launcher-root", "/launcher", "`folder` with virt-launcher's image, whose QEMU says which CPUs this node can give guests")
 	flags.StringVar(&o.probes, "health-probe-bind-address", "127.0.0.1:8082", "`address` that serves /healthz and /readyz")
 	flags.StringVar(&o.metrics, "metrics-bind-address", fmt.Sprintf(":%d", metricsPort), "`address` that serves /metrics, with TLS, to whom RBAC lets get it; 0 for none")
 	return component.Main(flags, args, os.Stderr, func(log logr.Logger, verbosity *component.Verbosity) error {

@@ -29,6 +29,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // Reconciler starts the VMs of one node and reports what their launchers say.
@@ -49,6 +50,8 @@ type Reconciler struct {
 	NoHyperV bool
 	// Kernel lets QEMUs lock memory, and gives guests the real-time scheduler. Nil gives nothing.
 	Kernel Kernel
+	// HostModel returns the flags that make QEMU's CPU model base the node's own CPU, if the node's QEMU has this version; else none.
+	HostModel func(ctx context.Context, a qemuargs.Accelerator, qemuVersion string) []string
 	// Cluster returns the cluster's configuration. Nil stands for an empty one.
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 	// Changed brings the VMIs whose launchers reported something.

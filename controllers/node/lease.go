@@ -43,14 +43,19 @@ type LeaseWriter struct {
 	OwnCPUs func(ctx context.Context) (bool, error)
 	// Realtime, if set, says whether the kernel lets real-time threads run without end.
 	Realtime func() (bool, error)
+	// CPUs, if set, is what is known of the CPUs that the node can give guests, and a channel that is closed when that changes.
+	CPUs func() (text string, changed <-chan struct{}, err error)
+
+	told string // of the CPUs, in the Lease
 }
 
 // Start implements manager.Runnable.
 func (w *LeaseWriter) Start(ctx context.Context) error {
 	for {
 		choice, changed := w.Chooser.Choice()
+		cpus, cpusChanged := w.cpus()
 		wait := renewInterval
-		if err := w.renew(ctx, choice); err != nil && ctx.Err() == nil {
+		if err := w.renew(ctx, choice, cpus); err != nil && ctx.Err() == nil {
 			w.Log.Error(err, "renew Lease")
 			wait = renewRetry
 		}
@@ -60,6 +65,7 @@ func (w *LeaseWriter) Start(ctx context.Context) error {
 			timer.Stop()
 			return nil
 		case <-changed:
+		case <-cpusChanged:
 		case <-timer.C():
 		}
 		timer.Stop()
@@ -67,20 +73,39 @@ func (w *LeaseWriter) Start(ctx context.Context) error {
 }
 
 // renew patches the Lease, or creates it: neither needs the right to read it.
-func (w *LeaseWriter) renew(ctx context.Context, choice accelerator.Choice) error {
+func (w *LeaseWriter) renew(ctx context.Context, choice accelerator.Choice, cpus string) error {
 	ctx, cancel := context.WithTimeout(ctx, renewInterval/2)
 	defer cancel()
 	lease := w.lease(choice)
 	w.noteCPUs(ctx, lease)
 	empty := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: lease.Name, Namespace: lease.Namespace}}
-	err := w.Client.Patch(ctx, lease.DeepCopy(), client.MergeFrom(empty))
+	patch := lease.DeepCopy()
+	if cpus != "" {
+		lease.Annotations[nodelabel.CPUKey] = cpus
+		if cpus != w.told { // some kilobytes, which the Lease keeps
+			patch.Annotations[nodelabel.CPUKey] = cpus
+		}
+	}
+	err := w.Client.Patch(ctx, patch, client.MergeFrom(empty))
 	if apierrors.IsNotFound(err) {
 		err = w.Client.Create(ctx, lease)
 	}
 	if err != nil {
 		return fmt.Errorf("write Lease %s: %w", lease.Name, err)
 	}
+	w.told = cpus
 	return nil
+}
+
+func (w *LeaseWriter) cpus() (string, <-chan struct{}) {
+	if w.CPUs == nil {
+		return "", nil
+	}
+	text, changed, err := w.CPUs()
+	if err != nil {
+		w.Log.Error(err, "the Lease does not say which CPUs the node can give guests")
+	}
+	return text, changed
 }
 
 // noteCPUs writes nothing where the kubelet or the kernel does not answer: the Lease then keeps what it says.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -135,4 +136,48 @@ func TestLeaseRetry(t *testing.T) {
 	l.clock.Step(renewRetry)
 	l.awaitWrite()
 	l.lease()
+}
+
+// TestLeaseTellsCPUs: what is known of CPUs is written once, and again only into a Lease that is made anew.
+func TestLeaseTellsCPUs(t *testing.T) {
+	l := startLeases(t)
+	var mu sync.Mutex
+	text, changed := "", make(chan struct{})
+	l.CPUs = func() (string, <-chan struct{}, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return text, changed, nil
+	}
+	l.run()
+	l.awaitWrite()
+	if _, ok := l.lease().Annotations[nodelabel.CPUKey]; ok {
+		t.Error("nothing is known, but told")
+	}
+	mu.Lock()
+	before := changed
+	text, changed = "known", make(chan struct{})
+	mu.Unlock()
+	close(before)
+	l.awaitWrite()
+	if got := l.lease().Annotations[nodelabel.CPUKey]; got != "known" {
+		t.Errorf("told %q", got)
+	}
+	lease := l.lease()
+	lease.Annotations[nodelabel.CPUKey] = "not written again"
+	if err := l.c.Update(context.Background(), lease); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.Step(renewInterval)
+	l.awaitWrite()
+	if got := l.lease().Annotations[nodelabel.CPUKey]; got != "not written again" {
+		t.Errorf("told %q", got)
+	}
+	if err := l.c.Delete(context.Background(), l.lease()); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.Step(renewInterval)
+	l.awaitWrite()
+	if got := l.lease().Annotations[nodelabel.CPUKey]; got != "known" {
+		t.Errorf("a new Lease tells %q", got)
+	}
 }

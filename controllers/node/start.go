@@ -102,7 +102,10 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, NICs: map[string]resolve.NIC{}}
 	now := r.Clock.Now()
 	host.Now, host.ZoneOffset = now.Unix(), zone.Offset(vmi.Spec.Domain.Timezone(), now)
-	host.NoHyperV = r.NoHyperV
+	host.NoHyperV, host.TSCFrequency = r.NoHyperV, vmi.TSCFrequency()
+	if cpu := vmi.Spec.Domain.CPU; r.HostModel != nil && (cpu == nil || cpu.Model == "" || cpu.Model == v1.HostModel) {
+		host.HostModel = r.HostModel(ctx, choice.Accelerator, launcher.QEMUVersion)
+	}
 	host.PlainDisks = len(control.Lacks(launcher.Features, []string{control.FeatureDiskTuning})) > 0
 	host.VhostNet = r.hasVhostNet(vmi, launcher, choice.Accelerator)
 	cluster := &v1.KubeVirtConfiguration{}

@@ -3,6 +3,8 @@ package nodelabel
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -30,8 +32,18 @@ type Reconciler struct {
 	// Live reads past the cache. It is read before a virt-handler counts as gone.
 	Live  client.Reader
 	Clock clock.PassiveClock
+	// Cluster returns the cluster's configuration.
+	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 
-	heard map[string]heard // by node; without lock, for there is one worker
+	// Without lock, for there is one worker.
+	heard map[string]heard // by node
+	tscs  tscs
+}
+
+// tscs are the frequencies of TSCs that guests have or may get.
+type tscs struct {
+	at          time.Time
+	frequencies []int64
 }
 
 // Setup registers the reconciler with a manager.
@@ -40,10 +52,24 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodelabel").
 		// Only the node's metadata is watched: its status changes all the time.
-		WatchesMetadata(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		WatchesMetadata(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(requestForLease)).
+		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(kit.Options(1)).
 		Complete(r)
+}
+
+// all are the nodes that have a virt-handler: the configuration says which CPU models are obsolete.
+func (r *Reconciler) all(ctx context.Context, _ client.Object) (out []reconcile.Request) {
+	var leases coordinationv1.LeaseList
+	if err := r.Client.List(ctx, &leases, client.InNamespace(v1.KubeVirtNamespace)); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list Leases") // each Lease that is renewed brings its node, too
+		return nil
+	}
+	for i := range leases.Items {
+		out = append(out, requestForLease(ctx, &leases.Items[i])...)
+	}
+	return out
 }
 
 func requestForLease(_ context.Context, lease client.Object) []reconcile.Request {
@@ -53,7 +79,8 @@ func requestForLease(_ context.Context, lease client.Object) []reconcile.Request
 	return nil
 }
 
-// Trim is the cache's transformation of nodes. It keeps their names, and our labels of their metadata, and the taints of whole nodes.
+// Trim is the cache's transformation of nodes. It keeps their names, our labels and the annotation SkipNodeAnnotation of their
+// metadata, and the taints of whole nodes.
 func Trim(object any) (any, error) {
 	if node, ok := object.(*corev1.Node); ok {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}, Spec: corev1.NodeSpec{Taints: node.Spec.Taints}}, nil
@@ -64,10 +91,13 @@ func Trim(object any) (any, error) {
 	}
 	trimmed := &metav1.PartialObjectMetadata{TypeMeta: node.TypeMeta, ObjectMeta: metav1.ObjectMeta{
 		Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: map[string]string{}}}
-	for _, key := range []string{v1.SchedulableLabel, AcceleratorKey, v1.CPUManagerLabel, v1.OldCPUManagerLabel, v1.RealtimeLabel} {
-		if value, ok := node.Labels[key]; ok {
+	for key, value := range node.Labels {
+		if isOurs(key) {
 			trimmed.Labels[key] = value
 		}
+	}
+	if value, ok := node.Annotations[v1.SkipNodeAnnotation]; ok {
+		trimmed.Annotations = map[string]string{v1.SkipNodeAnnotation: value}
 	}
 	return trimmed, nil
 }
@@ -131,7 +161,11 @@ func (r *Reconciler) label(ctx context.Context, node *metav1.PartialObjectMetada
 		differs = differs || changed.Labels[key] != value
 		changed.Labels[key] = value
 	}
-	if !differs {
+	cpusDiffer, err := r.labelCPUs(ctx, changed, lease)
+	if err != nil {
+		return err
+	}
+	if !differs && !cpusDiffer {
 		return nil
 	}
 	if lease != nil && lease.Spec.RenewTime != nil {
@@ -140,6 +174,75 @@ func (r *Reconciler) label(ctx context.Context, node *metav1.PartialObjectMetada
 	if err := r.Client.Patch(ctx, changed, client.MergeFrom(node)); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("label node: %w", err))
 	}
+	return nil
+}
+
+// labelCPUs changes the labels that say which CPUs the node can give, and says whether any differs. A node that tells nothing keeps its
+// labels: nothing says that its CPUs have changed.
+func (r *Reconciler) labelCPUs(ctx context.Context, node *metav1.PartialObjectMetadata, lease *coordinationv1.Lease) (differs bool, err error) {
+	if node.Annotations[v1.SkipNodeAnnotation] == "true" || lease == nil {
+		return false, nil
+	}
+	told := readTold(lease.Annotations)
+	if told == nil {
+		return false, nil
+	}
+	config := &v1.KubeVirtConfiguration{}
+	if r.Cluster != nil {
+		if config, err = r.Cluster(ctx); err != nil {
+			return false, err
+		}
+	}
+	want := cpuLabels(*told, config)
+	if hertz, _ := v1.NodeTSC(want); hertz != 0 {
+		if err := r.readFrequencies(ctx); err != nil {
+			return false, err
+		}
+		maps.Copy(want, tscLabels(want, append(slices.Clone(r.tscs.frequencies), hertz)))
+	}
+	for key := range node.Labels {
+		if _, wanted := want[key]; v1.IsCPULabel(key) && !wanted {
+			delete(node.Labels, key)
+			differs = true
+		}
+	}
+	for key, value := range want {
+		if node.Labels[key] != value {
+			node.Labels[key] = value
+			differs = true
+		}
+	}
+	return differs, nil
+}
+
+// frequenciesAge is how old r.tscs may be: each node is looked at once a minute.
+const frequenciesAge = time.Minute / 2
+
+func (r *Reconciler) readFrequencies(ctx context.Context) error {
+	now := r.Clock.Now()
+	if age := now.Sub(r.tscs.at); age >= 0 && age < frequenciesAge {
+		return nil
+	}
+	nodes := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+	if err := r.Client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list nodes, for the frequencies of their TSCs: %w", err)
+	}
+	var vmis v1.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &vmis, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list VirtualMachineInstances, for the frequencies of their TSCs: %w", err)
+	}
+	var ofGuests, ofNodes []int64
+	for i := range vmis.Items {
+		if f := vmis.Items[i].TSCFrequency(); f != 0 && !vmis.Items[i].IsFinal() {
+			ofGuests = append(ofGuests, f)
+		}
+	}
+	for i := range nodes.Items {
+		if f, _ := v1.NodeTSC(nodes.Items[i].Labels); f != 0 {
+			ofNodes = append(ofNodes, f)
+		}
+	}
+	r.tscs = tscs{at: now, frequencies: frequencies(ofGuests, ofNodes)}
 	return nil
 }
 

@@ -36,7 +36,7 @@ type nodes struct {
 func newNodes(t *testing.T, objects ...client.Object) *nodes {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(s), coordinationv1.AddToScheme(s)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(s), coordinationv1.AddToScheme(s), v1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
 	n := &nodes{t: t, clock: clocktesting.NewFakePassiveClock(at(1000))}
@@ -58,6 +58,12 @@ func node(labels map[string]string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: labels, Annotations: map[string]string{"theirs": "stays"}}}
 }
 
+func keyOf(name string) client.ObjectKey { return client.ObjectKey{Name: name} }
+
+func clusterOf(config *v1.KubeVirtConfiguration) func(context.Context) (*v1.KubeVirtConfiguration, error) {
+	return func(context.Context) (*v1.KubeVirtConfiguration, error) { return config, nil }
+}
+
 func (n *nodes) reconcile() ctrl.Result {
 	n.t.Helper()
 	result, err := n.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "node-1"}})
@@ -69,7 +75,12 @@ func (n *nodes) reconcile() ctrl.Result {
 
 func (n *nodes) renew(accelerator string) {
 	n.t.Helper()
-	l := lease(n.clock.Now(), accelerator)
+	n.put(lease(n.clock.Now(), accelerator))
+}
+
+// put creates a Lease or updates it.
+func (n *nodes) put(l *coordinationv1.Lease) {
+	n.t.Helper()
 	err := n.c.Create(context.Background(), l)
 	if apierrors.IsAlreadyExists(err) {
 		old := &coordinationv1.Lease{}

@@ -129,6 +129,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		observeMigratable(vmi, r.now())
 		observe(&vmi.Status, pod, r.now())
 		observeMemory(vmi, pod)
+		if stepErr == nil {
+			stepErr = r.explainScheduling(ctx, vmi)
+		}
 		observeReadiness(vmi, pod, r.now())
 		if stepErr == nil {
 			var connecting time.Duration
@@ -350,6 +353,9 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		if err := r.keepState(ctx, vmi, cluster); err != nil {
 			return nil, err
 		}
+	}
+	if err := r.hint(ctx, vmi); err != nil {
+		return nil, err
 	}
 	observeMigratable(vmi, r.now())
 	if missing != "" {

@@ -38,12 +38,31 @@ func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	if err != nil {
 		return nil, err
 	}
+	if config.TargetCPU, err = r.targetCPU(ctx, vmi); err != nil {
+		return nil, err
+	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
 	observeCompanions(defaulted, companions) // a pod that has just ended keeps the target off no node
 	pod := targetPod(defaulted, migration, config)
 	r.Follow.Note(metadataOf(vmi), pod)
 	return pod, nil
+}
+
+// targetCPU reads the guest's present pod past the cache, which keeps no selectors.
+func (r *Reconciler) targetCPU(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]string, error) {
+	if cpu := vmi.Spec.Domain.CPU; cpu == nil || cpu.Model != v1.HostModel {
+		return nil, nil
+	}
+	present := &corev1.Pod{}
+	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: vmi.LauncherPod()}, present); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("get the guest's pod: %w", err)
+	}
+	nodes, err := r.nodeLabels(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return targetCPU(vmi, present, nodes[vmi.Status.NodeName]), nil
 }
 
 // offersFaults says whether all nodes that take guests offer FaultResource. While an earlier virt-handler is on a node, a pod that

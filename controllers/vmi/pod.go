@@ -51,6 +51,8 @@ type PodConfig struct {
 	Emulation bool
 	// PostCopy lets the target pod of a migration that may go on by post-copy ask for FaultResource.
 	PostCopy bool
+	// TargetCPU are the labels that the node of a target pod must have so that it can give the guest the CPU that the guest has.
+	TargetCPU map[string]string
 }
 
 // Pod renders the launcher pod of a defaulted VMI, whose status already holds the facts about
@@ -70,7 +72,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),
 			ReadinessGates:                []corev1.PodReadinessGate{{ConditionType: unpausedGate}},
-			NodeSelector:                  nodeSelector(vmi),
+			NodeSelector:                  nodeSelector(vmi, config.Emulation),
 			Affinity:                      vmi.Spec.Affinity.DeepCopy(),
 			Tolerations:                   slices.Clone(vmi.Spec.Tolerations),
 			TopologySpreadConstraints:     slices.Clone(vmi.Spec.TopologySpreadConstraints),
@@ -105,6 +107,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	addClaims(pod, vmi)
 	addState(pod, vmi)
 	addHostDisks(pod, vmi, config.Cluster)
+	avoidForbidden(pod, vmi)
 	if config.Cluster != nil {
 		applyCluster(pod, config.Cluster)
 	}
@@ -127,6 +130,7 @@ func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInsta
 		}
 	}
 	leaveFilesOut(pod, vmi)
+	maps.Copy(pod.Spec.NodeSelector, config.TargetCPU)
 	if !migration.StaysOnNode() {
 		keepApart(pod, vmi)
 	}
@@ -149,27 +153,7 @@ func keepApart(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
 		off = append(off, corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}})
 	}
-	if len(off) == 0 {
-		return
-	}
-	if pod.Spec.Affinity == nil {
-		pod.Spec.Affinity = &corev1.Affinity{}
-	}
-	if pod.Spec.Affinity.NodeAffinity == nil {
-		pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
-	}
-	affinity := pod.Spec.Affinity.NodeAffinity
-	if affinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		affinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: off}}}
-		return
-	}
-	// A node fits if one of the terms fits. A term without requirements fits no node.
-	terms := affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	for i := range terms {
-		if t := &terms[i]; len(t.MatchExpressions)+len(t.MatchFields) > 0 {
-			t.MatchFields = append(t.MatchFields, off...)
-		}
-	}
+	require(pod, nil, off)
 }
 
 func podLabels(vmi *v1.VirtualMachineInstance) map[string]string {
@@ -211,8 +195,9 @@ func podAnnotations(vmi *v1.VirtualMachineInstance, config PodConfig) map[string
 // nodeSelector does not select kubevirt.io/schedulable. A kubelet that restarts ends pods
 // whose selector its node no longer matches, and so would end guests that run well without
 // virt-handler. A node without virt-handler has no slots, so that no VMI starts there.
-func nodeSelector(vmi *v1.VirtualMachineInstance) map[string]string {
+func nodeSelector(vmi *v1.VirtualMachineInstance, emulation bool) map[string]string {
 	selector := map[string]string{}
+	maps.Copy(selector, cpuSelector(vmi, emulation))
 	maps.Copy(selector, vmi.Spec.NodeSelector)
 	selector[corev1.LabelArchStable] = vmi.Spec.Architecture
 	if vmi.Spec.Domain.CPU.Dedicated() {

@@ -133,3 +133,20 @@ func (c *Client) SetShutdownAction(ctx context.Context, action string) error {
 func (c *Client) HasCPUFeature(ctx context.Context, path, feature string) (has bool, err error) {
 	return has, c.Execute(ctx, "qom-get", map[string]string{"path": path, "property": feature}, &has)
 }
+
+// LacksCPUFeatures says whether a CPU lacks any of the features that QEMU was asked for. A feature that QEMU does without for the sake of
+// another property, as KVM's with kvm=off, counts as no feature that was asked for.
+func (c *Client) LacksCPUFeatures(ctx context.Context, path string) (bool, error) {
+	var words []struct {
+		Features uint64 `json:"features"`
+	}
+	if err := c.Execute(ctx, "qom-get", map[string]string{"path": path, "property": "filtered-features"}, &words); err != nil {
+		return false, err
+	}
+	for _, word := range words {
+		if word.Features != 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -479,6 +479,8 @@ var notSeen = []*regexp.Regexp{
 	// With other pages than 2 MiB a guest of two nodes is too small for these changes; and of its fields for the number of CPUs the catalogue has sockets.
 	regexp.MustCompile(`^-(numa cpus|object size) from spec\.domain\.(memory\.hugepages\.pageSize|cpu\.cores|cpu\.threads)$`),
 	regexp.MustCompile(`^-object size from host\.cpuNodes\[\]$`),
+	// The changes leave a list its other items, and a host's CPU has many flags.
+	regexp.MustCompile(`^-cpu  from host\.hostModel$`),
 	// The changes know no annotations.
 	regexp.MustCompile(` from metadata\.annotations\[\]$`),
 	// A volume is of one kind, and the fields of others are not in its place.

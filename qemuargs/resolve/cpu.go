@@ -2,12 +2,14 @@ package resolve
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/hostcpu"
 )
 
 // cpuModels are the models for amd64 of QEMU 7.2 to 11.1 (target/i386/cpu.c), each with its
@@ -28,33 +30,37 @@ var cpuModels = map[string]int{
 // vcpus are the fields that the number of virtual CPUs is the product of.
 const vcpus = "spec.domain.cpu.sockets spec.domain.cpu.cores spec.domain.cpu.threads"
 
-func cpu(domain *v1.DomainSpec, accelerator qemuargs.Accelerator, why *Decisions) (qemuargs.CPU, error) {
+func cpu(domain *v1.DomainSpec, host Host, why *Decisions) (qemuargs.CPU, error) {
 	why.add("cpu", "", "every machine has CPUs")
 	why.add("cpu.sockets", "spec.domain.cpu.sockets", "")
 	why.add("cpu.cores", "spec.domain.cpu.cores", "")
 	why.add("cpu.threads", "spec.domain.cpu.threads", "")
-	model, err := cpuModel(domain.CPU.Model, accelerator, why)
+	model, err := cpuModel(domain.CPU.Model, host, why)
 	return qemuargs.CPU{
 		Model:   model,
 		Sockets: domain.CPU.Sockets, Cores: domain.CPU.Cores, Threads: domain.CPU.Threads,
-		Flags:      append(paravirtualFlags(domain, accelerator, why), realtimeFlags(domain.CPU, why)...),
+		Flags:      append(paravirtualFlags(domain, host.Accelerator, why), realtimeFlags(domain.CPU, why)...),
 		MaxSockets: maxSockets(domain.CPU, why),
 	}, err
 }
 
-// cpuModel is QEMU's name of a model. libvirt would compute host-model; without libvirt it
-// means all that the accelerator offers. A model that no QEMU has is refused here: QEMU would
-// end at its start.
-func cpuModel(model string, accelerator qemuargs.Accelerator, why *Decisions) (string, error) {
+// cpuModel is QEMU's name of a model. host-model is QEMU's model base with the flags of the host, where they are known: then the guest
+// keeps its CPU when it moves. Else it means all that the accelerator offers, as host-passthrough does. A model that no QEMU has is
+// refused here: QEMU would end at its start.
+func cpuModel(model string, host Host, why *Decisions) (string, error) {
 	switch model {
-	case "host-model", "host-passthrough":
+	case v1.HostModel, v1.HostPassthrough:
+		if model == v1.HostModel && len(host.HostModel) > 0 {
+			why.add("cpu.model", "spec.domain.cpu.model host.hostModel", "a CPU without features, to which the flags add those of the host")
+			return hostcpu.Base, nil
+		}
 		why.add("cpu.model", "spec.domain.cpu.model host.accelerator", "the host's own model under KVM, and max under TCG")
-		if accelerator == qemuargs.KVM {
+		if host.Accelerator == qemuargs.KVM {
 			return "host", nil
 		}
 		return "max", nil
 	case "host":
-		if accelerator != qemuargs.KVM {
+		if host.Accelerator != qemuargs.KVM {
 			return "", errors.New("needs KVM, and this node emulates its guests; host-passthrough works with both")
 		}
 	}
@@ -63,6 +69,33 @@ func cpuModel(model string, accelerator qemuargs.Accelerator, why *Decisions) (s
 	}
 	why.add("cpu.model", "spec.domain.cpu.model", "")
 	return model, nil
+}
+
+// KnownCPUModel says whether any QEMU from 7.2 to 11.1 has a CPU model.
+func KnownCPUModel(model string) bool { return knownModel(model) }
+
+// hostFlags are the flags of a host's own CPU, without those that later flags say otherwise.
+func hostFlags(c *v1.CPU, host Host, later []string, why *Decisions) (out []string) {
+	if c.Model != v1.HostModel {
+		return nil
+	}
+	said := map[string]bool{}
+	for _, flag := range later {
+		name, value, _ := strings.Cut(flag, "=")
+		said[name] = true
+		if name == "vmx" && value == string(qemuargs.Off) {
+			said["vmx-"] = true // QEMU warns of each part of a feature that is off
+		}
+	}
+	for i, flag := range host.HostModel {
+		name, _, _ := strings.Cut(flag, "=")
+		if said[name] || said["vmx-"] && strings.HasPrefix(name, "vmx-") {
+			continue
+		}
+		why.add("cpu.flags["+flag+"]", fmt.Sprintf("spec.domain.cpu.model host.hostModel[%d]", i), "the host has it")
+		out = append(out, flag)
+	}
+	return out
 }
 
 func knownModel(model string) bool {

@@ -66,6 +66,12 @@ func featureSince(name string) (since version, ok bool) {
 	return version{}, false
 }
 
+// KnownCPUFeature says whether any QEMU from 7.2 to 11.1 has a CPU feature.
+func KnownCPUFeature(name string) bool {
+	_, known := featureSince(name)
+	return known
+}
+
 // cpuFeatures are the flags of the CPU's features, and the features without which the guest must not run. The
 // feature without is left out.
 func cpuFeatures(c *v1.CPU, without string, qemu version, path *field.Path, why *Decisions) (flags, required []string, errs field.ErrorList) {

@@ -32,6 +32,11 @@ type Host struct {
 	VhostNet bool `json:"vhostNet,omitempty"`
 	// NoHyperV: the node's kernel has none of Hyper-V's interfaces.
 	NoHyperV bool `json:"noHyperV,omitempty"`
+	// HostModel are the flags that make QEMU's CPU model base all that the accelerator offers (package hostcpu). Without them the
+	// guest's CPU is QEMU's model host or max, which means something else on other nodes.
+	HostModel []string `json:"hostModel,omitempty"`
+	// TSCFrequency is what all nodes can give a guest that needs a TSC of one frequency, in Hz; 0 for none.
+	TSCFrequency int64 `json:"tscFrequency,omitempty"`
 	// SMBIOS holds the cluster's texts, of which an empty one is KubeVirt's.
 	SMBIOS qemuargs.SMBIOS `json:"smbios,omitzero"`
 	// NoFreePageReporting: the cluster's guests do not give back the pages that they have freed.

@@ -102,10 +102,32 @@ func (p *paravirtual) hyperv(h *v1.FeatureHyperv) {
 	p.add(h.EVMCS.Is(), "hv-evmcs=on", switched(hyperv+"evmcs"))
 }
 
+// tscFrequency is the flag of a guest whose TSC keeps its frequency on other nodes. Only KVM's guests have one.
+func tscFrequency(domain *v1.DomainSpec, host Host, why *Decisions) []string {
+	if host.Accelerator != qemuargs.KVM || !domain.NeedsTSCFrequency() || v1.CheckTSC(host.TSCFrequency) != nil {
+		return nil
+	}
+	flag := fmt.Sprintf("tsc-frequency=%d", host.TSCFrequency)
+	by := "spec.domain.cpu.features"
+	if f := domain.Features; f != nil && f.Hyperv != nil && f.Hyperv.Reenlightenment.Is() {
+		by = switched(hyperv + "reenlightenment")
+	}
+	why.add("cpu.flags["+flag+"]", by+" host.tscFrequency host.accelerator", "in Hz, so that the guest can move")
+	return []string{flag}
+}
+
 // notEmulated is the CPU feature that the guest needs for evmcs alone; empty if it is not emulated, or has no evmcs. An emulated
 // guest has no evmcs, and QEMU cannot emulate vmx.
 func notEmulated(domain *v1.DomainSpec, accelerator qemuargs.Accelerator) string {
-	if accelerator == qemuargs.KVM || domain.Features == nil || domain.Features.Hyperv == nil || !domain.Features.Hyperv.EVMCS.Is() {
+	if accelerator == qemuargs.KVM {
+		return ""
+	}
+	return NotEmulated(domain)
+}
+
+// NotEmulated is the CPU feature that the guest is without where it is emulated, for evmcs alone needs it; empty for none.
+func NotEmulated(domain *v1.DomainSpec) string {
+	if domain.Features == nil || domain.Features.Hyperv == nil || !domain.Features.Hyperv.EVMCS.Is() {
 		return ""
 	}
 	return "vmx"

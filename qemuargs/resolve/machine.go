@@ -1,6 +1,8 @@
 package resolve
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -40,7 +42,8 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 	m.Type = machineType
 	qemu, _ := release(host.QEMUVersion) // of which the machine type says what is wrong
 	features, required, featureErrs := cpuFeatures(domain.CPU, notEmulated(domain, host.Accelerator), qemu, path.Child("cpu", "features"), why)
-	m.CPU.Flags, m.CPU.Required, errs = append(features, m.CPU.Flags...), required, append(errs, featureErrs...)
+	flags := slices.Concat(features, m.CPU.Flags, tscFrequency(domain, host, why))
+	m.CPU.Flags, m.CPU.Required, errs = append(hostFlags(domain.CPU, host, flags, why), flags...), required, append(errs, featureErrs...)
 	if err := clockOffset(domain.Clock, host, &m.Clock, path.Child("clock"), why); err != nil {
 		errs = append(errs, err)
 	}
@@ -76,7 +79,7 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 // base is the machine without its devices. The error is that of the CPU model.
 func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.Machine, error) {
 	domain := &vmi.Spec.Domain
-	cpu, err := cpu(domain, host.Accelerator, why)
+	cpu, err := cpu(domain, host, why)
 	m := &qemuargs.Machine{
 		Version:       qemuargs.Version,
 		Arch:          qemuargs.AMD64,

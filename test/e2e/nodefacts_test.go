@@ -181,15 +181,19 @@ func TestNodeFactsRights(t *testing.T) {
 	}
 	asController := []string{"--as=system:serviceaccount:kubevirt:virt-controller", "patch", "node", node, "--type=merge", "--dry-run=server", "--patch"}
 	for patch, refusal := range map[string]string{
-		`{"metadata":{"labels":{"kubevirt.io/schedulable":"false"}}}`:  "",
-		`{"metadata":{"annotations":{"kubevirt.io/heartbeat":"now"}}}`: "",
-		`{"metadata":{"labels":{"e2e":"x"}}}`:                          "its own labels",
-		`{"metadata":{"labels":{"kubernetes.io/hostname":"x"}}}`:       "its own labels",
-		`{"metadata":{"labels":{"kubernetes.io/hostname":null}}}`:      "its own labels",
-		`{"metadata":{"annotations":{"e2e":"x"}}}`:                     "its own annotation",
-		`{"metadata":{"finalizers":["e2e/x"]}}`:                        "only labels and an annotation",
-		`{"spec":{"unschedulable":true}}`:                              "only labels and an annotation",
-		`{"spec":{"taints":[{"key":"e2e","effect":"NoExecute"}]}}`:     "only labels and an annotation",
+		`{"metadata":{"labels":{"kubevirt.io/schedulable":"false"}}}`:                                                         "",
+		`{"metadata":{"annotations":{"kubevirt.io/heartbeat":"now"}}}`:                                                        "",
+		`{"metadata":{"labels":{"cpu-model.node.kubevirt.io/Penryn":"true","cpu-timer.node.kubevirt.io/tsc-frequency":"1"}}}`: "",
+		`{"metadata":{"labels":{"scheduling.node.kubevirt.io/tsc-frequency-1":"true"}}}`:                                      "",
+		`{"metadata":{"labels":{"scheduling.node.kubevirt.io/other":"true"}}}`:                                                "its own labels",
+		`{"metadata":{"labels":{"x.cpu-model.node.kubevirt.io/Penryn":"true"}}}`:                                              "its own labels",
+		`{"metadata":{"labels":{"e2e":"x"}}}`:                                                                                 "its own labels",
+		`{"metadata":{"labels":{"kubernetes.io/hostname":"x"}}}`:                                                              "its own labels",
+		`{"metadata":{"labels":{"kubernetes.io/hostname":null}}}`:                                                             "its own labels",
+		`{"metadata":{"annotations":{"e2e":"x"}}}`:                                                                            "its own annotation",
+		`{"metadata":{"finalizers":["e2e/x"]}}`:                                                                               "only labels and an annotation",
+		`{"spec":{"unschedulable":true}}`:                                                                                     "only labels and an annotation",
+		`{"spec":{"taints":[{"key":"e2e","effect":"NoExecute"}]}}`:                                                            "only labels and an annotation",
 	} {
 		_, err := output("", "kubectl", append(slices.Clone(asController), patch)...)
 		if (err == nil) != (refusal == "") || err != nil && !(strings.Contains(err.Error(), refusal) && strings.Contains(err.Error(), "(Forbidden)")) {

@@ -16,6 +16,8 @@ type CPU struct {
 	Model  string `json:"model"`
 	// Flags are sorted.
 	Flags []string `json:"flags"`
+	// PhysBits is the width of physical addresses; 0 where it is not known.
+	PhysBits int `json:"physBits,omitempty"`
 }
 
 // ReadCPU reads the first processor of a /proc/cpuinfo.
@@ -38,6 +40,8 @@ func ReadCPU(from io.Reader) (CPU, error) {
 		case "flags":
 			c.Flags = strings.Fields(value)
 			slices.Sort(c.Flags)
+		case "address sizes":
+			fmt.Sscanf(value, "%d bits physical", &c.PhysBits) // else it is not known
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -56,6 +60,9 @@ func (c CPU) Takes(from CPU, model string) string {
 		if _, has := slices.BinarySearch(c.Flags, flag); !has {
 			return fmt.Sprintf("the source's processor has %.32q, and the target's has not", flag)
 		}
+	}
+	if c.PhysBits > 0 && from.PhysBits > c.PhysBits {
+		return fmt.Sprintf("the source's processor has physical addresses of %d bits, and the target's of %d", from.PhysBits, c.PhysBits)
 	}
 	if model == "host" && (c.Vendor != from.Vendor || c.Family != from.Family || c.Model != from.Model) {
 		return fmt.Sprintf("the guest has its node's own CPU model, and the processors differ: %.64q and %.64q", from.kind(), c.kind())

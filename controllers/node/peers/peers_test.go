@@ -233,7 +233,10 @@ func TestReadCPU(t *testing.T) {
 // TestTakes: a processor takes the guest of another if it has all its features, and with the host's own model if it is
 // of the same kind.
 func TestTakes(t *testing.T) {
-	cpu := func(model string, flags ...string) CPU { return CPU{"v", "f", model, flags} }
+	cpu := func(model string, flags ...string) CPU {
+		return CPU{Vendor: "v", Family: "f", Model: model, Flags: flags}
+	}
+	bits := func(n int) CPU { return CPU{Flags: []string{"a"}, PhysBits: n} }
 	for name, c := range map[string]struct {
 		target, source CPU
 		model          string
@@ -245,6 +248,9 @@ func TestTakes(t *testing.T) {
 		"another":           {cpu("2", "a"), cpu("1", "a"), "host", false},
 		"another, by model": {cpu("2", "a"), cpu("1", "a"), "Nehalem", true},
 		"unknown":           {CPU{}, cpu("1", "a"), "Nehalem", false},
+		"wider addresses":   {bits(48), bits(46), "base", true},
+		"narrower":          {bits(46), bits(48), "base", false},
+		"of unknown width":  {bits(46), bits(0), "base", true},
 	} {
 		if why := c.target.Takes(c.source, c.model); (why == "") != c.takes {
 			t.Errorf("%s: %q", name, why)

@@ -1,0 +1,189 @@
+package nodelabel
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs/hostcpu"
+)
+
+var told = hostcpu.Told{Vendor: "Intel", Models: []string{"Haswell", "qemu64"}, Features: []string{"aes", "avx2"}, HostModel: "Haswell", Required: []string{"avx2"},
+	HyperV: []string{"base", "synic"}, TSC: &hostcpu.TSC{Hertz: 2_000_000_000, Scalable: true}}
+
+func TestCPULabels(t *testing.T) {
+	got := cpuLabels(told, nil)
+	want := map[string]string{
+		"cpu-model.node.kubevirt.io/Haswell": "true", "cpu-model-migration.node.kubevirt.io/Haswell": "true", "cpu-model-migration.node.kubevirt.io/qemu64": "true",
+		"cpu-feature.node.kubevirt.io/aes": "true", "cpu-feature.node.kubevirt.io/avx2": "true",
+		"host-model-cpu.node.kubevirt.io/Haswell": "true", "host-model-required-features.node.kubevirt.io/avx2": "true",
+		"cpu-vendor.node.kubevirt.io/Intel": "true", "hyperv.node.kubevirt.io/base": "true", "hyperv.node.kubevirt.io/synic": "true",
+		"cpu-timer.node.kubevirt.io/tsc-frequency": "2000000000", "cpu-timer.node.kubevirt.io/tsc-scalable": "true"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	configured := cpuLabels(told, &v1.KubeVirtConfiguration{ObsoleteCPUModels: map[string]bool{"Haswell": true, "aes": true}})
+	if _, ok := configured["cpu-model.node.kubevirt.io/Haswell"]; ok || configured["cpu-model.node.kubevirt.io/qemu64"] != "true" {
+		t.Errorf("with Haswell obsolete: %v", configured)
+	}
+}
+
+// TestHostileNode: only known names become labels, and all of them are labels of ours.
+func TestHostileNode(t *testing.T) {
+	evil := []string{"", "kubernetes.io/hostname", "../x", "Haswell-v99", "Haswell ", strings.Repeat("a", 100), "AES", "node-role"}
+	for i := range 5000 {
+		evil = append(evil, fmt.Sprint("x", i))
+	}
+	got := cpuLabels(hostcpu.Told{Vendor: "x", Models: evil, Features: evil, HostModel: "x", Required: evil, HyperV: evil, TSC: &hostcpu.TSC{Hertz: -1}}, nil)
+	if len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	for key, value := range cpuLabels(told, nil) {
+		if !isOurs(key) || len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
+			t.Errorf("%s=%s", key, value)
+		}
+	}
+}
+
+func TestTSCLabels(t *testing.T) {
+	own := func(hertz, scalable string) map[string]string {
+		return map[string]string{v1.TSCFrequencyLabel: hertz, v1.TSCScalableLabel: scalable}
+	}
+	others := []int64{1_999_800_000, 1_500_000_000, 2_500_000_000, -1}
+	for name, c := range map[string]struct {
+		own  map[string]string
+		want []string
+	}{
+		"scales":      {own("2000000000", "true"), []string{"1500000000", "1999800000"}},
+		"has its own": {own("2000000000", "false"), []string{"1999800000"}},
+		"no number":   {own("x", "true"), nil},
+		"none":        {nil, nil},
+		"too large":   {own("999999999999999999", "true"), nil},
+	} {
+		got := slices.Sorted(maps.Keys(tscLabels(c.own, others)))
+		var want []string
+		for _, f := range c.want {
+			want = append(want, v1.GuestTSCLabel+f)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	many := make([]int64, 1000)
+	for i := range many {
+		many[i] = minimal + int64(i)
+	}
+	if got := tscLabels(own("2000000000", "true"), many); len(got) != maxFrequencies {
+		t.Errorf("%d labels", len(got))
+	}
+	if got := frequencies([]int64{3, 3, 2}, []int64{9, 5}); !slices.Equal(got, []int64{2, 3, 5}) {
+		t.Errorf("%v", got)
+	}
+}
+
+const minimal = 1_000_000_000
+
+// tell renews the Lease, and says what the node can give.
+func (n *nodes) tell(told hostcpu.Told) {
+	n.t.Helper()
+	text, err := json.Marshal(told)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	l := lease(n.clock.Now(), "kvm")
+	l.Annotations[CPUKey] = string(text)
+	n.put(l)
+}
+
+func (n *nodes) labels() map[string]string {
+	n.t.Helper()
+	got := &corev1.Node{}
+	if err := n.c.Get(n.t.Context(), keyOf("node-1"), got); err != nil {
+		n.t.Fatal(err)
+	}
+	return got.Labels
+}
+
+// TestNodeTells: labels come and go with what the node tells; those of others stay.
+func TestNodeTells(t *testing.T) {
+	n := newNodes(t, node(map[string]string{"theirs": "too", "cpu-model.node.kubevirt.io/Penryn": "true"}))
+	config := &v1.KubeVirtConfiguration{}
+	n.Cluster = clusterOf(config)
+	n.renew("kvm")
+	n.reconcile()
+	if got := n.labels(); got["cpu-model.node.kubevirt.io/Penryn"] != "true" {
+		t.Errorf("a node that tells nothing has %v", got)
+	}
+	n.tell(told)
+	n.reconcile()
+	got := n.labels()
+	if got["theirs"] != "too" || got["cpu-model.node.kubevirt.io/Penryn"] != "" || got["cpu-model.node.kubevirt.io/Haswell"] != "true" || got[v1.GuestTSCLabel+"2000000000"] != "true" {
+		t.Errorf("%v", got)
+	}
+	writes := n.writes
+	n.clock.SetTime(n.clock.Now().Add(time.Minute))
+	n.tell(told)
+	n.reconcile()
+	if n.writes != writes {
+		t.Error("a node that tells the same again is written")
+	}
+	config.ObsoleteCPUModels = map[string]bool{"Haswell": true}
+	n.reconcile()
+	if got := n.labels(); got["cpu-model.node.kubevirt.io/Haswell"] != "" || got["cpu-model-migration.node.kubevirt.io/Haswell"] != "true" {
+		t.Errorf("with Haswell obsolete: %v", got)
+	}
+	n.clock.SetTime(n.clock.Now().Add(2 * Lifetime)) // virt-handler is gone
+	n.reconcile()
+	if got := n.labels(); got["cpu-feature.node.kubevirt.io/aes"] != "true" || got[v1.SchedulableLabel] != "false" {
+		t.Errorf("without virt-handler: %v", got)
+	}
+}
+
+// TestSkipNode: an administrator keeps the labels as they are.
+func TestSkipNode(t *testing.T) {
+	skipped := node(map[string]string{"cpu-model.node.kubevirt.io/Penryn": "true"})
+	skipped.Annotations[v1.SkipNodeAnnotation] = "true"
+	n := newNodes(t, skipped)
+	n.tell(told)
+	n.reconcile()
+	if got := n.labels(); got["cpu-model.node.kubevirt.io/Penryn"] != "true" || got["cpu-model.node.kubevirt.io/Haswell"] != "" || got[v1.SchedulableLabel] != "true" {
+		t.Errorf("%v", got)
+	}
+	trimmed, err := Trim(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1.SkipNodeAnnotation: "true", "other": "x"}, Labels: cpuLabels(told, nil)}})
+	if m := trimmed.(*metav1.PartialObjectMetadata); err != nil || len(m.Annotations) != 1 || len(m.Labels) != len(cpuLabels(told, nil)) {
+		t.Errorf("%+v, %v", trimmed, err)
+	}
+}
+
+// TestGuestsFrequency: a frequency that a guest has stays on the nodes that can give it, though its node is gone.
+func TestGuestsFrequency(t *testing.T) {
+	guest := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "guest", Namespace: "default"}}
+	guest.Spec.Domain.Features = &v1.Features{Hyperv: &v1.FeatureHyperv{Reenlightenment: &v1.FeatureState{}}}
+	hertz := int64(1_700_000_000)
+	guest.Status.TopologyHints = &v1.TopologyHints{TSCFrequency: &hertz}
+	n := newNodes(t, node(nil), guest)
+	n.tell(told)
+	n.reconcile()
+	if got := n.labels(); got[v1.GuestTSCLabel+"1700000000"] != "true" {
+		t.Errorf("%v", got)
+	}
+	if err := n.c.Delete(t.Context(), guest); err != nil {
+		t.Fatal(err)
+	}
+	n.clock.SetTime(n.clock.Now().Add(time.Minute))
+	n.tell(told)
+	n.reconcile()
+	if got := n.labels(); got[v1.GuestTSCLabel+"1700000000"] != "" {
+		t.Errorf("the guest is gone: %v", got)
+	}
+}
