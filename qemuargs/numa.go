@@ -29,7 +29,7 @@ type nodeMemoryProps struct {
 	QOMType  string `json:"qom-type" rule:"memory of QEMU's own process, of a kind that can be of huge pages"`
 	ID       string `json:"id" from:"id"`
 	Size     int64  `json:"size" from:"memoryBytes"`
-	Share    bool   `json:"share,omitempty" rule:"virtiofsd reads and writes the guest\'s memory"`
+	Share    bool   `json:"share,omitempty" rule:"virtiofsd reads and writes the guest's memory"`
 	Huge     bool   `json:"hugetlb" rule:"a guest with NUMA nodes has huge pages"`
 	Page     int64  `json:"hugetlbsize" from:"/hugePageBytes"`
 	Prealloc bool   `json:"prealloc" rule:"QEMU takes all pages at its start: where one is missing it ends with an error, and the guest is not killed later"`
