@@ -33,6 +33,9 @@ func TestElsewhere(t *testing.T) {
 			if !strings.HasPrefix(path, "spec.") || origin.Value == "{}" || origin.Value == "false" {
 				continue // what is off takes arguments away
 			}
+			if path == "spec.domain.cpu.dedicatedCpuPlacement" && strings.HasPrefix(e.name, "filesystem-") {
+				continue // with file systems it does both: QEMU takes all memory at its start
+			}
 			makes := slices.ContainsFunc(m.Arguments, func(a Argument) bool {
 				return a.makes(path) || slices.ContainsFunc(a.Properties, func(p Property) bool { return p.makes(path) })
 			})

@@ -1,6 +1,8 @@
 package resolve
 
 import (
+	"slices"
+
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
@@ -12,11 +14,13 @@ const fileSystemList = "spec.domain.devices.filesystems"
 const fileSystemQueue = 1024
 
 // fileSystems resolves the file systems. They come after the disks, so that one more file system moves no disk.
-func fileSystems(domain *v1.DomainSpec, host Host, m *qemuargs.Machine, slots *allocator, why *Decisions) {
+func fileSystems(spec *v1.VirtualMachineInstanceSpec, host Host, m *qemuargs.Machine, slots *allocator, why *Decisions) {
+	domain := &spec.Domain
 	for i, f := range domain.Devices.Filesystems {
-		by := entry{to: why, list: "fileSystems", name: f.Name, field: fileSystemList, index: i}
+		volume := slices.IndexFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == f.Name })
+		by := entry{to: why, list: "fileSystems", name: f.Name, field: fileSystemList, index: i, volume: volume}
 		by.add("", ".name .virtiofs", "each file system shows the files of the volume of its name")
-		by.add("name", ".name", "")
+		by.add("name", ".name volume.name", "")
 		by.add("queueSize", "", "as in KubeVirt")
 		by.add("socket", ".name", "where the file system's container listens")
 		by.add("pci", interfaces+"[*].model "+diskList+"[*].disk.bus "+pinFields, "the next port for PCI Express devices: interfaces come first, then disks, then file systems")

@@ -63,7 +63,7 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 	// rename them.
 	m.NICs = nics(vmi, host, board, slots, why)
 	errs = append(errs, disks(vmi, host, m, slots, why)...)
-	fileSystems(domain, host, m, slots, why)
+	fileSystems(&vmi.Spec, host, m, slots, why)
 	boot(devices, m.Disks, why)
 	attach(domain, host, m, slots, why)
 	if m.RootPorts, err = slots.rootPorts(m.MemoryBytes); err != nil {
