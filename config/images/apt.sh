@@ -1,11 +1,11 @@
 # Debian packages as files: from the archive that the host's own apt uses, into a cache, never installed.
 # Sourced by the recipes. Needs $cache and the empty folder $work.
 
-# apt_suite SUITE PREFERENCES makes an apt of its own for another release of Debian than the host's, with its backports
-# and security updates, and prints the path of its configuration (APT_CONFIG). Which packages come from where, the
+# apt_suite SUITE PREFERENCES [ARCHITECTURE] makes an apt of its own for another release of Debian than the host's, or another
+# architecture, with its backports and security updates, and prints the path of its configuration (APT_CONFIG). Which packages come from where, the
 # preferences say (apt_preferences(5)). The archive is the host's, by whatever name and proxy, and Debian's keyring signs.
 apt_suite() {
-	local suite=$1 preferences=$2 root=$cache/apt-$1 host main security update_lock
+	local suite=$1 preferences=$2 arch=${3:-} root=$cache/apt-$1${3:+-$3} host main security update_lock
 	host=$(. /etc/os-release && echo "$VERSION_CODENAME")
 	main=$(apt_archive "$host") && security=$(apt_archive "$host-security") || return 1
 	mkdir -p "$root"/etc/{apt.conf.d,preferences.d,trusted.gpg.d} "$root"/{state/lists/partial,cache/archives/partial}
@@ -21,7 +21,7 @@ apt_suite() {
 		apt-config dump | grep -E '^Acquire::(https?|Retries|Check-)' || true
 		printf '%s "%s";\n' Dir::Etc "$root/etc" Dir::Etc::netrc /etc/apt/auth.conf Dir::Etc::netrcparts /etc/apt/auth.conf.d \
 			Dir::State "$root/state" Dir::State::status "$root/status" Dir::Cache "$root/cache" Acquire::Languages none \
-			APT::Sandbox::User root
+			APT::Sandbox::User root ${arch:+APT::Architecture "$arch" APT::Architectures:: "$arch"}
 	} >"$root/apt.conf"
 	# A day old is new enough; apt_fetch asks again when packages have gone.
 	if ! cmp -s "$root/sources.new" "$root/etc/sources.list" || [ -z "$(find "$root/updated" -mtime -1 2>/dev/null)" ]; then
@@ -33,6 +33,9 @@ apt_suite() {
 	flock -u "$update_lock"
 	echo "$root/apt.conf"
 }
+
+# apt_foreign prints $arch if it is not the host's.
+apt_foreign() { [ "$arch" = "$(dpkg --print-architecture)" ] || echo "$arch"; }
 
 # apt_archive RELEASE prints the URI of the archive from which the host's apt has this release of Debian.
 apt_archive() {

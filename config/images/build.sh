@@ -3,9 +3,11 @@
 #
 #   tiny        localhost/kubeqemu/tiny-container-disk:dev     a guest that boots in seconds, for tests, and
 #               localhost/kubeqemu/tiny-virtio-container-disk:dev   in half the time, without SATA
+#   tiny-arm64  localhost/kubeqemu/tiny-arm64-container-disk:dev    the tiny guest for arm64
 #   nested      localhost/kubeqemu/tiny-nested-container-disk:dev   a guest with vhost-net, in which a test runs
 #   debian      localhost/kubeqemu/debian-container-disk:dev   Debian 12 with cloud-init, for the demo
 #   launcher    localhost/kubeqemu/virt-launcher:dev           QEMU, firmware, virt-launcher and virt-importer
+#   launcher-arm64-emulator   localhost/kubeqemu/virt-launcher-arm64-emulator:dev   the launcher that emulates guests of arm64
 #   components  localhost/kubeqemu/virt-components:dev     virt-controller, virt-api and virt-handler
 #
 # Each target is cached: it is built again only when its recipe, its packages or its binary changed.
@@ -14,6 +16,8 @@
 #   OUTPUT          where everything goes (default <repository>/_output): images/ has the tars, cache/ the rest
 #   XDG_CACHE_HOME  in its folder kubeqemu, guests are kept for the user's other work trees (default ~/.cache)
 #   TAG             image tag (default dev)
+#   ARCH            architecture of the nodes (default amd64). With arm64, images/arm64/ has the tars of tiny, launcher and components;
+#                   nothing of arm64 runs while they are made; the host needs Debian's gcc-aarch64-linux-gnu besides
 #   LAUNCHER_SUITE, LAUNCHER_QEMU
 #                   Debian's release whose packages the launcher's image has, and QEMU's of which the newest is taken
 #   VIRT_LAUNCHER, VIRT_IMPORTER, VIRT_COMPONENTS
@@ -22,7 +26,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 output=${OUTPUT:-$repo/_output}
-images=$output/images
+arch=${ARCH:-amd64}
+images=$output/images$([ "$arch" = amd64 ] || echo "/$arch")
 cache=$output/cache
 user_cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/kubeqemu
 tag=${TAG:-dev}
@@ -77,19 +82,21 @@ pack() {
 . "$here/apt.sh"
 . "$here/fat.sh"
 . "$here/tiny.sh"
+. "$here/tinyarm64.sh"
 . "$here/debian.sh"
 . "$here/launcher.sh"
 . "$here/components.sh"
 
 [ $# -gt 0 ] || { sed -n '2,/^set /s/^# \?//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 for target; do
-	case $target in tiny | nested | debian | launcher | components) ;; *) echo "no target $target" >&2; exit 2 ;; esac
+	case $arch/$target in amd64/* | arm64/tiny | arm64/launcher | arm64/components) ;; *) echo "no target $target for nodes of $arch" >&2; exit 2 ;; esac
+	case $target in tiny | tiny-arm64 | nested | debian | launcher | launcher-arm64-emulator | components) ;; *) echo "no target $target" >&2; exit 2 ;; esac
 	started=$SECONDS
-	exec {target_lock}>"$cache/$target.lock"
+	exec {target_lock}>"$cache/$target-$arch.lock"
 	flock "$target_lock"
 	work=$(mktemp -d "$cache/$target.XXXXXX")
 	trap 'rm -rf --one-file-system "$work"' EXIT
-	"build_$target"
+	if [ "$arch/$target" = arm64/tiny ]; then build_tiny-arm64; else "build_$target"; fi
 	rm -rf --one-file-system "$work"
 	flock -u "$target_lock"
 done

@@ -7,15 +7,17 @@
 static_binary() {
 	if [ -n "${2:-}" ]; then echo "$2"; return; fi
 	say "compiling $1"
-	mkdir -p "$output/bin"
-	(cd "$repo" && CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o "$output/bin/$1" "./cmd/$1")
-	echo "$output/bin/$1"
+	local bin=$output/bin
+	[ "$arch" = "$(dpkg --print-architecture)" ] || bin=$output/bin/$arch
+	mkdir -p "$bin"
+	(cd "$repo" && GOARCH=$arch CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o "$bin/$1" "./cmd/$1")
+	echo "$bin/$1"
 }
 
 build_components() {
 	local binary key component root=$work/root
 	binary=$(static_binary virt-components "${VIRT_COMPONENTS:-}")
-	key=$(key_of "$here/components.sh" "$repo/tools/image" "$binary" <<<"$tag")
+	key=$(key_of "$here/components.sh" "$repo/tools/image" "$binary" <<<"$tag $arch")
 	if built virt-components "$key"; then say "up to date"; return; fi
 	if LC_ALL=C grep -qa 'ld-linux' "$binary"; then echo "$binary is not static" >&2; return 1; fi
 	mkdir -p "$root"/{etc,tmp,usr/bin}
@@ -23,7 +25,7 @@ build_components() {
 	chmod 1777 "$root/tmp"
 	printf '%s\n' root:x:0:0:root:/:/sbin/nologin nonroot:x:1001:1001:nonroot:/:/sbin/nologin >"$root/etc/passwd"
 	printf '%s\n' root:x:0: nonroot:x:1001: >"$root/etc/group"
-	pack virt-components --dir "$root" --file "$binary:/usr/bin/virt-components:0755" \
+	pack virt-components --arch "$arch" --dir "$root" --file "$binary:/usr/bin/virt-components:0755" \
 		--entrypoint /usr/bin/virt-components --user 1001:1001
 	mark_built virt-components "$key"
 	# There was an image of each: what is pushed and loaded is virt-*.tar.

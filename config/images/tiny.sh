@@ -41,15 +41,16 @@ tiny_image() {
 	say "$name: done, $(du -h "$images/$name-container-disk.tar" | cut -f1)"
 }
 
-# tiny_initramfs makes $tree/initrd. Not compressed: reading it costs a guest under TCG less than
-# unpacking it.
+# tiny_initramfs [BUSYBOX [TTY]] makes $tree/initrd, with a shell on the serial port TTY. The build runs BUSYBOX, which is the
+# guest's own if none is named. Not compressed: reading it costs a guest under TCG less than unpacking it.
 tiny_initramfs() {
-	local root=$tree/initrd.d source=$tree/debs/lib/modules/$version busybox=$tree/debs/bin/busybox applet closure module
+	local root=$tree/initrd.d source=$tree/debs/lib/modules/$version busybox=${1:-$tree/debs/bin/busybox} applet closure module
 	mkdir -p "$root"/{bin,proc,sys,dev,run,tmp,mnt,lib/modules/$version}
-	cp "$busybox" "$root/bin/"
+	cp "$tree/debs/bin/busybox" "$root/bin/"
 	for applet in $("$busybox" --list); do [ "$applet" = busybox ] || ln -s busybox "$root/bin/$applet"; done
 	ln -s bin "$root/sbin" && ln -s bin/busybox "$root/init" # the kernel calls /sbin/modprobe
 	cp -r "$here/tiny/etc" "$root/"
+	sed -i "s/^ttyS0:/${2:-ttyS0}:/" "$root/etc/inittab"
 	chmod -R u=rwX,go=rX "$root/etc" # not as the work tree has them
 	chmod 755 "$root"/etc/tiny/*
 	"$busybox" depmod -b "$tree/debs" "$version"
@@ -72,10 +73,11 @@ tiny_closure() {
 }
 
 # uefi_loader FOLDER NAME SYSLINUX.CFG SYSTEMD-BOOT makes the files by which UEFI boots what syslinux.cfg says, without a
-# variable of the firmware's that would name them.
+# variable of the firmware's that would name them. The loader's name in the package ends with its architecture: x64 or aa64.
 uefi_loader() {
-	local folder=$1 name=$2
-	install -D -m 644 "$4" "$folder/EFI/BOOT/BOOTX64.EFI"
+	local folder=$1 name=$2 machine=${4##*systemd-boot}
+	machine=${machine%.efi}
+	install -D -m 644 "$4" "$folder/EFI/BOOT/BOOT${machine^^}.EFI"
 	install -d "$folder/loader/entries"
 	echo 'timeout 0' >"$folder/loader/loader.conf"
 	printf '%s\n' "title $name" 'linux /vmlinuz' 'initrd /initrd' "options $(sed -n 's/^ *APPEND //p' "$3")" >"$folder/loader/entries/$name.conf"

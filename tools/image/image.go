@@ -22,16 +22,18 @@ import (
 
 // Request says what goes into an image.
 type Request struct {
-	Ref        string // name:tag
-	Root       string // folder whose content becomes the root, or empty
-	Files      []File // further files; they win over Root's
-	UID, GID   int    // owner of every file
-	Created    time.Time
-	Entrypoint []string
-	User       string // uid[:gid], or empty for root
-	WorkDir    string
-	Env        []string // NAME=VALUE
-	Labels     map[string]string
+	Ref string // name:tag
+	// Architecture of the nodes that the image is for, by Kubernetes' name.
+	Architecture string
+	Root         string // folder whose content becomes the root, or empty
+	Files        []File // further files; they win over Root's
+	UID, GID     int    // owner of every file
+	Created      time.Time
+	Entrypoint   []string
+	User         string // uid[:gid], or empty for root
+	WorkDir      string
+	Env          []string // NAME=VALUE
+	Labels       map[string]string
 }
 
 // Packed describes a written image.
@@ -68,7 +70,7 @@ func (r *Request) pack(output string) (*Packed, error) {
 
 func (r *Request) image(layer *layerFile) (v1.Image, error) {
 	image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
-		Architecture: "amd64",
+		Architecture: r.Architecture,
 		OS:           "linux",
 		Created:      v1.Time{Time: r.Created},
 		RootFS:       v1.RootFS{Type: "layers"},

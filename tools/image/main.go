@@ -40,10 +40,11 @@ func run(args []string) error {
 
 // parse turns command-line arguments into a request and the path of the archive.
 func parse(args []string) (*Request, string, error) {
-	request := &Request{Created: time.Unix(0, 0).UTC()}
+	request := &Request{Created: time.Unix(0, 0).UTC(), Architecture: "amd64"}
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	output := flags.String("output", "", "`path` of the docker-archive tar to write")
 	flags.StringVar(&request.Ref, "ref", "", "`name:tag` of the image")
+	flags.StringVar(&request.Architecture, "arch", request.Architecture, "`architecture` of the nodes that the image is for")
 	flags.StringVar(&request.User, "user", "", "user (`uid[:gid]`) that the container runs as")
 	flags.StringVar(&request.WorkDir, "workdir", "", "working `folder` of the container")
 	each(flags, "entrypoint", "`argument` of the entry point; repeat for more", func(v string) error {
