@@ -41,7 +41,7 @@ test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests
 	$(run_e2e)
 
 .PHONY: test-all
-test-all: test long libvirt-diff web-check e2e-long compat-e2e capk virtctl third-party fuzz ## test, and the long ones
+test-all: test long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, 200 migrations in which something goes wrong at random, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
@@ -86,10 +86,12 @@ FAMILIES := TestDualStack TestIPv6Only TestIPv6OnlyDHCP TestMigrationDualStack
 FIRMWARE := TestSecureBoot TestTPM TestTPMPersistent TestUEFIPersistent
 # What needs kubelets that give pods CPUs of their own.
 OWN_CPUS := TestDedicatedCPUs TestRealtime
+# What needs the images of arm64's guests.
+ARM64 := TestARM64
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
-run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '$(call any,$(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES) $(FAMILIES) $(FIRMWARE) $(OWN_CPUS))' ./test/e2e
+run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '$(call any,$(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES) $(FAMILIES) $(FIRMWARE) $(OWN_CPUS) $(ARM64))' ./test/e2e
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
@@ -134,6 +136,25 @@ e2e-firmware: packages cluster images ## the end-to-end tests of secure boot, TP
 .PHONY: e2e-own-cpus
 e2e-own-cpus: packages cluster images ## the end-to-end tests of guests with CPUs of their own, which need two CPUs and 160 MiB of huge pages (4 minutes)
 	KUBEQEMU_E2E_CLUSTER=cpus KUBEQEMU_E2E_OWN_CPUS=1 $(call run_e2e_long,$(OWN_CPUS))
+
+# What arm64's images and tests need besides; the product needs nothing of it.
+ARM64_PACKAGES := gcc-aarch64-linux-gnu qemu-system-arm xz-utils
+
+.PHONY: images-arm64
+images-arm64: packages ## the images for nodes of arm64, cross-built, into _output/images/arm64
+	$(call install,$(ARM64_PACKAGES))
+	ARCH=arm64 config/images/build.sh tiny launcher components
+
+.PHONY: images-arm64-guest
+images-arm64-guest: packages ## the launcher that emulates guests of arm64 on nodes of amd64, and such a guest
+	config/images/build.sh launcher-arm64-emulator tiny-arm64
+
+.PHONY: test-arm64
+test-arm64: packages cluster images images-arm64 images-arm64-guest ## arm64: its images, its goldens in QEMU, and an emulated guest on a cluster of its own (10 minutes)
+	GOARCH=arm64 go vet ./...
+	cd tools && go test -tags long -timeout 5m -run TestImagesOfARM64 -v ./elfneeds
+	go test -tags long -timeout 5m -run TestARM64Starts -v ./qemuargs/resolve
+	KUBEQEMU_E2E_CLUSTER=arm $(call run_e2e_long,$(ARM64))
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.
 WEB_PACKAGES := chromium fonts-dejavu-core

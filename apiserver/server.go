@@ -96,7 +96,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	admission.Register(s.mux, s.facts, presets.Any, intake.NewBodies(maxReviews))
-	guard, err := evacuation.New(config, func() map[string]string { return v1.ClusterConfiguration(s.kubeVirts.All()).NodeSelectors() })
+	guard, err := evacuation.New(config, func() *v1.KubeVirtConfiguration { return v1.ClusterConfiguration(s.kubeVirts.All()) })
 	if err != nil {
 		return nil, err
 	}

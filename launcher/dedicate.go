@@ -46,7 +46,7 @@ func takenNear(nodes []qemuargs.NUMANode, plan *pinning.Plan) []qemuargs.NUMANod
 // answers, pin gives its threads their places.
 func (l *launcher) startQEMU() (q *process.QEMU, err error) {
 	start := func() error {
-		q, err = process.StartQEMU(l.QEMU, &l.start.Machine, l.start.Incoming, l.files, l.stderr)
+		q, err = process.StartQEMU(l.program(), &l.start.Machine, l.start.Incoming, l.files, l.stderr)
 		return err
 	}
 	if l.cpus == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/serial"
 	"github.com/kubeqemu/kubeqemu/launcher/stats"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // startRequested takes a start request. From then on the start needs no virt-handler.
@@ -241,4 +242,12 @@ func handshake(ctx context.Context, client *qmp.Client, plan *pinning.Plan, pid 
 		return fmt.Errorf("run the guest: %w", err)
 	}
 	return nil
+}
+
+// program is QEMU's path: the image has one for each architecture that its guests can have.
+func (l *launcher) program() string {
+	if l.QEMU == layout.QEMU && l.start.Machine.Arch == qemuargs.ARM64 {
+		return layout.QEMUForARM64
+	}
+	return l.QEMU
 }

@@ -74,7 +74,7 @@ func Strings(args []Arg) []string {
 	return s
 }
 
-// Args are the arguments of qemu-system-x86_64 for this machine. The order is fixed. QEMU
+// Args are the arguments of the machine's Program. The order is fixed. QEMU
 // starts with stopped CPUs (-S), which QMP sets running. QEMU must inherit the files of
 // Inherits, in their order.
 func (m *Machine) Args() []Arg {
@@ -218,7 +218,11 @@ func (m *Machine) monitor(files descriptors) []Arg {
 		args = append(args, Arg{Flag: "-mon", Value: "chardev=qmp,mode=control", From: "monitorObject"})
 	}
 	if m.Serial != nil {
-		args = append(args, m.Serial.args(files[Inherited{Kind: InheritedSerial}])...)
+		serial := m.Serial.args
+		if m.isVirt() {
+			serial = m.Serial.virtArgs
+		}
+		args = append(args, serial(files[Inherited{Kind: InheritedSerial}])...)
 	}
 	return args
 }

@@ -113,7 +113,7 @@ func (w *Watchdog) args() []Arg {
 }
 
 type usbTabletProps struct {
-	Driver string `json:"driver" from:"pci" rule:"a tablet that is no PCI device is a USB device"`
+	Driver string `json:"driver" from:"pci,keyboard" rule:"a tablet that is no PCI device is a USB device"`
 	ID     string `json:"id" from:"name"`
 	Bus    string `json:"bus" from:"pci" rule:"the USB controller's"`
 	Port   string `json:"port" from:"port,pci"`
@@ -129,7 +129,11 @@ func (i Input) device() any {
 	if i.PCI != nil {
 		return virtioTabletProps{Driver: "virtio-tablet-pci", ID: i.ID(), pciPlace: i.PCI.place()}
 	}
-	return usbTabletProps{Driver: "usb-tablet", ID: i.ID(), Bus: "usb.0", Port: strconv.Itoa(i.Port)}
+	driver := "usb-tablet"
+	if i.Keyboard {
+		driver = "usb-kbd"
+	}
+	return usbTabletProps{Driver: driver, ID: i.ID(), Bus: "usb.0", Port: strconv.Itoa(i.Port)}
 }
 
 // platformDevices are the random number generator, balloon, watchdog, panic devices, sound card and inputs.

@@ -1,11 +1,17 @@
 package qemuargs
 
+import "cmp"
+
 // Firmware is UEFI: OVMF in two flash chips, its code and the guest's variables. Both chips' contents are RAM to QEMU, and
 // move with the guest: a guest that moved has the code that it started with, and its target writes the variables into the
 // target's own file. QEMU refuses a chip of another size, so the sizes below are the same for every machine.
 type Firmware struct {
-	// Code is OVMF's program, a file of CodeBytes that is only read.
-	Code      string    `json:"code"`
+	// Code is OVMF's program, that is only read: a file of CodeSize bytes, unless Format is qcow2.
+	Code string `json:"code"`
+	// Format of Code; empty for raw.
+	Format ImageFormat `json:"format,omitempty"`
+	// ChipBytes is the size of each flash chip of a machine of arm64; 0 stands for CodeBytes and VariablesBytes.
+	ChipBytes int64     `json:"chipBytes,omitempty"`
 	Variables Variables `json:"variables"`
 	// SecureBoot lets only code in system management mode write to the flash chips (SMM has to be on). The firmware then
 	// starts what the template's keys have signed.
@@ -19,10 +25,16 @@ const (
 	VariablesBytes = 528 << 10
 )
 
+// CodeSize is the size of the chip with the code, in bytes.
+func (f *Firmware) CodeSize() int64 { return cmp.Or(f.ChipBytes, CodeBytes) }
+
+// VariablesSize is the size of the chip with the variables, in bytes.
+func (f *Firmware) VariablesSize() int64 { return cmp.Or(f.ChipBytes, VariablesBytes) }
+
 // Variables are the guest's UEFI variables.
 type Variables struct {
-	// Path is a file of VariablesBytes that the guest writes to. The launcher makes the file before QEMU starts: a copy of
-	// Template, which holds the first variables.
+	// Path is a file of VariablesSize bytes that the guest writes to. The launcher makes the file before QEMU starts: a copy of
+	// Template, which holds the first variables, and which may leave out the zeros at its end.
 	Path     string `json:"path"`
 	Template string `json:"template"`
 	// InState: the file is in a folder of the volume with the guest's state, and outlives the machine. The launcher makes the
@@ -60,7 +72,7 @@ type variablesFile struct {
 }
 
 type codeFlash struct {
-	Driver   ImageFormat `json:"driver" rule:"a flash chip's content is raw"`
+	Driver   ImageFormat `json:"driver" from:"format" rule:"raw, or qcow2, of which QEMU reads no zeros into the chip"`
 	NodeName string      `json:"node-name" rule:"the flash chip's name"`
 	ReadOnly bool        `json:"read-only" rule:"the guest does not write to the firmware's code"`
 	File     string      `json:"file" rule:"the file of the flash chip"`
@@ -81,7 +93,7 @@ func (f *Firmware) args(files descriptors) []Arg {
 	of := Part{Field: "firmware"}
 	args := []Arg{
 		{Flag: "-blockdev", Value: codeFile{Driver: "file", NodeName: codeNode + ".file", Filename: f.Code, ReadOnly: true}, Of: of},
-		{Flag: "-blockdev", Value: codeFlash{Driver: Raw, NodeName: codeNode, ReadOnly: true, File: codeNode + ".file"}, Of: of},
+		{Flag: "-blockdev", Value: codeFlash{Driver: cmp.Or(f.Format, Raw), NodeName: codeNode, ReadOnly: true, File: codeNode + ".file"}, Of: of},
 	}
 	variables := f.Variables.Path
 	if f.Variables.InState {

@@ -1,12 +1,13 @@
 // Package qemuargs turns a Machine, plain data in which everything is decided,
-// into the arguments of qemu-system-x86_64. It is pure: it looks up nothing,
+// into the arguments of qemu-system-x86_64 or qemu-system-aarch64. It is pure: it looks up nothing,
 // opens nothing, and the same Machine always gives the same arguments.
 //
 // A later live migration replays the Machine on its target. So from the start a Machine holds
 // an explicit PCI address for every device, and a versioned machine type. It also holds
 // everything that the guest could see and that QEMU would otherwise choose by the number of its
 // CPUs, by its host's kernel or by its own version. QEMU 7.2, 10.0 and 11.1 accept the
-// arguments. What only machines of amd64 have is in q35.go.
+// arguments. What only machines of amd64 have is in q35.go, and what only
+// those of arm64 have in virt.go.
 package qemuargs
 
 // Version is the version of the Machine format. It rises when a Machine of an
@@ -25,8 +26,19 @@ const (
 // Arch is the processor architecture of a guest, by Kubernetes' name.
 type Arch string
 
-// AMD64 is the one architecture that arguments are made for.
-const AMD64 Arch = "amd64"
+// Architectures that arguments are made for.
+const (
+	AMD64 Arch = "amd64"
+	ARM64 Arch = "arm64"
+)
+
+// Program is the QEMU of an architecture.
+func (a Arch) Program() string {
+	if a == ARM64 {
+		return "qemu-system-aarch64"
+	}
+	return "qemu-system-x86_64"
+}
 
 // Machine is one virtual machine, fully resolved.
 type Machine struct {
@@ -34,9 +46,11 @@ type Machine struct {
 	Arch    Arch   `json:"arch"`
 	Name    string `json:"name"` // <namespace>_<name>, for process lists and logs
 	UUID    string `json:"uuid"`
-	// Type is a versioned machine type such as pc-q35-7.2.
+	// Type is a versioned machine type such as pc-q35-7.2 or virt-11.1.
 	Type        string      `json:"type"`
 	Accelerator Accelerator `json:"accelerator"`
+	// GIC is the interrupt controller of a machine of arm64.
+	GIC GIC `json:"gic,omitempty"`
 	// MonitorObject makes the monitor an object, as QEMU 11.1 wants it. It depends on QEMU's
 	// version, and the guest does not see it: a migration's target has its own.
 	MonitorObject bool `json:"monitorObject,omitempty"`
@@ -193,9 +207,11 @@ type USB struct {
 	PCI   PCIAddress `json:"pci"`
 }
 
-// Input is a tablet: a pointing device with absolute coordinates.
+// Input is a tablet: a pointing device with absolute coordinates. Or it is a keyboard.
 type Input struct {
 	Name string `json:"name"`
+	// Keyboard, on the USB controller: machines of arm64 have no other.
+	Keyboard bool `json:"keyboard,omitempty"`
 	// Port of the USB controller, from 1; 0 for a virtio tablet, which has PCI.
 	Port int         `json:"port,omitempty"`
 	PCI  *PCIAddress `json:"pci,omitempty"`
@@ -211,6 +227,7 @@ type Display string
 const (
 	VGA       Display = ""
 	VirtioVGA Display = "virtio-vga"
+	VirtioGPU Display = "virtio-gpu-pci" // without a VGA's registers
 	Bochs     Display = "bochs-display"
 	RAMFB     Display = "ramfb"
 )

@@ -30,6 +30,8 @@ type NIC struct {
 	// Down: the card's link is down. QEMU has no argument for it: virt-launcher says it by set_link
 	// before the guest runs, and whenever it changes.
 	Down bool `json:"down,omitempty"`
+	// NoROM leaves out the card's own firmware also where the card is booted from: the machine's firmware drives the card.
+	NoROM bool `json:"noROM,omitempty"`
 	// BootIndex 0 means that the card is not booted from.
 	BootIndex uint32 `json:"bootIndex,omitempty"`
 	// ACPIIndex is the card's number that ACPI tells the guest; 0 is none.
@@ -103,13 +105,13 @@ type nicProps struct {
 	GuestTunnelCsum *bool   `json:"guest_tunnel_csum,omitempty" from:"noTunnels,driver"`
 	BootIndex       uint32  `json:"bootindex,omitempty" from:"bootIndex"`
 	ACPIIndex       int     `json:"acpi-index,omitempty" from:"acpiIndex"`
-	ROMFile         *string `json:"romfile,omitempty" from:"bootIndex" rule:"without a boot index no firmware of the card's own"`
+	ROMFile         *string `json:"romfile,omitempty" from:"bootIndex,noROM" rule:"without a boot index no firmware of the card's own"`
 }
 
 // Device is the -device of the card.
 func (n NIC) Device() any {
 	p := nicProps{Driver: n.Driver, ID: n.ID(), pciPlace: n.PCI.place(), Netdev: n.netdevID(), MAC: n.MAC, BootIndex: n.BootIndex, ACPIIndex: n.ACPIIndex}
-	if n.BootIndex == 0 {
+	if n.BootIndex == 0 || n.NoROM {
 		noROM := "" // no option ROM, no wait for PXE
 		p.ROMFile = &noROM
 	}

@@ -295,6 +295,9 @@ func TestOriginsAreTrue(t *testing.T) {
 		for _, c := range changes("", reflect.ValueOf(m).Elem()) {
 			// The machines have much in common.
 			const often = 3
+			if c.path == "arch" { // with another architecture the machine has another board, and nothing of it is the same
+				continue
+			}
 			if done[c.words]++; done[c.words] > often {
 				continue
 			}

@@ -6,11 +6,22 @@ package qemuargs
 // ramID is the memory backend of the guest's RAM. Migration knows the board's RAM by this name.
 const ramID = "pc.ram"
 
+// ramID is that of the machine's board.
+func (m *Machine) ramID() string {
+	if m.isVirt() {
+		return virtRAMID
+	}
+	return ramID
+}
+
 // cpuTypeSuffix makes a CPU model the name of its device.
 const cpuTypeSuffix = "-x86_64-cpu"
 
 // board is the value of -machine.
 func (m *Machine) board() Options {
+	if m.isVirt() {
+		return m.virtBoard()
+	}
 	acpi := "on"
 	if m.NoACPI {
 		acpi = "off"
@@ -41,6 +52,9 @@ func (m *Machine) board() Options {
 
 // boardArgs are the arguments of its clocks and chipset.
 func (m *Machine) boardArgs() []Arg {
+	if m.isVirt() {
+		return m.virtBoardArgs()
+	}
 	args := []Arg{
 		{Flag: "-rtc", Value: m.Clock.rtc(), Rule: "the guest's clock"},
 		{Flag: "-global", Value: "ICH9-LPC.disable_s3=1", Rule: "no suspend to memory: nobody would wake the guest"},

@@ -45,11 +45,11 @@ func (m *Machine) wholeRAM(shared bool) Arg {
 	arg := Arg{Flag: "-object", From: "memoryBytes,hugePageBytes,numa"}
 	switch {
 	case m.HugePageBytes != 0:
-		arg.Value = hugeMemoryProps{QOMType: memfd, ID: ramID, Size: m.MemoryBytes, Share: shared, Huge: true, Page: m.HugePageBytes, Prealloc: true}
+		arg.Value = hugeMemoryProps{QOMType: memfd, ID: m.ramID(), Size: m.MemoryBytes, Share: shared, Huge: true, Page: m.HugePageBytes, Prealloc: true}
 	case shared:
-		arg.Value = sharedMemoryProps{QOMType: memfd, ID: ramID, Size: m.MemoryBytes, Share: true, Prealloc: m.PreallocMemory}
+		arg.Value = sharedMemoryProps{QOMType: memfd, ID: m.ramID(), Size: m.MemoryBytes, Share: true, Prealloc: m.PreallocMemory}
 	default:
-		arg.Value = memoryProps{QOMType: "memory-backend-ram", ID: ramID, Size: m.MemoryBytes}
+		arg.Value = memoryProps{QOMType: "memory-backend-ram", ID: m.ramID(), Size: m.MemoryBytes}
 	}
 	return arg
 }

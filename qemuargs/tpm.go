@@ -7,10 +7,12 @@ type TPMInterface string
 const (
 	TIS TPMInterface = "tpm-tis"
 	CRB TPMInterface = "tpm-crb"
+	// TISDevice is TIS on a machine of arm64.
+	TISDevice TPMInterface = "tpm-tis-device"
 )
 
 // TPM is a TPM 2.0. The program swtpm emulates it beside QEMU. QEMU inherits swtpm's control socket, over which it hands
-// swtpm another socket for the guest's commands. A TPM is no PCI device: its registers are at 0xfed40000.
+// swtpm another socket for the guest's commands. A TPM is no PCI device: in a machine of amd64 its registers are at 0xfed40000.
 type TPM struct {
 	Interface TPMInterface `json:"interface"`
 	// Folder holds the TPM's state. swtpm gets it as an open descriptor, and QEMU does not see it.

@@ -15,14 +15,13 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// Selector selects the nodes that have, or had, a virt-handler, and that the guest's pods may be on. cluster are the node selectors
-// of the cluster's configuration.
-func Selector(vmi *v1.VirtualMachineInstance, cluster map[string]string) (labels.Selector, error) {
+// Selector selects the nodes that have, or had, a virt-handler, and that the guest's pods may be on.
+func Selector(vmi *v1.VirtualMachineInstance, cluster *v1.KubeVirtConfiguration) (labels.Selector, error) {
 	wanted := labels.Set{}
-	maps.Copy(wanted, cluster)
+	maps.Copy(wanted, cluster.NodeSelectors())
 	maps.Copy(wanted, vmi.Spec.NodeSelector)
 	if vmi.Spec.Architecture != "" {
-		wanted[corev1.LabelArchStable] = vmi.Spec.Architecture
+		wanted[corev1.LabelArchStable] = cluster.NodeArchitecture(vmi.Spec.Architecture)
 	}
 	selector, err := labels.ValidatedSelectorFromSet(wanted)
 	if err != nil {

@@ -92,16 +92,54 @@ func labelProblems(key, value string) []string {
 // nobody installs it, and no pod could start with it.
 const kubeVirtsProfile = "kubevirt/kubevirt.json"
 
-// emulatedMachines are patterns of the machine types that guests may have; empty for every type.
-func (c *KubeVirtConfiguration) emulatedMachines() []string {
+// EmulatesARM64 says whether guests of arm64 run on nodes of amd64.
+func (c *KubeVirtConfiguration) EmulatesARM64() bool {
+	return c.ArchitectureConfiguration != nil && c.ArchitectureConfiguration.Arm64 != nil && c.ArchitectureConfiguration.Arm64.UseEmulation
+}
+
+// NodeArchitecture is the architecture of the nodes that a guest of an architecture runs on.
+func (c *KubeVirtConfiguration) NodeArchitecture(guest string) string {
+	if guest == ARM64 && c.EmulatesARM64() {
+		return AMD64
+	}
+	return guest
+}
+
+// defaultArchitecture is empty if the configuration names none that guests can have.
+func (c *KubeVirtConfiguration) defaultArchitecture() string {
+	if a := c.ArchitectureConfiguration; a != nil && slices.Contains(architectures, a.DefaultArchitecture) {
+		return a.DefaultArchitecture
+	}
+	return ""
+}
+
+// DefaultArchitecture of guests that name none.
+func (c *KubeVirtConfiguration) DefaultArchitecture() string {
+	return cmp.Or(c.defaultArchitecture(), AMD64)
+}
+
+// emulatedMachines are patterns of the machine types that guests of an architecture may have; empty for every type.
+func (c *KubeVirtConfiguration) emulatedMachines(architecture string) []string {
+	if architecture == ARM64 {
+		if a := c.ArchitectureConfiguration; a != nil && a.Arm64 != nil {
+			return a.Arm64.EmulatedMachines
+		}
+		return nil
+	}
 	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil && len(a.Amd64.EmulatedMachines) > 0 {
 		return a.Amd64.EmulatedMachines
 	}
 	return c.EmulatedMachines
 }
 
-// machineType is the default machine type for amd64, or empty.
-func (c *KubeVirtConfiguration) machineType() string {
+// machineType is the default machine type for an architecture, or empty.
+func (c *KubeVirtConfiguration) machineType(architecture string) string {
+	if architecture == ARM64 {
+		if a := c.ArchitectureConfiguration; a != nil && a.Arm64 != nil {
+			return a.Arm64.MachineType
+		}
+		return ""
+	}
 	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil && a.Amd64.MachineType != "" {
 		return a.Amd64.MachineType
 	}
@@ -140,7 +178,11 @@ func ClusterConfiguration(all []KubeVirt) *KubeVirtConfiguration {
 // changes a field that is set.
 func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) {
 	spec := &vmi.Spec
-	if model := config.CPUModel; model != "" {
+	if spec.Architecture == "" && (spec.Domain.Machine == nil || spec.Domain.Machine.Type == "") {
+		spec.Architecture = config.defaultArchitecture()
+	}
+	architecture := cmp.Or(spec.Architecture, architectureOf(spec.Domain.Machine))
+	if model := config.CPUModel; model != "" && architecture == AMD64 {
 		if spec.Domain.CPU == nil {
 			spec.Domain.CPU = &CPU{}
 		}
@@ -148,7 +190,7 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 			spec.Domain.CPU.Model = model
 		}
 	}
-	if machine := config.machineType(); machine != "" && (spec.Architecture == "" || spec.Architecture == "amd64") {
+	if machine := config.machineType(architecture); machine != "" && slices.Contains(architectures, architecture) {
 		if spec.Domain.Machine == nil {
 			spec.Domain.Machine = &Machine{}
 		}
@@ -193,7 +235,7 @@ func ValidateForCluster(vmi *VirtualMachineInstance, config *KubeVirtConfigurati
 
 // validateMachines refuses a machine type that no pattern of emulatedMachines matches.
 func validateMachines(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
-	patterns, machine := config.emulatedMachines(), vmi.Spec.Domain.Machine
+	patterns, machine := config.emulatedMachines(vmi.Spec.Architecture), vmi.Spec.Domain.Machine
 	if machine == nil || permitsMachine(patterns, machine.Type) {
 		return nil
 	}
@@ -201,11 +243,11 @@ func validateMachines(vmi *VirtualMachineInstance, config *KubeVirtConfiguration
 		fmt.Sprintf("the cluster's configuration permits these machine types only (emulatedMachines): %s", strings.Join(patterns, ", ")))}
 }
 
-// permitsMachine says whether a pattern matches a machine type, or q35: a VM keeps the version of
-// q35 that its first start took. Without patterns every type is permitted.
+// permitsMachine says whether a pattern matches a machine type, or q35 or virt: a VM keeps the version
+// that its first start took. Without patterns every type is permitted.
 func permitsMachine(patterns []string, machine string) bool {
 	for _, pattern := range patterns {
-		for _, name := range []string{machine, "q35"} {
+		for _, name := range []string{machine, machineAlias[architectureOf(&Machine{Type: machine})]} {
 			if ok, err := path.Match(pattern, name); ok && err == nil {
 				return true
 			}

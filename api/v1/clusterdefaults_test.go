@@ -32,6 +32,9 @@ func TestApplyClusterDefaults(t *testing.T) {
 		{"both machine types", `{"machineType":"pc-q35-7.2","architectureConfiguration":{"amd64":{"machineType":"pc-q35-8.0"}}}`, `{}`, `{"domain":{"machine":{"type":"pc-q35-8.0"}}}`},
 		{"empty amd64", `{"machineType":"pc-q35-7.2","architectureConfiguration":{"amd64":{}}}`, `{}`, `{"domain":{"machine":{"type":"pc-q35-7.2"}}}`},
 		{"machine type is set", `{"machineType":"pc-q35-7.2"}`, `{"domain":{"machine":{"type":"q35"}}}`, `{"domain":{"machine":{"type":"q35"}}}`},
+		{"machine type of arm64", `{"machineType":"pc-q35-7.2","architectureConfiguration":{"arm64":{"machineType":"virt-10.0"}}}`, `{"architecture":"arm64"}`, `{"architecture":"arm64","domain":{"machine":{"type":"virt-10.0"}}}`},
+		{"default architecture", `{"cpuModel":"Nehalem","architectureConfiguration":{"defaultArchitecture":"arm64"}}`, `{}`, `{"architecture":"arm64"}`},
+		{"default architecture, and a machine type", `{"architectureConfiguration":{"defaultArchitecture":"arm64"}}`, `{"domain":{"machine":{"type":"pc-q35-7.2"}}}`, `{"domain":{"machine":{"type":"pc-q35-7.2"}}}`},
 		{"another architecture", `{"machineType":"pc-q35-7.2"}`, `{"architecture":"arm64"}`, `{"architecture":"arm64"}`},
 		{"masquerade", masquerade, `{}`, defaultNetwork},
 		{"bridge is Default's", `{"network":{"defaultNetworkInterface":"bridge"}}`, `{}`, `{}`},
@@ -80,6 +83,8 @@ func TestValidateForCluster(t *testing.T) {
 		{"another machine type", `{"emulatedMachines":["pc-q35-9.*"]}`, `{"domain":{"machine":{"type":"pc-q35-7.2"},"devices":{"autoattachPodInterface":false}}}`, "spec.domain.machine.type"},
 		{"a version of q35", `{"emulatedMachines":["q35*"]}`, `{"domain":{"machine":{"type":"pc-q35-7.2"},"devices":{"autoattachPodInterface":false}}}`, ""},
 		{"machine types of amd64", `{"emulatedMachines":["q35*"],"architectureConfiguration":{"amd64":{"emulatedMachines":["pc-q35-8.?"]}}}`, `{"domain":{"devices":{"autoattachPodInterface":false}}}`, "spec.domain.machine.type"},
+		{"a version of virt", `{"emulatedMachines":["q35*"],"architectureConfiguration":{"arm64":{"emulatedMachines":["virt*"]}}}`, `{"architecture":"arm64","domain":{"machine":{"type":"virt-10.0"},"devices":{"autoattachPodInterface":false}}}`, ""},
+		{"another machine type of arm64", `{"architectureConfiguration":{"arm64":{"emulatedMachines":["virt-11.*"]}}}`, `{"architecture":"arm64","domain":{"machine":{"type":"virt-10.0"},"devices":{"autoattachPodInterface":false}}}`, "spec.domain.machine.type"},
 		{"bad pattern", `{"emulatedMachines":["[", "q35"]}`, `{"domain":{"devices":{"autoattachPodInterface":false}}}`, ""},
 		{"bridge on another network", forbidden, `{"domain":{"devices":{"interfaces":[{"name":"b","bridge":{}}]}},"networks":[{"name":"b"}]}`, ""},
 	} {

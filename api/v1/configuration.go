@@ -398,20 +398,20 @@ type CommonInstancetypesDeployment struct {
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// ArchitectureConfiguration holds defaults by the guest's architecture. Guests are amd64.
+// ArchitectureConfiguration holds defaults by the guest's architecture. Guests are amd64 or arm64.
 type ArchitectureConfiguration struct {
 	// +optional
 	Amd64 *ArchitectureSpecificConfiguration `json:"amd64,omitempty"`
-	// Arm64 has no effect.
 	// +optional
-	Arm64 *Kept `json:"arm64,omitempty"`
+	Arm64 *ARM64Configuration `json:"arm64,omitempty"`
 	// Ppc64le has no effect.
 	// +optional
 	Ppc64le *Kept `json:"ppc64le,omitempty"`
 	// S390x has no effect.
 	// +optional
 	S390x *Kept `json:"s390x,omitempty"`
-	// DefaultArchitecture is amd64; others have no effect.
+	// DefaultArchitecture, amd64 or arm64, is that of new guests that name neither an architecture nor a machine type.
+	// Others have no effect. Default: amd64.
 	// +optional
 	DefaultArchitecture string `json:"defaultArchitecture,omitempty"`
 }
@@ -435,6 +435,29 @@ type ArchitectureSpecificConfiguration struct {
 	// OVMFPath has no effect: the launcher's image has the firmware.
 	// +optional
 	OVMFPath string `json:"ovmfPath,omitempty"`
+}
+
+// ARM64Configuration holds defaults for guests of arm64.
+type ARM64Configuration struct {
+	// MachineType is the machine type of guests that name none. Default: virt.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^(virt|virt-[0-9]+\.[0-9]+)$`
+	MachineType string `json:"machineType,omitempty"`
+	// EmulatedMachines are patterns (as virt* or virt-11.?) of the machine types that guests may have, as those of amd64.
+	// Default: every machine type.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	EmulatedMachines []string `json:"emulatedMachines,omitempty"`
+	// OVMFPath has no effect: the launcher's image has the firmware.
+	// +optional
+	OVMFPath string `json:"ovmfPath,omitempty"`
+	// UseEmulation runs new guests of arm64 on nodes of amd64, by QEMU's TCG, which is slow and no isolation boundary. They run
+	// on no node of arm64 then. KubeVirt has no such field. Default: false, and guests of arm64 wait for a node of arm64.
+	// +optional
+	UseEmulation bool `json:"useEmulation,omitempty"`
 }
 
 // NetworkConfiguration is about interfaces.

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,10 +15,13 @@ import (
 func Default(vmi *VirtualMachineInstance) {
 	spec := &vmi.Spec
 	if spec.Architecture == "" {
-		spec.Architecture = "amd64"
+		spec.Architecture = architectureOf(spec.Domain.Machine)
 	}
 	AttachDevices(spec)
-	defaultDomain(&spec.Domain, vmi.UID)
+	if spec.Architecture == ARM64 {
+		defaultARM64(spec)
+	}
+	defaultDomain(spec, vmi.UID)
 	defaultVolumes(spec)
 	defaultDisks(spec)
 	defaultInterfaces(spec)
@@ -40,12 +44,13 @@ func AttachDevices(spec *VirtualMachineInstanceSpec) {
 	}
 }
 
-func defaultDomain(d *DomainSpec, uid types.UID) {
+func defaultDomain(spec *VirtualMachineInstanceSpec, uid types.UID) {
+	d := &spec.Domain
 	if d.Machine == nil {
 		d.Machine = &Machine{}
 	}
 	if d.Machine.Type == "" {
-		d.Machine.Type = "q35"
+		d.Machine.Type = cmp.Or(machineAlias[spec.Architecture], machineAlias[AMD64])
 	}
 	defaultFirmware(d, uid)
 	defaultHyperv(d.Features)

@@ -35,6 +35,12 @@ func TestDefault(t *testing.T) {
 	}{
 		{"architecture", `{}`, func(vmi *VirtualMachineInstance) any { return vmi.Spec.Architecture }, `"amd64"`},
 		{"architecture that is set", `{architecture: arm64}`, func(vmi *VirtualMachineInstance) any { return vmi.Spec.Architecture }, `"arm64"`},
+		{"architecture of a machine type", `{domain: {machine: {type: virt-10.0}}}`, func(vmi *VirtualMachineInstance) any { return vmi.Spec.Architecture }, `"arm64"`},
+		{"machine of arm64", `{architecture: arm64}`, func(vmi *VirtualMachineInstance) any { return vmi.Spec.Domain.Machine }, `{"type":"virt"}`},
+		{"CPU of arm64", `{architecture: arm64}`, cpu, `{"cores":1,"sockets":1,"threads":1,"model":"host-passthrough"}`},
+		{"firmware of arm64", `{architecture: arm64}`, func(vmi *VirtualMachineInstance) any { return vmi.Spec.Domain.Firmware }, `{"uuid":"0a1b2c3d-0000-4000-8000-000000000001","bootloader":{"efi":{"secureBoot":false}}}`},
+		{"disks of arm64", `{architecture: arm64, domain: {devices: {disks: [{name: a, cdrom: {}}, {name: b, disk: {bus: scsi}}]}}, volumes: [{name: a, containerDisk: {image: i}}, {name: b, containerDisk: {image: i}}, {name: c, containerDisk: {image: i}}]}`, disks,
+			`[{"name":"a","cdrom":{"bus":"scsi","readonly":true,"tray":"closed"}},{"name":"b","disk":{"bus":"scsi"}},{"name":"c","disk":{"bus":"virtio"}}]`},
 		{"machine", `{}`, func(vmi *VirtualMachineInstance) any { return vmi.Spec.Domain.Machine }, `{"type":"q35"}`},
 		{"machine that is set", `{domain: {machine: {type: pc-q35-7.2}}}`, func(vmi *VirtualMachineInstance) any { return vmi.Spec.Domain.Machine }, `{"type":"pc-q35-7.2"}`},
 		{"firmware", `{}`, func(vmi *VirtualMachineInstance) any { return vmi.Spec.Domain.Firmware }, `{"uuid":"0a1b2c3d-0000-4000-8000-000000000001"}`},

@@ -154,11 +154,11 @@ type Memory struct {
 
 // Machine is QEMU's machine (-machine).
 type Machine struct {
-	// Type is q35 (the newest that the node's QEMU has) or a versioned
-	// pc-q35-X.Y. Default: q35. In the status: the versioned name.
+	// Type is q35 (the newest that the node's QEMU has) or a versioned pc-q35-X.Y; for arm64 virt or virt-X.Y.
+	// Default: q35, and virt for arm64. In the status: the versioned name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+)?$`
+	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+|virt|virt-[0-9]+\.[0-9]+)?$`
 	Type string `json:"type,omitempty"`
 }
 

@@ -77,10 +77,10 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "configuration.virtualMachineInstancesPerNode", why: "a node takes 110 guests at most", asHere: harmless{most: MaxInstancesPerNode}},
 	{path: "configuration.ovmfPath", why: byImage},
 	{path: "configuration.architectureConfiguration.amd64.ovmfPath", why: byImage},
-	{path: "configuration.architectureConfiguration.arm64", why: onlyAMD64},
+	{path: "configuration.architectureConfiguration.arm64.ovmfPath", why: byImage},
 	{path: "configuration.architectureConfiguration.ppc64le", why: onlyAMD64},
 	{path: "configuration.architectureConfiguration.s390x", why: onlyAMD64},
-	{path: "configuration.architectureConfiguration.defaultArchitecture", why: onlyAMD64, asHere: harmless{texts: []string{"amd64"}}},
+	{path: "configuration.architectureConfiguration.defaultArchitecture", why: onlyAMD64, asHere: harmless{texts: architectures}},
 	{path: "configuration.minCPUModel", why: "nodes are labelled with all CPU features that they can give"},
 	{path: "configuration.selinuxLauncherType", why: "there is no SELinux policy of ours; a launcher pod has the container runtime's type"},
 	{path: "configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile", why: "KubeVirt's virt-handler installs kubevirt/kubevirt.json, and nobody does here; the launcher pods keep the container runtime's profile",
@@ -123,7 +123,7 @@ const (
 	byMonitoring   = "scraping is configured where Prometheus is; docs/metrics.md has an example"
 	byImage        = "the firmware is in virt-launcher's image"
 	oneCluster     = "no guest moves to another cluster"
-	onlyAMD64      = "guests are amd64"
+	onlyAMD64      = "guests are amd64 or arm64"
 	fixedRates     = "the components' request rates are fixed"
 )
 

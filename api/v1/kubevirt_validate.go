@@ -33,6 +33,9 @@ func ValidateKubeVirt(kv *KubeVirt) field.ErrorList {
 			errs = append(errs, field.Invalid(m.path, m.text, "must be q35 or pc-q35-X.Y"))
 		}
 	}
+	if a := config.ArchitectureConfiguration; a != nil && a.Arm64 != nil && a.Arm64.MachineType != "" && !virtType.MatchString(a.Arm64.MachineType) {
+		errs = append(errs, field.Invalid(path.Child("architectureConfiguration", "arm64", "machineType"), a.Arm64.MachineType, "must be virt or virt-X.Y"))
+	}
 	if config.MachineType != "" && amd64 != "" && config.MachineType != amd64 {
 		errs = append(errs, field.Invalid(path.Child("machineType"), config.MachineType,
 			fmt.Sprintf("must be the same as %s, which replaces it", amd64Path)))
@@ -65,8 +68,15 @@ func validateEmulatedMachines(config *KubeVirtConfiguration, root *field.Path) f
 		at = root.Child("architectureConfiguration", "amd64", "emulatedMachines")
 		check(a.Amd64.EmulatedMachines, at)
 	}
-	if machine := cmp.Or(config.machineType(), "q35"); !permitsMachine(config.emulatedMachines(), machine) {
-		errs = append(errs, field.Invalid(at, config.emulatedMachines(), fmt.Sprintf("must permit the default machine type, %s; set machineType to another", machine)))
+	places := map[string]*field.Path{AMD64: at, ARM64: root.Child("architectureConfiguration", "arm64", "emulatedMachines")}
+	if a := config.ArchitectureConfiguration; a != nil && a.Arm64 != nil {
+		check(a.Arm64.EmulatedMachines, places[ARM64])
+	}
+	for _, architecture := range architectures {
+		patterns, machine := config.emulatedMachines(architecture), cmp.Or(config.machineType(architecture), machineAlias[architecture])
+		if !permitsMachine(patterns, machine) {
+			errs = append(errs, field.Invalid(places[architecture], patterns, fmt.Sprintf("must permit the default machine type, %s; set machineType to another", machine)))
+		}
 	}
 	return errs
 }

@@ -20,6 +20,15 @@ const (
 	StateClaimBytes = 10 << 20
 )
 
+// StateClaimBytes is how much storage the guest's claim asks for. For arm64 the chip with the variables has 64 MiB, of which a move to another
+// node writes all.
+func (s *VirtualMachineInstanceSpec) StateClaimBytes() int64 {
+	if s.Architecture == ARM64 && s.Domain.PersistentVariables() {
+		return StateClaimBytes + 64<<20
+	}
+	return StateClaimBytes
+}
+
 // StateClaim says whether the guest's state is on a claim.
 func (s *VirtualMachineInstanceSpec) StateClaim() bool {
 	return s.Domain.PersistentVariables() || s.Domain.PersistentTPM()

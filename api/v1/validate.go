@@ -35,6 +35,7 @@ var (
 	deviceName    = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 	interfaceName = regexp.MustCompile(`^[A-Za-z0-9-_]{1,63}$`)
 	machineType   = regexp.MustCompile(`^(q35|pc-q35-[0-9]+\.[0-9]+)$`)
+	virtType      = regexp.MustCompile(`^(virt|virt-[0-9]+\.[0-9]+)$`)
 )
 
 // Validate returns every error of a defaulted VMI at once, with exact paths. The schema refuses
@@ -50,8 +51,8 @@ func Validate(vmi *VirtualMachineInstance) field.ErrorList {
 // validateSpec returns every error of a defaulted spec that stands at a path.
 func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if spec.Architecture != "amd64" {
-		errs = append(errs, field.NotSupported(path.Child("architecture"), spec.Architecture, []string{"amd64"}))
+	if !slices.Contains(architectures, spec.Architecture) {
+		errs = append(errs, field.NotSupported(path.Child("architecture"), spec.Architecture, architectures))
 	}
 	if g := spec.TerminationGracePeriodSeconds; g != nil && (*g < 0 || *g > maxGraceSeconds) {
 		errs = append(errs, field.Invalid(path.Child("terminationGracePeriodSeconds"), *g, "must be between 0 and 31536000, a year"))
@@ -65,9 +66,8 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	if spec.Domain.Memory.Guest != nil {
 		errs = append(errs, validateCeiling(&spec.Domain, domain)...)
 	}
-	if t := spec.Domain.Machine.Type; !machineType.MatchString(t) {
-		errs = append(errs, field.Invalid(domain.Child("machine", "type"), t, "must be q35 or pc-q35-X.Y"))
-	}
+	errs = append(errs, validateMachineType(spec.Domain.Machine.Type, spec.Architecture, domain.Child("machine", "type"))...)
+	errs = append(errs, validateARM64(spec, path)...)
 	errs = append(errs, validateFirmware(spec.Domain.Firmware, domain.Child("firmware"))...)
 	errs = append(errs, validateUEFI(&spec.Domain, domain)...)
 	errs = append(errs, validateACPITables(spec, domain)...)
@@ -94,6 +94,17 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	errs = append(errs, validateUnsupported(reflect.ValueOf(*spec), path)...)
 	slices.SortStableFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
 	return errs
+}
+
+// validateMachineType refuses a type that is none of the architecture's.
+func validateMachineType(name, architecture string, path *field.Path) field.ErrorList {
+	switch {
+	case architecture == ARM64 && !virtType.MatchString(name):
+		return field.ErrorList{field.Invalid(path, name, "must be virt or virt-X.Y, the machine types of arm64")}
+	case architecture != ARM64 && !machineType.MatchString(name):
+		return field.ErrorList{field.Invalid(path, name, "must be q35 or pc-q35-X.Y")}
+	}
+	return nil
 }
 
 func validateMemory(d *DomainSpec, path *field.Path) field.ErrorList {

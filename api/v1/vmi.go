@@ -45,9 +45,9 @@ type VirtualMachineInstanceList struct {
 // VirtualMachineInstanceSpec describes the guest and where its pod may run.
 type VirtualMachineInstanceSpec struct {
 	// Architecture of the guest; the pod gets it as the node selector
-	// kubernetes.io/arch. Default: amd64.
+	// kubernetes.io/arch, unless the cluster's configuration has guests of arm64 emulated. Default: that of the cluster's configuration, else amd64.
 	// +optional
-	// +kubebuilder:validation:Enum=amd64
+	// +kubebuilder:validation:Enum=amd64;arm64
 	Architecture string `json:"architecture,omitempty"`
 
 	// Domain describes the virtual hardware.

@@ -35,12 +35,12 @@ type Eviction struct {
 type Guard struct {
 	client rest.Interface
 	nodes  rest.Interface // of Kubernetes' own kinds
-	// nodeSelectors are those that the cluster's configuration adds to all launcher pods.
-	nodeSelectors func() map[string]string
+	// cluster is the cluster's configuration.
+	cluster func() *v1.KubeVirtConfiguration
 }
 
-// New makes a Guard. nodeSelectors returns what the cluster's configuration has all launcher pods select.
-func New(config *rest.Config, nodeSelectors func() map[string]string) (*Guard, error) {
+// New makes a Guard. cluster returns the cluster's configuration.
+func New(config *rest.Config, cluster func() *v1.KubeVirtConfiguration) (*Guard, error) {
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("make scheme: %w", err)
@@ -60,7 +60,7 @@ func New(config *rest.Config, nodeSelectors func() map[string]string) (*Guard, e
 	if err != nil {
 		return nil, fmt.Errorf("make client of nodes: %w", err)
 	}
-	return &Guard{client, nodes, nodeSelectors}, nil
+	return &Guard{client, nodes, cluster}, nil
 }
 
 const instances = "virtualmachineinstances"

@@ -309,7 +309,9 @@ func (s *apiServer) guard() *Guard {
 	s.t.Helper()
 	server := httptest.NewServer(s)
 	s.t.Cleanup(server.Close)
-	g, err := New(&rest.Config{Host: server.URL}, func() map[string]string { return map[string]string{"pool": "guests"} })
+	g, err := New(&rest.Config{Host: server.URL}, func() *v1.KubeVirtConfiguration {
+		return &v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{NodeSelectors: map[string]string{"pool": "guests"}}}
+	})
 	if err != nil {
 		s.t.Fatal(err)
 	}

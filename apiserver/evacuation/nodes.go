@@ -32,7 +32,7 @@ func (g *Guard) mustEnd(ctx context.Context, vmi *v1.VirtualMachineInstance) (bo
 // selectors, cordons and taints. The scheduler knows more: where affinities or a lack of memory keep the guest off, the
 // guest's migration says so.
 func (g *Guard) otherNode(ctx context.Context, vmi *v1.VirtualMachineInstance) (bool, error) {
-	selector, err := nodefit.Selector(vmi, g.nodeSelectors())
+	selector, err := nodefit.Selector(vmi, g.cluster())
 	if err != nil {
 		return false, fmt.Errorf("read nodeSelector: %w", err)
 	}

@@ -121,6 +121,11 @@ func (k *checks) manifests(names []string, host manifest.Host) error {
 			problems = append(problems, err)
 			continue
 		}
+		if program := "qemu-system-" + k.schema.Arch; machine.Arch.Program() != program {
+			problems = append(problems, fmt.Errorf("%s: %s: its arguments are for %s, and the schema is that of %s: capture another with qemuargs schema --qemu, and name it with --schema",
+				i.Document.File, i.Object(), machine.Arch.Program(), program))
+			continue
+		}
 		k.check(i.Document.File+": "+i.Object(), qemuargs.Strings(machine.Args()))
 	}
 	return errors.Join(problems...)

@@ -138,7 +138,7 @@ func (*archFlag) Type() string { return "architecture" }
 
 func (f *archFlag) Set(name string) error {
 	if name != string(qemuargs.AMD64) {
-		return fmt.Errorf("guests are %s: %q is not supported yet", qemuargs.AMD64, name)
+		return fmt.Errorf("guests that name none are %s: %q is not supported yet; a guest of %s names it in spec.architecture", qemuargs.AMD64, name, qemuargs.ARM64)
 	}
 	*f = archFlag(name)
 	return nil

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
-	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 )
 
@@ -108,7 +106,7 @@ func (f form) render(i manifest.Instance, m *qemuargs.Machine, heading bool, out
 		fmt.Fprintf(out, "# %s\n", i.Object())
 	}
 	if f.shell {
-		_, err := io.WriteString(out, qemuargs.Quote(path.Base(layout.QEMU), m.Args()))
+		_, err := io.WriteString(out, qemuargs.Quote(m.Arch.Program(), m.Args()))
 		return err
 	}
 	for _, a := range compare.Arguments(m.Args()) {

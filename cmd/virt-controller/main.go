@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,6 +30,7 @@ type options struct {
 	launcherImage string
 	// annotations and labels are lists of keys, which follow reads.
 	annotations, labels string
+	arm64Image          string
 	follow              follow.Keys
 	leaderElect         bool
 	instancetypes       bool
@@ -48,6 +50,7 @@ func Main(args []string) int {
 	flags := flag.NewFlagSet("virt-controller", flag.ContinueOnError)
 	config.RegisterFlags(flags)
 	flags.StringVar(&o.launcherImage, "launcher-image", "", "container `image` of virt-launcher (required)")
+	flags.StringVar(&o.arm64Image, "arm64-launcher-image", "", "container `image` of the virt-launcher that emulates guests of arm64 on nodes of amd64; default the launcher's image, with -arm64-emulator after its name")
 	flags.StringVar(&o.annotations, "additional-launcher-annotations-sync", "", "`keys` of annotations, with commas between them, in which a running VMI follows its VM's template, and its pod the VMI; example.com/* stands for a domain's keys")
 	flags.StringVar(&o.labels, "additional-launcher-labels-sync", "", "`keys` of labels that follow in the same way")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "of several virt-controllers, only one works; needed for more than one replica")
@@ -65,9 +68,24 @@ func Main(args []string) int {
 	})
 }
 
+// arm64Image is the image beside the launcher's that emulates arm64. It is empty for an image with a digest.
+func arm64Image(launcher string) string {
+	name, tag := launcher, ""
+	if i := strings.LastIndexByte(launcher, ':'); i > strings.LastIndexByte(launcher, '/') {
+		name, tag = launcher[:i], launcher[i:]
+	}
+	if strings.Contains(launcher, "@") {
+		return ""
+	}
+	return name + "-arm64-emulator" + tag
+}
+
 func run(o options) error {
 	if o.launcherImage == "" {
 		return fmt.Errorf("--launcher-image is required")
+	}
+	if o.arm64Image == "" {
+		o.arm64Image = arm64Image(o.launcherImage)
 	}
 	var err error
 	if o.follow, err = follow.Parse(o.annotations, o.labels); err != nil {

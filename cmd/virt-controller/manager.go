@@ -103,7 +103,7 @@ func setUp(mgr ctrl.Manager, o options) error {
 	vmis := &vmi.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c,
 		Events:  events,
-		Config:  vmi.PodConfig{LauncherImage: o.launcherImage},
+		Config:  vmi.PodConfig{LauncherImage: o.launcherImage, ARM64Image: o.arm64Image},
 		Cluster: cluster,
 		Follow:  o.follow,
 		Presets: presets.In,
@@ -116,7 +116,7 @@ func setUp(mgr ctrl.Manager, o options) error {
 	if err := moves.Setup(mgr); err != nil {
 		return fmt.Errorf("set up migration controller: %w", err)
 	}
-	if err := (&migration.Mover{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: c, LauncherImage: o.launcherImage,
+	if err := (&migration.Mover{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: c, LauncherImage: o.launcherImage, ARM64Image: o.arm64Image,
 		KubeVirt:  func(ctx context.Context) (*v1.KubeVirtSpec, error) { return kubevirt.Spec(ctx, mgr.GetClient()) },
 		RolledOut: func(ctx context.Context) (bool, error) { return kubevirt.RolledOut(ctx, mgr.GetClient()) }}).Setup(mgr); err != nil {
 		return fmt.Errorf("set up the controller that makes migrations: %w", err)

@@ -31,7 +31,7 @@ func addMetrics(mgr ctrl.Manager, o options, signer *certificates.Signer, volume
 		return fmt.Errorf("set up access to metrics: %w", err)
 	}
 	registry := prometheus.NewRegistry()
-	objects := &series.Objects{Log: log, PodName: podName, LauncherImage: o.launcherImage, List: func(ctx context.Context) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error) {
+	objects := &series.Objects{Log: log, PodName: podName, LauncherImage: o.launcherImage, ARM64Image: o.arm64Image, List: func(ctx context.Context) ([]v1.VirtualMachine, []v1.VirtualMachineInstance, error) {
 		return list(ctx, mgr.GetClient())
 	}}
 	moves := &series.Migrations{Log: log, List: func(ctx context.Context) ([]v1.VirtualMachineInstanceMigration, error) {

@@ -78,7 +78,7 @@ func report(kv *v1.KubeVirt, deployment, api *appsv1.Deployment, daemonSet *apps
 	}
 	status := &kv.Status
 	status.ObservedGeneration = kv.Generation
-	status.DefaultArchitecture = "amd64"
+	status.DefaultArchitecture = kv.Spec.Configuration.DefaultArchitecture()
 	if deployment != nil {
 		status.TargetKubeVirtRegistry, status.TargetKubeVirtVersion = image(deployment.Spec.Template.Spec.Containers)
 	}

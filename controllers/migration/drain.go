@@ -117,7 +117,7 @@ func (m *Mover) alone(ctx context.Context, vmi *v1.VirtualMachineInstance) (bool
 	if err != nil {
 		return false, err
 	}
-	to, err := m.goesTo(ctx, vmi, spec.Configuration.NodeSelectors())
+	to, err := m.goesTo(ctx, vmi, &spec.Configuration)
 	if err != nil || to.other {
 		return false, err
 	}

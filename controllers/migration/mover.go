@@ -38,6 +38,8 @@ type Mover struct {
 	Clock  clock.PassiveClock
 	// LauncherImage is the image of new launcher pods.
 	LauncherImage string
+	// ARM64Image is that of new launcher pods of emulated guests of arm64.
+	ARM64Image string
 	// KubeVirt returns the spec of the KubeVirt object that is in force.
 	KubeVirt func(context.Context) (*v1.KubeVirtSpec, error)
 	// RolledOut says whether every node has a virt-handler of the present version.

@@ -33,7 +33,7 @@ const (
 // outdated says whether a guest has a launcher of another image, and could move.
 func (m *Mover) outdated(vmi *v1.VirtualMachineInstance) bool {
 	image := vmi.Status.LauncherContainerImageVersion
-	if image == "" || image == m.LauncherImage || vmi.Status.Phase != v1.Running || vmi.DeletionTimestamp != nil {
+	if image == "" || image == m.LauncherImage || image == m.ARM64Image || vmi.Status.Phase != v1.Running || vmi.DeletionTimestamp != nil {
 		return false
 	}
 	reason, _ := vmi.NotMigratable()
@@ -61,7 +61,7 @@ func (m *Mover) update(ctx context.Context, vmi *v1.VirtualMachineInstance) (*ca
 	if turn, err := m.hasTurn(ctx, vmi, spec.Configuration.Migrations()); err != nil || !turn {
 		return nil, turnDelay, err
 	}
-	to, err := m.goesTo(ctx, vmi, spec.Configuration.NodeSelectors())
+	to, err := m.goesTo(ctx, vmi, &spec.Configuration)
 	if err != nil || !to.other && to.hostname == "" {
 		return nil, aloneDelay, err
 	}
@@ -143,7 +143,7 @@ func (d *destination) look(nodes []corev1.Node, own string, tolerations []corev1
 }
 
 // goesTo says where an update can bring a guest.
-func (m *Mover) goesTo(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster map[string]string) (to destination, err error) {
+func (m *Mover) goesTo(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster *v1.KubeVirtConfiguration) (to destination, err error) {
 	selector, err := nodefit.Selector(vmi, cluster)
 	if err != nil {
 		return to, fmt.Errorf("read nodeSelector: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -177,6 +178,9 @@ func (a *Arrivals) replay(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	choice, _ := a.Node.Chooser.Choice()
 	if choice.Accelerator == "" {
 		return nil, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
+	}
+	if vmi.Spec.Architecture != "" && vmi.Spec.Architecture != runtime.GOARCH {
+		choice.Accelerator = qemuargs.TCG // as at the source: the guest came here because the cluster's configuration let it
 	}
 	if choice.Accelerator == qemuargs.KVM {
 		if why := a.CPU.Takes(offer.CPU, offer.Machine.CPU.Model); why != "" {

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,13 +100,13 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 		return // virt-handler holds the guest, and the status does not show that
 	}
 	if state.Machine != nil && (state.StartedAt != nil || state.State == control.StatePaused) {
-		if v1.KnownMachineType(state.Machine.Type) {
+		if v1.KnownMachineType(state.Machine.Type, object.Spec.Architecture) {
 			status.Machine = &v1.Machine{Type: state.Machine.Type}
 		}
 		status.Interfaces = interfaces(object, network)
 		if state.Machine.Accelerator == qemuargs.TCG {
 			status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSoftwareEmulation, Status: metav1.ConditionTrue,
-				Reason: v1.ReasonTCG, Message: "the guest is emulated by QEMU's TCG: slow, and not an isolation boundary"}, now)
+				Reason: v1.ReasonTCG, Message: emulated(object.Spec.Architecture)}, now)
 		}
 		status.SetPhase(v1.Scheduled, now)
 		status.SetPhase(v1.Running, now)
@@ -134,6 +135,15 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 		return
 	}
 	status.SetCondition(ready, now)
+}
+
+// emulated says what emulation means for a guest.
+func emulated(architecture string) string {
+	const means = "slow, and not an isolation boundary"
+	if architecture != "" && architecture != runtime.GOARCH {
+		return fmt.Sprintf("the guest of %s is emulated by QEMU's TCG on a node of %s: %s", architecture, runtime.GOARCH, means)
+	}
+	return "the guest is emulated by QEMU's TCG: " + means
 }
 
 // networkFacts is what virt-handler knows of the pod's link behind an interface.

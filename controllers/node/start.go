@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -14,6 +15,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/zone"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
@@ -35,6 +37,9 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		}
 	}
 	host, err := r.host(ctx, vmi, launcher, links)
+	if errors.Is(err, errForeign) {
+		return r.reject(ctx, launcher, field.ErrorList{field.Forbidden(field.NewPath("spec", "architecture"), err.Error())})
+	}
 	if err != nil {
 		return err
 	}
@@ -107,7 +112,6 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		host.HostModel = r.HostModel(ctx, choice.Accelerator, launcher.QEMUVersion)
 	}
 	host.PlainDisks = len(control.Lacks(launcher.Features, []string{control.FeatureDiskTuning})) > 0
-	host.VhostNet = r.hasVhostNet(vmi, launcher, choice.Accelerator)
 	cluster := &v1.KubeVirtConfiguration{}
 	var err error
 	if r.Cluster != nil {
@@ -115,6 +119,10 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 			return host, err
 		}
 	}
+	if host.Accelerator, err = acceleratorOf(vmi, choice.Accelerator, cluster); err != nil {
+		return host, err
+	}
+	host.VhostNet = r.hasVhostNet(vmi, launcher, host.Accelerator)
 	handover.Configure(&host, cluster)
 	request := handover.Inspection(vmi)
 	if request.Claims, err = claims(vmi); err != nil {
@@ -136,6 +144,22 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		host.NICs[nic] = nicFacts(link)
 	}
 	return host, nil
+}
+
+// errForeign means that a node runs no guests of an architecture.
+var errForeign = errors.New("the node has another architecture")
+
+// acceleratorOf is what runs the guest's CPUs on a node with an accelerator: a guest of another architecture than the node's is emulated, if
+// the cluster permits that. It is pure.
+func acceleratorOf(vmi *v1.VirtualMachineInstance, here qemuargs.Accelerator, cluster *v1.KubeVirtConfiguration) (qemuargs.Accelerator, error) {
+	guest := vmi.Spec.Architecture
+	switch {
+	case guest == "" || guest == runtime.GOARCH:
+		return here, nil
+	case cluster.NodeArchitecture(guest) == runtime.GOARCH:
+		return qemuargs.TCG, nil
+	}
+	return "", fmt.Errorf("%w: it is of %s, and runs guests of %s only if configuration.architectureConfiguration.arm64.useEmulation of the KubeVirt object is true", errForeign, runtime.GOARCH, guest)
 }
 
 // reject tells the launcher that its VM can never be started.

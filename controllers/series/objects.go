@@ -20,7 +20,9 @@ type Objects struct {
 	PodName func(*v1.VirtualMachineInstance) string
 	// LauncherImage is the image of new launchers.
 	LauncherImage string
-	Log           logr.Logger
+	// ARM64Image is the image of new launchers of emulated guests of arm64.
+	ARM64Image string
+	Log        logr.Logger
 }
 
 // Describe describes nothing, because series have different labels: empty ones are left out.
@@ -68,7 +70,7 @@ func stays(vmi *v1.VirtualMachineInstance) bool {
 // outdated says whether an instance's guest has a launcher of another image than new ones.
 func (o *Objects) outdated(vmi *v1.VirtualMachineInstance) bool {
 	image := vmi.Status.LauncherContainerImageVersion
-	return image != "" && image != o.LauncherImage && !vmi.IsFinal()
+	return image != "" && image != o.LauncherImage && image != o.ARM64Image && !vmi.IsFinal()
 }
 
 // instance sends the series of an instance.

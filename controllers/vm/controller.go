@@ -236,7 +236,7 @@ func pinned(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) string {
 	if vmi == nil || vmi.Status.Machine == nil || vm.Annotations[v1.MachineTypeAnnotation] != "" || vm.NamesMachine() || !vm.IsOfTemplate(vmi) {
 		return ""
 	}
-	if machine := vmi.Status.Machine.Type; v1.KnownMachineType(machine) {
+	if machine := vmi.Status.Machine.Type; v1.KnownMachineType(machine, vmi.Spec.Architecture) {
 		return machine
 	}
 	return ""

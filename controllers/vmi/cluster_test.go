@@ -118,7 +118,7 @@ func rendered(t *testing.T, spec, config string) *corev1.Pod {
 		}
 	}
 	v1.Default(vmi)
-	return Pod(vmi, PodConfig{LauncherImage: "launcher", Cluster: parsed})
+	return Pod(vmi, PodConfig{LauncherImage: "launcher", ARM64Image: "emulator", Cluster: parsed})
 }
 
 const fourVCPUs = `{"domain":{"memory":{"guest":"1Gi"},"cpu":{"cores":4}}}`

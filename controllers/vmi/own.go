@@ -66,7 +66,7 @@ func TrimPod(keys follow.Keys) func(object any) (any, error) {
 			}
 		}
 		pod.Annotations = kept
-		pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, ReadinessGates: pod.Spec.ReadinessGates, Volumes: onlyState(pod.Spec.Volumes),
+		pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, NodeSelector: onlyARM64(pod.Spec.NodeSelector), ReadinessGates: pod.Spec.ReadinessGates, Volumes: onlyState(pod.Spec.Volumes),
 			Containers: []corev1.Container{{Name: ContainerName, Image: launcherImage(pod)}}}
 		return pod, nil
 	}

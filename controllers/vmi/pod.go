@@ -44,6 +44,8 @@ const (
 type PodConfig struct {
 	// LauncherImage is the launcher's image reference.
 	LauncherImage string
+	// ARM64Image is that of a launcher for nodes of amd64 that emulates guests of arm64.
+	ARM64Image string
 	// Cluster is the cluster's configuration; nil is an empty one. It says which files of the
 	// nodes may be disks, and more; see cluster.go.
 	Cluster *v1.KubeVirtConfiguration
@@ -53,6 +55,18 @@ type PodConfig struct {
 	PostCopy bool
 	// TargetCPU are the labels that the node of a target pod must have so that it can give the guest the CPU that the guest has.
 	TargetCPU map[string]string
+}
+
+// isForeign says whether a guest runs on nodes of another architecture than its own.
+func (c *PodConfig) isForeign(vmi *v1.VirtualMachineInstance) bool {
+	return c.Cluster != nil && c.Cluster.NodeArchitecture(vmi.Spec.Architecture) != vmi.Spec.Architecture
+}
+
+func (c *PodConfig) image(vmi *v1.VirtualMachineInstance) string {
+	if c.isForeign(vmi) && c.ARM64Image != "" {
+		return c.ARM64Image
+	}
+	return c.LauncherImage
 }
 
 // Pod renders the launcher pod of a defaulted VMI, whose status already holds the facts about
@@ -72,7 +86,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),
 			ReadinessGates:                []corev1.PodReadinessGate{{ConditionType: unpausedGate}},
-			NodeSelector:                  nodeSelector(vmi, config.Emulation),
+			NodeSelector:                  nodeSelector(vmi, config.Emulation, config.Cluster),
 			Affinity:                      vmi.Spec.Affinity.DeepCopy(),
 			Tolerations:                   slices.Clone(vmi.Spec.Tolerations),
 			TopologySpreadConstraints:     slices.Clone(vmi.Spec.TopologySpreadConstraints),
@@ -195,11 +209,14 @@ func podAnnotations(vmi *v1.VirtualMachineInstance, config PodConfig) map[string
 // nodeSelector does not select kubevirt.io/schedulable. A kubelet that restarts ends pods
 // whose selector its node no longer matches, and so would end guests that run well without
 // virt-handler. A node without virt-handler has no slots, so that no VMI starts there.
-func nodeSelector(vmi *v1.VirtualMachineInstance, emulation bool) map[string]string {
+func nodeSelector(vmi *v1.VirtualMachineInstance, emulation bool, cluster *v1.KubeVirtConfiguration) map[string]string {
 	selector := map[string]string{}
 	maps.Copy(selector, cpuSelector(vmi, emulation))
 	maps.Copy(selector, vmi.Spec.NodeSelector)
 	selector[corev1.LabelArchStable] = vmi.Spec.Architecture
+	if cluster != nil {
+		selector[corev1.LabelArchStable] = cluster.NodeArchitecture(vmi.Spec.Architecture)
+	}
 	if vmi.Spec.Domain.CPU.Dedicated() {
 		selector[v1.CPUManagerLabel] = "true" // which stays while virt-handler is gone
 	}
@@ -212,7 +229,7 @@ func nodeSelector(vmi *v1.VirtualMachineInstance, emulation bool) map[string]str
 func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Container {
 	c := corev1.Container{
 		Name:            ContainerName,
-		Image:           config.LauncherImage,
+		Image:           config.image(vmi),
 		ImagePullPolicy: corev1.PullIfNotPresent,
 		Command:         []string{launcherBinary, "run"},
 		Resources:       resources(vmi, config),

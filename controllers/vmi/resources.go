@@ -19,6 +19,8 @@ const (
 	overheadPerVCPU   = 3 * mib
 	overheadGraphics  = 16 * mib  // VGA memory
 	overheadUEFI      = 6 * mib   // 4 MiB of flash chips, the variables' file in memory, and how QEMU keeps the chips
+	overheadARM64     = 20 * mib  // what of two flash chips of 64 MiB the firmware is and writes
+	overheadMoved     = 64 * mib  // the chip with the variables as a file in memory: QEMU writes all of it after a move
 	overheadTPM       = 8 * mib   // swtpm with its libraries, and its state in memory
 	overheadIOThread  = 1 * mib   // a thread for disks, and its coroutines
 	overheadEmulation = 160 * mib // TCG's translation cache (tb-size=128) and its tables
@@ -40,6 +42,9 @@ func Overhead(vmi *v1.VirtualMachineInstance, emulation bool) int64 {
 	}
 	if domain.UEFI() != nil {
 		total += overheadUEFI
+	}
+	if vmi.Spec.Architecture == v1.ARM64 {
+		total += overheadARM64
 	}
 	if domain.TPM() != nil {
 		total += overheadTPM
@@ -96,11 +101,17 @@ func seeds(vmi *v1.VirtualMachineInstance) int64 {
 }
 
 // runDirSize limits the pod's folder in memory, in bytes.
-func runDirSize(vmi *v1.VirtualMachineInstance) int64 { return overheadRun + seeds(vmi) }
+func runDirSize(vmi *v1.VirtualMachineInstance) int64 {
+	size := overheadRun + seeds(vmi)
+	if vmi.Spec.Architecture == v1.ARM64 {
+		size += overheadMoved
+	}
+	return size
+}
 
 // bookedBeside is the memory that a pod books besides its guest's.
 func bookedBeside(vmi *v1.VirtualMachineInstance, config PodConfig) *resource.Quantity {
-	return resource.NewQuantity(scaled(Overhead(vmi, config.Emulation), config.Cluster), resource.BinarySI)
+	return resource.NewQuantity(scaled(Overhead(vmi, config.Emulation || config.isForeign(vmi)), config.Cluster), resource.BinarySI)
 }
 
 // resources are those of the launcher's container: the VMI's own, with the overhead added to

@@ -72,7 +72,7 @@ func newStateClaim(vmi *v1.VirtualMachineInstance, class *storagev1.StorageClass
 		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class.Name, VolumeMode: ptr.To(mode),
 			AccessModes: []corev1.PersistentVolumeAccessMode{storageclass.AccessMode(class, mode)},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceStorage: *resource.NewQuantity(v1.StateClaimBytes, resource.BinarySI)}}},
+				corev1.ResourceStorage: *resource.NewQuantity(vmi.Spec.StateClaimBytes(), resource.BinarySI)}}},
 	}
 }
 

@@ -1,6 +1,8 @@
 package vmi
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -156,11 +158,27 @@ func observeScheduling(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod,
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && pod.Spec.NodeName == "" {
 			status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPodScheduled, Status: metav1.ConditionFalse,
-				Reason: c.Reason, Message: c.Message}, now)
+				Reason: c.Reason, Message: c.Message + waitsForARM64(pod, c.Message)}, now)
 			return
 		}
 	}
 	status.RemoveCondition(v1.ConditionPodScheduled)
+}
+
+// onlyARM64 is, of a pod's node selector, that the pod is for nodes of arm64; nil for other pods.
+func onlyARM64(selector map[string]string) map[string]string {
+	if selector[corev1.LabelArchStable] != v1.ARM64 {
+		return nil
+	}
+	return map[string]string{corev1.LabelArchStable: v1.ARM64}
+}
+
+// waitsForARM64 says what can be done for a guest of arm64 that no node takes; empty for others.
+func waitsForARM64(pod *corev1.Pod, complaint string) string {
+	if pod.Spec.NodeSelector[corev1.LabelArchStable] != v1.ARM64 || !strings.Contains(complaint, "selector") {
+		return ""
+	}
+	return " The guest is of arm64, and waits for a node of arm64. The KubeVirt's configuration.architectureConfiguration.arm64.useEmulation would have new guests of arm64 emulated on nodes of amd64"
 }
 
 // observeWaiting copies the kubelet's complaint to the VMI, such as an image that cannot be

@@ -48,12 +48,13 @@ const (
 	FeatureExtras      = "extra-devices"   // panic devices, sound cards, numbers of cards for ACPI, reboots that end the guest, virtio disks of which nothing can be discarded
 	FeatureACPITables  = "acpi-tables"     // ACPI tables of Secrets
 	FeatureFileSystems = "virtiofs"        // file systems that programs in containers of their own serve
+	FeatureARM64       = "arm64"           // a guest of arm64, by QEMU's board virt
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState, FeatureExtras, FeatureACPITables, FeatureFileSystems, FeatureNUMA}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState, FeatureExtras, FeatureACPITables, FeatureFileSystems, FeatureNUMA, FeatureARM64}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -119,6 +120,7 @@ func machineFeatures(m *qemuargs.Machine) []feature {
 		{FeatureExtras, m.PanicPort != nil || m.PanicCard != nil || m.Sound != nil || m.EndOnReboot || slices.ContainsFunc(m.NICs, func(n qemuargs.NIC) bool { return n.ACPIIndex != 0 }) ||
 			slices.ContainsFunc(m.Disks, func(d qemuargs.Disk) bool { return d.NoDiscard })},
 		{FeatureACPITables, len(m.ACPITables) > 0},
+		{FeatureARM64, m.Arch == qemuargs.ARM64},
 		{FeatureConfig, slices.ContainsFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Image.Packed > 0 })},
 		{FeatureFileSystems, len(m.FileSystems) > 0},
 		{FeatureDiskTuning, len(m.IOThreads) > 0 || m.Agent != nil && m.Agent.Transitional || slices.ContainsFunc(m.Disks, qemuargs.Disk.Tuned)},

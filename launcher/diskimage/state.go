@@ -3,7 +3,6 @@ package diskimage
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -16,7 +15,7 @@ import (
 // OpenState opens, to read and write, the file called name in the folder of the volume mounted at root, which holds a guest's
 // state. If there is none, OpenState makes the folder and the file, a copy of template. The copy appears whole or not at all,
 // and never replaces anything. Others may write to the volume: what holds for OpenVolume holds for OpenState, also of the folder. A file
-// that has not size bytes, as the template has, is refused and not changed.
+// that has not size bytes is refused and not changed.
 func OpenState(root, folder, name, template string, size int64) (*os.File, error) {
 	dir, err := openStateFolder(root, folder)
 	if err != nil {
@@ -84,7 +83,7 @@ func openStateFolder(root, folder string) (*os.File, error) {
 
 // copyInto makes a copy of template in a folder that is open. The folder's own path may lead elsewhere by now.
 func copyInto(dir *os.File, name, template string, size int64) error {
-	source, err := openSized(template, size)
+	source, err := openUpTo(template, size)
 	if err != nil {
 		return err
 	}
@@ -96,7 +95,7 @@ func copyInto(dir *os.File, name, template string, size int64) error {
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	for _, step := range []func() error{func() error { return f.Chmod(0o660) }, func() error { _, err := io.CopyN(f, source, size); return err }, f.Sync} {
+	for _, step := range []func() error{func() error { return f.Chmod(0o660) }, func() error { return copySparse(f, source, size) }, f.Sync} {
 		if err := step(); err != nil {
 			return fmt.Errorf("copy %s to the volume: %w", template, err)
 		}

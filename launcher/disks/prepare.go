@@ -23,8 +23,8 @@ const diskInterval = 250 * time.Millisecond
 // the latter by name. patience is how long Prepare waits for a disk that something else
 // uses; 0 is not at all.
 func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, patience time.Duration, log *slog.Logger) (map[string]*os.File, error) {
-	if arch := request.Machine.Arch; arch != qemuargs.AMD64 {
-		return nil, fmt.Errorf("prepare a machine of architecture %q: QEMU here is for %s", arch, qemuargs.AMD64)
+	if arch := request.Machine.Arch; arch != qemuargs.AMD64 && arch != qemuargs.ARM64 {
+		return nil, fmt.Errorf("prepare a machine of architecture %q: there are %s and %s", arch, qemuargs.AMD64, qemuargs.ARM64)
 	}
 	if err := f.makeFiles(request); err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ import "github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 // instead. A test holds them against the catalogue: none of them makes an argument, and each
 // field of the catalogue that makes none is among them.
 var elsewhereFields = []struct{ field, why string }{
-	{"spec.architecture", "there is one architecture, amd64"},
 	{"spec.affinity", scheduling},
 	{"spec.nodeSelector", scheduling},
 	{"spec.tolerations", scheduling},

@@ -41,6 +41,8 @@ const (
 	VNCSocket = RunDir + "/vnc.sock"
 	// FirmwareDir holds OVMF's files, by Debian's names.
 	FirmwareDir = "/usr/share/OVMF"
+	// FirmwareDirARM64 holds AAVMF's files.
+	FirmwareDirARM64 = "/usr/share/AAVMF"
 	// Variables are the guest's UEFI variables.
 	Variables = RunDir + "/uefi-variables.fd"
 	// StateDir holds the volume of the claim with the guest's state, if the VMI has such a claim. Each kind of state has a
@@ -61,8 +63,9 @@ const (
 	FileSystemSocketDir = "/run/kubeqemu-filesystem"
 	// VirtioFSD is the program that serves a file system.
 	VirtioFSD = "/usr/libexec/virtiofsd"
-	// QEMU is the emulator in the launcher image.
-	QEMU = "/usr/bin/qemu-system-x86_64"
+	// QEMU is the emulator in the launcher image, and QEMUForARM64 that for guests of arm64.
+	QEMU         = "/usr/bin/qemu-system-x86_64"
+	QEMUForARM64 = "/usr/bin/qemu-system-aarch64"
 	// SWTPM is the emulator of TPMs in the launcher image.
 	SWTPM = "/usr/bin/swtpm"
 	// QEMUVersion is a file with QEMU's version, such as 11.1.3, written as the

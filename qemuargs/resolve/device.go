@@ -10,7 +10,8 @@ import (
 const unlessOff = "there unless it is turned off"
 
 // attach adds the devices other than disks and network cards.
-func attach(domain *v1.DomainSpec, host Host, m *qemuargs.Machine, slots *allocator, why *Decisions) {
+func attach(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots *allocator, why *Decisions) {
+	domain := &vmi.Spec.Domain
 	devices := &domain.Devices
 	if devices.Rng != nil {
 		m.RNG = &qemuargs.RNG{PCI: integrated(rngSlot), Transitional: devices.Transitional()}
@@ -33,7 +34,7 @@ func attach(domain *v1.DomainSpec, host Host, m *qemuargs.Machine, slots *alloca
 	}
 	panicDevices(devices, m, why)
 	sound(devices.Sound, m, why)
-	inputs(devices, m, slots, why)
+	inputs(devices, ownInputs(vmi, why), m, slots, why)
 	why.add("serial", "spec.domain.devices.autoattachSerialConsole", unlessOff)
 	if enabled(devices.AutoattachSerialConsole) {
 		m.Serial = &qemuargs.Serial{}
@@ -41,9 +42,13 @@ func attach(domain *v1.DomainSpec, host Host, m *qemuargs.Machine, slots *alloca
 	why.add("graphics", "spec.domain.devices.autoattachGraphicsDevice", unlessOff)
 	if enabled(devices.AutoattachGraphicsDevice) {
 		m.Graphics = graphics(devices.Video, m.Firmware != nil, host, why)
+		if m.Arch == qemuargs.ARM64 && m.Graphics.Display != qemuargs.RAMFB {
+			why.add("graphics.display", "spec.domain.devices.video.type", "virtio, unless ramfb is named: the board of arm64 has no VGA")
+			m.Graphics.Display = qemuargs.VirtioGPU
+		}
 	}
 	// Typing needs graphics. Without ACPI a guest resets by the keyboard's controller.
-	m.PS2 = m.Graphics != nil || m.NoACPI
+	m.PS2 = (m.Graphics != nil || m.NoACPI) && m.Arch == qemuargs.AMD64
 	why.add("ps2", "spec.domain.devices.autoattachGraphicsDevice spec.domain.features.acpi.enabled", "a keyboard needs graphics; without ACPI the guest resets by the keyboard's controller")
 	m.Agent = &qemuargs.Agent{PCI: integrated(agentSlot), Transitional: devices.Transitional()}
 	why.add("agent.transitional", transitionalField, "")
@@ -51,8 +56,10 @@ func attach(domain *v1.DomainSpec, host Host, m *qemuargs.Machine, slots *alloca
 	why.add("agent.pci", "", ownSlot)
 }
 
-func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator, why *Decisions) {
-	ports, inputs := 0, 0
+// inputs adds own, and the inputs of the VMI.
+func inputs(devices *v1.Devices, own []qemuargs.Input, m *qemuargs.Machine, slots *allocator, why *Decisions) {
+	m.Inputs = own
+	ports, inputs := 0, len(m.Inputs)
 	const list = "spec.domain.devices.inputs"
 	for i, in := range devices.Inputs {
 		by := entry{to: why, list: "inputs", name: in.Name, field: list, index: i}
@@ -74,8 +81,9 @@ func inputs(devices *v1.Devices, m *qemuargs.Machine, slots *allocator, why *Dec
 	ports = inputs + usbDisks(m.Disks)
 	if ports > 0 {
 		m.USB = &qemuargs.USB{Ports: ports, PCI: integrated(usbSlot)}
-		why.add("usb", list+"[*].bus "+drives, "inputs and disks on bus usb need a controller")
-		why.add("usb.ports", list+"[*].bus "+drives, "one for each input and disk on bus usb")
+		who := list + "[*].bus " + drives + ownBy(m)
+		why.add("usb", who, "inputs and disks on bus usb need a controller")
+		why.add("usb.ports", who, "one for each input and disk on bus usb")
 		why.add("usb.pci", "", ownSlot)
 	}
 }

@@ -35,7 +35,7 @@ func disks(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slots
 	for i, v := range vmi.Spec.Volumes {
 		volumes[v.Name] = i
 	}
-	buses := &diskBuses{slots: slots, queues: blockQueues(vmi), usb: usbInputs(&vmi.Spec.Domain.Devices), transitional: vmi.Spec.Domain.Devices.Transitional()}
+	buses := &diskBuses{slots: slots, queues: blockQueues(vmi), usb: usbInputs(&vmi.Spec.Domain.Devices) + len(ownInputs(vmi, nil)), transitional: vmi.Spec.Domain.Devices.Transitional()}
 	for i, d := range vmi.Spec.Domain.Devices.Disks {
 		by := entry{to: why, list: "disks", name: d.Name, field: diskList, index: i, volume: volumes[d.Name]}
 		disk := device(&d, by)
@@ -100,8 +100,8 @@ func (b *diskBuses) place(disk *qemuargs.Disk, d *v1.Disk, bus v1.DiskBus, by en
 	case v1.DiskBusVirtio:
 		address := b.address(disk, d, by)
 		disk.PCI, disk.Queues, disk.QueueSize = &address, b.queues, queueSize
-		by.add("queues", ".disk.bus "+vcpus, oneQueuePerCPU)
-		by.add("queueSize", ".disk.bus", queueSizeRule)
+		by.add("queues", ".disk.bus .cdrom.bus "+vcpus, oneQueuePerCPU)
+		by.add("queueSize", ".disk.bus .cdrom.bus", queueSizeRule)
 	case v1.DiskBusSCSI:
 		disk.Bus, disk.LUN = qemuargs.SCSIBus, ptr.To(b.luns)
 		by.add("bus", ".disk.bus .cdrom.bus", "the SCSI controller's")

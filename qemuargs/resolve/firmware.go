@@ -48,7 +48,7 @@ const (
 )
 
 // firmware is nil for a machine with SeaBIOS.
-func firmware(domain *v1.DomainSpec, host Host, why *Decisions) *qemuargs.Firmware {
+func firmware(domain *v1.DomainSpec, architecture string, host Host, why *Decisions) *qemuargs.Firmware {
 	const field = "spec.domain.firmware.bootloader.efi"
 	why.add("firmware", field, "the BIOS unless UEFI is named")
 	efi := domain.UEFI()
@@ -70,8 +70,12 @@ func firmware(domain *v1.DomainSpec, host Host, why *Decisions) *qemuargs.Firmwa
 	if persistent {
 		kept = layout.StateVariables(efi.Secure())
 	}
-	return &qemuargs.Firmware{Code: path.Join(folder, code), SecureBoot: efi.Secure(),
+	f := &qemuargs.Firmware{Code: path.Join(folder, code), SecureBoot: efi.Secure(),
 		Variables: qemuargs.Variables{Path: layout.Below(host.Root, kept), Template: path.Join(folder, variables), InState: persistent}}
+	if architecture == v1.ARM64 {
+		aavmf(f, host, why)
+	}
+	return f
 }
 
 func smm(features *v1.Features, why *Decisions) qemuargs.Switch {

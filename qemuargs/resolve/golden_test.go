@@ -87,7 +87,7 @@ func TestGolden(t *testing.T) {
 				if !reflect.DeepEqual(before, vmi) {
 					t.Error("Machine changed the VMI that it was given")
 				}
-				golden.Compare(t, filepath.Join(dir, name+".args"), qemuargs.Quote("qemu-system-x86_64", machine.Args()))
+				golden.Compare(t, filepath.Join(dir, name+".args"), qemuargs.Quote(machine.Arch.Program(), machine.Args()))
 				if name == hosts[len(hosts)-1] {
 					text, err := json.MarshalIndent(machine, "", "  ")
 					if err != nil {

@@ -31,7 +31,7 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 	}
 	var errs field.ErrorList
 	domain, path := &vmi.Spec.Domain, field.NewPath("spec", "domain")
-	machineType, board, err := machineType(domain.Machine.Type, host.QEMUVersion, why)
+	machineType, board, err := machineType(domain.Machine.Type, boardNames[vmi.Spec.Architecture], host.QEMUVersion, why)
 	if err != nil {
 		errs = append(errs, field.Invalid(path.Child("machine", "type"), domain.Machine.Type, err.Error()))
 	}
@@ -65,7 +65,7 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 	errs = append(errs, disks(vmi, host, m, slots, why)...)
 	fileSystems(&vmi.Spec, host, m, slots, why)
 	boot(devices, m.Disks, why)
-	attach(domain, host, m, slots, why)
+	attach(vmi, host, m, slots, why)
 	if m.RootPorts, err = slots.rootPorts(m.MemoryBytes); err != nil {
 		errs = append(errs, field.Invalid(path.Child("devices"), "", err.Error()))
 	}
@@ -82,7 +82,7 @@ func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.
 	cpu, err := cpu(domain, host, why)
 	m := &qemuargs.Machine{
 		Version:       qemuargs.Version,
-		Arch:          qemuargs.AMD64,
+		Arch:          qemuargs.Arch(vmi.Spec.Architecture),
 		Name:          vmi.Namespace + "_" + vmi.Name,
 		UUID:          domain.Firmware.UUID,
 		Accelerator:   host.Accelerator,
@@ -99,13 +99,18 @@ func base(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuargs.
 		Clock:         clock(domain.Clock, why),
 		MonitorObject: monitorObject(host.QEMUVersion, why),
 		SerialBIOS:    serialBIOS(domain.Firmware, why),
-		Firmware:      firmware(domain, host, why),
+		Firmware:      firmware(domain, vmi.Spec.Architecture, host, why),
 		SMM:           smm(domain.Features, why),
-		TPM:           tpm(domain, host, why),
+		TPM:           tpm(domain, vmi.Spec.Architecture, host, why),
 		// As libvirt does for KubeVirt. SeaBIOS then sets up no disk that it does not boot from.
 		Boot: qemuargs.BootStrict,
 	}
 	m.NUMA = numa(domain, host, m.MemoryBytes, why)
+	why.add("arch", "spec.architecture", "")
+	if vmi.Spec.Architecture == v1.ARM64 {
+		virt(m, why)
+		m.NoPCIHole64 = false
+	}
 	why.add("name", "metadata.namespace metadata.name", "")
 	why.add("uuid", "spec.domain.firmware.uuid", "")
 	why.add("accelerator", "host.accelerator", "")

@@ -57,6 +57,10 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 		by.add("bootIndex", ".bootOrder", "")
 		by.add("acpiIndex", ".acpiIndex", "")
 		by.add("vhost", ".model host.vhostNet host.accelerator", vhostRule)
+		if vmi.Spec.Architecture == v1.ARM64 && n.BootIndex > 0 {
+			by.add("noROM", ".bootOrder spec.architecture", "AAVMF drives virtio cards itself, and QEMU's firmware for cards is for amd64")
+			n.NoROM = true
+		}
 		by.add("user", "host.nics[].user", "a tap, unless the host has no pod")
 		if n.IsVirtio() {
 			n.QueueSize = queueSize

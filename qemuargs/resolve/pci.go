@@ -60,7 +60,7 @@ const (
 )
 
 // plugs are the fields that say how many ports are taken.
-const plugs = interfaces + "[*].model spec.domain.devices.disks[*].disk.bus " + transitionalField + " " + pinFields
+const plugs = interfaces + "[*].model spec.domain.devices.disks[*].disk.bus spec.domain.devices.disks[*].cdrom.bus " + transitionalField + " " + pinFields
 
 // plug takes the next root port.
 func (a *allocator) plug() qemuargs.PCIAddress {

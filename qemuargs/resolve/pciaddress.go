@@ -150,7 +150,7 @@ func places(m *qemuargs.Machine) (out []place) {
 
 // address is the place of a disk on bus virtio.
 func (b *diskBuses) address(disk *qemuargs.Disk, d *v1.Disk, by entry) qemuargs.PCIAddress {
-	const before = interfaces + "[*].model " + diskList + "[..].disk.bus " + transitionalField + " " + pinFields
+	const before = interfaces + "[*].model " + diskList + "[..].disk.bus " + diskList + "[..].cdrom.bus " + transitionalField + " " + pinFields
 	if b.transitional {
 		disk.Driver = qemuargs.VirtioBlkTransitional
 		by.add("driver", ".disk.bus "+transitionalField, transitionalRule)

@@ -42,7 +42,7 @@ func TestPlacesStart(t *testing.T) {
 
 func TestMachineType(t *testing.T) {
 	for _, q := range qemus(t) {
-		if got, _, err := machineType("q35", q.version, nil); err != nil || !v1.KnownMachineType(got) {
+		if got, _, err := machineType("q35", boardNames[v1.AMD64], q.version, nil); err != nil || !v1.KnownMachineType(got, v1.AMD64) {
 			t.Errorf("the type of QEMU %s, %q, is not among those that are known: %v", q.version, got, err)
 		}
 	}
@@ -63,7 +63,7 @@ func TestMachineType(t *testing.T) {
 		{"q35", "", "", "no QEMU release"},
 	}
 	for _, tt := range tests {
-		got, _, err := machineType(tt.wanted, tt.qemu, nil)
+		got, _, err := machineType(tt.wanted, boardNames[v1.AMD64], tt.qemu, nil)
 		if got != tt.got || (err == nil) != (tt.problem == "") || err != nil && !strings.Contains(err.Error(), tt.problem) {
 			t.Errorf("%s with QEMU %s: %q, %v; want %q, %q", tt.wanted, tt.qemu, got, err, tt.got, tt.problem)
 		}
@@ -100,7 +100,7 @@ func TestStated(t *testing.T) {
 					}
 				}
 				if strings.Contains(word, `"driver":"virtio-net-pci`) {
-					board, _ := release(strings.TrimPrefix(m.Type, typePrefix))
+					board, _ := release(strings.TrimPrefix(strings.TrimPrefix(m.Type, typePrefix), "virt-"))
 					uso, tunnels := strings.Contains(word, `"host_uso":false,"guest_uso4":false,"guest_uso6":false`), strings.Contains(word, `"guest_tunnel":false`)
 					if uso == board.before(version82) || tunnels == board.before(version102) {
 						t.Errorf("%s: type %s has USO stated: %t, tunnels: %t", dir, m.Type, uso, tunnels)

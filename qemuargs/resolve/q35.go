@@ -25,25 +25,25 @@ var (
 
 const typePrefix = "pc-q35-"
 
-// machineType turns q35 into the versioned type of QEMU's own release. It refuses a type that
+// machineType turns q35 or virt into the versioned type of QEMU's own release. It refuses a type that
 // this QEMU does not have yet, and a type that later QEMUs no longer have.
-func machineType(wanted, qemuVersion string, why *Decisions) (string, version, error) {
+func machineType(wanted string, names boardName, qemuVersion string, why *Decisions) (string, version, error) {
 	qemu, err := release(qemuVersion)
 	if err != nil {
 		return "", version{}, err
 	}
-	if wanted == "q35" {
-		why.add("type", "spec.domain.machine.type host.qemuVersion", "q35 is the newest type of the node's QEMU")
-		return fmt.Sprintf("%s%d.%d", typePrefix, qemu.major, qemu.minor), qemu, nil
+	if wanted == names.alias {
+		why.add("type", "spec.domain.machine.type spec.architecture host.qemuVersion", names.alias+" is the newest type of the node's QEMU")
+		return fmt.Sprintf("%s%d.%d", names.prefix, qemu.major, qemu.minor), qemu, nil
 	}
-	why.add("type", "spec.domain.machine.type", "")
-	board, err := release(strings.TrimPrefix(wanted, typePrefix))
+	why.add("type", "spec.domain.machine.type spec.architecture", "")
+	board, err := release(strings.TrimPrefix(wanted, names.prefix))
 	switch {
 	case err != nil:
 		return "", version{}, err
 	case qemu.before(board):
 		return "", version{}, fmt.Errorf("is newer than this node's QEMU %s", qemuVersion)
-	case !v1.KnownMachineType(wanted):
+	case !v1.KnownMachineType(wanted, names.architecture):
 		return "", version{}, fmt.Errorf("is none that QEMU has, or none that it has still")
 	}
 	return wanted, board, nil

@@ -27,6 +27,8 @@ func Replay(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.M
 	switch {
 	case m.Version != qemuargs.Version:
 		return nil, fmt.Errorf("the source's Machine has version %d, and this node knows version %d", m.Version, qemuargs.Version)
+	case (m.Arch == qemuargs.ARM64) != (vmi.Spec.Architecture == v1.ARM64):
+		return nil, fmt.Errorf("the source's Machine is one of %.16q, and the spec's architecture is %q", m.Arch, vmi.Spec.Architecture)
 	case m.Accelerator != host.Accelerator:
 		return nil, fmt.Errorf("the guest runs under %s, and this node has %s", m.Accelerator, host.Accelerator)
 	}

@@ -39,33 +39,34 @@ var kinds = map[string]reflect.Type{
 // others are fields that the version of KubeVirt's API in go.mod does not have,
 // by the ends of their paths.
 var others = []string{
-	"KubeVirt.spec.configuration.hostDisk",                 // ours
-	".status.conditions[].observedGeneration",              // ours
-	"VirtualMachineInstance.status.launcherPods",           // ours
-	"VirtualMachineInstance.status.launcherPod",            // ours
-	"VirtualMachineInstance.status.interfaces[].ipam",      // ours
-	"VirtualMachineInstance.status.volumeStatus[].moves",   // ours
-	"VirtualMachineInstance.status.volumeStatus[].movesTo", // ours
-	"VirtualMachine.status.movedClaims",                    // ours
-	"MigrationPolicy.spec.allowClaimCopy",                  // ours
-	".status.migrationState.migrationName",                 // ours
-	".status.migrationState.decision",                      // ours
-	".migrationState.sourceState.startTimestamp",           // ours
-	".migrationState.sourceState.progress",                 // ours
-	".migrationState.sourceState.postCopyTimestamp",        // ours
-	".migrationState.sourceState.postCopyRefused",          // ours
-	".migrationState.sourceState.failure",                  // ours
-	".migrationState.targetState.failure",                  // ours
-	".maxDowntimeMs",                                       // of v1.9
-	".configuration.migrations.experimental",               // of v1.9
-	"MigrationPolicy.spec.experimental",                    // of v1.9
-	".networks[].resourceClaim",                            // of v1.9; refused
-	".devices.preferredVideoType",                          // of v1.9
-	".spec.serviceAccountName",                             // of v1.9; of CDI after v1.66, refused
-	".spec.preferredLaunchSecurity",                        // of v1.9; refused
-	".interfaces[].portRanges",                             // of v1.9; refused
-	".configuration.confidentialCompute",                   // of v1.9
-	".configuration.persistentReservationConfiguration",    // of v1.9
+	"KubeVirt.spec.configuration.hostDisk",                       // ours
+	"configuration.architectureConfiguration.arm64.useEmulation", // ours
+	".status.conditions[].observedGeneration",                    // ours
+	"VirtualMachineInstance.status.launcherPods",                 // ours
+	"VirtualMachineInstance.status.launcherPod",                  // ours
+	"VirtualMachineInstance.status.interfaces[].ipam",            // ours
+	"VirtualMachineInstance.status.volumeStatus[].moves",         // ours
+	"VirtualMachineInstance.status.volumeStatus[].movesTo",       // ours
+	"VirtualMachine.status.movedClaims",                          // ours
+	"MigrationPolicy.spec.allowClaimCopy",                        // ours
+	".status.migrationState.migrationName",                       // ours
+	".status.migrationState.decision",                            // ours
+	".migrationState.sourceState.startTimestamp",                 // ours
+	".migrationState.sourceState.progress",                       // ours
+	".migrationState.sourceState.postCopyTimestamp",              // ours
+	".migrationState.sourceState.postCopyRefused",                // ours
+	".migrationState.sourceState.failure",                        // ours
+	".migrationState.targetState.failure",                        // ours
+	".maxDowntimeMs",                                             // of v1.9
+	".configuration.migrations.experimental",                     // of v1.9
+	"MigrationPolicy.spec.experimental",                          // of v1.9
+	".networks[].resourceClaim",                                  // of v1.9; refused
+	".devices.preferredVideoType",                                // of v1.9
+	".spec.serviceAccountName",                                   // of v1.9; of CDI after v1.66, refused
+	".spec.preferredLaunchSecurity",                              // of v1.9; refused
+	".interfaces[].portRanges",                                   // of v1.9; refused
+	".configuration.confidentialCompute",                         // of v1.9
+	".configuration.persistentReservationConfiguration",          // of v1.9
 }
 
 func known(path string) bool {

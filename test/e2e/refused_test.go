@@ -107,8 +107,8 @@ func TestRefused(t *testing.T) {
 		"start-strategy":     {`startStrategy: Later`, []string{"spec.startStrategy"}},
 		"hostname":           {`hostname: Not_A_Label`, []string{"spec.hostname"}},
 		"grace":              {`terminationGracePeriodSeconds: -1`, []string{"spec.terminationGracePeriodSeconds"}},
-		"arm64":              {`architecture: arm64`, []string{"spec.architecture"}},
-		"three-at-once": {`architecture: arm64, hostname: UP, domain: {machine: {type: pc}}`,
+		"s390x":              {`architecture: s390x`, []string{"spec.architecture"}},
+		"three-at-once": {`architecture: s390x, hostname: UP, domain: {machine: {type: pc}}`,
 			[]string{"spec.architecture", "spec.hostname", "spec.domain.machine.type"}},
 	}
 	var all []string

@@ -316,7 +316,7 @@ type MachinePreferences struct {
 	// PreferredMachineType is domain.machine.type.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+)?$`
+	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+|virt|virt-[0-9]+\.[0-9]+)?$`
 	PreferredMachineType string `json:"preferredMachineType,omitempty"`
 }
 

@@ -160,7 +160,7 @@ func TestWaitsFor(t *testing.T) {
 		"refused":      {Instancetype, "{cpu: {guest: 2}, memory: {guest: 1Gi}, gpus: [{}], launchSecurity: {sev: {}}}", []string{"gpus", "launchSecurity"}},
 		"not known":    {Instancetype, "{cpu: {guest: 2}, memory: {guest: 1Gi}, newer: 1}", []string{"newer"}},
 		"too large":    {Instancetype, "{cpu: {guest: 1}, memory: {guest: 65Ti}}", []string{"spec.domain.memory.guest: 65Ti"}},
-		"of the VMI":   {Preference, "{preferredArchitecture: arm64, annotations: {kubevirt.io/ignitiondata: x}}", []string{"metadata.annotations[kubevirt.io/ignitiondata]", "spec.architecture: arm64"}},
+		"of the VMI":   {Preference, "{preferredArchitecture: s390x, annotations: {kubevirt.io/ignitiondata: x}}", []string{"metadata.annotations[kubevirt.io/ignitiondata]", "spec.architecture: s390x"}},
 		"requirements": {Preference, "{requirements: {cpu: {guest: 8}, memory: {guest: 32Gi}}}", nil},
 	} {
 		spec, err := assemble(c.spec)

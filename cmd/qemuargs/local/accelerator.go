@@ -62,7 +62,7 @@ func findQEMU(ctx context.Context, name, cache string) (program, error) {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		return program{}, fmt.Errorf("find QEMU: %w; install it (Debian: qemu-system-x86), or name it with --qemu", err)
+		return program{}, fmt.Errorf("find QEMU: %w; install it (Debian: qemu-system-x86, and qemu-system-arm for arm64), or name it with --qemu", err)
 	}
 	info, err := os.Stat(path)
 	if err != nil {

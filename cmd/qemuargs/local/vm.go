@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/zone"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
@@ -115,6 +117,7 @@ type vm struct {
 func Run(ctx context.Context, set manifest.Set, object manifest.Instance, o Options, s Streams) (Ending, error) {
 	v := &vm{Options: o, Streams: s, notes: newNotes(s.Notes), set: set, object: object, vmi: object.DeepCopy()}
 	v1.Default(v.vmi)
+	v.forArchitecture()
 	if err := v.check(); err != nil {
 		return Ending{}, err
 	}
@@ -125,6 +128,20 @@ func Run(ctx context.Context, set manifest.Set, object manifest.Instance, o Opti
 	}
 	return v.run(ctx, request)
 }
+
+// forArchitecture takes QEMU and firmware of the guest's architecture, unless others are named.
+func (v *vm) forArchitecture() {
+	arch := qemuargs.Arch(v.vmi.Spec.Architecture)
+	if v.QEMU == qemuargs.AMD64.Program() {
+		v.QEMU = arch.Program()
+	}
+	if v.Firmware == layout.FirmwareDir && arch == qemuargs.ARM64 {
+		v.Firmware = layout.FirmwareDirARM64
+	}
+}
+
+// isForeign says whether the guest is of another architecture than this machine, and can only be emulated.
+func (v *vm) isForeign() bool { return v.vmi.Spec.Architecture != runtime.GOARCH }
 
 var errStopped = errors.New("asked to end before the VM was started")
 
@@ -224,6 +241,13 @@ func (v *vm) host(ctx context.Context) (resolve.Host, error) {
 	host := resolve.Host{Accelerator: v.Accelerator, QEMUVersion: v.qemu.version, NICs: map[string]resolve.NIC{}, Root: v.folder.path, FirmwareDir: v.Firmware}
 	now := time.Now()
 	host.Now, host.ZoneOffset = now.Unix(), zone.Offset(v.vmi.Spec.Domain.Timezone(), now)
+	switch {
+	case v.isForeign() && host.Accelerator == qemuargs.KVM:
+		return host, fmt.Errorf("--accelerator kvm: KVM runs guests of %s here, and the guest is of %s", runtime.GOARCH, v.vmi.Spec.Architecture)
+	case v.isForeign() && host.Accelerator == "":
+		host.Accelerator = qemuargs.TCG
+		v.notes.say("the CPUs are emulated, which is slow: the guest is of %s, and this machine of %s", v.vmi.Spec.Architecture, runtime.GOARCH)
+	}
 	if host.Accelerator == "" {
 		var why string
 		if host.Accelerator, why = chooseAccelerator(ctx, v.Cache); why != "" {
