@@ -127,10 +127,16 @@ down() {
 	remove_stray_service
 	manifests | without_cdi_kinds | without_cdis_service | kubectl delete --ignore-not-found --wait --timeout="${TIMEOUT:-5m}" -f -
 	local labels
-	labels=$(kubectl get nodes -o 'jsonpath={.items[*].metadata.labels}' | grep -oE '"[a-z-]+\.node\.kubevirt\.io/[^"]+"' | tr -d '"' | sort -u | sed 's/$/-/')
+	labels=$(kubectl get nodes -o 'jsonpath={.items[*].metadata.labels}' | cpu_labels)
 	kubectl label nodes --all kubevirt.io/schedulable- kubeqemu.io/accelerator- kubevirt.io/cpumanager- cpumanager- $labels >/dev/null
 	kubectl annotate nodes --all kubevirt.io/heartbeat- >/dev/null
 	say "Kubeqemu is removed"
+}
+
+# cpu_labels reads nodes' labels, and writes those of CPUs for `kubectl label` to remove; nothing if there are none.
+cpu_labels() {
+	{ grep -oE '"(cpu-model|cpu-model-migration|cpu-feature|host-model-cpu|host-model-required-features|cpu-vendor|hyperv|cpu-timer|scheduling)\.node\.kubevirt\.io/[^"]+"' || true; } |
+		tr -d '"' | sort -u | sed 's/$/-/'
 }
 
 case ${1:-} in
