@@ -183,7 +183,7 @@ func (a *Arrivals) replay(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		choice.Accelerator = qemuargs.TCG // as at the source: the guest came here because the cluster's configuration let it
 	}
 	if choice.Accelerator == qemuargs.KVM {
-		if why := a.CPU.Takes(offer.CPU, offer.Machine.CPU.Model); why != "" {
+		if why := a.CPU.Takes(offer.CPU, offer.Machine.CPU); why != "" {
 			return nil, errors.New(why)
 		}
 	}

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // CPU is what matters of a node's processor to a guest under KVM.
@@ -54,20 +57,36 @@ func ReadCPU(from io.Reader) (CPU, error) {
 }
 
 // Takes says why this processor cannot go on with a guest that began on another; empty if it can. The guest may
-// use all that its processor has. With the host's own model, it also knows which processor that is.
-func (c CPU) Takes(from CPU, model string) string {
+// use all that its processor has. With the host's own model, it also knows which processor that is. Named models have QEMU's width of
+// physical addresses, whatever their node's is.
+func (c CPU) Takes(from CPU, guest qemuargs.CPU) string {
 	for _, flag := range from.Flags {
 		if _, has := slices.BinarySearch(c.Flags, flag); !has {
 			return fmt.Sprintf("the source's processor has %.32q, and the target's has not", flag)
 		}
 	}
-	if c.PhysBits > 0 && from.PhysBits > c.PhysBits {
-		return fmt.Sprintf("the source's processor has physical addresses of %d bits, and the target's of %d", from.PhysBits, c.PhysBits)
+	if bits := physBits(guest, from); c.PhysBits > 0 && bits > c.PhysBits {
+		return fmt.Sprintf("the guest has physical addresses of %d bits, and the target's processor of %d", bits, c.PhysBits)
 	}
-	if model == "host" && (c.Vendor != from.Vendor || c.Family != from.Family || c.Model != from.Model) {
+	if guest.Model == "host" && (c.Vendor != from.Vendor || c.Family != from.Family || c.Model != from.Model) {
 		return fmt.Sprintf("the guest has its node's own CPU model, and the processors differ: %.64q and %.64q", from.kind(), c.kind())
 	}
 	return ""
+}
+
+// physBits is the width of a guest's physical addresses; 0 for QEMU's own, which every node has.
+func physBits(guest qemuargs.CPU, source CPU) (bits int) {
+	if guest.Model == "host" || guest.Model == "max" || slices.Contains(guest.Flags, "host-phys-bits=on") {
+		bits = source.PhysBits
+	}
+	for _, flag := range guest.Flags {
+		if text, ok := strings.CutPrefix(flag, "phys-bits="); ok {
+			if n, err := strconv.Atoi(text); err == nil && n > 0 {
+				bits = n
+			}
+		}
+	}
+	return bits
 }
 
 func (c CPU) kind() string { return c.Vendor + " " + c.Family + " " + c.Model }

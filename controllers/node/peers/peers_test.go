@@ -241,18 +241,23 @@ func TestTakes(t *testing.T) {
 		target, source CPU
 		model          string
 		takes          bool
+		flags          []string
 	}{
-		"the same":          {cpu("1", "a", "b"), cpu("1", "a", "b"), "host", true},
-		"more":              {cpu("1", "a", "b"), cpu("1", "a"), "host", true},
-		"less":              {cpu("1", "a"), cpu("1", "a", "b"), "Nehalem", false},
-		"another":           {cpu("2", "a"), cpu("1", "a"), "host", false},
-		"another, by model": {cpu("2", "a"), cpu("1", "a"), "Nehalem", true},
-		"unknown":           {CPU{}, cpu("1", "a"), "Nehalem", false},
-		"wider addresses":   {bits(48), bits(46), "base", true},
-		"narrower":          {bits(46), bits(48), "base", false},
-		"of unknown width":  {bits(46), bits(0), "base", true},
+		"the same":                      {cpu("1", "a", "b"), cpu("1", "a", "b"), "host", true, nil},
+		"more":                          {cpu("1", "a", "b"), cpu("1", "a"), "host", true, nil},
+		"less":                          {cpu("1", "a"), cpu("1", "a", "b"), "Nehalem", false, nil},
+		"another":                       {cpu("2", "a"), cpu("1", "a"), "host", false, nil},
+		"another, by model":             {cpu("2", "a"), cpu("1", "a"), "Nehalem", true, nil},
+		"unknown":                       {CPU{}, cpu("1", "a"), "Nehalem", false, nil},
+		"wider addresses":               {bits(48), bits(46), "base", true, []string{"phys-bits=46"}},
+		"narrower":                      {bits(46), bits(48), "base", false, []string{"phys-bits=48"}},
+		"narrower, as the Machine says": {bits(46), bits(46), "base", false, []string{"aes=on", "phys-bits=48"}},
+		"narrower, and the host's own":  {bits(46), bits(48), "host", false, []string{"host-phys-bits=on"}},
+		"narrower, by model":            {bits(46), bits(48), "Nehalem", true, nil},
+		"of unknown width":              {bits(46), bits(0), "host", true, nil},
+		"target of unknown width":       {bits(0), bits(48), "base", true, []string{"phys-bits=48"}},
 	} {
-		if why := c.target.Takes(c.source, c.model); (why == "") != c.takes {
+		if why := c.target.Takes(c.source, qemuargs.CPU{Model: c.model, Flags: c.flags}); (why == "") != c.takes {
 			t.Errorf("%s: %q", name, why)
 		}
 	}
