@@ -29,7 +29,8 @@ func run(args []string) int {
 		"virt-controller": virtcontroller.Main,
 		"virt-handler":    virthandler.Main,
 		// virt-handler runs this program again to check KVM in a process of its own.
-		kvmcheck.Argument: func([]string) int { return kvmcheck.Main(os.Stdout) },
+		kvmcheck.Argument:       func([]string) int { return kvmcheck.Main(os.Stdout) },
+		kvmcheck.OffersArgument: func([]string) int { return kvmcheck.MainOffers(os.Stdout) },
 		// And to become a QEMU that says which CPUs it can give guests.
 		cpuprobe.Argument: func(args []string) int { return cpuprobe.Main(args, os.Stderr) },
 	}
@@ -43,6 +44,7 @@ func run(args []string) int {
 		}
 	}
 	delete(components, kvmcheck.Argument)
+	delete(components, kvmcheck.OffersArgument)
 	delete(components, cpuprobe.Argument)
 	fmt.Fprintf(os.Stderr, "usage: virt-components COMPONENT [FLAG]...\ncomponents: %s; with --help each lists its flags\n",
 		strings.Join(slices.Sorted(maps.Keys(components)), ", "))

@@ -26,6 +26,8 @@ func TestMain(m *testing.M) {
 	switch os.Args[1] {
 	case Argument:
 		os.Exit(Main(os.Stdout))
+	case OffersArgument:
+		os.Exit(MainOffers(os.Stdout))
 	case "loops":
 		loops, _ := strconv.ParseUint(os.Args[2], 10, 64)
 		result, err := timed(loops, time.Minute)

@@ -1,7 +1,10 @@
 package kvmcheck
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"unsafe"
 
@@ -29,14 +32,48 @@ var hyperVMSRs = map[uint32]string{
 // Offers is what a KVM offers guests besides CPU features.
 type Offers struct {
 	// HyperV are the interfaces of Hyper-V, sorted.
-	HyperV []string
+	HyperV []string `json:"hyperv,omitempty"`
 	// TSCHertz is the frequency of the time stamp counter; 0 for an unknown one. TSCScalable: guests can have another.
-	TSCHertz    int64
-	TSCScalable bool
+	TSCHertz    int64 `json:"hertz,omitempty"`
+	TSCScalable bool  `json:"scalable,omitempty"`
 }
 
-// Ask asks the node's KVM. It runs no guest.
-func Ask() (Offers, error) {
+// OffersArgument is the first argument of a program that is to call MainOffers.
+const OffersArgument = "kvm-offers"
+
+// MainOffers is the main function of Ask's child. It writes one line, and returns the exit code.
+func MainOffers(stdout io.Writer) int {
+	offers, err := askHere()
+	var text []byte
+	if err == nil {
+		text, err = json.Marshal(offers)
+	}
+	if err != nil {
+		fmt.Fprintln(stdout, err)
+		return 1
+	}
+	fmt.Fprintln(stdout, string(text))
+	return 0
+}
+
+// Ask asks the node's KVM in a child process, which c.Args names; default: OffersArgument. Ask has an end, as Run has.
+func (c Checker) Ask(ctx context.Context) (Offers, error) {
+	if c.Args == nil {
+		c.Args = []string{OffersArgument}
+	}
+	result := c.Run(ctx)
+	if result.Verdict != Works {
+		return Offers{}, fmt.Errorf("ask KVM what it offers: %s", result.Reason)
+	}
+	var o Offers
+	if err := json.Unmarshal([]byte(result.Reason), &o); err != nil {
+		return Offers{}, fmt.Errorf("read what KVM offers: %w", err)
+	}
+	return o, nil
+}
+
+// askHere asks in this process. It runs no guest.
+func askHere() (Offers, error) {
 	var o Offers
 	m := &machine{kvm: -1, vm: -1, vcpu: -1}
 	defer m.close()

@@ -1,10 +1,12 @@
 package kvmcheck
 
 import (
-	"errors"
-	"io/fs"
+	"context"
+	"os"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 )
 
 func TestInterfaces(t *testing.T) {
@@ -16,9 +18,11 @@ func TestInterfaces(t *testing.T) {
 
 // TestAsk asks the machine's own KVM, if it has one: also a KVM that runs no guest well tells its frequency.
 func TestAsk(t *testing.T) {
-	offers, err := Ask()
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Logf("this machine has no KVM: %v", err)
+	offers, err := Checker{}.Ask(t.Context())
+	if _, missing := os.Stat(device); missing != nil {
+		if err == nil || !strings.Contains(err.Error(), "open "+device) {
+			t.Errorf("without a KVM: %v", err)
+		}
 		return
 	}
 	if err != nil {
@@ -28,4 +32,16 @@ func TestAsk(t *testing.T) {
 		t.Errorf("%+v", offers)
 	}
 	t.Logf("%+v", offers)
+}
+
+// TestAskEnds: a KVM that does not answer does not hold up who asks.
+func TestAskEnds(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := (Checker{Args: []string{"spin"}}).Ask(ctx); err == nil {
+		t.Error("a child that never answers has an answer")
+	}
+	if _, err := (Checker{Args: []string{"loops", "1"}}).Ask(t.Context()); err == nil {
+		t.Error("what is no offer is taken for one")
+	}
 }

@@ -52,7 +52,7 @@ func Ask(root string) func(context.Context, qemuargs.Accelerator) (hostcpu.CPU, 
 		if err != nil || a != qemuargs.KVM {
 			return cpu, err
 		}
-		offers, err := kvmcheck.Ask()
+		offers, err := kvmcheck.Checker{}.Ask(ctx)
 		if err != nil {
 			return hostcpu.CPU{}, err
 		}
