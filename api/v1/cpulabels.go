@@ -56,6 +56,14 @@ func (c *KubeVirtConfiguration) IsObsoleteCPUModel(model string) bool {
 	return c.ObsoleteCPUModels[model]
 }
 
+// MinimumTSC is the least frequency of the TSC, in Hz, of a guest that needs a frequency of its own; 0 for none.
+func (c *KubeVirtConfiguration) MinimumTSC() int64 {
+	if c == nil || c.DeveloperConfiguration == nil || c.DeveloperConfiguration.MinimumClusterTSCFrequency == nil {
+		return 0
+	}
+	return *c.DeveloperConfiguration.MinimumClusterTSCFrequency
+}
+
 // Modes of a CPU model that are no QEMU model.
 const (
 	HostModel       = "host-model"
@@ -128,8 +136,8 @@ func (vmi *VirtualMachineInstance) TSCFrequency() int64 {
 
 // Bounds of the frequency of a TSC, in Hz.
 const (
-	minTSC = 1_000_000
-	maxTSC = 100_000_000_000
+	minTSC = 900_000_000 // x86 servers have 1 GHz or more, and a measured frequency may be a little less
+	maxTSC = 10_000_000_000
 )
 
 // CheckTSC says whether a number can be the frequency of a TSC.
@@ -138,6 +146,18 @@ func CheckTSC(hertz int64) error {
 		return fmt.Errorf("no frequency of a TSC: %d", hertz)
 	}
 	return nil
+}
+
+// NearTSC says whether a TSC of one frequency can be that of a guest with the other, in Hz: KVM takes a difference of 250 parts in a
+// million for none (arch/x86/kvm/x86.c, tsc_tolerance_ppm).
+func NearTSC(a, b int64) bool {
+	const millionth = 250
+	return max(a-b, b-a)*1_000_000 <= millionth*a
+}
+
+// GivesTSC says whether a node whose TSC has the frequency hertz can give a guest another frequency, in Hz.
+func GivesTSC(hertz int64, scalable bool, guest int64) bool {
+	return NearTSC(hertz, guest) || scalable && guest <= hertz
 }
 
 // NodeTSC reads the frequency of a node's TSC in the node's labels; 0 for a node that tells none.

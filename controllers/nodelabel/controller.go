@@ -37,18 +37,15 @@ type Reconciler struct {
 
 	// Without lock, for there is one worker.
 	heard map[string]heard // by node
-	tscs  tscs
-}
-
-// tscs are the frequencies of TSCs that guests have or may get.
-type tscs struct {
-	at          time.Time
-	frequencies []int64
+	// unread are the Leases, by node, whose text of CPUs could not be read.
+	unread map[string]string
+	tscs   frequencies
+	tscsAt time.Time
 }
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	r.heard = map[string]heard{}
+	r.heard, r.unread = map[string]heard{}, map[string]string{}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodelabel").
 		// Only the node's metadata is watched: its status changes all the time.
@@ -120,6 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return again, nil
 	case apierrors.IsNotFound(nodeErr):
 		delete(r.heard, request.Name)
+		delete(r.unread, request.Name)
 		return ctrl.Result{}, r.forget(ctx, lease)
 	case lease == nil && node.Labels[v1.SchedulableLabel] == "":
 		return ctrl.Result{}, nil // the node never had a virt-handler
@@ -178,12 +176,13 @@ func (r *Reconciler) label(ctx context.Context, node *metav1.PartialObjectMetada
 }
 
 // labelCPUs changes the labels that say which CPUs the node can give, and says whether any differs. A node that tells nothing keeps its
-// labels: nothing says that its CPUs have changed.
+// labels: nothing says that its CPUs have changed. A node that has told of another accelerator than it has now loses them.
 func (r *Reconciler) labelCPUs(ctx context.Context, node *metav1.PartialObjectMetadata, lease *coordinationv1.Lease) (differs bool, err error) {
 	if node.Annotations[v1.SkipNodeAnnotation] == "true" || lease == nil {
 		return false, nil
 	}
-	told := readTold(lease.Annotations)
+	told, err := readTold(lease.Annotations)
+	r.complain(ctx, node.Name, err)
 	if told == nil {
 		return false, nil
 	}
@@ -198,7 +197,7 @@ func (r *Reconciler) labelCPUs(ctx context.Context, node *metav1.PartialObjectMe
 		if err := r.readFrequencies(ctx); err != nil {
 			return false, err
 		}
-		maps.Copy(want, tscLabels(want, append(slices.Clone(r.tscs.frequencies), hertz)))
+		maps.Copy(want, tscLabels(want, node.Name, r.tscs))
 	}
 	for key := range node.Labels {
 		if _, wanted := want[key]; v1.IsCPULabel(key) && !wanted {
@@ -220,7 +219,7 @@ const frequenciesAge = time.Minute / 2
 
 func (r *Reconciler) readFrequencies(ctx context.Context) error {
 	now := r.Clock.Now()
-	if age := now.Sub(r.tscs.at); age >= 0 && age < frequenciesAge {
+	if age := now.Sub(r.tscsAt); age >= 0 && age < frequenciesAge {
 		return nil
 	}
 	nodes := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
@@ -231,19 +230,41 @@ func (r *Reconciler) readFrequencies(ctx context.Context) error {
 	if err := r.Client.List(ctx, &vmis, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list VirtualMachineInstances, for the frequencies of their TSCs: %w", err)
 	}
-	var ofGuests, ofNodes []int64
+	read := frequencies{guests: map[string][]int64{}}
 	for i := range vmis.Items {
-		if f := vmis.Items[i].TSCFrequency(); f != 0 && !vmis.Items[i].IsFinal() {
-			ofGuests = append(ofGuests, f)
+		vmi, target := &vmis.Items[i], ""
+		if m := vmi.Status.MigrationState; m != nil {
+			target = m.TargetNode
+		}
+		if f := vmi.TSCFrequency(); f != 0 && !vmi.IsFinal() {
+			read.note(f, vmi.Status.NodeName, target)
 		}
 	}
+	var ofNodes []int64
 	for i := range nodes.Items {
 		if f, _ := v1.NodeTSC(nodes.Items[i].Labels); f != 0 {
 			ofNodes = append(ofNodes, f)
 		}
 	}
-	r.tscs = tscs{at: now, frequencies: frequencies(ofGuests, ofNodes)}
+	if len(ofNodes) > 0 {
+		read.others = append(read.others, slices.Min(ofNodes))
+	}
+	slices.Sort(read.others)
+	read.others = slices.Compact(read.others)
+	r.tscs, r.tscsAt = read, now
 	return nil
+}
+
+// complain logs once that a node's Lease cannot be read, and again when it is another error.
+func (r *Reconciler) complain(ctx context.Context, node string, err error) {
+	if err == nil {
+		delete(r.unread, node)
+		return
+	}
+	if text := err.Error(); r.unread[node] != text {
+		r.unread[node] = text
+		ctrl.LoggerFrom(ctx).Error(err, "the Lease of virt-handler does not say which CPUs the node can give guests; its labels stay as they are", "node", node)
+	}
 }
 
 // forget deletes the Lease that a deleted node's virt-handler left.

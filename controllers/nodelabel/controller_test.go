@@ -50,7 +50,7 @@ func newNodes(t *testing.T, objects ...client.Object) *nodes {
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})
-	n.Reconciler = &Reconciler{Client: counting, Live: n.c, Clock: n.clock, heard: map[string]heard{}}
+	n.Reconciler = &Reconciler{Client: counting, Live: n.c, Clock: n.clock, heard: map[string]heard{}, unread: map[string]string{}}
 	return n
 }
 

@@ -1,6 +1,7 @@
 package nodelabel
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -55,54 +56,63 @@ func cpuLabels(told hostcpu.Told, config *v1.KubeVirtConfiguration) map[string]s
 	return want
 }
 
-// maxFrequencies bounds the labels of frequencies. Guests get the lowest frequency of the nodes of their time, so that there are few.
+// maxFrequencies bounds the labels of frequencies that are neither the node's own nor of guests on the node.
 const maxFrequencies = 32
 
-// tscLabels are the labels of those frequencies that a node with the labels own can give guests. The frequencies are those of guests and of nodes.
-func tscLabels(own map[string]string, frequencies []int64) map[string]string {
+// frequencies are those of TSCs that guests have or may get.
+type frequencies struct {
+	guests map[string][]int64 // of the guests of each node
+	others []int64            // of all guests, and the lowest of the nodes, sorted
+}
+
+// tscLabels are the labels of those frequencies that a node with the labels own can give guests. Its own frequency and those of its
+// guests have a label whatever others there are: without it a kubelet that restarts would end the guests.
+func tscLabels(own map[string]string, node string, all frequencies) map[string]string {
 	want := map[string]string{}
 	hertz, scalable := v1.NodeTSC(own)
 	if hertz == 0 {
 		return want
 	}
-	for _, f := range frequencies {
-		if len(want) < maxFrequencies && v1.CheckTSC(f) == nil && (near(hertz, f) || scalable && f <= hertz) {
+	label := func(f int64) {
+		if v1.CheckTSC(f) == nil && v1.GivesTSC(hertz, scalable, f) {
 			want[v1.GuestTSCLabel+strconv.FormatInt(f, 10)] = "true"
 		}
+	}
+	label(hertz)
+	for _, f := range all.guests[node] {
+		label(f)
+	}
+	for most, i := len(want)+maxFrequencies, 0; i < len(all.others) && len(want) < most; i++ {
+		label(all.others[i])
 	}
 	return want
 }
 
-// near says whether a TSC of one frequency can be that of a guest with the other: KVM takes a difference of 250 parts in a million
-// for none (arch/x86/kvm/x86.c, tsc_tolerance_ppm).
-func near(a, b int64) bool {
-	const millionth = 250
-	return abs(a-b)*1_000_000 <= millionth*a
-}
-
-func abs(a int64) int64 { return max(a, -a) }
-
-// frequencies are those that guests have or may get, the lowest first, without repetitions.
-func frequencies(guests, nodes []int64) []int64 {
-	out := slices.Clone(guests)
-	if len(nodes) > 0 {
-		out = append(out, slices.Min(nodes))
+// note adds the frequency of a guest on some nodes, of which some may be empty.
+func (f *frequencies) note(hertz int64, nodes ...string) {
+	for _, node := range nodes {
+		if node != "" {
+			f.guests[node] = append(f.guests[node], hertz)
+		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	f.others = append(f.others, hertz)
 }
 
-// readTold reads what a node's Lease says of its CPUs. nil stands for a Lease that says nothing, or what cannot be read.
-func readTold(annotations map[string]string) *hostcpu.Told {
+// readTold reads what a node's Lease says of its CPUs; nil for a Lease that says nothing. What is said of another accelerator than
+// the Lease's counts as an empty answer. A node without an accelerator takes no guests, and keeps the labels for those that run.
+func readTold(annotations map[string]string) (*hostcpu.Told, error) {
 	text := annotations[CPUKey]
 	if text == "" {
-		return nil
+		return nil, nil
 	}
 	told, err := hostcpu.ReadTold(text)
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("read the annotation %s: %w", CPUKey, err)
 	}
-	return &told
+	if now := annotations[AcceleratorKey]; now != told.Accelerator && (now == "kvm" || now == "tcg") {
+		return &hostcpu.Told{}, nil
+	}
+	return &told, nil
 }
 
 // isOurs says whether a label of nodes is virt-controller's.

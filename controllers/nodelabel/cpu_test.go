@@ -9,16 +9,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs/hostcpu"
 )
 
-var told = hostcpu.Told{Vendor: "Intel", Models: []string{"Haswell", "qemu64"}, Features: []string{"aes", "avx2"}, HostModel: "Haswell", Required: []string{"avx2"},
+var told = hostcpu.Told{Accelerator: "kvm", Vendor: "Intel", Models: []string{"Haswell", "qemu64"}, Features: []string{"aes", "avx2"}, HostModel: "Haswell", Required: []string{"avx2"},
 	HyperV: []string{"base", "synic"}, TSC: &hostcpu.TSC{Hertz: 2_000_000_000, Scalable: true}}
 
 func TestCPULabels(t *testing.T) {
@@ -64,13 +67,13 @@ func TestTSCLabels(t *testing.T) {
 		own  map[string]string
 		want []string
 	}{
-		"scales":      {own("2000000000", "true"), []string{"1500000000", "1999800000"}},
-		"has its own": {own("2000000000", "false"), []string{"1999800000"}},
+		"scales":      {own("2000000000", "true"), []string{"1500000000", "1999800000", "2000000000"}},
+		"has its own": {own("2000000000", "false"), []string{"1999800000", "2000000000"}},
 		"no number":   {own("x", "true"), nil},
 		"none":        {nil, nil},
 		"too large":   {own("999999999999999999", "true"), nil},
 	} {
-		got := slices.Sorted(maps.Keys(tscLabels(c.own, others)))
+		got := slices.Sorted(maps.Keys(tscLabels(c.own, "node-1", frequencies{others: others})))
 		var want []string
 		for _, f := range c.want {
 			want = append(want, v1.GuestTSCLabel+f)
@@ -83,11 +86,11 @@ func TestTSCLabels(t *testing.T) {
 	for i := range many {
 		many[i] = minimal + int64(i)
 	}
-	if got := tscLabels(own("2000000000", "true"), many); len(got) != maxFrequencies {
-		t.Errorf("%d labels", len(got))
-	}
-	if got := frequencies([]int64{3, 3, 2}, []int64{9, 5}); !slices.Equal(got, []int64{2, 3, 5}) {
-		t.Errorf("%v", got)
+	// However many there are, the node's own frequency and those of its guests have a label.
+	all := frequencies{others: many, guests: map[string][]int64{"node-1": {1_900_000_000}, "node-2": {1_800_000_000}}}
+	got := tscLabels(own("2000000000", "true"), "node-1", all)
+	if len(got) != 2+maxFrequencies || got[v1.GuestTSCLabel+"2000000000"] == "" || got[v1.GuestTSCLabel+"1900000000"] == "" || got[v1.GuestTSCLabel+"1800000000"] != "" {
+		t.Errorf("%d labels: %v", len(got), got)
 	}
 }
 
@@ -146,6 +149,51 @@ func TestNodeTells(t *testing.T) {
 	n.reconcile()
 	if got := n.labels(); got["cpu-feature.node.kubevirt.io/aes"] != "true" || got[v1.SchedulableLabel] != "false" {
 		t.Errorf("without virt-handler: %v", got)
+	}
+}
+
+// TestOtherAccelerator: what a node told of another accelerator than it has now is no label of the node. A node without an accelerator keeps
+// its labels, for its guests run on.
+func TestOtherAccelerator(t *testing.T) {
+	const label = "cpu-model.node.kubevirt.io/Haswell"
+	n := newNodes(t, node(nil))
+	n.tell(told)
+	n.reconcile()
+	for _, c := range []struct{ accelerator, want string }{{"none", "true"}, {"tcg", ""}, {"kvm", "true"}} {
+		n.clock.SetTime(n.clock.Now().Add(time.Second))
+		text, err := json.Marshal(told)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := lease(n.clock.Now(), c.accelerator)
+		l.Annotations[CPUKey] = string(text) // which virt-handler leaves in the Lease while it knows no more
+		n.put(l)
+		n.reconcile()
+		if got := n.labels()[label]; got != c.want {
+			t.Errorf("%s: %q", c.accelerator, got)
+		}
+	}
+}
+
+// TestUnreadable: a Lease that cannot be read is logged once for each error, and the labels stay.
+func TestUnreadable(t *testing.T) {
+	n := newNodes(t, node(map[string]string{"cpu-model.node.kubevirt.io/Penryn": "true"}))
+	var lines []string
+	ctx := logr.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+	for _, text := range []string{"{", "{", "{]", `{"vendor":"Intel","accelerator":"kvm"}`, "{"} {
+		n.clock.SetTime(n.clock.Now().Add(time.Second))
+		l := lease(n.clock.Now(), "kvm")
+		l.Annotations[CPUKey] = text
+		n.put(l)
+		if _, err := n.Reconcile(ctx, reconcile.Request{NamespacedName: keyOf("node-1")}); err != nil {
+			t.Fatal(err)
+		}
+		if text == "{]" && n.labels()["cpu-model.node.kubevirt.io/Penryn"] != "true" {
+			t.Error("the labels are gone")
+		}
+	}
+	if len(lines) != 3 {
+		t.Errorf("%d lines: %q", len(lines), lines)
 	}
 }
 

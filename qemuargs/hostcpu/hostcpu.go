@@ -53,6 +53,8 @@ type CPU struct {
 
 // Told is what the node's labels say.
 type Told struct {
+	// Accelerator is kvm or tcg: all below is of guests that have it.
+	Accelerator string `json:"accelerator,omitempty"`
 	// Vendor is Intel, AMD or another name.
 	Vendor string `json:"vendor,omitempty"`
 	// Models that the node can give, and all features, sorted.
@@ -158,28 +160,31 @@ func vendor(props Props) string {
 }
 
 // nearest is the model that comes nearest to the node's own, of those that the node can give: it has 64 bits if the node's own has.
-// Then family and model count, for kernels and users know a processor by these, and then how many of the features it has. It
+// Then the vendor counts, family and model, for kernels and users know a processor by these, and then how many of the features it has. It
 // has no version where the same model has a name without.
 func nearest(a Answers) string {
-	best, bestScore := "", [4]int{-1}
+	best, bestScore := "", [5]int{-1}
 	const long = "lm" // the feature of 64 bits
 	for _, d := range a.Definitions {
 		props, ok := a.Models[d.Name]
 		if !ok || len(d.Unavailable) > 0 || d.Name == Base || d.Name == "host" || d.Name == "max" {
 			continue
 		}
-		score := [4]int{0, 0, len(features(props)), 0}
+		score := [5]int{0, 0, 0, len(features(props)), 0}
 		if same(props, a.Own, long) {
 			score[0] = 1
 		}
+		if same(props, a.Own, "vendor") {
+			score[1] = 1
+		}
 		if same(props, a.Own, "family") {
-			score[1]++
+			score[2]++
 			if same(props, a.Own, "model") {
-				score[1]++
+				score[2]++
 			}
 		}
 		if d.Alias != "" {
-			score[3] = 1
+			score[4] = 1
 		}
 		c := slices.Compare(score[:], bestScore[:])
 		if c > 0 || c == 0 && d.Name < best {

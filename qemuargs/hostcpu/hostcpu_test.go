@@ -64,6 +64,18 @@ func TestNearestByFeatures(t *testing.T) {
 	}
 }
 
+// TestNearestOfVendor: a model of the node's vendor comes nearer than one of another vendor with more features.
+func TestNearestOfVendor(t *testing.T) {
+	a := node()
+	a.Own["family"], a.Own["vendor"] = json.Number("26"), "AuthenticAMD"
+	a.Definitions = append(a.Definitions, Definition{Name: "Opteron_G3"})
+	a.Models["Broadwell-v1"]["vendor"] = "GenuineIntel"
+	a.Models["Opteron_G3"] = Props{"family": json.Number("16"), "vendor": "AuthenticAMD", "sse2": true}
+	if cpu, err := Read(a); err != nil || cpu.HostModel != "Opteron_G3" {
+		t.Errorf("%s, %v", cpu.HostModel, err)
+	}
+}
+
 // TestNearestHas64Bits: QEMU's max has the family and the model of its qemu32.
 func TestNearestHas64Bits(t *testing.T) {
 	a := node()

@@ -187,8 +187,11 @@ func expand(ctx context.Context, client *qmp.Client, model string, props map[str
 // stepping to 0.
 func whole(ctx context.Context, client *qmp.Client, max hostcpu.Props) error {
 	cpus, err := client.QueryCPUsFast(ctx)
-	if err != nil || len(cpus) == 0 {
-		return fmt.Errorf("find the emulated CPU among %d: %w", len(cpus), err)
+	if err != nil {
+		return fmt.Errorf("find the emulated CPU: %w", err)
+	}
+	if len(cpus) == 0 {
+		return errors.New("QEMU tells of no emulated CPU")
 	}
 	for _, property := range []string{"family", "model", "stepping"} {
 		var n json.Number

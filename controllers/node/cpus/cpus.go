@@ -160,9 +160,14 @@ func (f *Finder) Told() (string, <-chan struct{}, error) {
 	if !known {
 		return "", changed, nil
 	}
-	text, err := json.Marshal(cpu.Told)
-	if err != nil || len(text) > hostcpu.MaxTold {
-		return "", changed, fmt.Errorf("write what QEMU says of CPUs: %d bytes, %w", len(text), err)
+	told := cpu.Told
+	told.Accelerator = string(choice.Accelerator)
+	text, err := json.Marshal(told)
+	if err != nil {
+		return "", changed, fmt.Errorf("encode what QEMU says of CPUs: %w", err)
+	}
+	if len(text) > hostcpu.MaxTold {
+		return "", changed, fmt.Errorf("what QEMU says of CPUs has %d bytes, more than %d", len(text), hostcpu.MaxTold)
 	}
 	return string(text), changed, nil
 }

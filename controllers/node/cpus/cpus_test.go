@@ -68,7 +68,7 @@ func TestFinder(t *testing.T) {
 	}
 	f.answers <- nil
 	<-changed
-	if got := f.told(t); !strings.Contains(got, `"models":["tcg"]`) || strings.Contains(got, "=on") {
+	if got := f.told(t); !strings.Contains(got, `"accelerator":"tcg"`) || !strings.Contains(got, `"models":["tcg"]`) || strings.Contains(got, "=on") {
 		t.Errorf("told %s", got)
 	}
 	if got := f.HostModel(t.Context(), qemuargs.TCG, "11.1.0"); !slices.Equal(got, []string{"tcg=on"}) {
