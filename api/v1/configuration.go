@@ -259,7 +259,7 @@ type DeveloperConfiguration struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinimumReservePVCBytes int64 `json:"minimumReservePVCBytes,omitempty"`
-	// MinimumClusterTSCFrequency has no effect.
+	// MinimumClusterTSCFrequency is the least frequency of the TSC, in Hz, that a guest gets that needs a frequency of its own.
 	// +optional
 	MinimumClusterTSCFrequency *int64 `json:"minimumClusterTSCFrequency,omitempty"`
 	// DiskVerification has no effect: no component runs a program that reads a disk's format.

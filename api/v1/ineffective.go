@@ -109,7 +109,6 @@ var ineffectiveFields = []ineffectiveField{
 	{path: developer + "disabledFeatureGates", why: "what is supported needs no gate"},
 	{path: developer + "pvcTolerateLessSpaceUpToPercent", why: "a disk may be 10 % smaller than its claim", asHere: harmless{texts: []string{"10"}}},
 	{path: developer + "minimumReservePVCBytes", why: "5.5 % of a claim are left to its file system"},
-	{path: developer + "minimumClusterTSCFrequency", why: "a guest that needs a frequency gets the lowest of the nodes'"},
 	{path: developer + "diskVerification", why: "no program reads the format of a disk"},
 	{path: developer + "clusterProfiler", why: "the components have no profiler"},
 	{path: developer + "logVerbosity.virtOperator", why: "there is no operator"},

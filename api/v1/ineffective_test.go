@@ -60,6 +60,7 @@ var effective = map[string]string{
 	developer + "logVerbosity.virtHandler":                                                                 "controllers/kubevirt TestVerbosity",
 	developer + "logVerbosity.virtLauncher":                                                                "controllers/vmi TestPodOfCluster",
 	developer + "logVerbosity.nodeVerbosity":                                                               "controllers/kubevirt TestVerbosity",
+	developer + "minimumClusterTSCFrequency":                                                               "controllers/vmi TestChooseTSC",
 }
 
 // fieldsOf are the paths of a struct's fields: of those that are structs themselves, the fields

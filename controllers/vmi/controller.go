@@ -354,7 +354,8 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 			return nil, err
 		}
 	}
-	if err := r.hint(ctx, vmi); err != nil {
+	hinted, err := r.hint(ctx, vmi)
+	if err != nil {
 		return nil, err
 	}
 	observeMigratable(vmi, r.now())
@@ -367,6 +368,11 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		return nil, err
 	} else if !filled {
 		return nil, errFilling
+	}
+	if hinted {
+		// The status must have the hint before a pod selects nodes by it: the hint cannot be found again. The event of the status
+		// write brings us back.
+		return nil, nil
 	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
@@ -424,7 +430,8 @@ func (r *Reconciler) podConfig(ctx context.Context) (PodConfig, error) {
 	config := r.Config
 	config.Cluster = cluster
 	config.Emulation = config.Emulation || cluster.EmulationPermitted()
-	return config, nil
+	config.Unlabelled, err = r.unlabelled(ctx)
+	return config, err
 }
 
 // replaceAfter is the least age at which a rejected pod is replaced. A node may reject every

@@ -3,6 +3,7 @@ package vmi
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,19 +24,23 @@ const yes = "true"
 
 // cpuSelector are the labels that a guest's node must have. A name that no QEMU knows is left to the node, which refuses the guest and
 // says so: a selector would leave the guest without a node, for ever. An emulated guest has no interfaces of Hyper-V, nor the CPU
-// feature that evmcs alone needs: where emulation is permitted these choose no node.
-func cpuSelector(vmi *v1.VirtualMachineInstance, emulation bool) map[string]string {
+// feature that evmcs alone needs: where emulation is permitted these choose no node. Where a node tells nothing, as an earlier
+// virt-handler does, only the frequency of the TSC chooses nodes: the node's virt-handler still refuses what its QEMU cannot do.
+func cpuSelector(vmi *v1.VirtualMachineInstance, config PodConfig) map[string]string {
 	domain, selector := &vmi.Spec.Domain, map[string]string{}
-	if model := domain.CPU.NamedModel(); resolve.KnownCPUModel(model) {
-		selector[v1.CPUModelLabel+model] = yes
-	}
-	for _, name := range required(domain, emulation) {
-		selector[v1.CPUFeatureLabel+name] = yes
-	}
 	if f := vmi.TSCFrequency(); f != 0 {
 		selector[v1.GuestTSCLabel+strconv.FormatInt(f, 10)] = yes
 	}
-	if emulation {
+	if config.Unlabelled {
+		return selector
+	}
+	if model := domain.CPU.NamedModel(); resolve.KnownCPUModel(model) {
+		selector[v1.CPUModelLabel+model] = yes
+	}
+	for _, name := range required(domain, config.Emulation) {
+		selector[v1.CPUFeatureLabel+name] = yes
+	}
+	if config.Emulation {
 		return selector
 	}
 	for _, name := range domain.HyperVNeeds() {
@@ -62,16 +67,24 @@ func required(domain *v1.DomainSpec, emulation bool) (out []string) {
 	return out
 }
 
-// avoidForbidden keeps a pod off the nodes whose CPUs have a feature that the guest forbids.
-func avoidForbidden(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+// forbidden are the labels of the features that the guest forbids.
+func forbidden(vmi *v1.VirtualMachineInstance) (out []string) {
 	if vmi.Spec.Domain.CPU == nil {
-		return
+		return nil
 	}
-	var off []corev1.NodeSelectorRequirement
 	for _, f := range vmi.Spec.Domain.CPU.Features {
 		if f.Policy == v1.FeatureForbid {
-			off = append(off, corev1.NodeSelectorRequirement{Key: v1.CPUFeatureLabel + f.QEMUName(), Operator: corev1.NodeSelectorOpDoesNotExist})
+			out = append(out, v1.CPUFeatureLabel+f.QEMUName())
 		}
+	}
+	return out
+}
+
+// avoidForbidden keeps a pod off the nodes whose CPUs have a feature that the guest forbids.
+func avoidForbidden(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	var off []corev1.NodeSelectorRequirement
+	for _, label := range forbidden(vmi) {
+		off = append(off, corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist})
 	}
 	require(pod, off, nil)
 }
@@ -98,6 +111,17 @@ func require(pod *corev1.Pod, labels, fields []corev1.NodeSelectorRequirement) {
 		if t := &terms[i]; len(t.MatchExpressions)+len(t.MatchFields) > 0 {
 			t.MatchExpressions, t.MatchFields = append(t.MatchExpressions, labels...), append(t.MatchFields, fields...)
 		}
+	}
+}
+
+// admitObsolete lets a migration's target be on a node whose label of the guest's named model says that the model is obsolete.
+func admitObsolete(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	model := vmi.Spec.Domain.CPU.NamedModel()
+	label := v1.CPUModelLabel + model
+	_, own := vmi.Spec.NodeSelector[label]
+	if value, ok := pod.Spec.NodeSelector[label]; ok && !own {
+		delete(pod.Spec.NodeSelector, label)
+		pod.Spec.NodeSelector[v1.MigrationCPUModelLabel+model] = value
 	}
 }
 
@@ -152,29 +176,134 @@ func (r *Reconciler) nodeLabels(ctx context.Context) (map[string]map[string]stri
 	return out, nil
 }
 
-// hint chooses the frequency of the guest's TSC before the guest has a pod: the lowest of the nodes that take guests, by KubeVirt's rule.
-// Without a node that tells a frequency the guest has that of its node.
-func (r *Reconciler) hint(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
-	if !vmi.Spec.Domain.NeedsTSCFrequency() || vmi.Status.TopologyHints != nil {
-		return nil
+// unlabelled says whether a node that takes guests does not tell which CPUs it can give. A node whose labels an administrator keeps
+// tells as much as it is to.
+func (r *Reconciler) unlabelled(ctx context.Context) (bool, error) {
+	nodes := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+	if err := r.Client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("list nodes, for the labels of their CPUs: %w", err)
 	}
-	nodes, err := r.nodeLabels(ctx)
-	if err != nil {
-		return err
-	}
-	if lowest := lowestTSC(nodes); lowest != 0 {
-		vmi.Status.TopologyHints = &v1.TopologyHints{TSCFrequency: ptr.To(lowest)}
-	}
-	return nil
+	return slices.ContainsFunc(nodes.Items, func(n metav1.PartialObjectMetadata) bool {
+		if n.Labels[v1.SchedulableLabel] != yes || n.Annotations[v1.SkipNodeAnnotation] == yes {
+			return false
+		}
+		for key := range n.Labels {
+			if v1.IsCPULabel(key) {
+				return false
+			}
+		}
+		return true
+	}), nil
 }
 
-func lowestTSC(nodes map[string]map[string]string) (lowest int64) {
-	for _, labels := range nodes {
-		if f, _ := v1.NodeTSC(labels); f != 0 && labels[v1.SchedulableLabel] == yes && (lowest == 0 || f < lowest) {
-			lowest = f
+// hint chooses the frequency of the guest's TSC before the guest has a pod, and says whether it did. Without a fitting node that
+// tells a frequency the guest has that of its node.
+func (r *Reconciler) hint(ctx context.Context, vmi *v1.VirtualMachineInstance) (hinted bool, err error) {
+	if !vmi.Spec.Domain.NeedsTSCFrequency() || vmi.Status.TopologyHints != nil {
+		return false, nil
+	}
+	config, err := r.podConfig(ctx)
+	if err != nil {
+		return false, err
+	}
+	fit, err := r.fitting(ctx, vmi, config)
+	if err != nil {
+		return false, err
+	}
+	f := chooseTSC(fit, config.Cluster.MinimumTSC())
+	if f == 0 {
+		return false, nil
+	}
+	vmi.Status.TopologyHints = &v1.TopologyHints{TSCFrequency: ptr.To(f)}
+	return true, nil
+}
+
+// fitting are the labels of the nodes that take guests, and on which the VMI's can be by its CPU and its node selector.
+func (r *Reconciler) fitting(ctx context.Context, vmi *v1.VirtualMachineInstance, config PodConfig) (out []map[string]string, err error) {
+	defaulted := vmi.DeepCopy()
+	v1.Default(defaulted)
+	nodes, err := r.nodeLabels(ctx)
+	if err != nil {
+		return nil, err
+	}
+	selected, err := r.selectedNodes(ctx, vmi.Spec.NodeSelector)
+	if err != nil {
+		return nil, err
+	}
+	selector := cpuSelector(defaulted, config)
+	for name, labels := range nodes {
+		if labels[v1.SchedulableLabel] == yes && len(lacks(labels, selector)) == 0 && (selected == nil || selected[name]) {
+			out = append(out, labels)
 		}
 	}
-	return lowest
+	return out, nil
+}
+
+// selectedNodes are the nodes with some labels; nil stands for all. It reads past the cache, which has no labels of others.
+func (r *Reconciler) selectedNodes(ctx context.Context, selector map[string]string) (map[string]bool, error) {
+	if len(selector) == 0 {
+		return nil, nil
+	}
+	nodes, out := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}, map[string]bool{}
+	for {
+		if err := r.Live.List(ctx, nodes, client.MatchingLabels(selector), client.Limit(500), client.Continue(nodes.Continue)); err != nil {
+			return nil, fmt.Errorf("list the nodes of spec.nodeSelector: %w", err)
+		}
+		for i := range nodes.Items {
+			out[nodes.Items[i].Name] = true
+		}
+		if nodes.Continue == "" {
+			return out, nil
+		}
+	}
+}
+
+// chooseTSC is the frequency that most nodes can give, and of such frequencies the lowest; none is less than least. 0 stands for none.
+// A node may be in others' hands: a frequency is not believed if most nodes tell more than twice as much. A frequency that guests have
+// already is preferred to another that KVM takes for the same, so that nodes have fewer labels.
+func chooseTSC(nodes []map[string]string, least int64) (best int64) {
+	var told []int64
+	for _, labels := range nodes {
+		if f, _ := v1.NodeTSC(labels); f != 0 {
+			told = append(told, f)
+		}
+	}
+	slices.Sort(told)
+	most := 0
+	for _, own := range slices.Compact(slices.Clone(told)) {
+		f, above, n := max(own, least), 0, 0
+		for _, other := range told {
+			if other > 2*own {
+				above++
+			}
+		}
+		if 2*above > len(told) || v1.CheckTSC(f) != nil {
+			continue
+		}
+		for _, labels := range nodes {
+			if hertz, scalable := v1.NodeTSC(labels); hertz != 0 && v1.GivesTSC(hertz, scalable, f) {
+				n++
+			}
+		}
+		if n > most {
+			best, most = f, n
+		}
+	}
+	have := map[int64]int{}
+	for _, labels := range nodes {
+		for key := range labels {
+			text, ok := strings.CutPrefix(key, v1.GuestTSCLabel)
+			if f, err := strconv.ParseInt(text, 10, 64); ok && err == nil && v1.CheckTSC(f) == nil && best != 0 && v1.NearTSC(best, f) {
+				have[f]++
+			}
+		}
+	}
+	for _, f := range slices.Sorted(maps.Keys(have)) {
+		if f >= least && have[f] >= most {
+			return f
+		}
+	}
+	return best
 }
 
 // explainScheduling adds to the scheduler's complaint which of the guest's wishes no node can fulfil: the scheduler names no label.
@@ -187,15 +316,13 @@ func (r *Reconciler) explainScheduling(ctx context.Context, vmi *v1.VirtualMachi
 	if err != nil {
 		return err
 	}
-	selector := cpuSelector(vmi, config.Emulation)
-	if len(selector) == 0 {
-		return nil
-	}
+	defaulted := vmi.DeepCopy()
+	v1.Default(defaulted)
 	nodes, err := r.nodeLabels(ctx)
 	if err != nil {
 		return err
 	}
-	if why := unmet(selector, nodes); why != "" {
+	if why := unmet(cpuSelector(defaulted, config), forbidden(defaulted), nodes); why != "" {
 		c.Message += "; " + why
 	}
 	return nil
@@ -204,27 +331,81 @@ func (r *Reconciler) explainScheduling(ctx context.Context, vmi *v1.VirtualMachi
 // maxUnmet bounds the message.
 const maxUnmet = 8
 
-// unmet says which labels of a selector no node has; empty if each is on a node.
-func unmet(selector map[string]string, nodes map[string]map[string]string) string {
-	var missing []string
+// unmet says why no node has all labels of a selector and none of those that are forbidden; empty if a node is so.
+func unmet(selector map[string]string, forbidden []string, nodes map[string]map[string]string) string {
+	nearest, fewest := "", []string(nil)
+	missing := slices.Sorted(maps.Keys(selector)) // on every node
+	unwanted := slices.Clone(forbidden)           // which every node has
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		labels := nodes[name]
+		missing = slices.DeleteFunc(missing, func(key string) bool { return labels[key] == selector[key] })
+		if labels[v1.SchedulableLabel] != yes {
+			continue
+		}
+		wrong := lacks(labels, selector)
+		for _, key := range forbidden {
+			if _, has := labels[key]; has {
+				wrong = append(wrong, key)
+			}
+		}
+		unwanted = slices.DeleteFunc(unwanted, func(key string) bool { return !slices.Contains(wrong, key) })
+		if nearest == "" || len(wrong) < len(fewest) {
+			nearest, fewest = name, wrong
+		}
+	}
+	var said []string
+	obsolete := func(key string) bool {
+		model, ok := strings.CutPrefix(key, v1.CPUModelLabel)
+		if !ok || !onAny(nodes, v1.MigrationCPUModelLabel+model) {
+			return false
+		}
+		said = append(said, fmt.Sprintf("the CPU model %s is obsolete (spec.configuration.obsoleteCPUModels of the KubeVirt object)", model))
+		return true
+	}
+	if missing = slices.DeleteFunc(missing, obsolete); len(missing) > 0 {
+		said = append(said, "no node can give the guest "+wishes(missing)+"; the nodes' labels say what they can give")
+	}
+	if len(unwanted) > 0 && nearest != "" {
+		said = append(said, "every node has, though the guest forbids it, "+wishes(unwanted))
+	}
+	if len(said) == 0 && len(fewest) > 0 {
+		said = append(said, fmt.Sprintf("no single node fits the guest's CPU; node %s comes nearest, and does not fit by %s", nearest, wishes(fewest)))
+	}
+	return strings.Join(said, "; ")
+}
+
+// lacks are the labels of a selector that a node does not have, sorted.
+func lacks(labels, selector map[string]string) (out []string) {
 	for key, value := range selector {
-		found := false
-		for _, labels := range nodes {
-			found = found || labels[key] == value
-		}
-		if !found {
-			missing = append(missing, wish(key))
+		if labels[key] != value {
+			out = append(out, key)
 		}
 	}
-	if len(missing) == 0 {
-		return ""
+	slices.Sort(out)
+	return out
+}
+
+func onAny(nodes map[string]map[string]string, key string) bool {
+	for _, labels := range nodes {
+		if labels[key] != "" {
+			return true
+		}
 	}
-	slices.Sort(missing)
+	return false
+}
+
+// wishes are what labels stand for, in words.
+func wishes(labels []string) string {
+	var out []string
+	for _, label := range labels {
+		out = append(out, wish(label))
+	}
+	slices.Sort(out)
 	more := ""
-	if n := len(missing) - maxUnmet; n > 0 {
-		missing, more = missing[:maxUnmet], fmt.Sprintf(" and %d more", n)
+	if n := len(out) - maxUnmet; n > 0 {
+		out, more = out[:maxUnmet], fmt.Sprintf(" and %d more", n)
 	}
-	return "no node can give the guest " + strings.Join(missing, ", ") + more + "; the nodes' labels say what they can give"
+	return strings.Join(out, ", ") + more
 }
 
 // wish is what a label stands for, in words.

@@ -38,8 +38,10 @@ func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	if err != nil {
 		return nil, err
 	}
-	if config.TargetCPU, err = r.targetCPU(ctx, vmi); err != nil {
-		return nil, err
+	if !config.Unlabelled { // else the virt-handlers alone compare the processors
+		if config.TargetCPU, err = r.targetCPU(ctx, vmi); err != nil {
+			return nil, err
+		}
 	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)

@@ -53,6 +53,8 @@ type PodConfig struct {
 	Emulation bool
 	// PostCopy lets the target pod of a migration that may go on by post-copy ask for FaultResource.
 	PostCopy bool
+	// Unlabelled says that some node that takes guests does not tell which CPUs it can give. The labels of CPUs then choose no node.
+	Unlabelled bool
 	// TargetCPU are the labels that the node of a target pod must have so that it can give the guest the CPU that the guest has.
 	TargetCPU map[string]string
 }
@@ -86,7 +88,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),
 			ReadinessGates:                []corev1.PodReadinessGate{{ConditionType: unpausedGate}},
-			NodeSelector:                  nodeSelector(vmi, config.Emulation, config.Cluster),
+			NodeSelector:                  nodeSelector(vmi, config),
 			Affinity:                      vmi.Spec.Affinity.DeepCopy(),
 			Tolerations:                   slices.Clone(vmi.Spec.Tolerations),
 			TopologySpreadConstraints:     slices.Clone(vmi.Spec.TopologySpreadConstraints),
@@ -144,6 +146,7 @@ func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInsta
 		}
 	}
 	leaveFilesOut(pod, vmi)
+	admitObsolete(pod, vmi)
 	maps.Copy(pod.Spec.NodeSelector, config.TargetCPU)
 	if !migration.StaysOnNode() {
 		keepApart(pod, vmi)
@@ -209,13 +212,13 @@ func podAnnotations(vmi *v1.VirtualMachineInstance, config PodConfig) map[string
 // nodeSelector does not select kubevirt.io/schedulable. A kubelet that restarts ends pods
 // whose selector its node no longer matches, and so would end guests that run well without
 // virt-handler. A node without virt-handler has no slots, so that no VMI starts there.
-func nodeSelector(vmi *v1.VirtualMachineInstance, emulation bool, cluster *v1.KubeVirtConfiguration) map[string]string {
+func nodeSelector(vmi *v1.VirtualMachineInstance, config PodConfig) map[string]string {
 	selector := map[string]string{}
-	maps.Copy(selector, cpuSelector(vmi, emulation))
+	maps.Copy(selector, cpuSelector(vmi, config))
 	maps.Copy(selector, vmi.Spec.NodeSelector)
 	selector[corev1.LabelArchStable] = vmi.Spec.Architecture
-	if cluster != nil {
-		selector[corev1.LabelArchStable] = cluster.NodeArchitecture(vmi.Spec.Architecture)
+	if config.Cluster != nil {
+		selector[corev1.LabelArchStable] = config.Cluster.NodeArchitecture(vmi.Spec.Architecture)
 	}
 	if vmi.Spec.Domain.CPU.Dedicated() {
 		selector[v1.CPUManagerLabel] = "true" // which stays while virt-handler is gone

@@ -45,7 +45,7 @@ func TestCPULabels(t *testing.T) {
 	}
 	awaitLabels(t, map[string]bool{
 		v1.CPUModelLabel + "Nehalem": true, v1.CPUModelLabel + "qemu64": false, v1.MigrationCPUModelLabel + "qemu64": true, v1.CPUModelLabel + "Skylake-Server": false,
-		v1.CPUFeatureLabel + "aes": true, v1.CPUFeatureLabel + "avx512f": false, v1.CPUVendorLabel + "AMD": true, v1.HostCPUModelLabel + "Westmere": true,
+		v1.CPUFeatureLabel + "aes": true, v1.CPUFeatureLabel + "avx512f": false, v1.CPUVendorLabel + "AMD": true, v1.HostCPUModelLabel + "Opteron_G2": true,
 		v1.HostCPUFeatureLabel + "avx2": true, v1.HyperVLabel + "base": false, v1.TSCFrequencyLabel: false,
 	})
 	ns := namespace(t)
@@ -58,8 +58,8 @@ func TestCPULabels(t *testing.T) {
 
 	model.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "no node can give the guest the CPU model Skylake-Server (cpu-model.node.kubevirt.io/Skylake-Server)")
 	feature.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "no node can give the guest the CPU feature avx512f")
-	forbids.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "didn't match Pod's node affinity")
-	old.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "no node can give the guest the CPU model qemu64")
+	forbids.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "every node has, though the guest forbids it, the CPU feature aes")
+	old.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "the CPU model qemu64 is obsolete (spec.configuration.obsoleteCPUModels of the KubeVirt object)")
 
 	named.await(v1.Running)
 	if info := named.runner()("cat /proc/cpuinfo"); !strings.Contains(info, "Core i7 9xx (Nehalem Class Core i7)") || !strings.Contains(info, " aes ") || strings.Contains(info, " avx2 ") {
