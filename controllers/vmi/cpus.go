@@ -135,7 +135,8 @@ func targetCPU(vmi *v1.VirtualMachineInstance, present *corev1.Pod, node map[str
 	}
 	if present != nil {
 		for key, value := range present.Spec.NodeSelector {
-			if strings.HasPrefix(key, v1.MigrationCPUModelLabel) || strings.HasPrefix(key, v1.CPUFeatureLabel) || strings.HasPrefix(key, v1.CPUVendorLabel) {
+			// A label that the user selects says nothing of the guest's first node.
+			if _, own := vmi.Spec.NodeSelector[key]; !own && (strings.HasPrefix(key, v1.MigrationCPUModelLabel) || strings.HasPrefix(key, v1.CPUFeatureLabel) || strings.HasPrefix(key, v1.CPUVendorLabel)) {
 				out[key] = value
 			}
 		}

@@ -129,6 +129,11 @@ func TestTargetCPU(t *testing.T) {
 	if diff := cmp.Diff(want, targetCPU(vmi, second, newer)); diff != "" {
 		t.Errorf("from the second node: %s", diff)
 	}
+	vmi.Spec.NodeSelector = map[string]string{"cpu-model-migration.node.kubevirt.io/Penryn": "true"}
+	selects := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: vmi.Spec.NodeSelector}}
+	if diff := cmp.Diff(want, targetCPU(vmi, selects, labels)); diff != "" {
+		t.Errorf("the user selects nodes by a CPU model, too: %s", diff)
+	}
 	vmi.Spec.Domain.CPU.Model = "Haswell"
 	if got := targetCPU(vmi, &corev1.Pod{}, labels); len(got) != 0 {
 		t.Errorf("with a named model: %v", got)

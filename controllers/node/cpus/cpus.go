@@ -70,6 +70,7 @@ func (f *Finder) Start(ctx context.Context) error {
 	for {
 		choice, changed := f.Chooser.Choice()
 		var again <-chan time.Time
+		stop := func() bool { return false }
 		if _, known := f.get(choice.Accelerator); choice.Accelerator != "" && !known {
 			cpu, err := f.Ask(ctx, choice.Accelerator)
 			if ctx.Err() != nil {
@@ -78,8 +79,7 @@ func (f *Finder) Start(ctx context.Context) error {
 			if err != nil {
 				f.Log.Error(err, "ask QEMU which CPUs this node can give guests; its labels stay as they are", "accelerator", choice.String(), "again after", wait.String())
 				timer := f.Clock.NewTimer(wait)
-				defer timer.Stop()
-				again, wait = timer.C(), min(2*wait, lastRetry)
+				again, stop, wait = timer.C(), timer.Stop, min(2*wait, lastRetry)
 			} else {
 				f.Log.Info("QEMU says which CPUs this node can give guests", "accelerator", choice.String(), "QEMU", cpu.QEMUVersion,
 					"models", len(cpu.Models), "features", len(cpu.Features), "near", cpu.HostModel)
@@ -89,8 +89,12 @@ func (f *Finder) Start(ctx context.Context) error {
 		}
 		select {
 		case <-changed:
+			wait = firstRetry
 		case <-again:
 		case <-ctx.Done():
+		}
+		stop()
+		if ctx.Err() != nil {
 			return nil
 		}
 	}
