@@ -84,7 +84,8 @@ func (p Probe) run(ctx context.Context, accelerator qemuargs.Accelerator) (hostc
 	cmd := exec.CommandContext(ctx, path, append(append([]string{}, args...), p.Root, string(accelerator))...)
 	var said tail
 	cmd.Stderr, cmd.ExtraFiles = &said, []*os.File{theirs}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC}
+	// virt-handler sees all processes of the node, and the guests' QEMUs have the same user: this QEMU sees itself alone.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWPID}
 	cmd.WaitDelay = killLimit / 2
 	err = cmd.Start()
 	theirs.Close()
