@@ -6,9 +6,6 @@ package qemuargs
 // virtRAMID is ramID of the board virt.
 const virtRAMID = "mach-virt.ram"
 
-// virtFlashBytes is the size of each of the board's two flash chips (hw/arm/virt.c, VIRT_FLASH). QEMU takes no other.
-const virtFlashBytes = 64 << 20
-
 // GIC is the guest's interrupt controller (QEMU -machine gic-version=).
 type GIC string
 
