@@ -60,12 +60,12 @@ type VirtualMachineInstanceSpec struct {
 	// Affinity is copied to the launcher pod: kubectl explain pod.spec.affinity.
 	// +optional
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
-	// Tolerations are copied to the launcher pod.
+	// Tolerations are copied to the launcher pod: kubectl explain pod.spec.tolerations.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-	// TopologySpreadConstraints are copied to the launcher pod.
+	// TopologySpreadConstraints are copied to the launcher pod: kubectl explain pod.spec.topologySpreadConstraints.
 	// +optional
 	// +listType=map
 	// +listMapKey=topologyKey
@@ -123,7 +123,7 @@ type VirtualMachineInstanceSpec struct {
 	// +optional
 	// +kubebuilder:validation:Enum=ClusterFirst;ClusterFirstWithHostNet;Default;None
 	DNSPolicy corev1.DNSPolicy `json:"dnsPolicy,omitempty"`
-	// DNSConfig of the launcher pod.
+	// DNSConfig of the launcher pod: kubectl explain pod.spec.dnsConfig.
 	// +optional
 	DNSConfig *corev1.PodDNSConfig `json:"dnsConfig,omitempty"`
 

@@ -527,7 +527,7 @@ func TestRunWithoutOVMF(t *testing.T) {
 	dir := t.TempDir()
 	launchertest.Guest(t, filepath.Join(dir, "guest.img"))
 	s := newStarted(t, manifest, "--image", "root="+filepath.Join(dir, "guest.img"), "--firmware", filepath.Join(dir, "none")).begin()
-	s.notes.Expect("UEFI needs OVMF's files in " + filepath.Join(dir, "none") + " (Debian's package ovmf)")
+	s.notes.Expect("UEFI needs its firmware's files in " + filepath.Join(dir, "none") + " (Debian's package ovmf")
 }
 
 // TestRunTiny: an ordinary user's guest answers on a forwarded port, and goes down by the power

@@ -28,7 +28,7 @@ import (
 
 // kubernetes are the fields of Kubernetes' own types that are worth shortening. test/imports
 // (TestExplain) has the same list.
-var kubernetes = []string{"affinity"}
+var kubernetes = []string{"affinity", "dnsConfig", "tolerations", "topologySpreadConstraints"}
 
 func main() {
 	if len(os.Args) != 2 {

@@ -101,9 +101,9 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestSizes: as compact JSON, a CRD takes 100 KB at most.
+// TestSizes: as compact JSON, a CRD takes 110 KB at most. The VMI's holds what is said of 580 fields.
 func TestSizes(t *testing.T) {
-	const limit = 100_000
+	const limit = 110_000
 	files, err := filepath.Glob(filepath.Join("..", "..", "config", "crd", "*_*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d CRDs: %v", len(files), err)
