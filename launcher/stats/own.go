@@ -16,11 +16,15 @@ const (
 	// ownEvery is how often the kernel is asked for the memory of a VM's processes: it looks at each page that they have, some
 	// hundreds of milliseconds for a guest of 64 GiB in small pages.
 	ownEvery = time.Minute
+	// maxLooked is the most memory of a guest, in bytes, whose processes are asked about: the kernel walks 64 GiB of small pages in some hundreds
+	// of milliseconds, and nothing can end the walk.
+	maxLooked = 64 << 30
 	// maxSmaps bounds what is read of smaps, in bytes: 700 for each mapping, of which QEMU has hundreds.
 	maxSmaps = 16 << 20
 )
 
-// own is the memory of QEMU, of the launcher and of its helpers besides the guest's, not older than ownEvery.
+// own is the memory of QEMU, of the launcher and of its helpers besides the guest's, not older than ownEvery. It is nil where it is not known: for
+// a guest of more than maxLooked in small pages.
 func (s *Source) own() *control.OwnMemory {
 	if s.ownAt.IsZero() || time.Since(s.ownAt) >= ownEvery {
 		s.ownAt, s.ownLast = time.Now(), s.readOwn()
@@ -29,6 +33,9 @@ func (s *Source) own() *control.OwnMemory {
 }
 
 func (s *Source) readOwn() *control.OwnMemory {
+	if s.Machine.HugePageBytes == 0 && s.Machine.MemoryBytes > maxLooked {
+		return nil
+	}
 	qemu, err := privateOf(fmt.Sprintf("/proc/%d/smaps", s.PID), uint64(s.Machine.MemoryBytes))
 	if err != nil {
 		return nil

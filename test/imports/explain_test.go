@@ -71,9 +71,12 @@ func explained(t *testing.T, path string, s schema) {
 // elsewhere is the command that explains what is below a field, if the CRD does not; tools/crd
 // has why.
 func elsewhere(path string) string {
+	for _, field := range []string{"affinity", "dnsConfig", "tolerations", "topologySpreadConstraints"} {
+		if strings.HasSuffix(path, "."+field) {
+			return "kubectl explain pod.spec." + field
+		}
+	}
 	switch {
-	case strings.HasSuffix(path, ".affinity"):
-		return "kubectl explain pod.spec.affinity"
 	case path == "kubevirt.io_virtualmachineinstancereplicasets.yaml: .spec.template.spec",
 		path == "pool.kubevirt.io_virtualmachinepools.yaml: .spec.virtualMachineTemplate.spec.template.spec":
 		return "kubectl explain vmi.spec"
