@@ -46,7 +46,7 @@ type process struct {
 // open opens a process of one of the pods.
 func (k *Kernel) open(pid int, pods []types.UID) (*process, error) {
 	if pid <= 0 {
-		return nil, fmt.Errorf("%w: virt-handler does not see the launcher's process: its DaemonSet needs hostPID: true", ErrRefused)
+		return nil, fmt.Errorf("%w: virt-handler does not see the launcher's process: its DaemonSet needs hostPID: true, as the overlay config/realtime has it", ErrRefused)
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

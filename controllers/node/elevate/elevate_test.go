@@ -208,6 +208,9 @@ func TestLockMemory(t *testing.T) {
 }
 
 func TestUnthrottled(t *testing.T) {
+	if _, err := Offers(); err != nil {
+		t.Error(err)
+	}
 	if _, err := Unthrottled(); err != nil {
 		t.Error(err)
 	}

@@ -185,6 +185,22 @@ func (p *process) speed(thread int, own []int64) error {
 	return nil
 }
 
+// hostPIDs is the kernel's name of the PID namespace that a node boots with (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+const hostPIDs = "pid:[4026531836]"
+
+// Offers says whether guests of the node can have the real-time scheduler: virt-handler sees their processes, and the kernel lets real-time threads
+// run without end.
+func Offers() (bool, error) {
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return false, fmt.Errorf("read virt-handler's PID namespace: %w", err)
+	}
+	if own != hostPIDs {
+		return false, nil
+	}
+	return Unthrottled()
+}
+
 // throttle is how much of each period real-time threads may run, in microseconds; -1: all of it.
 const throttle = "/proc/sys/kernel/sched_rt_runtime_us"
 
