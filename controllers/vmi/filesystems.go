@@ -68,6 +68,7 @@ func virtiofsd() []string {
 func filesystemResources(domain *v1.DomainSpec) corev1.ResourceRequirements {
 	memory := *resource.NewQuantity(filesystemMemory, resource.BinarySI)
 	if domain.CPU.Dedicated() {
+		memory := *resource.NewQuantity(filesystemRoom, resource.BinarySI) // a guest that knows all files must not end virtiofsd
 		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: memory}
 		return corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
 	}
