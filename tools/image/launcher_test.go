@@ -57,7 +57,7 @@ func TestLauncherHoldsWhatItNeeds(t *testing.T) {
 		t.Errorf("runs %v as %q", entrypoint, user)
 	}
 	for _, name := range []string{
-		"/usr/bin/virt-launcher", "/usr/bin/virt-importer", "/usr/bin/qemu-system-x86_64", "/usr/bin/qemu-img", "/usr/bin/swtpm",
+		"/usr/bin/virt-launcher", "/usr/bin/virt-importer", "/usr/bin/qemu-system-x86_64", "/usr/bin/qemu-img", "/usr/bin/swtpm", "/usr/libexec/virtiofsd",
 		"/usr/lib64/ld-linux-x86-64.so.2", "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/qemu/hw-display-virtio-vga.so",
 		"/usr/share/seabios/bios-256k.bin", "/usr/share/seabios/vgabios-stdvga.bin", "/usr/share/seabios/vgabios-virtio.bin",
 		"/usr/share/seabios/vgabios-bochs-display.bin", "/usr/share/seabios/vgabios-ramfb.bin", "/usr/share/qemu/kvmvapic.bin",
@@ -122,7 +122,7 @@ func checkLibraries(t *testing.T, headers map[string]*tar.Header, files map[stri
 }
 
 // outside of these is nothing but the folders that lead there and those that are mounted upon.
-var launcherFolders = regexp.MustCompile(`^/(usr/bin|usr/lib64|usr/lib/x86_64-linux-gnu(/qemu|/swtpm)?|usr/share/(seabios|OVMF|qemu|qemu/keymaps|kubeqemu)|etc|etc/ssl/certs)/[^/]+$` +
+var launcherFolders = regexp.MustCompile(`^/(usr/bin|usr/libexec|usr/lib64|usr/lib/x86_64-linux-gnu(/qemu|/swtpm)?|usr/share/(seabios|OVMF|qemu|qemu/keymaps|kubeqemu)|etc|etc/ssl/certs)/[^/]+$` +
 	`|^/(lib|lib64|var/run)$`)
 
 // absentLibraries are what the stubs keep away: a program that calls nothing of
@@ -147,7 +147,7 @@ func TestLauncherHoldsNothingElse(t *testing.T) {
 	if stubbed < 10 || headers["/usr/lib/x86_64-linux-gnu/"+stubs] == nil {
 		t.Errorf("%d links to %s; there should be 10 or more, and the library", stubbed, stubs)
 	}
-	programs := map[string]bool{"qemu-system-x86_64": true, "qemu-img": true, "swtpm": true, "virt-launcher": true, "virt-importer": true}
+	programs := map[string]bool{"qemu-system-x86_64": true, "qemu-img": true, "swtpm": true, "virtiofsd": true, "virt-launcher": true, "virt-importer": true}
 	for name, header := range headers {
 		if header.Mode&0o6000 != 0 {
 			t.Errorf("%s has mode %o", name, header.Mode)
@@ -171,8 +171,8 @@ func TestLauncherHoldsNothingElse(t *testing.T) {
 			t.Errorf("%s is a special file (%c)", name, header.Typeflag)
 			continue
 		}
-		// By place and by kind: every program is one of the five, everything else executable is a library.
-		inBin := regexp.MustCompile(`/s?bin/`).MatchString(name)
+		// By place and by kind: every program is one of these, everything else executable is a library.
+		inBin := regexp.MustCompile(`/(s?bin|libexec)/`).MatchString(name)
 		library := strings.Contains(path.Base(name), ".so")
 		if inBin && !programs[path.Base(name)] || header.Mode&0o111 != 0 && !inBin && !library {
 			t.Errorf("%s is a program that does not belong here", name)
