@@ -38,7 +38,7 @@ func addFilesystems(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodC
 		socket := "filesystem-" + strconv.Itoa(i)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: socket, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 			Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(filesystemSocketSize, resource.BinarySI)}}})
-		// Who connects to a socket need not write to its folder.
+		// The launcher connects to the socket, and writes nothing to its folder.
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: socket, MountPath: layout.FileSystemFolder(f.Name), ReadOnly: true})
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
 			Name:            v1.FilesystemContainerPrefix + f.Name,
