@@ -72,7 +72,7 @@ unit: packages image-launcher image-tiny cluster ## unit tests (-race), with rea
 WAITS_AND_FLOODS := TestHandlerAway TestCycles TestHostileAgent TestNetworkGarbage TestSerialFlood TestVirtioGarbage
 OUTAGES := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled TestInsideGuest TestCPULabels \
 	TestDiskFails TestEvicted TestExamplesRun TestHandlerIsGone TestImportFaults TestInstallation TestKubeletKilled TestLinkState TestMTU TestMultus TestNodeFull \
-	TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus TestRuntimeRestarted TestStopped TestTwoControllers \
+	TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus TestRouter TestRuntimeRestarted TestStopped TestTwoControllers \
 	TestUpgrade TestWeb TestWithoutAPI TestWorkloadUpdateOneNode TestFilesystems TestFilesystemsLive TestFilesystemDies TestFilesystemCrowd
 empty :=
 # $(call any,TESTS) is a pattern of exactly these tests.

@@ -32,19 +32,27 @@ type lan struct {
 // wrong one, and a card whose address comes from IPAM is held to that address.
 const lanAddress = "192.168.77.1"
 
-// newLAN connects all nodes to a new network, until the test ends.
-func newLAN(t *testing.T) lan {
+// newNetNS makes a network namespace that lasts until the test ends, and tells a process in it.
+func newNetNS(t *testing.T) (ns.NetNS, int) {
 	t.Helper()
-	router := exec.Command("sleep", "infinity")
-	router.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if err := router.Start(); err != nil {
+	holder := exec.Command("sleep", "infinity")
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if err := holder.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { router.Process.Kill(); router.Wait() })
-	netns, err := ns.GetNS(fmt.Sprintf("/proc/%d/ns/net", router.Process.Pid))
+	t.Cleanup(func() { holder.Process.Kill(); holder.Wait() })
+	netns, err := ns.GetNS(fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { netns.Close() })
+	return netns, holder.Process.Pid
+}
+
+// newLAN connects all nodes to a new network, until the test ends.
+func newLAN(t *testing.T) lan {
+	t.Helper()
+	netns, _ := newNetNS(t)
 	l := lan{t: t, netns: netns, leases: filepath.Join(t.TempDir(), "leases")}
 	l.inside("ip", "link", "add", "switch", "type", "bridge")
 	l.inside("ip", "address", "add", lanAddress+"/24", "dev", "switch")
@@ -170,12 +178,12 @@ func (l lan) echoes(address string, port, size int) error {
 	return nil
 }
 
-// serve echoes what comes to a port of the network's own address.
+// serve echoes what comes to a port of the namespace's own addresses.
 func (l lan) serve(port int) {
 	l.t.Helper()
 	var listener net.Listener
 	err := l.netns.Do(func(ns.NetNS) (err error) {
-		listener, err = net.Listen("tcp4", net.JoinHostPort(lanAddress, strconv.Itoa(port)))
+		listener, err = net.Listen("tcp4", ":"+strconv.Itoa(port))
 		return err
 	})
 	if err != nil {
