@@ -8,20 +8,18 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// A VLAN of the LAN's wire, as docs/lan.md has it. One machine is in it.
+// A VLAN of the LAN's wire, with one machine. The plugin vlan takes the tags off: the kernel of this test's machines may have
+// no bridges that know VLANs.
 const (
 	vlanMachine = "192.168.20.9"
 	vlanGuest   = "192.168.20.2"
 )
 
-var vlanNetwork = network("vlan-20", `{"cniVersion": "1.0.0", "name": "vlan-20", "type": "bridge", "bridge": "br-lan", "vlan": 20, "preserveDefaultVlan": false, "ipam": {}}`)
+var vlanNetwork = network("vlan-20", `{"cniVersion": "1.0.0", "name": "vlan-20", "type": "vlan", "master": "eth2", "vlanId": 20, "ipam": {}}`)
 
-// newVLAN puts a machine into VLAN 20 of the LAN, and lets the node's bridge pass that VLAN.
-func (l lan) newVLAN(node string) lan {
+// newVLAN puts a machine into VLAN 20 of the LAN.
+func (l lan) newVLAN() lan {
 	l.t.Helper()
-	if _, err := onNodeNamed(node, `ip link set br-lan type bridge vlan_filtering 1 && bridge vlan add dev eth1 vid 20`); err != nil {
-		l.t.Fatal(err)
-	}
 	netns, pid := newNetNS(l.t)
 	far := lan{t: l.t, netns: netns}
 	l.inside("ip", "link", "add", "link", "switch", "name", "vlan20", "type", "vlan", "id", "20")
@@ -37,7 +35,7 @@ func (l lan) newVLAN(node string) lan {
 func TestRouter(t *testing.T) {
 	ns := namespace(t)
 	l := newLAN(t)
-	far := l.newVLAN(firstName)
+	far := l.newVLAN()
 	installMultus(t)
 	apply(t, ns, lanNetwork+vlanNetwork)
 	m := create(t, ns, tiny("router", debian("ssh-ed25519 AAAA"), on("lan", "lan"), on("vlan", "vlan-20"), routes))
