@@ -17,6 +17,8 @@ const (
 	InheritedVariables InheritedKind = "variables" // the UEFI variables, where they are in a volume
 	// InheritedFileSystem is a connection to the program that serves a file system.
 	InheritedFileSystem InheritedKind = "filesystem"
+	// InheritedLifeline is a connection that tells what is around the program of a file system when QEMU has ended. QEMU does nothing with it.
+	InheritedLifeline InheritedKind = "lifeline"
 )
 
 // Inherited is a file that QEMU gets as an open descriptor.
@@ -29,12 +31,12 @@ type Inherited struct {
 }
 
 // String is the file's name where others speak of it: qmp, serial, agent, tpm,
-// tap/<nic>/<queue>, vhost/<nic>/<queue>, disk/<name>, filesystem/<name>, variables. Names of NICs, disks and file systems hold no slash.
+// tap/<nic>/<queue>, vhost/<nic>/<queue>, disk/<name>, filesystem/<name>, lifeline/<name>, variables. Names of NICs, disks and file systems hold no slash.
 func (i Inherited) String() string {
 	switch i.Kind {
 	case InheritedTap, InheritedVhost:
 		return string(i.Kind) + "/" + i.Name + "/" + strconv.Itoa(i.Index)
-	case InheritedDisk, InheritedFileSystem:
+	case InheritedDisk, InheritedFileSystem, InheritedLifeline:
 		return string(i.Kind) + "/" + i.Name
 	}
 	return string(i.Kind)
@@ -75,6 +77,9 @@ func (m *Machine) Inherits() []Inherited {
 	}
 	for _, f := range m.FileSystems {
 		files = append(files, Inherited{Kind: InheritedFileSystem, Name: f.Name})
+	}
+	for _, f := range m.FileSystems {
+		files = append(files, Inherited{Kind: InheritedLifeline, Name: f.Name})
 	}
 	return files
 }

@@ -69,6 +69,7 @@ type memoryBackendProps struct {
 	QOMType string `json:"qom-type" rule:"memory of QEMU's own process"`
 	ID      string `json:"id" from:"id"`
 	Size    int64  `json:"size" from:"bytes"`
+	Share   bool   `json:"share,omitempty" rule:"virtiofsd reads and writes the guest's memory"`
 	Reserve bool   `json:"reserve" rule:"the memory is there as the guest uses it"`
 }
 
@@ -91,10 +92,14 @@ func (m *Machine) places() []Arg {
 	if m.Memory == nil {
 		return args
 	}
+	kind := "memory-backend-ram"
+	if m.sharesMemory() {
+		kind = "memory-backend-memfd"
+	}
 	for _, d := range m.Memory.Devices {
 		backend, of := d.ID+"-ram", Part{Field: "memory.devices", Name: d.ID}
 		args = append(args,
-			Arg{Flag: "-object", Value: memoryBackendProps{QOMType: "memory-backend-ram", ID: backend, Size: d.Bytes}, Of: of},
+			Arg{Flag: "-object", Value: memoryBackendProps{QOMType: kind, ID: backend, Size: d.Bytes, Share: m.sharesMemory()}, Of: of},
 			Arg{Flag: "-device", Value: memoryDeviceProps{Driver: "virtio-mem-pci", ID: d.ID, pciPlace: d.PCI.place(),
 				Backend: backend, Block: d.BlockBytes, Requested: d.RequestedBytes, Address: d.Address}, Of: of})
 	}

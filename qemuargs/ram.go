@@ -27,26 +27,28 @@ type hugeMemoryProps struct {
 	Prealloc bool   `json:"prealloc" from:"hugePageBytes" rule:"QEMU takes all pages at its start: where one is missing it ends with an error, and the guest is not killed later"`
 }
 
+// sharesMemory says whether programs beside QEMU map the guest's memory, and so all of it, whenever it was plugged.
+func (m *Machine) sharesMemory() bool { return len(m.FileSystems) > 0 }
+
 // ram is the memory backend of the guest's RAM, or of each of its NUMA nodes.
 func (m *Machine) ram() []Arg {
-	shared := len(m.FileSystems) > 0
 	var args []Arg
 	for _, n := range m.NUMA {
-		args = append(args, n.args(m.HugePageBytes, shared)...)
+		args = append(args, n.args(m.HugePageBytes, m.sharesMemory())...)
 	}
 	if len(args) == 0 {
-		args = append(args, m.wholeRAM(shared))
+		args = append(args, m.wholeRAM())
 	}
 	return args
 }
 
-func (m *Machine) wholeRAM(shared bool) Arg {
+func (m *Machine) wholeRAM() Arg {
 	const memfd = "memory-backend-memfd"
 	arg := Arg{Flag: "-object", From: "memoryBytes,hugePageBytes,numa"}
 	switch {
 	case m.HugePageBytes != 0:
-		arg.Value = hugeMemoryProps{QOMType: memfd, ID: m.ramID(), Size: m.MemoryBytes, Share: shared, Huge: true, Page: m.HugePageBytes, Prealloc: true}
-	case shared:
+		arg.Value = hugeMemoryProps{QOMType: memfd, ID: m.ramID(), Size: m.MemoryBytes, Share: m.sharesMemory(), Huge: true, Page: m.HugePageBytes, Prealloc: true}
+	case m.sharesMemory():
 		arg.Value = sharedMemoryProps{QOMType: memfd, ID: m.ramID(), Size: m.MemoryBytes, Share: true, Prealloc: m.PreallocMemory}
 	default:
 		arg.Value = memoryProps{QOMType: "memory-backend-ram", ID: m.ramID(), Size: m.MemoryBytes}

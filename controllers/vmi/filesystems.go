@@ -1,8 +1,8 @@
 package vmi
 
 import (
-	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/virtiofs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -35,6 +36,10 @@ const (
 func addFilesystems(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig) {
 	c := &pod.Spec.Containers[0]
 	for i, f := range vmi.Spec.Domain.Devices.Filesystems {
+		if sharesClaim(vmi, f.Name) {
+			// Else the kubelet would change the group and mode of every file of the claim at each start. Others use the files meanwhile, and there may be millions.
+			pod.Spec.SecurityContext.FSGroupChangePolicy = ptr.To(corev1.FSGroupChangeOnRootMismatch)
+		}
 		socket := "filesystem-" + strconv.Itoa(i)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: socket, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 			Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(filesystemSocketSize, resource.BinarySI)}}})
@@ -45,7 +50,7 @@ func addFilesystems(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodC
 			Image:           c.Image,
 			ImagePullPolicy: c.ImagePullPolicy,
 			RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
-			Command:         virtiofsd(),
+			Command:         serveFiles(vmi, f.Name),
 			Resources:       filesystemResources(&vmi.Spec.Domain),
 			SecurityContext: c.SecurityContext.DeepCopy(),
 			VolumeMounts:    []corev1.VolumeMount{{Name: socket, MountPath: layout.FileSystemSocketDir}},
@@ -53,12 +58,21 @@ func addFilesystems(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodC
 	}
 }
 
-// virtiofsd is the command of a container that shares files. The container is its sandbox: virtiofsd could make another only with privileges. A
-// guest that moves goes on also where a file that it had open has another name on the target, as in a ConfigMap that has changed: the guest gets
-// an error for that file alone.
-func virtiofsd() []string {
-	return []string{launcherBinary, "serve-files", "--most=" + strconv.Itoa(filesystemFiles), "--", "--socket-path=" + layout.OwnFileSystemSocket(), "--shared-dir=" + layout.FileSystemRoot,
+// serveFiles is the command of a container that shares files. The container is virtiofsd's sandbox: virtiofsd could make another only with privileges.
+// A guest that moves goes on also where a file that it had open has another name on the target, as in a ConfigMap that has changed: the guest gets
+// an error for that file alone. Others may rename a claim's files while the guest moves. So the source corrects the paths at the end, and tells the target which
+// file each is: the guest gets no other file in a file's place. Config volumes are made anew on the target, of other files.
+func serveFiles(vmi *v1.VirtualMachineInstance, volume string) []string {
+	command := []string{launcherBinary, "serve-files", "--most=" + strconv.Itoa(filesystemFiles), "--", "--shared-dir=" + layout.FileSystemRoot,
 		"--sandbox=none", "--seccomp=kill", "--cache=auto", "--migration-on-error=guest-error"}
+	if sharesClaim(vmi, volume) {
+		command = append(command, "--migration-confirm-paths", "--migration-verify-handles")
+	}
+	return command
+}
+
+func sharesClaim(vmi *v1.VirtualMachineInstance, volume string) bool {
+	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.Name == volume && vmi.Claim(&v) != nil })
 }
 
 // filesystemResources are those of a container that shares files. CPU and the requests are KubeVirt's. The kernel books a page of the guest's
@@ -89,22 +103,21 @@ func holder(pod *corev1.Pod, volume, path string) (c *corev1.Container, at strin
 	return &pod.Spec.Containers[0], path
 }
 
-// observeFilesystems says in a condition that a file system of the guest has failed: its virtiofsd has ended since the launcher's container
-// runs. QEMU cannot connect to another. It is pure.
+// observeFilesystems says in a condition that a file system of the guest has failed: its container says by the exit code that virtiofsd has ended
+// before QEMU. QEMU cannot connect to another virtiofsd, and the kubelet's next attempts end with the same code. It is pure.
 func observeFilesystems(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
-	compute := computeStatus(pod)
-	if status.Phase != v1.Running || compute == nil || compute.State.Running == nil || pod.DeletionTimestamp != nil {
-		if status.Phase != v1.Running {
-			status.RemoveCondition(v1.ConditionFilesystemFailed)
-		}
+	if status.Phase != v1.Running {
+		status.RemoveCondition(v1.ConditionFilesystemFailed)
+		return
+	}
+	if c := computeStatus(pod); c == nil || c.State.Running == nil || pod.DeletionTimestamp != nil {
 		return
 	}
 	var failed []string
 	for i := range pod.Status.InitContainerStatuses {
 		c := &pod.Status.InitContainerStatuses[i]
-		name, shares := strings.CutPrefix(c.Name, v1.FilesystemContainerPrefix)
-		if end := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated); shares && end != nil && end.FinishedAt.After(compute.State.Running.StartedAt.Time) {
-			failed = append(failed, fmt.Sprintf("%s (its container %s: %s, exit code %d)", name, c.Name, end.Reason, end.ExitCode))
+		if name, shares := strings.CutPrefix(c.Name, v1.FilesystemContainerPrefix); shares && lost(c) {
+			failed = append(failed, fmt.Sprintf("%s (the log of its container %s says more)", name, c.Name))
 		}
 	}
 	if len(failed) == 0 {
@@ -113,4 +126,12 @@ func observeFilesystems(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod
 	}
 	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Status: metav1.ConditionTrue, Reason: v1.ReasonVirtioFSDEnded,
 		Message: "the program that serves a file system of the guest has ended, and what the guest does there hangs until the VM is stopped and started: " + strings.Join(failed, ", ")}, now)
+}
+
+// lost says whether a container's guest has lost its file system.
+func lost(c *corev1.ContainerStatus) bool {
+	return slices.ContainsFunc([]*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated},
+		func(end *corev1.ContainerStateTerminated) bool {
+			return end != nil && end.ExitCode == virtiofs.ExitLost
+		})
 }

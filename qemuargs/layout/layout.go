@@ -144,5 +144,8 @@ func FileSystemSocket(name string) string { return path.Join(FileSystemFolder(na
 // OwnFileSystemSocket is the same socket in the file system's container.
 func OwnFileSystemSocket() string { return path.Join(FileSystemSocketDir, fileSystemSocket) }
 
+// Lifeline is the socket beside a file system's socket. QEMU holds a connection to it, which tells the file system's container when QEMU has ended.
+func Lifeline(socket string) string { return socket + ".lifeline" }
+
 // CloudInit is the seed made for a cloud-init volume.
 func CloudInit(volume string) string { return path.Join(RunDir, "cloud-init-"+volume+".iso") }

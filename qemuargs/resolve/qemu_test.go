@@ -283,7 +283,7 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 		switch i.Kind {
 		case qemuargs.InheritedQMP:
 			monitor = pair()
-		case qemuargs.InheritedSerial, qemuargs.InheritedAgent:
+		case qemuargs.InheritedSerial, qemuargs.InheritedAgent, qemuargs.InheritedLifeline:
 			pair()
 		case qemuargs.InheritedTPM:
 			add(tpmEmulator(t))
