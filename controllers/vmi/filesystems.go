@@ -116,7 +116,7 @@ func observeFilesystems(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod
 	var failed []string
 	for i := range pod.Status.InitContainerStatuses {
 		c := &pod.Status.InitContainerStatuses[i]
-		if name, shares := strings.CutPrefix(c.Name, v1.FilesystemContainerPrefix); shares && lost(c) {
+		if name, shares := strings.CutPrefix(c.Name, v1.FilesystemContainerPrefix); shares && hasLostFiles(c) {
 			failed = append(failed, fmt.Sprintf("%s (the log of its container %s says more)", name, c.Name))
 		}
 	}
@@ -128,8 +128,8 @@ func observeFilesystems(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod
 		Message: "the program that serves a file system of the guest has ended, and what the guest does there hangs until the VM is stopped and started: " + strings.Join(failed, ", ")}, now)
 }
 
-// lost says whether a container's guest has lost its file system.
-func lost(c *corev1.ContainerStatus) bool {
+// hasLostFiles says whether a container's guest has lost its file system.
+func hasLostFiles(c *corev1.ContainerStatus) bool {
 	return slices.ContainsFunc([]*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated},
 		func(end *corev1.ContainerStateTerminated) bool {
 			return end != nil && end.ExitCode == virtiofs.ExitLost

@@ -12,11 +12,18 @@ import (
 )
 
 // TestPlacesStart: a machine with hotplugged CPU and memory is started anew as it
-// is, as a migration's target does.
+// is, as a migration's target does. virtiofsd maps the memory of a machine with file systems whenever the memory was plugged.
 func TestPlacesStart(t *testing.T) {
+	const own, shared = `"qom-type":"memory-backend-ram","id":"memory-1-ram","size":134217728,"reserve":false`, `"qom-type":"memory-backend-memfd","id":"memory-1-ram","size":134217728,"share":true,"reserve":false`
+	for machine, backend := range map[string]string{"minimal": own, "filesystem": shared} {
+		t.Run(machine, func(t *testing.T) { placesStart(t, machine, backend) })
+	}
+}
+
+func placesStart(t *testing.T, machine, backend string) {
 	for _, q := range qemus(t) {
 		t.Run(q.version, func(t *testing.T) {
-			vmi, host := load(t, "testdata/machines/minimal", hosts[0])
+			vmi, host := load(t, "testdata/machines/"+machine, hosts[0])
 			host.QEMUVersion = q.version
 			m, errs := Machine(vmi, host)
 			if len(errs) > 0 {
@@ -31,7 +38,7 @@ func TestPlacesStart(t *testing.T) {
 				t.Errorf("QEMU says %s", said)
 			}
 			line := strings.Join(qemuargs.Strings(m.Args()), " ")
-			for _, want := range []string{"-smp 1,maxcpus=4,sockets=4,cores=1,threads=1", "-m size=128M,maxmem=4096M", `"driver":"max-x86_64-cpu"`, `"memaddr":4294967296`} {
+			for _, want := range []string{"-smp 1,maxcpus=4,sockets=4,cores=1,threads=1", "-m size=128M,maxmem=4096M", backend, `"driver":"max-x86_64-cpu"`, `"memaddr":4294967296`} {
 				if !strings.Contains(line, want) {
 					t.Errorf("no %s in %s", want, line)
 				}

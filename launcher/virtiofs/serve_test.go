@@ -1,0 +1,193 @@
+package virtiofs
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
+)
+
+// limit bounds each wait of these tests. Nothing that is right takes as long.
+const limit = time.Minute
+
+// served is a file system that is served, by a shell in virtiofsd's place.
+type served struct {
+	*testing.T
+	dir    string
+	cancel context.CancelFunc
+	result chan error
+}
+
+// serveBy serves a file system in a folder. The script says "runs" in a file of this name when it runs.
+func serveBy(t *testing.T, dir, script string) *served {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &served{T: t, dir: dir, cancel: cancel, result: make(chan error, 1)}
+	server := Server{Program: "/bin/sh", Args: []string{"-c", "cd '" + dir + "'; echo $$ >new; mv new runs; " + script}, Socket: filepath.Join(dir, "socket"), Output: os.Stderr}
+	go func() { s.result <- server.Serve(ctx) }()
+	t.Cleanup(cancel)
+	return s
+}
+
+// pid is the program's, which runs.
+func (s *served) pid() (pid string) {
+	s.Helper()
+	s.await("the program's start", func() bool {
+		text, _ := os.ReadFile(filepath.Join(s.dir, "runs"))
+		pid = strings.TrimSpace(string(text))
+		return pid != ""
+	})
+	return pid
+}
+
+func (s *served) await(what string, done func() bool) {
+	s.Helper()
+	for end := time.Now().Add(limit); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.Fatalf("no %s in %v", what, limit)
+		}
+	}
+}
+
+// gone waits until the program has ended.
+func (s *served) gone(pid string) {
+	s.Helper()
+	s.await("end of the program", func() bool { return errors.Is(unix.Access("/proc/"+pid, unix.F_OK), unix.ENOENT) })
+}
+
+// qemu connects as QEMU's lifeline does.
+func (s *served) qemu() *os.File {
+	s.Helper()
+	conn, err := Connect(within(s.T, limit), layout.Lifeline(filepath.Join(s.dir, "socket")))
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { conn.Close() })
+	s.await("note that there is a guest", func() bool { return unix.Access(filepath.Join(s.dir, "served"), unix.F_OK) == nil })
+	return conn
+}
+
+func (s *served) returns() error {
+	s.Helper()
+	select {
+	case err := <-s.result:
+		return err
+	case <-time.After(limit):
+		s.Fatalf("Serve runs still after %v", limit)
+		return nil
+	}
+}
+
+// goesOn checks that Serve waits, so that the kubelet does not start the container anew.
+func (s *served) goesOn() {
+	s.Helper()
+	select {
+	case err := <-s.result:
+		s.Fatalf("Serve has returned: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
+// TestServeHangs: a program that hangs ends soon after its QEMU, and without QEMU it ends when it is asked to, although it ignores SIGTERM.
+func TestServeHangs(t *testing.T) {
+	t.Parallel()
+	const hangs = "trap '' TERM INT; exec sleep 1000"
+	t.Run("after QEMU", func(t *testing.T) {
+		t.Parallel()
+		s := serveBy(t, t.TempDir(), hangs)
+		pid := s.pid()
+		s.qemu().Close()
+		s.gone(pid)
+		s.goesOn()
+		s.cancel()
+		if err := s.returns(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("asked to end", func(t *testing.T) {
+		t.Parallel()
+		s := serveBy(t, t.TempDir(), hangs)
+		pid := s.pid()
+		s.qemu()
+		began := time.Now()
+		s.cancel()
+		if err := s.returns(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > endPatience {
+			t.Errorf("it took %v", took)
+		}
+		s.gone(pid)
+	})
+}
+
+// TestServeLost: a program that ends before QEMU has lost the file system, and no other program is started. Where QEMU ends too, nothing is lost.
+func TestServeLost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ script, want string }{
+		"well":   {"until [ -e end ]; do sleep 0.01; done", "exit status 0"},
+		"failed": {"until [ -e end ]; do sleep 0.01; done; exit 7", "exit status 7"},
+		"killed": {"until [ -e end ]; do sleep 0.01; done; kill -KILL $$", "signal: killed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serveBy(t, t.TempDir(), c.script)
+			s.pid()
+			qemu := s.qemu()
+			s.must(os.WriteFile(filepath.Join(s.dir, "end"), nil, 0o600))
+			if err := s.returns(); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %v with %q", err, ErrLost, c.want)
+			}
+			qemu.Close()
+			s.must(os.Remove(filepath.Join(s.dir, "runs")))
+			if err := serveBy(t, s.dir, c.script).returns(); !errors.Is(err, ErrLost) {
+				t.Errorf("the next attempt: %v, want %v", err, ErrLost)
+			}
+			if _, err := os.Stat(filepath.Join(s.dir, "runs")); err == nil {
+				t.Error("the next attempt has started a program")
+			}
+		})
+	}
+	t.Run("QEMU ends too", func(t *testing.T) {
+		t.Parallel()
+		s := serveBy(t, t.TempDir(), "until [ -e end ]; do sleep 0.01; done")
+		pid := s.pid()
+		qemu := s.qemu()
+		s.must(os.WriteFile(filepath.Join(s.dir, "end"), nil, 0o600))
+		s.gone(pid)
+		qemu.Close()
+		s.goesOn()
+		s.cancel()
+		if err := s.returns(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestServeAgain: a program that ends before there is a QEMU loses nothing. What it has left behind does not disturb the next.
+func TestServeAgain(t *testing.T) {
+	t.Parallel()
+	s := serveBy(t, t.TempDir(), "exit 5")
+	if err := s.returns(); err == nil || errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "exit status 5") {
+		t.Errorf("%v, want exit status 5", err)
+	}
+	s.must(os.Remove(filepath.Join(s.dir, "runs")), os.WriteFile(layout.Lifeline(filepath.Join(s.dir, "socket")), nil, 0o600))
+	s = serveBy(t, s.dir, "exec sleep 1000")
+	s.pid()
+	s.qemu()
+	s.goesOn()
+}
+
+func (s *served) must(errs ...error) {
+	s.Helper()
+	if err := errors.Join(errs...); err != nil {
+		s.Fatal(err)
+	}
+}
