@@ -73,7 +73,7 @@ WAITS_AND_FLOODS := TestHandlerAway TestCycles TestHostileAgent TestNetworkGarba
 OUTAGES := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled TestInsideGuest TestCPULabels \
 	TestDiskFails TestEvicted TestExamplesRun TestHandlerIsGone TestImportFaults TestInstallation TestKubeletKilled TestLinkState TestMTU TestMultus TestNodeFull \
 	TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus TestRouter TestRuntimeRestarted TestStopped TestTwoControllers \
-	TestUpgrade TestWeb TestWithoutAPI TestWorkloadUpdateOneNode TestFilesystems TestFilesystemsLive TestFilesystemDies TestFilesystemCrowd
+	TestUpgrade TestWeb TestWithoutAPI TestWorkloadUpdateOneNode TestFilesystems TestFilesystemsLive TestFilesystemDies TestFilesystemCrowd TestFilesystemHangs
 empty :=
 # $(call any,TESTS) is a pattern of exactly these tests.
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$

@@ -29,6 +29,7 @@ type runFlags struct {
 	pull        string
 	images      []string
 	volumes     []string
+	fileSystems []string
 	forwards    []string
 }
 
@@ -47,7 +48,7 @@ user, else they are emulated.
 
 Container disks come from their registries, with the credentials of docker's configuration, and are kept in ` + "`$XDG_CACHE_HOME/kubeqemu`" + `.
 --image takes an image from an archive (docker save, oci-archive), from a folder (an OCI layout, or the image's files), or from a disk's
-file (raw, qcow2). --volume takes a file or a block device for a claim. Disks other than these end with the VM. Secrets with
+file (raw, qcow2). --volume takes a file or a block device for a claim, and --filesystem a folder for a file system. Disks other than these end with the VM. Secrets with
 cloud-init data must be among the manifests. A hostDisk is refused.
 
 --forward leads a port of this machine to the guest; 127.0.0.1 listens, unless another address is named. Each port in the
@@ -67,11 +68,13 @@ Exit codes: 0 the guest has powered off; 1 the VM was not started; 2 wrong usage
 	flags.StringVar(&f.name, "name", "", "which VM, if the manifests have several: NAME or NAMESPACE/NAME")
 	flags.StringArrayVar(&f.images, "image", nil, "`IMAGE=PATH` or VOLUME=PATH: take a container image from an archive, a folder or a file")
 	flags.StringArrayVar(&f.volumes, "volume", nil, "`VOLUME=FILE`: take a file or a block device for a claim")
+	flags.StringArrayVar(&f.fileSystems, "filesystem", nil, "`NAME=FOLDER`: share a folder with the guest, as the file system of this name")
 	flags.StringArrayVar(&f.forwards, "forward", nil, "`[ADDRESS:]PORT:GUESTPORT[/udp]`: lead a port of this machine to the guest")
 	flags.StringVar(&f.pull, "pull", "", "when to ask a registry: Always, IfNotPresent or Never (default: the manifest's imagePullPolicy)")
 	flags.StringVar(&f.QEMU, "qemu", qemuargs.AMD64.Program(), "QEMU's name or path; for a guest of arm64 qemu-system-aarch64 is the default")
 	flags.StringVar(&f.Firmware, "firmware", layout.FirmwareDir, "the `folder` with OVMF's files by Debian's names, for UEFI; for a guest of arm64 "+layout.FirmwareDirARM64+" is the default")
 	flags.StringVar(&f.TPM, "swtpm", "swtpm", "the name or path of swtpm, for a TPM")
+	flags.StringVar(&f.VirtioFSD, "virtiofsd", layout.VirtioFSD, "the name or path of virtiofsd, for file systems")
 	flags.StringVar(&f.accelerator, "accelerator", "", "kvm or tcg (default: kvm if it works)")
 	flags.BoolVar(&f.Console, "console", true, "show the guest's serial console")
 	flags.StringVar(&f.VNC, "vnc", "", "show the VNC socket's path; --vnc=`[ADDRESS:]PORT` listens there (default address: 127.0.0.1)")
@@ -94,6 +97,9 @@ func (f *runFlags) parse() error {
 		problem = errors.Join(problem, err)
 	}
 	if f.Volumes, err = pairs("volume", f.volumes); err != nil {
+		problem = errors.Join(problem, err)
+	}
+	if f.FileSystems, err = pairs("filesystem", f.fileSystems); err != nil {
 		problem = errors.Join(problem, err)
 	}
 	for _, text := range f.forwards {

@@ -482,6 +482,96 @@ func TestRunWithoutSWTPM(t *testing.T) {
 	s.notes.Expect("install it (Debian: swtpm), or name it with --swtpm")
 }
 
+// sharedVM is the tiny guest with a file system.
+func sharedVM(t *testing.T) string {
+	t.Helper()
+	sample, err := os.ReadFile("../../config/samples/vmi-tiny.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(string(sample), "    devices:\n", "    devices:\n      filesystems: [{name: data, virtiofs: {}}]\n", 1)
+	return strings.Replace(text, "  volumes:\n", "  volumes:\n  - {name: data, persistentVolumeClaim: {claimName: data}}\n", 1)
+}
+
+// TestRunFileSystem: the guest reads and writes a folder of this machine, and nothing outside it. virtiofsd ends with the guest.
+func TestRunFileSystem(t *testing.T) {
+	t.Parallel()
+	image, err := filepath.Abs(tinyImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	shared, link := filepath.Join(dir, "shared"), filepath.Join(dir, "link")
+	if err := errors.Join(os.Mkdir(shared, 0o755), os.Symlink(shared, link), os.WriteFile(filepath.Join(shared, "file"), []byte("from here\n"), 0o644),
+		os.WriteFile(filepath.Join(dir, "outside"), []byte("secret\n"), 0o644), os.Symlink("../outside", filepath.Join(shared, "relative")),
+		os.Symlink(filepath.Join(dir, "outside"), filepath.Join(shared, "absolute"))); err != nil {
+		t.Fatal(err)
+	}
+	s := newStarted(t, sharedVM(t), "--image", "root="+image, "--virtiofsd", launchertest.VirtioFSD(t, "../../_output/cache/launcher-root"), "--filesystem", "data="+link).begin()
+	s.out.Expect("tiny: eth0 10.0.2.2/24")
+	s.press("modprobe -q virtiofs; mkdir -p /tmp/data; mount -t virtiofs data /tmp/data && cat /tmp/data/file && echo from the guest >/tmp/data/written; cat /tmp/data/relative /tmp/data/absolute; echo links $?\n")
+	s.out.Expect("from here")
+	s.out.Expect("links 1")
+	if strings.Contains(s.out.String(), "secret") {
+		t.Error("the guest has read a file outside the folder")
+	}
+	if text, err := os.ReadFile(filepath.Join(shared, "written")); err != nil || string(text) != "from the guest\n" {
+		t.Errorf("the guest has written %q (%v)", text, err)
+	}
+	s.signal(syscall.SIGTERM)
+	s.out.Expect("tiny: ACPI power button, shutting down")
+	launchertest.Receive(t, s.ended, "the command's end")
+	if left := processesWith(t, shared); len(left) > 0 {
+		t.Errorf("these processes have the folder still: %v", left)
+	}
+}
+
+// processesWith are the processes that have a path in their arguments.
+func processesWith(t *testing.T, path string) (found []string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), path) {
+			found = append(found, file+": "+strings.ReplaceAll(string(text), "\x00", " "))
+		}
+	}
+	return found
+}
+
+// TestRunFileSystemRefused: the user is told what lacks, and a virtiofsd that fails ends the attempt.
+func TestRunFileSystemRefused(t *testing.T) {
+	t.Parallel()
+	image, err := filepath.Abs(tinyImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no folder named":   {nil, "give a folder with --filesystem data=FOLDER"},
+		"unknown name":      {[]string{"--filesystem", "data=/tmp", "--filesystem", "other=/tmp"}, "--filesystem other: the VM has no file system of this name"},
+		"folder is missing": {[]string{"--filesystem", "data=" + none, "--virtiofsd", "/bin/false"}, "share the folder of the file system data: "},
+		"file":              {[]string{"--filesystem", "data=/etc/passwd", "--virtiofsd", "/bin/false"}, "/etc/passwd is no folder"},
+		"no program":        {[]string{"--filesystem", "data=/tmp", "--virtiofsd", none}, "install it (Debian 13: virtiofsd), or name it with --virtiofsd"},
+		"program fails":     {[]string{"--filesystem", "data=/tmp", "--virtiofsd", "/bin/false"}, "has ended before a guest used it: exit status 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStarted(t, sharedVM(t), append([]string{"--image", "root=" + image}, c.args...)...).begin()
+			s.notes.Expect(c.want)
+			launchertest.Receive(t, s.ended, "the command's end")
+			if code := s.cmd.ProcessState.ExitCode(); code != local.CodeNotStarted {
+				t.Errorf("exit code %d, want %d", code, local.CodeNotStarted)
+			}
+		})
+	}
+}
+
 // TestRunUEFINetwork: UEFI boots over the network first, where that is the order.
 func TestRunUEFINetwork(t *testing.T) {
 	t.Parallel()

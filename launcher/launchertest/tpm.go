@@ -3,30 +3,8 @@ package launchertest
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
-	"testing"
 )
-
-// TPM is a program that runs the swtpm of the launcher's image, whose root file system is root, with the libraries of that image.
-func TPM(t testing.TB, root string) string {
-	t.Helper()
-	root, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(root, "usr/bin/swtpm")); err != nil {
-		t.Fatalf("find the launcher's image (run make image-launcher): %v", err)
-	}
-	path := filepath.Join(t.TempDir(), "swtpm")
-	text := fmt.Sprintf("#!/bin/sh\nroot='%s'\nlibraries=$root/usr/lib/x86_64-linux-gnu\n"+
-		"exec \"$root/usr/lib64/ld-linux-x86-64.so.2\" --inhibit-cache --library-path \"$libraries:$libraries/swtpm\" \"$root/usr/bin/swtpm\" \"$@\"\n", root)
-	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 // Commands of a guest's shell that write a TPM 2.0 command to /dev/tpm0 and print the answer as hexadecimal bytes. The TPM's format is
 // that of the TPM 2.0 Library, Part 3. A guest needs nothing but a shell with printf, head and od.

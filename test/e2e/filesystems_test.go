@@ -93,12 +93,15 @@ func TestFilesystems(t *testing.T) {
 	if out, err := onNode(`stat -c %u:%g "$1"/made`, path); err != nil || strings.TrimSpace(out) != "107:107" {
 		t.Errorf("the guest's file is of %q (%v)", out, err)
 	}
-	// Four write and four read at a time, more than the guest has memory for.
+	m.hostileTree(shell, path)
+	// Four write and four read at a time, more than the guest has memory for, while the node changes other files.
+	churned := m.churn(path)
 	load := `cd /tmp/data; for i in 1 2 3 4; do (dd if=big of=copy$i bs=1M 2>/dev/null; sync) & (md5sum <big >sum$i) & done; wait; cat sum?; md5sum copy? big`
 	out, code := shell.run(3*time.Minute, load)
 	if want := strings.Fields(sum)[0]; code != 0 || strings.Count(out, want) != 9 {
 		t.Errorf("under load: %d: %s, want %s nine times", code, out, want)
 	}
+	churned()
 	if out, err := onNode(`cd "$1" && md5sum copy? | sort -u -k1,1 | wc -l && md5sum <copy1`, path); err != nil || strings.Join(strings.Fields(out), " ") != "1 "+strings.Join(strings.Fields(sum), " ") {
 		t.Errorf("on the node: %q (%v), want %s", out, err, sum)
 	}
@@ -125,6 +128,94 @@ func TestFilesystems(t *testing.T) {
 		t.Error(err)
 	}
 	t.Logf("the pod ended %v after the guest was told to power off", time.Since(began).Round(time.Second/10))
+}
+
+// hostileTree has the guest go through a tree with sockets, odd names, and folders that become links or leave the volume while the guest is in them.
+func (v vmi) hostileTree(shell *transcript, path string) {
+	v.t.Helper()
+	v.node(`cd "$1" && perl -e 'use Socket; socket(S, AF_UNIX, SOCK_STREAM, 0) && bind(S, sockaddr_un("socket")) or die "$!"' && chmod 666 socket && `+
+		`printf odd >"$(printf 'two\nlines')" && printf colour >"$(printf '\033[31mred')" && mkdir swap leaves && chmod 777 swap leaves && printf in >swap/in && printf in >leaves/in`, path)
+	v.prints(shell, [][2]string{
+		{"stat -c %F /tmp/data/socket", "socket"},
+		{"cat /tmp/data/socket 2>&1 | grep -c 'No such device'", "1"},
+		{`cat "$(printf '/tmp/data/two\nlines')"`, "odd"},
+		{`cat "$(printf '/tmp/data/\033[31mred')"`, "colour"},
+		{`printf new >"$(printf '/tmp/data/mine\nalso')"; ls /tmp/data | grep -c also`, "1"},
+		{"cd /tmp/data/swap && cat in; echo", "in"},
+		{"(cd /tmp/data/leaves && exec tail -f /dev/null) & sleep 1; cat /proc/$!/cwd/in; echo $! >/tmp/stays", "in"},
+	})
+	outside := v.node(`d=$(mktemp -d "$1/../outside.XXXXXX") && chmod 755 "$d" && printf secret >"$d/e2e-outside" && chmod 644 "$d/e2e-outside" && cd "$1" && `+
+		`mv swap swapped && ln -s "$d" swap && mv leaves "$d/leaves" && ln -s "$d/leaves" leaves && echo "$d"`, path)
+	v.t.Cleanup(func() { onNode(`rm -rf --one-file-system "$1"`, outside) })
+	v.prints(shell, [][2]string{
+		{"cat e2e-outside ../outside*/e2e-outside /tmp/data/swap/e2e-outside /tmp/data/leaves/e2e-outside /proc/$(cat /tmp/stays)/cwd/../e2e-outside 2>/dev/null; echo nothing", "nothing"},
+		{"cat /tmp/data/swapped/in; echo", "in"},
+		{"cd /; kill $(cat /tmp/stays); echo out", "out"},
+	})
+}
+
+// node runs a script on the node, and returns what it prints.
+func (v vmi) node(script string, args ...string) string {
+	v.t.Helper()
+	out, err := onNode(script, args...)
+	if err != nil {
+		v.t.Fatalf("on the node: %v: %s", err, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+// churn has the node write, rename and remove files of a claim until the function is called. That many changes were made meanwhile.
+func (v vmi) churn(path string) (stop func()) {
+	v.t.Helper()
+	v.node(`mkdir "$1/churn" && chmod 755 "$1/churn"`, path)
+	changes := make(chan string, 1)
+	go func() {
+		out, err := onNode(`cd "$1/churn" && i=0 && while [ ! -e stop ] && [ $i -lt 100000 ]; do i=$((i+1)); head -c 100000 /dev/zero >new && mv new file$((i % 50)) && rm -f file$(((i+25) % 50)) || exit; done; echo $i`, path)
+		changes <- fmt.Sprint(strings.TrimSpace(out), " ", err)
+	}()
+	return func() {
+		v.t.Helper()
+		v.node(`touch "$1/churn/stop"`, path)
+		said := <-changes
+		var n int
+		if _, err := fmt.Sscanf(said, "%d <nil>", &n); err != nil || n < 50 {
+			v.t.Errorf("the node changed other files meanwhile: %s", said)
+		}
+		v.t.Logf("the node made %d changes", n)
+	}
+}
+
+// TestFilesystemHangs: the program behind a file system hangs. A guest that powers off ends all the same, long before its grace period is over, and
+// nothing of it stays.
+func TestFilesystemHangs(t *testing.T) {
+	t.Parallel()
+	c := claims{t, namespace(t)}
+	c.folder("data", "64Mi", "chmod 2775 . && chgrp 107 . && echo there >file")
+	m := createVM(t, c.namespace, "hangs", v1.RunStrategyManual, offline, onFirst, grace(600), sharing(onlyClaim("data", false)))
+	m.asks(startIt)
+	m.runs("")
+	m.prints(m.shell(), [][2]string{{attaching("data"), ""}, {"cat /tmp/data/file", "there"}})
+	program, pod := m.virtiofsd(), m.pod()
+	m.node(`kill -STOP "$1"`, program)
+	began := time.Now()
+	m.powerOff()
+	m.is(v1.VirtualMachineStatusStopped)
+	if err := poll(time.Minute, func() error {
+		if now, err := getObject[corev1.Pod]("-n", c.namespace, "pod", pod.Name); err == nil && now.Status.Phase == corev1.PodRunning {
+			return fmt.Errorf("the pod is %s still", now.Status.Phase)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	took := time.Since(began)
+	t.Logf("the VM ended %v after the guest was told to power off", took.Round(time.Second/10))
+	if took > 3*time.Minute {
+		t.Errorf("it took %v", took)
+	}
+	if out, err := onNode(`[ ! -e /proc/"$1" ] || cat /proc/"$1"/comm`, program); err != nil || strings.TrimSpace(out) == "virtiofsd" {
+		t.Errorf("virtiofsd runs still: %q (%v)", out, err)
+	}
 }
 
 // TestFilesystemsLive: a guest has the files of a ConfigMap, a Secret, the downward API and a service account, and sees a change of the ConfigMap
@@ -175,7 +266,7 @@ func TestFilesystemDies(t *testing.T) {
 	if _, err := onNode(`kill -KILL "$1"`, m.virtiofsd()); err != nil {
 		t.Fatal(err)
 	}
-	m.awaitCondition(v1.ConditionFilesystemFailed, v1.ReasonVirtioFSDEnded, "data (its container virtiofs-data: Error, exit code 137)")
+	m.awaitCondition(v1.ConditionFilesystemFailed, v1.ReasonVirtioFSDEnded, "data (the log of its container virtiofs-data says more)")
 	m.awaitEvents(string(v1.ConditionFilesystemFailed))
 	m.awaitCondition(v1.ConditionLiveMigratable, v1.ReasonVirtioFSNotMigratable)
 	m.prints(shell, [][2]string{{"cat /tmp/data/other >/dev/null 2>&1 & usleep 500000; echo on", "on"}})
@@ -228,11 +319,34 @@ func TestFilesystemCrowd(t *testing.T) {
 			t.Errorf("container %s: %+v", s.Name, s)
 		}
 	}
+	// The kernel's memory for the files is the container's too.
+	used := m.node(`p=$1; g=$(sed -n 's/^[0-9]*:memory://p; s/^0:://p' /proc/$p/cgroup | head -n 1); grep VmHWM /proc/$p/status; `+
+		`cat /sys/fs/cgroup/memory"$g"/memory.max_usage_in_bytes /sys/fs/cgroup/memory"$g"/memory.limit_in_bytes /sys/fs/cgroup"$g"/memory.peak /sys/fs/cgroup"$g"/memory.max 2>/dev/null; true`, m.virtiofsd())
+	t.Logf("virtiofsd with %d files: %s", files, strings.Join(strings.Fields(used), " "))
+	var peak, most int64
+	if lines := strings.Split(used, "\n"); len(lines) != 3 {
+		t.Errorf("the memory of virtiofsd's container: %q", used)
+	} else if _, err := fmt.Sscan(lines[1]+" "+lines[2], &peak, &most); err != nil || peak >= most || most > (128+256)<<20 {
+		t.Errorf("virtiofsd's container has used %d of %d bytes (%v)", peak, most, err)
+	}
 	began := time.Now()
 	m.asks(stopIt(first))
 	m.is(v1.VirtualMachineStatusStopped)
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("the stop took %v", took)
+	}
+}
+
+// exchange has the node exchange two files for each other, until the function is called.
+func (v vmi) exchange(folder string) (stop func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		onNode(`cd "$1" && i=0 && while [ ! -e stop ] && [ $i -lt 100000 ]; do i=$((i+1)); mv victim was && mv decoy victim && mv was decoy; done`, folder)
+	}()
+	return func() {
+		v.node(`touch "$1/stop"`, folder)
+		<-ended
 	}
 }
 
@@ -257,6 +371,15 @@ func TestMigrationFilesystems(t *testing.T) {
 		{"(exec 9>/tmp/data/open; i=0; while :; do i=$((i+1)); echo $i >&9; echo $i >/tmp/data/now; usleep 20000; done) >/dev/null 2>&1 & echo begun", "begun"},
 	})
 	m.canMove()
+	// The guest reads a file that others exchange for another all the time. It must never get the other.
+	m.node(`cd "$1" && head -c 4000000 /dev/zero | tr '\0' m >victim && tr m o <victim >decoy && chmod 644 victim decoy`, folder)
+	// The guest's cache has the beginning of the file, and not the end.
+	const open, end = "exec 8</tmp/data/victim; dd bs=1 count=1 <&8 2>/dev/null; echo", "cat <&8 2>/dev/null | tail -c 1; echo"
+	has := m.in(shell, open)
+	if has != "m" {
+		t.Fatalf("the file begins with %q", has)
+	}
+	m.node(`cd "$1" && mv victim was && mv decoy victim && mv was decoy`, folder)
 	for i := range 2 {
 		source := m.get().Status.NodeName
 		m.migrate(fmt.Sprintf("move-%d", i), nil).ends(v1.MigrationSucceeded)
@@ -264,6 +387,15 @@ func TestMigrationFilesystems(t *testing.T) {
 			t.Fatalf("the guest is on %s still", target)
 		}
 		shell = m.shell()
+		got := m.in(shell, end)
+		t.Logf("the file that began with %q ends with %q after move %d", has, got, i)
+		if got != has && (i == 0 || got != "") {
+			t.Errorf("the file that began with %q ends with %q after move %d", has, got, i)
+		}
+		if i == 0 {
+			defer m.exchange(folder)()
+			has = m.in(shell, open)
+		}
 		before := m.in(shell, "tail -n 1 /tmp/data/open")
 		m.prints(shell, [][2]string{{"for i in $(seq 60); do [ $(tail -n 1 /tmp/data/open) -gt " + before + " ] && echo goes on && break; usleep 500000; done", "goes on"}})
 	}

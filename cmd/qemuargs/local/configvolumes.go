@@ -23,7 +23,7 @@ func configFiles(set manifest.Set, vmi *v1.VirtualMachineInstance) (map[string]m
 	var errs field.ErrorList
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		if !v.IsConfig() {
+		if !v.IsConfig() || vmi.Spec.IsFilesystem(v.Name) {
 			continue
 		}
 		files, err := filesOf(set, vmi, v, field.NewPath("spec", "volumes").Index(i))

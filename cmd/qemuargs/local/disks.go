@@ -48,10 +48,8 @@ func imagesOf(vmi *v1.VirtualMachineInstance) []image {
 
 // checkDisks says which of a VMI's volumes cannot be had, and which flags are for none of them.
 func (o Options) checkDisks(vmi *v1.VirtualMachineInstance) (errs field.ErrorList, unused []error) {
+	errs, unused = o.checkFileSystems(vmi)
 	claims := map[string]bool{}
-	for i := range vmi.Spec.Domain.Devices.Filesystems {
-		errs = append(errs, field.Forbidden(field.NewPath("spec", "domain", "devices", "filesystems").Index(i), "a container of the pod serves it, and there is no pod here; take it out, or make the volume a disk"))
-	}
 	for i, v := range vmi.Spec.Volumes {
 		path := field.NewPath("spec", "volumes").Index(i)
 		switch {

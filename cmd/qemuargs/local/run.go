@@ -43,6 +43,7 @@ func (v *vm) run(ctx context.Context, request control.StartRequest) (Ending, err
 	defer theirs.Close()
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer v.serveFileSystems(ctx, &request.Machine, messages, cancel)()
 	ended := make(chan control.Termination, 1)
 	console := v.attach(ours, request.Machine.Serial != nil)
 	defer console.close()

@@ -33,12 +33,16 @@ type Options struct {
 	Firmware string
 	// TPM is the name or path of swtpm, for a TPM.
 	TPM string
+	// VirtioFSD is the name or path of virtiofsd, for file systems.
+	VirtioFSD string
 	// Accelerator is empty for KVM if it works, and else emulation.
 	Accelerator qemuargs.Accelerator
 	// Images are archives, folders or files, by an image's reference or by its volume.
 	Images map[string]string
 	// Volumes are files or block devices that stand for claims, by volume.
 	Volumes map[string]string
+	// FileSystems are folders that the guest shares, by file system.
+	FileSystems map[string]string
 	// Forwards lead to the first interface.
 	Forwards []qemuargs.Forward
 	// Pull, unless it is empty, stands for each image's own policy.
@@ -208,6 +212,9 @@ func (v *vm) prepare(ctx context.Context) (control.StartRequest, error) {
 			return request, err
 		}
 	}
+	if err := v.prepareFileSystems(machine); err != nil {
+		return request, err
+	}
 	if machine.Kernel != nil && strings.ContainsAny(v.folder.path, ", ") {
 		return request, fmt.Errorf("boot a kernel below %s: QEMU splits paths at commas and spaces; set TMPDIR to a folder without", v.folder.path)
 	}
@@ -270,7 +277,7 @@ func (v *vm) host(ctx context.Context) (resolve.Host, error) {
 		return host, err
 	}
 	for _, volume := range v.vmi.Spec.Volumes {
-		if volume.Claim() != nil {
+		if volume.Claim() != nil && !v.vmi.Spec.IsFilesystem(volume.Name) {
 			if host.Claims[volume.Name], err = claimFacts(v.vmi, volume, v.Volumes[volume.Name]); err != nil {
 				return host, err
 			}

@@ -1,0 +1,39 @@
+package launchertest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TPM is a program that runs the swtpm of the launcher's image, whose root file system is root.
+func TPM(t testing.TB, root string) string {
+	t.Helper()
+	return fromImage(t, root, "usr/bin/swtpm")
+}
+
+// VirtioFSD is a program that runs the virtiofsd of the launcher's image, whose root file system is root.
+func VirtioFSD(t testing.TB, root string) string {
+	t.Helper()
+	return fromImage(t, root, "usr/libexec/virtiofsd")
+}
+
+// fromImage is a program that runs another of the launcher's image, with the libraries of that image.
+func fromImage(t testing.TB, root, name string) string {
+	t.Helper()
+	root, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+		t.Fatalf("find the launcher's image (run make image-launcher): %v", err)
+	}
+	path := filepath.Join(t.TempDir(), filepath.Base(name))
+	text := fmt.Sprintf("#!/bin/sh\nroot='%s'\nlibraries=$root/usr/lib/x86_64-linux-gnu\n"+
+		"exec \"$root/usr/lib64/ld-linux-x86-64.so.2\" --inhibit-cache --library-path \"$libraries:$libraries/swtpm\" \"$root/%s\" \"$@\"\n", root, name)
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
