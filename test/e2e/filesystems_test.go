@@ -95,13 +95,16 @@ func TestFilesystems(t *testing.T) {
 	}
 	m.hostileTree(shell, path)
 	// Four write and four read at a time, more than the guest has memory for, while the node changes other files.
-	churned := m.churn(path)
+	m.node(`mkdir -m 755 "$1/churn"`, path)
+	stop := m.goesOn(path+"/churn", `head -c 100000 /dev/zero >new && mv new file$((i % 50)) && rm -f file$(((i+25) % 50))`)
 	load := `cd /tmp/data; for i in 1 2 3 4; do (dd if=big of=copy$i bs=1M 2>/dev/null; sync) & (md5sum <big >sum$i) & done; wait; cat sum?; md5sum copy? big`
 	out, code := shell.run(3*time.Minute, load)
 	if want := strings.Fields(sum)[0]; code != 0 || strings.Count(out, want) != 9 {
 		t.Errorf("under load: %d: %s, want %s nine times", code, out, want)
 	}
-	churned()
+	if changes := stop(); changes < 50 {
+		t.Errorf("the node has changed other files %d times meanwhile", changes)
+	}
 	if out, err := onNode(`cd "$1" && md5sum copy? | sort -u -k1,1 | wc -l && md5sum <copy1`, path); err != nil || strings.Join(strings.Fields(out), " ") != "1 "+strings.Join(strings.Fields(sum), " ") {
 		t.Errorf("on the node: %q (%v), want %s", out, err, sum)
 	}
@@ -164,24 +167,18 @@ func (v vmi) node(script string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// churn has the node write, rename and remove files of a claim until the function is called. That many changes were made meanwhile.
-func (v vmi) churn(path string) (stop func()) {
+// goesOn has the node repeat a step in a folder, until the function is called, but not for longer than 15 minutes. The step knows the number of its round as $i.
+// The function returns how many rounds there were.
+func (v vmi) goesOn(folder, step string) (stop func() int) {
 	v.t.Helper()
-	v.node(`mkdir "$1/churn" && chmod 755 "$1/churn"`, path)
-	changes := make(chan string, 1)
-	go func() {
-		out, err := onNode(`cd "$1/churn" && i=0 && while [ ! -e stop ] && [ $i -lt 100000 ]; do i=$((i+1)); head -c 100000 /dev/zero >new && mv new file$((i % 50)) && rm -f file$(((i+25) % 50)) || exit; done; echo $i`, path)
-		changes <- fmt.Sprint(strings.TrimSpace(out), " ", err)
-	}()
-	return func() {
+	v.node(`cd "$1" && timeout 900 sh -c "i=0; while [ ! -e stop ]; do i=\$((i+1)); $2 || exit; done; echo \$i >rounds.new; mv rounds.new rounds" >/dev/null 2>&1 &`, folder, step)
+	return func() (rounds int) {
 		v.t.Helper()
-		v.node(`touch "$1/churn/stop"`, path)
-		said := <-changes
-		var n int
-		if _, err := fmt.Sscanf(said, "%d <nil>", &n); err != nil || n < 50 {
-			v.t.Errorf("the node changed other files meanwhile: %s", said)
+		said := v.node(`cd "$1" && touch stop && for i in $(seq 100); do [ -e rounds ] && break; sleep 0.1; done; cat rounds`, folder)
+		if _, err := fmt.Sscan(said, &rounds); err != nil {
+			v.t.Errorf("the node has made %q rounds", said)
 		}
-		v.t.Logf("the node made %d changes", n)
+		return rounds
 	}
 }
 
@@ -337,19 +334,6 @@ func TestFilesystemCrowd(t *testing.T) {
 	}
 }
 
-// exchange has the node exchange two files for each other, until the function is called.
-func (v vmi) exchange(folder string) (stop func()) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		onNode(`cd "$1" && i=0 && while [ ! -e stop ] && [ $i -lt 100000 ]; do i=$((i+1)); mv victim was && mv decoy victim && mv was decoy; done`, folder)
-	}()
-	return func() {
-		v.node(`touch "$1/stop"`, folder)
-		<-ended
-	}
-}
-
 // TestMigrationFilesystems: a guest moves while it writes to a claim of both nodes, with a file that stays open, and has a ConfigMap's files.
 func TestMigrationFilesystems(t *testing.T) {
 	newSecondNode(t)
@@ -374,6 +358,7 @@ func TestMigrationFilesystems(t *testing.T) {
 	// The guest reads a file that others exchange for another all the time. It must never get the other.
 	m.node(`cd "$1" && head -c 4000000 /dev/zero | tr '\0' m >victim && tr m o <victim >decoy && chmod 644 victim decoy`, folder)
 	// The guest's cache has the beginning of the file, and not the end.
+	var stop func() int
 	const open, end = "exec 8</tmp/data/victim; dd bs=1 count=1 <&8 2>/dev/null; echo", "cat <&8 2>/dev/null | tail -c 1; echo"
 	has := m.in(shell, open)
 	if has != "m" {
@@ -393,12 +378,13 @@ func TestMigrationFilesystems(t *testing.T) {
 			t.Errorf("the file that began with %q ends with %q after move %d", has, got, i)
 		}
 		if i == 0 {
-			defer m.exchange(folder)()
+			stop = m.goesOn(folder, "mv victim was && mv decoy victim && mv was decoy")
 			has = m.in(shell, open)
 		}
 		before := m.in(shell, "tail -n 1 /tmp/data/open")
 		m.prints(shell, [][2]string{{"for i in $(seq 60); do [ $(tail -n 1 /tmp/data/open) -gt " + before + " ] && echo goes on && break; usleep 500000; done", "goes on"}})
 	}
+	t.Logf("the files were exchanged %d times", stop())
 	m.prints(shell, [][2]string{{"cat /tmp/settings/greeting", "hello"}})
 	// Each number is there once, in order: no write was lost, and none came twice.
 	if out, err := onNode(`n=$(wc -l <"$1/open"); head -n $n "$1/open" | head -n 1000000 | awk '$1 != NR {print "line", NR, "is", $1; exit}'`, folder); err != nil || strings.TrimSpace(out) != "" {
