@@ -26,7 +26,8 @@ func (l *launcher) heard(ctx context.Context, e monitor.Event) {
 		s := qmp.ParseShutdown(e)
 		l.hear(ctx, life.PoweredDown{Guest: s.Guest, Reason: s.Reason}, nil)
 	case "GUEST_PANICKED":
-		l.hear(ctx, life.Panic{}, nil)
+		action, _ := e.Data["action"].(string)
+		l.hear(ctx, life.Panic{Kept: action == "pause"}, nil)
 	case "STOP":
 		l.hear(ctx, life.Stopped{}, nil)
 	case "RESUME":

@@ -114,7 +114,7 @@ type imageFile struct {
 	NodeName string     `json:"node-name" from:"../name,../overlay"`
 	Filename string     `json:"filename" from:"path,volume"`
 	ReadOnly bool       `json:"read-only" from:"../readOnly,../overlay"`
-	Discard  string     `json:"discard,omitempty" from:"../readOnly,../overlay"`
+	Discard  string     `json:"discard,omitempty" from:"../readOnly,../overlay,../blocks.discardGranularity"`
 	Cache    blockCache `json:"cache" from:"direct"`
 	AIO      AIO        `json:"aio,omitempty" from:"../aio"`
 	// Locking is QEMU's image locking, by open file description locks.
@@ -125,7 +125,7 @@ type imageNode struct {
 	Driver   ImageFormat `json:"driver" from:"format"`
 	NodeName string      `json:"node-name" from:"../name,../overlay"`
 	ReadOnly bool        `json:"read-only" from:"../readOnly,../overlay"`
-	Discard  string      `json:"discard,omitempty" from:"../readOnly,../overlay"`
+	Discard  string      `json:"discard,omitempty" from:"../readOnly,../overlay,../blocks.discardGranularity"`
 	Cache    blockCache  `json:"cache" from:"direct"`
 	File     string      `json:"file" from:"../name,../overlay"`
 	// Backing is JSON null (no backing file, whatever the image's header says), or left out
@@ -138,7 +138,7 @@ type overlayFile struct {
 	NodeName string     `json:"node-name" from:"../name"`
 	Filename string     `json:"filename" from:"path"`
 	ReadOnly bool       `json:"read-only" rule:"the overlay takes all writes"`
-	Discard  string     `json:"discard" rule:"what the guest discards takes no room"`
+	Discard  string     `json:"discard" from:"../blocks.discardGranularity" rule:"what the guest discards takes no room"`
 	Cache    blockCache `json:"cache" from:"direct"`
 	AIO      AIO        `json:"aio,omitempty" from:"../aio"`
 }
@@ -219,8 +219,8 @@ func (d Disk) Blockdevs(fdset int) []any {
 		return d.Image.nodes(d, "", d.ReadOnly)
 	}
 	cache := blockCache{Direct: d.Overlay.Direct}
-	file := overlayFile{Driver: "file", NodeName: d.nodeName("file"), Filename: d.Overlay.Path, Discard: "unmap", Cache: cache, AIO: d.AIO}
-	top := overlayNode{Driver: QCOW2, NodeName: d.nodeName(""), Discard: "unmap", Cache: cache,
+	file := overlayFile{Driver: "file", NodeName: d.nodeName("file"), Filename: d.Overlay.Path, Discard: d.discards(), Cache: cache, AIO: d.AIO}
+	top := overlayNode{Driver: QCOW2, NodeName: d.nodeName(""), Discard: d.discards(), Cache: cache,
 		File: file.NodeName, Backing: d.nodeName("base")}
 	return append(d.Image.nodes(d, "base", true), file, top)
 }
@@ -241,12 +241,21 @@ func (i Image) nodes(d Disk, role string, readOnly bool) []any {
 		file.Driver = "host_device"
 	}
 	if !readOnly {
-		file.Discard, format.Discard = "unmap", "unmap"
+		file.Discard, format.Discard = d.discards(), d.discards()
 	}
 	if i.Format == QCOW2 {
 		format.Backing = json.RawMessage("null")
 	}
 	return []any{file, format}
+}
+
+// discards is what QEMU's block nodes do with what the guest discards. A disk of which nothing can be discarded ignores it: a guest can ask
+// for zeroes that may be unmapped (virtio's WRITE_ZEROES, SCSI's WRITE SAME), whatever the device offers.
+func (d Disk) discards() string {
+	if b := d.Blocks; b != nil && b.DiscardGranularity != nil && *b.DiscardGranularity == 0 {
+		return "ignore"
+	}
+	return "unmap"
 }
 
 // scsiID is the text of a SCSI drive's device identification page, of which Linux makes the

@@ -86,12 +86,12 @@ type Devices struct {
 	// AutoattachVSOCK is refused: not supported yet: the addresses of VSOCK (CIDs) are those of the whole node, and virt-handler gives none out yet; KubeVirt has it as alpha.
 	// +optional
 	AutoattachVSOCK UnsupportedBool `json:"autoattachVSOCK,omitempty" later:"the addresses of VSOCK (CIDs) are those of the whole node, and virt-handler gives none out yet; KubeVirt has it as alpha"`
-	// GPUs are refused: not supported yet.
+	// GPUs are refused: not supported yet: virt-handler offers no device of the node to pods, and QEMU opens none, yet.
 	// +optional
-	GPUs UnsupportedList `json:"gpus,omitempty"`
-	// HostDevices are refused: not supported yet.
+	GPUs UnsupportedList `json:"gpus,omitempty" later:"virt-handler offers no device of the node to pods, and QEMU opens none, yet"`
+	// HostDevices are refused: not supported yet: virt-handler offers no device of the node to pods, and QEMU opens none, yet.
 	// +optional
-	HostDevices UnsupportedList `json:"hostDevices,omitempty"`
+	HostDevices UnsupportedList `json:"hostDevices,omitempty" later:"virt-handler offers no device of the node to pods, and QEMU opens none, yet"`
 	// PanicDevices tell QEMU that the guest's kernel has panicked. The VirtualMachineInstance then fails with the reason
 	// GuestPanicked. Each model once.
 	// +optional

@@ -295,6 +295,15 @@ type VirtualMachineInstanceMigrationState struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	TargetPod string `json:"targetPod,omitempty"`
+	// SourcePersistentStatePVCName is the claim with the guest's state as the migration begins, if a claim has it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	SourcePersistentStatePVCName string `json:"sourcePersistentStatePVCName,omitempty"`
+	// TargetPersistentStatePVCName is the claim that has the state once the guest has moved: the same one if several nodes can use it, else one that the
+	// migration makes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	TargetPersistentStatePVCName string `json:"targetPersistentStatePVCName,omitempty"`
 	// TargetNodeAddress is the address of the target's virt-handler.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

@@ -1,10 +1,8 @@
 package v1
 
 import (
-	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
@@ -16,6 +14,10 @@ import (
 const (
 	// StateClaimLabel is KubeVirt's label of the claim. Its value is the VirtualMachine's name.
 	StateClaimLabel = "persistent-state-for"
+	// StateCopyLabel is on a claim that a migration makes for the guest's state at the target. Its value is the UID of the migration.
+	StateCopyLabel = "kubeqemu.io/state-of-migration"
+	// StateCopyOfAnnotation is on such a claim, too. It names the claim that the state leaves. While that claim is there to stay, the state is there.
+	StateCopyOfAnnotation = "kubeqemu.io/state-copy-of"
 	// StateClaimBytes is how much storage the claim asks for, KubeVirt's 10Mi.
 	StateClaimBytes = 10 << 20
 )
@@ -46,6 +48,25 @@ func StateClaimName(guest string, owner types.UID) string {
 	return podName(StateClaimLabel+"-", guest, owner, FirstPod)
 }
 
+// StateCopyName is the name of the claim that a migration makes for a guest's state at the target. The name is the same each time that it is asked for.
+func StateCopyName(guest string, owner, migration types.UID) string {
+	return podName(StateClaimLabel+"-", guest, owner, migration)
+}
+
+// TakeState has the status say that the guest's state is on the claim of the migration's target.
+func (vmi *VirtualMachineInstance) TakeState() {
+	m, info := vmi.Status.MigrationState, vmi.StateClaimInfo()
+	if info == nil || m == nil || m.TargetPersistentStatePVCName == "" || m.TargetPersistentStatePVCName == info.ClaimName {
+		return
+	}
+	for i := range vmi.Status.VolumeStatus {
+		if s := &vmi.Status.VolumeStatus[i]; s.PersistentVolumeClaimInfo == info {
+			s.PersistentVolumeClaimInfo = info.DeepCopy()
+			s.Name, s.PersistentVolumeClaimInfo.ClaimName, s.PersistentVolumeClaimInfo.Capacity = m.TargetPersistentStatePVCName, m.TargetPersistentStatePVCName, nil
+		}
+	}
+}
+
 // StateClaimInfo is what the status says of the claim with the guest's state, or nil. The entry has the claim's name, as in
 // KubeVirt, where the other entries have the names of volumes.
 func (vmi *VirtualMachineInstance) StateClaimInfo() *PersistentVolumeClaimInfo {
@@ -65,18 +86,14 @@ func (s *VirtualMachineInstanceSpec) hasVolume(name string) bool {
 	return slices.ContainsFunc(s.Volumes, func(v Volume) bool { return v.Name == name })
 }
 
-// stateStays is why the guest's state is on one node only; empty if it is on all nodes, or if no claim has it.
+// stateStays is why the guest's state keeps the guest on its node; empty if the state can move. A migration makes a claim for the state at the target,
+// unless both nodes can use the claim that is there.
 func (vmi *VirtualMachineInstance) stateStays() string {
 	if !vmi.Spec.StateClaim() {
 		return ""
 	}
-	info := vmi.StateClaimInfo()
-	if info == nil {
+	if vmi.StateClaimInfo() == nil {
 		return "the state that outlives the VMI is on a claim of which nothing is known yet"
 	}
-	if slices.Contains(info.AccessModes, corev1.ReadWriteMany) {
-		return ""
-	}
-	return fmt.Sprintf("the state that outlives the VMI is on the claim %s, which only one node can use: its access modes %v lack ReadWriteMany; the KubeVirt's configuration.vmStateStorageClass may name a class for new claims that several nodes can use",
-		info.ClaimName, info.AccessModes)
+	return ""
 }

@@ -67,9 +67,9 @@ type Volume struct {
 	// DownwardMetrics is refused: not supported yet: the metrics of the node that a guest would see are not gathered yet; KubeVirt has it as alpha.
 	// +optional
 	DownwardMetrics *Unsupported `json:"downwardMetrics,omitempty" later:"the metrics of the node that a guest would see are not gathered yet; KubeVirt has it as alpha"`
-	// MemoryDump is refused: not supported yet.
+	// MemoryDump is refused: not supported yet: a running guest's pod takes no volumes yet, and a dump is written to one: there is no hotplug.
 	// +optional
-	MemoryDump *Unsupported `json:"memoryDump,omitempty"`
+	MemoryDump *Unsupported `json:"memoryDump,omitempty" later:"a running guest's pod takes no volumes yet, and a dump is written to one: there is no hotplug"`
 	// ContainerPath is never supported: a path of the launcher's container has nothing for a guest.
 	// +optional
 	ContainerPath *Never `json:"containerPath,omitempty" never:"in KubeVirt it is Alpha, and shares what a webhook has put into the launcher's container; share a configMap, secret, serviceAccount, downwardAPI or persistentVolumeClaim"`

@@ -89,7 +89,7 @@ func (r *Reconciler) makeClaims(ctx context.Context, w *work) (why string, err e
 		}
 		r.Events.Eventf(w.migration, claim, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created claim %s, to which the disk of volume %s is copied", claim.Name, m.VolumeName)
 	}
-	return "", nil
+	return r.makeStateClaim(ctx, w)
 }
 
 // isOn says whether a claim has a disk of a VMI.
@@ -168,7 +168,7 @@ func (r *Reconciler) removeClaims(ctx context.Context, migration *v1.VirtualMach
 			return fmt.Errorf("delete claim %s: %w", claim.Name, err)
 		}
 	}
-	return nil
+	return r.removeStateClaim(ctx, migration)
 }
 
 // held says whether a claim has a disk of the VM that controls it. The VMI knows that if the disk is one of its own.
@@ -207,6 +207,9 @@ func (r *Reconciler) freeClaims(ctx context.Context, vmi *v1.VirtualMachineInsta
 		return client.IgnoreNotFound(err)
 	}
 	has := map[string]bool{}
+	if m := vmi.Status.MigrationState; m != nil {
+		has[m.TargetPersistentStatePVCName] = true
+	}
 	for i := range vmi.Spec.Volumes {
 		if claim := vmi.Claim(&vmi.Spec.Volumes[i]); claim != nil {
 			has[claim.Name] = true

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -368,7 +369,7 @@ func (r *Reconciler) conclude(ctx context.Context, w *work) (time.Duration, erro
 		return wait, err
 	}
 	if hasFinalizer(w.migration) {
-		if err := r.removeClaims(ctx, w.migration); err != nil {
+		if err := errors.Join(r.leaveStateClaim(ctx, w), r.removeClaims(ctx, w.migration)); err != nil {
 			return 0, err
 		}
 		freed := w.migration.DeepCopy()

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/migrations/v1alpha1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 )
 
 // waitDelay is the time between two looks at a migration that waits. Events mostly bring the next look.
@@ -145,12 +146,13 @@ func (r *Reconciler) configuration(ctx context.Context) (*v1.MigrationConfigurat
 func (r *Reconciler) begin(ctx context.Context, w *work, config *v1.MigrationConfiguration, policy *v1alpha1.MigrationPolicy) error {
 	target := v1.LauncherPodName(w.vmi.Name, w.vmi.UID, w.migration.UID)
 	claims, name := copies(w.vmi, w.migration), ""
+	from, to := stateclaim.Move(w.vmi, w.migration.UID)
 	if policy != nil {
 		config, name = overridden(config, policy), policy.Name
 	}
 	return r.writeVMI(ctx, w, func(s *v1.VirtualMachineInstanceStatus) {
 		s.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: w.migration.UID, MigrationName: w.migration.Name, SourceNode: s.NodeName, SourcePod: w.vmi.LauncherPod(),
-			TargetPod: target, MigrationConfiguration: config, MigrationPolicyName: name}
+			TargetPod: target, SourcePersistentStatePVCName: from, TargetPersistentStatePVCName: to, MigrationConfiguration: config, MigrationPolicyName: name}
 		s.MigratedVolumes = claims
 		s.LauncherPods = append(slices.Clone(s.LauncherPods), v1.LauncherPod{Name: target})
 	})

@@ -16,6 +16,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
+	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
@@ -132,7 +133,7 @@ func (r *Reconciler) machine(ctx context.Context, from client.Reader, vmi *v1.Vi
 const unnotedDelay = time.Second
 
 // letGo lets a deleted VMI go whose pods are gone. The VM must have in its status which claims have the disks of the VMI.
-// Otherwise the next start would use other disks.
+// Otherwise the next start would use other disks. The same holds for the claim with the guest's state.
 func (r *Reconciler) letGo(ctx context.Context, vmi *v1.VirtualMachineInstance) (time.Duration, error) {
 	if hasClaims(vmi) {
 		vm, err := r.machine(ctx, r.Live, vmi)
@@ -146,6 +147,13 @@ func (r *Reconciler) letGo(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 		if vm != nil && vm.DeletionTimestamp == nil && !vm.Knows(vmi, cluster.Rollout()) {
 			return unnotedDelay, nil
 		}
+	}
+	left, err := stateclaim.HandOver(ctx, r.Client, r.Live, vmi)
+	if err != nil {
+		return 0, err
+	}
+	if left != "" {
+		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Migrate", "Deleted claim %s: the guest's state has moved to claim %s", left, vmi.Status.MigrationState.TargetPersistentStatePVCName)
 	}
 	return 0, r.release(ctx, vmi)
 }

@@ -136,6 +136,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInstanceMigration, config PodConfig) *corev1.Pod {
 	vmi = vmi.DeepCopy()
 	vmi.Status.TakeDestinations()
+	vmi.TakeState()
 	pod := Pod(vmi, config)
 	pod.Name = v1.LauncherPodName(vmi.Name, vmi.UID, migration.UID)
 	pod.Labels[v1.MigrationJobLabel] = string(migration.UID)

@@ -11,12 +11,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
@@ -25,46 +25,9 @@ import (
 // errNoState means that there is no claim for the guest's state, and that somebody has to change the cluster first.
 var errNoState = errors.New("no claim for the guest's state")
 
-// stateOwner is what the claim with a VMI's state belongs to, and goes with: the VM, or the VMI if no VM has made it.
-func stateOwner(vmi *v1.VirtualMachineInstance) metav1.OwnerReference {
-	if vm := owner.Reference(vmi, v1.VirtualMachineGroupVersionKind.GroupKind()); vm != nil && vm.Name == vmi.Name {
-		return *vm
-	}
-	return *metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)
-}
-
-// ownsState says whether a claim has the state of a VMI: the label and the owner say so. Neither of them alone will do. Without
-// the owner, whoever may make claims could give a VM another state, and the claim would outlive the VM.
-func ownsState(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) bool {
-	of := stateOwner(vmi)
-	kind := schema.FromAPIVersionAndKind(of.APIVersion, of.Kind).GroupKind()
-	reference := owner.Reference(claim, kind)
-	return claim.Labels[v1.StateClaimLabel] == idLabel(vmi.Name) && reference != nil && reference.UID == of.UID && reference.Name == of.Name
-}
-
-// stateClaim is the claim with a VMI's state among claims, or nil. The one with the name that this package gives comes
-// first. It is pure.
-func stateClaim(vmi *v1.VirtualMachineInstance, claims []corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
-	usual := v1.StateClaimName(vmi.Name, stateOwner(vmi).UID)
-	var found *corev1.PersistentVolumeClaim
-	for i := range claims {
-		claim := &claims[i]
-		if !ownsState(vmi, claim) {
-			continue
-		}
-		if claim.Name == usual {
-			return claim
-		}
-		if found == nil || claim.Name < found.Name {
-			found = claim
-		}
-	}
-	return found
-}
-
 // newStateClaim is the claim for a VMI's state. It is pure.
 func newStateClaim(vmi *v1.VirtualMachineInstance, class *storagev1.StorageClass) *corev1.PersistentVolumeClaim {
-	of := stateOwner(vmi)
+	of := stateclaim.Owner(vmi)
 	const mode = corev1.PersistentVolumeFilesystem
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: v1.StateClaimName(vmi.Name, of.UID),
@@ -86,7 +49,12 @@ func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstan
 	if err := r.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingLabels{v1.StateClaimLabel: idLabel(vmi.Name)}); err != nil {
 		return fmt.Errorf("list the claims with the guest's state: %w", err)
 	}
-	claim := stateClaim(vmi, list.Items)
+	if slices.ContainsFunc(list.Items, isCopy) { // which of the claims counts, the cache may not know yet
+		if err := r.Live.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingLabels{v1.StateClaimLabel: idLabel(vmi.Name)}); err != nil {
+			return fmt.Errorf("list the claims with the guest's state: %w", err)
+		}
+	}
+	claim := stateclaim.Find(vmi, list.Items)
 	var err error
 	if claim == nil {
 		claim, err = r.makeStateClaim(ctx, vmi, cluster, leftClaims(vmi, list.Items))
@@ -115,6 +83,11 @@ func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return nil
 }
 
+// isCopy says whether a migration made a claim with state.
+func isCopy(claim corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[v1.StateCopyOfAnnotation] != ""
+}
+
 // leftClaims are the names, in order, of the claims that may have the state of an earlier VM of the same name: nothing controls them, or a VM of
 // that name with another UID does. Such a claim stays after --cascade=orphan, or comes from a backup. It is pure.
 func leftClaims(vmi *v1.VirtualMachineInstance, claims []corev1.PersistentVolumeClaim) (names []string) {
@@ -122,7 +95,7 @@ func leftClaims(vmi *v1.VirtualMachineInstance, claims []corev1.PersistentVolume
 		claim := &claims[i]
 		vm := owner.Reference(claim, v1.VirtualMachineGroupVersionKind.GroupKind())
 		if free := metav1.GetControllerOfNoCopy(claim) == nil; claim.Labels[v1.StateClaimLabel] == idLabel(vmi.Name) && claim.DeletionTimestamp == nil &&
-			!ownsState(vmi, claim) && (free || vm != nil && vm.Name == vmi.Name) {
+			!stateclaim.IsOwned(vmi, claim) && (free || vm != nil && vm.Name == vmi.Name) {
 			names = append(names, claim.Name)
 		}
 	}
@@ -136,7 +109,7 @@ func (r *Reconciler) announceLeft(vmi *v1.VirtualMachineInstance, made string, l
 	if len(left) == 0 {
 		return
 	}
-	of := stateOwner(vmi)
+	of := stateclaim.Owner(vmi)
 	r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, v1.ReasonStateLeft, "Create",
 		"The guest begins with an empty state on the new claim %s, although the claim %s (%d in all) has the label %s of this VM: the VM does not control that claim. "+
 			"To use its state, stop the VM, delete %s, and give %s an ownerReference to the %s %s, UID %s, with controller: true. Otherwise remove the label from it",
@@ -159,7 +132,7 @@ func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineI
 		} else if err != nil {
 			return nil, fmt.Errorf("get claim %s: %w", claim.Name, err)
 		}
-		if !ownsState(vmi, there) {
+		if !stateclaim.IsOwned(vmi, there) {
 			return nil, fmt.Errorf("%w: a claim %s that is not this VMI's is in the way; delete it", errNoState, claim.Name)
 		}
 		return there, nil
@@ -288,5 +261,8 @@ func trimState(from, to *corev1.PersistentVolumeClaim) {
 		return
 	}
 	to.Labels, to.DeletionTimestamp = map[string]string{v1.StateClaimLabel: value}, from.DeletionTimestamp
+	if of, ok := from.Annotations[v1.StateCopyOfAnnotation]; ok {
+		to.Annotations = map[string]string{v1.StateCopyOfAnnotation: of}
+	}
 	to.OwnerReferences = slices.Clone(from.OwnerReferences)
 }

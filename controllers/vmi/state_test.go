@@ -21,6 +21,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
+	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
@@ -72,10 +73,10 @@ func TestStateClaim(t *testing.T) {
 		mode       corev1.PersistentVolumeAccessMode
 		migratable string
 	}{
-		"default":          {[]client.Object{local, files}, "", "local", corev1.ReadWriteOnce, "False/DisksNotLiveMigratable"},
+		"default":          {[]client.Object{local, files}, "", "local", corev1.ReadWriteOnce, "True/Migratable"},
 		"default for VMs":  {[]client.Object{local, virt}, "", "virt", corev1.ReadWriteMany, "True/Migratable"},
 		"configured":       {[]client.Object{local, files, virt}, "files", "files", corev1.ReadWriteMany, "True/Migratable"},
-		"configured local": {[]client.Object{local, virt}, "local", "local", corev1.ReadWriteOnce, "False/DisksNotLiveMigratable"},
+		"configured local": {[]client.Object{local, virt}, "local", "local", corev1.ReadWriteOnce, "True/Migratable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newStateful(t, interceptor.Funcs{}, tt.classes...)
@@ -379,7 +380,7 @@ func TestStateClaimOfWhom(t *testing.T) {
 	alone.OwnerReferences = nil
 	forged := vmi.DeepCopy()
 	forged.OwnerReferences[0].Name = "another"
-	own := stateOwner(vmi)
+	own := stateclaim.Owner(vmi)
 	labels := map[string]string{v1.StateClaimLabel: vmi.Name}
 	claim := func(name string, labels map[string]string, owners ...metav1.OwnerReference) corev1.PersistentVolumeClaim {
 		return corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, OwnerReferences: owners}}
@@ -399,18 +400,18 @@ func TestStateClaimOfWhom(t *testing.T) {
 		"not controlled":  {vmi, []corev1.PersistentVolumeClaim{claim(usual, labels, notControlling)}, ""},
 		"no label":        {vmi, []corev1.PersistentVolumeClaim{claim(usual, nil, own)}, ""},
 		"a VM's, alone":   {alone, []corev1.PersistentVolumeClaim{claim(usual, labels, own)}, ""},
-		"of the VMI":      {alone, []corev1.PersistentVolumeClaim{claim("a", labels, stateOwner(alone))}, "a"},
+		"of the VMI":      {alone, []corev1.PersistentVolumeClaim{claim("a", labels, stateclaim.Owner(alone))}, "a"},
 		"of a foreign VM": {forged, []corev1.PersistentVolumeClaim{claim(usual, labels, own)}, ""},
 	} {
 		got := ""
-		if found := stateClaim(tt.vmi, tt.claims); found != nil {
+		if found := stateclaim.Find(tt.vmi, tt.claims); found != nil {
 			got = found.Name
 		}
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
-	if of := stateOwner(forged); of.Kind != "VirtualMachineInstance" || of.UID != vmi.UID {
+	if of := stateclaim.Owner(forged); of.Kind != "VirtualMachineInstance" || of.UID != vmi.UID {
 		t.Errorf("a VMI with another name than its VM's: %+v", of)
 	}
 	long := newStateClaim(&v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("a", 253), UID: types.UID("x")}}, storageClass("c", "p"))
@@ -418,7 +419,7 @@ func TestStateClaimOfWhom(t *testing.T) {
 		t.Errorf("a long name: %s, %v", long.Name, long.Labels)
 	}
 	trimmed, err := TrimClaim(ptr.To(claim(usual, labels, own)))
-	if err != nil || stateClaim(vmi, []corev1.PersistentVolumeClaim{*trimmed.(*corev1.PersistentVolumeClaim)}) == nil {
+	if err != nil || stateclaim.Find(vmi, []corev1.PersistentVolumeClaim{*trimmed.(*corev1.PersistentVolumeClaim)}) == nil {
 		t.Errorf("from the cache: %+v (%v)", trimmed, err)
 	}
 }

@@ -125,8 +125,8 @@ type (
 		Guest  bool // the guest asked for it
 		Reason string
 	}
-	// Panic is GUEST_PANICKED.
-	Panic struct{}
+	// Panic is GUEST_PANICKED. Kept: QEMU stops the guest and lives on, because it was told to keep a guest that powers off.
+	Panic struct{ Kept bool }
 	// IOFailed is a BLOCK_IO_ERROR for which QEMU stops the guest. QEMU sends it before it
 	// stops the guest (blk_error_action in block/block-backend.c).
 	IOFailed struct{ Error IOError }

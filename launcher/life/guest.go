@@ -103,6 +103,17 @@ func (s *step) schedule() {
 	s.timer(RetryTimer, wait)
 }
 
+// panicked: QEMU ends by itself after a panic, but in the time in which it keeps a guest that powers off to reboot.
+func (s *step) panicked(e Panic) {
+	if !s.listens() {
+		return
+	}
+	s.Panicked = true
+	if e.Kept && s.driven() {
+		s.quit(Cause{Kind: Crashed})
+	}
+}
+
 // poweredDown: once the guest is off, further SHUTDOWN events are about QEMU's end, and say
 // nothing of the guest.
 func (s *step) poweredDown(e PoweredDown) {

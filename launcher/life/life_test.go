@@ -58,6 +58,8 @@ func TestLives(t *testing.T) {
 		{"QEMU leaves", after(start, exit0), "", control.ReasonQEMUExited, `QEMU exited with code 0 (shutdown reason "")`},
 		{"QEMU is terminated", after(start, PoweredDown{Reason: "host-signal"}, exit0), "", control.ReasonQEMUExited, `QEMU exited with code 0 (shutdown reason "host-signal")`},
 		{"panics", after(start, Panic{}, PoweredDown{Guest: true, Reason: "guest-panic"}, exit0), "", control.ReasonGuestPanic, "the guest's kernel panicked"},
+		{"panics while a reboot is awaited", after(start, softly, Panic{Kept: true}, Stopped{}, exit0), "Reboot TellQuit", control.ReasonGuestPanic, "the guest's kernel panicked"},
+		{"panics while a reboot is awaited, and QEMU does not react", after(start, softly, Panic{Kept: true}, Stopped{}, Expired{KillTimer}, killed), "Reboot TellQuit Kill", control.ReasonGuestPanic, "the guest's kernel panicked"},
 		{"panics while it shuts down", after(start, sigterm, Panic{}, Stopped{}, Expired{GraceTimer}, quits, exit0), "Press AskAgent TellQuit", control.ReasonGracePeriodOver, "the guest did not power off within 30 seconds; QEMU was ended"},
 		{"the monitor is lost", after(start, MonitorLost{errLost}, Expired{KillTimer}, killed), "Kill", control.ReasonQMPLost, "QEMU could not be driven any more, and was killed: lost"},
 		{"the monitor is lost, and then it is asked to end", after(start, MonitorLost{errLost}, sigterm, Expired{KillTimer}, killed), "Press AskAgent Kill", control.ReasonQMPLost, "QEMU could not be driven any more, and was killed: lost"},

@@ -8,6 +8,8 @@ import (
 
 var abortedEarly = Cause{NotStarted, "asked to end before QEMU was started"}
 
+const panicked = "the guest's kernel panicked"
+
 // Termination says how a VM ended, from QEMU's events and its exit. The loop adds QEMU's last
 // words.
 func (s State) Termination() control.Termination {
@@ -33,6 +35,8 @@ func (s State) reason() (control.Reason, string) {
 		return control.ReasonQMPLost, "the guest powered off in order to start anew, and QEMU could not be made to: " + s.Cause.Text
 	case Quit:
 		return s.quitReason()
+	case Crashed:
+		return control.ReasonGuestPanic, panicked
 	case Moved:
 		return control.ReasonMigrated, "the guest went on in another pod"
 	case Scattered:
@@ -50,7 +54,7 @@ func (s State) reason() (control.Reason, string) {
 	case !killedLost && s.Exit != Exit{}:
 		return control.ReasonQEMUExited, fmt.Sprintf("QEMU %s", s.Exit)
 	case s.Panicked || s.LastShutdown == "guest-panic":
-		return control.ReasonGuestPanic, "the guest's kernel panicked"
+		return control.ReasonGuestPanic, panicked
 	case s.Power.off(), s.endedByReset():
 		return s.poweredOff()
 	}

@@ -164,6 +164,7 @@ const (
 	NotStarted                    // the launcher was asked to end before there was a VM
 	NotStartable                  // preparation, QEMU's start or the handshake failed
 	Quit                          // the launcher told QEMU to quit
+	Crashed                       // the guest's kernel panicked, and the launcher told QEMU to quit
 	NotAgain                      // the guest powered off to reboot, and QEMU did not start it again
 	Undrivable                    // QEMU's monitor was lost, and QEMU was killed for that
 	Moved                         // the guest runs elsewhere

@@ -122,7 +122,7 @@ func (s *step) hear(heard Event) {
 	case PoweredDown:
 		s.poweredDown(e)
 	case Panic:
-		s.Panicked = s.Panicked || s.listens()
+		s.panicked(e)
 	case IOFailed:
 		if s.listens() {
 			s.Failed = e.Error

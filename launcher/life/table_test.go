@@ -99,6 +99,7 @@ func events() []named[Event] {
 		{"SHUTDOWN by the guest", off},
 		{"SHUTDOWN by the host", PoweredDown{Reason: "host-signal"}},
 		{"GUEST_PANICKED", Panic{}},
+		{"GUEST_PANICKED and kept", Panic{Kept: true}},
 		{"BLOCK_IO_ERROR", full},
 		{"monitor lost", MonitorLost{errLost}},
 		{"QEMU exited", QEMUExited{}},
@@ -358,7 +359,7 @@ var (
 	trialNames   = []string{"NoTrial", "Scheduled", "Continued", "Settling", "Unpausing"}
 	silenceNames = []string{"Unasked", "Asked", "Silent"}
 	wishNames    = []string{"GoOn", "Shutdown", "Cancel"}
-	causeNames   = []string{"NoCause", "NotStarted", "NotStartable", "Quit", "NotAgain", "Undrivable", "Moved", "Scattered"}
+	causeNames   = []string{"NoCause", "NotStarted", "NotStartable", "Quit", "Crashed", "NotAgain", "Undrivable", "Moved", "Scattered"}
 	leavingNames = []string{"Staying", "Copying", "Halted", "Switching", "Taking", "Trailing", "Torn", "Left"}
 	memoryNames  = []string{"Here", "Coming"}
 	lettingNames = []string{"NotLet", "BeingLet", "Let"}

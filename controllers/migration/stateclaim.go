@@ -1,0 +1,121 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
+)
+
+// This file makes the claim for the state of a guest that leaves a claim which only one node can use. After the migration it deletes the claim that the
+// state is not on.
+
+// makeStateClaim makes the claim for the guest's state at the target. why is why it can never be done.
+func (r *Reconciler) makeStateClaim(ctx context.Context, w *work) (why string, err error) {
+	m := w.state()
+	if !stateclaim.IsCopied(m) {
+		return "", nil
+	}
+	there := &corev1.PersistentVolumeClaim{}
+	switch err := r.Live.Get(ctx, client.ObjectKey{Namespace: w.vmi.Namespace, Name: m.TargetPersistentStatePVCName}, there); {
+	case err == nil && there.Labels[v1.StateCopyLabel] == string(m.MigrationUID) && stateclaim.IsOwned(w.vmi, there):
+		return "", nil
+	case err == nil:
+		return fmt.Sprintf("a claim %q that is not the migration's is in the way; delete it", there.Name), nil
+	case !apierrors.IsNotFound(err):
+		return "", fmt.Errorf("get claim %s: %w", m.TargetPersistentStatePVCName, err)
+	}
+	from := &corev1.PersistentVolumeClaim{}
+	switch err := r.Live.Get(ctx, client.ObjectKey{Namespace: w.vmi.Namespace, Name: m.SourcePersistentStatePVCName}, from); {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("the claim %q with the guest's state is gone", m.SourcePersistentStatePVCName), nil
+	case err != nil:
+		return "", fmt.Errorf("get claim %s: %w", m.SourcePersistentStatePVCName, err)
+	case from.DeletionTimestamp != nil:
+		return fmt.Sprintf("the claim %q with the guest's state is being deleted", from.Name), nil
+	case !stateclaim.IsOwned(w.vmi, from):
+		return fmt.Sprintf("the claim %q with the guest's state does not have the label %s and the owner of such a claim any more", from.Name, v1.StateClaimLabel), nil
+	}
+	if stateclaim.Owner(w.vmi).Kind == v1.VirtualMachineGroupVersionKind.Kind {
+		if gone, err := r.withoutVM(ctx, w.vmi); gone || err != nil {
+			return "the VirtualMachine, to which the claim with the guest's state would belong, is gone", err
+		}
+	}
+	claim := stateclaim.Copy(w.vmi, from)
+	if err := kit.SortedRefusal(r.Client.Create(ctx, claim)); err != nil {
+		return "", fmt.Errorf("create claim %s for the guest's state: %w", claim.Name, err)
+	}
+	r.Events.Eventf(w.migration, claim, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created claim %s, to which the guest's state moves", claim.Name)
+	return "", nil
+}
+
+// leaveStateClaim deletes the claim that the state of a guest has left which has moved.
+func (r *Reconciler) leaveStateClaim(ctx context.Context, w *work) error {
+	if w.migration.Status.Phase != v1.MigrationSucceeded || !w.mine() {
+		return nil
+	}
+	left, err := stateclaim.HandOver(ctx, r.Client, r.Live, w.vmi)
+	if left != "" {
+		r.Events.Eventf(w.migration, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted claim %s, which the guest's state has left", left)
+	}
+	return err
+}
+
+// removeStateClaim deletes the claim that a failed migration has made for the guest's state. It keeps a claim that has the state: the guest may have
+// ended on the target.
+func (r *Reconciler) removeStateClaim(ctx context.Context, migration *v1.VirtualMachineInstanceMigration) error {
+	var list corev1.PersistentVolumeClaimList
+	if err := r.Live.List(ctx, &list, client.InNamespace(migration.Namespace), client.MatchingLabels{v1.StateCopyLabel: string(migration.UID)}); err != nil {
+		return fmt.Errorf("list the claims that the migration made for the guest's state: %w", err)
+	}
+	for i := range list.Items {
+		claim := &list.Items[i]
+		if claim.DeletionTimestamp != nil || !belongsToGuest(claim) {
+			continue
+		}
+		if has, err := r.hasState(ctx, migration, claim); err != nil {
+			return err
+		} else if has {
+			continue
+		}
+		if err := r.Client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete claim %s: %w", claim.Name, err)
+		}
+	}
+	return nil
+}
+
+// belongsToGuest says whether a VM or a VMI controls a claim. Otherwise somebody has taken the claim away.
+func belongsToGuest(claim *corev1.PersistentVolumeClaim) bool {
+	return owner.Reference(claim, v1.VirtualMachineGroupVersionKind.GroupKind()) != nil || owner.Reference(claim, v1.VirtualMachineInstanceGroupVersionKind.GroupKind()) != nil
+}
+
+// hasState says whether a guest's state is on the claim that a failed migration made: the guest has ended at the target, or the claim that the state left
+// is gone.
+func (r *Reconciler) hasState(ctx context.Context, migration *v1.VirtualMachineInstanceMigration, claim *corev1.PersistentVolumeClaim) (bool, error) {
+	from := &corev1.PersistentVolumeClaim{}
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: claim.Annotations[v1.StateCopyOfAnnotation]}, from)
+	if apierrors.IsNotFound(err) || err == nil && from.DeletionTimestamp != nil {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get claim %s: %w", claim.Annotations[v1.StateCopyOfAnnotation], err)
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	err = r.Live.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: migration.Spec.VMIName}, vmi)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get VMI %s: %w", migration.Spec.VMIName, err)
+	}
+	m := vmi.Status.MigrationState
+	return m != nil && m.MigrationUID == migration.UID && stateclaim.HasMoved(vmi), nil
+}

@@ -1,0 +1,193 @@
+package migration
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+const oldState = "persistent-state-for-a-old"
+
+// withState makes a guest with state on a claim. Without a VM the claim is the VMI's.
+func (c *cluster) withState(mode corev1.PersistentVolumeAccessMode, alone bool) {
+	c.t.Helper()
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "vm"}}
+	c.make(vm, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	vmi := c.vm("a", "node1")
+	of := metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)
+	if !alone {
+		of = metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)
+		vmi.OwnerReferences = []metav1.OwnerReference{*of}
+	}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: oldState, UID: "old", Labels: map[string]string{v1.StateClaimLabel: "a"}, OwnerReferences: []metav1.OwnerReference{*of}}}
+	claim.Spec = corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{mode}, StorageClassName: ptr.To("local"), VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem), VolumeName: "pv",
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("5Gi")}}}
+	c.make(claim)
+	vmi.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: ptr.To(true)}
+	if err := c.client.Update(context.Background(), vmi); err != nil {
+		c.t.Fatal(err)
+	}
+	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: oldState, PersistentVolumeClaimInfo: v1.InfoOfClaim(claim)}}
+	if err := c.client.Status().Update(context.Background(), vmi); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// states are the names of the claims with state.
+func (c *cluster) states() string {
+	c.t.Helper()
+	var list corev1.PersistentVolumeClaimList
+	if err := c.client.List(context.Background(), &list, client.HasLabels{v1.StateClaimLabel}); err != nil {
+		c.t.Fatal(err)
+	}
+	var names []string
+	for _, claim := range list.Items {
+		names = append(names, claim.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// sourceEnds has the source's pod end, which has a claim.
+func (c *cluster) sourceEnds(claim string) {
+	c.t.Helper()
+	pod := &corev1.Pod{}
+	if err := c.client.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: v1.LauncherPodName("a", "a-uid", v1.FirstPod)}, pod); err != nil {
+		c.t.Fatal(err)
+	}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "state", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+	if err := c.client.Update(context.Background(), pod); err != nil {
+		c.t.Fatal(err)
+	}
+	pod.Status.Phase = corev1.PodSucceeded
+	if err := c.client.Status().Update(context.Background(), pod); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestStateMoves: state on a claim that one node can use gets a claim at the target, and the old claim goes when the guest has moved.
+func TestStateMoves(t *testing.T) {
+	for alone, owner := range map[bool]string{false: "VirtualMachine", true: "VirtualMachineInstance"} {
+		c := newCluster(t)
+		c.withState(corev1.ReadWriteOnce, alone)
+		m := c.migration("m", "a")
+		c.comes(m, v1.MigrationRunning)
+		_, vmi := c.steps(m)
+		s := vmi.Status.MigrationState
+		name := s.TargetPersistentStatePVCName
+		if s.SourcePersistentStatePVCName != oldState || !strings.HasPrefix(name, "persistent-state-for-a-") || c.states() != oldState+" "+name && c.states() != name+" "+oldState {
+			t.Fatalf("of a %s: from %s to %s, claims %s", owner, s.SourcePersistentStatePVCName, name, c.states())
+		}
+		made := &corev1.PersistentVolumeClaim{}
+		if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, made); err != nil {
+			t.Fatal(err)
+		}
+		if of := metav1.GetControllerOf(made); of == nil || of.Kind != owner || *made.Spec.StorageClassName != "local" || made.Spec.VolumeName != "" || made.Spec.Resources.Requests.Storage().String() != "10Mi" ||
+			made.Annotations[v1.StateCopyOfAnnotation] != oldState || made.Labels[v1.StateClaimLabel] != "a" {
+			t.Errorf("of a %s: %+v", owner, made)
+		}
+		c.arrives(m)
+		if c.steps(m); !strings.Contains(c.states(), oldState) {
+			t.Errorf("of a %s: the claim goes before the source's pod has ended", owner)
+		}
+		c.sourceEnds(oldState)
+		if now, _ := c.steps(m); now.Status.Phase != v1.MigrationSucceeded || hasFinalizer(now) || c.states() != name || now.Status.MigrationState.TargetPersistentStatePVCName != name {
+			t.Errorf("of a %s: %s, claims %s", owner, now.Status.Phase, c.states())
+		}
+	}
+}
+
+// TestSharedStateStays: a claim that both nodes can use is the target's, too.
+func TestSharedStateStays(t *testing.T) {
+	c := newCluster(t)
+	c.withState(corev1.ReadWriteMany, false)
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationRunning)
+	c.arrives(m)
+	c.steps(m)
+	c.sourceEnds(oldState)
+	pod := &corev1.Pod{}
+	if now, vmi := c.steps(m); hasFinalizer(now) || c.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: v1.LauncherPodName("a", "a-uid", v1.FirstPod)}, pod) != nil || now.Status.Phase != v1.MigrationSucceeded || c.states() != oldState || vmi.Status.MigrationState.TargetPersistentStatePVCName != oldState {
+		t.Errorf("%s, %+v, claims %s", now.Status.Phase, vmi.Status.MigrationState, c.states())
+	}
+}
+
+// TestStateMoveFails: a migration that fails leaves the old claim, and no other. The next migration begins anew.
+func TestStateMoveFails(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		for _, stage := range stages {
+			c := newCluster(t)
+			c.withState(corev1.ReadWriteOnce, alone)
+			m := c.migration("m", "a")
+			c.comes(m, stage.phase)
+			if c.states() == oldState {
+				t.Fatalf("%s: claims %s", stage.phase, c.states())
+			}
+			if err := c.client.Delete(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			if c.steps(m); c.states() != oldState {
+				t.Errorf("%s: claims %s", stage.phase, c.states())
+			}
+			c.comes(c.migration("n", "a"), v1.MigrationRunning)
+		}
+	}
+}
+
+// TestStateOfGuestThatEnded: a guest that has ended at the target keeps its state there. A guest that never ran there has its state at the source.
+func TestStateOfGuestThatEnded(t *testing.T) {
+	for reason, kept := range map[string]bool{"GuestShutdown": true, v1.ReasonPodDeleted: true, "StartFailed": false, "NeverStarted": false} {
+		c := newCluster(t)
+		c.withState(corev1.ReadWriteOnce, false)
+		m := c.migration("m", "a")
+		c.comes(m, v1.MigrationRunning)
+		vmi := &v1.VirtualMachineInstance{}
+		if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "a"}, vmi); err != nil {
+			t.Fatal(err)
+		}
+		vmi.Status.MigrationState.Decision = v1.DecisionTarget
+		vmi.Status.Settle() // as the VMI's controller does
+		vmi.Status.Phase = v1.Failed
+		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason}, metav1.Now())
+		if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		now, _ := c.steps(m)
+		if got := c.states() != oldState; now.Status.Phase != v1.MigrationFailed || hasFinalizer(now) || got != kept || !strings.Contains(c.states(), oldState) {
+			t.Errorf("%s: %s, claims %s", reason, now.Status.Phase, c.states())
+		}
+	}
+}
+
+// TestStateClaimInTheWay: somebody else's claim is not taken, and the reason names it.
+func TestStateClaimInTheWay(t *testing.T) {
+	for want, there := range map[string]func(*cluster){
+		"is in the way; delete it": func(c *cluster) {
+			c.make(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1.StateCopyName("a", "vm", "m"), Labels: map[string]string{v1.StateCopyLabel: "m"}}})
+		},
+		`the claim "` + oldState + `" with the guest's state is gone`: func(c *cluster) {
+			if err := c.client.Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: oldState}}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"to which the claim with the guest's state would belong, is gone": func(c *cluster) {
+			if err := c.client.Delete(t.Context(), &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		c := newCluster(t)
+		c.withState(corev1.ReadWriteOnce, false)
+		there(c)
+		if now, _ := c.steps(c.migration("m", "a")); now.Status.Phase != v1.MigrationFailed || !strings.Contains(now.Status.MigrationState.FailureReason, want) {
+			t.Errorf("%+v, want %q", now.Status.MigrationState, want)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+// Package stateclaim says which claim has a guest's state, and what becomes of the claim when the guest moves.
+//
+// A claim that only one node can use stays where it is. A guest that moves gets a new claim at the target, the copy, and QEMU sends
+// the state with the guest's memory. The copy counts once the claim of which it is a copy is being deleted. So that deletion, a single
+// request, is what hands the state over: before it the next start has the old state, after it the new one, and never both.
+package stateclaim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// Owner is what the claim with a VMI's state belongs to, and goes with: the VM, or the VMI if no VM has made it.
+func Owner(vmi *v1.VirtualMachineInstance) metav1.OwnerReference {
+	if vm := owner.Reference(vmi, v1.VirtualMachineGroupVersionKind.GroupKind()); vm != nil && vm.Name == vmi.Name {
+		return *vm
+	}
+	return *metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)
+}
+
+// IsOwned says whether a claim is one with state, and belongs to what the claims with a VMI's state belong to. Neither the label nor the owner
+// alone will do. Without the owner, whoever may make claims could give a VM another state, and the claim would outlive the VM.
+func IsOwned(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Labels[v1.StateClaimLabel] != "" && belongs(claim, Owner(vmi))
+}
+
+func belongs(claim *corev1.PersistentVolumeClaim, to metav1.OwnerReference) bool {
+	reference := owner.Reference(claim, schema.FromAPIVersionAndKind(to.APIVersion, to.Kind).GroupKind())
+	return reference != nil && reference.UID == to.UID && reference.Name == to.Name
+}
+
+// Find is the claim with a VMI's state among claims, or nil. A copy does not count while the claim of which it is a copy is there to stay.
+// A claim that is being deleted comes last, and the one with the usual name first. Find is pure.
+func Find(vmi *v1.VirtualMachineInstance, claims []corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	var own []*corev1.PersistentVolumeClaim
+	for i := range claims {
+		if IsOwned(vmi, &claims[i]) {
+			own = append(own, &claims[i])
+		}
+	}
+	stays := func(name string) bool {
+		return slices.ContainsFunc(own, func(c *corev1.PersistentVolumeClaim) bool { return c.Name == name && c.DeletionTimestamp == nil })
+	}
+	usual := v1.StateClaimName(vmi.Name, Owner(vmi).UID)
+	var found *corev1.PersistentVolumeClaim
+	for _, c := range own {
+		if of := c.Annotations[v1.StateCopyOfAnnotation]; of != "" && of != c.Name && stays(of) {
+			continue
+		}
+		if found == nil || before(c, found, usual) {
+			found = c
+		}
+	}
+	return found
+}
+
+// before says whether a claim counts for more than another.
+func before(a, b *corev1.PersistentVolumeClaim, usual string) bool {
+	switch aStays, bStays := a.DeletionTimestamp == nil, b.DeletionTimestamp == nil; {
+	case aStays != bStays:
+		return aStays
+	case a.Name == usual, b.Name == usual:
+		return a.Name == usual
+	}
+	return a.Name < b.Name
+}
+
+// Move says from which claim to which a migration takes a VMI's state: to the same one if both nodes can use it. Both names are empty if no claim has
+// the state. Move is pure.
+func Move(vmi *v1.VirtualMachineInstance, migration types.UID) (from, to string) {
+	info := vmi.StateClaimInfo()
+	switch {
+	case info == nil:
+		return "", ""
+	case slices.Contains(info.AccessModes, corev1.ReadWriteMany):
+		return info.ClaimName, info.ClaimName
+	}
+	return info.ClaimName, v1.StateCopyName(vmi.Name, Owner(vmi).UID, migration)
+}
+
+// IsCopied says whether a migration takes the state to another claim. m may be nil.
+func IsCopied(m *v1.VirtualMachineInstanceMigrationState) bool {
+	return m != nil && m.TargetPersistentStatePVCName != "" && m.TargetPersistentStatePVCName != m.SourcePersistentStatePVCName
+}
+
+// Copy is the claim that takes the state of a guest that moves away from another claim. Copy is pure.
+func Copy(vmi *v1.VirtualMachineInstance, from *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	m := vmi.Status.MigrationState
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: m.TargetPersistentStatePVCName, OwnerReferences: []metav1.OwnerReference{Owner(vmi)},
+			Labels:      map[string]string{v1.StateClaimLabel: from.Labels[v1.StateClaimLabel], v1.StateCopyLabel: string(m.MigrationUID)},
+			Annotations: map[string]string{v1.StateCopyOfAnnotation: from.Name}},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: from.Spec.AccessModes, VolumeMode: from.Spec.VolumeMode, StorageClassName: from.Spec.StorageClassName,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceStorage: *resource.NewQuantity(vmi.Spec.StateClaimBytes(), resource.BinarySI)}}},
+	}
+}
+
+// HasMoved says whether the state of a VMI's guest is on the copy of its last migration. It is so once it is decided that the guest runs at the
+// target, unless the target's launcher has said that the guest never ran: QEMU writes the state to the copy when the guest's CPUs may run.
+func HasMoved(vmi *v1.VirtualMachineInstance) bool {
+	m := vmi.Status.MigrationState
+	if !IsCopied(m) || m.Decision != v1.DecisionTarget {
+		return false
+	}
+	if m.TargetState != nil && m.TargetState.DomainReadyTimestamp != nil {
+		return true
+	}
+	c := vmi.Status.Condition(v1.ConditionReady)
+	return !vmi.IsFinal() || c == nil || c.Reason != string(control.ReasonStartFailed) && c.Reason != string(control.ReasonNeverStarted)
+}
+
+// HandOver deletes the claim that the state of a VMI's guest has left, and returns its name, or nothing if there is nothing to delete. The copy must
+// be there: what has the only state is not deleted.
+func HandOver(ctx context.Context, to client.Client, live client.Reader, vmi *v1.VirtualMachineInstance) (deleted string, err error) {
+	if !HasMoved(vmi) {
+		return "", nil
+	}
+	m := vmi.Status.MigrationState
+	copied, err := get(ctx, live, vmi, m.TargetPersistentStatePVCName)
+	if err != nil || copied == nil || copied.DeletionTimestamp != nil || copied.Annotations[v1.StateCopyOfAnnotation] != m.SourcePersistentStatePVCName {
+		return "", err
+	}
+	left, err := get(ctx, live, vmi, m.SourcePersistentStatePVCName)
+	if err != nil || left == nil || left.DeletionTimestamp != nil {
+		return "", err
+	}
+	if err := to.Delete(ctx, left, client.Preconditions{UID: &left.UID}); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("delete claim %s, which the guest's state has left: %w", left.Name, err)
+	}
+	return left.Name, nil
+}
+
+// get returns a claim with state that belongs to the same as the VMI's, or nil.
+func get(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineInstance, name string) (*corev1.PersistentVolumeClaim, error) {
+	claim := &corev1.PersistentVolumeClaim{}
+	err := from.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: name}, claim)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get claim %s: %w", name, err)
+	case !IsOwned(vmi, claim):
+		return nil, nil
+	}
+	return claim, nil
+}

@@ -1,0 +1,144 @@
+package stateclaim
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// moving is a VMI whose state a migration takes from one claim to another.
+func moving(change func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "a-uid",
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "a", UID: "vm", Controller: ptr.To(true)}}}}
+	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourcePersistentStatePVCName: "old", TargetPersistentStatePVCName: "new", Decision: v1.DecisionTarget}
+	if change != nil {
+		change(vmi)
+	}
+	return vmi
+}
+
+func claim(name, copyOf string, leaving bool) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{v1.StateClaimLabel: "a"},
+		OwnerReferences: moving(nil).OwnerReferences}}
+	if copyOf != "" {
+		c.Annotations = map[string]string{v1.StateCopyOfAnnotation: copyOf}
+	}
+	if leaving {
+		c.DeletionTimestamp, c.Finalizers = ptr.To(metav1.Unix(1, 0)), []string{"kubernetes.io/pvc-protection"}
+	}
+	return c
+}
+
+// TestFind: a copy counts once what it is a copy of is gone or going, and not before.
+func TestFind(t *testing.T) {
+	usual := v1.StateClaimName("a", "vm")
+	foreign := claim("old", "", false)
+	foreign.OwnerReferences = nil
+	for name, tt := range map[string]struct {
+		claims []*corev1.PersistentVolumeClaim
+		want   string
+	}{
+		"before the move":           {[]*corev1.PersistentVolumeClaim{claim("new", "old", false), claim("old", "", false)}, "old"},
+		"the old one goes":          {[]*corev1.PersistentVolumeClaim{claim("old", "", true), claim("new", "old", false)}, "new"},
+		"the old one is gone":       {[]*corev1.PersistentVolumeClaim{claim("new", "old", false)}, "new"},
+		"the usual one goes":        {[]*corev1.PersistentVolumeClaim{claim(usual, "", true), claim("new", usual, false)}, "new"},
+		"the second move":           {[]*corev1.PersistentVolumeClaim{claim("third", "new", false), claim("new", "old", false)}, "new"},
+		"after the second move":     {[]*corev1.PersistentVolumeClaim{claim("third", "new", false), claim("new", "old", true)}, "third"},
+		"the old one is no state":   {[]*corev1.PersistentVolumeClaim{foreign, claim("new", "old", false)}, "new"},
+		"a copy of itself":          {[]*corev1.PersistentVolumeClaim{claim("new", "new", false)}, "new"},
+		"the copy of a failed move": {[]*corev1.PersistentVolumeClaim{claim("old", "", false), claim("new", "old", true)}, "old"},
+		"all go":                    {[]*corev1.PersistentVolumeClaim{claim("old", "", true)}, "old"},
+	} {
+		for range 2 { // in either order
+			var list []corev1.PersistentVolumeClaim
+			for _, c := range tt.claims {
+				list = append(list, *c)
+			}
+			if found := Find(moving(nil), list); found == nil || found.Name != tt.want {
+				t.Errorf("%s: %v, want %s", name, found, tt.want)
+			}
+			slices.Reverse(tt.claims)
+		}
+	}
+}
+
+// TestHasMoved: after the decision the state is at the target, unless the guest never ran there.
+func TestHasMoved(t *testing.T) {
+	ended := func(reason string) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.Phase = v1.Failed
+			vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason}, metav1.Now())
+		}
+	}
+	for name, tt := range map[string]struct {
+		change func(*v1.VirtualMachineInstance)
+		want   bool
+	}{
+		"decided":                     {nil, true},
+		"undecided":                   {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = "" }, false},
+		"decided for the source":      {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = v1.DecisionSource }, false},
+		"on the same claim":           {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.TargetPersistentStatePVCName = "old" }, false},
+		"of an earlier controller":    {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.TargetPersistentStatePVCName = "" }, false},
+		"never moved":                 {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState = nil }, false},
+		"ended there":                 {ended("GuestShutdown"), true},
+		"its end is not known":        {ended(v1.ReasonPodDeleted), true},
+		"QEMU did not start there":    {ended("StartFailed"), false},
+		"QEMU was not asked to start": {ended("NeverStarted"), false},
+		"a later start failed": {func(vmi *v1.VirtualMachineInstance) {
+			ended("StartFailed")(vmi)
+			vmi.Status.MigrationState.TargetState = &v1.MigrationTargetState{DomainReadyTimestamp: ptr.To(metav1.Now())}
+		}, true},
+	} {
+		if got := HasMoved(moving(tt.change)); got != tt.want {
+			t.Errorf("%s: %t, want %t", name, got, tt.want)
+		}
+	}
+}
+
+// TestHandOver: the claim that the state has left is deleted, and nothing else.
+func TestHandOver(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	foreign := claim("old", "", false)
+	foreign.OwnerReferences[0].UID = "another"
+	for name, tt := range map[string]struct {
+		vmi    *v1.VirtualMachineInstance
+		claims []client.Object
+		want   string
+	}{
+		"moved":              {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false)}, "old"},
+		"not moved":          {moving(func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = v1.DecisionSource }), []client.Object{claim("old", "", false), claim("new", "old", false)}, ""},
+		"done":               {moving(nil), []client.Object{claim("new", "old", false)}, ""},
+		"being done":         {moving(nil), []client.Object{claim("old", "", true), claim("new", "old", false)}, ""},
+		"the copy is gone":   {moving(nil), []client.Object{claim("old", "", false)}, ""},
+		"the copy goes":      {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", true)}, ""},
+		"no copy of the old": {moving(nil), []client.Object{claim("old", "", false), claim("new", "older", false)}, ""},
+		"somebody else's":    {moving(nil), []client.Object{foreign, claim("new", "old", false)}, ""},
+	} {
+		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(tt.claims...).Build()
+		got, err := HandOver(t.Context(), c, c, tt.vmi)
+		var left corev1.PersistentVolumeClaimList
+		if err := errors.Join(err, c.List(t.Context(), &left)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := len(tt.claims)
+		if tt.want != "" {
+			want--
+		}
+		if got != tt.want || len(left.Items) != want {
+			t.Errorf("%s: deleted %q, want %q; %d claims are left, want %d", name, got, tt.want, len(left.Items), want)
+		}
+	}
+}

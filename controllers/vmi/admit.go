@@ -1,0 +1,82 @@
+package vmi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
+)
+
+// admit ends an invalid VMI. Of a valid VMI it persists presets, defaults and the finalizer in a
+// single write, before any other step. admitted says that there was nothing to persist any
+// more.
+func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) (admitted bool, err error) {
+	cluster, err := r.cluster(ctx)
+	if err != nil {
+		return false, err
+	}
+	defaulted := vmi.DeepCopy()
+	var overridden []string
+	if vmi.Status.Phase == "" {
+		// virt-api, or the controller that made the VMI, has applied the presets and added the
+		// finalizer, unless the API server has not asked virt-api.
+		if !controllerutil.ContainsFinalizer(vmi, v1.VMIFinalizer) {
+			if overridden, err = r.Presets.Apply(ctx, defaulted); kit.PresetsUnread(err) {
+				r.unsynchronized(vmi, v1.ReasonPresetFailed, err.Error())
+				return false, err
+			} else if errors.Is(err, kit.ErrPresets) {
+				r.refuse(vmi, v1.ReasonPresetFailed, err.Error())
+				return true, nil
+			} else if err != nil {
+				return false, err
+			}
+		}
+		v1.ApplyClusterDefaults(defaulted, cluster)
+	}
+	v1.Default(defaulted)
+	errs := v1.Validate(defaulted)
+	if vmi.Status.Phase == "" {
+		errs = append(errs, v1.ValidateForCluster(defaulted, cluster)...)
+	}
+	if len(errs) > 0 {
+		r.refuse(vmi, v1.ReasonInvalidSpec, errs.ToAggregate().Error())
+		return true, nil
+	}
+	// Once the VMI has a phase, its spec cannot change any more.
+	if vmi.Status.Phase != "" {
+		return true, nil
+	}
+	controllerutil.AddFinalizer(defaulted, v1.VMIFinalizer)
+	if equality.Semantic.DeepEqual(defaulted.Spec, vmi.Spec) && slices.Equal(defaulted.Finalizers, vmi.Finalizers) {
+		return true, nil
+	}
+	err = kit.SortedRefusal(r.persist(ctx, vmi, defaulted))
+	switch {
+	case err == nil:
+		kit.AnnounceOverridden(r.Events, vmi, nil, overridden)
+		return false, nil // its event brings us back
+	case apierrors.IsConflict(err):
+		return false, err
+	}
+	r.unsynchronized(vmi, v1.ReasonFailedUpdate, err.Error())
+	return false, fmt.Errorf("persist defaults: %w", err)
+}
+
+// refuse ends a VMI that must not start.
+func (r *Reconciler) refuse(vmi *v1.VirtualMachineInstance, reason, message string) {
+	r.unsynchronized(vmi, reason, message)
+	finish(&vmi.Status, end{v1.Failed, reason, message}, r.now())
+}
+
+func (r *Reconciler) unsynchronized(vmi *v1.VirtualMachineInstance, reason, message string) {
+	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
+		Reason: reason, Message: message}, r.now())
+}
