@@ -39,6 +39,8 @@ type Reconciler struct {
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 	// TargetPod renders the target pod of a migration.
 	TargetPod func(context.Context, *v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigration) (*corev1.Pod, error)
+	// RuledOut says which labels of CPUs keep a target pod off the nodes; empty if none does.
+	RuledOut func(context.Context, *corev1.Pod) (string, error)
 	// Policies are the cluster's MigrationPolicies.
 	Policies *Policies
 
@@ -166,7 +168,9 @@ type work struct {
 	// drained: the guest's node has the taint by which guests leave it. It is looked at only for a migration by which the guest leaves its node, and for one that
 	// keeps the guest there.
 	drained bool
-	now     time.Time
+	// ruledOut says which labels of CPUs keep a target pod off the nodes that no node has taken.
+	ruledOut string
+	now      time.Time
 }
 
 // mine says whether the VMI's last migration is this one.
@@ -238,6 +242,9 @@ func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance, na
 func (r *Reconciler) step(ctx context.Context, w *work) (time.Duration, error) {
 	if !w.mine() {
 		return r.wait(ctx, w)
+	}
+	if err := r.explainTarget(ctx, w); err != nil {
+		return 0, err
 	}
 	r.noteCancel(w)
 	r.notePostCopy(w)

@@ -42,10 +42,7 @@ const (
 // giveUp is why a migration without a decision is to end; empty if it is to go on. It is pure.
 func giveUp(w *work) string {
 	m, s := w.migration, w.state()
-	passed := func(since metav1.Time, limit time.Duration) bool {
-		return !since.IsZero() && w.now.Sub(since.Time) > limit
-	}
-	begun := m.Status.Entered(v1.MigrationScheduling)
+	passed, begun := w.passed, m.Status.Entered(v1.MigrationScheduling)
 	switch {
 	case w.vmi.IsFinal():
 		return "the guest has ended"
@@ -76,8 +73,8 @@ func giveUp(w *work) string {
 		return "the target pod is being deleted"
 	case s.TargetState != nil && s.TargetState.Failure != "":
 		return s.TargetState.Failure
-	case w.target.Spec.NodeName == "" && passed(begun, unscheduledTimeout):
-		return fmt.Sprintf("no node took the target pod within %s%s", unscheduledTimeout, after(": ", unscheduled(w.target)))
+	case w.unscheduled():
+		return fmt.Sprintf("no node took the target pod within %s%s%s", unscheduledTimeout, after(": ", unscheduled(w.target)), after("; ", w.ruledOut))
 	case s.StartTimestamp == nil && passed(begun, prepareTimeout):
 		return fmt.Sprintf("the target was not ready within %s", prepareTimeout)
 	case s.PostCopy() && passed(*s.SourceState.PostCopyTimestamp, undecidedTimeout):
@@ -86,6 +83,24 @@ func giveUp(w *work) string {
 		return fmt.Sprintf("the migration did not end within %s", copyTimeout)
 	}
 	return ""
+}
+
+// passed says whether a time is longer ago than a limit.
+func (w *work) passed(since metav1.Time, limit time.Duration) bool {
+	return !since.IsZero() && w.now.Sub(since.Time) > limit
+}
+
+// unscheduled says whether no node has taken the target pod in time.
+func (w *work) unscheduled() bool {
+	return w.target != nil && w.target.Spec.NodeName == "" && w.passed(w.migration.Status.Entered(v1.MigrationScheduling), unscheduledTimeout)
+}
+
+// explainTarget finds out which labels of CPUs keep the target pod off the nodes, if no node has taken it in time. The scheduler names no label.
+func (r *Reconciler) explainTarget(ctx context.Context, w *work) (err error) {
+	if r.RuledOut != nil && w.unscheduled() {
+		w.ruledOut, err = r.RuledOut(ctx, w.target)
+	}
+	return err
 }
 
 // leftBehind says whether a source's pod has ended after its launcher had sent all of the guest.

@@ -199,8 +199,18 @@ func (r *Reconciler) labelCPUs(ctx context.Context, node *metav1.PartialObjectMe
 		}
 		maps.Copy(want, tscLabels(want, node.Name, r.tscs))
 	}
+	var gone []string
 	for key := range node.Labels {
 		if _, wanted := want[key]; v1.IsCPULabel(key) && !wanted {
+			gone = append(gone, key)
+		}
+	}
+	needed, err := r.needed(ctx, node.Name, gone)
+	if err != nil {
+		return false, err
+	}
+	for _, key := range gone {
+		if !needed[key] {
 			delete(node.Labels, key)
 			differs = true
 		}

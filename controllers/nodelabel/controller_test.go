@@ -40,7 +40,7 @@ func newNodes(t *testing.T, objects ...client.Object) *nodes {
 		t.Fatal(err)
 	}
 	n := &nodes{t: t, clock: clocktesting.NewFakePassiveClock(at(1000))}
-	n.c = fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build()
+	n.c = fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 	counting := interceptor.NewClient(n.c, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			n.writes++

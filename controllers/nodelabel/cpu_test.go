@@ -235,3 +235,32 @@ func TestGuestsFrequency(t *testing.T) {
 		t.Errorf("the guest is gone: %v", got)
 	}
 }
+
+// TestNeededLabel: a label stays while a launcher pod on the node selects it, and goes when the pod has ended.
+func TestNeededLabel(t *testing.T) {
+	model, feature, other := v1.CPUModelLabel+"Haswell", v1.CPUFeatureLabel+"aes", v1.CPUFeatureLabel+"avx2"
+	pod := func(name, node string, change func(*corev1.Pod)) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{v1.AppLabel: "virt-launcher"}}, Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+		change(p)
+		return p
+	}
+	requires := func(key string, operator corev1.NodeSelectorOperator) *corev1.Affinity {
+		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: operator}}}}}}}
+	}
+	n := newNodes(t,
+		pod("selects", "node-1", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{model: "true"} }),
+		pod("requires", "node-1", func(p *corev1.Pod) { p.Spec.Affinity = requires(feature, corev1.NodeSelectorOpExists) }),
+		pod("forbids", "node-1", func(p *corev1.Pod) { p.Spec.Affinity = requires(other, corev1.NodeSelectorOpDoesNotExist) }),
+		pod("elsewhere", "node-2", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{other: "true"} }),
+		pod("ended", "node-1", func(p *corev1.Pod) {
+			p.Spec.NodeSelector, p.Status.Phase = map[string]string{other: "true"}, corev1.PodSucceeded
+		}))
+	got, err := n.needed(t.Context(), "node-1", []string{model, feature, other})
+	if want := map[string]bool{model: true, feature: true, other: false}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("needed are %v (%v), want %v", got, err, want)
+	}
+	if got, err := n.needed(t.Context(), "node-1", nil); err != nil || len(got) != 0 {
+		t.Errorf("of no label %v (%v) are needed", got, err)
+	}
+}

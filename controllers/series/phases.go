@@ -8,11 +8,14 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// Phases are histograms of how long VMIs took from phase to phase. The times are
+// Phases are histograms of how long VMIs took from phase to phase, and a counter of those whose guests' kernels panicked. The times are
 // those in the status, which are in whole seconds.
-type Phases struct{ between, sinceCreation, sinceDeletion *prometheus.HistogramVec }
+type Phases struct {
+	between, sinceCreation, sinceDeletion *prometheus.HistogramVec
+	panics                                *panics
+}
 
-// NewPhases makes and registers the histograms.
+// NewPhases makes and registers the histograms and the counter.
 func NewPhases(with prometheus.Registerer) *Phases {
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help,
@@ -20,7 +23,9 @@ func NewPhases(with prometheus.Registerer) *Phases {
 		with.MustRegister(h)
 		return h
 	}
-	return &Phases{
+	panics := newPanics()
+	with.MustRegister(panics.counter)
+	return &Phases{panics: panics,
 		between:       histogram("kubevirt_vmi_phase_transition_time_seconds", "From one phase of a VirtualMachineInstance to the next.", "phase", "last_phase"),
 		sinceCreation: histogram("kubevirt_vmi_phase_transition_time_from_creation_seconds", "From the creation of a VirtualMachineInstance to a phase.", "phase"),
 		sinceDeletion: histogram("kubevirt_vmi_phase_transition_time_from_deletion_seconds", "From when the deletion of a VirtualMachineInstance was asked for to its final phase.", "phase"),
@@ -33,6 +38,9 @@ func (p *Phases) Observe(before, after *v1.VirtualMachineInstance) {
 	entered, ok := enteredAt(after, phase)
 	if phase == last || !ok {
 		return
+	}
+	if hasPanicked(after) {
+		p.panics.note(after)
 	}
 	created := after.CreationTimestamp.Time
 	p.sinceCreation.WithLabelValues(string(phase)).Observe(between(created, entered))

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // announce makes events of what is new in the status.
@@ -21,6 +22,9 @@ func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
 		return
 	}
 	ready := vmi.Status.Condition(v1.ConditionReady)
+	if ready.Reason == string(control.ReasonGuestPanic) {
+		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, ready.Reason, "Watch", "%s", ready.Message)
+	}
 	switch {
 	case vmi.Status.Reason == v1.ReasonInvalidSpec, vmi.Status.Reason == v1.ReasonPresetFailed: // announced above
 	case vmi.Status.Phase == v1.Succeeded:

@@ -332,6 +332,49 @@ func (r *Reconciler) explainScheduling(ctx context.Context, vmi *v1.VirtualMachi
 // maxUnmet bounds the message.
 const maxUnmet = 8
 
+// RuledOut says which labels of CPUs keep a migration's target pod off the nodes; empty if none does. It reads the pod past the cache, which has no selectors.
+func (r *Reconciler) RuledOut(ctx context.Context, target *corev1.Pod) (string, error) {
+	pod := &corev1.Pod{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(target), pod); err != nil {
+		return "", fmt.Errorf("get the target pod: %w", err)
+	}
+	nodes, err := r.nodeLabels(ctx)
+	if err != nil {
+		return "", err
+	}
+	selector := map[string]string{}
+	for key, value := range pod.Spec.NodeSelector {
+		if v1.IsCPULabel(key) {
+			selector[key] = value
+		}
+	}
+	forbidden, left := affinityOf(pod)
+	for _, name := range left {
+		delete(nodes, name)
+	}
+	return unmet(selector, forbidden, nodes), nil
+}
+
+// affinityOf reads of a pod's affinity which labels of CPUs its nodes must not have, and which nodes the guest is to leave.
+func affinityOf(pod *corev1.Pod) (forbidden, left []string) {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil || pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil, nil
+	}
+	for _, term := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, e := range term.MatchExpressions {
+			if e.Operator == corev1.NodeSelectorOpDoesNotExist && v1.IsCPULabel(e.Key) && !slices.Contains(forbidden, e.Key) {
+				forbidden = append(forbidden, e.Key)
+			}
+		}
+		for _, e := range term.MatchFields {
+			if e.Key == metav1.ObjectNameField && e.Operator == corev1.NodeSelectorOpNotIn {
+				left = append(left, e.Values...)
+			}
+		}
+	}
+	return forbidden, left
+}
+
 // unmet says why no node has all labels of a selector and none of those that are forbidden; empty if a node is so.
 func unmet(selector map[string]string, forbidden []string, nodes map[string]map[string]string) string {
 	nearest, fewest := "", []string(nil)

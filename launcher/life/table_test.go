@@ -220,6 +220,7 @@ func states() []named[[]Event] {
 		{"quitting, off", then(quitting, off)},
 		{"quitting, monitor lost", then(quitting, MonitorLost{errLost})},
 		{"quitting, not asked to", then(running, off, Stopped{})},
+		{"quitting, panicked while a reboot was awaited", then(running, softly, Panic{Kept: true})},
 		{"quitting, not again", then(restarting, RestartFailed{errWhy})},
 		{"quitting, restarting", then(restarting, sigterm, Expired{GraceTimer})},
 		{"killing, overdue", then(quitting, Expired{KillTimer})},

@@ -152,15 +152,22 @@ func moveTPM(t *testing.T, m vm) {
 	}
 }
 
-// TestMigrationTPMPersistent: a guest whose TPM is on a claim of both nodes moves, and the VM's next start finds the TPM there.
+// TestMigrationTPMPersistent: a guest whose TPM is on a claim moves, and the VM's next start finds the TPM.
 func TestMigrationTPMPersistent(t *testing.T) {
 	newSecondNode(t)
+	for _, class := range stateStorage {
+		t.Run(class, func(t *testing.T) { migrateTPM(t, class) })
+	}
+}
+
+func migrateTPM(t *testing.T, class string) {
 	ns := namespace(t)
-	sharedState(t)
-	configure(t, `{"vmStateStorageClass":"e2e-shared"}`, `{"vmStateStorageClass":null}`)
+	storeState(t, ns, class)
 	m := createVM(t, ns, "tpm", v1.RunStrategyAlways, uefi(v1.EFI{SecureBoot: new(bool)}), withTPM(v1.TPMDevice{Persistent: ptr.To(true)}))
 	first := m.runs("")
+	claim := m.stateClaim()
 	moveTPM(t, m)
+	m.stateMoved(claim, class)
 	if got := m.runner()(launchertest.WriteNV([8]byte([]byte("atTarget")))); !strings.Contains(got, "8002") {
 		t.Errorf("the TPM refuses to write: %q", got)
 	}

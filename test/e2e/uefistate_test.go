@@ -58,7 +58,7 @@ func TestUEFIPersistent(t *testing.T) {
 	if owner := claim.OwnerReferences; len(owner) != 1 || owner[0].Kind != "VirtualMachine" || owner[0].UID != m.machine().UID || claim.Spec.Resources.Requests.Storage().String() != "10Mi" {
 		t.Errorf("the claim is %+v", claim)
 	}
-	m.awaitCondition(v1.ConditionLiveMigratable, "DisksNotLiveMigratable", claim.Name, "ReadWriteMany")
+	m.awaitCondition(v1.ConditionLiveMigratable, v1.ReasonMigratable)
 
 	m.asks(stopIt(first), startIt)
 	second := m.runs(first)
@@ -148,12 +148,65 @@ spec:
 `, name, path))
 }
 
-// TestMigrationUEFIPersistent: a guest whose variables are on a claim of both nodes moves, and goes on to keep its variables there.
+// stateStorage are the two kinds of storage for guests' state: both nodes can use a claim, or one node can.
+var stateStorage = []string{"e2e-shared", "e2e-dynamic"}
+
+// storeState has claims with guests' state be of a class.
+func storeState(t *testing.T, ns, class string) {
+	t.Helper()
+	if class == "e2e-shared" {
+		sharedState(t)
+	} else {
+		provision(t, ns)
+	}
+	configure(t, fmt.Sprintf(`{"vmStateStorageClass":%q}`, class), `{"vmStateStorageClass":null}`)
+}
+
+// stateClaim waits until the VM has a single claim with state, which is there to stay, and returns the claim.
+func (m vm) stateClaim() (claim corev1.PersistentVolumeClaim) {
+	m.t.Helper()
+	if err := poll(2*time.Minute, func() error {
+		claims, err := m.stateClaims()
+		if err != nil || len(claims) != 1 || claims[0].DeletionTimestamp != nil {
+			return fmt.Errorf("the claims with state are %+v (%v)", claims, err)
+		}
+		claim = claims[0]
+		return nil
+	}); err != nil {
+		m.t.Fatal(err)
+	}
+	return claim
+}
+
+// stateMoved checks that a guest that has moved has its state on the same claim if both nodes can use it, and else on another one, of the guest's node.
+func (m vm) stateMoved(before corev1.PersistentVolumeClaim, class string) {
+	m.t.Helper()
+	now, guest := m.stateClaim(), m.get()
+	if s := guest.Status.MigrationState; s.SourcePersistentStatePVCName != before.Name || s.TargetPersistentStatePVCName != now.Name {
+		m.t.Errorf("the status says that the state went from %q to %q; the claims were %s and %s", s.SourcePersistentStatePVCName, s.TargetPersistentStatePVCName, before.Name, now.Name)
+	}
+	if class == "e2e-shared" {
+		if now.UID != before.UID {
+			m.t.Errorf("the state is on claim %s, and was on %s, which both nodes can use", now.Name, before.Name)
+		}
+		return
+	}
+	if on := now.Annotations[selectedNode]; now.UID == before.UID || on != guest.Status.NodeName {
+		m.t.Errorf("the state is on claim %s of node %s; the guest came from claim %s, and is on node %s", now.Name, on, before.Name, guest.Status.NodeName)
+	}
+}
+
+// TestMigrationUEFIPersistent: a guest whose variables are on a claim moves, and goes on to keep its variables on a claim.
 func TestMigrationUEFIPersistent(t *testing.T) {
 	newSecondNode(t)
+	for _, class := range stateStorage {
+		t.Run(class, func(t *testing.T) { migrateVariables(t, class) })
+	}
+}
+
+func migrateVariables(t *testing.T, class string) {
 	ns := namespace(t)
-	sharedState(t)
-	configure(t, `{"vmStateStorageClass":"e2e-shared"}`, `{"vmStateStorageClass":null}`)
+	storeState(t, ns, class)
 	m := createVM(t, ns, "uefi", v1.RunStrategyAlways, uefi(v1.EFI{SecureBoot: ptr.To(false), Persistent: ptr.To(true)}))
 	first := m.runs("")
 	m.log().expect(4*time.Minute, "tiny: up")
@@ -161,11 +214,12 @@ func TestMigrationUEFIPersistent(t *testing.T) {
 	run(mounts)
 	run(keep("Source", "made before the migration"))
 	m.canMove()
-	source := m.get().Status.NodeName
+	source, claim := m.get().Status.NodeName, m.stateClaim()
 	m.migrate("move", nil).ends(v1.MigrationSucceeded)
 	if target := m.get().Status.NodeName; target == source {
 		t.Fatalf("the guest is on %s still", target)
 	}
+	m.stateMoved(claim, class)
 	run = m.runner()
 	run(keep("Target", "made after the migration"))
 	m.asks(stopIt(first), startIt)
