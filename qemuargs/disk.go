@@ -43,7 +43,7 @@ type Disk struct {
 	OnError      OnError     `json:"onError,omitempty"`
 	Shared       bool        `json:"shared,omitempty"` // other QEMUs may write too
 	Blocks       *BlockSizes `json:"blocks,omitempty"`
-	NoDiscard    bool        `json:"noDiscard,omitempty"` // a virtio-blk device offers no discard
+	NoDiscard    bool        `json:"noDiscard,omitempty"` // the guest can discard nothing
 	// IOThread serves the disk, or IOThreadPool its queues; a disk without either is served by QEMU's main loop.
 	IOThread     string   `json:"ioThread,omitempty"`
 	IOThreadPool []string `json:"ioThreadPool,omitempty"`
@@ -114,7 +114,7 @@ type imageFile struct {
 	NodeName string     `json:"node-name" from:"../name,../overlay"`
 	Filename string     `json:"filename" from:"path,volume"`
 	ReadOnly bool       `json:"read-only" from:"../readOnly,../overlay"`
-	Discard  string     `json:"discard,omitempty" from:"../readOnly,../overlay,../blocks.discardGranularity"`
+	Discard  string     `json:"discard,omitempty" from:"../readOnly,../overlay,../noDiscard"`
 	Cache    blockCache `json:"cache" from:"direct"`
 	AIO      AIO        `json:"aio,omitempty" from:"../aio"`
 	// Locking is QEMU's image locking, by open file description locks.
@@ -125,7 +125,7 @@ type imageNode struct {
 	Driver   ImageFormat `json:"driver" from:"format"`
 	NodeName string      `json:"node-name" from:"../name,../overlay"`
 	ReadOnly bool        `json:"read-only" from:"../readOnly,../overlay"`
-	Discard  string      `json:"discard,omitempty" from:"../readOnly,../overlay,../blocks.discardGranularity"`
+	Discard  string      `json:"discard,omitempty" from:"../readOnly,../overlay,../noDiscard"`
 	Cache    blockCache  `json:"cache" from:"direct"`
 	File     string      `json:"file" from:"../name,../overlay"`
 	// Backing is JSON null (no backing file, whatever the image's header says), or left out
@@ -138,7 +138,7 @@ type overlayFile struct {
 	NodeName string     `json:"node-name" from:"../name"`
 	Filename string     `json:"filename" from:"path"`
 	ReadOnly bool       `json:"read-only" rule:"the overlay takes all writes"`
-	Discard  string     `json:"discard" from:"../blocks.discardGranularity" rule:"what the guest discards takes no room"`
+	Discard  string     `json:"discard" from:"../noDiscard" rule:"what the guest discards takes no room"`
 	Cache    blockCache `json:"cache" from:"direct"`
 	AIO      AIO        `json:"aio,omitempty" from:"../aio"`
 }
@@ -147,7 +147,7 @@ type overlayNode struct {
 	Driver   ImageFormat `json:"driver" rule:"only qcow2 has a backing file"`
 	NodeName string      `json:"node-name" from:"../name"`
 	ReadOnly bool        `json:"read-only" rule:"the overlay takes all writes"`
-	Discard  string      `json:"discard" rule:"what the guest discards takes no room"`
+	Discard  string      `json:"discard" from:"../noDiscard" rule:"what the guest discards takes no room"`
 	Cache    blockCache  `json:"cache" from:"direct"`
 	File     string      `json:"file" from:"../name"`
 	Backing  string      `json:"backing" from:"../name"`
@@ -252,7 +252,7 @@ func (i Image) nodes(d Disk, role string, readOnly bool) []any {
 // discards is what QEMU's block nodes do with what the guest discards. A disk of which nothing can be discarded ignores it: a guest can ask
 // for zeroes that may be unmapped (virtio's WRITE_ZEROES, SCSI's WRITE SAME), whatever the device offers.
 func (d Disk) discards() string {
-	if b := d.Blocks; b != nil && b.DiscardGranularity != nil && *b.DiscardGranularity == 0 {
+	if d.NoDiscard {
 		return "ignore"
 	}
 	return "unmap"
@@ -288,7 +288,7 @@ type diskProps struct {
 	Logical   uint32        `json:"logical_block_size,omitempty" from:"blocks.logical"`
 	Physical  uint32        `json:"physical_block_size,omitempty" from:"blocks.physical"`
 	Discard   *uint32       `json:"discard_granularity,omitempty" from:"blocks.discardGranularity"`
-	NoDiscard *bool         `json:"discard,omitempty" from:"noDiscard"`
+	NoDiscard *bool         `json:"discard,omitempty" from:"noDiscard,pci"`
 	ShareRW   bool          `json:"share-rw,omitempty" from:"shared"`
 	IOThread  string        `json:"iothread,omitempty" from:"ioThread"`
 	IOThreads []queueThread `json:"iothread-vq-mapping,omitempty" from:"ioThreadPool"`
@@ -308,7 +308,7 @@ func (d Disk) Device() any {
 	if b := d.Blocks; b != nil {
 		p.Logical, p.Physical, p.Discard = b.Logical, b.Physical, b.DiscardGranularity
 	}
-	if d.NoDiscard {
+	if d.NoDiscard && d.IsVirtio() { // of other devices the granularity says it
 		p.NoDiscard = new(bool)
 	}
 	if d.Bus == USBBus {
