@@ -43,7 +43,7 @@ type Disk struct {
 	OnError      OnError     `json:"onError,omitempty"`
 	Shared       bool        `json:"shared,omitempty"` // other QEMUs may write too
 	Blocks       *BlockSizes `json:"blocks,omitempty"`
-	NoDiscard    bool        `json:"noDiscard,omitempty"` // the guest can discard nothing
+	NoDiscard    bool        `json:"noDiscard,omitempty"` // the guest of a virtio-blk device can discard nothing
 	// IOThread serves the disk, or IOThreadPool its queues; a disk without either is served by QEMU's main loop.
 	IOThread     string   `json:"ioThread,omitempty"`
 	IOThreadPool []string `json:"ioThreadPool,omitempty"`
@@ -250,7 +250,7 @@ func (i Image) nodes(d Disk, role string, readOnly bool) []any {
 }
 
 // discards is what QEMU's block nodes do with what the guest discards. A disk of which nothing can be discarded ignores it: a guest can ask
-// for zeroes that may be unmapped (virtio's WRITE_ZEROES, SCSI's WRITE SAME), whatever the device offers.
+// for zeroes that may be unmapped (virtio's WRITE_ZEROES) although the device offers no discard.
 func (d Disk) discards() string {
 	if d.NoDiscard {
 		return "ignore"
@@ -288,7 +288,7 @@ type diskProps struct {
 	Logical   uint32        `json:"logical_block_size,omitempty" from:"blocks.logical"`
 	Physical  uint32        `json:"physical_block_size,omitempty" from:"blocks.physical"`
 	Discard   *uint32       `json:"discard_granularity,omitempty" from:"blocks.discardGranularity"`
-	NoDiscard *bool         `json:"discard,omitempty" from:"noDiscard,pci"`
+	NoDiscard *bool         `json:"discard,omitempty" from:"noDiscard"`
 	ShareRW   bool          `json:"share-rw,omitempty" from:"shared"`
 	IOThread  string        `json:"iothread,omitempty" from:"ioThread"`
 	IOThreads []queueThread `json:"iothread-vq-mapping,omitempty" from:"ioThreadPool"`
@@ -308,7 +308,7 @@ func (d Disk) Device() any {
 	if b := d.Blocks; b != nil {
 		p.Logical, p.Physical, p.Discard = b.Logical, b.Physical, b.DiscardGranularity
 	}
-	if d.NoDiscard && d.IsVirtio() { // of other devices the granularity says it
+	if d.NoDiscard {
 		p.NoDiscard = new(bool)
 	}
 	if d.Bus == USBBus {

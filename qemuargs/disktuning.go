@@ -44,7 +44,7 @@ func (e OnError) policies() (write, read string) {
 type BlockSizes struct {
 	Logical  uint32 `json:"logical"`
 	Physical uint32 `json:"physical"`
-	// DiscardGranularity is QEMU's own where it is not set; 0 goes with Disk.NoDiscard.
+	// DiscardGranularity is QEMU's own where it is not set; 0 means that the guest can discard nothing, but on bus virtio (Disk.NoDiscard).
 	DiscardGranularity *uint32 `json:"discardGranularity,omitempty"`
 }
 

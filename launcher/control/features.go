@@ -45,7 +45,7 @@ const (
 	FeatureLinkState   = "link-state"      // set-link, and a card whose link is down from the start
 	FeatureNUMA        = "numa"            // the guest has NUMA nodes
 	FeatureHugePages   = "huge-pages"      // the guest's memory is huge pages of the node
-	FeatureExtras      = "extra-devices"   // panic devices, sound cards, numbers of cards for ACPI, reboots that end the guest, disks of which nothing can be discarded
+	FeatureExtras      = "extra-devices"   // panic devices, sound cards, numbers of cards for ACPI, reboots that end the guest, virtio disks of which nothing can be discarded
 	FeatureACPITables  = "acpi-tables"     // ACPI tables of Secrets
 	FeatureFileSystems = "virtiofs"        // file systems that programs in containers of their own serve
 	FeatureARM64       = "arm64"           // a guest of arm64, by QEMU's board virt

@@ -144,8 +144,8 @@ func blockSizes(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, p
 	case d.BlockSize != nil && d.BlockSize.Custom != nil:
 		c := d.BlockSize.Custom
 		disk.Blocks = &qemuargs.BlockSizes{Logical: c.Logical, Physical: c.Physical, DiscardGranularity: c.DiscardGranularity}
-		disk.NoDiscard = c.DiscardGranularity != nil && *c.DiscardGranularity == 0
-		by.add("noDiscard", ".blockSize.custom.discardGranularity", "with the granularity 0 the guest can discard nothing")
+		disk.NoDiscard = d.Disk != nil && d.Disk.Bus == v1.DiskBusVirtio && c.DiscardGranularity != nil && *c.DiscardGranularity == 0
+		by.add("noDiscard", ".blockSize.custom.discardGranularity .disk.bus", "virtio-blk offers to discard, whatever the granularity is")
 		says(".blockSize.custom", "")
 	}
 	return nil
