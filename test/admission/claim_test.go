@@ -14,7 +14,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// claimsOfMigrations: virt-controller makes empty claims for the disks of VMs that migrate and for guests' state, and deletes what VMs control.
+// claimsOfMigrations: virt-controller makes empty claims for the disks of VMs that migrate and for guests' state, and deletes what VMs control and the state of VMIs.
 func (s *testServer) claimsOfMigrations(t *testing.T) {
 	const (
 		of     = "ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: vm, uid: x, controller: true}]"
@@ -85,10 +85,13 @@ func (s *testServer) claimsOfMigrations(t *testing.T) {
 			t.Errorf("state, %s: %v, want %q", what, err, c.want)
 		}
 	}
+	const ofVMI = "ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, name: vm, uid: x, controller: true}]"
 	for name, c := range map[string]struct {
 		meta string
 		may  bool
-	}{"a-copy": {copied, true}, "a-vms": {of, true}, "a-tenants": {"labels: {kubeqemu.io/copied-by-migration: m}", false}} {
+	}{"a-copy": {copied, true}, "a-vms": {of, true}, "a-tenants": {"labels: {kubeqemu.io/copied-by-migration: m}", false},
+		"persistent-state-for-vm-x": {ofVMI + ", labels: {persistent-state-for: vm}", true}, "persistent-state-for-vm-y": {ofVMI, false}, "a-vmis": {ofVMI + ", labels: {persistent-state-for: vm}", false},
+		"persistent-state-for-vm-z": {"labels: {persistent-state-for: vm}", false}} {
 		made := claim(name, c.meta, form)
 		if err := s.admin.Create(t.Context(), made); err != nil {
 			t.Fatal(err)
