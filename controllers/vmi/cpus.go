@@ -188,6 +188,9 @@ func (r *Reconciler) unlabelled(ctx context.Context) (bool, error) {
 		if n.Labels[v1.SchedulableLabel] != yes || n.Annotations[v1.SkipNodeAnnotation] == yes {
 			return false
 		}
+		if n.Labels[corev1.LabelArchStable] == v1.ARM64 {
+			return false // which tells nothing of its CPU, and takes no guest that asks for any
+		}
 		for key := range n.Labels {
 			if v1.IsCPULabel(key) {
 				return false

@@ -291,14 +291,15 @@ func TestChooseTSC(t *testing.T) {
 // TestUnlabelled: while a node that takes guests tells nothing of its CPUs, labels choose no node but by the frequency of the TSC.
 func TestUnlabelled(t *testing.T) {
 	const model = v1.CPUModelLabel + "Haswell"
-	silent, away, skipped := nodeWith("silent"), nodeWith("away"), nodeWith("skipped")
+	silent, away, skipped, arm := nodeWith("silent"), nodeWith("away"), nodeWith("skipped"), nodeWith("arm")
+	arm.Labels[corev1.LabelArchStable] = v1.ARM64
 	away.Labels[v1.SchedulableLabel] = "false"
 	skipped.Annotations = map[string]string{v1.SkipNodeAnnotation: "true"}
 	for name, test := range map[string]struct {
 		nodes []client.Object
 		want  map[string]string
 	}{
-		"all tell":       {[]client.Object{nodeWith("tells", model), away, skipped}, map[string]string{model: "true", v1.HyperVLabel + "reenlightenment": "true", v1.GuestTSCLabel + "2000000000": "true"}},
+		"all tell":       {[]client.Object{nodeWith("tells", model), away, skipped, arm}, map[string]string{model: "true", v1.HyperVLabel + "reenlightenment": "true", v1.GuestTSCLabel + "2000000000": "true"}},
 		"one does not":   {[]client.Object{nodeWith("tells", model), silent}, map[string]string{v1.GuestTSCLabel + "2000000000": "true"}},
 		"there are none": {nil, map[string]string{model: "true", v1.HyperVLabel + "reenlightenment": "true", v1.GuestTSCLabel + "2000000000": "true"}},
 	} {

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,20 +57,6 @@ func TestMain(m *testing.M) {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	os.Exit(m.Run())
-}
-
-func TestLayout(t *testing.T) {
-	for name, sizes := range map[string][2]uintptr{
-		"kvm_userspace_memory_region": {unsafe.Sizeof(memoryRegion{}), 32},
-		"kvm_regs":                    {unsafe.Sizeof(registers{}), 144},
-		"kvm_segment":                 {unsafe.Sizeof(segment{}), 24},
-		"kvm_sregs":                   {unsafe.Sizeof(specialRegisters{}), 312},
-		"kvm_cpuid2":                  {unsafe.Offsetof(supportedCPUID{}.entry), 8},
-	} {
-		if sizes[0] != sizes[1] {
-			t.Errorf("struct %s has %d bytes, want %d", name, sizes[0], sizes[1])
-		}
-	}
 }
 
 // TestThisMachine really checks. Whatever comes out, it comes out in time, with

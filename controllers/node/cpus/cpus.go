@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/cpuprobe"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
@@ -64,8 +66,14 @@ func Ask(root string) func(context.Context, qemuargs.Accelerator) (hostcpu.CPU, 
 	}
 }
 
+// asks says whether this node's QEMU is asked. Guests of arm64 have the node's CPU as it is: no label tells of it, and no guest waits.
+const asks = runtime.GOARCH == v1.AMD64
+
 // Start asks until ctx ends: at first, and whenever the node chooses another accelerator.
 func (f *Finder) Start(ctx context.Context) error {
+	if !asks {
+		return nil
+	}
 	wait := firstRetry
 	for {
 		choice, changed := f.Chooser.Choice()
@@ -136,7 +144,7 @@ func (f *Finder) peek(a qemuargs.Accelerator) (cpu hostcpu.CPU, known, tried boo
 // HostModel are the flags that make QEMU's model base the node's own CPU. There are none for another QEMU than the node's, which may
 // know other features, and none for a node whose QEMU did not answer.
 func (f *Finder) HostModel(ctx context.Context, a qemuargs.Accelerator, qemuVersion string) []string {
-	if f == nil {
+	if f == nil || !asks {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
