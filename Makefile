@@ -195,12 +195,12 @@ bench: packages cluster build ## measure start times and memory beside bare QEMU
 	$(BIN)/bench $(BENCHFLAGS)
 
 # What the comparison of arguments asks; the product needs nothing of it.
-LIBVIRT_PACKAGES := $(BENCH_PACKAGES) libvirt-daemon-driver-qemu
+LIBVIRT_PACKAGES := $(BENCH_PACKAGES) libvirt-daemon-driver-qemu qemu-system-arm
 
 .PHONY: libvirt-diff
 libvirt-diff: packages ## compare QEMU's arguments with those that Debian's libvirt makes; docs/libvirt.md says what may differ
 	$(call install,$(LIBVIRT_PACKAGES))
-	go test -count 1 -tags long -timeout 5m -run '^TestAgainstLibvirt$$' -v ./test/libvirt
+	go test -count 1 -tags long -timeout 15m -run '^TestAgainstLibvirt$$' -v ./test/libvirt
 
 .PHONY: fuzz
 FUZZTIME ?= 30s
@@ -277,7 +277,7 @@ generate: ## write deepcopy functions and the CRDs from api
 	go -C tools run ./crd ../config/crd
 
 .PHONY: qemu-schemas
-qemu-schemas: packages ## write what qemuargs knows of QEMU 7.2, 10.0 and 11.1 (root; downloads 200 MB of Debian's packages)
+qemu-schemas: packages ## write what qemuargs knows of QEMU 7.2, 10.0 and 11.1 (root; downloads 350 MB of Debian's packages)
 	tools/qemu-schemas.sh qemuargs/schema/captures
 
 .PHONY: build

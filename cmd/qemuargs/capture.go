@@ -18,9 +18,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
 )
 
-// Bounds of a capture. An emulated QEMU on a slow machine answers all within 10 seconds.
+// Bounds of a capture. A QEMU answers all within 10 seconds; one of another architecture, whose own instructions are emulated too,
+// takes minutes on a busy machine.
 const (
-	captureTime = 3 * time.Minute
+	captureTime = 10 * time.Minute
 	maxHelp     = 1 << 20 // bytes of what QEMU prints for -help
 	maxStderr   = 4 << 10 // bytes of what it complains about
 )
@@ -99,7 +100,7 @@ func start(ctx context.Context, path string) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the monitor's socket: %w", err)
 	}
-	p := &process{stderr: &capped{limit: maxStderr}, client: qmp.New(conn.(*net.UnixConn), qmp.Options{})}
+	p := &process{stderr: &capped{limit: maxStderr}, client: qmp.New(conn.(*net.UnixConn), qmp.Options{Timeout: captureTime})}
 	// QEMU 11.1 warns of -mon, and all releases take it.
 	p.cmd = command(ctx, path, "-machine", "none", "-nodefaults", "-no-user-config", "-display", "none", "-S",
 		"-chardev", "socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control")

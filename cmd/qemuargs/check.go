@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -25,18 +26,20 @@ func checkCommand() *cobra.Command {
 devices and properties, values of a wrong type, machine types that are gone, ids that nothing has. What is deprecated is a
 warning. The check knows only what the schema tells. QEMU can refuse arguments in which the check finds nothing.
 
-The schemas in this program are of Debian's builds of QEMU for x86_64. Another build of the same release may have other devices and
-accelerators; "qemuargs schema" captures it. The check ends after 200 errors of one QEMU.
+The schemas in this program are of Debian's builds of QEMU for nodes of amd64 and of arm64. Another build of the same release may have
+other devices and accelerators; "qemuargs schema" captures it. Arguments are checked with the schema of their guest's architecture: that
+of the manifest's guest, that of the program's name, or that of --arch. The check ends after 200 errors of one QEMU.
 
 The arguments come from manifests (-f), from files (--args), or stand after "--". A file has a command for a shell, or one argument a
 line, or is /proc/PID/cmdline.`,
 		Example: `  qemuargs check -f manifests/
   qemuargs check --schema 7.2 --args manifests/web.args
-  qemuargs check --schema 10.0 -- -machine q35 -device virtio-blk-pci,drive=d0`,
+  qemuargs check --schema 10.0 -- -machine q35 -device virtio-blk-pci,drive=d0
+  qemuargs check --arch arm64 -- -machine virt,gic-version=3 -cpu max`,
 	}
 	c.Flags().StringArrayVarP(&manifests, "file", "f", nil, "file or folder of manifests, or - for standard input")
 	c.Flags().StringArrayVar(&files, "args", nil, "file of arguments, or - for standard input")
-	name := addSchemaFlag(c)
+	name, arch := addSchemaFlag(c), addArchFlag(c, archHelp+", and of arguments without a program's name")
 	host := addHostFlag(c, "host", "host of the manifests, where it is not one with KVM and the schema's release: "+hostHelp)
 	c.Flags().Lookup("host").DefValue = "" // the text tells what the default is
 	c.RunE = func(c *cobra.Command, words []string) error {
@@ -46,21 +49,22 @@ line, or is /proc/PID/cmdline.`,
 		if len(words) > 0 && c.ArgsLenAtDash() != 0 {
 			return &usageError{c.CommandPath(), fmt.Errorf("%q: QEMU's arguments stand after --, and files after -f or --args", words[0])}
 		}
-		k, err := newChecks(c, *name)
+		k := &checks{c: c, name: *name, arch: arch.arch(), loaded: map[string]*releases{}}
+		known, err := k.of(k.arch)
 		if err != nil {
 			return err
 		}
 		if !c.Flags().Changed("host") {
-			if err := host.Set(manifest.DefaultHost + "-" + k.schema.Version); err != nil {
+			if err := host.Set(manifest.DefaultHost + "-" + known.schema.Version); err != nil {
 				return err
 			}
 		}
-		problems := []error{k.manifests(manifests, host.Host)}
+		problems := []error{k.manifests(manifests, host.WithGuests(arch.String()))}
 		for _, file := range files {
 			problems = append(problems, k.file(file, c.InOrStdin()))
 		}
 		if len(words) > 0 {
-			k.check("", words)
+			k.check("", words, known)
 		}
 		if err := errors.Join(problems...); err != nil {
 			return err
@@ -75,32 +79,45 @@ line, or is /proc/PID/cmdline.`,
 
 // checks are those of one run of the command.
 type checks struct {
-	schema *schema.Schema
-	others []*schema.Schema
-	out    io.Writer
-	stdin  io.Reader
+	c      *cobra.Command
+	name   string        // of the schema
+	arch   qemuargs.Arch // of arguments that do not say
+	loaded map[string]*releases
 	failed bool
 }
 
-func newChecks(c *cobra.Command, name string) (*checks, error) {
-	s, err := openSchema(c, name)
+// releases are a schema, and those of other releases.
+type releases struct {
+	schema *schema.Schema
+	others []*schema.Schema
+}
+
+// of has the schemas for guests of an architecture. Where the schema is a file's, it is the same for all.
+func (k *checks) of(arch qemuargs.Arch) (*releases, error) {
+	if r := k.loaded[target(arch)]; r != nil {
+		return r, nil
+	}
+	s, err := openSchema(k.c, k.name, arch)
 	if err != nil {
 		return nil, err
 	}
-	others, err := schema.All()
-	if err != nil {
-		return nil, err
+	r := &releases{schema: s}
+	if slices.Contains(schema.Architectures(), s.Arch) {
+		if r.others, err = schema.All(s.Arch); err != nil {
+			return nil, err
+		}
 	}
-	return &checks{schema: s, others: others, out: c.OutOrStdout(), stdin: c.InOrStdin()}, nil
+	k.loaded[target(arch)] = r
+	return r, nil
 }
 
 // check prints the problems of one machine's arguments.
-func (k *checks) check(title string, args []string) {
+func (k *checks) check(title string, args []string, r *releases) {
 	if title != "" {
 		title += ": "
 	}
-	for _, p := range check.Arguments(args, k.schema, k.others...) {
-		fmt.Fprintf(k.out, "%s%s\n", title, p)
+	for _, p := range check.Arguments(args, r.schema, r.others...) {
+		fmt.Fprintf(k.c.OutOrStdout(), "%s%s\n", title, p)
 		k.failed = k.failed || !p.Warning
 	}
 }
@@ -110,7 +127,7 @@ func (k *checks) manifests(names []string, host manifest.Host) error {
 	if len(names) == 0 {
 		return nil
 	}
-	instances, err := open(names, k.stdin)
+	instances, err := open(names, k.c.InOrStdin())
 	if err != nil {
 		return err
 	}
@@ -121,12 +138,16 @@ func (k *checks) manifests(names []string, host manifest.Host) error {
 			problems = append(problems, err)
 			continue
 		}
-		if program := "qemu-system-" + k.schema.Arch; machine.Arch.Program() != program {
-			problems = append(problems, fmt.Errorf("%s: %s: its arguments are for %s, and the schema is that of %s: capture another with qemuargs schema --qemu, and name it with --schema",
-				i.Document.File, i.Object(), machine.Arch.Program(), program))
+		r, err := k.of(machine.Arch)
+		if err != nil {
+			return err
+		}
+		if r.schema.Arch != target(machine.Arch) {
+			problems = append(problems, fmt.Errorf("%s: %s: its arguments are for %s, and the schema %s is that of %s: name another with --schema, or a release",
+				i.Document.File, i.Object(), machine.Arch.Program(), k.name, programPrefix+r.schema.Arch))
 			continue
 		}
-		k.check(i.Document.File+": "+i.Object(), qemuargs.Strings(machine.Args()))
+		k.check(i.Document.File+": "+i.Object(), qemuargs.Strings(machine.Args()), r)
 	}
 	return errors.Join(problems...)
 }
@@ -146,10 +167,20 @@ func (k *checks) file(name string, stdin io.Reader) error {
 		if s.Title != "" {
 			title += ": " + s.Title
 		}
-		if p, ok := check.Program(s.Program, k.schema); ok {
-			fmt.Fprintf(k.out, "%s: %s\n", title, p)
+		arch := k.arch
+		for _, a := range []qemuargs.Arch{qemuargs.AMD64, qemuargs.ARM64} {
+			if s.Program == a.Program() {
+				arch = a
+			}
 		}
-		k.check(title, s.Args)
+		r, err := k.of(arch)
+		if err != nil {
+			return err
+		}
+		if p, ok := check.Program(s.Program, r.schema); ok {
+			fmt.Fprintf(k.c.OutOrStdout(), "%s: %s\n", title, p)
+		}
+		k.check(title, s.Args, r)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ Without -f, or with -f -, explain reads standard input.`,
   qemuargs explain -f vm.yaml -f instancetypes/ --host kvm-7.2 cpu.cores machine.type`,
 	}
 	host := addHostFlag(c, "host", hostHelp)
-	addArchFlag(c)
+	arch := addArchFlag(c, archHelp)
 	files := c.Flags().StringArrayP("filename", "f", nil, "a file or folder of manifests; - is standard input")
 	asJSON := c.Flags().Bool("json", false, "print one JSON object for each machine: object, file and arguments")
 	c.RunE = func(c *cobra.Command, fields []string) error {
@@ -38,7 +38,7 @@ Without -f, or with -f -, explain reads standard input.`,
 		var machines []*explain.Machine
 		var problems []error
 		for _, i := range instances {
-			m, err := explain.Of(i, host.Host)
+			m, err := explain.Of(i, host.WithGuests(arch.String()))
 			machines, problems = append(machines, m), append(problems, err)
 		}
 		if err := errors.Join(problems...); err != nil {

@@ -21,11 +21,11 @@ It prints what differs, device by device, and says whether the guest sees the di
 		Args: wrong(cobra.ExactArgs(1)),
 	}
 	host := addHostFlag(c, "host", hostHelp)
-	addArchFlag(c)
+	arch := addArchFlag(c, archHelp)
 	update := c.Flags().Bool("update", false, "write the goldens, and remove those without a manifest")
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if *update {
-			changed, err := golden.Update(names[0], host.Host)
+			changed, err := golden.Update(names[0], host.WithGuests(arch.String()))
 			for _, file := range changed {
 				done := "wrote"
 				if _, err := os.Stat(file); err != nil {
@@ -35,7 +35,7 @@ It prints what differs, device by device, and says whether the guest sees the di
 			}
 			return err
 		}
-		results, err := golden.Check(names[0], host.Host)
+		results, err := golden.Check(names[0], host.WithGuests(arch.String()))
 		if err != nil {
 			return err
 		}
@@ -59,12 +59,12 @@ compared by kind, namespace and name; where each side has a single object, the t
 	}
 	from := addHostFlag(c, "host", hostHelp)
 	to := addHostFlag(c, "to", "the host of B, where it is not that of A")
-	addArchFlag(c)
+	arch := addArchFlag(c, archHelp)
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if !c.Flags().Changed("to") {
 			to.Host = from.Host
 		}
-		results, err := golden.Compare(names[0], from.Host, names[1], to.Host)
+		results, err := golden.Compare(names[0], from.WithGuests(arch.String()), names[1], to.WithGuests(arch.String()))
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -129,25 +130,31 @@ func addHostFlag(c *cobra.Command, name, text string) *hostFlag {
 	return f
 }
 
-// archFlag is the flag --arch, the architecture of guests that name none.
+// archFlag is the flag --arch, the architecture of guests that name none, by Kubernetes' name.
 type archFlag string
 
 func (f *archFlag) String() string { return string(*f) }
 
+// arch is the architecture.
+func (f *archFlag) arch() qemuargs.Arch { return qemuargs.Arch(*f) }
+
 func (*archFlag) Type() string { return "architecture" }
 
 func (f *archFlag) Set(name string) error {
-	if name != string(qemuargs.AMD64) {
-		return fmt.Errorf("guests that name none are %s: %q is not supported yet; a guest of %s names it in spec.architecture", qemuargs.AMD64, name, qemuargs.ARM64)
+	if known := []qemuargs.Arch{qemuargs.AMD64, qemuargs.ARM64}; !slices.Contains(known, qemuargs.Arch(name)) {
+		return fmt.Errorf("%q is no architecture of guests: want one of %q", name, known)
 	}
 	*f = archFlag(name)
 	return nil
 }
 
 // addArchFlag adds --arch.
-func addArchFlag(c *cobra.Command) {
+func addArchFlag(c *cobra.Command, text string) *archFlag {
 	f := archFlag(qemuargs.AMD64)
-	c.Flags().Var(&f, "arch", "architecture of guests that name none; there is only "+string(qemuargs.AMD64)+" yet")
+	c.Flags().Var(&f, "arch", text+": amd64 or arm64")
+	return &f
 }
+
+const archHelp = "architecture of guests that name neither one nor a machine type"
 
 const hostHelp = "preset kvm or tcg, perhaps with a release of QEMU (tcg-7.2), or a YAML file of what node and pod say"

@@ -105,7 +105,7 @@ func TestRenderRefuses(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"rendre"}, {"render", "--no-such-flag"}, {"render", "--shell", "--json"}, {"golden"}, {"diff", "a"}, {"render", "--host", "none"}, {"render", "--arch", "arm64"}, {"explain", "--no-such-flag"}} {
+	for _, args := range [][]string{nil, {"rendre"}, {"render", "--no-such-flag"}, {"render", "--shell", "--json"}, {"golden"}, {"diff", "a"}, {"render", "--host", "none"}, {"render", "--arch", "riscv64"}, {"explain", "--no-such-flag"}} {
 		if s := runCommand(t, "", args...); s.code != exitUsage || !strings.Contains(s.err, "--help") {
 			t.Errorf("%q: %+v, want usage", args, s)
 		}

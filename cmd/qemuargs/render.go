@@ -29,7 +29,7 @@ would make: one argument a line. Of a folder it reads .yaml, .yml and .json file
   kustomize build . | qemuargs render --json`,
 	}
 	host := addHostFlag(c, "host", hostHelp)
-	addArchFlag(c)
+	arch := addArchFlag(c, archHelp)
 	c.Flags().BoolVar(&f.shell, "shell", false, "print a command that can be pasted into a shell")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object for each machine: object, file and args")
 	c.Flags().BoolVar(&f.machine, "machine", false, "print the resolved Machine as JSON")
@@ -41,7 +41,7 @@ would make: one argument a line. Of a folder it reads .yaml, .yml and .json file
 		if err != nil {
 			return err
 		}
-		return f.renderAll(instances, host.Host, c.OutOrStdout())
+		return f.renderAll(instances, host.WithGuests(arch.String()), c.OutOrStdout())
 	}
 	return c
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
 )
 
@@ -23,7 +24,7 @@ func schemaCommand() *cobra.Command {
 		Use:   "schema",
 		Short: "Capture what a QEMU takes: its devices, machine types, CPU models and QAPI types",
 		Long: `schema starts a QEMU without a machine, asks it what it takes, and writes the answers to a file for "qemuargs check".
-Three releases are in this program already, of Debian's builds; --list names them.`,
+Three releases are in this program already, of Debian's builds for amd64 and for arm64; --list names them.`,
 		Example: `  qemuargs schema --list
   qemuargs schema --qemu /usr/bin/qemu-system-x86_64 --output ours.json.gz
   qemuargs schema show virtio-blk-pci`,
@@ -55,9 +56,13 @@ Three releases are in this program already, of Debian's builds; --list names the
 }
 
 func listSchemas(out io.Writer) error {
-	all, err := schema.All()
-	if err != nil {
-		return err
+	var all []*schema.Schema
+	for _, arch := range schema.Architectures() {
+		of, err := schema.All(arch)
+		if err != nil {
+			return err
+		}
+		all = append(all, of...)
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "RELEASE\tQEMU\tPACKAGE\tARCH\tDEVICES\tMACHINE TYPES\tCPU MODELS")
@@ -73,12 +78,13 @@ func showCommand() *cobra.Command {
 		Short: "Show the properties of a device",
 		Long:  `show prints the properties of a device with their types and, where QEMU names them, their values.`,
 		Example: `  qemuargs schema show virtio-blk-pci
-  qemuargs schema show --schema 7.2 isa-serial`,
+  qemuargs schema show --schema 7.2 isa-serial
+  qemuargs schema show --arch arm64 tpm-tis-device`,
 		Args: wrong(cobra.ExactArgs(1)),
 	}
-	name := addSchemaFlag(c)
+	name, arch := addSchemaFlag(c), addArchFlag(c, "architecture of the guests of a release's QEMU")
 	c.RunE = func(c *cobra.Command, names []string) error {
-		s, err := openSchema(c, *name)
+		s, err := openSchema(c, *name, arch.arch())
 		if err != nil {
 			return err
 		}
@@ -114,10 +120,16 @@ func addSchemaFlag(c *cobra.Command) *string {
 	return c.Flags().String("schema", releases[len(releases)-1], "release of QEMU ("+strings.Join(releases, ", ")+"), or a file that qemuargs schema wrote")
 }
 
-// openSchema is the schema that --schema names. A name that is neither a release nor a file is wrong usage.
-func openSchema(c *cobra.Command, name string) (*schema.Schema, error) {
+// target is QEMU's name of the architecture.
+func target(arch qemuargs.Arch) string { return strings.TrimPrefix(arch.Program(), programPrefix) }
+
+const programPrefix = "qemu-system-"
+
+// openSchema is the schema that --schema names, of a release that for guests of an architecture. A name that is neither a release
+// nor a file is wrong usage.
+func openSchema(c *cobra.Command, name string, arch qemuargs.Arch) (*schema.Schema, error) {
 	if slices.Contains(schema.Releases(), name) {
-		return schema.Embedded(name)
+		return schema.Embedded(target(arch), name)
 	}
 	file, err := readBounded(name, schema.MaxFile)
 	switch {

@@ -12,21 +12,28 @@ import (
 
 const machines = "../resolve/testdata/machines/"
 
-func schemas(t testing.TB) map[string]*schema.Schema {
+// known are the embedded schemas, by architecture and release.
+type known map[string]map[string]*schema.Schema
+
+func schemas(t testing.TB) known {
 	t.Helper()
-	all, err := schema.All()
-	if err != nil {
-		t.Fatal(err)
+	all := known{}
+	for _, arch := range schema.Architectures() {
+		of, err := schema.All(arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[arch] = map[string]*schema.Schema{}
+		for _, s := range of {
+			all[arch][s.Release()] = s
+		}
 	}
-	byRelease := map[string]*schema.Schema{}
-	for _, s := range all {
-		byRelease[s.Release()] = s
-	}
-	return byRelease
+	return all
 }
 
-// problems checks a text against the schema of a release, and returns a line for each problem.
-func problems(t testing.TB, all map[string]*schema.Schema, release, text string) string {
+// problems checks a text against the schema of a release, for the architecture that the program's name has, and returns a line for
+// each problem.
+func problems(t testing.TB, every known, release, text string) string {
 	t.Helper()
 	sections, err := check.Parse(text)
 	if err != nil {
@@ -34,6 +41,10 @@ func problems(t testing.TB, all map[string]*schema.Schema, release, text string)
 	}
 	var lines strings.Builder
 	for _, section := range sections {
+		all := every["x86_64"]
+		if section.Program == "qemu-system-aarch64" {
+			all = every["aarch64"]
+		}
 		for _, p := range check.Arguments(section.Args, all[release], all["7.2"], all["10.0"], all["11.1"]) {
 			lines.WriteString(p.String() + "\n")
 		}
@@ -43,31 +54,35 @@ func problems(t testing.TB, all map[string]*schema.Schema, release, text string)
 
 // TestGoldens: QEMU takes every golden of the catalogue. One VMI names an old machine type; that is its owner's choice.
 func TestGoldens(t *testing.T) {
-	all := schemas(t)
+	all, foreign := schemas(t), 0
 	for _, release := range []string{"7.2", "11.1"} {
 		files, err := filepath.Glob(machines + "*/" + release + ".args")
 		if err != nil || len(files) < 80 {
 			t.Fatalf("%d goldens for %s: %v", len(files), release, err)
 		}
 		for _, file := range files {
-			if strings.HasPrefix(filepath.Base(filepath.Dir(file)), "arm64") {
-				// The schemas are those of amd64's QEMU. It is said that they are.
-				sections, err := check.Parse(read(t, file))
-				if err != nil || len(sections) != 1 {
-					t.Fatalf("%s: %d sections: %v", file, len(sections), err)
-				}
-				if p, other := check.Program(sections[0].Program, all[release]); !other || !strings.Contains(p.Text, "x86_64") {
-					t.Errorf("%s is checked as if it were for amd64: %+v", file, p)
-				}
-				continue
+			want, text := "", read(t, file)
+			if strings.HasPrefix(text, "qemu-system-aarch64") {
+				foreign++
 			}
-			want := ""
 			if release == "11.1" && strings.Contains(file, "/machine-versioned/") {
 				want = "-machine: warning: machine type pc-q35-6.2 is deprecated"
 			}
-			if got := problems(t, all, release, read(t, file)); got != want {
+			if got := problems(t, all, release, text); got != want {
 				t.Errorf("%s, want %q:\n%s", file, want, got)
 			}
+		}
+	}
+	if foreign < 80 {
+		t.Errorf("only %d goldens of arm64", foreign)
+	}
+}
+
+// TestOtherProgram: whoever checks arguments with the schemas of another architecture is told.
+func TestOtherProgram(t *testing.T) {
+	for arch, other := range map[string]string{"x86_64": "aarch64", "aarch64": "x86_64"} {
+		if p, told := check.Program("qemu-system-"+other, schemas(t)[arch]["11.1"]); !told || !strings.Contains(p.Text, arch) {
+			t.Errorf("arguments of %s with the schema of %s: %+v", other, arch, p)
 		}
 	}
 }

@@ -59,7 +59,7 @@ var bridge = regexp.MustCompile(`bridge|port|^pxb|^ioh3420$|^x3130|^xio3130|^i82
 func cpuTypes(s *schema.Schema) []string {
 	var all []string
 	for name := range s.CPUs {
-		all = append(all, name+"-"+s.Arch+"-cpu")
+		all = append(all, name+"-"+cpuTarget(s)+"-cpu")
 	}
 	return all
 }

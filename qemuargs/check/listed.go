@@ -188,7 +188,7 @@ func (c *checker) parameter(flag string, p pair, list map[string]string, r rule)
 // most, and five letters (set_boot_dev in hw/i386/pc.c).
 func (c *checker) bootOrder(letters string) string {
 	known, most := "abcdn", 3
-	if pc := c.machine == "" || c.machine == "isapc" || strings.HasPrefix(c.machine, "pc") || strings.HasPrefix(c.machine, "q35"); !pc {
+	if pc := c.machine == "" && !isARM(c.schema) || c.machine == "isapc" || strings.HasPrefix(c.machine, "pc") || strings.HasPrefix(c.machine, "q35"); !pc {
 		known, most = "abcdefghijklmnop", 16
 	}
 	for i, letter := range letters {

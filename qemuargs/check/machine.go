@@ -117,8 +117,8 @@ func (c *checker) cpu(value string) {
 	model, features, _ := strings.Cut(value, ",")
 	m, ok := c.schema.CPUs[model]
 	if !ok {
-		// A type's full name is taken too (hw/i386, x86_cpu_class_by_name).
-		m, ok = c.schema.CPUs[strings.TrimSuffix(model, "-"+c.schema.Arch+"-cpu")]
+		// A type's full name is taken too (x86_cpu_class_by_name; arm_cpu_class_by_name adds the end to each name).
+		m, ok = c.schema.CPUs[strings.TrimSuffix(model, "-"+cpuTarget(c.schema)+"-cpu")]
 	}
 	if !ok {
 		has := func(s *schema.Schema) bool { _, ok := s.CPUs[model]; return ok }
@@ -149,6 +149,17 @@ func (c *checker) cpu(value string) {
 	}
 }
 
+// cpuTarget is the part of a CPU type's name before "-cpu": the types of both architectures of ARM have the same.
+func cpuTarget(s *schema.Schema) string {
+	if isARM(s) {
+		return "arm"
+	}
+	return s.Arch
+}
+
+// isARM says whether a schema is of a QEMU for ARM's guests.
+func isARM(s *schema.Schema) bool { return s.Arch == "aarch64" || s.Arch == "arm" }
+
 // newestCPU is the newest version of a CPU model, such as Haswell-v4 of Haswell-v99; empty where the model has no version.
 func (c *checker) newestCPU(model string) string {
 	family, version, ok := cutLast(model, "-v")
@@ -168,9 +179,14 @@ func (c *checker) newestCPU(model string) string {
 	return newest
 }
 
-// feature checks one of a CPU model's: +name, -name, name or name=value (target/i386, x86_cpu_parse_featurestr).
+// feature checks one of a CPU model's: +name, -name, name or name=value (target/i386, x86_cpu_parse_featurestr). ARM's CPUs
+// take the last form only (hw/core/cpu-common.c, cpu_common_parse_features).
 func (c *checker) feature(model, feature string, list map[string]string) {
 	name, value, hasValue := strings.Cut(feature, "=")
+	if isARM(c.schema) && !hasValue {
+		c.problem("the feature %q has no value: write %s=on or %s=off", shorten(feature), shorten(strings.TrimLeft(name, "+-")), shorten(strings.TrimLeft(name, "+-")))
+		return
+	}
 	if name != "" && (name[0] == '+' || name[0] == '-') {
 		name, value, hasValue = name[1:], "on", true
 	}
@@ -178,11 +194,11 @@ func (c *checker) feature(model, feature string, list map[string]string) {
 		value = "on"
 	}
 	kind, ok := list[name]
-	if dashed := strings.ReplaceAll(name, "_", "-"); !ok {
+	if dashed := strings.ReplaceAll(name, "_", "-"); !ok && !isARM(c.schema) {
 		kind, ok = list[dashed]
 	}
 	switch {
-	case name == "tsc-freq": // of tsc-frequency, with a unit
+	case name == "tsc-freq" && !isARM(c.schema): // of tsc-frequency, with a unit
 	case !ok:
 		has := func(s *schema.Schema) bool {
 			return s.List(s.CPUs[model].List)[name] != "" && s.CPUs[model] != schema.CPU{}

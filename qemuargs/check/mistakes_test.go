@@ -91,6 +91,22 @@ var mistakes = []mistake{
 	{"11.1", "minimal", `,"filename":"/var/lib/kubeqemu/overlays/root.qcow2"`, ``},
 	{"11.1", "minimal", `-smp 1,`, `-smp 2,`},
 	{"11.1", "minimal", `-msg timestamp=on`, `-msg`},
+	// Guests of arm64.
+	{"11.1", "arm64", `gic-version=3`, `gic-verson=3`},
+	{"11.1", "arm64", `virt-11.1`, `pc-q35-11.1`},
+	{"11.1", "arm64", `virt-11.1`, `virt-2.5`},
+	{"7.2", "arm64", `virt-7.2`, `virt-8.0`},
+	{"10.0", "arm64", `virt-11.1`, `virt-10.0,secur=on`},
+	{"11.1", "arm64", `pauth-impdef=on`, `pauth-impdeff=on`},
+	{"11.1", "arm64", `pauth-impdef=on`, `+pauth-impdef`},
+	{"11.1", "arm64", `pauth-impdef=on`, `pauth_impdef=on`},
+	{"11.1", "arm64", `-cpu max`, `-cpu Haswell`},
+	{"11.1", "arm64", `"bus":"pci.1"`, `"bus":"pci.0"`},
+	{"11.1", "arm64", `"num-queues":1`, `"num-queues":"1"`},
+	{"7.2", "arm64-tpm", `tpm-tis-device`, `tpm-crb`},
+	{"11.1", "arm64-accelerator-kvm", `-accel kvm`, `-accel xen`},
+	{"11.1", "arm64-accelerator-kvm", `-cpu host`, `-cpu hots`},
+	{"11.1", "arm64", `memory-backend=mach-virt.ram`, `memory-backend=pc.ram`},
 }
 
 // TestMistakes: each mistake is found, and nothing else is. testdata/mistakes.txt has what is said of it.

@@ -118,6 +118,9 @@ func both(names iter.Seq[string], more ...string) iter.Seq[string] {
 // after its type.
 var numbered = regexp.MustCompile(`^(.+)\.[0-9]+$`)
 
+// isVirt says whether a machine type is one of the board virt.
+func isVirt(machine string) bool { return machine == "virt" || strings.HasPrefix(machine, "virt-") }
+
 // hasBus says whether there may be a bus of the name.
 func (c *checker) hasBus(name string) bool {
 	if strings.Contains(name, "/") || c.defined[devices][name] {
@@ -130,12 +133,14 @@ func (c *checker) hasBus(name string) bool {
 	if c.defined[devices][m[1]] {
 		return true
 	}
-	q35, i440fx := strings.Contains(c.machine, "q35"), strings.HasPrefix(c.machine, "pc-i440fx") || c.machine == "pc" || c.machine == ""
+	// A QEMU for ARM has no default machine, and its board virt has PCI Express only.
+	express := strings.Contains(c.machine, "q35") || isARM(c.schema) && isVirt(c.machine)
+	i440fx := strings.HasPrefix(c.machine, "pc-i440fx") || c.machine == "pc" || c.machine == "" && !isARM(c.schema)
 	switch m[1] {
 	case "pcie":
 		return name == "pcie.0" && !i440fx || c.unnamed
 	case "pci":
-		return name == "pci.0" && !q35 || c.unnamed
+		return name == "pci.0" && !express || c.unnamed
 	}
 	// QEMU's own, such as ide.2, isa.0, usb-bus.0, and those of devices without an id.
 	for _, own := range []string{"ide", "isa", "i2c", "smbus", "usb-bus", "scsi", "virtio-bus", "virtio-serial-bus", "hda", "floppy-bus", "sd-bus", "ipmi", "nvme-bus", "spi", "ccid-bus", "virtio-mmio-bus", "SSI", "ssi"} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/internal/cputime"
 	"github.com/kubeqemu/kubeqemu/qemuargs/check"
+	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
 )
 
 // TestHandWritten: what people and libvirt write in other ways than the catalogue is taken, on every release.
@@ -65,7 +66,7 @@ func TestParse(t *testing.T) {
 
 // TestProgram: a QEMU of another architecture than the schema's is one warning.
 func TestProgram(t *testing.T) {
-	s := schemas(t)["11.1"]
+	s := schemas(t)["x86_64"]["11.1"]
 	for name, want := range map[string]bool{"": false, "qemu-kvm": false, "qemu-system-x86_64": false, "qemu-system-aarch64": true} {
 		if p, got := check.Program(name, s); got != want || got && (!p.Warning || !strings.Contains(p.String(), "x86_64")) {
 			t.Errorf("%q: %v, %q", name, got, p)
@@ -152,8 +153,8 @@ func FuzzArguments(f *testing.F) {
 			return
 		}
 		for _, s := range sections {
-			for _, release := range []string{"7.2", "11.1"} {
-				for _, p := range check.Arguments(s.Args, all[release], all["10.0"]) {
+			for _, one := range []*schema.Schema{all["x86_64"]["7.2"], all["x86_64"]["11.1"], all["aarch64"]["11.1"]} {
+				for _, p := range check.Arguments(s.Args, one, all[one.Arch]["10.0"]) {
 					if line := p.String(); strings.ContainsAny(line, "\n\r\x00") || !utf8.ValidString(line) {
 						t.Errorf("%q", line)
 					}

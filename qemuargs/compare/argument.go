@@ -47,7 +47,7 @@ func (a Argument) Part() string {
 // named are the names of the devices that a machine has once at most, by their ids.
 var named = map[string]string{
 	"video0": "graphics", "balloon0": "balloon", "rng0": "rng", "objrng0": "rng", "watchdog0": "watchdog", "usb": "usb controller",
-	"scsi0": "scsi controller", "serial0": "serial", "agent0": "agent", "virtio-serial0": "agent", "qmp": "monitor", "monitor0": "monitor", "pc.ram": "memory",
+	"scsi0": "scsi controller", "serial0": "serial", "agent0": "agent", "virtio-serial0": "agent", "qmp": "monitor", "monitor0": "monitor", "pc.ram": "memory", "mach-virt.ram": "memory",
 }
 
 // kinds are the kinds of devices of which a machine has several, by what their ids begin with.

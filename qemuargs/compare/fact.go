@@ -65,6 +65,8 @@ func newNode(a Argument) *node {
 		for key, value := range a.options(first) {
 			n.properties[key] = value
 		}
+	} else if id, ok := strings.CutPrefix(a.value(), "chardev:"); ok && n.flag == "-serial" {
+		n.properties["chardev"] = id
 	} else if value := a.value(); value != "" {
 		n.properties["value"] = value
 	}

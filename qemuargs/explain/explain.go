@@ -97,6 +97,7 @@ const (
 )
 
 func of(i manifest.Instance, on manifest.Host, depth depth) (*Machine, error) {
+	i = i.In(on)
 	host := on.Of(i)
 	machine, decisions, errs := resolve.Explained(i.VirtualMachineInstance, host)
 	if len(errs) > 0 {

@@ -8,12 +8,14 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	sigsyaml "sigs.k8s.io/yaml"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/internal/zone"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
@@ -33,7 +35,8 @@ const presetNow = 1767225600
 type Host struct {
 	name   string
 	preset resolve.Host
-	told   bool // preset is a file's, and is taken as it is
+	told   bool   // preset is a file's, and is taken as it is
+	guests string // the architecture of guests that name none; empty for Kubeqemu's default
 }
 
 // String is the preset's name, or the file's.
@@ -156,8 +159,30 @@ func (h Host) Of(i Instance) resolve.Host {
 	return host
 }
 
+// WithGuests is the host in a cluster whose default architecture of guests is another.
+func (h Host) WithGuests(architecture string) Host {
+	h.guests = architecture
+	return h
+}
+
+// In is the VMI in the host's cluster: a VMI that names neither an architecture nor a machine type gets the cluster's architecture.
+func (i Instance) In(h Host) Instance {
+	if i.Spec.Architecture != "" || h.guests == "" {
+		return i
+	}
+	before := i.VirtualMachineInstance
+	i.VirtualMachineInstance = before.DeepCopy()
+	// As virt-controller and virt-api do; with nothing else configured, the architecture is what changes.
+	v1.ApplyClusterDefaults(i.VirtualMachineInstance, &v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchitectureConfiguration{DefaultArchitecture: h.guests}})
+	if i.Spec.Architecture != "" {
+		i.stages = append(slices.Clone(i.stages), stage{by: OfCluster, vmi: i.VirtualMachineInstance})
+	}
+	return i
+}
+
 // Machine resolves a VMI on a host.
 func (i Instance) Machine(h Host) (*qemuargs.Machine, error) {
+	i = i.In(h)
 	machine, errs := resolve.Machine(i.VirtualMachineInstance, h.Of(i))
 	if len(errs) > 0 {
 		return nil, i.Invalid(errs)

@@ -56,6 +56,9 @@ type Lineage struct {
 // Default is who sets the fields that nobody else sets.
 const Default = "Kubeqemu's default"
 
+// OfCluster is who sets the architecture of a VMI that names none.
+const OfCluster = "the cluster's default architecture"
+
 // OfUID is who sets what a VM's VMI is known by.
 const OfUID = "made of the object's UID"
 

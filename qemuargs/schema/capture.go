@@ -246,9 +246,9 @@ func (c *capturer) accelerators() (err error) {
 }
 
 // family is what machine types have in common before their version.
-var family = regexp.MustCompile(`^(pc-q35|pc-i440fx)-[0-9]`)
+var family = regexp.MustCompile(`^(pc-q35|pc-i440fx|virt)-[0-9]`)
 
-// machines asks for the properties of the PC's machine types only: QEMU makes the machine to answer, and microvm aborts
+// machines asks for the properties of the machine types of PCs and of the board virt only: QEMU makes the machine to answer, and microvm aborts
 // outside of a machine of its own (acpi_setup_microvm, 7.2). All versions of a family have the same properties.
 func (c *capturer) machines() error {
 	var all []struct {

@@ -14,7 +14,7 @@ import (
 // Format is that of the files that this package writes and reads.
 const Format = 1
 
-// Bounds of a file, in bytes: the captures have 27 kB, and 240 kB unpacked.
+// Bounds of a file, in bytes: the captures have 30 kB at most, and 300 kB unpacked.
 const (
 	MaxFile     = 4 << 20
 	maxUnpacked = 16 << 20
@@ -61,7 +61,7 @@ func Decode(file []byte) (*Schema, error) {
 	return s, nil
 }
 
-// captures has one file for each of Releases; tools/qemu-schemas.sh writes them.
+// captures has one file for each of Releases and Architectures; tools/qemu-schemas.sh writes them.
 //
 //go:embed captures/*.json.gz
 var captures embed.FS
@@ -69,26 +69,34 @@ var captures embed.FS
 // Releases are the releases of QEMU whose schemas the program has in it, the oldest first.
 func Releases() []string { return []string{"7.2", "10.0", "11.1"} }
 
-// ErrNotEmbedded is the error of a release that is none of Releases.
-var ErrNotEmbedded = errors.New("no schema of this release is embedded")
+// Architectures are those of the guests of which the program has schemas, by QEMU's names.
+func Architectures() []string { return []string{"x86_64", "aarch64"} }
 
-// Embedded is the schema of one of Releases.
-func Embedded(release string) (*Schema, error) {
+// ErrNotEmbedded is the error of a release that is none of Releases, or an architecture that is none of Architectures.
+var ErrNotEmbedded = errors.New("no such schema is embedded")
+
+// Embedded is the schema of one of Releases for guests of one of Architectures.
+func Embedded(arch, release string) (*Schema, error) {
 	if !slices.Contains(Releases(), release) {
-		return nil, fmt.Errorf("%w: %q; there are %q", ErrNotEmbedded, release, Releases())
+		return nil, fmt.Errorf("%w: release %q; there are %q", ErrNotEmbedded, release, Releases())
 	}
-	file, err := captures.ReadFile("captures/" + release + ".json.gz")
+	if !slices.Contains(Architectures(), arch) {
+		return nil, fmt.Errorf("%w: architecture %q; there are %q", ErrNotEmbedded, arch, Architectures())
+	}
+	file, err := captures.ReadFile(captured(arch, release))
 	if err != nil {
 		return nil, fmt.Errorf("read embedded schema: %w", err)
 	}
 	return Decode(file)
 }
 
-// All are the schemas of Releases, in their order.
-func All() ([]*Schema, error) {
+func captured(arch, release string) string { return "captures/" + arch + "-" + release + ".json.gz" }
+
+// All are the schemas of Releases for guests of one of Architectures, in the order of Releases.
+func All(arch string) ([]*Schema, error) {
 	var all []*Schema
 	for _, release := range Releases() {
-		s, err := Embedded(release)
+		s, err := Embedded(arch, release)
 		if err != nil {
 			return nil, err
 		}
