@@ -39,17 +39,25 @@ func Of(m *qemuargs.Machine, emulator string) (Domain, error) {
 		Clock:   clock(m),
 	}
 	if m.Memory != nil {
-		d.MaxMemory = &MaxMemory{Unit: "b", Value: m.Memory.MaxBytes}
+		d.MaxMemory = &MaxMemory{Slots: 1, Unit: "b", Value: m.Memory.MaxBytes}
 	}
 	if m.HugePageBytes != 0 {
 		d.Backing = &Backing{Huge: &HugePages{[]Page{{Size: m.HugePageBytes, Unit: "b"}}}, Source: &Source{"memfd"}}
 	}
 	d.Backing = d.Backing.shared(m)
+	for _, n := range m.NUMA {
+		d.CPU.Cells = append(d.CPU.Cells, Cell{ID: n.ID, CPUs: fmt.Sprintf("%d-%d", n.FirstCPU, n.FirstCPU+n.CPUs-1), Memory: n.MemoryBytes, Unit: "b"})
+	}
 	if c := m.CPU; c.MaxSockets != 0 {
 		d.VCPU.Current, d.VCPU.Count = c.Count(), int(c.MaxSockets*c.Cores*c.Threads)
 		d.CPU.Topology.Sockets = c.MaxSockets
 	}
-	d.Features = &Features{VMPort: &State{"off"}}
+	d.Features = &Features{}
+	if m.Arch == qemuargs.ARM64 {
+		d.Features.GIC = &GIC{string(m.GIC)}
+	} else {
+		d.Features.VMPort = &State{"off"}
+	}
 	if !m.NoACPI {
 		d.Features.ACPI = &struct{}{}
 	}
@@ -94,7 +102,7 @@ func sysinfo(m *qemuargs.Machine) Sysinfo {
 }
 
 func operatingSystem(m *qemuargs.Machine) OS {
-	os := OS{Type: OSType{Arch: "x86_64", Machine: m.Type, Value: "hvm"}, SMBIOS: Mode{"sysinfo"}}
+	os := OS{Type: OSType{Arch: strings.TrimPrefix(m.Arch.Program(), "qemu-system-"), Machine: m.Type, Value: "hvm"}, SMBIOS: Mode{"sysinfo"}}
 	if m.SerialBIOS {
 		os.BIOS = &BIOS{"yes"}
 	}
@@ -175,7 +183,11 @@ func devices(m *qemuargs.Machine, emulator string) (Devices, error) {
 		d.Interfaces = append(d.Interfaces, interfaceOf(nic, fmt.Sprintf("tap%d", i)))
 	}
 	if m.Serial != nil {
-		d.Serials = []Serial{{Type: "unix", Source: Socket{Mode: "bind", Path: "/run/kubeqemu/serial0"}, Target: SerialTarget{Type: "isa-serial"}}}
+		target := "isa-serial"
+		if m.Arch == qemuargs.ARM64 {
+			target = "system-serial"
+		}
+		d.Serials = []Serial{{Type: "unix", Source: Socket{Mode: "bind", Path: "/run/kubeqemu/serial0"}, Target: SerialTarget{Type: target}}}
 	}
 	if m.Agent != nil {
 		d.Channels = []Channel{{Type: "unix", Target: ChannelTarget{Type: "virtio", Name: qemuargs.AgentPort}}}
@@ -399,14 +411,18 @@ func interfaceOf(n qemuargs.NIC, tap string) Interface {
 }
 
 func inputOf(in qemuargs.Input) Input {
-	if in.PCI != nil {
-		return Input{Type: "tablet", Bus: "virtio", Model: "virtio", Alias: alias(in.Name), Address: pci(in.PCI)}
+	kind := "tablet"
+	if in.Keyboard {
+		kind = "keyboard"
 	}
-	return Input{Type: "tablet", Bus: "usb", Alias: alias(in.Name), Address: &Address{Type: "usb", Bus: "0", Port: strconv.Itoa(in.Port)}}
+	if in.PCI != nil {
+		return Input{Type: kind, Bus: "virtio", Model: "virtio", Alias: alias(in.Name), Address: pci(in.PCI)}
+	}
+	return Input{Type: kind, Bus: "usb", Alias: alias(in.Name), Address: &Address{Type: "usb", Bus: "0", Port: strconv.Itoa(in.Port)}}
 }
 
 func video(d qemuargs.Display) VideoModel {
 	const vram = 16384 // KiB, KubeVirt's
-	model := map[qemuargs.Display]string{qemuargs.VGA: "vga", qemuargs.VirtioVGA: "virtio", qemuargs.Bochs: "bochs", qemuargs.RAMFB: "ramfb"}[d]
+	model := map[qemuargs.Display]string{qemuargs.VGA: "vga", qemuargs.VirtioVGA: "virtio", qemuargs.VirtioGPU: "virtio", qemuargs.Bochs: "bochs", qemuargs.RAMFB: "ramfb"}[d]
 	return VideoModel{Type: model, Heads: 1, VRAM: vram}
 }

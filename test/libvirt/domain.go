@@ -34,7 +34,8 @@ type Bytes struct {
 
 // MaxMemory is how much the guest can have.
 type MaxMemory struct {
-	Unit  string `xml:"unit,attr"` // always b
+	Slots int    `xml:"slots,attr"` // libvirt wants at least one
+	Unit  string `xml:"unit,attr"`  // always b
 	Value int64  `xml:",chardata"`
 }
 
@@ -107,6 +108,11 @@ type Table struct {
 	Path string `xml:",chardata"`
 }
 
+// GIC is the interrupt controller of a machine of arm64.
+type GIC struct {
+	Version string `xml:"version,attr"`
+}
+
 // OSType is the machine type.
 type OSType struct {
 	Arch    string `xml:"arch,attr"`
@@ -141,9 +147,11 @@ type State struct {
 type Features struct {
 	ACPI       *struct{} `xml:"acpi"`
 	APIC       *APIC     `xml:"apic"`
+	GIC        *GIC      `xml:"gic"`
 	HyperV     *HyperV   `xml:"hyperv"`
 	KVM        *KVM      `xml:"kvm"`
 	PVSpinlock *State    `xml:"pvspinlock"`
+	PMU        *State    `xml:"pmu"`
 	SMM        *State    `xml:"smm"`
 	VMPort     *State    `xml:"vmport"`
 }
@@ -153,6 +161,7 @@ type CPU struct {
 	Mode     string       `xml:"mode,attr"`
 	Model    string       `xml:"model,omitempty"`
 	Topology Topology     `xml:"topology"`
+	Cells    []Cell       `xml:"numa>cell"`
 	Features []CPUFeature `xml:"feature"`
 }
 
@@ -160,6 +169,14 @@ type CPU struct {
 type CPUFeature struct {
 	Policy string `xml:"policy,attr"`
 	Name   string `xml:"name,attr"`
+}
+
+// Cell is a NUMA node.
+type Cell struct {
+	ID     string `xml:"id,attr"`
+	CPUs   string `xml:"cpus,attr"`
+	Memory int64  `xml:"memory,attr"`
+	Unit   string `xml:"unit,attr"` // always b
 }
 
 // Topology is the CPUs' arrangement.
@@ -410,7 +427,7 @@ type ChannelTarget struct {
 	Name string `xml:"name,attr"`
 }
 
-// Input is a tablet.
+// Input is a tablet or a keyboard.
 type Input struct {
 	Type    string   `xml:"type,attr"`
 	Bus     string   `xml:"bus,attr"`

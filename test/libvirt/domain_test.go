@@ -13,12 +13,12 @@ import (
 )
 
 // shown are the domains that testdata shows.
-var shown = []string{"cdrom-scsi-tcg", "graphics-tcg", "interface-multiqueue-kvm", "timer-pit-delay-kvm", "volume-claim-block-kvm", "volume-no-direct-tcg"}
+var shown = []string{"arm64-graphics-tcg", "cdrom-scsi-tcg", "graphics-tcg", "interface-multiqueue-kvm", "timer-pit-delay-kvm", "volume-claim-block-kvm", "volume-no-direct-tcg"}
 
 // TestDomains: each VMI of the catalogue can be described to libvirt.
 func TestDomains(t *testing.T) {
 	for _, f := range catalogue(t, qemuargs.TCG, qemuargs.KVM) {
-		text := f.domain(t, "/usr/bin/qemu-system-x86_64")
+		text := f.domain(t, "/usr/bin/"+f.machine.Arch.Program())
 		var again Domain
 		if err := xml.Unmarshal([]byte(text), &again); err != nil {
 			t.Errorf("%s: read the XML again: %v", f.name, err)

@@ -61,6 +61,8 @@ func (f *Features) paravirtual(flags []string) {
 	for _, flag := range flags {
 		name, value, _ := strings.Cut(flag, "=")
 		switch name {
+		case "pmu":
+			f.PMU = &State{value}
 		case "kvm":
 			f.KVM = &KVM{State{"on"}}
 		case "kvm-pv-eoi":

@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long libvirtd may take for all domains.
-const patience = 4 * time.Minute
+const patience = 15 * time.Minute
 
 // TestAgainstLibvirt: libvirt's arguments for the machines of the catalogue differ from ours
 // only where the reviewed list says so, and each line of the list is needed.
@@ -95,11 +95,12 @@ func hasKVM() bool {
 func libvirtArguments(t *testing.T, features []feature) map[string][]compare.Argument {
 	t.Helper()
 	folder := visibleFolder(t)
-	emulator := filepath.Join(folder, "emulator.sh")
-	copyFile(t, "testdata/emulator.sh", emulator)
+	for _, arch := range []qemuargs.Arch{qemuargs.AMD64, qemuargs.ARM64} {
+		copyFile(t, "testdata/emulator.sh", emulator(folder, arch))
+	}
 	var files strings.Builder
 	for _, f := range features {
-		write(t, filepath.Join(folder, f.name+".xml"), f.domain(t, emulator))
+		write(t, filepath.Join(folder, f.name+".xml"), f.domain(t, emulator(folder, f.machine.Arch)))
 		for _, d := range f.machine.Disks {
 			fmt.Fprintln(&files, d.Image.Path)
 			if d.Overlay != nil {
@@ -120,10 +121,13 @@ func libvirtArguments(t *testing.T, features []feature) map[string][]compare.Arg
 			t.Errorf("%s: libvirt made no arguments: %s", f.name, bytes.TrimSpace(said))
 			continue
 		}
-		out[f.name] = arguments(string(argv), emulator)
+		out[f.name] = arguments(string(argv), emulator(folder, f.machine.Arch))
 	}
 	return out
 }
+
+// emulator is the path of what stands in for the QEMU of an architecture.
+func emulator(folder string, arch qemuargs.Arch) string { return filepath.Join(folder, arch.Program()) }
 
 // ask runs libvirtd for the domains of a folder.
 func ask(t *testing.T, folder string) {

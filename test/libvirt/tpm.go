@@ -18,5 +18,9 @@ func tpm(t *qemuargs.TPM) *TPM {
 	if t == nil {
 		return nil
 	}
-	return &TPM{Model: string(t.Interface), Backend: TPMBackend{Type: "emulator", Version: "2.0"}}
+	model := t.Interface
+	if model == qemuargs.TISDevice { // which libvirt tells from TIS by the board
+		model = qemuargs.TIS
+	}
+	return &TPM{Model: string(model), Backend: TPMBackend{Type: "emulator", Version: "2.0"}}
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stands in for QEMU: libvirt may ask it what it can do, but a machine it does not start.
+# Stands in for the QEMU of its own name: libvirt may ask it what it can do, but a machine it does not start.
 case " $* " in
 *" -name "*)
 	for a in "$0" "$@"; do printf '%s\0' "$a"; done >/run/h/argv
@@ -7,4 +7,4 @@ case " $* " in
 	exit 1
 	;;
 esac
-exec /usr/bin/qemu-system-x86_64 "$@"
+exec "/usr/bin/${0##*/}" "$@"

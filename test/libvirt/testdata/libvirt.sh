@@ -68,22 +68,35 @@ until [ -S "$home/run/libvirt/libvirt-sock" ]; do
 	fi
 	sleep 0.1
 done
-virsh() { as virsh --quiet --connect qemu:///session "$@"; }
+virsh() { as virsh --connect qemu:///session "$@"; }
 
+# domxml-to-native replaces a domain's interfaces by ones without address, queues and MTU.
+# A domain with interfaces is started, and what stands in for QEMU writes its arguments down.
+end=END-OF-ANSWER questions=
 for xml in "$folder"/*.xml; do
 	name=${xml%.xml}
-	# domxml-to-native replaces a domain's interfaces by ones without address, queues and MTU.
-	# A domain with interfaces is started, and what stands in for QEMU writes its arguments down.
-	if grep -q '<interface' "$xml"; then
-		rm -f "$home/argv"
-		queues=$(sed -n 's/.*<driver name="vhost" queues=.*/multi_queue/p' "$xml")
-		taps=$(grep -o 'dev="tap[0-9]*"' "$xml" | grep -o 'tap[0-9]*')
-		for tap in $taps; do ip tuntap add dev "$tap" mode tap user $user vnet_hdr $queues; done
-		virsh create "$xml" >"$name.error" 2>&1 || true
-		for tap in $taps; do ip tuntap del dev "$tap" mode tap $queues; done
-		if [ -e "$home/argv" ]; then mv "$home/argv" "$name.argv"; fi
-	elif virsh domxml-to-native qemu-argv --xml "$xml" >"$name.line" 2>"$name.error"; then
-		# It is a line of shell: variables, the program and its arguments.
-		sh -c 'set -- '"$(cat "$name.line")"'; for a in "$@"; do printf "%s\0" "$a"; done' >"$name.argv"
+	if ! grep -q '<interface' "$xml"; then
+		echo "$name" >>"$folder/asked"
+		questions="$questions domxml-to-native qemu-argv --xml $xml; echo $end;"
+		continue
 	fi
+	rm -f "$home/argv"
+	queues=$(sed -n 's/.*<driver name="vhost" queues=.*/multi_queue/p' "$xml")
+	taps=$(grep -o 'dev="tap[0-9]*"' "$xml" | grep -o 'tap[0-9]*')
+	for tap in $taps; do ip tuntap add dev "$tap" mode tap user $user vnet_hdr $queues; done
+	virsh create "$xml" >"$name.error" 2>&1 || true
+	for tap in $taps; do ip tuntap del dev "$tap" mode tap $queues; done
+	if [ -e "$home/argv" ]; then mv "$home/argv" "$name.argv"; fi
 done
+
+# One virsh asks about all the others: a virsh that starts costs more than what it asks. An answer is a line of shell: variables, the
+# program and its arguments. The answer about a domain that libvirt refuses is empty, and errors.txt has why.
+virsh "$questions" >"$folder/answers" 2>"$folder/errors.txt" || true
+awk -v RS="$end\n" '{gsub(/\n/, ""); print}' "$folder/answers" >"$folder/lines"
+while read -r name <&3 && IFS= read -r line <&4; do
+	if [ -n "$line" ]; then
+		sh -c 'set -- '"$line"'; for a in "$@"; do printf "%s\0" "$a"; done' >"$name.argv"
+	else
+		cp "$folder/errors.txt" "$name.error"
+	fi
+done 3<"$folder/asked" 4<"$folder/lines"
