@@ -50,6 +50,11 @@ func defaultARM64(spec *VirtualMachineInstanceSpec) {
 	if d.Devices.Video != nil && d.Devices.Video.Type == "" {
 		d.Devices.Video.Type = "virtio"
 	}
+	for i := range d.Devices.PanicDevices {
+		if d.Devices.PanicDevices[i].Model == nil {
+			d.Devices.PanicDevices[i].Model = ptr.To(PanicPVPanic)
+		}
+	}
 	for i := range d.Devices.Disks {
 		disk := &d.Devices.Disks[i]
 		switch {
@@ -89,6 +94,7 @@ func validateARM64(spec *VirtualMachineInstanceSpec, path *field.Path) field.Err
 	if efi := d.UEFI(); efi != nil {
 		forbid(efi.Secure(), domain.Child("firmware", "bootloader", "efi", "secureBoot"), "guests of arm64 have no secure boot: nothing would keep the guest from its firmware's keys; set it to false, or leave it out")
 	}
+	forbid(d.Firmware.ACPI != nil, domain.Child("firmware", "acpi"), "QEMU adds no ACPI tables to a machine of arm64")
 	cpu := domain.Child("cpu")
 	if d.CPU.Model != hostPassthrough {
 		errs = append(errs, field.NotSupported(cpu.Child("model"), d.CPU.Model, []string{hostPassthrough}))
@@ -99,6 +105,11 @@ func validateARM64(spec *VirtualMachineInstanceSpec, path *field.Path) field.Err
 	forbid(len(d.CPU.Features) > 0, cpu.Child("features"), "the CPU of a guest of arm64 is the node's, as it is")
 	forbid(d.CPU.MaxSockets > d.CPU.Sockets, cpu.Child("maxSockets"), "QEMU plugs no CPUs into a machine of arm64")
 	forbid(d.Devices.Watchdog != nil, devices.Child("watchdog"), ofAMD64)
+	forbid(d.Devices.Sound != nil, devices.Child("sound"), ofAMD64)
+	for i, device := range d.Devices.PanicDevices {
+		forbid(slices.Contains([]PanicDeviceModel{PanicISA, PanicHyperv}, ptr.Deref(device.Model, "")), devices.Child("panicDevices").Index(i).Child("model"),
+			"guests of arm64 have no such panic device; use pvpanic, or leave the model out")
+	}
 	for i := range d.Devices.Disks {
 		disk := &d.Devices.Disks[i]
 		at := devices.Child("disks").Index(i)
@@ -116,6 +127,7 @@ func validateARM64(spec *VirtualMachineInstanceSpec, path *field.Path) field.Err
 		if nic.Model != "virtio" {
 			errs = append(errs, field.NotSupported(devices.Child("interfaces").Index(i).Child("model"), nic.Model, []string{"virtio"}))
 		}
+		forbid(nic.ACPIIndex != 0, devices.Child("interfaces").Index(i).Child("acpiIndex"), "QEMU tells guests of arm64 no number of a card")
 	}
 	if v := d.Devices.Video; v != nil && !slices.Contains([]string{"virtio", "ramfb"}, v.Type) {
 		errs = append(errs, field.NotSupported(devices.Child("video", "type"), v.Type, []string{"virtio", "ramfb"}))

@@ -152,7 +152,7 @@ func validateFirmware(f *Firmware, p *field.Path) field.ErrorList {
 }
 
 // validateUEFI looks at the firmware and at the features that it needs.
-func validateUEFI(d *DomainSpec, p *field.Path) field.ErrorList {
+func validateUEFI(d *DomainSpec, architecture string, p *field.Path) field.ErrorList {
 	efi := d.UEFI()
 	if efi == nil {
 		return nil
@@ -168,8 +168,11 @@ func validateUEFI(d *DomainSpec, p *field.Path) field.ErrorList {
 			"secure boot needs system management mode: set "+p.Child("features", "smm", "enabled").String()+" to true, or secureBoot to false"))
 	}
 	if features != nil && !ptr.Deref(features.ACPI.Enabled, true) {
-		errs = append(errs, field.Invalid(p.Child("features", "acpi", "enabled"), false,
-			"UEFI needs ACPI: leave ACPI on, or take "+bootloader.Child("bios").String()))
+		what := "UEFI needs ACPI: leave ACPI on"
+		if architecture != ARM64 {
+			what += ", or take " + bootloader.Child("bios").String()
+		}
+		errs = append(errs, field.Invalid(p.Child("features", "acpi", "enabled"), false, what))
 	}
 	return errs
 }

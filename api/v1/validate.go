@@ -69,7 +69,7 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	errs = append(errs, validateMachineType(spec.Domain.Machine.Type, spec.Architecture, domain.Child("machine", "type"))...)
 	errs = append(errs, validateARM64(spec, path)...)
 	errs = append(errs, validateFirmware(spec.Domain.Firmware, domain.Child("firmware"))...)
-	errs = append(errs, validateUEFI(&spec.Domain, domain)...)
+	errs = append(errs, validateUEFI(&spec.Domain, spec.Architecture, domain)...)
 	errs = append(errs, validateACPITables(spec, domain)...)
 	errs = append(errs, validateACPIIndexes(&spec.Domain, domain)...)
 	errs = append(errs, validateReboot(&spec.Domain, domain)...)
