@@ -29,7 +29,7 @@ func TestArch(t *testing.T) {
 		})
 	}
 	s := runCommand(t, head+rest, "explain", "--arch", "arm64", "architecture")
-	if s.code != 0 || !strings.Contains(s.out, "-machine virt-11.1") || !strings.Contains(s.out, "the cluster's default architecture") {
+	if s.code != 0 || !strings.Contains(s.out, " virt-11.1\n") || !strings.Contains(s.out, "the cluster's default architecture") {
 		t.Errorf("explain: %+v", s)
 	}
 }
