@@ -154,7 +154,7 @@ images-arm64-guest: packages ## the launcher that emulates guests of arm64 on no
 test-arm64: packages cluster images images-arm64 images-arm64-guest ## arm64: its images, its goldens in QEMU, and an emulated guest on a cluster of its own (10 minutes)
 	GOARCH=arm64 go vet ./...
 	cd tools && go test -tags long -timeout 5m -run TestImagesOfARM64 -v ./elfneeds
-	go test -tags long -timeout 5m -run TestARM64Starts -v ./qemuargs/resolve
+	go test -tags long -timeout 15m -run 'ARM64Starts$$' -v ./qemuargs/resolve
 	KUBEQEMU_E2E_CLUSTER=arm $(call run_e2e_long,$(ARM64))
 
 # What virt-api's page is made and looked at with; the product needs nothing of it.

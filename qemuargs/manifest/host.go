@@ -167,7 +167,7 @@ func (h Host) WithGuests(architecture string) Host {
 
 // In is the VMI in the host's cluster: a VMI that names neither an architecture nor a machine type gets the cluster's architecture.
 func (i Instance) In(h Host) Instance {
-	if i.Spec.Architecture != "" || h.guests == "" {
+	if i.Spec.Architecture != "" || h.guests == "" || h.guests == v1.AMD64 { // which is Kubeqemu's default too
 		return i
 	}
 	before := i.VirtualMachineInstance
