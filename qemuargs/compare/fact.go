@@ -232,7 +232,7 @@ var references = map[string]string{
 // placeBackends gives each argument that others refer to its place by them.
 func (g *graph) placeBackends() {
 	for _, n := range g.nodes {
-		if n.flag == "-device" || n.flag == "-machine" || n.flag == "-mon" || n.flag == "-vnc" || n.properties["qom-type"] == "monitor-qmp" {
+		if n.flag == "-device" || n.flag == "-machine" || n.flag == "-mon" || n.flag == "-vnc" || n.flag == "-serial" || n.properties["qom-type"] == "monitor-qmp" {
 			n.placed = true
 			g.placeBackendsOf(n)
 		}

@@ -46,7 +46,10 @@ func Of(m *qemuargs.Machine, emulator string) (Domain, error) {
 	}
 	d.Backing = d.Backing.shared(m)
 	for _, n := range m.NUMA {
-		d.CPU.Cells = append(d.CPU.Cells, Cell{ID: n.ID, CPUs: fmt.Sprintf("%d-%d", n.FirstCPU, n.FirstCPU+n.CPUs-1), Memory: n.MemoryBytes, Unit: "b"})
+		if d.CPU.NUMA == nil {
+			d.CPU.NUMA = &NUMA{}
+		}
+		d.CPU.NUMA.Cells = append(d.CPU.NUMA.Cells, Cell{ID: n.ID, CPUs: fmt.Sprintf("%d-%d", n.FirstCPU, n.FirstCPU+n.CPUs-1), Memory: n.MemoryBytes, Unit: "b"})
 	}
 	if c := m.CPU; c.MaxSockets != 0 {
 		d.VCPU.Current, d.VCPU.Count = c.Count(), int(c.MaxSockets*c.Cores*c.Threads)

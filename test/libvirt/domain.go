@@ -161,7 +161,7 @@ type CPU struct {
 	Mode     string       `xml:"mode,attr"`
 	Model    string       `xml:"model,omitempty"`
 	Topology Topology     `xml:"topology"`
-	Cells    []Cell       `xml:"numa>cell"`
+	NUMA     *NUMA        `xml:"numa"`
 	Features []CPUFeature `xml:"feature"`
 }
 
@@ -169,6 +169,11 @@ type CPU struct {
 type CPUFeature struct {
 	Policy string `xml:"policy,attr"`
 	Name   string `xml:"name,attr"`
+}
+
+// NUMA are the guest's NUMA nodes.
+type NUMA struct {
+	Cells []Cell `xml:"cell"`
 }
 
 // Cell is a NUMA node.

@@ -97,6 +97,6 @@ while read -r name <&3 && IFS= read -r line <&4; do
 	if [ -n "$line" ]; then
 		sh -c 'set -- '"$line"'; for a in "$@"; do printf "%s\0" "$a"; done' >"$name.argv"
 	else
-		cp "$folder/errors.txt" "$name.error"
+		head -n 5 "$folder/errors.txt" >"$name.error"
 	fi
 done 3<"$folder/asked" 4<"$folder/lines"
