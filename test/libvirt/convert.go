@@ -38,7 +38,7 @@ func Of(m *qemuargs.Machine, emulator string) (Domain, error) {
 		CPU:     cpu(m.CPU),
 		Clock:   clock(m),
 	}
-	if m.Memory != nil {
+	if m.Memory != nil && len(m.NUMA) > 0 { // libvirt wants NUMA nodes for it
 		d.MaxMemory = &MaxMemory{Slots: 1, Unit: "b", Value: m.Memory.MaxBytes}
 	}
 	if m.HugePageBytes != 0 {
