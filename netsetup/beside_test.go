@@ -59,9 +59,24 @@ func TestPlanBesideRefuses(t *testing.T) {
 	long.Link += "5"
 	tap0 := besideFacts()
 	tap0.Link = "pod0"
-	for _, facts := range []Facts{ipvlan, card, long, tap0} {
+	large := besideFacts()
+	large.MTU = maxMTU + 1
+	tunnel := besideFacts() // WireGuard, and whatever else has no Ethernet header
+	tunnel.MAC = ""
+	for _, facts := range []Facts{ipvlan, card, long, tap0, large, tunnel} {
 		if _, err := PlanBridge(facts, Bridged{MAC: guestMAC, Beside: true}); err == nil || !strings.Contains(err.Error(), facts.Link) {
 			t.Errorf("%s: %v", facts.Link, err)
+		}
+	}
+}
+
+// TestPlanBesideMTU: without IPAM the network's own server says how the guest is configured, and nothing of ours has to fit.
+func TestPlanBesideMTU(t *testing.T) {
+	for _, mtu := range []int{68, 1279, 60000, maxMTU} {
+		facts := besideFacts()
+		facts.MTU = mtu
+		if _, err := PlanBridge(facts, Bridged{MAC: guestMAC, Beside: true}); err != nil {
+			t.Errorf("MTU %d: %v", mtu, err)
 		}
 	}
 }

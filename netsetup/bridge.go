@@ -59,6 +59,9 @@ type Takeover struct {
 // so is the restriction to IPv4; see bridgedTable for what is stricter.
 func PlanBridge(facts Facts, b Bridged) (*Plan, error) {
 	plan, err := planBridge(facts, b)
+	if err == nil {
+		err = plan.checkMTU(facts.Link)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("plan bridge: %w", err)
 	}
@@ -90,8 +93,8 @@ func planBridge(facts Facts, b Bridged) (*Plan, error) {
 		return nil, err
 	}
 	pod, err := ethernet(facts.MAC)
-	if err != nil {
-		return nil, err
+	if err != nil { // of the kernel's links, only those without Ethernet's header have another MAC, or none
+		return nil, fmt.Errorf("pod interface %q is no Ethernet link, and no guest can be bridged to it: %w", facts.Link, err)
 	}
 	mac := otherMAC(pod, guest)
 	addresses := ipv4Of(facts.Addresses)

@@ -106,6 +106,10 @@ func TestPlanBridgeRefuses(t *testing.T) {
 		"no queue":      {func(f *Facts, b *Bridged) { b.Queues = -1 }, []string{"-1"}},
 		"long link":     {func(f *Facts, b *Bridged) { f.Link = "eth012345678" }, []string{"k6t-eth012345678"}},
 		"no link":       {func(f *Facts, b *Bridged) { f.Link = "" }, []string{`""`}},
+		"no Ethernet":   {func(f *Facts, b *Bridged) { f.MAC, b.MAC = "", guestMAC }, []string{"eth0", "no Ethernet link"}},
+
+		"no room for DHCP": {func(f *Facts, b *Bridged) { f.MTU = 575 }, []string{"eth0", "MTU 575", "576"}},
+		"more than a tap":  {func(f *Facts, b *Bridged) { f.MTU = 65522 }, []string{"eth0", "MTU 65522", "65521"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts, b := podFacts(), Bridged{}

@@ -35,6 +35,9 @@ type Port struct {
 // stricter. It fails for a private network that holds the pod's own address or gateway.
 func PlanMasquerade(facts Facts, m Masquerade) (*Plan, error) {
 	plan, err := planMasquerade(facts, m)
+	if err == nil {
+		err = plan.checkMTU(facts.Link)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("plan masquerade: %w", err)
 	}
@@ -52,7 +55,7 @@ func planMasquerade(facts Facts, m Masquerade) (*Plan, error) {
 	}
 	plan := &Plan{
 		Bridge: Bridge{Name: names.Bridge, MAC: BridgeMAC, MTU: facts.MTU},
-		Tap:    Tap{Name: names.Tap, Bridge: names.Bridge, MTU: facts.MTU, Queues: m.Queues},
+		Tap:    Tap{Name: names.Tap, Bridge: names.Bridge, MTU: facts.MTU, Queues: m.Queues, NoLearning: true},
 	}
 	v4, v6 := addressesLike(facts.Addresses, m.Network), addressesLike(facts.Addresses, m.Network6)
 	if len(v4)+len(v6) == 0 {
@@ -90,7 +93,7 @@ func (p *Plan) masquerade4(facts Facts, m Masquerade, pod []netip.Addr) error {
 	}
 	p.Bridge.Addresses = append(p.Bridge.Addresses, netip.PrefixFrom(gateway, m.Network.Bits()))
 	p.Guest, p.Router = []netip.Prefix{netip.PrefixFrom(guest, m.Network.Bits())}, gateway
-	p.Tables = append(p.Tables, nat.table(nat.guestRules()))
+	p.Tables = append(p.Tables, nat.table(nat.guestRules()), nat.neighbours())
 	p.Sysctls = append(p.Sysctls,
 		Sysctl{Name: "net/ipv4/ip_forward", Value: "1"},
 		// A connection to 127.0.0.1 that is translated to the guest leaves by the
@@ -206,6 +209,18 @@ func (n masqueradeNAT) guestRules() []Rule {
 		{In: n.bridge, Source: host(netip.IPv4Unspecified()), Protocol: "UDP", Port: dhcpPort, Verdict: "accept"},
 		{In: n.bridge, Verdict: "drop"},
 	}
+}
+
+// neighbours holds the guest to its address in ARP. For each address that asks for the gateway the kernel remembers a
+// neighbour, in one table for all pods of the node.
+func (n masqueradeNAT) neighbours() Table {
+	return Table{Family: "arp", Name: TableName, Optional: true, Chains: []Chain{
+		{Name: "guest", Type: "filter", Hook: "input", Priority: 0, Rules: []Rule{
+			{In: n.bridge, Sender: host(n.guest), Verdict: "accept"},
+			{In: n.bridge, Sender: host(netip.IPv4Unspecified()), Verdict: "accept"}, // it probes for an address
+			{In: n.bridge, Verdict: "drop"},
+		}},
+	}}
 }
 
 // inbound leads new connections to the pod's address to the guest.

@@ -34,6 +34,8 @@ func replaceTables(netns ns.NetNS, tables []Table) error {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			err = fmt.Errorf("the kernel has not answered for %s: %w", nftPatience, os.ErrDeadlineExceeded)
 		// A kernel without the family has no chain type for it.
+		case t.Optional && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)):
+			err = nil
 		case t.Family == "bridge" && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)):
 			err = errors.Join(ErrUnfiltered, err)
 		}
@@ -57,7 +59,7 @@ func bounded(conn *netlink.Conn) error { return conn.SetDeadline(time.Now().Add(
 
 func addTable(conn *nftables.Conn, t Table) error {
 	families := map[string]nftables.TableFamily{
-		"ip": nftables.TableFamilyIPv4, "ip6": nftables.TableFamilyIPv6, "bridge": nftables.TableFamilyBridge,
+		"ip": nftables.TableFamilyIPv4, "ip6": nftables.TableFamilyIPv6, "arp": nftables.TableFamilyARP, "bridge": nftables.TableFamilyBridge,
 	}
 	family, ok := families[t.Family]
 	if !ok {
@@ -80,6 +82,10 @@ func addChain(conn *nftables.Conn, table *nftables.Table, c Chain) error {
 		"prerouting": nftables.ChainHookPrerouting, "input": nftables.ChainHookInput,
 		"forward": nftables.ChainHookForward, "output": nftables.ChainHookOutput,
 		"postrouting": nftables.ChainHookPostrouting,
+	}
+	if table.Family == nftables.TableFamilyARP {
+		// NF_ARP_IN and NF_ARP_OUT in linux/netfilter_arp.h
+		hooks = map[string]*nftables.ChainHook{"input": nftables.ChainHookRef(0), "output": nftables.ChainHookRef(1)}
 	}
 	hook, ok := hooks[c.Hook]
 	if !ok {

@@ -6,6 +6,7 @@
 package netsetup
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
@@ -18,8 +19,12 @@ const (
 	// TapName is the name, within the pod, of the tap for the pod's own interface.
 	TapName = "tap0"
 
-	maxQueues   = 256 // MAX_TAP_QUEUES in drivers/net/tun.c
-	maxLinkName = 15  // IFNAMSIZ without the final zero
+	maxQueues = 256 // MAX_TAP_QUEUES in drivers/net/tun.c
+	// minServedMTU carries the DHCP messages that every client takes (RFC 2131, 2): clients put no fragments together.
+	minServedMTU = 576
+	// maxMTU is a tap's: 65535 with the Ethernet header (tun_net_initialize in drivers/net/tun.c).
+	maxMTU      = 65535 - 14
+	maxLinkName = 15 // IFNAMSIZ without the final zero
 )
 
 // Plan is everything to be made in a pod's network namespace.
@@ -41,6 +46,18 @@ type Plan struct {
 	Sysctls []Sysctl `json:"sysctls"`
 	// Takeover comes last. Without it the pod keeps its interface.
 	Takeover *Takeover `json:"takeover,omitempty"`
+}
+
+// checkMTU refuses an interface on whose MTU no guest can be.
+func (p *Plan) checkMTU(link string) error {
+	mtu := p.Bridge.MTU
+	if mtu > maxMTU {
+		return fmt.Errorf("pod interface %q has the MTU %d, and a tap has %d at most: set a smaller mtu in the network's configuration", link, mtu, maxMTU)
+	}
+	if p.Serves() && mtu < minServedMTU {
+		return fmt.Errorf("pod interface %q has the MTU %d, and DHCP needs %d to tell the guest its address: set a larger mtu in the network's configuration", link, mtu, minServedMTU)
+	}
+	return nil
 }
 
 // Serves says whether the guest gets an IPv4 address by DHCP from the pod.
@@ -72,6 +89,9 @@ type Tap struct {
 	Bridge string `json:"bridge"`
 	MTU    int    `json:"mtu"`
 	Queues int    `json:"queues"`
+	// NoLearning: the bridge does not remember the MACs that come from the guest. It would remember as many as the guest
+	// makes up, and needs none of them where the tap is its only port.
+	NoLearning bool `json:"noLearning,omitempty"`
 }
 
 // Sysctl is a kernel setting of the pod's network namespace.

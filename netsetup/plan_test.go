@@ -101,6 +101,8 @@ func TestPlanMasqueradeRefuses(t *testing.T) {
 		"no queue":               {func(f *Facts, m *Masquerade) { m.Queues = -1 }, []string{"-1"}},
 		"long link":              {func(f *Facts, m *Masquerade) { f.Link = "eth012345678" }, []string{"k6t-eth012345678"}},
 		"no link":                {func(f *Facts, m *Masquerade) { f.Link = "" }, []string{`""`}},
+		"no room for DHCP":       {func(f *Facts, m *Masquerade) { f.MTU = 575 }, []string{"eth0", "MTU 575", "576"}},
+		"more than a tap":        {func(f *Facts, m *Masquerade) { f.MTU = 65522 }, []string{"eth0", "MTU 65522", "65521"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts, m := podFacts(), Masquerade{}

@@ -8,10 +8,12 @@ const TableName = "kubeqemu"
 
 // Table is an nftables table, replaced as a whole.
 type Table struct {
-	// Family is ip, ip6 or bridge. A kernel may lack the last (ErrUnfiltered).
-	Family string  `json:"family"`
-	Name   string  `json:"name"`
-	Chains []Chain `json:"chains"`
+	// Family is ip, ip6, arp or bridge. A kernel may lack the last (ErrUnfiltered).
+	Family string `json:"family"`
+	Name   string `json:"name"`
+	// Optional: a kernel without the family does without the table.
+	Optional bool    `json:"optional,omitempty"`
+	Chains   []Chain `json:"chains"`
 }
 
 // Chain is a base chain with policy accept.
@@ -19,7 +21,7 @@ type Chain struct {
 	Name string `json:"name"`
 	// Type is filter or nat.
 	Type string `json:"type"`
-	// Hook is prerouting, input, forward, output or postrouting.
+	// Hook is prerouting, input, forward, output or postrouting. Family arp has only input and output.
 	Hook string `json:"hook"`
 	// Priority orders the chains of one hook; connection tracking is at -200.
 	Priority int32  `json:"priority"`
@@ -40,8 +42,8 @@ type Rule struct {
 	// EtherType, in a bridge table, is arp, rarp or ip; there, the fields below need it. It is the
 	// type behind a VLAN tag.
 	EtherType string `json:"etherType,omitempty"`
-	// Sender and NotSenderMAC match the sender in an ARP packet: its address, and any MAC but
-	// this one.
+	// Sender and NotSenderMAC, in a bridge or arp table, match the sender in an ARP packet: its
+	// address, and any MAC but this one.
 	Sender       netip.Prefix `json:"sender,omitzero"`
 	NotSenderMAC string       `json:"notSenderMAC,omitempty"`
 	// Source and Destination match a network.

@@ -107,6 +107,11 @@ func connectTap(t Tap) error {
 	if err := netlink.LinkSetMaster(tap, bridge); err != nil {
 		return fmt.Errorf("add to bridge %q: %w", t.Bridge, err)
 	}
+	if t.NoLearning {
+		if err := netlink.LinkSetLearning(tap, false); err != nil {
+			return fmt.Errorf("keep the bridge from learning: %w", err)
+		}
+	}
 	if err := netlink.LinkSetUp(tap); err != nil {
 		return fmt.Errorf("bring up: %w", err)
 	}
