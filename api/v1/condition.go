@@ -42,6 +42,11 @@ const (
 	ConditionRealtime ConditionType = "Realtime"
 	// ConditionNUMAMemoryUnbound is True for a guest that sees NUMA nodes: its memory is near them, but not bound to them. It is our own.
 	ConditionNUMAMemoryUnbound ConditionType = "NUMAMemoryUnbound"
+	// ConditionUnusualMTU is True while the MTU of one of the guest's networks keeps IPv6, or large packets, from the guest. It is our own.
+	ConditionUnusualMTU ConditionType = "UnusualMTU"
+	// ConditionSharedMAC is True while another VMI of the namespace has the MAC of one of the guest's cards, on the same network of Multus.
+	// It is our own.
+	ConditionSharedMAC ConditionType = "SharedMAC"
 	// ConditionProvisioning: a disk is being filled, and the VMI waits for it.
 	ConditionProvisioning ConditionType = "Provisioning"
 )

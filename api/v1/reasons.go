@@ -19,6 +19,8 @@ const (
 	// ReasonSandboxFailed: the node cannot connect the launcher pod to its networks. It is the
 	// kubelet's reason, of its events.
 	ReasonSandboxFailed = "FailedCreatePodSandBox"
+	// ReasonSandboxStays: the node cannot disconnect the launcher pod from its networks. It is the kubelet's reason, of its events.
+	ReasonSandboxStays = "FailedKillPod"
 	// ReasonPaused: a guest's CPUs are stopped, or a ReplicaSet or pool is told to do nothing.
 	ReasonPaused = "Paused"
 )
@@ -46,6 +48,10 @@ const (
 	ReasonEvictionRequested = "EvictionRequested"
 	// ReasonVirtioFSDEnded is the reason of FilesystemFailed.
 	ReasonVirtioFSDEnded = "VirtioFSDEnded"
+	// ReasonSandboxSlow: the node has not connected the launcher pod to its networks for long, and does not say why.
+	ReasonSandboxSlow = "PodNotConnected"
+	// ReasonMACInUse is the reason of SharedMAC.
+	ReasonMACInUse = "MACInUse"
 	// ReasonNotPaused is the reason of the pod's readiness gate.
 	ReasonNotPaused = "NotPaused"
 )
@@ -73,6 +79,9 @@ const (
 	ReasonNotScheduled = "Refused"
 	// ReasonFirstTouch is the reason of NUMAMemoryUnbound.
 	ReasonFirstTouch = "FirstTouch"
+	// ReasonMTUTooSmall and ReasonMTUTooLarge are the reasons of UnusualMTU.
+	ReasonMTUTooSmall = "MTUTooSmall"
+	ReasonMTUTooLarge = "MTUTooLarge"
 	// ReasonTPMEmulatorEnded is the reason of TPMFailed.
 	ReasonTPMEmulatorEnded = "TPMEmulatorEnded"
 )

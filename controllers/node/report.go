@@ -104,6 +104,7 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 			status.Machine = &v1.Machine{Type: state.Machine.Type}
 		}
 		status.Interfaces = interfaces(object, network)
+		observeMTU(object, network, now)
 		if state.Machine.Accelerator == qemuargs.TCG {
 			status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSoftwareEmulation, Status: metav1.ConditionTrue,
 				Reason: v1.ReasonTCG, Message: emulated(object.Spec.Architecture)}, now)

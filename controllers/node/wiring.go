@@ -225,7 +225,7 @@ func plan(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NI
 // before the launcher gets it.
 func lease(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, plan *netsetup.Plan) (dhcp.Lease, error) {
 	out := plan.Lease(resolved.MAC)
-	out.Hostname = vmi.GuestHostname()
+	out.Hostname, out.MTU = vmi.GuestHostname(), mtuOf(resolved, out.MTU)
 	options := nic.DHCPOptions
 	if options == nil {
 		return out, out.Check()

@@ -49,9 +49,13 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1.VirtualMachineInstance{}, claimIndex, indexByClaim); err != nil {
 		return fmt.Errorf("index VMIs by claim: %w", err)
 	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1.VirtualMachineInstance{}, macIndex, indexByMAC); err != nil {
+		return fmt.Errorf("index VMIs by MAC: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.VirtualMachineInstance{}).
 		Watches(&corev1.Pod{}, r.podEvents()).
+		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.sharersOfMAC)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
 		// A VM's VMI has the VM's name.
 		Watches(&v1.VirtualMachine{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(updatesVolumes())).
@@ -99,6 +103,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	switch {
 	case vmi.DeletionTimestamp != nil:
 		stepErr = errors.Join(ignoreConflict(r.remove(ctx, vmi, pod)), ignoreConflict(r.removeCompanions(ctx, companions)))
+		if stepErr == nil {
+			after, stepErr = r.observeRemoval(ctx, vmi, pod)
+		}
 	case vmi.IsFinal():
 		r.ends.forget(vmi.UID)
 		return ctrl.Result{}, nil
@@ -129,6 +136,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			stepErr = r.explainScheduling(ctx, vmi)
 		}
 		observeReadiness(vmi, pod, r.now())
+		if stepErr == nil {
+			stepErr = r.observeSharedMAC(ctx, vmi)
+		}
 		if stepErr == nil {
 			var connecting time.Duration
 			connecting, stepErr = r.observeSandbox(ctx, vmi, pod)

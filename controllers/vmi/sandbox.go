@@ -19,12 +19,15 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
 
 const (
-	// connectPatience is how long a node may take to connect a pod before its events are read.
+	// connectPatience is how long a node may take to connect a pod, or to disconnect it, before its events are read.
 	connectPatience = 5 * time.Second
+	// slowConnect is how long a node may take without a word.
+	slowConnect = time.Minute
 	// maxSandboxEvents is more events than the kubelet makes of one pod: it counts the same event in one object, and from the
 	// tenth on those that are alike.
 	maxSandboxEvents = 100
 	maxComplaint     = 1024 // bytes
+	maxNamed         = 8    // networks
 )
 
 // observeSandbox says in the VMI's status why its node cannot connect the pod or mount its volumes, such as a
@@ -40,15 +43,63 @@ func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineI
 	if wait := connectPatience - r.Clock.Since(since); wait > 0 {
 		return wait, nil
 	}
+	told, err := r.tell(ctx, vmi, pod, troubles(vmi))
+	if err != nil {
+		return 0, err
+	}
+	if !told && onMultus(vmi) && r.Clock.Since(since) >= slowConnect {
+		r.unsynchronized(vmi, v1.ReasonSandboxSlow, fmt.Sprintf("the node has not connected the pod to %s within %s, and does not say why: a network plugin may hang, or a volume is not mounted yet. After some minutes the node gives the plugin up, and tries again",
+			networksOf(vmi), slowConnect))
+	}
+	return r.retryAfter(vmi, connectPatience), nil
+}
+
+// observeRemoval says in the status of a VMI that is deleted why its node cannot disconnect the pod: until then, the pod stays, and the VMI
+// too. It returns when to look again, or 0.
+func (r *Reconciler) observeRemoval(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
+	if pod == nil || pod.DeletionTimestamp == nil || !onMultus(vmi) {
+		return 0, nil
+	}
+	over := r.Clock.Since(pod.DeletionTimestamp.Time) // the pod's grace ends with this time
+	if wait := connectPatience - over; wait > 0 {
+		return wait, nil
+	}
+	_, err := r.tell(ctx, vmi, pod, []trouble{{v1.ReasonSandboxStays, "disconnect the pod from " + networksOf(vmi)}})
+	return min(max(over/4, connectPatience), longestDelay), err
+}
+
+// tell says which of the troubles a pod has, if its node has told any.
+func (r *Reconciler) tell(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, troubles []trouble) (bool, error) {
 	events := &corev1.EventList{}
 	err := r.Live.List(ctx, events, client.InNamespace(pod.Namespace), client.Limit(maxSandboxEvents), client.MatchingFields{"involvedObject.uid": string(pod.UID)})
 	if err != nil {
-		return 0, fmt.Errorf("list the pod's events: %w", err)
+		return false, fmt.Errorf("list the pod's events: %w", err)
 	}
-	if trouble, message := latest(troubles(vmi), events.Items); trouble != nil {
+	trouble, message := latest(troubles, events.Items)
+	if trouble != nil {
 		r.unsynchronized(vmi, trouble.reason, "the node cannot "+trouble.cannot+", and tries again: "+complaint(message))
 	}
-	return r.retryAfter(vmi, connectPatience), nil
+	return trouble != nil, nil
+}
+
+// onMultus says whether a VMI has a network of Multus.
+func onMultus(vmi *v1.VirtualMachineInstance) bool {
+	return slices.ContainsFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Multus != nil })
+}
+
+// networksOf names a VMI's networks of Multus: a plugin's own words may name none of them.
+func networksOf(vmi *v1.VirtualMachineInstance) string {
+	var names []string
+	for _, n := range vmi.Spec.Networks {
+		if n.Multus != nil {
+			namespace, name := n.Multus.Definition(vmi.Namespace)
+			names = append(names, fmt.Sprintf("%q (%s/%s)", n.Name, namespace, name))
+		}
+	}
+	if more := len(names) - maxNamed; more > 0 {
+		names = append(names[:maxNamed], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // latest is the trouble of which the latest event tells, and the best message about it; nil without such an event. An event
@@ -82,8 +133,8 @@ func troubles(vmi *v1.VirtualMachineInstance) []trouble {
 	if len(handover.Secrets(vmi)) > 0 || slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.IsConfig() }) {
 		out = append(out, trouble{v1.ReasonMountFailed, "mount a volume of the pod"})
 	}
-	if slices.ContainsFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Multus != nil }) {
-		out = append(out, trouble{v1.ReasonSandboxFailed, "connect the pod"})
+	if onMultus(vmi) {
+		out = append(out, trouble{v1.ReasonSandboxFailed, "connect the pod to " + networksOf(vmi)})
 	}
 	return out
 }
@@ -108,15 +159,17 @@ func unconnected(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (since time.Ti
 // complaint is the part of the kubelet's message that stays the same at each attempt. Before what a
 // network plugin says, the kubelet names the sandbox, which is another each time.
 func complaint(message string) string {
-	if _, said, ok := strings.Cut(message, "failed (add): "); ok {
-		message = said
+	for _, verb := range []string{"failed (add): ", "failed (delete): "} {
+		if _, said, ok := strings.Cut(message, verb); ok {
+			message = said
+		}
 	}
 	return control.Printable(message, maxComplaint)
 }
 
 // connected takes a complaint of observeSandbox back, once the node has connected the pod.
 func connected(status *v1.VirtualMachineInstanceStatus) {
-	if s := status.Condition(v1.ConditionSynchronized); s != nil && (s.Reason == v1.ReasonSandboxFailed || s.Reason == v1.ReasonMountFailed) {
+	if s := status.Condition(v1.ConditionSynchronized); s != nil && slices.Contains([]string{v1.ReasonSandboxFailed, v1.ReasonSandboxSlow, v1.ReasonMountFailed}, s.Reason) {
 		status.RemoveCondition(v1.ConditionSynchronized)
 	}
 }

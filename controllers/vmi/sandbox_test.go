@@ -99,13 +99,66 @@ func TestLatestTrouble(t *testing.T) {
 	}
 }
 
+// TestSandboxSlow: a node that does not connect a pod, and does not say why, is told of after a minute, until it has.
+func TestSandboxSlow(t *testing.T) {
+	const spec = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}}]}}, networks: [{name: lan, multus: {networkName: other/lan}}]}`
+	silent := fake.NewClientBuilder().
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
+	vmi := besideVMI(t, spec)
+	vmi.CreationTimestamp = metav1.Unix(1000, 0)
+	for age, says := range map[time.Duration]bool{59 * time.Second: false, 61 * time.Second: true} {
+		vmi := vmi.DeepCopy()
+		r := &Reconciler{Live: silent, Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0).Add(age))}
+		if _, err := r.observeSandbox(context.Background(), vmi, sandboxed(corev1.PodPending)); err != nil {
+			t.Fatal(err)
+		}
+		got := vmi.Status.Condition(v1.ConditionSynchronized)
+		if (got != nil) != says || says && (got.Reason != v1.ReasonSandboxSlow || !strings.Contains(got.Message, `"lan" (other/lan)`)) {
+			t.Errorf("after %s: %+v", age, got)
+		}
+		ready := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
+		if _, err := r.observeSandbox(context.Background(), vmi, sandboxed(corev1.PodPending, ready)); err != nil || vmi.Status.Condition(v1.ConditionSynchronized) != nil {
+			t.Errorf("after %s, connected: %+v, %v", age, vmi.Status.Conditions, err)
+		}
+	}
+}
+
+// TestSandboxStays: a VMI that is deleted says why its node cannot disconnect its pod.
+func TestSandboxStays(t *testing.T) {
+	const spec = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}}]}}, networks: [{name: lan, multus: {networkName: lan}}]}`
+	const said = `error killing pod: failed to "KillPodSandbox" for "1" with KillPodSandboxError: "rpc error: code = Unknown desc = failed to destroy network for sandbox \"2\": ` +
+		`plugin type=\"multus\" name=\"multus\" failed (delete): the switch does not answer"`
+	event := sandboxEvent("a", "1", 1001, said)
+	event.Reason = v1.ReasonSandboxStays
+	events := fake.NewClientBuilder().WithObjects(event).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
+	for over, again := range map[time.Duration]time.Duration{-10 * time.Second: 15 * time.Second, 6 * time.Second: connectPatience, 400 * time.Second: 100 * time.Second, 10 * time.Hour: longestDelay} {
+		r := &Reconciler{Live: events, Clock: clocktesting.NewFakePassiveClock(time.Unix(2000, 0).Add(over))}
+		vmi := besideVMI(t, spec)
+		pod := sandboxed(corev1.PodRunning)
+		if after, err := r.observeRemoval(context.Background(), vmi, pod); after != 0 || err != nil || len(vmi.Status.Conditions) > 0 {
+			t.Errorf("a pod that stays: %s, %v, %+v", after, err, vmi.Status.Conditions)
+		}
+		pod.DeletionTimestamp = ptr.To(metav1.Unix(2000, 0))
+		after, err := r.observeRemoval(context.Background(), vmi, pod)
+		if after != again || err != nil {
+			t.Errorf("%s after its grace: again in %s, %v", over, after, err)
+		}
+		got := vmi.Status.Condition(v1.ConditionSynchronized)
+		const want = `the node cannot disconnect the pod from "lan" (tenant/lan), and tries again: the switch does not answer"`
+		if (got != nil) != (over > 0) || over > 0 && (got.Reason != v1.ReasonSandboxStays || got.Message != want) {
+			t.Errorf("%s after its grace: %+v", over, got)
+		}
+	}
+}
+
 // TestSandbox: why the node cannot connect the pod is in the status of a VMI with a network of
 // Multus, the same for all attempts, until the node has.
 func TestSandbox(t *testing.T) {
 	const multus = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}}]}}, networks: [{name: lan, multus: {networkName: lan}}]}`
 	const plain = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: default, masquerade: {}}]}}, networks: [{name: default, pod: {}}]}`
 	ready := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
-	const why = "the node cannot connect the pod, and tries again: Multus: [tenant/pod/1]: cannot find a network-attachment-definition (lan) in namespace (tenant)"
+	const why = `the node cannot connect the pod to "lan" (tenant/lan), and tries again: Multus: [tenant/pod/1]: cannot find a network-attachment-definition (lan) in namespace (tenant)`
 	for name, c := range map[string]struct {
 		spec  string
 		pod   *corev1.Pod

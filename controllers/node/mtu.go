@@ -1,0 +1,63 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+const (
+	// minIPv6MTU is the least of a link with IPv6 (RFC 8200, 5).
+	minIPv6MTU = 1280
+	// jumboMTU is the most that cards and switches of Ethernet commonly carry.
+	jumboMTU = 9216
+)
+
+// mtuOf is the MTU that the guest is told of a network. The drivers of old cards take no more than some, and then may take none at all.
+func mtuOf(nic qemuargs.NIC, mtu uint16) uint16 {
+	most := map[string]uint16{
+		"e1000":   16110, // MAX_JUMBO_FRAME_SIZE in Linux's e1000, without the header and the checksum
+		"e1000e":  9212,  // DEFAULT_JUMBO in Linux's e1000e, without the header, a VLAN tag and the checksum
+		"rtl8139": 4096,  // CP_MAX_MTU in Linux's 8139cp
+	}
+	if limit, ok := most[nic.Driver]; ok {
+		return min(mtu, limit)
+	}
+	return mtu
+}
+
+// observeMTU says of which networks the MTU keeps from the guest what it may expect: IPv6, or that its packets arrive.
+func observeMTU(object *v1.VirtualMachineInstance, network map[string]networkFacts, now metav1.Time) {
+	reason, said := "", []string(nil)
+	for _, nic := range object.Spec.Domain.Devices.Interfaces {
+		mtu := network[nic.Name].nic.MTU
+		switch {
+		case mtu == 0: // not read
+		case mtu < minIPv6MTU:
+			reason = v1.ReasonMTUTooSmall
+			said = append(said, fmt.Sprintf("network %q has the MTU %d: the guest has no IPv6 there, which needs %d", nic.Name, mtu, minIPv6MTU))
+		case mtu > jumboMTU:
+			reason = v1.ReasonMTUTooLarge
+			said = append(said, fmt.Sprintf("network %q has the MTU %d: switches and cards of Ethernet carry %d at most, and drop larger packets of the guest's without a word", nic.Name, mtu, jumboMTU))
+		}
+	}
+	if reason == "" {
+		object.Status.RemoveCondition(v1.ConditionUnusualMTU)
+		return
+	}
+	more := ""
+	if len(said) > maxMTUs {
+		more = fmt.Sprintf("; %d networks more", len(said)-maxMTUs)
+		said = slices.Clip(said[:maxMTUs])
+	}
+	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionUnusualMTU, Status: metav1.ConditionTrue, Reason: reason,
+		Message: strings.Join(said, "; ") + more + ". Set another mtu in the network's configuration, and start the guest anew"}, now)
+}
+
+// maxMTUs bounds the message.
+const maxMTUs = 4
