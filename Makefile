@@ -69,7 +69,7 @@ unit: packages image-launcher image-tiny cluster ## unit tests (-race), with rea
 
 # What make e2e has no time for; make e2e-long runs them, on two clusters beside each other.
 # TestHandlerAway waits for half an hour.
-WAITS_AND_FLOODS := TestHandlerAway TestCycles TestHostileAgent TestNetworkGarbage TestSerialFlood TestVirtioGarbage
+WAITS_AND_FLOODS := TestHandlerAway TestBadNetworks TestCycles TestGuestFloods TestHostileAgent TestNetworkGarbage TestSerialFlood TestVirtioGarbage
 OUTAGES := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled TestInsideGuest TestCPULabels \
 	TestDiskFails TestEvicted TestExamplesRun TestHandlerIsGone TestImportFaults TestInstallation TestKubeletKilled TestLinkState TestMTU TestMultus TestNodeFull \
 	TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus TestRouter TestRuntimeRestarted TestStopped TestTwoControllers \
