@@ -66,7 +66,7 @@ func (s *testServer) claimsOfMigrations(t *testing.T) {
 		"with state":            {"persistent-state-for-vm-x", state, small, ""},
 		"of a VMI, with state":  {"persistent-state-for-vm-x", strings.Replace(state, "kind: VirtualMachine,", "kind: VirtualMachineInstance,", 1), small, ""},
 		"of a class":            {"persistent-state-for-vm-x", state, small + ", storageClassName: local, volumeMode: Filesystem", ""},
-		"large":                 {"persistent-state-for-vm-x", state, strings.Replace(small, "10Mi", "10485761", 1), others},
+		"large":                 {"persistent-state-for-vm-x", state, strings.Replace(small, "10Mi", "77594625", 1), others},
 		"huge":                  {"persistent-state-for-vm-x", state, strings.Replace(small, "10Mi", "1Ti", 1), others},
 		"a device":              {"persistent-state-for-vm-x", state, small + ", volumeMode: Block", others},
 		"of another name":       {"data", state, small, others},
