@@ -125,7 +125,7 @@ func pluginFiles() (string, error) {
 }
 
 // holdsAddress is a pod that has the only address of a network.
-const holdsAddress = `
+const holdsAddress = `---
 apiVersion: v1
 kind: Pod
 metadata: {name: holder, annotations: {k8s.v1.cni.cncf.io/networks: no-address}}
