@@ -160,23 +160,21 @@ func (r *Reconciler) label(ctx context.Context, node *metav1.PartialObjectMetada
 		changed.Labels[key] = value
 	}
 	cpusDiffer, err := r.labelCPUs(ctx, changed, lease)
-	if err != nil {
-		return err
-	}
 	if !differs && !cpusDiffer {
-		return nil
+		return err
 	}
 	if lease != nil && lease.Spec.RenewTime != nil {
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, HeartbeatAnnotation, lease.Spec.RenewTime.UTC().Format(time.RFC3339))
 	}
-	if err := r.Client.Patch(ctx, changed, client.MergeFrom(node)); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("label node: %w", err))
+	if err := r.Client.Patch(ctx, changed, client.MergeFrom(node)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("label node: %w", err)
 	}
-	return nil
+	return err
 }
 
 // labelCPUs changes the labels that say which CPUs the node can give, and says whether any differs. A node that tells nothing keeps its
-// labels: nothing says that its CPUs have changed. A node that has told of another accelerator than it has now loses them.
+// labels: nothing says that its CPUs have changed. A node that has told of another accelerator than it has now loses them. With an error the other labels of the
+// node are right all the same: whether a node is alive does not wait for its CPUs.
 func (r *Reconciler) labelCPUs(ctx context.Context, node *metav1.PartialObjectMetadata, lease *coordinationv1.Lease) (differs bool, err error) {
 	if node.Annotations[v1.SkipNodeAnnotation] == "true" || lease == nil {
 		return false, nil
@@ -206,11 +204,8 @@ func (r *Reconciler) labelCPUs(ctx context.Context, node *metav1.PartialObjectMe
 		}
 	}
 	needed, err := r.needed(ctx, node.Name, gone)
-	if err != nil {
-		return false, err
-	}
 	for _, key := range gone {
-		if !needed[key] {
+		if err == nil && !needed[key] {
 			delete(node.Labels, key)
 			differs = true
 		}
@@ -221,7 +216,7 @@ func (r *Reconciler) labelCPUs(ctx context.Context, node *metav1.PartialObjectMe
 			differs = true
 		}
 	}
-	return differs, nil
+	return differs, err
 }
 
 // frequenciesAge is how old r.tscs may be: each node is looked at once a minute.

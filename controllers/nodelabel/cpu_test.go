@@ -1,7 +1,9 @@
 package nodelabel
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,7 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -236,11 +241,15 @@ func TestGuestsFrequency(t *testing.T) {
 	}
 }
 
-// TestNeededLabel: a label stays while a launcher pod on the node selects it, and goes when the pod has ended.
+// TestNeededLabel: a label stays while a launcher pod of a VMI on the node selects it, and goes when the pod has ended. A pod that only looks like a launcher's keeps none.
 func TestNeededLabel(t *testing.T) {
 	model, feature, other := v1.CPUModelLabel+"Haswell", v1.CPUFeatureLabel+"aes", v1.CPUFeatureLabel+"avx2"
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "a-uid"}}
+	vmi.Status.ActivePods = map[types.UID]string{"selects": "node-1", "requires": "node-1", "forbids": "node-1", "elsewhere": "node-2", "ended": "node-1", "without": "node-1", "another": "node-1"}
 	pod := func(name, node string, change func(*corev1.Pod)) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{v1.AppLabel: "virt-launcher"}}, Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{v1.AppLabel: "virt-launcher"},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)}},
+			Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 		change(p)
 		return p
 	}
@@ -248,7 +257,14 @@ func TestNeededLabel(t *testing.T) {
 		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
 			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: operator}}}}}}}
 	}
-	n := newNodes(t,
+	n := newNodes(t, vmi,
+		pod("alike", "node-1", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{other: "true"} }),
+		pod("without", "node-1", func(p *corev1.Pod) {
+			p.Spec.NodeSelector, p.OwnerReferences = map[string]string{other: "true"}, nil
+		}),
+		pod("another", "node-1", func(p *corev1.Pod) {
+			p.Spec.NodeSelector, p.OwnerReferences[0].UID = map[string]string{other: "true"}, "another"
+		}),
 		pod("selects", "node-1", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{model: "true"} }),
 		pod("requires", "node-1", func(p *corev1.Pod) { p.Spec.Affinity = requires(feature, corev1.NodeSelectorOpExists) }),
 		pod("forbids", "node-1", func(p *corev1.Pod) { p.Spec.Affinity = requires(other, corev1.NodeSelectorOpDoesNotExist) }),
@@ -262,5 +278,26 @@ func TestNeededLabel(t *testing.T) {
 	}
 	if got, err := n.needed(t.Context(), "node-1", nil); err != nil || len(got) != 0 {
 		t.Errorf("of no label %v (%v) are needed", got, err)
+	}
+}
+
+// TestPodsCannotBeListed: a label that the node has no more stays while nobody knows whether a pod selects it, and the node's other labels change.
+func TestPodsCannotBeListed(t *testing.T) {
+	const stale = "cpu-model.node.kubevirt.io/Penryn"
+	n := newNodes(t, node(map[string]string{stale: "true"}))
+	n.Live = interceptor.NewClient(n.c, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+		return context.DeadlineExceeded
+	}})
+	n.tell(told)
+	if _, err := n.Reconcile(t.Context(), reconcile.Request{NamespacedName: keyOf("node-1")}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want %v", err, context.DeadlineExceeded)
+	}
+	if got := n.labels(); got[stale] != "true" || got[v1.SchedulableLabel] != "true" || got["cpu-model.node.kubevirt.io/Haswell"] != "true" {
+		t.Errorf("%v", got)
+	}
+	n.Live = n.c
+	n.reconcile()
+	if got := n.labels(); got[stale] != "" {
+		t.Errorf("%v", got)
 	}
 }

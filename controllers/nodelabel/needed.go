@@ -8,11 +8,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
 // needed are those of a node's labels that a launcher pod on the node selects which has not ended. A kubelet that is restarted looks again whether its pods
 // fit the node, and ends a pod that does not: without the label the guest would be lost. It reads past the cache, which has no selectors.
-func (r *Reconciler) needed(ctx context.Context, node string, labels []string) (map[string]bool, error) {
+// A pod that no VMI controls keeps no label: whoever may make pods can give them the launcher's.
+func (r *Reconciler) needed(ctx context.Context, node string, labels []string) (needed map[string]bool, err error) {
 	if len(labels) == 0 {
 		return nil, nil
 	}
@@ -23,17 +25,33 @@ func (r *Reconciler) needed(ctx context.Context, node string, labels []string) (
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
-			if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-				continue
-			}
 			for _, key := range labels {
-				needed[key] = needed[key] || selects(pod, key)
+				if !needed[key] && selects(pod, key) {
+					if needed[key], err = r.launches(ctx, pod); err != nil {
+						return nil, err
+					}
+				}
 			}
 		}
 		if pods.Continue == "" {
 			return needed, nil
 		}
 	}
+}
+
+// launches says whether a pod has not ended and is one of a VMI that has not ended.
+func (r *Reconciler) launches(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	of := owner.Reference(pod, v1.VirtualMachineInstanceGroupVersionKind.GroupKind())
+	if of == nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return false, nil
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: of.Name}, vmi)
+	if err != nil {
+		return false, client.IgnoreNotFound(fmt.Errorf("get the VMI of pod %s/%s: %w", pod.Namespace, pod.Name, err))
+	}
+	_, known := vmi.Status.ActivePods[pod.UID]
+	return vmi.UID == of.UID && !vmi.IsFinal() && known, nil
 }
 
 // selects says whether a pod can be only on nodes with a label.
